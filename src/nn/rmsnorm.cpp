@@ -5,9 +5,10 @@
 
 namespace lockstep {
 
-Var rmsnorm(Tape& t, Var x, Var branch, double eps) {
+Var rmsnorm(Tape& t, Var x, Var branch, double eps, const Tensor& into) {
   const profile::Span span("rmsnorm");
-  Var y = t.output(x.shape(), t.wants_grad({x, branch}));
+  const bool wants = t.wants_grad({x, branch});
+  Var y = !into ? t.output(x.shape(), wants) : wants ? t.variable(into) : t.constant(into);
   const Tensor rstd = y.wants_grad() ? t.keep({x.rows()}, t.real_dtype()) : Tensor{};
   ops::rmsnorm_forward(t.stream(), y.value(), rstd, x.value(), branch.value(), eps);
   t.record("rmsnorm", y, {},

@@ -1,9 +1,35 @@
 #pragma once
 #include "lockstep/ops/spmm.hpp"
 #include "lockstep/optim/flat_range.hpp"
+#include "lockstep/optim/lazy_adam.hpp"
 #include "optim/gpu_update_kernels.hpp"
 #include "optim/lazy_adam_kernels.hpp"
 #include "optim/sweep_kernels.hpp"
+
+namespace lockstep::optim_kernels {
+
+/// At most this many tables are updated in one launch.
+inline constexpr std::size_t kMostTables = 3;
+
+/// Rows of tables in a step that a GPU takes alone, see LazyNow and UpdateNow. Pointers are device pointers.
+template <class T>
+struct ToldSteps {
+  struct Table {
+    const std::int32_t* rows;
+    std::int64_t elements, columns;
+    T *p, *m, *v;        ///< the table and its moments
+    std::int64_t* done;  ///< steps that each row of the table has taken
+    const T* gradient;   ///< (elements)
+  };
+  Table tables[kMostTables] = {};
+  std::size_t count = 0;
+  const LazyNow* now = nullptr;
+  double* history = nullptr;
+  const UpdateNow<T>* update = nullptr;
+  AdamStep<T> decay = {};  ///< beta1, beta2, eps
+};
+
+}  // namespace lockstep::optim_kernels
 
 /// The GPU kernels of the optimizers. Pointers are device pointers, outputs first. No call waits for the GPU.
 namespace lockstep::optim_kernels::cuda {
@@ -37,11 +63,20 @@ template <class T>
 void add_scaled(const Stream& stream, T* y, const T* x, const Factor& factor, std::int64_t rows, std::int64_t row,
                 bool skip_zero);
 
-/// row = shrink row - rate sign(sum) for row ids_r of the table. The sum runs over the gradient rows order[starts_r,
-/// starts_(r+1)), in this order. `ids`, `starts` and `order` may be pinned host memory.
+/// The operands of sign_sgd_rows(), with row-major arrays.
 template <class T>
-void sign_descent(const Stream& stream, T* table, const T* gradients, std::int64_t columns, std::int64_t runs,
-                  const std::int32_t* ids, const std::int32_t* starts, const std::int32_t* order, T shrink, T rate);
+struct SignDescent {
+  T *table, *shadow;  ///< shadow may be null
+  const T* gradients;
+  std::int64_t columns;
+  const std::int32_t* ids;
+  std::int64_t samples;
+  double lr, weight_decay;
+  const GpuStepRecord* record = nullptr;  ///< unless null, lr is a factor of the record's
+  const bool* moves = nullptr;            ///< unless null, the table changes only if it is set
+};
+template <class T>
+void sign_descent(const Stream& stream, const SignDescent<T>& descent);
 
 /// Writes the scalars of this step to entry `index` of the history.
 void note_step(const Stream& stream, double* history, std::int64_t index, double rate, double root);
@@ -54,16 +89,22 @@ void claim_rows(const Stream& stream, const ops::RowSet& rows, std::int64_t* don
 /// gradient.
 template <class T>
 struct LateSteps {
-  ops::RowSet rows;
-  std::int64_t columns;
-  T *p, *m, *v;                      ///< the table and its moments
-  const std::int64_t* from;          ///< (rows), steps that each row has taken
-  const double* history;             ///< rate and root of each step after `base`, kStride apart
-  std::int64_t base, to, calm_from;  ///< from step calm_from on, each step shrinks the moves
-  const T* gradient;                 ///< (rows, columns), of step to + 1; null to skip that step
-  AdamStep<T> step;                  ///< of step to + 1; its decay rates hold for all steps
+  ops::RowSet rows = {};
+  std::int64_t columns = 0;
+  T *p = nullptr, *m = nullptr, *v = nullptr;    ///< the table and its moments
+  const std::int64_t* from = nullptr;            ///< (rows), steps that each row has taken
+  const double* history = nullptr;               ///< rate and root of each step after `base`, kStride apart
+  std::int64_t base = 0, to = 0, calm_from = 0;  ///< from step calm_from on, each step shrinks the moves
+  const T* gradient = nullptr;                   ///< (rows, columns), of step to + 1; null to skip that step
+  AdamStep<T> step = {};                         ///< of step to + 1; its decay rates hold for all steps
 };
 template <class T>
 void late_steps(const Stream& stream, const LateSteps<T>& late);
+
+/// The kernels of LazyAdam's steps on a GPU alone.
+template <class T>
+void catch_up_as_told(const Stream& stream, const ToldSteps<T>& steps);
+template <class T>
+void update_as_told(const Stream& stream, const ToldSteps<T>& steps);
 
 }  // namespace lockstep::optim_kernels::cuda

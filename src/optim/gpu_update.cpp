@@ -45,6 +45,7 @@ GpuUpdate::GpuUpdate(ParamStore& params, Optimizer* optimizer, std::vector<FlatR
 void GpuUpdate::describe(GpuStepRecord& record, double lr, const LossScale& scale, int open_steps) const {
   record.known = open_steps == 0 ? 1 : 0;
   record.loss_scale = scale;
+  record.lr = lr;
   if (optimizer_ == nullptr) return;
   record.after_skip = optimizer_->scalars(lr, optimizer_->steps() + 1);
   if (open_steps > 0) record.after_step = optimizer_->scalars(lr, optimizer_->steps() + 2);
@@ -62,9 +63,8 @@ void GpuUpdate::open([[maybe_unused]] const Stream& stream, [[maybe_unused]] con
   });
 }
 
-void GpuUpdate::close([[maybe_unused]] const Stream& stream, const Tensor& gradient, const RankReports& reports,
-                      const GpuStepRecord* record, GpuOutcome* outcome, Ema* average) const {
-  const profile::Span span("update", profile::Kind::phase);
+void GpuUpdate::judge([[maybe_unused]] const Stream& stream, const Tensor& gradient, const RankReports& reports,
+                      const GpuStepRecord* record, GpuOutcome* outcome) const {
   auto* state = reinterpret_cast<UpdateState*>(state_.data());
   auto* sums = reinterpret_cast<double*>(sums_.data());
   visit_float(gradient.dtype(), [&]<class T>() {
@@ -101,7 +101,32 @@ void GpuUpdate::close([[maybe_unused]] const Stream& stream, const Tensor& gradi
                               .outcome = outcome});
     }
   });
-  if (optimizer_ != nullptr) optimizer_->step_as_told(gradient, now_.data(), average);
+}
+
+void GpuUpdate::close(const Stream& stream, const Tensor& gradient, const RankReports& reports,
+                      const GpuStepRecord* record, GpuOutcome* outcome, Ema* average) const {
+  const profile::Span span("update", profile::Kind::phase);
+  judge(stream, gradient, reports, record, outcome);
+  if (optimizer_ != nullptr) optimizer_->step_as_told(gradient, now(), average);
+  if (!rows_) return;
+  const Tensor& table = rows_->table->value;
+  // The table is not averaged: its shadow is a copy.
+  const Tensor shadow =
+      average != nullptr ? average->state()[static_cast<std::size_t>(rows_->table->index)].value : Tensor{};
+  visit_float(table.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda)
+      optim_kernels::cuda::sign_descent<T>(
+          stream, {.table = table.data<T>(),
+                   .shadow = shadow ? shadow.data<T>() : nullptr,
+                   .gradients = rows_->gradients.data<T>(),
+                   .columns = table.columns(),
+                   .ids = rows_->ids.data<std::int32_t>(),
+                   .samples = rows_->ids.size(),
+                   .lr = rows_->rate,
+                   .weight_decay = rows_->weight_decay,
+                   .record = record,
+                   .moves = &reinterpret_cast<const optim_kernels::UpdateNow<T>*>(now_.data())->moves});
+  });
 }
 
 }  // namespace lockstep

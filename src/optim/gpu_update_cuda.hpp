@@ -20,7 +20,8 @@ struct Sums {
       flags |= static_cast<std::int64_t>(report->flags);
       at += sizeof(RankReport);
       for (std::int64_t m = 0; m < reports.micros; ++m, at += sizeof(double))
-        loss += static_cast<double>(*reinterpret_cast<const T*>(at));
+        loss += reports.doubles ? *reinterpret_cast<const double*>(at)
+                                : static_cast<double>(*reinterpret_cast<const T*>(at));
     }
   }
 };

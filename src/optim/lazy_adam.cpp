@@ -83,9 +83,19 @@ void LazyAdam::all_have_taken(std::int64_t steps) {
   }
 }
 
-void LazyAdam::note(double lr, double gradient_scale) {
-  const auto t = static_cast<double>(steps());
-  const Step step = {lr / (1 - std::pow(options_.beta1, t)), 1 / std::sqrt(1 - std::pow(options_.beta2, t))};
+LazyAdam::Step LazyAdam::step_at(double lr, std::int64_t t) const {
+  const auto n = static_cast<double>(t);
+  return {lr / (1 - std::pow(options_.beta1, n)), 1 / std::sqrt(1 - std::pow(options_.beta2, n))};
+}
+
+StepScalars LazyAdam::scalars(double lr, std::int64_t t) const {
+  const Step step = step_at(lr, t);
+  return {1,         0,         1,           options_.beta1, 1 - options_.beta1, options_.beta2, 1 - options_.beta2,
+          step.rate, step.root, options_.eps};
+}
+
+void LazyAdam::remember(double lr, std::int64_t t) {
+  const Step step = step_at(lr, t);
   // The move is rate m / (sqrt(v) root + eps). Bounds the ratio of this step's move to the previous one's.
   bool calm = options_.eps >= 1e-12 && step.rate <= 1;
   if (calm && !history_.empty()) {
@@ -93,21 +103,75 @@ void LazyAdam::note(double lr, double gradient_scale) {
     const double shrink = std::min(1.0, std::sqrt(options_.beta2) * step.root / before.root);
     calm = step.rate * options_.beta1 <= kCalm * before.rate * shrink;
   }
-  if (!calm) calm_from_ = steps();
+  if (!calm) calm_from_ = t;
   history_.push_back(step);
+  if (!device().is_cuda() || history_.size() * sizeof(Step) <= gpu_history_.size_bytes()) return;
+  constexpr std::size_t kLeastSteps = 1024;
+  const Stream stream(device());
+  Buffer larger(device(), 2 * std::max(kLeastSteps, history_.size()) * sizeof(Step));
+  copy_bytes(stream, larger.data(), gpu_history_.data(), gpu_history_.size_bytes());
+  stream.synchronize();  // work that reads the old buffer is complete
+  gpu_history_ = std::move(larger);
+}
+
+void LazyAdam::note(double lr, double gradient_scale) {
+  remember(lr, steps());
   scale_ = gradient_scale;
   if constexpr (kHasCuda) {
     if (!device().is_cuda()) return;
-    const Stream stream(device());
-    if (history_.size() * sizeof(Step) > gpu_history_.size_bytes()) {
-      Buffer larger(device(), 2 * history_.size() * sizeof(Step));
-      copy_bytes(stream, larger.data(), gpu_history_.data(), gpu_history_.size_bytes());
-      stream.synchronize();  // work that reads the old buffer is complete
-      gpu_history_ = std::move(larger);
-    }
-    optim_kernels::cuda::note_step(stream, reinterpret_cast<double*>(gpu_history_.data()),
+    const Step& step = history_.back();
+    optim_kernels::cuda::note_step(Stream(device()), reinterpret_cast<double*>(gpu_history_.data()),
                                    static_cast<std::int64_t>(history_.size()) - 1, step.rate, step.root);
   }
+}
+
+LazyNow LazyAdam::describe(double lr, int open_steps) {
+  const std::int64_t taken = steps() + open_steps;
+  expect_steps(taken);
+  LazyNow now = {.to = taken, .base = base_, .calm_from = calm_from_};
+  remember(lr, taken + 1);
+  now.rate = history_.back().rate;
+  now.root = history_.back().root;
+  return now;
+}
+
+template <class T>
+optim_kernels::ToldSteps<T> LazyAdam::told(std::span<const RowsNow> tables, const LazyNow* now) {
+  require(tables.size() <= optim_kernels::kMostTables, "updating rows of ", tables.size(), " tables: at most ",
+          optim_kernels::kMostTables, " fit in one launch");
+  optim_kernels::ToldSteps<T> all = {.now = now, .history = reinterpret_cast<double*>(gpu_history_.data())};
+  for (const RowsNow& rows : tables) {
+    const Table& table = table_of(*rows.param);
+    all.tables[all.count++] = {.rows = rows.rows.data(),
+                               .elements = static_cast<std::int64_t>(rows.rows.size()) * table.columns,
+                               .columns = table.columns,
+                               .p = table.rows.param->value.data<T>(),
+                               .m = table.m.data<T>(),
+                               .v = table.v.data<T>(),
+                               .done = table.gpu_done->data<std::int64_t>(),
+                               .gradient = rows.gradient ? rows.gradient.data<T>() : nullptr};
+  }
+  all.decay.beta1 = static_cast<T>(options_.beta1);
+  all.decay.beta2 = static_cast<T>(options_.beta2);
+  all.decay.eps = static_cast<T>(options_.eps);
+  return all;
+}
+
+void LazyAdam::catch_up_as_told(std::span<const RowsNow> tables, const LazyNow* now) {
+  const profile::Span span("lazy_adam catch_up", profile::Kind::phase);
+  visit_float(dtype(), [&]<class T>() {
+    const optim_kernels::ToldSteps<T> all = told<T>(tables, now);
+    if constexpr (kHasCuda) optim_kernels::cuda::catch_up_as_told<T>(Stream(device()), all);
+  });
+}
+
+void LazyAdam::update_as_told(std::span<const RowsNow> tables, const LazyNow* now, const void* scalars) {
+  const profile::Span span("lazy_adam", profile::Kind::phase);
+  visit_float(dtype(), [&]<class T>() {
+    optim_kernels::ToldSteps<T> all = told<T>(tables, now);
+    all.update = static_cast<const optim_kernels::UpdateNow<T>*>(scalars);
+    if constexpr (kHasCuda) optim_kernels::cuda::update_as_told<T>(Stream(device()), all);
+  });
 }
 
 template <class T>
@@ -274,7 +338,8 @@ void LazyAdam::update(const FlatChunk& chunk, const Tensor& values, const Tensor
 
 void LazyAdam::update(const GpuSweep& sweep) {
   visit_float(dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) optim_kernels::cuda::adam(sweep, m_.data<T>(), v_.data<T>(), step_now<T>());
+    const optim_kernels::AdamStep<T> step = sweep.now == nullptr ? step_now<T>() : optim_kernels::AdamStep<T>{};
+    if constexpr (kHasCuda) optim_kernels::cuda::adam(sweep, m_.data<T>(), v_.data<T>(), step);
   });
 }
 

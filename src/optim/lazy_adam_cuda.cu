@@ -76,6 +76,64 @@ __global__ void __launch_bounds__(kThreads) late_steps_kernel(LateSteps<T> s) {
   s.v[e] = v;
 }
 
+/// The element of a thread: blocks are numbered table by table. `row` is negative if there is none.
+template <class T>
+struct Element {
+  const typename ToldSteps<T>::Table* table;
+  std::int64_t at, row, column;
+  __device__ explicit Element(const ToldSteps<T>& s) : table(s.tables), row(-1), column(0) {
+    std::int64_t block = blockIdx.x;
+    for (std::size_t t = 1; t < s.count; ++t) {
+      const std::int64_t blocks = gpu::ceil_div<std::int64_t>(table->elements, kThreads);
+      if (block < blocks) break;
+      block -= blocks;
+      ++table;
+    }
+    at = block * kThreads + threadIdx.x;
+    if (at >= table->elements) return;
+    const std::int64_t i = at / table->columns;
+    row = table->rows[i];
+    column = at - i * table->columns;
+  }
+  __device__ std::int64_t index() const { return row * table->columns + column; }
+};
+
+/// One thread per element, as late_steps_kernel(). The rows' counts of steps stay: update_as_told_kernel() sets them.
+template <class T>
+__global__ void __launch_bounds__(kThreads) catch_up_as_told_kernel(ToldSteps<T> s) {
+  const Element<T> e(s);
+  if (e.row < 0) return;
+  const std::int64_t from = e.table->done[e.row];
+  if (from >= s.now->to) return;
+  const LateSteps<T> late = {
+      .history = s.history, .base = s.now->base, .to = s.now->to, .calm_from = s.now->calm_from, .step = s.decay};
+  T p = e.table->p[e.index()], m = e.table->m[e.index()], v = e.table->v[e.index()];
+  replay(late, from, p, m, v);
+  e.table->p[e.index()] = p;
+  e.table->m[e.index()] = m;
+  e.table->v[e.index()] = v;
+}
+
+/// One thread per element. Memory bound: 28 bytes per element in f32.
+template <class T>
+__global__ void __launch_bounds__(kThreads) update_as_told_kernel(ToldSteps<T> s) {
+  if (!s.update->moves) return;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    double* entry = s.history + kStride * (s.now->to - s.now->base);
+    entry[0] = s.now->rate;
+    entry[1] = s.now->root;
+  }
+  const Element<T> e(s);
+  if (e.row < 0) return;
+  const AdamStep<T> step = *reinterpret_cast<const AdamStep<T>*>(s.update->scalars);
+  T p = e.table->p[e.index()], m = e.table->m[e.index()], v = e.table->v[e.index()];
+  adam_rule(p, m, v, e.table->gradient[e.at], step);
+  e.table->p[e.index()] = p;
+  e.table->m[e.index()] = m;
+  e.table->v[e.index()] = v;
+  if (e.column == 0) e.table->done[e.row] = s.now->to + 1;
+}
+
 unsigned blocks_for(std::int64_t threads) {
   return static_cast<unsigned>(gpu::ceil_div<std::int64_t>(threads, kThreads));
 }
@@ -100,6 +158,27 @@ void late_steps(const Stream& stream, const LateSteps<T>& late) {
   gpu::launch(stream, {.grid = blocks_for(late.rows.size() * late.columns), .block = kThreads}, late_steps_kernel<T>,
               late);
 }
+
+namespace {
+template <class T>
+gpu::Grid grid_of(const ToldSteps<T>& s) {
+  unsigned blocks = 0;
+  for (std::size_t t = 0; t < s.count; ++t) blocks += blocks_for(s.tables[t].elements);
+  return {.grid = blocks, .block = kThreads};
+}
+}  // namespace
+
+template <class T>
+void catch_up_as_told(const Stream& stream, const ToldSteps<T>& s) {
+  gpu::launch(stream, grid_of(s), catch_up_as_told_kernel<T>, s);
+}
+template <class T>
+void update_as_told(const Stream& stream, const ToldSteps<T>& s) {
+  gpu::launch(stream, grid_of(s), update_as_told_kernel<T>, s);
+}
+
 LOCKSTEP_EACH_FLOAT(late_steps)
+LOCKSTEP_EACH_FLOAT(catch_up_as_told)
+LOCKSTEP_EACH_FLOAT(update_as_told)
 
 }  // namespace lockstep::optim_kernels::cuda

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <tuple>
 
 #include "lockstep/device/has_cuda.hpp"
@@ -43,45 +44,53 @@ Runs runs_of(Arena& arena, std::span<const std::int32_t> ids) {
 }
 
 template <class T>
-void descend(T* table, const T* gradients, std::int64_t columns, const Runs& runs, std::span<T> sum, T shrink, T rate) {
+void descend(T* table, T* shadow, const T* gradients, std::int64_t columns, const Runs& runs, std::span<T> sum,
+             T shrink, T rate) {
   for (std::size_t r = 0; r < runs.ids.size(); ++r) {
     std::fill(sum.begin(), sum.end(), T{0});
     for (std::int32_t i = runs.starts[r]; i < runs.starts[r + 1]; ++i) {
       const T* g = gradients + runs.order[static_cast<std::size_t>(i)] * columns;
       for (T& s : sum) s += *g++;
     }
-    T* row = table + runs.ids[r] * columns;
+    T* const first = table + runs.ids[r] * columns;
+    T* row = first;
     for (const T s : sum) {
       *row = shrink * *row - rate * static_cast<T>((s > 0) - (s < 0));
       ++row;
     }
+    if (shadow != nullptr) std::copy(first, row, shadow + runs.ids[r] * columns);
   }
 }
 
 }  // namespace
 
-void sign_sgd_rows(Arena& scratch, const Tensor& table, std::span<const std::int32_t> ids, const Tensor& gradients,
-                   double lr, double weight_decay) {
-  require(table.shape().rank() == 2 && gradients.columns() == table.columns() &&
-              gradients.rows() == static_cast<std::int64_t>(ids.size()),
-          "sign_sgd_rows: the table is ", table.shape(), ", gradients ", gradients.shape(), " of ", ids.size(),
-          " samples; columns must be equal, with one gradient row per sample");
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    require(ids[i] >= 0 && ids[i] < table.rows(), "sign_sgd_rows: id ", ids[i], " of sample ", i, ": the table has ",
-            table.rows(), " rows");
-  const std::int64_t columns = table.columns();
-  const Runs runs = runs_of(scratch.host(), ids);
+void sign_sgd_rows(Arena& scratch, const Tensor& table, const Tensor& ids, const Tensor& gradients, double lr,
+                   double weight_decay, const Tensor& shadow) {
+  require(table.shape().rank() == 2 && gradients.columns() == table.columns() && gradients.rows() == ids.size() &&
+              (!shadow || shadow.shape() == table.shape()),
+          "sign_sgd_rows: the table is ", table.shape(), ", its shadow ", shadow.shape(), ", gradients ",
+          gradients.shape(), " of ", ids.size(), " samples; columns must be equal, with one gradient row per sample");
   visit_float(table.dtype(), [&]<class T>() {
-    const T shrink = static_cast<T>(1 - lr * weight_decay), rate = static_cast<T>(lr);
+    T* const copy = shadow ? shadow.data<T>() : nullptr;
     if constexpr (kHasCuda) {
       if (table.device().is_cuda()) {
-        return optim_kernels::cuda::sign_descent(Stream(table.device()), table.data<T>(), gradients.data<T>(), columns,
-                                                 static_cast<std::int64_t>(runs.ids.size()), runs.ids.data(),
-                                                 runs.starts.data(), runs.order.data(), shrink, rate);
+        return optim_kernels::cuda::sign_descent<T>(Stream(table.device()), {.table = table.data<T>(),
+                                                                             .shadow = copy,
+                                                                             .gradients = gradients.data<T>(),
+                                                                             .columns = table.columns(),
+                                                                             .ids = ids.data<std::int32_t>(),
+                                                                             .samples = ids.size(),
+                                                                             .lr = lr,
+                                                                             .weight_decay = weight_decay});
       }
     }
-    descend(table.data<T>(), gradients.data<T>(), columns, runs,
-            take<T>(scratch.host(), static_cast<std::size_t>(columns)), shrink, rate);
+    const std::span<const std::int32_t> samples = ids.span<const std::int32_t>();
+    for (std::size_t i = 0; i < samples.size(); ++i)
+      require(samples[i] >= 0 && samples[i] < table.rows(), "sign_sgd_rows: id ", samples[i], " of sample ", i,
+              ": the table has ", table.rows(), " rows");
+    descend(table.data<T>(), copy, gradients.data<T>(), table.columns(), runs_of(scratch, samples),
+            take<T>(scratch, static_cast<std::size_t>(table.columns())), static_cast<T>(1 - lr * weight_decay),
+            static_cast<T>(lr));
   });
 }
 

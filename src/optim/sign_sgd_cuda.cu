@@ -7,42 +7,61 @@ namespace lockstep::optim_kernels::cuda {
 
 namespace {
 
-constexpr int kThreads = 128;
+using gpu::kWarp;
+using gpu::kWholeWarp;
+constexpr int kThreads = 128, kWarps = kThreads / kWarp;
 
-/// One thread per column of a table row: blockIdx.x is the run, blockIdx.y the tile of columns. The indices of a run's
-/// gradient rows go through shared memory, kThreads at a time, because they may lie in host memory, where each access
-/// costs a microsecond. Four rows are in flight at once and are added in order.
+/// One thread per column of a table row: blockIdx.x is a sample, blockIdx.y the tile of columns. The first sample of a
+/// row does the work of all of them: it collects their numbers in shared memory, kThreads samples at a time. Gradient
+/// rows are added in order, with four loads under way.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    sign_descent_kernel(T* table, const T* __restrict__ gradients, std::int64_t columns, const std::int32_t* ids,
-                        const std::int32_t* starts, const std::int32_t* order, T shrink, T rate) {
-  __shared__ std::int32_t sm_order[kThreads];
-  const std::int32_t begin = starts[blockIdx.x], end = starts[blockIdx.x + 1];
-  const std::int64_t c = std::int64_t{blockIdx.y} * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kThreads) sign_descent_kernel(SignDescent<T> d) {
+  __shared__ std::int64_t sm_uses[kThreads];
+  __shared__ int sm_counts[kWarps];
+  if (d.moves != nullptr && !*d.moves) return;
+  // mutant-equivalent: another thread does the same work
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
+  const std::int64_t sample = blockIdx.x, c = std::int64_t{blockIdx.y} * kThreads + thread;
+  const std::int32_t id = d.ids[sample];
+  bool earlier = false;
+  for (std::int64_t i = thread; i < sample && !earlier; i += kThreads) earlier = d.ids[i] == id;
+  if (__syncthreads_or(earlier) != 0) return;
   T sum = 0;
-  for (std::int32_t first = begin; first < end; first += kThreads) {
-    const int count = end - first < kThreads ? end - first : kThreads;
+  for (std::int64_t first = sample; first < d.samples; first += kThreads) {
+    const std::int64_t i = first + thread;
+    const bool uses = i < d.samples && d.ids[i] == id;
+    const unsigned of_warp = __ballot_sync(kWholeWarp, uses);
+    __syncthreads();  // all threads have finished with the previous samples
+    if (lane == 0) sm_counts[warp] = __popc(of_warp);
     __syncthreads();
-    if (static_cast<int>(threadIdx.x) < count) sm_order[threadIdx.x] = order[first + static_cast<int>(threadIdx.x)];
+    int before = __popc(of_warp & ((1u << lane) - 1)), count = 0;
+    for (int w = 0; w < kWarps; ++w) {
+      if (w < warp) before += sm_counts[w];
+      count += sm_counts[w];
+    }
+    if (uses) sm_uses[before] = i * d.columns;
     __syncthreads();
-    if (c >= columns) continue;
+    if (c >= d.columns) continue;
 #pragma unroll 4
-    for (int i = 0; i < count; ++i) sum += gradients[sm_order[i] * columns + c];
+    for (int k = 0; k < count; ++k) sum += d.gradients[sm_uses[k] + c];
   }
-  if (c >= columns) return;
-  T& value = table[ids[blockIdx.x] * columns + c];
-  value = shrink * value - rate * static_cast<T>((sum > 0) - (sum < 0));
+  if (c >= d.columns) return;
+  const double lr = d.record != nullptr ? d.record->lr * d.lr : d.lr;
+  const T shrink = static_cast<T>(1 - lr * d.weight_decay), rate = static_cast<T>(lr);
+  const std::int64_t at = id * d.columns + c;
+  const T value = shrink * d.table[at] - rate * static_cast<T>((sum > 0) - (sum < 0));
+  d.table[at] = value;
+  if (d.shadow != nullptr) d.shadow[at] = value;
 }
 
 }  // namespace
 
 template <class T>
-void sign_descent(const Stream& stream, T* table, const T* gradients, std::int64_t columns, std::int64_t runs,
-                  const std::int32_t* ids, const std::int32_t* starts, const std::int32_t* order, T shrink, T rate) {
-  if (runs * columns == 0) return;
-  const dim3 grid(static_cast<unsigned>(runs), static_cast<unsigned>(gpu::ceil_div<std::int64_t>(columns, kThreads)));
-  gpu::launch(stream, {.grid = grid, .block = kThreads}, sign_descent_kernel<T>, table, gradients, columns, ids, starts,
-              order, shrink, rate);
+void sign_descent(const Stream& stream, const SignDescent<T>& d) {
+  if (d.samples * d.columns == 0) return;
+  const dim3 grid(static_cast<unsigned>(d.samples),
+                  static_cast<unsigned>(gpu::ceil_div<std::int64_t>(d.columns, kThreads)));
+  gpu::launch(stream, {.grid = grid, .block = kThreads}, sign_descent_kernel<T>, d);
 }
 
 LOCKSTEP_EACH_FLOAT(sign_descent)

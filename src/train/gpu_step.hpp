@@ -425,6 +425,10 @@ class GpuStep {
     }
     if (reduce_) {
       while (started_ < ranges_.size()) reduce_next();
+      if (const std::optional<RowDescent>& rows = update_.rows()) {
+        share_rows(work.batch, rows->ids, "samples' identifiers");
+        share_rows(work.batch, rows->gradients, "samples' gradients");
+      }
       reduce_->join(stream_);
       rows_.unpack(stream_);
     }
@@ -447,6 +451,22 @@ class GpuStep {
     reduce_->all_reduce(stream_, sums.raw(), sums.raw(), sums.size(), element_, "gradient and loss");
     reduce_->join(stream_);
     dense_->update(stream_, step);
+  }
+
+  /// Gathers the rows of all samples of the step (the outermost axis), each from the rank that computes it.
+  void share_rows(const GlobalBatch& batch, const Tensor& rows, const char* what) {
+    for (std::int64_t m = 0; m < micro_batches(batch); ++m) {
+      std::vector<std::span<std::byte>> from;
+      for (int rank = 0; rank < comm_.size(); ++rank) {
+        const Shard part = rank_part(batch, m, rank);
+        const Tensor own = rows.slice(part.first - batch.first, part.count);
+        from.emplace_back(static_cast<std::byte*>(own.raw()), own.size_bytes());
+      }
+      const std::span<const std::byte> mine = std::exchange(from[static_cast<std::size_t>(comm_.rank())], {});
+      std::vector<std::span<const std::byte>> to(from.size(), mine);
+      to[static_cast<std::size_t>(comm_.rank())] = {};  // it is in its place
+      reduce_->exchange(stream_, from, to, what);
+    }
   }
 
   void ready(const Param& p) {

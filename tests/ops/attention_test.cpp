@@ -5,10 +5,15 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "lockstep/nn/attention.hpp"
+#include "lockstep/nn/linear.hpp"
+#include "lockstep/nn/rope.hpp"
+#include "lockstep/ops/rope.hpp"
 #include "ops/every_isa.hpp"
+#include "support/devices.hpp"
 #include "support/gradcheck.hpp"
 #include "support/tolerance.hpp"
 
@@ -124,6 +129,62 @@ TEST_SUITE("ops.attention") {
     });
   }
 
+  TEST_CASE("gradient with rotated queries and keys agrees with finite differences") {
+    // Halves of heads that are no multiple of a pack, and some that are; a sequence of several tiles.
+    for (const Sizes s : {Sizes{2, 4, 2, 6}, Sizes{1, 5, 2, 16}, Sizes{1, 67, 1, 4}}) {
+      CAPTURE(s.width);
+      ParamStore params(DType::f64);
+      const Param& w = params.add("w", {3 * s.heads * s.width, 2}, init::zeros());
+      params.allocate(1);
+      const auto table = [&](DType dtype, Device device) {
+        return make_rope_table(dtype, s.time, s.width, 100, device);
+      };
+      const RopeTable here = table(DType::f64, {});
+      std::optional<RopeTable> there, there_for_halves;
+      if (gpu_count() > 0) {
+        there = table(DType::f64, {DeviceKind::cuda, 0});
+        there_for_halves = table(DType::f32, {DeviceKind::cuda, 0});
+      }
+      const auto rotated = [&](Tape& t, const std::vector<Var>& v) {
+        const bool on_gpu = t.stream().device().is_cuda();
+        const RopeTable& used = !on_gpu ? here : t.real_dtype() == DType::f64 ? *there : *there_for_halves;
+        AttentionOptions options = s.options();
+        options.cos = used.cos;
+        options.sin = used.sin;
+        return attention(t, linear(t, v[0], {&w}), options);
+      };
+      for_every_isa([&] { CHECK(gradcheck(rotated, {{s.batch, s.time, 2}}, &params) < 1e-7); });
+    }
+  }
+
+  TEST_CASE("rotated queries and keys give the result of queries and keys that were rotated before") {
+    for (const Sizes s : {Sizes{2, 9, 2, 10}, Sizes{1, 70, 2, 64}}) {
+      const std::int64_t columns = 3 * s.heads * s.width;
+      const OwnedTensor qkv = random_tensor(DType::f64, {s.batch, s.time, columns}, "qkv"),
+                        y = OwnedTensor(DType::f64, s.shape()), expected = OwnedTensor(DType::f64, s.shape());
+      const OwnedTensor before = converted(qkv, DType::f64);
+      const RopeTable table = make_rope_table(DType::f64, s.time, s.width, 100);
+      AttentionOptions options = s.options();
+      Stream stream;
+      ops::rope(stream, before, table.cos, table.sin, 2 * s.heads, ops::Rotation::forward);
+      ops::attention_forward(stream, expected, {}, {before, {}, {}}, options);
+      const auto with = [&](const Tensor& x, const RopeTable& used, const Tensor& out) {
+        options.cos = used.cos;
+        options.sin = used.sin;
+        Stream on(x.device());
+        ops::attention_forward(on, out, {}, {x, {}, {}}, options);
+      };
+      if (gpu_count() > 0) {
+        const Device gpu{DeviceKind::cuda, 0};
+        const OwnedTensor there = on_device(qkv, gpu), result(DType::f64, s.shape(), gpu);
+        with(there, make_rope_table(DType::f64, s.time, s.width, 100, gpu), result);
+        CHECK(difference(on_cpu(result), expected) < 1e-14);
+      }
+      with(qkv, table, y);
+      CHECK(same_bits(y, expected));
+    }
+  }
+
   TEST_CASE("the gradient of a long sequence, computed block by block, agrees with finite differences") {
     const Sizes s{1, 131, 1, 2};
     const auto f = [&](Tape& t, const std::vector<Var>& v) { return attention(t, v[0], v[1], v[2], s.options()); };
@@ -201,5 +262,11 @@ TEST_SUITE("ops.attention") {
                          "attention: 3 heads do not divide the 8 columns of y", Error);
     CHECK_THROWS_WITH_AS(ops::attention_forward(stream, y, {}, {y, k, y}, with_heads(2)),
                          "attention: y is (2, 3, 8), so q, k and v must be too, not (2, 3, 7)", Error);
+    const RopeTable table = make_rope_table(DType::f32, 3, 6, 100);
+    AttentionOptions rotated = with_heads(2);
+    rotated.cos = table.cos;
+    rotated.sin = table.sin;
+    CHECK_THROWS_WITH_AS(ops::attention_forward(stream, y, {}, {q, {}, {}}, rotated),
+                         doctest::Contains("a table with half the 4 columns of a head, not (3, 3)"), Error);
   }
 }

@@ -146,7 +146,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
       agree([&](Place& p, DType dtype) {
         const OwnedTensor x = p.take(random_tensor(dtype, {count}, "x"));
         OwnedTensor dropped = p.make(dtype, {count}), transposed = p.make(dtype, {count});
-        ops::drop_edges(p.stream, dropped, x, 0.3, Philox(7, 8, "edges"));
+        ops::drop_edges(p.stream, dropped, x, {.rate = 0.3, .seed = 7, .step = 8, .site = Site("edges")});
         ops::transpose_edges(p.stream, transposed, dropped, p.list(opposite));
         return all_of(dropped, transposed);
       });

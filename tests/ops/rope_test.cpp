@@ -6,7 +6,6 @@
 
 #include "lockstep/nn/rope.hpp"
 #include "ops/every_isa.hpp"
-#include "support/gradcheck.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -36,26 +35,6 @@ TEST_SUITE("ops.rope") {
         ops::rope(stream, qkv, table.cos, table.sin, 2 * heads, ops::Rotation::inverse);
         CHECK(difference(qkv, before) < (dtype == DType::f32 ? 1e-6 : 1e-14));
       }
-    });
-  }
-
-  TEST_CASE("gradient of the rotated projection agrees with finite differences") {
-    ParamStore params(DType::f64);
-    const Param& w = params.add("w", {36, 12}, init::zeros());
-    params.allocate(1);
-    const RopeTable table = make_rope_table(DType::f64, 4, 6, 100), none;
-    const auto on_gpu = [](DType dtype) {
-      return gpu_count() > 0 ? make_rope_table(dtype, 4, 6, 100, {DeviceKind::cuda, 0}) : RopeTable();
-    };
-    const RopeTable there = on_gpu(DType::f64), there_for_halves = on_gpu(DType::f32);
-    const auto rotated = [&](Tape& t, const std::vector<Var>& v) {
-      const RopeTable& of_gpu = t.real_dtype() == DType::f64 ? there : there_for_halves;
-      return rotary_linear(t, v[0], w, t.stream().device().is_cuda() ? of_gpu : table);
-    };
-    const auto plain = [&](Tape& t, const std::vector<Var>& v) { return rotary_linear(t, v[0], w, none); };
-    for_every_isa([&] {
-      CHECK(gradcheck(rotated, {{3, 4, 12}}, &params) < 1e-7);
-      CHECK(gradcheck(plain, {{3, 4, 12}}, &params) < 1e-7);
     });
   }
 

@@ -101,23 +101,24 @@ TEST_SUITE("optim.adam_atan2") {
 TEST_SUITE("optim.sign_sgd") {
   TEST_CASE("rows agree with the reference: repeated ids are summed, cancelling rows only decay, others stay") {
     const H5File file = golden();
-    const std::vector<std::int32_t> ids = file.read<std::int32_t>("/sign_sgd/ids");
+    std::vector<std::int32_t> ids = file.read<std::int32_t>("/sign_sgd/ids");
     std::vector<double> table = file.read<double>("/sign_sgd/weights"), g = file.read<double>("/sign_sgd/grads");
     const std::vector<double> after = file.read<double>("/sign_sgd/weights_after");
     const auto columns = static_cast<std::int64_t>(g.size() / ids.size()),
                rows = static_cast<std::int64_t>(table.size()) / columns;
     Arena scratch;
-    sign_sgd_rows(scratch, Tensor::of(table.data(), {rows, columns}), ids,
-                  Tensor::of(g.data(), {static_cast<std::int64_t>(ids.size()), columns}),
-                  file.real_attribute("/sign_sgd", "lr"), file.real_attribute("/sign_sgd", "weight_decay"));
+    const auto samples = static_cast<std::int64_t>(ids.size());
+    sign_sgd_rows(scratch, Tensor::of(table.data(), {rows, columns}), Tensor::of(ids.data(), {samples}),
+                  Tensor::of(g.data(), {samples, columns}), file.real_attribute("/sign_sgd", "lr"),
+                  file.real_attribute("/sign_sgd", "weight_decay"));
     CHECK(difference(Tensor::of(table.data(), {rows, columns}), Tensor::of(after.data(), {rows, columns})) < 1e-14);
   }
 
   TEST_CASE("an id beyond the table is an error") {
     const OwnedTensor table(DType::f32, {3, 2}), g(DType::f32, {1, 2});
-    const std::vector<std::int32_t> ids = {3};
+    std::int32_t id = 3;
     Arena scratch;
-    CHECK_THROWS_WITH_AS(sign_sgd_rows(scratch, table, ids, g, 0.1, 0),
+    CHECK_THROWS_WITH_AS(sign_sgd_rows(scratch, table, Tensor::of(&id, {1}), g, 0.1, 0),
                          "sign_sgd_rows: id 3 of sample 0: the table has 3 rows", Error);
   }
 }

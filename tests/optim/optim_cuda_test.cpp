@@ -7,6 +7,7 @@
 #include "lockstep/optim/lazy_adam.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
+#include "optim/gpu_update_kernels.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -173,15 +174,19 @@ TEST_SUITE("optim.cuda") {
   }
 
   TEST_CASE("sign descent on rows has the bits of the CPU" * doctest::skip(no_gpu())) {
-    std::vector<std::int32_t> ids;
-    for (int i = 0; i < 300; ++i) ids.push_back(i % 7 == 0 ? 4 : i % 5);
+    const OwnedTensor ids(DType::i32, {300});
+    for (int i = 0; i < 300; ++i) ids->data<std::int32_t>()[i] = i % 7 == 0 ? 4 : i % 5;
     for (const DType dtype : {DType::f32, DType::f64}) {
       const OwnedTensor table = random_tensor(dtype, {9, 131}, "table"), g = random_tensor(dtype, {300, 131}, "g");
-      const OwnedTensor gpu_table = on(kGpu, table);
-      Arena on_cpu, on_gpu(kGpu);
-      sign_sgd_rows(on_cpu, table, ids, g, 0.01, 0.1);
-      sign_sgd_rows(on_gpu, gpu_table, ids, on(kGpu, g), 0.01, 0.1);
+      const OwnedTensor shadow = random_tensor(dtype, {9, 131}, "shadow");
+      const OwnedTensor gpu_table = on(kGpu, table), gpu_shadow = on(kGpu, shadow);
+      Arena scratch;
+      sign_sgd_rows(scratch, table, ids, g, 0.01, 0.1, shadow);
+      sign_sgd_rows(scratch, gpu_table, on(kGpu, ids), on(kGpu, g), 0.01, 0.1, gpu_shadow);
       CHECK(same(gpu_table, table));
+      CHECK(same(gpu_shadow, shadow));
+      CHECK(same(shadow->slice(0, 5), table->slice(0, 5)));
+      CHECK_FALSE(same(shadow->slice(5, 4), table->slice(5, 4)));  // no sample uses them
     }
   }
 
@@ -221,6 +226,58 @@ TEST_SUITE("optim.cuda") {
       gpu.step(on(kGpu, g), 1e-3);
       CHECK(same(gpu_a.value, a.value));
       for (std::size_t i = 0; i < adam.state().size(); ++i) CHECK(same(gpu.state()[i].value, adam.state()[i].value));
+    }
+  }
+
+  TEST_CASE("deferred steps that a GPU takes alone, from padded lists, have the bits of the CPU" *
+            doctest::skip(no_gpu())) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      Store on_cpu(dtype, {}), on_gpu(dtype, kGpu);
+      const auto all = [](Store& s) { return std::vector<RowsOf>{{&s.params.at("a")}, {&s.params.at("c")}}; };
+      LazyAdam adam({.name = "adam"}, on_cpu.params, all(on_cpu)), gpu({.name = "adam"}, on_gpu.params, all(on_gpu));
+      const Stream stream(kGpu);
+      Arena arena(kGpu);
+      for (int t = 0; t < 40; ++t) {
+        CAPTURE(t);
+        std::vector<std::int32_t> rows;
+        for (std::int32_t row = 0; row < 19; ++row)
+          if ((row * 7 + t * 5) % 11 == 0) rows.push_back(row);
+        std::vector<std::int32_t> padded = rows;
+        padded.resize(19, -1);
+        const auto count = static_cast<std::int64_t>(rows.size());
+        arena.reset();
+        adam.begin_step(1e-3, 0.5);  // after which catch_up() would include this step
+        const LazyNow now = gpu.describe(1e-3, 0);
+        StepScalars scalars = gpu.scalars(1e-3, gpu.steps() + 1);
+        scalars[0] = 0.5;
+        visit_float(dtype, [&]<class T>() {
+          optim_kernels::UpdateNow<T> update = {.scalars = {}, .moves = true};
+          for (std::size_t i = 0; i < scalars.size(); ++i) update.scalars[i] = static_cast<T>(scalars[i]);
+          const optim_kernels::UpdateNow<T> still = {.scalars = {}, .moves = false};
+          const auto [gpu_rows, gpu_now, gpu_update, gpu_still] =
+              for_kernels(stream, arena, std::span<const std::int32_t>(padded), std::span<const LazyNow>(&now, 1),
+                          std::span<const optim_kernels::UpdateNow<T>>(&update, 1),
+                          std::span<const optim_kernels::UpdateNow<T>>(&still, 1));
+          std::vector<RowsNow> tables;
+          std::vector<OwnedTensor> gradients;
+          for (const char* name : {"a", "c"}) {
+            const Param &here = on_cpu.params.at(name), &there = on_gpu.params.at(name);
+            const OwnedTensor g = random_tensor(dtype, {19, here.shape.columns()}, name, static_cast<std::uint64_t>(t));
+            adam.update(here, rows, g->slice(0, count));
+            tables.push_back({&there, gpu_rows, gradients.emplace_back(on(kGpu, g))});
+          }
+          gpu.catch_up_as_told(tables, gpu_now.data());
+          gpu.update_as_told(tables, gpu_now.data(), gpu_still.data());  // nothing
+          gpu.update_as_told(tables, gpu_now.data(), gpu_update.data());
+          stream.synchronize();
+        });
+        gpu.set_steps(gpu.steps() + 1);
+        if (t != 25 && t != 39) continue;
+        adam.flush();
+        gpu.flush();
+        for (const char* name : {"a", "c"}) CHECK(same(on_gpu.params.at(name).value, on_cpu.params.at(name).value));
+        for (std::size_t i = 0; i < adam.state().size(); ++i) CHECK(same(gpu.state()[i].value, adam.state()[i].value));
+      }
     }
   }
 }

@@ -41,27 +41,43 @@ class Resident {
   std::span<const T> view_;
 };
 
+/// Host arrays in pinned memory, and the memory of a GPU that they are copied to.
+struct Staged {
+  std::byte *on_gpu = nullptr, *pinned = nullptr;
+  std::size_t size_bytes = 0;
+  void copy(const Stream& stream) const { copy_bytes(stream, on_gpu, pinned, size_bytes); }
+};
+
+/// Copies host arrays to pinned memory of the arena and returns where the kernels find them after staged.copy(): in the
+/// arena's memory. For an arena of a GPU.
+template <class... T>
+std::tuple<std::span<const T>...> stage(Staged& staged, Arena& arena, std::span<const T>... arrays) {
+  const auto padded = [](std::size_t size) {
+    return (size + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
+  };
+  const std::size_t size = (padded(arrays.size_bytes()) + ...);
+  staged = {.on_gpu = static_cast<std::byte*>(arena.allocate(size)),
+            .pinned = static_cast<std::byte*>(arena.host().allocate(size)),
+            .size_bytes = size};
+  std::size_t at = 0;
+  const auto place = [&]<class U>(std::span<const U> array) {
+    if (!array.empty()) std::memcpy(staged.pinned + at, array.data(), array.size_bytes());
+    const std::span<const U> copy(reinterpret_cast<const U*>(staged.on_gpu + at), array.size());
+    at += padded(array.size_bytes());
+    return copy;
+  };
+  return {place(arrays)...};  // braces evaluate from left to right
+}
+
 /// Makes host arrays accessible to the kernels of a step: the arrays themselves on the CPU; on a GPU one asynchronous
 /// copy of all arrays into the arena's memory. The host arrays may change as soon as the call returns. The pinned
 /// staging memory is free again once the stream has passed the copy.
 template <class... T>
 std::tuple<std::span<const T>...> for_kernels(const Stream& stream, Arena& arena, std::span<const T>... arrays) {
   if (!arena.device().is_cuda()) return {arrays...};
-  const auto padded = [](std::size_t size) {
-    return (size + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
-  };
-  const std::size_t size = (padded(arrays.size_bytes()) + ...);
-  auto* const staged = static_cast<std::byte*>(arena.host().allocate(size));
-  auto* const on_gpu = static_cast<std::byte*>(arena.allocate(size));
-  std::size_t at = 0;
-  const auto place = [&]<class U>(std::span<const U> array) {
-    if (!array.empty()) std::memcpy(staged + at, array.data(), array.size_bytes());
-    const std::span<const U> copy(reinterpret_cast<const U*>(on_gpu + at), array.size());
-    at += padded(array.size_bytes());
-    return copy;
-  };
-  std::tuple<std::span<const T>...> copies{place(arrays)...};  // braces evaluate from left to right
-  copy_bytes(stream, on_gpu, staged, size);
+  Staged staged;
+  std::tuple<std::span<const T>...> copies = stage(staged, arena, arrays...);
+  staged.copy(stream);
   return copies;
 }
 

@@ -21,6 +21,7 @@ struct AggregateLayer {
   /// Draw c of Philox(seed, step, site, n), 16 bits, alone decides whether column c of node n is dropped.
   std::uint64_t seed = 0, step = 0;
   Site site{std::uint32_t{0}};
+  const std::uint64_t* step_on_gpu = nullptr;  ///< as in Dropout
 };
 
 /// Arrays with one row for each node. A call reads and writes only the rows in its row set.

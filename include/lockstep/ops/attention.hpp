@@ -24,6 +24,9 @@ struct AttentionOptions {
   double scale = 1;                             ///< factor of q k^T before the softmax, usually 1/sqrt(D)
   Dropout dropout = {};                         ///< of the weights p; ops/dropout.hpp defines the draws
   std::span<const std::uint64_t> samples = {};  ///< (B) global sample numbers that key the draws; must outlive the tape
+  /// Tables (T, D/2) that rotate queries and keys by their position before the scores (rope.hpp); empty: no rotation. The
+  /// input is then packed and its gradient is stored. GPUs rotate what they load; the CPU rotates the input in place.
+  Tensor cos = {}, sin = {};
 };
 
 /// Softmax attention of every position to every position, without a mask, for all heads.
@@ -36,8 +39,8 @@ struct AttentionOptions {
 ///
 /// shapes   x as AttentionInput says; y (B, T, A), heads side by side; lse (B, heads, T), or empty when no backward
 ///          follows. T and D are free
-/// dtypes   f32 | f64, all equal. On a GPU also bf16 | f16 with lse in f32; p and ds are then rounded to that type
-///          before they are multiplied
+/// dtypes   f32 | f64, all equal. On a GPU also bf16 | f16 with lse and the rotation's tables in f32; p and ds are then
+///          rounded to that type before they are multiplied
 /// errors   Error naming the shapes if they do not fit, if heads does not divide A, or on a GPU if D is above 128
 /// source   Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Dao et al. 2022, arXiv:2205.14135 (recomputation)
 void attention_forward(Stream&, const Tensor& y, const Tensor& lse, const AttentionInput& x, const AttentionOptions&);
@@ -47,7 +50,8 @@ void attention_forward(Stream&, const Tensor& y, const Tensor& lse, const Attent
 ///
 ///   dq_ic = scale sum_j ds_ij k_jc,   dk_jc = scale sum_i ds_ij q_ic,   dv_jc = sum_i m_ij p_ij dy_ic
 ///
-/// Each gradient is stored, or added when its target accumulates. An empty target is not computed.
+/// Each gradient is stored, or added when its target accumulates. An empty target is not computed. x is as the forward
+/// has left it.
 void attention_backward(Stream&, const AttentionTarget& dx, const Tensor& dy, const Tensor& y, const Tensor& lse,
                         const AttentionInput& x, const AttentionOptions&);
 

@@ -29,13 +29,19 @@ struct RankingSums {
 ///   dr_i = slope r_u / B + l2 r_i / B,   dr_j = -slope r_u / B + l2 r_j / B
 ///
 /// A row's gradient is summed in the order of the batch, for any number of threads. The OpenMP threads share the work.
-/// `sums` is stored. On a GPU it must be in pinned host memory and is valid once the stream has finished this call.
+/// Rows without uses are padding: their drows are not stored.
+///
+/// `sums` is stored, as by sum_rankings(); a GPU also stores it in `copy`, unless null.
 ///
 /// shapes   rows, drows (U, D); slope (B)
 /// dtypes   f32 | f64, all equal; sums over D and B in f64
 /// errors   Error naming the shapes if they do not fit
 /// source   Rendle et al. 2009, "BPR: Bayesian Personalized Ranking from Implicit Feedback", eq. 4-5
 void bpr(Stream&, Arena& scratch, const RankedPairs& batch, const Tensor& rows, double l2, const Tensor& slope,
-         const Tensor& drows, RankingSums& sums);
+         const Tensor& drows, RankingSums& sums, RankingSums* copy = nullptr);
+
+/// sums = the sum of `terms`. On a GPU they lie in its memory or in pinned host memory, which the host may read once the
+/// stream has finished this call; `copy`, unless null, receives the sum too. Sums have one order on each kind of device.
+void sum_rankings(Stream&, RankingSums& sums, RankingSums* copy, std::span<const RankingSums> terms);
 
 }  // namespace lockstep::ops

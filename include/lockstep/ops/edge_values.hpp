@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <span>
 
-#include "lockstep/base/philox.hpp"
+#include "lockstep/ops/sample_rows.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep::ops {
@@ -18,11 +18,11 @@ namespace lockstep::ops {
 /// errors   Error if the sizes differ
 void transpose_edges(Stream&, const Tensor& y, const Tensor& x, std::span<const std::int64_t> opposite);
 
-/// Edge dropout: y_e = 0 where draw e is below rate 2^32, else x_e / (1 - rate).
+/// Edge dropout: y_e = 0 where draw e of dropout.draws(0), 32 bits, is below rate 2^32, else x_e / (1 - rate).
 ///
 /// shapes   y, x (nnz)
 /// dtypes   f32 | f64, equal
 /// errors   Error if the sizes differ
-void drop_edges(Stream&, const Tensor& y, const Tensor& x, double rate, const Philox& draws);
+void drop_edges(Stream&, const Tensor& y, const Tensor& x, const Dropout& dropout);
 
 }  // namespace lockstep::ops

@@ -8,7 +8,7 @@
 namespace lockstep::ops {
 
 /// Functions on some rows of arrays with one row for each node. The kernels must be able to read row numbers and
-/// offsets.
+/// offsets. On a GPU, negative row numbers of a list that is gathered or scattered are padding: nothing is stored.
 
 /// The divisor of a row when it is gathered.
 enum class RowScale : std::uint8_t {

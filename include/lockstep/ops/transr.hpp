@@ -35,8 +35,8 @@ struct TransrResult {
 ///   |P(h)|^2 + |y_r|^2 + |P(t)|^2 + |P(t')|^2
 ///
 /// and the gradient of (ranking + l2 half squares) / total. The OpenMP threads share the chunks; sums over the samples
-/// of a chunk run in their order. `sums` (chunks) are stored. For a GPU they must be in pinned host memory and are
-/// valid once the stream has finished this call.
+/// of a chunk run in their order. `sums` (chunks) are stored. A GPU stores them in its memory or in pinned host memory,
+/// valid once the stream has finished this call; there a chunk without samples is padding.
 ///
 /// shapes   table (N, d); matrices (R, d, k); translations (R, k)
 /// dtypes   f32 | f64, all equal; sums over k and over samples in f64

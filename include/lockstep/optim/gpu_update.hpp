@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,11 @@ namespace lockstep {
 /// What a rank tells its GPU about one step: all that changes from step to step, except for the samples. The host
 /// writes it into pinned memory, and the step begins by copying it to the GPU, with the rank's report behind it.
 struct GpuStepRecord {
-  std::uint64_t step = 0;       ///< of Philox
-  std::int64_t samples = 0;     ///< over all ranks
-  std::int64_t known = 1;       ///< whether the host knows the outcome of all earlier steps
-  LossScale loss_scale = {};    ///< at the beginning of the step, if `known`
+  std::uint64_t step = 0;     ///< of Philox
+  std::int64_t samples = 0;   ///< over all ranks
+  std::int64_t known = 1;     ///< whether the host knows the outcome of all earlier steps
+  LossScale loss_scale = {};  ///< at the beginning of the step, if `known`
+  double lr = 0;
   StepScalars after_skip = {};  ///< of the optimizer: if `known`, or if the step before was skipped
   StepScalars after_step = {};  ///< otherwise
 };
@@ -35,6 +37,17 @@ struct RankReport {
 struct RankReports {
   const std::byte* bytes = nullptr;
   std::int64_t ranks = 1, micros = 1;
+  bool doubles = false;  ///< losses are f64, whatever the gradient is
+};
+
+/// Sign descent (sign_sgd_rows) on a table outside the optimizer, from one gradient row per sample of the step. Each rank
+/// computes the rows of its samples; with NCCL the others' rows are gathered in the same arrays.
+struct RowDescent {
+  const Param* table = nullptr;
+  Tensor ids;        ///< i32 (samples over all ranks)
+  Tensor gradients;  ///< (samples, columns)
+  double rate = 1;   ///< factor of the learning rate
+  double weight_decay = 0;
 };
 
 /// What a GPU tells the host about one step, in pinned memory; the same on all ranks.
@@ -63,6 +76,9 @@ class GpuUpdate {
   GpuUpdate(ParamStore& params, Optimizer* optimizer, std::vector<FlatRange> norm_ranges, const Options& options);
 
   bool scaled() const { return options_.scaled; }
+  /// Adds the update of a table to those of each step. Call it before the first step.
+  void descend(const RowDescent& rows) { rows_ = rows; }
+  const std::optional<RowDescent>& rows() const { return rows_; }
   /// Completes the record of the next step. `open_steps` (0 or 1) counts the earlier steps whose outcome the host does
   /// not know.
   void describe(GpuStepRecord& record, double lr, const LossScale& scale, int open_steps) const;
@@ -72,8 +88,12 @@ class GpuUpdate {
   /// Enqueues the factor of the loss: seed(), a scalar in the dtype of the gradient. Only if scaled().
   void open(const Stream& stream, const GpuStepRecord* record) const;
   const Tensor& seed() const { return seed_.view(); }
-  /// Enqueues all of the step that follows the reduction of its gradient. `record` is in GPU memory, `outcome` in
-  /// pinned memory. Changes the gradient of penalised parameters.
+  /// Enqueues the decision about the step: its outcome, and the scalars of its update, which are at now() when it runs.
+  /// `record` is in GPU memory, `outcome` in pinned memory. Changes the gradient of penalised parameters.
+  void judge(const Stream& stream, const Tensor& gradient, const RankReports& reports, const GpuStepRecord* record,
+             GpuOutcome* outcome) const;
+  const void* now() const { return now_.data(); }
+  /// Enqueues all of the step that follows the reduction of its gradient: judge() and the updates.
   void close(const Stream& stream, const Tensor& gradient, const RankReports& reports, const GpuStepRecord* record,
              GpuOutcome* outcome, Ema* average) const;
   /// What a kernel needs that contains the end of a step (DenseStep).
@@ -91,6 +111,7 @@ class GpuUpdate {
   std::vector<FlatRange> norm_ranges_;
   Options options_;
   std::vector<const Param*> penalised_;
+  std::optional<RowDescent> rows_;
   OwnedTensor seed_;
   Buffer parts_;  ///< the partial sums of each range and penalised parameter: their number and factor
   Buffer sums_;   ///< partial sums of squares

@@ -12,6 +12,8 @@ namespace optim_kernels {
 template <class T>
 struct AdamStep;
 struct LateRow;
+template <class T>
+struct ToldSteps;
 }  // namespace optim_kernels
 
 /// Rows [first, first + count) of a parameter's first axis, or all rows.
@@ -19,6 +21,21 @@ struct RowsOf {
   const Param* param = nullptr;
   std::int64_t first = 0;
   std::int64_t count = -1;  ///< -1: all
+};
+
+/// What a step of LazyAdam depends on, if a GPU takes it alone.
+struct LazyNow {
+  std::int64_t to = 0;         ///< steps taken before
+  std::int64_t base = 0;       ///< of the history
+  std::int64_t calm_from = 0;  ///< from this step on, each step shrinks the moves of rows without gradient
+  double rate = 0, root = 0;   ///< of this step, for the history
+};
+
+/// Distinct rows of a table, and their gradient (rows, columns). Negative rows are padding.
+struct RowsNow {
+  const Param* param = nullptr;
+  std::span<const std::int32_t> rows;
+  Tensor gradient = {};
 };
 
 /// Adam for tables of which each step's gradient touches few rows. Equals the dense update bit for bit, without a sweep
@@ -33,6 +50,12 @@ struct RowsOf {
 ///   adam.begin_step(lr, 1.0 / batch);
 ///   adam.update(table, rows, gradient);    // each row once
 ///   adam.flush();                          // before anything else reads the tables, or saves state()
+///
+/// If a GPU takes steps alone (GpuUpdate), the host describes them, and kernels read the description:
+///
+///   const LazyNow now = adam.describe(lr, open_steps);   // to be copied to the GPU
+///   adam.catch_up_as_told(tables, now_on_gpu);
+///   adam.update_as_told(tables, now_on_gpu, update.now());
 ///
 /// State vectors have the full size of the parameters, but only the rows in `which` are accessed. OpenMP threads divide
 /// the rows. After set_steps() all rows count as up to date. Lists of rows must be readable by kernels; on a GPU no
@@ -59,8 +82,18 @@ class LazyAdam final : public Optimizer {
   ///
   /// shapes   gradient (count, columns)
   void update(const Param& param, std::int64_t first, std::int64_t count, const Tensor& gradient);
-  /// Applies the deferred steps of all rows of this optimizer.
+  /// Applies the deferred steps of all rows of this optimizer. Requires that no step is open.
   void flush();
+
+  StepScalars scalars(double lr, std::int64_t t) const override;
+  /// Describes the next step. `open_steps` (0 or 1) counts the earlier steps that steps() does not.
+  LazyNow describe(double lr, int open_steps);
+  /// Enqueues what catch_up() and update() do, for at most three tables in one launch. The update writes the history, and
+  /// does nothing if `scalars` (optim_kernels::UpdateNow) say so.
+  void catch_up_as_told(std::span<const RowsNow> tables, const LazyNow* now);
+  void update_as_told(std::span<const RowsNow> tables, const LazyNow* now, const void* scalars);
+  /// Where the history is; it moves when it grows.
+  const void* gpu_history() const { return gpu_history_.data(); }
 
  protected:
   // The dense step of the base class, over all rows of this optimizer.
@@ -81,11 +114,16 @@ class LazyAdam final : public Optimizer {
     double rate, root;
   };
   Table& table_of(const Param& param);
+  Step step_at(double lr, std::int64_t t) const;
+  /// Adds step t to the history, without its entry on a GPU.
+  void remember(double lr, std::int64_t t);
   void note(double lr, double gradient_scale);
   /// Discards deferred updates if the step count does not match.
   void expect_steps(std::int64_t taken);
   template <class T>
   optim_kernels::AdamStep<T> step_now() const;
+  template <class T>
+  optim_kernels::ToldSteps<T> told(std::span<const RowsNow> tables, const LazyNow* now);
   /// Applies steps from + 1 ... to without gradient to a row.
   template <class T>
   void replay(const Table& table, std::int64_t row, std::int64_t from, std::int64_t to) const;

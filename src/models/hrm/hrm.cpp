@@ -167,10 +167,11 @@ void Hrm::reset(Tape& t, const Tensor& z_h, const Tensor& z_l, const Tensor& sta
 
 Var Hrm::attend(Tape& t, const Block& b, Var x) const {
   const double width = static_cast<double>(arch_.hidden / arch_.heads);
-  return attention(t, rotary_linear(t, x, *b.qkv, rope_), {.heads = arch_.heads, .scale = 1 / std::sqrt(width)});
+  return attention(t, linear(t, x, {b.qkv}),
+                   {.heads = arch_.heads, .scale = 1 / std::sqrt(width), .cos = rope_.cos, .sin = rope_.sin});
 }
 
-Var Hrm::block(Tape& t, const Level& l, std::size_t i, Var x, const HrmObserver* watch) const {
+Var Hrm::block(Tape& t, const Level& l, std::size_t i, Var x, const HrmObserver* watch, const Tensor& into) const {
   const Block& b = l.blocks[i];
   const auto note = [&](const char* part, Var value) {
     if (watch) (*watch)(l.name + ".layers." + std::to_string(i) + part, value.value());
@@ -185,7 +186,7 @@ Var Hrm::block(Tape& t, const Level& l, std::size_t i, Var x, const HrmObserver*
   }
   const Var gated = linear(t, swiglu(t, x, *b.gate_up), {b.down});
   note(".mlp", gated);
-  return rmsnorm(t, x, gated, arch_.rms_eps);
+  return rmsnorm(t, x, gated, arch_.rms_eps, into);
 }
 
 Var Hrm::level(Tape& t, const Level& l, Var z, Var injection, const HrmObserver* watch) const {
@@ -206,7 +207,7 @@ void Hrm::level_in_place(Tape& t, const Level& l, const Tensor& z, const Tensor&
   for (std::size_t i = 0; i < l.blocks.size(); ++i) {
     const ArenaScope scope(t.arena());
     Tape silent(t.stream(), t.arena(), t.dtype(), Tape::Mode::forward, nullptr, &t.host_arena());
-    copy(t.stream(), z, block(silent, l, i, silent.constant(z), watch).value());
+    block(silent, l, i, silent.constant(z), watch, z);
   }
   if (watch) (*watch)(l.name, z);
 }

@@ -107,8 +107,12 @@ void KgatPropagation::drop_edges() {
     dropped_transposed_ = OwnedTensor(dtype, shape, device);
   }
   Stream stream = this->stream();
-  ops::drop_edges(stream, dropped_, net_.adjacency().value, noise_->node_dropout,
-                  Philox(noise_->seed, noise_->step, "kgat.edges"));
+  ops::drop_edges(stream, dropped_, net_.adjacency().value,
+                  {.rate = noise_->node_dropout,
+                   .seed = noise_->seed,
+                   .step = noise_->step,
+                   .site = Site("kgat.edges"),
+                   .step_on_gpu = noise_->step_on_gpu});
   ops::transpose_edges(stream, dropped_transposed_, dropped_, transpose_.span());
   values_now_ = dropped_;
   transposed_now_ = dropped_transposed_;
@@ -120,6 +124,7 @@ ops::AggregateLayer KgatPropagation::noisy_layer(int l) const {
   layer.dropout = noise_->message_dropout.empty() ? 0 : noise_->message_dropout[static_cast<std::size_t>(l)];
   layer.seed = noise_->seed;
   layer.step = noise_->step;
+  layer.step_on_gpu = noise_->step_on_gpu;
   layer.site = Site(Site("kgat.messages").id + static_cast<std::uint32_t>(l));
   return layer;
 }

@@ -185,7 +185,11 @@ void activate(const Stream& stream, const RowSet& rows, std::int64_t width, real
               {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows.size(), kRowsPerBlock)),
                .block = dim3(kWarp, kRowsPerBlock)},
               activate_kernel<T>, rows, width, out, marks, branches,
-              Dropout{.rate = layer.dropout, .seed = layer.seed, .step = layer.step, .site = layer.site},
+              Dropout{.rate = layer.dropout,
+                      .seed = layer.seed,
+                      .step = layer.step,
+                      .site = layer.site,
+                      .step_on_gpu = layer.step_on_gpu},
               gpu::Drop<real_t<T>>(cpu::DropRate(layer.dropout)));
 }
 

@@ -5,6 +5,7 @@
 #include "attention_kernels.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
+#include "lockstep/ops/rope.hpp"
 #include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops {
@@ -39,6 +40,9 @@ Extents extents_of(const char* what, const Tensor& y, const Tensor& lse, const A
           ", ", options.heads, ", ", time, "), not ", lse.shape());
   require(!options.dropout || static_cast<std::int64_t>(options.samples.size()) == batch, what, ": dropout of ", batch,
           " sequences needs as many sample numbers, not ", options.samples.size());
+  require(!options.cos || (x.packed() && columns / options.heads == 2 * options.cos.columns()), what,
+          ": a rotation needs q, k and v in one array, and a table with half the ", columns / options.heads,
+          " columns of a head, not ", options.cos.shape());
   return {batch, time, options.heads, columns / options.heads};
 }
 
@@ -93,7 +97,16 @@ cuda::Attention<T> all_heads(const Extents& e, const Tensor& y, const Tensor& ls
   a.dropout = options.dropout;
   a.samples = options.samples.data();
   a.draws = WeightDraws(e.time);
+  if (options.cos) {
+    a.cos = options.cos.data<real_t<T>>();
+    a.sin = options.sin.data<real_t<T>>();
+  }
   return a;
+}
+
+/// Rotates queries and keys, or their gradients, side by side in one array.
+void turn(Stream& stream, const Tensor& qk, const AttentionOptions& options, Rotation rotation) {
+  if (options.cos) rope(stream, qk, options.cos, options.sin, 2 * options.heads, rotation);
 }
 
 /// Calls f for every head of every sequence, in parallel if that pays.
@@ -118,6 +131,7 @@ void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const
                        const AttentionOptions& options) {
   const Extents e = extents_of("attention", y, lse, x, options);
   if (on_gpu(y, [&]<class T>() { cuda::attention_forward<T>(stream, all_heads<T>(e, y, lse, x, options)); })) return;
+  turn(stream, x.q, options, Rotation::forward);
   visit_float(y.dtype(), [&]<class T>() {
     const auto kernel = cpu::active_attention_kernels<T>().forward;
     for_each_head(e, 2, [&](std::int64_t b, std::int64_t h) { kernel(head_of<T>(b, h, e, y, lse, x, options)); });
@@ -134,6 +148,8 @@ void attention_backward(Stream& stream, const AttentionTarget& dx, const Tensor&
             ", so its gradient must be too, not ", target.tensor.shape());
   };
   check(dx.q, x.q);
+  require(!options.cos || (dx.q && !dx.q.accumulate),
+          "attention backward: the gradient of rotated inputs must be stored");
   if (!x.packed()) {
     check(dx.k, x.k);
     check(dx.v, x.v);
@@ -158,7 +174,7 @@ void attention_backward(Stream& stream, const AttentionTarget& dx, const Tensor&
         }
         cuda::attention_backward<T>(stream, a);
       }))
-    return;
+    return turn(stream, dx.q.tensor, options, Rotation::inverse);
   visit_float(y.dtype(), [&]<class T>() {
     const auto kernel = cpu::active_attention_kernels<T>().backward;
     for_each_head(e, 5, [&](std::int64_t b, std::int64_t h) {
@@ -175,6 +191,7 @@ void attention_backward(Stream& stream, const AttentionTarget& dx, const Tensor&
       kernel(head);
     });
   });
+  turn(stream, dx.q.tensor, options, Rotation::inverse);
 }
 
 }  // namespace lockstep::ops

@@ -8,6 +8,7 @@
 #include "ops/common/half_attention_cuda.hpp"
 #include "ops/common/map_cuda.hpp"
 #include "ops/common/philox_cuda.hpp"
+#include "ops/common/rope_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -51,10 +52,23 @@ struct Place {
 /// call it.
 template <class T>
 __device__ void fetch(T* to, int to_stride, int padded_width, const T* from, std::int64_t stride, std::int64_t first,
-                      int count, std::int64_t time, std::int64_t width) {
-  for (int r = static_cast<int>(threadIdx.y); r < count; r += static_cast<int>(blockDim.y))
+                      int count, std::int64_t time, std::int64_t width, const Turned<T>& turned = {}) {
+  for (int r = static_cast<int>(threadIdx.y); r < count; r += static_cast<int>(blockDim.y)) {
+    const bool there = first + r < time;
+    const T* const row = from + (first + r) * stride;
+    T* const sm_row = to + r * to_stride;
+    if (turned) {
+      for (int c = static_cast<int>(threadIdx.x); c < padded_width - turned.half; c += kWarp) {
+        gpu::Pack<T, 1> lower = {}, upper = {};
+        if (there && c < turned.half) turned.template load<1>(lower, upper, row, first + r, c);
+        if (c < turned.half) sm_row[c] = lower.at[0];
+        sm_row[c + turned.half] = upper.at[0];  // 0 beyond the last column
+      }
+      continue;
+    }
     for (int c = static_cast<int>(threadIdx.x); c < padded_width; c += kWarp)
-      to[r * to_stride + c] = first + r < time && c < width ? gpu::load(from + (first + r) * stride + c) : T{0};
+      sm_row[c] = there && c < width ? gpu::load(row + c) : T{0};
+  }
 }
 
 /// s_r = sum_c rows_rc tile_c for the lane's row of the tile.
@@ -154,13 +168,14 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
     attention_forward_kernel(Attention<T> a, gpu::Drop<T> drop) {
   using P = Place<T, kChunks>;
   const P at(a);
+  const Turned<T> turned = {a.cos, a.sin, static_cast<int>(a.width / 2)};
   const int rows = static_cast<int>(blockDim.y) * kRows, width = static_cast<int>((a.width + 3) / 4 * 4);
   T* sm_q = reinterpret_cast<T*>(sm_bytes);
   T* sm_k = sm_q + rows * P::kWidth;
   T* sm_v = sm_k + kWarp * P::kTileStride;
   T* sm_p = sm_v + kWarp * P::kTileStride + at.mine * kWarp;
   const T *k = at.head(a.k, a, a.stride), *v = at.head(a.v, a, a.stride);
-  fetch(sm_q, P::kWidth, P::kWidth, at.head(a.q, a, a.stride), a.stride, at.first, rows, a.time, a.width);
+  fetch(sm_q, P::kWidth, P::kWidth, at.head(a.q, a, a.stride), a.stride, at.first, rows, a.time, a.width, turned);
   constexpr T kNone = -std::numeric_limits<T>::infinity();
   T largest[kRows], sum[kRows] = {}, y[kRows][kChunks] = {};
 #pragma unroll
@@ -168,7 +183,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
   QueryDropout<T> dropped(a, at.b, at.h, at.row(0), at.lane, drop);
   for (std::int64_t j = 0; j < a.time; j += kWarp) {
     __syncthreads();  // all warps have finished with the previous tile
-    fetch(sm_k, P::kTileStride, P::kWidth, k, a.stride, j, kWarp, a.time, a.width);
+    fetch(sm_k, P::kTileStride, P::kWidth, k, a.stride, j, kWarp, a.time, a.width, turned);
     fetch(sm_v, P::kTileStride, P::kWidth, v, a.stride, j, kWarp, a.time, a.width);
     __syncthreads();
     T s[kRows];
@@ -210,6 +225,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
     attention_queries_kernel(Attention<T> a, const T* __restrict__ mean, gpu::Drop<T> drop) {
   using P = Place<T, kChunks>;
   const P at(a);
+  const Turned<T> turned = {a.cos, a.sin, static_cast<int>(a.width / 2)};
   const int rows = static_cast<int>(blockDim.y) * kRows, width = static_cast<int>((a.width + 3) / 4 * 4);
   const std::int64_t columns = a.heads * a.width;
   T* sm_q = reinterpret_cast<T*>(sm_bytes);
@@ -218,7 +234,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
   T* sm_v = sm_k + kWarp * P::kTileStride;
   T* sm_ds = sm_v + kWarp * P::kTileStride + at.mine * kWarp;
   const T *k = at.head(a.k, a, a.stride), *v = at.head(a.v, a, a.stride);
-  fetch(sm_q, P::kWidth, P::kWidth, at.head(a.q, a, a.stride), a.stride, at.first, rows, a.time, a.width);
+  fetch(sm_q, P::kWidth, P::kWidth, at.head(a.q, a, a.stride), a.stride, at.first, rows, a.time, a.width, turned);
   fetch(sm_dy, P::kWidth, P::kWidth, at.head(a.dy, a, columns), columns, at.first, rows, a.time, a.width);
   T lse[kRows], middle[kRows], dq[kRows][kChunks] = {};
 #pragma unroll
@@ -230,7 +246,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
   QueryDropout<T> dropped(a, at.b, at.h, at.row(0), at.lane, drop);
   for (std::int64_t j = 0; j < a.time; j += kWarp) {
     __syncthreads();
-    fetch(sm_k, P::kTileStride, P::kWidth, k, a.stride, j, kWarp, a.time, a.width);
+    fetch(sm_k, P::kTileStride, P::kWidth, k, a.stride, j, kWarp, a.time, a.width, turned);
     fetch(sm_v, P::kTileStride, P::kWidth, v, a.stride, j, kWarp, a.time, a.width);
     __syncthreads();
     T s[kRows], dp[kRows];
@@ -265,6 +281,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
     attention_keys_kernel(Attention<T> a, const T* __restrict__ mean, gpu::Drop<T> drop) {
   using P = Place<T, kChunks>;
   const P at(a);
+  const Turned<T> turned = {a.cos, a.sin, static_cast<int>(a.width / 2)};
   const int rows = static_cast<int>(blockDim.y) * kRows, width = static_cast<int>((a.width + 3) / 4 * 4);
   const std::int64_t columns = a.heads * a.width;
   T* sm_k = reinterpret_cast<T*>(sm_bytes);
@@ -274,14 +291,14 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
   T* sm_p = sm_dy + kWarp * P::kTileStride + 2 * at.mine * kWarp;
   T* sm_ds = sm_p + kRows * kWarp;
   const T *q = at.head(a.q, a, a.stride), *dy = at.head(a.dy, a, columns);
-  fetch(sm_k, P::kWidth, P::kWidth, at.head(a.k, a, a.stride), a.stride, at.first, rows, a.time, a.width);
+  fetch(sm_k, P::kWidth, P::kWidth, at.head(a.k, a, a.stride), a.stride, at.first, rows, a.time, a.width, turned);
   fetch(sm_v, P::kWidth, P::kWidth, at.head(a.v, a, a.stride), a.stride, at.first, rows, a.time, a.width);
   T dk[kRows][kChunks] = {}, dv[kRows][kChunks] = {};
   const bool drops = a.dropout.rate > 0;
   const Philox philox = a.dropout.draws(drops ? a.samples[at.b] : 0);
   for (std::int64_t i = 0; i < a.time; i += kWarp) {
     __syncthreads();
-    fetch(sm_q, P::kTileStride, P::kWidth, q, a.stride, i, kWarp, a.time, a.width);
+    fetch(sm_q, P::kTileStride, P::kWidth, q, a.stride, i, kWarp, a.time, a.width, turned);
     fetch(sm_dy, P::kTileStride, P::kWidth, dy, columns, i, kWarp, a.time, a.width);
     __syncthreads();
     T s[kRows], dp[kRows];

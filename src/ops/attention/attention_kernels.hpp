@@ -74,6 +74,8 @@ struct Attention {
   Dropout dropout = {};
   const std::uint64_t* samples = nullptr;  ///< (batch)
   WeightDraws draws = {};
+  const real_t<T>*cos = nullptr,
+        *sin = nullptr;  ///< (time, width / 2): q and k are rotated when they are loaded; or null
 };
 /// Widest head that the kernels support, in columns.
 inline constexpr std::int64_t kMostHeadColumns = 128;

@@ -26,7 +26,7 @@ double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::
 }  // namespace
 
 void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor& rows, double l2, const Tensor& slope,
-         const Tensor& drows, RankingSums& sums) {
+         const Tensor& drows, RankingSums& sums, RankingSums* copy) {
   const std::int64_t count = batch.count(), width = rows.columns();
   require(slope.size() == count && (!drows || drows.shape() == rows.shape()) &&
               batch.use_ptr.size() == static_cast<std::size_t>(rows.rows()) + 1,
@@ -38,8 +38,10 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
     const T* r = rows.data<const T>();
     T* s = slope.data<T>();
     if constexpr (kHasCuda) {
-      if (rows.device().is_cuda())
-        return cuda::bpr<T>(stream, batch, {r, width, l2}, s, drows ? drows.data<T>() : nullptr, terms.data(), &sums);
+      if (rows.device().is_cuda()) {
+        cuda::bpr<T>(stream, batch, {r, width, l2}, s, drows ? drows.data<T>() : nullptr, terms.data());
+        return sum_rankings(stream, sums, copy, terms);
+      }
     }
     const auto row = [&](std::int32_t i) { return r + i * width; };
 #pragma omp parallel for schedule(static)
@@ -56,17 +58,14 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
       terms[n] = {softplus(x), squares / 2};
       s[b] = static_cast<T>(-1 / (1 + std::exp(-x)));
     }
-    sums = {};
-    for (const RankingSums& t : terms) {
-      sums.loss += t.loss;
-      sums.half_square += t.half_square;
-    }
+    sum_rankings(stream, sums, copy, terms);
     if (!drows) return;
     T* d = drows.data<T>();
     const T scale = static_cast<T>(1 / static_cast<double>(count)), decay = static_cast<T>(l2) * scale;
 #pragma omp parallel for schedule(dynamic, 64)
     for (std::int64_t u = 0; u < rows.rows(); ++u) {
       const auto n = static_cast<std::size_t>(u);
+      if (batch.use_ptr[n] == batch.use_ptr[n + 1]) continue;
       T* to = d + u * width;
       const T* own = r + u * width;
       const auto uses = static_cast<T>(batch.use_ptr[n + 1] - batch.use_ptr[n]);
@@ -91,6 +90,18 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
       }
     }
   });
+}
+
+void sum_rankings(Stream& stream, RankingSums& sums, RankingSums* copy, std::span<const RankingSums> terms) {
+  if constexpr (kHasCuda) {
+    if (stream.device().is_cuda()) return cuda::sum_rankings(stream, &sums, copy, terms);
+  }
+  sums = {};
+  for (const RankingSums& t : terms) {
+    sums.loss += t.loss;
+    sums.half_square += t.half_square;
+  }
+  if (copy != nullptr) *copy = sums;
 }
 
 }  // namespace lockstep::ops

@@ -35,15 +35,18 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock, 4)
 /// One block, because a batch's terms are only a few KiB. Each thread adds every 256th term, then a tree adds the
 /// threads' sums.
 __global__ void __launch_bounds__(256)
-    sum_terms_kernel(std::int64_t count, RankingSums* __restrict__ sums, const RankingSums* __restrict__ terms) {
+    sum_rankings_kernel(RankingSums* sums, RankingSums* copy, std::span<const RankingSums> terms) {
   double loss = 0, half_square = 0;
-  for (std::int64_t b = threadIdx.x; b < count; b += blockDim.x) {
-    loss += terms[b].loss;
-    half_square += terms[b].half_square;
+  for (std::size_t b = threadIdx.x; b < terms.size(); b += blockDim.x) {
+    const RankingSums term = terms.data()[b];
+    loss += term.loss;
+    half_square += term.half_square;
   }
   loss = gpu::block_reduce(loss);
   half_square = gpu::block_reduce(half_square);
-  if (threadIdx.x == 0) *sums = {loss, half_square};
+  if (threadIdx.x != 0) return;
+  *sums = {loss, half_square};
+  if (copy != nullptr) *copy = {loss, half_square};
 }
 
 /// One warp per distinct row sums the uses of its row in the order of the batch, without atomics. Rows of other samples
@@ -55,6 +58,7 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock, 4)
   const std::int64_t n = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
   if (n + 1 >= static_cast<std::int64_t>(batch.use_ptr.size())) return;
   const std::int64_t begin = batch.use_ptr.data()[n], end = batch.use_ptr.data()[n + 1];
+  if (begin == end) return;  // padding
   const T decay = static_cast<T>(end - begin) * (static_cast<T>(rows.l2) * scale);
   for (std::int64_t c = threadIdx.x; c < rows.width; c += kWarp) {
     T sum = decay * rows.x[n * rows.width + c];
@@ -81,13 +85,16 @@ gpu::Grid warps_for(std::int64_t rows) {
 
 template <class T>
 void bpr(const Stream& stream, const RankedPairs& batch, const RankedRows<T>& rows, T* slope, T* drows,
-         RankingSums* terms, RankingSums* sums) {
+         RankingSums* terms) {
   const std::int64_t count = batch.count(), distinct = static_cast<std::int64_t>(batch.use_ptr.size()) - 1;
   if (count > 0) gpu::launch(stream, warps_for(count), bpr_pairs_kernel<T>, batch, rows, slope, terms);
-  gpu::launch(stream, {.block = 256}, sum_terms_kernel, count, sums, terms);
   if (drows == nullptr || distinct == 0) return;
   gpu::launch(stream, warps_for(distinct), bpr_rows_kernel<T>, batch, rows, drows, slope,
               static_cast<T>(1 / static_cast<double>(count)));
+}
+
+void sum_rankings(const Stream& stream, RankingSums* sums, RankingSums* copy, std::span<const RankingSums> terms) {
+  gpu::launch(stream, {.block = 256}, sum_rankings_kernel, sums, copy, terms);
 }
 
 LOCKSTEP_EACH_FLOAT(bpr)

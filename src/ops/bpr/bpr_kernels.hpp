@@ -13,6 +13,7 @@ struct RankedRows {
 /// A null drows is not computed. terms (B) is scratch memory.
 template <class T>
 void bpr(const Stream& stream, const RankedPairs& batch, const RankedRows<T>& rows, T* slope, T* drows,
-         RankingSums* terms, RankingSums* sums);
+         RankingSums* terms);
+void sum_rankings(const Stream& stream, RankingSums* sums, RankingSums* copy, std::span<const RankingSums> terms);
 
 }  // namespace lockstep::ops::cuda

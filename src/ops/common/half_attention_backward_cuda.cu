@@ -42,10 +42,11 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
   const BackwardTiles<T, kWidth> sm(sm_bytes, at.rows);
   const int mine = at.warp * kFragmentRows;
   HalfKeeps<T> keeps(a, at, drop, sm.keeps + mine * HalfKeeps<T>::kWords);
-  const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count) {
-    fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack);
+  const Turned<T> turned = {a.cos, a.sin, width / 2};
+  const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count, const Turned<T>& turn = {}) {
+    fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack, turn);
   };
-  fetch(sm.own, a.q, a.stride, at.first, at.rows);
+  fetch(sm.own, a.q, a.stride, at.first, at.rows, turned);
   fetch(sm.own_too, a.dy, columns, at.first, at.rows);
 
   float dq[kWidth / 8][4] = {}, lse[2], middle[2];
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
   const int end = last_key(at.first + at.rows - 1);  // a fill has no gradient
   for (int tile = 0; tile < end; tile += kTile) {
     __syncthreads();
-    fetch(sm.tile, a.k, a.stride, tile, kTile);
+    fetch(sm.tile, a.k, a.stride, tile, kTile, turned);
     fetch(sm.tile_too, a.v, a.stride, tile, kTile);
     __syncthreads();
     // mutant-equivalent: keys beyond the last visible one have weight 0
@@ -112,10 +113,11 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 3 : 2)
   // mutant-equivalent: a tile has no more rows than a block has threads
   const int threads = at.rows / kFragmentRows * kWarp;
   HalfKeeps<T> keeps(a, at, drop, sm.keeps);
-  const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count) {
-    fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack);
+  const Turned<T> turned = {a.cos, a.sin, width / 2};
+  const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count, const Turned<T>& turn = {}) {
+    fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack, turn);
   };
-  fetch(sm.own, a.k, a.stride, at.first, at.rows);
+  fetch(sm.own, a.k, a.stride, at.first, at.rows, turned);
   fetch(sm.own_too, a.v, a.stride, at.first, at.rows);
 
   float dk[kWidth / 8][4] = {}, dv[kWidth / 8][4] = {};
@@ -125,7 +127,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 3 : 2)
   const int from = a.causal && !filled && at.first > at.first_query ? at.first : at.first_query;
   for (int tile = from / kTile * kTile; tile < at.length; tile += kTile) {
     __syncthreads();
-    fetch(sm.tile, a.q, a.stride, tile, kTile);
+    fetch(sm.tile, a.q, a.stride, tile, kTile, turned);
     fetch(sm.tile_too, a.dy, columns, tile, kTile);
     for (int i = thread; i < kTile; i += threads) {
       const bool asks = at.is_query(tile + i);

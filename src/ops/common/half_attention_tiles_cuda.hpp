@@ -5,6 +5,7 @@
 #include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "philox_cuda.hpp"
+#include "rope_cuda.hpp"
 
 /// What the passes of attention on tensor cores share: the mapping of rows to threads, tiles in shared memory, their
 /// products, and the draws of dropout.
@@ -70,24 +71,33 @@ struct HalfPlace {
 
 template <int N, class T>
 __device__ void fetch_packs(T* sm_to, int to_stride, int padded_width, const T* from, std::int64_t stride, int first,
-                            int count, int length, int width) {
+                            int count, int length, int width, const Turned<T>& turned) {
   using Pack = gpu::Pack<T, N>;
-  const int packs = padded_width / N, threads = static_cast<int>(blockDim.y) * kWarp;
+  // With a rotation, a thread loads packs in pairs: their first columns are half a head apart.
+  const int apart = turned ? turned.half : 0;
+  const int packs = (padded_width - apart) / N, threads = static_cast<int>(blockDim.y) * kWarp;
   for (int e = static_cast<int>(threadIdx.y) * kWarp + static_cast<int>(threadIdx.x); e < count * packs; e += threads) {
     const int r = e / packs, c = e % packs * N;
-    Pack x = {};
-    if (first + r < length && c < width)
-      x = *reinterpret_cast<const Pack*>(from + std::int64_t{first + r} * stride + c);
-    *reinterpret_cast<Pack*>(sm_to + r * to_stride + c) = x;
+    const T* const row = from + std::int64_t{first + r} * stride;
+    T* const sm_row = sm_to + r * to_stride + c;
+    const bool there = first + r < length && c + apart < width;
+    if (turned) {
+      gpu::Pack<real_t<T>, N> lower = {}, upper = {};
+      if (there) turned.template load<N>(lower, upper, row, first + r, c);
+      if (c < apart) gpu::store(sm_row, lower);
+      gpu::store(sm_row + apart, upper);  // 0 beyond the last column
+      continue;
+    }
+    *reinterpret_cast<Pack*>(sm_row) = there ? *reinterpret_cast<const Pack*>(row + c) : Pack{};
   }
 }
 /// Copies rows first .. first + count - 1 of a head to shared memory, `pack` elements at once; rows that do not exist
 /// become 0. All threads of the block must call it.
 template <int kWidth, class T>
 __device__ void fetch_rows(T* sm_to, const T* from, std::int64_t stride, int first, int count, int length, int width,
-                           int pack) {
+                           int pack, const Turned<T>& turned = {}) {
   const auto with = [&]<int N>() {
-    fetch_packs<N>(sm_to, kHalfStride<kWidth>, kWidth, from, stride, first, count, length, width);
+    fetch_packs<N>(sm_to, kHalfStride<kWidth>, kWidth, from, stride, first, count, length, width, turned);
   };
   pack == 8   ? with.template operator()<8>()
   : pack == 4 ? with.template operator()<4>()
@@ -248,9 +258,9 @@ struct HalfAccess {
   template <class T>
   explicit HalfAccess(const HalfAttention<T>& a) : pack(1), pairs(false) {
     const auto whole = [&]<int N>() {
-      return a.width % N == 0 && a.stride % N == 0 &&
-             gpu::aligned_for<N>(a.q, a.k, a.v, static_cast<const T*>(a.y), a.dy, static_cast<const T*>(a.dq),
-                                 static_cast<const T*>(a.dk), static_cast<const T*>(a.dv));
+      return a.width % N == 0 && a.stride % N == 0 && (a.cos == nullptr || a.width / 2 % N == 0) &&
+             gpu::aligned_for<N>(a.cos, a.sin, a.q, a.k, a.v, static_cast<const T*>(a.y), a.dy,
+                                 static_cast<const T*>(a.dq), static_cast<const T*>(a.dk), static_cast<const T*>(a.dv));
     };
     pairs = whole.template operator()<2>();
     pack = whole.template operator()<8>() ? 8 : whole.template operator()<4>() ? 4 : pairs ? 2 : 1;

@@ -22,17 +22,18 @@ void transpose_edges(Stream& stream, const Tensor& y, const Tensor& x, std::span
   });
 }
 
-void drop_edges(Stream& stream, const Tensor& y, const Tensor& x, double rate, const Philox& draws) {
+void drop_edges(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& dropout) {
   const std::int64_t count = x.size();
   require(y.size() == count && x.dtype() == y.dtype(), "drop_edges: ", count, " values do not fit y of ", y.size());
-  const auto threshold = static_cast<std::uint64_t>(rate * 0x1p32);
+  const auto threshold = static_cast<std::uint64_t>(dropout.rate * 0x1p32);
   visit_float(x.dtype(), [&]<class T>() {
     const T* from = x.data<const T>();
     T* to = y.data<T>();
-    const T scale = static_cast<T>(1 / (1 - rate));
+    const T scale = static_cast<T>(1 / (1 - dropout.rate));
     if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::drop_edges<T>(stream, count, to, from, threshold, scale, draws);
+      if (x.device().is_cuda()) return cuda::drop_edges<T>(stream, count, to, from, threshold, scale, dropout);
     }
+    const Philox draws = dropout.draws(0);
 #pragma omp parallel for schedule(static)
     for (std::int64_t first = 0; first < count; first += 4) {
       const auto words = draws.block(static_cast<std::uint64_t>(first / 4));

@@ -20,7 +20,8 @@ __global__ void __launch_bounds__(256)
 /// One thread per four entries, whose draws are one Philox block.
 template <class T>
 __global__ void __launch_bounds__(256) drop_edges_kernel(std::int64_t count, T* __restrict__ y, const T* __restrict__ x,
-                                                         std::uint64_t threshold, T scale, Philox draws) {
+                                                         std::uint64_t threshold, T scale, Dropout dropout) {
+  const Philox draws = dropout.draws(0);
   // mutant-equivalent: an element computed twice gets the same value
   const std::int64_t stride = 4 * std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t first = 4 * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x); first < count; first += stride) {
@@ -42,10 +43,10 @@ void transpose_edges(const Stream& stream, std::int64_t count, T* y, const T* x,
 
 template <class T>
 void drop_edges(const Stream& stream, std::int64_t count, T* y, const T* x, std::uint64_t threshold, T scale,
-                const Philox& draws) {
+                const Dropout& dropout) {
   if (count == 0) return;
   gpu::launch(stream, gpu::grid_for(gpu::ceil_div<std::int64_t>(count, 4)), drop_edges_kernel<T>, count, y, x,
-              threshold, scale, draws);
+              threshold, scale, dropout);
 }
 
 LOCKSTEP_EACH_FLOAT(transpose_edges)

@@ -35,7 +35,7 @@ template <class T>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     gather_node_rows_kernel(T* __restrict__ y, std::int64_t stride, NodeRows<T> nodes) {
   const std::int64_t i = warp_row();
-  if (i >= static_cast<std::int64_t>(nodes.rows.size())) return;
+  if (i >= static_cast<std::int64_t>(nodes.rows.size()) || nodes.rows.data()[i] < 0) return;
   const T* row = nodes.x + nodes.rows.data()[i] * nodes.columns;
   const real_t<T> factor = nodes.scale == RowScale::none
                                ? real_t<T>{1}
@@ -49,7 +49,7 @@ template <class T>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     scatter_node_rows_kernel(T* __restrict__ dx, const T* __restrict__ dy, std::int64_t stride, NodeRows<T> nodes) {
   const std::int64_t i = warp_row();
-  if (i >= static_cast<std::int64_t>(nodes.rows.size())) return;
+  if (i >= static_cast<std::int64_t>(nodes.rows.size()) || nodes.rows.data()[i] < 0) return;
   const std::int64_t at = nodes.rows.data()[i] * nodes.columns;
   const T *row = nodes.x + at, *slope = dy + i * stride;
   if (nodes.scale == RowScale::none) {

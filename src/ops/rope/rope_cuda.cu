@@ -1,4 +1,5 @@
 #include "ops/common/map_cuda.hpp"
+#include "ops/common/rope_cuda.hpp"
 #include "rope_kernels.hpp"
 
 namespace lockstep::ops::cuda {
@@ -20,11 +21,7 @@ __global__ void __launch_bounds__(kThreads)
     gpu::Pack<R, N> a = gpu::load<N>(to), b = gpu::load<N>(to + half);
     const gpu::Pack<R, N> c = gpu::load<N>(cos + angles + j), s = gpu::load<N>(sin + angles + j);
 #pragma unroll
-    for (int k = 0; k < N; ++k) {
-      const R before = a.at[k], turned = sign * s.at[k];
-      a.at[k] = before * c.at[k] - b.at[k] * turned;
-      b.at[k] = b.at[k] * c.at[k] + before * turned;
-    }
+    for (int k = 0; k < N; ++k) rotate(a.at[k], b.at[k], c.at[k], sign * s.at[k]);
     gpu::store(to, a);
     gpu::store(to + half, b);
   }

@@ -60,6 +60,10 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ T sm_slope[kTile];
   const RelationChunk chunk = samples.chunks.data()[blockIdx.x];
   const std::int64_t n = chunk.count;
+  if (n == 0) {  // padding
+    if (threadIdx.x == 0) sums[blockIdx.x] = {};
+    return;
+  }
   const int d = static_cast<int>(a.d), k = static_cast<int>(a.k);
   // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
@@ -22,9 +21,17 @@ HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmTask& model, in
       ranges_(trainable_ranges(model.params())),
       optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
       update_(make_gpu_update(config, model.params(), *optimizer_, ranges_)),
-      scratch_(model.params().device()),
       step_(world.communicator(), model, config.step_options(threads), update_ ? &*update_ : nullptr) {
   model_.begin_run(per_step_);
+  interval_.resize(static_cast<std::size_t>(per_step_));
+  if (const Param* table = model.network().puzzle_table(); table != nullptr && update_) {
+    const HrmSlots& slots = model.slots();
+    update_->descend({.table = table,
+                      .ids = slots.identifiers,
+                      .gradients = slots.puzzle_gradient,
+                      .rate = puzzle_rate_,
+                      .weight_decay = model.options().puzzle_weight_decay});
+  }
   const double per_epoch = static_cast<double>(steps_per_epoch());
   const double by_epochs = per_epoch * static_cast<double>(config.train.epochs);
   const auto run = static_cast<double>(config.train.steps), total = static_cast<double>(config.schedule.total);
@@ -52,52 +59,65 @@ StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, un
   StepResult result = {.advance = end_of(global.first) - state.position, .samples = per_step_};
   settled_ = false;
   if (gpu) {
-    // The host reads which puzzles the step has used, so it waits for the step.
     profile::Phase phase("step on the GPU", result.compute);
     step_.start(global, flags, {.lr = lr, .loss_scale = state.loss_scale, .average = average});
-    result.outcome = outcome_of(world_, config_, model_.params(), state.epoch, step_.take(true));
+    epoch_ = state.epoch;
+    result.outcome = outcome(step_.take(false));
     phase.end();
   } else {
     const StepSums sums = step_.run(global, flags);
     result.compute = step_.seconds().compute;
     result.reduce = step_.seconds().reduce;
-    result.outcome = StepOutcome{.step = state.step, .loss = sums.loss, .weight = sums.weight, .flags = sums.flags};
-  }
-  StepOutcome& outcome = *result.outcome;
-  profile::Phase phase("update", result.update);
-  if (!gpu) {
+    StepOutcome& outcome = result.outcome.emplace(
+        StepOutcome{.step = state.step, .loss = sums.loss, .weight = sums.weight, .flags = sums.flags});
+    profile::Phase phase("update", result.update);
     const double weight = global.loss_scale * outcome.weight;
     outcome.norm = gradient_norm(step_.gradient(), ranges_) / weight;
-    if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, outcome))
+    if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, outcome)) {
       optimizer_->step(step_.gradient(), lr, clip_scale(outcome.norm, config_.optim.clip_norm) / weight, average);
+      update_puzzle_table(lr * puzzle_rate_, average);
+      add_scores(state.step);
+    }
+    phase.end();
   }
-  if (!outcome.skipped) {
-    update_puzzle_table(lr * puzzle_rate_, average);
-    const std::span<ops::HaltingScore> scores = model_.slots().scores;
-    gather(std::as_writable_bytes(scores), "scores");
-    for (const ops::HaltingScore& score : scores) interval_ += score;
-    interval_sequences_ += static_cast<double>(per_step_);
-  }
-  phase.end();
   return result;
+}
+
+std::optional<StepOutcome> HrmProgram::take_last() {
+  if (!step_.stays_on_gpu()) return {};
+  return outcome(step_.take(true));
+}
+
+std::optional<StepOutcome> HrmProgram::outcome(const std::optional<EndedStep>& ended) {
+  const std::optional<StepOutcome> found = outcome_of(world_, config_, model_.params(), epoch_, ended);
+  if (found && !found->skipped) add_scores(found->step);
+  return found;
+}
+
+void HrmProgram::add_scores(std::int64_t step) {
+  const std::span<const ops::HaltingScore> scores = model_.slots().scores(step);
+  for (std::size_t i = 0; i < scores.size(); ++i) interval_[i] += scores[i];
+  ++interval_steps_;
+}
+
+std::pair<ops::HaltingScore, double> HrmProgram::take_scores() {
+  gather(std::as_writable_bytes(std::span(interval_)), "scores");
+  ops::HaltingScore sum;
+  for (ops::HaltingScore& score : interval_) sum += std::exchange(score, {});
+  return {sum, static_cast<double>(std::exchange(interval_steps_, 0) * per_step_)};
 }
 
 void HrmProgram::update_puzzle_table(double lr, Ema* average) {
   const Param* table = model_.network().puzzle_table();
   if (table == nullptr) return;
   HrmSlots& slots = model_.slots();
-  gather(std::as_writable_bytes(slots.used), "puzzle identifiers");
+  gather(slots.identifiers, "puzzle identifiers");
   gather(slots.puzzle_gradient, "puzzle gradients");
-  const std::span<const std::int32_t> ids = slots.used;
   scratch_.reset();
-  sign_sgd_rows(scratch_, table->value, ids, slots.puzzle_gradient, lr, model_.options().puzzle_weight_decay);
-  if (average == nullptr) return;
   // The table is not averaged: its shadow is a copy.
-  const std::vector<NamedTensor> shadows = average->state();
-  const Tensor shadow = shadows[static_cast<std::size_t>(table->index)].value;
-  const Stream stream(shadow.device());
-  for (const std::int32_t id : std::set(ids.begin(), ids.end()))
-    copy(stream, shadow.slice(id, 1), table->value.slice(id, 1));
+  const Tensor shadow = average != nullptr ? average->state()[static_cast<std::size_t>(table->index)].value : Tensor{};
+  sign_sgd_rows(scratch_, table->value, slots.identifiers, slots.puzzle_gradient, lr,
+                model_.options().puzzle_weight_decay, shadow);
 }
 
 void HrmProgram::gather(const Tensor& rows, const char* what) {
@@ -147,8 +167,8 @@ void HrmProgram::resumed() {
 }
 
 std::vector<Metric> HrmProgram::interval_metrics() {
-  const ops::HaltingScore sum = std::exchange(interval_, {});
-  return score_metrics(sum, std::exchange(interval_sequences_, 0), "");
+  const auto [sum, sequences] = take_scores();
+  return score_metrics(sum, sequences, "");
 }
 
 std::vector<std::pair<std::string, std::string>> HrmProgram::facts() {

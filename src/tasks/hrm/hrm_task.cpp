@@ -138,11 +138,7 @@ void HrmTask::begin_run(std::int64_t slots) {
   sampler_.emplace(data_, options_.seed, options_.visits, slots);
   const Shape state{slots, a.length(), a.hidden}, cells{slots, a.seq_len};
   const Device device = params().device();
-  const auto n = static_cast<std::size_t>(slots);
-  const std::size_t report_bytes = n * (sizeof(ops::HaltingScore) + sizeof(std::int32_t));
-  Buffer report = device.is_cuda() ? Buffer::pinned(report_bytes) : Buffer({}, report_bytes);
-  auto* scores = reinterpret_cast<ops::HaltingScore*>(report.data());
-  auto* used = reinterpret_cast<std::int32_t*>(scores + n);
+  const std::size_t report_bytes = 2 * static_cast<std::size_t>(slots) * sizeof(ops::HaltingScore);
   slots_.emplace(HrmSlots{.z_h = {options_.dtype, state, device},
                           .z_l = {options_.dtype, state, device},
                           .steps = {DType::i32, {slots}, device},
@@ -151,9 +147,7 @@ void HrmTask::begin_run(std::int64_t slots) {
                           .labels = {DType::i32, cells, device},
                           .identifiers = {DType::i32, {slots}, device},
                           .puzzle_gradient = {options_.dtype, {slots, a.puzzle_width()}, device},
-                          .report = std::move(report),
-                          .scores = {scores, n},
-                          .used = {used, n}});
+                          .report = device.is_cuda() ? Buffer::pinned(report_bytes) : Buffer({}, report_bytes)});
   const HostView halted(slots_->halted, HostView::Access::write);
   for (std::int32_t& one : halted->span<std::int32_t>()) one = 1;
 }
@@ -215,7 +209,8 @@ DrawnShard HrmTask::draw(Arena& host, const Shard& shard) const {
     batch->least.data<std::int32_t>()[i] =
         options_.loss.halt_max_steps > 1 ? static_cast<std::int32_t>(least_steps(shard, first + i)) : 0;
   const HrmCycles cycles = cycles_at(shard.step);
-  return {.inputs = batch, .weight = static_cast<double>(count), .shape = {first, cycles.h, cycles.l}};
+  // The step's parity selects the memory of its scores.
+  return {.inputs = batch, .weight = static_cast<double>(count), .shape = {first, cycles.h, cycles.l, shard.step % 2}};
 }
 
 ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
@@ -223,9 +218,6 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
   const HrmSlots& s = *slots_;
   const std::int64_t slots = s.steps->size(), first = shard.first % slots, count = shard.count;
   const auto own = [&](const Tensor& rows) { return rows.slice(first, count); };
-  const auto own_report = [&](auto rows) {
-    return rows.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
-  };
   const Tensor steps = own(s.steps), halted = own(s.halted);
   const ops::SequenceData data = {own(s.inputs), own(s.labels), own(s.identifiers)};
   // Between steps the states are in real_dtype(), which represents the tape's dtype exactly.
@@ -237,8 +229,6 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
   profile::Span starting("slots", profile::Kind::phase);
   network_.reset(t, z_h, z_l, halted);
   ops::begin_sequences(t.stream(), data, steps, halted, batch);
-  const std::span<std::int32_t> used = own_report(s.used);
-  copy_bytes(t.stream(), used.data(), data.identifiers.raw(), used.size_bytes());
   starting.end();
 
   const Var x = network_.embed(t, data.inputs, {data.identifiers, own(s.puzzle_gradient)});
@@ -259,7 +249,9 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
   if (rule.decay != 1) ops::decay_sequences(t.stream(), dlogits, steps, rule.decay);
   Var loss = t.output({}, t.wants_grad({out.logits, out.q}), t.real_dtype());
   const Shape pairs{count, 2};
-  ops::halting_loss(t.stream(), loss.value(), dq.reshaped(pairs), steps, halted, own_report(s.scores),
+  const std::span<ops::HaltingScore> reports =
+      s.scores(shard.step).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  ops::halting_loss(t.stream(), loss.value(), dq.reshaped(pairs), steps, halted, reports,
                     {.q = out.q.value().reshaped(pairs),
                      .next_q = next_q,
                      .scores = scores,

@@ -290,7 +290,8 @@ class NetworkCheck {
     TrainState state;
     for (std::int64_t t = 0; t < model_.steps(); ++t) {
       const double lr = schedule.lr(t, 0);
-      const StepResult done = program.step(state, lr, average ? &*average : nullptr, 0);
+      StepResult done = program.step(state, lr, average ? &*average : nullptr, 0);
+      if (const std::optional<StepOutcome> last = program.take_last()) done.outcome = last;
       ++state.step, state.position += done.advance;
       program.settle();
       step(program, "steps/" + std::to_string(t), done, lr);
@@ -332,8 +333,7 @@ class NetworkCheck {
       compare(outputs, "target_q_continue", target, kValue);
     }
     compare(outputs, "loss", std::array{done.outcome->loss}, kValue);
-    ops::HaltingScore sum;
-    for (const ops::HaltingScore& score : slots.scores) sum += score;
+    const auto [sum, sequences] = program.take_scores();
     for (const auto& [name, value] : {std::pair{"count", sum.count},
                                       {"accuracy", sum.accuracy},
                                       {"exact_accuracy", sum.exact},
@@ -343,7 +343,8 @@ class NetworkCheck {
                                       {"q_halt_loss", sum.q_halt_loss},
                                       {"q_continue_loss", sum.q_continue_loss}})
       attribute(outputs, std::string("metric_") + name, value, kValue);
-    for (const Metric& m : program.interval_metrics()) attribute(outputs, "reduced_train_" + m.name, m.value, kValue);
+    for (const Metric& m : score_metrics(sum, sequences, ""))
+      attribute(outputs, "reduced_train_" + m.name, m.value, kValue);
     attribute(outputs, "lr", lr, 1e-12);
     attribute(outputs, "lr_puzzle_emb", lr / file_.real_attribute("/", "lr") * model_.options().puzzle_lr, 1e-12);
 

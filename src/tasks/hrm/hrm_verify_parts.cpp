@@ -60,14 +60,15 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
     v.relative(group, "exp_avg_sq", squares, kExact);
   }
 
-  const std::vector<std::int32_t> ids = integers(file, "/sign_sgd/ids");
+  std::vector<std::int32_t> ids = integers(file, "/sign_sgd/ids");
   std::vector<double> weights = file.read<double>("/sign_sgd/weights"), rows = file.read<double>("/sign_sgd/grads");
   const auto used = static_cast<std::int64_t>(ids.size()), columns = static_cast<std::int64_t>(rows.size()) / used,
              all = static_cast<std::int64_t>(weights.size()) / columns;
-  Arena scratch(device);
+  Arena scratch;
   const OwnedTensor table = on_device(device, Tensor::of(weights.data(), {all, columns}));
-  sign_sgd_rows(scratch, table, ids, on_device(device, Tensor::of(rows.data(), {used, columns})),
-                file.real_attribute("/sign_sgd", "lr"), file.real_attribute("/sign_sgd", "weight_decay"));
+  sign_sgd_rows(scratch, table, on_device(device, Tensor::of(ids.data(), {used})),
+                on_device(device, Tensor::of(rows.data(), {used, columns})), file.real_attribute("/sign_sgd", "lr"),
+                file.real_attribute("/sign_sgd", "weight_decay"));
   v.relative("sign_sgd", "weights_after", table, kExact);
 
   std::vector<double> schedule = file.read<double>("/lr_schedule/table");

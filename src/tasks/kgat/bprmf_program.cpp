@@ -13,6 +13,8 @@ namespace lockstep {
 
 void require_supported_bprmf(const RunConfig& config, int) {
   require_supported(config, "bprmf");
+  require_usage(config.run.graphs != "on",
+                "option run.graphs = on: steps of bprmf cannot be captured in graphs; use auto");
   require_usage(!is_half(config.storage()), "option run.precision = ", config.run.precision,
                 ": a model of kind bprmf has no matrix products to train in half precision; use fp32");
 }
@@ -68,7 +70,7 @@ StepResult BprmfProgram::step(const TrainState& state, double lr, Ema*, unsigned
   outcome.loss = sums.loss + l2 * sums.half_square;
   outcome.weight = static_cast<double>(batch_size_);
   outcome.norm = norm;
-  require_finite(world_, config_, state, "interactions", outcome.loss / outcome.weight, norm);
+  require_finite(world_, config_, state.step, state.epoch, "interactions", outcome.loss / outcome.weight, norm);
   phase.next("update", result.update);
   adam_->begin_step(lr, clip_scale(norm, config_.optim.clip_norm));
   adam_->update(model_.items(), of_items, gradient.slice(0, split));

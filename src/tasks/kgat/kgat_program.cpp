@@ -25,6 +25,7 @@ KgatStepOptions step_options(const RunConfig& config, const KgatTask::Options& o
           .parallel_edges = o.parallel_edges,
           .clip_norm = config.optim.clip_norm,
           .backend = config.step_options(1).backend,
+          .graphs = config.step_options(1).graphs,
           .timeout_s = config.dist.timeout,
           .optimizer = config.optim};
 }
@@ -79,27 +80,52 @@ const KgatProgram::Drawn& KgatProgram::batch_of(const TrainState& state) {
 
 StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned flags) {
   const Drawn& batch = batch_of(state);
-  double* loss = kg_loss_->data<double>();
-  if (state.position == 0) loss[0] = loss[1] = 0;
-  const KgatStepResult done =
-      batch.is_cf ? step_.step_cf(batch.cf, state.step, lr, flags) : step_.step_kg(batch.kg, lr, flags);
-  require_finite(world_, config_, state, batch.is_cf ? "interactions" : "triples", done.loss, done.norm);
   StepResult result = {.advance = 1, .samples = batch.is_cf ? cf_batch_ : kg_batch_};
-  StepOutcome& outcome = result.outcome.emplace(StepOutcome{.step = state.step, .flags = done.flags});
-  if (batch.is_cf) {
-    outcome.weight = static_cast<double>(cf_batch_);
-    outcome.loss = done.loss * outcome.weight;
-    outcome.norm = done.norm;
-  } else {
-    loss[0] += done.loss;
-    loss[1] += 1;
-    interval_triples_ += done.loss;
-    ++interval_steps_;
+  if (step_.runs_on_gpu()) {
+    profile::Phase phase("step on the GPU", result.compute);
+    // The updates of the two kinds of steps do not know each other's outcomes.
+    if (std::exchange(cf_, batch.is_cf) != batch.is_cf) result.outcome = take_last();
+    if (state.position == 0) kg_loss_->data<double>()[0] = kg_loss_->data<double>()[1] = 0;
+    epoch_ = state.epoch;
+    batch.is_cf ? step_.start_cf(batch.cf, state.step, lr, flags) : step_.start_kg(batch.kg, state.step, lr, flags);
+    if (!result.outcome) result.outcome = outcome(step_.take(false));
+    phase.end();
+    return result;
   }
+  if (state.position == 0) kg_loss_->data<double>()[0] = kg_loss_->data<double>()[1] = 0;
+  epoch_ = state.epoch;
+  KgatStepResult done =
+      batch.is_cf ? step_.step_cf(batch.cf, state.step, lr, flags) : step_.step_kg(batch.kg, lr, flags);
+  done.step = state.step;
+  done.is_cf = batch.is_cf;
+  result.outcome = outcome(done);
   result.compute = done.compute;
   result.reduce = done.exchange;
   result.update = done.update;
   return result;
+}
+
+std::optional<StepOutcome> KgatProgram::take_last() {
+  if (!step_.runs_on_gpu()) return {};
+  return outcome(step_.take(true));
+}
+
+std::optional<StepOutcome> KgatProgram::outcome(const std::optional<KgatStepResult>& done) {
+  if (!done) return {};
+  require_finite(world_, config_, done->step, epoch_, done->is_cf ? "interactions" : "triples", done->loss, done->norm);
+  StepOutcome outcome = {.step = done->step, .flags = done->flags};
+  if (done->is_cf) {
+    outcome.weight = static_cast<double>(cf_batch_);
+    outcome.loss = done->loss * outcome.weight;
+    outcome.norm = done->norm;
+  } else {
+    double* loss = kg_loss_->data<double>();
+    loss[0] += done->loss;
+    loss[1] += 1;
+    interval_triples_ += done->loss;
+    ++interval_steps_;
+  }
+  return outcome;
 }
 
 void KgatProgram::end_epoch(const TrainState&, std::vector<std::pair<std::string, double>>& record) {

@@ -19,6 +19,7 @@ class KgatProgram final : public TrainingProgram {
   std::int64_t epoch_length() const override { return cf_steps_ + kg_steps_; }
   std::int64_t steps_per_epoch() const override { return epoch_length(); }
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override;
+  std::optional<StepOutcome> take_last() override;
   void end_epoch(const TrainState& state, std::vector<std::pair<std::string, double>>& record) override;
   void settle() override { step_.settle(); }
   std::vector<NamedOptimizer> optimizers() override {
@@ -39,6 +40,8 @@ class KgatProgram final : public TrainingProgram {
     KgBatch kg;
   };
   void draw(std::int64_t step, std::int64_t position, Drawn& drawn) const;
+  /// The outcome of a step, after its check.
+  std::optional<StepOutcome> outcome(const std::optional<KgatStepResult>& done);
   /// The batch of this step. With a GPU, another thread prefetches the next one meanwhile.
   const Drawn& batch_of(const TrainState& state);
 
@@ -50,6 +53,8 @@ class KgatProgram final : public TrainingProgram {
   const KgatStepOptions step_options_;
   KgatStep step_;
   OwnedTensor kg_loss_;          ///< f64 (2): sum of the mean losses of this epoch's steps on triples, and their number
+  bool cf_ = true;               ///< kind of the last step
+  std::int64_t epoch_ = 0;       ///< of the last step
   double interval_triples_ = 0;  ///< the same of the steps since the last record of the log
   std::int64_t interval_steps_ = 0;
   std::array<Drawn, 2> drawn_;  ///< of even and odd steps

@@ -46,16 +46,28 @@ KgatStep::KgatStep(Communicator& comm, Kgat& net, KgatPropagation& propagation, 
       arenas_{Arena(stream_.device()), Arena(stream_.device())} {
   if (by_segments_) propagation.separate(bounds({0, options.segments}));
   const DType dtype = net.params().dtype();
-  const std::int64_t table = net.embedding().shape.size(), weights = net.aggregators_end() - net.aggregators_begin();
-  constexpr std::int64_t kAligned = 64;
-  const std::int64_t begin = (table + kAligned - 1) / kAligned * kAligned;
-  gradients_ = OwnedTensor(dtype, Shape{begin + weights}, stream_.device(), MemoryUse::gradients);
-  dx0_ = gradients_->slice(0, table).reshaped(net.embedding().shape);
+  const std::int64_t begin = net.aggregators_begin(), weights = net.aggregators_end() - begin;
+  gradients_ = OwnedTensor(dtype, Shape{net.aggregators_end()}, stream_.device(), MemoryUse::gradients);
+  dx0_ = gradients_->slice(net.embedding().offset, net.embedding().shape.size()).reshaped(net.embedding().shape);
   gradient_ = gradients_->slice(begin, weights);
-  segment_sums_ = OwnedTensor(dtype, Shape{by_segments_ ? options.segments : 1, weights}, stream_.device());
+  if (by_segments_) segment_sums_ = OwnedTensor(dtype, Shape{options.segments, weights}, stream_.device());
   for (const Param& p : net.params().all())
     if (net.in_cf_loss(p) && &p != &net.embedding()) aggregators_.push_back(&p);
   propagation_.set_dx0(dx0_);
+  require_usage(runs_on_gpu() || options.graphs != Graphs::on,
+                "option run.graphs = on: steps of kgat are graphs on a GPU with dist.mode = replicate and without "
+                "--reproducible; use auto");
+  if (!runs_on_gpu()) return;
+  for (int kind = 0; kind < 2; ++kind) kinds_.emplace_back(stream_.device());
+  update_cf_.emplace(net.params(), &adam_cf_, std::vector<FlatRange>{{0, gradients_->size()}},
+                     GpuUpdate::Options{.clip_norm = options.clip_norm});
+}
+
+KgatStep::~KgatStep() {
+  try {
+    if (!kinds_.empty()) stream_.synchronize();
+  } catch (const Error&) {  // of a step that nobody has asked for
+  }
 }
 
 Arena& KgatStep::next_arena() {

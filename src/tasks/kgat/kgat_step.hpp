@@ -1,12 +1,19 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "lockstep/comm/tree_reduce.hpp"
+#include "lockstep/device/event.hpp"
+#include "lockstep/device/graph.hpp"
+#include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/models/kgat/kgat_attention.hpp"
 #include "lockstep/ops/bpr.hpp"
+#include "lockstep/optim/gpu_update.hpp"
 #include "lockstep/optim/lazy_adam.hpp"
 #include "lockstep/tasks/kgat/kgat_sampler.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
@@ -27,16 +34,20 @@ struct KgatStepOptions {
   ops::ParallelEdges parallel_edges = ops::ParallelEdges::per_triple;
   double clip_norm = 0;                  ///< 0: off
   Backend backend = Backend::automatic;  ///< of transfers between GPUs
+  Graphs graphs = Graphs::automatic;     ///< of steps that a GPU takes alone
   double timeout_s = 0;                  ///< of NCCL; 0: none
   OptimizerOptions optimizer = {};
 };
 
 /// The outcome of a step: the same on all ranks, except for the seconds. Nothing is updated when it is not finite.
 struct KgatStepResult {
-  ops::RankingSums sums;  ///< over the batch
-  double loss = 0;        ///< mean over the batch, with its penalties
-  double norm = 0;        ///< of the gradient
+  std::int64_t step = 0;  ///< as passed to start_cf() or start_kg()
+  bool is_cf = false;
+  ops::RankingSums sums = {};  ///< over the batch
+  double loss = 0;             ///< mean over the batch, with its penalties
+  double norm = 0;             ///< of the gradient
   unsigned flags = 0;
+  std::int64_t samples = 0;                      ///< of the batch
   double compute = 0, exchange = 0, update = 0;  ///< wall seconds of this rank
   bool finite() const;
 };
@@ -52,10 +63,30 @@ struct KgatStepResult {
 /// On GPUs each mode gives the same bits on any number of ranks, but the two agree to rounding only: `replicate` sums over
 /// all nodes at once unless options.reproducible is set, and the bits of a dense product may depend on its number of rows.
 /// With row_threshold = 0, nested_rows has the bits of `replicate` with options.reproducible.
+///
+/// If every rank computes all rows (`replicate`) and nothing is summed by segments, a GPU takes a step alone, update
+/// included, and the host only enqueues, as a graph after the first steps:
+///
+///   step.start_cf(batch, number, lr, flags);    // returns while the GPU works
+///   const auto before = step.take(false);       // the outcome of the step before
 class KgatStep {
  public:
-  /// On the device of the parameters. errors  Error (usage): options that LazyAdam does not support
+  /// On the device of the parameters. errors  Error (usage): options that LazyAdam does not support; graphs = on where a
+  ///                                                 GPU does not take the steps alone
   KgatStep(Communicator& comm, Kgat& net, KgatPropagation& propagation, const KgatStepOptions& options);
+  KgatStep(const KgatStep&) = delete;
+  KgatStep& operator=(const KgatStep&) = delete;
+  ~KgatStep();
+
+  /// Whether start and take() may be used.
+  bool runs_on_gpu() const { return on_gpu() && options_.mode == KgatMode::replicate && !by_segments_; }
+  /// Enqueues a step. Take the outcomes of earlier steps first, except that of a step before of the same kind.
+  void start_cf(const CfBatch& batch, std::int64_t number, double lr, unsigned flags = 0);
+  void start_kg(const KgBatch& batch, std::int64_t number, double lr, unsigned flags = 0);
+  /// Waits for the oldest step whose outcome was not taken and returns it; unless `last` is set, not for the step that was
+  /// started last. Returns nothing if there is no such step. A step that is not finite updates nothing, nor does the
+  /// next one. errors  Error if the GPU failed
+  std::optional<KgatStepResult> take(bool last);
 
   /// One update of embeddings and aggregators. `number` keys the dropout.
   KgatStepResult step_cf(const CfBatch& batch, std::int64_t number, double lr, unsigned flags = 0);
@@ -84,6 +115,36 @@ class KgatStep {
   const KgGradient& kg_gradient() const { return kg_gradient_; }
 
  private:
+  /// What the host writes and the GPU reads in one step of a kind, besides the arena's pinned memory. The other half
+  /// belongs to the steps before and after it.
+  struct Half {
+    explicit Half(Device device) : end(device) {}
+    Buffer outcome = Buffer::pinned(sizeof(GpuOutcome) + sizeof(ops::RankingSums));
+    Event end;                           ///< of its last step
+    KgGradient kg_gradient;              ///< of its last step on triples, with the rows that are padding
+    std::optional<KgatStepResult> open;  ///< of the step whose outcome was not taken
+    std::vector<std::int64_t> key;       ///< all that the launches of its last step depend on
+    Graph graph;
+    GpuOutcome* gpu() const { return reinterpret_cast<GpuOutcome*>(outcome.data()); }
+    ops::RankingSums* sums() const { return reinterpret_cast<ops::RankingSums*>(outcome.data() + sizeof(GpuOutcome)); }
+  };
+  /// Steps on interactions, or steps on triples.
+  struct Kind {
+    explicit Kind(Device device) : arena(device), halves{Half(device), Half(device)} {}
+    Arena arena;
+    std::array<Half, 2> halves;
+    std::size_t turn = 0;  ///< half of the last step
+  };
+  /// The half of the next step, and whether the step before is open.
+  std::pair<Half*, int> next_half(std::size_t kind);
+  /// Runs a step's work: call by call, or as a graph if batch size and memory are those of the half's last step.
+  void run(Half& half, std::int64_t size, const Staged& staged, const std::function<void()>& enqueue);
+  void end_step(Half& half, const KgatStepResult& open);
+  /// The mean loss of a batch.
+  static double mean_loss(const ops::RankingSums& sums, double l2, std::int64_t count) {
+    return (sums.loss + l2 * sums.half_square) / static_cast<double>(count);
+  }
+
   /// Starts the memory of a step. A step waits for its GPU once, in its middle. So nothing reads a step's memory any more
   /// when the step after the next starts: the memory is double-buffered.
   Arena& next_arena();
@@ -107,7 +168,7 @@ class KgatStep {
 
   // step_cf()
   /// Fills dx0_ and gradient_ from the gradient of the batch's rows of H.
-  void backward_cf(const CfBatch& batch, std::span<const std::int32_t> nodes, const Tensor& dh);
+  void backward_cf(const ShardRange& own, std::span<const std::int32_t> nodes, const Tensor& dh);
   /// The weights' gradient from its sums over the own segments.
   void sum_segments(const Tensor& sums);
   double norm_cf() const;
@@ -128,8 +189,9 @@ class KgatStep {
     std::span<const std::int64_t> ptr, place;
   };
   /// Fills kg_gradient_: sums the uses of each row in the order of the batch, and the chunks of each relation in theirs.
-  /// Returns its norm.
-  double sum_chunks(const ChunkResults& results, const Uses& uses, std::span<const std::int64_t> relation_chunks);
+  /// Returns it as one array, in the memory of the step.
+  Tensor sum_chunks(Arena& arena, const ChunkResults& results, const Uses& uses,
+                    std::span<const std::int64_t> relation_chunks);
 
   Communicator& comm_;
   Stream stream_;
@@ -144,7 +206,7 @@ class KgatStep {
   AttentionPlan plan_;
   std::vector<const Param*> aggregators_;
   bool embeddings_spread_ = false;  ///< only the owners' rows of the embeddings are current
-  OwnedTensor gradients_;           ///< dx0_ and gradient_; the gap between them stays 0
+  OwnedTensor gradients_;           ///< dx0_ and gradient_ in the layout of the parameters; the rest stays 0
   Tensor dx0_;                      ///< (N, d)
   Tensor gradient_;                 ///< (aggregators' elements)
   OwnedTensor segment_sums_;        ///< (segments, aggregators' elements)
@@ -152,6 +214,16 @@ class KgatStep {
   std::vector<std::int64_t> places_;  ///< indices of the uses of a batch of triples among its chunks' rows
   std::array<Arena, 2> arenas_;
   Arena* arena_ = nullptr;  ///< of the last step
+  // Of steps that a GPU takes alone:
+  std::optional<GpuUpdate> update_cf_, update_kg_;
+  std::int64_t kg_elements_ = 0;  ///< of the gradient that update_kg_ expects
+  std::vector<std::int32_t> padded_nodes_, padded_relations_;
+  std::vector<std::int64_t> padded_ptr_, padded_chunk_ptr_;
+  std::vector<ops::RelationChunk> padded_chunks_;
+  int failures_ = 0;  ///< of captures
+  bool logged_ = false;
+  std::size_t kind_ = 0;     ///< of the last step
+  std::vector<Kind> kinds_;  ///< steps on interactions, steps on triples
 };
 
 }  // namespace lockstep

@@ -9,6 +9,10 @@
 namespace lockstep {
 
 KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, double lr, unsigned flags) {
+  if (runs_on_gpu()) {
+    start_cf(batch, number, lr, flags);
+    return *take(true);
+  }
   KgatStepResult result;
   profile::Phase phase("interactions", result.compute);
   Arena& arena = next_arena();
@@ -38,11 +42,11 @@ KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, doub
   ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, h, options_.cf_l2,
            allocate(arena, dtype, {batch.count()}), dh, sums);
   loss.end();
-  backward_cf(batch, nodes, dh);
+  backward_cf(own_range(batch.rows()), nodes, dh);
   result.flags = flags_of_all(comm_, flags);  // while a GPU works
   result.norm = norm_cf();
   result.sums = sums;  // complete, because the norm is
-  result.loss = (sums.loss + options_.cf_l2 * sums.half_square) / static_cast<double>(batch.count());
+  result.loss = mean_loss(sums, options_.cf_l2, batch.count());
   phase.next("update", result.update);
   if (!result.finite()) return result;
   update_cf(lr, clip_scale(result.norm, options_.clip_norm));
@@ -50,19 +54,15 @@ KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, doub
   return result;
 }
 
-void KgatStep::backward_cf(const CfBatch& batch, std::span<const std::int32_t> nodes, const Tensor& dh) {
+void KgatStep::backward_cf(const ShardRange& own, std::span<const std::int32_t> nodes, const Tensor& dh) {
   const std::vector<std::int64_t> segments =
       by_segments_ ? bounds(own_segments()) : std::vector<std::int64_t>{0, graph_.nodes};
-  const Tensor sums = segment_sums_->slice(0, static_cast<std::int64_t>(segments.size()) - 1);
-  const ShardRange own = own_range(batch.rows());
+  const Tensor sums = by_segments_ ? segment_sums_->slice(0, static_cast<std::int64_t>(segments.size()) - 1)
+                                   : gradient_.reshaped({1, gradient_.size()});
   propagation_.backward(rows_, exchange_,
                         nodes.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count())),
                         dh.slice(own.begin, own.count()), segments, sums);
-  if (by_segments_) {
-    sum_segments(sums);
-  } else {
-    copy(stream_, gradient_, sums);
-  }
+  if (by_segments_) sum_segments(sums);
 }
 
 void KgatStep::sum_segments(const Tensor& sums) {

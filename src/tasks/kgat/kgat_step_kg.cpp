@@ -10,6 +10,10 @@
 namespace lockstep {
 
 KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags) {
+  if (runs_on_gpu()) {
+    start_kg(batch, 0, lr, flags);
+    return *take(true);
+  }
   KgatStepResult result;
   profile::Phase phase("triples", result.compute);
   Arena& arena = next_arena();
@@ -41,13 +45,12 @@ KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags
   if (spread) share_chunks(batch, results);
   result.flags = flags_of_all(comm_, flags);
   phase.next("triples", result.compute);
-  result.norm = sum_chunks(results, {use_ptr, places}, relation_chunks);
+  const Tensor flat = sum_chunks(arena, results, {use_ptr, places}, relation_chunks);
+  result.norm = gradient_norm(flat, {{0, flat.size()}});
 
-  for (const ops::RankingSums& s : results.sums) {
-    result.sums.loss += s.loss;
-    result.sums.half_square += s.half_square;
-  }
-  result.loss = (result.sums.loss + options_.kg_l2 * result.sums.half_square) / static_cast<double>(size);
+  Stream here;
+  ops::sum_rankings(here, result.sums, nullptr, results.sums);
+  result.loss = mean_loss(result.sums, options_.kg_l2, size);
   phase.next("update", result.update);
   if (!result.finite()) return result;
   const KgGradient& gradient = kg_gradient_;
@@ -93,21 +96,21 @@ void KgatStep::share_chunks(const KgBatch& batch, const ChunkResults& results) {
                          "triples' losses");
 }
 
-double KgatStep::sum_chunks(const ChunkResults& results, const Uses& uses,
+Tensor KgatStep::sum_chunks(Arena& arena, const ChunkResults& results, const Uses& uses,
                             std::span<const std::int64_t> relation_chunks) {
   const profile::Span span("sum_node_rows", profile::Kind::backward);
   const std::int64_t d = net_.arch().embed_dim, k = net_.arch().relation_dim;
   const auto nodes = static_cast<std::int64_t>(uses.ptr.size()) - 1,
              relations = static_cast<std::int64_t>(relation_chunks.size()) - 1;
   const std::int64_t sizes[] = {nodes * d, relations * d * k, relations * k};
-  const Tensor flat = allocate(*arena_, net_.params().dtype(), {sizes[0] + sizes[1] + sizes[2]});
+  const Tensor flat = allocate(arena, net_.params().dtype(), {sizes[0] + sizes[1] + sizes[2]});
   kg_gradient_ = {.nodes = flat.slice(0, sizes[0]).reshaped({nodes, d}),
                   .matrices = flat.slice(sizes[0], sizes[1]).reshaped({relations, d * k}),
                   .translations = flat.slice(sizes[0] + sizes[1], sizes[2]).reshaped({relations, k})};
   ops::sum_node_rows(stream_, kg_gradient_.nodes, results.rows, 0, uses.ptr, uses.place);
   ops::sum_node_rows(stream_, kg_gradient_.matrices, results.relations, 0, relation_chunks, {});
   ops::sum_node_rows(stream_, kg_gradient_.translations, results.relations, d * k, relation_chunks, {});
-  return gradient_norm(flat, {{0, flat.size()}});
+  return flat;
 }
 
 }  // namespace lockstep

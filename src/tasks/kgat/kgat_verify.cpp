@@ -133,7 +133,7 @@ class KgatVerification {
     o.cf_l2 = model_.options().cf_l2;
     o.kg_l2 = model_.options().kg_l2;
     o.parallel_edges = parallel_edges;
-    if (device_.is_cuda() && world_.size() > 1) o.mode = KgatMode::replicate;
+    if (device_.is_cuda()) o.mode = KgatMode::replicate;  // as training does
     return {world_.communicator(), model_.net(), model_.propagation(), o};
   }
   double tolerance(double single) const { return f64_ ? kDouble : single; }

@@ -9,8 +9,6 @@ namespace lockstep {
 
 void require_supported(const RunConfig& config, const char* kind) {
   const auto& o = config.optim;
-  require_usage(config.run.graphs != "on", "option run.graphs = on: steps of ", kind,
-                " cannot be captured in graphs; use auto");
   require_usage(o.name == "adam" && o.weight_decay == 0, "option optim.name = ", o.name,
                 ", optim.weight_decay = ", o.weight_decay, ": a model of kind ", kind,
                 " is trained by adam without weight decay");
@@ -18,13 +16,13 @@ void require_supported(const RunConfig& config, const char* kind) {
                 kind, " is trained without them");
 }
 
-void require_finite(World& world, const RunConfig& config, const TrainState& state, const char* phase, double loss,
-                    double norm) {
+void require_finite(World& world, const RunConfig& config, std::int64_t step, std::int64_t epoch, const char* phase,
+                    double loss, double norm) {
   if (std::isfinite(loss) && std::isfinite(norm)) return;
   world.together("checking the step", [&] {
-    throw Error(Fault::usage, join("step ", state.step, " (epoch ", state.epoch, ", phase ", phase, "): the loss is ",
-                                   loss, ", the norm of its gradient ", norm,
-                                   "; lower optim.lr = ", exact(config.optim.lr), " or set optim.clip_norm"));
+    throw Error(Fault::usage, join("step ", step, " (epoch ", epoch, ", phase ", phase, "): the loss is ", loss,
+                                   ", the norm of its gradient ", norm, "; lower optim.lr = ", exact(config.optim.lr),
+                                   " or set optim.clip_norm"));
   });
 }
 

@@ -57,8 +57,10 @@ struct Run {
     for (std::int64_t i = 0; i < count; ++i) {
       if (state.position == program.epoch_length()) state.position = 0, ++state.epoch;
       const StepResult done = program.step(state, 1e-2, nullptr, 0);
-      ++state.step, state.position += done.advance, loss = done.outcome->loss, skipped = done.outcome->skipped;
+      ++state.step, state.position += done.advance;
+      if (done.outcome) outcome = *done.outcome;
     }
+    if (const std::optional<StepOutcome> last = program.take_last()) outcome = *last;
     program.settle();
   }
   /// Copies all checkpointed state from another run.
@@ -90,8 +92,7 @@ struct Run {
   Placed model;
   HrmProgram program;
   TrainState state;
-  double loss = 0;
-  bool skipped = false;
+  StepOutcome outcome;  ///< of the last step
 };
 
 double difference(Run& a, Run& b) {
@@ -199,12 +200,12 @@ TEST_SUITE("tasks.hrm_program") {
       const std::vector<std::int32_t> before = carried_steps();
       run.state.loss_scale.value = 0x1p60;  // invalidates the prepared step
       run.steps(1);
-      CHECK(run.skipped);
+      CHECK(run.outcome.skipped);
       CHECK(run.model.params().hash() == hash);
       CHECK(carried_steps() != before);
       run.state.loss_scale.value = 1024;
       run.steps(5);
-      CHECK_FALSE(run.skipped);
+      CHECK_FALSE(run.outcome.skipped);
       CHECK(run.model.params().hash() != hash);
     }
     CHECK(runs[0]->same_bits(*runs[1]));

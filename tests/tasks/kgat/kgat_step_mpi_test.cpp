@@ -214,6 +214,77 @@ TEST_SUITE("tasks.kgat_step") {
     }
   }
 
+  TEST_CASE("GPU: steps one after the other or one ahead, as graphs or call by call, have the same bits" *
+            doctest::skip(gpu_count() == 0)) {
+    const Toy toy;
+    const auto self = make_self_communicator();
+    struct Found {
+      std::vector<KgatStepResult> steps;
+      OwnedTensor weights;
+    };
+    const auto train = [&](Graphs graphs, bool ahead) {
+      KgatArch arch = {.nodes = toy.data.nodes(),
+                       .relations = toy.data.graph.relations,
+                       .edges = toy.data.graph.nnz(),
+                       .embed_dim = 8,
+                       .relation_dim = 6,
+                       .conv_dims = {5}};
+      Kgat net(arch, DType::f32, 5);
+      laplacian(toy.data.graph, Laplacian::random_walk, net.adjacency().value);
+      net.params().move_to(own_gpu());
+      KgatPropagation propagation(net, toy.data.graph);
+      KgatStepOptions options;
+      options.mode = KgatMode::replicate;
+      options.message_dropout = {0.3};
+      options.node_dropout = 0.1;
+      options.clip_norm = 1;
+      options.graphs = graphs;
+      KgatStep step(*self, net, propagation, options);
+      REQUIRE(step.runs_on_gpu());
+      const KgatSampler sampler(toy.data, 12);
+      CfBatch cf;
+      KgBatch kg;
+      Found found;
+      const auto take = [&](bool last) {
+        if (const std::optional<KgatStepResult> result = step.take(last)) found.steps.push_back(*result);
+      };
+      std::int64_t number = 0;
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        for (int i = 0; i < 7; ++i) {
+          sampler.interactions(number, 6, cf, toy.data.entities);
+          step.start_cf(cf, number++, 1e-2, 2U);
+          take(!ahead);
+        }
+        take(true);
+        for (int i = 0; i < 7; ++i) {
+          sampler.triples(number, 30, kg);
+          step.start_kg(kg, number++, 1e-2);
+          take(!ahead);
+        }
+        take(true);
+        step.refresh_adjacency();
+      }
+      step.settle();
+      found.weights = on_cpu(net.params().values());
+      return found;
+    };
+    const Found calls = train(Graphs::off, false);
+    REQUIRE(calls.steps.size() == 28);
+    for (const bool ahead : {false, true}) {
+      const Found graphs = train(Graphs::on, ahead);
+      REQUIRE(graphs.steps.size() == calls.steps.size());
+      for (std::size_t i = 0; i < calls.steps.size(); ++i) {
+        CAPTURE(i);
+        CHECK(graphs.steps[i].step == static_cast<std::int64_t>(i));
+        CHECK(graphs.steps[i].is_cf == (i % 14 < 7));
+        CHECK(graphs.steps[i].flags == (i % 14 < 7 ? 2U : 0U));
+        CHECK(graphs.steps[i].loss == calls.steps[i].loss);
+        CHECK(graphs.steps[i].norm == calls.steps[i].norm);
+      }
+      CHECK(same_bits(graphs.weights, calls.weights));
+    }
+  }
+
   TEST_CASE("every mode on any number of GPUs trains to the same bits" * doctest::skip(gpu_count() == 0)) {
     // From GPU to GPU, and through the host.
     compare({.message_dropout = {0.3, 0.2, 0.1}, .node_dropout = 0.1, .device = own_gpu(), .reproducible = true});

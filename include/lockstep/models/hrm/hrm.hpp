@@ -126,7 +126,9 @@ class Hrm {
   Level add_level(const std::string& name, std::int64_t layers);
   void make_rope(Device device);
   Var attend(Tape& tape, const Block& block, Var x) const;
-  Var block(Tape& tape, const Level& level, std::size_t i, Var x, const HrmObserver* watch) const;
+  /// `into` is the memory of the result; empty: the tape's.
+  Var block(Tape& tape, const Level& level, std::size_t i, Var x, const HrmObserver* watch,
+            const Tensor& into = {}) const;
   Var level(Tape& tape, const Level& level, Var z, Var injection, const HrmObserver* watch) const;
   void level_in_place(Tape& tape, const Level& level, const Tensor& z, const Tensor& a, const Tensor& b,
                       const HrmObserver* watch) const;

@@ -33,6 +33,7 @@ class KgatPropagation {
     std::span<const double> message_dropout;  ///< per layer
     double node_dropout = 0;                  ///< of edges
     std::uint64_t seed = 0, step = 0;
+    const std::uint64_t* step_on_gpu = nullptr;  ///< as in ops::Dropout
   };
   /// On the device of the network's parameters; a GPU receives a copy of the graph.
   ///

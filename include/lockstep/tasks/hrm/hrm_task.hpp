@@ -34,12 +34,14 @@ struct HrmSlots {
   OwnedTensor z_h, z_l;                     ///< (slots, T, D) of the weights' dtype
   OwnedTensor steps, halted;                ///< i32 (slots); all slots start halted
   OwnedTensor inputs, labels, identifiers;  ///< i32 (slots, seq_len) twice, (slots): the current sequences
-  // Results of the last step:
+  // Results of steps:
   OwnedTensor puzzle_gradient;  ///< (slots, puzzle_width), gradient of the sum of losses
-  // The same, in pinned host memory; valid between the end of a step and the start of the next:
-  Buffer report;                        ///< holds scores and used
-  std::span<ops::HaltingScore> scores;  ///< (slots)
-  std::span<std::int32_t> used;         ///< (slots), a copy of identifiers
+  Buffer report;                ///< in pinned host memory: the scores of the last even and the last odd step
+  /// The scores of a step: (slots), valid between its end and the start of the step after the next.
+  std::span<ops::HaltingScore> scores(std::int64_t step) const {
+    const auto n = static_cast<std::size_t>(steps->size());
+    return {reinterpret_cast<ops::HaltingScore*>(report.data()) + (step % 2 == 0 ? 0 : n), n};
+  }
 };
 
 /// The hierarchical reasoning model and its puzzles.
