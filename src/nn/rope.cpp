@@ -24,7 +24,7 @@ Var rotary_linear(Tape& t, Var x, const Param& weight, const RopeTable& table) {
   const std::int64_t heads = cos ? weight.shape[0] / 3 / cos.shape()[1] : 0;
   if (cos) ops::rope(t.stream(), y.value(), cos, sin, heads, ops::Rotation::forward);
   t.record("rotary_linear", y, {&weight}, [=, &t, &weight] {
-    if (cos) ops::rope(t.stream(), y.grad(), cos, sin, heads, ops::Rotation::inverse);
+    if (cos) ops::rope(t.stream(), t.own_grad(y), cos, sin, heads, ops::Rotation::inverse);
     ops::linear_backward(t.stream(), t.grad_of(x), t.grad_of(weight), {}, y.grad(), {}, x.value(), t.value(weight));
   });
   return y;

@@ -66,7 +66,7 @@ double penalty_on_gpu(const std::vector<const Param*>& penalised, const Tensor& 
     sums.add(p->shape.size(), value);
     if constexpr (kHasCuda) {
       optim_kernels::cuda::add_scaled(sums.stream(), gradient.data<T>() + p->offset, value,
-                                      {.factor = 2 * p->l2 * weight}, p->shape.rows(), p->shape.columns(),
+                                      2 * p->l2 * weight, p->shape.rows(), p->shape.columns(),
                                       lazy && p->row_sparse);
     }
   }

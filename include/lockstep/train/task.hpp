@@ -115,7 +115,8 @@ struct ShardLoss {
 struct DrawnShard {
   const void* inputs = nullptr;            ///< Shard::drawn
   double weight = 0;                       ///< ShardLoss::weight
-  std::array<std::int64_t, 4> shape = {};  ///< all that the launches of the pass depend on besides Shard::count
+  std::array<std::int64_t, 4> shape = {};  ///< all that the launches depend on besides Shard::count and Shard::room
+  bool near = false;                       ///< whether kernels read the samples from a copy in GPU memory (NearCopy)
 };
 
 /// A task that trains on batches of samples: a step takes the next positions of the epoch's order and cuts them into
@@ -133,6 +134,10 @@ class ShardTask : public Task {
   virtual DrawnShard draw(Arena& /*host*/, const Shard& /*shard*/) const { return {}; }
   /// Whether there is a draw(). Otherwise steps are launched call by call.
   virtual bool draws() const { return false; }
+  /// The rows of the shard's samples, such as tokens, if their number differs between shards of the same count; else 0.
+  /// Steps on a GPU round it up, so that few numbers occur, and set Shard::room on all ranks to the largest of them: a
+  /// graph is repeated for all steps of the same room. The further rows must change no result.
+  virtual std::int64_t rows(const Shard&) const { return 0; }
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).

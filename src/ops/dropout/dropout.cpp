@@ -35,6 +35,9 @@ void drop(Stream& stream, const Tensor& y, const Tensor& to, const Tensor& x, co
       kernel(rows.offsets[b + 1] * width - first, y.data<T>() + first, added ? added + first : nullptr,
              x.data<T>() + first, cpu::PhiloxKey(dropout.draws(rows.samples[b])), 0, rate);
     }
+    T* const behind = y.data<T>() + rows.used() * width;
+    if (added == nullptr) std::fill(behind, y.data<T>() + y.size(), T{0});
+    if (added != nullptr && added != y.data<T>()) std::copy(added + rows.used() * width, added + y.size(), behind);
   });
 }
 
