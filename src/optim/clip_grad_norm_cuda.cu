@@ -33,8 +33,7 @@ __global__ void __launch_bounds__(kThreads) sum_squares_kernel(double* sums, std
 
 /// Grid-stride. Traffic: reads x and y, writes y.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    add_scaled_kernel(T* y, const T* __restrict__ x, T factor, std::int64_t n) {
+__global__ void __launch_bounds__(kThreads) add_scaled_kernel(T* y, const T* __restrict__ x, T factor, std::int64_t n) {
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += stride) y[i] += factor * x[i];
 }

@@ -89,7 +89,8 @@ class GpuStep {
     if (!compact_) compact();
     const std::size_t most = half.draws.get().high_water_bytes();
     Work work = draw(batch, half);
-    if (const std::size_t now = half.draws.get().high_water_bytes(); now > most || work.near_bytes > near_.size_bytes()) {
+    if (const std::size_t now = half.draws.get().high_water_bytes();
+        now > most || work.near_bytes > near_.size_bytes()) {
       enlarge(now, work.near_bytes > 0);
       work = draw(batch, half);
     }
@@ -475,7 +476,7 @@ class GpuStep {
   std::size_t turn_ = 0;                           ///< half of the last step
   std::vector<Key> known_;                         ///< of steps that have run call by call, in this order
   bool lost_ = false;                              ///< memory that graphs use has moved since the last step
-  bool unsure_ = true;  ///< whether memory that graphs use may have moved on another rank
+  bool unsure_ = true;                             ///< whether memory that graphs use may have moved on another rank
   bool logged_ = false;
   int failures_ = 0;
   GpuUpdate only_sums_;

@@ -83,7 +83,7 @@ class GpuUpdate {
   std::vector<FlatRange> norm_ranges_;
   Options options_;
   OwnedTensor seed_;
-  Buffer parts_;  ///< the partial sums of each range and penalised parameter: their number and factor
+  Buffer parts_;      ///< the partial sums of each range and penalised parameter: their number and factor
   Buffer penalties_;  ///< the penalised parameters
   std::int64_t penalised_ = 0, penalty_sums_ = 0;
   Buffer sums_;   ///< partial sums of squares

@@ -115,8 +115,8 @@ template <class T>
 struct CausalGradients {
   T *dq, *dk, *dv;
   std::int64_t add_dq, add_dk, add_dv;  ///< not 0: add; see ColumnSums::accumulate
-  real_t<T>* partials;  ///< (blocks, heads) of TableSums
-  real_t<T>* dtables;   ///< null: shared memory has space for a block's sums
+  real_t<T>* partials;                  ///< (blocks, heads) of TableSums
+  real_t<T>* dtables;                   ///< null: shared memory has space for a block's sums
 };
 
 /// A block works on one head of one sequence after another. Its queries stay in shared memory and tiles of 32 keys are
@@ -334,8 +334,9 @@ __global__ void __launch_bounds__(kWarp* kTableWarps)
 
 template <class T>
 void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, const bool (&add)[3], real_t<T>* dkeys,
-                               real_t<T>* dvalues, const T* dy, const T* y, const T* q, const T* k, const T* v, const real_t<T>* logsum,
-                               std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+                               real_t<T>* dvalues, const T* dy, const T* y, const T* q, const T* k, const T* v,
+                               const real_t<T>* logsum, std::int64_t columns, const CausalAttention& a,
+                               const TimeBuckets& time) {
   using R = real_t<T>;
   const CausalPlan plan = causal_plan<T>(columns, a, time);
   if (plan.sequences == 0) return;

@@ -54,7 +54,8 @@ template <class T, int K>
 __global__ void __launch_bounds__(kWarp* kWarp)
     add_partials_kernel(std::int64_t chunks, std::int64_t n, ColumnSums<T, K> sums, const T* __restrict__ partials,
                         std::int64_t stride) {
-  add_partials<kWarp>(chunks, n, std::int64_t{blockIdx.x} * kWarp, static_cast<int>(blockIdx.y), sums, partials, stride);
+  add_partials<kWarp>(chunks, n, std::int64_t{blockIdx.x} * kWarp, static_cast<int>(blockIdx.y), sums, partials,
+                      stride);
 }
 template <class T, int K>
 void add_partials(const Stream& stream, std::int64_t chunks, std::int64_t n, const ColumnSums<T, K>& sums,

@@ -5,12 +5,12 @@
 #include <cmath>
 
 #include "item_softmax_kernels.hpp"
+#include "lockstep/device/near_copy.hpp"
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/row_scores.hpp"
 #include "lockstep/ops/sampled_cross_entropy.hpp"
-#include "lockstep/device/near_copy.hpp"
 #include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops {

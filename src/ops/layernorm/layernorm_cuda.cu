@@ -88,9 +88,8 @@ template <class T, int kHeld>
 __global__ void __launch_bounds__(kWarp* kBackwardWarps<kHeld>)
     layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate,
                               gpu::ColumnSums<real_t<T>, 2> parameters, real_t<T>* partials, unsigned* arrived,
-                              const T* dy, const T* __restrict__ x,
-                              const real_t<T>* __restrict__ mean, const real_t<T>* __restrict__ rstd,
-                              const T* __restrict__ gamma) {
+                              const T* dy, const T* __restrict__ x, const real_t<T>* __restrict__ mean,
+                              const real_t<T>* __restrict__ rstd, const T* __restrict__ gamma) {
   using R = real_t<T>;
   constexpr int kWarps = kBackwardWarps<kHeld>;
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);

@@ -3,8 +3,8 @@
 
 #include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
-#include "lockstep/ops/sample_rows.hpp"
 #include "lockstep/ops/activation.hpp"
+#include "lockstep/ops/sample_rows.hpp"
 
 namespace lockstep::ops::cuda {
 

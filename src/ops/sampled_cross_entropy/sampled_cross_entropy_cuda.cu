@@ -111,8 +111,8 @@ void sampled_cross_entropy_forward(const Stream& stream, real_t<T>* loss, real_t
   const auto tokens = static_cast<std::int64_t>(pos.size()), each = negatives_of_each(pos, neg);
   const Grid grid = one_warp_each(std::max<std::int64_t>(1, (1 + each) * tokens));
   auto* partials = reinterpret_cast<double*>(scratch(stream, grid.grid.x * sizeof(double)));
-  launch(stream, grid, scores_kernel<T>, tokens, each, columns, loss, partials, block_counters(stream), slopes, f, table,
-         near_copy(pos.data()), near_copy(neg.data()), beta);
+  launch(stream, grid, scores_kernel<T>, tokens, each, columns, loss, partials, block_counters(stream), slopes, f,
+         table, near_copy(pos.data()), near_copy(neg.data()), beta);
 }
 
 template <class T>

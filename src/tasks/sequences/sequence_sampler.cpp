@@ -62,11 +62,13 @@ class Window {
 SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard,
                              std::int64_t negatives) {
   const Permutation order(data.size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
-  SequenceBatch batch =
-      allocate_batch(arena, shape.slots, shape.timed, shard.count, [&](std::int64_t b, std::int64_t& user) {
+  SequenceBatch batch = allocate_batch(
+      arena, shape.slots, shape.timed, shard.count,
+      [&](std::int64_t b, std::int64_t& user) {
         user = data.user(Split::train, order(shard.first + b));
         return window_tokens(data, shape, user);
-      }, shard.room);
+      },
+      shard.room);
   batch.pos = allocate(arena, DType::i32, {batch.tokens()});
   batch.neg = allocate(arena, DType::i32, {batch.tokens(), negatives});
   const std::int64_t used = batch.begin.data<std::int64_t>()[shard.count];

@@ -115,8 +115,8 @@ DrawnShard SequenceTask::draw(Arena& host, const Shard& shard) const {
 }
 
 ShardLoss SequenceTask::loss(Tape& tape, const Shard& shard) const {
-  const SequenceBatch batch = shard.drawn != nullptr ? *static_cast<const SequenceBatch*>(shard.drawn)
-                                                     : this->batch(tape.host_arena(), shard);
+  const SequenceBatch batch =
+      shard.drawn != nullptr ? *static_cast<const SequenceBatch*>(shard.drawn) : this->batch(tape.host_arena(), shard);
   const SasRecDraws draws = {.training = true,
                              .seed = shard.seed,
                              .step = static_cast<std::uint64_t>(shard.step),
