@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cuda_device.hpp"
+#include "lockstep/device/cuda_last_block.hpp"
 
 namespace lockstep::gpu {
 
@@ -33,6 +34,16 @@ std::byte* scratch(const Stream& stream, std::size_t size_bytes) {
     ++moves;
   }
   return mine.memory.data();
+}
+
+unsigned* block_counters(const Stream& stream) {
+  thread_local std::vector<Buffer> kept;
+  const auto index = static_cast<std::size_t>(stream.device().index);
+  if (kept.size() <= index) kept.resize(index + 1);
+  if (!kept[index].data()) {
+    kept[index] = Buffer(stream.device(), kBlockCounters * sizeof(unsigned), MemoryUse::workspace);
+  }
+  return reinterpret_cast<unsigned*>(kept[index].data());
 }
 
 }  // namespace lockstep::gpu

@@ -1,20 +1,42 @@
 #include "lockstep/nn/embedding.hpp"
 
 #include "lockstep/base/profile.hpp"
+#include "lockstep/ops/dropout.hpp"
 #include "lockstep/ops/embedding.hpp"
 
 namespace lockstep {
+
+namespace {
+void add_gradient(Tape& t, const TableRows& rows, const Tensor& dy) {
+  ops::embedding_backward(t.stream(), t.grad_of(*rows.table).tensor, dy, rows.ids, rows.scale, rows.padding);
+  if (TouchedRows* touched = t.touched_rows(*rows.table)) {
+    for (const std::int32_t id : rows.ids)
+      if (id != rows.padding) touched->touch(id);
+  }
+}
+}  // namespace
 
 Var embedding(Tape& t, const Param& table, std::span<const std::int32_t> ids, double scale, std::int64_t padding) {
   const profile::Span span("embedding");
   Var y = t.output({static_cast<std::int64_t>(ids.size()), table.shape.columns()}, t.wants_grad({}, {&table}));
   ops::embedding_forward(t.stream(), y.value(), t.value(table), ids, scale);
-  t.record("embedding", y, {&table}, [=, &t, &table] {
-    ops::embedding_backward(t.stream(), t.grad_of(table).tensor, y.grad(), ids, scale, padding);
-    if (TouchedRows* touched = t.touched_rows(table)) {
-      for (const std::int32_t id : ids)
-        if (id != padding) touched->touch(id);
-    }
+  t.record("embedding", y, {&table}, [=, &t, &table] { add_gradient(t, {&table, ids, scale, padding}, y.grad()); });
+  return y;
+}
+
+Var embedding_sum(Tape& t, const TableRows& a, const TableRows& b, const ops::Dropout& dropout,
+                  const ops::SampleRows& rows) {
+  const profile::Span span("embedding");
+  Var y = t.output({static_cast<std::int64_t>(a.ids.size()), a.table->shape.columns()},
+                   t.wants_grad({}, {a.table, b.table}));
+  const Tensor second = b.table != nullptr ? t.value(*b.table) : Tensor{};
+  ops::embedding_sum(t.stream(), y.value(), {t.value(*a.table), a.ids, a.scale}, {second, b.ids, b.scale}, dropout,
+                     rows);
+  t.record("embedding", y, {a.table, b.table}, [=, &t] {
+    const Tensor& dy = dropout ? t.own_grad(y) : y.grad();
+    if (dropout) ops::dropout(t.stream(), {dy}, dy, dropout, rows);
+    if (t.grad_of(*a.table)) add_gradient(t, a, dy);
+    if (b.table != nullptr && t.grad_of(*b.table)) add_gradient(t, b, dy);
   });
   return y;
 }

@@ -4,7 +4,6 @@
 
 #include "lockstep/base/profile.hpp"
 #include "lockstep/ops/conv1d.hpp"
-#include "lockstep/ops/dropout.hpp"
 #include "lockstep/ops/linear.hpp"
 #include "nn/shapes.hpp"
 
@@ -25,8 +24,9 @@ void backward(Tape& t, Tape::BackwardScope scope, Var x, const Target& dweight, 
               const Tensor& derivative, const Tensor& weight) {
   if (scope == Tape::BackwardScope::parameters)
     return ops::linear_backward(t.stream(), {}, dweight, {}, y.grad(), {}, x.value(), weight);
-  ops::linear_backward(t.stream(), t.grad_of(x), scope == Tape::BackwardScope::all ? dweight : Target{}, dbias,
-                       y.grad(), derivative, x.value(), weight);
+  const Tensor& dy = derivative ? t.own_grad(y) : y.grad();
+  ops::linear_backward(t.stream(), t.grad_of(x), scope == Tape::BackwardScope::all ? dweight : Target{}, dbias, dy,
+                       derivative, x.value(), weight);
 }
 }  // namespace
 
@@ -65,11 +65,8 @@ Var linear(Tape& t, Var x, const Linear& layer, Activation activation, const ops
   Var y = t.output(shape, t.wants_grad({x}, {w, b}));
   const bool apart = activation != Activation::none || dropout;
   const Tensor derivative = y.wants_grad() && apart ? t.keep(shape) : Tensor{};
-  ops::linear_forward(t.stream(), y.value(), derivative, x.value(), matrix(t.value(*w)), value_of(t, b), activation);
-  if (dropout && derivative)
-    ops::dropout_both(t.stream(), y.value(), derivative, dropout, rows);
-  else if (dropout)
-    ops::dropout(t.stream(), {y.value()}, y.value(), dropout, rows);
+  ops::linear_forward(t.stream(), y.value(), derivative, x.value(), matrix(t.value(*w)), value_of(t, b), activation,
+                      dropout, rows);
   t.record("linear", y, {w, b}, [=, &t](Tape::BackwardScope scope) {
     backward(t, scope, x, matrix(t.grad_of(*w)), grad_of(t, b), y, derivative, matrix(t.value(*w)));
   });
@@ -119,7 +116,7 @@ Var conv1d(Tape& t, Var x, const Conv1d& layer, Activation activation) {
   const Tensor derivative = y.wants_grad() && activation != Activation::none ? t.keep(shape) : Tensor{};
   ops::conv1d_forward(t.stream(), y.value(), derivative, x.value(), t.value(*w), value_of(t, b), activation);
   t.record("conv1d", y, {w, b}, [=, &t] {
-    ops::conv1d_backward(t.stream(), t.grad_of(x), t.grad_of(*w), grad_of(t, b), y.grad(), derivative, x.value(),
+    ops::conv1d_backward(t.stream(), t.grad_of(x), t.grad_of(*w), grad_of(t, b), t.own_grad(y), derivative, x.value(),
                          t.value(*w));
   });
   return y;

@@ -83,21 +83,39 @@ Target Tape::grad_of(Var v) {
   if (!node.grad) node.grad = gradient_of(node.value);
   const bool accumulate = node.grad_written;
   node.grad_written = true;
-  return {node.grad, accumulate};
+  return {accumulate ? own_grad(v) : node.grad, accumulate};
+}
+
+const Tensor& Tape::own_grad(Var y) {
+  Var::Node& node = *y.node_;
+  if (node.sharers != nullptr && *node.sharers > 1) {
+    const Tensor own = gradient_of(node.value);
+    ops::scale(stream_, {own}, node.grad, 1);
+    --*node.sharers;
+    node.grad = own;
+  }
+  node.sharers = nullptr;
+  return node.grad;
+}
+
+/// Lets a node without gradient share the memory of one. `sharers` counts its owners.
+void Tape::share(Var::Node& node, const Tensor& grad, std::int32_t*& sharers) {
+  if (sharers == nullptr) sharers = new (host_arena().allocate(sizeof(std::int32_t))) std::int32_t(1);
+  ++*sharers;
+  node.grad = grad;
+  node.sharers = sharers;
+  node.grad_written = true;
 }
 
 void Tape::pass_grad(std::initializer_list<Var> xs, Var y) {
   Var::Node& from = *y.node_;
-  Var heir;
   for (const Var& x : xs) {
     const auto times = std::ranges::count_if(xs, [&](const Var& other) { return other.node_ == x.node_; });
-    if (x.wants_grad() && !x.node_->grad && times == 1) heir = x;
+    if (x.wants_grad() && !x.node_->grad && times == 1)
+      share(*x.node_, from.grad, from.sharers);
+    else
+      ops::scale(stream_, grad_of(x), from.grad, 1);
   }
-  for (const Var& x : xs)
-    if (!heir || x.node_ != heir.node_) ops::scale(stream_, grad_of(x), from.grad, 1);
-  if (!heir) return;
-  heir.node_->grad = std::exchange(from.grad, Tensor());
-  heir.node_->grad_written = true;
 }
 
 Tensor Tape::gradient_of(const Tensor& value) {
@@ -113,7 +131,11 @@ Tensor Tape::gradient_of(const Tensor& value) {
 }
 
 void Tape::release(Var::Node& node) {
-  if (!node.grad) return;  // passed on
+  if (node.sharers != nullptr && --*node.sharers > 0) {
+    node.grad = {};
+    node.sharers = nullptr;
+    return;
+  }
   Spare* entry = empty_ ? std::exchange(empty_, empty_->next)
                         : new (host_arena().allocate(sizeof(Spare))) Spare{nullptr, Tensor()};
   *entry = {spare_, std::exchange(node.grad, Tensor())};
@@ -129,11 +151,17 @@ TouchedRows* Tape::touched_rows(const Param& p) {
   return mode_ == Mode::train && p.trainable ? gradients_->touched(p) : nullptr;
 }
 
-void Tape::seed(const Target& dy, const Tensor& values) {
-  if (!dy) return;
+void Tape::seed(Var y, const Tensor& values) {
+  if (!y.wants_grad()) return;
+  const bool near = values.device() == y.value().device();
+  if (near && !y.node_->grad) {  // one owner more than there are: the caller
+    std::int32_t* sharers = nullptr;
+    return share(*y.node_, values, sharers);
+  }
+  const Target dy = grad_of(y);
   if (!dy.accumulate) return copy(stream_, dy.tensor, values);
   Tensor on_device = values;
-  if (dy.tensor.device() != values.device()) {
+  if (!near) {
     on_device = allocate(arena_, values.dtype(), values.shape());
     copy(stream_, on_device, values);
   }
@@ -145,7 +173,7 @@ void Tape::backward(Var y, double scale) {
   const Tensor values = allocate(host_arena(), y.value().dtype(), y.shape());
   require(!is_half(values.dtype()), "backward from a result in ", values.dtype(), ": pass the values of the seed");
   visit_float(values.dtype(), [&]<class T>() { std::ranges::fill(values.span<T>(), static_cast<T>(scale)); });
-  seed(grad_of(y), values);
+  seed(y, values);
   replay();
 }
 
@@ -153,7 +181,7 @@ void Tape::backward(Var y, const Tensor& seed_values) {
   require(mode_ != Mode::forward, "backward on a tape that does not record: its mode is forward");
   require(seed_values.shape() == y.shape() && seed_values.dtype() == y.value().dtype(), "backward: y is ", y.shape(),
           " of ", y.value().dtype(), ", the seed ", seed_values.shape(), " of ", seed_values.dtype());
-  seed(grad_of(y), seed_values);
+  seed(y, seed_values);
   replay();
 }
 

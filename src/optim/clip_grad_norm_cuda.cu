@@ -22,16 +22,9 @@ __global__ void __launch_bounds__(kThreads) sum_squares_kernel(double* sums, std
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-template <class T>
-__device__ T value_of(const Factor& by) {
-  return static_cast<T>(by.times != nullptr ? by.factor * *by.times : by.factor);
-}
-
 /// Grid-stride. Traffic: reads x and y, writes y.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    add_scaled_kernel(T* y, const T* __restrict__ x, Factor by, std::int64_t n) {
-  const T factor = value_of<T>(by);
+__global__ void __launch_bounds__(kThreads) add_scaled_kernel(T* y, const T* __restrict__ x, T factor, std::int64_t n) {
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += stride) y[i] += factor * x[i];
 }
@@ -39,8 +32,7 @@ __global__ void __launch_bounds__(kThreads)
 /// One warp per row of y. An extra pass over the row tests for a non-zero element.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    add_scaled_rows_kernel(T* y, const T* __restrict__ x, Factor by, std::int64_t rows, std::int64_t row) {
-  const T factor = value_of<T>(by);
+    add_scaled_rows_kernel(T* y, const T* __restrict__ x, T factor, std::int64_t rows, std::int64_t row) {
   // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t stride = std::int64_t{gridDim.x} * (kThreads / kWarp);
@@ -64,13 +56,15 @@ void sum_squares(const Stream& stream, double* sums, std::int64_t n, const T* x)
 }
 
 template <class T>
-void add_scaled(const Stream& stream, T* y, const T* x, const Factor& factor, std::int64_t rows, std::int64_t row,
+void add_scaled(const Stream& stream, T* y, const T* x, double factor, std::int64_t rows, std::int64_t row,
                 bool skip_zero) {
   if (rows * row == 0) return;
   if (skip_zero)
-    gpu::launch(stream, gpu::grid_for(rows * kWarp, kThreads), add_scaled_rows_kernel<T>, y, x, factor, rows, row);
+    gpu::launch(stream, gpu::grid_for(rows * kWarp, kThreads), add_scaled_rows_kernel<T>, y, x, static_cast<T>(factor),
+                rows, row);
   else
-    gpu::launch(stream, gpu::grid_for(rows * row, kThreads), add_scaled_kernel<T>, y, x, factor, rows * row);
+    gpu::launch(stream, gpu::grid_for(rows * row, kThreads), add_scaled_kernel<T>, y, x, static_cast<T>(factor),
+                rows * row);
 }
 
 LOCKSTEP_EACH_FLOAT(sum_squares)

@@ -53,14 +53,9 @@ std::int64_t partial_sums(std::int64_t n);
 /// shapes   sums (partial_sums(n)), x (n)
 template <class T>
 void sum_squares(const Stream& stream, double* sums, std::int64_t n, const T* x);
-/// A factor that may depend on a number in device memory.
-struct Factor {
-  double factor;
-  const double* times = nullptr;  ///< null: 1
-};
 /// y += factor x over rows of `row` elements. With skip_zero, rows of y that are all zero are unchanged.
 template <class T>
-void add_scaled(const Stream& stream, T* y, const T* x, const Factor& factor, std::int64_t rows, std::int64_t row,
+void add_scaled(const Stream& stream, T* y, const T* x, double factor, std::int64_t rows, std::int64_t row,
                 bool skip_zero);
 
 /// The operands of sign_sgd_rows(), with row-major arrays.

@@ -23,9 +23,7 @@ GpuUpdate::GpuUpdate(ParamStore& params, Optimizer* optimizer, std::vector<FlatR
       state_(params.device(), sizeof(UpdateState)),
       now_(params.device(), sizeof(optim_kernels::UpdateNow<double>)) {
   if constexpr (kHasCuda) {
-    if (optimizer != nullptr)
-      for (const Param& p : params.all())
-        if (p.l2 != 0 && p.trainable) penalised_.push_back(&p);
+    std::vector<optim_kernels::Penalty> penalties;
     std::vector<PartialSums> parts;
     std::int64_t count = 0;
     const auto add = [&](std::int64_t elements, double l2) {
@@ -33,11 +31,30 @@ GpuUpdate::GpuUpdate(ParamStore& params, Optimizer* optimizer, std::vector<FlatR
       count += parts.back().count;
     };
     for (const FlatRange& range : norm_ranges_) add(range.count(), 0);
-    for (const Param* p : penalised_) add(p->shape.size(), p->l2);
+    for (const Param& p : params.all()) {
+      if (optimizer == nullptr || p.l2 == 0 || !p.trainable) continue;
+      add(p.shape.size(), p.l2);
+      penalties.push_back({.begin = p.offset,
+                           .rows = p.shape.rows(),
+                           .columns = p.shape.columns(),
+                           .touched = options.lazy && p.row_sparse,
+                           .first_sum = penalty_sums_,
+                           .sums = parts.back().count,
+                           .l2 = p.l2});
+      penalty_sums_ += parts.back().count;
+    }
+    penalised_ = std::ssize(penalties);
+    penalties_ = Buffer(params.device(), penalties.size() * sizeof(optim_kernels::Penalty));
     const Stream stream(params.device());
+    visit_float(seed().dtype(), [&]<class T>() {
+      const T one = 1;
+      copy_bytes(stream, seed().raw(), &one, sizeof one);
+      stream.synchronize();
+    });
     parts_ = Buffer(params.device(), parts.size() * sizeof(PartialSums));
     sums_ = Buffer(params.device(), static_cast<std::size_t>(count) * sizeof(double));
     copy_bytes(stream, parts_.data(), parts.data(), parts_.size_bytes());
+    copy_bytes(stream, penalties_.data(), penalties.data(), penalties_.size_bytes());
     stream.synchronize();
   }
 }
@@ -70,27 +87,23 @@ void GpuUpdate::judge([[maybe_unused]] const Stream& stream, const Tensor& gradi
   visit_float(gradient.dtype(), [&]<class T>() {
     if constexpr (kHasCuda) {
       namespace cuda = optim_kernels::cuda;
+      std::int64_t range_sums = 0;
+      for (const FlatRange& range : norm_ranges_) range_sums += cuda::partial_sums(range.count());
+      if (penalty_sums_ > 0)
+        cuda::penalise<T>(stream, reinterpret_cast<const optim_kernels::Penalty*>(penalties_.data()), penalty_sums_,
+                          gradient.data<T>(), params_.values().data<T>(), sums + range_sums, state, reports, record,
+                          options_.scaled);
       double* at = sums;
-      const auto sum = [&](std::int64_t count, const T* values) {
-        cuda::sum_squares(stream, at, count, values);
-        at += cuda::partial_sums(count);
-      };
-      for (const FlatRange& range : norm_ranges_) at += cuda::partial_sums(range.count());
-      if (!penalised_.empty()) cuda::sum_weights<T>(stream, state, reports, record, options_.scaled);
-      for (const Param* p : penalised_) {
-        const T* value = p->value.data<T>();
-        sum(p->shape.size(), value);
-        cuda::add_scaled(stream, gradient.data<T>() + p->offset, value, {.factor = 2 * p->l2, .times = &state->weight},
-                         p->shape.rows(), p->shape.columns(), options_.lazy && p->row_sparse);
+      for (const FlatRange& range : norm_ranges_) {
+        cuda::sum_squares(stream, at, range.count(), gradient.data<T>() + range.begin);
+        at += cuda::partial_sums(range.count());
       }
-      at = sums;
-      for (const FlatRange& range : norm_ranges_) sum(range.count(), gradient.data<T>() + range.begin);
       cuda::judge<T>(stream, {.reports = reports,
                               .record = record,
                               .sums = sums,
                               .parts = reinterpret_cast<const PartialSums*>(parts_.data()),
                               .ranges = static_cast<int>(norm_ranges_.size()),
-                              .penalised = static_cast<int>(penalised_.size()),
+                              .penalised = static_cast<int>(penalised_),
                               .scaled = options_.scaled,
                               .updates = optimizer_ != nullptr,
                               .clip_norm = options_.clip_norm,

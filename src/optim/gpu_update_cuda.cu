@@ -1,5 +1,6 @@
 #include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "optim/gpu_update_cuda.hpp"
 
 // Compiled with -fmad=false, for the same bits as on the CPU.
@@ -15,9 +16,41 @@ __global__ void open_kernel(T* seed, UpdateState* state, const GpuStepRecord* re
   *seed = static_cast<T>(factor(*state, *record, true));
 }
 
+/// A block of the parameter with partial sum blockIdx.x: its share of the squares, in the order of sum_squares_kernel, and
+/// of the gradient. With `touched`, a warp has a row. Memory bound: reads values and gradient, writes the gradient.
 template <class T>
-__global__ void weights_kernel(UpdateState* state, RankReports reports, const GpuStepRecord* record, bool scaled) {
-  state->weight = factor(*state, *record, scaled) * Sums<T>(reports).weight;
+__global__ void __launch_bounds__(kThreads)
+    penalise_kernel(const Penalty* penalties, T* gradient, const T* __restrict__ values, double* sums,
+                    const UpdateState* state, RankReports reports, const GpuStepRecord* record, std::int64_t scaled) {
+  __shared__ double sm_weight;
+  const std::int64_t block = blockIdx.x;
+  while (block >= penalties->first_sum + penalties->sums) ++penalties;
+  const Penalty p = *penalties;
+  if (threadIdx.x == 0) sm_weight = factor(*state, *record, scaled != 0) * Sums<T>(reports).weight;
+  __syncthreads();
+  const T by = static_cast<T>(2 * p.l2 * sm_weight);
+  const T* x = values + p.begin;
+  T* y = gradient + p.begin;
+  const std::int64_t n = p.rows * p.columns, stride = p.sums * kThreads;
+  double sum = 0;
+#pragma unroll 8
+  for (std::int64_t i = (block - p.first_sum) * kThreads + threadIdx.x; i < n; i += stride) {
+    const double value = static_cast<double>(x[i]);
+    sum += value * value;
+    if (p.touched == 0) y[i] += by * x[i];
+  }
+  sum = gpu::block_reduce(sum);
+  if (threadIdx.x == 0) sums[block] = sum;
+  if (p.touched == 0) return;
+  // mutant-equivalent: another thread or block does the same work
+  const int lane = static_cast<int>(threadIdx.x) % gpu::kWarp;
+  constexpr int kWarps = kThreads / gpu::kWarp;
+  for (std::int64_t r = (block - p.first_sum) * kWarps + threadIdx.x / gpu::kWarp; r < p.rows; r += p.sums * kWarps) {
+    bool mine = false;
+    for (std::int64_t c = lane; c < p.columns; c += gpu::kWarp) mine = mine || y[r * p.columns + c] != 0;
+    if (!__any_sync(gpu::kWholeWarp, mine)) continue;
+    for (std::int64_t c = lane; c < p.columns; c += gpu::kWarp) y[r * p.columns + c] += by * x[r * p.columns + c];
+  }
 }
 
 /// Adds partial sums in order, for the bits of GpuSums. All threads of the block call it; the first one gets the sum.
@@ -73,9 +106,11 @@ void open_step(const Stream& stream, T* seed, UpdateState* state, const GpuStepR
   gpu::launch(stream, {}, open_kernel<T>, seed, state, record);
 }
 template <class T>
-void sum_weights(const Stream& stream, UpdateState* state, const RankReports& reports, const GpuStepRecord* record,
-                 bool scaled) {
-  gpu::launch(stream, {}, weights_kernel<T>, state, reports, record, scaled);
+void penalise(const Stream& stream, const Penalty* penalties, std::int64_t blocks, T* gradient, const T* values,
+              double* sums, const UpdateState* state, const RankReports& reports, const GpuStepRecord* record,
+              bool scaled) {
+  gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = kThreads}, penalise_kernel<T>, penalties,
+              gradient, values, sums, state, reports, record, std::int64_t{scaled});
 }
 template <class T>
 void judge(const Stream& stream, const Judgement<T>& step) {
@@ -83,7 +118,7 @@ void judge(const Stream& stream, const Judgement<T>& step) {
 }
 
 LOCKSTEP_EACH_FLOAT(open_step)
-LOCKSTEP_EACH_FLOAT(sum_weights)
+LOCKSTEP_EACH_FLOAT(penalise)
 LOCKSTEP_EACH_FLOAT(judge)
 
 }  // namespace lockstep::optim_kernels::cuda

@@ -16,7 +16,6 @@ struct UpdateNow {
 /// What a step leaves to the next one.
 struct UpdateState {
   LossScale scale;
-  double weight;       ///< of the current step: the divisor of its gradient
   std::int64_t moved;  ///< whether the last step updated anything
   std::int64_t failed;
 };
@@ -25,6 +24,14 @@ struct UpdateState {
 struct PartialSums {
   std::int64_t count;
   double l2;  ///< of a penalised parameter
+};
+
+/// A penalised parameter.
+struct Penalty {
+  std::int64_t begin, rows, columns;  ///< in the flat vectors
+  std::int64_t touched;               ///< not 0: rows whose gradient is 0 keep it
+  std::int64_t first_sum, sums;       ///< its partial sums of squares
+  double l2;
 };
 
 /// The operands of judge().
@@ -49,10 +56,12 @@ namespace cuda {
 /// Sets the loss scale of the step, and the seed of its backward pass.
 template <class T>
 void open_step(const Stream& stream, T* seed, UpdateState* state, const GpuStepRecord* record);
-/// Sets state->weight: the sum of weights over all ranks, times the loss scale if `scaled`.
+/// gradient += 2 l2 weight values for each penalised parameter, where the weight is the sum over all ranks, times the loss
+/// scale if `scaled`; and the partial sums of squares of their values, as sum_squares() computes them.
 template <class T>
-void sum_weights(const Stream& stream, UpdateState* state, const RankReports& reports, const GpuStepRecord* record,
-                 bool scaled);
+void penalise(const Stream& stream, const Penalty* penalties, std::int64_t blocks, T* gradient, const T* values,
+              double* sums, const UpdateState* state, const RankReports& reports, const GpuStepRecord* record,
+              bool scaled);
 /// Writes *now, *state and *outcome.
 template <class T>
 void judge(const Stream& stream, const Judgement<T>& step);

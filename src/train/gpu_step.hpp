@@ -19,6 +19,7 @@
 #include "lockstep/device/event.hpp"
 #include "lockstep/device/graph.hpp"
 #include "lockstep/optim/dense_step.hpp"
+#include "lockstep/device/near_copy.hpp"
 #include "lockstep/optim/gpu_update.hpp"
 #include "train/gpu_row_exchange.hpp"
 #include "train/grad_sync.hpp"
@@ -91,7 +92,13 @@ class GpuStep {
     const Half& other = halves_[1 - turn_];
     reserve(micro_batches(batch));
     if (!compact_) compact();
+    const std::size_t most = half.draws.get().high_water_bytes();
     Work work = draw(batch, half);
+    if (const std::size_t now = half.draws.get().high_water_bytes();
+        now > most || work.near_bytes > near_.size_bytes()) {
+      enlarge(now, work.near_bytes > 0);
+      work = draw(batch, half);
+    }
     gradient = by_one_kernel(work) ? dense_->sums().slice(0, gradients_.flat().size()) : gradients_.flat();
     work.average = input.average;
     auto* record =
@@ -164,7 +171,6 @@ class GpuStep {
   /// A captured step, and the pinned memory of what the capture has written besides the samples, such as constants.
   struct Captured {
     Key key;
-    const std::byte* draws;  ///< the memory of the samples
     PinnedArena host;
     Graph graph;
   };
@@ -188,7 +194,7 @@ class GpuStep {
     const ops::RowDraw* rows = nullptr;  ///< DrawnShard::rows of the last part
     double weight = 0;                   ///< of the parts, if ShardTask::draws(); else loss() tells it
     const std::byte* draws = nullptr;    ///< where the samples begin
-    bool grown = false;                  ///< their memory may not be in one piece
+    std::size_t near_bytes = 0;          ///< of the samples, if kernels read a copy
     Key key;
     Ema* average = nullptr;
   };
@@ -239,11 +245,25 @@ class GpuStep {
       if (halves_[half].open) wait_for(halves_[half]);
   }
 
+  /// Discards all graphs, which know addresses of memory that has moved.
+  void discard_graphs() {
+    wait_for_all();
+    for (Half& half : halves_) half.graphs.clear();
+  }
+
+  /// Makes the memory of the samples large enough for both halves, in one piece each.
+  void enlarge(std::size_t size_bytes, bool near) {
+    discard_graphs();
+    lost_ = true;
+    for (Half& half : halves_) half.draws = PinnedArena(stream_.device(), size_bytes);
+    if (near) near_ = Buffer(stream_.device(), size_bytes);
+  }
+
   /// Merges the arena's blocks into one. Then its reset() allocates nothing; an allocation could wait for a GPU that
   /// waits for other ranks.
   void compact() {
-    wait_for_all();
-    for (Half& half : halves_) half.graphs.clear();  // they know addresses of the blocks
+    discard_graphs();
+    lost_ = true;
     host_bytes_ = 0;
     for (int half = 0; half < 2; ++half) {  // the pinned memory is double-buffered
       arena_.reset();
@@ -258,58 +278,70 @@ class GpuStep {
     Arena& host = half.draws.get();
     host.reset();
     // Without the whole batch, two batches could have equal keys on a rank that has few samples, but not on others.
-    Work work{.batch = batch, .parts = {}, .key = {batch.count, batch.micro}};
+    const std::int64_t room = room_for(batch);
+    Work work{.batch = batch, .parts = {}, .key = {batch.count, batch.micro, room}};
     work.draws = static_cast<const std::byte*>(host.allocate(1));
-    const std::size_t most = host.high_water_bytes();
+    bool near = false;
     for (std::int64_t m = 0; m < micro_batches(batch); ++m) {
       Shard part = rank_part(batch, m, comm_.rank());
       part.step_on_gpu = &record()->step;
+      part.room = room;
       work.key.push_back(part.count);
       if (part.count > 0 && model_.draws()) {
         const DrawnShard drawn = model_.draw(host, part);
         part.drawn = drawn.inputs;
         work.rows = drawn.rows;
+        near = near || drawn.near;
         work.weight += drawn.weight;
         work.key.insert(work.key.end(), drawn.shape.begin(), drawn.shape.end());
       }
       work.parts.push_back(part);
     }
-    work.grown = host.high_water_bytes() > most;
+    if (near) work.near_bytes = host.mark().used_before + host.mark().used_in_block;
     return work;
   }
 
+  /// Shard::room of a step: that of the largest part of any rank, rounded up to one of eight sizes between powers of two.
+  std::int64_t room_for(const GlobalBatch& batch) const {
+    std::int64_t most = 0;
+    for (std::int64_t m = 0; m < micro_batches(batch) && model_.draws(); ++m)
+      for (int rank = 0; rank < comm_.size(); ++rank) most = std::max(most, model_.rows(rank_part(batch, m, rank)));
+    constexpr std::int64_t kLeast = 64;
+    const std::int64_t each =
+        std::max(kLeast, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)) / 8));
+    return (most + each - 1) / each * each;
+  }
+
   /// The graph of this step, or null if it runs call by call: on all ranks or on none. NCCL requires it, and chooses
-  /// its algorithm by it. Collective if any rank's memory may have changed since the ranks last agreed.
+  /// its algorithm by it. All ranks have the same keys, so they decide alike as long as no rank has lost its graphs.
+  /// Collective if any rank's memory may have moved since the ranks last agreed.
   const Graph* graph_for(Work& work, Half& half) {
     require_usage(model_.draws() || use_graphs_ != Graphs::on, "option run.graphs = on: steps of ", model_.kind(),
                   " differ in shape and cannot be repeated as graphs; use auto");
     if (use_graphs_ == Graphs::off || !model_.draws() || rows_.on()) return nullptr;
     work.key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(work.average)));
     work.key.push_back(std::bit_cast<std::int64_t>(work.batch.loss_scale));
-    enum State : std::int64_t { kNew, kCapture, kRepeat };
     const bool known = std::ranges::find(known_, work.key) != known_.end();
-    auto found = std::ranges::find(half.graphs, work.key, &Captured::key);
-    const bool ready = found != half.graphs.end() && found->draws == work.draws && found->graph.ready();
-    std::int64_t state = ready ? kRepeat : known && !work.grown ? kCapture : kNew;
-    require(!reduce_ || unsure_ || ready || found == half.graphs.end(),
-            "repeating a step: the memory of this rank has moved since its capture");
-    if (reduce_ && unsure_) state = comm_.all_reduced(state, ReduceOp::min, "graphs");
-    if (state == kRepeat) {
-      unsure_ = false;
+    unsure_ = unsure_ || !known;  // a new key may have enlarged the memory of the samples
+    bool lost = std::exchange(lost_, false);
+    for (const Half& each : halves_)
+      for (const Captured& captured : each.graphs) lost = lost || !captured.graph.ready();
+    require(!reduce_ || unsure_ || !lost, "repeating a step: the memory of this rank has moved since its capture");
+    if (reduce_ && unsure_) lost = !comm_.agree(!lost, "graphs");
+    unsure_ = false;
+    if (lost) discard_graphs();
+    if (const auto found = std::ranges::find(half.graphs, work.key, &Captured::key); found != half.graphs.end()) {
       std::rotate(found, found + 1, half.graphs.end());
       return &half.graphs.back().graph;
     }
-    if (state == kNew) return nullptr;
-    if (found != half.graphs.end()) half.graphs.erase(found);
-    return capture(work, half);
+    return known ? capture(work, half) : nullptr;
   }
 
   const Graph* capture(const Work& work, Half& half) {
     const profile::Span span("capture of a graph", profile::Kind::phase);
     constexpr std::size_t kMostGraphs = 8;
     if (half.graphs.size() == kMostGraphs) half.graphs.erase(half.graphs.begin());
-    Captured& made =
-        half.graphs.emplace_back(work.key, work.draws, PinnedArena(stream_.device(), host_bytes_), Graph());
+    Captured& made = half.graphs.emplace_back(work.key, PinnedArena(stream_.device(), host_bytes_), Graph());
     arena_.rewind({});
     const bool captured = made.graph.capture(stream_, [&] { enqueue(work, half, &made.host.get()); });
     if (!captured && reduce_) reduce_->join(stream_);
@@ -392,6 +424,8 @@ class GpuStep {
       if (reduce_) reduce_->all_gather(stream_, all_reports_.data(), report, own, "loss and weight");
     };
     copy_bytes(stream_, record_.data(), half.record.data(), sizeof(GpuStepRecord) + own);
+    copy_bytes(stream_, near_.data(), work.draws, work.near_bytes);
+    const NearCopy near(work.draws, near_.data(), work.near_bytes);
     model_.params().refresh(stream_);
     gradients_.zero();
     if (update_.scaled()) update_.open(stream_, record());
@@ -418,7 +452,7 @@ class GpuStep {
         if (reduce_) tape.on_param_ready([this](const Param& p) { ready(p); });
         if (reduce_ && embeddings_first(ranges_)) tape.parameters_last();
       }
-      if (update_.scaled())
+      if (update_.scaled() || work.batch.loss_scale == 1)
         tape.backward(loss.sum, update_.seed().reshaped(sum.shape()));
       else
         tape.backward(loss.sum, work.batch.loss_scale);
@@ -502,9 +536,11 @@ class GpuStep {
   std::int64_t micros_ = 0;                        ///< capacity of the records, in micro-batches
   Buffer record_;                                  ///< on the GPU: GpuStepRecord and RankReport
   Buffer all_reports_;                             ///< on the GPU, with NCCL
+  Buffer near_;                                    ///< on the GPU: a copy of the samples
   std::size_t turn_ = 0;                           ///< half of the last step
   std::vector<Key> known_;                         ///< of steps that have run call by call, in this order
-  bool unsure_ = true;  ///< whether ranks may differ in what they have captured, or in memory that graphs use
+  bool lost_ = false;                              ///< memory that graphs use has moved since the last step
+  bool unsure_ = true;                             ///< whether memory that graphs use may have moved on another rank
   bool logged_ = false;
   int failures_ = 0;
   GpuUpdate only_sums_;

@@ -40,7 +40,7 @@ limits() {  # NAME "KEY=LIMIT ..." ARGUMENT...
   echo "ok  $name"
 }
 
-# The lengths of sequences are equal, so that every batch has the same shapes.
+# The lengths of sequences are equal, so that every batch has the same counts.
 "$prep" synth-sequences --users 60 --min-length 12 --max-length 12 --categories 4 --clusters 2 --members 5 --output sequences.h5 --quiet
 "$prep" synth-icecolumn --rows 4000 --output ice.h5 --quiet
 small_data kg.h5
@@ -65,11 +65,11 @@ LOCKSTEP_CUDA_HOST_MULTIPROCESSORS=132 limits emulator \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5
 limits emulator "nodes=34 launches=34 host_waits=0 ratio=1.02 longest=31 bus_bytes=3364" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --optim.name sgd
-limits sasrec "launches=128 host_launches=128 host_waits=0 ratio=1.06 longest=156 bus_bytes=22876" \
+limits sasrec "nodes=84 launches=84 host_launches=1 host_waits=0 ratio=1.07 longest=118 bus_bytes=5472" \
   --config "$configs/sasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
-limits tisasrec "launches=152 host_launches=152 host_waits=0 ratio=1.11 longest=430 bus_bytes=33724" \
+limits tisasrec "nodes=94 launches=94 host_launches=1 host_waits=0 ratio=1.11 longest=201 bus_bytes=6240" \
   --config "$configs/tisasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
-limits har "nodes=162 launches=162 host_waits=0 ratio=1.02 longest=31 bus_bytes=215484" \
+limits har "nodes=131 launches=131 host_waits=0 ratio=1.02 longest=38 bus_bytes=215484" \
   --config "$configs/har-hapt.ini" --data.path har.h5 --batch.size 8
 limits kgat "nodes=59 launches=59 host_waits=0 ratio=1.2 longest=176 bus_bytes=2912" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32

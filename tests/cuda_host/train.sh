@@ -179,12 +179,24 @@ for model in "${small_models[@]}"; do
       says "steps run on the GPU as graphs"
       same_weights "$kind-off/checkpoints/final.h5" "$kind-on/checkpoints/final.h5" 0
       ;;
-    sasrec | tisasrec)  # the host runs ahead of a GPU that works as late as it may
-      for streams in now late; do
-        # shellcheck disable=SC2086
-        LOCKSTEP_CUDA_HOST_STREAMS=$streams train --model.kind "$kind" --data.path "$data" $rest --epochs 9 --steps 12 --run-dir "$kind-$streams" --seed 1 --device cuda
+    sasrec | tisasrec)  # batches of other lengths; the host runs ahead of a GPU that works as late as it may
+      for graphs in off on; do
+        for streams in now late; do
+          # shellcheck disable=SC2086
+          LOCKSTEP_CUDA_HOST_STREAMS=$streams train --model.kind "$kind" --data.path "$data" $rest --epochs 9 --steps 20 --run-dir "$kind-$graphs-$streams" --seed 1 --device cuda --graphs $graphs
+          same_weights "$kind-off-now/checkpoints/final.h5" "$kind-$graphs-$streams/checkpoints/final.h5" 0
+        done
       done
-      same_weights "$kind-now/checkpoints/final.h5" "$kind-late/checkpoints/final.h5" 0
+      says "steps run on the GPU as graphs"
+      if [ "$gpus" -gt 1 ]; then  # parts of other lengths on the ranks
+        for graphs in off auto; do
+          # shellcheck disable=SC2086
+          train_on_two --model.kind "$kind" --data.path "$data" $rest --epochs 9 --steps 20 --run-dir "$kind-two-$graphs" --seed 1 --device cuda --backend nccl --graphs $graphs
+        done
+        says "steps run on the GPU as graphs"
+        same_weights "$kind-two-off/checkpoints/final.h5" "$kind-two-auto/checkpoints/final.h5" 0
+        same_weights "$kind-off-now/checkpoints/final.h5" "$kind-two-auto/checkpoints/final.h5" 2e-3
+      fi
       ;;
   esac
   echo "ok  $kind"

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "lockstep/nn/tape.hpp"
+#include "lockstep/ops/sample_rows.hpp"
 
 namespace lockstep {
 
@@ -13,5 +14,16 @@ namespace lockstep {
 /// shapes   ids (M), table (R, C) -> (M, C)
 Var embedding(Tape& tape, const Param& table, std::span<const std::int32_t> ids, double scale = 1,
               std::int64_t padding = -1);
+
+/// The arguments of embedding().
+struct TableRows {
+  const Param* table = nullptr;
+  std::span<const std::int32_t> ids = {};
+  double scale = 1;
+  std::int64_t padding = -1;
+};
+/// y = dropout(embedding(a) + embedding(b)) in one pass, see ops/embedding.hpp. b may have no table.
+Var embedding_sum(Tape& tape, const TableRows& a, const TableRows& b, const ops::Dropout& dropout,
+                  const ops::SampleRows& rows);
 
 }  // namespace lockstep

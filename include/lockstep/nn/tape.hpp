@@ -34,6 +34,7 @@ class Var {
   struct Node {
     Tensor value;
     Tensor grad;
+    std::int32_t* sharers = nullptr;  ///< how many results share the memory of `grad`; null: it is alone
     bool wants_grad = false;
     bool grad_written = false;
   };
@@ -133,8 +134,11 @@ class Tape {
   /// The destination of the gradient of v: empty if v needs none, store on the first call, accumulate on later calls.
   Target grad_of(Var v);
   /// Adds the gradient of y to that of each x, of y's shape and dtype: the backward of a sum. To be called last in the
-  /// backward of y, because one x may take over the memory of y's gradient, which saves a copy.
+  /// backward of y, because each x without a gradient so far takes over the memory of y's gradient, which saves a copy.
+  /// They share it until one is written to or all but one are released.
   void pass_grad(std::initializer_list<Var> xs, Var y);
+  /// The gradient of y in memory that its backward may overwrite.
+  const Tensor& own_grad(Var y);
   /// The destination of a parameter's gradient: always accumulate; empty if it is frozen or the mode is not train.
   Target grad_of(const Param& p);
   /// The set of touched rows of a row-sparse parameter, which a backward extends; null if the parameter is dense or
@@ -149,7 +153,7 @@ class Tape {
   /// Seeds dy = scale for each element of `y` and runs the records in reverse. A tape runs its records once.
   /// errors   Error if the mode is forward, or for a result in bf16 or f16
   void backward(Var y, double scale = 1);
-  /// Seeds dy with the given values. errors  Error if the mode is forward, or if shape or dtype differ from those of y
+  /// Seeds dy with the given values, which must not change until backward() returns. errors  Error if the mode is forward, or if shape or dtype differ from those of y
   void backward(Var y, const Tensor& seed);
 
   /// Sets a callback for parameters whose gradient is complete: no remaining record adds to it, so its bucket may be
@@ -159,7 +163,8 @@ class Tape {
  private:
   struct Record;
   struct Spare;
-  void seed(const Target& dy, const Tensor& values);
+  void seed(Var y, const Tensor& values);
+  void share(Var::Node& node, const Tensor& grad, std::int32_t*& sharers);
   Tensor gradient_of(const Tensor& value);
   void release(Var::Node& node);
   void push(const char* op, Var y, std::span<const Param* const> params, const void* closure,

@@ -12,7 +12,7 @@ namespace lockstep::ops {
 /// sample) at the element's index within its sample, the same on every instruction set. The backward is the same call
 /// on dy.
 ///
-/// shapes   x, y (rows.rows(), ...); y may be x. y is stored, or added when y.accumulate
+/// shapes   x, y (rows.rows(), ...); y may be x. Rows behind the samples become 0. y is stored, or added when y.accumulate
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, equal
 /// errors   Error if the shapes do not fit or the rate is not in [0, 1)
 /// source   Srivastava et al. 2014 (inverted form)

@@ -3,6 +3,7 @@
 #include <functional>
 #include <span>
 
+#include "lockstep/ops/sample_rows.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep::ops {
@@ -15,6 +16,21 @@ namespace lockstep::ops {
 /// dtypes   f32 | f64, equal; on a GPU also bf16 | f16, with dtable in f32
 /// errors   Error if the shapes do not fit or an id is not in 0..R-1
 void embedding_forward(Stream&, const Tensor& y, const Tensor& table, std::span<const std::int32_t> ids, double scale);
+
+/// Rows of a table by number, scaled.
+struct EmbeddedRows {
+  Tensor table;  ///< may be empty
+  std::span<const std::int32_t> ids;
+  double scale = 1;
+};
+/// The sum of the rows of two tables, with dropout (ops/dropout.hpp), in one pass:
+///
+///   y_m = drop(scale_a A[ids_am] + scale_b B[ids_bm])
+///
+/// shapes, dtypes, errors  as embedding_forward; B may be empty; y (rows.rows(), C), 0 behind the samples if the rate is
+///                         not 0
+void embedding_sum(Stream&, const Tensor& y, const EmbeddedRows& a, const EmbeddedRows& b, const Dropout& dropout,
+                   const SampleRows& rows);
 
 /// The gradient of the table: dtable[ids_m] += scale dy_m for m ascending, always added. Rows with id `padding` are
 /// skipped (negative: none).

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -10,11 +11,24 @@ namespace lockstep::ops {
 /// sample b. Random numbers for a row are keyed by the sample's global number and the row's position within the sample,
 /// so they depend on neither the shard nor the rank that holds it. The caller owns the memory, which must outlive the
 /// tape.
+///
+/// With `room`, the arrays have more rows than the samples. The further rows are 0 in all results and gradients of
+/// operations on samples. The launches on a GPU then depend on room, longest and the number of samples alone, so that a
+/// graph can repeat them for other offsets.
 struct SampleRows {
   std::span<const std::int64_t> offsets;   ///< (B + 1), ascending, offsets[0] = 0
   std::span<const std::uint64_t> samples;  ///< (B) global sample numbers
+  std::int64_t room = 0;                   ///< rows of the arrays; 0: those of the samples
+  std::int64_t longest = 0;                ///< with room: no sample has more rows
   std::int64_t count() const { return static_cast<std::int64_t>(samples.size()); }
-  std::int64_t rows() const { return offsets.empty() ? 0 : offsets.back(); }
+  /// Rows of the samples, and rows of the arrays.
+  std::int64_t used() const { return offsets.empty() ? 0 : offsets.back(); }
+  std::int64_t rows() const { return room > 0 ? room : used(); }
+  std::int64_t longest_sample() const {
+    std::int64_t most = longest;
+    for (std::size_t b = 0; room == 0 && b < samples.size(); ++b) most = std::max(most, offsets[b + 1] - offsets[b]);
+    return most;
+  }
 };
 
 /// Dropout at one site of a network, in one step.

@@ -85,7 +85,7 @@ class GpuUpdate {
   /// Tells the optimizer about a step that has ended. errors  Error (usage) if it failed
   void count(const GpuOutcome& outcome) const;
 
-  /// Enqueues the factor of the loss: seed(), a scalar in the dtype of the gradient. Only if scaled().
+  /// Enqueues the factor of the loss: seed(), a scalar in the dtype of the gradient. Only if scaled(); otherwise it is 1.
   void open(const Stream& stream, const GpuStepRecord* record) const;
   const Tensor& seed() const { return seed_.view(); }
   /// Enqueues the decision about the step: its outcome, and the scalars of its update, which are at now() when it runs.
@@ -110,10 +110,11 @@ class GpuUpdate {
   Optimizer* optimizer_;
   std::vector<FlatRange> norm_ranges_;
   Options options_;
-  std::vector<const Param*> penalised_;
   std::optional<RowDescent> rows_;
   OwnedTensor seed_;
-  Buffer parts_;  ///< the partial sums of each range and penalised parameter: their number and factor
+  Buffer parts_;      ///< the partial sums of each range and penalised parameter: their number and factor
+  Buffer penalties_;  ///< the penalised parameters
+  std::int64_t penalised_ = 0, penalty_sums_ = 0;
   Buffer sums_;   ///< partial sums of squares
   Buffer state_;  ///< what a step leaves to the next one
   Buffer now_;    ///< the scalars of the optimizer

@@ -117,7 +117,8 @@ struct ShardLoss {
 struct DrawnShard {
   const void* inputs = nullptr;            ///< Shard::drawn
   double weight = 0;                       ///< ShardLoss::weight
-  std::array<std::int64_t, 4> shape = {};  ///< all that the launches of the pass depend on besides Shard::count
+  std::array<std::int64_t, 4> shape = {};  ///< all that the launches depend on besides Shard::count and Shard::room
+  bool near = false;                       ///< whether kernels read the samples from a copy in GPU memory (NearCopy)
   const ops::RowDraw* rows = nullptr;      ///< the samples' rows of ShardTask::dense_network()'s table
 };
 
@@ -141,6 +142,10 @@ class ShardTask : public Task {
   virtual std::int64_t samples_in_cache() const { return 0; }
   /// The whole of loss() as a network that one kernel can train, if it is one; draw() must then set DrawnShard::rows.
   virtual std::optional<DenseNetwork> dense_network() const { return {}; }
+  /// The rows of the shard's samples, such as tokens, if their number differs between shards of the same count; else 0.
+  /// Steps on a GPU round it up, so that few numbers occur, and set Shard::room on all ranks to the largest of them: a
+  /// graph is repeated for all steps of the same room. The further rows must change no result.
+  virtual std::int64_t rows(const Shard&) const { return 0; }
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).

@@ -183,6 +183,7 @@ struct SasRec::Pass {
   SasRecDraws draws;
   SampleRows rows;
   std::span<const std::int32_t> items, slots;
+  std::span<const std::int32_t> positions;    ///< SASRec only
   std::span<const std::int64_t> times;        ///< TiSASRec only
   std::span<const std::int64_t> first_query;  ///< padded TiSASRec only
   Var key_positions, value_positions;         ///< drawn once per step
@@ -193,10 +194,14 @@ struct SasRec::Pass {
         draws(d),
         rows{span_of<std::int64_t>(b.begin),
              {reinterpret_cast<const std::uint64_t*>(b.user.data<std::int64_t>()),
-              static_cast<std::size_t>(b.samples())}},
+              static_cast<std::size_t>(b.samples())},
+             b.room,
+             b.slots},
         items(span_of<std::int32_t>(b.item)),
         slots(span_of<std::int32_t>(b.slot)) {
     if (arch().timed) times = span_of<std::int64_t>(b.time);
+    if (b.position) positions = span_of<std::int32_t>(b.position);
+    if (b.first_query) first_query = span_of<std::int64_t>(b.first_query);
   }
   /// The same pass on another tape.
   Pass(const Pass& p, Tape& tape, Var k, Var v)
@@ -206,6 +211,7 @@ struct SasRec::Pass {
         rows(p.rows),
         items(p.items),
         slots(p.slots),
+        positions(p.positions),
         times(p.times),
         first_query(p.first_query),
         key_positions(k),
@@ -223,37 +229,23 @@ struct SasRec::Pass {
 
   /// sqrt(C) E[item], with positions (SASRec); then dropout. inputs: as of features()
   Var embed(Var* inputs) {
-    Var x;
-    if (inputs != nullptr) {
-      const Tensor rows = t.keep({static_cast<std::int64_t>(items.size()), arch().hidden});
-      ops::embedding_forward(t.stream(), rows, t.value(*net.items_), items, net.input_scale());
-      *inputs = x = t.variable(rows);
-    } else {
-      x = embedding(t, *net.items_, items, net.input_scale(), 0);
+    const Dropout dropout = drop("dropout.embedding");
+    const TableRows item{net.items_, items, net.input_scale(), 0}, place{net.positions_, positions, 1, 0};
+    if (!arch().timed) {
+      if (inputs == nullptr) return embedding_sum(t, item, place, dropout, rows);
+      return lockstep::dropout(t, add(t, variable_rows(inputs), embedding(t, *place.table, positions, 1, 0)), dropout,
+                               rows);
     }
-    if (!arch().timed) x = add(t, x, embedding(t, *net.positions_, position_ids(), 1, 0));
-    x = dropped(x, "dropout.embedding");
-    if (!arch().timed) return x;
-    key_positions = dropped(embedding(t, *net.key_positions_, slots), "dropout.abs_pos_K");
-    value_positions = dropped(embedding(t, *net.value_positions_, slots), "dropout.abs_pos_V");
-    if (arch().pad_mask == PadMask::query) first_query = count_padding();
+    const Var x = inputs == nullptr ? embedding_sum(t, item, {}, dropout, rows)
+                                    : lockstep::dropout(t, variable_rows(inputs), dropout, rows);
+    key_positions = embedding_sum(t, {net.key_positions_, slots}, {}, drop("dropout.abs_pos_K"), rows);
+    value_positions = embedding_sum(t, {net.value_positions_, slots}, {}, drop("dropout.abs_pos_V"), rows);
     return x;
   }
-  /// slot + 1 for events, 0 for padding.
-  std::span<const std::int32_t> position_ids() const {
-    const Tensor ids = allocate(t.host_arena(), DType::i32, {static_cast<std::int64_t>(items.size())});
-    for (std::size_t m = 0; m < items.size(); ++m) ids.data<std::int32_t>()[m] = items[m] != 0 ? slots[m] + 1 : 0;
-    return span_of<std::int32_t>(ids);
-  }
-  std::span<const std::int64_t> count_padding() const {
-    const Tensor counts = allocate(t.host_arena(), DType::i64, {static_cast<std::int64_t>(rows.samples.size())});
-    for (std::int64_t b = 0; b < counts.size(); ++b) {
-      const auto sample = items.subspan(static_cast<std::size_t>(rows.offsets[static_cast<std::size_t>(b)]),
-                                        static_cast<std::size_t>(arch().slots));
-      counts.data<std::int64_t>()[b] =
-          std::find_if(sample.begin(), sample.end(), [](auto i) { return i != 0; }) - sample.begin();
-    }
-    return span_of<std::int64_t>(counts);
+  Var variable_rows(Var* inputs) const {
+    const Tensor values = t.keep({static_cast<std::int64_t>(items.size()), arch().hidden});
+    ops::embedding_forward(t.stream(), values, t.value(*net.items_), items, net.input_scale());
+    return *inputs = t.variable(values);
   }
 
   /// Attention with queries from a, keys and values from c.
@@ -270,9 +262,9 @@ struct SasRec::Pass {
                           .dropout = drop("dropout.time_matrix")};
     return causal_attention(t, q, add(t, k, key_positions), add(t, v, value_positions), attention, time);
   }
+  /// Without the dropout of its result.
   Var feed_forward(const Block& b, Var z) const {
-    const Var h = dropped(linear(t, z, b.conv1, Activation::relu), b.ffn_drop1);
-    return dropped(linear(t, h, b.conv2), b.ffn_drop2);
+    return linear(t, linear(t, z, b.conv1, Activation::relu, drop(b.ffn_drop1), rows), b.conv2);
   }
 
   Var block(const Block& b, Var x, SasRecTrace::Block& trace) const {
@@ -289,7 +281,7 @@ struct SasRec::Pass {
     const Var h = add(t, x, trace.attention);
     x = trace.attention_collapsed = collapse(b.attention_site, x, pre ? h : layernorm(t, h, b.attention_norm));
     trace.ffn = feed_forward(b, pre ? layernorm(t, x, b.ffn_norm) : x);
-    const Var g = add(t, x, trace.ffn);
+    const Var g = add_dropped(t, x, trace.ffn, drop(b.ffn_drop2), rows);
     return trace.ffn_collapsed = collapse(b.ffn_site, x, pre ? g : layernorm(t, g, b.ffn_norm));
   }
   Var original(const Block& b, Var x, SasRecTrace::Block& trace) const {
@@ -297,7 +289,8 @@ struct SasRec::Pass {
     trace.attention = attend(b, q, x);
     const Var z = layernorm(t, add(t, q, trace.attention), b.ffn_norm);
     trace.ffn = feed_forward(b, z);
-    return arch().ffn_residual ? add(t, z, trace.ffn) : trace.ffn;
+    return arch().ffn_residual ? add_dropped(t, z, trace.ffn, drop(b.ffn_drop2), rows)
+                               : dropped(trace.ffn, b.ffn_drop2);
   }
   /// Sub-layers without residuals: the hyper-connections replace them.
   Var collapsed_original(const Block& b, Var x, SasRecTrace::Block& trace) const {
@@ -305,7 +298,7 @@ struct SasRec::Pass {
     trace.attention_collapsed = collapse(b.attention_site, x, trace.attention);
     const Var z = layernorm(t, trace.attention_collapsed, b.ffn_norm);
     trace.ffn = feed_forward(b, z);
-    return trace.ffn_collapsed = collapse(b.ffn_site, z, trace.ffn);
+    return trace.ffn_collapsed = collapse(b.ffn_site, z, dropped(trace.ffn, b.ffn_drop2));
   }
   /// The collapsed hyper-connection of x and f if the model has them, else f.
   Var collapse(const MhcSite& site, Var x, Var f) const {
@@ -322,13 +315,32 @@ struct SasRec::Pass {
         },
         &trace.attention_site);
     return mhc(
-        t, x, b.ffn_site, [&](Var u) { return feed_forward(b, layernorm(t, u, b.ffn_norm)); }, &trace.ffn_site);
+        t, x, b.ffn_site, [&](Var u) { return dropped(feed_forward(b, layernorm(t, u, b.ffn_norm)), b.ffn_drop2); },
+        &trace.ffn_site);
   }
 };
 
+void SasRec::prepare(Arena& arena, SequenceBatch& batch) const {
+  const auto* items = batch.item.data<std::int32_t>();
+  if (!arch_.timed) {
+    batch.position = allocate(arena, DType::i32, {batch.tokens()});
+    for (std::int64_t m = 0; m < batch.tokens(); ++m)
+      batch.position.data<std::int32_t>()[m] = items[m] != 0 ? batch.slot.data<std::int32_t>()[m] + 1 : 0;
+  }
+  if (arch_.pad_mask != PadMask::query) return;
+  batch.first_query = allocate(arena, DType::i64, {batch.samples()});
+  for (std::int64_t b = 0; b < batch.samples(); ++b) {
+    const std::int32_t* sample = items + batch.begin.data<std::int64_t>()[b];
+    batch.first_query.data<std::int64_t>()[b] =
+        std::find_if(sample, sample + arch_.slots, [](auto i) { return i != 0; }) - sample;
+  }
+}
+
 Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& draws, SasRecTrace* trace,
                      Var* inputs) const {
-  Pass pass(*this, t, batch, draws);
+  SequenceBatch prepared = batch;
+  if (!batch.position && !batch.first_query) prepare(t.host_arena(), prepared);
+  Pass pass(*this, t, prepared, draws);
   Var x = pass.embed(inputs);
   if (trace) *trace = {.embedded = x, .blocks = {}};
   const bool streams = arch_.mhc == Mhc::streams;

@@ -241,6 +241,7 @@ void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& log
         cpu::active_causal_attention_kernels<T>().forward(h);
       }
     }
+    std::fill(y.data<T>() + a.rows.used() * y.columns(), y.data<T>() + y.size(), T{});
   });
 }
 
@@ -252,18 +253,20 @@ void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, 
   for (const Target* t : {&dq, &dk, &dv}) {
     require(!*t || t->tensor.shape() == q.shape(), "causal_attention backward: q is ", q.shape(),
             ", so dq, dk and dv must be too, not ", t->tensor.shape());
-    if (*t && !t->accumulate) fill_zero(stream, t->tensor);
   }
   for (const Target* t : {&dkeys, &dvalues})
     if (*t && !t->accumulate) fill_zero(stream, t->tensor);
   if (on_gpu(q, [&]<class T>() {
         using R = real_t<T>;
+        const bool add[] = {dq.accumulate, dk.accumulate, dv.accumulate};
         cuda::causal_attention_backward<T>(stream, pointer<T>(dq.tensor), pointer<T>(dk.tensor), pointer<T>(dv.tensor),
-                                           pointer<R>(dkeys.tensor), pointer<R>(dvalues.tensor), dy.data<T>(),
+                                           add, pointer<R>(dkeys.tensor), pointer<R>(dvalues.tensor), dy.data<T>(),
                                            y.data<T>(), q.data<T>(), k.data<T>(), v.data<T>(), logsum.data<R>(),
                                            q.columns(), a, time);
       }))
     return;
+  for (const Target* t : {&dq, &dk, &dv})
+    if (*t && !t->accumulate) fill_zero(stream, t->tensor);
   visit_float(q.dtype(), [&]<class T>() {
     HeadTables<T> tables(time, a.heads, dkeys || dvalues);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {

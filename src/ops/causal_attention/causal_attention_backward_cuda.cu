@@ -114,14 +114,15 @@ __device__ void flush_tables(const CausalLaunch<T>& p, T* partial, T* dtables, i
 template <class T>
 struct CausalGradients {
   T *dq, *dk, *dv;
-  real_t<T>* partials;  ///< (blocks, heads) of TableSums
-  real_t<T>* dtables;   ///< null: shared memory has space for a block's sums
+  std::int64_t add_dq, add_dk, add_dv;  ///< not 0: add; see ColumnSums::accumulate
+  real_t<T>* partials;                  ///< (blocks, heads) of TableSums
+  real_t<T>* dtables;                   ///< null: shared memory has space for a block's sums
 };
 
 /// A block works on one head of one sequence after another. Its queries stay in shared memory and tiles of 32 keys are
 /// processed in turn. Probabilities P are recomputed from logsum, dS from P, the product dP and the row sums D_i = dy_i
-/// y_i; dq stays in registers. Then each warp takes a few keys, sums dk and dv over the block's queries and adds them
-/// to memory. Only this block adds to these rows, in a fixed order. Each pair costs five products of head width; masks
+/// y_i; dq stays in registers. Then each warp takes a few keys, sums dk and dv over the block's queries and stores or
+/// adds them. Only this block writes these rows, in a fixed order. Each pair costs five products of head width; masks
 /// are drawn once. Bound by FMAs and shared memory; with times, by the sums of table rows.
 template <class T, int kChunks, Timed kTimed>
 __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
@@ -132,6 +133,12 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
   constexpr int kRows = kQueries<kChunks, kTimed>;
   constexpr int kChannels = 4 * kChunks;
   constexpr int kKeyGroup = kChunks == 1 ? 4 : 2;  // keys of a warp at once
+  if (p.behind()) {
+    if (to.dq != nullptr && !to.add_dq) p.fill_behind(to.dq);
+    if (to.dk != nullptr && !to.add_dk) p.fill_behind(to.dk);
+    if (to.dv != nullptr && !to.add_dv) p.fill_behind(to.dv);
+    return;
+  }
   const CausalLane me;
   const int head = static_cast<int>(blockIdx.y);
   const BackwardTiles<R, kChunks, kTimed> sm(sm_bytes, me, p.width);
@@ -156,9 +163,19 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
   const R none = -infinity<R>();
   const std::int64_t step = std::int64_t{me.warps} * kRows;
 
-  for (std::int64_t sequence = blockIdx.x; sequence < p.sequences; sequence += gridDim.x) {
+  for (std::int64_t sequence = blockIdx.x; sequence < p.sequences; sequence += p.blocks) {
     const CausalHead<R> h(p, sequence, head);
     const std::int64_t at = h.at(p, head);
+    const auto zero = [&](T* rows, std::int64_t add, std::int64_t count) {
+      if (rows == nullptr || add != 0) return;
+      for (std::int64_t row = me.warp; row < count; row += me.warps)
+        for (int c = me.lane; c < p.width; c += kWarp) store(rows + at + row * p.columns + c, R{0});
+    };
+    zero(to.dq, to.add_dq, h.first_query < h.length ? h.first_query : h.length);
+    if (h.first_query >= h.length) {  // no queries
+      zero(to.dk, to.add_dk, h.length);
+      zero(to.dv, to.add_dv, h.length);
+    }
     for (std::int64_t top = h.first_query; top < h.length; top += step) {
       const std::int64_t first = top + std::int64_t{me.warp} * kRows;
       __syncthreads();
@@ -241,6 +258,9 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
             join_halves(dv);
             T* const into = me.half == 0 ? to.dk : to.dv;
             if (into == nullptr) continue;
+            // The first queries that meet a tile of keys store its gradients, later ones add.
+            const bool later = top != h.first_query && (p.filled() || tile < top);
+            const bool add = later || (me.half == 0 ? to.add_dk : to.add_dv) != 0;
 #pragma unroll
             for (int n = 0; n < kKeyGroup; ++n) {
               if (tile + j + n >= h.length) break;
@@ -248,7 +268,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
               for (int c = 0; c < kChannels; ++c) {
                 const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;
                 if (channel >= p.width) continue;
-                store(into + at + (tile + j + n) * p.columns + channel, me.half == 0 ? dk[n][c] : dv[n][c], true);
+                store(into + at + (tile + j + n) * p.columns + channel, me.half == 0 ? dk[n][c] : dv[n][c], add);
               }
             }
           }
@@ -268,7 +288,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
         for (int c = 0; c < kChannels; ++c) {
           const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;
           if (channel >= p.width) continue;
-          store(to.dq + at + i * p.columns + channel, dq[r][c], true);
+          store(to.dq + at + i * p.columns + channel, dq[r][c], to.add_dq != 0);
         }
       }
     }
@@ -313,9 +333,10 @@ __global__ void __launch_bounds__(kWarp* kTableWarps)
 }  // namespace
 
 template <class T>
-void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, real_t<T>* dkeys, real_t<T>* dvalues,
-                               const T* dy, const T* y, const T* q, const T* k, const T* v, const real_t<T>* logsum,
-                               std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, const bool (&add)[3], real_t<T>* dkeys,
+                               real_t<T>* dvalues, const T* dy, const T* y, const T* q, const T* k, const T* v,
+                               const real_t<T>* logsum, std::int64_t columns, const CausalAttention& a,
+                               const TimeBuckets& time) {
   using R = real_t<T>;
   const CausalPlan plan = causal_plan<T>(columns, a, time);
   if (plan.sequences == 0) return;
@@ -331,7 +352,10 @@ void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, real_t
       half.dv = dv;
       half.y = const_cast<T*>(y);  // results of the forward, only read here
       half.lse = const_cast<R*>(logsum);
-      half.add_dq = half.add_dk = half.add_dv = true;
+      half.add_dq = add[0];
+      half.add_dk = add[1];
+      half.add_dv = add[2];
+      gpu::zero_behind(stream, a.rows, columns, add[0] ? nullptr : dq, add[1] ? nullptr : dk, add[2] ? nullptr : dv);
       return half_attention_backward(stream, half, a.rows.rows());
     }
   const bool tables = dkeys != nullptr || dvalues != nullptr;
@@ -349,14 +373,15 @@ void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, real_t
     }
     std::byte* scratch =
         gpu::scratch(stream, plan.tables_bytes + plan.times_bytes + (in_shared ? 1 : 2) * partials_bytes);
-    const CausalLaunch<R> p = prepare_causal<T>(stream, plan, scratch, columns, a, time);
-    CausalGradients<T> to{dq, dk, dv, nullptr, nullptr};
+    CausalLaunch<R> p = prepare_causal<T>(stream, plan, scratch, columns, a, time);
+    p.blocks = blocks;
+    CausalGradients<T> to{dq, dk, dv, add[0], add[1], add[2], nullptr, nullptr};
     if (tables) {
       to.partials = reinterpret_cast<R*>(scratch + plan.tables_bytes + plan.times_bytes);
       if (!in_shared) to.dtables = to.partials + partials_bytes / sizeof(R);
     }
     launch(stream,
-           {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(p.heads)),
+           {.grid = dim3(static_cast<unsigned>(blocks) + blocks_behind(a.rows), static_cast<unsigned>(p.heads)),
             .block = dim3(static_cast<unsigned>(kWarp * warps)),
             .shared_bytes = shared,
             .flops = 5 * plan.product_flops},

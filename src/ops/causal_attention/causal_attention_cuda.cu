@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 
   constexpr int kChannels = 4 * kChunks;
   const CausalLane me;
   const int head = static_cast<int>(blockIdx.y);
+  if (p.behind()) return p.fill_behind(y);
   const CausalHead<R> h(p, blockIdx.x, head);
   const std::int64_t at = h.at(p, head);
   const ForwardTiles<R, kChunks, kTimed> sm(sm_bytes, me, p.width);
@@ -134,6 +135,7 @@ void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, con
       half.v = v;
       half.y = y;
       half.lse = logsum;
+      gpu::zero_behind(stream, a.rows, columns, y);
       return half_attention_forward(stream, half);
     }
   std::byte* scratch = gpu::scratch(stream, plan.tables_bytes + plan.times_bytes);
@@ -141,7 +143,7 @@ void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, con
   visit_causal<T>(plan, [&]<int kChunks, Timed kTimed>() {
     const int warps = plan.warps<kQueries<kChunks, kTimed>>();
     launch(stream,
-           {.grid = dim3(static_cast<unsigned>(plan.sequences), static_cast<unsigned>(p.heads)),
+           {.grid = dim3(static_cast<unsigned>(p.blocks) + blocks_behind(a.rows), static_cast<unsigned>(p.heads)),
             .block = dim3(static_cast<unsigned>(kWarp * warps)),
             .shared_bytes = ForwardTiles<R, kChunks, kTimed>::bytes(warps, p.width),
             .flops = 2 * plan.product_flops},

@@ -74,10 +74,12 @@ namespace lockstep::ops::cuda {
 template <class T>
 void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, const T* q, const T* k, const T* v,
                               std::int64_t columns, const CausalAttention& attention, const TimeBuckets& time);
-/// y is the result of the forward: the gradient of the softmax needs the sum of y dy over a row.
+/// y is the result of the forward: the gradient of the softmax needs the sum of y dy over a row. add: whether dq, dk and
+/// dv are added.
 template <class T>
-void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, real_t<T>* dkeys, real_t<T>* dvalues,
-                               const T* dy, const T* y, const T* q, const T* k, const T* v, const real_t<T>* logsum,
-                               std::int64_t columns, const CausalAttention& attention, const TimeBuckets& time);
+void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, const bool (&add)[3], real_t<T>* dkeys,
+                               real_t<T>* dvalues, const T* dy, const T* y, const T* q, const T* k, const T* v,
+                               const real_t<T>* logsum, std::int64_t columns, const CausalAttention& attention,
+                               const TimeBuckets& time);
 
 }  // namespace lockstep::ops::cuda

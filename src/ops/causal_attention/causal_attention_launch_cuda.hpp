@@ -35,14 +35,13 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
   require(width <= kMostChunks * kChunkChannels, "causal_attention: heads of ", width, " channels: on a GPU at most ",
           kMostChunks * kChunkChannels, "; use more heads");
   CausalPlan plan{.sequences = a.rows.count(),
-                  .longest = 0,
+                  .longest = a.rows.longest_sample(),
                   .chunks = width <= kChunkChannels ? 1 : 2,
                   .timed = !time                                                     ? Timed::no
                            : time.dropout && time.drop == TimeBuckets::Drop::element ? Timed::masked
                                                                                      : Timed::whole};
   for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
     const std::int64_t length = a.rows.offsets[b + 1] - a.rows.offsets[b];
-    plan.longest = std::max(plan.longest, length);
     plan.product_flops += static_cast<double>(length * (length + 1) * columns);
   }
   if (time) {
@@ -50,7 +49,7 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
     plan.tables_bytes =
         static_cast<std::size_t>(copies * 2 * a.heads * time.keys.rows() * table_stride(static_cast<int>(width))) *
         sizeof(real_t<T>);
-    plan.times_bytes = time.times.size_bytes();
+    if (near_copy(time.times.data()) == time.times.data()) plan.times_bytes = time.times.size_bytes();
   }
   return plan;
 }
@@ -65,10 +64,10 @@ ops::cuda::HalfAttention<T> half_attention_of(const CausalPlan& plan, std::int64
                                     .scale = 1 / std::sqrt(static_cast<float>(columns / a.heads)),
                                     .stride = columns}};
   half.dropout = a.dropout;
-  half.samples = a.rows.samples.data();
+  half.samples = near_copy(a.rows.samples.data());
   half.draws.row_groups = std::uint64_t{1} << 28;
-  half.offsets = a.rows.offsets.data();
-  half.first_query = a.first_query.empty() ? nullptr : a.first_query.data();
+  half.offsets = near_copy(a.rows.offsets.data());
+  half.first_query = a.first_query.empty() ? nullptr : near_copy(a.first_query.data());
   half.causal = true;
   half.fill = static_cast<float>(a.fill);
   return half;
@@ -153,11 +152,13 @@ CausalLaunch<real_t<T>> prepare_causal(const Stream& stream, const CausalPlan& p
   const int heads = static_cast<int>(a.heads), width = static_cast<int>(columns / a.heads);
   CausalLaunch<R> p{.sequences = plan.sequences,
                     .columns = columns,
+                    .rows = a.rows.rows(),
+                    .blocks = plan.sequences,
                     .heads = heads,
                     .width = width,
-                    .offsets = a.rows.offsets.data(),
-                    .samples = a.rows.samples.data(),
-                    .first_query = a.first_query.empty() ? nullptr : a.first_query.data(),
+                    .offsets = near_copy(a.rows.offsets.data()),
+                    .samples = near_copy(a.rows.samples.data()),
+                    .first_query = a.first_query.empty() ? nullptr : near_copy(a.first_query.data()),
                     .fill = static_cast<R>(a.fill),
                     .scale = static_cast<R>(1) / std::sqrt(static_cast<R>(width)),
                     .dropout = a.dropout,
@@ -170,9 +171,12 @@ CausalLaunch<real_t<T>> prepare_causal(const Stream& stream, const CausalPlan& p
                     .time_dropout = time.dropout};
   if (!time) return p;
   auto* tables = reinterpret_cast<R*>(scratch);
-  auto* times = reinterpret_cast<std::int64_t*>(scratch + plan.tables_bytes);
-  copy_bytes(stream, times, time.times.data(), plan.times_bytes);
-  p.times = times;
+  p.times = near_copy(time.times.data());
+  if (plan.times_bytes > 0) {
+    auto* times = reinterpret_cast<std::int64_t*>(scratch + plan.tables_bytes);
+    copy_bytes(stream, times, time.times.data(), plan.times_bytes);
+    p.times = times;
+  }
   p.last = time.keys.rows() - 1;
   if (tables_per_sequence(time)) p.tables_apart = 2 * heads * time.keys.rows() * table_stride(width);
   const auto count = static_cast<std::int64_t>(plan.tables_bytes / sizeof(R));

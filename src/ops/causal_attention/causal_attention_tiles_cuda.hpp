@@ -7,6 +7,7 @@
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/ops/causal_attention.hpp"
 #include "ops/common/philox_cuda.hpp"
+#include "ops/common/rows_behind_cuda.hpp"
 
 /// What the passes of causal attention on a GPU share: the mapping of queries, keys and channels to threads, and the
 /// time-aware terms.
@@ -62,6 +63,8 @@ __device__ T infinity() {
 template <class T>
 struct CausalLaunch {
   std::int64_t sequences, columns;
+  std::int64_t rows;    ///< of the arrays
+  std::int64_t blocks;  ///< along x; those after them fill the rows behind the sequences
   int heads, width;
   const std::int64_t* offsets;
   const std::uint64_t* samples;
@@ -81,6 +84,13 @@ struct CausalLaunch {
   __device__ bool filled() const { return fill > -infinity<T>(); }
   // mutant-equivalent: no draw is below 0
   __device__ bool drops() const { return drop.threshold > 0; }  ///< of probabilities
+  /// Whether this block fills rows behind the sequences.
+  __device__ bool behind() const { return blockIdx.x >= blocks; }
+  template <class S>
+  __device__ void fill_behind(S* y) const {
+    gpu::fill_behind<S>(y, nullptr, offsets[sequences] * columns, rows * columns,
+                        (blockIdx.x - blocks) * gridDim.y + blockIdx.y, (gridDim.x - blocks) * gridDim.y);
+  }
 };
 
 /// One head of one sequence.

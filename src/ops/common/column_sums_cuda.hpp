@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "lockstep/device/cuda_half.hpp"
+#include "lockstep/device/cuda_last_block.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
@@ -22,31 +23,39 @@ struct ColumnSums {
   }
 };
 
-/// Adds partials (chunks, K, n), `stride` elements apart, in f64. A block has 32 columns of one sum, a lane for each, so
-/// that loads are whole cache lines. Warp w adds chunks w, w + 32, ...: 512 chunks are 16 loads, four under way at once,
-/// where one thread per column would wait for 128 loads in turn. A warp then adds the 32 sums of a column, in a fixed
-/// tree.
+/// Adds columns first .. first + 31 of sum k of partials (chunks, K, n), `stride` elements apart, in f64. All kWarps
+/// warps of a block call it; a lane has a column, so that loads are whole cache lines. Warp w adds chunks w, w + kWarps,
+/// ..., four loads under way at once; the sums of the warps are then added in a fixed tree. Partial sums of 0 after the
+/// last one change no bit.
+template <int kWarps, class T, int K>
+__device__ void add_partials(std::int64_t chunks, std::int64_t n, std::int64_t first, int k,
+                             const ColumnSums<T, K>& sums, const T* partials, std::int64_t stride) {
+  __shared__ double sm_sums[kWarps][kWarp + 1];  // a column more, so that a warp reads different banks
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  double sum = 0;
+  if (first + lane < n) {
+#pragma unroll 4
+    for (std::int64_t chunk = warp; chunk < chunks; chunk += kWarps)
+      sum += static_cast<double>(partials[chunk * stride + k * n + first + lane]);
+  }
+  __syncthreads();  // the previous call's sums have been read
+  sm_sums[warp][lane] = sum;
+  __syncthreads();
+  for (int column = warp; column < kWarp; column += kWarps) {
+    const double total = warp_reduce(lane < kWarps ? sm_sums[lane < kWarps ? lane : 0][column] : 0.0);
+    if (lane != 0 || first + column >= n) continue;
+#pragma unroll
+    for (int known = 0; known < K; ++known)  // an index known at compile time keeps `sums` out of local memory
+      if (known == k) sums.put(known, first + column, static_cast<T>(total));
+  }
+}
+/// A block of 32 warps adds 32 columns of one sum.
 template <class T, int K>
 __global__ void __launch_bounds__(kWarp* kWarp)
     add_partials_kernel(std::int64_t chunks, std::int64_t n, ColumnSums<T, K> sums, const T* __restrict__ partials,
                         std::int64_t stride) {
-  __shared__ double sm_sums[kWarp][kWarp + 1];  // a column more, so that a warp reads 32 banks
-  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
-  const std::int64_t first = std::int64_t{blockIdx.x} * kWarp;
-  const int k = static_cast<int>(blockIdx.y);
-  double sum = 0;
-  if (first + lane < n) {
-#pragma unroll 4
-    for (std::int64_t chunk = warp; chunk < chunks; chunk += kWarp)
-      sum += static_cast<double>(partials[chunk * stride + k * n + first + lane]);
-  }
-  sm_sums[warp][lane] = sum;
-  __syncthreads();
-  const double total = warp_reduce(sm_sums[lane][warp]);
-  if (lane != 0 || first + warp >= n) return;
-#pragma unroll
-  for (int known = 0; known < K; ++known)  // an index that is known at compile time keeps `sums` out of local memory
-    if (known == k) sums.put(known, first + warp, static_cast<T>(total));
+  add_partials<kWarp>(chunks, n, std::int64_t{blockIdx.x} * kWarp, static_cast<int>(blockIdx.y), sums, partials,
+                      stride);
 }
 template <class T, int K>
 void add_partials(const Stream& stream, std::int64_t chunks, std::int64_t n, const ColumnSums<T, K>& sums,
@@ -58,41 +67,48 @@ void add_partials(const Stream& stream, std::int64_t chunks, std::int64_t n, con
 }
 
 inline constexpr int kSumWarps = 8;
+inline constexpr std::int64_t kSumRows = 64;  ///< of a group of rows
 /// Enough blocks to keep any GPU busy.
 inline constexpr std::int64_t kManyBlocks = 512;
 
-/// A block sums 32 columns of one chunk of the rows: one lane per column, so loads are whole cache lines, and one warp
-/// per eighth of the rows. Memory bound: f reads each element once. The order of additions depends on the shape alone.
+/// A block sums 32 columns of every gridDim.y-th group of 64 rows: one lane per column, so loads are whole cache lines,
+/// and one warp per eighth of the rows. The last block of a column adds the partial sums. Memory bound: f reads each
+/// element once. The order of additions depends on the shape alone; rows of 0 after the last one change no bit.
 template <class T, int K, class F>
 __global__ void __launch_bounds__(kWarp* kSumWarps)
-    column_sums_kernel(std::int64_t rows, std::int64_t n, ColumnSums<T, K> sums, T* __restrict__ partials, F f) {
+    column_sums_kernel(std::int64_t rows, std::int64_t n, ColumnSums<T, K> sums, T* partials, unsigned* arrived, F f) {
   __shared__ T sm_sums[K][kSumWarps][kWarp];
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
-  const std::int64_t column = std::int64_t{blockIdx.x} * kWarp + lane;
-  const std::int64_t first = rows * blockIdx.y / gridDim.y, last = rows * (blockIdx.y + 1) / gridDim.y;
+  const std::int64_t first_column = std::int64_t{blockIdx.x} * kWarp, column = first_column + lane;
   T sum[K] = {};
   if (column < n) {
+    for (std::int64_t first = blockIdx.y * kSumRows; first < rows; first += gridDim.y * kSumRows) {
+      const std::int64_t last = first + kSumRows < rows ? first + kSumRows : rows;
 #pragma unroll 4
-    for (std::int64_t row = first + warp; row < last; row += kSumWarps) f.add(row, column, sum);
+      for (std::int64_t row = first + warp; row < last; row += kSumWarps) f.add(row, column, sum);
+    }
   }
   for (int k = 0; k < K; ++k) sm_sums[k][warp][lane] = sum[k];
   __syncthreads();
-  if (warp != 0 || column >= n) return;
-  for (int k = 0; k < K; ++k) {
-    T total = 0;
-    for (int w = 0; w < kSumWarps; ++w) total += sm_sums[k][w][lane];
-    if (partials != nullptr)
-      partials[(std::int64_t{blockIdx.y} * K + k) * n + column] = total;
-    else
-      sums.put(k, column, total);
+  if (warp == 0 && column < n) {
+    for (int k = 0; k < K; ++k) {
+      T total = 0;
+      for (int w = 0; w < kSumWarps; ++w) total += sm_sums[k][w][lane];
+      if (partials != nullptr)
+        partials[(std::int64_t{blockIdx.y} * K + k) * n + column] = total;
+      else
+        sums.put(k, column, total);
+    }
   }
+  if (partials == nullptr || !is_last_block(arrived + blockIdx.x, gridDim.y)) return;
+  for (int k = 0; k < K; ++k)
+    add_partials<kSumWarps>(gridDim.y, n, first_column, k, sums, static_cast<const T*>(partials), K * n);
 }
 
-/// The number of chunks of rows. Depends on the shape alone.
+/// The number of blocks of a column. Depends on the shape alone.
 inline std::int64_t column_sum_chunks(std::int64_t rows, std::int64_t n) {
-  constexpr std::int64_t kLeastRows = 64;
   return std::clamp<std::int64_t>(kManyBlocks / std::max<std::int64_t>(1, ceil_div<std::int64_t>(n, kWarp)), 1,
-                                  std::max<std::int64_t>(1, rows / kLeastRows));
+                                  std::max<std::int64_t>(1, ceil_div(rows, kSumRows)));
 }
 /// Bytes of scratch memory for column_sums().
 template <class T, int K>
@@ -109,8 +125,7 @@ void column_sums(const Stream& stream, std::int64_t rows, std::int64_t n, const 
   launch(stream,
          {.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(n, kWarp)), static_cast<unsigned>(chunks)),
           .block = dim3(kWarp, kSumWarps)},
-         column_sums_kernel<T, K, F>, rows, n, sums, partials, f);
-  if (chunks > 1) add_partials(stream, chunks, n, sums, partials, K * n);
+         column_sums_kernel<T, K, F>, rows, n, sums, partials, block_counters(stream), f);
 }
 /// The same, with the calling thread's scratch memory.
 template <class T, int K, class F>

@@ -1,9 +1,12 @@
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <span>
 
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
+#include "lockstep/device/near_copy.hpp"
 
 /// Adds many rows to the rows of a table that they name, in a fixed order: gradients of embeddings.
 namespace lockstep::gpu {
@@ -12,20 +15,27 @@ inline constexpr int kScatterWarps = 8;
 /// Columns that a lane holds in registers; wider rows take several passes.
 inline constexpr int kScatterHeld = 4;
 
+/// Two lists of ids, one after the other.
+struct ScatterIds {
+  const std::int32_t *first, *second;
+  std::int64_t count;  ///< of the first list
+  __device__ std::int64_t operator[](std::int64_t m) const { return m < count ? first[m] : second[m - count]; }
+};
+
 /// A warp owns `per_warp` rows of the table, searches all ids for them, 32 at a time, and adds the matching rows in
 /// ascending order. No atomics and no sorting: no other warp writes these rows. Runs of the same row are summed in
 /// registers. Each warp reads all ids (from the second-level cache); each f.value(m, column) is read once.
 template <class T, class F>
 __global__ void __launch_bounds__(kWarp* kScatterWarps)
     scatter_rows_kernel(std::int64_t m, std::int64_t columns, std::int64_t rows, std::int64_t per_warp, T* table,
-                        const std::int32_t* __restrict__ ids, std::int64_t padding, F f) {
+                        ScatterIds ids, std::int64_t padding, F f) {
   const int lane = static_cast<int>(threadIdx.x);
   const std::int64_t begin = (std::int64_t{blockIdx.x} * kScatterWarps + threadIdx.y) * per_warp;
   // mutant-equivalent: no id is beyond the last row
   const std::int64_t end = begin + per_warp < rows ? begin + per_warp : rows;
   if (begin >= end) return;  // the whole warp
   for (std::int64_t first = 0; first < m; first += kWarp) {
-    const std::int64_t id = first + lane < m ? std::int64_t{ids[first + lane]} : -1;
+    const std::int64_t id = first + lane < m ? ids[first + lane] : -1;
     unsigned found = __ballot_sync(kWholeWarp, id >= begin && id < end && id != padding);
     while (found != 0) {
       const int source = __ffs(static_cast<int>(found)) - 1;
@@ -52,22 +62,29 @@ __global__ void __launch_bounds__(kWarp* kScatterWarps)
   }
 }
 
-/// table[ids_m] += f.value(m, ...) for m ascending (R rows of C columns). ids are in pinned host memory and are copied
-/// first. Rows with id `padding` are skipped.
+/// table[ids_m] += f.value(m, ...) for m ascending over both lists (R rows of C columns). ids are in pinned host memory
+/// and are copied first unless there is a NearCopy. Rows with id `padding` are skipped.
 template <class T, class F>
-void scatter_rows(const Stream& stream, std::int64_t m, std::int64_t columns, std::int64_t rows, T* table,
-                  const std::int32_t* ids, std::int64_t padding, const F& f) {
+void scatter_rows(const Stream& stream, const std::array<std::span<const std::int32_t>, 2>& lists, std::int64_t columns,
+                  std::int64_t rows, T* table, std::int64_t padding, const F& f) {
+  const auto m = static_cast<std::int64_t>(lists[0].size() + lists[1].size());
   if (m == 0 || columns == 0 || rows == 0) return;
-  const std::size_t bytes = static_cast<std::size_t>(m) * sizeof(std::int32_t);
-  std::byte* near = scratch(stream, bytes);  // thousands of warps would otherwise read the ids over the bus
-  copy_bytes(stream, near, ids, bytes);
+  const std::int32_t* near[] = {near_copy(lists[0].data()), near_copy(lists[1].data())};
+  if (near[0] == lists[0].data()) {  // thousands of warps would read the ids over the bus
+    std::byte* copy = scratch(stream, static_cast<std::size_t>(m) * sizeof(std::int32_t));
+    for (const int i : {0, 1}) {
+      copy_bytes(stream, copy, lists[i].data(), lists[i].size_bytes());
+      near[i] = reinterpret_cast<const std::int32_t*>(copy);
+      copy += lists[i].size_bytes();
+    }
+  }
   constexpr std::int64_t kWarps = 132 * 32;
   const std::int64_t per_warp = std::max<std::int64_t>(1, rows / kWarps);
   launch(stream,
          {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(ceil_div(rows, per_warp), kScatterWarps)),
           .block = dim3(kWarp, kScatterWarps)},
-         scatter_rows_kernel<T, F>, m, columns, rows, per_warp, table, reinterpret_cast<const std::int32_t*>(near),
-         padding, f);
+         scatter_rows_kernel<T, F>, m, columns, rows, per_warp, table,
+         ScatterIds{near[0], near[1], static_cast<std::int64_t>(lists[0].size())}, padding, f);
 }
 
 }  // namespace lockstep::gpu

@@ -36,6 +36,9 @@ void drop(Stream& stream, const Tensor& y, const Tensor& to, const Tensor& x, co
              x.data<T>() + first, also ? also.data<T>() + first : nullptr,
              cpu::PhiloxKey(dropout.draws(rows.samples[b])), rate);
     }
+    T* const behind = y.data<T>() + rows.used() * width;
+    if (added == nullptr) std::fill(behind, y.data<T>() + y.size(), T{0});
+    if (added != nullptr && added != y.data<T>()) std::copy(added + rows.used() * width, added + y.size(), behind);
   });
 }
 

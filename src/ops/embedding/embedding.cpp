@@ -1,6 +1,7 @@
 #include "lockstep/ops/embedding.hpp"
 
 #include "embedding_kernels.hpp"
+#include "lockstep/ops/dropout.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/elementwise/elementwise_kernels.hpp"
 
@@ -14,26 +15,43 @@ void check(const char* what, const Tensor& table, const Tensor& y, std::span<con
   for (const std::int32_t id : ids)
     require(id >= 0 && id < table.shape()[0], what, ": row ", id, " of a table of ", table.shape()[0], " rows");
 }
+
+template <class T>
+cuda::FromTable<T> from(const EmbeddedRows& rows) {
+  return {rows.table ? rows.table.data<T>() : nullptr, rows.ids.data(), static_cast<real_t<T>>(rows.scale)};
+}
+/// y_m = scale table[ids_m], or added to y
+void add_rows(const Tensor& y, const EmbeddedRows& rows, bool accumulate) {
+  visit_float(y.dtype(), [&]<class T>() {
+    const std::int64_t columns = y.columns();
+    const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
+    T* to = y.data<T>();
+    for (const std::int32_t id : rows.ids) {
+      scale_row(columns, to, rows.table.data<T>() + id * columns, static_cast<T>(rows.scale), accumulate);
+      to += columns;
+    }
+  });
+}
 }  // namespace
 
 void embedding_forward(Stream& stream, const Tensor& y, const Tensor& table, std::span<const std::int32_t> ids,
                        double scale) {
-  check("embedding", table, y, ids);
-  const std::int64_t columns = table.columns();
-  if (on_gpu(table, [&]<class T>() {
-        cuda::embedding_forward<T>(stream, y.rows(), columns, y.data<T>(), table.data<T>(), ids.data(),
-                                   static_cast<real_t<T>>(scale));
+  embedding_sum(stream, y, {table, ids, scale}, {}, {}, {});
+}
+
+void embedding_sum(Stream& stream, const Tensor& y, const EmbeddedRows& a, const EmbeddedRows& b,
+                   const Dropout& dropout, const SampleRows& rows) {
+  check("embedding", a.table, y, a.ids);
+  if (b.table) check("embedding", b.table, y, b.ids);
+  require(!dropout || y.rows() == rows.rows(), "embedding: y is ", y.shape(), ", but the ", rows.count(),
+          " samples have ", rows.rows(), " rows");
+  if (on_gpu(y, [&]<class T>() {
+        cuda::embedding_sum<T>(stream, y.rows(), y.columns(), y.data<T>(), from<T>(a), from<T>(b), dropout, rows);
       }))
     return;
-  visit_float(table.dtype(), [&]<class T>() {
-    const T factor = static_cast<T>(scale);
-    T* to = y.data<T>();
-    const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
-    for (const std::int32_t id : ids) {
-      scale_row(columns, to, table.data<T>() + id * columns, factor, false);
-      to += columns;
-    }
-  });
+  add_rows(y, a, false);
+  if (b.table) add_rows(y, b, true);
+  if (dropout) ops::dropout(stream, {y}, y, dropout, rows);
 }
 
 void embedding_backward(Stream& stream, const Tensor& dtable, const Tensor& dy, std::span<const std::int32_t> ids,

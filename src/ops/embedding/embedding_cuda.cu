@@ -1,5 +1,7 @@
 #include "embedding_kernels.hpp"
 #include "lockstep/device/cuda_half.hpp"
+#include "ops/common/drawn_map_cuda.hpp"
+#include "ops/common/map_cuda.hpp"
 #include "ops/common/scatter_rows_cuda.hpp"
 
 namespace lockstep::ops::cuda {
@@ -7,17 +9,48 @@ namespace {
 
 constexpr int kRowsPerBlock = 8;
 
-/// One warp per row. Memory bound. Each id is read once, from host memory.
+template <class T>
+__device__ real_t<T> value(const FromTable<T>& from, std::int64_t row, std::int64_t columns, std::int64_t column) {
+  return from.scale * gpu::load(from.table + from.ids[row] * columns + column);
+}
+
+/// One warp per row. Memory bound.
 template <class T>
 __global__ void __launch_bounds__(gpu::kWarp* kRowsPerBlock)
-    embedding_forward_kernel(std::int64_t m, std::int64_t c, T* __restrict__ y, const T* __restrict__ table,
-                             const std::int32_t* __restrict__ ids, real_t<T> scale) {
+    embedding_sum_kernel(std::int64_t m, std::int64_t c, T* __restrict__ y, FromTable<T> a, FromTable<T> b) {
   const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
   if (row >= m) return;
-  const T* from = table + std::int64_t{ids[row]} * c;
-  for (std::int64_t column = threadIdx.x; column < c; column += gpu::kWarp)
-    gpu::store(y + row * c + column, scale * gpu::load(from + column));
+  for (std::int64_t column = threadIdx.x; column < c; column += gpu::kWarp) {
+    real_t<T> sum = value(a, row, c, column);
+    if (b.table != nullptr) sum += value(b, row, c, column);
+    gpu::store(y + row * c + column, sum);
+  }
 }
+
+/// The same with dropout, for drawn_map(), which draws for many elements at once. Rows of tables come from L2.
+template <class T>
+struct DroppedSum {
+  T* y;
+  FromTable<T> a, b;
+  std::int64_t columns;
+  using R = real_t<T>;
+  template <int N>
+  __device__ void at(std::int64_t i, const gpu::Keep<R>& keep) const {
+    const std::int64_t row = gpu::quotient(i, columns), column = gpu::remainder(i, columns);
+    const auto pack = [&](const FromTable<T>& from) {
+      gpu::Pack<R, N> x = gpu::load<N>(from.table + from.ids[row] * columns + column);
+#pragma unroll
+      for (int k = 0; k < N; ++k) x.at[k] *= from.scale;
+      return x;
+    };
+    gpu::Pack<R, N> sum = pack(a), second{};
+    if (b.table != nullptr) second = pack(b);
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum.at[k] = keep(k, sum.at[k] + second.at[k]);
+    gpu::store(y + i, sum);
+  }
+  __device__ void behind(std::int64_t i) const { gpu::store(y + i, R{0}); }
+};
 
 template <class T>
 struct Scaled {
@@ -32,22 +65,29 @@ struct Scaled {
 }  // namespace
 
 template <class T>
-void embedding_forward(const Stream& stream, std::int64_t m, std::int64_t c, T* y, const T* table,
-                       const std::int32_t* ids, real_t<T> scale) {
-  if (m == 0) return;
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(m, kRowsPerBlock)),
-               .block = dim3(gpu::kWarp, kRowsPerBlock)},
-              embedding_forward_kernel<T>, m, c, y, table, ids, scale);
+void embedding_sum(const Stream& stream, std::int64_t m, std::int64_t c, T* y, FromTable<T> a, FromTable<T> b,
+                   const Dropout& dropout, const SampleRows& rows) {
+  if (m == 0 || c == 0) return;
+  const bool packed = c % 4 == 0 && gpu::aligned_for<4>(y, a.table, b.table);
+  a.ids = near_copy(a.ids);
+  b.ids = near_copy(b.ids);
+  if (dropout)
+    gpu::drawn_map<real_t<T>>(stream, c, packed, dropout, rows, DroppedSum<T>{y, a, b, c});
+  else
+    gpu::launch(stream,
+                {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(m, kRowsPerBlock)),
+                 .block = dim3(gpu::kWarp, kRowsPerBlock)},
+                embedding_sum_kernel<T>, m, c, y, a, b);
 }
 
 template <class T>
 void embedding_backward(const Stream& stream, std::int64_t m, std::int64_t c, std::int64_t r, real_t<T>* dtable,
                         const T* dy, const std::int32_t* ids, real_t<T> scale, std::int64_t padding) {
-  gpu::scatter_rows(stream, m, c, r, dtable, ids, padding, Scaled<T>{dy, c, scale});
+  gpu::scatter_rows(stream, {std::span(ids, static_cast<std::size_t>(m)), {}}, c, r, dtable, padding,
+                    Scaled<T>{dy, c, scale});
 }
 
-LOCKSTEP_EACH_STORAGE(embedding_forward)
+LOCKSTEP_EACH_STORAGE(embedding_sum)
 LOCKSTEP_EACH_STORAGE(embedding_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -3,13 +3,21 @@
 
 #include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
+#include "lockstep/ops/sample_rows.hpp"
 
 namespace lockstep::ops::cuda {
 
-/// y_m = scale table[ids_m] for M rows of C columns.
+/// Rows of a table; null: none.
 template <class T>
-void embedding_forward(const Stream& stream, std::int64_t m, std::int64_t c, T* y, const T* table,
-                       const std::int32_t* ids, real_t<T> scale);
+struct FromTable {
+  const T* table = nullptr;
+  const std::int32_t* ids = nullptr;
+  real_t<T> scale = 1;
+};
+/// See ops/embedding.hpp, for M rows of C columns.
+template <class T>
+void embedding_sum(const Stream& stream, std::int64_t m, std::int64_t c, T* y, FromTable<T> a, FromTable<T> b,
+                   const Dropout& dropout, const SampleRows& rows);
 /// dtable (R, C): dtable[ids_m] += scale dy_m for m ascending, without ids of `padding`.
 template <class T>
 void embedding_backward(const Stream& stream, std::int64_t m, std::int64_t c, std::int64_t r, real_t<T>* dtable,

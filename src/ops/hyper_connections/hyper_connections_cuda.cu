@@ -18,8 +18,10 @@ template <int kN>
 constexpr int kMapTokens = kN > 0 ? 32 : 16;
 constexpr int kGateThreads = 64;  ///< one token each
 constexpr int kColumns = 128;     ///< threads, one column each, of a block that loops over tokens
-/// The number of chunks of tokens for the gradient of the weights. Depends on the shape alone.
-std::int64_t weight_chunks(std::int64_t tokens) { return std::clamp<std::int64_t>(tokens / 64, 1, 128); }
+/// The number of chunks of tokens for the gradient of the weights: every so many groups of kGroup tokens. Depends on the
+/// shape alone.
+constexpr std::int64_t kGroup = 64;
+std::int64_t weight_chunks(std::int64_t tokens) { return std::clamp<std::int64_t>(ceil_div(tokens, kGroup), 1, 128); }
 
 /// Values that are the same for all tokens.
 template <class T>
@@ -245,7 +247,8 @@ __global__ void __launch_bounds__(kColumns)
   }
 }
 
-/// Partial sums of dW_kc = sum over tokens of d_k x_c, over one chunk of the tokens: (chunks, maps, width). A thread
+/// Partial sums of dW_kc = sum over tokens of d_k x_c, over one chunk of the tokens: (chunks, maps, width). Tokens of
+/// gradient 0 after the last one change no bit. A thread
 /// has one column and 24 maps (all maps with four streams), so x is read once. d comes through L1 and is the same for
 /// all lanes.
 template <class T>
@@ -257,13 +260,15 @@ __global__ void __launch_bounds__(kColumns)
   const std::int64_t c = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
   if (c >= p.width) return;
   const int k0 = static_cast<int>(blockIdx.z) * kEach;
-  const std::int64_t begin = p.tokens * blockIdx.y / gridDim.y, end = p.tokens * (blockIdx.y + 1) / gridDim.y;
   R sum[kEach] = {};
-  for (std::int64_t token = begin; token < end; ++token) {
-    const R v = load(x + token * p.width + c);
+  for (std::int64_t first = blockIdx.y * kGroup; first < p.tokens; first += gridDim.y * kGroup) {
+    const std::int64_t end = first + kGroup < p.tokens ? first + kGroup : p.tokens;
+    for (std::int64_t token = first; token < end; ++token) {
+      const R v = load(x + token * p.width + c);
 #pragma unroll
-    for (int k = 0; k < kEach; ++k)
-      if (k0 + k < p.maps) sum[k] += d[token * p.maps + k0 + k] * v;
+      for (int k = 0; k < kEach; ++k)
+        if (k0 + k < p.maps) sum[k] += d[token * p.maps + k0 + k] * v;
+    }
   }
 #pragma unroll
   for (int k = 0; k < kEach; ++k)

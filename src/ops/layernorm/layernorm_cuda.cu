@@ -77,20 +77,26 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
   }
 }
 
+/// Warps of a block of the backward pass. Short rows leave registers for whole blocks, of which one adds the sums of all.
+template <int kHeld>
+constexpr int kBackwardWarps = kHeld > 0 && kHeld <= 4 ? kWarp : kRowsPerBlock;
+
 /// One warp per row, row after row, so that the sums for gamma and beta stay in registers until the end; partials
-/// (blocks, 2, C) receives those of each block. dx or partials may be null. Memory bound: reads x and dy, writes dx.
+/// (blocks, 2, C) receives those of each block, and with short rows the last block adds them. dx or partials may be
+/// null. Memory bound: reads x and dy, writes dx.
 template <class T, int kHeld>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* kBackwardWarps<kHeld>)
     layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate,
-                              real_t<T>* __restrict__ partials, const T* dy, const T* __restrict__ x,
-                              const real_t<T>* __restrict__ mean, const real_t<T>* __restrict__ rstd,
-                              const T* __restrict__ gamma) {
+                              gpu::ColumnSums<real_t<T>, 2> parameters, real_t<T>* partials, unsigned* arrived,
+                              const T* dy, const T* __restrict__ x, const real_t<T>* __restrict__ mean,
+                              const real_t<T>* __restrict__ rstd, const T* __restrict__ gamma) {
   using R = real_t<T>;
+  constexpr int kWarps = kBackwardWarps<kHeld>;
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
   const R count = static_cast<R>(columns);
   R dgamma[kHeld > 0 ? kHeld : 1] = {}, dbeta[kHeld > 0 ? kHeld : 1] = {};
-  for (std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + warp; row < rows;
-       row += std::int64_t{gridDim.x} * kRowsPerBlock) {
+  for (std::int64_t row = std::int64_t{blockIdx.x} * kWarps + warp; row < rows;
+       row += std::int64_t{gridDim.x} * kWarps) {
     const Row<T, kHeld> values(x + row * columns, columns, lane), slopes(dy + row * columns, columns, lane);
     const R m = mean[row], s = rstd[row];
     R sum_a = 0, sum_ah = 0;
@@ -120,7 +126,7 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
   if constexpr (kHeld > 0) {
     if (partials == nullptr) return;
     __shared__ R sm_sums[2][kHeld * kWarp];
-    for (int w = 0; w < kRowsPerBlock; ++w) {  // one warp after another, in a fixed order
+    for (int w = 0; w < kWarps; ++w) {  // one warp after another, in a fixed order
       if (w == warp) {
 #pragma unroll
         for (int i = 0; i < kHeld; ++i) {
@@ -132,8 +138,15 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
       __syncthreads();
     }
     // mutant-equivalent: an element computed twice gets the same value
-    for (std::int64_t c = warp * kWarp + lane; c < columns; c += kWarp * kRowsPerBlock)
+    for (std::int64_t c = warp * kWarp + lane; c < columns; c += kWarp * kWarps)
       for (int k = 0; k < 2; ++k) partials[(std::int64_t{blockIdx.x} * 2 + k) * columns + c] = sm_sums[k][c];
+    if constexpr (kWarps == kWarp) {
+      if (!gpu::is_last_block(arrived, gridDim.x)) return;
+      for (std::int64_t first = 0; first < columns; first += kWarp)
+        for (int k = 0; k < 2; ++k)
+          gpu::add_partials<kWarps>(gridDim.x, columns, first, k, parameters, static_cast<const R*>(partials),
+                                    2 * columns);
+    }
   }
 }
 
@@ -183,20 +196,23 @@ void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T*
                         const real_t<T>* rstd, const T* gamma) {
   using R = real_t<T>;
   const gpu::ColumnSums<R, 2> sums{{dgamma, dbeta}, {add_gamma, add_beta}};
-  const std::int64_t blocks =
-      std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(n, kRowsPerBlock), 1, gpu::kManyBlocks);
-  const gpu::Grid grid{.grid = static_cast<unsigned>(blocks), .block = dim3(kWarp, kRowsPerBlock)};
   visit_held<T>(c, [&]<int kHeld>() {
+    constexpr int kWarps = kBackwardWarps<kHeld>;
+    // As many warps in either case; whole blocks fill any GPU once.
+    constexpr std::int64_t kMost = gpu::kManyBlocks * kRowsPerBlock / kWarps;
+    const std::int64_t blocks = std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(n, kWarps), 1, kMost);
     R* partials = nullptr;
     if (kHeld > 0 && dgamma != nullptr)
       partials = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(blocks * 2 * c) * sizeof(R)));
     if (dx != nullptr || partials != nullptr)
-      gpu::launch(stream, grid, layernorm_backward_kernel<T, kHeld>, n, c, dx, accumulate, partials, dy, x, mean, rstd,
-                  gamma);
-    if (partials != nullptr)
+      gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = dim3(kWarp, kWarps)},
+                  layernorm_backward_kernel<T, kHeld>, n, c, dx, accumulate, sums, partials,
+                  gpu::block_counters(stream), dy, x, mean, rstd, gamma);
+    if (partials == nullptr) {
+      if (dgamma != nullptr) gpu::column_sums(stream, n, c, sums, LongRows<T>{dy, x, mean, rstd, c});
+    } else if (kWarps < kWarp) {
       gpu::add_partials(stream, blocks, c, sums, partials, 2 * c);
-    else if (dgamma != nullptr)
-      gpu::column_sums(stream, n, c, sums, LongRows<T>{dy, x, mean, rstd, c});
+    }
   });
 }
 

@@ -2,25 +2,45 @@
 #include "ops/activation/activation_kernels.hpp"
 #include "ops/common/activation_cuda.hpp"
 #include "ops/common/column_sums_cuda.hpp"
+#include "ops/common/drawn_map_cuda.hpp"
 #include "ops/common/map_cuda.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
 
-/// The pass after a product: y = f(y + bias) in place, and the derivative. Memory bound: one pass over y.
+/// The pass after a product: y = f(y + bias) in place, with dropout, and the derivative. Memory bound: one pass over y.
 template <class T, class Op>
 struct Activate {
   T* y;
   T* derivative;
   const T* bias;
   std::int64_t n;
+  using R = real_t<T>;
   template <int N>
   __device__ void at(std::int64_t i) const {
+    apply<N>(i, [](int, R x) { return x; });
+  }
+  template <int N>
+  __device__ void at(std::int64_t i, const gpu::Keep<R>& keep) const {
+    apply<N>(i, keep);
+  }
+  __device__ void behind(std::int64_t i) const {
+    gpu::store(y + i, R{0});
+    if (derivative != nullptr) gpu::store(derivative + i, R{0});
+  }
+
+ private:
+  template <int N, class Keep>
+  __device__ void apply(std::int64_t i, const Keep& keep) const {
     gpu::Pack<real_t<T>, N> value = gpu::load<N>(y + i), slope, start{};
     if (bias != nullptr) start = gpu::load<N>(bias + gpu::remainder(i, n));
 #pragma unroll
-    for (int k = 0; k < N; ++k) Op::apply(value.at[k] + start.at[k], value.at[k], slope.at[k]);
+    for (int k = 0; k < N; ++k) {
+      Op::apply(value.at[k] + start.at[k], value.at[k], slope.at[k]);
+      value.at[k] = keep(k, value.at[k]);
+      slope.at[k] = keep(k, slope.at[k]);
+    }
     gpu::store(y + i, value);
     if (derivative != nullptr) gpu::store(derivative + i, slope);
   }
@@ -44,8 +64,8 @@ struct ScaledSum {
 
 template <class T>
 void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivative, const T* x, const T* weight,
-                    const T* bias, Activation activation) {
-  const bool plain = activation == Activation::none && derivative == nullptr;
+                    const T* bias, Activation activation, const Dropout& dropout, const SampleRows& rows) {
+  const bool plain = activation == Activation::none && derivative == nullptr && !dropout;
   // The library adds a bias to the product, but not in f64. A half is rounded once, with its bias, before the
   // activation.
   const bool at_once = bias == nullptr || sizeof(T) < sizeof(float) || (plain && sizeof(T) == sizeof(float));
@@ -53,9 +73,13 @@ void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivat
   if (at_once && plain) return;
   if (at_once) bias = nullptr;
   // If rows are whole packs, a pack lies within one row.
-  const bool packed = s.n % gpu::pack_size<T>() == 0 && gpu::aligned(y, derivative, bias);
   gpu::visit_activation(activation, [&]<class Op>() {
-    gpu::map<T>(stream, s.m * s.n, packed, Activate<T, Op>{y, derivative, bias, s.n});
+    const Activate<T, Op> activate{y, derivative, bias, s.n};
+    if (dropout)
+      gpu::drawn_map<real_t<T>>(stream, s.m * s.n / rows.rows(),
+                                s.n % 4 == 0 && gpu::aligned_for<4>(y, derivative, bias), dropout, rows, activate);
+    else
+      gpu::map<T>(stream, s.m * s.n, s.n % gpu::pack_size<T>() == 0 && gpu::aligned(y, derivative, bias), activate);
   });
 }
 

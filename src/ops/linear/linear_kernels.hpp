@@ -4,6 +4,7 @@
 #include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 #include "lockstep/ops/activation.hpp"
+#include "lockstep/ops/sample_rows.hpp"
 
 namespace lockstep::ops::cuda {
 
@@ -15,7 +16,7 @@ struct LinearShape {
 /// bias and derivative may be null.
 template <class T>
 void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivative, const T* x, const T* weight,
-                    const T* bias, Activation activation);
+                    const T* bias, Activation activation, const Dropout& dropout, const SampleRows& rows);
 /// dy *= derivative (unless null); sums_n (+)= column sums (unless null).
 template <class T>
 void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, const T* derivative, real_t<T>* sums,

@@ -1,5 +1,6 @@
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "lockstep/device/near_copy.hpp"
 #include "row_scores_kernels.hpp"
 
 namespace lockstep::ops::cuda {
@@ -32,7 +33,7 @@ void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std
   if (count == 0) return;
   launch(stream,
          {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(count, kScoreWarps)), .block = dim3(kWarp, kScoreWarps)},
-         row_scores_kernel<T>, count, each, columns, scores, f, table, ids);
+         row_scores_kernel<T>, count, each, columns, scores, f, table, near_copy(ids));
 }
 
 LOCKSTEP_EACH_STORAGE(row_scores)

@@ -21,6 +21,11 @@ std::int64_t tokens_of(const WindowShape& shape, std::int64_t events) {
   return shape.padded ? shape.slots : std::min(events, shape.slots);
 }
 
+/// The tokens of a user's training window.
+std::int64_t window_tokens(const SequenceData& data, const WindowShape& shape, std::int64_t user) {
+  return tokens_of(shape, static_cast<std::int64_t>(data.items(user, Seen::training).size()) - 1);
+}
+
 /// One window of T slots with padding, which pack() copies into a batch.
 class Window {
  public:
@@ -58,13 +63,19 @@ class Window {
 SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard,
                              std::int64_t negatives) {
   const Permutation order(data.size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
-  SequenceBatch batch =
-      allocate_batch(arena, shape.slots, shape.timed, shard.count, [&](std::int64_t b, std::int64_t& user) {
+  SequenceBatch batch = allocate_batch(
+      arena, shape.slots, shape.timed, shard.count,
+      [&](std::int64_t b, std::int64_t& user) {
         user = data.user(Split::train, order(shard.first + b));
-        return tokens_of(shape, static_cast<std::int64_t>(data.items(user, Seen::training).size()) - 1);
-      });
+        return window_tokens(data, shape, user);
+      },
+      shard.room);
   batch.pos = allocate(arena, DType::i32, {batch.tokens()});
   batch.neg = allocate(arena, DType::i32, {batch.tokens(), negatives});
+  const std::int64_t used = batch.begin.data<std::int64_t>()[shard.count];
+  std::ranges::fill(batch.pos.slice(used, batch.tokens() - used).span<std::int32_t>(), 0);
+  std::ranges::fill(batch.neg.slice(used, batch.tokens() - used).span<std::int32_t>(), 0);
+  const Arena::Mark end = arena.mark();  // of what the caller needs
   const Window window(arena, shape);
   // The training items of one user. Between users all entries are 0, so that a chunk of few samples clears nothing.
   thread_local std::vector<std::uint8_t> known;
@@ -95,7 +106,16 @@ SequenceBatch training_batch(Arena& arena, const SequenceData& data, const Windo
     }
     for (const std::int32_t item : data.items(user, Seen::training)) set_known(item, false);
   }
+  arena.rewind(end);
   return batch;
+}
+
+std::int64_t training_tokens(const SequenceData& data, const WindowShape& shape, const Shard& shard) {
+  const Permutation order(data.size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
+  std::int64_t tokens = 0;
+  for (std::int64_t b = 0; b < shard.count; ++b)
+    tokens += window_tokens(data, shape, data.user(Split::train, order(shard.first + b)));
+  return tokens;
 }
 
 PopularItems::PopularItems(const SequenceData& data, double power)

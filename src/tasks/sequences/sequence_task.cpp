@@ -110,8 +110,19 @@ std::unique_ptr<TrainingProgram> SequenceTask::make_program(World& world, const 
   return make_item_shard_program(world, config, *this, threads);
 }
 
+std::int64_t SequenceTask::rows(const Shard& shard) const {
+  return network_.arch().padded() ? 0 : training_tokens(data_, network_.arch().window(), shard);
+}
+
+DrawnShard SequenceTask::draw(Arena& host, const Shard& shard) const {
+  auto* drawn = new (host.allocate(sizeof(SequenceBatch))) SequenceBatch(batch(host, shard));
+  network_.prepare(host, *drawn);
+  return {.inputs = drawn, .weight = static_cast<double>(drawn->targets), .near = true};
+}
+
 ShardLoss SequenceTask::loss(Tape& tape, const Shard& shard) const {
-  const SequenceBatch batch = this->batch(tape.host_arena(), shard);
+  const SequenceBatch batch =
+      shard.drawn != nullptr ? *static_cast<const SequenceBatch*>(shard.drawn) : this->batch(tape.host_arena(), shard);
   const SasRecDraws draws = {.training = true,
                              .seed = shard.seed,
                              .step = static_cast<std::uint64_t>(shard.step),

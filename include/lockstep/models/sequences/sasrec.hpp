@@ -103,7 +103,7 @@ struct SasRecDraws {
 /// Intermediate values of a forward pass, for comparison with a reference.
 struct SasRecTrace {
   struct Block {
-    Var attention, ffn, out;
+    Var attention, ffn, out;  ///< ffn: before the dropout of the result
     MhcTrace attention_site, ffn_site;
     Var attention_collapsed, ffn_collapsed;
   };
@@ -128,7 +128,10 @@ class SasRec {
   const ParamStore& params() const { return *params_; }
   const Param& item_table() const { return *items_; }
 
-  /// Features f (M, C) after each token. The batch's arrays must outlive the tape.
+  /// Adds to a batch what a pass over it reads besides: position and first_query, in memory of `arena`.
+  void prepare(Arena& arena, SequenceBatch& batch) const;
+  /// Features f (M, C) after each token. The batch's arrays must outlive the tape. A batch that was not prepared is
+  /// prepared in the tape's host_arena().
   ///
   /// inputs   if not null, receives the items' embeddings as a variable of the tape: their gradient stays there and
   ///          does not reach the item table

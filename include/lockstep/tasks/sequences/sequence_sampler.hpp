@@ -12,9 +12,11 @@ namespace lockstep {
 
 /// The training windows at the shard's positions of its epoch. Each target has `negatives` drawn items, uniform over
 /// the items that are not among the user's training items (over all items if the user knows all), drawn by (seed, step,
-/// user, slot).
+/// user, slot). The arrays of tokens have Shard::room rows, if that is set.
 SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard,
                              std::int64_t negatives = 1);
+/// The tokens of these windows.
+std::int64_t training_tokens(const SequenceData& data, const WindowShape& shape, const Shard& shard);
 
 /// Draws items in proportion to a power of their numbers of training events. An item without events counts as if it had
 /// one.

@@ -46,6 +46,10 @@ class SequenceTask : public ShardTask {
   ParamStore& params() override { return network_.params(); }
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
+  DrawnShard draw(Arena& host, const Shard& shard) const override;
+  bool draws() const override { return true; }
+  /// The tokens of the windows, which differ from batch to batch unless windows are padded.
+  std::int64_t rows(const Shard& shard) const override;
   /// What loss() trains on.
   SequenceBatch batch(Arena& arena, const Shard& shard) const;
   /// The item table in the parts of the softmax's sums, then all other parameters.

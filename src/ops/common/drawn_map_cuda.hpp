@@ -1,0 +1,77 @@
+#pragma once
+#include <algorithm>
+
+#include "ops/common/philox_cuda.hpp"
+#include "ops/common/rows_behind_cuda.hpp"
+
+/// Element-wise passes over the rows of samples, with dropout.
+namespace lockstep::gpu {
+
+/// Applies dropout to value k of some elements in a row.
+template <class R>
+struct Keep {
+  Drop<R> drop;
+  std::uint32_t draws[4];
+  __device__ R operator()(int k, R value) const { return drop(value, draws[k]); }
+};
+
+/// Calls f.template at<N>(i, keep) for N = 4 elements i .. i + 3 if `packed`, else for each element, and f.behind(i) for
+/// the elements of rows behind the samples. A block of threads works on one chunk of one sample; the blocks after the
+/// last sample have the rows behind it. A thread has four runs of four elements, 32 apart, which are the draws of a pair
+/// of Philox blocks; eight threads together still access whole cache lines. The draws cost about ten integer operations
+/// per element, so a pass stays memory bound.
+template <class R, class F>
+__global__ void __launch_bounds__(256)
+    drawn_map_kernel(std::int64_t width, std::int64_t sequences, std::int64_t all_rows, std::int64_t packed,
+                     ops::Dropout dropout, const std::int64_t* __restrict__ offsets,
+                     const std::uint64_t* __restrict__ samples, Drop<R> drop, F f) {
+  constexpr int kThreadsPerGroup = 8, kWords = 4, kQuad = 4;
+  if (blockIdx.x >= sequences) {
+    const std::int64_t blocks = std::int64_t{gridDim.x - sequences} * gridDim.y;
+    const std::int64_t block = std::int64_t{blockIdx.x - sequences} * gridDim.y + blockIdx.y;
+    for (std::int64_t i = offsets[sequences] * width + block * blockDim.x + threadIdx.x; i < all_rows * width;
+         i += blocks * blockDim.x)
+      f.behind(i);
+    return;
+  }
+  const std::int64_t first = offsets[blockIdx.x] * width, count = offsets[blockIdx.x + 1] * width - first;
+  const Philox draws = dropout.draws(samples[blockIdx.x]);
+  // mutant-equivalent: the threads share a group in any order
+  const int quad = static_cast<int>(threadIdx.x) % kThreadsPerGroup * kQuad;
+  const std::int64_t groups = ceil_div(count, kGroupDraws), at_once = blockDim.x / kThreadsPerGroup;
+  for (std::int64_t group = blockIdx.y * at_once + threadIdx.x / kThreadsPerGroup; group < groups;
+       group += gridDim.y * at_once) {
+    const QuadDraws drawn(draws, static_cast<std::uint64_t>(group), quad);
+#pragma unroll
+    for (int word = 0; word < kWords; ++word) {
+      const std::int64_t i = group * kGroupDraws + 32 * word + quad;
+      if (packed != 0 && i + kQuad <= count) {
+        f.template at<kQuad>(
+            first + i, Keep<R>{drop, {drawn.at(word, 0), drawn.at(word, 1), drawn.at(word, 2), drawn.at(word, 3)}});
+      } else {
+#pragma unroll
+        for (int k = 0; k < kQuad; ++k)
+          if (i + k < count) f.template at<1>(first + i + k, Keep<R>{drop, {drawn.at(word, k)}});
+      }
+    }
+  }
+}
+
+/// width: elements of a row. packed: addresses are multiples of four elements, and so is the width
+template <class R, class F>
+void drawn_map(const Stream& stream, std::int64_t width, bool packed, const ops::Dropout& dropout,
+               const ops::SampleRows& rows, const F& f) {
+  constexpr std::int64_t kThreads = 256, kThreadsPerGroup = 8, kMostChunks = 4096;
+  const std::int64_t longest = rows.longest_sample() * width;
+  if (longest == 0) return;
+  const std::int64_t threads = ceil_div(longest, kGroupDraws) * kThreadsPerGroup;
+  const std::int64_t block = std::min(kThreads, ceil_div<std::int64_t>(threads, kWarp) * kWarp);
+  const std::int64_t chunks = std::min(kMostChunks, ceil_div(threads, block));
+  launch(stream,
+         {.grid = dim3(static_cast<unsigned>(rows.count()) + blocks_behind(rows), static_cast<unsigned>(chunks)),
+          .block = static_cast<unsigned>(block)},
+         drawn_map_kernel<R, F>, width, rows.count(), rows.rows(), std::int64_t{packed}, dropout,
+         near_copy(rows.offsets.data()), near_copy(rows.samples.data()), Drop<R>(ops::cpu::DropRate(dropout.rate)), f);
+}
+
+}  // namespace lockstep::gpu
