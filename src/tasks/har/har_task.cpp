@@ -190,8 +190,9 @@ HarTask::Inputs HarTask::inputs_of(Arena& host, std::span<const Sequence> sequen
   return {.patches = signals(host, sequences, shard), .pictures = {}};
 }
 
-Var HarTask::embed(Tape& tape, const Inputs& inputs) const {
-  return inputs.patches ? net_.embed(tape, to_tape(tape, inputs.patches)) : net_.embed(tape, inputs.pictures);
+Var HarTask::logits(Tape& tape, const Inputs& inputs, const HarDraws* draws) const {
+  if (inputs.patches) return net_.classify(tape, to_tape(tape, inputs.patches), draws);
+  return net_.classify(tape, net_.embed(tape, inputs.pictures), draws);
 }
 
 /// What a training pass reads.
@@ -208,7 +209,7 @@ ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
   const Batch& batch = *static_cast<const Batch*>(drawn);
   HarDraws draws = batch.draws;
   draws.step_on_gpu = shard.step_on_gpu;
-  const Var logits = net_.classify(tape, embed(tape, batch.inputs), &draws);
+  const Var logits = this->logits(tape, batch.inputs, &draws);
   const auto tensor = [&](auto values) { return values.empty() ? Tensor() : Tensor::of(values.data(), {shard.count}); };
   return {cross_entropy(tape, logits, tensor(batch.labels), options_.smoothing, tensor(batch.weights)), batch.weight};
 }
@@ -286,7 +287,7 @@ void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t
   const std::span<std::int32_t> labels = array<std::int32_t>(tape.host_arena(), rows);
   for (std::int64_t i = 0; i < rows; ++i)
     labels[static_cast<std::size_t>(i)] = data_.label(numbers[static_cast<std::size_t>(i * windows / rows)]);
-  const Var logits = net_.classify(tape, embed(tape, numbers), nullptr);
+  const Var logits = this->logits(tape, numbers);
   HarSums to(sums, data_.classes());
   *to.rows += static_cast<double>(rows);
   const Var loss = cross_entropy(tape, logits, Tensor::of(labels.data(), {rows}), options_.smoothing);
@@ -322,7 +323,7 @@ std::vector<Baseline> HarTask::baselines() const {
 }
 
 void HarTask::classify(Tape& tape, std::span<const std::int64_t> windows, std::span<double> out) const {
-  const Var logits = net_.classify(tape, embed(tape, windows), nullptr);
+  const Var logits = this->logits(tape, windows);
   window_log_probabilities(to_host(tape, logits.value()), data_.classes(), per_channel() ? data_.channels() : 1, out);
 }
 

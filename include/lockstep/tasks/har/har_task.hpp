@@ -110,10 +110,10 @@ class HarTask final : public ShardTask {
   Inputs inputs_of(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const;
   Tensor signals(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const;
   ops::LinePictures pictures(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const;
-  Var embed(Tape& tape, const Inputs& inputs) const;
+  Var logits(Tape& tape, const Inputs& inputs, const HarDraws* draws) const;
   /// Without dropout and augmentation.
-  Var embed(Tape& tape, std::span<const std::int64_t> windows) const {
-    return embed(tape, inputs_of(tape.host_arena(), sequences_of(tape.host_arena(), windows), nullptr));
+  Var logits(Tape& tape, std::span<const std::int64_t> windows) const {
+    return logits(tape, inputs_of(tape.host_arena(), sequences_of(tape.host_arena(), windows), nullptr), nullptr);
   }
   /// All channels of a window (C, L); with a shard, augmented into `scratch`.
   const double* window(std::int64_t number, const Shard* shard, double* scratch) const;
