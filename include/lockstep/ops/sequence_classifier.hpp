@@ -77,7 +77,8 @@ bool has_sequence_classifier(const Stream& stream, DType dtype, const Classifier
 
 /// Elements that forward keeps for backward, in real_dtype(), and that backward needs as scratch.
 std::int64_t classifier_kept(const ClassifierSizes& sizes);
-std::int64_t classifier_scratch(const Stream& stream, DType dtype, const ClassifierSizes& sizes, std::int64_t flat_size);
+std::int64_t classifier_scratch(const Stream& stream, DType dtype, const ClassifierSizes& sizes,
+                                std::int64_t flat_size);
 
 /// Needs has_sequence_classifier(). `weights` is the flat vector of parameters.
 ///

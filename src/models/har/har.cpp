@@ -297,7 +297,8 @@ Var Har::classify(Tape& t, const Tensor& patches, const HarDraws* draws) const {
     d.seed = draws->seed, d.step = draws->step, d.step_on_gpu = draws->step_on_gpu;
     for (std::size_t l = 0; l < layers_.size(); ++l) {
       const auto site = [&](const char* name) { return Site(join("har.", l, ".", name)); };
-      d.layers[l] = {.weights = site("weights"), .attention = site("attention"), .gelu = site("gelu"), .mlp = site("mlp")};
+      d.layers[l] = {
+          .weights = site("weights"), .attention = site("attention"), .gelu = site("gelu"), .mlp = site("mlp")};
     }
     for (std::size_t l = 0; l < head_.size(); ++l) d.hidden[l] = Site(join("har.head.", l));
     d.sequence_samples = draws->sequences.samples, d.window_samples = draws->windows.samples;
@@ -310,8 +311,8 @@ Var Har::classify(Tape& t, const Tensor& patches, const HarDraws* draws) const {
   };
   const Tensor weights = flat(t.value(first));
   Var logits = t.output({sizes.windows, sizes.classes}, trains);
-  const Tensor kept = t.keep({trains ? ops::classifier_kept(sizes) : sizes.windows * sizes.sequences * sizes.dim},
-                             t.real_dtype());
+  const Tensor kept =
+      t.keep({trains ? ops::classifier_kept(sizes) : sizes.windows * sizes.sequences * sizes.dim}, t.real_dtype());
   ops::sequence_classifier_forward(t.stream(), logits.value(), kept, patches, weights, all);
   t.record("sequence_classifier", logits, every_param_, [=, this, &t, &first] {
     const std::int64_t size = ops::classifier_scratch(t.stream(), t.dtype(), all.sizes, weights.size());

@@ -117,9 +117,19 @@ ClassifierKept<R*> pointers(const ClassifierKept<std::int64_t>& at, R* base, con
 }
 template <class R>
 ClassifierScratch<R*> pointers(const ClassifierScratch<std::int64_t>& at, R* base, const ClassifierSizes& s) {
-  ClassifierScratch<R*> k{base + at.dpooled,   base + at.dqkv,  base + at.dattention, base + at.dup, base + at.dmlp,
-                          base + at.dembedded, base + at.dtanh, base + at.dscore,     {},            {},
-                          base + at.dlast,     base + at.norms, base + at.weights};
+  ClassifierScratch<R*> k{base + at.dpooled,
+                          base + at.dqkv,
+                          base + at.dattention,
+                          base + at.dup,
+                          base + at.dmlp,
+                          base + at.dembedded,
+                          base + at.dtanh,
+                          base + at.dscore,
+                          {},
+                          {},
+                          base + at.dlast,
+                          base + at.norms,
+                          base + at.weights};
   for (std::size_t l = 0; l < hidden_layers(s); ++l) {
     k.dhidden[l] = base + at.dhidden[l];
     k.dnorm[l] = base + at.dnorm[l];
@@ -140,7 +150,7 @@ std::string limit(const Stream& stream, DType dtype, const ClassifierSizes& s) {
   constexpr std::int64_t kWidest = 512, kMostTime = 24, kMostRows = std::int64_t{1} << 24, kWidestHidden = 1024,
                          kWidestInput = 4096;
   const auto above = [](const char* what, std::int64_t found, std::int64_t most) {
-    return found > most ? join(found, " ", what, "; at most ", most) : std::string();
+    return found > most ? join(found, " ", what, ", the limit is ", most) : std::string();
   };
   const std::pair<const char*, std::int64_t> widths[] = {{"values of a token", s.dim},
                                                          {"columns of all heads", s.heads * s.head_width},
@@ -149,12 +159,13 @@ std::string limit(const Stream& stream, DType dtype, const ClassifierSizes& s) {
   for (const auto& [what, width] : widths)
     if (std::string why = above(what, width, kWidest); !why.empty()) return why;
   for (const std::int64_t width : {s.dim, s.head_width, s.mlp, s.patch})
-    if (width % 4 != 0) return join("a width of ", width, ", which is no multiple of 4");
-  for (const auto& [what, found, most] :
-       {std::tuple{"tokens", s.time, kMostTime}, {"layers", s.layers, std::int64_t{kMostClassifierLayers}},
-        {"hidden layers", s.hidden_layers, std::int64_t{kMostClassifierHidden}},
-        {"values of a classification", s.sequences * s.dim, kWidestInput}, {"classes", s.classes, kWidestInput},
-        {"tokens in all", rows(s), kMostRows}})
+    if (width % 4 != 0) return join("a width of ", width, " is no multiple of 4");
+  for (const auto& [what, found, most] : {std::tuple{"tokens", s.time, kMostTime},
+                                          {"layers", s.layers, std::int64_t{kMostClassifierLayers}},
+                                          {"hidden layers", s.hidden_layers, std::int64_t{kMostClassifierHidden}},
+                                          {"values of a classification", s.sequences * s.dim, kWidestInput},
+                                          {"classes", s.classes, kWidestInput},
+                                          {"tokens in all", rows(s), kMostRows}})
     if (std::string why = above(what, found, most); !why.empty()) return why;
   for (std::size_t l = 0; l < hidden_layers(s); ++l)
     if (std::string why = above("columns of a hidden layer", s.hidden[l], kWidestHidden); !why.empty()) return why;
@@ -177,8 +188,9 @@ cuda::ClassifierCall<T> call_of(const Tensor& kept, const Tensor& patches, const
   const ClassifierSizes& s = network.sizes;
   std::int64_t size = 0;
   const ClassifierKept<std::int64_t> at = kept_offsets(s, &size);
-  require(patches.size() == rows(s) * s.patch && (kept.size() == size || kept.size() == s.windows * s.sequences * s.dim),
-          "sequence classifier: patches are ", patches.shape(), ", kept ", kept.shape(), ", which must be (", size, ")");
+  require(
+      patches.size() == rows(s) * s.patch && (kept.size() == size || kept.size() == s.windows * s.sequences * s.dim),
+      "sequence classifier: patches are ", patches.shape(), ", kept ", kept.shape(), ", which must be (", size, ")");
   cuda::ClassifierCall<T> call{};
   call.sizes = s;
   call.places = network.places;
@@ -199,7 +211,7 @@ bool has_sequence_classifier(const Stream& stream, DType dtype, const Classifier
   if (!stream.device().is_cuda() || rows(sizes) == 0) return false;
   const std::string why = limit(stream, dtype, sizes);
   say_once(why.empty() ? "the network runs on the GPU in two kernels forward and four backward"
-                       : "the network runs on the GPU layer by layer: it has " + why);
+                       : "the network runs on the GPU layer by layer: " + why);
   return why.empty();
 }
 

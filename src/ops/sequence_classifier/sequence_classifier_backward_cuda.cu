@@ -26,7 +26,8 @@ __global__ void __launch_bounds__(kHeadThreads) head_backward_kernel(ClassifierC
     for (int c = thread; c < width; c += kHeadThreads) {
       R sum = 0;
 #pragma unroll 8
-      for (int i = 0; i < n; ++i) sum += sm_dy[i] * gpu::load(all + at.weight + static_cast<std::int64_t>(i) * width + c);
+      for (int i = 0; i < n; ++i)
+        sum += sm_dy[i] * gpu::load(all + at.weight + static_cast<std::int64_t>(i) * width + c);
       put(c, sum);
     }
     __syncthreads();
@@ -86,33 +87,34 @@ struct BackwardOrder {
 
 /// The gradient dx of a layer norm's input x, in global memory, from dy in shared memory, for the block's rows:
 /// put(row, c, dx). Writes what the rows add to the gradients of gamma and beta to sums (2, D). Begins and ends with a
-/// barrier; put() may write to dy.
+/// barrier, and overwrites sm_wide2; put() may write to dy.
 template <class T, class R, class Put>
 __device__ void normalise_back(const Block<T>& b, const R* dy, int ld, const R* x, const T* gamma, R eps, R* sums,
                                const Put& put) {
   __syncthreads();
   const R count = static_cast<R>(b.dim);
   for (int r = b.warp; r < b.rows; r += kWarps) {
-    const auto value = [&](int c) { return x[b.at(r, c, b.dim)]; };
+    R* h = b.sm_wide2 + r * b.ld_wide2;  // a lane uses its own columns only
+    for (int c = b.lane; c < b.dim; c += kWarp) h[c] = x[b.at(r, c, b.dim)];
     R m, s, sum_a = 0, sum_ah = 0;
-    row_statistics(b.dim, b.lane, eps, m, s, value);
+    row_statistics(b.dim, b.lane, eps, m, s, [&](int c) { return h[c]; });
     for (int c = b.lane; c < b.dim; c += kWarp) {
       const R a = dy[r * ld + c] * gpu::load(gamma + c);
+      h[c] = (h[c] - m) * s;
       sum_a += a;
-      sum_ah += a * ((value(c) - m) * s);
+      sum_ah += a * h[c];
     }
     const R mean_a = gpu::warp_reduce(sum_a) / count, mean_ah = gpu::warp_reduce(sum_ah) / count;
     if (b.lane != 0) continue;
     R* to = b.sm_statistics + r * BlockPlan::kStatistics;
-    to[0] = m, to[1] = s, to[2] = mean_a, to[3] = mean_ah;
+    to[0] = s, to[1] = mean_a, to[2] = mean_ah;
   }
   __syncthreads();
   for (int c = static_cast<int>(threadIdx.x); c < b.dim; c += kThreads) {
     R dgamma = 0, dbeta = 0;
 #pragma unroll 4
     for (int r = 0; r < b.rows; ++r) {
-      const R* row = b.sm_statistics + r * BlockPlan::kStatistics;
-      dgamma += dy[r * ld + c] * ((x[b.at(r, c, b.dim)] - row[0]) * row[1]);
+      dgamma += dy[r * ld + c] * b.sm_wide2[r * b.ld_wide2 + c];
       dbeta += dy[r * ld + c];
     }
     sums[c] = dgamma;
@@ -121,9 +123,7 @@ __device__ void normalise_back(const Block<T>& b, const R* dy, int ld, const R* 
   __syncthreads();
   b.each(b.dim, [&](int r, int c) {
     const R* row = b.sm_statistics + r * BlockPlan::kStatistics;
-    put(r, c,
-        row[1] * (dy[r * ld + c] * gpu::load(gamma + c) - row[2] -
-                  (x[b.at(r, c, b.dim)] - row[0]) * row[1] * row[3]));
+    put(r, c, row[0] * (dy[r * ld + c] * gpu::load(gamma + c) - row[1] - b.sm_wide2[r * b.ld_wide2 + c] * row[2]));
   });
   __syncthreads();
 }
@@ -155,8 +155,8 @@ __device__ void attend_back(const Block<T>& b, const WeightDraws& draws, const D
     const R* dy = b.sm_columns + (s * b.time + i) * b.ld_columns + h * b.width;
     R product = 0, dp = 0;
     for (int c = 0; c < b.width; c += kPack) {
-      const gpu::Pack<R, kPack> qc = gpu::load<kPack>(q + c), kc = gpu::load<kPack>(k + c), vc = gpu::load<kPack>(v + c),
-                                dc = gpu::load<kPack>(dy + c);
+      const gpu::Pack<R, kPack> qc = gpu::load<kPack>(q + c), kc = gpu::load<kPack>(k + c),
+                                vc = gpu::load<kPack>(v + c), dc = gpu::load<kPack>(dy + c);
 #pragma unroll
       for (int p = 0; p < kPack; ++p) {
         product += qc.at[p] * kc.at[p];
@@ -166,7 +166,7 @@ __device__ void attend_back(const Block<T>& b, const WeightDraws& draws, const D
     const int row = (s * b.time + i) * b.heads + h;
     const R p = std::exp(scale * product - lse[row]);
     R kept = p;
-    if (dropout) {
+    if (dropout.rate > 0) {
       const std::uint32_t draw = weight_draw(dropout.draws(samples[s]), draws, h, i, j);
       kept = drop(p, draw);
       dp = drop(dp, draw);
@@ -274,21 +274,23 @@ __global__ void __launch_bounds__(kThreads)
     b.each(d, [&](int r, int c) {
       of(scratch.dattention, d)[b.at(r, c, d)] = inner(r, c) = attention_drops(r, c, x(r, c));
     });
-    b.each(3 * b.columns,
-           [&](int r, int c) { b.sm_wide[r * b.ld_wide + c] = of(kept.qkv, 3 * b.columns)[b.at(r, c, 3 * b.columns)]; });
+    b.each(3 * b.columns, [&](int r, int c) {
+      b.sm_wide[r * b.ld_wide + c] = of(kept.qkv, 3 * b.columns)[b.at(r, c, 3 * b.columns)];
+    });
     multiply_back(b, d, b.columns, b.sm_inner, b.ld_inner, weights.next(), zero,
                   [&](int r, int c, R sum) { b.sm_columns[r * b.ld_columns + c] = sum; });
-    const Dropout weight_dropout{.rate = call.dropout.encoder, .seed = call.dropout.seed, .step = step,
-                                 .site = sites.weights};
+    const Dropout weight_dropout{
+        .rate = call.dropout.encoder, .seed = call.dropout.seed, .step = step, .site = sites.weights};
     attend_back(b, weight_draws, weight_dropout, call.dropout.sequence_samples.data() + b.first_sequence, drop, scale,
                 of(kept.lse, b.heads) + b.first_row * b.heads, of(kept.attended, b.columns) + b.first_row * b.columns);
     b.each(3 * b.columns, [&](int r, int c) {  // the thread's own values
       of(scratch.dqkv, 3 * b.columns)[b.at(r, c, 3 * b.columns)] = b.sm_wide2[r * b.ld_wide2 + c];
     });
     for (int which = 0; which < 3; ++which)  // one sum over the rows of all three matrices
-      multiply_back(b, b.columns, d, b.sm_wide2 + which * b.columns, b.ld_wide2, weights.next(),
-                    [&](int r, int c) { return which == 0 ? R{0} : inner(r, c); },
-                    [&](int r, int c, R sum) { inner(r, c) = sum; });
+      multiply_back(
+          b, b.columns, d, b.sm_wide2 + which * b.columns, b.ld_wide2, weights.next(),
+          [&](int r, int c) { return which == 0 ? R{0} : inner(r, c); },
+          [&](int r, int c, R sum) { inner(r, c) = sum; });
     normalise_back(b, b.sm_inner, b.ld_inner, of(kept.x, d), all + at.attention_norm.gamma, eps, own_sums(2 + 2 * l),
                    [&](int r, int c, R dx) { x(r, c) += dx; });
   }

@@ -28,10 +28,10 @@ __host__ __device__ inline int round_up(int n) { return (n + 3) / 4 * 4; }
 /// Shared memory: arrays of kMostRows rows at most, in elements of real_t<T>, then two slots for weights, in elements of
 /// T.
 struct BlockPlan {
-  std::int64_t sequences = 0, rows = 0;          ///< per block; rows rounded up to whole tiles
+  std::int64_t sequences = 0, rows = 0;                             ///< per block; rows rounded up to whole tiles
   std::int64_t x = 0, inner = 0, wide = 0, columns = 0, wide2 = 0;  ///< widths with padding
-  std::int64_t pairs = 0;  ///< two arrays (sequences, heads, T, T)
-  std::int64_t slot = 0;                         ///< elements of a matrix of weights with padding
+  std::int64_t pairs = 0;                                           ///< two arrays (sequences, heads, T, T)
+  std::int64_t slot = 0;                                            ///< elements of a matrix of weights with padding
 
   /// For `sequences` at once.
   BlockPlan(const ClassifierSizes& s, std::int64_t count, bool backward)
@@ -41,13 +41,14 @@ struct BlockPlan {
     inner = s.dim + kGap;
     wide = std::max({3 * a, s.mlp, s.patch}) + kGap;
     columns = std::max(a, scores) + kGap;
-    wide2 = backward ? 3 * a + kGap : 0;
+    wide2 = backward ? std::max(3 * a, s.dim) + kGap : 0;
     pairs = backward ? 2 * round_up(static_cast<int>(count * s.heads * s.time * s.time)) : 0;
-    slot = std::max({s.dim * (s.patch + kGap), std::max({a, s.mlp, scores}) * (s.dim + kGap),
-                     s.dim * (std::max(a, s.mlp) + kGap)});
+    slot = std::max(
+        {s.dim * (s.patch + kGap), std::max({a, s.mlp, scores}) * (s.dim + kGap), s.dim * (std::max(a, s.mlp) + kGap)});
   }
-  /// Statistics of a row: mean, 1 / deviation and two means of its gradient.
-  static constexpr std::int64_t kStatistics = 4;
+  /// Statistics of a row: 1 / deviation and two means of its gradient.
+  static constexpr std::int64_t kStatistics = 3;
+  /// A multiple of 4, because `rows` is.
   std::int64_t reals() const { return rows * (x + inner + wide + columns + wide2 + kStatistics + 1) + pairs; }
   std::size_t bytes(std::size_t stored, std::size_t real) const {
     return static_cast<std::size_t>(reals()) * real + 2 * static_cast<std::size_t>(slot) * stored;
@@ -59,7 +60,7 @@ template <class T>
 struct Block {
   using R = real_t<T>;
   int warp, lane, time, dim, heads, width, columns, mlp;
-  int sequences, rows;                ///< of this block that exist
+  int sequences, rows;  ///< of this block that exist
   std::int64_t first_sequence, first_row;
   int ld_x, ld_inner, ld_wide, ld_columns, ld_wide2;
   R *sm_x, *sm_inner, *sm_wide, *sm_columns, *sm_wide2, *sm_statistics, *sm_token, *sm_pairs;
@@ -151,11 +152,12 @@ class Weights {
   Order order_;
 };
 
-/// Products of the block's rows with a matrix (n, k). put(row, column, sum) receives each sum once; sums run in
-/// ascending order. A warp has tiles of kTileRows rows and kColumns 32 columns, a lane kColumns of them, 32 apart. x and
+/// Products of the block's rows with a matrix (n, k). put(row, column, value) receives each sum, plus the bias, once;
+/// sums run in ascending order. A warp has tiles of kTileRows rows and kColumns 32 columns, a lane kColumns of them, 32 apart. x and
 /// the weights come from shared memory, x as a broadcast to all lanes.
 template <int kColumns, class T, class R, class Put>
-__device__ void forward_tiles(const Block<T>& b, int n, int k, const R* x, int ld_x, const T* w, const Put& put) {
+__device__ void forward_tiles(const Block<T>& b, int n, int k, const R* x, int ld_x, const T* w, const T* bias,
+                              const Put& put) {
   constexpr int kPack = gpu::pack_size<R>();
   const int ld = k + kGap, across = gpu::ceil_div(n, kColumns * kWarp), tiles = gpu::ceil_div(b.rows, kTileRows);
   for (int tile = b.warp; tile < across * tiles; tile += kWarps) {
@@ -179,20 +181,25 @@ __device__ void forward_tiles(const Block<T>& b, int n, int k, const R* x, int l
       }
     }
 #pragma unroll
-    for (int j = 0; j < kColumns; ++j)
+    for (int j = 0; j < kColumns; ++j) {
+      const int c = column + j * kWarp;
+      if (c >= n) continue;
+      const R start = gpu::load(bias + c);
 #pragma unroll
       for (int r = 0; r < kTileRows; ++r)
-        if (row + r < b.rows && column + j * kWarp < n) put(row + r, column + j * kWarp, sum[r][j]);
+        if (row + r < b.rows) put(row + r, c, sum[r][j] + start);
+    }
   }
 }
-/// y_rn = sum_k x_rk w_nk. k is a multiple of 4.
+/// y_rn = sum_k x_rk w_nk + bias_n. k is a multiple of 4.
 template <class T, class R, class Put>
-__device__ void multiply(const Block<T>& b, int n, int k, const R* x, int ld_x, const T* w, const Put& put) {
+__device__ void multiply(const Block<T>& b, int n, int k, const R* x, int ld_x, const T* w, const T* bias,
+                         const Put& put) {
   // With two columns a thread reads less per multiplication; with one, narrow results occupy more warps.
   if (gpu::ceil_div(n, 2 * kWarp) * gpu::ceil_div(b.rows, kTileRows) >= kWarps)
-    forward_tiles<2>(b, n, k, x, ld_x, w, put);
+    forward_tiles<2>(b, n, k, x, ld_x, w, bias, put);
   else
-    forward_tiles<1>(b, n, k, x, ld_x, w, put);
+    forward_tiles<1>(b, n, k, x, ld_x, w, bias, put);
 }
 
 /// dx_rk = start(r, k) + sum_n dy_rn w_nk. Columns n .. round_up(n) - 1 of dy are 0.

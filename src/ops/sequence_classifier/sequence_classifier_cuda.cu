@@ -17,9 +17,7 @@ struct ForwardOrder {
   const T* weights;
   const ClassifierSizes& sizes;
   const ClassifierPlaces& places;
-  __device__ int count() const {
-    return 1 + kPerLayer * static_cast<int>(sizes.layers) + (sizes.scores > 0 ? 1 : 0);
-  }
+  __device__ int count() const { return 1 + kPerLayer * static_cast<int>(sizes.layers) + (sizes.scores > 0 ? 1 : 0); }
   __device__ Matrix<T> operator()(int i) const {
     const int d = static_cast<int>(sizes.dim), a = static_cast<int>(sizes.heads * sizes.head_width),
               mlp = static_cast<int>(sizes.mlp), layer = (i - 1) / kPerLayer, which = (i - 1) % kPerLayer;
@@ -60,7 +58,7 @@ __device__ void attend(const Block<T>& b, const WeightDraws& draws, const Dropou
     const R p = there ? std::exp(score - top) : R{0};
     const R total = at.reduce(p);
     R kept = p;
-    if (dropout) kept = drop(p, weight_draw(dropout.draws(samples[s]), draws, h, i, there ? at.key : 0));
+    if (dropout.rate > 0) kept = drop(p, weight_draw(dropout.draws(samples[s]), draws, h, i, there ? at.key : 0));
     if (lse != nullptr && mine && at.key == 0) lse[(s * b.time + i) * b.heads + h] = top + std::log(total);
     for (int c = at.key; c < gpu::ceil_div(b.width, at.lanes) * at.lanes; c += at.lanes) {
       R sum = 0;
@@ -101,8 +99,7 @@ __global__ void __launch_bounds__(kThreads)
     b.sm_wide[r * b.ld_wide + c] = value;
     if (kept.patches != nullptr) kept.patches[b.at(r, c, patch)] = value;
   });
-  multiply(b, b.dim, patch, b.sm_wide, b.ld_wide, weights.next(), [&](int r, int c, R sum) {
-    const R value = sum + gpu::load(all + places.stem.bias + c);
+  multiply(b, b.dim, patch, b.sm_wide, b.ld_wide, weights.next(), all + places.stem.bias, [&](int r, int c, R value) {
     b.sm_inner[r * b.ld_inner + c] = value;
     if (keeps) kept.embedded[b.at(r, c, b.dim)] = value;
   });
@@ -123,24 +120,25 @@ __global__ void __launch_bounds__(kThreads)
     });
     for (int which = 0; which < 3; ++which) {
       const int first = which * b.columns;
-      multiply(b, b.columns, b.dim, b.sm_inner, b.ld_inner, weights.next(), [&](int r, int c, R sum) {
-        const R value = sum + gpu::load(all + at.qkv.bias + first + c);
-        b.sm_wide[r * b.ld_wide + first + c] = value;
-        if (keeps) to(kept.qkv, 3 * b.columns)[b.at(r, first + c, 3 * b.columns)] = value;
-      });
+      multiply(b, b.columns, b.dim, b.sm_inner, b.ld_inner, weights.next(), all + at.qkv.bias + first,
+               [&](int r, int c, R value) {
+                 b.sm_wide[r * b.ld_wide + first + c] = value;
+                 if (keeps) to(kept.qkv, 3 * b.columns)[b.at(r, first + c, 3 * b.columns)] = value;
+               });
     }
     __syncthreads();
-    const Dropout weight_dropout{.rate = call.dropout.encoder, .seed = call.dropout.seed, .step = step,
-                                 .site = sites.weights};
+    const Dropout weight_dropout{
+        .rate = call.dropout.encoder, .seed = call.dropout.seed, .step = step, .site = sites.weights};
     attend(b, weight_draws, weight_dropout, call.dropout.sequence_samples.data() + b.first_sequence, drop, scale,
            keeps ? to(kept.lse, b.heads) + b.first_row * b.heads : nullptr);
     Drops<R> attention_drops = drops(sites.attention, b.dim), gelu_drops = drops(sites.gelu, b.mlp),
              mlp_drops = drops(sites.mlp, b.dim);
-    multiply(b, b.dim, b.columns, b.sm_columns, b.ld_columns, weights.next(), [&](int r, int c, R sum) {
-      R& x = b.sm_x[r * b.ld_x + c];
-      x += attention_drops(r, c, sum + gpu::load(all + at.output.bias + c));
-      if (keeps) to(kept.middle, b.dim)[b.at(r, c, b.dim)] = x;
-    });
+    multiply(b, b.dim, b.columns, b.sm_columns, b.ld_columns, weights.next(), all + at.output.bias,
+             [&](int r, int c, R value) {
+               R& x = b.sm_x[r * b.ld_x + c];
+               x += attention_drops(r, c, value);
+               if (keeps) to(kept.middle, b.dim)[b.at(r, c, b.dim)] = x;
+             });
     if (keeps) {
       b.each(b.columns, [&](int r, int c) {
         to(kept.attended, b.columns)[b.at(r, c, b.columns)] = b.sm_columns[r * b.ld_columns + c];
@@ -155,18 +153,18 @@ __global__ void __launch_bounds__(kThreads)
       });
     }
     multiply(b, b.mlp, b.dim, before ? b.sm_inner : b.sm_x, before ? b.ld_inner : b.ld_x, weights.next(),
-             [&](int r, int c, R sum) {
+             all + at.up.bias, [&](int r, int c, R value) {
                R y, slope;
-               gpu::Gelu::apply(sum + gpu::load(all + at.up.bias + c), y, slope);
+               gpu::Gelu::apply(value, y, slope);
                gelu_drops.apply(r, c, y, slope);
                b.sm_wide[r * b.ld_wide + c] = y;
                if (!keeps) return;
                to(kept.gelu, b.mlp)[b.at(r, c, b.mlp)] = y;
                to(kept.slope, b.mlp)[b.at(r, c, b.mlp)] = slope;
              });
-    multiply(b, b.dim, b.mlp, b.sm_wide, b.ld_wide, weights.next(), [&](int r, int c, R sum) {
+    multiply(b, b.dim, b.mlp, b.sm_wide, b.ld_wide, weights.next(), all + at.down.bias, [&](int r, int c, R value) {
       R& x = b.sm_x[r * b.ld_x + c];
-      x += mlp_drops(r, c, sum + gpu::load(all + at.down.bias + c));
+      x += mlp_drops(r, c, value);
       if (keeps) (before ? to(kept.x, b.dim) + m * b.dim : to(kept.other, b.dim))[b.at(r, c, b.dim)] = x;
     });
     if (before) continue;
@@ -182,14 +180,15 @@ __global__ void __launch_bounds__(kThreads)
     if (keeps) kept.tokens[b.at(r, c, b.dim)] = y;
   });
   if (scores > 0) {
-    multiply(b, scores, b.dim, b.sm_inner, b.ld_inner, weights.next(), [&](int r, int c, R sum) {
-      R y, slope;
-      gpu::Tanh::apply(sum + gpu::load(all + places.score_hidden.bias + c), y, slope);
-      b.sm_columns[r * b.ld_columns + c] = y;
-      if (!keeps) return;
-      kept.tanh[b.at(r, c, scores)] = y;
-      kept.tanh_slope[b.at(r, c, scores)] = slope;
-    });
+    multiply(b, scores, b.dim, b.sm_inner, b.ld_inner, weights.next(), all + places.score_hidden.bias,
+             [&](int r, int c, R value) {
+               R y, slope;
+               gpu::Tanh::apply(value, y, slope);
+               b.sm_columns[r * b.ld_columns + c] = y;
+               if (!keeps) return;
+               kept.tanh[b.at(r, c, scores)] = y;
+               kept.tanh_slope[b.at(r, c, scores)] = slope;
+             });
     __syncthreads();
     for (int r = static_cast<int>(threadIdx.x); r < b.rows; r += kThreads) {
       R score = 0;
@@ -258,15 +257,15 @@ __global__ void __launch_bounds__(kHeadThreads)
     const R mean = gpu::block_reduce(sum) / count;
     for (int c = thread; c < n; c += kHeadThreads) squares += (sm_out[c] - mean) * (sm_out[c] - mean);
     const R rstd = 1 / std::sqrt(gpu::block_reduce(squares) / count + static_cast<R>(sizes.eps));
-    const Dropout dropout{.rate = d.head, .seed = d.seed, .step = d.step, .site = d.hidden[l],
-                          .step_on_gpu = d.step_on_gpu};
+    const Dropout dropout{
+        .rate = d.head, .seed = d.seed, .step = d.step, .site = d.hidden[l], .step_on_gpu = d.step_on_gpu};
     for (int c = thread; c < n; c += kHeadThreads) {
       const R before = sm_out[c];
       R y, slope;
       gpu::Gelu::apply((before - mean) * rstd * gpu::load(all + places.hidden_norm[l].gamma + c) +
                            gpu::load(all + places.hidden_norm[l].beta + c),
                        y, slope);
-      if (dropout) {
+      if (dropout.rate > 0) {
         constexpr int kGroup = static_cast<int>(gpu::kGroupDraws);
         const std::uint32_t draw = gpu::LaneDraws(dropout.draws(d.window_samples[static_cast<std::size_t>(window)]),
                                                   static_cast<std::uint64_t>(c / kGroup), c % kWarp)
