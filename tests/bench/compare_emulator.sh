@@ -91,7 +91,7 @@ rate() { read -r m lo hi < <(spread <"$1"); echo "$(millions "$m") ($(millions "
     shape=${CORES}x1
     value() { for r in $(seq "$ROUNDS"); do number "$1" <"$work/ours.train.$shape.$r"; done | spread | awk -v k="$2" -v f="$3" '{printf f, k * $1}'; }
     echo "All-reduce of the $(value bytes 0.0009765625 '%.1f') KiB gradient on $CORES ranks: $(value alone_share 100 '%.1f') % of a step ($(value alone_s 1e6 '%.1f') us alone);" \
-      "time in the reduction within steps $(value share 100 '%.1f') % with waiting for the slower rank, $(value share_least_waiting_rank 100 '%.1f') % on the rank that waits least."
+      "time in the reduction within steps $(value share 100 '%.1f') % with waiting for the slower rank, $(value exposed_share 100 '%.1f') % on the rank that waits least."
   fi
   memory() { number peak_memory_bytes <"$work/ours.train.$1.1" | awk '{printf "%.0f", $1 / 1e6}'; }
   data_mb=$(awk -v n="$ROWS" 'BEGIN {printf "%.0f", n * 16 * 4 / 1e6}')
