@@ -65,7 +65,7 @@ limits sasrec "launches=128 host_launches=128 host_waits=0 ratio=1.06 longest=15
   --config "$configs/sasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
 limits tisasrec "launches=152 host_launches=152 host_waits=0 ratio=1.11 longest=430 bus_bytes=33724" \
   --config "$configs/tisasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
-limits har "nodes=17 launches=17 host_waits=0 ratio=1.78 longest=406 bus_bytes=39752" \
+limits har "nodes=17 launches=17 host_waits=0 ratio=1.78 longest=406 bus_bytes=16708" \
   --config "$configs/har-hapt.ini" --data.path har.h5 --batch.size 8
 limits kgat "launches=86 host_launches=86 host_waits=1 ratio=1.2 longest=176 bus_bytes=2592" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32
