@@ -83,6 +83,7 @@ struct Block {
         ld_columns(static_cast<int>(plan.columns)),
         ld_wide2(static_cast<int>(plan.wide2)) {
     const std::int64_t left = s.windows * s.sequences - first_sequence;
+    // mutant-equivalent: either of two equal values
     sequences = static_cast<int>(left < plan.sequences ? left : plan.sequences);
     rows = sequences * time;
     const int all = static_cast<int>(plan.rows);
@@ -121,7 +122,7 @@ class Weights {
  public:
   __device__ Weights(T* sm_slots, std::int64_t slot, int count, const Order& order)
       : sm_slots_(sm_slots), slot_(slot), count_(count), order_(order) {
-    fetch(order_(0), sm_slots_);
+    if (count_ > 0) fetch(order_(0), sm_slots_);
   }
   /// The next matrix. A barrier: what the block has written to shared memory before is then visible.
   __device__ const T* next() {
@@ -196,6 +197,7 @@ template <class T, class R, class Put>
 __device__ void multiply(const Block<T>& b, int n, int k, const R* x, int ld_x, const T* w, const T* bias,
                          const Put& put) {
   // With two columns a thread reads less per multiplication; with one, narrow results occupy more warps.
+  // mutant-equivalent: both ways give the same sums
   if (gpu::ceil_div(n, 2 * kWarp) * gpu::ceil_div(b.rows, kTileRows) >= kWarps)
     forward_tiles<2>(b, n, k, x, ld_x, w, bias, put);
   else
@@ -246,6 +248,7 @@ __device__ void backward_tiles(const Block<T>& b, int n, int k, const R* dy, int
 template <class T, class R, class Start, class Put>
 __device__ void multiply_back(const Block<T>& b, int n, int k, const R* dy, int ld_dy, const T* w, const Start& start,
                               const Put& put) {
+  // mutant-equivalent: both ways give the same sums
   if (gpu::ceil_div(k, 2 * kWarp) * gpu::ceil_div(b.rows, kTileRows) >= kWarps)
     backward_tiles<2>(b, n, k, dy, ld_dy, w, start, put);
   else

@@ -135,6 +135,16 @@ TEST_SUITE("models.sequence_classifier_cuda") {
     }
   }
 
+  TEST_CASE("a network without layers, scores or hidden layers agrees with the layers, too" *
+            doctest::skip(!gpu_present())) {
+    HarArch arch = arch_with(4);
+    arch.layers = 0;
+    arch.pool = HarArch::Pool::mean;
+    arch.hidden = {};
+    arch.classes = arch.channels * arch.dim;
+    compare(arch, DType::f64, 3, 0, 1e-12);
+  }
+
   TEST_CASE("in double the encoder and the gradients of its matrices have the bits of the layers" *
             doctest::skip(!gpu_present())) {
     for (const bool pre_norm : {true, false}) {
