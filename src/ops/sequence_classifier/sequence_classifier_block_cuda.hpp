@@ -292,7 +292,7 @@ class Drops {
         width_(width),
         drop_(drop) {}
   __device__ R operator()(int row, int c, R x) {
-    R unused = 0;
+    R unused = 0;  // mutant-equivalent: nobody reads it
     apply(row, c, x, unused);
     return x;
   }
@@ -325,7 +325,7 @@ class Drops {
 struct QueryLanes {
   int lanes, key, group, groups;
   __device__ QueryLanes(int time, int lane) : lanes(1) {
-    while (lanes < time) lanes *= 2;
+    while (lanes < time) lanes *= 2;  // mutant-equivalent: more lanes give the same sums
     key = lane % lanes;
     group = lane / lanes;
     groups = kWarp / lanes;
