@@ -25,8 +25,8 @@ inline constexpr int kGap = 4;
 
 __host__ __device__ inline int round_up(int n) { return (n + 3) / 4 * 4; }
 
-/// Shared memory: arrays of kMostRows rows at most, in elements of real_t<T>, then two slots for weights, in elements of
-/// T.
+/// Shared memory: arrays of at most kMostRows rows, in elements of real_t<T>, then two slots for weights, in elements
+/// of T.
 struct BlockPlan {
   std::int64_t sequences = 0, rows = 0;                             ///< per block; rows rounded up to whole tiles
   std::int64_t x = 0, inner = 0, wide = 0, columns = 0, wide2 = 0;  ///< widths with padding
@@ -154,8 +154,8 @@ class Weights {
 };
 
 /// Products of the block's rows with a matrix (n, k). put(row, column, value) receives each sum, plus the bias, once;
-/// sums run in ascending order. A warp has tiles of kTileRows rows and kColumns 32 columns, a lane kColumns of them, 32 apart. x and
-/// the weights come from shared memory, x as a broadcast to all lanes.
+/// sums run in ascending order. A warp has tiles of kTileRows rows and kColumns 32 columns, a lane kColumns of them, 32
+/// apart. x and the weights come from shared memory, x as a broadcast to all lanes.
 template <int kColumns, class T, class R, class Put>
 __device__ void forward_tiles(const Block<T>& b, int n, int k, const R* x, int ld_x, const T* w, const T* bias,
                               const Put& put) {
