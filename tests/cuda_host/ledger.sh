@@ -69,7 +69,7 @@ limits sasrec "nodes=84 launches=84 host_launches=1 host_waits=0 ratio=1.07 long
   --config "$configs/sasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
 limits tisasrec "nodes=94 launches=94 host_launches=1 host_waits=0 ratio=1.11 longest=201 bus_bytes=6240" \
   --config "$configs/tisasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
-limits har "nodes=131 launches=131 host_waits=0 ratio=1.02 longest=38 bus_bytes=215484" \
+limits har "nodes=17 launches=17 host_waits=0 ratio=1.78 longest=406 bus_bytes=16708" \
   --config "$configs/har-hapt.ini" --data.path har.h5 --batch.size 8
 limits kgat "nodes=59 launches=59 host_waits=0 ratio=1.2 longest=176 bus_bytes=2912" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32

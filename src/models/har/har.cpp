@@ -1,5 +1,6 @@
 #include "lockstep/models/har/har.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
@@ -159,6 +160,7 @@ Har::Har(const HarArch& arch, DType dtype, std::uint64_t seed) : arch_(arch), pa
   }
   last_ = torch_linear(params_, join("classifier.head.", index), width, arch.classes);
   params_.allocate(seed);
+  for (const Param& p : params_.all()) every_param_.push_back(&p);
 }
 
 Var Har::embed(Tape& t, const Tensor& patches) const {
@@ -234,6 +236,90 @@ Var Har::classify(Tape& t, Var embedded, const HarDraws* draws, HarTrace* trace)
       x = dropout(t, x, dropped, draws->windows);
   }
   return linear(t, x, last_);
+}
+
+ops::SequenceClassifier Har::whole(std::int64_t windows) const {
+  const auto linear = [](const Linear& l) {
+    return ops::ClassifierPlaces::Linear{.weight = l.weight->offset, .bias = l.bias->offset};
+  };
+  const auto norm = [](const LayerNorm& n) {
+    return ops::ClassifierPlaces::Norm{.gamma = n.gamma->offset, .beta = n.beta->offset};
+  };
+  ops::SequenceClassifier all;
+  const bool scored = arch_.pool == HarArch::Pool::attention;
+  all.sizes = {.windows = windows,
+               .sequences = arch_.sequences(),
+               .time = arch_.tokens(),
+               .patch = arch_.patch_values(),
+               .dim = arch_.dim,
+               .layers = arch_.layers,
+               .heads = arch_.heads,
+               .head_width = arch_.head_width,
+               .mlp = arch_.mlp,
+               .scores = scored ? arch_.dim / 4 : 0,
+               .hidden_layers = std::ssize(head_),
+               .classes = arch_.classes,
+               .pre_norm = arch_.pre_norm ? 1 : 0,
+               .eps = arch_.norm_eps};
+  ops::ClassifierPlaces& at = all.places;
+  at.stem = linear(stem_);
+  at.stem_norm = norm(stem_norm_);
+  at.output_norm = norm(output_norm_);
+  at.positions = positions_->offset;
+  for (std::size_t l = 0; l < std::min(layers_.size(), at.layers.size()); ++l) {
+    const Layer& layer = layers_[l];
+    at.layers[l] = {.attention_norm = norm(layer.attention_norm),
+                    .mlp_norm = norm(layer.mlp_norm),
+                    .qkv = linear(layer.qkv.front()),
+                    .output = linear(layer.output),
+                    .up = linear(layer.up),
+                    .down = linear(layer.down)};
+  }
+  if (scored) at.score_hidden = linear(score_hidden_), at.score = linear(score_);
+  for (std::size_t l = 0; l < std::min(head_.size(), at.hidden.size()); ++l) {
+    all.sizes.hidden[l] = arch_.hidden[l];
+    at.hidden[l] = linear(head_[l].linear);
+    at.hidden_norm[l] = norm(head_[l].norm);
+  }
+  at.last = linear(last_);
+  return all;
+}
+
+Var Har::classify(Tape& t, const Tensor& patches, const HarDraws* draws) const {
+  ops::SequenceClassifier all = whole(patches.shape()[0] / arch_.sequences());
+  const bool trains = t.wants_grad({}, {last_.weight});
+  if (arch_.mode == HarArch::Mode::average || (trains && arch_.frozen) ||
+      !ops::has_sequence_classifier(t.stream(), t.dtype(), all.sizes))
+    return classify(t, embed(t, patches), draws);
+  if (draws) {
+    ops::ClassifierDropout& d = all.dropout;
+    d.encoder = arch_.encoder_dropout, d.head = arch_.dropout;
+    d.seed = draws->seed, d.step = draws->step, d.step_on_gpu = draws->step_on_gpu;
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      const auto site = [&](const char* name) { return Site(join("har.", l, ".", name)); };
+      d.layers[l] = {
+          .weights = site("weights"), .attention = site("attention"), .gelu = site("gelu"), .mlp = site("mlp")};
+    }
+    for (std::size_t l = 0; l < head_.size(); ++l) d.hidden[l] = Site(join("har.head.", l));
+    d.sequence_samples = draws->sequences.samples, d.window_samples = draws->windows.samples;
+  }
+  const profile::Span span("sequence_classifier");
+  const ops::ClassifierSizes& sizes = all.sizes;
+  const Param& first = params_.all().front();  // of the flat vectors
+  const auto flat = [&](const Tensor& of_first) {
+    return Tensor(of_first.raw(), of_first.dtype(), {params_.flat_size()}, of_first.device());
+  };
+  const Tensor weights = flat(t.value(first));
+  Var logits = t.output({sizes.windows, sizes.classes}, trains);
+  const Tensor kept =
+      t.keep({trains ? ops::classifier_kept(sizes) : sizes.windows * sizes.sequences * sizes.dim}, t.real_dtype());
+  ops::sequence_classifier_forward(t.stream(), logits.value(), kept, patches, weights, all);
+  t.record("sequence_classifier", logits, every_param_, [=, this, &t, &first] {
+    const std::int64_t size = ops::classifier_scratch(t.stream(), t.dtype(), all.sizes, weights.size());
+    ops::sequence_classifier_backward(t.stream(), flat(t.grad_of(first).tensor), logits.grad(), kept,
+                                      t.keep({size}, t.real_dtype()), patches, weights, all);
+  });
+  return logits;
 }
 
 }  // namespace lockstep

@@ -28,7 +28,7 @@ class HarFunction : public ArrayFunction {
     const auto* x = static_cast<const float*>(inputs[0]);
     auto* scores = static_cast<float*>(outputs[0]);
     visit_float(tape.dtype(), [&]<class T>() {
-      const Var logits = network_.classify(tape, network_.embed(tape, patches<T>(tape, x, n)), nullptr);
+      const Var logits = network_.classify(tape, patches<T>(tape, x, n), nullptr);
       const T* values = logits.value().template data<T>();
       const std::int64_t per_window = logits.rows() / n, classes = arch.classes;
       for (std::int64_t i = 0; i < n * classes; ++i) {

@@ -30,20 +30,15 @@ Matrix random_turn(const Philox& draws, double degrees) {
   return turn_about(axis, draws.normal(kAngle) * degrees * std::numbers::pi / 180);
 }
 
-/// Copies the window, shifted by a random number of samples, at most to the beginning of the following window.
-void take(const HarAugment& augment, const HarData& data, std::int64_t window, const Philox& draws, double* out) {
-  const std::int64_t channels = data.channels(), length = data.length();
-  const std::int32_t* following = data.following.data<std::int32_t>() + 2 * window;
-  std::int64_t later = 0;
-  if (augment.shift && following[0] >= 0)
-    later = static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(following[1]) + 1, kShift));
-  const double* x = data.window(window);
+/// Copies a window, from a shifted place on.
+void take(const HarData& data, const ops::WindowPick& pick, double* out) {
+  const std::int64_t channels = data.channels(), length = data.length(), later = pick.later;
+  const double* x = data.window(pick.window);
   for (std::int64_t c = 0; c < channels; ++c) {
     std::copy_n(x + c * length + later, length - later, out + c * length);
     if (later == 0) continue;
-    // The following window begins following[1] samples later, so its samples from length - following[1] on are new.
-    const double* next = data.window(following[0]) + c * length;
-    std::copy_n(next + length - following[1], later, out + c * length + length - later);
+    const double* next = data.window(pick.next) + c * length;  // its samples from length - ahead on are new
+    std::copy_n(next + length - pick.ahead, later, out + c * length + length - later);
   }
 }
 
@@ -61,12 +56,35 @@ std::vector<std::int32_t> triads_of(const std::vector<std::string>& names) {
 
 bool augments_signals(const HarAugment& augment) { return augment.shift || augment.turn > 0 || augment.stretch > 0; }
 
+ops::WindowPick draw_change(const HarAugment& augment, const HarData& data, std::span<const std::int32_t> triads,
+                            std::int64_t window, const Philox& draws, std::span<double> factors) {
+  ops::WindowPick pick{.window = window};
+  // A shift ends at the latest at the beginning of the following window.
+  const std::int32_t* following = data.following.data<std::int32_t>() + 2 * window;
+  if (augment.shift && following[0] >= 0) {
+    pick.later = static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(following[1]) + 1, kShift));
+    pick.next = following[0], pick.ahead = following[1];
+  }
+  if (augment.turn > 0) pick.turn = random_turn(draws, augment.turn);
+  std::ranges::fill(factors, 1.0);
+  if (augment.stretch > 0) {
+    std::uint64_t group = 0;
+    for (std::size_t c = 0; c < factors.size(); ++group) {
+      const bool triad = std::ranges::find(triads, static_cast<std::int32_t>(c)) != triads.end();
+      const double factor = 1 + augment.stretch * draws.normal(kStretch + group);
+      for (const std::size_t end = c + (triad ? 3 : 1); c < end; ++c) factors[c] = factor;
+    }
+  }
+  return pick;
+}
+
 void augment_window(const HarAugment& augment, const HarData& data, std::span<const std::int32_t> triads,
-                    std::int64_t window, const Philox& draws, double* out) {
-  const std::int64_t channels = data.channels(), length = data.length();
-  take(augment, data, window, draws, out);
+                    std::int64_t window, const Philox& draws, std::span<double> factors, double* out) {
+  const std::int64_t length = data.length();
+  const ops::WindowPick pick = draw_change(augment, data, triads, window, draws, factors);
+  take(data, pick, out);
   if (augment.turn > 0) {
-    const Matrix m = random_turn(draws, augment.turn);
+    const std::array<double, 9>& m = pick.turn;
     for (const std::int32_t first : triads) {
       double *x = out + first * length, *y = x + length, *z = y + length;
       for (std::int64_t t = 0; t < length; ++t) {
@@ -77,16 +95,9 @@ void augment_window(const HarAugment& augment, const HarData& data, std::span<co
       }
     }
   }
-  if (augment.stretch > 0) {
-    std::int64_t group = 0;
-    for (std::int64_t c = 0; c < channels; ++group) {
-      const bool triad = std::find(triads.begin(), triads.end(), c) != triads.end();
-      const double factor = 1 + augment.stretch * draws.normal(kStretch + static_cast<std::uint64_t>(group));
-      const std::int64_t end = c + (triad ? 3 : 1);
-      for (double *x = out + c * length, *last = out + end * length; x < last; ++x) *x *= factor;
-      c = end;
-    }
-  }
+  if (augment.stretch > 0)
+    for (const double factor : factors)
+      for (double* const end = out + length; out < end; ++out) *out *= factor;
 }
 
 }  // namespace lockstep

@@ -4,10 +4,12 @@
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/rasteriser.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/data/by_count.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/nn/loss.hpp"
@@ -121,13 +123,64 @@ std::span<const HarTask::Sequence> HarTask::sequences_of(Arena& host, std::span<
   return all;
 }
 
-const double* HarTask::window(std::int64_t number, const Shard* shard, double* scratch) const {
+void HarTask::move_to(Device device) {
+  ShardTask::move_to(device);
+  resident_ = {};
+  if (!device.is_cuda() || net_.arch().input != HarArch::Input::signal) return;
+  constexpr std::size_t kShare = 4;  // of the free memory
+  const std::size_t size = data_.signals.size_bytes(), free = gpu_memory(device.index).free;
+  if (size > free / kShare) {
+    log::info("batches come from the host: the windows have ", human_bytes(static_cast<double>(size)),
+              ", more than a quarter of the ", human_bytes(static_cast<double>(free)), " that are free on the GPU");
+    return;
+  }
+  resident_ = Resident(std::span<const double>(data_.signals.span<double>()), device);
+}
+
+Philox HarTask::window_draws(std::int64_t number, const Shard& shard) {
+  return {shard.seed, static_cast<std::uint64_t>(shard.epoch), "har.augment", static_cast<std::uint64_t>(number)};
+}
+
+const double* HarTask::window(std::int64_t number, const Shard* shard, std::span<double> scratch) const {
   const std::int64_t stored = number % data_.windows();
   if (shard == nullptr || !augments_signals(options_.augment)) return data_.window(stored);
-  const Philox draws(shard->seed, static_cast<std::uint64_t>(shard->epoch), "har.augment",
-                     static_cast<std::uint64_t>(number));
-  augment_window(options_.augment, data_, triads_, stored, draws, scratch);
-  return scratch;
+  const auto channels = static_cast<std::size_t>(data_.channels());
+  augment_window(options_.augment, data_, triads_, stored, window_draws(number, *shard), scratch.last(channels),
+                 scratch.data());
+  return scratch.data();
+}
+
+std::span<double> HarTask::window_scratch(Arena& host) const {
+  return array<double>(host, data_.channels() * (data_.length() + 1));
+}
+
+HarTask::GpuInputs HarTask::gpu_inputs(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const {
+  const auto count = static_cast<std::int64_t>(sequences.size());
+  const std::span<ops::WindowPick> picks = array<ops::WindowPick>(host, count);
+  const std::span<ops::SensorSequence> channels = array<ops::SensorSequence>(host, count);
+  const std::span<double> factors = array<double>(host, data_.channels());
+  std::ranges::fill(factors, 1.0);
+  const bool augmented = shard != nullptr && augments_signals(options_.augment);
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const Sequence& s = sequences[i];
+    if (i == 0 || s.window != sequences[i - 1].window) {
+      const std::int64_t stored = s.window % data_.windows();
+      picks[used++] =
+          augmented ? draw_change(options_.augment, data_, triads_, stored, window_draws(s.window, *shard), factors)
+                    : ops::WindowPick{.window = stored};
+    }
+    const auto c = static_cast<std::size_t>(s.channel);
+    channels[i] = {.pick = static_cast<std::int64_t>(used) - 1,
+                   .channel = s.channel,
+                   .factor = factors[c],
+                   .mean = data_.channel_mean[c],
+                   .scale = 1 / data_.channel_std[c]};
+    if (!augmented || options_.augment.turn == 0) continue;
+    for (const std::int32_t first : triads_)
+      if (s.channel >= first && s.channel < first + 3) channels[i].triad = first;
+  }
+  return {.picks = picks.first(used), .sequences = channels};
 }
 
 Tensor HarTask::signals(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const {
@@ -136,13 +189,13 @@ Tensor HarTask::signals(Arena& host, std::span<const Sequence> sequences, const 
   const DType dtype = real_dtype(net_.params().storage());
   const Tensor patches =
       allocate(host, dtype, {static_cast<std::int64_t>(sequences.size()), arch.tokens(), arch.patch});
-  const std::span<double> scratch = array<double>(host, data_.channels() * length);
+  const std::span<double> scratch = window_scratch(host);
   visit_float(dtype, [&]<class T>() {
     T* out = patches.data<T>();
     const double* signals = nullptr;
     for (std::size_t i = 0; i < sequences.size(); ++i, out += used) {
       const Sequence& s = sequences[i];
-      if (i == 0 || s.window != sequences[i - 1].window) signals = window(s.window, shard, scratch.data());
+      if (i == 0 || s.window != sequences[i - 1].window) signals = window(s.window, shard, scratch);
       const double* x = signals + s.channel * length;
       const double mean = data_.channel_mean[static_cast<std::size_t>(s.channel)],
                    scale = 1 / data_.channel_std[static_cast<std::size_t>(s.channel)];
@@ -160,13 +213,12 @@ ops::LinePictures HarTask::pictures(Arena& host, std::span<const Sequence> seque
   const std::span<std::uint32_t> line = array<std::uint32_t>(host, count * words),
                                  outside = array<std::uint32_t>(host, augmented ? count * words : 0),
                                  spare = array<std::uint32_t>(host, augmented ? words : 0);
-  const std::span<double> colours = array<double>(host, count * 9),
-                          scratch = array<double>(host, data_.channels() * length);
+  const std::span<double> colours = array<double>(host, count * 9), scratch = window_scratch(host);
   const double* signals = nullptr;
   for (std::int64_t i = 0; i < count; ++i) {
     const Sequence& s = sequences[static_cast<std::size_t>(i)];
     if (i == 0 || s.window != sequences[static_cast<std::size_t>(i - 1)].window)
-      signals = window(s.window, shard, scratch.data());
+      signals = window(s.window, shard, scratch);
     HarPicture picture{.line = line.data() + i * words, .colours = colours.data() + 9 * i};
     if (!augmented) {
       draw_har_picture(signals + s.channel * length, length, arch.image, nullptr, picture);
@@ -186,12 +238,21 @@ ops::LinePictures HarTask::pictures(Arena& host, std::span<const Sequence> seque
 }
 
 HarTask::Inputs HarTask::inputs_of(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const {
-  if (net_.arch().input == HarArch::Input::image) return {.patches = {}, .pictures = pictures(host, sequences, shard)};
-  return {.patches = signals(host, sequences, shard), .pictures = {}};
+  if (net_.arch().input == HarArch::Input::image) return {.pictures = pictures(host, sequences, shard)};
+  if (!resident_.span().empty()) return {.on_gpu = gpu_inputs(host, sequences, shard)};
+  return {.patches = signals(host, sequences, shard)};
 }
 
-Var HarTask::embed(Tape& tape, const Inputs& inputs) const {
-  return inputs.patches ? net_.embed(tape, to_tape(tape, inputs.patches)) : net_.embed(tape, inputs.pictures);
+Var HarTask::logits(Tape& tape, const Inputs& inputs, const HarDraws* draws) const {
+  if (inputs.patches) return net_.classify(tape, to_tape(tape, inputs.patches), draws);
+  if (!inputs.on_gpu.sequences.empty()) {
+    const HarArch& arch = net_.arch();
+    const Tensor patches = tape.keep({std::ssize(inputs.on_gpu.sequences), arch.tokens(), arch.patch});
+    const Tensor all(const_cast<double*>(resident_.span().data()), DType::f64, data_.signals.shape(), patches.device());
+    ops::sensor_windows(tape.stream(), patches, all, inputs.on_gpu.picks, inputs.on_gpu.sequences);
+    return net_.classify(tape, patches, draws);
+  }
+  return net_.classify(tape, net_.embed(tape, inputs.pictures), draws);
 }
 
 /// What a training pass reads.
@@ -208,7 +269,7 @@ ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
   const Batch& batch = *static_cast<const Batch*>(drawn);
   HarDraws draws = batch.draws;
   draws.step_on_gpu = shard.step_on_gpu;
-  const Var logits = net_.classify(tape, embed(tape, batch.inputs), &draws);
+  const Var logits = this->logits(tape, batch.inputs, &draws);
   const auto tensor = [&](auto values) { return values.empty() ? Tensor() : Tensor::of(values.data(), {shard.count}); };
   return {cross_entropy(tape, logits, tensor(batch.labels), options_.smoothing, tensor(batch.weights)), batch.weight};
 }
@@ -286,7 +347,7 @@ void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t
   const std::span<std::int32_t> labels = array<std::int32_t>(tape.host_arena(), rows);
   for (std::int64_t i = 0; i < rows; ++i)
     labels[static_cast<std::size_t>(i)] = data_.label(numbers[static_cast<std::size_t>(i * windows / rows)]);
-  const Var logits = net_.classify(tape, embed(tape, numbers), nullptr);
+  const Var logits = this->logits(tape, numbers);
   HarSums to(sums, data_.classes());
   *to.rows += static_cast<double>(rows);
   const Var loss = cross_entropy(tape, logits, Tensor::of(labels.data(), {rows}), options_.smoothing);
@@ -322,7 +383,7 @@ std::vector<Baseline> HarTask::baselines() const {
 }
 
 void HarTask::classify(Tape& tape, std::span<const std::int64_t> windows, std::span<double> out) const {
-  const Var logits = net_.classify(tape, embed(tape, windows), nullptr);
+  const Var logits = this->logits(tape, windows);
   window_log_probabilities(to_host(tape, logits.value()), data_.classes(), per_channel() ? data_.channels() : 1, out);
 }
 

@@ -21,7 +21,10 @@ namespace {
 // double.
 constexpr double kOutput = 1e-5;
 constexpr double kGradient = 5e-5;  // [5e-6]
-constexpr double kWeights = 5e-5;   // absolute, after the steps [2e-5]
+/// Absolute, after the steps [2e-5]. Adam divides by the gradient's size: a gradient that is 0 but for rounding moves a
+/// weight by as much as the learning rate. In har_accum_clip one key weight differs by 1e-5 to 7e-5, depending on the
+/// order of sums.
+constexpr double kWeights = 1e-4;
 constexpr double kDouble = 1e-10;
 /// Gradients that are zero but for rounding: adding the same to all scores of a softmax changes nothing.
 constexpr double kNothing = 1e-6;
@@ -81,8 +84,9 @@ class ReferenceModel final : public ShardTask {
   /// Of windows [first, first + count) of all that the reference holds.
   Var logits(Tape& tape, std::int64_t first, std::int64_t count, HarTrace* trace = nullptr) const {
     const std::int64_t channels = net_.arch().channels;
-    const Tensor patches = patches_->slice(first * channels, count * channels);
-    return net_.classify(tape, net_.embed(tape, to_tape(tape, patches)), nullptr, trace);
+    const Tensor patches = to_tape(tape, patches_->slice(first * channels, count * channels));
+    if (trace == nullptr) return net_.classify(tape, patches, nullptr);
+    return net_.classify(tape, net_.embed(tape, patches), nullptr, trace);
   }
   Tensor labels(Tape& tape, std::int64_t first, std::int64_t count) const {
     const Tensor labels = allocate(tape.host_arena(), DType::i32, {count});
@@ -181,7 +185,8 @@ void verify_values(Verifier& v, const ReferenceModel& model) {
   Arena arena(device);
   Tape tape(stream, arena, model.network().params().storage(), Tape::Mode::forward);
   HarTrace trace;
-  const Result r = classify(model, 0, model.sizes().batch, &trace, tape);
+  classify(model, 0, model.sizes().batch, &trace, tape);
+  const Result r = classify(model, 0, model.sizes().batch, nullptr, tape);  // on a GPU by other kernels
   const double tolerance = v.tolerance(kOutput, kDouble);
   const auto compare = [&](const std::string& name, const Var& value) {
     v.relative("outputs", name, value.value(), tolerance);

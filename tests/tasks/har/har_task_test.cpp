@@ -253,9 +253,9 @@ TEST_SUITE("tasks.har_task") {
     const Fixture f;
     const HarData& data = f.model->data();
     std::set<std::int64_t> begun;
-    std::vector<double> x(window_of(data, 0).size());
+    std::vector<double> x(window_of(data, 0).size()), factors(7);
     for (std::uint64_t epoch = 0; epoch < 60; ++epoch) {
-      augment_window({.shift = true}, data, {}, 1, Philox(1, epoch, Site("x"), 1), x.data());
+      augment_window({.shift = true}, data, {}, 1, Philox(1, epoch, Site("x"), 1), factors, x.data());
       // Windows 0, 1, 2, ... of a recording begin kStride samples after one another.
       for (std::int64_t later = 0; later <= kStride; ++later) {
         bool same = true;
@@ -271,7 +271,7 @@ TEST_SUITE("tasks.har_task") {
     }
     CHECK(begun.size() == kStride + 1);
     // The last window of a recording has no successor, so it is not shifted.
-    augment_window({.shift = true}, data, {}, 4, Philox(1, 3, Site("x"), 4), x.data());
+    augment_window({.shift = true}, data, {}, 4, Philox(1, 3, Site("x"), 4), factors, x.data());
     CHECK(x == window_of(data, 4));
   }
 
@@ -281,20 +281,20 @@ TEST_SUITE("tasks.har_task") {
     const std::vector<std::int32_t> triads = triads_of(data.channel_names);
     CHECK(triads == std::vector<std::int32_t>{0, 4});
     const std::vector<double> before = window_of(data, 2);
-    std::vector<double> after(before.size());
+    std::vector<double> after(before.size()), factors(7);
     const auto dot = [&](const std::vector<double>& x, std::size_t a, std::size_t b, std::size_t t) {
       double sum = 0;
       for (std::size_t c = 0; c < 3; ++c) sum += x[(a + c) * kLength + t] * x[(b + c) * kLength + t];
       return sum;
     };
-    augment_window({.turn = 40}, data, triads, 2, Philox(1, 2, Site("x"), 2), after.data());
+    augment_window({.turn = 40}, data, triads, 2, Philox(1, 2, Site("x"), 2), factors, after.data());
     CHECK(after != before);
     for (std::size_t t = 0; t < kLength; ++t) {
       for (const auto& [a, b] : {std::pair<std::size_t, std::size_t>{0, 0}, {4, 4}, {0, 4}})
         CHECK(dot(after, a, b, t) == doctest::Approx(dot(before, a, b, t)).epsilon(1e-12));
       CHECK(after[3 * kLength + t] == before[3 * kLength + t]);
     }
-    augment_window({.stretch = 0.3}, data, triads, 2, Philox(1, 2, Site("x"), 2), after.data());
+    augment_window({.stretch = 0.3}, data, triads, 2, Philox(1, 2, Site("x"), 2), factors, after.data());
     for (const std::size_t c : {0u, 1u, 2u, 3u, 4u, 5u, 6u}) {
       const std::size_t group = c < 3 ? 0 : c == 3 ? 3 : 4;
       const double factor = after[group * kLength] / before[group * kLength];

@@ -11,6 +11,7 @@
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/tape.hpp"
 #include "lockstep/ops/line_patches.hpp"
+#include "lockstep/ops/sequence_classifier.hpp"
 
 namespace lockstep {
 
@@ -101,6 +102,9 @@ class Har {
   Var embed(Tape& tape, const ops::LinePictures& pictures) const;
   /// The logits. draws is null in evaluation. shapes  embedded (B S, T, D), S = arch().sequences() -> (B, classes)
   Var classify(Tape& tape, Var embedded, const HarDraws* draws, HarTrace* trace = nullptr) const;
+  /// The logits of patches: embed() and classify(), or one operation for all, where the device has it
+  /// (ops/sequence_classifier.hpp) and no part of the network is frozen in training.
+  Var classify(Tape& tape, const Tensor& patches, const HarDraws* draws) const;
 
  private:
   struct Layer {
@@ -110,6 +114,8 @@ class Har {
   };
   Var encode(Tape& tape, Var x, const HarDraws* draws, HarTrace* trace) const;
   Var pool(Tape& tape, Var x, HarTrace* trace) const;
+  /// The network as the operand of one operation, without draws.
+  ops::SequenceClassifier whole(std::int64_t windows) const;
 
   HarArch arch_;
   ParamStore params_;
@@ -124,6 +130,7 @@ class Har {
   };
   std::vector<Block> head_;
   Linear last_;
+  std::vector<const Param*> every_param_;
 };
 
 }  // namespace lockstep

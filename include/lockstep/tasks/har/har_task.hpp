@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/models/har/har.hpp"
+#include "lockstep/ops/sensor_windows.hpp"
 #include "lockstep/tasks/har/har_data.hpp"
 #include "lockstep/train/task.hpp"
 
@@ -60,6 +62,8 @@ class HarTask final : public ShardTask {
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   DrawnShard draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
+  /// On a GPU with enough free memory the windows move, too, and batches are made there.
+  void move_to(Device device) override;
   std::int64_t sum_count() const override;
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
@@ -101,22 +105,30 @@ class HarTask final : public ShardTask {
   std::int64_t encoded() const;
   std::span<const Sequence> sequences_of(Arena& host, std::span<const std::int64_t> windows) const;
   /// What the encoder reads, in host memory that kernels can read.
+  struct GpuInputs {
+    std::span<const ops::WindowPick> picks;
+    std::span<const ops::SensorSequence> sequences;
+  };
   struct Inputs {
-    Tensor patches;              ///< of signals: (sequences, tokens, patch)
-    ops::LinePictures pictures;  ///< otherwise
+    GpuInputs on_gpu = {};            ///< of signals, if the windows are in GPU memory
+    Tensor patches = {};              ///< else of signals: (sequences, tokens, patch)
+    ops::LinePictures pictures = {};  ///< otherwise
   };
   struct Batch;
   /// With a shard, windows are augmented for its epoch.
   Inputs inputs_of(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const;
   Tensor signals(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const;
   ops::LinePictures pictures(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const;
-  Var embed(Tape& tape, const Inputs& inputs) const;
+  Var logits(Tape& tape, const Inputs& inputs, const HarDraws* draws) const;
   /// Without dropout and augmentation.
-  Var embed(Tape& tape, std::span<const std::int64_t> windows) const {
-    return embed(tape, inputs_of(tape.host_arena(), sequences_of(tape.host_arena(), windows), nullptr));
+  Var logits(Tape& tape, std::span<const std::int64_t> windows) const {
+    return logits(tape, inputs_of(tape.host_arena(), sequences_of(tape.host_arena(), windows), nullptr), nullptr);
   }
+  GpuInputs gpu_inputs(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const;
+  static Philox window_draws(std::int64_t number, const Shard& shard);
   /// All channels of a window (C, L); with a shard, augmented into `scratch`.
-  const double* window(std::int64_t number, const Shard* shard, double* scratch) const;
+  const double* window(std::int64_t number, const Shard* shard, std::span<double> scratch) const;
+  std::span<double> window_scratch(Arena& host) const;
 
   Options options_;
   HarData data_;
@@ -125,6 +137,7 @@ class HarTask final : public ShardTask {
   std::vector<std::int32_t> triads_;                ///< first channel of each x, y, z triad of a sensor
   std::vector<double> class_weight_;
   Har net_;
+  Resident<double> resident_;  ///< the signals in GPU memory; empty if they are not there
 };
 
 }  // namespace lockstep

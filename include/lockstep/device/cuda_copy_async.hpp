@@ -1,0 +1,37 @@
+#pragma once
+#include <cstdint>
+
+#include "lockstep/device/cuda_launch.hpp"
+
+/// Copies from global to shared memory that pass no registers, so that they run while the block computes (compute
+/// capability 8.0 and later). On the stand-in a copy is complete at once.
+namespace lockstep::gpu {
+
+/// Copies kBytes (8, or a multiple of 16). Both addresses are multiples of 8 or 16.
+template <int kBytes>
+__device__ inline void copy_async(void* to_shared, const void* from) {
+  static_assert(kBytes == 8 || kBytes % 16 == 0);
+#ifdef __CUDACC__
+  constexpr int kEach = kBytes == 8 ? 8 : 16;
+  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(to_shared));
+#pragma unroll
+  for (int i = 0; i < kBytes; i += kEach)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+                 :
+                 : "r"(to + static_cast<std::uint32_t>(i)), "l"(static_cast<const char*>(from) + i), "n"(kEach)
+                 : "memory");
+#else
+  struct Bytes {
+    std::uint64_t word[kBytes / 8];
+  };
+  *static_cast<Bytes*>(to_shared) = *static_cast<const Bytes*>(from);
+#endif
+}
+/// Waits for all copies of the calling thread. Other threads may read them after the next barrier of the block.
+__device__ inline void wait_for_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.wait_all;" : : : "memory");
+#endif
+}
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,260 @@
+#include "lockstep/ops/sequence_classifier.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
+#include "lockstep/device/has_cuda.hpp"
+#include "ops/common/on_gpu.hpp"
+#include "sequence_classifier_kernels.hpp"
+
+namespace lockstep::ops {
+
+namespace {
+
+/// The offsets of arrays that lie one after the other, each at a multiple of 16 bytes.
+class Layout {
+ public:
+  std::int64_t add(std::int64_t size) {
+    const std::int64_t at = size_;
+    size_ += (size + 3) / 4 * 4;
+    return at;
+  }
+  std::int64_t size() const { return size_; }
+
+ private:
+  std::int64_t size_ = 0;
+};
+
+std::int64_t rows(const ClassifierSizes& s) { return s.windows * s.sequences * s.time; }
+std::size_t hidden_layers(const ClassifierSizes& s) { return static_cast<std::size_t>(s.hidden_layers); }
+
+/// `pooled` comes first.
+ClassifierKept<std::int64_t> kept_offsets(const ClassifierSizes& s, std::int64_t* size) {
+  const std::int64_t m = rows(s), all = s.layers * m, a = s.heads * s.head_width;
+  Layout at;
+  ClassifierKept<std::int64_t> k{};
+  k.pooled = at.add(s.windows * s.sequences * s.dim);
+  k.patches = at.add(m * s.patch);
+  k.embedded = at.add(m * s.dim);
+  k.x = at.add((all + m) * s.dim);
+  k.inner = at.add(all * s.dim);
+  k.qkv = at.add(all * 3 * a);
+  k.attended = at.add(all * a);
+  k.lse = at.add(all * s.heads);
+  k.middle = at.add(all * s.dim);
+  k.other = at.add(all * s.dim);
+  k.gelu = at.add(all * s.mlp);
+  k.slope = at.add(all * s.mlp);
+  k.tokens = at.add(m * s.dim);
+  k.tanh = at.add(m * s.scores);
+  k.tanh_slope = at.add(m * s.scores);
+  k.token_weights = at.add(m);
+  for (std::size_t l = 0; l < hidden_layers(s); ++l) {
+    k.hidden[l] = at.add(s.windows * s.hidden[l]);
+    k.hidden_gelu[l] = at.add(s.windows * s.hidden[l]);
+    k.hidden_slope[l] = at.add(s.windows * s.hidden[l]);
+  }
+  *size = at.size();
+  return k;
+}
+
+ClassifierScratch<std::int64_t> scratch_offsets(const ClassifierSizes& s, std::int64_t per_block,
+                                                std::int64_t flat_size, std::int64_t* size) {
+  const std::int64_t m = rows(s), all = s.layers * m, a = s.heads * s.head_width, n = s.windows * s.sequences;
+  Layout at;
+  ClassifierScratch<std::int64_t> k{};
+  k.dpooled = at.add(n * s.dim);
+  k.dqkv = at.add(all * 3 * a);
+  k.dattention = at.add(all * s.dim);
+  k.dup = at.add(all * s.mlp);
+  k.dmlp = at.add(all * s.dim);
+  k.dembedded = at.add(m * s.dim);
+  k.dtanh = at.add(m * s.scores);
+  k.dscore = at.add(m);
+  for (std::size_t l = 0; l < hidden_layers(s); ++l) {
+    k.dhidden[l] = at.add(s.windows * s.hidden[l]);
+    k.dnorm[l] = at.add(2 * s.windows * s.hidden[l]);
+  }
+  k.dlast = at.add(s.windows * s.classes);
+  k.norms = at.add((n + per_block - 1) / per_block * block_sums(s));
+  k.weights = at.add((m + kSplitRows - 1) / kSplitRows * flat_size);
+  *size = at.size();
+  return k;
+}
+
+/// Offsets as pointers.
+template <class R>
+ClassifierKept<R*> pointers(const ClassifierKept<std::int64_t>& at, R* base, const ClassifierSizes& s, bool half) {
+  ClassifierKept<R*> k{base + at.pooled,
+                       half ? base + at.patches : nullptr,
+                       base + at.embedded,
+                       base + at.x,
+                       base + at.inner,
+                       base + at.qkv,
+                       base + at.attended,
+                       base + at.lse,
+                       base + at.middle,
+                       base + at.other,
+                       base + at.gelu,
+                       base + at.slope,
+                       base + at.tokens,
+                       base + at.tanh,
+                       base + at.tanh_slope,
+                       base + at.token_weights,
+                       {},
+                       {},
+                       {}};
+  for (std::size_t l = 0; l < hidden_layers(s); ++l) {
+    k.hidden[l] = base + at.hidden[l];
+    k.hidden_gelu[l] = base + at.hidden_gelu[l];
+    k.hidden_slope[l] = base + at.hidden_slope[l];
+  }
+  return k;
+}
+template <class R>
+ClassifierScratch<R*> pointers(const ClassifierScratch<std::int64_t>& at, R* base, const ClassifierSizes& s) {
+  ClassifierScratch<R*> k{base + at.dpooled,
+                          base + at.dqkv,
+                          base + at.dattention,
+                          base + at.dup,
+                          base + at.dmlp,
+                          base + at.dembedded,
+                          base + at.dtanh,
+                          base + at.dscore,
+                          {},
+                          {},
+                          base + at.dlast,
+                          base + at.norms,
+                          base + at.weights};
+  for (std::size_t l = 0; l < hidden_layers(s); ++l) {
+    k.dhidden[l] = base + at.dhidden[l];
+    k.dnorm[l] = base + at.dnorm[l];
+  }
+  return k;
+}
+
+std::int64_t per_block([[maybe_unused]] const Stream& stream, [[maybe_unused]] DType dtype,
+                       [[maybe_unused]] const ClassifierSizes& s) {
+  if constexpr (kHasCuda)
+    return cuda::sequences_per_block(stream, size_bytes(dtype), size_bytes(real_dtype(dtype)), s);
+  else
+    return 0;
+}
+
+/// Why a GPU cannot take these sizes, or nothing.
+std::string limit(const Stream& stream, DType dtype, const ClassifierSizes& s) {
+  constexpr std::int64_t kWidest = 512, kMostTime = 24, kMostRows = std::int64_t{1} << 24, kWidestHidden = 1024,
+                         kWidestInput = 4096;
+  const auto above = [](const char* what, std::int64_t found, std::int64_t most) {
+    return found > most ? join(found, " ", what, ", the limit is ", most) : std::string();
+  };
+  const std::pair<const char*, std::int64_t> widths[] = {{"values of a token", s.dim},
+                                                         {"columns of all heads", s.heads * s.head_width},
+                                                         {"columns inside the MLP", s.mlp},
+                                                         {"values of a patch", s.patch}};
+  for (const auto& [what, width] : widths)
+    if (std::string why = above(what, width, kWidest); !why.empty()) return why;
+  for (const std::int64_t width : {s.dim, s.head_width, s.mlp, s.patch})
+    if (width % 4 != 0) return join("a width of ", width, " is no multiple of 4");
+  for (const auto& [what, found, most] : {std::tuple{"tokens", s.time, kMostTime},
+                                          {"layers", s.layers, std::int64_t{kMostClassifierLayers}},
+                                          {"hidden layers", s.hidden_layers, std::int64_t{kMostClassifierHidden}},
+                                          {"values of a classification", s.sequences * s.dim, kWidestInput},
+                                          {"classes", s.classes, kWidestInput},
+                                          {"tokens in all", rows(s), kMostRows}})
+    if (std::string why = above(what, found, most); !why.empty()) return why;
+  for (std::size_t l = 0; l < hidden_layers(s); ++l)
+    if (std::string why = above("columns of a hidden layer", s.hidden[l], kWidestHidden); !why.empty()) return why;
+  if (per_block(stream, dtype, s) == 0) return "weights and tokens of one sequence exceed the shared memory of a block";
+  return {};
+}
+
+/// Logs a text that no earlier call had.
+void say_once(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::scoped_lock lock(mutex);
+  if (said.insert(text).second) log::info(text);
+}
+
+template <class T>
+cuda::ClassifierCall<T> call_of(const Tensor& kept, const Tensor& patches, const Tensor& weights,
+                                const SequenceClassifier& network) {
+  using R = real_t<T>;
+  const ClassifierSizes& s = network.sizes;
+  std::int64_t size = 0;
+  const ClassifierKept<std::int64_t> at = kept_offsets(s, &size);
+  require(
+      patches.size() == rows(s) * s.patch && (kept.size() == size || kept.size() == s.windows * s.sequences * s.dim),
+      "sequence classifier: patches are ", patches.shape(), ", kept ", kept.shape(), ", which must be (", size, ")");
+  cuda::ClassifierCall<T> call{};
+  call.sizes = s;
+  call.places = network.places;
+  call.dropout = network.dropout;
+  if (kept.size() == size)
+    call.kept = pointers(at, kept.data<R>(), s, is_half(dtype_of<T>::value));
+  else
+    call.kept.pooled = kept.data<R>();
+  call.patches = patches.data<T>();
+  call.weights = weights.data<T>();
+  call.flat_size = weights.size();
+  return call;
+}
+
+}  // namespace
+
+bool has_sequence_classifier(const Stream& stream, DType dtype, const ClassifierSizes& sizes) {
+  if (!stream.device().is_cuda() || rows(sizes) == 0) return false;
+  const std::string why = limit(stream, dtype, sizes);
+  say_once(why.empty() ? "the network runs on the GPU in two kernels forward and four backward"
+                       : "the network runs on the GPU layer by layer: " + why);
+  return why.empty();
+}
+
+std::int64_t classifier_kept(const ClassifierSizes& sizes) {
+  std::int64_t size = 0;
+  kept_offsets(sizes, &size);
+  return size;
+}
+std::int64_t classifier_scratch(const Stream& stream, DType dtype, const ClassifierSizes& sizes,
+                                std::int64_t flat_size) {
+  std::int64_t size = 0;
+  scratch_offsets(sizes, per_block(stream, dtype, sizes), flat_size, &size);
+  return size;
+}
+
+void sequence_classifier_forward([[maybe_unused]] Stream& stream, const Tensor& logits, const Tensor& kept,
+                                 const Tensor& patches, const Tensor& weights, const SequenceClassifier& network) {
+  const bool ran = on_gpu(patches, [&]<class T>() {
+    cuda::ClassifierCall<T> call = call_of<T>(kept, patches, weights, network);
+    call.logits = logits.data<T>();
+    cuda::sequence_classifier_forward(stream, call);
+  });
+  require(ran, "sequence classifier: patches are not on a GPU");
+}
+
+void sequence_classifier_backward([[maybe_unused]] Stream& stream, const Tensor& gradient, const Tensor& dlogits,
+                                  const Tensor& kept, const Tensor& scratch, const Tensor& patches,
+                                  const Tensor& weights, const SequenceClassifier& network) {
+  const bool ran = on_gpu(patches, [&]<class T>() {
+    using R = real_t<T>;
+    const ClassifierSizes& s = network.sizes;
+    std::int64_t size = 0;
+    const ClassifierScratch<std::int64_t> at =
+        scratch_offsets(s, per_block(stream, patches.dtype(), s), weights.size(), &size);
+    require(scratch.size() == size, "sequence classifier backward: scratch is ", scratch.shape(), ", must be (", size,
+            ")");
+    cuda::ClassifierCall<T> call = call_of<T>(kept, patches, weights, network);
+    call.scratch = pointers(at, scratch.data<R>(), s);
+    call.dlogits = dlogits.data<T>();
+    call.gradient = gradient.data<R>();
+    cuda::sequence_classifier_backward(stream, call);
+  });
+  require(ran, "sequence classifier: patches are not on a GPU");
+}
+
+}  // namespace lockstep::ops
