@@ -61,15 +61,15 @@ fi
 # host memory that kernels and copies read and write.
 # One kernel, counted with the blocks that it has on a GPU of 132 multiprocessors; then the same by separate kernels.
 LOCKSTEP_CUDA_HOST_MULTIPROCESSORS=132 limits emulator \
-  "nodes=1 launches=1 host_waits=0 ratio=3.86 longest=113 moved_bytes=9990000 bus_bytes=8352" \
+  "nodes=1 launches=1 host_waits=0 ratio=3.86 longest=113 moved_bytes=9990000 bus_bytes=8384" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5
 limits emulator "nodes=34 launches=34 host_waits=0 ratio=1.02 longest=31 bus_bytes=3364" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --optim.name sgd
-limits sasrec "nodes=84 launches=84 host_launches=1 host_waits=0 ratio=1.07 longest=118 bus_bytes=5472" \
+limits sasrec "nodes=84 launches=84 host_launches=1 host_waits=0 ratio=1.07 longest=118 bus_bytes=5480" \
   --config "$configs/sasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
-limits tisasrec "nodes=94 launches=94 host_launches=1 host_waits=0 ratio=1.11 longest=201 bus_bytes=6240" \
+limits tisasrec "nodes=94 launches=94 host_launches=1 host_waits=0 ratio=1.11 longest=201 bus_bytes=6248" \
   --config "$configs/tisasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
-limits har "nodes=17 launches=17 host_waits=0 ratio=1.78 longest=406 bus_bytes=16708" \
+limits har "nodes=16 launches=16 host_waits=0 ratio=1.78 longest=406 bus_bytes=16712" \
   --config "$configs/har-hapt.ini" --data.path har.h5 --batch.size 8
 limits kgat "nodes=59 launches=59 host_waits=0 ratio=1.2 longest=176 bus_bytes=2912" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32

@@ -157,7 +157,8 @@ TEST_SUITE("ops.attention") {
     }
   }
 
-  TEST_CASE("rotated queries and keys give the result of queries and keys that were rotated before") {
+  TEST_CASE("rotated queries and keys give the result of queries and keys that were rotated before" *
+            doctest::test_suite("ops.attention.cuda")) {
     for (const Sizes s : {Sizes{2, 9, 2, 10}, Sizes{1, 70, 2, 64}}) {
       const std::int64_t columns = 3 * s.heads * s.width;
       const OwnedTensor qkv = random_tensor(DType::f64, {s.batch, s.time, columns}, "qkv"),
