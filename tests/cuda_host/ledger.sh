@@ -63,7 +63,7 @@ fi
 LOCKSTEP_CUDA_HOST_MULTIPROCESSORS=132 limits emulator \
   "nodes=1 launches=1 host_waits=0 ratio=3.86 longest=113 moved_bytes=9990000 bus_bytes=8384" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5
-limits emulator "nodes=34 launches=34 host_waits=0 ratio=1.02 longest=31 bus_bytes=3364" \
+limits emulator "nodes=29 launches=29 host_waits=0 ratio=1.02 longest=34 bus_bytes=3368" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --optim.name sgd
 limits sasrec "nodes=84 launches=84 host_launches=1 host_waits=0 ratio=1.07 longest=118 bus_bytes=5480" \
   --config "$configs/sasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
