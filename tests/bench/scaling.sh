@@ -59,28 +59,28 @@ done
 gain() { [ ! -s "$2" ] || paste "$2" "$1" | awk '{print $1 / $2}' | spread | awk '{printf "%.2f (%.2f to %.2f)", $1, $2, $3}'; }
 
 # The costs: lines of LABEL SIZE NANOSECONDS in $work/cost.
-cost() { # LABEL SIZE UNITS_PER_STEP OPTION...
+cost() { # LABEL SIZE UNITS_PER_SAMPLE OPTION...
   for _ in $(seq "$ROUNDS"); do
-    bench 1x1 "${@:4}" | sed -n 's/.*"step_s":{"median":\([-+0-9.e]*\).*/\1/p'
-  done | median | awk -v label="$1" -v size="$2" -v units="$3" -v OFS='\t' '{print label, size, 1e9 * $1 / units}' >>"$work/cost"
+    bench 1x1 "${@:4}" | number per_s
+  done | median | awk -v label="$1" -v size="$2" -v units="$3" -v OFS='\t' '{print label, size, 1e9 / $1 / units}' >>"$work/cost"
 }
 for rows in 1000 10000 100000 1000000; do
   echo "rows: $rows" >&2
-  cost "emulator, rows" "$rows" 1000 --config configs/emulator-icecolumn.ini --synthetic --rows $((rows * 5 / 4)) --batch.size 1000
+  cost "emulator, rows" "$rows" 1 --config configs/emulator-icecolumn.ini --synthetic --rows $((rows * 5 / 4)) --batch.size 1000
 done
 for members in 31 312 3125 31250; do
   echo "items: $((32 * members))" >&2
   "$PREP" synth-sequences --users 20000 --members $members --output "$work/items.h5" --quiet
   for lazy in "" "--optim.lazy"; do
     # shellcheck disable=SC2086
-    cost "SASRec${lazy:+, optim.lazy}, items" $((32 * members)) 128 --config configs/sasrec-ml1m.ini --data.path "$work/items.h5" --maxlen 50 $lazy
+    cost "SASRec${lazy:+, optim.lazy}, items" $((32 * members)) 1 --config configs/sasrec-ml1m.ini --data.path "$work/items.h5" --maxlen 50 $lazy
   done
 done
 for users in 3000 30000 300000; do
   "$PREP" synth-kg --users $users --items $((2 * users / 3)) --output "$work/graph.h5" >"$work/kg"
   edges=$(sed -n 's/.* \([0-9]*\) pairs.*/\1/p' "$work/kg")
   echo "edges: $edges" >&2
-  cost "KGAT, edges" "$edges" "$edges" --config configs/kgat-ml1m.ini --model.kind kgat --data.path "$work/graph.h5"
+  cost "KGAT, edges" "$edges" "$(awk "BEGIN {print $edges / 1024}")" --config configs/kgat-ml1m.ini --batch.size 1024 --model.kind kgat --data.path "$work/graph.h5"
 done
 # Lines over a logarithmic axis: the cost of each size relative to that of the smallest one.
 awk -F'\t' '
