@@ -153,7 +153,8 @@ class Tape {
   /// Seeds dy = scale for each element of `y` and runs the records in reverse. A tape runs its records once.
   /// errors   Error if the mode is forward, or for a result in bf16 or f16
   void backward(Var y, double scale = 1);
-  /// Seeds dy with the given values, which must not change until backward() returns. errors  Error if the mode is forward, or if shape or dtype differ from those of y
+  /// Seeds dy with the given values, which must not change until backward() returns.
+  /// errors   Error if the mode is forward, or if shape or dtype differ from those of y
   void backward(Var y, const Tensor& seed);
 
   /// Sets a callback for parameters whose gradient is complete: no remaining record adds to it, so its bucket may be

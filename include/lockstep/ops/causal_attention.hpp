@@ -42,8 +42,8 @@ struct TimeBuckets {
 /// backward, only the logarithms of their sums, and no array of size (T, T, C) is formed. Row i depends on rows up to i
 /// of its own sequence alone, in every bit (unless `fill` is finite).
 ///
-/// shapes   q, k, v, y (N, C), N = rows.rows(), C a multiple of heads, y 0 in rows behind the samples; logsum (N, heads), kept for the backward, or
-///          empty
+/// shapes   q, k, v, y (N, C), N = rows.rows(), C a multiple of heads, y 0 in rows behind the samples; logsum (N, heads),
+///          kept for the backward, or empty
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal. logsum and the tables' gradients are f32 for halves.
 ///          Without times, p and its gradient are rounded to halves before they are multiplied
 /// errors   Error naming the shapes if they do not fit, if times descend within a sequence, if both `time` and a finite
