@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "cuda_device.hpp"
-#include "lockstep/device/cuda_last_block.hpp"
 
 namespace lockstep::gpu {
 

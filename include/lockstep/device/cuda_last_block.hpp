@@ -1,16 +1,13 @@
 #pragma once
 #include "lockstep/device/cuda_launch.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 
 /// Work that follows that of all blocks, in the same launch: the last block to finish does it.
 namespace lockstep::gpu {
 
-inline constexpr int kBlockCounters = 1024;
-/// Counters (kBlockCounters) of blocks that have arrived, for launches of the calling thread. They are 0 between
-/// launches: is_last_block() ends with 0. Only where kHasCuda.
-unsigned* block_counters(const Stream& stream);
-
-/// Whether this block is the last of `blocks` blocks that share a counter. What the others have written before the call
-/// is then visible; it must be read through pointers without __restrict__. All threads of the block call it.
+/// Whether this block is the last of `blocks` blocks that share a counter (block_counters()). What the others have
+/// written before the call is then visible; it must be read through pointers without __restrict__. All threads of the
+/// block call it.
 __device__ inline bool is_last_block(unsigned* arrived, unsigned blocks) {
   __shared__ bool sm_last;
   __threadfence();

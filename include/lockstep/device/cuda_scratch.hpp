@@ -12,6 +12,11 @@ namespace lockstep::gpu {
 /// steps allocates once. Only where kHasCuda.
 std::byte* scratch(const Stream& stream, std::size_t size_bytes);
 
+inline constexpr int kBlockCounters = 1024;
+/// Counters (kBlockCounters) of blocks that have arrived, for launches of the calling thread. They are 0 between
+/// launches: is_last_block() (cuda_last_block.hpp) ends with 0. Only where kHasCuda.
+unsigned* block_counters(const Stream& stream);
+
 /// Layout of several arrays in one block of scratch memory.
 class ScratchPlan {
  public:
