@@ -62,9 +62,8 @@ int resident_blocks(const Stream& stream, const void* kernel, int threads, std::
   };
   if (attribute(cudaDevAttrCooperativeLaunch) == 0) return 0;
   // More than a block may have, with the kernel's static shared memory, is an error that concerns no later call.
-  if (shared_bytes > kSharedWithoutAsking &&
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)) !=
-          cudaSuccess) {
+  if (shared_bytes > kSharedWithoutAsking && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                                  static_cast<int>(shared_bytes)) != cudaSuccess) {
     cudaGetLastError();
     return 0;
   }
