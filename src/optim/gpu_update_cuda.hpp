@@ -31,7 +31,7 @@ __device__ inline double factor(const UpdateState& state, const GpuStepRecord& r
   return scaled ? state.scale.of_sum(record.samples) : 1;
 }
 
-/// How a step ends: the scalars of its update, what it leaves to the next step, and what the host is told.
+/// The end of a step: the scalars of its update, the state for the next step, and the outcome for the host.
 template <class T>
 struct Decision {
   UpdateNow<T> now;
