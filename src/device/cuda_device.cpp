@@ -119,6 +119,12 @@ std::byte* allocate_pinned(std::size_t size_bytes) {
   return static_cast<std::byte*>(memory);
 }
 
+bool is_gpu_memory(const void* p) {
+  cudaPointerAttributes attributes = {};
+  check(cudaPointerGetAttributes(&attributes, p), "asking for the kind of memory at ", p);
+  return attributes.type == cudaMemoryTypeDevice;
+}
+
 // Destructors call these, possibly during the shutdown of the driver, so errors are ignored.
 void free(std::byte* memory) { cudaFree(memory); }
 void free_pinned(std::byte* memory) { cudaFreeHost(memory); }

@@ -33,6 +33,7 @@ void free_and_total(int device, std::size_t& free, std::size_t& total);
 std::byte* allocate_pinned(std::size_t size_bytes);
 void free(std::byte* memory);
 void free_pinned(std::byte* memory);
+bool is_gpu_memory(const void* p);
 /// How often the calling thread's scratch memory (cuda_scratch.hpp) has moved.
 std::uint64_t scratch_moves();
 

@@ -3,6 +3,9 @@
 #include <cassert>
 #include <cstdint>
 
+#include "cuda_device.hpp"
+#include "lockstep/device/has_cuda.hpp"
+
 namespace lockstep {
 
 namespace {
@@ -23,6 +26,11 @@ NearCopy::~NearCopy() { range = {}; }
 const void* NearCopy::of(const void* p) {
   const auto at = reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(range.begin);
   return at < range.size_bytes ? range.copy + at : p;
+}
+
+bool in_gpu_memory([[maybe_unused]] Device device, [[maybe_unused]] const void* p) {
+  if constexpr (kHasCuda) return p != nullptr && device.is_cuda() && gpu::is_gpu_memory(p);
+  return false;
 }
 
 }  // namespace lockstep

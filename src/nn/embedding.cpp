@@ -1,6 +1,7 @@
 #include "lockstep/nn/embedding.hpp"
 
 #include "lockstep/base/profile.hpp"
+#include "lockstep/device/near_copy.hpp"
 #include "lockstep/ops/dropout.hpp"
 #include "lockstep/ops/embedding.hpp"
 
@@ -10,7 +11,7 @@ namespace {
 void add_gradient(Tape& t, const TableRows& rows, const Tensor& dy) {
   ops::embedding_backward(t.stream(), t.grad_of(*rows.table).tensor, dy, rows.ids, rows.scale, rows.padding);
   if (TouchedRows* touched = t.touched_rows(*rows.table)) {
-    for (const std::int32_t id : rows.ids)
+    for (const std::int32_t id : host_readable(t.stream().device(), rows.ids))
       if (id != rows.padding) touched->touch(id);
   }
 }

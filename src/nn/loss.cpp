@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "lockstep/base/profile.hpp"
+#include "lockstep/device/near_copy.hpp"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/ops/cross_entropy.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/item_softmax.hpp"
 #include "lockstep/ops/sampled_cross_entropy.hpp"
+#include "lockstep/tensor/on_device.hpp"
 
 namespace lockstep {
 
@@ -64,7 +66,8 @@ Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const st
     ops::sampled_cross_entropy_backward(t.stream(), t.grad_of(f), t.grad_of(table).tensor, loss.grad(), slopes,
                                         f.value(), t.value(table), pos, neg);
     if (TouchedRows* touched = t.touched_rows(table)) {
-      for (std::size_t m = 0; m < pos.size(); ++m) {
+      const std::span<const std::int32_t> readable = host_readable(t.stream().device(), pos);
+      for (std::size_t m = 0; m < readable.size(); ++m) {
         if (pos[m] == 0) continue;
         touched->touch(pos[m]);
         for (const std::int32_t item : neg.subspan(m * each, each)) touched->touch(item);
@@ -90,7 +93,7 @@ Var softmax_over(Tape& t, Var f, const Param& table, std::span<const std::int32_
     ops::item_softmax_backward(t.stream(), t.grad_of(f), rows_grad(), t.grad_of(table).tensor, loss.grad(), state,
                                scratch, f.value(), t.value(table), candidates, pos);
     if (TouchedRows* touched = t.touched_rows(table)) {
-      for (const std::int32_t item : pos)
+      for (const std::int32_t item : host_readable(t.stream().device(), pos))
         if (item != 0) touched->touch(item);
     }
   });
@@ -111,9 +114,11 @@ Var item_softmax(Tape& t, Var f, const Param& table, std::span<const std::int32_
 Var sampled_softmax(Tape& t, Var f, const Param& table, std::span<const std::int32_t> pos,
                     std::span<const std::int32_t> ids, const Tensor& bias) {
   const Var rows = embedding(t, table, ids);
-  const Tensor device_ids = t.keep({rows.rows()}, DType::i32), device_bias = t.keep({rows.rows()}, t.real_dtype());
-  copy(t.stream(), device_ids, Tensor::of(ids.data(), device_ids.shape()));
-  copy(t.stream(), device_bias, bias);
+  Tensor device_ids = Tensor::of(ids.data(), bias.shape()), device_bias = bias;
+  if (!bias.device().is_cuda()) {
+    device_ids = on_device(t.stream(), t.arena(), device_ids);
+    device_bias = on_device(t.stream(), t.arena(), bias);
+  }
   return softmax_over(t, f, table, pos, {.rows = rows.value(), .ids = device_ids, .bias = device_bias},
                       [=, &t] { return t.grad_of(rows); });
 }

@@ -96,13 +96,13 @@ class GpuStep {
     Work work = draw(batch, half);
     if (const std::size_t now = half.draws.get().high_water_bytes();
         now > most || work.near_bytes > near_.size_bytes()) {
-      enlarge(now, work.near_bytes > 0);
+      enlarge(now, work.near_bytes);
       work = draw(batch, half);
     }
     gradient = by_one_kernel(work) ? dense_->sums().slice(0, gradients_.flat().size()) : gradients_.flat();
     work.average = input.average;
     auto* record =
-        new (half.record.data()) GpuStepRecord{.step = static_cast<std::uint64_t>(batch.step), .samples = batch.count};
+        new (half.record) GpuStepRecord{.step = static_cast<std::uint64_t>(batch.step), .samples = batch.count};
     update_.describe(*record, input.lr, input.loss_scale, other.open ? 1 : 0);
     std::memset(half.report(), 0, RankReport::size_bytes(micros_));
     new (half.report()) RankReport{.weight = work.weight, .flags = static_cast<double>(flags)};
@@ -178,13 +178,13 @@ class GpuStep {
   /// What the host writes and the GPU reads in one step. The other half belongs to the steps before and after it.
   struct Half {
     explicit Half(Device device) : draws(device), end(device) {}
-    Buffer record;  ///< pinned: GpuStepRecord and RankReport
     Buffer outcome = Buffer::pinned(sizeof(GpuOutcome));
-    PinnedArena draws;                 ///< the samples
+    PinnedArena draws;                 ///< GpuStepRecord and RankReport, and the samples
+    std::byte* record = nullptr;       ///< where `draws` begins
     std::vector<Captured> graphs;      ///< the last one used is the last
     Event end;                         ///< of its last step
     std::optional<std::int64_t> open;  ///< the step whose outcome the host has not taken
-    std::byte* report() const { return record.data() + sizeof(GpuStepRecord); }
+    std::byte* report() const { return record + sizeof(GpuStepRecord); }
   };
 
   /// A step with its samples.
@@ -193,8 +193,7 @@ class GpuStep {
     std::vector<Shard> parts;            ///< of this rank, per micro-batch
     const ops::RowDraw* rows = nullptr;  ///< DrawnShard::rows of the last part
     double weight = 0;                   ///< of the parts, if ShardTask::draws(); else loss() tells it
-    const std::byte* draws = nullptr;    ///< where the samples begin
-    std::size_t near_bytes = 0;          ///< of the samples, if kernels read a copy
+    std::size_t near_bytes = 0;          ///< of the record, and of the samples if kernels read a copy
     Key key;
     Ema* average = nullptr;
   };
@@ -224,13 +223,10 @@ class GpuStep {
     if (micros <= micros_) return;
     wait_for_all();
     micros_ = micros;
-    const std::size_t own = RankReport::size_bytes(micros);
-    for (Half& half : halves_) {
-      half.record = Buffer::pinned(sizeof(GpuStepRecord) + own);
-      half.graphs.clear();
-    }
-    record_ = Buffer(stream_.device(), sizeof(GpuStepRecord) + own);
-    if (reduce_) all_reports_ = Buffer(stream_.device(), own * static_cast<std::size_t>(comm_.size()));
+    for (Half& half : halves_) half.graphs.clear();
+    if (reduce_)
+      all_reports_ =
+          Buffer(stream_.device(), RankReport::size_bytes(micros) * static_cast<std::size_t>(comm_.size()));
   }
 
   void wait_for(const Half& half) {
@@ -252,11 +248,11 @@ class GpuStep {
   }
 
   /// Makes the memory of the samples large enough for both halves, in one piece each.
-  void enlarge(std::size_t size_bytes, bool near) {
+  void enlarge(std::size_t size_bytes, std::size_t near_bytes) {
     discard_graphs();
     lost_ = true;
     for (Half& half : halves_) half.draws = PinnedArena(stream_.device(), size_bytes);
-    if (near) near_ = Buffer(stream_.device(), size_bytes);
+    if (near_bytes > near_.size_bytes()) near_ = Buffer(stream_.device(), near_bytes);
   }
 
   /// Merges the arena's blocks into one. Then its reset() allocates nothing; an allocation could wait for a GPU that
@@ -277,14 +273,16 @@ class GpuStep {
     const profile::Span span("draw the next samples", profile::Kind::phase);
     Arena& host = half.draws.get();
     host.reset();
+    const std::size_t head = sizeof(GpuStepRecord) + RankReport::size_bytes(micros_);
+    half.record = static_cast<std::byte*>(host.allocate(head));
     // Without the whole batch, two batches could have equal keys on a rank that has few samples, but not on others.
     const std::int64_t room = room_for(batch);
     Work work{.batch = batch, .parts = {}, .key = {batch.count, batch.micro, room}};
-    work.draws = static_cast<const std::byte*>(host.allocate(1));
     bool near = false;
     for (std::int64_t m = 0; m < micro_batches(batch); ++m) {
       Shard part = rank_part(batch, m, comm_.rank());
-      part.step_on_gpu = &record()->step;
+      // The host must know the rows that it sends. Such steps are no graphs, and their samples are of the host.
+      part.step_on_gpu = rows_.on() ? nullptr : &record()->step;
       part.room = room;
       work.key.push_back(part.count);
       if (part.count > 0 && model_.draws()) {
@@ -297,7 +295,7 @@ class GpuStep {
       }
       work.parts.push_back(part);
     }
-    if (near) work.near_bytes = host.mark().used_before + host.mark().used_in_block;
+    work.near_bytes = near ? host.mark().used_before + host.mark().used_in_block : head;
     return work;
   }
 
@@ -407,14 +405,14 @@ class GpuStep {
     return "; not even one sample fits: a smaller network is needed, or another GPU";
   }
 
-  const GpuStepRecord* record() const { return reinterpret_cast<const GpuStepRecord*>(record_.data()); }
+  const GpuStepRecord* record() const { return reinterpret_cast<const GpuStepRecord*>(near_.data()); }
 
   /// Enqueues all work of a step on the stream, or on the graph that captures the stream.
   void enqueue(const Work& work, const Half& half, Arena* host = nullptr) {
     if (by_one_kernel(work)) return enqueue_dense(work, half);
     const std::int64_t micros = std::ssize(work.parts);
     const std::size_t own = RankReport::size_bytes(micros);
-    std::byte* const report = record_.data() + sizeof(GpuStepRecord);
+    std::byte* const report = near_.data() + sizeof(GpuStepRecord);
     double weight = 0;
     const auto send_report = [&] {
       if (!model_.draws()) {
@@ -423,9 +421,8 @@ class GpuStep {
       }
       if (reduce_) reduce_->all_gather(stream_, all_reports_.data(), report, own, "loss and weight");
     };
-    copy_bytes(stream_, record_.data(), half.record.data(), sizeof(GpuStepRecord) + own);
-    copy_bytes(stream_, near_.data(), work.draws, work.near_bytes);
-    const NearCopy near(work.draws, near_.data(), work.near_bytes);
+    copy_bytes(stream_, near_.data(), half.record, work.near_bytes);
+    const NearCopy near(half.record, near_.data(), work.near_bytes);
     model_.params().refresh(stream_);
     gradients_.zero();
     if (update_.scaled()) update_.open(stream_, record());
@@ -475,8 +472,8 @@ class GpuStep {
   void enqueue_dense(const Work& work, const Half& half) {
     const DenseStep::Step step = {.draw = work.rows,
                                   .count = work.parts.front().count,
-                                  .h_record = half.record.data(),
-                                  .record = record_.data(),
+                                  .h_record = half.record,
+                                  .record = near_.data(),
                                   .outcome = reinterpret_cast<GpuOutcome*>(half.outcome.data()),
                                   .average = work.average};
     dense_->compute(stream_, step);
@@ -534,9 +531,8 @@ class GpuStep {
   bool compact_ = true;                            ///< the arena has not grown since compact()
   std::size_t device_bytes_ = 0, host_bytes_ = 0;  ///< the arena's need
   std::int64_t micros_ = 0;                        ///< capacity of the records, in micro-batches
-  Buffer record_;                                  ///< on the GPU: GpuStepRecord and RankReport
   Buffer all_reports_;                             ///< on the GPU, with NCCL
-  Buffer near_;                                    ///< on the GPU: a copy of the samples
+  Buffer near_;                                    ///< on the GPU: a copy of the record and report, and of the samples
   std::size_t turn_ = 0;                           ///< half of the last step
   std::vector<Key> known_;                         ///< of steps that have run call by call, in this order
   bool lost_ = false;                              ///< memory that graphs use has moved since the last step

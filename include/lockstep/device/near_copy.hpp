@@ -1,5 +1,8 @@
 #pragma once
 #include <cstddef>
+#include <span>
+
+#include "lockstep/device/device.hpp"
 
 namespace lockstep {
 
@@ -20,6 +23,15 @@ class NearCopy {
 template <class T>
 const T* near_copy(const T* p) {
   return static_cast<const T*>(NearCopy::of(p));
+}
+
+/// Whether p, which kernels of the device read, points to GPU memory. Otherwise the host can read it, and kernels that
+/// read the same values many times should get a copy.
+bool in_gpu_memory(Device device, const void* p);
+/// The values if the host can read them, else none. Operations do not check ids that lie in GPU memory.
+template <class T>
+std::span<const T> host_readable(Device device, std::span<const T> values) {
+  return in_gpu_memory(device, values.data()) ? std::span<const T>() : values;
 }
 
 }  // namespace lockstep

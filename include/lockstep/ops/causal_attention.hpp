@@ -17,6 +17,9 @@ struct CausalAttention {
   /// The score of keys that come after their query. Minus infinity excludes these keys. With a finite value they take
   /// part in the softmax (some public code uses -1000).
   double fill = -std::numeric_limits<double>::infinity();
+  /// Pairs of a row with itself and the earlier rows of its sample, for the ledger; 0: computed from rows.offsets, which
+  /// must then be readable by the host.
+  std::int64_t pairs = 0;
 };
 
 /// Learned vectors that are added to keys and values, chosen by the time between query and key, in buckets.
@@ -46,7 +49,7 @@ struct TimeBuckets {
 ///          kept for the backward, or empty
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal. logsum and the tables' gradients are f32 for halves.
 ///          Without times, p and its gradient are rounded to halves before they are multiplied
-/// errors   Error naming the shapes if they do not fit, if times descend within a sequence, if both `time` and a finite
+/// errors   Error naming the shapes if they do not fit, if times descend within a sequence (not checked in GPU memory), if both `time` and a finite
 ///          fill are set, or on a GPU if heads are wider than 128 channels
 /// source   Kang, McAuley 2018, arXiv:1808.09781, section III-B; Li, Wang, McAuley 2020 (TiSASRec), eq. 5-9
 void causal_attention_forward(Stream&, const Tensor& y, const Tensor& logsum, const Tensor& q, const Tensor& k,

@@ -186,6 +186,7 @@ struct SasRec::Pass {
   std::span<const std::int32_t> positions;    ///< SASRec only
   std::span<const std::int64_t> times;        ///< TiSASRec only
   std::span<const std::int64_t> first_query;  ///< padded TiSASRec only
+  std::int64_t pairs;
   Var key_positions, value_positions;         ///< drawn once per step
 
   Pass(const SasRec& network, Tape& tape, const SequenceBatch& b, const SasRecDraws& d)
@@ -198,7 +199,8 @@ struct SasRec::Pass {
              b.room,
              b.slots},
         items(span_of<std::int32_t>(b.item)),
-        slots(span_of<std::int32_t>(b.slot)) {
+        slots(span_of<std::int32_t>(b.slot)),
+        pairs(b.pairs) {
     if (arch().timed) times = span_of<std::int64_t>(b.time);
     if (b.position) positions = span_of<std::int32_t>(b.position);
     if (b.first_query) first_query = span_of<std::int64_t>(b.first_query);
@@ -214,6 +216,7 @@ struct SasRec::Pass {
         positions(p.positions),
         times(p.times),
         first_query(p.first_query),
+        pairs(p.pairs),
         key_positions(k),
         value_positions(v) {}
 
@@ -251,7 +254,7 @@ struct SasRec::Pass {
   /// Attention with queries from a, keys and values from c.
   Var attend(const Block& b, Var a, Var c) const {
     CausalAttention attention{
-        .rows = rows, .heads = arch().heads, .dropout = drop(b.attention_drop), .first_query = first_query};
+        .rows = rows, .heads = arch().heads, .dropout = drop(b.attention_drop), .first_query = first_query, .pairs = pairs};
     if (arch().pad_mask == PadMask::none) attention.fill = -1000;
     const Var q = linear(t, a, b.q), k = linear(t, c, b.k), v = linear(t, c, b.v);
     if (!arch().timed) return linear(t, causal_attention(t, q, k, v, attention), b.out);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "causal_attention_kernels.hpp"
+#include "lockstep/device/near_copy.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
 
@@ -32,6 +33,7 @@ void check(const char* what, const Tensor& q, const Tensor& k, const Tensor& v, 
   require(std::isinf(a.fill), what, ": times require a fill of minus infinity");
   require(static_cast<std::int64_t>(time.times.size()) == q.rows(), what, ": ", time.times.size(), " times for ",
           q.rows(), " rows");
+  if (in_gpu_memory(q.device(), time.times.data())) return;
   for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
     for (std::int64_t i = a.rows.offsets[b] + 1; i < a.rows.offsets[b + 1]; ++i) {
       const std::int64_t before = time.times[static_cast<std::size_t>(i - 1)],

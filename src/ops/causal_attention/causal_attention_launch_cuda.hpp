@@ -40,16 +40,18 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
                   .timed = !time                                                     ? Timed::no
                            : time.dropout && time.drop == TimeBuckets::Drop::element ? Timed::masked
                                                                                      : Timed::whole};
-  for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
+  std::int64_t pairs = a.pairs;
+  for (std::size_t b = 0; a.pairs == 0 && b < a.rows.samples.size(); ++b) {
     const std::int64_t length = a.rows.offsets[b + 1] - a.rows.offsets[b];
-    plan.product_flops += static_cast<double>(length * (length + 1) * columns);
+    pairs += length * (length + 1) / 2;
   }
+  plan.product_flops = 2 * static_cast<double>(pairs * columns);
   if (time) {
     const std::int64_t copies = tables_per_sequence(time) ? plan.sequences : 1;
     plan.tables_bytes =
         static_cast<std::size_t>(copies * 2 * a.heads * time.keys.rows() * table_stride(static_cast<int>(width))) *
         sizeof(real_t<T>);
-    if (near_copy(time.times.data()) == time.times.data()) plan.times_bytes = time.times.size_bytes();
+    if (!in_gpu_memory(time.keys.device(), near_copy(time.times.data()))) plan.times_bytes = time.times.size_bytes();
   }
   return plan;
 }

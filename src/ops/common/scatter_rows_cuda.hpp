@@ -62,15 +62,15 @@ __global__ void __launch_bounds__(kWarp* kScatterWarps)
   }
 }
 
-/// table[ids_m] += f.value(m, ...) for m ascending over both lists (R rows of C columns). ids are in pinned host memory
-/// and are copied first unless there is a NearCopy. Rows with id `padding` are skipped.
+/// table[ids_m] += f.value(m, ...) for m ascending over both lists (R rows of C columns). ids that are neither in GPU
+/// memory nor have a NearCopy are copied first. Rows with id `padding` are skipped.
 template <class T, class F>
 void scatter_rows(const Stream& stream, const std::array<std::span<const std::int32_t>, 2>& lists, std::int64_t columns,
                   std::int64_t rows, T* table, std::int64_t padding, const F& f) {
   const auto m = static_cast<std::int64_t>(lists[0].size() + lists[1].size());
   if (m == 0 || columns == 0 || rows == 0) return;
   const std::int32_t* near[] = {near_copy(lists[0].data()), near_copy(lists[1].data())};
-  if (near[0] == lists[0].data()) {  // thousands of warps would read the ids over the bus
+  if (!in_gpu_memory(stream.device(), near[0])) {  // thousands of warps would read the ids over the bus
     std::byte* copy = scratch(stream, static_cast<std::size_t>(m) * sizeof(std::int32_t));
     for (const int i : {0, 1}) {
       copy_bytes(stream, copy, lists[i].data(), lists[i].size_bytes());

@@ -1,6 +1,7 @@
 #include "lockstep/ops/embedding.hpp"
 
 #include "embedding_kernels.hpp"
+#include "lockstep/device/near_copy.hpp"
 #include "lockstep/ops/dropout.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/elementwise/elementwise_kernels.hpp"
@@ -12,7 +13,7 @@ void check(const char* what, const Tensor& table, const Tensor& y, std::span<con
   require(
       table.shape().rank() == 2 && y.columns() == table.columns() && y.rows() == static_cast<std::int64_t>(ids.size()),
       what, ": table is ", table.shape(), ", there are ", ids.size(), " ids, the rows are ", y.shape());
-  for (const std::int32_t id : ids)
+  for (const std::int32_t id : host_readable(table.device(), ids))
     require(id >= 0 && id < table.shape()[0], what, ": row ", id, " of a table of ", table.shape()[0], " rows");
 }
 

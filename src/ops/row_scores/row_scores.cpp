@@ -1,5 +1,6 @@
 #include "lockstep/ops/row_scores.hpp"
 
+#include "lockstep/device/near_copy.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "row_scores_kernels.hpp"
 
@@ -11,7 +12,7 @@ void row_scores(Stream& stream, const Tensor& scores, const Tensor& f, const Ten
               scores.size() == static_cast<std::int64_t>(ids.size()),
           "row_scores: f is ", f.shape(), ", the table ", table.shape(), ", scores ", scores.shape(), ", there are ",
           ids.size(), " ids");
-  for (const std::int32_t id : ids)
+  for (const std::int32_t id : host_readable(table.device(), ids))
     require(id >= 0 && id < table.shape()[0], "row_scores: row ", id, " of a table of ", table.shape()[0], " rows");
   const std::int64_t c = f.columns(), each = scores.columns();
   if (on_gpu(f, [&]<class T>() {

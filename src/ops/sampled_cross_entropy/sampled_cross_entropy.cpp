@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/device/near_copy.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/elementwise/elementwise_kernels.hpp"
 #include "sampled_cross_entropy_kernels.hpp"
@@ -24,7 +25,8 @@ std::size_t check(const char* what, const Tensor& slopes, const Tensor& f, const
   const auto check_item = [&](std::int32_t item) {
     require(item >= 0 && item < table.shape()[0], what, ": item ", item, " is not in 0..", table.shape()[0] - 1);
   };
-  for (std::size_t m = 0; m < pos.size(); ++m) {
+  const Items readable = host_readable(table.device(), pos);
+  for (std::size_t m = 0; m < readable.size(); ++m) {
     if (pos[m] == 0) continue;
     check_item(pos[m]);
     for (const std::int32_t item : neg.subspan(m * each, each)) check_item(item);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/data/gpu_copy.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
@@ -133,12 +133,8 @@ void EmulatorTask::move_to(Device device) {
   const std::int64_t in = data_.n_in(), out = data_.n_out();
   const Tensor training = data_.order.slice(0, size(Split::train));
   const std::size_t bytes = data_.x.size_bytes() + data_.y.size_bytes() + training.size_bytes();
-  const std::size_t unused = gpu_memory(device.index).free;
-  if (bytes > unused / 2) {
-    log::info("the data set takes ", human_bytes(static_cast<double>(bytes)), " of the GPU's ",
-              human_bytes(static_cast<double>(unused)), " of free memory: the host makes the batches");
-    return;
-  }
+  // Half of the memory: the network and its activations are small.
+  if (!may_copy_to_gpu(device, "the rows", bytes, 0.5)) return;
   Stream stream(device);
   const auto moved = [&](const Tensor& from) {
     const Tensor& to = on_gpu_.emplace_back(from.dtype(), from.shape(), device, MemoryUse::data);

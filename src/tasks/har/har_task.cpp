@@ -4,13 +4,13 @@
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/log.hpp"
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/rasteriser.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/data/by_count.hpp"
+#include "lockstep/data/gpu_copy.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/transfer.hpp"
@@ -127,13 +127,7 @@ void HarTask::move_to(Device device) {
   ShardTask::move_to(device);
   resident_ = {};
   if (!device.is_cuda() || net_.arch().input != HarArch::Input::signal) return;
-  constexpr std::size_t kShare = 4;  // of the free memory
-  const std::size_t size = data_.signals.size_bytes(), free = gpu_memory(device.index).free;
-  if (size > free / kShare) {
-    log::info("batches come from the host: the windows have ", human_bytes(static_cast<double>(size)),
-              ", more than a quarter of the ", human_bytes(static_cast<double>(free)), " that are free on the GPU");
-    return;
-  }
+  if (!may_copy_to_gpu(device, "the windows", data_.signals.size_bytes())) return;
   resident_ = Resident(std::span<const double>(data_.signals.span<double>()), device);
 }
 

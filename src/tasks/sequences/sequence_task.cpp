@@ -9,6 +9,7 @@
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/data/by_count.hpp"
+#include "lockstep/data/gpu_copy.hpp"
 #include "lockstep/models/sequences/sasrec_metadata.hpp"
 #include "lockstep/ops/gather.hpp"
 #include "lockstep/ops/gemm.hpp"
@@ -62,7 +63,7 @@ SequenceTask::SequenceTask(Options options, SequenceData data)
                 "' has no times; use model.kind = sasrec");
   if (options_.ranking.full && options_.ranking.both) options_.ranking.both = can_draw_candidates(data_);
   if (network_.arch().loss.kind == ItemLoss::Kind::sampled_softmax)
-    popular_ = PopularItems(data_, network_.arch().loss.popularity);
+    popular_ = PopularItems(data_, network_.arch().loss.popularity, network_.arch().loss.negatives);
   flops_per_sample_ = 6 * multiplications(network_.arch(), data_) / static_cast<double>(data_.size(Split::train));
 }
 
@@ -82,8 +83,31 @@ SequenceBatch SequenceTask::batch(Arena& arena, const Shard& shard) const {
   const ItemLoss& kind = network_.arch().loss;
   SequenceBatch batch = training_batch(arena, data_, network_.arch().window(), shard, kind.negatives_each());
   if (kind.kind == ItemLoss::Kind::sampled_softmax)
-    popular_.draw(arena, shard.seed, shard.step, kind.negatives, real_dtype(network_.params().storage()), batch);
+    popular_.draw(arena, shard.seed, shard.step, real_dtype(network_.params().storage()), batch);
   return batch;
+}
+
+void SequenceTask::move_to(Device device) {
+  ShardTask::move_to(device);
+  on_gpu_.reset();
+  if (!device.is_cuda()) return;
+  const bool timed = network_.arch().timed, negatives = network_.arch().loss.negatives_each() > 0;
+  std::vector<ops::HistorySample> samples;
+  for (std::int64_t s = 0; s < data_.size(Split::train); ++s)
+    samples.push_back(history_sample(data_, data_.user(Split::train, s)));
+  const auto items = data_.item.span<const std::int32_t>(),
+             known = negatives ? data_.known.span<const std::int32_t>() : std::span<const std::int32_t>();
+  const auto times = timed ? data_.time.span<const std::int64_t>() : std::span<const std::int64_t>();
+  const std::span<const double> up_to = popular_.up_to(), biases = popular_.biases();
+  const std::size_t bytes = std::span(samples).size_bytes() + items.size_bytes() + known.size_bytes() +
+                            times.size_bytes() + up_to.size_bytes() + biases.size_bytes();
+  if (!may_copy_to_gpu(device, "the histories", bytes)) return;
+  on_gpu_ = {.samples = {std::move(samples), device},
+             .items = {items, device},
+             .known = {known, device},
+             .times = {times, device},
+             .up_to = {up_to, device},
+             .biases = {biases, device}};
 }
 
 std::vector<FlatRange> SequenceTask::norm_ranges() {
@@ -111,18 +135,85 @@ std::unique_ptr<TrainingProgram> SequenceTask::make_program(World& world, const 
 }
 
 std::int64_t SequenceTask::rows(const Shard& shard) const {
-  return network_.arch().padded() ? 0 : training_tokens(data_, network_.arch().window(), shard);
+  return network_.arch().padded() ? 0 : count_windows(data_, network_.arch().window(), shard).tokens;
 }
 
+/// What the host draws for a training pass: a batch, or what kernels make one from.
+struct SequenceTask::Drawn {
+  const SequenceBatch* batch = nullptr;
+  ops::RowDraw samples;
+  WindowCounts counts = {};
+};
+
 DrawnShard SequenceTask::draw(Arena& host, const Shard& shard) const {
-  auto* drawn = new (host.allocate(sizeof(SequenceBatch))) SequenceBatch(batch(host, shard));
-  network_.prepare(host, *drawn);
-  return {.inputs = drawn, .weight = static_cast<double>(drawn->targets), .near = true};
+  auto* drawn = new (host.allocate(sizeof(Drawn)))
+      Drawn{.samples = {.order = Permutation(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch)),
+                        .seed = shard.seed,
+                        .first = shard.first,
+                        .count = shard.count}};
+  if (on_gpu_ && shard.step_on_gpu != nullptr) {  // the pass may be repeated as a graph, and only kernels read the batch
+    drawn->counts = count_windows(data_, network_.arch().window(), shard);
+    return {.inputs = drawn, .weight = static_cast<double>(drawn->counts.targets), .shape = {1}, .near = true};
+  }
+  auto* batch = new (host.allocate(sizeof(SequenceBatch))) SequenceBatch(this->batch(host, shard));
+  network_.prepare(host, *batch);
+  drawn->batch = batch;
+  return {.inputs = drawn, .weight = static_cast<double>(batch->targets), .near = true};
+}
+
+SequenceBatch SequenceTask::windows_on_gpu(Tape& tape, const Shard& shard, const Drawn& drawn) const {
+  const SasRecArch& arch = network_.arch();
+  const auto array = [&](DType dtype, Shape shape) { return tape.keep(shape, dtype); };
+  SequenceBatch batch;
+  batch.slots = arch.slots;
+  batch.room = shard.room > 0 ? shard.room : drawn.counts.tokens;
+  batch.targets = drawn.counts.targets;
+  batch.pairs = drawn.counts.pairs;
+  const Shape tokens{batch.room}, samples{shard.count};
+  batch.begin = array(DType::i64, {shard.count + 1});
+  batch.user = array(DType::i64, samples);
+  batch.item = array(DType::i32, tokens);
+  batch.slot = array(DType::i32, tokens);
+  batch.pos = array(DType::i32, tokens);
+  batch.neg = array(DType::i32, {batch.room, arch.loss.negatives_each()});
+  (arch.timed ? batch.time : batch.position) = array(arch.timed ? DType::i64 : DType::i32, tokens);
+  if (arch.pad_mask == SasRecArch::PadMask::query) batch.first_query = array(DType::i64, samples);
+  const ops::WindowRule rule = {.slots = arch.slots,
+                                .padded = arch.padded(),
+                                .step = static_cast<std::uint64_t>(shard.step),
+                                .step_on_gpu = shard.step_on_gpu};
+  ops::training_windows(tape.stream(),
+                        {.begin = batch.begin,
+                         .user = batch.user,
+                         .item = batch.item,
+                         .slot = batch.slot,
+                         .pos = batch.pos,
+                         .neg = batch.neg,
+                         .time = batch.time,
+                         .position = batch.position,
+                         .first_query = batch.first_query},
+                        {.samples = on_gpu_->samples.span(),
+                         .items = on_gpu_->items.span(),
+                         .times = on_gpu_->times.span(),
+                         .known = on_gpu_->known.span(),
+                         .n_items = data_.n_items},
+                        rule, &drawn.samples);
+  if (arch.loss.kind != ItemLoss::Kind::sampled_softmax) return batch;
+  batch.candidates = array(DType::i32, {popular_.count()});
+  batch.bias = array(tape.real_dtype(), {popular_.count()});
+  ops::draw_candidates(tape.stream(), batch.candidates, batch.bias, on_gpu_->up_to.span(), on_gpu_->biases.span(),
+                       shard.seed, rule);
+  return batch;
+}
+
+SequenceBatch SequenceTask::batch(Tape& tape, const Shard& shard) const {
+  if (shard.drawn == nullptr) return batch(tape.host_arena(), shard);
+  const Drawn& drawn = *static_cast<const Drawn*>(shard.drawn);
+  return drawn.batch != nullptr ? *drawn.batch : windows_on_gpu(tape, shard, drawn);
 }
 
 ShardLoss SequenceTask::loss(Tape& tape, const Shard& shard) const {
-  const SequenceBatch batch =
-      shard.drawn != nullptr ? *static_cast<const SequenceBatch*>(shard.drawn) : this->batch(tape.host_arena(), shard);
+  const SequenceBatch batch = this->batch(tape, shard);
   const SasRecDraws draws = {.training = true,
                              .seed = shard.seed,
                              .step = static_cast<std::uint64_t>(shard.step),

@@ -116,15 +116,15 @@ TEST_SUITE("tasks.sequence_sampler") {
     // Training items: 1 four times, 2 twice, 3, 4 and 5 never (counted as once).
     const SequenceData data = read(test::sequence_set({{1, 2, 3, 4}, {1, 2, 4, 5}, {1, 1, 3, 5}}, 5), placement);
     for (const double power : {0.0, 0.5, 1.0}) {
-      const PopularItems popular(data, power);
       std::vector<double> weight = {std::pow(4, power), std::pow(2, power), 1, 1, 1}, seen(5);
       double all = 0;
       for (const double w : weight) all += w;
       constexpr std::int64_t kDraws = 20000;
+      const PopularItems popular(data, power, kDraws);
       Arena arena;
       SequenceBatch batch, again;
-      popular.draw(arena, 1, 7, kDraws, DType::f64, batch);
-      popular.draw(arena, 1, 7, kDraws, DType::f64, again);
+      popular.draw(arena, 1, 7, DType::f64, batch);
+      popular.draw(arena, 1, 7, DType::f64, again);
       CHECK(list<std::int32_t>(batch.candidates) == list<std::int32_t>(again.candidates));
       for (std::int64_t k = 0; k < kDraws; ++k) {
         const auto item = static_cast<std::size_t>(batch.candidates.data<std::int32_t>()[k] - 1);

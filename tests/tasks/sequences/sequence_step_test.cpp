@@ -1,12 +1,16 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
+#include "support/devices.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
+#include "support/tolerance.hpp"
 
 using namespace lockstep;
 
@@ -59,6 +63,13 @@ std::vector<Variant> variants() {
   };
 }
 
+SequenceData read(const prep::SequenceSet& set) {
+  static LocalPlacement placement;  // keeps the arrays
+  const test::TempDir dir;
+  prep::write_sequence_set(dir / "data.h5", set);
+  return SequenceData::read(dir / "data.h5", placement);
+}
+
 CountingTask task_of(const Variant& variant, Device device, std::int64_t more) {
   SasRecArch arch;
   arch.slots = 9;
@@ -66,10 +77,38 @@ CountingTask task_of(const Variant& variant, Device device, std::int64_t more) {
   arch.time_span = 5;
   arch.dropout = 0.3;
   variant.change(arch);
-  const test::TempDir dir;
-  static LocalPlacement placement;  // keeps the arrays
-  prep::write_sequence_set(dir / "data.h5", test::gap_sessions(60));
-  return {{.arch = arch, .seed = 3}, SequenceData::read(dir / "data.h5", placement), device, more};
+  return {{.arch = arch, .seed = 3}, read(test::gap_sessions(60)), device, more};
+}
+
+/// Histories of 2 to 30 training items. Every seventh user knows all items, or all but one; then negatives take many
+/// draws, or the last one.
+SequenceData histories(std::int64_t users, std::int64_t items) {
+  std::vector<std::vector<std::int32_t>> all;
+  std::vector<std::vector<std::int64_t>> times;
+  for (std::int64_t u = 0; u < users; ++u) {
+    const Philox draws(7, 0, "test.histories", static_cast<std::uint64_t>(u));
+    const auto drawn = [&](std::int64_t n, std::int64_t i) {
+      return static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(n), static_cast<std::uint64_t>(i)));
+    };
+    const std::int64_t known = items - u % 2, length = u % 7 == 0 ? known : 2 + (u % 5 == 0 ? 0 : drawn(29, 0));
+    auto& history = all.emplace_back();
+    auto& at = times.emplace_back();
+    for (std::int64_t k = 0; k < length + 2; ++k) {  // two are held out
+      history.push_back(static_cast<std::int32_t>(1 + (u % 7 == 0 ? k % known : drawn(items, 2 * k + 1))));
+      at.push_back((k == 0 ? 0 : at.back()) + drawn(40, 2 * k + 2));
+    }
+  }
+  return read(test::sequence_set(all, items, times));
+}
+
+/// Every array of a batch.
+std::vector<std::pair<const char*, Tensor>> arrays(const SequenceBatch& b) {
+  return {{"begin", b.begin},       {"user", b.user},
+          {"item", b.item},         {"slot", b.slot},
+          {"time", b.time},         {"position", b.position},
+          {"pos", b.pos},           {"neg", b.neg},
+          {"bias", b.bias},         {"candidates", b.candidates},
+          {"first_query", b.first_query}};
 }
 
 std::vector<float> floats(const Tensor& t) {
@@ -104,6 +143,88 @@ Result steps_of(CountingTask& task, Graphs graphs) {
 }  // namespace
 
 TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("batches that the GPU makes have the bits of those that the host makes, of every step and rank") {
+    const Device gpu{DeviceKind::cuda, 0};
+    const SequenceData data = histories(400, 23);
+    for (const Variant& variant : variants()) {
+      CAPTURE(std::string(variant.name));
+      SasRecArch arch;
+      arch.slots = 9;
+      arch.hidden = 4;
+      variant.change(arch);
+      SequenceTask task({.arch = arch, .seed = 3}, data);
+      task.move_to(gpu);
+      Stream stream(gpu);
+      Arena arena(gpu), draws(gpu);
+      const auto compare = [&](Shard shard, const OwnedTensor& step_on_gpu) {
+        CAPTURE(shard.step);
+        CAPTURE(shard.first);
+        CAPTURE(shard.count);
+        CAPTURE(shard.room);
+        arena.reset(), draws.reset();
+        SequenceBatch expected = task.batch(draws.host(), shard);
+        task.network().prepare(draws.host(), expected);
+        Shard given = shard;
+        given.step = -1;  // kernels take the other one
+        given.step_on_gpu = reinterpret_cast<const std::uint64_t*>(step_on_gpu->data<std::int64_t>());
+        const DrawnShard drawn = task.draw(draws.host(), given);
+        given.drawn = drawn.inputs;
+        CHECK(drawn.weight == static_cast<double>(expected.targets));
+        Tape tape(stream, arena, DType::f32, Tape::Mode::forward);
+        const SequenceBatch found = task.batch(tape, given);
+        stream.synchronize();
+        CHECK(found.item.device().is_cuda());
+        CHECK(found.targets == expected.targets);
+        CHECK(found.room == expected.tokens());
+        std::int64_t pairs = 0;
+        for (std::int64_t b = 0; b < shard.count; ++b) {
+          const auto* begin = expected.begin.data<std::int64_t>();
+          pairs += (begin[b + 1] - begin[b]) * (begin[b + 1] - begin[b] + 1) / 2;
+        }
+        CHECK(found.pairs == pairs);
+        const auto is = arrays(found), should_be = arrays(expected);
+        for (std::size_t i = 0; i < is.size(); ++i) {
+          CAPTURE(std::string(is[i].first));
+          CHECK(static_cast<bool>(is[i].second) == static_cast<bool>(should_be[i].second));
+          if (is[i].second) CHECK(test::same_bits(test::on_cpu(is[i].second), should_be[i].second));
+        }
+      };
+      // Steps in any order, as after a resume; a batch of one sample; shares of one to three ranks; with and without
+      // rows behind the samples; more samples than a block has threads.
+      for (const std::int64_t step : {0, 1, 7, 3}) {
+        const OwnedTensor number = [&] {
+          std::int64_t value = step;
+          return test::on_device(Tensor::of(&value, {1}), gpu);
+        }();
+        const std::int64_t count = step == 3 ? 1 : step == 7 ? 300 : 40;
+        const Shard all{.seed = 5, .epoch = step / 3, .step = step, .first = 11 * step, .count = count};
+        for (const int ranks : {1, 2, 3})
+          for (int rank = 0; rank < ranks; ++rank) {
+            Shard part = part_of(all, rank, ranks);
+            if (part.count == 0) continue;
+            compare(part, number);
+            if (!arch.padded()) part.room = task.rows(part) + 77;
+            compare(part, number);
+          }
+      }
+    }
+  }
+
+  TEST_CASE("the host makes the batches of which it must know the items") {
+    const Device gpu{DeviceKind::cuda, 0};
+    const CountingTask task = task_of(variants().front(), gpu, 0);
+    Stream stream(gpu);
+    Arena arena(gpu), draws(gpu);
+    Tape tape(stream, arena, DType::f32, Tape::Mode::forward);
+    Shard shard{.seed = 5, .count = 4};
+    const OwnedTensor step(DType::i64, {1}, gpu);
+    for (const bool host : {false, true}) {
+      shard.step_on_gpu = host ? nullptr : reinterpret_cast<const std::uint64_t*>(step->data<std::int64_t>());
+      shard.drawn = task.draw(draws.host(), shard).inputs;
+      CHECK(task.batch(tape, shard).item.device().is_cuda() == !host);
+    }
+  }
+
   TEST_CASE(
       "batches of other lengths repeat the same graphs; neither graphs nor rows behind the samples change a bit") {
     const Device gpu{DeviceKind::cuda, 0};

@@ -15,7 +15,7 @@ struct WindowShape {
 };
 
 /// Windows of several users, packed one after another without padding (unless WindowShape::padded). The arrays lie in
-/// an arena.
+/// an arena: of the host, or of the GPU that the network is on; then `room` and `pairs` are set.
 ///
 /// With `room`, the arrays of tokens have that many rows. Those behind the last sample have item, slot, time, pos and
 /// neg 0. They change neither the loss nor a gradient.
@@ -26,6 +26,7 @@ struct SequenceBatch {
   std::int64_t slots = 0;    ///< T
   std::int64_t room = 0;     ///< 0: none
   std::int64_t targets = 0;  ///< tokens with pos != 0
+  std::int64_t pairs = 0;    ///< CausalAttention::pairs
   Tensor begin;              ///< i64; sample b has the tokens begin[b] .. begin[b+1]-1
   Tensor user;               ///< i64; keys the random draws of a sample
   Tensor item;               ///< i32, 1..I, or 0 for padding

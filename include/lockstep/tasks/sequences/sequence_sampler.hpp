@@ -5,6 +5,7 @@
 
 #include "lockstep/data/shard.hpp"
 #include "lockstep/models/sequences/sequence_batch.hpp"
+#include "lockstep/ops/training_windows.hpp"
 #include "lockstep/tasks/sequences/sequence_data.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -15,27 +16,37 @@ namespace lockstep {
 /// user, slot). The arrays of tokens have Shard::room rows, if that is set.
 SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard,
                              std::int64_t negatives = 1);
-/// The tokens of these windows.
-std::int64_t training_tokens(const SequenceData& data, const WindowShape& shape, const Shard& shard);
+/// What the sizes of a batch are computed from, without its arrays: only the lengths of histories are read.
+struct WindowCounts {
+  std::int64_t tokens = 0, targets = 0;
+  std::int64_t pairs = 0;  ///< of a token with itself and the earlier ones of its window
+};
+WindowCounts count_windows(const SequenceData& data, const WindowShape& shape, const Shard& shard);
 
-/// Draws items in proportion to a power of their numbers of training events. An item without events counts as if it had
-/// one.
+/// Draws `count` candidates of a step in proportion to a power of their numbers of training events, with replacement. An
+/// item without events counts as if it had one.
 class PopularItems {
  public:
   PopularItems() = default;
-  PopularItems(const SequenceData& data, double power);
-  /// `count` candidates of a step, with replacement, and the biases -log(count q_j) of their scores, where q_j is the
-  /// probability of a draw. A function of (seed, step).
+  PopularItems(const SequenceData& data, double power, std::int64_t count);
+  /// The candidates, and the biases -log(count q_j) of their scores, where q_j is the probability of a draw. A function
+  /// of (seed, step).
   ///
   /// dtype  f32 | f64, of the biases
-  void draw(Arena& arena, std::uint64_t seed, std::int64_t step, std::int64_t count, DType dtype,
-            SequenceBatch& batch) const;
+  void draw(Arena& arena, std::uint64_t seed, std::int64_t step, DType dtype, SequenceBatch& batch) const;
+  std::int64_t count() const { return count_; }
+  std::span<const double> up_to() const { return up_to_; }   ///< (I + 1) sums of the weights of items 1..i
+  std::span<const double> biases() const { return bias_; }  ///< (I + 1), by item
 
  private:
-  std::vector<double> up_to_;  ///< (I + 1) sum of the weights of items 1..i
+  std::int64_t count_ = 0;
+  std::vector<double> up_to_, bias_;
 };
 /// The newest windows of these histories, without targets. The batch's users are 0, 1, ....
 SequenceBatch newest_batch(Arena& arena, const WindowShape& shape, std::span<const UserHistory> histories);
+
+/// A user as a training sample.
+ops::HistorySample history_sample(const SequenceData& data, std::int64_t user);
 
 /// Draws the candidates that a held-out item is ranked against: uniform, with replacement, from the items outside the
 /// user's whole history. A function of (seed, user). errors  data: the user knows nearly every item

@@ -1,10 +1,12 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/models/sequences/sasrec.hpp"
 #include "lockstep/tasks/sequences/sequence_data.hpp"
 #include "lockstep/tasks/sequences/sequence_sampler.hpp"
@@ -48,10 +50,14 @@ class SequenceTask : public ShardTask {
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   DrawnShard draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
+  /// On a GPU with enough free memory the histories move, too, and the batches of draw() are made there.
+  void move_to(Device device) override;
   /// The tokens of the windows, which differ from batch to batch unless windows are padded.
   std::int64_t rows(const Shard& shard) const override;
-  /// What loss() trains on.
+  /// What loss() trains on, made by the host.
   SequenceBatch batch(Arena& arena, const Shard& shard) const;
+  /// What loss() trains on: of shard.drawn, or made by the host.
+  SequenceBatch batch(Tape& tape, const Shard& shard) const;
   /// The item table in the parts of the softmax's sums, then all other parameters.
   std::vector<FlatRange> norm_ranges() override;
   /// ItemShardProgram with Options::shard_items, else ShardedProgram.
@@ -108,10 +114,21 @@ class SequenceTask : public ShardTask {
   /// "full" or "sampled-100".
   std::string name_of(bool full) const;
 
+  struct Drawn;
+  /// The histories in GPU memory.
+  struct OnGpu {
+    Resident<ops::HistorySample> samples;
+    Resident<std::int32_t> items, known;
+    Resident<std::int64_t> times;
+    Resident<double> up_to, biases;
+  };
+  SequenceBatch windows_on_gpu(Tape& tape, const Shard& shard, const Drawn& drawn) const;
+
   Options options_;
   SequenceData data_;
   SasRec network_;
   PopularItems popular_;  ///< of sampled_softmax
+  std::optional<OnGpu> on_gpu_;
   double flops_per_sample_ = 0;
 };
 

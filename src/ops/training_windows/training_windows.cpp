@@ -1,0 +1,57 @@
+#include "lockstep/ops/training_windows.hpp"
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/device/has_cuda.hpp"
+#include "training_windows_kernels.hpp"
+
+namespace lockstep::ops {
+
+void training_windows([[maybe_unused]] Stream& stream, const WindowArrays& to, const HistoryTable& table,
+                      const WindowRule& rule, [[maybe_unused]] const RowDraw* draw) {
+  const std::int64_t samples = to.user.size(), rows = to.item.size();
+  const auto has = [&](const Tensor& t, std::int64_t size) { return t.size() == size; };
+  const auto may_have = [&](const Tensor& t, std::int64_t size) { return !t || t.size() == size; };
+  require(has(to.begin, samples + 1) && may_have(to.first_query, samples) && has(to.slot, rows) && has(to.pos, rows) &&
+              may_have(to.time, rows) && may_have(to.position, rows) && to.neg.shape()[0] == rows,
+          "training windows of ", samples, " samples: item ", to.item.shape(), ", begin ", to.begin.shape(),
+          ", first_query ", to.first_query.shape(), ", slot ", to.slot.shape(), ", pos ", to.pos.shape(), ", time ",
+          to.time.shape(), ", position ", to.position.shape(), ", neg ", to.neg.shape());
+  require(!to.time || table.times.size() == table.items.size(), "training windows with times: ", table.times.size(),
+          " times of ", table.items.size(), " items");
+  require(kHasCuda && to.item.device().is_cuda(), "training windows: the arrays must be on a GPU");
+  const auto i32 = [](const Tensor& t) { return t ? t.data<std::int32_t>() : nullptr; };
+  const auto i64 = [](const Tensor& t) { return t ? t.data<std::int64_t>() : nullptr; };
+  [[maybe_unused]] const cuda::Windows windows = {.begin = i64(to.begin),
+                                                  .user = i64(to.user),
+                                                  .time = i64(to.time),
+                                                  .first_query = i64(to.first_query),
+                                                  .item = i32(to.item),
+                                                  .slot = i32(to.slot),
+                                                  .pos = i32(to.pos),
+                                                  .neg = i32(to.neg),
+                                                  .position = i32(to.position),
+                                                  .rows = rows,
+                                                  .negatives = to.neg.columns(),
+                                                  .samples = table.samples.data(),
+                                                  .items = table.items.data(),
+                                                  .known = table.known.data(),
+                                                  .times = table.times.data(),
+                                                  .n_items = table.n_items,
+                                                  .rule = rule};
+  if constexpr (kHasCuda) cuda::training_windows(stream, samples, windows, draw);
+}
+
+void draw_candidates([[maybe_unused]] Stream& stream, const Tensor& items, const Tensor& bias,
+                     std::span<const double> up_to, std::span<const double> biases, [[maybe_unused]] std::uint64_t seed,
+                     [[maybe_unused]] const WindowRule& rule) {
+  require(items.size() == bias.size() && up_to.size() == biases.size() && up_to.size() >= 2, "drawing candidates: ",
+          items.shape(), " items, ", bias.shape(), " biases; of all items ", up_to.size(), " and ", biases.size());
+  require(kHasCuda && items.device().is_cuda(), "drawing candidates: the arrays must be on a GPU");
+  visit_float(bias.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda)
+      cuda::draw_candidates<T>(stream, items.size(), items.data<std::int32_t>(), bias.data<T>(), up_to.data(),
+                               biases.data(), static_cast<std::int64_t>(up_to.size()) - 1, seed, rule);
+  });
+}
+
+}  // namespace lockstep::ops

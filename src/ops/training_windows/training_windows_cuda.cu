@@ -1,0 +1,143 @@
+#include <algorithm>
+
+#include "lockstep/base/instantiate.hpp"
+#include "lockstep/device/cuda_launch.hpp"
+#include "lockstep/device/near_copy.hpp"
+#include "ops/common/map_cuda.hpp"
+#include "training_windows_kernels.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / gpu::kWarp;
+
+/// Negative j of a row, and for j = 0 the row's other entries.
+__device__ void make_token(const Windows& w, const HistorySample& sample, std::uint64_t seed, std::int64_t row,
+                           std::int64_t slot, std::int64_t j) {
+  const std::int64_t event = window_event(w.rule.slots, sample.items - 1, slot);
+  const bool padding = event < 0;
+  if (j == 0) {
+    w.item[row] = padding ? 0 : w.items[sample.first + event];
+    w.slot[row] = static_cast<std::int32_t>(slot);
+    w.pos[row] = padding ? 0 : w.items[sample.first + event + 1];
+    if (w.time != nullptr) w.time[row] = padding ? 0 : w.times[sample.first + event];
+    if (w.position != nullptr) w.position[row] = padding ? 0 : static_cast<std::int32_t>(slot) + 1;
+  }
+  if (w.negatives == 0) return;
+  constexpr Site kSite("negatives");
+  const Philox draws(seed, w.rule.step_on_gpu != nullptr ? *w.rule.step_on_gpu : w.rule.step, kSite,
+                     static_cast<std::uint64_t>(sample.user));
+  const std::int32_t* known = w.known + sample.first;
+  w.neg[row * w.negatives + j] =
+      padding ? 0 : drawn_negative(draws, w.n_items, slot * w.negatives + j, [&](std::int32_t item) {
+        const std::int64_t after = first_above(known, sample.items, item);
+        return after > 0 && known[after - 1] == item;
+      });
+}
+
+__device__ void clear_row(const Windows& w, std::int64_t row, std::int64_t j) {
+  if (j == 0) {
+    w.item[row] = w.slot[row] = w.pos[row] = 0;
+    if (w.time != nullptr) w.time[row] = 0;
+    if (w.position != nullptr) w.position[row] = 0;
+  }
+  if (w.negatives > 0) w.neg[row * w.negatives + j] = 0;
+}
+
+/// A block makes `per_block` rows, one negative per thread and turn. Where they begin depends on the lengths of all
+/// samples before: each block adds them up itself, kThreads samples at a time, up to its last row. That is one lookup per
+/// thread for a batch of 128, and saves a launch, whose end the others would have to wait for. Block 0 adds up all and
+/// writes the arrays of samples. Latency bound: a lookup is three dependent loads, a negative a search in the history.
+__global__ void __launch_bounds__(kThreads)
+    training_windows_kernel(Windows w, std::int64_t samples, std::int64_t per_block, const RowDraw* draw) {
+  __shared__ std::int64_t sm_first[kThreads], sm_end[kThreads], sm_warp[kWarps];  // sm_end: row behind a window
+  __shared__ std::int32_t sm_items[kThreads], sm_user[kThreads];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % gpu::kWarp, warp = thread / gpu::kWarp;
+  const std::int64_t first_row = blockIdx.x * per_block,
+                     last_row = first_row + per_block < w.rows ? first_row + per_block : w.rows;
+  const std::int64_t slots = w.rule.slots, width = w.negatives > 1 ? w.negatives : 1;
+  const bool writes_samples = blockIdx.x == 0;
+  if (writes_samples && thread == 0) w.begin[0] = 0;
+  std::int64_t base = 0;  // row of the chunk's first window
+  for (std::int64_t chunk = 0; chunk < samples && (writes_samples || base < last_row); chunk += kThreads) {
+    const std::int64_t b = chunk + thread;
+    HistorySample sample;
+    std::int64_t tokens = 0;
+    if (b < samples) {
+      sample = w.samples[(*draw)(b)];
+      tokens = w.rule.padded ? slots : sample.targets(slots);
+    }
+    std::int64_t end = tokens;  // summed over the warp up to this lane, then over the block
+    for (int distance = 1; distance < gpu::kWarp; distance *= 2) {
+      const std::int64_t before = __shfl_up_sync(gpu::kWholeWarp, end, static_cast<unsigned>(distance));
+      if (lane >= distance) end += before;
+    }
+    if (lane == gpu::kWarp - 1) sm_warp[warp] = end;
+    __syncthreads();
+    end += base;
+    for (int k = 0; k < warp; ++k) end += sm_warp[k];
+    sm_first[thread] = sample.first, sm_items[thread] = sample.items, sm_user[thread] = sample.user;
+    sm_end[thread] = end;
+    if (writes_samples && b < samples) {
+      w.begin[b + 1] = end;
+      w.user[b] = sample.user;
+      if (w.first_query != nullptr) w.first_query[b] = tokens - sample.targets(slots);
+    }
+    __syncthreads();
+    const std::int64_t behind = sm_end[kThreads - 1];
+    const std::int64_t from = base > first_row ? base : first_row, to = behind < last_row ? behind : last_row;
+    for (std::int64_t i = thread; i < (to - from) * width; i += kThreads) {
+      const std::int64_t row = from + gpu::quotient(i, width), of = first_above(sm_end, kThreads, row);
+      // Slots count from the end: the newest event has the last one.
+      make_token(w, {sm_first[of], sm_items[of], sm_user[of]}, draw->seed, row, slots - (sm_end[of] - row),
+                 gpu::remainder(i, width));
+    }
+    __syncthreads();
+    base = behind;
+  }
+  const std::int64_t from = base > first_row ? base : first_row;
+  for (std::int64_t i = thread; i < (last_row - from) * width; i += kThreads)
+    clear_row(w, from + gpu::quotient(i, width), gpu::remainder(i, width));
+}
+
+/// One candidate per thread. Latency bound: a search in the sums.
+template <class T>
+struct Candidates {
+  std::int32_t* items;
+  T* bias;
+  const double *up_to, *biases;
+  std::int64_t n_items;
+  std::uint64_t seed;
+  WindowRule rule;
+  template <int N>
+  __device__ void at(std::int64_t k) const {
+    constexpr Site kSite("candidates");
+    const Philox draws(seed, rule.step_on_gpu != nullptr ? *rule.step_on_gpu : rule.step, kSite);
+    const std::int64_t item = drawn_candidate(draws, up_to, n_items, k);
+    items[k] = static_cast<std::int32_t>(item);
+    bias[k] = static_cast<T>(biases[item]);
+  }
+};
+
+}  // namespace
+
+void training_windows(const Stream& stream, std::int64_t samples, const Windows& windows, const RowDraw* draw) {
+  // One negative per thread, as long as the grid allows it: latency bound, so the more threads the better.
+  const std::int64_t width = std::max<std::int64_t>(1, windows.negatives),
+                     per_block = std::max({std::int64_t{1}, kThreads / width,
+                                           gpu::ceil_div(windows.rows, gpu::kMostBlocks)}),
+                     blocks = std::max<std::int64_t>(1, gpu::ceil_div(windows.rows, per_block));
+  gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = kThreads}, training_windows_kernel, windows,
+              samples, per_block, near_copy(draw));
+}
+
+template <class T>
+void draw_candidates(const Stream& stream, std::int64_t count, std::int32_t* items, T* bias, const double* up_to,
+                     const double* biases, std::int64_t n_items, std::uint64_t seed, const WindowRule& rule) {
+  gpu::map<1>(stream, count, false, Candidates<T>{items, bias, up_to, biases, n_items, seed, rule});
+}
+
+LOCKSTEP_EACH_FLOAT(draw_candidates)
+
+}  // namespace lockstep::ops::cuda
