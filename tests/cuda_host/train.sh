@@ -106,12 +106,13 @@ if section rows && [ "$gpus" -gt 1 ]; then
 fi
 
 if section histories && [[ $("$lockstep" info) == *stand-in* ]]; then
-  # 1.4 million interactions with times: 22 MB, more than a quarter of the smaller memory.
-  "$prep" synth-sequences --output long.h5 --users 14000 --min-length 90 --max-length 110 --categories 4 --clusters 2 --members 5 --quiet
-  long=(--model.kind tisasrec --data.path long.h5 --maxlen 12 --hidden_units 8 --time_span 8 --batch.size 8 --steps 6 --seed 1 --device cuda)
+  # 650,000 interactions with times: 10 MiB, more than a quarter of the smaller memory.
+  "$prep" synth-sequences --output long.h5 --users 6500 --min-length 90 --max-length 110 --categories 8 --clusters 5 --members 6 --quiet
+  long=(--model.kind tisasrec --data.path long.h5 --maxlen 12 --hidden_units 8 --time_span 8 --batch.size 8 --steps 6 --eval.users 8
+    --seed 1 --device cuda)
   train "${long[@]}" --run-dir long-gpu
   says "the GPU makes the batches: the histories have "
-  LOCKSTEP_CUDA_HOST_MEMORY=48 train "${long[@]}" --run-dir long-host
+  LOCKSTEP_CUDA_HOST_MEMORY=36 train "${long[@]}" --run-dir long-host
   says "the host makes the batches: the histories have .*, more than 25 % of the "
   same_weights long-gpu/checkpoints/final.h5 long-host/checkpoints/final.h5 0
   echo "ok  batches of histories have the same bits from the GPU and from the host"
