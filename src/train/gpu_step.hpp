@@ -225,8 +225,7 @@ class GpuStep {
     micros_ = micros;
     for (Half& half : halves_) half.graphs.clear();
     if (reduce_)
-      all_reports_ =
-          Buffer(stream_.device(), RankReport::size_bytes(micros) * static_cast<std::size_t>(comm_.size()));
+      all_reports_ = Buffer(stream_.device(), RankReport::size_bytes(micros) * static_cast<std::size_t>(comm_.size()));
   }
 
   void wait_for(const Half& half) {

@@ -187,7 +187,7 @@ struct SasRec::Pass {
   std::span<const std::int64_t> times;        ///< TiSASRec only
   std::span<const std::int64_t> first_query;  ///< padded TiSASRec only
   std::int64_t pairs;
-  Var key_positions, value_positions;         ///< drawn once per step
+  Var key_positions, value_positions;  ///< drawn once per step
 
   Pass(const SasRec& network, Tape& tape, const SequenceBatch& b, const SasRecDraws& d)
       : net(network),
@@ -253,8 +253,11 @@ struct SasRec::Pass {
 
   /// Attention with queries from a, keys and values from c.
   Var attend(const Block& b, Var a, Var c) const {
-    CausalAttention attention{
-        .rows = rows, .heads = arch().heads, .dropout = drop(b.attention_drop), .first_query = first_query, .pairs = pairs};
+    CausalAttention attention{.rows = rows,
+                              .heads = arch().heads,
+                              .dropout = drop(b.attention_drop),
+                              .first_query = first_query,
+                              .pairs = pairs};
     if (arch().pad_mask == PadMask::none) attention.fill = -1000;
     const Var q = linear(t, a, b.q), k = linear(t, c, b.k), v = linear(t, c, b.v);
     if (!arch().timed) return linear(t, causal_attention(t, q, k, v, attention), b.out);

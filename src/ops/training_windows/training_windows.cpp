@@ -44,8 +44,9 @@ void training_windows([[maybe_unused]] Stream& stream, const WindowArrays& to, c
 void draw_candidates([[maybe_unused]] Stream& stream, const Tensor& items, const Tensor& bias,
                      std::span<const double> up_to, std::span<const double> biases, [[maybe_unused]] std::uint64_t seed,
                      [[maybe_unused]] const WindowRule& rule) {
-  require(items.size() == bias.size() && up_to.size() == biases.size() && up_to.size() >= 2, "drawing candidates: ",
-          items.shape(), " items, ", bias.shape(), " biases; of all items ", up_to.size(), " and ", biases.size());
+  require(items.size() == bias.size() && up_to.size() == biases.size() && up_to.size() >= 2,
+          "drawing candidates: ", items.shape(), " items, ", bias.shape(), " biases; of all items ", up_to.size(),
+          " and ", biases.size());
   require(kHasCuda && items.device().is_cuda(), "drawing candidates: the arrays must be on a GPU");
   visit_float(bias.dtype(), [&]<class T>() {
     if constexpr (kHasCuda)

@@ -125,8 +125,8 @@ struct Candidates {
 void training_windows(const Stream& stream, std::int64_t samples, const Windows& windows, const RowDraw* draw) {
   // One negative per thread, as long as the grid allows it: latency bound, so the more threads the better.
   const std::int64_t width = std::max<std::int64_t>(1, windows.negatives),
-                     per_block = std::max({std::int64_t{1}, kThreads / width,
-                                           gpu::ceil_div(windows.rows, gpu::kMostBlocks)}),
+                     per_block =
+                         std::max({std::int64_t{1}, kThreads / width, gpu::ceil_div(windows.rows, gpu::kMostBlocks)}),
                      blocks = std::max<std::int64_t>(1, gpu::ceil_div(windows.rows, per_block));
   gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = kThreads}, training_windows_kernel, windows,
               samples, per_block, near_copy(draw));

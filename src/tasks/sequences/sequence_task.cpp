@@ -151,7 +151,8 @@ DrawnShard SequenceTask::draw(Arena& host, const Shard& shard) const {
                         .seed = shard.seed,
                         .first = shard.first,
                         .count = shard.count}};
-  if (on_gpu_ && shard.step_on_gpu != nullptr) {  // the pass may be repeated as a graph, and only kernels read the batch
+  if (on_gpu_ &&
+      shard.step_on_gpu != nullptr) {  // the pass may be repeated as a graph, and only kernels read the batch
     drawn->counts = count_windows(data_, network_.arch().window(), shard);
     return {.inputs = drawn, .weight = static_cast<double>(drawn->counts.targets), .shape = {1}, .near = true};
   }

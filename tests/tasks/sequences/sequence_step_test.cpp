@@ -103,11 +103,16 @@ SequenceData histories(std::int64_t users, std::int64_t items) {
 
 /// Every array of a batch.
 std::vector<std::pair<const char*, Tensor>> arrays(const SequenceBatch& b) {
-  return {{"begin", b.begin},       {"user", b.user},
-          {"item", b.item},         {"slot", b.slot},
-          {"time", b.time},         {"position", b.position},
-          {"pos", b.pos},           {"neg", b.neg},
-          {"bias", b.bias},         {"candidates", b.candidates},
+  return {{"begin", b.begin},
+          {"user", b.user},
+          {"item", b.item},
+          {"slot", b.slot},
+          {"time", b.time},
+          {"position", b.position},
+          {"pos", b.pos},
+          {"neg", b.neg},
+          {"bias", b.bias},
+          {"candidates", b.candidates},
           {"first_query", b.first_query}};
 }
 

@@ -35,7 +35,7 @@ class PopularItems {
   /// dtype  f32 | f64, of the biases
   void draw(Arena& arena, std::uint64_t seed, std::int64_t step, DType dtype, SequenceBatch& batch) const;
   std::int64_t count() const { return count_; }
-  std::span<const double> up_to() const { return up_to_; }   ///< (I + 1) sums of the weights of items 1..i
+  std::span<const double> up_to() const { return up_to_; }  ///< (I + 1) sums of the weights of items 1..i
   std::span<const double> biases() const { return bias_; }  ///< (I + 1), by item
 
  private:
