@@ -66,7 +66,7 @@ for kind in kgat bprmf; do
   both --model.kind $kind --data.path data.h5 --batch.size 256 --batch.scope global
 done
 if section hrm; then
-  "$prep" synth-sudoku --order 2 --train 64 --test 4 --output data.h5 --quiet
+  "$prep" synth-sudoku --order 2 --train 24 --test 4 --output data.h5 --quiet
   small=(--model.kind hrm --data.path data.h5 --model.hidden_size 32 --model.num_heads 2 --model.l_layers 1 --batch.size 16)
   both "${small[@]}" --model.h_layers 2
   both "${small[@]}" --model.one_network true --model.last_cycle_gradient true --model.l_cycles 3

@@ -191,10 +191,13 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
 
   TaskNeeds needs;
   double tokens = 0;
+  std::int64_t longest = 0;
   for (const std::int32_t m : trained) {
     if (m < 2) continue;
     ++needs.train_samples;
-    tokens += static_cast<double>(std::min<std::int64_t>(m - 1, arch.slots));
+    const std::int64_t length = std::min<std::int64_t>(m - 1, arch.slots);
+    tokens += static_cast<double>(length);
+    longest = std::max(longest, length);
   }
   needs.parameters = arch.parameters();
   const auto rows = static_cast<double>(file.int_attribute("/", "n_interactions"));
@@ -210,9 +213,15 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
       7 * d + 4 + (streams ? 3 * n * (d + 2) : 0) + static_cast<double>(arch.blocks) * block +
       2 * static_cast<double>(arch.loss.negatives_each()) +
       (arch.loss.kind == ItemLoss::Kind::softmax && step.on_gpu ? static_cast<double>(arch.items) : 0);
-  needs.activation_bytes_per_sample = tokens / std::max<double>(1, static_cast<double>(needs.train_samples)) * values *
-                                      static_cast<double>(size_bytes(dtype));
-  needs.samples_in_cache = SequenceTask::samples_in_cache(arch);
+  // The memory is that of the largest group of samples that is computed at a time: in a small one all may be long.
+  const double mean = tokens / std::max<double>(1, static_cast<double>(needs.train_samples));
+  const std::int64_t cached = SequenceTask::samples_in_cache(arch);
+  const std::int64_t part = step.samples / (step.on_gpu ? step.ranks : step.shards);
+  const auto group =
+      static_cast<double>(std::max<std::int64_t>(1, step.on_gpu || cached == 0 ? part : std::min(part, cached)));
+  const double longer = (static_cast<double>(longest) / std::max(1.0, mean) - 1) / std::sqrt(group);
+  needs.activation_bytes_per_sample = mean * (1 + longer) * values * static_cast<double>(size_bytes(dtype));
+  needs.samples_in_cache = cached;
   needs.rows_vary = true;
 
   const auto size = static_cast<double>(size_bytes(real_dtype(dtype)));
