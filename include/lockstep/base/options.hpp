@@ -26,10 +26,6 @@ inline const Check fraction{"0..1", [](long double v) { return v >= 0 && v <= 1;
 inline const Check below_one{">= 0 and < 1", [](long double v) { return v >= 0 && v < 1; }};
 inline const Check odd{"odd, 1..9999",
                        [](long double v) { return v > 0 && v < 1e4 && static_cast<std::int64_t>(v) % 2 != 0; }};
-inline const Check power_of_two{"a power of two", [](long double v) {
-                                  const auto n = static_cast<std::uint64_t>(v < 1 ? 0 : v);
-                                  return n != 0 && (n & (n - 1)) == 0;
-                                }};
 Check at_least(double lowest);
 Check between(double lowest, double highest);
 /// Limits of a network's sizes, far above every use: a slip of the keyboard must not build for hours, or overflow the
