@@ -23,6 +23,7 @@ namespace {
 // double.
 constexpr double kOutput = 1e-5;
 constexpr double kGradient = 5e-5;  // [5e-6]
+constexpr double kRounding = 1e-5;  // of gradients in single precision: twice that of the reference
 /// Absolute, after the steps, for weights near 1 that are rounded in each; AdamDifference adds what a difference of the
 /// gradients explains.
 constexpr double kWeights = 1e-6;
@@ -36,13 +37,14 @@ bool vanishes(const std::string& name) {
 /// The largest difference between the weights of two runs of Adam whose gradients differ by rounding.
 ///
 /// Adam moves a weight by lr u, u = m / (sqrt(v) + eps). If each gradient of two runs differs by at most d, then so do m
-/// and sqrt(v), and u by at most d (1 + |u|) / sqrt(v). It cannot differ by more than the sum of both |u|. A weight whose
-/// gradient is not much larger than d may thus differ by up to 2 lr per step: the key weight [50] of layer 0 of
-/// har_accum_clip, with a gradient of 1e-7 in a step, differs by 6e-5.
+/// and sqrt(v), and u by at most d (1 + |u|) / (sqrt(v) + eps). It cannot differ by more than the sum of both |u|. This
+/// is large where a gradient is not much larger than d: har_accum_clip has a key weight ([1867] of layer 0) with the
+/// gradient -3e-9 in the first step, where the largest of its array is 3e-4. It differs by 2e-5 to 6e-5, which depends on
+/// the order of sums; others differ by 1e-6.
 class AdamDifference {
  public:
   AdamDifference(const OptimizerOptions& adam, std::int64_t size)
-      : beta2_(adam.beta2), square_(static_cast<std::size_t>(size)), bound_(square_) {}
+      : beta2_(adam.beta2), eps_(adam.eps), square_(static_cast<std::size_t>(size)), bound_(square_) {}
   /// gradient  of a step, times `scale`; d is the largest element of a parameter times `rounding`
   void add_step(const ParamStore& params, const Tensor& gradient, double scale, double lr, double rounding) {
     const std::vector<double> all = doubles(gradient);
@@ -57,14 +59,14 @@ class AdamDifference {
       for (std::size_t i = first; i < last; ++i) {
         square_[i] += (1 - beta2_) * (all[i] * scale * all[i] * scale - square_[i]);
         const double root = std::sqrt(square_[i] / (1 - correction_));
-        if (d > 0) bound_[i] += lr * std::min(2 * kMostMove, d * (1 + kMostMove) / std::max(root, d));
+        bound_[i] += lr * std::min(2 * kMostMove, d * (1 + kMostMove) / (root + eps_));
       }
     }
   }
   double operator[](std::int64_t element) const { return bound_[static_cast<std::size_t>(element)]; }
 
  private:
-  double beta2_, correction_ = 1;
+  double beta2_, eps_, correction_ = 1;
   std::map<std::string, double> rounding_;  ///< d of each parameter
   std::vector<double> square_, bound_;
 };
@@ -312,7 +314,7 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
     const StepSums sums = step.run({.step = s, .count = sizes.per_step(), .micro = sizes.batch});
     norms.push_back(gradient_norm(step.gradient(), ranges) / sums.weight);
     const double scale = clip_scale(norms.back(), clip) / sums.weight;
-    difference.add_step(model.params(), step.gradient(), scale, lr, kGradient);
+    difference.add_step(model.params(), step.gradient(), scale, lr, kRounding);
     optimizer->step(step.gradient(), lr, scale);
   }
   const auto mean = [&](const auto& figure) {
