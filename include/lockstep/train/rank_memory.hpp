@@ -33,8 +33,8 @@ TaskNeeds needs_of(const RunConfig& config, int ranks, std::int64_t batch);
 /// needs  of needs_of() with the same batch
 RankMemory rank_memory(const RunConfig& config, const PlannedRanks& ranks, const TaskNeeds& needs, std::int64_t batch);
 
-/// Before a training on CPUs builds its network: compares the weights, gradients and optimizer state of the ranks of rank
-/// 0's node with memory_limit(). Collective. errors  Error (usage): they do not fit
+/// Before a training on CPUs builds its network: compares the weights, gradients and optimizer state of the ranks of
+/// rank 0's node with memory_limit(). Collective. errors  Error (usage): they do not fit
 void require_memory(World& world, const RunConfig& config);
 
 }  // namespace lockstep
