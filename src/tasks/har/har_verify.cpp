@@ -36,11 +36,11 @@ bool vanishes(const std::string& name) {
 
 /// The largest difference between the weights of two runs of Adam whose gradients differ by rounding.
 ///
-/// Adam moves a weight by lr u, u = m / (sqrt(v) + eps). If each gradient of two runs differs by at most d, then so do m
-/// and sqrt(v), and u by at most d (1 + |u|) / (sqrt(v) + eps). It cannot differ by more than the sum of both |u|. This
-/// is large where a gradient is not much larger than d: har_accum_clip has a key weight ([1867] of layer 0) with the
-/// gradient -3e-9 in the first step, where the largest of its array is 3e-4. It differs by 2e-5 to 6e-5, which depends on
-/// the order of sums; others differ by 1e-6.
+/// Adam moves a weight by lr u, u = m / (sqrt(v) + eps). If each gradient of two runs differs by at most d, then so do
+/// m and sqrt(v), and u by at most d (1 + |u|) / (sqrt(v) + eps). It cannot differ by more than the sum of both |u|.
+/// This is large where a gradient is not much larger than d: har_accum_clip has a key weight ([1867] of layer 0) with
+/// the gradient -3e-9 in the first step, where the largest of its array is 3e-4. It differs by 2e-5 to 6e-5, which
+/// depends on the order of sums; most others differ by 1e-6.
 class AdamDifference {
  public:
   AdamDifference(const OptimizerOptions& adam, std::int64_t size)

@@ -210,8 +210,8 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
   }
   needs.data_bytes = 8.0 * static_cast<double>(3 * nodes + needs.train_samples + size("n_cf_test") + 2 * triples) +
                      20.0 * static_cast<double>(nnz);
-  // Arrays of the propagation; of a step on interactions, the rows of users and two items and their gradients; of a step
-  // on triples, the gradient of each chunk's projection. Two optimizers update the embeddings.
+  // Arrays of the propagation; of a step on interactions, the rows of users and two items and their gradients; of a
+  // step on triples, the gradient of each chunk's projection. Two optimizers update the embeddings.
   const auto element = static_cast<double>(size_bytes(dtype));
   const double adjacencies = options.node_dropout > 0 ? 3 : 1;
   const double rows = 6 * static_cast<double>(step.samples * arch.final_width());
