@@ -203,6 +203,12 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
   const auto rows = static_cast<double>(file.int_attribute("/", "n_interactions"));
   needs.data_bytes =
       rows * (file.int_attribute("/", "has_time") != 0 ? 16 : 8) + 20 * static_cast<double>(trained.size());
+  if (step.on_gpu) {  // as in SequenceTask::move_to()
+    const bool candidates = arch.loss.kind == ItemLoss::Kind::sampled_softmax;
+    needs.gpu_data_bytes = rows * (4 + (arch.loss.negatives_each() > 0 ? 4 : 0) + (arch.timed ? 8 : 0)) +
+                           static_cast<double>(sizeof(ops::HistorySample)) * static_cast<double>(needs.train_samples) +
+                           (candidates ? 16 * static_cast<double>(arch.items + 1) : 0);
+  }
   // Values of a token that a pass keeps: embedding and loss; per block its norms, queries, keys, values, attention,
   // feed-forward network and residuals; with streams also these, before and after each site, and their maps.
   const auto d = static_cast<double>(arch.hidden), n = static_cast<double>(arch.streams);
