@@ -266,6 +266,8 @@ void RunLog::record(StepRecord r) {
   if (r.grad_norm >= 0) log.events->scalar("grad_norm", r.grad_norm, r.step, now);
   for (const auto& [phase, seconds] : r.phases) log.events->scalar("seconds/" + phase, seconds, r.step, now);
   for (const auto& metric : r.metrics) log.events->scalar("metrics/train/" + metric.name, metric.value, r.step, now);
+  for (const GpuValues& gpu : r.gpus)
+    for (const auto& v : gpu.values) log.events->scalar(join("gpu/", gpu.rank, "/", v.name), v.value, r.step, now);
 
   std::string line = log.step_text(r.step) + printed(" epoch %.2f", r.epoch);
   if (r.loss) line += " loss " + short_number(*r.loss);

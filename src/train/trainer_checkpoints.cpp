@@ -206,6 +206,7 @@ Outcome Trainer::Impl::interrupt() {
   log::info(
       "stopped", by, " after step ", state.step, ": ", path.string(),
       config.run.resume == "auto" ? "; the same command continues from there" : "; --resume auto continues from there");
+  report_time();
   log->finish(join("stopped", by, " after step ", state.step));
   return Outcome::interrupted;
 }

@@ -51,8 +51,7 @@ for round in $(seq "$ROUNDS"); do
   done
 done
 
-millions() { awk -v v="$1" 'BEGIN {printf "%.2f", v / 1e6}'; }
-rate() { read -r m lo hi < <(spread <"$1"); echo "$(millions "$m") ($(millions "$lo") to $(millions "$hi"))"; }
+rate() { cells %.2f 1e-6 <"$1"; }
 
 {
   machine <"$work/ours.train.1x$CORES.1"
@@ -65,7 +64,7 @@ rate() { read -r m lo hi < <(spread <"$1"); echo "$(millions "$m") ($(millions "
   echo "|---|---|---|---|---|---|---|"
   for job in $JOBS; do
     mine=$(best_shape "$work/rates.ours.$job")
-    share=$(for r in $(seq "$ROUNDS"); do number fma_peak_share <"$work/ours.$job.$mine.$r"; done | spread | awk '{printf "%.0f %%", 100 * $1}')
+    share=$(for r in $(seq "$ROUNDS"); do number fma_peak_share <"$work/ours.$job.$mine.$r"; done | percent)
     row="| $job | $mine | $(rate "$work/rates.ours.$job.$mine") | $share"
     if [ $compare = yes ]; then
       other=$(best_shape "$work/rates.peer.$job")
