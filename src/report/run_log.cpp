@@ -360,12 +360,13 @@ void RunLog::write_report() {
   if (impl_) impl_->write_report();
 }
 
-void RunLog::sync() {
-  if (!impl_) return;
-  impl_->metrics.sync();
-  impl_->events->sync();
-  impl_->train_log.sync();
-  impl_->val_log.sync();
+std::string RunLog::sync() const {
+  std::string failure;
+  if (!impl_) return failure;
+  for (const std::string& f :
+       {impl_->metrics.sync(), impl_->events->sync(), impl_->train_log.sync(), impl_->val_log.sync()})
+    if (failure.empty()) failure = f;
+  return failure;
 }
 
 void RunLog::finish(std::string_view outcome) {
@@ -382,7 +383,7 @@ void RunLog::finish(std::string_view outcome) {
   log.print(join("log ", (log.dir / "train.log").string(), ", report ", (log.dir / "report.html").string(),
                  ", TensorBoard: tensorboard --logdir ", log.dir.string()),
             true);
-  sync();
+  if (const std::string failure = sync(); !failure.empty()) log::warning(failure);
   log.report_failures();
 }
 

@@ -160,8 +160,8 @@ void add_evaluation(const fs::path& run_dir, EvalRecord record) {
   record.time = wall_time();
   AppendFile file(run_dir / kEvaluationsFile);
   file.append(record_line(std::move(record)));
-  file.sync();
-  require(file.failure().empty(), "recording an evaluation: ", file.failure());
+  const std::string failure = file.failure().empty() ? file.sync() : file.failure();
+  require(failure.empty(), "recording an evaluation: ", failure);
 }
 
 RunRecords read_run_records(const fs::path& run_dir) {

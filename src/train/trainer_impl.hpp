@@ -52,6 +52,7 @@ struct Saving {
   bool sharded = false;
   std::string number = {}, mark = {};  ///< of a sharded checkpoint and of this rank's part
   double copy_seconds = 0;
+  std::string unsynced = {};  ///< why records of the run are not on the disk
 };
 
 /// trainer.cpp has the loop, trainer_checkpoints.cpp writes and resumes, trainer_proof.cpp proves and replays,

@@ -11,7 +11,8 @@
 # that a node sends. A step counts the wait of the rank that arrives last, which excludes waiting for slower ranks. The
 # bytes are those that the network interface counts, in 10 steps of `lockstep train`.
 #
-# Variables besides those of common.sh: LOCKSTEP_BENCH_LINK (1000 Mbit/s), LOCKSTEP_BENCH_NODES (2 4).
+# Variables besides those of common.sh: LOCKSTEP_BENCH_LINK (1000 Mbit/s), LOCKSTEP_BENCH_NODES (2 4),
+# LOCKSTEP_BENCH_CASES (some of the table's names).
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-2} RATE=${LOCKSTEP_BENCH_LINK:-1000}
@@ -20,6 +21,7 @@ folder=${1:+$(path "$1")}
 rows=$(prepared "" icecolumn.h5 synth-icecolumn --rows 60000)
 sequences=$(prepared "$folder" ml-1m.h5 synth-sequences --users 3000 --min-length 50 --max-length 300)
 windows=$(prepared "$folder" hapt.h5 synth-har)
+sed /^pretrain/d configs/kgat-ml1m.ini >"$work/kgat.ini"  # from random tables
 graph=$(prepared "$folder" kgat-ml1m.h5 synth-kg --users 6000 --items 4000)
 puzzles=$(prepared "" puzzles.h5 synth-sudoku --order 2 --train 400 --test 10 --min-givens 4 --max-givens 6 --num-aug 100 --augment online)
 start_nodes "${NODES##* }"
@@ -30,7 +32,7 @@ case_options() { # CASE
     SASRec) echo "--config configs/sasrec-ml1m.ini --data.path $sequences" ;;
     HAR) echo "--config configs/har-hapt.ini --data.path $windows" ;;
     HRM) echo "--config configs/hrm-laptop.ini --data.path $puzzles" ;;
-    KGAT*) echo "--config configs/kgat-ml1m.ini --model.pretrain none --data.path $graph" ;;
+    KGAT*) echo "--config $work/kgat.ini --data.path $graph" ;;
   esac
   [ "$1" != KGAT-rows ] || echo "--dist.mode nested-rows"
 }
@@ -55,7 +57,7 @@ waits() { # LINKS: milliseconds of computation and of waiting, the share of wait
   echo
   echo "| training step | nodes | batch of all | a node sends per step, KB | computes, ms | waits for messages, ms | share of a step, % | with links as they are, % |"
   echo "|---|---|---|---|---|---|---|---|"
-  for case in emulator SASRec HAR HRM KGAT KGAT-rows; do
+  for case in ${LOCKSTEP_BENCH_CASES:-emulator SASRec HAR HRM KGAT KGAT-rows}; do
     for nodes in $NODES; do
       for scope in global rank; do
         [ "$case$scope" != KGATrank ] && [ "$case$scope" != KGAT-rowsrank ] || continue  # a step computes the whole graph

@@ -145,8 +145,9 @@ class RunLog {
   void write_report();
   /// Removes the records of steps after this one, as a start that continues there does.
   void continue_after(std::int64_t step);
-  /// Flushes all records to the disk. Call it before writing a checkpoint, so that a resume finds them.
-  void sync();
+  /// Flushes all records to the disk; returns why that failed, or "". Call it before writing a checkpoint, so that a
+  /// resume finds them. Another thread may record meanwhile.
+  [[nodiscard]] std::string sync() const;
   /// Ends the progress line, writes the report and prints the paths. `outcome`: "finished after 60 epochs", "stopped by
   /// SIGTERM".
   void finish(std::string_view outcome);

@@ -131,6 +131,7 @@ fs::path open_run(World& world, const Options& options, RunConfig& config, TakeO
 int train(World& world, const RunConfig& config, const fs::path& checkpoint, StepRange profiled) {
   const auto placement = make_node_placement(world);
   const auto model = load_task(world, config, *placement);
+  RunLog log;  // outlives the trainer
   Trainer trainer(world, config, *model);
   if (!checkpoint.empty()) {
     trainer.resume(checkpoint);
@@ -149,7 +150,6 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
   const auto first = config.task->pretraining();
   const fs::path first_run = fs::path(config.run.dir) / kPretrainingFolder;
   if (first) facts.facts.emplace_back("first weights", join("trained as ", first->kind, " in ", first_run.string()));
-  RunLog log;
   world.together("opening the log", [&] {
     if (world.rank() != 0) return;
     if (config.resumes_file()) {
