@@ -60,7 +60,7 @@ program() {
 # prepared FOLDER FILE ARGUMENT...: this file of the folder, or else one that lockstep-prep makes with these arguments
 prepared() {
   local file=${1:-/nonexistent}/$2
-  [ -s "$file" ] || { file=$work/$2; "$BUILD/bin/lockstep-prep" "${@:3}" --output "$file" >&2; }
+  [ -s "$file" ] || { file=$work/$2; "$BUILD/bin/lockstep-prep" "${@:3}" --output "$file" >&2 || return; }
   echo "$file"
 }
 # cells FORMAT [SCALE]: median, smallest and largest of the numbers on standard input, times SCALE

@@ -101,6 +101,6 @@ rate() { cells %.2f 1e-6 <"$1"; }
         $(launcher "$shape") "$LOCKSTEP" bench --data.path "$work/icecolumn.h5" --what train --batch.size 1000 --steps 1 --warmup 0 --threads "${shape#*x}" --json | number start_to_first_step_s
       done | spread | awk -v s="$shape" '{printf "Start of the process to the end of the first step, data read from a file, %s: %.2f s (%.2f to %.2f).\n", s, $1, $2, $3}'
     done
-    [ $compare = yes ] && echo "PyTorch's import alone takes $(number start_s <"$work/peer.train.1x$CORES.1" | awk '{printf "%.1f", $1}') s."
+    [ $compare = no ] || echo "PyTorch's import alone takes $(number start_s <"$work/peer.train.1x$CORES.1" | awk '{printf "%.1f", $1}') s."
   fi
 } | tee "$out/emulator.md"

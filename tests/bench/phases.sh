@@ -21,7 +21,7 @@ options() { # CASE
     SASRec) echo "--config configs/sasrec-ml1m.ini --data.path $sequences --epochs 4 --eval.every 2 --checkpoint.every 1" ;;
     HAR) echo "--config configs/har-hapt.ini --data.path $windows --epochs 3 --eval.every 1 --checkpoint.every 1" ;;
     HRM) echo "--config configs/hrm-laptop.ini --data.path $puzzles --epochs 2 --eval.every 1 --checkpoint.every 1" ;;
-    KGAT) echo "--config $work/kgat.ini --data.path $graph --epochs 1 --steps 600 --eval.every_steps 200 --checkpoint.every_steps 200" ;;
+    KGAT) echo "--config $work/kgat.ini --data.path $graph --epochs 1 --steps 200 --eval.every_steps 100 --checkpoint.every_steps 100" ;;
   esac
 }
 # share PHASE: of the line that a training logs at its end
