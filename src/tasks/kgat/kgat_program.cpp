@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/profile.hpp"
+#include "lockstep/base/stopwatch.hpp"
 #include "tasks/kgat/program_checks.hpp"
 
 namespace lockstep {
@@ -79,8 +80,9 @@ const KgatProgram::Drawn& KgatProgram::batch_of(const TrainState& state) {
 }
 
 StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned flags) {
+  const Stopwatch drawing;
   const Drawn& batch = batch_of(state);
-  StepResult result = {.advance = 1, .samples = batch.is_cf ? cf_batch_ : kg_batch_};
+  StepResult result = {.advance = 1, .samples = batch.is_cf ? cf_batch_ : kg_batch_, .compute = drawing.seconds()};
   if (step_.runs_on_gpu()) {
     profile::Phase phase("step on the GPU", result.compute);
     // The updates of the two kinds of steps do not know each other's outcomes.
@@ -99,7 +101,7 @@ StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned 
   done.step = state.step;
   done.is_cf = batch.is_cf;
   result.outcome = outcome(done);
-  result.compute = done.compute;
+  result.compute += done.compute;
   result.reduce = done.exchange;
   result.update = done.update;
   return result;
