@@ -195,9 +195,9 @@ void hyper_write_backward(Stream& stream, Target dx, Target dmaps, Target dy, co
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_hyper_stream_kernels<T>().write_gradient(
-        e.tokens, e.channels, n, pointer<T>(dx), dx.accumulate, pointer<T>(dy), dy.accumulate, pointer<T>(dmaps),
-        dout.data<T>(), x.data<T>(), maps.data<T>(), y.data<T>());
+    cpu::active_hyper_stream_kernels<T>().write_gradient(e.tokens, e.channels, n, pointer<T>(dx), dx.accumulate,
+                                                         pointer<T>(dy), dy.accumulate, pointer<T>(dmaps),
+                                                         dout.data<T>(), x.data<T>(), maps.data<T>(), y.data<T>());
   });
 }
 

@@ -185,8 +185,7 @@ class SinkhornGradient {
       for (int a = 0; a < n; ++a)
 #pragma GCC unroll 4
         for (int b = 0; b < n; ++b)
-          gradient[a][b] =
-              fma(sums.row[a], after.column[b], fma(before.row[a], sums.column[b], gradient[a][b]));
+          gradient[a][b] = fma(sums.row[a], after.column[b], fma(before.row[a], sums.column[b], gradient[a][b]));
     }
   }
 
@@ -285,9 +284,8 @@ void maps_gradient(std::int64_t tokens, T* dmaps, T* sums, const T* raw, const H
   const std::int64_t k = g.streams * (2 + g.streams);
   Vec<T> lane_sums[3 + kMostStreams * (2 + kMostStreams)] = {};
   const auto run = [&]<int kN>(Count<kN>) {
-    each_groups<T, kN>(tokens, [&]<int kGroups>(std::int64_t i) {
-      gradient_of<T, kN, kGroups>(i, tokens, dmaps, lane_sums, raw, g);
-    });
+    each_groups<T, kN>(
+        tokens, [&]<int kGroups>(std::int64_t i) { gradient_of<T, kN, kGroups>(i, tokens, dmaps, lane_sums, raw, g); });
   };
   g.streams == 4 ? run(Count<4>{}) : run(Count<0>{});
   for (std::int64_t s = 0; s < 3 + k; ++s) sums[s] += total<T>(lane_sums[s]);

@@ -1,7 +1,7 @@
 // Reading from the streams and writing to them. Each pass reads and writes a token's streams once; its few coefficients
 // and the sums of its gradients stay in registers.
 #include "hyper_connections_kernels.hpp"
-#include "ops/common/simd.hpp"
+#include "ops/common/sums.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
@@ -34,37 +34,16 @@ LOCKSTEP_INLINE void each_piece(std::int64_t channels, const F& f) {
   if (c < channels) f(c, Count<1>{}, Partial<T>{Lanes<T>(channels - c)});
 }
 
-/// Lanes 0 to 3 are the sums of the lanes of v[0] to v[3], added in a fixed tree.
-template <int kBlock, class T>
-LOCKSTEP_INLINE Vec<T> fold_quads(Vec<T> v) {
-  if constexpr (kBlock < 4) {
-    return v;
-  } else {
-    Vec<IntOf<T>> from;
-    for (int i = 0; i < kLanes<T>; ++i) from[i] = i ^ kBlock;
-    return fold_quads<kBlock / 2, T>(v + __builtin_shuffle(v, from));
-  }
-}
-template <class T>
-LOCKSTEP_INLINE Vec<T> sum_four(const Vec<T>* v) {
-  const auto pair = [](Vec<T> a, Vec<T> b) { return interleave<1, 0, T>(a, b) + interleave<1, 1, T>(a, b); };
-  const Vec<T> a = pair(v[0], v[1]), b = pair(v[2], v[3]);
-  return fold_quads<kLanes<T> / 2, T>(interleave<2, 0, T>(a, b) + interleave<2, 1, T>(a, b));
-}
-
-/// to_i += the sum of the lanes of v_i for i < kCount, in a fixed tree.
+/// to_i += the sum of the lanes of v_i for i < kCount, in a fixed tree. v is overwritten.
 template <int kCount, class T>
-LOCKSTEP_INLINE void add_totals(T* to, const Vec<T>* v) {
+LOCKSTEP_INLINE void add_totals(T* to, Vec<T>* v) {
   constexpr int kL = kLanes<T>;
   if constexpr (kCount >= kL) {
-    Vec<T> each[kL];
-#pragma GCC unroll 16
-    for (int i = 0; i < kL; ++i) each[i] = v[i];
-    store(to, load(to) + sum_each<T>(each));
+    store(to, load(to) + sum_of<kL, T>(v));
     add_totals<kCount - kL, T>(to + kL, v + kL);
-  } else if constexpr (kCount >= 4 && kL > 4) {
+  } else if constexpr (kCount >= 4) {
     const Lanes<T> four(4);
-    store(to, load(to, four) + sum_four<T>(v), four);
+    store(to, load(to, four) + sum_of<4, T>(v), four);
     add_totals<kCount - 4, T>(to + 4, v + 4);
   } else if constexpr (kCount > 0) {
     to[0] += total<T>(v[0]);
@@ -85,32 +64,34 @@ struct Streams {
   void read(std::int64_t tokens, T* u, const T* x, const T* map) const {
     const int n = streams();
     for (std::int64_t i = 0; i < tokens; ++i, u += channels, x += width, map += maps)
-      each_piece<T, 2>(channels, [&](std::int64_t c, auto vectors, const auto& at) __attribute__((always_inline)) {
-        for (int v = 0; v < vectors.value; ++v) {
-          const std::int64_t from = c + v * kLanes<T>;
-          Vec<T> sum = splat(map[0]) * at.get(x + from);
+      each_piece<T, 2>(
+          channels, [&](std::int64_t c, auto vectors, const auto& at) __attribute__((always_inline)) {
+            for (int v = 0; v < vectors.value; ++v) {
+              const std::int64_t from = c + v * kLanes<T>;
+              Vec<T> sum = splat(map[0]) * at.get(x + from);
 #pragma GCC unroll 4
-          for (int s = 1; s < n; ++s) sum = fma(splat(map[s]), at.get(x + s * channels + from), sum);
-          at.put(u + from, sum);
-        }
-      });
+              for (int s = 1; s < n; ++s) sum = fma(splat(map[s]), at.get(x + s * channels + from), sum);
+              at.put(u + from, sum);
+            }
+          });
   }
 
   void read_gradient(std::int64_t tokens, T* dx, bool add, T* dmap, const T* du, const T* x, const T* map) const {
     const int n = streams();
     for (std::int64_t i = 0; i < tokens; ++i) {
       Vec<T> sums[kMost] = {};
-      each_piece<T, 1>(channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
-        const Vec<T> d = at.get(du + c);
+      each_piece<T, 1>(
+          channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
+            const Vec<T> d = at.get(du + c);
 #pragma GCC unroll 4
-        for (int s = 0; s < n; ++s) {
-          const std::int64_t from = s * channels + c;
-          if (dx) at.put(dx + from, fma(splat(map[s]), d, add ? at.get(dx + from) : Vec<T>{}));
-          if (dmap) sums[s] = fma(d, at.get(x + from), sums[s]);
-        }
-      });
+            for (int s = 0; s < n; ++s) {
+              const std::int64_t from = s * channels + c;
+              if (dx) at.put(dx + from, fma(splat(map[s]), d, add ? at.get(dx + from) : Vec<T>{}));
+              if (dmap) sums[s] = fma(d, at.get(x + from), sums[s]);
+            }
+          });
       if (dmap) {
-        add_sums(dmap, sums);
+        add_rows<1>(dmap, sums);
         dmap += maps;
       }
       if (dx) dx += width;
@@ -124,30 +105,31 @@ struct Streams {
     const int n = streams();
     for (std::int64_t i = 0; i < tokens; ++i, out += width, x += width, map += maps, y += channels) {
       const T *post = map + n, *res = post + n;
-      each_piece<T, 2>(channels, [&](std::int64_t c, auto vectors, const auto& at) __attribute__((always_inline)) {
-        constexpr int kV = decltype(vectors)::value;
-        Vec<T> in[kMost][kV], of_y[kV];
+      each_piece<T, 2>(
+          channels, [&](std::int64_t c, auto vectors, const auto& at) __attribute__((always_inline)) {
+            constexpr int kV = decltype(vectors)::value;
+            Vec<T> in[kMost][kV], of_y[kV];
 #pragma GCC unroll 2
-        for (int v = 0; v < kV; ++v) {
-          of_y[v] = at.get(y + c + v * kLanes<T>);
+            for (int v = 0; v < kV; ++v) {
+              of_y[v] = at.get(y + c + v * kLanes<T>);
 #pragma GCC unroll 4
-          for (int s = 0; s < n; ++s) in[s][v] = at.get(x + s * channels + c + v * kLanes<T>);
-        }
+              for (int s = 0; s < n; ++s) in[s][v] = at.get(x + s * channels + c + v * kLanes<T>);
+            }
 #pragma GCC unroll 4
-        for (int m = 0; m < n; ++m) {
-          Vec<T> sum[kV];
+            for (int m = 0; m < n; ++m) {
+              Vec<T> sum[kV];
 #pragma GCC unroll 2
-          for (int v = 0; v < kV; ++v) sum[v] = splat(post[m]) * of_y[v];
+              for (int v = 0; v < kV; ++v) sum[v] = splat(post[m]) * of_y[v];
 #pragma GCC unroll 4
-          for (int s = 0; s < n; ++s) {
-            const Vec<T> factor = splat(res[m * n + s]);
+              for (int s = 0; s < n; ++s) {
+                const Vec<T> factor = splat(res[m * n + s]);
 #pragma GCC unroll 2
-            for (int v = 0; v < kV; ++v) sum[v] = fma(factor, in[s][v], sum[v]);
-          }
+                for (int v = 0; v < kV; ++v) sum[v] = fma(factor, in[s][v], sum[v]);
+              }
 #pragma GCC unroll 2
-          for (int v = 0; v < kV; ++v) at.put(out + m * channels + c + v * kLanes<T>, sum[v]);
-        }
-      });
+              for (int v = 0; v < kV; ++v) at.put(out + m * channels + c + v * kLanes<T>, sum[v]);
+            }
+          });
     }
   }
 
@@ -176,7 +158,7 @@ struct Streams {
         }
       };
       const auto load_rows = [&](std::int64_t c, int first, int count, Vec<T>* d, const auto& at)
-                                 __attribute__((always_inline)) {
+          __attribute__((always_inline)) {
 #pragma GCC unroll 4
         for (int m = 0; m < count; ++m) d[m] = at.get(dout + (first + m) * channels + c);
       };
@@ -184,28 +166,30 @@ struct Streams {
       constexpr bool kOnePass = kN > 0 && kVectorRegisters >= kN * (kN + 2) + 4;
       constexpr int kRows = kOnePass ? kN : kN > 0 && kN % 2 == 0 ? 2 : 1;
       if (!kOnePass)
-        each_piece<T, 1>(channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
-          Vec<T> d[kMost];
-          load_rows(c, 0, n, d, at);
-          mix(c, d, at);
-        });
+        each_piece<T, 1>(
+            channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
+              Vec<T> d[kMost];
+              load_rows(c, 0, n, d, at);
+              mix(c, d, at);
+            });
       for (int first = 0; first < n && (kOnePass || dmap); first += kRows) {
         Vec<T> of_post[kRows] = {}, of_res[kRows * kMost] = {};
-        each_piece<T, 1>(channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
-          Vec<T> d[kRows];
-          load_rows(c, first, kRows, d, at);
-          if (kOnePass) mix(c, d, at);
-          if (!dmap) return;
-          const Vec<T> of_y = at.get(y + c);
+        each_piece<T, 1>(
+            channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
+              Vec<T> d[kRows];
+              load_rows(c, first, kRows, d, at);
+              if (kOnePass) mix(c, d, at);
+              if (!dmap) return;
+              const Vec<T> of_y = at.get(y + c);
 #pragma GCC unroll 4
-          for (int r = 0; r < kRows; ++r) of_post[r] = fma(d[r], of_y, of_post[r]);
+              for (int r = 0; r < kRows; ++r) of_post[r] = fma(d[r], of_y, of_post[r]);
 #pragma GCC unroll 4
-          for (int s = 0; s < n; ++s) {
-            const Vec<T> in = at.get(x + s * channels + c);
+              for (int s = 0; s < n; ++s) {
+                const Vec<T> in = at.get(x + s * channels + c);
 #pragma GCC unroll 4
-            for (int r = 0; r < kRows; ++r) of_res[r * n + s] = fma(d[r], in, of_res[r * n + s]);
-          }
-        });
+                for (int r = 0; r < kRows; ++r) of_res[r * n + s] = fma(d[r], in, of_res[r * n + s]);
+              }
+            });
         if (!dmap) continue;
         add_totals<kRows, T>(dmap + n + first, of_post);
         add_rows<kRows>(dmap + 2 * n + first * n, of_res);
@@ -222,14 +206,13 @@ struct Streams {
 
  private:
   template <int kRows>
-  LOCKSTEP_INLINE void add_rows(T* to, const Vec<T>* sums) const {
+  LOCKSTEP_INLINE void add_rows(T* to, Vec<T>* sums) const {
     if constexpr (kN > 0) {
       add_totals<kRows * kN, T>(to, sums);
     } else {
       for (int s = 0; s < count; ++s) to[s] += total<T>(sums[s]);
     }
   }
-  LOCKSTEP_INLINE void add_sums(T* to, const Vec<T>* sums) const { add_rows<1>(to, sums); }
 };
 
 /// Calls f with the Streams for this number of streams.
