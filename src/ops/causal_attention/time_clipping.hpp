@@ -153,11 +153,10 @@ class TimeRows {
     if constexpr (sizeof(T) == 4) {
       if (count_ <= 2 * kL) {  // the runs' values fit in two registers, and far keys have groups before the first
         const Vec<T> low = load(value_), high = load(value_ + kL);
-        const Vec<std::int32_t> before = splat(static_cast<std::int32_t>(first_ - 1));
+        const Vec<std::int32_t> none{}, before = splat(static_cast<std::int32_t>(first_ - 1));
         for (std::int64_t j = 0; j < keys_; j += kL) {
-          const Vec<std::int32_t> run = load(group_ + j) - before;
-          store(s + j, load(s + j) + (Vec<T>)_mm512_permutex2var_ps((__m512)low, (__m512i)(run > 0 ? run : 0 * run),
-                                                                    (__m512)high));
+          const Vec<std::int32_t> run = load(group_ + j) - before, near = run > none ? run : none;
+          store(s + j, load(s + j) + (Vec<T>)_mm512_permutex2var_ps((__m512)low, (__m512i)near, (__m512)high));
         }
         return;
       }
@@ -221,8 +220,8 @@ class TimeRows {
       const std::uint32_t first = j == far_ ? 0 : bits & ~(bits + 1);
       v += (Vec<float>)_mm512_maskz_mov_ps(static_cast<__mmask16>(first), (__m512)open);
       open = (Vec<float>)_mm512_maskz_permutexvar_ps(0xffff, _mm512_set1_epi32(15), (__m512)v);
-      const std::uint32_t last = 1u << (left - 1), ends = ((~(bits >> 1) & (last - 1)) |
-                                                           (left < 16 || j + 16 == keys_ ? last : ~(bits >> 1) & last));
+      const std::uint32_t last = 1u << (left - 1);
+      const std::uint32_t ends = (~(bits >> 1) | (j + left == keys_ ? last : 0)) & (2 * last - 1);
       const int count = __builtin_popcount(ends);
       if (count > 0)
         store(sums, (Vec<float>)_mm512_maskz_compress_ps(static_cast<__mmask16>(ends), (__m512)v), Lanes<float>(count));

@@ -291,47 +291,46 @@ void maps_gradient(std::int64_t tokens, T* dmaps, T* sums, const T* raw, const H
   for (std::int64_t s = 0; s < 3 + k; ++s) sums[s] += total<T>(lane_sums[s]);
 }
 
-/// Rows whose piece of a panel's width stays in the first-level cache, of dx and of x.
-constexpr std::int64_t kInputRows = 8 * kTileRows;
+/// Rows of dx that stay in the second-level cache between the two passes over them. The first pass reads whole rows,
+/// which processors foresee better than pieces of a panel's width.
+constexpr std::int64_t kInputRows = (kTileRows < 8 ? 8 : 4) * kTileRows;
 
 template <class T>
 void input_gradient(std::int64_t tokens, std::int64_t width, std::int64_t maps, T* dx, T* dmaps, const T* raw,
                     const T* scale, const T* x, const T* weight) {
-  T factor[kInputRows];
   for (std::int64_t begin = 0; begin < tokens; begin += kInputRows) {
-    const std::int64_t count = smaller(kInputRows, tokens - begin);
-    for (std::int64_t i = 0; i < count; ++i, dmaps += maps, raw += maps) {
+    const std::int64_t end = smaller(begin + kInputRows, tokens);
+    for (std::int64_t i = begin; i < end; ++i) {
       Vec<T> product{};
       each_vector<T>(maps, [&](std::int64_t k, Lanes<T> lanes) {
-        const Vec<T> d = load(dmaps + k, lanes);
-        product = fma(d, load(raw + k, lanes), product);
-        store(dmaps + k, d * splat(scale[begin + i]), lanes);
+        const Vec<T> d = load(dmaps + i * maps + k, lanes);
+        product = fma(d, load(raw + i * maps + k, lanes), product);
+        store(dmaps + i * maps + k, d * splat(scale[i]), lanes);
       });
-      factor[i] = -scale[begin + i] * scale[begin + i] * total<T>(product) / static_cast<T>(width);
+      if (!dx) continue;
+      const Vec<T> factor = splat(-scale[i] * scale[i] * total<T>(product) / static_cast<T>(width));
+      each_vector<T>(width, [&](std::int64_t c, Lanes<T> lanes) {
+        T* to = dx + i * width + c;
+        store(to, fma(factor, load(x + i * width + c, lanes), load(to, lanes)), lanes);
+      });
     }
     if (!dx) continue;
-    const std::int64_t tile_rows = ceil_div(count, ceil_div(count, kTileRows));
+    const std::int64_t tile_rows = ceil_div(end - begin, ceil_div(end - begin, kTileRows));
     for (std::int64_t j = 0; j < width; j += kPanel<T>) {
       const std::int64_t columns = smaller(kPanel<T>, width - j);
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::int64_t at = (begin + i) * width + j;
-        each_vector<T>(columns, [&](std::int64_t c, Lanes<T> lanes) {
-          store(dx + at + c, fma(splat(factor[i]), load(x + at + c, lanes), load(dx + at + c, lanes)), lanes);
-        });
-      }
-      for (std::int64_t i = 0; i < count; i += tile_rows) {
+      for (std::int64_t i = begin; i < end; i += tile_rows) {
         Tile<T> t;
         t.k = maps;
-        t.a = dmaps - (count - i) * maps;
+        t.a = dmaps + i * maps;
         t.a_stride = maps;
         t.b = weight + j;
         t.b_stride = width;
-        t.c = dx + (begin + i) * width + j;
+        t.c = dx + i * width + j;
         t.c_stride = width;
         t.bias = nullptr;
         t.begin = Begin::result;
         t.add = false;
-        run_tile<T, true, true>(smaller(tile_rows, count - i), columns, t);
+        run_tile<T, true, true>(smaller(tile_rows, end - i), columns, t);
       }
     }
   }
