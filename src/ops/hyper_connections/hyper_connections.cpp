@@ -65,6 +65,10 @@ struct AllWeights {
   }
 };
 
+/// Tokens whose streams stay in the second-level cache between two passes over them. A model's threads share its samples,
+/// so a call is serial.
+constexpr std::int64_t kBlockTokens = 112;
+
 /// The data of a target, or null if it is empty.
 template <class T>
 T* pointer(const Target& target) {
@@ -96,10 +100,14 @@ void hyper_maps_forward(Stream& stream, const Tensor& maps, const Tensor& raw, c
     return;
   visit_float(x.dtype(), [&]<class T>() {
     const AllWeights<T> weights(h);
-    cpu::product<T>(e.tokens, e.maps, width, raw.data<T>(), x.data<T>(), weights.data, true, false, {},
-                    weights.operand);
-    cpu::active_hyper_kernels<T>().maps(e.tokens, width, maps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>(),
-                                        static_cast<T>(h.eps), gates_of<T>(h));
+    for (std::int64_t first = 0; first < e.tokens; first += kBlockTokens) {
+      const std::int64_t count = std::min(kBlockTokens, e.tokens - first);
+      T *of_maps = maps.data<T>() + first * e.maps, *of_raw = raw.data<T>() + first * e.maps;
+      const T* of_x = x.data<T>() + first * width;
+      cpu::product<T>(count, e.maps, width, of_raw, of_x, weights.data, true, false, {}, weights.operand);
+      cpu::active_hyper_kernels<T>().maps(count, width, of_maps, of_raw, scale.data<T>() + first, of_x,
+                                          static_cast<T>(h.eps), gates_of<T>(h));
+    }
   });
 }
 
