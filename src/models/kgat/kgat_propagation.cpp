@@ -121,7 +121,7 @@ void KgatPropagation::begin(const Noise* noise) {
   const std::size_t threads = device.is_cuda() ? 1 : static_cast<std::size_t>(omp_get_max_threads());
   while (arenas_.size() < threads) arenas_.emplace_back(device);
   noise_ = noise == nullptr ? std::nullopt : std::optional<Noise>(*noise);
-  in_shared_ = noise_ && shares_tables();
+  in_shared_ = noise_ && !shared_x_.empty();
   Stream stream = this->stream();
   net_.params().refresh(stream);
   values_now_ = net_.adjacency().value;

@@ -18,10 +18,12 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
          const Tensor& drows, RankingSums& sums, RankingSums* copy, std::int64_t first) {
   const std::int64_t count = batch.count(), width = rows.columns();
   const bool whole = !drows || drows.shape() == rows.shape();
-  require(slope.size() == count && (whole || (!rows.device().is_cuda() && drows.columns() == width && first >= 0 &&
-                                              first + drows.rows() <= rows.rows())) &&
+  require(slope.size() == count &&
+              (whole || (!rows.device().is_cuda() && drows.columns() == width && first >= 0 &&
+                         first + drows.rows() <= rows.rows())) &&
               batch.use_ptr.size() == static_cast<std::size_t>(rows.rows()) + 1,
-          "bpr: ", count, " pairs, rows ", rows.shape(), ", slope ", slope.shape(), ", drows ", drows.shape(), " from row ", first);
+          "bpr: ", count, " pairs, rows ", rows.shape(), ", slope ", slope.shape(), ", drows ", drows.shape(),
+          " from row ", first);
   const std::span terms(
       static_cast<RankingSums*>(scratch.allocate(static_cast<std::size_t>(count) * sizeof(RankingSums))),
       static_cast<std::size_t>(count));

@@ -14,9 +14,9 @@ struct PairSums {
 template <class T>
 struct BprKernels {
   PairSums (*sums)(std::int64_t n, const T* user, const T* liked, const T* other);
-  void (*scale)(std::int64_t n, T* to, const T* row, T factor);                           ///< to = factor row
-  void (*add)(std::int64_t n, T* to, const T* row, T factor);                             ///< to += factor row
-  void (*add_difference)(std::int64_t n, T* to, const T* a, const T* b, T factor);        ///< to += factor (a - b)
+  void (*scale)(std::int64_t n, T* to, const T* row, T factor);                     ///< to = factor row
+  void (*add)(std::int64_t n, T* to, const T* row, T factor);                       ///< to += factor row
+  void (*add_difference)(std::int64_t n, T* to, const T* a, const T* b, T factor);  ///< to += factor (a - b)
 };
 
 LOCKSTEP_KERNELS(BprKernels<T>, bpr_kernels)

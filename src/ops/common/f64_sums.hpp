@@ -13,9 +13,7 @@ LOCKSTEP_INLINE Partials partials(const T* p) {
   typedef T Eight __attribute__((vector_size(kPartials * sizeof(T)), aligned(alignof(T)), may_alias));
   return __builtin_convertvector(*reinterpret_cast<const Eight*>(p), Partials);
 }
-LOCKSTEP_INLINE double total(Partials s) {
-  return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
-}
+LOCKSTEP_INLINE double total(Partials s) { return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])); }
 
 /// sum over i < n of a_i b_i
 template <class T>

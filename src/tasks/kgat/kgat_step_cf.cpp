@@ -63,8 +63,8 @@ void KgatStep::backward_cf(const ShardRange& own, std::span<const std::int32_t> 
   const Tensor sums = by_segments_ ? segment_sums_->slice(0, static_cast<std::int64_t>(segments.size()) - 1)
                                    : gradient_.reshaped({1, gradient_.size()});
   propagation_.backward(rows_, exchange_,
-                        nodes.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count())),
-                        dh, segments, sums);
+                        nodes.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count())), dh,
+                        segments, sums);
   if (by_segments_) sum_segments(sums);
 }
 

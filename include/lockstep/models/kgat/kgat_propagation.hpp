@@ -58,7 +58,6 @@ class KgatPropagation {
   void share_tables(std::span<std::byte> memory);
   /// The bytes that share_tables() needs.
   std::size_t shared_bytes() const;
-  bool shares_tables() const { return !shared_x_.empty(); }
 
   /// Computes x_1 .. x_L. Layer l reads rows.rows(l) of x_l, of which x_0 must be complete. If tables are shared, the own
   /// rows of x_0 suffice.
@@ -121,8 +120,9 @@ class KgatPropagation {
   std::deque<OwnedTensor> storage_;
   std::vector<Tensor> x_, s_, marks_, dx_;
   OwnedTensor ds_;
-  std::vector<Tensor> shared_x_, shared_ds_;  ///< or nothing. A table of ds per layer: others may still read the last one
-  bool in_shared_ = false;                    ///< this pass uses them
+  /// Shared tables, or nothing. Each layer has a ds: others may still read that of the layer before.
+  std::vector<Tensor> shared_x_, shared_ds_;
+  bool in_shared_ = false;    ///< this pass uses them
   std::deque<Arena> arenas_;  ///< per thread
 };
 
