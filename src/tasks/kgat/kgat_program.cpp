@@ -12,7 +12,7 @@ namespace lockstep {
 
 namespace {
 
-KgatStepOptions step_options(const RunConfig& config, const KgatTask::Options& o, Device device) {
+KgatStepOptions step_options(World& world, const RunConfig& config, const KgatTask::Options& o, Device device) {
   require_supported(config, "kgat");
   return {.mode = o.mode.value_or(device.is_cuda() ? KgatMode::replicate : KgatMode::nested_rows),
           .row_threshold = o.row_threshold,
@@ -28,6 +28,7 @@ KgatStepOptions step_options(const RunConfig& config, const KgatTask::Options& o
           .backend = config.step_options(1).backend,
           .graphs = config.step_options(1).graphs,
           .timeout_s = config.dist.timeout,
+          .world = &world,
           .optimizer = config.optim};
 }
 
@@ -49,7 +50,7 @@ KgatProgram::KgatProgram(World& world, const RunConfig& config, KgatTask& model)
       cf_steps_(model.size(Split::train) / cf_batch_ + 1),
       kg_steps_(model.options().triples ? model.data().graph.triples() / kg_batch_ + 1 : 0),
       sampler_(model.data(), config.run.seed),
-      step_options_(step_options(config, model.options(), model.params().device())),
+      step_options_(step_options(world, config, model.options(), model.params().device())),
       step_(world.communicator(), model.net(), model.propagation(), step_options_),
       kg_loss_(DType::f64, {2}) {}
 
