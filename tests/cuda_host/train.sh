@@ -2,11 +2,12 @@
 # Training on the stand-in, or on a GPU, through the real program:   train.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
 # The trajectory matches the CPU's, by NCCL and by MPI. The bits are equal on 1 and 2 ranks with --reproducible, with
 # and without graphs, and for any size of gradient buckets. A checkpoint continues on the other kind of device.
-# Embeddings are exchanged by rows. Batches that the GPU makes, and those of the host where the data set does not fit, train
-# the same network. Every model takes some steps, and HRM's slots stay on the GPU. The memory check
-# names a batch size that fits (only the stand-in's memory is small enough to test that).
+# Embeddings are exchanged by rows. Batches that the GPU makes, and those of the host where the data set does not fit,
+# train the same network. Every model takes some steps, and HRM's slots stay on the GPU. The memory check names a batch
+# size that fits (only the stand-in's memory is small enough to test that). Measurements of the GPUs go into the records
+# of the run.
 # With one GPU, two ranks share it by MPI, and tests that need NCCL on two GPUs are skipped.
-# sections emulator graphs buckets rows histories last stalled memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
+# sections emulator nvml graphs buckets rows histories last stalled memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
 set -euo pipefail
 lockstep=$1 prep=$2
 shift 2
@@ -73,6 +74,39 @@ if section emulator; then
   train_on_two "${ice[@]}" --steps 12 --run-dir two --device cuda --reproducible
   same_weights one/checkpoints/final.h5 two/checkpoints/final.h5 0
   echo "ok  the same bits on one and two ranks"
+fi
+
+# The stand-in's GPU of bus n has a utilisation of 50 + n percent, n GiB of memory in use, 100 + n W and 1000 + n MHz.
+if section nvml && [[ $("$lockstep" info) == *stand-in* ]]; then
+  records=(--train.log_every 1 --steps 4 --device cuda)
+  recorded() { grep -qF "$1" "$2/metrics.jsonl" || { cat "$2/metrics.jsonl"; echo "FAILED: $2 has no record with $1"; exit 1; }; }
+  gpu() { echo "{\"utilization_percent\":$((50 + $1)).0,\"memory_bytes\":$(($1 << 30)).0,\"power_w\":$((100 + $1)).0,\"sm_clock_mhz\":$((1000 + $1)).0}"; }
+  unrecorded() {  # DIRECTORY TEXT: no values, and one line with this text
+    if grep -q '"gpus"' "$1/metrics.jsonl"; then cat "$1/metrics.jsonl"; echo "FAILED: $1 has values of a GPU"; exit 1; fi
+    [ "$(grep -c "recorded" log.txt)" = "${3:-1}" ] || { cat log.txt; echo "FAILED: not ${3:-1} lines about it"; exit 1; }
+    says "$2"
+  }
+  CUDA_VISIBLE_DEVICES=2 train "${ice[@]}" "${records[@]}" --run-dir sees-one
+  recorded "\"gpus\":{\"0\":$(gpu 2)}" sees-one
+  grep -aq gpu/0/power_w sees-one/events.out.tfevents.* && grep -q "GPU power" sees-one/report.html ||
+    { echo "FAILED: TensorBoard or the report has no power"; exit 1; }
+  train_on_two "${ice[@]}" "${records[@]}" --run-dir sees-two --backend nccl
+  recorded "\"gpus\":{\"0\":$(gpu 0),\"1\":$(gpu 1)}" sees-two
+  CUDA_VISIBLE_DEVICES=3 train_on_two "${ice[@]}" "${records[@]}" --run-dir sees-shared
+  recorded "\"gpus\":{\"0\":$(gpu 3)}" sees-shared
+  train "${ice[@]}" "${records[@]}" --run-dir sees-threads --parallel dp --gpu-ids 1,3
+  recorded "\"gpus\":{\"0\":$(gpu 1),\"1\":$(gpu 3)}" sees-threads
+  LOCKSTEP_CUDA_HOST_NVML=mig train "${ice[@]}" "${records[@]}" --run-dir sees-mig
+  recorded '"gpus":{"0":{"power_w":100.0,"sm_clock_mhz":1000.0}}' sees-mig
+  LOCKSTEP_CUDA_HOST_NVML=no-driver train "${ice[@]}" "${records[@]}" --run-dir sees-none
+  unrecorded sees-none "of a GPU are not recorded: starting NVML for GPU 0000:00:00.0: Driver Not Loaded"
+  LOCKSTEP_CUDA_HOST_NVML=no-driver train_on_two "${ice[@]}" "${records[@]}" --run-dir sees-none-two
+  unrecorded sees-none-two "of 2 GPUs are not recorded: "
+  LOCKSTEP_CUDA_HOST_NVML=lost=0 train "${ice[@]}" "${records[@]}" --run-dir sees-lost
+  unrecorded sees-lost "reading GPU 0000:00:00.0: GPU is lost; from step 1 on, nothing is recorded of it"
+  LOCKSTEP_CUDA_HOST_NVML=no-driver train "${ice[@]}" --train.log_every 1 --steps 4 --run-dir sees-cpu
+  unrecorded sees-cpu "" 0
+  echo "ok  measurements of GPUs"
 fi
 
 # Includes batches that do not fill their micro-batches, and evaluations, after which prefetched work is discarded.

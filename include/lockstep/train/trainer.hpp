@@ -59,6 +59,8 @@ class Trainer {
   void profile(StepRange steps);
   /// Trains until the configured end, a stopping rule, a signal (SIGTERM, SIGUSR1, SIGINT) or run.max_hours. Checkpoints go to
   /// `run_dir`/checkpoints. Collective.
+  ///
+  /// log  must outlive the Trainer, whose writer of checkpoints may still use it
   Outcome run(RunLog& log, const std::filesystem::path& run_dir);
   /// Computes the steps up to `until` and compares the state with the links of a chain, up to the first difference.
   /// Writes nothing. A signal ends it early. Collective; the result is the same on all ranks.

@@ -133,6 +133,7 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
   require_memory(world, config);
   const auto placement = make_node_placement(world);
   const auto model = load_task(world, config, *placement, nullptr, weights_of(checkpoint));
+  RunLog log;  // outlives the trainer
   Trainer trainer(world, config, *model);
   if (!checkpoint.empty()) {
     trainer.resume(checkpoint);
@@ -151,7 +152,6 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
   const auto first = config.task->pretraining();
   const fs::path first_run = fs::path(config.run.dir) / kPretrainingFolder;
   if (first) facts.facts.emplace_back("first weights", join("trained as ", first->kind, " in ", first_run.string()));
-  RunLog log;
   world.together("opening the log", [&] {
     if (world.rank() != 0) return;
     if (config.resumes_file()) {

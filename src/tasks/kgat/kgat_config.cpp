@@ -198,7 +198,7 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
   needs.steps_per_epoch = needs.train_samples / step.samples + 1 + (options.triples ? triples / kg_batch + 1 : 0);
   needs.fixed_parameters = nnz;
   needs.parameters = nodes * arch.embed_dim + relations * arch.relation_dim * (1 + arch.embed_dim) + nnz;
-  std::int64_t columns = 0, widest = 0, outputs = 0, aggregators = 0;
+  std::int64_t columns = 0, widest = 0, outputs = 0, aggregators = 0, shared = arch.width(arch.layers());
   for (int l = 0; l < arch.layers(); ++l) {
     const std::int64_t in = arch.width(l), out = arch.width(l + 1);
     const std::int64_t weights = arch.aggregator == ops::Aggregator::gcn ? in * out + out : 2 * in * out + 2 * out;
@@ -206,10 +206,13 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
     columns += in + 2 * out;
     outputs += out;
     aggregators += weights;
+    shared += 2 * in;
     widest = std::max(widest, in);
   }
   needs.data_bytes = 8.0 * static_cast<double>(3 * nodes + needs.train_samples + size("n_cf_test") + 2 * triples) +
                      20.0 * static_cast<double>(nnz);
+  const bool spread = step.ranks > 1 && !step.on_gpu && options.mode != KgatMode::replicate;
+  if (spread) needs.data_bytes += static_cast<double>(nodes * shared) * static_cast<double>(size_bytes(dtype));
   // Arrays of the propagation; of a step on interactions, the rows of users and two items and their gradients; of a
   // step on triples, the gradient of each chunk's projection. Two optimizers update the embeddings.
   const auto element = static_cast<double>(size_bytes(dtype));
