@@ -41,4 +41,22 @@ Var embedding_sum(Tape& t, const TableRows& a, const TableRows& b, const ops::Dr
   return y;
 }
 
+Var embedding_pair(Tape& t, const Param& first, const Param& second, std::span<const std::int32_t> ids,
+                   const ops::Dropout& dropout, const ops::SampleRows& rows) {
+  require(second.adjoins && second.index == first.index + 1 && second.shape == first.shape && !first.row_sparse,
+          "embedding of ", first.name, " beside ", second.name, ": must be dense tables of one shape without a gap");
+  const profile::Span span("embedding_pair");
+  const auto both = [&](const Tensor& table) {
+    return Tensor{table.raw(), table.dtype(), {2, table.shape()[0], table.columns()}, table.device()};
+  };
+  Var y = t.output({static_cast<std::int64_t>(ids.size()), 2 * first.shape.columns()}, t.wants_grad({}, {&first}));
+  ops::embedding_pair(t.stream(), y.value(), both(t.value(first)), ids, dropout, rows);
+  t.record("embedding_pair", y, {&first, &second}, [=, &t, &first] {
+    const Tensor& dy = dropout ? t.own_grad(y) : y.grad();
+    if (dropout) ops::dropout(t.stream(), {dy}, dy, dropout, rows);
+    ops::embedding_pair_backward(t.stream(), both(t.grad_of(first).tensor), dy, ids);
+  });
+  return y;
+}
+
 }  // namespace lockstep

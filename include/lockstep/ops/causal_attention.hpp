@@ -42,8 +42,9 @@ struct TimeBuckets {
 /// backward, only the logarithms of their sums, and no array of size (T, T, C) is formed. Row i depends on rows up to i
 /// of its own sequence alone, in every bit (unless `fill` is finite).
 ///
-/// shapes   q, k, v, y (N, C), N = rows.rows(), C a multiple of heads, y 0 in rows behind the samples; logsum (N, heads),
-///          kept for the backward, or empty
+/// shapes   q, k, v, y (N, C), N = rows.rows(), C a multiple of heads, y 0 in rows behind the samples; or, side by side,
+///          k and v as k (N, 2 C) with v empty, or all three as q (N, 3 C) with k and v empty; logsum (N, heads), kept
+///          for the backward, or empty
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal. logsum and the tables' gradients are f32 for halves.
 ///          Without times, p and its gradient are rounded to halves before they are multiplied
 /// errors   Error naming the shapes if they do not fit, if times descend within a sequence, if both `time` and a finite
@@ -53,7 +54,7 @@ void causal_attention_forward(Stream&, const Tensor& y, const Tensor& logsum, co
                               const Tensor& v, const CausalAttention& attention, const TimeBuckets& time = {});
 
 /// The gradients of causal_attention_forward. y is the result of the forward. Probabilities are recomputed from logsum
-/// and masks are drawn again. Any target may be empty. dkeys and dvalues (R, C) are the gradients of time.keys and
+/// and masks are drawn again. Any target may be empty; targets have the shapes of q, k and v. dkeys and dvalues (R, C) are the gradients of time.keys and
 /// time.values. Sums over sequences run in ascending order; on a GPU each block has partial sums over sequences that
 /// the shapes alone determine.
 void causal_attention_backward(Stream&, Target dq, Target dk, Target dv, Target dkeys, Target dvalues, const Tensor& dy,

@@ -56,13 +56,18 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
 
 /// Arguments for the tensor-core kernels, which multiply halves without times.
 template <class T>
-ops::cuda::HalfAttention<T> half_attention_of(const CausalPlan& plan, std::int64_t columns, const CausalAttention& a) {
+ops::cuda::HalfAttention<T> half_attention_of(const CausalPlan& plan, const CausalRows<const T>& x, std::int64_t columns,
+                                              const CausalAttention& a) {
   ops::cuda::HalfAttention<T> half{{.batch = plan.sequences,
                                     .time = plan.longest,
                                     .heads = a.heads,
                                     .width = columns / a.heads,
                                     .scale = 1 / std::sqrt(static_cast<float>(columns / a.heads)),
-                                    .stride = columns}};
+                                    .q = x.q,
+                                    .k = x.k,
+                                    .v = x.v,
+                                    .stride = x.stride},
+                                   x.kv_stride};
   half.dropout = a.dropout;
   half.samples = near_copy(a.rows.samples.data());
   half.draws.row_groups = std::uint64_t{1} << 28;
@@ -147,11 +152,14 @@ inline double element_scale(const TimeBuckets& time) { return 256.0 / (256 - ele
 /// the plan.
 template <class T>
 CausalLaunch<real_t<T>> prepare_causal(const Stream& stream, const CausalPlan& plan, std::byte* scratch,
-                                       std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+                                       const CausalRows<const T>& x, std::int64_t columns, const CausalAttention& a,
+                                       const TimeBuckets& time) {
   using R = real_t<T>;
   const int heads = static_cast<int>(a.heads), width = static_cast<int>(columns / a.heads);
   CausalLaunch<R> p{.sequences = plan.sequences,
                     .columns = columns,
+                    .stride = x.stride,
+                    .kv_stride = x.kv_stride,
                     .rows = a.rows.rows(),
                     .blocks = plan.sequences,
                     .heads = heads,
