@@ -30,11 +30,14 @@ Var embedding_sum(Tape& t, const TableRows& a, const TableRows& b, const ops::Dr
   Var y = t.output({static_cast<std::int64_t>(a.ids.size()), a.table->shape.columns()},
                    t.wants_grad({}, {a.table, b.table}));
   const Tensor second = b.table != nullptr ? t.value(*b.table) : Tensor{};
+  const Tensor derivative = dropout && y.wants_grad() ? t.keep(y.shape()) : Tensor{};
   ops::embedding_sum(t.stream(), y.value(), {t.value(*a.table), a.ids, a.scale}, {second, b.ids, b.scale}, dropout,
-                     rows);
+                     rows, derivative);
+  const GradientEpilogue* epilogue = dropout ? t.offer_epilogue(y, {derivative}) : nullptr;
   t.record("embedding", y, {a.table, b.table}, [=, &t] {
-    const Tensor& dy = dropout ? t.own_grad(y) : y.grad();
-    if (dropout) ops::dropout(t.stream(), {dy}, dy, dropout, rows);
+    const bool done = epilogue && epilogue->done;
+    const Tensor& dy = done ? derivative : dropout ? t.own_grad(y) : y.grad();
+    if (dropout && !done) ops::dropout(t.stream(), {dy}, dy, dropout, rows);
     if (t.grad_of(*a.table)) add_gradient(t, a, dy);
     if (b.table != nullptr && t.grad_of(*b.table)) add_gradient(t, b, dy);
   });

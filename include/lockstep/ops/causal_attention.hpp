@@ -29,6 +29,7 @@ struct TimeBuckets {
   std::span<const std::int64_t> times;  ///< (N), non-descending within a sample
   Drop drop = Drop::element;
   Dropout dropout = {};
+  Tensor prepared = {};  ///< on a GPU: the result of prepare_times() with all of the above; empty: calls prepare their own
   explicit operator bool() const { return static_cast<bool>(keys); }
 };
 
@@ -52,6 +53,13 @@ struct TimeBuckets {
 /// source   Kang, McAuley 2018, arXiv:1808.09781, section III-B; Li, Wang, McAuley 2020 (TiSASRec), eq. 5-9
 void causal_attention_forward(Stream&, const Tensor& y, const Tensor& logsum, const Tensor& q, const Tensor& k,
                               const Tensor& v, const CausalAttention& attention, const TimeBuckets& time = {});
+
+/// Writes the tables as kernels on a GPU read them, with their masks, so that several calls share them.
+///
+/// shapes   prepared (prepared_times_size())
+/// dtypes   prepared: real_dtype() of the tables
+void prepare_times(Stream&, const Tensor& prepared, const CausalAttention& attention, const TimeBuckets& time);
+std::int64_t prepared_times_size(const CausalAttention& attention, const TimeBuckets& time);
 
 /// The gradients of causal_attention_forward. y is the result of the forward. Probabilities are recomputed from logsum
 /// and masks are drawn again. Any target may be empty; targets have the shapes of q, k and v. dkeys and dvalues (R, C) are the gradients of time.keys and

@@ -28,9 +28,9 @@ struct EmbeddedRows {
 ///   y_m = drop(scale_a A[ids_am] + scale_b B[ids_bm])
 ///
 /// shapes, dtypes, errors  as embedding_forward; B may be empty; y (rows.rows(), C), 0 behind the samples if the rate is
-///                         not 0
+///                         not 0; derivative as y, the factors of dropout, or empty
 void embedding_sum(Stream&, const Tensor& y, const EmbeddedRows& a, const EmbeddedRows& b, const Dropout& dropout,
-                   const SampleRows& rows);
+                   const SampleRows& rows, const Tensor& derivative = {});
 
 /// The rows of two tables side by side, with dropout, in one pass: y_m = drop([A[ids_m] B[ids_m]]).
 ///

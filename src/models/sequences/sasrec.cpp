@@ -186,7 +186,8 @@ struct SasRec::Pass {
   std::span<const std::int32_t> positions;    ///< SASRec only
   std::span<const std::int64_t> times;        ///< TiSASRec only
   std::span<const std::int64_t> first_query;  ///< padded TiSASRec only
-  Var key_value_positions;                      ///< of keys and values, side by side; drawn once per step
+  Var key_value_positions;                    ///< TiSASRec: of keys and values, side by side; drawn once per step
+  Tensor prepared_times;                      ///< TiSASRec, on a GPU
 
   Pass(const SasRec& network, Tape& tape, const SequenceBatch& b, const SasRecDraws& d)
       : net(network),
@@ -214,7 +215,8 @@ struct SasRec::Pass {
         positions(p.positions),
         times(p.times),
         first_query(p.first_query),
-        key_value_positions(both) {}
+        key_value_positions(both),
+        prepared_times(p.prepared_times) {}
 
   const SasRecArch& arch() const { return net.arch_; }
   Dropout drop(Site site) const {
@@ -239,6 +241,7 @@ struct SasRec::Pass {
                                     : lockstep::dropout(t, variable_rows(inputs), dropout, rows);
     key_value_positions =
         embedding_pair(t, *net.key_positions_, *net.value_positions_, slots, drop("dropout.abs_pos"), rows);
+    prepared_times = prepare_times(t, attention_of(net.blocks_.front()), time_tables());
     return x;
   }
   Var variable_rows(Var* inputs) const {
@@ -247,21 +250,29 @@ struct SasRec::Pass {
     return *inputs = t.variable(values);
   }
 
-  /// The heads of attention, side by side, with queries from a, keys and values from c.
-  Var heads(const Block& b, Var a, Var c) const {
+  CausalAttention attention_of(const Block& b) const {
     CausalAttention attention{
         .rows = rows, .heads = arch().heads, .dropout = drop(b.attention_drop), .first_query = first_query};
     if (arch().pad_mask == PadMask::none) attention.fill = -1000;
+    return attention;
+  }
+  TimeTables time_tables() const {
+    return {.keys = net.key_times_,
+            .values = net.value_times_,
+            .times = times,
+            .drop = arch().time_dropout,
+            .dropout = drop("dropout.time_matrix"),
+            .prepared = prepared_times};
+  }
+  /// The heads of attention, side by side, with queries from a, keys and values from c.
+  Var heads(const Block& b, Var a, Var c) const {
+    const CausalAttention attention = attention_of(b);
     const std::span<const Linear> qkv = b.qkv;
     if (!arch().timed && a == c) return causal_attention(t, stacked_linear(t, a, qkv), {}, {}, attention);
     const Var q = linear(t, a, qkv[0]);
     if (!arch().timed) return causal_attention(t, q, stacked_linear(t, c, qkv.subspan(1)), {}, attention);
-    const TimeTables time{.keys = net.key_times_,
-                          .values = net.value_times_,
-                          .times = times,
-                          .drop = arch().time_dropout,
-                          .dropout = drop("dropout.time_matrix")};
-    return causal_attention(t, q, stacked_linear(t, c, qkv.subspan(1), key_value_positions), {}, attention, time);
+    const Var kv = stacked_linear(t, c, qkv.subspan(1), key_value_positions);
+    return causal_attention(t, q, kv, {}, attention, time_tables());
   }
   /// Att(a, c) from its heads.
   Var attention(const Block& b, Var heads) const { return arch().timed ? heads : linear(t, heads, b.out); }

@@ -273,6 +273,20 @@ void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& log
   });
 }
 
+std::int64_t prepared_times_size(const CausalAttention& a, const TimeBuckets& time) {
+  if constexpr (kHasCuda) return cuda::prepared_times_size(time.keys.columns(), a, time);
+  return 0;
+}
+
+void prepare_times(Stream& stream, const Tensor& prepared, const CausalAttention& a, const TimeBuckets& time) {
+  require(prepared.size() == prepared_times_size(a, time), "preparing time tables: there are ", prepared.size(),
+          " elements, must be ", prepared_times_size(a, time));
+  const bool done = on_gpu(time.keys, [&]<class T>() {
+    cuda::prepare_times<T>(stream, prepared.data<real_t<T>>(), time.keys.columns(), a, time);
+  });
+  require(done, "preparing time tables: they are not on a GPU");
+}
+
 void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, Target dkeys, Target dvalues,
                                const Tensor& dy, const Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,
                                const Tensor& logsum, const CausalAttention& a, const TimeBuckets& time) {

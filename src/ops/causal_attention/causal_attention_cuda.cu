@@ -148,6 +148,18 @@ void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, con
   });
 }
 
+std::int64_t prepared_times_size(std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+  return tables_size(columns, a, time);
+}
+
+template <class T>
+void prepare_times(const Stream& stream, real_t<T>* prepared, std::int64_t columns, const CausalAttention& a,
+                   const TimeBuckets& time) {
+  if (a.rows.count() == 0) return;
+  write_tables<T>(stream, causal_launch<T>({}, columns, a, time), prepared, tables_size(columns, a, time), time);
+}
+
 LOCKSTEP_EACH_STORAGE(causal_attention_forward)
+LOCKSTEP_EACH_STORAGE(prepare_times)
 
 }  // namespace lockstep::ops::cuda

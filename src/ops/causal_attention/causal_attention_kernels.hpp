@@ -85,6 +85,11 @@ namespace lockstep::ops::cuda {
 template <class T>
 void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, const CausalRows<const T>& x,
                               std::int64_t columns, const CausalAttention& attention, const TimeBuckets& time);
+/// Elements of the prepared tables, and the kernel that writes them.
+std::int64_t prepared_times_size(std::int64_t columns, const CausalAttention& attention, const TimeBuckets& time);
+template <class T>
+void prepare_times(const Stream& stream, real_t<T>* prepared, std::int64_t columns, const CausalAttention& attention,
+                   const TimeBuckets& time);
 /// y is the result of the forward: the gradient of the softmax needs the sum of y dy over a row. add: whether dq, dk and
 /// dv are added.
 template <class T>

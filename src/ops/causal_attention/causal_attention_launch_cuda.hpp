@@ -28,6 +28,12 @@ inline bool tables_per_sequence(const TimeBuckets& time) {
   return time && time.dropout && time.drop == TimeBuckets::Drop::table;
 }
 
+/// Elements of the tables of all sequences.
+inline std::int64_t tables_size(std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+  const std::int64_t copies = tables_per_sequence(time) ? a.rows.count() : 1;
+  return copies * 2 * a.heads * time.keys.rows() * table_stride(static_cast<int>(columns / a.heads));
+}
+
 /// errors   Error if a head is wider than a warp's registers hold
 template <class T>
 CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
@@ -45,10 +51,8 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
     plan.product_flops += static_cast<double>(length * (length + 1) * columns);
   }
   if (time) {
-    const std::int64_t copies = tables_per_sequence(time) ? plan.sequences : 1;
-    plan.tables_bytes =
-        static_cast<std::size_t>(copies * 2 * a.heads * time.keys.rows() * table_stride(static_cast<int>(width))) *
-        sizeof(real_t<T>);
+    if (!time.prepared)
+      plan.tables_bytes = static_cast<std::size_t>(tables_size(columns, a, time)) * sizeof(real_t<T>);
     if (near_copy(time.times.data()) == time.times.data()) plan.times_bytes = time.times.size_bytes();
   }
   return plan;
@@ -148,20 +152,18 @@ inline std::uint32_t element_threshold(const TimeBuckets& time) {
 }
 inline double element_scale(const TimeBuckets& time) { return 256.0 / (256 - element_threshold(time)); }
 
-/// Copies times and tables to scratch memory and fills the kernels' arguments. scratch: tables_bytes + times_bytes of
-/// the plan.
+/// The arguments of kernels, without tables and times.
 template <class T>
-CausalLaunch<real_t<T>> prepare_causal(const Stream& stream, const CausalPlan& plan, std::byte* scratch,
-                                       const CausalRows<const T>& x, std::int64_t columns, const CausalAttention& a,
-                                       const TimeBuckets& time) {
+CausalLaunch<real_t<T>> causal_launch(const CausalRows<const T>& x, std::int64_t columns, const CausalAttention& a,
+                                      const TimeBuckets& time) {
   using R = real_t<T>;
   const int heads = static_cast<int>(a.heads), width = static_cast<int>(columns / a.heads);
-  CausalLaunch<R> p{.sequences = plan.sequences,
+  return {.sequences = a.rows.count(),
                     .columns = columns,
                     .stride = x.stride,
                     .kv_stride = x.kv_stride,
                     .rows = a.rows.rows(),
-                    .blocks = plan.sequences,
+                    .blocks = a.rows.count(),
                     .heads = heads,
                     .width = width,
                     .offsets = near_copy(a.rows.offsets.data()),
@@ -172,24 +174,38 @@ CausalLaunch<real_t<T>> prepare_causal(const Stream& stream, const CausalPlan& p
                     .dropout = a.dropout,
                     .drop = Drop<R>(ops::cpu::DropRate(a.dropout.rate)),
                     .tables = nullptr,
-                    .tables_apart = 0,
+                    .tables_apart = tables_per_sequence(time) ? tables_size(columns, a, time) / a.rows.count() : 0,
                     .times = nullptr,
-                    .last = 0,
+                    .last = time ? time.keys.rows() - 1 : 0,
                     .threshold = element_threshold(time),
                     .time_dropout = time.dropout};
+}
+
+template <class T>
+void write_tables(const Stream& stream, const CausalLaunch<real_t<T>>& p, real_t<T>* tables, std::int64_t count,
+                  const TimeBuckets& time) {
+  using R = real_t<T>;
+  launch(stream, grid_for(count), time_tables_kernel<T>, p, count, tables, time.keys.data<T>(), time.values.data<T>(),
+         Drop<R>(ops::cpu::DropRate(time.dropout.rate)), static_cast<R>(element_scale(time)));
+}
+
+/// Copies times and, unless they are prepared, tables to scratch memory and completes the kernels' arguments. scratch:
+/// tables_bytes + times_bytes of the plan.
+template <class T>
+CausalLaunch<real_t<T>> prepare_causal(const Stream& stream, const CausalPlan& plan, std::byte* scratch,
+                                       const CausalRows<const T>& x, std::int64_t columns, const CausalAttention& a,
+                                       const TimeBuckets& time) {
+  using R = real_t<T>;
+  CausalLaunch<R> p = causal_launch<T>(x, columns, a, time);
   if (!time) return p;
-  auto* tables = reinterpret_cast<R*>(scratch);
   p.times = near_copy(time.times.data());
   if (plan.times_bytes > 0) {
     auto* times = reinterpret_cast<std::int64_t*>(scratch + plan.tables_bytes);
     copy_bytes(stream, times, time.times.data(), plan.times_bytes);
     p.times = times;
   }
-  p.last = time.keys.rows() - 1;
-  if (tables_per_sequence(time)) p.tables_apart = 2 * heads * time.keys.rows() * table_stride(width);
-  const auto count = static_cast<std::int64_t>(plan.tables_bytes / sizeof(R));
-  launch(stream, grid_for(count), time_tables_kernel<T>, p, count, tables, time.keys.data<T>(), time.values.data<T>(),
-         Drop<R>(ops::cpu::DropRate(time.dropout.rate)), static_cast<R>(element_scale(time)));
+  auto* tables = time.prepared ? time.prepared.data<R>() : reinterpret_cast<R*>(scratch);
+  if (!time.prepared) write_tables<T>(stream, p, tables, tables_size(columns, a, time), time);
   p.tables = tables;
   return p;
 }

@@ -1,5 +1,7 @@
 #include "lockstep/ops/embedding.hpp"
 
+#include <algorithm>
+
 #include "embedding_kernels.hpp"
 #include "lockstep/ops/dropout.hpp"
 #include "ops/common/on_gpu.hpp"
@@ -47,18 +49,23 @@ void embedding_forward(Stream& stream, const Tensor& y, const Tensor& table, std
 }
 
 void embedding_sum(Stream& stream, const Tensor& y, const EmbeddedRows& a, const EmbeddedRows& b,
-                   const Dropout& dropout, const SampleRows& rows) {
+                   const Dropout& dropout, const SampleRows& rows, const Tensor& derivative) {
   check("embedding", a.table, y, a.ids);
   if (b.table) check("embedding", b.table, y, b.ids);
+  require(!derivative || (dropout && derivative.shape() == y.shape()), "embedding: derivative is ", derivative.shape(),
+          ", must be ", y.shape(), ", with dropout");
   require(!dropout || y.rows() == rows.rows(), "embedding: y is ", y.shape(), ", but the ", rows.count(),
           " samples have ", rows.rows(), " rows");
   if (on_gpu(y, [&]<class T>() {
-        cuda::embedding_sum<T>(stream, y.rows(), y.columns(), y.data<T>(), from<T>(a), from<T>(b), dropout, rows);
+        cuda::embedding_sum<T>(stream, y.rows(), y.columns(), y.data<T>(), from<T>(a), from<T>(b), dropout, rows,
+                               derivative ? derivative.data<T>() : nullptr);
       }))
     return;
   add_rows(y, a, false);
   if (b.table) add_rows(y, b, true);
-  if (dropout) ops::dropout(stream, {y}, y, dropout, rows);
+  if (derivative)
+    visit_float(y.dtype(), [&]<class T>() { std::ranges::fill(derivative.span<T>(), T{1}); });
+  if (dropout) ops::dropout_both(stream, y, derivative, {}, dropout, rows);
 }
 
 void embedding_pair(Stream& stream, const Tensor& y, const Tensor& tables, std::span<const std::int32_t> ids,

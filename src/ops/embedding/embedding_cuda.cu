@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(gpu::kWarp* kRowsPerBlock)
 /// The same with dropout, for drawn_map(), which draws for many elements at once. Rows of tables come from L2.
 template <class T>
 struct DroppedSum {
-  T* y;
+  T *y, *derivative;  ///< derivative may be null
   FromTable<T> a, b;
   std::int64_t columns;
   using R = real_t<T>;
@@ -46,10 +46,17 @@ struct DroppedSum {
     gpu::Pack<R, N> sum = pack(a), second{};
     if (b.table != nullptr) second = pack(b);
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum.at[k] = keep(k, sum.at[k] + second.at[k]);
+    for (int k = 0; k < N; ++k) {
+      sum.at[k] = keep(k, sum.at[k] + second.at[k]);
+      second.at[k] = keep(k, R{1});
+    }
     gpu::store(y + i, sum);
+    if (derivative != nullptr) gpu::store(derivative + i, second);
   }
-  __device__ void behind(std::int64_t i) const { gpu::store(y + i, R{0}); }
+  __device__ void behind(std::int64_t i) const {
+    gpu::store(y + i, R{0});
+    if (derivative != nullptr) gpu::store(derivative + i, R{0});
+  }
 };
 
 /// Rows of two tables side by side, with or without dropout. Rows come from L2.
@@ -106,13 +113,13 @@ struct Scaled {
 
 template <class T>
 void embedding_sum(const Stream& stream, std::int64_t m, std::int64_t c, T* y, FromTable<T> a, FromTable<T> b,
-                   const Dropout& dropout, const SampleRows& rows) {
+                   const Dropout& dropout, const SampleRows& rows, T* derivative) {
   if (m == 0 || c == 0) return;
-  const bool packed = c % 4 == 0 && gpu::aligned_for<4>(y, a.table, b.table);
+  const bool packed = c % 4 == 0 && gpu::aligned_for<4>(y, derivative, a.table, b.table);
   a.ids = near_copy(a.ids);
   b.ids = near_copy(b.ids);
   if (dropout)
-    gpu::drawn_map<real_t<T>>(stream, c, packed, dropout, rows, DroppedSum<T>{y, a, b, c});
+    gpu::drawn_map<real_t<T>>(stream, c, packed, dropout, rows, DroppedSum<T>{y, derivative, a, b, c});
   else
     gpu::launch(stream,
                 {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(m, kRowsPerBlock)),

@@ -18,7 +18,7 @@ struct FromTable {
 /// See ops/embedding.hpp, for M rows of C columns.
 template <class T>
 void embedding_sum(const Stream& stream, std::int64_t m, std::int64_t c, T* y, FromTable<T> a, FromTable<T> b,
-                   const Dropout& dropout, const SampleRows& rows);
+                   const Dropout& dropout, const SampleRows& rows, T* derivative);
 /// y (M, 2 C), tables (2, R, C).
 template <class T>
 void embedding_pair(const Stream& stream, std::int64_t m, std::int64_t c, std::int64_t r, T* y, const T* tables,
