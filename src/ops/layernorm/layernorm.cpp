@@ -44,7 +44,7 @@ void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, 
   require(!dx || dx.tensor.shape() == x.shape(), "layernorm backward: x is ", x.shape(), ", so dx must be too, not ",
           dx.tensor.shape());
   require(!dgamma == !dbeta, "layernorm backward: dgamma and dbeta must be both present or both empty");
-  require(dx || (!derivative && !sums), "layernorm backward: derivative and sums require dx");
+  require(x.rows() == 0 || dx || (!derivative && !sums), "layernorm backward: derivative and sums require dx");
   require((!derivative || derivative.shape() == x.shape()) && (!sums || sums.tensor.shape() == gamma.shape()),
           "layernorm backward: x is ", x.shape(), ", so derivative must be too, not ", derivative.shape(),
           ", and sums must be ", gamma.shape(), ", not ", sums.tensor.shape());
@@ -76,8 +76,7 @@ void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, 
         dbeta.tensor.data<T>()[c] += partial[columns + c];
       }
     }
-    if (!dx) return;
-    T *const to = dx.tensor.data<T>(), *const slope = derivative ? derivative.data<T>() : nullptr;
+    T *const to = dx ? dx.tensor.data<T>() : nullptr, *const slope = derivative ? derivative.data<T>() : nullptr;
     cpu::scale_and_sum<T>(rows, columns, slope ? slope : to, slope ? to : nullptr,
                           sums ? sums.tensor.data<T>() : nullptr, sums.accumulate);
   });
