@@ -8,8 +8,12 @@ namespace {
 Tensor value_of(Var v) { return v ? v.value() : Tensor{}; }
 
 ops::TimeBuckets buckets_of(const Tape& t, const TimeTables& time) {
-  return {time.keys ? t.value(*time.keys) : Tensor{}, time.values ? t.value(*time.values) : Tensor{}, time.times,
-          time.drop, time.dropout, time.prepared};
+  return {time.keys ? t.value(*time.keys) : Tensor{},
+          time.values ? t.value(*time.values) : Tensor{},
+          time.times,
+          time.drop,
+          time.dropout,
+          time.prepared};
 }
 }  // namespace
 
@@ -28,8 +32,7 @@ Var causal_attention(Tape& t, Var q, Var k, Var v, const CausalAttention& attent
   const std::int64_t parts = k ? 1 : 3;  // of q
   Var y = t.output({q.rows(), q.columns() / parts}, t.wants_grad({q, k, v}, {keys, values}));
   const Tensor logsum = y.wants_grad() ? t.keep({q.rows(), attention.heads}, t.real_dtype()) : Tensor{};
-  ops::causal_attention_forward(t.stream(), y.value(), logsum, q.value(), value_of(k), value_of(v), attention,
-                                buckets);
+  ops::causal_attention_forward(t.stream(), y.value(), logsum, q.value(), value_of(k), value_of(v), attention, buckets);
   t.record("causal_attention", y, {keys, values}, [=, &t] {
     ops::causal_attention_backward(t.stream(), t.grad_of(q), t.grad_of(k), t.grad_of(v),
                                    keys ? t.grad_of(*keys) : Target{}, values ? t.grad_of(*values) : Target{}, y.grad(),

@@ -54,7 +54,10 @@ Var apply(Tape& t, const char* op, Var x, std::span<const Linear> layers, Activa
     ops::linear_backward(t.stream(), scope == Tape::BackwardScope::parameters ? Target{} : t.grad_of(x),
                          scope == Tape::BackwardScope::inputs ? Target{} : joined(t.grad_of(*w), count),
                          formed ? Target{} : joined(grad_of(t, b), count), in_derivative ? derivative : dy,
-                         formed ? none : in_derivative ? dy : derivative, x.value(), weight);
+                         formed          ? none
+                         : in_derivative ? dy
+                                         : derivative,
+                         x.value(), weight);
     if (residual && scope != Tape::BackwardScope::parameters) t.pass_grad({residual}, y);
   });
   return y;

@@ -58,7 +58,8 @@ TEST_SUITE("ops.embedding") {
     for (const double rate : {0.0, 0.4}) {
       CAPTURE(rate);
       ParamStore params(DType::f64);
-      const Param &a = params.add("a", {5, 7}, init::normal(1)), &b = params.add_adjoining("b", {5, 7}, init::normal(1));
+      const Param &a = params.add("a", {5, 7}, init::normal(1)),
+                  &b = params.add_adjoining("b", {5, 7}, init::normal(1));
       params.allocate(3);
       const ops::Dropout drop{.rate = rate, .seed = 3, .step = 9, .site = "here"};
       CHECK(gradcheck(

@@ -29,7 +29,8 @@ struct TimeBuckets {
   std::span<const std::int64_t> times;  ///< (N), non-descending within a sample
   Drop drop = Drop::element;
   Dropout dropout = {};
-  Tensor prepared = {};  ///< on a GPU: the result of prepare_times() with all of the above; empty: calls prepare their own
+  Tensor prepared =
+      {};  ///< on a GPU: the result of prepare_times() with all of the above; empty: calls prepare their own
   explicit operator bool() const { return static_cast<bool>(keys); }
 };
 

@@ -19,8 +19,8 @@ namespace lockstep::ops {
 /// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with gradients of weight and bias in f32
 /// errors   Error naming the shapes if they do not fit
 void linear_forward(Stream&, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight,
-                    const Tensor& bias, Activation activation, const Dropout& dropout = {},
-                    const SampleRows& rows = {}, const Tensor& residual = {});
+                    const Tensor& bias, Activation activation, const Dropout& dropout = {}, const SampleRows& rows = {},
+                    const Tensor& residual = {});
 
 /// The gradients. With da = dy derivative (da = dy when derivative is empty):
 ///

@@ -133,8 +133,7 @@ void SasRec::add_block(std::int64_t i) {
   const auto named = [&](char upper, char lower) { return attention + (arch_.timed ? upper : lower) + "_w"; };
   b.qkv = add_stacked_linears(*params_, {named('Q', 'q'), named('K', 'k'), named('V', 'v')}, d, d,
                               matrix_init(arch_, d, d, false), bias);
-  if (!arch_.timed)
-    b.out = add_linear(*params_, attention + "out_w", d, d, matrix_init(arch_, d, d, false), bias);
+  if (!arch_.timed) b.out = add_linear(*params_, attention + "out_w", d, d, matrix_init(arch_, d, d, false), bias);
   b.ffn_norm = add_layernorm(*params_, join("forward_layernorms.", i), d, arch_.ln_eps);
   b.conv1 = convolution(join("forward_layers.", i, ".conv1"));
   b.conv2 = convolution(join("forward_layers.", i, ".conv2"));

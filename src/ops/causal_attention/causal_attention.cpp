@@ -227,7 +227,10 @@ CausalRows<T> rows_of(const Form& form, std::int64_t columns, const Tensor& q, c
   const auto at = [&](const Tensor& t, std::int64_t part) -> T* {
     return t ? t.data<std::remove_const_t<T>>() + part * columns : nullptr;
   };
-  return {at(q, 0), form.all ? at(q, 1) : at(k, 0), form.all ? at(q, 2) : form.keys_and_values ? at(k, 1) : at(v, 0),
+  return {at(q, 0), form.all ? at(q, 1) : at(k, 0),
+          form.all               ? at(q, 2)
+          : form.keys_and_values ? at(k, 1)
+                                 : at(v, 0),
           form.stride(columns), form.kv_stride(columns)};
 }
 

@@ -295,8 +295,8 @@ void backward(const CausalHead<T>& h) {
         if (h.dq) add_row(h.dq + i * h.stride, w.sum, h.width);
       }
     }
-    const auto add_product = [&](T* c, std::int64_t c_stride, std::int64_t m, std::int64_t k, const T* a, bool by_columns,
-                                 const T* b, std::int64_t b_stride) {
+    const auto add_product = [&](T* c, std::int64_t c_stride, std::int64_t m, std::int64_t k, const T* a,
+                                 bool by_columns, const T* b, std::int64_t b_stride) {
       if (!c) return;
       const Triangle triangle = by_columns ? Triangle::upper_a : Triangle::lower_a;
       strided_product<T>({.m = m,
@@ -313,7 +313,8 @@ void backward(const CausalHead<T>& h) {
                           .triangle = h.filled ? Triangle::none : triangle,
                           .diagonal = first});
     };
-    add_product(h.dq ? h.dq + first * h.stride : nullptr, h.stride, end - first, keys, w.grads, false, h.k, h.kv_stride);
+    add_product(h.dq ? h.dq + first * h.stride : nullptr, h.stride, end - first, keys, w.grads, false, h.k,
+                h.kv_stride);
     add_product(h.dk, h.kv_stride, keys, end - first, w.grads, true, h.q + first * h.stride, h.stride);
     add_product(h.dv, h.kv_stride, keys, end - first, w.scores, true, h.dy + first * h.y_stride, h.y_stride);
   }

@@ -37,7 +37,7 @@ template <class T>
 struct CausalHead {
   std::int64_t length, width;
   std::int64_t stride, kv_stride, y_stride;  ///< between rows of q, of k and v, of y, and of their gradients
-  std::int64_t first_query;  ///< rows before it are keys only
+  std::int64_t first_query;                  ///< rows before it are keys only
   const T *q, *k, *v;
   T* y;
   T* logsum;  ///< may be null in the forward

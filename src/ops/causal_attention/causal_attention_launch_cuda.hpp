@@ -51,8 +51,7 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
     plan.product_flops += static_cast<double>(length * (length + 1) * columns);
   }
   if (time) {
-    if (!time.prepared)
-      plan.tables_bytes = static_cast<std::size_t>(tables_size(columns, a, time)) * sizeof(real_t<T>);
+    if (!time.prepared) plan.tables_bytes = static_cast<std::size_t>(tables_size(columns, a, time)) * sizeof(real_t<T>);
     if (near_copy(time.times.data()) == time.times.data()) plan.times_bytes = time.times.size_bytes();
   }
   return plan;
@@ -60,8 +59,8 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
 
 /// Arguments for the tensor-core kernels, which multiply halves without times.
 template <class T>
-ops::cuda::HalfAttention<T> half_attention_of(const CausalPlan& plan, const CausalRows<const T>& x, std::int64_t columns,
-                                              const CausalAttention& a) {
+ops::cuda::HalfAttention<T> half_attention_of(const CausalPlan& plan, const CausalRows<const T>& x,
+                                              std::int64_t columns, const CausalAttention& a) {
   ops::cuda::HalfAttention<T> half{{.batch = plan.sequences,
                                     .time = plan.longest,
                                     .heads = a.heads,
@@ -159,26 +158,26 @@ CausalLaunch<real_t<T>> causal_launch(const CausalRows<const T>& x, std::int64_t
   using R = real_t<T>;
   const int heads = static_cast<int>(a.heads), width = static_cast<int>(columns / a.heads);
   return {.sequences = a.rows.count(),
-                    .columns = columns,
-                    .stride = x.stride,
-                    .kv_stride = x.kv_stride,
-                    .rows = a.rows.rows(),
-                    .blocks = a.rows.count(),
-                    .heads = heads,
-                    .width = width,
-                    .offsets = near_copy(a.rows.offsets.data()),
-                    .samples = near_copy(a.rows.samples.data()),
-                    .first_query = a.first_query.empty() ? nullptr : near_copy(a.first_query.data()),
-                    .fill = static_cast<R>(a.fill),
-                    .scale = static_cast<R>(1) / std::sqrt(static_cast<R>(width)),
-                    .dropout = a.dropout,
-                    .drop = Drop<R>(ops::cpu::DropRate(a.dropout.rate)),
-                    .tables = nullptr,
-                    .tables_apart = tables_per_sequence(time) ? tables_size(columns, a, time) / a.rows.count() : 0,
-                    .times = nullptr,
-                    .last = time ? time.keys.rows() - 1 : 0,
-                    .threshold = element_threshold(time),
-                    .time_dropout = time.dropout};
+          .columns = columns,
+          .stride = x.stride,
+          .kv_stride = x.kv_stride,
+          .rows = a.rows.rows(),
+          .blocks = a.rows.count(),
+          .heads = heads,
+          .width = width,
+          .offsets = near_copy(a.rows.offsets.data()),
+          .samples = near_copy(a.rows.samples.data()),
+          .first_query = a.first_query.empty() ? nullptr : near_copy(a.first_query.data()),
+          .fill = static_cast<R>(a.fill),
+          .scale = static_cast<R>(1) / std::sqrt(static_cast<R>(width)),
+          .dropout = a.dropout,
+          .drop = Drop<R>(ops::cpu::DropRate(a.dropout.rate)),
+          .tables = nullptr,
+          .tables_apart = tables_per_sequence(time) ? tables_size(columns, a, time) / a.rows.count() : 0,
+          .times = nullptr,
+          .last = time ? time.keys.rows() - 1 : 0,
+          .threshold = element_threshold(time),
+          .time_dropout = time.dropout};
 }
 
 template <class T>

@@ -65,8 +65,8 @@ template <class T>
 struct CausalLaunch {
   std::int64_t sequences, columns;
   std::int64_t stride, kv_stride;  ///< between rows of q, and of k and v, and of their gradients
-  std::int64_t rows;    ///< of the arrays
-  std::int64_t blocks;  ///< along x; those after them fill the rows behind the sequences
+  std::int64_t rows;               ///< of the arrays
+  std::int64_t blocks;             ///< along x; those after them fill the rows behind the sequences
   int heads, width;
   const std::int64_t* offsets;
   const std::uint64_t* samples;

@@ -63,8 +63,7 @@ void embedding_sum(Stream& stream, const Tensor& y, const EmbeddedRows& a, const
     return;
   add_rows(y, a, false);
   if (b.table) add_rows(y, b, true);
-  if (derivative)
-    visit_float(y.dtype(), [&]<class T>() { std::ranges::fill(derivative.span<T>(), T{1}); });
+  if (derivative) visit_float(y.dtype(), [&]<class T>() { std::ranges::fill(derivative.span<T>(), T{1}); });
   if (dropout) ops::dropout_both(stream, y, derivative, {}, dropout, rows);
 }
 

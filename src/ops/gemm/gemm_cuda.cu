@@ -221,16 +221,16 @@ void product(const Stream& stream, Product product, std::int64_t m, std::int64_t
   const auto bytes = [](std::int64_t elements, std::size_t size) {
     return static_cast<std::uintptr_t>(elements) * size;
   };
-  const std::uintptr_t any =
-      address(a) | address(b) | address(c) | address(added) | bytes(batch.a | batch.b, sizeof(T)) | bytes(batch.c, sizeof(C)) | 256;
+  const std::uintptr_t any = address(a) | address(b) | address(c) | address(added) |
+                             bytes(batch.a | batch.b, sizeof(T)) | bytes(batch.c, sizeof(C)) | 256;
   const std::uint32_t alignment = std::uint32_t{1} << std::countr_zero(any);
   Library& lib = library(stream.device());
   auto [plan, algorithm] = lib.plan<T, C>(product, m, n, k, bias != nullptr, alignment, batch);
   if (bias != nullptr) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const real_t<T> one = 1, before = accumulate || added != nullptr ? 1 : 0;
   check(cublasLtMatmul(lib.handle(), plan.product, &one, b, plan.a.handle, a, plan.b.handle, &before,
-                       added != nullptr ? added : c, plan.c.handle, c, plan.c.handle, &algorithm, gpu::scratch(stream, kWorkspace), kWorkspace,
-                       static_cast<cudaStream_t>(stream.native())),
+                       added != nullptr ? added : c, plan.c.handle, c, plan.c.handle, &algorithm,
+                       gpu::scratch(stream, kWorkspace), kWorkspace, static_cast<cudaStream_t>(stream.native())),
         "multiplying matrices");
 }
 

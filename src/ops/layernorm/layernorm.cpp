@@ -51,18 +51,17 @@ void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, 
   const std::int64_t rows = x.rows(), columns = x.columns();
   if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
-        cuda::layernorm_backward<T>(stream, rows, columns, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
-                                    dgamma ? dgamma.tensor.data<R>() : nullptr, dgamma.accumulate,
-                                    dbeta ? dbeta.tensor.data<R>() : nullptr, dbeta.accumulate, dy.data<T>(),
-                                    x.data<T>(), mean.data<R>(), rstd.data<R>(), gamma.data<T>(),
-                                    derivative ? derivative.data<T>() : nullptr,
-                                    sums ? sums.tensor.data<R>() : nullptr, sums.accumulate);
+        cuda::layernorm_backward<T>(
+            stream, rows, columns, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
+            dgamma ? dgamma.tensor.data<R>() : nullptr, dgamma.accumulate, dbeta ? dbeta.tensor.data<R>() : nullptr,
+            dbeta.accumulate, dy.data<T>(), x.data<T>(), mean.data<R>(), rstd.data<R>(), gamma.data<T>(),
+            derivative ? derivative.data<T>() : nullptr, sums ? sums.tensor.data<R>() : nullptr, sums.accumulate);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
     T* partial = dgamma ? static_cast<T*>(cpu::thread_scratch(cpu::Scratch::partial,
-                                                           2 * static_cast<std::size_t>(columns) * sizeof(T)))
-                     : nullptr;
+                                                              2 * static_cast<std::size_t>(columns) * sizeof(T)))
+                        : nullptr;
     for (const Target* t : {&dgamma, &dbeta})
       if (*t && !t->accumulate) std::fill_n(t->tensor.template data<T>(), columns, T{});
     for (std::int64_t first = 0; first < rows; first += kTnRows) {

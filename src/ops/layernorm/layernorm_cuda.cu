@@ -86,9 +86,9 @@ constexpr int kBackwardWarps = kHeld > 0 && kHeld <= 4 ? kWarp : kRowsPerBlock;
 /// last block adds them. dx, partials or derivative may be null. Memory bound: reads x and dy, writes dx.
 template <class T, int kHeld, int kSums>
 __global__ void __launch_bounds__(kWarp* kBackwardWarps<kHeld>)
-    layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate,
-                              T* derivative, gpu::ColumnSums<real_t<T>, kSums> parameters, real_t<T>* partials,
-                              unsigned* arrived, const T* dy, const T* __restrict__ x, const real_t<T>* __restrict__ mean,
+    layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate, T* derivative,
+                              gpu::ColumnSums<real_t<T>, kSums> parameters, real_t<T>* partials, unsigned* arrived,
+                              const T* dy, const T* __restrict__ x, const real_t<T>* __restrict__ mean,
                               const real_t<T>* __restrict__ rstd, const T* __restrict__ gamma) {
   using R = real_t<T>;
   constexpr int kWarps = kBackwardWarps<kHeld>;
@@ -221,7 +221,8 @@ void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T*
     const gpu::ColumnSums<R, 2> parameters{{dgamma, dbeta}, {add_gamma, add_beta}};
     if (dgamma != nullptr) gpu::column_sums(stream, n, c, parameters, LongRows<T>{dy, x, mean, rstd, c});
     const gpu::ColumnSums<R, 1> rest{{sums}, {add_sums}};
-    if (sums != nullptr) gpu::column_sums(stream, n, c, rest, gpu::Plain<T>{derivative != nullptr ? derivative : dx, c});
+    if (sums != nullptr)
+      gpu::column_sums(stream, n, c, rest, gpu::Plain<T>{derivative != nullptr ? derivative : dx, c});
   };
   visit_held<T>(c, [&]<int kHeld>() {
     if (sums == nullptr)

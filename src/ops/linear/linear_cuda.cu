@@ -80,9 +80,11 @@ void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivat
     const Activate<T, Op> activate{y, derivative, bias, residual, s.n};
     if (dropout)
       gpu::drawn_map<real_t<T>>(stream, s.m * s.n / rows.rows(),
-                                s.n % 4 == 0 && gpu::aligned_for<4>(y, derivative, bias, residual), dropout, rows, activate);
+                                s.n % 4 == 0 && gpu::aligned_for<4>(y, derivative, bias, residual), dropout, rows,
+                                activate);
     else
-      gpu::map<T>(stream, s.m * s.n, s.n % gpu::pack_size<T>() == 0 && gpu::aligned(y, derivative, bias, residual), activate);
+      gpu::map<T>(stream, s.m * s.n, s.n % gpu::pack_size<T>() == 0 && gpu::aligned(y, derivative, bias, residual),
+                  activate);
   });
 }
 
