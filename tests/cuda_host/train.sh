@@ -26,6 +26,22 @@ same_weights() {  # A B LIMIT
     { echo "FAILED: $1 and $2 differ by more than $3"; exit 1; }
 }
 train() { "$lockstep" train --resume auto --threads 1 "$@" > log.txt 2>&1 || { cat log.txt; echo "FAILED: train $*"; exit 1; }; }
+# One step of plain descent moves a weight by its gradient, while Adam's first steps move every weight by the learning
+# rate. The gradient of each array must be the CPU's, up to this fraction of the array's largest element. Gradients that
+# are 0 but for rounding, such as those of a key's bias, are left out.
+same_gradients() {  # RUN LIMIT OPTIONS...
+  local run=$1 limit=$2 rate
+  local step=("${@:3}" --optim.name sgd --optim.momentum 0 --optim.weight_decay 0 --optim.clip_norm 0
+    --schedule.name constant --schedule.warmup 0 --epochs 9 --steps 1 --eval.final none --seed 1)
+  for rate in 1e-30 1e4; do train "${step[@]}" --optim.lr $rate --run-dir "$run-$rate"; done
+  train "${step[@]}" --optim.lr 1e4 --run-dir "$run-gpu-step" --device cuda
+  "$lockstep" checkpoint diff --under /model "$run-1e-30/checkpoints/final.h5" "$run-1e4/checkpoints/final.h5" > moved.txt || [ $? = 1 ]
+  "$lockstep" checkpoint diff --under /model "$run-1e4/checkpoints/final.h5" "$run-gpu-step/checkpoints/final.h5" > diff.txt || [ $? = 1 ]
+  awk -v limit="$limit" '/^\/model\// { for (i = 1; i < NF; ++i) if ($i == "most") most = $(i + 1) + 0
+    if (NR == FNR) { moved[$1] = most; if (most > largest) largest = most; ++arrays; next }
+    if (moved[$1] > 1e-7 * largest && most > limit * moved[$1]) { print; print "  which one step moves by " moved[$1]; bad = 1 } }
+    END { exit bad || arrays < 10 }' moved.txt diff.txt || { echo "FAILED: $run: the gradients of a GPU and the CPU differ"; exit 1; }
+}
 train_on_two() {
   "${mpirun[@]}" -n 2 "$lockstep" train --resume auto --threads 1 "$@" > log.txt 2>&1 || { cat log.txt; echo "FAILED: two ranks, train $*"; exit 1; }
 }
@@ -172,6 +188,8 @@ for model in "${small_models[@]}"; do
   same_weights "$kind-cpu/checkpoints/final.h5" "$kind-gpu/checkpoints/final.h5" 2e-3
   case $kind in
     har | hrm)
+      # shellcheck disable=SC2086
+      same_gradients "$kind-step" 1e-3 --model.kind "$kind" --data.path "$data" $rest
       for graphs in off on; do
         # shellcheck disable=SC2086
         train --model.kind "$kind" --data.path "$data" $rest --epochs 9 --steps 8 --run-dir "$kind-$graphs" --seed 1 --device cuda --graphs $graphs

@@ -87,7 +87,7 @@ class ParamStore {
   Param& add(std::string name, Shape shape, Init init);
   /// The same without a gap after the previous parameter: operations can use both as one array.
   Param& add_adjoining(std::string name, Shape shape, Init init);
-  /// Allocates the values and draws their initial values. errors  Error if called twice
+  /// Sets the initial values. errors  Error if called twice; usage: no memory; kStopRequested (base/stop_request.hpp)
   void allocate(std::uint64_t seed);
   /// Moves the values to another device. Earlier views and Gradients become invalid.
   void move_to(Device device);

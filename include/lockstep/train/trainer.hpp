@@ -107,9 +107,10 @@ void place_task(World& world, const RunConfig& config, Task& model);
 ///
 /// placement   owns the arrays; it must outlive the task
 /// checkpoint  if not null, the source of normalisation, names and sizes instead of the data set
+/// weights     where the weights come from
 /// errors      on all ranks if one of them fails, with one message
 std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement& placement,
-                                const H5File* checkpoint = nullptr);
+                                const H5File* checkpoint = nullptr, WeightSource weights = WeightSource::initial);
 
 /// Checks that all ranks run the same program file. Collective. errors  Error (usage): names the rank that differs
 void require_same_program(World& world);
