@@ -31,13 +31,34 @@ Var embedding_sum(Tape& t, const TableRows& a, const TableRows& b, const ops::Dr
   Var y = t.output({static_cast<std::int64_t>(a.ids.size()), a.table->shape.columns()},
                    t.wants_grad({}, {a.table, b.table}));
   const Tensor second = b.table != nullptr ? t.value(*b.table) : Tensor{};
+  const Tensor derivative = dropout && y.wants_grad() ? t.keep(y.shape()) : Tensor{};
   ops::embedding_sum(t.stream(), y.value(), {t.value(*a.table), a.ids, a.scale}, {second, b.ids, b.scale}, dropout,
-                     rows);
+                     rows, derivative);
+  const GradientEpilogue* epilogue = dropout ? t.offer_epilogue(y, {derivative}) : nullptr;
   t.record("embedding", y, {a.table, b.table}, [=, &t] {
-    const Tensor& dy = dropout ? t.own_grad(y) : y.grad();
-    if (dropout) ops::dropout(t.stream(), {dy}, dy, dropout, rows);
+    const bool done = epilogue && epilogue->done;
+    const Tensor& dy = done ? derivative : dropout ? t.own_grad(y) : y.grad();
+    if (dropout && !done) ops::dropout(t.stream(), {dy}, dy, dropout, rows);
     if (t.grad_of(*a.table)) add_gradient(t, a, dy);
     if (b.table != nullptr && t.grad_of(*b.table)) add_gradient(t, b, dy);
+  });
+  return y;
+}
+
+Var embedding_pair(Tape& t, const Param& first, const Param& second, std::span<const std::int32_t> ids,
+                   const ops::Dropout& dropout, const ops::SampleRows& rows) {
+  require(second.adjoins && second.index == first.index + 1 && second.shape == first.shape && !first.row_sparse,
+          "embedding of ", first.name, " beside ", second.name, ": must be dense tables of one shape without a gap");
+  const profile::Span span("embedding_pair");
+  const auto both = [&](const Tensor& table) {
+    return Tensor{table.raw(), table.dtype(), {2, table.shape()[0], table.columns()}, table.device()};
+  };
+  Var y = t.output({static_cast<std::int64_t>(ids.size()), 2 * first.shape.columns()}, t.wants_grad({}, {&first}));
+  ops::embedding_pair(t.stream(), y.value(), both(t.value(first)), ids, dropout, rows);
+  t.record("embedding_pair", y, {&first, &second}, [=, &t, &first] {
+    const Tensor& dy = dropout ? t.own_grad(y) : y.grad();
+    if (dropout) ops::dropout(t.stream(), {dy}, dy, dropout, rows);
+    ops::embedding_pair_backward(t.stream(), both(t.grad_of(first).tensor), dy, ids);
   });
   return y;
 }

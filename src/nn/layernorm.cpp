@@ -18,8 +18,11 @@ Var layernorm(Tape& t, Var x, const LayerNorm& norm) {
   const Tensor rstd = y.wants_grad() ? t.keep({x.rows()}, t.real_dtype()) : Tensor{};
   ops::layernorm_forward(t.stream(), y.value(), mean, rstd, x.value(), t.value(*gamma), t.value(*beta), norm.eps);
   t.record("layernorm", y, {gamma, beta}, [=, &t] {
+    GradientEpilogue* const epilogue = t.epilogue_of(x);
+    const Target sums = epilogue && epilogue->sums ? t.grad_of(*epilogue->sums) : Target{};
     ops::layernorm_backward(t.stream(), t.grad_of(x), t.grad_of(*gamma), t.grad_of(*beta), y.grad(), x.value(), mean,
-                            rstd, t.value(*gamma));
+                            rstd, t.value(*gamma), epilogue ? epilogue->derivative : Tensor{}, sums);
+    if (epilogue) epilogue->done = true;
   });
   return y;
 }

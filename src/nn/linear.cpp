@@ -12,21 +12,55 @@ namespace lockstep {
 namespace {
 Target grad_of(Tape& tape, const Param* p) { return p ? tape.grad_of(*p) : Target{}; }
 Tensor value_of(const Tape& tape, const Param* p) { return p ? tape.value(*p) : Tensor{}; }
-/// A weight (N, K), or (N, K, 1) of a convolution of width 1, as a matrix.
-Tensor matrix(const Tensor& weight) {
-  const Shape& s = weight.shape();
-  return s.rank() == 3 && s[2] == 1 ? weight.reshaped({s[0], s[1]}) : weight;
-}
-Target matrix(const Target& target) { return target ? Target{matrix(target.tensor), target.accumulate} : target; }
 
-/// linear_backward for a scope. The first call multiplies dy with the derivative in place and sums it for the bias.
-void backward(Tape& t, Tape::BackwardScope scope, Var x, const Target& dweight, const Target& dbias, Var y,
-              const Tensor& derivative, const Tensor& weight) {
-  if (scope == Tape::BackwardScope::parameters)
-    return ops::linear_backward(t.stream(), {}, dweight, {}, y.grad(), {}, x.value(), weight);
-  const Tensor& dy = derivative ? t.own_grad(y) : y.grad();
-  ops::linear_backward(t.stream(), t.grad_of(x), scope == Tape::BackwardScope::all ? dweight : Target{}, dbias, dy,
-                       derivative, x.value(), weight);
+/// The weights (N, K), or (N, K, 1) of a convolution of width 1, or the biases (N) of `count` adjacent layers, given the
+/// first one, as one matrix or vector.
+Tensor joined(const Tensor& first, std::size_t count) {
+  if (!first) return first;
+  const Shape& s = first.shape();
+  const std::int64_t rows = s[0] * static_cast<std::int64_t>(count);
+  const bool matrix = s.rank() == 2 || (s.rank() == 3 && s[2] == 1);
+  return {first.raw(), first.dtype(), matrix ? Shape{rows, s[1]} : s.rank() == 1 ? Shape{rows} : s, first.device()};
+}
+Target joined(const Target& first, std::size_t count) { return {joined(first.tensor, count), first.accumulate}; }
+
+/// y = residual + dropout(f(x weight^T + bias)) with the weights and biases of adjacent layers; `residual` may be empty.
+Var apply(Tape& t, const char* op, Var x, std::span<const Linear> layers, Activation activation,
+          const ops::Dropout& dropout, const ops::SampleRows& rows, Var residual) {
+  constexpr std::size_t kMost = 4;
+  require(!layers.empty() && layers.size() <= kMost, op, ": ", layers.size(), " layers; must be 1 to ", kMost);
+  require(x.shape().rank() > 0, op, ": x is a scalar");
+  std::array<const Param*, 2 * kMost> used{};
+  const std::size_t count = layers.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    used[2 * i] = layers[i].weight;
+    used[2 * i + 1] = layers[i].bias;
+  }
+  const Param *w = layers[0].weight, *b = layers[0].bias;
+  const Shape shape = with_columns(x.shape(), w->shape[0] * static_cast<std::int64_t>(count));
+  const profile::Span span(op);
+  Var y = t.output(shape, t.wants_grad({x, residual}, {w, b}));
+  const bool apart = activation != Activation::none || dropout;
+  const Tensor derivative = y.wants_grad() && apart ? t.keep(shape) : Tensor{}, weight = joined(t.value(*w), count);
+  ops::linear_forward(t.stream(), y.value(), derivative, x.value(), weight, joined(value_of(t, b), count), activation,
+                      dropout, rows, residual ? residual.value() : Tensor{});
+  const bool offers = residual && count == 1 && (derivative || b != nullptr);
+  const GradientEpilogue* epilogue = offers ? t.offer_epilogue(y, {derivative, b}) : nullptr;
+  t.record(op, y, std::span<const Param* const>(used.data(), 2 * count), [=, &t](Tape::BackwardScope scope) {
+    // da = dy derivative lies in the memory of dy, or, if dy is also the gradient of a residual, in that of derivative.
+    const bool formed = scope == Tape::BackwardScope::parameters || (epilogue && epilogue->done);
+    const Tensor none, &dy = derivative && !residual && !formed ? t.own_grad(y) : y.grad();
+    const bool in_derivative = derivative && residual;
+    ops::linear_backward(t.stream(), scope == Tape::BackwardScope::parameters ? Target{} : t.grad_of(x),
+                         scope == Tape::BackwardScope::inputs ? Target{} : joined(t.grad_of(*w), count),
+                         formed ? Target{} : joined(grad_of(t, b), count), in_derivative ? derivative : dy,
+                         formed          ? none
+                         : in_derivative ? dy
+                                         : derivative,
+                         x.value(), weight);
+    if (residual && scope != Tape::BackwardScope::parameters) t.pass_grad({residual}, y);
+  });
+  return y;
 }
 }  // namespace
 
@@ -38,11 +72,12 @@ Linear add_linear(ParamStore& params, const std::string& name, std::int64_t in, 
 
 std::vector<Linear> add_stacked_linears(ParamStore& params, const std::vector<std::string>& names, std::int64_t in,
                                         std::int64_t out, ParamStore::Init weight, ParamStore::Init bias) {
-  require(out % 16 == 0, "adding stacked layers of ", out, " columns each: must be a multiple of 16");
   std::vector<Linear> layers(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i)
-    layers[i].weight = &params.add(names[i] + ".weight", {out, in}, weight);
-  for (std::size_t i = 0; i < names.size(); ++i) layers[i].bias = &params.add(names[i] + ".bias", {out}, bias);
+  const auto add = [&](std::size_t i, const char* what, const Shape& shape, const ParamStore::Init& init) {
+    return &(i == 0 ? params.add(names[i] + what, shape, init) : params.add_adjoining(names[i] + what, shape, init));
+  };
+  for (std::size_t i = 0; i < names.size(); ++i) layers[i].weight = add(i, ".weight", {out, in}, weight);
+  for (std::size_t i = 0; i < names.size(); ++i) layers[i].bias = add(i, ".bias", {out}, bias);
   return layers;
 }
 
@@ -58,53 +93,16 @@ Var linear(Tape& t, Var x, const Linear& layer, Activation activation) {
 
 Var linear(Tape& t, Var x, const Linear& layer, Activation activation, const ops::Dropout& dropout,
            const ops::SampleRows& rows) {
-  require(x.shape().rank() > 0, "linear: x is a scalar");
-  const Param *w = layer.weight, *b = layer.bias;
-  const Shape shape = with_columns(x.shape(), w->shape[0]);
-  const profile::Span span("linear");
-  Var y = t.output(shape, t.wants_grad({x}, {w, b}));
-  const bool apart = activation != Activation::none || dropout;
-  const Tensor derivative = y.wants_grad() && apart ? t.keep(shape) : Tensor{};
-  ops::linear_forward(t.stream(), y.value(), derivative, x.value(), matrix(t.value(*w)), value_of(t, b), activation,
-                      dropout, rows);
-  t.record("linear", y, {w, b}, [=, &t](Tape::BackwardScope scope) {
-    backward(t, scope, x, matrix(t.grad_of(*w)), grad_of(t, b), y, derivative, matrix(t.value(*w)));
-  });
-  return y;
+  return apply(t, "linear", x, {&layer, 1}, activation, dropout, rows, {});
 }
 
-namespace {
-/// `count` adjacent arrays, given the first one, as one array with `count` times its rows.
-Tensor joined(const Tensor& first, std::size_t count) {
-  const Shape& s = first.shape();
-  const std::int64_t rows = s[0] * static_cast<std::int64_t>(count);
-  return {first.raw(), first.dtype(), s.rank() == 2 ? Shape{rows, s[1]} : Shape{rows}, first.device()};
+Var residual_linear(Tape& t, Var residual, Var x, const Linear& layer, const ops::Dropout& dropout,
+                    const ops::SampleRows& rows) {
+  return apply(t, "residual_linear", x, {&layer, 1}, Activation::none, dropout, rows, residual);
 }
-Target joined(const Target& first, std::size_t count) {
-  return first ? Target{joined(first.tensor, count), first.accumulate} : Target{};
-}
-}  // namespace
 
-Var stacked_linear(Tape& t, Var x, std::span<const Linear> layers) {
-  constexpr std::size_t kMost = 4;
-  require(!layers.empty() && layers.size() <= kMost, "stacked linear: ", layers.size(), " layers; must be 1 to ",
-          kMost);
-  std::array<const Param*, 2 * kMost> used{};
-  const std::size_t count = layers.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    used[2 * i] = layers[i].weight;
-    used[2 * i + 1] = layers[i].bias;
-  }
-  const Param *w = layers[0].weight, *b = layers[0].bias;
-  const profile::Span span("stacked_linear");
-  Var y = t.output(with_columns(x.shape(), w->shape[0] * static_cast<std::int64_t>(count)), t.wants_grad({x}, {w, b}));
-  const Tensor weight = joined(t.value(*w), count);
-  ops::linear_forward(t.stream(), y.value(), {}, x.value(), weight, joined(t.value(*b), count), Activation::none);
-  t.record("stacked_linear", y, std::span<const Param* const>(used.data(), 2 * count),
-           [=, &t](Tape::BackwardScope scope) {
-             backward(t, scope, x, joined(t.grad_of(*w), count), joined(t.grad_of(*b), count), y, {}, weight);
-           });
-  return y;
+Var stacked_linear(Tape& t, Var x, std::span<const Linear> layers, Var residual) {
+  return apply(t, "stacked_linear", x, layers, Activation::none, {}, {}, residual);
 }
 
 Var conv1d(Tape& t, Var x, const Conv1d& layer, Activation activation) {

@@ -73,13 +73,22 @@ Param& ParamStore::add(std::string name, Shape shape, Init init) {
   return p;
 }
 
+Param& ParamStore::add_adjoining(std::string name, Shape shape, Init init) {
+  Param& p = add(std::move(name), shape, std::move(init));
+  p.adjoins = true;
+  return p;
+}
+
 void ParamStore::allocate(std::uint64_t seed) {
   require(!values_.view(), "ParamStore::allocate was called twice");
   const auto step = static_cast<std::int64_t>(Buffer::kAlignment / size_bytes(dtype_));
+  const auto round_up = [&] { flat_size_ = (flat_size_ + step - 1) / step * step; };
   for (Param& p : params_) {
+    if (!p.adjoins) round_up();
     p.offset = flat_size_;
-    flat_size_ += (p.shape.size() + step - 1) / step * step;
+    flat_size_ += p.shape.size();
   }
+  round_up();
   const MemoryLimit limit = memory_limit();
   const double needed = static_cast<double>(flat_size_) * static_cast<double>(size_bytes(dtype_));
   require_usage(needed <= limit.bytes, "building the network: its ", flat_size_, " parameters need ",

@@ -82,8 +82,16 @@ Target Tape::grad_of(Var v) {
   Var::Node& node = *v.node_;
   if (!node.grad) node.grad = gradient_of(node.value);
   const bool accumulate = node.grad_written;
+  require(!node.epilogue || !node.epilogue->done,
+          "adding to a gradient after a layer norm has completed it: the layer norm must be the first operation on its "
+          "input");
   node.grad_written = true;
   return {accumulate ? own_grad(v) : node.grad, accumulate};
+}
+
+GradientEpilogue* Tape::offer_epilogue(Var y, const GradientEpilogue& epilogue) {
+  if (!y.wants_grad()) return nullptr;
+  return y.node_->epilogue = new (host_arena().allocate(sizeof epilogue)) GradientEpilogue(epilogue);
 }
 
 const Tensor& Tape::own_grad(Var y) {

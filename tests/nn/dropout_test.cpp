@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "lockstep/nn/layernorm.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "support/gradcheck.hpp"
@@ -32,6 +33,94 @@ TEST_SUITE("nn.dropout") {
     CHECK(same_bits(add_dropped(t, vx, vy, kDropout, kRows).value(),
                     add(t, vx, dropout(t, vy, kDropout, kRows)).value()));
     CHECK(same_bits(add_dropped(t, vx, vy, {}, kRows).value(), add(t, vx, vy).value()));
+  }
+
+  TEST_CASE("the end of a residual branch equals its parts, and a layer norm of it takes over part of the gradient") {
+    for (const bool drops : {true, false})
+      for (const bool normed : {true, false}) {
+        CAPTURE(drops);
+        CAPTURE(normed);
+        ParamStore params(DType::f64);
+        const Linear layer = add_linear(params, "layer", 4, 37, init::uniform(1), init::uniform(1));
+        const LayerNorm norm = add_layernorm(params, "norm", 37, 1e-5);
+        params.allocate(2);
+        const Dropout drop = drops ? kDropout : Dropout{};
+        const auto branch = [&](bool whole) {
+          return [&, whole](Tape& t, const std::vector<Var>& v) {
+            const ops::SampleRows rows = on_tape(t, kRows);
+            const Var h = whole ? residual_linear(t, v[0], v[1], layer, drop, rows)
+                                : add_dropped(t, v[0], linear(t, v[1], layer), drop, rows);
+            return normed ? add(t, layernorm(t, h, norm), h) : h;  // h has more readers than the norm
+          };
+        };
+        CHECK(gradcheck(branch(true), {{5, 37}, {5, 4}}, &params) < 1e-7);
+        const OwnedTensor x = random_tensor(DType::f64, {5, 37}, "x"), y = random_tensor(DType::f64, {5, 4}, "y"),
+                          dy = random_tensor(DType::f64, {5, 37}, "dy");
+        struct Result {
+          OwnedTensor value, dx, dy, weights;
+        };
+        const auto run = [&](bool whole) {
+          Stream stream;
+          Arena arena;
+          Gradients gradients(params);
+          Tape t(stream, arena, DType::f64, Tape::Mode::train, &gradients);
+          const std::vector<Var> v = {t.variable(x), t.variable(y)};
+          const Var out = branch(whole)(t, v);
+          t.backward(out, dy);
+          return Result{converted(out.value(), DType::f64), converted(v[0].grad(), DType::f64),
+                        converted(v[1].grad(), DType::f64), converted(gradients.flat(), DType::f64)};
+        };
+        const Result one = run(true), parts = run(false);
+        CHECK(same_bits(one.value, parts.value));
+        CHECK(same_bits(one.dx, parts.dx));
+        CHECK(same_bits(one.dy, parts.dy));
+        CHECK(same_bits(one.weights, parts.weights));
+      }
+  }
+
+  TEST_CASE("a layer norm that is not the first operation on a sum cannot complete its gradient") {
+    ParamStore params(DType::f64);
+    const Linear layer = add_linear(params, "layer", 4, 6, init::uniform(1), init::uniform(1));
+    const LayerNorm norm = add_layernorm(params, "norm", 6, 1e-5);
+    params.allocate(2);
+    Stream stream;
+    Arena arena;
+    Gradients gradients(params);
+    Tape t(stream, arena, DType::f64, Tape::Mode::train, &gradients);
+    const OwnedTensor x = random_tensor(DType::f64, {5, 6}, "x"), y = random_tensor(DType::f64, {5, 4}, "y");
+    const Var h = residual_linear(t, t.variable(x), t.variable(y), layer), first = activation(t, h, Activation::tanh);
+    const Var out = add(t, first, layernorm(t, h, norm));
+    CHECK_THROWS_WITH_AS(t.backward(out, x),
+                         "backward of activation: adding to a gradient after a layer norm has completed it: the layer "
+                         "norm must be the first operation on its input",
+                         Error);
+  }
+
+  TEST_CASE("stacked layers of any width equal the layers one by one, with and without a residual") {
+    for (const std::int64_t out : {1, 5, 50}) {
+      CAPTURE(out);
+      ParamStore params(DType::f64);
+      const std::vector<Linear> layers =
+          add_stacked_linears(params, {"a", "b", "c"}, 7, out, init::uniform(1), init::uniform(1));
+      params.allocate(2);
+      const OwnedTensor x = random_tensor(DType::f64, {5, 7}, "x");
+      const auto two = std::span(layers).subspan(1);
+      CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return stacked_linear(t, v[0], layers); }, {{5, 7}},
+                      &params) < 1e-7);
+      CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return stacked_linear(t, v[0], two, v[1]); },
+                      {{5, 7}, {5, 2 * out}}, &params) < 1e-7);
+      Stream stream;
+      Arena arena;
+      Tape t(stream, arena, DType::f64, Tape::Mode::forward);
+      const Var all = stacked_linear(t, t.constant(x), layers);
+      for (std::size_t i = 0; i < 3; ++i) {
+        const Var one = linear(t, t.constant(x), layers[i]);
+        for (std::int64_t m = 0; m < 5; ++m)
+          for (std::int64_t n = 0; n < out; ++n)
+            CHECK(all.value().data<double>()[(3 * m + static_cast<std::int64_t>(i)) * out + n] ==
+                  one.value().data<double>()[m * out + n]);
+      }
+    }
   }
 
   TEST_CASE("a linear layer with dropout equals the layer followed by dropout, in values and gradients") {

@@ -41,6 +41,20 @@ TEST_SUITE("nn.params") {
     }
   }
 
+  TEST_CASE("an adjoining parameter begins where the previous one ends, the next one at a multiple of 64 bytes again") {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      ParamStore store(dtype);
+      const Param &a = store.add("a", {3, 5}, init::ones()), &b = store.add_adjoining("b", {3, 5}, init::ones()),
+                  &c = store.add_adjoining("c", {1}, init::ones()), &d = store.add("d", {2}, init::ones());
+      store.allocate(1);
+      const auto line = static_cast<std::int64_t>(64 / size_bytes(dtype));
+      CHECK(b.offset == a.offset + 15);
+      CHECK(c.offset == b.offset + 15);
+      CHECK(d.offset == (31 + line - 1) / line * line);
+      CHECK(store.flat_size() == d.offset + line);
+    }
+  }
+
   TEST_CASE("values that exceed the memory of the machine are refused; a request to stop ends the initialisation") {
     ParamStore store;
     store.add("w", {std::int64_t{1} << 25, std::int64_t{1} << 25}, init::ones());

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -230,6 +231,60 @@ TEST_SUITE("ops.causal_attention") {
         });
       }
     }
+  }
+
+  TEST_CASE("queries, keys and values side by side give the bits of separate arrays") {
+    const Case c = make_case({70, 0, 17});
+    for (const auto& [columns, heads] : {std::pair<std::int64_t, std::int64_t>{12, 2}, {50, 1}})
+      for (const Variant& variant : kVariants) {
+        CAPTURE(variant.name);
+        ops::CausalAttention a = c.attention(heads);
+        if (variant.drop_probabilities) a.dropout = kDrop;
+        const Inputs x(DType::f32, c.rows(), columns, 9);
+        const TimeBuckets time = x.time(variant, c);
+        const Shape shape{c.rows(), columns};
+        const OwnedTensor dy = random_tensor(DType::f32, shape, "dy");
+        const auto beside = [&](std::vector<const OwnedTensor*> parts) {
+          const auto count = static_cast<std::int64_t>(parts.size());
+          OwnedTensor all(DType::f32, {c.rows(), count * columns});
+          for (std::int64_t m = 0; m < c.rows(); ++m)
+            for (std::int64_t p = 0; p < count; ++p)
+              std::copy_n(parts[static_cast<std::size_t>(p)]->view().data<float>() + m * columns, columns,
+                          all->data<float>() + (m * count + p) * columns);
+          return all;
+        };
+        Stream stream;
+        const auto run = [&](const Tensor& q, const Tensor& k, const Tensor& v, const OwnedTensor& y,
+                             std::array<OwnedTensor, 3>& d) {
+          const OwnedTensor logsum(DType::f32, {c.rows(), heads});
+          ops::causal_attention_forward(stream, y, logsum, q, k, v, a, time);
+          const auto target = [&](std::size_t i, const Tensor& like) {
+            if (!like) return Target{};
+            d[i] = random_tensor(DType::f32, like.shape(), "stored over");
+            return Target{d[i], false};
+          };
+          ops::causal_attention_backward(stream, target(0, q), target(1, k), target(2, v), {}, {}, dy, y, q, k, v,
+                                         logsum, a, time);
+        };
+        std::array<OwnedTensor, 3> apart, together, pair;
+        const OwnedTensor y(DType::f32, shape), y_together(DType::f32, shape), y_pair(DType::f32, shape);
+        run(x.q, x.k, x.v, y, apart);
+        run(beside({&x.q, &x.k, &x.v}), {}, {}, y_together, together);
+        run(x.q, beside({&x.k, &x.v}), {}, y_pair, pair);
+        CHECK(same_bits(y, y_together));
+        CHECK(same_bits(y, y_pair));
+        CHECK(same_bits(together[0], beside({&apart[0], &apart[1], &apart[2]})));
+        CHECK(same_bits(pair[0], apart[0]));
+        CHECK(same_bits(pair[1], beside({&apart[1], &apart[2]})));
+        // On a GPU too, by gradcheck().
+        const std::int64_t n = c.rows();
+        const auto whole = [&](Tape& t, const std::vector<Var>& v) {
+          return causal_attention(t, v[0], v.size() > 1 ? v[1] : Var{}, {}, on_tape(t, a));
+        };
+        if (variant.timed || columns > 12) continue;
+        CHECK(gradcheck(whole, {{n, 3 * columns}}) < 1e-7);
+        CHECK(gradcheck(whole, {{n, columns}, {n, 2 * columns}}) < 1e-7);
+      }
   }
 
   TEST_CASE(

@@ -57,7 +57,13 @@ TEST_SUITE("ops.dropout") {
           const OwnedTensor y_apart(dtype, {10, width}), d_apart(dtype, {10, width});
           ops::dropout(stream, {y_apart}, y, kDropout, {offsets, samples});
           ops::dropout(stream, {d_apart}, d, kDropout, {offsets, samples});
-          ops::dropout_both(stream, y, d, kDropout, {offsets, samples});
+          const OwnedTensor base = random_tensor(dtype, {10, width}, "base"), sum(dtype, {10, width});
+          ops::add_dropped(stream, sum, base, y, kDropout, {offsets, samples});
+          const OwnedTensor again(dtype, {10, width});
+          copy(stream, again, y);
+          ops::dropout_both(stream, again, {}, base, kDropout, {offsets, samples});
+          CHECK(same_bits(again, sum));
+          ops::dropout_both(stream, y, d, {}, kDropout, {offsets, samples});
           CHECK(same_bits(y, y_apart));
           CHECK(same_bits(d, d_apart));
         }

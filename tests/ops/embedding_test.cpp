@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/nn/embedding.hpp"
+#include "lockstep/ops/dropout.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
 #include "support/tolerance.hpp"
@@ -48,6 +49,44 @@ TEST_SUITE("ops.embedding") {
       CHECK(gradcheck([&](Tape& t, const std::vector<Var>&) { return embedding(t, table, on_tape(t, *list), 1.5); }, {},
                       &params) < 1e-7);
     }
+  }
+
+  TEST_CASE("a pair of tables gives their rows side by side, with one mask, and their gradients") {
+    static const std::vector<std::int32_t> ids = {1, 3, 1, 0, 3};
+    static const std::vector<std::int64_t> offsets = {0, 2, 5};
+    static const std::vector<std::uint64_t> samples = {4, 9};
+    for (const double rate : {0.0, 0.4}) {
+      CAPTURE(rate);
+      ParamStore params(DType::f64);
+      const Param &a = params.add("a", {5, 7}, init::normal(1)),
+                  &b = params.add_adjoining("b", {5, 7}, init::normal(1));
+      params.allocate(3);
+      const ops::Dropout drop{.rate = rate, .seed = 3, .step = 9, .site = "here"};
+      CHECK(gradcheck(
+                [&](Tape& t, const std::vector<Var>&) {
+                  return embedding_pair(t, a, b, on_tape(t, ids), drop, on_tape(t, ops::SampleRows{offsets, samples}));
+                },
+                {}, &params) < 1e-7);
+      Stream stream;
+      Arena arena;
+      Tape t(stream, arena, DType::f64, Tape::Mode::forward);
+      const Var y = embedding_pair(t, a, b, ids, drop, {offsets, samples});
+      const OwnedTensor expected(DType::f64, {5, 14});
+      for (std::size_t m = 0; m < 5; ++m)
+        for (std::size_t c = 0; c < 14; ++c)
+          expected->data<double>()[14 * m + c] =
+              (c < 7 ? a : b).value.data<double>()[7 * static_cast<std::size_t>(ids[m]) + c % 7];
+      if (drop) ops::dropout(stream, {expected}, expected, drop, {offsets, samples});
+      CHECK(same_bits(y.value(), expected));
+    }
+    ParamStore apart(DType::f64);
+    const Param &a = apart.add("a", {5, 7}, init::normal(1)), &b = apart.add("b", {5, 7}, init::normal(1));
+    apart.allocate(3);
+    Stream stream;
+    Arena arena;
+    Tape t(stream, arena, DType::f64, Tape::Mode::forward);
+    CHECK_THROWS_WITH_AS(embedding_pair(t, a, b, ids, {}, {offsets, samples}),
+                         "embedding of a beside b: must be dense tables of one shape without a gap", Error);
   }
 
   TEST_CASE("an id outside the table is reported") {

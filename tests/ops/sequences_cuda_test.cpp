@@ -1,6 +1,7 @@
 // The ops of sequence models on a GPU against the CPU: results and gradients for the same arrays.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <limits>
 #include <span>
 #include <vector>
@@ -141,6 +142,34 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
               .drop_times = true,
               .drop = drop});
     }
+  }
+
+  TEST_CASE("tables that are prepared once give the bits of tables that each call prepares") {
+    const Sequences s = make_sequences({40, 0, 9});
+    for (const auto drop : {kElement, kTable})
+      for (const DType type : {DType::f32, DType::bf16}) {
+        Place p(type, {DeviceKind::cuda, 0});
+        const Shape rows{s.rows(), 12};
+        const Tensor q = p.in("q", rows), k = p.in("k", rows), v = p.in("v", rows), dy = p.in("dy", rows);
+        ops::CausalAttention a;
+        a.rows = {p.host(s.offsets), p.host(s.samples)};
+        a.heads = 2;
+        ops::TimeBuckets time{p.in("tk", {9, 12}), p.in("tv", {9, 12}), p.host(s.times), drop, {}};
+        time.dropout = {.rate = 0.25, .seed = 3, .step = 2, .site = "times"};
+        const auto run = [&](const std::string& name) {
+          const Tensor y = p.out(name + " y", rows), logsum = p.real_out(name + " logsum", {s.rows(), 2});
+          const Tensor dq = p.out(name + " dq", rows), dkeys = p.real_out(name + " dkeys", {9, 12});
+          ops::causal_attention_forward(p.stream, y, logsum, q, k, v, a, time);
+          ops::causal_attention_backward(p.stream, {dq}, {}, {}, {dkeys}, {}, dy, y, q, k, v, logsum, a, time);
+          return std::array{y, dq, dkeys};
+        };
+        const auto apart = run("apart");
+        time.prepared = p.real_in("prepared", {ops::prepared_times_size(a, time)});
+        ops::prepare_times(p.stream, time.prepared, a, time);
+        const auto shared = run("shared");
+        p.stream.synchronize();
+        for (std::size_t i = 0; i < apart.size(); ++i) CHECK(same_bits(HostView(apart[i]), HostView(shared[i])));
+      }
   }
 
   TEST_CASE("a sequence's results depend on neither later rows nor other sequences, in any bit") {

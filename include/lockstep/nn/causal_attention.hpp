@@ -13,12 +13,16 @@ struct TimeTables {
   std::span<const std::int64_t> times;
   ops::TimeBuckets::Drop drop = ops::TimeBuckets::Drop::element;
   ops::Dropout dropout;
+  Tensor prepared = {};  ///< see prepare_times()
 };
+
+/// What the attention of all blocks of a step can share, for TimeTables::prepared; empty on the CPU.
+Tensor prepare_times(Tape& tape, const CausalAttention& attention, const TimeTables& time);
 
 /// Causal attention, see ops/causal_attention.hpp. The memory that `attention` and `time` refer to must outlive the
 /// tape.
 ///
-/// shapes   q, k, v (N, C) -> (N, C)
+/// shapes   q, k, v (N, C) -> (N, C); or k (N, 2 C) with v empty, or q (N, 3 C) with k and v empty
 Var causal_attention(Tape& tape, Var q, Var k, Var v, const CausalAttention& attention, const TimeTables& time = {});
 
 }  // namespace lockstep

@@ -22,8 +22,15 @@ struct TableRows {
   double scale = 1;
   std::int64_t padding = -1;
 };
-/// y = dropout(embedding(a) + embedding(b)) in one pass, see ops/embedding.hpp. b may have no table.
+/// y = dropout(embedding(a) + embedding(b)) in one pass, see ops/embedding.hpp. b may have no table. If a layer norm of y
+/// is the first operation on y, its backward pass also multiplies by the mask; a later one is an error.
 Var embedding_sum(Tape& tape, const TableRows& a, const TableRows& b, const ops::Dropout& dropout,
                   const ops::SampleRows& rows);
+/// The rows of two dense tables of one shape, side by side, with dropout, see ops/embedding.hpp. The second table adjoins
+/// the first (ParamStore::add_adjoining()).
+///
+/// shapes   ids (M), tables (R, C) -> (M, 2 C)
+Var embedding_pair(Tape& tape, const Param& first, const Param& second, std::span<const std::int32_t> ids,
+                   const ops::Dropout& dropout, const ops::SampleRows& rows);
 
 }  // namespace lockstep

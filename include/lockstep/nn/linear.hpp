@@ -31,8 +31,6 @@ Conv1d add_conv1d(ParamStore& params, const std::string& name, std::int64_t chan
                   ParamStore::Init weight, ParamStore::Init bias);
 
 /// Registers layers of equal shapes with adjacent weights and adjacent biases, for stacked_linear().
-///
-/// errors   Error if out is not a multiple of 16
 std::vector<Linear> add_stacked_linears(ParamStore& params, const std::vector<std::string>& names, std::int64_t in,
                                         std::int64_t out, ParamStore::Init weight, ParamStore::Init bias);
 
@@ -42,10 +40,15 @@ Var linear(Tape& tape, Var x, const Linear& layer, Activation activation = Activ
 /// memory.
 Var linear(Tape& tape, Var x, const Linear& layer, Activation activation, const ops::Dropout& dropout,
            const ops::SampleRows& rows);
-/// Applies layers of add_stacked_linears() in one product and concatenates their results.
+/// y = residual + dropout(x weight^T + bias), the end of a residual branch. A layer norm of y must be the first operation
+/// on y: its backward pass also multiplies by the mask and sums for the bias.
+Var residual_linear(Tape& tape, Var residual, Var x, const Linear& layer, const ops::Dropout& dropout = {},
+                    const ops::SampleRows& rows = {});
+/// Applies consecutive layers of add_stacked_linears() in one product and concatenates their results, plus `residual`
+/// unless it is empty.
 ///
 /// shapes   x (..., K) -> (..., layers N)
-Var stacked_linear(Tape& tape, Var x, std::span<const Linear> layers);
+Var stacked_linear(Tape& tape, Var x, std::span<const Linear> layers, Var residual = {});
 /// y = f(x), if the value before the activation is needed too.
 Var activation(Tape& tape, Var x, Activation activation);
 /// One-channel convolution, see ops/conv1d.hpp. shapes  x (..., T) -> (..., C T)

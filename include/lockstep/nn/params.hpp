@@ -19,6 +19,7 @@ struct Param {
   std::int64_t offset = 0;  ///< of the first element in the flat vectors
   std::int64_t index = 0;   ///< in registration order
   bool trainable = true;    ///< false: frozen, without gradient, optimizer state and reduction
+  bool adjoins = false;     ///< begins where the previous parameter ends
   bool row_sparse = false;  ///< a step touches few of its rows (embeddings); Gradients record which
   double l2 = 0;            ///< each step adds l2 * (sum of squares of the elements) to the loss
   Tensor value;             ///< a view of ParamStore::values()
@@ -69,7 +70,7 @@ class Gradients {
 };
 
 /// All parameters of a model in one flat vector, in registration order. Each parameter begins at a multiple of 64
-/// bytes; gaps stay zero.
+/// bytes, or where the previous one ends (add_adjoining()); gaps stay zero.
 ///
 /// A model registers its parameters in its constructor and then calls allocate(), which draws each initial value from
 /// Philox(seed, 0, "init." + name, 0)(element). Weights therefore depend on neither ranks, threads nor other
@@ -84,6 +85,8 @@ class ParamStore {
   /// Registers a parameter. The reference stays valid for the life of the store.
   /// errors   Error if the name is taken or after allocate()
   Param& add(std::string name, Shape shape, Init init);
+  /// The same without a gap after the previous parameter: operations can use both as one array.
+  Param& add_adjoining(std::string name, Shape shape, Init init);
   /// Sets the initial values. errors  Error if called twice; usage: no memory; kStopRequested (base/stop_request.hpp)
   void allocate(std::uint64_t seed);
   /// Moves the values to another device. Earlier views and Gradients become invalid.

@@ -15,6 +15,15 @@ namespace lockstep {
 
 class Tape;
 
+/// The first work of a backward on the gradient dy of its result y, which the operation that completes dy can do in its
+/// own pass: derivative *= dy (unless empty), and the sums of derivative, or of dy, over the rows are added to the
+/// gradient of `sums` (unless null).
+struct GradientEpilogue {
+  Tensor derivative;
+  const Param* sums = nullptr;
+  bool done = false;
+};
+
 /// A handle of a value on a tape, valid until the tape's arena is reset. Cheap to copy.
 class Var {
  public:
@@ -28,6 +37,8 @@ class Var {
   /// The gradient accumulated so far. Undefined before the first writer.
   const Tensor& grad() const { return node_->grad; }
   explicit operator bool() const { return node_ != nullptr; }
+  /// Whether both are the same value.
+  bool operator==(const Var& other) const { return node_ == other.node_; }
 
  private:
   friend class Tape;
@@ -37,6 +48,7 @@ class Var {
     std::int32_t* sharers = nullptr;  ///< how many results share the memory of `grad`; null: it is alone
     bool wants_grad = false;
     bool grad_written = false;
+    GradientEpilogue* epilogue = nullptr;
   };
   explicit Var(Node* node) : node_(node) {}
   Node* node_ = nullptr;
@@ -137,6 +149,11 @@ class Tape {
   /// backward of y, because each x without a gradient so far takes over the memory of y's gradient, which saves a copy.
   /// They share it until one is written to or all but one are released.
   void pass_grad(std::initializer_list<Var> xs, Var y);
+  /// Offers an epilogue to the operation that completes the gradient of y: a layer norm that is the first operation on y,
+  /// so that its backward is the last one.
+  GradientEpilogue* offer_epilogue(Var y, const GradientEpilogue& epilogue);
+  /// The epilogue that the maker of x has offered, or null. Who does it, sets `done`; the gradient is then complete.
+  GradientEpilogue* epilogue_of(Var x) const { return x.node_->epilogue; }
   /// The gradient of y in memory that its backward may overwrite.
   const Tensor& own_grad(Var y);
   /// The destination of a parameter's gradient: always accumulate; empty if it is frozen or the mode is not train.

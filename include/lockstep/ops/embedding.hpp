@@ -28,9 +28,18 @@ struct EmbeddedRows {
 ///   y_m = drop(scale_a A[ids_am] + scale_b B[ids_bm])
 ///
 /// shapes, dtypes, errors  as embedding_forward; B may be empty; y (rows.rows(), C), 0 behind the samples if the rate is
-///                         not 0
+///                         not 0; derivative as y, the factors of dropout, or empty
 void embedding_sum(Stream&, const Tensor& y, const EmbeddedRows& a, const EmbeddedRows& b, const Dropout& dropout,
-                   const SampleRows& rows);
+                   const SampleRows& rows, const Tensor& derivative = {});
+
+/// The rows of two tables side by side, with dropout, in one pass: y_m = drop([A[ids_m] B[ids_m]]).
+///
+/// shapes   table (2, R, C): A and B; ids (M); y (M, 2 C), M = rows.rows(), 0 behind the samples if the rate is not 0
+/// dtypes, errors  as embedding_forward
+void embedding_pair(Stream&, const Tensor& y, const Tensor& tables, std::span<const std::int32_t> ids,
+                    const Dropout& dropout, const SampleRows& rows);
+/// dtables (2, R, C): dA[ids_m] += the first C columns of dy_m, dB[ids_m] += the others, for m ascending.
+void embedding_pair_backward(Stream&, const Tensor& dtables, const Tensor& dy, std::span<const std::int32_t> ids);
 
 /// The gradient of the table: dtable[ids_m] += scale dy_m for m ascending, always added. Rows with id `padding` are
 /// skipped (negative: none).

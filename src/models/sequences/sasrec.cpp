@@ -94,8 +94,10 @@ SasRec::SasRec(SasRecArch arch, DType dtype, std::uint64_t seed)
                 ": the data set has ", arch_.items, " items, so that there are ", arch_.items - 1,
                 " besides the next one; use fewer, or loss.kind = softmax");
   const std::int64_t d = arch_.hidden;
-  const auto table = [&](const char* name, std::int64_t rows, bool padded) {
-    Param& p = params_->add(std::string(name) + ".weight", {rows, d}, matrix_init(arch_, rows, d, padded));
+  const auto table = [&](const char* name, std::int64_t rows, bool padded, bool adjoins = false) {
+    const auto init = matrix_init(arch_, rows, d, padded);
+    const std::string weight = std::string(name) + ".weight";
+    Param& p = adjoins ? params_->add_adjoining(weight, {rows, d}, init) : params_->add(weight, {rows, d}, init);
     if (!arch_.l2_items_only || params_->all().size() == 1) p.l2 = arch_.l2;
     return &p;
   };
@@ -104,7 +106,7 @@ SasRec::SasRec(SasRecArch arch, DType dtype, std::uint64_t seed)
   items_ = items;
   if (arch_.timed) {
     key_positions_ = table("abs_pos_K_emb", arch_.slots, false);
-    value_positions_ = table("abs_pos_V_emb", arch_.slots, false);
+    value_positions_ = table("abs_pos_V_emb", arch_.slots, false, true);
     key_times_ = table("time_matrix_K_emb", arch_.time_span + 1, false);
     value_times_ = table("time_matrix_V_emb", arch_.time_span + 1, false);
   } else {
@@ -120,9 +122,6 @@ SasRec::SasRec(SasRecArch arch, DType dtype, std::uint64_t seed)
 void SasRec::add_block(std::int64_t i) {
   const std::int64_t d = arch_.hidden;
   const auto bias = init::uniform(1 / std::sqrt(static_cast<double>(d)));
-  const auto dense = [&](const std::string& name) {
-    return add_linear(*params_, name, d, d, matrix_init(arch_, d, d, false), bias);
-  };
   const auto convolution = [&](const std::string& name) {
     const Param& weight = params_->add(name + ".weight", {d, d, 1}, matrix_init(arch_, d, d, false));
     return Linear{&weight, &params_->add(name + ".bias", {d}, bias)};
@@ -131,10 +130,10 @@ void SasRec::add_block(std::int64_t i) {
   Block& b = blocks_.emplace_back();
   b.attention_norm = add_layernorm(*params_, join("attention_layernorms.", i), d, arch_.ln_eps);
   const std::string attention = join("attention_layers.", i, ".");
-  b.q = dense(attention + (arch_.timed ? "Q_w" : "q_w"));
-  b.k = dense(attention + (arch_.timed ? "K_w" : "k_w"));
-  b.v = dense(attention + (arch_.timed ? "V_w" : "v_w"));
-  if (!arch_.timed) b.out = dense(attention + "out_w");
+  const auto named = [&](char upper, char lower) { return attention + (arch_.timed ? upper : lower) + "_w"; };
+  b.qkv = add_stacked_linears(*params_, {named('Q', 'q'), named('K', 'k'), named('V', 'v')}, d, d,
+                              matrix_init(arch_, d, d, false), bias);
+  if (!arch_.timed) b.out = add_linear(*params_, attention + "out_w", d, d, matrix_init(arch_, d, d, false), bias);
   b.ffn_norm = add_layernorm(*params_, join("forward_layernorms.", i), d, arch_.ln_eps);
   b.conv1 = convolution(join("forward_layers.", i, ".conv1"));
   b.conv2 = convolution(join("forward_layers.", i, ".conv2"));
@@ -187,7 +186,8 @@ struct SasRec::Pass {
   std::span<const std::int64_t> times;        ///< TiSASRec only
   std::span<const std::int64_t> first_query;  ///< padded TiSASRec only
   std::int64_t pairs;
-  Var key_positions, value_positions;  ///< drawn once per step
+  Var key_value_positions;                    ///< TiSASRec: of keys and values, side by side; drawn once per step
+  Tensor prepared_times;                      ///< TiSASRec, on a GPU
 
   Pass(const SasRec& network, Tape& tape, const SequenceBatch& b, const SasRecDraws& d)
       : net(network),
@@ -206,7 +206,7 @@ struct SasRec::Pass {
     if (b.first_query) first_query = span_of<std::int64_t>(b.first_query);
   }
   /// The same pass on another tape.
-  Pass(const Pass& p, Tape& tape, Var k, Var v)
+  Pass(const Pass& p, Tape& tape, Var both)
       : net(p.net),
         t(tape),
         draws(p.draws),
@@ -217,8 +217,8 @@ struct SasRec::Pass {
         times(p.times),
         first_query(p.first_query),
         pairs(p.pairs),
-        key_positions(k),
-        value_positions(v) {}
+        key_value_positions(both),
+        prepared_times(p.prepared_times) {}
 
   const SasRecArch& arch() const { return net.arch_; }
   Dropout drop(Site site) const {
@@ -241,8 +241,9 @@ struct SasRec::Pass {
     }
     const Var x = inputs == nullptr ? embedding_sum(t, item, {}, dropout, rows)
                                     : lockstep::dropout(t, variable_rows(inputs), dropout, rows);
-    key_positions = embedding_sum(t, {net.key_positions_, slots}, {}, drop("dropout.abs_pos_K"), rows);
-    value_positions = embedding_sum(t, {net.value_positions_, slots}, {}, drop("dropout.abs_pos_V"), rows);
+    key_value_positions =
+        embedding_pair(t, *net.key_positions_, *net.value_positions_, slots, drop("dropout.abs_pos"), rows);
+    prepared_times = prepare_times(t, attention_of(net.blocks_.front()), time_tables());
     return x;
   }
   Var variable_rows(Var* inputs) const {
@@ -251,60 +252,87 @@ struct SasRec::Pass {
     return *inputs = t.variable(values);
   }
 
-  /// Attention with queries from a, keys and values from c.
-  Var attend(const Block& b, Var a, Var c) const {
+  CausalAttention attention_of(const Block& b) const {
     CausalAttention attention{.rows = rows,
                               .heads = arch().heads,
                               .dropout = drop(b.attention_drop),
                               .first_query = first_query,
                               .pairs = pairs};
     if (arch().pad_mask == PadMask::none) attention.fill = -1000;
-    const Var q = linear(t, a, b.q), k = linear(t, c, b.k), v = linear(t, c, b.v);
-    if (!arch().timed) return linear(t, causal_attention(t, q, k, v, attention), b.out);
-    const TimeTables time{.keys = net.key_times_,
-                          .values = net.value_times_,
-                          .times = times,
-                          .drop = arch().time_dropout,
-                          .dropout = drop("dropout.time_matrix")};
-    return causal_attention(t, q, add(t, k, key_positions), add(t, v, value_positions), attention, time);
+    return attention;
   }
-  /// Without the dropout of its result.
-  Var feed_forward(const Block& b, Var z) const {
-    return linear(t, linear(t, z, b.conv1, Activation::relu, drop(b.ffn_drop1), rows), b.conv2);
+  TimeTables time_tables() const {
+    return {.keys = net.key_times_,
+            .values = net.value_times_,
+            .times = times,
+            .drop = arch().time_dropout,
+            .dropout = drop("dropout.time_matrix"),
+            .prepared = prepared_times};
+  }
+  /// The heads of attention, side by side, with queries from a, keys and values from c.
+  Var heads(const Block& b, Var a, Var c) const {
+    const CausalAttention attention = attention_of(b);
+    const std::span<const Linear> qkv = b.qkv;
+    if (!arch().timed && a == c) return causal_attention(t, stacked_linear(t, a, qkv), {}, {}, attention);
+    const Var q = linear(t, a, qkv[0]);
+    if (!arch().timed) return causal_attention(t, q, stacked_linear(t, c, qkv.subspan(1)), {}, attention);
+    const Var kv = stacked_linear(t, c, qkv.subspan(1), key_value_positions);
+    return causal_attention(t, q, kv, {}, attention, time_tables());
+  }
+  /// Att(a, c) from its heads.
+  Var attention(const Block& b, Var heads) const { return arch().timed ? heads : linear(t, heads, b.out); }
+  /// x + Att(a, c) from its heads.
+  Var add_attention(const Block& b, Var x, Var heads, SasRecTrace::Block* trace) const {
+    if (trace) trace->attention = attention(b, heads);
+    return arch().timed ? add(t, x, heads) : residual_linear(t, x, heads, b.out);
+  }
+  /// The first layer of FFN(z).
+  Var hidden(const Block& b, Var z) const { return linear(t, z, b.conv1, Activation::relu, drop(b.ffn_drop1), rows); }
+  /// FFN(z) with the dropout of its result.
+  Var feed_forward(const Block& b, Var z, SasRecTrace::Block* trace) const {
+    const Var result = linear(t, hidden(b, z), b.conv2);
+    if (trace) trace->ffn = result;
+    return dropped(result, b.ffn_drop2);
+  }
+  /// x + FFN(z)
+  Var add_feed_forward(const Block& b, Var x, Var z, SasRecTrace::Block* trace) const {
+    const Var inner = hidden(b, z);
+    if (trace) trace->ffn = linear(t, inner, b.conv2);
+    return residual_linear(t, x, inner, b.conv2, drop(b.ffn_drop2), rows);
   }
 
-  Var block(const Block& b, Var x, SasRecTrace::Block& trace) const {
+  /// trace: null unless wanted
+  Var block(const Block& b, Var x, SasRecTrace::Block* trace) const {
     x = arch().mhc == Mhc::streams ? streams(b, x, trace) : plain(b, x, trace);
     return arch().pad_mask == PadMask::query ? without_padding(t, x, items) : x;
   }
-  /// A block without mHC, or with collapsed hyper-connections.
-  Var plain(const Block& b, Var x, SasRecTrace::Block& trace) const {
+  /// A block without mHC, or with collapsed hyper-connections. Layer norms come first among the operations on a sum, see
+  /// residual_linear().
+  Var plain(const Block& b, Var x, SasRecTrace::Block* trace) const {
     if (arch().norm == Norm::original)
       return arch().mhc == Mhc::collapsed ? collapsed_original(b, x, trace) : original(b, x, trace);
     const bool pre = arch().norm == Norm::pre;
     const Var z = pre ? layernorm(t, x, b.attention_norm) : x;
-    trace.attention = attend(b, z, z);
-    const Var h = add(t, x, trace.attention);
-    x = trace.attention_collapsed = collapse(b.attention_site, x, pre ? h : layernorm(t, h, b.attention_norm));
-    trace.ffn = feed_forward(b, pre ? layernorm(t, x, b.ffn_norm) : x);
-    const Var g = add_dropped(t, x, trace.ffn, drop(b.ffn_drop2), rows);
-    return trace.ffn_collapsed = collapse(b.ffn_site, x, pre ? g : layernorm(t, g, b.ffn_norm));
+    const Var h = add_attention(b, x, heads(b, z, z), trace);
+    x = collapse(b.attention_site, x, pre ? h : layernorm(t, h, b.attention_norm));
+    if (trace) trace->attention_collapsed = x;
+    const Var g = add_feed_forward(b, x, pre ? layernorm(t, x, b.ffn_norm) : x, trace);
+    x = collapse(b.ffn_site, x, pre ? g : layernorm(t, g, b.ffn_norm));
+    if (trace) trace->ffn_collapsed = x;
+    return x;
   }
-  Var original(const Block& b, Var x, SasRecTrace::Block& trace) const {
+  Var original(const Block& b, Var x, SasRecTrace::Block* trace) const {
     const Var q = layernorm(t, x, b.attention_norm);
-    trace.attention = attend(b, q, x);
-    const Var z = layernorm(t, add(t, q, trace.attention), b.ffn_norm);
-    trace.ffn = feed_forward(b, z);
-    return arch().ffn_residual ? add_dropped(t, z, trace.ffn, drop(b.ffn_drop2), rows)
-                               : dropped(trace.ffn, b.ffn_drop2);
+    const Var z = layernorm(t, add_attention(b, q, heads(b, q, x), trace), b.ffn_norm);
+    return arch().ffn_residual ? add_feed_forward(b, z, z, trace) : feed_forward(b, z, trace);
   }
   /// Sub-layers without residuals: the hyper-connections replace them.
-  Var collapsed_original(const Block& b, Var x, SasRecTrace::Block& trace) const {
-    trace.attention = attend(b, layernorm(t, x, b.attention_norm), x);
-    trace.attention_collapsed = collapse(b.attention_site, x, trace.attention);
-    const Var z = layernorm(t, trace.attention_collapsed, b.ffn_norm);
-    trace.ffn = feed_forward(b, z);
-    return trace.ffn_collapsed = collapse(b.ffn_site, z, dropped(trace.ffn, b.ffn_drop2));
+  Var collapsed_original(const Block& b, Var x, SasRecTrace::Block* trace) const {
+    const Var f = attention(b, heads(b, layernorm(t, x, b.attention_norm), x));
+    const Var h = collapse(b.attention_site, x, f), z = layernorm(t, h, b.ffn_norm);
+    x = collapse(b.ffn_site, z, feed_forward(b, z, trace));
+    if (trace) trace->attention = f, trace->attention_collapsed = h, trace->ffn_collapsed = x;
+    return x;
   }
   /// The collapsed hyper-connection of x and f if the model has them, else f.
   Var collapse(const MhcSite& site, Var x, Var f) const {
@@ -312,17 +340,17 @@ struct SasRec::Pass {
   }
 
   /// A block on streams X (M, n, C).
-  Var streams(const Block& b, Var x, SasRecTrace::Block& trace) const {
+  Var streams(const Block& b, Var x, SasRecTrace::Block* trace) const {
     x = mhc(
         t, x, b.attention_site,
         [&](Var u) {
           const Var z = layernorm(t, u, b.attention_norm);
-          return attend(b, z, arch().timed ? u : z);
+          return attention(b, heads(b, z, arch().timed ? u : z));
         },
-        &trace.attention_site);
+        trace ? &trace->attention_site : nullptr);
     return mhc(
-        t, x, b.ffn_site, [&](Var u) { return dropped(feed_forward(b, layernorm(t, u, b.ffn_norm)), b.ffn_drop2); },
-        &trace.ffn_site);
+        t, x, b.ffn_site, [&](Var u) { return feed_forward(b, layernorm(t, u, b.ffn_norm), nullptr); },
+        trace ? &trace->ffn_site : nullptr);
   }
 };
 
@@ -352,18 +380,14 @@ Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& dra
   const bool streams = arch_.mhc == Mhc::streams;
   if (streams) x = copy_to_streams(t, x, arch_.streams);
   for (const Block& b : blocks_) {
-    SasRecTrace::Block values;
     if (arch_.recompute && !trace) {
-      x = recompute(t, {x, pass.key_positions, pass.value_positions}, b.params,
-                    [pass, &b](Tape& tape, std::span<const Var, 3> in) {
-                      SasRecTrace::Block unread;
-                      return Pass(pass, tape, in[1], in[2]).block(b, in[0], unread);
-                    });
+      x = recompute(t, {x, pass.key_value_positions}, b.params, [pass, &b](Tape& tape, std::span<const Var, 3> in) {
+        return Pass(pass, tape, in[1]).block(b, in[0], nullptr);
+      });
       continue;
     }
-    x = pass.block(b, x, values);
-    values.out = x;
-    if (trace) trace->blocks.push_back(values);
+    x = pass.block(b, x, trace ? &trace->blocks.emplace_back() : nullptr);
+    if (trace) trace->blocks.back().out = x;
   }
   if (streams) x = sum_streams(t, x);
   return layernorm(t, x, last_norm_);

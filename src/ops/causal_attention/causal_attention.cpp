@@ -14,26 +14,38 @@ namespace lockstep::ops {
 
 namespace {
 
+/// Which of q, k and v lie side by side in one array.
+struct Form {
+  bool all, keys_and_values;
+  Form(const Tensor& k, const Tensor& v) : all(k.shape().rank() == 0), keys_and_values(!all && v.shape().rank() == 0) {}
+  std::int64_t stride(std::int64_t columns) const { return all ? 3 * columns : columns; }
+  std::int64_t kv_stride(std::int64_t columns) const { return keys_and_values ? 2 * columns : stride(columns); }
+};
+
 void check(const char* what, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& y,
            const CausalAttention& a, const TimeBuckets& time) {
-  require(q.shape().rank() == 2 && k.shape() == q.shape() && v.shape() == q.shape() && y.shape() == q.shape(), what,
-          ": q is ", q.shape(), ", k ", k.shape(), ", v ", v.shape(), ", y or dy ", y.shape(),
-          "; all must be equal (N, C)");
-  require(q.rows() == a.rows.rows(), what, ": q is ", q.shape(), ", but the ", a.rows.count(), " sequences have ",
+  const Shape& shape = y.shape();
+  const Form form(k, v);
+  require(shape.rank() == 2 && q.shape() == Shape{shape[0], form.stride(shape[1])} &&
+              (form.all || k.shape() == Shape{shape[0], form.kv_stride(shape[1])}) &&
+              (form.all || form.keys_and_values || v.shape() == shape),
+          what, ": q is ", q.shape(), ", k ", k.shape(), ", v ", v.shape(), ", y or dy ", shape,
+          "; all must be equal (N, C), or k (N, 2 C) without v, or q (N, 3 C) without k and v");
+  require(y.rows() == a.rows.rows(), what, ": y is ", shape, ", but the ", a.rows.count(), " sequences have ",
           a.rows.rows(), " rows");
-  require(a.heads >= 1 && q.columns() % a.heads == 0, what, ": ", a.heads, " heads do not divide ", q.columns(),
+  require(a.heads >= 1 && y.columns() % a.heads == 0, what, ": ", a.heads, " heads do not divide ", y.columns(),
           " channels");
   require(a.first_query.empty() || a.first_query.size() == a.rows.samples.size(), what, ": ", a.first_query.size(),
           " first queries for ", a.rows.count(), " sequences");
   if (!time) return;
   require(time.keys.shape().rank() == 2 && time.values.shape() == time.keys.shape() &&
-              time.keys.columns() == q.columns() && time.keys.rows() >= 1,
-          what, ": q is ", q.shape(), ", so the time tables must be (R, ", q.columns(), "), not ", time.keys.shape(),
+              time.keys.columns() == y.columns() && time.keys.rows() >= 1,
+          what, ": y is ", shape, ", so the time tables must be (R, ", y.columns(), "), not ", time.keys.shape(),
           " and ", time.values.shape());
   require(std::isinf(a.fill), what, ": times require a fill of minus infinity");
-  require(static_cast<std::int64_t>(time.times.size()) == q.rows(), what, ": ", time.times.size(), " times for ",
-          q.rows(), " rows");
-  if (in_gpu_memory(q.device(), time.times.data())) return;
+  require(static_cast<std::int64_t>(time.times.size()) == y.rows(), what, ": ", time.times.size(), " times for ",
+          y.rows(), " rows");
+  if (in_gpu_memory(y.device(), time.times.data())) return;
   for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
     for (std::int64_t i = a.rows.offsets[b] + 1; i < a.rows.offsets[b + 1]; ++i) {
       const std::int64_t before = time.times[static_cast<std::size_t>(i - 1)],
@@ -187,11 +199,18 @@ std::span<const std::int64_t> times_of(const CausalAttention& a, std::size_t b, 
 
 /// The arguments of a head except its pointers.
 template <class T>
-cpu::CausalHead<T> head_of(const CausalAttention& a, std::size_t b, std::int64_t head, std::int64_t columns) {
+cpu::CausalHead<T> head_of(const CausalAttention& a, std::size_t b, std::int64_t head, std::int64_t columns,
+                           const CausalRows<const T>& x) {
+  const std::int64_t row = a.rows.offsets[b], column = head * (columns / a.heads);
   cpu::CausalHead<T> h{};
+  h.q = x.q + row * x.stride + column;
+  h.k = x.k + row * x.kv_stride + column;
+  h.v = x.v + row * x.kv_stride + column;
   h.length = a.rows.offsets[b + 1] - a.rows.offsets[b];
   h.width = columns / a.heads;
-  h.stride = columns;
+  h.stride = x.stride;
+  h.kv_stride = x.kv_stride;
+  h.y_stride = columns;
   h.first_query = a.first_query.empty() ? 0 : a.first_query[b];
   h.logsum_stride = a.heads;
   h.filled = std::isfinite(a.fill);
@@ -202,6 +221,19 @@ cpu::CausalHead<T> head_of(const CausalAttention& a, std::size_t b, std::int64_t
   d.site.id += static_cast<std::uint32_t>(head);
   h.draws = cpu::PhiloxKey(d.draws(a.rows.samples[b]));
   return h;
+}
+
+/// Where q, k and v, or their gradients, lie. Null for empty arrays.
+template <class T>
+CausalRows<T> rows_of(const Form& form, std::int64_t columns, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const auto at = [&](const Tensor& t, std::int64_t part) -> T* {
+    return t ? t.data<std::remove_const_t<T>>() + part * columns : nullptr;
+  };
+  return {at(q, 0), form.all ? at(q, 1) : at(k, 0),
+          form.all               ? at(q, 2)
+          : form.keys_and_values ? at(k, 1)
+                                 : at(v, 0),
+          form.stride(columns), form.kv_stride(columns)};
 }
 
 /// The data of t, or null if t is empty.
@@ -219,72 +251,89 @@ T* at(const Tensor& t, std::int64_t row, std::int64_t column) {
 void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& logsum, const Tensor& q, const Tensor& k,
                               const Tensor& v, const CausalAttention& a, const TimeBuckets& time) {
   check("causal_attention", q, k, v, y, a, time);
-  require(!logsum || logsum.shape() == Shape{q.rows(), a.heads}, "causal_attention: q is ", q.shape(),
-          ", so logsum must be (", q.rows(), ", ", a.heads, "), not ", logsum.shape());
+  require(!logsum || logsum.shape() == Shape{y.rows(), a.heads}, "causal_attention: y is ", y.shape(),
+          ", so logsum must be (", y.rows(), ", ", a.heads, "), not ", logsum.shape());
+  const std::int64_t columns = y.columns();
+  const Form form(k, v);
   if (on_gpu(q, [&]<class T>() {
-        cuda::causal_attention_forward<T>(stream, y.data<T>(), pointer<real_t<T>>(logsum), q.data<T>(), k.data<T>(),
-                                          v.data<T>(), q.columns(), a, time);
+        cuda::causal_attention_forward<T>(stream, y.data<T>(), pointer<real_t<T>>(logsum),
+                                          rows_of<const T>(form, columns, q, k, v), columns, a, time);
       }))
     return;
   visit_float(q.dtype(), [&]<class T>() {
+    const auto x = rows_of<const T>(form, columns, q, k, v);
     HeadTables<T> tables(time, a.heads, false);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];
       tables.begin(a.rows.samples[b], times_of(a, b, time));
       for (std::int64_t head = 0; head < a.heads; ++head) {
-        cpu::CausalHead<T> h = head_of<T>(a, b, head, q.columns());
-        const std::int64_t column = head * h.width;
-        h.q = at<T>(q, row, column);
-        h.k = at<T>(k, row, column);
-        h.v = at<T>(v, row, column);
-        h.y = at<T>(y, row, column);
+        cpu::CausalHead<T> h = head_of<T>(a, b, head, columns, x);
+        h.y = at<T>(y, row, head * h.width);
         h.logsum = at<T>(logsum, row, head);
         h.time = tables.head(head, time ? time.times.data() + row : nullptr);
         cpu::active_causal_attention_kernels<T>().forward(h);
       }
     }
-    std::fill(y.data<T>() + a.rows.used() * y.columns(), y.data<T>() + y.size(), T{});
+    std::fill(y.data<T>() + a.rows.used() * columns, y.data<T>() + y.size(), T{});
   });
+}
+
+std::int64_t prepared_times_size(const CausalAttention& a, const TimeBuckets& time) {
+  if constexpr (kHasCuda) return cuda::prepared_times_size(time.keys.columns(), a, time);
+  return 0;
+}
+
+void prepare_times(Stream& stream, const Tensor& prepared, const CausalAttention& a, const TimeBuckets& time) {
+  require(prepared.size() == prepared_times_size(a, time), "preparing time tables: there are ", prepared.size(),
+          " elements, must be ", prepared_times_size(a, time));
+  const bool done = on_gpu(time.keys, [&]<class T>() {
+    cuda::prepare_times<T>(stream, prepared.data<real_t<T>>(), time.keys.columns(), a, time);
+  });
+  require(done, "preparing time tables: they are not on a GPU");
 }
 
 void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, Target dkeys, Target dvalues,
                                const Tensor& dy, const Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,
                                const Tensor& logsum, const CausalAttention& a, const TimeBuckets& time) {
   check("causal_attention backward", q, k, v, dy, a, time);
-  require(y.shape() == q.shape(), "causal_attention backward: q is ", q.shape(), ", so y must be too, not ", y.shape());
-  for (const Target* t : {&dq, &dk, &dv}) {
-    require(!*t || t->tensor.shape() == q.shape(), "causal_attention backward: q is ", q.shape(),
-            ", so dq, dk and dv must be too, not ", t->tensor.shape());
+  require(y.shape() == dy.shape(), "causal_attention backward: dy is ", dy.shape(), ", so y must be too, not ",
+          y.shape());
+  for (const auto& [d, x] : {std::pair{&dq, &q}, {&dk, &k}, {&dv, &v}}) {
+    require(!*d || d->tensor.shape() == x->shape(), "causal_attention backward: q is ", q.shape(), ", k ", k.shape(),
+            ", v ", v.shape(), ", so dq, dk and dv must be too, not ", d->tensor.shape());
   }
   for (const Target* t : {&dkeys, &dvalues})
     if (*t && !t->accumulate) fill_zero(stream, t->tensor);
+  const std::int64_t columns = y.columns();
+  const Form form(k, v);
   if (on_gpu(q, [&]<class T>() {
         using R = real_t<T>;
-        const bool add[] = {dq.accumulate, dk.accumulate, dv.accumulate};
-        cuda::causal_attention_backward<T>(stream, pointer<T>(dq.tensor), pointer<T>(dk.tensor), pointer<T>(dv.tensor),
-                                           add, pointer<R>(dkeys.tensor), pointer<R>(dvalues.tensor), dy.data<T>(),
-                                           y.data<T>(), q.data<T>(), k.data<T>(), v.data<T>(), logsum.data<R>(),
-                                           q.columns(), a, time);
+        const Target& to_k = form.all ? dq : dk;
+        const bool add[] = {dq.accumulate, to_k.accumulate, (form.all || form.keys_and_values ? to_k : dv).accumulate};
+        cuda::causal_attention_backward<T>(stream, rows_of<T>(form, columns, dq.tensor, dk.tensor, dv.tensor), add,
+                                           pointer<R>(dkeys.tensor), pointer<R>(dvalues.tensor), dy.data<T>(),
+                                           y.data<T>(), rows_of<const T>(form, columns, q, k, v), logsum.data<R>(),
+                                           columns, a, time);
       }))
     return;
   for (const Target* t : {&dq, &dk, &dv})
     if (*t && !t->accumulate) fill_zero(stream, t->tensor);
   visit_float(q.dtype(), [&]<class T>() {
+    const auto x = rows_of<const T>(form, columns, q, k, v);
+    const auto dx = rows_of<T>(form, columns, dq.tensor, dk.tensor, dv.tensor);
     HeadTables<T> tables(time, a.heads, dkeys || dvalues);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];
       tables.begin(a.rows.samples[b], times_of(a, b, time));
       for (std::int64_t head = 0; head < a.heads; ++head) {
-        cpu::CausalHead<T> h = head_of<T>(a, b, head, q.columns());
+        cpu::CausalHead<T> h = head_of<T>(a, b, head, columns, x);
         const std::int64_t column = head * h.width;
-        h.q = at<T>(q, row, column);
-        h.k = at<T>(k, row, column);
-        h.v = at<T>(v, row, column);
         h.dy = at<T>(dy, row, column);
         h.logsum = at<T>(logsum, row, head);
-        h.dq = at<T>(dq.tensor, row, column);
-        h.dk = at<T>(dk.tensor, row, column);
-        h.dv = at<T>(dv.tensor, row, column);
+        const auto gradient = [&](T* d, std::int64_t stride) { return d ? d + row * stride + column : nullptr; };
+        h.dq = gradient(dx.q, dx.stride);
+        h.dk = gradient(dx.k, dx.kv_stride);
+        h.dv = gradient(dx.v, dx.kv_stride);
         h.time = tables.head(head, time ? time.times.data() + row : nullptr);
         cpu::active_causal_attention_kernels<T>().backward(h);
       }

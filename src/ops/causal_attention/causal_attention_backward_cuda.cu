@@ -134,9 +134,9 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
   constexpr int kChannels = 4 * kChunks;
   constexpr int kKeyGroup = kChunks == 1 ? 4 : 2;  // keys of a warp at once
   if (p.behind()) {
-    if (to.dq != nullptr && !to.add_dq) p.fill_behind(to.dq);
-    if (to.dk != nullptr && !to.add_dk) p.fill_behind(to.dk);
-    if (to.dv != nullptr && !to.add_dv) p.fill_behind(to.dv);
+    if (to.dq != nullptr && !to.add_dq) p.fill_behind(to.dq, p.stride);
+    if (to.dk != nullptr && !to.add_dk) p.fill_behind(to.dk, p.kv_stride);
+    if (to.dv != nullptr && !to.add_dv) p.fill_behind(to.dv, p.kv_stride);
     return;
   }
   const CausalLane me;
@@ -165,21 +165,22 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
 
   for (std::int64_t sequence = blockIdx.x; sequence < p.sequences; sequence += p.blocks) {
     const CausalHead<R> h(p, sequence, head);
-    const std::int64_t at = h.at(p, head);
-    const auto zero = [&](T* rows, std::int64_t add, std::int64_t count) {
+    const std::int64_t at = h.at(p, head, p.columns), q_at = h.at(p, head, p.stride);
+    const std::int64_t kv_at = h.at(p, head, p.kv_stride);
+    const auto zero = [&](T* rows, std::int64_t apart, std::int64_t add, std::int64_t count) {
       if (rows == nullptr || add != 0) return;
       for (std::int64_t row = me.warp; row < count; row += me.warps)
-        for (int c = me.lane; c < p.width; c += kWarp) store(rows + at + row * p.columns + c, R{0});
+        for (int c = me.lane; c < p.width; c += kWarp) store(rows + h.at(p, head, apart) + row * apart + c, R{0});
     };
-    zero(to.dq, to.add_dq, h.first_query < h.length ? h.first_query : h.length);
+    zero(to.dq, p.stride, to.add_dq, h.first_query < h.length ? h.first_query : h.length);
     if (h.first_query >= h.length) {  // no queries
-      zero(to.dk, to.add_dk, h.length);
-      zero(to.dv, to.add_dv, h.length);
+      zero(to.dk, p.kv_stride, to.add_dk, h.length);
+      zero(to.dv, p.kv_stride, to.add_dv, h.length);
     }
     for (std::int64_t top = h.first_query; top < h.length; top += step) {
       const std::int64_t first = top + std::int64_t{me.warp} * kRows;
       __syncthreads();
-      load_tile(me, sm.q, q + at + top * p.columns, static_cast<int>(step), h.length - top, p.columns, p.width);
+      load_tile(me, sm.q, q + q_at + top * p.stride, static_cast<int>(step), h.length - top, p.stride, p.width);
       load_tile(me, sm.dy, dy + at + top * p.columns, static_cast<int>(step), h.length - top, p.columns, p.width);
       R dq[kRows][kChannels] = {}, lse[kRows], mean[kRows];
 #pragma unroll
@@ -197,8 +198,8 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
       const std::int64_t end = p.filled() || top + step > h.length ? h.length : top + step;
       for (std::int64_t tile = 0; tile < end; tile += kKeys) {
         __syncthreads();
-        load_tile(me, sm.k, k + at + tile * p.columns, kKeys, h.length - tile, p.columns, p.width);
-        load_tile(me, sm.v, v + at + tile * p.columns, kKeys, h.length - tile, p.columns, p.width);
+        load_tile(me, sm.k, k + kv_at + tile * p.kv_stride, kKeys, h.length - tile, p.kv_stride, p.width);
+        load_tile(me, sm.v, v + kv_at + tile * p.kv_stride, kKeys, h.length - tile, p.kv_stride, p.width);
         __syncthreads();
         if (first < h.length && (p.filled() || tile < first + kRows)) {
           const std::int64_t key = tile + me.lane;
@@ -268,7 +269,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
               for (int c = 0; c < kChannels; ++c) {
                 const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;
                 if (channel >= p.width) continue;
-                store(into + at + (tile + j + n) * p.columns + channel, me.half == 0 ? dk[n][c] : dv[n][c], add);
+                store(into + kv_at + (tile + j + n) * p.kv_stride + channel, me.half == 0 ? dk[n][c] : dv[n][c], add);
               }
             }
           }
@@ -288,7 +289,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
         for (int c = 0; c < kChannels; ++c) {
           const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;
           if (channel >= p.width) continue;
-          store(to.dq + at + i * p.columns + channel, dq[r][c], to.add_dq != 0);
+          store(to.dq + q_at + i * p.stride + channel, dq[r][c], to.add_dq != 0);
         }
       }
     }
@@ -333,8 +334,8 @@ __global__ void __launch_bounds__(kWarp* kTableWarps)
 }  // namespace
 
 template <class T>
-void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, const bool (&add)[3], real_t<T>* dkeys,
-                               real_t<T>* dvalues, const T* dy, const T* y, const T* q, const T* k, const T* v,
+void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, const bool (&add)[3], real_t<T>* dkeys,
+                               real_t<T>* dvalues, const T* dy, const T* y, const CausalRows<const T>& x,
                                const real_t<T>* logsum, std::int64_t columns, const CausalAttention& a,
                                const TimeBuckets& time) {
   using R = real_t<T>;
@@ -342,20 +343,20 @@ void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, const 
   if (plan.sequences == 0) return;
   if constexpr (!std::is_same_v<T, R>)
     if (plan.timed == Timed::no) {
-      HalfAttention<T> half = half_attention_of<T>(plan, columns, a);
-      half.q = q;
-      half.k = k;
-      half.v = v;
+      HalfAttention<T> half = half_attention_of<T>(plan, x, columns, a);
       half.dy = dy;
-      half.dq = dq;
-      half.dk = dk;
-      half.dv = dv;
+      half.dq = dx.q;
+      half.dk = dx.k;
+      half.dv = dx.v;
       half.y = const_cast<T*>(y);  // results of the forward, only read here
       half.lse = const_cast<R*>(logsum);
       half.add_dq = add[0];
       half.add_dk = add[1];
       half.add_dv = add[2];
-      gpu::zero_behind(stream, a.rows, columns, add[0] ? nullptr : dq, add[1] ? nullptr : dk, add[2] ? nullptr : dv);
+      gpu::zero_behind<T>(stream, a.rows, columns,
+                          {{{add[0] ? nullptr : dx.q, dx.stride},
+                            {add[1] ? nullptr : dx.k, dx.kv_stride},
+                            {add[2] ? nullptr : dx.v, dx.kv_stride}}});
       return half_attention_backward(stream, half, a.rows.rows());
     }
   const bool tables = dkeys != nullptr || dvalues != nullptr;
@@ -373,9 +374,9 @@ void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, const 
     }
     std::byte* scratch =
         gpu::scratch(stream, plan.tables_bytes + plan.times_bytes + (in_shared ? 1 : 2) * partials_bytes);
-    CausalLaunch<R> p = prepare_causal<T>(stream, plan, scratch, columns, a, time);
+    CausalLaunch<R> p = prepare_causal<T>(stream, plan, scratch, x, columns, a, time);
     p.blocks = blocks;
-    CausalGradients<T> to{dq, dk, dv, add[0], add[1], add[2], nullptr, nullptr};
+    CausalGradients<T> to{dx.q, dx.k, dx.v, add[0], add[1], add[2], nullptr, nullptr};
     if (tables) {
       to.partials = reinterpret_cast<R*>(scratch + plan.tables_bytes + plan.times_bytes);
       if (!in_shared) to.dtables = to.partials + partials_bytes / sizeof(R);
@@ -385,7 +386,7 @@ void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, const 
             .block = dim3(static_cast<unsigned>(kWarp * warps)),
             .shared_bytes = shared,
             .flops = 5 * plan.product_flops},
-           causal_backward_kernel<T, kChunks, kTimed>, p, to, dy, y, q, k, v, logsum,
+           causal_backward_kernel<T, kChunks, kTimed>, p, to, dy, y, x.q, x.k, x.v, logsum,
            Drop<R>(cpu::DropRate(time.dropout.rate)));
     if (tables)
       launch(stream,

@@ -173,14 +173,14 @@ struct Workspace {
 /// The products of rows [first, end) of a with all keys that any of them sees: (end - first, columns).
 template <class T>
 void block_scores(const CausalHead<T>& h, std::int64_t first, std::int64_t end, std::int64_t keys, T* out,
-                  std::int64_t columns, const T* a, const T* transposed) {
+                  std::int64_t columns, const T* a, std::int64_t stride, const T* transposed) {
   strided_product<T>({.m = end - first,
                       .n = round_up(keys, kLanes<T>),
                       .k = h.width,
                       .c = out,
                       .c_stride = columns,
-                      .a = a + first * h.stride,
-                      .a_stride = h.stride,
+                      .a = a + first * stride,
+                      .a_stride = stride,
                       .a_by_columns = false,
                       .b = transposed,
                       .b_stride = columns,
@@ -218,13 +218,13 @@ void forward(const CausalHead<T>& h) {
   constexpr std::int64_t kL = kLanes<T>;
   Workspace<T, NV> w(h, false);
   const T scale = 1 / root(static_cast<T>(h.width));
-  transpose_rows(w.kt, w.columns, h.k, h.stride, h.length, h.width);
+  transpose_rows(w.kt, w.columns, h.k, h.kv_stride, h.length, h.width);
   for (std::int64_t i = 0; i < h.first_query; ++i)
-    for (std::int64_t c = 0; c < h.width; ++c) h.y[i * h.stride + c] = 0;
+    for (std::int64_t c = 0; c < h.width; ++c) h.y[i * h.y_stride + c] = 0;
   for (std::int64_t first = h.first_query; first < h.length; first += kBlock) {
     const std::int64_t end = first + kBlock < h.length ? first + kBlock : h.length;
     const std::int64_t keys = h.filled ? h.length : end;
-    block_scores(h, first, end, keys, w.scores, w.columns, h.q, w.kt);
+    block_scores(h, first, end, keys, w.scores, w.columns, h.q, h.stride, w.kt);
     for (std::int64_t begin = first, rows = w.together(h); begin < end; begin += rows) {
       const std::int64_t these = begin + rows < end ? rows : end - begin;
       T* const scores = w.scores + (begin - first) * w.columns;
@@ -251,19 +251,19 @@ void forward(const CausalHead<T>& h) {
       for (std::int64_t r = 0; r < these && h.time.keys; ++r) {
         w.time.resume(r);
         w.time.sum_values(scores + r * w.columns, h.time.values, w.sum);
-        copy_row(h.y + (begin + r) * h.stride, h.width, w.sum, h.width);
+        copy_row(h.y + (begin + r) * h.y_stride, h.width, w.sum, h.width);
       }
     }
     strided_product<T>({.m = end - first,
                         .n = h.width,
                         .k = keys,
-                        .c = h.y + first * h.stride,
-                        .c_stride = h.stride,
+                        .c = h.y + first * h.y_stride,
+                        .c_stride = h.y_stride,
                         .a = w.scores,
                         .a_stride = w.columns,
                         .a_by_columns = false,
                         .b = h.v,
-                        .b_stride = h.stride,
+                        .b_stride = h.kv_stride,
                         .add = h.time.keys != nullptr,
                         .triangle = h.filled ? Triangle::none : Triangle::lower_a,
                         .diagonal = first});
@@ -310,13 +310,13 @@ template <class T, int NV>
 void backward(const CausalHead<T>& h) {
   Workspace<T, NV> w(h, true);
   const T scale = 1 / root(static_cast<T>(h.width));
-  transpose_rows(w.kt, w.columns, h.k, h.stride, h.length, h.width);
-  transpose_rows(w.vt, w.columns, h.v, h.stride, h.length, h.width);
+  transpose_rows(w.kt, w.columns, h.k, h.kv_stride, h.length, h.width);
+  transpose_rows(w.vt, w.columns, h.v, h.kv_stride, h.length, h.width);
   for (std::int64_t first = h.first_query; first < h.length; first += kBlock) {
     const std::int64_t end = first + kBlock < h.length ? first + kBlock : h.length;
     const std::int64_t keys = h.filled ? h.length : end;
-    block_scores(h, first, end, keys, w.scores, w.columns, h.q, w.kt);
-    block_scores(h, first, end, keys, w.grads, w.columns, h.dy, w.vt);
+    block_scores(h, first, end, keys, w.scores, w.columns, h.q, h.stride, w.kt);
+    block_scores(h, first, end, keys, w.grads, w.columns, h.dy, h.y_stride, w.vt);
     for (std::int64_t begin = first, rows = w.together(h); begin < end; begin += rows) {
       const std::int64_t these = begin + rows < end ? rows : end - begin, at = (begin - first) * w.columns;
       T *const scores = w.scores + at, *const grads = w.grads + at;
@@ -325,7 +325,7 @@ void backward(const CausalHead<T>& h) {
       for (std::int64_t r = 0; r < these; ++r) {
         count[r] = finish_scores(h, w, begin + r, r, scores + r * w.columns, scale);
         if (!h.time.keys) continue;
-        copy_row(w.drow(r), w.time.width(), h.dy + (begin + r) * h.stride, h.width);
+        copy_row(w.drow(r), w.time.width(), h.dy + (begin + r) * h.y_stride, h.width);
         w.time.template add_products<1>(h.time.values, w.drow(r), grads + r * w.columns);
       }
       for (std::int64_t r = 0; r < these && h.drop; ++r) draw_row(h, begin + r, count[r], w.draws_of(r));
@@ -346,26 +346,28 @@ void backward(const CausalHead<T>& h) {
         if (h.dq) add_row(h.dq + (begin + r) * h.stride, w.sum, h.width);
       }
     }
-    const auto add_product = [&](T* c, std::int64_t m, std::int64_t k, const T* a, bool by_columns, const T* b) {
+    const auto add_product = [&](T* c, std::int64_t c_stride, std::int64_t m, std::int64_t k, const T* a,
+                                 bool by_columns, const T* b, std::int64_t b_stride) {
       if (!c) return;
       const Triangle triangle = by_columns ? Triangle::upper_a : Triangle::lower_a;
       strided_product<T>({.m = m,
                           .n = h.width,
                           .k = k,
                           .c = c,
-                          .c_stride = h.stride,
+                          .c_stride = c_stride,
                           .a = a,
                           .a_stride = w.columns,
                           .a_by_columns = by_columns,
                           .b = b,
-                          .b_stride = h.stride,
+                          .b_stride = b_stride,
                           .add = true,
                           .triangle = h.filled ? Triangle::none : triangle,
                           .diagonal = first});
     };
-    add_product(h.dq ? h.dq + first * h.stride : nullptr, end - first, keys, w.grads, false, h.k);
-    add_product(h.dk, keys, end - first, w.grads, true, h.q + first * h.stride);
-    add_product(h.dv, keys, end - first, w.scores, true, h.dy + first * h.stride);
+    add_product(h.dq ? h.dq + first * h.stride : nullptr, h.stride, end - first, keys, w.grads, false, h.k,
+                h.kv_stride);
+    add_product(h.dk, h.kv_stride, keys, end - first, w.grads, true, h.q + first * h.stride, h.stride);
+    add_product(h.dv, h.kv_stride, keys, end - first, w.scores, true, h.dy + first * h.y_stride, h.y_stride);
   }
 }
 

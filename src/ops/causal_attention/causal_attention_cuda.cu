@@ -43,9 +43,9 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 
   constexpr int kChannels = 4 * kChunks;
   const CausalLane me;
   const int head = static_cast<int>(blockIdx.y);
-  if (p.behind()) return p.fill_behind(y);
+  if (p.behind()) return p.fill_behind(y, p.columns);
   const CausalHead<R> h(p, blockIdx.x, head);
-  const std::int64_t at = h.at(p, head);
+  const std::int64_t at = h.at(p, head, p.columns), q_at = h.at(p, head, p.stride), kv_at = h.at(p, head, p.kv_stride);
   const ForwardTiles<R, kChunks, kTimed> sm(sm_bytes, me, p.width);
   const R none = -infinity<R>();
 
@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 
   for (std::int64_t top = h.first_query; top < h.length; top += step) {
     const std::int64_t first = top + std::int64_t{me.warp} * kRows;
     __syncthreads();  // the previous queries' tiles are no longer in use
-    load_tile(me, sm.q - me.warp * kRows * tile_stride(p.width), q + at + top * p.columns, static_cast<int>(step),
-              h.length - top, p.columns, p.width);
+    load_tile(me, sm.q - me.warp * kRows * tile_stride(p.width), q + q_at + top * p.stride, static_cast<int>(step),
+              h.length - top, p.stride, p.width);
     R out[kRows][kChannels] = {}, largest[kRows], sum[kRows] = {};
 #pragma unroll
     for (int r = 0; r < kRows; ++r) largest[r] = none;
@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 
     const std::int64_t end = p.filled() || top + step > h.length ? h.length : top + step;
     for (std::int64_t tile = 0; tile < end; tile += kKeys) {
       __syncthreads();
-      load_tile(me, sm.k, k + at + tile * p.columns, kKeys, h.length - tile, p.columns, p.width);
-      load_tile(me, sm.v, v + at + tile * p.columns, kKeys, h.length - tile, p.columns, p.width);
+      load_tile(me, sm.k, k + kv_at + tile * p.kv_stride, kKeys, h.length - tile, p.kv_stride, p.width);
+      load_tile(me, sm.v, v + kv_at + tile * p.kv_stride, kKeys, h.length - tile, p.kv_stride, p.width);
       __syncthreads();
       if (first >= h.length || (!p.filled() && tile >= first + kRows)) continue;
 
@@ -122,24 +122,21 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 
 }  // namespace
 
 template <class T>
-void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, const T* q, const T* k, const T* v,
+void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, const CausalRows<const T>& x,
                               std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
   using R = real_t<T>;
   const CausalPlan plan = causal_plan<T>(columns, a, time);
   if (plan.sequences == 0) return;
   if constexpr (!std::is_same_v<T, R>)
     if (plan.timed == Timed::no) {
-      HalfAttention<T> half = half_attention_of<T>(plan, columns, a);
-      half.q = q;
-      half.k = k;
-      half.v = v;
+      HalfAttention<T> half = half_attention_of<T>(plan, x, columns, a);
       half.y = y;
       half.lse = logsum;
-      gpu::zero_behind(stream, a.rows, columns, y);
+      gpu::zero_behind<T>(stream, a.rows, columns, {{{y, columns}}});
       return half_attention_forward(stream, half);
     }
   std::byte* scratch = gpu::scratch(stream, plan.tables_bytes + plan.times_bytes);
-  const CausalLaunch<R> p = prepare_causal<T>(stream, plan, scratch, columns, a, time);
+  const CausalLaunch<R> p = prepare_causal<T>(stream, plan, scratch, x, columns, a, time);
   visit_causal<T>(plan, [&]<int kChunks, Timed kTimed>() {
     const int warps = plan.warps<kQueries<kChunks, kTimed>>();
     launch(stream,
@@ -147,10 +144,22 @@ void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, con
             .block = dim3(static_cast<unsigned>(kWarp * warps)),
             .shared_bytes = ForwardTiles<R, kChunks, kTimed>::bytes(warps, p.width),
             .flops = 2 * plan.product_flops},
-           causal_forward_kernel<T, kChunks, kTimed>, p, y, logsum, q, k, v);
+           causal_forward_kernel<T, kChunks, kTimed>, p, y, logsum, x.q, x.k, x.v);
   });
 }
 
+std::int64_t prepared_times_size(std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+  return tables_size(columns, a, time);
+}
+
+template <class T>
+void prepare_times(const Stream& stream, real_t<T>* prepared, std::int64_t columns, const CausalAttention& a,
+                   const TimeBuckets& time) {
+  if (a.rows.count() == 0) return;
+  write_tables<T>(stream, causal_launch<T>({}, columns, a, time), prepared, tables_size(columns, a, time), time);
+}
+
 LOCKSTEP_EACH_STORAGE(causal_attention_forward)
+LOCKSTEP_EACH_STORAGE(prepare_times)
 
 }  // namespace lockstep::ops::cuda

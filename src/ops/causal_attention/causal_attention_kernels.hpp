@@ -5,6 +5,17 @@
 #include "lockstep/ops/dispatch.hpp"
 #include "ops/dropout/dropout_kernels.hpp"
 
+namespace lockstep::ops {
+
+/// The first elements of q, k and v, or of their gradients, and the distances between rows.
+template <class T>
+struct CausalRows {
+  T *q, *k, *v;
+  std::int64_t stride, kv_stride;
+};
+
+}  // namespace lockstep::ops
+
 namespace lockstep::ops::cpu {
 
 /// The time-aware terms of one head of one sequence. Tables have rows of time_width() elements, zero beyond the head's
@@ -25,8 +36,8 @@ struct TimeHead {
 template <class T>
 struct CausalHead {
   std::int64_t length, width;
-  std::int64_t stride;       ///< between rows of q, k, v, y and their gradients
-  std::int64_t first_query;  ///< rows before it are keys only
+  std::int64_t stride, kv_stride, y_stride;  ///< between rows of q, of k and v, of y, and of their gradients
+  std::int64_t first_query;                  ///< rows before it are keys only
   const T *q, *k, *v;
   T* y;
   T* logsum;  ///< may be null in the forward
@@ -70,15 +81,20 @@ LOCKSTEP_KERNELS(const CausalAttentionKernels<T>&, causal_attention_kernels)
 
 namespace lockstep::ops::cuda {
 
-/// The passes of ops/causal_attention.hpp. Pointers may be null where the tensors may be empty. Gradients are added.
+/// The passes of ops/causal_attention.hpp. Pointers may be null where the tensors may be empty.
 template <class T>
-void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, const T* q, const T* k, const T* v,
+void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, const CausalRows<const T>& x,
                               std::int64_t columns, const CausalAttention& attention, const TimeBuckets& time);
+/// Elements of the prepared tables, and the kernel that writes them.
+std::int64_t prepared_times_size(std::int64_t columns, const CausalAttention& attention, const TimeBuckets& time);
+template <class T>
+void prepare_times(const Stream& stream, real_t<T>* prepared, std::int64_t columns, const CausalAttention& attention,
+                   const TimeBuckets& time);
 /// y is the result of the forward: the gradient of the softmax needs the sum of y dy over a row. add: whether dq, dk and
 /// dv are added.
 template <class T>
-void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, const bool (&add)[3], real_t<T>* dkeys,
-                               real_t<T>* dvalues, const T* dy, const T* y, const T* q, const T* k, const T* v,
+void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, const bool (&add)[3], real_t<T>* dkeys,
+                               real_t<T>* dvalues, const T* dy, const T* y, const CausalRows<const T>& x,
                                const real_t<T>* logsum, std::int64_t columns, const CausalAttention& attention,
                                const TimeBuckets& time);
 

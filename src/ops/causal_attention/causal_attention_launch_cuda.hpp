@@ -28,6 +28,12 @@ inline bool tables_per_sequence(const TimeBuckets& time) {
   return time && time.dropout && time.drop == TimeBuckets::Drop::table;
 }
 
+/// Elements of the tables of all sequences.
+inline std::int64_t tables_size(std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+  const std::int64_t copies = tables_per_sequence(time) ? a.rows.count() : 1;
+  return copies * 2 * a.heads * time.keys.rows() * table_stride(static_cast<int>(columns / a.heads));
+}
+
 /// errors   Error if a head is wider than a warp's registers hold
 template <class T>
 CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
@@ -47,10 +53,7 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
   }
   plan.product_flops = 2 * static_cast<double>(pairs * columns);
   if (time) {
-    const std::int64_t copies = tables_per_sequence(time) ? plan.sequences : 1;
-    plan.tables_bytes =
-        static_cast<std::size_t>(copies * 2 * a.heads * time.keys.rows() * table_stride(static_cast<int>(width))) *
-        sizeof(real_t<T>);
+    if (!time.prepared) plan.tables_bytes = static_cast<std::size_t>(tables_size(columns, a, time)) * sizeof(real_t<T>);
     if (!in_gpu_memory(time.keys.device(), near_copy(time.times.data()))) plan.times_bytes = time.times.size_bytes();
   }
   return plan;
@@ -58,13 +61,18 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
 
 /// Arguments for the tensor-core kernels, which multiply halves without times.
 template <class T>
-ops::cuda::HalfAttention<T> half_attention_of(const CausalPlan& plan, std::int64_t columns, const CausalAttention& a) {
+ops::cuda::HalfAttention<T> half_attention_of(const CausalPlan& plan, const CausalRows<const T>& x,
+                                              std::int64_t columns, const CausalAttention& a) {
   ops::cuda::HalfAttention<T> half{{.batch = plan.sequences,
                                     .time = plan.longest,
                                     .heads = a.heads,
                                     .width = columns / a.heads,
                                     .scale = 1 / std::sqrt(static_cast<float>(columns / a.heads)),
-                                    .stride = columns}};
+                                    .q = x.q,
+                                    .k = x.k,
+                                    .v = x.v,
+                                    .stride = x.stride},
+                                   x.kv_stride};
   half.dropout = a.dropout;
   half.samples = near_copy(a.rows.samples.data());
   half.draws.row_groups = std::uint64_t{1} << 28;
@@ -145,45 +153,60 @@ inline std::uint32_t element_threshold(const TimeBuckets& time) {
 }
 inline double element_scale(const TimeBuckets& time) { return 256.0 / (256 - element_threshold(time)); }
 
-/// Copies times and tables to scratch memory and fills the kernels' arguments. scratch: tables_bytes + times_bytes of
-/// the plan.
+/// The arguments of kernels, without tables and times.
 template <class T>
-CausalLaunch<real_t<T>> prepare_causal(const Stream& stream, const CausalPlan& plan, std::byte* scratch,
-                                       std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+CausalLaunch<real_t<T>> causal_launch(const CausalRows<const T>& x, std::int64_t columns, const CausalAttention& a,
+                                      const TimeBuckets& time) {
   using R = real_t<T>;
   const int heads = static_cast<int>(a.heads), width = static_cast<int>(columns / a.heads);
-  CausalLaunch<R> p{.sequences = plan.sequences,
-                    .columns = columns,
-                    .rows = a.rows.rows(),
-                    .blocks = plan.sequences,
-                    .heads = heads,
-                    .width = width,
-                    .offsets = near_copy(a.rows.offsets.data()),
-                    .samples = near_copy(a.rows.samples.data()),
-                    .first_query = a.first_query.empty() ? nullptr : near_copy(a.first_query.data()),
-                    .fill = static_cast<R>(a.fill),
-                    .scale = static_cast<R>(1) / std::sqrt(static_cast<R>(width)),
-                    .dropout = a.dropout,
-                    .drop = Drop<R>(ops::cpu::DropRate(a.dropout.rate)),
-                    .tables = nullptr,
-                    .tables_apart = 0,
-                    .times = nullptr,
-                    .last = 0,
-                    .threshold = element_threshold(time),
-                    .time_dropout = time.dropout};
+  return {.sequences = a.rows.count(),
+          .columns = columns,
+          .stride = x.stride,
+          .kv_stride = x.kv_stride,
+          .rows = a.rows.rows(),
+          .blocks = a.rows.count(),
+          .heads = heads,
+          .width = width,
+          .offsets = near_copy(a.rows.offsets.data()),
+          .samples = near_copy(a.rows.samples.data()),
+          .first_query = a.first_query.empty() ? nullptr : near_copy(a.first_query.data()),
+          .fill = static_cast<R>(a.fill),
+          .scale = static_cast<R>(1) / std::sqrt(static_cast<R>(width)),
+          .dropout = a.dropout,
+          .drop = Drop<R>(ops::cpu::DropRate(a.dropout.rate)),
+          .tables = nullptr,
+          .tables_apart = tables_per_sequence(time) ? tables_size(columns, a, time) / a.rows.count() : 0,
+          .times = nullptr,
+          .last = time ? time.keys.rows() - 1 : 0,
+          .threshold = element_threshold(time),
+          .time_dropout = time.dropout};
+}
+
+template <class T>
+void write_tables(const Stream& stream, const CausalLaunch<real_t<T>>& p, real_t<T>* tables, std::int64_t count,
+                  const TimeBuckets& time) {
+  using R = real_t<T>;
+  launch(stream, grid_for(count), time_tables_kernel<T>, p, count, tables, time.keys.data<T>(), time.values.data<T>(),
+         Drop<R>(ops::cpu::DropRate(time.dropout.rate)), static_cast<R>(element_scale(time)));
+}
+
+/// Copies times and, unless they are prepared, tables to scratch memory and completes the kernels' arguments. scratch:
+/// tables_bytes + times_bytes of the plan.
+template <class T>
+CausalLaunch<real_t<T>> prepare_causal(const Stream& stream, const CausalPlan& plan, std::byte* scratch,
+                                       const CausalRows<const T>& x, std::int64_t columns, const CausalAttention& a,
+                                       const TimeBuckets& time) {
+  using R = real_t<T>;
+  CausalLaunch<R> p = causal_launch<T>(x, columns, a, time);
   if (!time) return p;
-  auto* tables = reinterpret_cast<R*>(scratch);
   p.times = near_copy(time.times.data());
   if (plan.times_bytes > 0) {
     auto* times = reinterpret_cast<std::int64_t*>(scratch + plan.tables_bytes);
     copy_bytes(stream, times, time.times.data(), plan.times_bytes);
     p.times = times;
   }
-  p.last = time.keys.rows() - 1;
-  if (tables_per_sequence(time)) p.tables_apart = 2 * heads * time.keys.rows() * table_stride(width);
-  const auto count = static_cast<std::int64_t>(plan.tables_bytes / sizeof(R));
-  launch(stream, grid_for(count), time_tables_kernel<T>, p, count, tables, time.keys.data<T>(), time.values.data<T>(),
-         Drop<R>(ops::cpu::DropRate(time.dropout.rate)), static_cast<R>(element_scale(time)));
+  auto* tables = time.prepared ? time.prepared.data<R>() : reinterpret_cast<R*>(scratch);
+  if (!time.prepared) write_tables<T>(stream, p, tables, tables_size(columns, a, time), time);
   p.tables = tables;
   return p;
 }

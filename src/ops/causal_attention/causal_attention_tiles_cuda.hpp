@@ -5,7 +5,7 @@
 
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
-#include "lockstep/ops/causal_attention.hpp"
+#include "ops/causal_attention/causal_attention_kernels.hpp"
 #include "ops/common/philox_cuda.hpp"
 #include "ops/common/rows_behind_cuda.hpp"
 
@@ -22,6 +22,7 @@
 namespace lockstep::gpu {
 
 using ops::CausalAttention;
+using ops::CausalRows;
 using ops::TimeBuckets;
 
 inline constexpr int kKeys = kWarp;
@@ -63,8 +64,9 @@ __device__ T infinity() {
 template <class T>
 struct CausalLaunch {
   std::int64_t sequences, columns;
-  std::int64_t rows;    ///< of the arrays
-  std::int64_t blocks;  ///< along x; those after them fill the rows behind the sequences
+  std::int64_t stride, kv_stride;  ///< between rows of q, and of k and v, and of their gradients
+  std::int64_t rows;               ///< of the arrays
+  std::int64_t blocks;             ///< along x; those after them fill the rows behind the sequences
   int heads, width;
   const std::int64_t* offsets;
   const std::uint64_t* samples;
@@ -86,10 +88,14 @@ struct CausalLaunch {
   __device__ bool drops() const { return drop.threshold > 0; }  ///< of probabilities
   /// Whether this block fills rows behind the sequences.
   __device__ bool behind() const { return blockIdx.x >= blocks; }
+  /// y: `columns` columns of rows that are `apart`.
   template <class S>
-  __device__ void fill_behind(S* y) const {
-    gpu::fill_behind<S>(y, nullptr, offsets[sequences] * columns, rows * columns,
-                        (blockIdx.x - blocks) * gridDim.y + blockIdx.y, (gridDim.x - blocks) * gridDim.y);
+  __device__ void fill_behind(S* y, std::int64_t apart) const {
+    const std::int64_t block = (blockIdx.x - blocks) * gridDim.y + blockIdx.y;
+    const std::int64_t threads = std::int64_t{gridDim.x - blocks} * gridDim.y * blockDim.x;
+    for (std::int64_t i = offsets[sequences] * columns + block * blockDim.x + threadIdx.x; i < rows * columns;
+         i += threads)
+      store(y + i / columns * apart + i % columns, real_t<S>{0});
   }
 };
 
@@ -115,9 +121,9 @@ struct CausalHead {
     keys = p.tables + sequence * p.tables_apart + head * table;
     values = keys + p.heads * table;
   }
-  /// The offset of the head's first channel in the sequence's first row of an array like q.
-  __device__ std::int64_t at(const CausalLaunch<T>& p, int head) const {
-    return base * p.columns + std::int64_t{head} * p.width;
+  /// The offset of the head's first channel in the sequence's first row of an array with rows `stride` apart.
+  __device__ std::int64_t at(const CausalLaunch<T>& p, int head, std::int64_t stride) const {
+    return base * stride + std::int64_t{head} * p.width;
   }
 
  private:
@@ -145,14 +151,14 @@ struct CausalLane {
 template <int kChunks>
 using MaskBits = std::conditional_t<kChunks == 1, std::uint16_t, std::uint32_t>;
 
-/// Loads rows [0, n) of a tile. The first `valid` rows exist; the others become zero.
+/// Loads rows [0, n) of a tile, which are `apart`. The first `valid` rows exist; the others become zero.
 template <class T>
 __device__ void load_tile(const CausalLane& me, real_t<T>* sm, const T* __restrict__ from, int n, std::int64_t valid,
-                          std::int64_t columns, int width) {
+                          std::int64_t apart, int width) {
   const int stride = tile_stride(width);
   for (int row = me.warp; row < n; row += me.warps)
     for (int c = me.lane; c < stride; c += kWarp)
-      sm[row * stride + c] = row < valid && c < width ? load(from + row * columns + c) : real_t<T>{0};
+      sm[row * stride + c] = row < valid && c < width ? load(from + row * apart + c) : real_t<T>{0};
 }
 
 /// s_r += a_r . b_lane: rows a of the warp, b of the tile.

@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
   const int end = last_key(at.first + at.rows - 1);  // a fill has no gradient
   for (int tile = 0; tile < end; tile += kTile) {
     __syncthreads();
-    fetch(sm.tile, a.k, a.stride, tile, kTile, turned);
-    fetch(sm.tile_too, a.v, a.stride, tile, kTile);
+    fetch(sm.tile, a.k, a.kv_stride, tile, kTile, turned);
+    fetch(sm.tile_too, a.v, a.kv_stride, tile, kTile);
     __syncthreads();
     // mutant-equivalent: keys beyond the last visible one have weight 0
     if (at.mine() >= at.length || tile >= last_key(at.mine() + kFragmentRows - 1)) continue;
@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 3 : 2)
   const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count, const Turned<T>& turn = {}) {
     fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack, turn);
   };
-  fetch(sm.own, a.k, a.stride, at.first, at.rows, turned);
-  fetch(sm.own_too, a.v, a.stride, at.first, at.rows);
+  fetch(sm.own, a.k, a.kv_stride, at.first, at.rows, turned);
+  fetch(sm.own_too, a.v, a.kv_stride, at.first, at.rows);
 
   float dk[kWidth / 8][4] = {}, dv[kWidth / 8][4] = {};
   const float scale = a.scale * kLog2E, fill = a.fill * kLog2E;
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 3 : 2)
   }
   const auto put = [&](T* to, bool add, const float(&x)[kWidth / 8][4]) {
     const float one[2] = {1, 1};
-    if (to != nullptr) store_rows<kWidth>(at.in(to, a, a.stride), x, one, at, a.stride, width, add, access.pairs);
+    if (to != nullptr) store_rows<kWidth>(at.in(to, a, a.kv_stride), x, one, at, a.kv_stride, width, add, access.pairs);
   };
   put(a.dk, a.add_dk, dk);
   put(a.dv, a.add_dv, dv);

@@ -39,10 +39,10 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
   const int mine = at.warp * kFragmentRows;
   HalfKeeps<T> keeps(a, at, drop, sm.keeps + mine * HalfKeeps<T>::kWords);
   const Turned<T> turned = {a.cos, a.sin, width / 2};
-  const auto fetch = [&](T* to, const T* from, int first, int count, const Turned<T>& turn) {
-    fetch_rows<kWidth>(to, at.in(from, a, a.stride), a.stride, first, count, at.length, width, access.pack, turn);
+  const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count, const Turned<T>& turn) {
+    fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack, turn);
   };
-  fetch(sm.q, a.q, at.first, at.rows, turned);
+  fetch(sm.q, a.q, a.stride, at.first, at.rows, turned);
 
   const float scale = a.scale * kLog2E, fill = a.fill * kLog2E;
   const bool filled = a.fill > kNone;
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
   const int end = filled ? at.length : last_key(at.first + at.rows - 1);
   for (int tile = 0; tile < end; tile += kKeys) {
     __syncthreads();  // all warps have finished with the previous tile
-    fetch(sm.k, a.k, tile, kKeys, turned);
-    fetch(sm.v, a.v, tile, kKeys, {});
+    fetch(sm.k, a.k, a.kv_stride, tile, kKeys, turned);
+    fetch(sm.v, a.v, a.kv_stride, tile, kKeys, {});
     __syncthreads();
     // mutant-equivalent: keys beyond the last visible one have weight 0
     if (at.mine() >= at.length || (!filled && tile >= last_key(at.mine() + kFragmentRows - 1))) continue;

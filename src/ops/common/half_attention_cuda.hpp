@@ -11,6 +11,7 @@ namespace lockstep::ops::cuda {
 /// sequence.
 template <class T>
 struct HalfAttention : Attention<T> {
+  std::int64_t kv_stride = this->stride;      ///< between rows of k and v; `stride` is that of q
   const std::int64_t* offsets = nullptr;      ///< (batch + 1) first rows of the sequences; null: all have length `time`
   const std::int64_t* first_query = nullptr;  ///< (batch), or null
   /// Keys after a query have the score `fill`. lse is then (rows, heads), and each head has its own dropout site.

@@ -258,7 +258,8 @@ struct HalfAccess {
   template <class T>
   explicit HalfAccess(const HalfAttention<T>& a) : pack(1), pairs(false) {
     const auto whole = [&]<int N>() {
-      return a.width % N == 0 && a.stride % N == 0 && (a.cos == nullptr || a.width / 2 % N == 0) &&
+      return a.width % N == 0 && a.stride % N == 0 && a.kv_stride % N == 0 &&
+             (a.cos == nullptr || a.width / 2 % N == 0) &&
              gpu::aligned_for<N>(a.cos, a.sin, a.q, a.k, a.v, static_cast<const T*>(a.y), a.dy,
                                  static_cast<const T*>(a.dq), static_cast<const T*>(a.dk), static_cast<const T*>(a.dv));
     };

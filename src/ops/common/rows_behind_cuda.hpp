@@ -12,26 +12,30 @@ namespace lockstep::gpu {
 /// Blocks of a launch that fill these rows, beside those of the samples.
 inline unsigned blocks_behind(const ops::SampleRows& rows) { return rows.room > 0 ? 8 : 0; }
 
-/// y = `to`, or 0 where that is null, for elements begin .. end - 1. Called by `blocks` blocks of one dimension.
+/// An array with rows `apart`, or null.
 template <class T>
-__device__ void fill_behind(T* y, const T* to, std::int64_t begin, std::int64_t end, std::int64_t block,
-                            std::int64_t blocks) {
-  for (std::int64_t i = begin + block * blockDim.x + threadIdx.x; i < end; i += blocks * blockDim.x)
-    store(y + i, to != nullptr ? load(to + i) : real_t<T>{0});
-}
-
-/// Three arrays at once; null: none.
+struct RowsOf {
+  T* x;
+  std::int64_t apart;
+};
+template <class T>
+struct ThreeArrays {
+  RowsOf<T> at[3];
+};
 template <class T>
 __global__ void __launch_bounds__(256)
-    zero_behind_kernel(T* a, T* b, T* c, std::int64_t columns, const std::int64_t* used, std::int64_t rows) {
-  for (T* x : {a, b, c})
-    if (x != nullptr) fill_behind<T>(x, nullptr, *used * columns, rows * columns, blockIdx.x, gridDim.x);
+    zero_behind_kernel(ThreeArrays<T> arrays, std::int64_t columns, const std::int64_t* used, std::int64_t rows) {
+  for (const RowsOf<T>& to : arrays.at)
+    for (std::int64_t i = *used * columns + std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+         to.x != nullptr && i < rows * columns; i += std::int64_t{gridDim.x} * blockDim.x)
+      store(to.x + i / columns * to.apart + i % columns, real_t<T>{0});
 }
+/// Zeros in `columns` columns of up to three arrays.
 template <class T>
-void zero_behind(const Stream& stream, const ops::SampleRows& rows, std::int64_t columns, T* a, T* b = nullptr,
-                 T* c = nullptr) {
+void zero_behind(const Stream& stream, const ops::SampleRows& rows, std::int64_t columns,
+                 const ThreeArrays<T>& arrays) {
   if (rows.room == 0) return;
-  launch(stream, {.grid = blocks_behind(rows), .block = 256}, zero_behind_kernel<T>, a, b, c, columns,
+  launch(stream, {.grid = blocks_behind(rows), .block = 256}, zero_behind_kernel<T>, arrays, columns,
          near_copy(rows.offsets.data() + rows.count()), rows.rows());
 }
 

@@ -15,11 +15,11 @@ inline constexpr int kScatterWarps = 8;
 /// Columns that a lane holds in registers; wider rows take several passes.
 inline constexpr int kScatterHeld = 4;
 
-/// Two lists of ids, one after the other.
+/// Two lists of ids, one after the other. Those of the second are `shift` rows further on.
 struct ScatterIds {
   const std::int32_t *first, *second;
-  std::int64_t count;  ///< of the first list
-  __device__ std::int64_t operator[](std::int64_t m) const { return m < count ? first[m] : second[m - count]; }
+  std::int64_t count, shift;  ///< count: of the first list
+  __device__ std::int64_t operator[](std::int64_t m) const { return m < count ? first[m] : second[m - count] + shift; }
 };
 
 /// A warp owns `per_warp` rows of the table, searches all ids for them, 32 at a time, and adds the matching rows in
@@ -63,10 +63,11 @@ __global__ void __launch_bounds__(kWarp* kScatterWarps)
 }
 
 /// table[ids_m] += f.value(m, ...) for m ascending over both lists (R rows of C columns). ids that are neither in GPU
-/// memory nor have a NearCopy are copied first. Rows with id `padding` are skipped.
+/// memory nor have a NearCopy are copied first. Rows with id `padding` are skipped. shift is added to the ids of the
+/// second list.
 template <class T, class F>
 void scatter_rows(const Stream& stream, const std::array<std::span<const std::int32_t>, 2>& lists, std::int64_t columns,
-                  std::int64_t rows, T* table, std::int64_t padding, const F& f) {
+                  std::int64_t rows, T* table, std::int64_t padding, const F& f, std::int64_t shift = 0) {
   const auto m = static_cast<std::int64_t>(lists[0].size() + lists[1].size());
   if (m == 0 || columns == 0 || rows == 0) return;
   const std::int32_t* near[] = {near_copy(lists[0].data()), near_copy(lists[1].data())};
@@ -84,7 +85,7 @@ void scatter_rows(const Stream& stream, const std::array<std::span<const std::in
          {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(ceil_div(rows, per_warp), kScatterWarps)),
           .block = dim3(kWarp, kScatterWarps)},
          scatter_rows_kernel<T, F>, m, columns, rows, per_warp, table,
-         ScatterIds{near[0], near[1], static_cast<std::int64_t>(lists[0].size())}, padding, f);
+         ScatterIds{near[0], near[1], static_cast<std::int64_t>(lists[0].size()), shift}, padding, f);
 }
 
 }  // namespace lockstep::gpu

@@ -58,12 +58,13 @@ void add_dropped(Stream& stream, const Tensor& z, const Tensor& x, const Tensor&
   drop(stream, z, x, y, {}, dropout, rows);
 }
 
-void dropout_both(Stream& stream, const Tensor& y, const Tensor& derivative, const Dropout& dropout,
+void dropout_both(Stream& stream, const Tensor& y, const Tensor& derivative, const Tensor& base, const Dropout& dropout,
                   const SampleRows& rows) {
   check(y, y, dropout, rows);
-  require(derivative.shape() == y.shape(), "dropout_both: y is ", y.shape(), ", so derivative must be too, not ",
-          derivative.shape());
-  drop(stream, y, {}, y, derivative, dropout, rows);
+  for (const Tensor* t : {&derivative, &base})
+    require(!*t || t->shape() == y.shape(), "dropout_both: y is ", y.shape(),
+            ", so derivative and base must be too, not ", t->shape());
+  drop(stream, y, base, y, derivative, dropout, rows);
 }
 
 }  // namespace lockstep::ops

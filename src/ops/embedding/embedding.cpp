@@ -1,5 +1,7 @@
 #include "lockstep/ops/embedding.hpp"
 
+#include <algorithm>
+
 #include "embedding_kernels.hpp"
 #include "lockstep/device/near_copy.hpp"
 #include "lockstep/ops/dropout.hpp"
@@ -15,6 +17,13 @@ void check(const char* what, const Tensor& table, const Tensor& y, std::span<con
       what, ": table is ", table.shape(), ", there are ", ids.size(), " ids, the rows are ", y.shape());
   for (const std::int32_t id : host_readable(table.device(), ids))
     require(id >= 0 && id < table.shape()[0], what, ": row ", id, " of a table of ", table.shape()[0], " rows");
+}
+
+void check_pair(const char* what, const Tensor& tables, const Tensor& y, std::span<const std::int32_t> ids) {
+  require(tables.shape().rank() == 3 && tables.shape()[0] == 2 && y.columns() == 2 * tables.columns(), what,
+          ": the tables are ", tables.shape(), ", the rows ", y.shape(), "; they must be (2, R, C) and (M, 2 C)");
+  check(what, tables.slice(0, 1).reshaped({tables.shape()[1], tables.columns()}),
+        y.reshaped({2 * y.rows(), tables.columns()}).slice(0, y.rows()), ids);
 }
 
 template <class T>
@@ -41,18 +50,63 @@ void embedding_forward(Stream& stream, const Tensor& y, const Tensor& table, std
 }
 
 void embedding_sum(Stream& stream, const Tensor& y, const EmbeddedRows& a, const EmbeddedRows& b,
-                   const Dropout& dropout, const SampleRows& rows) {
+                   const Dropout& dropout, const SampleRows& rows, const Tensor& derivative) {
   check("embedding", a.table, y, a.ids);
   if (b.table) check("embedding", b.table, y, b.ids);
+  require(!derivative || (dropout && derivative.shape() == y.shape()), "embedding: derivative is ", derivative.shape(),
+          ", must be ", y.shape(), ", with dropout");
   require(!dropout || y.rows() == rows.rows(), "embedding: y is ", y.shape(), ", but the ", rows.count(),
           " samples have ", rows.rows(), " rows");
   if (on_gpu(y, [&]<class T>() {
-        cuda::embedding_sum<T>(stream, y.rows(), y.columns(), y.data<T>(), from<T>(a), from<T>(b), dropout, rows);
+        cuda::embedding_sum<T>(stream, y.rows(), y.columns(), y.data<T>(), from<T>(a), from<T>(b), dropout, rows,
+                               derivative ? derivative.data<T>() : nullptr);
       }))
     return;
   add_rows(y, a, false);
   if (b.table) add_rows(y, b, true);
+  if (derivative) visit_float(y.dtype(), [&]<class T>() { std::ranges::fill(derivative.span<T>(), T{1}); });
+  if (dropout) ops::dropout_both(stream, y, derivative, {}, dropout, rows);
+}
+
+void embedding_pair(Stream& stream, const Tensor& y, const Tensor& tables, std::span<const std::int32_t> ids,
+                    const Dropout& dropout, const SampleRows& rows) {
+  check_pair("embedding", tables, y, ids);
+  require(y.rows() == rows.rows(), "embedding: y is ", y.shape(), ", but the ", rows.count(), " samples have ",
+          rows.rows(), " rows");
+  const std::int64_t columns = tables.columns();
+  if (on_gpu(y, [&]<class T>() {
+        cuda::embedding_pair<T>(stream, y.rows(), columns, tables.shape()[1], y.data<T>(), tables.data<T>(), ids.data(),
+                                dropout, rows);
+      }))
+    return;
+  visit_float(y.dtype(), [&]<class T>() {
+    T* to = y.data<T>();
+    for (const std::int32_t id : ids)
+      for (const std::int64_t side : {0, 1}) {
+        const T* from = tables.data<T>() + (side * tables.shape()[1] + id) * columns;
+        to = std::copy(from, from + columns, to);
+      }
+  });
   if (dropout) ops::dropout(stream, {y}, y, dropout, rows);
+}
+
+void embedding_pair_backward(Stream& stream, const Tensor& dtables, const Tensor& dy,
+                             std::span<const std::int32_t> ids) {
+  check_pair("embedding backward", dtables, dy, ids);
+  const std::int64_t columns = dtables.columns(), table_rows = dtables.shape()[1];
+  if (on_gpu(dy, [&]<class T>() {
+        cuda::embedding_pair_backward<T>(stream, columns, table_rows, dtables.data<real_t<T>>(), dy.data<T>(), ids);
+      }))
+    return;
+  visit_float(dy.dtype(), [&]<class T>() {
+    const T* from = dy.data<T>();
+    const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
+    for (const std::int32_t id : ids)
+      for (const std::int64_t side : {0, 1}) {
+        scale_row(columns, dtables.data<T>() + (side * table_rows + id) * columns, from, T{1}, true);
+        from += columns;
+      }
+  });
 }
 
 void embedding_backward(Stream& stream, const Tensor& dtable, const Tensor& dy, std::span<const std::int32_t> ids,

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(gpu::kWarp* kRowsPerBlock)
 /// The same with dropout, for drawn_map(), which draws for many elements at once. Rows of tables come from L2.
 template <class T>
 struct DroppedSum {
-  T* y;
+  T *y, *derivative;  ///< derivative may be null
   FromTable<T> a, b;
   std::int64_t columns;
   using R = real_t<T>;
@@ -46,10 +46,57 @@ struct DroppedSum {
     gpu::Pack<R, N> sum = pack(a), second{};
     if (b.table != nullptr) second = pack(b);
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum.at[k] = keep(k, sum.at[k] + second.at[k]);
+    for (int k = 0; k < N; ++k) {
+      sum.at[k] = keep(k, sum.at[k] + second.at[k]);
+      second.at[k] = keep(k, R{1});
+    }
     gpu::store(y + i, sum);
+    if (derivative != nullptr) gpu::store(derivative + i, second);
+  }
+  __device__ void behind(std::int64_t i) const {
+    gpu::store(y + i, R{0});
+    if (derivative != nullptr) gpu::store(derivative + i, R{0});
+  }
+};
+
+/// Rows of two tables side by side, with or without dropout. Rows come from L2.
+template <class T>
+struct Pair {
+  T* y;
+  const T* tables;
+  const std::int32_t* ids;
+  std::int64_t columns, table_rows;
+  using R = real_t<T>;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    gpu::store(y + i, from<N>(i));
+  }
+  template <int N>
+  __device__ void at(std::int64_t i, const gpu::Keep<R>& keep) const {
+    gpu::Pack<R, N> x = from<N>(i);
+#pragma unroll
+    for (int k = 0; k < N; ++k) x.at[k] = keep(k, x.at[k]);
+    gpu::store(y + i, x);
   }
   __device__ void behind(std::int64_t i) const { gpu::store(y + i, R{0}); }
+
+ private:
+  template <int N>
+  __device__ gpu::Pack<R, N> from(std::int64_t i) const {
+    const std::int64_t half = gpu::quotient(i, columns), column = gpu::remainder(i, columns);
+    return gpu::load<N>(tables + ((half % 2) * table_rows + ids[half / 2]) * columns + column);
+  }
+};
+
+/// The gradients of both tables: those of the first for all rows, then those of the second.
+template <class T>
+struct Halves {
+  const T* dy;
+  std::int64_t rows, columns;
+  __device__ real_t<T> value(std::int64_t row, std::int64_t column) const {
+    const std::int64_t half = row < rows ? 2 * row : 2 * (row - rows) + 1;
+    return gpu::load(dy + half * columns + column);
+  }
 };
 
 template <class T>
@@ -66,18 +113,34 @@ struct Scaled {
 
 template <class T>
 void embedding_sum(const Stream& stream, std::int64_t m, std::int64_t c, T* y, FromTable<T> a, FromTable<T> b,
-                   const Dropout& dropout, const SampleRows& rows) {
+                   const Dropout& dropout, const SampleRows& rows, T* derivative) {
   if (m == 0 || c == 0) return;
-  const bool packed = c % 4 == 0 && gpu::aligned_for<4>(y, a.table, b.table);
+  const bool packed = c % 4 == 0 && gpu::aligned_for<4>(y, derivative, a.table, b.table);
   a.ids = near_copy(a.ids);
   b.ids = near_copy(b.ids);
   if (dropout)
-    gpu::drawn_map<real_t<T>>(stream, c, packed, dropout, rows, DroppedSum<T>{y, a, b, c});
+    gpu::drawn_map<real_t<T>>(stream, c, packed, dropout, rows, DroppedSum<T>{y, derivative, a, b, c});
   else
     gpu::launch(stream,
                 {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(m, kRowsPerBlock)),
                  .block = dim3(gpu::kWarp, kRowsPerBlock)},
                 embedding_sum_kernel<T>, m, c, y, a, b);
+}
+
+template <class T>
+void embedding_pair(const Stream& stream, std::int64_t m, std::int64_t c, std::int64_t r, T* y, const T* tables,
+                    const std::int32_t* ids, const Dropout& dropout, const SampleRows& rows) {
+  const Pair<T> pair{y, tables, near_copy(ids), c, r};
+  if (dropout)
+    gpu::drawn_map<real_t<T>>(stream, 2 * c, c % 4 == 0 && gpu::aligned_for<4>(y, tables), dropout, rows, pair);
+  else
+    gpu::map<T>(stream, 2 * m * c, c % gpu::pack_size<T>() == 0 && gpu::aligned(y, tables), pair);
+}
+
+template <class T>
+void embedding_pair_backward(const Stream& stream, std::int64_t c, std::int64_t r, real_t<T>* dtables, const T* dy,
+                             std::span<const std::int32_t> ids) {
+  gpu::scatter_rows(stream, {ids, ids}, c, 2 * r, dtables, -1, Halves<T>{dy, std::ssize(ids), c}, r);
 }
 
 template <class T>
@@ -88,6 +151,8 @@ void embedding_backward(const Stream& stream, std::int64_t m, std::int64_t c, st
 }
 
 LOCKSTEP_EACH_STORAGE(embedding_sum)
+LOCKSTEP_EACH_STORAGE(embedding_pair)
+LOCKSTEP_EACH_STORAGE(embedding_pair_backward)
 LOCKSTEP_EACH_STORAGE(embedding_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -190,15 +190,17 @@ Library& library(Device device) {
   return *libraries[index];
 }
 
-/// c_mn = bias_n, for a product with inner extent 0.
+/// c_mn = bias_n + added_mn, for a product with inner extent 0.
 template <class C>
 struct Broadcast {
   C* c;
-  const C* bias;
+  const C *bias, *added;
   std::int64_t n;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    c[i] = bias[gpu::remainder(i, n)];
+    real_t<C> sum = added != nullptr ? gpu::load(added + i) : real_t<C>{0};
+    if (bias != nullptr) sum += gpu::load(bias + gpu::remainder(i, n));
+    gpu::store(c + i, sum);
   }
 };
 
@@ -206,11 +208,11 @@ struct Broadcast {
 
 template <class T, class C>
 void product(const Stream& stream, Product product, std::int64_t m, std::int64_t n, std::int64_t k, C* c, const T* a,
-             const T* b, bool accumulate, const C* bias, const ProductBatch& batch) {
+             const T* b, bool accumulate, const C* bias, const ProductBatch& batch, const C* added) {
   if (m == 0 || n == 0 || batch.count == 0) return;
   if (k == 0) {
-    if (bias != nullptr)
-      gpu::map<C>(stream, m * n, false, Broadcast<C>{c, bias, n});
+    if (bias != nullptr || added != nullptr)
+      gpu::map<C>(stream, m * n, false, Broadcast<C>{c, bias, added, n});
     else if (!accumulate)
       zero_bytes(stream, c, static_cast<std::size_t>(m * n) * sizeof(C));
     return;
@@ -219,22 +221,22 @@ void product(const Stream& stream, Product product, std::int64_t m, std::int64_t
   const auto bytes = [](std::int64_t elements, std::size_t size) {
     return static_cast<std::uintptr_t>(elements) * size;
   };
-  const std::uintptr_t any =
-      address(a) | address(b) | address(c) | bytes(batch.a | batch.b, sizeof(T)) | bytes(batch.c, sizeof(C)) | 256;
+  const std::uintptr_t any = address(a) | address(b) | address(c) | address(added) |
+                             bytes(batch.a | batch.b, sizeof(T)) | bytes(batch.c, sizeof(C)) | 256;
   const std::uint32_t alignment = std::uint32_t{1} << std::countr_zero(any);
   Library& lib = library(stream.device());
   auto [plan, algorithm] = lib.plan<T, C>(product, m, n, k, bias != nullptr, alignment, batch);
   if (bias != nullptr) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  const real_t<T> one = 1, before = accumulate ? 1 : 0;
-  check(cublasLtMatmul(lib.handle(), plan.product, &one, b, plan.a.handle, a, plan.b.handle, &before, c, plan.c.handle,
-                       c, plan.c.handle, &algorithm, gpu::scratch(stream, kWorkspace), kWorkspace,
-                       static_cast<cudaStream_t>(stream.native())),
+  const real_t<T> one = 1, before = accumulate || added != nullptr ? 1 : 0;
+  check(cublasLtMatmul(lib.handle(), plan.product, &one, b, plan.a.handle, a, plan.b.handle, &before,
+                       added != nullptr ? added : c, plan.c.handle, c, plan.c.handle, &algorithm,
+                       gpu::scratch(stream, kWorkspace), kWorkspace, static_cast<cudaStream_t>(stream.native())),
         "multiplying matrices");
 }
 
 #define INSTANTIATE(T, C)                                                                                         \
   template void product(const Stream&, Product, std::int64_t, std::int64_t, std::int64_t, C*, const T*, const T*, \
-                        bool, const C*, const ProductBatch&);
+                        bool, const C*, const ProductBatch&, const C*);
 INSTANTIATE(float, float)
 INSTANTIATE(double, double)
 INSTANTIATE(bf16, bf16)

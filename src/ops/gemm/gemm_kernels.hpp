@@ -117,10 +117,11 @@ struct ProductBatch {
   auto operator<=>(const ProductBatch&) const = default;
 };
 /// The products of ops/gemm.hpp by cuBLASLt. c (M, N) has type T or real_t<T>; the inner extent is K. bias (N), unless
-/// null, is added to each row of c; it requires a product that does not accumulate. The algorithm for a shape is chosen
-/// once per thread.
+/// null, is added to each row of c, and `added` (M, N), unless null, to c; both require a product that does not
+/// accumulate. The algorithm for a shape is chosen once per thread.
 template <class T, class C>
 void product(const Stream& stream, Product product, std::int64_t m, std::int64_t n, std::int64_t k, C* c, const T* a,
-             const T* b, bool accumulate, const C* bias = nullptr, const ProductBatch& batch = {});
+             const T* b, bool accumulate, const C* bias = nullptr, const ProductBatch& batch = {},
+             const C* added = nullptr);
 
 }  // namespace lockstep::ops::cuda

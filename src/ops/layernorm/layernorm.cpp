@@ -38,37 +38,46 @@ void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, cons
 }
 
 void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, const Tensor& dy, const Tensor& x,
-                        const Tensor& mean, const Tensor& rstd, const Tensor& gamma) {
+                        const Tensor& mean, const Tensor& rstd, const Tensor& gamma, const Tensor& derivative,
+                        Target sums) {
   check("layernorm backward", x, dy, gamma);
   require(!dx || dx.tensor.shape() == x.shape(), "layernorm backward: x is ", x.shape(), ", so dx must be too, not ",
           dx.tensor.shape());
   require(!dgamma == !dbeta, "layernorm backward: dgamma and dbeta must be both present or both empty");
+  require(x.rows() == 0 || dx || (!derivative && !sums), "layernorm backward: derivative and sums require dx");
+  require((!derivative || derivative.shape() == x.shape()) && (!sums || sums.tensor.shape() == gamma.shape()),
+          "layernorm backward: x is ", x.shape(), ", so derivative must be too, not ", derivative.shape(),
+          ", and sums must be ", gamma.shape(), ", not ", sums.tensor.shape());
   const std::int64_t rows = x.rows(), columns = x.columns();
   if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
-        cuda::layernorm_backward<T>(stream, rows, columns, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
-                                    dgamma ? dgamma.tensor.data<R>() : nullptr, dgamma.accumulate,
-                                    dbeta ? dbeta.tensor.data<R>() : nullptr, dbeta.accumulate, dy.data<T>(),
-                                    x.data<T>(), mean.data<R>(), rstd.data<R>(), gamma.data<T>());
+        cuda::layernorm_backward<T>(
+            stream, rows, columns, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
+            dgamma ? dgamma.tensor.data<R>() : nullptr, dgamma.accumulate, dbeta ? dbeta.tensor.data<R>() : nullptr,
+            dbeta.accumulate, dy.data<T>(), x.data<T>(), mean.data<R>(), rstd.data<R>(), gamma.data<T>(),
+            derivative ? derivative.data<T>() : nullptr, sums ? sums.tensor.data<R>() : nullptr, sums.accumulate);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    T* sums = dgamma ? static_cast<T*>(cpu::thread_scratch(cpu::Scratch::partial,
-                                                           2 * static_cast<std::size_t>(columns) * sizeof(T)))
-                     : nullptr;
+    T* partial = dgamma ? static_cast<T*>(cpu::thread_scratch(cpu::Scratch::partial,
+                                                              2 * static_cast<std::size_t>(columns) * sizeof(T)))
+                        : nullptr;
     for (const Target* t : {&dgamma, &dbeta})
       if (*t && !t->accumulate) std::fill_n(t->tensor.template data<T>(), columns, T{});
     for (std::int64_t first = 0; first < rows; first += kTnRows) {
-      if (sums) std::fill_n(sums, 2 * columns, T{});
+      if (partial) std::fill_n(partial, 2 * columns, T{});
       const std::int64_t at = first * columns;
       cpu::active_layernorm_kernels<T>().backward(
-          std::min(kTnRows, rows - first), columns, dx ? dx.tensor.data<T>() + at : nullptr, dx.accumulate, sums,
+          std::min(kTnRows, rows - first), columns, dx ? dx.tensor.data<T>() + at : nullptr, dx.accumulate, partial,
           dy.data<T>() + at, x.data<T>() + at, mean.data<T>() + first, rstd.data<T>() + first, gamma.data<T>());
-      for (std::int64_t c = 0; sums && c < columns; ++c) {
-        dgamma.tensor.data<T>()[c] += sums[c];
-        dbeta.tensor.data<T>()[c] += sums[columns + c];
+      for (std::int64_t c = 0; partial && c < columns; ++c) {
+        dgamma.tensor.data<T>()[c] += partial[c];
+        dbeta.tensor.data<T>()[c] += partial[columns + c];
       }
     }
+    T *const to = dx ? dx.tensor.data<T>() : nullptr, *const slope = derivative ? derivative.data<T>() : nullptr;
+    cpu::scale_and_sum<T>(rows, columns, slope ? slope : to, slope ? to : nullptr,
+                          sums ? sums.tensor.data<T>() : nullptr, sums.accumulate);
   });
 }
 

@@ -81,20 +81,20 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
 template <int kHeld>
 constexpr int kBackwardWarps = kHeld > 0 && kHeld <= 4 ? kWarp : kRowsPerBlock;
 
-/// One warp per row, row after row, so that the sums for gamma and beta stay in registers until the end; partials
-/// (blocks, 2, C) receives those of each block, and with short rows the last block adds them. dx or partials may be
-/// null. Memory bound: reads x and dy, writes dx.
-template <class T, int kHeld>
+/// One warp per row, row after row, so that the sums for gamma and beta and, if kSums is 3, of the rows of derivative or
+/// dx stay in registers until the end; partials (blocks, kSums, C) receives those of each block, and with short rows the
+/// last block adds them. dx, partials or derivative may be null. Memory bound: reads x and dy, writes dx.
+template <class T, int kHeld, int kSums>
 __global__ void __launch_bounds__(kWarp* kBackwardWarps<kHeld>)
-    layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate,
-                              gpu::ColumnSums<real_t<T>, 2> parameters, real_t<T>* partials, unsigned* arrived,
+    layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate, T* derivative,
+                              gpu::ColumnSums<real_t<T>, kSums> parameters, real_t<T>* partials, unsigned* arrived,
                               const T* dy, const T* __restrict__ x, const real_t<T>* __restrict__ mean,
                               const real_t<T>* __restrict__ rstd, const T* __restrict__ gamma) {
   using R = real_t<T>;
   constexpr int kWarps = kBackwardWarps<kHeld>;
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
   const R count = static_cast<R>(columns);
-  R dgamma[kHeld > 0 ? kHeld : 1] = {}, dbeta[kHeld > 0 ? kHeld : 1] = {};
+  R sums[kSums][kHeld > 0 ? kHeld : 1] = {};
   for (std::int64_t row = std::int64_t{blockIdx.x} * kWarps + warp; row < rows;
        row += std::int64_t{gridDim.x} * kWarps) {
     const Row<T, kHeld> values(x + row * columns, columns, lane), slopes(dy + row * columns, columns, lane);
@@ -112,40 +112,47 @@ __global__ void __launch_bounds__(kWarp* kBackwardWarps<kHeld>)
       sum_a += a;
       sum_ah += a * h;
       if constexpr (kHeld > 0) {
-        dgamma[i] += g * h;
-        dbeta[i] += g;
+        sums[0][i] += g * h;
+        sums[1][i] += g;
       }
     });
     if (dx == nullptr) continue;
     const R mean_a = gpu::warp_reduce(sum_a) / count, mean_ah = gpu::warp_reduce(sum_ah) / count;
-    T* to = dx + row * columns;
+    T *const to = dx + row * columns, *const also = derivative != nullptr ? derivative + row * columns : nullptr;
     values.each([&](std::int64_t c, R v, int i) {
-      gpu::store(to + c, s * (slope(c, i) * gpu::load(gamma + c) - mean_a - (v - m) * s * mean_ah), accumulate);
+      R value = s * (slope(c, i) * gpu::load(gamma + c) - mean_a - (v - m) * s * mean_ah);
+      if (accumulate) value += gpu::load(to + c);
+      gpu::store(to + c, value);
+      if (also != nullptr) {
+        value *= gpu::load(also + c);
+        gpu::store(also + c, value);
+      }
+      if constexpr (kHeld > 0 && kSums > 2) sums[2][i] += value;
     });
   }
   if constexpr (kHeld > 0) {
     if (partials == nullptr) return;
-    __shared__ R sm_sums[2][kHeld * kWarp];
+    __shared__ R sm_sums[kSums][kHeld * kWarp];
     for (int w = 0; w < kWarps; ++w) {  // one warp after another, in a fixed order
       if (w == warp) {
 #pragma unroll
         for (int i = 0; i < kHeld; ++i) {
           const int c = i * kWarp + lane;
-          sm_sums[0][c] = w == 0 ? dgamma[i] : sm_sums[0][c] + dgamma[i];
-          sm_sums[1][c] = w == 0 ? dbeta[i] : sm_sums[1][c] + dbeta[i];
+#pragma unroll
+          for (int k = 0; k < kSums; ++k) sm_sums[k][c] = w == 0 ? sums[k][i] : sm_sums[k][c] + sums[k][i];
         }
       }
       __syncthreads();
     }
     // mutant-equivalent: an element computed twice gets the same value
     for (std::int64_t c = warp * kWarp + lane; c < columns; c += kWarp * kWarps)
-      for (int k = 0; k < 2; ++k) partials[(std::int64_t{blockIdx.x} * 2 + k) * columns + c] = sm_sums[k][c];
+      for (int k = 0; k < kSums; ++k) partials[(std::int64_t{blockIdx.x} * kSums + k) * columns + c] = sm_sums[k][c];
     if constexpr (kWarps == kWarp) {
       if (!gpu::is_last_block(arrived, gridDim.x)) return;
       for (std::int64_t first = 0; first < columns; first += kWarp)
-        for (int k = 0; k < 2; ++k)
+        for (int k = 0; k < kSums; ++k)
           gpu::add_partials<kWarps>(gridDim.x, columns, first, k, parameters, static_cast<const R*>(partials),
-                                    2 * columns);
+                                    kSums * columns);
     }
   }
 }
@@ -193,26 +200,35 @@ void layernorm_forward(const Stream& stream, std::int64_t n, std::int64_t c, T* 
 template <class T>
 void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T* dx, bool accumulate, real_t<T>* dgamma,
                         bool add_gamma, real_t<T>* dbeta, bool add_beta, const T* dy, const T* x, const real_t<T>* mean,
-                        const real_t<T>* rstd, const T* gamma) {
+                        const real_t<T>* rstd, const T* gamma, T* derivative, real_t<T>* sums, bool add_sums) {
   using R = real_t<T>;
-  const gpu::ColumnSums<R, 2> sums{{dgamma, dbeta}, {add_gamma, add_beta}};
-  visit_held<T>(c, [&]<int kHeld>() {
+  const auto run = [&]<int kHeld, int kSums>(const gpu::ColumnSums<R, kSums>& to) {
     constexpr int kWarps = kBackwardWarps<kHeld>;
     // As many warps in either case; whole blocks fill any GPU once.
     constexpr std::int64_t kMost = gpu::kManyBlocks * kRowsPerBlock / kWarps;
     const std::int64_t blocks = std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(n, kWarps), 1, kMost);
     R* partials = nullptr;
-    if (kHeld > 0 && dgamma != nullptr)
-      partials = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(blocks * 2 * c) * sizeof(R)));
+    if (kHeld > 0 && (dgamma != nullptr || sums != nullptr))
+      partials = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(blocks * kSums * c) * sizeof(R)));
     if (dx != nullptr || partials != nullptr)
       gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = dim3(kWarp, kWarps)},
-                  layernorm_backward_kernel<T, kHeld>, n, c, dx, accumulate, sums, partials,
+                  layernorm_backward_kernel<T, kHeld, kSums>, n, c, dx, accumulate, derivative, to, partials,
                   gpu::block_counters(stream), dy, x, mean, rstd, gamma);
-    if (partials == nullptr) {
-      if (dgamma != nullptr) gpu::column_sums(stream, n, c, sums, LongRows<T>{dy, x, mean, rstd, c});
-    } else if (kWarps < kWarp) {
-      gpu::add_partials(stream, blocks, c, sums, partials, 2 * c);
+    if (kHeld > 0) {
+      if (partials != nullptr && kWarps < kWarp) gpu::add_partials(stream, blocks, c, to, partials, kSums * c);
+      return;
     }
+    const gpu::ColumnSums<R, 2> parameters{{dgamma, dbeta}, {add_gamma, add_beta}};
+    if (dgamma != nullptr) gpu::column_sums(stream, n, c, parameters, LongRows<T>{dy, x, mean, rstd, c});
+    const gpu::ColumnSums<R, 1> rest{{sums}, {add_sums}};
+    if (sums != nullptr)
+      gpu::column_sums(stream, n, c, rest, gpu::Plain<T>{derivative != nullptr ? derivative : dx, c});
+  };
+  visit_held<T>(c, [&]<int kHeld>() {
+    if (sums == nullptr)
+      run.template operator()<kHeld, 2>({{dgamma, dbeta}, {add_gamma, add_beta}});
+    else
+      run.template operator()<kHeld, 3>({{dgamma, dbeta, sums}, {add_gamma, add_beta, add_sums}});
   });
 }
 

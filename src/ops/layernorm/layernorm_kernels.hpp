@@ -27,10 +27,10 @@ namespace lockstep::ops::cuda {
 template <class T>
 void layernorm_forward(const Stream& stream, std::int64_t n, std::int64_t c, T* y, real_t<T>* mean, real_t<T>* rstd,
                        const T* x, const T* gamma, const T* beta, real_t<T> eps);
-/// dx may be null, and dgamma and dbeta may both be null.
+/// dx may be null, and dgamma and dbeta may both be null, and so may derivative and sums.
 template <class T>
 void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T* dx, bool accumulate, real_t<T>* dgamma,
                         bool add_gamma, real_t<T>* dbeta, bool add_beta, const T* dy, const T* x, const real_t<T>* mean,
-                        const real_t<T>* rstd, const T* gamma);
+                        const real_t<T>* rstd, const T* gamma, T* derivative, real_t<T>* sums, bool add_sums);
 
 }  // namespace lockstep::ops::cuda

@@ -4,6 +4,7 @@
 
 #include "linear_kernels.hpp"
 #include "lockstep/ops/dropout.hpp"
+#include "lockstep/ops/elementwise.hpp"
 #include "ops/activation/activation_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
@@ -26,18 +27,20 @@ void check_output(const char* what, const char* which, const Tensor& t, const Li
 }  // namespace
 
 void linear_forward(Stream& stream, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight,
-                    const Tensor& bias, Activation activation, const Dropout& dropout, const SampleRows& rows) {
+                    const Tensor& bias, Activation activation, const Dropout& dropout, const SampleRows& rows,
+                    const Tensor& residual) {
   const LinearShape s = shape_of("linear", x, weight);
   check_output("linear", "y", y, s);
   check_output("linear", "derivative", derivative, s);
+  check_output("linear", "residual", residual, s);
   require(!bias || bias.shape() == Shape{s.n}, "linear: weight is ", weight.shape(), ", so bias must be (", s.n,
           "), not ", bias.shape());
   require(!dropout || (dropout.rate > 0 && dropout.rate < 1 && y.shape()[0] == rows.rows()), "linear: dropout of ",
           dropout.rate, " in ", rows.rows(), " rows, but y is ", y.shape());
   if (on_gpu(x, [&]<class T>() {
         cuda::linear_forward<T>(stream, {s.m, s.n, s.k}, y.data<T>(), derivative ? derivative.data<T>() : nullptr,
-                                x.data<T>(), weight.data<T>(), bias ? bias.data<T>() : nullptr, activation, dropout,
-                                rows);
+                                x.data<T>(), weight.data<T>(), bias ? bias.data<T>() : nullptr,
+                                residual ? residual.data<T>() : nullptr, activation, dropout, rows);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
@@ -49,10 +52,10 @@ void linear_forward(Stream& stream, const Tensor& y, const Tensor& derivative, c
     cpu::product<T>(s.m, s.n, s.k, y.data<T>(), x.data<T>(), weight.data<T>(), true, false, epilogue,
                     cpu::Operand::weight);
   });
-  if (dropout && derivative)
-    ops::dropout_both(stream, y, derivative, dropout, rows);
-  else if (dropout)
-    ops::dropout(stream, {y}, y, dropout, rows);
+  if (dropout)
+    ops::dropout_both(stream, y, derivative, residual, dropout, rows);
+  else if (residual)
+    ops::add(stream, y, residual, y);
 }
 
 void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, const Tensor& dy,

@@ -9,12 +9,12 @@
 namespace lockstep::ops::cuda {
 namespace {
 
-/// The pass after a product: y = f(y + bias) in place, with dropout, and the derivative. Memory bound: one pass over y.
+/// The pass after a product: y = residual + f(y + bias) in place, with dropout, and the derivative. Memory bound: one pass over y.
 template <class T, class Op>
 struct Activate {
   T* y;
   T* derivative;
-  const T* bias;
+  const T *bias, *residual;
   std::int64_t n;
   using R = real_t<T>;
   template <int N>
@@ -26,19 +26,20 @@ struct Activate {
     apply<N>(i, keep);
   }
   __device__ void behind(std::int64_t i) const {
-    gpu::store(y + i, R{0});
+    gpu::store(y + i, residual != nullptr ? gpu::load(residual + i) : R{0});
     if (derivative != nullptr) gpu::store(derivative + i, R{0});
   }
 
  private:
   template <int N, class Keep>
   __device__ void apply(std::int64_t i, const Keep& keep) const {
-    gpu::Pack<real_t<T>, N> value = gpu::load<N>(y + i), slope, start{};
+    gpu::Pack<real_t<T>, N> value = gpu::load<N>(y + i), slope, start{}, base{};
     if (bias != nullptr) start = gpu::load<N>(bias + gpu::remainder(i, n));
+    if (residual != nullptr) base = gpu::load<N>(residual + i);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       Op::apply(value.at[k] + start.at[k], value.at[k], slope.at[k]);
-      value.at[k] = keep(k, value.at[k]);
+      value.at[k] = base.at[k] + keep(k, value.at[k]);
       slope.at[k] = keep(k, slope.at[k]);
     }
     gpu::store(y + i, value);
@@ -64,22 +65,26 @@ struct ScaledSum {
 
 template <class T>
 void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivative, const T* x, const T* weight,
-                    const T* bias, Activation activation, const Dropout& dropout, const SampleRows& rows) {
+                    const T* bias, const T* residual, Activation activation, const Dropout& dropout,
+                    const SampleRows& rows) {
   const bool plain = activation == Activation::none && derivative == nullptr && !dropout;
-  // The library adds a bias to the product, but not in f64. A half is rounded once, with its bias, before the
-  // activation.
+  // The library adds a bias to the product, but not in f64, and a residual. A half is rounded once, with its bias,
+  // before the activation.
   const bool at_once = bias == nullptr || sizeof(T) < sizeof(float) || (plain && sizeof(T) == sizeof(float));
-  product<T>(stream, Product::nt, s.m, s.n, s.k, y, x, weight, false, at_once ? bias : nullptr);
+  product<T>(stream, Product::nt, s.m, s.n, s.k, y, x, weight, false, at_once ? bias : nullptr, {},
+             at_once && plain ? residual : nullptr);
   if (at_once && plain) return;
   if (at_once) bias = nullptr;
   // If rows are whole packs, a pack lies within one row.
   gpu::visit_activation(activation, [&]<class Op>() {
-    const Activate<T, Op> activate{y, derivative, bias, s.n};
+    const Activate<T, Op> activate{y, derivative, bias, residual, s.n};
     if (dropout)
       gpu::drawn_map<real_t<T>>(stream, s.m * s.n / rows.rows(),
-                                s.n % 4 == 0 && gpu::aligned_for<4>(y, derivative, bias), dropout, rows, activate);
+                                s.n % 4 == 0 && gpu::aligned_for<4>(y, derivative, bias, residual), dropout, rows,
+                                activate);
     else
-      gpu::map<T>(stream, s.m * s.n, s.n % gpu::pack_size<T>() == 0 && gpu::aligned(y, derivative, bias), activate);
+      gpu::map<T>(stream, s.m * s.n, s.n % gpu::pack_size<T>() == 0 && gpu::aligned(y, derivative, bias, residual),
+                  activate);
   });
 }
 

@@ -13,10 +13,11 @@ struct LinearShape {
   std::int64_t m, n, k;
 };
 
-/// bias and derivative may be null.
+/// bias, residual and derivative may be null.
 template <class T>
 void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivative, const T* x, const T* weight,
-                    const T* bias, Activation activation, const Dropout& dropout, const SampleRows& rows);
+                    const T* bias, const T* residual, Activation activation, const Dropout& dropout,
+                    const SampleRows& rows);
 /// dy *= derivative (unless null); sums_n (+)= column sums (unless null).
 template <class T>
 void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, const T* derivative, real_t<T>* sums,

@@ -103,7 +103,7 @@ struct SasRecDraws {
 /// Intermediate values of a forward pass, for comparison with a reference.
 struct SasRecTrace {
   struct Block {
-    Var attention, ffn, out;  ///< ffn: before the dropout of the result
+    Var attention, ffn, out;  ///< before residuals and the dropout of the result
     MhcTrace attention_site, ffn_site;
     Var attention_collapsed, ffn_collapsed;
   };
@@ -148,7 +148,8 @@ class SasRec {
  private:
   struct Block {
     LayerNorm attention_norm, ffn_norm;
-    Linear q, k, v, out;  ///< out: SASRec only
+    std::vector<Linear> qkv;  ///< stacked
+    Linear out;               ///< SASRec only
     Linear conv1, conv2;
     Site attention_drop{0U}, ffn_drop1{0U}, ffn_drop2{0U};
     MhcSite attention_site, ffn_site;
