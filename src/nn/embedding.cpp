@@ -8,11 +8,9 @@ namespace lockstep {
 
 namespace {
 void add_gradient(Tape& t, const TableRows& rows, const Tensor& dy) {
-  ops::embedding_backward(t.stream(), t.grad_of(*rows.table).tensor, dy, rows.ids, rows.scale, rows.padding);
-  if (TouchedRows* touched = t.touched_rows(*rows.table)) {
-    for (const std::int32_t id : rows.ids)
-      if (id != rows.padding) touched->touch(id);
-  }
+  const RowTarget to =
+      t.grad_of_rows(*rows.table, rows.ids, [&](std::size_t m) { return rows.ids[m] != rows.padding; });
+  if (to.tensor) ops::embedding_backward(t.stream(), to.tensor, dy, rows.ids, rows.scale, rows.padding, to.places);
 }
 }  // namespace
 
@@ -35,8 +33,8 @@ Var embedding_sum(Tape& t, const TableRows& a, const TableRows& b, const ops::Dr
   t.record("embedding", y, {a.table, b.table}, [=, &t] {
     const Tensor& dy = dropout ? t.own_grad(y) : y.grad();
     if (dropout) ops::dropout(t.stream(), {dy}, dy, dropout, rows);
-    if (t.grad_of(*a.table)) add_gradient(t, a, dy);
-    if (b.table != nullptr && t.grad_of(*b.table)) add_gradient(t, b, dy);
+    add_gradient(t, a, dy);
+    if (b.table != nullptr) add_gradient(t, b, dy);
   });
   return y;
 }

@@ -109,11 +109,23 @@ RankMemory rank_memory(const PlanArguments& a, const TaskNeeds& needs, std::int6
   const std::int64_t threads = threads_of(a);
   const std::int64_t shards = on_gpu && !c.run.reproducible ? a.ranks : std::max(c.dist.shards, a.ranks * threads);
   const double owned = static_cast<double>(needs.owned_parameters), shared = trained - owned;
+  // The sum, and one for each part: a thread, or a shard of this rank.
+  const std::int64_t parts = !c.run.reproducible ? threads
+                             : needs.row_sparse  ? (c.dist.shards + a.ranks - 1) / a.ranks + threads
+                                                 : (c.dist.shards + a.ranks - 1) / a.ranks;
+  const bool tables = needs.row_sparse || needs.table_rows > 0;
   const double buffers = on_gpu ? (c.run.reproducible || c.run.backend == "mpi" ? 2 : 1)
-                         : c.run.reproducible
-                             ? static_cast<double>((c.dist.shards + a.ranks - 1) / a.ranks + threads + 1)
-                         : !needs.row_sparse && threads == 1 && a.ranks == 1 ? 1
-                                                                             : static_cast<double>(threads + 1);
+                         : !tables && !c.run.reproducible && threads == 1 && a.ranks == 1
+                             ? 1
+                             : static_cast<double>(parts + 1);
+  // Parts hold the table's rows that they touch and a place for each row; the sum has the whole table.
+  const double table = on_gpu ? 0 : static_cast<double>(needs.table_rows * needs.table_columns);
+  const double per_part = static_cast<double>(batch * c.batch.accumulate) /
+                          static_cast<double>(a.ranks * (c.run.reproducible ? parts : threads));
+  const double touched = static_cast<double>(needs.table_columns) *
+                         std::min(static_cast<double>(needs.table_rows), needs.touched_rows_per_sample * per_part);
+  const double packed =
+      on_gpu ? 0 : static_cast<double>(parts) * (touched * element + 4 * static_cast<double>(needs.table_rows));
   const auto state_of = [&](double elements) {
     return static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * elements;
   };
@@ -121,7 +133,7 @@ RankMemory rank_memory(const PlanArguments& a, const TaskNeeds& needs, std::int6
   const double weights = parameters * element;
   return {.weights = weights,
           .rounded = is_half(c.storage()) ? parameters * static_cast<double>(size_bytes(c.storage())) : 0,
-          .gradients = buffers * shared * element,
+          .gradients = (buffers * (shared - table) + table) * element + packed,
           .own_gradient = owned / of_ranks * element,
           .state = state_of(shared + owned / of_ranks),
           .average = c.optim.ema > 0 ? weights : 0,
@@ -173,8 +185,11 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   row("gradient buffers", m.gradients,
       on_gpu || m.gradient_buffers == 1
           ? ""
-          : join(m.gradient_buffers, c.run.reproducible ? ": one per shard of this rank, per thread, and the sum"
-                                                        : ": one per thread, and the sum"));
+          : join(m.gradient_buffers, ": one per ",
+                 !c.run.reproducible ? "thread"
+                 : needs.row_sparse  ? "shard of this rank, per thread"
+                                     : "shard of this rank",
+                 ", and the sum", needs.table_rows > 0 ? "; of the table, the rows that each touches" : ""));
   if (needs.owned_parameters > 0) row("gradient of own rows", m.own_gradient);
   row("optimizer state", m.state, c.optim.name);
   if (m.average > 0) row("averaged weights", m.average);
