@@ -10,6 +10,7 @@
 #include "lockstep/models/sequences/sasrec_metadata.hpp"
 #include "lockstep/tasks/sequences/sequence_sampler.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
+#include "support/gradcheck.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
 
