@@ -40,7 +40,7 @@ build: configure  ## the programs and libraries, in build/bin and build/lib
 	@cmake --build $(BUILD) -j $(JOBS) --target $(TARGETS)
 
 cuda:  ## the programs with the CUDA path, in build/cuda/bin: needs the CUDA Toolkit and NCCL
-	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=OFF"
+	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF"
 
 cuda-tests:
 	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON"

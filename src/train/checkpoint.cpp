@@ -51,14 +51,6 @@ void finish_sharded_checkpoint(World& world, const std::filesystem::path& path, 
   }
 }
 
-void save_sharded_checkpoint(World& world, const std::filesystem::path& path, const CheckpointParts& parts) {
-  const std::string number = world.communicator().broadcast_text(fresh_number(), 0, "checkpoint's number");
-  CheckpointCopy copy;
-  copy.take(parts, world.rank(), world.size());
-  finish_sharded_checkpoint(
-      world, path, number, [&] { return copy.write_part(part_file(path, number, world.rank(), world.size())); }, copy);
-}
-
 namespace {
 
 /// errors  Error: usage if the file is missing; data if it is not a whole checkpoint

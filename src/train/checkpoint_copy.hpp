@@ -61,8 +61,10 @@ class CheckpointCopy {
 
 /// A number that is new on this host, in the names of a checkpoint's parts: those of a good one are never overwritten.
 std::string fresh_number();
-/// Ends a sharded checkpoint: when all ranks have their part, rank 0 writes the manifest. Removes the parts if one is
-/// missing. Collective.
+/// Ends a checkpoint in parts, for large models. Every rank has written its share of all elements to a file
+/// `<name>.<number>.part-R-of-K`; rank 0 writes the manifest, which has everything except the arrays and lists the parts.
+/// All parts are verified before the manifest gets its name, so the checkpoint is whole or absent. Removes the parts if
+/// one is missing. Collective.
 ///
 /// mark_of_part  the end mark of this rank's part; throws if it was not written
 /// errors        CollectiveError

@@ -42,14 +42,11 @@ CASES="emulator SASRec HAR HRM KGAT"
 for round in $(seq "$ROUNDS"); do
   for case in $CASES; do
     echo "round $round of $ROUNDS: $case" >&2
-    all=$(batch "$case")
-    per_rank=$all
-    [ "$case" = KGAT ] || per_rank=$((all / CORES))  # KGAT's batch is that of all ranks
-    for run in "one 1x1 $all" "threads 1x$CORES $all" "strong ${CORES}x1 $per_rank" "weak ${CORES}x1 $all"; do
-      read -r label shape size <<<"$run"
+    for run in "one 1x1 global" "threads 1x$CORES global" "strong ${CORES}x1 global" "weak ${CORES}x1 rank"; do
+      read -r label shape scope <<<"$run"
       [ "$case.$label" = KGAT.weak ] && continue
       # shellcheck disable=SC2046
-      bench "$shape" $(case_options "$case") --batch.size "$size" >"$work/last"
+      bench "$shape" $(case_options "$case") --batch.size "$(batch "$case")" --batch.scope "$scope" >"$work/last"
       number per_s <"$work/last" >>"$work/$case.$label"
       [ "$label" != one ] || for phase in compute reduce update; do number $phase <"$work/last"; done >"$work/$case.phases"
     done

@@ -25,10 +25,6 @@ inline const Check fraction{"0..1", [](long double v) { return v >= 0 && v <= 1;
 /// The half-open interval [0, 1): decay rates, dropout.
 inline const Check below_one{">= 0 and < 1", [](long double v) { return v >= 0 && v < 1; }};
 inline const Check odd{"odd and > 0", [](long double v) { return v > 0 && static_cast<std::int64_t>(v) % 2 != 0; }};
-inline const Check power_of_two{"a power of two", [](long double v) {
-                                  const auto n = static_cast<std::uint64_t>(v < 1 ? 0 : v);
-                                  return n != 0 && (n & (n - 1)) == 0;
-                                }};
 Check at_least(double lowest);
 Check between(double lowest, double highest);
 

@@ -45,12 +45,6 @@ struct CheckpointParts {
 /// before it, so that any changed or missing byte is detected before HDF5 opens the file. HDF5 itself ignores the mark.
 void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts);
 
-/// The same for large models. Every rank writes its share of all elements to a file `<name>.<number>.part-R-of-K`; then
-/// rank 0 writes the manifest, which has everything except the arrays and lists the parts. All parts are verified
-/// before the manifest gets its name, so the checkpoint is whole or absent. Collective.
-///
-/// errors  Error on all ranks if one of them cannot write its part
-void save_sharded_checkpoint(World& world, const std::filesystem::path& path, const CheckpointParts& parts);
 /// Merges a manifest and its parts into one file. errors  Error: usage if it is not a manifest; data if it is not whole
 void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into);
 

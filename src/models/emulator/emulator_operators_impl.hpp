@@ -70,14 +70,6 @@ struct EmulatorOperators<T>::Impl {
     const Piece group = at(in_tiles * tile->nodes + (index - in_tiles) * kGroup, kGroup);
     return {*few[group.count], group.first, group.count};
   }
-  /// Whether threads should share n nodes: entering a parallel region takes as long as dozens of nodes, more if a thread
-  /// sleeps.
-  bool worth_sharing(std::int64_t n) const {
-    constexpr std::int64_t kLeast = 4'000'000;  // multiply-adds of a prediction, about 50 us of one thread
-    std::int64_t per_node = 0;
-    for (const ops::DenseLayer<T>& layer : network.layers) per_node += layer.in * layer.out;
-    return n > tile->nodes && n >= kLeast / per_node;
-  }
   bool by_rows() const { return n_out() <= n_in(); }
   /// Elements of one thread's tile memory, for tiles of any kind.
   std::size_t tile_values() const;

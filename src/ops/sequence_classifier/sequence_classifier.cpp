@@ -15,126 +15,74 @@ namespace lockstep::ops {
 
 namespace {
 
-/// The offsets of arrays that lie one after the other, each at a multiple of 16 bytes.
-class Layout {
+/// Arrays that lie one after the other from `base`, each at a multiple of 16 bytes. Without a base only the size counts.
+template <class R>
+class Arrays {
  public:
-  std::int64_t add(std::int64_t size) {
-    const std::int64_t at = size_;
+  explicit Arrays(R* base) : base_(base) {}
+  R* add(std::int64_t size) {
+    R* at = base_ == nullptr ? nullptr : base_ + size_;
     size_ += (size + 3) / 4 * 4;
     return at;
   }
   std::int64_t size() const { return size_; }
 
  private:
+  R* base_;
   std::int64_t size_ = 0;
 };
 
 std::int64_t rows(const ClassifierSizes& s) { return s.windows * s.sequences * s.time; }
 std::size_t hidden_layers(const ClassifierSizes& s) { return static_cast<std::size_t>(s.hidden_layers); }
 
-/// `pooled` comes first.
-ClassifierKept<std::int64_t> kept_offsets(const ClassifierSizes& s, std::int64_t* size) {
+/// The arrays, and the number of elements of all.
+template <class R>
+std::pair<ClassifierKept<R>, std::int64_t> kept_arrays(const ClassifierSizes& s, R* base = nullptr) {
   const std::int64_t m = rows(s), all = s.layers * m, a = s.heads * s.head_width;
-  Layout at;
-  ClassifierKept<std::int64_t> k{};
-  k.pooled = at.add(s.windows * s.sequences * s.dim);
-  k.patches = at.add(m * s.patch);
-  k.embedded = at.add(m * s.dim);
-  k.x = at.add((all + m) * s.dim);
-  k.inner = at.add(all * s.dim);
-  k.qkv = at.add(all * 3 * a);
-  k.attended = at.add(all * a);
-  k.lse = at.add(all * s.heads);
-  k.middle = at.add(all * s.dim);
-  k.other = at.add(all * s.dim);
-  k.gelu = at.add(all * s.mlp);
-  k.slope = at.add(all * s.mlp);
-  k.tokens = at.add(m * s.dim);
-  k.tanh = at.add(m * s.scores);
-  k.tanh_slope = at.add(m * s.scores);
-  k.token_weights = at.add(m);
-  for (std::size_t l = 0; l < hidden_layers(s); ++l) {
-    k.hidden[l] = at.add(s.windows * s.hidden[l]);
-    k.hidden_gelu[l] = at.add(s.windows * s.hidden[l]);
-    k.hidden_slope[l] = at.add(s.windows * s.hidden[l]);
-  }
-  *size = at.size();
-  return k;
+  Arrays<R> next(base);
+  ClassifierKept<R> k{};
+  k.pooled = next.add(s.windows * s.sequences * s.dim);
+  k.patches = next.add(m * s.patch);
+  k.embedded = next.add(m * s.dim);
+  k.x = next.add((all + m) * s.dim);
+  k.inner = next.add(all * s.dim);
+  k.qkv = next.add(all * 3 * a);
+  k.attended = next.add(all * a);
+  k.lse = next.add(all * s.heads);
+  k.middle = next.add(all * s.dim);
+  k.other = next.add(all * s.dim);
+  k.gelu = next.add(all * s.mlp);
+  k.slope = next.add(all * s.mlp);
+  k.tokens = next.add(m * s.dim);
+  k.tanh = next.add(m * s.scores);
+  k.tanh_slope = next.add(m * s.scores);
+  k.token_weights = next.add(m);
+  for (std::size_t l = 0; l < hidden_layers(s); ++l)
+    for (R** array : {&k.hidden[l], &k.hidden_gelu[l], &k.hidden_slope[l]}) *array = next.add(s.windows * s.hidden[l]);
+  return {k, next.size()};
 }
-
-ClassifierScratch<std::int64_t> scratch_offsets(const ClassifierSizes& s, std::int64_t per_block,
-                                                std::int64_t flat_size, std::int64_t* size) {
+template <class R>
+std::pair<ClassifierScratch<R>, std::int64_t> scratch_arrays(const ClassifierSizes& s, std::int64_t per_block,
+                                                             std::int64_t flat_size, R* base = nullptr) {
   const std::int64_t m = rows(s), all = s.layers * m, a = s.heads * s.head_width, n = s.windows * s.sequences;
-  Layout at;
-  ClassifierScratch<std::int64_t> k{};
-  k.dpooled = at.add(n * s.dim);
-  k.dqkv = at.add(all * 3 * a);
-  k.dattention = at.add(all * s.dim);
-  k.dup = at.add(all * s.mlp);
-  k.dmlp = at.add(all * s.dim);
-  k.dembedded = at.add(m * s.dim);
-  k.dtanh = at.add(m * s.scores);
-  k.dscore = at.add(m);
+  Arrays<R> next(base);
+  ClassifierScratch<R> k{};
+  k.dpooled = next.add(n * s.dim);
+  k.dqkv = next.add(all * 3 * a);
+  k.dattention = next.add(all * s.dim);
+  k.dup = next.add(all * s.mlp);
+  k.dmlp = next.add(all * s.dim);
+  k.dembedded = next.add(m * s.dim);
+  k.dtanh = next.add(m * s.scores);
+  k.dscore = next.add(m);
   for (std::size_t l = 0; l < hidden_layers(s); ++l) {
-    k.dhidden[l] = at.add(s.windows * s.hidden[l]);
-    k.dnorm[l] = at.add(2 * s.windows * s.hidden[l]);
+    k.dhidden[l] = next.add(s.windows * s.hidden[l]);
+    k.dnorm[l] = next.add(2 * s.windows * s.hidden[l]);
   }
-  k.dlast = at.add(s.windows * s.classes);
-  k.norms = at.add((n + per_block - 1) / per_block * block_sums(s));
-  k.weights = at.add((m + kSplitRows - 1) / kSplitRows * flat_size);
-  *size = at.size();
-  return k;
-}
-
-/// Offsets as pointers.
-template <class R>
-ClassifierKept<R*> pointers(const ClassifierKept<std::int64_t>& at, R* base, const ClassifierSizes& s, bool half) {
-  ClassifierKept<R*> k{base + at.pooled,
-                       half ? base + at.patches : nullptr,
-                       base + at.embedded,
-                       base + at.x,
-                       base + at.inner,
-                       base + at.qkv,
-                       base + at.attended,
-                       base + at.lse,
-                       base + at.middle,
-                       base + at.other,
-                       base + at.gelu,
-                       base + at.slope,
-                       base + at.tokens,
-                       base + at.tanh,
-                       base + at.tanh_slope,
-                       base + at.token_weights,
-                       {},
-                       {},
-                       {}};
-  for (std::size_t l = 0; l < hidden_layers(s); ++l) {
-    k.hidden[l] = base + at.hidden[l];
-    k.hidden_gelu[l] = base + at.hidden_gelu[l];
-    k.hidden_slope[l] = base + at.hidden_slope[l];
-  }
-  return k;
-}
-template <class R>
-ClassifierScratch<R*> pointers(const ClassifierScratch<std::int64_t>& at, R* base, const ClassifierSizes& s) {
-  ClassifierScratch<R*> k{base + at.dpooled,
-                          base + at.dqkv,
-                          base + at.dattention,
-                          base + at.dup,
-                          base + at.dmlp,
-                          base + at.dembedded,
-                          base + at.dtanh,
-                          base + at.dscore,
-                          {},
-                          {},
-                          base + at.dlast,
-                          base + at.norms,
-                          base + at.weights};
-  for (std::size_t l = 0; l < hidden_layers(s); ++l) {
-    k.dhidden[l] = base + at.dhidden[l];
-    k.dnorm[l] = base + at.dnorm[l];
-  }
-  return k;
+  k.dlast = next.add(s.windows * s.classes);
+  k.norms = next.add((n + per_block - 1) / per_block * block_sums(s));
+  k.weights = next.add((m + kSplitRows - 1) / kSplitRows * flat_size);
+  return {k, next.size()};
 }
 
 std::int64_t per_block([[maybe_unused]] const Stream& stream, [[maybe_unused]] DType dtype,
@@ -186,8 +134,7 @@ cuda::ClassifierCall<T> call_of(const Tensor& kept, const Tensor& patches, const
                                 const SequenceClassifier& network) {
   using R = real_t<T>;
   const ClassifierSizes& s = network.sizes;
-  std::int64_t size = 0;
-  const ClassifierKept<std::int64_t> at = kept_offsets(s, &size);
+  const auto [arrays, size] = kept_arrays(s, kept.data<R>());
   require(
       patches.size() == rows(s) * s.patch && (kept.size() == size || kept.size() == s.windows * s.sequences * s.dim),
       "sequence classifier: patches are ", patches.shape(), ", kept ", kept.shape(), ", which must be (", size, ")");
@@ -195,10 +142,9 @@ cuda::ClassifierCall<T> call_of(const Tensor& kept, const Tensor& patches, const
   call.sizes = s;
   call.places = network.places;
   call.dropout = network.dropout;
-  if (kept.size() == size)
-    call.kept = pointers(at, kept.data<R>(), s, is_half(dtype_of<T>::value));
-  else
-    call.kept.pooled = kept.data<R>();
+  call.kept.pooled = arrays.pooled;
+  if (kept.size() == size) call.kept = arrays;
+  if (!is_half(dtype_of<T>::value)) call.kept.patches = nullptr;
   call.patches = patches.data<T>();
   call.weights = weights.data<T>();
   call.flat_size = weights.size();
@@ -215,16 +161,10 @@ bool has_sequence_classifier(const Stream& stream, DType dtype, const Classifier
   return why.empty();
 }
 
-std::int64_t classifier_kept(const ClassifierSizes& sizes) {
-  std::int64_t size = 0;
-  kept_offsets(sizes, &size);
-  return size;
-}
+std::int64_t classifier_kept(const ClassifierSizes& sizes) { return kept_arrays<float>(sizes).second; }
 std::int64_t classifier_scratch(const Stream& stream, DType dtype, const ClassifierSizes& sizes,
                                 std::int64_t flat_size) {
-  std::int64_t size = 0;
-  scratch_offsets(sizes, per_block(stream, dtype, sizes), flat_size, &size);
-  return size;
+  return scratch_arrays<float>(sizes, per_block(stream, dtype, sizes), flat_size).second;
 }
 
 void sequence_classifier_forward([[maybe_unused]] Stream& stream, const Tensor& logits, const Tensor& kept,
@@ -243,13 +183,12 @@ void sequence_classifier_backward([[maybe_unused]] Stream& stream, const Tensor&
   const bool ran = on_gpu(patches, [&]<class T>() {
     using R = real_t<T>;
     const ClassifierSizes& s = network.sizes;
-    std::int64_t size = 0;
-    const ClassifierScratch<std::int64_t> at =
-        scratch_offsets(s, per_block(stream, patches.dtype(), s), weights.size(), &size);
+    const auto [arrays, size] =
+        scratch_arrays(s, per_block(stream, patches.dtype(), s), weights.size(), scratch.data<R>());
     require(scratch.size() == size, "sequence classifier backward: scratch is ", scratch.shape(), ", must be (", size,
             ")");
     cuda::ClassifierCall<T> call = call_of<T>(kept, patches, weights, network);
-    call.scratch = pointers(at, scratch.data<R>(), s);
+    call.scratch = arrays;
     call.dlogits = dlogits.data<T>();
     call.gradient = gradient.data<R>();
     cuda::sequence_classifier_backward(stream, call);

@@ -199,8 +199,8 @@ __global__ void __launch_bounds__(kThreads)
   using R = real_t<T>;
   const ClassifierSizes& sizes = call.sizes;
   const ClassifierPlaces& places = call.places;
-  const ClassifierKept<R*>& kept = call.kept;
-  const ClassifierScratch<R*>& scratch = call.scratch;
+  const ClassifierKept<R>& kept = call.kept;
+  const ClassifierScratch<R>& scratch = call.scratch;
   const Block<T> b(sizes, plan);
   const T* all = call.weights;
   const int layers = static_cast<int>(sizes.layers), scores = static_cast<int>(sizes.scores), d = b.dim;

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads)
   using R = real_t<T>;
   const ClassifierSizes& sizes = call.sizes;
   const ClassifierPlaces& places = call.places;
-  const ClassifierKept<R*>& kept = call.kept;
+  const ClassifierKept<R>& kept = call.kept;
   const bool keeps = kept.x != nullptr;
   const Block<T> b(sizes, plan);
   const T* all = call.weights;

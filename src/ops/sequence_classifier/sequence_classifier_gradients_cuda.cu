@@ -164,8 +164,8 @@ void each_product(const ClassifierCall<T>& call, const F& f) {
   using R = real_t<T>;
   const ClassifierSizes& s = call.sizes;
   const ClassifierPlaces& places = call.places;
-  const ClassifierKept<R*>& kept = call.kept;
-  const ClassifierScratch<R*>& from = call.scratch;
+  const ClassifierKept<R>& kept = call.kept;
+  const ClassifierScratch<R>& from = call.scratch;
   const std::int64_t m = s.windows * s.sequences * s.time, a = s.heads * s.head_width;
   const auto add = [&](const R* dy, const R* x, std::int64_t rows, std::int64_t n, std::int64_t k,
                        const ClassifierPlaces::Linear& to) {

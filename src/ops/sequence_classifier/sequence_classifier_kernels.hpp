@@ -10,42 +10,42 @@
 
 namespace lockstep::ops {
 
-/// What forward keeps, as pointers or as offsets from `kept`. M = B S T rows; arrays of layers lie one after the other.
-/// Only `pooled` exists if no backward follows; the other pointers are then null.
-template <class P>
+/// What forward keeps. M = B S T rows; arrays of layers lie one after the other. Only `pooled` exists if no backward
+/// follows; the other pointers are then null.
+template <class R>
 struct ClassifierKept {
-  P pooled;            ///< (B S, D)
-  P patches;           ///< (M, P), for bf16 and f16
-  P embedded;          ///< (M, D), before the first layer norm
-  P x;                 ///< (layers + 1, M, D): the input of each layer, and the last one's output
-  P inner;             ///< (layers, M, D): after the attention's layer norm
-  P qkv;               ///< (layers, M, 3 A)
-  P attended;          ///< (layers, M, A)
-  P lse;               ///< (layers, M, heads)
-  P middle;            ///< (layers, M, D): after the attention's residual
-  P other;             ///< (layers, M, D): pre-norm: the normalised `middle`; post-norm: the sum before the layer norm
-  P gelu, slope;       ///< (layers, M, MLP): output and derivative of GELU, with dropout
-  P tokens;            ///< (M, D): after the last layer norm
-  P tanh, tanh_slope;  ///< (M, scores)
-  P token_weights;     ///< (M)
-  P hidden[kMostClassifierHidden];        ///< (B, width): before the layer norm
-  P hidden_gelu[kMostClassifierHidden];   ///< (B, width): with dropout
-  P hidden_slope[kMostClassifierHidden];  ///< (B, width)
+  R* pooled;        ///< (B S, D)
+  R* patches;       ///< (M, P), for bf16 and f16
+  R* embedded;      ///< (M, D), before the first layer norm
+  R* x;             ///< (layers + 1, M, D): the input of each layer, and the last one's output
+  R* inner;         ///< (layers, M, D): after the attention's layer norm
+  R* qkv;           ///< (layers, M, 3 A)
+  R* attended;      ///< (layers, M, A)
+  R* lse;           ///< (layers, M, heads)
+  R* middle;        ///< (layers, M, D): after the attention's residual
+  R* other;         ///< (layers, M, D): pre-norm: the normalised `middle`; post-norm: the sum before the layer norm
+  R *gelu, *slope;  ///< (layers, M, MLP): output and derivative of GELU, with dropout
+  R* tokens;        ///< (M, D): after the last layer norm
+  R *tanh, *tanh_slope;                    ///< (M, scores)
+  R* token_weights;                        ///< (M)
+  R* hidden[kMostClassifierHidden];        ///< (B, width): before the layer norm
+  R* hidden_gelu[kMostClassifierHidden];   ///< (B, width): with dropout
+  R* hidden_slope[kMostClassifierHidden];  ///< (B, width)
 };
 
-/// What backward computes on the way; pointers or offsets. Gradients of rows are operands of the products for weights.
-template <class P>
+/// What backward computes on the way. Gradients of rows are operands of the products for weights.
+template <class R>
 struct ClassifierScratch {
-  P dpooled;                         ///< (B S, D)
-  P dqkv, dattention, dup, dmlp;     ///< (layers, M, 3 A | D | MLP | D)
-  P dembedded;                       ///< (M, D)
-  P dtanh;                           ///< (M, scores)
-  P dscore;                          ///< (M)
-  P dhidden[kMostClassifierHidden];  ///< (B, width)
-  P dnorm[kMostClassifierHidden];    ///< (2, B, width): what each window adds to the gradients of gamma and beta
-  P dlast;                           ///< (B, classes)
-  P norms;                           ///< (blocks, block_sums()): what each block adds to other vectors
-  P weights;                         ///< (splits, flat_size): sums over kSplitRows rows of each matrix and bias
+  R* dpooled;                         ///< (B S, D)
+  R *dqkv, *dattention, *dup, *dmlp;  ///< (layers, M, 3 A | D | MLP | D)
+  R* dembedded;                       ///< (M, D)
+  R* dtanh;                           ///< (M, scores)
+  R* dscore;                          ///< (M)
+  R* dhidden[kMostClassifierHidden];  ///< (B, width)
+  R* dnorm[kMostClassifierHidden];    ///< (2, B, width): what each window adds to the gradients of gamma and beta
+  R* dlast;                           ///< (B, classes)
+  R* norms;                           ///< (blocks, block_sums()): what each block adds to other vectors
+  R* weights;                         ///< (splits, flat_size): sums over kSplitRows rows of each matrix and bias
 };
 
 /// The vectors whose gradients each block of the encoder's backward sums over its rows, one after the other: gamma and
@@ -64,8 +64,8 @@ struct ClassifierCall {
   ClassifierSizes sizes;
   ClassifierPlaces places;
   ClassifierDropout dropout;
-  ClassifierKept<R*> kept;
-  ClassifierScratch<R*> scratch;
+  ClassifierKept<R> kept;
+  ClassifierScratch<R> scratch;
   const T* patches;
   const T* weights;
   T* logits;         ///< forward

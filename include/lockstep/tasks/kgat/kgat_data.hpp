@@ -47,7 +47,6 @@ struct KgData {
   std::shared_ptr<const TripleGraph> owned;  ///< the arrays of `graph` unless the placement owns them
 
   std::int64_t nodes() const { return entities + users; }
-  std::int64_t node_of_user(std::int64_t user) const { return entities + user; }
   const UserItems& of(Split split) const {
     return split == Split::train ? train : split == Split::validation ? valid : test;
   }
