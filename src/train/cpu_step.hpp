@@ -129,9 +129,9 @@ class CpuStep {
     }
     return options;
   }
-  /// Forward and backward pass of one shard, in chunks of samples whose activations stay in cache; adds to `to`. Calls add_loss(tape, loss, weight, last) for each chunk before its backward pass; `last`: for the last
-  /// chunk. On a GPU a shard is one chunk, and add_loss() comes after the pass, because reading the loss waits for the
-  /// GPU.
+  /// Forward and backward pass of one shard, in chunks of samples whose activations stay in cache; adds to `to`. Calls
+  /// add_loss(tape, loss, weight, last) for each chunk before its backward pass; `last`: for the last chunk. On a GPU a
+  /// shard is one chunk, and add_loss() comes after the pass, because reading the loss waits for the GPU.
   template <class AddLoss>
   void shard(Worker& worker, Gradients& to, const Shard& shard, double loss_scale, const AddLoss& add_loss) {
     const profile::Span span("shard", profile::Kind::phase);
