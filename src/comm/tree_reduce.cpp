@@ -109,8 +109,8 @@ void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, s
 }
 
 namespace {
-/// Returns the address of the sum of the leaves, which are in `tree`: `into`, or the only leaf itself. The scratch has a
-/// vector for each level.
+/// Returns the address of the sum of the leaves, which are in `tree`: `into`, or the only leaf itself. The scratch has
+/// a vector for each level.
 template <class T>
 const T* add_given(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::int64_t n, T* into, T* scratch) {
   while (leaves.size() > 1) {

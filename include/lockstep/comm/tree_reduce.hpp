@@ -60,8 +60,8 @@ void tree_sum_given(std::span<const TreeLeaf<T>> leaves, std::int64_t vectors, s
 template <class T>
 void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<std::span<T>>& local, std::span<T> out,
                      const char* what);
-/// The same with vectors that need not exist: sum_of(tree, to) writes the sum over `tree`, some of the rank's shards, as
-/// tree_sum() adds them.
+/// The same with vectors that need not exist: sum_of(tree, to) writes the sum over `tree`, some of the rank's shards,
+/// as tree_sum() adds them.
 template <class T>
 void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
                           const std::function<void(ShardRange tree, std::span<T> to)>& sum_of, std::span<T> out,
