@@ -77,6 +77,7 @@ mutate: build  ## does a test fail when a CUDA kernel is wrong? MUTATE="--per-fu
 	@tests/mutation/mutate.py --build $(BUILD) --jobs $(JOBS) $(MUTATE)
 
 bench: CMAKE_ARGS += -DLOCKSTEP_BENCH=ON
+bench: TARGETS = lockstep lockstep-prep bench_columns bench_item_softmax bench_kgat
 bench: build  ## all comparisons in one report, build/bench/report.md; with PyTorch where LOCKSTEP_PYTHON names a Python that has it
 	@BUILD=$(BUILD) tests/bench/report.sh
 

@@ -335,6 +335,11 @@ void Options::describe(const std::string& paragraph) {
 
 void Options::list_only(std::vector<std::string> keys) { impl_->lists.push_back(std::move(keys)); }
 
+void Options::explain_unknown(std::function<std::string(const std::string& name)> explain) {
+  impl_->explain = std::move(explain);
+}
+bool Options::knows(const std::string& name) const { return impl_->find(name) != nullptr; }
+
 void Options::example(std::string command, std::string what) {
   impl_->examples.push_back({std::move(command), std::move(what)});
 }

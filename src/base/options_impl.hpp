@@ -58,6 +58,7 @@ struct Options::Impl {
   std::map<std::string, std::pair<Option::Spec*, std::string>> shorthands;  ///< folded name -> row and value
   std::vector<Positional> positionals;
   std::vector<Example> examples;
+  std::function<std::string(const std::string&)> explain;  ///< explain_unknown()
 
   Option::Spec& at(const std::string& key) const;
   Option::Spec* find(const std::string& name) const;

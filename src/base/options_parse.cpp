@@ -101,7 +101,9 @@ std::string Options::Impl::suggestion(const std::string& name, const char* dashe
     const std::string match = nearest(fold(name), alike);
     if (!match.empty()) near = folded.at(match);
   }
-  return near.empty() ? "; see " + program + " --help" : join("; did you mean ", dashes, near, "?");
+  const std::string known = explain ? explain(name) : "";
+  if (near.empty()) return known.empty() ? "; see " + program + " --help" : known;
+  return join(known, "; did you mean ", dashes, near, "?");
 }
 
 bool Options::parse(const std::vector<std::string>& args, const Reader& read) {

@@ -16,6 +16,7 @@
 #include "lockstep/device/discard.hpp"
 #include "lockstep/device/gpu_tools.hpp"
 #include "lockstep/device/has_cuda.hpp"
+#include "lockstep/device/host_memory.hpp"
 
 namespace lockstep {
 
@@ -45,12 +46,13 @@ void free_host(std::byte* memory, std::size_t size_bytes) {
   }
 }
 
-/// Bytes that Buffers hold on each GPU, by use.
+/// Bytes that Buffers hold on each GPU, and in host memory (the last row), by use.
 constexpr int kMostGpus = 64;
-std::atomic<std::size_t> bytes_of[kMostGpus][kMemoryUses];
+std::atomic<std::size_t> bytes_of[kMostGpus + 1][kMemoryUses];
 std::atomic<std::size_t>& bytes_for(int gpu, MemoryUse use) {
   return bytes_of[gpu % kMostGpus][static_cast<std::size_t>(use)];
 }
+std::atomic<std::size_t>& host_bytes_for(MemoryUse use) { return bytes_of[kMostGpus][static_cast<std::size_t>(use)]; }
 }  // namespace
 
 std::string name(Device device) { return device.is_cuda() ? join("cuda:", device.index) : "cpu"; }
@@ -106,6 +108,12 @@ GpuMemory gpu_memory(int index) {
       memory.used[use] = bytes_for(index, static_cast<MemoryUse>(use)).load();
   }
   return memory;
+}
+
+std::array<std::size_t, kMemoryUses> host_memory() {
+  std::array<std::size_t, kMemoryUses> bytes{};
+  for (std::size_t use = 0; use < kMemoryUses; ++use) bytes[use] = host_bytes_for(static_cast<MemoryUse>(use)).load();
+  return bytes;
 }
 
 std::string describe(const GpuMemory& memory) {
@@ -175,11 +183,15 @@ Buffer::Buffer(Device device, std::size_t size_bytes, MemoryUse use, Memory memo
     data = memory == Memory::gpu ? gpu::allocate(device.index, rounded, use) : gpu::allocate_pinned(rounded);
   }
   if (memory == Memory::gpu) bytes_for(device.index, use) += rounded;
+  if (memory == Memory::host) host_bytes_for(use) += rounded;
   data_ = {data, Free(memory, use, device.index, rounded)};
 }
 
 void Buffer::Free::operator()(std::byte* data) const {
-  if (memory == Memory::host) return free_host(data, size_bytes);
+  if (memory == Memory::host) {
+    host_bytes_for(use) -= size_bytes;
+    return free_host(data, size_bytes);
+  }
   if (memory == Memory::gpu) bytes_for(gpu, use) -= size_bytes;
   if constexpr (kHasCuda) memory == Memory::gpu ? gpu::free(data) : gpu::free_pinned(data);
 }

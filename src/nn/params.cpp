@@ -5,7 +5,10 @@
 
 #include "lockstep/base/bitmap.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/quantile.hpp"
+#include "lockstep/base/stop_request.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/ops/cast.hpp"
 
 namespace lockstep {
@@ -87,15 +90,25 @@ void ParamStore::allocate(std::uint64_t seed) {
     p.offset = flat_size_;
     flat_size_ += (p.shape.size() + step - 1) / step * step;
   }
-  values_ = OwnedTensor(dtype_, Shape{flat_size_});
+  const MemoryLimit limit = memory_limit();
+  const double needed = static_cast<double>(flat_size_) * static_cast<double>(size_bytes(dtype_));
+  require_usage(needed <= limit.bytes, "building the network: its ", flat_size_, " parameters need ",
+                human_bytes(needed), ", but ", limit.source, " ", human_bytes(limit.bytes),
+                "; lower the sizes of the network, model.*");
+  values_ = OwnedTensor(dtype_, Shape{flat_size_}, {}, MemoryUse::parameters);
   set_views();
   for (Param& p : params_) {
     const Philox draws(seed, 0, Site("init." + p.name));
     visit_float(dtype_, [&]<class T>() {
       T* value = p.value.data<T>();
       const Init& init = inits_[static_cast<std::size_t>(p.index)];
-      for (std::int64_t i = 0; i < p.shape.size(); ++i)
-        value[i] = static_cast<T>(init(draws, static_cast<std::uint64_t>(i)));
+      constexpr std::int64_t kPiece = 1 << 16;
+      for (std::int64_t first = 0; first < p.shape.size(); first += kPiece) {
+        require_no_stop_request("building the network");
+        const std::int64_t end = std::min(first + kPiece, p.shape.size());
+        for (std::int64_t i = first; i < end; ++i)
+          value[i] = static_cast<T>(init(draws, static_cast<std::uint64_t>(i)));
+      }
     });
   }
 }

@@ -20,7 +20,7 @@ using optim_kernels::kFewRows;
 using optim_kernels::kManyRows;
 using optim_kernels::kRankSums;
 
-constexpr std::int64_t kMostParts = 128;  ///< of the samples: as many blocks as a large GPU has multiprocessors
+constexpr std::int64_t kMostParts = DenseStep::kMostParts;
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 

@@ -43,10 +43,10 @@ void AppendFile::append(std::string_view bytes) {
   waiting_.erase(0, done);
 }
 
-void AppendFile::sync() {
+std::string AppendFile::sync() const {
   // A pipe or a special file has nothing to sync.
-  if (::fdatasync(fd_) != 0 && errno != EINVAL && errno != EROFS)
-    failure_ = join("syncing '", path_.string(), "': ", std::strerror(errno));
+  if (::fdatasync(fd_) == 0 || errno == EINVAL || errno == EROFS) return {};
+  return join("syncing '", path_.string(), "': ", std::strerror(errno));
 }
 
 void truncate_file(const std::filesystem::path& path, std::uintmax_t size_bytes) {

@@ -161,18 +161,36 @@ std::string phase_chart(const RunHistory& history, const std::string& x_label) {
   return plot.html();
 }
 
-std::string phase_table(const RunHistory& history) {
-  const auto& names = history.phase_names();
-  std::vector<double> seconds(names.size(), 0);
-  double total = 0;
-  for (const auto& p : history.training())
-    for (std::size_t i = 0; i < p.phases.size(); ++i) seconds[i] += p.phases[i], total += p.phases[i];
-  if (!(total > 0)) return {};
-  std::vector<std::vector<std::string>> rows;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    rows.push_back(
-        {names[i], human_seconds(seconds[i]), short_number(std::round(1000 * seconds[i] / total) / 10) + " %"});
-  return "<h2>Time by phase</h2>" + table_html({"phase", "time", "share"}, rows, "");
+/// The GPUs' measurements: their mean, and a band from the lowest to the highest.
+std::string gpu_charts(const RunHistory& history, const std::string& x_label) {
+  struct Shown {
+    const char *name, *title, *unit;
+    double scale;
+  };
+  constexpr Shown kShown[] = {{"utilization_percent", "GPU utilisation", "%", 1},
+                              {"memory_bytes", "GPU memory in use", "GiB", 1.0 / (1 << 30)},
+                              {"power_w", "GPU power", "W", 1},
+                              {"sm_clock_mhz", "SM clock", "MHz", 1}};
+  std::string charts;
+  const auto points = history.condensed(kCoarsePoints);
+  for (const Shown& shown : kShown) {
+    SvgPlot::Points line;
+    std::vector<double> x, low, high;
+    for (const auto& p : points) {
+      const auto found = p.gpus.find(shown.name);
+      if (found == p.gpus.end()) continue;
+      x.push_back(static_cast<double>(p.step));
+      line.emplace_back(x.back(), shown.scale * found->second.mean);
+      low.push_back(shown.scale * found->second.low), high.push_back(shown.scale * found->second.high);
+    }
+    if (line.empty()) continue;
+    SvgPlot plot(shown.title, x_label, shown.unit);
+    plot.from_zero().size(380, 230).band(0, x, low, high);
+    plot.line("", 0, line);
+    charts += plot.html();
+  }
+  return charts.empty() ? ""
+                        : "<h2>GPUs: mean, lowest and highest</h2><div class=\"charts small\">" + charts + "</div>";
 }
 
 /// A chart per metric. The metrics `f1.walk`, `f1.sit`, ... of classes or outputs are lines of one chart, unless none of
@@ -345,14 +363,14 @@ std::string report_html(const Report& report) {
         phase_chart(history, x_label) +
         training_chart(history, "Gradient norm", x_label, "norm", false,
                        [](const auto& p) { return p.norms > 0 ? p.grad_norm : 0.0; }) +
-        "</div>" + metric_charts(history, x_label);
+        "</div>" + gpu_charts(history, x_label) + metric_charts(history, x_label);
   }
   body += scatter_charts(report.scatters);
   for (const auto& picture : report.pictures)
     body += "<h2>" + escape_html(picture.title) + "</h2><div class=\"charts\">" + picture.svg + "</div>";
   for (const auto& table : report.tables)
     body += "<h2>" + escape_html(table.title) + "</h2>" + table_html(table.columns, table.rows, "");
-  body += metric_tables(history) + phase_table(history);
+  body += metric_tables(history);
 
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, value] : facts.facts) rows.push_back({name, value});

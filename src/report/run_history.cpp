@@ -7,6 +7,14 @@ namespace lockstep {
 
 namespace {
 
+void add(RunHistory::GpuRange& to, const RunHistory::GpuRange& more) {
+  const auto before = static_cast<double>(to.count), added = static_cast<double>(more.count);
+  to = {.mean = (to.mean * before + more.mean * added) / (before + added),
+        .low = to.count == 0 ? more.low : std::min(to.low, more.low),
+        .high = to.count == 0 ? more.high : std::max(to.high, more.high),
+        .count = to.count + more.count};
+}
+
 /// Merges `a` and its successor `b`: means are weighted by the number of records.
 RunHistory::TrainPoint merged(const RunHistory::TrainPoint& a, const RunHistory::TrainPoint& b) {
   RunHistory::TrainPoint m = b;
@@ -30,6 +38,7 @@ RunHistory::TrainPoint merged(const RunHistory::TrainPoint& a, const RunHistory:
   m.norms = a.norms + b.norms;
   m.phases.resize(std::max(a.phases.size(), b.phases.size()));
   for (std::size_t i = 0; i < a.phases.size(); ++i) m.phases[i] += a.phases[i];
+  for (const auto& [name, range] : a.gpus) add(m.gpus[name], range);
   return m;
 }
 
@@ -48,7 +57,10 @@ void RunHistory::add(const StepRecord& record) {
                    .seconds = record.seconds,
                    .records = 1,
                    .norms = record.grad_norm >= 0 ? 1 : 0,
-                   .phases = {}};
+                   .phases = {},
+                   .gpus = {}};
+  for (const GpuValues& gpu : record.gpus)
+    for (const Metric& v : gpu.values) lockstep::add(point.gpus[v.name], {v.value, v.value, v.value, 1});
   for (const auto& [name, seconds] : record.phases) {
     auto known = std::find(phase_names_.begin(), phase_names_.end(), name);
     if (known == phase_names_.end()) known = phase_names_.insert(phase_names_.end(), name);

@@ -12,13 +12,19 @@ namespace lockstep {
 /// merged. A merged point has what plots need: means, extremes of the loss, sums of seconds.
 class RunHistory {
  public:
+  /// A measurement of GPUs, over all of them and over the records of a point.
+  struct GpuRange {
+    double mean = 0, low = 0, high = 0;
+    std::int64_t count = 0;
+  };
   struct TrainPoint {
     std::int64_t step = 0;  ///< last step of the records in this point
     double epoch = 0;
     double loss = 0, loss_min = 0, loss_max = 0;
     double lr = 0, grad_norm = 0, samples_per_s = 0, seconds = 0;
     std::int64_t records = 0, norms = 0;
-    std::vector<double> phases;  ///< seconds, in the order of phase_names()
+    std::vector<double> phases;            ///< seconds, in the order of phase_names()
+    std::map<std::string, GpuRange> gpus;  ///< by the name of the measurement
   };
   struct EvalPoint {
     std::int64_t step = 0;

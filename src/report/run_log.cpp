@@ -266,6 +266,8 @@ void RunLog::record(StepRecord r) {
   if (r.grad_norm >= 0) log.events->scalar("grad_norm", r.grad_norm, r.step, now);
   for (const auto& [phase, seconds] : r.phases) log.events->scalar("seconds/" + phase, seconds, r.step, now);
   for (const auto& metric : r.metrics) log.events->scalar("metrics/train/" + metric.name, metric.value, r.step, now);
+  for (const GpuValues& gpu : r.gpus)
+    for (const auto& v : gpu.values) log.events->scalar(join("gpu/", gpu.rank, "/", v.name), v.value, r.step, now);
 
   std::string line = log.step_text(r.step) + printed(" epoch %.2f", r.epoch);
   if (r.loss) line += " loss " + short_number(*r.loss);
@@ -358,12 +360,13 @@ void RunLog::write_report() {
   if (impl_) impl_->write_report();
 }
 
-void RunLog::sync() {
-  if (!impl_) return;
-  impl_->metrics.sync();
-  impl_->events->sync();
-  impl_->train_log.sync();
-  impl_->val_log.sync();
+std::string RunLog::sync() const {
+  std::string failure;
+  if (!impl_) return failure;
+  for (const std::string& f :
+       {impl_->metrics.sync(), impl_->events->sync(), impl_->train_log.sync(), impl_->val_log.sync()})
+    if (failure.empty()) failure = f;
+  return failure;
 }
 
 void RunLog::finish(std::string_view outcome) {
@@ -380,7 +383,7 @@ void RunLog::finish(std::string_view outcome) {
   log.print(join("log ", (log.dir / "train.log").string(), ", report ", (log.dir / "report.html").string(),
                  ", TensorBoard: tensorboard --logdir ", log.dir.string()),
             true);
-  sync();
+  if (const std::string failure = sync(); !failure.empty()) log::warning(failure);
   log.report_failures();
 }
 

@@ -1,6 +1,7 @@
 #include "lockstep/report/run_records.hpp"
 
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.hpp"
@@ -32,6 +33,7 @@ Json json_of(const StepRecord& r) {
   for (const auto& [phase, value] : r.phases) seconds[phase] = value;
   line["seconds"] = seconds;
   if (r.slowest_rank >= 0) line["slowest_rank"] = r.slowest_rank, line["slowest_by"] = r.slowest_by;
+  for (const GpuValues& gpu : r.gpus) line["gpus"][std::to_string(gpu.rank)] = json_of(gpu.values);
   line["metrics"] = json_of(r.metrics);
   return line;
 }
@@ -68,9 +70,8 @@ Json object(const Json& line, const char* key) {
   return found != line.end() && found->is_object() ? *found : Json::object();
 }
 
-std::vector<Metric> metrics_of(const Json& line) {
+std::vector<Metric> metrics_of(const Json& values) {
   std::vector<Metric> metrics;
-  const Json values = object(line, "metrics");
   for (const auto& [name, value] : values.items())
     metrics.push_back({name, value.is_number() ? value.get<double>() : std::nan("")});
   return metrics;
@@ -86,8 +87,10 @@ StepRecord step_record(const Json& line) {
                .samples_per_s = number(line, "samples_per_s"),
                .seconds = number(seconds, "total"),
                .phases = {},
-               .metrics = metrics_of(line),
+               .metrics = metrics_of(object(line, "metrics")),
                .time = number(line, "time")};
+  const Json gpus = object(line, "gpus");
+  for (const auto& [rank, values] : gpus.items()) r.gpus.push_back({std::atoi(rank.c_str()), metrics_of(values)});
   for (const auto& [phase, value] : seconds.items())
     if (phase != "total" && value.is_number()) r.phases.emplace_back(phase, value.get<double>());
   return r;
@@ -120,7 +123,7 @@ EvalRecord eval_record(const Json& line) {
           .epoch = number(line, "epoch"),
           .split = text(line, "split"),
           .loss = loss(line),
-          .metrics = metrics_of(line),
+          .metrics = metrics_of(object(line, "metrics")),
           .samples_per_s = number(line, "samples_per_s"),
           .seconds = number(object(line, "seconds"), "total"),
           .best = line.contains("best") && line["best"] == true,
@@ -157,8 +160,8 @@ void add_evaluation(const fs::path& run_dir, EvalRecord record) {
   record.time = wall_time();
   AppendFile file(run_dir / kEvaluationsFile);
   file.append(record_line(std::move(record)));
-  file.sync();
-  require(file.failure().empty(), "recording an evaluation: ", file.failure());
+  const std::string failure = file.failure().empty() ? file.sync() : file.failure();
+  require(failure.empty(), "recording an evaluation: ", failure);
 }
 
 RunRecords read_run_records(const fs::path& run_dir) {

@@ -25,7 +25,7 @@ class EventWriter {
   void image(std::string_view tag, std::string_view png, int width, int height, std::int64_t step, double wall_time_s);
   /// Markdown, for TensorBoard's text tab.
   void text(std::string_view tag, std::string_view markdown, std::int64_t step, double wall_time_s);
-  void sync() { file_.sync(); }
+  std::string sync() const { return file_.sync(); }
   const std::string& failure() const { return file_.failure(); }
 
  private:

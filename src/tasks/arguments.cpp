@@ -4,6 +4,7 @@
 #include <map>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/file_kind.hpp"
@@ -96,6 +97,25 @@ bool parse(World& world, Options& options, const Args& args, const Files& files)
   return parsed;
 }
 
+/// The keys of an evaluation that the command does not read: an error on the command line. A file serves the training
+/// too, so there they are a note, of commands that evaluate.
+void refuse_unread_keys(const Options& options) {
+  std::string unread;
+  bool evaluates = false;
+  for (const std::string& key : options.keys()) {
+    if (!key.starts_with("eval.")) continue;
+    if (options.lists(key)) {
+      evaluates = true;
+    } else if (options.origin(key) == "command line") {
+      options.reject(key, "this command ignores the key; --help lists those that it reads");
+    } else if (options.value(key) != options.initial(key)) {
+      unread += join(unread.empty() ? "" : ", ", key, " = ", options.value(key), " (", options.origin(key), ")");
+    }
+  }
+  if (evaluates && !unread.empty())
+    log::info("this command ignores ", unread, ", for evaluations during the training; --help lists what it reads");
+}
+
 /// Replaces `config` by that of the checkpoint, overridden by the keys that `given` has from the command line.
 void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint) {
   require_usage(checkpoint.model_kind() == config.model_kind, "option model.kind = ", config.model_kind,
@@ -129,11 +149,7 @@ bool parse(World& world, Options& options, const Args& args, RunConfig& config) 
     if (const std::string form = help_argument(args); kind.empty() && !form.empty()) describe_kinds(options, form);
   });
   if (!parse(world, options, args, files)) return false;
-  world.together("reading the options", [&] {
-    for (const std::string& key : options.keys())
-      if (key.starts_with("eval.") && options.origin(key) == "command line" && !options.lists(key))
-        options.reject(key, "this command ignores the key; --help lists those that it reads");
-  });
+  world.together("reading the options", [&] { refuse_unread_keys(options); });
   return true;
 }
 

@@ -101,6 +101,16 @@ const TaskKind& task_kind(const std::string& name) {
 
 void add_options(Options& options, RunConfig& config, const std::string& kind) {
   add_options(options, config, kind, task_kind(kind).make_config(), task_kind_names());
+  options.explain_unknown([kind](const std::string& name) {
+    std::string others;
+    for (const TaskKind& other : kKinds) {
+      RunConfig its;
+      Options table("");
+      add_options(table, its, other.name, other.make_config(), task_kind_names());
+      if (table.knows(name)) others += join(others.empty() ? "" : ", ", other.name);
+    }
+    return others.empty() ? "" : join(" for model.kind = ", kind, "; it is a key of ", others);
+  });
 }
 
 }  // namespace lockstep

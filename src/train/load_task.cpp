@@ -18,7 +18,8 @@ void place_task(World& world, const RunConfig& config, Task& model) {
   model.params().store_as(config.storage());
 }
 
-std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement& placement, const H5File* checkpoint) {
+std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement& placement, const H5File* checkpoint,
+                                WeightSource weights) {
   std::unique_ptr<Task> model;
   std::exception_ptr failure;
   std::unique_ptr<StagedFile> staged;
@@ -30,6 +31,7 @@ std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement
                                .dtype = config.dtype(),
                                .placement = placement,
                                .checkpoint = checkpoint,
+                               .weights = weights,
                                .pretrained = config.pretrained});
   } catch (const CollectiveError&) {
     throw;  // all ranks have thrown it

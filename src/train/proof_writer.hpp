@@ -15,7 +15,7 @@ class ProofWriter {
   const ProofChain& chain() const { return chain_; }
   void append(const ProofLink& link);
   void cut(std::int64_t step);
-  void sync() { file_.sync(); }
+  std::string sync() const { return file_.sync(); }
 
  private:
   void append(ProofChain::Entry entry);

@@ -1,13 +1,11 @@
 #include "lockstep/train/signals.hpp"
 
-#include <atomic>
+#include "lockstep/base/stop_request.hpp"
 
 namespace lockstep {
 
 namespace {
-std::atomic<int> received_signal = 0;  // must be lock-free, because a signal handler writes it
-static_assert(std::atomic<int>::is_always_lock_free);
-extern "C" void remember_signal(int signal) { received_signal = signal; }
+extern "C" void remember_signal(int signal) { stop_request = signal; }
 }  // namespace
 
 StopSignals::StopSignals() {
@@ -27,19 +25,8 @@ StopSignals::~StopSignals() {
   sigaction(SIGINT, &int_, nullptr);
 }
 
-int StopSignals::received() const { return received_signal; }
+int StopSignals::received() const { return stop_request; }
 
-std::string StopSignals::name() const {
-  switch (received_signal) {
-    case SIGTERM:
-      return "SIGTERM";
-    case SIGUSR1:
-      return "SIGUSR1";
-    case SIGINT:
-      return "SIGINT";
-    default:
-      return "";
-  }
-}
+std::string StopSignals::name() const { return signal_name(stop_request); }
 
 }  // namespace lockstep

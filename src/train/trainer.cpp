@@ -187,8 +187,8 @@ bool Trainer::Impl::evaluates_epoch() const {
 }
 
 bool Trainer::Impl::end_epoch() {
-  settle_steps();
   if (config.train.log_every == 0) log_interval();
+  settle_steps();
   std::vector<std::pair<std::string, double>> record = {{"epoch", static_cast<double>(state.epoch + 1)},
                                                         {"step", static_cast<double>(state.step)},
                                                         {"lr", schedule.lr(state.step - 1, state.epoch)}};
@@ -196,7 +196,9 @@ bool Trainer::Impl::end_epoch() {
     record.insert(record.end(), {{"loss", state.epoch_loss / state.epoch_weight},
                                  {"loss_unweighted", state.epoch_batch_means / steps},
                                  {"gradient_norm", state.epoch_gradient_norms / steps}});
+  profile::Phase phase("end of the epoch", interval.compute);
   program->end_epoch(state, record);
+  phase.end();
   Evaluation found;
   if (evaluates_epoch()) {
     found = evaluate_average(Split::validation, config.eval.max_samples);
@@ -257,9 +259,11 @@ void Trainer::Impl::judge(Evaluation found, std::vector<std::pair<std::string, d
   }
   note_score(state, decides.value, decides.larger_is_better, config.stop.min_delta);
   state.stop_reason = stop_reason(config.stop, state);
+  profile::Phase phase("keep the best weights", interval.checkpoint);
   if (config.checkpoint.best_keep > 1) await_writers();  // each of them is written
   if (writes()) keep_best(decides, better);
   if (!config.checkpoint.copy) await_writers();
+  phase.end();
   log_evaluation(Split::validation, found, config.eval.max_samples, better);
 }
 
@@ -359,6 +363,7 @@ Outcome Trainer::run(RunLog& log, const std::filesystem::path& run_dir) {
   impl_->signals = &signals;
   impl_->session.restart();
   impl_->interval = {};
+  impl_->open_monitors();
   impl_->check_best();
   impl_->open_proof(run_dir);
   return impl_->run();

@@ -72,6 +72,9 @@ void Trainer::Impl::start_writing(Saving what) {
     }
     if (now.path.empty()) return;
     const profile::Span span("write the checkpoint", profile::Kind::phase);
+    // A resume finds the records of the steps before the checkpoint.
+    if (writes()) now.unsynced = log->sync();
+    if (proof && now.unsynced.empty()) now.unsynced = proof->sync();
     if (now.sharded) {
       now.mark = copy.write_part(part_file(now.path, now.number, world.rank(), world.size()));
     } else {
@@ -118,6 +121,7 @@ void Trainer::Impl::complete() {
     if (saving->best_place > 0 && !config.checkpoint.copy) throw;  // they are nowhere else
     give_up(error.what());
   }
+  if (!saving->unsynced.empty()) log::warning(saving->unsynced, "; records before the checkpoint may be lost");
   state.checkpoint_seconds = std::max(state.checkpoint_seconds, saving->copy_seconds + seconds);
   saving.reset();
 }
@@ -153,8 +157,6 @@ void Trainer::Impl::save(const std::filesystem::path& path, bool in_place) {
   require_run_directory();
   const bool sharded = config.checkpoint.layout == "sharded" && world.size() > 1;
   written = !writes() && !sharded;
-  if (writes()) log->sync();
-  if (proof) proof->sync();
   if (!written) {
     state.seconds = seconds_before + session.seconds();
     state.schedule = schedule.state();
@@ -206,6 +208,7 @@ Outcome Trainer::Impl::interrupt() {
   log::info(
       "stopped", by, " after step ", state.step, ": ", path.string(),
       config.run.resume == "auto" ? "; the same command continues from there" : "; --resume auto continues from there");
+  report_time();
   log->finish(join("stopped", by, " after step ", state.step));
   return Outcome::interrupted;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/stopwatch.hpp"
+#include "lockstep/device/gpu_monitor.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/train/evaluator.hpp"
@@ -30,6 +31,10 @@ struct Interval {
   std::int64_t skipped = 0;
   bool scaled = false;
   double compute = 0, reduce = 0, update = 0, evaluate = 0, checkpoint = 0, proof = 0;
+  PhaseSeconds phases() const {
+    return {{"forward_backward", compute}, {"reduce", reduce},         {"update", update},
+            {"evaluate", evaluate},        {"checkpoint", checkpoint}, {"proof", proof}};
+  }
 };
 
 /// An evaluation; without metrics if a signal ended it.
@@ -47,6 +52,7 @@ struct Saving {
   bool sharded = false;
   std::string number = {}, mark = {};  ///< of a sharded checkpoint and of this rank's part
   double copy_seconds = 0;
+  std::string unsynced = {};  ///< why records of the run are not on the disk
 };
 
 /// trainer.cpp has the loop, trainer_checkpoints.cpp writes and resumes, trainer_proof.cpp proves and replays,
@@ -138,8 +144,15 @@ struct Trainer::Impl {
   /// What a user would not expect of the learning rate: "; the run ends within the warm-up ...", or "".
   std::string schedule_notes() const;
   void log_interval();
-  /// The rank that computed longest since the last record, and how much longer than the mean, as a fraction. Collective.
-  std::pair<int, double> slowest_rank();
+  /// Begins to read the GPUs of the ranks, each by the first rank that uses it, and logs a reason if one cannot be read.
+  /// Collective.
+  void open_monitors();
+  /// That of this rank's GPU; without values if another rank reads it, or none does.
+  GpuReading read_gpu();
+  /// Adds what all ranks know of the steps since the last record: the slowest rank and the GPUs. Collective.
+  void gather(StepRecord& record, const GpuReading& gpu);
+  /// Adds the wall time of this start by phase to the report, and logs it.
+  void report_time();
   /// weights  as EvalRecord
   void log_evaluation(Split split, const Evaluation& found, std::int64_t most_samples, bool best,
                       const std::string& weights = {});
@@ -175,6 +188,8 @@ struct Trainer::Impl {
   std::filesystem::path last_written;  ///< file name of the last checkpoint of this start
   CheckpointWriter writer;             // after what its thread uses
   Interval interval;
+  PhaseSeconds logged;                ///< of this start, until the last record
+  std::optional<GpuMonitor> monitor;  ///< of the GPU that this rank reads
   Stopwatch session, since_checkpoint, since_best_file;
   double seconds_before = 0;  ///< training seconds of earlier sessions
   StepRange profiled;

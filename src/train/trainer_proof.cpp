@@ -131,6 +131,7 @@ void Trainer::Impl::go_back(const std::string& difference) {
   agreed_at = -1;
   session.restart();
   interval = {};
+  logged = {};
   world.together("going back", [&] {
     if (!writes()) return;
     proof->cut(state.step);

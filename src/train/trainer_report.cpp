@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <span>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/ops/isa.hpp"
 #include "lockstep/report/heat_map.hpp"
@@ -13,6 +13,11 @@
 namespace lockstep {
 
 namespace {
+
+PhaseSeconds sum(const PhaseSeconds& a, PhaseSeconds b) {
+  for (std::size_t i = 0; i < a.size(); ++i) b[i].second += a[i].second;
+  return b;
+}
 
 double rate(std::int64_t samples, double seconds) { return static_cast<double>(samples) / std::max(seconds, 1e-9); }
 
@@ -103,18 +108,60 @@ std::string Trainer::Impl::schedule_notes() const {
                       " to ", exact(now), "; set schedule.total to keep its length");
 }
 
-std::pair<int, double> Trainer::Impl::slowest_rank() {
-  if (world.size() == 1) return {-1, 0};
-  const std::vector<std::int64_t> sizes(static_cast<std::size_t>(world.size()), sizeof(double));
-  std::vector<double> seconds(sizes.size());
-  comm.all_gather_known(std::as_bytes(std::span(&interval.compute, 1)), sizes,
-                        std::as_writable_bytes(std::span(seconds)), "seconds of computation");
-  const auto most = std::max_element(seconds.begin(), seconds.end());
-  const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
-  return {static_cast<int>(most - seconds.begin()), mean > 0 ? *most / mean - 1 : 0};
+void Trainer::Impl::open_monitors() {
+  const Device gpu = model.params().device();
+  if (!gpu.is_cuda() || replays) return;
+  const std::vector<std::string> gpus =
+      comm.all_gather_text(world.host() + " " + gpu_address(gpu.index), "GPUs of the ranks");
+  const auto mine = gpus.begin() + world.rank();
+  if (std::find(gpus.begin(), mine, *mine) == mine) monitor.emplace(gpu);
+  std::vector<std::string> failures = comm.all_gather_text(monitor ? monitor->failure() : "", "monitors of the GPUs");
+  std::erase(failures, "");
+  if (!failures.empty())
+    log::info("utilisation, memory, power and clock of ",
+              failures.size() == 1 ? "a GPU" : join(failures.size(), " GPUs"), " are not recorded: ", failures.front());
+  if (monitor && !monitor->failure().empty()) monitor.reset();
+}
+
+GpuReading Trainer::Impl::read_gpu() {
+  if (!monitor) return {};
+  const GpuReading reading = monitor->read();
+  if (!monitor->failure().empty()) {
+    log::warning(monitor->failure(), "; from step ", state.step, " on, nothing is recorded of it");
+    monitor.reset();
+  }
+  return reading;
+}
+
+void Trainer::Impl::gather(StepRecord& record, const GpuReading& gpu) {
+  struct OfRank {
+    double compute;
+    GpuReading gpu;
+  };
+  std::vector<OfRank> all(static_cast<std::size_t>(world.size()));
+  all[static_cast<std::size_t>(world.rank())] = {interval.compute, gpu};
+  if (world.size() > 1) {
+    const OfRank mine = all[static_cast<std::size_t>(world.rank())];
+    comm.all_gather_known(std::as_bytes(std::span(&mine, 1)),
+                          std::vector<std::int64_t>(all.size(), std::int64_t{sizeof mine}),
+                          std::as_writable_bytes(std::span(all)), "seconds and GPUs of the ranks");
+    double sum = 0;
+    for (const OfRank& rank : all) sum += rank.compute;
+    const auto most = std::ranges::max_element(all, {}, &OfRank::compute);
+    record.slowest_rank = static_cast<int>(most - all.begin());
+    record.slowest_by = sum > 0 ? most->compute * static_cast<double>(all.size()) / sum - 1 : 0;
+  }
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    GpuValues values{.rank = static_cast<int>(rank), .values = {}};
+    for (std::size_t i = 0; i < GpuReading::kNames.size(); ++i)
+      if (const double value = all[rank].gpu.values[i]; value >= 0)
+        values.values.push_back({GpuReading::kNames[i], value});
+    if (!values.values.empty()) record.gpus.push_back(std::move(values));
+  }
 }
 
 void Trainer::Impl::log_interval() {
+  const GpuReading gpu = read_gpu();  // while the GPU still works on the last step
   settle_steps();
   require_run_directory();
   std::vector<Metric> metrics = program->interval_metrics();
@@ -122,30 +169,39 @@ void Trainer::Impl::log_interval() {
     metrics.insert(metrics.begin(),
                    {{"loss_scale", state.loss_scale.value}, {"skipped_steps", static_cast<double>(interval.skipped)}});
   }
-  const auto [slowest, slower_by] = slowest_rank();
   if (interval.steps > 0)
     metrics.insert(metrics.begin(), {"loss_unweighted", interval.batch_means / static_cast<double>(interval.steps)});
+  StepRecord record{.step = state.step,
+                    .epoch = epochs_done(),
+                    .loss = interval.weight > 0 ? std::optional(interval.loss / interval.weight) : std::nullopt,
+                    .lr = interval.lr,
+                    .grad_norm = interval.steps > 0 ? interval.norm : -1,
+                    .phases = interval.phases(),
+                    .metrics = std::move(metrics)};
+  gather(record, gpu);
+  record.seconds = interval.watch.seconds();
+  record.samples_per_s = rate(interval.samples, record.seconds);
   // KGAT's steps on triples have a loss of their own, among the metrics.
-  if ((interval.weight > 0 || !metrics.empty()) && log->writes()) {
-    const double seconds = interval.watch.seconds();
-    log->record(StepRecord{.step = state.step,
-                           .epoch = epochs_done(),
-                           .loss = interval.weight > 0 ? std::optional(interval.loss / interval.weight) : std::nullopt,
-                           .lr = interval.lr,
-                           .grad_norm = interval.steps > 0 ? interval.norm : -1,
-                           .samples_per_s = rate(interval.samples, seconds),
-                           .seconds = seconds,
-                           .phases = {{"forward_backward", interval.compute},
-                                      {"reduce", interval.reduce},
-                                      {"update", interval.update},
-                                      {"evaluate", interval.evaluate},
-                                      {"checkpoint", interval.checkpoint},
-                                      {"proof", interval.proof}},
-                           .slowest_rank = slowest,
-                           .slowest_by = slower_by,
-                           .metrics = std::move(metrics)});
-  }
+  if (record.loss || !record.metrics.empty()) log->record(std::move(record));
+  logged = sum(logged, interval.phases());
   interval = {};
+}
+
+void Trainer::Impl::report_time() {
+  const double wall = session.seconds();
+  PhaseSeconds times = sum(logged, interval.phases());
+  double rest = wall;
+  for (const auto& [phase, seconds] : times) rest -= seconds;
+  times.emplace_back("rest", rest);
+  ReportTable table{.title = "Time of this start by phase", .columns = {"phase", "time", "share"}, .rows = {}};
+  std::string line;
+  for (const auto& [phase, seconds] : times) {
+    const std::string share = printed("%.1f %%", 100 * seconds / wall);
+    table.rows.push_back({phase, human_seconds(seconds), share});
+    if (share != "0.0 %") line += (line.empty() ? ": " : ", ") + phase + " " + share;
+  }
+  log->add(std::move(table));
+  log::info("training took ", human_seconds(wall), line);
 }
 
 void Trainer::Impl::log_evaluation(Split split, const Evaluation& found, std::int64_t most_samples, bool best,
@@ -166,7 +222,9 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
     if (found.metrics.empty()) return false;
     const std::vector<Metric>& metrics = found.metrics;
     const char* called = split == Split::validation && model.validates_on_test() ? "validation (= test)" : name(split);
+    profile::Phase phase("evaluate", interval.evaluate);
     const std::vector<BaselineMetrics> baselines = evaluate_baselines(comm, model, split, threads, signals);
+    phase.end();
     ReportTable table{.title = join(called, " samples, ", whose_weights), .columns = {"metric", "value"}, .rows = {}};
     for (const BaselineMetrics& b : baselines) table.columns.push_back(b.name);
     for (const Metric& m : metrics) {
@@ -193,6 +251,7 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
   if (std::filesystem::exists(folder->best_file())) {
     log->made(folder->best_file(), join("weights of the best evaluation, after epoch ", state.best_epoch));
   }
+  report_time();
   log->made(folder->final_file(), "final weights, with everything that a run needs to continue");
   log->finish(join("finished after ", state.epoch, " epochs, ", state.step, " steps: ", state.stop_reason));
   return true;

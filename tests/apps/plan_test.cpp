@@ -85,6 +85,19 @@ TEST_SUITE("apps.plan") {
              {sessions, "--model.kind sasrec --batch.accumulate 9223372036854775807",
               "option batch.accumulate = 9223372036854775807: must be 1..1e+06"},
              {graph, "--model.kind kgat --eval.ks 20,1e12", "option eval.ks = '20,1e12': must be 1..1e+06"},
+             {sessions, "--model.kind sasrec --num_blocks 1000000000",
+              "option model.num_blocks = 1000000000: must be 1..1000"},
+             {sessions, "--model.kind tisasrec --mhc streams --mhc-expansion-rate 1e9",
+              "option model.mhc_expansion_rate = 1e9: must be 1..64"},
+             {graph, "--model.kind kgat --model.conv_dims 64,1e9",
+              "option model.conv_dims = '64,1e9': must be 1..1e+06"},
+             {graph, "--model.kind bprmf --model.embed_dim 1e12", "option model.embed_dim = 1e12: must be 1..1e+06"},
+             {puzzles, "--model.kind hrm --model.h_cycles 1e9", "option model.h_cycles = 1e9: must be 1..1000"},
+             {puzzles, "--model.kind hrm --model.expansion 1e300",
+              "option model.expansion = 1e300: must be 1e-06..1000"},
+             {windows, "--model.kind har --model.layers 1e9", "option model.layers = 1e9: must be -1..1000"},
+             {windows, "--model.kind har --model.hidden 64,9e9",
+              "option model.hidden = 64,9e9: must be widths from 1 to "},
              {windows, "--model.kind har --batch.size 4000", "a batch of 4000 is larger than the "},
              {windows, "--model.kind har --data.percent 10 --batch.size 7", "larger than the 6 training samples"},
              {graph, "--model.kind kgat --optim.name sgd", "is trained by adam without weight decay"},
@@ -108,6 +121,23 @@ TEST_SUITE("apps.plan") {
     CHECK(ranks.exit_code == 2);
     check_mentions(ranks.err, "at least the number of ranks, 8");
     CHECK(windows.plan("--model.kind har --data.percent 10 --batch.size 6").exit_code == 0);
+  }
+
+  TEST_CASE("plan knows the training windows of folds and shares of classes that train draws") {
+    const Data data("synth-har --subjects 7 --seconds 12");
+    for (const std::string options : {"--data.percent 30", "--data.folds 3 --data.fold 2 --data.percent 13"}) {
+      CAPTURE(options);
+      const std::string run = "--model.kind har --batch.size 1 --batch.scope global --model.layers 1 " + options;
+      const ProcessResult trained =
+          data.run("train", run + " --steps 1 --eval.final none --run-dir " + (data.dir / "run").string());
+      CAPTURE(trained.err);
+      REQUIRE(trained.exit_code == 0);
+      const std::string planned = data.plan(run).out;
+      CAPTURE(planned);
+      // One window per step.
+      CHECK(test::contains(planned, join("  ", after(trained.err, "data.h5: "), " steps per epoch")));
+      std::filesystem::remove_all(data.dir / "run");
+    }
   }
 
   TEST_CASE("a run with the largest batch fits into the memory, one with a larger batch does not") {

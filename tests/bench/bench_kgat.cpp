@@ -151,8 +151,9 @@ struct Bench {
     o.storage = a.storage;
     return o;
   }
-  static KgatStepOptions step_options(const Arguments& a) {
+  static KgatStepOptions step_options(World& w, const Arguments& a) {
     KgatStepOptions o;
+    o.world = &w;
     o.message_dropout = {0.1, 0.1, 0.1};
     o.seed = 2019;
     o.mode = a.mode == "replicate" ? KgatMode::replicate : KgatMode::nested_rows;
@@ -170,7 +171,7 @@ struct Bench {
         threads(threads_of(w, arguments)),
         device(choose_device(w, a.device)),
         model(options(a), KgData::read(a.data, placement)),
-        step(w.communicator(), model.net(), moved().propagation(), step_options(a)),
+        step(w.communicator(), model.net(), moved().propagation(), step_options(w, a)),
         sampler(model.data(), 2019) {}
   KgatTask& moved() {
     model.move_to(device);

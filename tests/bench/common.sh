@@ -52,10 +52,55 @@ ratio() {
   echo "$1	$2	$3	$figures" >>"$out/ratios.tsv"
   awk '{printf "**%.2f** (%.2f to %.2f)", $1, $2, $3}' <<<"$figures"
 }
-# Who measured, and on what. JSON of `lockstep bench` on standard input.
+# A program of the build: build target NAME.
+program() {
+  [ -x "$BUILD/bin/$1" ] || { echo "$name: $BUILD/bin/$1 does not exist; build target $1" >&2; exit 2; }
+  echo "$BUILD/bin/$1"
+}
+# prepared FOLDER FILE ARGUMENT...: this file of the folder, or else one that lockstep-prep makes with these arguments
+prepared() {
+  local file=${1:-/nonexistent}/$2
+  [ -s "$file" ] || { file=$work/$2; "$BUILD/bin/lockstep-prep" "${@:3}" --output "$file" >&2 || return; }
+  echo "$file"
+}
+# cells FORMAT [SCALE]: median, smallest and largest of the numbers on standard input, times SCALE
+cells() { spread | awk -v f="$1" -v k="${2:-1}" '{printf f " (" f " to " f ")", k * $1, k * $2, k * $3}'; }
+# The median of shares, in percent.
+percent() { spread | awk '{printf "%.0f %%", 100 * $1}'; }
+# The machine and its load. Without JSON of `lockstep bench` on standard input, its kernels and peak are measured.
+processor() { sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1; }
+load() { cut -d' ' -f1 /proc/loadavg; }
 machine() {
-  local json
-  json=$(cat)
+  local json isa
+  if [ "${1:-}" = measure ]; then
+    json=$("$LOCKSTEP" bench --synthetic --what predict --threads "$CORES" --seconds 0.2 --json 2>/dev/null)
+  else
+    json=$(cat)
+  fi
+  isa=$(text isa <<<"$json")
+  case $isa in avx512) isa="$isa (16 floats wide)" ;; avx2) isa="$isa (8 floats wide)" ;; asimd) isa="$isa (4 floats wide)" ;; esac
   echo "Measured $(date -u '+%Y-%m-%d %H:%M UTC') with $("$LOCKSTEP" --version | head -1)."
-  echo "Machine: $CORES cores of $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1), load average $(cut -d' ' -f1 /proc/loadavg) at the end; kernels $(text isa <<<"$json"), $(number fma_peak_flops <<<"$json" | awk '{printf "%.0f", $1 / 1e9}') GFLOP/s of FMA peak."
+  echo "Machine: $CORES cores of $(processor), load average $(load) at the end; kernels $isa, $(number fma_peak_flops <<<"$json" | awk '{printf "%.0f", $1 / 1e9}') GFLOP/s of FMA peak."
+}
+# start_nodes N: a small Slurm cluster of N nodes (tests/cluster) until the script ends. Exit code 77 where there can be none.
+start_nodes() {
+  SMALL_SLURM_DIR=$(mktemp -d /tmp/lsXXXXXX)
+  export SMALL_SLURM_DIR OMP_NUM_THREADS=1
+  trap 'tests/cluster/small_slurm.sh down; rm -rf "$work"' EXIT
+  tests/cluster/small_slurm.sh up "$1" || exit $?
+}
+# shape_links RATE NODES: limits the links to RATE Mbit/s, or not (off). Nodes that share this machine's cores compute
+# slower than nodes with a core each; their links are slowed down as much, so that shares of a step stay the same.
+shape_links() {
+  local slower=$(($2 > $(nproc) ? $2 / $(nproc) : 1))
+  tests/cluster/small_slurm.sh shape "$([ "$1" = off ] && echo off || echo "$(($1 / slower))mbit")"
+}
+# on_nodes N PROGRAM...: one rank on each of N nodes
+on_nodes() {
+  for _ in 1 2 3; do  # Open MPI 4.1.4 sometimes fails in MPI_Init over TCP
+    tests/cluster/small_slurm.sh exec head timeout 120 srun --mpi=pmix --nodes="$1" --ntasks-per-node=1 "${@:2}" \
+      >"$work/nodes.out" 2>"$work/nodes.err" && { cat "$work/nodes.out"; return; }
+  done
+  cat "$work/nodes.err" >&2
+  return 1
 }

@@ -51,8 +51,7 @@ for round in $(seq "$ROUNDS"); do
   done
 done
 
-millions() { awk -v v="$1" 'BEGIN {printf "%.2f", v / 1e6}'; }
-rate() { read -r m lo hi < <(spread <"$1"); echo "$(millions "$m") ($(millions "$lo") to $(millions "$hi"))"; }
+rate() { cells %.2f 1e-6 <"$1"; }
 
 {
   machine <"$work/ours.train.1x$CORES.1"
@@ -65,7 +64,7 @@ rate() { read -r m lo hi < <(spread <"$1"); echo "$(millions "$m") ($(millions "
   echo "|---|---|---|---|---|---|---|"
   for job in $JOBS; do
     mine=$(best_shape "$work/rates.ours.$job")
-    share=$(for r in $(seq "$ROUNDS"); do number fma_peak_share <"$work/ours.$job.$mine.$r"; done | spread | awk '{printf "%.0f %%", 100 * $1}')
+    share=$(for r in $(seq "$ROUNDS"); do number fma_peak_share <"$work/ours.$job.$mine.$r"; done | percent)
     row="| $job | $mine | $(rate "$work/rates.ours.$job.$mine") | $share"
     if [ $compare = yes ]; then
       other=$(best_shape "$work/rates.peer.$job")
@@ -102,6 +101,6 @@ rate() { read -r m lo hi < <(spread <"$1"); echo "$(millions "$m") ($(millions "
         $(launcher "$shape") "$LOCKSTEP" bench --data.path "$work/icecolumn.h5" --what train --batch.size 1000 --steps 1 --warmup 0 --threads "${shape#*x}" --json | number start_to_first_step_s
       done | spread | awk -v s="$shape" '{printf "Start of the process to the end of the first step, data read from a file, %s: %.2f s (%.2f to %.2f).\n", s, $1, $2, $3}'
     done
-    [ $compare = yes ] && echo "PyTorch's import alone takes $(number start_s <"$work/peer.train.1x$CORES.1" | awk '{printf "%.1f", $1}') s."
+    [ $compare = no ] || echo "PyTorch's import alone takes $(number start_s <"$work/peer.train.1x$CORES.1" | awk '{printf "%.1f", $1}') s."
   fi
 } | tee "$out/emulator.md"

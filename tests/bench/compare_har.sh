@@ -32,6 +32,7 @@ for round in $(seq "$ROUNDS"); do
       echo "round $round of $ROUNDS: $input $shape" >&2
       ours "$input" "$shape" >"$work/last.$input.ours.$shape"
       number per_s <"$work/last.$input.ours.$shape" >>"$work/$input.ours.$shape"
+      number fma_peak_share <"$work/last.$input.ours.$shape" >>"$work/$input.share.$shape"
       for variant in $VARIANTS; do
         theirs "$input" "$shape" "$variant" >"$work/last.$input.$variant.$shape"
         number windows_per_s <"$work/last.$input.$variant.$shape" >>"$work/$input.$variant.$shape"
@@ -42,18 +43,18 @@ done
 {
   machine <"$work/last.${INPUTS%% *}.ours.1x$CORES"
   echo
-  echo "| input | side | ranks x threads | windows/s, median of $ROUNDS | of FMA peak | peak memory per rank, MB |"
+  echo "| input | side | ranks x threads | windows/s, median of $ROUNDS (lowest to highest) | of FMA peak | peak memory per rank, MB |"
   echo "|---|---|---|---|---|---|"
   for input in $INPUTS; do
     for side in ours $VARIANTS; do
       for shape in $SHAPES; do
         last=$work/last.$input.$side.$shape
         if [ "$side" = ours ]; then
-          memory=$(number peak_memory_bytes <"$last" | awk '{printf "%.0f", $1 / 1e6}') share=$(number fma_peak_share <"$last" | awk '{printf "%.0f %%", 100 * $1}') side_name=lockstep
+          memory=$(number peak_memory_bytes <"$last" | awk '{printf "%.0f", $1 / 1e6}') share=$(percent <"$work/$input.share.$shape") side_name=lockstep
         else
           memory=$(number peak_rss_mb <"$last" | awk '{printf "%.0f", $1 * 1.048576}') share= side_name="PyTorch, $side"
         fi
-        echo "| $input | $side_name | $shape | $(median <"$work/$input.$side.$shape" | awk '{printf "%.4g", $1}') | $share | $memory |"
+        echo "| $input | $side_name | $shape | $(cells %.4g <"$work/$input.$side.$shape") | $share | $memory |"
       done
     done
   done

@@ -42,12 +42,12 @@ done
 {
   machine <"$work/ours.${CASES%% *}"
   echo
-  echo "| network | Lockstep, samples/s | of FMA peak | MB | PyTorch, samples/s | MB | ratio, median (rounds) |"
+  echo "| network | Lockstep, samples/s (rounds) | of FMA peak | MB | PyTorch, samples/s (rounds) | MB | ratio, median (rounds) |"
   echo "|---|---|---|---|---|---|---|"
   for case in $CASES; do
-    rate() { median <"$1" | awk '{printf "%.4g", $1}'; }
+    rate() { cells %.4g <"$1"; }
     megabytes() { number peak_memory_bytes <"$1" | awk '{printf "%.0f", $1 / 1e6}'; }
-    row="| $case | $(rate "$work/per_s.$case") | $(median <"$work/fma_peak_share.$case" | awk '{printf "%.0f %%", 100 * $1}') | $(megabytes "$work/ours.$case")"
+    row="| $case | $(rate "$work/per_s.$case") | $(percent <"$work/fma_peak_share.$case") | $(megabytes "$work/ours.$case")"
     if [ $compare = yes ]; then
       echo "$row | $(rate "$work/peer.$case") | $(megabytes "$work/theirs.$case") | $(ratio hrm "$case" "$(goal "$case")" "$work/per_s.$case" "$work/peer.$case") |"
     else

@@ -9,9 +9,8 @@
 # LOCKSTEP_BENCH_ROUNDS (3), LOCKSTEP_BENCH_SECONDS (0.1, per case and round).
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
-COLUMNS_PROGRAM=$BUILD/bin/bench_columns
+COLUMNS_PROGRAM=$(program bench_columns)
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-0.1}
-[ -x "$COLUMNS_PROGRAM" ] || { echo "$name: $COLUMNS_PROGRAM does not exist; build target bench_columns" >&2; exit 2; }
 "$COLUMNS_PROGRAM" "$work"
 
 if [ -z "$PYTHON" ] || ! "$PYTHON" -c 'import numpy' 2>/dev/null; then
@@ -134,8 +133,8 @@ END {
 }
 AWK
 {
-  echo "Measured $(date -u '+%Y-%m-%d %H:%M UTC'), $CORES x $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)," \
-    "load average $(cut -d' ' -f1 /proc/loadavg) at the end. Network 14-64x3-1, erf-GELU."
+  machine measure
+  echo "Network 14-64x3-1, erf-GELU."
   # Multiply-adds of a prediction, and of a Jacobian (forward to the last hidden layer, and back from it).
   awk -v cores="$CORES" -v hidden=$((14 * 64 + 2 * 64 * 64)) 'BEGIN {flops["predict"] = 2 * (hidden + 64); flops["jacobian"] = 4 * hidden}'"$(cat "$work/table.awk")" "$work"/round.* "$work/first"
 } | tee "$out/inference.md"

@@ -9,9 +9,9 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-2} JOBS=${LOCKSTEP_BENCH_JOBS:-cf kg attention evaluation}
-BENCH=$BUILD/bin/bench_kgat CLOCK=${LOCKSTEP_BENCH_CLOCK:-wall}
+CLOCK=${LOCKSTEP_BENCH_CLOCK:-wall}
+BENCH=$(program bench_kgat)
 case $CLOCK in wall) ours=seconds clock= ;; *) ours=processor_seconds clock=--processor-time ;; esac
-[ -x "$BENCH" ] || { echo "compare_kgat: $BENCH does not exist; build target bench_kgat" >&2; exit 2; }
 GRAPHS=()
 for graph in "$@"; do GRAPHS+=("$(path "$graph")"); done
 if [ $# = 0 ]; then
@@ -24,10 +24,11 @@ goal() { # GRAPH JOB
     *sized.cf) echo 10 ;; *sized.kg) echo 6 ;; *sized.*) echo 5 ;; *) echo - ;;
   esac
 }
-ms() { spread <"$1" | awk '{printf "%.1f (%.1f to %.1f)", 1e3 * $1, 1e3 * $2, 1e3 * $3}'; }
+ms() { cells %.1f 1e3 <"$1"; }
 of_job() { grep "\"job\": \"$1\""; }  # the line about one job
 {
-echo "Machine: $CORES cores of $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1), load average $(cut -d' ' -f1 /proc/loadavg) at the start; $ROUNDS alternating rounds of $SECONDS_EACH s, $CLOCK time."
+machine measure
+echo "$ROUNDS alternating rounds of $SECONDS_EACH s, $CLOCK time."
 echo
 echo "| graph | job | lockstep, ms | PyTorch: variant | ms | ratio, median (rounds) |"
 echo "|---|---|---|---|---|---|"

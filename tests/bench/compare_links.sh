@@ -4,35 +4,23 @@
 # during the backward pass, and in bf16, each with the prediction of the scaling model from the two-node run.
 #   BUILD=build tests/bench/compare_links.sh RATE CONFIG.ini BUCKET [option of lockstep bench ...]
 #   STEPS=12 tests/bench/compare_links.sh 1000 configs/sasrec-ml1m.ini 64KiB --batch.size 128 --batch.scope rank   (Mbit/s)
-# All nodes share this machine's cores. With n times more nodes than cores everything computes n times slower, and links
-# get 1/n of the rate. All times are then n times longer, and the shares of a step are those of nodes with a core each.
+# All nodes share this machine's cores (shape_links in common.sh).
 # A step counts the wait of the rank that arrived last, which excludes waiting for slower ranks; the median over steps
 # is reported. "Links as they are" is the same wait without throttling: the time that this machine needs to move
 # messages between processes that share its cores.
 set -uo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-home=$(cd "$here/../.." && pwd)
 rate=${1:?Mbit/s of a link} config=${2:?a configuration} bucket=${3:?bytes of a bucket}; shift 3
-SMALL_SLURM_DIR=$(mktemp -d /tmp/lsXXXXXX)
-export SMALL_SLURM_DIR OMP_NUM_THREADS=1
-cluster=$here/../cluster/small_slurm.sh
-lockstep=$home/${BUILD:-build}/bin/lockstep
-trap '"$cluster" down' EXIT
-"$cluster" up 4 || exit $?
-measure=(--config "$config" --json --warmup 2 --steps "${STEPS:-12}" "$@")
+. "$(dirname "$0")/common.sh"
+start_nodes 4
+measure=(--config "$(path "$config")" --json --warmup 2 --steps "${STEPS:-12}" "$@")
 bench() {  # bench WAY NODES OPTION...
-  local way=$1 nodes=$2 out; shift 2
-  for _ in 1 2; do  # Open MPI 4.1.4 sometimes fails in MPI_Init over TCP
-    out=$("$cluster" exec head timeout 120 srun --mpi=pmix --nodes="$nodes" --ntasks-per-node=1 \
-      "$lockstep" bench "${measure[@]}" --predict-ranks 2..4 "$@" 2>/dev/null) && break
-  done
-  echo "case $links $nodes $way"; echo "$out"
+  echo "case $links $2 $1"
+  on_nodes "$2" "$LOCKSTEP" bench "${measure[@]}" --predict-ranks 2..4 "${@:3}"
 }
 {
   for nodes in ${NODES:-2 4}; do
-    slower=$((nodes > $(nproc) ? nodes / $(nproc) : 1))
-    for links in off "$((rate / slower))mbit"; do
-      "$cluster" shape "$links" || exit $?
+    for links in off "$rate"; do
+      shape_links "$links" "$nodes" || exit $?
       bench "large buckets" "$nodes" --dist.bucket_bytes 1GiB
       bench "buckets of $bucket" "$nodes" --dist.bucket_bytes "$bucket"
       bench "large, bf16" "$nodes" --dist.bucket_bytes 1GiB --dist.compress bf16

@@ -44,7 +44,7 @@ theirs() { # CASE SHAPE VARIANTS
     --hidden "$D" --heads 2 --batch "$BATCH" --ranks "${2%x*}" --threads "${2#*x}" --variants "$3" --seconds "$SECONDS_EACH" --warmup 1
 }
 
-rate() { spread <"$1" | awk '{printf "%.0f (%.0f to %.0f)", $1, $2, $3}'; }
+rate() { cells %.0f <"$1"; }
 # The memory of all ranks in MB.
 memory() { awk -v b="$1" -v r="$2" 'BEGIN {printf "%.0f", b * r / 1e6}'; }
 report() { tee -a "$out/sequences.md"; }
@@ -60,7 +60,7 @@ row() { # CASE
   local mine other mb their_mb share
   mine=$(best_shape "$work/rates.ours.$1")
   mb=$(memory "$(number peak_memory_bytes <"$work/ours.$1.$mine.1")" "${mine%x*}")
-  share=$(for r in $(seq "$ROUNDS"); do number fma_peak_share <"$work/ours.$1.$mine.$r"; done | spread | awk '{printf "%.0f %%", 100 * $1}')
+  share=$(for r in $(seq "$ROUNDS"); do number fma_peak_share <"$work/ours.$1.$mine.$r"; done | percent)
   printf '| %s | %s | %s | %s | %s ' "$1" "$mine" "$(rate "$work/rates.ours.$1.$mine")" "$share" "$mb"
   [ $compare = yes ] || { echo "| not measured | | | | |"; return; }
   other=$(best_shape "$work/rates.peer.$1")

@@ -6,8 +6,7 @@
 #   tests/bench/compare_softmax.sh [TARGETS ITEMS WIDTH]     default: 13400 3266 50
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
-BENCH=$BUILD/bin/bench_item_softmax
-[ -x "$BENCH" ] || { echo "compare_softmax: $BENCH does not exist; build target bench_item_softmax" >&2; exit 2; }
+BENCH=$(program bench_item_softmax)
 for round in $(seq "${LOCKSTEP_BENCH_ROUNDS:-5}"); do
   "$BENCH" "$@" >"$work/ours"
   for key in seconds fma_peak_share products_share; do number $key <"$work/ours" >>"$work/$key"; done
@@ -16,12 +15,12 @@ for round in $(seq "${LOCKSTEP_BENCH_ROUNDS:-5}"); do
   number seconds <"$work/theirs" >>"$work/whole"
   number chunked <"$work/theirs" >>"$work/chunked"
 done
-seconds() { median <"$1" | awk '{printf "%.4f", $1}'; }
-percent() { median <"$1" | awk '{printf "%.0f %%", 100 * $1}'; }
+seconds() { cells %.4f <"$1"; }
 {
-  echo "Targets, items, width: ${*:-13400 3266 50}. FMA peak: $(percent "$work/fma_peak_share"), of the matrix products alone $(percent "$work/products_share")."
+  machine measure
+  echo "Targets, items, width: ${*:-13400 3266 50}; one thread, processor time. Share of FMA peak: $(percent <"$work/fma_peak_share"), of the matrix products alone $(percent <"$work/products_share")."
   echo
-  echo "| | seconds | ratio, median (rounds) |"
+  echo "| | seconds, median (rounds) | ratio, median (rounds) |"
   echo "|---|---|---|"
   echo "| lockstep | $(seconds "$work/seconds") | |"
   if [ $compare = yes ]; then

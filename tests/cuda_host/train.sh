@@ -3,9 +3,10 @@
 # The trajectory matches the CPU's, by NCCL and by MPI. The bits are equal on 1 and 2 ranks with --reproducible, with
 # and without graphs, and for any size of gradient buckets. A checkpoint continues on the other kind of device.
 # Embeddings are exchanged by rows. Every model takes some steps, and HRM's slots stay on the GPU. The memory check
-# names a batch size that fits (only the stand-in's memory is small enough to test that).
+# names a batch size that fits (only the stand-in's memory is small enough to test that). Measurements of the GPUs go
+# into the records of the run.
 # With one GPU, two ranks share it by MPI, and tests that need NCCL on two GPUs are skipped.
-# sections emulator graphs buckets rows last stalled memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
+# sections emulator nvml graphs buckets rows last stalled memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
 set -euo pipefail
 lockstep=$1 prep=$2
 shift 2
@@ -26,6 +27,22 @@ same_weights() {  # A B LIMIT
     { echo "FAILED: $1 and $2 differ by more than $3"; exit 1; }
 }
 train() { "$lockstep" train --resume auto --threads 1 "$@" > log.txt 2>&1 || { cat log.txt; echo "FAILED: train $*"; exit 1; }; }
+# One step of plain descent moves a weight by its gradient, while Adam's first steps move every weight by the learning
+# rate. The gradient of each array must be the CPU's, up to this fraction of the array's largest element. Gradients that
+# are 0 but for rounding, such as those of a key's bias, are left out.
+same_gradients() {  # RUN LIMIT OPTIONS...
+  local run=$1 limit=$2 rate
+  local step=("${@:3}" --optim.name sgd --optim.momentum 0 --optim.weight_decay 0 --optim.clip_norm 0
+    --schedule.name constant --schedule.warmup 0 --epochs 9 --steps 1 --eval.final none --seed 1)
+  for rate in 1e-30 1e4; do train "${step[@]}" --optim.lr $rate --run-dir "$run-$rate"; done
+  train "${step[@]}" --optim.lr 1e4 --run-dir "$run-gpu-step" --device cuda
+  "$lockstep" checkpoint diff --under /model "$run-1e-30/checkpoints/final.h5" "$run-1e4/checkpoints/final.h5" > moved.txt || [ $? = 1 ]
+  "$lockstep" checkpoint diff --under /model "$run-1e4/checkpoints/final.h5" "$run-gpu-step/checkpoints/final.h5" > diff.txt || [ $? = 1 ]
+  awk -v limit="$limit" '/^\/model\// { for (i = 1; i < NF; ++i) if ($i == "most") most = $(i + 1) + 0
+    if (NR == FNR) { moved[$1] = most; if (most > largest) largest = most; ++arrays; next }
+    if (moved[$1] > 1e-7 * largest && most > limit * moved[$1]) { print; print "  which one step moves by " moved[$1]; bad = 1 } }
+    END { exit bad || arrays < 10 }' moved.txt diff.txt || { echo "FAILED: $run: the gradients of a GPU and the CPU differ"; exit 1; }
+}
 train_on_two() {
   "${mpirun[@]}" -n 2 "$lockstep" train --resume auto --threads 1 "$@" > log.txt 2>&1 || { cat log.txt; echo "FAILED: two ranks, train $*"; exit 1; }
 }
@@ -56,6 +73,39 @@ if section emulator; then
   train_on_two "${ice[@]}" --steps 12 --run-dir two --device cuda --reproducible
   same_weights one/checkpoints/final.h5 two/checkpoints/final.h5 0
   echo "ok  the same bits on one and two ranks"
+fi
+
+# The stand-in's GPU of bus n has a utilisation of 50 + n percent, n GiB of memory in use, 100 + n W and 1000 + n MHz.
+if section nvml && [[ $("$lockstep" info) == *stand-in* ]]; then
+  records=(--train.log_every 1 --steps 4 --device cuda)
+  recorded() { grep -qF "$1" "$2/metrics.jsonl" || { cat "$2/metrics.jsonl"; echo "FAILED: $2 has no record with $1"; exit 1; }; }
+  gpu() { echo "{\"utilization_percent\":$((50 + $1)).0,\"memory_bytes\":$(($1 << 30)).0,\"power_w\":$((100 + $1)).0,\"sm_clock_mhz\":$((1000 + $1)).0}"; }
+  unrecorded() {  # DIRECTORY TEXT: no values, and one line with this text
+    if grep -q '"gpus"' "$1/metrics.jsonl"; then cat "$1/metrics.jsonl"; echo "FAILED: $1 has values of a GPU"; exit 1; fi
+    [ "$(grep -c "recorded" log.txt)" = "${3:-1}" ] || { cat log.txt; echo "FAILED: not ${3:-1} lines about it"; exit 1; }
+    says "$2"
+  }
+  CUDA_VISIBLE_DEVICES=2 train "${ice[@]}" "${records[@]}" --run-dir sees-one
+  recorded "\"gpus\":{\"0\":$(gpu 2)}" sees-one
+  grep -aq gpu/0/power_w sees-one/events.out.tfevents.* && grep -q "GPU power" sees-one/report.html ||
+    { echo "FAILED: TensorBoard or the report has no power"; exit 1; }
+  train_on_two "${ice[@]}" "${records[@]}" --run-dir sees-two --backend nccl
+  recorded "\"gpus\":{\"0\":$(gpu 0),\"1\":$(gpu 1)}" sees-two
+  CUDA_VISIBLE_DEVICES=3 train_on_two "${ice[@]}" "${records[@]}" --run-dir sees-shared
+  recorded "\"gpus\":{\"0\":$(gpu 3)}" sees-shared
+  train "${ice[@]}" "${records[@]}" --run-dir sees-threads --parallel dp --gpu-ids 1,3
+  recorded "\"gpus\":{\"0\":$(gpu 1),\"1\":$(gpu 3)}" sees-threads
+  LOCKSTEP_CUDA_HOST_NVML=mig train "${ice[@]}" "${records[@]}" --run-dir sees-mig
+  recorded '"gpus":{"0":{"power_w":100.0,"sm_clock_mhz":1000.0}}' sees-mig
+  LOCKSTEP_CUDA_HOST_NVML=no-driver train "${ice[@]}" "${records[@]}" --run-dir sees-none
+  unrecorded sees-none "of a GPU are not recorded: starting NVML for GPU 0000:00:00.0: Driver Not Loaded"
+  LOCKSTEP_CUDA_HOST_NVML=no-driver train_on_two "${ice[@]}" "${records[@]}" --run-dir sees-none-two
+  unrecorded sees-none-two "of 2 GPUs are not recorded: "
+  LOCKSTEP_CUDA_HOST_NVML=lost=0 train "${ice[@]}" "${records[@]}" --run-dir sees-lost
+  unrecorded sees-lost "reading GPU 0000:00:00.0: GPU is lost; from step 1 on, nothing is recorded of it"
+  LOCKSTEP_CUDA_HOST_NVML=no-driver train "${ice[@]}" --train.log_every 1 --steps 4 --run-dir sees-cpu
+  unrecorded sees-cpu "" 0
+  echo "ok  measurements of GPUs"
 fi
 
 # Includes batches that do not fill their micro-batches, and evaluations, after which prefetched work is discarded.
@@ -172,6 +222,8 @@ for model in "${small_models[@]}"; do
   same_weights "$kind-cpu/checkpoints/final.h5" "$kind-gpu/checkpoints/final.h5" 2e-3
   case $kind in
     har | hrm)
+      # shellcheck disable=SC2086
+      same_gradients "$kind-step" 1e-3 --model.kind "$kind" --data.path "$data" $rest
       for graphs in off on; do
         # shellcheck disable=SC2086
         train --model.kind "$kind" --data.path "$data" $rest --epochs 9 --steps 8 --run-dir "$kind-$graphs" --seed 1 --device cuda --graphs $graphs

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 
+#include "lockstep/base/stop_request.hpp"
 #include "lockstep/nn/tape.hpp"
+#include "support/errors.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -36,6 +39,19 @@ TEST_SUITE("nn.params") {
       CHECK(&store.at("b") == &b);
       CHECK(b.index == 1);
     }
+  }
+
+  TEST_CASE("values that exceed the memory of the machine are refused; a request to stop ends the initialisation") {
+    ParamStore store;
+    store.add("w", {std::int64_t{1} << 25, std::int64_t{1} << 25}, init::ones());
+    check_mentions(error_of(Fault::usage, [&] { store.allocate(1); }),
+                   "building the network: its 1125899906842624 parameters need 4.0 PiB, but ");
+    ParamStore other;
+    other.add("w", {4}, init::ones());
+    stop_request = SIGTERM;
+    const std::string message = error_of(kStopRequested, [&] { other.allocate(1); });
+    stop_request = 0;
+    check_mentions(message, "building the network: stopped by SIGTERM");
   }
 
   TEST_CASE("initial values depend on seed, name and element only, and f32 values are the rounded f64 values") {

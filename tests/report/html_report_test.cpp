@@ -40,6 +40,28 @@ TEST_SUITE("report.html_report") {
     CHECK(has(page, "validation loss at the best evaluation (step 2)"));
   }
 
+  TEST_CASE("what all GPUs measured has a chart per measurement; a run without GPUs has none") {
+    RunHistory history;
+    for (int step = 1; step <= 4; ++step) {
+      StepRecord record{.step = step, .loss = 1, .lr = 0.1, .seconds = 1, .phases = {}, .metrics = {}};
+      if (step < 4)  // then they are lost
+        record.gpus = {{0, {{"power_w", 100.0 * step}, {"memory_bytes", 1 << 30}}}, {2, {{"power_w", 500}}}};
+      history.add(record);
+    }
+    const std::string page = page_of(history);
+    CHECK(has(page, "<figcaption>GPU power</figcaption>"));
+    CHECK(has(page, "<figcaption>GPU memory in use</figcaption>"));
+    CHECK_FALSE(has(page, "SM clock"));
+    const RunHistory::GpuRange power = history.condensed(1).front().gpus.at("power_w");
+    CHECK(power.low == 100);
+    CHECK(power.high == 500);
+    CHECK(power.count == 6);
+    CHECK(power.mean == doctest::Approx((100 + 200 + 300 + 3 * 500) / 6.0));
+    RunHistory without;
+    without.add(StepRecord{.step = 1, .loss = 1, .lr = 0.1, .seconds = 1, .phases = {}, .metrics = {}});
+    CHECK_FALSE(has(page_of(without), "GPU"));
+  }
+
   TEST_CASE("records without a loss leave the loss of the others as it is") {
     RunHistory history;
     history.add(StepRecord{.step = 1, .loss = 0.5, .lr = 0.1, .seconds = 1, .phases = {}, .metrics = {}});

@@ -27,7 +27,14 @@ EvalRecord evaluation(std::int64_t step, const std::string& split) {
           .time = 99};
 }
 StepRecord training(std::int64_t step) {
-  return {.step = step, .epoch = 2.5, .loss = {}, .lr = 0.5, .seconds = 3, .phases = {{"update", 1}}, .metrics = {}};
+  return {.step = step,
+          .epoch = 2.5,
+          .loss = {},
+          .lr = 0.5,
+          .seconds = 3,
+          .phases = {{"update", 1}},
+          .gpus = {{0, {{"utilization_percent", 97}, {"power_w", 400.5}}}, {3, {{"power_w", 90}}}},
+          .metrics = {}};
 }
 
 }  // namespace
@@ -42,6 +49,10 @@ TEST_SUITE("report.run_records") {
     std::string again;
     for (const RunRecord& r : read) again += record_line(r);
     CHECK(again == text);
+    const auto& s = std::get<StepRecord>(read[0]);
+    REQUIRE(s.gpus.size() == 2);
+    CHECK(s.gpus[1].rank == 3);
+    CHECK(s.gpus[0].values[1].value == 400.5);
     const auto& e = std::get<EvalRecord>(read[1]);
     CHECK(e.metrics[0].name == "ndcg@10");
     CHECK(std::isnan(e.metrics[2].value));

@@ -4,7 +4,7 @@ namespace lockstep {
 
 /// Exit codes of the programs. 1, 2 and 3 are the values of Fault (error.hpp).
 inline constexpr int kExitDone = 0;
-inline constexpr int kExitInterrupted =
-    85;  ///< stopped cleanly before the end, after a checkpoint; run again to continue
+/// Stopped cleanly before the end, after a checkpoint or before the first step; run again to continue.
+inline constexpr int kExitInterrupted = 85;
 
 }  // namespace lockstep

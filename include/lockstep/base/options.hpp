@@ -24,9 +24,13 @@ inline const Check non_negative{">= 0", [](long double v) { return v >= 0; }};
 inline const Check fraction{"0..1", [](long double v) { return v >= 0 && v <= 1; }};
 /// The half-open interval [0, 1): decay rates, dropout.
 inline const Check below_one{">= 0 and < 1", [](long double v) { return v >= 0 && v < 1; }};
-inline const Check odd{"odd and > 0", [](long double v) { return v > 0 && static_cast<std::int64_t>(v) % 2 != 0; }};
+inline const Check odd{"odd, 1..9999",
+                       [](long double v) { return v > 0 && v < 1e4 && static_cast<std::int64_t>(v) % 2 != 0; }};
 Check at_least(double lowest);
 Check between(double lowest, double highest);
+/// Limits of a network's sizes, far above every use: a slip of the keyboard must not build for hours, or overflow the
+/// number of parameters. ParamStore::allocate() compares what they need with the memory of the machine.
+inline constexpr double kMostWidth = 1e6, kMostLayers = 1000, kMostCycles = 1000;
 
 /// The types that an option may have. Lists are written with commas: `a,b,c`.
 template <class T>
@@ -131,6 +135,10 @@ class Options {
   /// Of the configuration keys, help, docs and man page list only these, or those of a section: "run.threads",
   /// "eval.*". A second call narrows the list. The other keys work as before.
   void list_only(std::vector<std::string> keys);
+  /// Further text for the error of an unknown name, such as the program that knows it; "" for other names.
+  void explain_unknown(std::function<std::string(const std::string& name)> explain);
+  /// Whether the table has a key or an alias of this name.
+  bool knows(const std::string& name) const;
   /// Whether help lists this key.
   bool lists(const std::string& key) const;
   /// Adds a working command line and its purpose to the end of help and the man page.

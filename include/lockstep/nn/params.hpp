@@ -98,7 +98,7 @@ class ParamStore {
   /// Registers a parameter. The reference stays valid for the life of the store.
   /// errors   Error if the name is taken or after allocate()
   Param& add(std::string name, Shape shape, Init init);
-  /// Allocates the values and draws their initial values. errors  Error if called twice
+  /// Sets the initial values. errors  Error if called twice; usage: no memory; kStopRequested (base/stop_request.hpp)
   void allocate(std::uint64_t seed);
   /// Moves the values to another device. Earlier views and Gradients become invalid.
   void move_to(Device device);

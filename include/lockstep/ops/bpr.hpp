@@ -33,12 +33,14 @@ struct RankingSums {
 ///
 /// `sums` is stored, as by sum_rankings(); a GPU also stores it in `copy`, unless null.
 ///
+/// On a CPU, drows may hold a part of the rows: those from `first` on.
+///
 /// shapes   rows, drows (U, D); slope (B)
 /// dtypes   f32 | f64, all equal; sums over D and B in f64
 /// errors   Error naming the shapes if they do not fit
 /// source   Rendle et al. 2009, "BPR: Bayesian Personalized Ranking from Implicit Feedback", eq. 4-5
 void bpr(Stream&, Arena& scratch, const RankedPairs& batch, const Tensor& rows, double l2, const Tensor& slope,
-         const Tensor& drows, RankingSums& sums, RankingSums* copy = nullptr);
+         const Tensor& drows, RankingSums& sums, RankingSums* copy = nullptr, std::int64_t first = 0);
 
 /// sums = the sum of `terms`. On a GPU they lie in its memory or in pinned host memory, which the host may read once the
 /// stream has finished this call; `copy`, unless null, receives the sum too. Sums have one order on each kind of device.

@@ -35,6 +35,8 @@ struct DenseNetwork {
 /// have the bits of GpuUpdate.
 class DenseStep {
  public:
+  /// The most parts of the samples, and gradients in memory: as many as a large GPU has multiprocessors.
+  static constexpr std::int64_t kMostParts = 128;
   /// Null, with the reason in `why`, where one kernel cannot take this step: the weights and 8 rows do not fit in the
   /// shared memory of a block of this GPU, the GPU cannot run blocks that wait for one another, more than 9 layers,
   /// products in TF32, values in halves, an optimizer other than Adam or AdamW, penalties.

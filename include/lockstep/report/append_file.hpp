@@ -20,7 +20,8 @@ class AppendFile {
   void append(std::string_view bytes);
   /// Why bytes wait: the file and the reason; "" if none do.
   const std::string& failure() const { return failure_; }
-  void sync();
+  /// Flushes the file to the disk; returns why that failed, or "". Another thread may append meanwhile.
+  [[nodiscard]] std::string sync() const;
   const std::filesystem::path& path() const { return path_; }
 
  private:

@@ -53,20 +53,27 @@ struct RunFacts {
 /// Seconds per phase ("forward_backward", "reduce", "update", ...), in display order.
 using PhaseSeconds = std::vector<std::pair<std::string, double>>;
 
+/// The measurements of a GPU. A GPU that several ranks share counts once.
+struct GpuValues {
+  int rank = 0;                ///< the first that uses it
+  std::vector<Metric> values;  ///< those that its driver has: utilization_percent, memory_bytes, power_w, sm_clock_mhz
+};
+
 /// One or more training steps, the last of which is `step`.
 struct StepRecord {
   std::int64_t step = 0;            ///< steps since the start of the run
   double epoch = 0;                 ///< epochs since the start of the run, fractional
   std::optional<double> loss = {};  ///< mean over the samples of these steps; none: these steps have another loss
   double lr = 0;
-  double grad_norm = -1;        ///< of the last step; negative: not computed
-  double samples_per_s = 0;     ///< over all ranks
-  double seconds = 0;           ///< wall time of these steps
-  PhaseSeconds phases;          ///< of rank 0, summed over these steps
-  int slowest_rank = -1;        ///< the rank that computed longest; negative: a single rank
-  double slowest_by = 0;        ///< how much longer than the mean of all ranks, as a fraction
-  std::vector<Metric> metrics;  ///< loss_scale, loss_unweighted, ...
-  double time = 0;              ///< when it is written, which RunLog sets. Units: seconds since 1970
+  double grad_norm = -1;             ///< of the last step; negative: not computed
+  double samples_per_s = 0;          ///< over all ranks
+  double seconds = 0;                ///< wall time of these steps
+  PhaseSeconds phases;               ///< of rank 0, summed over these steps
+  int slowest_rank = -1;             ///< the rank that computed longest; negative: a single rank
+  double slowest_by = 0;             ///< how much longer than the mean of all ranks, as a fraction
+  std::vector<GpuValues> gpus = {};  ///< at the end of these steps
+  std::vector<Metric> metrics;       ///< loss_scale, loss_unweighted, ...
+  double time = 0;                   ///< when it is written, which RunLog sets. Units: seconds since 1970
 };
 
 /// One evaluation of a split.
@@ -138,8 +145,9 @@ class RunLog {
   void write_report();
   /// Removes the records of steps after this one, as a start that continues there does.
   void continue_after(std::int64_t step);
-  /// Flushes all records to the disk. Call it before writing a checkpoint, so that a resume finds them.
-  void sync();
+  /// Flushes all records to the disk; returns why that failed, or "". Call it before writing a checkpoint, so that a
+  /// resume finds them. Another thread may record meanwhile.
+  [[nodiscard]] std::string sync() const;
   /// Ends the progress line, writes the report and prints the paths. `outcome`: "finished after 60 epochs", "stopped by
   /// SIGTERM".
   void finish(std::string_view outcome);

@@ -14,6 +14,14 @@ namespace lockstep {
 
 class Options;
 
+/// Where the weights of a loaded task come from: its initial ones, which a file may hold (model.pretrain,
+/// model.encoder_weights), or a checkpoint that the caller reads next. load() then reads no file of initial weights.
+enum class WeightSource : std::uint8_t { initial, checkpoint };
+/// Of a run that continues from this file; "": a new run.
+inline WeightSource weights_of(const std::filesystem::path& checkpoint) {
+  return checkpoint.empty() ? WeightSource::initial : WeightSource::checkpoint;
+}
+
 /// The inputs of TaskConfig::load() other than the options.
 struct TaskSource {
   std::filesystem::path path;  ///< data.path: a file of lockstep-prep
@@ -22,7 +30,9 @@ struct TaskSource {
   Placement& placement;      ///< owns the data set's arrays; outlives the task
   /// If not null, the source of normalisation, names and sizes instead of the data set.
   const H5File* checkpoint = nullptr;
+  WeightSource weights = WeightSource::initial;
   std::filesystem::path pretrained = {};  ///< the best weights of TaskConfig::pretraining(); "": start without them
+  bool reads_initial_weights() const { return checkpoint == nullptr && weights == WeightSource::initial; }
 };
 
 /// A run that comes before a task's own and trains its first weights, on the same data and ranks.
@@ -42,18 +52,25 @@ struct PlannedStep {
 
 /// The resources that a run needs, estimated without building the task.
 struct TaskNeeds {
-  std::int64_t train_samples = 0;          ///< in an epoch
-  std::int64_t steps_per_epoch = 0;        ///< 0: as many as the samples fill, the last one in part
-  std::int64_t parameters = 0;             ///< all values of /model
-  std::int64_t fixed_parameters = 0;       ///< of these, without a gradient buffer and optimizer state
-  double carried_bytes_per_sample = 0;     ///< state of a step's samples that lives on, also in checkpoints
-  double data_bytes = 0;                   ///< the arrays of the data set, once per node
-  double activation_bytes_per_sample = 0;  ///< kept between forward and backward pass
-  double scratch_bytes = 0;                ///< of a thread, besides
-  double evaluation_bytes = 0;             ///< of a thread in an evaluation
-  std::int64_t owned_parameters = 0;       ///< of the trained ones, those that have an owner: no other rank has their
-                                           ///< gradient and optimizer state, and no thread has its own gradient
-  double gathered_bytes = 0;               ///< of a rank, for what the owners compute for all samples of a step
+  std::int64_t train_samples = 0;               ///< in an epoch
+  std::int64_t steps_per_epoch = 0;             ///< 0: as many as the samples fill, the last one in part
+  std::int64_t parameters = 0;                  ///< all values of /model
+  std::int64_t fixed_parameters = 0;            ///< of these, without a gradient buffer and optimizer state
+  double carried_bytes_per_sample = 0;          ///< state of a step's samples that lives on, also in checkpoints
+  double data_bytes = 0;                        ///< the arrays of the data set, once per node
+  double activation_bytes_per_sample = 0;       ///< of the samples that a thread, or the GPU, computes at a time
+  std::int64_t least_shard = 1;                 ///< ShardTask::least_shard()
+  std::int64_t samples_in_cache = 0;            ///< ShardTask::samples_in_cache()
+  bool rows_vary = false;                       ///< ShardTask::rows(): a GPU computes more rows than the samples have
+  double scratch_bytes = 0;                     ///< of a thread, besides
+  double rank_bytes = 0;                        ///< of a rank, whatever the batch: arrays of a graph
+  double gpu_data_bytes = 0;                    ///< of the data set, in GPU memory
+  std::optional<double> gradient_buffers;       ///< copies of the gradient; none: as many as CpuStep and GpuStep have
+  std::int64_t parameters_with_two_states = 0;  ///< of the trained ones: two optimizers have a state for them
+  double evaluation_bytes = 0;                  ///< of a thread in an evaluation
+  std::int64_t owned_parameters = 0;  ///< of the trained ones, those that have an owner: no other rank has their
+                                      ///< gradient and optimizer state, and no thread has its own gradient
+  double gathered_bytes = 0;          ///< of a rank, for what the owners compute for all samples of a step
   bool row_sparse = false;  ///< a program of its own keeps gradients of rows apart and sums them in a second buffer
   std::int64_t table_rows = 0, table_columns = 0;  ///< a table of which each thread or shard has the gradients of the
                                                    ///< rows that it touches

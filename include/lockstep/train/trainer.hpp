@@ -59,6 +59,8 @@ class Trainer {
   void profile(StepRange steps);
   /// Trains until the configured end, a stopping rule, a signal (SIGTERM, SIGUSR1, SIGINT) or run.max_hours. Checkpoints go to
   /// `run_dir`/checkpoints. Collective.
+  ///
+  /// log  must outlive the Trainer, whose writer of checkpoints may still use it
   Outcome run(RunLog& log, const std::filesystem::path& run_dir);
   /// Computes the steps up to `until` and compares the state with the links of a chain, up to the first difference.
   /// Writes nothing. A signal ends it early. Collective; the result is the same on all ranks.
@@ -107,9 +109,10 @@ void place_task(World& world, const RunConfig& config, Task& model);
 ///
 /// placement   owns the arrays; it must outlive the task
 /// checkpoint  if not null, the source of normalisation, names and sizes instead of the data set
+/// weights     where the weights come from
 /// errors      on all ranks if one of them fails, with one message
 std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement& placement,
-                                const H5File* checkpoint = nullptr);
+                                const H5File* checkpoint = nullptr, WeightSource weights = WeightSource::initial);
 
 /// Checks that all ranks run the same program file. Collective. errors  Error (usage): names the rank that differs
 void require_same_program(World& world);

@@ -73,10 +73,10 @@ Json to_json(const StepMeasurement& m, const Task& model) {
   for (const SampleUnit& unit : model.units())
     out["units_per_s"][unit.name] = unit.per_sample * quantile(m.samples_per_s);
   out["memory_bytes"] = m.memory_bytes;
-  if (m.gpu_memory.total > 0) {
-    Json& gpu = out["gpu_memory_bytes"];
-    for (std::size_t use = 0; use < kMemoryUses; ++use) gpu[name(static_cast<MemoryUse>(use))] = m.gpu_memory.used[use];
-  }
+  const bool on_gpu = m.gpu_memory.total > 0;
+  Json& by_use = out[on_gpu ? "gpu_memory_bytes" : "host_memory_bytes"];
+  for (std::size_t use = 0; use < kMemoryUses; ++use)
+    by_use[name(static_cast<MemoryUse>(use))] = on_gpu ? m.gpu_memory.used[use] : m.host_memory[use];
   out["all_reduce"] = {
       {"bytes", m.gradient_bytes},      {"alone_s", m.alone_s},     {"alone_share", m.alone_s / m.mean_s},
       {"share", m.reduce_s / m.mean_s}, {"exposed_s", m.exposed_s}, {"exposed_share", m.exposed_s / m.mean_s}};

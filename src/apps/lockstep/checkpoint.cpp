@@ -37,7 +37,10 @@ int verify(const std::vector<std::string>& files) {
   int code = 0;
   for (const std::string& file : files) {
     require_usage(fs::exists(file), "verifying '", file, "': no such file");
-    const std::string defect = checkpoint_defect(file);
+    std::string defect = checkpoint_defect(file);
+    const FileKind kind = defect.empty() ? FileKind::checkpoint : file_kind(file);
+    if (kind != FileKind::checkpoint && kind != FileKind::checkpoint_part && kind != FileKind::damaged_hdf5)
+      defect = join("it is ", name(kind), ", not a checkpoint of lockstep");
     if (!defect.empty()) {
       std::cout << file << ": refused: " << defect << "\n";
       code = static_cast<int>(Fault::data);

@@ -225,6 +225,9 @@ int run_export(World& world, const Args& args) {
     require_writable(a.output, {a.checkpoint});
     require_usage(std::filesystem::exists(a.checkpoint), "opening '", a.checkpoint, "': no such file");
     const FileKind found = file_kind(a.checkpoint);
+    for (const FileKind other : {FileKind::data_set, FileKind::configuration, FileKind::text, FileKind::empty})
+      require_data(found != other, "exporting '", a.checkpoint, "': it is ", name(found),
+                   ", neither a checkpoint of lockstep nor a model file");
     if (found == FileKind::checkpoint && H5File::open(a.checkpoint).text_attribute("/", "model_kind") != "emulator")
       export_weights(a, options);
     else

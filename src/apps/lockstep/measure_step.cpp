@@ -10,6 +10,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/stopwatch.hpp"
+#include "lockstep/device/host_memory.hpp"
 #include "lockstep/train/profiler.hpp"
 #include "lockstep/train/training_program.hpp"
 
@@ -176,6 +177,7 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Task& model,
   m.exposed_s = std::min(quantile(reductions), mean_exposed);
   const Device device = model.params().device();
   if (device.is_cuda()) m.gpu_memory = gpu_memory(device.index);
+  m.host_memory = host_memory();
   m.memory_bytes = comm.all_reduced(device.is_cuda() ? static_cast<double>(m.gpu_memory.all_used()) : resident_bytes(),
                                     ReduceOp::max, "memory");
   m.start_s = comm.all_reduced(start_s, ReduceOp::max, "time of the start");

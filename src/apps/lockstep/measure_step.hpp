@@ -39,10 +39,11 @@ struct StepMeasurement {
   bool buckets = false;       ///< whether the gradient travels in buckets during the backward pass
   double memory_bytes = 0;    ///< resident, or of the GPU; of the rank with the most
   GpuMemory gpu_memory;       ///< of this rank's GPU; zeros without one
-  Timeline timeline;          ///< of the recorded steps, on rank 0
-  double recorded_s = 0;      ///< median of a recorded step
-  Ledger ledger;              ///< of the measured steps, of this rank
-  double start_s = 0;         ///< from the start of the process to the end of the first step
+  std::array<std::size_t, kMemoryUses> host_memory{};  ///< of this rank
+  Timeline timeline;                                   ///< of the recorded steps, on rank 0
+  double recorded_s = 0;                               ///< median of a recorded step
+  Ledger ledger;                                       ///< of the measured steps, of this rank
+  double start_s = 0;                                  ///< from the start of the process to the end of the first step
 };
 
 /// Runs training steps of the task's training program. Collective; equal on all ranks except for the windows.

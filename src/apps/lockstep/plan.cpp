@@ -9,6 +9,7 @@
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/nested_runs.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
@@ -16,6 +17,7 @@
 #include "lockstep/report/append_file.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/tasks/registry.hpp"
+#include "lockstep/train/rank_memory.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/sharded_program.hpp"
 
@@ -60,17 +62,6 @@ void print_time(const RunConfig& c, double given_rate, const TaskNeeds& needs, s
   }
 }
 
-/// What the run needs with a batch of this size over all ranks.
-TaskNeeds needs_of(const RunConfig& c, int ranks, std::int64_t batch) {
-  return c.task->needs(c.data.path, c.model_kind == "kgat" ? c.dtype() : c.storage(),
-                       {.samples = batch * c.batch.accumulate,
-                        .scale = c.over_devices(1, ranks),
-                        .ranks = ranks,
-                        .shards = c.dist.shards,
-                        .reproducible = c.run.reproducible,
-                        .on_gpu = c.run.device == "cuda"});
-}
-
 /// As needs_of() with the batch of the configuration. errors  Error (usage): what a training refuses too
 TaskNeeds checked_needs(const RunConfig& c, int ranks) {
   if (const auto require_supported = task_kind(c.model_kind).require_supported) require_supported(c, ranks);
@@ -78,17 +69,6 @@ TaskNeeds checked_needs(const RunConfig& c, int ranks) {
   if (needs.steps_per_epoch == 0) checked_batch(c, ranks, needs.train_samples);  // the steps are of ShardedProgram
   return needs;
 }
-
-/// The memory of a rank, in bytes.
-struct RankMemory {
-  double weights, rounded, gradients, own_gradient, state, average, carried, activations, scratch, evaluation;
-  double gradient_buffers;  ///< number of them in `gradients`
-  double all_state;         ///< optimizer state of all ranks
-  double sum() const {
-    return weights + rounded + gradients + own_gradient + state + average + carried + activations + scratch +
-           evaluation;
-  }
-};
 
 std::int64_t ranks_per_node(const PlanArguments& a) { return a.ranks_per_node > 0 ? a.ranks_per_node : a.ranks; }
 
@@ -99,52 +79,7 @@ std::int64_t threads_of(const PlanArguments& a) {
   return std::max<std::int64_t>(1, run.threads > 0 ? run.threads : ::sysconf(_SC_NPROCESSORS_ONLN) / ranks_per_node(a));
 }
 
-/// needs  with a batch of this size over all ranks
-RankMemory rank_memory(const PlanArguments& a, const TaskNeeds& needs, std::int64_t batch) {
-  const RunConfig& c = a.config;
-  const auto element = static_cast<double>(size_bytes(c.dtype()));
-  const auto parameters = static_cast<double>(needs.parameters);
-  const double trained = parameters - static_cast<double>(needs.fixed_parameters);
-  const bool on_gpu = c.run.device == "cuda";
-  const std::int64_t threads = threads_of(a);
-  const std::int64_t shards = on_gpu && !c.run.reproducible ? a.ranks : std::max(c.dist.shards, a.ranks * threads);
-  const double owned = static_cast<double>(needs.owned_parameters), shared = trained - owned;
-  // The sum, and one for each part: a thread, or a shard of this rank.
-  const std::int64_t parts = !c.run.reproducible ? threads
-                             : needs.row_sparse  ? (c.dist.shards + a.ranks - 1) / a.ranks + threads
-                                                 : (c.dist.shards + a.ranks - 1) / a.ranks;
-  const bool tables = needs.row_sparse || needs.table_rows > 0;
-  const double buffers = on_gpu ? (c.run.reproducible || c.run.backend == "mpi" ? 2 : 1)
-                         : !tables && !c.run.reproducible && threads == 1 && a.ranks == 1
-                             ? 1
-                             : static_cast<double>(parts + 1);
-  // Parts hold the table's rows that they touch and a place for each row; the sum has the whole table.
-  const double table = on_gpu ? 0 : static_cast<double>(needs.table_rows * needs.table_columns);
-  const double per_part = static_cast<double>(batch * c.batch.accumulate) /
-                          static_cast<double>(a.ranks * (c.run.reproducible ? parts : threads));
-  const double touched = static_cast<double>(needs.table_columns) *
-                         std::min(static_cast<double>(needs.table_rows), needs.touched_rows_per_sample * per_part);
-  const double packed =
-      on_gpu ? 0 : static_cast<double>(parts) * (touched * element + 4 * static_cast<double>(needs.table_rows));
-  const auto state_of = [&](double elements) {
-    return static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * elements;
-  };
-  const auto of_threads = static_cast<double>(threads), of_ranks = static_cast<double>(a.ranks);
-  const double weights = parameters * element;
-  return {.weights = weights,
-          .rounded = is_half(c.storage()) ? parameters * static_cast<double>(size_bytes(c.storage())) : 0,
-          .gradients = (buffers * (shared - table) + table) * element + packed,
-          .own_gradient = owned / of_ranks * element,
-          .state = state_of(shared + owned / of_ranks),
-          .average = c.optim.ema > 0 ? weights : 0,
-          .carried = needs.carried_bytes_per_sample * static_cast<double>(batch * c.batch.accumulate),
-          .activations =
-              needs.activation_bytes_per_sample * of_threads / static_cast<double>(shards) * static_cast<double>(batch),
-          .scratch = needs.scratch_bytes * of_threads + needs.gathered_bytes,
-          .evaluation = needs.evaluation_bytes * of_threads,
-          .gradient_buffers = buffers,
-          .all_state = state_of(trained)};
-}
+PlannedRanks planned_ranks(const PlanArguments& a) { return {.ranks = a.ranks, .threads = threads_of(a)}; }
 
 /// The largest batch over all ranks, of at most `samples`, with which a rank needs no more than `bytes`; 0: none.
 std::int64_t largest_batch(const PlanArguments& a, std::int64_t samples, double bytes) {
@@ -152,7 +87,7 @@ std::int64_t largest_batch(const PlanArguments& a, std::int64_t samples, double 
   const std::int64_t unit = a.config.over_devices(1, ranks);
   const auto fits = [&](std::int64_t batch) {
     try {
-      return rank_memory(a, needs_of(a.config, ranks, batch), batch).sum() <= bytes;
+      return rank_memory(a.config, planned_ranks(a), needs_of(a.config, ranks, batch), batch).sum() <= bytes;
     } catch (const Error&) {
       return false;  // no epoch fills such a batch
     }
@@ -170,7 +105,7 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   const std::int64_t per_node = ranks_per_node(a), threads = threads_of(a);
   const bool on_gpu = c.run.device == "cuda";
   const std::int64_t batch = c.global_batch(static_cast<int>(a.ranks)), per_step = batch * c.batch.accumulate;
-  const RankMemory m = rank_memory(a, needs, batch);
+  const RankMemory m = rank_memory(c, planned_ranks(a), needs, batch);
   const double node = m.sum() * static_cast<double>(per_node) + needs.data_bytes;
 
   const auto row = [](const std::string& what, double bytes, const std::string& note = "") {
@@ -195,7 +130,11 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   if (m.average > 0) row("averaged weights", m.average);
   if (m.carried > 0) row("carried states", m.carried, join("of all ", per_step, " samples of a step"));
   row("activations", m.activations,
-      join("about ", human_bytes(needs.activation_bytes_per_sample), " per sample of a shard"));
+      join("about ", human_bytes(needs.activation_bytes_per_sample), " per sample that ",
+           on_gpu ? "the GPU" : "a thread", " computes at a time"));
+  if (m.arrays > 0) row("arrays of the graph", m.arrays);
+  if (m.products > 0) row("scratch of products", m.products);
+  if (m.data > 0) row("data set", m.data, "a copy in the GPU's memory, if it fits");
   if (m.scratch > 0) row("scratch of the loss", m.scratch);
   if (m.evaluation > 0) row("evaluation", m.evaluation, "scores of all candidates, of each thread");
   row("sum", m.sum());
@@ -213,12 +152,11 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   row("best weights", best, "in rank 0: the last ones, and those that are being written");
   if (gathered > 0) row("others' state", gathered, "in each rank while a checkpoint is copied or written");
   if (!on_gpu) row("sum", node + copies, "of rank 0's node");
-  const double memory =
-      on_gpu ? static_cast<double>(gpu_count() > 0 ? gpu_memory(0).total : 0)
-             : static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+  const MemoryLimit limit = memory_limit();
+  const double memory = on_gpu ? static_cast<double>(gpu_count() > 0 ? gpu_memory(0).total : 0) : limit.bytes;
   const double of_ranks = on_gpu ? memory : (memory - needs.data_bytes - copies) / static_cast<double>(per_node);
   const std::int64_t largest = memory == 0 ? 0 : largest_batch(a, needs.train_samples, of_ranks);
-  row(on_gpu ? "this GPU has" : "this machine has", memory,
+  row(on_gpu ? "this GPU has" : limit.source, memory,
       memory == 0    ? "no GPU here"
       : largest == 0 ? "too little for this configuration"
                      : join("largest batch: ", largest,

@@ -115,7 +115,7 @@ void take_from_chain(ReplayArguments& a, const Options& options, const ProofChai
 /// The replay on one rank.
 int replay(World& world, const ReplayArguments& a, const ProofChain& chain, const fs::path& checkpoint) {
   const auto placement = make_node_placement(world);
-  const auto model = load_task(world, a.config, *placement);
+  const auto model = load_task(world, a.config, *placement, nullptr, weights_of(checkpoint));
   Trainer trainer(world, a.config, *model);
   if (!checkpoint.empty()) {
     trainer.resume(checkpoint);

@@ -19,6 +19,7 @@
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/train/ensemble.hpp"
+#include "lockstep/train/rank_memory.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -129,8 +130,10 @@ fs::path open_run(World& world, const Options& options, RunConfig& config, TakeO
 /// checkpoint  to continue from, or ""
 /// profiled    the steps whose timeline is written
 int train(World& world, const RunConfig& config, const fs::path& checkpoint, StepRange profiled) {
+  require_memory(world, config);
   const auto placement = make_node_placement(world);
-  const auto model = load_task(world, config, *placement);
+  const auto model = load_task(world, config, *placement, nullptr, weights_of(checkpoint));
+  RunLog log;  // outlives the trainer
   Trainer trainer(world, config, *model);
   if (!checkpoint.empty()) {
     trainer.resume(checkpoint);
@@ -149,7 +152,6 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
   const auto first = config.task->pretraining();
   const fs::path first_run = fs::path(config.run.dir) / kPretrainingFolder;
   if (first) facts.facts.emplace_back("first weights", join("trained as ", first->kind, " in ", first_run.string()));
-  RunLog log;
   world.together("opening the log", [&] {
     if (world.rank() != 0) return;
     if (config.resumes_file()) {

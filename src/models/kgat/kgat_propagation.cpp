@@ -7,6 +7,7 @@
 #include "lockstep/base/profile.hpp"
 #include "lockstep/ops/edge_values.hpp"
 #include "lockstep/ops/node_rows.hpp"
+#include "lockstep/ops/row_blocks.hpp"
 
 namespace lockstep {
 
@@ -75,7 +76,37 @@ KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph, std::optional<
   begin(nullptr);
 }
 
+std::size_t KgatPropagation::table_bytes(std::int64_t columns) const {
+  const auto bytes = static_cast<std::size_t>(graph_.nodes * columns) * size_bytes(net_.params().dtype());
+  return (bytes + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
+}
+
+std::size_t KgatPropagation::shared_bytes() const {
+  const KgatArch& arch = net_.arch();
+  std::size_t bytes = table_bytes(arch.width(arch.layers()));
+  for (int l = 0; l < arch.layers(); ++l) bytes += 2 * table_bytes(arch.width(l));
+  return bytes;
+}
+
+void KgatPropagation::share_tables(std::span<std::byte> memory) {
+  shared_x_.clear();
+  shared_ds_.clear();
+  in_shared_ = false;
+  if (memory.empty()) return;
+  require(memory.size() >= shared_bytes(), "sharing the tables of a propagation: ", memory.size(), " bytes, needed ",
+          shared_bytes());
+  const KgatArch& arch = net_.arch();
+  const auto next = [&](std::int64_t columns) {
+    const Tensor table(memory.data(), net_.params().dtype(), {graph_.nodes, columns});
+    memory = memory.subspan(table_bytes(columns));
+    return table;
+  };
+  for (int l = 0; l <= arch.layers(); ++l) shared_x_.push_back(next(arch.width(l)));
+  for (int l = 0; l < arch.layers(); ++l) shared_ds_.push_back(next(arch.width(l)));
+}
+
 Tensor KgatPropagation::ds(int l) const {
+  if (in_shared_) return shared_ds_[static_cast<std::size_t>(l)];
   const std::int64_t width = net_.arch().width(l);
   return ds_->slice(0, graph_.nodes * width).reshaped({graph_.nodes, width});
 }
@@ -90,6 +121,7 @@ void KgatPropagation::begin(const Noise* noise) {
   const std::size_t threads = device.is_cuda() ? 1 : static_cast<std::size_t>(omp_get_max_threads());
   while (arenas_.size() < threads) arenas_.emplace_back(device);
   noise_ = noise == nullptr ? std::nullopt : std::optional<Noise>(*noise);
+  in_shared_ = noise_ && !shared_x_.empty();
   Stream stream = this->stream();
   net_.params().refresh(stream);
   values_now_ = net_.adjacency().value;
@@ -131,7 +163,7 @@ ops::AggregateLayer KgatPropagation::noisy_layer(int l) const {
 
 ops::AggregateRows KgatPropagation::arrays(int l) const {
   const auto n = static_cast<std::size_t>(l);
-  return {.x = x_[n], .s = s_[n], .out = x_[n + 1], .marks = noise_ ? marks_[n] : Tensor()};
+  return {.x = x(l), .s = s_[n], .out = x(l + 1), .marks = noise_ ? marks_[n] : Tensor()};
 }
 
 void KgatPropagation::store(int l, const ops::RowSet& rows) {
@@ -143,6 +175,12 @@ void KgatPropagation::store(int l, const ops::RowSet& rows) {
 }
 
 void KgatPropagation::forward(const NestedRows& rows, RowOwner& owner) {
+  if (in_shared_) {
+    const ops::RowSet own = owner.own(rows.rows(0)).rows;
+    Stream stream = this->stream();
+    ops::copy_block(stream, {x(0), own}, {net_.embedding().value, own});
+    owner.share(x(0), rows.rows(0), "embeddings");
+  }
   for (int l = 0; l < net_.arch().layers(); ++l) {
     store(l, rows.rows(l).rows);
     aggregate_forward(l, owner.own(rows.rows(l + 1)));

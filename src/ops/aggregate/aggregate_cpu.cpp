@@ -43,7 +43,17 @@ struct NarrowOf {
 template <class T, class U>
 LOCKSTEP_INLINE Vec<IntOf<T>> widened(const U* p, std::int64_t count) {
   using Narrow = typename NarrowOf<U, kLanes<T>>::unaligned;
-  if (count == kLanes<T>) return __builtin_convertvector(*reinterpret_cast<const Narrow*>(p), Vec<IntOf<T>>);
+  if (count == kLanes<T>) {
+#if defined(LOCKSTEP_ISA_avx512)
+    // GCC 12 converts a vector of bytes element by element, and warns about the intrinsic without a mask.
+    if constexpr (std::is_same_v<T, float> && sizeof(U) == 1)
+      return (Vec<IntOf<T>>)_mm512_maskz_cvtepu8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(LOCKSTEP_ISA_avx2)
+    if constexpr (std::is_same_v<T, float> && sizeof(U) == 1)
+      return (Vec<IntOf<T>>)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#endif
+    return __builtin_convertvector(*reinterpret_cast<const Narrow*>(p), Vec<IntOf<T>>);
+  }
   Vec<IntOf<T>> v{};
   for (std::int64_t i = 0; i < count; ++i) v[i] = static_cast<IntOf<T>>(p[i]);
   return v;

@@ -1,5 +1,27 @@
 #pragma once
 #include "lockstep/ops/bpr.hpp"
+#include "lockstep/ops/dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// Of one sample, in f64.
+struct PairSums {
+  double margin;   ///< r_u . r_j - r_u . r_i
+  double squares;  ///< |r_u|^2 + |r_i|^2 + |r_j|^2
+};
+
+/// Of rows with n columns.
+template <class T>
+struct BprKernels {
+  PairSums (*sums)(std::int64_t n, const T* user, const T* liked, const T* other);
+  void (*scale)(std::int64_t n, T* to, const T* row, T factor);                     ///< to = factor row
+  void (*add)(std::int64_t n, T* to, const T* row, T factor);                       ///< to += factor row
+  void (*add_difference)(std::int64_t n, T* to, const T* a, const T* b, T factor);  ///< to += factor (a - b)
+};
+
+LOCKSTEP_KERNELS(BprKernels<T>, bpr_kernels)
+
+}  // namespace lockstep::ops::cpu
 
 namespace lockstep::ops::cuda {
 

@@ -88,15 +88,26 @@ void transpose_rows(T* out, std::int64_t out_stride, const T* a, std::int64_t st
   }
 }
 
-/// Copies a row's channels and fills up with zeros.
+/// Copies a row's channels and fills up with zeros to `padded` channels, whole vectors, unless that is the width.
 template <class T>
 LOCKSTEP_INLINE void copy_row(T* out, std::int64_t padded, const T* row, std::int64_t width) {
-  for (std::int64_t c = 0; c < width; ++c) out[c] = row[c];
-  for (std::int64_t c = width; c < padded; ++c) out[c] = 0;
+  constexpr std::int64_t kL = kLanes<T>;
+  std::int64_t c = 0;
+  for (; c + kL <= width; c += kL) store(out + c, load(row + c));
+  if (c < width) {
+    const Vec<T> rest = load(row + c, Lanes<T>(width - c));
+    padded > width ? store(out + c, rest) : store(out + c, rest, Lanes<T>(width - c));
+    c += kL;
+  }
+  for (; c < padded; c += kL) store(out + c, Vec<T>{});
 }
 template <class T>
 LOCKSTEP_INLINE void add_row(T* out, const T* row, std::int64_t width) {
-  for (std::int64_t c = 0; c < width; ++c) out[c] += row[c];
+  constexpr std::int64_t kL = kLanes<T>;
+  for (std::int64_t c = 0; c < width; c += kL) {
+    const Lanes<T> lanes(width - c < kL ? width - c : kL);
+    store(out + c, load(out + c, lanes) + load(row + c, lanes), lanes);
+  }
 }
 
 /// Stride of the rows of scores: space for what tiles write beyond the diagonal, and an odd number of cache lines, so
@@ -112,8 +123,10 @@ template <class T, int NV>
 struct Workspace {
   std::int64_t columns;         ///< see score_stride()
   T *kt, *vt, *scores, *grads;  ///< (E, columns) twice, (kBlock, columns) twice
-  T *row, *drow, *sum, *dsum;   ///< one row of channels each
-  std::uint16_t* draws;         ///< of one row's dropout
+  T* sum;                       ///< one row of channels
+  T *rows, *drows;              ///< kTogether rows of channels each
+  std::uint16_t* draws;         ///< of the dropout of kTogether rows
+  std::int64_t padded;          ///< channels in a row
   TimeRows<T, NV> time;
 
   Workspace(const CausalHead<T>& h, bool backward) : Workspace(h, backward, score_stride<T>(h.length)) {}
@@ -132,17 +145,26 @@ struct Workspace {
     scores = take(kBlock * cols);
     vt = backward ? take(h.width * cols) : nullptr;
     grads = backward ? take(kBlock * cols) : nullptr;
-    const std::int64_t padded = round_up(h.width, 64 * NV);
-    row = take(padded);
-    drow = take(padded);
+    padded = round_up(h.width, 64 * NV);
     sum = take(padded);
-    dsum = take(padded);
+    rows = take(kTogether * padded);
+    drows = take(kTogether * padded);
     draws = reinterpret_cast<std::uint16_t*>(at);
   }
   static std::int64_t floats(const CausalHead<T>& h, bool backward, std::int64_t cols) {
-    return (backward ? 2 : 1) * (h.width + kBlock) * cols + 4 * round_up(h.width, 64 * NV) + draw_floats(cols);
+    return (backward ? 2 : 1) * (h.width + kBlock) * cols + (2 * kTogether + 1) * round_up(h.width, 64 * NV) +
+           kTogether * draw_floats(cols);
   }
   static std::int64_t draw_floats(std::int64_t cols) { return round_up(cols, 2 * kGroupWords); }
+
+ public:
+  std::uint16_t* draws_of(std::int64_t slot) const { return draws + slot * 2 * draw_floats(columns); }
+  T* row(std::int64_t slot) const { return rows + slot * padded; }
+  T* drow(std::int64_t slot) const { return drows + slot * padded; }
+  /// Rows of a block that go through the same steps together.
+  std::int64_t together(const CausalHead<T>& h) const { return h.time.keys ? time.together() : kTogether; }
+
+ private:
   static std::int64_t time_bytes(const CausalHead<T>& h) {
     return h.time.keys ? TimeRows<T, NV>::scratch_bytes(h.length, h.width) : 0;
   }
@@ -170,11 +192,12 @@ void block_scores(const CausalHead<T>& h, std::int64_t first, std::int64_t end, 
 /// Adds the time terms to the row's scores, then fills or excludes the later keys. Returns how many keys count. Scores
 /// are not yet scaled.
 template <class T, int NV>
-LOCKSTEP_INLINE std::int64_t finish_scores(const CausalHead<T>& h, Workspace<T, NV>& w, std::int64_t i, T* s, T scale) {
+LOCKSTEP_INLINE std::int64_t finish_scores(const CausalHead<T>& h, Workspace<T, NV>& w, std::int64_t i,
+                                           std::int64_t slot, T* s, T scale) {
   if (h.time.keys) {
-    copy_row(w.row, w.time.width(), h.q + i * h.stride, h.width);
-    w.time.begin(i);
-    w.time.template add_products<0>(h.time.keys, w.row, s);
+    copy_row(w.row(slot), w.time.width(), h.q + i * h.stride, h.width);
+    w.time.begin(i, slot);
+    w.time.template add_products<0>(h.time.keys, w.row(slot), s);
   }
   const std::int64_t count = h.filled ? h.length : i + 1;
   for (std::int64_t j = i + 1; j < count; ++j) s[j] = h.fill / scale;
@@ -202,25 +225,33 @@ void forward(const CausalHead<T>& h) {
     const std::int64_t end = first + kBlock < h.length ? first + kBlock : h.length;
     const std::int64_t keys = h.filled ? h.length : end;
     block_scores(h, first, end, keys, w.scores, w.columns, h.q, w.kt);
-    for (std::int64_t i = first; i < end; ++i) {
-      T* s = w.scores + (i - first) * w.columns;
-      const std::int64_t count = finish_scores(h, w, i, s, scale);
-      const T top = scale * largest(s, count), sum = exponentials(s, count, scale, top);
-      if (h.logsum) h.logsum[i * h.logsum_stride] = top + std::log(sum);
-      if (h.drop) {
-        draw_row(h, i, count, w.draws);
-        const Vec<T> factor = splat(static_cast<T>(h.rate.scale) / sum);
-        for (std::int64_t j = 0; j < count; j += kL)
-          store(s + j, keep(load(s + j) * factor, w.draws + j, h.rate.threshold));
-      } else {
-        const Vec<T> factor = splat(1 / sum);
-        for (std::int64_t j = 0; j < count; j += kL) store(s + j, load(s + j) * factor);
+    for (std::int64_t begin = first, rows = w.together(h); begin < end; begin += rows) {
+      const std::int64_t these = begin + rows < end ? rows : end - begin;
+      T* const scores = w.scores + (begin - first) * w.columns;
+      std::int64_t count[kTogether];
+      T top[kTogether], sum[kTogether];
+      for (std::int64_t r = 0; r < these; ++r)
+        count[r] = finish_scores(h, w, begin + r, r, scores + r * w.columns, scale);
+      for (std::int64_t r = 0; r < these; ++r) top[r] = scale * largest(scores + r * w.columns, count[r]);
+      for (std::int64_t r = 0; r < these && h.drop; ++r) draw_row(h, begin + r, count[r], w.draws_of(r));
+      for (std::int64_t r = 0; r < these; ++r) sum[r] = exponentials(scores + r * w.columns, count[r], scale, top[r]);
+      for (std::int64_t r = 0; r < these; ++r) {
+        T* s = scores + r * w.columns;
+        if (h.logsum) h.logsum[(begin + r) * h.logsum_stride] = top[r] + std::log(sum[r]);
+        if (h.drop) {
+          const Vec<T> factor = splat(static_cast<T>(h.rate.scale) / sum[r]);
+          for (std::int64_t j = 0; j < count[r]; j += kL)
+            store(s + j, keep(load(s + j) * factor, w.draws_of(r) + j, h.rate.threshold));
+        } else {
+          const Vec<T> factor = splat(1 / sum[r]);
+          for (std::int64_t j = 0; j < count[r]; j += kL) store(s + j, load(s + j) * factor);
+        }
+        clear_behind(s, count[r]);
       }
-      clear_behind(s, count);
-      if (h.time.keys) {
-        for (std::int64_t c = 0; c < w.time.width(); ++c) w.sum[c] = 0;
-        w.time.add_values(s, h.time.values, w.sum);
-        copy_row(h.y + i * h.stride, h.width, w.sum, h.width);
+      for (std::int64_t r = 0; r < these && h.time.keys; ++r) {
+        w.time.resume(r);
+        w.time.sum_values(scores + r * w.columns, h.time.values, w.sum);
+        copy_row(h.y + (begin + r) * h.stride, h.width, w.sum, h.width);
       }
     }
     strided_product<T>({.m = end - first,
@@ -239,11 +270,11 @@ void forward(const CausalHead<T>& h) {
   }
 }
 
-/// Turns scores s and gradients dp of dropped weights into s <- dropped weights, dp <- gradients of the scores. Both
-/// use the same draws.
+/// Turns scores s into weights and dp, gradients of dropped weights, into gradients of weights; returns the sum of their
+/// products.
 template <class T>
-LOCKSTEP_INLINE void score_gradients(const CausalHead<T>& h, std::int64_t count, T* s, T* dp, T scale, T logsum,
-                                     const std::uint16_t* draws) {
+LOCKSTEP_INLINE T weight_gradients(const CausalHead<T>& h, std::int64_t count, T* s, T* dp, T scale, T logsum,
+                                   const std::uint16_t* draws) {
   constexpr std::int64_t kL = kLanes<T>;
   const Vec<T> kept = splat(static_cast<T>(h.rate.scale));
   Vec<T> products{};
@@ -258,7 +289,16 @@ LOCKSTEP_INLINE void score_gradients(const CausalHead<T>& h, std::int64_t count,
     store(s + j, p);
     store(dp + j, d);
   }
-  const Vec<T> mean = splat(total<T>(products));
+  return total<T>(products);
+}
+
+/// Turns weights s and their gradients dp into s <- dropped weights, dp <- gradients of the scores. Both functions use
+/// the same draws.
+template <class T>
+LOCKSTEP_INLINE void score_gradients(const CausalHead<T>& h, std::int64_t count, T* s, T* dp, T scale, T products,
+                                     const std::uint16_t* draws) {
+  constexpr std::int64_t kL = kLanes<T>;
+  const Vec<T> kept = splat(static_cast<T>(h.rate.scale)), mean = splat(products);
   for (std::int64_t j = 0; j < count; j += kL) {
     const Vec<T> p = load(s + j);
     store(dp + j, p * (load(dp + j) - mean) * splat(scale));
@@ -277,22 +317,33 @@ void backward(const CausalHead<T>& h) {
     const std::int64_t keys = h.filled ? h.length : end;
     block_scores(h, first, end, keys, w.scores, w.columns, h.q, w.kt);
     block_scores(h, first, end, keys, w.grads, w.columns, h.dy, w.vt);
-    for (std::int64_t i = first; i < end; ++i) {
-      T *p = w.scores + (i - first) * w.columns, *dp = w.grads + (i - first) * w.columns;
-      const std::int64_t count = finish_scores(h, w, i, p, scale);
-      if (h.time.keys) {
-        copy_row(w.drow, w.time.width(), h.dy + i * h.stride, h.width);
-        w.time.template add_products<1>(h.time.values, w.drow, dp);
+    for (std::int64_t begin = first, rows = w.together(h); begin < end; begin += rows) {
+      const std::int64_t these = begin + rows < end ? rows : end - begin, at = (begin - first) * w.columns;
+      T *const scores = w.scores + at, *const grads = w.grads + at;
+      std::int64_t count[kTogether];
+      T products[kTogether];
+      for (std::int64_t r = 0; r < these; ++r) {
+        count[r] = finish_scores(h, w, begin + r, r, scores + r * w.columns, scale);
+        if (!h.time.keys) continue;
+        copy_row(w.drow(r), w.time.width(), h.dy + (begin + r) * h.stride, h.width);
+        w.time.template add_products<1>(h.time.values, w.drow(r), grads + r * w.columns);
       }
-      if (h.drop) draw_row(h, i, count, w.draws);
-      score_gradients(h, count, p, dp, scale, h.logsum[i * h.logsum_stride], w.draws);
-      for (std::int64_t j = i + 1; j < count; ++j) dp[j] = 0;  // a filled score has no gradient
-      clear_behind(p, count);
-      clear_behind(dp, count);
-      if (h.time.keys) {
-        for (std::int64_t c = 0; c < w.time.width(); ++c) w.sum[c] = 0;
-        w.time.add_gradients(dp, p, h.time.keys, w.sum, w.row, h.time.dkeys, w.drow, h.time.dvalues);
-        if (h.dq) add_row(h.dq + i * h.stride, w.sum, h.width);
+      for (std::int64_t r = 0; r < these && h.drop; ++r) draw_row(h, begin + r, count[r], w.draws_of(r));
+      for (std::int64_t r = 0; r < these; ++r)
+        products[r] = weight_gradients(h, count[r], scores + r * w.columns, grads + r * w.columns, scale,
+                                       h.logsum[(begin + r) * h.logsum_stride], w.draws_of(r));
+      for (std::int64_t r = 0; r < these; ++r) {
+        T *p = scores + r * w.columns, *dp = grads + r * w.columns;
+        score_gradients(h, count[r], p, dp, scale, products[r], w.draws_of(r));
+        for (std::int64_t j = begin + r + 1; j < count[r]; ++j) dp[j] = 0;  // a filled score has no gradient
+        clear_behind(p, count[r]);
+        clear_behind(dp, count[r]);
+      }
+      for (std::int64_t r = 0; r < these && h.time.keys; ++r) {
+        w.time.resume(r);
+        w.time.gradients(grads + r * w.columns, scores + r * w.columns, h.time.keys, w.sum, w.row(r), h.time.dkeys,
+                         w.drow(r), h.time.dvalues);
+        if (h.dq) add_row(h.dq + (begin + r) * h.stride, w.sum, h.width);
       }
     }
     const auto add_product = [&](T* c, std::int64_t m, std::int64_t k, const T* a, bool by_columns, const T* b) {

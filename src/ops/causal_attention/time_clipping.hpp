@@ -7,6 +7,7 @@
 // keys.
 #include "causal_attention_kernels.hpp"
 #include "ops/common/philox_simd.hpp"
+#include "ops/common/sums.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 
@@ -63,6 +64,10 @@ LOCKSTEP_INLINE std::uint64_t at_least(const std::uint16_t* draws, std::int32_t 
 #endif
 }
 
+/// Rows that are prepared before the first of them is finished: one row alone is a chain of operations that wait for one
+/// another.
+inline constexpr std::int64_t kTogether = 4;
+
 /// Scratch memory and tables of one head of one sequence, and the state of the current row.
 template <class T, int NV>
 class TimeRows {
@@ -71,20 +76,22 @@ class TimeRows {
   /// Bytes of scratch memory for sequences up to `length`.
   static std::int64_t scratch_bytes(std::int64_t length, std::int64_t width) {
     const std::int64_t cells = round_up(length + kL, 64);
-    return cells * (2 * 4 + 8 + 4 * static_cast<std::int64_t>(sizeof(T))) + 16 * words_per_key(width) * (cells + 4) +
-           512;
+    return cells * ((kTogether + 1) * 4 + 8 + 4 * static_cast<std::int64_t>(sizeof(T))) +
+           16 * words_per_key(width) * (cells + 4) + cells / 8 + 512;
   }
   TimeRows(const CausalHead<T>& head, char* scratch)
       : time_(head.time), width_(round_up(head.width, kChunk)), words_(words_per_key(head.width)) {
     const std::int64_t cells = round_up(head.length + kL, 64);
     group_time_ = reinterpret_cast<std::int64_t*>(scratch);
-    bucket_ = reinterpret_cast<std::int32_t*>(group_time_ + cells);
-    group_ = bucket_ + cells;
+    buckets_ = reinterpret_cast<std::int32_t*>(group_time_ + cells);
+    group_ = buckets_ + kTogether * cells;
     value_ = reinterpret_cast<T*>(group_ + cells);
     continues_ = value_ + 3 * cells;
-    masks_ = reinterpret_cast<std::uint64_t*>(continues_ + cells);
+    continue_bits_ = reinterpret_cast<std::uint64_t*>(continues_ + cells);
+    masks_ = continue_bits_ + cells / 64 + 1;
     cells_ = cells;
     if (!time_.keys || time_.threshold > 0) return;
+    for (std::int64_t w = 0; w <= cells / 64; ++w) continue_bits_[w] = 0;
     std::int32_t group = -1;
     for (std::int64_t j = 0; j < head.length; ++j) {
       const bool same = j > 0 && time_.times[j] == time_.times[j - 1];
@@ -92,12 +99,17 @@ class TimeRows {
       group_[j] = group;
       group_time_[group] = time_.times[j];
       continues_[j] = same;
+      continue_bits_[j / 64] |= static_cast<std::uint64_t>(same) << (j % 64);
     }
   }
 
-  /// Prepares query i, whose keys are 0..i. Queries must come in ascending order.
-  LOCKSTEP_INLINE void begin(std::int64_t i) {
+  /// Rows that begin() may prepare before they are resumed.
+  std::int64_t together() const { return time_.threshold > 0 ? 1 : kTogether; }
+  /// Prepares query i, whose keys are 0..i, as row `slot` of those prepared together, and makes it the current one.
+  /// Queries must come in ascending order.
+  LOCKSTEP_INLINE void begin(std::int64_t i, std::int64_t slot) {
     keys_ = i + 1;
+    bucket_ = buckets_ + slot * cells_;
     const std::int64_t* times = time_.times;
     while (far_ <= i && times[i] - times[far_] >= time_.last) ++far_;
     if (time_.threshold > 0) {
@@ -114,32 +126,58 @@ class TimeRows {
       for (std::int64_t n = 1; n < count_; ++n) bucket_[n] = static_cast<std::int32_t>(times[i] - group_times[n]);
     }
     for (std::int64_t n = count_; n < count_ + kL; ++n) bucket_[n] = 0;  // fill up the last vector
+    prepared_[slot] = {far_, keys_, count_, first_};
+  }
+  /// Makes a prepared query the current one.
+  LOCKSTEP_INLINE void resume(std::int64_t slot) {
+    const Row& row = prepared_[slot];
+    far_ = row.far;
+    keys_ = row.keys;
+    count_ = row.count;
+    first_ = row.first;
+    bucket_ = buckets_ + slot * cells_;
   }
 
   /// s_j += row . table_r(j), with the keys' masks (kSide 0) or the values' masks (1).
   template <int kSide>
   LOCKSTEP_INLINE void add_products(const T* table, const T* row, T* s) {
     if (time_.threshold > 0) {
-      for (std::int64_t j = 0; j < keys_; j += kL) store(s + j, load(s + j) + products<true, kSide>(table, row, j));
+      for (std::int64_t j = 0; j < keys_; j += kL) store(s + j, load(s + j) + products<true, kSide, kL>(table, row, j));
       return;
     }
-    for (std::int64_t n = 0; n < count_; n += kL) store(value_ + n, products<false, kSide>(table, row, n));
+    constexpr std::int64_t kHalf = kL > 4 ? kL / 2 : kL;  // half of the rows have no more than eight runs
+    std::int64_t n = 0;
+    for (; count_ - n > kHalf; n += kL) store(value_ + n, products<false, kSide, kL>(table, row, n));
+    if (n < count_) store(value_ + n, products<false, kSide, kHalf>(table, row, n));
+#if defined(LOCKSTEP_ISA_avx512)
+    if constexpr (sizeof(T) == 4) {
+      if (count_ <= 2 * kL) {  // the runs' values fit in two registers, and far keys have groups before the first
+        const Vec<T> low = load(value_), high = load(value_ + kL);
+        const Vec<std::int32_t> none{}, before = splat(static_cast<std::int32_t>(first_ - 1));
+        for (std::int64_t j = 0; j < keys_; j += kL) {
+          const Vec<std::int32_t> run = load(group_ + j) - before, near = run > none ? run : none;
+          store(s + j, load(s + j) + (Vec<T>)_mm512_permutex2var_ps((__m512)low, (__m512i)near, (__m512)high));
+        }
+        return;
+      }
+    }
+#endif
     const T far = value_[0];
     for (std::int64_t j = 0; j < far_; ++j) s[j] += far;
     const T* of_group = value_ + 1 - first_;
     for (std::int64_t j = far_; j < keys_; ++j) s[j] += of_group[group_[j]];
   }
 
-  /// out += sum_j weight_j table_r(j), with the values' masks.
-  LOCKSTEP_INLINE void add_values(const T* weight, const T* table, T* out) {
+  /// out = sum_j weight_j table_r(j), with the values' masks.
+  LOCKSTEP_INLINE void sum_values(const T* weight, const T* table, T* out) {
     if (time_.threshold > 0) return sum<true, 1>(weight, table, out);
     sum_runs<1>({weight});
     sum<false, 1>(totals(0), table, out);
   }
 
-  /// out += sum_j dscore_j keys_r(j). Unless they are null, dkeys_r(j) += dscore_j q and dvalues_r(j) += weight_j dy.
-  LOCKSTEP_INLINE void add_gradients(const T* dscore, const T* weight, const T* keys, T* out, const T* q, T* dkeys,
-                                     const T* dy, T* dvalues) {
+  /// out = sum_j dscore_j keys_r(j). Unless they are null, dkeys_r(j) += dscore_j q and dvalues_r(j) += weight_j dy.
+  LOCKSTEP_INLINE void gradients(const T* dscore, const T* weight, const T* keys, T* out, const T* q, T* dkeys,
+                                 const T* dy, T* dvalues) {
     if (time_.threshold > 0) {
       sum<true, 0>(dscore, keys, out);
       if (dkeys) spread<true, 0>(dscore, q, dkeys);
@@ -157,8 +195,43 @@ class TimeRows {
  private:
   T* totals(int side) const { return value_ + (1 + side) * cells_; }
 
-  /// totals(i) receives the sums of weights[i] over the keys of each run. Within a run, keys are added in ascending
-  /// order. The keys are cut in two at the begin of a group: chains of additions that do not wait for one another.
+#if defined(LOCKSTEP_ISA_avx512)
+  /// The sums of groups of keys, 16 keys at a time: each lane adds the lanes before it that belong to its group, in
+  /// steps of 1, 2, 4 and 8, and the group that the vector before left open. The lanes that end a group are the sums.
+  LOCKSTEP_INLINE void sum_groups(const float* weight, float* sums) const {
+    const auto shifted = [](Vec<float> v, __mmask16 mask, auto by) {
+      Vec<std::int32_t> from;
+      for (int i = 0; i < 16; ++i) from[i] = (i - by.value) & 15;
+      return (Vec<float>)_mm512_maskz_permutexvar_ps(mask, (__m512i)from, (__m512)v);
+    };
+    Vec<float> open{};
+    for (std::int64_t j = far_; j < keys_; j += 16) {
+      const std::int64_t left = keys_ - j < 16 ? keys_ - j : 16;
+      std::uint32_t bits;  // of this vector's keys and the next one
+      __builtin_memcpy(&bits, reinterpret_cast<const char*>(continue_bits_) + j / 8, sizeof(bits));
+      bits >>= j % 8;
+      const std::uint32_t in = bits & ~1u, two = in & in << 1, four = two & two << 2, eight = four & four << 4;
+      const Lanes<float> lanes(left);
+      Vec<float> v = load(weight + j, lanes);
+      v += shifted(v, static_cast<__mmask16>(in), std::integral_constant<int, 1>{});
+      if (two & 0xffff) v += shifted(v, static_cast<__mmask16>(two), std::integral_constant<int, 2>{});
+      if (four & 0xffff) v += shifted(v, static_cast<__mmask16>(four), std::integral_constant<int, 4>{});
+      if (eight & 0xffff) v += shifted(v, static_cast<__mmask16>(eight), std::integral_constant<int, 8>{});
+      const std::uint32_t first = j == far_ ? 0 : bits & ~(bits + 1);
+      v += (Vec<float>)_mm512_maskz_mov_ps(static_cast<__mmask16>(first), (__m512)open);
+      open = (Vec<float>)_mm512_maskz_permutexvar_ps(0xffff, _mm512_set1_epi32(15), (__m512)v);
+      const std::uint32_t last = 1u << (left - 1);
+      const std::uint32_t ends = (~(bits >> 1) | (j + left == keys_ ? last : 0)) & (2 * last - 1);
+      const int count = __builtin_popcount(ends);
+      if (count > 0)
+        store(sums, (Vec<float>)_mm512_maskz_compress_ps(static_cast<__mmask16>(ends), (__m512)v), Lanes<float>(count));
+      sums += count;
+    }
+  }
+#endif
+
+  /// totals(i) receives the sums of weights[i] over the keys of each run. Without AVX-512, keys are cut in two at the
+  /// begin of a group: chains of additions that do not wait for one another.
   template <int kSides>
   LOCKSTEP_INLINE void sum_runs(const T* const (&weights)[kSides]) {
     for (int i = 0; i < kSides; ++i) {
@@ -168,6 +241,12 @@ class TimeRows {
       if (j < far_) far += load(weights[i] + j, Lanes<T>(far_ - j));
       totals(i)[0] = total<T>(far);
     }
+#if defined(LOCKSTEP_ISA_avx512)
+    if constexpr (sizeof(T) == 4) {
+      for (int i = 0; i < kSides; ++i) sum_groups(weights[i], totals(i) + 1);
+      return;
+    }
+#endif
     std::int64_t middle = (far_ + keys_) / 2;
     while (middle > far_ && continues_[middle] != 0) --middle;
     T sums[2][kSides] = {};
@@ -215,17 +294,17 @@ class TimeRows {
     }
   }
 
-  /// Lane l is row . table_bucket(first + l).
-  template <bool kMasked, int kSide>
+  /// Lane l < kRuns is row . table_bucket(first + l).
+  template <bool kMasked, int kSide, int kRuns>
   LOCKSTEP_INLINE Vec<T> products(const T* table, const T* row, std::int64_t first) const {
-    Vec<T> v[kL];
-    for (int l = 0; l < kL; ++l) v[l] = Vec<T>{};
+    Vec<T> v[kRuns];
+    for (int l = 0; l < kRuns; ++l) v[l] = Vec<T>{};
     for (std::int64_t c = 0; c < width_; c += kChunk) {
       Vec<T> x[NV];
 #pragma GCC unroll 4
       for (int n = 0; n < NV; ++n) x[n] = load(row + c + n * kL);
 #pragma GCC unroll 16
-      for (int l = 0; l < kL; ++l) {
+      for (int l = 0; l < kRuns; ++l) {
         const T* t = table + bucket_[first + l] * width_ + c;
 #pragma GCC unroll 4
         for (int n = 0; n < NV; ++n)
@@ -233,26 +312,30 @@ class TimeRows {
                          : fma(x[n], load(t + n * kL), v[l]);
       }
     }
-    return sum_each<T>(v);
+    return sum_of<kRuns, T>(v);
   }
 
-  /// out += sum_n weight_n table_bucket(n)
+  /// out = sum_n weight_n table_bucket(n). Two sums that take turns: each waits for its last addition.
   template <bool kMasked, int kSide>
   LOCKSTEP_INLINE void sum(const T* weight, const T* table, T* out) const {
     for (std::int64_t c = 0; c < width_; c += kChunk) {
-      Vec<T> y[NV];
-#pragma GCC unroll 4
-      for (int n = 0; n < NV; ++n) y[n] = load(out + c + n * kL);
-      for (std::int64_t j = 0; j < count_; ++j) {
+      Vec<T> y[2][NV] = {};
+      const auto add = [&](std::int64_t j, int turn) __attribute__((always_inline)) {
         const T* t = table + bucket_[j] * width_ + c;
         const Vec<T> w = splat(weight[j]);
 #pragma GCC unroll 4
         for (int n = 0; n < NV; ++n)
-          y[n] = kMasked ? fma_where(mask<kSide>(j, c + n * kL), w, load(t + n * kL), y[n])
-                         : fma(w, load(t + n * kL), y[n]);
+          y[turn][n] = kMasked ? fma_where(mask<kSide>(j, c + n * kL), w, load(t + n * kL), y[turn][n])
+                               : fma(w, load(t + n * kL), y[turn][n]);
+      };
+      std::int64_t j = 0;
+      for (; j + 2 <= count_; j += 2) {
+        add(j, 0);
+        add(j + 1, 1);
       }
+      if (j < count_) add(j, 0);
 #pragma GCC unroll 4
-      for (int n = 0; n < NV; ++n) store(out + c + n * kL, y[n]);
+      for (int n = 0; n < NV; ++n) store(out + c + n * kL, y[0][n] + y[1][n]);
     }
   }
 
@@ -290,14 +373,19 @@ class TimeRows {
 
   const TimeHead<T>& time_;
   std::int64_t width_, words_, cells_ = 0;
-  std::int64_t far_ = 0;           ///< keys 0..far_-1 are in the last bucket
-  std::int64_t keys_ = 0;          ///< of this row
-  std::int64_t count_ = 0;         ///< number of runs, or of keys if each has a mask
-  std::int64_t first_ = 0;         ///< the group of run 1
-  std::int32_t *bucket_, *group_;  ///< of each run (or key); of each key
+  std::int64_t far_ = 0;    ///< keys 0..far_-1 are in the last bucket
+  std::int64_t keys_ = 0;   ///< of this row
+  std::int64_t count_ = 0;  ///< number of runs, or of keys if each has a mask
+  std::int64_t first_ = 0;  ///< the group of run 1
+  struct Row {
+    std::int64_t far, keys, count, first;
+  };
+  Row prepared_[kTogether];
+  std::int32_t *buckets_, *bucket_, *group_;  ///< of all prepared rows; of each run (or key); of each key
   std::int64_t* group_time_;
-  T* value_;      ///< products with the rows of the table; then totals() twice
-  T* continues_;  ///< 1 if the key belongs to the group of the key before it, else 0
+  T* value_;                      ///< products with the rows of the table; then totals() twice
+  T* continues_;                  ///< 1 if the key belongs to the group of the key before it, else 0
+  std::uint64_t* continue_bits_;  ///< bit j: continues_[j]
   std::uint64_t* masks_;
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gemm_kernels.hpp"
+#include "kept_values.hpp"
 #include "lockstep/base/profile.hpp"
 #include "ops/common/on_gpu.hpp"
 
@@ -90,6 +91,13 @@ int threads_for(std::int64_t m, std::int64_t n, std::int64_t k) {
   return omp_get_max_threads();
 }
 }  // namespace
+
+template <class T>
+T* kept_values(const T* weight, std::int64_t count, bool& fill) {
+  KeptWeights& kept = kept_weights();
+  if (!kept.active) return nullptr;
+  return static_cast<T*>(kept.find(weight, count, 0, false, static_cast<std::size_t>(count) * sizeof(T), fill));
+}
 
 template <class T>
 const T* packed_weight(std::int64_t n, std::int64_t k, const T* b, bool transposed) {
@@ -220,6 +228,7 @@ void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T
     for (std::int64_t j = 0; j < n; ++j) sums[j] += partials[block * n + j];
 }
 
+LOCKSTEP_EACH_FLOAT(kept_values)
 LOCKSTEP_EACH_FLOAT(packed_weight)
 LOCKSTEP_EACH_FLOAT(product)
 LOCKSTEP_EACH_FLOAT(product_tn)

@@ -4,8 +4,11 @@
 #include <array>
 
 #include "hyper_connections_kernels.hpp"
+#include "lockstep/base/profile.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/elementwise/elementwise_kernels.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
+#include "ops/gemm/kept_values.hpp"
 
 namespace lockstep::ops {
 
@@ -39,25 +42,32 @@ cpu::HyperGates<T> gates_of(const HyperConnection& h) {
           {h.bias_pre.data<T>(), h.bias_post.data<T>(), h.bias_res.data<T>()}};
 }
 
-/// The three weights stacked by rows.
+/// The three weights stacked by rows, kept while a PackedWeights lives.
 template <class T>
-T* all_weights(const HyperConnection& h) {
-  const std::array<Tensor, 3> parts = {h.weight_pre, h.weight_post, h.weight_res};
-  std::int64_t size = 0;
-  for (const Tensor& part : parts) size += part.size();
-  T* all = static_cast<T*>(cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(size) * sizeof(T)));
-  T* at = all;
-  for (const Tensor& part : parts) at = std::copy_n(part.data<T>(), part.size(), at);
-  return all;
-}
+struct AllWeights {
+  T* data = nullptr;
+  cpu::Operand operand = cpu::Operand::weight;
 
-/// Calls f(first, count) for blocks of tokens whose streams stay in the second-level cache, so that several passes over
-/// them read memory once.
-template <class F>
-void for_token_blocks(std::int64_t tokens, const F& f) {
-  constexpr std::int64_t kTokens = 16;
-  for (std::int64_t first = 0; first < tokens; first += kTokens) f(first, std::min(kTokens, tokens - first));
-}
+  explicit AllWeights(const HyperConnection& h) {
+    const std::array<Tensor, 3> parts = {h.weight_pre, h.weight_post, h.weight_res};
+    std::int64_t size = 0;
+    for (const Tensor& part : parts) size += part.size();
+    bool fill = true;
+    data = cpu::kept_values(parts[0].data<T>(), size, fill);
+    if (!data) {
+      data = static_cast<T*>(cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(size) * sizeof(T)));
+      operand = cpu::Operand::any;
+      fill = true;
+    }
+    T* at = data;
+    for (const Tensor& part : parts)
+      if (fill) at = std::copy_n(part.data<T>(), part.size(), at);
+  }
+};
+
+/// Tokens whose streams stay in the second-level cache between two passes over them. A model's threads share its samples,
+/// so a call is serial.
+constexpr std::int64_t kBlockTokens = 112;
 
 /// The data of a target, or null if it is empty.
 template <class T>
@@ -69,7 +79,7 @@ template <class T>
 void add(const Target& target, const T* values) {
   if (!target) return;
   T* to = target.tensor.data<T>();
-  for (std::int64_t i = 0; i < target.tensor.size(); ++i) to[i] += values[i];
+  cpu::active_elementwise_kernels<T>().scale(target.tensor.size(), to, values, T{1}, true);
 }
 
 }  // namespace
@@ -89,9 +99,15 @@ void hyper_maps_forward(Stream& stream, const Tensor& maps, const Tensor& raw, c
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    cpu::product<T>(e.tokens, e.maps, width, raw.data<T>(), x.data<T>(), all_weights<T>(h), true, false);
-    cpu::active_hyper_kernels<T>().maps(e.tokens, width, maps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>(),
-                                        static_cast<T>(h.eps), gates_of<T>(h));
+    const AllWeights<T> weights(h);
+    for (std::int64_t first = 0; first < e.tokens; first += kBlockTokens) {
+      const std::int64_t count = std::min(kBlockTokens, e.tokens - first);
+      T *of_maps = maps.data<T>() + first * e.maps, *of_raw = raw.data<T>() + first * e.maps;
+      const T* of_x = x.data<T>() + first * width;
+      cpu::product<T>(count, e.maps, width, of_raw, of_x, weights.data, true, false, {}, weights.operand);
+      cpu::active_hyper_kernels<T>().maps(count, width, of_maps, of_raw, scale.data<T>() + first, of_x,
+                                          static_cast<T>(h.eps), gates_of<T>(h));
+    }
   });
 }
 
@@ -119,8 +135,9 @@ void hyper_maps_backward(Stream& stream, Target dx, const HyperConnectionGradien
     add(gradients.bias_pre, sums.data() + 3);
     add(gradients.bias_post, sums.data() + 3 + n);
     add(gradients.bias_res, sums.data() + 3 + 2 * n);
-    kernels.scale_gradient(e.tokens, width, e.maps, to, dmaps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>());
-    if (to) cpu::product<T>(e.tokens, width, e.maps, to, dmaps.data<T>(), all_weights<T>(h), false, true);
+    kernels.input_gradient(e.tokens, width, e.maps, to, dmaps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>(),
+                           AllWeights<T>(h).data);
+    profile::add_flops(to ? 2.0 * static_cast<double>(e.tokens * e.maps * width) : 0);
     T* dweights = static_cast<T*>(
         cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(e.maps * width) * sizeof(T)));
     cpu::product_tn<T>(e.maps, width, e.tokens, dweights, dmaps.data<T>(), x.data<T>(), false);
@@ -138,8 +155,7 @@ void hyper_read_forward(Stream& stream, const Tensor& u, const Tensor& x, const 
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_hyper_kernels<T>().mix(e.tokens, e.channels, 1, n, u.data<T>(), x.data<T>(), maps.data<T>(), e.maps, 0,
-                                       1, false);
+    cpu::active_hyper_stream_kernels<T>().read(e.tokens, e.channels, n, u.data<T>(), x.data<T>(), maps.data<T>());
   });
 }
 
@@ -154,12 +170,8 @@ void hyper_read_backward(Stream& stream, Target dx, Target dmaps, const Tensor& 
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
-    if (dx)
-      kernels.mix(e.tokens, e.channels, n, 1, dx.tensor.data<T>(), du.data<T>(), maps.data<T>(), e.maps, 1, 0,
-                  dx.accumulate);
-    if (!dmaps) return;
-    kernels.products(e.tokens, e.channels, 1, n, dmaps.tensor.data<T>(), e.maps, du.data<T>(), x.data<T>());
+    cpu::active_hyper_stream_kernels<T>().read_gradient(e.tokens, e.channels, n, pointer<T>(dx), dx.accumulate,
+                                                        pointer<T>(dmaps), du.data<T>(), x.data<T>(), maps.data<T>());
   });
 }
 
@@ -174,14 +186,8 @@ void hyper_write_forward(Stream& stream, const Tensor& out, const Tensor& x, con
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    const auto mix = cpu::active_hyper_kernels<T>().mix;
-    const std::int64_t c = e.channels;
-    for_token_blocks(e.tokens, [&](std::int64_t first, std::int64_t count) {
-      T* to = out.data<T>() + first * n * c;
-      const T* map = maps.data<T>() + first * e.maps;
-      mix(count, c, n, n, to, x.data<T>() + first * n * c, map + 2 * n, e.maps, n, 1, false);
-      mix(count, c, n, 1, to, y.data<T>() + first * c, map + n, e.maps, 1, 0, true);
-    });
+    cpu::active_hyper_stream_kernels<T>().write(e.tokens, e.channels, n, out.data<T>(), x.data<T>(), maps.data<T>(),
+                                                y.data<T>());
   });
 }
 
@@ -197,19 +203,9 @@ void hyper_write_backward(Stream& stream, Target dx, Target dmaps, Target dy, co
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
-    const std::int64_t c = e.channels;
-    T *to_x = pointer<T>(dx), *to_y = pointer<T>(dy), *to_maps = pointer<T>(dmaps);
-    for_token_blocks(e.tokens, [&](std::int64_t first, std::int64_t count) {
-      const std::int64_t at = first * n * c;
-      const T *d = dout.data<T>() + at, *map = maps.data<T>() + first * e.maps;
-      if (to_x) kernels.mix(count, c, n, n, to_x + at, d, map + 2 * n, e.maps, 1, n, dx.accumulate);
-      if (to_y) kernels.mix(count, c, 1, n, to_y + first * c, d, map + n, e.maps, 0, 1, dy.accumulate);
-      if (!to_maps) return;
-      T* to = to_maps + first * e.maps;
-      kernels.products(count, c, n, 1, to + n, e.maps, d, y.data<T>() + first * c);
-      kernels.products(count, c, n, n, to + 2 * n, e.maps, d, x.data<T>() + at);
-    });
+    cpu::active_hyper_stream_kernels<T>().write_gradient(e.tokens, e.channels, n, pointer<T>(dx), dx.accumulate,
+                                                         pointer<T>(dy), dy.accumulate, pointer<T>(dmaps),
+                                                         dout.data<T>(), x.data<T>(), maps.data<T>(), y.data<T>());
   });
 }
 

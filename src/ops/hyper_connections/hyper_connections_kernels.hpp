@@ -23,20 +23,27 @@ struct HyperKernels {
   /// dmaps becomes the gradient of W r. The gradients of alpha pre, post, res and of all biases are added to sums (3 +
   /// maps).
   void (*maps_gradient)(std::int64_t tokens, T* dmaps, T* sums, const T* raw, const HyperGates<T>& gates);
-  /// dx_ic -= x_ic scale_i^2 sum_k(dmaps_ik raw_ik) / width (unless dx is null), then dmaps_ik *= scale_i.
-  void (*scale_gradient)(std::int64_t tokens, std::int64_t width, std::int64_t maps, T* dx, T* dmaps, const T* raw,
-                         const T* scale, const T* x);
-  /// out_m = sum_s h_ms in_s, m < targets, s < sources, on rows of (streams, C). The coefficient of (m, s) of a token
-  /// is at maps[m * by_target + s * by_source]. Adds to out if `add`.
-  void (*mix)(std::int64_t tokens, std::int64_t channels, std::int64_t targets, std::int64_t sources, T* out,
-              const T* in, const T* maps, std::int64_t maps_stride, std::int64_t by_target, std::int64_t by_source,
-              bool add);
-  /// dmaps[m * sources + s] += a_m . b_s
-  void (*products)(std::int64_t tokens, std::int64_t channels, std::int64_t targets, std::int64_t sources, T* dmaps,
-                   std::int64_t maps_stride, const T* a, const T* b);
+  /// dx_ic += sum_k dmaps_ik scale_i weight_kc - x_ic scale_i^2 sum_k(dmaps_ik raw_ik) / width (unless dx is null), then
+  /// dmaps_ik *= scale_i. weight (maps, width) holds the three weights.
+  void (*input_gradient)(std::int64_t tokens, std::int64_t width, std::int64_t maps, T* dx, T* dmaps, const T* raw,
+                         const T* scale, const T* x, const T* weight);
+};
+
+/// Reading and writing as in ops/hyper_connections.hpp. Targets may be null; those of maps are added to, the others if
+/// `add`.
+template <class T>
+struct HyperStreamKernels {
+  void (*read)(std::int64_t tokens, std::int64_t channels, std::int64_t streams, T* u, const T* x, const T* maps);
+  void (*read_gradient)(std::int64_t tokens, std::int64_t channels, std::int64_t streams, T* dx, bool add, T* dmaps,
+                        const T* du, const T* x, const T* maps);
+  void (*write)(std::int64_t tokens, std::int64_t channels, std::int64_t streams, T* out, const T* x, const T* maps,
+                const T* y);
+  void (*write_gradient)(std::int64_t tokens, std::int64_t channels, std::int64_t streams, T* dx, bool add_x, T* dy,
+                         bool add_y, T* dmaps, const T* dout, const T* x, const T* maps, const T* y);
 };
 
 LOCKSTEP_KERNELS(const HyperKernels<T>&, hyper_kernels)
+LOCKSTEP_KERNELS(const HyperStreamKernels<T>&, hyper_stream_kernels)
 
 }  // namespace lockstep::ops::cpu
 

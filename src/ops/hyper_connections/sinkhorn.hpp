@@ -5,41 +5,53 @@
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 
-/// One matrix for each of kLanes tokens, divided alternately by its column sums and its row sums. kN is the extent if
-/// known at compile time, so that the matrix stays in registers; 0 means n.
+/// One positive matrix K for each of kLanes tokens, and its iterates M_ab = row_a k_ab column_b, whose columns and rows
+/// are divided alternately by their sums. Only the factors change, so half a step is a product of K with a vector and n
+/// divisions, and the way back needs no division. kN is the extent if known at compile time; 0 means n.
 template <class T, int kN>
 struct Sinkhorn {
   static constexpr int kMost = kN > 0 ? kN : static_cast<int>(HyperConnection::kMostStreams);
-  Vec<T> m[kMost][kMost];
+  using Factor = Vec<T>[kMost];
+  /// The factors after a step.
+  struct Factors {
+    Factor row, column;
+  };
+  Vec<T> k[kMost][kMost];
 
-  template <bool kColumns>
-  LOCKSTEP_INLINE void divide(int n, Vec<T>* sums) {
-#pragma GCC unroll 4
-    for (int a = 0; a < n; ++a) {
-      Vec<T> sum{};
-#pragma GCC unroll 4
-      for (int b = 0; b < n; ++b) sum += kColumns ? m[b][a] : m[a][b];
-      const Vec<T> inverse = splat(T{1}) / sum;
-      if (sums) sums[a] = sum;
-#pragma GCC unroll 4
-      for (int b = 0; b < n; ++b) (kColumns ? m[b][a] : m[a][b]) *= inverse;
-    }
+  /// One step: next.column_b = 1 / sum_a k_ab row_a, then next.row_a = 1 / sum_b k_ab next.column_b.
+  LOCKSTEP_INLINE void step(int n, Factors& next, const Factor& row) const {
+    Factor sums;
+    multiply<true>(n, sums, row);
+    for (int b = 0; b < n; ++b) next.column[b] = splat(T{1}) / sums[b];
+    multiply<false>(n, sums, next.column);
+    for (int a = 0; a < n; ++a) next.row[a] = splat(T{1}) / sums[a];
   }
-  /// Goes back from after a division to before it, for the matrix and its gradient: A = M s, dA = (dM - sum(dM M)) / s.
-  template <bool kColumns>
-  LOCKSTEP_INLINE void undo(int n, Sinkhorn& gradient, const Vec<T>* sums) {
+
+  /// The way back through a step. drow is the gradient of its row factors and becomes that of the row factors before
+  /// it; dcolumn is a gradient of its column factors besides the one through the rows. row_sums and column_sums receive
+  /// the gradients of the sums, of which the gradient of k_ab is row_sums_a column_b + row_a column_sums_b with the rows
+  /// before the step.
+  LOCKSTEP_INLINE void undo(int n, Factor& drow, const Factor& dcolumn, const Factors& f, Factor& row_sums,
+                            Factor& column_sums) const {
+    for (int a = 0; a < n; ++a) row_sums[a] = -drow[a] * (f.row[a] * f.row[a]);
+    multiply<true>(n, column_sums, row_sums);
+    for (int b = 0; b < n; ++b) column_sums[b] = -(column_sums[b] + dcolumn[b]) * (f.column[b] * f.column[b]);
+    multiply<false>(n, drow, column_sums);
+  }
+
+ private:
+  /// out_a = sum_b k_ab v_b, or (kTransposed) sum_b k_ba v_b
+  template <bool kTransposed>
+  LOCKSTEP_INLINE void multiply(int n, Factor& out, const Factor& v) const {
+    const auto at = [&](int a, int b) { return kTransposed ? k[b][a] : k[a][b]; };
 #pragma GCC unroll 4
     for (int a = 0; a < n; ++a) {
-      Vec<T> product{};
-#pragma GCC unroll 4
-      for (int b = 0; b < n; ++b)
-        product = fma(kColumns ? m[b][a] : m[a][b], kColumns ? gradient.m[b][a] : gradient.m[a][b], product);
-      const Vec<T> inverse = splat(T{1}) / sums[a];
-#pragma GCC unroll 4
-      for (int b = 0; b < n; ++b) {
-        Vec<T>& g = kColumns ? gradient.m[b][a] : gradient.m[a][b];
-        g = (g - product) * inverse;
-        (kColumns ? m[b][a] : m[a][b]) *= sums[a];
+      if constexpr (kN == 4) {  // two short chains instead of one long one: each step waits for the one before it
+        out[a] = fma(at(a, 1), v[1], at(a, 0) * v[0]) + fma(at(a, 3), v[3], at(a, 2) * v[2]);
+      } else {
+        Vec<T> sum = at(a, 0) * v[0];
+        for (int b = 1; b < n; ++b) sum = fma(at(a, b), v[b], sum);
+        out[a] = sum;
       }
     }
   }

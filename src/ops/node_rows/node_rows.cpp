@@ -1,7 +1,6 @@
 #include "lockstep/ops/node_rows.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "lockstep/base/bf16.hpp"
@@ -13,9 +12,13 @@
 namespace lockstep::ops {
 
 namespace {
-constexpr double kLeastNorm = 1e-12;
 /// Prefetch distance in rows that are scattered over memory.
 constexpr std::int64_t kPrefetch = 8, kLine = 64;
+
+template <class T>
+void prefetch(const T* row, std::int64_t width) {
+  for (std::int64_t c = 0; c < width; c += kLine / static_cast<std::int64_t>(sizeof(T))) __builtin_prefetch(row + c);
+}
 
 void require_part(const char* op, const Tensor& x, const Tensor& y, std::int64_t column, std::size_t rows) {
   require(y.rows() == static_cast<std::int64_t>(rows) && column >= 0 && column + x.columns() <= y.columns() &&
@@ -37,18 +40,17 @@ void gather_node_rows(Stream& stream, const Tensor& y, std::int64_t column, cons
     T* first = y.data<T>() + column;
     const T* from = x.data<const T>();
     const auto count = static_cast<std::int64_t>(rows.size());
+    const auto kernels = cpu::active_node_row_kernels<T>();
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < count; ++i) {
+      if (i + kPrefetch < count) prefetch(from + rows[static_cast<std::size_t>(i + kPrefetch)] * width, width);
       T* to = first + i * stride;
       const T* row = from + rows[static_cast<std::size_t>(i)] * width;
       if (scale == RowScale::none) {
         std::copy_n(row, width, to);
         continue;
       }
-      double square = 0;
-      for (std::int64_t c = 0; c < width; ++c) square += static_cast<double>(row[c]) * static_cast<double>(row[c]);
-      const T factor = static_cast<T>(1 / std::max(std::sqrt(square), kLeastNorm));
-      for (std::int64_t c = 0; c < width; ++c) to[c] = row[c] * factor;
+      kernels.normalise(width, to, row);
     }
   });
 }
@@ -65,24 +67,23 @@ void scatter_node_rows(Stream& stream, const Tensor& dx, const Tensor& dy, std::
         return cuda::scatter_node_rows<T>(stream, dx.data<T>(), first, stride, {from, width, rows, scale});
     }
     const auto count = static_cast<std::int64_t>(rows.size());
+    const auto kernels = cpu::active_node_row_kernels<T>();
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t at = rows[static_cast<std::size_t>(i)] * width;
+      if (i + kPrefetch < count) {
+        const std::int64_t next = rows[static_cast<std::size_t>(i + kPrefetch)] * width;
+        prefetch(from + next, width);
+        prefetch(dx.data<T>() + next, width);
+        prefetch(first + (i + kPrefetch) * stride, width);
+      }
       const T *slope = first + i * stride, *row = from + at;
       T* to = dx.data<T>() + at;
       if (scale == RowScale::none) {
         for (std::int64_t c = 0; c < width; ++c) to[c] += slope[c];
         continue;
       }
-      double square = 0, dot = 0;
-      for (std::int64_t c = 0; c < width; ++c) {
-        square += static_cast<double>(row[c]) * static_cast<double>(row[c]);
-        dot += static_cast<double>(row[c]) * static_cast<double>(slope[c]);
-      }
-      const double norm = std::sqrt(square);
-      const T factor = static_cast<T>(1 / std::max(norm, kLeastNorm));
-      const T along = norm > kLeastNorm ? static_cast<T>(dot / square) : T{0};
-      for (std::int64_t c = 0; c < width; ++c) to[c] += (slope[c] - row[c] * along) * factor;
+      kernels.add_gradient(width, to, slope, row);
     }
   });
 }
@@ -137,11 +138,8 @@ void sum_node_rows(Stream& stream, const Tensor& y, const Tensor& x, std::int64_
       T* sum = y.data<T>() + n * width;
       std::fill_n(sum, width, T{0});
       for (std::int64_t u = ptr[static_cast<std::size_t>(n)]; u < ptr[static_cast<std::size_t>(n) + 1]; ++u) {
-        if (u + kPrefetch < std::ssize(place)) {
-          const T* next = from + place[static_cast<std::size_t>(u + kPrefetch)] * stride;
-          for (std::int64_t c = 0; c < width; c += kLine / static_cast<std::int64_t>(sizeof(T)))
-            __builtin_prefetch(next + c);
-        }
+        if (u + kPrefetch < std::ssize(place))
+          prefetch(from + place[static_cast<std::size_t>(u + kPrefetch)] * stride, width);
         const T* row = from + (place.empty() ? u : place[static_cast<std::size_t>(u)]) * stride;
         for (std::int64_t c = 0; c < width; ++c) sum[c] += row[c];
       }

@@ -1,5 +1,21 @@
 #pragma once
+#include "lockstep/ops/dispatch.hpp"
 #include "lockstep/ops/node_rows.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// Of one row with n columns and RowScale::norm; sums in f64.
+template <class T>
+struct NodeRowKernels {
+  /// to = row / max(|row|, 1e-12)
+  void (*normalise)(std::int64_t n, T* to, const T* row);
+  /// to += the gradient of `row` for the gradient `slope` of the normalised row.
+  void (*add_gradient)(std::int64_t n, T* to, const T* slope, const T* row);
+};
+
+LOCKSTEP_KERNELS(NodeRowKernels<T>, node_row_kernels)
+
+}  // namespace lockstep::ops::cpu
 
 /// Kernels of node_rows.hpp. Rows of an array are `stride` elements apart.
 namespace lockstep::ops::cuda {

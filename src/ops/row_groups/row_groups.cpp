@@ -1,6 +1,7 @@
 #include "lockstep/ops/row_groups.hpp"
 
 #include "ops/common/on_gpu.hpp"
+#include "ops/elementwise/elementwise_kernels.hpp"
 #include "row_groups_kernels.hpp"
 
 namespace lockstep::ops {
@@ -14,11 +15,11 @@ void copy_rows(Stream& stream, Target y, const Tensor& x, std::int64_t n) {
              [&]<class T>() { cuda::copy_rows<T>(stream, rows, c, n, y.tensor.data<T>(), y.accumulate, x.data<T>()); }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
+    const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
     T* to = y.tensor.data<T>();
-    for (std::int64_t row = 0; row < rows * n; ++row, to += c) {
-      const T* from = x.data<T>() + row / n * c;
-      for (std::int64_t k = 0; k < c; ++k) to[k] = from[k] + (y.accumulate ? to[k] : T{0});
-    }
+    const T* from = x.data<T>();
+    for (std::int64_t row = 0; row < rows; ++row, from += c)
+      for (std::int64_t i = 0; i < n; ++i, to += c) scale_row(c, to, from, T{1}, y.accumulate);
   });
 }
 
@@ -31,12 +32,11 @@ void sum_rows(Stream& stream, Target y, const Tensor& x, std::int64_t n) {
              [&]<class T>() { cuda::sum_rows<T>(stream, rows, c, n, y.tensor.data<T>(), y.accumulate, x.data<T>()); }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
+    const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
     T* to = y.tensor.data<T>();
-    if (!y.accumulate) fill_zero(stream, y.tensor);
-    for (std::int64_t row = 0; row < rows * n; ++row) {
-      const T* from = x.data<T>() + row * c;
-      for (std::int64_t k = 0; k < c; ++k) to[row / n * c + k] += from[k];
-    }
+    const T* from = x.data<T>();
+    for (std::int64_t row = 0; row < rows; ++row, to += c)
+      for (std::int64_t i = 0; i < n; ++i, from += c) scale_row(c, to, from, T{1}, i > 0 || y.accumulate);
   });
 }
 

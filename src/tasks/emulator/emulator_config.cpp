@@ -6,21 +6,22 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"
+#include "lockstep/optim/dense_step.hpp"
 #include "lockstep/train/ensemble.hpp"
 #include "tasks/emulator/jacobian_loss.hpp"
 
 namespace lockstep {
 
 void EmulatorConfig::add_options(Options& o) {
-  o.add("model.hidden_size", &arch_.hidden, 64, at_least(1), "width of the hidden layers");
+  o.add("model.hidden_size", &arch_.hidden, 64, between(1, kMostWidth), "width of the hidden layers");
   o.alias("model.hidden_size", "hidden_size");
-  o.add("model.hidden_layers", &arch_.layers, 3, at_least(1), "number of hidden layers");
+  o.add("model.hidden_layers", &arch_.layers, 3, between(1, kMostLayers), "number of hidden layers");
   o.alias("model.hidden_layers", "hidden_layers");
   o.choice("model.activation", &arch_.activation, "gelu",
            {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"},
            "activation of the hidden layers (gelu is the exact one, with erf)");
   o.add("model.use_conv1d", &convolution_, false, "apply a convolution over the input columns before the first layer");
-  o.add("model.conv_channels", &arch_.conv_channels, 32, at_least(1), "channels of the convolution");
+  o.add("model.conv_channels", &arch_.conv_channels, 32, between(1, kMostWidth), "channels of the convolution");
   o.add("model.conv_kernel_size", &arch_.conv_kernel, 3, odd, "width of the convolution; odd");
   o.choice("model.bias_init", &bias_init_, "zero", {"zero", "torch"},
            "initial biases: zero, or uniform in +-1/sqrt(inputs) as PyTorch does");
@@ -34,7 +35,7 @@ void EmulatorConfig::add_options(Options& o) {
   o.add("loss.jacobian", &loss_.jacobian, 0, non_negative,
         "weight of the mean squared error of the Jacobian, normalised (Sobolev training); the data set must hold "
         "Jacobians; 0: off");
-  o.add("loss.jacobian_directions", &loss_.directions, 0, at_least(0),
+  o.add("loss.jacobian_directions", &loss_.directions, 0, between(0, kMostWidth),
         "number of random directions per row and step in which the Jacobian is compared; 0: the whole Jacobian");
   o.add("loss.constraint", &loss_.constraint, "",
         "expressions, separated by ;, that are 0 for a physical prediction, such as max(0, -aice) ; sum(y) - sum(x); "
@@ -95,11 +96,22 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   const auto rows = static_cast<double>(split.size());
   needs.data_bytes = rows * 4 * static_cast<double>(arch.n_in + arch.n_out + 1);
   if (file.has("/jac")) needs.data_bytes += rows * 4 * static_cast<double>(arch.n_in * arch.n_out);
-  // Inputs and targets, each normalised and in tiles; each hidden value and its slope.
+  needs.least_shard = EmulatorTask::kLeastShard;
+  const std::int64_t directions = loss_.jacobian > 0 ? jacobian_directions(loss_.directions, arch.n_in, arch.n_out) : 0;
+  const auto element = static_cast<double>(size_bytes(dtype));
+  if (step.on_gpu && loss_.jacobian == 0)
+    needs.gpu_data_bytes = rows * 4 * static_cast<double>(arch.n_in + arch.n_out + 1);
+  // One kernel keeps weights and values in shared memory, and the gradients of its parts in GPU memory (DenseStep).
+  constexpr double kShared = 200e3;  // bytes of a block, on a large GPU, for weights
+  if (step.on_gpu && directions == 0 && arch.conv_channels == 0 && loss_.smooth_weight == 0 && !is_half(dtype) &&
+      arch.layers < 9 && static_cast<double>(needs.parameters) * element <= kShared) {
+    needs.rank_bytes = static_cast<double>(DenseStep::kMostParts + 1) * static_cast<double>(needs.parameters) * element;
+    return needs;
+  }
+  // Inputs and targets, each normalised and in tiles; each hidden value, its slope and its gradient.
   const double hidden = static_cast<double>(arch.hidden * arch.layers + arch.conv_channels * arch.n_in);
   needs.activation_bytes_per_sample =
-      static_cast<double>(size_bytes(dtype)) * (2 * static_cast<double>(arch.n_in + arch.n_out) + 2 * hidden) *
-      static_cast<double>(1 + (loss_.jacobian > 0 ? jacobian_directions(loss_.directions, arch.n_in, arch.n_out) : 0));
+      element * (2 * static_cast<double>(arch.n_in + arch.n_out) + 3 * hidden) * static_cast<double>(1 + directions);
   return needs;
 }
 

@@ -26,8 +26,8 @@ std::vector<std::int64_t> widths_of(const std::string& text) {
   for (std::string word; std::getline(in, word, ',');) {
     char* end = nullptr;
     const std::int64_t width = std::strtoll(word.c_str(), &end, 10);
-    require_usage(!word.empty() && *end == '\0' && width >= 1, "option model.hidden = ", text,
-                  ": must be widths such as 512 or 256,64, or none");
+    require_usage(!word.empty() && *end == '\0' && width >= 1 && width <= kMostWidth, "option model.hidden = ", text,
+                  ": must be widths from 1 to ", kMostWidth, ", such as 512 or 256,64, or none");
     widths.push_back(width);
   }
   require_usage(!widths.empty(), "option model.hidden is empty: must be widths such as 512 or 256,64, or none");
@@ -85,14 +85,17 @@ void HarConfig::add_options(Options& o) {
   o.alias("model.mode", "mode");
   o.choice("model.pool", &pool_, "attention", {"attention", "mean"}, "pooling of a channel's tokens");
   o.alias("model.pool", "pool");
-  o.add("model.patch", &arch_.patch, 16, at_least(1), "samples in a patch, or its side in pixels");
+  o.add("model.patch", &arch_.patch, 16, between(1, kMostWidth), "samples in a patch, or its side in pixels");
   o.alias("model.patch", "patch-size");
-  o.add("model.image", &arch_.image, 224, at_least(1), "images: side in pixels");
-  o.add("model.dim", &arch_.dim, 0, non_negative, "width of a token; 0: 64 for signals, 768 for images");
-  o.add("model.layers", &arch_.layers, -1, at_least(-1), "encoder layers; -1: 3 for signals, 12 for images");
-  o.add("model.heads", &arch_.heads, 0, non_negative, "attention heads; 0: 4 for signals, 12 for images");
-  o.add("model.head_width", &arch_.head_width, 0, non_negative, "width of a head; 0: 16 for signals, 64 for images");
-  o.add("model.mlp", &arch_.mlp, 0, non_negative, "width inside the MLP; 0: 128 for signals, 3072 for images");
+  o.add("model.image", &arch_.image, 224, between(1, 10000), "images: side in pixels");
+  o.add("model.dim", &arch_.dim, 0, between(0, kMostWidth), "width of a token; 0: 64 for signals, 768 for images");
+  o.add("model.layers", &arch_.layers, -1, between(-1, kMostLayers),
+        "encoder layers; -1: 3 for signals, 12 for images");
+  o.add("model.heads", &arch_.heads, 0, between(0, kMostWidth), "attention heads; 0: 4 for signals, 12 for images");
+  o.add("model.head_width", &arch_.head_width, 0, between(0, kMostWidth),
+        "width of a head; 0: 16 for signals, 64 for images");
+  o.add("model.mlp", &arch_.mlp, 0, between(0, kMostWidth),
+        "width inside the MLP; 0: 128 for signals, 3072 for images");
   o.choice(
       "model.mlp_norm", &mlp_norm_, "auto", {"auto", "pre", "post"},
       "layer norm before the MLP or after its residual; auto: pre for signals, post for images (as in the reference)");
@@ -229,24 +232,12 @@ std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
   options.dtype = source.dtype;
   options.seed = source.seed;
   auto model = std::make_unique<HarTask>(std::move(options), std::move(data));
-  if (!encoder_weights_.empty() && source.checkpoint == nullptr)
+  if (!encoder_weights_.empty() && source.reads_initial_weights())
     load_encoder_weights(model->network(), encoder_weights_);
   return model;
 }
 
-std::int64_t HarConfig::planned_windows(const H5File& file, double windows) const {
-  if (folds_.given()) {  // a fold trains on the windows of all parts but its share
-    const double kept = windows - windows / static_cast<double>(folds(file.path()).size());
-    return static_cast<std::int64_t>(kept * percent_ / 100);
-  }
-  std::map<std::int32_t, std::int64_t> classes;
-  for (const std::int32_t label : file.read<std::int32_t>("/train/labels")) ++classes[label];
-  std::int64_t kept = 0;
-  for (const auto& [label, count] : classes) kept += windows_kept(count, percent_);
-  return kept;
-}
-
-TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep&) const {
+TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const {
   const H5File file = H5File::open(path);
   require_data(file.has("/train/signals") && file.info("/train/signals").shape.size() == 3, "planning for '",
                path.string(), "': not a prepared activity data set; make it with lockstep-prep");
@@ -263,15 +254,21 @@ TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const
   double windows = 0;
   for (const char* part : {"/train/labels", "/val/labels", "/test/labels"})
     windows += static_cast<double>(file.info(part).shape[0]);
-  needs.train_samples = planned_windows(file, windows) * (single ? network.channels : 1);
+  std::map<std::int32_t, std::int64_t> classes;
+  for (const std::int32_t label : HarData::train_labels(path, folds_)) ++classes[label];
+  for (const auto& [label, count] : classes) needs.train_samples += windows_kept(count, percent_);
+  if (single) needs.train_samples *= network.channels;
   needs.data_bytes = windows * (8 * static_cast<double>(shape[1] * shape[2]) + 12);
-  // Per token and layer: two norms, queries, keys and values, attention and its projection, two residuals, the MLP's
-  // hidden values and slopes, and its result.
-  const double columns = static_cast<double>(network.heads * network.head_width);
-  const double token = static_cast<double>(6 * network.dim + 2 * network.mlp) + 4 * columns;
-  needs.activation_bytes_per_sample = static_cast<double>(size_bytes(dtype)) *
-                                      static_cast<double>(network.sequences() * network.tokens() * network.layers) *
-                                      token;
+  // Values of a token that a pass keeps: embedding, pooling and their gradients; per layer two norms, queries, keys and
+  // values, attention and its projection, two residuals, and the MLP.
+  const double columns = static_cast<double>(network.heads * network.head_width),
+               dim = static_cast<double>(network.dim);
+  const double token =
+      9 * dim + static_cast<double>(network.layers) * (6.5 * dim + 8 * columns + 3 * static_cast<double>(network.mlp));
+  needs.activation_bytes_per_sample =
+      static_cast<double>(size_bytes(dtype)) * static_cast<double>(network.sequences() * network.tokens()) * token;
+  if (step.on_gpu && network.input == HarArch::Input::signal)
+    needs.gpu_data_bytes = windows * 8 * static_cast<double>(shape[1] * shape[2]);
   return needs;
 }
 

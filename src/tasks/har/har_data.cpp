@@ -84,14 +84,13 @@ class Reader {
     return stratified_folds(how, subject, label, file_.path().string());
   }
 
-  /// The windows of the file, those of a fold last. Sets `tests` to the number of these.
-  std::vector<std::int32_t> order(const HarFolds& folds, std::int64_t& tests) const {
-    const auto all = this->folds(folds.how);
+  /// The windows of the file, those of fold `number` of `all` last. Sets `tests` to the number of these.
+  std::vector<std::int32_t> order(const std::vector<std::vector<std::int32_t>>& all, const HarFolds& folds,
+                                  std::int64_t number, std::int64_t& tests) const {
     const auto count = static_cast<std::int64_t>(all.size());
-    require_usage(folds.number >= 1 && folds.number <= count, "option data.fold = ", folds.number,
-                  ": must be one of the folds 1 .. ", count, " of data.folds = ", folds.how,
-                  "; lockstep folds trains all of them");
-    const auto& chosen = all[static_cast<std::size_t>(folds.number - 1)];
+    require_usage(number >= 1 && number <= count, "option data.fold = ", number, ": must be one of the folds 1 .. ",
+                  count, " of data.folds = ", folds.how, "; lockstep folds trains all of them");
+    const auto& chosen = all[static_cast<std::size_t>(number - 1)];
     const auto subject = column<std::int32_t>("subject");
     std::vector<std::int32_t> order(subject.size());
     std::iota(order.begin(), order.end(), 0);
@@ -180,6 +179,23 @@ std::vector<std::string> HarData::folds(const std::filesystem::path& path, const
   return out;
 }
 
+std::vector<std::int32_t> HarData::train_labels(const std::filesystem::path& path, const HarFolds& folds) {
+  const Reader reader(H5File::open(path));
+  if (!folds.given()) return reader.set().read<std::int32_t>("/train/labels", {-1});
+  const auto all = reader.folds(folds.how);
+  const auto label = reader.column<std::int32_t>("labels");
+  std::vector<std::int32_t> most;
+  const bool one = folds.number > 0;
+  for (std::int64_t number = one ? folds.number : 1; number <= (one ? folds.number : std::ssize(all)); ++number) {
+    std::int64_t tests = 0;
+    std::vector<std::int32_t> found = reader.order(all, folds, number, tests);
+    found.resize(found.size() - static_cast<std::size_t>(tests));
+    for (std::int32_t& window : found) window = label[static_cast<std::size_t>(window)];
+    if (found.size() > most.size()) most = std::move(found);
+  }
+  return most;
+}
+
 HarData HarData::read(const std::filesystem::path& path, Placement& placement, Labels labels, const HarFolds& folds) {
   const Reader reader(placement.open(path));
   HarData data;
@@ -208,7 +224,7 @@ HarData HarData::read(const std::filesystem::path& path, Placement& placement, L
   std::vector<std::int32_t> order;  // of the file's windows; empty: as they are
   if (folds.given()) {
     std::int64_t tests = 0;
-    order = reader.order(folds, tests);
+    order = reader.order(reader.folds(folds.how), folds, folds.number, tests);
     data.count = {windows - tests, 0, tests};
   }
   const auto each_part = [&](const Tensor& all, const auto& f) {

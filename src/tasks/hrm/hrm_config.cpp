@@ -8,26 +8,27 @@ namespace lockstep {
 
 void HrmConfig::add_options(Options& o) {
   HrmArch& a = model_.arch;
-  o.add("model.hidden_size", &a.hidden, 512, at_least(1), "width of the states");
-  o.add("model.num_heads", &a.heads, 8, at_least(1), "heads of the attention");
-  o.add("model.expansion", &a.expansion, 4, positive,
+  o.add("model.hidden_size", &a.hidden, 512, between(1, kMostWidth), "width of the states");
+  o.add("model.num_heads", &a.heads, 8, between(1, kMostWidth), "heads of the attention");
+  o.add("model.expansion", &a.expansion, 4, between(1e-6, 1000),
         "width of the gated layers: 2/3 of expansion times hidden_size, rounded up to a multiple of 256");
-  o.add("model.h_layers", &a.h_layers, 4, at_least(1), "blocks of the slow level");
-  o.add("model.l_layers", &a.l_layers, 4, at_least(1), "blocks of the fast level");
-  o.add("model.h_cycles", &a.h_cycles, 2, at_least(1), "calls of the slow level per segment");
-  o.add("model.l_cycles", &a.l_cycles, 2, at_least(1), "calls of the fast level per call of the slow one");
+  o.add("model.h_layers", &a.h_layers, 4, between(1, kMostLayers), "blocks of the slow level");
+  o.add("model.l_layers", &a.l_layers, 4, between(1, kMostLayers), "blocks of the fast level");
+  o.add("model.h_cycles", &a.h_cycles, 2, between(1, kMostCycles), "calls of the slow level per segment");
+  o.add("model.l_cycles", &a.l_cycles, 2, between(1, kMostCycles), "calls of the fast level per call of the slow one");
   o.choice("model.pos_encodings", &a.positions, "rope", {"rope", "learned", "none"},
            "encoding of the cells' positions");
-  o.add("model.puzzle_emb_ndim", &a.puzzle_ndim, -1, at_least(-1),
+  o.add("model.puzzle_emb_ndim", &a.puzzle_ndim, -1, between(-1, kMostWidth),
         "width of a puzzle embedding; -1: hidden_size; 0: no puzzle embedding");
-  o.add("model.puzzle_emb_len", &a.puzzle_positions, -1, at_least(-1),
+  o.add("model.puzzle_emb_len", &a.puzzle_positions, -1, between(-1, kMostWidth),
         "positions for the puzzle embedding; -1: as many as it fills");
   o.add("model.one_network", &a.one_network, false, "both levels share the blocks of the fast level (TRM)");
   o.add("model.last_cycle_gradient", &a.last_cycle_gradient, false,
         "differentiate all calls of the last cycle instead of the last two (TRM)");
   o.add("model.mlp_t", &a.mlp_t, false,
         "a gated layer across positions replaces attention (TRM); the network then fits one length of sequences");
-  o.add("model.halt_max_steps", &model_.loss.halt_max_steps, 16, at_least(1), "maximum number of segments per puzzle");
+  o.add("model.halt_max_steps", &model_.loss.halt_max_steps, 16, between(1, kMostCycles),
+        "maximum number of segments per puzzle");
   o.add("model.halt_exploration_prob", &model_.loss.explore, 0.1, fraction,
         "probability that a puzzle must run a random minimum number of segments");
   o.add("model.q_continue", &model_.loss.q_continue, true,
@@ -44,9 +45,10 @@ void HrmConfig::add_options(Options& o) {
         "visits of every puzzle group per epoch; evaluations follow epochs");
   o.add("eval.max_examples", &model_.eval_examples, 0, non_negative,
         "number of validation puzzles (or test puzzles if there are none) of an evaluation during training; 0: all");
-  o.add("eval.segments", &model_.eval_segments, 0, non_negative, "segments of an evaluation; 0: model.halt_max_steps");
+  o.add("eval.segments", &model_.eval_segments, 0, between(0, kMostCycles),
+        "segments of an evaluation; 0: model.halt_max_steps");
   Tries& tries = model_.tries;
-  o.add("eval.tries", &tries.count, 1, at_least(1),
+  o.add("eval.tries", &tries.count, 1, between(1, 1e6),
         "number of tries at each puzzle, also for predict: the puzzle itself, then random images of it (digits, rows, "
         "columns, bands, stacks, transposition; mazes: the 8 images of a square), whose answers are mapped back and "
         "combined");
@@ -142,8 +144,8 @@ TaskNeeds HrmConfig::needs(const std::filesystem::path& path, DType dtype, const
   for (const std::string& dataset : file.datasets_under("/"))
     if (dataset.ends_with("/inputs"))
       needs.data_bytes += 2.0 * static_cast<double>(file.info(dataset).shape[0] * arch.seq_len);
-  // The differentiated calls keep, per position and block, the states, q, k and v (or gate and up across positions),
-  // gate, up and their product, and gradients of the largest of these. The carried states and logits come on top.
+  // Values of a position that a pass keeps: the states, their gradients and the heads; per block of the differentiated
+  // calls its inputs, q, k and v (or gate and up across positions), the result, and gate, up and their product.
   const auto d = static_cast<double>(arch.hidden), i = static_cast<double>(arch.inter());
   const auto blocks = static_cast<double>((arch.last_cycle_gradient ? arch.l_cycles : 1) * arch.l_layers +
                                           (arch.one_network ? arch.l_layers : arch.h_layers));
@@ -151,7 +153,8 @@ TaskNeeds HrmConfig::needs(const std::filesystem::path& path, DType dtype, const
       arch.mlp_t ? 4 * d + 2 * static_cast<double>(arch.mixing_inter()) * d / static_cast<double>(arch.length())
                  : 8 * d;
   needs.activation_bytes_per_sample = static_cast<double>(size_bytes(dtype)) * static_cast<double>(arch.length()) *
-                                      (blocks * 2 * (mixing + 3 * i) + 8 * d);
+                                      (blocks * (mixing + 3 * i) + 24 * d);
+  needs.least_shard = HrmTask::least_shard(arch);
   return needs;
 }
 

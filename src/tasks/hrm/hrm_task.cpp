@@ -114,9 +114,9 @@ std::int64_t HrmTask::size(Split split) const {
   return visits;
 }
 
-std::int64_t HrmTask::least_shard() const {
+std::int64_t HrmTask::least_shard(const HrmArch& arch) {
   // Products with fewer than 512 rows do not amortise the packing of their weights.
-  return std::max<std::int64_t>(1, 512 / network_.arch().length());
+  return std::max<std::int64_t>(1, 512 / arch.length());
 }
 
 double HrmTask::flops_per_sample() const {

@@ -24,6 +24,8 @@ class GraphExchange final : public RowOwner {
   Communicator& comm() const { return comm_; }
   std::int64_t first() const { return partitioned_ ? cut_.first(comm_.rank()) : 0; }
   std::int64_t last() const { return partitioned_ ? cut_.last(comm_.rank()) : cut_.nodes(); }
+  /// Tables in this memory are the same on all ranks: share() of their rows is a barrier.
+  void set_shared(std::span<const std::byte> memory) { shared_ = memory; }
   PlacedRows own(const PlacedRows& rows) const override { return partitioned_ ? rows.between(first(), last()) : rows; }
   void share(const Tensor& table, const PlacedRows& rows, const char* what) override;
   /// Fetches the other ranks' elements of a vector that lies row by row: those of row r are [indptr[r], indptr[r + 1]).
@@ -55,6 +57,7 @@ class GraphExchange final : public RowOwner {
   bool partitioned_;
   Stream stream_;
   std::unique_ptr<GpuReduce> nccl_;
+  std::span<const std::byte> shared_;
   std::int64_t received_ = 0;
   Buffer sending_, arrived_;   ///< on the device
   Buffer host_out_, host_in_;  ///< page-locked

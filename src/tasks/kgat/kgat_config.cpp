@@ -1,11 +1,13 @@
 #include "lockstep/tasks/kgat/kgat_config.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
+#include "lockstep/tasks/kgat/kgat_sampler.hpp"
 
 namespace lockstep {
 
@@ -55,11 +57,12 @@ void require_graph(const H5File& file) {
 void KgatConfig::add_options(Options& o) {
   set_common_defaults(o);
   KgatArch& arch = model_.arch;
-  o.add("model.embed_dim", &arch.embed_dim, 64, at_least(1), "width of the embeddings of entities and users");
+  o.add("model.embed_dim", &arch.embed_dim, 64, between(1, kMostWidth),
+        "width of the embeddings of entities and users");
   o.alias("model.embed_dim", "embed_size");
-  o.add("model.relation_dim", &arch.relation_dim, 64, at_least(1), "width of the relations' spaces");
+  o.add("model.relation_dim", &arch.relation_dim, 64, between(1, kMostWidth), "width of the relations' spaces");
   o.alias("model.relation_dim", "kge_size");
-  o.add("model.conv_dims", &conv_dims_, {64, 32, 16}, at_least(1), "widths of the propagation layers");
+  o.add("model.conv_dims", &conv_dims_, {64, 32, 16}, between(1, kMostWidth), "widths of the propagation layers");
   o.alias("model.conv_dims", "conv_dim_list");
   o.choice("model.aggregator", &aggregator_, "bi-interaction", {"bi-interaction", "gcn", "graphsage"},
            "how a node's embedding and its neighbours' sum become the next layer's");
@@ -163,9 +166,9 @@ std::unique_ptr<Task> KgatConfig::load(const TaskSource& source) const {
   KgatTask::Options options = resolved(source.dtype);
   options.seed = source.seed;
   if (options.pretrained == kBprmf) options.pretrained = source.pretrained.string();
+  if (!source.reads_initial_weights()) options.pretrained.clear();
   std::uint64_t shuffled_by = source.seed;
   if (source.checkpoint != nullptr) {
-    options.pretrained.clear();  // the checkpoint has all weights
     const H5File& file = *source.checkpoint;
     const std::string trained = file.has_attribute("/", kGraphAttribute) ? file.text_attribute("/", kGraphAttribute)
                                                                          : name(GraphControl::whole);
@@ -195,26 +198,43 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
   needs.steps_per_epoch = needs.train_samples / step.samples + 1 + (options.triples ? triples / kg_batch + 1 : 0);
   needs.fixed_parameters = nnz;
   needs.parameters = nodes * arch.embed_dim + relations * arch.relation_dim * (1 + arch.embed_dim) + nnz;
-  std::int64_t columns = 0, widest = 0;
+  std::int64_t columns = 0, widest = 0, outputs = 0, aggregators = 0, shared = arch.width(arch.layers());
   for (int l = 0; l < arch.layers(); ++l) {
     const std::int64_t in = arch.width(l), out = arch.width(l + 1);
     const std::int64_t weights = arch.aggregator == ops::Aggregator::gcn ? in * out + out : 2 * in * out + 2 * out;
     needs.parameters += weights - (arch.aggregator == ops::Aggregator::graphsage ? out : 0);
     columns += in + 2 * out;
+    outputs += out;
+    aggregators += weights;
+    shared += 2 * in;
     widest = std::max(widest, in);
   }
   needs.data_bytes = 8.0 * static_cast<double>(3 * nodes + needs.train_samples + size("n_cf_test") + 2 * triples) +
                      20.0 * static_cast<double>(nnz);
-  // The arrays of the propagation do not depend on the batch: their size per training sample.
-  const auto bytes = static_cast<double>(size_bytes(dtype)) *
-                     (static_cast<double>(nodes * (columns + widest)) + static_cast<double>(nnz));
-  needs.activation_bytes_per_sample = bytes / static_cast<double>(std::max<std::int64_t>(1, needs.train_samples));
+  const bool spread = step.ranks > 1 && !step.on_gpu && options.mode != KgatMode::replicate;
+  if (spread) needs.data_bytes += static_cast<double>(nodes * shared) * static_cast<double>(size_bytes(dtype));
+  // Arrays of the propagation; of a step on interactions, the rows of users and two items and their gradients; of a
+  // step on triples, the gradient of each chunk's projection. Two optimizers update the embeddings.
+  const auto element = static_cast<double>(size_bytes(dtype));
+  const double adjacencies = options.node_dropout > 0 ? 3 : 1;
+  const double rows = 6 * static_cast<double>(step.samples * arch.final_width());
+  const std::int64_t chunks = kg_batch / KgBatch::kChunk + std::min(kg_batch, relations);
+  const double projections =
+      options.triples ? static_cast<double>(chunks * arch.relation_dim * (arch.embed_dim + 1)) : 0;
+  const double segments = step.on_gpu ? 1 : static_cast<double>(step.shards);
+  needs.rank_bytes =
+      element * (static_cast<double>(nodes * (columns + widest)) + adjacencies * static_cast<double>(nnz) + rows +
+                 2 * projections + segments * static_cast<double>(aggregators)) +
+      static_cast<double>(nodes * outputs);
+  needs.gradient_buffers = 1;
+  if (options.triples) needs.parameters_with_two_states = nodes * arch.embed_dim;
+  if (step.on_gpu) needs.gpu_data_bytes = 20.0 * static_cast<double>(nnz);
   return needs;
 }
 
 void BprmfConfig::add_options(Options& o) {
   set_common_defaults(o);
-  o.add("model.embed_dim", &model_.embed_dim, 64, at_least(1), "width of the embeddings of users and items");
+  o.add("model.embed_dim", &model_.embed_dim, 64, between(1, kMostWidth), "width of the embeddings of users and items");
   o.alias("model.embed_dim", "embed_size");
   o.section("loss", "Loss");
   o.add("loss.cf_l2", &model_.l2, 1e-5, non_negative, "weight of the embeddings' squares");
@@ -244,8 +264,9 @@ TaskNeeds BprmfConfig::needs(const std::filesystem::path& path, DType dtype, con
   needs.data_bytes = 8.0 * static_cast<double>(size("n_nodes") * 3 + needs.train_samples + size("n_cf_test") +
                                                2 * size("n_ckg_triples")) +
                      20.0 * static_cast<double>(size("nnz"));
-  needs.activation_bytes_per_sample =
-      static_cast<double>(size_bytes(dtype)) * 6 * static_cast<double>(model_.embed_dim);
+  // The rows of users and two items and their gradients, of this step and the one before.
+  needs.rank_bytes = 12 * static_cast<double>(size_bytes(dtype)) * static_cast<double>(step.samples * model_.embed_dim);
+  needs.gradient_buffers = 0;
   return needs;
 }
 

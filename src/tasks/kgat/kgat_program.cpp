@@ -5,13 +5,14 @@
 #include <utility>
 
 #include "lockstep/base/profile.hpp"
+#include "lockstep/base/stopwatch.hpp"
 #include "tasks/kgat/program_checks.hpp"
 
 namespace lockstep {
 
 namespace {
 
-KgatStepOptions step_options(const RunConfig& config, const KgatTask::Options& o, Device device) {
+KgatStepOptions step_options(World& world, const RunConfig& config, const KgatTask::Options& o, Device device) {
   require_supported(config, "kgat");
   return {.mode = o.mode.value_or(device.is_cuda() ? KgatMode::replicate : KgatMode::nested_rows),
           .row_threshold = o.row_threshold,
@@ -27,6 +28,7 @@ KgatStepOptions step_options(const RunConfig& config, const KgatTask::Options& o
           .backend = config.step_options(1).backend,
           .graphs = config.step_options(1).graphs,
           .timeout_s = config.dist.timeout,
+          .world = &world,
           .optimizer = config.optim};
 }
 
@@ -48,7 +50,7 @@ KgatProgram::KgatProgram(World& world, const RunConfig& config, KgatTask& model)
       cf_steps_(model.size(Split::train) / cf_batch_ + 1),
       kg_steps_(model.options().triples ? model.data().graph.triples() / kg_batch_ + 1 : 0),
       sampler_(model.data(), config.run.seed),
-      step_options_(step_options(config, model.options(), model.params().device())),
+      step_options_(step_options(world, config, model.options(), model.params().device())),
       step_(world.communicator(), model.net(), model.propagation(), step_options_),
       kg_loss_(DType::f64, {2}) {}
 
@@ -79,8 +81,9 @@ const KgatProgram::Drawn& KgatProgram::batch_of(const TrainState& state) {
 }
 
 StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned flags) {
+  const Stopwatch drawing;
   const Drawn& batch = batch_of(state);
-  StepResult result = {.advance = 1, .samples = batch.is_cf ? cf_batch_ : kg_batch_};
+  StepResult result = {.advance = 1, .samples = batch.is_cf ? cf_batch_ : kg_batch_, .compute = drawing.seconds()};
   if (step_.runs_on_gpu()) {
     profile::Phase phase("step on the GPU", result.compute);
     // The updates of the two kinds of steps do not know each other's outcomes.
@@ -99,7 +102,7 @@ StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned 
   done.step = state.step;
   done.is_cf = batch.is_cf;
   result.outcome = outcome(done);
-  result.compute = done.compute;
+  result.compute += done.compute;
   result.reduce = done.exchange;
   result.update = done.update;
   return result;

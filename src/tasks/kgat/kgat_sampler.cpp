@@ -18,8 +18,10 @@ constexpr std::uint64_t kDraws = 64;
 /// Smaller batches are drawn by one thread.
 constexpr std::int64_t kParallelFrom = 512;
 
-/// Triples that are drawn together.
+/// Samples that are drawn together.
 constexpr std::int64_t kBlock = 64;
+/// Items of a user that are prefetched, and bytes of a cache line.
+constexpr std::size_t kItemsAhead = 256, kLine = 64;
 
 /// Sample b's member of a pool; distinct if the pool is large enough.
 class Pick {
@@ -152,22 +154,41 @@ void KgatSampler::interactions(std::int64_t step, std::int64_t count, CfBatch& b
   const Pick pick(users_, seed_, site, step, count);
   for (auto* column : {&batch.user, &batch.liked, &batch.other}) column->resize(static_cast<std::size_t>(count));
   const auto items = static_cast<std::uint64_t>(data_.items);
+  const auto draws_of = [&](std::int64_t b) {
+    return Philox(seed_, static_cast<std::uint64_t>(step), site, static_cast<std::uint64_t>(b));
+  };
+  // In passes over a block, each of which prefetches what the next one reads.
 #pragma omp parallel for schedule(static) if (count >= kParallelFrom)
-  for (std::int64_t b = 0; b < count; ++b) {
-    const Philox draws(seed_, static_cast<std::uint64_t>(step), site, static_cast<std::uint64_t>(b));
-    const std::int32_t user = pick(b, draws);
-    const auto mine = data_.train.of(user);
-    // The k-th item that the user lacks: the j items before it that the user has are those with mine[j] - j <= k.
-    const auto k = static_cast<std::int64_t>(draws.below(items - mine.size(), 2));
-    std::int64_t low = 0, high = static_cast<std::int64_t>(mine.size());
-    while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
-      mine[static_cast<std::size_t>(middle)] - middle <= k ? low = middle + 1 : high = middle;
+  for (std::int64_t first = 0; first < count; first += kBlock) {
+    std::array<std::int32_t, kBlock> users;
+    const std::int64_t last = std::min(first + kBlock, count);
+    for (std::int64_t b = first; b < last; ++b) {
+      const std::int32_t user = users[static_cast<std::size_t>(b - first)] = pick(b, draws_of(b));
+      __builtin_prefetch(&data_.train.indptr[static_cast<std::size_t>(user)]);
     }
-    const auto i = static_cast<std::size_t>(b);
-    batch.user[i] = static_cast<std::int32_t>(first_user + user);
-    batch.liked[i] = static_cast<std::int32_t>(first_item + mine[draws.below(mine.size(), 1)]);
-    batch.other[i] = static_cast<std::int32_t>(first_item + k + low);
+    for (std::int64_t b = first; b < last; ++b) {
+      const auto mine = data_.train.of(users[static_cast<std::size_t>(b - first)]);
+      for (std::size_t at = 0; at < mine.size() && at < kItemsAhead; at += kLine / sizeof(std::int32_t))
+        __builtin_prefetch(&mine[at]);
+    }
+    for (std::int64_t b = first; b < last; ++b) {
+      const Philox draws = draws_of(b);
+      const std::int32_t user = users[static_cast<std::size_t>(b - first)];
+      const auto mine = data_.train.of(user);
+      // The k-th item that the user lacks: the j items before it that the user has are those with mine[j] - j <= k.
+      // Without branches, which could not be predicted.
+      const auto k = static_cast<std::int64_t>(draws.below(items - mine.size(), 2));
+      std::int64_t before = 0;
+      for (auto left = static_cast<std::int64_t>(mine.size()); left > 0;) {
+        const std::int64_t half = (left + 1) / 2, at = before + half - 1;
+        before = mine[static_cast<std::size_t>(at)] - at <= k ? before + half : before;
+        left -= half;
+      }
+      const auto i = static_cast<std::size_t>(b);
+      batch.user[i] = static_cast<std::int32_t>(first_user + user);
+      batch.liked[i] = static_cast<std::int32_t>(first_item + mine[draws.below(mine.size(), 1)]);
+      batch.other[i] = static_cast<std::int32_t>(first_item + k + before);
+    }
   }
   batch.index();
 }

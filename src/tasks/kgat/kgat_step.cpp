@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/base/log.hpp"
+
 namespace lockstep {
 
 namespace {
@@ -54,6 +56,7 @@ KgatStep::KgatStep(Communicator& comm, Kgat& net, KgatPropagation& propagation, 
   for (const Param& p : net.params().all())
     if (net.in_cf_loss(p) && &p != &net.embedding()) aggregators_.push_back(&p);
   propagation_.set_dx0(dx0_);
+  if (exchange_.partitioned() && !on_gpu() && options_.world != nullptr && options_.world->nodes() == 1) share_tables();
   require_usage(runs_on_gpu() || options.graphs != Graphs::on,
                 "option run.graphs = on: steps of kgat are graphs on a GPU with dist.mode = replicate and without "
                 "--reproducible; use auto");
@@ -63,7 +66,19 @@ KgatStep::KgatStep(Communicator& comm, Kgat& net, KgatPropagation& propagation, 
                      GpuUpdate::Options{.clip_norm = options.clip_norm});
 }
 
+void KgatStep::share_tables() {
+  try {
+    shared_ = options_.world->share_on_node(propagation_.shared_bytes());
+  } catch (const Error& problem) {  // on all ranks
+    if (comm_.rank() == 0) log::warning("kgat's ranks exchange rows by messages, which is slower: ", problem.what());
+    return;
+  }
+  exchange_.set_shared(shared_->bytes());
+  propagation_.share_tables(shared_->bytes());
+}
+
 KgatStep::~KgatStep() {
+  if (shared_) propagation_.share_tables({});
   try {
     if (!kinds_.empty()) stream_.synchronize();
   } catch (const Error&) {  // of a step that nobody has asked for

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/comm/tree_reduce.hpp"
+#include "lockstep/comm/world.hpp"
 #include "lockstep/device/event.hpp"
 #include "lockstep/device/graph.hpp"
 #include "lockstep/device/kernel_arrays.hpp"
@@ -36,6 +37,7 @@ struct KgatStepOptions {
   Backend backend = Backend::automatic;  ///< of transfers between GPUs
   Graphs graphs = Graphs::automatic;     ///< of steps that a GPU takes alone
   double timeout_s = 0;                  ///< of NCCL; 0: none
+  World* world = nullptr;                ///< of the ranks: where one host has all, they share tables of nodes
   OptimizerOptions optimizer = {};
 };
 
@@ -156,6 +158,8 @@ class KgatStep {
   bool on_gpu() const { return stream_.device().is_cuda(); }
   /// Nodes whose attention this rank computes: its own. On a GPU all, so that products have the same shapes on every rank.
   ShardRange attended() const;
+  /// Puts the tables that ranks read from each other into memory that they share, if there is enough.
+  void share_tables();
   /// The range of an ascending list of nodes that this rank owns.
   ShardRange own_range(std::span<const std::int32_t> nodes) const;
   ShardRange own_segments() const;
@@ -167,7 +171,7 @@ class KgatStep {
   std::int64_t steps_done() const { return adam_cf_.steps() + adam_kg_.steps(); }
 
   // step_cf()
-  /// Fills dx0_ and gradient_ from the gradient of the batch's rows of H.
+  /// Fills dx0_ and gradient_ from the gradient of the own rows of H among those of the batch.
   void backward_cf(const ShardRange& own, std::span<const std::int32_t> nodes, const Tensor& dh);
   /// The weights' gradient from its sums over the own segments.
   void sum_segments(const Tensor& sums);
@@ -201,6 +205,7 @@ class KgatStep {
   GraphExchange exchange_;
   const bool by_segments_;  ///< sums over nodes go by segments; else over all nodes at once
   KgatPropagation& propagation_;
+  std::unique_ptr<NodeMemory> shared_;  ///< tables of the propagation, or null
   NestedRows rows_;
   LazyAdam adam_cf_, adam_kg_;
   AttentionPlan plan_;

@@ -30,19 +30,22 @@ KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, doub
                                         .seed = options_.seed,
                                         .step = static_cast<std::uint64_t>(number)};
   propagation_.begin(&noise);
-  fetch_embeddings(rows_.rows(0));
+  if (!shared_) fetch_embeddings(rows_.rows(0));
   propagation_.forward(rows_, exchange_);
 
   const DType dtype = net_.params().dtype();
   const Shape shape = {static_cast<std::int64_t>(nodes.size()), net_.arch().final_width()};
-  const Tensor h = allocate(arena, dtype, shape), dh = allocate(arena, dtype, shape);
+  const Tensor h = allocate(arena, dtype, shape);
+  const ShardRange own = own_range(batch.rows()),
+                   with_gradient = on_gpu() ? ShardRange{0, shape[0]} : own;  // of the others nobody reads the gradient
+  const Tensor dh = allocate(arena, dtype, {with_gradient.count(), shape[1]});
   propagation_.gather(nodes, h);
   ops::RankingSums& sums = on_host<ops::RankingSums>(arena, 1)[0];
   profile::Span loss("bpr");
   ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, h, options_.cf_l2,
-           allocate(arena, dtype, {batch.count()}), dh, sums);
+           allocate(arena, dtype, {batch.count()}), dh, sums, nullptr, with_gradient.begin);
   loss.end();
-  backward_cf(own_range(batch.rows()), nodes, dh);
+  backward_cf(own, nodes, dh.slice(own.begin - with_gradient.begin, own.count()));
   result.flags = flags_of_all(comm_, flags);  // while a GPU works
   result.norm = norm_cf();
   result.sums = sums;  // complete, because the norm is
@@ -60,8 +63,8 @@ void KgatStep::backward_cf(const ShardRange& own, std::span<const std::int32_t> 
   const Tensor sums = by_segments_ ? segment_sums_->slice(0, static_cast<std::int64_t>(segments.size()) - 1)
                                    : gradient_.reshaped({1, gradient_.size()});
   propagation_.backward(rows_, exchange_,
-                        nodes.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count())),
-                        dh.slice(own.begin, own.count()), segments, sums);
+                        nodes.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count())), dh,
+                        segments, sums);
   if (by_segments_) sum_segments(sums);
 }
 

@@ -134,6 +134,7 @@ class KgatVerification {
     o.kg_l2 = model_.options().kg_l2;
     o.parallel_edges = parallel_edges;
     if (device_.is_cuda()) o.mode = KgatMode::replicate;  // as training does
+    o.world = &world_;
     return {world_.communicator(), model_.net(), model_.propagation(), o};
   }
   double tolerance(double single) const { return f64_ ? kDouble : single; }

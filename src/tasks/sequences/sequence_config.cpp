@@ -15,19 +15,19 @@ namespace lockstep {
 
 void SequenceConfig::add_options(Options& o) {
   const bool timed = arch_.timed;
-  const auto integer = [&](const char* key, std::int64_t* target, std::int64_t initial, const char* help) {
-    o.add(key, target, initial, at_least(1), help);
+  const auto integer = [&](const char* key, std::int64_t* target, std::int64_t initial, double most, const char* help) {
+    o.add(key, target, initial, between(1, most), help);
     o.alias(key, std::string(key).substr(6));
   };
-  integer("model.maxlen", &arch_.slots, 200, "number of a user's newest events that the model sees");
-  integer("model.hidden_units", &arch_.hidden, 100, "width");
-  integer("model.num_blocks", &arch_.blocks, 2, "blocks of attention and feed-forward network");
-  integer("model.num_heads", &arch_.heads, timed ? 1 : 2, "attention heads; must divide the width");
+  integer("model.maxlen", &arch_.slots, 200, kMostWidth, "number of a user's newest events that the model sees");
+  integer("model.hidden_units", &arch_.hidden, 100, kMostWidth, "width");
+  integer("model.num_blocks", &arch_.blocks, 2, kMostLayers, "blocks of attention and feed-forward network");
+  integer("model.num_heads", &arch_.heads, timed ? 1 : 2, kMostWidth, "attention heads; must divide the width");
   o.add("model.dropout", &arch_.dropout, 0.2, between(0, 0.999), "dropout probability");
   o.alias("model.dropout", "dropout");
   o.alias("model.dropout", "dropout_rate");
   if (!timed) o.shorthand("no_time", "model.kind", "sasrec");
-  integer("model.time_span", &arch_.time_span, 256,
+  integer("model.time_span", &arch_.time_span, 256, kMostWidth,
           "tisasrec: largest scaled time between events; longer gaps count as this");
   o.choice("model.time_dropout", &time_dropout_, "element", {"element", "table"},
            "tisasrec: dropout of time vectors per pair of events, or per bucket of a sequence");
@@ -47,11 +47,11 @@ void SequenceConfig::add_options(Options& o) {
            "double)");
   o.alias("model.mhc", "mhc");
   o.shorthand("no_mhc", "model.mhc", "none");
-  o.add("model.mhc_expansion_rate", &arch_.streams, 4, at_least(1), "residual streams");
+  o.add("model.mhc_expansion_rate", &arch_.streams, 4, between(1, 64), "residual streams");
   o.alias("model.mhc_expansion_rate", "mhc-expansion-rate");
   o.add("model.mhc_init_gate", &arch_.mhc_gate, 0.01, "initial factor of the dynamic part of the maps");
   o.alias("model.mhc_init_gate", "mhc-init-gate");
-  o.add("model.mhc_sinkhorn_iter", &arch_.sinkhorn_iterations, 20, at_least(1),
+  o.add("model.mhc_sinkhorn_iter", &arch_.sinkhorn_iterations, 20, between(1, kMostCycles),
         "Sinkhorn iterations for the mixing matrix");
   o.alias("model.mhc_sinkhorn_iter", "mhc-sinkhorn-iter");
   o.add("model.recompute", &arch_.recompute, false,
@@ -90,8 +90,9 @@ void SequenceConfig::add_options(Options& o) {
   o.add("eval.both", &ranking_.both, true,
         "also report the other ranking, under its own name; full scores all items for each user; sampled is omitted if "
         "a user knows nearly all items");
-  o.add("eval.negatives", &ranking_.candidates, 100, at_least(1), "sampled: number of drawn items, with replacement");
-  o.add("eval.k", &at_, {10}, at_least(1), "K of NDCG@K, HR@K and MRR@K; the first NDCG selects the best weights");
+  o.add("eval.negatives", &ranking_.candidates, 100, between(1, 1e6),
+        "sampled: number of drawn items, with replacement");
+  o.add("eval.k", &at_, {10}, between(1, 1e6), "K of NDCG@K, HR@K and MRR@K; the first NDCG selects the best weights");
   o.add("eval.users", &ranking_.users, 0, non_negative, "number of users to evaluate, drawn once; 0: all");
 
   for (const auto& [key, value] :
@@ -190,23 +191,38 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
 
   TaskNeeds needs;
   double tokens = 0;
+  std::int64_t longest = 0;
   for (const std::int32_t m : trained) {
     if (m < 2) continue;
     ++needs.train_samples;
-    tokens += static_cast<double>(std::min<std::int64_t>(m - 1, arch.slots));
+    const std::int64_t length = std::min<std::int64_t>(m - 1, arch.slots);
+    tokens += static_cast<double>(length);
+    longest = std::max(longest, length);
   }
   needs.parameters = arch.parameters();
   const auto rows = static_cast<double>(file.int_attribute("/", "n_interactions"));
   needs.data_bytes =
       rows * (file.int_attribute("/", "has_time") != 0 ? 16 : 8) + 20 * static_cast<double>(trained.size());
-  // Values per token that the backward pass reads, and their gradients, in units of the width: embedding; per block
-  // norms, queries, keys, values, result, projections, feed-forward network, residuals; with streams n more per site.
-  const double plain = 2.0 * (3 + 14 * static_cast<double>(arch.blocks));
-  const double streams =
-      arch.mhc == SasRecArch::Mhc::streams ? 4.0 * static_cast<double>(arch.blocks * arch.streams) : 0;
-  needs.activation_bytes_per_sample = tokens / std::max<double>(1, static_cast<double>(needs.train_samples)) *
-                                      static_cast<double>(arch.hidden) * (plain + streams) *
-                                      static_cast<double>(size_bytes(dtype));
+  // Values of a token that a pass keeps: embedding and loss; per block its norms, queries, keys, values, attention,
+  // feed-forward network and residuals; with streams also these, before and after each site, and their maps.
+  const auto d = static_cast<double>(arch.hidden), n = static_cast<double>(arch.streams);
+  const bool streams = arch.mhc == SasRecArch::Mhc::streams;
+  const double block =
+      (arch.timed ? 15 : 12) * d + static_cast<double>(arch.heads) + 4 + (streams ? 3 * n * (d + 4) : 0);
+  const double values =
+      7 * d + 4 + (streams ? 3 * n * (d + 2) : 0) + static_cast<double>(arch.blocks) * block +
+      2 * static_cast<double>(arch.loss.negatives_each()) +
+      (arch.loss.kind == ItemLoss::Kind::softmax && step.on_gpu ? static_cast<double>(arch.items) : 0);
+  // The memory is that of the largest group of samples that is computed at a time: in a small one all may be long.
+  const double mean = tokens / std::max<double>(1, static_cast<double>(needs.train_samples));
+  const std::int64_t cached = SequenceTask::samples_in_cache(arch);
+  const std::int64_t part = step.samples / (step.on_gpu ? step.ranks : step.shards);
+  const auto group =
+      static_cast<double>(std::max<std::int64_t>(1, step.on_gpu || cached == 0 ? part : std::min(part, cached)));
+  const double longer = (static_cast<double>(longest) / std::max(1.0, mean) - 1) / std::sqrt(group);
+  needs.activation_bytes_per_sample = mean * (1 + longer) * values * static_cast<double>(size_bytes(dtype));
+  needs.samples_in_cache = cached;
+  needs.rows_vary = true;
 
   const auto size = static_cast<double>(size_bytes(real_dtype(dtype)));
   const double step_tokens =

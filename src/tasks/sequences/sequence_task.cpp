@@ -71,8 +71,7 @@ std::int64_t SequenceTask::size(Split split) const {
   return split == Split::train || wanted == 0 ? all : std::min(all, wanted);
 }
 
-std::int64_t SequenceTask::samples_in_cache() const {
-  const SasRecArch& arch = network_.arch();
+std::int64_t SequenceTask::samples_in_cache(const SasRecArch& arch) {
   const bool sampled = arch.loss.kind == ItemLoss::Kind::bce || arch.loss.kind == ItemLoss::Kind::gbce;
   return sampled ? std::max<std::int64_t>(1, 40000 / (arch.slots * arch.hidden)) : 0;
 }

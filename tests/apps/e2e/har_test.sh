@@ -47,6 +47,12 @@ done
 ok "$LOCKSTEP" train $PICTURE --data-pct 10 --run-dir frozen --encoder-weights encoder.h5 --freeze-encoder
 values() { h5dump -y -w 0 -d /model/encoder.encoder_layers.0.mlp.dense1.weight "$1/checkpoints/final.h5" | awk '/DATA/ {on = 1} on {print} on && /}/ {exit}'; }
 [ -n "$(values frozen)" ] && [ "$(values frozen)" = "$(values image-flatten)" ] || fail "a frozen encoder is not what it began with"
+# A resumed run has its weights from the checkpoint: it does not need that file. Another file is another configuration.
+mv encoder.h5 moved.h5
+ok "$LOCKSTEP" train ${PICTURE/epochs 1/epochs 2} --data-pct 10 --run-dir frozen --encoder-weights encoder.h5 --freeze-encoder
+says 'continuing from'
+run 2 "$LOCKSTEP" train ${PICTURE/epochs 1/epochs 2} --data-pct 10 --run-dir frozen --encoder-weights moved.h5 --freeze-encoder
+says 'model.encoder_weights: encoder.h5 there, moved.h5 here'
 ok "$LOCKSTEP" bench $PICTURE --sweep-batch --seconds 0.01 --warmup 1
 says 'windows/s' 'images/s' 'recommended: --batch.size'
 

@@ -38,6 +38,11 @@ says_once 'it has no validation samples'
 
 # From the baseline's tables, and evaluated again from the file.
 ok "$LOCKSTEP" train --model.kind kgat $COMMON --epochs 1 --run-dir pretrained --model.pretrain bprmf/checkpoints/final.h5
+# A run that continues does not need them again.
+mv bprmf/checkpoints/final.h5 tables.h5
+ok "$LOCKSTEP" train --model.kind kgat $COMMON --epochs 2 --run-dir pretrained --model.pretrain bprmf/checkpoints/final.h5
+says 'continuing from'
+mv tables.h5 bprmf/checkpoints/final.h5
 ok "$LOCKSTEP" eval --config kgat/config.ini --checkpoint kgat/checkpoints/final.h5 --split test --json
 says 'recall@20'
 run 2 "$LOCKSTEP" eval --checkpoint kgat/checkpoints/final.h5 --split train

@@ -5,8 +5,9 @@ docs=$(cd "$(dirname "$0")/../../../docs" && pwd)
 source "$(dirname "$0")/lib.sh" "$1"
 page=$docs/run-directory.md
 
-# Documented names that no run here can write: fp16 needs a GPU, votes need ARC tasks.
+# Documented names that no run here can write: fp16 and measurements of GPUs need a GPU, votes need ARC tasks.
 unwritten='metrics.loss_scale metrics.skipped_steps metrics.pass@K'
+unwritten+=' training gpus.RANK.utilization_percent training gpus.RANK.memory_bytes training gpus.RANK.power_w training gpus.RANK.sm_clock_mhz'
 
 # --- the runs; the first directory also holds a former run
 ok "$PREP" synth-icecolumn --rows 600 --output ice.h5

@@ -89,6 +89,7 @@ Device own_gpu() { return {DeviceKind::cuda, test_world().rank() % std::max(1, g
 struct Mode {
   KgatMode mode = KgatMode::replicate;
   double row_threshold = 0.7;
+  bool shares_tables = true;  ///< in the memory of the host; otherwise rows travel in messages
 };
 
 /// Two epochs of 3 and 2 steps on interactions, 3 and 2 on triples, then three alternating steps.
@@ -114,6 +115,7 @@ Trained train(Communicator& comm, const Toy& toy, const Mode& mode, const Setup&
   options.reproducible = setup.reproducible;
   options.backend = setup.backend;
   options.timeout_s = 300;
+  if (mode.shares_tables) options.world = &test_world();
   t.net->params().move_to(setup.device);
   KgatPropagation propagation(*t.net, toy.data.graph, setup.storage);
   KgatStep step(comm, *t.net, propagation, options);
@@ -156,8 +158,9 @@ void compare(const Setup& setup) {
   const Trained alone = train(*self, toy, {}, setup);
   for (const double loss : alone.losses) CHECK(std::isfinite(loss));
   CHECK(alone.losses.front() != alone.losses.back());
-  for (const Mode& mode :
-       {Mode{}, Mode{KgatMode::nested_rows, 0}, Mode{KgatMode::nested_rows, 0.7}, Mode{KgatMode::nested_rows, 1}}) {
+  std::int64_t shared = 0;  // bytes received when tables are shared
+  for (const Mode& mode : {Mode{}, Mode{KgatMode::nested_rows, 0}, Mode{KgatMode::nested_rows, 1},
+                           Mode{KgatMode::nested_rows, 0.7}, Mode{KgatMode::nested_rows, 0.7, false}}) {
     if (setup.device.is_cuda() && mode.row_threshold == 1) continue;  // a product's bits may depend on its rows
     CAPTURE(static_cast<int>(mode.mode));
     CAPTURE(mode.row_threshold);
@@ -170,6 +173,10 @@ void compare(const Setup& setup) {
     CHECK(same);
     const bool moves = mode.mode != KgatMode::replicate && test_world().size() > 1;
     CHECK((together.received > 0) == moves);
+    if (mode.shares_tables)
+      shared = together.received;
+    else if (!setup.device.is_cuda())
+      CHECK((together.received > shared) == moves);
   }
 }
 

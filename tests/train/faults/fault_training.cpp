@@ -142,6 +142,7 @@ int main(int argc, char** argv) {
     config.text = options.ini();
     world.configure({.timeout_s = config.dist.timeout});
     FaultyModel model(argv[2], world.rank() == std::stoi(argv[3]));
+    RunLog log;
     Trainer trainer(world, config, model);
     if (argv[2] == std::string("replay")) {
       const Replayed found = trainer.replay(ProofChain::read(dir / kProofFile), trainer.last_step());
@@ -155,7 +156,6 @@ int main(int argc, char** argv) {
     checkpoint = world.communicator().broadcast_text(checkpoint.string(), 0, "checkpoint's name");
     if (!checkpoint.empty()) trainer.resume(checkpoint);
     if (world.rank() == 0) log::info("begins at step ", trainer.state().step);
-    RunLog log;
     return trainer.run(log, dir) == Outcome::interrupted ? kExitInterrupted : kExitDone;
   });
 }

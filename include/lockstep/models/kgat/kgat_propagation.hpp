@@ -52,7 +52,15 @@ class KgatPropagation {
   /// shapes  segments (k + 1) ascending bounds that hold all nodes
   void separate(std::vector<std::int64_t> segments) { separate_ = std::move(segments); }
 
-  /// Computes x_1 .. x_L. Layer l reads rows.rows(l) of x_l, of which x_0 must be complete.
+  /// Passes with noise use tables in this memory, which several processes share: a process writes the rows that it owns,
+  /// and all read them there after `owner.share()`, which only waits for the others. Memory of size 0 ends this. The
+  /// caller keeps the memory, aligned to 64 bytes, and waits for the other processes between two passes.
+  void share_tables(std::span<std::byte> memory);
+  /// The bytes that share_tables() needs.
+  std::size_t shared_bytes() const;
+
+  /// Computes x_1 .. x_L. Layer l reads rows.rows(l) of x_l, of which x_0 must be complete. If tables are shared, the own
+  /// rows of x_0 suffice.
   void forward(const NestedRows& rows, RowOwner& owner);
   /// Of all nodes, in this process.
   void forward();
@@ -72,7 +80,7 @@ class KgatPropagation {
   /// What the product of layer l reads.
   const Tensor& stored(int l) const { return rounded_.view() ? rounded_now_ : x(l); }
   /// x_0 is the embedding.
-  const Tensor& x(int l) const { return x_[static_cast<std::size_t>(l)]; }
+  const Tensor& x(int l) const { return (in_shared_ ? shared_x_ : x_)[static_cast<std::size_t>(l)]; }
   const Tensor& s(int l) const { return s_[static_cast<std::size_t>(l)]; }
   /// Where backward() stores the gradient of x_0. shapes (N, d)
   void set_dx0(const Tensor& dx0) { dx_[0] = dx0; }
@@ -89,6 +97,7 @@ class KgatPropagation {
   ops::AggregateLayer noisy_layer(int l) const;
   ops::AggregateRows arrays(int l) const;
   Tensor ds(int l) const;
+  std::size_t table_bytes(std::int64_t columns) const;
   void drop_edges();
   Stream stream() const { return Stream(net_.params().device()); }
   /// Runs work(arena, rows) for chunks of the rows, on the CPU shared among its threads.
@@ -111,6 +120,9 @@ class KgatPropagation {
   std::deque<OwnedTensor> storage_;
   std::vector<Tensor> x_, s_, marks_, dx_;
   OwnedTensor ds_;
+  /// Shared tables, or nothing. Each layer has a ds: others may still read that of the layer before.
+  std::vector<Tensor> shared_x_, shared_ds_;
+  bool in_shared_ = false;    ///< this pass uses them
   std::deque<Arena> arenas_;  ///< per thread
 };
 

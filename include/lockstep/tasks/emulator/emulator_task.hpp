@@ -89,7 +89,8 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   bool draws() const override { return true; }
   /// With the data set on a GPU, and without convolution, smoothness and Jacobian terms.
   std::optional<DenseNetwork> dense_network() const override;
-  std::int64_t least_shard() const override { return 128; }  // fewer rows do not amortise packing the weights
+  static constexpr std::int64_t kLeastShard = 128;  ///< fewer rows do not amortise packing the weights
+  std::int64_t least_shard() const override { return kLeastShard; }
   std::int64_t sum_count() const override;
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override {
     score(tape, split, first, count, nullptr, sums);

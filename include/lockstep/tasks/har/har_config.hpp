@@ -23,9 +23,6 @@ class HarConfig final : public TaskConfig {
   HarArch arch() const;
 
  private:
-  /// Training windows of a data set that has so many in all parts.
-  std::int64_t planned_windows(const H5File& file, double windows) const;
-
   HarData::Labels labels_ = HarData::Labels::required;
   HarArch arch_;
   HarFolds folds_;

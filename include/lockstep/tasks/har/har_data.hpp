@@ -50,6 +50,9 @@ struct HarData {
                       const HarFolds& folds = {});
   /// What each fold of a file tests: "subject 7", "subjects 2, 9". errors  as read()
   static std::vector<std::string> folds(const std::filesystem::path& path, const std::string& how);
+  /// The labels of the windows that a run trains on. With folds but no number: those of the fold with most of them.
+  /// errors  as read()
+  static std::vector<std::int32_t> train_labels(const std::filesystem::path& path, const HarFolds& folds);
 };
 
 }  // namespace lockstep

@@ -83,7 +83,8 @@ class HrmTask : public ShardTask {
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   DrawnShard draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
-  std::int64_t least_shard() const override;
+  std::int64_t least_shard() const override { return least_shard(network_.arch()); }
+  static std::int64_t least_shard(const HrmArch& arch);
   std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
   bool evaluates(Split split) const override { return split != Split::train; }
   bool validates_on_test() const override { return data_.val.empty() && size(Split::test) > 0; }

@@ -71,8 +71,9 @@ class SequenceTask : public ShardTask {
   std::string protocol(Split split) const override;
   /// The most popular items: by training interactions, ties to the smaller number.
   std::vector<Baseline> baselines() const override;
+  std::int64_t samples_in_cache() const override { return samples_in_cache(network_.arch()); }
   /// As many as have 40,000 features. 0 for losses over many items, whose work the targets of a shard share.
-  std::int64_t samples_in_cache() const override;
+  static std::int64_t samples_in_cache(const SasRecArch& arch);
   /// For the mean over training windows; attention counts only the keys that a query sees.
   double flops_per_sample() const override { return flops_per_sample_; }
   void save(H5File& file) const override;

@@ -1,0 +1,40 @@
+#pragma once
+#include <cstdint>
+
+#include "lockstep/train/run_config.hpp"
+
+namespace lockstep {
+
+class World;
+
+/// The ranks of a planned run. threads: of a rank
+struct PlannedRanks {
+  std::int64_t ranks = 1, threads = 1;
+};
+
+/// The memory of a rank that trains, in bytes: on a GPU that of the GPU, without the data set's copy in host memory.
+/// Weights, gradients and optimizer state are exact; activations are estimates, within a third of what the arenas hold
+/// after some steps. The program itself and its libraries, about 30 MiB, are not counted.
+struct RankMemory {
+  double weights = 0, rounded = 0, gradients = 0, own_gradient = 0, state = 0, average = 0, carried = 0;
+  double activations = 0, scratch = 0, arrays = 0, evaluation = 0;
+  double data = 0;              ///< the data set in GPU memory
+  double products = 0;          ///< scratch of the GPU's matrix products
+  double gradient_buffers = 0;  ///< number of them in `gradients`
+  double all_state = 0;         ///< optimizer state of all ranks
+  double sum() const {
+    return weights + rounded + gradients + own_gradient + state + average + carried + activations + scratch + arrays +
+           evaluation + data + products;
+  }
+};
+
+/// What the run needs with a batch of this size over all ranks. errors  as TaskConfig::needs()
+TaskNeeds needs_of(const RunConfig& config, int ranks, std::int64_t batch);
+/// needs  of needs_of() with the same batch
+RankMemory rank_memory(const RunConfig& config, const PlannedRanks& ranks, const TaskNeeds& needs, std::int64_t batch);
+
+/// Before a training on CPUs builds its network: compares the weights, gradients and optimizer state of the ranks of
+/// rank 0's node with memory_limit(). Collective. errors  Error (usage): they do not fit
+void require_memory(World& world, const RunConfig& config);
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+#include "lockstep/train/rank_memory.hpp"
+
+#include <algorithm>
+
+#include "lockstep/base/memory_limit.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/comm/world.hpp"
+
+namespace lockstep {
+
+namespace {
+
+constexpr double kProductScratch = 32 << 20;  // as that of ops/gemm
+
+/// The largest number of samples that a thread takes through forward and backward at a time, as CpuStep and GpuStep cut
+/// a batch.
+double samples_at_once(const RunConfig& c, const PlannedRanks& r, const TaskNeeds& needs, std::int64_t batch) {
+  const auto share = [](std::int64_t samples, std::int64_t parts) { return (samples + parts - 1) / parts; };
+  if (c.run.device == "cuda") {
+    const double count = static_cast<double>(share(batch, c.run.reproducible ? c.dist.shards : r.ranks));
+    return needs.rows_vary ? 1.0625 * count : count;  // GpuStep rounds up to one of eight sizes between powers of two
+  }
+  std::int64_t count = share(batch, c.dist.shards);
+  if (!c.run.reproducible) {
+    const std::int64_t threads = r.ranks * r.threads, each = share(batch, threads);
+    count = share(each, std::clamp<std::int64_t>(each / needs.least_shard, 1, share(c.dist.shards, threads)));
+  }
+  return static_cast<double>(needs.samples_in_cache > 0 ? share(count, share(count, needs.samples_in_cache)) : count);
+}
+
+}  // namespace
+
+TaskNeeds needs_of(const RunConfig& c, int ranks, std::int64_t batch) {
+  return c.task->needs(c.data.path, c.model_kind == "kgat" ? c.dtype() : c.storage(),
+                       {.samples = batch * c.batch.accumulate,
+                        .scale = c.over_devices(1, ranks),
+                        .ranks = ranks,
+                        .shards = c.dist.shards,
+                        .reproducible = c.run.reproducible,
+                        .on_gpu = c.run.device == "cuda"});
+}
+
+void require_memory(World& world, const RunConfig& c) {
+  if (c.run.device == "cuda") return;
+  world.together("comparing the memory with the machine's", [&] {
+    if (world.rank() != 0) return;
+    RankMemory m;
+    try {
+      const std::int64_t batch = c.global_batch(world.size());
+      const PlannedRanks ranks = {.ranks = world.size(), .threads = std::max<std::int64_t>(1, c.run.threads)};
+      m = rank_memory(c, ranks, needs_of(c, world.size(), batch), batch);
+    } catch (const Error&) {
+      return;  // the training refuses these options, and says why
+    }
+    const double each = m.weights + m.gradients + m.own_gradient + m.state + m.average;
+    const MemoryLimit limit = memory_limit();
+    require_usage(each * world.node_size() <= limit.bytes, "preparing the training: each rank needs ",
+                  human_bytes(m.weights), " for weights, ", human_bytes(m.gradients + m.own_gradient),
+                  " for gradients and ", human_bytes(m.state + m.average), " for the optimizer, but ", limit.source,
+                  " ", human_bytes(limit.bytes), " for ", world.node_size(),
+                  world.node_size() == 1 ? " rank" : " ranks",
+                  "; lower the sizes of the network, the threads or dist.shards, or use more nodes");
+  });
+}
+
+RankMemory rank_memory(const RunConfig& c, const PlannedRanks& r, const TaskNeeds& needs, std::int64_t batch) {
+  const auto element = static_cast<double>(size_bytes(c.dtype()));
+  const auto parameters = static_cast<double>(needs.parameters);
+  const double trained = parameters - static_cast<double>(needs.fixed_parameters);
+  const bool on_gpu = c.run.device == "cuda";
+  const double owned = static_cast<double>(needs.owned_parameters), shared = trained - owned;
+  const auto of_threads = static_cast<double>(r.threads), of_ranks = static_cast<double>(r.ranks);
+  // The sum, and one for each part: a thread, or a shard of this rank.
+  const std::int64_t of_rank = (c.dist.shards + r.ranks - 1) / r.ranks;
+  const std::int64_t parts = !c.run.reproducible ? r.threads : needs.row_sparse ? of_rank + r.threads : of_rank;
+  const bool tables = needs.row_sparse || needs.table_rows > 0;
+  const double buffers = needs.gradient_buffers ? *needs.gradient_buffers
+                         : on_gpu               ? (c.run.reproducible || c.run.backend == "mpi" ? 2 : 1)
+                         : !tables && !c.run.reproducible && r.threads == 1 && r.ranks == 1
+                             ? 1  // CpuStep sums in place
+                             : static_cast<double>(parts + 1);
+  // Parts hold the table's rows that they touch and a place for each row; the sum has the whole table.
+  const double table = on_gpu ? 0 : static_cast<double>(needs.table_rows * needs.table_columns);
+  const double per_part =
+      static_cast<double>(batch * c.batch.accumulate) / static_cast<double>(std::max<std::int64_t>(1, r.ranks * parts));
+  const double touched = static_cast<double>(needs.table_columns) *
+                         std::min(static_cast<double>(needs.table_rows), needs.touched_rows_per_sample * per_part);
+  const double packed =
+      on_gpu ? 0 : static_cast<double>(parts) * (touched * element + 4 * static_cast<double>(needs.table_rows));
+  const double state = static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype()));
+  const double weights = parameters * element, twice = static_cast<double>(needs.parameters_with_two_states);
+  return {.weights = weights,
+          .rounded = is_half(c.storage()) ? parameters * static_cast<double>(size_bytes(c.storage())) : 0,
+          .gradients = (buffers * (shared - table) + table) * element + packed,
+          .own_gradient = owned / of_ranks * element,
+          .state = state * (shared + twice + owned / of_ranks),
+          .average = c.optim.ema > 0 ? weights : 0,
+          .carried = needs.carried_bytes_per_sample * static_cast<double>(batch * c.batch.accumulate),
+          .activations = needs.activation_bytes_per_sample * of_threads * samples_at_once(c, r, needs, batch),
+          .scratch = needs.scratch_bytes * of_threads + needs.gathered_bytes,
+          .arrays = needs.rank_bytes,
+          .evaluation = needs.evaluation_bytes * of_threads,
+          .data = needs.gpu_data_bytes,
+          .products = on_gpu && needs.activation_bytes_per_sample > 0 ? kProductScratch : 0,
+          .gradient_buffers = buffers,
+          .all_state = state * (trained + twice)};
+}
+
+}  // namespace lockstep
