@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/instantiate.hpp"
@@ -107,13 +108,47 @@ void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, s
   add_tree<T>(leaves, {0, count}, first, last, out.data() + first);
 }
 
+namespace {
+/// Returns the address of the sum of the leaves, which are in `tree`: `into`, or the only leaf itself. The scratch has
+/// a vector for each level.
+template <class T>
+const T* add_given(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::int64_t n, T* into, T* scratch) {
+  while (leaves.size() > 1) {
+    const std::int64_t middle = tree.begin + tree.count() / 2;
+    const auto right = static_cast<std::size_t>(
+        std::ranges::find_if(leaves, [&](const TreeLeaf<T>& leaf) { return leaf.number >= middle; }) - leaves.begin());
+    if (right > 0 && right < leaves.size()) {
+      const T* a = add_given(leaves.first(right), {tree.begin, middle}, n, into, scratch);
+      const T* b = add_given(leaves.subspan(right), {middle, tree.end}, n, scratch, scratch + n);
+      for (std::int64_t i = 0; i < n; ++i) into[i] = a[i] + b[i];
+      return into;
+    }
+    tree = right == 0 ? ShardRange{middle, tree.end} : ShardRange{tree.begin, middle};
+  }
+  return leaves[0].values;
+}
+}  // namespace
+
+template <class T>
+void tree_sum_given(std::span<const TreeLeaf<T>> leaves, std::int64_t vectors, std::span<T> out) {
+  const auto n = static_cast<std::int64_t>(out.size());
+  thread_local std::vector<T> scratch;
+  scratch.resize(static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(vectors))) * out.size());
+  const T* sum = add_given(leaves, {0, vectors}, n, out.data(), scratch.data());
+  // A zero vector in the tree turns a sum of -0 into 0.
+  if (std::ssize(leaves) < vectors) {
+    for (std::int64_t i = 0; i < n; ++i) out[static_cast<std::size_t>(i)] = sum[i] + T{0};
+  } else if (sum != out.data()) {
+    std::copy_n(sum, n, out.data());
+  }
+}
+
 template <class T>
 void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<std::span<T>>& local, std::span<T> out,
                      const char* what) {
   const int ranks = comm.size();
   const ShardRange mine = shards_of(shards, comm.rank(), ranks);
   const auto n = static_cast<std::int64_t>(out.size());
-  require(is_power_of_two(shards), "tree_all_reduce '", what, "': ", shards, " shards; must be a power of two");
   require(static_cast<std::int64_t>(local.size()) == mine.count(), "tree_all_reduce '", what, "': rank ", comm.rank(),
           " of ", ranks, " gives ", local.size(), " of ", shards, " shards, must give ", mine.count());
   std::vector<Leaf<T>> own;
@@ -123,7 +158,21 @@ void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<
             " elements, the sum ", n);
     own.push_back({{mine.begin + i, mine.begin + i + 1}, shard.data()});
   }
-  if (ranks == 1) return add_tree_threaded<T>(own, mine, n, out.data());
+  const auto sum_of = [&](ShardRange tree, std::span<T> to) {
+    const auto from = static_cast<std::size_t>(tree.begin - mine.begin), count = static_cast<std::size_t>(tree.count());
+    add_tree_threaded<T>(std::span<const Leaf<T>>(own).subspan(from, count), tree, n, to.data());
+  };
+  tree_all_reduce_sums<T>(comm, shards, sum_of, out, what);
+}
+
+template <class T>
+void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
+                          const std::function<void(ShardRange tree, std::span<T> to)>& sum_of, std::span<T> out,
+                          const char* what) {
+  const int ranks = comm.size();
+  const auto n = static_cast<std::int64_t>(out.size());
+  require(is_power_of_two(shards), "tree_all_reduce '", what, "': ", shards, " shards; must be a power of two");
+  if (ranks == 1) return sum_of({0, shards}, out);
 
   std::vector<std::vector<ShardRange>> trees(static_cast<std::size_t>(ranks));
   std::size_t all_trees = 0;
@@ -137,12 +186,8 @@ void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<
   // The sums of my subtrees, one vector after another.
   thread_local std::vector<T> partial, arrived, sending;
   partial.resize(my_trees.size() * out.size());
-  for (std::size_t t = 0; t < my_trees.size(); ++t) {
-    const auto from = static_cast<std::size_t>(my_trees[t].begin - mine.begin);
-    const auto count = static_cast<std::size_t>(my_trees[t].count());
-    add_tree_threaded<T>(std::span<const Leaf<T>>(own).subspan(from, count), my_trees[t], n,
-                         partial.data() + t * out.size());
-  }
+  for (std::size_t t = 0; t < my_trees.size(); ++t)
+    sum_of(my_trees[t], std::span(partial).subspan(t * out.size(), out.size()));
 
   // The subtrees of all ranks in order, with their elements [0, length) at `values`.
   const auto leaves_at = [&](const T* values, std::int64_t length) {
@@ -194,6 +239,8 @@ void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<
 }
 
 LOCKSTEP_EACH_FLOAT(tree_sum)
+LOCKSTEP_EACH_FLOAT(tree_sum_given)
 LOCKSTEP_EACH_FLOAT(tree_all_reduce)
+LOCKSTEP_EACH_FLOAT(tree_all_reduce_sums)
 
 }  // namespace lockstep

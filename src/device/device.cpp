@@ -32,6 +32,8 @@ std::byte* allocate_host(std::size_t size_bytes) {
                        : std::aligned_alloc(Buffer::kAlignment, size_bytes);
   require(memory != nullptr && memory != MAP_FAILED, "allocating ", human_bytes(size_bytes),
           " of host memory: the system has none left; use a smaller batch or fewer ranks per node");
+  // Rows of tables lie anywhere: with small pages, the search for an address costs more than the row itself.
+  if (pages) ::madvise(memory, size_bytes, MADV_HUGEPAGE);  // a request, which the system may not know
   if (!pages) std::memset(memory, 0, size_bytes);
   return static_cast<std::byte*>(memory);
 }

@@ -1,7 +1,6 @@
 #include "lockstep/nn/embedding.hpp"
 
 #include "lockstep/base/profile.hpp"
-#include "lockstep/device/near_copy.hpp"
 #include "lockstep/ops/dropout.hpp"
 #include "lockstep/ops/embedding.hpp"
 
@@ -9,11 +8,9 @@ namespace lockstep {
 
 namespace {
 void add_gradient(Tape& t, const TableRows& rows, const Tensor& dy) {
-  ops::embedding_backward(t.stream(), t.grad_of(*rows.table).tensor, dy, rows.ids, rows.scale, rows.padding);
-  if (TouchedRows* touched = t.touched_rows(*rows.table)) {
-    for (const std::int32_t id : host_readable(t.stream().device(), rows.ids))
-      if (id != rows.padding) touched->touch(id);
-  }
+  const RowTarget to =
+      t.grad_of_rows(*rows.table, rows.ids, [&](std::size_t m) { return rows.ids[m] != rows.padding; });
+  if (to.tensor) ops::embedding_backward(t.stream(), to.tensor, dy, rows.ids, rows.scale, rows.padding, to.places);
 }
 }  // namespace
 
@@ -39,8 +36,8 @@ Var embedding_sum(Tape& t, const TableRows& a, const TableRows& b, const ops::Dr
     const bool done = epilogue && epilogue->done;
     const Tensor& dy = done ? derivative : dropout ? t.own_grad(y) : y.grad();
     if (dropout && !done) ops::dropout(t.stream(), {dy}, dy, dropout, rows);
-    if (t.grad_of(*a.table)) add_gradient(t, a, dy);
-    if (b.table != nullptr && t.grad_of(*b.table)) add_gradient(t, b, dy);
+    add_gradient(t, a, dy);
+    if (b.table != nullptr) add_gradient(t, b, dy);
   });
   return y;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "lockstep/base/profile.hpp"
-#include "lockstep/device/near_copy.hpp"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/ops/cross_entropy.hpp"
 #include "lockstep/ops/elementwise.hpp"
@@ -63,16 +62,10 @@ Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const st
   const Tensor slopes = t.keep({static_cast<std::int64_t>(1 + each), f.rows()}, t.real_dtype());
   ops::sampled_cross_entropy_forward(t.stream(), loss.value(), slopes, f.value(), t.value(table), pos, neg, beta);
   t.record("sampled_cross_entropy", loss, {&table}, [=, &t, &table] {
-    ops::sampled_cross_entropy_backward(t.stream(), t.grad_of(f), t.grad_of(table).tensor, loss.grad(), slopes,
-                                        f.value(), t.value(table), pos, neg);
-    if (TouchedRows* touched = t.touched_rows(table)) {
-      const std::span<const std::int32_t> readable = host_readable(t.stream().device(), pos);
-      for (std::size_t m = 0; m < readable.size(); ++m) {
-        if (pos[m] == 0) continue;
-        touched->touch(pos[m]);
-        for (const std::int32_t item : neg.subspan(m * each, each)) touched->touch(item);
-      }
-    }
+    const RowTarget to_pos = t.grad_of_rows(table, pos, [&](std::size_t m) { return pos[m] != 0; });
+    const RowTarget to_neg = t.grad_of_rows(table, neg, [&](std::size_t i) { return pos[i / each] != 0; });
+    ops::sampled_cross_entropy_backward(t.stream(), t.grad_of(f), to_pos.tensor, loss.grad(), slopes, f.value(),
+                                        t.value(table), pos, neg, {to_pos.places, to_neg.places});
   });
   return loss;
 }
@@ -90,12 +83,9 @@ Var softmax_over(Tape& t, Var f, const Param& table, std::span<const std::int32_
                                 t.real_dtype());
   ops::item_softmax_forward(t.stream(), loss.value(), state, scratch, f.value(), t.value(table), candidates, pos);
   t.record("item_softmax", loss, {&table}, [=, &t, &table] {
-    ops::item_softmax_backward(t.stream(), t.grad_of(f), rows_grad(), t.grad_of(table).tensor, loss.grad(), state,
-                               scratch, f.value(), t.value(table), candidates, pos);
-    if (TouchedRows* touched = t.touched_rows(table)) {
-      for (const std::int32_t item : host_readable(t.stream().device(), pos))
-        if (item != 0) touched->touch(item);
-    }
+    const RowTarget to = t.grad_of_rows(table, pos, [&](std::size_t m) { return pos[m] != 0; });
+    ops::item_softmax_backward(t.stream(), t.grad_of(f), rows_grad(), to.tensor, loss.grad(), state, scratch, f.value(),
+                               t.value(table), candidates, pos, to.places);
   });
   return loss;
 }

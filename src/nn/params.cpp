@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/base/bitmap.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/quantile.hpp"
@@ -11,6 +12,12 @@
 #include "lockstep/ops/cast.hpp"
 
 namespace lockstep {
+
+TouchedRows::TouchedRows(std::int64_t rows, bool packed) : bitmap_(bitmap_words(rows), 0) {
+  if (!packed) return;
+  places_ = OwnedTensor(DType::i32, Shape{rows});
+  place_of_ = places_->data<std::int32_t>();
+}
 
 void TouchedRows::clear() {
   for (const std::int64_t row : rows_) bitmap_[static_cast<std::size_t>(row / 64)] = 0;
@@ -25,18 +32,22 @@ Tensor view_of(const Tensor& flat, const Param& param) {
 }
 }  // namespace
 
-Gradients::Gradients(const ParamStore& params)
+Gradients::Gradients(const ParamStore& params) : Gradients(params, params.device()) {}
+
+Gradients::Gradients(const ParamStore& params, Device device)
     : params_(&params),
-      storage_(real_dtype(params.storage()), Shape{params.flat_size()}, params.device(), MemoryUse::gradients) {
+      storage_(real_dtype(params.storage()), Shape{params.flat_size()}, device, MemoryUse::gradients) {
   require(params.values() || params.all().empty(),
           "creating gradients: the parameters have no values; call ParamStore::allocate first");
   for (const Param& p : params.all())
-    touched_.push_back(p.row_sparse ? std::make_unique<TouchedRows>(p.shape[0]) : nullptr);
+    touched_.push_back(p.row_sparse ? std::make_unique<TouchedRows>(p.shape[0], !device.is_cuda()) : nullptr);
 }
 
 Tensor Gradients::of(const Param& param) const { return view_of(storage_, param); }
 
-TouchedRows* Gradients::touched(const Param& param) { return touched_[static_cast<std::size_t>(param.index)].get(); }
+TouchedRows* Gradients::touched(const Param& param) const {
+  return touched_[static_cast<std::size_t>(param.index)].get();
+}
 
 void Gradients::zero() {
   const Stream stream(storage_->device());
@@ -54,8 +65,7 @@ void Gradients::zero() {
     if (!touched_[i]) continue;
     const Param& p = params_->all()[i];
     clear_until(p.offset);
-    const Tensor table = of(p);
-    for (const std::int64_t row : touched_[i]->rows()) fill_zero(stream, table.slice(row, 1));
+    fill_zero(stream, of(p).slice(0, std::ssize(touched_[i]->rows())));
     touched_[i]->clear();
     clean = p.offset + p.shape.size();
   }

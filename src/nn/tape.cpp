@@ -155,10 +155,6 @@ Target Tape::grad_of(const Param& p) {
   return {gradients_->of(p), true};
 }
 
-TouchedRows* Tape::touched_rows(const Param& p) {
-  return mode_ == Mode::train && p.trainable ? gradients_->touched(p) : nullptr;
-}
-
 void Tape::seed(Var y, const Tensor& values) {
   if (!y.wants_grad()) return;
   const bool near = values.device() == y.value().device();

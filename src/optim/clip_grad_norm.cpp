@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
@@ -75,7 +76,7 @@ double penalty_on_gpu(const std::vector<const Param*>& penalised, const Tensor& 
 }
 }  // namespace
 
-GradientNorm::GradientNorm(const Tensor& gradient, const std::vector<FlatRange>& ranges)
+GradientNorm::GradientNorm(const FlatGradient& gradient, const std::vector<FlatRange>& ranges)
     : gradient_(gradient), ranges_(ranges) {
   if (!gradient.device().is_cuda()) return;
   GpuSums sums(gradient.device());
@@ -100,7 +101,31 @@ double GradientNorm::value() {
   return std::sqrt(sum);
 }
 
-std::vector<double> chunk_squares(const Tensor& gradient, const std::vector<FlatRange>& ranges) {
+namespace {
+/// The sum of squares of one chunk. Its sum has 16 lanes, and element i is added to lane i % 16, so blocks of 16 zeros
+/// may be left out: the others are packed.
+template <class T>
+double chunk_square(const FlatGradient& gradient, FlatRange chunk) {
+  constexpr std::int64_t kBlock = 16;
+  const T* const values = gradient.data<T>();
+  thread_local std::vector<T> packed;
+  packed.clear();
+  std::int64_t at = chunk.begin;  // elements before this one are packed or left out
+  bool whole = false;
+  gradient.for_each_nonzero(chunk, [&](std::int64_t begin, std::int64_t end) {
+    whole = begin == chunk.begin && end == chunk.end;
+    if (whole) return;
+    begin = std::max(at, chunk.begin + (begin - chunk.begin) / kBlock * kBlock);
+    end = std::min(chunk.end, chunk.begin + (end - chunk.begin + kBlock - 1) / kBlock * kBlock);
+    if (begin < end) packed.insert(packed.end(), values + begin, values + end);
+    at = std::max(at, end);
+  });
+  const auto sum_squares = optim_kernels::active_sweep<T>().sum_squares;
+  return whole ? sum_squares(chunk.count(), values + chunk.begin) : sum_squares(std::ssize(packed), packed.data());
+}
+}  // namespace
+
+std::vector<double> chunk_squares(const FlatGradient& gradient, const std::vector<FlatRange>& ranges) {
   // Chunks of fixed length: the result does not depend on the number of threads.
   constexpr std::int64_t kChunk = std::int64_t{1} << 16;
   std::vector<FlatRange> chunks;
@@ -109,19 +134,17 @@ std::vector<double> chunk_squares(const Tensor& gradient, const std::vector<Flat
       chunks.push_back({i, std::min(i + kChunk, range.end)});
   std::vector<double> sums(chunks.size());
   visit_float(gradient.dtype(), [&]<class T>() {
-    const auto sum_squares = optim_kernels::active_sweep<T>().sum_squares;
 #pragma omp parallel for schedule(static) if (chunks.size() >= 4)
-    for (std::size_t i = 0; i < chunks.size(); ++i)
-      sums[i] = sum_squares(chunks[i].count(), gradient.data<T>() + chunks[i].begin);
+    for (std::size_t i = 0; i < chunks.size(); ++i) sums[i] = chunk_square<T>(gradient, chunks[i]);
   });
   return sums;
 }
 
-double gradient_norm(const Tensor& gradient, const std::vector<FlatRange>& ranges) {
+double gradient_norm(const FlatGradient& gradient, const std::vector<FlatRange>& ranges) {
   return GradientNorm(gradient, ranges).value();
 }
 
-double add_penalty(const ParamStore& params, const Tensor& gradient, double weight, bool lazy, FlatRange within) {
+double add_penalty(const ParamStore& params, const FlatGradient& gradient, double weight, bool lazy, FlatRange within) {
   std::vector<const Param*> penalised;
   for (const Param& p : params.all())
     if (p.l2 != 0 && p.trainable) penalised.push_back(&p);
@@ -129,17 +152,26 @@ double add_penalty(const ParamStore& params, const Tensor& gradient, double weig
   return visit_float(gradient.dtype(), [&]<class T>() {
     if (gradient.device().is_cuda()) return penalty_on_gpu<T>(penalised, gradient, weight, lazy);
     double penalty = 0;
+    const T* const value = params.values().data<T>();
+    T* const slope = gradient.data<T>();
     for (const Param* p : penalised) {
-      const T* value = p->value.data<T>();
-      penalty += p->l2 * optim_kernels::active_sweep<T>().sum_squares(p->shape.size(), value);
-      T* slope = gradient.data<T>() + p->offset;
+      penalty += p->l2 * optim_kernels::active_sweep<T>().sum_squares(p->shape.size(), p->value.data<T>());
       const auto factor = static_cast<T>(2 * p->l2 * weight);
-      const std::int64_t row = lazy && p->row_sparse ? p->shape.columns() : p->shape.size();
-      for (std::int64_t first = 0; first < p->shape.size(); first += row) {
-        if (lazy && p->row_sparse && is_zero(row, slope + first)) continue;
-        const std::int64_t end = std::min(first + row, within.end - p->offset);
-        for (std::int64_t i = std::max(first, within.begin - p->offset); i < end; ++i) slope[i] += factor * value[i];
+      const FlatRange all = {p->offset, p->offset + p->shape.size()};
+      const auto add = [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = std::max(begin, within.begin); i < std::min(end, within.end); ++i)
+          slope[i] += factor * value[i];
+      };
+      if (!lazy || !p->row_sparse) {
+        add(all.begin, all.end);
+        if (gradient.nonzero != nullptr) gradient.nonzero->add_all(all);
+        continue;
       }
+      const std::int64_t row = p->shape.columns();
+      gradient.for_each_nonzero(all, [&](std::int64_t begin, std::int64_t end) {
+        for (; begin < end; begin += row)
+          if (!is_zero(row, slope + begin)) add(begin, begin + row);
+      });
     }
     return penalty;
   });

@@ -17,6 +17,10 @@ namespace {
 /// Elements per chunk. On the CPU, values, gradient and two state vectors of a chunk fit the L2 cache. On a GPU a block
 /// takes one chunk, and a small network must fill more than one block.
 constexpr std::int64_t kChunk = std::int64_t{1} << 14, kGpuChunk = std::int64_t{1} << 11;
+/// Rows are scattered over memory: chunks of them are so large that prefetching pays, and there are up to this many.
+constexpr std::int64_t kRowChunks = 64;
+/// Distance of prefetches, in rows.
+constexpr std::size_t kRowsAhead = 6;
 /// The state of each range begins at a multiple of this, to align the wide loads of a GPU.
 constexpr std::int64_t kStateAlignment = 16;
 /// With fewer elements, one thread is faster than several.
@@ -224,7 +228,9 @@ Optimizer::Optimizer(ParamStore& params, std::vector<FlatRange> ranges, bool laz
 }
 
 void Optimizer::add_chunks(std::int64_t begin, std::int64_t end, std::int64_t row) {
-  const std::int64_t chunk = device().is_cuda() ? kGpuChunk : kChunk;
+  const std::int64_t chunk = device().is_cuda() ? kGpuChunk
+                             : row == 0         ? kChunk
+                                                : std::max(kChunk, (end - begin) / kRowChunks);
   const std::int64_t length = row == 0 ? chunk : std::max<std::int64_t>(1, chunk / row) * row;
   for (std::int64_t first = begin; first < end; first += length) {
     const std::int64_t last = std::min(first + length, end);
@@ -238,14 +244,31 @@ bool Optimizer::is_flat() const {
          std::ranges::all_of(chunks_, [](const FlatChunk& c) { return c.begin == c.state && c.row == 0; });
 }
 
-void Optimizer::update_rows(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) {
-  for (std::int64_t first = chunk.begin; first < chunk.end; first += chunk.row) {
-    const bool touched = visit_float(dtype(), [&]<class T>() {
-      const T* slope = gradient.data<T>() + first;
-      return std::any_of(slope, slope + chunk.row, [](T value) { return value != 0; });
-    });
-    if (touched) update(FlatChunk{first, first + chunk.row, chunk.state + first - chunk.begin}, values, gradient);
-  }
+void Optimizer::update_rows(const FlatChunk& chunk, const Tensor& values, const FlatGradient& gradient) {
+  thread_local std::vector<std::int64_t> rows;  // their first elements
+  rows.clear();
+  gradient.for_each_nonzero({chunk.begin, chunk.end}, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = begin; first < end; first += chunk.row) rows.push_back(first);
+  });
+  visit_float(dtype(), [&]<class T>() {
+    // The rows lie anywhere, so each would wait for memory.
+    const auto prefetch = [&](const Tensor& flat, std::int64_t at) {
+      constexpr std::int64_t kLine = 64 / sizeof(T);
+      for (std::int64_t i = 0; i < chunk.row; i += kLine) __builtin_prefetch(flat.data<T>() + at + i, 1);
+    };
+    const T* const slopes = gradient.data<T>();
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      if (r + kRowsAhead < rows.size()) {
+        const std::int64_t next = rows[r + kRowsAhead];
+        prefetch(values, next);
+        prefetch(gradient, next);
+        for (const OwnedTensor& state : storage_) prefetch(state, next - chunk.begin + chunk.state);
+      }
+      const std::int64_t first = rows[r], last = first + chunk.row;
+      if (std::any_of(slopes + first, slopes + last, [](T value) { return value != 0; }))
+        update(FlatChunk{first, last, chunk.state + first - chunk.begin}, values, gradient);
+    }
+  });
 }
 
 void Optimizer::update_only(const std::vector<FlatRange>& own) {
@@ -274,7 +297,7 @@ Tensor Optimizer::add_state(const std::string& slot) {
   return flat;
 }
 
-void Optimizer::step(const Tensor& gradient, double lr, double gradient_scale, Ema* ema) {
+void Optimizer::step(const FlatGradient& gradient, double lr, double gradient_scale, Ema* ema) {
   const profile::Span span("optimizer", profile::Kind::phase);
   ++steps_;
   begin(lr, gradient_scale);

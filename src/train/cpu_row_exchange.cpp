@@ -20,15 +20,31 @@ std::int64_t CpuRowExchange<T>::find_ranges() {
   return elements;
 }
 
+/// ORs the rows of all ranks.
+template <class T>
+void CpuRowExchange<T>::unite_rows() {
+  std::vector<std::span<std::uint64_t>> tables;
+  for (const RowExchange::Part& part : rows_.parts())
+    if (part.table != nullptr) tables.push_back(nonzero_.rows_of(*part.table));
+  bitmaps_.clear();
+  for (const auto& rows : tables) bitmaps_.insert(bitmaps_.end(), rows.begin(), rows.end());
+  comm_.all_reduce(std::span<std::uint64_t>(bitmaps_), ReduceOp::bit_or, "touched rows");
+  auto from = bitmaps_.begin();
+  for (const auto& rows : tables) {
+    std::copy_n(from, rows.size(), rows.begin());
+    from += std::ssize(rows);
+  }
+  rows_.read(bitmaps_, sizeof(T));
+}
+
 template <class T>
 std::span<T> CpuRowExchange<T>::pack(std::span<const T> front, const T* gradient) {
   ranges_.clear();
-  if (!on()) return {};
-  bitmaps_.assign(rows_.words(), 0);
-  for (Gradients* part : parts_) rows_.note(bitmaps_, *part);
-  comm_.all_reduce(std::span<std::uint64_t>(bitmaps_), ReduceOp::bit_or, "touched rows");
-  rows_.read(bitmaps_, sizeof(T));
-  if (!on()) return {};
+  if (on()) unite_rows();
+  if (!on()) {
+    if (comm_.size() > 1) nonzero_.add_all(range_);
+    return {};
+  }
   message_.resize(front.size() + static_cast<std::size_t>(find_ranges()));
   auto to = std::copy(front.begin(), front.end(), message_.begin());
   for (const FlatRange& r : ranges_) to = std::copy(gradient + r.begin, gradient + r.end, to);

@@ -16,14 +16,15 @@ namespace lockstep {
 template <class T>
 class CpuRowExchange {
  public:
-  /// parts  the gradients of all threads; may be filled after the construction
-  CpuRowExchange(Communicator& comm, const ParamStore& params, FlatRange range, const std::vector<Gradients*>& parts)
-      : comm_(comm), parts_(parts), rows_(params, range, comm.size()) {}
+  /// nonzero  elements of the gradient
+  CpuRowExchange(Communicator& comm, const ParamStore& params, FlatRange range, NonzeroElements& nonzero)
+      : comm_(comm), nonzero_(nonzero), range_(range), rows_(params, range, comm.size()) {}
 
   /// RowExchange::on().
   bool on() const { return rows_.on(); }
   /// The message: `front`, then the dense elements and touched rows of the range. Empty if the whole range travels.
-  /// Call it when all threads have completed the range. Collective.
+  /// Call it when all threads have completed the range. Makes the range's nonzero elements those of all ranks.
+  /// Collective.
   ///
   /// shapes  gradient (flat_size), summed over the threads of this rank
   std::span<T> pack(std::span<const T> front, const T* gradient);
@@ -35,10 +36,12 @@ class CpuRowExchange {
   void decide_as_before(bool by_rows) { rows_.decide_as_before(by_rows); }
 
  private:
+  void unite_rows();
   std::int64_t find_ranges();
 
   Communicator& comm_;
-  const std::vector<Gradients*>& parts_;
+  NonzeroElements& nonzero_;
+  FlatRange range_;
   RowExchange rows_;
   std::vector<std::uint64_t> bitmaps_;
   std::vector<FlatRange> ranges_;  ///< contiguous elements of the message

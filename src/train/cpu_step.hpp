@@ -27,41 +27,26 @@ class CpuStep {
       : comm_(comm),
         model_(model),
         options_(on(model.params().device(), options)),
-        parts_(static_cast<std::size_t>(options_.threads)),
+        mine_(shards_of_rank()),
+        sum_(model.params(), options_.reproducible ? mine_.count() : options_.threads,
+             options_.reproducible ? PartSum<T>::Order::tree : PartSum<T>::Order::chain),
         extras_(static_cast<std::size_t>(options_.threads)),
-        sync_(comm, model.params(), options.bucket_bytes, options.compression, parts_, part_gradients_, extras_),
+        sync_(comm, model.params(), options.bucket_bytes, options.compression, sum_, extras_),
         errors_(static_cast<std::size_t>(options_.threads)) {
     buckets = sync_.buckets();
-    for (int t = 0; t < options_.threads; ++t) {
-      workers_.push_back(std::make_unique<Worker>(model.params()));
-      parts_[static_cast<std::size_t>(t)] = workers_.back()->host_gradient();
-      part_gradients_.push_back(&workers_.back()->gradients);
-    }
-    // The gradient of one thread on one rank needs no sum. Row-sparse parameters need one: a penalty writes to rows of
-    // the gradient that Gradients::zero() does not clear.
-    const auto& all = model.params().all();
-    alone_ = options_.threads == 1 && comm.size() == 1 && !options.reproducible && !workers_[0]->on_gpu() &&
-             std::none_of(all.begin(), all.end(), [](const Param& p) { return p.row_sparse; });
-    gradient = alone_ ? workers_[0]->gradients.flat() : sync_.gradient();
-    if (workers_[0]->on_gpu()) {
+    for (int t = 0; t < options_.threads; ++t) workers_.push_back(std::make_unique<Worker>(model.params()));
+    const bool on_gpu = workers_[0]->on_gpu();
+    // The gradient of one thread on one rank needs no sum, unless rows are packed.
+    alone_ = options_.threads == 1 && comm.size() == 1 && !options.reproducible && !on_gpu &&
+             sum_.nonzero().tables().empty();
+    gradient = alone_ ? FlatGradient(sum_.part(0).flat()) : sum_.gradient();
+    if (on_gpu) {
       summed_ = OwnedTensor(dtype_of<T>::value, gradient.shape(), model.params().device(), MemoryUse::gradients);
-      gradient = summed_.view();
+      gradient = summed_;
     }
     if (options.reproducible) {
-      require_usage(options.compression == Compression::none,
-                    "option dist.compress: --reproducible sums gradients in full precision; use none");
-      require_usage(std::has_single_bit(static_cast<std::uint64_t>(options.shards)),
-                    "option dist.shards = ", options.shards, ": must be a power of two with --reproducible");
-      require_usage(options.shards >= comm.size(), "option dist.shards = ", options.shards,
-                    ": must be at least the number of ranks, ", comm.size(), ", with --reproducible");
-      mine_ = shards_of(options.shards, comm.rank(), comm.size());
-      const std::int64_t length = sync_.gradient().size() + kExtras;
-      for (std::int64_t i = 0; i < mine_.count(); ++i) {
-        const Tensor row = rows_.emplace_back(dtype_of<T>::value, Shape{length}).view();
-        local_.push_back(row.span<T>());
-        constant_.push_back(row.span<T>());
-      }
       shard_extras_.resize(static_cast<std::size_t>(mine_.count()));
+      encoded_.resize(static_cast<std::size_t>(mine_.count() * kExtras));
     } else {
       const std::int64_t workers = std::int64_t{comm.size()} * options_.threads;
       most_per_thread_ = (options.shards + workers - 1) / workers;
@@ -75,7 +60,7 @@ class CpuStep {
     model_.params().refresh(workers_[0]->stream);
     const StepExtras sum =
         options_.reproducible ? run_per_shard(batch, flags, phase) : run_per_thread(batch, flags, phase);
-    if (summed_.view()) copy(workers_[0]->stream, gradient, sync_.gradient());
+    if (summed_.view()) copy(workers_[0]->stream, gradient, sum_.gradient());
     phase.end();
     return {.loss = sum.loss, .weight = sum.weight, .flags = sum.flags};
   }
@@ -92,33 +77,49 @@ class CpuStep {
   void take_row_decisions(const std::string& decisions) { sync_.take_row_decisions(decisions); }
   const char* backend() const { return comm_.backend(); }
 
-  Tensor gradient;
+  FlatGradient gradient;
   StepSeconds seconds;
   std::int64_t buckets = 1;
 
  private:
   /// The working memory of one thread, allocated separately so that threads do not share cache lines.
   struct Worker {
-    explicit Worker(const ParamStore& params)
-        : stream(params.device()),
-          arena(params.device()),
-          gradients(params),
-          staged(Buffer::pinned(on_gpu() ? gradients.flat().size_bytes() : 0)) {}
-    bool on_gpu() const { return stream.device().is_cuda(); }
-    T* host_gradient() const {
-      return on_gpu() ? reinterpret_cast<T*>(staged.data()) : gradients.flat().template data<T>();
-    }
-    /// Copies the gradient to host_gradient().
-    void stage() const {
+    explicit Worker(const ParamStore& params) : stream(params.device()), arena(params.device()) {
       if (!on_gpu()) return;
-      copy_bytes(stream, staged.data(), gradients.flat().raw(), staged.size_bytes());
-      stream.synchronize();
+      gradients = Gradients(params);
+      staged = Buffer::pinned(gradients.flat().size_bytes());
     }
+    bool on_gpu() const { return stream.device().is_cuda(); }
     Stream stream;
     Arena arena;
-    Gradients gradients;
-    Buffer staged;  ///< host copy of a GPU's gradient
+    Gradients gradients;  ///< of a GPU
+    Buffer staged;        ///< their copy in host memory
   };
+
+  /// The shards of this rank in the reproducible mode.
+  ShardRange shards_of_rank() const {
+    if (!options_.reproducible) return {};
+    require_usage(options_.compression == Compression::none,
+                  "option dist.compress: --reproducible sums gradients in full precision; use none");
+    require_usage(std::has_single_bit(static_cast<std::uint64_t>(options_.shards)),
+                  "option dist.shards = ", options_.shards, ": must be a power of two with --reproducible");
+    require_usage(options_.shards >= comm_.size(), "option dist.shards = ", options_.shards,
+                  ": must be at least the number of ranks, ", comm_.size(), ", with --reproducible");
+    return shards_of(options_.shards, comm_.rank(), comm_.size());
+  }
+  /// The gradients to which a worker adds those of a part of the sum. Sets them to zero.
+  Gradients& begin_part(Worker& worker, std::int64_t part) {
+    Gradients& to = worker.on_gpu() ? worker.gradients : sum_.part(part);
+    to.zero();
+    return to;
+  }
+  /// Takes the gradients of a part from a GPU.
+  void end_part(Worker& worker, std::int64_t part) {
+    if (!worker.on_gpu()) return;
+    copy_bytes(worker.stream, worker.staged.data(), worker.gradients.flat().raw(), worker.staged.size_bytes());
+    worker.stream.synchronize();
+    sum_.take(part, worker.gradients, reinterpret_cast<const T*>(worker.staged.data()));
+  }
 
   /// One thread keeps a GPU busy, and large shards use it best.
   static StepOptions on(Device device, StepOptions options) {
@@ -128,23 +129,22 @@ class CpuStep {
     }
     return options;
   }
-  /// Forward and backward pass of one shard, in chunks of samples whose activations stay in cache; adds to the worker's
-  /// gradient. Calls add_loss(tape, loss, weight, last) for each chunk before its backward pass; `last`: for the last
-  /// chunk. On a GPU a shard is one chunk, and add_loss() comes after the pass, because reading the loss waits for the
-  /// GPU.
+  /// Forward and backward pass of one shard, in chunks of samples whose activations stay in cache; adds to `to`. Calls
+  /// add_loss(tape, loss, weight, last) for each chunk before its backward pass; `last`: for the last chunk. On a GPU a
+  /// shard is one chunk, and add_loss() comes after the pass, because reading the loss waits for the GPU.
   template <class AddLoss>
-  void shard(Worker& worker, const Shard& shard, double loss_scale, const AddLoss& add_loss) {
+  void shard(Worker& worker, Gradients& to, const Shard& shard, double loss_scale, const AddLoss& add_loss) {
     const profile::Span span("shard", profile::Kind::phase);
     const std::int64_t most = worker.on_gpu() ? 0 : model_.samples_in_cache();
     const std::int64_t chunks = most > 0 ? (shard.count + most - 1) / most : 1;
     for (std::int64_t i = 0; i < chunks; ++i)
-      chunk(worker, part_of(shard, i, chunks), loss_scale, i + 1 == chunks, add_loss);
+      chunk(worker, to, part_of(shard, i, chunks), loss_scale, i + 1 == chunks, add_loss);
   }
   template <class AddLoss>
-  void chunk(Worker& worker, const Shard& shard, double loss_scale, bool last, const AddLoss& add_loss) {
+  void chunk(Worker& worker, Gradients& to, const Shard& shard, double loss_scale, bool last, const AddLoss& add_loss) {
     worker.arena.reset();
     profile::Span pass("forward", profile::Kind::phase);
-    Tape tape(worker.stream, worker.arena, model_.params().storage(), Tape::Mode::train, &worker.gradients);
+    Tape tape(worker.stream, worker.arena, model_.params().storage(), Tape::Mode::train, &to);
     const ShardLoss loss = model_.loss(tape, shard);
     const auto value = [&] {
       return static_cast<double>(*on_host(worker.stream, worker.arena, loss.sum.value()).template data<T>());
@@ -183,13 +183,6 @@ class CpuStep {
     }
   }
 
-  /// The range of n elements that one thread sums: whole cache lines.
-  static FlatRange slice(std::int64_t n, int thread, int threads) {
-    constexpr std::int64_t kLine = 16;
-    const std::int64_t lines = (n + kLine - 1) / kLine;
-    return {std::min(n, lines * thread / threads * kLine), std::min(n, lines * (thread + 1) / threads * kLine)};
-  }
-
   /// Default mode: one gradient buffer per thread.
   StepExtras run_per_thread(const GlobalBatch& batch, unsigned flags, profile::Phase& phase) {
     const bool overlap = comm_.size() > 1 && sync_.in_buckets();
@@ -197,7 +190,7 @@ class CpuStep {
     const auto compute = [&](int thread, int threads) {
       Worker& worker = *workers_[static_cast<std::size_t>(thread)];
       const ops::PackedWeights packed;
-      worker.gradients.zero();
+      Gradients& gradients = begin_part(worker, thread);
       StepExtras& mine = extras_[static_cast<std::size_t>(thread)];
       mine = {.flags = flags};
       const std::int64_t micros = micro_batches(batch);
@@ -211,24 +204,24 @@ class CpuStep {
           // The backward pass of a thread's last shard completes its parameters one by one. If that shard has no
           // samples, ready_all() completes them together.
           const bool last_shard = overlap && m + 1 == micros && i + 1 == shards;
-          shard(worker, samples, batch.loss_scale, [&](Tape& tape, double loss, double weight, bool last_chunk) {
-            mine.loss += loss;
-            mine.weight += weight;
-            if (!last_shard || !last_chunk) return;
-            tape.on_param_ready([this, thread](const Param& p) { sync_.ready(thread, p); });
-            if (sync_.embeddings_first()) tape.parameters_last();
-          });
+          shard(worker, gradients, samples, batch.loss_scale,
+                [&](Tape& tape, double loss, double weight, bool last_chunk) {
+                  mine.loss += loss;
+                  mine.weight += weight;
+                  if (!last_shard || !last_chunk) return;
+                  tape.on_param_ready([this, thread](const Param& p) { sync_.ready(thread, p); });
+                  if (sync_.embeddings_first()) tape.parameters_last();
+                });
         }
       }
-      worker.stage();
+      end_part(worker, thread);
       if (overlap) sync_.ready_all(thread);
       if (overlap && thread == 0) sync_.drive(failed_);
     };
     const auto sum_slice = [&](int thread, int threads) {
       if (overlap || alone_) return;
       const profile::Span span("sum over threads", profile::Kind::phase);
-      const auto [first, last] = slice(gradient.size(), thread, threads);
-      sum_parts<T>(parts_, first, last, sync_.gradient().template data<T>());
+      sum_.add(whole(), thread, threads);
     };
     on_threads(compute, sum_slice);
     phase.next("reduce", seconds.reduce);
@@ -238,10 +231,11 @@ class CpuStep {
       StepExtras sum;
       for (const StepExtras& e : extras_) sum += e;
       if (comm_.size() == 1) return sum;
-      encode(sum, sync_.message().data());
-      comm_.all_reduce(sync_.message(), ReduceOp::sum, "gradient");
+      encode(sum, sum_.message().data());
+      comm_.all_reduce(sum_.message(), ReduceOp::sum, "gradient");
+      sum_.nonzero().add_all(whole());
     }
-    return decode(static_cast<const T*>(sync_.message().data()));
+    return decode(static_cast<const T*>(sum_.message().data()));
   }
 
   /// Reproducible mode: one gradient buffer per shard, summed in one tree over all shards.
@@ -255,37 +249,39 @@ class CpuStep {
       const std::int64_t micros = micro_batches(batch);
       for (std::int64_t i = begin; i < end; ++i) {
         StepExtras& extras = shard_extras_[static_cast<std::size_t>(i)];
-        worker.gradients.zero();
+        Gradients& gradients = begin_part(worker, i);
         for (std::int64_t m = 0; m < micros; ++m) {
           const Shard samples = part_of(micro_batch(batch, m), mine_.begin + i, options_.shards);
           if (samples.count == 0) continue;
-          shard(worker, samples, batch.loss_scale,
+          shard(worker, gradients, samples, batch.loss_scale,
                 [&](Tape&, double loss, double weight, bool) { extras += {.loss = loss, .weight = weight}; });
         }
-        const std::span<T> row = local_[static_cast<std::size_t>(i)];
-        encode(extras, row.data());
-        worker.stage();
-        std::copy_n(worker.host_gradient(), worker.gradients.flat().size(), row.begin() + kExtras);
+        encode(extras, encoded_.data() + i * kExtras);
+        end_part(worker, i);
       }
     };
     const auto sum_slice = [&](int thread, int threads) {
       if (!one_rank) return;
       const profile::Span span("sum over threads", profile::Kind::phase);
-      const auto [first, last] = slice(static_cast<std::int64_t>(sync_.message().size()), thread, threads);
-      tree_sum<T>(std::span<const std::span<const T>>(constant_), first, last, sync_.message());
+      sum_.add(whole(), thread, threads);
     };
     on_threads(compute, sum_slice);
     phase.next("reduce", seconds.reduce);
-    if (!one_rank) tree_all_reduce<T>(comm_, options_.shards, local_, sync_.message(), "gradient");
-    return decode(static_cast<const T*>(sync_.message().data()));
+    if (one_rank)
+      sum_.add_extras(encoded_);
+    else
+      sum_.all_reduce(comm_, options_.shards, encoded_);
+    return decode(static_cast<const T*>(sum_.message().data()));
   }
+
+  FlatRange whole() const { return {0, gradient.size()}; }
 
   Communicator& comm_;
   ShardTask& model_;
   StepOptions options_;
-  std::vector<const T*> parts_;             ///< per thread: its flat gradient in host memory
-  std::vector<Gradients*> part_gradients_;  ///< per thread: the owner of that gradient
-  std::vector<StepExtras> extras_;          ///< per thread
+  ShardRange mine_;                 ///< reproducible mode: the shards of this rank
+  PartSum<T> sum_;                  ///< over the threads, or, in the reproducible mode, over the shards
+  std::vector<StepExtras> extras_;  ///< per thread
   GradSync<T> sync_;
   std::vector<std::unique_ptr<Worker>> workers_;
   OwnedTensor summed_;  ///< device copy of the sum over all ranks; empty on the CPU
@@ -294,11 +290,8 @@ class CpuStep {
   bool alone_ = false;                ///< the gradient is that of the only thread
   std::int64_t most_per_thread_ = 1;  ///< default mode: largest number of shards of a thread
 
-  ShardRange mine_;  ///< reproducible mode: the shards of this rank
-  std::vector<OwnedTensor> rows_;
-  std::vector<std::span<T>> local_;
-  std::vector<std::span<const T>> constant_;
-  std::vector<StepExtras> shard_extras_;
+  std::vector<StepExtras> shard_extras_;  ///< reproducible mode
+  std::vector<T> encoded_;                ///< (shards of this rank, kExtras)
 };
 
 }  // namespace lockstep

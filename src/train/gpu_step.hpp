@@ -147,7 +147,7 @@ class GpuStep {
   void take_row_decisions(const std::string& decisions) { rows_.take_decisions(decisions); }
   const char* backend() const { return reduce_ ? "nccl" : comm_.backend(); }
 
-  Tensor gradient;
+  FlatGradient gradient;
   StepSeconds seconds;
   std::int64_t buckets = 1;
 

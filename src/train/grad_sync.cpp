@@ -64,37 +64,19 @@ std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucke
 }
 
 template <class T>
-void sum_parts(std::span<const T* const> parts, std::int64_t first, std::int64_t last, T* out) {
-  if (parts.size() == 2) {
-    const T* a = parts[0];
-    const T* b = parts[1];
-    for (std::int64_t i = first; i < last; ++i) out[i] = a[i] + b[i];
-    return;
-  }
-  std::copy(parts[0] + first, parts[0] + last, out + first);
-  for (std::size_t k = 1; k < parts.size(); ++k) {
-    const T* part = parts[k];
-    for (std::int64_t i = first; i < last; ++i) out[i] += part[i];
-  }
-}
-
-template <class T>
 GradSync<T>::GradSync(Communicator& comm, const ParamStore& params, std::int64_t bucket_bytes, Compression compression,
-                      const std::vector<const T*>& parts, const std::vector<Gradients*>& gradients,
-                      const std::vector<StepExtras>& extras)
+                      PartSum<T>& sum, const std::vector<StepExtras>& extras)
     : comm_(comm),
       compression_(compression),
       buckets_(plan_buckets(params, bucket_bytes)),
       bucket_of_(params.all().size()),
       params_in_(buckets_.size(), 0),
-      missing_(parts.size(), params_in_),
+      missing_(extras.size(), params_in_),
       threads_missing_(buckets_.size()),
       summed_(buckets_.size()),
       requests_(buckets_.size()),
-      parts_(parts),
-      extras_(extras),
-      message_(dtype_of<T>::value, Shape{kExtras + params.flat_size()}),
-      gradient_(message_->slice(kExtras, params.flat_size())) {
+      sum_(sum),
+      extras_(extras) {
   require_usage(compression == Compression::none || std::is_same_v<T, float>,
                 "option dist.compress = bf16: gradients must be fp32 (run.precision)");
   for (const Param& p : params.all()) {
@@ -104,7 +86,7 @@ GradSync<T>::GradSync(Communicator& comm, const ParamStore& params, std::int64_t
     ++params_in_[bucket];
   }
   for (std::size_t b = 0; b < buckets_.size(); ++b) names_.push_back(join("gradient bucket ", b));
-  for (const FlatRange range : buckets_) rows_.emplace_back(comm, params, range, gradients);
+  for (const FlatRange range : buckets_) rows_.emplace_back(comm, params, range, sum.nonzero());
 }
 
 template <class T>
@@ -125,7 +107,7 @@ template <class T>
 void GradSync<T>::begin() {
   started_ = 0;
   std::fill(missing_.begin(), missing_.end(), params_in_);
-  for (auto& n : threads_missing_) n.store(static_cast<int>(parts_.size()), std::memory_order_relaxed);
+  for (auto& n : threads_missing_) n.store(static_cast<int>(extras_.size()), std::memory_order_relaxed);
   for (auto& s : summed_) s.store(false, std::memory_order_relaxed);
 }
 
@@ -161,11 +143,11 @@ template <class T>
 void GradSync<T>::sum_over_threads(std::size_t bucket) {
   const profile::Span span("sum over threads", profile::Kind::phase, names_[bucket].c_str());
   const FlatRange range = buckets_[bucket];
-  sum_parts<T>(parts_, range.begin, range.end, gradient_.template data<T>());
+  sum_.add(range);
   if (range.begin != 0) return;
   StepExtras sum;
   for (const StepExtras& e : extras_) sum += e;
-  encode(sum, message().data());
+  encode(sum, sum_.message().data());
 }
 
 template <class T>
@@ -183,17 +165,18 @@ template <class T>
 void GradSync<T>::start(std::size_t bucket) {
   const FlatRange range = buckets_[bucket];
   const char* name = names_[bucket].c_str();
+  const std::span<T> message = sum_.message();
   const auto message_with = [&](std::int64_t front) {
-    const auto extras = message().subspan(static_cast<std::size_t>(kExtras - front), static_cast<std::size_t>(front));
-    const std::span<T> rows = rows_[bucket].pack(extras, gradient_.template data<T>());
+    const auto extras = message.subspan(static_cast<std::size_t>(kExtras - front), static_cast<std::size_t>(front));
+    const std::span<T> rows = rows_[bucket].pack(extras, sum_.gradient().template data<T>());
     return !rows.empty() ? rows
-                         : message().subspan(static_cast<std::size_t>(kExtras + range.begin - front),
-                                             static_cast<std::size_t>(range.count() + front));
+                         : message.subspan(static_cast<std::size_t>(kExtras + range.begin - front),
+                                           static_cast<std::size_t>(range.count() + front));
   };
   if constexpr (std::is_same_v<T, float>) {
     if (compression_ == Compression::bf16) {  // loss and weight keep full precision
       requests_[bucket] = comm_.start_compressed_sum(message_with(0), name);
-      if (range.begin == 0) extras_request_ = comm_.start_all_reduce(message().first(kExtras), "loss and weight");
+      if (range.begin == 0) extras_request_ = comm_.start_all_reduce(message.first(kExtras), "loss and weight");
       return;
     }
   }
@@ -217,14 +200,13 @@ void GradSync<T>::finish() {
   extras_request_.reset();  // waits
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const std::int64_t front = buckets_[b].begin == 0 && compression_ == Compression::none ? kExtras : 0;
-    rows_[b].unpack(message().subspan(static_cast<std::size_t>(kExtras - front), static_cast<std::size_t>(front)),
-                    gradient_.template data<T>());
+    rows_[b].unpack(sum_.message().subspan(static_cast<std::size_t>(kExtras - front), static_cast<std::size_t>(front)),
+                    sum_.gradient().template data<T>());
   }
 }
 
 LOCKSTEP_EACH_FLOAT(encode)
 LOCKSTEP_EACH_FLOAT(decode)
-LOCKSTEP_EACH_FLOAT(sum_parts)
 template class GradSync<float>;
 template class GradSync<double>;
 

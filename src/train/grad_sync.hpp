@@ -11,6 +11,7 @@
 #include "lockstep/train/sharded_step.hpp"
 #include "lockstep/train/step_extras.hpp"
 #include "train/cpu_row_exchange.hpp"
+#include "train/part_sum.hpp"
 
 namespace lockstep {
 
@@ -28,25 +29,19 @@ inline bool embeddings_first(const std::vector<FlatRange>& buckets) {
 /// buckets.
 ///
 /// A thread reports each parameter that it has completed. The last thread to complete a bucket sums the threads'
-/// gradients in thread order. Only thread 0 communicates; it starts the buckets in the same order on every rank.
+/// gradients. Only thread 0 communicates; it starts the buckets in the same order on every rank.
 ///
 /// T   type of the gradient
 template <class T>
 class GradSync {
  public:
-  /// Keeps references to the three vectors, which have one entry per thread: its flat gradient in host memory
-  /// (flat_size), the owner of that gradient, and its scalars.
+  /// Keeps references to the sum over threads, and to the scalars of each thread.
   ///
   /// errors  Error (usage): bf16 for gradients that are not f32
   GradSync(Communicator& comm, const ParamStore& params, std::int64_t bucket_bytes, Compression compression,
-           const std::vector<const T*>& parts, const std::vector<Gradients*>& gradients,
-           const std::vector<StepExtras>& extras);
+           PartSum<T>& sum, const std::vector<StepExtras>& extras);
 
   std::int64_t buckets() const { return static_cast<std::int64_t>(buckets_.size()); }
-  /// shapes  (kExtras + flat_size): the encoded scalars, then the gradient
-  std::span<T> message() { return {message_.view().template data<T>(), static_cast<std::size_t>(message_->size())}; }
-  /// The summed gradient. shapes  (flat_size)
-  Tensor gradient() const { return gradient_; }
   /// Whether a step must use begin() .. finish(): there are several buckets, compression or a row exchange.
   bool in_buckets() const;
   /// Whether the backward pass must leave parameters other than embeddings for last.
@@ -88,14 +83,8 @@ class GradSync {
   std::unique_ptr<Request> extras_request_;  ///< with compression the scalars travel separately
   std::vector<std::string> names_;
   std::size_t started_ = 0;
-  const std::vector<const T*>& parts_;
+  PartSum<T>& sum_;
   const std::vector<StepExtras>& extras_;
-  OwnedTensor message_;
-  Tensor gradient_;
 };
-
-/// out[i] = parts[0][i] + parts[1][i] + ..., in this order, for i in [first, last).
-template <class T>
-void sum_parts(std::span<const T* const> parts, std::int64_t first, std::int64_t last, T* out);
 
 }  // namespace lockstep

@@ -70,17 +70,28 @@ RankMemory rank_memory(const RunConfig& c, const PlannedRanks& r, const TaskNeed
   const bool on_gpu = c.run.device == "cuda";
   const double owned = static_cast<double>(needs.owned_parameters), shared = trained - owned;
   const auto of_threads = static_cast<double>(r.threads), of_ranks = static_cast<double>(r.ranks);
+  // The sum, and one for each part: a thread, or a shard of this rank.
+  const std::int64_t of_rank = (c.dist.shards + r.ranks - 1) / r.ranks;
+  const std::int64_t parts = !c.run.reproducible ? r.threads : needs.row_sparse ? of_rank + r.threads : of_rank;
+  const bool tables = needs.row_sparse || needs.table_rows > 0;
   const double buffers = needs.gradient_buffers ? *needs.gradient_buffers
                          : on_gpu               ? (c.run.reproducible || c.run.backend == "mpi" ? 2 : 1)
-                         : c.run.reproducible
-                             ? static_cast<double>((c.dist.shards + r.ranks - 1) / r.ranks + r.threads + 1)
-                         : !needs.row_sparse && r.threads == 1 && r.ranks == 1 ? 1  // CpuStep sums in place
-                                                                               : of_threads + 1;
+                         : !tables && !c.run.reproducible && r.threads == 1 && r.ranks == 1
+                             ? 1  // CpuStep sums in place
+                             : static_cast<double>(parts + 1);
+  // Parts hold the table's rows that they touch and a place for each row; the sum has the whole table.
+  const double table = on_gpu ? 0 : static_cast<double>(needs.table_rows * needs.table_columns);
+  const double per_part =
+      static_cast<double>(batch * c.batch.accumulate) / static_cast<double>(std::max<std::int64_t>(1, r.ranks * parts));
+  const double touched = static_cast<double>(needs.table_columns) *
+                         std::min(static_cast<double>(needs.table_rows), needs.touched_rows_per_sample * per_part);
+  const double packed =
+      on_gpu ? 0 : static_cast<double>(parts) * (touched * element + 4 * static_cast<double>(needs.table_rows));
   const double state = static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype()));
   const double weights = parameters * element, twice = static_cast<double>(needs.parameters_with_two_states);
   return {.weights = weights,
           .rounded = is_half(c.storage()) ? parameters * static_cast<double>(size_bytes(c.storage())) : 0,
-          .gradients = buffers * shared * element,
+          .gradients = (buffers * (shared - table) + table) * element + packed,
           .own_gradient = owned / of_ranks * element,
           .state = state * (shared + twice + owned / of_ranks),
           .average = c.optim.ema > 0 ? weights : 0,

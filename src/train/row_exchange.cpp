@@ -1,7 +1,8 @@
 #include "train/row_exchange.hpp"
 
-#include <bit>
 #include <cmath>
+
+#include "lockstep/base/bitmap.hpp"
 
 namespace lockstep {
 
@@ -16,7 +17,7 @@ RowExchange::RowExchange(const ParamStore& params, FlatRange range, int ranks) {
     elements_until(p.offset);
     parts_.push_back({.table = &p, .begin = at, .count = p.shape.size(), .rows = {}});
     at += p.shape.size();
-    words_ += words_of(p);
+    words_ += bitmap_words(p.shape[0]);
   }
   elements_until(range.end);
   on_ = ranks > 1 && words_ > 0;
@@ -34,12 +35,9 @@ void RowExchange::read(std::span<const std::uint64_t> bitmaps, std::size_t eleme
   for (Part& part : parts_) {
     if (part.table == nullptr) continue;
     part.rows.clear();
-    const std::size_t words = words_of(*part.table);
-    for (std::size_t w = 0; w < words; ++w) {
-      for (std::uint64_t word = bitmaps[w]; word != 0; word &= word - 1)
-        part.rows.push_back(static_cast<std::int32_t>(w * 64) + std::countr_zero(word));
-    }
-    bitmaps = bitmaps.subspan(words);
+    const std::int64_t rows = part.table->shape[0];
+    for_each_bit(bitmaps, 0, rows, [&](std::int64_t row) { part.rows.push_back(static_cast<std::int32_t>(row)); });
+    bitmaps = bitmaps.subspan(bitmap_words(rows));
   }
   if (choice_.empty()) decide(element_bytes);
 }

@@ -47,7 +47,6 @@ class RowExchange {
   const std::string& choice() const { return choice_; }
 
  private:
-  static std::size_t words_of(const Param& table) { return static_cast<std::size_t>((table.shape[0] + 63) / 64); }
   void decide(std::size_t element_bytes);
 
   std::vector<Part> parts_;

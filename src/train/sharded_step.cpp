@@ -59,8 +59,8 @@ std::optional<EndedStep> ShardedStep::take(bool last) {
 Shard ShardedStep::rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const {
   return std::visit([&](auto& step) { return step->rank_part(batch, micro, rank); }, impl_->step);
 }
-const Tensor& ShardedStep::gradient() const {
-  return std::visit([](auto& step) -> const Tensor& { return step->gradient; }, impl_->step);
+const FlatGradient& ShardedStep::gradient() const {
+  return std::visit([](auto& step) -> const FlatGradient& { return step->gradient; }, impl_->step);
 }
 const StepSeconds& ShardedStep::seconds() const {
   return std::visit([](auto& step) -> const StepSeconds& { return step->seconds; }, impl_->step);

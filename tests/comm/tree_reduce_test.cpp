@@ -68,6 +68,27 @@ TEST_SUITE("comm.tree_reduce") {
     CHECK(std::memcmp(parts[5].data(), wanted.data(), n * sizeof(float)) == 0);
   }
 
+  TEST_CASE("tree_sum_given has the bits of tree_sum with zeros for the vectors that are not given") {
+    constexpr std::size_t kLength = 37;
+    for (const std::int64_t count : {1, 2, 8, 16}) {
+      for (std::uint64_t given = 1; given < (std::uint64_t{1} << count); given += count < 16 ? 1 : 257) {
+        std::vector<std::vector<float>> parts(static_cast<std::size_t>(count), std::vector<float>(kLength, 0.0f));
+        std::vector<TreeLeaf<float>> leaves;
+        for (std::size_t p = 0; p < parts.size(); ++p) {
+          if (((given >> p) & 1) == 0) continue;
+          for (std::size_t i = 0; i < kLength; ++i)
+            parts[p][i] = i % 5 == 0 ? -0.0f : std::sin(static_cast<float>(p * kLength + i)) * std::pow(10.0f, p % 5);
+          leaves.push_back({static_cast<std::int64_t>(p), parts[p].data()});
+        }
+        std::vector<float> wanted(kLength), sum(kLength, 7.0f);
+        const std::vector<std::span<const float>> views(parts.begin(), parts.end());
+        tree_sum<float>(views, 0, kLength, std::span<float>(wanted));
+        tree_sum_given<float>(leaves, count, std::span<float>(sum));
+        CHECK(std::memcmp(sum.data(), wanted.data(), kLength * sizeof(float)) == 0);
+      }
+    }
+  }
+
   TEST_CASE("tree_sum rejects vectors that do not form a tree") {
     const std::vector<float> a(4), b(5);
     std::vector<float> sum(4);

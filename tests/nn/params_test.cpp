@@ -127,7 +127,7 @@ TEST_SUITE("nn.params") {
     CHECK_THROWS_WITH_AS(store.at("u"), "looking up parameter u: no parameter has this name", Error);
   }
 
-  TEST_CASE("row-sparse gradients record each touched row once, and zero() clears only touched rows") {
+  TEST_CASE("row-sparse gradients record each touched row once, in packed places, and zero() clears only these") {
     ParamStore store(DType::f64);
     store.add("dense", {5}, init::zeros());
     Param& table = store.add("table", {130, 3}, init::zeros());
@@ -137,7 +137,10 @@ TEST_SUITE("nn.params") {
     Gradients gradients(store);
     CHECK(gradients.touched(store.at("dense")) == nullptr);
     TouchedRows& rows = *gradients.touched(table);
-    for (const std::int64_t row : {129, 0, 64, 129, 63, 0}) rows.touch(row);
+    std::vector<std::int32_t> places;
+    for (const std::int64_t row : {129, 0, 64, 129, 63, 0}) places.push_back(rows.touch(row));
+    CHECK(places == std::vector<std::int32_t>{0, 1, 2, 0, 3, 1});
+    CHECK(rows.place(63) == 3);
     CHECK(std::vector<std::int64_t>(rows.rows().begin(), rows.rows().end()) ==
           std::vector<std::int64_t>{129, 0, 64, 63});
     CHECK(rows.bitmap().size() == 3);
@@ -154,25 +157,37 @@ TEST_SUITE("nn.params") {
     };
     CHECK(sum(gradients.of(store.at("dense"))) == 0);
     CHECK(sum(gradients.of(store.at("last"))) == 0);
+    CHECK(sum(gradients.of(table).slice(0, 4)) == 0);
     CHECK(sum(gradients.of(table)) == 126 * 3);  // zero() cleared four rows; by contract the others are zero already
   }
 
-  TEST_CASE("a tape returns touched rows only if it returns a gradient") {
+  TEST_CASE("a tape gives rows of a table places in its gradient, and none if the table is frozen or needs none") {
     ParamStore store;
     Param& table = store.add("table", {4, 3}, init::zeros());
     table.row_sparse = true;
+    const Param& dense = store.add("dense", {4, 3}, init::zeros());
     store.allocate(1);
     Gradients gradients(store);
     Stream stream;
     Arena arena;
     Tape train(stream, arena, DType::f32, Tape::Mode::train, &gradients),
         inputs(stream, arena, DType::f32, Tape::Mode::inputs, &gradients);
-    CHECK(train.touched_rows(table) == gradients.touched(table));
-    CHECK(inputs.touched_rows(table) == nullptr);
-    CHECK_FALSE(inputs.grad_of(table));
+    const std::vector<std::int32_t> ids = {3, 0, 1, 3}, more = {1, 2};
+    const auto no_zero = [&](std::size_t i) { return ids[i] != 0; };
+    const auto all = [](std::size_t) { return true; };
+    const auto list = [](std::span<const std::int32_t> s) { return std::vector<std::int32_t>(s.begin(), s.end()); };
+    const RowTarget to = train.grad_of_rows(table, ids, no_zero), then = train.grad_of_rows(table, more, all);
+    CHECK(to.tensor.raw() == gradients.of(table).raw());
+    CHECK(to.places[0] == 0);
+    CHECK(to.places[2] == 1);
+    CHECK(to.places[3] == 0);
+    CHECK(list(then.places) == std::vector<std::int32_t>{1, 2});
+    CHECK(gradients.touched(table)->rows().size() == 3);
+    CHECK(list(train.grad_of_rows(dense, ids, no_zero).places) == ids);
+    CHECK_FALSE(inputs.grad_of_rows(table, ids, no_zero).tensor);
     table.trainable = false;
-    CHECK(train.touched_rows(table) == nullptr);
-    CHECK_FALSE(train.grad_of(table));
+    CHECK_FALSE(train.grad_of_rows(table, std::vector<std::int32_t>{0}, all).tensor);
+    CHECK(gradients.touched(table)->rows().size() == 3);
   }
 
   TEST_CASE("operations read a rounded copy, and refresh() updates it from the masters" *

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/ops/isa.hpp"
+#include "support/tolerance.hpp"
 
 using namespace lockstep;
 
@@ -305,6 +306,77 @@ TEST_SUITE("optim.gradient_norm") {
       for (std::int64_t i = 0; i < b.value.size(); ++i)
         CHECK(b.value.data<double>()[i] == reference.params.at("b").value.data<double>()[i]);
     }
+  }
+
+  TEST_CASE("what a gradient says is zero changes no bit of norm, penalty and step") {
+    for (const bool lazy : {false, true}) {
+      for (const double l2 : {0.0, 0.25}) {
+        for (const std::int64_t rows : {7, 64, 50000}) {  // several chunks, and rows that these cut
+          for (const std::int64_t stride : {1, 3, 300}) {
+            const OptimizerOptions options{.lazy = lazy};
+            Problem known(DType::f32, rows), unknown(DType::f32, rows);
+            for (Problem* p : {&known, &unknown}) p->params.at("a").row_sparse = true, p->params.at("a").l2 = l2;
+            const auto step_known = make_optimizer(options, known.params, trainable_ranges(known.params)),
+                       step_unknown = make_optimizer(options, unknown.params, trainable_ranges(unknown.params));
+            const Param& a = known.params.at("a");
+            for (int t = 1; t <= 3; ++t) {
+              NonzeroElements nonzero(known.params);
+              for (Problem* p : {&known, &unknown}) p->draw(t);
+              for (std::int64_t row = 0; row < rows; ++row) {
+                if (row % stride == t % stride) {
+                  nonzero.rows_of(a)[static_cast<std::size_t>(row / 64)] |= std::uint64_t{1} << (row % 64);
+                  if (row % 2 == 0) continue;  // a row that was touched, but has a zero gradient
+                }
+                for (Problem* p : {&known, &unknown}) fill_zero(Stream(), p->gradient->slice(a.offset + 3 * row, 3));
+              }
+              const FlatGradient sparse(known.gradient, &nonzero);
+              CHECK(add_penalty(known.params, sparse, 8, lazy) ==
+                    add_penalty(unknown.params, unknown.gradient, 8, lazy));
+              CHECK(gradient_norm(sparse, trainable_ranges(known.params)) ==
+                    gradient_norm(unknown.gradient, trainable_ranges(unknown.params)));
+              CHECK(gradient_norm(sparse, {{a.offset + 1, a.offset + 11}}) ==
+                    gradient_norm(unknown.gradient, {{a.offset + 1, a.offset + 11}}));
+              step_known->step(sparse, 0.01);
+              step_unknown->step(unknown.gradient, 0.01);
+              CHECK(test::same_bits(known.params.values(), unknown.params.values()));
+              // A penalty of all rows makes all of them nonzero.
+              std::int64_t elements = 0;
+              nonzero.for_each({0, known.params.flat_size()}, [&](auto begin, auto end) { elements += end - begin; });
+              if (l2 > 0 && !lazy) CHECK(elements == known.params.flat_size());
+            }
+          }
+        }
+      }
+    }
+  }
+
+  TEST_CASE("the elements that may be nonzero are all but untouched rows of tables, neighbours merged") {
+    ParamStore params;
+    params.add("before", {20}, init::zeros());
+    for (const char* name : {"x", "y"}) params.add(name, {130, 3}, init::zeros()).row_sparse = true;
+    params.add("after", {5}, init::zeros());
+    params.allocate(1);
+    const Param &x = params.at("x"), &y = params.at("y");
+    NonzeroElements nonzero(params);
+    using Ranges = std::vector<FlatRange>;
+    const auto within = [&](std::int64_t begin, std::int64_t end) {
+      Ranges found;
+      nonzero.for_each({begin, end}, [&](std::int64_t first, std::int64_t last) { found.push_back({first, last}); });
+      return found;
+    };
+    const std::int64_t n = params.flat_size(), gap = x.offset + 390;
+    CHECK(within(0, n) == Ranges{{0, x.offset}, {gap, y.offset}, {y.offset + 390, n}});
+    for (const int row : {0, 1, 63, 64, 129})
+      nonzero.rows_of(x)[static_cast<std::size_t>(row / 64)] |= 1ull << row % 64;
+    CHECK(within(0, n) ==
+          Ranges{{0, x.offset + 6}, {x.offset + 189, x.offset + 195}, {x.offset + 387, y.offset}, {y.offset + 390, n}});
+    CHECK(within(x.offset + 1, x.offset + 190) ==
+          Ranges{{x.offset + 1, x.offset + 6}, {x.offset + 189, x.offset + 190}});
+    CHECK(within(x.offset + 6, x.offset + 189).empty());
+    CHECK(within(5, 5).empty());
+    nonzero.add_all({x.offset, y.offset});
+    CHECK(within(0, n) == Ranges{{0, y.offset}, {y.offset + 390, n}});
+    CHECK_THROWS_AS(nonzero.rows_of(params.at("after")), Error);
   }
 
   TEST_CASE("the penalty is the sum of squares, and its derivative is added to the gradient") {

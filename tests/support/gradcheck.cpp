@@ -63,7 +63,7 @@ std::vector<OwnedTensor> results_on(Device device, const Function& f, const std:
   const auto read = [](const Tensor& t) { return t ? converted(copy_on({}, t), DType::f64) : OwnedTensor(); };
   results.push_back(read(y.value()));
   for (const Var& v : vars) results.push_back(read(v.grad()));
-  for (const Param& p : params.all()) results.push_back(read(gradients.of(p)));
+  for (const Param& p : params.all()) results.push_back(converted(unpacked(gradients, p), DType::f64));
   return results;
 }
 
@@ -187,6 +187,16 @@ double gradcheck(const Function& f, const std::vector<Shape>& inputs, ParamStore
     worst = std::max(worst, outside_of(halves, gpu, f, values, *params, seed));
   }
   return worst;
+}
+
+OwnedTensor unpacked(const Gradients& gradients, const Param& param) {
+  const Tensor packed = gradients.of(param);
+  OwnedTensor all = copy_on({}, packed);
+  const TouchedRows* rows = gradients.touched(param);
+  if (rows == nullptr || !rows->packed()) return all;
+  fill_zero(Stream(), all);
+  for (const std::int64_t row : rows->rows()) copy(Stream(), all->slice(row, 1), packed.slice(rows->place(row), 1));
+  return all;
 }
 
 }  // namespace lockstep::test

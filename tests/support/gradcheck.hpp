@@ -34,4 +34,7 @@ double gradcheck(const std::function<Var(Tape&, const std::vector<Var>&)>& f, co
                  ParamStore* params = nullptr, std::uint64_t seed = 1, Where where = Where::every_device,
                  const Halves& halves = {});
 
+/// The gradient of a parameter in host memory, with packed rows of a table in their places.
+OwnedTensor unpacked(const Gradients& gradients, const Param& param);
+
 }  // namespace lockstep::test

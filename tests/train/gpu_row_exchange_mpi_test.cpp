@@ -155,6 +155,14 @@ TEST_SUITE("train.gpu_row_exchange") {
     }
   }
 
+  TEST_CASE("rows of gradients that leave a GPU through host memory are those of whole tables" *
+            doctest::skip(gpu_count() == 0)) {
+    TwoTables model(300, 90, true);
+    compare_steps(model, 300, 90, {.shards = 8, .reproducible = true});
+    const std::string choice = compare_steps(model, 300, 90, {.backend = Backend::mpi});
+    CHECK(choice.starts_with("by rows, ") == (test_world().size() > 1));
+  }
+
   TEST_CASE("of two tables on GPUs one may travel by rows, and one that is touched all over as a whole" *
             doctest::skip(gpu_count() == 0)) {
     TwoTables model(300, 23, true);

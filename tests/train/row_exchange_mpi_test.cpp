@@ -1,11 +1,14 @@
+#include <memory>
 #include <vector>
 
 #include "doctest/doctest.h"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
+#include "support/gradcheck.hpp"
 #include "support/mpi_main.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
+#include "support/tolerance.hpp"
 #include "train/cpu_row_exchange.hpp"
 #include "train/grad_sync.hpp"
 
@@ -29,35 +32,69 @@ struct Store {
 };
 
 /// What rank r, thread t adds: rows that differ from rank to rank and overlap, and everything dense.
-void fill(Gradients& g, const Store& s, int rank, int thread, std::int64_t stride) {
+void fill(PartSum<double>& sum, const Store& s, int rank, int thread, std::int64_t stride) {
+  Gradients& g = sum.part(thread);
   g.zero();
   for (const Param& p : s.params.all()) {
     if (&p == s.table) continue;
     for (double& value : g.of(p).span<double>()) value += 1 + rank + 10 * thread;
   }
   for (std::int64_t row = 2 * rank + thread; row < kRows; row += stride) {
-    g.touched(*s.table)->touch(row);
+    const std::int64_t place = g.touched(*s.table)->touch(row);
     for (std::int64_t c = 0; c < kWidth; ++c)
-      g.of(*s.table).data<double>()[row * kWidth + c] += static_cast<double>(row * kWidth + c + rank);
+      g.of(*s.table).data<double>()[place * kWidth + c] += static_cast<double>(row * kWidth + c + rank);
   }
 }
 
 /// Sums over threads and ranks: by the exchange if it wants to, else whole.
-std::vector<double> exchanged(CpuRowExchange<double>& rows, Gradients& a, Gradients& b, std::size_t* sent) {
+std::vector<double> exchanged(CpuRowExchange<double>& rows, PartSum<double>& parts, std::size_t* sent) {
   Communicator& comm = test_world().communicator();
-  std::vector<double> extras = {1, 2}, sum;
-  for (std::int64_t i = 0; i < a.flat().size(); ++i)
-    sum.push_back(a.flat().data<double>()[i] + b.flat().data<double>()[i]);
-  const std::span<double> message = rows.pack(extras, sum.data());
+  std::vector<double> extras = {1, 2};
+  parts.add({0, parts.gradient().size()});
+  const std::span<double> sum = parts.gradient().span<double>(), message = rows.pack(extras, sum.data());
   *sent = message.size();
   if (message.empty()) {
-    comm.all_reduce(std::span<double>(sum), ReduceOp::sum, "whole");
-    return sum;
+    comm.all_reduce(sum, ReduceOp::sum, "whole");
+  } else {
+    comm.all_reduce(message, ReduceOp::sum, "rows");
+    rows.unpack(extras, sum.data());
+    CHECK(extras == std::vector<double>{1.0 * comm.size(), 2.0 * comm.size()});
   }
-  comm.all_reduce(message, ReduceOp::sum, "rows");
-  rows.unpack(extras, sum.data());
-  CHECK(extras == std::vector<double>{1.0 * comm.size(), 2.0 * comm.size()});
-  return sum;
+  return {sum.begin(), sum.end()};
+}
+
+/// The sum over threads and ranks of whole vectors.
+std::vector<double> whole_sum(PartSum<double>& parts, const Store& s) {
+  std::vector<double> whole(static_cast<std::size_t>(s.params.flat_size()));
+  for (const std::int64_t thread : {0, 1}) {
+    for (const Param& p : s.params.all()) {
+      const OwnedTensor part = test::unpacked(parts.part(thread), p);
+      for (std::int64_t i = 0; i < p.shape.size(); ++i)
+        whole[static_cast<std::size_t>(p.offset + i)] += part->data<double>()[i];
+    }
+  }
+  test_world().communicator().all_reduce(std::span<double>(whole), ReduceOp::sum, "whole");
+  return whole;
+}
+
+constexpr std::int32_t kItems = 5000;
+/// A model of items of which a step touches few.
+std::unique_ptr<SequenceTask> large_table(ItemLoss::Kind loss, bool row_sparse, double l2) {
+  static LocalPlacement placement;  // keeps the arrays
+  const test::TempDir dir;
+  std::vector<std::vector<std::int32_t>> items(40);
+  for (std::int32_t user = 0; user < 40; ++user)
+    for (std::int32_t i = 0; i < 5 + user % 9; ++i)
+      items[static_cast<std::size_t>(user)].push_back(1 + (user * 613 + i * 1409) % kItems);
+  prep::write_sequence_set(dir / "data.h5", test::sequence_set(items, kItems));
+  SasRecArch arch;
+  arch.slots = 9, arch.hidden = 6, arch.heads = 2, arch.dropout = 0.3, arch.loss = {.kind = loss, .negatives = 7};
+  auto task = std::make_unique<SequenceTask>(SequenceTask::Options{.arch = arch, .seed = 2},
+                                             SequenceData::read(dir / "data.h5", placement));
+  Param& table = task->params().at("item_emb.weight");
+  table.row_sparse = row_sparse;
+  table.l2 = l2;
+  return task;
 }
 
 }  // namespace
@@ -66,18 +103,14 @@ TEST_SUITE("train.row_exchange") {
   TEST_CASE("packed rows have the same sums as the whole gradient, in fewer elements, in every step") {
     Communicator& comm = test_world().communicator();
     const Store s;
-    Gradients a(s.params), b(s.params);
-    const std::vector<Gradients*> parts = {&a, &b};
-    CpuRowExchange<double> rows(comm, s.params, {0, s.params.flat_size()}, parts);
+    PartSum<double> parts(s.params, 2, PartSum<double>::Order::chain);
+    CpuRowExchange<double> rows(comm, s.params, {0, s.params.flat_size()}, parts.nonzero());
     CHECK(rows.on() == (comm.size() > 1));
     for (const std::int64_t stride : {40, 55, 7}) {  // the first step decides
-      fill(a, s, comm.rank(), 0, stride), fill(b, s, comm.rank(), 1, stride);
-      std::vector<double> whole;
-      for (std::int64_t i = 0; i < a.flat().size(); ++i)
-        whole.push_back(a.flat().data<double>()[i] + b.flat().data<double>()[i]);
-      comm.all_reduce(std::span<double>(whole), ReduceOp::sum, "whole");
+      fill(parts, s, comm.rank(), 0, stride), fill(parts, s, comm.rank(), 1, stride);
+      const std::vector<double> whole = whole_sum(parts, s);
       std::size_t sent = 0;
-      CHECK(exchanged(rows, a, b, &sent) == whole);
+      CHECK(exchanged(rows, parts, &sent) == whole);
       if (comm.size() > 1) {
         CHECK(sent > 0);
         if (stride > 7) CHECK(sent < whole.size() / 2);
@@ -89,12 +122,11 @@ TEST_SUITE("train.row_exchange") {
   TEST_CASE("a table of which every row is touched travels whole, and no bitmap goes before it again") {
     Communicator& comm = test_world().communicator();
     const Store s;
-    Gradients a(s.params), b(s.params);
-    const std::vector<Gradients*> parts = {&a, &b};
-    CpuRowExchange<double> rows(comm, s.params, {0, s.params.flat_size()}, parts);
-    fill(a, s, 0, 0, 1), fill(b, s, 0, 1, 1);
+    PartSum<double> parts(s.params, 2, PartSum<double>::Order::chain);
+    CpuRowExchange<double> rows(comm, s.params, {0, s.params.flat_size()}, parts.nonzero());
+    fill(parts, s, 0, 0, 1), fill(parts, s, 0, 1, 1);
     std::size_t sent = 1;
-    exchanged(rows, a, b, &sent);
+    exchanged(rows, parts, &sent);
     CHECK(sent == 0);
     CHECK_FALSE(rows.on());
     if (comm.size() > 1) CHECK(rows.choice().starts_with("whole, rows touched in the first step: table 100 % of 300"));
@@ -123,6 +155,52 @@ TEST_SUITE("train.row_exchange") {
                 doctest::Approx(reference.gradient().data<double>()[i]).epsilon(1e-10).scale(1));
       }
       CHECK(step.row_choice().empty() == (comm.size() == 1));
+    }
+  }
+
+  TEST_CASE("sums over touched rows have the bits of sums over whole tables, in every step, and so have the weights") {
+    Communicator& comm = test_world().communicator();
+    const auto alone = make_self_communicator();
+    for (const ItemLoss::Kind loss : {ItemLoss::Kind::bce, ItemLoss::Kind::sampled_softmax}) {
+      for (const bool reproducible : {true, false}) {
+        for (const bool lazy : {false, true}) {
+          for (const int threads : {1, 2, 3}) {
+            CAPTURE(reproducible);
+            CAPTURE(lazy);
+            CAPTURE(threads);
+            const double l2 = threads == 3 ? 0.01 : 0;
+            // In the default mode the bits depend on ranks and threads.
+            Communicator& ours = reproducible ? comm : *alone;
+            const auto by_rows = large_table(loss, true, l2), whole = large_table(loss, false, l2);
+            const StepOptions options{.threads = threads, .shards = 8, .reproducible = reproducible};
+            StepOptions simple = options;
+            if (reproducible) simple.threads = 1;
+            ShardedStep steps(ours, *by_rows, options), reference(*alone, *whole, simple);
+            const OptimizerOptions adam{.lazy = lazy};
+            const auto update = make_optimizer(adam, by_rows->params(), trainable_ranges(by_rows->params()));
+            whole->params().at("item_emb.weight").row_sparse = lazy;  // after its gradients were made without rows
+            const auto update_whole = make_optimizer(adam, whole->params(), trainable_ranges(whole->params()));
+            for (std::int64_t step = 0; step < 4; ++step) {
+              const GlobalBatch batch{.seed = 3, .step = step, .first = 9 * step, .count = step == 2 ? 3 : 9};
+              const StepSums sums = steps.run(batch), expected = reference.run(batch);
+              CHECK(sums.loss == expected.loss);
+              CHECK(test::same_bits(steps.gradient(), reference.gradient()));
+              CHECK(add_penalty(by_rows->params(), steps.gradient(), sums.weight, lazy) ==
+                    add_penalty(whole->params(), Tensor(reference.gradient()), sums.weight, lazy));
+              CHECK(gradient_norm(steps.gradient(), by_rows->norm_ranges()) ==
+                    gradient_norm(Tensor(reference.gradient()), whole->norm_ranges()));
+              update->step(steps.gradient(), 0.01, 1 / sums.weight);
+              update_whole->step(Tensor(reference.gradient()), 0.01, 1 / sums.weight);
+              CHECK(test::same_bits(by_rows->params().values(), whole->params().values()));
+            }
+            std::int64_t rows = 0;
+            for (const auto& table : steps.gradient().nonzero->tables())
+              for_each_bit(table.rows, 0, table.param->shape[0], [&](std::int64_t) { ++rows; });
+            CHECK(rows > 0);
+            CHECK(rows < (l2 > 0 && !lazy ? kItems + 2 : 400));
+          }
+        }
+      }
     }
   }
 

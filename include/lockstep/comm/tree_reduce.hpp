@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,18 @@ std::vector<ShardRange> aligned_subtrees(ShardRange range);
 template <class T>
 void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, std::int64_t last, std::span<T> out);
 
+/// One of many vectors, by its number.
+template <class T>
+struct TreeLeaf {
+  std::int64_t number;
+  const T* values;
+};
+/// As tree_sum() of 2^k = `vectors` vectors, with the same bits, if all others are zero. Adds only the given ones.
+///
+/// shapes   leaves by ascending number, at least one, their values (n);  out (n), none of them
+template <class T>
+void tree_sum_given(std::span<const TreeLeaf<T>> leaves, std::int64_t vectors, std::span<T> out);
+
 /// Sums the vectors of all shards in one fixed binary tree over shard numbers: ((s0+s1)+(s2+s3))+... The result does
 /// not depend on the number of ranks, and every rank receives the same bits. Collective.
 ///
@@ -47,5 +60,11 @@ void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, s
 template <class T>
 void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<std::span<T>>& local, std::span<T> out,
                      const char* what);
+/// The same with vectors that need not exist: sum_of(tree, to) writes the sum over `tree`, some of the rank's shards,
+/// as tree_sum() adds them.
+template <class T>
+void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
+                          const std::function<void(ShardRange tree, std::span<T> to)>& sum_of, std::span<T> out,
+                          const char* what);
 
 }  // namespace lockstep

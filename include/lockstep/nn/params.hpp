@@ -27,16 +27,26 @@ struct Param {
 };
 
 /// The rows of a row-sparse parameter that a backward pass has added to, without duplicates, in order of first touch.
+///
+/// The gradients of packed rows lie one after another, in order of first touch, from the beginning of the parameter's
+/// gradient: they take memory and caches for the touched rows only. Otherwise each lies in the place of its row.
 class TouchedRows {
  public:
-  explicit TouchedRows(std::int64_t rows) : bitmap_(static_cast<std::size_t>((rows + 63) / 64), 0) {}
-  void touch(std::int64_t row) {
+  TouchedRows(std::int64_t rows, bool packed);
+  /// Returns the place of the row's gradient.
+  std::int32_t touch(std::int64_t row) {
     std::uint64_t& word = bitmap_[static_cast<std::size_t>(row / 64)];
     const std::uint64_t bit = std::uint64_t{1} << (row % 64);
-    if (word & bit) return;
-    word |= bit;
-    rows_.push_back(row);
+    if ((word & bit) == 0) {
+      word |= bit;
+      if (packed()) place_of_[row] = static_cast<std::int32_t>(rows_.size());
+      rows_.push_back(row);
+    }
+    return place(row);
   }
+  bool packed() const { return place_of_ != nullptr; }
+  /// The place of a touched row's gradient.
+  std::int32_t place(std::int64_t row) const { return packed() ? place_of_[row] : static_cast<std::int32_t>(row); }
   std::span<const std::int64_t> rows() const { return rows_; }
   /// One bit per row, lowest first.
   std::span<const std::uint64_t> bitmap() const { return bitmap_; }
@@ -45,20 +55,24 @@ class TouchedRows {
  private:
   std::vector<std::int64_t> rows_;
   std::vector<std::uint64_t> bitmap_;
+  OwnedTensor places_;
+  std::int32_t* place_of_ = nullptr;  ///< by row; null if not packed
 };
 
 /// A flat gradient vector in the layout of a ParamStore's values; one per worker thread or per shard. The store must
-/// outlive it.
+/// outlive it. On the CPU, rows of row-sparse parameters are packed.
 class Gradients {
  public:
   Gradients() = default;
   /// Allocates the vector on the device of the parameters, in real_dtype() of their storage.
   /// errors   Error if the parameters are not allocated
   explicit Gradients(const class ParamStore& params);
+  Gradients(const class ParamStore& params, Device device);
+  /// The gradient of a parameter in its shape; of packed rows, those at the end are unused and zero.
   Tensor of(const Param& param) const;
   Tensor flat() const { return storage_; }
   /// The touched rows of a row-sparse parameter, or null for a dense one. All other rows are zero.
-  TouchedRows* touched(const Param& param);
+  TouchedRows* touched(const Param& param) const;
   /// Sets the vector to zero. On the CPU it writes only the touched rows of row-sparse parameters.
   void zero();
   const class ParamStore& params() const { return *params_; }

@@ -8,6 +8,7 @@
 #include <span>
 #include <type_traits>
 
+#include "lockstep/device/near_copy.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -52,6 +53,12 @@ class Var {
   };
   explicit Var(Node* node) : node_(node) {}
   Node* node_ = nullptr;
+};
+
+/// Where a backward adds the gradients of rows of a table, see Tape::grad_of_rows().
+struct RowTarget {
+  Tensor tensor;  ///< empty if the table needs no gradient
+  std::span<const std::int32_t> places;
 };
 
 /// Records forward operations in order and runs their hand-written backwards in reverse order.
@@ -156,11 +163,29 @@ class Tape {
   GradientEpilogue* epilogue_of(Var x) const { return x.node_->epilogue; }
   /// The gradient of y in memory that its backward may overwrite.
   const Tensor& own_grad(Var y);
-  /// The destination of a parameter's gradient: always accumulate; empty if it is frozen or the mode is not train.
+  /// The destination of a parameter's gradient: always accumulate; empty if it is frozen or the mode is not train. Use
+  /// grad_of_rows() for a parameter that may be row-sparse.
   Target grad_of(const Param& p);
-  /// The set of touched rows of a row-sparse parameter, which a backward extends; null if the parameter is dense or
-  /// grad_of(p) is empty.
-  TouchedRows* touched_rows(const Param& p);
+  /// The destination of the gradients of rows of a table: that of ids[i] is added to row places[i] of the tensor, which
+  /// has the shape of the table. Records the ids for which wanted(i) holds as touched rows if the table is row-sparse
+  /// and the host can read the ids; the places of the others are undefined. Further calls leave earlier places valid.
+  template <class Wanted>
+  RowTarget grad_of_rows(const Param& table, std::span<const std::int32_t> ids, const Wanted& wanted) {
+    const Target all = grad_of(table);
+    TouchedRows* touched = all ? gradients_->touched(table) : nullptr;
+    if (touched == nullptr || in_gpu_memory(stream_.device(), ids.data())) return {all.tensor, ids};
+    std::span<const std::int32_t> places = ids;
+    std::int32_t* to = nullptr;
+    if (touched->packed()) {
+      to = static_cast<std::int32_t*>(host_arena().allocate(ids.size_bytes()));
+      places = {to, ids.size()};
+    }
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::int32_t place = wanted(i) ? touched->touch(ids[i]) : -1;
+      if (to != nullptr) to[i] = place;
+    }
+    return {all.tensor, places};
+  }
 
   /// Makes backward() propagate gradients to the inputs first and compute the products for weights afterwards, in the
   /// same order and with the same bits. For models whose gradient consists mostly of embeddings: these are ready sooner

@@ -42,10 +42,11 @@ void embedding_pair(Stream&, const Tensor& y, const Tensor& tables, std::span<co
 void embedding_pair_backward(Stream&, const Tensor& dtables, const Tensor& dy, std::span<const std::int32_t> ids);
 
 /// The gradient of the table: dtable[ids_m] += scale dy_m for m ascending, always added. Rows with id `padding` are
-/// skipped (negative: none).
+/// skipped (negative: none). On the CPU, with `places`, the gradient of ids_m goes to row places_m instead.
 ///
+/// shapes   places (M) or empty
 /// errors   as embedding_forward
 void embedding_backward(Stream&, const Tensor& dtable, const Tensor& dy, std::span<const std::int32_t> ids,
-                        double scale, std::int64_t padding);
+                        double scale, std::int64_t padding, std::span<const std::int32_t> places = {});
 
 }  // namespace lockstep::ops

@@ -49,10 +49,11 @@ struct SoftmaxCandidates {
 void item_softmax_forward(Stream&, const Tensor& loss, const Tensor& state, const Tensor& scratch, const Tensor& f,
                           const Tensor& table, const SoftmaxCandidates& candidates, std::span<const std::int32_t> pos);
 /// The gradients of f, the candidates' rows and the table; the latter only through the next items. dtable (R, C) is
-/// always added to. Any may be empty; drows and dtable may overlap.
+/// always added to, on the CPU in rows `places` (M) unless it is empty. Any may be empty; drows and dtable may overlap.
 void item_softmax_backward(Stream&, Target df, Target drows, const Tensor& dtable, const Tensor& dloss,
                            const Tensor& state, const Tensor& scratch, const Tensor& f, const Tensor& table,
-                           const SoftmaxCandidates& candidates, std::span<const std::int32_t> pos);
+                           const SoftmaxCandidates& candidates, std::span<const std::int32_t> pos,
+                           std::span<const std::int32_t> places = {});
 
 /// The scratch memory that both passes need, in elements of real_dtype() of the features.
 ///

@@ -24,10 +24,15 @@ namespace lockstep::ops {
 void sampled_cross_entropy_forward(Stream&, const Tensor& loss, const Tensor& slopes, const Tensor& f,
                                    const Tensor& table, std::span<const std::int32_t> pos,
                                    std::span<const std::int32_t> neg, double beta = 1);
+/// Rows of dtable for the gradients of pos and neg.
+struct ItemPlaces {
+  std::span<const std::int32_t> pos = {}, neg = {};
+};
 /// The gradients of f and the table. dtable (R, C) is always added to, in a fixed order that differs between CPU and
-/// GPU. Either may be empty.
+/// GPU. Either may be empty. On the CPU, with `places`, the gradients of items go to these rows of dtable instead of
+/// their own.
 void sampled_cross_entropy_backward(Stream&, Target df, const Tensor& dtable, const Tensor& dloss, const Tensor& slopes,
                                     const Tensor& f, const Tensor& table, std::span<const std::int32_t> pos,
-                                    std::span<const std::int32_t> neg);
+                                    std::span<const std::int32_t> neg, const ItemPlaces& places = {});
 
 }  // namespace lockstep::ops

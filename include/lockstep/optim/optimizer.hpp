@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/nn/params.hpp"
+#include "lockstep/optim/flat_gradient.hpp"
 #include "lockstep/optim/flat_range.hpp"
 
 namespace lockstep {
@@ -90,11 +91,12 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   virtual const char* name() const = 0;
-  /// Performs one update with the gradient `gradient_scale` * gradient, and updates `ema` unless it is null.
+  /// Performs one update with the gradient `gradient_scale` * gradient, and updates `ema` unless it is null. A lazy one
+  /// on the CPU accesses no rows that are zero by gradient.nonzero, but the average is of all rows.
   ///
   /// shapes   gradient (flat_size of the store)
   /// dtypes   gradient as the parameters
-  void step(const Tensor& gradient, double lr, double gradient_scale = 1, Ema* ema = nullptr);
+  void step(const FlatGradient& gradient, double lr, double gradient_scale = 1, Ema* ema = nullptr);
   /// The scalars of step t = 1, 2, ... for a gradient scale of 1. The first is the gradient scale itself.
   /// errors   Error if this optimizer cannot take its steps on a GPU alone
   virtual StepScalars scalars(double lr, std::int64_t t) const;
@@ -135,7 +137,7 @@ class Optimizer {
  private:
   GpuSweep sweep(const Tensor& gradient, const void* now, Ema* ema) const;
   void add_chunks(std::int64_t begin, std::int64_t end, std::int64_t row);
-  void update_rows(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient);
+  void update_rows(const FlatChunk& chunk, const Tensor& values, const FlatGradient& gradient);
 
   ParamStore& params_;
   std::vector<FlatRange> ranges_;
@@ -168,27 +170,27 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Param
 ///
 /// With `lazy`, rows of row-sparse parameters with a zero gradient keep it, but count in the penalty. On the CPU, only
 /// elements in `within` of the gradient change.
-double add_penalty(const ParamStore& params, const Tensor& gradient, double weight, bool lazy = false,
+double add_penalty(const ParamStore& params, const FlatGradient& gradient, double weight, bool lazy = false,
                    FlatRange within = {0, std::numeric_limits<std::int64_t>::max()});
 
-/// The L2 norm of the gradient over ranges, accumulated in f64 in an order that depends only on the ranges. NaN or
-/// infinite if the gradient is.
+/// The L2 norm of the gradient over ranges, accumulated in f64 in an order that depends only on the ranges: elements
+/// left out by gradient.nonzero change no bit. NaN or infinite if the gradient is.
 ///
 /// On a GPU the constructor enqueues the computation on the main stream and value() waits for it; on the CPU value()
 /// computes the norm. A thread may use one object at a time. Both arguments must outlive the object.
 class GradientNorm {
  public:
-  GradientNorm(const Tensor& gradient, const std::vector<FlatRange>& ranges);
+  GradientNorm(const FlatGradient& gradient, const std::vector<FlatRange>& ranges);
   double value();
 
  private:
-  Tensor gradient_;
+  FlatGradient gradient_;
   const std::vector<FlatRange>& ranges_;
 };
-double gradient_norm(const Tensor& gradient, const std::vector<FlatRange>& ranges);
+double gradient_norm(const FlatGradient& gradient, const std::vector<FlatRange>& ranges);
 /// On the CPU: the sums of squares of the chunks of each range, in order. The norm is the root of their sum, added in
 /// this order.
-std::vector<double> chunk_squares(const Tensor& gradient, const std::vector<FlatRange>& ranges);
+std::vector<double> chunk_squares(const FlatGradient& gradient, const std::vector<FlatRange>& ranges);
 /// The factor that clips a gradient's norm to max_norm: min(1, max_norm / (norm + 1e-6)), or 1 if max_norm is 0 (off).
 double clip_scale(double norm, double max_norm);
 /// Describes the first element of `flat` (values or gradients) that is not finite, "network.2.weight[17] = nan".

@@ -115,8 +115,10 @@ class ShardedStep {
   std::optional<EndedStep> take(bool last);
   /// The samples of a micro-batch that a rank computes.
   Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const;
+  /// Add to it only what its `nonzero` says, as add_penalty() does: the next step clears no other elements.
+  ///
   /// shapes  (flat_size of the task's parameters), valid until the next start()
-  const Tensor& gradient() const;
+  const FlatGradient& gradient() const;
   const StepSeconds& seconds() const;
   std::int64_t buckets() const;
   /// How the gradients of row-sparse parameters travel, as the first step has decided: "by rows, ..." or "whole, ...".

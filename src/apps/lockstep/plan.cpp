@@ -120,8 +120,11 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   row("gradient buffers", m.gradients,
       on_gpu || m.gradient_buffers == 1
           ? ""
-          : join(m.gradient_buffers, c.run.reproducible ? ": one per shard of this rank, per thread, and the sum"
-                                                        : ": one per thread, and the sum"));
+          : join(m.gradient_buffers, ": one per ",
+                 !c.run.reproducible ? "thread"
+                 : needs.row_sparse  ? "shard of this rank, per thread"
+                                     : "shard of this rank",
+                 ", and the sum", needs.table_rows > 0 ? "; of the table, the rows that each touches" : ""));
   if (needs.owned_parameters > 0) row("gradient of own rows", m.own_gradient);
   row("optimizer state", m.state, c.optim.name);
   if (m.average > 0) row("averaged weights", m.average);

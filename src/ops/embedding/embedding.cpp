@@ -36,9 +36,15 @@ void add_rows(const Tensor& y, const EmbeddedRows& rows, bool accumulate) {
     const std::int64_t columns = y.columns();
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
     T* to = y.data<T>();
-    for (const std::int32_t id : rows.ids) {
-      scale_row(columns, to, rows.table.data<T>() + id * columns, static_cast<T>(rows.scale), accumulate);
-      to += columns;
+    const T* const table = rows.table.data<T>();
+    // Rows lie anywhere, so each would wait for the third-level cache or memory.
+    constexpr std::size_t kAhead = 8;
+    constexpr std::int64_t kLine = 64 / sizeof(T);
+    for (std::size_t m = 0; m < rows.ids.size(); ++m, to += columns) {
+      if (m + kAhead < rows.ids.size())
+        for (std::int64_t c = 0; c < columns; c += kLine)
+          __builtin_prefetch(table + rows.ids[m + kAhead] * columns + c);
+      scale_row(columns, to, table + rows.ids[m] * columns, static_cast<T>(rows.scale), accumulate);
     }
   });
 }
@@ -110,7 +116,7 @@ void embedding_pair_backward(Stream& stream, const Tensor& dtables, const Tensor
 }
 
 void embedding_backward(Stream& stream, const Tensor& dtable, const Tensor& dy, std::span<const std::int32_t> ids,
-                        double scale, std::int64_t padding) {
+                        double scale, std::int64_t padding, std::span<const std::int32_t> places) {
   check("embedding backward", dtable, dy, ids);
   const std::int64_t columns = dtable.columns();
   if (on_gpu(dy, [&]<class T>() {
@@ -123,10 +129,9 @@ void embedding_backward(Stream& stream, const Tensor& dtable, const Tensor& dy, 
     const T factor = static_cast<T>(scale);
     const T* from = dy.data<T>();
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
-    for (const std::int32_t id : ids) {
-      if (id != padding) scale_row(columns, dtable.data<T>() + id * columns, from, factor, true);
-      from += columns;
-    }
+    if (places.empty()) places = ids;
+    for (std::size_t m = 0; m < ids.size(); ++m, from += columns)
+      if (ids[m] != padding) scale_row(columns, dtable.data<T>() + places[m] * columns, from, factor, true);
   });
 }
 

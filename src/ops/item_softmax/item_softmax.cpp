@@ -240,7 +240,8 @@ void item_softmax_forward(Stream& stream, const Tensor& loss, const Tensor& stat
 
 void item_softmax_backward(Stream& stream, Target df, Target drows, const Tensor& dtable, const Tensor& dloss,
                            const Tensor& state, const Tensor& scratch, const Tensor& f, const Tensor& table,
-                           const SoftmaxCandidates& c, std::span<const std::int32_t> pos) {
+                           const SoftmaxCandidates& c, std::span<const std::int32_t> pos,
+                           std::span<const std::int32_t> places) {
   check("item_softmax backward", state, scratch, f, table, c, pos);
   require((!df || df.tensor.shape() == f.shape()) && (!drows || drows.tensor.shape() == c.rows.shape()),
           "item_softmax backward: f is ", f.shape(), ", df ", df.tensor.shape(), ", candidates ", c.rows.shape(),
@@ -273,7 +274,8 @@ void item_softmax_backward(Stream& stream, Target df, Target drows, const Tensor
     }
     if (held > 0) scale(stream, {df.tensor.slice(m, tokens), df.accumulate}, vector(0), 1);
   }
-  sampled_cross_entropy_backward(stream, {df.tensor, true}, dtable, dloss, state.slice(2, 1), f, table, pos, {});
+  sampled_cross_entropy_backward(stream, {df.tensor, true}, dtable, dloss, state.slice(2, 1), f, table, pos, {},
+                                 {.pos = places});
 }
 
 }  // namespace lockstep::ops

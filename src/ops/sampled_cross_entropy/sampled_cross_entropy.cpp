@@ -56,7 +56,7 @@ class RowPrefetch {
   }
 
  private:
-  static constexpr std::size_t kAhead = 3;
+  static constexpr std::size_t kAhead = 8;
   void row(std::int64_t item) const {
     const char* begin = reinterpret_cast<const char*>(table_ + item * columns_);
     for (const char* at = begin; at < reinterpret_cast<const char*>(table_ + (item + 1) * columns_); at += 64)
@@ -106,7 +106,8 @@ void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Ten
 }
 
 void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dtable, const Tensor& dloss,
-                                    const Tensor& slopes, const Tensor& f, const Tensor& table, Items pos, Items neg) {
+                                    const Tensor& slopes, const Tensor& f, const Tensor& table, Items pos, Items neg,
+                                    const ItemPlaces& places) {
   const std::size_t each = check("sampled_cross_entropy backward", slopes, f, table, pos, neg);
   require((!df || df.tensor.shape() == f.shape()) && (!dtable || dtable.shape() == table.shape()),
           "sampled_cross_entropy backward: f is ", f.shape(), ", df ", df.tensor.shape(), ", the table ", table.shape(),
@@ -124,21 +125,21 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
     T* const to_table = pointer<T>(dtable);
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
     const RowPrefetch<T> prefetch(table.data<T>(), c, pos, neg, each);
-    const RowPrefetch<T> prefetch_gradient(to_table, c, pos, neg, each);
+    const Items to_pos = places.pos.empty() ? pos : places.pos, to_neg = places.neg.empty() ? neg : places.neg;
     const T seed = *dloss.data<T>();
     for (std::size_t m = 0; m < pos.size(); ++m) {
       prefetch(m);
-      prefetch_gradient(m);
       const std::int64_t row = static_cast<std::int64_t>(m) * c;
       T* dx = to != nullptr ? to + row : nullptr;
       if (dx != nullptr && !df.accumulate) std::fill_n(dx, c, T{0});
       if (pos[m] == 0) continue;
       for (std::size_t k = 0; k <= each; ++k) {
-        const std::int64_t item = k == 0 ? pos[m] : neg[m * each + k - 1];
+        const std::size_t n = k == 0 ? m : m * each + k - 1;
+        const std::int64_t item = (k == 0 ? pos : neg)[n], place = (k == 0 ? to_pos : to_neg)[n];
         const T slope = seed * slopes.data<T>()[k * pos.size() + m];
         const T *e = table.data<T>() + item * c, *x = f.data<T>() + row;
         if (dx != nullptr) scale_row(c, dx, e, slope, true);
-        if (to_table != nullptr) scale_row(c, to_table + item * c, x, slope, true);
+        if (to_table != nullptr) scale_row(c, to_table + place * c, x, slope, true);
       }
     }
   });

@@ -33,7 +33,7 @@ class HrmProgram final : public TrainingProgram {
   std::vector<std::pair<std::string, std::string>> facts() override;
 
   /// Gradient of the sum of the last step's losses.
-  const Tensor& gradient() const { return step_.gradient(); }
+  const FlatGradient& gradient() const { return step_.gradient(); }
   /// The sum of the scores since the last call, over all slots, and the number of sequences in it. Collective.
   std::pair<ops::HaltingScore, double> take_scores();
   /// Gathers the rows of all slots (the outermost axis) on all ranks, each from its owner. Collective.

@@ -239,7 +239,16 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
                                      {}, false, static_cast<std::int64_t>(step_tokens) / step.shards + 1, arch.items,
                                      arch.hidden, parts ? step.shards : 1));
   }
-  needs.row_sparse = arch.loss.kind != ItemLoss::Kind::softmax || options.shard_items;
+  needs.row_sparse = options.shard_items;
+  if (arch.loss.kind != ItemLoss::Kind::softmax) {
+    needs.table_rows = arch.items + 1;
+    needs.table_columns = arch.hidden;
+    needs.touched_rows_per_sample = tokens / std::max<double>(1, static_cast<double>(needs.train_samples)) *
+                                    static_cast<double>(2 + arch.loss.negatives_each());
+    if (arch.loss.kind == ItemLoss::Kind::sampled_softmax)  // the drawn items, of each shard
+      needs.touched_rows_per_sample += static_cast<double>(arch.loss.negatives * step.shards) /
+                                       std::max<double>(1, static_cast<double>(step.samples));
+  }
   if (options.shard_items) {
     needs.owned_parameters = (arch.items + 1) * arch.hidden;
     // Features, their gradient, the inputs' gradient; sums; per part of this rank the features' gradient; per shard the

@@ -10,6 +10,7 @@
 #include "lockstep/models/sequences/sasrec_metadata.hpp"
 #include "lockstep/tasks/sequences/sequence_sampler.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
+#include "support/gradcheck.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
 
@@ -111,10 +112,11 @@ TEST_SUITE("tasks.sasrec") {
         const std::int64_t skip = p.name == "item_emb.weight" || p.name == "pos_emb.weight" ? p.shape.columns() : 0;
         std::vector<double> direction(static_cast<std::size_t>(p.shape.size()), 0);
         double along = 0;
+        const OwnedTensor gradient = test::unpacked(gradients, p);
         for (std::int64_t i = skip; i < p.shape.size(); ++i) {
           const double d = noise.normal(static_cast<std::uint64_t>(100000 + p.offset + i));
           direction[static_cast<std::size_t>(i)] = d;
-          along += d * gradients.of(p).data<double>()[i];
+          along += d * gradient->data<double>()[i];
         }
         const std::vector<double> start(p.value.data<double>(), p.value.data<double>() + p.shape.size());
         const auto at = [&](double step) {
