@@ -13,7 +13,7 @@ inline constexpr std::size_t kMostTables = 3;
 
 /// Rows of tables in a step that a GPU takes alone, see LazyNow and UpdateNow. Pointers are device pointers.
 template <class T>
-struct ToldSteps {
+struct LazySteps {
   struct Table {
     const std::int32_t* rows;
     std::int64_t elements, columns;
@@ -98,8 +98,8 @@ void late_steps(const Stream& stream, const LateSteps<T>& late);
 
 /// The kernels of LazyAdam's steps on a GPU alone.
 template <class T>
-void catch_up_as_told(const Stream& stream, const ToldSteps<T>& steps);
+void lazy_catch_up(const Stream& stream, const LazySteps<T>& steps);
 template <class T>
-void update_as_told(const Stream& stream, const ToldSteps<T>& steps);
+void lazy_update(const Stream& stream, const LazySteps<T>& steps);
 
 }  // namespace lockstep::optim_kernels::cuda

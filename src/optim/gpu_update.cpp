@@ -80,8 +80,8 @@ void GpuUpdate::open([[maybe_unused]] const Stream& stream, [[maybe_unused]] con
   });
 }
 
-void GpuUpdate::judge([[maybe_unused]] const Stream& stream, const Tensor& gradient, const RankReports& reports,
-                      const GpuStepRecord* record, GpuOutcome* outcome) const {
+void GpuUpdate::decide([[maybe_unused]] const Stream& stream, const Tensor& gradient, const RankReports& reports,
+                       const GpuStepRecord* record, GpuOutcome* outcome) const {
   auto* state = reinterpret_cast<UpdateState*>(state_.data());
   auto* sums = reinterpret_cast<double*>(sums_.data());
   visit_float(gradient.dtype(), [&]<class T>() {
@@ -98,20 +98,20 @@ void GpuUpdate::judge([[maybe_unused]] const Stream& stream, const Tensor& gradi
         cuda::sum_squares(stream, at, range.count(), gradient.data<T>() + range.begin);
         at += cuda::partial_sums(range.count());
       }
-      cuda::judge<T>(stream, {.reports = reports,
-                              .record = record,
-                              .sums = sums,
-                              .parts = reinterpret_cast<const PartialSums*>(parts_.data()),
-                              .ranges = static_cast<int>(norm_ranges_.size()),
-                              .penalised = static_cast<int>(penalised_),
-                              .scaled = options_.scaled,
-                              .updates = optimizer_ != nullptr,
-                              .clip_norm = options_.clip_norm,
-                              .size = gradient.size(),
-                              .gradient = gradient.data<T>(),
-                              .state = state,
-                              .now = reinterpret_cast<optim_kernels::UpdateNow<T>*>(now_.data()),
-                              .outcome = outcome});
+      cuda::decide_step<T>(stream, {.reports = reports,
+                                    .record = record,
+                                    .sums = sums,
+                                    .parts = reinterpret_cast<const PartialSums*>(parts_.data()),
+                                    .ranges = static_cast<int>(norm_ranges_.size()),
+                                    .penalised = static_cast<int>(penalised_),
+                                    .scaled = options_.scaled,
+                                    .updates = optimizer_ != nullptr,
+                                    .clip_norm = options_.clip_norm,
+                                    .size = gradient.size(),
+                                    .gradient = gradient.data<T>(),
+                                    .state = state,
+                                    .now = reinterpret_cast<optim_kernels::UpdateNow<T>*>(now_.data()),
+                                    .outcome = outcome});
     }
   });
 }
@@ -119,8 +119,8 @@ void GpuUpdate::judge([[maybe_unused]] const Stream& stream, const Tensor& gradi
 void GpuUpdate::close(const Stream& stream, const Tensor& gradient, const RankReports& reports,
                       const GpuStepRecord* record, GpuOutcome* outcome, Ema* average) const {
   const profile::Span span("update", profile::Kind::phase);
-  judge(stream, gradient, reports, record, outcome);
-  if (optimizer_ != nullptr) optimizer_->step_as_told(gradient, now(), average);
+  decide(stream, gradient, reports, record, outcome);
+  if (optimizer_ != nullptr) optimizer_->enqueue_step(gradient, now(), average);
   if (!rows_) return;
   const Tensor& table = rows_->table->value;
   // The table is not averaged: its shadow is a copy.

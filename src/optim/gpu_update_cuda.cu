@@ -70,7 +70,7 @@ __device__ double add_in_order(const double* sums, std::int64_t count, double* s
 /// One block. The first thread decides; the others load the partial sums, and look for the bad element of a step that
 /// failed. Latency bound: at most 1024 partial sums per range of the gradient.
 template <class T>
-__global__ void __launch_bounds__(kThreads) judge_kernel(Judgement<T> j) {
+__global__ void __launch_bounds__(kThreads) decide_kernel(EndOperands<T> j) {
   __shared__ double sm_sums[kThreads];
   __shared__ std::int64_t sm_found[kThreads];
   __shared__ bool sm_fails;
@@ -113,12 +113,12 @@ void penalise(const Stream& stream, const Penalty* penalties, std::int64_t block
               gradient, values, sums, state, reports, record, std::int64_t{scaled});
 }
 template <class T>
-void judge(const Stream& stream, const Judgement<T>& step) {
-  gpu::launch(stream, {.block = kThreads}, judge_kernel<T>, step);
+void decide_step(const Stream& stream, const EndOperands<T>& step) {
+  gpu::launch(stream, {.block = kThreads}, decide_kernel<T>, step);
 }
 
 LOCKSTEP_EACH_FLOAT(open_step)
 LOCKSTEP_EACH_FLOAT(penalise)
-LOCKSTEP_EACH_FLOAT(judge)
+LOCKSTEP_EACH_FLOAT(decide_step)
 
 }  // namespace lockstep::optim_kernels::cuda

@@ -3,7 +3,7 @@
 
 #include "lockstep/optim/gpu_update.hpp"
 
-/// The kernels of GpuUpdate. Pointers are device pointers, except for Judgement::outcome.
+/// The kernels of GpuUpdate. Pointers are device pointers, except for EndOperands::outcome.
 namespace lockstep::optim_kernels {
 
 /// The scalars of an optimizer's step in the type of its sweep.
@@ -34,9 +34,9 @@ struct Penalty {
   double l2;
 };
 
-/// The operands of judge().
+/// The operands of decide_step().
 template <class T>
-struct Judgement {
+struct EndOperands {
   RankReports reports;
   const GpuStepRecord* record;
   const double* sums;  ///< of the ranges, then of the penalised parameters
@@ -64,7 +64,7 @@ void penalise(const Stream& stream, const Penalty* penalties, std::int64_t block
               bool scaled);
 /// Writes *now, *state and *outcome.
 template <class T>
-void judge(const Stream& stream, const Judgement<T>& step);
+void decide_step(const Stream& stream, const EndOperands<T>& step);
 
 }  // namespace cuda
 }  // namespace lockstep::optim_kernels

@@ -136,10 +136,10 @@ LazyNow LazyAdam::describe(double lr, int open_steps) {
 }
 
 template <class T>
-optim_kernels::ToldSteps<T> LazyAdam::told(std::span<const RowsNow> tables, const LazyNow* now) {
+optim_kernels::LazySteps<T> LazyAdam::steps_of(std::span<const RowsNow> tables, const LazyNow* now) {
   require(tables.size() <= optim_kernels::kMostTables, "updating rows of ", tables.size(), " tables: at most ",
           optim_kernels::kMostTables, " fit in one launch");
-  optim_kernels::ToldSteps<T> all = {.now = now, .history = reinterpret_cast<double*>(gpu_history_.data())};
+  optim_kernels::LazySteps<T> all = {.now = now, .history = reinterpret_cast<double*>(gpu_history_.data())};
   for (const RowsNow& rows : tables) {
     const Table& table = table_of(*rows.param);
     all.tables[all.count++] = {.rows = rows.rows.data(),
@@ -157,20 +157,20 @@ optim_kernels::ToldSteps<T> LazyAdam::told(std::span<const RowsNow> tables, cons
   return all;
 }
 
-void LazyAdam::catch_up_as_told(std::span<const RowsNow> tables, const LazyNow* now) {
+void LazyAdam::enqueue_catch_up(std::span<const RowsNow> tables, const LazyNow* now) {
   const profile::Span span("lazy_adam catch_up", profile::Kind::phase);
   visit_float(dtype(), [&]<class T>() {
-    const optim_kernels::ToldSteps<T> all = told<T>(tables, now);
-    if constexpr (kHasCuda) optim_kernels::cuda::catch_up_as_told<T>(Stream(device()), all);
+    const optim_kernels::LazySteps<T> all = steps_of<T>(tables, now);
+    if constexpr (kHasCuda) optim_kernels::cuda::lazy_catch_up<T>(Stream(device()), all);
   });
 }
 
-void LazyAdam::update_as_told(std::span<const RowsNow> tables, const LazyNow* now, const void* scalars) {
+void LazyAdam::enqueue_update(std::span<const RowsNow> tables, const LazyNow* now, const void* scalars) {
   const profile::Span span("lazy_adam", profile::Kind::phase);
   visit_float(dtype(), [&]<class T>() {
-    optim_kernels::ToldSteps<T> all = told<T>(tables, now);
+    optim_kernels::LazySteps<T> all = steps_of<T>(tables, now);
     all.update = static_cast<const optim_kernels::UpdateNow<T>*>(scalars);
-    if constexpr (kHasCuda) optim_kernels::cuda::update_as_told<T>(Stream(device()), all);
+    if constexpr (kHasCuda) optim_kernels::cuda::lazy_update<T>(Stream(device()), all);
   });
 }
 

@@ -79,9 +79,9 @@ __global__ void __launch_bounds__(kThreads) late_steps_kernel(LateSteps<T> s) {
 /// The element of a thread: blocks are numbered table by table. `row` is negative if there is none.
 template <class T>
 struct Element {
-  const typename ToldSteps<T>::Table* table;
+  const typename LazySteps<T>::Table* table;
   std::int64_t at, row, column;
-  __device__ explicit Element(const ToldSteps<T>& s) : table(s.tables), row(-1), column(0) {
+  __device__ explicit Element(const LazySteps<T>& s) : table(s.tables), row(-1), column(0) {
     std::int64_t block = blockIdx.x;
     for (std::size_t t = 1; t < s.count; ++t) {
       const std::int64_t blocks = gpu::ceil_div<std::int64_t>(table->elements, kThreads);
@@ -98,9 +98,9 @@ struct Element {
   __device__ std::int64_t index() const { return row * table->columns + column; }
 };
 
-/// One thread per element, as late_steps_kernel(). The rows' counts of steps stay: update_as_told_kernel() sets them.
+/// One thread per element, as late_steps_kernel(). The rows' counts of steps stay: lazy_update_kernel() sets them.
 template <class T>
-__global__ void __launch_bounds__(kThreads) catch_up_as_told_kernel(ToldSteps<T> s) {
+__global__ void __launch_bounds__(kThreads) lazy_catch_up_kernel(LazySteps<T> s) {
   const Element<T> e(s);
   if (e.row < 0) return;
   const std::int64_t from = e.table->done[e.row];
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) catch_up_as_told_kernel(ToldSteps<T>
 
 /// One thread per element. Memory bound: 28 bytes per element in f32.
 template <class T>
-__global__ void __launch_bounds__(kThreads) update_as_told_kernel(ToldSteps<T> s) {
+__global__ void __launch_bounds__(kThreads) lazy_update_kernel(LazySteps<T> s) {
   if (!s.update->moves) return;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     double* entry = s.history + kStride * (s.now->to - s.now->base);
@@ -161,7 +161,7 @@ void late_steps(const Stream& stream, const LateSteps<T>& late) {
 
 namespace {
 template <class T>
-gpu::Grid grid_of(const ToldSteps<T>& s) {
+gpu::Grid grid_of(const LazySteps<T>& s) {
   unsigned blocks = 0;
   for (std::size_t t = 0; t < s.count; ++t) blocks += blocks_for(s.tables[t].elements);
   return {.grid = blocks, .block = kThreads};
@@ -169,16 +169,16 @@ gpu::Grid grid_of(const ToldSteps<T>& s) {
 }  // namespace
 
 template <class T>
-void catch_up_as_told(const Stream& stream, const ToldSteps<T>& s) {
-  gpu::launch(stream, grid_of(s), catch_up_as_told_kernel<T>, s);
+void lazy_catch_up(const Stream& stream, const LazySteps<T>& s) {
+  gpu::launch(stream, grid_of(s), lazy_catch_up_kernel<T>, s);
 }
 template <class T>
-void update_as_told(const Stream& stream, const ToldSteps<T>& s) {
-  gpu::launch(stream, grid_of(s), update_as_told_kernel<T>, s);
+void lazy_update(const Stream& stream, const LazySteps<T>& s) {
+  gpu::launch(stream, grid_of(s), lazy_update_kernel<T>, s);
 }
 
 LOCKSTEP_EACH_FLOAT(late_steps)
-LOCKSTEP_EACH_FLOAT(catch_up_as_told)
-LOCKSTEP_EACH_FLOAT(update_as_told)
+LOCKSTEP_EACH_FLOAT(lazy_catch_up)
+LOCKSTEP_EACH_FLOAT(lazy_update)
 
 }  // namespace lockstep::optim_kernels::cuda

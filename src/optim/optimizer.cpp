@@ -316,7 +316,7 @@ void Optimizer::step(const FlatGradient& gradient, double lr, double gradient_sc
   }
 }
 
-void Optimizer::step_as_told(const Tensor& gradient, const void* now, Ema* ema) {
+void Optimizer::enqueue_step(const Tensor& gradient, const void* now, Ema* ema) {
   const profile::Span span("optimizer", profile::Kind::phase);
   update(sweep(gradient, now, ema));
 }

@@ -34,7 +34,7 @@ int count_of(const std::vector<std::byte>& processors) {
 /// Tells rank 0's user when threads share cores, or cores lie idle.
 ///
 /// sharers  ranks that may use the same processors, `mine`;  of_node  those of all ranks of the node
-void judge_binding(World& world, int threads, std::int64_t on_node, int sharers, const std::vector<std::byte>& mine,
+void check_binding(World& world, int threads, std::int64_t on_node, int sharers, const std::vector<std::byte>& mine,
                    const std::vector<std::byte>& of_node, bool chosen) {
   constexpr const char* kBinding = "(mpirun --bind-to none or --map-by ...:PE=THREADS, srun --cpus-per-task=THREADS)";
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
@@ -74,7 +74,7 @@ int choose_threads(World& world, std::int64_t wanted) {
   }
   const auto on_node =
       world.node_communicator().all_reduced(std::int64_t{threads}, ReduceOp::sum, "threads of this node");
-  judge_binding(world, threads, on_node, sharers, mine, of_node, wanted != 0 || by_environment);
+  check_binding(world, threads, on_node, sharers, mine, of_node, wanted != 0 || by_environment);
   omp_set_dynamic(0);
   omp_set_max_active_levels(1);
   omp_set_num_threads(threads);

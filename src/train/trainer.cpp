@@ -210,7 +210,7 @@ bool Trainer::Impl::end_epoch() {
   if (found.metrics.empty()) {
     state.history.append(record);
   } else {
-    judge(std::move(found), record, config.jacobian.every > 0 && state.epoch % config.jacobian.every == 0);
+    record_evaluation(std::move(found), record, config.jacobian.every > 0 && state.epoch % config.jacobian.every == 0);
   }
   if (state.stop_reason.empty()) state.stop_reason = stop_reason_of_epoch(config.stop, state);
   if (config.checkpoint.every > 0 && state.epoch % config.checkpoint.every == 0) checkpoint_due = true;
@@ -223,11 +223,12 @@ bool Trainer::Impl::evaluate_between() {
   std::vector<std::pair<std::string, double>> record = {{"epoch", epochs_done()},
                                                         {"step", static_cast<double>(state.step)},
                                                         {"lr", schedule.lr(state.step - 1, state.epoch)}};
-  judge(std::move(found), record, false);
+  record_evaluation(std::move(found), record, false);
   return true;
 }
 
-void Trainer::Impl::judge(Evaluation found, std::vector<std::pair<std::string, double>>& record, bool diagnostics) {
+void Trainer::Impl::record_evaluation(Evaluation found, std::vector<std::pair<std::string, double>>& record,
+                                      bool diagnostics) {
   Metric decides;
   world.together("choosing the best weights", [&] { decides = deciding(found.metrics); });
   const Metric* loss = loss_of(found.metrics);

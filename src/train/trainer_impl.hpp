@@ -84,7 +84,7 @@ struct Trainer::Impl {
   /// The evaluation of eval.every_steps. Returns as end_epoch().
   bool evaluate_between();
   /// Takes an evaluation of the validation samples into the state: best weights, schedule, stopping rules, log.
-  void judge(Evaluation found, std::vector<std::pair<std::string, double>>& record, bool diagnostics);
+  void record_evaluation(Evaluation found, std::vector<std::pair<std::string, double>>& record, bool diagnostics);
   /// StepFlags of this rank.
   unsigned flags();
   /// Whether run.max_hours leaves no time for a checkpoint and `reserve_s` more seconds.

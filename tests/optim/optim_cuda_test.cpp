@@ -266,9 +266,9 @@ TEST_SUITE("optim.cuda") {
             adam.update(here, rows, g->slice(0, count));
             tables.push_back({&there, gpu_rows, gradients.emplace_back(on(kGpu, g))});
           }
-          gpu.catch_up_as_told(tables, gpu_now.data());
-          gpu.update_as_told(tables, gpu_now.data(), gpu_still.data());  // nothing
-          gpu.update_as_told(tables, gpu_now.data(), gpu_update.data());
+          gpu.enqueue_catch_up(tables, gpu_now.data());
+          gpu.enqueue_update(tables, gpu_now.data(), gpu_still.data());  // nothing
+          gpu.enqueue_update(tables, gpu_now.data(), gpu_update.data());
           stream.synchronize();
         });
         gpu.set_steps(gpu.steps() + 1);

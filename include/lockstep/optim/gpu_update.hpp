@@ -90,10 +90,10 @@ class GpuUpdate {
   const Tensor& seed() const { return seed_.view(); }
   /// Enqueues the decision about the step: its outcome, and the scalars of its update, which are at now() when it runs.
   /// `record` is in GPU memory, `outcome` in pinned memory. Changes the gradient of penalised parameters.
-  void judge(const Stream& stream, const Tensor& gradient, const RankReports& reports, const GpuStepRecord* record,
-             GpuOutcome* outcome) const;
+  void decide(const Stream& stream, const Tensor& gradient, const RankReports& reports, const GpuStepRecord* record,
+              GpuOutcome* outcome) const;
   const void* now() const { return now_.data(); }
-  /// Enqueues all of the step that follows the reduction of its gradient: judge() and the updates.
+  /// Enqueues all of the step that follows the reduction of its gradient: decide() and the updates.
   void close(const Stream& stream, const Tensor& gradient, const RankReports& reports, const GpuStepRecord* record,
              GpuOutcome* outcome, Ema* average) const;
   /// What a kernel needs that contains the end of a step (DenseStep).

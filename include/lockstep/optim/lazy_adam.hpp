@@ -13,7 +13,7 @@ template <class T>
 struct AdamStep;
 struct LateRow;
 template <class T>
-struct ToldSteps;
+struct LazySteps;
 }  // namespace optim_kernels
 
 /// Rows [first, first + count) of a parameter's first axis, or all rows.
@@ -54,8 +54,8 @@ struct RowsNow {
 /// If a GPU takes steps alone (GpuUpdate), the host describes them, and kernels read the description:
 ///
 ///   const LazyNow now = adam.describe(lr, open_steps);   // to be copied to the GPU
-///   adam.catch_up_as_told(tables, now_on_gpu);
-///   adam.update_as_told(tables, now_on_gpu, update.now());
+///   adam.enqueue_catch_up(tables, now_on_gpu);
+///   adam.enqueue_update(tables, now_on_gpu, update.now());
 ///
 /// State vectors have the full size of the parameters, but only the rows in `which` are accessed. OpenMP threads divide
 /// the rows. After set_steps() all rows count as up to date. Lists of rows must be readable by kernels; on a GPU no
@@ -90,8 +90,8 @@ class LazyAdam final : public Optimizer {
   LazyNow describe(double lr, int open_steps);
   /// Enqueues what catch_up() and update() do, for at most three tables in one launch. The update writes the history, and
   /// does nothing if `scalars` (optim_kernels::UpdateNow) say so.
-  void catch_up_as_told(std::span<const RowsNow> tables, const LazyNow* now);
-  void update_as_told(std::span<const RowsNow> tables, const LazyNow* now, const void* scalars);
+  void enqueue_catch_up(std::span<const RowsNow> tables, const LazyNow* now);
+  void enqueue_update(std::span<const RowsNow> tables, const LazyNow* now, const void* scalars);
   /// Where the history is; it moves when it grows.
   const void* gpu_history() const { return gpu_history_.data(); }
 
@@ -123,7 +123,7 @@ class LazyAdam final : public Optimizer {
   template <class T>
   optim_kernels::AdamStep<T> step_now() const;
   template <class T>
-  optim_kernels::ToldSteps<T> told(std::span<const RowsNow> tables, const LazyNow* now);
+  optim_kernels::LazySteps<T> steps_of(std::span<const RowsNow> tables, const LazyNow* now);
   /// Applies steps from + 1 ... to without gradient to a row.
   template <class T>
   void replay(const Table& table, std::int64_t row, std::int64_t from, std::int64_t to) const;

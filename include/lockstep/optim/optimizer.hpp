@@ -102,7 +102,7 @@ class Optimizer {
   virtual StepScalars scalars(double lr, std::int64_t t) const;
   /// Enqueues one update on a GPU with the scalars that are at `now` (optim_kernels::UpdateNow) when it runs, or none
   /// if they say so. Does not count the step.
-  void step_as_told(const Tensor& gradient, const void* now, Ema* ema);
+  void enqueue_step(const Tensor& gradient, const void* now, Ema* ema);
   /// The moments of Adam or AdamW in the layout of the flat vectors, for a kernel that contains the update; empty for
   /// other optimizers, and if a range of parameters is left out or updated by rows.
   virtual std::array<Tensor, 2> adam_moments() const { return {}; }

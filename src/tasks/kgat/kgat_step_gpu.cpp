@@ -132,7 +132,7 @@ void KgatStep::start_kg(const KgBatch& batch, std::int64_t number, double lr, un
             pad(padded_chunk_ptr_, batch.relation_chunks, relations + 1, batch.relation_chunks.back()));
   run(*half, size, staged, [&] {
     RowsNow tables[] = {{&net_.embedding(), nodes}, {&net_.matrices(), rows}, {&net_.translations(), rows}};
-    adam_kg_.catch_up_as_told(tables, now.data());
+    adam_kg_.enqueue_catch_up(tables, now.data());
     const DType dtype = net_.params().dtype();
     const std::span sums(static_cast<ops::RankingSums*>(arena.allocate(all_chunks.size() * sizeof(ops::RankingSums))),
                          all_chunks.size());
@@ -146,8 +146,8 @@ void KgatStep::start_kg(const KgBatch& batch, std::int64_t number, double lr, un
     tables[0].gradient = kg_gradient_.nodes;
     tables[1].gradient = kg_gradient_.matrices;
     tables[2].gradient = kg_gradient_.translations;
-    update_kg_->judge(stream_, flat, reports_of(reports), record.data(), half->gpu());
-    adam_kg_.update_as_told(tables, now.data(), update_kg_->now());
+    update_kg_->decide(stream_, flat, reports_of(reports), record.data(), half->gpu());
+    adam_kg_.enqueue_update(tables, now.data(), update_kg_->now());
   });
   const auto used = static_cast<std::int64_t>(batch.relations.size());
   const KgGradient& padded = half->kg_gradient;
