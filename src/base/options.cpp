@@ -14,7 +14,11 @@ Check at_least(double lowest) {
   return {">= " + exact(lowest), [lowest](long double v) { return v >= lowest; }};
 }
 Check between(double lowest, double highest) {
-  return {exact(lowest) + ".." + exact(highest), [=](long double v) { return v >= lowest && v <= highest; }};
+  const auto text = [](double limit) {  // 1000000, not 1e+06
+    return limit == std::trunc(limit) && std::abs(limit) < 1e15 ? std::to_string(static_cast<std::int64_t>(limit))
+                                                                : exact(limit);
+  };
+  return {text(lowest) + ".." + text(highest), [=](long double v) { return v >= lowest && v <= highest; }};
 }
 
 // ---- text <-> value

@@ -495,10 +495,8 @@ void MpiComm::all_to_all_known(std::span<const std::span<const std::byte>> to, s
 
 void MpiComm::barrier(const char* what) {
   const InCollective in = begin("barrier", 0, "", what);
-  if (slot_bytes() > 0 && !node_path_.several_nodes) {
-    const std::vector<std::int64_t> nothing(static_cast<std::size_t>(size_));
-    return node_path_.reduce->all_gather(context_, {}, nothing, {}, node_call(ReduceOp::sum, what));
-  }
+  if (slot_bytes() > 0 && !node_path_.several_nodes)
+    return node_path_.reduce->barrier(context_, node_call(ReduceOp::sum, what));
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(comm_, &request), join("barrier '", what, "'"));
   drive(request, "barrier", what);

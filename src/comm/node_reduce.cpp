@@ -38,9 +38,10 @@ constexpr std::uint64_t type_code() {
   return std::is_same_v<T, float> ? 0 : std::is_same_v<T, double> ? 1 : std::is_same_v<T, std::int64_t> ? 2 : 3;
 }
 
-constexpr std::uint64_t kGatherKind = 1 << 16;
+constexpr std::uint64_t kGatherKind = 1 << 16, kBarrierKind = 2 << 16;
 
 std::string describe(std::uint64_t kind, std::uint64_t count) {
+  if (kind == kBarrierKind) return "barrier";
   if (kind == kGatherKind) return join("all_gather of ", count, " bytes");
   constexpr const char* kOps[] = {"sum", "min", "max", "bit_or"};
   constexpr const char* kTypes[] = {"f32", "f64", "i64", "u64"};
@@ -99,6 +100,8 @@ void NodeReduce::meet(CommContext& context, std::span<const std::byte> mine, std
             "; every rank must call the same collectives with the same counts");
   }
 }
+
+void NodeReduce::barrier(CommContext& context, const Call& call) { meet(context, {}, kBarrierKind, 0, call); }
 
 void NodeReduce::all_gather(CommContext& context, std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
                             std::span<std::byte> into, const Call& call) {

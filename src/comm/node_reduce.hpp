@@ -39,6 +39,8 @@ class NodeReduce {
   /// errors   Error with both calls if another rank passes another count, operation or type
   template <class T>
   void all_reduce(CommContext& context, std::span<T> values, const Call& call);
+  /// Returns when all ranks have called it. For a single node. Uses `call` as all_gather() does.
+  void barrier(CommContext& context, const Call& call);
   /// Concatenates contributions of sizes[r] <= slot_bytes bytes in rank order. For a single node. Uses `what`,
   /// `progress` and `name_rank` of `call`.
   void all_gather(CommContext& context, std::span<const std::byte> mine, std::span<const std::int64_t> sizes,

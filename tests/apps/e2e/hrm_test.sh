@@ -124,7 +124,7 @@ for ranks in 1 2 3; do
   cmp eval1.json eval$ranks.json && cmp tries1.csv tries$ranks.csv || fail "tries differ on $ranks ranks"
 done
 run 2 "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --tries 0
-says 'option eval.tries = 0: must be >= 1'
+says 'option eval.tries = 0: must be 1..1000000'
 run 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --tries 2 --eval.noise -1
 says 'option eval.noise = -1'
 run 2 on 2 "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --split train
