@@ -38,7 +38,7 @@ TEST_SUITE("device.gpu_monitor.cuda" * doctest::skip(!on_stand_in())) {
     }
   }
 
-  TEST_CASE("without the library, or with one of something else, nothing is measured and the reason is told") {
+  TEST_CASE("a missing library, or one that is not NVML, gives no measurement and a reason") {
     GpuMonitor missing({DeviceKind::cuda, 0}, 0, "libnvidia-ml-of-nobody.so.1");
     CHECK(missing.failure().find("loading NVML: libnvidia-ml-of-nobody.so.1: cannot open") == 0);
     CHECK(missing.read().values == kNone);

@@ -71,7 +71,7 @@ struct TaskNeeds {
   std::int64_t owned_parameters = 0;  ///< of the trained ones, those that have an owner: no other rank has their
                                       ///< gradient and optimizer state, and no thread has its own gradient
   double gathered_bytes = 0;          ///< of a rank, for what the owners compute for all samples of a step
-  bool row_sparse = false;  ///< a program of its own keeps gradients of rows apart and sums them in a second buffer
+  bool row_sparse = false;  ///< a special program stores gradients of rows separately and sums them in a second buffer
   std::int64_t table_rows = 0, table_columns = 0;  ///< a table of which each thread or shard has the gradients of the
                                                    ///< rows that it touches
   double touched_rows_per_sample = 0;              ///< of that table, at most
