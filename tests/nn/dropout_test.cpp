@@ -22,19 +22,6 @@ const Dropout kDropout{.rate = 0.4, .seed = 3, .step = 9, .site = Site("here")};
 }  // namespace
 
 TEST_SUITE("nn.dropout") {
-  TEST_CASE("add_dropped equals dropout and addition, in values and gradients") {
-    CHECK(gradcheck([](Tape& t, auto v) { return add_dropped(t, v[0], v[1], kDropout, on_tape(t, kRows)); },
-                    {{5, 7}, {5, 7}}) < 1e-7);
-    const OwnedTensor x = random_tensor(DType::f32, {5, 7}, "x"), y = random_tensor(DType::f32, {5, 7}, "y");
-    Stream stream;
-    Arena arena;
-    Tape t(stream, arena, DType::f32, Tape::Mode::forward);
-    const Var vx = t.constant(x), vy = t.constant(y);
-    CHECK(same_bits(add_dropped(t, vx, vy, kDropout, kRows).value(),
-                    add(t, vx, dropout(t, vy, kDropout, kRows)).value()));
-    CHECK(same_bits(add_dropped(t, vx, vy, {}, kRows).value(), add(t, vx, vy).value()));
-  }
-
   TEST_CASE("the end of a residual branch equals its parts, and a layer norm of it takes over part of the gradient") {
     for (const bool drops : {true, false})
       for (const bool normed : {true, false}) {
@@ -49,7 +36,7 @@ TEST_SUITE("nn.dropout") {
           return [&, whole](Tape& t, const std::vector<Var>& v) {
             const ops::SampleRows rows = on_tape(t, kRows);
             const Var h = whole ? residual_linear(t, v[0], v[1], layer, drop, rows)
-                                : add_dropped(t, v[0], linear(t, v[1], layer), drop, rows);
+                                : add(t, v[0], dropout(t, linear(t, v[1], layer), drop, rows));
             return normed ? add(t, layernorm(t, h, norm), h) : h;  // h has more readers than the norm
           };
         };

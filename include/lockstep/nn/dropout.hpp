@@ -9,7 +9,5 @@ using ops::SampleRows;
 
 /// Dropout, see ops/dropout.hpp; x itself if the rate is 0. The backward draws the mask again instead of storing it.
 Var dropout(Tape& tape, Var x, const Dropout& dropout, const SampleRows& rows);
-/// x + dropout(y), the end of a residual branch. shapes  x, y equal
-Var add_dropped(Tape& tape, Var x, Var y, const Dropout& dropout, const SampleRows& rows);
 
 }  // namespace lockstep

@@ -17,9 +17,6 @@ namespace lockstep::ops {
 /// errors   Error if the shapes do not fit or the rate is not in [0, 1)
 /// source   Srivastava et al. 2014 (inverted form)
 void dropout(Stream&, Target y, const Tensor& x, const Dropout& dropout, const SampleRows& rows);
-/// z_i = x_i + y_i keep_i / (1 - p), in one pass; otherwise as dropout(). z may be x or y.
-void add_dropped(Stream&, const Tensor& z, const Tensor& x, const Tensor& y, const Dropout& dropout,
-                 const SampleRows& rows);
 /// Dropout in place of an activation y and its derivative, which lose the same elements: one draw serves both. Then adds
 /// `base` to y. derivative and base may be empty.
 void dropout_both(Stream&, const Tensor& y, const Tensor& derivative, const Tensor& base, const Dropout& dropout,

@@ -203,13 +203,13 @@ Var Har::encode(Tape& t, Var x, const HarDraws* draws, HarTrace* trace) const {
     options.dropout = dropped(site + "weights");
     if (options.dropout) options.samples = rows.samples;
     const Var qkv = stacked_linear(t, layernorm(t, x, layer.attention_norm), layer.qkv);
-    const Var attended = linear(t, attention(t, qkv, options), layer.output);
-    const Var middle = add_dropped(t, x, attended, dropped(site + "attention"), rows);
+    const Var heads = attention(t, qkv, options);
+    const Var middle = residual_linear(t, x, heads, layer.output, dropped(site + "attention"), rows);
     const Var inner = arch_.pre_norm ? layernorm(t, middle, layer.mlp_norm) : middle;
     const Var up = linear(t, inner, layer.up, Activation::gelu, dropped(site + "gelu"), rows);
-    x = add_dropped(t, middle, linear(t, up, layer.down), dropped(site + "mlp"), rows);
+    x = residual_linear(t, middle, up, layer.down, dropped(site + "mlp"), rows);
     if (!arch_.pre_norm) x = layernorm(t, x, layer.mlp_norm);
-    if (trace) trace->layers.push_back({qkv, attended, x});
+    if (trace) trace->layers.push_back({qkv, linear(t, heads, layer.output), x});
   }
   return layernorm(t, x, output_norm_);
 }

@@ -51,13 +51,6 @@ void dropout(Stream& stream, Target y, const Tensor& x, const Dropout& dropout, 
   drop(stream, y.tensor, y.accumulate ? y.tensor : Tensor(), x, {}, dropout, rows);
 }
 
-void add_dropped(Stream& stream, const Tensor& z, const Tensor& x, const Tensor& y, const Dropout& dropout,
-                 const SampleRows& rows) {
-  require(z.shape() == x.shape(), "add_dropped: x is ", x.shape(), ", so z must be too, not ", z.shape());
-  check(z, y, dropout, rows);
-  drop(stream, z, x, y, {}, dropout, rows);
-}
-
 void dropout_both(Stream& stream, const Tensor& y, const Tensor& derivative, const Tensor& base, const Dropout& dropout,
                   const SampleRows& rows) {
   check(y, y, dropout, rows);
