@@ -482,13 +482,12 @@ TEST_SUITE("report.run_log") {
     train(log, 1, 40);
     log.add(ReportTable{"Columns", {"output", "RMSE"}, {{"aice", "0.99"}}});
     log.add(ReportTable{"Columns", {"output", "RMSE"}, {{"aice", "0.04"}}});
-    log.add(ReportScatter{"aice", "1", {0, 0.5, 1}, {0.1, 0.5, std::nan("")}});
     log.made(tmp / "checkpoints/best.h5", "best weights");
     log.finish("finished after 4 epochs");
     const std::string html = read_text(tmp / "report.html");
     CHECK(html.find("a &lt;b&gt; &amp; &quot;c&quot;") != std::string::npos);
     CHECK(html.find("<script") == std::string::npos);
-    CHECK(count(html, "<svg") == 8);  // loss, learning rate, throughput, phases, gradient norm, two metrics, scatter
+    CHECK(count(html, "<svg") == 7);  // loss, learning rate, throughput, phases, gradient norm, two metrics
     CHECK(html.find("0.99") == std::string::npos);
     CHECK(html.find("<td>0.04</td>") != std::string::npos);
     CHECK(html.find("checkpoints/best.h5") != std::string::npos);
