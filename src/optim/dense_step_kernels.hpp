@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "lockstep/ops/activation.hpp"
 #include "lockstep/ops/regression_loss.hpp"
 #include "ops/common/sample_table_kernels.hpp"
 #include "optim/gpu_update_kernels.hpp"
