@@ -7,7 +7,7 @@ namespace {
 
 /// Prefetch distance in rows. The rows of a chunk come from memory: without prefetches, half of a kernel's time is
 /// spent waiting for them.
-constexpr std::int64_t kPrefetch = 16, kLine = 64;
+constexpr std::int64_t kPrefetch = 8, kLine = 64;
 
 /// Prefetches the row of a table that is needed kPrefetch rows after row i.
 template <class T>
