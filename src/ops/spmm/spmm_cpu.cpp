@@ -9,7 +9,7 @@ namespace {
 /// Prefetch distance in entries.
 constexpr std::int64_t kPrefetch = 48;
 /// Rows that are not consecutive, or of which only some entries count, are taken in groups of about so many entries. A
-/// group's entries are copied, so that prefetches run ahead across its rows; the copy stays in the first-level cache.
+/// group's entries are copied, so that prefetches run ahead across its rows; the copy stays in the caches.
 constexpr std::int64_t kGroupEntries = 4096, kGroupRows = 512;
 constexpr std::int64_t kLine = 64;
 
@@ -101,7 +101,7 @@ LOCKSTEP_INLINE void row_of(const SpmmArguments<T, X>& a, const Entries<T>& entr
   if (at < a.width) row_block<T, X, 1, true>(a, entries, y, at, a.width - at);
 }
 
-/// Copies the entries of a row, of those whose columns are in the set unless it is null. Returns how many. Writes one
+/// Copies the entries of a row whose columns are in the set, or all if it is null. Returns how many. May write one
 /// element too many. Branch-free, because a branch could not be predicted.
 template <class T>
 LOCKSTEP_INLINE std::int64_t select(const std::uint64_t* set, std::int64_t count, const std::int32_t* from,
