@@ -188,6 +188,7 @@ __device__ void input_gradients(const DenseLayer& l, const DenseLayer& before, T
 template <class T, int kRows>
 __device__ void compute_part(const DenseOperands<T>& s, const ops::RowDraw& draw, std::int64_t part, T* sm) {
   const std::int64_t first = part * s.part_rows;
+  // mutant-equivalent: either of two equal values
   const std::int64_t end = first + s.part_rows < s.count ? first + s.part_rows : s.count;
   T* const to = s.partials + part * s.size;
   T* const sum = s.sm_sum < 0 ? to : sm + s.sm_sum;
