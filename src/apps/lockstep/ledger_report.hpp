@@ -14,8 +14,8 @@ namespace lockstep::apps {
 ///               waves * (accesses * latency + shared accesses * shared latency) / kInFlight)
 ///
 /// where m are the necessary bytes if they fit into the L2 cache, else the bytes moved, with the accesses of the busiest
-/// thread, and bytes of host memory over the bus. `floor` is the time that necessary
-/// bytes and flops need, without launches and latencies. Launches follow one another. Neither is a measurement.
+/// thread, and bytes of host memory over the bus. `floor` is the time that necessary bytes and flops need, without
+/// launches and latencies. Launches follow one another. Neither is a measurement.
 nlohmann::ordered_json ledger_json(const Ledger& ledger, std::int64_t steps);
 /// The report as a table.
 std::string ledger_text(const nlohmann::ordered_json& report);

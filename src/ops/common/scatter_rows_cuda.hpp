@@ -23,18 +23,17 @@ struct ScatterIds {
   /// Entries m to m + 3, by one load if their address allows it; -1 behind the last entry.
   __device__ void load(std::int64_t m, std::int32_t (&to)[kScatterIds]) const {
     const bool in_first = m < count;
+    const auto by = static_cast<std::int32_t>(shift);
     const std::int32_t* from = in_first ? first + m : second + (m - count);
     if (m + kScatterIds <= (in_first ? count : all) && reinterpret_cast<std::uintptr_t>(from) % 16 == 0) {
       const auto pack = *reinterpret_cast<const Pack<std::int32_t, kScatterIds>*>(from);
 #pragma unroll
-      for (int k = 0; k < kScatterIds; ++k) to[k] = pack.at[k] + (in_first ? 0 : static_cast<std::int32_t>(shift));
+      for (int k = 0; k < kScatterIds; ++k) to[k] = pack.at[k] + (in_first ? 0 : by);
       return;
     }
 #pragma unroll
     for (int k = 0; k < kScatterIds; ++k)
-      to[k] = m + k < count ? first[m + k]
-              : m + k < all ? second[m + k - count] + static_cast<std::int32_t>(shift)
-                            : -1;
+      to[k] = m + k < count ? first[m + k] : m + k < all ? second[m + k - count] + by : -1;
   }
 };
 
@@ -112,8 +111,7 @@ void scatter_rows(const Stream& stream, const std::array<std::span<const std::in
          {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(ceil_div(rows, per_warp), kScatterWarps)),
           .block = dim3(kWarp, kScatterWarps)},
          scatter_rows_kernel<T, F>, columns, rows, per_warp, table,
-         ScatterIds{near[0], near[1], static_cast<std::int64_t>(lists[0].size()), m, static_cast<std::int32_t>(shift)},
-         padding, f);
+         ScatterIds{near[0], near[1], static_cast<std::int64_t>(lists[0].size()), m, shift}, padding, f);
 }
 
 }  // namespace lockstep::gpu
