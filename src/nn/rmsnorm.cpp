@@ -11,8 +11,7 @@ Normed rmsnorm(Tape& t, Var x, double eps, const NormTo& to) {
     return !into ? t.output(x.shape(), wants) : wants ? t.variable(into) : t.constant(into);
   };
   const auto value = [](Var v) { return v ? v.value() : Tensor{}; };
-  const Var y = result(to.y, t.wants_grad({x})),
-            sum = to.a ? result(to.sum, t.wants_grad({x, to.a, to.b})) : Var{};
+  const Var y = result(to.y, t.wants_grad({x})), sum = to.a ? result(to.sum, t.wants_grad({x, to.a, to.b})) : Var{};
   const Tensor rstd = y.wants_grad() ? t.keep({x.rows()}, t.real_dtype()) : Tensor{};
   ops::rmsnorm_forward(t.stream(), y.value(), rstd, x.value(), eps, {value(sum), value(to.a), value(to.b)});
   t.record("rmsnorm", y, {}, [=, &t] { ops::rmsnorm_backward(t.stream(), t.grad_of(x), y.grad(), y.value(), rstd); });

@@ -75,8 +75,8 @@ TEST_SUITE("ops.puzzle.cuda") {
       std::int64_t m, width, k;
     };
     // Whole packs or not; more columns than a block has threads; a row for more than one block.
-    for (const Sizes s : {Sizes{7, 5, 9}, Sizes{1, 1, 3}, Sizes{33, 64, 24}, Sizes{5, 24, 600}, Sizes{3, 20000, 8},
-                          Sizes{0, 3, 2}})
+    for (const Sizes s :
+         {Sizes{7, 5, 9}, Sizes{1, 1, 3}, Sizes{33, 64, 24}, Sizes{5, 24, 600}, Sizes{3, 20000, 8}, Sizes{0, 3, 2}})
       for (const bool add : {false, true}) {
         CAPTURE(s.m);
         CAPTURE(s.width);
@@ -85,7 +85,8 @@ TEST_SUITE("ops.puzzle.cuda") {
           const Tensor x = p.in("x", in), w = p.in("w", weight), rstd = p.real_out("rstd", {s.m});
           const Tensor both = p.in("gate_up", {s.m, 2 * s.width}), dy = p.in("dy", {s.m, s.width});
           const Tensor z = p.out("z", in), dz = p.in("dz", in);
-          ops::normed_swiglu_forward(p.stream, p.out("y alone", {s.m, s.width}), p.out("z alone", in), {}, {}, x, w, 1e-5);
+          ops::normed_swiglu_forward(p.stream, p.out("y alone", {s.m, s.width}), p.out("z alone", in), {}, {}, x, w,
+                                     1e-5);
           ops::normed_swiglu_forward(p.stream, p.out("y", {s.m, s.width}), z, rstd, both, x, w, 1e-5);
           ops::normed_swiglu_backward(p.stream, {p.out("dx", in), add}, {p.real_out("dw", weight), true}, dy, dz, both,
                                       z, rstd, x, w);

@@ -103,8 +103,8 @@ TEST_SUITE("ops.rmsnorm") {
     const OwnedTensor x(DType::f32, {2, 3}), y(DType::f32, {3, 2});
     CHECK_THROWS_WITH_AS(ops::rmsnorm_forward(stream, y, {}, x, kEps),
                          "rmsnorm: x is (2, 3), so y must be too, not (3, 2)", Error);
-    CHECK_THROWS_WITH_AS(
-        ops::rmsnorm_forward(stream, x, {}, x, kEps, {x, x, y}),
-        "rmsnorm: x is (2, 3), so a sum and what it adds must be too, not (2, 3), (2, 3) and (3, 2)", Error);
+    CHECK_THROWS_WITH_AS(ops::rmsnorm_forward(stream, x, {}, x, kEps, {x, x, y}),
+                         "rmsnorm: x is (2, 3), so a sum and what it adds must be too, not (2, 3), (2, 3) and (3, 2)",
+                         Error);
   }
 }

@@ -60,9 +60,7 @@ TEST_SUITE("ops.swiglu") {
       params.allocate(1);
       for (const Shape& shape : {Shape{7, 5}, Shape{2, 3, 5}, Shape{1, 1, 5}})
         for (const std::optional<double> eps : {std::optional<double>{}, std::optional(1e-5)}) {
-          const auto layer = [&](Tape& t, const std::vector<Var>& v) {
-            return gated_residual(t, v[0], w, down, eps);
-          };
+          const auto layer = [&](Tape& t, const std::vector<Var>& v) { return gated_residual(t, v[0], w, down, eps); };
           CHECK(gradcheck(layer, {shape}, &params) < 1e-7);
           // x has a gradient already when that of the layer arrives.
           const auto used_twice = [&](Tape& t, const std::vector<Var>& v) {

@@ -21,10 +21,10 @@ void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& rstd, const 
   require(y.shape() == x.shape(), "rmsnorm: x is ", x.shape(), ", so y must be too, not ", y.shape());
   require(!rstd || rstd.size() == x.rows(), "rmsnorm: x is ", x.shape(), ", so rstd must have ", x.rows(),
           " elements, not ", rstd.size());
-  require(!sum.to || (sum.to.shape() == x.shape() && sum.a.shape() == x.shape() &&
-                      (!sum.b || sum.b.shape() == x.shape())),
-          "rmsnorm: x is ", x.shape(), ", so a sum and what it adds must be too, not ", sum.to.shape(), ", ",
-          sum.a.shape(), " and ", sum.b.shape());
+  require(
+      !sum.to || (sum.to.shape() == x.shape() && sum.a.shape() == x.shape() && (!sum.b || sum.b.shape() == x.shape())),
+      "rmsnorm: x is ", x.shape(), ", so a sum and what it adds must be too, not ", sum.to.shape(), ", ", sum.a.shape(),
+      " and ", sum.b.shape());
   if (on_gpu(x, [&]<class T>() {
         cuda::rmsnorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), data_of<real_t<T>>(rstd), x.data<T>(),
                                  static_cast<real_t<T>>(eps), row_sum<T>(sum));
