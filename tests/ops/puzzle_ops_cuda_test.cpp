@@ -55,7 +55,8 @@ TEST_SUITE("ops.puzzle.cuda") {
     struct Sizes {
       std::int64_t m, width, k;
     };
-    for (const Sizes s : {Sizes{7, 5, 9}, Sizes{1, 1, 1}, Sizes{33, 64, 17}, Sizes{31, 600, 4}, Sizes{0, 3, 2}})
+    for (const Sizes s :
+         {Sizes{7, 5, 9}, Sizes{1, 1, 1}, Sizes{33, 64, 17}, Sizes{31, 600, 4}, Sizes{2, 20000, 3}, Sizes{0, 3, 2}})
       for (const bool add : {false, true}) {
         CAPTURE(s.m);
         CAPTURE(s.width);
