@@ -94,7 +94,7 @@ template <class T, int kChunks>
 __device__ void accumulate(T (&sum)[kRows][kChunks], const T* weights, const T* tile, int stride, int lane) {
   constexpr int kPack = gpu::pack_size<T>();
 #pragma unroll 2
-  for (int j = 0; j < kWarp; j += kPack) {
+  for (int j = 0; j < kWarp; j += kPack) {  // mutant-equivalent: kWarp is a multiple of kPack
     gpu::Pack<T, kPack> w[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) w[r] = gpu::load<kPack>(weights + r * kWarp + j);
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
     lse[r] = there ? a.lse[at.head_rows(a) + at.row(r)] : T{0};
     T sum = 0;
 #pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
+    for (int chunk = 0; chunk < kChunks; ++chunk) {  // mutant-equivalent: a head is no wider
       const int c = chunk * kWarp + at.lane;
       if (there && c < a.width) {
         const std::int64_t i = at.row(r) * columns + c;
