@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const bool asks = at.is_query(at.row(r));
+    // mutant-equivalent: rows that do not ask have weight 0
     lse[r] = asks ? a.lse[at.in_lse(a, at.row(r))] * kLog2E : 0.0f;
     const std::int64_t row = at.row(r) * columns;
     float sum = 0;  // of every fourth column
