@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const T *gate = gate_up + row * 2 * width, *up = gate + width;
   for (std::int64_t c = (std::int64_t{blockIdx.y} * kThreads + threadIdx.x) * N; c < width;
-       c += std::int64_t{gridDim.y} * kThreads * N) {
+       c += std::int64_t{gridDim.y} * kThreads * N) {  // mutant-equivalent: another thread stores the same value
     gpu::Pack<R, N> g = gpu::load<N>(gate + c);
     const gpu::Pack<R, N> u = gpu::load<N>(up + c);
 #pragma unroll
