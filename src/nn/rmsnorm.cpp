@@ -5,15 +5,21 @@
 
 namespace lockstep {
 
-Var rmsnorm(Tape& t, Var x, Var branch, double eps, const Tensor& into) {
+Normed rmsnorm(Tape& t, Var x, double eps, const NormTo& to) {
   const profile::Span span("rmsnorm");
-  const bool wants = t.wants_grad({x, branch});
-  Var y = !into ? t.output(x.shape(), wants) : wants ? t.variable(into) : t.constant(into);
+  const auto result = [&](const Tensor& into, bool wants) {
+    return !into ? t.output(x.shape(), wants) : wants ? t.variable(into) : t.constant(into);
+  };
+  const auto value = [](Var v) { return v ? v.value() : Tensor{}; };
+  const Var y = result(to.y, t.wants_grad({x})), sum = to.a ? result(to.sum, t.wants_grad({x, to.a, to.b})) : Var{};
   const Tensor rstd = y.wants_grad() ? t.keep({x.rows()}, t.real_dtype()) : Tensor{};
-  ops::rmsnorm_forward(t.stream(), y.value(), rstd, x.value(), branch.value(), eps);
-  t.record("rmsnorm", y, {},
-           [=, &t] { ops::rmsnorm_backward(t.stream(), t.grad_of(x), t.grad_of(branch), y.grad(), y.value(), rstd); });
-  return y;
+  ops::rmsnorm_forward(t.stream(), y.value(), rstd, x.value(), eps, {value(sum), value(to.a), value(to.b)});
+  t.record("rmsnorm", y, {}, [=, &t] { ops::rmsnorm_backward(t.stream(), t.grad_of(x), y.grad(), y.value(), rstd); });
+  if (sum)
+    t.record("add", sum, {}, [=, &t, a = to.a, b = to.b] {
+      b ? t.pass_grad({y, a, b}, sum) : t.pass_grad({y, a}, sum);
+    });
+  return {y, sum};
 }
 
 }  // namespace lockstep

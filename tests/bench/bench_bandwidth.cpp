@@ -85,7 +85,10 @@ int run(const Options& o) {
          ops::layernorm_backward(stream, {c, false}, {vector(dgamma), true}, {vector(dbeta), true}, b, a, mean, rstd,
                                  vector(gamma));
        }},
-      {"residual and RMS norm, forward", 3, [&] { ops::rmsnorm_forward(stream, c, rstd, a, b, 1e-5); }},
+      {"RMS norm and sum, forward", 3,
+       [&] {
+         ops::rmsnorm_forward(stream, b, rstd, a, 1e-5, {c, a, {}});
+       }},
       {"embedding, forward", 2, [&] { ops::embedding_forward(stream, b, a, ids, 1.0); }},
   };
   double copied = 0;

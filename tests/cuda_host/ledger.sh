@@ -77,5 +77,5 @@ limits kgat "nodes=59 launches=59 host_waits=0 ratio=1.2 longest=176 bus_bytes=2
 limits kgat_triples "nodes=10 launches=10 host_waits=0 ratio=1.04 longest=147 bus_bytes=5664" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32 --from_step 45 --warmup 6 --steps 2
 # 48 blocks forward, 8 of them with a backward.
-limits hrm "nodes=562 launches=562 host_waits=0 ratio=1.01 longest=134 bus_bytes=1084" \
+limits hrm "nodes=469 launches=469 host_waits=0 ratio=1.01 longest=134 bus_bytes=1000" \
   --config "$configs/hrm-sudoku.ini" --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8

@@ -130,8 +130,10 @@ TEST_SUITE("ops.attention") {
   }
 
   TEST_CASE("gradient with rotated queries and keys agrees with finite differences") {
-    // Halves of heads that are no multiple of a pack, and some that are; a sequence of several tiles.
-    for (const Sizes s : {Sizes{2, 4, 2, 6}, Sizes{1, 5, 2, 16}, Sizes{1, 67, 1, 4}}) {
+    // Halves of heads that are no multiple of a pack, and some that are; a sequence of several tiles; the widest heads of
+    // a kernel.
+    for (const Sizes s :
+         {Sizes{2, 4, 2, 6}, Sizes{1, 5, 2, 16}, Sizes{1, 67, 1, 4}, Sizes{1, 3, 1, 32}, Sizes{1, 2, 1, 64}}) {
       CAPTURE(s.width);
       ParamStore params(DType::f64);
       const Param& w = params.add("w", {3 * s.heads * s.width, 2}, init::zeros());

@@ -97,7 +97,9 @@ TEST_SUITE("ops.layers.cuda") {
           ops::scale(p.stream, {part(p.out("stored", {n + 1})), false}, part(p.in("x", {n + 1})), -1.5);
           ops::scale_by(p.stream, {part(p.out("by", {n + 1})), true}, part(p.real_in("x", {n + 1})),
                         p.real_in("times", {}), 3);
-          ops::add(p.stream, part(p.out("sum", {n + 1})), part(p.in("a", {n + 1})), part(p.in("b", {n + 1})));
+          const Tensor a = part(p.in("a", {n + 1})), b = part(p.in("b", {n + 1})), c = part(p.in("c", {n + 1}));
+          ops::add(p.stream, part(p.out("sum", {n + 1})), a, b);
+          ops::add(p.stream, part(p.out("sum of three", {n + 1})), a, b, c);
         });
       }
   }

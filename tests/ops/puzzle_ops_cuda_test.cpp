@@ -11,7 +11,7 @@ using namespace lockstep;
 using namespace lockstep::test;
 
 TEST_SUITE("ops.puzzle.cuda") {
-  TEST_CASE("residual and norm agree with the CPU, forward and backward" * doctest::skip(!gpu_present())) {
+  TEST_CASE("a norm and its sums agree with the CPU, forward and backward" * doctest::skip(!gpu_present())) {
     // Rows in registers, with wide loads or not, and rows too long for registers. (With one column the gradient is only
     // rounding.)
     for (const Shape& shape : {Shape{7, 20}, Shape{1, 2}, Shape{2, 3, 33}, Shape{5, 512}, Shape{9, 100}, Shape{3, 1024},
@@ -20,14 +20,15 @@ TEST_SUITE("ops.puzzle.cuda") {
         CAPTURE(shape.columns());
         CAPTURE(add);
         const auto both_ways = [&](Place& p) {
-          const Tensor x = p.in("x", shape), branch = p.in("branch", shape), y = p.out("y", shape);
+          const Tensor x = p.in("x", shape), a = p.in("a", shape), b = p.in("b", shape), y = p.out("y", shape);
           const Tensor rstd = p.real_out("rstd", {shape.rows()}), dy = p.in("dy", shape);
-          ops::rmsnorm_forward(p.stream, y, rstd, x, branch, 1e-5);
-          ops::rmsnorm_forward(p.stream, p.out("y alone", shape), {}, x, {}, 1e-5);
-          ops::rmsnorm_backward(p.stream, {p.out("dx", shape), add}, {p.out("dbranch", shape), !add}, dy, y, rstd);
+          ops::rmsnorm_forward(p.stream, y, rstd, x, 1e-5);
+          ops::rmsnorm_forward(p.stream, p.out("y alone", shape), {}, x, 1e-5,
+                               {p.out("sum", shape), a, add ? b : Tensor{}});
+          ops::rmsnorm_backward(p.stream, {p.out("dx", shape), add}, dy, y, rstd);
           const Tensor over = p.out("dx over dy", shape);
-          ops::rmsnorm_backward(p.stream, {over, false}, {}, over, y, rstd);
-          ops::rmsnorm_forward(p.stream, x, {}, x, branch, 1e-5);
+          ops::rmsnorm_backward(p.stream, {over, false}, over, y, rstd);
+          ops::rmsnorm_forward(p.stream, x, {}, x, 1e-5);
         };
         agrees_on_both(both_ways);
         if (shape.columns() > 2) halves_agree(both_ways);  // with two columns the gradient is half rounding
@@ -54,7 +55,8 @@ TEST_SUITE("ops.puzzle.cuda") {
     struct Sizes {
       std::int64_t m, width, k;
     };
-    for (const Sizes s : {Sizes{7, 5, 9}, Sizes{1, 1, 1}, Sizes{33, 64, 17}, Sizes{31, 600, 4}, Sizes{0, 3, 2}})
+    for (const Sizes s :
+         {Sizes{7, 5, 9}, Sizes{1, 1, 1}, Sizes{33, 64, 17}, Sizes{31, 600, 4}, Sizes{2, 20000, 3}, Sizes{0, 3, 2}})
       for (const bool add : {false, true}) {
         CAPTURE(s.m);
         CAPTURE(s.width);
@@ -69,11 +71,44 @@ TEST_SUITE("ops.puzzle.cuda") {
       }
   }
 
+  TEST_CASE("gated layers with a norm agree with the CPU" * doctest::skip(!gpu_present())) {
+    struct Sizes {
+      std::int64_t m, width, k;
+    };
+    // Whole packs or not; more columns than a block has threads; a row for more than one block.
+    for (const Sizes s :
+         {Sizes{7, 5, 9}, Sizes{1, 1, 3}, Sizes{33, 64, 24}, Sizes{5, 24, 600}, Sizes{3, 20000, 8}, Sizes{0, 3, 2}})
+      for (const bool add : {false, true}) {
+        CAPTURE(s.m);
+        CAPTURE(s.width);
+        const Shape in{s.m, s.k}, weight{2 * s.width, s.k};
+        every_dtype_agrees([&](Place& p) {
+          const Tensor x = p.in("x", in), w = p.in("w", weight), rstd = p.real_out("rstd", {s.m});
+          const Tensor both = p.in("gate_up", {s.m, 2 * s.width}), dy = p.in("dy", {s.m, s.width});
+          const Tensor z = p.out("z", in), dz = p.in("dz", in);
+          ops::normed_swiglu_forward(p.stream, p.out("y alone", {s.m, s.width}), p.out("z alone", in), {}, {}, x, w,
+                                     1e-5);
+          ops::normed_swiglu_forward(p.stream, p.out("y", {s.m, s.width}), z, rstd, both, x, w, 1e-5);
+          ops::normed_swiglu_backward(p.stream, {p.out("dx", in), add}, {p.real_out("dw", weight), true}, dy, dz, both,
+                                      z, rstd, x, w);
+        });
+        every_dtype_agrees([&](Place& p) {  // x without gradient
+          const Tensor x = p.in("x", in), w = p.in("w", weight), rstd = p.real_in("rstd", {s.m});
+          const Tensor both = p.in("gate_up", {s.m, 2 * s.width}), z = p.in("z", in);
+          ops::normed_swiglu_forward(p.stream, p.out("y", {s.m, s.width}), z, rstd, both, x, w, 1e-5);
+          ops::normed_swiglu_backward(p.stream, {}, {p.real_out("dw", weight), true}, p.in("dy", {s.m, s.width}),
+                                      p.in("dz", in), both, z, rstd, x, w);
+        });
+      }
+  }
+
   TEST_CASE("more rows of a gated layer than fit in the cache are computed block by block" *
             doctest::skip(!gpu_present())) {
     agrees_on_both([&](Place& p) {
       const std::int64_t m = 13, width = 1 << 18;
-      ops::swiglu_forward(p.stream, p.out("y", {m, width}), {}, p.in("x", {m, 2}), p.in("w", {2 * width, 2}));
+      const Tensor x = p.in("x", {m, 2}), w = p.in("w", {2 * width, 2});
+      ops::swiglu_forward(p.stream, p.out("y", {m, width}), {}, x, w);
+      ops::normed_swiglu_forward(p.stream, p.out("y of z", {m, width}), p.out("z", {m, 2}), {}, {}, x, w, 1e-5);
     });
   }
 

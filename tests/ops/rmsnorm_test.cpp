@@ -4,7 +4,9 @@
 
 #include <cmath>
 
+#include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/rmsnorm.hpp"
+#include "lockstep/ops/elementwise.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
 #include "support/tolerance.hpp"
@@ -15,14 +17,11 @@ using namespace lockstep::test;
 namespace {
 constexpr double kEps = 1e-5;
 
-OwnedTensor reference(const Tensor& x, const Tensor& branch) {
+OwnedTensor reference(const Tensor& x) {
   OwnedTensor y(DType::f64, x.shape());
   for (std::int64_t m = 0; m < x.rows(); ++m) {
     double squares = 0;
-    const auto v = [&](std::int64_t c) {
-      const std::int64_t at = m * x.columns() + c;
-      return x.data<double>()[at] + (branch ? branch.data<double>()[at] : 0);
-    };
+    const auto v = [&](std::int64_t c) { return x.data<double>()[m * x.columns() + c]; };
     for (std::int64_t c = 0; c < x.columns(); ++c) squares += v(c) * v(c);
     const double scale = 1 / std::sqrt(squares / static_cast<double>(x.columns()) + kEps);
     for (std::int64_t c = 0; c < x.columns(); ++c) y->data<double>()[m * x.columns() + c] = v(c) * scale;
@@ -32,29 +31,56 @@ OwnedTensor reference(const Tensor& x, const Tensor& branch) {
 }  // namespace
 
 TEST_SUITE("ops.rmsnorm") {
-  TEST_CASE("forward agrees with the definition, with and without a branch, in place too") {
+  TEST_CASE("forward agrees with the definition, in place too") {
     for_every_isa([&] {
       for (const Shape& shape : {Shape{7, 20}, Shape{1, 1}, Shape{2, 3, 33}, Shape{5, 512}, Shape{0, 4}})
         for (const DType dtype : {DType::f32, DType::f64}) {
           CAPTURE(shape.columns());
-          const OwnedTensor x = random_tensor(dtype, shape, "x"), b = random_tensor(dtype, shape, "b");
+          const OwnedTensor x = random_tensor(dtype, shape, "x");
           const OwnedTensor y(dtype, shape), rstd(dtype, {x->rows()});
           const double tolerance = dtype == DType::f32 ? 1e-6 : 1e-14;
           Stream stream;
-          ops::rmsnorm_forward(stream, y, rstd, x, {}, kEps);
-          CHECK(difference(y, reference(converted(x, DType::f64), {})) < tolerance);
-          const OwnedTensor expected = reference(converted(x, DType::f64), converted(b, DType::f64));
-          ops::rmsnorm_forward(stream, x, {}, x, b, kEps);
-          CHECK(difference(x, expected) < tolerance);
+          ops::rmsnorm_forward(stream, y, rstd, x, kEps);
+          CHECK(difference(y, reference(converted(x, DType::f64))) < tolerance);
+          ops::rmsnorm_forward(stream, x, {}, x, kEps);
+          CHECK(same_bits(x, y));
         }
     });
   }
 
-  TEST_CASE("gradient agrees with finite differences for residual and branch") {
+  TEST_CASE("sums in the pass of a norm have the bits of sums apart") {
     for_every_isa([&] {
-      for (const Shape& shape : {Shape{7, 5}, Shape{1, 1}, Shape{3, 2, 17}, Shape{2, 64}})
-        CHECK(gradcheck([](Tape& t, const std::vector<Var>& v) { return rmsnorm(t, v[0], v[1], kEps); },
-                        {shape, shape}) < 1e-7);
+      for (const Shape& shape : {Shape{7, 20}, Shape{1, 1}, Shape{2, 3, 33}, Shape{0, 4}}) {
+        const OwnedTensor x = random_tensor(DType::f32, shape, "x"), a = random_tensor(DType::f32, shape, "a"),
+                          b = random_tensor(DType::f32, shape, "b");
+        const OwnedTensor y(DType::f32, shape), y2(DType::f32, shape), sum(DType::f32, shape), apart(DType::f32, shape);
+        Stream stream;
+        ops::rmsnorm_forward(stream, y, {}, x, kEps);
+        ops::rmsnorm_forward(stream, y2, {}, x, kEps, {sum, a, b});
+        ops::add(stream, apart, y, a, b);
+        CHECK(same_bits(y, y2));
+        CHECK(same_bits(sum, apart));
+        ops::rmsnorm_forward(stream, y2, {}, x, kEps, {sum, a, {}});
+        ops::add(stream, apart, y, a);
+        CHECK(same_bits(sum, apart));
+      }
+    });
+  }
+
+  TEST_CASE("gradient agrees with finite differences, also through a sum") {
+    for_every_isa([&] {
+      for (const Shape& shape : {Shape{7, 5}, Shape{1, 1}, Shape{3, 2, 17}, Shape{2, 64}}) {
+        CHECK(gradcheck([](Tape& t, const std::vector<Var>& v) { return rmsnorm(t, v[0], kEps).y; }, {shape}) < 1e-7);
+        const auto used_twice = [](Tape& t, const std::vector<Var>& v) {
+          const Normed n = rmsnorm(t, v[0], kEps, {.a = v[1], .b = v[2]});
+          return add(t, n.y, n.sum);
+        };
+        CHECK(gradcheck(used_twice, {shape, shape, shape}) < 1e-7);
+        const auto sum_alone = [](Tape& t, const std::vector<Var>& v) {
+          return rmsnorm(t, v[0], kEps, {.a = v[1]}).sum;
+        };
+        CHECK(gradcheck(sum_alone, {shape, shape}) < 1e-7);
+      }
     });
   }
 
@@ -64,9 +90,8 @@ TEST_SUITE("ops.rmsnorm") {
       x->data<float>()[0] = NAN;
       for (std::int64_t c = 0; c < 37; ++c) x->data<float>()[37 + c] *= 1e10f;
       Stream stream;
-      ops::rmsnorm_forward(stream, y, {}, x, {}, kEps);
-      for (std::int64_t m = 0; m < 9; ++m)
-        ops::rmsnorm_forward(stream, alone->slice(m, 1), {}, x->slice(m, 1), {}, kEps);
+      ops::rmsnorm_forward(stream, y, {}, x, kEps);
+      for (std::int64_t m = 0; m < 9; ++m) ops::rmsnorm_forward(stream, alone->slice(m, 1), {}, x->slice(m, 1), kEps);
       CHECK(same_bits(y->slice(1, 8), alone->slice(1, 8)));
       CHECK(std::isnan(y->data<float>()[36]));
       CHECK(std::isfinite(y->data<float>()[37]));
@@ -76,7 +101,10 @@ TEST_SUITE("ops.rmsnorm") {
   TEST_CASE("shapes that do not fit are an error") {
     Stream stream;
     const OwnedTensor x(DType::f32, {2, 3}), y(DType::f32, {3, 2});
-    CHECK_THROWS_WITH_AS(ops::rmsnorm_forward(stream, y, {}, x, {}, kEps),
-                         "rmsnorm: x is (2, 3), so y and the branch must be too, not (3, 2) and ()", Error);
+    CHECK_THROWS_WITH_AS(ops::rmsnorm_forward(stream, y, {}, x, kEps),
+                         "rmsnorm: x is (2, 3), so y must be too, not (3, 2)", Error);
+    CHECK_THROWS_WITH_AS(ops::rmsnorm_forward(stream, x, {}, x, kEps, {x, x, y}),
+                         "rmsnorm: x is (2, 3), so a sum and what it adds must be too, not (2, 3), (2, 3) and (3, 2)",
+                         Error);
   }
 }

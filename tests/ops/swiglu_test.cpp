@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <optional>
 
+#include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/swiglu.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
@@ -51,15 +53,22 @@ TEST_SUITE("ops.swiglu") {
     });
   }
 
-  TEST_CASE("gradient agrees with finite differences for x and weight") {
+  TEST_CASE("gradient agrees with finite differences for x and both weights, with and without a norm") {
     for_every_isa([&] {
       ParamStore params(DType::f64);
-      const Param& w = params.add("w", {6, 5}, init::zeros());
+      const Param &w = params.add("w", {6, 5}, init::zeros()), &down = params.add("down", {5, 3}, init::zeros());
       params.allocate(1);
-      CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return swiglu(t, v[0], w); }, {{7, 5}}, &params) <
-            1e-7);
-      CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return swiglu(t, v[0], w); }, {{2, 3, 5}}, &params) <
-            1e-7);
+      for (const Shape& shape : {Shape{7, 5}, Shape{2, 3, 5}, Shape{1, 1, 5}})
+        for (const std::optional<double> eps : {std::optional<double>{}, std::optional(1e-5)}) {
+          const auto layer = [&](Tape& t, const std::vector<Var>& v) { return gated_residual(t, v[0], w, down, eps); };
+          CHECK(gradcheck(layer, {shape}, &params) < 1e-7);
+          // x has a gradient already when that of the layer arrives.
+          const auto used_twice = [&](Tape& t, const std::vector<Var>& v) {
+            const Var y = gated_residual(t, v[0], w, down, eps);
+            return add(t, y, v[0]);
+          };
+          CHECK(gradcheck(used_twice, {shape}, &params) < 1e-7);
+        }
     });
   }
 

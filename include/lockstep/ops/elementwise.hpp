@@ -16,11 +16,11 @@ void scale(Stream&, Target y, const Tensor& x, double factor);
 /// dtypes   f32 | f64, equal; on a GPU y may also be bf16 | f16 with x and times of f32
 void scale_by(Stream&, Target y, const Tensor& x, const Tensor& times, double factor);
 
-/// Add two arrays: y_i = a_i + b_i. y may be a or b.
+/// Add two or three arrays: y_i = (a_i + b_i) + c_i. y may be any of them; c may be empty.
 ///
 /// shapes   equal
 /// dtypes   as scale
 /// errors   Error naming the shapes if they differ
-void add(Stream&, const Tensor& y, const Tensor& a, const Tensor& b);
+void add(Stream&, const Tensor& y, const Tensor& a, const Tensor& b, const Tensor& c = {});
 
 }  // namespace lockstep::ops

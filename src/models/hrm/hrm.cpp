@@ -6,7 +6,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/nn/attention.hpp"
-#include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/rmsnorm.hpp"
 #include "lockstep/nn/swiglu.hpp"
 #include "lockstep/nn/token_mixing.hpp"
@@ -171,55 +170,78 @@ Var Hrm::attend(Tape& t, const Block& b, Var x) const {
                    {.heads = arch_.heads, .scale = 1 / std::sqrt(width), .cos = rope_.cos, .sin = rope_.sin});
 }
 
-Var Hrm::block(Tape& t, const Level& l, std::size_t i, Var x, const HrmObserver* watch, const Tensor& into) const {
+Var Hrm::gated(Tape& t, const Block& b, Var x) const {
+  return gated_residual(t, x, *b.gate_up, *b.down, arch_.mlp_t ? std::nullopt : std::optional(arch_.rms_eps));
+}
+
+Normed Hrm::block(Tape& t, const Level& l, std::size_t i, Var x, const HrmObserver* watch, const NormTo& to) const {
   const Block& b = l.blocks[i];
-  const auto note = [&](const char* part, Var value) {
-    if (watch) (*watch)(l.name + ".layers." + std::to_string(i) + part, value.value());
+  const auto note = [&](const char* part, Var value, Var subtracted) {
+    if (!watch) return;
+    const Tensor seen = t.keep(value.shape());
+    ops::scale(t.stream(), {seen}, subtracted.value(), -1);
+    ops::add(t.stream(), seen, seen, value.value());
+    (*watch)(l.name + ".layers." + std::to_string(i) + part, seen);
   };
   if (arch_.mlp_t) {
     x = token_mixing(t, x, *b.mixing_gate_up, *b.mixing_down, arch_.rms_eps);
-    note(".mixed", x);
+    if (watch) (*watch)(l.name + ".layers." + std::to_string(i) + ".mixed", x.value());
   } else {
-    const Var attended = linear(t, attend(t, b, x), {b.out});
-    note(".self_attn", attended);
-    x = rmsnorm(t, x, attended, arch_.rms_eps);
+    // The norm of this sum is part of gated().
+    const Var sum = residual_linear(t, x, attend(t, b, x), {b.out});
+    note(".self_attn", sum, x);
+    x = sum;
   }
-  const Var gated = linear(t, swiglu(t, x, *b.gate_up), {b.down});
-  note(".mlp", gated);
-  return rmsnorm(t, x, gated, arch_.rms_eps, into);
+  const Var sum = gated(t, b, x);
+  if (watch) note(".mlp", sum, arch_.mlp_t ? x : rmsnorm(t, x, arch_.rms_eps).y);
+  return rmsnorm(t, sum, arch_.rms_eps, to);
 }
 
-Var Hrm::level(Tape& t, const Level& l, Var z, Var injection, const HrmObserver* watch) const {
+/// `to` is where the last norm writes.
+Normed Hrm::level(Tape& t, const Level& l, Var input, const HrmObserver* watch, const NormTo& to) const {
   const profile::Span span("level", profile::Kind::phase, l.name.c_str());
-  Var x = add(t, z, injection);
-  for (std::size_t i = 0; i < l.blocks.size(); ++i) x = block(t, l, i, x, watch);
-  if (watch) (*watch)(l.name, x.value());
-  return x;
+  Normed out{.y = input, .sum = {}};
+  for (std::size_t i = 0; i < l.blocks.size(); ++i)
+    out = block(t, l, i, out.y, watch, i + 1 == l.blocks.size() ? to : NormTo{});
+  if (watch) (*watch)(l.name, out.y.value());
+  return out;
 }
 
-/// z = level(z, a + b), without gradient; b may be empty. Each block's memory is released at its end, so the cycles
-/// need only the states and the memory of one block.
-void Hrm::level_in_place(Tape& t, const Level& l, const Tensor& z, const Tensor& a, const Tensor& b,
-                         const HrmObserver* watch) const {
+/// z = level(input), then input = (z + a) + b, without gradient; b may be empty. Each block's memory is released at its
+/// end, so the cycles need only the states and the memory of one block.
+void Hrm::silent_level(Tape& t, const Level& l, const Tensor& z, const Tensor& input, const Tensor& a, const Tensor& b,
+                       const HrmObserver* watch) const {
   const profile::Span span("level without gradient", profile::Kind::phase, l.name.c_str());
-  ops::add(t.stream(), z, z, a);
-  if (b) ops::add(t.stream(), z, z, b);
   for (std::size_t i = 0; i < l.blocks.size(); ++i) {
     const ArenaScope scope(t.arena());
     Tape silent(t.stream(), t.arena(), t.dtype(), Tape::Mode::forward, nullptr, &t.host_arena());
-    block(silent, l, i, silent.constant(z), watch, z);
+    NormTo to = {.y = z};
+    if (i + 1 == l.blocks.size()) {
+      to.a = silent.constant(a);
+      if (b) to.b = silent.constant(b);
+      to.sum = input;
+    }
+    block(silent, l, i, silent.constant(i == 0 ? input : z), watch, to);
   }
   if (watch) (*watch)(l.name, z);
 }
 
-/// The calls before the differentiated ones. Of the last cycle, this runs only the first `l_calls_of_last` L calls.
-void Hrm::silent_cycles(Tape& t, const Tensor& z_h, const Tensor& z_l, const Tensor& x, HrmCycles cycles,
+/// The calls before the differentiated ones, from the states `now`. Of the last cycle, this runs only the first
+/// `l_calls_of_last` L calls. Each call writes its state to `memory` and, in the pass of its last norm, the next call's
+/// input to memory.input, which thus holds the input of the call that follows.
+void Hrm::silent_cycles(Tape& t, States now, const States& memory, const Tensor& x, HrmCycles cycles,
                         std::int64_t l_calls_of_last, const HrmObserver* watch) const {
+  ops::add(t.stream(), memory.input, now.z_l, now.z_h, x);
   for (std::int64_t i = 0; i < cycles.h; ++i) {
     const bool last = i + 1 == cycles.h;
-    for (std::int64_t j = 0; j < (last ? l_calls_of_last : cycles.l); ++j)
-      level_in_place(t, l_level_, z_l, z_h, x, watch);
-    if (!last) level_in_place(t, slow(), z_h, z_l, {}, watch);
+    for (std::int64_t j = 0; j < (last ? l_calls_of_last : cycles.l); ++j) {
+      const bool before_h = j + 1 == cycles.l;
+      silent_level(t, l_level_, memory.z_l, memory.input, now.z_h, before_h ? Tensor{} : x, watch);
+      now.z_l = memory.z_l;
+    }
+    if (last) break;
+    silent_level(t, slow(), memory.z_h, memory.input, now.z_l, x, watch);
+    now.z_h = memory.z_h;
   }
 }
 
@@ -227,11 +249,18 @@ Hrm::Output Hrm::inner(Tape& t, const Tensor& z_h, const Tensor& z_l, Var x, Hrm
                        const HrmObserver* watch) const {
   const profile::Span span("segment", profile::Kind::phase);
   const std::int64_t differentiated = arch_.last_cycle_gradient ? cycles.l : 1;
-  silent_cycles(t, z_h, z_l, x.value(), cycles, cycles.l - differentiated, watch);
+  const States states = {z_h, z_l, t.keep(z_h.shape())};
+  silent_cycles(t, states, states, x.value(), cycles, cycles.l - differentiated, watch);
   Output out{.z_h = t.constant(z_h), .z_l = t.constant(z_l), .logits = {}, .q = {}};
-  const Var injection = add(t, out.z_h, x);
-  for (std::int64_t j = 0; j < differentiated; ++j) out.z_l = level(t, l_level_, out.z_l, injection, watch);
-  out.z_h = level(t, slow(), out.z_h, out.z_l, watch);
+  Var input = t.wants_grad({x}) ? t.variable(states.input) : t.constant(states.input);
+  t.record("add", input, {}, [=, &t] { t.pass_grad({x}, input); });
+  for (std::int64_t j = 0; j < differentiated; ++j) {
+    const bool before_h = j + 1 == differentiated;
+    const Normed called = level(t, l_level_, input, watch, {.a = out.z_h, .b = before_h ? Var{} : x});
+    out.z_l = called.y;
+    input = called.sum;
+  }
+  out.z_h = level(t, slow(), input, watch, {}).y;
   if (ask == Ask::states) return out;
   out.logits = linear(t, positions_of(t, out.z_h, arch_.prefix(), arch_.seq_len), {lm_head_});
   out.q = linear(t, positions_of(t, out.z_h, 0, 1), q_head_);
@@ -254,25 +283,24 @@ Hrm::Output Hrm::segments(Tape& t, const Tensor& tokens, const PuzzleRows& puzzl
   return inner(t, z_h, z_l, x);
 }
 
-Tensor Hrm::next_q(Tape& outer, const Tensor& z_h, const Tensor& z_l, Var x, HrmCycles cycles) const {
-  silent_cycles(outer, z_h, z_l, x.value(), cycles, cycles.l, nullptr);
-  const Tensor q = outer.keep({z_h.shape()[0], 1, 2});
+Tensor Hrm::next_q(Tape& outer, const Output& out, Var x, HrmCycles cycles) const {
+  const Shape& shape = x.shape();
+  const Tensor q = outer.keep({shape[0], 1, 2});
   const ArenaScope scope(outer.arena());
+  const States memory = {outer.keep(shape), outer.keep(shape), outer.keep(shape)};
+  silent_cycles(outer, {out.z_h.value(), out.z_l.value(), {}}, memory, x.value(), cycles, cycles.l, nullptr);
   Tape t(outer.stream(), outer.arena(), outer.dtype(), Tape::Mode::forward, nullptr, &outer.host_arena());
   const Level& l = slow();
-  Var z = add(t, t.constant(z_h), t.constant(z_l));
-  for (std::size_t i = 0; i + 1 < l.blocks.size(); ++i) z = block(t, l, i, z, nullptr);
+  Var z = t.constant(memory.input);
+  for (std::size_t i = 0; i + 1 < l.blocks.size(); ++i) z = block(t, l, i, z, nullptr, {}).y;
   // In the last block only the first position is computed; the other positions serve as keys and values.
   const Block& b = l.blocks.back();
-  if (arch_.mlp_t) {
-    z = positions_of(t, token_mixing(t, z, *b.mixing_gate_up, *b.mixing_down, arch_.rms_eps), 0, 1);
-  } else {
-    const Var attended = linear(t, positions_of(t, attend(t, b, z), 0, 1), {b.out});
-    z = rmsnorm(t, positions_of(t, z, 0, 1), attended, arch_.rms_eps);
-  }
-  z = rmsnorm(t, z, linear(t, swiglu(t, z, *b.gate_up), {b.down}), arch_.rms_eps);
+  const auto first = [&](Var all) { return positions_of(t, all, 0, 1); };
+  z = arch_.mlp_t ? first(token_mixing(t, z, *b.mixing_gate_up, *b.mixing_down, arch_.rms_eps))
+                  : residual_linear(t, first(z), first(attend(t, b, z)), {b.out});
+  z = rmsnorm(t, gated(t, b, z), arch_.rms_eps).y;
   copy(t.stream(), q, linear(t, z, q_head_).value());
-  return q.reshaped({z_h.shape()[0], 2});
+  return q.reshaped({shape[0], 2});
 }
 
 }  // namespace lockstep

@@ -174,7 +174,7 @@ void attention_backward(Stream& stream, const AttentionTarget& dx, const Tensor&
         }
         cuda::attention_backward<T>(stream, a);
       }))
-    return turn(stream, dx.q.tensor, options, Rotation::inverse);
+    return;
   visit_float(y.dtype(), [&]<class T>() {
     const auto kernel = cpu::active_attention_kernels<T>().backward;
     for_each_head(e, 5, [&](std::int64_t b, std::int64_t h) {

@@ -4,7 +4,7 @@
 
 #include "attention_kernels.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
-#include "ops/common/attention_mean_cuda.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 #include "ops/common/half_attention_cuda.hpp"
 #include "ops/common/map_cuda.hpp"
 #include "ops/common/philox_cuda.hpp"
@@ -94,7 +94,7 @@ template <class T, int kChunks>
 __device__ void accumulate(T (&sum)[kRows][kChunks], const T* weights, const T* tile, int stride, int lane) {
   constexpr int kPack = gpu::pack_size<T>();
 #pragma unroll 2
-  for (int j = 0; j < kWarp; j += kPack) {
+  for (int j = 0; j < kWarp; j += kPack) {  // mutant-equivalent: kWarp is a multiple of kPack
     gpu::Pack<T, kPack> w[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) w[r] = gpu::load<kPack>(weights + r * kWarp + j);
@@ -218,11 +218,35 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
   }
 }
 
+/// Stores or adds the gradients of the warp's rows. `turned`: of rows that were rotated when they were loaded; they are
+/// stored, and the warp's rows of shared memory pass them between lanes.
+template <class T, int kChunks>
+__device__ void put_rows(T* all, bool add, const T (&found)[kRows][kChunks], const Place<T, kChunks>& at,
+                         const Attention<T>& a, const Turned<T>& turned, T* sm_mine) {
+  constexpr int kWidth = Place<T, kChunks>::kWidth;
+  T* const to = at.head(all, a, a.stride);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (at.row(r) >= a.time) continue;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const int c = chunk * kWarp + at.lane;
+      if (turned)
+        sm_mine[r * kWidth + c] = found[r][chunk];
+      else if (c < a.width)
+        gpu::store(to + at.row(r) * a.stride + c, found[r][chunk], add);
+    }
+  }
+  if (!turned) return;
+  __syncwarp();
+  turned.template put_back<1>(to, a.stride, sm_mine, kWidth, at.row(0), kRows, a.time);
+}
+
 /// The gradient of the queries, with the same grid as the forward: ds_ij from recomputed scores, dq_i = sum_j ds_ij
-/// k_j.
+/// k_j. Also the row sums mean_i = sum_j p_ij dp_ij = sum_c dy_ic y_ic, laid out as lse; without a dq only these.
 template <class T, int kChunks>
 __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
-    attention_queries_kernel(Attention<T> a, const T* __restrict__ mean, gpu::Drop<T> drop) {
+    attention_queries_kernel(Attention<T> a, T* __restrict__ mean, gpu::Drop<T> drop) {
   using P = Place<T, kChunks>;
   const P at(a);
   const Turned<T> turned = {a.cos, a.sin, static_cast<int>(a.width / 2)};
@@ -237,12 +261,24 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
   fetch(sm_q, P::kWidth, P::kWidth, at.head(a.q, a, a.stride), a.stride, at.first, rows, a.time, a.width, turned);
   fetch(sm_dy, P::kWidth, P::kWidth, at.head(a.dy, a, columns), columns, at.first, rows, a.time, a.width);
   T lse[kRows], middle[kRows], dq[kRows][kChunks] = {};
+  const T* y = at.head(a.y, a, columns);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const bool there = at.row(r) < a.time;
     lse[r] = there ? a.lse[at.head_rows(a) + at.row(r)] : T{0};
-    middle[r] = there ? mean[at.head_rows(a) + at.row(r)] : T{0};
+    T sum = 0;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {  // mutant-equivalent: a head is no wider
+      const int c = chunk * kWarp + at.lane;
+      if (there && c < a.width) {
+        const std::int64_t i = at.row(r) * columns + c;
+        sum += gpu::load(at.head(a.dy, a, columns) + i) * gpu::load(y + i);
+      }
+    }
+    middle[r] = gpu::warp_reduce(sum);
+    if (there && at.lane == 0) mean[at.head_rows(a) + at.row(r)] = middle[r];
   }
+  if (a.dq == nullptr) return;
   QueryDropout<T> dropped(a, at.b, at.h, at.row(0), at.lane, drop);
   for (std::int64_t j = 0; j < a.time; j += kWarp) {
     __syncthreads();
@@ -262,16 +298,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
     __syncwarp();
     accumulate(dq, sm_ds, sm_k, P::kTileStride, at.lane);
   }
-  T* to = at.head(a.dq, a, a.stride);
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    if (at.row(r) >= a.time) continue;
-#pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      if (chunk * kWarp + at.lane >= a.width) continue;
-      gpu::store(to + at.row(r) * a.stride + chunk * kWarp + at.lane, dq[r][chunk], a.add_dq);
-    }
-  }
+  put_rows(a.dq, a.add_dq, dq, at, a, turned, sm_q + at.mine * P::kWidth);
 }
 
 /// The gradients of keys and values: warps own rows of keys, queries are processed in tiles, one per lane. Scores are
@@ -331,21 +358,8 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
     accumulate(dv, sm_p, sm_dy, P::kTileStride, at.lane);
     accumulate(dk, sm_ds, sm_q, P::kTileStride, at.lane);
   }
-  const auto put = [&](T* all, bool add, const T(&found)[kRows][kChunks]) {
-    if (all == nullptr) return;
-    T* to = at.head(all, a, a.stride);
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (at.row(r) >= a.time) continue;
-#pragma unroll
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
-        if (chunk * kWarp + at.lane >= a.width) continue;
-        gpu::store(to + at.row(r) * a.stride + chunk * kWarp + at.lane, found[r][chunk], add);
-      }
-    }
-  };
-  put(a.dk, a.add_dk, dk);
-  put(a.dv, a.add_dv, dv);
+  if (a.dk != nullptr) put_rows(a.dk, a.add_dk, dk, at, a, turned, sm_k + at.mine * P::kWidth);
+  if (a.dv != nullptr) put_rows(a.dv, a.add_dv, dv, at, a, {}, static_cast<T*>(nullptr));
 }
 
 /// Calls f.template operator()<kChunks>().
@@ -393,10 +407,10 @@ void attention_backward(const Stream& stream, const Attention<T>& a) {
   } else {
     if (a.batch * a.heads * a.time * a.width == 0) return;
     const gpu::Drop<T> drop{cpu::DropRate(a.dropout.rate)};
-    const T* mean = attention_mean<T>(stream, a, a.batch * a.time, false);
+    T* mean =
+        reinterpret_cast<T*>(gpu::scratch(stream, static_cast<std::size_t>(a.batch * a.heads * a.time) * sizeof(T)));
     visit_chunks(a.width, [&]<int kChunks>() {
-      if (a.dq != nullptr)
-        gpu::launch(stream, grid_of<T, kChunks>(a, 2, 1, 3), attention_queries_kernel<T, kChunks>, a, mean, drop);
+      gpu::launch(stream, grid_of<T, kChunks>(a, 2, 1, 3), attention_queries_kernel<T, kChunks>, a, mean, drop);
       if (a.dk != nullptr || a.dv != nullptr)
         gpu::launch(stream, grid_of<T, kChunks>(a, 2, 2, 4), attention_keys_kernel<T, kChunks>, a, mean, drop);
     });

@@ -1,7 +1,7 @@
 #include <limits>
 
-#include "attention_mean_cuda.hpp"
 #include "half_attention_tiles_cuda.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -29,11 +29,33 @@ struct BackwardTiles {
         keeps(reinterpret_cast<std::uint32_t*>(mean + kTile)) {}
 };
 
+/// Stores or adds the gradients of the warp's rows, rounded to halves. `turned`: of rows that were rotated when they were
+/// loaded; they are stored, and the warp's rows of shared memory pass them between lanes.
+template <int kWidth, class T>
+__device__ void put_rows(T* to, std::int64_t stride, bool add, const float (&x)[kWidth / 8][4], const HalfPlace<T>& at,
+                         const HalfAttention<T>& a, const HalfAccess& access, const Turned<T>& turned, T* sm_mine) {
+  const float one[2] = {1, 1};
+  const int width = static_cast<int>(a.width);
+  if (!turned) return store_rows<kWidth>(at.in(to, a, stride), x, one, at, stride, width, add, access.pairs);
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+#pragma unroll
+    for (int n = 0; n < kWidth / 8; ++n)
+      gpu::store<T, 2>(sm_mine + (at.g + 8 * r) * kHalfStride<kWidth> + 8 * n + 2 * at.t,
+                       {x[n][2 * r], x[n][2 * r + 1]});
+  __syncwarp();
+  const auto put = [&]<int N>() {
+    turned.template put_back<N>(at.in(to, a, stride), stride, sm_mine, kHalfStride<kWidth>, at.mine(), kFragmentRows,
+                                at.length);
+  };
+  access.pairs ? put.template operator()<2>() : put.template operator()<1>();
+}
+
 /// The gradient of the queries, with the same grid as the forward: ds_ij from recomputed scores, dq_i = sum_j ds_ij
-/// k_j.
+/// k_j. Also the row sums mean_i = sum_j p_ij dp_ij = sum_c dy_ic y_ic, laid out as lse; without a dq only these.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
-    half_queries_kernel(HalfAttention<T> a, HalfAccess access, const float* __restrict__ mean, gpu::Drop<float> drop) {
+    half_queries_kernel(HalfAttention<T> a, HalfAccess access, float* __restrict__ mean, gpu::Drop<float> drop) {
   constexpr int kStride = kHalfStride<kWidth>;
   const HalfPlace<T> at(a);
   if (at.first >= at.length) return;
@@ -53,9 +75,16 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const bool asks = at.is_query(at.row(r));
+    // mutant-equivalent: rows that do not ask have weight 0
     lse[r] = asks ? a.lse[at.in_lse(a, at.row(r))] * kLog2E : 0.0f;
-    middle[r] = asks ? mean[at.in_lse(a, at.row(r))] : 0.0f;
+    const std::int64_t row = at.row(r) * columns;
+    float sum = 0;  // of every fourth column
+    for (int c = at.t; asks && c < width; c += 4)
+      sum += gpu::load(at.in(a.dy, a, columns) + row + c) * gpu::load(at.in(a.y, a, columns) + row + c);
+    middle[r] = over_row(sum, gpu::Add());
+    if (asks && at.t == 0) mean[at.in_lse(a, at.row(r))] = middle[r];
   }
+  if (a.dq == nullptr) return;
   const float scale = a.scale * kLog2E;
   // mutant-equivalent: keys beyond the last visible one have weight 0
   const auto last_key = [&](int row) { return a.causal && row < at.length ? row + 1 : at.length; };
@@ -94,8 +123,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
     add_weighted_rows<kWidth, kTile>(dq, s, sm.tile, at.lane, width);
     __syncwarp();  // before the next draws
   }
-  const float one[2] = {1, 1};
-  store_rows<kWidth>(at.in(a.dq, a, a.stride), dq, one, at, a.stride, width, a.add_dq, access.pairs);
+  put_rows<kWidth>(a.dq, a.stride, a.add_dq, dq, at, a, access, turned, sm.own + mine * kStride);
 }
 
 /// The gradients of keys and values: warps own rows of keys, queries are processed in tiles. Scores are recomputed
@@ -162,12 +190,9 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 3 : 2)
     add_weighted_rows<kWidth, kTile>(dv, s, sm.tile_too, at.lane, width);
     add_weighted_rows<kWidth, kTile>(dk, dp, sm.tile, at.lane, width);
   }
-  const auto put = [&](T* to, bool add, const float(&x)[kWidth / 8][4]) {
-    const float one[2] = {1, 1};
-    if (to != nullptr) store_rows<kWidth>(at.in(to, a, a.kv_stride), x, one, at, a.kv_stride, width, add, access.pairs);
-  };
-  put(a.dk, a.add_dk, dk);
-  put(a.dv, a.add_dv, dv);
+  T* const sm_mine = sm.own + mine * kStride;
+  if (a.dk != nullptr) put_rows<kWidth>(a.dk, a.kv_stride, a.add_dk, dk, at, a, access, turned, sm_mine);
+  if (a.dv != nullptr) put_rows<kWidth>(a.dv, a.kv_stride, a.add_dv, dv, at, a, access, {}, sm_mine);
 }
 
 }  // namespace
@@ -177,10 +202,11 @@ void half_attention_backward(const Stream& stream, const HalfAttention<T>& a, st
   if (rows * a.heads * a.width == 0) return;
   const gpu::Drop<float> drop{cpu::DropRate(a.dropout.rate)};
   const HalfAccess access(a);
-  const float* mean = attention_mean<T>(stream, a, rows, a.causal);
+  float* mean =
+      reinterpret_cast<float*>(gpu::scratch(stream, static_cast<std::size_t>(rows * a.heads) * sizeof(float)));
   visit_half_width(a.width, [&]<int kWidth>() {
     const gpu::Grid grid = half_grid(a, BackwardTiles<T, kWidth>::bytes);
-    if (a.dq != nullptr) gpu::launch(stream, grid, half_queries_kernel<T, kWidth>, a, access, mean, drop);
+    gpu::launch(stream, grid, half_queries_kernel<T, kWidth>, a, access, mean, drop);
     if (a.dk != nullptr || a.dv != nullptr)
       gpu::launch(stream, grid, half_keys_kernel<T, kWidth>, a, access, mean, drop);
   });

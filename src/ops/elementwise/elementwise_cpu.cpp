@@ -19,8 +19,11 @@ LOCKSTEP_INLINE void for_vectors(std::int64_t n, const F& f) {
 }
 
 template <class T>
-void add(std::int64_t n, T* y, const T* a, const T* b) {
-  for_vectors<T>(n, [&](std::int64_t i, const auto& get, const auto& put) { put(y + i, get(a + i) + get(b + i)); });
+void add(std::int64_t n, T* y, const T* a, const T* b, const T* c) {
+  for_vectors<T>(n, [&](std::int64_t i, const auto& get, const auto& put) {
+    const Vec<T> sum = get(a + i) + get(b + i);
+    put(y + i, c ? sum + get(c + i) : sum);
+  });
 }
 
 template <class T>

@@ -25,13 +25,14 @@ struct Scale {
 template <class T>
 struct Add {
   T* y;
-  const T *a, *b;
+  const T *a, *b, *c;
   template <int N>
   __device__ void at(std::int64_t i) const {
     const gpu::Pack<real_t<T>, N> p = gpu::load<N>(a + i), q = gpu::load<N>(b + i);
-    gpu::Pack<real_t<T>, N> sum;
+    gpu::Pack<real_t<T>, N> sum, third{};
+    if (c != nullptr) third = gpu::load<N>(c + i);
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum.at[k] = p.at[k] + q.at[k];
+    for (int k = 0; k < N; ++k) sum.at[k] = p.at[k] + q.at[k] + third.at[k];
     gpu::store(y + i, sum);
   }
 };
@@ -50,8 +51,8 @@ void scale(const Stream& stream, std::int64_t n, T* y, const X* x, real_t<T> fac
 }
 
 template <class T>
-void add(const Stream& stream, std::int64_t n, T* y, const T* a, const T* b) {
-  gpu::map<T>(stream, n, gpu::aligned(y, a, b), Add<T>{y, a, b});
+void add(const Stream& stream, std::int64_t n, T* y, const T* a, const T* b, const T* c) {
+  gpu::map<T>(stream, n, gpu::aligned(y, a, b, c), Add<T>{y, a, b, c});
 }
 
 #define INSTANTIATE(T, X) \

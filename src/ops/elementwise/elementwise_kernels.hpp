@@ -10,7 +10,8 @@ namespace lockstep::ops::cpu {
 /// Serial kernels on arrays of n elements. y may be an input.
 template <class T>
 struct ElementwiseKernels {
-  void (*add)(std::int64_t n, T* y, const T* a, const T* b);
+  /// y_i = (a_i + b_i) + c_i; c may be null.
+  void (*add)(std::int64_t n, T* y, const T* a, const T* b, const T* c);
   /// y_i (+)= factor x_i, the product rounded
   void (*scale)(std::int64_t n, T* y, const T* x, T factor, bool accumulate);
   /// sum_i a_i b_i
@@ -27,8 +28,8 @@ namespace lockstep::ops::cuda {
 template <class T, class X>
 void scale(const Stream& stream, std::int64_t n, T* y, const X* x, real_t<T> factor, const real_t<T>* by,
            bool accumulate);
-/// y_i = a_i + b_i
+/// As on the CPU.
 template <class T>
-void add(const Stream& stream, std::int64_t n, T* y, const T* a, const T* b);
+void add(const Stream& stream, std::int64_t n, T* y, const T* a, const T* b, const T* c);
 
 }  // namespace lockstep::ops::cuda

@@ -121,6 +121,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, c
   const auto run = [&](std::int64_t first, std::int64_t count, const T* packed) {
     Epilogue<T> shifted = epilogue;
     if (shifted.derivative) shifted.derivative += first * n;
+    if (shifted.residual) shifted.residual += first * n;
     if (few)
       kernels.few_columns(count, n, k, c + first * n, a + first * k, b, accumulate, shifted);
     else

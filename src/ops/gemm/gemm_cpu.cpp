@@ -38,11 +38,15 @@ void pack_rows(T* out, const T* a, std::int64_t lda, std::int64_t m, std::int64_
   }
 }
 
-/// Activates rows of c that have just been computed.
+/// Activates rows of c that have just been computed and adds the residual.
 template <class T>
-void activate_rows(std::int64_t m, std::int64_t n, T* c, std::int64_t first, const Epilogue<T>& e) {
-  const std::int64_t at = first * n;
-  e.activate(m * n, c + at, e.derivative ? e.derivative + at : nullptr, c + at);
+void finish_rows(std::int64_t m, std::int64_t n, T* c, std::int64_t first, const Epilogue<T>& e) {
+  const std::int64_t at = first * n, count = m * n;
+  if (e.activate) e.activate(count, c + at, e.derivative ? e.derivative + at : nullptr, c + at);
+  for (std::int64_t i = 0; e.residual && i < count; i += kLanes<T>) {
+    const Lanes<T> lanes(smaller(kLanes<T>, count - i));
+    store(c + at + i, load(e.residual + at + i, lanes) + load(c + at + i, lanes), lanes);
+  }
 }
 
 template <class T>
@@ -91,7 +95,7 @@ void rows(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, cons
       }
       k0 += kDepth<T>;
     } while (k0 < k);
-    if (epilogue.activate) activate_rows(end - begin, n, c, begin, epilogue);
+    finish_rows(end - begin, n, c, begin, epilogue);
   }
 }
 
@@ -128,7 +132,7 @@ void few_columns(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* 
       }
     }
   }
-  if (epilogue.activate) activate_rows(m, n, c, 0, epilogue);
+  finish_rows(m, n, c, 0, epilogue);
 }
 
 /// Columns of b whose packed block of kTnRows rows stays in the second-level cache.

@@ -14,6 +14,7 @@ struct Epilogue {
   const T* bias = nullptr;                                                      ///< the sums start here instead of at 0
   void (*activate)(std::int64_t n, T* y, T* derivative, const T* x) = nullptr;  ///< in place on whole rows
   T* derivative = nullptr;                                                      ///< laid out as c, or null
+  const T* residual = nullptr;                                                  ///< laid out as c; added last, or null
 };
 
 /// What need not be computed in a product with a causal matrix. Whole tiles are skipped: up to kMostTileRows elements

@@ -4,7 +4,6 @@
 
 #include "linear_kernels.hpp"
 #include "lockstep/ops/dropout.hpp"
-#include "lockstep/ops/elementwise.hpp"
 #include "ops/activation/activation_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
@@ -48,14 +47,12 @@ void linear_forward(Stream& stream, const Tensor& y, const Tensor& derivative, c
     if (bias) epilogue.bias = bias.data<T>();
     if (derivative) epilogue.derivative = derivative.data<T>();
     epilogue.activate = cpu::active_activation_kernel<T>(activation);
+    if (residual && !dropout) epilogue.residual = residual.data<T>();
     if (derivative && !epilogue.activate) std::fill_n(derivative.data<T>(), derivative.size(), T{1});
     cpu::product<T>(s.m, s.n, s.k, y.data<T>(), x.data<T>(), weight.data<T>(), true, false, epilogue,
                     cpu::Operand::weight);
   });
-  if (dropout)
-    ops::dropout_both(stream, y, derivative, residual, dropout, rows);
-  else if (residual)
-    ops::add(stream, y, residual, y);
+  if (dropout) ops::dropout_both(stream, y, derivative, residual, dropout, rows);
 }
 
 void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, const Tensor& dy,

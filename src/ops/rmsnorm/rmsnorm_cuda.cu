@@ -20,6 +20,7 @@ class LaneRow {
   __device__ LaneRow(std::int64_t columns, int lane, const Read& read) : columns_(columns), first_(lane * N) {
     if constexpr (kHeld > 0) {
 #pragma unroll
+      // mutant-equivalent: a pack behind the row is not used
       for (int i = 0; i < kHeld; ++i) held_[i] = at(i) < columns ? read(at(i)) : Pack<R, N>{};
     }
   }
@@ -42,24 +43,17 @@ class LaneRow {
   Pack<R, N> held_[kHeld > 0 ? kHeld : 1];
 };
 
-/// One warp per row. Memory bound: reads x and branch once, writes y, so 3 C elements for a row of C columns.
+/// One warp per row. Memory bound: reads x once, writes y, so 2 C elements for a row of C columns, and 2 or 3 more for a
+/// sum.
 template <class T, int N, int kHeld>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
-    rmsnorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd, const T* x, const T* branch,
-                           real_t<T> eps) {
+    rmsnorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd, const T* x, real_t<T> eps,
+                           RowSum<T> sum) {
   using R = real_t<T>;
   const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y, begin = row * columns;
   if (row >= rows) return;
   const int lane = static_cast<int>(threadIdx.x);
-  const auto read = [&](std::int64_t c) {
-    Pack<R, N> v = gpu::load<N>(x + begin + c);
-    if (branch) {
-      const Pack<R, N> b = gpu::load<N>(branch + begin + c);
-#pragma unroll
-      for (int k = 0; k < N; ++k) v.at[k] += b.at[k];
-    }
-    return v;
-  };
+  const auto read = [&](std::int64_t c) { return gpu::load<N>(x + begin + c); };
   const LaneRow<R, N, kHeld> values(columns, lane, read);
   R squares = 0;
   values.each(read, [&](std::int64_t, const Pack<R, N>& v) {
@@ -71,33 +65,23 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
 #pragma unroll
     for (int k = 0; k < N; ++k) v.at[k] *= scale;
     gpu::store(y + begin + c, v);
+    if (sum.to == nullptr) return;
+    for (const T* term : {sum.a, sum.b}) {
+      if (term == nullptr) continue;
+      const Pack<R, N> more = gpu::load<N>(term + begin + c);
+#pragma unroll
+      for (int k = 0; k < N; ++k) v.at[k] += more.at[k];
+    }
+    gpu::store(sum.to + begin + c, v);
   });
   if (rstd && lane == 0) rstd[row] = scale;
 }
 
-/// Where a gradient goes: null, stored or added to.
-template <class T>
-struct Place {
-  T* to;
-  bool add;
-  template <int N>
-  __device__ void put(std::int64_t i, const Pack<real_t<T>, N>& v) const {
-    if (!to) return;
-    Pack<real_t<T>, N> sum = v;
-    if (add) {
-      const Pack<real_t<T>, N> before = gpu::load<N>(to + i);
-#pragma unroll
-      for (int k = 0; k < N; ++k) sum.at[k] += before.at[k];
-    }
-    gpu::store(to + i, sum);
-  }
-};
-
-/// One warp per row. Memory bound: reads y and dy once, writes (or reads and writes) dx and dbranch. dy may be the
-/// memory of a target, because a lane reads an element before it writes it.
+/// One warp per row. Memory bound: reads y and dy once, writes (or reads and writes) dx. dy may be the memory of dx,
+/// because a lane reads an element before it writes it.
 template <class T, int N, int kHeld>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
-    rmsnorm_backward_kernel(std::int64_t rows, std::int64_t columns, Place<T> dx, Place<T> dbranch, const T* dy,
+    rmsnorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool add, const T* dy,
                             const T* __restrict__ y, const real_t<T>* __restrict__ rstd) {
   using R = real_t<T>;
   const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y, begin = row * columns;
@@ -114,10 +98,10 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
   const R mean = gpu::warp_reduce(products) / static_cast<R>(columns), scale = rstd[row];
   slopes.each(read_dy, [&](std::int64_t c, Pack<R, N> d) {
     const Pack<R, N> v = gpu::load<N>(y + begin + c);  // from the first-level cache
+    const Pack<R, N> before = add ? gpu::load<N>(dx + begin + c) : Pack<R, N>{};
 #pragma unroll
-    for (int k = 0; k < N; ++k) d.at[k] = scale * (d.at[k] - v.at[k] * mean);
-    dx.put(begin + c, d);
-    dbranch.put(begin + c, d);
+    for (int k = 0; k < N; ++k) d.at[k] = before.at[k] + scale * (d.at[k] - v.at[k] * mean);
+    gpu::store(dx + begin + c, d);
   });
 }
 
@@ -144,22 +128,19 @@ gpu::Grid warp_per_row(std::int64_t rows) {
 
 template <class T>
 void rmsnorm_forward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd, const T* x,
-                     const T* branch, real_t<T> eps) {
+                     real_t<T> eps, RowSum<T> sum) {
   if (rows * columns == 0) return;
-  for_rows<T>(columns, gpu::aligned(y, x, branch), [&]<int N, int kHeld>() {
-    gpu::launch(stream, warp_per_row(rows), rmsnorm_forward_kernel<T, N, kHeld>, rows, columns, y, rstd, x, branch,
-                eps);
+  for_rows<T>(columns, gpu::aligned(y, x, sum.to, sum.a, sum.b), [&]<int N, int kHeld>() {
+    gpu::launch(stream, warp_per_row(rows), rmsnorm_forward_kernel<T, N, kHeld>, rows, columns, y, rstd, x, eps, sum);
   });
 }
 
 template <class T>
-void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* dx, bool add_x, T* dbranch,
-                      bool add_branch, const T* dy, const T* y, const real_t<T>* rstd) {
+void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* dx, bool add, const T* dy,
+                      const T* y, const real_t<T>* rstd) {
   if (rows * columns == 0) return;
-  const Place<T> to_x = {dx, add_x}, to_branch = {dbranch, add_branch};
-  for_rows<T>(columns, gpu::aligned(dx, dbranch, dy, y), [&]<int N, int kHeld>() {
-    gpu::launch(stream, warp_per_row(rows), rmsnorm_backward_kernel<T, N, kHeld>, rows, columns, to_x, to_branch, dy, y,
-                rstd);
+  for_rows<T>(columns, gpu::aligned(dx, dy, y), [&]<int N, int kHeld>() {
+    gpu::launch(stream, warp_per_row(rows), rmsnorm_backward_kernel<T, N, kHeld>, rows, columns, dx, add, dy, y, rstd);
   });
 }
 

@@ -5,15 +5,25 @@
 #include "lockstep/device/device.hpp"
 #include "lockstep/ops/dispatch.hpp"
 
+namespace lockstep::ops {
+
+/// to = (y + a) + b with y the result of a norm; b may be null; none if `to` is null.
+template <class T>
+struct RowSum {
+  T* to;
+  const T *a, *b;
+};
+
+}  // namespace lockstep::ops
+
 namespace lockstep::ops::cpu {
 
 template <class T>
 struct RmsnormKernels {
-  /// branch and rstd may be null.
-  void (*forward)(std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x, const T* branch, T eps);
-  /// Adds to a target if its flag is set, else stores; either target may be null.
-  void (*backward)(std::int64_t rows, std::int64_t columns, T* dx, bool add_x, T* dbranch, bool add_branch, const T* dy,
-                   const T* y, const T* rstd);
+  /// rstd may be null.
+  void (*forward)(std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x, T eps, RowSum<T> sum);
+  /// Adds to dx if the flag is set, else stores.
+  void (*backward)(std::int64_t rows, std::int64_t columns, T* dx, bool add, const T* dy, const T* y, const T* rstd);
 };
 
 LOCKSTEP_KERNELS(const RmsnormKernels<T>&, rmsnorm_kernels)
@@ -22,12 +32,12 @@ LOCKSTEP_KERNELS(const RmsnormKernels<T>&, rmsnorm_kernels)
 
 namespace lockstep::ops::cuda {
 
-/// As on the CPU. branch, rstd, dx and dbranch may be null.
+/// As on the CPU.
 template <class T>
 void rmsnorm_forward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd, const T* x,
-                     const T* branch, real_t<T> eps);
+                     real_t<T> eps, RowSum<T> sum);
 template <class T>
-void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* dx, bool add_x, T* dbranch,
-                      bool add_branch, const T* dy, const T* y, const real_t<T>* rstd);
+void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* dx, bool add, const T* dy,
+                      const T* y, const real_t<T>* rstd);
 
 }  // namespace lockstep::ops::cuda

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lockstep/ops/rmsnorm.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
 #include "swiglu_kernels.hpp"
@@ -16,9 +17,6 @@ namespace {
 constexpr std::int64_t kBlockBytes = 512 << 10;
 constexpr std::int64_t kMostRows = 112;
 
-struct SwigluShape {
-  std::int64_t m, width, k;
-};
 SwigluShape shape_of(const char* what, const Tensor& y, const Tensor& gate_up, const Tensor& x, const Tensor& weight) {
   const SwigluShape s = {x.rows(), y.columns(), x.columns()};
   require(y.rows() == s.m && weight.shape() == Shape{2 * s.width, s.k}, what, ": x is ", x.shape(), ", y ", y.shape(),
@@ -28,14 +26,28 @@ SwigluShape shape_of(const char* what, const Tensor& y, const Tensor& gate_up, c
   return s;
 }
 
+/// The gradients of x and weight from that of gate and up, on a GPU.
+template <class T>
+void products_backward(Stream& stream, const SwigluShape& s, const Target& dx, const Target& dweight,
+                       const Tensor& gate_up, const Tensor& x, const Tensor& weight) {
+  using cuda::Product;
+  const T* both = gate_up.data<T>();
+  if (dx)
+    cuda::product<T>(stream, Product::nn, s.m, s.k, 2 * s.width, dx.tensor.data<T>(), both, weight.data<T>(),
+                     dx.accumulate);
+  if (dweight)
+    cuda::product<T>(stream, Product::tn, 2 * s.width, s.k, s.m, dweight.tensor.data<real_t<T>>(), both, x.data<T>(),
+                     dweight.accumulate);
+}
+
 }  // namespace
 
 void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& gate_up, const Tensor& x, const Tensor& weight) {
   const SwigluShape s = shape_of("swiglu", y, gate_up, x, weight);
   if (s.m == 0 || s.width == 0) return;
   if (on_gpu(x, [&]<class T>() {
-        cuda::swiglu_forward<T>(stream, s.m, s.width, s.k, y.data<T>(), gate_up ? gate_up.data<T>() : nullptr,
-                                x.data<T>(), weight.data<T>());
+        cuda::swiglu_forward<T>(stream, s, y.data<T>(), gate_up ? gate_up.data<T>() : nullptr, x.data<T>(),
+                                weight.data<T>(), {});
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
@@ -66,15 +78,8 @@ void swiglu_backward(Stream& stream, Target dx, Target dweight, const Tensor& dy
   require(!dweight || dweight.tensor.shape() == weight.shape(), "swiglu backward: weight is ", weight.shape(),
           ", so dweight must be too, not ", dweight.tensor.shape());
   if (on_gpu(x, [&]<class T>() {
-        using cuda::Product;
-        T* both = gate_up.data<T>();
-        cuda::swiglu_gate_backward<T>(stream, s.m, s.width, both, dy.data<T>());
-        if (dx)
-          cuda::product<T>(stream, Product::nn, s.m, s.k, 2 * s.width, dx.tensor.data<T>(), both, weight.data<T>(),
-                           dx.accumulate);
-        if (dweight)
-          cuda::product<T>(stream, Product::tn, 2 * s.width, s.k, s.m, dweight.tensor.data<real_t<T>>(), both,
-                           x.data<T>(), dweight.accumulate);
+        cuda::swiglu_gate_backward<T>(stream, s.m, s.width, gate_up.data<T>(), dy.data<T>(), {});
+        products_backward<T>(stream, s, dx, dweight, gate_up, x, weight);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
@@ -86,6 +91,51 @@ void swiglu_backward(Stream& stream, Target dx, Target dweight, const Tensor& dy
     if (dweight)
       cpu::product_tn<T>(2 * s.width, s.k, s.m, dweight.tensor.data<T>(), both, x.data<T>(), dweight.accumulate);
   });
+}
+
+void normed_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& z, const Tensor& rstd, const Tensor& gate_up,
+                           const Tensor& x, const Tensor& weight, double eps) {
+  const SwigluShape s = shape_of("normed swiglu", y, gate_up, x, weight);
+  require(z.shape() == x.shape() && !gate_up == !rstd && (!rstd || rstd.size() == s.m), "normed swiglu: x is ",
+          x.shape(), ", so z must be too, not ", z.shape(), ", and rstd must have ", s.m,
+          " elements if gate_up is kept, not the shape ", rstd.shape());
+  if (on_gpu(x, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::swiglu_forward<T>(stream, s, y.data<T>(), gate_up ? gate_up.data<T>() : nullptr, x.data<T>(),
+                                weight.data<T>(),
+                                {.x = x.data<T>(),
+                                 .z = z.data<T>(),
+                                 .rstd = rstd ? rstd.data<R>() : nullptr,
+                                 .columns = s.k,
+                                 .eps = static_cast<R>(eps)});
+      }))
+    return;
+  rmsnorm_forward(stream, z, rstd, x, eps);
+  swiglu_forward(stream, y, gate_up, z, weight);
+}
+
+void normed_swiglu_backward(Stream& stream, Target dx, Target dweight, const Tensor& dy, const Tensor& dz,
+                            const Tensor& gate_up, const Tensor& z, const Tensor& rstd, const Tensor& x,
+                            const Tensor& weight) {
+  const SwigluShape s = shape_of("normed swiglu backward", dy, gate_up, x, weight);
+  require(dz.shape() == x.shape() && z.shape() == x.shape() && rstd.size() == s.m &&
+              (!dx || dx.tensor.shape() == x.shape()) && (!dweight || dweight.tensor.shape() == weight.shape()),
+          "normed swiglu backward: x is ", x.shape(), ", dz ", dz.shape(), ", z ", z.shape(), ", rstd ", rstd.shape(),
+          ", dx ", dx.tensor.shape(), ", weight ", weight.shape(), ", dweight ", dweight.tensor.shape(),
+          "; these do not fit together");
+  if (on_gpu(x, [&]<class T>() {
+        cuda::swiglu_gate_backward<T>(stream, s.m, s.width, gate_up.data<T>(), dy.data<T>(),
+                                      {.x = x.data<T>(),
+                                       .rstd = rstd.data<real_t<T>>(),
+                                       .columns = s.k,
+                                       .dz = dz.data<T>(),
+                                       .dx = dx ? dx.tensor.data<T>() : nullptr,
+                                       .add = dx.accumulate});
+        products_backward<T>(stream, s, {dx.tensor, true}, dweight, gate_up, x, weight);
+      }))
+    return;
+  swiglu_backward(stream, {dz, true}, dweight, dy, gate_up, z, weight);
+  rmsnorm_backward(stream, dx, dz, z, rstd);
 }
 
 }  // namespace lockstep::ops

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 #include "ops/common/map_cuda.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
@@ -19,91 +20,159 @@ __device__ R sigmoid(R a) {
   return a > 0 ? r : e * r;  // mutant-equivalent: e is 1 at 0
 }
 
-/// One block per row and kBlockColumns, N columns of a thread at a time. Memory bound: reads gate and up, writes y.
+/// Calls f(column) for the columns of the block's row, N at a time.
+template <int N, class F>
+__device__ void each_column(std::int64_t columns, const F& f) {
+  for (std::int64_t c = std::int64_t{threadIdx.x} * N; c < columns; c += kThreads * N) f(c);
+}
+
+/// One block per row and kBlockColumns, N columns of a thread at a time. Memory bound: reads gate and up, writes y, and
+/// with a norm reads x (again from the first-level cache) and writes z. A row's scale commutes with the product, so gate
+/// and up are scaled here.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    swiglu_forward_kernel(std::int64_t width, T* __restrict__ y, const T* __restrict__ gate_up) {
+    swiglu_forward_kernel(std::int64_t width, T* __restrict__ y, const T* __restrict__ gate_up, RowNorm<T> norm) {
+  using R = real_t<T>;
   const std::int64_t row = blockIdx.x;
+  R scale = 1;
+  if (norm.x != nullptr) {
+    const std::int64_t begin = row * norm.columns;
+    R squares = 0;
+    each_column<N>(norm.columns, [&](std::int64_t c) {
+      const gpu::Pack<R, N> v = gpu::load<N>(norm.x + begin + c);
+#pragma unroll
+      for (int k = 0; k < N; ++k) squares += v.at[k] * v.at[k];
+    });
+    scale = 1 / std::sqrt(gpu::block_reduce(squares) / static_cast<R>(norm.columns) + norm.eps);
+    if (blockIdx.y == 0) {  // mutant-equivalent: another block writes the same values
+      each_column<N>(norm.columns, [&](std::int64_t c) {
+        gpu::Pack<R, N> v = gpu::load<N>(norm.x + begin + c);
+#pragma unroll
+        for (int k = 0; k < N; ++k) v.at[k] *= scale;
+        gpu::store(norm.z + begin + c, v);
+      });
+      if (norm.rstd != nullptr && threadIdx.x == 0) norm.rstd[row] = scale;
+    }
+  }
   const T *gate = gate_up + row * 2 * width, *up = gate + width;
   for (std::int64_t c = (std::int64_t{blockIdx.y} * kThreads + threadIdx.x) * N; c < width;
-       c += std::int64_t{gridDim.y} * kThreads * N) {
-    gpu::Pack<real_t<T>, N> g = gpu::load<N>(gate + c);
-    const gpu::Pack<real_t<T>, N> u = gpu::load<N>(up + c);
+       c += std::int64_t{gridDim.y} * kThreads * N) {  // mutant-equivalent: another thread stores the same value
+    gpu::Pack<R, N> g = gpu::load<N>(gate + c);
+    const gpu::Pack<R, N> u = gpu::load<N>(up + c);
 #pragma unroll
-    for (int k = 0; k < N; ++k) g.at[k] = g.at[k] * sigmoid(g.at[k]) * u.at[k];
+    for (int k = 0; k < N; ++k) {
+      const R gated = scale * g.at[k];
+      g.at[k] = gated * sigmoid(gated) * (scale * u.at[k]);
+    }
     gpu::store(y + row * width + c, g);
   }
 }
 
 /// Blocks as above. silu'(g) = s + g s (1 - s). Memory bound: reads and writes gate and up, reads dy.
+///
+/// With a norm the block has the whole row, and the product with the weight completes dx:
+///
+///   dx = rstd (dz' - z mean_c z_c dz'_c)      dz' = dz + dgate_up weight
+///      = rstd (dz - z m) + (rstd dgate_up) weight,   m = mean_c z_c dz_c + sum_i dgate_up_i gate_up_i / columns
+///
+/// because z weight^T = gate_up. So gate_up becomes rstd dgate_up, whose product with x is dweight, too. Reads x and dz
+/// once (again from the first-level cache), writes dx.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    swiglu_backward_kernel(std::int64_t width, T* __restrict__ gate_up, const T* __restrict__ dy) {
+    swiglu_backward_kernel(std::int64_t width, T* __restrict__ gate_up, const T* __restrict__ dy, RowSlope<T> norm) {
   using R = real_t<T>;
   const std::int64_t row = blockIdx.x;
+  const R scale = norm.x != nullptr ? norm.rstd[row] : R{1};
   T *gate = gate_up + row * 2 * width, *up = gate + width;
+  R products = 0;
   for (std::int64_t c = (std::int64_t{blockIdx.y} * kThreads + threadIdx.x) * N; c < width;
        c += std::int64_t{gridDim.y} * kThreads * N) {
     gpu::Pack<R, N> g = gpu::load<N>(gate + c), u = gpu::load<N>(up + c);
     const gpu::Pack<R, N> d = gpu::load<N>(dy + row * width + c);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const R s = sigmoid(g.at[k]), silu = g.at[k] * s;
-      g.at[k] = d.at[k] * u.at[k] * (s + silu * (1 - s));
-      u.at[k] = d.at[k] * silu;
+      const R gated = scale * g.at[k], raised = scale * u.at[k], s = sigmoid(gated), silu = gated * s;
+      const R dg = d.at[k] * raised * (s + silu * (1 - s)), du = d.at[k] * silu;
+      products += dg * gated + du * raised;
+      g.at[k] = scale * dg;
+      u.at[k] = scale * du;
     }
     gpu::store(gate + c, g);
     gpu::store(up + c, u);
   }
+  if (norm.dx == nullptr) return;
+  const std::int64_t begin = row * norm.columns;
+  each_column<N>(norm.columns, [&](std::int64_t c) {
+    const gpu::Pack<R, N> v = gpu::load<N>(norm.x + begin + c), d = gpu::load<N>(norm.dz + begin + c);
+#pragma unroll
+    for (int k = 0; k < N; ++k) products += scale * v.at[k] * d.at[k];
+  });
+  const R mean = gpu::block_reduce(products) / static_cast<R>(norm.columns);
+  each_column<N>(norm.columns, [&](std::int64_t c) {
+    const gpu::Pack<R, N> v = gpu::load<N>(norm.x + begin + c);
+    const gpu::Pack<R, N> before = norm.add ? gpu::load<N>(norm.dx + begin + c) : gpu::Pack<R, N>{};
+    gpu::Pack<R, N> d = gpu::load<N>(norm.dz + begin + c);
+#pragma unroll
+    for (int k = 0; k < N; ++k) d.at[k] = before.at[k] + scale * (d.at[k] - scale * v.at[k] * mean);
+    gpu::store(norm.dx + begin + c, d);
+  });
 }
 
-template <class T>
-bool packed(std::int64_t width, const T* gate_up, const T* y) {
-  return width % gpu::pack_size<T>() == 0 && gpu::aligned(gate_up, y);
+/// Whether rows of the layer, and of the norm of its input, are whole packs.
+template <class T, class... P>
+bool packed(std::int64_t width, std::int64_t columns, const P*... arrays) {
+  return (width | columns) % gpu::pack_size<T>() == 0 && gpu::aligned(arrays...);
 }
 
-gpu::Grid grid_of(std::int64_t rows, std::int64_t width) {
-  return {.grid = dim3(static_cast<unsigned>(rows), static_cast<unsigned>(gpu::ceil_div(width, kBlockColumns))),
-          .block = kThreads};
+gpu::Grid grid_of(std::int64_t rows, std::int64_t blocks_of_row) {
+  return {.grid = dim3(static_cast<unsigned>(rows), static_cast<unsigned>(blocks_of_row)), .block = kThreads};
 }
 
 }  // namespace
 
 template <class T>
-void swiglu_gate_forward(const Stream& stream, std::int64_t rows, std::int64_t width, T* y, const T* gate_up) {
+void swiglu_gate_forward(const Stream& stream, std::int64_t rows, std::int64_t width, T* y, const T* gate_up,
+                         const RowNorm<T>& norm) {
   if (rows * width == 0) return;
-  const auto kernel =
-      packed(width, gate_up, y) ? swiglu_forward_kernel<T, gpu::pack_size<T>()> : swiglu_forward_kernel<T, 1>;
-  gpu::launch(stream, grid_of(rows, width), kernel, width, y, gate_up);
+  const auto kernel = packed<T>(width, norm.columns, gate_up, y, norm.x, norm.z)
+                          ? swiglu_forward_kernel<T, gpu::pack_size<T>()>
+                          : swiglu_forward_kernel<T, 1>;
+  gpu::launch(stream, grid_of(rows, gpu::ceil_div(width, kBlockColumns)), kernel, width, y, gate_up, norm);
 }
 
 template <class T>
-void swiglu_forward(const Stream& stream, std::int64_t m, std::int64_t width, std::int64_t k, T* y, T* gate_up,
-                    const T* x, const T* weight) {
-  if (m * width == 0) return;
+void swiglu_forward(const Stream& stream, const SwigluShape& s, T* y, T* gate_up, const T* x, const T* weight,
+                    const RowNorm<T>& norm) {
+  if (s.m * s.width == 0) return;
+  const std::int64_t n = 2 * s.width;
   if (gate_up) {
-    product<T>(stream, Product::nt, m, 2 * width, k, gate_up, x, weight, false);
-    return swiglu_gate_forward(stream, m, width, y, gate_up);
+    product<T>(stream, Product::nt, s.m, n, s.k, gate_up, x, weight, false);
+    return swiglu_gate_forward(stream, s.m, s.width, y, gate_up, norm);
   }
   // Gate and up are not kept: work on rows that stay in the second-level cache until they are combined.
   constexpr std::int64_t kBlockBytes = std::int64_t{24} << 20;
-  const std::int64_t most = std::max<std::int64_t>(1, kBlockBytes / (2 * width * static_cast<std::int64_t>(sizeof(T))));
-  const std::int64_t blocks = gpu::ceil_div(m, most), rows = gpu::ceil_div(m, blocks);
-  const std::size_t bytes = static_cast<std::size_t>(rows * 2 * width) * sizeof(T);
+  const std::int64_t most = std::max<std::int64_t>(1, kBlockBytes / (n * static_cast<std::int64_t>(sizeof(T))));
+  const std::int64_t blocks = gpu::ceil_div(s.m, most), rows = gpu::ceil_div(s.m, blocks);
+  const std::size_t bytes = static_cast<std::size_t>(rows * n) * sizeof(T);
   T* both = reinterpret_cast<T*>(gpu::scratch(stream, kProductScratch + bytes) + kProductScratch);
-  for (std::int64_t first = 0; first < m; first += rows) {
-    const std::int64_t count = std::min(rows, m - first);
-    product<T>(stream, Product::nt, count, 2 * width, k, both, x + first * k, weight, false);
-    swiglu_gate_forward(stream, count, width, y + first * width, both);
+  for (std::int64_t first = 0; first < s.m; first += rows) {
+    const std::int64_t count = std::min(rows, s.m - first);
+    RowNorm<T> here = norm;
+    if (norm.x) here.x += first * s.k, here.z += first * s.k;
+    product<T>(stream, Product::nt, count, n, s.k, both, x + first * s.k, weight, false);
+    swiglu_gate_forward(stream, count, s.width, y + first * s.width, both, here);
   }
 }
 
 template <class T>
-void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t width, T* gate_up, const T* dy) {
+void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t width, T* gate_up, const T* dy,
+                          const RowSlope<T>& norm) {
   if (rows * width == 0) return;
-  const auto kernel =
-      packed(width, gate_up, dy) ? swiglu_backward_kernel<T, gpu::pack_size<T>()> : swiglu_backward_kernel<T, 1>;
-  gpu::launch(stream, grid_of(rows, width), kernel, width, gate_up, dy);
+  const auto kernel = packed<T>(width, norm.columns, gate_up, dy, norm.x, norm.dz, norm.dx)
+                          ? swiglu_backward_kernel<T, gpu::pack_size<T>()>
+                          : swiglu_backward_kernel<T, 1>;
+  gpu::launch(stream, grid_of(rows, norm.x ? 1 : gpu::ceil_div(width, kBlockColumns)), kernel, width, gate_up, dy,
+              norm);
 }
 
 LOCKSTEP_EACH_STORAGE(swiglu_forward)

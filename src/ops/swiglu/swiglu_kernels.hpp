@@ -1,8 +1,18 @@
 #pragma once
 #include <cstdint>
 
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 #include "lockstep/ops/dispatch.hpp"
+
+namespace lockstep::ops {
+
+/// M rows, 2 width outputs, K inputs.
+struct SwigluShape {
+  std::int64_t m, width, k;
+};
+
+}  // namespace lockstep::ops
 
 namespace lockstep::ops::cpu {
 
@@ -20,15 +30,39 @@ LOCKSTEP_KERNELS(const SwigluKernels<T>&, swiglu_kernels)
 
 namespace lockstep::ops::cuda {
 
-/// The products of the layer by cuBLASLt, and the gate. gate_up may be null. m rows, 2 width outputs, k inputs.
+/// The norm of the rows of a gated layer's input: none if x is null. gate_up is then the product of the rows before the
+/// norm.
 template <class T>
-void swiglu_forward(const Stream& stream, std::int64_t m, std::int64_t width, std::int64_t k, T* y, T* gate_up,
-                    const T* x, const T* weight);
+struct RowNorm {
+  const T* x = nullptr;
+  T* z = nullptr;             ///< the normed rows
+  real_t<T>* rstd = nullptr;  ///< may be null
+  std::int64_t columns = 0;
+  real_t<T> eps = 0;
+};
+/// Its backward: none if x is null. dz is the gradient of z without that through gate and up. dx, unless null, receives
+/// its part of the gradient of x, stored or added, so that the product with the weight can be added.
+template <class T>
+struct RowSlope {
+  const T* x = nullptr;
+  const real_t<T>* rstd = nullptr;
+  std::int64_t columns = 0;
+  const T* dz = nullptr;
+  T* dx = nullptr;
+  bool add = false;
+};
+
+/// The product of the layer by cuBLASLt, and the gate. gate_up may be null.
+template <class T>
+void swiglu_forward(const Stream& stream, const SwigluShape& s, T* y, T* gate_up, const T* x, const T* weight,
+                    const RowNorm<T>& norm);
 /// y (rows, width) from gate_up (rows, 2 width).
 template <class T>
-void swiglu_gate_forward(const Stream& stream, std::int64_t rows, std::int64_t width, T* y, const T* gate_up);
+void swiglu_gate_forward(const Stream& stream, std::int64_t rows, std::int64_t width, T* y, const T* gate_up,
+                         const RowNorm<T>& norm);
 /// gate_up is overwritten with its gradient.
 template <class T>
-void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t width, T* gate_up, const T* dy);
+void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t width, T* gate_up, const T* dy,
+                          const RowSlope<T>& norm);
 
 }  // namespace lockstep::ops::cuda

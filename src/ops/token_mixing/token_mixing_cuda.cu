@@ -142,7 +142,7 @@ void token_mixing_forward(const Stream& stream, const MixShape& s, T* y, T* kept
     T* both = kept ? kept + first * 2 * i * d : both_piece.in(memory);
     product<T>(stream, Product::nn, 2 * i, d, t, both, gate_up, x + first * t * d, false,
                static_cast<const T*>(nullptr), {n, 2 * i * d, 0, t * d});
-    swiglu_gate_forward<T>(stream, n, i * d, h, both);
+    swiglu_gate_forward<T>(stream, n, i * d, h, both, {});
     product<T>(stream, Product::nn, t, d, i, y + first * t * d, down, h, false, static_cast<const T*>(nullptr),
                {n, t * d, 0, i * d});
   }
@@ -174,12 +174,12 @@ void token_mixing_backward(const Stream& stream, const MixShape& s, T* dx, bool 
     gpu::map<T>(stream, n * d, packed<T>(s, dv, to_x, dy + at, y + at),
                 Slopes<T>{t, d, dv, to_x, add_x, dy + at, y + at, rstd + first * d});
     if (ddown) {
-      swiglu_gate_forward<T>(stream, n, i * d, h, both);
+      swiglu_gate_forward<T>(stream, n, i * d, h, both, {});
       product<T>(stream, Product::nt, t, i, d, parts, dv, h, false, none, {n, size, t * d, i * d});
       gpu::map<R>(stream, size, false, AddParts<R>{n, size, ddown, parts});
     }
     product<T>(stream, Product::tn, i, d, t, dh, down, dv, false, static_cast<const T*>(nullptr), {n, i * d, 0, t * d});
-    swiglu_gate_backward<T>(stream, n, i * d, both, dh);
+    swiglu_gate_backward<T>(stream, n, i * d, both, dh, {});
     if (dgate_up) {
       product<T>(stream, Product::nt, 2 * i, t, d, parts, both, x + at, false, none, {n, 2 * size, 2 * i * d, t * d});
       gpu::map<R>(stream, 2 * size, false, AddParts<R>{n, 2 * size, dgate_up, parts});

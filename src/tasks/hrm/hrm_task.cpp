@@ -236,11 +236,7 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
   const Hrm::Output out = network_.inner(t, z_h, z_l, x, cycles);
   Hrm::keep_states(t, carried_h, carried_l, out);
   Tensor next_q;
-  if (rule.q_continue && rule.halt_max_steps > 1) {
-    const Tensor next_h = t.keep(z_h.shape()), next_l = t.keep(z_l.shape());
-    Hrm::keep_states(t, next_h, next_l, out);
-    next_q = network_.next_q(t, next_h, next_l, x, cycles);
-  }
+  if (rule.q_continue && rule.halt_max_steps > 1) next_q = network_.next_q(t, out, x, cycles);
 
   const profile::Span span("hrm_loss");
   const Tensor dlogits = t.keep(out.logits.shape(), t.real_dtype()), dq = t.keep(out.q.shape(), t.real_dtype());

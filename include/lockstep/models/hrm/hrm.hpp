@@ -6,6 +6,7 @@
 
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/params.hpp"
+#include "lockstep/nn/rmsnorm.hpp"
 #include "lockstep/nn/rope.hpp"
 #include "lockstep/nn/tape.hpp"
 
@@ -110,8 +111,8 @@ class Hrm {
   /// The output of the last of `segments` inner calls from the initial states, for tokens and identifiers as embed()
   /// takes them.
   Output segments(Tape& tape, const Tensor& tokens, const PuzzleRows& puzzles, std::int64_t segments) const;
-  /// q (B, 2) after one more inner call, without gradient; overwrites z_h and z_l.
-  Tensor next_q(Tape& tape, const Tensor& z_h, const Tensor& z_l, Var x, HrmCycles cycles) const;
+  /// q (B, 2) after one more inner call from the states of `out`, without gradient.
+  Tensor next_q(Tape& tape, const Output& out, Var x, HrmCycles cycles) const;
 
  private:
   struct Block {
@@ -125,14 +126,17 @@ class Hrm {
   };
   Level add_level(const std::string& name, std::int64_t layers);
   void make_rope(Device device);
+  /// The states, and the input of the next call.
+  struct States {
+    Tensor z_h, z_l, input;
+  };
   Var attend(Tape& tape, const Block& block, Var x) const;
-  /// `into` is the memory of the result; empty: the tape's.
-  Var block(Tape& tape, const Level& level, std::size_t i, Var x, const HrmObserver* watch,
-            const Tensor& into = {}) const;
-  Var level(Tape& tape, const Level& level, Var z, Var injection, const HrmObserver* watch) const;
-  void level_in_place(Tape& tape, const Level& level, const Tensor& z, const Tensor& a, const Tensor& b,
-                      const HrmObserver* watch) const;
-  void silent_cycles(Tape& tape, const Tensor& z_h, const Tensor& z_l, const Tensor& x, HrmCycles cycles,
+  Var gated(Tape& tape, const Block& block, Var x) const;
+  Normed block(Tape& tape, const Level& level, std::size_t i, Var x, const HrmObserver* watch, const NormTo& to) const;
+  Normed level(Tape& tape, const Level& level, Var input, const HrmObserver* watch, const NormTo& to) const;
+  void silent_level(Tape& tape, const Level& level, const Tensor& z, const Tensor& input, const Tensor& a,
+                    const Tensor& b, const HrmObserver* watch) const;
+  void silent_cycles(Tape& tape, States now, const States& memory, const Tensor& x, HrmCycles cycles,
                      std::int64_t l_calls_of_last, const HrmObserver* watch) const;
   const Level& slow() const { return arch_.one_network ? l_level_ : h_level_; }
 
