@@ -111,7 +111,7 @@ TEST_SUITE("tasks.recommendation") {
     CHECK(error_of(Fault::data, [&] { find_ids(ids, table, "reading", "the users"); }) ==
           "reading: 'x' (line 4) is none of the users");
     CHECK(find_ids({ids[0], ids[1]}, table, "", "") == std::vector<std::int64_t>{2, 3});
-    CHECK(error_of(Fault::data, [&] {
+    CHECK(error_of(Fault::usage, [&] {
             find_ids({{"a"}, {"c"}, {"a"}}, table, "option user", "");
           }) == "option user: 'a' occurs twice");
     std::vector<WrittenId> many;
@@ -119,6 +119,6 @@ TEST_SUITE("tasks.recommendation") {
     CHECK(contains(error_of(Fault::data, [&] { find_ids(many, table, "reading", "the users"); }),
                    "'u10' (line 10) and 2 more are none"));
     test::write_text(dir / "empty.txt", "\n \n");
-    CHECK(contains(error_of(Fault::usage, [&] { read_ids((dir / "empty.txt").string()); }), "it is empty"));
+    CHECK(contains(error_of(Fault::data, [&] { read_ids((dir / "empty.txt").string()); }), "it is empty"));
   }
 }
