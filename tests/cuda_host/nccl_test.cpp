@@ -50,29 +50,32 @@ std::vector<std::string> as_ranks(int ranks, const std::function<void(Rank&)>& f
   return complaints;
 }
 
-std::vector<float> values_of(int rank, std::size_t count) {
-  std::vector<float> x(count);
-  for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<float>((rank + 1) * static_cast<int>(i % 1000));
+template <class T = float>
+std::vector<T> values_of(int rank, std::size_t count) {
+  std::vector<T> x(count);
+  for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<T>((rank + 1) * static_cast<int>(i % 1000));
   return x;
 }
 
 }  // namespace
 
 TEST_SUITE("cuda_host.nccl") {
-  TEST_CASE("sums over threads with one device each, also of more than one piece and in place") {
+  TEST_CASE_TEMPLATE("sums over threads with one device each, also of more than one piece and in place", T, float,
+                     double) {
+    constexpr ncclDataType_t kType = std::is_same_v<T, double> ? ncclDouble : ncclFloat;
     for (const int ranks : {1, 2, 4})
       for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{200000}}) {
-        std::vector<std::vector<float>> sums(static_cast<std::size_t>(ranks));
+        std::vector<std::vector<T>> sums(static_cast<std::size_t>(ranks));
         const auto complaints = as_ranks(ranks, [&](Rank& r) {
-          DeviceArray<float> x(values_of(r.rank, count), r.rank);
+          DeviceArray<T> x(values_of<T>(r.rank, count), r.rank);
           for (int twice = 0; twice < 2; ++twice)
-            ncclAllReduce(x.data(), x.data(), count, ncclFloat, ncclSum, r.comm, r.native());
+            ncclAllReduce(x.data(), x.data(), count, kType, ncclSum, r.comm, r.native());
           sums[static_cast<std::size_t>(r.rank)] = x.read();
         });
         for (const auto& complaint : complaints) CHECK(complaint == "");
         for (const auto& sum : sums)
           for (std::size_t i = 0; i < count; ++i)
-            REQUIRE(sum[i] == static_cast<float>(ranks * ranks * (ranks + 1) / 2 * static_cast<int>(i % 1000)));
+            REQUIRE(sum[i] == static_cast<T>(ranks * ranks * (ranks + 1) / 2 * static_cast<int>(i % 1000)));
       }
   }
 
