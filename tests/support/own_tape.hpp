@@ -3,6 +3,7 @@
 
 namespace lockstep::test {
 
+/// What a tape refers to, made before it.
 struct TapeMemory {
   Stream own_stream;
   Arena own_arena;
