@@ -143,7 +143,7 @@ if [ -x "$bin/bench_bandwidth" ] && wants bandwidth; then
 fi
 
 # --- The sparse product, compared with cuSPARSE's ----------------------------------------------------------------------------------------
-if [ -x "$bin/bench_spmm" ] && wants spmm; then
+if [ -z "$stand_in" ] && [ -x "$bin/bench_spmm" ] && wants spmm; then
   if step spmm "ours and cuSPARSE's agree" 600 "$bin/bench_spmm" --json; then
     while IFS=$'\t' read -r name seconds share ratio; do
       note spmm "$name" measured 0 "$ratio" "times ours" "$(awk -v s="$seconds" -v c="$share" 'BEGIN {printf "%.0f us, %.0f %%", 1e6 * s, 100 * c}')"
