@@ -24,6 +24,13 @@ std::string name_of(const void* kernel) {
   return name ? name.get() : mangled;
 }
 
+int attribute(const Stream& stream, cudaDeviceAttr which) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, stream.device().index),
+        "reading a property of cuda:", stream.device().index);
+  return value;
+}
+
 }  // namespace
 
 bool launches_wait() {
@@ -47,20 +54,11 @@ void after_launch(cudaError_t status, const Stream& stream, const void* kernel, 
 }
 
 std::size_t most_shared_bytes(const Stream& stream) {
-  int bytes = 0;
-  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, stream.device().index),
-        "reading the shared memory of cuda:", stream.device().index);
-  return static_cast<std::size_t>(bytes);
+  return static_cast<std::size_t>(attribute(stream, cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
 int resident_blocks(const Stream& stream, const void* kernel, int threads, std::size_t shared_bytes) {
-  const auto attribute = [&](cudaDeviceAttr which) {
-    int value = 0;
-    check(cudaDeviceGetAttribute(&value, which, stream.device().index),
-          "reading a property of cuda:", stream.device().index);
-    return value;
-  };
-  if (attribute(cudaDevAttrCooperativeLaunch) == 0) return 0;
+  if (attribute(stream, cudaDevAttrCooperativeLaunch) == 0) return 0;
   // More than a block may have, with the kernel's static shared memory, is an error that concerns no later call.
   if (shared_bytes > kSharedWithoutAsking && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                                   static_cast<int>(shared_bytes)) != cudaSuccess) {
@@ -70,7 +68,7 @@ int resident_blocks(const Stream& stream, const void* kernel, int threads, std::
   int blocks = 0;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes),
         "asking how many blocks of a kernel fit at once");
-  return blocks * attribute(cudaDevAttrMultiProcessorCount);
+  return blocks * attribute(stream, cudaDevAttrMultiProcessorCount);
 }
 
 void try_out(const Stream& stream) {

@@ -9,6 +9,14 @@ namespace lockstep::gpu {
 
 namespace {
 thread_local std::uint64_t moves = 0;
+
+/// What a thread keeps for the stream's device.
+template <class T>
+T& of_device(std::vector<T>& kept, const Stream& stream) {
+  const auto index = static_cast<std::size_t>(stream.device().index);
+  if (kept.size() <= index) kept.resize(index + 1);
+  return kept[index];
+}
 }  // namespace
 
 std::uint64_t scratch_moves() { return moves; }
@@ -20,9 +28,7 @@ std::byte* scratch(const Stream& stream, std::size_t size_bytes) {
     void* stream = nullptr;
   };
   thread_local std::vector<OfDevice> kept;
-  const auto index = static_cast<std::size_t>(stream.device().index);
-  if (kept.size() <= index) kept.resize(index + 1);
-  OfDevice& mine = kept[index];
+  OfDevice& mine = of_device(kept, stream);
   if (mine.stream != stream.native()) {
     if (mine.stream != nullptr) synchronize_device();
     mine.stream = stream.native();
@@ -37,12 +43,9 @@ std::byte* scratch(const Stream& stream, std::size_t size_bytes) {
 
 unsigned* block_counters(const Stream& stream) {
   thread_local std::vector<Buffer> kept;
-  const auto index = static_cast<std::size_t>(stream.device().index);
-  if (kept.size() <= index) kept.resize(index + 1);
-  if (!kept[index].data()) {
-    kept[index] = Buffer(stream.device(), kBlockCounters * sizeof(unsigned), MemoryUse::workspace);
-  }
-  return reinterpret_cast<unsigned*>(kept[index].data());
+  Buffer& mine = of_device(kept, stream);
+  if (!mine.data()) mine = Buffer(stream.device(), kBlockCounters * sizeof(unsigned), MemoryUse::workspace);
+  return reinterpret_cast<unsigned*>(mine.data());
 }
 
 }  // namespace lockstep::gpu

@@ -47,6 +47,7 @@ class DenseStepOf final : public DenseStep {
     if (!fits()) return;
     const std::int64_t size = few_.operands.size;
     partials_ = OwnedTensor(params.dtype(), {kMostParts * size}, params.device(), MemoryUse::workspace);
+    squares_ = Buffer(params.device(), static_cast<std::size_t>((size + 31) / 32) * sizeof(double));
     const Stream stream(params.device());
     fill_zero(stream, sums_.view());      // gaps between parameters stay 0
     fill_zero(stream, partials_.view());  // here, too
@@ -59,6 +60,7 @@ class DenseStepOf final : public DenseStep {
       s.partials = partials_.view().template data<T>();
       s.loss_partials = reinterpret_cast<double*>(loss_partials_.data());
       s.sums = sums_.view().template data<T>();
+      s.squares = reinterpret_cast<double*>(squares_.data());
       s.flat = params.values().size();
       s.rank = rank;
       s.ranks = ranks;
@@ -162,7 +164,7 @@ class DenseStepOf final : public DenseStep {
   GpuUpdate::Parts end_;
   Layout<T> few_, many_;
   OwnedTensor sums_, partials_;
-  Buffer loss_partials_, before_;
+  Buffer loss_partials_, before_, squares_;
 };
 
 /// Why one kernel cannot take the steps of a network, whatever the GPU; "" if it can.

@@ -188,6 +188,7 @@ __device__ void input_gradients(const DenseLayer& l, const DenseLayer& before, T
 template <class T, int kRows>
 __device__ void compute_part(const DenseOperands<T>& s, const ops::RowDraw& draw, std::int64_t part, T* sm) {
   const std::int64_t first = part * s.part_rows;
+  // mutant-equivalent: either of two equal values
   const std::int64_t end = first + s.part_rows < s.count ? first + s.part_rows : s.count;
   T* const to = s.partials + part * s.size;
   T* const sum = s.sm_sum < 0 ? to : sm + s.sm_sum;
@@ -216,7 +217,8 @@ __device__ void compute_part(const DenseOperands<T>& s, const ops::RowDraw& draw
 }
 
 /// Adds the parts of the gradient, in f64. A lane has four elements, and a warp adds every kWarps-th part of 128, with
-/// several loads under way; the warps' sums are added in order. The order depends on the number of parts alone.
+/// several loads under way; the warps' sums are added in order. The order depends on the number of parts alone. Writes
+/// the sum of squares of each kWarp elements, too.
 template <class T>
 __device__ void add_parts(const DenseOperands<T>& s) {
   constexpr int kBlock = 4 * kWarp;
@@ -238,10 +240,14 @@ __device__ void add_parts(const DenseOperands<T>& s) {
     for (int c = 0; c < 4; ++c) sm_sums[warp][4 * lane + c] = sum[c];
     __syncthreads();
     const int own = static_cast<int>(threadIdx.x);
-    if (own >= kBlock || base + own >= s.size) continue;
+    if (own >= kBlock) continue;
     double total = 0;
     for (int w = 0; w < kWarps; ++w) total += sm_sums[w][own];
-    s.sums[base + own] = static_cast<T>(total);
+    const T value = static_cast<T>(total);
+    const double square = gpu::warp_reduce(static_cast<double>(value) * static_cast<double>(value));
+    if (base + own >= s.size) continue;
+    s.sums[base + own] = value;
+    if (lane == 0) s.squares[(base + own) / kWarp] = square;
   }
 }
 
@@ -262,16 +268,12 @@ __device__ void report(const DenseOperands<T>& s) {
   if (threadIdx.x == 0) *s.before = *s.state;
 }
 
-/// Norm, clipping, the check for values that are not finite, and the update. Every block computes the norm, in the order
-/// of sum_squares(): another barrier of the grid would take longer.
+/// Clipping, the check for values that are not finite, and the update, from the sum of squares of the gradient.
 template <class T>
-__device__ void end_step(const DenseOperands<T>& s) {
+__device__ void end_step(const DenseOperands<T>& s, double squares) {
   __shared__ T sm_scalars[std::tuple_size_v<StepScalars>];
   __shared__ bool sm_moves, sm_fails;
   __shared__ std::int64_t sm_found[kThreads];
-  double squares = 0;
-  for (std::int64_t part = 0; part < s.norm_parts; ++part)
-    squares += square_sum(s.norm_size, s.sums, part, s.norm_parts);
   if (threadIdx.x == 0) {
     GpuOutcome all;
     for (std::int64_t rank = 0; rank < s.ranks; ++rank) {
@@ -323,12 +325,18 @@ __global__ void __launch_bounds__(kThreads, 1) dense_step_kernel(DenseOperands<T
   report(s);
   if (s.ranks > 1) return;
   grid.sync();
-  end_step(s);
+  double squares = 0;
+  for (std::int64_t i = thread; i < gpu::ceil_div<std::int64_t>(s.size, kWarp); i += kThreads) squares += s.squares[i];
+  end_step(s, gpu::block_reduce(squares));
 }
 
+/// Every block computes the norm of the sums over ranks: a barrier of the grid would take longer.
 template <class T>
 __global__ void __launch_bounds__(kThreads) dense_update_kernel(DenseOperands<T> s) {
-  end_step(s);
+  double squares = 0;
+  for (std::int64_t part = 0; part < s.norm_parts; ++part)
+    squares += square_sum(s.norm_size, s.sums, part, s.norm_parts);
+  end_step(s, squares);
 }
 
 template <class T>

@@ -40,6 +40,7 @@ struct DenseOperands {
   T* partials;            ///< (parts, size)
   double* loss_partials;  ///< (parts)
   T* sums;                ///< (flat + kRankSums ranks)
+  double* squares;        ///< (ceil(size / 32)), of as many elements of the gradient each; with one rank
   std::int64_t size;      ///< of the gradient: the end of the last parameter, rounded up to whole packs
   std::int64_t flat, rank, ranks;
   const std::uint64_t* h_record;

@@ -152,7 +152,7 @@ class GpuStep {
   std::int64_t buckets = 1;
 
  private:
-  /// All that the launches of a step depend on. Equal on two steps of a rank if it is on those of all ranks.
+  /// All that the launches of a step depend on. Two steps with equal keys on one rank have equal keys on every rank.
   using Key = std::vector<std::int64_t>;
 
   /// An arena of pinned memory: the one that belongs to an arena of the GPU.
@@ -221,9 +221,8 @@ class GpuStep {
   /// Makes the buffers of records large enough for `micros` micro-batches.
   void reserve(std::int64_t micros) {
     if (micros <= micros_) return;
-    wait_for_all();
+    discard_graphs();
     micros_ = micros;
-    for (Half& half : halves_) half.graphs.clear();
     if (reduce_)
       all_reports_ = Buffer(stream_.device(), RankReport::size_bytes(micros) * static_cast<std::size_t>(comm_.size()));
   }

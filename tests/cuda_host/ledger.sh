@@ -53,11 +53,11 @@ fi
 # host memory that kernels and copies read and write.
 # One kernel, counted with the blocks that it has on a GPU of 132 multiprocessors; then the same by separate kernels.
 LOCKSTEP_CUDA_HOST_MULTIPROCESSORS=132 limits emulator \
-  "nodes=1 launches=1 host_waits=0 ratio=3.86 longest=113 moved_bytes=9990000 bus_bytes=8384" \
+  "nodes=1 launches=1 host_waits=0 ratio=2.92 longest=80 moved_bytes=7550000 bus_bytes=8384" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5
 limits emulator "nodes=29 launches=29 host_waits=0 ratio=1.02 longest=34 bus_bytes=3368" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --optim.name sgd
-limits sasrec "nodes=59 launches=59 host_launches=1 host_waits=0 ratio=1.07 longest=118 bus_bytes=512" \
+limits sasrec "nodes=59 launches=59 host_launches=1 host_waits=0 ratio=1.07 longest=100 bus_bytes=512" \
   --config "$configs/sasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
 limits tisasrec "nodes=70 launches=70 host_launches=1 host_waits=0 ratio=1.12 longest=199 bus_bytes=512" \
   --config "$configs/tisasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16

@@ -34,7 +34,7 @@ import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PROGRAMS = ["test_ops", "test_nn", "test_optim", "test_models"]
+PROGRAMS = ["test_ops", "test_nn", "test_optim", "test_models", "test_tasks"]
 # The options that select the kernels' test cases, as in tests/CMakeLists.txt, and the environment of each selection.
 SELECTIONS = [(["-ts=*cuda*"], {}),
               (["-tc=*gradient*", "-tse=*cuda*"],

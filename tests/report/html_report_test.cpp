@@ -11,8 +11,7 @@ using namespace lockstep::test;
 namespace {
 
 std::string page_of(const RunHistory& history) {
-  return report_html(
-      {RunFacts{.title = "har", .config = "", .facts = {}}, history, {}, {}, {}, {}, "finished", "today"});
+  return report_html({RunFacts{.title = "har", .config = "", .facts = {}}, history, {}, {}, {}, "finished", "today"});
 }
 
 }  // namespace

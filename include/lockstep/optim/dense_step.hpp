@@ -29,10 +29,10 @@ struct DenseNetwork {
 ///
 /// Samples are cut into parts, whose number depends on the count alone. A block keeps all weights and the values of a few
 /// rows in shared memory, and leaves the gradient of each of its parts in memory. After a barrier of the grid, all
-/// blocks add the parts of their elements in a fixed order; after a second one, each block computes the norm and updates
-/// its elements. So a step repeats bit by bit. Rows of a product are added in another order than by the library that
-/// multiplies otherwise: results agree with the step of separate kernels to rounding. Norm, clipping, update and average
-/// have the bits of GpuUpdate.
+/// blocks add the parts of their elements and the squares of these sums in a fixed order; after a second one, each block
+/// updates its elements. So a step repeats bit by bit. Rows of a product are added in another order than by the library
+/// that multiplies otherwise, and with one rank squares in another order than by GpuUpdate: results agree with the step
+/// of separate kernels to rounding. Given the norm, clipping, update and average have the bits of GpuUpdate.
 class DenseStep {
  public:
   /// The most parts of the samples, and gradients in memory: as many as a large GPU has multiprocessors.

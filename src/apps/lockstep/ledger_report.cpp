@@ -19,17 +19,19 @@ struct Gpu {
   const char* name;
   double sms, clock_hz;
   double bytes_per_s, bus_bytes_per_s;
+  double l2_bytes, l2_bytes_per_cycle;
   double flops[kFlopUnits];        ///< by FlopUnit, dense
   double latency, shared_latency;  ///< of a load from memory, and from shared memory. Units: cycles
 };
 
 /// Rates: NVIDIA's data sheets of the H200 SXM, the A100 80 GB SXM and the L40S, without sparsity; the bus is PCIe in one
-/// direction. Clocks: those that the fp32 rates follow from. Latencies: Luo et al. 2024, arXiv:2402.13499, table IV, for
-/// the H100, the A100 and the RTX 4090 (Ada, as the L40S).
+/// direction. L2 caches: NVIDIA's descriptions of the architectures. Clocks: those that the fp32 rates follow from.
+/// Latencies and the rate of the L2 cache: Luo et al. 2024, arXiv:2402.13499, for the H100, the A100 and the RTX 4090
+/// (Ada, as the L40S).
 constexpr std::array<Gpu, 3> kGpus = {{
-    {"H200", 132, 1.98e9, 4.8e12, 64e9, {67e12, 494e12, 989e12}, 480, 29},
-    {"A100", 108, 1.41e9, 2.04e12, 32e9, {19.5e12, 156e12, 312e12}, 470, 29},
-    {"L40S", 142, 2.52e9, 0.864e12, 32e9, {91.6e12, 183e12, 362e12}, 540, 30},
+    {"H200", 132, 1.98e9, 4.8e12, 64e9, 50e6, 4472, {67e12, 494e12, 989e12}, 480, 29},
+    {"A100", 108, 1.41e9, 2.04e12, 32e9, 40e6, 2008, {19.5e12, 156e12, 312e12}, 470, 29},
+    {"L40S", 142, 2.52e9, 0.864e12, 32e9, 96e6, 1708, {91.6e12, 183e12, 362e12}, 540, 30},
 }};
 /// Assumptions. From the end of a node of a graph to the start of the next, and the start and end of a small kernel.
 constexpr double kNode = 1.5e-6;
@@ -51,7 +53,10 @@ Estimate estimate(const Gpu& gpu, const LedgerEntry& e) {
   const double waves = std::max(1.0, blocks * static_cast<double>(e.block_threads) / (gpu.sms * kThreadsOfSm));
   const double chain =
       waves * (e.longest * gpu.latency + e.longest_shared * gpu.shared_latency) / (kInFlight * gpu.clock_hz);
-  const double working = std::max(e.moved_bytes / gpu.bytes_per_s, multiplying) * idle;
+  // What several blocks read comes from memory once, if it all stays in the cache.
+  const double from_memory = e.necessary_bytes <= n * gpu.l2_bytes ? e.necessary_bytes : e.moved_bytes;
+  const double working = idle * std::max({from_memory / gpu.bytes_per_s,
+                                          e.moved_bytes / (gpu.l2_bytes_per_cycle * gpu.clock_hz), multiplying});
   return {.likely = n * kNode + std::max({working, n * chain, bus}),
           .floor = std::max(e.necessary_bytes / gpu.bytes_per_s, multiplying)};
 }

@@ -22,6 +22,7 @@ struct BackwardTiles {
   TimeTile<kChunks> time;      ///< of the warp
   __host__ __device__ static std::size_t bytes(int warps, int width) {
     const std::size_t queries = static_cast<std::size_t>(warps * kQueries<kChunks, kTimed>);
+    // mutant-equivalent: reserves more memory than is used
     return (2 * kKeys + 2 * queries) * static_cast<std::size_t>(tile_stride(width)) * sizeof(T) +
            2 * queries * kKeys * sizeof(T) + time_tile_bytes<kChunks, kTimed>(queries);
   }
@@ -284,7 +285,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
       for (int r = 0; r < kRows; ++r) {
         const std::int64_t i = first + r;
         if (i >= h.length) break;
-        if (me.half != r % 2) continue;
+        if (me.half != r % 2) continue;  // mutant-equivalent: both halves hold the sums
 #pragma unroll
         for (int c = 0; c < kChannels; ++c) {
           const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;
@@ -311,7 +312,8 @@ __global__ void __launch_bounds__(kWarp* kTableWarps)
   __shared__ T sm_sums[kTableWarps][kWarp];
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
   const std::int64_t size = (p.last + 1) * p.columns, wanted = std::int64_t{blockIdx.x} * kWarp + lane;
-  const std::int64_t e = wanted < 2 * size ? wanted : 2 * size - 1;  // lanes without an element repeat the last
+  // mutant-equivalent: lanes without an element read any
+  const std::int64_t e = wanted < 2 * size ? wanted : 2 * size - 1;
   const std::int64_t side = e / size, r = e % size / p.columns, head = e % p.columns / p.width,
                      c = e % p.columns % p.width;
   T* out = side == 0 ? dkeys : dvalues;

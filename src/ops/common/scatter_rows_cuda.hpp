@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 
+#include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 #include "lockstep/device/near_copy.hpp"
@@ -11,54 +12,79 @@
 /// Adds many rows to the rows of a table that they name, in a fixed order: gradients of embeddings.
 namespace lockstep::gpu {
 
-inline constexpr int kScatterWarps = 8;
-/// Columns that a lane holds in registers; wider rows take several passes.
-inline constexpr int kScatterHeld = 4;
+inline constexpr int kScatterWarps = 16;
+/// Ids that a lane looks at together, and columns that it holds in registers; wider rows take several passes.
+inline constexpr int kScatterIds = 4, kScatterHeld = 4;
 
 /// Two lists of ids, one after the other. Those of the second are `shift` rows further on.
 struct ScatterIds {
   const std::int32_t *first, *second;
-  std::int64_t count, shift;  ///< count: of the first list
-  __device__ std::int64_t operator[](std::int64_t m) const { return m < count ? first[m] : second[m - count] + shift; }
+  std::int64_t count, all, shift;  ///< count: of the first list
+  /// Entries m to m + 3, by one load if their address allows it; -1 behind the last entry.
+  __device__ void load(std::int64_t m, std::int32_t (&to)[kScatterIds]) const {
+    const bool in_first = m < count;
+    const auto by = static_cast<std::int32_t>(shift);
+    const std::int32_t* from = in_first ? first + m : second + (m - count);
+    if (m + kScatterIds <= (in_first ? count : all) && reinterpret_cast<std::uintptr_t>(from) % 16 == 0) {
+      const auto pack = *reinterpret_cast<const Pack<std::int32_t, kScatterIds>*>(from);
+#pragma unroll
+      for (int k = 0; k < kScatterIds; ++k) to[k] = pack.at[k] + (in_first ? 0 : by);
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < kScatterIds; ++k)
+      to[k] = m + k < count ? first[m + k] : m + k < all ? second[m + k - count] + by : -1;
+  }
 };
 
-/// A warp owns `per_warp` rows of the table, searches all ids for them, 32 at a time, and adds the matching rows in
-/// ascending order. No atomics and no sorting: no other warp writes these rows. Runs of the same row are summed in
-/// registers. Each warp reads all ids (from the second-level cache); each f.value(m, column) is read once.
+/// A warp owns `per_warp` rows of the table, searches all ids for them, 128 at a time, and adds the matching rows in
+/// ascending order. No atomics and no sorting: no other warp writes these rows. The last row that it has found stays in
+/// registers, so where a warp owns one row it reads and writes it once. Each block reads all ids (from the second-level
+/// cache); each f.value(m, column) is read once.
 template <class T, class F>
 __global__ void __launch_bounds__(kWarp* kScatterWarps)
-    scatter_rows_kernel(std::int64_t m, std::int64_t columns, std::int64_t rows, std::int64_t per_warp, T* table,
-                        ScatterIds ids, std::int64_t padding, F f) {
+    scatter_rows_kernel(std::int64_t columns, std::int64_t rows, std::int64_t per_warp, T* table, ScatterIds ids,
+                        std::int64_t padding, F f) {
   const int lane = static_cast<int>(threadIdx.x);
   const std::int64_t begin = (std::int64_t{blockIdx.x} * kScatterWarps + threadIdx.y) * per_warp;
-  // mutant-equivalent: no id is beyond the last row
-  const std::int64_t end = begin + per_warp < rows ? begin + per_warp : rows;
-  if (begin >= end) return;  // the whole warp
-  for (std::int64_t first = 0; first < m; first += kWarp) {
-    const std::int64_t id = first + lane < m ? ids[first + lane] : -1;
-    unsigned found = __ballot_sync(kWholeWarp, id >= begin && id < end && id != padding);
-    while (found != 0) {
-      const int source = __ffs(static_cast<int>(found)) - 1;
-      const std::int64_t row = __shfl_sync(kWholeWarp, id, source);
-      const unsigned same = __ballot_sync(kWholeWarp, id == row) & found;
-      found &= ~same;
-      T* to = table + row * columns;
-      // mutant-equivalent: each column is checked again
-      for (std::int64_t c = lane; c < columns; c += kWarp * kScatterHeld) {
-        T sum[kScatterHeld];
+  if (begin >= rows) return;  // the whole warp
+  const auto own = [begin = static_cast<std::uint32_t>(begin), count = static_cast<std::uint32_t>(per_warp),
+                    padding = static_cast<std::int32_t>(padding)](std::int32_t id) {
+    return static_cast<std::uint32_t>(id) - begin < count && id != padding;
+  };
+  for (std::int64_t c = lane; c - lane < columns; c += kWarp * kScatterHeld) {
+    std::int32_t row = -1;
+    T sum[kScatterHeld];
+    const auto change_to = [&](std::int32_t next) {
 #pragma unroll
-        for (int k = 0; k < kScatterHeld; ++k) sum[k] = c + k * kWarp < columns ? to[c + k * kWarp] : T{0};
-        for (unsigned rest = same; rest != 0; rest &= rest - 1) {
-          const std::int64_t use = first + __ffs(static_cast<int>(rest)) - 1;
+      for (int k = 0; k < kScatterHeld; ++k) {
+        const std::int64_t column = c + k * kWarp;
+        if (column >= columns) continue;
+        if (row >= 0) table[row * columns + column] = sum[k];
+        if (next >= 0) sum[k] = table[next * columns + column];
+      }
+      row = next;
+    };
+    for (std::int64_t first = 0; first < ids.all; first += kWarp * kScatterIds) {
+      std::int32_t id[kScatterIds];
+      ids.load(first + lane * kScatterIds, id);
+      bool any = false;
+#pragma unroll
+      for (int n = 0; n < kScatterIds; ++n) any = any || own(id[n]);
+      for (unsigned found = __ballot_sync(kWholeWarp, any); found != 0; found &= found - 1) {
+        const int source = __ffs(static_cast<int>(found)) - 1;
+#pragma unroll
+        for (int n = 0; n < kScatterIds; ++n) {
+          const std::int32_t next = __shfl_sync(kWholeWarp, id[n], source);
+          if (!own(next)) continue;
+          if (next != row) change_to(next);
 #pragma unroll
           for (int k = 0; k < kScatterHeld; ++k)
-            if (c + k * kWarp < columns) sum[k] += f.value(use, c + k * kWarp);
+            if (c + k * kWarp < columns) sum[k] += f.value(first + source * kScatterIds + n, c + k * kWarp);
         }
-#pragma unroll
-        for (int k = 0; k < kScatterHeld; ++k)
-          if (c + k * kWarp < columns) to[c + k * kWarp] = sum[k];
       }
     }
+    change_to(-1);
   }
 }
 
@@ -84,8 +110,8 @@ void scatter_rows(const Stream& stream, const std::array<std::span<const std::in
   launch(stream,
          {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(ceil_div(rows, per_warp), kScatterWarps)),
           .block = dim3(kWarp, kScatterWarps)},
-         scatter_rows_kernel<T, F>, m, columns, rows, per_warp, table,
-         ScatterIds{near[0], near[1], static_cast<std::int64_t>(lists[0].size()), shift}, padding, f);
+         scatter_rows_kernel<T, F>, columns, rows, per_warp, table,
+         ScatterIds{near[0], near[1], static_cast<std::int64_t>(lists[0].size()), m, shift}, padding, f);
 }
 
 }  // namespace lockstep::gpu

@@ -17,6 +17,7 @@ struct ForwardOrder {
   const T* weights;
   const ClassifierSizes& sizes;
   const ClassifierPlaces& places;
+  // mutant-equivalent: without scores their matrix has no rows
   __device__ int count() const { return 1 + kPerLayer * static_cast<int>(sizes.layers) + (sizes.scores > 0 ? 1 : 0); }
   __device__ Matrix<T> operator()(int i) const {
     const int d = static_cast<int>(sizes.dim), a = static_cast<int>(sizes.heads * sizes.head_width),

@@ -168,7 +168,8 @@ TEST_SUITE("models.sequence_classifier_cuda") {
     for (const bool pre_norm : {true, false}) {
       HarArch arch = arch_with(3);
       arch.pre_norm = pre_norm;
-      arch.dim = 8, arch.mlp = 12, arch.heads = 1, arch.head_width = 16, arch.layers = 1, arch.hidden = {5};
+      arch.dim = pre_norm ? 8 : 4;  // 4: one column of scores
+      arch.mlp = 12, arch.heads = 1, arch.head_width = 16, arch.layers = 1, arch.hidden = {5};
       arch.patch = 4, arch.length = 12;
       Har net(arch, DType::f64, 3);
       const OwnedTensor patches = random_tensor(DType::f64, {6, 3, 4}, "patches");
