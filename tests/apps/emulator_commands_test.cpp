@@ -7,17 +7,16 @@
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "support/emulator_file.hpp"
+#include "support/errors.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/random_emulator.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using test::ProcessResult;
+using namespace lockstep::test;
 
 namespace {
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 constexpr std::int64_t kRows = 40000;  // three blocks, the last one short
 
@@ -71,7 +70,7 @@ TEST_SUITE("apps.emulator") {
       const ProcessResult r = test::run_lockstep(f.command("predict"), ranks);
       INFO(r.err);
       REQUIRE(r.exit_code == 0);
-      CHECK(has(r.out, "rmse aice"));
+      CHECK(contains(r.out, "rmse aice"));
       const H5File out = H5File::open(f.output);
       CHECK(out.read<float>("/y") == y);
       const std::vector<double> here = out.read<double>("/rmse");
@@ -102,8 +101,7 @@ TEST_SUITE("apps.emulator") {
           test::run_lockstep(f.command("jacobian", {"--precision", "fp64", "--background-only", "in4"}), ranks);
       INFO(r.err);
       REQUIRE(r.exit_code == 0);
-      CHECK(has(r.out, "adjoint test"));
-      CHECK(has(r.out, "passed"));
+      check_mentions(r.out, "adjoint test", "passed");
       const H5File out = H5File::open(f.output);
       const std::vector<double> j = out.read<double>("/jac_physical"), n = out.read<double>("/jac"),
                                 tl = out.read<double>("/tl"), ad = out.read<double>("/ad");
@@ -152,7 +150,7 @@ TEST_SUITE("apps.emulator") {
     const ProcessResult r = test::run_lockstep(f.command("jacobian"), 2);
     INFO(r.err);
     CHECK(r.exit_code == 0);
-    CHECK(has(r.out, "1 nodes are outside the domain (/mask is 0): their Jacobian is zero"));
+    CHECK(contains(r.out, "1 nodes are outside the domain (/mask is 0): their Jacobian is zero"));
     const std::vector<float> j = H5File::open(f.output).read<float>("/jac");
     for (std::size_t k = 0; k < 10; ++k) {
       CHECK(j[k] != 0);
@@ -160,7 +158,7 @@ TEST_SUITE("apps.emulator") {
     }
     const ProcessResult all = test::run_lockstep(f.command("jacobian", {"--min-abs-latitude", "40"}), 1);
     CHECK(all.exit_code == 3);
-    CHECK(has(all.err, "every node is outside the domain (/mask is 0 or |/lat| below 40"));
+    CHECK(contains(all.err, "every node is outside the domain (/mask is 0 or |/lat| below 40"));
   }
 
   TEST_CASE("bad input has a message and the right exit code, and leaves an existing output unchanged") {
@@ -170,10 +168,10 @@ TEST_SUITE("apps.emulator") {
       const ProcessResult r = test::run_lockstep(words, ranks);
       INFO(r.err);
       CHECK(r.exit_code == code);
-      CHECK(has(r.err, what));
+      CHECK(contains(r.err, what));
       CHECK(test::read_text(f.output) == "precious");
       for (const auto& entry : std::filesystem::directory_iterator(f.dir.path()))
-        CHECK_FALSE(has(entry.path().string(), ".tmp."));
+        CHECK_FALSE(contains(entry.path().string(), ".tmp."));
     };
     refused(f.command("predict"), 2, "in.h5");  // not there
     f.write([&](H5File& file) { file.write<float>("/y", std::vector<float>(3), {3, 1}); });
@@ -207,8 +205,8 @@ TEST_SUITE("apps.emulator") {
       const ProcessResult single = test::run_lockstep({"verify", "--model", "emulator", "--golden", path});
       INFO(single.out, single.err);
       CHECK(single.exit_code == 0);
-      CHECK(has(single.out, "arrays agree"));
-      CHECK_FALSE(has(single.out, "FAIL"));
+      CHECK(contains(single.out, "arrays agree"));
+      CHECK_FALSE(contains(single.out, "FAIL"));
       const ProcessResult exact = test::run_lockstep({"verify", "--model", "emulator", "--golden", path, "--double"});
       INFO(exact.out, exact.err);
       CHECK(exact.exit_code == 0);
@@ -219,7 +217,7 @@ TEST_SUITE("apps.emulator") {
           test::run_lockstep({"verify", "--golden", test::golden_path("emulator_conv.h5"), how}, 3);
       INFO(ranks.out, ranks.err);
       CHECK(ranks.exit_code == 0);
-      CHECK(has(ranks.out, "after_steps"));
+      CHECK(contains(ranks.out, "after_steps"));
     }
   }
 
@@ -254,7 +252,7 @@ TEST_SUITE("apps.emulator") {
       CAPTURE(dataset);
       const ProcessResult r = spoilt(dataset);
       CHECK(r.exit_code == 1);
-      CHECK(has(r.out, "FAIL"));
+      CHECK(contains(r.out, "FAIL"));
     }
     CHECK(test::run_lockstep({"verify", "--golden", (dir / "missing.h5").string()}).exit_code == 2);
     test::write_text(path, "not HDF5");
@@ -272,32 +270,12 @@ TEST_SUITE("apps.emulator") {
       CAPTURE(ranks);
       const std::string run = (dir / ("run" + std::to_string(ranks))).string();
       const auto train = [&](const char* members, const char* width = "8") {
-        return test::run_lockstep({"train",
-                                   "--model.kind",
-                                   "emulator",
-                                   "--data.path",
-                                   data,
-                                   "--run-dir",
-                                   run,
-                                   "--epochs",
-                                   "2",
-                                   "--batch.size",
-                                   "100",
-                                   "--model.hidden_size",
-                                   width,
-                                   "--reproducible",
-                                   "--seed",
-                                   "4",
-                                   "--ensemble.members",
-                                   members,
-                                   "--ensemble.bootstrap",
-                                   "--loss.jacobian",
-                                   "0.5",
-                                   "--loss.jacobian_directions",
-                                   "1",
-                                   "--loss.constraint",
-                                   "max(0, -aice) ; out1"},
-                                  ranks);
+        std::vector<std::string> words = words_of(join(
+            "train --model.kind emulator --data.path ", data, " --run-dir ", run,
+            " --epochs 2 --batch.size 100 --model.hidden_size ", width, " --reproducible --seed 4 --ensemble.members ",
+            members, " --ensemble.bootstrap --loss.jacobian 0.5 --loss.jacobian_directions 1"));
+        words.insert(words.end(), {"--loss.constraint", "max(0, -aice) ; out1"});
+        return test::run_lockstep(words, ranks);
       };
       if (ranks == 2) REQUIRE(train("1").exit_code == 0);  // an ordinary run in the same directory is no member
       if (ranks == 3) REQUIRE(train("2").exit_code == 0);  // a smaller ensemble grows
@@ -305,7 +283,7 @@ TEST_SUITE("apps.emulator") {
       INFO(trained.err);
       REQUIRE(trained.exit_code == (ranks == 2 ? 2 : 0));
       if (ranks == 2) {
-        CHECK(has(trained.err, "ensemble.members"));
+        CHECK(contains(trained.err, "ensemble.members"));
         std::filesystem::remove_all(run);
         REQUIRE(train("4").exit_code == 0);  // a larger ensemble shrinks: member-4 stays, and counts no more
         REQUIRE(train("3").exit_code == 0);
@@ -314,18 +292,17 @@ TEST_SUITE("apps.emulator") {
         for (const auto& [members, width] : {std::pair("5", "12"), std::pair("1", "8")}) {
           const ProcessResult other = train(members, width);
           CHECK(other.exit_code == 2);
-          CHECK(has(other.err, "holds a run of another configuration"));
+          CHECK(contains(other.err, "holds a run of another configuration"));
         }
       }
-      CHECK(has(test::read_text(run + "/config.ini"), "members = 3"));
-      CHECK(has(test::read_text(run + "/config.ini"), "hidden_size = 8"));
+      CHECK(contains(test::read_text(run + "/config.ini"), "members = 3"));
+      CHECK(contains(test::read_text(run + "/config.ini"), "hidden_size = 8"));
       const ProcessResult eval = test::run_lockstep({"eval", "--checkpoint", run, "--json"}, ranks);
       INFO(eval.err);
       REQUIRE(eval.exit_code == 0);
       const std::string here = eval.out.substr(eval.out.find("\"split\""));
-      CHECK(has(here, "\"coverage95.aice\""));
-      CHECK(has(here, "rank histogram"));
-      CHECK(has(here, "\"constraint.2\""));  // members have the whole text, also what follows a semicolon
+      check_mentions(here, "\"coverage95.aice\"", "rank histogram");
+      CHECK(contains(here, "\"constraint.2\""));  // members have the whole text, also what follows a semicolon
       if (metrics.empty()) metrics = here;
       CHECK(here == metrics);
       REQUIRE(
@@ -357,9 +334,9 @@ TEST_SUITE("apps.emulator") {
     const ProcessResult jacobian =
         test::run_lockstep({"jacobian", "--checkpoint", run, "--input", data, "--output", output + "2"});
     CHECK(jacobian.exit_code == 2);
-    CHECK(has(jacobian.err, "this command takes one"));
+    CHECK(contains(jacobian.err, "this command takes one"));
     const ProcessResult none = test::run_lockstep({"eval", "--checkpoint", dir.path().string()});
     CHECK(none.exit_code == 2);
-    CHECK(has(none.err, "a directory without an ensemble"));
+    CHECK(contains(none.err, "a directory without an ensemble"));
   }
 }

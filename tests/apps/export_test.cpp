@@ -5,6 +5,7 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/lockstep.h"
 #include "lockstep/models/emulator/emulator_files.hpp"
+#include "support/errors.hpp"
 #include "support/golden_emulator.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
@@ -37,8 +38,7 @@ TEST_SUITE("apps.export") {
     for (const char* file : {"a.lsem", "b.h5", "c.safetensors", "e.onnx", "f.ts"}) {
       const auto info = test::run_process({test::program_path("lockstep"), "info", dir / file});
       CHECK(info.exit_code == 0);
-      CHECK(info.out.find(": model file of an emulator, whole") != std::string::npos);
-      CHECK(info.out.find("inputs ") != std::string::npos);
+      test::check_mentions(info.out, ": model file of an emulator, whole", "inputs ");
       const auto help =
           test::run_process({test::program_path("lockstep"), "predict", "--checkpoint", dir / file, "--help"});
       CHECK(help.out.find("Apply a trained emulator") != std::string::npos);

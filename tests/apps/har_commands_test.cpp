@@ -4,19 +4,19 @@
 #include <utility>
 
 #include "lockstep/io/h5.hpp"
+#include "support/errors.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using test::ProcessResult;
+using namespace lockstep::test;
 
 namespace {
 
 ProcessResult verify(const std::string& file, const std::string& how = "--no-double", int ranks = 1) {
   return test::run_lockstep({"verify", "--model", "har", "--golden", file, how}, ranks);
 }
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
@@ -32,7 +32,7 @@ TEST_SUITE("apps.har_commands") {
         const ProcessResult r = verify(path, how);
         INFO(r.out, r.err);
         CHECK(r.exit_code == 0);
-        CHECK(has(r.out, "arrays agree"));
+        CHECK(contains(r.out, "arrays agree"));
       }
     }
     CHECK(files == 4);
@@ -79,7 +79,7 @@ TEST_SUITE("apps.har_commands") {
       CAPTURE(dataset);
       const ProcessResult r = spoilt(golden, dataset);
       CHECK(r.exit_code == 1);
-      CHECK(has(r.out, "FAIL"));
+      CHECK(contains(r.out, "FAIL"));
     }
     CHECK(verify((dir / "missing.h5").string()).exit_code == 2);
   }
@@ -96,7 +96,7 @@ TEST_SUITE("apps.har_commands") {
     const ProcessResult r = verify(path);
     CAPTURE(r.err);
     CHECK(r.exit_code == 3);
-    CHECK(has(r.err, "attribute 'hidden_dims' of '/' of '" + path +
-                         "': expected a list of integers, found an empty list of real numbers"));
+    CHECK(contains(r.err, "attribute 'hidden_dims' of '/' of '" + path +
+                              "': expected a list of integers, found an empty list of real numbers"));
   }
 }

@@ -13,30 +13,22 @@
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using test::check_mentions;
-using test::ProcessResult;
+using namespace lockstep::test;
 
 namespace {
-
-std::vector<std::string> words(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<std::string> words;
-  for (std::string word; in >> word;) words.push_back(word);
-  return words;
-}
 
 struct Data {
   test::TempDir dir;
   std::string file() const { return (dir / "data.h5").string(); }
   explicit Data(const std::string& source) {
-    std::vector<std::string> command = words(source + " --quiet --output " + file());
+    std::vector<std::string> command = words_of(source + " --quiet --output " + file());
     command.insert(command.begin(), test::program_path("lockstep-prep"));
     const ProcessResult r = test::run_process(command);
     INFO(r.out, r.err);
     REQUIRE(r.exit_code == 0);
   }
   ProcessResult run(const std::string& command, const std::string& options) const {
-    return test::run_lockstep(words(command + " --data.path " + file() + " " + options));
+    return test::run_lockstep(words_of(command + " --data.path " + file() + " " + options));
   }
   ProcessResult plan(const std::string& options) const { return run("plan", options); }
 };

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "support/errors.hpp"
 #include "support/outcome.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using test::ProcessResult;
-using test::TempDir;
+using namespace lockstep::test;
 
 namespace {
 
@@ -23,12 +23,6 @@ ProcessResult on_ranks(const std::vector<std::string>& words) {
   all.insert(all.end(), words.begin(), words.end());
   return test::run_process(all);
 }
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t n = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-  return n;
-}
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 std::size_t lines(const std::string& text) {
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }
@@ -51,7 +45,7 @@ TEST_SUITE("apps.lockstep") {
   TEST_CASE("without a command the program shows how it is used and says that this was wrong") {
     const auto r = lockstep_program({});
     CHECK(r.exit_code == 2);
-    CHECK(has(r.out, "usage: lockstep COMMAND"));
+    CHECK(contains(r.out, "usage: lockstep COMMAND"));
     CHECK(lockstep_program({"--help"}).exit_code == 0);
     CHECK(lockstep_program({"help"}).out == r.out);
   }
@@ -84,7 +78,7 @@ TEST_SUITE("apps.lockstep") {
       const auto r = lockstep_program({word});
       CHECK(r.exit_code == 0);
       CHECK(r.out.starts_with("lockstep " LOCKSTEP_VERSION " (git "));
-      CHECK(has(r.out, "HDF5 1."));
+      CHECK(contains(r.out, "HDF5 1."));
       CHECK(lines(r.out) == 1);
     }
   }
@@ -98,9 +92,8 @@ TEST_SUITE("apps.lockstep") {
       CHECK(r.exit_code == 0);
       CHECK(r.err.empty());
       CHECK(r.out.starts_with("lockstep " + name + ": "));
-      CHECK(has(r.out, "usage: lockstep " + name));
-      CHECK(has(r.out, "\nExample"));
-      CHECK(has(r.out.substr(r.out.rfind("\nExample")), "lockstep " + name));
+      check_mentions(r.out, "usage: lockstep " + name, "\nExample");
+      CHECK(contains(r.out.substr(r.out.rfind("\nExample")), "lockstep " + name));
       CHECK(lockstep_program({"help", name}).out == r.out);
     }
   }
@@ -112,20 +105,19 @@ TEST_SUITE("apps.lockstep") {
       const auto r = lockstep_program(words);
       CAPTURE(r.out);
       CHECK(r.exit_code == 0);
-      CHECK(has(r.out, "--model.kind KIND"));
+      CHECK(contains(r.out, "--model.kind KIND"));
       for (const std::string kind : kinds) {
         if (words[0] == "predict" && kind == "har") continue;
-        CHECK((has(r.out, "\n- " + kind + ": ") || has(r.out, "\n  " + kind + " ")));
+        CHECK((contains(r.out, "\n- " + kind + ": ") || contains(r.out, "\n  " + kind + " ")));
       }
-      for (const char* own : {"model.hidden_size", "--input", "jacobian.every"}) CHECK_FALSE(has(r.out, own));
+      for (const char* own : {"model.hidden_size", "--input", "jacobian.every"}) CHECK_FALSE(contains(r.out, own));
     }
-    CHECK(has(lockstep_program({"train", "--model.kind", "kgat", "--help"}).out, "model.conv_dims"));
+    CHECK(contains(lockstep_program({"train", "--model.kind", "kgat", "--help"}).out, "model.conv_dims"));
     for (const auto& [kind, own] : {std::pair{"emulator", "--model-file"}, {"hrm", "--segments"}, {"kgat", "--user"}}) {
       const auto r = lockstep_program({"predict", "--model.kind", kind, "--help"});
-      CHECK(has(r.out, own));
-      CHECK(has(r.out, "run.precision"));
+      check_mentions(r.out, own, "run.precision");
       for (const char* unused : {"--optim.", "--checkpoint.", "--train.", "--schedule."})
-        CHECK_FALSE(has(r.out, unused));
+        CHECK_FALSE(contains(r.out, unused));
     }
   }
 
@@ -136,9 +128,9 @@ TEST_SUITE("apps.lockstep") {
           std::pair("kgat", std::vector{"eval.ks", "data.graph"})}) {
       CAPTURE(kind);
       const std::string help = lockstep_program({"eval", "--model.kind", kind, "--help"}).out;
-      for (const std::string key : read) CHECK(has(help, key));
+      for (const std::string key : read) CHECK(contains(help, key));
       for (const char* ignored : {"eval.every", "eval.max_samples", "eval.best", "eval.final", "data.group_visits"})
-        CHECK_FALSE(has(help, std::string("--") + ignored));
+        CHECK_FALSE(contains(help, std::string("--") + ignored));
     }
   }
 
@@ -178,18 +170,19 @@ TEST_SUITE("apps.lockstep") {
   TEST_CASE("several ranks print one error, and leave with its exit code") {
     const auto r = on_ranks({"-n", "3", test::program_path("lockstep"), "info", "--datset", "x.h5"});
     CHECK(r.exit_code == 2);
-    CHECK(count(r.err, "unknown option --datset; did you mean --dataset?") == 1);
-    CHECK(count(r.err, "error [rank 0/3, ") == 1);
+    CHECK(occurrences(r.err, "unknown option --datset; did you mean --dataset?") == 1);
+    CHECK(occurrences(r.err, "error [rank 0/3, ") == 1);
     const auto missing = on_ranks({"-n", "2", test::program_path("lockstep"), "info", "--dataset", "/nowhere/x.h5"});
     CHECK(missing.exit_code == 2);
-    CHECK(count(missing.err, "/nowhere/x.h5") == 1);
+    CHECK(occurrences(missing.err, "/nowhere/x.h5") == 1);
   }
 
   TEST_CASE("ranks with different arguments do not start") {
     const std::string program = test::program_path("lockstep");
     const auto r = on_ranks({"-n", "1", program, "info", ":", "-n", "1", program, "info", "--json"});
     CHECK(r.exit_code == 2);
-    CHECK(count(r.err, "this rank was started with '--json', rank 0 with nothing; all ranks need the same arguments") ==
+    CHECK(occurrences(r.err,
+                      "this rank was started with '--json', rank 0 with nothing; all ranks need the same arguments") ==
           1);
     CHECK(r.out.empty());
   }
@@ -219,7 +212,7 @@ TEST_SUITE("apps.lockstep") {
     CHECK(set["inputs"].size() == 9);
     CHECK(set["inputs"][0]["name"] == "sst");
     CHECK(set["inputs"][0]["unit"] == "degC");
-    CHECK(has(lockstep_program({"info", data}).out, "sea_ice_area_fraction"));
+    CHECK(contains(lockstep_program({"info", data}).out, "sea_ice_area_fraction"));
 
     const std::string file = run + "/checkpoints/final.h5";
     const auto point = nlohmann::json::parse(lockstep_program({"info", "--checkpoint", file, "--json"}).out);
@@ -227,18 +220,18 @@ TEST_SUITE("apps.lockstep") {
     CHECK(point["finished"] == true);
     CHECK(point["model"] == "emulator");
     CHECK(point["parameters"] == 9 * 8 + 8 + 8 * 8 + 8 + 8 * 3 + 3);
-    CHECK(has(point["config"].get<std::string>(), "hidden_size = 8\n"));
-    CHECK(has(lockstep_program({"info", file}).out, "/model/network.0.weight"));
+    CHECK(contains(point["config"].get<std::string>(), "hidden_size = 8\n"));
+    CHECK(contains(lockstep_program({"info", file}).out, "/model/network.0.weight"));
     const std::string best = lockstep_program({"info", run + "/checkpoints/best.h5"}).out;
-    CHECK(has(best, "weights alone, of the best evaluation"));
-    CHECK_FALSE(has(best, "0.0us"));
+    CHECK(contains(best, "weights alone, of the best evaluation"));
+    CHECK_FALSE(contains(best, "0.0us"));
 
     std::string bytes = test::read_text(file);
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
     test::write_text(dir / "flipped.h5", bytes);
     const auto damaged = lockstep_program({"info", "--checkpoint", (dir / "flipped.h5").string()});
     CHECK(damaged.exit_code == 3);
-    CHECK(has(damaged.err, "flipped.h5"));
+    CHECK(contains(damaged.err, "flipped.h5"));
     CHECK(damaged.out.empty());
   }
 
@@ -249,11 +242,11 @@ TEST_SUITE("apps.lockstep") {
       CAPTURE(option);
       auto r = lockstep_program({"info", option, (dir / "missing.h5").string()});
       CHECK(r.exit_code == 2);
-      CHECK(has(r.err, "missing.h5"));
+      CHECK(contains(r.err, "missing.h5"));
       CHECK(lines(r.err) == 1);
       r = lockstep_program({"info", option, (dir / "text.h5").string()});
       CHECK(r.exit_code == 3);
-      CHECK(has(r.err, "text.h5"));
+      CHECK(contains(r.err, "text.h5"));
       CHECK(lines(r.err) == 1);
     }
   }
@@ -272,8 +265,7 @@ TEST_SUITE("apps.lockstep") {
            {lockstep_program({"info", path}), lockstep_program({"eval", "--checkpoint", path}),
             lockstep_program({"predict", "--checkpoint", path, "--input", "x.h5", "--output", "y.h5"})}) {
         CHECK(r.exit_code == 3);
-        CHECK(has(r.err, path));
-        CHECK(has(r.err, std::string("it is ") + what));
+        check_mentions(r.err, path, std::string("it is ") + what);
         CHECK(lines(r.err) == 1);
       }
     }
@@ -287,10 +279,10 @@ TEST_SUITE("apps.lockstep") {
     const auto eval = lockstep_program({"eval", "--checkpoint", path}), info = lockstep_program({"info", path});
     for (const auto& r : {eval, info}) {
       CHECK(r.exit_code == 3);
-      CHECK(has(r.err, path));
+      CHECK(contains(r.err, path));
       CHECK(lines(r.err) == 1);
     }
-    CHECK(has(eval.err, "it is a PyTorch file"));
-    CHECK(has(info.err, "the archive is damaged or truncated"));
+    CHECK(contains(eval.err, "it is a PyTorch file"));
+    CHECK(contains(info.err, "the archive is damaged or truncated"));
   }
 }

@@ -2,31 +2,21 @@
 
 #include <doctest/doctest.h>
 
-#include <iterator>
-#include <sstream>
-
 #include "lockstep/io/h5.hpp"
 #include "lockstep/lockstep.h"
+#include "support/errors.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using test::ProcessResult;
+using namespace lockstep::test;
 namespace fs = std::filesystem;
 
 namespace {
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream in(text);
-  return {std::istream_iterator<std::string>(in), {}};
-}
 ProcessResult run(const char* program, const std::string& words) {
-  std::vector<std::string> all = {test::program_path(program)};
-  for (std::string& word : words_of(words)) all.push_back(std::move(word));
-  return test::run_process(all, {"OMP_NUM_THREADS=1"});
+  return run_process(words_of(program_path(program) + " " + words), {"OMP_NUM_THREADS=1"});
 }
 void succeed(const ProcessResult& result) {
   INFO(result.out, result.err);
@@ -54,7 +44,7 @@ constexpr Case kCases[] = {
 std::string train(const Case& c, const fs::path& dir) {
   const std::string data = (dir / "data.h5").string(), run_dir = (dir / "run").string();
   succeed(run("lockstep-prep", std::string(c.data) + " --quiet --output " + data));
-  const std::string steps = has(c.options, "--epochs") ? "" : " --steps 2";
+  const std::string steps = contains(c.options, "--epochs") ? "" : " --steps 2";
   succeed(run("lockstep", std::string("train --model.kind ") + c.kind + " --data " + data + " --batch.size 4 " +
                               c.options + steps + " --run-dir " + run_dir));
   return run_dir + "/checkpoints/final.h5";
@@ -88,13 +78,13 @@ TEST_SUITE("apps.weights") {
       lsnet_close(model);
       CHECK((opened == LSEM_OK) == (kind != "kgat" && kind != "emulator"));
       CHECK((opened == LSEM_OK || opened == LSEM_ERR_FORMAT));
-      if (kind == "kgat") CHECK(has(lsem_last_error(), "lockstep export --tables"));
+      if (kind == "kgat") CHECK(contains(lsem_last_error(), "lockstep export --tables"));
       const ProcessResult graph =
           run("lockstep", "export --format onnx --checkpoint " + checkpoint + " --output " + onnx);
       const bool held = kind == "har" || kind == "sasrec" || kind == "emulator";
       CHECK(graph.exit_code == (held ? 0 : 2));
       CHECK(fs::exists(onnx) == held);
-      if (!held) CHECK(has(graph.err, "safetensors"));
+      if (!held) CHECK(contains(graph.err, "safetensors"));
     }
   }
 
@@ -144,7 +134,7 @@ TEST_SUITE("apps.weights") {
       const ProcessResult refused = run("lockstep", words);
       CAPTURE(refused.err);
       CHECK(refused.exit_code == (tables ? 3 : 2));
-      CHECK(has(refused.err, tables ? "trained on other data" : "for kgat only"));
+      CHECK(contains(refused.err, tables ? "trained on other data" : "for kgat only"));
       CHECK_FALSE(fs::exists(dir / "no"));
     }
   }
@@ -199,13 +189,13 @@ TEST_SUITE("apps.weights") {
       const NamedArrays arrays = read_weights(out);
       CHECK(arrays.metadata.at("weights") == found);
       CHECK(arrays.metadata.at("kind") == "sasrec");
-      CHECK(has(arrays.metadata.at("data.items"), "\"1\""));
+      CHECK(contains(arrays.metadata.at("data.items"), "\"1\""));
       CHECK(arrays.at("item_emb.weight").values ==
             decltype(NamedArray::values)(file.read<float>(std::string(group) + "/item_emb.weight")));
     }
     const ProcessResult other = run("lockstep", "export --format lsem --checkpoint " + checkpoint + " --output " + out);
     CHECK(other.exit_code == 2);
-    CHECK(has(other.err, "safetensors or onnx"));
+    CHECK(contains(other.err, "safetensors or onnx"));
   }
 
   TEST_CASE("weights of another system, width or data set are refused with all names, and nothing is written") {
@@ -216,7 +206,7 @@ TEST_SUITE("apps.weights") {
       const ProcessResult result = run("lockstep", "import --weights " + out + " --output " + imported + " " + words);
       CAPTURE(result.err);
       CHECK(result.exit_code == code);
-      for (const std::string& part : parts) CHECK(has(result.err, part));
+      for (const std::string& part : parts) CHECK(contains(result.err, part));
       CHECK_FALSE(fs::exists(imported));
     };
     const std::string data = " --data " + (dir / "data.h5").string();
@@ -246,7 +236,8 @@ TEST_SUITE("apps.weights") {
     test::write_text(dir / "w.safetensors", safetensors_bytes(content));
     const ProcessResult result = run("lockstep", "info " + (dir / "w.safetensors").string());
     succeed(result);
-    for (const char* part : {": weights, ", "layer.weight", "F32", "(2, 3)", "format"}) CHECK(has(result.out, part));
+    for (const char* part : {": weights, ", "layer.weight", "F32", "(2, 3)", "format"})
+      CHECK(contains(result.out, part));
     test::write_text(dir / "bad.npz", "PK\x03\x04 and no more" + std::string(40, ' '));
     CHECK(run("lockstep", "info " + (dir / "bad.npz").string()).exit_code == 3);
   }

@@ -1,15 +1,16 @@
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <thread>
 
 #include "lockstep/lockstep.h"
 #include "lockstep/models/emulator/emulator_files.hpp"
+#include "support/errors.hpp"
 #include "support/golden_emulator.hpp"
 #include "support/temp_dir.hpp"
 #include "support/weight_files.hpp"
 
 using namespace lockstep;
+using namespace lockstep::test;
 
 namespace {
 
@@ -38,7 +39,6 @@ struct Opened {
 };
 
 std::string said() { return lsem_last_error(); }
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/device/device.hpp"
+#include "support/errors.hpp"
 
 using namespace lockstep;
 
@@ -113,8 +114,7 @@ TEST_SUITE("comm.node_reduce") {
     });
     for (const std::string& message : messages) {
       CAPTURE(message);
-      CHECK(message.find("all_reduce sum of 8 f32") != std::string::npos);
-      CHECK(message.find("all_reduce sum of 8 f64") != std::string::npos);
+      test::check_mentions(message, "all_reduce sum of 8 f32", "all_reduce sum of 8 f64");
     }
   }
 }

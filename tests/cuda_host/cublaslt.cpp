@@ -15,7 +15,6 @@ struct cublasLtContext {
 };
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type;
-  std::int32_t order = CUBLASLT_ORDER_COL;
   std::uint64_t rows, columns;
   std::int64_t leading_dimension;
   std::int32_t batches = 1;
@@ -23,21 +22,16 @@ struct cublasLtMatrixLayoutOpaque_t {
 
   /// The number of elements from the first to the last, both included.
   std::int64_t extent() const {
-    const auto lines = static_cast<std::int64_t>(order == CUBLASLT_ORDER_COL ? columns : rows);
-    const auto length = static_cast<std::int64_t>(order == CUBLASLT_ORDER_COL ? rows : columns);
-    return (batches - 1) * batch_stride + (lines - 1) * leading_dimension + length;
+    return (batches - 1) * batch_stride + (static_cast<std::int64_t>(columns) - 1) * leading_dimension +
+           static_cast<std::int64_t>(rows);
   }
-  std::int64_t at_least() const { return static_cast<std::int64_t>(order == CUBLASLT_ORDER_COL ? rows : columns); }
 };
 struct cublasLtMatmulDescOpaque_t {
   cublasComputeType_t compute;
   cudaDataType_t scale;
-  std::int32_t pointer_mode = CUBLASLT_POINTER_MODE_HOST;
-  std::int32_t a = CUBLAS_OP_N, b = CUBLAS_OP_N, c = CUBLAS_OP_N;
+  std::int32_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
-  std::int64_t bias_stride = 0;
-  std::int32_t bias_type = -1;
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t workspace = 0;
@@ -83,9 +77,8 @@ struct Algorithm {
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
 MatrixView view(const cublasLtMatrixLayoutOpaque_t& layout, const void* data, bool turned, std::int64_t batch) {
-  const bool by_columns = (layout.order == CUBLASLT_ORDER_COL) != turned;
   auto* first = static_cast<std::byte*>(const_cast<void*>(data)) + batch * layout.batch_stride * size_of(layout.type);
-  return {first, layout.type, by_columns ? 1 : layout.leading_dimension, by_columns ? layout.leading_dimension : 1};
+  return {first, layout.type, turned ? layout.leading_dimension : 1, turned ? 1 : layout.leading_dimension};
 }
 
 /// The part of a matrix from a row and a column on.
@@ -97,8 +90,9 @@ MatrixView along(MatrixView matrix, std::int64_t row, std::int64_t column) {
 
 void check_matrix(const char* name, const cublasLtMatrixLayoutOpaque_t& layout, const void* data,
                   std::uint32_t alignment) {
-  require(layout.leading_dimension >= layout.at_least(), cudaErrorInvalidValue, "cublasLtMatmul: ", name, " is ",
-          layout.rows, " x ", layout.columns, " with leading dimension ", layout.leading_dimension);
+  require(layout.leading_dimension >= static_cast<std::int64_t>(layout.rows), cudaErrorInvalidValue,
+          "cublasLtMatmul: ", name, " is ", layout.rows, " x ", layout.columns, " with leading dimension ",
+          layout.leading_dimension);
   require(find_allocation(data).has_value(), cudaErrorInvalidValue, "cublasLtMatmul: ", name, " is at ",
           describe_address(data), ", which is not the device's");
   check_range(text("cublasLtMatmul: ", name, " is").c_str(), data,
@@ -133,25 +127,7 @@ Shape check_shapes(const cublasLtMatmulDescOpaque_t& p, const cublasLtMatrixLayo
           " with compute type ", p.compute, " and scale type ", p.scale);
   require(p.compute != CUBLAS_COMPUTE_32F_FAST_TF32 || a.type == CUDA_R_32F, cudaErrorNotSupported,
           "cublasLtMatmul: TF32 with operands of type ", a.type);
-  require(p.c == CUBLAS_OP_N && p.pointer_mode == CUBLASLT_POINTER_MODE_HOST, cudaErrorNotSupported,
-          "cublasLtMatmul: a transposed c, or alpha and beta on the device");
   return {static_cast<std::int64_t>(m), static_cast<std::int64_t>(n), static_cast<std::int64_t>(k)};
-}
-
-Nonlinearity nonlinearity(std::uint32_t epilogue) {
-  switch (epilogue) {
-    case CUBLASLT_EPILOGUE_DEFAULT:
-    case CUBLASLT_EPILOGUE_BIAS:
-      return Nonlinearity::none;
-    case CUBLASLT_EPILOGUE_RELU:
-    case CUBLASLT_EPILOGUE_RELU_BIAS:
-      return Nonlinearity::relu;
-    case CUBLASLT_EPILOGUE_GELU:
-    case CUBLASLT_EPILOGUE_GELU_BIAS:
-      return Nonlinearity::gelu;
-    default:
-      throw Failure{cudaErrorNotSupported, text("cublasLtMatmul: epilogue ", epilogue)};
-  }
 }
 
 }  // namespace
@@ -180,7 +156,6 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }
-std::size_t cublasLtGetVersion() { return 120000; }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, std::uint64_t rows,
                                           std::uint64_t columns, std::int64_t leading_dimension) {
@@ -197,17 +172,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 std::size_t size) {
   return guarded_blas([&] {
     switch (attribute) {
-      case CUBLASLT_MATRIX_LAYOUT_TYPE:
-        return set(layout->type, value, size);
-      case CUBLASLT_MATRIX_LAYOUT_ORDER:
-        set(layout->order, value, size);
-        return require(layout->order <= CUBLASLT_ORDER_ROW, cudaErrorNotSupported, "matrix order ", layout->order);
-      case CUBLASLT_MATRIX_LAYOUT_ROWS:
-        return set(layout->rows, value, size);
       case CUBLASLT_MATRIX_LAYOUT_COLS:
         return set(layout->columns, value, size);
-      case CUBLASLT_MATRIX_LAYOUT_LD:
-        return set(layout->leading_dimension, value, size);
       case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
         return set(layout->batches, value, size);
       case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
@@ -230,26 +196,16 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product, cubl
                                               const void* value, std::size_t size) {
   return guarded_blas([&] {
     switch (attribute) {
-      case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
-        return set(product->compute, value, size);
-      case CUBLASLT_MATMUL_DESC_SCALE_TYPE:
-        return set(product->scale, value, size);
-      case CUBLASLT_MATMUL_DESC_POINTER_MODE:
-        return set(product->pointer_mode, value, size);
       case CUBLASLT_MATMUL_DESC_TRANSA:
         return set(product->a, value, size);
       case CUBLASLT_MATMUL_DESC_TRANSB:
         return set(product->b, value, size);
-      case CUBLASLT_MATMUL_DESC_TRANSC:
-        return set(product->c, value, size);
       case CUBLASLT_MATMUL_DESC_EPILOGUE:
-        return set(product->epilogue, value, size);
+        set(product->epilogue, value, size);
+        return require(product->epilogue == CUBLASLT_EPILOGUE_DEFAULT || product->epilogue == CUBLASLT_EPILOGUE_BIAS,
+                       cudaErrorNotSupported, "epilogue ", product->epilogue, " of a product");
       case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
         return set(product->bias, value, size);
-      case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE:
-        return set(product->bias_stride, value, size);
-      case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
-        return set(product->bias_type, value, size);
     }
     throw Failure{cudaErrorNotSupported, text("attribute ", attribute, " of a product")};
   });
@@ -277,9 +233,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
       case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
       case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
         return set(preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, size);
-      default:
-        return;  // hints for the search have no effect here
     }
+    throw Failure{cudaErrorNotSupported, text("attribute ", attribute, " of a preference")};
   });
 }
 
@@ -291,7 +246,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   return guarded_blas([&] {
     require(wanted > 0, cudaErrorInvalidValue, "cannot search for ", wanted, " algorithms: ask for at least 1");
     const Shape shape = check_shapes(*product, *a, *b, *c, *d);
-    nonlinearity(product->epilogue);
     Algorithm algorithm{};
     algorithm.m = static_cast<std::int32_t>(shape.m);
     algorithm.n = static_cast<std::int32_t>(shape.n);
@@ -334,7 +288,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
             "cublasLtMatmul: the library was started on cuda:", handle->device,
             ", but the stream is of cuda:", device_of(stream));
     const Shape shape = check_shapes(*product, *a_layout, *b_layout, *c_layout, *d_layout);
-    const Nonlinearity f = nonlinearity(product->epilogue);
     Algorithm algorithm{};
     std::fill_n(algorithm.alignment, 4, 1);
     if (algo) std::memcpy(&algorithm, algo, sizeof algorithm);
@@ -346,12 +299,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
     require(workspace_size >= algorithm.workspace, cudaErrorInvalidValue, "cublasLtMatmul: ", workspace_size,
             " bytes of workspace, of ", algorithm.workspace, " that the algorithm was chosen with");
     if (workspace_size > 0) check_range("cublasLtMatmul: the workspace is", workspace, workspace_size);
-    const bool with_bias = (product->epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
-    const auto bias_type = product->bias_type < 0 ? d_layout->type : static_cast<cudaDataType_t>(product->bias_type);
+    const bool with_bias = product->epilogue == CUBLASLT_EPILOGUE_BIAS;
     if (with_bias) {
       require(find_allocation(product->bias).has_value(), cudaErrorInvalidValue, "cublasLtMatmul: the bias is at ",
               describe_address(product->bias), ", which is not the device's");
-      check_range("cublasLtMatmul: the bias is", product->bias, static_cast<std::size_t>(shape.m * size_of(bias_type)));
+      check_range("cublasLtMatmul: the bias is", product->bias,
+                  static_cast<std::size_t>(shape.m * size_of(d_layout->type)));
     }
     const auto bytes = [](const cublasLtMatrixLayoutOpaque_t& layout) {
       return static_cast<std::size_t>(layout.extent() * size_of(layout.type));
@@ -373,19 +326,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
       const DeviceAccess access;
       if (workspace) std::memset(workspace, 0xff, std::min<std::size_t>(workspace_size, 4096));  // not preserved
       for (std::int64_t batch = 0; batch < ld.batches; ++batch) {
-        const auto* bias =
-            with_bias ? static_cast<const std::byte*>(p.bias) + batch * p.bias_stride * size_of(bias_type) : nullptr;
         const Digits digits = p.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? Digits::tf32 : Digits::all;
         const MatrixView av = view(la, a, p.a != CUBLAS_OP_N, batch), bv = view(lb, b, p.b != CUBLAS_OP_N, batch),
                          cv = view(lc, c, false, batch), dv = view(ld, d, false, batch);
         // Two parts of a long sum, of which the first is rounded to the type of the output: the worst that was allowed.
         const std::int64_t first =
-            algorithm.rounds_parts && size_of(ld.type) == 2 && !with_bias && f == Nonlinearity::none ? shape.k / 2
-                                                                                                     : shape.k;
-        matmul(shape.m, shape.n, first, scale, av, bv, keep, cv, dv, bias, bias_type, f, digits);
+            algorithm.rounds_parts && size_of(ld.type) == 2 && !with_bias ? shape.k / 2 : shape.k;
+        matmul(shape.m, shape.n, first, scale, av, bv, keep, cv, dv, with_bias ? p.bias : nullptr, digits);
         if (first == shape.k) continue;
         matmul(shape.m, shape.n, shape.k - first, scale, along(av, 0, first), along(bv, first, 0), 1, dv, dv, nullptr,
-               bias_type, f, digits);
+               digits);
       }
     });
   });

@@ -38,13 +38,10 @@ struct Type<__half> {
 struct Case {
   std::int64_t m, n, k;
   bool turn_a = false, turn_b = false;
-  bool by_rows = false;  ///< all matrices
   std::int32_t batches = 1;
   double alpha = 1, beta = 0;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
 };
-
-double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
 
 /// The largest difference between the library's result and the definition, relative to the largest element.
 template <class T>
@@ -57,12 +54,10 @@ double error_of(const Case& p) {
     return x;
   };
   // The leading dimension is two elements longer than needed.
-  const auto lines = [&](std::int64_t rows, std::int64_t columns) { return p.by_rows ? rows : columns; };
-  const auto lead = [&](std::int64_t rows, std::int64_t columns) { return (p.by_rows ? columns : rows) + 2; };
+  const auto lead = [](std::int64_t rows) { return rows + 2; };
   const std::int64_t ar = p.turn_a ? p.k : p.m, ac = p.turn_a ? p.m : p.k, br = p.turn_b ? p.n : p.k,
                      bc = p.turn_b ? p.k : p.n;
-  const std::int64_t sa = lines(ar, ac) * lead(ar, ac), sb = lines(br, bc) * lead(br, bc),
-                     sd = lines(p.m, p.n) * lead(p.m, p.n);
+  const std::int64_t sa = ac * lead(ar), sb = bc * lead(br), sd = p.n * lead(p.m);
   const auto a = fill(sa * p.batches, 0.1), b = fill(sb * p.batches, -0.2), c = fill(sd * p.batches, 0.3),
              bias = fill(p.m, 0);
   const DeviceArray<T> da(a), db(b), dbias(bias);
@@ -72,9 +67,7 @@ double error_of(const Case& p) {
   cublasLtCreate(&handle);
   const auto layout = [&](std::int64_t rows, std::int64_t columns, std::int64_t stride) {
     cublasLtMatrixLayout_t made;
-    cublasLtMatrixLayoutCreate(&made, Type<T>::kData, rows, columns, lead(rows, columns));
-    const std::int32_t order = p.by_rows ? CUBLASLT_ORDER_ROW : CUBLASLT_ORDER_COL;
-    cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_ORDER, &order, sizeof order);
+    cublasLtMatrixLayoutCreate(&made, Type<T>::kData, rows, columns, lead(rows));
     cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &p.batches, sizeof p.batches);
     cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
     return made;
@@ -105,24 +98,20 @@ double error_of(const Case& p) {
   cublasLtDestroy(handle);
 
   double largest = 0, worst = 0;
-  const auto at = [&](const std::vector<T>& x, std::int64_t first, std::int64_t i, std::int64_t j, std::int64_t rows,
-                      std::int64_t columns) {
-    const std::int64_t place = p.by_rows ? i * lead(rows, columns) + j : j * lead(rows, columns) + i;
-    return static_cast<double>(x[static_cast<std::size_t>(first + place)]);
+  const auto at = [&](const std::vector<T>& x, std::int64_t first, std::int64_t i, std::int64_t j, std::int64_t rows) {
+    return static_cast<double>(x[static_cast<std::size_t>(first + j * lead(rows) + i)]);
   };
   for (std::int64_t batch = 0; batch < p.batches; ++batch)
     for (std::int64_t i = 0; i < p.m; ++i)
       for (std::int64_t j = 0; j < p.n; ++j) {
         double sum = 0;
         for (std::int64_t q = 0; q < p.k; ++q)
-          sum += (p.turn_a ? at(a, batch * sa, q, i, ar, ac) : at(a, batch * sa, i, q, ar, ac)) *
-                 (p.turn_b ? at(b, batch * sb, j, q, br, bc) : at(b, batch * sb, q, j, br, bc));
-        sum = p.alpha * sum + p.beta * at(c, batch * sd, i, j, p.m, p.n);
-        if (p.epilogue & CUBLASLT_EPILOGUE_BIAS) sum += static_cast<double>(bias[i]);
-        if (p.epilogue & CUBLASLT_EPILOGUE_RELU) sum = std::max(0.0, sum);
-        if (p.epilogue & CUBLASLT_EPILOGUE_GELU) sum = gelu(sum);
+          sum += (p.turn_a ? at(a, batch * sa, q, i, ar) : at(a, batch * sa, i, q, ar)) *
+                 (p.turn_b ? at(b, batch * sb, j, q, br) : at(b, batch * sb, q, j, br));
+        sum = p.alpha * sum + p.beta * at(c, batch * sd, i, j, p.m);
+        if (p.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += static_cast<double>(bias[i]);
         largest = std::max(largest, std::abs(sum));
-        worst = std::max(worst, std::abs(sum - at(d, batch * sd, i, j, p.m, p.n)));
+        worst = std::max(worst, std::abs(sum - at(d, batch * sd, i, j, p.m)));
       }
   return worst / std::max(1.0, largest);
 }
@@ -130,25 +119,22 @@ double error_of(const Case& p) {
 }  // namespace
 
 TEST_SUITE("cuda_host.cublaslt") {
-  TEST_CASE("products agree with the definition: shapes, orders, transpositions, batches") {
+  TEST_CASE("products agree with the definition: shapes, transpositions, batches") {
     for (const auto& [m, n, k] : {std::tuple{1, 1, 1}, {6, 16, 8}, {7, 17, 300}, {100, 33, 65}, {3, 50, 1}})
       for (const bool turn_a : {false, true})
-        for (const bool turn_b : {false, true})
-          for (const bool by_rows : {false, true}) {
-            CAPTURE(m);
-            CAPTURE(turn_a);
-            CAPTURE(turn_b);
-            CAPTURE(by_rows);
-            const Case p{.m = m, .n = n, .k = k, .turn_a = turn_a, .turn_b = turn_b, .by_rows = by_rows};
-            CHECK(error_of<float>(p) < 3e-6);
-            CHECK(error_of<double>(p) < 1e-14);
-          }
+        for (const bool turn_b : {false, true}) {
+          CAPTURE(m);
+          CAPTURE(turn_a);
+          CAPTURE(turn_b);
+          const Case p{.m = m, .n = n, .k = k, .turn_a = turn_a, .turn_b = turn_b};
+          CHECK(error_of<float>(p) < 3e-6);
+          CHECK(error_of<double>(p) < 1e-14);
+        }
     CHECK(error_of<double>({.m = 5, .n = 4, .k = 3, .batches = 3}) < 1e-14);
   }
 
   TEST_CASE("alpha, beta and epilogues") {
-    for (const auto epilogue : {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_BIAS,
-                                CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS}) {
+    for (const auto epilogue : {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS}) {
       const Case p{.m = 9, .n = 20, .k = 31, .alpha = -0.5, .beta = 1.5, .epilogue = epilogue};
       CHECK(error_of<float>(p) < 1e-6);
       CHECK(error_of<double>(p) < 1e-14);

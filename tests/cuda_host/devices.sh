@@ -4,38 +4,22 @@
 # Ranks that are threads give the same bits as ranks that are processes, and as one rank. Also tested: every model,
 # checkpoints, and rejected configurations.
 # sections bits backends checkpoints refused sasrec tisasrec kgat bprmf hrm har
-set -euo pipefail
-lockstep=$1 prep=$2
-shift 2
-mpirun=("$@")
-tests=$(cd "$(dirname "$0")" && pwd)
-configs=$tests/../../configs
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-# shellcheck source=SCRIPTDIR/sections.sh
-source "$tests/sections.sh"
-cd "$work"
+# shellcheck source=SCRIPTDIR/common.sh
+source "$(dirname "$0")/common.sh"
 
 same_weights() {  # A B: must be equal bit by bit
   "$lockstep" checkpoint diff --under /model "$1/checkpoints/final.h5" "$2/checkpoints/final.h5" > diff.txt ||
     { cat diff.txt; echo "FAILED: $1 and $2 differ"; exit 1; }
 }
-run() { "$lockstep" "$@" > log.txt 2>&1 || { cat log.txt; echo "FAILED: $*"; exit 1; }; }
-train() { run train --resume auto --device cuda --threads 1 "$@"; }
-processes() {
-  local ranks=$1
-  shift
-  "${mpirun[@]}" -n "$ranks" "$lockstep" train --resume auto --device cuda --threads 1 "$@" > log.txt 2>&1 ||
-    { cat log.txt; echo "FAILED: $ranks processes, $*"; exit 1; }
-}
-says() { for text in "$@"; do grep -q -- "$text" log.txt || { cat log.txt; echo "FAILED: the log does not contain '$text'"; exit 1; }; done; }
+train() { run "$lockstep" train --resume auto --device cuda --threads 1 "$@"; }
+processes() { run "${mpirun[@]}" -n "$1" "$lockstep" train --resume auto --device cuda --threads 1 "${@:2}"; }
 refused() {  # EXIT_CODE TEXT COMMAND...: ends with this code and one message
   local code=0 expected=$1 text=$2
   shift 2
   timeout -s KILL 300 "$@" > log.txt 2>&1 || code=$?
-  [ "$code" = "$expected" ] || { cat log.txt; echo "FAILED: exit code $code, not $expected: $*"; exit 1; }
+  [ "$code" = "$expected" ] || fail "exit code $code, not $expected: $*"
   says "$text"
-  [ "$(grep -c '^error' log.txt)" = 1 ] || { cat log.txt; echo "FAILED: not one message: $*"; exit 1; }
+  [ "$(grep -c '^error' log.txt)" = 1 ] || fail "not one message: $*"
 }
 
 "$prep" synth-icecolumn --rows 300 --output ice.h5 --quiet
@@ -57,7 +41,7 @@ if section backends; then
   # another thread has yet to allocate for.
   export LOCKSTEP_CUDA_HOST_MEMORY_WAITS=1
   train "${ice[@]}" --steps 8 --run-dir nccl-threads --parallel dp --gpu-ids 0,1 --timeout 120
-  if grep -q "as graphs" log.txt; then echo "FAILED: several GPUs of one process run graphs"; exit 1; fi
+  if grep -q "as graphs" log.txt; then fail "several GPUs of one process run graphs"; fi
   says "gradients by nccl"
   same_weights nccl-processes nccl-threads
   train "${ice[@]}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --dist.bucket_bytes 1000 --batch.scope rank --steps 2
@@ -101,11 +85,11 @@ if section refused; then
     env LOCKSTEP_CUDA_HOST_NO_CODE=1 "${mpirun[@]}" -n 2 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
   # Who shares a GPU is decided by UUIDs: two processes that see one GPU each, as number 0, do not share it.
   # shellcheck disable=SC2016
-  seeing() { "${mpirun[@]}" -n 2 bash -c "CUDA_VISIBLE_DEVICES=$1"' exec "$@"' rank \
-    "$lockstep" train --threads 1 "${ice[@]}" --device cuda --run-dir "$2" --steps 1 > log.txt 2>&1 || { cat log.txt; echo "FAILED: $*"; exit 1; }; }
+  seeing() { run "${mpirun[@]}" -n 2 bash -c "CUDA_VISIBLE_DEVICES=$1"' exec "$@"' rank \
+    "$lockstep" train --threads 1 "${ice[@]}" --device cuda --run-dir "$2" --steps 1; }
   # shellcheck disable=SC2016
   seeing '${OMPI_COMM_WORLD_RANK:-$PMI_RANK}' own
-  if grep -q " share " log.txt; then cat log.txt; echo "FAILED: two ranks with a GPU each share none"; exit 1; fi
+  if grep -q " share " log.txt; then fail "two ranks with a GPU each share none"; fi
   seeing 1 shared
   says "2 ranks on .* share 1 GPU$"
   refused 2 "dist.replicas = 2" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --replicas 2
@@ -116,8 +100,6 @@ if section refused; then
   echo "ok  errors end with one message"
 fi
 
-# shellcheck source=SCRIPTDIR/small_models.sh
-source "$tests/small_models.sh"
 for model in "${small_models[@]}"; do
   read -r kind data rest <<< "$model"
   section "$kind" || continue
@@ -129,6 +111,6 @@ for model in "${small_models[@]}"; do
   same_weights "$kind-one" "$kind-two"
   # The processor needs no driver.
   # shellcheck disable=SC2086
-  LOCKSTEP_CUDA_HOST_DRIVER=0 run train --threads 1 --model.kind "$kind" --data.path "$data" $rest --batch.scope global --epochs 1 --steps 1 --run-dir "$kind-cpu"
+  LOCKSTEP_CUDA_HOST_DRIVER=0 run "$lockstep" train --threads 1 --model.kind "$kind" --data.path "$data" $rest --batch.scope global --epochs 1 --steps 1 --run-dir "$kind-cpu"
   echo "ok  $kind"
 done

@@ -3,20 +3,10 @@
 # Every model's losses in bf16 and fp16, and some in tf32, follow those of fp32 step by step without being equal. A run
 # in halves continues in fp32 on the CPU. The loss scale of fp16: exact resume, and steps that overflow.
 # sections emulator sasrec tisasrec kgat hrm trm mlp_t har resume overflow
-set -euo pipefail
-lockstep=$1 prep=$2
-tests=$(cd "$(dirname "$0")" && pwd)
-configs=$tests/../../configs
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-# shellcheck source=SCRIPTDIR/sections.sh
-source "$tests/sections.sh"
-cd "$work"
+# shellcheck source=SCRIPTDIR/common.sh
+source "$(dirname "$0")/common.sh"
 
-train() {
-  "$lockstep" train --resume auto --threads 1 --seed 1 --train.log_every 1 "$@" > log.txt 2>&1 ||
-    { cat log.txt; echo "FAILED: train $*"; exit 1; }
-}
+train() { run "$lockstep" train --resume auto --threads 1 --seed 1 --train.log_every 1 "$@"; }
 losses() { grep '"split":"train"' "$1/metrics.jsonl" | grep -o '"loss":[^,]*' | cut -d: -f2; }
 # No loss of run B may differ from run A's by more than LIMIT times the largest loss of A. One must differ, which shows
 # that another precision was used.
@@ -58,7 +48,7 @@ while read -r name bf16 fp16 tf32 options; do
   done
   # shellcheck disable=SC2086
   train $options --steps 8 --run-dir "$name-bf16" --device cpu
-  grep -q "continuing from" log.txt || { cat log.txt; echo "FAILED: $name on the CPU started again"; exit 1; }
+  says "continuing from"
 done << MODELS
 emulator 0.002 0.0005 0.0005 --config $configs/emulator-icecolumn.ini --data.path ice.h5 --batch.size 50 --epochs 9
 sasrec 0.002 0.0005 - --model.kind sasrec --data.path sequences.h5 --maxlen 12 --hidden_units 8 --batch.size 16 --epochs 3 --optim.lr 0.01
@@ -84,8 +74,7 @@ if section overflow; then
   for steps in 1 2; do
     train "${ice[@]}" --loss.smooth_weight 1e7 --steps $steps --run-dir over
     cp over/checkpoints/final.h5 "over-$steps.h5"
-    grep -q "step $((steps - 1)): the gradient overflows in fp16 and the step is skipped; the loss scale falls to $((65536 >> steps))" log.txt ||
-      { cat log.txt; echo "FAILED: step $steps did not overflow at the scale that the one before left"; exit 1; }
+    says "step $((steps - 1)): the gradient overflows in fp16 and the step is skipped; the loss scale falls to $((65536 >> steps))"
   done
   same over-1.h5 over-2.h5 "a step that overflowed changed weights"
   echo "ok  steps that overflow in fp16 change the loss scale and nothing else"

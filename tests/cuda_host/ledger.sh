@@ -3,17 +3,8 @@
 # Each model takes some steps on the stand-in with its published layers and small data. No count may exceed its limit
 # below, which is what the model needed when it was last lowered. docs/gpu.md has the goals.
 # sections emulator sasrec tisasrec har kgat kgat_triples hrm
-set -euo pipefail
-lockstep=$1 prep=$2
-tests=$(cd "$(dirname "$0")" && pwd)
-configs=$tests/../../configs
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-# shellcheck source=SCRIPTDIR/sections.sh
-source "$tests/sections.sh"
-cd "$work"
-# shellcheck source=SCRIPTDIR/small_models.sh
-source "$tests/small_models.sh"
+# shellcheck source=SCRIPTDIR/common.sh
+source "$(dirname "$0")/common.sh"
 
 count() {  # FILE KEY: the first number of that name; ratio: of bytes moved to necessary ones
   if [ "$2" = ratio ]; then
@@ -52,7 +43,8 @@ if section emulator; then
     status=0
     # shellcheck disable=SC2086
     "$lockstep" bench --ledger --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 $wrong > log.txt 2>&1 || status=$?
-    [ $status = 2 ] && grep -q "option ledger: it counts" log.txt || { cat log.txt; echo "FAILED: bench --ledger $wrong ends with $status"; exit 1; }
+    [ $status = 2 ] || fail "bench --ledger $wrong ends with $status"
+    says "option ledger: it counts"
   done
   echo "ok  bench says what a ledger needs"
 fi

@@ -116,18 +116,6 @@ void store(const MatrixView& to, std::int64_t row, std::int64_t column, T value)
   }
 }
 
-template <class T>
-T apply(Nonlinearity f, T x) {
-  switch (f) {
-    case Nonlinearity::relu:
-      return x > 0 ? x : T(0);
-    case Nonlinearity::gelu:  // the library uses the tanh approximation
-      return T(0.5) * x * (1 + std::tanh(T(0.7978845608028654) * (x + T(0.044715) * x * x * x)));
-    default:
-      return x;
-  }
-}
-
 /// Rounds packed operands to TF32, ties to even.
 void round_to_tf32(std::vector<float>& values) {
   for (float& value : values) {
@@ -141,8 +129,7 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multi
 
 template <class T>
 void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const MatrixView& a, const MatrixView& b, T beta,
-             const MatrixView& c, const MatrixView& d, const void* bias, cudaDataType_t bias_type, Nonlinearity f,
-             Digits digits) {
+             const MatrixView& c, const MatrixView& d, const void* bias, Digits digits) {
   static const Tile<T> compute = fastest_tile<T>();
   thread_local std::vector<T> packed_a, packed_b, sums;
   const std::int64_t n_round = round_up(n, kColumns<T>), m_round = round_up(m, kRows);
@@ -166,12 +153,12 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Matr
     }
   }
   for (std::int64_t i = 0; i < m; ++i) {
-    const T shift = bias ? load<T>(bias, bias_type, i) : T(0);
+    const T shift = bias ? load<T>(bias, d.type, i) : T(0);
     for (std::int64_t j = 0; j < n; ++j) {
       const std::int64_t tile_begin = i / kRows * kRows * n_round + j / kColumns<T> * kColumns<T> * kRows;
       T value = alpha * sums[static_cast<std::size_t>(tile_begin + i % kRows * kColumns<T> + j % kColumns<T>)];
       if (beta != 0) value += beta * load<T>(c.data, c.type, i * c.row_stride + j * c.column_stride);
-      store<T>(d, i, j, apply(f, value + shift));
+      store<T>(d, i, j, value + shift);
     }
   }
 }
@@ -191,19 +178,17 @@ std::int64_t size_of(cudaDataType_t type) {
 }
 
 void matmul(std::int64_t m, std::int64_t n, std::int64_t k, double alpha, const MatrixView& a, const MatrixView& b,
-            double beta, const MatrixView& c, const MatrixView& d, const void* bias, cudaDataType_t bias_type,
-            Nonlinearity f, Digits digits) {
+            double beta, const MatrixView& c, const MatrixView& d, const void* bias, Digits digits) {
   // If rows are contiguous, compute the transposed product instead, whose columns they are: reads and writes then
   // follow the memory layout. A bias belongs to rows, so it requires the first form.
   if (!bias && d.row_stride == 1 && d.column_stride != 1) {
     const auto turned = [](const MatrixView& v) { return MatrixView{v.data, v.type, v.column_stride, v.row_stride}; };
-    return matmul(n, m, k, alpha, turned(b), turned(a), beta, turned(c), turned(d), nullptr, bias_type, f, digits);
+    return matmul(n, m, k, alpha, turned(b), turned(a), beta, turned(c), turned(d), nullptr, digits);
   }
   if (a.type == CUDA_R_64F)
-    product<double>(m, n, k, alpha, a, b, beta, c, d, bias, bias_type, f, digits);
+    product<double>(m, n, k, alpha, a, b, beta, c, d, bias, digits);
   else
-    product<float>(m, n, k, static_cast<float>(alpha), a, b, static_cast<float>(beta), c, d, bias, bias_type, f,
-                   digits);
+    product<float>(m, n, k, static_cast<float>(alpha), a, b, static_cast<float>(beta), c, d, bias, digits);
 }
 
 }  // namespace cuda_host

@@ -12,16 +12,13 @@ struct MatrixView {
   std::int64_t row_stride, column_stride;
 };
 
-enum class Nonlinearity { none, relu, gelu };
-
 /// The precision of operands: unchanged, or TF32 (10 bits after the binary point, rounded to nearest).
 enum class Digits { all, tf32 };
 
-/// d (m, n) = f(alpha a (m, k) b (k, n) + beta c + bias), with bias (m) or null. c is not read when beta is 0. Computed
-/// in float, or in double if a is double. Sums run over k in ascending order.
+/// d (m, n) = alpha a (m, k) b (k, n) + beta c + bias, with bias (m) of d's type or null. c is not read when beta is 0.
+/// Computed in float, or in double if a is double. Sums run over k in ascending order.
 void matmul(std::int64_t m, std::int64_t n, std::int64_t k, double alpha, const MatrixView& a, const MatrixView& b,
-            double beta, const MatrixView& c, const MatrixView& d, const void* bias, cudaDataType_t bias_type,
-            Nonlinearity f, Digits digits = Digits::all);
+            double beta, const MatrixView& c, const MatrixView& d, const void* bias, Digits digits = Digits::all);
 
 std::int64_t size_of(cudaDataType_t type);
 

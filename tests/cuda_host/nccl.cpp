@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,32 +19,45 @@
 #include "error.hpp"
 #include "memory.hpp"
 #include "nccl_pipes.hpp"
-#include "nccl_sums.hpp"
 #include "streams.hpp"
 
 using namespace cuda_host;
 
 namespace {
 
+std::size_t size_of(ncclDataType_t type) { return type == ncclUint8 ? 1 : type == ncclFloat ? 4 : 8; }
+
+/// out_i = sum over ranks, in the order of ranks.
+template <class T>
+void sum(std::byte* out, const std::vector<const std::byte*>& from, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    T total = 0;
+    for (const std::byte* values : from) {
+      T value;
+      std::memcpy(&value, values + i * sizeof(T), sizeof value);
+      total += value;
+    }
+    std::memcpy(out + i * sizeof(T), &total, sizeof total);
+  }
+}
+
 constexpr int kMostRanks = 16;
 constexpr std::size_t kPieceBytes = 256 << 10;
 
-enum class Collective : std::uint32_t { all_reduce, reduce, broadcast, all_gather, reduce_scatter };
-constexpr const char* kNames[] = {"ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclAllGather", "ncclReduceScatter"};
+enum class Collective : std::uint32_t { all_reduce, all_gather };
+constexpr const char* kNames[] = {"ncclAllReduce", "ncclAllGather"};
 
 /// The arguments of a collective, which all ranks must agree on.
 struct Call {
   Collective collective;
   ncclDataType_t type;
-  ncclRedOp_t op;
-  std::int32_t root;
   std::uint64_t count;
   bool captured;  ///< NCCL: a collective property
   bool operator==(const Call&) const = default;
 };
 std::string describe(const Call& call) {
-  return text(kNames[static_cast<int>(call.collective)], " of ", call.count, " elements of type ", call.type, ", op ",
-              call.op, ", root ", call.root, call.captured ? ", in a graph" : "");
+  return text(kNames[static_cast<int>(call.collective)], " of ", call.count, " elements of type ", call.type,
+              call.captured ? ", in a graph" : "");
 }
 
 /// Memory shared by the ranks of a communicator. A rank writes one piece of its data, advances its phase, and reads the
@@ -157,13 +169,7 @@ class Running {
       : comm_(std::move(comm)),
         call_(call),
         in_(static_cast<const std::byte*>(in)),
-        out_(static_cast<std::byte*>(out)) {
-    const std::size_t element = size_of(call.type);
-    // All elements that a rank contributes. In a scatter each rank receives only a share of them.
-    total_ =
-        call.count * (call.collective == Collective::reduce_scatter ? static_cast<std::size_t>(comm_->ranks()) : 1);
-    elements_per_piece_ = kPieceBytes / element;
-  }
+        out_(static_cast<std::byte*>(out)) {}
 
   bool go_on() {
     if (comm_->aborted()) return true;
@@ -171,61 +177,39 @@ class Running {
     if (done_ == 0 && !begun_) comm_->check_devices();
     const DeviceAccess access;
     while (!ended_) {
-      const std::size_t count = std::min(elements_per_piece_, total_ - done_), element = size_of(call_.type);
-      if (!begun_) comm_->begin_piece(call_, in_ + done_ * element, reads_input() ? count * element : 0);
+      const std::size_t element = size_of(call_.type), count = std::min(kPieceBytes / element, call_.count - done_);
+      if (!begun_) comm_->begin_piece(call_, in_ + done_ * element, count * element);
       begun_ = true;
       if (!comm_->piece_has_come()) return false;
       begun_ = false;
       comm_->check_calls(call_);
       take(count);
       done_ += count;
-      ended_ = done_ == total_;  // an empty call is one empty piece, so that the ranks still compare their calls
+      ended_ = done_ == call_.count;  // an empty call is one empty piece, so that the ranks still compare their calls
     }
     return true;
   }
 
  private:
-  bool reads_input() const { return call_.collective != Collective::broadcast || comm_->rank() == call_.root; }
-
   void take(std::size_t count) {
     const std::size_t element = size_of(call_.type);
-    auto pieces = comm_->pieces();
-    const auto rank = static_cast<std::size_t>(comm_->rank());
-    switch (call_.collective) {
-      case Collective::reduce:
-        if (comm_->rank() != call_.root) return;
-        [[fallthrough]];
-      case Collective::all_reduce:
-        return reduce(call_.type, out_ + done_ * element, pieces, count, call_.op);
-      case Collective::broadcast:
-        std::memcpy(out_ + done_ * element, pieces[static_cast<std::size_t>(call_.root)], count * element);
-        return;
-      case Collective::all_gather:
-        for (std::size_t r = 0; r < pieces.size(); ++r)
-          std::memcpy(out_ + (r * call_.count + done_) * element, pieces[r], count * element);
-        return;
-      case Collective::reduce_scatter: {
-        // The overlap of this piece with this rank's share.
-        const std::size_t first = std::max(done_, rank * call_.count);
-        const std::size_t last = std::min(done_ + count, (rank + 1) * call_.count);
-        if (first >= last) return;
-        for (auto& piece : pieces) piece += (first - done_) * element;
-        return reduce(call_.type, out_ + (first - rank * call_.count) * element, pieces, last - first, call_.op);
-      }
-    }
+    const auto pieces = comm_->pieces();
+    if (call_.collective == Collective::all_reduce)
+      return (call_.type == ncclFloat ? sum<float> : sum<double>)(out_ + done_ * element, pieces, count);
+    for (std::size_t r = 0; r < pieces.size(); ++r)
+      std::memcpy(out_ + (r * call_.count + done_) * element, pieces[r], count * element);
   }
 
   std::shared_ptr<Comm> comm_;
   Call call_;
   const std::byte* in_;
   std::byte* out_;
-  std::size_t total_ = 0, done_ = 0, elements_per_piece_ = 0;
+  std::size_t done_ = 0;  // elements
   bool begun_ = false, ended_ = false;
 };
 
 thread_local std::string said_last;
 thread_local int groups = 0;
-thread_local std::vector<std::shared_ptr<Comm>> starting;  // blocking ones of this thread's group
 
 template <class F>
 ncclResult_t guarded_nccl(F&& f) {
@@ -237,13 +221,6 @@ ncclResult_t guarded_nccl(F&& f) {
     return failure.error == cudaErrorInvalidValue    ? ncclInvalidArgument
            : failure.error == cudaErrorLaunchFailure ? ncclInvalidUsage
                                                      : ncclSystemError;
-  }
-}
-
-void wait_for(const std::vector<std::shared_ptr<Comm>>& comms) {
-  for (const auto& comm : comms) {
-    while (!comm->everyone_here() && !comm->aborted()) std::this_thread::sleep_for(std::chrono::microseconds(50));
-    if (!comm->aborted()) comm->check_devices();
   }
 }
 
@@ -317,27 +294,18 @@ ncclResult_t ask(bool sends, void* data, std::size_t count, ncclDataType_t type,
 }
 
 ncclResult_t start(Collective collective, const void* in, void* out, std::size_t count, ncclDataType_t type,
-                   ncclRedOp_t op, int root, ncclComm_t handle, cudaStream_t stream) {
+                   ncclComm_t handle, cudaStream_t stream) {
   return guarded_nccl([&] {
     const auto& comm = handle->comm;
     const char* name = kNames[static_cast<int>(collective)];
-    const auto ranks = static_cast<std::size_t>(comm->ranks());
     check_stream(name, *comm, stream);
-    require(root >= 0 && root < comm->ranks(), cudaErrorInvalidValue, name, ": root ", root, " of ", ranks, " ranks");
-    const bool gathers = collective == Collective::all_gather, scatters = collective == Collective::reduce_scatter;
-    const auto check = [&](const char* what, const void* data, std::size_t elements) {
-      check_memory(name, *comm, what, data, elements * size_of(type));
-    };
-    const bool is_root = comm->rank() == root;
-    if (collective != Collective::broadcast || is_root) check("the input", in, scatters ? count * ranks : count);
-    if (collective != Collective::reduce || is_root) check("the output", out, gathers ? count * ranks : count);
-    Uses uses{.name = name, .ranges = {}};
-    if (collective != Collective::broadcast || is_root)
-      uses.ranges.push_back({in, (scatters ? count * ranks : count) * size_of(type), false});
-    if (collective != Collective::reduce || is_root)
-      uses.ranges.push_back({out, (gathers ? count * ranks : count) * size_of(type), true});
-    submit_lasting(stream, std::move(uses),
-                   [=, comm = comm, call = Call{collective, type, op, root, count, is_capturing(stream)}] {
+    const std::size_t in_size = count * size_of(type);
+    const std::size_t out_size =
+        in_size * (collective == Collective::all_gather ? static_cast<std::size_t>(comm->ranks()) : 1);
+    check_memory(name, *comm, "the input", in, in_size);
+    check_memory(name, *comm, "the output", out, out_size);
+    submit_lasting(stream, {.name = name, .ranges = {{in, in_size, false}, {out, out_size, true}}},
+                   [=, comm = comm, call = Call{collective, type, count, is_capturing(stream)}] {
                      auto running = std::make_shared<Running>(comm, call, in, out);
                      return [running] { return running->go_on(); };
                    });
@@ -358,11 +326,6 @@ const char* ncclGetErrorString(ncclResult_t result) {
                                        "NCCL operation in progress"};
   return kMeanings[result];
 }
-const char* ncclGetLastError(ncclComm_t comm) { return comm ? comm->comm->said().c_str() : said_last.c_str(); }
-ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
-  return ncclSuccess;
-}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static std::atomic<int> made = 0;
@@ -379,33 +342,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int ranks, ncclUniqueId 
     auto comm = std::make_shared<Comm>(id, ranks, rank, current_device());
     const bool blocking = config == nullptr || config->blocking != 0;
     *handle = new ncclComm{comm, blocking};
-    if (groups > 0)
-      starting.push_back(comm);
-    else if (blocking)
-      wait_for({comm});
-    else
-      in_progress = !comm->everyone_here();
+    in_progress = !blocking && !comm->everyone_here();
+    if (!blocking) return;
+    while (!comm->everyone_here()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    comm->check_devices();
   });
   return result == ncclSuccess && in_progress ? ncclInProgress : result;
 }
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  return ncclCommInitRankConfig(comm, ranks, id, rank, nullptr);
-}
-ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* device_list) {
-  const int before = current_device();
-  ncclUniqueId id;
-  ncclGetUniqueId(&id);
-  ncclGroupStart();
-  ncclResult_t result = ncclSuccess;
-  for (int i = 0; i < devices && result == ncclSuccess; ++i) {
-    cudaSetDevice(device_list ? device_list[i] : i);
-    result = ncclCommInitRank(&comms[i], devices, id, i);
-  }
-  cudaSetDevice(before);
-  const ncclResult_t ended = ncclGroupEnd();
-  return result == ncclSuccess ? ended : result;
-}
-ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
@@ -422,29 +365,13 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   if (*state == ncclInvalidUsage) said_last = comm->comm->said();
   return ncclSuccess;
 }
-ncclResult_t ncclCommCount(ncclComm_t comm, int* ranks) {
-  *ranks = comm->comm->ranks();
-  return ncclSuccess;
-}
-ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
-  *rank = comm->comm->rank();
-  return ncclSuccess;
-}
-ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
-  *device = comm->comm->device();
-  return ncclSuccess;
-}
 ncclResult_t ncclGroupStart() {
   ++groups;
   return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
   if (--groups > 0) return ncclSuccess;
-  const auto comms = std::exchange(starting, {});
-  return guarded_nccl([&] {
-    wait_for(comms);
-    begin_asked();
-  });
+  return guarded_nccl(begin_asked);
 }
 ncclResult_t ncclSend(const void* in, std::size_t count, ncclDataType_t type, int to, ncclComm_t comm,
                       cudaStream_t stream) {
@@ -457,21 +384,13 @@ ncclResult_t ncclRecv(void* out, std::size_t count, ncclDataType_t type, int fro
 
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
-  return start(Collective::all_reduce, in, out, count, type, op, 0, comm, stream);
-}
-ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-                        ncclComm_t comm, cudaStream_t stream) {
-  return start(Collective::reduce, in, out, count, type, op, root, comm, stream);
-}
-ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                           cudaStream_t stream) {
-  return start(Collective::broadcast, in, out, count, type, ncclSum, root, comm, stream);
+  if (op != ncclSum || type == ncclUint8) {
+    said_last = "the stand-in's ncclAllReduce only sums, ncclFloat or ncclDouble";
+    return ncclInvalidArgument;
+  }
+  return start(Collective::all_reduce, in, out, count, type, comm, stream);
 }
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
-  return start(Collective::all_gather, in, out, count, type, ncclSum, 0, comm, stream);
-}
-ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
-                               ncclComm_t comm, cudaStream_t stream) {
-  return start(Collective::reduce_scatter, in, out, count, type, op, 0, comm, stream);
+  return start(Collective::all_gather, in, out, count, type, comm, stream);
 }

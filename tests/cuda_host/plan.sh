@@ -3,14 +3,8 @@
 # After some steps on the CPU and on the stand-in, the bytes of the program's buffers are those of the plan: parameters and
 # optimizer state to 5 %, activations to a third, all of a GPU's memory to a third.
 # sections emulator sasrec tisasrec kgat bprmf hrm har
-set -euo pipefail
-lockstep=$1 prep=$2
-tests=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-# shellcheck source=SCRIPTDIR/sections.sh
-source "$tests/sections.sh"
-cd "$work"
+# shellcheck source=SCRIPTDIR/common.sh
+source "$(dirname "$0")/common.sh"
 
 planned() {  # ROW: bytes of a row of the plan of a rank; 0 if it has none
   awk -v row="$1" '/^Memory of a node/ { exit }
@@ -26,9 +20,8 @@ near() {  # WHAT PLANNED HELD SHARE: differ by at most this share of the larger 
 compare() {  # DEVICE ARGUMENT...
   local device=$1 what="$*" fixed=$((32 << 20))
   shift
-  "$lockstep" plan --device "$device" --threads 1 "$@" > plan.txt 2> log.txt || { cat log.txt; echo "FAILED: plan $*"; exit 1; }
-  "$lockstep" bench --device "$device" --threads 1 --steps 2 --warmup 2 --json "$@" > bench.json 2> log.txt ||
-    { cat log.txt; echo "FAILED: bench $*"; exit 1; }
+  "$lockstep" plan --device "$device" --threads 1 "$@" > plan.txt 2> log.txt || fail "plan $*"
+  "$lockstep" bench --device "$device" --threads 1 --steps 2 --warmup 2 --json "$@" > bench.json 2> log.txt || fail "bench $*"
   near parameters "$(planned weights)" "$(held parameters)" 0.05
   near "optimizer state" "$(planned "optimizer state")" "$(held optimizer)" 0.05
   # Arrays of a graph are activations, too, on a GPU also other memory.

@@ -29,7 +29,6 @@ int multiprocessors() {
 }  // namespace
 
 // ---- devices ----
-cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return guarded([&] {
     int count = 0;
@@ -40,18 +39,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->totalGlobalMem = device_bytes();
     properties->sharedMemPerBlock = 48 << 10;
     properties->sharedMemPerBlockOptin = most_shared_bytes_of_a_block();
-    properties->sharedMemPerMultiprocessor = 228 << 10;
-    properties->totalConstMem = 64 << 10;
     properties->major = 9;
     properties->multiProcessorCount = multiprocessors();
     properties->warpSize = warpSize;
     properties->maxThreadsPerBlock = 1024;
-    properties->maxThreadsPerMultiProcessor = 2048;
-    properties->regsPerBlock = 65536;
-    properties->l2CacheSize = 1 << 20;
     properties->pciBusID = number_on_host(device);
     properties->uuid.bytes[15] = static_cast<char>(number_on_host(device));
-    properties->canMapHostMemory = properties->unifiedAddressing = properties->integrated = 1;
   });
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
@@ -122,23 +115,13 @@ cudaError_t cudaFree(void* memory) {
     release(MemoryKind::device, memory);
   });
 }
-cudaError_t cudaMallocAsync(void** memory, std::size_t size, cudaStream_t) { return cudaMalloc(memory, size); }
-cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
-  return guarded([&] {
-    submit(stream, {.name = "cudaFreeAsync", .ranges = {{memory, 1, true}}},
-           [=] { release(MemoryKind::device, memory); });
-  });
-}
-cudaError_t cudaHostAlloc(void** memory, std::size_t size, unsigned) {
+cudaError_t cudaMallocHost(void** memory, std::size_t size) {
   return guarded([&] {
     require(driver_version() >= kRuntimeVersion, cudaErrorInsufficientDriver, "page-locked memory without a driver");
     refuse_while_capturing("cudaMallocHost");
     settle_others(current_device());
     *memory = allocate(MemoryKind::pinned, current_device(), size);
   });
-}
-cudaError_t cudaMallocHost(void** memory, std::size_t size) {
-  return cudaHostAlloc(memory, size, cudaHostAllocDefault);
 }
 cudaError_t cudaFreeHost(void* memory) {
   return guarded([&] {
@@ -171,63 +154,37 @@ namespace {
 bool on_device(const void* pointer) { return in_device_range(pointer); }
 bool pageable(const void* pointer) { return !find_allocation(pointer); }
 
-struct Copy {
-  std::byte* to;
-  std::size_t to_pitch;
-  const std::byte* from;
-  std::size_t from_pitch, width, height;
-
-  void run() const {
-    const DeviceAccess access;
-    for (std::size_t row = 0; row < height; ++row) std::memcpy(to + row * to_pitch, from + row * from_pitch, width);
-  }
-};
-
-Uses uses(const Copy& copy) {
-  return {.name = "copy",
-          .ranges = {{copy.to, (copy.height - 1) * copy.to_pitch + copy.width, true},
-                     {copy.from, (copy.height - 1) * copy.from_pitch + copy.width, false}}};
-}
-
-void copy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
-  if (copy.width == 0 || copy.height == 0) return;
-  check_range("copying to", copy.to, (copy.height - 1) * copy.to_pitch + copy.width);
-  check_range("copying from", copy.from, (copy.height - 1) * copy.from_pitch + copy.width);
-  const bool to_device = on_device(copy.to), from_device = on_device(copy.from);
-  const bool right = kind == cudaMemcpyDefault ||
-                     (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
-                      from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
-  require(right, cudaErrorInvalidMemcpyDirection, "copying from ", describe_address(copy.from), " to ",
-          describe_address(copy.to), ", which is another direction than the call says");
-  // Pageable host memory is staged: it is read before the call returns, and written before the call returns.
-  if (!is_capturing(stream) && !from_device && pageable(copy.from)) {
-    auto staged = std::make_shared<std::vector<std::byte>>(copy.width * copy.height);
-    Copy first = copy, second = copy;
-    first.to = staged->data();
-    first.to_pitch = copy.width;
-    second.from = staged->data();
-    second.from_pitch = copy.width;
-    first.run();
-    submit(stream, uses(copy), [second, staged] { second.run(); });
-  } else {
-    require(!is_capturing(stream) || (!pageable(copy.from) && !pageable(copy.to)), cudaErrorStreamCaptureUnsupported,
-            "capturing a copy of pageable host memory");
-    submit(stream, uses(copy), [copy] { copy.run(); });
-  }
-  if (!is_capturing(stream) && !to_device && pageable(copy.to))
-    require(cudaStreamSynchronize(stream) == cudaSuccess, cudaErrorUnknown, "waiting for a copy");
+void copy(void* to, const void* from, std::size_t size) {
+  const DeviceAccess access;
+  std::memcpy(to, from, size);
 }
 }  // namespace
 
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
-                              std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
-  return guarded([&] {
-    copy({static_cast<std::byte*>(to), to_pitch, static_cast<const std::byte*>(from), from_pitch, width, height}, kind,
-         stream);
-  });
-}
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind kind, cudaStream_t stream) {
-  return cudaMemcpy2DAsync(to, size, from, size, size, 1, kind, stream);
+  return guarded([&] {
+    if (size == 0) return;
+    check_range("copying to", to, size);
+    check_range("copying from", from, size);
+    const bool to_device = on_device(to), from_device = on_device(from);
+    const bool right = kind == cudaMemcpyDefault ||
+                       (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
+                        from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
+    require(right, cudaErrorInvalidMemcpyDirection, "copying from ", describe_address(from), " to ",
+            describe_address(to), ", which is another direction than the call says");
+    const Uses uses{.name = "copy", .ranges = {{to, size, true}, {from, size, false}}};
+    // Pageable host memory is staged: it is read before the call returns, and written before the call returns.
+    if (!is_capturing(stream) && !from_device && pageable(from)) {
+      auto staged = std::make_shared<std::vector<std::byte>>(size);
+      copy(staged->data(), from, size);
+      submit(stream, uses, [=] { copy(to, staged->data(), size); });
+    } else {
+      require(!is_capturing(stream) || (!pageable(from) && !pageable(to)), cudaErrorStreamCaptureUnsupported,
+              "capturing a copy of pageable host memory");
+      submit(stream, uses, [=] { copy(to, from, size); });
+    }
+    if (!is_capturing(stream) && !to_device && pageable(to))
+      require(cudaStreamSynchronize(stream) == cudaSuccess, cudaErrorUnknown, "waiting for a copy");
+  });
 }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size, cudaMemcpyKind kind) {
   const cudaError_t error = cudaMemcpyAsync(to, from, size, kind, nullptr);

@@ -68,9 +68,6 @@ struct CUevent_st {
     std::uint64_t submitted = 0;  // to the stream, before it
   };
   Record last;
-  std::shared_ptr<std::chrono::steady_clock::time_point> time =
-      std::make_shared<std::chrono::steady_clock::time_point>();
-  bool timed = true;
 };
 
 namespace cuda_host {
@@ -368,7 +365,6 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return cudaStreamCreateWithPriority(stream, flags, 0);
 }
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
   *greatest = -5;
@@ -401,9 +397,8 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   });
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new CUevent_st;
-  (*event)->timed = (flags & cudaEventDisableTiming) == 0;
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
@@ -417,10 +412,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
     event->last = {&stream, stream.capture, stream.clock, std::make_shared<bool>(stream.capture != nullptr),
                    stream.submitted};
     if (stream.capture) return;  // an edge of the graph, whose order is the order of calls
-    submit(handle, {.name = "cudaEventRecord", .ranges = {}}, [done = event->last.done, time = event->time] {
-      *done = true;
-      *time = std::chrono::steady_clock::now();
-    });
+    submit(handle, {.name = "cudaEventRecord", .ranges = {}}, [done = event->last.done] { *done = true; });
   });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
@@ -467,18 +459,6 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     join(host_clock(), record.clock);
     close_device_memory();
   });
-}
-cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
-  return guarded([&] {
-    require(start->timed && end->timed, cudaErrorInvalidResourceHandle, "timing with an event made without timing");
-    require(start->last.stream && end->last.stream, cudaErrorInvalidResourceHandle,
-            "timing with an event that was never recorded");
-    require(*start->last.done && *end->last.done, cudaErrorNotReady, "timing with an event that has not happened");
-    *ms = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();
-  });
-}
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  return guarded([&] { submit(stream, {.name = "cudaLaunchHostFunc", .ranges = {}}, [=] { function(data); }); });
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {
@@ -527,26 +507,6 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     *executable = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)};
   });
 }
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* result) {
-  return guarded([&] {
-    const std::vector<Uses>&old = executable->graph->uses, &now = graph->uses;
-    *result = {cudaGraphExecUpdateErrorTopologyChanged, nullptr, nullptr};
-    require(old.size() == now.size(), cudaErrorGraphExecUpdateFailure, "updating a graph of ", old.size(),
-            " nodes with one of ", now.size());
-    result->result = cudaGraphExecUpdateErrorNodeTypeChanged;
-    for (std::size_t i = 0; i < now.size(); ++i)
-      require((old[i].kernel != nullptr) == (now[i].kernel != nullptr) && std::strcmp(old[i].name, now[i].name) == 0,
-              cudaErrorGraphExecUpdateFailure, "updating a graph whose node ", i, " is of another type");
-    result->result = cudaGraphExecUpdateSuccess;
-    executable->graph = std::make_shared<const CUgraph_st>(*graph);
-  });
-}
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
-  return guarded([&] {
-    require(nodes == nullptr, cudaErrorNotSupported, "listing the nodes of a graph: only their number is known");
-    *count = graph->work.size();
-  });
-}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   return guarded([&] {
     Uses all;
@@ -566,7 +526,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     });
   });
 }
-cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   delete executable;
   return cudaSuccess;

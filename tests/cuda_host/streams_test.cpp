@@ -155,21 +155,6 @@ TEST_SUITE("cuda_host.streams") {
     }
     cudaGetLastError();
   }
-
-  TEST_CASE("time between events") {
-    const OwnStream s;
-    cudaEvent_t begin, end;
-    cudaEventCreate(&begin);
-    cudaEventCreate(&end);
-    float ms = -1;
-    CHECK(cudaEventElapsedTime(&ms, begin, end) == cudaErrorInvalidResourceHandle);
-    cudaEventRecord(begin, s.stream);
-    cudaEventRecord(end, s.stream);
-    CHECK(cudaEventElapsedTime(&ms, begin, end) == cudaSuccess);
-    CHECK(ms >= 0);
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-  }
 }
 
 TEST_SUITE("cuda_host.graphs") {
@@ -192,9 +177,6 @@ TEST_SUITE("cuda_host.graphs") {
       CHECK(status == cudaStreamCaptureStatusActive);
       cudaGraph_t graph;
       CHECK(cudaStreamEndCapture(s.stream, &graph) == cudaSuccess);
-      std::size_t nodes = 0;
-      CHECK(cudaGraphGetNodes(graph, nullptr, &nodes) == cudaSuccess);
-      CHECK(nodes == 2);
       CHECK(y.read() == std::vector<int>{0, 0, 0});
       cudaGraphExec_t executable;
       CHECK(cudaGraphInstantiate(&executable, graph) == cudaSuccess);
@@ -206,33 +188,6 @@ TEST_SUITE("cuda_host.graphs") {
       cudaEventDestroy(fork);
       cudaEventDestroy(join);
     }
-  }
-
-  TEST_CASE("a graph can be updated with other arguments, but not with other kinds of work") {
-    const DeviceArray<int> y(std::vector<int>(2)), x(std::vector<int>{1, 2}), z(std::vector<int>{10, 20});
-    const OwnStream s;
-    const auto captured = [&](const DeviceArray<int>& from, bool and_zero) {
-      REQUIRE(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
-      CHECK(s.launch(add_kernel, y.data(), from.data(), 2) == cudaSuccess);
-      if (and_zero) CHECK(cudaMemsetAsync(y.data(), 0, 4, s.stream) == cudaSuccess);
-      cudaGraph_t graph;
-      REQUIRE(cudaStreamEndCapture(s.stream, &graph) == cudaSuccess);
-      return graph;
-    };
-    const cudaGraph_t first = captured(x, false), second = captured(z, false), longer = captured(x, true);
-    cudaGraphExec_t executable;
-    CHECK(cudaGraphInstantiate(&executable, first) == cudaSuccess);
-    CHECK(cudaGraphLaunch(executable, s.stream) == cudaSuccess);
-    cudaGraphExecUpdateResultInfo result;
-    CHECK(cudaGraphExecUpdate(executable, second, &result) == cudaSuccess);
-    CHECK(cudaGraphLaunch(executable, s.stream) == cudaSuccess);
-    CHECK(cudaGraphExecUpdate(executable, longer, &result) == cudaErrorGraphExecUpdateFailure);
-    CHECK(result.result == cudaGraphExecUpdateErrorTopologyChanged);
-    CHECK(cudaStreamSynchronize(s.stream) == cudaSuccess);
-    CHECK(y.read() == std::vector<int>{11, 22});
-    for (const cudaGraph_t graph : {first, second, longer}) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
-    CHECK(cudaGraphExecDestroy(executable) == cudaSuccess);
-    cudaGetLastError();
   }
 
   TEST_CASE("calls that a graph cannot contain end the capture") {

@@ -8,17 +8,8 @@
 # of the run.
 # With one GPU, two ranks share it by MPI, and tests that need NCCL on two GPUs are skipped.
 # sections emulator nvml graphs buckets rows histories last stalled memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
-set -euo pipefail
-lockstep=$1 prep=$2
-shift 2
-mpirun=("$@")
-tests=$(cd "$(dirname "$0")" && pwd)
-configs=$tests/../../configs
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-# shellcheck source=SCRIPTDIR/sections.sh
-source "$tests/sections.sh"
-cd "$work"
+# shellcheck source=SCRIPTDIR/common.sh
+source "$(dirname "$0")/common.sh"
 
 # The largest difference of any weight between two checkpoints must not exceed this.
 same_weights() {  # A B LIMIT
@@ -27,7 +18,8 @@ same_weights() {  # A B LIMIT
     if (most == "none" || most + 0 > limit) { print; bad = 1 } } END { exit bad }' diff.txt ||
     { echo "FAILED: $1 and $2 differ by more than $3"; exit 1; }
 }
-train() { "$lockstep" train --resume auto --threads 1 "$@" > log.txt 2>&1 || { cat log.txt; echo "FAILED: train $*"; exit 1; }; }
+train() { run "$lockstep" train --resume auto --threads 1 "$@"; }
+train_on_two() { run "${mpirun[@]}" -n 2 "$lockstep" train --resume auto --threads 1 "$@"; }
 # One step of plain descent moves a weight by its gradient, while Adam's first steps move every weight by the learning
 # rate. The gradient of each array must be the CPU's, up to this fraction of the array's largest element. Gradients that
 # are 0 but for rounding, such as those of a key's bias, are left out.
@@ -44,14 +36,10 @@ same_gradients() {  # RUN LIMIT OPTIONS...
     if (moved[$1] > 1e-7 * largest && most > limit * moved[$1]) { print; print "  which one step moves by " moved[$1]; bad = 1 } }
     END { exit bad || arrays < 10 }' moved.txt diff.txt || { echo "FAILED: $run: the gradients of a GPU and the CPU differ"; exit 1; }
 }
-train_on_two() {
-  "${mpirun[@]}" -n 2 "$lockstep" train --resume auto --threads 1 "$@" > log.txt 2>&1 || { cat log.txt; echo "FAILED: two ranks, train $*"; exit 1; }
-}
 
 "$prep" synth-icecolumn --rows 400 --output ice.h5 --quiet
 rows=(--config "$configs/emulator-icecolumn.ini" --data.path ice.h5)
 ice=("${rows[@]}" --batch.size 50 --epochs 9)
-says() { grep -q -- "$1" log.txt || { cat log.txt; echo "FAILED: the log does not contain: $1"; exit 1; }; }
 gpus=$("$lockstep" info | grep -o "compute capability" | wc -l)
 backends=$([ "$gpus" -gt 1 ] && echo nccl mpi || echo mpi)
 
@@ -66,7 +54,7 @@ if section emulator; then
   echo "ok  a GPU follows the CPU"
   for backend in $backends; do
     train_on_two "${ice[@]}" --steps 12 --run-dir "$backend" --device cuda --backend "$backend"
-    grep -q "gradients by $backend" log.txt || { cat log.txt; echo "FAILED: gradients were not summed by $backend"; exit 1; }
+    says "gradients by $backend"
     same_weights gpu/checkpoints/final.h5 "$backend/checkpoints/final.h5" 1e-4
   done
   echo "ok  two ranks on $gpus GPUs follow one: $backends"
@@ -83,7 +71,7 @@ if section nvml && [[ $("$lockstep" info) == *stand-in* ]]; then
   gpu() { echo "{\"utilization_percent\":$((50 + $1)).0,\"memory_bytes\":$(($1 << 30)).0,\"power_w\":$((100 + $1)).0,\"sm_clock_mhz\":$((1000 + $1)).0}"; }
   unrecorded() {  # DIRECTORY TEXT: no values, and one line with this text
     if grep -q '"gpus"' "$1/metrics.jsonl"; then cat "$1/metrics.jsonl"; echo "FAILED: $1 has values of a GPU"; exit 1; fi
-    [ "$(grep -c "recorded" log.txt)" = "${3:-1}" ] || { cat log.txt; echo "FAILED: not ${3:-1} lines about it"; exit 1; }
+    [ "$(grep -c "recorded" log.txt)" = "${3:-1}" ] || fail "not ${3:-1} lines about it"
     says "$2"
   }
   CUDA_VISIBLE_DEVICES=2 train "${ice[@]}" "${records[@]}" --run-dir sees-one
@@ -113,7 +101,7 @@ fi
 steps=("${rows[@]}" --epochs 9 --batch.size 30 --batch.accumulate 3 --steps 14 --device cuda)
 if section graphs; then
   train "${steps[@]}" --run-dir calls --graphs off
-  if grep -q "as graphs" log.txt; then echo "FAILED: graphs were used despite --graphs off"; exit 1; fi
+  if grep -q "as graphs" log.txt; then fail "graphs were used despite --graphs off"; fi
   train "${steps[@]}" --run-dir graphs --graphs on
   says "steps run on the GPU as graphs"
   same_weights calls/checkpoints/final.h5 graphs/checkpoints/final.h5 0
@@ -188,7 +176,7 @@ if section stalled && [ "$gpus" -gt 1 ]; then
     for ((i = 0; i < 600; ++i)); do if grep -q "gradients by nccl" log.txt; then break; fi; sleep 0.1; done
     sleep 1
     kill -STOP "$(cat pid-1)"
-    if wait $job; then echo "FAILED: a job with a stopped rank succeeded"; exit 1; fi
+    if wait $job; then fail "a job with a stopped rank succeeded"; fi
     says "error \[rank 0/2, .*NCCL, step [0-9]*, .* (collective [0-9]* of [0-9]*): no answer from the other ranks in 2 s"
     [ -z "$hangs" ] || says "ncclCommAbort has not returned for .*this rank was ending because of: NCCL, step"
   done
@@ -198,8 +186,7 @@ fi
 if section memory && [[ $("$lockstep" info) == *stand-in* ]]; then
   small=("${rows[@]}" --model.hidden_size 512 --steps 1 --device cuda)
   if LOCKSTEP_CUDA_HOST_MEMORY=43 "$lockstep" train --threads 1 "${small[@]}" --batch.size 300 --run-dir full > log.txt 2>&1; then
-    echo "FAILED: a step that does not fit succeeded"
-    exit 1
+    fail "a step that does not fit succeeded"
   fi
   says "for activations on cuda:0: .* are free; this process holds parameters "
   says "300 samples at once would take about "
@@ -217,14 +204,12 @@ if section checkpoints; then
     other=$([ $first = cpu ] && echo cuda || echo cpu)
     train "${ice[@]}" --steps 5 --run-dir "from-$first" --device $first
     train "${ice[@]}" --steps 12 --run-dir "from-$first" --device $other
-    grep -q "continuing from" log.txt || { cat log.txt; echo "FAILED: the run on $other began again"; exit 1; }
+    says "continuing from"
     same_weights cpu/checkpoints/final.h5 "from-$first/checkpoints/final.h5" 1e-4
   done
   echo "ok  checkpoints move between kinds of devices"
 fi
 
-# shellcheck source=SCRIPTDIR/small_models.sh
-source "$tests/small_models.sh"
 for model in "${small_models[@]}"; do
   read -r kind data rest <<< "$model"
   section "$kind" || continue

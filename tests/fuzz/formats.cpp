@@ -3,7 +3,6 @@
 #include <netcdf.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"

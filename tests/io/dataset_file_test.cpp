@@ -17,9 +17,7 @@
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using test::check_mentions;
-using test::error_of;
-using test::prepare;
+using namespace lockstep::test;
 
 namespace {
 using Offsets = std::vector<std::int64_t>;

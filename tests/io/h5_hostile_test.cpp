@@ -8,14 +8,12 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/io/seal.hpp"
+#include "support/errors.hpp"
 #include "support/forked_cases.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using test::CaseOutcomes;
-using test::Ending;
-using test::run_forked;
-using test::TempDir;
+using namespace lockstep::test;
 namespace fs = std::filesystem;
 
 namespace {
@@ -154,17 +152,7 @@ TEST_SUITE("io.h5_hostile") {
                                                          {"filtered", "filter 6"},
                                                          {"compound", "compound"}};
     for (const auto& [name, reason] : cases) {
-      CAPTURE(name);
-      try {
-        file.read<double>(name);
-        FAIL("read without an error");
-      } catch (const Error& error) {
-        CHECK(error.fault() == Fault::data);
-        const std::string message = error.what();
-        CAPTURE(message);
-        CHECK(message.find(name) != std::string::npos);
-        CHECK(message.find(reason) != std::string::npos);
-      }
+      check_mentions(error_of(Fault::data, [&] { file.read<double>(name); }), name, reason);
     }
     CHECK_FALSE(file.has("soft"));
     CHECK_THROWS_AS(file.datasets_under("/"), Error);

@@ -22,9 +22,7 @@
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using test::check_mentions;
-using test::error_of;
-using test::TempDir;
+using namespace lockstep::test;
 
 namespace {
 

@@ -10,10 +10,12 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/zip.hpp"
 #include "models/emulator/files/pickle.hpp"
+#include "support/errors.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
+using namespace lockstep::test;
 using files::Pickle;
 
 namespace {
@@ -84,11 +86,6 @@ std::string one_tensor(const Described& t) {
 
 std::string torch_refusal(const std::string& bytes, const std::string& key = "") {
   return refusal([&] { torch_arrays(bytes, "a.pt", key); });
-}
-
-void check_contains(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  CHECK(text.find(part) != std::string::npos);
 }
 
 // ---- NumPy
@@ -171,9 +168,9 @@ TEST_SUITE("io.weights") {
             {R"([1])", "not JSON"},
         }) {
       CAPTURE(header);
-      check_contains(refusal([&] { safetensors_arrays(safetensors(header, eight), "a"); }), message);
+      check_mentions(refusal([&] { safetensors_arrays(safetensors(header, eight), "a"); }), message);
     }
-    check_contains(refusal([&] { safetensors_arrays("abc", "a"); }), "truncated");
+    check_mentions(refusal([&] { safetensors_arrays("abc", "a"); }), "truncated");
   }
 
   TEST_CASE("tensors of torch.save are found, also in nested dictionaries and with strides") {
@@ -205,8 +202,8 @@ TEST_SUITE("io.weights") {
       out.set_items();
     }
     const std::string bytes = archive(out.set_items().finish());
-    check_contains(torch_refusal(bytes), "choose one with --key: 'model', 'ema'");
-    check_contains(torch_refusal(bytes, "other"), "--key = 'other'");
+    check_mentions(torch_refusal(bytes), "choose one with --key: 'model', 'ema'");
+    check_mentions(torch_refusal(bytes, "other"), "--key = 'other'");
     CHECK(torch_arrays(bytes, "a", "ema").at("w").values == decltype(NamedArray::values)(std::vector<float>{4}));
   }
 
@@ -214,7 +211,7 @@ TEST_SUITE("io.weights") {
     const test::TempDir dir;
     Pickle out;
     out.global("os", "system").mark().text("touch " + (dir / "called").string()).tuple().reduce();
-    check_contains(torch_refusal(archive(out.finish())), "names os.system");
+    check_mentions(torch_refusal(archive(out.finish())), "names os.system");
     CHECK_FALSE(std::filesystem::exists(dir / "called"));
     // The same by STACK_GLOBAL.
     std::string raw =
@@ -223,10 +220,10 @@ TEST_SUITE("io.weights") {
         "\x8c\x04"
         "eval"
         "\x93.";
-    check_contains(torch_refusal(archive(raw)), "names builtins.eval");
+    check_mentions(torch_refusal(archive(raw)), "names builtins.eval");
     Pickle module;
     module.global("torch.nn.modules.linear", "Linear").empty_tuple().new_object();
-    check_contains(torch_refusal(archive(module.finish())), "torch.nn.modules.linear.Linear");
+    check_mentions(torch_refusal(archive(module.finish())), "torch.nn.modules.linear.Linear");
   }
 
   TEST_CASE("hostile torch files are refused") {
@@ -244,33 +241,33 @@ TEST_SUITE("io.weights") {
              {Described{.shape = {6}, .strides = {3, 1}}, "not described"},
              {Described{.storage = "7"}, "no member 'archive/data/7'"},
          })
-      check_contains(torch_refusal(one_tensor(tensor)), message);
-    check_contains(torch_refusal(one_tensor({.type = "QInt8Storage"})), "names torch.QInt8Storage");
+      check_mentions(torch_refusal(one_tensor(tensor)), message);
+    check_mentions(torch_refusal(one_tensor({.type = "QInt8Storage"})), "names torch.QInt8Storage");
 
     Pickle twice;
     twice.empty_dict().mark();
     for (int i = 0; i < 2; ++i) twice.text("w"), add_tensor(twice, {});
-    check_contains(torch_refusal(archive(twice.set_items().finish())), "'w' occurs twice");
+    check_mentions(torch_refusal(archive(twice.set_items().finish())), "'w' occurs twice");
     Pickle shared;
     shared.empty_dict().mark();
     for (int i = 0; i < 40; ++i) shared.text(std::to_string(i)), add_tensor(shared, {});
-    check_contains(torch_refusal(archive(shared.set_items().finish())), "share its storage");
-    check_contains(torch_refusal(archive(Pickle().integer(3).finish())), "no dictionary of named tensors");
+    check_mentions(torch_refusal(archive(shared.set_items().finish())), "share its storage");
+    check_mentions(torch_refusal(archive(Pickle().integer(3).finish())), "no dictionary of named tensors");
     for (const std::string& pickle : std::vector<std::string>{"", "\x80\x02", "\x80\x02}q", "\x80\x02R.", "\x80\x02t.",
                                                               "\x80\x02]h\x05.", "\x80\x02X\xff\xff\xff\xff."})
-      check_contains(torch_refusal(archive(pickle)), "damaged or truncated");
-    check_contains(torch_refusal(archive("\x80\x02\x8f.")), "instruction 0x8f");
-    check_contains(torch_refusal(archive(std::string("\x80\x02]q\0h\0", 7) + "a.")), "no dictionary");  // holds itself
+      check_mentions(torch_refusal(archive(pickle)), "damaged or truncated");
+    check_mentions(torch_refusal(archive("\x80\x02\x8f.")), "instruction 0x8f");
+    check_mentions(torch_refusal(archive(std::string("\x80\x02]q\0h\0", 7) + "a.")), "no dictionary");  // holds itself
 
     const std::string whole = one_tensor({});
     std::string flipped = whole;
     flipped[whole.find(bytes_of<float>({1, 2, 3}))] ^= 1;
-    check_contains(torch_refusal(flipped), "size and checksum");
-    check_contains(torch_refusal(whole.substr(0, whole.size() / 2)), "damaged or truncated");
+    check_mentions(torch_refusal(flipped), "size and checksum");
+    check_mentions(torch_refusal(whole.substr(0, whole.size() / 2)), "damaged or truncated");
     ZipWriter script;
     script.add("m/data.pkl", Pickle().empty_tuple().finish());
     script.add("m/constants.pkl", Pickle().empty_tuple().finish());
-    check_contains(torch_refusal(script.finish()), "TorchScript");
+    check_mentions(torch_refusal(script.finish()), "TorchScript");
   }
 
   TEST_CASE("npz files of NumPy are read: types, orders, deflated members") {
@@ -313,7 +310,7 @@ TEST_SUITE("io.weights") {
     };
     CHECK(npz_arrays(deflated(static_cast<std::uint32_t>(plain.size())), "a").at("z").count() == 1000);
     for (const std::uint32_t wrong : {0U, 17U, 5000U, 0xFFFFFFF0U})  // also a bomb: a size that no such data unpack to
-      check_contains(refusal([&] { npz_arrays(deflated(wrong), "a"); }), "size and checksum");
+      check_mentions(refusal([&] { npz_arrays(deflated(wrong), "a"); }), "size and checksum");
   }
 
   TEST_CASE("hostile npz files are refused") {
@@ -333,10 +330,10 @@ TEST_SUITE("io.weights") {
              {of("nothing of NumPy"), "no NumPy array"},
              {of(npy("<f4", "False", "1,", four), "a.txt"), "is no .npy array"},
          })
-      check_contains(refusal([&] { npz_arrays(bytes, "a.npz"); }), message);
+      check_mentions(refusal([&] { npz_arrays(bytes, "a.npz"); }), message);
     ZipWriter twice;
     for (int i = 0; i < 2; ++i) twice.add("a.npy", npy("<f4", "False", "1,", four));
-    check_contains(refusal([&] { npz_arrays(twice.finish(), "a.npz"); }), "occurs twice");
+    check_mentions(refusal([&] { npz_arrays(twice.finish(), "a.npz"); }), "occurs twice");
   }
 
   TEST_CASE("a file is recognised by its first bytes; other files and values that are not finite are refused by name") {
@@ -347,17 +344,17 @@ TEST_SUITE("io.weights") {
     };
     CHECK(read(one_tensor({})) == "accepted");
     CHECK(read(safetensors_bytes({{array("a", {1}, std::vector<float>{1})}, {}})) == "accepted");
-    check_contains(read("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."), "before 1.6");
-    check_contains(read(std::string(257, 'x') + "ustar"), "before 1.6");
-    check_contains(read("text"), "neither .safetensors nor .npz nor .pt");
-    check_contains(read(""), "neither");
+    check_mentions(read("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."), "before 1.6");
+    check_mentions(read(std::string(257, 'x') + "ustar"), "before 1.6");
+    check_mentions(read("text"), "neither .safetensors nor .npz nor .pt");
+    check_mentions(read(""), "neither");
     const float nan = std::numeric_limits<float>::quiet_NaN(), infinite = std::numeric_limits<float>::infinity();
     const std::string message = read(
         safetensors_bytes({{array("good", {1}, std::vector<float>{1}), array("bad", {2}, std::vector<float>{1, nan}),
                             array("worse", {1}, std::vector<float>{infinite})},
                            {}}));
-    check_contains(message, "not finite in 'bad', 'worse'");
-    check_contains(refusal([&] { read_weights(dir / "missing"); }), "missing");
-    check_contains(refusal([&] { read_weights(dir / "w", "model"); }), "--key");
+    check_mentions(message, "not finite in 'bad', 'worse'");
+    check_mentions(refusal([&] { read_weights(dir / "missing"); }), "missing");
+    check_mentions(refusal([&] { read_weights(dir / "w", "model"); }), "--key");
   }
 }

@@ -9,10 +9,13 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/hrm/hrm_function.hpp"
 #include "lockstep/models/hrm/hrm_weights.hpp"
+#include "support/errors.hpp"
+#include "support/own_tape.hpp"
 #include "support/paths.hpp"
 #include "support/weight_files.hpp"
 
 using namespace lockstep;
+using namespace lockstep::test;
 
 namespace {
 
@@ -32,16 +35,6 @@ NamedArrays widened(NamedArrays file) {
   }
   return file;
 }
-
-std::string message(const auto& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
@@ -71,7 +64,7 @@ TEST_SUITE("models.array_function") {
         std::vector<const void*> one;
         for (const void* input : inputs) one.push_back(static_cast<const std::int64_t*>(input) + b * slots);
         if (items[static_cast<std::size_t>((b + 1) * slots - 1)] == 0) {
-          CHECK(contains(message([&] { scores(*function, 1, one); }), "has no items"));
+          CHECK(contains(error_of(Fault::usage, [&] { scores(*function, 1, one); }), "has no items"));
           continue;
         }
         const std::vector<float> found = scores(*function, 1, one);
@@ -106,9 +99,7 @@ TEST_SUITE("models.array_function") {
           }
       Har network(arch, DType::f32, 0);
       load_arrays(network.params(), file, {}, "test");
-      Stream stream;
-      Arena arena;
-      Tape tape(stream, arena, DType::f32, Tape::Mode::forward);
+      OwnTape tape(DType::f32);
       const Var logits = network.classify(
           tape, network.embed(tape, Tensor::of(patches.data(), {n * channels, arch.tokens(), arch.patch})), nullptr);
       const std::vector<float> found = scores(*test::function_of(file), n, {x.data()});
@@ -145,16 +136,16 @@ TEST_SUITE("models.array_function") {
                   static_cast<double>(items[static_cast<std::size_t>(what[i]) * 5 + c]);
       CHECK(static_cast<double>(found[i]) == doctest::Approx(wanted).epsilon(1e-6));
     }
-    const auto said = [&] { return message([&] { scores(*function, 3, {who.data(), what.data()}); }); };
+    const auto said = [&] { return error_of(Fault::usage, [&] { scores(*function, 3, {who.data(), what.data()}); }); };
     what[20] = 9;
     CHECK(contains(said(), "sample 2, place 2: item 9, must be 0 to 8"));
     who[1] = -1;
     CHECK(contains(said(), "sample 1: user -1, must be 0 to 5"));
-    CHECK(contains(message([&] { function->set("items_per_user", 0); }), "must be 1 to"));
-    CHECK(contains(message([&] { function->set("slots", 3); }), "no such setting"));
+    CHECK(contains(error_of(Fault::usage, [&] { function->set("items_per_user", 0); }), "must be 1 to"));
+    CHECK(contains(error_of(Fault::usage, [&] { function->set("slots", 3); }), "no such setting"));
     NamedArrays wrong = file;
     wrong.metadata["data.items"] = "0";
-    CHECK(contains(message([&] { test::function_of(wrong); }), "0 items"));
+    CHECK(contains(error_of(Fault::data, [&] { test::function_of(wrong); }), "0 items"));
   }
 
   TEST_CASE("HRM gives the answers and halting logits after its segments") {
@@ -201,14 +192,15 @@ TEST_SUITE("models.array_function") {
       }
     }
     tokens[8] = 6;
-    CHECK(contains(message([&] { predict(*function); }), "sample 1, place 1: token 6, must be 0 to 5"));
+    CHECK(contains(error_of(Fault::usage, [&] { predict(*function); }), "sample 1, place 1: token 6, must be 0 to 5"));
     tokens[8] = 0;
     ids[2] = 3;
-    CHECK(contains(message([&] { predict(*function); }), "sample 2, place 0: identifier 3, must be 0 to 2"));
-    CHECK(contains(message([&] { function->set("segments", 0); }), "must be >= 1"));
+    CHECK(contains(error_of(Fault::usage, [&] { predict(*function); }),
+                   "sample 2, place 0: identifier 3, must be 0 to 2"));
+    CHECK(contains(error_of(Fault::usage, [&] { function->set("segments", 0); }), "must be >= 1"));
     NamedArrays silent = file;
     silent.metadata.erase(kSegmentsEntry);
-    CHECK(contains(message([&] { predict(*test::function_of(silent)); }), "set 'segments' first"));
+    CHECK(contains(error_of(Fault::usage, [&] { predict(*test::function_of(silent)); }), "set 'segments' first"));
   }
 
   TEST_CASE("a sample's result does not depend on the batch") {
@@ -234,7 +226,9 @@ TEST_SUITE("models.array_function") {
     const auto function = test::function_of(test::golden_sequence_file("tisasrec_tisasrec"));
     const std::size_t slots = 11;
     std::vector<std::int64_t> items(2 * slots, 3), times(2 * slots, 5);
-    const auto said = [&] { return message([&] { scores(*function, 2, {items.data(), times.data()}); }); };
+    const auto said = [&] {
+      return error_of(Fault::usage, [&] { scores(*function, 2, {items.data(), times.data()}); });
+    };
     CHECK(said() == "no error");
     items[slots + 4] = 42;
     CHECK(contains(said(), "history 1, slot 4: item 42, must be 1 to 41"));
@@ -250,7 +244,7 @@ TEST_SUITE("models.array_function") {
     const auto said = [&](const auto& change) {
       NamedArrays file = whole;
       change(file);
-      return message([&] { test::function_of(file); });
+      return error_of(Fault::data, [&] { test::function_of(file); });
     };
     CHECK(said([](NamedArrays&) {}) == "no error");
     CHECK(contains(said([](NamedArrays& f) { f.metadata.erase("model.items"); }), "no entry 'model.items'"));
@@ -258,6 +252,7 @@ TEST_SUITE("models.array_function") {
     CHECK(contains(said([](NamedArrays& f) { f.arrays[0].shape = {3, 4}; }), "shape"));
     HarArch pictures = test::small_har(HarArch::Mode::flatten, HarArch::Pool::mean, true);
     pictures.input = HarArch::Input::image;
-    CHECK(contains(message([&] { test::function_of(test::har_file(pictures)); }), "model.input = image"));
+    CHECK(
+        contains(error_of(Fault::usage, [&] { test::function_of(test::har_file(pictures)); }), "model.input = image"));
   }
 }

@@ -7,6 +7,7 @@
 #include "lockstep/nn/loss.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
+#include "support/own_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -47,10 +48,8 @@ TEST_SUITE("nn.dropout") {
           OwnedTensor value, dx, dy, weights;
         };
         const auto run = [&](bool whole) {
-          Stream stream;
-          Arena arena;
           Gradients gradients(params);
-          Tape t(stream, arena, DType::f64, Tape::Mode::train, &gradients);
+          OwnTape t(DType::f64, Tape::Mode::train, &gradients);
           const std::vector<Var> v = {t.variable(x), t.variable(y)};
           const Var out = branch(whole)(t, v);
           t.backward(out, dy);
@@ -70,10 +69,8 @@ TEST_SUITE("nn.dropout") {
     const Linear layer = add_linear(params, "layer", 4, 6, init::uniform(1), init::uniform(1));
     const LayerNorm norm = add_layernorm(params, "norm", 6, 1e-5);
     params.allocate(2);
-    Stream stream;
-    Arena arena;
     Gradients gradients(params);
-    Tape t(stream, arena, DType::f64, Tape::Mode::train, &gradients);
+    OwnTape t(DType::f64, Tape::Mode::train, &gradients);
     const OwnedTensor x = random_tensor(DType::f64, {5, 6}, "x"), y = random_tensor(DType::f64, {5, 4}, "y");
     const Var h = residual_linear(t, t.variable(x), t.variable(y), layer), first = activation(t, h, Activation::tanh);
     const Var out = add(t, first, layernorm(t, h, norm));
@@ -96,9 +93,7 @@ TEST_SUITE("nn.dropout") {
                       &params) < 1e-7);
       CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return stacked_linear(t, v[0], two, v[1]); },
                       {{5, 7}, {5, 2 * out}}, &params) < 1e-7);
-      Stream stream;
-      Arena arena;
-      Tape t(stream, arena, DType::f64, Tape::Mode::forward);
+      OwnTape t(DType::f64);
       const Var all = stacked_linear(t, t.constant(x), layers);
       for (std::size_t i = 0; i < 3; ++i) {
         const Var one = linear(t, t.constant(x), layers[i]);
@@ -120,9 +115,7 @@ TEST_SUITE("nn.dropout") {
       };
       CHECK(gradcheck(together, {{5, 4}}, &params) < 1e-7);
       const OwnedTensor x = random_tensor(DType::f64, {5, 4}, "x");
-      Stream stream;
-      Arena arena;
-      Tape t(stream, arena, DType::f64, Tape::Mode::forward);
+      OwnTape t(DType::f64);
       const Var vx = t.constant(x);
       CHECK(same_bits(together(t, {vx}).value(), dropout(t, linear(t, vx, layer, f), kDropout, kRows).value()));
     }

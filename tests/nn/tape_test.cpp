@@ -10,6 +10,7 @@
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "support/gradcheck.hpp"
+#include "support/own_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -93,9 +94,7 @@ TEST_SUITE("nn.tape") {
   }
 
   TEST_CASE("the first writer stores, later writers add, and records run in reverse order") {
-    Stream stream;
-    Arena arena;
-    Tape t(stream, arena, DType::f64, Tape::Mode::inputs);
+    OwnTape t(DType::f64, Tape::Mode::inputs);
     double value = 2;
     Var x = t.variable(Tensor::of(&value, {1}));
     std::string order;
@@ -206,11 +205,9 @@ TEST_SUITE("nn.tape") {
   TEST_CASE("frozen parameters get no gradient, and work that only they need is skipped") {
     Net net;
     net.params.at("shared.weight").trainable = net.params.at("shared.bias").trainable = false;
-    Stream stream;
-    Arena arena;
     Gradients gradients(net.params);
     const OwnedTensor x = random_tensor(DType::f64, {3, 4}, "x");
-    Tape t(stream, arena, DType::f64, Tape::Mode::train, &gradients);
+    OwnTape t(DType::f64, Tape::Mode::train, &gradients);
     Var hidden = linear(t, t.constant(x), net.shared, Activation::gelu);
     CHECK_FALSE(hidden.wants_grad());
     t.backward(linear(t, hidden, net.last));
@@ -220,11 +217,9 @@ TEST_SUITE("nn.tape") {
 
   TEST_CASE("a parameter is ready once, after the last record that adds to it, in backward order") {
     Net net;
-    Stream stream;
-    Arena arena;
     Gradients gradients(net.params);
     const OwnedTensor x = random_tensor(DType::f64, {3, 4}, "x");
-    Tape t(stream, arena, DType::f64, Tape::Mode::train, &gradients);
+    OwnTape t(DType::f64, Tape::Mode::train, &gradients);
     std::vector<std::string> ready;
     OwnedTensor at_ready(DType::f64, {4, 4});
     t.on_param_ready([&](const Param& p) {
@@ -286,9 +281,7 @@ TEST_SUITE("nn.tape") {
   }
 
   TEST_CASE("a failing backward names its operation") {
-    Stream stream;
-    Arena arena;
-    Tape t(stream, arena, DType::f64, Tape::Mode::inputs);
+    OwnTape t(DType::f64, Tape::Mode::inputs);
     double value = 1;
     Var x = t.variable(Tensor::of(&value, {}));
     Var y = t.output({}, true);

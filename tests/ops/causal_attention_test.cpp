@@ -9,6 +9,7 @@
 
 #include "lockstep/nn/causal_attention.hpp"
 #include "ops/every_isa.hpp"
+#include "ops/timed_sequences.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
 #include "support/tolerance.hpp"
@@ -20,31 +21,13 @@ using ops::TimeBuckets;
 
 namespace {
 
-/// Sequences of odd lengths, with ties, gaps and far times.
-struct Case {
-  std::vector<std::int64_t> offsets, times, first_query;
-  std::vector<std::uint64_t> samples;
+struct Case : TimedSequences {
+  using TimedSequences::TimedSequences;
+  std::vector<std::int64_t> first_query;
   ops::CausalAttention attention(std::int64_t heads) const {
     return {.rows = {offsets, samples}, .heads = heads, .dropout = {}, .first_query = first_query};
   }
-  std::int64_t rows() const { return offsets.back(); }
 };
-Case make_case(const std::vector<std::int64_t>& lengths) {
-  Case c;
-  c.offsets.push_back(0);
-  const Philox draws(3, 0, "times");
-  for (std::size_t b = 0; b < lengths.size(); ++b) {
-    std::int64_t time = 100;
-    for (std::int64_t i = 0; i < lengths[b]; ++i) {
-      const auto draw = draws.below(10, static_cast<std::uint64_t>(c.times.size()));
-      time += draw < 4 ? 0 : draw < 9 ? static_cast<std::int64_t>(draw - 3) : 1000;
-      c.times.push_back(time);
-    }
-    c.offsets.push_back(c.offsets.back() + lengths[b]);
-    c.samples.push_back(11 * b + 5);
-  }
-  return c;
-}
 
 ops::CausalAttention on_tape(Tape& t, ops::CausalAttention a) {
   a.rows = test::on_tape(t, a.rows);
@@ -159,7 +142,7 @@ TEST_SUITE("ops.causal_attention") {
     for_every_isa([&] {
       for (const auto& [lengths, columns, heads] :
            {std::tuple{std::vector<std::int64_t>{1, 70, 0, 17}, 12, 2}, {{60, 3}, 50, 1}, {{20, 5}, 140, 2}}) {
-        const Case c = make_case(lengths);
+        const Case c(lengths);
         for (const Variant& variant : kVariants) {
           CAPTURE(variant.name);
           CAPTURE(columns);
@@ -180,7 +163,7 @@ TEST_SUITE("ops.causal_attention") {
     Stream stream;
     for (const std::int64_t group : {1, 2, 5, 40}) {
       CAPTURE(group);
-      Case c = make_case({130, 37});
+      Case c({130, 37});
       for (std::size_t i = 0; i < c.times.size(); ++i) c.times[i] = static_cast<std::int64_t>(i % 130) / group;
       for_every_isa([&] {
         constexpr std::int64_t kColumns = 20, kBuckets = 60;
@@ -207,7 +190,7 @@ TEST_SUITE("ops.causal_attention") {
   }
 
   TEST_CASE("gradients agree with finite differences") {
-    const Case c = make_case({1, 6, 3});
+    const Case c({1, 6, 3});
     for (const auto& [columns, heads] : {std::pair{6, 2}, {5, 1}}) {
       for (const Variant& variant : kVariants) {
         CAPTURE(variant.name);
@@ -234,7 +217,7 @@ TEST_SUITE("ops.causal_attention") {
   }
 
   TEST_CASE("queries, keys and values side by side give the bits of separate arrays") {
-    const Case c = make_case({70, 0, 17});
+    const Case c({70, 0, 17});
     for (const auto& [columns, heads] : {std::pair<std::int64_t, std::int64_t>{12, 2}, {50, 1}})
       for (const Variant& variant : kVariants) {
         CAPTURE(variant.name);
@@ -290,7 +273,7 @@ TEST_SUITE("ops.causal_attention") {
   TEST_CASE(
       "with a finite fill later keys take part, and rows before the first query have neither result nor gradient") {
     Stream stream;
-    Case c = make_case({5, 40});
+    Case c({5, 40});
     for (const double fill : {-2.0, -1000.0}) {
       ops::CausalAttention a = c.attention(2);
       a.fill = fill;
@@ -299,7 +282,7 @@ TEST_SUITE("ops.causal_attention") {
       ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, a);
       CHECK(difference(y, by_definition(x.q, x.k, x.v, a, {})) < 1e-12);
     }
-    Case small = make_case({2, 4});
+    Case small({2, 4});
     ops::CausalAttention a = small.attention(2);
     a.fill = -1;
     const Shape shape{6, 4};
@@ -319,7 +302,7 @@ TEST_SUITE("ops.causal_attention") {
 
   TEST_CASE("later rows never change earlier results, and other sequences never change any, bit for bit") {
     Stream stream;
-    const Case c = make_case({90, 33}), alone = make_case({33}), shorter = make_case({71});
+    const Case c({90, 33}), alone({33}), shorter({71});
     for_every_isa([&] {
       for (const Variant& variant : kVariants) {
         CAPTURE(variant.name);
@@ -347,7 +330,7 @@ TEST_SUITE("ops.causal_attention") {
 
   TEST_CASE("a NaN stays a NaN, and wrong shapes or times are reported") {
     Stream stream;
-    const Case c = make_case({4});
+    const Case c({4});
     const Inputs x(DType::f32, 4, 6, 3);
     const OwnedTensor y(DType::f32, {4, 6});
     x.k->data<float>()[13] = NAN;

@@ -8,6 +8,7 @@
 #include "lockstep/ops/dropout.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
+#include "support/own_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -20,9 +21,7 @@ TEST_SUITE("ops.embedding") {
     table.row_sparse = true;
     params.allocate(3);
     Gradients gradients(params);
-    Stream stream;
-    Arena arena;
-    Tape t(stream, arena, DType::f32, Tape::Mode::train, &gradients);
+    OwnTape t(DType::f32, Tape::Mode::train, &gradients);
     const std::vector<std::int32_t> ids = {4, 0, 2, 4};
     const Var y = embedding(t, table, ids, 2, 0);
     for (std::size_t m = 0; m < ids.size(); ++m)
@@ -82,9 +81,7 @@ TEST_SUITE("ops.embedding") {
     ParamStore apart(DType::f64);
     const Param &a = apart.add("a", {5, 7}, init::normal(1)), &b = apart.add("b", {5, 7}, init::normal(1));
     apart.allocate(3);
-    Stream stream;
-    Arena arena;
-    Tape t(stream, arena, DType::f64, Tape::Mode::forward);
+    OwnTape t(DType::f64);
     CHECK_THROWS_WITH_AS(embedding_pair(t, a, b, ids, {}, {offsets, samples}),
                          "embedding of a beside b: must be dense tables of one shape without a gap", Error);
   }

@@ -13,6 +13,7 @@
 #include "lockstep/nn/params.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
+#include "support/own_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -197,9 +198,7 @@ TEST_SUITE("ops.item_softmax") {
     Table table(9, 5, false);
     const Ids pos = next_items(7, 8), ids = {8, 1, 2, 7, 3, 6, 4, 5};
     const OwnedTensor f = random_tensor(DType::f64, {7, 5}, "f"), bias(DType::f64, {8});
-    Stream stream;
-    Arena arena;
-    Tape t(stream, arena, DType::f64, Tape::Mode::forward);
+    OwnTape t(DType::f64);
     const Var x = t.constant(f);
     const double exact = *item_softmax(t, x, *table.items, pos).value().data<double>();
     // The candidates come in another order, so the sums round differently: some units in the last place.
@@ -211,9 +210,7 @@ TEST_SUITE("ops.item_softmax") {
     Table table(9, 5, true);
     const OwnedTensor f = random_tensor(DType::f64, {1, 5}, "f");
     const Ids pos = {1};
-    Stream stream;
-    Arena arena;
-    Tape t(stream, arena, DType::f64, Tape::Mode::forward);
+    OwnTape t(DType::f64);
     CHECK_THROWS_AS(item_softmax(t, t.constant(f), *table.items, pos), Error);
   }
 
@@ -221,9 +218,7 @@ TEST_SUITE("ops.item_softmax") {
     Table table(1, 5, false);
     const OwnedTensor f = random_tensor(DType::f64, {1, 5}, "f");
     const Ids pos = {0};
-    Stream stream;
-    Arena arena;
-    Tape t(stream, arena, DType::f64, Tape::Mode::forward);
+    OwnTape t(DType::f64);
     CHECK_THROWS_WITH_AS(item_softmax(t, t.constant(f), *table.items, pos), doctest::Contains("candidates (0, 5)"),
                          Error);
   }

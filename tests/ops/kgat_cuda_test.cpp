@@ -1,11 +1,11 @@
 // The ops of knowledge-graph networks on a GPU against the CPU, at sizes that are not multiples of a block.
 #include <doctest/doctest.h>
 
-#include <algorithm>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <vector>
 
-#include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/ops/aggregate.hpp"
 #include "lockstep/ops/bpr.hpp"
 #include "lockstep/ops/edge_values.hpp"
@@ -13,68 +13,24 @@
 #include "lockstep/ops/node_rows.hpp"
 #include "lockstep/ops/transr.hpp"
 #include "ops/aggregate_layer.hpp"
-#include "support/devices.hpp"
-#include "support/tolerance.hpp"
+#include "ops/on_both.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
 
 namespace {
 
-constexpr DType kTypes[] = {DType::f32, DType::f64};
-double tolerance(DType dtype) { return dtype == DType::f64 ? 1e-13 : 2e-6; }
+/// Compares what f writes on a GPU with the CPU's results, in both precisions.
+void agree(const std::function<void(Place&)>& f) { agrees_on_both(f, 2e-6, 1e-13); }
 
-/// A device with everything that an op needs there.
-struct Place {
-  explicit Place(Device where) : device(where), stream(where), arena(where) {}
-  Device device;
-  Stream stream;
-  Arena arena;
-  OwnedTensor take(const Tensor& t) const { return on_device(t, device); }
-  OwnedTensor make(DType dtype, const Shape& shape) const { return OwnedTensor(dtype, shape, device); }
-  template <class T>
-  std::span<const T> list(const std::vector<T>& values) {
-    return std::get<0>(for_kernels(stream, arena, std::span<const T>(values)));
-  }
-};
-
-/// Compares the results of f on all devices, on a GPU also in the opposite order of threads. f32 and f64 results must
-/// be close to the CPU's.
-template <class F>
-void agree(const F& f) {
-  for (const DType dtype : kTypes) {
-    CAPTURE(name(dtype));
-    std::vector<std::vector<OwnedTensor>> results;
-    const auto run_on = [&](Device device) {
-      Place place(device);
-      std::vector<OwnedTensor> there = f(place, dtype);
-      place.stream.synchronize();
-      auto& here = results.emplace_back();
-      for (const OwnedTensor& t : there) here.push_back(on_cpu(t));
-    };
-    for (const Device device : devices()) run_on(device);
-    {
-      const LastFirst order;
-      run_on(devices().back());
-    }
-    for (std::size_t i = 1; i < results.size(); ++i) {
-      REQUIRE(results[i].size() == results[0].size());
-      for (std::size_t t = 0; t < results[i].size(); ++t) {
-        CAPTURE(t);
-        if (results[0][t]->dtype() == DType::f32 || results[0][t]->dtype() == DType::f64)
-          CHECK(difference(results[i][t], results[0][t]) < tolerance(results[0][t]->dtype()));
-        else
-          CHECK(same_bits(results[i][t], results[0][t]));
-      }
-    }
-  }
+ops::RankingSums* sums_in(Place& p, std::size_t count) {
+  return static_cast<ops::RankingSums*>(p.arena.host().allocate(count * sizeof(ops::RankingSums)));
 }
-
-template <class... T>
-std::vector<OwnedTensor> all_of(T&&... tensors) {
-  std::vector<OwnedTensor> all;
-  (all.push_back(std::move(tensors)), ...);
-  return all;
+void note_sums(Place& p, const ops::RankingSums* sums, std::size_t count) {
+  p.stream.synchronize();
+  std::vector<double> values;
+  for (const ops::RankingSums& s : std::span(sums, count)) values.insert(values.end(), {s.loss, s.half_square});
+  p.out_sums(values);
 }
 
 /// A matrix of 75 rows: empty ones, one with 700 entries, one with 257, the others with up to 40.
@@ -96,7 +52,7 @@ struct Matrix {
 
 }  // namespace
 
-TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
+TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
   TEST_CASE("spmm: widths of any kind, long rows, some rows, some columns, stored and added") {
     const Matrix m;
     const std::vector<std::int32_t> some = {0, 3, 11, 12, 40, 74};
@@ -105,15 +61,13 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
       bits[static_cast<std::size_t>(c / 64)] |= std::uint64_t{1} << (c % 64);
     for (const std::int64_t width : {1, 4, 10, 33, 64, 132}) {
       CAPTURE(width);
-      agree([&](Place& p, DType dtype) {
-        const OwnedTensor x = p.take(random_tensor(dtype, {Matrix::kColumns, width}, "x")),
-                          values = p.take(random_tensor(dtype, {m.entries()}, "values"));
-        const ops::CsrPattern pattern = {p.list(m.indptr), p.list(m.column)};
-        OwnedTensor y = p.make(dtype, {Matrix::kRows, width}),
-                    z = p.take(random_tensor(dtype, {Matrix::kRows, width}, "z"));
-        ops::spmm(p.stream, {y}, pattern, values, x, ops::RowSet::range(0, Matrix::kRows));
-        ops::spmm(p.stream, {z, true}, pattern, values, x, ops::RowSet::list(p.list(some)), p.list(bits));
-        return all_of(y, z);
+      agree([&](Place& p) {
+        const Tensor x = p.in("x", {Matrix::kColumns, width}), values = p.in("values", {m.entries()});
+        const ops::CsrPattern pattern = {p.host(m.indptr), p.host(m.column)};
+        const Shape rows{Matrix::kRows, width};
+        ops::spmm(p.stream, {p.out("y", rows)}, pattern, values, x, ops::RowSet::range(0, Matrix::kRows));
+        ops::spmm(p.stream, {p.out("z", rows), true}, pattern, values, x, ops::RowSet::list(p.host(some)),
+                  p.host(bits));
       });
     }
   }
@@ -127,15 +81,13 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
     }();
     std::swap(all.front(), all[static_cast<std::size_t>(m.column.front())]);  // a row of x that the matrix reads
     for (const std::int64_t width : {7, 64}) {
-      agree([&](Place& p, DType) {
-        const OwnedTensor x = p.take(random_tensor(DType::f32, {Matrix::kColumns, width}, "x")),
-                          values = p.take(random_tensor(DType::f32, {m.entries()}, "values"));
-        OwnedTensor half = p.make(DType::bf16, x->shape()), y = p.make(DType::f32, {Matrix::kRows, width});
-        ops::round_node_rows(p.stream, half, x, ops::RowSet::list(p.list(all)));
-        ops::spmm(p.stream, {y}, {p.list(m.indptr), p.list(m.column)}, values, half,
-                  ops::RowSet::range(0, Matrix::kRows));
-        return std::vector<OwnedTensor>(all_of(y));
-      });
+      const auto run = [&](Place& p) {
+        const Tensor x = p.in("x", {Matrix::kColumns, width}), half = p.put(OwnedTensor(DType::bf16, x.shape()));
+        ops::round_node_rows(p.stream, half, x, ops::RowSet::list(p.host(all)));
+        ops::spmm(p.stream, {p.out("y", {Matrix::kRows, width})}, {p.host(m.indptr), p.host(m.column)},
+                  p.in("values", {m.entries()}), half, ops::RowSet::range(0, Matrix::kRows));
+      };
+      agrees(run, DType::f32, DType::f32, 2e-6);
     }
   }
 
@@ -143,12 +95,11 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
     for (const std::int64_t count : {0, 1, 33, 1023}) {
       std::vector<std::int64_t> opposite(static_cast<std::size_t>(count));
       std::iota(opposite.rbegin(), opposite.rend(), 0);
-      agree([&](Place& p, DType dtype) {
-        const OwnedTensor x = p.take(random_tensor(dtype, {count}, "x"));
-        OwnedTensor dropped = p.make(dtype, {count}), transposed = p.make(dtype, {count});
-        ops::drop_edges(p.stream, dropped, x, {.rate = 0.3, .seed = 7, .step = 8, .site = Site("edges")});
-        ops::transpose_edges(p.stream, transposed, dropped, p.list(opposite));
-        return all_of(dropped, transposed);
+      agree([&](Place& p) {
+        const Tensor dropped = p.out("dropped", {count});
+        ops::drop_edges(p.stream, dropped, p.in("x", {count}),
+                        {.rate = 0.3, .seed = 7, .step = 8, .site = Site("edges")});
+        ops::transpose_edges(p.stream, p.out("transposed", {count}), dropped, p.host(opposite));
       });
     }
   }
@@ -157,23 +108,18 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
     const std::vector<std::int32_t> rows = {8, 2, 0, 31};
     const std::vector<std::int64_t> ptr = {0, 3, 3, 4}, place = {3, 0, 2, 1};
     for (const std::int64_t width : {1, 5, 64, 100}) {
-      agree([&](Place& p, DType dtype) {
-        const OwnedTensor x = p.take(random_tensor(dtype, {32, width}, "x")),
-                          dy = p.take(random_tensor(dtype, {4, width + 3}, "dy"));
-        OwnedTensor plain = p.make(dtype, {4, width + 3}), unit = p.make(dtype, {4, width + 3}),
-                    dx = p.take(random_tensor(dtype, {32, width}, "dx")),
-                    cleared = p.take(random_tensor(dtype, {32, width}, "cleared")), sums = p.make(dtype, {3, width}),
-                    in_order = p.make(dtype, {3, width});
-        const auto list = p.list(rows);
-        ops::gather_node_rows(p.stream, plain, 2, x, list, ops::RowScale::none);
-        ops::gather_node_rows(p.stream, unit, 0, x, list, ops::RowScale::norm);
+      agree([&](Place& p) {
+        const Tensor x = p.in("x", {32, width}), dy = p.in("dy", {4, width + 3});
+        const Tensor dx = p.out("dx", {32, width}), cleared = p.out("cleared", {32, width});
+        const auto list = p.host(rows);
+        ops::gather_node_rows(p.stream, p.out("plain", {4, width + 3}), 2, x, list, ops::RowScale::none);
+        ops::gather_node_rows(p.stream, p.out("unit", {4, width + 3}), 0, x, list, ops::RowScale::norm);
         ops::scatter_node_rows(p.stream, dx, dy, 3, x, list, ops::RowScale::norm);
         ops::scatter_node_rows(p.stream, dx, dy, 0, x, list, ops::RowScale::none);
         ops::clear_node_rows(p.stream, cleared, ops::RowSet::list(list));
         ops::clear_node_rows(p.stream, cleared, ops::RowSet::range(20, 3));
-        ops::sum_node_rows(p.stream, sums, dy, 1, p.list(ptr), p.list(place));
-        ops::sum_node_rows(p.stream, in_order, dy, 0, p.list(ptr), {});
-        return all_of(plain, unit, dx, cleared, sums, in_order);
+        ops::sum_node_rows(p.stream, p.out("sums", {3, width}), dy, 1, p.host(ptr), p.host(place));
+        ops::sum_node_rows(p.stream, p.out("in order", {3, width}), dy, 0, p.host(ptr), {});
       });
     }
   }
@@ -185,25 +131,22 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
       for (const auto& [in, out] : {std::pair{5, 7}, std::pair{64, 32}, std::pair{8, 150}})
         for (const double dropout : {0.0, 0.3}) {
           CAPTURE(out);
-          agree([&, in = in, out = out](Place& p, DType dtype) {
+          agree([&, in = in, out = out](Place& p) {
             const std::int64_t nodes = 70, mixed = kind == ops::Aggregator::graphsage ? 2 * in : in;
-            const auto random = [&](const Shape& shape, const char* name) {
-              return p.take(random_tensor(dtype, shape, name));
-            };
-            const OwnedTensor w1 = random({out, mixed}, "w1"), b1 = random({out}, "b1"), w2 = random({out, in}, "w2"),
-                              b2 = random({out}, "b2"), x = random({nodes, in}, "x"), s = random({nodes, in}, "s"),
-                              dout = random({nodes, out}, "dout");
-            OwnedTensor y = p.make(dtype, {nodes, out}), marks = p.make(DType::u8, {nodes, out}),
-                        dw1 = random({out, mixed}, "dw1"), db1 = random({out}, "db1"), dw2 = random({out, in}, "dw2"),
-                        db2 = random({out}, "db2"), dx = p.make(dtype, {nodes, in}), ds = p.make(dtype, {nodes, in});
-            const ops::AggregateLayer layer = aggregate_layer(kind, w1, b1, w2, b2, dropout),
-                                      gradient = aggregate_layer(kind, dw1, db1, dw2, db2, dropout);
-            const ops::AggregateRows rows = {.x = x, .s = s, .out = y, .marks = marks};
+            const ops::AggregateLayer layer = aggregate_layer(kind, p.in("w1", {out, mixed}), p.in("b1", {out}),
+                                                              p.in("w2", {out, in}), p.in("b2", {out}), dropout),
+                                      gradient = aggregate_layer(kind, p.out("dw1", {out, mixed}), p.out("db1", {out}),
+                                                                 p.out("dw2", {out, in}), p.out("db2", {out}), dropout);
+            const ops::AggregateRows rows = {.x = p.in("x", {nodes, in}),
+                                             .s = p.in("s", {nodes, in}),
+                                             .out = p.out("y", {nodes, out}),
+                                             .marks = p.out_bytes("marks", {nodes, out})};
+            const Tensor dout = p.in("dout", {nodes, out}), dx = p.out("dx", {nodes, in}),
+                         ds = p.out("ds", {nodes, in});
             ops::aggregate_forward(p.stream, p.arena, layer, rows, ops::RowSet::range(0, nodes));
-            ops::aggregate_backward(p.stream, p.arena, layer, rows, ops::RowSet::list(p.list(some)), dout, ds, dx,
+            ops::aggregate_backward(p.stream, p.arena, layer, rows, ops::RowSet::list(p.host(some)), dout, ds, dx,
                                     gradient);
             ops::aggregate_backward(p.stream, p.arena, layer, rows, ops::RowSet::range(40, 20), dout, ds, dx, gradient);
-            return all_of(y, marks, dw1, db1, dw2, db2, dx, ds);
           });
         }
   }
@@ -217,54 +160,49 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
         const std::int64_t mixed = kind == ops::Aggregator::graphsage ? 2 * in : in;
         const bool two = kind == ops::Aggregator::bi_interaction;
         const auto results = [&](DType type) {
-          Place p({DeviceKind::cuda, 0});
-          const auto random = [&](const Shape& shape, const char* name) {
-            return p.take(random_tensor(DType::f32, shape, name));
-          };
+          Place p(DType::f32, {DeviceKind::cuda, 0});
           // Weights that both types represent exactly; gradients as small as those of a mean over a batch, which f16
           // must not lose.
           const auto weight = [&](const Shape& shape, const char* name) {
-            return p.take(converted(random_tensor(half, shape, name), type));
+            return p.put(converted(random_tensor(half, shape, name), type));
           };
           OwnedTensor tiny = random_tensor(DType::f32, {nodes, out}, "dout");
           for (float& x : tiny->span<float>()) x *= 1e-6f;
-          const OwnedTensor w1 = weight({out, mixed}, "w1"), b1 = random({out}, "b1"), w2 = weight({out, in}, "w2"),
-                            b2 = random({out}, "b2"), x = random({nodes, in}, "x"), s = random({nodes, in}, "s"),
-                            dout = p.take(tiny);
-          OwnedTensor y = p.make(DType::f32, {nodes, out}), marks = p.make(DType::u8, {nodes, out}),
-                      dw1 = p.make(DType::f32, {out, mixed}), db1 = p.make(DType::f32, {out}),
-                      dw2 = p.make(DType::f32, {out, in}), db2 = p.make(DType::f32, {out}),
-                      dx = p.make(DType::f32, {nodes, in}), ds = p.make(DType::f32, {nodes, in});
-          for (const OwnedTensor* sum : {&dw1, &db1, &dw2, &db2}) fill_zero(p.stream, *sum);
+          const ops::AggregateRows rows = {.x = p.in("x", {nodes, in}),
+                                           .s = p.in("s", {nodes, in}),
+                                           .out = p.out("y", {nodes, out}),
+                                           .marks = p.put(OwnedTensor(DType::u8, {nodes, out}))};
+          const Tensor dw1 = p.out("dw1", {out, mixed}), db1 = p.out("db1", {out}), dw2 = p.out("dw2", {out, in}),
+                       db2 = p.out("db2", {out});
+          for (const Tensor& sum : {dw1, db1, dw2, db2}) fill_zero(p.stream, sum);
           // a mark that rounding flips changes nothing at slope 1
-          const ops::AggregateLayer layer = aggregate_layer(kind, w1, b1, w2, b2, 0.3, 1),
+          const ops::AggregateLayer layer = aggregate_layer(kind, weight({out, mixed}, "w1"), p.in("b1", {out}),
+                                                            weight({out, in}, "w2"), p.in("b2", {out}), 0.3, 1),
                                     gradient = aggregate_layer(kind, dw1, db1, dw2, db2, 0.3, 1);
-          const ops::AggregateRows rows = {.x = x, .s = s, .out = y, .marks = marks};
           const ops::RowSet all = ops::RowSet::range(0, nodes);
           ops::aggregate_forward(p.stream, p.arena, layer, rows, all);
-          ops::aggregate_backward(p.stream, p.arena, layer, rows, all, dout, ds, dx, gradient);
+          ops::aggregate_backward(p.stream, p.arena, layer, rows, all, p.put(tiny), p.out("ds", {nodes, in}),
+                                  p.out("dx", {nodes, in}), gradient);
 
           const std::vector<std::int32_t> few = {1, 4, 6}, slot = {0, 1, 2, 0};
           const std::vector<std::int64_t> place = {2, 0, 3, 1};
-          const ops::RelationTriples of = {.heads = p.list(few),
-                                           .tails = p.list(few),
-                                           .head_slot = p.list(slot),
-                                           .tail_slot = p.list(slot),
-                                           .place = p.list(place)};
-          const OwnedTensor table = weight({9, in}, "table"), matrix = weight({in, out}, "matrix"),
-                            translation = weight({out}, "translation");
-          OwnedTensor logits = p.make(DType::f32, {4});
-          ops::attention_logits(p.stream, p.arena, of, table, matrix, translation, logits);
+          const ops::RelationTriples of = {.heads = p.host(few),
+                                           .tails = p.host(few),
+                                           .head_slot = p.host(slot),
+                                           .tail_slot = p.host(slot),
+                                           .place = p.host(place)};
+          ops::attention_logits(p.stream, p.arena, of, weight({9, in}, "table"), weight({in, out}, "matrix"),
+                                weight({out}, "translation"), p.out("logits", {4}));
           p.stream.synchronize();
-          std::vector<OwnedTensor> found;
-          for (const OwnedTensor* t : {&y, &dw1, &db1, &dw2, &db2, &dx, &ds, &logits}) found.push_back(on_cpu(*t));
+          std::map<std::string, OwnedTensor> found;
+          for (const Place::Output& output : p.outputs()) found.emplace(output.name, on_cpu(output.tensor));
           return found;
         };
-        const std::vector<OwnedTensor> exact = results(DType::f32), rounded = results(half);
-        for (std::size_t t = 0; t < exact.size(); ++t) {
-          CAPTURE(t);
-          if (!two && (t == 3 || t == 4)) continue;
-          CHECK(difference(rounded[t], exact[t]) < tolerance);
+        const auto exact = results(DType::f32), rounded = results(half);
+        for (const auto& [output, values] : exact) {
+          CAPTURE(output);
+          if (!two && (output == "dw2" || output == "db2")) continue;
+          CHECK(difference(rounded.at(output), values) < tolerance);
         }
       }
   }
@@ -275,16 +213,11 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
     const std::vector<std::int64_t> ptr = {0, 2, 3, 5, 8, 9};
     const std::vector<std::int32_t> use = {0, 6, 3, 1, 5, 2, 4, 8, 7};
     for (const std::int64_t width : {1, 33, 176}) {
-      agree([&](Place& p, DType dtype) {
-        const OwnedTensor rows = p.take(random_tensor(dtype, {5, width}, "rows"));
-        OwnedTensor slope = p.make(dtype, {3}), drows = p.make(dtype, {5, width}), totals(DType::f64, {2});
-        auto& sums = *static_cast<ops::RankingSums*>(p.arena.host().allocate(sizeof(ops::RankingSums)));
-        ops::bpr(p.stream, p.arena, {p.list(user), p.list(liked), p.list(other), p.list(ptr), p.list(use)}, rows, 0.1,
-                 slope, drows, sums);
-        p.stream.synchronize();
-        totals->data<double>()[0] = sums.loss;
-        totals->data<double>()[1] = sums.half_square;
-        return all_of(slope, drows, totals);
+      agree([&](Place& p) {
+        ops::RankingSums* sums = sums_in(p, 1);
+        ops::bpr(p.stream, p.arena, {p.host(user), p.host(liked), p.host(other), p.host(ptr), p.host(use)},
+                 p.in("rows", {5, width}), 0.1, p.out("slope", {3}), p.out("drows", {5, width}), *sums);
+        note_sums(p, sums, 1);
       });
     }
   }
@@ -302,16 +235,11 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
           if (rows[k][static_cast<std::size_t>(n)] == row) use.push_back(3 * n + k);
       ptr.push_back(static_cast<std::int64_t>(use.size()));
     }
-    agree([&](Place& p, DType dtype) {
-      const OwnedTensor table = p.take(random_tensor(dtype, {12, 3}, "rows"));
-      OwnedTensor slope = p.make(dtype, {300}), drows = p.make(dtype, {12, 3}), totals(DType::f64, {2});
-      auto& sums = *static_cast<ops::RankingSums*>(p.arena.host().allocate(sizeof(ops::RankingSums)));
-      ops::bpr(p.stream, p.arena, {p.list(rows[0]), p.list(rows[1]), p.list(rows[2]), p.list(ptr), p.list(use)}, table,
-               0.1, slope, drows, sums);
-      p.stream.synchronize();
-      totals->data<double>()[0] = sums.loss;
-      totals->data<double>()[1] = sums.half_square;
-      return all_of(slope, drows, totals);
+    agree([&](Place& p) {
+      ops::RankingSums* sums = sums_in(p, 1);
+      ops::bpr(p.stream, p.arena, {p.host(rows[0]), p.host(rows[1]), p.host(rows[2]), p.host(ptr), p.host(use)},
+               p.in("rows", {12, 3}), 0.1, p.out("slope", {300}), p.out("drows", {12, 3}), *sums);
+      note_sums(p, sums, 1);
     });
   }
 
@@ -326,22 +254,14 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
     const std::vector<ops::RelationChunk> chunks = {{2, 0, 37}, {0, 37, 1}};
     for (const auto& [d, k] : {std::pair{9, 5}, std::pair{64, 64}, std::pair{3, 40}, std::pair{130, 100}}) {
       CAPTURE(d);
-      agree([&, d = d, k = k](Place& p, DType dtype) {
-        const OwnedTensor table = p.take(random_tensor(dtype, {23, d}, "table")),
-                          matrices = p.take(random_tensor(dtype, {3, d, k}, "matrices")),
-                          translations = p.take(random_tensor(dtype, {3, k}, "translations"));
-        OwnedTensor projected = p.make(dtype, {3 * 38, k}), score = p.make(dtype, {2 * 38}),
-                    drows = p.make(dtype, {3 * 38, d}), drelations = p.make(dtype, {2, d * k + k}),
-                    totals(DType::f64, {4});
-        const std::span sums(static_cast<ops::RankingSums*>(p.arena.host().allocate(2 * sizeof(ops::RankingSums))), 2);
-        ops::transr(p.stream, {p.list(chunks), p.list(head), p.list(tail), p.list(other)}, table, matrices,
-                    translations, 0.1, 38, {projected, score, drows, drelations}, sums);
-        p.stream.synchronize();
-        for (std::size_t c = 0; c < 2; ++c) {
-          totals->data<double>()[2 * c] = sums[c].loss;
-          totals->data<double>()[2 * c + 1] = sums[c].half_square;
-        }
-        return all_of(projected, score, drows, drelations, totals);
+      agree([&, d = d, k = k](Place& p) {
+        ops::RankingSums* sums = sums_in(p, 2);
+        ops::transr(p.stream, {p.host(chunks), p.host(head), p.host(tail), p.host(other)}, p.in("table", {23, d}),
+                    p.in("matrices", {3, d, k}), p.in("translations", {3, k}), 0.1, 38,
+                    {p.out("projected", {3 * 38, k}), p.out("score", {2 * 38}), p.out("drows", {3 * 38, d}),
+                     p.out("drelations", {2, d * k + k})},
+                    {sums, 2});
+        note_sums(p, sums, 2);
       });
     }
   }
@@ -361,40 +281,35 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
       place.push_back(triples - 1 - i);
     }
     for (const auto& [d, k] : {std::pair{9, 5}, std::pair{16, 64}, std::pair{5, 200}}) {
-      agree([&, d = d, k = k](Place& p, DType dtype) {
-        const OwnedTensor table = p.take(random_tensor(dtype, {9, d}, "table")),
-                          matrix = p.take(random_tensor(dtype, {d, k}, "matrix")),
-                          translation = p.take(random_tensor(dtype, {k}, "translation"));
-        OwnedTensor logits = p.make(dtype, {triples}), each = p.make(dtype, {44}), added = p.make(dtype, {44});
-        const ops::RelationTriples of = {.heads = p.list(heads),
-                                         .tails = p.list(tails),
-                                         .head_slot = p.list(head_slot),
-                                         .tail_slot = p.list(tail_slot),
-                                         .place = p.list(place)};
-        ops::attention_logits(p.stream, p.arena, of, table, matrix, translation, logits);
-        const auto row_ptr = p.list(rows), edge_ptr = p.list(edges);
+      agree([&, d = d, k = k](Place& p) {
+        const ops::RelationTriples of = {.heads = p.host(heads),
+                                         .tails = p.host(tails),
+                                         .head_slot = p.host(head_slot),
+                                         .tail_slot = p.host(tail_slot),
+                                         .place = p.host(place)};
+        ops::attention_logits(p.stream, p.arena, of, p.in("table", {9, d}), p.in("matrix", {d, k}),
+                              p.in("translation", {k}), p.out("logits", {triples}));
+        const auto row_ptr = p.host(rows), edge_ptr = p.host(edges);
         // Relative to the logits: exponentials of large numbers would magnify their rounding.
-        const OwnedTensor small = p.take(random_tensor(dtype, {triples}, "small"));
-        ops::attention_softmax(p.stream, ops::ParallelEdges::per_triple, row_ptr, edge_ptr, 0, 4, small, each);
-        ops::attention_softmax(p.stream, ops::ParallelEdges::sum_logits, row_ptr, edge_ptr, 1, 4, small, added);
+        const Tensor small = p.in("small", {triples});
+        ops::attention_softmax(p.stream, ops::ParallelEdges::per_triple, row_ptr, edge_ptr, 0, 4, small,
+                               p.out("each", {44}));
+        ops::attention_softmax(p.stream, ops::ParallelEdges::sum_logits, row_ptr, edge_ptr, 1, 4, small,
+                               p.out("added", {44}));
         // Integers have no rounding to magnify. The first row has two triples; whichever comes first is the larger.
-        OwnedTensor whole(dtype, {triples}), rising = p.make(dtype, {44}), falling = p.make(dtype, {44}),
-                                             large = p.make(dtype, {44});
-        const auto softmax = [&](ops::ParallelEdges edges_are, const Tensor& shares) {
-          const OwnedTensor there = p.take(whole);
-          ops::attention_softmax(p.stream, edges_are, row_ptr, edge_ptr, 0, 4, there, shares);
-          p.stream.synchronize();
+        const OwnedTensor whole(p.dtype(), {triples});
+        const auto softmax = [&](ops::ParallelEdges edges_are, const char* shares) {
+          ops::attention_softmax(p.stream, edges_are, row_ptr, edge_ptr, 0, 4, p.put(whole), p.out(shares, {44}));
         };
-        visit_float(dtype, [&]<class T>() {
+        visit_float(p.dtype(), [&]<class T>() {
           T* const values = whole->data<T>();
           for (std::int64_t i = 0; i < triples; ++i) values[i] = static_cast<T>(1000 * (i * 5 % 7) + i % 3);
           values[2] = -1;
-          softmax(ops::ParallelEdges::per_triple, rising);
-          softmax(ops::ParallelEdges::sum_logits, large);
+          softmax(ops::ParallelEdges::per_triple, "rising");
+          softmax(ops::ParallelEdges::sum_logits, "large");
           std::swap(values[0], values[1]);
-          softmax(ops::ParallelEdges::per_triple, falling);
+          softmax(ops::ParallelEdges::per_triple, "falling");
         });
-        return all_of(logits, each, added, rising, falling, large);
       });
     }
   }

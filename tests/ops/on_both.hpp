@@ -19,9 +19,9 @@ class Place {
  public:
   Place(DType dtype, Device device) : Place(dtype, device, dtype) {}
   /// Computes in dtype on numbers rounded to `storage`.
-  Place(DType dtype, Device device, DType storage)
-      : stream(device), dtype_(dtype), storage_(storage), device_(device) {}
+  Place(DType dtype, Device device, DType storage) : stream(device), arena(device), dtype_(dtype), storage_(storage) {}
   Stream stream;
+  Arena arena;
   DType dtype() const { return dtype_; }
   /// The dtype of statistics, losses and gradients of parameters.
   DType real() const { return real_dtype(dtype_); }
@@ -39,6 +39,20 @@ class Place {
   /// An array that the op writes or adds to. Compared afterwards.
   Tensor out(const std::string& name, Shape shape) { return noted(name, in(name, shape)); }
   Tensor real_out(const std::string& name, Shape shape) { return noted(name, real_in(name, shape)); }
+  /// Bytes that the op writes: equal on each device.
+  Tensor out_bytes(const std::string& name, Shape shape) { return noted(name, put(OwnedTensor(DType::u8, shape))); }
+  /// Sums in f64 that the host has read: equal up to the order of summation.
+  void out_sums(const std::vector<double>& values) {
+    tensors_.push_back(converted(Tensor::of(values.data(), {static_cast<std::int64_t>(values.size())}), DType::f64));
+    outputs_.push_back({"sums", tensors_.back(), 1e-13});
+  }
+  /// A copy on the device.
+  Tensor put(const Tensor& values) {
+    tensors_.emplace_back(values.dtype(), values.shape(), stream.device());
+    copy(stream, tensors_.back(), values);
+    stream.synchronize();
+    return tensors_.back();
+  }
   /// Host arrays: indices, labels.
   template <class T>
   std::span<const T> host(const std::vector<T>& values) {
@@ -51,6 +65,7 @@ class Place {
   struct Output {
     std::string name;
     Tensor tensor;
+    double tolerance = 1;  ///< at most; otherwise that of the comparison
   };
   const std::vector<Output>& outputs() const { return outputs_; }
 
@@ -59,14 +74,7 @@ class Place {
     outputs_.push_back({name, tensor});
     return tensor;
   }
-  Tensor put(const Tensor& values) {
-    tensors_.emplace_back(values.dtype(), values.shape(), device_);
-    copy(stream, tensors_.back(), values);
-    stream.synchronize();
-    return tensors_.back();
-  }
   DType dtype_, storage_;
-  Device device_;
   std::deque<OwnedTensor> tensors_;
   std::deque<Buffer> pinned_;
   std::vector<Output> outputs_;
@@ -91,7 +99,11 @@ inline void agrees(const std::function<void(Place&)>& f, DType exact, DType dtyp
     CAPTURE(std::string(name(dtype)));
     CAPTURE(here.outputs()[i].name);
     const HostView found(there.outputs()[i].tensor), repeated(again.outputs()[i].tensor);
-    CHECK(difference(found, here.outputs()[i].tensor) < tolerance);
+    const Place::Output& expected = here.outputs()[i];
+    if (expected.tensor.dtype() == DType::u8)
+      CHECK(same_bits(found, expected.tensor));
+    else
+      CHECK(difference(found, expected.tensor) < std::min(tolerance, expected.tolerance));
     CHECK(same_bits(found, repeated));
   }
 }

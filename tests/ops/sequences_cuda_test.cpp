@@ -15,34 +15,12 @@
 #include "lockstep/ops/row_scores.hpp"
 #include "lockstep/ops/sampled_cross_entropy.hpp"
 #include "ops/on_both.hpp"
+#include "ops/timed_sequences.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
 
 namespace {
-
-/// Sequences with ties, gaps and far times.
-struct Sequences {
-  std::vector<std::int64_t> offsets, times;
-  std::vector<std::uint64_t> samples;
-  std::int64_t rows() const { return offsets.back(); }
-};
-Sequences make_sequences(const std::vector<std::int64_t>& lengths) {
-  Sequences s;
-  s.offsets.push_back(0);
-  const Philox draws(3, 0, "times");
-  for (std::size_t b = 0; b < lengths.size(); ++b) {
-    std::int64_t time = 100;
-    for (std::int64_t i = 0; i < lengths[b]; ++i) {
-      const auto draw = draws.below(10, s.times.size());
-      time += draw < 4 ? 0 : draw < 9 ? static_cast<std::int64_t>(draw - 3) : 1000;
-      s.times.push_back(time);
-    }
-    s.offsets.push_back(s.offsets.back() + lengths[b]);
-    s.samples.push_back(11 * b + 5);
-  }
-  return s;
-}
 
 struct Attention {
   std::vector<std::int64_t> lengths;
@@ -54,7 +32,7 @@ struct Attention {
   bool accumulate = false;
 };
 void attend(const Attention& how) {
-  const Sequences s = make_sequences(how.lengths);
+  const TimedSequences s(how.lengths);
   const Shape rows{s.rows(), how.columns}, table{how.buckets, how.columns};
   const auto run = [&](Place& p) {
     ops::CausalAttention a;
@@ -145,7 +123,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
   }
 
   TEST_CASE("tables that are prepared once give the bits of tables that each call prepares") {
-    const Sequences s = make_sequences({40, 0, 9});
+    const TimedSequences s({40, 0, 9});
     for (const auto drop : {kElement, kTable})
       for (const DType type : {DType::f32, DType::bf16}) {
         Place p(type, {DeviceKind::cuda, 0});
@@ -173,7 +151,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
   }
 
   TEST_CASE("a sequence's results depend on neither later rows nor other sequences, in any bit") {
-    const Sequences both = make_sequences({90, 33});
+    const TimedSequences both({90, 33});
     for (const auto& [type, timed] :
          {std::pair{DType::f32, true}, {DType::f32, false}, {DType::bf16, true}, {DType::bf16, false}}) {
       Place p(type, {DeviceKind::cuda, 0});

@@ -10,7 +10,6 @@
 #include "lockstep/ops/gemm.hpp"
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"
-#include "support/gradcheck.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;

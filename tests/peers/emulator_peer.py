@@ -17,12 +17,10 @@ import math
 import os
 import resource
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
-from place import Place, add_options
+from place import Place, add_options, add_rank_options, join_ranks, start_ranks
 
 # --------------------------------------------------------------------------------------------------------------- the network
 
@@ -428,11 +426,7 @@ def measure(torch, dist, options, run, rows_per_call, calls_per_chunk, seconds):
 
 
 def bench(torch, options):
-    dist = None
-    if options.ranks > 1:
-        import torch.distributed as dist
-
-        dist.init_process_group("gloo", init_method="file://" + options.rendezvous, rank=options.rank, world_size=options.ranks)
+    dist = join_ranks(options)
     torch.manual_seed(1)
     n_in, hidden, layers, n_out = options.shape
     net = build_network(torch, n_in, n_out, hidden, layers)
@@ -503,8 +497,6 @@ def main():
     parser.add_argument("--bench", choices=["train", "predict", "jacobian"])
     parser.add_argument("--tune", action="store_true", help="time every variant (the default without --variant)")
     parser.add_argument("--variant", help="time this one only; inference takes NAME@BLOCK")
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1, help="per rank")
     parser.add_argument("--shape", type=lambda s: [int(v) for v in s.split(",")], default=[14, 64, 3, 1], help="inputs,hidden,layers,outputs")
     parser.add_argument("--batch", type=int, default=1000, help="global batch of a training step, split over the ranks")
     parser.add_argument("--rows", type=int, default=360000)
@@ -512,19 +504,12 @@ def main():
     parser.add_argument("--seconds", type=float, default=1.5, help="measured per variant")
     parser.add_argument("--warmup", type=int, default=5)
     add_options(parser)
-    parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--rendezvous", default="", help=argparse.SUPPRESS)
+    add_rank_options(parser)
     options = parser.parse_args()
     if not options.check and not options.bench:
         parser.error("say --check or --bench")
 
-    if options.ranks > 1 and not options.rendezvous:  # start one process per rank; rank 0 prints
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, os.path.abspath(__file__)] + sys.argv[1:] + ["--rendezvous", os.path.join(folder, "store")]
-            children = [subprocess.Popen(command + ["--rank", str(r)]) for r in range(options.ranks)]
-            codes = [c.wait() for c in children]
-            return max(abs(c) for c in codes)
-
+    start_ranks(options)  # rank 0 prints
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     begin = time.perf_counter()
     import torch

@@ -15,12 +15,10 @@ import math
 import os
 import resource
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
-from place import Place, add_options
+from place import Place, add_options, add_rank_options, join_ranks, start_ranks
 
 
 def make_model(torch, a):
@@ -155,12 +153,10 @@ def draw(torch, signals, image):
 
 
 def bench(torch, o):
-    import torch.distributed as dist
+    dist = join_ranks(o)
     place = Place(torch, o)
     torch.set_num_threads(o.threads)
     torch.set_flush_denormal(True)
-    if o.ranks > 1:
-        dist.init_process_group("gloo", init_method=o.rendezvous, rank=o.rank, world_size=o.ranks)
     torch.manual_seed(1)
     a = dict(input=o.input, length=128, image=o.image, patch=16, channels=9, classes=6, mean_pool=False, ln_eps=1e-5, encoder_dropout=o.dropout, dropout=o.dropout)
     if o.input == "signal":
@@ -244,8 +240,7 @@ def main():
     parser.add_argument("--input", choices=["signal", "image"], default="signal")
     parser.add_argument("--variant", choices=["eager", "compile"], default="eager")
     add_options(parser)
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1, help="per rank")
+    add_rank_options(parser)
     parser.add_argument("--batch", type=int, default=32, help="windows per rank")
     parser.add_argument("--windows", type=int, default=4096)
     parser.add_argument("--image", type=int, default=224)
@@ -255,19 +250,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--warmup", type=int, default=5)
-    parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--rendezvous", default="", help=argparse.SUPPRESS)
     o = parser.parse_args()
     if o.check:
         import torch
         sys.exit(0 if check(torch, o.check) else 1)
     if not o.bench:
         parser.error("give --check or --bench")
-    if o.ranks > 1 and not o.rendezvous:
-        with tempfile.TemporaryDirectory() as directory:
-            arguments = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--rendezvous", "file://" + os.path.join(directory, "meet")]
-            children = [subprocess.Popen([*arguments, "--rank", str(r)], env={**os.environ, "OMP_NUM_THREADS": str(o.threads)}) for r in range(o.ranks)]
-            sys.exit(max(c.wait() for c in children))
+    start_ranks(o)
     import torch
     bench(torch, o)
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """PyTorch modules and the networks that lockstep import makes of them compute the same outputs.
 
-outputs.py BIN: for every kind a module takes a few steps in PyTorch, is saved by torch.save and imported; lockstep predict
-must give its outputs to 1e-5 of the largest. Exported, and loaded with load_state_dict(strict=True) into another module,
-the weights must give the outputs of the first module bit for bit.
+outputs.py BIN: for every kind a module takes a few steps in PyTorch, is saved as it is in practice (torch.save, alone or
+beside an optimizer, with prefixes of wrappers; NumPy's .npz; safetensors) and imported; lockstep predict must give its
+outputs to 1e-5 of the largest. Exported, and loaded with load_state_dict(strict=True) into another module, the weights
+and the outputs must be those of the first module bit for bit. An import as another kind is refused.
 """
 import sys
 import tempfile
@@ -11,13 +12,14 @@ import types
 from pathlib import Path
 
 import weights  # exits with 77 where a package is missing
-from weights import BIN, DATA, run
+from weights import BIN, prepared, run
 
 import h5py
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 import emulator_peer
 import har_peer
@@ -209,28 +211,59 @@ def hrm(path, folder):
     return module, lambda: other, outputs, ["--model.num_heads", "2"], ["--input", folder / "puzzles", "--segments", "3"]
 
 
-CASES = {
-    "sasrec": ("sequences", sequence("sasrec", "none")),
-    "sasrec streams": ("sequences", sequence("sasrec", "streams")),
-    "har": ("har", har),
-    "emulator": ("icecolumn", emulator),
-    "bprmf": ("kg", bprmf),
-    "tisasrec": ("sequences", sequence("tisasrec", "none")),
-    "tisasrec streams": ("sequences", sequence("tisasrec", "streams")),
-    "kgat": ("kg", kgat),
-    "hrm": ("sudoku", hrm),
+def beside(state, path):
+    """As training scripts save, of a compiled network in a parallel wrapper."""
+    wrapped = {"module._orig_mod." + name: value for name, value in state.items()}
+    torch.save({"epoch": 3, "model": wrapped, "optimizer": {"state": {0: {"exp_avg": torch.zeros(2)}}, "lr": 1e-3}}, path)
+
+
+def with_graph(state, path):
+    """As the public KGAT saves: the adjacency is a sparse parameter."""
+    torch.save({**state, "A_in": torch.eye(len(state["entity_user_embed.weight"])).to_sparse()}, path)
+
+
+def npz(state, path):
+    with open(path, "wb") as file:
+        np.savez_compressed(file, **{name: np.asfortranarray(value.numpy()) for name, value in state.items()})
+
+
+def in_head(state, path):
+    torch.save({"model.inner." + name: value for name, value in state.items()}, path)
+
+
+CASES = {  # data, module, how its weights are saved
+    "sasrec": ("sequences", sequence("sasrec", "none"), torch.save),
+    "sasrec streams": ("sequences", sequence("sasrec", "streams"), torch.save),
+    "har": ("har", har, save_file),
+    "emulator": ("icecolumn", emulator, torch.save),
+    "bprmf": ("kg", bprmf, npz),
+    "tisasrec": ("sequences", sequence("tisasrec", "none"), torch.save),
+    "tisasrec streams": ("sequences", sequence("tisasrec", "streams"), beside),
+    "kgat": ("kg", kgat, with_graph),
+    "hrm": ("sudoku", hrm, in_head),
 }
 
 
 @torch.no_grad()
-def check(case, module, new, outputs, import_words, predict_words, data, folder):
-    saved, checkpoint, table, exported = (folder / name for name in ("weights.pt", "checkpoint.h5", "table.h5", "exported.safetensors"))
-    torch.save(module.state_dict(), saved)
-    run(BIN / "lockstep", "import", "--model.kind", case.split()[0], "--weights", saved, "--data", data, *import_words, "--output", checkpoint)
+def check(case, save, module, new, outputs, import_words, predict_words, data, folder):
+    saved, checkpoint, table, exported = (folder / name for name in ("weights", "checkpoint.h5", "table.h5", "exported.safetensors"))
+    kind, state = case.split()[0], {name: value.detach() for name, value in module.state_dict().items()}
+    save(state, saved)
+    wrong = ["--model.kind", "kgat" if kind == "bprmf" else "bprmf", "--weights", saved, "--data", prepared("kg", folder)]
+    message = run(BIN / "lockstep", "import", *wrong, "--output", folder / "refused.h5", code=3)
+    assert "missing" in message and "not in this network" in message and not (folder / "refused.h5").exists(), message
+    run(BIN / "lockstep", "import", "--model.kind", kind, "--weights", saved, "--data", data, *import_words, "--output", checkpoint)
+    run(BIN / "lockstep", "eval", "--checkpoint", checkpoint)
     run(BIN / "lockstep", "predict", "--checkpoint", checkpoint, *predict_words, "--output", table)
     run(BIN / "lockstep", "export", "--checkpoint", checkpoint, "--format", "safetensors", "--output", exported)
+    with safe_open(exported, "pt") as file:
+        metadata = file.metadata()
+    if kind != "emulator":
+        assert metadata["format"] == "lockstep-weights" and metadata["kind"] == kind, metadata
     other = new()
     other.load_state_dict(load_file(exported), strict=True)
+    for name, value in state.items():
+        assert torch.equal(other.state_dict()[name], value), f"{case}: {name} changed"
     expected, again = outputs(module), outputs(other)
     for name, value in expected.items():
         assert torch.equal(value, again[name]), f"{case}: {name} changed by export"
@@ -246,12 +279,10 @@ def check(case, module, new, outputs, import_words, predict_words, data, folder)
 
 
 def main(folder):
-    for case, (set_name, make) in CASES.items():
+    for case, (set_name, make, save) in CASES.items():
         torch.manual_seed(1)
-        data = folder / f"{set_name}.h5"
-        if not data.exists():
-            run(BIN / "lockstep-prep", *DATA[set_name].split(), "--quiet", "--output", data)
-        check(case, *make(data, folder), data, folder)
+        data = prepared(set_name, folder)
+        check(case, save, *make(data, folder), data, folder)
 
 
 if __name__ == "__main__":

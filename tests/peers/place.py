@@ -4,10 +4,14 @@ With --device cuda, tensors are created on the GPU by default (torch.set_default
 products in fp32; tf32 lets tensor cores round their factors; bf16 runs the forward pass under autocast, with parameters and optimizer in fp32.
 --graphs makes torch.compile record CUDA graphs (mode reduce-overhead).
 """
+import argparse
 import itertools
+import os
 import resource
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 
@@ -16,6 +20,34 @@ def add_options(parser):
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32")
     parser.add_argument("--graphs", action="store_true", help="torch.compile records CUDA graphs")
     parser.add_argument("--processor-time", action="store_true", help="rates per second of this process's processor time: for busy machines, with one thread")
+
+
+def add_rank_options(parser):
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="per rank")
+    parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--rendezvous", default="", help=argparse.SUPPRESS)
+
+
+def start_ranks(options):
+    """With --ranks above 1: runs this script once per rank and ends with their exit code. A rank itself continues."""
+    if options.ranks == 1 or options.rendezvous:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-W", "ignore", *sys.argv, "--rendezvous", os.path.join(folder, "meet"), "--rank"]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
+        ranks = [subprocess.Popen([*command, str(r)], env=environment) for r in range(options.ranks)]
+        sys.exit(max(abs(r.wait()) for r in ranks))
+
+
+def join_ranks(options):
+    """torch.distributed, with all ranks connected; None for one rank."""
+    if options.ranks == 1:
+        return None
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method="file://" + options.rendezvous, rank=options.rank, world_size=options.ranks)
+    return dist
 
 
 class Place:

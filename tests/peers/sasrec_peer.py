@@ -17,12 +17,10 @@ import math
 import os
 import resource
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
-from place import Place, add_options
+from place import Place, add_options, add_rank_options, join_ranks, start_ranks
 
 import h5py
 import numpy as np
@@ -459,13 +457,9 @@ def train(o, place):
 
 def bench(o, place):
     """Sequences per second over all ranks; each rank takes its share of the batch. --tune tries chunk sizes, attention forms and torch.compile."""
-    reduce = None
-    if o.ranks > 1:
-        import torch.distributed as dist
-        if o.rank < 0:
-            return launch(o)
-        dist.init_process_group("gloo", init_method="file://" + o.rendezvous, rank=o.rank, world_size=o.ranks)
-        reduce = dist.all_reduce
+    start_ranks(o)
+    dist = join_ranks(o)
+    reduce = dist.all_reduce if dist else None
     torch.set_flush_denormal(True)
     torch.manual_seed(1)
     data = Data(o.bench, o, place)
@@ -480,7 +474,7 @@ def bench(o, place):
         order = torch.randperm(len(data.user), generator=place.generator(7))
 
         def next_batch(k):
-            share = order[(k * o.batch) % (len(order) - o.batch):][:o.batch].chunk(o.ranks)[max(o.rank, 0)]
+            share = order[(k * o.batch) % (len(order) - o.batch):][:o.batch].chunk(o.ranks)[o.rank]
             return data.batch(share, generator, rounds=4 if o.device == "cuda" else 0)
 
         if not reduce:
@@ -507,7 +501,7 @@ def bench(o, place):
         parts = name.split("+")
         chunk = next((int(p[5:]) for p in parts if p.startswith("chunk")), 0)
         variants[name] = measure(chunk, "sdpa" in parts, "compiled" in parts, o.seconds)
-    if o.rank <= 0:
+    if o.rank == 0:
         best = max(variants, key=variants.get)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         print(json.dumps({"model": o.model, "mhc": o.mhc, "time_dropout": o.time_dropout, "ranks": o.ranks, "threads": o.threads, "variants": variants,
@@ -515,13 +509,6 @@ def bench(o, place):
                           "cpu_capability": torch.backends.cpu.get_cpu_capability()}), flush=True)
     sys.stdout.flush()
     os._exit(0)
-
-
-def launch(o):
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-W", "ignore", *sys.argv, "--rendezvous", os.path.join(folder, "meet"), "--rank"]
-        ranks = [subprocess.Popen(command + [str(r)]) for r in range(o.ranks)]
-        sys.exit(max(r.wait() for r in ranks))
 
 
 def main():
@@ -533,18 +520,18 @@ def main():
     p.add_argument("--model", choices=["sasrec", "tisasrec"], default="sasrec")
     p.add_argument("--mhc", choices=["none", "streams"], default="none")
     for name, default in dict(maxlen=200, hidden=100, heads=2, blocks=2, streams=4, time_span=256, batch=128, epochs=200, eval_every=20, patience=3, chunk=0,
-                              seed=1, threads=1, ranks=1, rank=-1, warmup=2).items():
+                              seed=1, warmup=2).items():
         p.add_argument("--" + name.replace("_", "-"), type=int, default=default)
     for name, default in dict(dropout=0.2, l2=0.0, lr=1e-3, weight_decay=0.0, ln_eps=1e-8, seconds=5.0).items():
         p.add_argument("--" + name.replace("_", "-"), type=float, default=default)
     add_options(p)
+    add_rank_options(p)
     p.add_argument("--loss", choices=["bce", "softmax"], default="bce")
     p.add_argument("--time-dropout", choices=["element", "table"], default="element")
     p.add_argument("--optimizer", choices=["adam", "adamw"], default="adam")
     p.add_argument("--sdpa", action="store_true", help="PyTorch's fused attention, where a model has no time buckets")
     p.add_argument("--variants", default="plain", help="for --bench: names joined from chunkN, sdpa, compiled with '+', separated by commas")
     p.add_argument("--log")
-    p.add_argument("--rendezvous")
     o = p.parse_args()
     torch.set_num_threads(o.threads)
     if o.check:

@@ -7,15 +7,13 @@
 #include "lockstep/prep/har/har_set.hpp"
 #include "lockstep/prep/hrm/puzzle_set.hpp"
 #include "prep/datasets_page.hpp"
-#include "support/errors.hpp"
 
 using namespace lockstep;
 namespace fs = std::filesystem;
 
 namespace {
 const std::string kFolder = test::datasets_folder();
-using test::commands_under;
-using test::run_commands;
+using namespace lockstep::test;
 
 bool skipped(const char* name) { return test::dataset_skipped(name); }
 

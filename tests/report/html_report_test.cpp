@@ -3,16 +3,16 @@
 #include <doctest/doctest.h>
 
 #include "lockstep/base/error.hpp"
+#include "support/errors.hpp"
 
 using namespace lockstep;
+using namespace lockstep::test;
 
 namespace {
 
 std::string page_of(const RunHistory& history) {
   return report_html({RunFacts{.title = "har", .config = "", .facts = {}}, history, {}, {}, {}, "finished", "today"});
 }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
@@ -29,14 +29,14 @@ TEST_SUITE("report.html_report") {
       history.add(r);
     }
     const std::string page = page_of(history);
-    CHECK(has(page, "<figcaption>accuracy (validation)</figcaption>"));
+    CHECK(contains(page, "<figcaption>accuracy (validation)</figcaption>"));
     const auto chart = page.find("<figcaption>f1 (validation)");
     REQUIRE(chart != std::string::npos);
     const std::string caption = page.substr(chart, page.find("</figcaption>", chart) - chart);
-    for (int c = 0; c < 9; ++c) CHECK(has(caption, join(">class", c, "<")));
-    CHECK_FALSE(has(page, "support (validation)"));
+    for (int c = 0; c < 9; ++c) CHECK(contains(caption, join(">class", c, "<")));
+    CHECK_FALSE(contains(page, "support (validation)"));
     // The loss of the evaluation whose weights are kept need not be the lowest.
-    CHECK(has(page, "validation loss at the best evaluation (step 2)"));
+    CHECK(contains(page, "validation loss at the best evaluation (step 2)"));
   }
 
   TEST_CASE("what all GPUs measured has a chart per measurement; a run without GPUs has none") {
@@ -48,9 +48,8 @@ TEST_SUITE("report.html_report") {
       history.add(record);
     }
     const std::string page = page_of(history);
-    CHECK(has(page, "<figcaption>GPU power</figcaption>"));
-    CHECK(has(page, "<figcaption>GPU memory in use</figcaption>"));
-    CHECK_FALSE(has(page, "SM clock"));
+    check_mentions(page, "<figcaption>GPU power</figcaption>", "<figcaption>GPU memory in use</figcaption>");
+    CHECK_FALSE(contains(page, "SM clock"));
     const RunHistory::GpuRange power = history.condensed(1).front().gpus.at("power_w");
     CHECK(power.low == 100);
     CHECK(power.high == 500);
@@ -58,7 +57,7 @@ TEST_SUITE("report.html_report") {
     CHECK(power.mean == doctest::Approx((100 + 200 + 300 + 3 * 500) / 6.0));
     RunHistory without;
     without.add(StepRecord{.step = 1, .loss = 1, .lr = 0.1, .seconds = 1, .phases = {}, .metrics = {}});
-    CHECK_FALSE(has(page_of(without), "GPU"));
+    CHECK_FALSE(contains(page_of(without), "GPU"));
   }
 
   TEST_CASE("records without a loss leave the loss of the others as it is") {
@@ -67,7 +66,7 @@ TEST_SUITE("report.html_report") {
     history.add(StepRecord{.step = 2, .loss = std::nullopt, .lr = 0.1, .seconds = 1, .phases = {}, .metrics = {}});
     CHECK(history.condensed(1).front().loss == 0.5);
     const std::string page = page_of(history);
-    CHECK(has(page, "<b>0.5</b><span>training loss, last</span>"));
-    CHECK_FALSE(has(page, "nan"));
+    CHECK(contains(page, "<b>0.5</b><span>training loss, last</span>"));
+    CHECK_FALSE(contains(page, "nan"));
   }
 }

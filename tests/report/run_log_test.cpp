@@ -23,10 +23,7 @@
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using test::read_event_directory;
-using test::read_text;
-using test::TempDir;
-using test::write_text;
+using namespace lockstep::test;
 namespace fs = std::filesystem;
 
 namespace {
@@ -127,11 +124,6 @@ std::vector<std::int64_t> logged_steps(const fs::path& file) {
     if (line.size() > 26 && line.substr(21, 5) == "step ") steps.push_back(std::atoll(line.c_str() + 26));
   return steps;
 }
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t n = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-  return n;
-}
 std::string refusal(const fs::path& dir, const std::vector<std::string>& args, Fault fault = Fault::usage) {
   return test::error_of(fault, [&] { open(dir, args); });
 }
@@ -156,9 +148,7 @@ TEST_SUITE("report.run_directory") {
     write_text(tmp / "metrics.jsonl", "{}\n");
     const std::string before = read_text(tmp / "config.ini");
     const std::string message = refusal(tmp.path(), {"--batch.size", "7"});
-    CHECK(message.find("optim.lr: 0.25 there, 0.001 here") != std::string::npos);
-    CHECK(message.find("batch.size: 100 there, 7 here") != std::string::npos);
-    CHECK(message.find("--resume never") != std::string::npos);
+    check_mentions(message, "optim.lr: 0.25 there, 0.001 here", "batch.size: 100 there, 7 here", "--resume never");
     CHECK(read_text(tmp / "config.ini") == before);
   }
 
@@ -370,8 +360,8 @@ TEST_SUITE("report.run_log") {
     CHECK(scalars_of(parts.path()) == scalars_of(whole.path()));
     CHECK(logged_steps(parts / "train.log") == logged_steps(whole / "train.log"));
     CHECK(logged_steps(parts / "val.log") == logged_steps(whole / "val.log"));
-    CHECK(count(read_text(parts / "train.log"), "continued after step 20: ") == 2);
-    CHECK(count(read_text(whole / "train.log"), "continued") == 0);
+    CHECK(occurrences(read_text(parts / "train.log"), "continued after step 20: ") == 2);
+    CHECK(occurrences(read_text(whole / "train.log"), "continued") == 0);
   }
 
   TEST_CASE("files cut off anywhere are mended at the next start") {
@@ -416,10 +406,10 @@ TEST_SUITE("report.run_log") {
     }
     log::warning("this line comes after the run log has gone");
     const std::string text = read_text(tmp / "train.log");
-    CHECK(count(text, "the dog ate step 3\n") == 1);
-    CHECK(count(text, "stopped by SIGTERM\n") == 1);
-    CHECK(count(text, "step 3/100 epoch 0.30 loss 0.3333 lr 1.00e-03 gnorm 0.5 84.2k samples/s data 10%") == 1);
-    CHECK(count(text, "after the run log") == 0);
+    CHECK(occurrences(text, "the dog ate step 3\n") == 1);
+    CHECK(occurrences(text, "stopped by SIGTERM\n") == 1);
+    CHECK(occurrences(text, "step 3/100 epoch 0.30 loss 0.3333 lr 1.00e-03 gnorm 0.5 84.2k samples/s data 10%") == 1);
+    CHECK(occurrences(text, "after the run log") == 0);
   }
 
   TEST_CASE("val.log has one line per evaluation with its metrics") {
@@ -445,14 +435,14 @@ TEST_SUITE("report.run_log") {
     train(log, 4, 100);
     ::setrlimit(RLIMIT_FSIZE, &old);
     std::signal(SIGXFSZ, previous);
-    CHECK(count(said, "writing '" + tmp.path().string()) == 1);
+    CHECK(occurrences(said, "writing '" + tmp.path().string()) == 1);
     CHECK(said.find("File too large; the run goes on") != std::string::npos);
     train(log, 101, 102);
     remove_sink();
     std::vector<std::int64_t> all;
     for (std::int64_t step = 1; step <= 102; ++step) all.push_back(step);
     CHECK(logged_steps(tmp / "train.log") == all);
-    CHECK(count(read_text(tmp / "metrics.jsonl"), "\"split\":\"train\"") == 102);
+    CHECK(occurrences(read_text(tmp / "metrics.jsonl"), "\"split\":\"train\"") == 102);
   }
 
   TEST_CASE("the report holds everything, escaped, and fetches nothing") {
@@ -469,18 +459,16 @@ TEST_SUITE("report.run_log") {
     const std::string html = read_text(tmp / "report.html");
     CHECK(html.find("a &lt;b&gt; &amp; &quot;c&quot;") != std::string::npos);
     CHECK(html.find("<script") == std::string::npos);
-    CHECK(count(html, "<svg") == 7);  // loss, learning rate, throughput, phases, gradient norm, two metrics
+    CHECK(occurrences(html, "<svg") == 7);  // loss, learning rate, throughput, phases, gradient norm, two metrics
     CHECK(html.find("0.99") == std::string::npos);
-    CHECK(html.find("<td>0.04</td>") != std::string::npos);
-    CHECK(html.find("checkpoints/best.h5") != std::string::npos);
-    CHECK(html.find("finished after 4 epochs") != std::string::npos);
+    check_mentions(html, "<td>0.04</td>", "checkpoints/best.h5", "finished after 4 epochs");
     CHECK(html.find("<tr><th>last "
                     "evaluation</th><th>rmse</th><th>r2</th></tr><tr><td>aice</td><td>0.04</td><td>0.96</td></tr>") !=
           std::string::npos);
     CHECK(html.find("<td>ranks</td><td>2</td>") != std::string::npos);
     CHECK(html.find("http") == std::string::npos);
     CHECK(html.find("nan") == std::string::npos);
-    CHECK(count(html, "<figure") == count(html, "</figure>"));
+    CHECK(occurrences(html, "<figure") == occurrences(html, "</figure>"));
   }
 
   TEST_CASE("a confusion matrix is drawn in the report, the last one, and for TensorBoard") {
@@ -495,7 +483,7 @@ TEST_SUITE("report.run_log") {
                             .tables = {{"confusion", {"SIT", "LIE"}, {"SIT", "LIE"}, {right, 3, 0, 14}}}});
     log.finish("done");
     const std::string html = read_text(tmp / "report.html");
-    CHECK(count(html, "aria-label=\"confusion\"") == 1);
+    CHECK(occurrences(html, "aria-label=\"confusion\"") == 1);
     for (const char* part : {"confusion", ">3042<", ">14<", "SIT", "LIE"}) CHECK(html.find(part) != std::string::npos);
     CHECK(html.find(">3041<") == std::string::npos);
     int images = 0;
@@ -518,7 +506,7 @@ TEST_SUITE("report.run_log") {
       const std::string html = read_text(tmp / "report.html");
       CHECK(html.find("nan") == std::string::npos);
       CHECK(html.find("inf") == std::string::npos);
-      CHECK((count(html, "<svg") > 0) == (steps > 0));
+      CHECK((occurrences(html, "<svg") > 0) == (steps > 0));
     }
   }
 
@@ -552,10 +540,8 @@ TEST_SUITE("report.run_log") {
         {"TF_CPP_MIN_LOG_LEVEL=3"});
     CAPTURE(result.err);
     CHECK(result.exit_code == 0);
-    CHECK(result.out.find("loss/train [(39, 0.02564), (40, 0.025)] 40\n") != std::string::npos);
-    CHECK(result.out.find("loss/validation [(30, 0.05), (40, 0.0375)] 4\n") != std::string::npos);
-    CHECK(result.out.find("'metrics/validation/rmse.aice'") != std::string::npos);
-    CHECK(result.out.find("'seconds/forward_backward'") != std::string::npos);
-    CHECK(result.out.find("    lr = 0.001") != std::string::npos);
+    check_mentions(result.out, "loss/train [(39, 0.02564), (40, 0.025)] 40\n",
+                   "loss/validation [(30, 0.05), (40, 0.0375)] 4\n", "'metrics/validation/rmse.aice'",
+                   "'seconds/forward_backward'", "    lr = 0.001");
   }
 }

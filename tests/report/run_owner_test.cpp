@@ -16,13 +16,12 @@
 #include <thread>
 
 #include "lockstep/base/error.hpp"
+#include "support/errors.hpp"
 #include "support/outcome.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using test::read_text;
-using test::TempDir;
-using test::write_text;
+using namespace lockstep::test;
 namespace fs = std::filesystem;
 
 namespace {
@@ -68,13 +67,7 @@ class OtherRun {
 };
 
 std::string refusal(const fs::path& dir) {
-  try {
-    const RunOwner owner(dir, TakeOver::no, {.renew_s = 0.05, .stale_s = 30});
-  } catch (const Error& error) {
-    CHECK(error.fault() == Fault::usage);
-    return error.what();
-  }
-  return "";
+  return error_of(Fault::usage, [&] { RunOwner(dir, TakeOver::no, {.renew_s = 0.05, .stale_s = 30}); });
 }
 
 /// The file of a run on another host.
@@ -105,12 +98,11 @@ TEST_SUITE("report.run_owner") {
       const TempDir dir;
       OtherRun other(dir.path());
       const std::string message = refusal(dir.path());
-      CHECK(message.find(join("in use by another run (process ", other.pid(), " on ")) != std::string::npos);
-      CHECK(message.find(", since 20") != std::string::npos);
-      CHECK(message.find("--take-over") != std::string::npos);
+      check_mentions(message, join("in use by another run (process ", other.pid(), " on "), ", since 20",
+                     "--take-over");
       other.kill();
-      CHECK(refusal(dir.path()) == "");
-      CHECK(refusal(dir.path()) == "");  // after a clean end
+      CHECK(refusal(dir.path()) == "no error");
+      CHECK(refusal(dir.path()) == "no error");  // after a clean end
       no_locks = false;
     }
   }
@@ -123,7 +115,7 @@ TEST_SUITE("report.run_owner") {
     };
     ::setenv("SLURM_JOB_ID", "77", 1);
     ::setenv("SLURM_RESTART_COUNT", "1", 1);
-    CHECK(foreign(" 77 0") == "");
+    CHECK(foreign(" 77 0") == "no error");
     // Another process of the same start may live.
     std::thread alive([&] {
       ::usleep(300000);
@@ -169,7 +161,7 @@ TEST_SUITE("report.run_owner") {
     for (const char* text : {"", "process 12 on far", "process 12 on far\n12 zz\n", "\xff\n\xff\n"}) {
       write_text(dir / ".lock", text);
       set_age(dir / ".lock", 100000);
-      CHECK(refusal(dir.path()) == "");
+      CHECK(refusal(dir.path()) == "no error");
     }
   }
 
@@ -189,7 +181,7 @@ TEST_SUITE("report.run_owner") {
     set_age(dir / ".lock", 100000);
     const int fd = ::open((dir / ".lock").c_str(), O_RDWR);
     REQUIRE(::flock(fd, LOCK_EX) == 0);
-    CHECK(refusal(dir.path()) == "");
+    CHECK(refusal(dir.path()) == "no error");
     ::close(fd);
   }
 

@@ -4,8 +4,6 @@
 
 #include <cmath>
 
-#include "lockstep/base/error.hpp"
-
 using namespace lockstep;
 
 namespace {

@@ -22,6 +22,13 @@ std::string error_of(Fault expected, Action action) {
 
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
+/// How often a text occurs.
+inline int occurrences(const std::string& text, std::string_view part) {
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
+  return count;
+}
+
 /// Checks that a message holds all these parts, and prints it when it does not.
 template <class... Parts>
 void check_mentions(const std::string& message, const Parts&... parts) {

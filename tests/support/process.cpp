@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <thread>
 
 #include "lockstep/base/error.hpp"
@@ -16,6 +17,11 @@
 #include "support/temp_dir.hpp"
 
 namespace lockstep::test {
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream in(line);
+  return {std::istream_iterator<std::string>(in), {}};
+}
 
 ProcessResult run_process(const std::vector<std::string>& words, const std::vector<std::string>& environment) {
   const TempDir dir;

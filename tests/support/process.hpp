@@ -4,6 +4,9 @@
 
 namespace lockstep::test {
 
+/// The words of a command line, which blanks separate.
+std::vector<std::string> words_of(const std::string& line);
+
 struct ProcessResult {
   int exit_code = -1;  ///< 128 + signal if a signal ended the process
   std::string out, err;

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
+using namespace lockstep::test;
 
 namespace {
 
@@ -47,17 +48,6 @@ struct Toy {
     return sum;
   }
 };
-
-std::string message(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
@@ -118,16 +108,17 @@ TEST_SUITE("tasks.recommendation") {
     const std::vector<WrittenId> ids = read_ids((dir / "ids.txt").string());
     REQUIRE(ids.size() == 3);
     CHECK(ids[1].text == "a b");
-    CHECK(message([&] { find_ids(ids, table, "reading", "the users"); }) ==
+    CHECK(error_of(Fault::data, [&] { find_ids(ids, table, "reading", "the users"); }) ==
           "reading: 'x' (line 4) is none of the users");
     CHECK(find_ids({ids[0], ids[1]}, table, "", "") == std::vector<std::int64_t>{2, 3});
-    CHECK(message([&] {
+    CHECK(error_of(Fault::usage, [&] {
             find_ids({{"a"}, {"c"}, {"a"}}, table, "option user", "");
           }) == "option user: 'a' occurs twice");
     std::vector<WrittenId> many;
     for (std::int64_t i = 1; i <= 12; ++i) many.push_back({"u" + std::to_string(i), i});
-    CHECK(has(message([&] { find_ids(many, table, "reading", "the users"); }), "'u10' (line 10) and 2 more are none"));
+    CHECK(contains(error_of(Fault::data, [&] { find_ids(many, table, "reading", "the users"); }),
+                   "'u10' (line 10) and 2 more are none"));
     test::write_text(dir / "empty.txt", "\n \n");
-    CHECK(has(message([&] { read_ids((dir / "empty.txt").string()); }), "it is empty"));
+    CHECK(contains(error_of(Fault::data, [&] { read_ids((dir / "empty.txt").string()); }), "it is empty"));
   }
 }

@@ -6,8 +6,7 @@
 #include "support/mpi_main.hpp"
 
 using namespace lockstep;
-using test::contains;
-using test::error_of;
+using namespace lockstep::test;
 
 TEST_SUITE("train.agreement") {
   TEST_CASE("a rank with another data set or program is named, with both values, and all ranks leave") {
@@ -17,9 +16,8 @@ TEST_SUITE("train.agreement") {
     const bool other = world.rank() == world.size() - 1;
     const std::string message =
         error_of(Fault::usage, [&] { require_same(world, "data set", other ? "xyz" : "abc", "read the same file"); });
-    CHECK(contains(message, join("rank ", world.size() - 1, " (")));
-    CHECK(contains(message, "another data set than rank 0"));
-    CHECK(contains(message, "xyz, not abc; read the same file"));
+    check_mentions(message, join("rank ", world.size() - 1, " ("), "another data set than rank 0",
+                   "xyz, not abc; read the same file");
   }
 
   TEST_CASE("a replica that has drifted is named with the step") {
@@ -28,15 +26,11 @@ TEST_SUITE("train.agreement") {
     if (world.size() == 2) {
       const std::string tie =
           error_of(Fault::internal, [&] { require_same_weights(world, world.rank() == 1 ? 78 : 77, 10); });
-      CHECK(contains(tie, "step 10: the weights of the ranks differ: ranks 0 ("));
-      CHECK(contains(tie, ", 1 ("));
-      CHECK(contains(tie, "there is no majority"));
+      check_mentions(tie, "step 10: the weights of the ranks differ: ranks 0 (", ", 1 (", "there is no majority");
     }
     if (world.size() < 3) return;
     const std::string message =
         error_of(Fault::internal, [&] { require_same_weights(world, world.rank() == 1 ? 78 : 77, 10); });
-    CHECK(contains(message, "step 10: the weights of rank 1 ("));
-    CHECK(contains(message, ", hash " + hex64(78) + ")"));
-    CHECK(contains(message, hex64(77)));
+    check_mentions(message, "step 10: the weights of rank 1 (", ", hash " + hex64(78) + ")", hex64(77));
   }
 }

@@ -18,12 +18,7 @@
 #include "train/checkpoint_copy.hpp"
 
 using namespace lockstep;
-using test::contains;
-using test::error_of;
-using test::read_text;
-using test::TempDir;
-using test::ToyTask;
-using test::write_text;
+using namespace lockstep::test;
 
 namespace {
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <functional>
 #include <vector>
 
 #include "doctest/doctest.h"

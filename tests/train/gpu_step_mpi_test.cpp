@@ -6,8 +6,7 @@
 #include "support/mpi_main.hpp"
 
 using namespace lockstep;
-using test::floats;
-using test::SmallModel;
+using namespace lockstep::test;
 
 namespace {
 

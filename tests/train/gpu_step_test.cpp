@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "lockstep/base/error.hpp"
@@ -9,8 +8,7 @@
 #include "small_gpu_model.hpp"
 
 using namespace lockstep;
-using test::floats;
-using test::SmallModel;
+using namespace lockstep::test;
 
 namespace {
 

@@ -1,7 +1,5 @@
 #include "lockstep/train/proof.hpp"
 
-#include <filesystem>
-#include <functional>
 #include <string>
 
 #include "doctest/doctest.h"
@@ -12,12 +10,7 @@
 #include "train/proof_writer.hpp"
 
 using namespace lockstep;
-using test::contains;
-using test::error_of;
-using test::read_text;
-using test::TempDir;
-using test::ToyTask;
-using test::write_text;
+using namespace lockstep::test;
 
 namespace {
 

@@ -11,8 +11,7 @@
 #include "train/staged_file.hpp"
 
 using namespace lockstep;
-using test::contains;
-using test::error_of;
+using namespace lockstep::test;
 namespace fs = std::filesystem;
 
 namespace {

@@ -1,7 +1,5 @@
 #include "lockstep/train/stopping.hpp"
 
-#include <cmath>
-
 #include "doctest/doctest.h"
 
 using namespace lockstep;

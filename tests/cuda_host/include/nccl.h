@@ -25,23 +25,7 @@ enum ncclResult_t {
   ncclInProgress = 7
 };
 enum ncclRedOp_t { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 };
-enum ncclDataType_t {
-  ncclInt8 = 0,
-  ncclChar = 0,
-  ncclUint8 = 1,
-  ncclInt32 = 2,
-  ncclInt = 2,
-  ncclUint32 = 3,
-  ncclInt64 = 4,
-  ncclUint64 = 5,
-  ncclFloat16 = 6,
-  ncclHalf = 6,
-  ncclFloat32 = 7,
-  ncclFloat = 7,
-  ncclFloat64 = 8,
-  ncclDouble = 8,
-  ncclBfloat16 = 9
-};
+enum ncclDataType_t { ncclUint8 = 1, ncclFloat = 7, ncclDouble = 8 };
 struct ncclConfig_t {
   int blocking;
 };
@@ -49,20 +33,11 @@ struct ncclConfig_t {
   { INT_MIN }
 
 const char* ncclGetErrorString(ncclResult_t result);
-/// The full message of the communicator's latest failure.
-const char* ncclGetLastError(ncclComm_t comm);
-ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
-ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* device_list);
-ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
-ncclResult_t ncclCommCount(ncclComm_t comm, int* ranks);
-ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank);
-ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device);
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
 
@@ -73,11 +48,5 @@ ncclResult_t ncclRecv(void* out, std::size_t count, ncclDataType_t type, int fro
 
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream);
-ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-                        ncclComm_t comm, cudaStream_t stream);
-ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                           cudaStream_t stream);
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count_of_each, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream);
-ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count_of_each, ncclDataType_t type,
-                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);

@@ -2,9 +2,11 @@
 
 #include "models/emulator/files/files.hpp"
 #include "models/onnx/graph.hpp"
+#include "support/errors.hpp"
 #include "support/golden_emulator.hpp"
 
 using namespace lockstep;
+using namespace lockstep::test;
 
 namespace {
 
@@ -18,7 +20,6 @@ std::string refusal(const std::string& bytes) {
   }
   return "read";
 }
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 /// A graph of another program: 2 inputs, widths 3 and `second`, 1 output, without biases unless `body` adds them.
 struct Net {

@@ -2,11 +2,13 @@
 
 #include "lockstep/io/zip.hpp"
 #include "models/emulator/files/files.hpp"
+#include "support/errors.hpp"
 #include "support/golden_emulator.hpp"
 #include "support/paths.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
+using namespace lockstep::test;
 
 namespace {
 
@@ -20,7 +22,6 @@ std::string refusal(const std::string& bytes) {
   }
   return "read";
 }
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 /// The archive with one text of its code or of its names replaced.
 std::string edited(const std::string& archive, const std::string& from, const std::string& to) {

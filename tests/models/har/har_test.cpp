@@ -9,7 +9,6 @@
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "support/gradcheck.hpp"
-#include "support/on_tape.hpp"
 #include "support/tolerance.hpp"
 #include "tasks/har/har_pictures.hpp"
 

@@ -10,9 +10,7 @@
 
 using namespace lockstep;
 using namespace lockstep::prep;
-using lockstep::test::check_mentions;
-using lockstep::test::error_of;
-using lockstep::test::TempDir;
+using namespace lockstep::test;
 
 namespace {
 EmulatorSet sample(std::size_t n = 50) {

@@ -4,7 +4,6 @@
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/emulator/icecolumn.hpp"
 #include "lockstep/prep/emulator/lorenz96.hpp"
-#include "support/errors.hpp"
 
 using namespace lockstep;
 using namespace lockstep::prep;

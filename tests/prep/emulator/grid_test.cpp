@@ -8,10 +8,7 @@
 
 using namespace lockstep;
 using namespace lockstep::prep;
-using lockstep::test::check_mentions;
-using lockstep::test::error_of;
-using lockstep::test::RawFile;
-using lockstep::test::TempDir;
+using namespace lockstep::test;
 
 namespace {
 ColumnSpec parse_one(const char* text) {

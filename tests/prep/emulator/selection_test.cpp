@@ -14,8 +14,7 @@
 
 using namespace lockstep;
 using namespace lockstep::prep;
-using lockstep::test::check_mentions;
-using lockstep::test::error_of;
+using namespace lockstep::test;
 
 namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();

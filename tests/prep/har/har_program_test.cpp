@@ -13,12 +13,7 @@
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using lockstep::test::check_mentions;
-using lockstep::test::prepare;
-using lockstep::test::read_text;
-using lockstep::test::run_prep;
-using lockstep::test::TempDir;
-using lockstep::test::write_text;
+using namespace lockstep::test;
 using prep::HarSet;
 namespace fs = std::filesystem;
 

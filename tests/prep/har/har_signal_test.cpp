@@ -8,10 +8,7 @@
 
 using namespace lockstep;
 using namespace lockstep::prep;
-using lockstep::test::check_mentions;
-using lockstep::test::error_of;
-using lockstep::test::TempDir;
-using lockstep::test::write_text;
+using namespace lockstep::test;
 
 namespace {
 double worst(const std::vector<double>& a, const std::vector<double>& b) {

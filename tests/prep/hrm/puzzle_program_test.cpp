@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <set>
 
-#include "lockstep/base/philox.hpp"
 #include "lockstep/prep/hrm/puzzle_set.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
 #include "lockstep/prep/npy.hpp"
@@ -15,12 +14,7 @@
 
 using namespace lockstep;
 using namespace lockstep::prep;
-using lockstep::test::check_mentions;
-using lockstep::test::check_refused;
-using lockstep::test::names_in;
-using lockstep::test::prepare;
-using lockstep::test::run_prep;
-using lockstep::test::TempDir;
+using namespace lockstep::test;
 namespace fs = std::filesystem;
 
 namespace {

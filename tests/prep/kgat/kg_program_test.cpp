@@ -10,11 +10,7 @@
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using lockstep::test::check_mentions;
-using lockstep::test::check_refused;
-using lockstep::test::prepare;
-using lockstep::test::run_prep;
-using lockstep::test::TempDir;
+using namespace lockstep::test;
 namespace fs = std::filesystem;
 
 namespace {

@@ -5,9 +5,7 @@
 
 using namespace lockstep;
 using namespace lockstep::prep;
-using lockstep::test::check_mentions;
-using lockstep::test::error_of;
-using lockstep::test::parse_kg;
+using namespace lockstep::test;
 
 namespace {
 const KgFinding* find(const std::vector<KgFinding>& findings, const std::string& what) {

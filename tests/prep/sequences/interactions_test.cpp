@@ -9,9 +9,7 @@
 
 using namespace lockstep;
 using namespace lockstep::prep;
-using lockstep::test::check_mentions;
-using lockstep::test::error_of;
-using lockstep::test::TempDir;
+using namespace lockstep::test;
 
 namespace {
 std::vector<std::string> fields(std::string_view line, LineKind kind) {

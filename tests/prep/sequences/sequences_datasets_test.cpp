@@ -12,7 +12,6 @@
 #include "lockstep/prep/files.hpp"
 #include "lockstep/prep/sequences/sequence_set.hpp"
 #include "prep/program.hpp"
-#include "support/errors.hpp"
 #include "support/outcome.hpp"
 #include "support/paths.hpp"
 #include "support/temp_dir.hpp"

@@ -9,7 +9,9 @@
 #include "support/emulator_file.hpp"
 #include "support/errors.hpp"
 #include "support/gradcheck.hpp"
+#include "support/own_tape.hpp"
 #include "support/temp_dir.hpp"
+#include "tasks/evaluation.hpp"
 
 using namespace lockstep;
 
@@ -115,14 +117,8 @@ TEST_SUITE("tasks.constraint") {
       return std::make_unique<EmulatorTask>(options, EmulatorData::read(dir / "data.h5", placement));
     };
     const auto metric = [](EmulatorTask& t, const std::string& name) {
-      Stream stream;
-      Arena arena;
-      Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
-      std::vector<double> sums(static_cast<std::size_t>(t.sum_count()));
-      t.evaluate(tape, Split::validation, 0, 20, sums.data());
-      for (const Metric& m : t.metrics(Split::validation, sums))
-        if (m.name == name) return m.value;
-      return -1.0;
+      const auto all = test::evaluation_metrics(t, Split::validation, {20});
+      return all.contains(name) ? all.at(name) : -1.0;
     };
     const auto plain = task(""), with = task("aice - 3 ; max(0, out1)");
     CHECK(metric(*plain, "constraint.1") == -1);
@@ -134,11 +130,9 @@ TEST_SUITE("tasks.constraint") {
     CHECK(test::gradcheck(loss, {}, &with->params(), 1, test::Where::cpu) < 1e-7);
     for (const char* outside : {"log(0 * aice - 1)", "sqrt(0 * aice) - 1"}) {  // no value; no slope
       const std::string message = test::error_of(Fault::usage, [&] {
-        Stream stream;
-        Arena arena;
         const auto model = task(outside);
         Gradients gradients(model->params());
-        Tape tape(stream, arena, DType::f64, Tape::Mode::train, &gradients);
+        test::OwnTape tape(DType::f64, Tape::Mode::train, &gradients);
         model->loss(tape, {.seed = 5, .epoch = 0, .step = 1, .first = 3, .count = 9});
       });
       test::check_mentions(message, outside, "is not finite in row ", "for the prediction aice = ");

@@ -15,8 +15,10 @@
 #include "support/errors.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
+#include "support/own_tape.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tolerance.hpp"
+#include "tasks/evaluation.hpp"
 
 using namespace lockstep;
 
@@ -41,29 +43,12 @@ struct Fixture {
     options.loss = loss;
     model = std::make_unique<EmulatorTask>(options, EmulatorData::read(dir / "data.h5", placement));
   }
-  std::vector<double> sums(Split split, const std::vector<std::int64_t>& chunks) const {
-    std::vector<double> out(static_cast<std::size_t>(model->sum_count()), 0);
-    Stream stream;
-    std::int64_t first = 0;
-    for (const std::int64_t count : chunks) {
-      Arena arena;
-      Tape tape(stream, arena, model->emulator().dtype(), Tape::Mode::forward);
-      model->evaluate(tape, split, first, count, out.data());
-      first += count;
-    }
-    CHECK(first == model->size(split));
-    return out;
-  }
   std::map<std::string, double> metrics(Split split, const std::vector<std::int64_t>& chunks) const {
-    std::map<std::string, double> out;
-    for (const Metric& m : model->metrics(split, sums(split, chunks))) out[m.name] = m.value;
-    return out;
+    return test::evaluation_metrics(*model, split, chunks, model->emulator().dtype());
   }
   /// Predictions of the rows of a split, in physical units.
   std::vector<double> predictions(Split split) const {
-    Stream stream;
-    Arena arena;
-    Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+    test::OwnTape tape(DType::f64);
     const auto rows = model->data().rows_of(split);
     std::vector<double> z;
     for (const std::int32_t row : rows)
@@ -160,9 +145,7 @@ TEST_SUITE("tasks.emulator_task") {
           for (std::size_t c = 0; c < 4; ++c)
             z.push_back((static_cast<double>(f.contents.x[static_cast<std::size_t>(row) * 4 + c]) - 0.1) / 1.5 +
                         (c == i ? sign * h : 0));
-        Stream stream;
-        Arena arena;
-        Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+        test::OwnTape tape(DType::f64);
         const Var y = e.forward(tape, tape.constant(Tensor::of(z.data(), {2, 4})));
         for (std::size_t o = 0; o < 2; ++o) {
           const double j = (y.value().data<double>()[o] - y.value().data<double>()[2 + o]) / (2 * h);
@@ -194,9 +177,7 @@ TEST_SUITE("tasks.emulator_task") {
                       return emulator_loss(tape, v[0], test::on_tape(tape, t), loss, m);
                     },
                     {{6, 5}}) < 1e-7);
-          Stream stream;
-          Arena arena;
-          Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+          test::OwnTape tape(DType::f64);
           const OwnedTensor y = test::random_tensor(DType::f64, {6, 5}, "y");
           const double got = *emulator_loss(tape, tape.constant(y), t, loss, m).value().data<double>();
           double expected = 0;
@@ -227,9 +208,7 @@ TEST_SUITE("tasks.emulator_task") {
     for (const std::int64_t n_out : {2, 6}) {  // fewer and more outputs than the 4 inputs: adjoints and tangents
       CAPTURE(n_out);
       const auto loss_of = [&](const Fixture& f, std::int64_t first, std::int64_t count, std::int64_t step = 3) {
-        Stream stream;
-        Arena arena;
-        Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+        test::OwnTape tape(DType::f64);
         const Shard shard{.seed = 5, .epoch = 1, .step = step, .first = first, .count = count};
         return *f.model->loss(tape, shard).sum.value().data<double>();
       };
@@ -313,7 +292,8 @@ TEST_SUITE("tasks.emulator_task") {
     }
     CHECK(got.at("member_rmse") > got.at("rmse"));  // Jensen's inequality
     CHECK(got.at("coverage50") <= got.at("coverage95"));
-    const std::vector<MetricTable> tables = f.model->tables(Split::test, f.sums(Split::test, {20}));
+    const std::vector<MetricTable> tables =
+        f.model->tables(Split::test, test::evaluation_sums(*f.model, Split::test, {20}));
     REQUIRE(tables.size() == 1);
     CHECK(tables[0].values == std::vector<double>(below.begin(), below.end()));
   }
@@ -330,9 +310,7 @@ TEST_SUITE("tasks.emulator_task") {
     const auto drawn = [&](std::uint64_t seed, std::int64_t epoch) {
       std::multiset<double> losses;
       for (std::int64_t i = 0; i < task.size(Split::train); ++i) {
-        Stream stream;
-        Arena arena;
-        Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+        test::OwnTape tape(DType::f64);
         losses.insert(*task.loss(tape, {.seed = seed, .epoch = epoch, .step = i, .first = i, .count = 1})
                            .sum.value()
                            .data<double>());

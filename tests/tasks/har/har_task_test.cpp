@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <functional>
 #include <map>
 #include <set>
@@ -11,8 +10,10 @@
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/har/har_set.hpp"
+#include "support/own_tape.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tolerance.hpp"
+#include "tasks/evaluation.hpp"
 #include "tasks/har/har_augment.hpp"
 #include "tasks/har/har_metrics.hpp"
 
@@ -73,29 +74,12 @@ struct Fixture {
   }
   /// Sum and weight of a shard.
   std::pair<double, double> loss(std::int64_t first, std::int64_t count, std::int64_t epoch = 1) const {
-    Stream stream;
-    Arena arena;
-    Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+    OwnTape tape(DType::f64);
     const ShardLoss l = model->loss(tape, {.seed = 5, .epoch = epoch, .step = 8, .first = first, .count = count});
     return {*l.sum.value().data<double>(), l.weight};
   }
-  std::vector<double> sums(Split split, const std::vector<std::int64_t>& chunks) const {
-    std::vector<double> out(static_cast<std::size_t>(model->sum_count()), 0);
-    Stream stream;
-    std::int64_t first = 0;
-    for (const std::int64_t count : chunks) {
-      Arena arena;
-      Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
-      model->evaluate(tape, split, first, count, out.data());
-      first += count;
-    }
-    CHECK(first == model->size(split));
-    return out;
-  }
   std::map<std::string, double> metrics(Split split, const std::vector<std::int64_t>& chunks) const {
-    std::map<std::string, double> out;
-    for (const Metric& m : model->metrics(split, sums(split, chunks))) out[m.name] = m.value;
-    return out;
+    return evaluation_metrics(*model, split, chunks);
   }
 };
 

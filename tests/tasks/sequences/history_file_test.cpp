@@ -3,9 +3,11 @@
 #include <doctest/doctest.h>
 
 #include "lockstep/base/error.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
+using namespace lockstep::test;
 
 namespace {
 
@@ -21,16 +23,9 @@ Histories read(std::string_view text, bool timed = false) {
 }
 
 std::string refusal(std::string_view text, bool timed = false) {
-  try {
-    read(text, timed);
-  } catch (const Error& error) {
-    CHECK(error.fault() == Fault::data);
-    return error.what();
-  }
-  return "nothing is wrong";
+  return error_of(Fault::data, [&] { read(text, timed); });
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 using Items = std::vector<std::int32_t>;
 using Times = std::vector<std::int64_t>;
 
@@ -63,24 +58,24 @@ TEST_SUITE("tasks.history_file") {
   }
 
   TEST_CASE("what is wrong is named with its line") {
-    CHECK(has(refusal("user,item\nu,10\nu,99\nv,x\n"), "'99' (line 3), 'x' (line 4) are none of the 3 items"));
-    CHECK(has(refusal("{\"user\": 1, \"items\": [10]}\n{\"user\": 2, \"items\": []}"),
-              "'2' (line 2): a history without"));
-    CHECK(has(refusal("{\"user\": 1, \"items\": [10]}\n{\"user\": 1, \"items\": [20]}"), "user '1' occurs twice"));
-    CHECK(has(refusal("{\"user\": 1, \"items\": [10], \"times\": [1, 2]}"), "1 items and 2 times"));
-    CHECK(has(refusal("{\"user\": 1, \"items\": [10], \"times\": [-2]}"), "time -2 is out of range"));
-    CHECK(has(refusal("{\"user\": 1, \"items\": [10], \"times\": [18446744073709551615]}"), "is out of range"));
-    CHECK(has(refusal("{\"user\": 1, \"items\": [10], \"times\": [1]}\n{\"user\": 2, \"items\": [10]}"),
-              "no array 'times'"));
-    CHECK(has(refusal("{\"user\": 1, \"items\": [10]", false), "line 1: expected an object"));
-    CHECK(has(refusal("{\"user\": [1], \"items\": [10]}"), "an id must be"));
-    CHECK(has(refusal("user;item\n1;10\n"), "neither a JSON object nor a CSV header"));
-    CHECK(has(refusal("user,item\n1\n"), "1 fields, the header has 2"));
-    CHECK(has(refusal("user,item\n1,\"10\n"), "quoted field"));
-    CHECK(has(refusal("user,item,time\n1,10,yesterday\n"), "line 2: time 'yesterday'"));
-    CHECK(has(refusal("user,item\n,10\n"), "no user"));
-    CHECK(has(refusal("user,item\n1,10\n", true), "no times, and this model needs them"));
-    CHECK(has(refusal("user,item\n"), "no histories"));
-    CHECK(has(refusal(""), "neither"));
+    CHECK(contains(refusal("user,item\nu,10\nu,99\nv,x\n"), "'99' (line 3), 'x' (line 4) are none of the 3 items"));
+    CHECK(contains(refusal("{\"user\": 1, \"items\": [10]}\n{\"user\": 2, \"items\": []}"),
+                   "'2' (line 2): a history without"));
+    CHECK(contains(refusal("{\"user\": 1, \"items\": [10]}\n{\"user\": 1, \"items\": [20]}"), "user '1' occurs twice"));
+    CHECK(contains(refusal("{\"user\": 1, \"items\": [10], \"times\": [1, 2]}"), "1 items and 2 times"));
+    CHECK(contains(refusal("{\"user\": 1, \"items\": [10], \"times\": [-2]}"), "time -2 is out of range"));
+    CHECK(contains(refusal("{\"user\": 1, \"items\": [10], \"times\": [18446744073709551615]}"), "is out of range"));
+    CHECK(contains(refusal("{\"user\": 1, \"items\": [10], \"times\": [1]}\n{\"user\": 2, \"items\": [10]}"),
+                   "no array 'times'"));
+    CHECK(contains(refusal("{\"user\": 1, \"items\": [10]", false), "line 1: expected an object"));
+    CHECK(contains(refusal("{\"user\": [1], \"items\": [10]}"), "an id must be"));
+    CHECK(contains(refusal("user;item\n1;10\n"), "neither a JSON object nor a CSV header"));
+    CHECK(contains(refusal("user,item\n1\n"), "1 fields, the header has 2"));
+    CHECK(contains(refusal("user,item\n1,\"10\n"), "quoted field"));
+    CHECK(contains(refusal("user,item,time\n1,10,yesterday\n"), "line 2: time 'yesterday'"));
+    CHECK(contains(refusal("user,item\n,10\n"), "no user"));
+    CHECK(contains(refusal("user,item\n1,10\n", true), "no times, and this model needs them"));
+    CHECK(contains(refusal("user,item\n"), "no histories"));
+    CHECK(contains(refusal(""), "neither"));
   }
 }

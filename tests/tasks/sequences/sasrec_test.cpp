@@ -13,6 +13,7 @@
 #include "support/gradcheck.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
+#include "tasks/evaluation.hpp"
 
 using namespace lockstep;
 
@@ -243,10 +244,6 @@ TEST_SUITE("tasks.sequence_task") {
     const std::int64_t items = data.n_items;
     SequenceTask model({.arch = small(), .ranking = {.full = true, .both = true, .at = {1, 10}}, .seed = 1},
                        std::move(data));
-    Run run;
-    std::vector<double> sums(static_cast<std::size_t>(model.sum_count()), 0);
-    Tape tape(run.stream, run.arena, DType::f32, Tape::Mode::forward);
-    model.evaluate(tape, Split::test, 0, 40, sums.data());
     // Scores of all items from the newest features, computed directly.
     double hits = 0, ndcg = 0, reciprocal = 0;
     const Tensor table = model.network().item_table().value;
@@ -272,7 +269,8 @@ TEST_SUITE("tasks.sequence_task") {
       ndcg += place < 10 ? 1 / std::log2(place + 2.0) : 0;
       reciprocal += place < 10 ? 1 / (place + 1.0) : 0;
     }
-    const std::vector<Metric> metrics = model.metrics(Split::test, sums);
+    const std::vector<Metric> metrics =
+        model.metrics(Split::test, test::evaluation_sums(model, Split::test, {40}, DType::f32));
     CHECK(metrics[0].name == "ndcg@1");
     CHECK(metrics[3].name == "ndcg@10");
     CHECK(metrics[3].value == doctest::Approx(ndcg / 40).epsilon(1e-6));
@@ -288,11 +286,8 @@ TEST_SUITE("tasks.sequence_task") {
     // The metrics of the other ranking are those of a run that ranks so.
     SequenceData same = read(test::gap_sessions(40), placement);
     SequenceTask sampled({.arch = small(), .ranking = {.at = {1, 10}}, .seed = 1}, std::move(same));
-    std::vector<double> of_sampled(static_cast<std::size_t>(sampled.sum_count()), 0);
-    Run other;
-    Tape again(other.stream, other.arena, DType::f32, Tape::Mode::forward);
-    sampled.evaluate(again, Split::test, 0, 40, of_sampled.data());
-    const std::vector<Metric> alone = sampled.metrics(Split::test, of_sampled);
+    const std::vector<Metric> alone =
+        sampled.metrics(Split::test, test::evaluation_sums(sampled, Split::test, {40}, DType::f32));
     for (std::size_t k = 0; k < 6; ++k) {
       CHECK(metrics[9 + k].name == "sampled-100." + alone[k].name);
       CHECK(metrics[9 + k].value == alone[k].value);

@@ -8,6 +8,7 @@
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "support/devices.hpp"
+#include "support/own_tape.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tolerance.hpp"
@@ -253,10 +254,8 @@ TEST_SUITE("tasks.sequence_step") {
       CAPTURE(variant.name);
       CountingTask task = task_of(variant, {}, 0);
       const auto gradient = [&](std::int64_t room, double& loss) {
-        Stream stream;
-        Arena arena;
         Gradients gradients(task.params());
-        Tape tape(stream, arena, DType::f32, Tape::Mode::train, &gradients);
+        test::OwnTape tape(DType::f32, Tape::Mode::train, &gradients);
         const Shard shard{.seed = 4, .step = 3, .count = 12, .room = room};
         const Var sum = task.loss(tape, shard).sum;
         loss = *sum.value().data<float>();

@@ -35,27 +35,10 @@ Ended train(const fs::path& dir, int ranks, const std::string& fault, int guilty
   const std::string mark = join("LOCKSTEP_FAULT_TRAINING=", getpid(), "-", number++);
   std::vector<std::string> words = mpirun_command();
   words.insert(words.begin(), {"env", mark, "OMP_NUM_THREADS=1", "timeout", "-s", "KILL", "60"});
-  words.insert(words.end(), {"-n",
-                             std::to_string(ranks),
-                             program_path("fault_training"),
-                             dir.string(),
-                             fault,
-                             std::to_string(guilty),
-                             "--data.path",
-                             "none",
-                             "--batch.size",
-                             "50",
-                             "--reproducible",
-                             "--epochs",
-                             "5",
-                             "--optim.lr",
-                             "0.01",
-                             "--dist.check_every",
-                             std::to_string(check_every),
-                             "--dist.timeout",
-                             "2",
-                             "--jacobian.every",
-                             "0"});
+  const auto run = words_of(join("-n ", ranks, " ", program_path("fault_training"), " ", dir.string(), " ", fault, " ",
+                                 guilty, " --data.path none --batch.size 50 --reproducible --epochs 5 --optim.lr 0.01",
+                                 " --dist.check_every ", check_every, " --dist.timeout 2 --jacobian.every 0"));
+  words.insert(words.end(), run.begin(), run.end());
   words.insert(words.end(), more.begin(), more.end());
   if (std::find(more.begin(), more.end(), "--checkpoint.every_steps") == more.end())
     words.insert(words.end(), {"--checkpoint.every_steps", "10"});

@@ -61,15 +61,15 @@ Trace read_trace(const fs::path& file, int ranks, int threads) {
 }
 
 /// Prepares data with `lockstep-prep`, trains on 4 ranks and reads the timeline.
-Trace profiled(const TempDir& dir, const Words& prep, const Words& options, const std::string& steps) {
+Trace profiled(const TempDir& dir, const std::string& prep, const std::string& options, const std::string& steps) {
   const std::string data = (dir / "data.h5").string();
-  const ProcessResult made = run_process(Words{program_path("lockstep-prep")} + prep + Words{"--output", data});
+  const ProcessResult made = run_process(words_of(program_path("lockstep-prep") + " " + prep + " --output " + data));
   CAPTURE(made.err);
   REQUIRE(made.exit_code == 0);
-  const ProcessResult result = lockstep_program(4, 2,
-                                                Words{"train", "--data.path", data, "--run-dir", (dir / "run").string(),
-                                                      "--threads", "1", "--epochs", "1", "--profile", steps} +
-                                                    options);
+  const ProcessResult result =
+      lockstep_program(4, 2,
+                       words_of("train --data.path " + data + " --run-dir " + (dir / "run").string() +
+                                " --threads 1 --epochs 1 --profile " + steps + " " + options));
   CAPTURE(result.err);
   REQUIRE(result.exit_code == 0);
   CHECK(contains(result.err, "the slowest is rank"));
@@ -87,19 +87,8 @@ void check_names(const Trace& trace, const Words& names) {
 }
 
 Words small_emulator(const TempDir& dir, const std::string& run) {
-  return {"train",
-          "--data.path",
-          (dir / "data.h5").string(),
-          "--run-dir",
-          (dir / run).string(),
-          "--epochs",
-          "2",
-          "--batch.size",
-          "50",
-          "--model.hidden_size",
-          "8",
-          "--checkpoint.every_steps",
-          "3"};
+  return words_of("train --data.path " + (dir / "data.h5").string() + " --run-dir " + (dir / run).string() +
+                  " --epochs 2 --batch.size 50 --model.hidden_size 8 --checkpoint.every_steps 3");
 }
 
 }  // namespace
@@ -124,20 +113,18 @@ TEST_SUITE("train.programs.profile") {
   TEST_CASE("kgat: the phases of both losses") {
     const TempDir dir;
     check_names(
-        profiled(dir, {"synth-kg", "--seed", "7", "--users", "60"},
-                 {"--model.kind", "kgat", "--batch.size", "256", "--batch.scope", "global"}, "2..6"),
+        profiled(dir, "synth-kg --seed 7 --users 60", "--model.kind kgat --batch.size 256 --batch.scope global",
+                 "2..6"),
         {"phase step", "phase interactions", "phase batch", "forward spmm", "backward spmm", "forward aggregate",
          "backward aggregate", "forward bpr", "forward transr", "phase triples", "phase lazy_adam", "phase update"});
   }
 
   TEST_CASE("hrm: slots, segments and levels") {
     const TempDir dir;
-    check_names(profiled(dir,
-                         {"synth-sudoku", "--order", "2", "--train", "40", "--test", "12", "--min-givens", "6",
-                          "--max-givens", "9"},
-                         {"--model.kind", "hrm", "--batch.size", "16", "--model.hidden_size", "16", "--model.num_heads",
-                          "2", "--model.expansion", "1", "--model.h_layers", "1", "--model.l_layers", "1",
-                          "--model.halt_max_steps", "4", "--data.group_visits", "2"},
+    check_names(profiled(dir, "synth-sudoku --order 2 --train 40 --test 12 --min-givens 6 --max-givens 9",
+                         "--model.kind hrm --batch.size 16 --model.hidden_size 16 --model.num_heads 2 "
+                         "--model.expansion 1 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 4 "
+                         "--data.group_visits 2",
                          "2..3"),
                 {"phase slots", "phase segment", "phase level", "phase level without gradient", "forward swiglu",
                  "backward swiglu", "forward attention", "backward attention", "collective puzzle identifiers"});
@@ -145,17 +132,14 @@ TEST_SUITE("train.programs.profile") {
 
   TEST_CASE("tisasrec and har: the operations of their networks") {
     const TempDir dir;
-    check_names(
-        profiled(dir, {"synth-sequences", "--users", "150", "--min-length", "12", "--max-length", "30", "--seed", "3"},
-                 {"--model.kind", "tisasrec", "--batch_size", "64", "--maxlen", "20", "--hidden_units", "12",
-                  "--num_heads", "2"},
-                 "2..3"),
-        {"phase batch", "forward causal_attention", "backward causal_attention", "forward embedding",
-         "backward layernorm", "forward sampled_cross_entropy"});
+    check_names(profiled(dir, "synth-sequences --users 150 --min-length 12 --max-length 30 --seed 3",
+                         "--model.kind tisasrec --batch_size 64 --maxlen 20 --hidden_units 12 --num_heads 2", "2..3"),
+                {"phase batch", "forward causal_attention", "backward causal_attention", "forward embedding",
+                 "backward layernorm", "forward sampled_cross_entropy"});
     const TempDir other;
-    check_names(profiled(other, {"synth-har", "--subjects", "8"},
-                         {"--model.kind", "har", "--model.dim", "16", "--model.layers", "1", "--model.heads", "2",
-                          "--model.mlp", "32", "--model.hidden", "16", "--batch-size", "16"},
+    check_names(profiled(other, "synth-har --subjects 8",
+                         "--model.kind har --model.dim 16 --model.layers 1 --model.heads 2 --model.mlp 32 "
+                         "--model.hidden 16 --batch-size 16",
                          "2..4"),
                 {"phase batch", "forward stem", "backward attention", "forward token_pool", "backward cross_entropy"});
   }

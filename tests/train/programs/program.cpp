@@ -85,10 +85,4 @@ bool equal_checkpoints(const std::filesystem::path& a, const std::filesystem::pa
   return result.exit_code == 0;
 }
 
-int occurrences(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
-  return count;
-}
-
 }  // namespace lockstep::test

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "support/errors.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
 
@@ -19,9 +20,5 @@ ProcessResult interrupted_program(int ranks, const std::string& signal, double a
 
 /// Whether two checkpoints hold the same values below a group.
 bool equal_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b, const std::string& group);
-
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-/// How often a text occurs.
-int occurrences(const std::string& text, const std::string& part);
 
 }  // namespace lockstep::test

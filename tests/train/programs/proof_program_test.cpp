@@ -2,9 +2,9 @@
 
 #include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/train/proof.hpp"
 #include "program.hpp"
+#include "support/errors.hpp"
 
 using namespace lockstep::test;
 using lockstep::join;
@@ -15,26 +15,10 @@ namespace {
 
 /// 40 steps of 20 in an epoch, a link every 8, a checkpoint every 10.
 ProcessResult train(const TempDir& dir, const std::string& run, int ranks, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> words = {"train",
-                                    "--data.path",
-                                    (dir / "data.h5").string(),
-                                    "--run-dir",
-                                    (dir / run).string(),
-                                    "--reproducible",
-                                    "--run.proof_every",
-                                    "8",
-                                    "--checkpoint.every_steps",
-                                    "10",
-                                    "--checkpoint.keep",
-                                    "9",
-                                    "--batch.size",
-                                    "20",
-                                    "--model.hidden_size",
-                                    "8",
-                                    "--epochs",
-                                    "2",
-                                    "--jacobian.every",
-                                    "0"};
+  std::vector<std::string> words =
+      words_of("train --data.path " + (dir / "data.h5").string() + " --run-dir " + (dir / run).string() +
+               " --reproducible --run.proof_every 8 --checkpoint.every_steps 10 --checkpoint.keep 9 --batch.size 20 "
+               "--model.hidden_size 8 --epochs 2 --jacobian.every 0");
   words.insert(words.end(), more.begin(), more.end());
   return lockstep_program(ranks, 1, words);
 }
@@ -104,8 +88,8 @@ TEST_SUITE("train.programs.proof") {
     fs::copy_file(dir / "c" / "proof.chain", file, fs::copy_options::overwrite_existing);
     const ProcessResult other = replay(1, {"--from", "10"});
     CHECK(other.exit_code == 1);
-    CHECK(contains(other.out, "step 16: differs from the chain in: weights, first those of '"));
-    CHECK(contains(other.out, "the first wrong step is one of 11 to 16"));
+    check_mentions(other.out, "step 16: differs from the chain in: weights, first those of '",
+                   "the first wrong step is one of 11 to 16");
     const ProcessResult refused = verify("final.h5");
     CHECK(refused.exit_code == 3);
     CHECK(contains(refused.out, "refused: it differs from the chain"));

@@ -3,6 +3,7 @@
 #include "doctest/doctest.h"
 #include "lockstep/train/checkpoint.hpp"
 #include "program.hpp"
+#include "support/errors.hpp"
 #include "support/paths.hpp"
 
 using namespace lockstep::test;
@@ -40,7 +41,10 @@ TEST_SUITE("train.programs.resume") {
       REQUIRE(result.exit_code == 0);
       for (const char* group : {"/model", "/optim", "/ema", "/state/history"})
         CHECK(equal_checkpoints(final_of(dir, "r1"), final_of(dir, run), group));
+      CHECK(equal_checkpoints(dir / "r1/checkpoints/best.h5", dir / run / "checkpoints/best.h5", "/model"));
     }
+    REQUIRE(lockstep_program(1, 1, training(dir, "other", "3", {"--seed", "6"})).exit_code == 0);
+    CHECK_FALSE(equal_checkpoints(final_of(dir, "r1"), final_of(dir, "other"), "/model"));
   }
 
   TEST_CASE("default mode: ranks change the weights by rounding alone, and an evaluation not at all") {
@@ -118,9 +122,13 @@ TEST_SUITE("train.programs.resume") {
       const ProcessResult again = lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"}));
       CAPTURE(again.err);
       CHECK(again.exit_code == 0);
-      CHECK(contains(again.err, "final.h5 is refused: "));
-      CHECK(contains(again.err, "continuing from"));
+      check_mentions(again.err, "final.h5 is refused: ", "continuing from");
       CHECK(equal_checkpoints(final_of(dir, "run"), kept, "/model"));
+      write_text(dir / "broken.h5", damaged);
+      const ProcessResult chosen =
+          lockstep_program(1, 1, training(dir, "other", "4", {"--resume", (dir / "broken.h5").string()}));
+      CHECK(chosen.exit_code == 3);
+      CHECK(contains(chosen.err, "broken.h5"));
     }
     for (const auto& entry : fs::directory_iterator(dir / "run" / "checkpoints")) write_text(entry.path(), "nothing");
     const ProcessResult none = lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"}));
@@ -211,8 +219,7 @@ TEST_SUITE("train.programs.resume") {
       const ProcessResult again = lockstep_program(1, 1, training(dir, "run", missing ? "5" : "4"));
       CAPTURE(again.err);
       CHECK(again.exit_code == 0);
-      CHECK(contains(again.err, "are lost: "));
-      CHECK(contains(again.err, "test samples, best weights"));
+      check_mentions(again.err, "are lost: ", "test samples, best weights");
     }
   }
 
@@ -242,20 +249,10 @@ TEST_SUITE("train.programs.resume") {
     fs::create_directory(dir / "other");
     fs::copy_file(dir / "data.h5", dir / "other" / "data.h5");
     const auto start = [&](const std::string& layout) {
-      const std::vector<std::string> rank = {program_path("lockstep"),
-                                             "train",
-                                             "--data.path",
-                                             "data.h5",
-                                             "--run-dir",
-                                             "run",
-                                             "--epochs",
-                                             "1",
-                                             "--batch.size",
-                                             "100",
-                                             "--jacobian.every",
-                                             "0",
-                                             "--checkpoint.layout",
-                                             layout};
+      const auto rank = words_of(program_path("lockstep") +
+                                 " train --data.path data.h5 --run-dir run --epochs 1 --batch.size 100 "
+                                 "--jacobian.every 0 --checkpoint.layout " +
+                                 layout);
       std::vector<std::string> words = mpirun_command();
       for (const auto& folder : {dir.path(), dir / "other"}) {
         words.insert(words.end(), {"-n", "1", "--wdir", folder.string()});
