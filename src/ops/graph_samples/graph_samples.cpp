@@ -12,6 +12,9 @@ template <class T>
 T* take(Arena& arena, std::int64_t count) {
   return static_cast<T*>(arena.allocate(static_cast<std::size_t>(count) * sizeof(T)));
 }
+std::int32_t* take_counted(Arena& arena, std::int64_t count) {
+  return take<std::int32_t>(arena, (count + cuda::kCounted - 1) / cuda::kCounted * cuda::kCounted);
+}
 template <class T>
 std::span<const T> list(const T* values, std::int64_t count) {
   return {values, static_cast<std::size_t>(count)};
@@ -28,8 +31,8 @@ void require_source(const Arena& arena, const Source& source) {
 cuda::Uses uses_of(Arena& arena, std::int64_t samples) {
   const std::int64_t n = 3 * samples;
   return {.n = n,
-          .row = take<std::int32_t>(arena, n),
-          .first = take<std::int32_t>(arena, n),
+          .row = take_counted(arena, n),
+          .first = take_counted(arena, n),
           .start = take<std::int32_t>(arena, n),
           .rows = take<std::int32_t>(arena, n),
           .ptr = take<std::int64_t>(arena, n + 1)};
@@ -71,10 +74,10 @@ TripleBatch triple_batch([[maybe_unused]] Stream& stream, Arena& arena, const Tr
                           .chunk = chunk,
                           .most_chunks = count / chunk + most_relations,
                           .most_relations = most_relations};
-  for (std::int32_t*& column : a.drawn) column = take<std::int32_t>(arena, count);
+  for (std::int32_t*& column : a.drawn) column = take_counted(arena, count);
   for (std::int32_t*& column : a.sorted) column = take<std::int32_t>(arena, count);
-  a.first_of_chunk = take<std::int32_t>(arena, count);
-  a.first_of_relation = take<std::int32_t>(arena, count);
+  a.first_of_chunk = take_counted(arena, count);
+  a.first_of_relation = take_counted(arena, count);
   a.uses = uses_of(arena, count);
   a.row_of_use = take<std::int64_t>(arena, n);
   a.chunks = take<RelationChunk>(arena, a.most_chunks);

@@ -3,15 +3,19 @@
 #include <limits>
 
 #include "graph_samples_kernels.hpp"
+#include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
 
 using gpu::kWarp;
+using gpu::Pack;
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+/// More blocks would wait longer for each other.
+constexpr std::int64_t kMostBlocks = 96;
 
-/// Greater than all rows and relations.
+/// Greater than all rows and relations. Values that are counted end with it, so that they fill packs.
 constexpr std::int32_t kNone = std::numeric_limits<std::int32_t>::max();
 
 /// Calls f(i), i < n, in the threads of the grid.
@@ -30,68 +34,93 @@ __device__ void by_warps(std::int64_t n, const F& f) {
 }
 __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
-/// How many of n values are less than `value`, by a warp.
-__device__ std::int32_t less_than(const std::int32_t* values, std::int64_t n, std::int32_t value) {
-  std::int32_t less = 0;
-#pragma unroll 4
-  for (std::int64_t j = lane(); j < n; j += kWarp) less += values[j] < value ? 1 : 0;
-  return gpu::warp_reduce(less);
-}
-/// The same for value i, and its place if the values are sorted stably.
-struct Rank {
-  std::int32_t less = 0, place = 0;
-};
-__device__ Rank rank_of(const std::int32_t* values, std::int64_t n, std::int64_t i) {
-  const std::int32_t value = values[i];
-  Rank rank;
-#pragma unroll 4
-  for (std::int64_t j = lane(); j < n; j += kWarp) {
-    const std::int32_t x = values[j];
-    rank.less += x < value ? 1 : 0;
-    rank.place += x < value || (x == value && j < i) ? 1 : 0;
-  }
-  return {gpu::warp_reduce(rank.less), gpu::warp_reduce(rank.place)};
+__device__ void fill_packs(std::int32_t* values, std::int64_t n) {
+  by_threads(gpu::ceil_div<std::int64_t>(n, kCounted) * kCounted - n, [&](std::int64_t i) { values[n + i] = kNone; });
 }
 
-/// Sorts the uses by row, stably: put(at, use).
+template <int K>
+struct Counts {
+  std::int32_t at[K];
+};
+/// For each k < K: of how many values x_j, j < n, f(k, x_j, j) holds. By a warp.
+template <int K, class F>
+__device__ Counts<K> count(const std::int32_t* values, std::int64_t n, const F& f) {
+  Counts<K> sum = {};
+#pragma unroll 4
+  for (std::int64_t j = kCounted * lane(); j < n; j += kCounted * kWarp) {
+    const auto x = *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(values + j);
+#pragma unroll
+    for (int e = 0; e < kCounted; ++e) {
+#pragma unroll
+      for (int k = 0; k < K; ++k) sum.at[k] += f(k, x.at[e], j + e) ? 1 : 0;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < K; ++k) sum.at[k] = gpu::warp_reduce(sum.at[k]);
+  return sum;
+}
+__device__ std::int32_t less_than(const std::int32_t* values, std::int64_t n, std::int32_t value) {
+  return count<1>(values, n, [&](int, std::int32_t x, std::int64_t) { return x < value; }).at[0];
+}
+
+/// Sorts the uses by row, stably: put(at, use). A warp counts for several uses at once, so that a load serves them all.
 template <class Put>
 __device__ void sort_uses(const Uses& uses, const Put& put) {
-  by_warps(uses.n, [&](std::int64_t use) {
-    const Rank rank = rank_of(uses.row, uses.n, use);
-    if (lane() != 0) return;  // mutant-equivalent: several lanes may store the same
-    uses.first[use] = rank.place == rank.less ? uses.row[use] : kNone;
-    uses.start[use] = rank.less;
-    put(rank.place, use);
+  by_warps(gpu::ceil_div<std::int64_t>(uses.n, kCounted), [&](std::int64_t group) {
+    const std::int64_t first = kCounted * group;
+    const auto row = *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(uses.row + first);
+    const auto counts = count<2 * kCounted>(uses.row, uses.n, [&](int k, std::int32_t x, std::int64_t j) {
+      // Of smaller rows; then of those and earlier uses of the same row.
+      return k < kCounted ? x < row.at[k]
+                          : x < row.at[k - kCounted] || (x == row.at[k - kCounted] && j < first + k - kCounted);
+    });
+#pragma unroll
+    for (int k = 0; k < kCounted; ++k) {
+      if (lane() != k || first + k >= uses.n) continue;
+      const std::int32_t less = counts.at[k], place = counts.at[kCounted + k];
+      uses.first[first + k] = place == less ? row.at[k] : kNone;
+      uses.start[first + k] = less;
+      put(place, first + k);
+    }
   });
 }
 /// Lists the distinct rows and where their uses begin, after sort_uses(): put(place of its row, use).
 template <class Put>
 __device__ void list_rows(const Uses& uses, const Put& put) {
-  by_warps(uses.n, [&](std::int64_t use) {
-    const std::int32_t place = less_than(uses.first, uses.n, uses.row[use]);
-    if (lane() != 0) return;  // mutant-equivalent: several lanes may store the same
-    put(place, use);
-    if (uses.first[use] == kNone) return;
-    uses.rows[place] = uses.row[use];
-    uses.ptr[place] = uses.start[use];
+  by_warps(gpu::ceil_div<std::int64_t>(uses.n, kCounted), [&](std::int64_t group) {
+    const std::int64_t first = kCounted * group;
+    const auto row = *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(uses.row + first);
+    const auto places =
+        count<kCounted>(uses.first, uses.n, [&](int k, std::int32_t x, std::int64_t) { return x < row.at[k]; });
+#pragma unroll
+    for (int k = 0; k < kCounted; ++k) {
+      if (lane() != k || first + k >= uses.n) continue;
+      const std::int32_t place = places.at[k];
+      put(place, first + k);
+      if (uses.first[first + k] == kNone) continue;
+      uses.rows[place] = row.at[k];
+      uses.ptr[place] = uses.start[first + k];
+    }
   });
 }
 __device__ void clear_lists(const Uses& uses) {
+  fill_packs(uses.row, uses.n);
+  fill_packs(uses.first, uses.n);
   by_threads(uses.n + 1, [&](std::int64_t i) {
     if (i < uses.n) uses.rows[i] = -1;
     uses.ptr[i] = uses.n;
   });
 }
 
-/// One thread per sample draws; then one warp per use counts the rows that are less, which are its place: 4 n^2 bytes from
-/// the first-level cache of each multiprocessor, 12 MB each for 1024 samples, without the launches and barriers of a sort.
-/// Latency bound: a draw is some ten dependent loads. The blocks wait for each other three times.
+/// One thread per sample draws. Then uses find their places in the sorted order by counting: n^2 comparisons, 19 million for
+/// 1024 samples, without the launches and barriers of a sort. Latency bound: a draw is some ten dependent loads, and the
+/// blocks wait for each other three times.
 __global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
   const auto grid = cooperative_groups::this_grid();
   const PairSource& source = a.source;
-  const std::int64_t count = source.count;
+  const std::int64_t samples = source.count;
   clear_lists(a.uses);
-  by_threads(count, [&](std::int64_t b) {
+  by_threads(samples, [&](std::int64_t b) {
     DrawnPair pair;
     if (source.draw != nullptr) {
       pair = drawn_pair(source.table, *source.draw, b);
@@ -106,10 +135,9 @@ __global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
   grid.sync();
   sort_uses(a.uses, [&](std::int64_t at, std::int64_t use) { a.use[at] = static_cast<std::int32_t>(use); });
   grid.sync();
-  list_rows(a.uses, [&](std::int32_t place, std::int64_t use) { a.at[use % 3 * count + use / 3] = place; });
+  list_rows(a.uses, [&](std::int32_t place, std::int64_t use) { a.at[use % 3 * samples + use / 3] = place; });
   grid.sync();
-  // The list lacks `lacking` nodes, all of them below its `few` first rows' successor: behind these rows come the nodes from
-  // few + lacking on, whether rows or not.
+  // The list has the `few` first rows, then all nodes from few + lacking on, whether rows or not.
   const std::int64_t lacking = a.nodes - a.listed_size;
   std::int64_t few = 0;
   for (std::int64_t high = a.uses.n; few < high;) {
@@ -138,11 +166,14 @@ __global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
 __global__ void __launch_bounds__(kThreads) triple_batch_kernel(TripleArrays a) {
   const auto grid = cooperative_groups::this_grid();
   const TripleSource& source = a.source;
-  const std::int64_t count = source.count;
+  const std::int64_t samples = source.count;
   clear_lists(a.uses);
+  fill_packs(a.drawn[1], samples);
+  fill_packs(a.first_of_chunk, samples);
+  fill_packs(a.first_of_relation, samples);
   by_threads(a.most_chunks, [&](std::int64_t c) { a.chunks[c] = {}; });
   by_threads(a.most_relations, [&](std::int64_t r) { a.relations[r] = -1; });
-  by_threads(count, [&](std::int64_t b) {
+  by_threads(samples, [&](std::int64_t b) {
     DrawnTriple triple;
     if (source.draw != nullptr) {
       triple = drawn_triple(source.table, *source.draw, b);
@@ -157,56 +188,61 @@ __global__ void __launch_bounds__(kThreads) triple_batch_kernel(TripleArrays a) 
   });
   grid.sync();
   const std::int32_t* const relations = a.drawn[1];
-  // The samples of a relation from this one on.
-  const auto left_of = [&](std::int32_t relation, Rank rank) {
-    return less_than(relations, count, relation + 1) - rank.place;
+  /// A sample's place by relation; of the samples of its relation, those before it, and those from it on.
+  struct Place {
+    std::int64_t at, before, left;
   };
-  by_warps(count, [&](std::int64_t b) {
-    const Rank rank = rank_of(relations, count, b);
-    const std::int64_t before = rank.place - rank.less, in_chunk = before % a.chunk,
-                       left = left_of(relations[b], rank) + in_chunk, size = left < a.chunk ? left : a.chunk;
+  const auto place_of = [&](std::int64_t b) {
+    const std::int32_t relation = relations[b];
+    const auto counts = count<3>(relations, samples, [&](int k, std::int32_t x, std::int64_t j) {
+      return k == 0 ? x < relation : x < relation || (x == relation && (k == 2 || j < b));
+    });
+    return Place{counts.at[1], counts.at[1] - counts.at[0], counts.at[2] - counts.at[1]};
+  };
+  by_warps(samples, [&](std::int64_t b) {
+    const Place place = place_of(b);
+    const std::int64_t in_chunk = place.before % a.chunk, left = place.left + in_chunk,
+                       size = left < a.chunk ? left : a.chunk;
     if (lane() != 0) return;  // mutant-equivalent: several lanes may store the same
     a.first_of_chunk[b] = in_chunk == 0 ? relations[b] : kNone;
-    a.first_of_relation[b] = before == 0 ? relations[b] : kNone;
+    a.first_of_relation[b] = place.before == 0 ? relations[b] : kNone;
     const std::int32_t rows[3] = {a.drawn[0][b], a.drawn[2][b], a.drawn[3][b]};
     for (int role = 0; role < 3; ++role) {
-      const std::int64_t use = 3 * std::int64_t{rank.place} + role;
-      a.sorted[role][rank.place] = a.uses.row[use] = rows[role];
-      a.row_of_use[use] = 3 * (rank.place - in_chunk) + role * size + in_chunk;
+      const std::int64_t use = 3 * place.at + role;
+      a.sorted[role][place.at] = a.uses.row[use] = rows[role];
+      a.row_of_use[use] = 3 * (place.at - in_chunk) + role * size + in_chunk;
     }
   });
   grid.sync();
   sort_uses(a.uses, [&](std::int64_t at, std::int64_t use) { a.places[at] = a.row_of_use[use]; });
-  by_warps(count, [&](std::int64_t b) {
+  by_warps(samples, [&](std::int64_t b) {
     if (a.first_of_chunk[b] == kNone) return;
     const std::int32_t relation = relations[b];
-    const Rank rank = rank_of(relations, count, b);
-    const std::int64_t before = rank.place - rank.less, left = left_of(relation, rank),
-                       chunk = less_than(a.first_of_chunk, count, relation) + before / a.chunk;
-    const std::int32_t place = less_than(a.first_of_relation, count, relation);
+    const Place place = place_of(b);
+    const std::int64_t chunk = less_than(a.first_of_chunk, samples, relation) + place.before / a.chunk;
+    const std::int32_t number = less_than(a.first_of_relation, samples, relation);
     if (lane() == 0)  // mutant-equivalent: several lanes may store the same
-      a.chunks[chunk] = {relation, rank.place, left < a.chunk ? left : a.chunk};
-    if (before != 0) return;
+      a.chunks[chunk] = {relation, place.at, place.left < a.chunk ? place.left : a.chunk};
+    if (place.before != 0) return;
     if (lane() == 0) {  // mutant-equivalent: several lanes may store the same
-      a.relations[place] = relation;
-      a.relation_chunks[place] = chunk;
+      a.relations[number] = relation;
+      a.relation_chunks[number] = chunk;
     }
-    if (rank.less + left < count) return;  // not the greatest relation
-    for (std::int64_t r = place + 1 + lane(); r <= a.most_relations; r += kWarp)
-      a.relation_chunks[r] = chunk + gpu::ceil_div(left, a.chunk);
+    if (place.at + place.left < samples) return;  // not the greatest relation
+    for (std::int64_t r = number + 1 + lane(); r <= a.most_relations; r += kWarp)
+      a.relation_chunks[r] = chunk + gpu::ceil_div(place.left, a.chunk);
   });
   grid.sync();
   list_rows(a.uses, [](std::int32_t, std::int64_t) {});
 }
 
-/// As many blocks as have work and fit on the GPU together.
 template <class Arrays>
 void start(const Stream& stream, void (*kernel)(Arrays), const Arrays& arrays) {
   if (arrays.uses.n == 0) return;
-  const auto most =
-      static_cast<std::int64_t>(gpu::resident_blocks(stream, reinterpret_cast<const void*>(kernel), kThreads, 0));
-  const std::int64_t blocks =
-      std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(arrays.uses.n, kWarps), 1, std::max<std::int64_t>(1, most));
+  const std::int64_t together =
+      gpu::resident_blocks(stream, reinterpret_cast<const void*>(kernel), kThreads, 0);  // those that may wait
+  const std::int64_t blocks = std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(arrays.uses.n, kCounted * kWarps), 1,
+                                                       std::clamp<std::int64_t>(together, 1, kMostBlocks));
   gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = kThreads, .cooperative = true}, kernel, arrays);
 }
 

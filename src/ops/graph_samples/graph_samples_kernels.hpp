@@ -6,11 +6,14 @@
 
 namespace lockstep::ops::cuda {
 
+/// Values that are counted have room for a whole number of packs.
+inline constexpr int kCounted = 4;
+
 /// The uses of rows of a batch.
 struct Uses {
   std::int64_t n = 0;
-  std::int32_t* row = nullptr;    ///< (n)
-  std::int32_t* first = nullptr;  ///< (n) the row, if this is its first use
+  std::int32_t* row = nullptr;    ///< (n), counted
+  std::int32_t* first = nullptr;  ///< (n), counted: the row, if this is its first use
   std::int32_t* start = nullptr;  ///< (n) uses of smaller rows
   // of RowLists
   std::int32_t* rows = nullptr;
@@ -29,10 +32,11 @@ struct PairArrays {
 struct TripleArrays {
   TripleSource source = {};
   std::int64_t chunk = 0, most_chunks = 0, most_relations = 0;
-  std::int32_t* drawn[4] = {};   ///< (B) each, in the order of the draws: heads, relations, tails, other tails
+  std::int32_t* drawn[4] = {};  ///< (B) each, in the order of the draws: heads, relations (counted), tails, other tails
   std::int32_t* sorted[3] = {};  ///< (B) each: heads, tails, other tails
-  std::int32_t* first_of_chunk = nullptr;     ///< (B) in the order of the draws: the relation, if the first of a chunk
-  std::int32_t* first_of_relation = nullptr;  ///< (B) likewise
+  std::int32_t* first_of_chunk =
+      nullptr;  ///< (B), counted, in the order of the draws: the relation, if the first of a chunk
+  std::int32_t* first_of_relation = nullptr;  ///< likewise
   Uses uses = {};
   std::int64_t* row_of_use = nullptr;  ///< (n)
   RelationChunk* chunks = nullptr;
