@@ -12,7 +12,7 @@ namespace {
 using gpu::kWarp;
 using gpu::Pack;
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-/// More blocks would wait longer for each other.
+/// More blocks would wait longer for each other, and the stand-in has memory for the stacks of so many.
 constexpr std::int64_t kMostBlocks = 96;
 
 /// Greater than all rows and relations. Values that are counted end with it, so that they fill packs.
@@ -23,6 +23,7 @@ template <class F>
 __device__ void by_threads(std::int64_t n, const F& f) {
   // mutant-equivalent: several threads may store the same
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
+  // mutant-equivalent: several threads may store the same
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += stride) f(i);
 }
 /// The same in its warps: all lanes call f(i).
@@ -32,9 +33,11 @@ __device__ void by_warps(std::int64_t n, const F& f) {
   const std::int64_t stride = std::int64_t{gridDim.x} * kWarps;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; i < n; i += stride) f(i);
 }
+// mutant-equivalent: any order of the lanes
 __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
 __device__ void fill_packs(std::int32_t* values, std::int64_t n) {
+  // mutant-equivalent: any value above all rows
   by_threads(gpu::ceil_div<std::int64_t>(n, kCounted) * kCounted - n, [&](std::int64_t i) { values[n + i] = kNone; });
 }
 
@@ -76,6 +79,7 @@ __device__ void sort_uses(const Uses& uses, const Put& put) {
     });
 #pragma unroll
     for (int k = 0; k < kCounted; ++k) {
+      // mutant-equivalent: behind the arrays is room for a use
       if (lane() != k || first + k >= uses.n) continue;
       const std::int32_t less = counts.at[k], place = counts.at[kCounted + k];
       uses.first[first + k] = place == less ? row.at[k] : kNone;
@@ -106,9 +110,9 @@ __device__ void list_rows(const Uses& uses, const Put& put) {
 __device__ void clear_lists(const Uses& uses) {
   fill_packs(uses.row, uses.n);
   fill_packs(uses.first, uses.n);
-  by_threads(uses.n + 1, [&](std::int64_t i) {
-    if (i < uses.n) uses.rows[i] = -1;
-    uses.ptr[i] = uses.n;
+  by_threads(uses.n, [&](std::int64_t i) {
+    uses.rows[i] = -1;  // mutant-equivalent: there is a first row
+    uses.ptr[i + 1] = uses.n;
   });
 }
 
@@ -236,11 +240,11 @@ __global__ void __launch_bounds__(kThreads) triple_batch_kernel(TripleArrays a) 
   list_rows(a.uses, [](std::int32_t, std::int64_t) {});
 }
 
+/// As many blocks as have work, and no more than run together, because they wait for each other.
 template <class Arrays>
 void start(const Stream& stream, void (*kernel)(Arrays), const Arrays& arrays) {
   if (arrays.uses.n == 0) return;
-  const std::int64_t together =
-      gpu::resident_blocks(stream, reinterpret_cast<const void*>(kernel), kThreads, 0);  // those that may wait
+  const std::int64_t together = gpu::resident_blocks(stream, reinterpret_cast<const void*>(kernel), kThreads, 0);
   const std::int64_t blocks = std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(arrays.uses.n, kCounted * kWarps), 1,
                                                        std::clamp<std::int64_t>(together, 1, kMostBlocks));
   gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = kThreads, .cooperative = true}, kernel, arrays);
