@@ -192,8 +192,8 @@ TEST_SUITE("ops.graph_samples.cuda" * doctest::skip(gpu_count() == 0)) {
   }
 
   TEST_CASE("samples that the GPU draws are those of the same draws on the host") {
-    // Users with one item, all but one, and half of them; user 1 cannot be drawn. Of ten nodes, three have triples: node 0
-    // few, node 1 with all but one tail, node 2 with all.
+    // Users with one item, all but one, and half of them; user 1 cannot be drawn. Of ten nodes, three have triples: node
+    // 0 few, node 1 with all but one tail, node 2 with all.
     const std::vector<std::int64_t> user_ptr = {0, 1, 1, 6, 9}, node_ptr = {0, 4, 13, 23, 23, 23, 23, 23, 23, 23, 23};
     const Rows item = {3, 0, 1, 2, 4, 5, 1, 3, 4}, users = {0, 2, 3}, heads = {0, 1, 2};
     Rows tail = {1, 1, 5, 9}, rel = {0, 1, 0, 2};

@@ -37,8 +37,8 @@ struct PoolDraw {
   }
 };
 
-/// Of n ascending items: those before the k-th (from 0) number that is none of them. The j items before a number that is
-/// none are those with items[j] - j <= k. Without branches, which could not be predicted.
+/// Of n ascending items: those before the k-th (from 0) number that is none of them. The j items before a number that
+/// is none are those with items[j] - j <= k. Without branches, which could not be predicted.
 constexpr std::int64_t items_before(const std::int32_t* items, std::int64_t n, std::int64_t k) {
   std::int64_t before = 0;
   for (std::int64_t left = n; left > 0;) {

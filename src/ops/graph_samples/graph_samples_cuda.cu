@@ -116,9 +116,9 @@ __device__ void clear_lists(const Uses& uses) {
   });
 }
 
-/// One thread per sample draws. Then uses find their places in the sorted order by counting: n^2 comparisons, 19 million for
-/// 1024 samples, without the launches and barriers of a sort. Latency bound: a draw is some ten dependent loads, and the
-/// blocks wait for each other three times.
+/// One thread per sample draws. Then uses find their places in the sorted order by counting: 2 n^2 comparisons, 19
+/// million for 1024 samples, without the launches and barriers of a sort. Latency bound: a draw is some ten dependent
+/// loads, and the blocks wait for each other three times.
 __global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
   const auto grid = cooperative_groups::this_grid();
   const PairSource& source = a.source;

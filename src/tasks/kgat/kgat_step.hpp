@@ -151,9 +151,9 @@ class KgatStep {
   void start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std::int64_t number, double lr, unsigned flags);
   /// The half of the next step, and whether the step before is open.
   std::pair<Half*, int> next_half(std::size_t kind);
-  /// Runs a step's work: call by call, or as a graph if the samples (their number, whether the GPU draws them) and memory
-  /// are those of the half's last step.
-  void run(Half& half, const std::pair<std::int64_t, bool>& samples, const Staged& staged,
+  /// Runs a step's work: call by call, or as a graph if batch size, memory and the table that the GPU draws from (or
+  /// null) are those of the half's last step.
+  void run(Half& half, std::int64_t size, const void* drawn_from, const Staged& staged,
            const std::function<void()>& enqueue);
   void end_step(Half& half, const KgatStepResult& open);
   /// The mean loss of a batch.

@@ -64,7 +64,7 @@ void KgatStep::start_cf(ops::PairSource source, const ops::PoolDraw* draw, std::
       stage(staged, arena, std::span<const GpuStepRecord>(&next, 1), std::span<const Report>(&report, 1),
             std::span(draw, draw != nullptr ? 1 : 0), source.columns[0], source.columns[1], source.columns[2]);
   place(source, draws, {user, liked, other});
-  run(*half, {size, draw != nullptr}, staged, [&] {
+  run(*half, size, draw != nullptr ? source.table.pool.data() : nullptr, staged, [&] {
     const ops::PairBatch batch = ops::pair_batch(stream_, arena, source, graph_.nodes);
     // Rows that are added to the last layer have gradient 0.
     rows_.build_placed(graph_, net_.arch().layers(), batch.listed, batch.bits);
@@ -120,7 +120,7 @@ void KgatStep::start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std
             std::span<const LazyNow>(&lazy, 1), std::span(draw, draw != nullptr ? 1 : 0), source.columns[0],
             source.columns[1], source.columns[2], source.columns[3]);
   place(source, draws, {head, relation, tail, other});
-  run(*half, {size, draw != nullptr}, staged, [&] {
+  run(*half, size, draw != nullptr ? source.table.pool.data() : nullptr, staged, [&] {
     const ops::TripleBatch batch = ops::triple_batch(stream_, arena, source, graph_.relations, KgBatch::kChunk);
     RowsNow tables[] = {
         {&net_.embedding(), batch.rows}, {&net_.matrices(), batch.relations}, {&net_.translations(), batch.relations}};
@@ -147,14 +147,14 @@ void KgatStep::start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std
   end_step(*half, {.step = number, .is_cf = false, .flags = flags_of_all(comm_, flags), .samples = size});
 }
 
-void KgatStep::run(Half& half, const std::pair<std::int64_t, bool>& samples, const Staged& staged,
+void KgatStep::run(Half& half, std::int64_t size, const void* drawn_from, const Staged& staged,
                    const std::function<void()>& enqueue) {
   const auto all = [&] {
     staged.copy(stream_);
     enqueue();
   };
   const auto number = [](const void* p) { return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(p)); };
-  const std::vector<std::int64_t> key = {samples.first, samples.second, number(staged.on_gpu), number(staged.pinned),
+  const std::vector<std::int64_t> key = {size, number(drawn_from), number(staged.on_gpu), number(staged.pinned),
                                          number(adam_kg_.gpu_history())};
   if (options_.graphs == Graphs::off || std::exchange(half.key, key) != key) {
     half.graph = {};

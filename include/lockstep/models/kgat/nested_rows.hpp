@@ -30,8 +30,8 @@ class NestedRows {
   void build_all(const KgGraph& graph, int layers);
   /// Makes lists and bitmaps readable by the stream's kernels. On a GPU the copies lie in the arena.
   void place(const Stream& stream, Arena& arena);
-  /// All rows in every layer but the last, which has the rows that kernels find in this list and bitmap. The host does not
-  /// know them.
+  /// All rows in every layer but the last, which has the rows that kernels find in this list and bitmap. The host does
+  /// not know them.
   void build_placed(const KgGraph& graph, int layers, std::span<const std::int32_t> list, ops::RowBits bits);
   /// l = 0 .. layers
   PlacedRows rows(int l) const {
