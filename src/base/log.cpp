@@ -19,7 +19,6 @@ namespace {
 struct State {
   std::mutex mutex;
   Speaker speaker;
-  std::atomic<LogLevel> lowest = LogLevel::info;
   std::atomic<bool> all_ranks = false;
   std::map<int, std::function<void(LogLevel, std::string_view)>> sinks;
   int next_sink = 0;
@@ -41,7 +40,6 @@ void set_speaker(Speaker speaker) {
 }
 void set_thread_speaker(Speaker speaker) { thread_speaker() = std::move(speaker); }
 const Speaker& speaker() { return thread_speaker() ? *thread_speaker() : state().speaker; }
-void set_level(LogLevel lowest) { state().lowest = lowest; }
 void set_all_ranks(bool on) { state().all_ranks = on; }
 
 std::function<void()> add_sink(std::function<void(LogLevel, std::string_view)> sink) {
@@ -100,7 +98,6 @@ void status(std::string_view line) {
 
 void write(LogLevel level, std::string_view message) {
   State& s = state();
-  if (level < s.lowest) return;
   const std::string line = printable(message);
   const bool serious = level >= LogLevel::warning;
   if (!serious && !s.all_ranks && speaker().rank != 0) return;

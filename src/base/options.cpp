@@ -263,8 +263,10 @@ void Options::section(std::string prefix, std::string title, std::string text) {
 }
 
 template <class T>
-Option& Options::insert(std::string key, T* target, T initial, Check check, std::string help) {
-  require(!key.empty() && target != nullptr, "adding option '", key, "': it needs a name and a target");
+Option& Options::insert(std::string names, T* target, T initial, Check check, std::string help) {
+  const std::vector<std::string> all = split(names, ',');
+  require(!all.empty() && target != nullptr, "adding option '", names, "': it needs a name and a target");
+  const std::string& key = all.front();
   auto spec = std::make_unique<Option::Spec>();
   Option::Spec* row = spec.get();
   row->key = key;
@@ -282,6 +284,7 @@ Option& Options::insert(std::string key, T* target, T initial, Check check, std:
   *target = std::move(initial);
   impl_->name_it(key, *row);
   impl_->options.push_back(std::unique_ptr<Option>(new Option(std::move(spec))));
+  for (std::size_t i = 1; i < all.size(); ++i) alias(key, all[i]);
   return *impl_->options.back();
 }
 template Option& Options::insert(std::string, bool*, bool, Check, std::string);
@@ -293,11 +296,11 @@ template Option& Options::insert(std::string, std::string*, std::string, Check, 
 template Option& Options::insert(std::string, std::vector<std::string>*, std::vector<std::string>, Check, std::string);
 template Option& Options::insert(std::string, std::vector<double>*, std::vector<double>, Check, std::string);
 
-Option& Options::choice(std::string key, std::string* target, std::string initial, std::vector<std::string> values,
+Option& Options::choice(std::string names, std::string* target, std::string initial, std::vector<std::string> values,
                         std::string help) {
-  require(std::find(values.begin(), values.end(), initial) != values.end(), "adding option ", key, ": the default '",
+  require(std::find(values.begin(), values.end(), initial) != values.end(), "adding option ", names, ": the default '",
           initial, "' is not one of its values");
-  Option& option = insert(std::move(key), target, std::move(initial), anything, std::move(help));
+  Option& option = insert(std::move(names), target, std::move(initial), anything, std::move(help));
   option.spec_->choices = std::move(values);
   return option;
 }

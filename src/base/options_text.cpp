@@ -86,11 +86,7 @@ std::string troff(const std::string& text) {
 
 std::string Option::Spec::placeholder() const {
   if (!value.empty()) return value;
-  if (!choices.empty()) {
-    std::string all;
-    for (const auto& choice : choices) all += (all.empty() ? "" : "|") + choice;
-    return all;
-  }
+  if (!choices.empty()) return listed(choices, "|");
   if (unit_name == "s") return "TIME";
   if (unit_name == "bytes") return "SIZE";
   if (kind == "integer") return "N";
@@ -109,9 +105,7 @@ std::string Option::Spec::remark() const {
     parts.push_back("default " + with_unit(initial, unit_name));
   else if (!unit_name.empty())
     parts.push_back(unit_name);
-  std::string text;
-  for (const auto& part : parts) text += (text.empty() ? "" : "; ") + part;
-  return text;
+  return listed(parts, "; ");
 }
 
 std::string Options::Impl::usage_line() const {
@@ -216,7 +210,8 @@ std::string Options::markdown(Part part) const {
   const Impl& table = *impl_;
   std::string out;
   if (part != Part::configuration) {
-    out += "## `" + table.program + "`\n\n" + sentence(table.summary) + "\n\n```\n" + command_lines(table.usage_line()) + "\n```\n";
+    out += "## `" + table.program + "`\n\n" + sentence(table.summary) + "\n\n```\n" +
+           command_lines(table.usage_line()) + "\n```\n";
     if (!table.description.empty()) out += "\n" + wrapped(table.description, 0, kMarkdownColumns) + "\n";
     for (const auto& positional : table.positionals)
       out += "\n" + wrapped("`" + positional.name + "`: " + markdown_text(positional.help), 0, kMarkdownColumns) + "\n";
@@ -268,7 +263,8 @@ std::string Options::markdown(Part part) const {
            "\n";
   if (part != Part::configuration && !table.examples.empty()) {
     out += "\n```sh\n";
-    for (const auto& example : table.examples) out += "# " + example.what + "\n" + command_lines(example.command) + "\n";
+    for (const auto& example : table.examples)
+      out += "# " + example.what + "\n" + command_lines(example.command) + "\n";
     out += "```\n";
   }
   return out;

@@ -88,40 +88,16 @@ void apply_sudoku_variant(const SudokuVariant& variant, std::span<const std::uin
 void dihedral(int id, int rows, int columns, std::span<const std::uint8_t> grid, std::span<std::uint8_t> out) {
   assert(id >= 0 && id < 8 && grid.size() == static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) &&
          out.size() == grid.size());
-  const int out_rows = dihedral_turns(id) ? columns : rows, out_columns = dihedral_turns(id) ? rows : columns;
+  // Image `id` is the grid, transposed if it turns, with the order of rows and columns reversed as listed.
+  constexpr bool kReverseRows[] = {false, false, true, true, false, true, false, true};
+  constexpr bool kReverseColumns[] = {false, true, true, false, true, false, false, true};
+  const bool turns = dihedral_turns(id);
+  const int out_rows = turns ? columns : rows, out_columns = turns ? rows : columns;
   for (int i = 0; i < out_rows; ++i) {
     for (int j = 0; j < out_columns; ++j) {
-      int r = i, c = j;
-      switch (id) {
-        case 1:
-          r = j;
-          c = columns - 1 - i;
-          break;
-        case 2:
-          r = rows - 1 - i;
-          c = columns - 1 - j;
-          break;
-        case 3:
-          r = rows - 1 - j;
-          c = i;
-          break;
-        case 4:
-          c = columns - 1 - j;
-          break;
-        case 5:
-          r = rows - 1 - i;
-          break;
-        case 6:
-          r = j;
-          c = i;
-          break;
-        case 7:
-          r = rows - 1 - j;
-          c = columns - 1 - i;
-          break;
-        default:
-          break;
-      }
+      const int row = turns ? j : i, column = turns ? i : j;
+      const int r = kReverseRows[id] ? rows - 1 - row : row;
+      const int c = kReverseColumns[id] ? columns - 1 - column : column;
       out[static_cast<std::size_t>(i * out_columns + j)] = grid[static_cast<std::size_t>(r * columns + c)];
     }
   }

@@ -48,10 +48,16 @@ std::string exact(double value) {
   return {buffer.data(), end};
 }
 
-std::string listed(const std::vector<std::string>& words) {
+std::string listed(const std::vector<std::string>& words) { return listed(words, ", "); }
+
+std::string listed(const std::vector<std::string>& words, std::string_view separator) {
   std::string out;
-  for (const auto& word : words) out += (out.empty() ? "" : ", ") + word;
+  for (const auto& word : words) out += (out.empty() ? "" : std::string(separator)) + word;
   return out;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return "(" + listed(shape, ", ", [](std::int64_t extent) { return std::to_string(extent); }) + ")";
 }
 
 std::string trim(std::string_view text) {

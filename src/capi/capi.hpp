@@ -1,10 +1,7 @@
 #pragma once
-#include <cmath>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <variant>
-#include <vector>
 
 #include "lockstep/lockstep.h"
 #include "lockstep/models/emulator/emulator_files.hpp"

@@ -255,84 +255,49 @@ size_t lsem_workspace_bytes(const lsem_model* m, long n, int what) {
   return bytes;
 }
 
-int lsem_predict_f32(const lsem_model* m, long n, const float* x, long ldx, float* y, long ldy, void* ws) {
-  return predict(m, n, x, ldx, y, ldy, ws);
-}
-int lsem_predict_f64(const lsem_model* m, long n, const double* x, long ldx, double* y, long ldy, void* ws) {
-  return predict(m, n, x, ldx, y, ldy, ws);
-}
-int lsem_predict_soa_f32(const lsem_model* m, long n, const float* const* x, const long* sx, float* const* y,
-                         const long* sy, void* ws) {
-  return predict_fields(m, n, x, sx, y, sy, ws);
-}
-int lsem_predict_soa_f64(const lsem_model* m, long n, const double* const* x, const long* sx, double* const* y,
-                         const long* sy, void* ws) {
-  return predict_fields(m, n, x, sx, y, sy, ws);
-}
-
-int lsem_jac_f32(const lsem_model* m, long n, const float* x, long ldx, const float* mask, int physical, float* J,
-                 void* ws) {
-  return jacobian(m, n, x, ldx, mask, physical, J, ws);
-}
-int lsem_jac_f64(const lsem_model* m, long n, const double* x, long ldx, const double* mask, int physical, double* J,
-                 void* ws) {
-  return jacobian(m, n, x, ldx, mask, physical, J, ws);
-}
-int lsem_jac_soa_f32(const lsem_model* m, long n, const float* const* x, const long* sx, const float* mask,
-                     int physical, float* const* J, const long* sJ, void* ws) {
-  return jacobian_fields(m, n, x, sx, mask, physical, J, sJ, ws);
-}
-int lsem_jac_soa_f64(const lsem_model* m, long n, const double* const* x, const long* sx, const double* mask,
-                     int physical, double* const* J, const long* sJ, void* ws) {
-  return jacobian_fields(m, n, x, sx, mask, physical, J, sJ, ws);
-}
-
-int lsem_linearize_f32(const lsem_model* m, long n, const float* x, long ldx, const float* mask, lsem_lin** out) {
-  return linearize(m, n, x, ldx, mask, out);
-}
-int lsem_linearize_f64(const lsem_model* m, long n, const double* x, long ldx, const double* mask, lsem_lin** out) {
-  return linearize(m, n, x, ldx, mask, out);
-}
-int lsem_linearize_soa_f32(const lsem_model* m, long n, const float* const* x, const long* sx, const float* mask,
-                           lsem_lin** out) {
-  return linearize_fields(m, n, x, sx, mask, out);
-}
-int lsem_linearize_soa_f64(const lsem_model* m, long n, const double* const* x, const long* sx, const double* mask,
-                           lsem_lin** out) {
-  return linearize_fields(m, n, x, sx, mask, out);
-}
-
 long lsem_lin_nodes(const lsem_lin* lin) { return lin ? lin->nodes : -1; }
 size_t lsem_lin_bytes(const lsem_lin* lin) {
   return lin ? std::visit([](const auto& kept) { return kept.linearization.size_bytes(); }, lin->kept) : 0;
 }
 void lsem_lin_free(lsem_lin* lin) { delete lin; }
 
-int lsem_tl_f32(const lsem_lin* lin, const float* dx, long lddx, float* dy, long lddy, int accumulate) {
-  return apply(lin, Direction::tangent, dx, lddx, dy, lddy, accumulate);
-}
-int lsem_tl_f64(const lsem_lin* lin, const double* dx, long lddx, double* dy, long lddy, int accumulate) {
-  return apply(lin, Direction::tangent, dx, lddx, dy, lddy, accumulate);
-}
-int lsem_ad_f32(const lsem_lin* lin, const float* dy, long lddy, float* dx, long lddx, int accumulate) {
-  return apply(lin, Direction::adjoint, dy, lddy, dx, lddx, accumulate);
-}
-int lsem_ad_f64(const lsem_lin* lin, const double* dy, long lddy, double* dx, long lddx, int accumulate) {
-  return apply(lin, Direction::adjoint, dy, lddy, dx, lddx, accumulate);
-}
-int lsem_tl_soa_f32(const lsem_lin* lin, const float* const* dx, const long* sdx, float* const* dy, const long* sdy,
-                    int accumulate) {
-  return apply_fields(lin, Direction::tangent, dx, sdx, dy, sdy, accumulate);
-}
-int lsem_tl_soa_f64(const lsem_lin* lin, const double* const* dx, const long* sdx, double* const* dy, const long* sdy,
-                    int accumulate) {
-  return apply_fields(lin, Direction::tangent, dx, sdx, dy, sdy, accumulate);
-}
-int lsem_ad_soa_f32(const lsem_lin* lin, const float* const* dy, const long* sdy, float* const* dx, const long* sdx,
-                    int accumulate) {
-  return apply_fields(lin, Direction::adjoint, dy, sdy, dx, sdx, accumulate);
-}
-int lsem_ad_soa_f64(const lsem_lin* lin, const double* const* dy, const long* sdy, double* const* dx, const long* sdx,
-                    int accumulate) {
-  return apply_fields(lin, Direction::adjoint, dy, sdy, dx, sdx, accumulate);
-}
+// The functions of one precision. C has no templates, so each has a name of its own.
+#define LSEM_FUNCTIONS(S, suffix)                                                                                   \
+  int lsem_predict_##suffix(const lsem_model* m, long n, const S* x, long ldx, S* y, long ldy, void* ws) {          \
+    return predict(m, n, x, ldx, y, ldy, ws);                                                                       \
+  }                                                                                                                 \
+  int lsem_predict_soa_##suffix(const lsem_model* m, long n, const S* const* x, const long* sx, S* const* y,        \
+                                const long* sy, void* ws) {                                                         \
+    return predict_fields(m, n, x, sx, y, sy, ws);                                                                  \
+  }                                                                                                                 \
+  int lsem_jac_##suffix(const lsem_model* m, long n, const S* x, long ldx, const S* mask, int physical, S* J,       \
+                        void* ws) {                                                                                 \
+    return jacobian(m, n, x, ldx, mask, physical, J, ws);                                                           \
+  }                                                                                                                 \
+  int lsem_jac_soa_##suffix(const lsem_model* m, long n, const S* const* x, const long* sx, const S* mask,          \
+                            int physical, S* const* J, const long* sJ, void* ws) {                                  \
+    return jacobian_fields(m, n, x, sx, mask, physical, J, sJ, ws);                                                 \
+  }                                                                                                                 \
+  int lsem_linearize_##suffix(const lsem_model* m, long n, const S* x, long ldx, const S* mask, lsem_lin** out) {   \
+    return linearize(m, n, x, ldx, mask, out);                                                                      \
+  }                                                                                                                 \
+  int lsem_linearize_soa_##suffix(const lsem_model* m, long n, const S* const* x, const long* sx, const S* mask,    \
+                                  lsem_lin** out) {                                                                 \
+    return linearize_fields(m, n, x, sx, mask, out);                                                                \
+  }                                                                                                                 \
+  int lsem_tl_##suffix(const lsem_lin* lin, const S* dx, long lddx, S* dy, long lddy, int accumulate) {             \
+    return apply(lin, Direction::tangent, dx, lddx, dy, lddy, accumulate);                                          \
+  }                                                                                                                 \
+  int lsem_ad_##suffix(const lsem_lin* lin, const S* dy, long lddy, S* dx, long lddx, int accumulate) {             \
+    return apply(lin, Direction::adjoint, dy, lddy, dx, lddx, accumulate);                                          \
+  }                                                                                                                 \
+  int lsem_tl_soa_##suffix(const lsem_lin* lin, const S* const* dx, const long* sdx, S* const* dy, const long* sdy, \
+                           int accumulate) {                                                                        \
+    return apply_fields(lin, Direction::tangent, dx, sdx, dy, sdy, accumulate);                                     \
+  }                                                                                                                 \
+  int lsem_ad_soa_##suffix(const lsem_lin* lin, const S* const* dy, const long* sdy, S* const* dx, const long* sdx, \
+                           int accumulate) {                                                                        \
+    return apply_fields(lin, Direction::adjoint, dy, sdy, dx, sdx, accumulate);                                     \
+  }
+LSEM_FUNCTIONS(float, f32)
+LSEM_FUNCTIONS(double, f64)

@@ -86,6 +86,25 @@ module lockstep
       integer(c_int) :: status
     end function
 
+    subroutine close_model(m) bind(c)
+      import :: c_ptr
+      type(c_ptr), value :: m
+    end subroutine
+
+    function number_of_model(m) bind(c) result(number)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int) :: number
+    end function
+
+    ! i counts from 0, as in C
+    function number_of_array(m, is_output, i) bind(c) result(number)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int), value :: is_output, i
+      integer(c_int) :: number
+    end function
+
     function text_of_array(m, is_output, i, buf, len) bind(c) result(status)
       import :: c_int, c_char, c_ptr, c_size_t
       type(c_ptr), value :: m
@@ -126,6 +145,9 @@ module lockstep
   procedure(linearize_soa), bind(c) :: lsem_linearize_soa_f32, lsem_linearize_soa_f64
   procedure(tl_soa), bind(c) :: lsem_tl_soa_f32, lsem_tl_soa_f64
   procedure(ad_soa), bind(c) :: lsem_ad_soa_f32, lsem_ad_soa_f64
+  procedure(close_model), bind(c) :: lsem_close, lsnet_close
+  procedure(number_of_model), bind(c) :: lsem_selftest, lsem_n_in, lsem_n_out
+  procedure(number_of_array), bind(c) :: lsem_level, lsnet_array_type, lsnet_array_rank
   procedure(text_of_array), bind(c, name="lsem_name") :: lsem_text_of_variable
   procedure(text_of_array), bind(c, name="lsem_cf_name") :: lsem_cf_of_variable
   procedure(text_of_array), bind(c, name="lsem_units") :: lsem_units_of_variable
@@ -140,37 +162,6 @@ module lockstep
     function lsem_abi_version() bind(c) result(version)
       import :: c_int
       integer(c_int) :: version
-    end function
-
-    subroutine lsem_close(m) bind(c)
-      import :: c_ptr
-      type(c_ptr), value :: m
-    end subroutine
-
-    function lsem_selftest(m) bind(c) result(status)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: m
-      integer(c_int) :: status
-    end function
-
-    function lsem_n_in(m) bind(c) result(n)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: m
-      integer(c_int) :: n
-    end function
-
-    function lsem_n_out(m) bind(c) result(n)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: m
-      integer(c_int) :: n
-    end function
-
-    ! i counts from 0, as in C
-    function lsem_level(m, is_output, i) bind(c) result(level)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: m
-      integer(c_int), value :: is_output, i
-      integer(c_int) :: level
     end function
 
     function lsem_get_domain(m, lo, hi) bind(c) result(status)
@@ -339,30 +330,11 @@ module lockstep
       integer(c_int) :: status
     end function
 
-    subroutine lsnet_close(m) bind(c)
-      import :: c_ptr
-      type(c_ptr), value :: m
-    end subroutine
-
     function lsnet_arrays(m, is_output) bind(c) result(count)
       import :: c_int, c_ptr
       type(c_ptr), value :: m
       integer(c_int), value :: is_output
       integer(c_int) :: count
-    end function
-
-    function lsnet_array_type(m, is_output, i) bind(c) result(element_type)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: m
-      integer(c_int), value :: is_output, i
-      integer(c_int) :: element_type
-    end function
-
-    function lsnet_array_rank(m, is_output, i) bind(c) result(rank)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: m
-      integer(c_int), value :: is_output, i
-      integer(c_int) :: rank
     end function
 
     ! Axes are counted in C's order: axis 0 is the batch, the last axis of a Fortran array

@@ -126,30 +126,18 @@ void lsem_model::rebuild() {
 int lsem_abi_version(void) { return LSEM_ABI_VERSION; }
 
 const char* lsem_strerror(int code) {
-  switch (code) {
-    case LSEM_OK:
-      return "no error";
-    case LSEM_ERR_ARGUMENT:
-      return "wrong argument: a null pointer, a negative count, a stride that is too small or an index out of range";
-    case LSEM_ERR_OPEN:
-      return "the file does not exist or cannot be read";
-    case LSEM_ERR_FORMAT:
-      return "not a model file, or of a kind or version that this library does not read";
-    case LSEM_ERR_DAMAGED:
-      return "the model file is damaged";
-    case LSEM_ERR_SELFTEST:
-      return "the network does not reproduce the self-test rows of its file";
-    case LSEM_ERR_MEMORY:
-      return "out of memory";
-    case LSEM_ERR_BUFFER:
-      return "the text does not fit the buffer";
-    case LSEM_ERR_NOT_FOUND:
-      return "no such entry";
-    case LSEM_ERR_INTERNAL:
-      return "a fault of liblockstep";
-    default:
-      return "not a status code of liblockstep";
-  }
+  constexpr const char* kTexts[] = {
+      "no error",
+      "wrong argument: a null pointer, a negative count, a stride that is too small or an index out of range",
+      "the file does not exist or cannot be read",
+      "not a model file, or of a kind or version that this library does not read",
+      "the model file is damaged",
+      "the network does not reproduce the self-test rows of its file",
+      "out of memory",
+      "the text does not fit the buffer",
+      "no such entry",
+      "a fault of liblockstep"};
+  return code >= LSEM_OK && code <= LSEM_ERR_INTERNAL ? kTexts[code] : "not a status code of liblockstep";
 }
 
 const char* lsem_last_error(void) { return last_error; }

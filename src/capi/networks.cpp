@@ -1,6 +1,5 @@
 #include <omp.h>
 
-#include <mutex>
 #include <span>
 
 #include "capi.hpp"

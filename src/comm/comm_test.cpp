@@ -450,16 +450,14 @@ CommReport comm_test(World& world, const CommTestOptions& options) {
 std::string comm_test_text(const CommReport& report) {
   std::string text =
       join("MPI: ", report.mpi, "\n\n  rank  node  host                   pid  cpus  arithmetic  to next rank\n");
-  char line[256];
   bool slow = false, slow_link = false;
   for (const CommRank& r : report.ranks) {
     slow = slow || r.slow;
     slow_link = slow_link || r.slow_link;
     const std::string speed = r.send_bytes_per_s > 0 ? human_bytes(r.send_bytes_per_s) + "/s" : std::string("-");
-    std::snprintf(line, sizeof line, "%6d %5d  %-16s %9lld %5d  %10s  %12s%s%s\n", r.rank, r.node, r.host.c_str(),
-                  static_cast<long long>(r.pid), r.cpus, human_seconds(r.compute_s).c_str(), speed.c_str(),
-                  r.slow_link ? "  SLOW LINK" : "", r.slow ? "  SLOW PROCESSOR" : "");
-    text += line;
+    text += printed("%6d %5d  %-16s %9lld %5d  %10s  %12s%s%s\n", r.rank, r.node, r.host.c_str(),
+                    static_cast<long long>(r.pid), r.cpus, human_seconds(r.compute_s).c_str(), speed.c_str(),
+                    r.slow_link ? "  SLOW LINK" : "", r.slow ? "  SLOW PROCESSOR" : "");
   }
   text += "\n";
   for (const CommCheck& c : report.checks) {
@@ -472,15 +470,10 @@ std::string comm_test_text(const CommReport& report) {
   for (const CommTiming& t : report.timings) {
     const std::string speed = t.bytes > 0 ? human_bytes(t.bytes_per_s) + "/s" : std::string("-");
     const std::string bus = t.bus_bytes_per_s > 0 ? human_bytes(t.bus_bytes_per_s) + "/s" : std::string("-");
-    std::snprintf(line, sizeof line, "  %-18s %10zu  %11d  %10s  %10s  %12s  %12s", t.collective.c_str(), t.bytes,
-                  t.repetitions, human_seconds(t.median_s).c_str(), human_seconds(t.p90_s).c_str(), speed.c_str(),
-                  bus.c_str());
-    text += line;
-    if (t.bus_bytes_per_s > 0 && t.link_share > 0)
-      std::snprintf(line, sizeof line, "  %9.0f %%\n", 100 * t.link_share);
-    else
-      std::snprintf(line, sizeof line, "            -\n");
-    text += line;
+    text += printed("  %-18s %10zu  %11d  %10s  %10s  %12s  %12s", t.collective.c_str(), t.bytes, t.repetitions,
+                    human_seconds(t.median_s).c_str(), human_seconds(t.p90_s).c_str(), speed.c_str(), bus.c_str());
+    const bool shared = t.bus_bytes_per_s > 0 && t.link_share > 0;
+    text += shared ? printed("  %9.0f %%\n", 100 * t.link_share) : "            -\n";
   }
   text += "\n";
   if (report.ranks.size() > 1) {

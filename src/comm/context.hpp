@@ -40,7 +40,6 @@ class Backoff {
  public:
   explicit Backoff(const CommContext& context) : context_(context), spinning_(!context.crowded) {}
   /// Call between two polls. Returns false while still spinning, so that the caller can skip expensive polls.
-  /// Between two looks at what is waited for. False while still spinning: the caller may spare itself costly looks.
   bool pause() {
     ++calls_;
     if (spinning_) {

@@ -12,26 +12,18 @@ namespace lockstep {
 
 Deadline::Deadline(double limit_s, std::string who, std::string remedy) {
   if (limit_s <= 0) return;
-  thread_ = helper_thread([this, limit_s, who = std::move(who), remedy = std::move(remedy)] {
-    std::unique_lock lock(mutex_);
-    if (wake_.wait_for(lock, std::chrono::duration<double>(limit_s), [&] { return over_; })) return;
-    // Not by the log: the rank may hold its lock.
-    const std::string text =
-        join("error [", who, "]: ", phase_.load(), " has not returned for ", human_seconds(limit_s),
-             ": another rank is not there, or the network hangs; ", remedy, "\n");
-    (void)!write(STDERR_FILENO, text.data(), text.size());
-    _exit(1);
-  });
-}
-
-Deadline::~Deadline() {
-  if (!thread_.joinable()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    over_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
+  thread_ =
+      helper_thread([this, limit_s, who = std::move(who), remedy = std::move(remedy)](const std::stop_token& stop) {
+        std::unique_lock lock(mutex_);
+        wake_.wait_for(lock, stop, std::chrono::duration<double>(limit_s), [] { return false; });
+        if (stop.stop_requested()) return;
+        // Not by the log: the rank may hold its lock.
+        const std::string text =
+            join("error [", who, "]: ", phase_.load(), " has not returned for ", human_seconds(limit_s),
+                 ": another rank is not there, or the network hangs; ", remedy, "\n");
+        (void)!write(STDERR_FILENO, text.data(), text.size());
+        _exit(1);
+      });
 }
 
 }  // namespace lockstep

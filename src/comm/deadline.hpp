@@ -14,18 +14,14 @@ class Deadline {
   /// who      "rank 3, node04"
   /// remedy   what to do, for the message
   Deadline(double limit_s, std::string who, std::string remedy);
-  Deadline(const Deadline&) = delete;
-  Deadline& operator=(const Deadline&) = delete;
-  ~Deadline();
   /// Names what begins now, such as "MPI_Init_thread". The text must outlive the object.
   void at(const char* phase) { phase_ = phase; }
 
  private:
   std::atomic<const char*> phase_{"start"};
   std::mutex mutex_;
-  std::condition_variable wake_;
-  bool over_ = false;
-  std::thread thread_;
+  std::condition_variable_any wake_;
+  std::jthread thread_;
 };
 
 }  // namespace lockstep

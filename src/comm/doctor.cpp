@@ -6,9 +6,8 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <nlohmann/json.hpp>
 
-#include "doctor_json.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/comm/gpu_reduce.hpp"
@@ -16,7 +15,21 @@
 
 namespace lockstep {
 
+using Json = nlohmann::json;
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NetLink, name, kind, up, bytes_per_s, mtu, sent, carried)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HostFacts, host, ranks, processors, least_processors, threads, quota, shm_free,
+                                   lockable, memory_bytes_per_s, file_system, links, environment)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HostPair, a, b, latency_s, bytes_per_s, bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NcclCheck, protocol, bytes, bytes_per_s, problem)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Finding, what, change)
+
 namespace {
+
+/// A variable of the environment need not be UTF-8.
+std::string text_of(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
 
 /// Round trips between two ranks; all ranks call it, the others send nothing.
 class PingPong {
@@ -213,10 +226,20 @@ DoctorReport examine(World& world, const DoctorOptions& options) {
   comm.barrier("doctor counters");
   share_traffic(own.links, sent_bytes);
   const std::vector<std::string> facts =
-      comm.all_gather_text(world.node_rank() == 0 ? host_facts_text(own) : "", "doctor facts");
-  for (const int rank : first_ranks) report.hosts.push_back(host_facts_from(facts[static_cast<std::size_t>(rank)]));
+      comm.all_gather_text(world.node_rank() == 0 ? text_of(Json(own)) : "", "doctor facts");
+  for (const int rank : first_ranks)
+    report.hosts.push_back(Json::parse(facts[static_cast<std::size_t>(rank)]).get<HostFacts>());
   report.nccl = check_nccl(world, options.device);
   return report;
+}
+
+std::string doctor_json(const DoctorReport& report) {
+  const Json all = {{"hosts", report.hosts},
+                    {"pairs", report.pairs},
+                    {"nccl", report.nccl},
+                    {"fabric", fabric_of(report)},
+                    {"findings", diagnose(report)}};
+  return text_of(all, 2);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdio>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
@@ -9,24 +8,21 @@ namespace lockstep {
 
 std::string doctor_text(const DoctorReport& report) {
   constexpr std::size_t kMostPairs = 20;
-  char line[256];
   const auto rate = [](double bytes_per_s) {
     return bytes_per_s > 0 ? human_bytes(bytes_per_s) + "/s" : std::string("?");
   };
   std::string text = "\n  host             ranks  processors  threads        memory  /dev/shm free\n";
   for (const HostFacts& h : report.hosts) {
-    std::snprintf(line, sizeof line, "  %-16s %5d  %10d  %7s  %12s  %13s\n", h.host.c_str(), h.ranks, h.processors,
-                  h.threads > 0 ? std::to_string(h.threads).c_str() : "-", rate(h.memory_bytes_per_s).c_str(),
-                  human_bytes(h.shm_free).c_str());
-    text += line;
+    text += printed("  %-16s %5d  %10d  %7s  %12s  %13s\n", h.host.c_str(), h.ranks, h.processors,
+                    h.threads > 0 ? std::to_string(h.threads).c_str() : "-", rate(h.memory_bytes_per_s).c_str(),
+                    human_bytes(h.shm_free).c_str());
   }
   text += "\n  host             link              kind        state         states    MTU  carried\n";
   for (const HostFacts& h : report.hosts) {
     for (const NetLink& link : h.links) {
-      std::snprintf(line, sizeof line, "  %-16s %-16s  %-10s  %-5s  %12s  %5s  %5.0f %%\n", h.host.c_str(),
-                    link.name.c_str(), link.kind.c_str(), link.up ? "up" : "down", rate(link.bytes_per_s).c_str(),
-                    link.mtu > 0 ? std::to_string(link.mtu).c_str() : "-", 100 * link.carried);
-      text += line;
+      text += printed("  %-16s %-16s  %-10s  %-5s  %12s  %5s  %5.0f %%\n", h.host.c_str(), link.name.c_str(),
+                      link.kind.c_str(), link.up ? "up" : "down", rate(link.bytes_per_s).c_str(),
+                      link.mtu > 0 ? std::to_string(link.mtu).c_str() : "-", 100 * link.carried);
     }
   }
   if (!report.pairs.empty()) {
@@ -37,17 +33,15 @@ std::string doctor_text(const DoctorReport& report) {
       const HostPair& p = slowest[i];
       const std::string name =
           report.hosts[static_cast<std::size_t>(p.a)].host + " - " + report.hosts[static_cast<std::size_t>(p.b)].host;
-      std::snprintf(line, sizeof line, "  %-32s %11s  %12s  %8zu\n", name.c_str(), human_seconds(p.latency_s).c_str(),
-                    rate(p.bytes_per_s).c_str(), p.bytes);
-      text += line;
+      text += printed("  %-32s %11s  %12s  %8zu\n", name.c_str(), human_seconds(p.latency_s).c_str(),
+                      rate(p.bytes_per_s).c_str(), p.bytes);
     }
     if (slowest.size() > kMostPairs) text += join("  and ", slowest.size() - kMostPairs, " faster pairs\n");
   }
   if (!report.nccl.empty()) text += "\n  NCCL all_reduce       bytes     bandwidth\n";
   for (const NcclCheck& c : report.nccl) {
-    std::snprintf(line, sizeof line, "  %-15s %11zu  %12s  %s\n", c.protocol.c_str(), c.bytes,
-                  rate(c.bytes_per_s).c_str(), c.problem.empty() ? "exact" : "WRONG");
-    text += line;
+    text += printed("  %-15s %11zu  %12s  %s\n", c.protocol.c_str(), c.bytes, rate(c.bytes_per_s).c_str(),
+                    c.problem.empty() ? "exact" : "WRONG");
   }
   text += "\n";
   const std::vector<Finding> findings = diagnose(report);

@@ -1,7 +1,6 @@
 #include "late_rank_report.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
@@ -38,17 +37,9 @@ const char* state_of(const RankSeen& r) {
   if (!r.answered) return "no answer";
   if (r.process == Process::dead) return "DEAD";
   if (r.process == Process::stopped) return "STOPPED";
-  switch (r.at.activity) {
-    case Activity::starting:
-      return "starting";
-    case Activity::working:
-      return "working";
-    case Activity::in_collective:
-      return "waiting";
-    case Activity::leaving:
-      return "leaving";
-  }
-  return "?";
+  constexpr const char* kByActivity[] = {"starting", "working", "waiting", "leaving"};
+  const auto activity = static_cast<std::size_t>(r.at.activity);
+  return activity < std::size(kByActivity) ? kByActivity[activity] : "?";
 }
 
 bool same_call(const Whereabouts& a, const Whereabouts& b) {
@@ -135,15 +126,12 @@ std::string table_of(const std::vector<RankSeen>& ranks, const std::vector<const
   std::string text = join("\n  rank  ", pad("host", host_width), "      pid  state      for       ",
                           pad("phase", place_width), "      step  collective (last begun)");
   for (const RankSeen* r : rows) {
-    char numbers[96];
-    std::snprintf(numbers, sizeof numbers, "  %8lld  %-9s  %-8s  ", static_cast<long long>(r->identity.pid),
-                  state_of(*r), r->answered ? human_seconds(r->age_s).c_str() : "-");
-    char step[32] = "        -";
-    if (r->at.step >= 0) std::snprintf(step, sizeof step, "%9lld", static_cast<long long>(r->at.step));
-    char rank[16];
-    std::snprintf(rank, sizeof rank, "%6d", r->identity.rank);
-    text += join("\n", rank, "  ", pad(std::string(r->identity.host.view()), host_width), numbers,
-                 pad(std::string(r->at.phase.view()), place_width), " ", step, "  ",
+    const std::string numbers = printed("  %8lld  %-9s  %-8s  ", static_cast<long long>(r->identity.pid), state_of(*r),
+                                        r->answered ? human_seconds(r->age_s).c_str() : "-");
+    const std::string step =
+        r->at.step >= 0 ? printed("%9lld", static_cast<long long>(r->at.step)) : std::string("        -");
+    text += join("\n", printed("%6d", r->identity.rank), "  ", pad(std::string(r->identity.host.view()), host_width),
+                 numbers, pad(std::string(r->at.phase.view()), place_width), " ", step, "  ",
                  r->answered && r->at.sequence > 0 ? call_of(r->at) : std::string("-"));
   }
   if (rows.size() < ranks.size()) text += join("\n  (", ranks.size() - rows.size(), " more ranks, not at fault)");

@@ -141,7 +141,7 @@ void Lifeline::connect(Communicator& world, const std::vector<int>& ring) {
   }
   std::vector<std::vector<std::byte>> doors = world.all_gather(
       member ? std::as_bytes(std::span(&mine, 1)) : std::span<const std::byte>(), "addresses of the hosts");
-  std::thread porter;
+  std::jthread porter;
   if (member) {
     porter = helper_thread([&] { previous_.socket = answer(listener, mine.token); });
     const auto next = static_cast<std::size_t>(ring[static_cast<std::size_t>(at + 1 - ring.begin()) % ring.size()]);

@@ -65,7 +65,7 @@ class Lifeline {
   double patience_s_ = 0;
   int wake_[2] = {-1, -1};  ///< a pipe; closing its end for writing ends the thread
   std::mutex sending_;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <utility>
 
 #include "lockstep/base/error.hpp"
@@ -17,54 +18,15 @@ constexpr std::size_t kShortBytes = 16384;  // up to this size rounds of latency
 constexpr int kShortTag = 32;               // of the messages of short all-reduces
 
 template <class T>
-struct Wire;
-template <>
-struct Wire<float> {
-  static constexpr const char* name = "f32";
-  static MPI_Datatype type() { return MPI_FLOAT; }
-};
-template <>
-struct Wire<double> {
-  static constexpr const char* name = "f64";
-  static MPI_Datatype type() { return MPI_DOUBLE; }
-};
-template <>
-struct Wire<std::int64_t> {
-  static constexpr const char* name = "i64";
-  static MPI_Datatype type() { return MPI_INT64_T; }
-};
-template <>
-struct Wire<std::uint64_t> {
-  static constexpr const char* name = "u64";
-  static MPI_Datatype type() { return MPI_UINT64_T; }
-};
-
-MPI_Op mpi_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return MPI_SUM;
-    case ReduceOp::min:
-      return MPI_MIN;
-    case ReduceOp::max:
-      return MPI_MAX;
-    case ReduceOp::bit_or:
-      return MPI_BOR;
-  }
-  return MPI_OP_NULL;
+MPI_Datatype wire_type() {
+  if constexpr (std::is_same_v<T, float>) return MPI_FLOAT;
+  if constexpr (std::is_same_v<T, double>) return MPI_DOUBLE;
+  return std::is_signed_v<T> ? MPI_INT64_T : MPI_UINT64_T;
 }
 
-const char* operation_name(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return "all_reduce sum";
-    case ReduceOp::min:
-      return "all_reduce min";
-    case ReduceOp::max:
-      return "all_reduce max";
-    case ReduceOp::bit_or:
-      return "all_reduce bit_or";
-  }
-  return "all_reduce";
+MPI_Op mpi_op(ReduceOp op) {
+  const MPI_Op by_op[] = {MPI_SUM, MPI_MIN, MPI_MAX, MPI_BOR};
+  return by_op[static_cast<std::size_t>(op)];
 }
 
 /// Calls piece(first, count) for consecutive ranges of at most `limit`, and once with count 0 if total is 0.
@@ -87,28 +49,61 @@ void check_mpi(int code, const std::string& doing, const std::source_location& w
   throw Error(Fault::internal, join(doing, ": ", text), where);
 }
 
-class MpiComm::PendingSum final : public Request {
+/// A started sum. The destructor of a derived class calls finish() first.
+class MpiComm::Pending : public Request {
  public:
-  PendingSum(MpiComm& comm, std::vector<MPI_Request> requests, std::uint64_t sequence, std::uint64_t count,
-             const char* type, const char* what)
+  Pending(MpiComm& comm, std::uint64_t sequence, const char* operation, std::uint64_t count, const char* type,
+          const char* what)
       : comm_(comm),
-        requests_(std::move(requests)),
+        what_(what),
         sequence_(sequence),
+        operation_(operation),
         count_(count),
         type_(type),
-        what_(what),
         progress_(comm.context_.options.progress_thread ? comm.context_.progress : nullptr) {
     if (progress_ != nullptr) progress_->begin();
   }
-  ~PendingSum() override {
+  ~Pending() override { end_progress(); }
+  void wait() override {
+    if (test()) return;
+    end_progress();
+    const InCollective in(comm_.context_, comm_.channel_.c_str(), sequence_, operation_, count_, type_, what_.c_str());
+    drive();
+  }
+
+ protected:
+  /// Completes the sum.
+  virtual void drive() = 0;
+  void end_progress() {
+    if (progress_ != nullptr) std::exchange(progress_, nullptr)->end();
+  }
+  /// Waits, and reports a failure.
+  void finish() {
     try {
       // During an exception this rank is about to end the job, so it must not wait for the others.
       if (std::uncaught_exceptions() == 0) wait();
     } catch (const std::exception& problem) {
       log::error(problem.what());
     }
-    end_progress();
   }
+
+  MpiComm& comm_;
+  std::string what_;
+
+ private:
+  std::uint64_t sequence_;
+  const char* operation_;
+  std::uint64_t count_;
+  const char* type_;
+  Progress* progress_;
+};
+
+class MpiComm::PendingSum final : public Pending {
+ public:
+  PendingSum(MpiComm& comm, std::vector<MPI_Request> requests, std::uint64_t sequence, std::uint64_t count,
+             const char* type, const char* what)
+      : Pending(comm, sequence, "all_reduce sum", count, type, what), requests_(std::move(requests)) {}
+  ~PendingSum() override { finish(); }
   bool test() override {
     if (requests_.empty()) return true;
     int done = 0;
@@ -120,48 +115,25 @@ class MpiComm::PendingSum final : public Request {
     }
     return done != 0;
   }
-  void wait() override {
-    if (test()) return;
-    end_progress();
-    const InCollective in(comm_.context_, comm_.channel_.c_str(), sequence_, "all_reduce sum", count_, type_,
-                          what_.c_str());
+
+ private:
+  void drive() override {
     comm_.drive(requests_, "all_reduce", what_.c_str());
     requests_.clear();
   }
-
- private:
-  void end_progress() {
-    if (progress_ != nullptr) std::exchange(progress_, nullptr)->end();
-  }
-
-  MpiComm& comm_;
   std::vector<MPI_Request> requests_;
-  std::uint64_t sequence_, count_;
-  const char* type_;
-  std::string what_;
-  Progress* progress_;
 };
 
-class MpiComm::PendingCompressedSum final : public Request {
+class MpiComm::PendingCompressedSum final : public Pending {
  public:
   PendingCompressedSum(MpiComm& comm, std::span<float> values, std::uint64_t sequence, const char* what,
                        CompressedSum::Buffers buffers)
-      : comm_(comm),
-        sum_(comm.comm_, values, sequence, what, comm.context_.options.max_message_bytes, std::move(buffers)),
-        sequence_(sequence),
-        count_(values.size()),
-        what_(what),
-        progress_(comm.context_.options.progress_thread ? comm.context_.progress : nullptr) {
-    if (progress_ != nullptr) progress_->begin();
+      : Pending(comm, sequence, "compressed sum", values.size(), "f32", what),
+        sum_(comm.comm_, values, sequence, what, comm.context_.options.max_message_bytes, std::move(buffers)) {
     comm.compressed_.push_back(this);
   }
   ~PendingCompressedSum() override {
-    try {
-      if (std::uncaught_exceptions() == 0) wait();  // see PendingSum
-    } catch (const std::exception& problem) {
-      log::error(problem.what());
-    }
-    end_progress();
+    finish();
     std::erase(comm_.compressed_, this);
     if (done_) comm_.spare_.push_back(sum_.take_buffers());
   }
@@ -172,29 +144,18 @@ class MpiComm::PendingCompressedSum final : public Request {
     }
     return done_;
   }
-  void wait() override {
-    if (test()) return;
-    end_progress();
-    const InCollective in(comm_.context_, comm_.channel_.c_str(), sequence_, "compressed sum", count_, "f32",
-                          what_.c_str());
+
+ private:
+  void drive() override {
     Backoff backoff(comm_.context_);
     while (!test()) backoff.pause();
   }
-
- private:
   void move() {
     if (done_ || !sum_.test()) return;
     done_ = true;
     end_progress();
   }
-  void end_progress() {
-    if (progress_ != nullptr) std::exchange(progress_, nullptr)->end();
-  }
-  MpiComm& comm_;
   CompressedSum sum_;
-  std::uint64_t sequence_, count_;
-  std::string what_;
-  Progress* progress_;
   bool done_ = false;
 };
 
@@ -219,18 +180,7 @@ std::string MpiComm::name_rank(int rank) const {
   return world ? join("rank ", rank, " (", context_.hosts[rank], ")") : join("rank ", rank, " of the node");
 }
 
-void MpiComm::drive(MPI_Request& request, const char* operation, const char* what) {
-  int done = 0;
-  Backoff backoff(context_);
-  for (;;) {
-    const int code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    if (code != MPI_SUCCESS) check_mpi(code, join(operation, " '", what, "'"));
-    if (done) return;
-    backoff.pause();
-  }
-}
-
-void MpiComm::drive(std::vector<MPI_Request>& requests, const char* operation, const char* what) {
+void MpiComm::drive(std::span<MPI_Request> requests, const char* operation, const char* what) {
   int done = 0;
   Backoff backoff(context_);
   for (;;) {
@@ -239,6 +189,13 @@ void MpiComm::drive(std::vector<MPI_Request>& requests, const char* operation, c
     if (done) return;
     backoff.pause();
   }
+}
+
+template <class Start>
+void MpiComm::run(const char* operation, const char* what, Start start) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(start(&request), join(operation, " '", what, "'"));
+  drive({&request, 1}, operation, what);
 }
 
 InCollective MpiComm::begin(const char* operation, std::uint64_t count, const char* type, const char* what) {
@@ -253,10 +210,9 @@ InCollective MpiComm::begin(const char* operation, std::uint64_t count, const ch
 
 void MpiComm::agree_on_call(const Signature& mine) {
   std::vector<Signature> all(static_cast<std::size_t>(size_));
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, check_comm_, &request),
-            "check of collectives");
-  drive(request, "check of collectives", std::string(mine.what.view()).c_str());
+  run("check of collectives", std::string(mine.what.view()).c_str(), [&](MPI_Request* request) {
+    return MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, check_comm_, request);
+  });
   require_same_collective(all, rank_, [this](int r) { return name_rank(r); });
 }
 
@@ -281,9 +237,9 @@ void MpiComm::reduce_by_mpi(MPI_Comm comm, std::span<T> values, ReduceOp op, con
   const std::string doing = join(operation, " '", what, "'");
   const auto count = static_cast<int>(values.size());
   if (values.size_bytes() > kShortBytes) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count, Wire<T>::type(), mpi_op(op), comm, &request), doing);
-    return drive(request, operation, what);
+    return run(operation, what, [&](MPI_Request* request) {
+      return MPI_Iallreduce(MPI_IN_PLACE, values.data(), count, wire_type<T>(), mpi_op(op), comm, request);
+    });
   }
   // Recursive doubling. MPI's non-blocking call costs several times as much for a few bytes.
   int rank = 0, size = 1;
@@ -292,12 +248,12 @@ void MpiComm::reduce_by_mpi(MPI_Comm comm, std::span<T> values, ReduceOp op, con
   std::array<std::byte, kShortBytes> theirs;
   std::vector<MPI_Request> requests;
   const auto receive = [&](int from, void* into) {
-    check_mpi(MPI_Irecv(into, count, Wire<T>::type(), from, kShortTag, comm, &requests.emplace_back(MPI_REQUEST_NULL)),
+    check_mpi(MPI_Irecv(into, count, wire_type<T>(), from, kShortTag, comm, &requests.emplace_back(MPI_REQUEST_NULL)),
               doing);
   };
   const auto send = [&](int to) {
     check_mpi(
-        MPI_Isend(values.data(), count, Wire<T>::type(), to, kShortTag, comm, &requests.emplace_back(MPI_REQUEST_NULL)),
+        MPI_Isend(values.data(), count, wire_type<T>(), to, kShortTag, comm, &requests.emplace_back(MPI_REQUEST_NULL)),
         doing);
   };
   const auto finish = [&] {
@@ -307,9 +263,9 @@ void MpiComm::reduce_by_mpi(MPI_Comm comm, std::span<T> values, ReduceOp op, con
   /// The lower rank's values are the first operand on both sides, so both have the same bits.
   const auto combine = [&](int other) {
     if (other < rank) {
-      MPI_Reduce_local(theirs.data(), values.data(), count, Wire<T>::type(), mpi_op(op));
+      MPI_Reduce_local(theirs.data(), values.data(), count, wire_type<T>(), mpi_op(op));
     } else {
-      MPI_Reduce_local(values.data(), theirs.data(), count, Wire<T>::type(), mpi_op(op));
+      MPI_Reduce_local(values.data(), theirs.data(), count, wire_type<T>(), mpi_op(op));
       std::memcpy(values.data(), theirs.data(), values.size_bytes());
     }
   };
@@ -355,7 +311,7 @@ void MpiComm::reduce_on_node(std::span<T> values, ReduceOp op, const char* what)
 template <class T>
 void MpiComm::reduce(std::span<T> values, ReduceOp op, const char* what) {
   require(op != ReduceOp::bit_or || std::is_unsigned_v<T>, "all_reduce '", what, "': bit_or needs unsigned integers");
-  const InCollective in = begin(operation_name(op), values.size(), Wire<T>::name, what);
+  const InCollective in = begin(operation_name(op), values.size(), element_name<T>(), what);
   const std::size_t slot = slot_bytes();
   // Within a node any length goes through shared memory in blocks, which is faster than MPI. Across nodes only data
   // that fit one block do, because the network would idle while the node sums the next block.
@@ -371,15 +327,15 @@ void MpiComm::reduce(std::span<T> values, ReduceOp op, const char* what) {
 
 template <class T>
 std::unique_ptr<Request> MpiComm::start(std::span<T> values, const char* what) {
-  const InCollective in = begin("all_reduce sum", values.size(), Wire<T>::name, what);
+  const InCollective in = begin("all_reduce sum", values.size(), element_name<T>(), what);
   std::vector<MPI_Request> requests;
   in_pieces(values.size(), context_.options.max_message_bytes / sizeof(T), [&](std::size_t first, std::size_t count) {
     requests.push_back(MPI_REQUEST_NULL);
-    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, values.data() + first, static_cast<int>(count), Wire<T>::type(), MPI_SUM,
+    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, values.data() + first, static_cast<int>(count), wire_type<T>(), MPI_SUM,
                              comm_, &requests.back()),
               join("all_reduce '", what, "'"));
   });
-  return std::make_unique<PendingSum>(*this, std::move(requests), sequence_, values.size(), Wire<T>::name, what);
+  return std::make_unique<PendingSum>(*this, std::move(requests), sequence_, values.size(), element_name<T>(), what);
 }
 
 std::unique_ptr<Request> MpiComm::start_compressed_sum(std::span<float> values, const char* what) {
@@ -396,42 +352,36 @@ void MpiComm::broadcast(std::span<std::byte> bytes, int root, const char* what) 
   require(root >= 0 && root < size_, "broadcast '", what, "': root ", root, " of ", size_, " ranks");
   const InCollective in = begin(join("broadcast from ", root).c_str(), bytes.size(), "bytes", what);
   in_pieces(bytes.size(), context_.options.max_message_bytes, [&](std::size_t first, std::size_t count) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Ibcast(bytes.data() + first, static_cast<int>(count), MPI_BYTE, root, comm_, &request),
-              join("broadcast '", what, "'"));
-    drive(request, "broadcast", what);
+    run("broadcast", what, [&](MPI_Request* request) {
+      return MPI_Ibcast(bytes.data() + first, static_cast<int>(count), MPI_BYTE, root, comm_, request);
+    });
   });
 }
 
 void MpiComm::all_gather_known(std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
                                std::span<std::byte> into, const char* what) {
-  const auto ranks = static_cast<std::size_t>(size_);
-  require(sizes.size() == ranks, "all_gather '", what, "': ", sizes.size(), " sizes for ", size_, " ranks");
-  std::int64_t total = 0;
-  for (const std::int64_t size : sizes) total += size;
-  require(static_cast<std::int64_t>(mine.size()) == sizes[static_cast<std::size_t>(rank_)] &&
-              static_cast<std::int64_t>(into.size()) == total,
-          "all_gather '", what, "': rank ", rank_, " passes ", mine.size(), " bytes and memory for ", into.size(),
-          ", but sizes has ", sizes[static_cast<std::size_t>(rank_)], " and ", total);
-  const InCollective in = begin("all_gather", static_cast<std::uint64_t>(total), "bytes", what);
+  require(std::ssize(sizes) == size_, "all_gather '", what, "': ", sizes.size(), " sizes for ", size_, " ranks");
+  const std::int64_t own = sizes[static_cast<std::size_t>(rank_)];
+  const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  require(std::ssize(mine) == own && std::ssize(into) == total, "all_gather '", what, "': rank ", rank_, " passes ",
+          mine.size(), " bytes and memory for ", into.size(), ", but sizes has ", own, " and ", total);
+  const InCollective in = begin("all_gather", into.size(), "bytes", what);
   const auto longest = static_cast<std::size_t>(*std::max_element(sizes.begin(), sizes.end()));
   if (node_path_.reduce != nullptr && longest <= slot_bytes() && !node_path_.several_nodes) {
     node_path_.reduce->all_gather(context_, mine, sizes, into, node_call(ReduceOp::sum, what));
     return;
   }
   const std::size_t limit = context_.options.max_message_bytes;
-  if (static_cast<std::size_t>(total) <= limit) {
-    std::vector<int> counts(ranks), begins(ranks);
-    for (std::size_t r = 0, at = 0; r < ranks; at += static_cast<std::size_t>(sizes[r]), ++r) {
+  if (into.size() <= limit) {
+    std::vector<int> counts(sizes.size()), begins(sizes.size());
+    for (std::size_t r = 0, at = 0; r < sizes.size(); at += static_cast<std::size_t>(sizes[r]), ++r) {
       counts[r] = static_cast<int>(sizes[r]);
       begins[r] = static_cast<int>(at);
     }
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Iallgatherv(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, into.data(), counts.data(),
-                              begins.data(), MPI_BYTE, comm_, &request),
-              join("all_gather '", what, "'"));
-    drive(request, "all_gather", what);
-    return;
+    return run("all_gather", what, [&](MPI_Request* request) {
+      return MPI_Iallgatherv(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, into.data(), counts.data(),
+                             begins.data(), MPI_BYTE, comm_, request);
+    });
   }
   std::byte* at = into.data();
   for (int r = 0; r < size_; ++r) {
@@ -439,10 +389,9 @@ void MpiComm::all_gather_known(std::span<const std::byte> mine, std::span<const 
     if (r == rank_ && size > 0) std::memcpy(at, mine.data(), size);
     if (size > 0) {
       in_pieces(size, limit, [&](std::size_t first, std::size_t count) {
-        MPI_Request request = MPI_REQUEST_NULL;
-        check_mpi(MPI_Ibcast(at + first, static_cast<int>(count), MPI_BYTE, r, comm_, &request),
-                  join("all_gather '", what, "'"));
-        drive(request, "all_gather", what);
+        run("all_gather", what, [&](MPI_Request* request) {
+          return MPI_Ibcast(at + first, static_cast<int>(count), MPI_BYTE, r, comm_, request);
+        });
       });
     }
     at += size;
@@ -451,20 +400,18 @@ void MpiComm::all_gather_known(std::span<const std::byte> mine, std::span<const 
 
 void MpiComm::all_to_all_known(std::span<const std::span<const std::byte>> to, std::span<const std::int64_t> from_sizes,
                                std::span<std::byte> into, const char* what) {
-  const auto ranks = static_cast<std::size_t>(size_);
-  require(to.size() == ranks && from_sizes.size() == ranks, "all_to_all '", what, "': ", to.size(), " pieces and ",
-          from_sizes.size(), " sizes for ", size_, " ranks");
-  std::int64_t total = 0;
-  for (const std::int64_t size : from_sizes) total += size;
-  require(static_cast<std::int64_t>(into.size()) == total, "all_to_all '", what, "': memory for ", into.size(),
-          " bytes, but ", total, " arrive");
+  require(std::ssize(to) == size_ && std::ssize(from_sizes) == size_, "all_to_all '", what, "': ", to.size(),
+          " pieces and ", from_sizes.size(), " sizes for ", size_, " ranks");
+  const std::int64_t total = std::accumulate(from_sizes.begin(), from_sizes.end(), std::int64_t{0});
+  require(std::ssize(into) == total, "all_to_all '", what, "': memory for ", into.size(), " bytes, but ", total,
+          " arrive");
   const InCollective in = begin("all_to_all", 0, "", what);
-  std::vector<std::byte*> at(ranks);
-  for (std::size_t r = 0, begin = 0; r < ranks; begin += static_cast<std::size_t>(from_sizes[r]), ++r)
+  std::vector<std::byte*> at(to.size());
+  for (std::size_t r = 0, begin = 0; r < to.size(); begin += static_cast<std::size_t>(from_sizes[r]), ++r)
     at[r] = into.data() + begin;
   const auto self = static_cast<std::size_t>(rank_);
-  require(to[self].size() == static_cast<std::size_t>(from_sizes[self]), "all_to_all '", what, "': rank ", rank_,
-          " sends itself ", to[self].size(), " bytes but expects ", from_sizes[self]);
+  require(std::ssize(to[self]) == from_sizes[self], "all_to_all '", what, "': rank ", rank_, " sends itself ",
+          to[self].size(), " bytes but expects ", from_sizes[self]);
   if (!to[self].empty()) std::memcpy(at[self], to[self].data(), to[self].size());
   // Point to point: empty messages cost nothing, lengths are unlimited, and no intermediate copy is needed.
   constexpr int kTag = 17;
@@ -497,9 +444,7 @@ void MpiComm::barrier(const char* what) {
   const InCollective in = begin("barrier", 0, "", what);
   if (slot_bytes() > 0 && !node_path_.several_nodes)
     return node_path_.reduce->barrier(context_, node_call(ReduceOp::sum, what));
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibarrier(comm_, &request), join("barrier '", what, "'"));
-  drive(request, "barrier", what);
+  run("barrier", what, [&](MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
 }
 
 }  // namespace lockstep

@@ -57,6 +57,7 @@ class MpiComm final : public Communicator {
   void barrier(const char* what) override;
 
  private:
+  class Pending;
   class PendingSum;
   class PendingCompressedSum;
   template <class T>
@@ -74,8 +75,11 @@ class MpiComm final : public Communicator {
   /// Counts the collective. In debug mode, compares it with those of the other ranks.
   InCollective begin(const char* operation, std::uint64_t count, const char* type, const char* what);
   void agree_on_call(const Signature& mine);
-  void drive(MPI_Request& request, const char* operation, const char* what);
-  void drive(std::vector<MPI_Request>& requests, const char* operation, const char* what);
+  /// Waits for the requests.
+  void drive(std::span<MPI_Request> requests, const char* operation, const char* what);
+  /// Calls start(MPI_Request*) and waits for its request.
+  template <class Start>
+  void run(const char* operation, const char* what, Start start);
   std::string name_rank(int rank) const;
 
   MPI_Comm comm_ = MPI_COMM_NULL;

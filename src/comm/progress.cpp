@@ -9,16 +9,7 @@
 namespace lockstep {
 
 Progress::Progress() {
-  thread_ = helper_thread([this] { run(); });
-}
-
-Progress::~Progress() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
+  thread_ = helper_thread([this](const std::stop_token& stop) { run(stop); });
 }
 
 void Progress::begin() {
@@ -34,15 +25,15 @@ void Progress::end() {
   --under_way_;
 }
 
-void Progress::run() {
+void Progress::run(const std::stop_token& stop) {
   // Each test of a request drives all requests. This one is for a message that the rank sends to itself at the end. A
   // probe drives requests in Open MPI, but not in MPICH.
   MPI_Request last = MPI_REQUEST_NULL;
   MPI_Irecv(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_SELF, &last);
   std::unique_lock lock(mutex_);
-  while (!stop_) {
+  while (!stop.stop_requested()) {
     if (under_way_ == 0) {
-      wake_.wait(lock, [&] { return stop_ || under_way_ > 0; });
+      wake_.wait(lock, stop, [&] { return under_way_ > 0; });
       continue;
     }
     lock.unlock();

@@ -10,22 +10,18 @@ namespace lockstep {
 class Progress {
  public:
   Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-  ~Progress();
   /// Adds a collective in progress.
   void begin();
   /// Removes a collective that is complete or that its rank now drives itself.
   void end();
 
  private:
-  void run();
+  void run(const std::stop_token& stop);
 
   std::mutex mutex_;
-  std::condition_variable wake_;
+  std::condition_variable_any wake_;
   int under_way_ = 0;
-  bool stop_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace lockstep

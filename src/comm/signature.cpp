@@ -19,6 +19,11 @@ std::string describe(const Signature& s) {
 
 }  // namespace
 
+const char* operation_name(ReduceOp op) {
+  constexpr const char* kByOp[] = {"all_reduce sum", "all_reduce min", "all_reduce max", "all_reduce bit_or"};
+  return kByOp[static_cast<std::size_t>(op)];
+}
+
 Signature make_signature(std::uint64_t sequence, std::int64_t step, const char* operation, std::uint64_t count,
                          const char* type, const char* what) {
   Signature s{.sequence = sequence, .step = step, .count = count, .operation = {}, .type = {}, .what = {}};

@@ -3,10 +3,22 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <type_traits>
 
+#include "lockstep/comm/communicator.hpp"
 #include "status.hpp"
 
 namespace lockstep {
+
+/// "all_reduce sum".
+const char* operation_name(ReduceOp op);
+/// The name of the elements of a reduction in messages: "f32".
+template <class T>
+const char* element_name() {
+  if constexpr (std::is_same_v<T, float>) return "f32";
+  if constexpr (std::is_same_v<T, double>) return "f64";
+  return std::is_signed_v<T> ? "i64" : "u64";
+}
 
 /// The identity of a collective call, compared byte by byte; texts are truncated.
 struct Signature {

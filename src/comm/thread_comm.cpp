@@ -18,22 +18,6 @@ namespace {
 constexpr std::size_t kBlock = 1024;  // elements; sums stay in the L1 cache
 
 template <class T>
-constexpr const char* kTypeName = "";
-template <>
-constexpr const char* kTypeName<float> = "f32";
-template <>
-constexpr const char* kTypeName<double> = "f64";
-template <>
-constexpr const char* kTypeName<std::int64_t> = "i64";
-template <>
-constexpr const char* kTypeName<std::uint64_t> = "u64";
-
-const char* operation_name(ReduceOp op) {
-  constexpr const char* kNames[] = {"all_reduce sum", "all_reduce min", "all_reduce max", "all_reduce bit_or"};
-  return kNames[static_cast<int>(op)];
-}
-
-template <class T>
 T combine(T a, T b, ReduceOp op) {
   if constexpr (std::is_unsigned_v<T>)
     if (op == ReduceOp::bit_or) return a | b;
@@ -132,7 +116,7 @@ void ThreadComm::meet() {
 template <class T>
 void ThreadComm::reduce(std::span<T> values, ReduceOp op, const char* what) {
   require(op != ReduceOp::bit_or || std::is_unsigned_v<T>, "all_reduce '", what, "': bit_or needs unsigned integers");
-  Call call(*this, operation_name(op), values.size(), kTypeName<T>, what, values.data());
+  Call call(*this, operation_name(op), values.size(), element_name<T>(), what, values.data());
   std::vector<T*> ranks;
   for (int r = 0; r < size(); ++r) ranks.push_back(const_cast<T*>(of<T>(r)));
   // Each rank sums a range of whole cache lines.
@@ -146,9 +130,9 @@ void ThreadComm::reduce(std::span<T> values, ReduceOp op, const char* what) {
 template <class T, class AddUp>
 std::unique_ptr<Request> ThreadComm::start(std::span<T> values, const char* operation, const char* what,
                                            const AddUp& add_up) {
-  const InCollective in(context_, name_, ++sequence_, operation, values.size(), kTypeName<T>, what);
+  const InCollective in(context_, name_, ++sequence_, operation, values.size(), element_name<T>(), what);
   const std::array<Signature, 1> mine = {
-      make_signature(sequence_, noted_step(), operation, values.size(), kTypeName<T>, what)};
+      make_signature(sequence_, noted_step(), operation, values.size(), element_name<T>(), what)};
   std::shared_ptr<ThreadChannel::Started> sum;
   bool last = false;
   {
@@ -165,8 +149,8 @@ std::unique_ptr<Request> ThreadComm::start(std::span<T> values, const char* oper
     if (last) channel_.started.erase(sequence_);
   }
   require(std::memcmp(&sum->call, &mine[0], sizeof(Signature)) == 0, "starting ", operation, " of ", values.size(), " ",
-          kTypeName<T>, " '", what, "': another rank starts ", sum->call.operation.view(), " of ", sum->call.count, " ",
-          sum->call.type.view(), " '", sum->call.what.view(), "' as its collective ", sequence_);
+          element_name<T>(), " '", what, "': another rank starts ", sum->call.operation.view(), " of ", sum->call.count,
+          " ", sum->call.type.view(), " '", sum->call.what.view(), "' as its collective ", sequence_);
   if (last) {
     std::vector<T*> ranks;
     for (void* rank : sum->values) ranks.push_back(static_cast<T*>(rank));

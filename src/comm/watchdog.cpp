@@ -28,16 +28,7 @@ Watchdog::Watchdog(Setup setup) : s_(std::move(setup)) {
     const Identity id = s_.boards[r].identity.load();
     visible_.push_back(id.started != 0 && process_state(id.pid, id.started) != Process::dead);
   }
-  thread_ = helper_thread([this] { run(); });
-}
-
-Watchdog::~Watchdog() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
+  thread_ = helper_thread([this](const std::stop_token& stop) { run(stop); });
 }
 
 int Watchdog::node_count() const { return 1 + *std::max_element(s_.node_of.begin(), s_.node_of.end()); }
@@ -47,17 +38,17 @@ double Watchdog::tick_s() const {
   return timeout > 0 ? std::clamp(timeout / 20, 0.01, 0.25) : 0.25;
 }
 
-void Watchdog::run() {
+void Watchdog::run(const std::stop_token& stop) {
   looked_ns_ = monotonic_ns();
   std::unique_lock lock(mutex_);
   double unseen_s = 0;
   double unanswered_s = 0;
   double ending_s = 0;
-  while (!stop_) {
+  while (!stop.stop_requested()) {
     const double tick = tick_s();
-    wake_.wait_for(lock, std::chrono::duration<double>(tick),
-                   [&] { return stop_ || (alarmed_ && s_.threads_may_call_mpi && !acting_); });
-    if (stop_) break;
+    wake_.wait_for(lock, stop, std::chrono::duration<double>(tick),
+                   [&] { return alarmed_ && s_.threads_may_call_mpi && !acting_; });
+    if (stop.stop_requested()) break;
     lock.unlock();
     const std::int64_t now = monotonic_ns();
     // After a longer pause than planned, this process was stopped or starved, and possibly the whole job.

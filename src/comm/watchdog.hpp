@@ -45,9 +45,6 @@ class Watchdog {
     std::vector<std::string> hosts;  ///< host of each rank
   };
   explicit Watchdog(Setup setup);
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
-  ~Watchdog();
   /// Units: seconds. 0 waits forever; a dead rank still ends the job.
   void set_timeout(double timeout_s) { timeout_s_ = timeout_s; }
   /// A rank of another host has died (see Lifeline). From any thread.
@@ -69,7 +66,7 @@ class Watchdog {
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
-  void run();
+  void run(const std::stop_token& stop);
   double tick_s() const;
   void look_at_self(double passed_s);
   void look_at_neighbour();
@@ -104,9 +101,8 @@ class Watchdog {
   std::list<Outgoing> outgoing_;
 
   std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stop_ = false;
-  std::thread thread_;
+  std::condition_variable_any wake_;
+  std::jthread thread_;
 };
 
 }  // namespace lockstep

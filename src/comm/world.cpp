@@ -142,7 +142,7 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
     // rounds.
     setenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "3", 0);
     // A rank that writes to one that has died must live to report it.
-    if (std::signal(SIGPIPE, SIG_IGN) != SIG_DFL) log::debug("SIGPIPE was handled already");
+    std::signal(SIGPIPE, SIG_IGN);
     deadline.at("MPI_Init_thread");
     check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
     owns_mpi = true;
@@ -199,10 +199,7 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
     progress = std::make_unique<Progress>();
     context->progress = progress.get();
   } else {
-    context->while_waiting = [this] { watchdog->while_waiting(); };
-    if (rank == 0)
-      log::debug("MPI provides ", levels[std::clamp(provided, 0, 3)],
-                 ", not MPI_THREAD_MULTIPLE: only ranks that wait in a collective can report to other nodes");
+    context->while_waiting = [this] { watchdog->while_waiting(); };  // only ranks that wait can report to other nodes
   }
   if (nodes > 1) watch_other_nodes();
 }

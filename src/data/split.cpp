@@ -3,15 +3,8 @@
 namespace lockstep {
 
 const char* name(Split split) {
-  switch (split) {
-    case Split::train:
-      return "train";
-    case Split::validation:
-      return "validation";
-    case Split::test:
-      return "test";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"train", "validation", "test"};
+  return kNames[static_cast<std::size_t>(split)];
 }
 
 }  // namespace lockstep

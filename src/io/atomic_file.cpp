@@ -15,7 +15,6 @@
 #include <system_error>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {

@@ -1,10 +1,10 @@
 #include "lockstep/io/dataset_file.hpp"
 
-#include <functional>
 #include <type_traits>
 
 #include "element_types.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/seal.hpp"
 
 namespace lockstep {
@@ -14,11 +14,9 @@ constexpr const char* kRebuild = "; rebuild it with lockstep-prep";
 constexpr const char* kDamaged =
     "; the disk, a copy or another program has changed the file: copy it again, or rebuild it with lockstep-prep";
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text;
-  for (const std::int64_t extent : shape)
-    text += (text.empty() ? "" : ", ") + (extent < 0 ? "any" : std::to_string(extent));
-  return "(" + text + ")";
+/// A negative extent stands for any.
+std::string wanted_text(const std::vector<std::int64_t>& shape) {
+  return "(" + listed(shape, ", ", [](auto extent) { return extent < 0 ? "any" : std::to_string(extent); }) + ")";
 }
 }  // namespace
 
@@ -71,7 +69,7 @@ std::vector<std::int64_t> DatasetFile::expect(const std::string& dataset, const 
                ", expected ", name(types.front()), kRebuild);
   const bool fits =
       std::ranges::equal(info.shape, shape, [](auto found, auto wanted) { return wanted < 0 || found == wanted; });
-  require_data(fits, reading(dataset), ": the shape is ", shape_text(info.shape), ", expected ", shape_text(shape),
+  require_data(fits, reading(dataset), ": the shape is ", shape_text(info.shape), ", expected ", wanted_text(shape),
                kRebuild);
   return info.shape;
 }

@@ -38,7 +38,7 @@ std::string kind_of(const Found& found) {
   constexpr const char* kMany[] = {"integers", "real numbers", "strings"};
   const std::size_t kind = found.value.index() % 3;
   if (found.shape.empty()) return kOne[kind];
-  if (found.shape.size() > 1) return join(kMany[kind], " of shape ", h5::shape_text(found.shape));
+  if (found.shape.size() > 1) return join(kMany[kind], " of shape ", shape_text(found.shape));
   return found.shape[0] == 0 ? join("an empty list of ", kMany[kind])
                              : join("a list of ", found.shape[0], " ", kMany[kind]);
 }

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <mutex>
-#include <sstream>
 
 #include "h5_internal.hpp"
 
@@ -120,33 +119,14 @@ hid_t open_dataset(hid_t file, const std::string& object, const H5File& owner) {
 }
 
 hid_t native_type(H5Type type) {
-  switch (type) {
-    case H5Type::u8:
-      return H5T_NATIVE_UINT8;
-    case H5Type::i32:
-      return H5T_NATIVE_INT32;
-    case H5Type::i64:
-      return H5T_NATIVE_INT64;
-    case H5Type::f32:
-      return H5T_NATIVE_FLOAT;
-    case H5Type::f64:
-      return H5T_NATIVE_DOUBLE;
-    case H5Type::text:
-      break;
-  }
-  return -1;
+  const hid_t by_type[] = {H5T_NATIVE_UINT8, H5T_NATIVE_INT32,  H5T_NATIVE_INT64,
+                           H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, -1};
+  return by_type[static_cast<std::size_t>(type)];
 }
 
 std::size_t size_of(H5Type type) {
-  switch (type) {
-    case H5Type::u8:
-      return 1;
-    case H5Type::i32:
-    case H5Type::f32:
-      return 4;
-    default:
-      return 8;
-  }
+  constexpr std::size_t kByType[] = {1, 4, 8, 4, 8, 8};
+  return kByType[static_cast<std::size_t>(type)];
 }
 
 namespace {
@@ -218,14 +198,6 @@ std::int64_t count(const std::vector<std::int64_t>& shape, const std::string& wh
                  ": ", shape_text(shape), " is not a possible shape");
   }
   return n;
-}
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::ostringstream out;
-  out << '(';
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) out << (axis > 0 ? ", " : "") << shape[axis];
-  out << ')';
-  return std::move(out).str();
 }
 
 void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape, std::size_t element_size,
@@ -307,21 +279,8 @@ Id string_type(std::size_t size) {
 namespace lockstep {
 
 const char* name(H5Type type) {
-  switch (type) {
-    case H5Type::u8:
-      return "u8";
-    case H5Type::i32:
-      return "i32";
-    case H5Type::i64:
-      return "i64";
-    case H5Type::f32:
-      return "f32";
-    case H5Type::f64:
-      return "f64";
-    case H5Type::text:
-      return "text";
-  }
-  return "?";
+  constexpr const char* kByType[] = {"u8", "i32", "i64", "f32", "f64", "text"};
+  return kByType[static_cast<std::size_t>(type)];
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
 
 /// Declarations shared by the files of this layer, the only ones that include hdf5.h.
@@ -77,7 +78,6 @@ H5Type classify(hid_t type, const std::string& what);
 std::vector<std::int64_t> extents(hid_t space, const std::string& what);
 /// Product of extents. errors  data: more than 2^62 elements
 std::int64_t count(const std::vector<std::int64_t>& shape, const std::string& what);
-std::string shape_text(const std::vector<std::int64_t>& shape);
 
 /// errors  data: storage or filters that Lockstep does not read, or more data claimed than the file can hold
 void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape, std::size_t element_size,

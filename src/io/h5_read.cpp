@@ -65,10 +65,10 @@ void H5File::read_into(const std::string& dataset, std::span<T> out,
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_kind(source, h5_type_of<T>::value);
   require_data(expected_shape.empty() || source.shape == expected_shape, "reading ", source.what, ": expected shape ",
-               h5::shape_text(expected_shape), ", found ", h5::shape_text(source.shape));
+               shape_text(expected_shape), ", found ", shape_text(source.shape));
   const std::int64_t n = h5::count(source.shape, source.what);
   require_data(n == static_cast<std::int64_t>(out.size()), "reading ", source.what, ": expected ", out.size(),
-               " elements, found shape ", h5::shape_text(source.shape));
+               " elements, found shape ", shape_text(source.shape));
   if (n > 0) transfer(source, h5_type_of<T>::value, H5S_ALL, H5S_ALL, out.data());
 }
 
@@ -89,8 +89,7 @@ void H5File::read_rows(const std::string& dataset, std::int64_t first, std::int6
   require_kind(source, h5_type_of<T>::value);
   require_data(
       !source.shape.empty() && first >= 0 && count >= 0 && first <= source.shape[0] && count <= source.shape[0] - first,
-      "reading rows [", first, ", ", first + count, ") of ", source.what, ": its shape is ",
-      h5::shape_text(source.shape));
+      "reading rows [", first, ", ", first + count, ") of ", source.what, ": its shape is ", shape_text(source.shape));
   std::vector<std::int64_t> part = source.shape;
   part[0] = count;
   const std::int64_t n = h5::count(part, source.what);

@@ -67,7 +67,7 @@ void H5File::write(const std::string& dataset, std::span<const T> values, const 
   const h5::Turn turn;
   const std::string what = h5::quoted(dataset, *this);
   require(h5::count(shape, what) == static_cast<std::int64_t>(values.size()), "writing ", what, ": ", values.size(),
-          " values for shape ", h5::shape_text(shape));
+          " values for shape ", shape_text(shape));
   const hid_t type = h5::native_type(h5_type_of<T>::value);
   h5::Id id = new_dataset(handle_->file, *this, dataset, type, shape, layout);
   require(values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0, "writing ", what,
@@ -99,10 +99,10 @@ void write_part(hid_t file, const H5File& owner, const std::string& dataset, std
   const h5::Id file_space(H5Dget_space(id), H5Sclose);
   std::vector<std::int64_t> part = h5::extents(file_space, what);
   require(!part.empty() && first >= 0 && count >= 0 && first <= part[0] && count <= part[0] - first, "writing rows [",
-          first, ", ", first + count, ") of ", what, ": its shape is ", h5::shape_text(part));
+          first, ", ", first + count, ") of ", what, ": its shape is ", shape_text(part));
   part[0] = count;
   require(h5::count(part, what) == static_cast<std::int64_t>(size), "writing ", count, " rows of ", what, ": ", size,
-          " values for shape ", h5::shape_text(part));
+          " values for shape ", shape_text(part));
   if (size == 0) return;
   std::vector<hsize_t> start(part.size(), 0), extent(part.begin(), part.end());
   start[0] = static_cast<hsize_t>(first);

@@ -1,6 +1,5 @@
 #include "lockstep/io/reference_report.hpp"
 
-#include <algorithm>
 #include <iomanip>
 #include <sstream>
 

@@ -2,12 +2,10 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <span>
 #include <system_error>
-#include <vector>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
@@ -21,29 +19,16 @@ constexpr const char* kChecksum = "xxh3";
 constexpr const char* kStructure = "structure_xxh3";
 
 std::uint64_t hash_dataset(const H5File& file, const std::string& dataset) {
-  const auto numbers = [&]<class T>() {
+  const H5Type type = file.info(dataset).type;
+  if (type == H5Type::text) return hash_texts(file.read_text(dataset));
+  return visit_numbers(type, [&]<class T>() {
     Hash64 hash;
     file.read_blocks<T>(dataset, [&](std::int64_t, std::span<const T> v) {
       hash.add(v.data(), v.size_bytes());
       file_bytes_moved += v.size_bytes();
     });
     return hash.value();
-  };
-  switch (file.info(dataset).type) {
-    case H5Type::u8:
-      return numbers.template operator()<std::uint8_t>();
-    case H5Type::i32:
-      return numbers.template operator()<std::int32_t>();
-    case H5Type::i64:
-      return numbers.template operator()<std::int64_t>();
-    case H5Type::f32:
-      return numbers.template operator()<float>();
-    case H5Type::f64:
-      return numbers.template operator()<double>();
-    case H5Type::text:
-      break;
-  }
-  return hash_texts(file.read_text(dataset));
+  });
 }
 
 /// Hashes texts and numbers together with their lengths, so that ("ab", "c") differs from ("a", "bc").

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 
 namespace lockstep {
 

@@ -1,6 +1,5 @@
 #include "lockstep/nn/tape.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "lockstep/base/profile.hpp"

@@ -1,7 +1,6 @@
 #include "lockstep/optim/optimizer.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 
@@ -34,25 +33,49 @@ using optim_kernels::AdamAtan2Step;
 using optim_kernels::AdamStep;
 using optim_kernels::SgdStep;
 
-/// The scalars of a step in the type of its sweep.
-template <class Step>
-Step step_of(const StepScalars& scalars) {
-  using T = decltype(Step::scale);
-  std::array<T, sizeof(Step) / sizeof(T)> cast;
-  for (std::size_t i = 0; i < cast.size(); ++i) cast[i] = static_cast<T>(scalars[i]);
-  return std::bit_cast<Step>(cast);
-}
+/// An optimizer whose step is one sweep with the scalars Step<T>. `Rule` has sweep(chunk, p, g, step) for the CPU and
+/// sweep(gpu_sweep, step), templates over the type of the elements.
+template <class Rule, template <class> class Step>
+class SweepOptimizer : public Optimizer {
+ protected:
+  SweepOptimizer(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges, bool lazy)
+      : Optimizer(params, std::move(ranges), lazy), options_(options) {}
+  void begin(double lr, double gradient_scale) override {
+    now_ = scalars(lr, steps());
+    now_[0] = gradient_scale;
+  }
+  void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
+    visit_float(dtype(), [&]<class T>() {
+      rule().sweep(chunk, values.data<T>() + chunk.begin, gradient.data<T>() + chunk.begin, now<T>());
+    });
+  }
+  void update(const GpuSweep& sweep) override {
+    visit_float(dtype(), [&]<class T>() {
+      if constexpr (kHasCuda) rule().sweep(sweep, now<T>());
+    });
+  }
+  const OptimizerOptions options_;
 
-class Adam final : public Optimizer {
+ private:
+  const Rule& rule() const { return static_cast<const Rule&>(*this); }
+  /// The scalars in the type of the sweep.
+  template <class T>
+  Step<T> now() const {
+    std::array<T, sizeof(Step<T>) / sizeof(T)> cast;
+    for (std::size_t i = 0; i < cast.size(); ++i) cast[i] = static_cast<T>(now_[i]);
+    return std::bit_cast<Step<T>>(cast);
+  }
+  StepScalars now_{};
+};
+
+class Adam final : public SweepOptimizer<Adam, AdamStep> {
  public:
   Adam(const OptimizerOptions& options, bool decoupled, ParamStore& params, std::vector<FlatRange> ranges)
-      : Optimizer(params, std::move(ranges), options.lazy),
-        options_(options),
+      : SweepOptimizer(options, params, std::move(ranges), options.lazy),
         decoupled_(decoupled),
         m_(add_state("exp_avg")),
         v_(add_state("exp_avg_sq")) {}
   const char* name() const override { return decoupled_ ? "adamw" : "adam"; }
-  /// AdamStep
   StepScalars scalars(double lr, std::int64_t step) const override {
     const auto t = static_cast<double>(step);
     const double decay = options_.weight_decay;
@@ -70,45 +93,28 @@ class Adam final : public Optimizer {
   std::array<Tensor, 2> adam_moments() const override {
     return is_flat() ? std::array{m_, v_} : std::array<Tensor, 2>{};
   }
-
- protected:
-  void begin(double lr, double gradient_scale) override {
-    now_ = scalars(lr, steps());
-    now_[0] = gradient_scale;
+  template <class T>
+  void sweep(const FlatChunk& chunk, T* p, const T* g, const AdamStep<T>& step) const {
+    optim_kernels::active_sweep<T>().adam(chunk.end - chunk.begin, p, m_.data<T>() + chunk.state,
+                                          v_.data<T>() + chunk.state, g, step);
   }
-  void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
-    visit_float(dtype(), [&]<class T>() {
-      optim_kernels::active_sweep<T>().adam(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
-                                            m_.data<T>() + chunk.state, v_.data<T>() + chunk.state,
-                                            gradient.data<T>() + chunk.begin, now<T>());
-    });
-  }
-  void update(const GpuSweep& sweep) override {
-    visit_float(dtype(), [&]<class T>() {
-      if constexpr (kHasCuda) optim_kernels::cuda::adam(sweep, m_.data<T>(), v_.data<T>(), now<T>());
-    });
+  template <class T>
+  void sweep(const GpuSweep& sweep, const AdamStep<T>& step) const {
+    optim_kernels::cuda::adam(sweep, m_.data<T>(), v_.data<T>(), step);
   }
 
  private:
-  template <class T>
-  AdamStep<T> now() const {
-    return step_of<AdamStep<T>>(now_);
-  }
-  OptimizerOptions options_;
   bool decoupled_;
   Tensor m_, v_;
-  StepScalars now_{};
 };
 
-class AdamAtan2 final : public Optimizer {
+class AdamAtan2 final : public SweepOptimizer<AdamAtan2, AdamAtan2Step> {
  public:
   AdamAtan2(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges)
-      : Optimizer(params, std::move(ranges)),
-        options_(options),
+      : SweepOptimizer(options, params, std::move(ranges), false),
         m_(add_state("exp_avg")),
         v_(add_state("exp_avg_sq")) {}
   const char* name() const override { return "adam_atan2"; }
-  /// AdamAtan2Step
   StepScalars scalars(double lr, std::int64_t step) const override {
     const auto t = static_cast<double>(step);
     const double unbias = 1 / (1 - std::pow(options_.beta1, t));
@@ -121,73 +127,42 @@ class AdamAtan2 final : public Optimizer {
             inside ? lr : lr * unbias,
             1 / std::sqrt(1 - std::pow(options_.beta2, t))};
   }
-
- protected:
-  void begin(double lr, double gradient_scale) override {
-    now_ = scalars(lr, steps());
-    now_[0] = gradient_scale;
+  template <class T>
+  void sweep(const FlatChunk& chunk, T* p, const T* g, const AdamAtan2Step<T>& step) const {
+    optim_kernels::active_sweep<T>().adam_atan2(chunk.end - chunk.begin, p, m_.data<T>() + chunk.state,
+                                                v_.data<T>() + chunk.state, g, step);
   }
-  void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
-    visit_float(dtype(), [&]<class T>() {
-      optim_kernels::active_sweep<T>().adam_atan2(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
-                                                  m_.data<T>() + chunk.state, v_.data<T>() + chunk.state,
-                                                  gradient.data<T>() + chunk.begin, now<T>());
-    });
-  }
-  void update(const GpuSweep& sweep) override {
-    visit_float(dtype(), [&]<class T>() {
-      if constexpr (kHasCuda) optim_kernels::cuda::adam_atan2(sweep, m_.data<T>(), v_.data<T>(), now<T>());
-    });
+  template <class T>
+  void sweep(const GpuSweep& sweep, const AdamAtan2Step<T>& step) const {
+    optim_kernels::cuda::adam_atan2(sweep, m_.data<T>(), v_.data<T>(), step);
   }
 
  private:
-  template <class T>
-  AdamAtan2Step<T> now() const {
-    return step_of<AdamAtan2Step<T>>(now_);
-  }
-  OptimizerOptions options_;
   Tensor m_, v_;
-  StepScalars now_{};
 };
 
-class Sgd final : public Optimizer {
+class Sgd final : public SweepOptimizer<Sgd, SgdStep> {
  public:
   Sgd(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges)
-      : Optimizer(params, std::move(ranges), options.lazy), options_(options) {
+      : SweepOptimizer(options, params, std::move(ranges), options.lazy) {
     if (options.momentum != 0) buffer_ = add_state("momentum_buffer");
   }
   const char* name() const override { return "sgd"; }
-  /// SgdStep
   StepScalars scalars(double lr, std::int64_t step) const override {
     return {1, options_.weight_decay, lr, step == 1 ? 0 : options_.momentum};
   }
-
- protected:
-  void begin(double lr, double gradient_scale) override {
-    now_ = scalars(lr, steps());
-    now_[0] = gradient_scale;
+  template <class T>
+  void sweep(const FlatChunk& chunk, T* p, const T* g, const SgdStep<T>& step) const {
+    T* const buffer = buffer_ ? buffer_.data<T>() + chunk.state : nullptr;
+    optim_kernels::active_sweep<T>().sgd(chunk.end - chunk.begin, p, buffer, g, step);
   }
-  void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
-    visit_float(dtype(), [&]<class T>() {
-      optim_kernels::active_sweep<T>().sgd(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
-                                           buffer_ ? buffer_.data<T>() + chunk.state : nullptr,
-                                           gradient.data<T>() + chunk.begin, now<T>());
-    });
-  }
-  void update(const GpuSweep& sweep) override {
-    visit_float(dtype(), [&]<class T>() {
-      if constexpr (kHasCuda) optim_kernels::cuda::sgd(sweep, buffer_ ? buffer_.data<T>() : nullptr, now<T>());
-    });
+  template <class T>
+  void sweep(const GpuSweep& sweep, const SgdStep<T>& step) const {
+    optim_kernels::cuda::sgd(sweep, buffer_ ? buffer_.data<T>() : nullptr, step);
   }
 
  private:
-  template <class T>
-  SgdStep<T> now() const {
-    return step_of<SgdStep<T>>(now_);
-  }
-  OptimizerOptions options_;
   Tensor buffer_;
-  StepScalars now_{};
 };
 
 }  // namespace

@@ -66,26 +66,17 @@ std::optional<std::string> text_of(int group, int variable, const char* name) {
 
 /// The format's fill value for a variable without the attribute. Bytes have none: every value may be data.
 std::optional<double> default_fill(nc_type type) {
-  switch (type) {
-    case NC_SHORT:
-      return NC_FILL_SHORT;
-    case NC_USHORT:
-      return NC_FILL_USHORT;
-    case NC_INT:
-      return NC_FILL_INT;
-    case NC_UINT:
-      return NC_FILL_UINT;
-    case NC_INT64:
-      return static_cast<double>(NC_FILL_INT64);
-    case NC_UINT64:
-      return static_cast<double>(NC_FILL_UINT64);
-    case NC_FLOAT:
-      return static_cast<double>(NC_FILL_FLOAT);
-    case NC_DOUBLE:
-      return NC_FILL_DOUBLE;
-    default:
-      return {};
-  }
+  constexpr std::pair<nc_type, double> kFills[] = {{NC_SHORT, NC_FILL_SHORT},
+                                                   {NC_USHORT, NC_FILL_USHORT},
+                                                   {NC_INT, NC_FILL_INT},
+                                                   {NC_UINT, NC_FILL_UINT},
+                                                   {NC_INT64, static_cast<double>(NC_FILL_INT64)},
+                                                   {NC_UINT64, static_cast<double>(NC_FILL_UINT64)},
+                                                   {NC_FLOAT, static_cast<double>(NC_FILL_FLOAT)},
+                                                   {NC_DOUBLE, NC_FILL_DOUBLE}};
+  for (const auto& [known, fill] : kFills)
+    if (known == type) return fill;
+  return {};
 }
 
 /// Turns stored values into numbers, as the attributes of a variable say.
@@ -124,9 +115,7 @@ class Decoder {
 
   double operator()(double raw) const {
     const double value = stored(raw), unpacked = value * scale_ + offset_;
-    const auto is = [](const std::vector<double>& all, double one) {
-      return std::find(all.begin(), all.end(), one) != all.end();
-    };
+    const auto is = [](const std::vector<double>& all, double one) { return std::ranges::find(all, one) != all.end(); };
     const auto outside = [](const std::pair<double, double>& range, double one) {
       return one < range.first || one > range.second;
     };

@@ -10,15 +10,13 @@ namespace lockstep::prep {
 
 SourceOptions::SourceOptions(Options& options, Input kind) {
   if (kind == Input::files) {
-    options.add("input", &input, {}, "files or quoted patterns, concatenated in this order")
+    options.add("input,i", &input, {}, "files or quoted patterns, concatenated in this order")
         .value_name("FILE,...")
         .required();
-    options.alias("input", "i");
   }
-  options.add("output", &output, "", "prepared file; replaced only when the new one is complete")
+  options.add("output,o", &output, "", "prepared file; replaced only when the new one is complete")
       .value_name("FILE.h5")
       .required();
-  options.alias("output", "o");
   options.add("quiet", &quiet, false, "print nothing but errors");
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
@@ -49,7 +48,6 @@ svg { display: block; width: 100%; height: auto; }
 .grid { stroke: var(--rule); stroke-width: 1; fill: none; } .tick { fill: var(--soft); font-size: 11.5px; } .label { fill: var(--soft); font-size: 12px; }
 .line { fill: none; stroke: var(--c); stroke-width: 1.8; stroke-linejoin: round; } .band { fill: var(--c); opacity: .16; } .area { fill: var(--c); opacity: .82; }
 .dots circle { fill: var(--c); opacity: .45; } .mark { fill: var(--card); stroke: var(--c); stroke-width: 2; } .note { fill: var(--ink); font-size: 12px; paint-order: stroke; stroke: var(--card); stroke-width: 4px; }
-.diagonal { stroke: var(--soft); stroke-width: 1.2; stroke-dasharray: 5 4; }
 .s0 { --c: var(--s0); } .s1 { --c: var(--s1); } .s2 { --c: var(--s2); } .s3 { --c: var(--s3); } .s4 { --c: var(--s4); } .s5 { --c: var(--s5); } .s6 { --c: var(--s6); } .s7 { --c: var(--s7); }
 .scroll { overflow-x: auto; background: var(--card); border: 1px solid var(--rule); border-radius: 10px; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
@@ -113,7 +111,7 @@ std::string loss_chart(const RunHistory& history, const std::string& x_label) {
     for (const auto& p : series->second) positive = positive && p.value > 0;
     const bool few = series->second.size() < 3;
     if (few)
-      plot.dots(split, color, points_of(series->second), 4);
+      plot.dots(split, color, points_of(series->second));
     else
       plot.line(split, color, points_of(series->second));
     if (evaluation.has_best)
@@ -302,22 +300,6 @@ std::string metric_tables(const RunHistory& history) {
   return out;
 }
 
-std::string scatter_charts(const std::vector<ReportScatter>& scatters) {
-  constexpr std::size_t kMost = 1500;
-  std::string charts;
-  for (const auto& s : scatters) {
-    const std::size_t n = std::min(s.target.size(), s.prediction.size());
-    const std::size_t stride = n / kMost + 1;
-    SvgPlot::Points points;
-    for (std::size_t i = 0; i < n; i += stride) points.emplace_back(s.target[i], s.prediction[i]);
-    const std::string unit = s.unit.empty() ? "" : " [" + s.unit + "]";
-    SvgPlot plot(s.title, "target" + unit, "prediction" + unit);
-    plot.size(380, 380).diagonal().dots("", 0, points, 1.8);
-    charts += plot.html();
-  }
-  return charts.empty() ? "" : "<h2>Prediction against target</h2><div class=\"charts small\">" + charts + "</div>";
-}
-
 }  // namespace
 
 std::string report_html(const Report& report) {
@@ -365,7 +347,6 @@ std::string report_html(const Report& report) {
                        [](const auto& p) { return p.norms > 0 ? p.grad_norm : 0.0; }) +
         "</div>" + gpu_charts(history, x_label) + metric_charts(history, x_label);
   }
-  body += scatter_charts(report.scatters);
   for (const auto& picture : report.pictures)
     body += "<h2>" + escape_html(picture.title) + "</h2><div class=\"charts\">" + picture.svg + "</div>";
   for (const auto& table : report.tables)

@@ -13,7 +13,6 @@ struct Report {
   const RunFacts& facts;
   const RunHistory& history;
   const std::vector<ReportTable>& tables;
-  const std::vector<ReportScatter>& scatters;
   const std::vector<ReportPicture>& pictures;
   const std::vector<std::pair<std::string, std::string>>& files;  ///< path, description
   std::string outcome;                                            ///< "running" until the run ends

@@ -83,7 +83,6 @@ struct RunLog::Impl {
   AppendFile train_log, val_log, metrics;
   std::unique_ptr<EventWriter> events;
   std::vector<ReportTable> tables;
-  std::vector<ReportScatter> scatters;
   std::vector<ReportPicture> pictures;
   std::vector<std::pair<std::string, std::string>> files;
   std::function<void()> remove_sink;
@@ -147,8 +146,7 @@ struct RunLog::Impl {
   }
 
   std::string report() const {
-    return report_html(
-        {facts, history, tables, scatters, pictures, files, finished ? outcome : "running", local_time()});
+    return report_html({facts, history, tables, pictures, files, finished ? outcome : "running", local_time()});
   }
   std::string outcome;
   std::string report_failure;  ///< why report.html was not written
@@ -336,9 +334,6 @@ void put(std::vector<Item>& items, Item item) {
 
 void RunLog::add(ReportTable table) {
   if (impl_) put(impl_->tables, std::move(table));
-}
-void RunLog::add(ReportScatter scatter) {
-  if (impl_) put(impl_->scatters, std::move(scatter));
 }
 void RunLog::add(ReportPicture picture) {
   if (impl_) put(impl_->pictures, std::move(picture));

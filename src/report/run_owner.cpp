@@ -139,18 +139,13 @@ RunOwner::RunOwner(const fs::path& dir, TakeOver take_over, Times times)
     ::close(fd_);
     throw;
   }
-  thread_ = helper_thread([this, every_s = times.renew_s] { renew(every_s); });
+  thread_ = helper_thread([this, every_s = times.renew_s](const std::stop_token& stop) { renew(stop, every_s); });
 }
 
 RunOwner::~RunOwner() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
+  thread_ = {};  // ends it
   // Without its text the file has no owner: the next start need not find out whether this process lives.
-  if (successor().empty() && ::ftruncate(fd_, 0) != 0) log::debug("cannot empty ", file_.string());
+  [[maybe_unused]] const int failed = successor().empty() ? ::ftruncate(fd_, 0) : 0;
   ::close(fd_);
 }
 
@@ -188,9 +183,11 @@ void RunOwner::await_end_of_owner(bool locked, const Times& times) const {
                  ", which has not touched it for ", human_seconds(times.stale_s), "; this run takes over");
 }
 
-void RunOwner::renew(double every_s) {
+void RunOwner::renew(const std::stop_token& stop, double every_s) {
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, std::chrono::duration<double>(every_s), [this] { return stop_; })) {
+  for (;;) {
+    wake_.wait_for(lock, stop, std::chrono::duration<double>(every_s), [] { return false; });
+    if (stop.stop_requested()) return;
     if (!successor().empty()) continue;
     ::futimens(fd_, nullptr);
     ::flock(fd_, LOCK_EX | LOCK_NB);  // after a take-over the former owner may hold it for a while

@@ -23,8 +23,6 @@ class RunOwner {
   /// take_over  yes: even if another run lives; that one finds a successor()
   /// errors     Error (usage): the directory is in use, or not writable
   RunOwner(const std::filesystem::path& dir, TakeOver take_over, Times times);
-  RunOwner(const RunOwner&) = delete;
-  RunOwner& operator=(const RunOwner&) = delete;
   ~RunOwner();
   /// The run that has taken the directory over; "" if there is none.
   std::string successor() const;
@@ -33,15 +31,14 @@ class RunOwner {
   /// Returns once the directory is free.
   /// locked  another process has locked the file
   void await_end_of_owner(bool locked, const Times& times) const;
-  void renew(double every_s);
+  void renew(const std::stop_token& stop, double every_s);
 
   std::filesystem::path dir_, file_;
   std::string text_;  ///< contents of the file
   int fd_ = -1;
   std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stop_ = false;
-  std::thread thread_;
+  std::condition_variable_any wake_;
+  std::jthread thread_;
 };
 
 }  // namespace lockstep

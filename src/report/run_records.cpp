@@ -1,6 +1,5 @@
 #include "lockstep/report/run_records.hpp"
 
-#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 

@@ -111,10 +111,6 @@ SvgPlot& SvgPlot::from_zero() {
   zero_ = true;
   return *this;
 }
-SvgPlot& SvgPlot::diagonal() {
-  diagonal_ = true;
-  return *this;
-}
 SvgPlot& SvgPlot::size(int width, int height) {
   width_ = width;
   height_ = height;
@@ -122,25 +118,24 @@ SvgPlot& SvgPlot::size(int width, int height) {
 }
 
 void SvgPlot::line(std::string name, int color, Points points) {
-  Item item{Shape::line, std::move(name), color, {}, {}, {}, 0};
+  Item item{Shape::line, std::move(name), color, {}, {}, {}};
   for (const auto& [x, y] : points) item.x.push_back(x), item.low.push_back(y);
   item.high = item.low;
   items_.push_back(std::move(item));
 }
 void SvgPlot::band(int color, std::vector<double> x, std::vector<double> low, std::vector<double> high) {
-  items_.push_back({Shape::band, "", color, std::move(x), std::move(low), std::move(high), 0});
+  items_.push_back({Shape::band, "", color, std::move(x), std::move(low), std::move(high)});
 }
-void SvgPlot::dots(std::string name, int color, Points points, double radius) {
+void SvgPlot::dots(std::string name, int color, Points points) {
   line(std::move(name), color, std::move(points));
   items_.back().shape = Shape::dots;
-  items_.back().radius = radius;
 }
 void SvgPlot::stack(std::vector<std::string> names, std::vector<double> x, std::vector<std::vector<double>> layers) {
   std::vector<double> base(x.size(), 0);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     std::vector<double> top = base;
     for (std::size_t k = 0; k < x.size() && k < layers[i].size(); ++k) top[k] += std::max(0.0, layers[i][k]);
-    items_.push_back({Shape::area, names[i], static_cast<int>(i), x, base, top, 0});
+    items_.push_back({Shape::area, names[i], static_cast<int>(i), x, base, top});
     base = std::move(top);
   }
 }
@@ -160,10 +155,6 @@ std::string SvgPlot::html() const {
         if (drawable(item.x[i], y)) xs.include(item.x[i]), ys.include(y);
   if (xs.empty()) return {};
   if (zero_ && !log_y_) ys.include(0);
-  if (diagonal_) {
-    xs.include(ys.low), xs.include(ys.high);
-    ys = xs;
-  }
   const auto widen = [&](Range& r, bool logarithmic) {
     if (logarithmic) {
       const double pad = std::max(std::pow(r.high / r.low, 0.04), 1.05);
@@ -176,10 +167,7 @@ std::string SvgPlot::html() const {
     }
   };
   widen(ys, log_y_);
-  if (diagonal_)
-    xs = ys;
-  else if (xs.flat())
-    xs.low -= 0.5, xs.high += 0.5;
+  if (xs.flat()) xs.low -= 0.5, xs.high += 0.5;
 
   constexpr int kLeft = 64, kRight = 14, kTop = 12, kBottom = 42;
   const double w = width_ - kLeft - kRight, h = height_ - kTop - kBottom;
@@ -209,19 +197,17 @@ std::string SvgPlot::html() const {
   svg += join("<text class=\"label\" x=\"", kLeft + w / 2, "\" y=\"", height_ - 6, "\" text-anchor=\"middle\">",
               escape_html(x_label_), "</text><text class=\"label\" transform=\"translate(13 ", kTop + h / 2,
               ") rotate(-90)\" text-anchor=\"middle\">", escape_html(y_label_), "</text>");
-  if (diagonal_) svg += "<path class=\"diagonal\" d=\"M" + at(xs.low, xs.low) + "L" + at(xs.high, xs.high) + "\"/>";
 
   std::string legend;
   for (const auto& item : items_) {
     const std::string color = "s" + std::to_string(item.color % 8);
     if (!item.name.empty()) legend += "<span class=\"key " + color + "\">" + escape_html(item.name) + "</span>";
     if (item.shape == Shape::dots) {
-      const std::string radius = printed("%.1f", item.radius);
       svg += "<g class=\"dots " + color + "\">";
       for (std::size_t i = 0; i < item.x.size(); ++i)
         if (drawable(item.x[i], item.low[i]))
           svg += "<circle cx=\"" + printed("%.1f", px(item.x[i])) + "\" cy=\"" + printed("%.1f", py(item.low[i])) +
-                 "\" r=\"" + radius + "\"/>";
+                 "\" r=\"4.0\"/>";
       svg += "</g>";
       continue;
     }

@@ -19,13 +19,11 @@ class SvgPlot {
   SvgPlot(std::string title, std::string x_label, std::string y_label);
   SvgPlot& log_y(bool on = true);
   SvgPlot& from_zero();
-  /// Equal scales on both axes and the line y = x.
-  SvgPlot& diagonal();
   SvgPlot& size(int width, int height);
   void line(std::string name, int color, Points points);
   /// A faint area between low[i] and high[i] at x[i].
   void band(int color, std::vector<double> x, std::vector<double> low, std::vector<double> high);
-  void dots(std::string name, int color, Points points, double radius);
+  void dots(std::string name, int color, Points points);
   /// Areas on top of each other; layers[i] has one height per x.
   void stack(std::vector<std::string> names, std::vector<double> x, std::vector<std::vector<double>> layers);
   /// A ring around one point, with a note.
@@ -41,7 +39,6 @@ class SvgPlot {
     std::string name;
     int color;
     std::vector<double> x, low, high;
-    double radius = 0;
   };
   struct Mark {
     double x, y;
@@ -49,7 +46,7 @@ class SvgPlot {
     std::string note;
   };
   std::string title_, x_label_, y_label_;
-  bool log_y_ = false, zero_ = false, diagonal_ = false;
+  bool log_y_ = false, zero_ = false;
   int width_ = 560, height_ = 300;
   std::vector<Item> items_;
   std::vector<Mark> marks_;

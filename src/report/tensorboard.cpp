@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstring>
 
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
@@ -308,8 +307,7 @@ class Progress {
   }
   std::string totals() const {
     const double seconds = watch_.seconds();
-    std::string names;
-    for (const PredictionColumn& column : table_.columns) names += (names.empty() ? "" : ", ") + column.name;
+    const std::string names = listed(table_.columns, ", ", [](const PredictionColumn& column) { return column.name; });
     return join(table_.rows, " ", table_.unit, " (", names, "), ", human_seconds(seconds), ", ",
                 short_rate(static_cast<double>(table_.rows) / std::max(seconds, 1e-9)), " ", table_.unit, "/s");
   }

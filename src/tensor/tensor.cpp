@@ -5,40 +5,13 @@
 namespace lockstep {
 
 std::size_t size_bytes(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-    case DType::i64:
-      return 8;
-    case DType::f32:
-    case DType::i32:
-      return 4;
-    case DType::bf16:
-    case DType::f16:
-      return 2;
-    case DType::u8:
-      return 1;
-  }
-  return 0;
+  constexpr std::size_t kByType[] = {4, 8, 2, 2, 4, 8, 1};
+  return kByType[static_cast<std::size_t>(dtype)];
 }
 
 const char* name(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return "f64";
-    case DType::f32:
-      return "f32";
-    case DType::bf16:
-      return "bf16";
-    case DType::f16:
-      return "f16";
-    case DType::i64:
-      return "i64";
-    case DType::i32:
-      return "i32";
-    case DType::u8:
-      return "u8";
-  }
-  return "?";
+  constexpr const char* kByType[] = {"f32", "f64", "bf16", "f16", "i32", "i64", "u8"};
+  return kByType[static_cast<std::size_t>(dtype)];
 }
 
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name(dtype); }

@@ -102,7 +102,7 @@ std::vector<std::string> CheckpointReader::arrays(const std::string& group) cons
   if (sharded_) {
     for (std::string& name : sharded_->under(group)) names.push_back(std::move(name));
     std::erase_if(names, [](const std::string& name) { return name == kPartList; });
-    std::sort(names.begin(), names.end());
+    std::ranges::sort(names);
   }
   return names;
 }
@@ -120,6 +120,7 @@ void CheckpointReader::read_into(const std::string& array, std::span<T> out) con
   if (sharded_ && sharded_->has(array)) return sharded_->read_into<T>(array, out);
   file_.read_into<T>(array, out);
 }
+template void CheckpointReader::read_into(const std::string&, std::span<std::uint8_t>) const;
 template void CheckpointReader::read_into(const std::string&, std::span<std::int32_t>) const;
 template void CheckpointReader::read_into(const std::string&, std::span<std::int64_t>) const;
 template void CheckpointReader::read_into(const std::string&, std::span<float>) const;

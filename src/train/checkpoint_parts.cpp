@@ -19,12 +19,6 @@ constexpr const char* kShape = "sharded_shape";
 constexpr const char* kType = "sharded_type";
 constexpr const char* kBegin = "begin";
 
-std::int64_t elements_of(const H5Info& info) {
-  std::int64_t count = 1;
-  for (const std::int64_t extent : info.shape) count *= extent;
-  return count;
-}
-
 void copy_attributes(const H5File& from, H5File& to, const std::string& object) {
   for (const std::string& name : from.attributes(object)) {
     if (is_seal(name) || name == kShape || name == kType) continue;
@@ -34,32 +28,11 @@ void copy_attributes(const H5File& from, H5File& to, const std::string& object) 
 
 void copy_dataset(const H5File& from, H5File& to, const std::string& dataset) {
   const H5Info info = from.info(dataset);
-  const auto copy = [&]<class T>() {
+  if (info.type == H5Type::text) return to.write_text(dataset, from.read_text(dataset));
+  visit_numbers(info.type, [&]<class T>() {
     const std::vector<T> values = from.read<T>(dataset);
     to.write<T>(dataset, values, info.shape);
-  };
-  switch (info.type) {
-    case H5Type::u8:
-      return copy.template operator()<std::uint8_t>();
-    case H5Type::i32:
-      return copy.template operator()<std::int32_t>();
-    case H5Type::i64:
-      return copy.template operator()<std::int64_t>();
-    case H5Type::f32:
-      return copy.template operator()<float>();
-    case H5Type::f64:
-      return copy.template operator()<double>();
-    case H5Type::text:
-      return to.write_text(dataset, from.read_text(dataset));
-  }
-}
-
-/// Calls f<T>() for the type of a sharded array.
-template <class F>
-void visit_sharded(H5Type type, const F& f) {
-  if (type == H5Type::f64) return f.template operator()<double>();
-  if (type == H5Type::i32) return f.template operator()<std::int32_t>();
-  f.template operator()<float>();
+  });
 }
 
 void assemble_below(const H5File& manifest, const ShardedArrays& arrays, const std::string& group, H5File& into) {
@@ -70,8 +43,8 @@ void assemble_below(const H5File& manifest, const ShardedArrays& arrays, const s
       copy_dataset(manifest, into, object);
     } else if (arrays.has(object)) {
       const H5Info& info = arrays.info(object);
-      visit_sharded(info.type, [&]<class T>() {
-        std::vector<T> values(static_cast<std::size_t>(elements_of(info)));
+      visit_numbers(info.type, [&]<class T>() {
+        std::vector<T> values(static_cast<std::size_t>(info.elements()));
         arrays.read_into<T>(object, values);
         into.write<T>(object, values, info.shape);
       });
@@ -245,13 +218,13 @@ ShardedArrays::ShardedArrays(const H5File& manifest) : manifest_(manifest.path()
       const std::int64_t expected = entry.slices.empty() ? 0 : entry.slices.back().begin + entry.slices.back().count;
       require_data(begin == expected, "checkpoint part ", parts_[part], ": '", array, "' begins at element ", begin,
                    ", where ", expected, " was expected");
-      entry.slices.push_back({part, begin, elements_of(file.info(array))});
+      entry.slices.push_back({part, begin, file.info(array).elements()});
     }
   }
   for (const auto& [array, entry] : arrays_) {
     const std::int64_t found = entry.slices.empty() ? 0 : entry.slices.back().begin + entry.slices.back().count;
-    require_data(found == elements_of(entry.info), "checkpoint ", manifest_, ": its parts hold ", found,
-                 " elements of '", array, "' instead of ", elements_of(entry.info));
+    require_data(found == entry.info.elements(), "checkpoint ", manifest_, ": its parts hold ", found, " elements of '",
+                 array, "' instead of ", entry.info.elements());
   }
 }
 
@@ -273,14 +246,15 @@ std::vector<std::string> ShardedArrays::under(const std::string& group) const {
 template <class T>
 void ShardedArrays::read_into(const std::string& array, std::span<T> out) const {
   const Entry& entry = find(array);
-  require_data(static_cast<std::int64_t>(out.size()) == elements_of(entry.info), "checkpoint ", manifest_, ": '", array,
-               "' has ", elements_of(entry.info), " elements, not ", out.size());
+  require_data(static_cast<std::int64_t>(out.size()) == entry.info.elements(), "checkpoint ", manifest_, ": '", array,
+               "' has ", entry.info.elements(), " elements, not ", out.size());
   for (const Slice& slice : entry.slices) {
     H5File::open(parts_[slice.part])
         .read_into<T>(array, out.subspan(static_cast<std::size_t>(slice.begin), static_cast<std::size_t>(slice.count)));
     file_bytes_moved += static_cast<std::uint64_t>(slice.count) * sizeof(T);
   }
 }
+template void ShardedArrays::read_into(const std::string&, std::span<std::uint8_t>) const;
 template void ShardedArrays::read_into(const std::string&, std::span<std::int32_t>) const;
 template void ShardedArrays::read_into(const std::string&, std::span<std::int64_t>) const;
 template void ShardedArrays::read_into(const std::string&, std::span<float>) const;
@@ -316,7 +290,7 @@ void remove_orphaned_parts(const fs::path& folder) {
   }
   for (const fs::path& path : found) {
     const std::string name = path.filename().string();
-    const bool kept = std::any_of(damaged.begin(), damaged.end(), [&](const auto& d) { return name.starts_with(d); });
+    const bool kept = std::ranges::any_of(damaged, [&](const auto& d) { return name.starts_with(d); });
     std::error_code ignored;
     if (!kept && !wanted.contains(path)) fs::remove(path, ignored);
   }

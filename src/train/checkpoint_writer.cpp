@@ -10,10 +10,6 @@
 
 namespace lockstep {
 
-CheckpointWriter::~CheckpointWriter() {
-  if (thread_.joinable()) thread_.join();
-}
-
 void CheckpointWriter::start(std::function<void()> job) {
   busy_ = true;
   thread_ = helper_thread([this, job = std::move(job), rank = log::speaker().rank] {

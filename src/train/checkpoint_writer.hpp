@@ -8,14 +8,9 @@
 
 namespace lockstep {
 
-/// A thread that writes files while the training goes on, one job at a time.
+/// A thread that writes files while the training goes on, one job at a time. The destructor waits for the job.
 class CheckpointWriter {
  public:
-  CheckpointWriter() = default;
-  CheckpointWriter(const CheckpointWriter&) = delete;
-  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
-  /// Waits for the job.
-  ~CheckpointWriter();
   /// Starts a job. The one before must have been finished().
   void start(std::function<void()> job);
   /// Whether a job is running.
@@ -26,12 +21,12 @@ class CheckpointWriter {
   double finish();
 
  private:
-  std::thread thread_;
   std::mutex mutex_;
   std::condition_variable ended_;
   std::atomic<bool> busy_ = false;
   std::exception_ptr failure_;
   double seconds_ = 0;
+  std::jthread thread_;
 };
 
 }  // namespace lockstep

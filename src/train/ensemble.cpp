@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"

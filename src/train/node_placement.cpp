@@ -1,22 +1,34 @@
-#include "train/node_placement.hpp"
-
 #include <algorithm>
 
+#include "lockstep/comm/world.hpp"
+#include "lockstep/data/placement.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep {
+namespace {
 
-Tensor NodePlacement::place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) {
-  // A rank that fails earlier, such as on a wrong file header, joins this call from load_task().
-  world_.together("loading the data set", [] {});
-  const std::size_t bytes = static_cast<std::size_t>(shape.size()) * lockstep::size_bytes(dtype);
-  memory_.push_back(world_.share_on_node(std::max<std::size_t>(bytes, 1)));
-  const Tensor array(memory_.back()->bytes().data(), dtype, shape);
-  world_.together("loading the data set", [&] {
-    if (world_.node_rank() == 0) fill(array);
-  });
-  return array;
-}
+/// One copy of each array per node, in memory that its ranks share. The first rank of the node fills it.
+class NodePlacement final : public Placement {
+ public:
+  explicit NodePlacement(World& world) : world_(world) {}
+  Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) override {
+    // A rank that fails earlier, such as on a wrong file header, joins this call from load_task().
+    world_.together("loading the data set", [] {});
+    const std::size_t bytes = static_cast<std::size_t>(shape.size()) * lockstep::size_bytes(dtype);
+    memory_.push_back(world_.share_on_node(std::max<std::size_t>(bytes, 1)));
+    const Tensor array(memory_.back()->bytes().data(), dtype, shape);
+    world_.together("loading the data set", [&] {
+      if (world_.node_rank() == 0) fill(array);
+    });
+    return array;
+  }
+
+ private:
+  World& world_;
+  std::vector<std::unique_ptr<NodeMemory>> memory_;
+};
+
+}  // namespace
 
 std::unique_ptr<Placement> make_node_placement(World& world) { return std::make_unique<NodePlacement>(world); }
 

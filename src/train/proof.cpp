@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <span>
 
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
@@ -22,18 +21,6 @@ constexpr const char* kEnd = "end";
 constexpr const char* kFormat = "1";
 constexpr std::string_view kHash = "\tchain=";
 
-std::string hex_list(const std::vector<std::uint64_t>& values) {
-  std::string list;
-  for (const std::uint64_t value : values) list += (list.empty() ? "" : ",") + hex64(value);
-  return list;
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string list;
-  for (const std::string& word : words) list += (list.empty() ? "" : ",") + word;
-  return list;
-}
-
 /// A line without its hash and its end.
 std::string content_of(const ProofChain::Entry& entry) {
   if (entry.is_run) {
@@ -41,11 +28,11 @@ std::string content_of(const ProofChain::Entry& entry) {
     return join(kRun, "\tformat=", kFormat, "\tstep=", r.step, "\tkind=", r.kind, "\tseed=", r.seed,
                 "\tdata=", r.data_hash, "\tbuild=", r.build, "\tisa=", r.isa, "\tdevice=", r.device,
                 "\tprecision=", r.precision, "\tdevices=", r.devices, "\ttotal=", r.total, "\tevery=", r.every,
-                "\tparameters=", joined(r.parameters));
+                "\tparameters=", listed(r.parameters, ","));
   }
   const ProofLink& l = entry.link;
   return join(l.last ? kEnd : kLink, "\tstep=", l.step, "\tepoch=", l.epoch, "\tposition=", l.position,
-              "\tbatch=", hex64(l.batch), "\tloss=", hex64(l.loss), "\tweights=", hex_list(l.weights),
+              "\tbatch=", hex64(l.batch), "\tloss=", hex64(l.loss), "\tweights=", listed(l.weights, ",", hex64),
               "\toptimizer=", hex64(l.optimizer), "\tprogram=", hex64(l.program), "\taverage=", hex64(l.average));
 }
 
@@ -167,23 +154,11 @@ ProofLink link_of(const Hashes& arrays, const std::vector<std::string>& paramete
 
 std::uint64_t hash_of_array(const CheckpointReader& reader, const std::string& array) {
   const H5Info info = reader.info(array);
-  std::int64_t count = 1;
-  for (const std::int64_t extent : info.shape) count *= extent;
-  const auto read = [&]<class T>() {
-    std::vector<T> values(static_cast<std::size_t>(count));
+  return visit_numbers(info.type, [&]<class T>() {
+    std::vector<T> values(static_cast<std::size_t>(info.elements()));
     reader.read_into<T>(array, values);
     return hash64(values.data(), values.size() * sizeof(T));
-  };
-  switch (info.type) {
-    case H5Type::f64:
-      return read.template operator()<double>();
-    case H5Type::i32:
-      return read.template operator()<std::int32_t>();
-    case H5Type::i64:
-      return read.template operator()<std::int64_t>();
-    default:
-      return read.template operator()<float>();
-  }
+  });
 }
 
 }  // namespace
@@ -294,8 +269,7 @@ bool ProofChain::is_cut_before(std::int64_t step) const {
 }
 
 void ProofChain::cut(std::int64_t step) {
-  const auto later =
-      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.step() > step || e.link.last; });
+  const auto later = std::ranges::find_if(entries_, [&](const Entry& e) { return e.step() > step || e.link.last; });
   entries_.erase(later, entries_.end());
 }
 

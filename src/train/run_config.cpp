@@ -12,67 +12,55 @@ namespace {
 
 void add_run(Options& o, RunConfig::Run& run) {
   o.section("run", "Run", "Run directory, device and limits.");
-  o.add("run.dir", &run.dir, "",
+  o.add("run.dir,output.model_dir", &run.dir, "",
         "run directory for logs, metrics, checkpoints and report; empty: runs/<name of the configuration file>")
       .value_name("DIR")
       .may_change();
-  o.alias("run.dir", "output.model_dir");
   o.add(
-       "run.resume", &run.resume, "auto",
+       "run.resume,resume", &run.resume, "auto",
        "auto: continue from the newest whole checkpoint of the run directory; never: start again and move the existing "
        "files to previous-N; FILE: continue from this checkpoint")
       .value_name("auto|never|FILE")
       .may_change();
-  o.alias("run.resume", "resume");
-  o.add("run.init", &run.init, "",
+  o.add("run.init,init-from", &run.init, "",
         "checkpoint with the initial weights of a new run; its data and options may differ, but its arrays must match; "
         "a resumed run ignores it")
       .value_name("FILE");
-  o.alias("run.init", "init-from");
-  o.add("run.seed", &run.seed, 0, "seed of all random numbers, such as initial weights and the order of samples");
-  o.alias("run.seed", "seed");
-  o.add("run.reproducible", &run.reproducible, false,
+  o.add("run.seed,seed", &run.seed, 0, "seed of all random numbers, such as initial weights and the order of samples");
+  o.add("run.reproducible,reproducible", &run.reproducible, false,
         "sum gradients in one fixed tree: the same weights, bit for bit, for any number of ranks and threads");
-  o.alias("run.reproducible", "reproducible");
   o.add("run.proof_every", &run.proof_every, 1000, non_negative,
         "run.reproducible: steps between two hashes of the run's state, which `lockstep replay` and `lockstep "
         "checkpoint verify` compare with; 0: off")
       .may_change();
-  o.add("run.threads", &run.threads, 0, non_negative,
+  o.add("run.threads,threads,num_threads", &run.threads, 0, non_negative,
         "threads per rank; 0: OMP_NUM_THREADS, else the cores of the node divided by its ranks")
       .may_change();
-  o.alias("run.threads", "threads");
-  o.alias("run.threads", "num_threads");
-  o.choice("run.device", &run.device, "cpu", {"cpu", "cuda"}, "device that computes").may_change();
-  o.alias("run.device", "device");
-  o.choice("run.backend", &run.backend, "auto", {"auto", "mpi", "nccl"},
+  o.choice("run.device,device", &run.device, "cpu", {"cpu", "cuda"}, "device that computes").may_change();
+  o.choice("run.backend,backend", &run.backend, "auto", {"auto", "mpi", "nccl"},
            "library that sums gradients over ranks: nccl from GPU to GPU, mpi through host memory; auto: nccl if every "
            "rank has its own GPU")
       .may_change();
-  o.alias("run.backend", "backend");
-  o.choice("run.graphs", &run.graphs, "auto", {"auto", "on", "off"},
+  o.choice("run.graphs,graphs", &run.graphs, "auto", {"auto", "on", "off"},
            "capture training steps in CUDA graphs and repeat these; auto: if the model allows it; on: fail if it does "
            "not")
       .may_change();
-  o.alias("run.graphs", "graphs");
   o.choice("run.isa", &run.isa, "auto", {"auto", "generic", "avx2", "avx512", "asimd"},
            "instruction set of the CPU kernels, the same on all ranks; results differ between sets in the last digits. "
            "auto: that of the checkpoint if the run is resumed and all processors have it, else the best one that the "
            "processors of all ranks have")
       .may_change();
   o.choice(
-       "run.precision", &run.precision, "fp32", {"fp32", "fp64", "tf32", "bf16", "fp16"},
+       "run.precision,precision", &run.precision, "fp32", {"fp32", "fp64", "tf32", "bf16", "fp16"},
        "type of weights and activations. GPUs only: tf32 rounds the operands of fp32 matrix products to 10 mantissa "
        "bits; bf16 and fp16 store weights and activations in 16 bits, but keep fp32 master weights and sums; fp16 "
        "also scales the loss")
       .may_change();
-  o.alias("run.precision", "precision");
   o.add(
-       "run.max_hours", &run.max_hours, 0, non_negative,
+       "run.max_hours,max-hours", &run.max_hours, 0, non_negative,
        "time limit, from the start of the process: the run writes a checkpoint and exits with code 85 before this time "
        "is over; 0: no limit")
       .may_change();
-  o.alias("run.max_hours", "max-hours");
   o.add("run.all_ranks_log", &run.all_ranks_log, false,
         "print the log lines of every rank, not only of rank 0, with rank and host")
       .may_change();
@@ -80,9 +68,9 @@ void add_run(Options& o, RunConfig::Run& run) {
 
 void add_data_and_model(Options& o, RunConfig& c, const std::vector<std::string>& kinds) {
   o.section("data", "Data");
-  o.add("data.path", &c.data.path, "", "data set: a file prepared by lockstep-prep").value_name("FILE").may_change();
-  o.alias("data.path", "data");
-  o.alias("data.path", "data.data_path");
+  o.add("data.path,data,data.data_path", &c.data.path, "", "data set: a file prepared by lockstep-prep")
+      .value_name("FILE")
+      .may_change();
   o.add("data.stage", &c.data.stage, "",
         "directory on storage of each node, such as $TMPDIR: one rank of each node copies the data set there, and all "
         "ranks of the node read the copy, which is removed after loading. $NAME and ${NAME} are variables of the "
@@ -91,47 +79,37 @@ void add_data_and_model(Options& o, RunConfig& c, const std::vector<std::string>
       .may_change();
 
   o.section("model", "Model");
-  o.choice("model.kind", &c.model_kind, c.model_kind, kinds, "kind of model; decides which other keys exist")
+  o.choice("model.kind,model", &c.model_kind, c.model_kind, kinds, "kind of model; decides which other keys exist")
       .decides_others();
-  o.alias("model.kind", "model");
 }
 
 void add_batch_and_optimizer(Options& o, RunConfig& c) {
   o.section("batch", "Batch");
-  o.add("batch.size", &c.batch.size, 1000, at_least(1), "samples per micro-batch; see batch.scope");
-  o.alias("batch.size", "training.batch_size");
+  o.add("batch.size,training.batch_size", &c.batch.size, 1000, at_least(1), "samples per micro-batch; see batch.scope");
   o.choice("batch.scope", &c.batch.scope, "global", {"global", "rank"},
            "whether batch.size counts the samples of all ranks together or of each rank");
   o.add("batch.accumulate", &c.batch.accumulate, 1, between(1, 1e6), "micro-batches per optimizer step");
 
   o.section("optim", "Optimizer");
-  o.choice("optim.name", &c.optim.name, "adam", {"adam", "adamw", "adam_atan2", "sgd"},
+  o.choice("optim.name,training.optimizer", &c.optim.name, "adam", {"adam", "adamw", "adam_atan2", "sgd"},
            "update rule; adam and sgd add the weight decay to the gradient, adamw and adam_atan2 decay the weights "
            "directly");
-  o.alias("optim.name", "training.optimizer");
-  o.add("optim.lr", &c.optim.lr, 1e-4, positive, "learning rate, before optim.scale_lr");
-  o.alias("optim.lr", "lr");
-  o.alias("optim.lr", "training.learning_rate");
-  o.choice("optim.scale_lr", &c.optim.scale_lr, "none", {"none", "linear", "sqrt"},
+  o.add("optim.lr,lr,training.learning_rate", &c.optim.lr, 1e-4, positive, "learning rate, before optim.scale_lr");
+  o.choice("optim.scale_lr,lr-scaling", &c.optim.scale_lr, "none", {"none", "linear", "sqrt"},
            "multiply the learning rate by the number of ranks (dp: of replicas) or by its square root");
-  o.alias("optim.scale_lr", "lr-scaling");
-  o.add("optim.weight_decay", &c.optim.weight_decay, 1e-4, non_negative,
+  o.add("optim.weight_decay,training.weight_decay", &c.optim.weight_decay, 1e-4, non_negative,
         "weight decay of all parameters, including biases");
-  o.alias("optim.weight_decay", "training.weight_decay");
-  o.add("optim.momentum", &c.optim.momentum, 0.9, below_one, "sgd: momentum");
-  o.alias("optim.momentum", "training.momentum");
+  o.add("optim.momentum,training.momentum", &c.optim.momentum, 0.9, below_one, "sgd: momentum");
   o.add("optim.beta1", &c.optim.beta1, 0.9, below_one, "adam, adamw, adam_atan2: decay rate of the mean gradient");
   o.add("optim.beta2", &c.optim.beta2, 0.999, below_one, "adam, adamw, adam_atan2: decay rate of the mean square");
   o.add("optim.eps", &c.optim.eps, 1e-8, positive, "adam, adamw: added to the square root of the mean square");
   o.choice("optim.atan2_bias", &c.optim.atan2_bias, "package", {"package", "paper"},
            "adam_atan2: correct the bias of the first moment outside the arc tangent (package) or inside it (paper)");
-  o.add("optim.lazy", &c.optim.lazy, false,
+  o.add("optim.lazy,lazy-adam", &c.optim.lazy, false,
         "do not update rows of embedding tables without a gradient, neither weights nor moments: faster with large "
         "tables, but a different training");
-  o.alias("optim.lazy", "lazy-adam");
-  o.add("optim.clip_norm", &c.optim.clip_norm, 0, non_negative,
+  o.add("optim.clip_norm,clip-norm", &c.optim.clip_norm, 0, non_negative,
         "upper limit of the L2 norm of the gradient over all parameters; 0: no clipping");
-  o.alias("optim.clip_norm", "clip-norm");
   o.add("optim.ema", &c.optim.ema, 0, below_one,
         "decay rate of an exponential moving average of the weights, which evaluation and export use; 0: off");
 
@@ -161,12 +139,10 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
 
 void add_training(Options& o, RunConfig& c) {
   o.section("train", "Training");
-  o.add("train.epochs", &c.train.epochs, 100000, at_least(1), "passes over the training samples").may_change();
-  o.alias("train.epochs", "epochs");
-  o.alias("train.epochs", "training.epochs");
-  o.add("train.steps", &c.train.steps, 0, non_negative, "stop after this many steps; 0: after train.epochs")
+  o.add("train.epochs,epochs,training.epochs", &c.train.epochs, 100000, at_least(1), "passes over the training samples")
       .may_change();
-  o.alias("train.steps", "steps");
+  o.add("train.steps,steps", &c.train.steps, 0, non_negative, "stop after this many steps; 0: after train.epochs")
+      .may_change();
   o.add("train.log_every", &c.train.log_every, 0, non_negative, "steps per log record; 0: one record per epoch")
       .may_change();
 
@@ -185,48 +161,42 @@ void add_training(Options& o, RunConfig& c) {
       .may_change();
 
   o.section("stop", "Stopping rules", "All ranks decide from the same metrics.");
-  o.choice("stop.rule", &c.stop.rule, "valid", {"valid", "train_loss", "none"},
+  o.choice("stop.rule,early-stop", &c.stop.rule, "valid", {"valid", "train_loss", "none"},
            "valid: the rules below, after each evaluation; train_loss: compare the training loss every 10 epochs with "
            "that of 20 epochs before, and stop after three checks in a row with less than 0.5 % improvement; none: "
            "train to the last epoch");
-  o.alias("stop.rule", "early-stop");
-  o.add("stop.patience", &c.stop.patience, 10, non_negative,
+  o.add("stop.patience,training.early_stopping_patience", &c.stop.patience, 10, non_negative,
         "stop after this many evaluations without improvement; 0: off");
-  o.alias("stop.patience", "training.early_stopping_patience");
   o.add("stop.min_delta", &c.stop.min_delta, 0, non_negative,
         "stop.patience: smallest improvement of eval.best that counts");
-  o.add("stop.tolerance", &c.stop.tolerance, 1e-6, non_negative,
+  o.add("stop.tolerance,training.convergence_tolerance", &c.stop.tolerance, 1e-6, non_negative,
         "stop when the last stop.window validation losses differ by less than this fraction of the largest; 0: off");
-  o.alias("stop.tolerance", "training.convergence_tolerance");
-  o.add("stop.window", &c.stop.window, 5, at_least(2), "number of evaluations for stop.tolerance");
-  o.alias("stop.window", "training.convergence_window");
-  o.add("stop.min_epochs", &c.stop.min_epochs, 10, non_negative, "epochs before stop.tolerance can stop the run");
-  o.alias("stop.min_epochs", "training.min_epochs");
+  o.add("stop.window,training.convergence_window", &c.stop.window, 5, at_least(2),
+        "number of evaluations for stop.tolerance");
+  o.add("stop.min_epochs,training.min_epochs", &c.stop.min_epochs, 10, non_negative,
+        "epochs before stop.tolerance can stop the run");
 }
 
 /// For models with diagnostics.
 void add_diagnostics(Options& o, RunConfig& c) {
   o.section("jacobian", "Sensitivity metrics");
-  o.add("jacobian.every", &c.jacobian.every, 5, non_negative,
+  o.add("jacobian.every,training.jacobian_freq", &c.jacobian.every, 5, non_negative,
         "epochs between two computations of the network's sensitivities; 0: never");
-  o.alias("jacobian.every", "training.jacobian_freq");
-  o.add("stop.jacobian_tolerance", &c.stop.jacobian_tolerance, 1e-4, non_negative,
+  o.add("stop.jacobian_tolerance,training.jacobian_convergence_tolerance", &c.stop.jacobian_tolerance, 1e-4,
+        non_negative,
         "stop when the last stop.jacobian_window mean absolute sensitivities differ by less than this fraction of the "
         "largest; 0: off");
-  o.alias("stop.jacobian_tolerance", "training.jacobian_convergence_tolerance");
-  o.add("stop.jacobian_window", &c.stop.jacobian_window, 5, at_least(2),
+  o.add("stop.jacobian_window,training.jacobian_convergence_window", &c.stop.jacobian_window, 5, at_least(2),
         "number of computations for stop.jacobian_tolerance");
-  o.alias("stop.jacobian_window", "training.jacobian_convergence_window");
-  o.add("stop.jacobian_min_epochs", &c.stop.jacobian_min_epochs, 20, non_negative,
+  o.add("stop.jacobian_min_epochs,training.min_epochs_jacobian", &c.stop.jacobian_min_epochs, 20, non_negative,
         "epochs before stop.jacobian_tolerance can stop the run");
-  o.alias("stop.jacobian_min_epochs", "training.min_epochs_jacobian");
 }
 
 void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.section("checkpoint", "Checkpoints");
-  o.add("checkpoint.every", &c.checkpoint.every, 10, non_negative, "epochs between two checkpoints; 0: off")
+  o.add("checkpoint.every,training.save_interval", &c.checkpoint.every, 10, non_negative,
+        "epochs between two checkpoints; 0: off")
       .may_change();
-  o.alias("checkpoint.every", "training.save_interval");
   o.add("checkpoint.every_steps", &c.checkpoint.every_steps, 0, non_negative, "steps between two checkpoints; 0: off")
       .may_change();
   o.add("checkpoint.every_minutes", &c.checkpoint.every_minutes, 0, non_negative,
@@ -250,10 +220,9 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
       .may_change();
 
   o.section("dist", "Distribution over ranks");
-  o.add("dist.timeout", &c.dist.timeout, 600, non_negative, "longest wait for another rank; 0: no limit")
+  o.add("dist.timeout,timeout", &c.dist.timeout, 600, non_negative, "longest wait for another rank; 0: no limit")
       .unit("s")
       .may_change();
-  o.alias("dist.timeout", "timeout");
   o.add("dist.check_every", &c.dist.check_every, 1000, non_negative,
         "steps between two comparisons of the weights of all ranks; 0: never")
       .may_change();
@@ -271,23 +240,19 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
         "number of shards of a batch over all ranks and threads (fewer if they would be too small); with "
         "run.reproducible exactly this number, which must be a power of two");
   o.choice(
-       "dist.parallel", &c.dist.parallel, "ddp", {"ddp", "dp"},
+       "dist.parallel,parallel,multi-gpu", &c.dist.parallel, "ddp", {"ddp", "dp"},
        "ddp: one process per device, started by mpirun; dp: one process drives several devices with the same result: "
        "the GPUs of dist.gpu_ids, or dist.replicas on the CPU")
       .may_change();
-  o.alias("dist.parallel", "parallel");
-  o.alias("dist.parallel", "multi-gpu");
-  o.add("dist.replicas", &c.dist.replicas, 1, at_least(1),
+  o.add("dist.replicas,replicas", &c.dist.replicas, 1, at_least(1),
         "dp on the CPU: number of simulated devices, each with its own batch; the threads of the process share their "
         "work")
       .may_change();
-  o.alias("dist.replicas", "replicas");
-  o.add("dist.gpu_ids", &c.dist.gpu_ids, {},
+  o.add("dist.gpu_ids,gpu-ids", &c.dist.gpu_ids, {},
         "numbers of the GPUs to use; empty: all visible GPUs. ddp: the ranks of a host use them in turn; dp: one "
         "process uses all of them")
       .value_name("N,N")
       .may_change();
-  o.alias("dist.gpu_ids", "gpu-ids");
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"

@@ -30,8 +30,7 @@ Options table(Config& c) {
   Options o("lockstep try", "Try the options");
   o.section("optim", "Optimiser");
   o.section("run", "Run");
-  o.add("optim.lr", &c.lr, 1e-3, positive, "learning rate");
-  o.alias("optim.lr", "lr");
+  o.add("optim.lr,lr", &c.lr, 1e-3, positive, "learning rate");
   o.choice("optim.name", &c.name, "adam", {"adam", "adamw", "sgd"}, "update rule");
   o.add("optim.betas", &c.betas, {0.9, 0.999}, below_one, "decay rates");
   o.add("batch.size", &c.batch, 1000, at_least(1), "rows per step");
@@ -44,8 +43,7 @@ Options table(Config& c) {
   o.add("run.max_hours", &c.max_hours, 0, non_negative, "stop in time").unit("s").may_change();
   o.add("dist.bucket_bytes", &c.bucket, 1 << 20, positive, "bucket").unit("bytes");
   o.add("json", &c.json, false, "print JSON");
-  o.add("output", &c.output, "", "where to").value_name("FILE");
-  o.alias("output", "o");
+  o.add("output,o", &c.output, "", "where to").value_name("FILE");
   o.positional("FILE", &c.files, "files to read", 0, 2);
   o.example("lockstep try --lr 0.1", "a large step");
   return o;
@@ -374,6 +372,7 @@ TEST_SUITE("base.options") {
     Options o("prog", "");
     o.add("a.b", &n, 1, "first");
     CHECK_THROWS_AS(o.add("a_b", &n, 1, "second"), Error);
+    CHECK_THROWS_AS(o.add("c,a.b", &n, 1, "a name in use"), Error);
     CHECK_THROWS_AS(o.alias("a.c", "x"), Error);
     std::string s;
     CHECK_THROWS_AS(o.choice("x", &s, "c", {"a", "b"}, "letters"), Error);

@@ -93,6 +93,7 @@ TEST_SUITE("ops.spmm") {
         check<float>(37, width, 2e-5);
         check<double>(37, width, 1e-13);
       }
+      check<float>(2000, 16, 2e-5);  // several groups of rows and of entries
       check<float>(0, 8, 1e-5);
       check<double>(1, 3, 1e-13);
     });

@@ -9,8 +9,7 @@ using namespace lockstep;
 namespace {
 
 std::string page_of(const RunHistory& history) {
-  return report_html(
-      {RunFacts{.title = "har", .config = "", .facts = {}}, history, {}, {}, {}, {}, "finished", "today"});
+  return report_html({RunFacts{.title = "har", .config = "", .facts = {}}, history, {}, {}, {}, "finished", "today"});
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

@@ -136,11 +136,6 @@ std::string refusal(const fs::path& dir, const std::vector<std::string>& args, F
   return test::error_of(fault, [&] { open(dir, args); });
 }
 
-struct Quiet {  // the console lines of these tests are of no interest
-  Quiet() { log::set_level(LogLevel::warning); }
-  ~Quiet() { log::set_level(LogLevel::info); }
-};
-
 }  // namespace
 
 TEST_SUITE("report.run_directory") {
@@ -186,7 +181,6 @@ TEST_SUITE("report.run_directory") {
   }
 
   TEST_CASE("a fresh start moves all files of the previous run and leaves other files") {
-    const Quiet quiet;
     const TempDir tmp;
     open(tmp.path(), {"--optim.lr", "0.25"});
     {
@@ -213,7 +207,6 @@ TEST_SUITE("report.run_directory") {
   }
 
   TEST_CASE("the runs in folders of a run directory are part of its run") {
-    const Quiet quiet;
     const TempDir tmp;
     for (const char* folder : {"pretrain", "member-2", "fold-12", "member-x", "members"}) {
       fs::create_directories(tmp / folder);
@@ -233,7 +226,6 @@ TEST_SUITE("report.run_directory") {
   }
 
   TEST_CASE("a fresh start that was killed while it moved the previous run is completed by the next start") {
-    const Quiet quiet;
     const TempDir tmp;
     fs::create_directories(tmp / "previous.part");
     fs::create_directories(tmp / "previous-1");
@@ -283,7 +275,6 @@ TEST_SUITE("report.run_log") {
   }
 
   TEST_CASE("metrics.jsonl has one object per record, with its values") {
-    const Quiet quiet;
     const TempDir tmp;
     RunLog log(tmp.path(), facts());
     train(log, 1, 10);
@@ -312,7 +303,6 @@ TEST_SUITE("report.run_log") {
   }
 
   TEST_CASE("an evaluation without a loss has none in any file, also after a resume") {
-    const Quiet quiet;
     const TempDir tmp;
     EvalRecord ranking = eval_record(10);
     ranking.loss = {};
@@ -335,7 +325,6 @@ TEST_SUITE("report.run_log") {
   }
 
   TEST_CASE("a name that is not UTF-8 is recorded with a replacement character") {
-    const Quiet quiet;
     const TempDir tmp;
     RunLog log(tmp.path(), facts());
     EvalRecord latin = eval_record(1);
@@ -349,7 +338,6 @@ TEST_SUITE("report.run_log") {
   }
 
   TEST_CASE("a record that is there already is not repeated") {
-    const Quiet quiet;
     const TempDir tmp;
     RunLog log(tmp.path(), facts());
     train(log, 1, 10);
@@ -360,7 +348,6 @@ TEST_SUITE("report.run_log") {
   }
 
   TEST_CASE("an interrupted and resumed run leaves the records of an uninterrupted one") {
-    const Quiet quiet;
     const TempDir whole, parts;
     {
       RunLog log(whole.path(), facts());
@@ -388,7 +375,6 @@ TEST_SUITE("report.run_log") {
   }
 
   TEST_CASE("files cut off anywhere are mended at the next start") {
-    const Quiet quiet;
     const TempDir whole;
     {
       RunLog log(whole.path(), facts());
@@ -421,7 +407,6 @@ TEST_SUITE("report.run_log") {
   }
 
   TEST_CASE("lines of the program's log go to train.log, ours only once") {
-    const Quiet quiet;
     const TempDir tmp;
     {
       RunLog log(tmp.path(), facts());
@@ -438,7 +423,6 @@ TEST_SUITE("report.run_log") {
   }
 
   TEST_CASE("val.log has one line per evaluation with its metrics") {
-    const Quiet quiet;
     const TempDir tmp;
     RunLog log(tmp.path(), facts());
     log.record(eval_record(10));
@@ -448,7 +432,6 @@ TEST_SUITE("report.run_log") {
   }
 
   TEST_CASE("a full disk is one warning that names a file; when there is space again no record is missing") {
-    const Quiet quiet;
     const TempDir tmp;
     std::string said;
     const auto remove_sink = log::add_sink([&](LogLevel, std::string_view line) { said += std::string(line) + "\n"; });
@@ -473,7 +456,6 @@ TEST_SUITE("report.run_log") {
   }
 
   TEST_CASE("the report holds everything, escaped, and fetches nothing") {
-    const Quiet quiet;
     const TempDir tmp;
     auto f = facts();
     f.title = "a <b> & \"c\"";
@@ -482,13 +464,12 @@ TEST_SUITE("report.run_log") {
     train(log, 1, 40);
     log.add(ReportTable{"Columns", {"output", "RMSE"}, {{"aice", "0.99"}}});
     log.add(ReportTable{"Columns", {"output", "RMSE"}, {{"aice", "0.04"}}});
-    log.add(ReportScatter{"aice", "1", {0, 0.5, 1}, {0.1, 0.5, std::nan("")}});
     log.made(tmp / "checkpoints/best.h5", "best weights");
     log.finish("finished after 4 epochs");
     const std::string html = read_text(tmp / "report.html");
     CHECK(html.find("a &lt;b&gt; &amp; &quot;c&quot;") != std::string::npos);
     CHECK(html.find("<script") == std::string::npos);
-    CHECK(count(html, "<svg") == 8);  // loss, learning rate, throughput, phases, gradient norm, two metrics, scatter
+    CHECK(count(html, "<svg") == 7);  // loss, learning rate, throughput, phases, gradient norm, two metrics
     CHECK(html.find("0.99") == std::string::npos);
     CHECK(html.find("<td>0.04</td>") != std::string::npos);
     CHECK(html.find("checkpoints/best.h5") != std::string::npos);
@@ -503,7 +484,6 @@ TEST_SUITE("report.run_log") {
   }
 
   TEST_CASE("a confusion matrix is drawn in the report, the last one, and for TensorBoard") {
-    const Quiet quiet;
     const TempDir tmp;
     RunLog log(tmp.path(), facts());
     for (const double right : {3041.0, 3042.0})
@@ -525,7 +505,6 @@ TEST_SUITE("report.run_log") {
   }
 
   TEST_CASE("a report of nothing, of one step and of equal values can be drawn") {
-    const Quiet quiet;
     for (const int steps : {0, 1, 2}) {
       const TempDir tmp;
       RunLog log(tmp.path(),
@@ -549,7 +528,6 @@ TEST_SUITE("report.run_log") {
       test::skip("LOCKSTEP_PYTHON names no Python with the tensorboard package");
       return;
     }
-    const Quiet quiet;
     const TempDir tmp;
     {
       RunLog log(tmp.path(), facts());

@@ -8,13 +8,13 @@
 namespace lockstep {
 
 /// Starts a thread that receives no signals. Signals go to the training thread, whose handler sets the flag that stops
-/// the run.
+/// the run. As the last member of a class it ends first: its destructor requests a stop and waits.
 template <class Body>
-std::thread helper_thread(Body body) {
+std::jthread helper_thread(Body body) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
+  std::jthread thread(std::move(body));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
 }

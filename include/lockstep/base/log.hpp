@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-enum class LogLevel { debug, info, warning, error };
+enum class LogLevel { info, warning, error };
 
 /// The rank that logs, for the prefix of a line: `[rank 3/8, node04]`. World sets it once. A single rank has no prefix.
 struct Speaker {
@@ -18,8 +18,7 @@ struct Speaker {
 };
 
 /// The log of the process. It writes to standard error and to every added sink (such as train.log of the run
-/// directory). Only rank 0 prints debug and info lines, unless set_all_ranks(true); every rank prints its own warnings
-/// and errors.
+/// directory). Only rank 0 prints info lines, unless set_all_ranks(true); every rank prints its own warnings and errors.
 namespace log {
 
 void set_speaker(Speaker speaker);
@@ -27,8 +26,7 @@ void set_speaker(Speaker speaker);
 void set_thread_speaker(Speaker speaker);
 /// The speaker of the calling thread if it has one, otherwise that of the process.
 const Speaker& speaker();
-void set_level(LogLevel lowest);
-/// Makes every rank print debug and info lines, each line with its prefix.
+/// Makes every rank print info lines, each line with its prefix.
 void set_all_ranks(bool on);
 /// Also sends lines to `sink`, without colour or prefix, until the returned function is called.
 std::function<void()> add_sink(std::function<void(LogLevel, std::string_view)> sink);
@@ -48,10 +46,6 @@ void status(std::string_view line);
 /// The message for an exception of the standard library: lack of memory, a failed file operation, or else a program error.
 std::string unexpected(const std::exception& problem);
 
-template <class... Parts>
-void debug(const Parts&... parts) {
-  write(LogLevel::debug, join(parts...));
-}
 template <class... Parts>
 void info(const Parts&... parts) {
   write(LogLevel::info, join(parts...));

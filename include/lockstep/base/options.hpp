@@ -82,8 +82,7 @@ class Option {
 ///     RunConfig cfg;
 ///     Options options("lockstep train", "Train a model on all ranks");
 ///     options.section("optim", "Optimiser");
-///     options.add("optim.lr", &cfg.lr, 1e-3, positive, "learning rate at world size 1; see optim.scale_lr");
-///     options.alias("optim.lr", "lr");
+///     options.add("optim.lr,lr", &cfg.lr, 1e-3, positive, "learning rate at world size 1; see optim.scale_lr");
 ///     options.choice("optim.name", &cfg.optimizer, "adam", {"adam", "adamw", "sgd"}, "update rule");
 ///     options.add("json", &json, false, "print JSON");  // no dot: command line only, never in an INI file
 ///     if (!options.parse(args)) return 0;                // --help was given: the text is printed
@@ -108,16 +107,17 @@ class Options {
   /// Sets the title of the keys `prefix.*` in help and docs. Sections appear in the order of these calls.
   void section(std::string prefix, std::string title, std::string description = "");
 
+  /// names  the key, then its other names as alias() takes them: "run.seed,seed"
   template <OptionValue T>
-  Option& add(std::string key, T* target, std::type_identity_t<T> initial, Check check, std::string help) {
-    return insert(std::move(key), target, std::move(initial), std::move(check), std::move(help));
+  Option& add(std::string names, T* target, std::type_identity_t<T> initial, Check check, std::string help) {
+    return insert(std::move(names), target, std::move(initial), std::move(check), std::move(help));
   }
   template <OptionValue T>
-  Option& add(std::string key, T* target, std::type_identity_t<T> initial, std::string help) {
-    return insert(std::move(key), target, std::move(initial), anything, std::move(help));
+  Option& add(std::string names, T* target, std::type_identity_t<T> initial, std::string help) {
+    return insert(std::move(names), target, std::move(initial), anything, std::move(help));
   }
   /// Adds a string option that must be one of `values`.
-  Option& choice(std::string key, std::string* target, std::string initial, std::vector<std::string> values,
+  Option& choice(std::string names, std::string* target, std::string initial, std::vector<std::string> values,
                  std::string help);
   /// Adds a second name for a key, on the command line and (as `section.name` or plain `name`) in files. One letter
   /// makes `-x`.
@@ -203,7 +203,7 @@ class Options {
 
  private:
   template <class T>
-  Option& insert(std::string key, T* target, T initial, Check check, std::string help);
+  Option& insert(std::string names, T* target, T initial, Check check, std::string help);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -21,6 +21,16 @@ std::string trim(std::string_view text);
 std::vector<std::string> split(std::string_view text, char separator);
 /// "a, b, c".
 std::string listed(const std::vector<std::string>& words);
+std::string listed(const std::vector<std::string>& words, std::string_view separator);
+/// The same of what `text` makes of each part of a range.
+template <class Range, class Text>
+std::string listed(const Range& parts, std::string_view separator, const Text& text) {
+  std::vector<std::string> words;
+  for (const auto& part : parts) words.push_back(text(part));
+  return listed(words, separator);
+}
+/// "(2, 3)".
+std::string shape_text(const std::vector<std::int64_t>& shape);
 /// Whether a text is well-formed UTF-8 without control characters. source  Unicode 15, table 3-7
 bool is_clean_utf8(std::string_view text);
 /// The text with "\x1b" for each byte that is a control character or not UTF-8. Tabs and line breaks are kept.

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <variant>
@@ -51,10 +52,23 @@ struct h5_type_of<double> {
   static constexpr H5Type value = H5Type::f64;
 };
 
+/// Calls f<T>() with the type of elements that are numbers.
+template <class F>
+auto visit_numbers(H5Type type, const F& f) {
+  if (type == H5Type::u8) return f.template operator()<std::uint8_t>();
+  if (type == H5Type::i32) return f.template operator()<std::int32_t>();
+  if (type == H5Type::i64) return f.template operator()<std::int64_t>();
+  if (type == H5Type::f32) return f.template operator()<float>();
+  return f.template operator()<double>();
+}
+
 /// The type and shape of a dataset. Integers other than u8, i32 and i64 are reported as the next wider of these.
 struct H5Info {
   H5Type type;
   std::vector<std::int64_t> shape;
+  std::int64_t elements() const {
+    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  }
 };
 
 /// The storage of a new dataset.

@@ -24,8 +24,6 @@ struct NamedArray {
   const char* dtype() const;
   bool operator==(const NamedArray&) const = default;
 };
-/// "(3, 4)".
-std::string shape_text(const std::vector<std::int64_t>& shape);
 
 /// The contents of a weight file.
 struct NamedArrays {

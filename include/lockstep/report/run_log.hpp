@@ -100,12 +100,6 @@ struct ReportTable {
   std::vector<std::vector<std::string>> rows;
 };
 
-/// Predictions and targets of one output, for a scatter plot of at most 1500 points.
-struct ReportScatter {
-  std::string title, unit;
-  std::vector<double> target, prediction;
-};
-
 /// A picture for the report: SVG that may use the page's colours, such as var(--ink).
 struct ReportPicture {
   std::string title, svg;
@@ -137,7 +131,6 @@ class RunLog {
   void record(EvalRecord record);
   /// Adds to the report, or replaces the item of the same title.
   void add(ReportTable table);
-  void add(ReportScatter scatter);
   void add(ReportPicture picture);
   /// Adds a file of the run to the report, with its description.
   void made(const std::filesystem::path& file, std::string what);

@@ -8,7 +8,6 @@
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/data/placement.hpp"
-#include "lockstep/models/emulator/emulator_operators.hpp"
 #include "lockstep/tasks/emulator/emulator_config.hpp"
 
 namespace lockstep::apps {

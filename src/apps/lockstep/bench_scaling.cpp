@@ -7,7 +7,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/train/scaling.hpp"
 
 namespace lockstep::apps {
 

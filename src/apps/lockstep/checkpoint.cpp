@@ -8,7 +8,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/comm/world.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/proof.hpp"
@@ -19,12 +18,6 @@ namespace lockstep::apps {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::int64_t elements_of(const CheckpointReader& reader, const std::string& array) {
-  std::int64_t count = 1;
-  for (const std::int64_t extent : reader.info(array).shape) count *= extent;
-  return count;
-}
 
 /// What the chain of its run says about a whole checkpoint: "; ...", or "" without a chain. errors  Error (data)
 std::string compared_with_chain(const CheckpointReader& reader) {
@@ -49,7 +42,7 @@ int verify(const std::vector<std::string>& files) {
     const CheckpointReader reader(file);
     const TrainState state = reader.state();
     std::int64_t values = 0;
-    for (const std::string& array : reader.arrays("/model")) values += elements_of(reader, array);
+    for (const std::string& array : reader.arrays("/model")) values += reader.info(array).elements();
     std::string chain;
     try {
       chain = compared_with_chain(reader);
@@ -69,7 +62,7 @@ int verify(const std::vector<std::string>& files) {
 std::vector<double> numbers(const CheckpointReader& reader, const std::string& array) {
   const H5Type type = reader.info(array).type;
   const auto read = [&]<class T>() {
-    std::vector<T> values(static_cast<std::size_t>(elements_of(reader, array)));
+    std::vector<T> values(static_cast<std::size_t>(reader.info(array).elements()));
     reader.read_into<T>(array, values);
     return std::vector<double>(values.begin(), values.end());
   };

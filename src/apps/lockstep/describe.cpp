@@ -14,9 +14,7 @@ Json json_of(const H5Value& value) {
 }
 
 std::string shape_text(const Json& shape) {
-  std::string text;
-  for (const auto& n : shape) text += (text.empty() ? "" : " x ") + n.dump();
-  return text.empty() ? "scalar" : text;
+  return shape.empty() ? "scalar" : listed(shape, " x ", [](const Json& n) { return n.dump(); });
 }
 
 }  // namespace

@@ -13,10 +13,7 @@ Json columns_of(const std::vector<std::string>& names, const std::vector<std::st
 }
 
 std::string list_of(const Json& columns) {
-  std::string text;
-  for (const Json& c : columns)
-    text += (text.empty() ? "" : ", ") + text_of(c["name"]) + " [" + text_of(c["unit"]) + "]";
-  return text;
+  return listed(columns, ", ", [](const Json& c) { return text_of(c["name"]) + " [" + text_of(c["unit"]) + "]"; });
 }
 
 }  // namespace

@@ -78,9 +78,7 @@ NamedArrays arrays_below(const CheckpointReader& reader, const std::string& grou
   NamedArrays out;
   for (const std::string& path : reader.arrays(group)) {
     const H5Info info = reader.info(path);
-    std::size_t count = 1;
-    for (const std::int64_t extent : info.shape) count *= static_cast<std::size_t>(extent);
-    std::vector<double> values(count);
+    std::vector<double> values(static_cast<std::size_t>(info.elements()));
     reader.read_into<double>(path, values);
     NamedArray& array = out.arrays.emplace_back();
     array.name = path.substr(group.size() + 1);

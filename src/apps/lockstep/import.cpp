@@ -3,6 +3,7 @@
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -46,9 +47,7 @@ std::string conversions(const NamedArrays& arrays, DType dtype) {
     const bool half = now == "f32" && array.stored != "F32" && array.stored != "Float" && array.stored != "f4";
     if (half || now != name(dtype)) ++counts[join(array.stored, " as ", name(dtype))];
   }
-  std::string out;
-  for (const auto& [what, count] : counts) out += join(out.empty() ? "" : ", ", count, " of ", what);
-  return out;
+  return listed(counts, ", ", [](const auto& entry) { return join(entry.second, " of ", entry.first); });
 }
 
 }  // namespace

@@ -85,8 +85,7 @@ Json machine(World& world) {
 
 std::string cuda_text(const Json& facts) {
   if (!facts["build"]["cuda"].get<bool>()) return "not built (the CPU mode is complete without it)";
-  std::string text;
-  for (const Json& gpu : facts["devices"]["cuda"]) text += (text.empty() ? "" : "; ") + text_of(gpu);
+  const std::string text = listed(facts["devices"]["cuda"], "; ", text_of);
   return text.empty() ? "built; no GPU here: " + why_no_gpu() : text;
 }
 

@@ -6,6 +6,7 @@
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/f16.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/weights.hpp"
 
 namespace lockstep::weights {

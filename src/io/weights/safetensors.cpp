@@ -4,6 +4,7 @@
 
 #include "elements.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/base/text.hpp"
 
 /// safetensors: u64 header length · JSON header · raw arrays, without gaps.
 /// source  github.com/huggingface/safetensors, "Format"

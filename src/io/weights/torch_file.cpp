@@ -3,6 +3,7 @@
 #include <set>
 
 #include "elements.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/torch_archive.hpp"
 
 /// The archive of torch.save: NAME/data.pkl, and the storages NAME/data/0, NAME/data/1, ...

@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cstring>
-#include <iomanip>
 #include <unordered_map>
 
 #include "lockstep/base/error.hpp"

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "elements.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 
 namespace lockstep {
@@ -11,7 +12,7 @@ namespace lockstep {
 namespace {
 
 /// Names that a message can hold.
-std::string listed(const std::vector<std::string>& names) {
+std::string quoted(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 20;
   std::string out;
   for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) out += (i ? ", '" : "'") + names[i] + "'";
@@ -37,12 +38,6 @@ const char* NamedArray::dtype() const {
   return kNames[values.index()];
 }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string out = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) out += (i ? ", " : "") + std::to_string(shape[i]);
-  return out + ")";
-}
-
 const NamedArray* NamedArrays::find(const std::string& name) const {
   const auto found = std::ranges::lower_bound(arrays, name, {}, &NamedArray::name);
   return found == arrays.end() || found->name != name ? nullptr : &*found;
@@ -65,7 +60,7 @@ void require_finite(const NamedArrays& arrays, const std::string& what) {
   std::vector<std::string> wrong;
   for (const NamedArray& array : arrays.arrays)
     if (!is_finite(array)) wrong.push_back(array.name);
-  require_data(wrong.empty(), what, ": values that are not finite in ", listed(wrong), "; choose other weights");
+  require_data(wrong.empty(), what, ": values that are not finite in ", quoted(wrong), "; choose other weights");
 }
 
 NamedArrays read_weights(const std::filesystem::path& path, const std::string& key) {

@@ -3,7 +3,6 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <cstdint>
 
 #include "lockstep/base/error.hpp"
 

@@ -1,7 +1,6 @@
 #include "lockstep/models/emulator/emulator_operators.hpp"
 
 #include <cmath>
-#include <limits>
 
 #include "lockstep/base/profile.hpp"
 #include "models/emulator/emulator_operators_impl.hpp"

@@ -5,12 +5,26 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
+/// Prefetch distance in rows. The rows of a chunk come from memory: without prefetches, half of a kernel's time is
+/// spent waiting for them.
+constexpr std::int64_t kPrefetch = 8, kLine = 64;
+
+/// Prefetches the row of a table that is needed kPrefetch rows after row i.
+template <class T>
+LOCKSTEP_INLINE void prefetch(const RowSet& rows, std::int64_t i, const T* table, std::int64_t width) {
+  if (i + kPrefetch >= rows.size()) return;
+  const char* row = reinterpret_cast<const char*>(table + rows[i + kPrefetch] * width);
+  for (std::int64_t b = 0; b < width * static_cast<std::int64_t>(sizeof(T)); b += kLine) __builtin_prefetch(row + b);
+}
+
 template <class T>
 void combine(Aggregator kind, const RowSet& rows, std::int64_t in, T* __restrict__ a, T* __restrict__ b,
              const T* __restrict__ x, const T* __restrict__ s) {
   const std::int64_t count = rows.size();
   for (std::int64_t i = 0; i < count; ++i) {
     const T *xi = x + rows[i] * in, *si = s + rows[i] * in;
+    prefetch(rows, i, x, in);
+    prefetch(rows, i, s, in);
     switch (kind) {
       case Aggregator::bi_interaction:
         for (std::int64_t c = 0; c < in; ++c) a[i * in + c] = xi[c] + si[c];
@@ -125,6 +139,8 @@ void derive(const RowSet& rows, std::int64_t width, T* __restrict__ d1, T* __res
   const I none{}, first = splat<IntOf<T>>(kFirst), second = splat<IntOf<T>>(kSecond), kept = splat<IntOf<T>>(kKept);
   for (std::int64_t i = 0; i < rows.size(); ++i) {
     const std::int64_t from = rows[i] * width, to = i * width;
+    prefetch(rows, i, dout, width);
+    prefetch(rows, i, marks, width);
     in_vectors<T>(
         width, [&](std::int64_t c, std::int64_t count) __attribute__((always_inline)) {
           const I mark = widened<T>(marks + from + c, count);

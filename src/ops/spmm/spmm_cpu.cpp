@@ -6,8 +6,11 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
-/// Prefetch distance in entries. The first entries of a row are prefetched before the previous row is multiplied.
-constexpr std::int64_t kPrefetch = 32;
+/// Prefetch distance in entries.
+constexpr std::int64_t kPrefetch = 48;
+/// Rows that are not consecutive, or of which only some entries count, are taken in groups of about so many entries. A
+/// group's entries are copied, so that prefetches run ahead across its rows; the copy stays in the caches.
+constexpr std::int64_t kGroupEntries = 4096, kGroupRows = 512;
 constexpr std::int64_t kLine = 64;
 
 LOCKSTEP_INLINE Vec<float> read(const float* p) { return load(p); }
@@ -98,83 +101,64 @@ LOCKSTEP_INLINE void row_of(const SpmmArguments<T, X>& a, const Entries<T>& entr
   if (at < a.width) row_block<T, X, 1, true>(a, entries, y, at, a.width - at);
 }
 
-/// Copies the entries of a row whose columns are in the set to `column` and `value`, which have space for all.
-/// Branch-free, because a branch could not be predicted.
+/// Copies the entries of a row whose columns are in the set, or all if it is null. Returns how many. May write one
+/// element too many. Branch-free, because a branch could not be predicted.
 template <class T>
-std::int64_t select(const std::uint64_t* set, std::int64_t count, const std::int32_t* from, const T* values,
-                    std::int32_t* column, T* value) {
+LOCKSTEP_INLINE std::int64_t select(const std::uint64_t* set, std::int64_t count, const std::int32_t* from,
+                                    const T* values, std::int32_t* column, T* value) {
+  if (set == nullptr) {
+    for (std::int64_t e = 0; e < count; ++e) column[e] = from[e];
+    for (std::int64_t e = 0; e < count; ++e) value[e] = values[e];
+    return count;
+  }
   std::int64_t found = 0;
   for (std::int64_t e = 0; e < count; ++e) {
-    const std::int32_t c = from[e];
-    column[found] = c;
+    const auto c = static_cast<std::uint32_t>(from[e]);
+    column[found] = from[e];
     value[found] = values[e];
     found += static_cast<std::int64_t>((set[c / 64] >> (c % 64)) & 1);
   }
   return found;
 }
 
-/// Iterates over the rows of a set and prefetches the first rows of x that the next row needs.
-template <class T, class X>
-class Rows {
- public:
-  Rows(const SpmmArguments<T, X>& a, const RowSet& rows, std::int64_t first, std::int64_t count)
-      : a_(a), rows_(rows), next_(first), end_(first + count) {
-    // Of consecutive rows the entries are, too: a row prefetches for the next ones, however short they are.
-    if (count > 0 && a.columns == nullptr && rows[end_ - 1] - rows[first] == count - 1)
-      last_entry_ = a.indptr[rows[end_ - 1] + 1];
-    if (a.columns != nullptr) {
-      std::int64_t most = 0;
-      for (std::int64_t i = first; i < end_; ++i) {
-        const std::int64_t entries = a.indptr[rows[i] + 1] - a.indptr[rows[i]];
-        most = entries > most ? entries : most;
-      }
-      const std::size_t room = static_cast<std::size_t>(most);
-      value_[0] = static_cast<T*>(thread_scratch(Scratch::partial, 2 * room * (sizeof(T) + sizeof(std::int32_t))));
-      value_[1] = value_[0] + room;
-      column_[0] = reinterpret_cast<std::int32_t*>(value_[1] + room);
-      column_[1] = column_[0] + room;
-    }
-    prepare();
+/// Rows [first, last) of the set, whose entries are in one piece. end_of(i): where those of row i end.
+template <class T, class X, class End>
+LOCKSTEP_INLINE void multiply(const SpmmArguments<T, X>& a, const RowSet& rows, std::int64_t first, std::int64_t last,
+                              const std::int32_t* column, const T* value, const End& end_of) {
+  const std::int64_t all = end_of(last - 1);
+  for (std::int64_t e = 0; e < all && e < kPrefetch; ++e) prefetch(a.x + column[e] * a.width, a.width);
+  std::int64_t begin = 0;
+  for (std::int64_t i = first; i < last; ++i) {
+    const std::int64_t end = end_of(i);
+    row_of(a, Entries<T>{column + begin, value + begin, end - begin, all - begin}, a.y + rows[i] * a.width);
+    begin = end;
   }
-  Entries<T> take() {
-    const Entries<T> entries = entries_;
-    prepare();
-    return entries;
-  }
-
- private:
-  void prepare() {
-    if (next_ == end_) return;
-    const std::int64_t r = rows_[next_], begin = a_.indptr[r];
-    const std::int64_t own = a_.indptr[r + 1] - begin;
-    const bool prefetched = last_entry_ > 0 && started_;
-    started_ = true;
-    entries_ = {a_.column + begin, a_.values + begin, own, last_entry_ > 0 ? last_entry_ - begin : own};
-    if (a_.columns != nullptr) {
-      const std::int64_t half = next_ % 2;
-      const std::int64_t found =
-          select(a_.columns, entries_.count, entries_.column, entries_.value, column_[half], value_[half]);
-      entries_ = {column_[half], value_[half], found, found};
-    }
-    ++next_;
-    if (prefetched) return;
-    for (std::int64_t e = 0; e < entries_.known && e < kPrefetch; ++e)
-      prefetch(a_.x + entries_.column[e] * a_.width, a_.width);
-  }
-
-  const SpmmArguments<T, X>& a_;
-  const RowSet& rows_;
-  std::int64_t next_, end_, last_entry_ = 0;
-  bool started_ = false;
-  Entries<T> entries_{};
-  T* value_[2] = {};
-  std::int32_t* column_[2] = {};
-};
+}
 
 template <class T, class X>
 void spmm(const SpmmArguments<T, X>& a, const RowSet& rows, std::int64_t first, std::int64_t count) {
-  Rows<T, X> source(a, rows, first, count);
-  for (std::int64_t i = first; i < first + count; ++i) row_of(a, source.take(), a.y + rows[i] * a.width);
+  if (count == 0) return;
+  const std::int64_t last = first + count, begin = a.indptr[rows[first]];
+  const auto entries_of = [&](std::int64_t i) { return a.indptr[rows[i] + 1] - a.indptr[rows[i]]; };
+  if (a.columns == nullptr && rows[last - 1] - rows[first] == count - 1)
+    return multiply(a, rows, first, last, a.column + begin, a.values + begin,
+                    [&](std::int64_t i) { return a.indptr[rows[i] + 1] - begin; });
+  std::int64_t room = 0;
+  for (std::int64_t i = first; i < last; ++i) room = entries_of(i) > room ? entries_of(i) : room;
+  room += kGroupEntries + 1;
+  T* value = static_cast<T*>(
+      thread_scratch(Scratch::partial, static_cast<std::size_t>(room) * (sizeof(T) + sizeof(std::int32_t))));
+  auto* column = reinterpret_cast<std::int32_t*>(value + room);
+  std::int64_t ends[kGroupRows];
+  for (std::int64_t i = first; i < last;) {
+    const std::int64_t start = i;
+    for (std::int64_t found = 0; i < last && i - start < kGroupRows && found < kGroupEntries; ++i) {
+      const std::int64_t at = a.indptr[rows[i]];
+      found += select(a.columns, entries_of(i), a.column + at, a.values + at, column + found, value + found);
+      ends[i - start] = found;
+    }
+    multiply(a, rows, start, i, column, value, [&](std::int64_t r) { return ends[r - start]; });
+  }
 }
 
 }  // namespace

@@ -10,17 +10,6 @@
 
 namespace lockstep::prep {
 
-void RunningMoments::merge(const RunningMoments& other) {
-  if (other.n_ == 0) return;
-  const double n = static_cast<double>(n_), m = static_cast<double>(other.n_), total = n + m;
-  for (std::size_t c = 0; c < mean_.size(); ++c) {
-    const double delta = other.mean_[c] - mean_[c];
-    mean_[c] += delta * m / total;
-    m2_[c] += other.m2_[c] + delta * delta * n * m / total;
-  }
-  n_ += other.n_;
-}
-
 bool RunningMoments::constant(std::size_t column) const {
   constexpr double kRelative = 1e-7, kSmallest = 1e-30;
   const double std = n_ > 0 ? std::sqrt(m2_[column] / static_cast<double>(n_)) : 0;
@@ -35,9 +24,7 @@ std::vector<double> RunningMoments::deviation() const {
   return out;
 }
 
-std::int64_t EmulatorSet::rows_in(int part) const {
-  return std::count(split.begin(), split.end(), static_cast<std::uint8_t>(part));
-}
+std::int64_t EmulatorSet::rows_in(int part) const { return std::ranges::count(split, static_cast<std::uint8_t>(part)); }
 
 ConstantColumns take_moments(EmulatorSet& set) {
   RunningMoments in(set.n_in()), out(set.n_out());

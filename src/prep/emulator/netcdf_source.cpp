@@ -101,27 +101,22 @@ bool run_netcdf(const Args& args) {
   std::vector<std::string> columns, geolocation;
   std::string mask;
   options
-      .add("input.columns", &columns, {},
+      .add("input.columns,columns", &columns, {},
            "columns whose short name differs from the variable's, or that need a level or scaling")
       .value_name("COLUMN,...");
-  options.alias("input.columns", "columns");
-  options.add("input.mask", &mask, "", "condition on valid points, for example 'mask == 1 and depth > 10'")
+  options.add("input.mask,mask", &mask, "", "condition on valid points, for example 'mask == 1 and depth > 10'")
       .value_name("EXPRESSION");
-  options.alias("input.mask", "mask");
   options
-      .add("input.geolocation", &geolocation, {},
+      .add("input.geolocation,geolocation", &geolocation, {},
            "files with latitude and longitude: one for all, or one per input file")
       .value_name("FILE,...");
-  options.alias("input.geolocation", "geolocation");
   options.add(
-      "input.lat", &netcdf.lat, "",
+      "input.lat,lat", &netcdf.lat, "",
       "latitude variable; default: the columns' CF coordinates, otherwise the one of ULAT, TLAT, lat, latitude, "
       "geolat, nav_lat, yt, MetaData/latitude with the most dimensions");
-  options.alias("input.lat", "lat");
-  options.add("input.lon", &netcdf.lon, "",
+  options.add("input.lon,lon", &netcdf.lon, "",
               "longitude variable; default: as --lat, with ULON, TLON, lon, longitude, geolon, nav_lon, xt, "
               "MetaData/longitude");
-  options.alias("input.lon", "lon");
   add_selection_options(options, selection, {}, {});
   options.example(
       "lockstep-prep netcdf --input 'sfc_data.tile?.nc' --mask 'slmsk != 1' --inputs tsea,fice,hice --outputs t2m,q2m "

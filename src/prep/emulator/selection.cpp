@@ -15,7 +15,7 @@
 namespace lockstep::prep {
 
 const std::vector<double>& Candidates::column(const std::string& name) const {
-  const auto found = std::find(names.begin(), names.end(), name);
+  const auto found = std::ranges::find(names, name);
   require(found != names.end(), "column '", name, "' was not read");
   return columns[static_cast<std::size_t>(found - names.begin())];
 }
@@ -27,83 +27,67 @@ std::vector<std::string> Selection::columns_needed() const {
   if (synthetic_label) all.emplace_back("sst");
   std::vector<std::string> once;
   for (const auto& name : all) {
-    if (std::find(once.begin(), once.end(), name) == once.end()) once.push_back(name);
+    if (std::ranges::find(once, name) == once.end()) once.push_back(name);
   }
   return once;
 }
 
 void add_selection_options(Options& o, Selection& s, const std::vector<std::string>& default_inputs,
                            const std::vector<std::string>& default_outputs) {
-  const auto add_short = [&](const char* key, const char* name) { o.alias(key, name); };
   o.section("variables", "Columns");
-  o.add("variables.input_variables", &s.inputs, default_inputs, "input columns by short name").value_name("NAME,...");
-  add_short("variables.input_variables", "inputs");
-  o.add("variables.output_variables", &s.outputs, default_outputs, "output columns by short name")
+  o.add("variables.input_variables,inputs", &s.inputs, default_inputs, "input columns by short name")
       .value_name("NAME,...");
-  add_short("variables.output_variables", "outputs");
-  o.choice("variables.missing", &s.missing, "error", {"error", "zero"},
+  o.add("variables.output_variables,outputs", &s.outputs, default_outputs, "output columns by short name")
+      .value_name("NAME,...");
+  o.choice("variables.missing,missing", &s.missing, "error", {"error", "zero"},
            "what to do when a file lacks a column: fail, or fill it with zeros");
-  add_short("variables.missing", "missing");
   o.choice("variables.constant_outputs", &s.constant_outputs, "error", {"error", "keep"},
            "what to do when an output column is constant in the training rows: fail, or keep it");
 
-  o.add("variables.units", &s.units, {}, "units of columns, where the files state none or others")
+  o.add("variables.units,units", &s.units, {}, "units of columns, where the files state none or others")
       .value_name("SHORT=UNITS,...");
-  add_short("variables.units", "units");
 
   o.section("domain", "Which points become rows");
-  o.choice("domain.mask_mode", &s.mask_mode, "both", {"sea_ice", "ocean", "both"},
+  o.choice("domain.mask_mode,mask-mode", &s.mask_mode, "both", {"sea_ice", "ocean", "both"},
            "sea_ice keeps aice > threshold, ocean aice < threshold, both everything");
-  add_short("domain.mask_mode", "mask-mode");
-  o.add("domain.min_ice_concentration", &s.min_ice, 0.0, fraction, "threshold of domain.mask_mode");
-  add_short("domain.min_ice_concentration", "min-ice");
-  o.add("domain.ice_ge", &s.ice_ge, false, "sea_ice keeps aice >= threshold; with threshold 0 that is every point");
-  add_short("domain.ice_ge", "ice-ge");
-  o.choice("domain.pole", &s.pole, "all", {"all", "north", "south", "both"},
+  o.add("domain.min_ice_concentration,min-ice", &s.min_ice, 0.0, fraction, "threshold of domain.mask_mode");
+  o.add("domain.ice_ge,ice-ge", &s.ice_ge, false,
+        "sea_ice keeps aice >= threshold; with threshold 0 that is every point");
+  o.choice("domain.pole,pole", &s.pole, "all", {"all", "north", "south", "both"},
            "north keeps lat > domain.lat_min, south lat < -domain.lat_min, both either of them");
-  add_short("domain.pole", "pole");
-  o.add("domain.lat_min", &s.lat_min, 40.0, between(0, 90), "latitude of domain.pole, degrees");
-  add_short("domain.lat_min", "lat-min");
-  o.add("domain.pole_clean", &s.pole_clean, false, "poles keep only points with 0 < aice <= 1");
-  add_short("domain.pole_clean", "pole-clean");
-  o.add("domain.use_synthetic_data", &s.synthetic_label, false,
+  o.add("domain.lat_min,lat-min", &s.lat_min, 40.0, between(0, 90), "latitude of domain.pole, degrees");
+  o.add("domain.pole_clean,pole-clean", &s.pole_clean, false, "poles keep only points with 0 < aice <= 1");
+  o.add("domain.use_synthetic_data,synthetic-label", &s.synthetic_label, false,
         "replace aice by 0.9 where sst < -1.4 and 0 elsewhere, before anything is selected");
-  add_short("domain.use_synthetic_data", "synthetic-label");
 
   o.section("rows", "How many rows");
-  o.add("rows.max_patterns", &s.max_patterns, std::int64_t{400000}, at_least(1), "maximum number of rows");
-  add_short("rows.max_patterns", "max-patterns");
-  o.choice("rows.subsample", &s.subsample, "random", {"first", "random", "stride"},
+  o.add("rows.max_patterns,max-patterns", &s.max_patterns, std::int64_t{400000}, at_least(1), "maximum number of rows");
+  o.choice("rows.subsample,subsample", &s.subsample, "random", {"first", "random", "stride"},
            "which rows to keep when there are more: the first in file order, random ones, or evenly spaced ones");
-  add_short("rows.subsample", "subsample");
-  o.add("rows.thin_fraction", &s.thin_fraction, 1.0,
+  o.add("rows.thin_fraction,thin-fraction", &s.thin_fraction, 1.0,
         Check{"> 0 and <= 1", [](long double v) { return v > 0 && v <= 1; }},
         "then keep this fraction of the rows, chosen at random");
-  add_short("rows.thin_fraction", "thin-fraction");
 
   o.section("split", "Training, validation and test rows");
-  o.add("split.validation_split", &s.validation_split, 0.1, below_one, "fraction of the rows that are not test rows");
-  add_short("split.validation_split", "validation-split");
-  o.add("split.test_split", &s.test_split, 0.0, below_one, "fraction of all rows");
-  add_short("split.test_split", "test-split");
+  o.add("split.validation_split,validation-split", &s.validation_split, 0.1, below_one,
+        "fraction of the rows that are not test rows");
+  o.add("split.test_split,test-split", &s.test_split, 0.0, below_one, "fraction of all rows");
   o.choice("split.by", &s.split_by, "random", {"random", "time", "lat-block"},
            "rows at random, whole time steps (the last ones), or whole bands of latitude: neighbouring points resemble "
            "each other");
-  o.add("split.block_degrees", &s.block_degrees, 5.0, positive, "width of the bands of split.by = lat-block, degrees");
-  add_short("split.block_degrees", "block-degrees");
-  o.add("split.test_files", &s.test_files, {}, "the rows of these files (names or patterns) are the test rows")
+  o.add("split.block_degrees,block-degrees", &s.block_degrees, 5.0, positive,
+        "width of the bands of split.by = lat-block, degrees");
+  o.add("split.test_files,test-files", &s.test_files, {},
+        "the rows of these files (names or patterns) are the test rows")
       .value_name("FILE,...");
-  add_short("split.test_files", "test-files");
-  o.add("split.test_days", &s.test_days, {}, "the rows of these days are the test rows").value_name("YYYY-MM-DD,...");
-  add_short("split.test_days", "test-days");
+  o.add("split.test_days,test-days", &s.test_days, {}, "the rows of these days are the test rows")
+      .value_name("YYYY-MM-DD,...");
 
   o.section("moments", "Normalisation");
-  o.choice("moments.rows", &s.moments, "train", {"train", "all"},
+  o.choice("moments.rows,moments", &s.moments, "train", {"train", "all"},
            "rows over which mean and standard deviation are taken");
-  add_short("moments.rows", "moments");
   o.section("run", "Run");
-  o.add("run.seed", &s.seed, std::uint64_t{0}, "seed of every random choice");
-  add_short("run.seed", "seed");
+  o.add("run.seed,seed", &s.seed, std::uint64_t{0}, "seed of every random choice");
 }
 
 void check_selection(const Selection& s) {
@@ -116,12 +100,12 @@ void check_selection(const Selection& s) {
     }
   }
   for (const auto& name : s.outputs) {
-    require_usage(std::find(s.inputs.begin(), s.inputs.end(), name) == s.inputs.end(), "option variables: '", name,
+    require_usage(std::ranges::find(s.inputs, name) == s.inputs.end(), "option variables: '", name,
                   "' is both an input and an output");
   }
   for (const auto& [name, units] : parse_names(s.units, "variables.units")) {
-    const bool known = std::find(s.inputs.begin(), s.inputs.end(), name) != s.inputs.end() ||
-                       std::find(s.outputs.begin(), s.outputs.end(), name) != s.outputs.end();
+    const bool known =
+        std::ranges::find(s.inputs, name) != s.inputs.end() || std::ranges::find(s.outputs, name) != s.outputs.end();
     require_usage(known, "option variables.units: '", name, "' is neither an input nor an output");
   }
   const int kinds = (s.test_split > 0) + !s.test_files.empty() + !s.test_days.empty();
@@ -178,7 +162,7 @@ ColumnNames names_of(const Candidates& c, const std::vector<std::string>& wanted
   ColumnNames out;
   out.names = wanted;
   for (const auto& name : wanted) {
-    const auto at = static_cast<std::size_t>(std::find(c.names.begin(), c.names.end(), name) - c.names.begin());
+    const auto at = static_cast<std::size_t>(std::ranges::find(c.names, name) - c.names.begin());
     out.cf.push_back(c.cf[at]);
     const auto given = units.find(name);
     out.units.push_back(given != units.end() ? given->second : c.units[at]);
@@ -191,13 +175,9 @@ ColumnNames names_of(const Candidates& c, const std::vector<std::string>& wanted
 std::string input_source(const Candidates& c, const std::vector<std::string>& inputs) {
   std::vector<std::string> sides;
   for (const auto& name : inputs)
-    sides.push_back(
-        c.side[static_cast<std::size_t>(std::find(c.names.begin(), c.names.end(), name) - c.names.begin())]);
-  if (std::all_of(sides.begin(), sides.end(), [&](const auto& side) { return side == sides.front(); }))
-    return sides.front();
-  std::string out;
-  for (const auto& side : sides) out += (out.empty() ? "" : ",") + side;
-  return out;
+    sides.push_back(c.side[static_cast<std::size_t>(std::ranges::find(c.names, name) - c.names.begin())]);
+  if (std::ranges::all_of(sides, [&](const auto& side) { return side == sides.front(); })) return sides.front();
+  return listed(sides, ",");
 }
 
 }  // namespace
@@ -244,8 +224,7 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
 
   std::vector<std::string> wanted = s.inputs;
   wanted.insert(wanted.end(), s.outputs.begin(), s.outputs.end());
-  if (s.mask_mode != "both" && std::find(wanted.begin(), wanted.end(), "aice") == wanted.end())
-    wanted.emplace_back("aice");
+  if (s.mask_mode != "both" && std::ranges::find(wanted, "aice") == wanted.end()) wanted.emplace_back("aice");
   std::vector<const std::vector<double>*> columns;
   for (const auto& name : wanted) {
     columns.push_back(&column(name));
@@ -260,8 +239,8 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
     worst += (worst.empty() ? " (" : ", ") + name + " missing in " + std::to_string(count);
   report.complete =
       narrow(points, "has a value in every column" + (worst.empty() ? worst : worst + ")"), [&](std::size_t p) {
-        return std::all_of(columns.begin(), columns.end(),
-                           [&](const auto* values) { return std::isfinite(static_cast<float>((*values)[p])); });
+        return std::ranges::all_of(columns,
+                                   [&](const auto* values) { return std::isfinite(static_cast<float>((*values)[p])); });
       });
   subsample(points, s);
   report.subsampled = static_cast<std::int64_t>(points.size());

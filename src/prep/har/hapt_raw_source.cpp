@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
 #include "lockstep/prep/source.hpp"
@@ -46,13 +46,13 @@ bool run_hapt_raw(const Args& args) {
   bool transitions = false;
   std::vector<std::string> test_subjects, official;
   for (const auto subject : kHarTestSubjects) official.push_back(std::to_string(subject));
-  options.add("input", &input, "", "the folder 'HAPT Data Set', or its RawData").value_name("DIR").required();
-  options.alias("input", "i");
+  options.add("input,i", &input, "", "the folder 'HAPT Data Set', or its RawData").value_name("DIR").required();
   options.add("transitions", &transitions, false, "12 classes: also windows of the postural transitions");
   add_har_split_options(options, split, kHarValSubjects, TestPart::given);
-  options.add("split.test_subjects", &test_subjects, official, "test subjects; the default is the official split")
+  options
+      .add("split.test_subjects,test-subjects", &test_subjects, official,
+           "test subjects; the default is the official split")
       .value_name("SUBJECT,...");
-  options.alias("split.test_subjects", "test-subjects");
   options.example("lockstep-prep hapt-raw --input 'HAPT Data Set' --output hapt.h5",
                   "10,411 windows; official test subjects; subjects 5, 17, 25 and 30 for validation");
   options.example("lockstep-prep hapt-raw --input 'HAPT Data Set' --transitions --output hapt12.h5",
@@ -82,7 +82,7 @@ bool run_hapt_raw(const Args& args) {
   std::vector<std::size_t> order(labels.rows());
   for (std::size_t row = 0; row < order.size(); ++row) order[row] = row;
   // Sorting by recording reads each recording once.
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return labels.at(a, 0) < labels.at(b, 0); });
+  std::ranges::stable_sort(order, [&](auto a, auto b) { return labels.at(a, 0) < labels.at(b, 0); });
   for (const std::size_t row : order) {
     const auto field = [&](std::size_t column) { return whole_number(labels, row, column); };
     const std::int32_t experiment = field(0), subject = field(1), activity = field(2), first = field(3),
@@ -95,10 +95,9 @@ bool run_hapt_raw(const Args& args) {
     require_data(known == subject, labels.line_of(row), ": experiment ", experiment, " is of user ", subject,
                  ", elsewhere of user ", known);
     if (experiment != current) {
-      char name[64];
-      std::snprintf(name, sizeof name, "exp%02d_user%02d.txt", experiment, subject);
-      files.push_back(folder / (std::string("acc_") + name));
-      files.push_back(folder / (std::string("gyro_") + name));
+      const std::string name = printed("exp%02d_user%02d.txt", experiment, subject);
+      files.push_back(folder / ("acc_" + name));
+      files.push_back(folder / ("gyro_" + name));
       channels = read_channels(files[files.size() - 2], files.back());
       current = experiment;
     }
@@ -109,15 +108,14 @@ bool run_hapt_raw(const Args& args) {
       ++left_out;
       continue;
     }
-    const bool test =
-        std::find(test_subjects.begin(), test_subjects.end(), std::to_string(subject)) != test_subjects.end();
+    const bool test = std::ranges::find(test_subjects, std::to_string(subject)) != test_subjects.end();
     append_windows(set, channels, first - 1, last, kStride,
                    {activity - 1, subject, experiment, static_cast<std::uint8_t>(test ? 2 : 0)});
   }
   if (options.given("split.test_subjects")) {
     for (const auto& wanted : test_subjects) {
-      const bool found = std::any_of(subject_of.begin(), subject_of.end(),
-                                     [&](const auto& entry) { return std::to_string(entry.second) == wanted; });
+      const bool found =
+          std::ranges::any_of(subject_of, [&](const auto& entry) { return std::to_string(entry.second) == wanted; });
       if (!found) options.reject("split.test_subjects", join("no recording is of subject '", wanted, "'"));
     }
   }

@@ -11,23 +11,19 @@ void add_har_split_options(Options& options, HarSplit& split, const std::vector<
                            TestPart test) {
   options.section("split", "Training, validation and test");
   options.choice(
-      "split.val_split", &split.val_split, "subject", {"subject", "random"},
+      "split.val_split,val-split", &split.val_split, "subject", {"subject", "random"},
       "draw whole subjects for validation, or single windows; overlapping windows can then lie in both parts");
-  options.alias("split.val_split", "val-split");
   options
-      .add("split.val_subjects", &split.val_subjects, val_subjects,
+      .add("split.val_subjects,val-subjects", &split.val_subjects, val_subjects,
            val_subjects.empty() ? "validation subjects; none: drawn by the seed" : "validation subjects")
       .value_name("SUBJECT,...");
-  options.alias("split.val_subjects", "val-subjects");
-  options.add("split.val_fraction", &split.val_fraction, 0.2, below_one, "share of the training windows, if drawn");
-  options.alias("split.val_fraction", "val-fraction");
+  options.add("split.val_fraction,val-fraction", &split.val_fraction, 0.2, below_one,
+              "share of the training windows, if drawn");
   if (test == TestPart::by_fraction) {
-    options.add("split.test_fraction", &split.test_fraction, 0.2, below_one,
+    options.add("split.test_fraction,test-fraction", &split.test_fraction, 0.2, below_one,
                 "share of the windows without a given split; whole subjects, drawn by the seed");
-    options.alias("split.test_fraction", "test-fraction");
   }
-  options.add("split.seed", &split.seed, std::uint64_t{42}, "seed of every random choice");
-  options.alias("split.seed", "seed");
+  options.add("split.seed,seed", &split.seed, std::uint64_t{42}, "seed of every random choice");
 }
 
 void check_har_split(const Options& options, const HarSplit& split) {

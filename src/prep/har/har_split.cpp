@@ -166,14 +166,13 @@ void split_validation(HarSet& set, const HarSplit& how) {
   } else {
     const auto groups = by_subject(set, windows);
     for (const auto& wanted : how.val_subjects) {
-      const auto found = std::find_if(groups.begin(), groups.end(),
-                                      [&](const auto& group) { return set.subject_name(group.first) == wanted; });
+      const auto found =
+          std::ranges::find_if(groups, [&](const auto& group) { return set.subject_name(group.first) == wanted; });
       if (found != groups.end()) {
         move_to(set, found->second, 1);
         continue;
       }
-      std::string known;
-      for (const auto& [subject, members] : groups) known += (known.empty() ? "" : ",") + set.subject_name(subject);
+      const auto known = listed(groups, ",", [&](const auto& group) { return set.subject_name(group.first); });
       throw Error(Fault::usage, join("option split.val_subjects: subject '", wanted,
                                      "' has no training windows; those that have are ", known));
     }

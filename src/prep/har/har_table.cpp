@@ -57,11 +57,9 @@ namespace {
 std::vector<std::size_t> positions(const TextTable& table, const std::vector<std::string>& names,
                                    const ColumnChoice& choice) {
   const auto place = [&](const std::string& name) {
-    const auto found = std::find(names.begin(), names.end(), name);
-    std::string all;
-    for (const auto& one : names) all += (all.empty() ? "" : ", ") + one;
+    const auto found = std::ranges::find(names, name);
     require_usage(found != names.end(), "reading '", table.path.string(), "': there is no column '", name,
-                  "'; its columns are ", all);
+                  "'; its columns are ", listed(names));
     return static_cast<std::size_t>(found - names.begin());
   };
   std::vector<std::size_t> out;
@@ -101,7 +99,7 @@ TextTable read_text_table(const std::filesystem::path& path, std::size_t fields_
     require_data(blank_line == 0, path.string(), ":", blank_line, ": a blank line within the table");
     double value = 0;
     const bool named = line_number == 1 && header == Header::optional &&
-                       std::none_of(fields.begin(), fields.end(), [&](auto field) { return number_of(field, value); });
+                       std::ranges::none_of(fields, [&](auto field) { return number_of(field, value); });
     if (table.fields == 0) table.fields = fields.size();
     require_data(fields.size() == table.fields, here(), ": ", fields.size(), named ? " names" : " values",
                  ", expected ", table.fields);

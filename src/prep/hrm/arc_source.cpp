@@ -19,10 +19,9 @@ bool run_arc(const Args& args) {
       "split without an answer.");
   std::vector<std::string> folders;
   std::int64_t num_aug = 0;
-  options.add("input", &folders, {}, "folders of *.json, files of many tasks, or quoted patterns")
+  options.add("input,i", &folders, {}, "folders of *.json, files of many tasks, or quoted patterns")
       .value_name("DIR,...")
       .required();
-  options.alias("input", "i");
   options.add("num-aug", &num_aug, std::int64_t{1000}, between(0, 1e6),
               "variants of each task: a dihedral image and a permutation of the colours 1..9");
   PuzzleOptions common(options, 42, PuzzleOptions::Augment::none);

@@ -1,6 +1,5 @@
 #include "lockstep/prep/hrm/maze.hpp"
 
-#include <algorithm>
 #include <array>
 
 #include "lockstep/base/error.hpp"

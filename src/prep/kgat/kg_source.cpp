@@ -37,8 +37,7 @@ bool run_kg(const Args& args) {
   std::string input, train, test, kg, duplicates, parallel, overlap, empty_users, empty_relations, missing_ids;
   bool no_kg = false;
   KgRules rules;
-  options.add("input", &input, "", "folder with the text files").value_name("DIR").required();
-  options.alias("input", "i");
+  options.add("input,i", &input, "", "folder with the text files").value_name("DIR").required();
   KgOutput out(options, "seed of --valid-fraction");
   options.add("train", &train, "train.txt", "train interactions, in the folder").value_name("FILE");
   options.add("test", &test, "test.txt", "test interactions, in the folder").value_name("FILE");

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <ostream>
 #include <utility>
 
@@ -18,17 +17,16 @@ namespace {
 
 void check_items(const SequenceSet& set, std::vector<std::string>& problems) {
   const auto outside = [&](std::int32_t item) { return item < 1 || item > set.n_items(); };
-  const auto bad = std::count_if(set.item.begin(), set.item.end(), outside);
+  const auto bad = std::ranges::count_if(set.item, outside);
   if (bad == 0) return;
-  const auto first = std::find_if(set.item.begin(), set.item.end(), outside) - set.item.begin();
+  const auto first = std::ranges::find_if(set.item, outside) - set.item.begin();
   problems.push_back(join("/inter/item: ", bad, " of ", set.rows(), " are not within 1 .. ", set.n_items(),
                           ", the first is ", set.item[static_cast<std::size_t>(first)], " in row ", first));
 }
 
 void check_ids(const RawIds& ids, const char* name, bool keep_ids, std::vector<std::string>& problems) {
   const auto ascending = [&](const auto& values) {
-    return std::adjacent_find(values.begin(), values.end(), [](const auto& a, const auto& b) { return !(a < b); }) ==
-           values.end();
+    return std::ranges::adjacent_find(values, [](const auto& a, const auto& b) { return !(a < b); }) == values.end();
   };
   if (ids.is_text ? !ascending(ids.texts) : !ascending(ids.numbers))
     problems.push_back(join(name, " does not rise: dense numbers follow the order of the raw ids"));
@@ -73,7 +71,7 @@ bool is_sha256(const std::string& text) {
 void check_rule(const H5File& file, const SequenceSet& set, std::vector<std::string>& problems) {
   const GapRule& rule = *set.rule;
   const auto within = [](const std::vector<std::int32_t>& values, std::int64_t n) {
-    return std::all_of(values.begin(), values.end(), [&](std::int32_t v) { return v >= 0 && v < n; });
+    return std::ranges::all_of(values, [&](std::int32_t v) { return v >= 0 && v < n; });
   };
   if (!set.has_time() || rule.categories < 2 || rule.clusters < 1 || rule.unit_s < 1 ||
       !(rule.noise >= 0 && rule.noise <= 1) || rule.categories > set.n_items() ||
@@ -106,10 +104,10 @@ std::vector<std::string> check_sequence_set(const H5File& file, std::vector<std:
     problems.push_back(join("impossible attributes min_user = ", set.min_user, ", min_item = ", set.min_item,
                             ", min_split = ", set.min_split));
   const auto& scales = time_scales();
-  if (std::find(scales.begin(), scales.end(), set.time_scale) == scales.end())
+  if (std::ranges::find(scales, set.time_scale) == scales.end())
     problems.push_back(join("unknown time_scale '", set.time_scale, "'"));
   const auto sums = split(set.source_sha256, ',');
-  if (!set.rule && (sums.empty() || !std::all_of(sums.begin(), sums.end(), is_sha256)))
+  if (!set.rule && (sums.empty() || !std::ranges::all_of(sums, is_sha256)))
     problems.push_back(join("source_sha256 = '", set.source_sha256, "' is not a SHA-256 checksum"));
   if (problems.empty() && set.has_time()) check_times(set, problems);
   if (!problems.empty()) return problems;
@@ -125,7 +123,7 @@ std::vector<std::string> check_sequence_set(const H5File& file, std::vector<std:
     problems.push_back(join("time_max = ", time_max, ", the largest scaled time is ", set.time_max));
   if (set.rule) check_rule(file, set, problems);
 
-  const auto trainable = std::count_if(set.n_train.begin(), set.n_train.end(), [](std::int32_t m) { return m >= 2; });
+  const auto trainable = std::ranges::count_if(set.n_train, [](std::int32_t m) { return m >= 2; });
   if (trainable == 0) problems.emplace_back("no user has two interactions to train on");
   std::int64_t evaluated = 0, empty = 0;
   for (std::int64_t u = 0; u < set.n_users(); ++u) {
@@ -160,26 +158,23 @@ void print_summary(const SequenceSet& set, std::ostream& out) {
     for (std::size_t k = 1; k < times.size(); ++k) ties += times[k] == times[k - 1];
     pairs += std::max<std::int64_t>(m - 1, 0);
   }
-  std::sort(lengths.begin(), lengths.end());
-  char text[160];
-  std::snprintf(text, sizeof text, "%lld / %.2f / %lld / %lld", static_cast<long long>(lengths.front()),
-                static_cast<double>(set.rows()) / static_cast<double>(lengths.size()),
-                static_cast<long long>(lengths[lengths.size() / 2]), static_cast<long long>(lengths.back()));
+  std::ranges::sort(lengths);
+  const std::string mean = printed("%.2f", static_cast<double>(set.rows()) / static_cast<double>(lengths.size()));
   out << "  users, items       " << set.n_users() << ", " << set.n_items() << (set.keep_ids ? " (raw ids kept)" : "")
       << "\n"
       << "  interactions       " << set.rows() << " = " << train << " train + " << evaluated << " validation + "
       << evaluated << " test\n"
-      << "  lengths            " << text << " (min / mean / median / max)\n"
+      << "  lengths            " << lengths.front() << " / " << mean << " / " << lengths[lengths.size() / 2] << " / "
+      << lengths.back() << " (min / mean / median / max)\n"
       << "  users to train on  " << trainable << "; to evaluate " << evaluated << " (at least " << set.min_split
       << " interactions)\n";
   if (!set.has_time()) {
     out << "  times              none\n";
     return;
   }
-  std::snprintf(text, sizeof text, "%.1f %%",
-                pairs > 0 ? 100.0 * static_cast<double>(ties) / static_cast<double>(pairs) : 0.0);
-  out << "  times              scale " << set.time_scale << ", largest " << set.time_max << "; " << text
-      << " of neighbours have equal scaled times\n";
+  const double percent = pairs > 0 ? 100.0 * static_cast<double>(ties) / static_cast<double>(pairs) : 0.0;
+  out << "  times              scale " << set.time_scale << ", largest " << set.time_max << "; "
+      << printed("%.1f %%", percent) << " of neighbours have equal scaled times\n";
 }
 
 void describe_sequence_set(const H5File& file, std::ostream& out) {

@@ -43,37 +43,28 @@ bool run_sequences(const Args& args) {
   SequenceOptions sequence;
   auto formats = raw_formats();
   formats.insert(formats.begin(), "auto");
-  options.choice("input.format", &raw.format, "auto", formats, "format of the lines");
-  options.alias("input.format", "format");
-  options.add("input.user_column", &raw.user_column, "user_id", "csv: column of users");
-  options.alias("input.user_column", "user-column");
-  options.add("input.item_column", &raw.item_column, "item_id", "csv: column of items");
-  options.alias("input.item_column", "item-column");
-  options.add("input.time_column", &raw.time_column, "",
+  options.choice("input.format,format", &raw.format, "auto", formats, "format of the lines");
+  options.add("input.user_column,user-column", &raw.user_column, "user_id", "csv: column of users");
+  options.add("input.item_column,item-column", &raw.item_column, "item_id", "csv: column of items");
+  options.add("input.time_column,time-column", &raw.time_column, "",
               "csv: column of times; default: `timestamp` or `time`, if present");
-  options.alias("input.time_column", "time-column");
-  options.choice("input.ids", &sequence.ids, "auto", {"auto", "integer", "text"},
+  options.choice("input.ids,ids", &sequence.ids, "auto", {"auto", "integer", "text"},
                  "integer ids sort as numbers, text ids by bytes; auto: integers if all ids are");
-  options.alias("input.ids", "ids");
   options.section("filter", "Filter");
-  options.add("filter.min_user", &sequence.min_user, std::int64_t{5}, at_least(1),
+  options.add("filter.min_user,min-user", &sequence.min_user, std::int64_t{5}, at_least(1),
               "drop users with fewer interactions in the whole input; one pass");
-  options.alias("filter.min_user", "min-user");
-  options.add("filter.min_item", &sequence.min_item, std::int64_t{5}, at_least(1),
+  options.add("filter.min_item,min-item", &sequence.min_item, std::int64_t{5}, at_least(1),
               "drop items with fewer interactions in the whole input");
-  options.alias("filter.min_item", "min-item");
-  options.add("filter.keep_ids", &sequence.keep_ids, false,
+  options.add("filter.keep_ids,keep-ids", &sequence.keep_ids, false,
               "number users and items by their raw ids, gaps included, as some public code does");
-  options.alias("filter.keep_ids", "keep-ids");
   options.section("time", "Times");
   options.choice("time.scale", &sequence.time_scale, "per_user_min", time_scales(),
                  "unit of scaled times: each user's smallest non-zero gap, a fixed unit, or (raw) seconds");
   options.section("split", "Training, validation and test");
   options.add(
-      "split.min_split", &sequence.min_split, std::int64_t{3}, at_least(3),
+      "split.min_split,min-split", &sequence.min_split, std::int64_t{3}, at_least(3),
       "users with fewer interactions are only for training; of the others the last one is for test, the one before it "
       "for validation");
-  options.alias("split.min_split", "min-split");
   options.example("lockstep-prep sequences --input ml-1m/ratings.dat --output ml-1m.h5",
                   "MovieLens, as the papers filter it");
   options.example("lockstep-prep sequences --input Amazon_Beauty.inter --output beauty.h5", "order only, no times");

@@ -1,7 +1,6 @@
 #include "tasks/emulator/affine_guess.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace lockstep {
 

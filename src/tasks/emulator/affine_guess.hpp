@@ -1,7 +1,5 @@
 #pragma once
-#include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "lockstep/tasks/emulator/emulator_data.hpp"

@@ -13,10 +13,8 @@
 namespace lockstep {
 
 void EmulatorConfig::add_options(Options& o) {
-  o.add("model.hidden_size", &arch_.hidden, 64, between(1, kMostWidth), "width of the hidden layers");
-  o.alias("model.hidden_size", "hidden_size");
-  o.add("model.hidden_layers", &arch_.layers, 3, between(1, kMostLayers), "number of hidden layers");
-  o.alias("model.hidden_layers", "hidden_layers");
+  o.add("model.hidden_size,hidden_size", &arch_.hidden, 64, between(1, kMostWidth), "width of the hidden layers");
+  o.add("model.hidden_layers,hidden_layers", &arch_.layers, 3, between(1, kMostLayers), "number of hidden layers");
   o.choice("model.activation", &arch_.activation, "gelu",
            {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"},
            "activation of the hidden layers (gelu is the exact one, with erf)");
@@ -27,8 +25,8 @@ void EmulatorConfig::add_options(Options& o) {
            "initial biases: zero, or uniform in +-1/sqrt(inputs) as PyTorch does");
 
   o.section("loss", "Loss");
-  o.choice("loss.name", &loss_.name, "mse", {"mse", "mae", "huber"}, "loss on normalised outputs");
-  o.alias("loss.name", "training.loss_function");
+  o.choice("loss.name,training.loss_function", &loss_.name, "mse", {"mse", "mae", "huber"},
+           "loss on normalised outputs");
   o.add("loss.smooth_weight", &loss_.smooth_weight, 0, non_negative,
         "weight of the squared finite differences of the outputs along the column; 0: off");
   o.add("loss.smooth_order", &loss_.smooth_order, 2, between(1, 2), "order of these differences");
@@ -91,7 +89,7 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   loss_.checked_for(path, read_variables(file, "/vars", arch.n_in, arch.n_out), file.has("/jac"));
 
   TaskNeeds needs;
-  needs.train_samples = std::count(split.begin(), split.end(), std::uint8_t{0});
+  needs.train_samples = std::ranges::count(split, std::uint8_t{0});
   needs.parameters = arch.parameters();
   const auto rows = static_cast<double>(split.size());
   needs.data_bytes = rows * 4 * static_cast<double>(arch.n_in + arch.n_out + 1);

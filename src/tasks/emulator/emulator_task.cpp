@@ -511,18 +511,13 @@ EmulatorMetadata EmulatorTask::metadata() const {
   metadata.variables = data_.variables;
   metadata.mask.mode = data_.mask_mode;
   const EmulatorArch& arch = emulator_.arch();
-  const auto list = [](const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
-    return text;
-  };
   metadata.meta = {{"model_class", "lockstep.emulator"},
                    {"hidden_layers", std::to_string(arch.layers)},
                    {"hidden_size", std::to_string(arch.hidden)},
-                   {"input_variables", list(data_.variables.input_cf)},
-                   {"output_variables", list(data_.variables.output_cf)},
-                   {"input_short_names", list(data_.variables.input_names)},
-                   {"output_short_names", list(data_.variables.output_names)},
+                   {"input_variables", listed(data_.variables.input_cf, ",")},
+                   {"output_variables", listed(data_.variables.output_cf, ",")},
+                   {"input_short_names", listed(data_.variables.input_names, ",")},
+                   {"output_short_names", listed(data_.variables.output_names, ",")},
                    {"loss", options_.loss.name},
                    {"training_data", data_.path.filename().string()}};
   return metadata;

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 
 #include "lockstep/base/log.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"

@@ -76,17 +76,14 @@ void normalise_as_trained(HarData& data, const H5File& checkpoint) {
 }  // namespace
 
 void HarConfig::add_options(Options& o) {
-  o.choice("model.input", &input_, "signal", {"signal", "image"},
+  o.choice("model.input,input", &input_, "signal", {"signal", "image"},
            "source of the patches: the samples of a channel, or a picture of it as a line, drawn on demand");
-  o.alias("model.input", "input");
-  o.choice("model.mode", &mode_, "flatten", {"flatten", "independent", "average", "first"},
+  o.choice("model.mode,mode", &mode_, "flatten", {"flatten", "independent", "average", "first"},
            "input of one classification: all channels side by side, one channel, the mean of the channels, the first "
            "channel");
-  o.alias("model.mode", "mode");
-  o.choice("model.pool", &pool_, "attention", {"attention", "mean"}, "pooling of a channel's tokens");
-  o.alias("model.pool", "pool");
-  o.add("model.patch", &arch_.patch, 16, between(1, kMostWidth), "samples in a patch, or its side in pixels");
-  o.alias("model.patch", "patch-size");
+  o.choice("model.pool,pool", &pool_, "attention", {"attention", "mean"}, "pooling of a channel's tokens");
+  o.add("model.patch,patch-size", &arch_.patch, 16, between(1, kMostWidth),
+        "samples in a patch, or its side in pixels");
   o.add("model.image", &arch_.image, 224, between(1, 10000), "images: side in pixels");
   o.add("model.dim", &arch_.dim, 0, between(0, kMostWidth), "width of a token; 0: 64 for signals, 768 for images");
   o.add("model.layers", &arch_.layers, -1, between(-1, kMostLayers),
@@ -97,32 +94,24 @@ void HarConfig::add_options(Options& o) {
   o.add("model.mlp", &arch_.mlp, 0, between(0, kMostWidth),
         "width inside the MLP; 0: 128 for signals, 3072 for images");
   o.choice(
-      "model.mlp_norm", &mlp_norm_, "auto", {"auto", "pre", "post"},
+      "model.mlp_norm,mlp-norm", &mlp_norm_, "auto", {"auto", "pre", "post"},
       "layer norm before the MLP or after its residual; auto: pre for signals, post for images (as in the reference)");
-  o.alias("model.mlp_norm", "mlp-norm");
-  o.add("model.ln_eps", &arch_.norm_eps, 1e-5, positive, "epsilon added to the variance in layer norms");
-  o.alias("model.ln_eps", "ln-eps");
-  o.add("model.hidden", &hidden_, "auto",
+  o.add("model.ln_eps,ln-eps", &arch_.norm_eps, 1e-5, positive, "epsilon added to the variance in layer norms");
+  o.add("model.hidden,hidden-dims", &hidden_, "auto",
         "widths of the classifier's hidden layers, or none; auto: 64 for signals, 512 for images")
       .value_name("N,N|none");
-  o.alias("model.hidden", "hidden-dims");
-  o.add("model.dropout", &arch_.dropout, 0.1, below_one, "dropout in the classifier");
-  o.alias("model.dropout", "dropout");
+  o.add("model.dropout,dropout", &arch_.dropout, 0.1, below_one, "dropout in the classifier");
   o.add("model.encoder_dropout", &arch_.encoder_dropout, 0.1, below_one,
         "dropout in the encoder: on attention weights, after the attention, inside and after the MLP");
-  o.add("model.freeze_encoder", &arch_.frozen, false, "train pooling and classifier only");
-  o.alias("model.freeze_encoder", "freeze-encoder");
-  o.add("model.frozen_dropout", &arch_.frozen_dropout, false, "keep the dropout of a frozen encoder");
-  o.alias("model.frozen_dropout", "frozen-dropout");
-  o.add("model.encoder_weights", &encoder_weights_, "",
+  o.add("model.freeze_encoder,freeze-encoder", &arch_.frozen, false, "train pooling and classifier only");
+  o.add("model.frozen_dropout,frozen-dropout", &arch_.frozen_dropout, false, "keep the dropout of a frozen encoder");
+  o.add("model.encoder_weights,encoder-weights", &encoder_weights_, "",
         "HDF5, safetensors, .npz or .pt file with initial weights of the encoder; names and shapes must match the "
         "network")
       .value_name("FILE");
-  o.alias("model.encoder_weights", "encoder-weights");
 
-  o.add("data.percent", &percent_, 100, between(0, 100), "share of the training windows of each class to use")
+  o.add("data.percent,data-pct", &percent_, 100, between(0, 100), "share of the training windows of each class to use")
       .unit("%");
-  o.alias("data.percent", "data-pct");
   o.choice("data.balance", &balance_, "none", {"none", "sampling", "weights"},
            "compensate for classes with few training windows: draw all classes equally often (sampling), or weight the "
            "loss of a window by the inverse number of windows of its class (weights)");
@@ -134,9 +123,8 @@ void HarConfig::add_options(Options& o) {
         "the fold whose subjects are tested, from 1; all others are trained on");
 
   o.section("augment", "Augmentation", "Of training windows, drawn again in every epoch.");
-  o.add("augment.pictures", &augment_.pictures, true,
+  o.add("augment.pictures,augmentation", &augment_.pictures, true,
         "images: mirror, change brightness and contrast by up to 0.2, rotate by up to 15 degrees, per channel");
-  o.alias("augment.pictures", "augmentation");
   o.add("augment.shift", &augment_.shift, false,
         "shift windows by up to the distance to the next one of the same recording and class");
   o.add("augment.turn", &augment_.turn, 0, non_negative,
@@ -146,8 +134,8 @@ void HarConfig::add_options(Options& o) {
         "multiply each sensor by a random factor with mean 1: standard deviation of the factor");
 
   o.section("loss", "Loss");
-  o.add("loss.label_smoothing", &smoothing_, 0.1, below_one, "label smoothing, in training and in every reported loss");
-  o.alias("loss.label_smoothing", "label-smoothing");
+  o.add("loss.label_smoothing,label-smoothing", &smoothing_, 0.1, below_one,
+        "label smoothing, in training and in every reported loss");
 
   o.set_default("optim.name", "adamw");
   o.set_default("optim.lr", "0.001");

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/profile.hpp"
@@ -42,7 +41,7 @@ std::vector<std::int32_t> choose_windows(const HarData& data, double percent) {
     for (std::int64_t i = 0; i < windows_kept(all, percent); ++i)
       chosen.push_back(classes[k][static_cast<std::size_t>(order(i))]);
   }
-  std::sort(chosen.begin(), chosen.end());
+  std::ranges::sort(chosen);
   return chosen;
 }
 

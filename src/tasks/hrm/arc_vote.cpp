@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
@@ -27,7 +26,7 @@ std::pair<int, int> corner_rectangle(std::span<const std::int32_t> field) {
   int width = kSide;
   for (int row = 0; row < kSide && width > 0; ++row) {
     const auto line = field.subspan(static_cast<std::size_t>(row * kSide), static_cast<std::size_t>(width));
-    width = static_cast<int>(std::find_if_not(line.begin(), line.end(), is_colour) - line.begin());
+    width = static_cast<int>(std::ranges::find_if_not(line, is_colour) - line.begin());
     if ((row + 1) * width > best.first * best.second) best = {row + 1, width};
   }
   return best;
@@ -60,7 +59,7 @@ std::vector<ArcCandidate> arc_candidates(std::span<const ArcBallot> ballots) {
     candidates.back().votes += 1;
     candidates.back().confidence += 1 / (1 + std::exp(-b.q_halt));
   }
-  std::stable_sort(candidates.begin(), candidates.end(), [](const ArcCandidate& a, const ArcCandidate& b) {
+  std::ranges::stable_sort(candidates, [](const ArcCandidate& a, const ArcCandidate& b) {
     return a.votes != b.votes ? a.votes > b.votes
                               : a.confidence > b.confidence;  // with equal votes, sums compare like means
   });
@@ -72,8 +71,8 @@ namespace {
 /// The place of the truth among the candidates of one test input, from 0; kNever if no variant voted for it.
 std::int64_t place_of_truth(std::span<const ArcBallot> ballots) {
   const std::vector<ArcCandidate> candidates = arc_candidates(ballots);
-  const auto found = std::find_if(candidates.begin(), candidates.end(),
-                                  [&](const ArcCandidate& c) { return c.answer == ballots.front().truth; });
+  const auto found =
+      std::ranges::find_if(candidates, [&](const ArcCandidate& c) { return c.answer == ballots.front().truth; });
   return found == candidates.end() ? kNever : found - candidates.begin();
 }
 
@@ -106,7 +105,7 @@ ArcBallot arc_ballot(const ArcName& name, std::span<const std::int32_t> inputs, 
 
 std::vector<std::pair<int, double>> arc_pass_rates(std::vector<ArcBallot> ballots) {
   if (ballots.empty()) return {};
-  std::sort(ballots.begin(), ballots.end());
+  std::ranges::sort(ballots);
   std::array<std::int64_t, kAttempts.size()> solved{};
   std::int64_t tasks = 0;
   for (auto task = ballots.begin(); task != ballots.end(); ++tasks) {

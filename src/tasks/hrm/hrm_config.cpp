@@ -48,11 +48,10 @@ void HrmConfig::add_options(Options& o) {
   o.add("eval.segments", &model_.eval_segments, 0, between(0, kMostCycles),
         "segments of an evaluation; 0: model.halt_max_steps");
   Tries& tries = model_.tries;
-  o.add("eval.tries", &tries.count, 1, between(1, 1e6),
+  o.add("eval.tries,tries", &tries.count, 1, between(1, 1e6),
         "number of tries at each puzzle, also for predict: the puzzle itself, then random images of it (digits, rows, "
         "columns, bands, stacks, transposition; mazes: the 8 images of a square), whose answers are mapped back and "
         "combined");
-  o.alias("eval.tries", "tries");
   o.choice(
       "eval.combine", &tries.combine, "halting", {"halting", "votes", "rules"},
       "how the answers of several tries are combined: halting: the largest sum of sigma(q_halt); votes: the answer of "
@@ -60,10 +59,9 @@ void HrmConfig::add_options(Options& o) {
       "otherwise as halting");
   o.add("eval.noise", &tries.noise, 0, non_negative,
         "tries add normal noise of this standard deviation to the initial states; 0: they use symmetries instead");
-  o.add("eval.halt", &model_.eval_halt, false,
+  o.add("eval.halt,halt", &model_.eval_halt, false,
         "a try ends when the network halts (q_halt > q_continue; TRM: q_halt > 0), at the latest after eval.segments; "
         "evaluations with one try run all segments");
-  o.alias("eval.halt", "halt");
   o.add("optim.puzzle_lr", &model_.puzzle_lr, 0, non_negative,
         "learning rate of the puzzle embeddings, with the same schedule; 0: optim.lr");
   o.add("optim.puzzle_weight_decay", &model_.puzzle_weight_decay, 0.1, non_negative,

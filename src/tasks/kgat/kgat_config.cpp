@@ -31,9 +31,8 @@ void set_common_defaults(Options& o) {
 }
 
 void add_cutoffs(Options& o, std::vector<double>* target) {
-  o.add("eval.ks", target, {20, 40, 60, 80, 100}, between(1, 1e6),
+  o.add("eval.ks,Ks", target, {20, 40, 60, 80, 100}, between(1, 1e6),
         "cutoffs K of precision, recall, NDCG and hit, ascending; recall at the first one chooses the best weights");
-  o.alias("eval.ks", "Ks");
 }
 
 /// errors  Error (usage): a value that is not a whole number >= 1
@@ -57,30 +56,25 @@ void require_graph(const H5File& file) {
 void KgatConfig::add_options(Options& o) {
   set_common_defaults(o);
   KgatArch& arch = model_.arch;
-  o.add("model.embed_dim", &arch.embed_dim, 64, between(1, kMostWidth),
+  o.add("model.embed_dim,embed_size", &arch.embed_dim, 64, between(1, kMostWidth),
         "width of the embeddings of entities and users");
-  o.alias("model.embed_dim", "embed_size");
-  o.add("model.relation_dim", &arch.relation_dim, 64, between(1, kMostWidth), "width of the relations' spaces");
-  o.alias("model.relation_dim", "kge_size");
-  o.add("model.conv_dims", &conv_dims_, {64, 32, 16}, between(1, kMostWidth), "widths of the propagation layers");
-  o.alias("model.conv_dims", "conv_dim_list");
-  o.choice("model.aggregator", &aggregator_, "bi-interaction", {"bi-interaction", "gcn", "graphsage"},
+  o.add("model.relation_dim,kge_size", &arch.relation_dim, 64, between(1, kMostWidth),
+        "width of the relations' spaces");
+  o.add("model.conv_dims,conv_dim_list", &conv_dims_, {64, 32, 16}, between(1, kMostWidth),
+        "widths of the propagation layers");
+  o.choice("model.aggregator,aggregation_type", &aggregator_, "bi-interaction", {"bi-interaction", "gcn", "graphsage"},
            "how a node's embedding and its neighbours' sum become the next layer's");
-  o.alias("model.aggregator", "aggregation_type");
-  o.choice("model.laplacian", &laplacian_, "random-walk",
+  o.choice("model.laplacian,laplacian_type,adj_type", &laplacian_, "random-walk",
            {"random-walk", "symmetric", "symmetric-upstream", "attention", "si", "bi"},
            "adjacency of the first epoch; symmetric-upstream as the reference programs compute it, attention from the "
            "initial embeddings; si and bi are other names of random-walk and symmetric");
-  o.alias("model.laplacian", "laplacian_type");
-  o.alias("model.laplacian", "adj_type");
   o.choice("model.parallel_edges", &parallel_edges_, "per_triple", {"per_triple", "sum_logits"},
            "softmax over the triples of a head, or (as the PyTorch program) over its neighbours with the logits of "
            "parallel triples added");
-  o.add("model.mess_dropout", &model_.message_dropout, {0.1, 0.1, 0.1}, below_one,
+  o.add("model.mess_dropout,mess_dropout", &model_.message_dropout, {0.1, 0.1, 0.1}, below_one,
         "dropout of the layers' outputs: one rate for all layers, or one per layer");
-  o.alias("model.mess_dropout", "mess_dropout");
-  o.add("model.node_dropout", &model_.node_dropout, 0, below_one, "share of the edges that a step leaves out");
-  o.alias("model.node_dropout", "node_dropout");
+  o.add("model.node_dropout,node_dropout", &model_.node_dropout, 0, below_one,
+        "share of the edges that a step leaves out");
   o.add("model.leaky_slope", &arch.slope, 0.01, non_negative,
         "slope of LeakyReLU below 0 (the TensorFlow program: 0.2)");
   o.add("model.attention", &model_.attention, true, "recompute the adjacency from the embeddings after each epoch");
@@ -100,9 +94,8 @@ void KgatConfig::add_options(Options& o) {
   o.add("model.pretrain_l2", &pretrain_l2_, 0.01, non_negative, "pretrain = bprmf: its loss.cf_l2");
   o.add("model.pretrain_scale", &model_.pretrained_scale, 1, positive,
         "factor for these tables; larger ones weigh more against the layers, whose outputs have length 1");
-  o.add("batch.kg_size", &model_.kg_batch, 0, non_negative,
+  o.add("batch.kg_size,kg_batch_size", &model_.kg_batch, 0, non_negative,
         "triples per step, counted as batch.size is; 0: twice batch.size");
-  o.alias("batch.kg_size", "kg_batch_size");
   o.choice("model.storage", &storage_, "fp32", {"fp32", "bf16", "fp16"},
            "type in which products with the adjacency read embeddings; sums, weights and updates follow run.precision");
   o.choice("dist.mode", &mode_, "auto", {"auto", "replicate", "nested-rows"},
@@ -114,11 +107,10 @@ void KgatConfig::add_options(Options& o) {
         "nested-rows: a layer that needs more than this share of the nodes computes all of them; 0: every layer does")
       .may_change();
   o.section("loss", "Loss");
-  o.add("loss.cf_l2", &model_.cf_l2, 1e-5, non_negative,
+  o.add("loss.cf_l2,cf_l2loss_lambda", &model_.cf_l2, 1e-5, non_negative,
         "weight of the embeddings' squares in the loss of interactions");
-  o.alias("loss.cf_l2", "cf_l2loss_lambda");
-  o.add("loss.kg_l2", &model_.kg_l2, 1e-5, non_negative, "weight of the projections' squares in the loss of triples");
-  o.alias("loss.kg_l2", "kg_l2loss_lambda");
+  o.add("loss.kg_l2,kg_l2loss_lambda", &model_.kg_l2, 1e-5, non_negative,
+        "weight of the projections' squares in the loss of triples");
   add_cutoffs(o, &cutoffs_);
 }
 
@@ -236,11 +228,10 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
 
 void BprmfConfig::add_options(Options& o) {
   set_common_defaults(o);
-  o.add("model.embed_dim", &model_.embed_dim, 64, between(1, kMostWidth), "width of the embeddings of users and items");
-  o.alias("model.embed_dim", "embed_size");
+  o.add("model.embed_dim,embed_size", &model_.embed_dim, 64, between(1, kMostWidth),
+        "width of the embeddings of users and items");
   o.section("loss", "Loss");
-  o.add("loss.cf_l2", &model_.l2, 1e-5, non_negative, "weight of the embeddings' squares");
-  o.alias("loss.cf_l2", "l2loss_lambda");
+  o.add("loss.cf_l2,l2loss_lambda", &model_.l2, 1e-5, non_negative, "weight of the embeddings' squares");
   add_cutoffs(o, &cutoffs_);
 }
 

@@ -11,7 +11,6 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/device/discard.hpp"
 #include "lockstep/ops/elementwise.hpp"

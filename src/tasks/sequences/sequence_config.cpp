@@ -23,44 +23,32 @@ void SequenceConfig::add_options(Options& o) {
   integer("model.hidden_units", &arch_.hidden, 100, kMostWidth, "width");
   integer("model.num_blocks", &arch_.blocks, 2, kMostLayers, "blocks of attention and feed-forward network");
   integer("model.num_heads", &arch_.heads, timed ? 1 : 2, kMostWidth, "attention heads; must divide the width");
-  o.add("model.dropout", &arch_.dropout, 0.2, between(0, 0.999), "dropout probability");
-  o.alias("model.dropout", "dropout");
-  o.alias("model.dropout", "dropout_rate");
+  o.add("model.dropout,dropout,dropout_rate", &arch_.dropout, 0.2, between(0, 0.999), "dropout probability");
   if (!timed) o.shorthand("no_time", "model.kind", "sasrec");
   integer("model.time_span", &arch_.time_span, 256, kMostWidth,
           "tisasrec: largest scaled time between events; longer gaps count as this");
-  o.choice("model.time_dropout", &time_dropout_, "element", {"element", "table"},
+  o.choice("model.time_dropout,time-dropout", &time_dropout_, "element", {"element", "table"},
            "tisasrec: dropout of time vectors per pair of events, or per bucket of a sequence");
-  o.alias("model.time_dropout", "time-dropout");
-  o.choice("model.norm", &norm_, timed ? "original" : "pre", {"pre", "post", "original"},
+  o.choice("model.norm,norm", &norm_, timed ? "original" : "pre", {"pre", "post", "original"},
            "place of a block's layer norms, see docs/models/sasrec.md; tisasrec without streams requires original");
-  o.alias("model.norm", "norm");
-  o.choice("model.pad_mask", &pad_mask_, "key", {"key", "none", "query"},
+  o.choice("model.pad_mask,pad-mask", &pad_mask_, "key", {"key", "none", "query"},
            "key: padding is masked; none (sasrec), query (tisasrec): as in the public code");
-  o.alias("model.pad_mask", "pad-mask");
-  o.add("model.ffn_residual", &arch_.ffn_residual, true, "norm original: add the feed-forward network to its input");
-  o.alias("model.ffn_residual", "ffn-residual");
-  o.add("model.ln_eps", &arch_.ln_eps, 1e-8, positive, "epsilon added to the variance in layer norms");
-  o.alias("model.ln_eps", "ln-eps");
-  o.choice("model.mhc", &mhc_, "none", {"none", "streams", "collapsed"},
+  o.add("model.ffn_residual,ffn-residual", &arch_.ffn_residual, true,
+        "norm original: add the feed-forward network to its input");
+  o.add("model.ln_eps,ln-eps", &arch_.ln_eps, 1e-8, positive, "epsilon added to the variance in layer norms");
+  o.choice("model.mhc,mhc", &mhc_, "none", {"none", "streams", "collapsed"},
            "manifold-constrained hyper-connections: residual streams, or the public code's collapsed form (always in "
            "double)");
-  o.alias("model.mhc", "mhc");
   o.shorthand("no_mhc", "model.mhc", "none");
-  o.add("model.mhc_expansion_rate", &arch_.streams, 4, between(1, 64), "residual streams");
-  o.alias("model.mhc_expansion_rate", "mhc-expansion-rate");
-  o.add("model.mhc_init_gate", &arch_.mhc_gate, 0.01, "initial factor of the dynamic part of the maps");
-  o.alias("model.mhc_init_gate", "mhc-init-gate");
-  o.add("model.mhc_sinkhorn_iter", &arch_.sinkhorn_iterations, 20, between(1, kMostCycles),
+  o.add("model.mhc_expansion_rate,mhc-expansion-rate", &arch_.streams, 4, between(1, 64), "residual streams");
+  o.add("model.mhc_init_gate,mhc-init-gate", &arch_.mhc_gate, 0.01, "initial factor of the dynamic part of the maps");
+  o.add("model.mhc_sinkhorn_iter,mhc-sinkhorn-iter", &arch_.sinkhorn_iterations, 20, between(1, kMostCycles),
         "Sinkhorn iterations for the mixing matrix");
-  o.alias("model.mhc_sinkhorn_iter", "mhc-sinkhorn-iter");
-  o.add("model.recompute", &arch_.recompute, false,
+  o.add("model.recompute,recompute", &arch_.recompute, false,
         "recompute a block's values in the backward pass instead of storing them: less memory, the same bits")
       .may_change();
-  o.alias("model.recompute", "recompute");
-  o.choice("model.init", &initial_, "xavier_normal", {"xavier_normal", "xavier_uniform"},
+  o.choice("model.init,init", &initial_, "xavier_normal", {"xavier_normal", "xavier_uniform"},
            "initial matrices and tables");
-  o.alias("model.init", "init");
 
   o.section("loss", "Loss");
   o.choice(
@@ -73,9 +61,8 @@ void SequenceConfig::add_options(Options& o) {
         "gbce: strength t of the correction for few negatives; 0: none, 1: full");
   o.add("loss.popularity", &arch_.loss.popularity, 0.75, between(0, 1),
         "sampled_softmax: items are drawn by their number of training events to this power; 0: uniformly");
-  o.add("loss.l2_emb", &arch_.l2, timed ? 5e-5 : 0, non_negative,
+  o.add("loss.l2_emb,l2-emb", &arch_.l2, timed ? 5e-5 : 0, non_negative,
         "L2 penalty: factor of the sum of squares of the embedding tables");
-  o.alias("loss.l2_emb", "l2-emb");
   o.choice("loss.l2_tables", &l2_tables_, "all", {"all", "items"},
            "tables with the penalty: all except sasrec's positions, or items only");
 
@@ -84,9 +71,8 @@ void SequenceConfig::add_options(Options& o) {
            "with its share of the items, and keeps the gradient and the optimizer state of these rows alone")
       .may_change();
 
-  o.choice("eval.candidates", &candidates_, "sampled", {"sampled", "full"},
+  o.choice("eval.candidates,eval", &candidates_, "sampled", {"sampled", "full"},
            "rank the held-out item against drawn items, or all items, outside the user's history");
-  o.alias("eval.candidates", "eval");
   o.add("eval.both", &ranking_.both, true,
         "also report the other ranking, under its own name; full scores all items for each user; sampled is omitted if "
         "a user knows nearly all items");

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/permutation.hpp"

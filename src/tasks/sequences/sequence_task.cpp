@@ -1,6 +1,5 @@
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>

@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/weights.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
 #include "lockstep/nn/transfer.hpp"

@@ -53,11 +53,6 @@ TEST_SUITE("prep.emulator_set") {
     }
     CHECK(all.mean()[0] == doctest::Approx(1e6 + mean).epsilon(1e-15));
     CHECK(all.deviation()[0] == doctest::Approx(std::sqrt(var)).epsilon(1e-9));
-    RunningMoments merged = parts[0];
-    for (std::size_t p = 1; p < parts.size(); ++p) merged.merge(parts[p]);  // the last one is empty
-    CHECK(merged.rows() == 1000);
-    CHECK(merged.mean()[0] == doctest::Approx(all.mean()[0]).epsilon(1e-15));
-    CHECK(merged.deviation()[0] == doctest::Approx(all.deviation()[0]).epsilon(1e-9));
   }
 
   TEST_CASE("a constant column has standard deviation 1") {

@@ -25,8 +25,6 @@ class RunningMoments {
       m2_[c] += delta * (static_cast<double>(row[c]) - mean_[c]);
     }
   }
-  /// Adds the rows of another accumulator.
-  void merge(const RunningMoments& other);
   std::int64_t rows() const { return n_; }
   const std::vector<double>& mean() const { return mean_; }
   /// Whether the standard deviation is at most 1e-7 of the mean, the resolution of f32, or at most 1e-30.

@@ -85,12 +85,6 @@ std::vector<Expected> expected_weights(const EmulatorArch& arch) {
   return out;
 }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string out = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) out += (i ? ", " : "") + std::to_string(shape[i]);
-  return out + ")";
-}
-
 bool all_finite(const FileTensor& tensor) {
   const std::int64_t n = tensor.count();
   const char* bytes = static_cast<const char*>(tensor.data);

@@ -56,8 +56,7 @@ std::string offset_text(std::size_t offset) {
 }
 
 std::string tensor_line(const FileTensor& tensor, std::size_t offset) {
-  std::string extents;
-  for (const std::int64_t extent : tensor.shape) extents += (extents.empty() ? "" : ",") + std::to_string(extent);
+  const std::string extents = listed(tensor.shape, ",", [](std::int64_t extent) { return std::to_string(extent); });
   return join("tensor.", tensor.name, "=", name(tensor.dtype), " ", extents, " ", offset_text(offset), "\n");
 }
 

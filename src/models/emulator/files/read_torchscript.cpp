@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "files.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/torch_archive.hpp"
 #include "onnx_file.hpp"
 #include "torchscript_source.hpp"
@@ -444,9 +445,8 @@ class TorchScriptReader {
     for (const char* key : {"input_names", "output_names"}) {
       const Object* names = attribute(top, key);
       if (names == nullptr) continue;
-      std::string list;
-      for (const Object* name : untagged(*names).items) list += (list.empty() ? "" : ",") + name->text;
-      file_.metadata.emplace_back(key, list);
+      file_.metadata.emplace_back(key,
+                                  listed(untagged(*names).items, ",", [](const Object* name) { return name->text; }));
     }
   }
 

@@ -1,7 +1,7 @@
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "files.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/weights.hpp"
 
 /// An emulator as safetensors. Weights keep their names (network.0.weight); normalisation is input_mean, input_std,
