@@ -63,10 +63,10 @@ limits tisasrec "nodes=70 launches=70 host_launches=1 host_waits=0 ratio=1.12 lo
   --config "$configs/tisasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
 limits har "nodes=16 launches=16 host_waits=0 ratio=1.78 longest=406 bus_bytes=16712" \
   --config "$configs/har-hapt.ini" --data.path har.h5 --batch.size 8
-limits kgat "nodes=59 launches=59 host_waits=0 ratio=1.2 longest=176 bus_bytes=2912" \
+limits kgat "nodes=58 launches=58 host_waits=0 ratio=1.2 longest=176 bus_bytes=544" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32
 # Steps on triples, which follow those on items in each epoch.
-limits kgat_triples "nodes=10 launches=10 host_waits=0 ratio=1.04 longest=147 bus_bytes=5664" \
+limits kgat_triples "nodes=11 launches=11 host_waits=0 ratio=1.05 longest=147 bus_bytes=608" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32 --from_step 45 --warmup 6 --steps 2
 # 48 blocks forward, 8 of them with a backward.
 limits hrm "nodes=469 launches=469 host_waits=0 ratio=1.01 longest=134 bus_bytes=1000" \

@@ -237,6 +237,7 @@ void KgatPropagation::aggregate_backward(int l, const PlacedRows& rows, std::spa
   const std::int64_t begin = net_.aggregators_begin(), size = net_.aggregators_end() - begin;
   const auto count = static_cast<std::int64_t>(segments.size()) - 1;
   const auto rows_of = [&](std::int64_t segment) {
+    if (count == 1) return rows;  // which the host need not know
     return rows.between(segments[static_cast<std::size_t>(segment)], segments[static_cast<std::size_t>(segment) + 1]);
   };
   const auto gradient = [&](std::int64_t segment) {

@@ -65,6 +65,14 @@ void NestedRows::build_all(const KgGraph& graph, int layers) {
   for (Set& set : sets_) set.take_all(graph.nodes);
 }
 
+void NestedRows::build_placed(const KgGraph& graph, int layers, std::span<const std::int32_t> list, ops::RowBits bits) {
+  build_all(graph, layers);
+  Set& last = sets_.back();
+  last.rows = ops::RowSet::list(list);
+  last.placed_bits = bits;
+  last.all = false;
+}
+
 void NestedRows::Set::take_all(std::int64_t nodes) {
   rows = ops::RowSet::range(0, nodes);
   placed_bits = {};

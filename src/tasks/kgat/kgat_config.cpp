@@ -220,7 +220,9 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
       static_cast<double>(nodes * outputs);
   needs.gradient_buffers = 1;
   if (options.triples) needs.parameters_with_two_states = nodes * arch.embed_dim;
-  if (step.on_gpu) needs.gpu_data_bytes = 20.0 * static_cast<double>(nnz);
+  if (step.on_gpu)  // the graph, and KgatSampler::tables()
+    needs.gpu_data_bytes = 20.0 * static_cast<double>(nnz) + 12.0 * static_cast<double>(nodes + size("n_users")) +
+                           4.0 * static_cast<double>(needs.train_samples) + 8.0 * static_cast<double>(triples);
   return needs;
 }
 

@@ -52,7 +52,9 @@ KgatProgram::KgatProgram(World& world, const RunConfig& config, KgatTask& model)
       sampler_(model.data(), config.run.seed),
       step_options_(step_options(world, config, model.options(), model.params().device())),
       step_(world.communicator(), model.net(), model.propagation(), step_options_),
-      kg_loss_(DType::f64, {2}) {}
+      kg_loss_(DType::f64, {2}) {
+  if (step_.runs_on_gpu()) tables_ = sampler_.tables(model.params().device(), model.options().triples);
+}
 
 void KgatProgram::draw(std::int64_t step, std::int64_t position, Drawn& drawn) const {
   const profile::Span span("batch", profile::Kind::phase);
@@ -80,21 +82,38 @@ const KgatProgram::Drawn& KgatProgram::batch_of(const TrainState& state) {
   return now;
 }
 
+void KgatProgram::start(const TrainState& state, double lr, unsigned flags) {
+  using Batch = KgatSampler::Batch;
+  const KgData& data = model_.data();
+  if (!tables_) {
+    const Drawn& batch = batch_of(state);
+    batch.is_cf ? step_.start_cf(batch.cf, state.step, lr, flags) : step_.start_kg(batch.kg, state.step, lr, flags);
+  } else if (state.position < cf_steps_) {
+    step_.start_cf({.count = cf_batch_, .table = tables_->interactions(data.items, data.entities)},
+                   sampler_.draw_of(Batch::interactions, state.step, cf_batch_), state.step, lr, flags);
+  } else {
+    step_.start_kg({.count = kg_batch_, .table = tables_->triples()},
+                   sampler_.draw_of(Batch::triples, state.step, kg_batch_), state.step, lr, flags);
+  }
+}
+
 StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned flags) {
-  const Stopwatch drawing;
-  const Drawn& batch = batch_of(state);
-  StepResult result = {.advance = 1, .samples = batch.is_cf ? cf_batch_ : kg_batch_, .compute = drawing.seconds()};
+  const bool is_cf = state.position < cf_steps_;
+  StepResult result = {.advance = 1, .samples = is_cf ? cf_batch_ : kg_batch_};
   if (step_.runs_on_gpu()) {
     profile::Phase phase("step on the GPU", result.compute);
     // The updates of the two kinds of steps do not know each other's outcomes.
-    if (std::exchange(cf_, batch.is_cf) != batch.is_cf) result.outcome = take_last();
+    if (std::exchange(cf_, is_cf) != is_cf) result.outcome = take_last();
     if (state.position == 0) kg_loss_->data<double>()[0] = kg_loss_->data<double>()[1] = 0;
     epoch_ = state.epoch;
-    batch.is_cf ? step_.start_cf(batch.cf, state.step, lr, flags) : step_.start_kg(batch.kg, state.step, lr, flags);
+    start(state, lr, flags);
     if (!result.outcome) result.outcome = outcome(step_.take(false));
     phase.end();
     return result;
   }
+  const Stopwatch drawing;
+  const Drawn& batch = batch_of(state);
+  result.compute = drawing.seconds();
   if (state.position == 0) kg_loss_->data<double>()[0] = kg_loss_->data<double>()[1] = 0;
   epoch_ = state.epoch;
   KgatStepResult done =

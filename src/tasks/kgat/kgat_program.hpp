@@ -40,6 +40,8 @@ class KgatProgram final : public TrainingProgram {
     KgBatch kg;
   };
   void draw(std::int64_t step, std::int64_t position, Drawn& drawn) const;
+  /// Enqueues a step that the GPU takes alone.
+  void start(const TrainState& state, double lr, unsigned flags);
   /// The outcome of a step, after its check.
   std::optional<StepOutcome> outcome(const std::optional<KgatStepResult>& done);
   /// The batch of this step. With a GPU, another thread prefetches the next one meanwhile.
@@ -50,6 +52,7 @@ class KgatProgram final : public TrainingProgram {
   KgatTask& model_;
   const std::int64_t cf_batch_, kg_batch_, cf_steps_, kg_steps_;
   KgatSampler sampler_;
+  std::optional<KgatTables> tables_;  ///< if the GPU draws the batches
   const KgatStepOptions step_options_;
   KgatStep step_;
   OwnedTensor kg_loss_;          ///< f64 (2): sum of the mean losses of this epoch's steps on triples, and their number

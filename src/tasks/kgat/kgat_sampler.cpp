@@ -5,15 +5,11 @@
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/permutation.hpp"
-#include "lockstep/base/philox.hpp"
+#include "lockstep/data/gpu_copy.hpp"
 
 namespace lockstep {
 
 namespace {
-
-/// Draws of another tail before a search in order. They suffice unless nearly every node is a tail.
-constexpr std::uint64_t kDraws = 64;
 
 /// Smaller batches are drawn by one thread.
 constexpr std::int64_t kParallelFrom = 512;
@@ -22,25 +18,6 @@ constexpr std::int64_t kParallelFrom = 512;
 constexpr std::int64_t kBlock = 64;
 /// Items of a user that are prefetched, and bytes of a cache line.
 constexpr std::size_t kItemsAhead = 256, kLine = 64;
-
-/// Sample b's member of a pool; distinct if the pool is large enough.
-class Pick {
- public:
-  Pick(const std::vector<std::int32_t>& pool, std::uint64_t seed, Site site, std::int64_t step, std::int64_t count)
-      : pool_(pool),
-        distinct_(count <= static_cast<std::int64_t>(pool.size())),
-        order_(static_cast<std::int64_t>(pool.size()), seed ^ std::uint64_t{site.id} << 32,
-               static_cast<std::uint64_t>(step)) {}
-  std::int32_t operator()(std::int64_t b, const Philox& draws) const { return pool_[place(b, draws)]; }
-  std::size_t place(std::int64_t b, const Philox& draws) const {
-    return static_cast<std::size_t>(distinct_ ? order_(b) : static_cast<std::int64_t>(draws.below(pool_.size(), 0)));
-  }
-
- private:
-  const std::vector<std::int32_t>& pool_;
-  bool distinct_;
-  Permutation order_;
-};
 
 }  // namespace
 
@@ -148,22 +125,41 @@ KgatSampler::KgatSampler(const KgData& data, std::uint64_t seed) : data_(data), 
   require_data(!heads_.empty(), "data set ", data.path, ": the graph has no triples");
 }
 
+ops::PoolDraw KgatSampler::draw_of(Batch kind, std::int64_t step, std::int64_t count) const {
+  if (kind == Batch::interactions) return {std::ssize(users_), seed_, "kgat.interactions", step, count};
+  return {std::ssize(heads_), seed_, "kgat.triples", step, count};
+}
+
+std::optional<KgatTables> KgatSampler::tables(Device device, bool triples) const {
+  const UserItems& train = data_.train;
+  const KgGraph graph = triples ? data_.graph : KgGraph{};
+  const std::span<const std::int32_t> users(users_), heads(heads_.data(), triples ? heads_.size() : 0);
+  const std::size_t bytes = users.size_bytes() + train.indptr.size_bytes() + train.item.size_bytes() +
+                            heads.size_bytes() + graph.indptr.size_bytes() + graph.tail.size_bytes() +
+                            graph.rel.size_bytes();
+  if (!may_copy_to_gpu(device, "interactions and triples", bytes)) return {};
+  return KgatTables{.users = {users, device},
+                    .user_ptr = {train.indptr, device},
+                    .item = {train.item, device},
+                    .heads = {heads, device},
+                    .node_ptr = {graph.indptr, device},
+                    .tail = {graph.tail, device},
+                    .rel = {graph.rel, device}};
+}
+
 void KgatSampler::interactions(std::int64_t step, std::int64_t count, CfBatch& batch, std::int64_t first_user,
                                std::int64_t first_item) const {
-  const Site site("kgat.interactions");
-  const Pick pick(users_, seed_, site, step, count);
+  const ops::PoolDraw draw = draw_of(Batch::interactions, step, count);
   for (auto* column : {&batch.user, &batch.liked, &batch.other}) column->resize(static_cast<std::size_t>(count));
   const auto items = static_cast<std::uint64_t>(data_.items);
-  const auto draws_of = [&](std::int64_t b) {
-    return Philox(seed_, static_cast<std::uint64_t>(step), site, static_cast<std::uint64_t>(b));
-  };
   // In passes over a block, each of which prefetches what the next one reads.
 #pragma omp parallel for schedule(static) if (count >= kParallelFrom)
   for (std::int64_t first = 0; first < count; first += kBlock) {
     std::array<std::int32_t, kBlock> users;
     const std::int64_t last = std::min(first + kBlock, count);
     for (std::int64_t b = first; b < last; ++b) {
-      const std::int32_t user = users[static_cast<std::size_t>(b - first)] = pick(b, draws_of(b));
+      const std::int32_t user = users[static_cast<std::size_t>(b - first)] =
+          users_[static_cast<std::size_t>(draw.place(b))];
       __builtin_prefetch(&data_.train.indptr[static_cast<std::size_t>(user)]);
     }
     for (std::int64_t b = first; b < last; ++b) {
@@ -172,44 +168,32 @@ void KgatSampler::interactions(std::int64_t step, std::int64_t count, CfBatch& b
         __builtin_prefetch(&mine[at]);
     }
     for (std::int64_t b = first; b < last; ++b) {
-      const Philox draws = draws_of(b);
+      const Philox draws = draw.draws(b);
       const std::int32_t user = users[static_cast<std::size_t>(b - first)];
       const auto mine = data_.train.of(user);
-      // The k-th item that the user lacks: the j items before it that the user has are those with mine[j] - j <= k.
-      // Without branches, which could not be predicted.
       const auto k = static_cast<std::int64_t>(draws.below(items - mine.size(), 2));
-      std::int64_t before = 0;
-      for (auto left = static_cast<std::int64_t>(mine.size()); left > 0;) {
-        const std::int64_t half = (left + 1) / 2, at = before + half - 1;
-        before = mine[static_cast<std::size_t>(at)] - at <= k ? before + half : before;
-        left -= half;
-      }
       const auto i = static_cast<std::size_t>(b);
       batch.user[i] = static_cast<std::int32_t>(first_user + user);
       batch.liked[i] = static_cast<std::int32_t>(first_item + mine[draws.below(mine.size(), 1)]);
-      batch.other[i] = static_cast<std::int32_t>(first_item + k + before);
+      batch.other[i] = static_cast<std::int32_t>(first_item + k + ops::items_before(mine.data(), std::ssize(mine), k));
     }
   }
   batch.index();
 }
 
 void KgatSampler::triples(std::int64_t step, std::int64_t count, KgBatch& batch) const {
-  const Site site("kgat.triples");
   const KgGraph& graph = data_.graph;
   const auto nodes = static_cast<std::uint64_t>(graph.nodes);
-  const Pick pick(heads_, seed_, site, step, count);
+  const ops::PoolDraw draw = draw_of(Batch::triples, step, count);
   for (std::vector<std::int32_t>* column : {&batch.head, &batch.relation, &batch.tail, &batch.other})
     column->resize(static_cast<std::size_t>(count));
-  const auto draws_of = [&](std::int64_t b) {
-    return Philox(seed_, static_cast<std::uint64_t>(step), site, static_cast<std::uint64_t>(b));
-  };
-  // In passes over a block, each of which prefetches what the next one reads: places all over the graph.
+    // In passes over a block, each of which prefetches what the next one reads: places all over the graph.
 #pragma omp parallel for schedule(static) if (count >= kParallelFrom)
   for (std::int64_t first = 0; first < count; first += kBlock) {
     std::array<std::size_t, kBlock> chosen;
     const std::int64_t last = std::min(first + kBlock, count);
     for (std::int64_t b = first; b < last; ++b) {
-      const std::size_t place = chosen[static_cast<std::size_t>(b - first)] = pick.place(b, draws_of(b));
+      const std::size_t place = chosen[static_cast<std::size_t>(b - first)] = static_cast<std::size_t>(draw.place(b));
       __builtin_prefetch(&heads_[place]);
     }
     for (std::int64_t b = first; b < last; ++b) {
@@ -222,7 +206,7 @@ void KgatSampler::triples(std::int64_t step, std::int64_t count, KgBatch& batch)
       const auto i = static_cast<std::size_t>(b), h = static_cast<std::size_t>(batch.head[i]);
       const std::int64_t begin = graph.indptr[h], triples = graph.indptr[h + 1] - begin;
       const auto at = static_cast<std::size_t>(
-          begin + static_cast<std::int64_t>(draws_of(b).below(static_cast<std::uint64_t>(triples), 1)));
+          begin + static_cast<std::int64_t>(draw.draws(b).below(static_cast<std::uint64_t>(triples), 1)));
       chosen[static_cast<std::size_t>(b - first)] = at;
       __builtin_prefetch(&graph.rel[at]);
       __builtin_prefetch(&graph.tail[at]);
@@ -231,7 +215,7 @@ void KgatSampler::triples(std::int64_t step, std::int64_t count, KgBatch& batch)
     for (std::int64_t b = first; b < last; ++b) {
       const auto i = static_cast<std::size_t>(b), at = chosen[static_cast<std::size_t>(b - first)];
       batch.relation[i] = graph.rel[at], batch.tail[i] = graph.tail[at];
-      batch.other[i] = static_cast<std::int32_t>(draws_of(b).below(nodes, 2));
+      batch.other[i] = static_cast<std::int32_t>(draw.draws(b).below(nodes, 2));
     }
     std::array<bool, kBlock> found;
     const auto block = [&](const std::vector<std::int32_t>& column) {
@@ -239,18 +223,11 @@ void KgatSampler::triples(std::int64_t step, std::int64_t count, KgBatch& batch)
     };
     graph.find(block(batch.head), block(batch.relation), block(batch.other), found);
     for (std::int64_t b = first; b < last; ++b) {
-      bool triple = found[static_cast<std::size_t>(b - first)];
-      if (!triple) continue;
       const auto i = static_cast<std::size_t>(b);
-      const Philox draws = draws_of(b);
-      auto other = static_cast<std::uint64_t>(batch.other[i]);
-      const auto look = [&](std::uint64_t node) {
-        other = node;
-        triple = graph.has(batch.head[i], batch.relation[i], static_cast<std::int64_t>(node));
-      };
-      for (std::uint64_t draw = 3; draw < kDraws && triple; ++draw) look(draws.below(nodes, draw));
-      for (std::uint64_t n = 0; n < nodes && triple; ++n) look((other + 1) % nodes);
-      batch.other[i] = triple ? batch.tail[i] : static_cast<std::int32_t>(other);
+      if (!found[static_cast<std::size_t>(b - first)]) continue;
+      batch.other[i] =
+          ops::next_other_tail(draw.draws(b), graph.nodes, batch.other[i], batch.tail[i],
+                               [&](std::int32_t node) { return graph.has(batch.head[i], batch.relation[i], node); });
     }
   }
   batch.index();

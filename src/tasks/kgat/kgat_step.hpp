@@ -85,6 +85,15 @@ class KgatStep {
   /// Enqueues a step. Take the outcomes of earlier steps first, except that of a step before of the same kind.
   void start_cf(const CfBatch& batch, std::int64_t number, double lr, unsigned flags = 0);
   void start_kg(const KgBatch& batch, std::int64_t number, double lr, unsigned flags = 0);
+  /// The same with samples that the GPU draws from tables in its memory.
+  void start_cf(const ops::PairSource& source, const ops::PoolDraw& draw, std::int64_t number, double lr,
+                unsigned flags = 0) {
+    start_cf(source, &draw, number, lr, flags);
+  }
+  void start_kg(const ops::TripleSource& source, const ops::PoolDraw& draw, std::int64_t number, double lr,
+                unsigned flags = 0) {
+    start_kg(source, &draw, number, lr, flags);
+  }
   /// Waits for the oldest step whose outcome was not taken and returns it; unless `last` is set, not for the step that was
   /// started last. Returns nothing if there is no such step. A step that is not finite updates nothing, nor does the
   /// next one. errors  Error if the GPU failed
@@ -108,7 +117,7 @@ class KgatStep {
   /// Gradient of the last step_cf(): of the embeddings, in the rows that this rank owns, and of the aggregators.
   const Tensor& embedding_gradient() const { return dx0_; }
   const Tensor& aggregator_gradient() const { return gradient_; }
-  /// Gradient of the last step_kg(): of the batch's rows() and relations.
+  /// Gradient of the last step_kg(): of the batch's rows() and relations, then padding if the GPU drew the batch.
   struct KgGradient {
     Tensor nodes;         ///< (rows, d)
     Tensor matrices;      ///< (relations, d k)
@@ -137,10 +146,15 @@ class KgatStep {
     std::array<Half, 2> halves;
     std::size_t turn = 0;  ///< half of the last step
   };
+  /// draw: null: the source has columns in host memory
+  void start_cf(ops::PairSource source, const ops::PoolDraw* draw, std::int64_t number, double lr, unsigned flags);
+  void start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std::int64_t number, double lr, unsigned flags);
   /// The half of the next step, and whether the step before is open.
   std::pair<Half*, int> next_half(std::size_t kind);
-  /// Runs a step's work: call by call, or as a graph if batch size and memory are those of the half's last step.
-  void run(Half& half, std::int64_t size, const Staged& staged, const std::function<void()>& enqueue);
+  /// Runs a step's work: call by call, or as a graph if batch size, memory and the table that the GPU draws from (or
+  /// null) are those of the half's last step.
+  void run(Half& half, std::int64_t size, const void* drawn_from, const Staged& staged,
+           const std::function<void()>& enqueue);
   void end_step(Half& half, const KgatStepResult& open);
   /// The mean loss of a batch.
   static double mean_loss(const ops::RankingSums& sums, double l2, std::int64_t count) {
@@ -222,10 +236,7 @@ class KgatStep {
   // Of steps that a GPU takes alone:
   std::optional<GpuUpdate> update_cf_, update_kg_;
   std::int64_t kg_elements_ = 0;  ///< of the gradient that update_kg_ expects
-  std::vector<std::int32_t> padded_nodes_, padded_relations_;
-  std::vector<std::int64_t> padded_ptr_, padded_chunk_ptr_;
-  std::vector<ops::RelationChunk> padded_chunks_;
-  int failures_ = 0;  ///< of captures
+  int failures_ = 0;              ///< of captures
   bool logged_ = false;
   std::size_t kind_ = 0;     ///< of the last step
   std::vector<Kind> kinds_;  ///< steps on interactions, steps on triples

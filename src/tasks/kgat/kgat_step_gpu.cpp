@@ -25,26 +25,12 @@ RankReports reports_of(std::span<const Report> on_gpu) {
   return {.bytes = reinterpret_cast<const std::byte*>(on_gpu.data()), .micros = 2, .doubles = true};
 }
 
-/// The values, then `fill`, `size` in all.
-template <class T>
-std::span<const T> pad(std::vector<T>& memory, const std::vector<T>& values, std::int64_t size, const T& fill) {
-  memory = values;
-  memory.resize(static_cast<std::size_t>(size), fill);
-  return memory;
-}
-
-/// The rows, and the last nodes that they lack, `size` in all: ascending.
-void with_more_nodes(std::vector<std::int32_t>& all, const std::vector<std::int32_t>& rows, std::int64_t nodes,
-                     std::int64_t size) {
-  all.clear();
-  auto left = rows.rbegin();
-  auto node = static_cast<std::int32_t>(nodes);
-  for (std::int64_t more = size - std::ssize(rows); more > 0;) {
-    all.push_back(--node);
-    left != rows.rend() && *left == node ? static_cast<void>(++left) : static_cast<void>(--more);
-  }
-  all.insert(all.end(), left, rows.rend());
-  std::ranges::reverse(all);
+/// Makes a source refer to what a step copies to the GPU: the draw, or the columns.
+template <class Table, int kColumns>
+void place(ops::SampleSource<Table, kColumns>& source, std::span<const ops::PoolDraw> draw,
+           const std::span<const std::int32_t> (&columns)[kColumns]) {
+  source.draw = draw.empty() ? nullptr : draw.data();
+  std::ranges::copy(columns, source.columns);
 }
 
 }  // namespace
@@ -61,25 +47,27 @@ std::pair<KgatStep::Half*, int> KgatStep::next_half(std::size_t kind) {
 }
 
 void KgatStep::start_cf(const CfBatch& batch, std::int64_t number, double lr, unsigned flags) {
+  start_cf({.count = batch.count(), .columns = {batch.user, batch.liked, batch.other}}, nullptr, number, lr, flags);
+}
+
+void KgatStep::start_cf(ops::PairSource source, const ops::PoolDraw* draw, std::int64_t number, double lr,
+                        unsigned flags) {
   const auto [half, open] = next_half(0);
   if (open == 0) adam_kg_.flush();  // nothing is deferred by steps on interactions
   Arena& arena = kinds_[0].arena;
-  // Batches differ in the number of distinct rows. Rows that are added to the last layer have gradient 0.
-  const std::int64_t size = batch.count(), most = 3 * size;
-  with_more_nodes(padded_nodes_, batch.rows(), graph_.nodes, std::min(most, graph_.nodes));
-  rows_.build(graph_, net_.arch().layers(), padded_nodes_, 0);
+  const std::int64_t size = source.count;
   GpuStepRecord next = {.step = static_cast<std::uint64_t>(number), .samples = size};
   update_cf_->describe(next, lr, {}, open);
   const Report report;
-  const ops::RankedPairs pairs = batch.pairs();
   Staged staged;
-  const auto [record, reports, list, bits, user, liked, other, use_ptr, use, nodes] =
+  const auto [record, reports, draws, user, liked, other] =
       stage(staged, arena, std::span<const GpuStepRecord>(&next, 1), std::span<const Report>(&report, 1),
-            rows_.last_list(), rows_.last_bits(), pairs.user, pairs.liked, pairs.other,
-            pad(padded_ptr_, batch.uses.use_ptr(), most + 1, batch.uses.use_ptr().back()), pairs.use,
-            pad(padded_nodes_, batch.rows(), most, -1));
-  rows_.place_last(list, bits);
-  run(*half, size, staged, [&] {
+            std::span(draw, draw != nullptr ? 1 : 0), source.columns[0], source.columns[1], source.columns[2]);
+  place(source, draws, {user, liked, other});
+  run(*half, size, draw != nullptr ? source.table.pool.data() : nullptr, staged, [&] {
+    const ops::PairBatch batch = ops::pair_batch(stream_, arena, source, graph_.nodes);
+    // Rows that are added to the last layer have gradient 0.
+    rows_.build_placed(graph_, net_.arch().layers(), batch.listed, batch.bits);
     const KgatPropagation::Noise noise = {.message_dropout = options_.message_dropout,
                                           .node_dropout = options_.node_dropout,
                                           .seed = options_.seed,
@@ -87,26 +75,34 @@ void KgatStep::start_cf(const CfBatch& batch, std::int64_t number, double lr, un
     propagation_.begin(&noise);
     propagation_.forward(rows_, exchange_);
     const DType dtype = net_.params().dtype();
-    const Shape shape = {most, net_.arch().final_width()};
+    const Shape shape = {std::ssize(batch.rows), net_.arch().final_width()};
     const Tensor h = allocate(arena, dtype, shape), dh = allocate(arena, dtype, shape);
-    propagation_.gather(nodes, h);
+    propagation_.gather(batch.rows, h);
     profile::Span loss("bpr");
-    ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, h, options_.cf_l2, allocate(arena, dtype, {size}), dh,
-             sums_of(reports), half->sums());
+    ops::bpr(stream_, arena, batch.pairs, h, options_.cf_l2, allocate(arena, dtype, {size}), dh, sums_of(reports),
+             half->sums());
     loss.end();
-    backward_cf({0, most}, nodes, dh);
+    backward_cf({0, shape[0]}, batch.rows, dh);
     update_cf_->close(stream_, gradients_, reports_of(reports), record.data(), half->gpu(), nullptr);
   });
   end_step(*half, {.step = number, .is_cf = true, .flags = flags_of_all(comm_, flags), .samples = size});
 }
 
 void KgatStep::start_kg(const KgBatch& batch, std::int64_t number, double lr, unsigned flags) {
+  start_kg({.count = batch.count(), .columns = {batch.head, batch.relation, batch.tail, batch.other}}, nullptr, number,
+           lr, flags);
+  const auto used = static_cast<std::int64_t>(batch.relations.size());
+  kg_gradient_.nodes = kg_gradient_.nodes.slice(0, static_cast<std::int64_t>(batch.rows().size()));
+  kg_gradient_.matrices = kg_gradient_.matrices.slice(0, used);
+  kg_gradient_.translations = kg_gradient_.translations.slice(0, used);
+}
+
+void KgatStep::start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std::int64_t number, double lr,
+                        unsigned flags) {
   const auto [half, open] = next_half(1);
   Arena& arena = kinds_[1].arena;
-  // Batches differ in the numbers of distinct rows, of relations, and of chunks: a relation has one that is not full.
-  const std::int64_t size = batch.count(), most = 3 * size, d = net_.arch().embed_dim, k = net_.arch().relation_dim,
-                     relations = std::min(size, graph_.relations), chunks = size / KgBatch::kChunk + relations;
-  const std::int64_t elements = most * d + relations * (d * k + k);
+  const std::int64_t size = source.count, d = net_.arch().embed_dim, k = net_.arch().relation_dim,
+                     elements = 3 * size * d + std::min(size, graph_.relations) * (d * k + k);
   if (elements != kg_elements_) {
     assert(open == 0);
     for (Half& each : kinds_[1].halves) each.key.clear();
@@ -118,30 +114,28 @@ void KgatStep::start_kg(const KgBatch& batch, std::int64_t number, double lr, un
   update_kg_->describe(next, lr, {}, open);
   const LazyNow lazy = adam_kg_.describe(lr, open);
   const Report report;
-  places_.clear();
-  for (const std::int32_t u : batch.uses.use()) places_.push_back(batch.row_of_use(u));
   Staged staged;
-  const auto [record, reports, now, all_chunks, head, tail, other, nodes, rows, use_ptr, places, relation_chunks] =
+  const auto [record, reports, now, draws, head, relation, tail, other] =
       stage(staged, arena, std::span<const GpuStepRecord>(&next, 1), std::span<const Report>(&report, 1),
-            std::span<const LazyNow>(&lazy, 1), pad(padded_chunks_, batch.chunks, chunks, {}),
-            std::span<const std::int32_t>(batch.head), std::span<const std::int32_t>(batch.tail),
-            std::span<const std::int32_t>(batch.other), pad(padded_nodes_, batch.rows(), most, -1),
-            pad(padded_relations_, batch.relations, relations, -1),
-            pad(padded_ptr_, batch.uses.use_ptr(), most + 1, batch.uses.use_ptr().back()),
-            std::span<const std::int64_t>(places_),
-            pad(padded_chunk_ptr_, batch.relation_chunks, relations + 1, batch.relation_chunks.back()));
-  run(*half, size, staged, [&] {
-    RowsNow tables[] = {{&net_.embedding(), nodes}, {&net_.matrices(), rows}, {&net_.translations(), rows}};
+            std::span<const LazyNow>(&lazy, 1), std::span(draw, draw != nullptr ? 1 : 0), source.columns[0],
+            source.columns[1], source.columns[2], source.columns[3]);
+  place(source, draws, {head, relation, tail, other});
+  run(*half, size, draw != nullptr ? source.table.pool.data() : nullptr, staged, [&] {
+    const ops::TripleBatch batch = ops::triple_batch(stream_, arena, source, graph_.relations, KgBatch::kChunk);
+    RowsNow tables[] = {
+        {&net_.embedding(), batch.rows}, {&net_.matrices(), batch.relations}, {&net_.translations(), batch.relations}};
     adam_kg_.enqueue_catch_up(tables, now.data());
     const DType dtype = net_.params().dtype();
-    const std::span sums(static_cast<ops::RankingSums*>(arena.allocate(all_chunks.size() * sizeof(ops::RankingSums))),
-                         all_chunks.size());
-    const ChunkResults results = {.rows = allocate(arena, dtype, {most, d}),
+    const auto chunks = std::ssize(batch.samples.chunks);
+    const std::span sums(
+        static_cast<ops::RankingSums*>(arena.allocate(batch.samples.chunks.size() * sizeof(ops::RankingSums))),
+        batch.samples.chunks.size());
+    const ChunkResults results = {.rows = allocate(arena, dtype, {std::ssize(batch.rows), d}),
                                   .relations = allocate(arena, dtype, {chunks, d * k + k}),
                                   .sums = sums};
-    compute_chunks({all_chunks, head, tail, other}, {0, chunks}, results);
+    compute_chunks(batch.samples, {0, chunks}, results);
     ops::sum_rankings(stream_, sums_of(reports), half->sums(), sums);
-    const Tensor flat = sum_chunks(arena, results, {use_ptr, places}, relation_chunks);
+    const Tensor flat = sum_chunks(arena, results, {batch.ptr, batch.places}, batch.relation_chunks);
     half->kg_gradient = kg_gradient_;
     tables[0].gradient = kg_gradient_.nodes;
     tables[1].gradient = kg_gradient_.matrices;
@@ -149,21 +143,18 @@ void KgatStep::start_kg(const KgBatch& batch, std::int64_t number, double lr, un
     update_kg_->decide(stream_, flat, reports_of(reports), record.data(), half->gpu());
     adam_kg_.enqueue_update(tables, now.data(), update_kg_->now());
   });
-  const auto used = static_cast<std::int64_t>(batch.relations.size());
-  const KgGradient& padded = half->kg_gradient;
-  kg_gradient_ = {.nodes = padded.nodes.slice(0, static_cast<std::int64_t>(batch.rows().size())),
-                  .matrices = padded.matrices.slice(0, used),
-                  .translations = padded.translations.slice(0, used)};
+  kg_gradient_ = half->kg_gradient;
   end_step(*half, {.step = number, .is_cf = false, .flags = flags_of_all(comm_, flags), .samples = size});
 }
 
-void KgatStep::run(Half& half, std::int64_t size, const Staged& staged, const std::function<void()>& enqueue) {
+void KgatStep::run(Half& half, std::int64_t size, const void* drawn_from, const Staged& staged,
+                   const std::function<void()>& enqueue) {
   const auto all = [&] {
     staged.copy(stream_);
     enqueue();
   };
   const auto number = [](const void* p) { return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(p)); };
-  const std::vector<std::int64_t> key = {size, number(staged.on_gpu), number(staged.pinned),
+  const std::vector<std::int64_t> key = {size, number(drawn_from), number(staged.on_gpu), number(staged.pinned),
                                          number(adam_kg_.gpu_history())};
   if (options_.graphs == Graphs::off || std::exchange(half.key, key) != key) {
     half.graph = {};

@@ -4,37 +4,113 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <set>
+
+#include "lockstep/device/kernel_arrays.hpp"
 
 using namespace lockstep;
 
 namespace {
 
-/// Five users of four items: one without items, one with all, one with all but item 2. Nodes 0-3 items, 4-8 users. One
-/// relation each way between users and items.
-struct Toy {
-  std::vector<std::int64_t> ptr = {0, 2, 2, 6, 9, 10}, indptr = {0};
-  std::vector<std::int32_t> item = {0, 3, 0, 1, 2, 3, 0, 1, 3, 2}, tail, rel;
+/// A graph of interactions alone, with one relation each way between users and items.
+struct Interactions {
+  std::vector<std::int64_t> ptr = {0}, indptr = {0};
+  std::vector<std::int32_t> item, tail, rel;
   KgData data;
-  Toy() {
-    data.users = 5, data.items = data.entities = 4;
+  Interactions(std::int64_t items, const std::vector<std::vector<std::int32_t>>& of_users) {
+    data.users = std::ssize(of_users), data.items = data.entities = items;
+    for (const auto& of : of_users) {
+      item.insert(item.end(), of.begin(), of.end());
+      ptr.push_back(std::ssize(item));
+    }
     data.train = {ptr, item};
-    const auto end_row = [&] { indptr.push_back(static_cast<std::int64_t>(tail.size())); };
-    for (std::int64_t i = 0; i < 4; ++i) {
-      for (std::int64_t u = 0; u < 5; ++u)
-        if (data.train.has(u, i)) tail.push_back(static_cast<std::int32_t>(4 + u)), rel.push_back(1);
-      end_row();
+    for (std::int64_t i = 0; i < items; ++i) {
+      for (std::int64_t u = 0; u < data.users; ++u)
+        if (data.train.has(u, i)) tail.push_back(static_cast<std::int32_t>(items + u)), rel.push_back(1);
+      indptr.push_back(std::ssize(tail));
     }
-    for (std::int64_t u = 0; u < 5; ++u) {
+    for (std::int64_t u = 0; u < data.users; ++u) {
       for (const std::int32_t i : data.train.of(u)) tail.push_back(i), rel.push_back(0);
-      end_row();
+      indptr.push_back(std::ssize(tail));
     }
-    data.graph.nodes = 9, data.graph.relations = 2;
+    data.graph.nodes = data.nodes(), data.graph.relations = 2;
     data.graph.indptr = indptr, data.graph.tail = tail, data.graph.rel = rel;
   }
 };
 
+/// Five users of four items: one without items, one with all, one with all but item 2. Nodes 0-3 items, 4-8 users.
+struct Toy : Interactions {
+  Toy() : Interactions(4, {{0, 3}, {}, {0, 1, 2, 3}, {0, 1, 3}, {2}}) {}
+};
+
+template <class T>
+std::vector<T> here(const Stream& stream, std::span<const T> values) {
+  std::vector<T> copy(values.size());
+  copy_bytes(stream, copy.data(), values.data(), values.size_bytes());
+  stream.synchronize();
+  return copy;
+}
+/// The same values, then padding.
+template <class T>
+bool begins_with(const std::vector<T>& padded, const std::vector<T>& values) {
+  return std::ranges::equal(std::span(padded).first(values.size()), values);
+}
+
 }  // namespace
+
+TEST_SUITE("tasks.kgat_sampler.cuda" * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("batches that the GPU draws are those of the host, in every step") {
+    const Device device{DeviceKind::cuda, 0};
+    Stream stream(device);
+    std::vector<std::int32_t> most(299);  // of 300 items
+    std::iota(most.begin(), most.end(), 1);
+    const Interactions few(7, {{0}, {6}, {0, 1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 6}, {}, {3}}),
+        many(300, {most, {0, 299}, {5}}), one_each(2, {{0}, {1}});
+    for (const Interactions* of : {&few, &many, &one_each})
+      for (const std::uint64_t seed : {1U, 2U}) {
+        const KgData& data = of->data;
+        const KgatSampler sampler(data, seed);
+        const std::optional<KgatTables> tables = sampler.tables(device, true);
+        REQUIRE(tables);
+        for (const std::int64_t count : {1, 2, 5, 90})
+          for (const std::int64_t step : {0, 1, 1000000}) {
+            CAPTURE(count);
+            CAPTURE(step);
+            CfBatch cf;
+            KgBatch kg;
+            sampler.interactions(step, count, cf, data.entities);
+            sampler.triples(step, count, kg);
+            Arena arena(device);
+            const std::vector<ops::PoolDraw> draws = {sampler.draw_of(KgatSampler::Batch::interactions, step, count),
+                                                      sampler.draw_of(KgatSampler::Batch::triples, step, count)};
+            const auto [draw] = for_kernels(stream, arena, std::span<const ops::PoolDraw>(draws));
+            const ops::PairBatch pairs = ops::pair_batch(
+                stream, arena,
+                {.count = count, .draw = draw.data(), .table = tables->interactions(data.items, data.entities)},
+                data.nodes());
+            CHECK(begins_with(here(stream, pairs.rows), cf.rows()));
+            const ops::RankedPairs wanted = cf.pairs();
+            for (const auto column : {&ops::RankedPairs::user, &ops::RankedPairs::liked, &ops::RankedPairs::other})
+              CHECK(std::ranges::equal(here(stream, pairs.pairs.*column), wanted.*column));
+            CHECK(here(stream, pairs.pairs.use) == cf.uses.use());
+            const ops::TripleBatch triples =
+                ops::triple_batch(stream, arena, {.count = count, .draw = draw.data() + 1, .table = tables->triples()},
+                                  data.graph.relations, KgBatch::kChunk);
+            CHECK(here(stream, triples.samples.head) == kg.head);
+            CHECK(here(stream, triples.samples.tail) == kg.tail);
+            CHECK(here(stream, triples.samples.other) == kg.other);
+            CHECK(begins_with(here(stream, triples.rows), kg.rows()));
+            CHECK(begins_with(here(stream, triples.relations), kg.relations));
+            CHECK(begins_with(here(stream, triples.relation_chunks), kg.relation_chunks));
+            std::vector<std::int64_t> places;
+            for (const std::int32_t use : kg.uses.use()) places.push_back(kg.row_of_use(use));
+            CHECK(here(stream, triples.places) == places);
+          }
+      }
+  }
+}
 
 TEST_SUITE("tasks.kgat_sampler") {
   TEST_CASE("drawn interactions are a user's item and one that it lacks, of users that have both") {

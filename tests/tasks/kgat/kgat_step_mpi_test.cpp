@@ -221,15 +221,17 @@ TEST_SUITE("tasks.kgat_step") {
     }
   }
 
-  TEST_CASE("GPU: steps one after the other or one ahead, as graphs or call by call, have the same bits" *
-            doctest::skip(gpu_count() == 0)) {
+  TEST_CASE(
+      "GPU: steps one after the other or one ahead, as graphs or call by call, with batches that the host or the GPU "
+      "draws, have the same bits" *
+      doctest::skip(gpu_count() == 0)) {
     const Toy toy;
     const auto self = make_self_communicator();
     struct Found {
       std::vector<KgatStepResult> steps;
       OwnedTensor weights;
     };
-    const auto train = [&](Graphs graphs, bool ahead) {
+    const auto train = [&](Graphs graphs, bool ahead, bool gpu_draws) {
       KgatArch arch = {.nodes = toy.data.nodes(),
                        .relations = toy.data.graph.relations,
                        .edges = toy.data.graph.nnz(),
@@ -249,6 +251,8 @@ TEST_SUITE("tasks.kgat_step") {
       KgatStep step(*self, net, propagation, options);
       REQUIRE(step.runs_on_gpu());
       const KgatSampler sampler(toy.data, 12);
+      const std::optional<KgatTables> tables = sampler.tables(own_gpu(), true);
+      REQUIRE(tables);
       CfBatch cf;
       KgBatch kg;
       Found found;
@@ -258,14 +262,26 @@ TEST_SUITE("tasks.kgat_step") {
       std::int64_t number = 0;
       for (int epoch = 0; epoch < 2; ++epoch) {
         for (int i = 0; i < 7; ++i) {
-          sampler.interactions(number, 6, cf, toy.data.entities);
-          step.start_cf(cf, number++, 1e-2, 2U);
+          if (gpu_draws) {
+            step.start_cf({.count = 6, .table = tables->interactions(toy.data.items, toy.data.entities)},
+                          sampler.draw_of(KgatSampler::Batch::interactions, number, 6), number, 1e-2, 2U);
+          } else {
+            sampler.interactions(number, 6, cf, toy.data.entities);
+            step.start_cf(cf, number, 1e-2, 2U);
+          }
+          ++number;
           take(!ahead);
         }
         take(true);
         for (int i = 0; i < 7; ++i) {
-          sampler.triples(number, 30, kg);
-          step.start_kg(kg, number++, 1e-2);
+          if (gpu_draws) {
+            step.start_kg({.count = 30, .table = tables->triples()},
+                          sampler.draw_of(KgatSampler::Batch::triples, number, 30), number, 1e-2);
+          } else {
+            sampler.triples(number, 30, kg);
+            step.start_kg(kg, number, 1e-2);
+          }
+          ++number;
           take(!ahead);
         }
         take(true);
@@ -275,10 +291,10 @@ TEST_SUITE("tasks.kgat_step") {
       found.weights = on_cpu(net.params().values());
       return found;
     };
-    const Found calls = train(Graphs::off, false);
+    const Found calls = train(Graphs::off, false, false);
     REQUIRE(calls.steps.size() == 28);
-    for (const bool ahead : {false, true}) {
-      const Found graphs = train(Graphs::on, ahead);
+    for (const auto& [ahead, gpu_draws] : {std::pair{false, false}, std::pair{true, false}, std::pair{true, true}}) {
+      const Found graphs = train(Graphs::on, ahead, gpu_draws);
       REQUIRE(graphs.steps.size() == calls.steps.size());
       for (std::size_t i = 0; i < calls.steps.size(); ++i) {
         CAPTURE(i);

@@ -30,13 +30,9 @@ class NestedRows {
   void build_all(const KgGraph& graph, int layers);
   /// Makes lists and bitmaps readable by the stream's kernels. On a GPU the copies lie in the arena.
   void place(const Stream& stream, Arena& arena);
-  /// The batch's rows as a list and as a bitmap, in host memory; and where the caller has put them for the kernels.
-  std::span<const std::int32_t> last_list() const { return sets_.back().list; }
-  ops::RowBits last_bits() const { return sets_.back().bits; }
-  void place_last(std::span<const std::int32_t> list, ops::RowBits bits) {
-    sets_.back().rows = ops::RowSet::list(list);
-    sets_.back().placed_bits = bits;
-  }
+  /// All rows in every layer but the last, which has the rows that kernels find in this list and bitmap. The host does
+  /// not know them.
+  void build_placed(const KgGraph& graph, int layers, std::span<const std::int32_t> list, ops::RowBits bits);
   /// l = 0 .. layers
   PlacedRows rows(int l) const {
     const Set& set = sets_[static_cast<std::size_t>(l)];

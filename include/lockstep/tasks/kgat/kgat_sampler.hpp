@@ -1,9 +1,12 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/ops/bpr.hpp"
+#include "lockstep/ops/graph_samples.hpp"
 #include "lockstep/ops/transr.hpp"
 #include "lockstep/tasks/kgat/kgat_data.hpp"
 
@@ -69,6 +72,19 @@ struct KgBatch {
   std::vector<std::int32_t> sorted_;
 };
 
+/// Interactions and triples in the memory of a device, whose kernels draw the batches of KgatSampler from them.
+struct KgatTables {
+  Resident<std::int32_t> users;  ///< that can be drawn
+  Resident<std::int64_t> user_ptr;
+  Resident<std::int32_t> item, heads;
+  Resident<std::int64_t> node_ptr;
+  Resident<std::int32_t> tail, rel;
+  ops::InteractionTable interactions(std::int64_t items, std::int64_t first_user) const {
+    return {users.span(), user_ptr.span(), item.span(), items, static_cast<std::int32_t>(first_user)};
+  }
+  ops::TripleTable triples() const { return {heads.span(), node_ptr.span(), tail.span(), rel.span()}; }
+};
+
 /// Draws the batch of a step: a function of (seed, step, sample) alone, the same on any rank.
 ///
 ///   interactions  distinct users (while there are enough), uniform among those that have an item and lack one; an item
@@ -85,6 +101,12 @@ class KgatSampler {
   void interactions(std::int64_t step, std::int64_t count, CfBatch& batch, std::int64_t first_user,
                     std::int64_t first_item = 0) const;
   void triples(std::int64_t step, std::int64_t count, KgBatch& batch) const;
+
+  /// What a kernel needs to draw the same batch from tables().
+  enum class Batch : std::uint8_t { interactions, triples };
+  ops::PoolDraw draw_of(Batch kind, std::int64_t step, std::int64_t count) const;
+  /// Copies of the data in GPU memory, unless they are too large for it; those of the triples only if they are used.
+  std::optional<KgatTables> tables(Device device, bool triples) const;
 
  private:
   const KgData& data_;
