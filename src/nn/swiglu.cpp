@@ -9,7 +9,7 @@ namespace lockstep {
 Var gated_residual(Tape& t, Var x, const Param& gate_up, const Param& down, const std::optional<double>& norm_eps) {
   const std::int64_t rows = x.rows(), width = down.shape[1];
   const bool normed = norm_eps.has_value();
-  const profile::Span span("gated_residual");
+  const profile::Span span("swiglu");
   Var y = t.output(x.shape(), t.wants_grad({x}, {&gate_up, &down}));
   const Tensor h = t.keep({rows, width}), both = y.wants_grad() ? t.keep({rows, 2 * width}) : Tensor{};
   const Tensor rstd = normed && y.wants_grad() ? t.keep({rows}, t.real_dtype()) : Tensor{};
@@ -19,7 +19,7 @@ Var gated_residual(Tape& t, Var x, const Param& gate_up, const Param& down, cons
   else
     ops::swiglu_forward(t.stream(), h, both, x.value(), t.value(gate_up));
   ops::linear_forward(t.stream(), y.value(), {}, h, t.value(down), {}, ops::Activation::none, {}, {}, z);
-  t.record("gated_residual", y, {&gate_up, &down}, [=, &t, &gate_up, &down] {
+  t.record("swiglu", y, {&gate_up, &down}, [=, &t, &gate_up, &down] {
     const Tensor dy = t.own_grad(y);
     const Target dgate_up = t.grad_of(gate_up);
     ops::linear_backward(t.stream(), {}, t.grad_of(down), {}, dy, {}, h, t.value(down));
