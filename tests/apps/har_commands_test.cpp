@@ -36,6 +36,10 @@ TEST_SUITE("apps.har_commands") {
       }
     }
     CHECK(files == 4);
+    // Without a model the file is read as one of emulators.
+    const ProcessResult other = test::run_lockstep({"verify", "--golden", test::golden_path("har_accum_clip.h5")});
+    CHECK(other.exit_code == 3);
+    CHECK(contains(other.err, "is it a reference file of emulator? --model names another kind"));
     for (const char* how : {"--double", "--reproducible"}) {
       const ProcessResult r = verify(test::golden_path("har_accum_clip.h5"), how, 3);
       INFO(r.out, r.err);

@@ -44,7 +44,13 @@ int run_verify(World& world, const Args& args) {
   choose_isa(world, "auto");
   ReferenceReport report;
   world.together("verifying", [&] {
-    report = verify(world, model, golden, how);
+    try {
+      report = verify(world, model, golden, how);
+    } catch (const Error& error) {
+      if (error.fault() != Fault::data) throw;
+      throw Error(Fault::data,
+                  join(error.what(), "; is it a reference file of ", model, "? --model names another kind"));
+    }
     report.append(prep::verify_reference(H5File::open(golden)));
     require_data(!report.rows().empty(), "verifying '", golden, "': it is no reference file of ", model);
   });
