@@ -26,8 +26,8 @@ struct Gpu {
 
 /// Rates: NVIDIA's data sheets of the H200 SXM, the A100 80 GB SXM and the L40S, without sparsity; the bus is PCIe in one
 /// direction. L2 caches: NVIDIA's descriptions of the architectures. Clocks: those that the fp32 rates follow from.
-/// Latencies and the rate of the L2 cache: Luo et al. 2024, arXiv:2402.13499, for the H100, the A100 and the RTX 4090
-/// (Ada, as the L40S).
+/// Latencies: Luo et al. 2024, arXiv:2402.13499, for the H100, the A100 and the RTX 4090 (Ada, as the L40S). The rates
+/// of the L2 cache are attributed to the same study and have not been compared with its tables.
 constexpr std::array<Gpu, 3> kGpus = {{
     {"H200", 132, 1.98e9, 4.8e12, 64e9, 50e6, 4472, {67e12, 494e12, 989e12}, 480, 29},
     {"A100", 108, 1.41e9, 2.04e12, 32e9, 40e6, 2008, {19.5e12, 156e12, 312e12}, 470, 29},
