@@ -47,18 +47,22 @@ TEST_SUITE("train.programs.resume") {
     CHECK_FALSE(equal_checkpoints(final_of(dir, "r1"), final_of(dir, "other"), "/model"));
   }
 
-  TEST_CASE("default mode: ranks change the weights by rounding alone, and an evaluation not at all") {
+  TEST_CASE("default mode: ranks and threads change the weights by rounding alone, and an evaluation not at all") {
     const TempDir dir;
     write_emulator_data(dir / "data.h5", 1000);
-    for (const int ranks : {1, 3}) {
-      REQUIRE(lockstep_program(ranks, 1, training(dir, "r" + std::to_string(ranks), "2", {"--no-reproducible"}))
-                  .exit_code == 0);
-    }
-    const lockstep::H5File a = lockstep::H5File::open(final_of(dir, "r1")),
-                           b = lockstep::H5File::open(final_of(dir, "r3"));
-    for (const std::string& name : a.datasets_under("/model")) {
-      const auto x = a.read<double>(name), y = b.read<double>(name);
-      for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::abs(x[i] - y[i]) < 2e-4);
+    const auto train = [&](const std::string& run, int ranks, int threads) {
+      REQUIRE(lockstep_program(ranks, threads, training(dir, run, "2", {"--no-reproducible"})).exit_code == 0);
+      return lockstep::H5File::open(final_of(dir, run));
+    };
+    const lockstep::H5File a = train("r1", 1, 1);
+    for (const auto& [ranks, threads] : {std::pair(1, 2), std::pair(2, 2), std::pair(3, 1), std::pair(3, 2)}) {
+      CAPTURE(ranks);
+      CAPTURE(threads);
+      const lockstep::H5File b = train("r" + std::to_string(ranks) + "t" + std::to_string(threads), ranks, threads);
+      for (const std::string& name : a.datasets_under("/model")) {
+        const auto x = a.read<double>(name), y = b.read<double>(name);
+        for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::abs(x[i] - y[i]) < 2e-4);
+      }
     }
     const std::vector<std::string> eval = {"eval",    "--checkpoint", final_of(dir, "r1").string(),
                                            "--split", "val",          "--json"};
