@@ -113,8 +113,7 @@ void check_broadcast(Communicator& comm, Verdict& verdict) {
 
 void check_all_gather(Communicator& comm, Verdict& verdict) {
   const auto size_of = [](int r) { return static_cast<std::size_t>(r % 3) * 5003; };  // rank 0 contributes nothing
-  Gathered all;
-  comm.all_gather(piece_of(comm.rank(), 0, size_of(comm.rank())), all, "comm-test all_gather");
+  const Gathered all = comm.all_gather(piece_of(comm.rank(), 0, size_of(comm.rank())), "comm-test all_gather");
   for (int r = 0; r < comm.size(); ++r) expect_piece(all.of(r), r, 0, size_of(r), verdict);
 }
 
@@ -123,8 +122,7 @@ void check_all_to_all(Communicator& comm, Verdict& verdict) {
   std::vector<std::vector<std::byte>> pieces;
   for (int r = 0; r < comm.size(); ++r) pieces.push_back(piece_of(comm.rank(), r, size_of(comm.rank(), r)));
   const std::vector<std::span<const std::byte>> to(pieces.begin(), pieces.end());
-  Gathered all;
-  comm.all_to_all(std::span(to), all, "comm-test all_to_all");
+  const Gathered all = comm.all_to_all(to, "comm-test all_to_all");
   for (int r = 0; r < comm.size(); ++r) expect_piece(all.of(r), r, comm.rank(), size_of(r, comm.rank()), verdict);
 }
 
@@ -367,12 +365,7 @@ std::vector<CommRank> look_at_ranks(World& world, const CommTestOptions& options
   const std::size_t ring_bytes = std::min<std::size_t>(options.max_bytes, std::size_t{4} << 20);
   own.ring_s = time_ring(comm, ring_bytes);
   std::snprintf(own.host.data(), own.host.size(), "%s", world.host().c_str());
-  Gathered all;
-  comm.all_gather(std::as_bytes(std::span(&own, 1)), all, "comm-test ranks");
-
-  std::vector<Record> records(static_cast<std::size_t>(comm.size()));
-  for (int r = 0; r < comm.size(); ++r)
-    std::memcpy(&records[static_cast<std::size_t>(r)], all.of(r).data(), sizeof own);
+  const auto records = values_of<Record>(comm.all_gather(std::as_bytes(std::span(&own, 1)), "comm-test ranks").bytes);
   std::vector<CommRank> ranks;
   std::vector<double> compute;
   std::vector<double> speeds[2];  // links within a node, links between nodes

@@ -19,20 +19,11 @@ std::span<std::byte> writable_bytes(std::vector<T>& values) {
 }
 
 /// Computes the offsets of contributions of these sizes and allocates their memory.
-void lay_out(std::span<const std::int64_t> sizes, Gathered& into) {
-  into.begin.resize(sizes.size() + 1);
-  into.begin[0] = 0;
-  for (std::size_t r = 0; r < sizes.size(); ++r) into.begin[r + 1] = into.begin[r] + sizes[r];
-  into.bytes.resize(static_cast<std::size_t>(into.begin.back()));
-}
-
-std::vector<std::vector<std::byte>> pieces_of(const Gathered& all) {
-  std::vector<std::vector<std::byte>> pieces(static_cast<std::size_t>(all.ranks()));
-  for (int r = 0; r < all.ranks(); ++r) {
-    const std::span<const std::byte> piece = all.of(r);
-    pieces[static_cast<std::size_t>(r)].assign(piece.begin(), piece.end());
-  }
-  return pieces;
+Gathered laid_out(std::span<const std::int64_t> sizes) {
+  Gathered all{.bytes = {}, .begin = {0}};
+  for (const std::int64_t size : sizes) all.begin.push_back(all.begin.back() + size);
+  all.bytes.resize(static_cast<std::size_t>(all.begin.back()));
+  return all;
 }
 
 class DoneRequest final : public Request {
@@ -86,16 +77,17 @@ class SelfComm final : public Communicator {
 };
 }  // namespace
 
-void Communicator::all_gather(std::span<const std::byte> mine, Gathered& into, const char* what) {
+Gathered Communicator::all_gather(std::span<const std::byte> mine, const char* what) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(size()));
   const auto size_bytes = static_cast<std::int64_t>(mine.size());
   const std::vector<std::int64_t> eight(sizes.size(), sizeof(std::int64_t));
   all_gather_known(std::as_bytes(std::span(&size_bytes, 1)), eight, writable_bytes(sizes), what);
-  lay_out(sizes, into);
-  all_gather_known(mine, sizes, into.bytes, what);
+  Gathered all = laid_out(sizes);
+  all_gather_known(mine, sizes, all.bytes, what);
+  return all;
 }
 
-void Communicator::all_to_all(std::span<const std::span<const std::byte>> to, Gathered& into, const char* what) {
+Gathered Communicator::all_to_all(std::span<const std::span<const std::byte>> to, const char* what) {
   const auto ranks = static_cast<std::size_t>(size());
   require(to.size() == ranks, "all_to_all '", what, "': ", to.size(), " pieces for ", ranks, " ranks");
   std::vector<std::int64_t> giving(ranks), coming(ranks);
@@ -106,21 +98,9 @@ void Communicator::all_to_all(std::span<const std::span<const std::byte>> to, Ga
   }
   const std::vector<std::int64_t> eight(ranks, sizeof(std::int64_t));
   all_to_all_known(size_pieces, eight, writable_bytes(coming), what);
-  lay_out(coming, into);
-  all_to_all_known(to, coming, into.bytes, what);
-}
-
-std::vector<std::vector<std::byte>> Communicator::all_gather(std::span<const std::byte> mine, const char* what) {
-  Gathered all;
-  all_gather(mine, all, what);
-  return pieces_of(all);
-}
-
-std::vector<std::vector<std::byte>> Communicator::all_to_all(const std::vector<std::span<const std::byte>>& to,
-                                                             const char* what) {
-  Gathered all;
-  all_to_all(std::span(to), all, what);
-  return pieces_of(all);
+  Gathered all = laid_out(coming);
+  all_to_all_known(to, coming, all.bytes, what);
+  return all;
 }
 
 bool Communicator::agree(bool mine, const char* what) {
@@ -136,8 +116,7 @@ std::string Communicator::broadcast_text(std::string text, int root, const char*
 }
 
 std::vector<std::string> Communicator::all_gather_text(const std::string& mine, const char* what) {
-  Gathered all;
-  all_gather(bytes_of(mine), all, what);
+  const Gathered all = all_gather(bytes_of(mine), what);
   std::vector<std::string> texts;
   for (int r = 0; r < all.ranks(); ++r) texts.push_back(text_of(all.of(r)));
   return texts;

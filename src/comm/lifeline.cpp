@@ -139,16 +139,13 @@ void Lifeline::connect(Communicator& world, const std::vector<int>& ring) {
     else
       mine.count = 0;
   }
-  std::vector<std::vector<std::byte>> doors = world.all_gather(
+  const Gathered doors = world.all_gather(
       member ? std::as_bytes(std::span(&mine, 1)) : std::span<const std::byte>(), "addresses of the hosts");
   std::jthread porter;
   if (member) {
     porter = helper_thread([&] { previous_.socket = answer(listener, mine.token); });
-    const auto next = static_cast<std::size_t>(ring[static_cast<std::size_t>(at + 1 - ring.begin()) % ring.size()]);
-    Door door;
-    std::memcpy(&door, doors[next].data(), std::min(sizeof door, doors[next].size()));
-    next_.socket = knock(door);
-    next_rank_ = static_cast<int>(next);
+    next_rank_ = ring[static_cast<std::size_t>(at + 1 - ring.begin()) % ring.size()];
+    next_.socket = knock(values_of<Door>(doors.of(next_rank_)).at(0));
   }
   const std::int64_t unreachable =
       world.all_reduced(std::int64_t{member && next_.socket < 0 ? 1 : 0}, ReduceOp::sum, "connections between hosts");

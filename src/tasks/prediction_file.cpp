@@ -341,7 +341,7 @@ void compute(World& world, const PredictionTable& table, Writer* writer, Progres
     std::vector<std::span<const std::byte>> to(static_cast<std::size_t>(ranks));
     to[0] = bytes;
     Gathered parts;
-    if (ranks > 1) world.communicator().all_to_all(to, parts, "predictions");
+    if (ranks > 1) parts = world.communicator().all_to_all(to, "predictions");
     for (std::int64_t r = 0; rank == 0 && r < ranks; ++r) {
       if (count_of(r) == 0) continue;
       if (r > 0) {

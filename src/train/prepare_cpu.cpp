@@ -57,8 +57,10 @@ int choose_threads(World& world, std::int64_t wanted) {
   const std::vector<std::byte> mine = own_processors();
   std::vector<std::byte> of_node;
   int sharers = 0;
-  for (const auto& theirs : world.node_communicator().all_gather(mine, "processors")) {
-    if (theirs == mine) ++sharers;
+  const Gathered all = world.node_communicator().all_gather(mine, "processors");
+  for (int r = 0; r < all.ranks(); ++r) {
+    const std::span<const std::byte> theirs = all.of(r);
+    if (std::ranges::equal(theirs, mine)) ++sharers;
     of_node.resize(std::max(of_node.size(), theirs.size()));
     for (std::size_t i = 0; i < theirs.size(); ++i) of_node[i] |= theirs[i];
   }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <map>
 #include <span>
 #include <string_view>
@@ -24,104 +23,34 @@ namespace {
 /// Spans of all ranks: rank 0 holds them all, and a line of the file takes about 150 bytes.
 constexpr std::size_t kMostSpans = std::size_t{1} << 21, kMostPerThread = std::size_t{1} << 17, kLeastPerThread = 64;
 
-/// A span on its way to rank 0. Words are indices into the text that travels with it.
-struct SentSpan {
-  std::int64_t begin_ns, end_ns;
-  std::uint32_t name, detail, number, kind;
-  float flops;
-};
+/// A lane on its way to rank 0. Names are words of its rank, and so are those of its spans.
 struct SentLane {
-  std::int64_t number, spans, lost;
+  std::int64_t number, spans;
+  std::uint64_t lost;
   std::uint32_t name;
 };
 
-/// The lanes of this rank as bytes: number of lanes and of bytes of text; the lanes, each followed by its spans; the text,
-/// words that end with a zero each.
-class Packer {
+/// Numbers the words that it is asked for.
+class Words {
  public:
-  std::vector<std::byte> packed(const std::vector<profile::Lane>& lanes) {
-    std::vector<std::byte> body;
-    for (const profile::Lane& lane : lanes) {
-      put(body, SentLane{lane.number, static_cast<std::int64_t>(lane.events.size()),
-                         static_cast<std::int64_t>(lane.lost), word(lane.name)});
-      for (const profile::Event& e : lane.events)
-        put(body, SentSpan{e.begin_ns, e.end_ns, word(e.name), word(e.text()), e.number,
-                           static_cast<std::uint32_t>(e.kind), e.flops});
-    }
-    std::vector<std::byte> all;
-    put(all, static_cast<std::int64_t>(lanes.size()));
-    put(all, static_cast<std::int64_t>(text_.size()));
-    all.insert(all.end(), body.begin(), body.end());
-    const auto text = std::as_bytes(std::span<const char>(text_));
-    all.insert(all.end(), text.begin(), text.end());
-    return all;
-  }
-
- private:
-  template <class T>
-  static void put(std::vector<std::byte>& to, const T& value) {
-    const auto bytes = std::as_bytes(std::span(&value, 1));
-    to.insert(to.end(), bytes.begin(), bytes.end());
-  }
-  std::uint32_t word(std::string_view text) {
-    const auto [at, is_new] = words_.try_emplace(std::string(text), static_cast<std::uint32_t>(words_.size()));
-    if (is_new) text_ += at->first + '\0';
+  std::uint32_t operator()(std::string_view word) {
+    const auto [at, is_new] = numbers_.try_emplace(std::string(word), static_cast<std::uint32_t>(all.size()));
+    if (is_new) all.emplace_back(word);
     return at->second;
   }
-  std::map<std::string, std::uint32_t, std::less<>> words_;
-  std::string text_;
-};
-
-/// Adds the lanes of a rank to a timeline.
-class Unpacker {
- public:
-  Unpacker(Timeline& to, std::map<std::string, std::uint32_t>& words) : to_(to), words_(words) {}
-  void unpack(int rank, std::span<const std::byte> bytes, std::int64_t offset_ns) {
-    bytes_ = bytes;
-    const auto lanes = take<std::int64_t>();
-    const auto size = static_cast<std::size_t>(take<std::int64_t>());
-    const std::vector<std::uint32_t> names = read_words(bytes.last(size));
-    for (std::int64_t l = 0; l < lanes; ++l) {
-      const auto head = take<SentLane>();
-      Timeline::Lane& lane = to_.lanes.emplace_back();
-      lane = {.rank = rank, .number = static_cast<int>(head.number), .name = to_.words[names[head.name]], .spans = {}};
-      to_.lost += static_cast<std::uint64_t>(head.lost);
-      for (std::int64_t i = 0; i < head.spans; ++i) {
-        const auto s = take<SentSpan>();
-        lane.spans.push_back({.name = names[s.name],
-                              .detail = names[s.detail],
-                              .kind = static_cast<profile::Kind>(s.kind),
-                              .number = s.number,
-                              .flops = s.flops,
-                              .begin_ns = s.begin_ns + offset_ns,
-                              .end_ns = s.end_ns + offset_ns});
-      }
-    }
-  }
+  std::vector<std::string> all = {""};
 
  private:
-  template <class T>
-  T take() {
-    T value;
-    std::memcpy(&value, bytes_.data(), sizeof value);
-    bytes_ = bytes_.subspan(sizeof value);
-    return value;
-  }
-  std::vector<std::uint32_t> read_words(std::span<const std::byte> text) {
-    std::vector<std::uint32_t> places;
-    for (const char *at = reinterpret_cast<const char*>(text.data()), *end = at + text.size(); at < end;) {
-      const std::string word(at);
-      at += word.size() + 1;
-      const auto [place, is_new] = words_.try_emplace(word, static_cast<std::uint32_t>(to_.words.size()));
-      if (is_new) to_.words.push_back(word);
-      places.push_back(place->second);
-    }
-    return places;
-  }
-  Timeline& to_;
-  std::map<std::string, std::uint32_t>& words_;
-  std::span<const std::byte> bytes_;
+  std::map<std::string, std::uint32_t> numbers_ = {{"", 0}};
 };
+
+/// The elements of all ranks in rank order, on rank 0. Collective.
+template <class T>
+std::vector<T> collect(Communicator& comm, const std::vector<T>& mine) {
+  std::vector<std::span<const std::byte>> to(static_cast<std::size_t>(comm.size()));
+  to[0] = std::as_bytes(std::span(mine));
+  return values_of<T>(comm.all_to_all(to, "profile").bytes);
+}
 
 }  // namespace
 
@@ -206,19 +135,54 @@ Profiler::Profiler(World& world, int threads, Device device, DType dtype)
 Timeline Profiler::finish(StepRange steps) {
   Communicator& comm = world_.communicator();
   profile::stop();
-  const std::vector<std::byte> mine = Packer().packed(profile::take(world_.rank()));
-  std::vector<std::span<const std::byte>> to(static_cast<std::size_t>(comm.size()));
-  to[0] = mine;
-  const std::vector<std::vector<std::byte>> all = comm.all_to_all(to, "profile");
+  Words word;
+  std::vector<SentLane> lanes;
+  std::vector<Timeline::Span> spans;
+  for (const profile::Lane& lane : profile::take(world_.rank())) {
+    lanes.push_back({lane.number, std::ssize(lane.events), lane.lost, word(lane.name)});
+    for (const profile::Event& e : lane.events)
+      spans.push_back({.name = word(e.name),
+                       .detail = word(e.text()),
+                       .kind = e.kind,
+                       .number = e.number,
+                       .flops = e.flops,
+                       .begin_ns = e.begin_ns,
+                       .end_ns = e.end_ns});
+  }
+  std::string text;
+  for (const std::string& each : word.all) text += each + '\0';
+  const std::vector<std::string> words = comm.all_gather_text(text, "profile");
+  const std::vector<std::int64_t> counts = collect<std::int64_t>(comm, {std::ssize(lanes)});
+  lanes = collect(comm, lanes);
+  spans = collect(comm, spans);
   Timeline timeline;
   if (world_.rank() != 0) return timeline;
   timeline.first = steps.first;
   timeline.last = steps.last;
   timeline.ranks = ranks_;
   if (!device_.is_cuda()) timeline.flops_per_thread = ops::measure_fma_peak(dtype_, threads_) / threads_;
-  std::map<std::string, std::uint32_t> words = {{"", 0}};
-  for (std::size_t r = 0; r < all.size(); ++r)
-    Unpacker(timeline, words).unpack(static_cast<int>(r), all[r], offsets_[r].offset_ns);
+  Words all;
+  auto lane = lanes.begin();
+  auto span = spans.begin();
+  for (std::size_t r = 0; r < words.size(); ++r) {
+    std::vector<std::uint32_t> names;  // of this rank's words
+    for (const std::string& each : split(words[r], '\0')) names.push_back(all(each));
+    for (const auto end = lane + counts[r]; lane != end; ++lane) {
+      timeline.lanes.push_back({.rank = static_cast<int>(r),
+                                .number = static_cast<int>(lane->number),
+                                .name = all.all[names[lane->name]],
+                                .spans = {span, span + lane->spans}});
+      timeline.lost += lane->lost;
+      span += lane->spans;
+      for (Timeline::Span& s : timeline.lanes.back().spans) {
+        s.name = names[s.name];
+        s.detail = names[s.detail];
+        s.begin_ns += offsets_[r].offset_ns;
+        s.end_ns += offsets_[r].offset_ns;
+      }
+    }
+  }
+  timeline.words = std::move(all.all);
   std::ranges::sort(timeline.lanes, {}, [](const Timeline::Lane& l) { return std::pair(l.rank, l.number); });
   timeline.arrange();
   return timeline;

@@ -286,7 +286,7 @@ void Trainer::Impl::share(const Tensor& tensor, const char* what) {
 }
 
 void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
-  std::vector<std::byte> packed;
+  std::string packed;
   const std::vector<NamedOptimizer> optimizers = program->optimizers();
   const std::vector<NamedTensor> vectors = program->vectors();
   world.together("reading the checkpoint", [&] {
@@ -316,12 +316,9 @@ void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
   }
   for (const NamedTensor& vector : vectors) share(vector.value, "program state");
   if (ema) share(ema->flat(), "averaged weights");
-  numbers.push_back(static_cast<std::int64_t>(packed.size()));
-  comm.broadcast(std::as_writable_bytes(std::span<std::int64_t>(numbers)), 0, "checkpoint");
-  packed.resize(static_cast<std::size_t>(numbers.back()));
-  comm.broadcast(packed, 0, "training state");
+  comm.broadcast(std::as_writable_bytes(std::span<std::int64_t>(numbers)), 0, "optimizer steps");
   for (std::size_t i = 0; i < optimizers.size(); ++i) optimizers[i].optimizer->set_steps(numbers[i]);
-  state = unpack(packed);
+  state = unpack(comm.broadcast_text(packed, 0, "training state"));
   program->resumed();
   // The next start must find this line of checkpoints in the run directory, also if the file lies elsewhere.
   checkpoint_due = config.resumes_file();

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,7 +23,15 @@ class Request {
   virtual void wait() = 0;
 };
 
-/// The contributions of all ranks, in rank order. Reuse one object: its memory is kept from call to call.
+/// The values of an array that travelled as bytes.
+template <class T>
+std::vector<T> values_of(std::span<const std::byte> bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::ranges::copy(bytes.first(values.size() * sizeof(T)), reinterpret_cast<std::byte*>(values.data()));
+  return values;
+}
+
+/// The contributions of all ranks, in rank order.
 struct Gathered {
   std::vector<std::byte> bytes;
   std::vector<std::int64_t> begin;  ///< rank r contributed bytes [begin[r], begin[r + 1])
@@ -83,10 +92,8 @@ class Communicator {
   virtual void barrier(const char* what) = 0;
 
   /// Like the functions above, when only the sender knows the lengths: the lengths travel first.
-  void all_gather(std::span<const std::byte> mine, Gathered& into, const char* what);
-  void all_to_all(std::span<const std::span<const std::byte>> to, Gathered& into, const char* what);
-  std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine, const char* what);
-  std::vector<std::vector<std::byte>> all_to_all(const std::vector<std::span<const std::byte>>& to, const char* what);
+  Gathered all_gather(std::span<const std::byte> mine, const char* what);
+  Gathered all_to_all(std::span<const std::span<const std::byte>> to, const char* what);
 
   /// Reduces one number (float, double, int64 or uint64).
   template <class T>

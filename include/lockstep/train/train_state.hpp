@@ -1,8 +1,6 @@
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -95,8 +93,8 @@ struct TrainState {
   }
 };
 
-/// Converts a state to bytes for a broadcast, and back. errors  Error (internal) if the bytes are too few
-std::vector<std::byte> pack(const TrainState& state);
-TrainState unpack(std::span<const std::byte> bytes);
+/// Converts a state to bytes (CBOR) for a broadcast, and back.
+std::string pack(const TrainState& state);
+TrainState unpack(const std::string& bytes);
 
 }  // namespace lockstep

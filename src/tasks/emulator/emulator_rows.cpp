@@ -130,14 +130,13 @@ std::span<double> BlockSums::next_block() {
 }
 
 std::vector<double> BlockSums::total(World& world) const {
-  const auto parts = world.communicator().all_gather(std::as_bytes(std::span(blocks_)), "sums over rows");
+  const Gathered parts = world.communicator().all_gather(std::as_bytes(std::span(blocks_)), "sums over rows");
   std::vector<double> sums(count_, 0);
   const std::size_t block_bytes = count_ * sizeof(double);
-  for (std::size_t round = 0; round * block_bytes < parts[0].size(); ++round)  // rank 0 has the most blocks
-    for (const auto& part : parts) {
-      if ((round + 1) * block_bytes > part.size()) continue;
-      std::vector<double> block(count_);
-      std::memcpy(block.data(), part.data() + round * block_bytes, block_bytes);
+  for (std::size_t round = 0; round * block_bytes < parts.of(0).size(); ++round)  // rank 0 has the most blocks
+    for (int r = 0; r < parts.ranks(); ++r) {
+      if ((round + 1) * block_bytes > parts.of(r).size()) continue;
+      const auto block = values_of<double>(parts.of(r).subspan(round * block_bytes, block_bytes));
       for (std::size_t k = 0; k < count_; ++k) sums[k] += block[k];
     }
   return sums;

@@ -203,10 +203,7 @@ std::unique_ptr<TrainingProgram> HrmTask::make_program(World& world, const RunCo
 
 std::vector<Metric> HrmTask::collective_metrics(Communicator& comm, Split split, int threads) const {
   if (data_.arc_names.empty()) return tries_metrics(comm, *this, split, threads);
-  Gathered all;
-  comm.all_gather(std::as_bytes(std::span(ballots_)), all, "votes");
-  std::vector<ArcBallot> ballots(all.bytes.size() / sizeof(ArcBallot));
-  if (!ballots.empty()) std::memcpy(ballots.data(), all.bytes.data(), all.bytes.size());
+  auto ballots = values_of<ArcBallot>(comm.all_gather(std::as_bytes(std::span(ballots_)), "votes").bytes);
   std::vector<Metric> rates;
   for (const auto& [attempts, rate] : arc_pass_rates(std::move(ballots)))
     rates.push_back({join("pass@", attempts), rate, true});

@@ -239,8 +239,7 @@ void ItemShardProgram<T>::compute_features(const Shard& batch) {
     counts[i] = batches[i].tokens();
     targets_[i] = static_cast<double>(batches[i].targets);
   }
-  Gathered all;
-  comm_.all_gather(std::as_bytes(std::span(counts)), all, "numbers of tokens");
+  const Gathered all = comm_.all_gather(std::as_bytes(std::span(counts)), "numbers of tokens");
   token_[0] = 0;
   std::copy_n(all.bytes.data(), all.bytes.size(), reinterpret_cast<std::byte*>(token_.data() + 1));
   std::partial_sum(token_.begin(), token_.end(), token_.begin());
@@ -449,14 +448,9 @@ double ItemShardProgram<T>::norm() {
   const std::vector<FlatRange> ranges = task_.norm_ranges();
   const std::vector<FlatRange> own(ranges.begin() + mine_.begin, ranges.begin() + mine_.end);
   const std::vector<double> mine = chunk_squares(gradient_, own);
-  Gathered all;
-  comm_.all_gather(std::as_bytes(std::span(mine)), all, "gradient norm");
+  const Gathered all = comm_.all_gather(std::as_bytes(std::span(mine)), "gradient norm");
   double sum = 0;
-  for (std::size_t i = 0; i < all.bytes.size(); i += sizeof(double)) {
-    double chunk = 0;
-    std::copy_n(all.bytes.data() + i, sizeof chunk, reinterpret_cast<std::byte*>(&chunk));
-    sum += chunk;
-  }
+  for (const double chunk : values_of<double>(all.bytes)) sum += chunk;
   for (const double chunk : chunk_squares(gradient_, rest_)) sum += chunk;
   return std::sqrt(sum);
 }

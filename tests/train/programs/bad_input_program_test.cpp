@@ -30,8 +30,7 @@ struct Case {
 
 TEST_SUITE("train.programs.bad_input") {
   TEST_CASE("a usage error has one message and the right exit code, also on several ranks") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 500);
+    const DataDir dir(500);
     write_text(dir / "file", "not a directory");
     write_text(dir / "foreign.h5", "not HDF5");
     const std::string data = read_text(dir / "data.h5");
@@ -70,9 +69,7 @@ TEST_SUITE("train.programs.bad_input") {
         const ProcessResult result = lockstep_program(ranks, 1, c.words);
         CAPTURE(c.what);
         CAPTURE(ranks);
-        CAPTURE(result.err);
-        CHECK(result.exit_code == c.exit_code);
-        CHECK(contains(result.err, c.message));
+        check_ended(result, c.exit_code, c.message);
         CHECK(occurrences(result.err, "error") - occurrences(result.err, "exited with error") >= 1);
         CHECK(occurrences(result.err, c.message) == 1);
       }
@@ -80,16 +77,14 @@ TEST_SUITE("train.programs.bad_input") {
   }
 
   TEST_CASE("a gradient that is not finite names the step and the tensor") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 500);
+    const DataDir dir(500);
     const ProcessResult result =
         lockstep_program(2, 1, training(dir, {"--optim.name", "sgd", "--optim.lr", "1e30", "--epochs", "9"}));
     check_mentions(result.err, "step 1 (epoch 0)", "network.");
   }
 
   TEST_CASE("ranks that were started with different configurations leave together, naming the rank") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 500);
+    const DataDir dir(500);
     const std::string program = program_path("lockstep");
     std::vector<std::string> words = mpirun_command();
     for (const char* lr : {"0.001", "0.002"}) {
@@ -99,62 +94,45 @@ TEST_SUITE("train.programs.bad_input") {
       words.emplace_back(":");
     }
     words.pop_back();
-    const ProcessResult result = run_process(words);
-    CHECK(result.exit_code == 2);
-    check_mentions(result.err, "rank 1", "all ranks need the same arguments");
+    check_ended(run_process(words), 2, "rank 1", "all ranks need the same arguments");
   }
 
   TEST_CASE("fewer samples than ranks in a batch: ranks without a sample take part all the same") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 10);
+    const DataDir dir(10);
     for (const char* mode : {"--reproducible", "--no-reproducible"}) {
       std::filesystem::remove_all(dir / "run");
-      const ProcessResult result = lockstep_program(4, 1, training(dir, {"--batch.size", "3", mode}));
-      CAPTURE(result.err);
-      CHECK(result.exit_code == 0);
+      check_ended(lockstep_program(4, 1, training(dir, {"--batch.size", "3", mode})), 0);
     }
   }
 
   TEST_CASE("a run directory of another configuration is refused, naming the key; --resume never moves it aside") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 500);
+    const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
-    const ProcessResult other = lockstep_program(1, 1, training(dir, {"--optim.lr", "0.5"}));
-    CHECK(other.exit_code == 2);
-    CHECK(contains(other.err, "optim.lr"));
+    check_ended(lockstep_program(1, 1, training(dir, {"--optim.lr", "0.5"})), 2, "optim.lr");
     const std::string checkpoint = (dir / "run" / "checkpoints" / "final.h5").string();
     const ProcessResult foreign = lockstep_program(
         1, 1,
         training(dir, {"--run-dir", (dir / "other").string(), "--model.hidden_size", "9", "--resume", checkpoint}));
-    CHECK(foreign.exit_code == 2);
-    CHECK(contains(foreign.err, "model.hidden_size"));
-    const ProcessResult fresh = lockstep_program(1, 1, training(dir, {"--optim.lr", "0.5", "--resume", "never"}));
-    CHECK(fresh.exit_code == 0);
+    check_ended(foreign, 2, "model.hidden_size");
+    check_ended(lockstep_program(1, 1, training(dir, {"--optim.lr", "0.5", "--resume", "never"})), 0);
     CHECK(std::filesystem::exists(dir / "run" / "previous-1" / "checkpoints" / "final.h5"));
   }
 
   TEST_CASE("a checkpoint of other data is refused") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 500);
+    const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
-    write_emulator_data(dir / "data.h5", 510);
-    const ProcessResult result = lockstep_program(2, 1, training(dir, {"--epochs", "4"}));
-    CHECK(result.exit_code == 3);
-    CHECK(contains(result.err, "it was trained on other data"));
+    dir.write_data(510);
+    check_ended(lockstep_program(2, 1, training(dir, {"--epochs", "4"})), 3, "it was trained on other data");
   }
 
   TEST_CASE("a full disk: the checkpoint that could not be written is named, the earlier one stays whole") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 500);
+    const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
     const std::string checkpoint = (dir / "run" / "checkpoints" / "final.h5").string(), before = read_text(checkpoint);
     // No file may grow beyond 24 KiB: smaller than a checkpoint, larger than the logs.
     std::string command = "trap '' XFSZ; ulimit -f 24; exec " + program_path("lockstep");
     for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
-    const ProcessResult full = run_process({"bash", "-c", command});
-    CAPTURE(full.err);
-    CHECK(full.exit_code == 1);
-    CHECK(contains(full.err, "was not written"));
+    check_ended(run_process({"bash", "-c", command}), 1, "was not written");
     CHECK(read_text(checkpoint) == before);
     CHECK(lockstep_program(1, 1, training(dir, {"--epochs", "3"})).exit_code == 0);
   }

@@ -63,16 +63,12 @@ Trace read_trace(const fs::path& file, int ranks, int threads) {
 /// Prepares data with `lockstep-prep`, trains on 4 ranks and reads the timeline.
 Trace profiled(const TempDir& dir, const std::string& prep, const std::string& options, const std::string& steps) {
   const std::string data = (dir / "data.h5").string();
-  const ProcessResult made = run_process(words_of(program_path("lockstep-prep") + " " + prep + " --output " + data));
-  CAPTURE(made.err);
-  REQUIRE(made.exit_code == 0);
+  check_ended(run_process(words_of(program_path("lockstep-prep") + " " + prep + " --output " + data)), 0);
   const ProcessResult result =
       lockstep_program(4, 2,
                        words_of("train --data.path " + data + " --run-dir " + (dir / "run").string() +
                                 " --threads 1 --epochs 1 --profile " + steps + " " + options));
-  CAPTURE(result.err);
-  REQUIRE(result.exit_code == 0);
-  CHECK(contains(result.err, "the slowest is rank"));
+  check_ended(result, 0, "the slowest is rank");
   std::string file = "profile-" + steps + ".json";
   file.replace(file.find(".."), 2, "-");
   CHECK(contains(lockstep::read_text_file(dir / "run" / "report.html"), "Timeline of step"));
@@ -95,12 +91,9 @@ Words small_emulator(const TempDir& dir, const std::string& run) {
 
 TEST_SUITE("train.programs.profile") {
   TEST_CASE("emulator: steps, operations, buckets, the optimizer, an evaluation and a checkpoint") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 400);
-    const ProcessResult result = lockstep_program(
-        4, 2, small_emulator(dir, "run") + Words{"--threads", "2", "--profile", "7..13", "--dist.bucket_bytes", "256"});
-    CAPTURE(result.err);
-    REQUIRE(result.exit_code == 0);
+    const DataDir dir(400);
+    const Words more = {"--threads", "2", "--profile", "7..13", "--dist.bucket_bytes", "256"};
+    check_ended(lockstep_program(4, 2, small_emulator(dir, "run") + more), 0);
     const Trace trace = read_trace(dir / "run" / "profile-7-13.json", 4, 2);
     CHECK(trace.steps == std::set<std::int64_t>{7, 8, 9, 10, 11, 12, 13});
     check_names(trace, {"phase step", "phase compute", "phase reduce", "phase update", "phase optimizer", "phase shard",
@@ -145,31 +138,22 @@ TEST_SUITE("train.programs.profile") {
   }
 
   TEST_CASE("a range that cannot be is an error, and one that is over is not") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 400);
+    const DataDir dir(400);
     const auto train = [&](const std::string& run, const Words& more) {
       return lockstep_program(1, 1, small_emulator(dir, run) + more);
     };
     for (const auto& [range, why] :
          {std::pair("9..4", "the first step is after the last; use 4..9"), std::pair("0..4", "counted from 1"),
-          std::pair("5", "a range of steps"), std::pair("10..17", "the run ends after step 16")}) {
-      const ProcessResult result = train("bad", {"--profile", range});
-      CAPTURE(result.err);
-      CHECK(result.exit_code == 2);
-      CHECK(contains(result.err, why));
-    }
+          std::pair("5", "a range of steps"), std::pair("10..17", "the run ends after step 16")})
+      check_ended(train("bad", {"--profile", range}), 2, why);
     CHECK(contains(train("twice", {"--profile", "1..2", "--profile", "3..4"}).err, "given twice"));
     CHECK(fs::exists(dir / "twice" / "profile-3-4.json"));
 
     // A run that continues within the range, and one that continues after it.
     REQUIRE(train("resumed", {"--train.steps", "6"}).exit_code == 0);
-    const ProcessResult within = train("resumed", {"--profile", "4..9", "--train.steps", "12"});
-    CAPTURE(within.err);
-    CHECK(contains(within.err, "steps 7 to 9 are recorded"));
+    check_ended(train("resumed", {"--profile", "4..9", "--train.steps", "12"}), 0, "steps 7 to 9 are recorded");
     CHECK(read_trace(dir / "resumed" / "profile-7-9.json", 1, 1).steps == std::set<std::int64_t>{7, 8, 9});
-    const ProcessResult after = train("resumed", {"--profile", "4..9", "--train.steps", "14"});
-    CHECK(after.exit_code == 0);
-    CHECK(contains(after.err, "nothing is recorded"));
+    check_ended(train("resumed", {"--profile", "4..9", "--train.steps", "14"}), 0, "nothing is recorded");
   }
 
   TEST_CASE("bench writes the timeline of further steps") {
@@ -178,9 +162,7 @@ TEST_SUITE("train.programs.profile") {
         lockstep_program(2, 1,
                          {"bench", "--synthetic", "--rows", "2000", "--seconds", "0.1", "--train.steps", "3",
                           "--warmup", "1", "--profile", (dir / "bench.json").string()});
-    CAPTURE(result.err);
-    REQUIRE(result.exit_code == 0);
+    check_ended(result, 0, "a recorded step takes");
     CHECK(read_trace(dir / "bench.json", 2, 1).steps.size() == 10);
-    CHECK(contains(result.err, "a recorded step takes"));
   }
 }

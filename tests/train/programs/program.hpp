@@ -9,14 +9,28 @@
 
 namespace lockstep::test {
 
-/// A small prepared data set: y = smooth function of x, `rows` training rows and a fifth of that for validation and test each.
-void write_emulator_data(const std::filesystem::path& path, std::int64_t rows);
+/// A folder with `data.h5`, a small prepared data set for the emulator: `rows` training rows, and a fifth of that for
+/// validation and for test.
+class DataDir : public TempDir {
+ public:
+  explicit DataDir(std::int64_t rows);
+  /// Replaces the data set.
+  void write_data(std::int64_t rows) const;
+};
 
 /// `lockstep WORDS...` on so many ranks with so many threads each. One rank is started without mpirun.
 ProcessResult lockstep_program(int ranks, int threads, std::vector<std::string> words);
 /// The same `lockstep train`, sent a signal ("KILL", "TERM", "USR1") so many seconds after its first checkpoint in `run_dir`.
 ProcessResult interrupted_program(int ranks, const std::string& signal, double after_s,
                                   const std::filesystem::path& run_dir, std::vector<std::string> words);
+
+/// Checks the exit code of a program, and that its messages hold all these texts.
+template <class... Texts>
+void check_ended(const ProcessResult& result, int exit_code, const Texts&... texts) {
+  CAPTURE(result.err);
+  CHECK(result.exit_code == exit_code);
+  check_mentions(result.err, texts...);
+}
 
 /// Whether two checkpoints hold the same values below a group.
 bool equal_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b, const std::string& group);

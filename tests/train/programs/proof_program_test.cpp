@@ -39,8 +39,7 @@ std::string forged(const ProofChain& chain, const Change& change) {
 TEST_SUITE("train.programs.proof") {
   TEST_CASE(
       "a chain is the same after a resume, and proves the run on any number of ranks; what does not fit is refused") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 400);
+    const DataDir dir(400);
     REQUIRE(train(dir, "a", 1).exit_code == 0);
     const fs::path run = dir / "a", file = run / "proof.chain";
     const std::string chain = read_text(file);
@@ -56,9 +55,7 @@ TEST_SUITE("train.programs.proof") {
       return lockstep_program(ranks, 1, more);
     };
     const auto refuses = [&](const ProcessResult& result, int code, const std::string& text) {
-      CAPTURE(result.err);
-      CHECK(result.exit_code == code);
-      CHECK(contains(result.err, text));
+      check_ended(result, code, text);
       CHECK(occurrences(result.err, "error") == 1);
     };
     const fs::file_time_type before = fs::last_write_time(run);

@@ -27,20 +27,22 @@ std::vector<std::string> training(const TempDir& dir, const std::string& run, co
 }
 fs::path final_of(const TempDir& dir, const std::string& run) { return dir / run / "checkpoints" / "final.h5"; }
 
+/// Two runs end with the same weights, optimizer state, average and history.
+void check_same_end(const TempDir& dir, const std::string& a, const std::string& b) {
+  for (const char* group : {"/model", "/optim", "/ema", "/state/history"})
+    CHECK(equal_checkpoints(final_of(dir, a), final_of(dir, b), group));
+}
+
 }  // namespace
 
 TEST_SUITE("train.programs.resume") {
   TEST_CASE("reproducible: 1, 2, 3 and 4 ranks and any threads end with the same bits, uneven last batch included") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 1000);
+    const DataDir dir(1000);
     REQUIRE(lockstep_program(1, 1, training(dir, "r1", "3")).exit_code == 0);
     for (const auto& [ranks, threads] : {std::pair(1, 2), std::pair(2, 1), std::pair(3, 1), std::pair(4, 2)}) {
       const std::string run = "r" + std::to_string(ranks) + "t" + std::to_string(threads);
-      const ProcessResult result = lockstep_program(ranks, threads, training(dir, run, "3"));
-      CAPTURE(result.err);
-      REQUIRE(result.exit_code == 0);
-      for (const char* group : {"/model", "/optim", "/ema", "/state/history"})
-        CHECK(equal_checkpoints(final_of(dir, "r1"), final_of(dir, run), group));
+      check_ended(lockstep_program(ranks, threads, training(dir, run, "3")), 0);
+      check_same_end(dir, "r1", run);
       CHECK(equal_checkpoints(dir / "r1/checkpoints/best.h5", dir / run / "checkpoints/best.h5", "/model"));
     }
     REQUIRE(lockstep_program(1, 1, training(dir, "other", "3", {"--seed", "6"})).exit_code == 0);
@@ -48,8 +50,7 @@ TEST_SUITE("train.programs.resume") {
   }
 
   TEST_CASE("default mode: ranks and threads change the weights by rounding alone, and an evaluation not at all") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 1000);
+    const DataDir dir(1000);
     const auto train = [&](const std::string& run, int ranks, int threads) {
       REQUIRE(lockstep_program(ranks, threads, training(dir, run, "2", {"--no-reproducible"})).exit_code == 0);
       return lockstep::H5File::open(final_of(dir, run));
@@ -75,8 +76,7 @@ TEST_SUITE("train.programs.resume") {
   TEST_CASE(
       "killed at five moments and resumed each time, the last time on two ranks: the weights of the uninterrupted "
       "run") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 2000);
+    const DataDir dir(2000);
     REQUIRE(lockstep_program(1, 1, training(dir, "whole")).exit_code == 0);
     int killed = 0;
     for (const double after_s : {0.05, 0.02, 0.11, 0.0, 0.08}) {
@@ -84,37 +84,26 @@ TEST_SUITE("train.programs.resume") {
       killed += result.exit_code == 137 ? 1 : 0;
     }
     CHECK(killed == 5);
-    const ProcessResult last = lockstep_program(2, 1, training(dir, "killed"));
-    CAPTURE(last.err);
-    REQUIRE(last.exit_code == 0);
-    CHECK(contains(last.err, "continuing from"));
-    for (const char* group : {"/model", "/optim", "/ema", "/state/history"})
-      CHECK(equal_checkpoints(final_of(dir, "whole"), final_of(dir, "killed"), group));
+    check_ended(lockstep_program(2, 1, training(dir, "killed")), 0, "continuing from");
+    check_same_end(dir, "whole", "killed");
   }
 
   TEST_CASE(
       "SIGTERM and SIGUSR1 end with a checkpoint and 85, on one rank and on three; so does run.max_hours; the run then "
       "continues") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 2000);
+    const DataDir dir(2000);
     REQUIRE(lockstep_program(1, 1, training(dir, "whole")).exit_code == 0);
-    const ProcessResult term = interrupted_program(1, "TERM", 0.05, dir / "halted", training(dir, "halted"));
-    CHECK(term.exit_code == 85);
-    CHECK(contains(term.err, "stopped by SIGTERM after step"));
-    const ProcessResult usr1 = interrupted_program(3, "USR1", 0.05, dir / "halted", training(dir, "halted"));
-    CAPTURE(usr1.err);
-    CHECK(usr1.exit_code == 85);
-    const ProcessResult limit = lockstep_program(1, 1, training(dir, "halted", "120", {"--run.max_hours", "0.00002"}));
-    CHECK(limit.exit_code == 85);
-    CHECK(contains(limit.err, "stopped by run.max_hours"));
+    check_ended(interrupted_program(1, "TERM", 0.05, dir / "halted", training(dir, "halted")), 85,
+                "stopped by SIGTERM after step");
+    check_ended(interrupted_program(3, "USR1", 0.05, dir / "halted", training(dir, "halted")), 85);
+    check_ended(lockstep_program(1, 1, training(dir, "halted", "120", {"--run.max_hours", "0.00002"})), 85,
+                "stopped by run.max_hours");
     REQUIRE(lockstep_program(2, 1, training(dir, "halted")).exit_code == 0);
-    for (const char* group : {"/model", "/optim", "/ema", "/state/history"})
-      CHECK(equal_checkpoints(final_of(dir, "whole"), final_of(dir, "halted"), group));
+    check_same_end(dir, "whole", "halted");
   }
 
   TEST_CASE("a damaged newest checkpoint is named with its defect and the one before it is used") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 500);
+    const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"})).exit_code == 0);
     const fs::path kept = dir / "kept.h5";
     fs::copy_file(final_of(dir, "run"), kept);
@@ -123,26 +112,21 @@ TEST_SUITE("train.programs.resume") {
     flipped[flipped.size() / 2] ^= 1;
     for (const std::string& damaged : {flipped, text.substr(0, text.size() / 3)}) {
       write_text(final_of(dir, "run"), damaged);
-      const ProcessResult again = lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"}));
-      CAPTURE(again.err);
-      CHECK(again.exit_code == 0);
-      check_mentions(again.err, "final.h5 is refused: ", "continuing from");
+      check_ended(lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"})), 0,
+                  "final.h5 is refused: ", "continuing from");
       CHECK(equal_checkpoints(final_of(dir, "run"), kept, "/model"));
       write_text(dir / "broken.h5", damaged);
       const ProcessResult chosen =
           lockstep_program(1, 1, training(dir, "other", "4", {"--resume", (dir / "broken.h5").string()}));
-      CHECK(chosen.exit_code == 3);
-      CHECK(contains(chosen.err, "broken.h5"));
+      check_ended(chosen, 3, "broken.h5");
     }
     for (const auto& entry : fs::directory_iterator(dir / "run" / "checkpoints")) write_text(entry.path(), "nothing");
-    const ProcessResult none = lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"}));
-    CHECK(none.exit_code == 3);
-    CHECK(contains(none.err, "none of its checkpoints is whole"));
+    check_ended(lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"})), 3,
+                "none of its checkpoints is whole");
   }
 
   TEST_CASE("a run that goes back to an earlier file is resumed itself; the checkpoints it left behind move aside") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 500);
+    const DataDir dir(500);
     const std::vector<std::string> often = {"--checkpoint.every_steps", "10", "--checkpoint.every", "0"};
     REQUIRE(lockstep_program(1, 1, training(dir, "run", "4", often)).exit_code == 0);
     const fs::path folder = dir / "run" / "checkpoints";
@@ -152,43 +136,31 @@ TEST_SUITE("train.programs.resume") {
       return lockstep_program(1, 1, training(dir, "run", "4", more));
     };
     fs::copy_file(folder / "step-100.h5", dir / "backup.h5");
-    const ProcessResult back = with({"--resume", (dir / "backup.h5").string(), "--steps", "105"});
-    CAPTURE(back.err);
-    REQUIRE(back.exit_code == 0);
+    check_ended(with({"--resume", (dir / "backup.h5").string(), "--steps", "105"}), 0);
     CHECK(fs::exists(dir / "run" / "previous-1" / "checkpoints" / "final.h5"));
     CHECK(fs::exists(dir / "run" / "previous-1" / "checkpoints" / "step-110.h5"));
     CHECK(!fs::exists(folder / "step-110.h5"));
-    const ProcessResult on = with({});
-    CAPTURE(on.err);
-    REQUIRE(on.exit_code == 0);
-    CHECK(contains(on.err, "step 105"));
+    check_ended(with({}), 0, "step 105");
     CHECK(equal_checkpoints(final_of(dir, "run"), dir / "whole.h5", "/model"));
   }
 
   TEST_CASE("a longer run is the shorter one continued") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 500);
+    const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir, "whole", "6")).exit_code == 0);
     REQUIRE(lockstep_program(1, 1, training(dir, "parts", "3")).exit_code == 0);
     REQUIRE(lockstep_program(1, 1, training(dir, "parts", "6")).exit_code == 0);
-    for (const char* group : {"/model", "/optim", "/state/history"})
-      CHECK(equal_checkpoints(final_of(dir, "whole"), final_of(dir, "parts"), group));
+    check_same_end(dir, "whole", "parts");
   }
 
   TEST_CASE("evaluations by steps: a run that SIGINT ends and another start continues has the same history") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 2000);
+    const DataDir dir(2000);
     const std::vector<std::string> more = {"--eval.every_steps", "50",  "--eval.max_samples",     "40",
                                            "--eval.every",       "500", "--checkpoint.best_keep", "2"};
     REQUIRE(lockstep_program(1, 1, training(dir, "whole", "20", more)).exit_code == 0);
-    const ProcessResult first =
-        interrupted_program(1, "INT", 0.05, dir / "halted", training(dir, "halted", "20", more));
-    CAPTURE(first.err);
-    CHECK(first.exit_code == 85);
-    CHECK(contains(first.err, "stopped by SIGINT after step"));
+    check_ended(interrupted_program(1, "INT", 0.05, dir / "halted", training(dir, "halted", "20", more)), 85,
+                "stopped by SIGINT after step");
     REQUIRE(lockstep_program(2, 1, training(dir, "halted", "20", more)).exit_code == 0);
-    for (const char* group : {"/model", "/optim", "/state/history"})
-      CHECK(equal_checkpoints(final_of(dir, "whole"), final_of(dir, "halted"), group));
+    check_same_end(dir, "whole", "halted");
     for (const char* name : {"best.h5", "best-2.h5"})
       CHECK(equal_checkpoints(dir / "whole" / "checkpoints" / name, dir / "halted" / "checkpoints" / name, "/model"));
     CHECK(contains(read_text(dir / "whole" / "metrics.jsonl"), "\"step\":50,\"epoch\":0.425,\"split\":\"validation\""));
@@ -196,8 +168,7 @@ TEST_SUITE("train.programs.resume") {
   }
 
   TEST_CASE("a run directory that is moved away ends the run, which says where its last checkpoint is") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 2000);
+    const DataDir dir(2000);
     std::vector<std::string> words = training(dir, "run", "100000");
     words.insert(words.begin(),
                  {"bash", "-c",
@@ -206,30 +177,23 @@ TEST_SUITE("train.programs.resume") {
                   "mv $dir $dir-moved; for i in $(seq 1500); do kill -0 $pid 2>/dev/null || break; sleep 0.02; "
                   "done; kill $pid 2>/dev/null; wait $pid",
                   "bash", (dir / "run").string(), program_path("lockstep")});
-    const ProcessResult result = run_process(words);
-    CAPTURE(result.err);
-    CHECK(result.exit_code == 1);
-    CHECK(contains(result.err, "run-moved/checkpoints/step-"));
+    check_ended(run_process(words), 1, "run-moved/checkpoints/step-");
   }
 
   TEST_CASE("lost best weights are noticed at the start") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 500);
+    const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir, "run", "3")).exit_code == 0);
     for (const bool missing : {false, true}) {
       const fs::path best = dir / "run" / "checkpoints" / "best.h5";
       if (missing) fs::remove(best);
       if (!missing) write_text(best, read_text(best).substr(0, 1000));
-      const ProcessResult again = lockstep_program(1, 1, training(dir, "run", missing ? "5" : "4"));
-      CAPTURE(again.err);
-      CHECK(again.exit_code == 0);
-      check_mentions(again.err, "are lost: ", "test samples, best weights");
+      check_ended(lockstep_program(1, 1, training(dir, "run", missing ? "5" : "4")), 0, "are lost: ",
+                  "test samples, best weights");
     }
   }
 
   TEST_CASE("a run can start with the weights of another, and continues without that file") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 500);
+    const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir, "first", "3")).exit_code == 0);
     fs::copy_file(final_of(dir, "first"), dir / "weights.h5");
     const std::vector<std::string> from = {"--init-from", (dir / "weights.h5").string(), "--optim.lr", "1e-30"};
@@ -242,14 +206,11 @@ TEST_SUITE("train.programs.resume") {
     CHECK(lockstep_program(1, 1, training(dir, "second", "2", from)).exit_code == 0);
     std::vector<std::string> both = from;
     both.insert(both.end(), {"--resume", final_of(dir, "first").string()});
-    const ProcessResult refused = lockstep_program(1, 1, training(dir, "third", "1", both));
-    CHECK(refused.exit_code == 2);
-    CHECK(contains(refused.err, "names another checkpoint"));
+    check_ended(lockstep_program(1, 1, training(dir, "third", "1", both)), 2, "names another checkpoint");
   }
 
   TEST_CASE("ranks that do not see the run directory of rank 0 are named; the checkpoint's data path is absolute") {
-    const TempDir dir;
-    write_emulator_data(dir / "data.h5", 500);
+    const DataDir dir(500);
     fs::create_directory(dir / "other");
     fs::copy_file(dir / "data.h5", dir / "other" / "data.h5");
     const auto start = [&](const std::string& layout) {
@@ -266,14 +227,8 @@ TEST_SUITE("train.programs.resume") {
       words.pop_back();
       return run_process(words);
     };
-    const ProcessResult sharded = start("sharded");
-    CAPTURE(sharded.err);
-    CHECK(sharded.exit_code == 2);
-    CHECK(contains(sharded.err, "does not see the one of rank 0"));
-    const ProcessResult single = start("single");
-    CAPTURE(single.err);
-    CHECK(single.exit_code == 0);
-    CHECK(contains(single.err, "does not see the one of rank 0"));
+    check_ended(start("sharded"), 2, "does not see the one of rank 0");
+    check_ended(start("single"), 0, "does not see the one of rank 0");
     CHECK(contains(lockstep::CheckpointReader(dir / "run" / "checkpoints" / "final.h5").config(),
                    "path = " + (dir / "data.h5").string()));
   }
