@@ -1,91 +1,39 @@
 // Starts fault_program under mpirun. Failing jobs must end soon, with the right message, and leave no process behind.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <tuple>
 
 #include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/stopwatch.hpp"
-#include "support/errors.hpp"
+#include "support/job.hpp"
 #include "support/outcome.hpp"
+#include "support/paths.hpp"
 #include "support/process.hpp"
 
 using namespace lockstep::test;
 using lockstep::join;
 
 namespace {
-constexpr double kBound_s = 40;  // deadline 1 s, mpirun about 1 s, the rest for a busy machine
-
-/// A job that has ended. The checks print its output when they fail.
-struct Outcome {
-  std::string output;
-  int code = -1;
-  double seconds = 0;
-  std::size_t left_behind = 0;
-
-  /// The job ended in time with this exit code and left no process behind.
-  void check_ended(int expected) const {
-    CAPTURE(output);
-    CHECK(seconds < kBound_s);
-    CHECK(code == expected);
-    CHECK(left_behind == 0);
-  }
-  /// The same with any exit code that says that it failed.
-  void check_failed() const {
-    CAPTURE(output);
-    CHECK(code != 0);
-    check_ended(code);
-  }
-  template <class... Texts>
-  void check_says(const Texts&... texts) const {
-    check_mentions(output, texts...);
-  }
-  template <class... Texts>
-  void check_says_once(const Texts&... texts) const {
-    CAPTURE(output);
-    for (const std::string_view text : {std::string_view(texts)...}) {
-      CAPTURE(text);
-      CHECK(occurrences(output, text) == 1);
-    }
-  }
-  void check_lacks(const std::string& text) const {
-    CAPTURE(output);
-    CHECK_FALSE(contains(output, text));
-  }
-};
-
 enum class Ranks { processes, threads };
 
-Outcome run(int ranks, const std::string& fault, int guilty, Ranks kind = Ranks::processes,
-            const char* program = LOCKSTEP_TEST_PROGRAM, const std::string& before = "") {
-  static int number = 0;
-  const std::string mark = join("LOCKSTEP_FAULT_TEST=", getpid(), "-", number++);
-  Outcome outcome;
-  const lockstep::Stopwatch watch;
+/// words  before mpirun, such as env NAME=VALUE
+Job run(int ranks, const std::string& fault, int guilty, Ranks kind = Ranks::processes,
+        const std::string& program = program_path("fault_program"), std::vector<std::string> words = {}) {
   const bool threads = kind == Ranks::threads;
-  const std::string launcher = threads ? "" : join(LOCKSTEP_TEST_MPIRUN, " -n ", ranks, " ");
-  const std::string command = join("env ", mark, " ", before, " timeout -s KILL 60 ", launcher, program, " ", fault,
-                                   " ", guilty, threads ? join(" ", ranks) : "", " 2>&1");
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  char buffer[4096];
-  while (const std::size_t size = fread(buffer, 1, sizeof buffer, pipe)) outcome.output.append(buffer, size);
-  const int status = pclose(pipe);
-  outcome.seconds = watch.seconds();
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  outcome.left_behind = left_behind(mark);
-  MESSAGE(fault, " by rank ", guilty, " of ", ranks, ": ended after ", outcome.seconds, " s with ", outcome.code);
-  return outcome;
+  const std::vector<std::string> launcher = mpirun_command();
+  if (!threads) words.insert(words.end(), launcher.begin(), launcher.end());
+  const std::string number = std::to_string(ranks);
+  for (const std::string& word : words_of(
+           join(threads ? "" : "-n " + number + " ", program, " ", fault, " ", guilty, threads ? " " + number : "")))
+    words.push_back(word);
+  const Job job = run_job(words);
+  MESSAGE(fault, " by rank ", guilty, " of ", ranks, ": ended after ", job.seconds, " s with ", job.code);
+  return job;
 }
 }  // namespace
 
 TEST_SUITE("comm.faults") {
   TEST_CASE("a stopped rank is named with host, step and collective, and the job ends") {
-    const Outcome o = run(3, "stop", 1);
+    const Job o = run(3, "stop", 1);
     o.check_ended(1);
     o.check_says_once("no progress for", "STOPPED");
     o.check_says("2 of 3 ranks wait in collective", "all_reduce sum of 100 f32 'gradient' of train, step 5", "rank 1 (",
@@ -94,21 +42,21 @@ TEST_SUITE("comm.faults") {
   }
 
   TEST_CASE("a stopped rank 0 is also named") {
-    const Outcome o = run(2, "stop", 0);
+    const Job o = run(2, "stop", 0);
     o.check_ended(1);
     o.check_says_once("no progress for", "STOPPED");
     o.check_says("1 of 2 ranks wait", "rank 0 (");
   }
 
   TEST_CASE("a rank busy elsewhere is named with its phase") {
-    const Outcome o = run(2, "late", 1);
+    const Job o = run(2, "late", 1);
     o.check_ended(1);
     o.check_says_once("no progress for");
     o.check_says("is late: it has been in train, step 5, for", "has not reached #");
   }
 
   TEST_CASE("a killed rank ends the job") {
-    const Outcome o = run(3, "kill", 2);
+    const Job o = run(3, "kill", 2);
     o.check_failed();
     // Either mpirun or the watchdog reports it.
     CAPTURE(o.output);
@@ -117,25 +65,25 @@ TEST_SUITE("comm.faults") {
   }
 
   TEST_CASE("a rank that exits without a message ends the job") {
-    const Outcome o = run(2, "exit", 1);
+    const Job o = run(2, "exit", 1);
     o.check_failed();
     o.check_lacks("the job is done");
   }
 
   TEST_CASE("a rank that returns early is named with its own collective") {
-    const Outcome o = run(3, "leave", 2);
+    const Job o = run(3, "leave", 2);
     o.check_ended(1);
     o.check_says("rank 2 (", "calls barrier", "calls all_reduce sum of 100 f32");
   }
 
   TEST_CASE("a rank that skips a collective is named when it reaches the end") {
-    const Outcome o = run(2, "skip", 1);
+    const Job o = run(2, "skip", 1);
     o.check_ended(1);
     o.check_says("rank 1 (", "calls barrier", "calls all_reduce sum of 100 f32");
   }
 
   TEST_CASE("in debug mode a rank that skips a collective is named at once, with both steps") {
-    const Outcome o = run(2, "skip-checked", 1);
+    const Job o = run(2, "skip-checked", 1);
     o.check_ended(1);
     o.check_says_once("the ranks' collectives do not match");
     o.check_says("all_reduce sum of 100 f32 'gradient' in step 5", "all_reduce sum of 100 f32 'gradient' in step 6");
@@ -144,7 +92,7 @@ TEST_SUITE("comm.faults") {
   TEST_CASE("a different count is an error that names both ranks, with and without debug mode") {
     for (const char* fault : {"count", "count-checked"}) {
       CAPTURE(fault);
-      const Outcome o = run(3, fault, 1);
+      const Job o = run(3, fault, 1);
       o.check_ended(1);
       o.check_says_once("error [");
       o.check_says("'gradient'", "100", "101", "rank 1 (");
@@ -152,14 +100,14 @@ TEST_SUITE("comm.faults") {
   }
 
   TEST_CASE("an error on one rank ends the job with its message and exit code") {
-    const Outcome o = run(3, "throw", 1);
+    const Job o = run(3, "throw", 1);
     o.check_ended(3);
     o.check_says_once("reading 'x.h5': checksum does not match");
     o.check_says("error [rank 1/3");
   }
 
   TEST_CASE("a rank that has said why it aborts is not called dead as well") {
-    const Outcome o = run(3, "throw-and-die", 1);
+    const Job o = run(3, "throw-and-die", 1);
     o.check_failed();
     o.check_says_once("error [");
     o.check_says("reading 'x.h5': checksum does not match");
@@ -167,17 +115,17 @@ TEST_SUITE("comm.faults") {
   }
 
   TEST_CASE("the same error on all ranks is printed once") {
-    const Outcome o = run(3, "all-throw", 0);
+    const Job o = run(3, "all-throw", 0);
     o.check_ended(1);
     o.check_says_once("the loss is not finite");
   }
 
   TEST_CASE("a rank that never starts, or never ends, is not waited for without end") {
-    const Outcome start = run(2, "slow-start", 1, Ranks::processes, LOCKSTEP_TEST_PROGRAM, "LOCKSTEP_START_TIMEOUT=3");
+    const Job start = run(2, "slow-start", 1, Ranks::processes, program_path("fault_program"), {"env", "LOCKSTEP_START_TIMEOUT=3"});
     start.check_ended(1);
     start.check_says("error [rank 0, ", "MPI_Init_thread has not returned for 3.0s");
     start.check_lacks("the job is done");
-    const Outcome end = run(2, "slow-end", 1);
+    const Job end = run(2, "slow-end", 1);
     end.check_ended(1);
     end.check_says("MPI_Finalize has not returned for 5.0s", "the job is done");
   }
@@ -185,17 +133,22 @@ TEST_SUITE("comm.faults") {
   TEST_CASE("too little shared memory is said once, with what is free, at the start and later" *
             doctest::test_suite("comm.faults.shared_memory")) {
     // A /dev/shm of its own, if this user may mount one.
-    const std::string small = "unshare -m sh -c 'mount -t tmpfs -o size=SIZE none /dev/shm && exec \"$@\"' sh ";
-    const auto with_shm = [&](const char* size) { return std::string(small).replace(small.find("SIZE"), 4, size); };
-    if (std::system((with_shm("1m") + "true 2>/dev/null").c_str()) != 0) {
+    const auto with_shm = [&](const std::string& size) -> std::vector<std::string> {
+      const std::string mount = "mount -t tmpfs -o size=" + size + " none /dev/shm && exec \"$@\"";
+      // MPI keeps its own files elsewhere.
+      return {"env",     "TMPDIR=/tmp", "OMPI_MCA_btl_vader_backing_directory=/tmp", "UCX_POSIX_DIR=/tmp",
+              "unshare", "-m",          "sh",                                        "-c",
+              mount,     "sh"};
+    };
+    std::vector<std::string> trial = with_shm("1m");
+    trial.emplace_back("true");
+    if (run_process(trial).exit_code != 0) {
       skip("this user cannot mount a small /dev/shm");
       return;
     }
-    // MPI keeps its own files elsewhere.
-    const std::string own = "TMPDIR=/tmp OMPI_MCA_btl_vader_backing_directory=/tmp UCX_POSIX_DIR=/tmp ";
     for (const auto& [fault, size, asked] :
          {std::tuple("none", "4m", "sharing "), std::tuple("share", "40m", "sharing 60.0 MiB")}) {
-      const Outcome o = run(3, fault, 1, Ranks::processes, LOCKSTEP_TEST_PROGRAM, own + with_shm(size));
+      const Job o = run(3, fault, 1, Ranks::processes, program_path("fault_program"), with_shm(size));
       CAPTURE(fault);
       o.check_ended(1);
       o.check_says_once("sharing ");
@@ -204,15 +157,15 @@ TEST_SUITE("comm.faults") {
   }
 
   TEST_CASE("an error that all ranks throw is printed once and sets the exit code") {
-    const Outcome o = run(3, "together", 2);
+    const Job o = run(3, "together", 2);
     o.check_ended(3);
     o.check_says_once("opening 'y.h5': no such file");
   }
 
-#ifdef LOCKSTEP_TEST_GPU_PROGRAM
+#ifdef LOCKSTEP_TEST_STAND_IN
   TEST_CASE("a rank that skips a sum between GPUs aborts NCCL; the message names rank, host, step and sum") {
     for (const int guilty : {0, 1}) {
-      const Outcome o = run(2, "gpu-late", guilty, Ranks::processes, LOCKSTEP_TEST_GPU_PROGRAM);
+      const Job o = run(2, "gpu-late", guilty, Ranks::processes, program_folder() + "/../cuda-host/bin/fault_program");
       o.check_ended(1);
       o.check_says(join("error [rank ", 1 - guilty, "/2, "),
                    "NCCL, step 5, gradient bucket 1 (collective 2 of 2): no answer from the other ranks in 1 s");
@@ -222,21 +175,21 @@ TEST_SUITE("comm.faults") {
 #endif
 
   TEST_CASE("a suspended job continues, even after a pause longer than the deadline") {
-    const Outcome o = run(3, "suspend", 1);
+    const Job o = run(3, "suspend", 1);
     o.check_ended(0);
     o.check_says("the job is done");
     CHECK(o.seconds > 3);
   }
 
   TEST_CASE("waits shorter than the deadline never end the job") {
-    const Outcome o = run(2, "started", 1);
+    const Job o = run(2, "started", 1);
     o.check_ended(0);
     o.check_says("the job is done");
     CHECK(o.seconds > 4);
   }
 
   TEST_CASE("threads as ranks: one failing rank ends the process with its message and exit code") {
-    const Outcome o = run(3, "throw", 1, Ranks::threads);
+    const Job o = run(3, "throw", 1, Ranks::threads);
     o.check_ended(3);
     o.check_says_once("error");
     o.check_says("error [rank 1/3, ", "reading 'x.h5': checksum does not match");
@@ -245,7 +198,7 @@ TEST_SUITE("comm.faults") {
 
   TEST_CASE("threads as ranks: if all fail, or one inside together(), one message is printed") {
     for (const char* fault : {"all-throw", "together"}) {
-      const Outcome o = run(3, fault, 2, Ranks::threads);
+      const Job o = run(3, fault, 2, Ranks::threads);
       o.check_ended(std::string(fault) == "together" ? 3 : 1);
       o.check_says_once("error");
     }
@@ -253,7 +206,7 @@ TEST_SUITE("comm.faults") {
 
   TEST_CASE("threads as ranks: a rank that is late or has returned is named after the deadline") {
     for (const char* fault : {"late", "leave"}) {
-      const Outcome o = run(3, fault, 1, Ranks::threads);
+      const Job o = run(3, fault, 1, Ranks::threads);
       o.check_ended(1);
       o.check_says_once("no progress for");
       o.check_says("2 of 3 ranks wait in collective", "all_reduce sum of 100 f32 'gradient' of train, step 5",
@@ -263,11 +216,11 @@ TEST_SUITE("comm.faults") {
   }
 
   TEST_CASE("threads as ranks: a different count is found without debug mode, and a suspended process continues") {
-    const Outcome o = run(2, "count", 1, Ranks::threads);
+    const Job o = run(2, "count", 1, Ranks::threads);
     o.check_ended(1);
     o.check_says_once("the ranks' collectives do not match");
     o.check_says("all_reduce sum of 101 f32 'gradient'");
-    const Outcome suspended = run(2, "suspend", 0, Ranks::threads);
+    const Job suspended = run(2, "suspend", 0, Ranks::threads);
     suspended.check_ended(0);
     suspended.check_says("the job is done");
   }

@@ -120,7 +120,7 @@ Shape check_shapes(const cublasLtMatmulDescOpaque_t& p, const cublasLtMatrixLayo
   require(a.batches == d.batches && b.batches == d.batches && c.batches == d.batches, cudaErrorInvalidValue,
           "cublasLtMatmul: batches of ", a.batches, ", ", b.batches, ", ", c.batches, " and ", d.batches, " matrices");
   const bool wide = a.type == CUDA_R_64F;
-  const bool wide_compute = p.compute == CUBLAS_COMPUTE_64F || p.compute == CUBLAS_COMPUTE_64F_PEDANTIC;
+  const bool wide_compute = p.compute == CUBLAS_COMPUTE_64F;
   require(a.type == b.type && c.type == d.type && wide == wide_compute && p.scale == (wide ? CUDA_R_64F : CUDA_R_32F) &&
               (c.type == a.type || c.type == CUDA_R_32F),
           cudaErrorNotSupported, "cublasLtMatmul: types ", a.type, ", ", b.type, ", ", c.type, ", ", d.type,
@@ -132,20 +132,8 @@ Shape check_shapes(const cublasLtMatmulDescOpaque_t& p, const cublasLtMatrixLayo
 
 }  // namespace
 
-const char* cublasGetStatusName(cublasStatus_t status) {
-  switch (status) {
-    case CUBLAS_STATUS_SUCCESS:
-      return "CUBLAS_STATUS_SUCCESS";
-    case CUBLAS_STATUS_INVALID_VALUE:
-      return "CUBLAS_STATUS_INVALID_VALUE";
-    case CUBLAS_STATUS_NOT_SUPPORTED:
-      return "CUBLAS_STATUS_NOT_SUPPORTED";
-    default:
-      return "CUBLAS_STATUS_EXECUTION_FAILED";
-  }
-}
 const char* cublasGetStatusString(cublasStatus_t status) {
-  return status == CUBLAS_STATUS_SUCCESS || said.empty() ? cublasGetStatusName(status) : said.c_str();
+  return status == CUBLAS_STATUS_SUCCESS ? "CUBLAS_STATUS_SUCCESS" : said.c_str();
 }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {

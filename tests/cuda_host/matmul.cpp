@@ -166,15 +166,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Matr
 }  // namespace
 
 std::int64_t size_of(cudaDataType_t type) {
-  switch (type) {
-    case CUDA_R_64F:
-      return 8;
-    case CUDA_R_32F:
-    case CUDA_R_32I:
-      return 4;
-    default:
-      return 2;
-  }
+  return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
 }
 
 void matmul(std::int64_t m, std::int64_t n, std::int64_t k, double alpha, const MatrixView& a, const MatrixView& b,

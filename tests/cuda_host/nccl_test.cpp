@@ -11,6 +11,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/device/cuda_check.hpp"
 #include "lockstep/device/device.hpp"
+#include "lockstep/device/event.hpp"
 #include "support/device_array.hpp"
 
 using namespace lockstep;
@@ -187,11 +188,13 @@ TEST_SUITE("cuda_host.nccl") {
     DeviceArray<float> x(10);
     const auto native = static_cast<cudaStream_t>(stream.native());
     CHECK(ncclAllReduce(x.data(), x.data(), 10, ncclFloat, ncclSum, comm, native) == ncclSuccess);
-    CHECK(cudaStreamQuery(native) == cudaErrorNotReady);
+    const Event end(stream.device());
+    end.record(stream);
+    CHECK_FALSE(end.passed());
     ncclResult_t state = ncclSuccess;
     ncclCommGetAsyncError(comm, &state);
     CHECK(state == ncclInProgress);
     ncclCommAbort(comm);
-    CHECK(cudaStreamQuery(native) == cudaSuccess);
+    CHECK(end.passed());
   }
 }

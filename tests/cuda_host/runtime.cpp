@@ -26,14 +26,17 @@ int multiprocessors() {
   const char* count = std::getenv("LOCKSTEP_CUDA_HOST_MULTIPROCESSORS");
   return count ? std::max(1, std::atoi(count)) : 2;
 }
+void require_device(int device) {
+  int count = 0;
+  cudaGetDeviceCount(&count);
+  require(device >= 0 && device < count, cudaErrorInvalidDevice, "describing cuda:", device, " of ", count);
+}
 }  // namespace
 
 // ---- devices ----
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return guarded([&] {
-    int count = 0;
-    cudaGetDeviceCount(&count);
-    require(device >= 0 && device < count, cudaErrorInvalidDevice, "describing cuda:", device, " of ", count);
+    require_device(device);
     *properties = {};
     std::snprintf(properties->name, sizeof properties->name, "stand-in for a GPU (host build, tests only)");
     properties->totalGlobalMem = device_bytes();
@@ -49,24 +52,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return guarded([&] {
-    cudaDeviceProp properties;
-    require(cudaGetDeviceProperties(&properties, device) == cudaSuccess, cudaErrorInvalidDevice,
-            "describing cuda:", device);
+    require_device(device);
     switch (attribute) {
-      case cudaDevAttrMaxThreadsPerBlock:
-        *value = properties.maxThreadsPerBlock;
-        return;
-      case cudaDevAttrWarpSize:
-        *value = warpSize;
-        return;
       case cudaDevAttrMultiProcessorCount:
-        *value = properties.multiProcessorCount;
-        return;
-      case cudaDevAttrComputeCapabilityMajor:
-        *value = properties.major;
-        return;
-      case cudaDevAttrComputeCapabilityMinor:
-        *value = properties.minor;
+        *value = multiprocessors();
         return;
       case cudaDevAttrCooperativeLaunch:
         *value = 1;
@@ -186,10 +175,6 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMe
       require(cudaStreamSynchronize(stream) == cudaSuccess, cudaErrorUnknown, "waiting for a copy");
   });
 }
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size, cudaMemcpyKind kind) {
-  const cudaError_t error = cudaMemcpyAsync(to, from, size, kind, nullptr);
-  return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
-}
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t size, cudaStream_t stream) {
   return guarded([&] {
     if (size == 0) return;
@@ -269,13 +254,10 @@ cudaError_t launch(const cudaLaunchConfig_t& config, Kernel kernel, const std::v
     for (const cudaLaunchAttribute& attribute : std::span(config.attrs, config.numAttrs))
       if (attribute.id == cudaLaunchAttributeCooperative) cooperative = attribute.val.cooperative != 0;
     if (cooperative) {
-      int resident = 0, device = 0;
-      cudaDeviceProp properties;
-      require(cudaGetDevice(&device) == cudaSuccess && cudaGetDeviceProperties(&properties, device) == cudaSuccess,
-              cudaErrorInvalidDevice, "launching ", name());
+      int resident = 0;
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel.function, static_cast<int>(threads),
                                                     config.dynamicSmemBytes);
-      resident *= properties.multiProcessorCount;
+      resident *= multiprocessors();
       const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
       if (blocks > static_cast<std::uint64_t>(resident))
         throw Failure{cudaErrorCooperativeLaunchTooLarge,

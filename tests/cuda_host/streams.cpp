@@ -332,10 +332,6 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return *count > 0 ? cudaSuccess
                     : note({cudaErrorNoDevice, "LOCKSTEP_CUDA_HOST_DEVICES is 0, or CUDA_VISIBLE_DEVICES names none"});
 }
-cudaError_t cudaGetDevice(int* current) {
-  *current = device;
-  return cudaSuccess;
-}
 cudaError_t cudaSetDevice(int wanted) {
   return guarded([&] {
     require(wanted >= 0 && wanted < device_count(), cudaErrorInvalidDevice, "using cuda:", wanted, " of ",
@@ -388,20 +384,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     close_device_memory();
   });
 }
-cudaError_t cudaStreamQuery(cudaStream_t handle) {
-  return guarded([&] {
-    refuse_while_capturing("cudaStreamQuery");
-    require(advance_or_fail(resolve(handle)), cudaErrorNotReady, "work is left on ", name(handle));
-    host_has_waited(resolve(handle));
-    close_device_memory();
-  });
-}
-
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new CUevent_st;
   return cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;

@@ -119,7 +119,7 @@ TEST_SUITE("cuda_host.streams") {
     CHECK(complaint(cudaMemsetAsync(y.data() + 500, 0, 16, second.stream)) == "");
     CHECK(complaint(cudaMemsetAsync(y.data(), 0, 16, second.stream)).find("cudaMemset on stream") == 0);
     cudaEvent_t event;
-    cudaEventCreate(&event);
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     CHECK(complaint(cudaEventRecord(event, first.stream)) == "");
     CHECK(complaint(cudaStreamWaitEvent(second.stream, event)) == "");
     CHECK(complaint(second.launch(add_kernel, y.data(), one.data(), 1000)) == "");
@@ -163,8 +163,8 @@ TEST_SUITE("cuda_host.graphs") {
       const DeviceArray<int> y(std::vector<int>(3)), x(std::vector<int>{1, 2, 3});
       const OwnStream s(late), other(late);
       cudaEvent_t fork, join;
-      cudaEventCreate(&fork);
-      cudaEventCreate(&join);
+      cudaEventCreateWithFlags(&fork, cudaEventDisableTiming);
+      cudaEventCreateWithFlags(&join, cudaEventDisableTiming);
       CHECK(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
       CHECK(s.launch(add_kernel, y.data(), x.data(), 3) == cudaSuccess);
       CHECK(cudaEventRecord(fork, s.stream) == cudaSuccess);
@@ -194,7 +194,7 @@ TEST_SUITE("cuda_host.graphs") {
     const DeviceArray<int> y(std::vector<int>(1)), x(std::vector<int>{1});
     const OwnStream s, other;
     cudaGraph_t graph;
-    const auto begin = [&] { REQUIRE(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeGlobal) == cudaSuccess); };
+    const auto begin = [&] { REQUIRE(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess); };
     begin();
     CHECK(cudaStreamSynchronize(s.stream) == cudaErrorStreamCaptureUnsupported);
     CHECK(cudaStreamEndCapture(s.stream, &graph) == cudaErrorStreamCaptureInvalidated);
@@ -204,7 +204,7 @@ TEST_SUITE("cuda_host.graphs") {
     CHECK(cudaStreamEndCapture(s.stream, &graph) == cudaErrorStreamCaptureInvalidated);
     begin();
     cudaEvent_t event;
-    cudaEventCreate(&event);
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     CHECK(cudaEventRecord(event, s.stream) == cudaSuccess);
     CHECK(cudaStreamWaitEvent(other.stream, event) == cudaSuccess);
     CHECK(other.launch(add_kernel, y.data(), x.data(), 1) == cudaSuccess);

@@ -4,13 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <sstream>
-#include <thread>
 
 #include "lockstep/base/error.hpp"
 #include "support/paths.hpp"
@@ -45,20 +41,6 @@ ProcessResult run_process(const std::vector<std::string>& words, const std::vect
   int status = 0;
   require(::waitpid(child, &status, 0) == child, "waiting for ", words.at(0));
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(out), read_text(err)};
-}
-
-std::size_t left_behind(const std::string& mark) {
-  for (int tries = 1;; ++tries) {
-    std::size_t found = 0;
-    std::error_code gone;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
-      std::ifstream file(entry.path() / "environ", std::ios::binary);
-      const std::string environment{std::istreambuf_iterator<char>(file), {}};
-      if (environment.find(mark) != std::string::npos) ++found;
-    }
-    if (found == 0 || tries == 1000) return found;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
 }
 
 ProcessResult run_lockstep(std::vector<std::string> words, int ranks) {

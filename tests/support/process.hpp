@@ -16,9 +16,6 @@ struct ProcessResult {
 /// process's.
 ProcessResult run_process(const std::vector<std::string>& words, const std::vector<std::string>& environment = {});
 
-/// Number of processes whose environment contains this mark, after waiting up to 20 s for it to become 0.
-std::size_t left_behind(const std::string& mark);
-
 /// Runs `lockstep` with these arguments, for several ranks under mpirun with oversubscription.
 ProcessResult run_lockstep(std::vector<std::string> words, int ranks = 1);
 

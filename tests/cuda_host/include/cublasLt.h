@@ -2,11 +2,22 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cublas_api.h"
 #include "cuda_runtime.h"
+#include "library_types.h"
 
 // The subset of cuBLASLt that Lockstep uses: products of dense matrices with an epilogue. Enumerators have the
 // library's values.
+
+enum cublasStatus_t {
+  CUBLAS_STATUS_SUCCESS = 0,
+  CUBLAS_STATUS_INVALID_VALUE = 7,
+  CUBLAS_STATUS_EXECUTION_FAILED = 13,
+  CUBLAS_STATUS_NOT_SUPPORTED = 15
+};
+enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
+enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_64F = 70, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
+/// "CUBLAS_STATUS_SUCCESS", or the message of the calling thread's latest failure.
+const char* cublasGetStatusString(cublasStatus_t status);
 
 struct cublasLtContext;
 struct cublasLtMatrixLayoutOpaque_t;

@@ -5,18 +5,14 @@
 
 #include "cuda_runtime.h"
 
-// bf16: the upper half of a float, rounded to nearest, ties to even. Arithmetic is done in float and rounded after each
-// step.
+// bf16: the upper half of a float, rounded to nearest, ties to even.
 
 struct __nv_bfloat16 {
   std::uint16_t bits;
 
   __nv_bfloat16() = default;
   __nv_bfloat16(float x) : bits(rounded(x)) {}
-  explicit __nv_bfloat16(double x) : __nv_bfloat16(static_cast<float>(x)) {}
   operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
-  __nv_bfloat16& operator+=(__nv_bfloat16 x) { return *this = *this + x; }
-  __nv_bfloat16& operator*=(__nv_bfloat16 x) { return *this = *this * x; }
 
  private:
   static std::uint16_t rounded(float x) {
@@ -25,11 +21,6 @@ struct __nv_bfloat16 {
     return static_cast<std::uint16_t>((word + 0x7fff + (word >> 16 & 1)) >> 16);
   }
 };
-using nv_bfloat16 = __nv_bfloat16;
-struct alignas(4) __nv_bfloat162 {
-  __nv_bfloat16 x, y;
-};
-using nv_bfloat162 = __nv_bfloat162;
 
 inline __nv_bfloat16 __float2bfloat16_rn(float x) { return x; }
 inline float __bfloat162float(__nv_bfloat16 x) { return x; }

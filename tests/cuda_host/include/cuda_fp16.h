@@ -4,23 +4,15 @@
 
 #include "cuda_runtime.h"
 
-// IEEE half precision, rounded to nearest, ties to even. Arithmetic is done in float and rounded after each step.
+// IEEE half precision, rounded to nearest, ties to even.
 
 struct __half {
   _Float16 value;
 
   __half() = default;
   __half(float x) : value(static_cast<_Float16>(x)) {}
-  explicit __half(double x) : value(static_cast<_Float16>(x)) {}
   operator float() const { return static_cast<float>(value); }
-  __half& operator+=(__half x) { return *this = *this + x; }
-  __half& operator*=(__half x) { return *this = *this * x; }
 };
-using half = __half;
-struct alignas(4) __half2 {
-  __half x, y;
-};
-using half2 = __half2;
 
 inline __half __float2half_rn(float x) { return x; }
 inline float __half2float(__half x) { return x; }

@@ -1,13 +1,11 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 
 #include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/stopwatch.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "program.hpp"
+#include "support/job.hpp"
 #include "support/paths.hpp"
 
 using namespace lockstep::test;
@@ -17,24 +15,13 @@ namespace fs = std::filesystem;
 namespace {
 
 const std::vector<std::string> kNoProof = {"--run.proof_every", "0"};
-constexpr double kBound_s = 40;  // deadline 2 s; the rest is start and end of mpirun on a busy machine
-
-struct Ended {
-  ProcessResult result;
-  double seconds = 0;
-  std::size_t left_behind = 0;
-  bool says(const std::string& text) const { return contains(result.err, text) || contains(result.out, text); }
-  int count(const std::string& text) const { return occurrences(result.err, text) + occurrences(result.out, text); }
-};
 
 /// tests/train/faults/fault_training.cpp on so many ranks: a checkpoint every 10 steps, weights compared every 25; the fault comes in
 /// step 23.
-Ended train(const fs::path& dir, int ranks, const std::string& fault, int guilty, std::int64_t check_every = 25,
-            const std::vector<std::string>& more = {}) {
-  static int number = 0;
-  const std::string mark = join("LOCKSTEP_FAULT_TRAINING=", getpid(), "-", number++);
+Job train(const fs::path& dir, int ranks, const std::string& fault, int guilty, std::int64_t check_every = 25,
+          const std::vector<std::string>& more = {}) {
   std::vector<std::string> words = mpirun_command();
-  words.insert(words.begin(), {"env", mark, "OMP_NUM_THREADS=1", "timeout", "-s", "KILL", "60"});
+  words.insert(words.begin(), {"env", "OMP_NUM_THREADS=1"});
   const auto run = words_of(join("-n ", ranks, " ", program_path("fault_training"), " ", dir.string(), " ", fault, " ",
                                  guilty, " --data.path none --batch.size 50 --reproducible --epochs 5 --optim.lr 0.01",
                                  " --dist.check_every ", check_every, " --dist.timeout 2 --jacobian.every 0"));
@@ -42,20 +29,14 @@ Ended train(const fs::path& dir, int ranks, const std::string& fault, int guilty
   words.insert(words.end(), more.begin(), more.end());
   if (std::find(more.begin(), more.end(), "--checkpoint.every_steps") == more.end())
     words.insert(words.end(), {"--checkpoint.every_steps", "10"});
-  Ended ended;
-  const lockstep::Stopwatch watch;
-  ended.result = run_process(words);
-  ended.seconds = watch.seconds();
-  ended.left_behind = left_behind(mark);
-  return ended;
+  return run_job(words);
 }
 
 /// The run goes on from its last good checkpoint, on another number of ranks, to the weights of an undisturbed one.
 void recovers(const fs::path& whole, const fs::path& run, std::int64_t from) {
-  const Ended again = train(run, 2, "none", 0);
-  CAPTURE(again.result.err);
-  CHECK(again.result.exit_code == 0);
-  CHECK(again.says(join("begins at step ", from)));
+  const Job again = train(run, 2, "none", 0);
+  again.check_ended(0);
+  again.check_says(join("begins at step ", from));
   CHECK(equal_checkpoints(whole / "checkpoints" / "final.h5", run / "checkpoints" / "final.h5", "/model"));
 }
 
@@ -64,7 +45,7 @@ void recovers(const fs::path& whole, const fs::path& run, std::int64_t from) {
 TEST_SUITE("train.programs.faults") {
   TEST_CASE("each fault of one rank ends the job in time, with one message, and the last good checkpoint goes on") {
     const TempDir dir;
-    REQUIRE(train(dir / "whole", 1, "none", 0).result.exit_code == 0);
+    REQUIRE(train(dir / "whole", 1, "none", 0).code == 0);
     struct Case {
       const char* fault;
       int exit_code;  ///< 0: any but 0
@@ -79,14 +60,14 @@ TEST_SUITE("train.programs.faults") {
     };
     for (const Case& c : cases) {
       const fs::path run = dir / c.fault;
-      const Ended ended = train(run, 3, c.fault, 1, 25, kNoProof);
+      const Job ended = train(run, 3, c.fault, 1, 25, kNoProof);
       CAPTURE(c.fault);
-      CAPTURE(ended.result.err);
-      CHECK(ended.seconds < kBound_s);
-      CHECK(ended.left_behind == 0);
-      CHECK((c.exit_code == 0 ? ended.result.exit_code != 0 : ended.result.exit_code == c.exit_code));
-      for (const std::string& text : c.says) CHECK(ended.says(text));
-      if (c.once != nullptr) CHECK(ended.count(c.once) == 1);
+      if (c.exit_code == 0)
+        ended.check_failed();
+      else
+        ended.check_ended(c.exit_code);
+      for (const std::string& text : c.says) ended.check_says(text);
+      if (c.once != nullptr) ended.check_says_once(c.once);
       // MPICH's mpirun kills the others at once, perhaps while rank 0 still writes the checkpoint of step 20.
       CHECK((fs::exists(run / "checkpoints" / "step-20.h5") ||
              (c.exit_code == 0 && fs::exists(run / "checkpoints" / "step-10.h5"))));
@@ -97,10 +78,9 @@ TEST_SUITE("train.programs.faults") {
 
   TEST_CASE("a rank whose weights lose a bit spoils no checkpoint: they are compared before it is written") {
     const TempDir dir;
-    const Ended ended = train(dir / "run", 2, "flip", 1, 1000, kNoProof);
-    CAPTURE(ended.result.err);
-    CHECK(ended.result.exit_code == 1);
-    CHECK(ended.says("step 30: the weights of the ranks differ"));
+    const Job ended = train(dir / "run", 2, "flip", 1, 1000, kNoProof);
+    ended.check_ended(1);
+    ended.check_says("step 30: the weights of the ranks differ");
     CHECK(fs::exists(dir / "run" / "checkpoints" / "step-20.h5"));
     CHECK_FALSE(fs::exists(dir / "run" / "checkpoints" / "step-30.h5"));
   }
@@ -108,7 +88,7 @@ TEST_SUITE("train.programs.faults") {
   TEST_CASE("proved: a bit that one rank loses costs the steps since the last checkpoint, and no bit of the weights") {
     const TempDir dir;
     const std::vector<std::string> proof = {"--run.proof_every", "4"};
-    REQUIRE(train(dir / "whole", 1, "none", 0, 1000, proof).result.exit_code == 0);
+    REQUIRE(train(dir / "whole", 1, "none", 0, 1000, proof).code == 0);
     const std::string chain = read_text(dir / "whole" / "proof.chain");
     struct Case {
       const char *fault, *says;
@@ -123,46 +103,37 @@ TEST_SUITE("train.programs.faults") {
       const fs::path run = dir / join(c.fault, c.ranks);
       std::vector<std::string> more = proof;
       more.insert(more.end(), {"--checkpoint.every_steps", c.checkpoints});
-      const Ended ended = train(run, c.ranks, c.fault, 1, 1000, more);
+      const Job ended = train(run, c.ranks, c.fault, 1, 1000, more);
       CAPTURE(c.fault);
-      CAPTURE(ended.result.err);
-      CHECK(ended.result.exit_code == 0);
-      CHECK(ended.count(c.says) == 1);
-      CHECK(ended.count(c.ranks == 3 ? "the steps from 20 to 24 are computed again"
-                                     : "the steps from 0 to 24 are computed again") == 1);
+      ended.check_ended(0);
+      ended.check_says_once(c.says, c.ranks == 3 ? "the steps from 20 to 24 are computed again"
+                                                 : "the steps from 0 to 24 are computed again");
       CHECK(equal_checkpoints(dir / "whole" / "checkpoints" / "final.h5", run / "checkpoints" / "final.h5", "/model"));
       CHECK(read_text(run / "proof.chain") == chain);
     }
 
-    const Ended always = train(dir / "always", 3, "flip-always", 1, 1000, proof);
-    CAPTURE(always.result.err);
-    CHECK(always.result.exit_code == 1);
-    CHECK(always.count("also after the steps since 20 were repeated") == 1);
-    CHECK(always.count("step 24: the weights of rank 1 (") == 2);
+    const Job always = train(dir / "always", 3, "flip-always", 1, 1000, proof);
+    always.check_ended(1);
+    always.check_says_once("also after the steps since 20 were repeated");
+    CHECK(occurrences(always.output, "step 24: the weights of rank 1 (") == 2);
     CHECK(lockstep::checkpoint_defect(dir / "always" / "checkpoints" / "step-20.h5") == "");
     CHECK_FALSE(fs::exists(dir / "always" / "checkpoints" / "step-30.h5"));
 
     // Of one rank nothing in the run can tell: a replay can, on any number of ranks.
-    const Ended alone = train(dir / "alone", 1, "flip", 0, 1000, proof);
-    CHECK(alone.result.exit_code == 0);
-    const Ended replay = train(dir / "alone", 2, "replay", 0, 1000, proof);
-    CAPTURE(replay.result.err);
-    CHECK(replay.result.exit_code == 1);
-    CHECK(
-        replay.says("6 links agree, the last of step 20; then differs: weights, first those of 'w2' (1 of 5 arrays)"));
-    CHECK(train(dir / "whole", 2, "replay", 0, 1000, proof).result.exit_code == 0);
+    train(dir / "alone", 1, "flip", 0, 1000, proof).check_ended(0);
+    const Job replay = train(dir / "alone", 2, "replay", 0, 1000, proof);
+    replay.check_ended(1);
+    replay.check_says("6 links agree, the last of step 20; then differs: weights, first those of 'w2' (1 of 5 arrays)");
+    train(dir / "whole", 2, "replay", 0, 1000, proof).check_ended(0);
   }
 
   TEST_CASE("sharded: a rank whose disk is full costs that checkpoint, not the ones before") {
     const TempDir dir;
-    REQUIRE(train(dir / "whole", 1, "none", 0).result.exit_code == 0);
-    const Ended ended = train(dir / "run", 3, "disk", 1, 25, {"--checkpoint.layout", "sharded"});
-    CAPTURE(ended.result.err);
-    CHECK(ended.result.exit_code == 1);
-    CHECK(ended.left_behind == 0);
-    CHECK(ended.says("error [rank 1/3"));
-    CHECK(ended.count("the checkpoint of step 30 was not written") == 1);
-    CHECK(ended.says("the final checkpoint could not be written"));
+    REQUIRE(train(dir / "whole", 1, "none", 0).code == 0);
+    const Job ended = train(dir / "run", 3, "disk", 1, 25, {"--checkpoint.layout", "sharded"});
+    ended.check_ended(1);
+    ended.check_says("error [rank 1/3", "the final checkpoint could not be written");
+    ended.check_says_once("the checkpoint of step 30 was not written");
     for (const auto& entry : fs::directory_iterator(dir / "run" / "checkpoints"))
       CHECK_FALSE(contains(entry.path().filename().string(), "step-30"));
     // The disk may fill while the part of step 20 is still being written, beside the training.
@@ -173,13 +144,10 @@ TEST_SUITE("train.programs.faults") {
     const TempDir dir;
     for (const auto& [layout, guilty] : {std::pair("single", 0), std::pair("sharded", 1)}) {
       const fs::path run = dir / layout;
-      const Ended ended = train(run, 2, "hanging-disk", guilty, 25, {"--checkpoint.layout", layout});
-      CAPTURE(ended.result.err);
-      CHECK(ended.result.exit_code == 1);
-      CHECK(ended.left_behind == 0);
-      CHECK(ended.says(join("error [rank ", guilty, "/2")));
-      CHECK(ended.count("no progress for 2 s (dist.timeout); its file system hangs") == 1);
-      CHECK(ended.count("error [") == 1);
+      const Job ended = train(run, 2, "hanging-disk", guilty, 25, {"--checkpoint.layout", layout});
+      ended.check_ended(1);
+      ended.check_says(join("error [rank ", guilty, "/2"));
+      ended.check_says_once("no progress for 2 s (dist.timeout); its file system hangs", "error [");
       CHECK(lockstep::checkpoint_defect(run / "checkpoints" / "step-10.h5") == "");
       CHECK_FALSE(fs::exists(run / "checkpoints" / "step-30.h5"));
     }

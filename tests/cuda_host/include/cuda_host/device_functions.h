@@ -13,7 +13,7 @@ namespace cuda_host {
 using Place = std::source_location;
 
 /// Operations of all lanes of a warp.
-enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match, reduce, matrix };
+enum class WarpOp : std::uint8_t { sync, shuffle, ballot, matrix };
 
 /// Waits until every thread of the block has arrived.
 void block_barrier(Place place);
@@ -51,30 +51,11 @@ T shuffle(unsigned mask, T value, int source, bool in_range, Place place) {
   return from_bits<T>(given[source]);
 }
 
-template <class T, class Op>
-T warp_fold(unsigned mask, T value, Place place, Op op) {
-  const std::uint64_t* given = warp_exchange(WarpOp::reduce, mask, to_bits(value), place);
-  T result{};
-  bool first = true;
-  for (int i = 0; i < 32; ++i) {
-    if (!(mask >> i & 1)) continue;
-    result = first ? from_bits<T>(given[i]) : op(result, from_bits<T>(given[i]));
-    first = false;
-  }
-  return result;
-}
-
 }  // namespace cuda_host
 
 inline void __syncthreads(cuda_host::Place place = cuda_host::Place::current()) { cuda_host::block_barrier(place); }
-inline int __syncthreads_count(int predicate, cuda_host::Place place = cuda_host::Place::current()) {
-  return cuda_host::block_count(predicate != 0, place);
-}
 inline int __syncthreads_or(int predicate, cuda_host::Place place = cuda_host::Place::current()) {
   return cuda_host::block_count(predicate != 0, place) != 0;
-}
-inline int __syncthreads_and(int predicate, cuda_host::Place place = cuda_host::Place::current()) {
-  return cuda_host::block_count(predicate == 0, place) == 0;
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu, cuda_host::Place place = cuda_host::Place::current()) {
   cuda_host::warp_exchange(cuda_host::WarpOp::sync, mask, 0, place);
@@ -98,13 +79,6 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
   const int own = cuda_host::lane(), source = own - static_cast<int>(delta);
   return cuda_host::shuffle(mask, value, source, source >= (own & ~(width - 1)), place);
 }
-template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
-                   cuda_host::Place place = cuda_host::Place::current()) {
-  const int own = cuda_host::lane(), source = own + static_cast<int>(delta);
-  return cuda_host::shuffle(mask, value, source, source < (own & ~(width - 1)) + width, place);
-}
-
 inline unsigned __ballot_sync(unsigned mask, int predicate, cuda_host::Place place = cuda_host::Place::current()) {
   const std::uint64_t* given = cuda_host::warp_exchange(cuda_host::WarpOp::ballot, mask, predicate != 0, place);
   unsigned result = 0;
@@ -115,27 +89,6 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, cuda_host::Place pla
 inline int __any_sync(unsigned mask, int predicate, cuda_host::Place place = cuda_host::Place::current()) {
   return __ballot_sync(mask, predicate, place) != 0;
 }
-inline int __all_sync(unsigned mask, int predicate, cuda_host::Place place = cuda_host::Place::current()) {
-  return __ballot_sync(mask, predicate, place) == mask;
-}
-template <class T>
-unsigned __match_any_sync(unsigned mask, T value, cuda_host::Place place = cuda_host::Place::current()) {
-  const std::uint64_t own = cuda_host::to_bits(value);
-  const std::uint64_t* given = cuda_host::warp_exchange(cuda_host::WarpOp::match, mask, own, place);
-  unsigned result = 0;
-  for (int i = 0; i < 32; ++i)
-    if ((mask >> i & 1) && given[i] == own) result |= 1u << i;
-  return result;
-}
-
-#define CUDA_HOST_REDUCE(name, T, expression)                                                   \
-  inline T name(unsigned mask, T value, cuda_host::Place place = cuda_host::Place::current()) { \
-    return cuda_host::warp_fold(mask, value, place, [](T a, T b) -> T { return expression; });  \
-  }
-CUDA_HOST_REDUCE(__reduce_add_sync, unsigned, a + b)
-CUDA_HOST_REDUCE(__reduce_add_sync, int, a + b)
-#undef CUDA_HOST_REDUCE
-
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 // Atomics on integers only. Floating-point sums in order of arrival would differ from run to run.
@@ -155,34 +108,12 @@ T atomicAdd(T* address, std::type_identity_t<T> value) {
   return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
 }
 template <class T>
-requires cuda_host::AtomicInteger<T> || std::is_same_v<T, unsigned short> T atomicCAS(T* address,
-                                                                                      std::type_identity_t<T> compare,
-                                                                                      std::type_identity_t<T> value) {
-  __atomic_compare_exchange_n(address, &compare, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-  return compare;
-}
-template <class T>
-requires cuda_host::AtomicInteger<T> || std::is_same_v<T, long long> T atomicMin(T* address,
-                                                                                 std::type_identity_t<T> value) {
-  return cuda_host::atomic_update(address, [=](T old) { return value < old ? value : old; });
-}
-template <class T>
 requires cuda_host::AtomicInteger<T> || std::is_same_v<T, long long> T atomicMax(T* address,
                                                                                  std::type_identity_t<T> value) {
   return cuda_host::atomic_update(address, [=](T old) { return old < value ? value : old; });
 }
-template <cuda_host::AtomicInteger T>
-T atomicOr(T* address, std::type_identity_t<T> value) {
-  return __atomic_fetch_or(address, value, __ATOMIC_RELAXED);
-}
 inline unsigned atomicInc(unsigned* address, unsigned limit) {
   return cuda_host::atomic_update(address, [=](unsigned old) { return old >= limit ? 0 : old + 1; });
-}
-
-/// A load through the read-only cache.
-template <class T>
-T __ldg(const T* address) {
-  return *address;
 }
 
 inline int __popc(unsigned bits) { return std::popcount(bits); }
