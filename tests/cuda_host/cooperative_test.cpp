@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/device/cuda_launch.hpp"
+#include "complaint.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/device/graph.hpp"
 #include "lockstep/device/ledger.hpp"
 #include "support/device_array.hpp"
+#include "support/errors.hpp"
 
 // Blocks that wait for one another.
 
@@ -71,19 +71,6 @@ __global__ void mixed_barriers_kernel(int* out) {
 
 constexpr gpu::Grid kGrid = {.grid = kBlocks, .block = kThreads, .shared_bytes = 4 * kThreads, .cooperative = true};
 
-template <class... Params, class... Args>
-std::string complaint_of(const gpu::Grid& grid, void (*kernel)(Params...), Args... args) {
-  const Stream stream({DeviceKind::cuda, 0});
-  try {
-    gpu::launch(stream, grid, kernel, args...);
-    stream.synchronize();
-    return "";
-  } catch (const Error& e) {
-    return e.what();
-  }
-}
-#define CHECK_HAS(text, part) CHECK_MESSAGE(std::string(text).find(part) != std::string::npos, text)
-
 std::vector<int> neighbours() {
   std::vector<int> values(kBlocks * kThreads);
   for (int i = 0; i < kBlocks * kThreads; ++i) values[static_cast<std::size_t>(i)] = i;
@@ -131,12 +118,11 @@ TEST_SUITE("cuda_host.cooperative") {
 
   TEST_CASE("barriers that not all threads of the grid reach at the same line") {
     DeviceArray<int> out(4);
-    CHECK_HAS(complaint_of(kGrid, absent_block_kernel, out.data()), "but 1 of the 6 blocks have ended");
-    CHECK_HAS(complaint_of(kGrid, absent_thread_kernel, out.data()),
-              "waits in a barrier of the grid at cooperative_test.cpp:");
-    CHECK_HAS(complaint_of(kGrid, absent_thread_kernel, out.data()), "but thread (5,0,0) has ended");
-    CHECK_HAS(complaint_of(kGrid, two_places_kernel, out.data()), "but block (1,0,0) in that at");
-    CHECK_HAS(complaint_of(kGrid, mixed_barriers_kernel, out.data()), "waits in __syncthreads at");
+    test::check_mentions(complaint_of(kGrid, absent_block_kernel, out.data()), "but 1 of the 6 blocks have ended");
+    test::check_mentions(complaint_of(kGrid, absent_thread_kernel, out.data()),
+                         "waits in a barrier of the grid at cooperative_test.cpp:", "but thread (5,0,0) has ended");
+    test::check_mentions(complaint_of(kGrid, two_places_kernel, out.data()), "but block (1,0,0) in that at");
+    test::check_mentions(complaint_of(kGrid, mixed_barriers_kernel, out.data()), "waits in __syncthreads at");
     CHECK(complaint_of(kGrid, neighbours_kernel, DeviceArray<int>(kBlocks * kThreads).data(),
                        DeviceArray<int>(kBlocks * kThreads).data())
               .empty());
@@ -146,7 +132,7 @@ TEST_SUITE("cuda_host.cooperative") {
     DeviceArray<int> out(4);
     gpu::Grid grid = kGrid;
     grid.cooperative = false;
-    CHECK_HAS(complaint_of(grid, absent_block_kernel, out.data()), "but the launch is not cooperative");
+    test::check_mentions(complaint_of(grid, absent_block_kernel, out.data()), "but the launch is not cooperative");
     const Stream stream({DeviceKind::cuda, 0});
     const auto* kernel = reinterpret_cast<const void*>(absent_thread_kernel);
     const int fit = gpu::resident_blocks(stream, kernel, 1024, 0);
@@ -154,7 +140,7 @@ TEST_SUITE("cuda_host.cooperative") {
     CHECK(gpu::resident_blocks(stream, kernel, 64, 100 << 10) == 4);
     CHECK(gpu::resident_blocks(stream, kernel, 64, 228 << 10) == 0);
     grid = {.grid = static_cast<unsigned>(fit) + 1, .block = 1024, .cooperative = true};
-    CHECK_HAS(complaint_of(grid, absent_thread_kernel, out.data()),
+    test::check_mentions(complaint_of(grid, absent_thread_kernel, out.data()),
               "a cooperative launch of 5 blocks, but only 4 fit on the device at once");
   }
 

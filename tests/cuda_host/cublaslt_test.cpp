@@ -16,23 +16,10 @@ using test::DeviceArray;
 namespace {
 
 template <class T>
-struct Type;
-template <>
-struct Type<float> {
-  static constexpr cudaDataType_t kData = CUDA_R_32F;
-};
-template <>
-struct Type<double> {
-  static constexpr cudaDataType_t kData = CUDA_R_64F;
-};
-template <>
-struct Type<__nv_bfloat16> {
-  static constexpr cudaDataType_t kData = CUDA_R_16BF;
-};
-template <>
-struct Type<__half> {
-  static constexpr cudaDataType_t kData = CUDA_R_16F;
-};
+constexpr cudaDataType_t kType = std::is_same_v<T, float>           ? CUDA_R_32F
+                                 : std::is_same_v<T, double>        ? CUDA_R_64F
+                                 : std::is_same_v<T, __nv_bfloat16> ? CUDA_R_16BF
+                                                                    : CUDA_R_16F;
 
 /// A product and its description, as the tests vary it.
 struct Case {
@@ -67,7 +54,7 @@ double error_of(const Case& p) {
   cublasLtCreate(&handle);
   const auto layout = [&](std::int64_t rows, std::int64_t columns, std::int64_t stride) {
     cublasLtMatrixLayout_t made;
-    cublasLtMatrixLayoutCreate(&made, Type<T>::kData, rows, columns, lead(rows));
+    cublasLtMatrixLayoutCreate(&made, kType<T>, rows, columns, lead(rows));
     cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &p.batches, sizeof p.batches);
     cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
     return made;

@@ -118,6 +118,3 @@ inline unsigned atomicInc(unsigned* address, unsigned limit) {
 
 inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
-
-/// Ends the kernel with a fault.
-[[noreturn]] void __trap();

@@ -5,7 +5,6 @@
 #define __device__
 #define __host__
 #define __launch_bounds__(...)
-#define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 // A block runs on one host thread, so the memory of a block is thread-local. AddressSanitizer guards static variables
