@@ -16,6 +16,12 @@
 
 namespace lockstep {
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CommRank, rank, node, node_rank, host, pid, cpus, compute_s, send_bytes_per_s, slow,
+                                   slow_link)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CommCheck, name, passed, problem)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CommTiming, collective, bytes, repetitions, median_s, p90_s, bytes_per_s,
+                                   bus_bytes_per_s, link_share)
+
 namespace {
 constexpr double kSlow = 1.5;  // times the median
 constexpr int kMinRepetitions = 3, kMaxRepetitions = 300;
@@ -372,14 +378,13 @@ std::vector<CommRank> look_at_ranks(World& world, const CommTestOptions& options
   for (std::size_t r = 0; r < records.size(); ++r) {
     const Record& c = records[r];
     const Record& next = records[(r + 1) % records.size()];
-    CommRank rank;
-    rank.rank = static_cast<int>(r);
-    rank.node = c.node;
-    rank.node_rank = c.node_rank;
-    rank.pid = c.pid;
-    rank.host = c.host.data();
-    rank.cpus = c.cpus;
-    rank.compute_s = c.compute_s;
+    CommRank rank{.rank = static_cast<int>(r),
+                  .node = c.node,
+                  .node_rank = c.node_rank,
+                  .pid = c.pid,
+                  .host = c.host.data(),
+                  .cpus = c.cpus,
+                  .compute_s = c.compute_s};
     // A slow link delays both of its ends, so a link is as fast as its faster end.
     if (records.size() > 1) rank.send_bytes_per_s = static_cast<double>(ring_bytes) / std::min(c.ring_s, next.ring_s);
     compute.push_back(c.compute_s);
@@ -485,35 +490,13 @@ std::string comm_test_text(const CommReport& report) {
 }
 
 std::string comm_test_json(const CommReport& report) {
-  nlohmann::ordered_json json;
+  nlohmann::json json;
   json["passed"] = report.passed();
   json["mpi"] = report.mpi;
   json["bucket_bytes"] = report.bucket_bytes;
-  for (const CommRank& r : report.ranks) {
-    json["ranks"].push_back({{"rank", r.rank},
-                             {"node", r.node},
-                             {"node_rank", r.node_rank},
-                             {"host", r.host},
-                             {"pid", r.pid},
-                             {"cpus", r.cpus},
-                             {"compute_s", r.compute_s},
-                             {"send_bytes_per_s", r.send_bytes_per_s},
-                             {"slow", r.slow},
-                             {"slow_link", r.slow_link}});
-  }
-  for (const CommCheck& c : report.checks)
-    json["checks"].push_back({{"name", c.name}, {"passed", c.passed}, {"problem", c.problem}});
-  json["timings"] = nlohmann::ordered_json::array();
-  for (const CommTiming& t : report.timings) {
-    json["timings"].push_back({{"collective", t.collective},
-                               {"bytes", t.bytes},
-                               {"repetitions", t.repetitions},
-                               {"median_s", t.median_s},
-                               {"p90_s", t.p90_s},
-                               {"bytes_per_s", t.bytes_per_s},
-                               {"bus_bytes_per_s", t.bus_bytes_per_s},
-                               {"link_share", t.link_share}});
-  }
+  json["ranks"] = report.ranks;
+  json["checks"] = report.checks;
+  json["timings"] = report.timings;
   return json.dump(2);
 }
 

@@ -103,6 +103,14 @@ Gathered Communicator::all_to_all(std::span<const std::span<const std::byte>> to
   return all;
 }
 
+void Communicator::pass(int from, int to, std::span<const std::byte> out, std::span<std::byte> in, const char* what) {
+  std::vector<std::span<const std::byte>> sent(static_cast<std::size_t>(size()));
+  std::vector<std::int64_t> sizes(sent.size(), 0);
+  if (rank() == from) sent[static_cast<std::size_t>(to)] = out;
+  if (rank() == to) sizes[static_cast<std::size_t>(from)] = std::ssize(in);
+  all_to_all_known(sent, sizes, rank() == to ? in : in.first(0), what);
+}
+
 bool Communicator::agree(bool mine, const char* what) {
   return all_reduced(std::int64_t{mine ? 1 : 0}, ReduceOp::min, what) != 0;
 }

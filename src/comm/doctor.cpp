@@ -31,41 +31,21 @@ std::string text_of(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-/// Round trips between two ranks; all ranks call it, the others send nothing.
-class PingPong {
- public:
-  PingPong(Communicator& comm, int a, int b, std::size_t bytes)
-      : comm_(comm), a_(a), b_(b), to_(static_cast<std::size_t>(comm.size())), from_(to_.size()), bytes_(bytes) {
-    if (comm.rank() == a || comm.rank() == b) out_.resize(bytes), in_.resize(bytes);
+/// Half of the shortest of `trips` round trips between two ranks, the same on all ranks. The others send nothing.
+///
+/// memory  of these two ranks: the message, and a place for the other's
+double half_trip_s(Communicator& comm, std::pair<int, int> ranks, std::span<std::byte> memory, int trips) {
+  const auto [a, b] = ranks;
+  const std::span<std::byte> out = memory.first(memory.size() / 2), in = memory.last(memory.size() / 2);
+  double best = 1e30;
+  for (int i = 0; i < trips; ++i) {
+    const Stopwatch watch;
+    comm.pass(a, b, out, in, "doctor");
+    comm.pass(b, a, out, in, "doctor");
+    if (comm.rank() == a) best = std::min(best, watch.seconds() / 2);
   }
-  /// Half of the shortest of `trips` round trips, the same on all ranks.
-  double half_trip_s(int trips) {
-    double best = 1e30;
-    for (int i = 0; i < trips; ++i) {
-      const Stopwatch watch;
-      send(a_, b_);
-      send(b_, a_);
-      if (comm_.rank() == a_) best = std::min(best, watch.seconds() / 2);
-    }
-    return comm_.all_reduced(best, ReduceOp::min, "doctor round trip");
-  }
-
- private:
-  void send(int from, int to) {
-    const bool sends = comm_.rank() == from, receives = comm_.rank() == to;
-    if (sends) to_[static_cast<std::size_t>(to)] = out_;
-    if (receives) from_[static_cast<std::size_t>(from)] = static_cast<std::int64_t>(bytes_);
-    comm_.all_to_all_known(to_, from_, receives ? std::span<std::byte>(in_) : std::span<std::byte>(), "doctor");
-    if (sends) to_[static_cast<std::size_t>(to)] = {};
-    if (receives) from_[static_cast<std::size_t>(from)] = 0;
-  }
-  Communicator& comm_;
-  int a_, b_;
-  std::vector<std::span<const std::byte>> to_;
-  std::vector<std::int64_t> from_;
-  std::size_t bytes_;
-  std::vector<std::byte> out_, in_;
-};
+  return comm.all_reduced(best, ReduceOp::min, "doctor round trip");
+}
 
 /// sent_bytes: by this rank, so far
 HostPair time_pair(Communicator& comm, std::pair<int, int> hosts, std::pair<int, int> ranks, double limit_s,
@@ -74,15 +54,15 @@ HostPair time_pair(Communicator& comm, std::pair<int, int> hosts, std::pair<int,
   constexpr std::size_t kFirst = std::size_t{1} << 20, kLast = std::size_t{16} << 20;
   HostPair pair{hosts.first, hosts.second};
   const bool mine = comm.rank() == ranks.first || comm.rank() == ranks.second;
-  PingPong small(comm, ranks.first, ranks.second, 8);
-  small.half_trip_s(2);
-  pair.latency_s = small.half_trip_s(kShortTrips);
+  std::vector<std::byte> memory(mine ? 2 * 8 : 0);
+  half_trip_s(comm, ranks, memory, 2);
+  pair.latency_s = half_trip_s(comm, ranks, memory, kShortTrips);
   for (std::size_t bytes = kFirst; bytes <= kLast; bytes *= 4) {
-    PingPong large(comm, ranks.first, ranks.second, bytes);
-    double trip_s = large.half_trip_s(1);  // touches the memory, opens connections
+    memory.resize(mine ? 2 * bytes : 0);
+    double trip_s = half_trip_s(comm, ranks, memory, 1);  // touches the memory, opens connections
     int trips = 1;
     if (2 * kLongTrips * trip_s < limit_s) {
-      trip_s = large.half_trip_s(kLongTrips);
+      trip_s = half_trip_s(comm, ranks, memory, kLongTrips);
       trips += kLongTrips;
     }
     if (mine) sent_bytes += trips * static_cast<double>(bytes);

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
@@ -29,16 +28,6 @@ class PlainMemory final : public NodeMemory {
  private:
   Buffer buffer_;
   std::size_t size_;
-};
-
-/// Memory shared by several threads.
-class SharedPlainMemory final : public NodeMemory {
- public:
-  explicit SharedPlainMemory(std::shared_ptr<NodeMemory> memory) : memory_(std::move(memory)) {}
-  std::span<std::byte> bytes() const override { return memory_->bytes(); }
-
- private:
-  std::shared_ptr<NodeMemory> memory_;
 };
 
 /// A segment of /dev/shm that the first rank of the node makes and the others map. Its name is gone before it has a size,
@@ -98,10 +87,6 @@ class SegmentMemory final : public NodeMemory {
 }  // namespace
 
 std::unique_ptr<NodeMemory> plain_memory(std::size_t size_bytes) { return std::make_unique<PlainMemory>(size_bytes); }
-
-std::unique_ptr<NodeMemory> shared_memory(std::shared_ptr<NodeMemory> memory) {
-  return std::make_unique<SharedPlainMemory>(std::move(memory));
-}
 
 std::unique_ptr<NodeMemory> shared_memory(MPI_Comm node, int node_rank, const std::string& host,
                                           std::size_t size_bytes) {

@@ -11,8 +11,6 @@ namespace lockstep {
 
 /// Memory of one rank. Units: bytes.
 std::unique_ptr<NodeMemory> plain_memory(std::size_t size_bytes);
-/// Memory that several threads of a process share.
-std::unique_ptr<NodeMemory> shared_memory(std::shared_ptr<NodeMemory> memory);
 /// Memory that the ranks of a host share. All pass the same size. Collective over `node`.
 ///
 /// errors   Error (internal) on all its ranks, with the size and what is free, if /dev/shm is too small

@@ -82,7 +82,7 @@ struct World::Impl {
 
   void start_alone();
   void start_thread(std::shared_ptr<ThreadTeam> all, int number);
-  std::unique_ptr<NodeMemory> share_between_threads(std::size_t size_bytes);
+  std::shared_ptr<NodeMemory> share_between_threads(std::size_t size_bytes);
   void start_mpi(int* argc, char*** argv, const std::string& launcher, Deadline& deadline);
   void place_on_nodes();
   void share_boards();
@@ -111,7 +111,7 @@ void World::Impl::start_thread(std::shared_ptr<ThreadTeam> all, int number) {
   on_node = std::make_unique<ThreadComm>(team->node, "node", rank, *context);
 }
 
-std::unique_ptr<NodeMemory> World::Impl::share_between_threads(std::size_t size_bytes) {
+std::shared_ptr<NodeMemory> World::Impl::share_between_threads(std::size_t size_bytes) {
   std::exception_ptr failure;
   if (rank == 0) {
     try {
@@ -127,7 +127,7 @@ std::unique_ptr<NodeMemory> World::Impl::share_between_threads(std::size_t size_
   if (failure) std::rethrow_exception(failure);
   require(memory != nullptr, "sharing ", human_bytes(static_cast<double>(size_bytes)),
           " between threads: rank 0 could not allocate the memory");
-  return shared_memory(std::move(memory));
+  return memory;
 }
 
 void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher, Deadline& deadline) {
@@ -182,19 +182,17 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &watch), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(watch, MPI_ERRORS_RETURN);
 
-  Watchdog::Setup setup;
-  setup.comm = watch;
-  setup.threads_may_call_mpi = provided >= MPI_THREAD_MULTIPLE;
-  setup.rank = rank;
-  setup.size = size;
-  setup.node = node;
-  setup.node_rank = node_rank;
-  setup.node_size = node_size;
-  setup.board = board;
-  setup.boards = boards;
-  setup.node_of = node_of;
-  setup.hosts = context->hosts;
-  watchdog = std::make_unique<Watchdog>(std::move(setup));
+  watchdog = std::make_unique<Watchdog>(Watchdog::Setup{.comm = watch,
+                                                        .threads_may_call_mpi = provided >= MPI_THREAD_MULTIPLE,
+                                                        .rank = rank,
+                                                        .size = size,
+                                                        .node = node,
+                                                        .node_rank = node_rank,
+                                                        .node_size = node_size,
+                                                        .board = board,
+                                                        .boards = boards,
+                                                        .node_of = node_of,
+                                                        .hosts = context->hosts});
   if (provided >= MPI_THREAD_MULTIPLE) {
     progress = std::make_unique<Progress>();
     context->progress = progress.get();
@@ -389,7 +387,7 @@ Communicator& World::node_communicator() { return *impl_->on_node; }
 const std::string& World::mpi_description() const { return impl_->description; }
 void World::at(const char* phase, std::int64_t step) { impl_->context->status.at(phase, step); }
 
-std::unique_ptr<NodeMemory> World::share_on_node(std::size_t size_bytes) {
+std::shared_ptr<NodeMemory> World::share_on_node(std::size_t size_bytes) {
   if (impl_->node_size == 1) return plain_memory(size_bytes);
   if (impl_->team) return impl_->share_between_threads(size_bytes);
   impl_->on_node->barrier("sharing memory on the node");

@@ -25,7 +25,7 @@ class NodePlacement final : public Placement {
 
  private:
   World& world_;
-  std::vector<std::unique_ptr<NodeMemory>> memory_;
+  std::vector<std::shared_ptr<NodeMemory>> memory_;
 };
 
 }  // namespace

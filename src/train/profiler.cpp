@@ -76,16 +76,10 @@ StepRange read_step_range(const std::string& option, const std::string& text) {
 std::vector<ClockOffset> compare_clocks(Communicator& comm, const std::vector<int>& ranks,
                                         const std::function<std::int64_t()>& now_ns) {
   constexpr int kTrips = 20;
-  const auto count = static_cast<std::size_t>(comm.size());
   /// Sends a time from one rank to another. Returns it on the receiver.
   const auto send = [&](int from, int to, std::int64_t value) {
-    std::vector<std::span<const std::byte>> sent(count);
-    std::vector<std::int64_t> sizes(count, 0);
     std::int64_t received = 0;
-    if (comm.rank() == from) sent[static_cast<std::size_t>(to)] = std::as_bytes(std::span(&value, 1));
-    const bool receives = comm.rank() == to;
-    if (receives) sizes[static_cast<std::size_t>(from)] = sizeof received;
-    comm.all_to_all_known(sent, sizes, std::as_writable_bytes(std::span(&received, receives ? 1 : 0)), "clocks");
+    comm.pass(from, to, std::as_bytes(std::span(&value, 1)), std::as_writable_bytes(std::span(&received, 1)), "clocks");
     return received;
   };
   std::vector<ClockOffset> offsets;

@@ -100,21 +100,18 @@ TEST_SUITE("comm.node_reduce") {
   TEST_CASE("a different type is an error on both sides that names both calls") {
     std::vector<std::string> messages(2);
     as_ranks(2, [&](NodeReduce& reduce, CommContext& context, int rank) {
+      std::vector<float> floats(8);
+      std::vector<double> doubles(8);
       try {
-        if (rank == 0) {
-          std::vector<float> values(8);
-          reduce.all_reduce(context, std::span<float>(values), call_for(ReduceOp::sum));
-        } else {
-          std::vector<double> values(8);
-          reduce.all_reduce(context, std::span<double>(values), call_for(ReduceOp::sum));
-        }
+        if (rank == 0)
+          reduce.all_reduce(context, std::span<float>(floats), call_for(ReduceOp::sum));
+        else
+          reduce.all_reduce(context, std::span<double>(doubles), call_for(ReduceOp::sum));
       } catch (const Error& problem) {
         messages[static_cast<std::size_t>(rank)] = problem.what();
       }
     });
-    for (const std::string& message : messages) {
-      CAPTURE(message);
+    for (const std::string& message : messages)
       test::check_mentions(message, "all_reduce sum of 8 f32", "all_reduce sum of 8 f64");
-    }
   }
 }

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/log.hpp"
 #include "lockstep/comm/world.hpp"
+#include "support/errors.hpp"
 #include "support/mpi_main.hpp"
 
 using namespace lockstep;
@@ -78,18 +79,12 @@ TEST_SUITE("comm.world") {
   TEST_CASE("together: the lowest failing rank prints its message; other exceptions are internal errors") {
     World& world = test_world();
     if (world.size() < 3) return;
-    std::string message;
-    Fault fault = Fault::usage;
-    try {
+    const std::string message = test::error_of(Fault::internal, [&] {
       world.together("thinking", [&] {
         if (world.rank() >= 1) throw std::runtime_error(join("(a test's) rank ", world.rank()));
       });
-    } catch (const CollectiveError& problem) {
-      message = problem.what();
-      fault = problem.fault();
-    }
+    });
     CHECK(message == "thinking: internal error ((a test's) rank 1); report it together with the command");
-    CHECK(fault == Fault::internal);
   }
 
   TEST_CASE("run returns the exit code of an error that all ranks throw") {

@@ -94,6 +94,8 @@ class Communicator {
   /// Like the functions above, when only the sender knows the lengths: the lengths travel first.
   Gathered all_gather(std::span<const std::byte> mine, const char* what);
   Gathered all_to_all(std::span<const std::span<const std::byte>> to, const char* what);
+  /// Copies `out` of rank `from` to `in` of rank `to`, which has its size. The others' spans are not used.
+  void pass(int from, int to, std::span<const std::byte> out, std::span<std::byte> in, const char* what);
 
   /// Reduces one number (float, double, int64 or uint64).
   template <class T>

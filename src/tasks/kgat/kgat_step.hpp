@@ -219,7 +219,7 @@ class KgatStep {
   GraphExchange exchange_;
   const bool by_segments_;  ///< sums over nodes go by segments; else over all nodes at once
   KgatPropagation& propagation_;
-  std::unique_ptr<NodeMemory> shared_;  ///< tables of the propagation, or null
+  std::shared_ptr<NodeMemory> shared_;  ///< tables of the propagation, or null
   NestedRows rows_;
   LazyAdam adam_cf_, adam_kg_;
   AttentionPlan plan_;
