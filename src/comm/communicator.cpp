@@ -37,16 +37,11 @@ class SelfComm final : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   const char* backend() const override { return "self"; }
-  void all_reduce(std::span<float>, ReduceOp op, const char* what) override { check_op(op, what); }
-  void all_reduce(std::span<double>, ReduceOp op, const char* what) override { check_op(op, what); }
-  void all_reduce(std::span<std::int64_t>, ReduceOp op, const char* what) override { check_op(op, what); }
-  void all_reduce(std::span<std::uint64_t>, ReduceOp, const char*) override {}
-  std::unique_ptr<Request> start_all_reduce(std::span<float>, const char*) override {
-    return std::make_unique<DoneRequest>();
+  void all_reduce(Numbers values, ReduceOp op, const char* what) override {
+    require(op != ReduceOp::bit_or || std::holds_alternative<std::span<std::uint64_t>>(values), "all_reduce '", what,
+            "': bit_or needs unsigned integers");
   }
-  std::unique_ptr<Request> start_all_reduce(std::span<double>, const char*) override {
-    return std::make_unique<DoneRequest>();
-  }
+  std::unique_ptr<Request> start_all_reduce(Reals, const char*) override { return std::make_unique<DoneRequest>(); }
   std::unique_ptr<Request> start_compressed_sum(std::span<float>, const char*) override {
     return std::make_unique<DoneRequest>();
   }
@@ -65,9 +60,6 @@ class SelfComm final : public Communicator {
   void barrier(const char*) override {}
 
  private:
-  static void check_op(ReduceOp op, const char* what) {
-    require(op != ReduceOp::bit_or, "all_reduce '", what, "': bit_or needs unsigned integers");
-  }
   static void copy_own(const char* operation, std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
                        std::span<std::byte> into, const char* what) {
     require(sizes.size() == 1 && sizes[0] == static_cast<std::int64_t>(mine.size()) && into.size() == mine.size(),

@@ -38,15 +38,11 @@ class MpiComm final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   const char* backend() const override { return "mpi"; }
-  void all_reduce(std::span<float> values, ReduceOp op, const char* what) override { reduce(values, op, what); }
-  void all_reduce(std::span<double> values, ReduceOp op, const char* what) override { reduce(values, op, what); }
-  void all_reduce(std::span<std::int64_t> values, ReduceOp op, const char* what) override { reduce(values, op, what); }
-  void all_reduce(std::span<std::uint64_t> values, ReduceOp op, const char* what) override { reduce(values, op, what); }
-  std::unique_ptr<Request> start_all_reduce(std::span<float> values, const char* what) override {
-    return start(values, what);
+  void all_reduce(Numbers values, ReduceOp op, const char* what) override {
+    std::visit([&](auto span) { reduce(span, op, what); }, values);
   }
-  std::unique_ptr<Request> start_all_reduce(std::span<double> values, const char* what) override {
-    return start(values, what);
+  std::unique_ptr<Request> start_all_reduce(Reals values, const char* what) override {
+    return std::visit([&](auto span) { return start(span, what); }, values);
   }
   std::unique_ptr<Request> start_compressed_sum(std::span<float> values, const char* what) override;
   void broadcast(std::span<std::byte> bytes, int root, const char* what) override;

@@ -13,9 +13,7 @@ std::int64_t monotonic_ns() {
 void Status::at(const char* phase, std::int64_t step) {
   now_.phase.set(phase);
   now_.step = step;
-  now_.activity = Activity::working;
-  now_.since_ns = monotonic_ns();
-  board_->whereabouts.store(now_);
+  tell(Activity::working);
 }
 
 void Status::enter(const char* channel, std::uint64_t sequence, const char* operation, std::uint64_t count,
@@ -27,19 +25,11 @@ void Status::enter(const char* channel, std::uint64_t sequence, const char* oper
   now_.count = count;
   now_.type.set(type);
   now_.what.set(what);
-  now_.activity = Activity::in_collective;
-  now_.since_ns = monotonic_ns();
-  board_->whereabouts.store(now_);
+  tell(Activity::in_collective);
 }
 
-void Status::leave() {
-  now_.activity = Activity::working;
-  now_.since_ns = monotonic_ns();
-  board_->whereabouts.store(now_);
-}
-
-void Status::leaving() {
-  now_.activity = Activity::leaving;
+void Status::tell(Activity activity) {
+  now_.activity = activity;
   now_.since_ns = monotonic_ns();
   board_->whereabouts.store(now_);
 }

@@ -115,12 +115,13 @@ class Status {
   void enter(const char* channel, std::uint64_t sequence, const char* operation, std::uint64_t count, const char* type,
              const char* what);
   /// Back to work after enter().
-  void leave();
-  void leaving();
+  void leave() { tell(Activity::working); }
+  void leaving() { tell(Activity::leaving); }
   std::int64_t step() const { return now_.step; }
   const RankBoard& board() const { return *board_; }
 
  private:
+  void tell(Activity activity);
   RankBoard* board_;
   Whereabouts now_{};
 };

@@ -160,14 +160,13 @@ std::unique_ptr<Request> ThreadComm::start(std::span<T> values, const char* oper
   return std::make_unique<Pending>(*this, std::move(sum));
 }
 
-std::unique_ptr<Request> ThreadComm::start_all_reduce(std::span<float> values, const char* what) {
-  return start(values, "all_reduce sum", what,
-               [](std::span<float* const> ranks, std::size_t n) { reduce_slice(ranks, 0, n, ReduceOp::sum); });
-}
-
-std::unique_ptr<Request> ThreadComm::start_all_reduce(std::span<double> values, const char* what) {
-  return start(values, "all_reduce sum", what,
-               [](std::span<double* const> ranks, std::size_t n) { reduce_slice(ranks, 0, n, ReduceOp::sum); });
+std::unique_ptr<Request> ThreadComm::start_all_reduce(Reals values, const char* what) {
+  return std::visit(
+      [&](auto span) {
+        return start(span, "all_reduce sum", what,
+                     [](auto ranks, std::size_t n) { reduce_slice(ranks, 0, n, ReduceOp::sum); });
+      },
+      values);
 }
 
 std::unique_ptr<Request> ThreadComm::start_compressed_sum(std::span<float> values, const char* what) {

@@ -18,12 +18,10 @@ class ThreadComm final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(channel_.slots.size()); }
   const char* backend() const override { return "threads"; }
-  void all_reduce(std::span<float> values, ReduceOp op, const char* what) override { reduce(values, op, what); }
-  void all_reduce(std::span<double> values, ReduceOp op, const char* what) override { reduce(values, op, what); }
-  void all_reduce(std::span<std::int64_t> values, ReduceOp op, const char* what) override { reduce(values, op, what); }
-  void all_reduce(std::span<std::uint64_t> values, ReduceOp op, const char* what) override { reduce(values, op, what); }
-  std::unique_ptr<Request> start_all_reduce(std::span<float> values, const char* what) override;
-  std::unique_ptr<Request> start_all_reduce(std::span<double> values, const char* what) override;
+  void all_reduce(Numbers values, ReduceOp op, const char* what) override {
+    std::visit([&](auto span) { reduce(span, op, what); }, values);
+  }
+  std::unique_ptr<Request> start_all_reduce(Reals values, const char* what) override;
   std::unique_ptr<Request> start_compressed_sum(std::span<float> values, const char* what) override;
   void broadcast(std::span<std::byte> bytes, int root, const char* what) override;
   void all_gather_known(std::span<const std::byte> mine, std::span<const std::int64_t> sizes, std::span<std::byte> into,

@@ -197,12 +197,18 @@ void Watchdog::abort_job(int exit_code) {
   for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
-void Watchdog::await_end(double seconds) {
+bool Watchdog::serve_until(const std::function<bool()>& done, double seconds) {
   const std::int64_t until = monotonic_ns() + static_cast<std::int64_t>(seconds * 1e9);
   while (monotonic_ns() < until) {
     serve();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (done()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+  return false;
+}
+
+void Watchdog::await_end(double seconds) {
+  serve_until([] { return false; }, seconds);
 }
 
 void Watchdog::end_by_force(int exit_code) {
@@ -257,15 +263,12 @@ void Watchdog::gather(std::vector<RankSeen>& all, bool first_ranks_only) {
     asked[node] = true;
     send(r, kQuery, {});
   }
-  const std::int64_t until = monotonic_ns() + static_cast<std::int64_t>(kAnswer_s * 1e9);
-  for (;;) {
-    serve();
+  const auto complete = [&] {
     for (const RankSeen& rank : replies_) all[static_cast<std::size_t>(rank.identity.rank)] = rank;
     replies_.clear();
-    const bool complete = std::all_of(all.begin(), all.end(), [](const RankSeen& r) { return r.answered; });
-    if (complete || monotonic_ns() > until) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+    return std::all_of(all.begin(), all.end(), [](const RankSeen& r) { return r.answered; });
+  };
+  serve_until(complete, kAnswer_s);
 }
 
 bool Watchdog::others_take_report(const Alarm& alarm) {
@@ -274,12 +277,7 @@ bool Watchdog::others_take_report(const Alarm& alarm) {
     for (int r = 0; r < s_.size; ++r) {
       if (s_.node_of[static_cast<std::size_t>(r)] == node) send(r, kAlarm, std::as_bytes(std::span(&alarm, 1)));
     }
-    const std::int64_t until = monotonic_ns() + static_cast<std::int64_t>(kAnswer_s * 1e9);
-    while (monotonic_ns() < until) {
-      serve();
-      if (taken_) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+    if (serve_until([&] { return taken_; }, kAnswer_s)) return true;
   }
   return false;
 }

@@ -80,6 +80,8 @@ class Watchdog {
   std::vector<RankSeen> own_node() const;
   std::vector<RankSeen> all_ranks(bool may_call_mpi);
   void gather(std::vector<RankSeen>& all, bool first_ranks_only);
+  /// Answers other nodes until `done`, which it asks after each round, or so long. Returns whether it is done.
+  bool serve_until(const std::function<bool()>& done, double seconds);
   void await_end(double seconds);
   int node_count() const;
 

@@ -20,13 +20,6 @@ bool GpuRowExchange::on() const {
   return std::ranges::any_of(buckets_, [](const Bucket& bucket) { return bucket.rows.on(); });
 }
 
-std::string GpuRowExchange::choice() const {
-  std::string text;
-  for (const Bucket& bucket : buckets_)
-    if (!bucket.rows.choice().empty()) text += (text.empty() ? "" : "; ") + bucket.rows.choice();
-  return text;
-}
-
 void GpuRowExchange::begin() {
   found_ = false;
   missing_ = tables_;

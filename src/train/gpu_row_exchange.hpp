@@ -40,9 +40,8 @@ class GpuRowExchange {
   /// Whether any bucket is packed by rows.
   bool on() const;
 
-  /// RowExchange::choice() of all buckets.
-  std::string choice() const;
-  /// decisions_of() and decide_as_before() of all buckets.
+  /// choices_of(), decisions_of() and decide_as_before() of all buckets.
+  std::string choice() const { return choices_of(std::views::transform(buckets_, &Bucket::rows)); }
   std::string decisions() const { return decisions_of(std::views::transform(buckets_, &Bucket::rows)); }
   void take_decisions(const std::string& decisions) {
     decide_as_before(std::views::transform(buckets_, &Bucket::rows), decisions);

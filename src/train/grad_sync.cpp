@@ -96,14 +96,6 @@ bool GradSync<T>::in_buckets() const {
 }
 
 template <class T>
-std::string GradSync<T>::row_choice() const {
-  std::string text;
-  for (const CpuRowExchange<T>& r : rows_)
-    if (!r.choice().empty()) text += (text.empty() ? "" : "; ") + r.choice();
-  return text;
-}
-
-template <class T>
 void GradSync<T>::begin() {
   started_ = 0;
   std::fill(missing_.begin(), missing_.end(), params_in_);

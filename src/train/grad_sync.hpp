@@ -46,9 +46,8 @@ class GradSync {
   bool in_buckets() const;
   /// Whether the backward pass must leave parameters other than embeddings for last.
   bool embeddings_first() const { return lockstep::embeddings_first(buckets_); }
-  /// RowExchange::choice() of all buckets.
-  std::string row_choice() const;
-  /// decisions_of() and decide_as_before() of all buckets.
+  /// choices_of(), decisions_of() and decide_as_before() of all buckets.
+  std::string row_choice() const { return choices_of(rows_); }
   std::string row_decisions() const { return decisions_of(rows_); }
   void take_row_decisions(const std::string& decisions) { decide_as_before(rows_, decisions); }
 

@@ -55,6 +55,14 @@ class RowExchange {
   std::string choice_;
 };
 
+/// RowExchange::choice() of all buckets.
+template <class Exchanges>
+std::string choices_of(const Exchanges& buckets) {
+  std::string text;
+  for (const auto& bucket : buckets)
+    if (!bucket.choice().empty()) text += (text.empty() ? "" : "; ") + bucket.choice();
+  return text;
+}
 /// The decisions of all buckets, for a checkpoint: r by rows, w whole, - none. Empty if there are none.
 template <class Exchanges>
 std::string decisions_of(const Exchanges& buckets) {

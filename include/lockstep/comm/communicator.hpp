@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "lockstep/device/device.hpp"
@@ -61,14 +62,13 @@ class Communicator {
 
   /// Reduces in place; every rank receives the same bits. The summation order of floats depends on the number of ranks.
   /// Use tree_all_reduce (tree_reduce.hpp) for sums that must not depend on it.
-  virtual void all_reduce(std::span<float> values, ReduceOp op, const char* what) = 0;
-  virtual void all_reduce(std::span<double> values, ReduceOp op, const char* what) = 0;
-  virtual void all_reduce(std::span<std::int64_t> values, ReduceOp op, const char* what) = 0;
-  virtual void all_reduce(std::span<std::uint64_t> values, ReduceOp op, const char* what) = 0;
+  using Numbers =
+      std::variant<std::span<float>, std::span<double>, std::span<std::int64_t>, std::span<std::uint64_t>>;
+  virtual void all_reduce(Numbers values, ReduceOp op, const char* what) = 0;
   /// Starts a sum. The memory must not be touched until the request is complete. All ranks start sums in the same
   /// order. Several sums may be in progress, and blocking collectives may run in between.
-  virtual std::unique_ptr<Request> start_all_reduce(std::span<float> values, const char* what) = 0;
-  virtual std::unique_ptr<Request> start_all_reduce(std::span<double> values, const char* what) = 0;
+  using Reals = std::variant<std::span<float>, std::span<double>>;
+  virtual std::unique_ptr<Request> start_all_reduce(Reals values, const char* what) = 0;
 
   /// Like start_all_reduce, with half the bytes and less precision: values travel rounded to bf16 and are added in f32
   /// in rank order; the sum is rounded to bf16. Every rank receives the same bits, which depend on the number of ranks.
