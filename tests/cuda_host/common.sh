@@ -41,3 +41,10 @@ small_data() {  # FILE: creates it if it does not exist
   esac
   "$prep" "${@:2}" --output "$1" --quiet
 }
+small_model() {  # ELEMENT of small_models: sets kind and options, makes the data; fails if this run leaves the kind out
+  local data rest
+  read -r kind data rest <<< "$1"
+  section "$kind" || return 1
+  small_data "$data"
+  read -ra options <<< "--model.kind $kind --data.path $data $rest"
+}

@@ -101,16 +101,12 @@ if section refused; then
 fi
 
 for model in "${small_models[@]}"; do
-  read -r kind data rest <<< "$model"
-  section "$kind" || continue
-  small_data "$data"
-  # shellcheck disable=SC2086
-  train --model.kind "$kind" --data.path "$data" $rest --batch.scope global --epochs 1 --steps 3 --run-dir "$kind-one" --seed 1 --reproducible
-  # shellcheck disable=SC2086
-  train --model.kind "$kind" --data.path "$data" $rest --batch.scope global --epochs 1 --steps 3 --run-dir "$kind-two" --seed 1 --reproducible --parallel dp --gpu-ids 1,3
+  small_model "$model" || continue
+  options+=(--batch.scope global --epochs 1)
+  train "${options[@]}" --steps 3 --run-dir "$kind-one" --seed 1 --reproducible
+  train "${options[@]}" --steps 3 --run-dir "$kind-two" --seed 1 --reproducible --parallel dp --gpu-ids 1,3
   same_weights "$kind-one" "$kind-two"
   # The processor needs no driver.
-  # shellcheck disable=SC2086
-  LOCKSTEP_CUDA_HOST_DRIVER=0 run "$lockstep" train --threads 1 --model.kind "$kind" --data.path "$data" $rest --batch.scope global --epochs 1 --steps 1 --run-dir "$kind-cpu"
+  LOCKSTEP_CUDA_HOST_DRIVER=0 run "$lockstep" train --threads 1 "${options[@]}" --steps 1 --run-dir "$kind-cpu"
   echo "ok  $kind"
 done

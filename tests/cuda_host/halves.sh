@@ -20,44 +20,33 @@ follows() {  # A B LIMIT
 }
 
 "$prep" synth-icecolumn --rows 400 --output ice.h5 --quiet
-made() {  # FILE SOURCE OPTIONS...: creates the file if it does not exist
-  [ -f "$1" ] || "$prep" "${@:2}" --output "$1" --quiet
-}
-
 small_hrm="--model.hidden_size 16 --model.num_heads 2 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 3 --schedule.warmup 0 --optim.lr 0.01"
-# Columns: name, tolerances of bf16, fp16 and tf32 (- skips it), options. A rounding costs 2^-9 in bf16, 2^-12 in fp16
-# and tf32. Each step multiplies earlier differences, so late losses differ more; KGAT's losses at this learning rate
+# Columns: name, data, tolerances of bf16, fp16 and tf32 (- skips it), options. A rounding costs 2^-9 in bf16, 2^-12 in
+# fp16 and tf32. Each step multiplies earlier differences, so late losses differ more; KGAT's losses at this learning rate
 # differ by 1 %, whatever is rounded. HAR's fused kernels compute in fp32 where tf32 is allowed.
-while read -r name bf16 fp16 tf32 options; do
+while read -r name data bf16 fp16 tf32 rest; do
   section "$name" || continue
-  case $name in
-    *sasrec) made sequences.h5 synth-sequences --users 60 --min-length 8 --max-length 12 --categories 4 --clusters 2 --members 5 ;;
-    kgat) made kg.h5 synth-kg --users 30 ;;
-    hrm | trm | mlp_t) made sudoku.h5 synth-sudoku --order 2 --train 24 --test 2 ;;
-    har) made har.h5 synth-har --subjects 3 --seconds 8 ;;
-  esac
-  # shellcheck disable=SC2086
-  train $options --steps 6 --run-dir "$name-fp32" --device cuda
+  small_data "$data"
+  read -ra options <<< "--data.path $data $rest"
+  train "${options[@]}" --steps 6 --run-dir "$name-fp32" --device cuda
   for other in "bf16 $bf16" "fp16 $fp16" "tf32 $tf32"; do
     read -r precision limit <<< "$other"
     [ "$limit" != - ] || continue
-    # shellcheck disable=SC2086
-    train $options --steps 6 --run-dir "$name-$precision" --device cuda --precision "$precision"
+    train "${options[@]}" --steps 6 --run-dir "$name-$precision" --device cuda --precision "$precision"
     follows "$name-fp32" "$name-$precision" "$limit"
     echo "ok  $name in $precision: $(cat follows.txt)"
   done
-  # shellcheck disable=SC2086
-  train $options --steps 8 --run-dir "$name-bf16" --device cpu
+  train "${options[@]}" --steps 8 --run-dir "$name-bf16" --device cpu
   says "continuing from"
 done << MODELS
-emulator 0.002 0.0005 0.0005 --config $configs/emulator-icecolumn.ini --data.path ice.h5 --batch.size 50 --epochs 9
-sasrec 0.002 0.0005 - --model.kind sasrec --data.path sequences.h5 --maxlen 12 --hidden_units 8 --batch.size 16 --epochs 3 --optim.lr 0.01
-tisasrec 0.003 0.0005 - --model.kind tisasrec --data.path sequences.h5 --maxlen 12 --hidden_units 8 --mhc streams --batch.size 16 --epochs 3 --optim.lr 0.01
-kgat 0.03 0.03 - --model.kind kgat --data.path kg.h5 --batch.size 32 --epochs 1 --optim.lr 0.01
-hrm 0.02 0.005 - --model.kind hrm --data.path sudoku.h5 $small_hrm --batch.size 8 --epochs 9 --eval.every 9
-trm 0.02 0.005 - --model.kind hrm --data.path sudoku.h5 $small_hrm --batch.size 8 --epochs 9 --eval.every 9 --model.one_network --model.last_cycle_gradient --no-model.q_continue --optim.ema 0.9
-mlp_t 0.02 0.005 - --model.kind hrm --data.path sudoku.h5 $small_hrm --batch.size 8 --epochs 9 --eval.every 9 --model.one_network --model.last_cycle_gradient --no-model.q_continue --model.mlp_t --model.pos_encodings none --schedule.depth cgar --loss.segment_decay 0.7
-har 0.02 0.005 - --model.kind har --data.path har.h5 --batch.size 4 --schedule.warmup 0 --epochs 2 --model.layers 1 --model.dim 16 --model.heads 2 --model.head_width 8 --model.mlp 32
+emulator ice.h5 0.002 0.0005 0.0005 --config $configs/emulator-icecolumn.ini --batch.size 50 --epochs 9
+sasrec sequences.h5 0.002 0.0005 - --model.kind sasrec --maxlen 12 --hidden_units 8 --batch.size 16 --epochs 3 --optim.lr 0.01
+tisasrec sequences.h5 0.003 0.0005 - --model.kind tisasrec --maxlen 12 --hidden_units 8 --mhc streams --batch.size 16 --epochs 3 --optim.lr 0.01
+kgat kg.h5 0.03 0.03 - --model.kind kgat --batch.size 32 --epochs 1 --optim.lr 0.01
+hrm sudoku.h5 0.02 0.005 - --model.kind hrm $small_hrm --batch.size 8 --epochs 9 --eval.every 9
+trm sudoku.h5 0.02 0.005 - --model.kind hrm $small_hrm --batch.size 8 --epochs 9 --eval.every 9 --model.one_network --model.last_cycle_gradient --no-model.q_continue --optim.ema 0.9
+mlp_t sudoku.h5 0.02 0.005 - --model.kind hrm $small_hrm --batch.size 8 --epochs 9 --eval.every 9 --model.one_network --model.last_cycle_gradient --no-model.q_continue --model.mlp_t --model.pos_encodings none --schedule.depth cgar --loss.segment_decay 0.7
+har har.h5 0.02 0.005 - --model.kind har --batch.size 4 --schedule.warmup 0 --epochs 2 --model.layers 1 --model.dim 16 --model.heads 2 --model.head_width 8 --model.mlp 32
 MODELS
 
 # An interrupted run in fp16 ends with the weights of an uninterrupted one, and continues with the same loss scale.

@@ -211,21 +211,15 @@ if section checkpoints; then
 fi
 
 for model in "${small_models[@]}"; do
-  read -r kind data rest <<< "$model"
-  section "$kind" || continue
-  small_data "$data"
-  # shellcheck disable=SC2086
-  train --model.kind "$kind" --data.path "$data" $rest --epochs 1 --steps 3 --run-dir "$kind-cpu" --seed 1
-  # shellcheck disable=SC2086
-  train --model.kind "$kind" --data.path "$data" $rest --epochs 1 --steps 3 --run-dir "$kind-gpu" --seed 1 --device cuda
+  small_model "$model" || continue
+  train "${options[@]}" --epochs 1 --steps 3 --run-dir "$kind-cpu" --seed 1
+  train "${options[@]}" --epochs 1 --steps 3 --run-dir "$kind-gpu" --seed 1 --device cuda
   same_weights "$kind-cpu/checkpoints/final.h5" "$kind-gpu/checkpoints/final.h5" 2e-3
   case $kind in
     har | hrm)
-      # shellcheck disable=SC2086
-      same_gradients "$kind-step" 1e-3 --model.kind "$kind" --data.path "$data" $rest
+      same_gradients "$kind-step" 1e-3 "${options[@]}"
       for graphs in off on; do
-        # shellcheck disable=SC2086
-        train --model.kind "$kind" --data.path "$data" $rest --epochs 9 --steps 8 --run-dir "$kind-$graphs" --seed 1 --device cuda --graphs $graphs
+        train "${options[@]}" --epochs 9 --steps 8 --run-dir "$kind-$graphs" --seed 1 --device cuda --graphs $graphs
       done
       says "steps run on the GPU as graphs"
       same_weights "$kind-off/checkpoints/final.h5" "$kind-on/checkpoints/final.h5" 0
@@ -233,16 +227,14 @@ for model in "${small_models[@]}"; do
     sasrec | tisasrec)  # batches of other lengths; the host runs ahead of a GPU that works as late as it may
       for graphs in off on; do
         for streams in now late; do
-          # shellcheck disable=SC2086
-          LOCKSTEP_CUDA_HOST_STREAMS=$streams train --model.kind "$kind" --data.path "$data" $rest --epochs 9 --steps 20 --run-dir "$kind-$graphs-$streams" --seed 1 --device cuda --graphs $graphs
+          LOCKSTEP_CUDA_HOST_STREAMS=$streams train "${options[@]}" --epochs 9 --steps 20 --run-dir "$kind-$graphs-$streams" --seed 1 --device cuda --graphs $graphs
           same_weights "$kind-off-now/checkpoints/final.h5" "$kind-$graphs-$streams/checkpoints/final.h5" 0
         done
       done
       says "steps run on the GPU as graphs"
       if [ "$gpus" -gt 1 ]; then  # parts of other lengths on the ranks
         for graphs in off auto; do
-          # shellcheck disable=SC2086
-          train_on_two --model.kind "$kind" --data.path "$data" $rest --epochs 9 --steps 20 --run-dir "$kind-two-$graphs" --seed 1 --device cuda --backend nccl --graphs $graphs
+          train_on_two "${options[@]}" --epochs 9 --steps 20 --run-dir "$kind-two-$graphs" --seed 1 --device cuda --backend nccl --graphs $graphs
         done
         says "steps run on the GPU as graphs"
         same_weights "$kind-two-off/checkpoints/final.h5" "$kind-two-auto/checkpoints/final.h5" 0
