@@ -139,8 +139,8 @@ void Lifeline::connect(Communicator& world, const std::vector<int>& ring) {
     else
       mine.count = 0;
   }
-  const Gathered doors = world.all_gather(
-      member ? std::as_bytes(std::span(&mine, 1)) : std::span<const std::byte>(), "addresses of the hosts");
+  const Gathered doors = world.all_gather(member ? std::as_bytes(std::span(&mine, 1)) : std::span<const std::byte>(),
+                                          "addresses of the hosts");
   std::jthread porter;
   if (member) {
     porter = helper_thread([&] { previous_.socket = answer(listener, mine.token); });

@@ -205,9 +205,8 @@ TEST_SUITE("comm.communicator") {
     if (comm().size() == 1) return;
     const WithOptions checked([](WorldOptions& o) { o.check_collectives = true; });
     std::vector<float> values(comm().rank() == 1 ? 6 : 5);
-    const std::string message = test::error_of(Fault::internal, [&] {
-      comm().all_reduce(std::span<float>(values), ReduceOp::sum, "gradient of a test");
-    });
+    const std::string message = test::error_of(
+        Fault::internal, [&] { comm().all_reduce(std::span<float>(values), ReduceOp::sum, "gradient of a test"); });
     test::check_mentions(message, "rank 0 (", "rank 1 (", "all_reduce sum of 5 f32 'gradient of a test'",
                          "all_reduce sum of 6 f32 'gradient of a test'");
   }

@@ -121,7 +121,8 @@ TEST_SUITE("comm.faults") {
   }
 
   TEST_CASE("a rank that never starts, or never ends, is not waited for without end") {
-    const Job start = run(2, "slow-start", 1, Ranks::processes, program_path("fault_program"), {"env", "LOCKSTEP_START_TIMEOUT=3"});
+    const Job start =
+        run(2, "slow-start", 1, Ranks::processes, program_path("fault_program"), {"env", "LOCKSTEP_START_TIMEOUT=3"});
     start.check_ended(1);
     start.check_says("error [rank 0, ", "MPI_Init_thread has not returned for 3.0s");
     start.check_lacks("the job is done");
@@ -136,9 +137,16 @@ TEST_SUITE("comm.faults") {
     const auto with_shm = [&](const std::string& size) -> std::vector<std::string> {
       const std::string mount = "mount -t tmpfs -o size=" + size + " none /dev/shm && exec \"$@\"";
       // MPI keeps its own files elsewhere.
-      return {"env",     "TMPDIR=/tmp", "OMPI_MCA_btl_vader_backing_directory=/tmp", "UCX_POSIX_DIR=/tmp",
-              "unshare", "-m",          "sh",                                        "-c",
-              mount,     "sh"};
+      return {"env",
+              "TMPDIR=/tmp",
+              "OMPI_MCA_btl_vader_backing_directory=/tmp",
+              "UCX_POSIX_DIR=/tmp",
+              "unshare",
+              "-m",
+              "sh",
+              "-c",
+              mount,
+              "sh"};
     };
     std::vector<std::string> trial = with_shm("1m");
     trial.emplace_back("true");

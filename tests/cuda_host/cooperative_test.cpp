@@ -141,7 +141,7 @@ TEST_SUITE("cuda_host.cooperative") {
     CHECK(gpu::resident_blocks(stream, kernel, 64, 228 << 10) == 0);
     grid = {.grid = static_cast<unsigned>(fit) + 1, .block = 1024, .cooperative = true};
     test::check_mentions(complaint_of(grid, absent_thread_kernel, out.data()),
-              "a cooperative launch of 5 blocks, but only 4 fit on the device at once");
+                         "a cooperative launch of 5 blocks, but only 4 fit on the device at once");
   }
 
   TEST_CASE("the ledger counts a block that waits as one block" * doctest::skip(!why_no_ledger().empty())) {

@@ -145,13 +145,13 @@ TEST_SUITE("cuda_host.faults") {
   TEST_CASE("lanes that are missing from a warp operation") {
     DeviceArray<int> out(64);
     check_mentions(complaint_of({.grid = 1, .block = 64}, missing_lanes_kernel, out.data()),
-              "for lane 5, but thread (5,0,0) waits in __syncthreads at faults_test.cpp:");
+                   "for lane 5, but thread (5,0,0) waits in __syncthreads at faults_test.cpp:");
     check_mentions(complaint_of({.grid = 1, .block = 64}, ended_lanes_kernel, out.data()),
-              "for lane 29, but thread (61,0,0) has ended");
+                   "for lane 29, but thread (61,0,0) has ended");
     check_mentions(complaint_of({.grid = 1, .block = 48}, short_warp_kernel, out.data()),
-              "thread (32,0,0) names lanes in the mask 0xffffffff");
+                   "thread (32,0,0) names lanes in the mask 0xffffffff");
     check_mentions(complaint_of({.grid = 1, .block = 32}, wrong_mask_kernel, out.data()),
-              "thread (16,0,0) is lane 16, which the mask 0xffff of its own warp operation");
+                   "thread (16,0,0) is lane 16, which the mask 0xffff of its own warp operation");
     check_mentions(complaint_of({.grid = 1, .block = 32}, lane_outside_kernel, out.data()), "shuffles from lane 20");
     check_mentions(complaint_of({.grid = 1, .block = 32}, two_masks_kernel, out.data()), "with mask 0xffff");
   }
@@ -169,7 +169,7 @@ TEST_SUITE("cuda_host.faults") {
     const float* freed = nullptr;
     { freed = DeviceArray<float>(16).data(); }
     check_mentions(complaint_of(grid, load_kernel, out.data(), freed, 0),
-              "argument 2 points to byte 0 of the freed 64 bytes");
+                   "argument 2 points to byte 0 of the freed 64 bytes");
   }
 
   TEST_CASE("indices outside of local and shared arrays" * doctest::skip(kAddressSanitizer)) {
@@ -180,8 +180,9 @@ TEST_SUITE("cuda_host.faults") {
     CHECK(complaint_of(grid, shared_array_kernel, out.data(), 7).empty());
     check_mentions(complaint_of(grid, shared_array_kernel, out.data(), 8), "an array index out of its bounds");
     CHECK(complaint_of(grid, dynamic_shared_kernel, out.data(), 15).empty());
-    check_mentions(complaint_of(grid, dynamic_shared_kernel, out.data(), 16),
-              "kernel dynamic_shared_kernel, block (0,0,0) wrote to byte 64 of its 64 bytes of dynamic shared memory");
+    check_mentions(
+        complaint_of(grid, dynamic_shared_kernel, out.data(), 16),
+        "kernel dynamic_shared_kernel, block (0,0,0) wrote to byte 64 of its 64 bytes of dynamic shared memory");
     CHECK(complaint_of(grid, dynamic_shared_kernel, out.data(), 15).empty());
   }
 
@@ -217,30 +218,30 @@ TEST_SUITE("cuda_host.faults") {
     const int on_stack = 0;
     const gpu::Grid grid{.grid = 1, .block = 1};
     check_mentions(complaint_of(grid, load_kernel, out.data(), static_cast<const float*>(host.data()), 0),
-              "kernel load_kernel: argument 2 points to 0x");
+                   "kernel load_kernel: argument 2 points to 0x");
     check_mentions(complaint_of(grid, table_kernel, out.data(), Table{1, host.data()}),
-              "argument 2 (at byte 8) points to 0x");
+                   "argument 2 (at byte 8) points to 0x");
     CHECK(complaint_of(grid, table_kernel, out.data(), Table{0x7f0000000001, out.data()}).empty());
     check_mentions(complaint_of(grid, divide_kernel, const_cast<int*>(&on_stack), 1),
-              "a kernel reads device or page-locked");
+                   "a kernel reads device or page-locked");
     const DeviceArray<float> elsewhere(4, 1);
     check_mentions(complaint_of(grid, load_kernel, out.data(), static_cast<const float*>(elsewhere.data()), 0),
-              "on cuda:1, but the stream is of cuda:0");
+                   "on cuda:1, but the stream is of cuda:0");
   }
 
   TEST_CASE("host code that touches device memory dies with an explanation") {
     DeviceArray<float> memory(std::vector<float>{1, 2, 3});
     const volatile float* x = memory.data();
     check_mentions(last_words([&] { std::printf("%g", static_cast<double>(x[1])); }),
-              "host code reads byte 4 of the 64 bytes at 0x");
+                   "host code reads byte 4 of the 64 bytes at 0x");
     check_mentions(last_words([&] { memory.data()[2] = 1; }), "host code writes byte 8");
     check_mentions(last_words([&] {
-                const Stream stream({DeviceKind::cuda, 0});
-                gpu::launch(stream, {}, store_kernel, memory.data(), std::int64_t{0});
-                stream.synchronize();
-                memory.data()[2] = 1;
-              }),
-              "but only a device may access it");
+                     const Stream stream({DeviceKind::cuda, 0});
+                     gpu::launch(stream, {}, store_kernel, memory.data(), std::int64_t{0});
+                     stream.synchronize();
+                     memory.data()[2] = 1;
+                   }),
+                   "but only a device may access it");
     CHECK(last_words([&] { memory.read(); }).empty());
   }
 
@@ -255,11 +256,12 @@ TEST_SUITE("cuda_host.faults") {
   TEST_CASE("launches that a GPU refuses") {
     DeviceArray<int> out(4);
     check_mentions(complaint_of({.grid = 0, .block = 32}, divide_kernel, out.data(), 1), "a grid of 0x1x1 blocks");
-    check_mentions(complaint_of({.grid = 1, .block = 1025}, divide_kernel, out.data(), 1), "blocks of 1025x1x1 threads");
+    check_mentions(complaint_of({.grid = 1, .block = 1025}, divide_kernel, out.data(), 1),
+                   "blocks of 1025x1x1 threads");
     check_mentions(complaint_of({.grid = dim3(1, 65536), .block = 1}, divide_kernel, out.data(), 1),
-              "cudaErrorInvalidConfiguration");
+                   "cudaErrorInvalidConfiguration");
     check_mentions(complaint_of({.grid = 1, .block = 1, .shared_bytes = 228 << 10}, divide_kernel, out.data(), 1),
-              "233472 bytes of shared memory");
+                   "233472 bytes of shared memory");
     check_mentions(complaint([](const Stream&) { Stream({DeviceKind::cuda, 99}); }), "using cuda:99");
   }
 
@@ -268,9 +270,11 @@ TEST_SUITE("cuda_host.faults") {
     DeviceArray<int> out(4);
     std::vector<int> host(20);
     const auto copy = [&](void* to, const void* from, std::size_t size, cudaMemcpyKind kind) {
-      return cudaMemcpyAsync(to, from, size, kind) == cudaSuccess ? std::string() : cudaGetErrorString(cudaGetLastError());
+      return cudaMemcpyAsync(to, from, size, kind) == cudaSuccess ? std::string()
+                                                                  : cudaGetErrorString(cudaGetLastError());
     };
-    check_mentions(copy(host.data(), out.data(), 80, cudaMemcpyDefault), "copying from 80 bytes at byte 0 of the 64 bytes");
+    check_mentions(copy(host.data(), out.data(), 80, cudaMemcpyDefault),
+                   "copying from 80 bytes at byte 0 of the 64 bytes");
     check_mentions(copy(host.data(), out.data(), 16, cudaMemcpyHostToDevice), "another direction");
     CHECK(copy(host.data(), out.data(), 16, cudaMemcpyDeviceToHost).empty());
     CHECK(cudaMemset(host.data(), 0, 4) == cudaErrorInvalidValue);

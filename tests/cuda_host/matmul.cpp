@@ -165,9 +165,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Matr
 
 }  // namespace
 
-std::int64_t size_of(cudaDataType_t type) {
-  return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
-}
+std::int64_t size_of(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
 
 void matmul(std::int64_t m, std::int64_t n, std::int64_t k, double alpha, const MatrixView& a, const MatrixView& b,
             double beta, const MatrixView& c, const MatrixView& d, const void* bias, Digits digits) {

@@ -194,7 +194,9 @@ TEST_SUITE("cuda_host.graphs") {
     const DeviceArray<int> y(std::vector<int>(1)), x(std::vector<int>{1});
     const OwnStream s, other;
     cudaGraph_t graph;
-    const auto begin = [&] { REQUIRE(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess); };
+    const auto begin = [&] {
+      REQUIRE(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    };
     begin();
     CHECK(cudaStreamSynchronize(s.stream) == cudaErrorStreamCaptureUnsupported);
     CHECK(cudaStreamEndCapture(s.stream, &graph) == cudaErrorStreamCaptureInvalidated);

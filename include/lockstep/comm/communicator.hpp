@@ -62,8 +62,7 @@ class Communicator {
 
   /// Reduces in place; every rank receives the same bits. The summation order of floats depends on the number of ranks.
   /// Use tree_all_reduce (tree_reduce.hpp) for sums that must not depend on it.
-  using Numbers =
-      std::variant<std::span<float>, std::span<double>, std::span<std::int64_t>, std::span<std::uint64_t>>;
+  using Numbers = std::variant<std::span<float>, std::span<double>, std::span<std::int64_t>, std::span<std::uint64_t>>;
   virtual void all_reduce(Numbers values, ReduceOp op, const char* what) = 0;
   /// Starts a sum. The memory must not be touched until the request is complete. All ranks start sums in the same
   /// order. Several sums may be in progress, and blocking collectives may run in between.

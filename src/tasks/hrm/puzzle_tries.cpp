@@ -234,9 +234,8 @@ std::vector<PuzzleVote> try_puzzles(Communicator& comm, const HrmTask& model, st
                          to = std::min(mine.end * size, std::ssize(pairs));
       const std::span own =
           std::span<const Pair>(pairs).subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
-      const Gathered all =
-          comm.all_gather(answer_pairs(model, own, first, inputs, identifiers, images, tries, thinking, threads),
-                          "answers of tries");
+      const Gathered all = comm.all_gather(
+          answer_pairs(model, own, first, inputs, identifiers, images, tries, thinking, threads), "answers of tries");
       const std::byte* at = all.bytes.data();
       for (const auto& [puzzle, t] : pairs) {
         PuzzleAnswer answer = unpacked(at, cells);

@@ -187,8 +187,8 @@ TEST_SUITE("train.programs.resume") {
       const fs::path best = dir / "run" / "checkpoints" / "best.h5";
       if (missing) fs::remove(best);
       if (!missing) write_text(best, read_text(best).substr(0, 1000));
-      check_ended(lockstep_program(1, 1, training(dir, "run", missing ? "5" : "4")), 0, "are lost: ",
-                  "test samples, best weights");
+      check_ended(lockstep_program(1, 1, training(dir, "run", missing ? "5" : "4")), 0,
+                  "are lost: ", "test samples, best weights");
     }
   }
 
