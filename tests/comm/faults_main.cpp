@@ -135,18 +135,10 @@ TEST_SUITE("comm.faults") {
             doctest::test_suite("comm.faults.shared_memory")) {
     // A /dev/shm of its own, if this user may mount one.
     const auto with_shm = [&](const std::string& size) -> std::vector<std::string> {
-      const std::string mount = "mount -t tmpfs -o size=" + size + " none /dev/shm && exec \"$@\"";
       // MPI keeps its own files elsewhere.
-      return {"env",
-              "TMPDIR=/tmp",
-              "OMPI_MCA_btl_vader_backing_directory=/tmp",
-              "UCX_POSIX_DIR=/tmp",
-              "unshare",
-              "-m",
-              "sh",
-              "-c",
-              mount,
-              "sh"};
+      const std::string mount = "mount -t tmpfs -o size=" + size + " none /dev/shm",
+                        own = "TMPDIR=/tmp OMPI_MCA_btl_vader_backing_directory=/tmp UCX_POSIX_DIR=/tmp";
+      return {"unshare", "-m", "sh", "-c", mount + " && exec env " + own + " \"$@\"", "sh"};
     };
     std::vector<std::string> trial = with_shm("1m");
     trial.emplace_back("true");
