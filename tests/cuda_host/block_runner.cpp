@@ -65,7 +65,9 @@ struct Thread {
 
 struct Warp {
   unsigned waiting = 0;
-  std::uint64_t gives[kLanes], given[kLanes];
+  std::uint64_t gives[kLanes];
+  /// By the size of the mask: some lanes may meet with a smaller mask before the others have read what all gave.
+  std::uint64_t given[6][kLanes];
 };
 
 /// Lanes of a warp that may continue.
@@ -332,20 +334,21 @@ HOT const std::uint64_t* Runner::exchange(WarpOp op, unsigned mask, std::uint64_
   if (!(mask >> lane & 1) || (mask & ~present) != 0 || one.mask != mask || one.op != op ||
       (met != 0 && one.place.line() != place.line()))
     fault_of_exchange(mask, place);
+  std::uint64_t* const given = warp.given[std::bit_width(static_cast<unsigned>(std::popcount(mask))) - 1];
   warp.gives[lane] = bits;
   warp.waiting |= 1u << lane;
   if ((warp.waiting & mask) != mask) {
     wait(State::in_warp, place);
-    return warp.given;
+    return given;
   }
   warp.waiting &= ~mask;
   if (mask == ~0u)
-    std::memcpy(warp.given, warp.gives, sizeof warp.given);
+    std::memcpy(given, warp.gives, sizeof warp.gives);
   else
     for (unsigned rest = mask; rest != 0; rest &= rest - 1)
-      warp.given[std::countr_zero(rest)] = warp.gives[std::countr_zero(rest)];
+      given[std::countr_zero(rest)] = warp.gives[std::countr_zero(rest)];
   if (const unsigned others = mask & ~(1u << lane)) ready_[ready_end_++ % kMostThreads] = {first, others};
-  return warp.given;
+  return given;
 }
 
 void Runner::fault(cudaError_t error, const std::string& message) {
