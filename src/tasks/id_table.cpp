@@ -5,6 +5,7 @@
 #include <fstream>
 #include <unordered_set>
 
+#include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 
@@ -63,7 +64,7 @@ std::vector<WrittenId> read_ids(const std::string& path) {
   require_usage(in.good(), "opening '", path, "': no such file, or not readable");
   std::vector<WrittenId> ids;
   std::string line;
-  for (std::int64_t number = 1; std::getline(in, line); ++number)
+  for (std::int64_t number = 0; next_line(in, line, number);)
     if (std::string text = trim(line); !text.empty()) ids.push_back({std::move(text), number});
   require_data(!ids.empty(), "reading '", path, "': it is empty; write one identifier per line");
   return ids;

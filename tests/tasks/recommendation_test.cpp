@@ -104,9 +104,12 @@ TEST_SUITE("tasks.recommendation") {
     CHECK_FALSE(IdTable({"07"}).integers());
 
     const test::TempDir dir;
-    test::write_text(dir / "ids.txt", "c\n\n  a b \r\nx\n");
+    test::write_text(dir / "ids.txt",
+                     "\xEF\xBB\xBF"
+                     "c\n\n  a b \r\nx\n");
     const std::vector<WrittenId> ids = read_ids((dir / "ids.txt").string());
     REQUIRE(ids.size() == 3);
+    CHECK(ids[0].text == "c");
     CHECK(ids[1].text == "a b");
     CHECK(error_of(Fault::data, [&] { find_ids(ids, table, "reading", "the users"); }) ==
           "reading: 'x' (line 4) is none of the users");

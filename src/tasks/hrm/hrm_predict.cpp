@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
@@ -56,8 +57,7 @@ std::vector<Puzzle> read_puzzles(const std::string& path, const PuzzleData& data
   require_usage(in.good(), "opening '", path, "': no such file, or not readable");
   std::vector<Puzzle> puzzles;
   std::string line;
-  for (std::int64_t number = 1; std::getline(in, line); ++number) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
+  for (std::int64_t number = 0; next_line(in, line, number);) {
     if (line.empty()) continue;
     try {
       puzzles.push_back(read_puzzle(line, join("reading '", path, "', line ", number, ": "), letters, data));

@@ -363,7 +363,8 @@ TEST_SUITE("prep.har") {
 
   TEST_CASE("columns are chosen or skipped by name, with or without a header, also where one holds text") {
     const TempDir dir;
-    write_text(dir / "a.csv", "time,\"acc, x\",acc_y\n2020-01-01 00:00:00,1,5\n2020-01-01 00:00:01,2,6\n");
+    write_text(dir / "a.csv",  // as Windows writes it
+               "\xEF\xBB\xBFtime,\"acc, x\",\"acc_y\"\r\n2020-01-01 00:00:00,1,\"5\"\r\n2020-01-01 00:00:01,2,6\r\n");
     write_text(dir / "b.csv", "2020-01-01 00:00:00,3,7\n2020-01-01 00:00:01,4,8\n");
     write_text(dir / "list.csv", "# recordings of May\n\"a.csv\",\"walk, slowly\",1,train\nb.csv,sit,2,val\n");
     const std::string words = "har list.csv --rate 20 --window 2 -o a.h5 ";
