@@ -226,6 +226,8 @@ TEST_SUITE("prep.puzzle_program") {
     set.train[0].tokens(2, in, out);
     CHECK(in == std::vector<std::uint8_t>{2, 3, 4, 5, 4, 5, 2, 3, 3, 2, 5, 4, 5, 4, 3, 2});
     check_mentions(run_prep(dir.path(), "hrm-npy --input up -o b.h5").text, "do not tell the task");
+    for (const char* input : {"up/train/dataset.json", "up/test/all__labels.npy"})
+      check_refused(dir.path(), std::string("hrm-npy --input up --task sudoku -o ") + input, 2, "it is the input");
   }
 
   TEST_CASE("damaged NumPy folders are refused by file and row, and nothing is written") {
