@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "lockstep/io/h5.hpp"
+#include "lockstep/io/seal.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "support/emulator_file.hpp"
@@ -82,6 +83,11 @@ TEST_SUITE("apps.emulator") {
       if (bytes.empty()) bytes = now;
       CHECK(now == bytes);
     }
+    f.write([&](H5File& file) {
+      file.write<float>("/y", targets, {kRows, 2});
+      file.write_text("/vars/output_names", {"aice", "hi"});
+    });
+    CHECK_FALSE(contains(test::run_lockstep(f.command("predict")).out, "rmse aice"));
     REQUIRE(test::run_lockstep(f.command("predict", {"--format", "csv"})).exit_code == 0);
     CHECK(test::read_text(f.output).starts_with("y_aice,y_tsfc\n"));
   }
@@ -194,6 +200,17 @@ TEST_SUITE("apps.emulator") {
     test::write_text(f.model, damaged);
     refused(f.command("predict"), 3, "model.lsem", 2);
   }
+    f.write([&](H5File& file) {
+      file.write<float>("/y", std::vector<float>(kRows), {kRows, 1});
+      file.write_text("/vars/output_names", {"hi"});
+      seal_contents(file);
+    });
+    std::string sealed = test::read_text(f.input);
+    const auto at = sealed.find(std::string(reinterpret_cast<const char*>(f.x.data()), 64));
+    REQUIRE(at != std::string::npos);
+    sealed[at + 1] ^= 1;
+    test::write_text(f.input, sealed);
+    for (const char* command : {"predict", "jacobian"}) refused(f.command(command), 3, "'/x' is damaged", 2);
 
   TEST_CASE("verify passes on every reference file, in both precisions, and on three ranks") {
     int files = 0;

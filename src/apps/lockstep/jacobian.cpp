@@ -47,7 +47,7 @@ class Run {
       : a_(a), emulator_(emulator), in_(emulator.network.arch().n_in), out_(emulator.network.arch().n_out) {
     world.together("opening the input", [&] {
       if (world.rank() == 0) require_output(a.output, a.inputs());
-      rows_ = std::make_unique<InputRows>(a.input, emulator);
+      rows_ = std::make_unique<InputRows>(a.input, emulator, world.rank() == 0);
       has_dx_ = rows_->has("/dx", in_);
       has_dy_ = rows_->has("/dy", out_);
       find_mask(emulator.metadata.mask);
