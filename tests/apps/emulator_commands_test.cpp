@@ -190,16 +190,16 @@ TEST_SUITE("apps.emulator") {
     refused(f.command("jacobian", {"--background-only", "sst"}), 2, "no such input");
     refused(f.command("jacobian", {"--min-abs-latitude", "40"}), 3, "no /lat");
     refused(f.command("jacobian", {"--domain", "3,1"}), 2, "MIN <= MAX");
+    f.write([&](H5File& file) {
+      std::vector<float> dx(f.x.size(), 1);
+      dx[7] = std::nanf("");
+      file.write<float>("/dx", dx, {kRows, 5});
+    });
+    refused(f.command("jacobian", {"--domain", "-1e30,1e30"}), 3, "/dx has values that are not finite");
     H5File other = H5File::create(f.input);
     other.write<float>("/x", std::vector<float>(12), {3, 4});
     other.close();
     refused(f.command("predict"), 3, "the shape is (3, 4), expected (rows, 5)");
-    f.write();
-    std::string damaged = test::read_text(f.model);
-    damaged[damaged.size() / 2] ^= 1;
-    test::write_text(f.model, damaged);
-    refused(f.command("predict"), 3, "model.lsem", 2);
-  }
     f.write([&](H5File& file) {
       file.write<float>("/y", std::vector<float>(kRows), {kRows, 1});
       file.write_text("/vars/output_names", {"hi"});
@@ -211,6 +211,12 @@ TEST_SUITE("apps.emulator") {
     sealed[at + 1] ^= 1;
     test::write_text(f.input, sealed);
     for (const char* command : {"predict", "jacobian"}) refused(f.command(command), 3, "'/x' is damaged", 2);
+    f.write();
+    std::string damaged = test::read_text(f.model);
+    damaged[damaged.size() / 2] ^= 1;
+    test::write_text(f.model, damaged);
+    refused(f.command("predict"), 3, "model.lsem", 2);
+  }
 
   TEST_CASE("verify passes on every reference file, in both precisions, and on three ranks") {
     int files = 0;

@@ -191,6 +191,9 @@ class Run {
   static constexpr double kTolerance = sizeof(T) == 8 ? 1e-13 : 1e-6;
 
   void check_adjoint() const {
+    require_data(!has_dx_ || (std::isfinite(sums_[0]) && std::isfinite(sums_[1])), "reading '", a_.input,
+                 "': /dx has values that are not finite, or too large, at nodes inside the domain: <K dx, dy> = ",
+                 sums_[0], "; mend them, or mask these nodes");
     require(gap() <= kTolerance, "adjoint test: <K dx, dy> = ", sums_[0], " and <dx, K^T dy> = ", sums_[1],
             " differ by ", gap(), " of the larger one, more than ", kTolerance);
   }
