@@ -391,6 +391,7 @@ TEST_SUITE("prep.har") {
     check_fails(dir, "har list.csv --rate 20 --window 2 -o out.h5", 3, "list.csv:1: a quoted field");
     write_recording(dir / "c.csv", 8, "clock,value\n");
     write_text(dir / "list.csv", "c.csv,sit,2,train\n");
+    CHECK(taken("--stride 9223372036854775807 --val-split random --val-fraction 0").windows() == 1);
     const auto run = run_prep(dir.path(), words + "--val-split random --val-fraction 0");
     check_mentions(run.text, "note: clock rises with each sample", "--skip-columns clock");
   }
