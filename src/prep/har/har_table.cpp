@@ -60,6 +60,8 @@ std::vector<std::size_t> positions(const TextTable& table, const std::vector<std
     const auto found = std::ranges::find(names, name);
     require_usage(found != names.end(), "reading '", table.path.string(), "': there is no column '", name,
                   "'; its columns are ", listed(names));
+    require_data(std::find(found + 1, names.end(), name) == names.end(), "reading '", table.path.string(),
+                 "': two columns are named '", name, "'; rename one");
     return static_cast<std::size_t>(found - names.begin());
   };
   std::vector<std::size_t> out;
@@ -81,9 +83,9 @@ TextTable read_text_table(const std::filesystem::path& path, std::size_t fields_
   TextTable table;
   table.path = path;
   table.fields = fields_expected;
+  std::string line;
   std::vector<std::string> words;
   std::vector<std::string_view> fields;
-  std::string line;
   std::vector<std::size_t> chosen;
   std::size_t line_number = 0, blank_line = 0;
   while (lines.next(line)) {

@@ -81,6 +81,7 @@ void read_puzzle_csv(std::istream& in, const std::string& file, const std::funct
                  columns);
     const auto field = [&](std::ptrdiff_t at) { return at < 0 ? std::string() : fields[static_cast<std::size_t>(at)]; };
     row.source = field(source);
+    require_data(is_clean_utf8(row.source), "reading ", row.where, ": the source is not UTF-8 text");
     row.question = field(question);
     row.answer = field(answer);
     row.rating.reset();

@@ -463,6 +463,11 @@ TEST_SUITE("prep.har") {
     with("c.csv,walk,1,train\n", 3, "list.csv: all 1 recordings are shorter than a window of 4 samples");
     with("a.csv,walk,1,\n", 3, "1 subject is not enough for two parts");
     with("\n", 3, "list.csv: no recordings");
+    with("a.csv,caf\xE9,1,train\n", 3, "list.csv:1: it is not UTF-8 text");
+    write_recording(dir / "twice.csv", 10, "x,x\n");
+    write_text(dir / "list.csv", "twice.csv,walk,1,train\n");
+    check_fails(dir, words + "--columns x", 3, "two columns are named 'x'");
+    check_fails(dir, words + "--columns x,x", 2, "a column is named twice");
     with("a.csv,walk,,train\n", 3, "have no known subject; use --val-split random");
     write_text(dir / "list.csv", "a.csv,walk,1,train\n");
     check_fails(dir, "har list.csv --window 4 -o out.h5", 2, "rate");

@@ -275,6 +275,7 @@ TEST_SUITE("prep.puzzle_program") {
     test::write_text(dir / "unrated.csv", std::string("question,answer\n") + kQ + "," + kA + "\n");
     test::write_text(dir / "gap.csv", header + "g,S  # # #    ## G,S  #o# # ooo## G,6\n");
     test::write_text(dir / "good.csv", header + good);
+    test::write_text(dir / "latin.csv", header + "caf\xE9" + good);
     test::write_text(dir / "four.csv", header + "x,123434122143432.,1234341221434321,0\n");
     const auto before = names_in(dir.path());
     const std::pair<const char*, const char*> cases[] = {
@@ -286,6 +287,7 @@ TEST_SUITE("prep.puzzle_program") {
         {"sudoku --train unrated.csv --min-difficulty 1 -o o.h5", "'unrated.csv' line 2: no rating"},
         {"sudoku --train good.csv --min-difficulty 1 -o o.h5", "none of 1 puzzles has a rating of at least 1"},
         {"sudoku --train good.csv --test four.csv -o o.h5", "grids of 16 cells, 'good.csv' has 81"},
+        {"sudoku --train latin.csv -o o.h5", "'latin.csv' line 2: the source is not UTF-8"},
         {"maze --train gap.csv -o o.h5", "'gap.csv' line 2: the path of the answer does not lead"},
         {"maze --train good.csv -o o.h5", "'good.csv' line 2: '.' in cell 1"}};
     for (const auto& [words, expected] : cases) check_refused(dir.path(), words, 3, expected);
