@@ -250,6 +250,7 @@ int run_jacobian(World& world, const Args& args) {
   world.together("reading the options", [&] {
     if (!a.domain.empty() && (a.domain.size() != 2 || !(a.domain[0] <= a.domain[1])))
       options.reject("domain", "must be MIN,MAX with MIN <= MAX");
+    require_precision(options);
   });
   const TrainedEmulator emulator = load_emulator(world, a);
   const int threads = prepare_cpu(world, a.config);

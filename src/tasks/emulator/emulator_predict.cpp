@@ -160,6 +160,7 @@ int predict_emulator(World& world, const Args& args) {
                   "on the grid of the forecast model, for ncdump, xarray and the like");
   if (!parse(world, options, args, a.config)) return 0;
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
+  world.together("reading the options", [&] { require_precision(options); });
   const std::vector<TrainedEmulator> members = load_emulators(world, a);
   const int threads = prepare_cpu(world, a.config);
   if (a.config.run.precision == "fp64")

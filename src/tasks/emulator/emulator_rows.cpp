@@ -34,6 +34,12 @@ void add_file_options(Options& options, EmulatorFiles& files, const std::string&
   options.list_only({"run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
 }
 
+void require_precision(const Options& options) {
+  const std::string precision = options.value("run.precision");
+  if (precision != "fp32" && precision != "fp64")
+    options.reject("run.precision", "this command computes in fp32 or fp64");
+}
+
 PredictionAttributes describe_source(const EmulatorFiles& files, const std::string& command, const Args& args) {
   const bool trained = !files.checkpoint.empty();
   return describe_source("emulator", trained ? files.checkpoint : files.model_file,

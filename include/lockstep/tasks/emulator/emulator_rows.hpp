@@ -28,6 +28,9 @@ inline constexpr std::int64_t kEmulatorBlock = 16384;
 /// Adds their options. `written` describes the output ("predictions").
 void add_file_options(Options& options, EmulatorFiles& files, const std::string& written);
 
+/// errors  usage: a precision in which these commands do not compute
+void require_precision(const Options& options);
+
 /// Where the output of a command comes from (describe_source() of prediction_file.hpp).
 PredictionAttributes describe_source(const EmulatorFiles& files, const std::string& command, const Args& args);
 
