@@ -236,7 +236,7 @@ int predict_hrm(World& world, const Args& args) {
                      "answers and halting values, as a table; with another extension, of Sudokus and mazes, a text "
                      "file: each answer on the line of its puzzle, in the format of the input");
   options.add("submission", &a.submission, "", "ARC: file for two attempts per test input, as JSON").value_name("FILE");
-  options.add("segments", &a.thinking.segments, 0, non_negative, "segments; 0: as in evaluations");
+  options.add("segments", &a.thinking.segments, 0, between(0, 1000), "segments; 0: as in evaluations");
   options.add("other-data", &a.other_data, false,
               "ARC: accept a data set other than that of the training; its tasks must have the same identifiers");
   options.example("lockstep predict --checkpoint runs/hrm-laptop/checkpoints/best.h5 --input puzzles.txt",
