@@ -65,6 +65,8 @@ IdTable read_list(const std::string& path, std::int64_t count) {
     if (!(fields >> raw)) continue;
     require_data((fields >> number) && number >= 0 && number < count, "reading '", path, "', line ", at,
                  ": no number below ", count, " after '", raw, "'");
+    require_data(ids[static_cast<std::size_t>(number)].empty(), "reading '", path, "', line ", at, ": number ", number,
+                 " is already that of '", ids[static_cast<std::size_t>(number)], "'");
     std::getline(fields, name);  // of any number of words
     ids[static_cast<std::size_t>(number)] = raw;
     names[static_cast<std::size_t>(number)] = trim(name);
