@@ -149,6 +149,7 @@ TEST_SUITE("apps.emulator") {
     write_emulator(f.model, EmulatorFormat::lsem, plain.network, plain.metadata);
     std::vector<float> flags(kRows, 1), nowhere(kRows, 0);
     flags[1] = 0;
+    flags[2] = f.x[3 * 5] = std::nanf("");
     f.write([&](H5File& file) {
       file.write<float>("/mask", flags, {kRows});
       file.write<float>("/lat", nowhere, {kRows});
@@ -156,11 +157,12 @@ TEST_SUITE("apps.emulator") {
     const ProcessResult r = test::run_lockstep(f.command("jacobian"), 2);
     INFO(r.err);
     CHECK(r.exit_code == 0);
-    CHECK(contains(r.out, "1 nodes are outside the domain (/mask is 0): their Jacobian is zero"));
+    CHECK(contains(r.out, "2 nodes are outside the domain (/mask is 0): their Jacobian is zero"));
+    CHECK(contains(r.out, "1 nodes have a state that is not finite: their Jacobian is zero"));
     const std::vector<float> j = H5File::open(f.output).read<float>("/jac");
     for (std::size_t k = 0; k < 10; ++k) {
       CHECK(j[k] != 0);
-      CHECK(j[10 + k] == 0);
+      for (std::size_t row = 1; row < 4; ++row) CHECK(j[row * 10 + k] == 0);
     }
     const ProcessResult all = test::run_lockstep(f.command("jacobian", {"--min-abs-latitude", "40"}), 1);
     CHECK(all.exit_code == 3);
