@@ -18,6 +18,22 @@ bool is_integer(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() && std::to_string(value) == text;
 }
 
+/// A name in UTF-8, as all outputs are. Lists of other encodings, such as movies.dat of MovieLens, are in ISO 8859-1.
+std::string utf8_of(const std::string& name) {
+  if (is_clean_utf8(name)) return name;
+  std::string text;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned>(static_cast<unsigned char>(c));
+    if (byte < 0x80) {
+      text += c;
+    } else {
+      text += static_cast<char>(0xC0u | byte >> 6);
+      text += static_cast<char>(0x80u | (byte & 0x3Fu));
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 IdTable::IdTable(std::vector<std::string> ids, std::vector<std::string> names)
@@ -28,6 +44,7 @@ IdTable::IdTable(std::vector<std::string> ids, std::vector<std::string> names)
     longest_id_ = std::max(longest_id_, ids_[i].size());
   }
   for (std::size_t i = 0; i < names_.size(); ++i) {
+    names_[i] = utf8_of(names_[i]);
     const auto [at, first] = by_name_.emplace(names_[i], static_cast<std::int64_t>(i));
     if (!first || names_[i].empty()) at->second = -1;
     longest_name_ = std::max(longest_name_, names_[i].size());

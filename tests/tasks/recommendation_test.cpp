@@ -99,6 +99,7 @@ TEST_SUITE("tasks.recommendation") {
     CHECK(table.find("") == -1);
     CHECK(table.called(2) == "Other (c)");
     CHECK(table.called(3) == "a b");
+    CHECK(IdTable({"1", "2"}, {"Caf\xE9", "Caf\xC3\xA9s"}).find("Caf\xC3\xA9") == 0);  // ISO 8859-1 becomes UTF-8
     CHECK_FALSE(table.integers());
     CHECK(IdTable({"7", "-1"}).integers());
     CHECK_FALSE(IdTable({"07"}).integers());
