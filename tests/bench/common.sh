@@ -98,44 +98,53 @@ measure() {
 # table SYSTEM UNIT FORMAT SCALE CASE...: what measure() has found, as Markdown: each side in its best shape, then all
 # shapes. The rates are times SCALE. A script defines goal CASE.
 table() {
-  local system=$1 unit=$2 format=$3 scale=$4 case shape side mine other row first=$5
+  local system=$1 unit=$2 format=$3 scale=$4 case shape side mine other row first=$5.1x$CORES.1 preloaded=
   shift 4
-  machine <"$work/ours.$first.1x$CORES.1"
-  [ $compare = no ] || echo "PyTorch $(text torch <"$work/theirs.$first.1x$CORES.1"), $(text blas <"$work/theirs.$first.1x$CORES.1"), CPU capability $(text processor <"$work/theirs.$first.1x$CORES.1")${LOCKSTEP_PEER_PRELOAD:+, with $(basename "$LOCKSTEP_PEER_PRELOAD") preloaded}."
-  echo "$ROUNDS alternating rounds of $SECONDS_EACH s; $unit, median (smallest to largest round); shapes are ranks x threads."
+  machine <"$work/ours.$first"
+  [ -z "${LOCKSTEP_PEER_PRELOAD:-}" ] || preloaded=", with $(basename "$LOCKSTEP_PEER_PRELOAD") preloaded"
+  fact() { text "$1" <"$work/theirs.$first"; }
+  [ $compare = no ] || echo "PyTorch $(fact torch), $(fact blas), CPU capability $(fact processor)$preloaded."
+  echo "$ROUNDS alternating rounds of $SECONDS_EACH s; $unit, median (smallest to largest round)."
   echo
-  echo "| case | lockstep: best shape | $unit | of FMA peak | MB of all ranks | PyTorch: best shape, variant | $unit | MB | ratio, median (rounds) |"
+  printf '| case | lockstep: ranks x threads | %s | of FMA peak | MB of all ranks ' "$unit"
+  printf '| PyTorch: ranks x threads, variant | %s | MB | ratio, median (rounds) |\n' "$unit"
   echo "|---|---|---|---|---|---|---|---|---|"
   rates() { cells "$format" "$scale" <"$work/rates.$1"; }
   # The memory of all ranks in MB.
   memory() { number peak_memory_bytes <"$work/$1.1" | awk -v ranks="${2%x*}" '{printf "%.0f", $1 * ranks / 1e6}'; }
   for case in "$@"; do
     mine=$(best_shape "$work/rates.ours.$case")
-    row="| $case | $mine | $(rates "ours.$case.$mine") | $(cat "$work/ours.$case.$mine".* | all fma_peak_share | percent) | $(memory "ours.$case.$mine" "$mine")"
+    row="| $case | $mine | $(rates "ours.$case.$mine") | $(cat "$work/ours.$case.$mine".* | all fma_peak_share | percent)"
+    row+=" | $(memory "ours.$case.$mine" "$mine")"
     if [ $compare = yes ]; then
       other=$(best_shape "$work/rates.theirs.$case")
-      row+=" | $other, $(cat "$work/variant.$case.$other") | $(rates "theirs.$case.$other") | $(memory "theirs.$case.$other" "$other")"
-      row+=" | $(ratio "$system" "$case" "$(goal "$case")" "$work/rates.ours.$case.$mine" "$work/rates.theirs.$case.$other") |"
+      row+=" | $other, $(cat "$work/variant.$case.$other") | $(rates "theirs.$case.$other")"
+      row+=" | $(memory "theirs.$case.$other" "$other") | $(ratio "$system" "$case" "$(goal "$case")" \
+        "$work/rates.ours.$case.$mine" "$work/rates.theirs.$case.$other") |"
     else
       row+=" | not measured | | | |"
     fi
     echo "$row"
   done
   echo
-  echo "| all shapes | $(for side in lockstep PyTorch; do for shape in $SHAPES; do printf '%s %s | ' $side "$shape"; done; done)"
-  echo "|---|$(for side in lockstep PyTorch; do for shape in $SHAPES; do printf -- '---|'; done; done)"
-  for case in "$@"; do
-    echo "| $case | $(for side in ours theirs; do for shape in $SHAPES; do printf '%s | ' "$([ ! -s "$work/rates.$side.$case.$shape" ] || rates "$side.$case.$shape")"; done; done)"
-  done
+  # each FUNCTION: its output for each side and shape, as cells
+  each() { for side in ours theirs; do for shape in $SHAPES; do printf '%s | ' "$("$1")"; done; done; }
+  heading() { [ $side = ours ] && echo "lockstep $shape" || echo "PyTorch $shape"; }
+  rule() { echo -n ---; }
+  cell() { [ ! -s "$work/rates.$side.$case.$shape" ] || rates "$side.$case.$shape"; }
+  echo "| all shapes | $(each heading)"
+  echo "| --- | $(each rule)"
+  for case in "$@"; do echo "| $case | $(each cell)"; done
 }
-# systems FOLDER: prepares the data of all systems: ml-1m.h5, hapt.h5 and kgat-ml1m.h5 of this folder, else generated data.
+# systems FOLDER: the data of all systems: ml-1m.h5, hapt.h5 and kgat-ml1m.h5 of this folder, else generated data.
 systems() {
   rows=$(prepared "" icecolumn.h5 synth-icecolumn --rows 60000)
   sequences=$(prepared "$1" ml-1m.h5 synth-sequences --users 3000 --min-length 50 --max-length 300)
   windows=$(prepared "$1" hapt.h5 synth-har)
   sed /^pretrain/d configs/kgat-ml1m.ini >"$work/kgat.ini"  # from random tables
   graph=$(prepared "$1" kgat-ml1m.h5 synth-kg --users 6000 --items 4000)
-  puzzles=$(prepared "" puzzles.h5 synth-sudoku --order 2 --train 300 --val 30 --test 150 --min-givens 4 --max-givens 6 --num-aug 1000 --augment online)
+  puzzles=$(prepared "" puzzles.h5 synth-sudoku --order 2 --train 300 --val 30 --test 150 --min-givens 4 --max-givens 6 \
+    --num-aug 1000 --augment online)
 }
 # The options of a system, and its batch on one core.
 system_options() {

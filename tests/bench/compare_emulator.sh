@@ -12,7 +12,11 @@ set -euo pipefail
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-5} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-2} ROWS=${LOCKSTEP_BENCH_ROWS:-360000}
 goal() { case $1 in train) echo 6 ;; predict) echo 4.5 ;; *) echo 5 ;; esac; }
 variants() {
-  case $1 in train) echo -n autograd,manual ;; predict) echo -n plain,retained ;; *) echo -n plain,retained,autograd,vmap-jacrev ;; esac
+  case $1 in
+    train) echo -n autograd,manual ;;
+    predict) echo -n plain,retained ;;
+    *) echo -n plain,retained,autograd,vmap-jacrev ;;
+  esac
   [ "${LOCKSTEP_BENCH_COMPILE:-1}" = 0 ] || echo -n ,compiled,compiled-max
 }
 ours() { # JOB SHAPE
