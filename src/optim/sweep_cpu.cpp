@@ -58,10 +58,6 @@ double sum_squares(std::int64_t n, const T* x) {
 
 }  // namespace
 
-template <class T>
-Sweep<T> sweep() {
-  return {adam<T>, adam_atan2<T>, sgd<T>, ema<T>, sum_squares<T>};
-}
-LOCKSTEP_EACH_FLOAT(sweep)
+LOCKSTEP_KERNEL_TABLE(Sweep, sweep, adam<T>, adam_atan2<T>, sgd<T>, ema<T>, sum_squares<T>)
 
 }  // namespace lockstep::optim_kernels::LOCKSTEP_ISA

@@ -20,6 +20,6 @@ struct Sweep {
   double (*sum_squares)(std::int64_t n, const T* x);
 };
 
-LOCKSTEP_KERNELS(Sweep<T>, sweep)
+LOCKSTEP_KERNELS(Sweep, sweep)
 
 }  // namespace lockstep::optim_kernels

@@ -266,10 +266,6 @@ void backward(const AttentionHead<T>& head) {
 
 }  // namespace
 
-template <class T>
-AttentionKernels<T> attention_kernels() {
-  return {forward<T>, backward<T>};
-}
-LOCKSTEP_EACH_FLOAT(attention_kernels)
+LOCKSTEP_KERNEL_TABLE(AttentionKernels, attention_kernels, forward<T>, backward<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

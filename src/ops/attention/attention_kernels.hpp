@@ -52,7 +52,7 @@ struct AttentionKernels {
   void (*backward)(const AttentionHead<T>& head);
 };
 
-LOCKSTEP_KERNELS(AttentionKernels<T>, attention_kernels)
+LOCKSTEP_KERNELS(AttentionKernels, attention_kernels)
 
 }  // namespace cpu
 
