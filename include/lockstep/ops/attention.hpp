@@ -26,8 +26,8 @@ struct AttentionOptions {
 /// backward recomputes p from lse. A sequence's result depends on that sequence alone, in every bit. Called outside a
 /// parallel region, the op shares sequences and heads among the OpenMP threads.
 ///
-/// shapes   qkv (B, T, 3 A): queries, keys and values side by side; y (B, T, A). Head h has columns h D .. h D + D - 1 of
-///          each, D = A / heads. lse (B, heads, T), or empty when no backward follows. T and D are free
+/// shapes   qkv (B, T, 3 A): queries, keys and values side by side; y (B, T, A). Head h has columns h D .. h D + D - 1
+///          of each, D = A / heads. lse (B, heads, T), or empty when no backward follows. T and D are free
 /// dtypes   f32 | f64, all equal. On a GPU also bf16 | f16 with lse and the rotation's tables in f32; p and ds are then
 ///          rounded to that type before they are multiplied
 /// errors   Error naming the shapes if they do not fit, if heads does not divide A, or on a GPU if D is above 128
