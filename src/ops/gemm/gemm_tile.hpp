@@ -17,7 +17,8 @@ constexpr std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? 
 
 enum class Begin { zero, bias, result };
 
-/// From this many steps of k on, a tile requests c before it multiplies.
+/// From this many steps of k on, a tile that adds to c requests c before it multiplies; one that stores c, from twice as
+/// many.
 constexpr std::int64_t kPrefetchSteps = 256;
 
 template <class T>
