@@ -23,10 +23,12 @@ struct Case {
   std::int64_t m, n, k;  ///< of the layer: x (m, k), weight (n, k), y (m, n)
 };
 constexpr Case kCases[] = {
-    {"emulator first", 64, 64, 14},   {"emulator hidden", 62, 64, 64},  {"emulator hidden", 64, 64, 64},
-    {"emulator hidden", 128, 64, 64}, {"emulator hidden", 512, 64, 64}, {"emulator last", 64, 1, 64},
-    {"emulator last", 64, 3, 64},     {"sas50", 25600, 50, 50},         {"sas100", 832, 100, 100},
-    {"sas256", 25600, 256, 256},      {"hrm_qkv", 5184, 1536, 512},     {"hrm_mlp", 5184, 2048, 512},
+    {"emulator first", 64, 64, 14},    {"emulator hidden", 62, 64, 64},  {"emulator hidden", 64, 64, 64},
+    {"emulator hidden", 128, 64, 64},  {"emulator hidden", 512, 64, 64}, {"emulator last", 64, 1, 64},
+    {"emulator last", 64, 3, 64},      {"sas50", 25600, 50, 50},         {"sas100", 832, 100, 100},
+    {"sas256", 25600, 256, 256},       {"hrm laptop qkv", 816, 192, 64}, {"hrm laptop gate", 816, 512, 64},
+    {"hrm laptop down", 816, 64, 256}, {"hrm qkv", 656, 1536, 512},      {"hrm gate and up", 656, 3072, 512},
+    {"hrm down", 656, 512, 1536},
 };
 
 void run(int threads, double seconds, DType dtype) {

@@ -90,8 +90,9 @@ TEST_SUITE("ops.gemm") {
   TEST_CASE("sizes beyond every block agree with the definition") {
     for_every_isa([&] {
       for (const Product p :
-           {Product{Kind::nt, 130, 70, 600}, Product{Kind::nn, 261, 35, 517}, Product{Kind::tn, 37, 530, 300},
-            Product{Kind::tn, 190, 200, 513}, Product{Kind::tn, 20, 33, 1500}, Product{Kind::nt, 300, 3, 530}}) {
+           {Product{Kind::nt, 130, 70, 1700}, Product{Kind::nn, 261, 35, 1024}, Product{Kind::tn, 37, 530, 300},
+            Product{Kind::tn, 190, 200, 513}, Product{Kind::tn, 300, 530, 300}, Product{Kind::tn, 20, 33, 1500},
+            Product{Kind::nt, 300, 3, 530}}) {
         CAPTURE(std::string(name(p.kind)));
         for (const DType dtype : {DType::f32, DType::f64}) {
           const OwnedTensor a = random_tensor(dtype, p.a(), "a"), b = random_tensor(dtype, p.b(), "b");
@@ -131,7 +132,8 @@ TEST_SUITE("ops.gemm") {
                                    {1, 64},
                                    {3, 37},
                                    {14, 9},
-                                   {40, 600},
+                                   {40, 1700},
+                                   {40, 1024},
                                    {256, 256}}) {
           const Product whole{kind, 150, n, k};
           const OwnedTensor a = random_tensor(DType::f32, whole.a(), "a"),
@@ -157,7 +159,7 @@ TEST_SUITE("ops.gemm") {
     for_every_isa([&] {
       for (const Kind kind : kKinds)
         for (const Product p : {Product{kind, 500, 64, 130}, Product{kind, 37, 50, 2500}, Product{kind, 1030, 1, 4000},
-                                Product{kind, 200, 180, 300}}) {
+                                Product{kind, 200, 180, 300}, Product{kind, 300, 530, 300}}) {
           CAPTURE(std::string(name(kind)));
           CAPTURE(p.m);
           const OwnedTensor a = random_tensor(DType::f32, p.a(), "a"), b = random_tensor(DType::f32, p.b(), "b");

@@ -164,11 +164,12 @@ void product_tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a
   const int threads = threads_for(m, n, k);
   profile::add_flops(product_flops(m, n, k) / threads);
   const std::int64_t blocks = ceil_div(k, kTnRows);
-  if (blocks <= 1 || m * n > kSmallResult) {
-    if (threads == 1) {
-      kernels.tn(m, n, k, c, a, b, accumulate, 0, m);
-      return;
-    }
+  const bool by_rows = blocks <= 1 || m * n > kSmallResult;
+  if (threads == 1 && (by_rows || blocks <= kMaxGroups)) {  // groups of one block: tn() adds in the same order
+    kernels.tn(m, n, k, c, a, b, accumulate, 0, m);
+    return;
+  }
+  if (by_rows) {
     const std::int64_t chunks = std::min<std::int64_t>(threads, m);
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {

@@ -5,10 +5,13 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
-/// Steps of k for which a panel of b stays in the first-level cache (32 KiB) while the rows of a are multiplied with
-/// it.
+/// Steps of k before the next panel of b. With the many registers of AVX-512 a tile needs few bytes of b per operation:
+/// panels come from the second-level cache, and c is seldom read again. Elsewhere a panel stays in the first-level cache
+/// while the rows of a are multiplied with it.
 template <class T>
-constexpr std::int64_t kDepth = 256 * 4 / static_cast<std::int64_t>(sizeof(T));
+constexpr std::int64_t kDepth = (kVectorBytes == 64 ? 1536 : 256) * 4 / static_cast<std::int64_t>(sizeof(T));
+/// Rows of a this many bytes apart compete for the same sets of the first-level cache.
+constexpr std::int64_t kCacheWay = 4096;
 /// Rows of a that stay in the second-level cache while the panels of b are multiplied with them.
 constexpr std::int64_t kBlockRows = (kTileRows < 8 ? 24 : 8) * kTileRows;
 /// A packed b up to this size stays in the first-level cache beside the current rows.
@@ -55,7 +58,8 @@ void rows(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, cons
   if (m == 0 || n == 0) return;
   const bool small = packed_size<T>(n, k) * static_cast<std::int64_t>(sizeof(T)) <= kSmallBytes;
   // With one panel each element of a is read once, so packing it saves nothing.
-  const bool pack_a = k > kDepth<T> && n > kPanel<T>;
+  const bool pack_a =
+      n > kPanel<T> && (k > kDepth<T> || (k > 0 && k * static_cast<std::int64_t>(sizeof(T)) % kCacheWay == 0));
   // Tiles of nearly equal height: a last tile of one or two rows would leave most of the pipeline idle.
   const std::int64_t block_rows = small ? kTileRows : kBlockRows;
   const std::int64_t blocks = ceil_div(m, block_rows);
@@ -142,6 +146,37 @@ constexpr std::int64_t kTnColumnsBytes = 2048;
 /// more than it saves, as it does for rows of at most kTnShortA and kTnShortB bytes.
 constexpr std::int64_t kTnPackMultiple = 512, kTnLongRow = 2048, kTnShortA = 1024, kTnShortB = 256;
 
+/// Elements of a packed group of tile_rows columns of a, with the vector that the last store may exceed it by.
+template <class T>
+constexpr std::int64_t group_size(std::int64_t tile_rows, std::int64_t depth) {
+  return tile_rows * depth + kLanes<T>;
+}
+
+/// Packs `count` columns of a_km at a[k lda + m] into groups of tile_rows columns, k by k. Reads whole rows of a block,
+/// so each cache line and page of a is visited once.
+template <class T>
+void pack_columns(T* out, const T* a, std::int64_t lda, std::int64_t count, std::int64_t tile_rows,
+                  std::int64_t depth) {
+  constexpr std::int64_t kRowsAhead = 4;
+  const std::int64_t size = group_size<T>(tile_rows, depth), equal = count / tile_rows * tile_rows;
+  const auto pack = [=](std::int64_t first, std::int64_t end, std::int64_t columns) {
+    const std::int64_t whole = (columns - 1) / kLanes<T> * kLanes<T>;
+    const Lanes<T> lanes(columns - whole);
+    for (std::int64_t q = 0; q < depth; ++q) {
+      const T* from = a + q * lda;
+      T* to = out + first / tile_rows * size + q * columns;
+      for (std::int64_t i = first; i < end; i += tile_rows, to += size) {
+        __builtin_prefetch(from + kRowsAhead * lda + i);
+        // Whole vectors are stored: the next step overwrites what lies after the columns of this step.
+        for (std::int64_t r = 0; r < whole; r += kLanes<T>) store(to + r, load(from + i + r));
+        store(to + whole, load(from + i + whole, lanes));
+      }
+    }
+  };
+  pack(0, equal, tile_rows);
+  if (equal < count) pack(equal, count, count - equal);
+}
+
 template <class T>
 void tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool accumulate,
         std::int64_t first, std::int64_t count) {
@@ -152,49 +187,43 @@ void tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const 
     return bytes > most && (bytes % kTnPackMultiple == 0 || bytes > kTnLongRow);
   };
   const bool pack = packs(m * kSize, kTnShortA) || packs(n * kSize, kTnShortB);
-  T* packed_b =
-      pack ? static_cast<T*>(thread_scratch(Scratch::packed_b, static_cast<std::size_t>(kTnColumnsBytes * kTnRows)))
-           : nullptr;
-  T* packed_a = pack ? static_cast<T*>(thread_scratch(
-                           Scratch::packed_a, static_cast<std::size_t>((kTileRows * kTnRows + kLanes<T>)*kSize)))
-                     : nullptr;
+  // While a panel of b is in the first-level cache, it is multiplied with all packed columns of a.
+  constexpr std::int64_t kTiles = kBlockRows / kTileRows;
+  const std::int64_t block_rows = pack ? kTiles * tile_rows : tile_rows;
+  const auto scratch = [&](Scratch purpose, std::int64_t bytes) {
+    return pack ? static_cast<T*>(thread_scratch(purpose, static_cast<std::size_t>(bytes))) : nullptr;
+  };
+  T* packed_b = scratch(Scratch::packed_b, kTnColumnsBytes * kTnRows);
+  T* packed_a = scratch(Scratch::packed_a, kTiles * group_size<T>(kTileRows, kTnRows) * kSize);
   std::int64_t k0 = 0;
   do {  // runs once even for k = 0: the result is then zero, or unchanged
     const std::int64_t depth = smaller(kTnRows, k - k0);
-    const bool add = accumulate || k0 > 0;
-    for (std::int64_t block = 0; block < n; block += kColumns) {
-      const std::int64_t width = smaller(kColumns, n - block);
-      if (pack) pack_plain(packed_b, b + k0 * n + block, n, width, depth, std::int64_t{0}, width);
-      for (std::int64_t i = first; i < first + count; i += tile_rows) {
-        const std::int64_t rows = smaller(tile_rows, first + count - i);
-        if (pack) {
-          // Whole vectors are stored: the next step overwrites what lies after the rows of this step.
-          const std::int64_t whole = (rows - 1) / kLanes<T> * kLanes<T>;
-          const Lanes<T> lanes(rows - whole);
-          for (std::int64_t q = 0; q < depth; ++q) {
-            const T* from = a + (k0 + q) * m + i;
-            T* to = packed_a + q * rows;
-            for (std::int64_t r = 0; r < whole; r += kLanes<T>) store(to + r, load(from + r));
-            store(to + whole, load(from + whole, lanes));
-          }
-        }
+    for (std::int64_t j0 = 0; j0 < n; j0 += kColumns) {
+      const std::int64_t width = smaller(kColumns, n - j0);
+      if (pack) pack_plain(packed_b, b + k0 * n + j0, n, width, depth, std::int64_t{0}, width);
+      for (std::int64_t i0 = first; i0 < first + count; i0 += block_rows) {
+        const std::int64_t height = smaller(block_rows, first + count - i0);
+        if (pack) pack_columns(packed_a, a + k0 * m + i0, m, height, tile_rows, depth);
         for (std::int64_t j = 0; j < width; j += kPanel<T>) {
           const std::int64_t columns = smaller(kPanel<T>, width - j);
-          Tile<T> t;
-          t.k = depth;
-          t.a = pack ? packed_a : a + k0 * m + i;
-          t.a_stride = pack ? rows : m;
-          t.b = pack ? packed_b + j * depth : b + k0 * n + j;
-          t.b_stride = pack ? panel_stride<T>(width, j) : n;
-          t.c = c + i * n + block + j;
-          t.c_stride = n;
-          t.bias = nullptr;
-          t.begin = Begin::zero;
-          t.add = add;
-          if (pack)
-            run_tile<T, false, false>(rows, columns, t);
-          else
-            run_tile<T, false, true>(rows, columns, t);
+          for (std::int64_t i = 0; i < height; i += tile_rows) {
+            const std::int64_t rows = smaller(tile_rows, height - i);
+            Tile<T> t;
+            t.k = depth;
+            t.a = pack ? packed_a + i / tile_rows * group_size<T>(tile_rows, depth) : a + k0 * m + i0 + i;
+            t.a_stride = pack ? rows : m;
+            t.b = pack ? packed_b + j * depth : b + k0 * n + j0 + j;
+            t.b_stride = pack ? panel_stride<T>(width, j) : n;
+            t.c = c + (i0 + i) * n + j0 + j;
+            t.c_stride = n;
+            t.bias = nullptr;
+            t.begin = Begin::zero;
+            t.add = accumulate || k0 > 0;
+            if (pack)
+              run_tile<T, false, false>(rows, columns, t);
+            else
+              run_tile<T, false, true>(rows, columns, t);
+          }
         }
       }
     }

@@ -17,6 +17,10 @@ constexpr std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? 
 
 enum class Begin { zero, bias, result };
 
+/// From this many steps of k on, a tile that adds to c requests c before it multiplies; one that stores c, from twice as
+/// many.
+constexpr std::int64_t kPrefetchSteps = 256;
+
 template <class T>
 struct Tile {
   std::int64_t k;
@@ -47,6 +51,16 @@ void tile(const Tile<T>& t) {
   const Lanes<T> lanes(t.tail);
   const std::int64_t c_stride = t.c_stride;
   Vec<T> sum[R][V];
+  if (t.k >= (t.add ? kPrefetchSteps : 2 * kPrefetchSteps)) {
+    // The tile's work hides the latency of c, whose rows are too far apart for the processor to foresee.
+    const T* c = t.c;
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) __builtin_prefetch(c + v * kLanes<T>, 1);
+      c = step(c, c_stride);
+    }
+  }
   if (t.begin == Begin::zero) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
@@ -186,7 +200,9 @@ void pack_plain(T* packed, const T* b, std::int64_t ldb, std::int64_t n, std::in
   }
 }
 
-/// The same for b_kn at b[n ldb + k]. Transposes squares of kLanes by kLanes in registers.
+/// The same for b_kn at b[n ldb + k]. Transposes squares of kLanes by kLanes in registers. The processor does not foresee
+/// so many rows side by side, so each is requested kPrefetchBytes ahead.
+constexpr std::int64_t kPrefetchBytes = 256;
 template <class T>
 void pack_transposed(T* packed, const T* b, std::int64_t ldb, std::int64_t n, std::int64_t k, std::int64_t first,
                      std::int64_t count) {
@@ -202,7 +218,10 @@ void pack_transposed(T* packed, const T* b, std::int64_t ldb, std::int64_t n, st
         const std::int64_t left = k - i;
         if (left >= kL && rows == kL) {
 #pragma GCC unroll 16
-          for (int r = 0; r < kL; ++r) v[r] = load(from + r * ldb + i);
+          for (int r = 0; r < kL; ++r) {
+            __builtin_prefetch(from + r * ldb + i + kPrefetchBytes / sizeof(T));
+            v[r] = load(from + r * ldb + i);
+          }
         } else {
           const Lanes<T> lanes(smaller(left, kL));
 #pragma GCC unroll 16
