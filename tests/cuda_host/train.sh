@@ -276,6 +276,12 @@ if section slots; then
   says "steps run on the GPU as graphs"
   LOCKSTEP_CUDA_HOST_STREAMS=late LOCKSTEP_CUDA_HOST_ORDER=reverse train "${slots[@]}" --steps 14 --run-dir slots-late
   says "steps run on the GPU as graphs"
+  says "the GPU makes the batches: the puzzles have "
+  if [[ $("$lockstep" info) == *stand-in* ]]; then  # without room for the puzzles, the host stages their tokens
+    LOCKSTEP_CUDA_HOST_FULL=1 LOCKSTEP_CUDA_HOST_STREAMS=late train "${slots[@]}" --steps 14 --run-dir slots-staged
+    says "the host makes the batches: the puzzles have "
+    same_run slots-calls slots-staged
+  fi
   train "${slots[@]}" --steps 5 --run-dir slots-parts
   train "${slots[@]}" --steps 14 --run-dir slots-parts
   says "continuing from"
