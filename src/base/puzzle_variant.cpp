@@ -2,57 +2,10 @@
 
 #include <cassert>
 #include <cmath>
-#include <numeric>
-#include <utility>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/philox.hpp"
 
 namespace lockstep {
-
-namespace {
-
-/// Shuffles n values (Fisher-Yates) with the draws next, next + 1, ...
-void shuffle(std::uint8_t* values, int n, const Philox& random, std::uint64_t& next) {
-  for (int i = n - 1; i > 0; --i) std::swap(values[i], values[random.below(static_cast<std::uint64_t>(i) + 1, next++)]);
-}
-
-/// Draws an order of `order` bands and, for each band, of the lines in it.
-void draw_lines(std::uint8_t* lines, int order, const Philox& random, std::uint64_t& next) {
-  std::array<std::uint8_t, kSudokuMaxSide> bands{}, inside{};
-  std::iota(bands.begin(), bands.begin() + order, std::uint8_t{0});
-  shuffle(bands.data(), order, random, next);
-  for (int band = 0; band < order; ++band) {
-    std::iota(inside.begin(), inside.begin() + order, std::uint8_t{0});
-    shuffle(inside.data(), order, random, next);
-    for (int k = 0; k < order; ++k)
-      lines[band * order + k] = static_cast<std::uint8_t>(bands[static_cast<std::size_t>(band)] * order +
-                                                          inside[static_cast<std::size_t>(k)]);
-  }
-}
-
-}  // namespace
-
-SudokuVariant sudoku_identity(int order) {
-  SudokuVariant variant;
-  variant.order = order;
-  std::iota(variant.digit_map.begin(), variant.digit_map.end(), std::uint8_t{0});
-  std::iota(variant.row_perm.begin(), variant.row_perm.end(), std::uint8_t{0});
-  std::iota(variant.col_perm.begin(), variant.col_perm.end(), std::uint8_t{0});
-  return variant;
-}
-
-SudokuVariant draw_sudoku_variant(int order, std::uint64_t seed, std::uint64_t group, std::uint64_t variant) {
-  SudokuVariant drawn = sudoku_identity(order);
-  if (variant == 0) return drawn;
-  const Philox random(seed, variant, "puzzle.variant", group);
-  std::uint64_t next = 0;
-  shuffle(drawn.digit_map.data() + 1, drawn.side(), random, next);
-  drawn.transpose = random.below(2, next++) == 1;
-  draw_lines(drawn.row_perm.data(), order, random, next);
-  draw_lines(drawn.col_perm.data(), order, random, next);
-  return drawn;
-}
 
 SudokuVariant inverse(const SudokuVariant& variant) {
   // y[i][j] = m[x'[r[i]][c[j]]], with x' = x or its transpose, gives x'[a][b] = m^-1[y[r^-1[a]][c^-1[b]]]. For a
@@ -71,36 +24,21 @@ SudokuVariant inverse(const SudokuVariant& variant) {
 
 void apply_sudoku_variant(const SudokuVariant& variant, std::span<const std::uint8_t> grid, std::span<std::uint8_t> out,
                           int offset) {
-  const auto side = static_cast<std::size_t>(variant.side());
-  assert(grid.size() == side * side && out.size() == grid.size());
-  const std::size_t row_step = variant.transpose ? 1 : side, col_step = variant.transpose ? side : 1;
-  for (std::size_t i = 0; i < side; ++i) {
-    for (std::size_t j = 0; j < side; ++j) {
-      const std::uint8_t value = grid[variant.row_perm[i] * row_step + variant.col_perm[j] * col_step];
-      const int digit = value - offset;
-      out[i * side + j] = digit < 0 || digit > variant.side()
-                              ? value
-                              : static_cast<std::uint8_t>(variant.digit_map[static_cast<std::size_t>(digit)] + offset);
-    }
-  }
+  const int side = variant.side();
+  assert(std::ssize(grid) == side * side && out.size() == grid.size());
+  for (int i = 0; i < side; ++i)
+    for (int j = 0; j < side; ++j)
+      out[static_cast<std::size_t>(i * side + j)] = variant.cell(grid.data(), i, j, offset);
 }
 
 void dihedral(int id, int rows, int columns, std::span<const std::uint8_t> grid, std::span<std::uint8_t> out) {
   assert(id >= 0 && id < 8 && grid.size() == static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) &&
          out.size() == grid.size());
-  // Image `id` is the grid, transposed if it turns, with the order of rows and columns reversed as listed.
-  constexpr bool kReverseRows[] = {false, false, true, true, false, true, false, true};
-  constexpr bool kReverseColumns[] = {false, true, true, false, true, false, false, true};
-  const bool turns = dihedral_turns(id);
-  const int out_rows = turns ? columns : rows, out_columns = turns ? rows : columns;
-  for (int i = 0; i < out_rows; ++i) {
-    for (int j = 0; j < out_columns; ++j) {
-      const int row = turns ? j : i, column = turns ? i : j;
-      const int r = kReverseRows[id] ? rows - 1 - row : row;
-      const int c = kReverseColumns[id] ? columns - 1 - column : column;
-      out[static_cast<std::size_t>(i * out_columns + j)] = grid[static_cast<std::size_t>(r * columns + c)];
-    }
-  }
+  const int out_rows = dihedral_turns(id) ? columns : rows, out_columns = dihedral_turns(id) ? rows : columns;
+  for (int i = 0; i < out_rows; ++i)
+    for (int j = 0; j < out_columns; ++j)
+      out[static_cast<std::size_t>(i * out_columns + j)] =
+          grid[static_cast<std::size_t>(dihedral_source(id, rows, columns, i, j))];
 }
 
 PuzzleVariants::PuzzleVariants(PuzzleTask task, std::int64_t seq_len, std::uint64_t seed) : task_(task), seed_(seed) {
@@ -119,14 +57,10 @@ PuzzleVariants::PuzzleVariants(PuzzleTask task, std::int64_t seq_len, std::uint6
 void PuzzleVariants::apply(std::uint64_t group, std::uint64_t variant, std::span<const std::uint8_t> inputs,
                            std::span<const std::uint8_t> labels, std::span<std::uint8_t> out_inputs,
                            std::span<std::uint8_t> out_labels) const {
-  if (task_ == PuzzleTask::sudoku) {
-    const SudokuVariant drawn = draw_sudoku_variant(order_, seed_, group, variant);
-    apply_sudoku_variant(drawn, inputs, out_inputs, 1);
-    apply_sudoku_variant(drawn, labels, out_labels, 1);
-  } else {
-    assert(variant < 8);
-    dihedral(static_cast<int>(variant), side_, side_, inputs, out_inputs);
-    dihedral(static_cast<int>(variant), side_, side_, labels, out_labels);
+  const PuzzleVariant drawn = draw(group, variant);
+  for (std::size_t cell = 0; cell < inputs.size(); ++cell) {
+    out_inputs[cell] = drawn.token(inputs.data(), static_cast<int>(cell));
+    out_labels[cell] = drawn.token(labels.data(), static_cast<int>(cell));
   }
 }
 

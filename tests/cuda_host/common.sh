@@ -36,7 +36,7 @@ small_data() {  # FILE: creates it if it does not exist
   case $1 in
     sequences.h5) set -- "$1" synth-sequences --users 60 --min-length 8 --max-length 12 --categories 4 --clusters 2 --members 5 ;;
     kg.h5) set -- "$1" synth-kg --users 30 ;;
-    sudoku.h5) set -- "$1" synth-sudoku --order 2 --train 24 --test 4 ;;
+    sudoku.h5) set -- "$1" synth-sudoku --order 2 --train 24 --test 4 --num-aug 5 --augment online ;;
     har.h5) set -- "$1" synth-har --subjects 4 --seconds 10 ;;
   esac
   "$prep" "${@:2}" --output "$1" --quiet

@@ -120,8 +120,9 @@ cudaError_t cudaFreeHost(void* memory) {
   });
 }
 cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total) {
+  static const bool full = std::getenv("LOCKSTEP_CUDA_HOST_FULL") != nullptr;
   *total = device_bytes();
-  *unused = *total - std::min(*total, device_bytes_used(current_device()));
+  *unused = full ? 0 : *total - std::min(*total, device_bytes_used(current_device()));
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {

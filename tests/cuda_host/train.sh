@@ -7,7 +7,7 @@
 # size that fits (only the stand-in's memory is small enough to test that). Measurements of the GPUs go into the records
 # of the run.
 # With one GPU, two ranks share it by MPI, and tests that need NCCL on two GPUs are skipped.
-# sections emulator nvml graphs buckets rows histories last stalled memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
+# sections emulator nvml graphs buckets rows last stalled memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
 # shellcheck source=SCRIPTDIR/common.sh
 source "$(dirname "$0")/common.sh"
 
@@ -35,6 +35,18 @@ same_gradients() {  # RUN LIMIT OPTIONS...
     if (NR == FNR) { moved[$1] = most; if (most > largest) largest = most; ++arrays; next }
     if (moved[$1] > 1e-7 * largest && most > limit * moved[$1]) { print; print "  which one step moves by " moved[$1]; bad = 1 } }
     END { exit bad || arrays < 10 }' moved.txt diff.txt || { echo "FAILED: $run: the gradients of a GPU and the CPU differ"; exit 1; }
+}
+
+# The GPU makes batches from a copy of the data in its memory. If there is no room for the copy, the host makes them: the
+# same bits.
+same_batches() {  # RUN OPTIONS...
+  [[ $("$lockstep" info) == *stand-in* ]] || return 0
+  local both=("${@:2}" --epochs 9 --steps 8 --seed 1 --device cuda)
+  train "${both[@]}" --run-dir "$1-gpu-batches"
+  says "the GPU makes the batches: "
+  LOCKSTEP_CUDA_HOST_FULL=1 train "${both[@]}" --run-dir "$1-host-batches"
+  says "the host makes the batches: .*, more than 25 % of the 0 "
+  same_weights "$1-gpu-batches/checkpoints/final.h5" "$1-host-batches/checkpoints/final.h5" 0
 }
 
 "$prep" synth-icecolumn --rows 400 --output ice.h5 --quiet
@@ -143,19 +155,6 @@ if section rows && [ "$gpus" -gt 1 ]; then
   echo "ok  embeddings by rows"
 fi
 
-if section histories && [[ $("$lockstep" info) == *stand-in* ]]; then
-  # 650,000 interactions with times: 10 MiB, more than a quarter of the smaller memory.
-  "$prep" synth-sequences --output long.h5 --users 6500 --min-length 90 --max-length 110 --categories 8 --clusters 5 --members 6 --quiet
-  long=(--model.kind tisasrec --data.path long.h5 --maxlen 12 --hidden_units 8 --time_span 8 --batch.size 8 --steps 6 --eval.users 8
-    --seed 1 --device cuda)
-  train "${long[@]}" --run-dir long-gpu
-  says "the GPU makes the batches: the histories have "
-  LOCKSTEP_CUDA_HOST_MEMORY=36 train "${long[@]}" --run-dir long-host
-  says "the host makes the batches: the histories have .*, more than 25 % of the "
-  same_weights long-gpu/checkpoints/final.h5 long-host/checkpoints/final.h5 0
-  echo "ok  batches of histories have the same bits from the GPU and from the host"
-fi
-
 if section last; then
   # The last batch of an epoch is one sample: a rank without samples still joins.
   last=("${rows[@]}" --batch.size 279 --steps 4 --device cuda)
@@ -216,6 +215,13 @@ for model in "${small_models[@]}"; do
   train "${options[@]}" --epochs 1 --steps 3 --run-dir "$kind-gpu" --seed 1 --device cuda
   same_weights "$kind-cpu/checkpoints/final.h5" "$kind-gpu/checkpoints/final.h5" 2e-3
   case $kind in
+    kgat)  # steps on interactions, then on triples
+      same_batches kgat --model.kind kgat --data.path "$data" --batch.size 700
+      ;;
+    har | sasrec | tisasrec)
+      # shellcheck disable=SC2086
+      same_batches "$kind" --model.kind "$kind" --data.path "$data" $rest
+      ;;&
     har | hrm)
       same_gradients "$kind-step" 1e-3 "${options[@]}"
       for graphs in off on; do
@@ -262,6 +268,12 @@ if section slots; then
   says "steps run on the GPU as graphs"
   LOCKSTEP_CUDA_HOST_STREAMS=late LOCKSTEP_CUDA_HOST_ORDER=reverse train "${slots[@]}" --steps 14 --run-dir slots-late
   says "steps run on the GPU as graphs"
+  says "the GPU makes the batches: the puzzles have "
+  if [[ $("$lockstep" info) == *stand-in* ]]; then  # without room for the puzzles, the host stages their tokens
+    LOCKSTEP_CUDA_HOST_FULL=1 LOCKSTEP_CUDA_HOST_STREAMS=late train "${slots[@]}" --steps 14 --run-dir slots-staged
+    says "the host makes the batches: the puzzles have "
+    same_run slots-calls slots-staged
+  fi
   train "${slots[@]}" --steps 5 --run-dir slots-parts
   train "${slots[@]}" --steps 14 --run-dir slots-parts
   says "continuing from"

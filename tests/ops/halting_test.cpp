@@ -146,20 +146,22 @@ TEST_SUITE("ops.halting") {
     CHECK(step.halted == std::vector<std::int32_t>{0, 1});
   }
 
-  TEST_CASE("only sequences that have halted are replaced") {
-    std::vector<std::int32_t> inputs = {1, 2, 3, 4, 5, 6}, labels = {-1, 2, 3, 4, 5, 6}, ids = {1, 2, 3},
+  TEST_CASE("only sequences that have halted are replaced, by variants of their puzzles without the ignored labels") {
+    std::vector<std::int32_t> inputs = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, labels = inputs, ids = {1, 2, 3},
                               steps = {4, 5, 6};
-    const std::vector<std::int32_t> halted = {1, 0, 1}, new_inputs = {11, 12, 13, 14, 15, 16},
-                                    new_labels = {21, 22, 23, 24, -1, 26}, new_ids = {31, 32, 33};
+    const std::vector<std::int32_t> halted = {1, 0, 1};
+    const std::vector<std::uint8_t> questions = {21, 22, 23, 24}, answers = {31, 0, 33, 34};
+    std::vector<ops::PuzzlePick> picks(3, {.inputs = questions.data(), .labels = answers.data()});
+    picks[0].identifier = 51;
+    picks[2].variant = 4;  // mirrored left-right
     Stream stream;
     ops::begin_sequences(
-        stream, {Tensor::of(inputs.data(), {3, 2}), Tensor::of(labels.data(), {3, 2}), Tensor::of(ids.data(), {3})},
-        Tensor::of(steps.data(), {3}), Tensor::of(halted.data(), {3}),
-        {Tensor::of(new_inputs.data(), {3, 2}), Tensor::of(new_labels.data(), {3, 2}),
-         Tensor::of(new_ids.data(), {3})});
-    CHECK(inputs == std::vector<std::int32_t>{11, 12, 3, 4, 15, 16});
-    CHECK(labels == std::vector<std::int32_t>{21, 22, 3, 4, -1, 26});
-    CHECK(ids == std::vector<std::int32_t>{31, 2, 33});
+        stream, {Tensor::of(inputs.data(), {3, 4}), Tensor::of(labels.data(), {3, 4}), Tensor::of(ids.data(), {3})},
+        Tensor::of(steps.data(), {3}), Tensor::of(halted.data(), {3}), picks,
+        {.variants = {PuzzleTask::maze, 4, 0}, .ignored = 0});
+    CHECK(inputs == std::vector<std::int32_t>{21, 22, 23, 24, 5, 6, 7, 8, 22, 21, 24, 23});
+    CHECK(labels == std::vector<std::int32_t>{31, -1, 33, 34, 5, 6, 7, 8, -1, 31, 34, 33});
+    CHECK(ids == std::vector<std::int32_t>{51, 2, 0});
     CHECK(steps == std::vector<std::int32_t>{0, 5, 0});
   }
 
@@ -171,9 +173,12 @@ TEST_SUITE("ops.halting") {
     const Tensor three = Tensor::of(ints.data(), {3}), two = Tensor::of(ints.data(), {2}),
                  cells = Tensor::of(ints.data(), {3, 2});
     Stream stream;
-    CHECK_THROWS_WITH_AS(ops::begin_sequences(stream, {cells, cells, three}, three, three, {cells, cells, two}),
+    const std::vector<ops::PuzzlePick> picks(3);
+    CHECK_THROWS_WITH_AS(ops::begin_sequences(stream, {cells, cells, two}, three, three, picks, {}),
                          doctest::Contains("begin_sequences: of 3 sequences"), Error);
-    CHECK_THROWS_AS(ops::begin_sequences(stream, {cells, cells, three}, three, two, {cells, cells, three}), Error);
+    CHECK_THROWS_AS(ops::begin_sequences(stream, {cells, cells, three}, three, two, picks, {}), Error);
+    CHECK_THROWS_AS(ops::begin_sequences(stream, {cells, cells, three}, three, three, std::span(picks).first(2), {}),
+                    Error);
   }
 }
 
@@ -238,42 +243,61 @@ TEST_SUITE("ops.halting.cuda") {
       }
   }
 
-  TEST_CASE("sequences that begin agree with the CPU" * doctest::skip(!gpu_present())) {
-    struct Sizes {
+  TEST_CASE("sequences begin with the bits of the CPU, from tokens in GPU memory and in pinned memory" *
+            doctest::skip(!gpu_present())) {
+    struct Case {
+      PuzzleTask task;
       std::int64_t batch, cells;
     };
-    for (const Sizes s : {Sizes{3, 7}, Sizes{1, 1}, Sizes{40, 300}, Sizes{0, 5}, Sizes{2, 129}}) {
-      CAPTURE(s.batch);
+    for (const Case c : {Case{PuzzleTask::arc, 3, 7},
+                         {PuzzleTask::arc, 1, 1},
+                         {PuzzleTask::arc, 0, 5},
+                         {PuzzleTask::sudoku, 40, 16},
+                         {PuzzleTask::sudoku, 7, 81},
+                         {PuzzleTask::maze, 16, 289}}) {
+      CAPTURE(c.batch);
+      CAPTURE(c.cells);
+      const bool drawn = c.task != PuzzleTask::arc;
       const auto numbers = [](std::int64_t count, std::int32_t from) {
         std::vector<std::int32_t> values;
         for (std::int64_t i = 0; i < count; ++i) values.push_back(from + static_cast<std::int32_t>(i));
         return values;
       };
       std::vector<std::int32_t> halted;
-      for (std::int64_t b = 0; b < s.batch; ++b) halted.push_back(b % 3 != 1);
-      const Shape cells{s.batch, s.cells}, each{s.batch};
+      for (std::int64_t b = 0; b < c.batch; ++b) halted.push_back(b % 3 != 1);
+      std::vector<std::uint8_t> tokens;
+      for (std::int64_t i = 0; i < 2 * c.batch * c.cells; ++i) tokens.push_back(static_cast<std::uint8_t>(i * i % 13));
+      const Shape cells{c.batch, c.cells}, each{c.batch};
       std::vector<std::vector<std::int32_t>> seen;
-      for (const Device device : devices()) {
-        Place p(DType::f32, device);
-        const auto pinned = [&](std::int64_t from, Shape shape) {
-          return Tensor::of(p.host(numbers(shape.size(), static_cast<std::int32_t>(from))).data(), shape);
-        };
-        const ops::SequenceData to = {p.ints(numbers(cells.size(), 0), cells),
-                                      p.ints(numbers(cells.size(), 20000), cells),
-                                      p.ints(numbers(s.batch, 40000), each)};
-        const Tensor steps = p.ints(numbers(s.batch, 7), each);
-        ops::begin_sequences(p.stream, to, steps, p.ints(halted, each),
-                             {pinned(50000, cells), pinned(70000, cells), pinned(90000, each)});
-        p.stream.synchronize();
-        std::vector<std::int32_t> values;
-        for (const Tensor& t : {to.inputs, to.labels, to.identifiers, steps}) {
-          const HostView host(t);
-          const auto span = host->span<const std::int32_t>();
-          values.insert(values.end(), span.begin(), span.end());
+      for (const Device device : devices())
+        for (const bool staged : {false, true}) {
+          Place p(DType::f32, device);
+          const std::uint8_t* from = staged
+                                         ? p.host(tokens).data()
+                                         : p.put(Tensor::of(tokens.data(), {std::ssize(tokens)})).data<std::uint8_t>();
+          std::vector<ops::PuzzlePick> picks;
+          for (std::int64_t b = 0; b < c.batch; ++b)
+            picks.push_back({.inputs = from + b * c.cells,
+                             .labels = from + (c.batch + b) * c.cells,
+                             .group = static_cast<std::uint64_t>(b / 3),
+                             .variant = static_cast<std::uint64_t>(drawn ? b % 8 : 0),
+                             .identifier = static_cast<std::int32_t>(90 + b)});
+          const ops::SequenceData to = {p.ints(numbers(cells.size(), 20000), cells),
+                                        p.ints(numbers(cells.size(), 40000), cells),
+                                        p.ints(numbers(c.batch, 60000), each)};
+          const Tensor steps = p.ints(numbers(c.batch, 7), each);
+          ops::begin_sequences(
+              p.stream, to, steps, p.ints(halted, each), p.host(picks),
+              {.variants = drawn ? PuzzleVariants(c.task, c.cells, 3) : PuzzleVariants(), .ignored = 4});
+          p.stream.synchronize();
+          std::vector<std::int32_t>& values = seen.emplace_back();
+          for (const Tensor& t : {to.inputs, to.labels, to.identifiers, steps}) {
+            const HostView host(t);
+            const auto span = host->span<const std::int32_t>();
+            values.insert(values.end(), span.begin(), span.end());
+          }
         }
-        seen.push_back(values);
-      }
-      CHECK(seen.front() == seen.back());
+      for (const std::vector<std::int32_t>& values : seen) CHECK(values == seen.front());
     }
   }
 }

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <span>
 
+#include "lockstep/base/puzzle_variant.hpp"
 #include "lockstep/ops/sequence_loss.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -15,14 +16,28 @@ struct SequenceData {
   Tensor inputs, labels, identifiers;
 };
 
-/// Replace halted sequences by new ones: where halted_b is not 0, row b of `to` becomes row b of `from` and steps_b
-/// becomes 0. No other rows of `from` are read. On a GPU `from` must be in pinned host memory.
+/// A stored puzzle, and which of its variants a sequence takes. shapes  inputs, labels (S) tokens
+struct PuzzlePick {
+  const std::uint8_t *inputs = nullptr, *labels = nullptr;
+  std::uint64_t group = 0, variant = 0;  ///< see PuzzleVariants
+  std::int32_t identifier = 0;
+};
+
+/// How tokens of puzzles become sequences.
+struct PuzzleRule {
+  PuzzleVariants variants;
+  std::int64_t ignored = -1;  ///< the label token that becomes -1; -1: none
+};
+
+/// Replace halted sequences by new ones: where halted_b is not 0, row b of `to` becomes the variant of picks_b, and
+/// steps_b becomes 0. No other picks are read. On a GPU the picks, and the tokens they point to, must be in GPU memory or
+/// in pinned host memory.
 ///
-/// shapes   steps, halted (B)
+/// shapes   steps, halted, picks (B)
 /// dtypes   i32
 /// errors   Error if the shapes do not fit
 void begin_sequences(Stream&, const SequenceData& to, const Tensor& steps, const Tensor& halted,
-                     const SequenceData& from);
+                     std::span<const PuzzlePick> picks, const PuzzleRule& rule);
 
 /// When a sequence halts.
 struct HaltingRule {

@@ -19,10 +19,6 @@ double segment_weight(double decay, std::int64_t steps) {
   for (; steps > 0; --steps) weight *= decay;
   return weight;
 }
-
-cuda::SequenceRows rows_of(const SequenceData& d) {
-  return {d.inputs.data<std::int32_t>(), d.labels.data<std::int32_t>(), d.identifiers.data<std::int32_t>()};
-}
 }  // namespace
 
 HaltingScore& HaltingScore::operator+=(const HaltingScore& o) {
@@ -38,29 +34,27 @@ HaltingScore& HaltingScore::operator+=(const HaltingScore& o) {
 }
 
 void begin_sequences(Stream& stream, const SequenceData& to, const Tensor& steps, const Tensor& halted,
-                     const SequenceData& from) {
+                     std::span<const PuzzlePick> picks, const PuzzleRule& rule) {
   check("begin_sequences", steps, halted);
   const std::int64_t sequences = steps.size();
-  for (const SequenceData* d : {&to, &from})
-    require(d->inputs.shape().rank() == 2 && d->inputs.shape()[0] == sequences &&
-                d->inputs.shape() == to.inputs.shape() && d->labels.shape() == d->inputs.shape() &&
-                d->identifiers.shape() == steps.shape(),
-            "begin_sequences: of ", sequences, " sequences inputs are ", d->inputs.shape(), ", labels ",
-            d->labels.shape(), ", identifiers ", d->identifiers.shape(), "; these do not fit together");
-  const std::int64_t cells = to.inputs.columns();
+  require(
+      to.inputs.shape().rank() == 2 && to.inputs.shape()[0] == sequences && to.labels.shape() == to.inputs.shape() &&
+          to.identifiers.shape() == steps.shape() && std::ssize(picks) == sequences,
+      "begin_sequences: of ", sequences, " sequences inputs are ", to.inputs.shape(), ", labels ", to.labels.shape(),
+      ", identifiers ", to.identifiers.shape(), ", picks ", picks.size(), "; these do not fit together");
+  const cuda::Sequences all = {.cells = to.inputs.columns(),
+                               .inputs = to.inputs.data<std::int32_t>(),
+                               .labels = to.labels.data<std::int32_t>(),
+                               .identifiers = to.identifiers.data<std::int32_t>(),
+                               .steps = steps.data<std::int32_t>(),
+                               .halted = halted.data<std::int32_t>(),
+                               .picks = picks.data(),
+                               .rule = rule};
   if constexpr (kHasCuda) {
-    if (steps.device().is_cuda())
-      return cuda::begin_sequences(stream, sequences, cells, rows_of(to), steps.data<std::int32_t>(),
-                                   halted.data<std::int32_t>(), rows_of(from));
+    if (steps.device().is_cuda()) return cuda::begin_sequences(stream, sequences, all);
   }
-  const cuda::SequenceRows target = rows_of(to), source = rows_of(from);
-  for (std::int64_t b = 0; b < sequences; ++b) {
-    if (halted.data<std::int32_t>()[b] == 0) continue;
-    std::copy_n(source.inputs + b * cells, cells, target.inputs + b * cells);
-    std::copy_n(source.labels + b * cells, cells, target.labels + b * cells);
-    target.identifiers[b] = source.identifiers[b];
-    steps.data<std::int32_t>()[b] = 0;
-  }
+  for (std::int64_t b = 0; b < sequences; ++b)
+    if (all.halted[b] != 0) all.begin(b, 0, 1);
 }
 
 void decay_sequences(Stream& stream, const Tensor& x, const Tensor& steps, double decay) {

@@ -7,20 +7,11 @@ namespace {
 
 constexpr int kThreads = 128;
 
-/// One block per sequence, which returns at once if the sequence has not halted. Only the rows that are needed cross
-/// the bus.
-__global__ void __launch_bounds__(kThreads)
-    begin_sequences_kernel(std::int64_t cells, SequenceRows to, std::int32_t* __restrict__ steps,
-                           const std::int32_t* __restrict__ halted, SequenceRows from) {
-  if (halted[blockIdx.x] == 0) return;
-  const std::int64_t first = blockIdx.x * cells;
-  for (std::int64_t i = threadIdx.x; i < cells; i += kThreads) {
-    to.inputs[first + i] = from.inputs[first + i];
-    to.labels[first + i] = from.labels[first + i];
-  }
-  if (threadIdx.x != 0) return;
-  to.identifiers[blockIdx.x] = from.identifiers[blockIdx.x];
-  steps[blockIdx.x] = 0;
+/// One block per sequence, which returns at once if the sequence has not halted. Only the picks and rows that are needed
+/// cross the bus. Every thread draws the variant (25 numbers for a Sudoku): that takes no longer than one thread's draw,
+/// and needs neither shared memory nor a barrier.
+__global__ void __launch_bounds__(kThreads) begin_sequences_kernel(Sequences all) {
+  if (all.halted[blockIdx.x] != 0) all.begin(blockIdx.x, threadIdx.x, kThreads);
 }
 
 struct Binary {
@@ -103,11 +94,9 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void begin_sequences(const Stream& stream, std::int64_t sequences, std::int64_t cells, const SequenceRows& to,
-                     std::int32_t* steps, const std::int32_t* halted, const SequenceRows& from) {
+void begin_sequences(const Stream& stream, std::int64_t sequences, const Sequences& all) {
   if (sequences == 0) return;
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(sequences)), .block = kThreads}, begin_sequences_kernel,
-              cells, to, steps, halted, from);
+  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(sequences)), .block = kThreads}, begin_sequences_kernel, all);
 }
 
 template <class T>

@@ -3,12 +3,28 @@
 
 namespace lockstep::ops::cuda {
 
-/// B sequences of S cells. May be pinned host memory.
-struct SequenceRows {
-  std::int32_t *inputs, *labels, *identifiers;
+/// The arguments of begin_sequences().
+struct Sequences {
+  std::int64_t cells;
+  std::int32_t *inputs, *labels, *identifiers, *steps;
+  const std::int32_t* halted;
+  const PuzzlePick* picks;
+  PuzzleRule rule;
+  /// Begins sequence b: every `stride`-th cell from `first` on, and with cell 0 what a sequence has once.
+  constexpr void begin(std::int64_t b, std::int64_t first, std::int64_t stride) const {
+    const PuzzlePick pick = picks[b];
+    const PuzzleVariant variant = rule.variants.draw(pick.group, pick.variant);
+    for (std::int64_t i = first; i < cells; i += stride) {
+      inputs[b * cells + i] = variant.token(pick.inputs, static_cast<int>(i));
+      const std::int32_t label = variant.token(pick.labels, static_cast<int>(i));
+      labels[b * cells + i] = label == rule.ignored ? -1 : label;
+    }
+    if (first != 0) return;
+    identifiers[b] = pick.identifier;
+    steps[b] = 0;
+  }
 };
-void begin_sequences(const Stream& stream, std::int64_t sequences, std::int64_t cells, const SequenceRows& to,
-                     std::int32_t* steps, const std::int32_t* halted, const SequenceRows& from);
+void begin_sequences(const Stream& stream, std::int64_t sequences, const Sequences& all);
 
 /// `each` elements per sequence
 template <class T>

@@ -131,6 +131,7 @@ TaskNeeds HrmConfig::needs(const std::filesystem::path& path, DType dtype, const
         static_cast<std::int64_t>(static_cast<double>(model_.visits * (rows("/group_indices") - 1)) * examples);
     needs.train_samples += samples;
     needs.steps_per_epoch += samples / step.samples;  // as PuzzleSampler::nominal_batches()
+    needs.gpu_data_bytes += 2.0 * static_cast<double>(rows("/inputs") * arch.seq_len);
   }
   require_usage(needs.steps_per_epoch > 0, "planning for '", path.string(), "': an epoch of ", needs.train_samples,
                 " puzzles does not fill a batch of ", step.samples, "; lower batch.size or raise data.group_visits");

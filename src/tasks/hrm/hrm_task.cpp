@@ -8,6 +8,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/profile.hpp"
+#include "lockstep/data/gpu_copy.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/ops/cast.hpp"
@@ -150,6 +151,15 @@ void HrmTask::begin_run(std::int64_t slots) {
                           .report = device.is_cuda() ? Buffer::pinned(report_bytes) : Buffer({}, report_bytes)});
   const HostView halted(slots_->halted, HostView::Access::write);
   for (std::int32_t& one : halted->span<std::int32_t>()) one = 1;
+
+  std::size_t bytes = 0;
+  for (const PuzzlePart& part : data_.train) bytes += part.inputs.size_bytes() + part.labels.size_bytes();
+  const bool copied = device.is_cuda() && may_copy_to_gpu(device, "the puzzles", bytes);
+  stages_tokens_ = device.is_cuda() && !copied;
+  tokens_.clear();
+  for (const PuzzlePart& part : data_.train)
+    for (const Tensor* t : {&part.inputs, &part.labels})
+      tokens_.emplace_back(std::span<const std::uint8_t>(t->span<std::uint8_t>()), copied ? device : Device());
 }
 
 void HrmTask::check_slots() const {
@@ -172,15 +182,24 @@ std::int64_t HrmTask::begin_epoch(std::int64_t epoch) {
   return sampler_->batches();
 }
 
-void HrmTask::read_batch(Arena& scratch, const Shard& shard, std::int64_t first, const ops::SequenceData& rows) const {
-  const std::int64_t count = rows.identifiers.size();
-  const auto examples = take<PuzzleExample>(scratch, count);
-  sampler_->rows(shard.first / slots_->steps->size(), first, examples);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const PuzzleExample& example = examples[static_cast<std::size_t>(i)];
-    data_.read(example, rows.inputs.slice(i, 1).span<std::int32_t>(), rows.labels.slice(i, 1).span<std::int32_t>());
-    rows.identifiers.data<std::int32_t>()[i] = example.identifier;
-  }
+void HrmTask::read_batch(const Shard& shard, std::int64_t first, std::span<PuzzleExample> rows) const {
+  sampler_->rows(shard.first / slots_->steps->size(), first, rows);
+}
+
+ops::PuzzlePick HrmTask::pick(Arena& host, const PuzzleExample& example) const {
+  const auto part = static_cast<std::size_t>(example.part - data_.train.data());
+  const auto tokens = [&](std::size_t array) {
+    const std::uint8_t* row = tokens_[array].span().data() + example.row * data_.seq_len;
+    if (!stages_tokens_) return row;
+    const std::span<std::uint8_t> staged = take<std::uint8_t>(host, data_.seq_len);
+    std::copy_n(row, staged.size(), staged.begin());
+    return static_cast<const std::uint8_t*>(staged.data());
+  };
+  return {.inputs = tokens(2 * part),
+          .labels = tokens(2 * part + 1),
+          .group = static_cast<std::uint64_t>(example.group),
+          .variant = static_cast<std::uint64_t>(example.variant),
+          .identifier = example.identifier};
 }
 
 std::int64_t HrmTask::least_steps(const Shard& shard, std::int64_t slot) const {
@@ -192,22 +211,25 @@ std::int64_t HrmTask::least_steps(const Shard& shard, std::int64_t slot) const {
 
 /// What the host draws for a training pass.
 struct HrmTask::Batch {
-  ops::SequenceData rows;
-  Tensor least;  ///< least_steps()
+  std::span<ops::PuzzlePick> picks;
+  std::span<std::int32_t> least;  ///< least_steps()
 };
 
 DrawnShard HrmTask::draw(Arena& host, const Shard& shard) const {
-  // Halted slots start their row of the batch. Only the device knows which slots have halted, so the host reads all
+  // Halted slots start their row of the batch. Only the device knows which slots have halted, so the host picks all
   // rows.
   const profile::Span drawing("batch", profile::Kind::phase);
-  const std::int64_t count = shard.count, cells = network_.arch().seq_len, first = shard.first % slots_->steps->size();
-  const auto ints = [&](Shape shape) { return allocate(host, DType::i32, shape); };
+  const std::int64_t count = shard.count, first = shard.first % slots_->steps->size();
   const auto* batch = new (host.allocate(sizeof(Batch)))
-      Batch{.rows = {ints({count, cells}), ints({count, cells}), ints({count})}, .least = ints({count})};
-  read_batch(host, shard, first, batch->rows);
-  for (std::int64_t i = 0; i < count; ++i)
-    batch->least.data<std::int32_t>()[i] =
-        options_.loss.halt_max_steps > 1 ? static_cast<std::int32_t>(least_steps(shard, first + i)) : 0;
+      Batch{.picks = take<ops::PuzzlePick>(host, count), .least = take<std::int32_t>(host, count)};
+  const std::span<PuzzleExample> rows = take<PuzzleExample>(host, count);
+  read_batch(shard, first, rows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    batch->picks[i] = pick(host, rows[i]);
+    batch->least[i] = options_.loss.halt_max_steps > 1
+                          ? static_cast<std::int32_t>(least_steps(shard, first + static_cast<std::int64_t>(i)))
+                          : 0;
+  }
   const HrmCycles cycles = cycles_at(shard.step);
   // The step's parity selects the memory of its scores.
   return {.inputs = batch, .weight = static_cast<double>(count), .shape = {first, cycles.h, cycles.l, shard.step % 2}};
@@ -225,10 +247,11 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
   const Tensor z_h = in_dtype(t, carried_h, t.dtype()), z_l = in_dtype(t, carried_l, t.dtype());
 
   const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(t.host_arena(), shard).inputs;
-  const auto& [batch, least] = *static_cast<const Batch*>(drawn);
+  const auto& [picks, least] = *static_cast<const Batch*>(drawn);
   profile::Span starting("slots", profile::Kind::phase);
   network_.reset(t, z_h, z_l, halted);
-  ops::begin_sequences(t.stream(), data, steps, halted, batch);
+  ops::begin_sequences(t.stream(), data, steps, halted, picks,
+                       {.variants = data_.online, .ignored = data_.ignore_label_id});
   starting.end();
 
   const Var x = network_.embed(t, data.inputs, {data.identifiers, own(s.puzzle_gradient)});
@@ -248,10 +271,7 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
   const std::span<ops::HaltingScore> reports =
       s.scores(shard.step).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   ops::halting_loss(t.stream(), loss.value(), dq.reshaped(pairs), steps, halted, reports,
-                    {.q = out.q.value().reshaped(pairs),
-                     .next_q = next_q,
-                     .scores = scores,
-                     .least = least.span<const std::int32_t>()},
+                    {.q = out.q.value().reshaped(pairs), .next_q = next_q, .scores = scores, .least = least},
                     {.most_steps = rule.halt_max_steps, .q_continue = rule.q_continue, .decay = rule.decay});
   t.record("hrm_loss", loss, {}, [=, &t, logits = out.logits, halting = out.q] {
     ops::scale_by(t.stream(), t.grad_of(logits), dlogits, loss.grad(), 1);

@@ -21,14 +21,16 @@ constexpr double kGradient = 2e-5;  // [4e-6]
 constexpr double kWeights = 2e-6;   // absolute [3e-7]
 constexpr double kDouble = 1e-10, kStoredSingle = 1e-6;  // in double; of arrays that the file holds in single
 
-/// Batches, draws and observed values of a reference file: the model's data come from there, slot by slot.
+/// Labels that do not count. Training batches have labels 0 that do.
+constexpr std::uint8_t kIgnored = 255;
+
+/// Batches, draws and observed values of a reference file. Training part t of the data is the batch of step t, one row
+/// per slot.
 class ReferenceModel final : public HrmTask {
  public:
-  struct Step {
-    std::vector<std::int32_t> inputs, labels, identifiers, least;
-  };
-  ReferenceModel(Options options, PuzzleData data, std::vector<Step> steps)
-      : HrmTask(std::move(options), std::move(data)), steps_(std::move(steps)) {}
+  /// least  of each step, the values of least_steps() by slot
+  ReferenceModel(Options options, PuzzleData data, std::vector<std::vector<std::int32_t>> least)
+      : HrmTask(std::move(options), std::move(data)), least_(std::move(least)) {}
   void move_to(Device device) override {
     HrmTask::move_to(device);
     const HrmArch& a = network().arch();
@@ -36,20 +38,20 @@ class ReferenceModel final : public HrmTask {
     q = OwnedTensor(options().dtype, {batch(), 2}, device);
     next_q = OwnedTensor(options().dtype, {batch(), 2}, device);
   }
-  std::int64_t steps() const { return static_cast<std::int64_t>(steps_.size()); }
-  std::int64_t batch() const { return static_cast<std::int64_t>(steps_.front().identifiers.size()); }
+  std::int64_t steps() const { return std::ssize(least_); }
+  std::int64_t batch() const { return std::ssize(least_.front()); }
   OwnedTensor logits, q, next_q;  ///< of the last step, rows by slot
 
  protected:
-  void read_batch(Arena&, const Shard& shard, std::int64_t first, const ops::SequenceData& rows) const override {
-    const Step& s = step_of(shard);
-    const auto copy_to = [&](const Tensor& to, const std::vector<std::int32_t>& all) {
-      std::copy_n(all.begin() + first * (to.size() / to.shape()[0]), to.size(), to.data<std::int32_t>());
-    };
-    copy_to(rows.inputs, s.inputs), copy_to(rows.labels, s.labels), copy_to(rows.identifiers, s.identifiers);
+  void read_batch(const Shard& shard, std::int64_t first, std::span<PuzzleExample> rows) const override {
+    const PuzzlePart& part = data().train[static_cast<std::size_t>(shard.step)];
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::int64_t row = first + static_cast<std::int64_t>(i);
+      rows[i] = {.part = &part, .row = row, .identifier = part.puzzle_identifiers.data<std::int32_t>()[row]};
+    }
   }
   std::int64_t least_steps(const Shard& shard, std::int64_t slot) const override {
-    return step_of(shard).least[static_cast<std::size_t>(slot)];
+    return least_[static_cast<std::size_t>(shard.step)][static_cast<std::size_t>(slot)];
   }
   void observe(Tape& t, const Shard& shard, const Hrm::Output& out, const Tensor& next) const override {
     const auto keep = [&](const Tensor& all, const Tensor& part) {
@@ -61,8 +63,7 @@ class ReferenceModel final : public HrmTask {
   }
 
  private:
-  const Step& step_of(const Shard& shard) const { return steps_[static_cast<std::size_t>(shard.step)]; }
-  std::vector<Step> steps_;
+  std::vector<std::vector<std::int32_t>> least_;
 };
 
 std::vector<std::int32_t> labels_of(const H5File& file, const std::string& dataset) {
@@ -71,22 +72,20 @@ std::vector<std::int32_t> labels_of(const H5File& file, const std::string& datas
   return labels;
 }
 
-std::vector<ReferenceModel::Step> read_steps(const H5File& file) {
+std::vector<std::vector<std::int32_t>> read_draws(const H5File& file) {
   const double explore = file.real_attribute("/", "explore");
-  std::vector<ReferenceModel::Step> steps;
+  std::vector<std::vector<std::int32_t>> all;
   for (std::int64_t t = 0; t < file.int_attribute("/", "steps"); ++t) {
-    const std::string group = "/steps/" + std::to_string(t) + "/";
-    ReferenceModel::Step step{.inputs = integers(file, group + "batch/inputs"),
-                              .labels = labels_of(file, group + "batch/labels"),
-                              .identifiers = integers(file, group + "batch/puzzle_identifiers"),
-                              .least = integers(file, group + "draws/explore_n")};
-    const std::vector<double> u = file.read<double>(group + "draws/explore_u");
+    const std::string group = "/steps/" + std::to_string(t) + "/draws/";
+    std::vector<std::int32_t>& least = all.emplace_back(integers(file, group + "explore_n"));
+    const std::vector<double> u = file.read<double>(group + "explore_u");
     for (std::size_t i = 0; i < u.size(); ++i)
-      if (!(u[i] < explore)) step.least[i] = 0;
-    steps.push_back(std::move(step));
+      if (!(u[i] < explore)) least[i] = 0;
   }
-  return steps;
+  return all;
 }
+
+std::vector<std::uint8_t> bytes_of(const std::vector<std::int32_t>& values) { return {values.begin(), values.end()}; }
 
 /// Puzzles 0..n-1 with one example each.
 PuzzlePart plain_part(Placement& placement, const std::string& name, const std::vector<std::uint8_t>& inputs,
@@ -104,21 +103,26 @@ PuzzlePart plain_part(Placement& placement, const std::string& name, const std::
   return part;
 }
 
-PuzzleData reference_data(const H5File& file, Placement& placement, const std::vector<ReferenceModel::Step>& steps) {
+PuzzleData reference_data(const H5File& file, Placement& placement) {
   PuzzleData data;
   data.path = file.path();
   data.seq_len = file.int_attribute("/", "seq_len");
   data.vocab_size = file.int_attribute("/", "vocab");
   data.identifiers = file.int_attribute("/", "num_ids");
-  const std::size_t rows = steps.size() * steps.front().identifiers.size(),
-                    cells = rows * static_cast<std::size_t>(data.seq_len);
-  data.train.push_back(plain_part(placement, "steps", std::vector<std::uint8_t>(cells),
-                                  std::vector<std::uint8_t>(cells), std::vector<std::int32_t>(rows), data.seq_len));
+  data.ignore_label_id = kIgnored;
+  for (std::int64_t t = 0; t < file.int_attribute("/", "steps"); ++t) {
+    const std::string group = "/steps/" + std::to_string(t) + "/batch/";
+    // An ignored label, -1, becomes kIgnored.
+    data.train.push_back(plain_part(placement, "steps", bytes_of(integers(file, group + "inputs")),
+                                    bytes_of(labels_of(file, group + "labels")),
+                                    integers(file, group + "puzzle_identifiers"), data.seq_len));
+  }
   for (const std::string& name : file.list("/eval")) {
     const std::string group = "/eval/" + name + "/data/";
     if (name == "batches") continue;
-    data.test.push_back(plain_part(placement, name, file.read<std::uint8_t>(group + "inputs"),
-                                   file.read<std::uint8_t>(group + "labels"),
+    auto labels = file.read<std::uint8_t>(group + "labels");
+    std::ranges::replace(labels, std::uint8_t{0}, kIgnored);
+    data.test.push_back(plain_part(placement, name, file.read<std::uint8_t>(group + "inputs"), labels,
                                    file.read<std::int32_t>(group + "puzzle_identifiers"), data.seq_len));
   }
   return data;
@@ -161,7 +165,7 @@ class NetworkCheck {
         options_(options),
         v_(v),
         dtype_(options.f64 ? DType::f64 : DType::f32),
-        model_(reference_options(file, dtype_), reference_data(file, placement_, read_steps(file)), read_steps(file)) {
+        model_(reference_options(file, dtype_), reference_data(file, placement_), read_draws(file)) {
     load_reference_weights(model_.params(), file);
     model_.move_to(options.device);
     if (is_half(options.storage)) model_.params().store_as(options.storage);

@@ -94,19 +94,9 @@ std::int64_t PuzzlePart::group_of(std::int64_t puzzle) const { return segment_of
 
 void PuzzleData::read(const PuzzleExample& example, std::span<std::int32_t> inputs,
                       std::span<std::int32_t> labels) const {
-  const auto width = static_cast<std::size_t>(seq_len);
   const std::uint8_t* in = example.part->inputs.data<std::uint8_t>() + example.row * seq_len;
   const std::uint8_t* out = example.part->labels.data<std::uint8_t>() + example.row * seq_len;
-  std::array<std::uint8_t, 2 * 1024> variant;
-  if (example.variant > 0) {
-    require(online && 2 * width <= variant.size(), "reading variant ", example.variant, " of a row of ", width);
-    const std::span to(variant);
-    online->apply(static_cast<std::uint64_t>(example.group), static_cast<std::uint64_t>(example.variant), {in, width},
-                  {out, width}, to.first(width), to.subspan(width, width));
-    in = variant.data();
-    out = variant.data() + width;
-  }
-  for (std::size_t i = 0; i < width; ++i) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(seq_len); ++i) {
     inputs[i] = in[i];
     labels[i] = out[i] == ignore_label_id ? -1 : out[i];
   }
@@ -129,7 +119,7 @@ PuzzleData PuzzleData::open(const std::filesystem::path& path, Placement& placem
     const auto seed = static_cast<std::uint64_t>(file.int_attribute("/", "seed"));
     require_data(data.task == "sudoku" || data.task == "maze", set.opening(), ": task '", data.task,
                  "' has no variants that are drawn while training");
-    data.online.emplace(data.task == "sudoku" ? PuzzleTask::sudoku : PuzzleTask::maze, data.seq_len, seed);
+    data.online = {data.task == "sudoku" ? PuzzleTask::sudoku : PuzzleTask::maze, data.seq_len, seed};
   }
   if (file.has("/source_names")) data.source_names = set.read_text("/source_names", -1);
   if (data.task == "arc" && file.has("/identifiers")) {

@@ -100,22 +100,20 @@ void KgatProgram::start(const TrainState& state, double lr, unsigned flags) {
 StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned flags) {
   const bool is_cf = state.position < cf_steps_;
   StepResult result = {.advance = 1, .samples = is_cf ? cf_batch_ : kg_batch_};
-  if (step_.runs_on_gpu()) {
-    profile::Phase phase("step on the GPU", result.compute);
-    // The updates of the two kinds of steps do not know each other's outcomes.
-    if (std::exchange(cf_, is_cf) != is_cf) result.outcome = take_last();
-    if (state.position == 0) kg_loss_->data<double>()[0] = kg_loss_->data<double>()[1] = 0;
-    epoch_ = state.epoch;
-    start(state, lr, flags);
-    if (!result.outcome) result.outcome = outcome(step_.take(false));
-    phase.end();
-    return result;
-  }
-  const Stopwatch drawing;
-  const Drawn& batch = batch_of(state);
-  result.compute = drawing.seconds();
+  const Stopwatch watch;
+  // The updates of the two kinds of steps do not know each other's outcomes.
+  if (std::exchange(cf_, is_cf) != is_cf) result.outcome = take_last();
   if (state.position == 0) kg_loss_->data<double>()[0] = kg_loss_->data<double>()[1] = 0;
   epoch_ = state.epoch;
+  if (step_.runs_on_gpu()) {
+    const profile::Span span("step on the GPU", profile::Kind::phase);
+    start(state, lr, flags);
+    if (!result.outcome) result.outcome = outcome(step_.take(false));
+    result.compute = watch.seconds();
+    return result;
+  }
+  const Drawn& batch = batch_of(state);
+  result.compute = watch.seconds();
   KgatStepResult done =
       batch.is_cf ? step_.step_cf(batch.cf, state.step, lr, flags) : step_.step_kg(batch.kg, lr, flags);
   done.step = state.step;

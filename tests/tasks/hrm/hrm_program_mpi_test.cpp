@@ -40,6 +40,14 @@ RunConfig config(bool reproducible, std::int64_t accumulate = 1, const char* gra
   return c;
 }
 
+/// Puzzles of 3 x 3 cells, each in 8 rotated and mirrored variants, which training draws.
+PuzzleData drawn_puzzles(Placement& placement) {
+  PuzzleData data = random_puzzles(placement, 30);
+  data.online = {PuzzleTask::maze, data.seq_len, 5};
+  data.variants = 8;
+  return data;
+}
+
 /// A task on a device.
 struct Placed : HrmTask {
   Placed(Options options, PuzzleData data, Device device) : HrmTask(std::move(options), std::move(data)) {
@@ -51,7 +59,7 @@ struct Placed : HrmTask {
 struct Run {
   Run(World& world, RunConfig settings, int threads, DType dtype = DType::f32, Device device = {})
       : config(std::move(settings)),
-        model(tiny(dtype), random_puzzles(placement, 30), device),
+        model(tiny(dtype), drawn_puzzles(placement), device),
         program(world, config, model, threads) {}
   void steps(std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/models/hrm/hrm.hpp"
 #include "lockstep/ops/halting.hpp"
 #include "lockstep/tasks/hrm/puzzle_data.hpp"
@@ -113,7 +114,8 @@ class HrmTask : public ShardTask {
   const Hrm& network() const { return network_; }
   const PuzzleData& data() const { return data_; }
 
-  /// Allocates the slots of a training run. errors  usage: the data do not fill a batch
+  /// Allocates the slots of a training run and, if it fits, a copy of the training puzzles in GPU memory.
+  /// errors  usage: the data do not fill a batch
   void begin_run(std::int64_t slots);
   /// The length of a depth curriculum.
   void set_run_steps(double steps) { run_steps_ = steps; }
@@ -153,8 +155,8 @@ class HrmTask : public ShardTask {
 
  protected:
   // Verification against reference files overrides these three.
-  /// Reads the batch's rows for the slots from `first` on into `rows`, in host memory.
-  virtual void read_batch(Arena& scratch, const Shard& shard, std::int64_t first, const ops::SequenceData& rows) const;
+  /// Reads the batch's rows for the slots from `first` on, training examples, into `rows`.
+  virtual void read_batch(const Shard& shard, std::int64_t first, std::span<PuzzleExample> rows) const;
   /// The minimum number of segments that exploration draws for a slot in this step; 0: none.
   virtual std::int64_t least_steps(const Shard& shard, std::int64_t slot) const;
   /// Receives a shard's output and the next call's q (empty without one). May enqueue work on the tape's stream, but
@@ -163,6 +165,8 @@ class HrmTask : public ShardTask {
 
  private:
   struct Batch;
+  /// A training example as kernels read it. Its tokens are copied to `host` if the data have no copy in GPU memory.
+  ops::PuzzlePick pick(Arena& host, const PuzzleExample& example) const;
   /// The parts behind the examples of a split other than training.
   const std::vector<PuzzlePart>& held_out(Split split) const;
   PuzzleExample example_of(Split split, std::int64_t index) const;
@@ -179,6 +183,9 @@ class HrmTask : public ShardTask {
   Hrm network_;
   std::optional<HrmSlots> slots_;  ///< loss() writes the rows of its shard
   std::optional<PuzzleSampler> sampler_;
+  /// Inputs and labels of each training part, where steps read them unless the host stages the tokens of each step.
+  std::vector<Resident<std::uint8_t>> tokens_;
+  bool stages_tokens_ = false;
   double run_steps_ = 0;
   /// Ballots of the current evaluation. Mutable: threads that share this task append to it in evaluate() const, under a
   /// lock.

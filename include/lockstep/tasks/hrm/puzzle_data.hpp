@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,7 +38,7 @@ struct PuzzleExample {
   const PuzzlePart* part = nullptr;
   std::int64_t row = 0;
   std::int64_t group = 0;
-  std::int64_t variant = 0;  ///< augmentation that read() applies (online files); 0: none
+  std::int64_t variant = 0;  ///< of the row, drawn while training (online files); 0: the stored puzzle
   std::int32_t identifier = 0;
 };
 
@@ -49,14 +48,14 @@ struct PuzzleData {
   std::string task;  ///< sudoku | maze | arc
   std::int64_t seq_len = 0, vocab_size = 0, identifiers = 0;
   std::int64_t pad_id = 0, ignore_label_id = 0, blank_identifier_id = 0;  ///< ignore_label_id -1: none
-  std::int64_t variants = 1;  ///< variants of each stored training puzzle: 1 + num_aug of an online file
-  std::optional<PuzzleVariants> online;
+  std::int64_t variants = 1;                 ///< variants of each stored training puzzle: 1 + num_aug of an online file
+  PuzzleVariants online;                     ///< of such a file
   std::vector<PuzzlePart> train, test, val;  ///< val is empty in files without validation puzzles
   std::vector<std::string> source_names;
   std::vector<ArcName> arc_names;  ///< one per identifier if the task is arc, else empty
   std::uint64_t hash = 0;          ///< XXH3 over all arrays of all splits
 
-  /// Reads the tokens of an example, spans of seq_len, into the network's form: ignored labels are -1.
+  /// Reads the stored tokens of an example, spans of seq_len, into the network's form: ignored labels are -1.
   void read(const PuzzleExample& example, std::span<std::int32_t> inputs, std::span<std::int32_t> labels) const;
 
   /// errors  data, naming the file: another format or version; a dataset that is missing or of a wrong type or shape;
