@@ -25,6 +25,7 @@
 #include "lockstep/train/proof.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "models/emulator/files/pickle.hpp"
+#include "support/npy.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
@@ -214,10 +215,6 @@ std::uint64_t read_model(const fs::path& directory) {
 // ---- Weights of other programs --------------------------------------------------------------------------------------
 
 const std::vector<float> kMatrix = {1, 2, 3, 4, 5, 6}, kVector = {0.5F, -2};
-template <class T>
-std::string bytes_of(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
 
 Files make_safetensors(const fs::path& directory) {
   NamedArrays content;
@@ -231,11 +228,8 @@ Files make_safetensors(const fs::path& directory) {
 
 Files make_npz(const fs::path& directory) {
   ZipWriter zip;
-  for (const auto& [name, shape, values] : {std::tuple{"b.npy", "2,", &kVector}, {"w.npy", "2, 3", &kMatrix}}) {
-    std::string header = std::string("{'descr': '<f4', 'fortran_order': False, 'shape': (") + shape + "), }";
-    header.resize(118, ' ');
-    zip.add(name, std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + bytes_of(*values));
-  }
+  zip.add("b.npy", test::npy("<f4", "2,", kVector));
+  zip.add("w.npy", test::npy("<f4", "2, 3", kMatrix));
   test::write_text(directory / "weights", zip.finish());
   return {"weights"};
 }
@@ -247,8 +241,8 @@ Files make_torch(const fs::path& directory) {
   ZipWriter zip;
   zip.add("weights/data.pkl", pickle.finish());
   zip.add("weights/byteorder", "little");
-  zip.add("weights/data/0", bytes_of(kVector));
-  zip.add("weights/data/1", bytes_of(kMatrix));
+  zip.add("weights/data/0", test::bytes_of(kVector));
+  zip.add("weights/data/1", test::bytes_of(kMatrix));
   test::write_text(directory / "weights", zip.finish());
   return {"weights"};
 }

@@ -7,6 +7,7 @@
 #include "lockstep/prep/npy.hpp"
 #include "prep/program.hpp"
 #include "support/errors.hpp"
+#include "support/npy.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
@@ -35,16 +36,6 @@ std::string table(int n) {
     text += "," + std::to_string(i) + "\n";
   }
   return text;
-}
-
-template <class T>
-std::string npy(const std::string& type, const std::string& shape, const std::vector<T>& values) {
-  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
-  header.append((64 - (10 + header.size() + 1) % 64) % 64, ' ');
-  header += '\n';
-  std::string out = "\x93NUMPY";
-  out += {1, 0, static_cast<char>(header.size()), 0};
-  return out + header + std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
 constexpr const char* kJson =

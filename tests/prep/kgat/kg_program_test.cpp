@@ -7,6 +7,7 @@
 #include "prep/kgat/kg_text.hpp"
 #include "prep/program.hpp"
 #include "support/errors.hpp"
+#include "support/npy.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
@@ -176,8 +177,7 @@ TEST_SUITE("prep.kg_program") {
     const TempDir dir;
     prepare(dir.path(), "synth-kg --users 50 -o a.h5");
     std::string bytes = test::read_text(dir / "a.h5");
-    const auto items = read(dir / "a.h5").test.item;
-    const auto place = bytes.find(std::string(reinterpret_cast<const char*>(items.data()), items.size() * 4));
+    const auto place = bytes.find(bytes_of(read(dir / "a.h5").test.item));
     REQUIRE(place != std::string::npos);
     bytes[place] = static_cast<char>(bytes[place] ^ 1);
     test::write_text(dir / "a.h5", bytes);
