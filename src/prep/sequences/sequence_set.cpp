@@ -1,7 +1,6 @@
 #include "lockstep/prep/sequences/sequence_set.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "lockstep/base/error.hpp"
