@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/io/seal.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/ensemble.hpp"
 
@@ -31,6 +32,12 @@ void add_file_options(Options& options, EmulatorFiles& files, const std::string&
   options.add("input", &files.input, "", "states").value_name("FILE").required();
   add_output_options(options, files.output, written).required();
   options.list_only({"run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
+}
+
+void require_precision(const Options& options) {
+  const std::string precision = options.value("run.precision");
+  if (precision != "fp32" && precision != "fp64")
+    options.reject("run.precision", "this command computes in fp32 or fp64");
 }
 
 PredictionAttributes describe_source(const EmulatorFiles& files, const std::string& command, const Args& args) {
@@ -78,7 +85,16 @@ std::string InputRows::where(const std::string& dataset) const {
   return join("reading dataset '", dataset, "' of '", file_.path().string(), "'");
 }
 
-InputRows::InputRows(const std::filesystem::path& path, const TrainedEmulator& emulator) : file_(H5File::open(path)) {
+void InputRows::verify(const std::string& dataset) const {
+  const std::string defect = verifies_ && file_.has_attribute(dataset, "xxh3") ? values_defect(file_, dataset) : "";
+  require_data(
+      defect.empty(), "reading '", file_.path().string(), "': ", defect,
+      "; the disk, a copy or another program has changed the file: copy it again, rebuild it, or write states of "
+      "your own to a new file");
+}
+
+InputRows::InputRows(const std::filesystem::path& path, const TrainedEmulator& emulator, bool verifies)
+    : file_(H5File::open(path)), verifies_(verifies) {
   require_data(file_.has("/x"), "opening dataset '/x' of '", path.string(),
                "': no such dataset; it must hold the states (rows, ", emulator.network.arch().n_in,
                ") in physical units");
@@ -89,6 +105,9 @@ InputRows::InputRows(const std::filesystem::path& path, const TrainedEmulator& e
   require_data(info.shape.size() == 2 && info.shape[1] == n_in, where("/x"), ": the shape is ", text(info.shape),
                ", expected (rows, ", n_in, ") for this emulator");
   rows_ = info.shape[0];
+  verify("/x");
+  const bool outputs_named = file_.has("/vars/output_names");
+  other_outputs_ = outputs_named && file_.read_text("/vars/output_names") != emulator.metadata.variables.output_names;
   if (!file_.has("/vars/input_names")) return;
   const std::vector<std::string> names = file_.read_text("/vars/input_names");
   const std::vector<std::string>& expected = emulator.metadata.variables.input_names;
@@ -104,8 +123,7 @@ InputRows::InputRows(const std::filesystem::path& path, const TrainedEmulator& e
   };
   texts("/vars/input_units", found.input_units);
   levels("/vars/input_level", found.input_level);
-  if (file_.has("/vars/output_names") &&
-      file_.read_text("/vars/output_names") == emulator.metadata.variables.output_names) {
+  if (outputs_named && !other_outputs_) {
     texts("/vars/output_units", found.output_units);
     levels("/vars/output_level", found.output_level);
   }
@@ -121,6 +139,7 @@ bool InputRows::has(const std::string& dataset, std::int64_t columns) const {
                ", expected f32 or f64");
   require_data(info.shape == expected, where(dataset), ": the shape is ", text(info.shape), ", expected ",
                text(expected), " to match /x");
+  verify(dataset);
   return true;
 }
 
