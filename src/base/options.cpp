@@ -127,52 +127,34 @@ const char* kind_of() {
   return "list";
 }
 
+/// Reads a text as one of the types that insert() takes.
 template <class T>
-T read_value(const Option::Spec& spec, const std::string& text);
-
-template <>
-bool read_value<bool>(const Option::Spec&, const std::string& text) {
-  for (const char* yes : {"true", "yes", "on", "1"})
-    if (text == yes) return true;
-  for (const char* no : {"false", "no", "off", "0"})
-    if (text == no) return false;
-  wrong("must be true or false");
-}
-template <>
-int read_value<int>(const Option::Spec& spec, const std::string& text) {
-  return integer<int>(text, reader(spec.unit_name));
-}
-template <>
-std::int64_t read_value<std::int64_t>(const Option::Spec& spec, const std::string& text) {
-  return integer<std::int64_t>(text, reader(spec.unit_name));
-}
-template <>
-std::uint64_t read_value<std::uint64_t>(const Option::Spec& spec, const std::string& text) {
-  return integer<std::uint64_t>(text, reader(spec.unit_name));
-}
-template <>
-double read_value<double>(const Option::Spec& spec, const std::string& text) {
-  return reader(spec.unit_name)(text);
-}
-template <>
-std::string read_value<std::string>(const Option::Spec& spec, const std::string& text) {
-  if (spec.choices.empty() || std::find(spec.choices.begin(), spec.choices.end(), text) != spec.choices.end())
-    return text;
-  std::string all;
-  for (std::size_t i = 0; i < spec.choices.size(); ++i)
-    all += (i == 0 ? "" : i + 1 == spec.choices.size() ? " or " : ", ") + spec.choices[i];
-  const std::string near = nearest(text, spec.choices);
-  wrong("must be " + all + (near.empty() ? "" : "; did you mean " + near + "?"));
-}
-template <>
-std::vector<std::string> read_value<std::vector<std::string>>(const Option::Spec&, const std::string& text) {
-  return list(text);
-}
-template <>
-std::vector<double> read_value<std::vector<double>>(const Option::Spec& spec, const std::string& text) {
-  std::vector<double> values;
-  for (const auto& item : list(text)) values.push_back(reader(spec.unit_name)(item));
-  return values;
+T read_value(const Option::Spec& spec, const std::string& text) {
+  [[maybe_unused]] const auto read = reader(spec.unit_name);
+  if constexpr (std::same_as<T, bool>) {
+    for (const char* yes : {"true", "yes", "on", "1"})
+      if (text == yes) return true;
+    for (const char* no : {"false", "no", "off", "0"})
+      if (text == no) return false;
+    wrong("must be true or false");
+  } else if constexpr (std::integral<T>) {
+    return integer<T>(text, read);
+  } else if constexpr (std::same_as<T, double>) {
+    return read(text);
+  } else if constexpr (std::same_as<T, std::vector<std::string>>) {
+    return list(text);
+  } else if constexpr (std::same_as<T, std::vector<double>>) {
+    std::vector<double> values;
+    for (const auto& item : list(text)) values.push_back(read(item));
+    return values;
+  } else {
+    if (spec.choices.empty() || std::ranges::find(spec.choices, text) != spec.choices.end()) return text;
+    std::string all;
+    for (std::size_t i = 0; i < spec.choices.size(); ++i)
+      all += (i == 0 ? "" : i + 1 == spec.choices.size() ? " or " : ", ") + spec.choices[i];
+    const std::string near = nearest(text, spec.choices);
+    wrong("must be " + all + (near.empty() ? "" : "; did you mean " + near + "?"));
+  }
 }
 
 std::string write_value(bool value) { return value ? "true" : "false"; }
@@ -378,13 +360,14 @@ bool Options::Impl::listed(const Option::Spec& row) const {
   });
 }
 
-std::vector<std::pair<Options::Impl::Section, std::vector<const Option::Spec*>>> Options::Impl::grouped() const {
+std::vector<std::pair<Options::Impl::Section, std::vector<const Option::Spec*>>> Options::Impl::grouped(
+    bool unlisted) const {
   std::vector<std::pair<Section, std::vector<const Option::Spec*>>> groups;
   groups.push_back({{"", "Options", ""}, {}});
   for (const auto& section : sections) groups.push_back({section, {}});
   for (const auto& option : options) {
     const Option::Spec& row = *option->spec_;
-    if (!listed(row)) continue;
+    if (!unlisted && !listed(row)) continue;
     const std::string prefix = row.section();
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first.prefix == prefix; });
     if (group == groups.end()) group = groups.insert(groups.end(), {{prefix, prefix, ""}, {}});

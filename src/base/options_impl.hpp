@@ -66,9 +66,9 @@ struct Options::Impl {
   bool has_configuration() const;
   /// Whether list_only() leaves this row in the texts.
   bool listed(const Option::Spec& row) const;
-  /// Sections in order with their listed rows. The first section has an empty prefix and holds the
-  /// command-line options.
-  std::vector<std::pair<Section, std::vector<const Option::Spec*>>> grouped() const;
+  /// Sections in order with their listed rows; `unlisted`: with all of them. The first section has an empty prefix and
+  /// holds the command-line options. The title of a section that nobody has described is its prefix.
+  std::vector<std::pair<Section, std::vector<const Option::Spec*>>> grouped(bool unlisted = false) const;
   std::string suggestion(const std::string& name, const char* dashes) const;
   std::string usage_line() const;
   void apply(const std::vector<IniEntry>& entries, const std::string& source);

@@ -178,21 +178,11 @@ std::string ini_line(const std::string& key, const std::string& value) { return 
 std::string Options::ini() const {
   std::string out = "# " + impl_->program + ": resolved configuration\n";
   // Includes rows that list_only() leaves out: the resolved text must restore every value.
-  std::vector<std::pair<std::string, std::vector<const Option::Spec*>>> groups;
-  for (const auto& section : impl_->sections) groups.push_back({section.prefix, {}});
-  for (const auto& option : impl_->options) {
-    const Option::Spec& row = *option->spec_;
-    if (!row.configuration()) continue;
-    const std::string prefix = row.section();
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == prefix; });
-    if (group == groups.end()) group = groups.insert(groups.end(), {prefix, {}});
-    group->second.push_back(&row);
-  }
-  for (const auto& [prefix, rows] : groups) {
-    if (rows.empty()) continue;
-    const auto titled =
-        std::find_if(impl_->sections.begin(), impl_->sections.end(), [&](const auto& s) { return s.prefix == prefix; });
-    out += "\n[" + prefix + "]" + (titled == impl_->sections.end() ? "" : "  # " + titled->title) + "\n";
+  for (const auto& [section, rows] : impl_->grouped(true)) {
+    const std::string& prefix = section.prefix;
+    if (prefix.empty()) continue;
+    const bool titled = std::ranges::any_of(impl_->sections, [&](const auto& s) { return s.prefix == prefix; });
+    out += "\n[" + prefix + "]" + (titled ? "  # " + section.title : "") + "\n";
     for (const Option::Spec* row : rows) {
       const std::string name = row->key.substr(prefix.size() + 1);
       const std::string remark = row->remark();

@@ -1,8 +1,10 @@
 #include "lockstep/base/process.hpp"
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
-#include <string>
 
 #include "lockstep/base/error.hpp"
 
@@ -32,6 +34,21 @@ bool read_stat(std::int64_t pid, ProcStat& stat) {
 std::int64_t process_started(std::int64_t pid) {
   ProcStat stat;
   return read_stat(pid, stat) ? stat.started : 0;
+}
+
+std::string host_name() {
+  char name[256] = "localhost";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::string local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
+  return text;
 }
 
 Process process_state(std::int64_t pid, std::int64_t started) {

@@ -1,8 +1,10 @@
 #include "lockstep/base/units.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/text.hpp"
 
@@ -12,38 +14,19 @@ namespace {
 
 /// One name for the usual spellings of a unit.
 std::string unit_name(std::string_view text) {
-  static const std::map<std::string_view, std::string_view> kNames = {{"kelvin", "K"},
-                                                                      {"Kelvin", "K"},
-                                                                      {"degK", "K"},
-                                                                      {"deg_K", "K"},
-                                                                      {"degree_K", "K"},
-                                                                      {"degrees_K", "K"},
-                                                                      {"C", "degC"},
-                                                                      {"deg_C", "degC"},
-                                                                      {"celsius", "degC"},
-                                                                      {"Celsius", "degC"},
-                                                                      {"degree_C", "degC"},
-                                                                      {"degrees_C", "degC"},
-                                                                      {"degreeC", "degC"},
-                                                                      {"degree_Celsius", "degC"},
-                                                                      {"degrees_Celsius", "degC"},
-                                                                      {"\xC2\xB0"
-                                                                       "C",
-                                                                       "degC"},
-                                                                      {"meter", "m"},
-                                                                      {"meters", "m"},
-                                                                      {"metre", "m"},
-                                                                      {"metres", "m"},
-                                                                      {"sec", "s"},
-                                                                      {"second", "s"},
-                                                                      {"seconds", "s"},
-                                                                      {"percent", "%"},
-                                                                      {"watt", "W"},
-                                                                      {"Watt", "W"},
-                                                                      {"pascal", "Pa"},
-                                                                      {"Pascal", "Pa"}};
-  const auto found = kNames.find(text);
-  return std::string(found == kNames.end() ? text : found->second);
+  static const std::map<std::string_view, std::vector<std::string_view>> kSpellings = {
+      {"K", {"kelvin", "Kelvin", "degK", "deg_K", "degree_K", "degrees_K"}},
+      {"degC",
+       {"C", "deg_C", "celsius", "Celsius", "degree_C", "degrees_C", "degreeC", "degree_Celsius", "degrees_Celsius",
+        "\u00B0C"}},
+      {"m", {"meter", "meters", "metre", "metres"}},
+      {"s", {"sec", "second", "seconds"}},
+      {"%", {"percent"}},
+      {"W", {"watt", "Watt"}},
+      {"Pa", {"pascal", "Pascal"}}};
+  for (const auto& [name, spellings] : kSpellings)
+    if (std::ranges::find(spellings, text) != spellings.end()) return std::string(name);
+  return std::string(text);
 }
 
 /// The exponent of each unit of a product; a number other than 1 is a unit of its own.

@@ -235,22 +235,11 @@ size_t lsem_workspace_bytes(const lsem_model* m, long n, int what) {
   size_t bytes = 0;
   guarded([&] {
     check_call(m, n);
-    switch (what) {
-      case LSEM_WS_PREDICT_F32:
-        bytes = workspace_bytes<float>(m, n, OperatorCall::predict);
-        break;
-      case LSEM_WS_PREDICT_F64:
-        bytes = workspace_bytes<double>(m, n, OperatorCall::predict);
-        break;
-      case LSEM_WS_JAC_F32:
-        bytes = workspace_bytes<float>(m, n, OperatorCall::jacobian);
-        break;
-      case LSEM_WS_JAC_F64:
-        bytes = workspace_bytes<double>(m, n, OperatorCall::jacobian);
-        break;
-      default:
-        require_argument(false, "no workspace of kind ", what);
-    }
+    require_argument(what >= LSEM_WS_PREDICT_F32 && what <= LSEM_WS_JAC_F64, "no workspace of kind ", what);
+    const bool predicts = what == LSEM_WS_PREDICT_F32 || what == LSEM_WS_PREDICT_F64,
+               single = what == LSEM_WS_PREDICT_F32 || what == LSEM_WS_JAC_F32;
+    const OperatorCall call = predicts ? OperatorCall::predict : OperatorCall::jacobian;
+    bytes = single ? workspace_bytes<float>(m, n, call) : workspace_bytes<double>(m, n, call);
   });
   return bytes;
 }

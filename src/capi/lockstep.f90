@@ -39,104 +39,100 @@ module lockstep
   ! What functions of the same arguments share.
   abstract interface
     ! One array per variable: x(i) = c_loc of the first element of variable i, sx(i) its stride
-    function predict_soa(m, n, x, sx, y, sy, ws) bind(c) result(status)
+    integer(c_int) function predict_soa(m, n, x, sx, y, sy, ws) bind(c)
       import :: c_int, c_long, c_ptr
       type(c_ptr), value :: m, ws
       integer(c_long), value :: n
       type(c_ptr), intent(in) :: x(*), y(*)
       integer(c_long), intent(in) :: sx(*), sy(*)
-      integer(c_int) :: status
     end function
 
-    function jac_soa(m, n, x, sx, mask, physical, jacobian, sj, ws) bind(c) result(status)
+    integer(c_int) function jac_soa(m, n, x, sx, mask, physical, jacobian, sj, ws) bind(c)
       import :: c_int, c_long, c_ptr
       type(c_ptr), value :: m, mask, ws
       integer(c_long), value :: n
       integer(c_int), value :: physical
       type(c_ptr), intent(in) :: x(*), jacobian(*)
       integer(c_long), intent(in) :: sx(*), sj(*)
-      integer(c_int) :: status
     end function
 
-    function linearize_soa(m, n, x, sx, mask, lin) bind(c) result(status)
+    integer(c_int) function linearize_soa(m, n, x, sx, mask, lin) bind(c)
       import :: c_int, c_long, c_ptr
       type(c_ptr), value :: m, mask
       integer(c_long), value :: n
       type(c_ptr), intent(in) :: x(*)
       integer(c_long), intent(in) :: sx(*)
       type(c_ptr), intent(out) :: lin
-      integer(c_int) :: status
     end function
 
-    function tl_soa(lin, dx, sdx, dy, sdy, accumulate) bind(c) result(status)
+    integer(c_int) function tl_soa(lin, dx, sdx, dy, sdy, accumulate) bind(c)
       import :: c_int, c_long, c_ptr
       type(c_ptr), value :: lin
       type(c_ptr), intent(in) :: dx(*), dy(*)
       integer(c_long), intent(in) :: sdx(*), sdy(*)
       integer(c_int), value :: accumulate
-      integer(c_int) :: status
     end function
 
-    function ad_soa(lin, dy, sdy, dx, sdx, accumulate) bind(c) result(status)
+    integer(c_int) function ad_soa(lin, dy, sdy, dx, sdx, accumulate) bind(c)
       import :: c_int, c_long, c_ptr
       type(c_ptr), value :: lin
       type(c_ptr), intent(in) :: dy(*), dx(*)
       integer(c_long), intent(in) :: sdy(*), sdx(*)
       integer(c_int), value :: accumulate
-      integer(c_int) :: status
     end function
 
-    subroutine close_model(m) bind(c)
+    subroutine free_handle(handle) bind(c)
       import :: c_ptr
-      type(c_ptr), value :: m
+      type(c_ptr), value :: handle
     end subroutine
 
-    function number_of_model(m) bind(c) result(number)
+    integer(c_int) function number_of_model(m) bind(c)
       import :: c_int, c_ptr
       type(c_ptr), value :: m
-      integer(c_int) :: number
+    end function
+
+    ! value: a precision, a number of threads; 0 for the inputs and 1 for the outputs of a network
+    integer(c_int) function with_number(m, value) bind(c)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int), value :: value
     end function
 
     ! i counts from 0, as in C
-    function number_of_array(m, is_output, i) bind(c) result(number)
+    integer(c_int) function number_of_array(m, is_output, i) bind(c)
       import :: c_int, c_ptr
       type(c_ptr), value :: m
       integer(c_int), value :: is_output, i
-      integer(c_int) :: number
     end function
 
-    function text_of_array(m, is_output, i, buf, len) bind(c) result(status)
+    integer(c_int) function text_of_array(m, is_output, i, buf, len) bind(c)
       import :: c_int, c_char, c_ptr, c_size_t
       type(c_ptr), value :: m
       integer(c_int), value :: is_output, i
       character(kind=c_char), intent(out) :: buf(*)
       integer(c_size_t), value :: len
-      integer(c_int) :: status
     end function
 
-    function open_file(path, m) bind(c) result(status)
+    integer(c_int) function open_file(path, m) bind(c)
       import :: c_int, c_char, c_ptr
       character(kind=c_char), intent(in) :: path(*)
       type(c_ptr), intent(out) :: m
-      integer(c_int) :: status
     end function
 
     ! buf: c_loc of the first byte
-    function open_bytes(buf, len, m) bind(c) result(status)
+    integer(c_int) function open_bytes(buf, len, m) bind(c)
       import :: c_int, c_ptr, c_size_t
       type(c_ptr), value :: buf
       integer(c_size_t), value :: len
       type(c_ptr), intent(out) :: m
-      integer(c_int) :: status
     end function
 
-    function text_of_key(m, key, buf, len) bind(c) result(status)
+    integer(c_int) function text_of_key(m, key, buf, len) bind(c)
       import :: c_int, c_char, c_ptr, c_size_t
       type(c_ptr), value :: m
       character(kind=c_char), intent(in) :: key(*)
       character(kind=c_char), intent(out) :: buf(*)
       integer(c_size_t), value :: len
-      integer(c_int) :: status
     end function
   end interface
 
@@ -145,8 +141,9 @@ module lockstep
   procedure(linearize_soa), bind(c) :: lsem_linearize_soa_f32, lsem_linearize_soa_f64
   procedure(tl_soa), bind(c) :: lsem_tl_soa_f32, lsem_tl_soa_f64
   procedure(ad_soa), bind(c) :: lsem_ad_soa_f32, lsem_ad_soa_f64
-  procedure(close_model), bind(c) :: lsem_close, lsnet_close
+  procedure(free_handle), bind(c) :: lsem_close, lsnet_close, lsem_lin_free, lsnet_workspace_free
   procedure(number_of_model), bind(c) :: lsem_selftest, lsem_n_in, lsem_n_out
+  procedure(with_number), bind(c) :: lsem_set_precision, lsem_set_threads, lsnet_arrays
   procedure(number_of_array), bind(c) :: lsem_level, lsnet_array_type, lsnet_array_rank
   procedure(text_of_array), bind(c, name="lsem_name") :: lsem_text_of_variable
   procedure(text_of_array), bind(c, name="lsem_cf_name") :: lsem_cf_of_variable
@@ -159,228 +156,173 @@ module lockstep
   procedure(text_of_key), bind(c, name="lsnet_meta") :: lsnet_meta_c
 
   interface
-    function lsem_abi_version() bind(c) result(version)
+    integer(c_int) function lsem_abi_version() bind(c)
       import :: c_int
-      integer(c_int) :: version
     end function
 
-    function lsem_get_domain(m, lo, hi) bind(c) result(status)
+    integer(c_int) function lsem_get_domain(m, lo, hi) bind(c)
       import :: c_int, c_ptr, c_double
       type(c_ptr), value :: m
       real(c_double), intent(out) :: lo, hi
-      integer(c_int) :: status
     end function
 
     ! in_mask: c_loc of n_in integers of kind c_signed_char (0 = inactive), or c_null_ptr
-    function lsem_set_active(m, in_mask) bind(c) result(status)
+    integer(c_int) function lsem_set_active(m, in_mask) bind(c)
       import :: c_int, c_ptr
       type(c_ptr), value :: m, in_mask
-      integer(c_int) :: status
     end function
 
-    function lsem_set_domain(m, lo, hi) bind(c) result(status)
+    integer(c_int) function lsem_set_domain(m, lo, hi) bind(c)
       import :: c_int, c_ptr, c_double
       type(c_ptr), value :: m
       real(c_double), value :: lo, hi
-      integer(c_int) :: status
     end function
 
-    function lsem_set_precision(m, precision) bind(c) result(status)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: m
-      integer(c_int), value :: precision
-      integer(c_int) :: status
-    end function
-
-    function lsem_set_threads(m, threads) bind(c) result(status)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: m
-      integer(c_int), value :: threads
-      integer(c_int) :: status
-    end function
-
-    function lsem_workspace_bytes(m, n, what) bind(c) result(bytes)
+    integer(c_size_t) function lsem_workspace_bytes(m, n, what) bind(c)
       import :: c_int, c_long, c_ptr, c_size_t
       type(c_ptr), value :: m
       integer(c_long), value :: n
       integer(c_int), value :: what
-      integer(c_size_t) :: bytes
     end function
 
-    function lsem_predict_f32(m, n, x, ldx, y, ldy, ws) bind(c) result(status)
+    integer(c_int) function lsem_predict_f32(m, n, x, ldx, y, ldy, ws) bind(c)
       import :: c_int, c_long, c_ptr, c_float
       type(c_ptr), value :: m, ws
       integer(c_long), value :: n, ldx, ldy
       real(c_float), intent(in) :: x(ldx, *)
       real(c_float), intent(inout) :: y(ldy, *)
-      integer(c_int) :: status
     end function
 
     ! Pass J(n_in, n_out, n); its extents do not matter here, only that it has three and no gaps
-    function lsem_jac_f32(m, n, x, ldx, mask, physical, jacobian, ws) bind(c) result(status)
+    integer(c_int) function lsem_jac_f32(m, n, x, ldx, mask, physical, jacobian, ws) bind(c)
       import :: c_int, c_long, c_ptr, c_float
       type(c_ptr), value :: m, mask, ws
       integer(c_long), value :: n, ldx
       integer(c_int), value :: physical
       real(c_float), intent(in) :: x(ldx, *)
       real(c_float), intent(inout) :: jacobian(1, 1, *)
-      integer(c_int) :: status
     end function
 
-    function lsem_linearize_f32(m, n, x, ldx, mask, lin) bind(c) result(status)
+    integer(c_int) function lsem_linearize_f32(m, n, x, ldx, mask, lin) bind(c)
       import :: c_int, c_long, c_ptr, c_float
       type(c_ptr), value :: m, mask
       integer(c_long), value :: n, ldx
       real(c_float), intent(in) :: x(ldx, *)
       type(c_ptr), intent(out) :: lin
-      integer(c_int) :: status
     end function
 
-    function lsem_tl_f32(lin, dx, lddx, dy, lddy, accumulate) bind(c) result(status)
+    integer(c_int) function lsem_tl_f32(lin, dx, lddx, dy, lddy, accumulate) bind(c)
       import :: c_int, c_long, c_ptr, c_float
       type(c_ptr), value :: lin
       integer(c_long), value :: lddx, lddy
       real(c_float), intent(in) :: dx(lddx, *)
       real(c_float), intent(inout) :: dy(lddy, *)
       integer(c_int), value :: accumulate
-      integer(c_int) :: status
     end function
 
-    function lsem_ad_f32(lin, dy, lddy, dx, lddx, accumulate) bind(c) result(status)
+    integer(c_int) function lsem_ad_f32(lin, dy, lddy, dx, lddx, accumulate) bind(c)
       import :: c_int, c_long, c_ptr, c_float
       type(c_ptr), value :: lin
       integer(c_long), value :: lddy, lddx
       real(c_float), intent(in) :: dy(lddy, *)
       real(c_float), intent(inout) :: dx(lddx, *)
       integer(c_int), value :: accumulate
-      integer(c_int) :: status
     end function
 
-    function lsem_predict_f64(m, n, x, ldx, y, ldy, ws) bind(c) result(status)
+    integer(c_int) function lsem_predict_f64(m, n, x, ldx, y, ldy, ws) bind(c)
       import :: c_int, c_long, c_ptr, c_double
       type(c_ptr), value :: m, ws
       integer(c_long), value :: n, ldx, ldy
       real(c_double), intent(in) :: x(ldx, *)
       real(c_double), intent(inout) :: y(ldy, *)
-      integer(c_int) :: status
     end function
 
     ! Pass J(n_in, n_out, n); its extents do not matter here, only that it has three and no gaps
-    function lsem_jac_f64(m, n, x, ldx, mask, physical, jacobian, ws) bind(c) result(status)
+    integer(c_int) function lsem_jac_f64(m, n, x, ldx, mask, physical, jacobian, ws) bind(c)
       import :: c_int, c_long, c_ptr, c_double
       type(c_ptr), value :: m, mask, ws
       integer(c_long), value :: n, ldx
       integer(c_int), value :: physical
       real(c_double), intent(in) :: x(ldx, *)
       real(c_double), intent(inout) :: jacobian(1, 1, *)
-      integer(c_int) :: status
     end function
 
-    function lsem_linearize_f64(m, n, x, ldx, mask, lin) bind(c) result(status)
+    integer(c_int) function lsem_linearize_f64(m, n, x, ldx, mask, lin) bind(c)
       import :: c_int, c_long, c_ptr, c_double
       type(c_ptr), value :: m, mask
       integer(c_long), value :: n, ldx
       real(c_double), intent(in) :: x(ldx, *)
       type(c_ptr), intent(out) :: lin
-      integer(c_int) :: status
     end function
 
-    function lsem_tl_f64(lin, dx, lddx, dy, lddy, accumulate) bind(c) result(status)
+    integer(c_int) function lsem_tl_f64(lin, dx, lddx, dy, lddy, accumulate) bind(c)
       import :: c_int, c_long, c_ptr, c_double
       type(c_ptr), value :: lin
       integer(c_long), value :: lddx, lddy
       real(c_double), intent(in) :: dx(lddx, *)
       real(c_double), intent(inout) :: dy(lddy, *)
       integer(c_int), value :: accumulate
-      integer(c_int) :: status
     end function
 
-    function lsem_ad_f64(lin, dy, lddy, dx, lddx, accumulate) bind(c) result(status)
+    integer(c_int) function lsem_ad_f64(lin, dy, lddy, dx, lddx, accumulate) bind(c)
       import :: c_int, c_long, c_ptr, c_double
       type(c_ptr), value :: lin
       integer(c_long), value :: lddy, lddx
       real(c_double), intent(in) :: dy(lddy, *)
       real(c_double), intent(inout) :: dx(lddx, *)
       integer(c_int), value :: accumulate
-      integer(c_int) :: status
     end function
 
-    function lsem_lin_nodes(lin) bind(c) result(n)
+    integer(c_long) function lsem_lin_nodes(lin) bind(c)
       import :: c_long, c_ptr
       type(c_ptr), value :: lin
-      integer(c_long) :: n
     end function
 
-    function lsem_lin_bytes(lin) bind(c) result(bytes)
+    integer(c_size_t) function lsem_lin_bytes(lin) bind(c)
       import :: c_ptr, c_size_t
       type(c_ptr), value :: lin
-      integer(c_size_t) :: bytes
     end function
 
-    subroutine lsem_lin_free(lin) bind(c)
-      import :: c_ptr
-      type(c_ptr), value :: lin
-    end subroutine
-
-    function lsem_mask_name_c(m, buf, len) bind(c, name="lsem_mask_name") result(status)
+    integer(c_int) function lsem_mask_name_c(m, buf, len) bind(c, name="lsem_mask_name")
       import :: c_int, c_char, c_ptr, c_size_t
       type(c_ptr), value :: m
       character(kind=c_char), intent(out) :: buf(*)
       integer(c_size_t), value :: len
-      integer(c_int) :: status
-    end function
-
-    function lsnet_arrays(m, is_output) bind(c) result(count)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: m
-      integer(c_int), value :: is_output
-      integer(c_int) :: count
     end function
 
     ! Axes are counted in C's order: axis 0 is the batch, the last axis of a Fortran array
-    function lsnet_array_extent(m, is_output, i, axis) bind(c) result(extent)
+    integer(c_long) function lsnet_array_extent(m, is_output, i, axis) bind(c)
       import :: c_int, c_long, c_ptr
       type(c_ptr), value :: m
       integer(c_int), value :: is_output, i, axis
-      integer(c_long) :: extent
     end function
 
-    function lsnet_set_c(m, setting, value) bind(c, name="lsnet_set") result(status)
+    integer(c_int) function lsnet_set_c(m, setting, value) bind(c, name="lsnet_set")
       import :: c_int, c_char, c_long, c_ptr
       type(c_ptr), value :: m
       character(kind=c_char), intent(in) :: setting(*)
       integer(c_long), value :: value
-      integer(c_int) :: status
     end function
 
-    function lsnet_workspace_new() bind(c) result(ws)
+    type(c_ptr) function lsnet_workspace_new() bind(c)
       import :: c_ptr
-      type(c_ptr) :: ws
     end function
-
-    subroutine lsnet_workspace_free(ws) bind(c)
-      import :: c_ptr
-      type(c_ptr), value :: ws
-    end subroutine
 
     ! inputs, outputs: c_loc of the first element of each array, whose last extent is n; ws may be c_null_ptr
-    function lsnet_predict(m, n, inputs, outputs, ws) bind(c) result(status)
+    integer(c_int) function lsnet_predict(m, n, inputs, outputs, ws) bind(c)
       import :: c_int, c_long, c_ptr
       type(c_ptr), value :: m, ws
       integer(c_long), value :: n
       type(c_ptr), intent(in) :: inputs(*), outputs(*)
-      integer(c_int) :: status
     end function
 
-    function lsem_strerror_c(code) bind(c, name="lsem_strerror") result(text)
+    type(c_ptr) function lsem_strerror_c(code) bind(c, name="lsem_strerror")
       import :: c_int, c_ptr
       integer(c_int), value :: code
-      type(c_ptr) :: text
     end function
 
-    function lsem_last_error_c() bind(c, name="lsem_last_error") result(text)
+    type(c_ptr) function lsem_last_error_c() bind(c, name="lsem_last_error")
       import :: c_ptr
-      type(c_ptr) :: text
     end function
   end interface
 
@@ -403,99 +345,89 @@ module lockstep
 contains
 
   !> Opens a model file; trailing blanks of the path do not count.
-  function lsem_open(path, m) result(status)
+  integer(c_int) function lsem_open(path, m) result(status)
     character(len=*), intent(in) :: path
     type(c_ptr), intent(out) :: m
-    integer(c_int) :: status
     status = lsem_open_c(trim(path)//c_null_char, m)
   end function
 
   !> The short name, CF name and units of variable i (from 0) of the inputs (is_output 0) or outputs (1), padded with blanks.
-  function lsem_name(m, is_output, i, text) result(status)
+  integer(c_int) function lsem_name(m, is_output, i, text) result(status)
     type(c_ptr), intent(in) :: m
     integer(c_int), intent(in) :: is_output, i
     character(len=*), intent(out) :: text
-    integer(c_int) :: status
     character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
     status = lsem_text_of_variable(m, is_output, i, buf, int(LSEM_TEXT_LENGTH, c_size_t))
     call copy_buffer(status, buf, text)
   end function
 
-  function lsem_cf_name(m, is_output, i, text) result(status)
+  integer(c_int) function lsem_cf_name(m, is_output, i, text) result(status)
     type(c_ptr), intent(in) :: m
     integer(c_int), intent(in) :: is_output, i
     character(len=*), intent(out) :: text
-    integer(c_int) :: status
     character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
     status = lsem_cf_of_variable(m, is_output, i, buf, int(LSEM_TEXT_LENGTH, c_size_t))
     call copy_buffer(status, buf, text)
   end function
 
-  function lsem_units(m, is_output, i, text) result(status)
+  integer(c_int) function lsem_units(m, is_output, i, text) result(status)
     type(c_ptr), intent(in) :: m
     integer(c_int), intent(in) :: is_output, i
     character(len=*), intent(out) :: text
-    integer(c_int) :: status
     character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
     status = lsem_units_of_variable(m, is_output, i, buf, int(LSEM_TEXT_LENGTH, c_size_t))
     call copy_buffer(status, buf, text)
   end function
 
   !> The variable that the domain mask looks at.
-  function lsem_mask_name(m, text) result(status)
+  integer(c_int) function lsem_mask_name(m, text) result(status)
     type(c_ptr), intent(in) :: m
     character(len=*), intent(out) :: text
-    integer(c_int) :: status
     character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
     status = lsem_mask_name_c(m, buf, int(LSEM_TEXT_LENGTH, c_size_t))
     call copy_buffer(status, buf, text)
   end function
 
   !> What the model file says under a key.
-  function lsem_meta(m, key, text) result(status)
+  integer(c_int) function lsem_meta(m, key, text) result(status)
     type(c_ptr), intent(in) :: m
     character(len=*), intent(in) :: key
     character(len=*), intent(out) :: text
-    integer(c_int) :: status
     character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
     status = lsem_meta_c(m, trim(key)//c_null_char, buf, int(LSEM_TEXT_LENGTH, c_size_t))
     call copy_buffer(status, buf, text)
   end function
 
   !> Opens a network of another kind than an emulator.
-  function lsnet_open(path, m) result(status)
+  integer(c_int) function lsnet_open(path, m) result(status)
     character(len=*), intent(in) :: path
     type(c_ptr), intent(out) :: m
-    integer(c_int) :: status
     status = lsnet_open_c(trim(path)//c_null_char, m)
   end function
 
   !> Sets a number that the file does not hold.
-  function lsnet_set(m, setting, value) result(status)
+  integer(c_int) function lsnet_set(m, setting, value) result(status)
     type(c_ptr), intent(in) :: m
     character(len=*), intent(in) :: setting
     integer(c_long), intent(in) :: value
-    integer(c_int) :: status
     status = lsnet_set_c(m, trim(setting)//c_null_char, value)
   end function
 
   !> The name of input (is_output 0) or output (1) i, from 0, padded with blanks.
-  function lsnet_array_name(m, is_output, i, text) result(status)
+  integer(c_int) function lsnet_array_name(m, is_output, i, text) result(status)
     type(c_ptr), intent(in) :: m
     integer(c_int), intent(in) :: is_output, i
     character(len=*), intent(out) :: text
-    integer(c_int) :: status
     character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
     status = lsnet_array_name_c(m, is_output, i, buf, int(LSEM_TEXT_LENGTH, c_size_t))
     call copy_buffer(status, buf, text)
   end function
 
   !> What the model file says under a key.
-  function lsnet_meta(m, key, text) result(status)
+  integer(c_int) function lsnet_meta(m, key, text) result(status)
     type(c_ptr), intent(in) :: m
     character(len=*), intent(in) :: key
     character(len=*), intent(out) :: text
-    integer(c_int) :: status
     character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
     status = lsnet_meta_c(m, trim(key)//c_null_char, buf, int(LSEM_TEXT_LENGTH, c_size_t))
     call copy_buffer(status, buf, text)

@@ -33,9 +33,12 @@ int code_of(const ModelFileError& error) {
   return LSEM_ERR_INTERNAL;
 }
 
-int variables_of(const lsem_model* m, int is_output) {
+/// The number of a variable, checked.
+std::size_t variable_of(const lsem_model* m, int is_output, int i) {
   require_argument(m, "the model is null");
-  return is_output ? m->n_out() : m->n_in();
+  const int n = is_output ? m->n_out() : m->n_in();
+  require_argument(i >= 0 && i < n, "variable ", i, " of ", n);
+  return static_cast<std::size_t>(i);
 }
 
 using Names = std::vector<std::string> EmulatorVariables::*;
@@ -43,10 +46,8 @@ using Names = std::vector<std::string> EmulatorVariables::*;
 int variable_text(const lsem_model* m, int is_output, int i, char* buf, size_t len, Names inputs,
                   Names outputs) noexcept {
   return guarded([&] {
-    const int n = variables_of(m, is_output);
-    require_argument(i >= 0 && i < n, "variable ", i, " of ", n);
+    const std::size_t index = variable_of(m, is_output, i);
     const auto& names = m->emulator.metadata.variables.*(is_output ? outputs : inputs);
-    const auto index = static_cast<std::size_t>(i);
     copy_text(index < names.size() ? names[index] : std::string(), buf, len);
   });
 }
@@ -186,11 +187,9 @@ int lsem_units(const lsem_model* m, int is_output, int i, char* buf, size_t len)
 int lsem_level(const lsem_model* m, int is_output, int i) {
   int level = -1;
   guarded([&] {
-    const int n = variables_of(m, is_output);
-    require_argument(i >= 0 && i < n, "variable ", i, " of ", n);
+    const std::size_t index = variable_of(m, is_output, i);
     const EmulatorVariables& v = m->emulator.metadata.variables;
     const auto& levels = is_output ? v.output_level : v.input_level;
-    const auto index = static_cast<std::size_t>(i);
     level = index < levels.size() ? static_cast<int>(levels[index]) : 0;
   });
   return level;

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -15,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "lockstep/base/process.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {
@@ -23,12 +23,6 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr std::string_view kMarker = ".tmp.";
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
 
 fs::path temporary_name(const fs::path& path) {
   fs::path name = path;

@@ -5,6 +5,7 @@
 #include "element_types.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/seal.hpp"
 
 namespace lockstep {
@@ -19,6 +20,19 @@ std::string wanted_text(const std::vector<std::int64_t>& shape) {
   return "(" + listed(shape, ", ", [](auto extent) { return extent < 0 ? "any" : std::to_string(extent); }) + ")";
 }
 }  // namespace
+
+void write_dataset(const std::filesystem::path& path, const DatasetFormat& format, const DatasetNotes& notes,
+                   const std::function<void(H5File&)>& fill) {
+  write_atomically(path, [&](const std::filesystem::path& temporary) {
+    H5File file = H5File::create(temporary);
+    fill(file);
+    file.set_attribute("/", "format", std::string(format.name));
+    file.set_attribute("/", "version", format.version);
+    for (const auto& [name, value] : notes) file.set_attribute("/", name, value);
+    seal_contents(file);
+    file.close();
+  });
+}
 
 std::string offsets_defect(std::span<const std::int64_t> offsets, std::int64_t end, Rise rise) {
   if (offsets.empty()) return "is empty";
@@ -79,9 +93,9 @@ void DatasetFile::read_into(const std::string& dataset, const std::vector<std::i
                             const std::function<void(std::int64_t first, std::span<const T> values)>& check) const {
   using Other = std::conditional_t<std::is_same_v<T, std::int64_t>, std::int32_t,
                                    std::conditional_t<std::is_same_v<T, float>, double, T>>;
-  std::size_t size = 1;
-  for (const std::int64_t extent : expect(dataset, {h5_type_of<T>::value, h5_type_of<Other>::value}, shape))
-    size *= static_cast<std::size_t>(extent);
+  expect(dataset, {h5_type_of<T>::value, h5_type_of<Other>::value}, shape);
+  const H5Info info = file_.info(dataset);
+  const auto size = static_cast<std::size_t>(info.elements());
   require(size == out.size(), reading(dataset), ": ", size, " elements do not fit memory for ", out.size());
   Hash64 hash;
   const auto read = [&]<class Stored>() {
@@ -92,7 +106,7 @@ void DatasetFile::read_into(const std::string& dataset, const std::vector<std::i
       if (check) check(first, part);
     });
   };
-  if (file_.info(dataset).type == h5_type_of<T>::value) {
+  if (info.type == h5_type_of<T>::value) {
     read.template operator()<T>();
   } else {
     read.template operator()<Other>();
@@ -102,11 +116,9 @@ void DatasetFile::read_into(const std::string& dataset, const std::vector<std::i
 
 template <class T>
 std::vector<T> DatasetFile::read(const std::string& dataset, const std::vector<std::int64_t>& shape) const {
-  const std::vector<std::int64_t> found = expect(dataset, {h5_type_of<T>::value}, shape);
-  std::size_t size = 1;
-  for (const std::int64_t extent : found) size *= static_cast<std::size_t>(extent);
-  std::vector<T> values(size);
-  read_into<T>(dataset, found, values);
+  expect(dataset, {h5_type_of<T>::value}, shape);
+  std::vector<T> values(static_cast<std::size_t>(file_.info(dataset).elements()));
+  read_into<T>(dataset, shape, values);
   return values;
 }
 

@@ -164,39 +164,33 @@ namespace {
 /// An attribute about to be written: its type, its extent (scalar when rank 0) and its bytes.
 struct Encoded {
   h5::Id type, space;
-  std::vector<char> bytes;
+  std::string bytes;
 };
 
 template <class T>
-Encoded encode_numbers(const T* values, std::size_t n, bool scalar) {
+Encoded encode(std::span<const T> values, bool scalar) {
   Encoded out;
-  out.type = h5::Id(H5Tcopy(h5::native_type(h5_type_of<T>::value)), H5Tclose);
-  const hsize_t extent = n;
+  const hsize_t extent = values.size();
   out.space = h5::Id(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, nullptr), H5Sclose);
-  const auto* begin = reinterpret_cast<const char*>(values);
-  out.bytes.assign(begin, begin + n * sizeof(T));
-  return out;
-}
-
-Encoded encode_strings(const std::string* values, std::size_t n, bool scalar) {
-  Encoded out;
-  std::size_t longest = 1;
-  for (std::size_t i = 0; i < n; ++i) longest = std::max(longest, values[i].size());
-  out.type = h5::string_type(longest);
-  const hsize_t extent = n;
-  out.space = h5::Id(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, nullptr), H5Sclose);
-  out.bytes.assign(n * longest, '\0');
-  for (std::size_t i = 0; i < n; ++i) values[i].copy(out.bytes.data() + i * longest, longest);
+  if constexpr (std::is_same_v<T, std::string>) {
+    out.type = h5::string_type(h5::longest(values));
+    out.bytes = h5::padded(values, h5::longest(values));
+  } else {
+    out.type = h5::Id(H5Tcopy(h5::native_type(h5_type_of<T>::value)), H5Tclose);
+    out.bytes.assign(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  }
   return out;
 }
 
 struct Encoder {
-  Encoded operator()(std::int64_t v) const { return encode_numbers(&v, 1, true); }
-  Encoded operator()(double v) const { return encode_numbers(&v, 1, true); }
-  Encoded operator()(const std::string& v) const { return encode_strings(&v, 1, true); }
-  Encoded operator()(const std::vector<std::int64_t>& v) const { return encode_numbers(v.data(), v.size(), false); }
-  Encoded operator()(const std::vector<double>& v) const { return encode_numbers(v.data(), v.size(), false); }
-  Encoded operator()(const std::vector<std::string>& v) const { return encode_strings(v.data(), v.size(), false); }
+  template <class T>
+  Encoded operator()(const T& value) const {
+    return encode(std::span<const T>(&value, 1), true);
+  }
+  template <class T>
+  Encoded operator()(const std::vector<T>& values) const {
+    return encode(std::span<const T>(values), false);
+  }
 };
 }  // namespace
 

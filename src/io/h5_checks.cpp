@@ -274,6 +274,18 @@ Id string_type(std::size_t size) {
   return type;
 }
 
+std::size_t longest(std::span<const std::string> values) {
+  std::size_t size = 1;
+  for (const std::string& value : values) size = std::max(size, value.size());
+  return size;
+}
+
+std::string padded(std::span<const std::string> values, std::size_t size) {
+  std::string bytes(values.size() * size, '\0');
+  for (std::size_t i = 0; i < values.size(); ++i) values[i].copy(bytes.data() + i * size, size);
+  return bytes;
+}
+
 }  // namespace lockstep::h5
 
 namespace lockstep {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,6 +96,10 @@ std::vector<std::string> strings(const std::filesystem::path& path, std::int64_t
 Id checked_transfer();
 /// A UTF-8 string type of this size, padded with NUL.
 Id string_type(std::size_t size);
+/// Bytes of the longest string, at least 1: the size of a type that holds all of them.
+std::size_t longest(std::span<const std::string> values);
+/// Strings one after another, each padded with NUL to `size` bytes.
+std::string padded(std::span<const std::string> values, std::size_t size);
 
 }  // namespace lockstep::h5
 

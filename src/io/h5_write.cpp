@@ -131,20 +131,16 @@ void H5File::write_text_rows(const std::string& dataset, std::int64_t first, std
     const h5::Id stored(H5Dget_type(id), H5Tclose);
     width = H5Tget_size(stored);
   }
-  std::vector<char> bytes(values.size() * width, '\0');
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    require(values[i].size() <= width, "writing ", h5::quoted(dataset, *this), ": a string of ", values[i].size(),
+  for (const std::string& value : values)
+    require(value.size() <= width, "writing ", h5::quoted(dataset, *this), ": a string of ", value.size(),
             " bytes, where strings have at most ", width);
-    values[i].copy(bytes.data() + i * width, width);
-  }
-  write_part(handle_->file, *this, dataset, first, count, h5::string_type(width), values.size(), bytes.data());
+  write_part(handle_->file, *this, dataset, first, count, h5::string_type(width), values.size(),
+             h5::padded(values, width).data());
 }
 
 void H5File::write_text(const std::string& dataset, const std::vector<std::string>& values) {
-  std::size_t longest = 1;
-  for (const auto& value : values) longest = std::max(longest, value.size());
   const auto count = static_cast<std::int64_t>(values.size());
-  create_text(dataset, {count}, longest);
+  create_text(dataset, {count}, h5::longest(values));
   write_text_rows(dataset, 0, count, values);
 }
 

@@ -1,6 +1,5 @@
 #include "lockstep/io/netcdf_writer.hpp"
 
-#include <algorithm>
 
 #include "h5_internal.hpp"
 #include "lockstep/base/text.hpp"
@@ -105,16 +104,14 @@ template void NetcdfWriter::variable<double>(const std::string&, const std::vect
 
 void NetcdfWriter::texts(const std::string& name, const std::string& dimension, const std::vector<std::string>& values,
                          const std::map<std::string, std::string>& attributes) {
-  std::size_t longest = 1;
-  for (const std::string& value : values) longest = std::max(longest, value.size());
+  const std::size_t longest = h5::longest(values);
   const std::string characters = name + "_length";
   this->dimension(characters, static_cast<std::int64_t>(longest));
   const h5::Turn turn;
-  std::string bytes(values.size() * longest, '\0');
-  for (std::size_t i = 0; i < values.size(); ++i) values[i].copy(bytes.data() + i * longest, longest);
   const h5::Id type(H5Tcopy(H5T_C_S1), H5Tclose);
   const h5::Id dataset = impl_->create(name, type, impl_->shape({dimension, characters}));
-  impl_->check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0, "variable ", name);
+  impl_->check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, h5::padded(values, longest).data()) >= 0,
+               "variable ", name);
   for (const auto& [attribute, text] : attributes) impl_->text(dataset, attribute, text);
   impl_->attach(dataset, {dimension, characters});
 }

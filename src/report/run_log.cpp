@@ -1,13 +1,12 @@
 #include "lockstep/report/run_log.hpp"
 
-#include <array>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/process.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -27,15 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kBarInterval = 0.1, kLineInterval = 5, kReportInterval = 20;  // seconds
-
-std::string local_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::localtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
-  return text.data();
-}
 
 /// Adds the records up to `last_step` to `history`; returns their size in the file. Units: bytes.
 std::uintmax_t restore(const std::string& text, std::int64_t last_step, RunHistory& history, std::int64_t& trained,

@@ -5,12 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <fstream>
 #include <sstream>
 
@@ -44,18 +42,11 @@ std::string slurm_start() {
 
 /// Two lines: for people, and for life_of().
 std::string description_of_this_run() {
-  std::array<char, 256> host{"localhost"};
-  ::gethostname(host.data(), host.size() - 1);
   std::string job;
   for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE"}) {
     if (const char* value = std::getenv(name); value != nullptr && job.empty()) job = join(", job ", value);
   }
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::localtime_r(&now, &parts);
-  std::array<char, 32> since{};
-  std::strftime(since.data(), since.size(), "%Y-%m-%d %H:%M:%S", &parts);
-  return join("process ", ::getpid(), " on ", host.data(), job, ", since ", since.data(), "\n", ::getpid(), " ",
+  return join("process ", ::getpid(), " on ", host_name(), job, ", since ", local_time(), "\n", ::getpid(), " ",
               process_started(::getpid()), " ", process_table(), slurm_start(), "\n");
 }
 

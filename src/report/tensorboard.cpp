@@ -8,6 +8,7 @@
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/base/process.hpp"
 #include "lockstep/io/protobuf.hpp"
 
 namespace lockstep {
@@ -47,10 +48,8 @@ std::int64_t step_of(std::string_view encoded) {
 /// A unique file name that sorts after the files of earlier starts.
 std::string fresh_name() {
   static std::atomic<int> count = 0;
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof host - 1);
   const auto ms = static_cast<std::int64_t>(wall_time() * 1000);
-  return join("events.out.tfevents.", ms, ".", host, ".", ::getpid(), ".", count++);
+  return join("events.out.tfevents.", ms, ".", host_name(), ".", ::getpid(), ".", count++);
 }
 
 }  // namespace

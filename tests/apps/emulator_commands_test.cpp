@@ -9,7 +9,6 @@
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "support/emulator_file.hpp"
 #include "support/errors.hpp"
-#include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/random_emulator.hpp"
 #include "support/temp_dir.hpp"
@@ -218,70 +217,6 @@ TEST_SUITE("apps.emulator") {
     damaged[damaged.size() / 2] ^= 1;
     test::write_text(f.model, damaged);
     refused(f.command("predict"), 3, "model.lsem", 2);
-  }
-
-  TEST_CASE("verify passes on every reference file, in both precisions, and on three ranks") {
-    int files = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(test::golden_path())) {
-      const std::string path = entry.path().string();
-      if (!entry.path().filename().string().starts_with("emulator") || entry.path().extension() != ".h5") continue;
-      CAPTURE(path);
-      ++files;
-      const ProcessResult single = test::run_lockstep({"verify", "--model", "emulator", "--golden", path});
-      INFO(single.out, single.err);
-      CHECK(single.exit_code == 0);
-      CHECK(contains(single.out, "arrays agree"));
-      CHECK_FALSE(contains(single.out, "FAIL"));
-      const ProcessResult exact = test::run_lockstep({"verify", "--model", "emulator", "--golden", path, "--double"});
-      INFO(exact.out, exact.err);
-      CHECK(exact.exit_code == 0);
-    }
-    CHECK(files == 12);
-    for (const std::string how : {"--no-double", "--double", "--reproducible"}) {
-      const ProcessResult ranks =
-          test::run_lockstep({"verify", "--golden", test::golden_path("emulator_conv.h5"), how}, 3);
-      INFO(ranks.out, ranks.err);
-      CHECK(ranks.exit_code == 0);
-      CHECK(contains(ranks.out, "after_steps"));
-    }
-  }
-
-  TEST_CASE("verify fails when a single weight, gradient or loss of the reference is another") {
-    const test::TempDir dir;
-    const std::string path = (dir / "spoilt.h5").string();
-    const auto spoilt = [&](const std::string& dataset) {
-      const H5File from = H5File::open(test::golden_path("emulator_aice.h5"));
-      H5File to = H5File::create(path);
-      for (const std::string& name : from.attributes("/")) to.set_attribute("/", name, from.attribute("/", name));
-      for (const std::string& name : from.datasets_under("/")) {
-        const H5Info info = from.info(name);
-        if (name.starts_with("/moments")) continue;
-        if (info.type == H5Type::f32 || info.type == H5Type::f64) {
-          std::vector<double> values = from.read<double>(name);
-          if (name == dataset) values[values.size() / 2] *= 1.001;
-          if (info.type == H5Type::f32)
-            to.write<float>(name, std::vector<float>(values.begin(), values.end()), info.shape);
-          else
-            to.write<double>(name, values, info.shape);
-        } else {
-          to.write<std::int64_t>(name, from.read<std::int64_t>(name), info.shape);
-        }
-      }
-      to.close();
-      return test::run_lockstep({"verify", "--golden", path});
-    };
-    CHECK(spoilt("").exit_code == 0);
-    for (const std::string dataset :
-         {"/weights/network.2.weight", "/grads/network.0.bias", "/outputs/loss_batch0", "/after_steps/network.4.weight",
-          "/outputs/jac_physical", "/opt_state/exp_avg_sq/network.6.weight"}) {
-      CAPTURE(dataset);
-      const ProcessResult r = spoilt(dataset);
-      CHECK(r.exit_code == 1);
-      CHECK(contains(r.out, "FAIL"));
-    }
-    CHECK(test::run_lockstep({"verify", "--golden", (dir / "missing.h5").string()}).exit_code == 2);
-    test::write_text(path, "not HDF5");
-    CHECK(test::run_lockstep({"verify", "--golden", path}).exit_code == 3);
   }
 
   TEST_CASE(

@@ -5,7 +5,7 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/lockstep.h"
 #include "lockstep/models/emulator/emulator_files.hpp"
-#include "support/errors.hpp"
+#include "prep/program.hpp"
 #include "support/golden_emulator.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
@@ -17,8 +17,7 @@ namespace {
 
 test::ProcessResult export_to(const std::filesystem::path& from, const std::string& format,
                               const std::filesystem::path& to) {
-  return test::run_process(
-      {test::program_path("lockstep"), "export", "--checkpoint", from, "--format", format, "--output", to});
+  return test::run_lockstep({"export", "--checkpoint", from, "--format", format, "--output", to});
 }
 
 }  // namespace
@@ -36,11 +35,10 @@ TEST_SUITE("apps.export") {
     CHECK(export_to(dir / "a.lsem", "onnx", dir / "e.onnx").exit_code == 0);
     CHECK(export_to(dir / "a.lsem", "torchscript", dir / "f.ts").exit_code == 0);
     for (const char* file : {"a.lsem", "b.h5", "c.safetensors", "e.onnx", "f.ts"}) {
-      const auto info = test::run_process({test::program_path("lockstep"), "info", dir / file});
+      const auto info = test::run_lockstep({"info", dir / file});
       CHECK(info.exit_code == 0);
       test::check_mentions(info.out, ": model file of an emulator, whole", "inputs ");
-      const auto help =
-          test::run_process({test::program_path("lockstep"), "predict", "--checkpoint", dir / file, "--help"});
+      const auto help = test::run_lockstep({"predict", "--checkpoint", dir / file, "--help"});
       CHECK(help.out.find("Apply a trained emulator") != std::string::npos);
     }
     const TrainedEmulator back = read_emulator(dir / "d.lsem");
@@ -58,8 +56,8 @@ TEST_SUITE("apps.export") {
     write_emulator(dir / "a.lsem", EmulatorFormat::lsem, model.network, model.metadata);
     const std::string name = model.metadata.variables.input_names[1];
     const auto masked = [&](const std::string& variable, const std::string& range) {
-      return test::run_process({test::program_path("lockstep"), "export", "--checkpoint", dir / "a.lsem", "--output",
-                                dir / "b.lsem", "--mask-variable", variable, "--domain", range});
+      return test::run_lockstep({"export", "--checkpoint", dir / "a.lsem", "--output", dir / "b.lsem",
+                                 "--mask-variable", variable, "--domain", range});
     };
     CHECK(masked(name, "0.5,1").exit_code == 0);
     const EmulatorMask mask = read_emulator(dir / "b.lsem").metadata.mask;
@@ -72,14 +70,11 @@ TEST_SUITE("apps.export") {
 
   TEST_CASE("a checkpoint of a training run becomes a model, and opens as one") {
     const test::TempDir dir;
-    const std::string bin = test::program_folder();
-    const auto run = [](const std::vector<std::string>& words) {
-      const test::ProcessResult result = test::run_process(words);
-      CHECK_MESSAGE(result.exit_code == 0, result.err);
-    };
-    run({bin + "/lockstep-prep", "synth-icecolumn", "--rows", "3000", "--output", dir / "data.h5"});
-    run({bin + "/lockstep", "train", "--config", test::source_path("configs/emulator-icecolumn.ini"), "--data.path",
-         dir / "data.h5", "--run-dir", dir / "run", "--steps", "5"});
+    test::prepare(dir.path(), "synth-icecolumn --rows 3000 --output data.h5");
+    const test::ProcessResult trained =
+        test::run_lockstep({"train", "--config", test::source_path("configs/emulator-icecolumn.ini"), "--data.path",
+                            dir / "data.h5", "--run-dir", dir / "run", "--steps", "5"});
+    CHECK_MESSAGE(trained.exit_code == 0, trained.err);
     const std::filesystem::path checkpoint = dir / "run/checkpoints/final.h5";
     for (const char* format : {"lsem", "h5model", "safetensors", "onnx", "torchscript"}) {
       CHECK(export_to(checkpoint, format, dir / format).exit_code == 0);
@@ -108,7 +103,6 @@ TEST_SUITE("apps.export") {
     std::string bytes = test::read_text(dir / "a.lsem");
     bytes[bytes.size() / 2] ^= 1;
     test::write_text(dir / "damaged.lsem", bytes);
-    const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
     for (const auto& [from, format, code, word] : {std::tuple{"damaged.lsem", "onnx", 3, "CRC-32"},
                                                    {"missing.lsem", "onnx", 2, "no such file"},
                                                    {"a.lsem", "onnxx", 2, "onnx"}}) {
@@ -116,7 +110,7 @@ TEST_SUITE("apps.export") {
       const test::ProcessResult result = export_to(dir / from, format, dir / "out");
       CHECK(result.exit_code == code);
       CHECK(result.err.find(word) != std::string::npos);
-      CHECK(lines(result.err) == 1);
+      CHECK(test::occurrences(result.err, "\n") == 1);
       CHECK_FALSE(std::filesystem::exists(dir / "out"));
     }
     CHECK(export_to(dir / "a.lsem", "onnx", dir / "no-such-folder" / "out").exit_code != 0);

@@ -7,8 +7,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
-#include "support/errors.hpp"
-#include "support/paths.hpp"
+#include "prep/program.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
 
@@ -20,13 +19,7 @@ namespace {
 struct Data {
   test::TempDir dir;
   std::string file() const { return (dir / "data.h5").string(); }
-  explicit Data(const std::string& source) {
-    std::vector<std::string> command = words_of(source + " --quiet --output " + file());
-    command.insert(command.begin(), test::program_path("lockstep-prep"));
-    const ProcessResult r = test::run_process(command);
-    INFO(r.out, r.err);
-    REQUIRE(r.exit_code == 0);
-  }
+  explicit Data(const std::string& source) { prepare(dir.path(), source + " --quiet --output data.h5"); }
   ProcessResult run(const std::string& command, const std::string& options) const {
     return test::run_lockstep(words_of(command + " --data.path " + file() + " " + options));
   }

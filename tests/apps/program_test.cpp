@@ -1,9 +1,9 @@
+#include "prep/program.hpp"
+
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "support/errors.hpp"
 #include "support/outcome.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
@@ -14,22 +14,11 @@ using namespace lockstep::test;
 
 namespace {
 
-ProcessResult lockstep_program(std::vector<std::string> words) {
-  words.insert(words.begin(), test::program_path("lockstep"));
-  return test::run_process(words);
-}
-ProcessResult on_ranks(const std::vector<std::string>& words) {
-  std::vector<std::string> all = test::mpirun_command();
-  all.insert(all.end(), words.begin(), words.end());
-  return test::run_process(all);
-}
-std::size_t lines(const std::string& text) {
-  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
-}
+int lines(const std::string& text) { return occurrences(text, "\n"); }
 
 /// Commands as `lockstep help` lists them.
 std::vector<std::string> command_names() {
-  const std::string text = lockstep_program({"help"}).out;
+  const std::string text = run_lockstep({"help"}).out;
   std::vector<std::string> names;
   auto at = text.find("Commands\n") + 9;
   while (text.compare(at, 2, "  ") == 0) {
@@ -43,11 +32,11 @@ std::vector<std::string> command_names() {
 
 TEST_SUITE("apps.lockstep") {
   TEST_CASE("without a command the program shows how it is used and says that this was wrong") {
-    const auto r = lockstep_program({});
+    const auto r = run_lockstep({});
     CHECK(r.exit_code == 2);
     CHECK(contains(r.out, "usage: lockstep COMMAND"));
-    CHECK(lockstep_program({"--help"}).exit_code == 0);
-    CHECK(lockstep_program({"help"}).out == r.out);
+    CHECK(run_lockstep({"--help"}).exit_code == 0);
+    CHECK(run_lockstep({"help"}).out == r.out);
   }
 
   TEST_CASE("a wrong command, option or value is one line on standard error and exit code 2") {
@@ -76,7 +65,7 @@ TEST_SUITE("apps.lockstep") {
              {{"jacobian", "--model-file", "a", "--input", "b", "--output", "c.h5", "--precision", "bf16"},
               "error: option run.precision = bf16: this command computes in fp32 or fp64\n"},
              {{"info", "--dataset"}, "error: option --dataset needs a value (FILE)\n"}}) {
-      const auto r = lockstep_program(words);
+      const auto r = run_lockstep(words);
       CAPTURE(words.back());
       CHECK(r.exit_code == 2);
       CHECK(r.err == message);
@@ -86,7 +75,7 @@ TEST_SUITE("apps.lockstep") {
 
   TEST_CASE("--version names version, compiler and libraries") {
     for (const char* word : {"--version", "version", "-V"}) {
-      const auto r = lockstep_program({word});
+      const auto r = run_lockstep({word});
       CHECK(r.exit_code == 0);
       CHECK(r.out.starts_with("lockstep " LOCKSTEP_VERSION " (git "));
       CHECK(contains(r.out, "HDF5 1."));
@@ -99,13 +88,13 @@ TEST_SUITE("apps.lockstep") {
     CHECK(names.size() >= 3);
     for (const auto& name : names) {
       CAPTURE(name);
-      const auto r = lockstep_program({name, "--help"});
+      const auto r = run_lockstep({name, "--help"});
       CHECK(r.exit_code == 0);
       CHECK(r.err.empty());
       CHECK(r.out.starts_with("lockstep " + name + ": "));
       check_mentions(r.out, "usage: lockstep " + name, "\nExample");
       CHECK(contains(r.out.substr(r.out.rfind("\nExample")), "lockstep " + name));
-      CHECK(lockstep_program({"help", name}).out == r.out);
+      CHECK(run_lockstep({"help", name}).out == r.out);
     }
   }
 
@@ -113,7 +102,7 @@ TEST_SUITE("apps.lockstep") {
     const auto kinds = {"emulator", "har", "hrm", "kgat", "bprmf", "sasrec", "tisasrec"};
     for (const auto& words : std::vector<std::vector<std::string>>{
              {"--help"}, {"train", "--help"}, {"eval", "--help"}, {"predict", "--help"}}) {
-      const auto r = lockstep_program(words);
+      const auto r = run_lockstep(words);
       CAPTURE(r.out);
       CHECK(r.exit_code == 0);
       CHECK(contains(r.out, "--model.kind KIND"));
@@ -123,9 +112,9 @@ TEST_SUITE("apps.lockstep") {
       }
       for (const char* own : {"model.hidden_size", "--input", "jacobian.every"}) CHECK_FALSE(contains(r.out, own));
     }
-    CHECK(contains(lockstep_program({"train", "--model.kind", "kgat", "--help"}).out, "model.conv_dims"));
+    CHECK(contains(run_lockstep({"train", "--model.kind", "kgat", "--help"}).out, "model.conv_dims"));
     for (const auto& [kind, own] : {std::pair{"emulator", "--model-file"}, {"hrm", "--segments"}, {"kgat", "--user"}}) {
-      const auto r = lockstep_program({"predict", "--model.kind", kind, "--help"});
+      const auto r = run_lockstep({"predict", "--model.kind", kind, "--help"});
       check_mentions(r.out, own, "run.precision");
       for (const char* unused : {"--optim.", "--checkpoint.", "--train.", "--schedule."})
         CHECK_FALSE(contains(r.out, unused));
@@ -138,7 +127,7 @@ TEST_SUITE("apps.lockstep") {
           std::pair("sasrec", std::vector{"eval.k", "eval.candidates", "eval.users"}),
           std::pair("kgat", std::vector{"eval.ks", "data.graph"})}) {
       CAPTURE(kind);
-      const std::string help = lockstep_program({"eval", "--model.kind", kind, "--help"}).out;
+      const std::string help = run_lockstep({"eval", "--model.kind", kind, "--help"}).out;
       for (const std::string key : read) CHECK(contains(help, key));
       for (const char* ignored : {"eval.every", "eval.max_samples", "eval.best", "eval.final", "data.group_visits"})
         CHECK_FALSE(contains(help, std::string("--") + ignored));
@@ -148,7 +137,7 @@ TEST_SUITE("apps.lockstep") {
   TEST_CASE("there is a manual page per command that troff takes without a warning" *
             doctest::test_suite("apps.lockstep.manual")) {
     const TempDir dir;
-    const auto r = lockstep_program({"help", "--man", (dir / "man1").string()});
+    const auto r = run_lockstep({"help", "--man", (dir / "man1").string()});
     CHECK(r.exit_code == 0);
     const bool groff = test::run_process({"groff", "--version"}).exit_code == 0;
     if (!groff) test::skip("groff is not installed, the pages are not formatted");
@@ -164,14 +153,14 @@ TEST_SUITE("apps.lockstep") {
       CHECK(formatted.exit_code == 0);
       CHECK(formatted.err.empty());
     }
-    CHECK(lockstep_program({"help", "--man", "/proc/nowhere"}).exit_code == 2);
+    CHECK(run_lockstep({"help", "--man", "/proc/nowhere"}).exit_code == 2);
   }
 
   TEST_CASE("info prints build, devices and ranks, also as JSON") {
-    const auto text = lockstep_program({"info"});
+    const auto text = run_lockstep({"info"});
     CHECK(text.exit_code == 0);
     CHECK(text.out.starts_with("lockstep " LOCKSTEP_VERSION));
-    const auto json = nlohmann::json::parse(lockstep_program({"info", "--json"}).out);
+    const auto json = nlohmann::json::parse(run_lockstep({"info", "--json"}).out);
     CHECK(json["build"]["version"] == LOCKSTEP_VERSION);
     CHECK(json["ranks"].size() == 1);
     CHECK(json["ranks"][0]["cores"].get<int>() >= 1);
@@ -179,18 +168,20 @@ TEST_SUITE("apps.lockstep") {
   }
 
   TEST_CASE("several ranks print one error, and leave with its exit code") {
-    const auto r = on_ranks({"-n", "3", test::program_path("lockstep"), "info", "--datset", "x.h5"});
+    const auto r = run_lockstep({"info", "--datset", "x.h5"}, 3);
     CHECK(r.exit_code == 2);
     CHECK(occurrences(r.err, "unknown option --datset; did you mean --dataset?") == 1);
     CHECK(occurrences(r.err, "error [rank 0/3, ") == 1);
-    const auto missing = on_ranks({"-n", "2", test::program_path("lockstep"), "info", "--dataset", "/nowhere/x.h5"});
+    const auto missing = run_lockstep({"info", "--dataset", "/nowhere/x.h5"}, 2);
     CHECK(missing.exit_code == 2);
     CHECK(occurrences(missing.err, "/nowhere/x.h5") == 1);
   }
 
   TEST_CASE("ranks with different arguments do not start") {
     const std::string program = test::program_path("lockstep");
-    const auto r = on_ranks({"-n", "1", program, "info", ":", "-n", "1", program, "info", "--json"});
+    std::vector<std::string> words = test::mpirun_command();
+    words.insert(words.end(), {"-n", "1", program, "info", ":", "-n", "1", program, "info", "--json"});
+    const auto r = test::run_process(words);
     CHECK(r.exit_code == 2);
     CHECK(occurrences(r.err,
                       "this rank was started with '--json', rank 0 with nothing; all ranks need the same arguments") ==
@@ -199,8 +190,7 @@ TEST_SUITE("apps.lockstep") {
   }
 
   TEST_CASE("info lists every rank") {
-    const auto json =
-        nlohmann::json::parse(on_ranks({"-n", "2", test::program_path("lockstep"), "info", "--json"}).out);
+    const auto json = nlohmann::json::parse(run_lockstep({"info", "--json"}, 2).out);
     REQUIRE(json["ranks"].size() == 2);
     CHECK(json["ranks"][1]["rank"] == 1);
     CHECK(json["ranks"][0]["pid"] != json["ranks"][1]["pid"]);
@@ -209,38 +199,35 @@ TEST_SUITE("apps.lockstep") {
   TEST_CASE("info shows the contents of a data set and of a checkpoint") {
     const TempDir dir;
     const std::string data = (dir / "ice.h5").string(), run = (dir / "run").string();
-    REQUIRE(
-        test::run_process({test::program_path("lockstep-prep"), "synth-icecolumn", "--rows", "300", "--output", data})
-            .exit_code == 0);
-    const auto train =
-        lockstep_program({"train", "--data.path", data, "--run.dir", run, "--train.epochs", "2", "--batch.size", "50",
-                          "--model.hidden_size", "8", "--model.hidden_layers", "2"});
+    prepare(dir.path(), "synth-icecolumn --rows 300 --output ice.h5");
+    const auto train = run_lockstep({"train", "--data.path", data, "--run.dir", run, "--train.epochs", "2",
+                                     "--batch.size", "50", "--model.hidden_size", "8", "--model.hidden_layers", "2"});
     CAPTURE(train.err);
     REQUIRE(train.exit_code == 0);
-    const auto set = nlohmann::json::parse(lockstep_program({"info", "--dataset", data, "--json"}).out);
+    const auto set = nlohmann::json::parse(run_lockstep({"info", "--dataset", data, "--json"}).out);
     CHECK(set["split"]["train"].get<int>() + set["split"]["validation"].get<int>() + set["split"]["test"].get<int>() ==
           300);
     CHECK(set["inputs"].size() == 9);
     CHECK(set["inputs"][0]["name"] == "sst");
     CHECK(set["inputs"][0]["unit"] == "degC");
-    CHECK(contains(lockstep_program({"info", data}).out, "sea_ice_area_fraction"));
+    CHECK(contains(run_lockstep({"info", data}).out, "sea_ice_area_fraction"));
 
     const std::string file = run + "/checkpoints/final.h5";
-    const auto point = nlohmann::json::parse(lockstep_program({"info", "--checkpoint", file, "--json"}).out);
+    const auto point = nlohmann::json::parse(run_lockstep({"info", "--checkpoint", file, "--json"}).out);
     CHECK(point["epoch"] == 2);
     CHECK(point["finished"] == true);
     CHECK(point["model"] == "emulator");
     CHECK(point["parameters"] == 9 * 8 + 8 + 8 * 8 + 8 + 8 * 3 + 3);
     CHECK(contains(point["config"].get<std::string>(), "hidden_size = 8\n"));
-    CHECK(contains(lockstep_program({"info", file}).out, "/model/network.0.weight"));
-    const std::string best = lockstep_program({"info", run + "/checkpoints/best.h5"}).out;
+    CHECK(contains(run_lockstep({"info", file}).out, "/model/network.0.weight"));
+    const std::string best = run_lockstep({"info", run + "/checkpoints/best.h5"}).out;
     CHECK(contains(best, "weights alone, of the best evaluation"));
     CHECK_FALSE(contains(best, "0.0us"));
 
     std::string bytes = test::read_text(file);
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
     test::write_text(dir / "flipped.h5", bytes);
-    const auto damaged = lockstep_program({"info", "--checkpoint", (dir / "flipped.h5").string()});
+    const auto damaged = run_lockstep({"info", "--checkpoint", (dir / "flipped.h5").string()});
     CHECK(damaged.exit_code == 3);
     CHECK(contains(damaged.err, "flipped.h5"));
     CHECK(damaged.out.empty());
@@ -251,11 +238,11 @@ TEST_SUITE("apps.lockstep") {
     test::write_text(dir / "text.h5", "this is no HDF5 file");
     for (const char* option : {"--dataset", "--checkpoint"}) {
       CAPTURE(option);
-      auto r = lockstep_program({"info", option, (dir / "missing.h5").string()});
+      auto r = run_lockstep({"info", option, (dir / "missing.h5").string()});
       CHECK(r.exit_code == 2);
       CHECK(contains(r.err, "missing.h5"));
       CHECK(lines(r.err) == 1);
-      r = lockstep_program({"info", option, (dir / "text.h5").string()});
+      r = run_lockstep({"info", option, (dir / "text.h5").string()});
       CHECK(r.exit_code == 3);
       CHECK(contains(r.err, "text.h5"));
       CHECK(lines(r.err) == 1);
@@ -272,9 +259,8 @@ TEST_SUITE("apps.lockstep") {
       CAPTURE(file);
       test::write_text(dir / file, bytes);
       const std::string path = (dir / file).string();
-      for (const auto& r :
-           {lockstep_program({"info", path}), lockstep_program({"eval", "--checkpoint", path}),
-            lockstep_program({"predict", "--checkpoint", path, "--input", "x.h5", "--output", "y.h5"})}) {
+      for (const auto& r : {run_lockstep({"info", path}), run_lockstep({"eval", "--checkpoint", path}),
+                            run_lockstep({"predict", "--checkpoint", path, "--input", "x.h5", "--output", "y.h5"})}) {
         CHECK(r.exit_code == 3);
         check_mentions(r.err, path, std::string("it is ") + what);
         CHECK(lines(r.err) == 1);
@@ -287,7 +273,7 @@ TEST_SUITE("apps.lockstep") {
     const std::string path = (dir / "net.pt").string();
     test::write_text(
         path, std::string("PK\x03\x04") + std::string(22, '\0') + std::string("\x10\0\0\0", 4) + "archive/data.pkl");
-    const auto eval = lockstep_program({"eval", "--checkpoint", path}), info = lockstep_program({"info", path});
+    const auto eval = run_lockstep({"eval", "--checkpoint", path}), info = run_lockstep({"info", path});
     for (const auto& r : {eval, info}) {
       CHECK(r.exit_code == 3);
       CHECK(contains(r.err, path));

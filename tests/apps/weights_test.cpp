@@ -4,8 +4,7 @@
 
 #include "lockstep/io/h5.hpp"
 #include "lockstep/lockstep.h"
-#include "support/errors.hpp"
-#include "support/paths.hpp"
+#include "prep/program.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
 
@@ -15,8 +14,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-ProcessResult run(const char* program, const std::string& words) {
-  return run_process(words_of(program_path(program) + " " + words), {"OMP_NUM_THREADS=1"});
+ProcessResult run(const std::string& words) {
+  return run_process(words_of(program_path("lockstep") + " " + words), {"OMP_NUM_THREADS=1"});
 }
 void succeed(const ProcessResult& result) {
   INFO(result.out, result.err);
@@ -43,10 +42,10 @@ constexpr Case kCases[] = {
 /// Prepares the data and trains a few steps; returns the checkpoint.
 std::string train(const Case& c, const fs::path& dir) {
   const std::string data = (dir / "data.h5").string(), run_dir = (dir / "run").string();
-  succeed(run("lockstep-prep", std::string(c.data) + " --quiet --output " + data));
+  prepare(dir, std::string(c.data) + " --quiet --output data.h5");
   const std::string steps = contains(c.options, "--epochs") ? "" : " --steps 2";
-  succeed(run("lockstep", std::string("train --model.kind ") + c.kind + " --data " + data + " --batch.size 4 " +
-                              c.options + steps + " --run-dir " + run_dir));
+  succeed(run(std::string("train --model.kind ") + c.kind + " --data " + data + " --batch.size 4 " + c.options + steps +
+              " --run-dir " + run_dir));
   return run_dir + "/checkpoints/final.h5";
 }
 
@@ -59,15 +58,14 @@ TEST_SUITE("apps.weights") {
       const test::TempDir dir;
       const std::string checkpoint = train(c, dir.path()), out = dir / "w.safetensors", imported = dir / "i.h5",
                         data = dir / "data.h5";
-      succeed(run("lockstep", "export --format safetensors --checkpoint " + checkpoint + " --output " + out));
-      succeed(run("lockstep", std::string("import --model.kind ") + c.kind + " --weights " + out + " --data " + data +
-                                  " --output " + imported));
+      succeed(run("export --format safetensors --checkpoint " + checkpoint + " --output " + out));
+      succeed(run(std::string("import --model.kind ") + c.kind + " --weights " + out + " --data " + data +
+                  " --output " + imported));
       const H5File from = H5File::open(checkpoint), to = H5File::open(imported);
       const std::string group = from.has("/ema") ? "/ema" : "/model";
       CHECK(h5_arrays(from, group).arrays == h5_arrays(to, "/model").arrays);
       CHECK_FALSE(to.has("/optim"));
-      const ProcessResult a = run("lockstep", "eval --checkpoint " + checkpoint),
-                          b = run("lockstep", "eval --checkpoint " + imported);
+      const ProcessResult a = run("eval --checkpoint " + checkpoint), b = run("eval --checkpoint " + imported);
       succeed(b);
       CHECK(a.out.substr(a.out.find('\n')) == b.out.substr(b.out.find('\n')));
 
@@ -79,8 +77,7 @@ TEST_SUITE("apps.weights") {
       CHECK((opened == LSEM_OK) == (kind != "kgat" && kind != "emulator"));
       CHECK((opened == LSEM_OK || opened == LSEM_ERR_FORMAT));
       if (kind == "kgat") CHECK(contains(lsem_last_error(), "lockstep export --tables"));
-      const ProcessResult graph =
-          run("lockstep", "export --format onnx --checkpoint " + checkpoint + " --output " + onnx);
+      const ProcessResult graph = run("export --format onnx --checkpoint " + checkpoint + " --output " + onnx);
       const bool held = kind == "har" || kind == "sasrec" || kind == "emulator";
       CHECK(graph.exit_code == (held ? 0 : 2));
       CHECK(fs::exists(onnx) == held);
@@ -95,10 +92,10 @@ TEST_SUITE("apps.weights") {
       const std::string checkpoint = train(c, dir.path()), out = dir / "w.safetensors", imported = dir / "i.h5",
                         data = (dir / "data.h5").string();
       const bool tables = std::string(c.kind) == "kgat";
-      succeed(run("lockstep", "export --checkpoint " + checkpoint + " --output " + out + (tables ? " --tables" : "")));
+      succeed(run("export --checkpoint " + checkpoint + " --output " + out + (tables ? " --tables" : "")));
       const auto predict = [&](const std::string& from, const std::string& to) {
-        succeed(run("lockstep", "predict --checkpoint " + from + " --all-users --candidates 4,0,2 --output " +
-                                    (dir / to).string()));
+        succeed(
+            run("predict --checkpoint " + from + " --all-users --candidates 4,0,2 --output " + (dir / to).string()));
         return H5File::open(dir / to).read<float>("score");
       };
       const std::vector<float> expected = predict(checkpoint, "p.h5");
@@ -121,17 +118,16 @@ TEST_SUITE("apps.weights") {
 
       // The file is one of bprmf: import makes a checkpoint of it with the same scores.
       CHECK(read_weights(out).metadata.at("kind") == "bprmf");
-      succeed(
-          run("lockstep", "import --model.kind bprmf --weights " + out + " --data " + data + " --output " + imported));
+      succeed(run("import --model.kind bprmf --weights " + out + " --data " + data + " --output " + imported));
       CHECK(predict(imported, "q.h5") == expected);
 
       // Other kinds have no tables, and another data set has another graph.
       std::string words = "export --checkpoint " + checkpoint + " --tables --output " + (dir / "no").string();
       if (tables) {
-        succeed(run("lockstep-prep", "synth-kg --users 13 --quiet --output " + (dir / "other.h5").string()));
+        prepare(dir.path(), "synth-kg --users 13 --quiet --output other.h5");
         words += " --data " + (dir / "other.h5").string();
       }
-      const ProcessResult refused = run("lockstep", words);
+      const ProcessResult refused = run(words);
       CAPTURE(refused.err);
       CHECK(refused.exit_code == (tables ? 3 : 2));
       CHECK(contains(refused.err, tables ? "trained on other data" : "for kgat only"));
@@ -144,7 +140,7 @@ TEST_SUITE("apps.weights") {
     const std::string checkpoint = train(kCases[4], dir.path()), out = dir / "w.safetensors",
                       puzzles = "1...............\n.2..4......3....\n................\n";
     test::write_text(dir / "puzzles", puzzles);
-    succeed(run("lockstep", "export --checkpoint " + checkpoint + " --output " + out));
+    succeed(run("export --checkpoint " + checkpoint + " --output " + out));
     lsnet_model* model = nullptr;
     REQUIRE(lsnet_open(out.c_str(), &model) == LSEM_OK);
     CHECK(lsnet_arrays(model, 1) == 3);
@@ -160,8 +156,8 @@ TEST_SUITE("apps.weights") {
     for (const std::string segments : {"", " --segments 3"}) {
       const std::string predict = "predict --checkpoint " + checkpoint + " --input " + (dir / "puzzles").string() +
                                   segments + " --output " + (dir / "p").string();
-      succeed(run("lockstep", predict + ".txt"));
-      succeed(run("lockstep", predict + ".h5"));
+      succeed(run(predict + ".txt"));
+      succeed(run(predict + ".h5"));
       if (!segments.empty()) CHECK(lsnet_set(model, "segments", 3) == LSEM_OK);
       REQUIRE(lsnet_predict(model, 3, in, results, nullptr) == LSEM_OK);
       std::string found;
@@ -184,8 +180,8 @@ TEST_SUITE("apps.weights") {
     const H5File file = H5File::open(checkpoint);
     for (const auto& [weights, group, found] :
          {std::tuple{"trained", "/model", "trained"}, {"average", "/ema", "average"}, {"auto", "/ema", "average"}}) {
-      succeed(run("lockstep", "export --checkpoint " + checkpoint + " --output " + out + " --weights " + weights +
-                                  " --data " + (dir / "data.h5").string()));
+      succeed(run("export --checkpoint " + checkpoint + " --output " + out + " --weights " + weights + " --data " +
+                  (dir / "data.h5").string()));
       const NamedArrays arrays = read_weights(out);
       CHECK(arrays.metadata.at("weights") == found);
       CHECK(arrays.metadata.at("kind") == "sasrec");
@@ -193,7 +189,7 @@ TEST_SUITE("apps.weights") {
       CHECK(arrays.at("item_emb.weight").values ==
             decltype(NamedArray::values)(file.read<float>(std::string(group) + "/item_emb.weight")));
     }
-    const ProcessResult other = run("lockstep", "export --format lsem --checkpoint " + checkpoint + " --output " + out);
+    const ProcessResult other = run("export --format lsem --checkpoint " + checkpoint + " --output " + out);
     CHECK(other.exit_code == 2);
     CHECK(contains(other.err, "safetensors or onnx"));
   }
@@ -201,9 +197,9 @@ TEST_SUITE("apps.weights") {
   TEST_CASE("weights of another system, width or data set are refused with all names, and nothing is written") {
     const test::TempDir dir;
     const std::string checkpoint = train(kCases[0], dir.path()), out = dir / "w.safetensors", imported = dir / "i.h5";
-    succeed(run("lockstep", "export --checkpoint " + checkpoint + " --output " + out));
+    succeed(run("export --checkpoint " + checkpoint + " --output " + out));
     const auto refused = [&](const std::string& words, int code, const std::vector<std::string>& parts) {
-      const ProcessResult result = run("lockstep", "import --weights " + out + " --output " + imported + " " + words);
+      const ProcessResult result = run("import --weights " + out + " --output " + imported + " " + words);
       CAPTURE(result.err);
       CHECK(result.exit_code == code);
       for (const std::string& part : parts) CHECK(contains(result.err, part));
@@ -223,14 +219,12 @@ TEST_SUITE("apps.weights") {
             {"item_emb.weight", "last_layernorm.bias (8): has shape (6)", "importing"});
     refused("--model.kind tisasrec" + data, 3,
             {"abs_pos_K_emb.weight", ": missing", "pos_emb.weight (6, 6): not in this network"});
-    succeed(
-        run("lockstep-prep", "synth-sequences --users 12 --clusters 3 --quiet --output " + (dir / "b.h5").string()));
+    prepare(dir.path(), "synth-sequences --users 12 --clusters 3 --quiet --output b.h5");
     refused("--model.kind sasrec --data " + (dir / "b.h5").string(), 3, {"item_emb.weight", "has shape"});
     refused(data, 2, {"model.kind is missing"});
     refused("--model.kind sasrec --key model" + data, 2, {"--key"});
     refused("--model.kind sasrec", 2, {"data.path is empty"});
-    const ProcessResult onto =
-        run("lockstep", "import --model.kind sasrec --weights " + out + data + " --output " + out);
+    const ProcessResult onto = run("import --model.kind sasrec --weights " + out + data + " --output " + out);
     CHECK(onto.exit_code == 2);
   }
 
@@ -243,23 +237,23 @@ TEST_SUITE("apps.weights") {
     content.arrays[0].values = std::vector<float>(6, 1);
     content.metadata = {{"format", "pt"}};
     test::write_text(dir / "w.safetensors", safetensors_bytes(content));
-    const ProcessResult result = run("lockstep", "info " + (dir / "w.safetensors").string());
+    const ProcessResult result = run("info " + (dir / "w.safetensors").string());
     succeed(result);
     for (const char* part : {": weights, ", "layer.weight", "F32", "(2, 3)", "format"})
       CHECK(contains(result.out, part));
     test::write_text(dir / "bad.npz", "PK\x03\x04 and no more" + std::string(40, ' '));
-    CHECK(run("lockstep", "info " + (dir / "bad.npz").string()).exit_code == 3);
+    CHECK(run("info " + (dir / "bad.npz").string()).exit_code == 3);
   }
 
   TEST_CASE("a run starts from imported weights") {
     const test::TempDir dir;
     const std::string checkpoint = train(kCases[3], dir.path()), out = dir / "w.safetensors", imported = dir / "i.h5";
-    succeed(run("lockstep", "export --checkpoint " + checkpoint + " --output " + out));
+    succeed(run("export --checkpoint " + checkpoint + " --output " + out));
     const std::string data = " --data " + (dir / "data.h5").string();
-    succeed(run("lockstep", "import --model.kind bprmf --weights " + out + data + " --output " + imported));
+    succeed(run("import --model.kind bprmf --weights " + out + data + " --output " + imported));
     const std::string start = "train --model.kind bprmf --model.embed_dim 6 --batch.size 4 --steps 1" + data;
-    succeed(run("lockstep", start + " --init-from " + imported + " --run-dir " + (dir / "a").string()));
-    succeed(run("lockstep", start + " --init-from " + checkpoint + " --run-dir " + (dir / "b").string()));
+    succeed(run(start + " --init-from " + imported + " --run-dir " + (dir / "a").string()));
+    succeed(run(start + " --init-from " + checkpoint + " --run-dir " + (dir / "b").string()));
     const H5File a = H5File::open(dir / "a/checkpoints/final.h5"), b = H5File::open(dir / "b/checkpoints/final.h5");
     CHECK(h5_arrays(a, "/model").arrays == h5_arrays(b, "/model").arrays);
   }

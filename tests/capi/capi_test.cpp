@@ -19,40 +19,30 @@ using namespace lockstep;
 
 namespace {
 
+template <class T>
+constexpr auto either(auto f32, auto f64) {
+  if constexpr (std::is_same_v<T, float>)
+    return f32;
+  else
+    return f64;
+}
 /// The interface for states of type T, so that one test text covers both.
 template <class T>
-struct Api;
-template <>
-struct Api<float> {
-  static constexpr auto predict = lsem_predict_f32;
-  static constexpr auto jac = lsem_jac_f32;
-  static constexpr auto linearize = lsem_linearize_f32;
-  static constexpr auto tl = lsem_tl_f32;
-  static constexpr auto ad = lsem_ad_f32;
-  static constexpr auto predict_soa = lsem_predict_soa_f32;
-  static constexpr auto jac_soa = lsem_jac_soa_f32;
-  static constexpr auto linearize_soa = lsem_linearize_soa_f32;
-  static constexpr auto tl_soa = lsem_tl_soa_f32;
-  static constexpr auto ad_soa = lsem_ad_soa_f32;
-  static constexpr int predict_ws = LSEM_WS_PREDICT_F32, jac_ws = LSEM_WS_JAC_F32;
-  static constexpr double tolerance = 3e-6, adjoint = 1e-6;
-  static constexpr const char* suffix = "";
-};
-template <>
-struct Api<double> {
-  static constexpr auto predict = lsem_predict_f64;
-  static constexpr auto jac = lsem_jac_f64;
-  static constexpr auto linearize = lsem_linearize_f64;
-  static constexpr auto tl = lsem_tl_f64;
-  static constexpr auto ad = lsem_ad_f64;
-  static constexpr auto predict_soa = lsem_predict_soa_f64;
-  static constexpr auto jac_soa = lsem_jac_soa_f64;
-  static constexpr auto linearize_soa = lsem_linearize_soa_f64;
-  static constexpr auto tl_soa = lsem_tl_soa_f64;
-  static constexpr auto ad_soa = lsem_ad_soa_f64;
-  static constexpr int predict_ws = LSEM_WS_PREDICT_F64, jac_ws = LSEM_WS_JAC_F64;
-  static constexpr double tolerance = 1e-12, adjoint = 1e-13;
-  static constexpr const char* suffix = "_f64";
+struct Api {
+  static constexpr auto predict = either<T>(lsem_predict_f32, lsem_predict_f64);
+  static constexpr auto jac = either<T>(lsem_jac_f32, lsem_jac_f64);
+  static constexpr auto linearize = either<T>(lsem_linearize_f32, lsem_linearize_f64);
+  static constexpr auto tl = either<T>(lsem_tl_f32, lsem_tl_f64);
+  static constexpr auto ad = either<T>(lsem_ad_f32, lsem_ad_f64);
+  static constexpr auto predict_soa = either<T>(lsem_predict_soa_f32, lsem_predict_soa_f64);
+  static constexpr auto jac_soa = either<T>(lsem_jac_soa_f32, lsem_jac_soa_f64);
+  static constexpr auto linearize_soa = either<T>(lsem_linearize_soa_f32, lsem_linearize_soa_f64);
+  static constexpr auto tl_soa = either<T>(lsem_tl_soa_f32, lsem_tl_soa_f64);
+  static constexpr auto ad_soa = either<T>(lsem_ad_soa_f32, lsem_ad_soa_f64);
+  static constexpr int predict_ws = either<T>(LSEM_WS_PREDICT_F32, LSEM_WS_PREDICT_F64);
+  static constexpr int jac_ws = either<T>(LSEM_WS_JAC_F32, LSEM_WS_JAC_F64);
+  static constexpr double tolerance = either<T>(3e-6, 1e-12), adjoint = either<T>(1e-6, 1e-13);
+  static constexpr const char* suffix = either<T>("", "_f64");
 };
 
 /// A golden emulator, opened through the interface, with the states and results that PyTorch had.

@@ -25,6 +25,7 @@
 #include "lockstep/train/proof.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "models/emulator/files/pickle.hpp"
+#include "support/npy.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
@@ -39,23 +40,20 @@ namespace {
 namespace fs = std::filesystem;
 using Files = std::vector<std::string>;
 
-/// Runs a program of the build; words that are existing or new files are in the current directory.
+/// Runs a program of the build.
 void run_program(const char* program, const std::string& arguments) {
-  std::vector<std::string> words = {test::program_path(program)};
-  std::size_t at = 0;
-  while (at < arguments.size()) {
-    const std::size_t end = std::min(arguments.find(' ', at), arguments.size());
-    words.push_back(arguments.substr(at, end - at));
-    at = end + 1;
-  }
-  const auto result = test::run_process(words);
+  const auto result = test::run_process(test::words_of(test::program_path(program) + " " + arguments));
   require(result.exit_code == 0, "making a sample: ", program, " ", arguments, ":\n", result.out, result.err);
 }
 
-/// Runs a source of lockstep-prep in this process.
-std::uint64_t prepare(const std::string& name, const prep::Args& args) {
+/// Runs a source of lockstep-prep in this process. Line: its name and options, in which @ stands for the directory.
+template <const char* Line>
+std::uint64_t prepare(const fs::path& directory) {
+  std::vector<std::string> words = test::words_of(Line + std::string(" --quiet --output @/out.h5"));
+  for (std::string& word : words)
+    if (word.starts_with('@')) word.replace(0, 1, directory.string());
   for (const prep::Source& source : prep::sources())
-    if (source.name == name) source.run(args);
+    if (source.name == words.front()) source.run({words.begin() + 1, words.end()});
   return 0;
 }
 
@@ -217,10 +215,6 @@ std::uint64_t read_model(const fs::path& directory) {
 // ---- Weights of other programs --------------------------------------------------------------------------------------
 
 const std::vector<float> kMatrix = {1, 2, 3, 4, 5, 6}, kVector = {0.5F, -2};
-template <class T>
-std::string bytes_of(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
 
 Files make_safetensors(const fs::path& directory) {
   NamedArrays content;
@@ -234,11 +228,8 @@ Files make_safetensors(const fs::path& directory) {
 
 Files make_npz(const fs::path& directory) {
   ZipWriter zip;
-  for (const auto& [name, shape, values] : {std::tuple{"b.npy", "2,", &kVector}, {"w.npy", "2, 3", &kMatrix}}) {
-    std::string header = std::string("{'descr': '<f4', 'fortran_order': False, 'shape': (") + shape + "), }";
-    header.resize(118, ' ');
-    zip.add(name, std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + bytes_of(*values));
-  }
+  zip.add("b.npy", test::npy("<f4", "2,", kVector));
+  zip.add("w.npy", test::npy("<f4", "2, 3", kMatrix));
   test::write_text(directory / "weights", zip.finish());
   return {"weights"};
 }
@@ -250,8 +241,8 @@ Files make_torch(const fs::path& directory) {
   ZipWriter zip;
   zip.add("weights/data.pkl", pickle.finish());
   zip.add("weights/byteorder", "little");
-  zip.add("weights/data/0", bytes_of(kVector));
-  zip.add("weights/data/1", bytes_of(kMatrix));
+  zip.add("weights/data/0", test::bytes_of(kVector));
+  zip.add("weights/data/1", test::bytes_of(kMatrix));
   test::write_text(directory / "weights", zip.finish());
   return {"weights"};
 }
@@ -262,16 +253,9 @@ std::uint64_t read_arrays(const fs::path& directory) {
 }
 
 /// Networks for liblockstep.
+template <auto File>
 Files make_network(const fs::path& directory) {
-  test::write_text(directory / "network", safetensors_bytes(test::golden_sequence_file("tisasrec_sasrec")));
-  return {"network"};
-}
-Files make_tables(const fs::path& directory) {
-  test::write_text(directory / "network", safetensors_bytes(test::bprmf_file()));
-  return {"network"};
-}
-Files make_solver(const fs::path& directory) {
-  test::write_text(directory / "network", safetensors_bytes(test::hrm_file()));
+  test::write_text(directory / "network", safetensors_bytes(File()));
   return {"network"};
 }
 std::uint64_t read_network(const fs::path& directory) {
@@ -314,8 +298,6 @@ std::uint64_t read_configuration(const fs::path& directory) {
 
 // ---- Raw data -------------------------------------------------------------------------------------------------------
 
-std::string output_in(const fs::path& directory) { return (directory / "out.h5").string(); }
-
 Files make_manifest(const fs::path& directory) {
   std::string table = "front,back\n";
   for (int i = 0; i < 12; ++i) table += std::to_string(i) + "," + std::to_string(i * i) + ".5e-1\n";
@@ -324,10 +306,7 @@ Files make_manifest(const fs::path& directory) {
                    "path,label,subject,split\na.csv,walk,ann,train\nb.csv,sit,bob,val\nc.csv,run,cleo,test\n");
   return {"list.csv", "a.csv"};
 }
-std::uint64_t read_manifest(const fs::path& directory) {
-  return prepare("har", {"--format", "manifest", (directory / "list.csv").string(), "--rate", "20", "--window", "4",
-                         "--stride", "3", "--quiet", "--output", output_in(directory)});
-}
+constexpr char kPrepareManifest[] = "har --format manifest @/list.csv --rate 20 --window 4 --stride 3";
 
 Files make_ratings(const fs::path& directory) {
   std::string lines;
@@ -338,10 +317,7 @@ Files make_ratings(const fs::path& directory) {
   test::write_text(directory / "ratings.dat", lines);
   return {"ratings.dat"};
 }
-std::uint64_t read_ratings(const fs::path& directory) {
-  return prepare("sequences",
-                 {"--input", (directory / "ratings.dat").string(), "--quiet", "--output", output_in(directory)});
-}
+constexpr char kPrepareRatings[] = "sequences --input @/ratings.dat";
 
 Files make_graph(const fs::path& directory) {
   std::string train, kg;
@@ -359,10 +335,7 @@ Files make_graph(const fs::path& directory) {
   test::write_text(directory / "raw/relation_list.txt", "org_id remap_id\nhttp://a/b 0\nhttp://c/d 1\n");
   return {"raw/train.txt", "raw/test.txt", "raw/kg_final.txt", "raw/relation_list.txt"};
 }
-std::uint64_t read_graph(const fs::path& directory) {
-  return prepare("kg", {"--input", (directory / "raw").string(), "--max-nodes", "1000000", "--quiet", "--output",
-                        output_in(directory)});
-}
+constexpr char kPrepareGraph[] = "kg --input @/raw --max-nodes 1000000";
 
 Files make_puzzles(const fs::path& directory) {
   test::write_text(
@@ -370,10 +343,7 @@ Files make_puzzles(const fs::path& directory) {
       "source,question,answer,rating\nx,12343412214343..,1234341221434321,0\nx,.234341221434321,1234341221434321,7\n");
   return {"train.csv"};
 }
-std::uint64_t read_puzzles(const fs::path& directory) {
-  return prepare("sudoku",
-                 {"--train", (directory / "train.csv").string(), "--quiet", "--output", output_in(directory)});
-}
+constexpr char kPreparePuzzles[] = "sudoku --train @/train.csv";
 
 Files make_arc(const fs::path& directory) {
   fs::create_directories(directory / "tasks");
@@ -385,10 +355,7 @@ Files make_arc(const fs::path& directory) {
       R"({"train": [{"input": [[6]], "output": [[7]]}], "test": [{"input": [[4, 5]]}, {"input": [[8], [9]]}]})");
   return {"tasks/0a.json", "tasks/0b.json"};
 }
-std::uint64_t read_arc(const fs::path& directory) {
-  return prepare("arc", {"--input", (directory / "tasks").string(), "--num-aug", "2", "--quiet", "--output",
-                         output_in(directory)});
-}
+constexpr char kPrepareArc[] = "arc --input @/tasks --num-aug 2";
 
 Files make_netcdf(const fs::path& directory) {
   int id = 0, time = 0, cell = 0;
@@ -413,10 +380,7 @@ Files make_netcdf(const fs::path& directory) {
   require(good && nc_close(id) == NC_NOERR, "making a sample: a NetCDF file");
   return {"a.nc"};
 }
-std::uint64_t read_netcdf(const fs::path& directory) {
-  return prepare("netcdf", {"--input", (directory / "a.nc").string(), "--inputs", "tsea", "--outputs", "aice",
-                            "--quiet", "--output", output_in(directory)});
-}
+constexpr char kPrepareNetcdf[] = "netcdf --input @/a.nc --inputs tsea --outputs aice";
 
 // ---- What predictions are asked for ---------------------------------------------------------------------------------
 
@@ -459,18 +423,18 @@ constexpr Format kFormats[] = {
     {"torchscript", false, false, make_model<EmulatorFormat::torchscript>, read_model},
     {"torchscript-code", true, false, make_code, read_code},
     {"weights", false, true, make_safetensors, read_arrays},
-    {"network", false, true, make_network, read_network},
-    {"tables", false, true, make_tables, read_network},
-    {"solver", false, true, make_solver, read_network},
+    {"network", false, true, make_network<[] { return test::golden_sequence_file("tisasrec_sasrec"); }>, read_network},
+    {"tables", false, true, make_network<test::bprmf_file>, read_network},
+    {"solver", false, true, make_network<test::hrm_file>, read_network},
     {"npz", false, false, make_npz, read_arrays},
     {"pt", false, false, make_torch, read_arrays},
     {"ini", true, false, make_configuration, read_configuration},
-    {"manifest", true, false, make_manifest, read_manifest},
-    {"ratings", true, false, make_ratings, read_ratings},
-    {"graph", true, false, make_graph, read_graph},
-    {"puzzles", true, false, make_puzzles, read_puzzles},
-    {"arc", true, false, make_arc, read_arc},
-    {"netcdf", false, false, make_netcdf, read_netcdf},
+    {"manifest", true, false, make_manifest, prepare<kPrepareManifest>},
+    {"ratings", true, false, make_ratings, prepare<kPrepareRatings>},
+    {"graph", true, false, make_graph, prepare<kPrepareGraph>},
+    {"puzzles", true, false, make_puzzles, prepare<kPreparePuzzles>},
+    {"arc", true, false, make_arc, prepare<kPrepareArc>},
+    {"netcdf", false, false, make_netcdf, prepare<kPrepareNetcdf>},
     {"histories-csv", true, false, make_text<kEvents>, read_text_histories},
     {"histories-jsonl", true, false, make_text<kObjects>, read_text_histories},
     {"ids", true, false, make_text<kIds>, read_text_ids},

@@ -15,6 +15,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
+#include "lockstep/base/process.hpp"
 #include "lockstep/io/h5.hpp"
 #include "support/errors.hpp"
 #include "support/temp_dir.hpp"
@@ -34,11 +35,17 @@ std::string name_of(int fd) {
   return fs::read_symlink("/proc/self/fd/" + std::to_string(fd), failed).string();
 }
 
-std::vector<std::string> names_in(const fs::path& directory) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
+/// The end of the name of a temporary file that a process writes.
+std::string mark_of(pid_t pid, const std::string& host = host_name()) {
+  return ".tmp." + std::to_string(pid) + "@" + host;
+}
+
+/// The number of a process that has ended.
+pid_t ended_process() {
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  waitpid(child, nullptr, 0);
+  return child;
 }
 
 /// Runs `action` in a child process and returns its exit status: 0 unless the action sets another one.
@@ -112,12 +119,7 @@ TEST_SUITE("io.atomic_file") {
 
   TEST_CASE("what a killed writer has left goes with the next write of the same file") {
     const TempDir dir;
-    char host[256] = {};
-    gethostname(host, sizeof host - 1);
-    const pid_t gone = fork();
-    if (gone == 0) _exit(0);
-    waitpid(gone, nullptr, 0);
-    const std::string mark = ".tmp." + std::to_string(gone) + "@" + host;
+    const std::string mark = mark_of(ended_process());
     for (const char* name : {"a.h5", "b.h5", "a.h5.x"}) test::write_text(dir / (name + mark), "half");
     write_text_atomically(dir / "a.h5", "whole");
     CHECK(names_in(dir.path()) == std::vector<std::string>{"a.h5", "a.h5.x" + mark, "b.h5" + mark});
@@ -177,8 +179,7 @@ TEST_SUITE("io.atomic_file") {
 
   TEST_CASE("after a full disk a process leaves exit() without another attempt to write") {
     const TempDir dir;
-    const pid_t child = fork();
-    if (child == 0) {
+    const int status = in_child([&] {
       alarm(20);
       const rlimit limit{1 << 19, 1 << 19};
       setrlimit(RLIMIT_FSIZE, &limit);
@@ -187,37 +188,29 @@ TEST_SUITE("io.atomic_file") {
       } catch (const Error&) {
         std::exit(7);  // runs the exit handlers, including those of the library
       }
-      std::exit(1);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    CHECK(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 7);
+      return 1;
+    });
+    CHECK(status == 7);
   }
 
   TEST_CASE("impossible paths are usage errors before any work") {
     const TempDir dir;
-    const auto fault_of = [](const fs::path& path) {
-      try {
-        require_writable(path);
-      } catch (const Error& error) {
-        return static_cast<int>(error.fault());
-      }
-      return 0;
+    const auto refused = [](const fs::path& path) {
+      return error_of(Fault::usage, [&] { require_writable(path); }) != "no error";
     };
-    CHECK(fault_of(dir / "ok.h5") == 0);
-    CHECK(fault_of(dir / "no/such/dir.h5") == 2);
-    CHECK(fault_of(dir.path()) == 2);
-    CHECK(fault_of("/proc/lockstep.h5") == 2);
+    CHECK_FALSE(refused(dir / "ok.h5"));
+    CHECK(refused(dir / "no/such/dir.h5"));
+    CHECK(refused(dir.path()));
+    CHECK(refused("/proc/lockstep.h5"));
     CHECK(names_in(dir.path()).empty());
-    CHECK(fault_of("/dev/null") == 2);
+    CHECK(refused("/dev/null"));
     CHECK(fs::is_character_file("/dev/null"));
     REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);
-    CHECK(fault_of(dir / "pipe") == 2);
+    CHECK(refused(dir / "pipe"));
     fs::create_symlink(dir / "pipe", dir / "to-pipe");
-    CHECK(fault_of(dir / "to-pipe") == 2);
+    CHECK(refused(dir / "to-pipe"));
     fs::create_symlink("circle", dir / "circle");
-    CHECK(fault_of(dir / "circle") == 2);
+    CHECK(refused(dir / "circle"));
     CHECK(names_in(dir.path()) == std::vector<std::string>{"circle", "pipe", "to-pipe"});
   }
 
@@ -254,17 +247,9 @@ TEST_SUITE("io.atomic_file") {
 
   TEST_CASE("temporary files of dead processes are removed, those of running ones stay") {
     const TempDir dir;
-    char host[256] = {};
-    gethostname(host, sizeof host - 1);
-    const int dead = in_child([] { return 0; });
-    CHECK(dead == 0);
-    const pid_t gone = fork();
-    if (gone == 0) _exit(0);
-    waitpid(gone, nullptr, 0);
-    const std::string of_dead = "a.h5.tmp." + std::to_string(gone) + "@" + host;
-    const std::string of_living = "a.h5.tmp." + std::to_string(getpid()) + "@" + host;
-    const std::string of_elsewhere = "a.h5.tmp." + std::to_string(gone) + "@another-host";
-    for (const auto& name : {of_dead, of_living, of_elsewhere, std::string("a.tmp.h5")})
+    const pid_t gone = ended_process();
+    const std::string of_living = "a.h5" + mark_of(getpid()), of_elsewhere = "a.h5" + mark_of(gone, "another-host");
+    for (const auto& name : {"a.h5" + mark_of(gone), of_living, of_elsewhere, std::string("a.tmp.h5")})
       test::write_text(dir / name, "x");
     remove_stale_temporaries(dir.path());
     std::vector<std::string> expected = {"a.tmp.h5", of_living, of_elsewhere};
@@ -272,11 +257,9 @@ TEST_SUITE("io.atomic_file") {
     CHECK(names_in(dir.path()) == expected);
     remove_stale_temporaries(dir / "absent");
     remove_stale_temporaries(dir.path(), Writers::none);  // the caller has the lock
-    test::write_text(dir / ("b.h5.tmp." + std::to_string(getpid()) + "@" + host), "x");
+    test::write_text(dir / ("b.h5" + mark_of(getpid())), "x");
     remove_stale_temporaries(dir.path(), Writers::none);
-    CHECK(names_in(dir.path()) == std::vector<std::string>{"a.h5.tmp." + std::to_string(getpid()) + "@" + host,
-                                                           "a.tmp.h5",
-                                                           "b.h5.tmp." + std::to_string(getpid()) + "@" + host});
+    CHECK(names_in(dir.path()) == std::vector<std::string>{of_living, "a.tmp.h5", "b.h5" + mark_of(getpid())});
   }
 
   TEST_CASE("an opened directory knows that it was moved, replaced or removed") {

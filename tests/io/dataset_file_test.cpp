@@ -1,10 +1,10 @@
 #include "lockstep/io/dataset_file.hpp"
 
 #include <doctest/doctest.h>
-#include <hdf5.h>
 
 #include <functional>
 
+#include "io/h5_internal.hpp"
 #include "io/variable_strings.hpp"
 #include "lockstep/prep/format.hpp"
 #include "lockstep/tasks/emulator/emulator_data.hpp"
@@ -48,16 +48,13 @@ const std::vector<Kind> kKinds = {
 
 /// Flips a bit of the values of a dataset as a disk does: the checksums stay.
 void flip_bit(const std::filesystem::path& path, const std::string& dataset) {
-  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT),
-              id = H5Dopen2(file, dataset.c_str(), H5P_DEFAULT), type = H5Dget_type(id), space = H5Dget_space(id);
+  const h5::Id file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose),
+      id(H5Dopen2(file, dataset.c_str(), H5P_DEFAULT), H5Dclose), type(H5Dget_type(id), H5Tclose),
+      space(H5Dget_space(id), H5Sclose);
   std::vector<char> bytes(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space)) * H5Tget_size(type));
   CHECK(H5Dread(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0);
   bytes[bytes.size() / 2] ^= 1;
   CHECK(H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0);
-  H5Sclose(space);
-  H5Tclose(type);
-  H5Dclose(id);
-  H5Fclose(file);
 }
 
 std::string refusal(const std::function<void()>& read) { return error_of(Fault::data, read); }

@@ -1,9 +1,9 @@
 /// Damaged and hostile files must cause neither a crash nor a hang. Forked children read the variants.
 #include <doctest/doctest.h>
-#include <hdf5.h>
 
 #include <functional>
 
+#include "io/h5_internal.hpp"
 #include "io/variable_strings.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/h5.hpp"
@@ -109,39 +109,31 @@ TEST_SUITE("io.h5_hostile") {
     const TempDir dir;
     const auto path = dir / "hostile.h5";
     {
-      const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+      const h5::Id file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
       const auto dataset = [&](const char* name, hid_t type, std::vector<hsize_t> dims, hid_t plist) {
-        const hid_t space = H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr);
-        const hid_t id = H5Dcreate2(file, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-        CHECK(id >= 0);
-        H5Dclose(id);
-        H5Sclose(space);
+        const h5::Id space(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose);
+        CHECK(h5::Id(H5Dcreate2(file, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT), H5Dclose).valid());
       };
       H5Lcreate_soft("/elsewhere", file, "soft", H5P_DEFAULT, H5P_DEFAULT);
       H5Lcreate_external("/etc/passwd", "/x", file, "external", H5P_DEFAULT, H5P_DEFAULT);
-      hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+      h5::Id plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
       H5Pset_external(plist, "/etc/hostname", 0, 16);
       dataset("external_storage", H5T_NATIVE_FLOAT, {4}, plist);
-      H5Pclose(plist);
-      plist = H5Pcreate(H5P_DATASET_CREATE);
+      plist = h5::Id(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
       const hsize_t chunk = 1024;
       H5Pset_chunk(plist, 1, &chunk);
       H5Pset_deflate(plist, 1);
       dataset("bomb", H5T_NATIVE_DOUBLE, {hsize_t{1} << 50}, plist);
-      H5Pclose(plist);
       dataset("unwritten", H5T_NATIVE_DOUBLE, {hsize_t{1} << 20}, H5P_DEFAULT);
-      plist = H5Pcreate(H5P_DATASET_CREATE);
+      plist = h5::Id(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
       const hsize_t four = 4;
       H5Pset_chunk(plist, 1, &four);
       H5Pset_scaleoffset(plist, H5Z_SO_INT, 2);
       dataset("filtered", H5T_NATIVE_INT, {4}, plist);
-      H5Pclose(plist);
-      const hid_t compound = H5Tcreate(H5T_COMPOUND, 8);
+      const h5::Id compound(H5Tcreate(H5T_COMPOUND, 8), H5Tclose);
       H5Tinsert(compound, "a", 0, H5T_NATIVE_INT);
       H5Tinsert(compound, "b", 4, H5T_NATIVE_INT);
       dataset("compound", compound, {1}, H5P_DEFAULT);
-      H5Tclose(compound);
-      H5Fclose(file);
     }
     const auto file = H5File::open(path);
     const std::pair<const char*, const char*> cases[] = {{"soft", "soft or external link"},
@@ -163,26 +155,23 @@ TEST_SUITE("io.h5_hostile") {
     const std::vector<std::string> objects = {"attribute", "compact", "chunked", "contiguous"};
     const auto path = dir / "good.h5";
     {
-      const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
+      const h5::Id file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose),
+          type(H5Tcopy(H5T_C_S1), H5Tclose);
       H5Tset_size(type, H5T_VARIABLE);
       const hsize_t one = 1;
-      const hid_t space = H5Screate_simple(1, &one, nullptr);
+      const h5::Id space(H5Screate_simple(1, &one, nullptr), H5Sclose);
       for (std::size_t i = 0; i < objects.size(); ++i) {
         const std::string text(100000 + i, 'x');
         const char* row = text.c_str();
-        const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+        const h5::Id plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
         if (objects[i] == "compact") H5Pset_layout(plist, H5D_COMPACT);
         if (objects[i] == "chunked") H5Pset_chunk(plist, 1, &one);
         const bool attribute = objects[i] == "attribute";
-        const hid_t id = attribute ? H5Acreate2(file, "attribute", type, space, H5P_DEFAULT, H5P_DEFAULT)
-                                   : H5Dcreate2(file, objects[i].c_str(), type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+        const h5::Id id(attribute ? H5Acreate2(file, "attribute", type, space, H5P_DEFAULT, H5P_DEFAULT)
+                                  : H5Dcreate2(file, objects[i].c_str(), type, space, H5P_DEFAULT, plist, H5P_DEFAULT),
+                        attribute ? H5Aclose : H5Dclose);
         CHECK((attribute ? H5Awrite(id, type, &row) : H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &row)) >= 0);
-        CHECK((attribute ? H5Aclose(id) : H5Dclose(id)) >= 0);
-        H5Pclose(plist);
       }
-      H5Sclose(space);
-      H5Tclose(type);
-      H5Fclose(file);
     }
     const auto file = H5File::open(path);
     CHECK(file.text_list("/", "attribute").front().size() == 100000);
@@ -214,15 +203,13 @@ TEST_SUITE("io.h5_hostile") {
       file.close();
       test::make_variable(path, "/", "format");
       test::make_variable(path, "/names");
-      const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), plist = H5Pcreate(H5P_DATASET_CREATE);
+      const h5::Id id(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose),
+          plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
       H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
       H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
       const hsize_t n = hsize_t{1} << 40;  // a hole: no disk is used
-      const hid_t space = H5Screate_simple(1, &n, nullptr);
-      H5Dclose(H5Dcreate2(id, "rows", H5T_NATIVE_CHAR, space, H5P_DEFAULT, plist, H5P_DEFAULT));
-      H5Sclose(space);
-      H5Pclose(plist);
-      H5Fclose(id);
+      const h5::Id space(H5Screate_simple(1, &n, nullptr), H5Sclose),
+          rows(H5Dcreate2(id, "rows", H5T_NATIVE_CHAR, space, H5P_DEFAULT, plist, H5P_DEFAULT), H5Dclose);
     }
     REQUIRE(fs::file_size(path) > std::uintmax_t{1} << 40);
     alarm(120);  // to read 1 TiB takes longer

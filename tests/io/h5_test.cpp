@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <hdf5.h>
 #include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <numeric>
 #include <thread>
 
+#include "io/h5_internal.hpp"
 #include "io/variable_strings.hpp"
 #include "lockstep/base/error.hpp"
 #include "support/errors.hpp"
@@ -36,6 +36,13 @@ std::vector<T> counting(std::size_t n) {
 template <class T>
 void write_vector(H5File& file, const std::string& name, const std::vector<T>& values, const H5Layout& layout = {}) {
   file.write<T>(name, std::span<const T>(values), {static_cast<std::int64_t>(values.size())}, layout);
+}
+
+/// A file with n numbers, /f.
+void write_numbers(const std::filesystem::path& path, std::size_t n) {
+  H5File file = H5File::create(path);
+  write_vector(file, "/f", counting<float>(n));
+  file.close();
 }
 
 }  // namespace
@@ -130,17 +137,14 @@ TEST_SUITE("io.h5") {
       file.set_attribute("/", "texts", std::vector<std::string>{"a", "b"});
       file.set_attribute("/", "empty", std::vector<double>{});
       file.close();
-      const hid_t raw = H5Fopen((dir / "a.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+      const h5::Id raw(H5Fopen((dir / "a.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
       const hsize_t extent[] = {2, 3};
-      const hid_t table = H5Screate_simple(2, extent, nullptr), nothing = H5Screate(H5S_NULL);
+      const h5::Id table(H5Screate_simple(2, extent, nullptr), H5Sclose), nothing(H5Screate(H5S_NULL), H5Sclose);
       const std::int64_t values[6] = {};
-      for (const auto& [name, space] : {std::pair{"table", table}, {"nothing", nothing}}) {
-        const hid_t id = H5Acreate2(raw, name, H5T_NATIVE_INT64, space, H5P_DEFAULT, H5P_DEFAULT);
+      for (const auto& [name, space] : {std::pair{"table", hid_t{table}}, {"nothing", hid_t{nothing}}}) {
+        const h5::Id id(H5Acreate2(raw, name, H5T_NATIVE_INT64, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
         if (space == table) H5Awrite(id, H5T_NATIVE_INT64, values);
-        H5Aclose(id);
-        H5Sclose(space);
       }
-      H5Fclose(raw);
     }
     const auto file = H5File::open(dir / "a.h5");
     struct Read {
@@ -288,22 +292,14 @@ TEST_SUITE("io.h5") {
     check_mentions(error_of(Fault::data, [&] { H5File::open(dir / "text.h5"); }), "signature");
     test::write_text(dir / "empty.h5", "");
     CHECK(error_of(Fault::data, [&] { H5File::open(dir / "empty.h5"); }) != "no error");
-    {
-      auto file = H5File::create(dir / "a.h5");
-      write_vector(file, "/f", counting<float>(6000));
-      file.close();
-    }
+    write_numbers(dir / "a.h5", 6000);
     std::filesystem::resize_file(dir / "a.h5", 5000);
     check_mentions(error_of(Fault::data, [&] { H5File::open(dir / "a.h5"); }), "truncated");
   }
 
   TEST_CASE("a file locked by another program is an error with advice") {
     const TempDir dir;
-    {
-      auto file = H5File::create(dir / "a.h5");
-      write_vector(file, "/f", counting<float>(10));
-      file.close();
-    }
+    write_numbers(dir / "a.h5", 10);
     const int fd = open((dir / "a.h5").c_str(), O_RDWR);
     REQUIRE(flock(fd, LOCK_EX) == 0);
     check_mentions(error_of(Fault::data, [&] { H5File::open(dir / "a.h5"); }), "HDF5_USE_FILE_LOCKING=FALSE");

@@ -1,12 +1,10 @@
 #pragma once
-#include <hdf5.h>
-
 #include <filesystem>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "lockstep/io/h5.hpp"
+#include "io/h5_internal.hpp"
 
 namespace lockstep::test {
 
@@ -27,27 +25,21 @@ inline void make_variable(const std::filesystem::path& path, const std::string& 
   }
   std::vector<const char*> rows;
   for (const std::string& text : texts) rows.push_back(text.c_str());
-  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
+  const h5::Id file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose), type(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(type, H5T_VARIABLE);
   H5Tset_cset(type, H5T_CSET_UTF8);
   const hsize_t n = rows.size();
-  const hid_t space = scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &n, nullptr);
+  const h5::Id space(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &n, nullptr), H5Sclose);
   if (attribute.empty()) {
     H5Ldelete(file, object.c_str(), H5P_DEFAULT);
-    const hid_t id = H5Dcreate2(file, object.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    const h5::Id id(H5Dcreate2(file, object.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
     H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows.data());
-    H5Dclose(id);
   } else {
-    const hid_t owner = H5Oopen(file, object.c_str(), H5P_DEFAULT);
+    const h5::Id owner(H5Oopen(file, object.c_str(), H5P_DEFAULT), H5Oclose);
     H5Adelete(owner, attribute.c_str());
-    const hid_t id = H5Acreate2(owner, attribute.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT);
+    const h5::Id id(H5Acreate2(owner, attribute.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
     H5Awrite(id, type, rows.data());
-    H5Aclose(id);
-    H5Oclose(owner);
   }
-  H5Sclose(space);
-  H5Tclose(type);
-  H5Fclose(file);
 }
 
 }  // namespace lockstep::test

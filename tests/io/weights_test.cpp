@@ -11,6 +11,7 @@
 #include "lockstep/io/zip.hpp"
 #include "models/emulator/files/pickle.hpp"
 #include "support/errors.hpp"
+#include "support/npy.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
 
@@ -19,11 +20,6 @@ using namespace lockstep::test;
 using files::Pickle;
 
 namespace {
-
-template <class T>
-std::string bytes_of(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
 
 NamedArray array(std::string name, std::vector<std::int64_t> shape, auto values) {
   NamedArray out;
@@ -86,17 +82,6 @@ std::string one_tensor(const Described& t) {
 
 std::string torch_refusal(const std::string& bytes, const std::string& key = "") {
   return refusal([&] { torch_arrays(bytes, "a.pt", key); });
-}
-
-// ---- NumPy
-
-std::string npy(const std::string& type, const std::string& order, const std::string& shape, const std::string& data) {
-  std::string header = "{'descr': '" + type + "', 'fortran_order': " + order + ", 'shape': (" + shape + "), }";
-  header.resize((header.size() + 10 + 63) / 64 * 64 - 10, ' ');
-  const auto size = static_cast<std::uint16_t>(header.size());
-  std::string out = std::string("\x93NUMPY\x01\x00", 8);
-  out.append(reinterpret_cast<const char*>(&size), 2);
-  return out + header + data;
 }
 
 /// A safetensors file with this header.
@@ -272,10 +257,10 @@ TEST_SUITE("io.weights") {
 
   TEST_CASE("npz files of NumPy are read: types, orders, deflated members") {
     ZipWriter zip;
-    zip.add("c.npy", npy("<f4", "False", "2, 3", bytes_of<float>({1, 2, 3, 4, 5, 6})));
-    zip.add("f.npy", npy("<f8", "True", "2, 3", bytes_of<double>({1, 4, 2, 5, 3, 6})));
-    zip.add("h.npy", npy("<f2", "False", "2,", bytes_of<std::uint16_t>({0x3c00, 0xc000})));
-    zip.add("i.npy", npy("<i2", "False", "", bytes_of<std::int16_t>({-7})));
+    zip.add("c.npy", npy<float>("<f4", "2, 3", {1, 2, 3, 4, 5, 6}));
+    zip.add("f.npy", npy<double>("<f8", "2, 3", {1, 4, 2, 5, 3, 6}, true));
+    zip.add("h.npy", npy<std::uint16_t>("<f2", "2,", {0x3c00, 0xc000}));
+    zip.add("i.npy", npy<std::int16_t>("<i2", "", {-7}));
     const NamedArrays found = npz_arrays(zip.finish(), "a.npz");
     CHECK(found.at("c").values == decltype(NamedArray::values)(std::vector<float>{1, 2, 3, 4, 5, 6}));
     CHECK(found.at("f").values == decltype(NamedArray::values)(std::vector<double>{1, 2, 3, 4, 5, 6}));
@@ -284,28 +269,23 @@ TEST_SUITE("io.weights") {
     CHECK(found.at("i").shape.empty());
 
     // The same member deflated: a stored archive with its fields changed by hand.
-    const std::string plain = npy("<f4", "False", "1000,", std::string(4000, '\0'));
-    std::string packed(compressBound(plain.size()), '\0');
-    z_stream stream{};
-    REQUIRE(deflateInit2(&stream, 9, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK);
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(plain.data()));
-    stream.avail_in = static_cast<uInt>(plain.size());
-    stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-    stream.avail_out = static_cast<uInt>(packed.size());
-    REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
-    packed.resize(stream.total_out);
-    deflateEnd(&stream);
+    const std::string plain = npy("<f4", "1000,", std::vector<float>(1000));
+    uLongf size = compressBound(plain.size());
+    std::string packed(size, '\0');
+    REQUIRE(compress(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(plain.data()),
+                     plain.size()) == Z_OK);
+    packed = packed.substr(2, size - 6);  // without zlib's own header and checksum
     ZipWriter stored;
     stored.add("z.npy", packed);
     const std::string whole = stored.finish();
-    const auto deflated = [&](std::uint32_t size) {
+    const auto deflated = [&](std::uint32_t unpacked) {
       std::string bytes = whole;
       const std::size_t entry = bytes.find("PK\x01\x02");
       const std::uint32_t crc =
           static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(plain.data()), plain.size()));
       bytes[entry + 10] = 8;
       std::memcpy(bytes.data() + entry + 16, &crc, 4);
-      std::memcpy(bytes.data() + entry + 24, &size, 4);
+      std::memcpy(bytes.data() + entry + 24, &unpacked, 4);
       return bytes;
     };
     CHECK(npz_arrays(deflated(static_cast<std::uint32_t>(plain.size())), "a").at("z").count() == 1000);
@@ -319,20 +299,20 @@ TEST_SUITE("io.weights") {
       zip.add(name, member);
       return zip.finish();
     };
-    const std::string four = bytes_of<float>({1});
+    const std::vector<float> one = {1}, two = {1, 2};
     for (const auto& [bytes, message] : {
-             std::pair{of(npy("<f4", "False", "2,", four)), "more values than the 1"},
-             {of(npy("<f4", "False", "999999999999, 999999999999", four)), "more values than"},
-             {of(npy("<f4", "False", "0,", four)), "needs 0"},
-             {of(npy(">f4", "False", "1,", four)), "big-endian"},
-             {of(npy("<c8", "False", "1,", four + four)), "dtype c8"},
-             {of(npy("|O8", "False", "1,", four + four)), "dtype O8"},
+             std::pair{of(npy("<f4", "2,", one)), "more values than the 1"},
+             {of(npy("<f4", "999999999999, 999999999999", one)), "more values than"},
+             {of(npy("<f4", "0,", one)), "needs 0"},
+             {of(npy(">f4", "1,", one)), "big-endian"},
+             {of(npy("<c8", "1,", two)), "dtype c8"},
+             {of(npy("|O8", "1,", two)), "dtype O8"},
              {of("nothing of NumPy"), "no NumPy array"},
-             {of(npy("<f4", "False", "1,", four), "a.txt"), "is no .npy array"},
+             {of(npy("<f4", "1,", one), "a.txt"), "is no .npy array"},
          })
       check_mentions(refusal([&] { npz_arrays(bytes, "a.npz"); }), message);
     ZipWriter twice;
-    for (int i = 0; i < 2; ++i) twice.add("a.npy", npy("<f4", "False", "1,", four));
+    for (int i = 0; i < 2; ++i) twice.add("a.npy", npy("<f4", "1,", one));
     check_mentions(refusal([&] { npz_arrays(twice.finish(), "a.npz"); }), "occurs twice");
   }
 

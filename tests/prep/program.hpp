@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "support/errors.hpp"
 #include "support/paths.hpp"
+#include "support/temp_dir.hpp"
 
 namespace lockstep::test {
 
@@ -53,14 +53,6 @@ void check_refused(const std::filesystem::path& directory, const std::string& wo
   const std::string text = prepare(directory, words, status);
   check_mentions(text, parts...);
   CHECK(std::count(text.begin(), text.end(), '\n') == 1);
-}
-
-/// The names of a directory's entries, sorted.
-inline std::vector<std::string> names_in(const std::filesystem::path& directory) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 }  // namespace lockstep::test

@@ -197,6 +197,9 @@ TEST_SUITE("prep.program") {
     const TempDir dir;
     const std::pair<const char*, const char*> made[] = {
         {"ice.h5", "synth-icecolumn --rows 50"},
+        {"har.h5", "synth-har --subjects 4 --seconds 10"},
+        {"kg.h5", "synth-kg --users 50"},
+        {"gaps.h5", "synth-sequences --users 30"},
         {"l96.h5", "synth-lorenz96 --members 2 --steps 10 --size 12"},
         {"two.h5", "synth-lorenz96-two-scale --members 1 --steps 10 --spin-up 50"},
         {"step.h5",

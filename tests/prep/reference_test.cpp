@@ -35,6 +35,8 @@ TEST_SUITE("prep.reference") {
     check_rows("kgat_graph.h5", 20);
   }
 
+  TEST_CASE("sequences are the reference's, windows and relations included") { check_rows("tisasrec_data.h5", 109); }
+
   TEST_CASE("a difference in a companion is noticed, a missing one is named") {
     const test::TempDir dir;
     for (const char* name :

@@ -42,19 +42,17 @@ Options table(Config& c) {
   o.add("run.threads", &c.threads, 0, "threads").may_change();
   return o;
 }
-void open(const fs::path& dir, const std::vector<std::string>& args, RunStart start = RunStart::resume) {
+/// Opens the directory; returns the configuration.
+std::string open(const fs::path& dir, const std::vector<std::string>& args, RunStart start = RunStart::resume) {
   Config c;
   Options o = table(c);
   CHECK(o.parse(args));
   open_run_directory(dir, o, start);
+  return o.ini();
 }
 /// Opens the directory and starts the log of a run in it.
 void begin(const fs::path& dir, const std::vector<std::string>& args) {
-  Config c;
-  Options o = table(c);
-  CHECK(o.parse(args));
-  open_run_directory(dir, o, RunStart::resume);
-  const RunLog log(dir, {.title = "", .config = o.ini(), .facts = {}});
+  const RunLog log(dir, {.title = "", .config = open(dir, args), .facts = {}});
 }
 
 RunFacts facts(std::int64_t resumed_at = 0) {
@@ -93,6 +91,12 @@ void train(RunLog& log, std::int64_t first, std::int64_t last) {
     log.record(step_record(s));
     if (s % 10 == 0) log.record(eval_record(s));
   }
+}
+/// The log of a start that continues after step `resumed_at` and records the steps to `last`; "": it is killed then.
+void run(const fs::path& dir, std::int64_t resumed_at, std::int64_t last, const char* outcome = "") {
+  RunLog log(dir, facts(resumed_at));
+  train(log, resumed_at + 1, last);
+  if (*outcome != 0) log.finish(outcome);
 }
 
 std::vector<nlohmann::json> lines_of(const fs::path& file) {
@@ -173,11 +177,7 @@ TEST_SUITE("report.run_directory") {
   TEST_CASE("a fresh start moves all files of the previous run and leaves other files") {
     const TempDir tmp;
     open(tmp.path(), {"--optim.lr", "0.25"});
-    {
-      RunLog log(tmp.path(), facts());
-      train(log, 1, 10);
-      log.finish("finished");
-    }
+    run(tmp.path(), 0, 10, "finished");
     fs::create_directories(tmp / "checkpoints");
     write_text(tmp / "checkpoints/best.h5", "weights");
     write_text(tmp / "slurm-1.out", "mine");
@@ -339,23 +339,11 @@ TEST_SUITE("report.run_log") {
 
   TEST_CASE("an interrupted and resumed run leaves the records of an uninterrupted one") {
     const TempDir whole, parts;
-    {
-      RunLog log(whole.path(), facts());
-      train(log, 1, 40);
-      log.finish("finished");
-    }
-    {
-      RunLog log(parts.path(), facts());
-      train(log, 1, 25);  // the checkpoint was at step 20: five steps are to be done again
-    }
-    for (const std::int64_t resumed_at : {20, 20, 30}) {
-      RunLog log(parts.path(), facts(resumed_at));
-      train(log, resumed_at + 1, std::min<std::int64_t>(resumed_at + 17, 40));
-    }
-    {
-      RunLog log(parts.path(), facts(40));
-      log.finish("finished");
-    }
+    run(whole.path(), 0, 40, "finished");
+    run(parts.path(), 0, 25);  // the checkpoint was at step 20: five steps are to be done again
+    for (const std::int64_t resumed_at : {20, 20, 30})
+      run(parts.path(), resumed_at, std::min<std::int64_t>(resumed_at + 17, 40));
+    run(parts.path(), 40, 40, "finished");
     CHECK(records_of(parts.path()) == records_of(whole.path()));
     CHECK(scalars_of(parts.path()) == scalars_of(whole.path()));
     CHECK(logged_steps(parts / "train.log") == logged_steps(whole / "train.log"));
@@ -366,10 +354,7 @@ TEST_SUITE("report.run_log") {
 
   TEST_CASE("files cut off anywhere are mended at the next start") {
     const TempDir whole;
-    {
-      RunLog log(whole.path(), facts());
-      train(log, 1, 6);
-    }
+    run(whole.path(), 0, 6);
     const std::string metrics = read_text(whole / "metrics.jsonl");
     fs::path events;
     for (const auto& entry : fs::directory_iterator(whole.path()))
@@ -383,8 +368,7 @@ TEST_SUITE("report.run_log") {
       const double fraction = static_cast<double>(cut) / static_cast<double>(metrics.size());
       write_text(tmp / events.filename().string(),
                  event_bytes.substr(0, static_cast<std::size_t>(fraction * static_cast<double>(event_bytes.size()))));
-      RunLog log(tmp.path(), facts(4));
-      train(log, 5, 6);
+      run(tmp.path(), 4, 6);
       const auto found = records_of(tmp.path());
       // What the cut took is lost; what stands there is in order, once, and ends right.
       REQUIRE(found.size() <= expected.size());
@@ -517,15 +501,8 @@ TEST_SUITE("report.run_log") {
       return;
     }
     const TempDir tmp;
-    {
-      RunLog log(tmp.path(), facts());
-      train(log, 1, 25);
-    }
-    {
-      RunLog log(tmp.path(), facts(20));
-      train(log, 21, 40);
-      log.finish("finished");
-    }
+    run(tmp.path(), 0, 25);
+    run(tmp.path(), 20, 40, "finished");
     const auto result = test::run_process(
         {python, "-c",
          "import sys\n"

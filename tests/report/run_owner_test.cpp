@@ -3,13 +3,13 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <string>
@@ -75,11 +75,7 @@ void write_foreign_owner(const fs::path& dir) {
   write_text(dir / ".lock", "process 12 on far, job 77, since 2026-01-02 03:04:05\n12 345 another-host\n");
 }
 void set_age(const fs::path& file, long seconds) {
-  timespec times[2];
-  ::clock_gettime(CLOCK_REALTIME, &times[0]);
-  times[0].tv_sec -= seconds;
-  times[1] = times[0];
-  REQUIRE(::utimensat(AT_FDCWD, file.c_str(), times, 0) == 0);
+  fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::seconds(seconds));
 }
 }  // namespace
 

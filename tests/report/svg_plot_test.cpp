@@ -4,15 +4,12 @@
 
 #include <cmath>
 
+#include "support/errors.hpp"
+
 using namespace lockstep;
+using test::occurrences;
 
 namespace {
-
-int occurrences(const std::string& text, const std::string& what) {
-  int count = 0;
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) ++count;
-  return count;
-}
 
 std::string line_through(const SvgPlot::Points& points) {
   SvgPlot plot("recall", "epoch", "recall");

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -32,6 +33,13 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
   std::ofstream out(path, std::ios::binary);
   out << text;
   require(out.flush().good(), "writing ", path.string());
+}
+
+std::vector<std::string> names_in(const std::filesystem::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
 }
 
 }  // namespace lockstep::test

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep::test {
 
@@ -21,5 +22,7 @@ class TempDir {
 
 std::string read_text(const std::filesystem::path& path);
 void write_text(const std::filesystem::path& path, std::string_view text);
+/// The names of a directory's entries, sorted.
+std::vector<std::string> names_in(const std::filesystem::path& directory);
 
 }  // namespace lockstep::test

@@ -11,6 +11,7 @@
 #include "lockstep/models/kgat/kgat_weights.hpp"
 #include "lockstep/models/sequences/sasrec_function.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
+#include "support/npy.hpp"
 #include "support/paths.hpp"
 
 namespace lockstep::test {
@@ -52,7 +53,7 @@ std::string histories(std::int64_t n, std::int64_t slots, const Next& next) {
   for (std::int64_t b = 0; b < n; ++b)
     for (std::int64_t t = slots - 1 - b % slots; t < slots; ++t)
       values[static_cast<std::size_t>(b * slots + t)] = next(b, t);
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof values[0]};
+  return bytes_of(values);
 }
 
 }  // namespace
@@ -180,12 +181,12 @@ NetworkCase make_case(const ArrayFunction& function, std::int64_t n) {
     if (array.name == "x") {
       std::vector<float> x(static_cast<std::size_t>(n * array.count()));
       for (std::size_t i = 0; i < x.size(); ++i) x[i] = 2 * std::sin(0.37f * static_cast<float>(i * i % 1009));
-      out.inputs.emplace_back(reinterpret_cast<const char*>(x.data()), x.size() * sizeof x[0]);
+      out.inputs.push_back(bytes_of(x));
     } else if (function.inputs()[0].name == "users") {
       const std::int64_t rows = array.name == "users" ? 6 : 9;
       std::vector<std::int64_t> numbers(static_cast<std::size_t>(n * array.count()));
       for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::int64_t>(5 * i + i / 7) % rows;
-      out.inputs.emplace_back(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof numbers[0]);
+      out.inputs.push_back(bytes_of(numbers));
     } else if (array.name == "items") {
       const std::int64_t items = function.outputs()[0].count();
       out.inputs.push_back(

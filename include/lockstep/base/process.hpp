@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <string>
 
 namespace lockstep {
 
@@ -10,5 +11,9 @@ enum class Process : std::uint8_t { running, stopped, dead, unknown };
 Process process_state(std::int64_t pid, std::int64_t started);
 /// Field 22 of /proc/PID/stat, 0 when it cannot be read.
 std::int64_t process_started(std::int64_t pid);
+/// The name of this machine; "localhost" when it does not tell.
+std::string host_name();
+/// "2026-11-20 18:30:59": the time where this machine is.
+std::string local_time();
 
 }  // namespace lockstep

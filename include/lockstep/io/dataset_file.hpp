@@ -1,10 +1,12 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.hpp"
@@ -25,6 +27,13 @@ inline constexpr DatasetFormat kEmulatorFormat = {"lockstep-emulator-data", 1,
 inline constexpr DatasetFormat kHrmFormat = {"hrm-puzzles", 1,
                                              "sudoku, maze, arc, hrm-npy, synth-sudoku or synth-maze"};
 inline constexpr DatasetFormat kHarFormat = {"lockstep-har", 1, "uci-har, hapt-raw, har or synth-har"};
+
+/// Further attributes of a prepared file, such as how its rows were chosen.
+using DatasetNotes = std::vector<std::pair<std::string, H5Value>>;
+/// Writes a prepared file whole or not at all: what `fill` writes, the attributes of its format, `notes`, and the
+/// checksums of all of it. errors  internal: the disk is full; usage: not writable
+void write_dataset(const std::filesystem::path& path, const DatasetFormat& format, const DatasetNotes& notes,
+                   const std::function<void(H5File&)>& fill);
 
 /// Whether equal neighbours are allowed in an array of offsets.
 enum class Rise : std::uint8_t { strict, weak };

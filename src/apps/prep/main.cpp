@@ -187,8 +187,6 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     log::error(error.what());
     return static_cast<int>(error.fault());
-  } catch (const std::bad_alloc&) {
-    log::error("out of memory");
   } catch (const std::exception& error) {
     log::error(log::unexpected(error));
   }

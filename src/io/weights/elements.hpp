@@ -45,14 +45,6 @@ inline Layout contiguous(const std::vector<std::int64_t>& shape, bool fortran = 
   return layout;
 }
 
-/// How one dtype of a file is read.
-struct Element {
-  std::string_view name;  ///< in the file
-  std::size_t width;      ///< bytes
-  /// Makes the `count` values of an array whose first element is at `data`.
-  void (*read)(const char* data, const Layout& layout, std::int64_t count, NamedArray& out);
-};
-
 /// From: type in the file; To: type of the values; convert: one into the other.
 template <class From, class To, auto convert>
 void read_elements(const char* data, const Layout& layout, std::int64_t count, NamedArray& out) {
@@ -74,26 +66,43 @@ void read_elements(const char* data, const Layout& layout, std::int64_t count, N
   out.shape = layout.shape;
   out.values = std::move(values);
 }
-template <class From, class To = From>
-constexpr Element element(std::string_view name) {
-  return {name, sizeof(From), read_elements<From, To, [](From value) { return static_cast<To>(value); }>};
-}
-constexpr Element f16_element(std::string_view name) {
-  return {name, 2, read_elements<std::uint16_t, float, [](std::uint16_t bits) { return from_f16(bits); }>};
-}
-constexpr Element bf16_element(std::string_view name) {
-  return {name, 2, read_elements<std::uint16_t, float, [](std::uint16_t bits) { return from_bf16(bits); }>};
+template <class From, class To>
+To converted(From value) {
+  return static_cast<To>(value);
 }
 
-/// errors  data: "<what> is of dtype NAME, expected ..."
-template <std::size_t N>
-const Element& find_element(const std::array<Element, N>& table, std::string_view name, const std::string& what) {
-  std::string known;
-  for (const Element& element : table) {
-    if (element.name == name) return element;
-    known += (known.empty() ? "" : ", ") + std::string(element.name);
+/// How a dtype is read.
+struct Element {
+  std::string_view safetensors, numpy, torch;  ///< its names; "": the format does not have it
+  std::size_t width;                           ///< bytes
+  /// Makes the `count` values of an array whose first element is at `data`.
+  void (*read)(const char* data, const Layout& layout, std::int64_t count, NamedArray& out);
+};
+template <class From, class To = std::int64_t, To (*convert)(From) = converted<From, To>>
+constexpr Element element(std::string_view safetensors, std::string_view numpy, std::string_view torch) {
+  return {safetensors, numpy, torch, sizeof(From), read_elements<From, To, convert>};
+}
+inline constexpr std::array kElements = {element<float, float>("F32", "f4", "Float"),
+                                         element<double, double>("F64", "f8", "Double"),
+                                         element<std::uint16_t, float, from_f16>("F16", "f2", "Half"),
+                                         element<std::uint16_t, float, from_bf16>("BF16", "", "BFloat16"),
+                                         element<std::int64_t>("I64", "i8", "Long"),
+                                         element<std::int32_t>("I32", "i4", "Int"),
+                                         element<std::int16_t>("I16", "i2", "Short"),
+                                         element<std::int8_t>("I8", "i1", "Char"),
+                                         element<std::uint32_t>("U32", "u4", ""),
+                                         element<std::uint16_t>("U16", "u2", ""),
+                                         element<std::uint8_t>("U8", "u1", "Byte"),
+                                         element<std::uint8_t>("BOOL", "b1", "Bool")};
+
+/// The element of this name in a format. errors  data: "<what> is of dtype NAME, expected one of ..."
+inline const Element& find_element(std::string_view Element::*format, std::string_view name, const std::string& what) {
+  std::vector<std::string> known;
+  for (const Element& element : kElements) {
+    if (element.*format == name) return element;
+    if (!(element.*format).empty()) known.emplace_back(element.*format);
   }
-  throw Error(Fault::data, join(what, " is of dtype ", name, ", expected one of ", known));
+  throw Error(Fault::data, join(what, " is of dtype ", name, ", expected one of ", listed(known)));
 }
 
 /// Sorts the arrays by name. errors  data, beginning with `what`: a name twice

@@ -8,20 +8,8 @@ namespace lockstep {
 
 namespace {
 
-using weights::element;
 constexpr std::size_t kLongestHeader = 1 << 16;  ///< bytes; std::regex recurses along its subject
 constexpr std::string_view kSuffix = ".npy";
-constexpr std::array kElements = {element<float>("f4"),
-                                  element<double>("f8"),
-                                  weights::f16_element("f2"),
-                                  element<std::uint8_t, std::int64_t>("u1"),
-                                  element<std::int8_t, std::int64_t>("i1"),
-                                  element<std::uint16_t, std::int64_t>("u2"),
-                                  element<std::int16_t, std::int64_t>("i2"),
-                                  element<std::uint32_t, std::int64_t>("u4"),
-                                  element<std::int32_t, std::int64_t>("i4"),
-                                  element<std::int64_t>("i8"),
-                                  element<std::uint8_t, std::int64_t>("b1")};
 
 }  // namespace
 
@@ -50,7 +38,7 @@ NamedArray npy_array(std::string_view bytes, const std::string& what) {
   }
   out.stored = descr[2];
   require_data(descr[1] != ">", what, ": it is stored big-endian");
-  const weights::Element& kind = weights::find_element(kElements, out.stored, what + ": it");
+  const weights::Element& kind = weights::find_element(&weights::Element::numpy, out.stored, what + ": it");
   const std::size_t found = bytes.size() - begin - length;
   const std::int64_t count = weights::checked_count(out.shape, found / kind.width, what + ": it");
   require_data(found == static_cast<std::size_t>(count) * kind.width, what, ": ", found,

@@ -13,22 +13,9 @@ namespace lockstep {
 namespace {
 
 using Json = nlohmann::json;
-using weights::element;
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kLargestHeader = 100'000'000;  ///< the format's own limit
 constexpr const char *kMetadata = "__metadata__", *kDataHash = "data_xxh3", *kMetadataHash = "metadata_xxh3";
-constexpr std::array kElements = {element<float>("F32"),
-                                  element<double>("F64"),
-                                  weights::f16_element("F16"),
-                                  weights::bf16_element("BF16"),
-                                  element<std::int64_t>("I64"),
-                                  element<std::int32_t, std::int64_t>("I32"),
-                                  element<std::int16_t, std::int64_t>("I16"),
-                                  element<std::int8_t, std::int64_t>("I8"),
-                                  element<std::uint32_t, std::int64_t>("U32"),
-                                  element<std::uint16_t, std::int64_t>("U16"),
-                                  element<std::uint8_t, std::int64_t>("U8"),
-                                  element<std::uint8_t, std::int64_t>("BOOL")};
 
 /// Replaces bytes that are not UTF-8 by U+FFFD: a badly encoded name must not prevent the export of a model.
 std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
@@ -67,7 +54,7 @@ NamedArray parse_array(const std::string& name, const Json& entry, std::string_v
   out.name = name;
   try {
     out.stored = entry.at("dtype").get<std::string>();
-    const weights::Element& kind = weights::find_element(kElements, out.stored, what);
+    const weights::Element& kind = weights::find_element(&weights::Element::safetensors, out.stored, what);
     const auto shape = entry.at("shape").get<std::vector<std::uint64_t>>();
     for (const std::uint64_t extent : shape)
       out.shape.push_back(static_cast<std::int64_t>(std::min<std::uint64_t>(extent, INT64_MAX)));

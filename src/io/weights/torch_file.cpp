@@ -12,20 +12,9 @@ namespace lockstep {
 
 namespace {
 
-using weights::element;
 using Value = PickleValue;
 using Kind = PickleValue::Kind;
 
-constexpr std::array kElements = {element<float>("Float"),
-                                  element<double>("Double"),
-                                  weights::f16_element("Half"),
-                                  weights::bf16_element("BFloat16"),
-                                  element<std::int64_t>("Long"),
-                                  element<std::int32_t, std::int64_t>("Int"),
-                                  element<std::int16_t, std::int64_t>("Short"),
-                                  element<std::int8_t, std::int64_t>("Char"),
-                                  element<std::uint8_t, std::int64_t>("Byte"),
-                                  element<std::uint8_t, std::int64_t>("Bool")};
 constexpr std::string_view kStorage = "Storage", kTorch = "torch.", kTensor = "torch._utils._rebuild_tensor_v2",
                            kParameter = "torch._utils._rebuild_parameter", kOrdered = "collections.OrderedDict";
 /// Arrays may share a storage. All of them together hold at most this many times its elements.
@@ -33,9 +22,9 @@ constexpr std::size_t kMostShared = 16;
 
 bool is_storage(std::string_view name) {
   return name.starts_with(kTorch) && name.ends_with(kStorage) &&
-         std::ranges::any_of(kElements, [&](const weights::Element& e) {
-           return name.size() == kTorch.size() + e.name.size() + kStorage.size() &&
-                  name.substr(kTorch.size(), e.name.size()) == e.name;
+         std::ranges::any_of(weights::kElements, [&](const weights::Element& e) {
+           return !e.torch.empty() && name.size() == kTorch.size() + e.torch.size() + kStorage.size() &&
+                  name.substr(kTorch.size(), e.torch.size()) == e.torch;
          });
 }
 bool is_dictionary(const Value& value) { return value.is(Kind::dictionary) || value.calls(kOrdered); }
@@ -77,11 +66,7 @@ class Search {
 const Value& choose(const Value& root, const std::string& key, const std::string& reading) {
   const Search search(root);
   std::vector<Candidate> candidates = search.found();
-  const auto paths = [&] {
-    std::string out;
-    for (const Candidate& candidate : candidates) out += (out.empty() ? "'" : ", '") + candidate.path + "'";
-    return out;
-  };
+  const auto paths = [&] { return listed(candidates, ", ", [](const auto& c) { return "'" + c.path + "'"; }); };
   require_data(!candidates.empty(), reading, ": it holds no dictionary of named tensors; save a state_dict()");
   if (!key.empty()) {
     const auto named = std::ranges::find(candidates, key, &Candidate::path);
@@ -144,7 +129,7 @@ NamedArray TorchTensors::read(const std::string& name, const Value& tensor) {
   NamedArray out;
   out.name = name;
   out.stored = type.substr(kTorch.size(), type.size() - kTorch.size() - kStorage.size());
-  const weights::Element& kind = weights::find_element(kElements, out.stored, what);
+  const weights::Element& kind = weights::find_element(&weights::Element::torch, out.stored, what);
   const std::string& bytes = storage(id.items[2]->text);
   const std::size_t held = bytes.size() / kind.width;
 

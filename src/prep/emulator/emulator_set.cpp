@@ -4,9 +4,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
-#include "lockstep/io/seal.hpp"
 
 namespace lockstep::prep {
 
@@ -63,8 +61,7 @@ std::vector<std::int32_t> or_zero(const std::vector<std::int32_t>& values, std::
 void write_emulator_set(const std::filesystem::path& path, const EmulatorSet& set) {
   const std::int64_t n = set.rows();
   const auto n_in = static_cast<std::int64_t>(set.n_in()), n_out = static_cast<std::int64_t>(set.n_out());
-  write_atomically(path, [&](const std::filesystem::path& temporary) {
-    auto file = H5File::create(temporary);
+  write_dataset(path, kEmulatorFormat, set.notes, [&](H5File& file) {
     const std::int64_t rows = std::max<std::int64_t>(1, std::min(n, kChunkRows));
     const auto column = [&]<class T>(const std::string& name, const std::vector<T>& values) {
       file.write<T>(name, std::span<const T>(values), {n}, {{rows}, 0});
@@ -100,8 +97,6 @@ void write_emulator_set(const std::filesystem::path& path, const EmulatorSet& se
     names("output", set.outputs);
     file.write_text("/vars/input_source", {set.input_source});
 
-    file.set_attribute("/", "format", std::string(kEmulatorFormat.name));
-    file.set_attribute("/", "version", kEmulatorFormat.version);
     file.set_attribute("/", "mask_mode", set.mask_mode);
     file.set_attribute("/", "min_ice", set.min_ice);
     file.set_attribute("/", "n", n);
@@ -115,9 +110,6 @@ void write_emulator_set(const std::filesystem::path& path, const EmulatorSet& se
       file.set_attribute("/", "grid_dims", set.grid_dims);
       file.set_attribute("/", "grid_shape", set.grid_shape);
     }
-    for (const auto& [name, value] : set.notes) file.set_attribute("/", name, value);
-    seal_contents(file);
-    file.close();
   });
 }
 

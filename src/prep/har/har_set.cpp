@@ -4,9 +4,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
-#include "lockstep/io/seal.hpp"
 
 namespace lockstep::prep {
 
@@ -99,8 +97,7 @@ void take_channel_moments(HarSet& set) {
 }
 
 void write_har_set(const std::filesystem::path& path, const HarSet& set) {
-  write_atomically(path, [&](const std::filesystem::path& temporary) {
-    H5File file = H5File::create(temporary);
+  write_dataset(path, kHarFormat, set.notes, [&](H5File& file) {
     const std::int64_t C = set.channels(), L = set.length;
     for (int part = 0; part < 3; ++part) {
       const std::int64_t n = set.windows_in(part);
@@ -116,8 +113,6 @@ void write_har_set(const std::filesystem::path& path, const HarSet& set) {
       column("recording", set.recording);
       column("start", set.start);
     }
-    file.set_attribute("/", "format", std::string(kHarFormat.name));
-    file.set_attribute("/", "version", kHarFormat.version);
     file.set_attribute("/", "class_names", set.class_names);
     file.set_attribute("/", "channel_names", set.channel_names);
     if (!set.channel_units.empty()) file.set_attribute("/", "channel_units", set.channel_units);
@@ -128,9 +123,6 @@ void write_har_set(const std::filesystem::path& path, const HarSet& set) {
     file.set_attribute("/", "sources", set.files);
     file.set_attribute("/", "sha256", set.sha256);
     if (!set.subject_names.empty()) file.set_attribute("/", "subject_names", set.subject_names);
-    for (const auto& [name, value] : set.notes) file.set_attribute("/", name, value);
-    seal_contents(file);
-    file.close();
   });
 }
 

@@ -1,12 +1,10 @@
 #include "lockstep/prep/hrm/arc.hpp"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
+#include <set>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -58,36 +56,14 @@ std::vector<ArcPair> pairs_of(const Json& task, const std::string& split, const 
   return pairs;
 }
 
-std::string sha256(const std::string& bytes) {
-  std::string digest(32, '\0');
-  unsigned size = 0;
-  require(EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()), &size, EVP_sha256(),
-                     nullptr) == 1,
-          "SHA-256 failed");
-  return digest;
-}
-
-void add_bytes(std::string& bytes, const ArcGrid& grid) {
-  bytes += static_cast<char>(grid.rows);
-  bytes += static_cast<char>(grid.columns);
-  bytes.append(grid.cells.begin(), grid.cells.end());
-}
-
-/// A key that two variants of a task share if they have the same pairs in any order.
-std::string fingerprint(const ArcVariant& variant, const ArcTask& task) {
-  std::vector<std::string> hashes;
-  for (const auto* pairs : {&task.train, &task.test}) {
-    for (const ArcPair& pair : *pairs) {
-      std::string bytes;
-      add_bytes(bytes, apply_arc_variant(variant, pair.input));
-      add_bytes(bytes, apply_arc_variant(variant, pair.output));
-      hashes.push_back(sha256(bytes));
-    }
-  }
-  std::sort(hashes.begin(), hashes.end());
-  std::string all;
-  for (const auto& hash : hashes) all += hash;
-  return sha256(all);
+/// The pairs of a variant in an order of their own: two variants of a task are the same if these are.
+std::vector<ArcPair> sorted_pairs(const ArcVariant& variant, const ArcTask& task) {
+  std::vector<ArcPair> out;
+  for (const auto* pairs : {&task.train, &task.test})
+    for (const ArcPair& pair : *pairs)
+      out.push_back({apply_arc_variant(variant, pair.input), apply_arc_variant(variant, pair.output)});
+  std::ranges::sort(out);
+  return out;
 }
 
 /// A task and its variants.
@@ -160,10 +136,6 @@ PuzzlePart arc_part(std::shared_ptr<const std::vector<Drawn>> tasks, bool shift,
   part.tokens = ArcRows(std::move(examples), shift, seed);
   return part;
 }
-
-}  // namespace
-
-namespace {
 
 Json read_json(const std::filesystem::path& file) {
   try {
@@ -269,13 +241,13 @@ ArcGrid apply_arc_variant(const ArcVariant& variant, const ArcGrid& grid) {
 std::vector<ArcVariant> draw_arc_variants(const ArcTask& task, std::int64_t num_aug, std::uint64_t seed,
                                           std::uint64_t task_number) {
   std::vector<ArcVariant> variants(1);
-  std::unordered_set<std::string> seen = {fingerprint(variants[0], task)};
+  std::set<std::vector<ArcPair>> seen = {sorted_pairs(variants[0], task)};
   for (std::int64_t trial = 0; trial < 5 * num_aug && static_cast<std::int64_t>(variants.size()) <= num_aug; ++trial) {
     const Philox random(seed, static_cast<std::uint64_t>(trial), "arc.variant", task_number);
     ArcVariant variant;
     variant.dihedral = static_cast<int>(random.below(8, 0));
     for (std::uint64_t i = 9; i > 1; --i) std::swap(variant.colours[i], variant.colours[1 + random.below(i, 10 - i)]);
-    if (seen.insert(fingerprint(variant, task)).second) variants.push_back(variant);
+    if (seen.insert(sorted_pairs(variant, task)).second) variants.push_back(variant);
   }
   return variants;
 }

@@ -4,9 +4,7 @@
 #include <array>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
-#include "lockstep/io/seal.hpp"
 
 namespace lockstep::prep {
 
@@ -143,11 +141,8 @@ PuzzlePart grouped_part(const PuzzleSet& set, std::shared_ptr<const std::vector<
 }
 
 void write_puzzle_set(const std::filesystem::path& path, const PuzzleSet& set, int deflate) {
-  write_atomically(path, [&](const std::filesystem::path& temporary) {
-    H5File file = H5File::create(temporary);
-    file.set_attribute("/", "format", std::string(kHrmFormat.name));
+  write_dataset(path, kHrmFormat, set.notes, [&](H5File& file) {
     file.set_attribute("/", "kind", std::string(kHrmFormat.name));
-    file.set_attribute("/", "version", kHrmFormat.version);
     file.set_attribute("/", "task", std::string(name(set.task)));
     file.set_attribute("/", "pad_id", set.pad_id);
     file.set_attribute("/", "ignore_label_id", set.ignore_label_id);
@@ -160,14 +155,11 @@ void write_puzzle_set(const std::filesystem::path& path, const PuzzleSet& set, i
     file.set_attribute("/", "augment", std::string(set.online ? "online" : "offline"));
     file.set_attribute("/", "sources", set.sources);
     file.set_attribute("/", "sha256", set.sha256);
-    for (const auto& [attribute, value] : set.notes) file.set_attribute("/", attribute, value);
     file.write_text("/identifiers", set.identifiers);
     if (!set.source_names.empty()) file.write_text("/source_names", set.source_names);
     write_split(file, "train", set.train, set.seq_len, deflate);
     write_split(file, "test", set.test, set.seq_len, deflate);
     if (!set.val.empty()) write_split(file, "val", set.val, set.seq_len, deflate);
-    seal_contents(file);
-    file.close();
   });
 }
 

@@ -4,7 +4,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/dataset_file.hpp"
-#include "lockstep/prep/kgat/kg_set.hpp"
+#include "prep/kgat/kg_file.hpp"
 #include "prep/page.hpp"
 #include "prep/problems.hpp"
 
@@ -130,18 +130,10 @@ std::vector<std::string> check_kg_set(const H5File& file, std::vector<std::strin
     problems.push_back(join("attribute 'nnz' is ", set.ckg.nnz(), ", the graph has ", built.nnz(), " pairs"));
     return problems;
   }
-  compare(set.ckg.indptr, built.indptr, "/ckg/indptr", problems);
-  compare(set.ckg.tail, built.tail, "/ckg/tail", problems);
-  compare(set.ckg.rel, built.rel, "/ckg/rel", problems);
-  compare(set.ckg.rel_indptr, built.rel_indptr, "/ckg/rel_indptr", problems);
+  each_array(sizes, built.nnz(), [&](const char* name, auto array, std::int64_t) {
+    compare(set.ckg.*array, built.*array, name, problems);
+  });
   compare(set.ckg.rel_perm, built.rel_perm, "/ckg/rel_perm", problems);
-  compare(set.ckg.adj_indptr, built.adj_indptr, "/adj/indptr", problems);
-  compare(set.ckg.col, built.col, "/adj/col", problems);
-  compare(set.ckg.edge_ptr, built.edge_ptr, "/adj/edge_ptr", problems);
-  compare(set.ckg.transpose, built.transpose, "/adj/transpose", problems);
-  compare(set.ckg.random_walk, built.random_walk, "/adj/random_walk", problems);
-  compare(set.ckg.symmetric, built.symmetric, "/adj/symmetric", problems);
-  compare(set.ckg.degree, built.degree, "/node/degree", problems);
 
   const auto remark = [&](std::int64_t count, const char* what) {
     if (count > 0) remarks.push_back(join(count, what));

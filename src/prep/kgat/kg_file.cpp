@@ -5,10 +5,7 @@
 #include <limits>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
-#include "lockstep/io/seal.hpp"
-#include "lockstep/prep/kgat/kg_set.hpp"
 
 namespace lockstep::prep {
 
@@ -33,8 +30,7 @@ H5Type kg_index_type(std::int64_t entries) {
 void write_kg_set(const std::filesystem::path& path, const KgSet& set, int deflate) {
   const KgSizes& sizes = set.sizes;
   const Ckg& graph = set.ckg;
-  write_atomically(path, [&](const std::filesystem::path& temporary) {
-    auto file = H5File::create(temporary);
+  write_dataset(path, kKgatFormat, set.notes, [&](H5File& file) {
     const auto put = [&]<class T>(const std::string& name, const std::vector<T>& values) {
       const std::vector<std::int64_t> shape = {static_cast<std::int64_t>(values.size())};
       file.write<T>(name, std::span<const T>(values), shape, kg_layout(shape, deflate));
@@ -53,26 +49,14 @@ void write_kg_set(const std::filesystem::path& path, const KgSet& set, int defla
     const std::vector<std::int64_t> shape = {sizes.kg_triples, 3};
     file.write<std::int32_t>("/kg/triple", flat, shape, kg_layout(shape, deflate));
 
-    put("/ckg/indptr", graph.indptr);
-    put("/ckg/tail", graph.tail);
-    put("/ckg/rel", graph.rel);
-    put("/ckg/rel_indptr", graph.rel_indptr);
+    each_array(sizes, graph.nnz(), [&](const char* name, auto array, std::int64_t) { put(name, graph.*array); });
     if (kg_index_type(sizes.ckg_triples()) == H5Type::i32) {
       put("/ckg/rel_perm", std::vector<std::int32_t>(graph.rel_perm.begin(), graph.rel_perm.end()));
     } else {
       put("/ckg/rel_perm", graph.rel_perm);
     }
-    put("/adj/indptr", graph.adj_indptr);
-    put("/adj/col", graph.col);
-    put("/adj/edge_ptr", graph.edge_ptr);
-    put("/adj/transpose", graph.transpose);
-    put("/adj/random_walk", graph.random_walk);
-    put("/adj/symmetric", graph.symmetric);
-    put("/node/degree", graph.degree);
 
     const auto attribute = [&](const char* name, const H5Value& value) { file.set_attribute("/", name, value); };
-    attribute("format", std::string(kKgatFormat.name));
-    attribute("version", kKgatFormat.version);
     attribute("name", set.name);
     attribute("n_users", sizes.users);
     attribute("n_items", sizes.items);
@@ -89,9 +73,6 @@ void write_kg_set(const std::filesystem::path& path, const KgSet& set, int defla
     attribute("symmetric", std::string(name_of(set.symmetric)));
     attribute("sources", set.sources);
     attribute("source_sha256", set.sha256);
-    for (const auto& [name, value] : set.notes) file.set_attribute("/", name, value);
-    seal_contents(file);
-    file.close();
   });
 }
 
@@ -133,20 +114,10 @@ KgSet read_kg_set(const H5File& file) {
   for (std::size_t i = 0; i < set.triples.size(); ++i) set.triples[i] = {flat[3 * i], flat[3 * i + 1], flat[3 * i + 2]};
 
   Ckg& graph = set.ckg;
-  fill("/ckg/indptr", graph.indptr, sizes.nodes() + 1);
-  fill("/ckg/tail", graph.tail, sizes.ckg_triples());
-  fill("/ckg/rel", graph.rel, sizes.ckg_triples());
-  fill("/ckg/rel_indptr", graph.rel_indptr, sizes.relations() + 1);
+  each_array(sizes, nnz, [&](const char* name, auto array, std::int64_t n) { fill(name, graph.*array, n); });
   graph.rel_perm.resize(static_cast<std::size_t>(
       stored.expect("/ckg/rel_perm", {kg_index_type(sizes.ckg_triples())}, {sizes.ckg_triples()})[0]));
   stored.read_into<std::int64_t>("/ckg/rel_perm", {sizes.ckg_triples()}, graph.rel_perm);
-  fill("/adj/indptr", graph.adj_indptr, sizes.nodes() + 1);
-  fill("/adj/col", graph.col, nnz);
-  fill("/adj/edge_ptr", graph.edge_ptr, nnz + 1);
-  fill("/adj/transpose", graph.transpose, nnz);
-  fill("/adj/random_walk", graph.random_walk, nnz);
-  fill("/adj/symmetric", graph.symmetric, nnz);
-  fill("/node/degree", graph.degree, sizes.nodes());
 
   set.sources = file.text_list("/", "sources");
   set.sha256 = file.text_list("/", "source_sha256");

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "lockstep/io/h5.hpp"
+#include "lockstep/prep/kgat/kg_set.hpp"
 
 namespace lockstep::prep {
 
@@ -11,5 +11,21 @@ H5Type kg_index_type(std::int64_t entries);
 
 /// Storage of an array: chunks of whole rows, about 1 Mi elements each; none for an empty array.
 H5Layout kg_layout(const std::vector<std::int64_t>& shape, int deflate);
+
+/// Calls visit(dataset, array of Ckg, its length) for every array of a graph but rel_perm, whose type depends on its size.
+template <class Visit>
+void each_array(const KgSizes& sizes, std::int64_t nnz, Visit visit) {
+  visit("/ckg/indptr", &Ckg::indptr, sizes.nodes() + 1);
+  visit("/ckg/tail", &Ckg::tail, sizes.ckg_triples());
+  visit("/ckg/rel", &Ckg::rel, sizes.ckg_triples());
+  visit("/ckg/rel_indptr", &Ckg::rel_indptr, sizes.relations() + 1);
+  visit("/adj/indptr", &Ckg::adj_indptr, sizes.nodes() + 1);
+  visit("/adj/col", &Ckg::col, nnz);
+  visit("/adj/edge_ptr", &Ckg::edge_ptr, nnz + 1);
+  visit("/adj/transpose", &Ckg::transpose, nnz);
+  visit("/adj/random_walk", &Ckg::random_walk, nnz);
+  visit("/adj/symmetric", &Ckg::symmetric, nnz);
+  visit("/node/degree", &Ckg::degree, sizes.nodes());
+}
 
 }  // namespace lockstep::prep

@@ -1,13 +1,10 @@
 #include "lockstep/prep/sequences/sequence_set.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
-#include "lockstep/io/seal.hpp"
 #include "lockstep/prep/sequences/gap_sessions.hpp"
 
 namespace lockstep::prep {
@@ -92,8 +89,7 @@ void write_rule(H5File& file, const SequenceSet& set, const H5Layout& layout) {
 }  // namespace
 
 void write_sequence_set(const std::filesystem::path& path, const SequenceSet& set) {
-  write_atomically(path, [&](const std::filesystem::path& temporary) {
-    H5File file = H5File::create(temporary);
+  write_dataset(path, kSequencesFormat, {}, [&](H5File& file) {
     const std::int64_t users = set.n_users(), items = set.n_items(), n = set.rows();
     require(users <= kMost && items <= kMost, "writing '", path.string(), "': ", users, " users and ", items,
             " items do not fit 32 bits");
@@ -109,8 +105,6 @@ void write_sequence_set(const std::filesystem::path& path, const SequenceSet& se
       file.write<std::int64_t>("/inter/time_scaled", set.time_scaled, {n}, layout);
     }
     if (set.rule) write_rule(file, set, layout);
-    file.set_attribute("/", "format", std::string(kSequencesFormat.name));
-    file.set_attribute("/", "version", kSequencesFormat.version);
     file.set_attribute("/", "n_users", users);
     file.set_attribute("/", "n_items", items);
     file.set_attribute("/", "n_interactions", n);
@@ -123,8 +117,6 @@ void write_sequence_set(const std::filesystem::path& path, const SequenceSet& se
     file.set_attribute("/", "time_max", set.time_max);
     file.set_attribute("/", "source_name", set.source_name);
     file.set_attribute("/", "source_sha256", set.source_sha256);
-    seal_contents(file);
-    file.close();
   });
 }
 

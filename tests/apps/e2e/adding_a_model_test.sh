@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # docs/adding-a-model.md: its blocks compile with the flags of the build and link before the built libraries; its tests
 # pass; its commands run; ten steps lower the loss and give the same bits on one rank and on two.
-tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 build=$(cd "$1/.." && pwd)
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh" "$1"
 command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }

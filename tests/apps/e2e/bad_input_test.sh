@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Wrong usage ends with 2, bad data with 3, within seconds, with one message for all ranks, and nothing that existed is lost.
-here=$(cd "$(dirname "$0")" && pwd)
-source "$here/lib.sh" "$@"
+source "$(dirname "$0")/lib.sh" "$@"
 LIMIT=30
 TRAIN="$LOCKSTEP train --run-dir run --epochs 1 --batch.size 100"
 ok "$PREP" synth-icecolumn --rows 2000 --seed 1 --output data.h5
@@ -71,7 +70,7 @@ done
 # --- every option of every command, as the help lists them
 chmod 755 .
 if command -v python3 >/dev/null; then
-  python3 "$here/bad_input_sweep.py" "$BIN" "$PWD/data.h5" "$PWD/run/checkpoints/best.h5" >sweep.out || fail "$(cat sweep.out)"
+  python3 "$tree/tests/apps/e2e/bad_input_sweep.py" "$BIN" "$PWD/data.h5" "$PWD/run/checkpoints/best.h5" >sweep.out || fail "$(cat sweep.out)"
 else
   echo "not run: all options (no python3)"
 fi

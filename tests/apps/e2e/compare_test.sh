@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # lockstep compare on real runs: its output has the form of the example in docs/run-directory.md, and evaluations that
 # lockstep eval adds have rows of their own.
-page=$(cd "$(dirname "$0")/../../../docs" && pwd)/run-directory.md
 source "$(dirname "$0")/lib.sh" "$1"
 ok "$PREP" synth-sequences --users 60 --output ml1m.h5
 for loss in bce softmax; do
@@ -13,7 +12,7 @@ done
 
 # The example of the page, and its command. Hashes become H, numbers N: bits, times and draws are not those of the page.
 form() { sed -E 's/\([0-9a-f]{16}\)/(H)/; s/[-+]?[0-9]+(\.[0-9]+)?(m[0-9]+s|ms|s|h[0-9]+m)?/N/g; s/p < N/p N/g; s/ +/ /g; s/^ //; s/^-+$//'; }
-awk '/^## Comparing/ {here = 1} here && /^```/ {if (inside) exit; inside = 1; next} inside' "$page" >example
+awk '/^## Comparing/ {here = 1} here && /^```/ {if (inside) exit; inside = 1; next} inside' "$tree/docs/run-directory.md" >example
 command=$(sed -n '1s/^\$ lockstep //p' example)
 [ -n "$command" ] || fail "no command at the begin of the example"
 ok "$LOCKSTEP" $(eval "echo $command")

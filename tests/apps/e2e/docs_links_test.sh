@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Every link between the pages of the project leads to a file, and to a heading if it names one.
-tree=$(cd "$(dirname "$0")/../../.." && pwd)
 source "$(dirname "$0")/lib.sh" "$1"
 # headings FILE: the anchors of its headings: lower case, punctuation dropped, blanks as hyphens
 headings() { awk '/^```/ {code = !code} !code && /^#/' "$1" | sed -E 's/^#+ +//' | tr 'A-Z ' 'a-z-' | sed -E 's/[][`().,:;*/&?!+=<>"'"'"']//g'; }

@@ -2,15 +2,13 @@
 # Puzzles: the reference files on 1, 2 and 3 ranks; one trajectory for 1, 2 and 4 ranks; a run resumed in the middle of its segments; solving a text file.
 source "$(dirname "$0")/lib.sh" "$@"
 command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
-golden=$(cd "$(dirname "$0")/../../golden" 2>/dev/null && pwd) || golden=$OLDPWD/tests/golden
-[ -d "$golden" ] || fail "no folder of reference files: $golden"
 
-ok "$LOCKSTEP" verify --model hrm --golden "$golden/hrm_optim.h5"
-ok "$LOCKSTEP" verify --model hrm --golden "$golden/hrm_prep.h5"
+ok "$LOCKSTEP" verify --model hrm --golden "$tree/tests/golden/hrm_optim.h5"
+ok "$LOCKSTEP" verify --model hrm --golden "$tree/tests/golden/hrm_prep.h5"
 for ranks in 1 2 3; do
   for how in --no-double --double; do
     for network in hrm_rope_stablemax hrm_trm_mlp_t; do
-      ok on $ranks "$LOCKSTEP" verify --model hrm --golden "$golden/$network.h5" $how
+      ok on $ranks "$LOCKSTEP" verify --model hrm --golden "$tree/tests/golden/$network.h5" $how
       says_once "of [0-9]+ arrays agree"
     done
   done

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # KGAT: the references, what the graph adds to matrix factorisation, the same bits on any ranks and in every mode, resume in either phase.
-golden=$(cd "$(dirname "$0")/../../golden" && pwd)
 source "$(dirname "$0")/lib.sh" "$@"
 command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
 for aggregator in bi-interaction graphsage; do
-  ok "$LOCKSTEP" verify --model kgat --golden "$golden/kgat_$aggregator.h5"
-  ok "$LOCKSTEP" verify --model kgat --golden "$golden/kgat_$aggregator.h5" --double
+  ok "$LOCKSTEP" verify --model kgat --golden "$tree/tests/golden/kgat_$aggregator.h5"
+  ok "$LOCKSTEP" verify --model kgat --golden "$tree/tests/golden/kgat_$aggregator.h5" --double
   says 'arrays agree'
 done
-ok on 3 "$LOCKSTEP" verify --model kgat --golden "$golden/kgat_bi-interaction.h5"
+ok on 3 "$LOCKSTEP" verify --model kgat --golden "$tree/tests/golden/kgat_bi-interaction.h5"
 
 ok "$PREP" synth-kg --seed 7 --output planted.h5
 

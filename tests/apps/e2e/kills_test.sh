@@ -2,7 +2,6 @@
 # A random rank is killed (-9) at a random moment, and the run is resumed on 1 to 4 ranks: the final weights are those of
 # the undisturbed run. The shipped configurations of the five systems, shortened, in turn. KILLS=100 is the long form;
 # it prints how long the jobs outlived their rank and how many of them named it.
-configs=$(cd "$(dirname "$0")/../../../configs" && pwd)
 source "$(dirname "$0")/lib.sh" "$@"
 command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
 KILLS=${KILLS:-5} RANDOM=${SEED:-1}
@@ -15,11 +14,11 @@ ok "$PREP" synth-har --subjects 5 --output har.h5
 options() {  # SYSTEM
   local all="--data.path $1.h5 --reproducible --checkpoint.every 0"
   case $1 in
-    emulator) echo "--config $configs/emulator-icecolumn.ini $all --epochs 20 --checkpoint.every_steps 20" ;;
-    tisasrec) echo "--config $configs/tisasrec-ml1m.ini $all --epochs 20 --batch.size 32 --maxlen 12 --hidden_units 24 --checkpoint.every_steps 10" ;;
-    kgat) echo "--config $configs/kgat-ml1m.ini $all --model.pretrain_epochs 2 --batch.size 256 --checkpoint.every_steps 10" ;;
-    hrm) echo "--config $configs/hrm-laptop.ini $all --steps 60 --model.hidden_size 64 --batch.size 32 --schedule.warmup 10 --checkpoint.every_steps 10" ;;
-    har) echo "--config $configs/har-synth.ini $all --epochs 4 --checkpoint.every_steps 10" ;;
+    emulator) echo "--config $tree/configs/emulator-icecolumn.ini $all --epochs 20 --checkpoint.every_steps 20" ;;
+    tisasrec) echo "--config $tree/configs/tisasrec-ml1m.ini $all --epochs 20 --batch.size 32 --maxlen 12 --hidden_units 24 --checkpoint.every_steps 10" ;;
+    kgat) echo "--config $tree/configs/kgat-ml1m.ini $all --model.pretrain_epochs 2 --batch.size 256 --checkpoint.every_steps 10" ;;
+    hrm) echo "--config $tree/configs/hrm-laptop.ini $all --steps 60 --model.hidden_size 64 --batch.size 32 --schedule.warmup 10 --checkpoint.every_steps 10" ;;
+    har) echo "--config $tree/configs/har-synth.ini $all --epochs 4 --checkpoint.every_steps 10" ;;
   esac
 }
 

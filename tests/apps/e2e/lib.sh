@@ -2,6 +2,7 @@
 # The first failure prints what was run, what was expected and what came, and ends the test.
 set -uo pipefail
 BIN=$1
+tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)  # the source tree
 LOCKSTEP=$BIN/lockstep PREP=$BIN/lockstep-prep
 MPIRUN=${MPIRUN:-mpirun --allow-run-as-root --oversubscribe --bind-to none}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:OVERSUBSCRIBE

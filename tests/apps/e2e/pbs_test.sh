@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # The job script for PBS, with stand-ins for qsub and qstat: a job that reaches its time limit submits itself again, the
 # next one goes on and ends with the weights of an undisturbed run; bad data do not come back; site files are read.
-home=$(cd "$(dirname "$0")/../../.." && pwd)
 source "$(dirname "$0")/lib.sh" "$@"
-ln -s "$home/slurm" slurm && ln -s "$home/configs" configs && mkdir -p build stand-in && ln -s "$BIN" build/bin
+ln -s "$tree/slurm" slurm && ln -s "$tree/configs" configs && mkdir -p build stand-in && ln -s "$BIN" build/bin
 cat >stand-in/qsub <<'END'
 #!/bin/bash
 echo "START=$START FIRST_JOB=$FIRST_JOB $*" >>submitted

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # lockstep_reader.py reads what the programs write: checkpoints of both layouts, with and without averages, records,
 # predictions; and it refuses damage with one message.
-tree=$(cd "$(dirname "$0")/../../.." && pwd)
 source "$(dirname "$0")/lib.sh" "$1"
 PYTHON=${LOCKSTEP_PYTHON:-python3}
 "$PYTHON" -c 'import h5py, numpy' 2>/dev/null || { echo "skipped: $PYTHON has no h5py (python3-h5py)"; exit 77; }

@@ -1,6 +1,5 @@
 # Every command of the README's ```sh blocks runs, in order, in a scratch directory that looks like the source tree; every page that it names exists.
 source "$(dirname "$0")/lib.sh" "$1"
-tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 for entry in README.md configs tests docs data; do ln -s "$tree/$entry" "$entry"; done
 mkdir build && ln -s "$BIN" build/bin
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none

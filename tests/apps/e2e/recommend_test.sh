@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Recommendations to files: the same bytes on any number of ranks, the network that `eval` measures, histories that no data set has, bad input, a full disk.
-here=$(cd "$(dirname "$0")" && pwd)
 source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-sequences --users 150 --min-length 12 --max-length 30 --categories 4 --clusters 2 --members 12 --seed 3 --raw raw.tsv --output data.h5
 ok "$PREP" synth-kg --seed 7 --valid-fraction 0.2 --output planted.h5
@@ -103,5 +102,5 @@ predict 0 1 tisasrec --embeddings items --output items.h5
 predict 0 1 tisasrec --all-users --candidates 3,1,2 --output candidates.csv
 predict 0 2 kgat --all-users --exclude train --top 20 --output train.h5
 ok "$LOCKSTEP" eval --checkpoint kgat/checkpoints/final.h5 --split test --json
-LIMIT=200 ok "$python" "$here/read_predictions.py" "$(number 'recall@20' last.out)"
+LIMIT=200 ok "$python" "$tree/tests/apps/e2e/read_predictions.py" "$(number 'recall@20' last.out)"
 passed "lists, scores and embeddings of all users and of histories by hand"

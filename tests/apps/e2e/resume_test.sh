@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # A run that continues on other ranks ends with the weights of the uninterrupted one, also where the batch or the form of its
 # gradients depends on the ranks of the first start. train.programs.resume has signals and damaged checkpoints; kills_test.sh kills ranks.
-configs=$(cd "$(dirname "$0")/../../../configs" && pwd)
 source "$(dirname "$0")/lib.sh" "$@"
 command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
 # Samples and learning rate that count per rank: other ranks keep those of the first start, in either phase of KGAT's epochs.
 ok "$PREP" synth-har --subjects 3 --output har.h5
 ok "$PREP" synth-kg --seed 7 --output kg.h5
-HAR="--config $configs/har-synth.ini --data.path har.h5 --train.epochs 2"
-KGAT="--config $configs/kgat-synth.ini --data.path kg.h5 --batch.scope rank --batch.size 128 --train.epochs 2"
+HAR="--config $tree/configs/har-synth.ini --data.path har.h5 --train.epochs 2"
+KGAT="--config $tree/configs/kgat-synth.ini --data.path kg.h5 --batch.scope rank --batch.size 128 --train.epochs 2"
 for kind in HAR KGAT; do
   PER_RANK="${!kind} --optim.scale_lr linear --reproducible"
   ok on 2 "$LOCKSTEP" train --run-dir $kind-whole $PER_RANK

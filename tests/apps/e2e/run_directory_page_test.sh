@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # docs/run-directory.md and the Metrics tables of docs/models/ name every file, key and word that a run writes, and no other.
 # Short trainings of every kind of model write; a name that only one side has fails.
-docs=$(cd "$(dirname "$0")/../../../docs" && pwd)
 source "$(dirname "$0")/lib.sh" "$1"
-page=$docs/run-directory.md
+page=$tree/docs/run-directory.md
 
 # Documented names that no run here can write: fp16 and measurements of GPUs need a GPU, votes need ARC tasks.
 unwritten='metrics.loss_scale metrics.skipped_steps metrics.pass@K'
@@ -93,7 +92,7 @@ compare "keys of metrics.jsonl" written plain
 sed -n 's/^training \(metrics\..*\)/\1/p' documented >common
 for kind in $kinds; do
   keys $kind/metrics.jsonl | sed -n 's/^[a-z]* \(metrics\..*\)/\1/p' | sort -u >written
-  names metric "$docs/models/${page_of[$kind]:-$kind}.md" | sed 's/^/metrics./' >own
+  names metric "$tree/docs/models/${page_of[$kind]:-$kind}.md" | sed 's/^/metrics./' >own
   [ $kind != bprmf ] || sed -i /triples_loss/d own  # on kgat's page
   compare "metrics of $kind" written own common
   compare "metrics of every kind" written common own
@@ -120,6 +119,6 @@ names key "$page" | sed -n 's/^seconds\.//p' >phases
 compare "words of train.log" written documented phases
 names 'word of val.log' "$page" >documented
 words $(printf '%s/val.log ' $kinds) >written
-for kind in $kinds; do names metric "$docs/models/${page_of[$kind]:-$kind}.md"; done | sort -u >metric_names
+for kind in $kinds; do names metric "$tree/docs/models/${page_of[$kind]:-$kind}.md"; done | sort -u >metric_names
 compare "words of val.log" written documented metric_names
 passed "the pages name what runs write"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Every ```sh block of the page on one's own data runs, in order, in a scratch directory with the configurations.
-tree=$(cd "$(dirname "$0")/../../.." && pwd)
 source "$(dirname "$0")/lib.sh" "$1"
 ln -s "$tree/configs" configs
 awk '/^```sh$/ {inside = 1; print "# block"; next} /^```/ {inside = 0} inside' "$tree/docs/your-own-data.md" >page.sh

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
-#include "lockstep/base/philox.hpp"
 #include "lockstep/base/puzzle_variant.hpp"
-#include "lockstep/prep/hrm/puzzle_csv.hpp"
+#include "prep/hrm/puzzle_options.hpp"
 #include "support/errors.hpp"
 
 using namespace lockstep;
@@ -18,12 +17,6 @@ MazeGrid tokens(const std::string& text) {
   for (const char c : text) out.push_back(static_cast<std::uint8_t>(std::string("# SGo").find(c) + 1));
   return out;
 }
-struct Stream {
-  Philox random;
-  std::uint64_t next = 0;
-  explicit Stream(std::uint64_t seed) : random(seed, 0, "test") {}
-  std::uint64_t operator()(std::uint64_t n) { return random.below(n, next++); }
-};
 const std::string kQuestion =
     "S  #"
     " # #"
@@ -59,7 +52,7 @@ TEST_SUITE("prep.maze") {
       recipe.density = 0.3;
       int made = 0;
       for (std::uint64_t seed = 0; seed < 200; ++seed) {
-        Stream below(seed);
+        Below below(seed, 0, "test");
         MazeGrid question, answer;
         if (!make_maze(recipe, std::ref(below), question, answer)) continue;
         ++made;
@@ -91,7 +84,7 @@ TEST_SUITE("prep.maze") {
     recipe.carved = false;
     recipe.density = 0;
     recipe.min_path = 2;
-    Stream below(4);
+    Below below(4, 0, "test");
     MazeGrid question, answer;
     int seen = 0;
     for (int round = 0; round < 50; ++round) {

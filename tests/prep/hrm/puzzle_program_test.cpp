@@ -1,7 +1,5 @@
-/// The sources of puzzles as users run them: tables, folders of NumPy files, bad input, generators; real data where LOCKSTEP_DATASETS
-/// names their folder.
+/// The sources of puzzles as users run them: tables, folders of NumPy files, bad input, generators.
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
 #include "lockstep/prep/hrm/puzzle_set.hpp"
@@ -9,7 +7,7 @@
 #include "lockstep/prep/npy.hpp"
 #include "prep/program.hpp"
 #include "support/errors.hpp"
-#include "support/outcome.hpp"
+#include "support/npy.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
@@ -40,16 +38,6 @@ std::string table(int n) {
   return text;
 }
 
-template <class T>
-std::string npy(const std::string& type, const std::string& shape, const std::vector<T>& values) {
-  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
-  header.append((64 - (10 + header.size() + 1) % 64) % 64, ' ');
-  header += '\n';
-  std::string out = "\x93NUMPY";
-  out += {1, 0, static_cast<char>(header.size()), 0};
-  return out + header + std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-}
-
 constexpr const char* kJson =
     R"({"pad_id": 0, "ignore_label_id": 0, "blank_identifier_id": 0, "vocab_size": 6, "seq_len": 16, "num_puzzle_identifiers": 2, "total_groups": 2, "mean_puzzle_examples": 1.5, "sets": ["all"]})";
 
@@ -71,13 +59,6 @@ void write_upstream(const fs::path& root) {
     test::write_text(folder / "all__puzzle_identifiers.npy", npy<std::int32_t>("<i4", "2,", {1, 0}));
   }
   test::write_text(root / "identifiers.json", R"(["<blank>", "first"])");
-}
-
-const char* const kFolder = std::getenv("LOCKSTEP_DATASETS");
-bool skipped(const char* name) {
-  if (kFolder != nullptr && fs::is_directory(fs::path(kFolder) / name)) return false;
-  test::skip(std::string("LOCKSTEP_DATASETS names no folder with ") + name);
-  return true;
 }
 }  // namespace
 
@@ -231,35 +212,30 @@ TEST_SUITE("prep.puzzle_program") {
   }
 
   TEST_CASE("damaged NumPy folders are refused by file and row, and nothing is written") {
-    const std::pair<const char*, std::string> cases[] = {
-        {"all__group_indices.npy", npy<std::int32_t>("<i4", "3,", {0, 2, 1})},
-        {"all__group_indices.npy", npy<std::int32_t>("<i4", "2,", {0, 1})},
-        {"all__puzzle_indices.npy", npy<std::int32_t>("<i4", "3,", {0, 1, 4})},
-        {"all__puzzle_identifiers.npy", npy<std::int32_t>("<i4", "2,", {1, 2})},
-        {"all__labels.npy", npy<std::uint8_t>("|u1", "3, 16", std::vector<std::uint8_t>(48, 7))},
-        {"all__labels.npy", npy<std::uint8_t>("|u1", "3, 15", std::vector<std::uint8_t>(45, 1))},
-        {"all__labels.npy", npy<float>("<f4", "3, 16", std::vector<float>(48, 1))},
-        {"all__labels.npy", npy<std::uint8_t>("|u1", "3, 16", std::vector<std::uint8_t>(47, 1))},
-        {"all__labels.npy", "no array"},
-        {"dataset.json", "{"},
-        {"dataset.json", R"({"seq_len": 16, "vocab_size": 500})"}};
-    const char* const expected[] = {"it does not rise at row 2: 1 after 2",
-                                    "it runs from 0 to 1, expected 0 to 2",
-                                    "it runs from 0 to 4, expected 0 to 3",
-                                    "row 1: identifier 2 is not in 0 .. 1",
-                                    "row 0: token 7 is not in 0 .. 5",
-                                    "shape (3, 15), expected (3, 16)",
-                                    "values of type 'f4'",
-                                    "more values than the 47 that are stored",
-                                    "no NumPy array",
-                                    "parse error",
-                                    "'vocab_size' is 500"};
-    for (std::size_t i = 0; i < std::size(cases); ++i) {
+    struct Case {
+      const char* file;
+      std::string bytes;
+      const char* expected;
+    };
+    const Case cases[] = {
+        {"all__group_indices.npy", npy<std::int32_t>("<i4", "3,", {0, 2, 1}), "it does not rise at row 2: 1 after 2"},
+        {"all__group_indices.npy", npy<std::int32_t>("<i4", "2,", {0, 1}), "it runs from 0 to 1, expected 0 to 2"},
+        {"all__puzzle_indices.npy", npy<std::int32_t>("<i4", "3,", {0, 1, 4}), "it runs from 0 to 4, expected 0 to 3"},
+        {"all__puzzle_identifiers.npy", npy<std::int32_t>("<i4", "2,", {1, 2}), "row 1: identifier 2 is not in 0 .. 1"},
+        {"all__labels.npy", npy("|u1", "3, 16", std::vector<std::uint8_t>(48, 7)), "row 0: token 7 is not in 0 .. 5"},
+        {"all__labels.npy", npy("|u1", "3, 15", std::vector<std::uint8_t>(45, 1)), "shape (3, 15), expected (3, 16)"},
+        {"all__labels.npy", npy("<f4", "3, 16", std::vector<float>(48, 1)), "values of type 'f4'"},
+        {"all__labels.npy", npy("|u1", "3, 16", std::vector<std::uint8_t>(47, 1)),
+         "more values than the 47 that are stored"},
+        {"all__labels.npy", "no array", "no NumPy array"},
+        {"dataset.json", "{", "parse error"},
+        {"dataset.json", R"({"seq_len": 16, "vocab_size": 500})", "'vocab_size' is 500"}};
+    for (const auto& [file, bytes, expected] : cases) {
       const TempDir dir;
       write_upstream(dir / "up");
-      test::write_text(dir / (std::string("up/test/") + cases[i].first), cases[i].second);
-      check_refused(dir.path(), "hrm-npy --input up --task sudoku -o a.h5", 3, expected[i],
-                    std::string("up/test/") + cases[i].first);
+      const std::string damaged = std::string("up/test/") + file;
+      test::write_text(dir / damaged, bytes);
+      check_refused(dir.path(), "hrm-npy --input up --task sudoku -o a.h5", 3, expected, damaged);
       CHECK(names_in(dir.path()) == std::vector<std::string>{"up"});
     }
   }
@@ -296,26 +272,5 @@ TEST_SUITE("prep.puzzle_program") {
     prepare(dir.path(), "hrm-npy --input . -o o.h5", 2);
     prepare(dir.path(), "arc --input none -o o.h5", 2);
     CHECK(names_in(dir.path()) == before);
-  }
-}
-
-TEST_SUITE("prep.puzzle_program.real") {
-  TEST_CASE("sudoku-hard-mix: 45000 + 5000 puzzles with one solution each") {
-    if (skipped("sudoku-hard-mix")) return;
-    const TempDir dir;
-    const fs::path folder = fs::path(kFolder) / "sudoku-hard-mix";
-    REQUIRE(
-        test::run_shell(dir.path(), "for s in train test; do xz -dc '" + folder.string() + "'/$s.csv.xz > $s.csv; done")
-            .status == 0);
-    prepare(dir.path(),
-            "sudoku --train train.csv --test test.csv --require-unique --num-aug 1000 --augment online -o a.h5");
-    prepare(dir.path(), "check a.h5");
-    const auto file = H5File::open(dir / "a.h5");
-    const PuzzleSet set = read_puzzle_set(file);
-    CHECK(set.train[0].rows == 45000);
-    CHECK(set.test[0].rows == 5000);
-    CHECK(set.source_names.size() == 4);
-    CHECK(set.sha256[0] == "8911cf389a2d2311d8fceca0d397b186a59cc3da22ed96ec6bef634220d64909");
-    check_mentions(run_prep(dir.path(), "info a.h5").text, "mean 22.9", "mean 23.2", "puzzles2_17_clue: 28530");
   }
 }

@@ -5,10 +5,9 @@
 #include <set>
 #include <sstream>
 
-#include "lockstep/base/philox.hpp"
-#include "lockstep/prep/hrm/puzzle_csv.hpp"
 #include "lockstep/prep/hrm/puzzle_division.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
+#include "prep/hrm/puzzle_options.hpp"
 #include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
@@ -19,13 +18,12 @@ namespace {
 /// Some Sudoku of order 2, as base puzzles.
 BasePuzzles base(std::uint64_t seed, int count) {
   BasePuzzles puzzles;
-  const Philox random(seed, 0, "test");
-  std::uint64_t next = 0;
+  Below below(seed, 0, "test");
   for (int i = 0; i < count; ++i) {
-    auto answer = random_solution(2, [&](std::uint64_t n) { return random.below(n, next++); });
+    auto answer = random_solution(2, std::ref(below));
     auto question = answer;
     for (auto& digit : question)
-      if (random.below(2, next++) == 0) digit = 0;
+      if (below(2) == 0) digit = 0;
     for (auto* grid : {&question, &answer})
       for (auto& digit : *grid) ++digit;
     PuzzleRow row;

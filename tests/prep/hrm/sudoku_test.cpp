@@ -5,9 +5,8 @@
 #include <set>
 #include <sstream>
 
-#include "lockstep/base/philox.hpp"
 #include "lockstep/base/puzzle_variant.hpp"
-#include "lockstep/prep/hrm/puzzle_csv.hpp"
+#include "prep/hrm/puzzle_options.hpp"
 #include "support/errors.hpp"
 
 using namespace lockstep;
@@ -24,13 +23,6 @@ const auto kEasy = grid("..9..4...7.....3.......91.........8....2......6..3.5..2
 const auto kEasyAnswer = grid("359164728741852369682379154523691487417285936968437512234916875876543291195728643");
 const auto kHard = grid("4....3..1..32......7..483..........9.......5.3...796..78.9.......4.867..6.......8");
 const auto kHardAnswer = grid("428763591563291487179548362846315279917624853352879614785932146294186735631457928");
-
-struct Stream {
-  Philox random;
-  std::uint64_t next = 0;
-  explicit Stream(std::uint64_t seed) : random(seed, 0, "test") {}
-  std::uint64_t operator()(std::uint64_t n) { return random.below(n, next++); }
-};
 
 /// Solutions by trying every digit in every blank: slow and obvious.
 int count_plainly(SudokuGrid& g, int order, std::size_t at, int limit) {
@@ -61,7 +53,7 @@ TEST_SUITE("prep.sudoku") {
   }
 
   TEST_CASE("the number of solutions agrees with plain trial on random 4x4 grids") {
-    Stream below(3);
+    Below below(3, 0, "test");
     std::array<int, 6> seen{};
     for (int round = 0; round < 300; ++round) {
       SudokuGrid question = random_solution(2, std::ref(below));
@@ -81,7 +73,7 @@ TEST_SUITE("prep.sudoku") {
 
   TEST_CASE("symmetries keep the canonical form, any other puzzle has another") {
     for (const int order : {2, 3}) {
-      Stream below(order == 2 ? 11 : 12);
+      Below below(order == 2 ? 11 : 12, 0, "test");
       std::set<std::string> forms;
       for (int round = 0; round < 6; ++round) {
         SudokuGrid answer = random_solution(order, std::ref(below)), question = answer;
@@ -106,7 +98,7 @@ TEST_SUITE("prep.sudoku") {
   }
 
   TEST_CASE("4x4 grids have two classes, as is known") {
-    Stream below(1);
+    Below below(1, 0, "test");
     std::set<std::string> classes;
     std::set<std::string> grids;
     for (int round = 0; round < 4000; ++round) {

@@ -3,10 +3,11 @@
 #include <functional>
 
 #include "lockstep/io/h5.hpp"
-#include "lockstep/prep/kgat/kg_set.hpp"
+#include "prep/kgat/kg_file.hpp"
 #include "prep/kgat/kg_text.hpp"
 #include "prep/program.hpp"
 #include "support/errors.hpp"
+#include "support/npy.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
@@ -29,18 +30,11 @@ void write_small(const TempDir& dir) {
 prep::KgSet read(const fs::path& path) { return prep::read_kg_set(H5File::open(path)); }
 
 void check_equal(const prep::Ckg& a, const prep::Ckg& b) {
-  CHECK(a.indptr == b.indptr);
-  CHECK(a.tail == b.tail);
-  CHECK(a.rel == b.rel);
-  CHECK(a.rel_indptr == b.rel_indptr);
+  prep::each_array({}, a.nnz(), [&](const char* name, auto array, std::int64_t) {
+    CAPTURE(name);
+    CHECK(a.*array == b.*array);
+  });
   CHECK(a.rel_perm == b.rel_perm);
-  CHECK(a.adj_indptr == b.adj_indptr);
-  CHECK(a.col == b.col);
-  CHECK(a.edge_ptr == b.edge_ptr);
-  CHECK(a.transpose == b.transpose);
-  CHECK(a.random_walk == b.random_walk);
-  CHECK(a.symmetric == b.symmetric);
-  CHECK(a.degree == b.degree);
 }
 
 /// Problems of a good set after `damage`, written with right checksums.
@@ -130,13 +124,9 @@ TEST_SUITE("prep.kg_program") {
     check_mentions(run_prep(dir.path(), "info valid.h5").text, "validation", "valid_fraction");
   }
 
-  TEST_CASE("generated graphs pass the check, come back from their text, and equal seeds make equal bytes") {
+  TEST_CASE("generated graphs pass the check, and come back from their text") {
     const TempDir dir;
     prepare(dir.path(), "synth-kg --users 50 --text raw -o planted.h5");
-    prepare(dir.path(), "synth-kg --users 50 -o again.h5");
-    CHECK(test::read_text(dir / "planted.h5") == test::read_text(dir / "again.h5"));
-    prepare(dir.path(), "synth-kg --users 50 --seed 1 -o again.h5");
-    CHECK(test::read_text(dir / "planted.h5") != test::read_text(dir / "again.h5"));
     prepare(dir.path(), "kg -i raw --entities 520 --items 400 -o text.h5");
     check_equal(read(dir / "text.h5").ckg, read(dir / "planted.h5").ckg);
     prepare(dir.path(),
@@ -187,8 +177,7 @@ TEST_SUITE("prep.kg_program") {
     const TempDir dir;
     prepare(dir.path(), "synth-kg --users 50 -o a.h5");
     std::string bytes = test::read_text(dir / "a.h5");
-    const auto items = read(dir / "a.h5").test.item;
-    const auto place = bytes.find(std::string(reinterpret_cast<const char*>(items.data()), items.size() * 4));
+    const auto place = bytes.find(bytes_of(read(dir / "a.h5").test.item));
     REQUIRE(place != std::string::npos);
     bytes[place] = static_cast<char>(bytes[place] ^ 1);
     test::write_text(dir / "a.h5", bytes);
@@ -235,9 +224,6 @@ TEST_SUITE("prep.kg_program") {
         {"kg -i raw --max-nodes 5 -o o.h5", "more than 5"},
         {"kg -i raw --kg train.txt -o o.h5", "'raw/train.txt' line 1: expected head, relation and tail"}};
     for (const auto& [words, expected] : cases) check_refused(dir.path(), words, 3, expected);
-    const auto full = run_prep(dir.path(), "synth-kg --users 3000 -o o.h5", "ulimit -f 600;");
-    CHECK(full.status == 1);
-    check_mentions(full.text, "o.h5", "File too large");
     CHECK(test::read_text(dir / "o.h5") == old);
     CHECK(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()) == 2);
   }

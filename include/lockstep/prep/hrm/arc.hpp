@@ -1,4 +1,5 @@
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -16,9 +17,11 @@ inline constexpr std::uint8_t kArcEnd = 1, kArcColour = 2;  ///< tokens: 0 paddi
 struct ArcGrid {
   int rows = 0, columns = 0;
   std::vector<std::uint8_t> cells;  ///< colours 0 .. 9, row-major
+  auto operator<=>(const ArcGrid&) const = default;
 };
 struct ArcPair {
   ArcGrid input, output;  ///< the output of a test pair may be unknown: a grid without cells
+  auto operator<=>(const ArcPair&) const = default;
 };
 struct ArcTask {
   std::string name;

@@ -25,6 +25,7 @@ struct KgSizes {
   /// 0: user -> item; 1: item -> user; r + 2: relation r of the knowledge graph; r + 2 + kg_relations: its inverse.
   std::int64_t relations() const { return 2 * kg_relations + 2; }
   std::int64_t ckg_triples() const { return 2 * (kg_triples + train); }
+  bool operator==(const KgSizes&) const = default;
   /// errors  data: a negative size, entities < items, node or relation ids beyond 32 bits
   void require_indexable() const;
 };
