@@ -180,8 +180,8 @@ TEST_SUITE("models.emulator_exchange") {
         CHECK(members.count(member) == 1);
       CHECK(members.at("emulator/version").data == "3\n");
       std::size_t i = 0;
-      for (const files::FileTensor& weight : files::weights_of(model.network))
-        CHECK(members.at(join("emulator/data/", i++)).data == weight.bytes());
+      for (const NamedArray& weight : files::weights_of(model.network))
+        CHECK(members.at(join("emulator/data/", i++)).data == files::bytes_of(weight));
       const std::string_view pickle = members.at("emulator/data.pkl").data;
       CHECK(pickle.substr(0, 2) == "\x80\x02");
       CHECK(pickle.back() == '.');

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 
 #include "files.hpp"
 #include "lockstep/base/text.hpp"
@@ -85,21 +84,9 @@ std::vector<Expected> expected_weights(const EmulatorArch& arch) {
   return out;
 }
 
-bool all_finite(const FileTensor& tensor) {
-  const std::int64_t n = tensor.count();
-  const char* bytes = static_cast<const char*>(tensor.data);
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (tensor.dtype == DType::f64) {
-      double value;
-      std::memcpy(&value, bytes + 8 * i, 8);
-      if (!std::isfinite(value)) return false;
-    } else {
-      float value;
-      std::memcpy(&value, bytes + 4 * i, 4);
-      if (!std::isfinite(value)) return false;
-    }
-  }
-  return true;
+bool all_finite(const NamedArray& tensor) {
+  return std::visit(
+      [](const auto& all) { return std::ranges::all_of(all, [](auto v) { return std::isfinite(v); }); }, tensor.values);
 }
 
 std::vector<double> take(Tensors& tensors, const std::string& name, const std::vector<std::int64_t>& shape,
@@ -107,64 +94,48 @@ std::vector<double> take(Tensors& tensors, const std::string& name, const std::v
   const auto found = tensors.find(name);
   require_data(found != tensors.end(), "opening model '", source, "': no tensor '", name,
                "'; the file is damaged or foreign");
-  const FileTensor& tensor = found->second;
-  require_data(tensor.dtype == DType::f64 && tensor.shape == shape, "opening model '", source, "': tensor '", name,
-               "' is ", lockstep::name(tensor.dtype), " ", shape_text(tensor.shape), ", expected f64 ",
-               shape_text(shape));
+  NamedArray& tensor = found->second;
+  auto* values = std::get_if<std::vector<double>>(&tensor.values);
+  require_data(values != nullptr && tensor.shape == shape, "opening model '", source, "': tensor '", name, "' is ",
+               tensor.dtype(), " ", shape_text(tensor.shape), ", expected f64 ", shape_text(shape));
   require_data(all_finite(tensor), "opening model '", source, "': tensor '", name,
                "' holds a value that is not finite");
-  std::vector<double> out(static_cast<std::size_t>(tensor.count()));
-  std::memcpy(out.data(), tensor.data, tensor.size_bytes());
+  std::vector<double> out = std::move(*values);
   tensors.erase(found);
   return out;
 }
 
 }  // namespace
 
-std::int64_t FileTensor::count() const {
-  std::int64_t n = 1;
-  for (const std::int64_t extent : shape) n *= extent;
-  return n;
+std::string_view bytes_of(const NamedArray& array) {
+  return std::visit(
+      [](const auto& values) {
+        return std::string_view(reinterpret_cast<const char*>(values.data()), std::span(values).size_bytes());
+      },
+      array.values);
 }
 
-std::size_t FileTensor::size_bytes() const { return static_cast<std::size_t>(count()) * lockstep::size_bytes(dtype); }
-
-FileTensor tensor_of(std::string name, const std::vector<double>& values, std::vector<std::int64_t> shape) {
-  return {std::move(name), DType::f64, std::move(shape), values.data()};
-}
-
-std::vector<FileTensor> weights_of(const Emulator& network) {
-  std::vector<FileTensor> out;
-  const auto add = [&](const Param& param) {
-    const Shape& shape = param.shape;
-    std::vector<std::int64_t> extents;
-    for (int axis = 0; axis < shape.rank(); ++axis) extents.push_back(shape[axis]);
-    out.push_back({param.name, network.dtype(), std::move(extents), param.value.raw()});
+std::vector<NamedArray> weights_of(const Emulator& network) {
+  std::vector<NamedArray> out;
+  for (const Param& param : network.params().all()) {
+    out.push_back(array_of(param));
     require_data(all_finite(out.back()), "writing a model file: parameter '", param.name,
                  "' holds a value that is not finite; choose an earlier checkpoint");
-  };
-  if (network.arch().conv_channels > 0) {
-    add(network.conv_weight());
-    add(network.conv_bias());
-  }
-  for (std::int64_t k = 0; k <= network.arch().layers; ++k) {
-    add(network.weight(k));
-    add(network.bias(k));
   }
   return out;
 }
 
-std::vector<FileTensor> moments_of(const Moments& m, const std::string& prefix) {
-  const auto n_in = static_cast<std::int64_t>(m.input_mean.size()),
-             n_out = static_cast<std::int64_t>(m.output_mean.size());
-  return {tensor_of(prefix + "input_mean", m.input_mean, {n_in}), tensor_of(prefix + "input_std", m.input_std, {n_in}),
-          tensor_of(prefix + "output_mean", m.output_mean, {n_out}),
-          tensor_of(prefix + "output_std", m.output_std, {n_out})};
+std::vector<NamedArray> moments_of(const Moments& m, const std::string& prefix) {
+  return {{prefix + "input_mean", {std::ssize(m.input_mean)}, m.input_mean},
+          {prefix + "input_std", {std::ssize(m.input_std)}, m.input_std},
+          {prefix + "output_mean", {std::ssize(m.output_mean)}, m.output_mean},
+          {prefix + "output_std", {std::ssize(m.output_std)}, m.output_std}};
 }
 
-std::vector<FileTensor> selftest_of(const EmulatorSelfTest& t, const EmulatorArch& arch) {
-  return {tensor_of("selftest.x", t.x, {t.rows, arch.n_in}), tensor_of("selftest.y", t.y, {t.rows, arch.n_out}),
-          tensor_of("selftest.J", t.j, {t.rows, arch.n_out, arch.n_in})};
+std::vector<NamedArray> selftest_of(const EmulatorSelfTest& t, const EmulatorArch& arch) {
+  return {{"selftest.x", {t.rows, arch.n_in}, t.x},
+          {"selftest.y", {t.rows, arch.n_out}, t.y},
+          {"selftest.J", {t.rows, arch.n_out, arch.n_in}, t.j}};
 }
 
 std::vector<std::string> public_names(const std::vector<std::string>& cf, const std::vector<std::string>& names) {
@@ -263,25 +234,23 @@ TrainedEmulator assemble(Description description, const Moments& moments, const 
   require_data(2 * (arch.layers + 1) <= static_cast<std::int64_t>(weights.size()), "opening model '", source,
                "': ", arch.layers, " hidden layers, but only ", weights.size(), " weight tensors; the file is damaged");
   const auto expected = expected_weights(arch);
-  const DType dtype = weights.begin()->second.dtype;
+  const std::string dtype = weights.begin()->second.dtype();
   for (const Expected& want : expected) {
     const auto found = weights.find(want.name);
     require_data(found != weights.end(), "opening model '", source, "': no tensor '", want.name,
                  "'; the file is damaged or foreign");
-    const FileTensor& have = found->second;
-    require_data(have.shape == want.shape && have.dtype == dtype, "opening model '", source, "': tensor '", want.name,
-                 "' is ", name(have.dtype), " ", shape_text(have.shape), ", expected ", name(dtype), " ",
+    const NamedArray& have = found->second;
+    require_data(have.shape == want.shape && have.dtype() == dtype, "opening model '", source, "': tensor '", want.name,
+                 "' is ", have.dtype(), " ", shape_text(have.shape), ", expected ", dtype, " ",
                  shape_text(want.shape));
     require_data(all_finite(have), "opening model '", source, "': tensor '", want.name,
                  "' holds a value that is not finite");
   }
   require_data(expected.size() == weights.size(), "opening model '", source, "': ", weights.size(),
                " tensors, expected ", expected.size(), "; this program does not know its network");
-  TrainedEmulator out{Emulator(arch, moments, dtype), std::move(description.metadata)};
-  for (const Expected& want : expected) {
-    const FileTensor& have = weights.at(want.name);
-    std::memcpy(out.network.params().at(want.name).value.raw(), have.data, have.size_bytes());
-  }
+  TrainedEmulator out{Emulator(arch, moments, dtype == "f64" ? DType::f64 : DType::f32),
+                      std::move(description.metadata)};
+  for (const Expected& want : expected) assign(out.network.params().at(want.name), weights.at(want.name));
   return out;
 }
 

@@ -29,7 +29,7 @@ std::string torchscript_bytes(const Emulator& network, const EmulatorMetadata& m
     storages.emplace_back(bytes);
   };
   const auto weights = weights_of(rounded);
-  for (std::size_t i = 0; i < weights.size(); ++i) buffer(names.weights.at(i), weights[i].shape, weights[i].bytes());
+  for (std::size_t i = 0; i < weights.size(); ++i) buffer(names.weights.at(i), weights[i].shape, bytes_of(weights[i]));
   for (const auto& [attribute, values] : {std::pair{"input_mean", &m.input_mean},
                                           {"input_std", &m.input_std},
                                           {"output_mean", &m.output_mean},
