@@ -10,7 +10,7 @@
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "support/gradcheck.hpp"
-#include "support/own_tape.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;

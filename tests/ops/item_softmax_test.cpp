@@ -13,7 +13,7 @@
 #include "lockstep/nn/params.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/own_tape.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;

@@ -11,7 +11,7 @@
 #include "lockstep/tasks/kgat/bprmf_task.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "support/emulator_file.hpp"
-#include "support/own_tape.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/random_puzzles.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
@@ -28,7 +28,7 @@ std::map<std::string, Values> baselines(const Task& model, Split split = Split::
   for (const Baseline& baseline : model.baselines()) {
     std::vector<double> sums(static_cast<std::size_t>(model.sum_count()));
     for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {1, model.size(split) - 1}}) {
-      test::OwnTape tape(DType::f64);
+      OwnTape tape(DType::f64);
       baseline.evaluate(tape, split, first, count, sums.data());
     }
     Values& values = all[baseline.name];

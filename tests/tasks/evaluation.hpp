@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/train/task.hpp"
-#include "support/own_tape.hpp"
+#include "lockstep/nn/own_tape.hpp"
 
 namespace lockstep::test {
 

@@ -38,12 +38,6 @@ std::string bin_name(std::int64_t bin) {
 /// The sums of an evaluation; from kTables on rows, accuracy and exact answers per source, then per rating bin.
 enum Sum { kRows, kAccuracy, kExact, kQHaltAccuracy, kSteps, kLmLoss, kQHaltLoss, kTables };
 
-template <class T>
-std::span<T> take(Arena& arena, std::int64_t count) {
-  return {static_cast<T*>(arena.allocate(static_cast<std::size_t>(count) * sizeof(T))),
-          static_cast<std::size_t>(count)};
-}
-
 /// Copies host values to where operations can read them; they live as long as the tape's memory.
 Tensor kept(Tape& t, std::span<const std::int32_t> values, Shape shape) {
   return Tensor::of(t.keep(values).data(), shape);
@@ -174,7 +168,7 @@ std::int64_t HrmTask::begin_epoch(std::int64_t epoch) {
 
 void HrmTask::read_batch(Arena& scratch, const Shard& shard, std::int64_t first, const ops::SequenceData& rows) const {
   const std::int64_t count = rows.identifiers.size();
-  const auto examples = take<PuzzleExample>(scratch, count);
+  const auto examples = scratch.array<PuzzleExample>(count);
   sampler_->rows(shard.first / slots_->steps->size(), first, examples);
   for (std::int64_t i = 0; i < count; ++i) {
     const PuzzleExample& example = examples[static_cast<std::size_t>(i)];
@@ -240,7 +234,7 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
 
   const profile::Span span("hrm_loss");
   const Tensor dlogits = t.keep(out.logits.shape(), t.real_dtype()), dq = t.keep(out.q.shape(), t.real_dtype());
-  const auto scores = take<ops::SequenceScore>(t.arena(), count);
+  const auto scores = t.arena().array<ops::SequenceScore>(count);
   ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), data.labels, rule.tokens);
   if (rule.decay != 1) ops::decay_sequences(t.stream(), dlogits, steps, rule.decay);
   Var loss = t.output({}, t.wants_grad({out.logits, out.q}), t.real_dtype());
@@ -285,8 +279,8 @@ void HrmTask::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<con
     }
   }
   Tensor x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}}).value();
-  const auto tokens = take<std::int32_t>(t.host_arena(), count * a.seq_len);
-  const auto rows = take<std::int64_t>(t.host_arena(), count);  // of the puzzles in the batch
+  const auto tokens = t.host_arena().array<std::int32_t>(count * a.seq_len);
+  const auto rows = t.host_arena().array<std::int64_t>(count);  // of the puzzles in the batch
   std::iota(rows.begin(), rows.end(), std::int64_t{0});
   std::int64_t left = count;
   for (std::int64_t segment = 1; segment <= segments && left > 0; ++segment) {
@@ -405,10 +399,10 @@ std::vector<Baseline> HrmTask::baselines() const {
 
 void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t count, double* sums) const {
   const std::int64_t cells = data_.seq_len;
-  const auto inputs = take<std::int32_t>(t.host_arena(), count * cells),
-             labels = take<std::int32_t>(t.host_arena(), count * cells),
-             ids = take<std::int32_t>(t.host_arena(), count);
-  const auto examples = take<PuzzleExample>(t.host_arena(), count);
+  const auto inputs = t.host_arena().array<std::int32_t>(count * cells),
+             labels = t.host_arena().array<std::int32_t>(count * cells),
+             ids = t.host_arena().array<std::int32_t>(count);
+  const auto examples = t.host_arena().array<PuzzleExample>(count);
   const auto width = static_cast<std::size_t>(cells);
   for (std::size_t i = 0; i < examples.size(); ++i) {
     examples[i] = sample_of(split, first + static_cast<std::int64_t>(i));
@@ -416,7 +410,7 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
     ids[i] = examples[i].identifier;
   }
   const Hrm::Output out = run_segments(t, inputs, ids, options_.eval_segments);
-  const auto scores = take<ops::SequenceScore>(t.host_arena(), count);
+  const auto scores = t.host_arena().array<ops::SequenceScore>(count);
   ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), Tensor::of(labels.data(), {count, cells}),
                      options_.loss.tokens);
   const Tensor q = to_host(t, out.q.value());
@@ -431,7 +425,7 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
     sums[kSteps] += static_cast<double>(options_.eval_segments);
   }
   if (data_.arc_names.empty()) return;
-  const auto answers = take<std::int32_t>(t.host_arena(), count * cells);
+  const auto answers = t.host_arena().array<std::int32_t>(count * cells);
   most_likely(to_host(t, out.logits.value()), answers);
   for (std::size_t i = 0; i < examples.size(); ++i) {
     const auto row = [&](std::span<const std::int32_t> all) { return all.subspan(i * width, width); };

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
@@ -192,9 +193,7 @@ class NetworkCheck {
     const std::vector<std::int32_t> inputs = integers(file_, "/steps/0/batch/inputs"),
                                     ids = integers(file_, "/steps/0/batch/puzzle_identifiers");
     const auto batch = static_cast<std::int64_t>(ids.size());
-    Stream stream(options_.device);
-    Arena arena(options_.device);
-    Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
+    OwnTape tape(model_.network().params());
     const Tensor z_h = tape.keep({batch, a.length(), a.hidden}), z_l = tape.keep(z_h.shape());
     model_.network().reset(tape, z_h, z_l);
     const auto kept = [&](const std::vector<std::int32_t>& values, Shape shape) {
@@ -218,27 +217,23 @@ class NetworkCheck {
 
   void evaluation() {
     const std::int64_t segments = model_.options().eval_segments;
-    Stream stream(options_.device);
-    Arena arena(options_.device);
     for (int b = 0; file_.has("/eval/batches/" + std::to_string(b)); ++b) {
       const std::string group = "eval/batches/" + std::to_string(b);
       const std::vector<std::int32_t> inputs = integers(file_, "/" + group + "/inputs"),
                                       ids = integers(file_, "/" + group + "/puzzle_identifiers"),
                                       labels = labels_of(file_, "/" + group + "/labels");
-      arena.reset();
-      Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
+      OwnTape tape(model_.network().params());
       const Hrm::Output out = model_.run_segments(tape, inputs, ids, segments);
       compare(group, "logits", out.logits.value(), kSegments);
       const std::vector<double> q = doubles(out.q.value());
       std::vector<double> halt;
       for (std::size_t i = 0; i < q.size(); i += 2) halt.push_back(q[i]);
       compare(group, "q_halt_logits", halt, kSegments);
-      const std::span scores(
-          static_cast<ops::SequenceScore*>(arena.host().allocate(ids.size() * sizeof(ops::SequenceScore))), ids.size());
+      const auto scores = tape.host_arena().array<ops::SequenceScore>(std::ssize(ids));
       const Shape cells{static_cast<std::int64_t>(ids.size()), model_.network().arch().seq_len};
-      ops::sequence_loss(stream, {}, scores, out.logits.value(), Tensor::of(tape.keep(std::span(labels)).data(), cells),
+      ops::sequence_loss(tape.stream(), {}, scores, out.logits.value(), Tensor::of(tape.keep(std::span(labels)).data(), cells),
                          model_.options().loss.tokens);
-      stream.synchronize();
+      tape.stream().synchronize();
       double lm = 0, halting = 0;
       for (std::size_t i = 0; i < scores.size(); ++i) {
         lm += scores[i].loss;
@@ -249,8 +244,7 @@ class NetworkCheck {
     }
     std::int64_t first = 0;
     for (const PuzzlePart& part : model_.data().test) {
-      arena.reset();
-      Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
+      OwnTape tape(model_.network().params());
       std::vector<double> sums(static_cast<std::size_t>(model_.sum_count()), 0);
       model_.evaluate(tape, Split::test, first, part.examples(), sums.data());
       first += part.examples();

@@ -1,7 +1,7 @@
 #include "tasks/hrm/hrm_verify_parts.hpp"
 
 #include "lockstep/base/quantile.hpp"
-#include "lockstep/nn/tape.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/ops/sequence_loss.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
@@ -96,18 +96,14 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
   const std::vector<std::int32_t> labels = integers(file, "/losses/labels");
   std::vector<double> logits = file.read<double>("/losses/logits");
   const auto positions = static_cast<std::int64_t>(labels.size());
-  Stream stream(device);
-  Arena arena(device);
-  Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+  OwnTape tape(DType::f64, Tape::Mode::forward, nullptr, device);
   for (const ops::TokenLoss loss : {ops::TokenLoss::stablemax, ops::TokenLoss::softmax}) {
     const std::int64_t classes = static_cast<std::int64_t>(logits.size()) / positions;
     const OwnedTensor x = on_device(device, Tensor::of(logits.data(), {positions, 1, classes}));
     const Tensor dx = tape.keep(x->shape());
-    const std::span scores(
-        static_cast<ops::SequenceScore*>(arena.host().allocate(labels.size() * sizeof(ops::SequenceScore))),
-        labels.size());
-    ops::sequence_loss(stream, dx, scores, x, Tensor::of(tape.keep(std::span(labels)).data(), {positions, 1}), loss);
-    stream.synchronize();
+    const auto scores = tape.host_arena().array<ops::SequenceScore>(positions);
+    ops::sequence_loss(tape.stream(), dx, scores, x, Tensor::of(tape.keep(std::span(labels)).data(), {positions, 1}), loss);
+    tape.stream().synchronize();
     std::vector<double> values;
     for (const ops::SequenceScore& score : scores) values.push_back(score.loss);
     const std::string name = std::string(ops::name(loss)) + "_cross_entropy";

@@ -329,8 +329,7 @@ class KgatVerification {
     const auto [chunks, head, tail, other] = for_kernels(
         stream, arena, std::span<const ops::RelationChunk>(batch.chunks), std::span<const std::int32_t>(batch.head),
         std::span<const std::int32_t>(batch.tail), std::span<const std::int32_t>(batch.other));
-    const std::span chunk_sums(
-        static_cast<ops::RankingSums*>(arena.host().allocate(chunks.size() * sizeof(ops::RankingSums))), chunks.size());
+    const auto chunk_sums = arena.host().array<ops::RankingSums>(std::ssize(chunks));
     ops::transr(stream, {chunks, head, tail, other}, model_.net().embedding().value, model_.net().matrices().value,
                 model_.net().translations().value, o.kg_l2, batch.count(),
                 {.projected = projected, .score = score, .drows = {}, .drelations = {}}, chunk_sums);
@@ -433,9 +432,7 @@ class KgatVerification {
     // The reference puts the training items after the others, in no order.
     std::vector<double> ranking = v_.reference("after_steps", group + "ranking");
     Arena arena(device_), scratch(device_);
-    const std::span top(static_cast<std::int32_t*>(
-                            arena.host().allocate(static_cast<std::size_t>(count * items) * sizeof(std::int32_t))),
-                        static_cast<std::size_t>(count * items));
+    const auto top = arena.host().array<std::int32_t>(count * items);
     Stream stream(device_);
     const auto user_of = [&](std::int64_t a) {
       return static_cast<std::int64_t>(users[static_cast<std::size_t>(a)]) - reference_.data.entities;

@@ -6,7 +6,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/h5.hpp"
-#include "lockstep/models/sequences/sasrec_metadata.hpp"
 #include "lockstep/ops/item_softmax.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "tasks/sequences/item_shard_program.hpp"
@@ -157,9 +156,9 @@ std::unique_ptr<Task> SequenceConfig::load(const TaskSource& source) const {
   SequenceData data = SequenceData::read(source.path, source.placement);
   SequenceTask::Options options = model_options(source.dtype, source.seed);
   if (source.checkpoint != nullptr) {
-    const SasRecArch trained = read_sasrec_metadata(*source.checkpoint);
-    require_data(trained.items == data.n_items, "checkpoint '", source.checkpoint->path().string(), "' was trained on ",
-                 trained.items, " items; '", source.path.string(), "' has ", data.n_items,
+    const std::int64_t trained = source.checkpoint->int_attribute(kSequenceGroup, "items");
+    require_data(trained == data.n_items, "checkpoint '", source.checkpoint->path().string(), "' was trained on ",
+                 trained, " items; '", source.path.string(), "' has ", data.n_items,
                  "; use the data set of the checkpoint");
   }
   return std::make_unique<SequenceTask>(std::move(options), std::move(data));

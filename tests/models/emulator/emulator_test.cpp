@@ -6,7 +6,7 @@
 
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "support/gradcheck.hpp"
-#include "support/own_tape.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/random_emulator.hpp"
 #include "support/tolerance.hpp"
 
@@ -32,7 +32,7 @@ template <class Forward>
 Pass run(Emulator& e, const Tensor& z, const Tensor& seed, const Forward& forward) {
   Pass pass;
   pass.gradients = Gradients(e.params());
-  test::OwnTape tape(e.dtype(), Tape::Mode::train, &pass.gradients);
+  OwnTape tape(e.dtype(), Tape::Mode::train, &pass.gradients);
   const Var y = forward(tape, z);
   pass.y = test::converted(y.value(), e.dtype());
   tape.backward(y, seed);
@@ -110,7 +110,7 @@ TEST_SUITE("models.emulator") {
             CAPTURE(dtype);
             const Emulator e = test::random_emulator(arch, dtype);
             const OwnedTensor z = test::random_tensor(dtype, {rows, arch.n_in}, "z");
-            test::OwnTape tape(dtype);
+            OwnTape tape(dtype);
             const Var y = e.forward(tape, tape.constant(z));
             visit_float(dtype, [&]<class T>() {
               // The operators take physical values: denormalise the inputs, and normalise the outputs.
@@ -157,7 +157,7 @@ TEST_SUITE("models.emulator") {
                             v(DType::f64, {from * rows, from});
           for (std::int64_t k = 0; k < from; ++k)
             for (std::int64_t r = 0; r < rows; ++r) v->data<double>()[(k * rows + r) * from + k] = 1;
-          test::OwnTape tape(DType::f64);
+          OwnTape tape(DType::f64);
           const Tensor got = products(tape, {tape.constant(z), tape.constant(v)}).value();
           std::vector<double> x(static_cast<std::size_t>(rows * arch.n_in)),
               j(x.size() * static_cast<std::size_t>(arch.n_out));
@@ -208,7 +208,7 @@ TEST_SUITE("models.emulator") {
   TEST_CASE("every parameter is reported ready once") {
     Emulator e = test::random_emulator(kConv);
     Gradients gradients(e.params());
-    test::OwnTape tape(DType::f64, Tape::Mode::train, &gradients);
+    OwnTape tape(DType::f64, Tape::Mode::train, &gradients);
     std::vector<int> ready(e.params().all().size(), 0);
     tape.on_param_ready([&](const Param& p) { ++ready[static_cast<std::size_t>(p.index)]; });
     const OwnedTensor z = test::random_tensor(DType::f64, {20, 10}, "z");

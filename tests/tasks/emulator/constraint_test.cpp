@@ -9,7 +9,7 @@
 #include "support/emulator_file.hpp"
 #include "support/errors.hpp"
 #include "support/gradcheck.hpp"
-#include "support/own_tape.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/temp_dir.hpp"
 #include "tasks/evaluation.hpp"
 
@@ -132,7 +132,7 @@ TEST_SUITE("tasks.constraint") {
       const std::string message = test::error_of(Fault::usage, [&] {
         const auto model = task(outside);
         Gradients gradients(model->params());
-        test::OwnTape tape(DType::f64, Tape::Mode::train, &gradients);
+        OwnTape tape(DType::f64, Tape::Mode::train, &gradients);
         model->loss(tape, {.seed = 5, .epoch = 0, .step = 1, .first = 3, .count = 9});
       });
       test::check_mentions(message, outside, "is not finite in row ", "for the prediction aice = ");

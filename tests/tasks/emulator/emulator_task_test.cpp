@@ -15,7 +15,7 @@
 #include "support/errors.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/own_tape.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tolerance.hpp"
 #include "tasks/evaluation.hpp"
@@ -48,7 +48,7 @@ struct Fixture {
   }
   /// Predictions of the rows of a split, in physical units.
   std::vector<double> predictions(Split split) const {
-    test::OwnTape tape(DType::f64);
+    OwnTape tape(DType::f64);
     const auto rows = model->data().rows_of(split);
     std::vector<double> z;
     for (const std::int32_t row : rows)
@@ -145,7 +145,7 @@ TEST_SUITE("tasks.emulator_task") {
           for (std::size_t c = 0; c < 4; ++c)
             z.push_back((static_cast<double>(f.contents.x[static_cast<std::size_t>(row) * 4 + c]) - 0.1) / 1.5 +
                         (c == i ? sign * h : 0));
-        test::OwnTape tape(DType::f64);
+        OwnTape tape(DType::f64);
         const Var y = e.forward(tape, tape.constant(Tensor::of(z.data(), {2, 4})));
         for (std::size_t o = 0; o < 2; ++o) {
           const double j = (y.value().data<double>()[o] - y.value().data<double>()[2 + o]) / (2 * h);
@@ -177,7 +177,7 @@ TEST_SUITE("tasks.emulator_task") {
                       return emulator_loss(tape, v[0], test::on_tape(tape, t), loss, m);
                     },
                     {{6, 5}}) < 1e-7);
-          test::OwnTape tape(DType::f64);
+          OwnTape tape(DType::f64);
           const OwnedTensor y = test::random_tensor(DType::f64, {6, 5}, "y");
           const double got = *emulator_loss(tape, tape.constant(y), t, loss, m).value().data<double>();
           double expected = 0;
@@ -208,7 +208,7 @@ TEST_SUITE("tasks.emulator_task") {
     for (const std::int64_t n_out : {2, 6}) {  // fewer and more outputs than the 4 inputs: adjoints and tangents
       CAPTURE(n_out);
       const auto loss_of = [&](const Fixture& f, std::int64_t first, std::int64_t count, std::int64_t step = 3) {
-        test::OwnTape tape(DType::f64);
+        OwnTape tape(DType::f64);
         const Shard shard{.seed = 5, .epoch = 1, .step = step, .first = first, .count = count};
         return *f.model->loss(tape, shard).sum.value().data<double>();
       };
@@ -310,7 +310,7 @@ TEST_SUITE("tasks.emulator_task") {
     const auto drawn = [&](std::uint64_t seed, std::int64_t epoch) {
       std::multiset<double> losses;
       for (std::int64_t i = 0; i < task.size(Split::train); ++i) {
-        test::OwnTape tape(DType::f64);
+        OwnTape tape(DType::f64);
         losses.insert(*task.loss(tape, {.seed = seed, .epoch = epoch, .step = i, .first = i, .count = 1})
                            .sum.value()
                            .data<double>());
@@ -329,12 +329,10 @@ TEST_SUITE("tasks.emulator_task") {
     const Fixture f;
     const auto run = [&](std::int64_t epoch, const std::vector<std::int64_t>& cuts) {
       Gradients g(f.model->params());
-      Stream stream;
       double loss = 0, weight = 0;
       std::int64_t first = 0;
       for (const std::int64_t count : cuts) {
-        Arena arena;
-        Tape tape(stream, arena, DType::f64, Tape::Mode::train, &g);
+        OwnTape tape(DType::f64, Tape::Mode::train, &g);
         const ShardLoss part =
             f.model->loss(tape, {.seed = 1, .epoch = epoch, .step = 0, .first = first, .count = count});
         loss += *part.sum.value().data<double>();

@@ -10,7 +10,7 @@
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/har/har_set.hpp"
-#include "support/own_tape.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tolerance.hpp"
 #include "tasks/evaluation.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lockstep/io/h5.hpp"
-#include "lockstep/models/sequences/sasrec_metadata.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/sequences/sequence_sampler.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "support/gradcheck.hpp"
@@ -60,19 +60,13 @@ std::vector<SasRecArch> variants() {
   };
 }
 
-struct Run {
-  Stream stream;
-  Arena arena;
-};
-
 /// Features of every token of these users' training windows.
 std::vector<double> features(const SasRec& net, const SequenceData& data, const std::vector<std::int64_t>& users,
                              std::vector<std::int64_t>* begin = nullptr) {
-  Run run;
-  Tape tape(run.stream, run.arena, net.params().dtype(), Tape::Mode::forward);
+  OwnTape tape(net.params());
   std::vector<UserHistory> histories;
   for (const std::int64_t user : users) histories.push_back(data.history(user, Seen::training));
-  const SequenceBatch batch = newest_batch(run.arena, net.arch().window(), histories);
+  const SequenceBatch batch = newest_batch(tape.arena(), net.arch().window(), histories);
   if (begin) begin->assign(batch.begin.data<std::int64_t>(), batch.begin.data<std::int64_t>() + users.size() + 1);
   const Tensor f = net.features(tape, batch, {}).value();
   std::vector<double> values;
@@ -98,9 +92,8 @@ TEST_SUITE("tasks.sasrec") {
       }
       Gradients gradients(net.params());
       const auto loss = [&](bool backward) {
-        Run run;
-        Tape tape(run.stream, run.arena, DType::f64, Tape::Mode::train, &gradients);
-        const SequenceBatch batch = training_batch(run.arena, data, arch.window(), {.seed = 3, .step = 5, .count = 4});
+        OwnTape tape(DType::f64, Tape::Mode::train, &gradients);
+        const SequenceBatch batch = training_batch(tape.arena(), data, arch.window(), {.seed = 3, .step = 5, .count = 4});
         const Var sum = net.loss(tape, net.features(tape, batch, {.training = true, .seed = 3, .step = 5}), batch);
         if (backward) tape.backward(sum);
         return *sum.value().data<double>();
@@ -173,10 +166,9 @@ TEST_SUITE("tasks.sasrec") {
     SasRecArch padded = small([](SasRecArch& a) { a.pad_mask = SasRecArch::PadMask::none; });
     const SasRec packed_net(small(), DType::f64, 2), padded_net(padded, DType::f64, 2);
     const auto last = [&](const SasRec& net, std::int64_t user) {
-      Run run;
-      Tape tape(run.stream, run.arena, DType::f64, Tape::Mode::forward);
+      OwnTape tape(net.params());
       const std::vector<UserHistory> history = {data.history(user, Seen::training)};
-      const SequenceBatch batch = newest_batch(run.arena, net.arch().window(), history);
+      const SequenceBatch batch = newest_batch(tape.arena(), net.arch().window(), history);
       const Tensor f = net.features(tape, batch, {}).value();
       return std::vector<double>(f.data<double>() + f.size() - 6, f.data<double>() + f.size());
     };
@@ -202,12 +194,11 @@ TEST_SUITE("tasks.sasrec") {
         arch.recompute = recompute;
         const SasRec net(arch, DType::f32, 4);
         Gradients gradients(net.params());
-        Run run;
-        Tape tape(run.stream, run.arena, net.params().dtype(), Tape::Mode::train, &gradients);
-        const SequenceBatch batch = training_batch(run.arena, data, arch.window(), {.seed = 3, .step = 5, .count = 9});
+        OwnTape tape(net.params().dtype(), Tape::Mode::train, &gradients);
+        const SequenceBatch batch = training_batch(tape.arena(), data, arch.window(), {.seed = 3, .step = 5, .count = 9});
         const Var sum = net.loss(tape, net.features(tape, batch, {.training = true, .seed = 3, .step = 5}), batch);
         tape.backward(sum);
-        *bytes = run.arena.high_water_bytes();
+        *bytes = tape.arena().high_water_bytes();
         std::vector<double> values;
         visit_float(sum.value().dtype(), [&]<class T>() {
           values = {static_cast<double>(*sum.value().data<T>())};
@@ -249,10 +240,9 @@ TEST_SUITE("tasks.sequence_task") {
     const Tensor table = model.network().item_table().value;
     for (std::int64_t user = 0; user < 40; ++user) {
       std::vector<std::int64_t> begin;
-      Run other;
-      Tape again(other.stream, other.arena, DType::f32, Tape::Mode::forward);
+      OwnTape again(DType::f32);
       const std::vector<UserHistory> history = {model.data().history(user, Seen::validation)};
-      const SequenceBatch batch = newest_batch(other.arena, model.network().arch().window(), history);
+      const SequenceBatch batch = newest_batch(again.arena(), model.network().arch().window(), history);
       const Tensor f = model.network().features(again, batch, {}).value();
       const auto score = [&](std::int32_t item) {
         double sum = 0;
@@ -303,9 +293,8 @@ TEST_SUITE("tasks.sequence_task") {
       SequenceData data = read(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
       SequenceTask model({.arch = arch, .seed = 1}, std::move(data));
       CHECK(model.params().at("item_emb.weight").row_sparse == (kind != ItemLoss::Kind::softmax));
-      Run run;
       Gradients gradients(model.params());
-      Tape tape(run.stream, run.arena, DType::f32, Tape::Mode::train, &gradients);
+      OwnTape tape(DType::f32, Tape::Mode::train, &gradients);
       const ShardLoss loss = model.loss(tape, {.seed = 1, .count = 2});
       CHECK(loss.weight == 4);
       CHECK(std::isfinite(*loss.sum.value().data<float>()));
@@ -315,22 +304,6 @@ TEST_SUITE("tasks.sequence_task") {
       SequenceData few = read(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
       CHECK_THROWS_WITH_AS(SequenceTask({.arch = arch}, std::move(few)),
                            doctest::Contains("option loss.negatives = 5: the data set has 5 items"), Error);
-    }
-  }
-
-  TEST_CASE("metadata are read back as written") {
-    const test::TempDir dir;
-    for (const SasRecArch& arch : variants()) {
-      H5File file = H5File::create(dir / "metadata.h5");
-      save_sasrec_metadata(file, arch);
-      file.close();
-      const SasRecArch back = read_sasrec_metadata(H5File::open(dir / "metadata.h5"));
-      CHECK(back.timed == arch.timed);
-      CHECK(back.norm == arch.norm);
-      CHECK(back.mhc == arch.mhc);
-      CHECK(back.pad_mask == arch.pad_mask);
-      CHECK(back.items == arch.items);
-      CHECK(back.streams == arch.streams);
     }
   }
 

@@ -8,7 +8,7 @@
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "support/devices.hpp"
-#include "support/own_tape.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tolerance.hpp"
@@ -219,9 +219,8 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
   TEST_CASE("the host makes the batches of which it must know the items") {
     const Device gpu{DeviceKind::cuda, 0};
     const CountingTask task = task_of(variants().front(), gpu, 0);
-    Stream stream(gpu);
-    Arena arena(gpu), draws(gpu);
-    Tape tape(stream, arena, DType::f32, Tape::Mode::forward);
+    Arena draws(gpu);
+    OwnTape tape(DType::f32, Tape::Mode::forward, nullptr, gpu);
     Shard shard{.seed = 5, .count = 4};
     const OwnedTensor step(DType::i64, {1}, gpu);
     for (const bool host : {false, true}) {
@@ -255,7 +254,7 @@ TEST_SUITE("tasks.sequence_step") {
       CountingTask task = task_of(variant, {}, 0);
       const auto gradient = [&](std::int64_t room, double& loss) {
         Gradients gradients(task.params());
-        test::OwnTape tape(DType::f32, Tape::Mode::train, &gradients);
+        OwnTape tape(DType::f32, Tape::Mode::train, &gradients);
         const Shard shard{.seed = 4, .step = 3, .count = 12, .room = room};
         const Var sum = task.loss(tape, shard).sum;
         loss = *sum.value().data<float>();
