@@ -4,6 +4,7 @@
 #include <map>
 
 #include "lockstep/comm/world.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/prep/har/har_set.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
 #include "lockstep/tasks/har/har_task.hpp"
@@ -11,7 +12,6 @@
 #include "lockstep/tasks/kgat/bprmf_task.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "support/emulator_file.hpp"
-#include "lockstep/nn/own_tape.hpp"
 #include "support/random_puzzles.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
@@ -101,13 +101,12 @@ TEST_SUITE("tasks.baselines") {
   TEST_CASE("the popular items meet the candidates that a sequence model meets") {
     // Training items are all but the last two: items 1, 2, 3 occur three, two and one times, 4 and 5 never.
     for (const bool full : {true, false}) {
-      const test::TempDir dir;
       LocalPlacement placement;
-      prep::write_sequence_set(dir / "data.h5", test::sequence_set({{1, 2, 3, 4}, {1, 3, 2, 5}, {1, 2, 4, 3}}, 5));
       SasRecArch arch;
       arch.hidden = 6;
-      const SequenceTask model({.arch = arch, .ranking = {.full = full, .at = {1, 2}}},
-                               SequenceData::read(dir / "data.h5", placement));
+      const SequenceTask model(
+          {.arch = arch, .ranking = {.full = full, .at = {1, 2}}},
+          test::read_set(test::sequence_set({{1, 2, 3, 4}, {1, 3, 2, 5}, {1, 2, 4, 3}}, 5), placement));
       const Values m = baselines(model).at("most popular items");
       CHECK(m.at("hr@1") == doctest::Approx(2.0 / 3));             // the second user's target 5 comes after 4
       CHECK(m.at("hr@2") == doctest::Approx(full ? 1 : 2.0 / 3));  // 100 draws of 4 come before it

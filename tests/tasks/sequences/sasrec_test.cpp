@@ -6,24 +6,16 @@
 #include <functional>
 #include <vector>
 
-#include "lockstep/io/h5.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/sequences/sequence_sampler.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "support/gradcheck.hpp"
 #include "support/sequence_file.hpp"
-#include "support/temp_dir.hpp"
 #include "tasks/evaluation.hpp"
 
 using namespace lockstep;
 
 namespace {
-
-SequenceData read(const prep::SequenceSet& set, LocalPlacement& placement) {
-  const test::TempDir dir;
-  prep::write_sequence_set(dir / "data.h5", set);
-  return SequenceData::read(dir / "data.h5", placement);
-}
 
 /// A small network that uses every feature.
 SasRecArch small(const std::function<void(SasRecArch&)>& change = {}) {
@@ -79,7 +71,7 @@ std::vector<double> features(const SasRec& net, const SequenceData& data, const 
 TEST_SUITE("tasks.sasrec") {
   TEST_CASE("the gradient of each variant, with dropout, agrees with finite differences") {
     LocalPlacement placement;
-    const SequenceData data = read(test::gap_sessions(6), placement);
+    const SequenceData data = test::read_set(test::gap_sessions(6), placement);
     int variant = 0;
     for (const SasRecArch& arch : variants()) {
       CAPTURE(variant++);
@@ -93,7 +85,8 @@ TEST_SUITE("tasks.sasrec") {
       Gradients gradients(net.params());
       const auto loss = [&](bool backward) {
         OwnTape tape(DType::f64, Tape::Mode::train, &gradients);
-        const SequenceBatch batch = training_batch(tape.arena(), data, arch.window(), {.seed = 3, .step = 5, .count = 4});
+        const SequenceBatch batch =
+            training_batch(tape.arena(), data, arch.window(), {.seed = 3, .step = 5, .count = 4});
         const Var sum = net.loss(tape, net.features(tape, batch, {.training = true, .seed = 3, .step = 5}), batch);
         if (backward) tape.backward(sum);
         return *sum.value().data<double>();
@@ -133,9 +126,11 @@ TEST_SUITE("tasks.sasrec") {
         std::vector<std::int32_t> items = {5, 9, 17, 3, 44, 60, 7, 1, 2};  // seven are training items
         std::vector<std::int64_t> times = {0, 10, 10, 30, 31, 90, 95, 99, 100};
         LocalPlacement one, two;
-        const std::vector<double> before = features(net, read(test::sequence_set({items}, 80, {times}), one), {0});
+        const std::vector<double> before =
+            features(net, test::read_set(test::sequence_set({items}, 80, {times}), one), {0});
         items[changed] = 70;
-        const std::vector<double> after = features(net, read(test::sequence_set({items}, 80, {times}), two), {0});
+        const std::vector<double> after =
+            features(net, test::read_set(test::sequence_set({items}, 80, {times}), two), {0});
         const std::size_t padding = arch.padded() ? 2 : 0, width = 6;
         const auto cut = static_cast<std::ptrdiff_t>((padding + changed) * width);
         CHECK(std::equal(before.begin(), before.begin() + cut, after.begin()));
@@ -146,7 +141,7 @@ TEST_SUITE("tasks.sasrec") {
 
   TEST_CASE("a sample's bits do not depend on the other samples of the batch") {
     LocalPlacement placement;
-    const SequenceData data = read(test::gap_sessions(12), placement);
+    const SequenceData data = test::read_set(test::gap_sessions(12), placement);
     for (const SasRecArch& arch : variants()) {
       const SasRec net(arch, DType::f32, 2);
       std::vector<std::int64_t> begin;
@@ -160,7 +155,7 @@ TEST_SUITE("tasks.sasrec") {
 
   TEST_CASE("padding changes nothing: packed and padded computation agree") {
     LocalPlacement placement;
-    const SequenceData data = read(
+    const SequenceData data = test::read_set(
         test::sequence_set({{5, 9, 17, 1, 2}, {3, 8, 1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, 80), placement);
     // For the user whose window is full, all modes of the mask agree.
     SasRecArch padded = small([](SasRecArch& a) { a.pad_mask = SasRecArch::PadMask::none; });
@@ -187,7 +182,7 @@ TEST_SUITE("tasks.sasrec") {
 
   TEST_CASE("recomputing blocks changes no bit of loss and gradient, and takes less memory") {
     LocalPlacement placement;
-    const SequenceData data = read(test::gap_sessions(12), placement);
+    const SequenceData data = test::read_set(test::gap_sessions(12), placement);
     for (SasRecArch arch : variants()) {
       arch.blocks = 4;
       const auto pass = [&](bool recompute, std::size_t* bytes) {
@@ -195,7 +190,8 @@ TEST_SUITE("tasks.sasrec") {
         const SasRec net(arch, DType::f32, 4);
         Gradients gradients(net.params());
         OwnTape tape(net.params().dtype(), Tape::Mode::train, &gradients);
-        const SequenceBatch batch = training_batch(tape.arena(), data, arch.window(), {.seed = 3, .step = 5, .count = 9});
+        const SequenceBatch batch =
+            training_batch(tape.arena(), data, arch.window(), {.seed = 3, .step = 5, .count = 9});
         const Var sum = net.loss(tape, net.features(tape, batch, {.training = true, .seed = 3, .step = 5}), batch);
         tape.backward(sum);
         *bytes = tape.arena().high_water_bytes();
@@ -231,7 +227,7 @@ TEST_SUITE("tasks.sasrec") {
 TEST_SUITE("tasks.sequence_task") {
   TEST_CASE("ranking metrics agree with their definition, sampled and full") {
     LocalPlacement placement;
-    SequenceData data = read(test::gap_sessions(40), placement);
+    SequenceData data = test::read_set(test::gap_sessions(40), placement);
     const std::int64_t items = data.n_items;
     SequenceTask model({.arch = small(), .ranking = {.full = true, .both = true, .at = {1, 10}}, .seed = 1},
                        std::move(data));
@@ -274,7 +270,7 @@ TEST_SUITE("tasks.sequence_task") {
     CHECK(metrics[12].name == "sampled-100.ndcg@10");
 
     // The metrics of the other ranking are those of a run that ranks so.
-    SequenceData same = read(test::gap_sessions(40), placement);
+    SequenceData same = test::read_set(test::gap_sessions(40), placement);
     SequenceTask sampled({.arch = small(), .ranking = {.at = {1, 10}}, .seed = 1}, std::move(same));
     const std::vector<Metric> alone =
         sampled.metrics(Split::test, test::evaluation_sums(sampled, Split::test, {40}, DType::f32));
@@ -290,7 +286,7 @@ TEST_SUITE("tasks.sequence_task") {
          {ItemLoss::Kind::bce, ItemLoss::Kind::gbce, ItemLoss::Kind::sampled_softmax, ItemLoss::Kind::softmax}) {
       LocalPlacement placement;
       SasRecArch arch = small([&](SasRecArch& a) { a.loss.kind = kind, a.loss.negatives = 4; });
-      SequenceData data = read(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
+      SequenceData data = test::read_set(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
       SequenceTask model({.arch = arch, .seed = 1}, std::move(data));
       CHECK(model.params().at("item_emb.weight").row_sparse == (kind != ItemLoss::Kind::softmax));
       Gradients gradients(model.params());
@@ -301,7 +297,7 @@ TEST_SUITE("tasks.sequence_task") {
       tape.backward(loss.sum);
       if (kind == ItemLoss::Kind::bce || kind == ItemLoss::Kind::softmax) continue;
       arch.loss.negatives = 5;
-      SequenceData few = read(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
+      SequenceData few = test::read_set(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
       CHECK_THROWS_WITH_AS(SequenceTask({.arch = arch}, std::move(few)),
                            doctest::Contains("option loss.negatives = 5: the data set has 5 items"), Error);
     }
@@ -309,7 +305,7 @@ TEST_SUITE("tasks.sequence_task") {
 
   TEST_CASE("a timed model needs a data set with times") {
     LocalPlacement placement;
-    SequenceData data = read(test::sequence_set({{1, 2, 3, 4}}, 80), placement);
+    SequenceData data = test::read_set(test::sequence_set({{1, 2, 3, 4}}, 80), placement);
     SasRecArch arch = small([](SasRecArch& a) { a.timed = true, a.norm = SasRecArch::Norm::original; });
     CHECK_THROWS_AS(SequenceTask({.arch = arch}, std::move(data)), Error);
   }

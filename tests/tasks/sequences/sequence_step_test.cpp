@@ -5,12 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "support/devices.hpp"
-#include "lockstep/nn/own_tape.hpp"
 #include "support/sequence_file.hpp"
-#include "support/temp_dir.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -66,9 +65,7 @@ std::vector<Variant> variants() {
 
 SequenceData read(const prep::SequenceSet& set) {
   static LocalPlacement placement;  // keeps the arrays
-  const test::TempDir dir;
-  prep::write_sequence_set(dir / "data.h5", set);
-  return SequenceData::read(dir / "data.h5", placement);
+  return test::read_set(set, placement);
 }
 
 CountingTask task_of(const Variant& variant, Device device, std::int64_t more) {
