@@ -145,9 +145,8 @@ void EmulatorTask::move_to(Device device) {
   const OwnedTensor moments(emulator_.dtype(), {2 * (in + out)});
   visit_float(emulator_.dtype(), [&]<class T>() {
     T* to = moments.view().data<T>();
-    const Moments& m = data_.moments;
-    for (const auto* values : {&m.input_mean, &m.input_std, &m.output_mean, &m.output_std})
-      to = std::ranges::transform(*values, to, [](double v) { return static_cast<T>(v); }).out;
+    for (const auto& [name, part] : kMoments)
+      to = std::ranges::transform(data_.moments.*part, to, [](double v) { return static_cast<T>(v); }).out;
   });
   table_ = {.x = moved(data_.x), .y = moved(data_.y), .order = moved(training), .moments = moved(moments)};
 }

@@ -399,20 +399,12 @@ std::vector<Baseline> HrmTask::baselines() const {
 
 void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t count, double* sums) const {
   const std::int64_t cells = data_.seq_len;
-  const auto inputs = t.host_arena().array<std::int32_t>(count * cells),
-             labels = t.host_arena().array<std::int32_t>(count * cells),
-             ids = t.host_arena().array<std::int32_t>(count);
-  const auto examples = t.host_arena().array<PuzzleExample>(count);
-  const auto width = static_cast<std::size_t>(cells);
-  for (std::size_t i = 0; i < examples.size(); ++i) {
-    examples[i] = sample_of(split, first + static_cast<std::int64_t>(i));
-    data_.read(examples[i], inputs.subspan(i * width, width), labels.subspan(i * width, width));
-    ids[i] = examples[i].identifier;
-  }
+  std::vector<PuzzleExample> examples;
+  for (std::int64_t i = first; i < first + count; ++i) examples.push_back(sample_of(split, i));
+  const auto [inputs, labels, ids] = data_.read(examples);
   const Hrm::Output out = run_segments(t, inputs, ids, options_.eval_segments);
   const auto scores = t.host_arena().array<ops::SequenceScore>(count);
-  ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), Tensor::of(labels.data(), {count, cells}),
-                     options_.loss.tokens);
+  ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), kept(t, labels, {count, cells}), options_.loss.tokens);
   const Tensor q = to_host(t, out.q.value());
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const ops::SequenceScore& score = scores[i];
@@ -428,6 +420,7 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
   const auto answers = t.host_arena().array<std::int32_t>(count * cells);
   most_likely(to_host(t, out.logits.value()), answers);
   for (std::size_t i = 0; i < examples.size(); ++i) {
+    const auto width = static_cast<std::size_t>(cells);
     const auto row = [&](std::span<const std::int32_t> all) { return all.subspan(i * width, width); };
     const ArcBallot ballot = arc_ballot(data_.arc_names[static_cast<std::size_t>(ids[i])], row(inputs), row(labels),
                                         row(answers), at(q, 2 * static_cast<std::int64_t>(i)));

@@ -33,24 +33,20 @@ class Entries {
                  "'; the file is damaged or foreign");
     return found->second;
   }
-  std::int64_t integer(const std::string& key) const {
-    const std::string& value = text(key);
-    std::int64_t out = 0;
-    const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), out);
-    require_data(status == std::errc() && end == value.data() + value.size(), "opening model '", source_, "': entry ",
-                 key, " = '", value, "' is not an integer; the file is damaged");
-    return out;
-  }
-  double real(const std::string& key) const {
-    const std::string& value = text(key);
-    double out = 0;
-    const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), out);
-    require_data(status == std::errc() && end == value.data() + value.size() && !std::isnan(out), "opening model '",
-                 source_, "': entry ", key, " = '", value, "' is not a number; the file is damaged");
-    return out;
-  }
+  std::int64_t integer(const std::string& key) const { return number<std::int64_t>(key, "an integer"); }
+  double real(const std::string& key) const { return number<double>(key, "a number"); }
 
  private:
+  template <class T>
+  T number(const std::string& key, const char* what) const {
+    const std::string& value = text(key);
+    T out{};
+    const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), out);
+    require_data(status == std::errc() && end == value.data() + value.size() && !std::isnan(static_cast<double>(out)),
+                 "opening model '", source_, "': entry ", key, " = '", value, "' is not ", what,
+                 "; the file is damaged");
+    return out;
+  }
   std::string source_;
   std::map<std::string, std::string> values_;
 };
@@ -85,8 +81,8 @@ std::vector<Expected> expected_weights(const EmulatorArch& arch) {
 }
 
 bool all_finite(const NamedArray& tensor) {
-  return std::visit(
-      [](const auto& all) { return std::ranges::all_of(all, [](auto v) { return std::isfinite(v); }); }, tensor.values);
+  return std::visit([](const auto& all) { return std::ranges::all_of(all, [](auto v) { return std::isfinite(v); }); },
+                    tensor.values);
 }
 
 std::vector<double> take(Tensors& tensors, const std::string& name, const std::vector<std::int64_t>& shape,
@@ -126,10 +122,9 @@ std::vector<NamedArray> weights_of(const Emulator& network) {
 }
 
 std::vector<NamedArray> moments_of(const Moments& m, const std::string& prefix) {
-  return {{prefix + "input_mean", {std::ssize(m.input_mean)}, m.input_mean},
-          {prefix + "input_std", {std::ssize(m.input_std)}, m.input_std},
-          {prefix + "output_mean", {std::ssize(m.output_mean)}, m.output_mean},
-          {prefix + "output_std", {std::ssize(m.output_std)}, m.output_std}};
+  std::vector<NamedArray> out;
+  for (const auto& [name, part] : kMoments) out.push_back({prefix + name, {std::ssize(m.*part)}, m.*part});
+  return out;
 }
 
 std::vector<NamedArray> selftest_of(const EmulatorSelfTest& t, const EmulatorArch& arch) {
@@ -241,8 +236,7 @@ TrainedEmulator assemble(Description description, const Moments& moments, const 
                  "'; the file is damaged or foreign");
     const NamedArray& have = found->second;
     require_data(have.shape == want.shape && have.dtype() == dtype, "opening model '", source, "': tensor '", want.name,
-                 "' is ", have.dtype(), " ", shape_text(have.shape), ", expected ", dtype, " ",
-                 shape_text(want.shape));
+                 "' is ", have.dtype(), " ", shape_text(have.shape), ", expected ", dtype, " ", shape_text(want.shape));
     require_data(all_finite(have), "opening model '", source, "': tensor '", want.name,
                  "' holds a value that is not finite");
   }
@@ -255,10 +249,9 @@ TrainedEmulator assemble(Description description, const Moments& moments, const 
 }
 
 Moments take_moments(Tensors& tensors, const std::string& prefix, const EmulatorArch& arch, const std::string& source) {
-  Moments out = {take(tensors, prefix + "input_mean", {arch.n_in}, source),
-                 take(tensors, prefix + "input_std", {arch.n_in}, source),
-                 take(tensors, prefix + "output_mean", {arch.n_out}, source),
-                 take(tensors, prefix + "output_std", {arch.n_out}, source)};
+  Moments out;
+  for (const auto& [name, part] : kMoments)
+    out.*part = take(tensors, prefix + name, {name[0] == 'i' ? arch.n_in : arch.n_out}, source);
   check_moments(out, arch.n_in, arch.n_out, source);
   return out;
 }
