@@ -11,6 +11,7 @@
 #include "lockstep/nn/transfer.hpp"
 #include "support/gradcheck.hpp"
 #include "support/tolerance.hpp"
+#include "support/weight_files.hpp"
 #include "tasks/har/har_pictures.hpp"
 
 using namespace lockstep;
@@ -19,19 +20,10 @@ using namespace lockstep::test;
 namespace {
 
 HarArch small(HarArch::Input input) {
-  HarArch arch;
+  HarArch arch = small_har(HarArch::Mode::flatten, HarArch::Pool::attention, true);
   arch.input = input;
-  arch.channels = 3;
   arch.length = 20;
-  arch.patch = 5;
   arch.image = 23;
-  arch.dim = 12;
-  arch.layers = 2;
-  arch.heads = 2;
-  arch.head_width = 8;
-  arch.mlp = 10;
-  arch.hidden = {7, 5};
-  arch.classes = 4;
   return arch;
 }
 
@@ -150,8 +142,8 @@ TEST_SUITE("models.har") {
     Gradients all(trained.params()), part(frozen.params());
     for (const auto& [net, gradients] : {std::pair{&trained, &all}, std::pair{&frozen, &part}}) {
       OwnTape tape(DType::f64, Tape::Mode::train, gradients);
-      tape.backward(cross_entropy(tape, net->classify(tape, net->embed(tape, patches), nullptr),
-                                  Tensor::of(labels.data(), {2})));
+      tape.backward(
+          cross_entropy(tape, net->classify(tape, net->embed(tape, patches), nullptr), Tensor::of(labels.data(), {2})));
     }
     for (const Param& p : frozen.params().all()) {
       CAPTURE(p.name);
