@@ -77,6 +77,12 @@ EmulatorData reference_data(const H5File& file, Placement& placement) {
   return data;
 }
 
+EmulatorLoss loss_of(const H5File& file) {
+  return {.name = file.text_attribute("/", "loss"),
+          .smooth_weight = file.real_attribute("/", "smooth_weight"),
+          .smooth_order = file.int_attribute("/", "smooth_order")};
+}
+
 ReferenceModel make_model(const H5File& file, Placement& placement, DType dtype) {
   EmulatorTask::Options options;
   options.dtype = dtype;
@@ -85,9 +91,7 @@ ReferenceModel make_model(const H5File& file, Placement& placement, DType dtype)
   options.arch.activation = file.text_attribute("/", "activation");
   options.arch.conv_channels = file.int_attribute("/", "conv_channels");
   options.arch.conv_kernel = file.int_attribute("/", "conv_kernel");
-  options.loss.name = file.text_attribute("/", "loss");
-  options.loss.smooth_weight = file.real_attribute("/", "smooth_weight");
-  options.loss.smooth_order = file.int_attribute("/", "smooth_order");
+  options.loss = loss_of(file);
   std::vector<std::vector<std::int32_t>> batches;
   for (int b = 0; file.has("/batches/" + std::to_string(b)); ++b)
     batches.push_back(file.read<std::int32_t>("/batches/" + std::to_string(b)));
@@ -280,15 +284,11 @@ void verify_network(Verifier& v, World& world, const H5File& file, const VerifyO
   ReferenceModel model = make_model(file, placement, dtype_of<T>::value);
   model.move_to(options.device);
   if (is_half(options.storage)) model.params().store_as(options.storage);
-  EmulatorLoss loss;
-  loss.name = file.text_attribute("/", "loss");
-  loss.smooth_weight = file.real_attribute("/", "smooth_weight");
-  loss.smooth_order = file.int_attribute("/", "smooth_order");
   verify_values(v, model);
   Products<T>(model).verify(v);
   verify_sensitivity(v, model);
   v.relative("outputs", "loss_all", std::array{mean_loss(model)}, v.tolerance(kOutput));
-  verify_layer_gradients(v, model, loss);
+  verify_layer_gradients(v, model, loss_of(file));
   verify_steps<T>(v, world, model, options);
 }
 

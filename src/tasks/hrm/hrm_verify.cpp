@@ -67,7 +67,7 @@ class ReferenceModel final : public HrmTask {
 };
 
 std::vector<std::int32_t> labels_of(const H5File& file, const std::string& dataset) {
-  std::vector<std::int32_t> labels = integers(file, dataset);
+  std::vector<std::int32_t> labels = file.read<std::int32_t>(dataset);
   for (std::int32_t& label : labels) label = std::max(label, -1);
   return labels;
 }
@@ -77,10 +77,10 @@ std::vector<ReferenceModel::Step> read_steps(const H5File& file) {
   std::vector<ReferenceModel::Step> steps;
   for (std::int64_t t = 0; t < file.int_attribute("/", "steps"); ++t) {
     const std::string group = "/steps/" + std::to_string(t) + "/";
-    ReferenceModel::Step step{.inputs = integers(file, group + "batch/inputs"),
+    ReferenceModel::Step step{.inputs = file.read<std::int32_t>(group + "batch/inputs"),
                               .labels = labels_of(file, group + "batch/labels"),
-                              .identifiers = integers(file, group + "batch/puzzle_identifiers"),
-                              .least = integers(file, group + "draws/explore_n")};
+                              .identifiers = file.read<std::int32_t>(group + "batch/puzzle_identifiers"),
+                              .least = file.read<std::int32_t>(group + "draws/explore_n")};
     const std::vector<double> u = file.read<double>(group + "draws/explore_u");
     for (std::size_t i = 0; i < u.size(); ++i)
       if (!(u[i] < explore)) step.least[i] = 0;
@@ -190,8 +190,8 @@ class NetworkCheck {
   /// The first inner call of the first step, call by call.
   void trace() {
     const HrmArch& a = model_.network().arch();
-    const std::vector<std::int32_t> inputs = integers(file_, "/steps/0/batch/inputs"),
-                                    ids = integers(file_, "/steps/0/batch/puzzle_identifiers");
+    const auto inputs = file_.read<std::int32_t>("/steps/0/batch/inputs"),
+               ids = file_.read<std::int32_t>("/steps/0/batch/puzzle_identifiers");
     const auto batch = static_cast<std::int64_t>(ids.size());
     OwnTape tape(model_.network().params());
     const Tensor z_h = tape.keep({batch, a.length(), a.hidden}), z_l = tape.keep(z_h.shape());
@@ -219,9 +219,9 @@ class NetworkCheck {
     const std::int64_t segments = model_.options().eval_segments;
     for (int b = 0; file_.has("/eval/batches/" + std::to_string(b)); ++b) {
       const std::string group = "eval/batches/" + std::to_string(b);
-      const std::vector<std::int32_t> inputs = integers(file_, "/" + group + "/inputs"),
-                                      ids = integers(file_, "/" + group + "/puzzle_identifiers"),
-                                      labels = labels_of(file_, "/" + group + "/labels");
+      const auto inputs = file_.read<std::int32_t>("/" + group + "/inputs"),
+                 ids = file_.read<std::int32_t>("/" + group + "/puzzle_identifiers"),
+                 labels = labels_of(file_, "/" + group + "/labels");
       OwnTape tape(model_.network().params());
       const Hrm::Output out = model_.run_segments(tape, inputs, ids, segments);
       compare(group, "logits", out.logits.value(), kSegments);
@@ -231,8 +231,8 @@ class NetworkCheck {
       compare(group, "q_halt_logits", halt, kSegments);
       const auto scores = tape.host_arena().array<ops::SequenceScore>(std::ssize(ids));
       const Shape cells{static_cast<std::int64_t>(ids.size()), model_.network().arch().seq_len};
-      ops::sequence_loss(tape.stream(), {}, scores, out.logits.value(), Tensor::of(tape.keep(std::span(labels)).data(), cells),
-                         model_.options().loss.tokens);
+      ops::sequence_loss(tape.stream(), {}, scores, out.logits.value(),
+                         Tensor::of(tape.keep(std::span(labels)).data(), cells), model_.options().loss.tokens);
       tape.stream().synchronize();
       double lm = 0, halting = 0;
       for (std::size_t i = 0; i < scores.size(); ++i) {

@@ -10,10 +10,6 @@
 
 namespace lockstep {
 
-std::vector<std::int32_t> integers(const H5File& file, const std::string& dataset) {
-  return file.read<std::int32_t>(dataset);
-}
-
 namespace {
 /// A copy on a device.
 OwnedTensor on_device(Device device, const Tensor& host) {
@@ -60,7 +56,7 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
     v.relative(group, "exp_avg_sq", squares, kExact);
   }
 
-  std::vector<std::int32_t> ids = integers(file, "/sign_sgd/ids");
+  std::vector<std::int32_t> ids = file.read<std::int32_t>("/sign_sgd/ids");
   std::vector<double> weights = file.read<double>("/sign_sgd/weights"), rows = file.read<double>("/sign_sgd/grads");
   const auto used = static_cast<std::int64_t>(ids.size()), columns = static_cast<std::int64_t>(rows.size()) / used,
              all = static_cast<std::int64_t>(weights.size()) / columns;
@@ -93,7 +89,7 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
     v.relative("trunc_normal", name, values, kExact);
   }
 
-  const std::vector<std::int32_t> labels = integers(file, "/losses/labels");
+  const auto labels = file.read<std::int32_t>("/losses/labels");
   std::vector<double> logits = file.read<double>("/losses/logits");
   const auto positions = static_cast<std::int64_t>(labels.size());
   OwnTape tape(DType::f64, Tape::Mode::forward, nullptr, device);
@@ -102,7 +98,8 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
     const OwnedTensor x = on_device(device, Tensor::of(logits.data(), {positions, 1, classes}));
     const Tensor dx = tape.keep(x->shape());
     const auto scores = tape.host_arena().array<ops::SequenceScore>(positions);
-    ops::sequence_loss(tape.stream(), dx, scores, x, Tensor::of(tape.keep(std::span(labels)).data(), {positions, 1}), loss);
+    ops::sequence_loss(tape.stream(), dx, scores, x, Tensor::of(tape.keep(std::span(labels)).data(), {positions, 1}),
+                       loss);
     tape.stream().synchronize();
     std::vector<double> values;
     for (const ops::SequenceScore& score : scores) values.push_back(score.loss);
@@ -150,7 +147,7 @@ void verify_hrm_sampler(Verifier& v, const H5File& file) {
   puzzles.ignore_label_id = 0;
   PuzzlePart part;
   const auto bytes = [&](const std::string& name) {
-    const std::vector<std::int32_t> values = integers(file, data + name);
+    const auto values = file.read<std::int32_t>(data + name);
     return place(placement, std::vector<std::uint8_t>(values.begin(), values.end()), Shape(shape));
   };
   const auto indices = [&](const std::string& name) {
@@ -159,7 +156,7 @@ void verify_hrm_sampler(Verifier& v, const H5File& file) {
   };
   part.inputs = bytes("inputs"), part.labels = bytes("labels");
   part.puzzle_indices = indices("puzzle_indices"), part.group_indices = indices("group_indices");
-  const std::vector<std::int32_t> ids = integers(file, data + "puzzle_identifiers");
+  const auto ids = file.read<std::int32_t>(data + "puzzle_identifiers");
   part.puzzle_identifiers = place(placement, ids, {static_cast<std::int64_t>(ids.size())});
   const std::int64_t batch = file.int_attribute("/sampler", "global_batch_size"),
                      visits = file.int_attribute("/sampler", "epochs_per_iter") * part.groups();

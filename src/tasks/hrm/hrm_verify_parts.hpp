@@ -10,8 +10,6 @@
 
 namespace lockstep {
 
-std::vector<std::int32_t> integers(const H5File& file, const std::string& dataset);
-
 /// An array of the placement with these values.
 template <class T>
 Tensor place(Placement& placement, const std::vector<T>& values, Shape shape) {

@@ -169,11 +169,7 @@ TEST_SUITE("tasks.kgat_step") {
          {ops::Aggregator::bi_interaction, ops::Aggregator::gcn, ops::Aggregator::graphsage})
       compare({.aggregator = aggregator, .message_dropout = {0.3, 0.2, 0.1}, .node_dropout = 0.1});
   }
-  TEST_CASE("so do products that read bf16") {
-    Setup setup;
-    setup.storage = DType::bf16;
-    compare(setup);
-  }
+  TEST_CASE("so do products that read bf16") { compare({.storage = DType::bf16}); }
   TEST_CASE("a GPU trains to the same numbers but for rounding, on every rank to the same bits" *
             doctest::skip(gpu_count() == 0)) {
     const Toy toy;
@@ -296,9 +292,5 @@ TEST_SUITE("tasks.kgat_step") {
     compare({.storage = DType::bf16, .device = own_gpu(), .reproducible = true});
   }
 
-  TEST_CASE("so does double precision") {
-    Setup setup;
-    setup.dtype = DType::f64;
-    compare(setup);
-  }
+  TEST_CASE("so does double precision") { compare({.dtype = DType::f64}); }
 }

@@ -177,14 +177,14 @@ Pairs describe(const EmulatorArch& arch, const EmulatorMetadata& metadata) {
   return out;
 }
 
-Description parse_description(const Pairs& pairs, const std::string& source) {
+EmulatorDescription parse_description(const Pairs& pairs, const std::string& source) {
   const Entries entries(pairs, source);
   require_format(entries.text("format") == kFormat, "opening model '", source, "': its format is '",
                  entries.text("format"), "', expected '", kFormat, "'");
   const std::int64_t version = entries.integer("version");
   require_format(version >= 1 && version <= kVersion, "opening model '", source, "': version ", version,
                  " is not supported; this program reads 1 to ", kVersion, "; use a newer one");
-  Description out;
+  EmulatorDescription out;
   EmulatorArch& arch = out.arch;
   arch.n_in = entries.integer("n_in");
   arch.n_out = entries.integer("n_out");
@@ -222,8 +222,7 @@ Description parse_description(const Pairs& pairs, const std::string& source) {
   return out;
 }
 
-TrainedEmulator assemble(Description description, const Moments& moments, const Tensors& weights,
-                         const std::string& source) {
+TrainedEmulator assemble(EmulatorDescription description, const Tensors& weights, const std::string& source) {
   const EmulatorArch& arch = description.arch;
   require_extents(arch, source);
   require_data(2 * (arch.layers + 1) <= static_cast<std::int64_t>(weights.size()), "opening model '", source,
@@ -242,7 +241,7 @@ TrainedEmulator assemble(Description description, const Moments& moments, const 
   }
   require_data(expected.size() == weights.size(), "opening model '", source, "': ", weights.size(),
                " tensors, expected ", expected.size(), "; this program does not know its network");
-  TrainedEmulator out{Emulator(arch, moments, dtype == "f64" ? DType::f64 : DType::f32),
+  TrainedEmulator out{Emulator(arch, description.moments, dtype == "f64" ? DType::f64 : DType::f32),
                       std::move(description.metadata)};
   for (const Expected& want : expected) assign(out.network.params().at(want.name), weights.at(want.name));
   return out;

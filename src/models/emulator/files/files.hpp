@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/models/emulator/emulator_files.hpp"
+#include "lockstep/models/emulator/emulator_metadata.hpp"
 #include "lockstep/models/weights.hpp"
 
 /// Shared by the model file formats: an emulator as named tensors and text pairs, and the inverse.
@@ -36,18 +37,13 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 /// Architecture, variables, mask and meta as text: "format", "version", "n_in", "input.0.name", "mask.min", "meta.KEY",
 /// ...
 Pairs describe(const EmulatorArch& arch, const EmulatorMetadata& metadata);
-struct Description {
-  EmulatorArch arch;
-  EmulatorMetadata metadata;
-};
-/// errors  data, naming `source`: a missing or malformed entry, another format, a newer version, extents out of range
-Description parse_description(const Pairs& pairs, const std::string& source);
+/// Without moments. errors  data, naming `source`: a missing or malformed entry, another format, a newer version, extents out of range
+EmulatorDescription parse_description(const Pairs& pairs, const std::string& source);
 
 using Tensors = std::map<std::string, NamedArray>;
 /// Makes a network from its parts. errors  data, naming `source`: a tensor that is missing, unknown, of a wrong shape
 /// or dtype, or not finite
-TrainedEmulator assemble(Description description, const Moments& moments, const Tensors& weights,
-                         const std::string& source);
+TrainedEmulator assemble(EmulatorDescription description, const Tensors& weights, const std::string& source);
 /// Removes the f64 tensors of moments_of or selftest_of from `tensors` and returns their values.
 /// errors  data, naming `source`: a tensor that is missing or of a wrong shape or dtype
 Moments take_moments(Tensors& tensors, const std::string& prefix, const EmulatorArch& arch, const std::string& source);

@@ -2,7 +2,6 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/io/seal.hpp"
-#include "lockstep/models/emulator/emulator_metadata.hpp"
 
 /// The HDF5 model file: attributes and groups of save_emulator_metadata, /weights/NAME and /selftest/{x,y,J}, with the
 /// checksums and the end mark of io/seal.hpp. A training checkpoint has the same contents, with weights in /ema or
@@ -68,13 +67,12 @@ TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest
     require_format(kind == "emulator", "opening model '", source, "': a checkpoint of a ", kind,
                    " model, expected an emulator");
   }
-  EmulatorDescription description = read_emulator_metadata(file);
+  const EmulatorDescription description = read_emulator_metadata(file);
   const bool average = file.has("/ema") && wanted != EmulatorWeights::trained;
   require_data(average || wanted != EmulatorWeights::average, "opening model '", source,
                "': it has no averaged weights; see optim.ema");
   const Tensors weights = load_group(file, !checkpoint ? "/weights" : average ? "/ema" : "/model", "");
-  Description known{description.arch, std::move(description.metadata)};
-  TrainedEmulator out = assemble(std::move(known), description.moments, weights, source);
+  TrainedEmulator out = assemble(description, weights, source);
   if (checkpoint) {
     selftest = make_selftest(out.network);
   } else {

@@ -85,8 +85,8 @@ NamedArray parse_tensor(const std::string& key, const std::string& value, std::s
   }
   const std::size_t offset = number(fields[2]);
   require_data(
-      offset % kAlign == 0 && offset >= data_begin && offset <= end && count * size_bytes(dtype) <= end - offset,
-      what, "outside of the file's data (bytes ", data_begin, " to ", end, "); the file is damaged");
+      offset % kAlign == 0 && offset >= data_begin && offset <= end && count * size_bytes(dtype) <= end - offset, what,
+      "outside of the file's data (bytes ", data_begin, " to ", end, "); the file is damaged");
   visit_float(dtype, [&]<class T>() {
     std::vector<T> values(count);
     std::memcpy(values.data(), bytes.data() + offset, count * sizeof(T));
@@ -156,7 +156,7 @@ TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, Emu
     auto& list = line.starts_with("tensor.") ? tensor_entries : pairs;
     list.emplace_back(std::string(line.substr(0, equals)), unescaped(line.substr(equals + 1)));
   }
-  Description description = parse_description(pairs, source);
+  EmulatorDescription description = parse_description(pairs, source);
   Tensors tensors;
   for (const auto& [key, value] : tensor_entries) {
     NamedArray tensor = parse_tensor(key, value, bytes, kPreamble + header_bytes, source);
@@ -164,9 +164,9 @@ TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, Emu
     require_data(tensors.emplace(tensor_name, std::move(tensor)).second, "opening model '", source, "': tensor '",
                  tensor_name, "' occurs twice");
   }
-  const Moments moments = take_moments(tensors, "norm.", description.arch, source);
+  description.moments = take_moments(tensors, "norm.", description.arch, source);
   selftest = take_selftest(tensors, description.arch, source);
-  return assemble(std::move(description), moments, tensors, source);
+  return assemble(std::move(description), tensors, source);
 }
 
 }  // namespace lockstep::files

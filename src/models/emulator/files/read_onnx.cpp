@@ -382,7 +382,7 @@ class GraphReader {
     };
     if (front != nullptr) put_layer("conv1d", *front);
     for (std::size_t k = 0; k < linears.size(); ++k) put_layer(join("network.", 2 * k), *linears[k]);
-    return assemble({arch, described(arch)}, moments, tensors, source_);
+    return assemble({arch, moments, described(arch)}, tensors, source_);
   }
 
   /// Our own description if the file has it, else names from its metadata, or numbers.

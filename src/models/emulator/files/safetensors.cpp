@@ -28,7 +28,7 @@ std::string safetensors_bytes(const Emulator& network, const EmulatorMetadata& m
 
 TrainedEmulator read_safetensors(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest) {
   NamedArrays content = safetensors_arrays(bytes, source);
-  Description description = parse_description({content.metadata.begin(), content.metadata.end()}, source);
+  EmulatorDescription description = parse_description({content.metadata.begin(), content.metadata.end()}, source);
   for (const char* entry : {"data_xxh3", kSelfTest})
     require_data(content.metadata.contains(entry), "opening model '", source, "': its metadata has no '", entry,
                  "'; the file is damaged or foreign");
@@ -38,7 +38,7 @@ TrainedEmulator read_safetensors(std::string_view bytes, const std::string& sour
                  "' has dtype ", array.stored, " and shape ", shape_text(array.shape), ", expected values F32 or F64");
     tensors.emplace(array.name, std::move(array));
   }
-  const Moments moments = take_moments(tensors, "", description.arch, source);
+  description.moments = take_moments(tensors, "", description.arch, source);
   const Json rows = Json::parse(content.metadata.at(kSelfTest), nullptr, false);
   try {
     selftest.rows = rows.at("rows").get<std::int64_t>();
@@ -48,7 +48,7 @@ TrainedEmulator read_safetensors(std::string_view bytes, const std::string& sour
   } catch (const Json::exception& error) {
     throw Error(Fault::data, join("opening model '", source, "': metadata entry 'selftest': ", error.what()));
   }
-  return assemble(std::move(description), moments, tensors, source);
+  return assemble(std::move(description), tensors, source);
 }
 
 }  // namespace lockstep::files
