@@ -9,8 +9,8 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/hrm/hrm_function.hpp"
 #include "lockstep/models/hrm/hrm_weights.hpp"
-#include "support/errors.hpp"
 #include "lockstep/nn/own_tape.hpp"
+#include "support/errors.hpp"
 #include "support/paths.hpp"
 #include "support/weight_files.hpp"
 

@@ -154,7 +154,6 @@ TEST_SUITE("tasks.baselines") {
   }
 
   TEST_CASE("regression finds a linear map and its Jacobian, though inputs depend on each other; persistence copies") {
-    const test::TempDir dir;
     LocalPlacement placement;
     test::EmulatorContents c = test::emulator_contents(100, 4, 2);
     c.variables.output_names = {"sum", "in1"};
@@ -168,11 +167,10 @@ TEST_SUITE("tasks.baselines") {
       if (c.split[r] == 2) square += std::pow(static_cast<double>(c.y[2 * r]) + 0.2, 2) / 10;  // the mean is -0.2
       std::ranges::copy(std::vector<double>{2, -1, 0, 0, 0, 1, 0, 0}, c.jacobian.begin() + static_cast<long>(8 * r));
     }
-    test::write_emulator_data(dir / "data.h5", c);
     EmulatorTask::Options options;
     options.arch.hidden = 4;
     options.dtype = DType::f64;
-    const EmulatorTask model(options, EmulatorData::read(dir / "data.h5", placement));
+    const EmulatorTask model(options, test::read_data(c, placement));
     const auto all = baselines(model);
     const Values linear = all.at("linear regression"), same = all.at("persistence");
     CHECK(linear.at("rmse") < 1e-4);
@@ -181,8 +179,7 @@ TEST_SUITE("tasks.baselines") {
     CHECK(same.at("rmse.sum") == doctest::Approx(std::sqrt(square)));
     CHECK(same.at("r2.in1") == doctest::Approx(1));
     c.variables.output_names[1] = "other";
-    test::write_emulator_data(dir / "mean.h5", c);
-    const EmulatorTask means(options, EmulatorData::read(dir / "mean.h5", placement));
+    const EmulatorTask means(options, test::read_data(c, placement));
     CHECK(baselines(means).at("training mean").at("jacobian_error") == doctest::Approx(1).epsilon(0.01));
   }
 }

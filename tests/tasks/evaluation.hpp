@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/train/task.hpp"
 #include "lockstep/nn/own_tape.hpp"
+#include "lockstep/train/task.hpp"
 
 namespace lockstep::test {
 
