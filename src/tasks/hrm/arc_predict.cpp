@@ -14,9 +14,6 @@ namespace lockstep {
 namespace {
 
 using Json = nlohmann::json;
-using Texts = std::vector<std::string>;
-using Integers = std::vector<std::int64_t>;
-
 /// Longest text of a 30 x 30 grid.
 constexpr std::size_t kLongestGrid = 30 * (30 * 2 + 2) + 2;
 

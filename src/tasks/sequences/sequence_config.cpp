@@ -216,8 +216,7 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
   needs.rows_vary = true;
 
   const auto size = static_cast<double>(size_bytes(real_dtype(dtype)));
-  const double step_tokens =
-      tokens / std::max<double>(1, static_cast<double>(needs.train_samples)) * static_cast<double>(step.samples);
+  const double step_tokens = mean * static_cast<double>(step.samples);
   if (arch.loss.kind == ItemLoss::Kind::softmax) {
     const bool parts = step.reproducible || options.shard_items;
     needs.scratch_bytes = size * static_cast<double>(ops::softmax_scratch(
@@ -228,8 +227,7 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
   if (arch.loss.kind != ItemLoss::Kind::softmax) {
     needs.table_rows = arch.items + 1;
     needs.table_columns = arch.hidden;
-    needs.touched_rows_per_sample = tokens / std::max<double>(1, static_cast<double>(needs.train_samples)) *
-                                    static_cast<double>(2 + arch.loss.negatives_each());
+    needs.touched_rows_per_sample = mean * static_cast<double>(2 + arch.loss.negatives_each());
     if (arch.loss.kind == ItemLoss::Kind::sampled_softmax)  // the drawn items, of each shard
       needs.touched_rows_per_sample += static_cast<double>(arch.loss.negatives * step.shards) /
                                        std::max<double>(1, static_cast<double>(step.samples));
