@@ -1,10 +1,8 @@
 #pragma once
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -143,12 +141,6 @@ class Arena {
   explicit Arena(Device device = {}, std::size_t first_block_bytes = std::size_t{1} << 16);
   /// Uninitialised memory, aligned to Buffer::kAlignment, valid until reset().
   void* allocate(std::size_t size_bytes);
-  /// An uninitialised array. The destructors of its elements do not run.
-  template <class T>
-  std::span<T> array(std::int64_t count) {
-    const auto n = static_cast<std::size_t>(count);
-    return {static_cast<T*>(allocate(std::max<std::size_t>(1, n * sizeof(T)))), n};
-  }
   void reset();
   /// The arena of host-accessible memory: the arena itself on the CPU.
   Arena& host() { return host_ ? *host_ : *this; }

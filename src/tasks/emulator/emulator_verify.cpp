@@ -9,6 +9,7 @@
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
+#include "tasks/arena_array.hpp"
 #include "tasks/verifier.hpp"
 
 namespace lockstep {
@@ -34,7 +35,7 @@ class ReferenceModel final : public EmulatorTask {
   DrawnShard draw(Arena& host, const Shard& shard) const override {
     const auto rows =
         batch(shard.step).subspan(static_cast<std::size_t>(shard.first), static_cast<std::size_t>(shard.count));
-    const auto kept = host.array<std::int32_t>(shard.count);
+    const auto kept = arena_array<std::int32_t>(host, shard.count);
     std::ranges::copy(rows, kept.begin());
     ops::RowDraw order = rows_of(shard);
     order.rows = kept.data();

@@ -12,6 +12,7 @@
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/ops/elementwise.hpp"
+#include "tasks/arena_array.hpp"
 
 namespace lockstep {
 namespace {
@@ -168,7 +169,7 @@ std::int64_t HrmTask::begin_epoch(std::int64_t epoch) {
 
 void HrmTask::read_batch(Arena& scratch, const Shard& shard, std::int64_t first, const ops::SequenceData& rows) const {
   const std::int64_t count = rows.identifiers.size();
-  const auto examples = scratch.array<PuzzleExample>(count);
+  const auto examples = arena_array<PuzzleExample>(scratch, count);
   sampler_->rows(shard.first / slots_->steps->size(), first, examples);
   for (std::int64_t i = 0; i < count; ++i) {
     const PuzzleExample& example = examples[static_cast<std::size_t>(i)];
@@ -234,7 +235,7 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
 
   const profile::Span span("hrm_loss");
   const Tensor dlogits = t.keep(out.logits.shape(), t.real_dtype()), dq = t.keep(out.q.shape(), t.real_dtype());
-  const auto scores = t.arena().array<ops::SequenceScore>(count);
+  const auto scores = arena_array<ops::SequenceScore>(t.arena(), count);
   ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), data.labels, rule.tokens);
   if (rule.decay != 1) ops::decay_sequences(t.stream(), dlogits, steps, rule.decay);
   Var loss = t.output({}, t.wants_grad({out.logits, out.q}), t.real_dtype());
@@ -279,8 +280,8 @@ void HrmTask::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<con
     }
   }
   Tensor x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}}).value();
-  const auto tokens = t.host_arena().array<std::int32_t>(count * a.seq_len);
-  const auto rows = t.host_arena().array<std::int64_t>(count);  // of the puzzles in the batch
+  const auto tokens = arena_array<std::int32_t>(t.host_arena(), count * a.seq_len);
+  const auto rows = arena_array<std::int64_t>(t.host_arena(), count);  // of the puzzles in the batch
   std::iota(rows.begin(), rows.end(), std::int64_t{0});
   std::int64_t left = count;
   for (std::int64_t segment = 1; segment <= segments && left > 0; ++segment) {
@@ -403,7 +404,7 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
   for (std::int64_t i = first; i < first + count; ++i) examples.push_back(sample_of(split, i));
   const auto [inputs, labels, ids] = data_.read(examples);
   const Hrm::Output out = run_segments(t, inputs, ids, options_.eval_segments);
-  const auto scores = t.host_arena().array<ops::SequenceScore>(count);
+  const auto scores = arena_array<ops::SequenceScore>(t.host_arena(), count);
   ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), kept(t, labels, {count, cells}), options_.loss.tokens);
   const Tensor q = to_host(t, out.q.value());
   for (std::size_t i = 0; i < scores.size(); ++i) {
@@ -417,7 +418,7 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
     sums[kSteps] += static_cast<double>(options_.eval_segments);
   }
   if (data_.arc_names.empty()) return;
-  const auto answers = t.host_arena().array<std::int32_t>(count * cells);
+  const auto answers = arena_array<std::int32_t>(t.host_arena(), count * cells);
   most_likely(to_host(t, out.logits.value()), answers);
   for (std::size_t i = 0; i < examples.size(); ++i) {
     const auto width = static_cast<std::size_t>(cells);

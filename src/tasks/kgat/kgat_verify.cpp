@@ -10,6 +10,7 @@
 #include "lockstep/models/kgat/kgat_weights.hpp"
 #include "lockstep/ops/transr.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
+#include "tasks/arena_array.hpp"
 #include "tasks/kgat/kgat_step.hpp"
 #include "tasks/verifier.hpp"
 
@@ -329,7 +330,7 @@ class KgatVerification {
     const auto [chunks, head, tail, other] = for_kernels(
         stream, arena, std::span<const ops::RelationChunk>(batch.chunks), std::span<const std::int32_t>(batch.head),
         std::span<const std::int32_t>(batch.tail), std::span<const std::int32_t>(batch.other));
-    const auto chunk_sums = arena.host().array<ops::RankingSums>(std::ssize(chunks));
+    const auto chunk_sums = arena_array<ops::RankingSums>(arena.host(), std::ssize(chunks));
     ops::transr(stream, {chunks, head, tail, other}, model_.net().embedding().value, model_.net().matrices().value,
                 model_.net().translations().value, o.kg_l2, batch.count(),
                 {.projected = projected, .score = score, .drows = {}, .drelations = {}}, chunk_sums);
@@ -430,7 +431,7 @@ class KgatVerification {
     // The reference puts the training items after the others, in no order.
     std::vector<double> ranking = v_.reference("after_steps", group + "ranking");
     Arena arena(device_), scratch(device_);
-    const auto top = arena.host().array<std::int32_t>(count * items);
+    const auto top = arena_array<std::int32_t>(arena.host(), count * items);
     Stream stream(device_);
     const auto user_of = [&](std::int64_t a) {
       return static_cast<std::int64_t>(users[static_cast<std::size_t>(a)]) - reference_.data.entities;
