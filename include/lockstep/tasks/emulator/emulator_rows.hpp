@@ -57,6 +57,8 @@ class InputRows {
 
  private:
   std::string where(const std::string& dataset) const;
+  /// errors  data: its elements are neither f32 nor f64
+  std::vector<std::int64_t> shape_of(const std::string& dataset) const;
   H5File file_;
   std::int64_t rows_ = 0;
 };
