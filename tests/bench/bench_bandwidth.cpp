@@ -1,13 +1,10 @@
 // bench_bandwidth: how close the memory-bound kernels come to the bandwidth of a plain copy on the same device, in one
 // run.
 //
-//   bench_bandwidth [--device cpu|cuda] [--mib N] [--seconds S] [--json]
-//
 // Each operand has N MiB, more than any cache holds. A rate counts the bytes that an op must read and write, each once;
 // for a copy, twice its size. Reports the median of nine windows of wall time, each of several calls and one wait.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <string>
 
@@ -43,14 +40,14 @@ class Operand {
   OwnedTensor tensor_;
 };
 
-struct Options {
+struct Arguments {
   Device device;
-  std::int64_t mib = 256;
-  double seconds = 0.5;
+  std::int64_t mib = 0;
+  double seconds = 0;
   bool json = false;
 };
 
-int run(const Options& o) {
+void run(const Arguments& o) {
   Stream stream(o.device);
   const std::int64_t rows = std::max<std::int64_t>(1, (o.mib << 20) / (4 * kColumns)), operand = 4 * rows * kColumns;
   const Operand a(stream, rows, "a"), b(stream, rows, "b"), c(stream, rows, "c");
@@ -103,33 +100,19 @@ int run(const Options& o) {
     else
       std::printf("%-32s %12.1f %10.1f %15.0f%%\n", one.name, 1e6 * seconds, rate / 1e9, 100 * rate / copied);
   }
-  return 0;
 }
 }  // namespace
 
-int main(int argc, char** argv) try {
-  Options o;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const char* value = i + 1 < argc ? argv[i + 1] : "";
-    if (arg == "--json") {
-      o.json = true;
-      continue;
-    }
-    if (arg == "--device" && std::strcmp(value, "cuda") == 0)
-      o.device = {DeviceKind::cuda, 0};
-    else if (arg == "--mib")
-      o.mib = std::max(1, std::atoi(value));
-    else if (arg == "--seconds")
-      o.seconds = std::max(0.001, std::atof(value));
-    else if (arg != "--device" || std::strcmp(value, "cpu") != 0) {
-      std::fprintf(stderr, "usage: bench_bandwidth [--device cpu|cuda] [--mib N] [--seconds S] [--json]\n");
-      return 2;
-    }
-    ++i;
-  }
-  return run(o);
-} catch (const std::exception& e) {
-  std::fprintf(stderr, "bench_bandwidth: %s\n", e.what());
-  return 1;
+int main(int argc, char** argv) {
+  Arguments o;
+  std::string device;
+  Options options("bench_bandwidth", "Memory-bound kernels compared with a copy on the same device");
+  options.choice("device", &device, "cpu", {"cpu", "cuda"}, "where to measure");
+  options.add("mib", &o.mib, 256, positive, "MiB of each operand");
+  options.add("seconds", &o.seconds, 0.5, positive, "time of each measurement");
+  options.add("json", &o.json, false, "print JSON");
+  return bench::run(options, argc, argv, [&] {
+    if (device == "cuda") o.device = {DeviceKind::cuda, 0};
+    run(o);
+  });
 }

@@ -1,20 +1,15 @@
 // bench_gemm: the share of the measured FMA peak that the matrix products reach: forward (nt), input gradient (nn) and
 // weight gradient (tn), in one run.
 //
-//   bench_gemm [--threads N] [--seconds S] [--isa generic|avx2|avx512] [--f64]
-//
-// With one thread: CPU time, median of five windows, so that other processes on the machine do not count. With several:
-// wall time, best of the windows.
+// With one thread it counts processor time, so that other processes on the machine do not matter, with several wall
+// time; the median of windows.
 #include <omp.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <cstring>
-#include <ctime>
 #include <string>
 #include <vector>
 
-#include "lockstep/base/stopwatch.hpp"
+#include "bench/timing.hpp"
 #include "lockstep/ops/fma_peak.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/linear.hpp"
@@ -34,57 +29,8 @@ constexpr Case kCases[] = {
     {"sas256", 25600, 256, 256},      {"hrm_qkv", 5184, 1536, 512},     {"hrm_mlp", 5184, 2048, 512},
 };
 
-double cpu_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-/// Returns seconds per call.
-template <class F>
-double time_of(int threads, double seconds, const F& f) {
-  constexpr int kWindows = 5;
-  f();
-  std::vector<double> windows;
-  for (int w = 0; w < kWindows; ++w) {
-    const double begin = cpu_seconds();
-    const Stopwatch watch;
-    int calls = 0;
-    do {
-      f();
-      ++calls;
-    } while (watch.seconds() < seconds / kWindows);
-    windows.push_back((threads == 1 ? cpu_seconds() - begin : watch.seconds()) / calls);
-  }
-  std::sort(windows.begin(), windows.end());
-  return threads == 1 ? windows[kWindows / 2] : windows[0];
-}
-}  // namespace
-
-int main(int argc, char** argv) {
-  int threads = 1;
-  double seconds = 0.3;
-  DType dtype = DType::f32;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const char* value = i + 1 < argc ? argv[i + 1] : "";
-    if (arg == "--f64") {
-      dtype = DType::f64;
-      continue;
-    }
-    if (arg == "--threads")
-      threads = std::max(1, std::atoi(value));
-    else if (arg == "--seconds")
-      seconds = std::max(0.01, std::atof(value));
-    else if (arg == "--isa") {
-      for (const ops::Isa isa : ops::available_isas())
-        if (std::strcmp(value, ops::name(isa)) == 0) ops::use_isa(isa);
-    } else {
-      std::fprintf(stderr, "usage: bench_gemm [--threads N] [--seconds S] [--isa generic|avx2|avx512] [--f64]\n");
-      return 2;
-    }
-    ++i;
-  }
+void run(int threads, double seconds, DType dtype) {
+  const bench::Clock clock = threads == 1 ? bench::Clock::processor : bench::Clock::wall;
   omp_set_num_threads(threads);
   const double peak = ops::measure_fma_peak(dtype, threads, 0.4);
   std::printf("%s %s, %d thread%s, FMA peak %.1f GFLOP/s\n", ops::name(ops::active_isa()), name(dtype), threads,
@@ -100,15 +46,34 @@ int main(int argc, char** argv) {
     const OwnedTensor dx = test::random_tensor(dtype, {c.m, c.k}, "dx"),
                       dw = test::random_tensor(dtype, {c.n, c.k}, "dw");
     std::printf("%-16s %6ld %5ld %5ld", c.name, static_cast<long>(c.m), static_cast<long>(c.n), static_cast<long>(c.k));
+    const auto time_of = [&](const std::function<void()>& f) { return bench::time_of(stream, seconds, f, clock); };
     const auto report = [&](double s) {
       std::printf("      %8.1f (%4.1f%%)", flops / s / 1e9, 100 * flops / s / peak);
     };
-    report(time_of(threads, seconds, [&] { ops::gemm_nt(stream, {y, false}, x, w); }));
-    report(time_of(threads, seconds, [&] { ops::gemm_nn(stream, {dx, false}, y, w); }));
-    report(time_of(threads, seconds, [&] { ops::gemm_tn(stream, {dw, true}, y, x); }));
-    const double s =
-        time_of(threads, seconds, [&] { ops::linear_forward(stream, y, d, x, w, b, ops::Activation::gelu); });
+    report(time_of([&] { ops::gemm_nt(stream, {y, false}, x, w); }));
+    report(time_of([&] { ops::gemm_nn(stream, {dx, false}, y, w); }));
+    report(time_of([&] { ops::gemm_tn(stream, {dw, true}, y, x); }));
+    const double s = time_of([&] { ops::linear_forward(stream, y, d, x, w, b, ops::Activation::gelu); });
     std::printf("      %8.1f\n", 1e6 * s);
   }
-  return 0;
+}
+}  // namespace
+
+int main(int argc, char** argv) {
+  int threads = 1;
+  double seconds = 0;
+  bool f64 = false;
+  std::string isa;
+  std::vector<std::string> isas;
+  for (const ops::Isa each : ops::available_isas()) isas.emplace_back(ops::name(each));
+  Options options("bench_gemm", "Share of the measured FMA peak that the matrix products reach");
+  options.add("threads", &threads, 1, positive, "threads");
+  options.add("seconds", &seconds, 0.3, positive, "time of each measurement");
+  options.choice("isa", &isa, isas.back(), isas, "instruction set");
+  options.add("f64", &f64, false, "double precision");
+  return bench::run(options, argc, argv, [&] {
+    for (const ops::Isa each : ops::available_isas())
+      if (isa == ops::name(each)) ops::use_isa(each);
+    run(threads, seconds, f64 ? DType::f64 : DType::f32);
+  });
 }

@@ -1,17 +1,16 @@
 // bench_item_softmax: the exact softmax loss over all items, forward and backward, and the share of the measured FMA
 // peak that it and its matrix products alone reach, in one thread.
 //
-//   bench_item_softmax [TARGETS ITEMS WIDTH [CALLS]]     the default is a batch of configs/sasrec-ml1m-softmax.ini
+//   bench_item_softmax [TARGETS ITEMS WIDTH]     the default is a batch of configs/sasrec-ml1m-softmax.ini
 //
 // Prints one JSON line; CPU time, medians.
 #include <omp.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <ctime>
 #include <vector>
 
+#include "bench/timing.hpp"
 #include "lockstep/ops/fma_peak.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/item_softmax.hpp"
@@ -19,32 +18,11 @@
 
 using namespace lockstep;
 
-namespace {
-template <class F>
-double cpu_seconds_of(int calls, const F& f) {
-  const auto now = [] {
-    timespec t{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-  };
-  f();
-  std::vector<double> each;
-  for (int i = 0; i < calls; ++i) {
-    const double begin = now();
-    f();
-    each.push_back(now() - begin);
-  }
-  std::sort(each.begin(), each.end());
-  return each[each.size() / 2];
-}
-}  // namespace
-
 int main(int argc, char** argv) {
   const auto number = [&](int i, std::int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
   const std::int64_t m = number(1, 13400), k = number(2, 3266), c = number(3, 50);
-  const int calls = static_cast<int>(number(4, 7));
-  if (m < 1 || k < 1 || c < 1 || calls < 1) {
-    std::fprintf(stderr, "usage: bench_item_softmax [TARGETS ITEMS WIDTH [CALLS]], each at least 1\n");
+  if (m < 1 || k < 1 || c < 1) {
+    std::fprintf(stderr, "usage: bench_item_softmax [TARGETS ITEMS WIDTH], each at least 1\n");
     return 2;
   }
   omp_set_num_threads(1);
@@ -57,14 +35,17 @@ int main(int argc, char** argv) {
   *dloss->data<float>() = 1;
   const ops::SoftmaxCandidates all{.rows = table->slice(1, k), .ids = {}, .bias = {}};
   Stream stream;
+  const auto cpu_seconds_of = [&](const std::function<void()>& f) {
+    return bench::time_of(stream, 1, f, bench::Clock::processor);
+  };
   const double forward =
-      cpu_seconds_of(calls, [&] { ops::item_softmax_forward(stream, loss, state, scratch, f, table, all, pos); });
-  const double backward = cpu_seconds_of(calls, [&] {
+      cpu_seconds_of([&] { ops::item_softmax_forward(stream, loss, state, scratch, f, table, all, pos); });
+  const double backward = cpu_seconds_of([&] {
     ops::item_softmax_backward(stream, {df.view()}, {dtable->slice(1, k), true}, dtable, dloss, state, scratch, f,
                                table, all, pos);
   });
   // The four products of each tile, without what lies between them.
-  const double products = cpu_seconds_of(calls, [&] {
+  const double products = cpu_seconds_of([&] {
     for (std::int64_t i = 0; i < m; i += 512) {
       for (std::int64_t j = 0; j < k; j += ops::kSoftmaxTile) {
         const std::int64_t rows = std::min<std::int64_t>(512, m - i), items = std::min(ops::kSoftmaxTile, k - j);

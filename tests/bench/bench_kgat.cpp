@@ -1,8 +1,7 @@
 // bench_kgat: seconds of KGAT's jobs on a prepared graph, and the share of memory bandwidth that its sparse product
 // reaches.
 //
-//   [mpirun -n R] bench_kgat --data FILE.h5 [--jobs cf,kg,attention,evaluation,spmm] [--mode replicate|nested-rows]
-//                            [--row-threshold X] [--seconds S] [--batch B] [--threads N] [--bf16 | --fp16] [--device cpu|cuda]
+//   [mpirun -n R] bench_kgat --data FILE.h5 [--jobs cf,kg,attention,evaluation,spmm] [OPTION...]
 //
 // Steps are those of the trainer, including the draw of their batches; on a GPU the time runs until the work is
 // complete. Reports the median of at least three, of wall time and of the processor time of this rank's threads. Prints
@@ -10,12 +9,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/options.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
 #include "lockstep/train/evaluator.hpp"
@@ -27,45 +26,25 @@ using namespace lockstep;
 namespace {
 
 struct Arguments {
-  std::string data, jobs = "cf,kg,attention,evaluation,spmm", mode = "nested-rows", device = "cpu";
-  double seconds = 5, row_threshold = 0.7;
-  std::int64_t batch = 1024, threads = 0;
-  std::optional<DType> storage;
+  std::string data, mode, device, storage;
+  std::vector<std::string> jobs;
+  double seconds = 0, row_threshold = 0;
+  std::int64_t batch = 0, threads = 0;
 };
 
-Arguments parse(int argc, char** argv) {
-  Arguments a;
-  for (int i = 1; i < argc; ++i) {
-    const std::string key = argv[i];
-    if (key == "--bf16" || key == "--fp16") {
-      a.storage = key == "--bf16" ? DType::bf16 : DType::f16;
-      continue;
-    }
-    require_usage(i + 1 < argc, "bench_kgat: ", key, " needs a value");
-    const char* value = argv[++i];
-    if (key == "--data")
-      a.data = value;
-    else if (key == "--jobs")
-      a.jobs = value;
-    else if (key == "--mode")
-      a.mode = value;
-    else if (key == "--row-threshold")
-      a.row_threshold = std::atof(value);
-    else if (key == "--device")
-      a.device = value;
-    else if (key == "--seconds")
-      a.seconds = std::atof(value);
-    else if (key == "--batch")
-      a.batch = std::atol(value);
-    else if (key == "--threads")
-      a.threads = std::atol(value);
-    else
-      throw Error(Fault::usage, "bench_kgat: unknown option " + key);
-  }
-  require_usage(a.mode == "replicate" || a.mode == "nested-rows", "bench_kgat: --mode ", a.mode,
-                ": must be one of replicate, nested-rows");
-  require_usage(!a.data.empty(), "bench_kgat: --data FILE.h5 is needed");
-  return a;
+/// Returns false if help was asked for.
+bool parse(Arguments& a, int argc, char** argv) {
+  Options options("bench_kgat", "Seconds of KGAT's jobs on a prepared graph");
+  options.add("data", &a.data, "", "prepared graph").value_name("FILE").required();
+  options.add("jobs", &a.jobs, {"cf", "kg", "attention", "evaluation", "spmm"}, "what to measure");
+  options.choice("mode", &a.mode, "nested-rows", {"replicate", "nested-rows"}, "dist.mode");
+  options.add("row-threshold", &a.row_threshold, 0.7, fraction, "dist.row_threshold");
+  options.choice("storage", &a.storage, "fp32", {"fp32", "bf16", "fp16"}, "model.storage");
+  options.choice("device", &a.device, "cpu", {"cpu", "cuda"}, "where to measure");
+  options.add("seconds", &a.seconds, 5, positive, "time of each measurement");
+  options.add("batch", &a.batch, 1024, positive, "samples of a step on items; a step on triples has twice as many");
+  options.add("threads", &a.threads, 0, non_negative, "threads of a rank; 0: all its cores");
+  return options.parse({argv + 1, argv + argc});
 }
 
 struct Times {
@@ -148,7 +127,7 @@ struct Bench {
     KgatTask::Options o;
     o.seed = 2019;
     o.message_dropout = {0.1, 0.1, 0.1};
-    o.storage = a.storage;
+    if (a.storage != "fp32") o.storage = a.storage == "bf16" ? DType::bf16 : DType::f16;
     return o;
   }
   static KgatStepOptions step_options(World& w, const Arguments& a) {
@@ -227,15 +206,13 @@ struct Bench {
     const Times seconds = seconds_of(world.communicator(), device, a.seconds,
                                      [&] { ops::spmm(own, {p.s(0)}, p.pattern(), p.values(), p.stored(0), all); });
     // Per entry: a row of x, a column number and a value.
-    const double bytes = static_cast<double>(graph.nnz()) * (64 * (a.storage ? 2 : 4) + 8),
+    const double bytes = static_cast<double>(graph.nnz()) * (64 * (a.storage == "fp32" ? 4 : 2) + 8),
                  stream = stream_bandwidth(device);
     report("spmm", seconds, bytes, "bytes",
            join(", \"stream_bytes_per_s\": ", stream, ", \"of_stream\": ", bytes / seconds.wall / stream));
   }
   void run() {
-    const auto wanted = [&](const char* job) {
-      return ("," + a.jobs + ",").find("," + std::string(job) + ",") != std::string::npos;
-    };
+    const auto wanted = [&](const char* job) { return std::find(a.jobs.begin(), a.jobs.end(), job) != a.jobs.end(); };
     if (wanted("cf")) cf();
     if (wanted("kg")) kg();
     if (wanted("attention")) attention();
@@ -249,7 +226,7 @@ struct Bench {
 int main(int argc, char** argv) {
   World world(&argc, &argv);
   return world.run([&] {
-    Bench(world, parse(argc, argv)).run();
+    if (Arguments a; parse(a, argc, argv)) Bench(world, a).run();
     return 0;
   });
 }

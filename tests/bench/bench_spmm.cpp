@@ -1,7 +1,5 @@
 // bench_spmm: our product of a sparse matrix with a dense one against cuSPARSE and a plain copy, on one GPU.
 //
-//   bench_spmm [--nodes N] [--entries E] [--width C] [--mib N] [--seconds S] [--json]
-//
 // The matrix has the shape of KGAT's for amazon-book: 184078 nodes, 6420520 entries less duplicates, symmetric, a few
 // nodes with very many neighbours. The dense matrix has 64 columns. cuSPARSE runs as its manual advises: row-major
 // matrices, each of its CSR algorithms in turn, the analysis of the pattern before the clock starts. Both results must
@@ -11,7 +9,6 @@
 #include <cusparse.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -19,32 +16,17 @@
 #include "lockstep/base/philox.hpp"
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/ops/spmm.hpp"
+#include "support/device_array.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
 
 namespace {
 
-struct Options {
-  std::int64_t nodes = 184078, entries = 6420520, width = 64, mib = 256;
-  double seconds = 0.5;
+struct Arguments {
+  std::int64_t nodes = 0, entries = 0, width = 0, mib = 0;
+  double seconds = 0;
   bool json = false;
-};
-
-/// An array in GPU memory.
-template <class T>
-class OnGpu {
- public:
-  OnGpu(const Stream& stream, const std::vector<T>& values)
-      : buffer_(stream.device(), values.size() * sizeof(T)), size_(values.size()) {
-    copy_bytes(stream, buffer_.data(), values.data(), buffer_.size_bytes());
-    stream.synchronize();
-  }
-  std::span<const T> span() const { return {reinterpret_cast<const T*>(buffer_.data()), size_}; }
-
- private:
-  Buffer buffer_;
-  std::size_t size_;
 };
 
 /// A symmetric pattern. Of each pair of neighbours, one is drawn uniformly from the first half of the nodes, the other
@@ -150,8 +132,8 @@ class Cusparse {
 
 class Bench {
  public:
-  explicit Bench(const Options& options) : o_(options), graph_(o_.nodes, o_.entries) {}
-  int run() {
+  explicit Bench(const Arguments& arguments) : o_(arguments), graph_(o_.nodes, o_.entries) {}
+  void run() {
     const Buffer to(kGpu, bytes_of_copy()), from(kGpu, bytes_of_copy());
     const double seconds =
         bench::time_of(stream_, o_.seconds, [&] { copy_bytes(stream_, to.data(), from.data(), bytes_of_copy()); });
@@ -163,7 +145,6 @@ class Bench {
       std::printf("%-44s %12s %10s %14s %14s\n", "product", "us", "GB/s", "of the copy", "times ours");
     }
     for (const DType dtype : {DType::f32, DType::bf16}) compare(dtype);
-    return 0;
   }
 
  private:
@@ -187,16 +168,19 @@ class Bench {
 
   void compare(DType dtype) {
     const std::string name = dtype == DType::f32 ? "f32" : "bf16";
-    const OnGpu<std::int64_t> indptr(stream_, graph_.indptr);
-    const OnGpu<std::int32_t> short_indptr(stream_, {graph_.indptr.begin(), graph_.indptr.end()});
-    const OnGpu<std::int32_t> column(stream_, graph_.column);
+    const test::DeviceArray<std::int64_t> indptr_there(graph_.indptr);
+    const test::DeviceArray<std::int32_t> short_indptr(
+        std::vector<std::int32_t>(graph_.indptr.begin(), graph_.indptr.end()));
+    const test::DeviceArray<std::int32_t> column_there(graph_.column);
+    const std::span indptr(indptr_there.data(), graph_.indptr.size());
+    const std::span column(column_there.data(), graph_.column.size());
     const Shape dense = {graph_.nodes(), o_.width};
     const OwnedTensor values = numbers({graph_.entries()}, "values"), numbers_x = numbers(dense, "x");
     const OwnedTensor x = in(dtype, numbers_x), rivals_values = in(dtype, values);
     const OwnedTensor y(DType::f32, dense, kGpu), rivals_y(DType::f32, dense, kGpu);
 
     const auto multiply = [&] {
-      ops::spmm(stream_, {y, false}, {indptr.span(), column.span()}, values, x, ops::RowSet::range(0, graph_.nodes()));
+      ops::spmm(stream_, {y, false}, {indptr, column}, values, x, ops::RowSet::range(0, graph_.nodes()));
     };
     const double ours = bench::time_of(stream_, o_.seconds, multiply);
     report(name + ", ours", dtype, ours, ours);
@@ -213,9 +197,9 @@ class Bench {
       const std::string full = name + ", cuSPARSE " + rival.name;
       try {
         zero_bytes(stream_, rivals_y->raw(), static_cast<std::size_t>(dense.size()) * sizeof(float));
-        const void* offsets = rival.wide ? static_cast<const void*>(indptr.span().data()) : short_indptr.span().data();
-        const Cusparse product(stream_, rivals_y, offsets, rival.wide ? CUSPARSE_INDEX_64I : CUSPARSE_INDEX_32I,
-                               column.span(), rivals_values, x, rival.algorithm);
+        const void* offsets = rival.wide ? static_cast<const void*>(indptr.data()) : short_indptr.data();
+        const Cusparse product(stream_, rivals_y, offsets, rival.wide ? CUSPARSE_INDEX_64I : CUSPARSE_INDEX_32I, column,
+                               rivals_values, x, rival.algorithm);
         const double seconds = bench::time_of(stream_, o_.seconds, [&] { product.run(); });
         const auto apart = test::difference(HostView(rivals_y), HostView(y));
         require(apart < 1e-5, full, ": differs from ours: ", test::to_string(apart));
@@ -242,7 +226,7 @@ class Bench {
                   100 * bytes / seconds / copied_, seconds / ours);
   }
 
-  Options o_;
+  Arguments o_;
   Stream stream_{kGpu};
   Graph graph_;
   double copied_ = 0;
@@ -250,28 +234,14 @@ class Bench {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  Options o;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const std::pair<const char*, std::int64_t*> numbers[] = {
-        {"--nodes", &o.nodes}, {"--entries", &o.entries}, {"--width", &o.width}, {"--mib", &o.mib}};
-    const auto* number =
-        std::find_if(std::begin(numbers), std::end(numbers), [&](const auto& n) { return arg == n.first; });
-    if (arg == "--json") {
-      o.json = true;
-    } else if (number != std::end(numbers) && i + 1 < argc) {
-      *number->second = std::max(2, std::atoi(argv[++i]));
-    } else if (arg == "--seconds" && i + 1 < argc) {
-      o.seconds = std::max(0.001, std::atof(argv[++i]));
-    } else {
-      std::fprintf(stderr,
-                   "usage: bench_spmm [--nodes N] [--entries E] [--width C] [--mib N] [--seconds S] [--json]\n");
-      return 2;
-    }
-  }
-  return Bench(o).run();
-} catch (const std::exception& e) {
-  std::fprintf(stderr, "bench_spmm: %s\n", e.what());
-  return 1;
+int main(int argc, char** argv) {
+  Arguments o;
+  Options options("bench_spmm", "The sparse product compared with cuSPARSE's and with a copy, on one GPU");
+  options.add("nodes", &o.nodes, 184078, at_least(2), "rows of the matrix");
+  options.add("entries", &o.entries, 6420520, at_least(2), "entries drawn, duplicates included");
+  options.add("width", &o.width, 64, positive, "columns of the dense matrix");
+  options.add("mib", &o.mib, 256, positive, "MiB of each operand of the copy");
+  options.add("seconds", &o.seconds, 0.5, positive, "time of each measurement");
+  options.add("json", &o.json, false, "print JSON");
+  return bench::run(options, argc, argv, [&] { Bench(o).run(); });
 }

@@ -22,8 +22,9 @@ trap 'rm -rf "$work"' EXIT
 
 # A file name that the user gave relative to the directory in which the script was started.
 path() { (cd "$here" && realpath "$1"); }
-# number KEY, text KEY: the first value under this key of the JSON on standard input
-number() { grep -oE "\"$1\": ?[-+0-9.eE]+" | head -1 | sed -E 's/.*: ?//'; }
+# number KEY, text KEY: the first value under this key of the JSON on standard input; all KEY: all numbers under it
+number() { all "$1" | head -1; }
+all() { grep -oE "\"$1\": ?[-+0-9.eE]+" | sed -E 's/.*: ?//'; }
 text() { grep -oE "\"$1\": ?\"[^\"]*\"" | head -1 | sed -E 's/.*: ?"(.*)"/\1/'; }
 # Median, smallest and largest of the numbers on standard input.
 spread() { sort -g | awk '{v[NR] = $1} END {if (NR) {m = NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2; print m, v[1], v[NR]}}'; }
@@ -63,6 +64,100 @@ prepared() {
   [ -s "$file" ] || { file=$work/$2; "$BUILD/bin/lockstep-prep" "${@:3}" --output "$file" >&2 || return; }
   echo "$file"
 }
+# measure CASE...: both sides of each case in every shape, in alternating rounds, so that other load on the machine
+# affects both. A script defines
+#   ours CASE SHAPE              JSON of lockstep bench
+#   theirs CASE SHAPE VARIANTS   JSON of a peer, which names the best of the variants
+#   variants CASE                PyTorch's variants, separated by commas; the best one in each shape takes part
+# Results: $work/{ours,theirs}.CASE.SHAPE.ROUND, the rates of all rounds in $work/rates.{ours,theirs}.CASE.SHAPE, and
+# $work/variant.CASE.SHAPE.
+measure() {
+  local case shape round
+  [ $compare = no ] || for case in "$@"; do
+    for shape in $SHAPES; do
+      variants "$case" >"$work/variant.$case.$shape"
+      grep -q , "$work/variant.$case.$shape" || continue
+      echo "$name: PyTorch's best variant of $case, $shape" >&2
+      theirs "$case" "$shape" "$(variants "$case")" >"$work/tune"
+      text best_variant <"$work/tune" >"$work/variant.$case.$shape"
+    done
+  done
+  for round in $(seq "$ROUNDS"); do
+    for case in "$@"; do
+      echo "$name: round $round of $ROUNDS, $case" >&2
+      for shape in $SHAPES; do
+        ours "$case" "$shape" >"$work/ours.$case.$shape.$round"
+        number per_s <"$work/ours.$case.$shape.$round" >>"$work/rates.ours.$case.$shape"
+        [ $compare = yes ] || continue
+        theirs "$case" "$shape" "$(cat "$work/variant.$case.$shape")" >"$work/theirs.$case.$shape.$round"
+        number per_s <"$work/theirs.$case.$shape.$round" >>"$work/rates.theirs.$case.$shape"
+      done
+    done
+  done
+}
+# table SYSTEM UNIT FORMAT SCALE CASE...: what measure() has found, as Markdown: each side in its best shape, then all
+# shapes. The rates are times SCALE. A script defines goal CASE.
+table() {
+  local system=$1 unit=$2 format=$3 scale=$4 case shape side mine other row first=$5.1x$CORES.1 preloaded=
+  shift 4
+  machine <"$work/ours.$first"
+  [ -z "${LOCKSTEP_PEER_PRELOAD:-}" ] || preloaded=", with $(basename "$LOCKSTEP_PEER_PRELOAD") preloaded"
+  fact() { text "$1" <"$work/theirs.$first"; }
+  [ $compare = no ] || echo "PyTorch $(fact torch), $(fact blas), CPU capability $(fact processor)$preloaded."
+  echo "$ROUNDS alternating rounds of $SECONDS_EACH s; $unit, median (smallest to largest round)."
+  echo
+  printf '| case | lockstep: ranks x threads | %s | of FMA peak | MB of all ranks ' "$unit"
+  printf '| PyTorch: ranks x threads, variant | %s | MB | ratio, median (rounds) |\n' "$unit"
+  echo "|---|---|---|---|---|---|---|---|---|"
+  rates() { cells "$format" "$scale" <"$work/rates.$1"; }
+  # The memory of all ranks in MB.
+  memory() { number peak_memory_bytes <"$work/$1.1" | awk -v ranks="${2%x*}" '{printf "%.0f", $1 * ranks / 1e6}'; }
+  for case in "$@"; do
+    mine=$(best_shape "$work/rates.ours.$case")
+    row="| $case | $mine | $(rates "ours.$case.$mine") | $(cat "$work/ours.$case.$mine".* | all fma_peak_share | percent)"
+    row+=" | $(memory "ours.$case.$mine" "$mine")"
+    if [ $compare = yes ]; then
+      other=$(best_shape "$work/rates.theirs.$case")
+      row+=" | $other, $(cat "$work/variant.$case.$other") | $(rates "theirs.$case.$other")"
+      row+=" | $(memory "theirs.$case.$other" "$other") | $(ratio "$system" "$case" "$(goal "$case")" \
+        "$work/rates.ours.$case.$mine" "$work/rates.theirs.$case.$other") |"
+    else
+      row+=" | not measured | | | |"
+    fi
+    echo "$row"
+  done
+  echo
+  # each FUNCTION: its output for each side and shape, as cells
+  each() { for side in ours theirs; do for shape in $SHAPES; do printf '%s | ' "$("$1")"; done; done; }
+  heading() { [ $side = ours ] && echo "lockstep $shape" || echo "PyTorch $shape"; }
+  rule() { echo -n ---; }
+  cell() { [ ! -s "$work/rates.$side.$case.$shape" ] || rates "$side.$case.$shape"; }
+  echo "| all shapes | $(each heading)"
+  echo "| --- | $(each rule)"
+  for case in "$@"; do echo "| $case | $(each cell)"; done
+}
+# systems FOLDER: the data of all systems: ml-1m.h5, hapt.h5 and kgat-ml1m.h5 of this folder, else generated data.
+systems() {
+  rows=$(prepared "" icecolumn.h5 synth-icecolumn --rows 60000)
+  sequences=$(prepared "$1" ml-1m.h5 synth-sequences --users 3000 --min-length 50 --max-length 300)
+  windows=$(prepared "$1" hapt.h5 synth-har)
+  sed /^pretrain/d configs/kgat-ml1m.ini >"$work/kgat.ini"  # from random tables
+  graph=$(prepared "$1" kgat-ml1m.h5 synth-kg --users 6000 --items 4000)
+  puzzles=$(prepared "" puzzles.h5 synth-sudoku --order 2 --train 300 --val 30 --test 150 --min-givens 4 --max-givens 6 \
+    --num-aug 1000 --augment online)
+}
+# The options of a system, and its batch on one core.
+system_options() {
+  case $1 in
+    emulator) echo "--config configs/emulator-icecolumn.ini --data.path $rows" ;;
+    SASRec) echo "--config configs/sasrec-ml1m.ini --data.path $sequences" ;;
+    HAR) echo "--config configs/har-hapt.ini --data.path $windows" ;;
+    HRM) echo "--config configs/hrm-laptop.ini --data.path $puzzles" ;;
+    KGAT) echo "--config $work/kgat.ini --data.path $graph" ;;
+    KGAT-rows) echo "--config $work/kgat.ini --data.path $graph --dist.mode nested-rows" ;;
+  esac
+}
+system_batch() { case $1 in emulator) echo 1000 ;; SASRec) echo 128 ;; HAR) echo 64 ;; HRM) echo 96 ;; KGAT*) echo 1024 ;; esac; }
 # cells FORMAT [SCALE]: median, smallest and largest of the numbers on standard input, times SCALE
 cells() { spread | awk -v f="$1" -v k="${2:-1}" '{printf f " (" f " to " f ")", k * $1, k * $2, k * $3}'; }
 # The median of shares, in percent.

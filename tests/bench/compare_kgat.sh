@@ -52,9 +52,9 @@ for data in "${GRAPHS[@]}"; do
     fi
   done
   rm -f "$work"/{ours,peer,variant}.*
-  for shape in "" --bf16; do
-    "$BENCH" --data "$data" --jobs spmm --threads "$CORES" --seconds "$SECONDS_EACH" $shape >"$work/spmm"
-    echo "| $graph | sparse product of 64 columns${shape:+, bf16} | $(number seconds <"$work/spmm" | awk '{printf "%.1f", 1e3 * $1}') | $(number per_s <"$work/spmm" | awk '{printf "%.1f GB/s", $1 / 1e9}') | STREAM $(number stream_bytes_per_s <"$work/spmm" | awk '{printf "%.1f GB/s", $1 / 1e9}') | $(number of_stream <"$work/spmm" | awk '{printf "**%.0f %%** of it", 100 * $1}') |"
+  for storage in fp32 bf16; do
+    "$BENCH" --data "$data" --jobs spmm --threads "$CORES" --seconds "$SECONDS_EACH" --storage $storage >"$work/spmm"
+    echo "| $graph | sparse product of 64 columns, $storage | $(number seconds <"$work/spmm" | awk '{printf "%.1f", 1e3 * $1}') | $(number per_s <"$work/spmm" | awk '{printf "%.1f GB/s", $1 / 1e9}') | STREAM $(number stream_bytes_per_s <"$work/spmm" | awk '{printf "%.1f GB/s", $1 / 1e9}') | $(number of_stream <"$work/spmm" | awk '{printf "**%.0f %%** of it", 100 * $1}') |"
   done
   for mode in replicate nested-rows "nested-rows --row-threshold 0"; do
     [ "$CORES" -gt 1 ] || continue

@@ -8,20 +8,14 @@
 # forward and backward: "batch" is the share of the thread that spends most on making batches.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
-folder=${1:+$(path "$1")}
-rows=$(prepared "" icecolumn.h5 synth-icecolumn)
-sequences=$(prepared "$folder" ml-1m.h5 synth-sequences --users 3000 --min-length 50 --max-length 300)
-windows=$(prepared "$folder" hapt.h5 synth-har)
-sed /^pretrain/d configs/kgat-ml1m.ini >"$work/kgat.ini"  # from random tables
-graph=$(prepared "$folder" kgat-ml1m.h5 synth-kg --users 6000 --items 4000)
-puzzles=$(prepared "" puzzles.h5 synth-sudoku --order 2 --train 300 --val 30 --test 150 --min-givens 4 --max-givens 6 --num-aug 1000 --augment online)
-options() { # CASE
+systems "${1:+$(path "$1")}"
+length() { # CASE
   case $1 in
-    emulator) echo "--config configs/emulator-icecolumn.ini --data.path $rows --epochs 100 --checkpoint.every 25" ;;
-    SASRec) echo "--config configs/sasrec-ml1m.ini --data.path $sequences --epochs 4 --eval.every 2 --checkpoint.every 1" ;;
-    HAR) echo "--config configs/har-hapt.ini --data.path $windows --epochs 3 --eval.every 1 --checkpoint.every 1" ;;
-    HRM) echo "--config configs/hrm-laptop.ini --data.path $puzzles --epochs 2 --eval.every 1 --checkpoint.every 1" ;;
-    KGAT) echo "--config $work/kgat.ini --data.path $graph --epochs 1 --steps 200 --eval.every_steps 100 --checkpoint.every_steps 100" ;;
+    emulator) echo "--epochs 40 --checkpoint.every 10" ;;
+    SASRec) echo "--epochs 4 --eval.every 2 --checkpoint.every 1" ;;
+    HAR) echo "--epochs 3 --eval.every 1 --checkpoint.every 1" ;;
+    HRM) echo "--epochs 2 --eval.every 1 --checkpoint.every 1" ;;
+    KGAT) echo "--epochs 1 --steps 200 --eval.every_steps 100 --checkpoint.every_steps 100" ;;
   esac
 }
 # share PHASE: of the line that a training logs at its end
@@ -37,7 +31,7 @@ share() { sed -n 's/.*training took [^:]*://p' "$work/log" | tr ',' '\n' | awk -
       echo "$name: $case, $shape" >&2
       rm -rf "$work/run"
       # shellcheck disable=SC2046
-      $(launcher "$shape") "$LOCKSTEP" train $(options "$case") --threads "${shape#*x}" --batch.scope global \
+      $(launcher "$shape") "$LOCKSTEP" train $(system_options "$case") $(length "$case") --threads "${shape#*x}" --batch.scope global \
         --profile 11..30 --run-dir "$work/run" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
       # Microseconds of `batch` in the thread with most of them, and those of the steps, of rank 0.
       batch=$(awk -F'"' '/"ph":"X"/ && /"pid":0,/ {

@@ -31,10 +31,10 @@ for system in $SYSTEMS; do
 done
 # picture: bars of the ratios, a line from the slowest to the fastest round, and a mark at the goal
 picture() {
-  awk -F'[\t ]' -v OFS='\t' 'BEGIN {FS = "\t"} {split($4, v, " "); print $1 ": " $2, $3, v[1], v[2], v[3]}' "$out/ratios.tsv" | awk -F'\t' '
-    {label[NR] = $1; goal[NR] = $2; value[NR] = $3; low[NR] = $4; high[NR] = $5
-     if ($5 > most) most = $5
-     if ($2 != "-" && $2 > most) most = $2}
+  awk -F'\t' '
+    {split($4, v, " "); label[NR] = $1 ": " $2; goal[NR] = $3; value[NR] = v[1]; low[NR] = v[2]; high[NR] = v[3]
+     if (v[3] + 0 > most) most = v[3] + 0
+     if ($3 != "-" && $3 + 0 > most) most = $3 + 0}
     function x(v) {return 300 + 560 * v / most}
     END {
       printf "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"900\" height=\"%d\" font-family=\"sans-serif\" font-size=\"13\">\n", 50 + 26 * NR
@@ -49,7 +49,7 @@ picture() {
         printf "<text x=\"306\" y=\"%d\" fill=\"white\">%.2f</text>\n", y + 13, value[i]
       }
       printf "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"30\" y2=\"%d\" stroke=\"gray\" stroke-dasharray=\"4\"/>\n</svg>\n", x(1), x(1), 36 + 26 * NR
-    }' >"$out/ratios.svg"
+    }' "$out/ratios.tsv" >"$out/ratios.svg"
 }
 {
   echo "# Benchmarks of this machine"

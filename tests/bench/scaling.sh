@@ -12,30 +12,7 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-2}
 PREP=$BUILD/bin/lockstep-prep
-folder=${1:+$(path "$1")}
-# data FILE COMMAND...: the folder's file, or one that this command of lockstep-prep writes
-data() {
-  local file=${folder:-/nonexistent}/$1
-  [ -s "$file" ] || { file=$work/$1; "$PREP" "${@:2}" --output "$file" >&2; }
-  echo "$file"
-}
-sequences=$(data ml-1m.h5 synth-sequences --users 3000 --min-length 50 --max-length 300)
-windows=$(data hapt.h5 synth-har)
-graph=$(data kgat-ml1m.h5 synth-kg --users 6000 --items 4000)
-puzzles=$work/puzzles.h5
-"$PREP" synth-sudoku --order 2 --train 100 --test 10 --min-givens 10 --max-givens 14 --num-aug 100 --augment online --output "$puzzles" >&2
-
-# The case's options and its batch on one core.
-case_options() {
-  case $1 in
-    emulator) echo "--config configs/emulator-icecolumn.ini --synthetic" ;;
-    SASRec) echo "--config configs/sasrec-ml1m.ini --data.path $sequences" ;;
-    HAR) echo "--config configs/har-hapt.ini --data.path $windows" ;;
-    HRM) echo "--config configs/hrm-laptop.ini --data.path $puzzles" ;;
-    KGAT) echo "--config configs/kgat-ml1m.ini --model.kind kgat --data.path $graph" ;;
-  esac
-}
-batch() { case $1 in emulator) echo 1000 ;; SASRec) echo 128 ;; HAR) echo 64 ;; HRM) echo 96 ;; KGAT) echo 1024 ;; esac; }
+systems "${1:+$(path "$1")}"
 # bench SHAPE OPTION...: JSON of a measurement
 bench() { $(launcher "$1") "$LOCKSTEP" bench "${@:2}" --threads "${1#*x}" --warmup 2 --seconds "$SECONDS_EACH" --json 2>/dev/null; }
 CASES="emulator SASRec HAR HRM KGAT"
@@ -46,14 +23,14 @@ for round in $(seq "$ROUNDS"); do
       read -r label shape scope <<<"$run"
       [ "$case.$label" = KGAT.weak ] && continue
       # shellcheck disable=SC2046
-      bench "$shape" $(case_options "$case") --batch.size "$(batch "$case")" --batch.scope "$scope" >"$work/last"
+      bench "$shape" $(system_options "$case") --batch.size "$(system_batch "$case")" --batch.scope "$scope" >"$work/last"
       number per_s <"$work/last" >>"$work/$case.$label"
       [ "$label" != one ] || for phase in compute reduce update; do number $phase <"$work/last"; done >"$work/$case.phases"
     done
   done
 done
 # gain FILE FILE: the second file's rates divided by the first one's
-gain() { [ ! -s "$2" ] || paste "$2" "$1" | awk '{print $1 / $2}' | spread | awk '{printf "%.2f (%.2f to %.2f)", $1, $2, $3}'; }
+gain() { [ ! -s "$2" ] || paste "$2" "$1" | awk '{print $1 / $2}' | cells %.2f; }
 
 # The costs: lines of LABEL SIZE NANOSECONDS in $work/cost.
 cost() { # LABEL SIZE UNITS_PER_SAMPLE OPTION...
@@ -103,7 +80,7 @@ awk -F'\t' '
   echo "|---|---|---|---|---|---|---|"
   for case in $CASES; do
     phases=$(awk '{v[NR] = $1; sum += $1} END {printf "%.0f, %.0f, %.0f %%", 100 * v[1] / sum, 100 * v[2] / sum, 100 * v[3] / sum}' "$work/$case.phases")
-    echo "| $case | $(batch "$case") | $(median <"$work/$case.one" | awk '{printf "%.4g", $1}') | $(gain "$work/$case.one" "$work/$case.threads") | $(gain "$work/$case.one" "$work/$case.strong") | $(gain "$work/$case.one" "$work/$case.weak") | $phases |"
+    echo "| $case | $(system_batch "$case") | $(median <"$work/$case.one" | awk '{printf "%.4g", $1}') | $(gain "$work/$case.one" "$work/$case.threads") | $(gain "$work/$case.one" "$work/$case.strong") | $(gain "$work/$case.one" "$work/$case.weak") | $phases |"
   done
   echo
   echo "| data | size: ns per sample (KGAT: per edge of a step) |"

@@ -17,37 +17,20 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-2} RATE=${LOCKSTEP_BENCH_LINK:-1000}
 NODES=${LOCKSTEP_BENCH_NODES:-2 4}
-folder=${1:+$(path "$1")}
-rows=$(prepared "" icecolumn.h5 synth-icecolumn --rows 60000)
-sequences=$(prepared "$folder" ml-1m.h5 synth-sequences --users 3000 --min-length 50 --max-length 300)
-windows=$(prepared "$folder" hapt.h5 synth-har)
-sed /^pretrain/d configs/kgat-ml1m.ini >"$work/kgat.ini"  # from random tables
-graph=$(prepared "$folder" kgat-ml1m.h5 synth-kg --users 6000 --items 4000)
-puzzles=$(prepared "" puzzles.h5 synth-sudoku --order 2 --train 400 --test 10 --min-givens 4 --max-givens 6 --num-aug 100 --augment online)
+systems "${1:+$(path "$1")}"
 start_nodes "${NODES##* }"
 
-case_options() { # CASE
-  case $1 in
-    emulator) echo "--config configs/emulator-icecolumn.ini --data.path $rows" ;;
-    SASRec) echo "--config configs/sasrec-ml1m.ini --data.path $sequences" ;;
-    HAR) echo "--config configs/har-hapt.ini --data.path $windows" ;;
-    HRM) echo "--config configs/hrm-laptop.ini --data.path $puzzles" ;;
-    KGAT*) echo "--config $work/kgat.ini --data.path $graph" ;;
-  esac
-  [ "$1" != KGAT-rows ] || echo "--dist.mode nested-rows"
-}
-batch() { case $1 in emulator) echo 1000 ;; SASRec) echo 128 ;; HAR) echo 64 ;; HRM) echo 96 ;; KGAT*) echo 1024 ;; esac; }
 sent_bytes() { for node in $(seq "$nodes"); do tests/cluster/small_slurm.sh exec "node$node" cat /proc/net/dev; done | tr ':' ' ' | awk '$1 == "eth0" {sum += $10} END {print sum}'; }
 train() { # STEPS
   rm -rf "$work/run"
   # shellcheck disable=SC2046
-  on_nodes "$nodes" "$LOCKSTEP" train $(case_options "$case") "${size[@]}" --threads 1 --steps "$1" --epochs 1000 --run-dir "$work/run" \
+  on_nodes "$nodes" "$LOCKSTEP" train $(system_options "$case") "${size[@]}" --threads 1 --steps "$1" --epochs 1000 --run-dir "$work/run" \
     --eval.every 1000000 --eval.final none --checkpoint.every 0 >/dev/null
 }
 waits() { # LINKS: milliseconds of computation and of waiting, the share of waiting
   shape_links "$1" "$nodes"
   # shellcheck disable=SC2046
-  on_nodes "$nodes" "$LOCKSTEP" bench $(case_options "$case") "${size[@]}" --threads 1 --warmup 2 --seconds "$SECONDS_EACH" --json >"$work/last"
+  on_nodes "$nodes" "$LOCKSTEP" bench $(system_options "$case") "${size[@]}" --threads 1 --warmup 2 --seconds "$SECONDS_EACH" --json >"$work/last"
   for key in compute update exposed_s; do number $key <"$work/last"; done |
     awk '{v[NR] = $1} END {busy = v[1] + v[2]; print 1e3 * busy, 1e3 * v[3], 100 * v[3] / (busy + v[3])}'
 }
@@ -60,9 +43,9 @@ waits() { # LINKS: milliseconds of computation and of waiting, the share of wait
   for case in ${LOCKSTEP_BENCH_CASES:-emulator SASRec HAR HRM KGAT KGAT-rows}; do
     for nodes in $NODES; do
       for scope in global rank; do
-        [ "$case$scope" != KGATrank ] && [ "$case$scope" != KGAT-rowsrank ] || continue  # a step computes the whole graph
+        [[ $case$scope != KGAT*rank ]] || continue  # a step computes the whole graph
         echo "$name: $case, $nodes nodes, $scope" >&2
-        size=(--batch.size "$(batch "$case")" --batch.scope $scope)
+        size=(--batch.size "$(system_batch "$case")" --batch.scope $scope)
         shape_links off "$nodes"
         counts=$(sent_bytes; train 4; sent_bytes; train 14; sent_bytes)
         sent=$(awk -v n="$nodes" '{v[NR] = $1} END {printf "%.1f", (v[3] - 2 * v[2] + v[1]) / 10 / n / 1e3}' <<<"$counts")
@@ -72,7 +55,7 @@ waits() { # LINKS: milliseconds of computation and of waiting, the share of wait
           waits "$RATE" >>"$work/slow"
         done
         column() { cut -d' ' -f"$2" "$work/$1"; }
-        all=$(batch "$case")
+        all=$(system_batch "$case")
         [ $scope = global ] || all="$((all * nodes)), $all each"
         waiting="$(column slow 2 | cells %.2f) | $(column slow 3 | cells %.1f) | $(column free 3 | cells %.1f)"
         [[ $case != KGAT* ]] || waiting="- | - | -"  # its steps count their exchanges as computation

@@ -1,10 +1,13 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <ctime>
 #include <functional>
 #include <vector>
 
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
 #include "lockstep/device/device.hpp"
 
 namespace lockstep::bench {
@@ -35,6 +38,15 @@ inline double time_of(const Stream& stream, double seconds, const std::function<
   for (int w = 0; w < kWindows; ++w) windows.push_back(seconds_of(calls) / calls);
   std::sort(windows.begin(), windows.end());
   return windows[kWindows / 2];
+}
+
+/// The main function of a benchmark: reads its options, then runs it. Returns the exit code.
+inline int run(Options& options, int argc, char** argv, const std::function<void()>& benchmark) try {
+  if (options.parse({argv + 1, argv + argc})) benchmark();
+  return 0;
+} catch (const Error& error) {
+  std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+  return static_cast<int>(error.fault());
 }
 
 }  // namespace lockstep::bench

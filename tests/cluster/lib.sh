@@ -35,3 +35,15 @@ ends() {
 }
 completes() { ends "${1:-120}"; grep -q JobState=COMPLETED last.out || { cat last.out; tail -n 60 "$(log_of)"; fail "job $job did not complete"; }; }
 trained() { [ "$(ls "$1"/checkpoints/step-*.h5 2>/dev/null | wc -l)" -ge 1 ]; }
+# on_nodes CODE N COMMAND...: one rank on each of N nodes ends with this exit code; the output is in last.out and last.err
+on_nodes() {
+  local want=$1 nodes=$2 code; shift 2
+  for _ in 1 2 3 4; do  # Open MPI 4.1.4 sometimes fails in MPI_Init over TCP
+    code=0; slurm exec head timeout 180 srun --mpi=pmix --kill-on-bad-exit=0 --nodes="$nodes" --ntasks-per-node=1 "$@" >last.out 2>last.err || code=$?
+    [ "$code" = "$want" ] && return
+  done
+  fail "exit code $code instead of $want: srun $*"
+}
+# Whether an expression holds of last.out: r is its JSON, d the part `doctor`, found the text of its findings.
+holds() { python3 -c "import json; r = json.load(open('last.out')); d = r.get('doctor'); found = ' '.join(f['what'] for f in d['findings']) if d else ''; assert $1"; }
+has() { holds "$1" || fail "not so: $1"; }

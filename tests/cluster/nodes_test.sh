@@ -4,16 +4,6 @@
 command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
 source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-icecolumn --rows 600 --seed 3 --output data.h5
-on_nodes() {  # on_nodes CODE N COMMAND...
-  local want=$1 nodes=$2 code; shift 2
-  for _ in 1 2 3 4; do  # Open MPI 4.1.4 sometimes fails in MPI_Init over TCP
-    code=0; slurm exec head timeout 180 srun --mpi=pmix --kill-on-bad-exit=0 --nodes="$nodes" --ntasks-per-node=1 "$@" >last.out 2>last.err || code=$?
-    [ "$code" = "$want" ] && return
-  done
-  fail "exit code $code instead of $want: srun $*"
-}
-holds() { python3 -c "import json; r = json.load(open('last.out')); d = r.get('doctor'); found = ' '.join(f['what'] for f in d['findings']) if d else ''; assert $1"; }
-has() { holds "$1" || fail "not so: $1"; }
 
 # /tmp is one directory for these nodes, /dev/shm is each node's own.
 TRAIN="--data.path data.h5 --batch.size 100 --model.hidden_size 16 --epochs 1 --reproducible"

@@ -188,14 +188,14 @@ ours() {  # NAME PRECISION OPTIONS...: lockstep bench
     note speed "$name, $precision, lockstep" measured 0 "$(rate_of per_s < "$log")" "samples/s" "step $(rate_of median < "$log") s"
   fi
 }
-peer() {  # NAME PRECISION VARIANT KEY SCRIPT OPTIONS...
-  local name=$1 precision=$2 variant=$3 key=$4 log
-  shift 4
+peer() {  # NAME PRECISION VARIANT SCRIPT OPTIONS...
+  local name=$1 precision=$2 variant=$3 log
+  shift 3
   log=$(log_of speed "$name, $precision, PyTorch $variant")
   if [ -z "$have_torch" ]; then
     return
   elif timeout "$((limit < 900 ? limit : 900))" "$python" -W ignore "$tests/peers/$1" --device cuda --precision "$precision" --seconds "$seconds" --warmup 20 "${@:2}" > "$log" 2>&1; then
-    note speed "$name, $precision, PyTorch $variant" measured 0 "$(rate_of "$key" < "$log")" "samples/s" ""
+    note speed "$name, $precision, PyTorch $variant" measured 0 "$(rate_of per_s < "$log")" "samples/s" ""
   else
     note speed "$name, $precision, PyTorch $variant" FAILED 0 "" "" "$(tail -1 "$log" | cut -c1-160)"
   fi
@@ -211,41 +211,41 @@ if [ -n "$stand_in" ]; then
   puzzles=(--order 2 --train 24 --test 8) small=(--batch.size 2) hrm=(--batch.size 2 --model.hidden_size 16 --model.num_heads 2)
 fi
 value() { sed -nE "s/^$2 *= *//p" "$config/$1.ini"; }  # CONFIG KEY: a value of a configuration, so that both sides train the same
-# describe MODEL: our options in bench, those of the script for PyTorch in script, the key of its rate, and its variants
+# describe MODEL: our options in bench, those of the script for PyTorch in script, and its variants
 describe() {
   local batch=${1#*-}
-  eager=() compiled=(--variant compile)
+  eager=() compiled=(--variants compile)
   case $1 in
     emulator-*)
       [ -z "$stand_in" ] || batch=4
-      bench=(--batch.size "$batch" --rows "$of") key=rows_per_s
-      script=(emulator_peer.py --bench train --batch "$batch") eager=(--variant autograd) compiled=(--variant compiled) ;;
+      bench=(--batch.size "$batch" --rows "$of")
+      script=(emulator_peer.py --bench train --batch "$batch") eager=(--variants autograd) compiled=(--variants compiled) ;;
     sasrec | tisasrec)
       local l2 file
       file=$(prepared ml-1m.h5 synth-sequences "${users[@]}") l2=$(value "$1-ml1m" l2_emb)
-      bench=(--config "$config/$1-ml1m.ini" --data.path "$file" "${small[@]}") key=per_s
+      bench=(--config "$config/$1-ml1m.ini" --data.path "$file" "${small[@]}")
       script=(sasrec_peer.py --bench "$file" --model "$1" --time-dropout element --heads "$(value "$1-ml1m" num_heads)" --l2 "${l2:-0}"
         --hidden "$(value "$1-ml1m" hidden_units)" --maxlen "$(value "$1-ml1m" maxlen)" --batch "$(value "$1-ml1m" size)")
       eager=(--variants sdpa) compiled=(--variants sdpa+compiled) ;;
     kgat)
       local file
       file=$(prepared kgat-ml1m.h5 synth-kg "${nodes[@]}")
-      bench=(--config "$config/kgat-ml1m.ini" --data.path "$file" "${small[@]}") key=per_s
+      bench=(--config "$config/kgat-ml1m.ini" --data.path "$file" "${small[@]}")
       script=(kgat_peer.py --bench cf --data "$file" --batch "$(value kgat-ml1m size)") compiled=(--compile) ;;
     har)
       local file
       file=$(prepared hapt.h5 synth-har --subjects 12)
-      bench=(--config "$config/har-hapt.ini" --data.path "$file" "${small[@]}") key=windows_per_s
+      bench=(--config "$config/har-hapt.ini" --data.path "$file" "${small[@]}")
       script=(har_peer.py --bench --data "$file" --batch "$(value har-hapt size)") ;;
     har-images)
       local file
       file=$(prepared hapt.h5 synth-har --subjects 12)
-      bench=(--config "$config/har-image.ini" --data.path "$file" --batch.accumulate 1) key=windows_per_s
+      bench=(--config "$config/har-image.ini" --data.path "$file" --batch.accumulate 1)
       script=(har_peer.py --bench --data "$file" --input image --batch "$(value har-image size)") ;;
     hrm)
       local file
       file=$(prepared sudoku-1k.h5 synth-sudoku "${puzzles[@]}")
-      bench=(--config "$config/hrm-sudoku.ini" --data.path "$file" --data.group_visits 1 "${hrm[@]}") key=samples_per_s
+      bench=(--config "$config/hrm-sudoku.ini" --data.path "$file" --data.group_visits 1 "${hrm[@]}")
       script=(hrm_peer.py --bench --batch 384) compiled=(--compile) ;;
   esac
 }
@@ -255,9 +255,9 @@ for model in "${models[@]}"; do
     describe "$model"
     for precision in "${precisions[@]}"; do
       ours "$model" "$precision" "${bench[@]}"
-      peer "$model" "$precision" eager "$key" "${script[@]}" "${eager[@]}"
-      peer "$model" "$precision" compile "$key" "${script[@]}" "${compiled[@]}"
-      peer "$model" "$precision" graphs "$key" "${script[@]}" "${compiled[@]}" --graphs
+      peer "$model" "$precision" eager "${script[@]}" "${eager[@]}"
+      peer "$model" "$precision" compile "${script[@]}" "${compiled[@]}"
+      peer "$model" "$precision" graphs "${script[@]}" "${compiled[@]}" --graphs
     done
   fi
   if wants "graphs/$model"; then

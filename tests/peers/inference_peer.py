@@ -35,27 +35,28 @@ def read_model(directory):
     return arrays, {name: np.fromfile(os.path.join(directory, name)).reshape(1000, -1) for name in "xyj"}
 
 
-def torch_sides(torch, arrays, dtype, what, columns):
+def torch_sides(arrays, dtype, what, columns):
     """(side, function of x) for each variant."""
     import emulator_peer as peer
+    import torch
 
     torch.set_default_dtype(dtype)
     layers = sum(name.startswith("network.") for name in arrays) // 2 - 1
     first, last = arrays["network.0.weight"], arrays[f"network.{2 * layers}.weight"]
-    net = peer.build_network(torch, first.shape[1], last.shape[0], first.shape[0], layers)
+    net = peer.build_network(first.shape[1], last.shape[0], first.shape[0], layers)
     tensor = lambda name: torch.from_numpy(arrays[name].copy()).to(dtype)
     for name, p in net["p"].items():
         p.copy_(tensor(name))
     norm = {name: tensor(name) for name in ("input_mean", "input_std", "output_mean", "output_std")}
     out = torch.empty((columns, last.shape[0]) + ((first.shape[1],) if what == "jacobian" else ()))
     block = min(columns, BLOCK)
-    W, b, n = peer.folded(torch, net, norm)
+    W, b, n = peer.folded(net, norm)
     plain = peer.predict_plain if what == "predict" else peer.jacobian_plain
     module = torch.nn.Module()
-    module.forward = lambda x: plain(torch, W, b, n, x)
+    module.forward = lambda x: plain(W, b, n, x)
     traced = torch.jit.freeze(torch.jit.trace(module.eval(), torch.zeros(block, first.shape[1])))
     whole = lambda f: f if block == columns else lambda x: [f(x[i:i + block]) for i in range(0, columns, block)]
-    retained = peer.make_inference(torch, what, "retained", net, norm, block)
+    retained = peer.make_inference(what, "retained", net, norm, block)
 
     def into_buffers(x):
         for i in range(0, columns, block):
@@ -136,7 +137,7 @@ def bench(options):
             with torch.inference_mode():
                 for what, name in (("predict", "y"), ("jacobian", "j")):
                     x, best = torch.from_numpy(states), {}
-                    for side, f in torch_sides(torch, arrays, torch.float64 if wide else torch.float32, what, columns):
+                    for side, f in torch_sides(arrays, torch.float64 if wide else torch.float32, what, columns):
                         agree(f(x), name, wide, side)
                         best[side] = min(best.get(side, float("inf")), seconds_per_call(lambda: f(x), options.seconds, clock))
                     for side, seconds in best.items():
@@ -157,7 +158,7 @@ def first(options):
         import torch
 
         torch.set_num_threads(1)
-        sides = torch_sides(torch, arrays, torch.float64, "predict", 1)
+        sides = torch_sides(arrays, torch.float64, "predict", 1)
         f, x = sides[2 if options.first == "torchscript" else 0][1], torch.from_numpy(states["x"][:1])
 
         def call():

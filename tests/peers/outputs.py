@@ -11,7 +11,7 @@ import tempfile
 import types
 from pathlib import Path
 
-import weights  # exits with 77 where a package is missing
+import weights
 from weights import BIN, prepared, run
 
 import h5py
@@ -26,7 +26,7 @@ import har_peer
 import hrm_peer
 import kgat_peer
 import sasrec_peer
-from place import Place
+from common import Place, arguments
 
 TOLERANCE = 1e-5  # relative to the largest output
 STEPS = 5
@@ -46,9 +46,9 @@ def few_steps(module, loss, lr=1e-2):
 
 def sequence(kind, mhc):
     def make(path, folder):
-        place = Place(torch, types.SimpleNamespace(device="cpu", precision="fp32", graphs=False))
+        place = Place(arguments("").parse_args([]))
         o = types.SimpleNamespace(model=kind, mhc=mhc, hidden=8, heads=2, blocks=2, maxlen=30, time_span=9, streams=4, ln_eps=1e-8, dropout=0.2,
-                                  time_dropout="element", sdpa=False, l2=0, weight_decay=0, optimizer="adam", chunk=0, ranks=1, loss="bce")
+                                  time_dropout="element", sdpa=False, l2=0, weight_decay=0, optimizer="adam", chunk=0, loss="bce")
         data = sasrec_peer.Data(path, o, place)
         new = lambda: sasrec_peer.Network(o, data.items)
         module = new()
@@ -87,32 +87,21 @@ def bprmf(path, folder):
 class Har(torch.nn.Module):
     """The peer's network, whose state_dict has the public code's names."""
 
-    PARTS = {"stem": "encoder.stem", "stem_ln": "encoder.stem_ln", "output_ln": "encoder.output_ln", "pool": "pooling.attention", "head": "classifier.head"}
-    LAYER = {"mha_ln": "mha_ln", "out": "mha.output_dense", "layernorm": "mlp.layernorm", "up": "mlp.dense1", "down": "mlp.dense2"}
-
     def __init__(self, a):
         super().__init__()
-        self.a, self.net = a, har_peer.make_model(torch, a)
+        self.net = har_peer.Network(a)
 
     def state_dict(self):
         state = {}
         for name, value in self.net.state_dict().items():
-            first, _, rest = name.partition(".")
-            if name == "pos":
-                state["encoder.pos_embedding"] = value
-            elif first != "layers":
-                state[f"{self.PARTS[first]}.{rest}"] = value
-            else:
-                layer, part, last = rest.split(".")
-                names = [f"mha.{n}_dense" for n in ("query", "key", "value")] if part == "qkv" else [self.LAYER[part]]
-                for n, piece in zip(names, value.chunk(len(names))):
-                    state[f"encoder.encoder_layers.{layer}.{n}.{last}"] = piece.clone()
+            names = [n.replace("stem_conv", "stem") for n in har_peer.public_names(name)]
+            state |= {n: piece.clone() for n, piece in zip(names, value.chunk(len(names)))}
         return state
 
     def load_state_dict(self, state, strict):
         assert state.keys() == self.state_dict().keys()
-        stem = {name.replace("encoder.stem.", "encoder.stem_conv."): value.numpy() for name, value in state.items()}
-        self.net.load_state_dict(har_peer.renamed(self.a, torch, stem, ""), strict=strict)
+        golden = {name.replace("encoder.stem.", "encoder.stem_conv."): value for name, value in state.items()}
+        self.net.load_state_dict(har_peer.renamed(self.net, golden), strict=strict)
 
 
 def har(path, folder):
@@ -134,20 +123,21 @@ def emulator(path, folder):
         x, y = torch.from_numpy(f["x"][()]), torch.from_numpy(f["y"][()])
         moments = {name: torch.from_numpy(value[()]).float() for name, value in f["moments"].items()}
 
-        def new():
-            net = weights.emulator(f)
-            for name, value in moments.items():
-                net.register_buffer(name, torch.zeros_like(value))
-            return net
+    peer = emulator_peer.build_network(x.shape[1], y.shape[1], 6, 2)
 
-        module, other = new(), new()
+    def new():
+        net = weights.tree(peer["p"])
+        for name, value in moments.items():
+            net.register_buffer(name, torch.zeros_like(value))
+        return net
+
+    module, other = new(), new()
     for name, value in moments.items():
         getattr(module, name).copy_(value)
-    peer = emulator_peer.build_network(torch, x.shape[1], y.shape[1], 6, 2)
 
     def forward(net):
         z = (x - net.input_mean) / net.input_std
-        return emulator_peer.forward(torch, peer, dict(net.named_parameters()), z) * net.output_std + net.output_mean
+        return emulator_peer.forward(peer, dict(net.named_parameters()), z) * net.output_std + net.output_mean
 
     few_steps(module, lambda: F.mse_loss((forward(module) - module.output_mean) / module.output_std, (y - module.output_mean) / module.output_std))
     return module, lambda: other, lambda net: {"y": forward(net)}, [], ["--input", path]
@@ -157,15 +147,16 @@ def kgat(path, folder):
     with h5py.File(path) as f:
         size = {name: int(f.attrs["n_" + name]) for name in ("nodes", "relations", "items", "entities", "users")}
         head = np.repeat(np.arange(size["nodes"], dtype=np.int32), np.diff(f["ckg/indptr"]))
-        graph = kgat_peer.Graph(torch, size["nodes"], size["relations"], head, f["ckg/rel"][()], f["ckg/tail"][()])
+        graph = kgat_peer.Graph(size["nodes"], size["relations"], head, f["ckg/rel"][()], f["ckg/tail"][()])
         sampler = kgat_peer.Sampler(graph, size["items"], size["entities"], (f["cf/train/indptr"][()], f["cf/train/item"][()]), 1)
-        module, other = weights.kgat(f), weights.kgat(f)
+    new = lambda: weights.tree(kgat_peer.make_weights(size["nodes"], size["relations"], 8, 6, (5, 4)))
+    module, other = new(), new()
 
     def peer(net):
         """The peer's network on the parameters of net, and the adjacency: the attention of its embeddings."""
-        model = kgat_peer.Kgat(torch, net.state_dict(), "bi-interaction", 0.0)
+        model = kgat_peer.Kgat(net.state_dict(), "bi-interaction", 0.0)
         model.p = dict(net.named_parameters())
-        return model, graph.matrices(torch, model.attention(graph))
+        return model, graph.matrices(model.attention(graph))
 
     def loss():
         model, adjacency = peer(module)
@@ -186,7 +177,6 @@ def hrm(path, folder):
     with h5py.File(path) as f:
         read = lambda split, name: torch.from_numpy(f[f"{split}/all/{name}"][()]).long()
         inputs, labels, test = read("train", "inputs"), read("train", "labels"), read("test", "inputs")
-        module, other = weights.hrm(f), weights.hrm(f)
         c = dict(hidden=16, heads=2, expansion=4, h_layers=1, l_layers=2, h_cycles=2, l_cycles=2, pos="rope", puzzle_ndim=16, seq_len=16,
                  num_ids=int(f.attrs["num_puzzle_identifiers"]), vocab=int(f.attrs["vocab_size"]))
     net = hrm_peer.Network(c)
@@ -196,8 +186,8 @@ def hrm(path, folder):
     trainer = hrm_peer.Trainer(net, len(inputs), 1e-3, 0.1)
     for _ in range(12 * STEPS):  # until the answers differ
         trainer.step(inputs, torch.where(labels == 0, -100, labels), torch.zeros(len(inputs), dtype=torch.long))
-    state = {**net.p, "puzzle_emb.weights": net.table, "H_init": net.h_init, "L_init": net.l_init}
-    module.load_state_dict(state, strict=True)
+    tree = lambda net: weights.tree({**net.p, "puzzle_emb.weights": net.table, "H_init": net.h_init, "L_init": net.l_init})
+    module, other = tree(net), tree(hrm_peer.Network(c, seed=1))
     (folder / "puzzles").write_text("".join("".join(str(int(token) - 1) for token in row) + "\n" for row in test))
 
     def outputs(net):

@@ -14,13 +14,10 @@ import argparse
 import itertools
 import json
 import math
-import os
-import resource
-import statistics
 import sys
 import time
 
-from place import Place, add_options, add_rank_options, join_ranks, start_ranks
+from common import Place, arguments, check
 
 import h5py
 import numpy as np
@@ -229,70 +226,53 @@ def adam(o, net, lr):
 # ------------------------------------------------------------------------------------------------------------ golden files
 
 
-def check(paths):
-    worst = 0.0
-    for path in paths:
-        f = h5py.File(path)
-        a = f.attrs
-        if a["pad_mask"] != "key":
-            print(f"{os.path.basename(path)}: a compatibility mode, left out")
-            continue
-        if a.get("loss", "softmax") != "softmax":
-            print(f"{os.path.basename(path)}: another loss, left out")
-            continue
-        for sdpa in ((False, True) if a["model"] == "sasrec" else (False,)):
-            o = argparse.Namespace(loss=str(a.get("loss", "bce")), model=str(a["model"]), mhc=str(a["mhc"]), hidden=int(a["hidden"]), heads=int(a["heads"]), blocks=int(a["blocks"]),
-                                   maxlen=int(a["maxlen"]), time_span=int(a["time_span"]), streams=int(a["n_streams"]), ln_eps=float(a["ln_eps"]),
-                                   dropout=0.0, l2=float(a["l2_emb"]), time_dropout="table", optimizer=str(a["optimizer"]),
-                                   weight_decay=0.0 if a["optimizer"] == "adam" else float(a["weight_decay"]), sdpa=sdpa)
-            torch.set_default_dtype(torch.float64)
-            for gathered in ((False, True) if a["model"] == "tisasrec" else (False,)):
-                net = Network(o, int(a["items"]))
-                net.load_state_dict({n: torch.from_numpy(np.asarray(f["weights"][n])).double() for n, _ in net.named_parameters()})
-                if gathered:  # the element-wise path, with its dropout at rate 0
-                    o.time_dropout, o.dropout = "element", 1e-300
-                get = lambda b, n: torch.from_numpy(f[f"inputs/batch{b}/{n}"][()].astype(np.int64))
-                batch = lambda b: (get(b, "seq"), get(b, "time") if net.timed else None, get(b, "pos"), get(b, "neg"))
-                optimizer = adam(o, net, float(a["lr"]))
-
-                def close(what, ours, reference, mask=None):
-                    nonlocal worst
-                    ours, reference = ours.detach().numpy(), reference[()]
-                    if mask is not None:
-                        ours, reference = ours[mask], reference[mask]
-                    error = np.abs(ours - reference).max() / max(np.abs(reference).max(), 1e-300)
-                    worst = max(worst, error)
-                    assert error < 1e-9, f"{path}: {what}: {error}"
-
-                seq, time_, pos, neg = batch(0)
-                net.eval()
-                with torch.no_grad():
-                    p, n = net.logits(seq, time_, pos, neg)
-                    targets = (pos != 0).numpy()
-                    close("pos_logits", p, f["outputs64/pos_logits"], targets)
-                    close("neg_logits", n, f["outputs64/neg_logits"], targets)
-                    close("predict", net.predict(seq, time_, torch.from_numpy(f["inputs/candidates"][()].astype(np.int64))), f["outputs64/predict"])
-                net.train()
-                losses = []
-                for b in range(3):
-                    seq, time_, pos, neg = batch(b)
-                    optimizer.zero_grad()
-                    loss = net.loss_sum(seq, time_, pos, neg) / (pos != 0).sum() + net.l2()
-                    loss.backward()
-                    losses.append(loss.detach())
-                    if b == 0:
-                        for name, p in net.named_parameters():
-                            reference = f["grads64"][name]
-                            if np.abs(reference[()]).max() > 1e-7:
-                                close("grads/" + name, p.grad, reference)
-                    optimizer.step()
-                close("losses", torch.stack(losses), f["after_steps64/losses"])
+def compare(f, agreement):
+    a = f.attrs
+    if a.get("pad_mask") != "key" or a.get("loss", "softmax") != "softmax":
+        return "a compatibility mode or another loss"
+    torch.set_default_dtype(torch.float64)
+    o = argparse.Namespace(model=str(a["model"]), mhc=str(a["mhc"]), streams=int(a["n_streams"]), time_dropout="table",
+                           sdpa=False, loss=str(a.get("loss", "bce")), dropout=0.0, l2=float(a["l2_emb"]),
+                           optimizer=str(a["optimizer"]), weight_decay=float(a["weight_decay"]), ln_eps=float(a["ln_eps"]))
+    for name in ("hidden", "heads", "blocks", "maxlen", "time_span"):
+        setattr(o, name, int(a[name]))
+    if o.optimizer == "adam":
+        o.weight_decay = 0.0
+    get = lambda name: torch.from_numpy(f["inputs/" + name][()].astype(np.int64))
+    timed = o.model == "tisasrec"
+    # TiSASRec also on the path of element-wise dropout, at rate 0; SASRec also with PyTorch's fused attention.
+    for variant in ("", "gathered" if timed else "sdpa"):
+        o.sdpa = variant == "sdpa"
+        if variant == "gathered":
+            o.time_dropout, o.dropout = "element", 1e-300
+        net = Network(o, int(a["items"]))
+        net.load_state_dict({n: torch.as_tensor(f["weights"][n][()]).double() for n, _ in net.named_parameters()})
+        optimizer = adam(o, net, float(a["lr"]))
+        close = lambda what, ours, wanted: agreement.compare(f"{what} {variant}", ours, wanted, 1e-9)
+        batches = [[get(f"batch{b}/{n}") if n != "time" or timed else None for n in ("seq", "time", "pos", "neg")]
+                   for b in range(3)]
+        net.eval()
+        with torch.no_grad():
+            targets = (batches[0][2] != 0).numpy()
+            for what, logits in zip(("pos_logits", "neg_logits"), net.logits(*batches[0])):
+                close(what, logits[targets], f[f"outputs64/{what}"][()][targets])
+            close("predict", net.predict(*batches[0][:2], get("candidates")), f["outputs64/predict"])
+        net.train()
+        moved = {name for name, _ in net.named_parameters() if np.abs(f["grads64"][name][()]).max() > 1e-7}
+        losses = []
+        for b, batch in enumerate(batches):
+            optimizer.zero_grad()
+            losses.append(net.loss_sum(*batch) / (batch[2] != 0).sum() + net.l2())
+            losses[-1].backward()
+            if b == 0:
                 for name, p in net.named_parameters():
-                    if np.abs(f["grads64"][name][()]).max() > 1e-7:
-                        close("after_steps/" + name, p, f["after_steps64/weights"][name])
-        print(f"{os.path.basename(path)}: agrees")
-    print(f"largest difference {worst:.1e}")
-    torch.set_default_dtype(torch.float32)
+                    if name in moved:
+                        close(f"gradient of {name}", p.grad, f["grads64"][name])
+            optimizer.step()
+        close("losses", torch.stack(losses), f["after_steps64/losses"])
+        for name, p in net.named_parameters():
+            if name in moved:
+                close(f"{name} after the steps", p, f["after_steps64/weights"][name])
 
 
 # -------------------------------------------------------------------------------------------------------------------- data
@@ -394,13 +374,12 @@ def evaluate(net, data, split, block=64):
 # ---------------------------------------------------------------------------------------------------------------- training
 
 
-def step_of(net, optimizer, o, place, loss_sum, reduce=None):
+def step_of(net, optimizer, o, place, loss_sum):
     """One update with the gradient of the mean over the targets of the whole batch."""
 
     def step(batch):
         targets = (batch[2] != 0).sum()
-        if reduce:
-            reduce(targets)
+        place.sum(targets)
         total = torch.zeros(())
         optimizer.zero_grad(set_to_none=True)
         for part in Data.chunks(batch, o.chunk):
@@ -409,13 +388,13 @@ def step_of(net, optimizer, o, place, loss_sum, reduce=None):
             loss.backward()
             total += loss.detach()
         if o.l2:
-            penalty = net.l2() / (o.ranks if reduce else 1)
+            penalty = net.l2() / place.ranks
             penalty.backward()
             total += penalty.detach()
-        if reduce:
+        if place.dist:
             grads = [p.grad for p in net.parameters()]
             flat = torch._utils._flatten_dense_tensors(grads)
-            reduce(flat)
+            place.sum(flat)
             for g, new in zip(grads, torch._utils._unflatten_dense_tensors(flat, grads)):
                 g.copy_(new)
         optimizer.step()
@@ -456,90 +435,57 @@ def train(o, place):
 
 
 def bench(o, place):
-    """Sequences per second over all ranks; each rank takes its share of the batch. --tune tries chunk sizes, attention forms and torch.compile."""
-    start_ranks(o)
-    dist = join_ranks(o)
-    reduce = dist.all_reduce if dist else None
-    torch.set_flush_denormal(True)
+    """Sequences per second over all ranks; each rank takes its share of the batch."""
     torch.manual_seed(1)
     data = Data(o.bench, o, place)
-    generator = place.generator(o.rank + 1)
+    generator = place.generator(place.rank + 1)
 
-    def measure(chunk, sdpa, compiled, seconds):
-        o.chunk, o.sdpa = chunk, sdpa
+    def rate(name):
+        parts = name.split("+")
+        o.chunk, o.sdpa = next((int(p[5:]) for p in parts if p.startswith("chunk")), 0), "sdpa" in parts
         net = Network(o, data.items)
-        optimizer = adam(o, net, o.lr)
-        loss_sum = place.compile(net.loss_sum, dynamic=False) if compiled else net.loss_sum
-        step = step_of(net, optimizer, o, place, loss_sum, reduce)
+        loss_sum = place.compile(net.loss_sum, dynamic=False) if "compiled" in parts else net.loss_sum
+        step = step_of(net, adam(o, net, o.lr), o, place, loss_sum)
         order = torch.randperm(len(data.user), generator=place.generator(7))
 
-        def next_batch(k):
-            share = order[(k * o.batch) % (len(order) - o.batch):][:o.batch].chunk(o.ranks)[o.rank]
-            return data.batch(share, generator, rounds=4 if o.device == "cuda" else 0)
+        def batches():
+            for k in itertools.count():
+                share = order[(k * o.batch) % (len(order) - o.batch):][:o.batch].chunk(place.ranks)[place.rank]
+                yield data.batch(share, generator, rounds=4 if place.device == "cuda" else 0)
 
-        if not reduce:
-            batches = map(next_batch, itertools.count())
-            return place.rate(lambda: step(next(batches)), o.batch, seconds, o.warmup)
-        for k in range(o.warmup):
-            step(next_batch(k))
-        reduce(torch.zeros(1))
-        times, k, begin = [], o.warmup, time.perf_counter()
-        while True:
-            t0 = time.perf_counter()
-            step(next_batch(k))
-            times.append(time.perf_counter() - t0)
-            k += 1
-            go = torch.tensor(float(len(times) < 2 or time.perf_counter() - begin < seconds))
-            reduce(go)
-            if float(go) < o.ranks:
-                break
-        return o.batch / statistics.median(times)
+        batch = batches()
+        return place.rate(lambda: step(next(batch)), o.batch)
 
-    variants = {}
-    names = o.variants.split(",")
-    for name in names:
-        parts = name.split("+")
-        chunk = next((int(p[5:]) for p in parts if p.startswith("chunk")), 0)
-        variants[name] = measure(chunk, "sdpa" in parts, "compiled" in parts, o.seconds)
-    if o.rank == 0:
-        best = max(variants, key=variants.get)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({"model": o.model, "mhc": o.mhc, "time_dropout": o.time_dropout, "ranks": o.ranks, "threads": o.threads, "variants": variants,
-                          "best_variant": best, "per_s": variants[best], "peak_rss_bytes_per_rank": peak, "torch": torch.__version__, **place.facts(),
-                          "cpu_capability": torch.backends.cpu.get_cpu_capability()}), flush=True)
-    sys.stdout.flush()
-    os._exit(0)
+    rates = {name: rate(name) for name in o.variants.split(",")}
+    place.report(rates, model=o.model, mhc=o.mhc, time_dropout=o.time_dropout)
+    place.leave()
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    what = p.add_mutually_exclusive_group(required=True)
-    what.add_argument("--check", nargs="+")
-    what.add_argument("--train")
-    what.add_argument("--bench")
+    p = arguments(__doc__)
+    p.add_argument("--train", metavar="DATA.h5")
+    p.add_argument("--bench", metavar="DATA.h5")
     p.add_argument("--model", choices=["sasrec", "tisasrec"], default="sasrec")
     p.add_argument("--mhc", choices=["none", "streams"], default="none")
-    for name, default in dict(maxlen=200, hidden=100, heads=2, blocks=2, streams=4, time_span=256, batch=128, epochs=200, eval_every=20, patience=3, chunk=0,
-                              seed=1, warmup=2).items():
+    for name, default in dict(maxlen=200, hidden=100, heads=2, blocks=2, streams=4, time_span=256, batch=128, epochs=200,
+                              eval_every=20, patience=3, chunk=0, seed=1).items():
         p.add_argument("--" + name.replace("_", "-"), type=int, default=default)
-    for name, default in dict(dropout=0.2, l2=0.0, lr=1e-3, weight_decay=0.0, ln_eps=1e-8, seconds=5.0).items():
+    for name, default in dict(dropout=0.2, l2=0.0, lr=1e-3, weight_decay=0.0, ln_eps=1e-8).items():
         p.add_argument("--" + name.replace("_", "-"), type=float, default=default)
-    add_options(p)
-    add_rank_options(p)
     p.add_argument("--loss", choices=["bce", "softmax"], default="bce")
     p.add_argument("--time-dropout", choices=["element", "table"], default="element")
     p.add_argument("--optimizer", choices=["adam", "adamw"], default="adam")
     p.add_argument("--sdpa", action="store_true", help="PyTorch's fused attention, where a model has no time buckets")
-    p.add_argument("--variants", default="plain", help="for --bench: names joined from chunkN, sdpa, compiled with '+', separated by commas")
-    p.add_argument("--log")
+    p.add_argument("--variants", default="plain",
+                   help="for --bench: names joined from chunkN, sdpa, compiled with '+', separated by commas")
+    p.add_argument("--log", help="of --train; standard output without it")
     o = p.parse_args()
-    torch.set_num_threads(o.threads)
+    if sum(map(bool, (o.check, o.train, o.bench))) != 1:
+        p.error("give one of --check, --train and --bench")
+    place = Place(o)
     if o.check:
-        check(o.check)
-    elif o.train:
-        train(o, Place(torch, o))
-    else:
-        bench(o, Place(torch, o))
+        check(o.check, compare)
+    train(o, place) if o.train else bench(o, place)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,18 @@
 #!/usr/bin/env python3
 """Modules that torch.jit.script, trace and freeze save become emulators, and back: the results agree.
 
-torchscript.py BIN. Exit 0: all agree; 77: PyTorch is missing (skipped).
+torchscript.py BIN
 """
 import itertools
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import nn
-except ImportError as missing:
-    print("skipped:", missing)
-    raise SystemExit(77)
+import torch
+import torch.nn.functional as F
+from torch import nn
+from weights import BIN, run
 
-BIN = Path(sys.argv[1])
 TOLERANCE = 1e-5  # relative to the largest value
 
 
@@ -51,11 +46,7 @@ def layers(phi):
 
 
 def export(source, form, output, code=0):
-    words = [BIN / "lockstep", "export", "--checkpoint", source, "--format", form, "--output", output]
-    found = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=120)
-    if found.returncode != code:
-        raise SystemExit(f"{source}: exit code {found.returncode}\n{found.stdout}{found.stderr}")
-    return found.stderr
+    return run(BIN / "lockstep", "export", "--checkpoint", source, "--format", form, "--output", output, code=code)
 
 
 def main(folder):

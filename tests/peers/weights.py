@@ -9,17 +9,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-try:
-    import h5py
-    import numpy as np
-    import torch
-    from safetensors.torch import load_file
-    from torch import nn
-except ImportError as missing:
-    print("skipped:", missing)
-    raise SystemExit(77)
-
-from hrm_peer import inter_size
+import h5py
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import nn
 
 BIN = Path(sys.argv[1])
 
@@ -31,22 +25,18 @@ def run(*words, code=0):
     return found.stdout + found.stderr
 
 
-def tree(shapes):
-    """A module with parameters of these names and shapes."""
+def tree(tensors):
+    """A module with parameters of these names and values."""
     root = nn.Module()
-    for name, shape in shapes.items():
+    for name, value in tensors.items():
         *path, last = name.split(".")
         module = root
         for part in path:
             if not hasattr(module, part):
                 module.add_module(part, nn.Module())
             module = getattr(module, part)
-        module.register_parameter(last, nn.Parameter(torch.randn(shape)))
+        module.register_parameter(last, nn.Parameter(value.detach().clone()))
     return root
-
-
-def linear(name, out, inner):
-    return {f"{name}.weight": (out, inner), f"{name}.bias": (out,)}
 
 
 class FusedAttention(nn.Module):
@@ -61,35 +51,8 @@ class FusedAttention(nn.Module):
         self.forward_layers = nn.ModuleList(nn.ModuleDict({k: nn.Conv1d(d, d, 1) for k in ("conv1", "conv2")}) for _ in range(2))
 
 
-def kgat(data):
-    nodes, relations, d, k = int(data.attrs["n_nodes"]), int(data.attrs["n_relations"]), 8, 6
-    shapes = {"entity_user_embed.weight": (nodes, d), "relation_embed.weight": (relations, k), "trans_M": (relations, d, k)}
-    for layer, (inner, out) in enumerate(((8, 5), (5, 4))):
-        for name in ("linear1", "linear2"):
-            shapes |= linear(f"aggregator_layers.{layer}.{name}", out, inner)
-    return tree(shapes)
-
-
 def bprmf(data):
-    return tree({"user_embed.weight": (int(data.attrs["n_users"]), 8), "item_embed.weight": (int(data.attrs["n_items"]), 8)})
-
-
-def hrm(data):
-    d, vocab = 16, int(data.attrs["vocab_size"])
-    inter = inter_size(d, 4)
-    shapes = {"embed_tokens.embedding_weight": (vocab, d), "lm_head.weight": (vocab, d), "H_init": (d,), "L_init": (d,)}
-    shapes |= linear("q_head", 2, d) | {"puzzle_emb.weights": (int(data.attrs["num_puzzle_identifiers"]), d)}
-    for level, layers in (("H", 1), ("L", 2)):
-        for i in range(layers):
-            block = f"{level}_level.layers.{i}."
-            shapes |= {block + "self_attn.qkv_proj.weight": (3 * d, d), block + "self_attn.o_proj.weight": (d, d)}
-            shapes |= {block + "mlp.gate_up_proj.weight": (2 * inter, d), block + "mlp.down_proj.weight": (d, inter)}
-    return tree(shapes)
-
-
-def emulator(data):
-    n_in, n_out = int(data.attrs["n_in"]), int(data.attrs["n_out"])
-    return tree(linear("network.0", 6, n_in) | linear("network.2", 6, 6) | linear("network.4", n_out, 6))
+    return tree({f"{name}_embed.weight": torch.randn(int(data.attrs[f"n_{name}s"]), 8) for name in ("user", "item")})
 
 
 DATA = {

@@ -6,6 +6,7 @@
 
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/ops/isa.hpp"
+#include "support/devices.hpp"
 #include "support/tolerance.hpp"
 
 namespace lockstep::test {
@@ -26,14 +27,6 @@ Var twice(const Function& f, Tape& tape, const std::vector<OwnedTensor>& values,
   return add(tape, f(tape, vars), f(tape, vars));
 }
 
-OwnedTensor copy_on(Device device, const Tensor& t) {
-  OwnedTensor there(t.dtype(), t.shape(), device);
-  const Stream stream(device.is_cuda() ? device : t.device());
-  copy(stream, there, t);
-  stream.synchronize();
-  return there;
-}
-
 /// Where values can only be what another dtype holds.
 void round_to(DType dtype, const Tensor& t) {
   const OwnedTensor rounded = converted(converted(t, dtype), t.dtype());
@@ -49,7 +42,7 @@ std::vector<OwnedTensor> results_on(Device device, const Function& f, const std:
   Stream stream(device);
   Arena arena(device);
   std::vector<OwnedTensor> values;
-  for (const OwnedTensor& input : inputs) values.push_back(copy_on(device, converted(input, dtype)));
+  for (const OwnedTensor& input : inputs) values.push_back(on_device(converted(input, dtype), device));
   Gradients gradients(params);
   std::vector<Var> vars;
   Tape tape(stream, arena, dtype, Tape::Mode::train, &gradients);
@@ -57,10 +50,10 @@ std::vector<OwnedTensor> results_on(Device device, const Function& f, const std:
   const OwnedTensor weights(DType::f64, y.shape());
   draw(weights, seed, "gradcheck.weights");
   round_to(numbers, weights);
-  const OwnedTensor seeds = copy_on(device, converted(weights, y.value().dtype()));
+  const OwnedTensor seeds = on_device(converted(weights, y.value().dtype()), device);
   tape.backward(y, seeds);
   std::vector<OwnedTensor> results;
-  const auto read = [](const Tensor& t) { return t ? converted(copy_on({}, t), DType::f64) : OwnedTensor(); };
+  const auto read = [](const Tensor& t) { return t ? converted(on_cpu(t), DType::f64) : OwnedTensor(); };
   results.push_back(read(y.value()));
   for (const Var& v : vars) results.push_back(read(v.grad()));
   for (const Param& p : params.all()) results.push_back(converted(unpacked(gradients, p), DType::f64));
@@ -191,7 +184,7 @@ double gradcheck(const Function& f, const std::vector<Shape>& inputs, ParamStore
 
 OwnedTensor unpacked(const Gradients& gradients, const Param& param) {
   const Tensor packed = gradients.of(param);
-  OwnedTensor all = copy_on({}, packed);
+  OwnedTensor all = on_cpu(packed);
   const TouchedRows* rows = gradients.touched(param);
   if (rows == nullptr || !rows->packed()) return all;
   fill_zero(Stream(), all);
