@@ -92,7 +92,7 @@ const TaskKind& task_kind(const std::string& name) {
   for (const TaskKind& kind : kKinds)
     if (name == kind.name) return kind;
   const std::string near = nearest(name, task_kind_names());
-  throw Error(Fault::usage, join("option model.kind = ", name, ": must be one of ", listed(task_kind_names(), ", "),
+  throw Error(Fault::usage, join("option model.kind = ", name, ": must be one of ", listed(task_kind_names()),
                                  near.empty() ? "" : "; did you mean " + near + "?"));
 }
 

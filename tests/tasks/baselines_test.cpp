@@ -3,7 +3,6 @@
 #include <cmath>
 #include <map>
 
-#include "lockstep/comm/world.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/prep/har/har_set.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <optional>
 
 #include "lockstep/nn/own_tape.hpp"

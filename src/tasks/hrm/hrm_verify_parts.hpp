@@ -1,8 +1,6 @@
 #pragma once
 // The parts of HRM that are verified apart from its network: update rules, and batches of puzzles.
 #include <algorithm>
-#include <cstdint>
-#include <string>
 #include <vector>
 
 #include "lockstep/data/placement.hpp"

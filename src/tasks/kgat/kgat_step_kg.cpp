@@ -1,5 +1,4 @@
 // The step of KgatStep on triples.
-#include <functional>
 
 #include "lockstep/base/profile.hpp"
 #include "lockstep/ops/node_rows.hpp"
