@@ -1,8 +1,16 @@
 #include "lockstep/base/csv.hpp"
 
 #include <algorithm>
+#include <istream>
 
 namespace lockstep {
+
+bool next_line(std::istream& in, std::string& line, std::int64_t& number) {
+  if (!std::getline(in, line)) return false;
+  if (line.ends_with('\r')) line.pop_back();
+  if (++number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
+  return true;
+}
 
 bool split_csv(std::string_view line, std::vector<std::string>& fields) {
   std::size_t used = 0;

@@ -83,14 +83,12 @@ double size(std::string_view text) {
 
 template <class T>
 T integer(std::string_view text, double (*read)(std::string_view)) {
-  if (read == number) {
-    std::string_view digits = text;
-    if (digits.starts_with('+')) digits.remove_prefix(1);
-    T value = 0;
-    const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (status == std::errc{} && end == digits.data() + digits.size()) return value;
-  }
-  // Not in plain digits (1e6), or out of range.
+  std::string_view digits = text;
+  if (digits.starts_with('+')) digits.remove_prefix(1);
+  T plain = 0;
+  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), plain);
+  if (status == std::errc{} && end == digits.data() + digits.size()) return plain;
+  // Not in plain digits (1e6, 4KiB), or out of range.
   const double value = read(text);
   if (value != std::floor(value)) wrong("must be a whole number");
   if (value < static_cast<double>(std::numeric_limits<T>::lowest()))

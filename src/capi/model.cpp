@@ -111,7 +111,8 @@ void copy_text(const std::string& text, char* buf, size_t len) {
   std::memcpy(buf, text.data(), n);
   buf[n] = '\0';
   if (n < text.size())
-    throw Failure(LSEM_ERR_BUFFER, join("'", text, "' needs a buffer of ", text.size() + 1, " bytes, not ", len));
+    throw Failure(LSEM_ERR_BUFFER, join("a buffer of ", text.size() + 1, " bytes is needed, not ", len, ", for '", text,
+                                        "'"));  // the text last: it may exceed the message
 }
 
 }  // namespace lockstep::capi

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 
+#include "lockstep/base/error.hpp"
+
 namespace lockstep {
 
 namespace {
@@ -31,6 +33,15 @@ std::string shared_file_system(long type) {
 std::string shared_file_system(const std::filesystem::path& path) {
   struct statfs system {};
   return statfs(path.c_str(), &system) == 0 ? shared_file_system(static_cast<long>(system.f_type)) : "";
+}
+
+void require_different(const std::filesystem::path& one, const std::filesystem::path& other) {
+  std::error_code error;
+  const auto place = [&](const std::filesystem::path& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+  };
+  require_usage(place(one) != place(other), "writing '", one.string(), "' and '", other.string(),
+                "': they are the same file; choose two");
 }
 
 }  // namespace lockstep

@@ -25,18 +25,18 @@ Tensor prepare_times(Tape& t, const CausalAttention& attention, const TimeTables
   return prepared;
 }
 
-Var causal_attention(Tape& t, Var q, Var k, Var v, const CausalAttention& attention, const TimeTables& time) {
+Var causal_attention(Tape& t, Var q, Var kv, const CausalAttention& attention, const TimeTables& time) {
   const Param *keys = time.keys, *values = time.values;
   const ops::TimeBuckets buckets = buckets_of(t, time);
   const profile::Span span("causal_attention");
-  const std::int64_t parts = k ? 1 : 3;  // of q
-  Var y = t.output({q.rows(), q.columns() / parts}, t.wants_grad({q, k, v}, {keys, values}));
+  const std::int64_t parts = kv ? 1 : 3;  // of q
+  Var y = t.output({q.rows(), q.columns() / parts}, t.wants_grad({q, kv}, {keys, values}));
   const Tensor logsum = y.wants_grad() ? t.keep({q.rows(), attention.heads}, t.real_dtype()) : Tensor{};
-  ops::causal_attention_forward(t.stream(), y.value(), logsum, q.value(), value_of(k), value_of(v), attention, buckets);
+  ops::causal_attention_forward(t.stream(), y.value(), logsum, q.value(), value_of(kv), attention, buckets);
   t.record("causal_attention", y, {keys, values}, [=, &t] {
-    ops::causal_attention_backward(t.stream(), t.grad_of(q), t.grad_of(k), t.grad_of(v),
-                                   keys ? t.grad_of(*keys) : Target{}, values ? t.grad_of(*values) : Target{}, y.grad(),
-                                   y.value(), q.value(), value_of(k), value_of(v), logsum, attention, buckets);
+    ops::causal_attention_backward(t.stream(), t.grad_of(q), t.grad_of(kv), keys ? t.grad_of(*keys) : Target{},
+                                   values ? t.grad_of(*values) : Target{}, y.grad(), y.value(), q.value(), value_of(kv),
+                                   logsum, attention, buckets);
   });
   return y;
 }

@@ -5,9 +5,11 @@
 /// so they produce the same bits wherever operations are correctly rounded (all but the arc tangent in f64).
 namespace lockstep::optim_kernels {
 
-/// Scalars of one Adam step, already in the type of the sweep.
+/// Scalars of one step of Adam or AdamW, already in the type of the sweep, and its update of one element.
+/// make_optimizer() in optimizer.hpp states the equations and the sources.
 template <class T>
 struct AdamStep {
+  static constexpr int kStates = 2;
   T scale;                       ///< of the gradient
   T l2;                          ///< coupled weight decay: g += l2 p
   T shrink;                      ///< decoupled weight decay: p *= shrink
@@ -15,29 +17,16 @@ struct AdamStep {
   T rate;                        ///< lr / (1 - beta1^t)
   T root;                        ///< 1 / sqrt(1 - beta2^t)
   T eps;
-};
 
-/// Scalars of one Adam-atan2 step.
-template <class T>
-struct AdamAtan2Step {
-  T scale;         ///< of the gradient
-  T shrink;        ///< decoupled weight decay: p *= shrink
-  T rest1, rest2;  ///< 1 - beta
-  T unbias;        ///< of the first moment inside the arc tangent
-  T rate;          ///< of the arc tangent
-  T root;          ///< 1 / sqrt(1 - beta2^t)
+  [[gnu::always_inline]] constexpr void operator()(T& p, T& m, T& v, T gradient) const {
+    const T g = scale * gradient + l2 * p;
+    const T mi = beta1 * m + rest1 * g;
+    const T vi = beta2 * v + rest2 * (g * g);
+    m = mi;
+    v = vi;
+    p = shrink * p - rate * (mi / (std::sqrt(vi) * root + eps));
+  }
 };
-
-/// Adam and AdamW. make_optimizer() in optimizer.hpp states the equations and the sources.
-template <class T>
-[[gnu::always_inline]] constexpr void adam_rule(T& p, T& m, T& v, T gradient, const AdamStep<T>& k) {
-  const T g = k.scale * gradient + k.l2 * p;
-  const T mi = k.beta1 * m + k.rest1 * g;
-  const T vi = k.beta2 * v + k.rest2 * (g * g);
-  m = mi;
-  v = vi;
-  p = k.shrink * p - k.rate * (mi / (std::sqrt(vi) * k.root + k.eps));
-}
 
 /// atan2(y, x) for x >= 0, with atan2(0, 0) = 0. In f32 the argument of the arc tangent is min/max <= 1:
 /// atan(t) = t P(t^2), P a minimax fit; relative error 1.4e-7.
@@ -58,15 +47,25 @@ template <class T>
 }
 [[gnu::always_inline]] constexpr double atan2_right(double y, double x) { return std::atan2(y, x); }
 
-/// Adam-atan2.
+/// The same for Adam-atan2.
 template <class T>
-[[gnu::always_inline]] constexpr void adam_atan2_rule(T& p, T& m, T& v, T gradient, const AdamAtan2Step<T>& k) {
-  const T g = k.scale * gradient;
-  const T mi = m + k.rest1 * (g - m);
-  const T vi = v + k.rest2 * (g * g - v);
-  m = mi;
-  v = vi;
-  p = k.shrink * p - k.rate * atan2_right(mi * k.unbias, std::sqrt(vi) * k.root);
-}
+struct AdamAtan2Step {
+  static constexpr int kStates = 2;
+  T scale;         ///< of the gradient
+  T shrink;        ///< decoupled weight decay: p *= shrink
+  T rest1, rest2;  ///< 1 - beta
+  T unbias;        ///< of the first moment inside the arc tangent
+  T rate;          ///< of the arc tangent
+  T root;          ///< 1 / sqrt(1 - beta2^t)
+
+  [[gnu::always_inline]] constexpr void operator()(T& p, T& m, T& v, T gradient) const {
+    const T g = scale * gradient;
+    const T mi = m + rest1 * (g - m);
+    const T vi = v + rest2 * (g * g - v);
+    m = mi;
+    v = vi;
+    p = shrink * p - rate * atan2_right(mi * unbias, std::sqrt(vi) * root);
+  }
+};
 
 }  // namespace lockstep::optim_kernels

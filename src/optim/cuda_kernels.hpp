@@ -1,4 +1,8 @@
 #pragma once
+#include <algorithm>
+#include <array>
+#include <bit>
+
 #include "lockstep/ops/spmm.hpp"
 #include "lockstep/optim/flat_range.hpp"
 #include "lockstep/optim/lazy_adam.hpp"
@@ -7,6 +11,16 @@
 #include "optim/sweep_kernels.hpp"
 
 namespace lockstep::optim_kernels {
+
+/// The scalars of a step in the type of the sweep.
+template <class Step>
+Step step_as(const StepScalars& scalars) {
+  using T = decltype(Step::scale);
+  std::array<T, sizeof(Step) / sizeof(T)> cast;
+  std::transform(scalars.begin(), scalars.begin() + cast.size(), cast.begin(),
+                 [](double x) { return static_cast<T>(x); });
+  return std::bit_cast<Step>(cast);
+}
 
 /// At most this many tables are updated in one launch.
 inline constexpr std::size_t kMostTables = 3;
@@ -34,14 +48,9 @@ struct LazySteps {
 /// The GPU kernels of the optimizers. Pointers are device pointers, outputs first. No call waits for the GPU.
 namespace lockstep::optim_kernels::cuda {
 
-/// One launch updates all chunks and the average.
-template <class T>
-void adam(const GpuSweep& sweep, T* m, T* v, const AdamStep<T>& step);
-template <class T>
-void adam_atan2(const GpuSweep& sweep, T* m, T* v, const AdamAtan2Step<T>& step);
-/// `buffer` is null without momentum.
-template <class T>
-void sgd(const GpuSweep& sweep, T* buffer, const SgdStep<T>& step);
+/// One launch updates all chunks and the average. a and b are the states of the rule; those that it lacks are null.
+template <template <class> class Step, class T>
+void sweep(const GpuSweep& sweep, T* a, T* b, const Step<T>& step);
 /// Exchanges a and b.
 template <class T>
 void exchange(const Stream& stream, std::int64_t n, T* a, T* b);

@@ -295,11 +295,11 @@ __device__ void end_step(const DenseOperands<T>& s, double squares) {
   __syncthreads();
   if (sm_fails && blockIdx.x == 0) note_first_bad(s.flat, s.sums, sm_found, s.outcome);
   if (!sm_moves) return;
-  const AdamRule<T> rule{*reinterpret_cast<const AdamStep<T>*>(sm_scalars)};
+  const AdamStep<T> rule = *reinterpret_cast<const AdamStep<T>*>(sm_scalars);
   const Vectors<T> x = {s.values, s.sums, {s.m, s.v}, s.average, s.decay};
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < s.norm_size; i += stride)
-    update_element<2>(x, i, i, true, rule);
+    update_element(x, i, i, true, rule);
 }
 
 /// A step. Latency bound: each block loads the weights, computes the parts of the gradient that are its own, and waits

@@ -130,7 +130,7 @@ void GpuUpdate::close(const Stream& stream, const Tensor& gradient, const RankRe
     if constexpr (kHasCuda)
       optim_kernels::cuda::sign_descent<T>(
           stream, {.table = table.data<T>(),
-                   .shadow = shadow ? shadow.data<T>() : nullptr,
+                   .shadow = shadow.data<T>(),
                    .gradients = rows_->gradients.data<T>(),
                    .columns = table.columns(),
                    .ids = rows_->ids.data<std::int32_t>(),

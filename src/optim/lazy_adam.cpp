@@ -18,7 +18,9 @@ constexpr std::int64_t kParallelFrom = std::int64_t{1} << 14;
 constexpr std::int64_t kPrefetch = 4, kLine = 64;
 /// Upper bound on the ratio of consecutive moves, below 1 by more than the effect of rounding.
 constexpr double kCalm = 0.999;
+using optim_kernels::AdamStep;
 using optim_kernels::LateRow;
+using optim_kernels::step_as;
 }  // namespace
 
 LazyAdam::LazyAdam(const OptimizerOptions& options, ParamStore& params, const std::vector<RowsOf>& which)
@@ -116,7 +118,8 @@ void LazyAdam::remember(double lr, std::int64_t t) {
 
 void LazyAdam::note(double lr, double gradient_scale) {
   remember(lr, steps());
-  scale_ = gradient_scale;
+  now_ = scalars(lr, steps());
+  now_[0] = gradient_scale;
   if constexpr (kHasCuda) {
     if (!device().is_cuda()) return;
     const Step& step = history_.back();
@@ -149,7 +152,7 @@ optim_kernels::LazySteps<T> LazyAdam::steps_of(std::span<const RowsNow> tables, 
                                .m = table.m.data<T>(),
                                .v = table.v.data<T>(),
                                .done = table.gpu_done->data<std::int64_t>(),
-                               .gradient = rows.gradient ? rows.gradient.data<T>() : nullptr};
+                               .gradient = rows.gradient.data<T>()};
   }
   all.decay.beta1 = static_cast<T>(options_.beta1);
   all.decay.beta2 = static_cast<T>(options_.beta2);
@@ -175,22 +178,6 @@ void LazyAdam::enqueue_update(std::span<const RowsNow> tables, const LazyNow* no
 }
 
 template <class T>
-optim_kernels::AdamStep<T> LazyAdam::step_now() const {
-  const auto cast = [](double value) { return static_cast<T>(value); };
-  const Step& now = history_.back();
-  return {cast(scale_),
-          cast(0),
-          cast(1),
-          cast(options_.beta1),
-          cast(1 - options_.beta1),
-          cast(options_.beta2),
-          cast(1 - options_.beta2),
-          cast(now.rate),
-          cast(now.root),
-          cast(options_.eps)};
-}
-
-template <class T>
 void LazyAdam::replay(const Table& table, std::int64_t row, std::int64_t from, std::int64_t to) const {
   static_assert(sizeof(Step) == optim_kernels::kStride * sizeof(double));
   const Step* first = history_.data() + (from - base_);
@@ -209,10 +196,9 @@ void LazyAdam::replay(const Table& table, std::int64_t row, std::int64_t from, s
 void LazyAdam::catch_up(const Table& table, std::span<const LateRow> rows, std::int64_t to, const Tensor& gradient) {
   const auto count = static_cast<std::int64_t>(rows.size());
   visit_float(dtype(), [&]<class T>() {
-    const auto adam = optim_kernels::active_sweep<T>().adam;
-    const optim_kernels::AdamStep<T> step = gradient ? step_now<T>() : optim_kernels::AdamStep<T>{};
+    const auto step = step_as<AdamStep<T>>(now_);
     T *const value = table.rows.param->value.data<T>(), *const m = table.m.data<T>(), *const v = table.v.data<T>();
-    const T* const slope = gradient ? gradient.data<T>() : nullptr;
+    const T* const slope = gradient.data<T>();
 #pragma omp parallel for schedule(dynamic, 16) if (count * table.columns >= kParallelFrom)
     for (std::int64_t i = 0; i < count; ++i) {
       const auto [row, done] = rows[static_cast<std::size_t>(i)];
@@ -225,7 +211,7 @@ void LazyAdam::catch_up(const Table& table, std::span<const LateRow> rows, std::
       if (done < to) replay<T>(table, row, done, to);
       if (!slope) continue;
       const std::int64_t at = row * table.columns;
-      adam(table.columns, value + at, m + at, v + at, slope + i * table.columns, step);
+      optim_kernels::active_update(table.columns, value + at, m + at, v + at, slope + i * table.columns, step);
     }
   });
 }
@@ -247,8 +233,8 @@ void LazyAdam::catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std:
                                                   .base = base_,
                                                   .to = to,
                                                   .calm_from = calm_from_,
-                                                  .gradient = gradient ? gradient.data<T>() : nullptr,
-                                                  .step = step_now<T>()});
+                                                  .gradient = gradient.data<T>(),
+                                                  .step = step_as<AdamStep<T>>(now_)});
     }
   });
 }
@@ -329,17 +315,15 @@ void LazyAdam::begin(double lr, double gradient_scale) {
 
 void LazyAdam::update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) {
   visit_float(dtype(), [&]<class T>() {
-    const optim_kernels::AdamStep<T> step = step_now<T>();
-    optim_kernels::active_sweep<T>().adam(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
-                                          m_.data<T>() + chunk.state, v_.data<T>() + chunk.state,
-                                          gradient.data<T>() + chunk.begin, step);
+    optim_kernels::active_update(chunk.end - chunk.begin, values.data<T>() + chunk.begin, m_.data<T>() + chunk.state,
+                                 v_.data<T>() + chunk.state, gradient.data<T>() + chunk.begin,
+                                 step_as<AdamStep<T>>(now_));
   });
 }
 
 void LazyAdam::update(const GpuSweep& sweep) {
   visit_float(dtype(), [&]<class T>() {
-    const optim_kernels::AdamStep<T> step = sweep.now == nullptr ? step_now<T>() : optim_kernels::AdamStep<T>{};
-    if constexpr (kHasCuda) optim_kernels::cuda::adam(sweep, m_.data<T>(), v_.data<T>(), step);
+    if constexpr (kHasCuda) optim_kernels::cuda::sweep(sweep, m_.data<T>(), v_.data<T>(), step_as<AdamStep<T>>(now_));
   });
 }
 

@@ -99,10 +99,6 @@ void replay(std::int64_t n, T* p, T* m, T* v, const MissedSteps<T>& steps) {
 
 }  // namespace
 
-template <class T>
-ReplayKernel<T> replay_kernel() {
-  return replay<T>;
-}
-LOCKSTEP_EACH_FLOAT(replay_kernel)
+LOCKSTEP_KERNEL_TABLE(ReplayKernel, replay_kernel, replay<T>)
 
 }  // namespace lockstep::optim_kernels::LOCKSTEP_ISA

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads) late_steps_kernel(LateSteps<T> s) {
   if (from >= s.to && s.gradient == nullptr) return;  // mutant-equivalent: without steps the values are written back
   T p = s.p[e], m = s.m[e], v = s.v[e];
   replay(s, from, p, m, v);
-  if (s.gradient) adam_rule(p, m, v, s.gradient[at], s.step);
+  if (s.gradient) s.step(p, m, v, s.gradient[at]);
   s.p[e] = p;
   s.m[e] = m;
   s.v[e] = v;
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) lazy_update_kernel(LazySteps<T> s) {
   if (e.row < 0) return;
   const AdamStep<T> step = *reinterpret_cast<const AdamStep<T>*>(s.update->scalars);
   T p = e.table->p[e.index()], m = e.table->m[e.index()], v = e.table->v[e.index()];
-  adam_rule(p, m, v, e.table->gradient[e.at], step);
+  step(p, m, v, e.table->gradient[e.at]);
   e.table->p[e.index()] = p;
   e.table->m[e.index()] = m;
   e.table->v[e.index()] = v;

@@ -26,10 +26,10 @@ inline constexpr std::int64_t kLook = 8;
 template <class T>
 inline constexpr T kTiny = sizeof(T) == 4 ? T(1e-30) : T(1e-290);
 
-/// Applies the deferred steps to n elements, with the bits of adam_rule() with a gradient of 0.
+/// Applies the deferred steps to n elements, with the bits of AdamStep with a gradient of 0.
 template <class T>
 using ReplayKernel = void (*)(std::int64_t n, T* p, T* m, T* v, const MissedSteps<T>& s);
 
-LOCKSTEP_KERNELS(ReplayKernel<T>, replay_kernel)
+LOCKSTEP_KERNELS(ReplayKernel, replay_kernel)
 
 }  // namespace lockstep::optim_kernels

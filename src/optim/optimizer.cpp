@@ -1,7 +1,6 @@
 #include "lockstep/optim/optimizer.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
@@ -29,52 +28,47 @@ std::int64_t aligned(std::int64_t elements) {
   return (elements + kStateAlignment - 1) / kStateAlignment * kStateAlignment;
 }
 
-using optim_kernels::AdamAtan2Step;
-using optim_kernels::AdamStep;
-using optim_kernels::SgdStep;
-
-/// An optimizer whose step is one sweep with the scalars Step<T>. `Rule` has sweep(chunk, p, g, step) for the CPU and
-/// sweep(gpu_sweep, step), templates over the type of the elements.
-template <class Rule, template <class> class Step>
+/// An optimizer whose step is one sweep with the scalars Step<T>.
+template <template <class> class Step>
 class SweepOptimizer : public Optimizer {
  protected:
-  SweepOptimizer(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges, bool lazy)
-      : Optimizer(params, std::move(ranges), lazy), options_(options) {}
+  /// `slots` are the names of the states of the rule.
+  SweepOptimizer(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges, bool lazy,
+                 const std::array<const char*, 2>& slots)
+      : Optimizer(params, std::move(ranges), lazy), options_(options) {
+    for (std::size_t i = 0; i < Step<float>::kStates; ++i) states_[i] = add_state(slots[i]);
+  }
   void begin(double lr, double gradient_scale) override {
     now_ = scalars(lr, steps());
     now_[0] = gradient_scale;
   }
   void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
-      rule().sweep(chunk, values.data<T>() + chunk.begin, gradient.data<T>() + chunk.begin, now<T>());
+      const auto state = [&](const Tensor& flat) { return flat ? flat.data<T>() + chunk.state : nullptr; };
+      optim_kernels::active_update(chunk.end - chunk.begin, values.data<T>() + chunk.begin, state(states_[0]),
+                                   state(states_[1]), gradient.data<T>() + chunk.begin,
+                                   optim_kernels::step_as<Step<T>>(now_));
     });
   }
   void update(const GpuSweep& sweep) override {
     visit_float(dtype(), [&]<class T>() {
-      if constexpr (kHasCuda) rule().sweep(sweep, now<T>());
+      if constexpr (kHasCuda)
+        optim_kernels::cuda::sweep(sweep, states_[0].data<T>(), states_[1].data<T>(),
+                                   optim_kernels::step_as<Step<T>>(now_));
     });
   }
   const OptimizerOptions options_;
+  std::array<Tensor, 2> states_;
 
  private:
-  const Rule& rule() const { return static_cast<const Rule&>(*this); }
-  /// The scalars in the type of the sweep.
-  template <class T>
-  Step<T> now() const {
-    std::array<T, sizeof(Step<T>) / sizeof(T)> cast;
-    for (std::size_t i = 0; i < cast.size(); ++i) cast[i] = static_cast<T>(now_[i]);
-    return std::bit_cast<Step<T>>(cast);
-  }
   StepScalars now_{};
 };
 
-class Adam final : public SweepOptimizer<Adam, AdamStep> {
+class Adam final : public SweepOptimizer<optim_kernels::AdamStep> {
  public:
   Adam(const OptimizerOptions& options, bool decoupled, ParamStore& params, std::vector<FlatRange> ranges)
-      : SweepOptimizer(options, params, std::move(ranges), options.lazy),
-        decoupled_(decoupled),
-        m_(add_state("exp_avg")),
-        v_(add_state("exp_avg_sq")) {}
+      : SweepOptimizer(options, params, std::move(ranges), options.lazy, {"exp_avg", "exp_avg_sq"}),
+        decoupled_(decoupled) {}
   const char* name() const override { return decoupled_ ? "adamw" : "adam"; }
   StepScalars scalars(double lr, std::int64_t step) const override {
     const auto t = static_cast<double>(step);
@@ -90,30 +84,16 @@ class Adam final : public SweepOptimizer<Adam, AdamStep> {
             1 / std::sqrt(1 - std::pow(options_.beta2, t)),
             options_.eps};
   }
-  std::array<Tensor, 2> adam_moments() const override {
-    return is_flat() ? std::array{m_, v_} : std::array<Tensor, 2>{};
-  }
-  template <class T>
-  void sweep(const FlatChunk& chunk, T* p, const T* g, const AdamStep<T>& step) const {
-    optim_kernels::active_sweep<T>().adam(chunk.end - chunk.begin, p, m_.data<T>() + chunk.state,
-                                          v_.data<T>() + chunk.state, g, step);
-  }
-  template <class T>
-  void sweep(const GpuSweep& sweep, const AdamStep<T>& step) const {
-    optim_kernels::cuda::adam(sweep, m_.data<T>(), v_.data<T>(), step);
-  }
+  std::array<Tensor, 2> adam_moments() const override { return is_flat() ? states_ : std::array<Tensor, 2>{}; }
 
  private:
   bool decoupled_;
-  Tensor m_, v_;
 };
 
-class AdamAtan2 final : public SweepOptimizer<AdamAtan2, AdamAtan2Step> {
+class AdamAtan2 final : public SweepOptimizer<optim_kernels::AdamAtan2Step> {
  public:
   AdamAtan2(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges)
-      : SweepOptimizer(options, params, std::move(ranges), false),
-        m_(add_state("exp_avg")),
-        v_(add_state("exp_avg_sq")) {}
+      : SweepOptimizer(options, params, std::move(ranges), false, {"exp_avg", "exp_avg_sq"}) {}
   const char* name() const override { return "adam_atan2"; }
   StepScalars scalars(double lr, std::int64_t step) const override {
     const auto t = static_cast<double>(step);
@@ -127,42 +107,18 @@ class AdamAtan2 final : public SweepOptimizer<AdamAtan2, AdamAtan2Step> {
             inside ? lr : lr * unbias,
             1 / std::sqrt(1 - std::pow(options_.beta2, t))};
   }
-  template <class T>
-  void sweep(const FlatChunk& chunk, T* p, const T* g, const AdamAtan2Step<T>& step) const {
-    optim_kernels::active_sweep<T>().adam_atan2(chunk.end - chunk.begin, p, m_.data<T>() + chunk.state,
-                                                v_.data<T>() + chunk.state, g, step);
-  }
-  template <class T>
-  void sweep(const GpuSweep& sweep, const AdamAtan2Step<T>& step) const {
-    optim_kernels::cuda::adam_atan2(sweep, m_.data<T>(), v_.data<T>(), step);
-  }
-
- private:
-  Tensor m_, v_;
 };
 
-class Sgd final : public SweepOptimizer<Sgd, SgdStep> {
+/// SgdStep or MomentumStep.
+template <template <class> class Step>
+class Sgd final : public SweepOptimizer<Step> {
  public:
   Sgd(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges)
-      : SweepOptimizer(options, params, std::move(ranges), options.lazy) {
-    if (options.momentum != 0) buffer_ = add_state("momentum_buffer");
-  }
+      : SweepOptimizer<Step>(options, params, std::move(ranges), options.lazy, {"momentum_buffer"}) {}
   const char* name() const override { return "sgd"; }
   StepScalars scalars(double lr, std::int64_t step) const override {
-    return {1, options_.weight_decay, lr, step == 1 ? 0 : options_.momentum};
+    return {1, this->options_.weight_decay, lr, step == 1 ? 0 : this->options_.momentum};
   }
-  template <class T>
-  void sweep(const FlatChunk& chunk, T* p, const T* g, const SgdStep<T>& step) const {
-    T* const buffer = buffer_ ? buffer_.data<T>() + chunk.state : nullptr;
-    optim_kernels::active_sweep<T>().sgd(chunk.end - chunk.begin, p, buffer, g, step);
-  }
-  template <class T>
-  void sweep(const GpuSweep& sweep, const SgdStep<T>& step) const {
-    optim_kernels::cuda::sgd(sweep, buffer_ ? buffer_.data<T>() : nullptr, step);
-  }
-
- private:
-  Tensor buffer_;
 };
 
 }  // namespace
@@ -323,7 +279,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Param
   if (options.name == "adam_atan2") return std::make_unique<AdamAtan2>(options, params, std::move(ranges));
   require_usage(options.name == "sgd", "option optim.name = ", options.name,
                 ": must be adam, adamw, adam_atan2 or sgd");
-  return std::make_unique<Sgd>(options, params, std::move(ranges));
+  if (options.momentum == 0) return std::make_unique<Sgd<optim_kernels::SgdStep>>(options, params, std::move(ranges));
+  return std::make_unique<Sgd<optim_kernels::MomentumStep>>(options, params, std::move(ranges));
 }
 
 }  // namespace lockstep

@@ -3,24 +3,28 @@
 /// The update of one element by SGD, compiled like adam_rule.hpp.
 namespace lockstep::optim_kernels {
 
-/// Scalars of one SGD step.
+/// Without momentum.
 template <class T>
 struct SgdStep {
+  static constexpr int kStates = 0;
   T scale, l2, lr;
-  T keep;  ///< the momentum, or 0 in the first step, whose buffer starts as the gradient
+
+  [[gnu::always_inline]] constexpr void operator()(T& p, T&, T&, T gradient) const {
+    p -= lr * (scale * gradient + l2 * p);
+  }
 };
 
 template <class T>
-[[gnu::always_inline]] constexpr void sgd_rule(T& p, T gradient, const SgdStep<T>& k) {
-  p -= k.lr * (k.scale * gradient + k.l2 * p);
-}
+struct MomentumStep {
+  static constexpr int kStates = 1;
+  T scale, l2, lr;
+  T keep;  ///< the momentum, or 0 in the first step, whose buffer starts as the gradient
 
-/// SGD with momentum.
-template <class T>
-[[gnu::always_inline]] constexpr void momentum_rule(T& p, T& buffer, T gradient, const SgdStep<T>& k) {
-  const T b = k.keep * buffer + (k.scale * gradient + k.l2 * p);
-  buffer = b;
-  p -= k.lr * b;
-}
+  [[gnu::always_inline]] constexpr void operator()(T& p, T& buffer, T&, T gradient) const {
+    const T b = keep * buffer + (scale * gradient + l2 * p);
+    buffer = b;
+    p -= lr * b;
+  }
+};
 
 }  // namespace lockstep::optim_kernels

@@ -71,7 +71,7 @@ void sign_sgd_rows(Arena& scratch, const Tensor& table, const Tensor& ids, const
           "sign_sgd_rows: the table is ", table.shape(), ", its shadow ", shadow.shape(), ", gradients ",
           gradients.shape(), " of ", ids.size(), " samples; columns must be equal, with one gradient row per sample");
   visit_float(table.dtype(), [&]<class T>() {
-    T* const copy = shadow ? shadow.data<T>() : nullptr;
+    T* const copy = shadow.data<T>();
     if constexpr (kHasCuda) {
       if (table.device().is_cuda()) {
         return optim_kernels::cuda::sign_descent<T>(Stream(table.device()), {.table = table.data<T>(),

@@ -4,33 +4,20 @@
 
 namespace lockstep::optim_kernels::LOCKSTEP_ISA {
 
+/// Traffic: reads p, the states and the gradient, writes p and the states.
+template <template <class> class Step, class T>
+void update(std::int64_t n, T* __restrict__ p, T* __restrict__ a, T* __restrict__ b, const T* __restrict__ gradient,
+            const Step<T>& step) {
+  constexpr int kStates = Step<T>::kStates;
+  const Step<T> rule = step;
+  T none{};
+  for (std::int64_t i = 0; i < n; ++i) rule(p[i], kStates > 0 ? a[i] : none, kStates > 1 ? b[i] : none, gradient[i]);
+}
+#define LOCKSTEP_INSTANTIATE(Step, T) template void update(std::int64_t, T*, T*, T*, const T*, const Step<T>&)
+LOCKSTEP_EACH_STEP(LOCKSTEP_INSTANTIATE, float)
+LOCKSTEP_EACH_STEP(LOCKSTEP_INSTANTIATE, double)
+
 namespace {
-
-/// Traffic: reads p, m, v, g, writes p, m, v.
-template <class T>
-void adam(std::int64_t n, T* __restrict__ p, T* __restrict__ m, T* __restrict__ v, const T* __restrict__ gradient,
-          const AdamStep<T>& s) {
-  const AdamStep<T> k = s;
-  for (std::int64_t i = 0; i < n; ++i) adam_rule(p[i], m[i], v[i], gradient[i], k);
-}
-
-template <class T>
-void adam_atan2(std::int64_t n, T* __restrict__ p, T* __restrict__ m, T* __restrict__ v, const T* __restrict__ gradient,
-                const AdamAtan2Step<T>& s) {
-  const AdamAtan2Step<T> k = s;
-  for (std::int64_t i = 0; i < n; ++i) adam_atan2_rule(p[i], m[i], v[i], gradient[i], k);
-}
-
-template <class T>
-void sgd(std::int64_t n, T* __restrict__ p, T* __restrict__ buffer, const T* __restrict__ gradient,
-         const SgdStep<T>& s) {
-  const SgdStep<T> k = s;
-  if (buffer == nullptr) {
-    for (std::int64_t i = 0; i < n; ++i) sgd_rule(p[i], gradient[i], k);
-    return;
-  }
-  for (std::int64_t i = 0; i < n; ++i) momentum_rule(p[i], buffer[i], gradient[i], k);
-}
 
 template <class T>
 void ema(std::int64_t n, T* __restrict__ shadow, const T* __restrict__ p, T decay) {
@@ -58,10 +45,6 @@ double sum_squares(std::int64_t n, const T* x) {
 
 }  // namespace
 
-template <class T>
-Sweep<T> sweep() {
-  return {adam<T>, adam_atan2<T>, sgd<T>, ema<T>, sum_squares<T>};
-}
-LOCKSTEP_EACH_FLOAT(sweep)
+LOCKSTEP_KERNEL_TABLE(Sweep, sweep, ema<T>, sum_squares<T>)
 
 }  // namespace lockstep::optim_kernels::LOCKSTEP_ISA

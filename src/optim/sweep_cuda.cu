@@ -18,30 +18,15 @@ struct alignas(16) Pack {
   T lane[kLanes];
 };
 
-template <class T>
-struct AdamAtan2Rule {
-  AdamAtan2Step<T> step;
-  __device__ void operator()(T& p, T& m, T& v, T g) const { adam_atan2_rule(p, m, v, g, step); }
-};
-template <class T>
-struct MomentumRule {
-  SgdStep<T> step;
-  __device__ void operator()(T& p, T& buffer, T&, T g) const { momentum_rule(p, buffer, g, step); }
-};
-template <class T>
-struct SgdRule {
-  SgdStep<T> step;
-  __device__ void operator()(T& p, T&, T&, T g) const { sgd_rule(p, g, step); }
-};
-
 /// Updates the elements of one 16-byte word.
-template <int States, class T, class Rule>
-__device__ void update_pack(const Vectors<T>& x, std::int64_t at, std::int64_t state, const Rule& rule) {
+template <class T, class Step>
+__device__ void update_pack(const Vectors<T>& x, std::int64_t at, std::int64_t state, const Step& rule) {
   using P = Pack<T>;
+  constexpr int kStates = Step::kStates;
   const P g = *reinterpret_cast<const P*>(x.g + at);
   P p = *reinterpret_cast<const P*>(x.p + at), a{}, b{}, shadow{};
-  if (States > 0) a = *reinterpret_cast<const P*>(x.state[0] + state);
-  if (States > 1) b = *reinterpret_cast<const P*>(x.state[1] + state);
+  if (kStates > 0) a = *reinterpret_cast<const P*>(x.state[0] + state);
+  if (kStates > 1) b = *reinterpret_cast<const P*>(x.state[1] + state);
   if (x.shadow) shadow = *reinterpret_cast<const P*>(x.shadow + at);
 #pragma unroll
   for (int l = 0; l < P::kLanes; ++l) {
@@ -49,14 +34,14 @@ __device__ void update_pack(const Vectors<T>& x, std::int64_t at, std::int64_t s
     ema_rule(shadow.lane[l], p.lane[l], x.decay, 1 - x.decay);
   }
   *reinterpret_cast<P*>(x.p + at) = p;
-  if (States > 0) *reinterpret_cast<P*>(x.state[0] + state) = a;
-  if (States > 1) *reinterpret_cast<P*>(x.state[1] + state) = b;
+  if (kStates > 0) *reinterpret_cast<P*>(x.state[0] + state) = a;
+  if (kStates > 1) *reinterpret_cast<P*>(x.state[1] + state) = b;
   if (x.shadow) *reinterpret_cast<P*>(x.shadow + at) = shadow;
 }
 
 /// Updates the rows of a chunk, one warp per row. Rows with a zero gradient keep their weights and state.
-template <int States, class T, class Rule>
-__device__ void update_rows(const FlatChunk& chunk, const Vectors<T>& x, const Rule& rule) {
+template <class T, class Step>
+__device__ void update_rows(const FlatChunk& chunk, const Vectors<T>& x, const Step& rule) {
   // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t rows = (chunk.end - chunk.begin) / chunk.row;
@@ -67,40 +52,28 @@ __device__ void update_rows(const FlatChunk& chunk, const Vectors<T>& x, const R
     const bool touched = __any_sync(gpu::kWholeWarp, mine) != 0;
     if (!touched && !x.shadow) continue;
     for (std::int64_t c = lane; c < chunk.row; c += kWarp)
-      update_element<States>(x, first + c, to_state + first + c, touched, rule);
+      update_element(x, first + c, to_state + first + c, touched, rule);
   }
 }
 
 /// One block per chunk of a few thousand elements; one launch for all parameters. Memory bound: adam reads p, m, v, g
 /// and writes p, m, v, 28 bytes per element in f32, in 16-byte words; the average adds 8. The scalars of the step are
 /// those in `now`, where it is not null: decide_kernel() has written them.
-template <int States, class T, class Rule>
+template <class T, class Step>
 __global__ void __launch_bounds__(kThreads, 3)
-    sweep_kernel(const FlatChunk* chunks, Vectors<T> x, Rule given, const UpdateNow<T>* now) {
+    sweep_kernel(const FlatChunk* chunks, Vectors<T> x, Step given, const UpdateNow<T>* now) {
   if (now != nullptr && !now->moves) return;
-  const Rule rule = now != nullptr ? Rule{*reinterpret_cast<const decltype(given.step)*>(now->scalars)} : given;
+  const Step rule = now != nullptr ? *reinterpret_cast<const Step*>(now->scalars) : given;
   const FlatChunk chunk = chunks[blockIdx.x];
-  if (chunk.row > 0) return update_rows<States>(chunk, x, rule);
+  if (chunk.row > 0) return update_rows(chunk, x, rule);
   constexpr int kLanes = Pack<T>::kLanes;
   const std::int64_t n = chunk.end - chunk.begin;
   const bool aligned = chunk.begin % kLanes == 0 && chunk.state % kLanes == 0;
   const std::int64_t packed = aligned ? n / kLanes * kLanes : 0;
   for (std::int64_t i = std::int64_t{threadIdx.x} * kLanes; i < packed; i += kThreads * kLanes)
-    update_pack<States>(x, chunk.begin + i, chunk.state + i, rule);
+    update_pack(x, chunk.begin + i, chunk.state + i, rule);
   for (std::int64_t i = packed + threadIdx.x; i < n; i += kThreads)
-    update_element<States>(x, chunk.begin + i, chunk.state + i, true, rule);
-}
-
-template <int States, class T, class Rule>
-void sweep(const GpuSweep& s, T* a, T* b, const Rule& rule) {
-  if (s.count == 0) return;
-  const Vectors<T> x = {s.values.data<T>(),
-                        s.gradient.data<T>(),
-                        {a, b},
-                        s.average ? s.average.data<T>() : nullptr,
-                        static_cast<T>(s.decay)};
-  gpu::launch(s.stream, {.grid = dim3(static_cast<unsigned>(s.count)), .block = kThreads},
-              sweep_kernel<States, T, Rule>, s.chunks, x, rule, static_cast<const UpdateNow<T>*>(s.now));
+    update_element(x, chunk.begin + i, chunk.state + i, true, rule);
 }
 
 /// Grid-stride. Traffic: both vectors, read and written once.
@@ -116,28 +89,22 @@ __global__ void __launch_bounds__(kThreads) exchange_kernel(std::int64_t n, T* a
 
 }  // namespace
 
-template <class T>
-void adam(const GpuSweep& s, T* m, T* v, const AdamStep<T>& step) {
-  sweep<2>(s, m, v, AdamRule<T>{step});
+template <template <class> class Step, class T>
+void sweep(const GpuSweep& s, T* a, T* b, const Step<T>& step) {
+  if (s.count == 0) return;
+  const Vectors<T> x = {s.values.data<T>(), s.gradient.data<T>(), {a, b}, s.average.data<T>(), static_cast<T>(s.decay)};
+  gpu::launch(s.stream, {.grid = dim3(static_cast<unsigned>(s.count)), .block = kThreads}, sweep_kernel<T, Step<T>>,
+              s.chunks, x, step, static_cast<const UpdateNow<T>*>(s.now));
 }
-template <class T>
-void adam_atan2(const GpuSweep& s, T* m, T* v, const AdamAtan2Step<T>& step) {
-  sweep<2>(s, m, v, AdamAtan2Rule<T>{step});
-}
-template <class T>
-void sgd(const GpuSweep& s, T* buffer, const SgdStep<T>& step) {
-  if (buffer == nullptr) return sweep<0>(s, buffer, buffer, SgdRule<T>{step});
-  sweep<1>(s, buffer, buffer, MomentumRule<T>{step});
-}
+#define LOCKSTEP_INSTANTIATE(Step, T) template void sweep(const GpuSweep&, T*, T*, const Step<T>&)
+LOCKSTEP_EACH_STEP(LOCKSTEP_INSTANTIATE, float)
+LOCKSTEP_EACH_STEP(LOCKSTEP_INSTANTIATE, double)
 template <class T>
 void exchange(const Stream& stream, std::int64_t n, T* a, T* b) {
   if (n == 0) return;
   gpu::launch(stream, gpu::grid_for(n, kThreads), exchange_kernel<T>, n, a, b);
 }
 
-LOCKSTEP_EACH_FLOAT(adam)
-LOCKSTEP_EACH_FLOAT(adam_atan2)
-LOCKSTEP_EACH_FLOAT(sgd)
 LOCKSTEP_EACH_FLOAT(exchange)
 
 }  // namespace lockstep::optim_kernels::cuda

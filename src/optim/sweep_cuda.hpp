@@ -7,11 +7,6 @@
 /// CPU.
 namespace lockstep::optim_kernels::cuda {
 
-template <class T>
-struct AdamRule {
-  AdamStep<T> step;
-  __device__ void operator()(T& p, T& m, T& v, T g) const { adam_rule(p, m, v, g, step); }
-};
 /// The flat vectors and the state vectors of the rule. `shadow` is null without an average.
 template <class T>
 struct Vectors {
@@ -23,14 +18,15 @@ struct Vectors {
 };
 
 /// Updates element `at` of the flat vectors, with its state at `state`. Updates only the average unless `moves`.
-template <int States, class T, class Rule>
-__device__ void update_element(const Vectors<T>& x, std::int64_t at, std::int64_t state, bool moves, const Rule& rule) {
+template <class T, class Step>
+__device__ void update_element(const Vectors<T>& x, std::int64_t at, std::int64_t state, bool moves, const Step& rule) {
+  constexpr int kStates = Step::kStates;
   T p = x.p[at];
   if (moves) {
-    T a = States > 0 ? x.state[0][state] : T{}, b = States > 1 ? x.state[1][state] : T{};
+    T a = kStates > 0 ? x.state[0][state] : T{}, b = kStates > 1 ? x.state[1][state] : T{};
     rule(p, a, b, x.g[at]);
-    if (States > 0) x.state[0][state] = a;
-    if (States > 1) x.state[1][state] = b;
+    if (kStates > 0) x.state[0][state] = a;
+    if (kStates > 1) x.state[1][state] = b;
     x.p[at] = p;
   }
   if (x.shadow) {

@@ -1,5 +1,6 @@
 #include "lockstep/tasks/arguments.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -116,6 +117,22 @@ void refuse_unread_keys(const Options& options) {
     log::info("this command ignores ", unread, ", for evaluations during the training; --help lists what it reads");
 }
 
+/// The keys that define the network must be those of its training: the weights of another one may fit by chance.
+/// files  whether configuration files were given, whose defaults then count too
+/// errors  usage: keys of [model] that differ
+void require_same_network(const Options& given, const CheckpointReader& checkpoint, bool files) {
+  const std::vector<std::string> keys = given.keys();
+  if (keys.empty()) return;
+  std::string list;
+  for (const std::string& line : given.differences(checkpoint.config(), checkpoint.path().string())) {
+    const std::string key = line.substr(0, line.find(": "));
+    const bool set = files || (std::ranges::find(keys, key) != keys.end() && given.given(key));
+    if (set && key.starts_with("model.") && key != "model.kind") list += "\n  " + line;
+  }
+  require_usage(list.empty(), "checkpoint ", checkpoint.path().string(), " is of another network:", list, "\nomit ",
+                files ? "--config, or mend these keys" : "these options");
+}
+
 /// Replaces `config` by that of the checkpoint, overridden by the keys that `given` has from the command line.
 void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint) {
   require_usage(checkpoint.model_kind() == config.model_kind, "option model.kind = ", config.model_kind,
@@ -176,7 +193,9 @@ std::unique_ptr<CheckpointReader> open_checkpoint(World& world, const std::strin
   });
   world.together("opening the checkpoint", [&] {
     if (!verifies) reader = std::make_unique<CheckpointReader>(path, true);
-    if (Options::config_files(args).empty()) take_stored_configuration(config, given, *reader);
+    const bool files = !Options::config_files(args).empty();
+    require_same_network(given, *reader, files);
+    if (!files) take_stored_configuration(config, given, *reader);
     check(config);
   });
   return reader;

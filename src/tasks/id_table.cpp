@@ -5,6 +5,7 @@
 #include <fstream>
 #include <unordered_set>
 
+#include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 
@@ -17,6 +18,22 @@ bool is_integer(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() && std::to_string(value) == text;
 }
 
+/// A name in UTF-8, as all outputs are. Lists of other encodings, such as movies.dat of MovieLens, are in ISO 8859-1.
+std::string utf8_of(const std::string& name) {
+  if (is_clean_utf8(name)) return name;
+  std::string text;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned>(static_cast<unsigned char>(c));
+    if (byte < 0x80) {
+      text += c;
+    } else {
+      text += static_cast<char>(0xC0u | byte >> 6);
+      text += static_cast<char>(0x80u | (byte & 0x3Fu));
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 IdTable::IdTable(std::vector<std::string> ids, std::vector<std::string> names)
@@ -27,6 +44,7 @@ IdTable::IdTable(std::vector<std::string> ids, std::vector<std::string> names)
     longest_id_ = std::max(longest_id_, ids_[i].size());
   }
   for (std::size_t i = 0; i < names_.size(); ++i) {
+    names_[i] = utf8_of(names_[i]);
     const auto [at, first] = by_name_.emplace(names_[i], static_cast<std::int64_t>(i));
     if (!first || names_[i].empty()) at->second = -1;
     longest_name_ = std::max(longest_name_, names_[i].size());
@@ -63,7 +81,7 @@ std::vector<WrittenId> read_ids(const std::string& path) {
   require_usage(in.good(), "opening '", path, "': no such file, or not readable");
   std::vector<WrittenId> ids;
   std::string line;
-  for (std::int64_t number = 1; std::getline(in, line); ++number)
+  for (std::int64_t number = 0; next_line(in, line, number);)
     if (std::string text = trim(line); !text.empty()) ids.push_back({std::move(text), number});
   require_data(!ids.empty(), "reading '", path, "': it is empty; write one identifier per line");
   return ids;

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
@@ -385,11 +386,14 @@ void require_output(const PredictionOutput& output, const std::vector<std::strin
 
 PredictionAttributes describe_source(const std::string& kind, const std::string& checkpoint,
                                      const std::string& data_hash, const std::string& command, const Args& args) {
+  // The options that change no prediction.
+  static const std::set<std::string> left_out = {"--output", "--run.threads", "--threads", "--num_threads",
+                                                 "--num-threads"};
   std::string line = command;
   for (std::size_t i = 0; i < args.size(); ++i) {
-    if (args[i] == "--output")
+    if (left_out.contains(args[i]))
       ++i;  // its value, too
-    else if (!args[i].starts_with("--output="))
+    else if (!left_out.contains(args[i].substr(0, args[i].find('='))))
       line += args[i].find_first_of(" '\"") == std::string::npos ? " " + args[i] : " '" + args[i] + "'";
   }
   PredictionAttributes attributes = {

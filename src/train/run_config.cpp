@@ -33,7 +33,7 @@ void add_run(Options& o, RunConfig::Run& run) {
         "run.reproducible: steps between two hashes of the run's state, which `lockstep replay` and `lockstep "
         "checkpoint verify` compare with; 0: off")
       .may_change();
-  o.add("run.threads,threads,num_threads", &run.threads, 0, non_negative,
+  o.add("run.threads,threads,num_threads", &run.threads, 0, between(0, 1024),
         "threads per rank; 0: OMP_NUM_THREADS, else the cores of the node divided by its ranks")
       .may_change();
   o.choice("run.device,device", &run.device, "cpu", {"cpu", "cuda"}, "device that computes").may_change();
@@ -244,7 +244,7 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
        "ddp: one process per device, started by mpirun; dp: one process drives several devices with the same result: "
        "the GPUs of dist.gpu_ids, or dist.replicas on the CPU")
       .may_change();
-  o.add("dist.replicas,replicas", &c.dist.replicas, 1, at_least(1),
+  o.add("dist.replicas,replicas", &c.dist.replicas, 1, between(1, 1e6),
         "dp on the CPU: number of simulated devices, each with its own batch; the threads of the process share their "
         "work")
       .may_change();

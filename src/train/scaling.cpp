@@ -29,8 +29,10 @@ Factors factors(std::int64_t members, double bytes) {
 std::int64_t whole_number(const std::string& text, const std::string& all) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require_usage(error == std::errc() && end == text.data() + text.size() && value >= 1, "option predict_ranks = ", all,
-                ": must be a number of ranks, or a range such as 2..1024");
+  constexpr std::int64_t kMost = 100'000'000;
+  require_usage(error == std::errc() && end == text.data() + text.size() && value >= 1 && value <= kMost,
+                "option predict_ranks = ", all, ": must be a number of ranks, at most ", kMost,
+                ", or a range such as 2..1024");
   return value;
 }
 

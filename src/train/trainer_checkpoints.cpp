@@ -300,7 +300,8 @@ void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
     if (ema) reader.load_ema(*ema);
     const std::string data = hex64(model.data_hash());
     require_data(reader.data_hash() == data, "checkpoint ", checkpoint, ": it was trained on other data (hash ",
-                 reader.data_hash(), ") than ", config.data.path, " (hash ", data, ")");
+                 reader.data_hash(), ") than ", config.data.path, " (hash ", data,
+                 "); name the data set of its training, or choose another --run-dir");
     const TrainState stored = reader.state();
     require_data(
         stored.position >= 0 && stored.position <= program->epoch_length() && stored.step >= 0 && stored.epoch >= 0,

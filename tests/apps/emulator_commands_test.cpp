@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "lockstep/io/h5.hpp"
+#include "lockstep/io/seal.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "support/emulator_file.hpp"
@@ -82,6 +83,11 @@ TEST_SUITE("apps.emulator") {
       if (bytes.empty()) bytes = now;
       CHECK(now == bytes);
     }
+    f.write([&](H5File& file) {
+      file.write<float>("/y", targets, {kRows, 2});
+      file.write_text("/vars/output_names", {"aice", "hi"});
+    });
+    CHECK_FALSE(contains(test::run_lockstep(f.command("predict")).out, "rmse aice"));
     REQUIRE(test::run_lockstep(f.command("predict", {"--format", "csv"})).exit_code == 0);
     CHECK(test::read_text(f.output).starts_with("y_aice,y_tsfc\n"));
   }
@@ -143,6 +149,7 @@ TEST_SUITE("apps.emulator") {
     write_emulator(f.model, EmulatorFormat::lsem, plain.network, plain.metadata);
     std::vector<float> flags(kRows, 1), nowhere(kRows, 0);
     flags[1] = 0;
+    flags[2] = f.x[3 * 5] = std::nanf("");
     f.write([&](H5File& file) {
       file.write<float>("/mask", flags, {kRows});
       file.write<float>("/lat", nowhere, {kRows});
@@ -150,11 +157,12 @@ TEST_SUITE("apps.emulator") {
     const ProcessResult r = test::run_lockstep(f.command("jacobian"), 2);
     INFO(r.err);
     CHECK(r.exit_code == 0);
-    CHECK(contains(r.out, "1 nodes are outside the domain (/mask is 0): their Jacobian is zero"));
+    CHECK(contains(r.out, "2 nodes are outside the domain (/mask is 0): their Jacobian is zero"));
+    CHECK(contains(r.out, "1 nodes have a state that is not finite: their Jacobian is zero"));
     const std::vector<float> j = H5File::open(f.output).read<float>("/jac");
     for (std::size_t k = 0; k < 10; ++k) {
       CHECK(j[k] != 0);
-      CHECK(j[10 + k] == 0);
+      for (std::size_t row = 1; row < 4; ++row) CHECK(j[row * 10 + k] == 0);
     }
     const ProcessResult all = test::run_lockstep(f.command("jacobian", {"--min-abs-latitude", "40"}), 1);
     CHECK(all.exit_code == 3);
@@ -184,10 +192,27 @@ TEST_SUITE("apps.emulator") {
     refused(f.command("jacobian", {"--background-only", "sst"}), 2, "no such input");
     refused(f.command("jacobian", {"--min-abs-latitude", "40"}), 3, "no /lat");
     refused(f.command("jacobian", {"--domain", "3,1"}), 2, "MIN <= MAX");
+    f.write([&](H5File& file) {
+      std::vector<float> dx(f.x.size(), 1);
+      dx[7] = std::nanf("");
+      file.write<float>("/dx", dx, {kRows, 5});
+    });
+    refused(f.command("jacobian", {"--domain", "-1e30,1e30"}), 3, "/dx has values that are not finite");
     H5File other = H5File::create(f.input);
     other.write<float>("/x", std::vector<float>(12), {3, 4});
     other.close();
     refused(f.command("predict"), 3, "the shape is (3, 4), expected (rows, 5)");
+    f.write([&](H5File& file) {
+      file.write<float>("/y", std::vector<float>(kRows), {kRows, 1});
+      file.write_text("/vars/output_names", {"hi"});
+      seal_contents(file);
+    });
+    std::string sealed = test::read_text(f.input);
+    const auto at = sealed.find(std::string(reinterpret_cast<const char*>(f.x.data()), 64));
+    REQUIRE(at != std::string::npos);
+    sealed[at + 1] ^= 1;
+    test::write_text(f.input, sealed);
+    for (const char* command : {"predict", "jacobian"}) refused(f.command(command), 3, "'/x' is damaged", 2);
     f.write();
     std::string damaged = test::read_text(f.model);
     damaged[damaged.size() / 2] ^= 1;

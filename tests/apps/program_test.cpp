@@ -64,6 +64,17 @@ TEST_SUITE("apps.lockstep") {
               "error: option eval.every = 3: this command ignores the key; --help lists those that it reads\n"},
              {{"predict", "--checkpoint", "a.h5", "--model.kind", "sasrec", "--eval.users", "3"},
               "error: option eval.users = 3: this command ignores the key; --help lists those that it reads\n"},
+             {{"bench", "--rows", "9223372036854775807"},
+              "error: option rows = 9223372036854775807: must be 10..1000000000\n"},
+             {{"train", "--threads", "100000"}, "error: option run.threads = 100000: must be 0..1024\n"},
+             {{"train", "--replicas", "9223372036854775807"},
+              "error: option dist.replicas = 9223372036854775807: must be 1..1000000\n"},
+             {{"predict", "--checkpoint", "a.h5", "--model.kind", "hrm", "--segments", "9223372036854775807"},
+              "error: option segments = 9223372036854775807: must be 0..1000\n"},
+             {{"predict", "--model-file", "a", "--input", "b", "--output", "c.h5", "--precision", "bf16"},
+              "error: option run.precision = bf16: this command computes in fp32 or fp64\n"},
+             {{"jacobian", "--model-file", "a", "--input", "b", "--output", "c.h5", "--precision", "bf16"},
+              "error: option run.precision = bf16: this command computes in fp32 or fp64\n"},
              {{"info", "--dataset"}, "error: option --dataset needs a value (FILE)\n"}}) {
       const auto r = lockstep_program(words);
       CAPTURE(words.back());

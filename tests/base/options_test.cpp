@@ -168,6 +168,7 @@ TEST_SUITE("base.options") {
     CHECK(parsed({"--run.max_hours", "250ms"}).max_hours == 0.25);
     CHECK(contains(refusal({"--run.max_hours", "3 weeks"}), "not a duration"));
     CHECK(parsed({"--dist.bucket_bytes", "4096"}).bucket == 4096);
+    CHECK(parsed({"--dist.bucket_bytes", "9007199254740993"}).bucket == 9007199254740993);  // no double holds it
     CHECK(parsed({"--dist.bucket_bytes", "4KiB"}).bucket == 4096);
     CHECK(parsed({"--dist.bucket_bytes", "4K"}).bucket == 4096);
     CHECK(parsed({"--dist.bucket_bytes", "4kB"}).bucket == 4000);

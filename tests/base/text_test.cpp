@@ -4,6 +4,9 @@
 
 #include <cstdlib>
 #include <limits>
+#include <sstream>
+
+#include "lockstep/base/csv.hpp"
 
 using namespace lockstep;
 
@@ -35,6 +38,15 @@ TEST_SUITE("base.text") {
     CHECK(split("a,,b,", ',') == std::vector<std::string>{"a", "", "b", ""});
     CHECK(split("abc", ',') == std::vector<std::string>{"abc"});
     CHECK(split("", ',').empty());
+  }
+
+  TEST_CASE("lines are read without the line ends and the byte order mark of Windows") {
+    std::istringstream in("\xEF\xBB\xBFone\r\n\r\n\xEF\xBB\xBFthree");
+    std::vector<std::string> lines;
+    std::int64_t number = 0;
+    for (std::string line; next_line(in, line, number);) lines.push_back(line);
+    CHECK(lines == std::vector<std::string>{"one", "", "\xEF\xBB\xBFthree"});
+    CHECK(number == 3);
   }
 
   TEST_CASE("wrapped text keeps its words and line breaks, and no line exceeds the columns unless one word does") {

@@ -205,6 +205,9 @@ TEST_SUITE("capi.emulator") {
               (i < o.n_out ? dense[static_cast<std::size_t>(j * o.n_out + i)] : T(-7)));
       }
     }
+    constexpr long kFar = std::numeric_limits<long>::max();  // the work does not grow with a gap
+    REQUIRE(Api<T>::predict(o.m, 1, x.data(), kFar, y.data(), kFar, nullptr) == LSEM_OK);
+    CHECK(y[0] == dense[0]);
   }
 
   TEST_CASE_TEMPLATE("fields in arrays of their own give the same bits as rows", T, float, double) {

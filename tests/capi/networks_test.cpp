@@ -84,6 +84,7 @@ TEST_SUITE("capi.networks") {
     CHECK(lsnet_array_name(o.m, 0, 1, text, sizeof text) == LSEM_OK);
     CHECK(std::string(text) == "times");
     CHECK(lsnet_array_name(o.m, 1, 0, text, 4) == LSEM_ERR_BUFFER);
+    CHECK(std::string(lsem_last_error()).starts_with("a buffer of 7 bytes is needed, not 4"));
     CHECK(std::string(text) == "sco");
     CHECK(lsnet_array_type(o.m, 0, 0) == LSNET_I64);
     CHECK(lsnet_array_type(o.m, 1, 0) == LSNET_F32);

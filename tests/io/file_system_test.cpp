@@ -1,6 +1,8 @@
 #include "lockstep/io/file_system.hpp"
 
 #include "doctest/doctest.h"
+#include "lockstep/base/error.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace lockstep;
 
@@ -15,5 +17,15 @@ TEST_SUITE("io.file_system") {
       CHECK(shared_file_system(own) == "");
     CHECK(shared_file_system("/proc") == "");
     CHECK(shared_file_system("/no such directory") == "");
+  }
+
+  TEST_CASE("two outputs with one name are refused, also before they exist") {
+    const test::TempDir dir;
+    std::filesystem::create_symlink("to.txt", dir / "link");
+    test::write_text(dir / "to.txt", "");
+    for (const char* name : {"./new.txt", "new.txt"})
+      CHECK_THROWS_WITH_AS(require_different(dir / "new.txt", dir / name), doctest::Contains("the same file"), Error);
+    CHECK_THROWS_WITH_AS(require_different(dir / "to.txt", dir / "link"), doctest::Contains("the same file"), Error);
+    require_different(dir / "new.txt", dir / "to.txt");
   }
 }

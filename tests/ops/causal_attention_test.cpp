@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <vector>
 
@@ -47,8 +46,7 @@ std::uint32_t draw(const Dropout& d, std::uint32_t site, std::uint64_t sample, s
 constexpr std::uint64_t kQuery = std::uint64_t{1} << 28;
 
 /// The definition: dense, query by query.
-OwnedTensor by_definition(const Tensor& q, const Tensor& k, const Tensor& v, const ops::CausalAttention& a,
-                          const TimeBuckets& time) {
+OwnedTensor by_definition(const Tensor& q, const Tensor& kv, const ops::CausalAttention& a, const TimeBuckets& time) {
   OwnedTensor y(DType::f64, q.shape());
   const std::int64_t columns = q.columns(), width = columns / a.heads;
   const auto words = static_cast<std::uint64_t>((width + 63) / 64);
@@ -58,7 +56,7 @@ OwnedTensor by_definition(const Tensor& q, const Tensor& k, const Tensor& v, con
       const std::uint64_t sample = a.rows.samples[b];
       const auto site = static_cast<std::uint32_t>(head);
       const auto cell = [&](const Tensor& t, std::int64_t row, std::int64_t c) {
-        return t.data<double>()[row * columns + head * width + c];
+        return t.data<double>()[row * t.columns() + head * width + c];
       };
       const auto table = [&](int side, std::int64_t i, std::int64_t j, std::int64_t c) {
         if (!time) return 0.0;
@@ -87,7 +85,7 @@ OwnedTensor by_definition(const Tensor& q, const Tensor& k, const Tensor& v, con
         for (std::int64_t j = 0; j < keys; ++j) {
           double s = 0;
           for (std::int64_t c = 0; c < width && j <= i; ++c)
-            s += cell(q, base + i, c) * (cell(k, base + j, c) + table(0, i, j, c));
+            s += cell(q, base + i, c) * (cell(kv, base + j, c) + table(0, i, j, c));
           p[static_cast<std::size_t>(j)] = j <= i ? s / std::sqrt(static_cast<double>(width)) : a.fill;
           top = std::max(top, p[static_cast<std::size_t>(j)]);
         }
@@ -101,7 +99,7 @@ OwnedTensor by_definition(const Tensor& q, const Tensor& k, const Tensor& v, con
           }
           for (std::int64_t c = 0; c < width; ++c)
             y->data<double>()[(base + i) * columns + head * width + c] +=
-                weight * (cell(v, base + j, c) + (j <= i ? table(1, i, j, c) : 0));
+                weight * (cell(kv, base + j, columns + c) + (j <= i ? table(1, i, j, c) : 0));
         }
       }
     }
@@ -122,11 +120,10 @@ const Dropout kDrop{.rate = 0.3, .seed = 3, .step = 2, .site = "attention"};
 const Dropout kTimeDrop{.rate = 0.25, .seed = 3, .step = 2, .site = "times"};
 
 struct Inputs {
-  OwnedTensor q, k, v, keys, values;
+  OwnedTensor q, kv, keys, values;
   Inputs(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t buckets)
       : q(random_tensor(dtype, {rows, columns}, "q")),
-        k(random_tensor(dtype, {rows, columns}, "k")),
-        v(random_tensor(dtype, {rows, columns}, "v")),
+        kv(random_tensor(dtype, {rows, 2 * columns}, "kv")),
         keys(random_tensor(dtype, {buckets, columns}, "tk")),
         values(random_tensor(dtype, {buckets, columns}, "tv")) {}
   TimeBuckets time(const Variant& variant, const Case& c) const {
@@ -150,9 +147,9 @@ TEST_SUITE("ops.causal_attention") {
           if (variant.drop_probabilities) a.dropout = kDrop;
           const Inputs x64(DType::f64, c.rows(), columns, 9), x32(DType::f32, c.rows(), columns, 9);
           const OwnedTensor y64(DType::f64, {c.rows(), columns}), y32(DType::f32, {c.rows(), columns});
-          ops::causal_attention_forward(stream, y64, {}, x64.q, x64.k, x64.v, a, x64.time(variant, c));
-          ops::causal_attention_forward(stream, y32, {}, x32.q, x32.k, x32.v, a, x32.time(variant, c));
-          CHECK(difference(y64, by_definition(x64.q, x64.k, x64.v, a, x64.time(variant, c))) < 1e-12);
+          ops::causal_attention_forward(stream, y64, {}, x64.q, x64.kv, a, x64.time(variant, c));
+          ops::causal_attention_forward(stream, y32, {}, x32.q, x32.kv, a, x32.time(variant, c));
+          CHECK(difference(y64, by_definition(x64.q, x64.kv, a, x64.time(variant, c))) < 1e-12);
           CHECK(difference(y32, y64) < 2e-5);
         }
       }
@@ -174,12 +171,13 @@ TEST_SUITE("ops.causal_attention") {
           a.dropout = kDrop;
           const Shape rows{c.rows(), kColumns}, table{kBuckets, kColumns};
           std::vector<OwnedTensor> out;
-          for (const Shape& shape : {rows, rows, rows, rows, table, table}) out.emplace_back(dtype, shape);
+          for (const Shape& shape : {rows, rows, Shape{c.rows(), 2 * kColumns}, table, table})
+            out.emplace_back(dtype, shape);
           const OwnedTensor logsum(dtype, {c.rows(), 2}), dy = random_tensor(dtype, rows, "dy");
-          ops::causal_attention_forward(stream, out[0], logsum, x.q, x.k, x.v, a, time);
-          ops::causal_attention_backward(stream, {out[1]}, {out[2]}, {out[3]}, {out[4]}, {out[5]}, dy, out[0], x.q, x.k,
-                                         x.v, logsum, a, time);
-          if (dtype == DType::f64) CHECK(difference(out[0], by_definition(x.q, x.k, x.v, a, time)) < 1e-12);
+          ops::causal_attention_forward(stream, out[0], logsum, x.q, x.kv, a, time);
+          ops::causal_attention_backward(stream, {out[1]}, {out[2]}, {out[3]}, {out[4]}, dy, out[0], x.q, x.kv, logsum,
+                                         a, time);
+          if (dtype == DType::f64) CHECK(difference(out[0], by_definition(x.q, x.kv, a, time)) < 1e-12);
           return out;
         };
         const std::vector<OwnedTensor> f64 = passes(DType::f64), f32 = passes(DType::f32);
@@ -207,16 +205,15 @@ TEST_SUITE("ops.causal_attention") {
                     [&](Tape& t, const std::vector<Var>& x) {
                       TimeTables there = time;
                       there.times = on_tape(t, time.times);
-                      return causal_attention(t, x[0], x[1], x[2], on_tape(t, a), there);
+                      return causal_attention(t, x[0], x[1], on_tape(t, a), there);
                     },
-                    {{c.rows(), columns}, {c.rows(), columns}, {c.rows(), columns}},
-                    variant.timed ? &params : nullptr) < 1e-7);
+                    {{c.rows(), columns}, {c.rows(), 2 * columns}}, variant.timed ? &params : nullptr) < 1e-7);
         });
       }
     }
   }
 
-  TEST_CASE("queries, keys and values side by side give the bits of separate arrays") {
+  TEST_CASE("queries, keys and values in one array give the bits of queries beside keys and values") {
     const Case c({70, 0, 17});
     for (const auto& [columns, heads] : {std::pair<std::int64_t, std::int64_t>{12, 2}, {50, 1}})
       for (const Variant& variant : kVariants) {
@@ -227,46 +224,34 @@ TEST_SUITE("ops.causal_attention") {
         const TimeBuckets time = x.time(variant, c);
         const Shape shape{c.rows(), columns};
         const OwnedTensor dy = random_tensor(DType::f32, shape, "dy");
-        const auto beside = [&](std::vector<const OwnedTensor*> parts) {
-          const auto count = static_cast<std::int64_t>(parts.size());
-          OwnedTensor all(DType::f32, {c.rows(), count * columns});
-          for (std::int64_t m = 0; m < c.rows(); ++m)
-            for (std::int64_t p = 0; p < count; ++p)
-              std::copy_n(parts[static_cast<std::size_t>(p)]->view().data<float>() + m * columns, columns,
-                          all->data<float>() + (m * count + p) * columns);
+        const auto together = [&](const Tensor& q, const Tensor& kv) {
+          OwnedTensor all(DType::f32, {q.rows(), q.columns() + kv.columns()});
+          for (std::int64_t m = 0; m < q.rows(); ++m) {
+            float* row = all->data<float>() + m * all->columns();
+            row = std::copy_n(q.data<float>() + m * q.columns(), q.columns(), row);
+            std::copy_n(kv.data<float>() + m * kv.columns(), kv.columns(), row);
+          }
           return all;
         };
         Stream stream;
-        const auto run = [&](const Tensor& q, const Tensor& k, const Tensor& v, const OwnedTensor& y,
-                             std::array<OwnedTensor, 3>& d) {
+        const auto run = [&](const Tensor& q, const Tensor& kv, const Tensor& y, Target dq, Target dkv) {
           const OwnedTensor logsum(DType::f32, {c.rows(), heads});
-          ops::causal_attention_forward(stream, y, logsum, q, k, v, a, time);
-          const auto target = [&](std::size_t i, const Tensor& like) {
-            if (!like) return Target{};
-            d[i] = random_tensor(DType::f32, like.shape(), "stored over");
-            return Target{d[i], false};
-          };
-          ops::causal_attention_backward(stream, target(0, q), target(1, k), target(2, v), {}, {}, dy, y, q, k, v,
-                                         logsum, a, time);
+          ops::causal_attention_forward(stream, y, logsum, q, kv, a, time);
+          ops::causal_attention_backward(stream, dq, dkv, {}, {}, dy, y, q, kv, logsum, a, time);
         };
-        std::array<OwnedTensor, 3> apart, together, pair;
-        const OwnedTensor y(DType::f32, shape), y_together(DType::f32, shape), y_pair(DType::f32, shape);
-        run(x.q, x.k, x.v, y, apart);
-        run(beside({&x.q, &x.k, &x.v}), {}, {}, y_together, together);
-        run(x.q, beside({&x.k, &x.v}), {}, y_pair, pair);
+        const OwnedTensor qkv = together(x.q, x.kv), y(DType::f32, shape), y_together(DType::f32, shape);
+        const auto stored_over = [](const Tensor& like) { return random_tensor(DType::f32, like.shape(), "old"); };
+        const OwnedTensor dq = stored_over(x.q), dkv = stored_over(x.kv), dqkv = stored_over(qkv);
+        run(x.q, x.kv, y, {dq, false}, {dkv, false});
+        run(qkv, {}, y_together, {dqkv, false}, {});
         CHECK(same_bits(y, y_together));
-        CHECK(same_bits(y, y_pair));
-        CHECK(same_bits(together[0], beside({&apart[0], &apart[1], &apart[2]})));
-        CHECK(same_bits(pair[0], apart[0]));
-        CHECK(same_bits(pair[1], beside({&apart[1], &apart[2]})));
-        // On a GPU too, by gradcheck().
-        const std::int64_t n = c.rows();
-        const auto whole = [&](Tape& t, const std::vector<Var>& v) {
-          return causal_attention(t, v[0], v.size() > 1 ? v[1] : Var{}, {}, on_tape(t, a));
-        };
+        CHECK(same_bits(dqkv, together(dq, dkv)));
         if (variant.timed || columns > 12) continue;
-        CHECK(gradcheck(whole, {{n, 3 * columns}}) < 1e-7);
-        CHECK(gradcheck(whole, {{n, columns}, {n, 2 * columns}}) < 1e-7);
+        // On a GPU too, by gradcheck().
+        const auto whole = [&](Tape& t, const std::vector<Var>& v) {
+          return causal_attention(t, v[0], {}, on_tape(t, a));
+        };
+        CHECK(gradcheck(whole, {{c.rows(), 3 * columns}}) < 1e-7);
       }
   }
 
@@ -279,25 +264,25 @@ TEST_SUITE("ops.causal_attention") {
       a.fill = fill;
       const Inputs x(DType::f64, c.rows(), 6, 3);
       const OwnedTensor y(DType::f64, {c.rows(), 6});
-      ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, a);
-      CHECK(difference(y, by_definition(x.q, x.k, x.v, a, {})) < 1e-12);
+      ops::causal_attention_forward(stream, y, {}, x.q, x.kv, a);
+      CHECK(difference(y, by_definition(x.q, x.kv, a, {})) < 1e-12);
     }
     Case small({2, 4});
     ops::CausalAttention a = small.attention(2);
     a.fill = -1;
     const Shape shape{6, 4};
     const auto attend = [&](Tape& t, const std::vector<Var>& x) {
-      return causal_attention(t, x[0], x[1], x[2], on_tape(t, a));
+      return causal_attention(t, x[0], x[1], on_tape(t, a));
     };
-    CHECK(gradcheck(attend, {shape, shape, shape}) < 1e-7);
+    CHECK(gradcheck(attend, {shape, {6, 8}}) < 1e-7);
     a = small.attention(2);
     small.first_query = {1, 2};
     a.first_query = small.first_query;
-    CHECK(gradcheck(attend, {shape, shape, shape}) < 1e-7);
+    CHECK(gradcheck(attend, {shape, {6, 8}}) < 1e-7);
     const Inputs x(DType::f64, 6, 4, 3);
     const OwnedTensor y(DType::f64, shape);
-    ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, a, {x.keys, x.values, small.times});
-    CHECK(difference(y, by_definition(x.q, x.k, x.v, a, {x.keys, x.values, small.times})) < 1e-12);
+    ops::causal_attention_forward(stream, y, {}, x.q, x.kv, a, {x.keys, x.values, small.times});
+    CHECK(difference(y, by_definition(x.q, x.kv, a, {x.keys, x.values, small.times})) < 1e-12);
   }
 
   TEST_CASE("later rows never change earlier results, and other sequences never change any, bit for bit") {
@@ -310,13 +295,12 @@ TEST_SUITE("ops.causal_attention") {
         ops::CausalAttention a = c.attention(2), first = shorter.attention(2), second = alone.attention(2);
         if (variant.drop_probabilities) a.dropout = first.dropout = second.dropout = kDrop;
         const OwnedTensor y(DType::f32, {c.rows(), 20}), head(DType::f32, {71, 20}), tail(DType::f32, {33, 20});
-        ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, a, x.time(variant, c));
+        ops::causal_attention_forward(stream, y, {}, x.q, x.kv, a, x.time(variant, c));
         const auto part = [&](std::int64_t from, std::int64_t count, const ops::CausalAttention& b, const Tensor& out) {
           TimeBuckets time = x.time(variant, c);
           if (variant.timed)
             time.times = time.times.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(count));
-          ops::causal_attention_forward(stream, out, {}, x.q->slice(from, count), x.k->slice(from, count),
-                                        x.v->slice(from, count), b, time);
+          ops::causal_attention_forward(stream, out, {}, x.q->slice(from, count), x.kv->slice(from, count), b, time);
         };
         part(0, 71, first, head);
         CHECK(same_bits(head, y->slice(0, 71)));
@@ -333,15 +317,15 @@ TEST_SUITE("ops.causal_attention") {
     const Case c({4});
     const Inputs x(DType::f32, 4, 6, 3);
     const OwnedTensor y(DType::f32, {4, 6});
-    x.k->data<float>()[13] = NAN;
-    ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, c.attention(2));
+    x.kv->data<float>()[25] = NAN;
+    ops::causal_attention_forward(stream, y, {}, x.q, x.kv, c.attention(2));
     CHECK(!std::isnan(y->data<float>()[6]));
     CHECK(std::isnan(y->data<float>()[12]));
-    CHECK_THROWS_WITH_AS(ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, c.attention(4)),
+    CHECK_THROWS_WITH_AS(ops::causal_attention_forward(stream, y, {}, x.q, x.kv, c.attention(4)),
                          "causal_attention: 4 heads do not divide 6 channels", Error);
     const std::vector<std::int64_t> backwards = {1, 2, 1, 3};
     CHECK_THROWS_WITH_AS(
-        ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, c.attention(2), {x.keys, x.values, backwards}),
+        ops::causal_attention_forward(stream, y, {}, x.q, x.kv, c.attention(2), {x.keys, x.values, backwards}),
         "causal_attention: the times of sequence 0 go backwards, from 2 to 1", Error);
   }
 }

@@ -2,7 +2,6 @@
 #include "lockstep/ops/dropout.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/embedding.hpp"
-#include "lockstep/ops/gather.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/layernorm.hpp"
 #include "lockstep/ops/linear.hpp"
@@ -165,16 +164,6 @@ TEST_SUITE("ops.layers.cuda") {
                                   -1);
         });
       }
-  }
-
-  TEST_CASE("gathers copy rows of any size" * doctest::skip(!gpu_present())) {
-    const std::vector<std::int64_t> rows = {3, 0, 3, 6};
-    for (const std::int64_t c : {1, 2, 4, 37, 64})
-      every_dtype_agrees(
-          [&](Place& p) {
-            ops::gather_rows(p.stream, p.out("y", {4, c}), p.in("table", {7, c}), p.host(rows));
-          },
-          1e-30, 1e-30);
   }
 
   TEST_CASE("sums and means of sequences agree with the CPU" * doctest::skip(!gpu_present())) {

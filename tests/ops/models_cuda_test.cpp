@@ -23,11 +23,11 @@ TEST_SUITE("ops.models.cuda") {
          {Sizes{2, 7, 3, 5}, Sizes{1, 1, 1, 1}, Sizes{3, 8, 4, 16}, Sizes{2, 20, 2, 8}, Sizes{1, 31, 2, 64},
           Sizes{2, 67, 1, 33}, Sizes{1, 200, 2, 12}, Sizes{1, 40, 1, 100}, Sizes{0, 4, 2, 3}})
       for (const double rate : {0.0, 0.25})
-        for (const bool packed : {false, true}) {
+        for (const bool add : {false, true}) {
           CAPTURE(s.time);
           CAPTURE(s.width);
           CAPTURE(rate);
-          CAPTURE(packed);
+          CAPTURE(add);
           const std::int64_t columns = s.heads * s.width;
           std::vector<std::uint64_t> samples;
           for (std::int64_t b = 0; b < s.batch; ++b) samples.push_back(static_cast<std::uint64_t>(5 + 3 * b));
@@ -38,22 +38,10 @@ TEST_SUITE("ops.models.cuda") {
             options.dropout = {.rate = rate, .seed = 3, .step = 4, .site = "test"};
             options.samples = p.host(samples);
             const Shape one{s.batch, s.time, columns}, all{s.batch, s.time, 3 * columns};
-            ops::AttentionInput x;
-            ops::AttentionTarget dx;
-            if (packed) {
-              x.q = p.in("qkv", all);
-              dx.q = {p.out("dqkv", all), true};
-            } else {
-              x.q = p.in("q", one);
-              x.k = p.in("k", one);
-              x.v = p.in("v", one);
-              if (rate > 0) dx.q = {p.out("dq", one), false};
-              dx.k = {p.out("dk", one), true};
-              dx.v = {p.out("dv", one), false};
-            }
-            const Tensor y = p.out("y", one), lse = p.real_out("lse", {s.batch, s.heads, s.time});
-            ops::attention_forward(p.stream, y, lse, x, options);
-            ops::attention_backward(p.stream, dx, p.in("dy", one), y, lse, x, options);
+            const Tensor qkv = p.in("qkv", all), y = p.out("y", one),
+                         lse = p.real_out("lse", {s.batch, s.heads, s.time});
+            ops::attention_forward(p.stream, y, lse, qkv, options);
+            ops::attention_backward(p.stream, {p.out("dqkv", all), add}, p.in("dy", one), y, lse, qkv, options);
           };
           agrees_on_both(run);
           if (s.time > 1) halves_agree(run);  // with one weight the gradient is only the rounding of y

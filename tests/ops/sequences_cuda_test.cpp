@@ -44,16 +44,16 @@ void attend(const Attention& how) {
     ops::TimeBuckets time;
     if (how.timed) time = {p.in("tk", table), p.in("tv", table), p.host(s.times), how.drop, {}};
     if (how.drop_times) time.dropout = {.rate = 0.25, .seed = 3, .step = 2, .site = "times"};
-    const Tensor q = p.in("q", rows), k = p.in("k", rows), v = p.in("v", rows), dy = p.in("dy", rows);
+    const Tensor q = p.in("q", rows), kv = p.in("kv", {s.rows(), 2 * how.columns}), dy = p.in("dy", rows);
     const Tensor y = p.out("y", rows), logsum = p.real_out("logsum", {s.rows(), how.heads});
     if (!how.first_query.empty()) fill_zero(p.stream, logsum);  // rows without a query have no logsum
-    ops::causal_attention_forward(p.stream, y, logsum, q, k, v, a, time);
-    const auto to = [&](const char* name) { return Target{p.out(name, rows), how.accumulate}; };
+    ops::causal_attention_forward(p.stream, y, logsum, q, kv, a, time);
+    const auto to = [&](const char* name, const Tensor& x) { return Target{p.out(name, x.shape()), how.accumulate}; };
     const auto to_table = [&](const char* name) {
       return how.timed ? Target{p.real_out(name, table), how.accumulate} : Target{};
     };
-    ops::causal_attention_backward(p.stream, to("dq"), to("dk"), to("dv"), to_table("dkeys"), to_table("dvalues"), dy,
-                                   y, q, k, v, logsum, a, time);
+    ops::causal_attention_backward(p.stream, to("dq", q), to("dkv", kv), to_table("dkeys"), to_table("dvalues"), dy, y,
+                                   q, kv, logsum, a, time);
   };
   agrees_on_both(run, 1e-4, 1e-11);
   // The rounded y enters sums over channels. With times, dk and dv are rounded once for every 64 queries; without
@@ -128,7 +128,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
       for (const DType type : {DType::f32, DType::bf16}) {
         Place p(type, {DeviceKind::cuda, 0});
         const Shape rows{s.rows(), 12};
-        const Tensor q = p.in("q", rows), k = p.in("k", rows), v = p.in("v", rows), dy = p.in("dy", rows);
+        const Tensor q = p.in("q", rows), kv = p.in("kv", {s.rows(), 24}), dy = p.in("dy", rows);
         ops::CausalAttention a;
         a.rows = {p.host(s.offsets), p.host(s.samples)};
         a.heads = 2;
@@ -137,8 +137,8 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
         const auto run = [&](const std::string& name) {
           const Tensor y = p.out(name + " y", rows), logsum = p.real_out(name + " logsum", {s.rows(), 2});
           const Tensor dq = p.out(name + " dq", rows), dkeys = p.real_out(name + " dkeys", {9, 12});
-          ops::causal_attention_forward(p.stream, y, logsum, q, k, v, a, time);
-          ops::causal_attention_backward(p.stream, {dq}, {}, {}, {dkeys}, {}, dy, y, q, k, v, logsum, a, time);
+          ops::causal_attention_forward(p.stream, y, logsum, q, kv, a, time);
+          ops::causal_attention_backward(p.stream, {dq}, {}, {dkeys}, {}, dy, y, q, kv, logsum, a, time);
           return std::array{y, dq, dkeys};
         };
         const auto apart = run("apart");
@@ -155,7 +155,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
     for (const auto& [type, timed] :
          {std::pair{DType::f32, true}, {DType::f32, false}, {DType::bf16, true}, {DType::bf16, false}}) {
       Place p(type, {DeviceKind::cuda, 0});
-      const Tensor q = p.in("q", {123, 20}), k = p.in("k", {123, 20}), v = p.in("v", {123, 20});
+      const Tensor q = p.in("q", {123, 20}), kv = p.in("kv", {123, 40});
       const Tensor keys = p.in("tk", {9, 20}), values = p.in("tv", {9, 20});
       const std::span<const std::int64_t> times = p.host(both.times);
       const auto attend_to = [&, with_times = timed](const Tensor& y, std::int64_t first,
@@ -173,8 +173,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
                   times.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
                   kElement,
                   {.rate = 0.25, .seed = 3, .step = 2, .site = "times"}};
-        ops::causal_attention_forward(p.stream, y, {}, q.slice(first, count), k.slice(first, count),
-                                      v.slice(first, count), a, time);
+        ops::causal_attention_forward(p.stream, y, {}, q.slice(first, count), kv.slice(first, count), a, time);
       };
       const Tensor y = p.out("y", {123, 20}), head = p.out("head", {71, 20}), tail = p.out("tail", {33, 20});
       attend_to(y, 0, both.offsets, both.samples);

@@ -5,7 +5,6 @@
 
 #include "lockstep/base/quantile.hpp"
 #include "lockstep/io/h5.hpp"
-#include "lockstep/ops/isa.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
@@ -59,25 +58,6 @@ TEST_SUITE("optim.adam_atan2") {
         CHECK(worst(file, bias, decay, DType::f64) < 1e-13);
         CHECK(worst(file, bias, decay, DType::f32) < 2e-6);
       }
-  }
-
-  TEST_CASE("every instruction set produces the same bits") {
-    const ops::Isa before = ops::active_isa();
-    std::vector<OwnedTensor> results;
-    for (const ops::Isa isa : ops::available_isas()) {
-      ops::use_isa(isa);
-      ParamStore params(DType::f32);
-      params.add("p", {1003}, init::normal(1));
-      params.allocate(3);
-      const auto optimizer = make_optimizer({.name = "adam_atan2"}, params, trainable_ranges(params));
-      for (int t = 0; t < 3; ++t) {
-        const OwnedTensor g = random_tensor(DType::f32, {params.flat_size()}, "g", static_cast<std::uint64_t>(t));
-        optimizer->step(g, 0.1);
-      }
-      results.push_back(converted(params.at("p").value, DType::f32));
-    }
-    ops::use_isa(before);
-    for (const OwnedTensor& result : results) CHECK(same_bits(result, results.front()));
   }
 
   TEST_CASE("the schedule equals the table of the reference") {

@@ -8,6 +8,7 @@
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
 #include "optim/gpu_update_kernels.hpp"
+#include "support/devices.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -18,13 +19,6 @@ namespace {
 constexpr Device kGpu{DeviceKind::cuda, 0};
 bool no_gpu() { return gpu_count() == 0; }
 
-OwnedTensor on(Device device, const Tensor& host) {
-  OwnedTensor on_gpu(host.dtype(), host.shape(), device);
-  const Stream stream(device);
-  copy(stream, on_gpu, host);
-  stream.synchronize();
-  return on_gpu;
-}
 /// The difference between a tensor on a GPU and a tensor on the host.
 Difference distance(const Tensor& gpu, const Tensor& host) { return difference(HostView(gpu), host); }
 bool same(const Tensor& gpu, const Tensor& host) { return same_bits(HostView(gpu), host); }
@@ -87,7 +81,7 @@ TEST_SUITE("optim.cuda") {
           for (int t = 0; t < 3; ++t) {
             const OwnedTensor g = on_cpu.gradient(t);
             optimizer->step(g, 0.05, 0.7, averaged ? &ema : nullptr);
-            gpu->step(on(kGpu, g), 0.05, 0.7, averaged ? &gpu_ema : nullptr);
+            gpu->step(on_device(g, kGpu), 0.05, 0.7, averaged ? &gpu_ema : nullptr);
           }
           const bool exact = options.name != "adam_atan2" || dtype == DType::f32;
           const auto check = [&](const Tensor& found, const Tensor& expected) {
@@ -112,7 +106,7 @@ TEST_SUITE("optim.cuda") {
     const auto gpu = make_optimizer({.name = "sgd"}, on_gpu.params, trainable_ranges(on_gpu.params));
     Ema ema(on_cpu.params, 0.5), gpu_ema(on_gpu.params, 0.5);
     optimizer->step(on_cpu.gradient(0), 0.1, 1, &ema);
-    gpu->step(on(kGpu, on_cpu.gradient(0)), 0.1, 1, &gpu_ema);
+    gpu->step(on_device(on_cpu.gradient(0), kGpu), 0.1, 1, &gpu_ema);
     CHECK(gpu_ema.hash() == ema.hash());
     CHECK(on_gpu.params.hash() == on_cpu.params.hash());
     const std::uint64_t weights = on_cpu.params.hash(), average = ema.hash();
@@ -126,7 +120,7 @@ TEST_SUITE("optim.cuda") {
     for (const DType dtype : {DType::f32, DType::f64})
       for (const bool lazy : {false, true}) {
         const Store on_cpu(dtype, {}), on_gpu(dtype, kGpu);
-        const OwnedTensor g = on_cpu.gradient(1), gpu_g = on(kGpu, g);
+        const OwnedTensor g = on_cpu.gradient(1), gpu_g = on_device(g, kGpu);
         const std::vector<FlatRange> ranges = trainable_ranges(on_cpu.params);
         CHECK(ranges.size() == 2);
         CHECK(gradient_norm(gpu_g, ranges) == doctest::Approx(gradient_norm(g, ranges)).epsilon(1e-14));
@@ -151,7 +145,7 @@ TEST_SUITE("optim.cuda") {
     const OwnedTensor g(DType::f32, {kRows});
     fill_zero(Stream(), g);
     for (const std::int64_t row : {std::int64_t{0}, std::int64_t{5}, kRows - 1}) g->data<float>()[row] = 1;
-    const OwnedTensor gpu_g = on(kGpu, g);
+    const OwnedTensor gpu_g = on_device(g, kGpu);
     add_penalty(on_gpu, gpu_g, 3, true);
     add_penalty(on_cpu, g, 3, true);
     CHECK(same(gpu_g, g));
@@ -160,7 +154,7 @@ TEST_SUITE("optim.cuda") {
   TEST_CASE("a norm over many elements repeats bit for bit, and a non-finite element is named" *
             doctest::skip(no_gpu())) {
     Store on_gpu(DType::f32, kGpu);
-    const OwnedTensor many = random_tensor(DType::f32, {300001}, "many"), gpu_many = on(kGpu, many);
+    const OwnedTensor many = random_tensor(DType::f32, {300001}, "many"), gpu_many = on_device(many, kGpu);
     CHECK(gradient_norm(gpu_many, {{0, 300001}}) == doctest::Approx(gradient_norm(many, {{0, 300001}})).epsilon(1e-13));
     CHECK(gradient_norm(gpu_many, {{3, 7}, {5000, 200003}}) ==
           doctest::Approx(gradient_norm(many, {{3, 7}, {5000, 200003}})).epsilon(1e-13));
@@ -179,53 +173,14 @@ TEST_SUITE("optim.cuda") {
     for (const DType dtype : {DType::f32, DType::f64}) {
       const OwnedTensor table = random_tensor(dtype, {9, 131}, "table"), g = random_tensor(dtype, {300, 131}, "g");
       const OwnedTensor shadow = random_tensor(dtype, {9, 131}, "shadow");
-      const OwnedTensor gpu_table = on(kGpu, table), gpu_shadow = on(kGpu, shadow);
+      const OwnedTensor gpu_table = on_device(table, kGpu), gpu_shadow = on_device(shadow, kGpu);
       Arena scratch;
       sign_sgd_rows(scratch, table, ids, g, 0.01, 0.1, shadow);
-      sign_sgd_rows(scratch, gpu_table, on(kGpu, ids), on(kGpu, g), 0.01, 0.1, gpu_shadow);
+      sign_sgd_rows(scratch, gpu_table, on_device(ids, kGpu), on_device(g, kGpu), 0.01, 0.1, gpu_shadow);
       CHECK(same(gpu_table, table));
       CHECK(same(gpu_shadow, shadow));
       CHECK(same(shadow->slice(0, 5), table->slice(0, 5)));
       CHECK_FALSE(same(shadow->slice(5, 4), table->slice(5, 4)));  // no sample uses them
-    }
-  }
-
-  TEST_CASE("deferred steps have the bits of the CPU" * doctest::skip(no_gpu())) {
-    for (const DType dtype : {DType::f32, DType::f64}) {
-      Store on_cpu(dtype, {}), on_gpu(dtype, kGpu);
-      const Param &a = on_cpu.params.at("a"), &gpu_a = on_gpu.params.at("a");
-      Arena arena(kGpu);
-      LazyAdam adam({.name = "adam"}, on_cpu.params, {{&a}}), gpu({.name = "adam"}, on_gpu.params, {{&gpu_a}});
-      for (int t = 0; t < 40; ++t) {
-        std::vector<std::int32_t> rows;
-        for (std::int32_t row = 0; row < 36; ++row)
-          if ((row * 7 + t * 5) % 23 == 0) rows.push_back(row);
-        const std::vector<std::int32_t> read = {rows.empty() ? 0 : rows[0], 3, 3, t % 37};
-        arena.reset();
-        const auto [gpu_read, gpu_rows] =
-            for_kernels(Stream(kGpu), arena, std::span<const std::int32_t>(read), std::span<const std::int32_t>(rows));
-        adam.catch_up(a, read);
-        gpu.catch_up(gpu_a, gpu_read);
-        adam.begin_step(1e-3, 0.5);
-        gpu.begin_step(1e-3, 0.5);
-        const OwnedTensor g =
-            random_tensor(dtype, {static_cast<std::int64_t>(rows.size()), 3}, "g", static_cast<std::uint64_t>(t));
-        adam.update(a, rows, g);
-        gpu.update(gpu_a, gpu_rows, on(kGpu, g));
-        if (t == 30) {
-          adam.flush();
-          gpu.flush();
-          CHECK(same(gpu_a.value, a.value));
-        }
-      }
-      adam.flush();
-      gpu.flush();
-      CHECK(same(gpu_a.value, a.value));
-      const OwnedTensor g = on_cpu.gradient(7);
-      adam.step(g, 1e-3);
-      gpu.step(on(kGpu, g), 1e-3);
-      CHECK(same(gpu_a.value, a.value));
-      for (std::size_t i = 0; i < adam.state().size(); ++i) CHECK(same(gpu.state()[i].value, adam.state()[i].value));
     }
   }
 
@@ -264,7 +219,7 @@ TEST_SUITE("optim.cuda") {
             const Param &here = on_cpu.params.at(name), &there = on_gpu.params.at(name);
             const OwnedTensor g = random_tensor(dtype, {19, here.shape.columns()}, name, static_cast<std::uint64_t>(t));
             adam.update(here, rows, g->slice(0, count));
-            tables.push_back({&there, gpu_rows, gradients.emplace_back(on(kGpu, g))});
+            tables.push_back({&there, gpu_rows, gradients.emplace_back(on_device(g, kGpu))});
           }
           gpu.enqueue_catch_up(tables, gpu_now.data());
           gpu.enqueue_update(tables, gpu_now.data(), gpu_still.data());  // nothing

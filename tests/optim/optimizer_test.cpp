@@ -132,12 +132,12 @@ TEST_SUITE("optim.optimizer") {
   }
 
   TEST_CASE("every instruction set and number of threads produces the same bits") {
-    const auto run = [](int threads) {
+    const auto run = [](const char* name, int threads) {
       omp_set_num_threads(threads);
       Problem problem(DType::f32, 100001);  // long enough for several threads
       Ema ema(problem.params, 0.9);
       const auto optimizer =
-          make_optimizer({.name = "adam", .weight_decay = 0.01}, problem.params, trainable_ranges(problem.params));
+          make_optimizer({.name = name, .weight_decay = 0.01}, problem.params, trainable_ranges(problem.params));
       double norms = 0;
       for (int t = 0; t < 2; ++t) {
         problem.draw(t);
@@ -147,13 +147,16 @@ TEST_SUITE("optim.optimizer") {
       return std::tuple(problem.params.hash(), ema.hash(), norms);
     };
     const ops::Isa before = ops::active_isa();
-    ops::use_isa(ops::Isa::generic);
-    const auto expected = run(1);
-    for (const ops::Isa isa : ops::available_isas()) {
-      ops::use_isa(isa);
-      CAPTURE(ops::name(isa));
-      CHECK(run(1) == expected);
-      CHECK(run(3) == expected);
+    for (const char* name : {"adam", "adam_atan2"}) {
+      ops::use_isa(ops::Isa::generic);
+      const auto expected = run(name, 1);
+      for (const ops::Isa isa : ops::available_isas()) {
+        ops::use_isa(isa);
+        CAPTURE(name);
+        CAPTURE(ops::name(isa));
+        CHECK(run(name, 1) == expected);
+        CHECK(run(name, 3) == expected);
+      }
     }
     ops::use_isa(before);
   }

@@ -256,6 +256,13 @@ TEST_SUITE("prep.program") {
         {"cice-history --input tile1.nc --inputs ssst -o o.h5", "did you mean 'sst'?"},
         {"cice-histry --input tile1.nc -o o.h5", "did you mean cice-history?"},
         {"synth-icecolumn --rows 2 -o o.h5", "rows"},
+        {"synth-icecolumn --history o.h5 -o ./o.h5", "the same file"},
+        {"synth-sequences --raw o.h5 -o o.h5", "the same file"},
+        {"synth-lorenz96 --dt 0.5 --spin-up 0 -o o.h5", "explodes"},
+        {"synth-lorenz96 --members 9223372036854775807 --steps 2 -o o.h5", "members = 9223372036854775807"},
+        {"synth-har --seconds 1e300 -o o.h5", "seconds = 1e300"},
+        {"synth-har --noise 1e300 -o o.h5", "noise = 1e300"},
+        {"synth-sudoku --train 9223372036854775807 --test 9223372036854775807 -o o.h5", "1..1000000000"},
         {"synth-icecolumn --validation-split 0.6 --test-split 0.6 -o o.h5", "leave nothing"},
         {"check absent.h5", "absent.h5"},
         {"verify --golden absent.h5", "absent.h5"}};

@@ -31,7 +31,8 @@ PredictionTable table() {
   t.block_rows = 2;
   t.unit = "users";
   t.attributes = describe_source("toy", "best.h5", "00ff", "lockstep predict",
-                                 {"--checkpoint", "best.h5", "--output", "elsewhere.h5", "--top", "2", "--output=x"});
+                                 {"--checkpoint", "best.h5", "--output", "elsewhere.h5", "--threads", "2", "--top", "2",
+                                  "--output=x", "--run.threads=3"});
   t.block = [](std::int64_t first, std::int64_t count, std::vector<PredictionValues>& values) {
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t row = first + i;

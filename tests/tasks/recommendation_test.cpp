@@ -99,14 +99,18 @@ TEST_SUITE("tasks.recommendation") {
     CHECK(table.find("") == -1);
     CHECK(table.called(2) == "Other (c)");
     CHECK(table.called(3) == "a b");
+    CHECK(IdTable({"1", "2"}, {"Caf\xE9", "Caf\xC3\xA9s"}).find("Caf\xC3\xA9") == 0);  // ISO 8859-1 becomes UTF-8
     CHECK_FALSE(table.integers());
     CHECK(IdTable({"7", "-1"}).integers());
     CHECK_FALSE(IdTable({"07"}).integers());
 
     const test::TempDir dir;
-    test::write_text(dir / "ids.txt", "c\n\n  a b \r\nx\n");
+    test::write_text(dir / "ids.txt",
+                     "\xEF\xBB\xBF"
+                     "c\n\n  a b \r\nx\n");
     const std::vector<WrittenId> ids = read_ids((dir / "ids.txt").string());
     REQUIRE(ids.size() == 3);
+    CHECK(ids[0].text == "c");
     CHECK(ids[1].text == "a b");
     CHECK(error_of(Fault::data, [&] { find_ids(ids, table, "reading", "the users"); }) ==
           "reading: 'x' (line 4) is none of the users");

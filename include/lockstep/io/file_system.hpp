@@ -11,5 +11,7 @@ namespace lockstep {
 std::string shared_file_system(long type);
 /// The same for the file system that holds a file or a directory. Returns "" if it cannot be read.
 std::string shared_file_system(const std::filesystem::path& path);
+/// Checks that two outputs of a command are different files. They need not exist. errors  usage
+void require_different(const std::filesystem::path& one, const std::filesystem::path& other);
 
 }  // namespace lockstep

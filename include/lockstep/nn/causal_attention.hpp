@@ -22,7 +22,7 @@ Tensor prepare_times(Tape& tape, const CausalAttention& attention, const TimeTab
 /// Causal attention, see ops/causal_attention.hpp. The memory that `attention` and `time` refer to must outlive the
 /// tape.
 ///
-/// shapes   q, k, v (N, C) -> (N, C); or k (N, 2 C) with v empty, or q (N, 3 C) with k and v empty
-Var causal_attention(Tape& tape, Var q, Var k, Var v, const CausalAttention& attention, const TimeTables& time = {});
+/// shapes   q (N, C), kv (N, 2 C) -> (N, C); or q (N, 3 C) with kv empty
+Var causal_attention(Tape& tape, Var q, Var kv, const CausalAttention& attention, const TimeTables& time = {});
 
 }  // namespace lockstep

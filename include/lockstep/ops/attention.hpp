@@ -7,17 +7,6 @@
 
 namespace lockstep::ops {
 
-/// Queries, keys and values of all heads: three arrays (B, T, A), or one packed array q (B, T, 3 A) with q, k and v
-/// side by side (k and v are then empty). Head h has columns h D .. h D + D - 1 of each, D = A / heads.
-struct AttentionInput {
-  Tensor q, k, v;
-  bool packed() const { return k.shape().rank() == 0; }
-};
-/// Where the gradients of an AttentionInput go, in the same form. A packed input has one target, q.
-struct AttentionTarget {
-  Target q, k, v;
-};
-
 /// Options of an attention call.
 struct AttentionOptions {
   std::int64_t heads = 1;
@@ -25,7 +14,7 @@ struct AttentionOptions {
   Dropout dropout = {};                         ///< of the weights p; ops/dropout.hpp defines the draws
   std::span<const std::uint64_t> samples = {};  ///< (B) global sample numbers that key the draws; must outlive the tape
   /// Tables (T, D/2) that rotate queries and keys by their position before the scores (rope.hpp); empty: no rotation. The
-  /// input is then packed and its gradient is stored. GPUs rotate what they load; the CPU rotates the input in place.
+  /// gradient is then stored. GPUs rotate what they load; the CPU rotates the input in place.
   Tensor cos = {}, sin = {};
 };
 
@@ -37,22 +26,21 @@ struct AttentionOptions {
 /// backward recomputes p from lse. A sequence's result depends on that sequence alone, in every bit. Called outside a
 /// parallel region, the op shares sequences and heads among the OpenMP threads.
 ///
-/// shapes   x as AttentionInput says; y (B, T, A), heads side by side; lse (B, heads, T), or empty when no backward
-///          follows. T and D are free
+/// shapes   qkv (B, T, 3 A): queries, keys and values side by side; y (B, T, A). Head h has columns h D .. h D + D - 1
+///          of each, D = A / heads. lse (B, heads, T), or empty when no backward follows. T and D are free
 /// dtypes   f32 | f64, all equal. On a GPU also bf16 | f16 with lse and the rotation's tables in f32; p and ds are then
 ///          rounded to that type before they are multiplied
 /// errors   Error naming the shapes if they do not fit, if heads does not divide A, or on a GPU if D is above 128
 /// source   Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Dao et al. 2022, arXiv:2205.14135 (recomputation)
-void attention_forward(Stream&, const Tensor& y, const Tensor& lse, const AttentionInput& x, const AttentionOptions&);
+void attention_forward(Stream&, const Tensor& y, const Tensor& lse, const Tensor& qkv, const AttentionOptions&);
 
 /// The gradients of q, k and v. With dp_ij = m_ij sum_c dy_ic v_jc (m = 1 without dropout) and ds_ij = p_ij (dp_ij -
 /// sum_c dy_ic y_ic):
 ///
 ///   dq_ic = scale sum_j ds_ij k_jc,   dk_jc = scale sum_i ds_ij q_ic,   dv_jc = sum_i m_ij p_ij dy_ic
 ///
-/// Each gradient is stored, or added when its target accumulates. An empty target is not computed. x is as the forward
-/// has left it.
-void attention_backward(Stream&, const AttentionTarget& dx, const Tensor& dy, const Tensor& y, const Tensor& lse,
-                        const AttentionInput& x, const AttentionOptions&);
+/// They lie side by side in dqkv, which is stored, or added to, and may be empty. qkv is as the forward has left it.
+void attention_backward(Stream&, Target dqkv, const Tensor& dy, const Tensor& y, const Tensor& lse, const Tensor& qkv,
+                        const AttentionOptions&);
 
 }  // namespace lockstep::ops

@@ -47,16 +47,16 @@ struct TimeBuckets {
 /// backward, only the logarithms of their sums, and no array of size (T, T, C) is formed. Row i depends on rows up to i
 /// of its own sequence alone, in every bit (unless `fill` is finite).
 ///
-/// shapes   q, k, v, y (N, C), N = rows.rows(), C a multiple of heads, y 0 in rows behind the samples; or, side by side,
-///          k and v as k (N, 2 C) with v empty, or all three as q (N, 3 C) with k and v empty; logsum (N, heads), kept
-///          for the backward, or empty
+/// shapes   y (N, C), N = rows.rows(), C a multiple of heads, y 0 in rows behind the samples; q (N, C) with k and v
+///          side by side as kv (N, 2 C), or all three as q (N, 3 C) with kv empty; logsum (N, heads), kept for the
+///          backward, or empty
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal. logsum and the tables' gradients are f32 for halves.
 ///          Without times, p and its gradient are rounded to halves before they are multiplied
-/// errors   Error naming the shapes if they do not fit, if times descend within a sequence (not checked in GPU memory), if both `time` and a finite
-///          fill are set, or on a GPU if heads are wider than 128 channels
+/// errors   Error naming the shapes if they do not fit, if times descend within a sequence (not checked in GPU memory),
+///          if both `time` and a finite fill are set, or on a GPU if heads are wider than 128 channels
 /// source   Kang, McAuley 2018, arXiv:1808.09781, section III-B; Li, Wang, McAuley 2020 (TiSASRec), eq. 5-9
-void causal_attention_forward(Stream&, const Tensor& y, const Tensor& logsum, const Tensor& q, const Tensor& k,
-                              const Tensor& v, const CausalAttention& attention, const TimeBuckets& time = {});
+void causal_attention_forward(Stream&, const Tensor& y, const Tensor& logsum, const Tensor& q, const Tensor& kv,
+                              const CausalAttention& attention, const TimeBuckets& time = {});
 
 /// Writes the tables as kernels on a GPU read them, with their masks, so that several calls share them.
 ///
@@ -66,11 +66,11 @@ void prepare_times(Stream&, const Tensor& prepared, const CausalAttention& atten
 std::int64_t prepared_times_size(const CausalAttention& attention, const TimeBuckets& time);
 
 /// The gradients of causal_attention_forward. y is the result of the forward. Probabilities are recomputed from logsum
-/// and masks are drawn again. Any target may be empty; targets have the shapes of q, k and v. dkeys and dvalues (R, C) are the gradients of time.keys and
-/// time.values. Sums over sequences run in ascending order; on a GPU each block has partial sums over sequences that
-/// the shapes alone determine.
-void causal_attention_backward(Stream&, Target dq, Target dk, Target dv, Target dkeys, Target dvalues, const Tensor& dy,
-                               const Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& logsum,
+/// and masks are drawn again. Any target may be empty; targets have the shapes of q and kv. dkeys and dvalues (R, C)
+/// are the gradients of time.keys and time.values. Sums over sequences run in ascending order; on a GPU each block has
+/// partial sums over sequences that the shapes alone determine.
+void causal_attention_backward(Stream&, Target dq, Target dkv, Target dkeys, Target dvalues, const Tensor& dy,
+                               const Tensor& y, const Tensor& q, const Tensor& kv, const Tensor& logsum,
                                const CausalAttention& attention, const TimeBuckets& time = {});
 
 }  // namespace lockstep::ops

@@ -38,11 +38,19 @@
 #define LOCKSTEP_ACTIVE(expression) (generic::expression)
 #endif
 
-/// Declares `template <class T> RESULT name()` for each instruction set, and active_name<T>(), which calls that of the
-/// active one.
-#define LOCKSTEP_KERNELS(RESULT, name)                 \
-  LOCKSTEP_EACH_ISA(template <class T> RESULT name();) \
-  template <class T>                                   \
-  RESULT active_##name() {                             \
-    return LOCKSTEP_ACTIVE(name<T>());                 \
+/// Declares `template <class T> const KERNELS<T>& name()` for each instruction set, and active_name<T>(), which calls
+/// that of the active one.
+#define LOCKSTEP_KERNELS(KERNELS, name)                           \
+  LOCKSTEP_EACH_ISA(template <class T> const KERNELS<T>& name();) \
+  template <class T>                                              \
+  const KERNELS<T>& active_##name() {                             \
+    return LOCKSTEP_ACTIVE(name<T>());                            \
   }
+/// Defines name() for the instruction set of this file and instantiates it. The members of KERNELS<T> follow.
+#define LOCKSTEP_KERNEL_TABLE(KERNELS, name, ...)         \
+  template <class T>                                      \
+  const KERNELS<T>& name() {                              \
+    static constexpr KERNELS<T> kKernels = {__VA_ARGS__}; \
+    return kKernels;                                      \
+  }                                                       \
+  LOCKSTEP_EACH_FLOAT(name)

@@ -9,8 +9,6 @@
 namespace lockstep {
 
 namespace optim_kernels {
-template <class T>
-struct AdamStep;
 struct LateRow;
 template <class T>
 struct LazySteps;
@@ -121,8 +119,6 @@ class LazyAdam final : public Optimizer {
   /// Discards deferred updates if the step count does not match.
   void expect_steps(std::int64_t taken);
   template <class T>
-  optim_kernels::AdamStep<T> step_now() const;
-  template <class T>
   optim_kernels::LazySteps<T> steps_of(std::span<const RowsNow> tables, const LazyNow* now);
   /// Applies steps from + 1 ... to without gradient to a row.
   template <class T>
@@ -139,12 +135,12 @@ class LazyAdam final : public Optimizer {
   OptimizerOptions options_;
   std::vector<Table> tables_;
   Tensor m_, v_;
-  std::vector<Step> history_;   ///< of the steps after base_
-  std::int64_t base_ = 0;       ///< every row has taken at least this many steps
-  std::int64_t calm_from_ = 0;  ///< from this step on, each step shrinks the moves of rows without gradient
-  double scale_ = 1;
-  Buffer gpu_history_;  ///< history_ in GPU memory, with spare capacity
-  Buffer gpu_from_;     ///< steps that the rows of one call have taken
+  std::vector<Step> history_;        ///< of the steps after base_
+  std::int64_t base_ = 0;            ///< every row has taken at least this many steps
+  std::int64_t calm_from_ = 0;       ///< from this step on, each step shrinks the moves of rows without gradient
+  StepScalars now_ = scalars(0, 1);  ///< of the last step that note() counted; the decay rates hold for all
+  Buffer gpu_history_;               ///< history_ in GPU memory, with spare capacity
+  Buffer gpu_from_;                  ///< steps that the rows of one call have taken
 };
 
 }  // namespace lockstep

@@ -65,7 +65,8 @@ struct PredictionTable {
 };
 
 /// Attributes that say where predictions come from: `kind` of the model, `checkpoint`, `data_hash` (hexadecimal, unless
-/// empty), `command` (without --output, so that equal predictions are equal files) and `lockstep`, the version.
+/// empty), `command` (without --output and the number of threads, so that equal predictions are equal files) and
+/// `lockstep`, the version.
 PredictionAttributes describe_source(const std::string& kind, const std::string& checkpoint,
                                      const std::string& data_hash, const std::string& command, const Args& args);
 

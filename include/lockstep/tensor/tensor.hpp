@@ -87,9 +87,10 @@ class Tensor {
   void* raw() const { return data_; }
   explicit operator bool() const { return data_ != nullptr; }
 
+  /// The first element; null if the tensor is empty.
   template <class T>
   T* data() const {
-    assert(dtype_of<std::remove_const_t<T>>::value == dtype_);
+    assert(!data_ || dtype_of<std::remove_const_t<T>>::value == dtype_);
     return static_cast<T*>(data_);
   }
   template <class T>

@@ -316,9 +316,9 @@ int run_bench(World& world, const Args& args) {
       "count what a training step makes the GPU do, and estimate its time on some GPUs; only on the stand-in of "
       "the tests (make cuda-host); see docs/gpu.md");
   options.add("synthetic", &bench.synthetic, false, "use synthetic rows even if data.path is set");
-  options.add("rows", &bench.rows.rows, 360000, at_least(10), "number of synthetic rows");
-  options.add("inputs", &bench.rows.inputs, 14, positive, "number of synthetic input columns");
-  options.add("outputs", &bench.rows.outputs, 1, positive, "number of synthetic output columns");
+  options.add("rows", &bench.rows.rows, 360000, between(10, 1e9), "number of synthetic rows");
+  options.add("inputs", &bench.rows.inputs, 14, between(1, 1e6), "number of synthetic input columns");
+  options.add("outputs", &bench.rows.outputs, 1, between(1, 1e6), "number of synthetic output columns");
   options.example("lockstep bench --config configs/emulator-icecolumn.ini --what all", "all rates on one rank");
   options.example("mpirun -n 2 lockstep bench --config configs/emulator-icecolumn.ini --json", "training on two ranks");
   if (!parse(world, options, args, config)) return 0;

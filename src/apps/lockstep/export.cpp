@@ -91,22 +91,30 @@ NamedArrays arrays_below(const CheckpointReader& reader, const std::string& grou
   return out;
 }
 
-/// What the network of the checkpoint computes from the data set of its training.
-NamedArrays tables_of(const ExportArguments& a, const CheckpointReader& reader, RunConfig config,
-                      const WeightExchange& exchange) {
-  if (!a.data.empty()) config.data.path = a.data;
-  require_usage(std::filesystem::exists(config.data.path), "option tables: the data set of the training, '",
-                config.data.path, "', does not exist; name it by --data");
-  LocalPlacement placement;
-  const auto task = config.task->load({.path = config.data.path,
-                                       .seed = config.run.seed,
-                                       .dtype = config.run.precision == "fp64" ? DType::f64 : DType::f32,
-                                       .placement = placement,
-                                       .checkpoint = &reader.file()});
+/// The task of the checkpoint on the data set of its training. errors  usage: no such file, or it is the output; data:
+/// another data set
+std::unique_ptr<Task> load_on_its_data(const ExportArguments& a, const CheckpointReader& reader,
+                                       const RunConfig& config, Placement& placement) {
+  const std::string& path = a.data.empty() ? config.data.path : a.data;
+  require_usage(std::filesystem::exists(path), "option ", a.data.empty() ? "tables" : "data",
+                ": the data set of the training, '", path, "', does not exist; name it by --data");
+  require_writable(a.output, {path});
+  auto task = config.task->load({.path = path,
+                                 .seed = config.run.seed,
+                                 .dtype = config.run.precision == "fp64" ? DType::f64 : DType::f32,
+                                 .placement = placement,
+                                 .checkpoint = &reader.file()});
   const std::string hash = hex64(task->data_hash());
   require_data(hash == reader.data_hash(), "checkpoint ", a.checkpoint, ": it was trained on other data (hash ",
-               reader.data_hash(), ") than ", config.data.path, " (hash ", hash,
-               "); name the data set of its training by --data");
+               reader.data_hash(), ") than ", path, " (hash ", hash, "); name the data set of its training by --data");
+  return task;
+}
+
+/// What the network of the checkpoint computes from the data set of its training.
+NamedArrays tables_of(const ExportArguments& a, const CheckpointReader& reader, const RunConfig& config,
+                      const WeightExchange& exchange) {
+  LocalPlacement placement;
+  const auto task = load_on_its_data(a, reader, config, placement);
   if (a.weights == "trained")
     reader.load_weights(task->params());
   else
@@ -150,13 +158,17 @@ void export_weights(const ExportArguments& a, const Options& options) {
                              {"exported_by", exported_by()}};
   NamedArrays arrays;
   if (a.tables) {
-    arrays = tables_of(a, reader, std::move(config), exchange);
+    arrays = tables_of(a, reader, config, exchange);
     metadata.erase("config");  // that of another kind
   } else {
     arrays = arrays_below(reader, average ? "/ema" : "/model");
     require_finite(arrays, "exporting '" + a.checkpoint + "'");
     std::optional<H5File> data;
-    if (!a.data.empty()) data.emplace(H5File::open(a.data));
+    if (!a.data.empty()) {
+      LocalPlacement placement;
+      load_on_its_data(a, reader, config, placement);
+      data.emplace(H5File::open(a.data));
+    }
     if (exchange.describe != nullptr)
       exchange.describe(*config.task, reader.file(), data ? &*data : nullptr, arrays, metadata);
   }

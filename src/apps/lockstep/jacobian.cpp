@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <limits>
+#include <span>
 
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/options.hpp"
@@ -47,7 +49,7 @@ class Run {
       : a_(a), emulator_(emulator), in_(emulator.network.arch().n_in), out_(emulator.network.arch().n_out) {
     world.together("opening the input", [&] {
       if (world.rank() == 0) require_output(a.output, a.inputs());
-      rows_ = std::make_unique<InputRows>(a.input, emulator);
+      rows_ = std::make_unique<InputRows>(a.input, emulator, world.rank() == 0);
       has_dx_ = rows_->has("/dx", in_);
       has_dy_ = rows_->has("/dy", out_);
       find_mask(emulator.metadata.mask);
@@ -78,7 +80,8 @@ class Run {
       sums_ = blocks_.total(world);
       world.together("adjoint test", [&] {
         require_data(sums_[2] > 0 || rows_->size() == 0, "the Jacobians of '", a_.input,
-                     "': every node is outside the domain (", selection(), "); they would all be zero");
+                     "': every node is outside the domain (", selection(), "), or its state is not finite (", sums_[3],
+                     " nodes); they would all be zero");
         check_adjoint();
       });
     };
@@ -117,7 +120,7 @@ class Run {
     std::vector<T> mask, latitude;
     if (mask_.dataset) mask = rows_->read<T>("/mask", first, count, 0);
     if (mask_.flags)
-      for (T& value : mask) value = value != 0 ? 1 : 0;
+      for (T& value : mask) value = value > 0 || value < 0 ? 1 : 0;  // NaN is outside
     for (std::int64_t r = 0; mask_.column >= 0 && r < count; ++r)
       mask.push_back(x[static_cast<std::size_t>(r * in_ + mask_.column)]);
     if (a_.min_abs_latitude > 0) latitude = rows_->read<T>("/lat", first, count, 0);
@@ -136,7 +139,10 @@ class Run {
       const auto at = static_cast<std::size_t>(r);
       const OperatorOptions& o = operators_->options();
       const bool in_domain = mask.empty() || (mask[at] >= o.mask_min && mask[at] <= o.mask_max);
-      sums[2] += in_domain && (latitude.empty() || std::abs(latitude[at]) >= o.min_abs_latitude) ? 1 : 0;
+      const auto row = std::span(x).subspan(at * static_cast<std::size_t>(in_), static_cast<std::size_t>(in_));
+      const bool finite = std::ranges::all_of(row, [](T value) { return std::isfinite(value); });
+      sums[2] += finite && in_domain && (latitude.empty() || std::abs(latitude[at]) >= o.min_abs_latitude) ? 1 : 0;
+      sums[3] += finite ? 0 : 1;
     }
     if (has_dx_) values(2) = tl;
     if (!has_dy_) return;
@@ -186,17 +192,22 @@ class Run {
 
   double gap() const {
     const double size = std::max(std::abs(sums_[0]), std::abs(sums_[1]));
+    if (!std::isfinite(sums_[0] - sums_[1])) return std::numeric_limits<double>::infinity();
     return size > 0 ? std::abs(sums_[0] - sums_[1]) / size : 0;
   }
   static constexpr double kTolerance = sizeof(T) == 8 ? 1e-13 : 1e-6;
 
   void check_adjoint() const {
+    require_data(!has_dx_ || (std::isfinite(sums_[0]) && std::isfinite(sums_[1])), "reading '", a_.input,
+                 "': /dx has values that are not finite, or too large, at nodes inside the domain: <K dx, dy> = ",
+                 sums_[0], "; mend them, or mask these nodes");
     require(gap() <= kTolerance, "adjoint test: <K dx, dy> = ", sums_[0], " and <dx, K^T dy> = ", sums_[1],
             " differ by ", gap(), " of the larger one, more than ", kTolerance);
   }
 
   void report() const {
-    if (const double masked = static_cast<double>(rows_->size()) - sums_[2]; masked > 0)
+    if (sums_[3] > 0) std::cout << sums_[3] << " nodes have a state that is not finite: their Jacobian is zero\n";
+    if (const double masked = static_cast<double>(rows_->size()) - sums_[2] - sums_[3]; masked > 0)
       std::cout << masked << " nodes are outside the domain (" << selection() << "): their Jacobian is zero\n";
     std::cout << "adjoint test: <K dx, dy> = " << join(sums_[0]) << ", <dx, K^T dy> = " << join(sums_[1])
               << ", relative difference " << join(gap()) << " (at most " << join(kTolerance) << "): passed"
@@ -210,8 +221,8 @@ class Run {
   std::unique_ptr<EmulatorOperators<T>> operators_;
   bool has_dx_ = false, has_dy_ = false, latitude_ = false;
   MaskSource mask_;
-  BlockSums blocks_{3};
-  std::vector<double> sums_;  ///< <K dx, w>, <dx, K^T w>, nodes inside the domain
+  BlockSums blocks_{4};
+  std::vector<double> sums_;  ///< <K dx, w>, <dx, K^T w>, nodes with a Jacobian, nodes whose state is not finite
 };
 
 }  // namespace
@@ -247,6 +258,7 @@ int run_jacobian(World& world, const Args& args) {
   world.together("reading the options", [&] {
     if (!a.domain.empty() && (a.domain.size() != 2 || !(a.domain[0] <= a.domain[1])))
       options.reject("domain", "must be MIN,MAX with MIN <= MAX");
+    require_precision(options);
   });
   const TrainedEmulator emulator = load_emulator(world, a);
   const int threads = prepare_cpu(world, a.config);

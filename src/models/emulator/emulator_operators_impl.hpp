@@ -152,9 +152,10 @@ void gather_normalised(const typename EmulatorOperators<T>::Impl& impl, const Ti
     if (x.variable_stride == 1 && x.node_stride >= 0) {
       const S* rows = x.data + tile.first * x.node_stride;
       tile.kernels.from_rows(impl.n_in(), tile.count, rows, x.node_stride, tile.input);
-      // Prefetch the next tile.
-      for (std::int64_t at = 0; at < tile.count * x.node_stride; at += 64 / std::int64_t{sizeof(S)})
-        __builtin_prefetch(rows + tile.count * x.node_stride + at);
+      // Prefetch the next tile, without the gaps between its rows.
+      const S* next = rows + tile.count * x.node_stride;
+      for (std::int64_t lane = 0; lane < tile.count; ++lane, next += x.node_stride)
+        for (std::int64_t at = 0; at < impl.n_in(); at += 64 / std::int64_t{sizeof(S)}) __builtin_prefetch(next + at);
     } else {
       gather(tile, impl.n_in(), x, tile.input, [](std::int64_t, S value) { return value; });
     }

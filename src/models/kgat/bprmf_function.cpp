@@ -4,7 +4,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/models/kgat/kgat_weights.hpp"
-#include "lockstep/ops/gather.hpp"
+#include "lockstep/ops/embedding.hpp"
 #include "lockstep/ops/row_scores.hpp"
 
 namespace lockstep {
@@ -35,10 +35,13 @@ class BprmfFunction : public ArrayFunction {
     const auto *users = static_cast<const std::int64_t*>(inputs[0]),
                *items = static_cast<const std::int64_t*>(inputs[1]);
     const std::int64_t each = this->outputs()[0].count(), count = n * each;
-    const std::span<std::int32_t> ids = allocate(arena, DType::i32, {count}).span<std::int32_t>();
-    for (std::int64_t b = 0; b < n; ++b)
+    const std::span<std::int32_t> ids = allocate(arena, DType::i32, {count}).span<std::int32_t>(),
+                                  user_ids = allocate(arena, DType::i32, {n}).span<std::int32_t>();
+    for (std::int64_t b = 0; b < n; ++b) {
       require_usage(users[b] >= 0 && users[b] < sizes_.users, "sample ", first + b, ": user ", users[b],
                     ", must be 0 to ", sizes_.users - 1);
+      user_ids[static_cast<std::size_t>(b)] = static_cast<std::int32_t>(users[b]);
+    }
     for (std::int64_t i = 0; i < count; ++i) {
       require_usage(items[i] >= 0 && items[i] < sizes_.items, "sample ", first + i / each, ", place ", i % each,
                     ": item ", items[i], ", must be 0 to ", sizes_.items - 1);
@@ -47,7 +50,7 @@ class BprmfFunction : public ArrayFunction {
     Stream stream;
     const Tensor rows = allocate(arena, params_.dtype(), {n, sizes_.width}),
                  scores = allocate(arena, params_.dtype(), {n, each});
-    ops::gather_rows(stream, rows, users_->value, {users, static_cast<std::size_t>(n)});
+    ops::embedding_forward(stream, rows, users_->value, user_ids, 1);
     ops::row_scores(stream, scores, rows, items_->value, ids);
     visit_float(params_.dtype(), [&]<class T>() {
       std::transform(scores.data<T>(), scores.data<T>() + count, static_cast<float*>(outputs[0]),

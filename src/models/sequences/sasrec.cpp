@@ -273,11 +273,11 @@ struct SasRec::Pass {
   Var heads(const Block& b, Var a, Var c) const {
     const CausalAttention attention = attention_of(b);
     const std::span<const Linear> qkv = b.qkv;
-    if (!arch().timed && a == c) return causal_attention(t, stacked_linear(t, a, qkv), {}, {}, attention);
+    if (!arch().timed && a == c) return causal_attention(t, stacked_linear(t, a, qkv), {}, attention);
     const Var q = linear(t, a, qkv[0]);
-    if (!arch().timed) return causal_attention(t, q, stacked_linear(t, c, qkv.subspan(1)), {}, attention);
+    if (!arch().timed) return causal_attention(t, q, stacked_linear(t, c, qkv.subspan(1)), attention);
     const Var kv = stacked_linear(t, c, qkv.subspan(1), key_value_positions);
-    return causal_attention(t, q, kv, {}, attention, time_tables());
+    return causal_attention(t, q, kv, attention, time_tables());
   }
   /// Att(a, c) from its heads.
   Var attention(const Block& b, Var heads) const { return arch().timed ? heads : linear(t, heads, b.out); }

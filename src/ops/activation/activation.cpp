@@ -45,12 +45,11 @@ void activation_forward(Stream& stream, const Tensor& y, const Tensor& derivativ
   require(!derivative || derivative.shape() == x.shape(), "activation: x is ", x.shape(),
           ", so derivative must be too, not ", derivative.shape());
   if (on_gpu(x, [&]<class T>() {
-        cuda::activation_forward<T>(stream, x.size(), y.data<T>(), derivative ? derivative.data<T>() : nullptr,
-                                    x.data<T>(), activation);
+        cuda::activation_forward<T>(stream, x.size(), y.data<T>(), derivative.data<T>(), x.data<T>(), activation);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    T* d = derivative ? derivative.data<T>() : nullptr;
+    T* d = derivative.data<T>();
     if (const auto kernel = cpu::active_activation_kernel<T>(activation)) {
       kernel(x.size(), y.data<T>(), d, x.data<T>());
       return;

@@ -18,32 +18,9 @@ void multiply(std::int64_t n, T* dx, const T* dy, const T* d, bool accumulate) {
 
 template <class T>
 ActivationKernel<T> activation_kernel(Activation activation) {
-  switch (activation) {
-    case Activation::none:
-      return nullptr;
-    case Activation::gelu:
-      return activate<FastGelu, T>;
-    case Activation::relu:
-      return activate<Relu, T>;
-    case Activation::tanh:
-      return activate<Tanh, T>;
-    case Activation::sigmoid:
-      return activate<Sigmoid, T>;
-    case Activation::leaky_relu:
-      return activate<LeakyRelu, T>;
-    case Activation::elu:
-      return activate<Elu, T>;
-    case Activation::silu:
-      return activate<Silu, T>;
-  }
-  return nullptr;
+  return visit_activation<ActivationKernel<T>>(activation, []<class Op>() { return activate<Op, T>; });
 }
-template <class T>
-MultiplyKernel<T> multiply_kernel() {
-  return multiply<T>;
-}
-
 LOCKSTEP_EACH_FLOAT(activation_kernel)
-LOCKSTEP_EACH_FLOAT(multiply_kernel)
+LOCKSTEP_KERNEL_TABLE(MultiplyKernel, multiply_kernel, multiply<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

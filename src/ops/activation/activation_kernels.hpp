@@ -14,17 +14,13 @@ using ActivationKernel = void (*)(std::int64_t n, T* y, T* derivative, const T* 
 template <class T>
 using MultiplyKernel = void (*)(std::int64_t n, T* dx, const T* dy, const T* d, bool accumulate);
 
-LOCKSTEP_EACH_ISA(template <class T> ActivationKernel<T> activation_kernel(Activation activation);
-                  template <class T> MultiplyKernel<T> multiply_kernel();)
+LOCKSTEP_KERNELS(MultiplyKernel, multiply_kernel)
+LOCKSTEP_EACH_ISA(template <class T> ActivationKernel<T> activation_kernel(Activation activation);)
 
 /// Null for Activation::none.
 template <class T>
 ActivationKernel<T> active_activation_kernel(Activation activation) {
   return LOCKSTEP_ACTIVE(activation_kernel<T>(activation));
-}
-template <class T>
-MultiplyKernel<T> active_multiply_kernel() {
-  return LOCKSTEP_ACTIVE(multiply_kernel<T>());
 }
 
 }  // namespace lockstep::ops::cpu

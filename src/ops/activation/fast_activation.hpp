@@ -252,6 +252,30 @@ void activate(std::int64_t n, T* y, T* derivative, const T* x) {
   if (derivative) store(derivative + i, slope[0], lanes);
 }
 
+/// f.template operator()<Op>() with the activation's Op, or null for Activation::none.
+template <class Kernel, class F>
+Kernel visit_activation(Activation activation, const F& f) {
+  switch (activation) {
+    case Activation::none:
+      return nullptr;
+    case Activation::gelu:
+      return f.template operator()<FastGelu>();
+    case Activation::relu:
+      return f.template operator()<Relu>();
+    case Activation::tanh:
+      return f.template operator()<Tanh>();
+    case Activation::sigmoid:
+      return f.template operator()<Sigmoid>();
+    case Activation::leaky_relu:
+      return f.template operator()<LeakyRelu>();
+    case Activation::elu:
+      return f.template operator()<Elu>();
+    case Activation::silu:
+      return f.template operator()<Silu>();
+  }
+  return nullptr;
+}
+
 struct Identity {
   template <class T>
   LOCKSTEP_INLINE static void apply(Vec<T> a, Vec<T>& y, Vec<T>& d) {

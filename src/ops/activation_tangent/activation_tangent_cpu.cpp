@@ -58,32 +58,9 @@ void tangent_backward(std::int64_t n, std::int64_t directions, T* da, const T* d
 
 template <class T>
 SlopesKernel<T> slopes_kernel(Activation activation) {
-  switch (activation) {
-    case Activation::none:
-      return nullptr;
-    case Activation::gelu:
-      return slopes<FastGelu, T>;
-    case Activation::relu:
-      return slopes<Relu, T>;
-    case Activation::tanh:
-      return slopes<Tanh, T>;
-    case Activation::sigmoid:
-      return slopes<Sigmoid, T>;
-    case Activation::leaky_relu:
-      return slopes<LeakyRelu, T>;
-    case Activation::elu:
-      return slopes<Elu, T>;
-    case Activation::silu:
-      return slopes<Silu, T>;
-  }
-  return nullptr;
+  return visit_activation<SlopesKernel<T>>(activation, []<class Op>() { return slopes<Op, T>; });
 }
-template <class T>
-TangentBackwardKernel<T> tangent_backward_kernel() {
-  return tangent_backward<T>;
-}
-
 LOCKSTEP_EACH_FLOAT(slopes_kernel)
-LOCKSTEP_EACH_FLOAT(tangent_backward_kernel)
+LOCKSTEP_KERNEL_TABLE(TangentBackwardKernel, tangent_backward_kernel, tangent_backward<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

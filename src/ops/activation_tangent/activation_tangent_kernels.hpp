@@ -15,17 +15,13 @@ template <class T>
 using TangentBackwardKernel = void (*)(std::int64_t n, std::int64_t directions, T* da, const T* dt, const T* s,
                                        const T* second, bool accumulate);
 
-LOCKSTEP_EACH_ISA(template <class T> SlopesKernel<T> slopes_kernel(Activation activation);
-                  template <class T> TangentBackwardKernel<T> tangent_backward_kernel();)
+LOCKSTEP_KERNELS(TangentBackwardKernel, tangent_backward_kernel)
+LOCKSTEP_EACH_ISA(template <class T> SlopesKernel<T> slopes_kernel(Activation activation);)
 
 /// Null for Activation::none.
 template <class T>
 SlopesKernel<T> active_slopes_kernel(Activation activation) {
   return LOCKSTEP_ACTIVE(slopes_kernel<T>(activation));
-}
-template <class T>
-TangentBackwardKernel<T> active_tangent_backward_kernel() {
-  return LOCKSTEP_ACTIVE(tangent_backward_kernel<T>());
 }
 
 }  // namespace lockstep::ops::cpu

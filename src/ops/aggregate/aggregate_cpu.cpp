@@ -180,10 +180,6 @@ void split(Aggregator kind, const RowSet& rows, std::int64_t in, T* __restrict__
 
 }  // namespace
 
-template <class T>
-AggregateKernels<T> aggregate_kernels() {
-  return {combine<T>, draw, activate<T>, derive<T>, split<T>};
-}
-LOCKSTEP_EACH_FLOAT(aggregate_kernels)
+LOCKSTEP_KERNEL_TABLE(AggregateKernels, aggregate_kernels, combine<T>, draw, activate<T>, derive<T>, split<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -31,7 +31,7 @@ struct AggregateKernels {
                 const T* x, const T* s);
 };
 
-LOCKSTEP_KERNELS(AggregateKernels<T>, aggregate_kernels)
+LOCKSTEP_KERNELS(AggregateKernels, aggregate_kernels)
 
 }  // namespace lockstep::ops::cpu
 

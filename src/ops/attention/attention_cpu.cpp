@@ -222,7 +222,7 @@ void backward(const AttentionHead<T>& head) {
   T* products = memory.take(block * score_stride);
   const Panels<T> keys = memory.transposed(head.k, head.stride, time, width);
   const Panels<T> values = memory.transposed(head.v, head.stride, time, width);
-  const Panels<T> key_rows = head.dq ? memory.plain(head.k, head.stride, time, width) : Panels<T>{};
+  const Panels<T> key_rows = memory.plain(head.k, head.stride, time, width);
   T* dk = whole ? head.dk : memory.take(padded<T>(time * width));
   T* dv = whole ? head.dv : memory.take(padded<T>(time * width));
   const std::int64_t d_stride = whole ? head.stride : width;
@@ -247,29 +247,20 @@ void backward(const AttentionHead<T>& head) {
                         dot(dy + row, y + row, width));
         dropout.row(first + i + r, s + r * score_stride);
       }
-      if (head.dq)
-        multiply<T, false>(count, head.dq + (first + i) * head.stride, head.stride, dp, score_stride, key_rows,
-                           head.add_dq);
+      multiply<T, false>(count, head.dq + (first + i) * head.stride, head.stride, dp, score_stride, key_rows, head.add);
     }
     Memory<T> again = rest;  // each block reuses this memory
-    if (head.dk)
-      multiply<T, true>(time, dk, d_stride, products, score_stride, again.plain(q, head.stride, rows, width),
-                        whole ? head.add_dk : first > 0);
-    if (head.dv)
-      multiply<T, true>(time, dv, d_stride, scores, score_stride, again.plain(dy, head.y_stride, rows, width),
-                        whole ? head.add_dv : first > 0);
+    const bool add = whole ? head.add : first > 0;
+    multiply<T, true>(time, dk, d_stride, products, score_stride, again.plain(q, head.stride, rows, width), add);
+    multiply<T, true>(time, dv, d_stride, scores, score_stride, again.plain(dy, head.y_stride, rows, width), add);
   }
   if (whole) return;
-  if (head.dk) put_rows(head.dk, head.stride, dk, time, width, head.add_dk);
-  if (head.dv) put_rows(head.dv, head.stride, dv, time, width, head.add_dv);
+  put_rows(head.dk, head.stride, dk, time, width, head.add);
+  put_rows(head.dv, head.stride, dv, time, width, head.add);
 }
 
 }  // namespace
 
-template <class T>
-AttentionKernels<T> attention_kernels() {
-  return {forward<T>, backward<T>};
-}
-LOCKSTEP_EACH_FLOAT(attention_kernels)
+LOCKSTEP_KERNEL_TABLE(AttentionKernels, attention_kernels, forward<T>, backward<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -243,7 +243,7 @@ __device__ void put_rows(T* all, bool add, const T (&found)[kRows][kChunks], con
 }
 
 /// The gradient of the queries, with the same grid as the forward: ds_ij from recomputed scores, dq_i = sum_j ds_ij
-/// k_j. Also the row sums mean_i = sum_j p_ij dp_ij = sum_c dy_ic y_ic, laid out as lse; without a dq only these.
+/// k_j. Also the row sums mean_i = sum_j p_ij dp_ij = sum_c dy_ic y_ic, laid out as lse.
 template <class T, int kChunks>
 __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
     attention_queries_kernel(Attention<T> a, T* __restrict__ mean, gpu::Drop<T> drop) {
@@ -278,7 +278,6 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
     middle[r] = gpu::warp_reduce(sum);
     if (there && at.lane == 0) mean[at.head_rows(a) + at.row(r)] = middle[r];
   }
-  if (a.dq == nullptr) return;
   QueryDropout<T> dropped(a, at.b, at.h, at.row(0), at.lane, drop);
   for (std::int64_t j = 0; j < a.time; j += kWarp) {
     __syncthreads();
@@ -358,8 +357,8 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
     accumulate(dv, sm_p, sm_dy, P::kTileStride, at.lane);
     accumulate(dk, sm_ds, sm_q, P::kTileStride, at.lane);
   }
-  if (a.dk != nullptr) put_rows(a.dk, a.add_dk, dk, at, a, turned, sm_k + at.mine * P::kWidth);
-  if (a.dv != nullptr) put_rows(a.dv, a.add_dv, dv, at, a, {}, static_cast<T*>(nullptr));
+  put_rows(a.dk, a.add_dk, dk, at, a, turned, sm_k + at.mine * P::kWidth);
+  put_rows(a.dv, a.add_dv, dv, at, a, {}, static_cast<T*>(nullptr));
 }
 
 /// Calls f.template operator()<kChunks>().
@@ -411,8 +410,7 @@ void attention_backward(const Stream& stream, const Attention<T>& a) {
         reinterpret_cast<T*>(gpu::scratch(stream, static_cast<std::size_t>(a.batch * a.heads * a.time) * sizeof(T)));
     visit_chunks(a.width, [&]<int kChunks>() {
       gpu::launch(stream, grid_of<T, kChunks>(a, 2, 1, 3), attention_queries_kernel<T, kChunks>, a, mean, drop);
-      if (a.dk != nullptr || a.dv != nullptr)
-        gpu::launch(stream, grid_of<T, kChunks>(a, 2, 2, 4), attention_keys_kernel<T, kChunks>, a, mean, drop);
+      gpu::launch(stream, grid_of<T, kChunks>(a, 2, 2, 4), attention_keys_kernel<T, kChunks>, a, mean, drop);
     });
   }
 }

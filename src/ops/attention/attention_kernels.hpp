@@ -37,8 +37,8 @@ struct AttentionHead {
   std::int64_t y_stride = 0;  ///< of y and dy
   T* lse = nullptr;           ///< (T), or null
   const T* dy = nullptr;
-  T *dq = nullptr, *dk = nullptr, *dv = nullptr;  ///< null: not computed
-  bool add_dq = false, add_dk = false, add_dv = false;
+  T *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  bool add = false;  ///< to dq, dk and dv; else they are stored
   /// Dropout, see WeightDraws. first_group is the first group of the head.
   bool drop = false;
   PhiloxKey key;
@@ -52,7 +52,7 @@ struct AttentionKernels {
   void (*backward)(const AttentionHead<T>& head);
 };
 
-LOCKSTEP_KERNELS(AttentionKernels<T>, attention_kernels)
+LOCKSTEP_KERNELS(AttentionKernels, attention_kernels)
 
 }  // namespace cpu
 

@@ -32,7 +32,7 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
     T* s = slope.data<T>();
     if constexpr (kHasCuda) {
       if (rows.device().is_cuda()) {
-        cuda::bpr<T>(stream, batch, {r, width, l2}, s, drows ? drows.data<T>() : nullptr, terms.data());
+        cuda::bpr<T>(stream, batch, {r, width, l2}, s, drows.data<T>(), terms.data());
         return sum_rankings(stream, sums, copy, terms);
       }
     }

@@ -36,10 +36,6 @@ void add_difference(std::int64_t n, T* __restrict__ to, const T* __restrict__ a,
 
 }  // namespace
 
-template <class T>
-BprKernels<T> bpr_kernels() {
-  return {sums<T>, scale<T>, add<T>, add_difference<T>};
-}
-LOCKSTEP_EACH_FLOAT(bpr_kernels)
+LOCKSTEP_KERNEL_TABLE(BprKernels, bpr_kernels, sums<T>, scale<T>, add<T>, add_difference<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -19,7 +19,7 @@ struct BprKernels {
   void (*add_difference)(std::int64_t n, T* to, const T* a, const T* b, T factor);  ///< to += factor (a - b)
 };
 
-LOCKSTEP_KERNELS(BprKernels<T>, bpr_kernels)
+LOCKSTEP_KERNELS(BprKernels, bpr_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -14,23 +14,14 @@ namespace lockstep::ops {
 
 namespace {
 
-/// Which of q, k and v lie side by side in one array.
-struct Form {
-  bool all, keys_and_values;
-  Form(const Tensor& k, const Tensor& v) : all(k.shape().rank() == 0), keys_and_values(!all && v.shape().rank() == 0) {}
-  std::int64_t stride(std::int64_t columns) const { return all ? 3 * columns : columns; }
-  std::int64_t kv_stride(std::int64_t columns) const { return keys_and_values ? 2 * columns : stride(columns); }
-};
-
-void check(const char* what, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& y,
-           const CausalAttention& a, const TimeBuckets& time) {
+void check(const char* what, const Tensor& q, const Tensor& kv, const Tensor& y, const CausalAttention& a,
+           const TimeBuckets& time) {
   const Shape& shape = y.shape();
-  const Form form(k, v);
-  require(shape.rank() == 2 && q.shape() == Shape{shape[0], form.stride(shape[1])} &&
-              (form.all || k.shape() == Shape{shape[0], form.kv_stride(shape[1])}) &&
-              (form.all || form.keys_and_values || v.shape() == shape),
-          what, ": q is ", q.shape(), ", k ", k.shape(), ", v ", v.shape(), ", y or dy ", shape,
-          "; all must be equal (N, C), or k (N, 2 C) without v, or q (N, 3 C) without k and v");
+  const bool packed = kv.shape().rank() == 0;
+  require(shape.rank() == 2 && q.shape() == Shape{shape[0], (packed ? 3 : 1) * shape[1]} &&
+              (packed || kv.shape() == Shape{shape[0], 2 * shape[1]}),
+          what, ": q is ", q.shape(), ", kv ", kv.shape(), ", y or dy ", shape,
+          "; must be (N, C), (N, 2 C) and (N, C), or q (N, 3 C) without kv");
   require(y.rows() == a.rows.rows(), what, ": y is ", shape, ", but the ", a.rows.count(), " sequences have ",
           a.rows.rows(), " rows");
   require(a.heads >= 1 && y.columns() % a.heads == 0, what, ": ", a.heads, " heads do not divide ", y.columns(),
@@ -223,45 +214,36 @@ cpu::CausalHead<T> head_of(const CausalAttention& a, std::size_t b, std::int64_t
   return h;
 }
 
-/// Where q, k and v, or their gradients, lie. Null for empty arrays.
-template <class T>
-CausalRows<T> rows_of(const Form& form, std::int64_t columns, const Tensor& q, const Tensor& k, const Tensor& v) {
-  const auto at = [&](const Tensor& t, std::int64_t part) -> T* {
-    return t ? t.data<std::remove_const_t<T>>() + part * columns : nullptr;
-  };
-  return {at(q, 0), form.all ? at(q, 1) : at(k, 0),
-          form.all               ? at(q, 2)
-          : form.keys_and_values ? at(k, 1)
-                                 : at(v, 0),
-          form.stride(columns), form.kv_stride(columns)};
-}
-
-/// The data of t, or null if t is empty.
-template <class T>
-T* pointer(const Tensor& t) {
-  return t ? t.data<T>() : nullptr;
-}
 template <class T>
 T* at(const Tensor& t, std::int64_t row, std::int64_t column) {
   return t ? t.data<T>() + row * t.columns() + column : nullptr;
 }
 
+/// Where q, k and v, or their gradients, lie. Null for empty arrays. packed: all are in q.
+template <class T>
+CausalRows<T> rows_of(bool packed, std::int64_t columns, const Tensor& q, const Tensor& kv) {
+  using Element = std::remove_const_t<T>;
+  const std::int64_t stride = packed ? 3 * columns : columns;
+  T* k = packed ? at<Element>(q, 0, columns) : kv.data<Element>();
+  return {q.data<Element>(), k, k ? k + columns : nullptr, stride, packed ? stride : 2 * columns};
+}
+
 }  // namespace
 
-void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& logsum, const Tensor& q, const Tensor& k,
-                              const Tensor& v, const CausalAttention& a, const TimeBuckets& time) {
-  check("causal_attention", q, k, v, y, a, time);
+void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& logsum, const Tensor& q, const Tensor& kv,
+                              const CausalAttention& a, const TimeBuckets& time) {
+  check("causal_attention", q, kv, y, a, time);
   require(!logsum || logsum.shape() == Shape{y.rows(), a.heads}, "causal_attention: y is ", y.shape(),
           ", so logsum must be (", y.rows(), ", ", a.heads, "), not ", logsum.shape());
   const std::int64_t columns = y.columns();
-  const Form form(k, v);
+  const bool packed = !kv;
   if (on_gpu(q, [&]<class T>() {
-        cuda::causal_attention_forward<T>(stream, y.data<T>(), pointer<real_t<T>>(logsum),
-                                          rows_of<const T>(form, columns, q, k, v), columns, a, time);
+        cuda::causal_attention_forward<T>(stream, y.data<T>(), logsum.data<real_t<T>>(),
+                                          rows_of<const T>(packed, columns, q, kv), columns, a, time);
       }))
     return;
   visit_float(q.dtype(), [&]<class T>() {
-    const auto x = rows_of<const T>(form, columns, q, k, v);
+    const auto x = rows_of<const T>(packed, columns, q, kv);
     HeadTables<T> tables(time, a.heads, false);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];
@@ -292,35 +274,35 @@ void prepare_times(Stream& stream, const Tensor& prepared, const CausalAttention
   require(done, "preparing time tables: they are not on a GPU");
 }
 
-void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, Target dkeys, Target dvalues,
-                               const Tensor& dy, const Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,
-                               const Tensor& logsum, const CausalAttention& a, const TimeBuckets& time) {
-  check("causal_attention backward", q, k, v, dy, a, time);
+void causal_attention_backward(Stream& stream, Target dq, Target dkv, Target dkeys, Target dvalues, const Tensor& dy,
+                               const Tensor& y, const Tensor& q, const Tensor& kv, const Tensor& logsum,
+                               const CausalAttention& a, const TimeBuckets& time) {
+  check("causal_attention backward", q, kv, dy, a, time);
   require(y.shape() == dy.shape(), "causal_attention backward: dy is ", dy.shape(), ", so y must be too, not ",
           y.shape());
-  for (const auto& [d, x] : {std::pair{&dq, &q}, {&dk, &k}, {&dv, &v}}) {
-    require(!*d || d->tensor.shape() == x->shape(), "causal_attention backward: q is ", q.shape(), ", k ", k.shape(),
-            ", v ", v.shape(), ", so dq, dk and dv must be too, not ", d->tensor.shape());
+  for (const auto& [d, x] : {std::pair{&dq, &q}, {&dkv, &kv}}) {
+    require(!*d || d->tensor.shape() == x->shape(), "causal_attention backward: q is ", q.shape(), ", kv ", kv.shape(),
+            ", so dq and dkv must be too, not ", d->tensor.shape());
   }
   for (const Target* t : {&dkeys, &dvalues})
     if (*t && !t->accumulate) fill_zero(stream, t->tensor);
   const std::int64_t columns = y.columns();
-  const Form form(k, v);
+  const bool packed = !kv;
   if (on_gpu(q, [&]<class T>() {
         using R = real_t<T>;
-        const Target& to_k = form.all ? dq : dk;
-        const bool add[] = {dq.accumulate, to_k.accumulate, (form.all || form.keys_and_values ? to_k : dv).accumulate};
-        cuda::causal_attention_backward<T>(stream, rows_of<T>(form, columns, dq.tensor, dk.tensor, dv.tensor), add,
-                                           pointer<R>(dkeys.tensor), pointer<R>(dvalues.tensor), dy.data<T>(),
-                                           y.data<T>(), rows_of<const T>(form, columns, q, k, v), logsum.data<R>(),
-                                           columns, a, time);
+        const bool add_kv = (packed ? dq : dkv).accumulate;
+        const bool add[] = {dq.accumulate, add_kv, add_kv};
+        cuda::causal_attention_backward<T>(stream, rows_of<T>(packed, columns, dq.tensor, dkv.tensor), add,
+                                           dkeys.tensor.data<R>(), dvalues.tensor.data<R>(), dy.data<T>(), y.data<T>(),
+                                           rows_of<const T>(packed, columns, q, kv), logsum.data<R>(), columns, a,
+                                           time);
       }))
     return;
-  for (const Target* t : {&dq, &dk, &dv})
+  for (const Target* t : {&dq, &dkv})
     if (*t && !t->accumulate) fill_zero(stream, t->tensor);
   visit_float(q.dtype(), [&]<class T>() {
-    const auto x = rows_of<const T>(form, columns, q, k, v);
-    const auto dx = rows_of<T>(form, columns, dq.tensor, dk.tensor, dv.tensor);
+    const auto x = rows_of<const T>(packed, columns, q, kv);
+    const auto dx = rows_of<T>(packed, columns, dq.tensor, dkv.tensor);
     HeadTables<T> tables(time, a.heads, dkeys || dvalues);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];

@@ -75,7 +75,7 @@ struct CausalAttentionKernels {
   void (*backward)(const CausalHead<T>& head);
 };
 
-LOCKSTEP_KERNELS(const CausalAttentionKernels<T>&, causal_attention_kernels)
+LOCKSTEP_KERNELS(CausalAttentionKernels, causal_attention_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -19,10 +19,6 @@ void check(const char* what, const Tensor& x, const Tensor& f, const Tensor& y, 
 }
 
 template <class T>
-T* pointer(const Tensor& t) {
-  return t ? t.data<T>() : nullptr;
-}
-template <class T>
 cuda::Collapsed<T> collapsed(const Tensor& x, const Tensor& f, const CollapsedConnection& s) {
   return {x.rows(),    x.columns(),       s.bias.size(),      x.data<T>(),
           f.data<T>(), s.alpha.data<T>(), s.weight.data<T>(), s.bias.data<T>()};
@@ -120,8 +116,8 @@ void collapsed_connection_backward(Stream& stream, Target dx, Target df, const C
   check("collapsed_connection backward", x, f, dy, site);
   const auto targets = [&]<class T>() {
     using R = real_t<T>;
-    return cuda::CollapsedGradients<T>{pointer<T>(dx.tensor), pointer<T>(df.tensor), pointer<R>(gradients.alpha),
-                                       pointer<R>(gradients.weight), pointer<R>(gradients.bias)};
+    return cuda::CollapsedGradients<T>{dx.tensor.data<T>(), df.tensor.data<T>(), gradients.alpha.data<R>(),
+                                       gradients.weight.data<R>(), gradients.bias.data<R>()};
   };
   if (on_gpu(x, [&]<class T>() {
         cuda::collapsed_connection_backward<T>(stream, targets.template operator()<T>(), dx.accumulate, df.accumulate,

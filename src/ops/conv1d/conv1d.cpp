@@ -29,13 +29,12 @@ void conv1d_forward(Stream& stream, const Tensor& y, const Tensor& derivative, c
   require(!bias || bias.shape() == Shape{s.channels}, "conv1d: weight is ", weight.shape(), ", so bias must be (",
           s.channels, "), not ", bias.shape());
   if (on_gpu(x, [&]<class T>() {
-        cuda::conv1d_forward<T>(stream, s, y.data<T>(), derivative ? derivative.data<T>() : nullptr, x.data<T>(),
-                                weight.data<T>(), bias ? bias.data<T>() : nullptr, activation);
+        cuda::conv1d_forward<T>(stream, s, y.data<T>(), derivative.data<T>(), x.data<T>(), weight.data<T>(),
+                                bias.data<T>(), activation);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_conv1d_kernels<T>().forward(s, y.data<T>(), x.data<T>(), weight.data<T>(),
-                                            bias ? bias.data<T>() : nullptr);
+    cpu::active_conv1d_kernels<T>().forward(s, y.data<T>(), x.data<T>(), weight.data<T>(), bias.data<T>());
     if (derivative || activation != Activation::none) activation_forward(stream, y, derivative, y, activation);
   });
 }
@@ -51,17 +50,15 @@ void conv1d_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
           ", so dbias must be (", s.channels, "), not ", dbias.tensor.shape());
   if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
-        cuda::conv1d_backward<T>(stream, s, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
-                                 dweight ? dweight.tensor.data<R>() : nullptr, dweight.accumulate,
-                                 dbias ? dbias.tensor.data<R>() : nullptr, dbias.accumulate, dy.data<T>(),
-                                 derivative ? derivative.data<T>() : nullptr, x.data<T>(), weight.data<T>());
+        cuda::conv1d_backward<T>(stream, s, dx.tensor.data<T>(), dx.accumulate, dweight.tensor.data<R>(),
+                                 dweight.accumulate, dbias.tensor.data<R>(), dbias.accumulate, dy.data<T>(),
+                                 derivative.data<T>(), x.data<T>(), weight.data<T>());
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
     T* da = dy.data<T>();
     const auto& kernels = cpu::active_conv1d_kernels<T>();
-    cpu::scale_and_sum<T>(s.rows, s.channels * s.length, da, derivative ? derivative.data<T>() : nullptr, nullptr,
-                          false);
+    cpu::scale_and_sum<T>(s.rows, s.channels * s.length, da, derivative.data<T>(), nullptr, false);
     if (dx) kernels.backward_input(s, dx.tensor.data<T>(), da, weight.data<T>(), dx.accumulate);
     if (dweight && !dweight.accumulate) fill_zero(stream, dweight.tensor);
     if (dbias && !dbias.accumulate) fill_zero(stream, dbias.tensor);

@@ -65,11 +65,6 @@ void backward_params(const ConvShape& s, T* __restrict__ dweight, T* __restrict_
 
 }  // namespace
 
-template <class T>
-const Conv1dKernels<T>& conv1d_kernels() {
-  static constexpr Conv1dKernels<T> kKernels = {forward<T>, backward_input<T>, backward_params<T>};
-  return kKernels;
-}
-LOCKSTEP_EACH_FLOAT(conv1d_kernels)
+LOCKSTEP_KERNEL_TABLE(Conv1dKernels, conv1d_kernels, forward<T>, backward_input<T>, backward_params<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -26,7 +26,7 @@ struct Conv1dKernels {
   void (*backward_params)(const ConvShape& s, T* dweight, T* dbias, const T* da, const T* x);
 };
 
-LOCKSTEP_KERNELS(const Conv1dKernels<T>&, conv1d_kernels)
+LOCKSTEP_KERNELS(Conv1dKernels, conv1d_kernels)
 
 }  // namespace cpu
 

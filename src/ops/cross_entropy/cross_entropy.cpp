@@ -18,19 +18,19 @@ void cross_entropy(Stream& stream, const Tensor& loss, const Tensor& dx, const T
   require(loss.size() == 1, "cross entropy: loss must be one number, not ", loss.shape());
   require(smoothing >= 0 && smoothing < 1, "cross entropy: smoothing ", smoothing, ": must be >= 0 and < 1");
   const std::int32_t* label = labels.data<std::int32_t>();
-  const double* weight = weights ? weights.data<double>() : nullptr;
+  const double* weight = weights.data<double>();
   for (std::int64_t n = 0; n < rows; ++n)
     if (label[n] < 0 || label[n] >= classes)
       throw Error(Fault::internal,
                   join("cross entropy: label ", label[n], " of row ", n, " is not in 0..", classes - 1));
   if (on_gpu(x, [&]<class T>() {
-        cuda::cross_entropy<T>(stream, rows, classes, loss, dx ? dx.data<real_t<T>>() : nullptr, x.data<T>(), label,
-                               weight, smoothing);
+        cuda::cross_entropy<T>(stream, rows, classes, loss, dx.data<real_t<T>>(), x.data<T>(), label, weight,
+                               smoothing);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
     const T* row = x.data<T>();
-    T* d = dx ? dx.data<T>() : nullptr;
+    T* d = dx.data<T>();
     const T others = static_cast<T>(smoothing / static_cast<double>(classes)), own = static_cast<T>(1 - smoothing);
     double total = 0;
     for (std::int64_t n = 0; n < rows; ++n, row += classes) {

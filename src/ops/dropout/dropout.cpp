@@ -22,14 +22,13 @@ void drop(Stream& stream, const Tensor& y, const Tensor& to, const Tensor& x, co
           const Dropout& dropout, const SampleRows& rows) {
   const cpu::DropRate rate(dropout.rate);
   const std::int64_t width = x.size() / std::max<std::int64_t>(1, x.shape()[0]);
-  const auto base = [&]<class T>() -> const T* { return to ? to.data<T>() : nullptr; };
   if (on_gpu(x, [&]<class T>() {
-        cuda::dropout<T>(stream, width, y.data<T>(), base.template operator()<T>(), x.data<T>(), dropout, rows);
+        cuda::dropout<T>(stream, width, y.data<T>(), to.data<T>(), x.data<T>(), dropout, rows);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
     const auto kernel = cpu::active_dropout_kernel<T>();
-    const T* const added = base.template operator()<T>();
+    const T* const added = to.data<T>();
     for (std::size_t b = 0; b < rows.samples.size(); ++b) {
       const std::int64_t first = rows.offsets[b] * width;
       kernel(rows.offsets[b + 1] * width - first, y.data<T>() + first, added ? added + first : nullptr,

@@ -8,10 +8,6 @@ void drop(std::int64_t n, T* y, const T* to, const T* x, T* also, const PhiloxKe
 }
 }  // namespace
 
-template <class T>
-DropoutKernel<T> dropout_kernel() {
-  return drop<T>;
-}
-LOCKSTEP_EACH_FLOAT(dropout_kernel)
+LOCKSTEP_KERNEL_TABLE(DropoutKernel, dropout_kernel, drop<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

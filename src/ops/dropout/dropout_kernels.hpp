@@ -22,7 +22,7 @@ template <class T>
 using DropoutKernel = void (*)(std::int64_t n, T* y, const T* to, const T* x, T* also, const PhiloxKey& key,
                                const DropRate& rate);
 
-LOCKSTEP_KERNELS(DropoutKernel<T>, dropout_kernel)
+LOCKSTEP_KERNELS(DropoutKernel, dropout_kernel)
 
 }  // namespace lockstep::ops::cpu
 

@@ -43,13 +43,10 @@ void scale_by(Stream& stream, Target y, const Tensor& x, const Tensor& times, do
 void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b, const Tensor& c) {
   require(a.shape() == b.shape() && y.shape() == a.shape() && (!c || c.shape() == a.shape()), "add: a is ", a.shape(),
           ", b ", b.shape(), ", c ", c.shape(), ", y ", y.shape(), "; they must be equal");
-  if (on_gpu(a, [&]<class T>() {
-        cuda::add<T>(stream, a.size(), y.data<T>(), a.data<T>(), b.data<T>(), c ? c.data<T>() : nullptr);
-      }))
+  if (on_gpu(a, [&]<class T>() { cuda::add<T>(stream, a.size(), y.data<T>(), a.data<T>(), b.data<T>(), c.data<T>()); }))
     return;
   visit_float(a.dtype(), [&]<class T>() {
-    cpu::active_elementwise_kernels<T>().add(a.size(), y.data<T>(), a.data<T>(), b.data<T>(),
-                                             c ? c.data<T>() : nullptr);
+    cpu::active_elementwise_kernels<T>().add(a.size(), y.data<T>(), a.data<T>(), b.data<T>(), c.data<T>());
   });
 }
 

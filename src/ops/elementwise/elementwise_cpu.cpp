@@ -47,11 +47,6 @@ T dot(std::int64_t n, const T* a, const T* b) {
 
 }  // namespace
 
-template <class T>
-const ElementwiseKernels<T>& elementwise_kernels() {
-  static constexpr ElementwiseKernels<T> kKernels = {add<T>, scale<T>, dot<T>};
-  return kKernels;
-}
-LOCKSTEP_EACH_FLOAT(elementwise_kernels)
+LOCKSTEP_KERNEL_TABLE(ElementwiseKernels, elementwise_kernels, add<T>, scale<T>, dot<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

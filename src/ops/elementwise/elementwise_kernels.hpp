@@ -18,7 +18,7 @@ struct ElementwiseKernels {
   T (*dot)(std::int64_t n, const T* a, const T* b);
 };
 
-LOCKSTEP_KERNELS(const ElementwiseKernels<T>&, elementwise_kernels)
+LOCKSTEP_KERNELS(ElementwiseKernels, elementwise_kernels)
 
 }  // namespace lockstep::ops::cpu
 

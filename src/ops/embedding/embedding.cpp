@@ -28,7 +28,7 @@ void check_pair(const char* what, const Tensor& tables, const Tensor& y, std::sp
 
 template <class T>
 cuda::FromTable<T> from(const EmbeddedRows& rows) {
-  return {rows.table ? rows.table.data<T>() : nullptr, rows.ids.data(), static_cast<real_t<T>>(rows.scale)};
+  return {rows.table.data<T>(), rows.ids.data(), static_cast<real_t<T>>(rows.scale)};
 }
 /// y_m = scale table[ids_m], or added to y
 void add_rows(const Tensor& y, const EmbeddedRows& rows, bool accumulate) {
@@ -65,7 +65,7 @@ void embedding_sum(Stream& stream, const Tensor& y, const EmbeddedRows& a, const
           " samples have ", rows.rows(), " rows");
   if (on_gpu(y, [&]<class T>() {
         cuda::embedding_sum<T>(stream, y.rows(), y.columns(), y.data<T>(), from<T>(a), from<T>(b), dropout, rows,
-                               derivative ? derivative.data<T>() : nullptr);
+                               derivative.data<T>());
       }))
     return;
   add_rows(y, a, false);

@@ -238,26 +238,31 @@ LOCKSTEP_EACH_FLOAT(scale_and_sum)
 }  // namespace cpu
 
 namespace {
-struct Extents {
-  std::int64_t rows, columns;
-  explicit Extents(const Tensor& t) : rows(t.rows()), columns(t.columns()) {}
-};
-void check(const char* what, bool fits, const Target& c, const Tensor& a, const Tensor& b) {
-  require(fits, what, ": c is ", c.tensor.shape(), ", a ", a.shape(), ", b ", b.shape(), "; these do not fit together");
-}
-
-/// On a GPU c may have the type in which products are summed.
-bool run_on_gpu(const Stream& stream, cuda::Product product, std::int64_t k, const Target& c, const Tensor& a,
-                const Tensor& b) {
-  return on_gpu(a, [&]<class T>() {
-    const auto run = [&]<class C>(C* to) {
-      cuda::product<T>(stream, product, c.tensor.rows(), c.tensor.columns(), k, to, a.data<T>(), b.data<T>(),
-                       c.accumulate);
-    };
-    if (c.tensor.dtype() == a.dtype())
-      run(c.tensor.data<T>());
+/// c = op(a) op(b), where `product` says which of a and b is transposed. On a GPU c may have the type in which products
+/// are summed.
+void multiply(Stream& stream, const char* what, cuda::Product product, const Target& c, const Tensor& a,
+              const Tensor& b) {
+  const bool a_transposed = product == cuda::Product::tn, b_transposed = product == cuda::Product::nt;
+  const Tensor& to = c.tensor;
+  const std::int64_t m = to.rows(), n = to.columns(), k = a_transposed ? a.rows() : a.columns();
+  require(m == (a_transposed ? a.columns() : a.rows()) && n == (b_transposed ? b.rows() : b.columns()) &&
+              k == (b_transposed ? b.columns() : b.rows()),
+          what, ": c is ", to.shape(), ", a ", a.shape(), ", b ", b.shape(), "; these do not fit together");
+  if (on_gpu(a, [&]<class T>() {
+        const auto run = [&]<class C>(C* out) {
+          cuda::product<T>(stream, product, m, n, k, out, a.data<T>(), b.data<T>(), c.accumulate);
+        };
+        if (to.dtype() == a.dtype())
+          run(to.data<T>());
+        else
+          run(to.data<real_t<T>>());
+      }))
+    return;
+  visit_float(a.dtype(), [&]<class T>() {
+    if (a_transposed)
+      cpu::product_tn<T>(m, n, k, to.data<T>(), a.data<T>(), b.data<T>(), c.accumulate);
     else
-      run(c.tensor.data<real_t<T>>());
+      cpu::product<T>(m, n, k, to.data<T>(), a.data<T>(), b.data<T>(), b_transposed, c.accumulate);
   });
 }
 
@@ -276,30 +281,13 @@ void allow_tf32(bool allowed) { tf32.store(allowed, std::memory_order_relaxed); 
 bool tf32_allowed() { return tf32.load(std::memory_order_relaxed); }
 
 void gemm_nt(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
-  const Extents ec(c.tensor), ea(a), eb(b);
-  check("gemm_nt", ec.rows == ea.rows && ec.columns == eb.rows && ea.columns == eb.columns, c, a, b);
-  if (run_on_gpu(stream, cuda::Product::nt, ea.columns, c, a, b)) return;
-  visit_float(a.dtype(), [&]<class T>() {
-    cpu::product<T>(ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(), true, c.accumulate);
-  });
+  multiply(stream, "gemm_nt", cuda::Product::nt, c, a, b);
 }
-
 void gemm_nn(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
-  const Extents ec(c.tensor), ea(a), eb(b);
-  check("gemm_nn", ec.rows == ea.rows && ec.columns == eb.columns && ea.columns == eb.rows, c, a, b);
-  if (run_on_gpu(stream, cuda::Product::nn, ea.columns, c, a, b)) return;
-  visit_float(a.dtype(), [&]<class T>() {
-    cpu::product<T>(ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(), false, c.accumulate);
-  });
+  multiply(stream, "gemm_nn", cuda::Product::nn, c, a, b);
 }
-
 void gemm_tn(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
-  const Extents ec(c.tensor), ea(a), eb(b);
-  check("gemm_tn", ec.rows == ea.columns && ec.columns == eb.columns && ea.rows == eb.rows, c, a, b);
-  if (run_on_gpu(stream, cuda::Product::tn, ea.rows, c, a, b)) return;
-  visit_float(a.dtype(), [&]<class T>() {
-    cpu::product_tn<T>(ec.rows, ec.columns, ea.rows, c.tensor.data<T>(), a.data<T>(), b.data<T>(), c.accumulate);
-  });
+  multiply(stream, "gemm_tn", cuda::Product::tn, c, a, b);
 }
 
 }  // namespace lockstep::ops

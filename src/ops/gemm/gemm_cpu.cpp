@@ -289,12 +289,7 @@ void strided_product(const StridedProduct<T>& p) {
 }
 LOCKSTEP_EACH_FLOAT(strided_product)
 
-template <class T>
-const GemmKernels<T>& gemm_kernels() {
-  static constexpr GemmKernels<T> kKernels = {kPanel<T>, packed_size<T>, pack_plain<T>, pack_transposed<T>,
-                                              rows<T>,   few_columns<T>, tn<T>,         scale_and_sum<T>};
-  return kKernels;
-}
-LOCKSTEP_EACH_FLOAT(gemm_kernels)
+LOCKSTEP_KERNEL_TABLE(GemmKernels, gemm_kernels, kPanel<T>, packed_size<T>, pack_plain<T>, pack_transposed<T>, rows<T>,
+                      few_columns<T>, tn<T>, scale_and_sum<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -77,13 +77,8 @@ inline constexpr std::int64_t kFewColumns = 4;
 enum class Scratch { packed_a, packed_b, partial, attention, tables };
 void* thread_scratch(Scratch purpose, std::size_t size_bytes);
 
-LOCKSTEP_EACH_ISA(template <class T> const GemmKernels<T>& gemm_kernels();
-                  template <class T> void strided_product(const StridedProduct<T>& p);)
-
-template <class T>
-const GemmKernels<T>& active_gemm_kernels() {
-  return LOCKSTEP_ACTIVE(gemm_kernels<T>());
-}
+LOCKSTEP_KERNELS(GemmKernels, gemm_kernels)
+LOCKSTEP_EACH_ISA(template <class T> void strided_product(const StridedProduct<T>& p);)
 
 /// What a product multiplies with: a weight may be packed already (PackedWeights).
 enum class Operand { any, weight };

@@ -96,10 +96,6 @@ void softmax_row(std::int64_t entries, const std::int64_t* edge_ptr, const T* lo
 
 }  // namespace
 
-template <class T>
-GraphAttentionKernels<T> graph_attention_kernels() {
-  return {pair_dots<T>, softmax_row<T>};
-}
-LOCKSTEP_EACH_FLOAT(graph_attention_kernels)
+LOCKSTEP_KERNEL_TABLE(GraphAttentionKernels, graph_attention_kernels, pair_dots<T>, softmax_row<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -17,7 +17,7 @@ struct GraphAttentionKernels {
   void (*softmax_row)(std::int64_t entries, const std::int64_t* edge_ptr, const T* logits, T* values, bool per_triple);
 };
 
-LOCKSTEP_KERNELS(GraphAttentionKernels<T>, graph_attention_kernels)
+LOCKSTEP_KERNELS(GraphAttentionKernels, graph_attention_kernels)
 
 }  // namespace lockstep::ops::cpu
 

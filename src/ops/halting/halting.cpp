@@ -96,7 +96,7 @@ void halting_loss(Stream& stream, const Tensor& loss, const Tensor& dq, const Te
   if (on_gpu(s.q, [&]<class T>() {
         cuda::halting_loss<T>(stream, sequences, loss.data<real_t<T>>(), dq.data<real_t<T>>(),
                               steps.data<std::int32_t>(), halted.data<std::int32_t>(), metrics.data(), s.q.data<T>(),
-                              s.next_q ? s.next_q.data<T>() : nullptr, s.scores.data(), s.least.data(), rule);
+                              s.next_q.data<T>(), s.scores.data(), s.least.data(), rule);
       }))
     return;
   visit_float(s.q.dtype(), [&]<class T>() {

@@ -69,12 +69,6 @@ struct AllWeights {
 /// so a call is serial.
 constexpr std::int64_t kBlockTokens = 112;
 
-/// The data of a target, or null if it is empty.
-template <class T>
-T* pointer(const Target& target) {
-  return target ? target.tensor.data<T>() : nullptr;
-}
-
 template <class T>
 void add(const Target& target, const T* values) {
   if (!target) return;
@@ -120,12 +114,12 @@ void hyper_maps_backward(Stream& stream, Target dx, const HyperConnectionGradien
   const std::int64_t n = e.streams, width = n * e.channels;
   if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
-        cuda::hyper_maps_backward<T>(stream, pointer<T>(dx), gradients, dmaps.data<R>(), raw.data<R>(), scale.data<R>(),
-                                     x.data<T>(), e.tokens, width, h);
+        cuda::hyper_maps_backward<T>(stream, dx.tensor.data<T>(), gradients, dmaps.data<R>(), raw.data<R>(),
+                                     scale.data<R>(), x.data<T>(), e.tokens, width, h);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    T* to = pointer<T>(dx);
+    T* to = dx.tensor.data<T>();
     const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
     std::array<T, 3 + HyperConnection::kMostStreams*(2 + HyperConnection::kMostStreams)> sums{};
     kernels.maps_gradient(e.tokens, dmaps.data<T>(), sums.data(), raw.data<T>(), gates_of<T>(h));
@@ -165,13 +159,14 @@ void hyper_read_backward(Stream& stream, Target dx, Target dmaps, const Tensor& 
   if (dmaps && !dmaps.accumulate) fill_zero(stream, dmaps.tensor);
   if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
-        cuda::hyper_read_backward<T>(stream, pointer<T>(dx), dx.accumulate, pointer<R>(dmaps), du.data<T>(),
+        cuda::hyper_read_backward<T>(stream, dx.tensor.data<T>(), dx.accumulate, dmaps.tensor.data<R>(), du.data<T>(),
                                      x.data<T>(), maps.data<R>(), e.tokens, e.channels, n);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_hyper_stream_kernels<T>().read_gradient(e.tokens, e.channels, n, pointer<T>(dx), dx.accumulate,
-                                                        pointer<T>(dmaps), du.data<T>(), x.data<T>(), maps.data<T>());
+    cpu::active_hyper_stream_kernels<T>().read_gradient(e.tokens, e.channels, n, dx.tensor.data<T>(), dx.accumulate,
+                                                        dmaps.tensor.data<T>(), du.data<T>(), x.data<T>(),
+                                                        maps.data<T>());
   });
 }
 
@@ -197,14 +192,14 @@ void hyper_write_backward(Stream& stream, Target dx, Target dmaps, Target dy, co
   if (dmaps && !dmaps.accumulate) fill_zero(stream, dmaps.tensor);
   if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
-        cuda::hyper_write_backward<T>(stream, pointer<T>(dx), dx.accumulate, pointer<R>(dmaps), pointer<T>(dy),
-                                      dy.accumulate, dout.data<T>(), x.data<T>(), maps.data<R>(), y.data<T>(), e.tokens,
-                                      e.channels, n);
+        cuda::hyper_write_backward<T>(stream, dx.tensor.data<T>(), dx.accumulate, dmaps.tensor.data<R>(),
+                                      dy.tensor.data<T>(), dy.accumulate, dout.data<T>(), x.data<T>(), maps.data<R>(),
+                                      y.data<T>(), e.tokens, e.channels, n);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_hyper_stream_kernels<T>().write_gradient(e.tokens, e.channels, n, pointer<T>(dx), dx.accumulate,
-                                                         pointer<T>(dy), dy.accumulate, pointer<T>(dmaps),
+    cpu::active_hyper_stream_kernels<T>().write_gradient(e.tokens, e.channels, n, dx.tensor.data<T>(), dx.accumulate,
+                                                         dy.tensor.data<T>(), dy.accumulate, dmaps.tensor.data<T>(),
                                                          dout.data<T>(), x.data<T>(), maps.data<T>(), y.data<T>());
   });
 }

@@ -338,11 +338,6 @@ void input_gradient(std::int64_t tokens, std::int64_t width, std::int64_t maps, 
 
 }  // namespace
 
-template <class T>
-const HyperKernels<T>& hyper_kernels() {
-  static constexpr HyperKernels<T> kKernels = {maps<T>, maps_gradient<T>, input_gradient<T>};
-  return kKernels;
-}
-LOCKSTEP_EACH_FLOAT(hyper_kernels)
+LOCKSTEP_KERNEL_TABLE(HyperKernels, hyper_kernels, maps<T>, maps_gradient<T>, input_gradient<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

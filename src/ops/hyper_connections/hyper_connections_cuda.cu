@@ -318,11 +318,6 @@ struct ToWeights {
   }
 };
 
-template <class T>
-T* pointer(const Target& t) {
-  return t ? t.tensor.data<T>() : nullptr;
-}
-
 }  // namespace
 
 template <class T>
@@ -355,8 +350,8 @@ void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradi
          p.n == 4 ? gates_backward_kernel<T, 4> : gates_backward_kernel<T, 0>, p, dmaps, factor, gate_parts, sums, raw,
          scale);
   sum_chunks(stream, blocks, gates, gate_parts,
-             ToGates<R>{{pointer<R>(g.alpha_pre), pointer<R>(g.alpha_post), pointer<R>(g.alpha_res)},
-                        {pointer<R>(g.bias_pre), pointer<R>(g.bias_post), pointer<R>(g.bias_res)},
+             ToGates<R>{{g.alpha_pre.tensor.data<R>(), g.alpha_post.tensor.data<R>(), g.alpha_res.tensor.data<R>()},
+                        {g.bias_pre.tensor.data<R>(), g.bias_post.tensor.data<R>(), g.bias_res.tensor.data<R>()},
                         p.n});
   const auto column_blocks = static_cast<unsigned>(ceil_div<std::int64_t>(width, kColumns));
   if (dx != nullptr)
@@ -367,8 +362,10 @@ void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradi
          {.grid = dim3(column_blocks, static_cast<unsigned>(chunks), static_cast<unsigned>(ceil_div(p.maps, 24))),
           .block = kColumns},
          maps_dweight_kernel<T>, p, weight_sums, dmaps, x);
-  sum_chunks(stream, chunks, weights, weight_sums,
-             ToWeights<R>{{pointer<R>(g.weight_pre), pointer<R>(g.weight_post), pointer<R>(g.weight_res)}, p.n, width});
+  sum_chunks(
+      stream, chunks, weights, weight_sums,
+      ToWeights<R>{
+          {g.weight_pre.tensor.data<R>(), g.weight_post.tensor.data<R>(), g.weight_res.tensor.data<R>()}, p.n, width});
 }
 
 LOCKSTEP_EACH_STORAGE(hyper_maps_forward)

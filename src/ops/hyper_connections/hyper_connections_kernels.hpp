@@ -42,8 +42,8 @@ struct HyperStreamKernels {
                          bool add_y, T* dmaps, const T* dout, const T* x, const T* maps, const T* y);
 };
 
-LOCKSTEP_KERNELS(const HyperKernels<T>&, hyper_kernels)
-LOCKSTEP_KERNELS(const HyperStreamKernels<T>&, hyper_stream_kernels)
+LOCKSTEP_KERNELS(HyperKernels, hyper_kernels)
+LOCKSTEP_KERNELS(HyperStreamKernels, hyper_stream_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -245,11 +245,6 @@ void write_gradient(std::int64_t tokens, std::int64_t channels, std::int64_t n, 
 
 }  // namespace
 
-template <class T>
-const HyperStreamKernels<T>& hyper_stream_kernels() {
-  static constexpr HyperStreamKernels<T> kKernels = {read<T>, read_gradient<T>, write<T>, write_gradient<T>};
-  return kKernels;
-}
-LOCKSTEP_EACH_FLOAT(hyper_stream_kernels)
+LOCKSTEP_KERNEL_TABLE(HyperStreamKernels, hyper_stream_kernels, read<T>, read_gradient<T>, write<T>, write_gradient<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

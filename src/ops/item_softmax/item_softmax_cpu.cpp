@@ -90,11 +90,6 @@ void merge(std::int64_t n, const std::int32_t* pos, T* largest, T* sum, const T*
 
 }  // namespace
 
-template <class T>
-const ItemSoftmaxKernels<T>& item_softmax_kernels() {
-  static constexpr ItemSoftmaxKernels<T> kKernels = {update<T>, probabilities<T>, merge<T>};
-  return kKernels;
-}
-LOCKSTEP_EACH_FLOAT(item_softmax_kernels)
+LOCKSTEP_KERNEL_TABLE(ItemSoftmaxKernels, item_softmax_kernels, update<T>, probabilities<T>, merge<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -28,7 +28,7 @@ struct ItemSoftmaxKernels {
   /// Adds a part's sums (n tokens) to `largest` and `sum`. Leaves out tokens without a next item.
   void (*merge)(std::int64_t n, const std::int32_t* pos, T* largest, T* sum, const T* part_largest, const T* part_sum);
 };
-LOCKSTEP_KERNELS(const ItemSoftmaxKernels<T>&, item_softmax_kernels)
+LOCKSTEP_KERNELS(ItemSoftmaxKernels, item_softmax_kernels)
 
 }  // namespace cpu
 

@@ -25,15 +25,13 @@ void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, cons
           x.shape(), ", so mean and rstd must have ", x.rows(), " elements each");
   if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
-        cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), mean ? mean.data<R>() : nullptr,
-                                   rstd ? rstd.data<R>() : nullptr, x.data<T>(), gamma.data<T>(), beta.data<T>(),
-                                   static_cast<R>(eps));
+        cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), mean.data<R>(), rstd.data<R>(),
+                                   x.data<T>(), gamma.data<T>(), beta.data<T>(), static_cast<R>(eps));
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_layernorm_kernels<T>().forward(x.rows(), x.columns(), y.data<T>(), mean ? mean.data<T>() : nullptr,
-                                               rstd ? rstd.data<T>() : nullptr, x.data<T>(), gamma.data<T>(),
-                                               beta.data<T>(), static_cast<T>(eps));
+    cpu::active_layernorm_kernels<T>().forward(x.rows(), x.columns(), y.data<T>(), mean.data<T>(), rstd.data<T>(),
+                                               x.data<T>(), gamma.data<T>(), beta.data<T>(), static_cast<T>(eps));
   });
 }
 
@@ -51,11 +49,10 @@ void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, 
   const std::int64_t rows = x.rows(), columns = x.columns();
   if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
-        cuda::layernorm_backward<T>(
-            stream, rows, columns, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
-            dgamma ? dgamma.tensor.data<R>() : nullptr, dgamma.accumulate, dbeta ? dbeta.tensor.data<R>() : nullptr,
-            dbeta.accumulate, dy.data<T>(), x.data<T>(), mean.data<R>(), rstd.data<R>(), gamma.data<T>(),
-            derivative ? derivative.data<T>() : nullptr, sums ? sums.tensor.data<R>() : nullptr, sums.accumulate);
+        cuda::layernorm_backward<T>(stream, rows, columns, dx.tensor.data<T>(), dx.accumulate, dgamma.tensor.data<R>(),
+                                    dgamma.accumulate, dbeta.tensor.data<R>(), dbeta.accumulate, dy.data<T>(),
+                                    x.data<T>(), mean.data<R>(), rstd.data<R>(), gamma.data<T>(), derivative.data<T>(),
+                                    sums.tensor.data<R>(), sums.accumulate);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
@@ -75,9 +72,9 @@ void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, 
         dbeta.tensor.data<T>()[c] += partial[columns + c];
       }
     }
-    T *const to = dx ? dx.tensor.data<T>() : nullptr, *const slope = derivative ? derivative.data<T>() : nullptr;
-    cpu::scale_and_sum<T>(rows, columns, slope ? slope : to, slope ? to : nullptr,
-                          sums ? sums.tensor.data<T>() : nullptr, sums.accumulate);
+    T *const to = dx.tensor.data<T>(), *const slope = derivative.data<T>();
+    cpu::scale_and_sum<T>(rows, columns, slope ? slope : to, slope ? to : nullptr, sums.tensor.data<T>(),
+                          sums.accumulate);
   });
 }
 

@@ -74,11 +74,6 @@ void backward(std::int64_t n, std::int64_t c, T* dx, bool accumulate, T* sums, c
 
 }  // namespace
 
-template <class T>
-const LayerNormKernels<T>& layernorm_kernels() {
-  static constexpr LayerNormKernels<T> kKernels = {forward<T>, backward<T>};
-  return kKernels;
-}
-LOCKSTEP_EACH_FLOAT(layernorm_kernels)
+LOCKSTEP_KERNEL_TABLE(LayerNormKernels, layernorm_kernels, forward<T>, backward<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

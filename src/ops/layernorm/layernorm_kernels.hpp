@@ -18,7 +18,7 @@ struct LayerNormKernels {
                    const T* mean, const T* rstd, const T* gamma);
 };
 
-LOCKSTEP_KERNELS(const LayerNormKernels<T>&, layernorm_kernels)
+LOCKSTEP_KERNELS(LayerNormKernels, layernorm_kernels)
 
 }  // namespace lockstep::ops::cpu
 

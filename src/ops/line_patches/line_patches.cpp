@@ -125,8 +125,8 @@ void line_patches_backward(Stream& stream, Target dweight, Target dbias, const T
   const LinePatches e = extents_of("line patches backward", dy, pictures, dweight.tensor);
   if (on_gpu(dy, [&]<class T>() {
         using R = real_t<T>;
-        cuda::line_patches_backward<T>(stream, e, dweight.tensor.data<R>(), dbias ? dbias.tensor.data<R>() : nullptr,
-                                       dy.data<T>(), pictures);
+        cuda::line_patches_backward<T>(stream, e, dweight.tensor.data<R>(), dbias.tensor.data<R>(), dy.data<T>(),
+                                       pictures);
       }))
     return;
   visit_float(dy.dtype(), [&]<class T>() {

@@ -46,10 +46,6 @@ void scatter(std::int64_t width, T* rows, std::int64_t terms, const PixelTerm<T>
 
 }  // namespace
 
-template <class T>
-LinePatchesKernels<T> line_patches_kernels() {
-  return {gather<T>, scatter<T>, add<T>};
-}
-LOCKSTEP_EACH_FLOAT(line_patches_kernels)
+LOCKSTEP_KERNEL_TABLE(LinePatchesKernels, line_patches_kernels, gather<T>, scatter<T>, add<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

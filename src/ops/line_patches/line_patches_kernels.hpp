@@ -23,7 +23,7 @@ struct LinePatchesKernels {
   void (*add)(std::int64_t n, T* y, T factor, const T* x);
 };
 
-LOCKSTEP_KERNELS(LinePatchesKernels<T>, line_patches_kernels)
+LOCKSTEP_KERNELS(LinePatchesKernels, line_patches_kernels)
 
 }  // namespace lockstep::ops::cpu
 

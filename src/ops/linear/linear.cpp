@@ -37,9 +37,8 @@ void linear_forward(Stream& stream, const Tensor& y, const Tensor& derivative, c
   require(!dropout || (dropout.rate > 0 && dropout.rate < 1 && y.shape()[0] == rows.rows()), "linear: dropout of ",
           dropout.rate, " in ", rows.rows(), " rows, but y is ", y.shape());
   if (on_gpu(x, [&]<class T>() {
-        cuda::linear_forward<T>(stream, {s.m, s.n, s.k}, y.data<T>(), derivative ? derivative.data<T>() : nullptr,
-                                x.data<T>(), weight.data<T>(), bias ? bias.data<T>() : nullptr,
-                                residual ? residual.data<T>() : nullptr, activation, dropout, rows);
+        cuda::linear_forward<T>(stream, {s.m, s.n, s.k}, y.data<T>(), derivative.data<T>(), x.data<T>(),
+                                weight.data<T>(), bias.data<T>(), residual.data<T>(), activation, dropout, rows);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
@@ -69,8 +68,7 @@ void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
   if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
         T* da = dy.data<T>();
-        cuda::scale_and_sum<T>(stream, s.m, s.n, da, derivative ? derivative.data<T>() : nullptr,
-                               dbias ? dbias.tensor.data<R>() : nullptr, dbias.accumulate);
+        cuda::scale_and_sum<T>(stream, s.m, s.n, da, derivative.data<T>(), dbias.tensor.data<R>(), dbias.accumulate);
         if (dx)
           cuda::product<T>(stream, cuda::Product::nn, s.m, s.k, s.n, dx.tensor.data<T>(), da, weight.data<T>(),
                            dx.accumulate);
@@ -81,8 +79,7 @@ void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
     return;
   visit_float(x.dtype(), [&]<class T>() {
     T* da = dy.data<T>();
-    cpu::scale_and_sum<T>(s.m, s.n, da, derivative ? derivative.data<T>() : nullptr,
-                          dbias ? dbias.tensor.data<T>() : nullptr, dbias.accumulate);
+    cpu::scale_and_sum<T>(s.m, s.n, da, derivative.data<T>(), dbias.tensor.data<T>(), dbias.accumulate);
     if (dx)
       cpu::product<T>(s.m, s.k, s.n, dx.tensor.data<T>(), da, weight.data<T>(), false, dx.accumulate, {},
                       cpu::Operand::weight);

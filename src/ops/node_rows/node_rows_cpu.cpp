@@ -23,10 +23,6 @@ void add_gradient(std::int64_t n, T* __restrict__ to, const T* __restrict__ slop
 
 }  // namespace
 
-template <class T>
-NodeRowKernels<T> node_row_kernels() {
-  return {normalise<T>, add_gradient<T>};
-}
-LOCKSTEP_EACH_FLOAT(node_row_kernels)
+LOCKSTEP_KERNEL_TABLE(NodeRowKernels, node_row_kernels, normalise<T>, add_gradient<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

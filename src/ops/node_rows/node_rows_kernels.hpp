@@ -13,7 +13,7 @@ struct NodeRowKernels {
   void (*add_gradient)(std::int64_t n, T* to, const T* slope, const T* row);
 };
 
-LOCKSTEP_KERNELS(NodeRowKernels<T>, node_row_kernels)
+LOCKSTEP_KERNELS(NodeRowKernels, node_row_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -30,11 +30,6 @@ cuda::PuzzleShape shape_of(const char* what, const Tensor& x, const PuzzleEmbedd
 }
 
 template <class T>
-T* data_of(const Tensor& t) {
-  return t ? t.data<T>() : nullptr;
-}
-
-template <class T>
 void forward(const cuda::PuzzleShape& s, T* to, const T* table, const T* puzzles, const T* where, T scale) {
   const std::int64_t length = (s.prefix + s.cells) * s.columns;
   for (std::int64_t b = 0; b < s.batch; ++b, to += length) {
@@ -64,12 +59,12 @@ void backward(const cuda::PuzzleShape& s, T* dpuzzle, T* dtable, T* dwhere, cons
 void puzzle_embedding_forward(Stream& stream, const Tensor& x, const PuzzleEmbedding& e) {
   const cuda::PuzzleShape s = shape_of("puzzle_embedding", x, e);
   if (on_gpu(x, [&]<class T>() {
-        cuda::puzzle_embedding_forward<T>(stream, s, x.data<T>(), e.table.data<T>(), data_of<T>(e.puzzles),
-                                          data_of<T>(e.where), static_cast<real_t<T>>(e.scale));
+        cuda::puzzle_embedding_forward<T>(stream, s, x.data<T>(), e.table.data<T>(), e.puzzles.data<T>(),
+                                          e.where.data<T>(), static_cast<real_t<T>>(e.scale));
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    forward<T>(s, x.data<T>(), e.table.data<T>(), data_of<T>(e.puzzles), data_of<T>(e.where), static_cast<T>(e.scale));
+    forward<T>(s, x.data<T>(), e.table.data<T>(), e.puzzles.data<T>(), e.where.data<T>(), static_cast<T>(e.scale));
   });
 }
 
@@ -82,12 +77,12 @@ void puzzle_embedding_backward(Stream& stream, const Tensor& dpuzzle, const Tens
           " and ", dwhere.shape(), "; these do not fit together");
   if (on_gpu(dx, [&]<class T>() {
         using R = real_t<T>;
-        cuda::puzzle_embedding_backward<T>(stream, s, data_of<R>(dpuzzle), data_of<R>(dtable), data_of<R>(dwhere),
+        cuda::puzzle_embedding_backward<T>(stream, s, dpuzzle.data<R>(), dtable.data<R>(), dwhere.data<R>(),
                                            dx.data<T>(), static_cast<R>(e.scale));
       }))
     return;
   visit_float(dx.dtype(), [&]<class T>() {
-    backward<T>(s, data_of<T>(dpuzzle), data_of<T>(dtable), data_of<T>(dwhere), dx.data<T>(), static_cast<T>(e.scale));
+    backward<T>(s, dpuzzle.data<T>(), dtable.data<T>(), dwhere.data<T>(), dx.data<T>(), static_cast<T>(e.scale));
   });
 }
 

@@ -67,12 +67,11 @@ void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
   check_scalar("regression loss", loss);
   if (on_gpu(y, [&]<class T>() {
         using R = real_t<T>;
-        cuda::regression_loss<T>(stream, y.size(), loss, dy ? dy.data<R>() : nullptr, y.data<T>(), target.data<R>(),
-                                 kind);
+        cuda::regression_loss<T>(stream, y.size(), loss, dy.data<R>(), y.data<T>(), target.data<R>(), kind);
       }))
     return;
   visit_float(y.dtype(), [&]<class T>() {
-    T* d = dy ? dy.data<T>() : nullptr;
+    T* d = dy.data<T>();
     const auto run = [&](const auto& f) {
       store(loss, sum_elements<T>(y.size(), d, y.data<T>(), target.data<T>(), f));
     };
@@ -111,8 +110,8 @@ void smoothness_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
   require(!dy || dy.shape() == y.shape(), "smoothness loss: y is ", y.shape(), ", so dy must be too, not ", dy.shape());
   check_scalar("smoothness loss", loss);
   if (on_gpu(y, [&]<class T>() {
-        cuda::smoothness_loss<T>(stream, rows, columns, loss, dy ? dy.data<real_t<T>>() : nullptr, y.data<T>(),
-                                 mean.data(), std.data(), order);
+        cuda::smoothness_loss<T>(stream, rows, columns, loss, dy.data<real_t<T>>(), y.data<T>(), mean.data(),
+                                 std.data(), order);
       }))
     return;
   visit_float(y.dtype(), [&]<class T>() {

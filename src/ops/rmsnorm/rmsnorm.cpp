@@ -7,12 +7,8 @@ namespace lockstep::ops {
 
 namespace {
 template <class T>
-T* data_of(const Tensor& t) {
-  return t ? t.data<T>() : nullptr;
-}
-template <class T>
 RowSum<T> row_sum(const NormSum& sum) {
-  return {data_of<T>(sum.to), data_of<T>(sum.a), data_of<T>(sum.b)};
+  return {sum.to.data<T>(), sum.a.data<T>(), sum.b.data<T>()};
 }
 }  // namespace
 
@@ -26,12 +22,12 @@ void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& rstd, const 
       "rmsnorm: x is ", x.shape(), ", so a sum and what it adds must be too, not ", sum.to.shape(), ", ", sum.a.shape(),
       " and ", sum.b.shape());
   if (on_gpu(x, [&]<class T>() {
-        cuda::rmsnorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), data_of<real_t<T>>(rstd), x.data<T>(),
+        cuda::rmsnorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), rstd.data<real_t<T>>(), x.data<T>(),
                                  static_cast<real_t<T>>(eps), row_sum<T>(sum));
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_rmsnorm_kernels<T>().forward(x.rows(), x.columns(), y.data<T>(), data_of<T>(rstd), x.data<T>(),
+    cpu::active_rmsnorm_kernels<T>().forward(x.rows(), x.columns(), y.data<T>(), rstd.data<T>(), x.data<T>(),
                                              static_cast<T>(eps), row_sum<T>(sum));
   });
 }

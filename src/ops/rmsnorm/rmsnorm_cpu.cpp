@@ -59,11 +59,6 @@ void backward(std::int64_t rows, std::int64_t columns, T* dx, bool add, const T*
 
 }  // namespace
 
-template <class T>
-const RmsnormKernels<T>& rmsnorm_kernels() {
-  static constexpr RmsnormKernels<T> kKernels = {forward<T>, backward<T>};
-  return kKernels;
-}
-LOCKSTEP_EACH_FLOAT(rmsnorm_kernels)
+LOCKSTEP_KERNEL_TABLE(RmsnormKernels, rmsnorm_kernels, forward<T>, backward<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

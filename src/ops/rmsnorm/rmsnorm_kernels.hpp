@@ -26,7 +26,7 @@ struct RmsnormKernels {
   void (*backward)(std::int64_t rows, std::int64_t columns, T* dx, bool add, const T* dy, const T* y, const T* rstd);
 };
 
-LOCKSTEP_KERNELS(const RmsnormKernels<T>&, rmsnorm_kernels)
+LOCKSTEP_KERNELS(RmsnormKernels, rmsnorm_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -25,10 +25,6 @@ void rotate(std::int64_t rows, std::int64_t width, std::int64_t heads, std::int6
 
 }  // namespace
 
-template <class T>
-RopeKernel<T> rope_kernel() {
-  return rotate<T>;
-}
-LOCKSTEP_EACH_FLOAT(rope_kernel)
+LOCKSTEP_KERNEL_TABLE(RopeKernel, rope_kernel, rotate<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

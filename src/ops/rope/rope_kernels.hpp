@@ -13,7 +13,7 @@ template <class T>
 using RopeKernel = void (*)(std::int64_t rows, std::int64_t width, std::int64_t heads, std::int64_t half,
                             std::int64_t positions, T* x, const T* cos, const T* sin, T sign);
 
-LOCKSTEP_KERNELS(RopeKernel<T>, rope_kernel)
+LOCKSTEP_KERNELS(RopeKernel, rope_kernel)
 
 }  // namespace lockstep::ops::cpu
 

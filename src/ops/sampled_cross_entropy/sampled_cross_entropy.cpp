@@ -34,12 +34,6 @@ std::size_t check(const char* what, const Tensor& slopes, const Tensor& f, const
   return each;
 }
 
-/// The data of t, or null if t is empty.
-template <class T>
-T* pointer(const Tensor& t) {
-  return t ? t.data<T>() : nullptr;
-}
-
 /// Requests the rows that a later token needs: rows of items lie anywhere, so each would wait for the third-level cache
 /// or memory.
 template <class T>
@@ -115,14 +109,14 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
   const std::int64_t c = f.columns();
   if (on_gpu(f, [&]<class T>() {
         using R = real_t<T>;
-        cuda::sampled_cross_entropy_backward<T>(stream, pointer<T>(df.tensor), df.accumulate, pointer<R>(dtable),
+        cuda::sampled_cross_entropy_backward<T>(stream, df.tensor.data<T>(), df.accumulate, dtable.data<R>(),
                                                 table.rows(), dloss.data<R>(), slopes.data<R>(), f.data<T>(),
                                                 table.data<T>(), c, pos, neg);
       }))
     return;
   visit_float(f.dtype(), [&]<class T>() {
-    T* const to = pointer<T>(df.tensor);
-    T* const to_table = pointer<T>(dtable);
+    T* const to = df.tensor.data<T>();
+    T* const to_table = dtable.data<T>();
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
     const RowPrefetch<T> prefetch(table.data<T>(), c, pos, neg, each);
     const Items to_pos = places.pos.empty() ? pos : places.pos, to_neg = places.neg.empty() ? neg : places.neg;

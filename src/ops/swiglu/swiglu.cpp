@@ -46,8 +46,7 @@ void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& gate_up, cons
   const SwigluShape s = shape_of("swiglu", y, gate_up, x, weight);
   if (s.m == 0 || s.width == 0) return;
   if (on_gpu(x, [&]<class T>() {
-        cuda::swiglu_forward<T>(stream, s, y.data<T>(), gate_up ? gate_up.data<T>() : nullptr, x.data<T>(),
-                                weight.data<T>(), {});
+        cuda::swiglu_forward<T>(stream, s, y.data<T>(), gate_up.data<T>(), x.data<T>(), weight.data<T>(), {});
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
@@ -101,13 +100,9 @@ void normed_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& z, con
           " elements if gate_up is kept, not the shape ", rstd.shape());
   if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
-        cuda::swiglu_forward<T>(stream, s, y.data<T>(), gate_up ? gate_up.data<T>() : nullptr, x.data<T>(),
-                                weight.data<T>(),
-                                {.x = x.data<T>(),
-                                 .z = z.data<T>(),
-                                 .rstd = rstd ? rstd.data<R>() : nullptr,
-                                 .columns = s.k,
-                                 .eps = static_cast<R>(eps)});
+        cuda::swiglu_forward<T>(
+            stream, s, y.data<T>(), gate_up.data<T>(), x.data<T>(), weight.data<T>(),
+            {.x = x.data<T>(), .z = z.data<T>(), .rstd = rstd.data<R>(), .columns = s.k, .eps = static_cast<R>(eps)});
       }))
     return;
   rmsnorm_forward(stream, z, rstd, x, eps);
@@ -129,7 +124,7 @@ void normed_swiglu_backward(Stream& stream, Target dx, Target dweight, const Ten
                                        .rstd = rstd.data<real_t<T>>(),
                                        .columns = s.k,
                                        .dz = dz.data<T>(),
-                                       .dx = dx ? dx.tensor.data<T>() : nullptr,
+                                       .dx = dx.tensor.data<T>(),
                                        .add = dx.accumulate});
         products_backward<T>(stream, s, {dx.tensor, true}, dweight, gate_up, x, weight);
       }))

@@ -44,11 +44,6 @@ void backward(std::int64_t rows, std::int64_t width, T* gate_up, const T* dy) {
 
 }  // namespace
 
-template <class T>
-const SwigluKernels<T>& swiglu_kernels() {
-  static constexpr SwigluKernels<T> kKernels = {forward<T>, backward<T>};
-  return kKernels;
-}
-LOCKSTEP_EACH_FLOAT(swiglu_kernels)
+LOCKSTEP_KERNEL_TABLE(SwigluKernels, swiglu_kernels, forward<T>, backward<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -24,7 +24,7 @@ struct SwigluKernels {
   void (*backward)(std::int64_t rows, std::int64_t width, T* gate_up, const T* dy);
 };
 
-LOCKSTEP_KERNELS(const SwigluKernels<T>&, swiglu_kernels)
+LOCKSTEP_KERNELS(SwigluKernels, swiglu_kernels)
 
 }  // namespace lockstep::ops::cpu
 

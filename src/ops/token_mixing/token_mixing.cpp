@@ -92,18 +92,13 @@ class WeightSum {
   std::int64_t held_ = 0;  ///< columns that the block has
 };
 
-template <class T>
-T* data_of(const Tensor& t) {
-  return t ? t.data<T>() : nullptr;
-}
-
 }  // namespace
 
 void token_mixing_forward(Stream& stream, const Tensor& y, const Tensor& kept, const Tensor& rstd, const Tensor& x,
                           const Tensor& gate_up, const Tensor& down, double eps) {
   const MixShape s = shape_of("token mixing", y, kept, rstd, x, gate_up, down);
   if (on_gpu(x, [&]<class T>() {
-        cuda::token_mixing_forward<T>(stream, s, y.data<T>(), data_of<T>(kept), data_of<real_t<T>>(rstd), x.data<T>(),
+        cuda::token_mixing_forward<T>(stream, s, y.data<T>(), kept.data<T>(), rstd.data<real_t<T>>(), x.data<T>(),
                                       gate_up.data<T>(), down.data<T>(), static_cast<real_t<T>>(eps));
       }))
     return;
@@ -139,10 +134,10 @@ void token_mixing_backward(Stream& stream, Target dx, Target dgate_up, Target dd
           "token mixing backward: x is ", x.shape(), ", dy ", dy.shape(), ", dx ", dx.tensor.shape(), ", dgate_up ",
           dgate_up.tensor.shape(), ", ddown ", ddown.tensor.shape(), "; these do not fit together");
   if (on_gpu(x, [&]<class T>() {
-        cuda::token_mixing_backward<T>(
-            stream, s, data_of<T>(dx.tensor), dx.accumulate, data_of<real_t<T>>(dgate_up.tensor), dgate_up.accumulate,
-            data_of<real_t<T>>(ddown.tensor), ddown.accumulate, dy.data<T>(), y.data<T>(), kept.data<T>(),
-            rstd.data<real_t<T>>(), x.data<T>(), gate_up.data<T>(), down.data<T>());
+        cuda::token_mixing_backward<T>(stream, s, dx.tensor.data<T>(), dx.accumulate, dgate_up.tensor.data<real_t<T>>(),
+                                       dgate_up.accumulate, ddown.tensor.data<real_t<T>>(), ddown.accumulate,
+                                       dy.data<T>(), y.data<T>(), kept.data<T>(), rstd.data<real_t<T>>(), x.data<T>(),
+                                       gate_up.data<T>(), down.data<T>());
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {

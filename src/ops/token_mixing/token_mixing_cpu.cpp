@@ -66,11 +66,6 @@ void put_sum(std::int64_t positions, std::int64_t channels, std::int64_t stride,
 
 }  // namespace
 
-template <class T>
-const TokenMixingKernels<T>& token_mixing_kernels() {
-  static constexpr TokenMixingKernels<T> kKernels = {normalise<T>, slopes<T>, put_sum<T>};
-  return kKernels;
-}
-LOCKSTEP_EACH_FLOAT(token_mixing_kernels)
+LOCKSTEP_KERNEL_TABLE(TokenMixingKernels, token_mixing_kernels, normalise<T>, slopes<T>, put_sum<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -28,7 +28,7 @@ struct TokenMixingKernels {
                   const T* b);
 };
 
-LOCKSTEP_KERNELS(const TokenMixingKernels<T>&, token_mixing_kernels)
+LOCKSTEP_KERNELS(TokenMixingKernels, token_mixing_kernels)
 
 }  // namespace cpu
 

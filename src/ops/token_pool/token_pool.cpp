@@ -30,7 +30,7 @@ void token_pool_forward(Stream& stream, const Tensor& z, const Tensor& w, const 
           scores.shape());
   if (on_gpu(x, [&]<class T>() {
         cuda::token_pool_forward<T>(stream, e.sequences, e.time, e.width, z.data<T>(), w.data<real_t<T>>(), x.data<T>(),
-                                    scored ? scores.data<T>() : nullptr);
+                                    scores.data<T>());
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
@@ -59,9 +59,9 @@ void token_pool_backward(Stream& stream, Target dx, Target dscores, const Tensor
           "token pool backward: x is ", x.shape(), ", z ", z.shape(), "; dx is ", dx.tensor.shape(), ", dz ",
           dz.shape(), ", dscores ", dscores.tensor.shape());
   if (on_gpu(x, [&]<class T>() {
-        cuda::token_pool_backward<T>(stream, e.sequences, e.time, e.width, dx ? dx.tensor.data<T>() : nullptr,
-                                     dx.accumulate, dscores ? dscores.tensor.data<T>() : nullptr, dscores.accumulate,
-                                     dz.data<T>(), z.data<T>(), w.data<real_t<T>>(), x.data<T>());
+        cuda::token_pool_backward<T>(stream, e.sequences, e.time, e.width, dx.tensor.data<T>(), dx.accumulate,
+                                     dscores.tensor.data<T>(), dscores.accumulate, dz.data<T>(), z.data<T>(),
+                                     w.data<real_t<T>>(), x.data<T>());
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {

@@ -43,10 +43,6 @@ void backward(std::int64_t time, std::int64_t width, T* dx, bool add_dx, T* dsco
 
 }  // namespace
 
-template <class T>
-TokenPoolKernels<T> token_pool_kernels() {
-  return {forward<T>, backward<T>};
-}
-LOCKSTEP_EACH_FLOAT(token_pool_kernels)
+LOCKSTEP_KERNEL_TABLE(TokenPoolKernels, token_pool_kernels, forward<T>, backward<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -17,7 +17,7 @@ struct TokenPoolKernels {
                    const T* z, const T* w, const T* x);
 };
 
-LOCKSTEP_KERNELS(TokenPoolKernels<T>, token_pool_kernels)
+LOCKSTEP_KERNELS(TokenPoolKernels, token_pool_kernels)
 
 }  // namespace lockstep::ops::cpu
 

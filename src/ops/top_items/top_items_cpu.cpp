@@ -286,10 +286,7 @@ void rank(std::int64_t n, const T* score, std::int32_t* rank) {
 
 }  // namespace
 
-template <class T>
-TopItemsKernels<T> top_items_kernels() {
-  return {widest<T>, encode<T>, above, lower, limit, select, exact<T>, keep<T>, rank<T>};
-}
-LOCKSTEP_EACH_FLOAT(top_items_kernels)
+LOCKSTEP_KERNEL_TABLE(TopItemsKernels, top_items_kernels, widest<T>, encode<T>, above, lower, limit, select, exact<T>,
+                      keep<T>, rank<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

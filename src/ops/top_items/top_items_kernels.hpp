@@ -66,7 +66,7 @@ struct CodeKernels {
 /// Largest code of a user.
 inline constexpr std::int32_t kUserLevels = 127;
 
-LOCKSTEP_KERNELS(TopItemsKernels<T>, top_items_kernels)
+LOCKSTEP_KERNELS(TopItemsKernels, top_items_kernels)
 LOCKSTEP_EACH_ISA(const CodeKernels& code_kernels();)
 inline const CodeKernels& active_code_kernels() { return LOCKSTEP_ACTIVE(code_kernels()); }
 

@@ -19,8 +19,8 @@ void training_windows([[maybe_unused]] Stream& stream, const WindowArrays& to, c
   require(!to.time || table.times.size() == table.items.size(), "training windows with times: ", table.times.size(),
           " times of ", table.items.size(), " items");
   require(kHasCuda && to.item.device().is_cuda(), "training windows: the arrays must be on a GPU");
-  const auto i32 = [](const Tensor& t) { return t ? t.data<std::int32_t>() : nullptr; };
-  const auto i64 = [](const Tensor& t) { return t ? t.data<std::int64_t>() : nullptr; };
+  const auto i32 = [](const Tensor& t) { return t.data<std::int32_t>(); };
+  const auto i64 = [](const Tensor& t) { return t.data<std::int64_t>(); };
   [[maybe_unused]] const cuda::Windows windows = {.begin = i64(to.begin),
                                                   .user = i64(to.user),
                                                   .time = i64(to.time),

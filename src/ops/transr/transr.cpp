@@ -76,7 +76,7 @@ void transr(Stream& stream, const RelationSamples& samples, const Tensor& table,
     constexpr DType kType = dtype_of<T>::value;
     const double scale = 1 / static_cast<double>(total);
     if constexpr (kHasCuda) {
-      const auto data = [](const Tensor& t) { return t ? t.data<T>() : nullptr; };
+      const auto data = [](const Tensor& t) { return t.data<T>(); };
       if (table.device().is_cuda())
         return cuda::transr<T>(stream, samples,
                                {d, k, data(table), data(matrices), data(translations), data(result.projected),

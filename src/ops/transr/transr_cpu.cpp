@@ -53,10 +53,6 @@ void pull(std::int64_t n, std::int64_t k, T* __restrict__ dp, T* __restrict__ dy
 
 }  // namespace
 
-template <class T>
-TransrKernels<T> transr_kernels() {
-  return {distances<T>, pull<T>};
-}
-LOCKSTEP_EACH_FLOAT(transr_kernels)
+LOCKSTEP_KERNEL_TABLE(TransrKernels, transr_kernels, distances<T>, pull<T>)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -17,7 +17,7 @@ struct TransrKernels {
   void (*pull)(std::int64_t n, std::int64_t k, T* dp, T* dy, const T* projected, const T* y, const T* slope, T decay);
 };
 
-LOCKSTEP_KERNELS(TransrKernels<T>, transr_kernels)
+LOCKSTEP_KERNELS(TransrKernels, transr_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -60,7 +60,8 @@ void mark_fraction(std::vector<std::uint8_t>& split, double fraction, std::uint8
   if (fraction <= 0) return;
   const auto left = rows_left(split);
   const auto count = static_cast<std::int64_t>(static_cast<double>(left.size()) * fraction);
-  require_data(count > 0, "splitting rows: a fraction of ", fraction, " of ", left.size(), " rows is none");
+  require_data(count > 0, "splitting rows: a fraction of ", fraction, " of ", left.size(),
+               " rows is none; choose a larger one, or 0 for no such rows");
   if (s.split_by == "random") {
     mark_random(split, count, part, s, site);
   } else if (s.split_by == "time") {

@@ -1,5 +1,6 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_system.hpp"
 #include "lockstep/prep/emulator/columns.hpp"
 #include "lockstep/prep/emulator/icecolumn.hpp"
 #include "lockstep/prep/source.hpp"
@@ -26,7 +27,10 @@ bool run_synth_icecolumn(const Args& args) {
                   "few rows, and a raw file to try cice-history with");
   if (!options.parse(args)) return false;
   require_writable(common.output);
-  if (!history.empty()) require_writable(history);
+  if (!history.empty()) {
+    require_writable(history);
+    require_different(common.output, history);
+  }
 
   EmulatorSet set;
   set.inputs = known_names({icecolumn::kInputNames.begin(), icecolumn::kInputNames.end()},

@@ -17,6 +17,13 @@ ColumnNames numbered(const std::string& prefix, std::size_t n) {
   return known_names(names);
 }
 
+/// errors  usage: the state has left the attractor
+void require_bounded(const std::vector<double>& x) {
+  for (const double value : x)
+    require_usage(value < 1e6 && value > -1e6,
+                  "integrating Lorenz 96: the model explodes with this forcing and time step; lower dt");
+}
+
 /// The initial state of a member: normal deviates around `rest`, then spin-up.
 template <class Model>
 std::vector<double> spun_up(const Model& model, double rest, double amplitude, double dt, std::int64_t steps,
@@ -25,9 +32,7 @@ std::vector<double> spun_up(const Model& model, double rest, double amplitude, d
   std::vector<double> x(model.size());
   for (double& value : x) value = rest + amplitude * draws.normal();
   for (std::int64_t step = 0; step < steps; ++step) rk4_step(model, dt, x);
-  for (const double value : x)
-    require_usage(value == value && value < 1e6 && value > -1e6,
-                  "integrating Lorenz 96: the model explodes with this forcing and time step; lower dt");
+  require_bounded(x);
   return x;
 }
 
@@ -50,6 +55,7 @@ void append_step(const Model& model, double dt, std::vector<double>& x, bool jac
     }
   }
   rk4_step(model, dt, x);
+  require_bounded(x);
   set.y.insert(set.y.end(), x.begin(), x.end());
 }
 
@@ -62,8 +68,8 @@ bool run_synth_lorenz96(const Args& args) {
   Synthetic synthetic(options, 0, Synthetic::Rows::derived);
   std::int64_t members = 0, steps = 0, spin_up = 0, n = 0;
   double forcing = 0, dt = 0;
-  options.add("members", &members, std::int64_t{60}, at_least(1), "independent trajectories");
-  options.add("steps", &steps, std::int64_t{200}, at_least(1), "pairs per trajectory");
+  options.add("members", &members, std::int64_t{60}, between(1, 1e9), "independent trajectories");
+  options.add("steps", &steps, std::int64_t{200}, between(1, 1e9), "pairs per trajectory");
   options.add("spin-up", &spin_up, std::int64_t{200}, non_negative, "steps before the first pair");
   options.add("size", &n, std::int64_t{40}, between(4, 100000), "variables on the ring");
   options.add("forcing", &forcing, 8.0, "F");
@@ -100,8 +106,8 @@ bool run_synth_lorenz96_two_scale(const Args& args) {
   std::string task;
   TwoScaleLorenz96 model;
   options.choice("task", &task, "parametrisation", {"parametrisation", "forecast"}, "what to learn");
-  options.add("members", &members, std::int64_t{10}, at_least(1), "independent trajectories");
-  options.add("steps", &steps, std::int64_t{200}, at_least(1), "samples per trajectory");
+  options.add("members", &members, std::int64_t{10}, between(1, 1e9), "independent trajectories");
+  options.add("steps", &steps, std::int64_t{200}, between(1, 1e9), "samples per trajectory");
   options.add("every", &every, std::int64_t{10}, at_least(1), "time steps between samples");
   options.add("spin-up", &spin_up, std::int64_t{2000}, non_negative, "time steps before the first sample");
   options.add("forcing", &model.forcing, 20.0, "F");
@@ -138,6 +144,7 @@ bool run_synth_lorenz96_two_scale(const Args& args) {
         rk4_step(model, dt, x);
       }
       for (std::int64_t i = 1; i < every; ++i) rk4_step(model, dt, x);
+      require_bounded(x);
     }
   }
   synthetic.finish(set, set.x.size() / set.n_in());

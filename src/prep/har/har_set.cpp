@@ -55,7 +55,7 @@ std::string HarSet::subject_name(std::int32_t id) const {
 std::int64_t append_windows(HarSet& set, const std::vector<std::vector<double>>& columns, std::int64_t begin,
                             std::int64_t end, std::int64_t stride, const HarOrigin& origin) {
   std::int64_t made = 0;
-  for (std::int64_t at = begin; at + set.length <= end; at += stride, ++made) {
+  for (std::int64_t at = begin; at <= end - set.length; at += stride, ++made) {
     for (const auto& column : columns)
       set.signals.insert(set.signals.end(), column.begin() + at, column.begin() + at + set.length);
     set.labels.push_back(origin.label);

@@ -41,6 +41,7 @@ std::vector<ManifestRow> read_manifest(const fs::path& path, bool unlabelled) {
     line = trim(line);
     if (line.empty() || line.starts_with('#')) continue;
     ManifestRow row{join(path.string(), ":", number), "", "", "", {}};
+    require_data(printable(line) == line, row.where, ": it is not UTF-8 text; save the list as UTF-8");
     require_data(split_csv(line, fields), row.where, ": ", kCsvDefect);
     for (auto& field : fields) field = trim(field);
     if (std::exchange(first, false) && fields == std::vector<std::string>{"path", "label", "subject", "split"})
@@ -184,6 +185,8 @@ bool run_har(const Args& args) {
   if (!options.parse(args)) return false;
   check_har_split(options, split);
   require_usage(choice.take.empty() || choice.skip.empty(), "options columns and skip-columns: give one of them");
+  require_usage(std::set(choice.take.begin(), choice.take.end()).size() == choice.take.size(),
+                "option columns = ", listed(choice.take), ": a column is named twice");
   require_writable(common.output, {manifest.front()});
   if (stride == 0) stride = window;
 

@@ -7,8 +7,8 @@
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
+#include "prep/line_reader.hpp"
 
 namespace lockstep::prep {
 
@@ -16,7 +16,7 @@ namespace {
 
 /// Splits a line: at commas, with quotes, where it has one, otherwise at blanks. False as split_csv().
 bool fields_of(std::string_view line, std::vector<std::string>& words, std::vector<std::string_view>& fields) {
-  constexpr std::string_view kBlank = " \t\r";
+  constexpr std::string_view kBlank = " \t";
   fields.clear();
   if (line.find(',') != std::string_view::npos) {
     if (!split_csv(line, words)) return false;
@@ -60,6 +60,8 @@ std::vector<std::size_t> positions(const TextTable& table, const std::vector<std
     const auto found = std::ranges::find(names, name);
     require_usage(found != names.end(), "reading '", table.path.string(), "': there is no column '", name,
                   "'; its columns are ", listed(names));
+    require_data(std::find(found + 1, names.end(), name) == names.end(), "reading '", table.path.string(),
+                 "': two columns are named '", name, "'; rename one");
     return static_cast<std::size_t>(found - names.begin());
   };
   std::vector<std::size_t> out;
@@ -77,18 +79,16 @@ std::vector<std::size_t> positions(const TextTable& table, const std::vector<std
 
 TextTable read_text_table(const std::filesystem::path& path, std::size_t fields_expected, Header header,
                           const ColumnChoice& choice) {
-  const std::string text = read_text_file(path);
+  LineReader lines(path);
   TextTable table;
   table.path = path;
   table.fields = fields_expected;
+  std::string line;
   std::vector<std::string> words;
   std::vector<std::string_view> fields;
   std::vector<std::size_t> chosen;
   std::size_t line_number = 0, blank_line = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = std::string_view(text).substr(at, end - at);
-    at = end + 1;
+  while (lines.next(line)) {
     ++line_number;
     const auto here = [&] { return join(path.string(), ":", line_number); };
     require_data(fields_of(line, words, fields), here(), ": ", kCsvDefect);

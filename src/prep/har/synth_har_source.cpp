@@ -81,9 +81,9 @@ bool run_synth_har(const Args& args) {
   std::int64_t subjects = 0;
   double seconds = 0, noise = 0;
   options.add("subjects", &subjects, std::int64_t{12}, between(3, 100000), "subjects, numbered from 1");
-  options.add("seconds", &seconds, 30.0, at_least(2.56), "length of the recording of each subject and activity")
+  options.add("seconds", &seconds, 30.0, between(2.56, 1e6), "length of the recording of each subject and activity")
       .unit("s");
-  options.add("noise", &noise, 0.03, non_negative, "standard deviation of the noise").unit("g");
+  options.add("noise", &noise, 0.03, between(0, 1e6), "standard deviation of the noise").unit("g");
   add_har_split_options(options, split, {}, TestPart::by_fraction);
   options.example("lockstep-prep synth-har --output activities.h5", "12 subjects, 1584 windows");
   options.example("lockstep-prep synth-har --subjects 40 --noise 0.2 --seed 7 --output noisy.h5",

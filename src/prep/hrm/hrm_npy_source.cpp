@@ -175,6 +175,10 @@ bool run_hrm_npy(const Args& args) {
   std::vector<PuzzlePart> train, test;
   read_split(fs::path(folder) / "train", set, train, true);
   if (fs::is_directory(fs::path(folder) / "test")) read_split(fs::path(folder) / "test", set, test, false);
+  const fs::path root = folder;
+  std::vector<fs::path> inputs = {root / "train/dataset.json", root / "test/dataset.json", root / "identifiers.json"};
+  for (const std::string& name : set.sources) inputs.push_back(root / name);
+  require_writable(common.output, inputs);
   set.train = std::move(train);
   set.test = std::move(test);
   set.task = puzzle_task(task == "auto" ? guess_task(set) : task, "option task");

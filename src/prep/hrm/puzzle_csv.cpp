@@ -62,9 +62,7 @@ void read_puzzle_csv(std::istream& in, const std::string& file, const std::funct
   std::ptrdiff_t source = -1, question = -1, answer = -1, rating = -1;
   PuzzleRow row;
   std::vector<std::string> fields;
-  while (std::getline(in, line)) {
-    ++number;
-    if (!line.empty() && line.back() == '\r') line.pop_back();
+  while (next_line(in, line, number)) {
     if (line.empty()) continue;
     row.where = join("'", file, "' line ", number);
     require_data(split_csv(line, fields), "reading ", row.where, ": ", kCsvDefect);
@@ -83,6 +81,7 @@ void read_puzzle_csv(std::istream& in, const std::string& file, const std::funct
                  columns);
     const auto field = [&](std::ptrdiff_t at) { return at < 0 ? std::string() : fields[static_cast<std::size_t>(at)]; };
     row.source = field(source);
+    require_data(is_clean_utf8(row.source), "reading ", row.where, ": the source is not UTF-8 text");
     row.question = field(question);
     row.answer = field(answer);
     row.rating.reset();

@@ -50,7 +50,7 @@ void PuzzleOptions::write(const PuzzleSet& set) const {
 
 void PuzzleOptions::add_val(Options& options, const std::string& help) {
   val_ = true;
-  options.add("val", &val, std::int64_t{0}, non_negative,
+  options.add("val", &val, std::int64_t{0}, between(0, 1e9),
               help +
                   ", none of them equivalent to another puzzle of the "
                   "file; they choose the best weights of a training");

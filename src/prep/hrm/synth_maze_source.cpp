@@ -27,8 +27,8 @@ bool run_synth_maze(const Args& args) {
   options.add("min-path", &recipe.min_path, std::int64_t{0}, non_negative,
               "least number of steps; 0 means as many as the side has cells");
   options.add("unique", &recipe.unique, false, "drop mazes with several shortest ways");
-  options.add("train", &train, std::int64_t{1000}, at_least(1), "training mazes");
-  options.add("test", &test, std::int64_t{200}, non_negative, "test mazes");
+  options.add("train", &train, std::int64_t{1000}, between(1, 1e9), "training mazes");
+  options.add("test", &test, std::int64_t{200}, between(0, 1e9), "test mazes");
   options.add("aug", &aug, false, "add the seven rotated and mirrored images to each training group");
   options.add("max-tries", &tries, std::int64_t{20000}, at_least(1),
               "draws in a row without a new maze before giving up");

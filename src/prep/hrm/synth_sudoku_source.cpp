@@ -56,8 +56,8 @@ bool run_synth_sudoku(const Args& args) {
   Recipe recipe;
   std::int64_t train = 0, test = 0, num_aug = 0, tries = 0;
   options.add("order", &recipe.order, 3, between(2, 3), "2 makes 4x4 puzzles, 3 makes 9x9");
-  options.add("train", &train, std::int64_t{1000}, at_least(1), "training puzzles");
-  options.add("test", &test, std::int64_t{200}, non_negative, "test puzzles");
+  options.add("train", &train, std::int64_t{1000}, between(1, 1e9), "training puzzles");
+  options.add("test", &test, std::int64_t{200}, between(0, 1e9), "test puzzles");
   options.add("min-givens", &recipe.min_givens, std::int64_t{0}, non_negative,
               "each puzzle aims at a number of givens between this and max-givens; 0: as few as its solution allows");
   options.add("max-givens", &recipe.max_givens, std::int64_t{81}, at_least(1), "puzzles with more givens are dropped");

@@ -91,6 +91,7 @@ bool run_kg(const Args& args) {
   if (!no_kg) record_source(set, folder / kg);
   for (const auto& list : kLists) {
     if (!fs::exists(folder / list.file)) continue;
+    require_writable(out.output, {folder / list.file});
     findings.push_back(read_kg_list(read_kg_file(folder / list.file), list.columns, set.sizes.*list.size, list.what));
     record_source(set, folder / list.file);
   }

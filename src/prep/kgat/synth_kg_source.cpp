@@ -94,6 +94,9 @@ bool run_synth_kg(const Args& args) {
     require_usage(!input.empty(), "option input: task sized needs a folder with train.txt and test.txt");
     const fs::path folder = input;
     require_usage(fs::is_directory(folder), "option input = '", input, "': no such folder");
+    std::error_code absent;
+    require_usage(!fs::equivalent(folder, text, absent), "option text = '", text,
+                  "': it is the input, whose files it would replace; choose another folder");
     set =
         read_kg_text(read_kg_file(folder / "train.txt"), read_kg_file(folder / "test.txt"), std::nullopt, {}, findings);
     std::erase_if(findings, [](const KgFinding& f) {

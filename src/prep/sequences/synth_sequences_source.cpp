@@ -4,6 +4,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_system.hpp"
 #include "lockstep/prep/sequences/gap_sessions.hpp"
 #include "lockstep/prep/sequences/interactions.hpp"
 #include "lockstep/prep/source.hpp"
@@ -59,7 +60,10 @@ bool run_synth_sequences(const Args& args) {
                 what.max_length, "; no user takes an item twice, so at least ", 2 * what.max_length,
                 " are needed, and at most 2^28");
   require_writable(common.output);
-  if (!raw.empty()) require_writable(raw);
+  if (!raw.empty()) {
+    require_writable(raw);
+    require_different(common.output, raw);
+  }
 
   const SequenceSet set = make_gap_sessions(what);
   if (!raw.empty()) write_text_atomically(raw, as_text(set));

@@ -2,7 +2,9 @@
 #include <iostream>
 #include <optional>
 
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "lockstep/tasks/arguments.hpp"
@@ -32,8 +34,11 @@ void predict(World& world, const Args& args, const Arguments& a, const std::vect
     const std::vector<std::string> read = a.inputs();
     if (world.rank() == 0 && netcdf) require_writable(a.output.path, {read.begin(), read.end()});
     if (world.rank() == 0 && !netcdf) require_output(a.output, read);
-    rows = std::make_unique<InputRows>(a.input, emulator);
-    targets = rows->has("/y", out);
+    rows = std::make_unique<InputRows>(a.input, emulator, world.rank() == 0);
+    targets = !rows->other_outputs() && rows->has("/y", out);
+    if (rows->other_outputs() && world.rank() == 0)
+      log::info("the outputs of '", a.input, "' are not ", listed(emulator.metadata.variables.output_names),
+                ", so there is no rmse");
     if (netcdf && world.rank() == 0) grid.emplace(rows->file(), rows->size(), ensemble ? 2 * out : out);
   });
   OperatorOptions options;
@@ -155,6 +160,7 @@ int predict_emulator(World& world, const Args& args) {
                   "on the grid of the forecast model, for ncdump, xarray and the like");
   if (!parse(world, options, args, a.config)) return 0;
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
+  world.together("reading the options", [&] { require_precision(options); });
   const std::vector<TrainedEmulator> members = load_emulators(world, a);
   const int threads = prepare_cpu(world, a.config);
   if (a.config.run.precision == "fp64")

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/seal.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/ensemble.hpp"
 
@@ -23,6 +24,12 @@ void add_file_options(Options& options, EmulatorFiles& files, const std::string&
   options.add("input", &files.input, "", "states").value_name("FILE").required();
   add_output_options(options, files.output, written).required();
   options.list_only({"run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
+}
+
+void require_precision(const Options& options) {
+  const std::string precision = options.value("run.precision");
+  if (precision != "fp32" && precision != "fp64")
+    options.reject("run.precision", "this command computes in fp32 or fp64");
 }
 
 PredictionAttributes describe_source(const EmulatorFiles& files, const std::string& command, const Args& args) {
@@ -77,7 +84,16 @@ std::vector<std::int64_t> InputRows::shape_of(const std::string& dataset) const 
   return info.shape;
 }
 
-InputRows::InputRows(const std::filesystem::path& path, const TrainedEmulator& emulator) : file_(H5File::open(path)) {
+void InputRows::verify(const std::string& dataset) const {
+  const std::string defect = verifies_ && file_.has_attribute(dataset, "xxh3") ? values_defect(file_, dataset) : "";
+  require_data(
+      defect.empty(), "reading '", file_.path().string(), "': ", defect,
+      "; the disk, a copy or another program has changed the file: copy it again, rebuild it, or write states of "
+      "your own to a new file");
+}
+
+InputRows::InputRows(const std::filesystem::path& path, const TrainedEmulator& emulator, bool verifies)
+    : file_(H5File::open(path)), verifies_(verifies) {
   require_data(file_.has("/x"), "opening dataset '/x' of '", path.string(),
                "': no such dataset; it must hold the states (rows, ", emulator.network.arch().n_in,
                ") in physical units");
@@ -86,6 +102,9 @@ InputRows::InputRows(const std::filesystem::path& path, const TrainedEmulator& e
   require_data(shape.size() == 2 && shape[1] == n_in, where("/x"), ": the shape is ", shape_text(shape),
                ", expected (rows, ", n_in, ") for this emulator");
   rows_ = shape[0];
+  verify("/x");
+  const bool outputs_named = file_.has("/vars/output_names");
+  other_outputs_ = outputs_named && file_.read_text("/vars/output_names") != emulator.metadata.variables.output_names;
   if (!file_.has("/vars/input_names")) return;
   const std::vector<std::string> names = file_.read_text("/vars/input_names");
   const std::vector<std::string>& expected = emulator.metadata.variables.input_names;
@@ -101,8 +120,7 @@ InputRows::InputRows(const std::filesystem::path& path, const TrainedEmulator& e
   };
   texts("/vars/input_units", found.input_units);
   levels("/vars/input_level", found.input_level);
-  if (file_.has("/vars/output_names") &&
-      file_.read_text("/vars/output_names") == emulator.metadata.variables.output_names) {
+  if (outputs_named && !other_outputs_) {
     texts("/vars/output_units", found.output_units);
     levels("/vars/output_level", found.output_level);
   }
@@ -116,6 +134,7 @@ bool InputRows::has(const std::string& dataset, std::int64_t columns) const {
   const std::vector<std::int64_t> shape = shape_of(dataset);
   require_data(shape == expected, where(dataset), ": the shape is ", shape_text(shape), ", expected ",
                shape_text(expected), " to match /x");
+  verify(dataset);
   return true;
 }
 

@@ -193,7 +193,7 @@ double EmulatorTask::constrain(std::span<const std::int32_t> rows, const Tensor&
   double sum = 0;
   visit_float(y.dtype(), [&]<class T>() {
     const T* from = y.data<T>();
-    T* to = dy ? dy.data<T>() : nullptr;
+    T* to = dy.data<T>();
     for (const std::int32_t row : rows) {
       const std::vector<double>&mean = data_.moments.output_mean, &std = data_.moments.output_std;
       for (std::size_t o = 0; o < out; ++o) physical[o] = static_cast<double>(from[o]) * std[o] + mean[o];

@@ -11,6 +11,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/data/placement.hpp"
+#include "lockstep/io/file_system.hpp"
 #include "lockstep/report/metric.hpp"
 #include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/har/har_config.hpp"
@@ -268,7 +269,9 @@ int predict_har(World& world, const Args& args) {
     har->read_for_prediction();
     if (world.rank() != 0) return;
     require_output(a.output, {a.config.data.path, a.checkpoint});
-    if (!a.recordings.path.empty()) require_output(a.recordings, {a.config.data.path, a.checkpoint, a.output.path});
+    if (a.recordings.path.empty()) return;
+    require_output(a.recordings, {a.config.data.path, a.checkpoint});
+    require_different(a.output.path, a.recordings.path);
   });
   const int threads = prepare_cpu(world, a.config);
   const auto placement = make_node_placement(world);

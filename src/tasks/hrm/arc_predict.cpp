@@ -7,6 +7,7 @@
 #include "lockstep/data/placement.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
+#include "lockstep/io/file_system.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "tasks/hrm/hrm_prediction.hpp"
 
@@ -84,7 +85,9 @@ void predict_arc(World& world, const Args& args, const HrmPrediction& a, const R
                   "options output and submission: neither is set; there is nothing to write");
     if (world.rank() != 0) return;
     if (!a.output.path.empty()) require_output(a.output, {path, a.checkpoint});
-    if (!a.submission.empty()) require_writable(a.submission, {path, a.checkpoint, a.output.path});
+    if (a.submission.empty()) return;
+    require_writable(a.submission, {path, a.checkpoint});
+    if (!a.output.path.empty()) require_different(a.output.path, a.submission);
   });
   const std::unique_ptr<Task> loaded = load_task(world, config, *placement, &reader.file());
   const auto& model = dynamic_cast<const HrmTask&>(*loaded);

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
@@ -56,8 +57,7 @@ std::vector<Puzzle> read_puzzles(const std::string& path, const PuzzleData& data
   require_usage(in.good(), "opening '", path, "': no such file, or not readable");
   std::vector<Puzzle> puzzles;
   std::string line;
-  for (std::int64_t number = 1; std::getline(in, line); ++number) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
+  for (std::int64_t number = 0; next_line(in, line, number);) {
     if (line.empty()) continue;
     try {
       puzzles.push_back(read_puzzle(line, join("reading '", path, "', line ", number, ": "), letters, data));
@@ -233,7 +233,7 @@ int predict_hrm(World& world, const Args& args) {
                      "answers and halting values, as a table; with another extension, of Sudokus and mazes, a text "
                      "file: each answer on the line of its puzzle, in the format of the input");
   options.add("submission", &a.submission, "", "ARC: file for two attempts per test input, as JSON").value_name("FILE");
-  options.add("segments", &a.thinking.segments, 0, non_negative, "segments; 0: as in evaluations");
+  options.add("segments", &a.thinking.segments, 0, between(0, 1000), "segments; 0: as in evaluations");
   options.add("other-data", &a.other_data, false,
               "ARC: accept a data set other than that of the training; its tasks must have the same identifiers");
   options.example("lockstep predict --checkpoint runs/hrm-laptop/checkpoints/best.h5 --input puzzles.txt",

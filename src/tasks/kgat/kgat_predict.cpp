@@ -2,6 +2,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
@@ -48,14 +49,17 @@ IdTable read_list(const std::string& path, std::int64_t count) {
   require_usage(in.good(), "opening '", path, "': no such file, or not readable");
   std::vector<std::string> ids(static_cast<std::size_t>(count)), names(ids.size());
   std::string line;
-  std::getline(in, line);
-  for (std::int64_t at = 2; std::getline(in, line); ++at) {
+  std::int64_t at = 0;
+  next_line(in, line, at);  // the header
+  while (next_line(in, line, at)) {
     std::istringstream fields(line);
     std::string raw, name;
     std::int64_t number = -1;
     if (!(fields >> raw)) continue;
     require_data((fields >> number) && number >= 0 && number < count, "reading '", path, "', line ", at,
                  ": no number below ", count, " after '", raw, "'");
+    require_data(ids[static_cast<std::size_t>(number)].empty(), "reading '", path, "', line ", at, ": number ", number,
+                 " is already that of '", ids[static_cast<std::size_t>(number)], "'");
     std::getline(fields, name);  // of any number of words
     ids[static_cast<std::size_t>(number)] = raw;
     names[static_cast<std::size_t>(number)] = trim(name);

@@ -61,8 +61,7 @@ class Reader {
     throw Error(Fault::data, join("reading '", path_, "', line ", line_, ": ", parts...));
   }
   bool next() {
-    if (!std::getline(in_, text_)) return false;
-    if (++line_ == 1 && text_.starts_with("\xEF\xBB\xBF")) text_.erase(0, 3);
+    if (!next_line(in_, text_, line_)) return false;
     text_ = trim(text_);
     return true;
   }

@@ -2,6 +2,7 @@
 #include <fstream>
 #include <map>
 
+#include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
@@ -58,8 +59,7 @@ std::vector<std::string> read_names(const std::string& path, const std::vector<s
   std::ifstream in(path);
   require_usage(in.good(), "opening '", path, "': no such file, or not readable");
   std::string line;
-  for (std::int64_t number = 1; std::getline(in, line); ++number) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
+  for (std::int64_t number = 0; next_line(in, line, number);) {
     if (line.empty()) continue;
     const std::string separator = line.find("::") != std::string::npos ? "::" : "\t";
     const std::size_t end = line.find(separator);

@@ -19,8 +19,8 @@ std::int64_t tokens_of(const WindowShape& shape, std::int64_t events) {
 void fill_window(const SequenceBatch& batch, std::int64_t b, const UserHistory& history, std::int64_t inputs) {
   const auto* begin = batch.begin.data<std::int64_t>();
   auto *item = batch.item.data<std::int32_t>(), *slot = batch.slot.data<std::int32_t>();
-  auto* time = batch.time ? batch.time.data<std::int64_t>() : nullptr;
-  auto* pos = batch.pos ? batch.pos.data<std::int32_t>() : nullptr;
+  auto* time = batch.time.data<std::int64_t>();
+  auto* pos = batch.pos.data<std::int32_t>();
   for (std::int64_t t = begin[b], s = batch.slots - (begin[b + 1] - t); t < begin[b + 1]; ++t, ++s) {
     const std::int64_t event = ops::window_event(batch.slots, inputs, s);
     const auto at = static_cast<std::size_t>(event);

@@ -10,7 +10,7 @@
 #include "lockstep/data/by_count.hpp"
 #include "lockstep/data/gpu_copy.hpp"
 #include "lockstep/io/h5.hpp"
-#include "lockstep/ops/gather.hpp"
+#include "lockstep/ops/embedding.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/row_scores.hpp"
 #include "tasks/sequences/item_shard_program.hpp"
@@ -225,10 +225,11 @@ Tensor SequenceTask::states(Tape& tape, std::span<const UserHistory> histories) 
   const SequenceBatch batch = newest_batch(tape.host_arena(), network_.arch().window(), histories);
   const Var features = network_.features(tape, batch, {});
   const std::int64_t count = batch.samples();
-  const Tensor last = allocate(tape.host_arena(), DType::i64, {count});
+  const Tensor last = allocate(tape.host_arena(), DType::i32, {count});
   const Tensor newest = tape.keep({count, network_.arch().hidden});
-  for (std::int64_t b = 0; b < count; ++b) last.data<std::int64_t>()[b] = batch.begin.data<std::int64_t>()[b + 1] - 1;
-  ops::gather_rows(tape.stream(), newest, features.value(), last.span<std::int64_t>());
+  for (std::int64_t b = 0; b < count; ++b)
+    last.data<std::int32_t>()[b] = static_cast<std::int32_t>(batch.begin.data<std::int64_t>()[b + 1] - 1);
+  ops::embedding_forward(tape.stream(), newest, features.value(), last.span<const std::int32_t>(), 1);
   return newest;
 }
 
@@ -402,7 +403,8 @@ void SequenceTask::save(H5File& file) const {
                                    {"mhc_expansion_rate", a.streams},
                                    {"mhc_sinkhorn_iter", a.sinkhorn_iterations}})
     file.set_attribute(kSequenceGroup, key, value);
-  for (const auto& [key, value] : {std::pair{"norm", name(a.norm)}, {"pad_mask", name(a.pad_mask)}, {"mhc", name(a.mhc)}})
+  for (const auto& [key, value] :
+       {std::pair{"norm", name(a.norm)}, {"pad_mask", name(a.pad_mask)}, {"mhc", name(a.mhc)}})
     file.set_attribute(kSequenceGroup, key, std::string(value));
   file.set_attribute(kSequenceGroup, "ln_eps", a.ln_eps);
 }

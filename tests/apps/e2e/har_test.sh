@@ -85,6 +85,9 @@ for format in csv h5 jsonl; do
   ok on 3 "$LOCKSTEP" $NEW --output windows.$format --recordings votes.$format
   for file in windows votes; do cmp one-$file.$format $file.$format || fail "$file.$format differs on 3 ranks"; done
 done
+run 2 "$LOCKSTEP" $NEW --output votes.csv --recordings ./votes.csv
+says 'the same file'
+ok "$LOCKSTEP" $NEW --output windows.csv --recordings votes.csv
 says 'of 13 labelled windows' 'of 1 recordings with one label' '^confusion$' '^classes$' 'does not say the units of its channels; those of new.h5 are g, m/s2'
 [ "$(head -1 windows.csv)" = window,recording,subject,start,start_s,class,label,probability_sit,probability_walk,truth ] || fail "other columns: $(head -1 windows.csv)"
 [ "$(wc -l <windows.csv)" = 40 ] || fail "windows.csv has not a line for each of 39 windows"

@@ -69,6 +69,8 @@ printf 'user,item\na,5\na,500\nb,x\n' >unknown.csv
 printf '{"user": "a", "items": [5]}\n{"user": "b", "items": []}\n' >empty.jsonl
 refused 2 "option user: 'nobody' is none of the 150 users of '[^']*data.h5' \('1' .. '150'\)" sasrec --user 7,nobody
 refused 3 "reading 'unknown.txt': 'nobody' \(line 2\), 'none' \(line 4\) are none of the 150 users" tisasrec --users-file unknown.txt
+printf 'org remap\na 0\nb 0\n' >twice.txt
+refused 3 "reading 'twice.txt', line 3: number 0 is already that of 'a'" kgat --all-users --user-names twice.txt
 refused 2 "option user: '7' occurs twice" kgat --user 7,8,7
 refused 2 'option top = 401: more than the 400 items' kgat --user 7 --top 401
 refused 2 "option candidates: '400' is none of the 400 items" bprmf --all-users --candidates 1,400

@@ -363,7 +363,8 @@ TEST_SUITE("prep.har") {
 
   TEST_CASE("columns are chosen or skipped by name, with or without a header, also where one holds text") {
     const TempDir dir;
-    write_text(dir / "a.csv", "time,\"acc, x\",acc_y\n2020-01-01 00:00:00,1,5\n2020-01-01 00:00:01,2,6\n");
+    write_text(dir / "a.csv",  // as Windows writes it
+               "\xEF\xBB\xBFtime,\"acc, x\",\"acc_y\"\r\n2020-01-01 00:00:00,1,\"5\"\r\n2020-01-01 00:00:01,2,6\r\n");
     write_text(dir / "b.csv", "2020-01-01 00:00:00,3,7\n2020-01-01 00:00:01,4,8\n");
     write_text(dir / "list.csv", "# recordings of May\n\"a.csv\",\"walk, slowly\",1,train\nb.csv,sit,2,val\n");
     const std::string words = "har list.csv --rate 20 --window 2 -o a.h5 ";
@@ -390,6 +391,7 @@ TEST_SUITE("prep.har") {
     check_fails(dir, "har list.csv --rate 20 --window 2 -o out.h5", 3, "list.csv:1: a quoted field");
     write_recording(dir / "c.csv", 8, "clock,value\n");
     write_text(dir / "list.csv", "c.csv,sit,2,train\n");
+    CHECK(taken("--stride 9223372036854775807 --val-split random --val-fraction 0").windows() == 1);
     const auto run = run_prep(dir.path(), words + "--val-split random --val-fraction 0");
     check_mentions(run.text, "note: clock rises with each sample", "--skip-columns clock");
   }
@@ -461,6 +463,11 @@ TEST_SUITE("prep.har") {
     with("c.csv,walk,1,train\n", 3, "list.csv: all 1 recordings are shorter than a window of 4 samples");
     with("a.csv,walk,1,\n", 3, "1 subject is not enough for two parts");
     with("\n", 3, "list.csv: no recordings");
+    with("a.csv,caf\xE9,1,train\n", 3, "list.csv:1: it is not UTF-8 text");
+    write_recording(dir / "twice.csv", 10, "x,x\n");
+    write_text(dir / "list.csv", "twice.csv,walk,1,train\n");
+    check_fails(dir, words + "--columns x", 3, "two columns are named 'x'");
+    check_fails(dir, words + "--columns x,x", 2, "a column is named twice");
     with("a.csv,walk,,train\n", 3, "have no known subject; use --val-split random");
     write_text(dir / "list.csv", "a.csv,walk,1,train\n");
     check_fails(dir, "har list.csv --window 4 -o out.h5", 2, "rate");

@@ -84,8 +84,8 @@ bool skipped(const char* name) {
 TEST_SUITE("prep.puzzle_program") {
   TEST_CASE("a Sudoku table: subsample, difficulty, variants, source and rating") {
     const TempDir dir;
-    test::write_text(dir / "train.csv", table(20));
-    test::write_text(dir / "test.csv", table(6));
+    test::write_text(dir / "train.csv", "\xEF\xBB\xBF" + table(20));  // the mark of Windows
+    test::write_text(dir / "test.csv", "\xEF\xBB\xBF" + table(6));
     prepare(
         dir.path(),
         "sudoku --train train.csv --test test.csv --subsample-size 5 --min-difficulty 3 --num-aug 4 --seed 9 -o a.h5");
@@ -226,6 +226,8 @@ TEST_SUITE("prep.puzzle_program") {
     set.train[0].tokens(2, in, out);
     CHECK(in == std::vector<std::uint8_t>{2, 3, 4, 5, 4, 5, 2, 3, 3, 2, 5, 4, 5, 4, 3, 2});
     check_mentions(run_prep(dir.path(), "hrm-npy --input up -o b.h5").text, "do not tell the task");
+    for (const char* input : {"up/train/dataset.json", "up/test/all__labels.npy"})
+      check_refused(dir.path(), std::string("hrm-npy --input up --task sudoku -o ") + input, 2, "it is the input");
   }
 
   TEST_CASE("damaged NumPy folders are refused by file and row, and nothing is written") {
@@ -273,6 +275,7 @@ TEST_SUITE("prep.puzzle_program") {
     test::write_text(dir / "unrated.csv", std::string("question,answer\n") + kQ + "," + kA + "\n");
     test::write_text(dir / "gap.csv", header + "g,S  # # #    ## G,S  #o# # ooo## G,6\n");
     test::write_text(dir / "good.csv", header + good);
+    test::write_text(dir / "latin.csv", header + "caf\xE9" + good);
     test::write_text(dir / "four.csv", header + "x,123434122143432.,1234341221434321,0\n");
     const auto before = names_in(dir.path());
     const std::pair<const char*, const char*> cases[] = {
@@ -284,6 +287,7 @@ TEST_SUITE("prep.puzzle_program") {
         {"sudoku --train unrated.csv --min-difficulty 1 -o o.h5", "'unrated.csv' line 2: no rating"},
         {"sudoku --train good.csv --min-difficulty 1 -o o.h5", "none of 1 puzzles has a rating of at least 1"},
         {"sudoku --train good.csv --test four.csv -o o.h5", "grids of 16 cells, 'good.csv' has 81"},
+        {"sudoku --train latin.csv -o o.h5", "'latin.csv' line 2: the source is not UTF-8"},
         {"maze --train gap.csv -o o.h5", "'gap.csv' line 2: the path of the answer does not lead"},
         {"maze --train good.csv -o o.h5", "'good.csv' line 2: '.' in cell 1"}};
     for (const auto& [words, expected] : cases) check_refused(dir.path(), words, 3, expected);

@@ -198,7 +198,10 @@ TEST_SUITE("prep.kg_program") {
   TEST_CASE("what users get wrong ends with one line, exit code 2 and nothing written") {
     const TempDir dir;
     write_small(dir);
+    test::write_text(dir / "raw/item_list.txt", "org_id remap_id freebase_id\nx 0 m.1\n");
     const std::pair<const char*, const char*> cases[] = {
+        {"kg -i raw -o raw/item_list.txt", "it is the input"},
+        {"synth-kg --task sized -i raw --text ./raw --entities 20 --triples 5 -o o.h5", "would replace"},
         {"kg -i none -o o.h5", "no such folder"},
         {"kg -i raw --kg graph.txt -o o.h5", "--no-kg"},
         {"kg -i raw --test other.txt -o o.h5", "raw/other.txt"},

@@ -28,6 +28,9 @@ inline constexpr std::int64_t kEmulatorBlock = 16384;
 /// Adds their options. `written` describes the output ("predictions").
 void add_file_options(Options& options, EmulatorFiles& files, const std::string& written);
 
+/// errors  usage: a precision in which these commands do not compute
+void require_precision(const Options& options);
+
 /// Where the output of a command comes from (describe_source() of prediction_file.hpp).
 PredictionAttributes describe_source(const EmulatorFiles& files, const std::string& command, const Args& args);
 
@@ -40,12 +43,16 @@ TrainedEmulator load_emulator(World& world, const EmulatorFiles& files);
 /// The states of an input file: /x (n, n_in), f32 or f64, physical units. A prepared data set is such a file.
 class InputRows {
  public:
+  /// verifies: compare the datasets that are used with their checksums, where they have some, as a prepared data set
+  /// has. One rank does.
   /// errors  data: no /x, a wrong number of columns, variables, units or levels that differ from the emulator's
   ///         (where the file names them)
-  InputRows(const std::filesystem::path& path, const TrainedEmulator& emulator);
+  InputRows(const std::filesystem::path& path, const TrainedEmulator& emulator, bool verifies);
   const H5File& file() const { return file_; }
   std::int64_t size() const { return rows_; }
-  /// Whether the file has this dataset. errors  data: its shape is not (n, columns), or (n) for columns = 0
+  /// Whether the file names outputs other than the emulator's: its /y are no targets.
+  bool other_outputs() const { return other_outputs_; }
+  /// Whether the file has this dataset. errors  data: its shape is not (n, columns), or (n) for columns = 0; damaged
   bool has(const std::string& dataset, std::int64_t columns) const;
   /// Reads rows of /x, or of a dataset that has() found.
   template <class T>
@@ -59,7 +66,9 @@ class InputRows {
   std::string where(const std::string& dataset) const;
   /// errors  data: its elements are neither f32 nor f64
   std::vector<std::int64_t> shape_of(const std::string& dataset) const;
+  void verify(const std::string& dataset) const;
   H5File file_;
+  bool verifies_, other_outputs_ = false;
   std::int64_t rows_ = 0;
 };
 
