@@ -6,6 +6,12 @@ namespace lockstep {
 
 H5File Placement::open(const std::filesystem::path& path) const { return H5File::open(path, copy_); }
 
+std::uint64_t Placement::hash(const std::function<std::uint64_t()>& compute) {
+  const Tensor one = place(DType::i64, {1},
+                           [&](const Tensor& to) { *to.data<std::int64_t>() = static_cast<std::int64_t>(compute()); });
+  return static_cast<std::uint64_t>(*one.data<std::int64_t>());
+}
+
 Tensor LocalPlacement::place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) {
   const Tensor array = arrays_.emplace_back(dtype, shape);
   fill(array);

@@ -77,16 +77,6 @@ bool append_rows(NamedArray& whole, const NamedArray& more) {
   return true;
 }
 
-void assign(Param& param, const NamedArray& array) {
-  const HostView host(param.value, HostView::Access::write);
-  visit_float(param.value.dtype(), [&]<class T>() {
-    T* to = host->data<T>();
-    std::visit(
-        [&](const auto& values) { std::ranges::transform(values, to, [](auto v) { return static_cast<T>(v); }); },
-        array.values);
-  });
-}
-
 void load(ParamStore& params, const NamedArrays& arrays, const std::string& prefix, NameRules rules,
           const std::string& what) {
   std::vector<std::string> missing, misshapen, unknown;
@@ -122,20 +112,31 @@ void load(ParamStore& params, const NamedArrays& arrays, const std::string& pref
 
 }  // namespace
 
+NamedArray array_of(const Param& param) {
+  NamedArray array = {.name = param.name, .shape = extents(param.shape), .values = {}};
+  const HostView host(param.value);
+  visit_float(param.value.dtype(), [&]<class T>() {
+    const std::span<const T> values = host->span<T>();
+    array.values = std::vector<T>(values.begin(), values.end());
+  });
+  return array;
+}
+
 NamedArrays arrays_of(const ParamStore& params) {
   NamedArrays out;
-  for (const Param& param : params.all()) {
-    NamedArray& array = out.arrays.emplace_back();
-    array.name = param.name;
-    array.shape = extents(param.shape);
-    const HostView host(param.value);
-    visit_float(param.value.dtype(), [&]<class T>() {
-      const std::span<const T> values = host->span<T>();
-      array.values = std::vector<T>(values.begin(), values.end());
-    });
-  }
+  for (const Param& param : params.all()) out.arrays.push_back(array_of(param));
   sort(out);
   return out;
+}
+
+void assign(Param& param, const NamedArray& array) {
+  const HostView host(param.value, HostView::Access::write);
+  visit_float(param.value.dtype(), [&]<class T>() {
+    T* to = host->data<T>();
+    std::visit(
+        [&](const auto& values) { std::ranges::transform(values, to, [](auto v) { return static_cast<T>(v); }); },
+        array.values);
+  });
 }
 
 NamedArrays to_public(NamedArrays arrays, NameRules rules) {

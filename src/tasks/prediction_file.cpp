@@ -60,7 +60,7 @@ void pack(std::vector<std::byte>& bytes, const PredictionValues& values) {
     const auto* from = static_cast<const std::byte*>(data);
     bytes.insert(bytes.end(), from, from + size);
   };
-  if (const auto* texts = std::get_if<std::vector<std::string>>(&values)) {
+  if (const auto* texts = std::get_if<Texts>(&values)) {
     for (const std::string& text : *texts) {
       const std::uint64_t size = text.size();
       append(&size, sizeof size);
@@ -78,7 +78,7 @@ void unpack(std::span<const std::byte>& from, PredictionValues& values) {
     if (size > 0) std::memcpy(to, from.data(), size);
     from = from.subspan(size);
   };
-  if (auto* texts = std::get_if<std::vector<std::string>>(&values)) {
+  if (auto* texts = std::get_if<Texts>(&values)) {
     for (std::string& text : *texts) {
       std::uint64_t size = 0;
       take(&size, sizeof size);

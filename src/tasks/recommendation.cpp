@@ -7,10 +7,13 @@
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/data/placement.hpp"
 #include "lockstep/ops/row_scores.hpp"
 #include "lockstep/ops/top_items.hpp"
-#include "lockstep/train/run_config.hpp"
+#include "lockstep/train/checkpoint.hpp"
+#include "lockstep/train/trainer.hpp"
 #include "tasks/parallel_blocks.hpp"
 
 namespace lockstep {
@@ -44,10 +47,10 @@ PredictionColumn id_column(const std::string& name, const IdTable& ids, std::vec
 
 /// Stores the id of a number; of -1, "" or -1.
 void put_id(PredictionValues& values, std::size_t at, const IdTable& ids, std::int64_t number) {
-  if (auto* texts = std::get_if<std::vector<std::string>>(&values))
+  if (auto* texts = std::get_if<Texts>(&values))
     (*texts)[at] = number < 0 ? "" : ids.id(number);
   else
-    std::get<std::vector<std::int64_t>>(values)[at] = number < 0 ? -1 : std::stoll(ids.id(number));
+    std::get<Integers>(values)[at] = number < 0 ? -1 : std::stoll(ids.id(number));
 }
 
 /// Rows that a rank computes at a time: whole blocks of users, enough for all ranks to have some, and not more than about
@@ -80,7 +83,7 @@ PredictionTable lists_table(const Recommender& model, std::int64_t count, const 
     for (std::size_t i = 0; i < ranked.items.size(); ++i) {
       put_id(values[1], i, model.item_ids, ranked.items[i]);
       if (values.size() > 3 && ranked.items[i] >= 0)
-        std::get<std::vector<std::string>>(values[3])[i] = model.item_ids.name(ranked.items[i]);
+        std::get<Texts>(values[3])[i] = model.item_ids.name(ranked.items[i]);
     }
     visit_float(dtype, [&]<class T>() {
       std::copy(ranked.scores.begin(), ranked.scores.end(), std::get<std::vector<T>>(values[2]).begin());
@@ -200,11 +203,6 @@ void check(const RecommendationOptions& o, const Options& options, World& world,
   if (!o.output.path.empty() && world.rank() == 0) require_output(o.output, inputs);
 }
 
-void compute_on_cpu(RunConfig& config) {
-  config.run.device = "cpu";
-  if (config.run.precision != "fp64") config.run.precision = "fp32";
-}
-
 std::vector<std::int64_t> all_of(const IdTable& table) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(table.size()));
   std::iota(all.begin(), all.end(), std::int64_t{0});
@@ -259,7 +257,22 @@ RankedItems rank_items(const Recommender& model, std::span<const std::int64_t> u
   return ranked;
 }
 
-void recommend(World& world, const RecommendationOptions& o, const Recommender& model, const Args& args, int threads) {
+int recommend(World& world, const Args& args, Options& options, RecommendationOptions& o,
+              const std::function<void()>& inspect, const std::function<Recommender(Task&)>& make) {
+  if (!parse(world, options, args, o.config)) return 0;
+  const auto reader = open_checkpoint(world, o.checkpoint, args, options, o.config);
+  o.config.run.device = "cpu";
+  if (o.config.run.precision != "fp64") o.config.run.precision = "fp32";
+  world.together("checking the options", inspect);
+  const int threads = prepare_cpu(world, o.config);
+  const auto placement = make_node_placement(world);
+  const auto task = load_task(world, o.config, *placement, &reader->file());
+  Recommender model;
+  world.together("loading weights and names", [&] {
+    if (!o.other_data) reader->require_data_of(*task, o.config.data.path);
+    reader->load_average_or_weights(task->params());
+    model = make(*task);
+  });
   std::vector<std::int32_t> candidates;
   const std::string all_items = model.item_ids.described("items", model.data_path);
   world.together("choosing the items", [&] {
@@ -277,13 +290,14 @@ void recommend(World& world, const RecommendationOptions& o, const Recommender& 
         lists ? lists_table(model, count, candidates, threads) : embeddings_table(model, o.of_users(), threads);
     table.block_rows = block_rows(table.rows, lists ? count : model.items->columns(), world.size());
     table.unit = o.of_users() ? "users" : "items";
-    table.attributes = describe_source(model.kind, o.checkpoint, model.data_hash, "lockstep predict", args);
+    table.attributes = describe_source(task->kind(), o.checkpoint, hex64(task->data_hash()), "lockstep predict", args);
     if (lists && candidates.empty()) table.attributes.emplace_back("left_out", model.left_out_text);
     write_predictions(world, o.output, table);
   }
-  if (world.rank() != 0) return;
+  if (world.rank() != 0) return 0;
   if (lists && candidates.empty()) std::cout << "left out: " << model.left_out_text << "\n";
   std::cout << std::flush;
+  return 0;
 }
 
 }  // namespace lockstep

@@ -10,13 +10,15 @@
 
 #include "lockstep/nn/tape.hpp"
 #include "lockstep/tasks/prediction_file.hpp"
+#include "lockstep/train/run_config.hpp"
 #include "tasks/id_table.hpp"
 
 namespace lockstep {
 
-struct RunConfig;
+class Task;
 
 struct RecommendationOptions {
+  RunConfig config;
   std::string checkpoint;
   std::vector<std::string> users;
   std::string users_file;
@@ -44,8 +46,6 @@ void add_recommendation_options(Options& options, RecommendationOptions& o);
 /// errors   usage
 void check(const RecommendationOptions& o, const Options& options, World& world,
            const std::pair<std::string, std::string>& source, std::vector<std::string> inputs);
-/// Moves the run of a stored configuration to the CPU: in fp64, or else in fp32.
-void compute_on_cpu(RunConfig& config);
 /// The numbers of all ids.
 std::vector<std::int64_t> all_of(const IdTable& table);
 /// The numbers of the users that --user, --users-file or --all-users names.
@@ -55,7 +55,6 @@ std::vector<std::int64_t> select_users(const RecommendationOptions& o, const IdT
 
 /// A model whose score of an item for a user is the inner product of the user's state and the item's row.
 struct Recommender {
-  std::string kind, data_hash;  ///< for the attributes of the output
   std::string data_path;
   IdTable users;  ///< all that the model can serve
   IdTable item_ids;
@@ -83,9 +82,15 @@ struct RankedItems {
 RankedItems rank_items(const Recommender& model, std::span<const std::int64_t> users, std::int64_t count,
                        std::span<const std::int32_t> candidates, int threads);
 
-/// Prints lists for the chosen users, or writes the output: user, item, score (and name) per user; with --embeddings
-/// user or item, and embedding. Collective.
-/// errors  usage, data: unknown candidates, more items than there are; see write_predictions()
-void recommend(World& world, const RecommendationOptions& o, const Recommender& model, const Args& args, int threads);
+/// The command: loads the checkpoint's task with its weights on the CPU, in fp64 if the run has it or else in fp32. Prints
+/// lists for the chosen users, or writes the output: user, item, score (and name) per user; with --embeddings user or
+/// item, and embedding. Returns the exit code. Collective.
+///
+/// options  with add_recommendation_options(), which set `o`
+/// inspect  checks of the options that need no data
+/// make     the model; it may refer to the task
+/// errors   usage, data: unknown candidates, more items than there are; see write_predictions()
+int recommend(World& world, const Args& args, Options& options, RecommendationOptions& o,
+              const std::function<void()>& inspect, const std::function<Recommender(Task&)>& make);
 
 }  // namespace lockstep

@@ -89,13 +89,10 @@ std::vector<std::string> common_keys() {
 }
 
 const TaskKind& task_kind(const std::string& name) {
-  std::string all;
-  for (const TaskKind& kind : kKinds) {
+  for (const TaskKind& kind : kKinds)
     if (name == kind.name) return kind;
-    all += (all.empty() ? "" : ", ") + std::string(kind.name);
-  }
   const std::string near = nearest(name, task_kind_names());
-  throw Error(Fault::usage, join("option model.kind = ", name, ": must be one of ", all,
+  throw Error(Fault::usage, join("option model.kind = ", name, ": must be one of ", listed(task_kind_names()),
                                  near.empty() ? "" : "; did you mean " + near + "?"));
 }
 

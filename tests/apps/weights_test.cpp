@@ -206,14 +206,14 @@ TEST_SUITE("apps.weights") {
       CHECK_FALSE(fs::exists(imported));
     };
     const std::string data = " --data " + (dir / "data.h5").string();
-    const ProcessResult heads = run("lockstep", "eval --checkpoint " + checkpoint + " --model.num_heads 1");
+    const ProcessResult heads = run("eval --checkpoint " + checkpoint + " --model.num_heads 1");
     CHECK(heads.exit_code == 2);
     CHECK(contains(heads.err, "model.num_heads: 2 there, 1 here"));
     const std::string other = dir / "other.h5", text = test::read_text(dir / "data.h5"),
                       words = "export --checkpoint " + checkpoint + " --output ";
-    succeed(run("lockstep-prep", "synth-sequences --users 12 --seed 1 --quiet --output " + other));
-    CHECK(contains(run("lockstep", words + out + " --data " + other).err, "it was trained on other data"));
-    CHECK(contains(run("lockstep", words + (dir / "data.h5").string() + data).err, "it is the input"));
+    prepare(dir.path(), "synth-sequences --users 12 --seed 1 --quiet --output " + other);
+    CHECK(contains(run(words + out + " --data " + other).err, "it was trained on other data"));
+    CHECK(contains(run(words + (dir / "data.h5").string() + data).err, "it is the input"));
     CHECK(test::read_text(dir / "data.h5") == text);
     refused("--model.kind sasrec --model.hidden_units 8" + data, 3,
             {"item_emb.weight", "last_layernorm.bias (8): has shape (6)", "importing"});

@@ -9,8 +9,8 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/hrm/hrm_function.hpp"
 #include "lockstep/models/hrm/hrm_weights.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/errors.hpp"
-#include "support/own_tape.hpp"
 #include "support/paths.hpp"
 #include "support/weight_files.hpp"
 
@@ -169,17 +169,15 @@ TEST_SUITE("models.array_function") {
       predict(*function);
       CHECK(halt != earlier);
       earlier = halt;
-      Stream stream;
-      Arena arena;
-      Tape tape(stream, arena, DType::f32, Tape::Mode::forward);
+      OwnTape tape(DType::f32);
       std::vector<std::int32_t> in(tokens.begin(), tokens.end()), who(ids.begin(), ids.end());
       const Tensor z_h = tape.keep({n, network.arch().length(), 8}), z_l = tape.keep(z_h.shape());
       network.reset(tape, z_h, z_l);
       const Var x = network.embed(tape, Tensor::of(in.data(), {n, cells}), {Tensor::of(who.data(), {n}), {}});
       Hrm::Output wanted = network.inner(tape, z_h, z_l, x);
       for (std::int64_t s = 1; s < segments; ++s) {
-        copy(stream, z_h, wanted.z_h.value());
-        copy(stream, z_l, wanted.z_l.value());
+        copy(tape.stream(), z_h, wanted.z_h.value());
+        copy(tape.stream(), z_l, wanted.z_l.value());
         wanted = network.inner(tape, z_h, z_l, x);
       }
       for (std::size_t b = 0; b < 5; ++b) {

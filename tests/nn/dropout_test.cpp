@@ -5,9 +5,9 @@
 #include "lockstep/nn/layernorm.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/own_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;

@@ -9,8 +9,8 @@
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/gradcheck.hpp"
-#include "support/own_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;

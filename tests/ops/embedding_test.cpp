@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "lockstep/nn/embedding.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/ops/dropout.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/own_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;

@@ -10,10 +10,10 @@
 #include "every_isa.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/nn/params.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/own_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;

@@ -4,19 +4,15 @@
 
 #include "lockstep/base/philox.hpp"
 #include "lockstep/io/h5.hpp"
+#include "support/temp_dir.hpp"
 
 namespace lockstep::test {
 
 EmulatorContents emulator_contents(std::int64_t n, std::int64_t n_in, std::int64_t n_out, std::uint64_t seed) {
-  EmulatorContents c{.n = n,
-                     .n_in = n_in,
-                     .n_out = n_out,
-                     .x = {},
-                     .y = {},
-                     .jacobian = {},
-                     .split = {},
-                     .moments = {},
-                     .variables = {}};
+  EmulatorContents c;
+  c.n = n;
+  c.n_in = n_in;
+  c.n_out = n_out;
   const Philox states(seed, 0, "states"), factors(seed, 0, "factors");
   const auto factor = [&](std::int64_t o, std::int64_t i) {
     return factors.normal(static_cast<std::uint64_t>(o * n_in + i));
@@ -67,6 +63,12 @@ void write_emulator_data(const std::filesystem::path& path, const EmulatorConten
   write_moments(file, "/moments", c.moments);
   write_variables(file, "/vars", c.variables);
   file.close();
+}
+
+EmulatorData read_data(const EmulatorContents& contents, LocalPlacement& placement) {
+  const TempDir dir;
+  write_emulator_data(dir / "data.h5", contents);
+  return EmulatorData::read(dir / "data.h5", placement);
 }
 
 }  // namespace lockstep::test

@@ -1,5 +1,7 @@
 #include "support/golden_emulator.hpp"
 
+#include <span>
+
 #include "lockstep/io/h5.hpp"
 #include "support/paths.hpp"
 
@@ -10,6 +12,17 @@ const std::vector<std::string>& golden_emulators() {
       "emulator_aice",          "emulator_multi",   "emulator_relu_mae", "emulator_act_tanh", "emulator_act_sigmoid",
       "emulator_act_leakyrelu", "emulator_act_elu", "emulator_act_silu", "emulator_conv",     "emulator_default"};
   return names;
+}
+
+TrainedEmulator read_model(const std::string& bytes) { return read_emulator(std::as_bytes(std::span(bytes)), "net"); }
+
+std::string model_refusal(const std::string& bytes) {
+  try {
+    read_model(bytes);
+  } catch (const ModelFileError& error) {
+    return error.what();
+  }
+  return "read";
 }
 
 TrainedEmulator golden_emulator(const std::string& name, DType dtype) {

@@ -1,6 +1,7 @@
 #include "support/sequence_file.hpp"
 
 #include "lockstep/prep/sequences/gap_sessions.hpp"
+#include "support/temp_dir.hpp"
 
 namespace lockstep::test {
 
@@ -18,6 +19,12 @@ prep::SequenceSet sequence_set(const std::vector<std::vector<std::int32_t>>& ite
   set.source_name = "test";
   prep::derive(set, n_items);
   return set;
+}
+
+SequenceData read_set(const prep::SequenceSet& set, LocalPlacement& placement) {
+  const TempDir dir;
+  prep::write_sequence_set(dir / "data.h5", set);
+  return SequenceData::read(dir / "data.h5", placement);
 }
 
 prep::SequenceSet gap_sessions(std::int64_t users, std::uint64_t seed) {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "lockstep/prep/sequences/sequence_set.hpp"
+#include "lockstep/tasks/sequences/sequence_data.hpp"
 
 namespace lockstep::test {
 
@@ -10,6 +11,9 @@ namespace lockstep::test {
 /// has none.
 prep::SequenceSet sequence_set(const std::vector<std::vector<std::int32_t>>& items, std::int64_t n_items,
                                const std::vector<std::vector<std::int64_t>>& times = {});
+
+/// The set as a task reads it from a file.
+SequenceData read_set(const prep::SequenceSet& set, LocalPlacement& placement);
 
 /// A small generated set of sessions in which the time gaps determine the next item.
 prep::SequenceSet gap_sessions(std::int64_t users, std::uint64_t seed = 1);

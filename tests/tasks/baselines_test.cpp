@@ -3,7 +3,7 @@
 #include <cmath>
 #include <map>
 
-#include "lockstep/comm/world.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/prep/har/har_set.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
 #include "lockstep/tasks/har/har_task.hpp"
@@ -11,7 +11,6 @@
 #include "lockstep/tasks/kgat/bprmf_task.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "support/emulator_file.hpp"
-#include "support/own_tape.hpp"
 #include "support/random_puzzles.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
@@ -28,7 +27,7 @@ std::map<std::string, Values> baselines(const Task& model, Split split = Split::
   for (const Baseline& baseline : model.baselines()) {
     std::vector<double> sums(static_cast<std::size_t>(model.sum_count()));
     for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {1, model.size(split) - 1}}) {
-      test::OwnTape tape(DType::f64);
+      OwnTape tape(DType::f64);
       baseline.evaluate(tape, split, first, count, sums.data());
     }
     Values& values = all[baseline.name];
@@ -101,13 +100,12 @@ TEST_SUITE("tasks.baselines") {
   TEST_CASE("the popular items meet the candidates that a sequence model meets") {
     // Training items are all but the last two: items 1, 2, 3 occur three, two and one times, 4 and 5 never.
     for (const bool full : {true, false}) {
-      const test::TempDir dir;
       LocalPlacement placement;
-      prep::write_sequence_set(dir / "data.h5", test::sequence_set({{1, 2, 3, 4}, {1, 3, 2, 5}, {1, 2, 4, 3}}, 5));
       SasRecArch arch;
       arch.hidden = 6;
-      const SequenceTask model({.arch = arch, .ranking = {.full = full, .at = {1, 2}}},
-                               SequenceData::read(dir / "data.h5", placement));
+      const SequenceTask model(
+          {.arch = arch, .ranking = {.full = full, .at = {1, 2}}},
+          test::read_set(test::sequence_set({{1, 2, 3, 4}, {1, 3, 2, 5}, {1, 2, 4, 3}}, 5), placement));
       const Values m = baselines(model).at("most popular items");
       CHECK(m.at("hr@1") == doctest::Approx(2.0 / 3));             // the second user's target 5 comes after 4
       CHECK(m.at("hr@2") == doctest::Approx(full ? 1 : 2.0 / 3));  // 100 draws of 4 come before it
@@ -155,7 +153,6 @@ TEST_SUITE("tasks.baselines") {
   }
 
   TEST_CASE("regression finds a linear map and its Jacobian, though inputs depend on each other; persistence copies") {
-    const test::TempDir dir;
     LocalPlacement placement;
     test::EmulatorContents c = test::emulator_contents(100, 4, 2);
     c.variables.output_names = {"sum", "in1"};
@@ -169,11 +166,10 @@ TEST_SUITE("tasks.baselines") {
       if (c.split[r] == 2) square += std::pow(static_cast<double>(c.y[2 * r]) + 0.2, 2) / 10;  // the mean is -0.2
       std::ranges::copy(std::vector<double>{2, -1, 0, 0, 0, 1, 0, 0}, c.jacobian.begin() + static_cast<long>(8 * r));
     }
-    test::write_emulator_data(dir / "data.h5", c);
     EmulatorTask::Options options;
     options.arch.hidden = 4;
     options.dtype = DType::f64;
-    const EmulatorTask model(options, EmulatorData::read(dir / "data.h5", placement));
+    const EmulatorTask model(options, test::read_data(c, placement));
     const auto all = baselines(model);
     const Values linear = all.at("linear regression"), same = all.at("persistence");
     CHECK(linear.at("rmse") < 1e-4);
@@ -182,8 +178,7 @@ TEST_SUITE("tasks.baselines") {
     CHECK(same.at("rmse.sum") == doctest::Approx(std::sqrt(square)));
     CHECK(same.at("r2.in1") == doctest::Approx(1));
     c.variables.output_names[1] = "other";
-    test::write_emulator_data(dir / "mean.h5", c);
-    const EmulatorTask means(options, EmulatorData::read(dir / "mean.h5", placement));
+    const EmulatorTask means(options, test::read_data(c, placement));
     CHECK(baselines(means).at("training mean").at("jacobian_error") == doctest::Approx(1).epsilon(0.01));
   }
 }

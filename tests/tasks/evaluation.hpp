@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/train/task.hpp"
-#include "support/own_tape.hpp"
 
 namespace lockstep::test {
 

@@ -7,7 +7,6 @@
 #include "support/gradcheck.hpp"
 #include "support/mpi_main.hpp"
 #include "support/sequence_file.hpp"
-#include "support/temp_dir.hpp"
 #include "support/tolerance.hpp"
 #include "train/cpu_row_exchange.hpp"
 #include "train/grad_sync.hpp"
@@ -81,16 +80,14 @@ constexpr std::int32_t kItems = 5000;
 /// A model of items of which a step touches few.
 std::unique_ptr<SequenceTask> large_table(ItemLoss::Kind loss, bool row_sparse, double l2) {
   static LocalPlacement placement;  // keeps the arrays
-  const test::TempDir dir;
   std::vector<std::vector<std::int32_t>> items(40);
   for (std::int32_t user = 0; user < 40; ++user)
     for (std::int32_t i = 0; i < 5 + user % 9; ++i)
       items[static_cast<std::size_t>(user)].push_back(1 + (user * 613 + i * 1409) % kItems);
-  prep::write_sequence_set(dir / "data.h5", test::sequence_set(items, kItems));
   SasRecArch arch;
   arch.slots = 9, arch.hidden = 6, arch.heads = 2, arch.dropout = 0.3, arch.loss = {.kind = loss, .negatives = 7};
   auto task = std::make_unique<SequenceTask>(SequenceTask::Options{.arch = arch, .seed = 2},
-                                             SequenceData::read(dir / "data.h5", placement));
+                                             test::read_set(test::sequence_set(items, kItems), placement));
   Param& table = task->params().at("item_emb.weight");
   table.row_sparse = row_sparse;
   table.l2 = l2;
@@ -135,11 +132,10 @@ TEST_SUITE("train.row_exchange") {
   TEST_CASE("a step of a sequence model has the same gradient on any ranks and threads, with its items by rows") {
     Communicator& comm = test_world().communicator();
     LocalPlacement placement;
-    const test::TempDir dir;
-    prep::write_sequence_set(dir / "data.h5", test::gap_sessions(30));
     SasRecArch arch;
     arch.slots = 9, arch.hidden = 6, arch.heads = 2, arch.dropout = 0.3;
-    SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2}, SequenceData::read(dir / "data.h5", placement));
+    SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2},
+                       test::read_set(test::gap_sessions(30), placement));
     const GlobalBatch batch{.seed = 3, .epoch = 1, .step = 4, .first = 2, .count = 7};
     const auto alone = make_self_communicator();
     ShardedStep reference(*alone, model, {.threads = 1, .shards = 1});
@@ -207,14 +203,12 @@ TEST_SUITE("train.row_exchange") {
   TEST_CASE("embeddings that are most of the gradient go first, weights after them: the same gradient") {
     Communicator& comm = test_world().communicator();
     LocalPlacement placement;
-    const test::TempDir dir;
-    prep::write_sequence_set(dir / "data.h5", test::gap_sessions(30));
     SasRecArch arch;
     arch.slots = 9, arch.hidden = 2, arch.heads = 1, arch.blocks = 1, arch.dropout = 0.3;
     for (const bool recompute : {false, true}) {
       arch.recompute = recompute;
       SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2},
-                         SequenceData::read(dir / "data.h5", placement));
+                         test::read_set(test::gap_sessions(30), placement));
       const std::vector<FlatRange> buckets = plan_buckets(model.params(), 1);
       CHECK(embeddings_first(buckets));
       CHECK(buckets.front().end == model.params().at("pos_emb.weight").offset);

@@ -20,6 +20,17 @@ struct ShardRange {
 /// errors   Error if `shards` or `ranks` is not positive, or if `rank` is not in [0, ranks)
 ShardRange shards_of(std::int64_t shards, int rank, int ranks);
 
+/// Gives every rank the elements of an array that the others hold: rank r holds those of part(r), a ShardRange. The
+/// parts lie in rank order and cover the array.
+template <class T, class Part>
+void all_gather_parts(Communicator& comm, std::span<T> all, const Part& part, const char* what) {
+  std::vector<std::int64_t> sizes;
+  for (int r = 0; r < comm.size(); ++r) sizes.push_back(part(r).count() * static_cast<std::int64_t>(sizeof(T)));
+  const ShardRange own = part(comm.rank());
+  const std::vector<T> mine(all.begin() + own.begin, all.begin() + own.end);
+  comm.all_gather_known(std::as_bytes(std::span(mine)), sizes, std::as_writable_bytes(all), what);
+}
+
 /// The largest aligned subtrees that cover a range of shards, in order: [3, 8) is {3}, {4..7}. At most 2 log2(S)
 /// subtrees.
 std::vector<ShardRange> aligned_subtrees(ShardRange range);

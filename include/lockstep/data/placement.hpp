@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <deque>
 #include <filesystem>
 #include <functional>
@@ -21,6 +22,8 @@ class Placement {
   /// Allocates an array and fills it before returning. The array is read-only from then on, and lives as long as this
   /// Placement.
   virtual Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) = 0;
+  /// A hash of the data set, which one process per copy computes.
+  std::uint64_t hash(const std::function<std::uint64_t()>& compute);
   /// Opens the data set `path`, or the copy of it that read_from() has named. errors  as H5File::open()
   H5File open(const std::filesystem::path& path) const;
   /// copy   a file with the bytes of the data set; "": read the data set itself

@@ -26,8 +26,11 @@ struct NameRule {
 };
 using NameRules = std::span<const NameRule>;
 
+NamedArray array_of(const Param& param);
 /// All parameters as arrays, by our names.
 NamedArrays arrays_of(const ParamStore& params);
+/// Sets a parameter from an array of its shape, rounded to its dtype.
+void assign(Param& param, const NamedArray& array);
 /// Converts arrays with our names to those of the public code, and back. Arrays that no rule names do not change, nor
 /// do those whose rows cannot be divided. errors  data: two arrays become one
 NamedArrays to_public(NamedArrays arrays, NameRules rules);

@@ -36,9 +36,10 @@ struct PredictionColumn {
   std::int64_t width() const;              ///< values per row
 };
 
+using Integers = std::vector<std::int64_t>;
+using Texts = std::vector<std::string>;
 /// The values of a column for some rows, row after row.
-using PredictionValues =
-    std::variant<std::vector<std::int64_t>, std::vector<float>, std::vector<double>, std::vector<std::string>>;
+using PredictionValues = std::variant<Integers, std::vector<float>, std::vector<double>, Texts>;
 /// Fills values[c], which has the type and size of column c, for rows [first, first + count). Runs on the rank that has
 /// the block.
 using PredictionBlock =

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lockstep/models/weights.hpp"
 #include "lockstep/nn/tangent.hpp"
 
 namespace lockstep {
@@ -68,10 +69,6 @@ Emulator::Emulator(EmulatorArch arch, Moments moments, DType dtype, std::uint64_
   params_->allocate(seed);
 }
 
-Emulator::Emulator(Emulator&&) noexcept = default;
-Emulator& Emulator::operator=(Emulator&&) noexcept = default;
-Emulator::~Emulator() = default;
-
 const Param& Emulator::weight(std::int64_t k) const { return *weights_.at(static_cast<std::size_t>(k)); }
 const Param& Emulator::bias(std::int64_t k) const { return *biases_.at(static_cast<std::size_t>(k)); }
 const Param& Emulator::conv_weight() const { return *conv_weight_; }
@@ -125,17 +122,7 @@ Var Emulator::jacobian_products(Tape& tape, const EmulatorTrace& trace, Var v, J
 
 Emulator Emulator::as(DType dtype) const {
   Emulator copy(arch_, moments_, dtype, 0, all_zeros);
-  const auto convert = [](const Tensor& to, const Tensor& from) {
-    visit_float(to.dtype(), [&]<class To>() {
-      visit_float(from.dtype(), [&]<class From>() {
-        const std::span<To> out = to.span<To>();
-        const std::span<From> in = from.span<From>();
-        for (std::size_t i = 0; i < in.size(); ++i) out[i] = static_cast<To>(in[i]);
-      });
-    });
-  };
-  auto to = copy.params_->all().begin();
-  for (const Param& from : params_->all()) convert((to++)->value, HostView(from.value));
+  for (const Param& from : params_->all()) assign(copy.params_->at(from.name), array_of(from));
   return copy;
 }
 

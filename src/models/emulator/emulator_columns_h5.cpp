@@ -30,22 +30,14 @@ std::vector<std::int64_t> levels(const H5File& file, const std::string& dataset,
 
 Moments read_moments(const H5File& file, const std::string& group, std::int64_t n_in, std::int64_t n_out) {
   Moments moments;
-  moments.input_mean = file.read<double>(group + "/input_mean");
-  moments.input_std = file.read<double>(group + "/input_std");
-  moments.output_mean = file.read<double>(group + "/output_mean");
-  moments.output_std = file.read<double>(group + "/output_std");
+  for (const auto& [name, part] : kMoments) moments.*part = file.read<double>(group + "/" + name);
   check_moments(moments, n_in, n_out, join("reading '", group, "' of '", file.path().string(), "'"));
   return moments;
 }
 
 void write_moments(H5File& file, const std::string& group, const Moments& moments) {
-  const auto write = [&](const char* name, const std::vector<double>& values) {
-    file.write<double>(group + "/" + name, values, {static_cast<std::int64_t>(values.size())});
-  };
-  write("input_mean", moments.input_mean);
-  write("input_std", moments.input_std);
-  write("output_mean", moments.output_mean);
-  write("output_std", moments.output_std);
+  for (const auto& [name, part] : kMoments)
+    file.write<double>(group + "/" + name, moments.*part, {std::ssize(moments.*part)});
 }
 
 EmulatorVariables read_variables(const H5File& file, const std::string& group, std::int64_t n_in, std::int64_t n_out) {

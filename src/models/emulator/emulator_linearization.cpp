@@ -4,13 +4,7 @@
 
 namespace lockstep {
 
-using emulator_tile::for_each_piece;
-using emulator_tile::gather;
-using emulator_tile::gather_normalised;
-using emulator_tile::scatter;
-using emulator_tile::selected;
-using emulator_tile::TileMemory;
-using emulator_tile::Workspace;
+using namespace emulator_tile;
 
 template <class T>
 struct EmulatorLinearization<T>::Impl {
@@ -65,30 +59,26 @@ EmulatorLinearization<T> EmulatorOperators<T>::linearize(std::int64_t n, StateVi
     room = last.first + last.kernels.nodes;
   }
   kept->store = Buffer({}, static_cast<std::size_t>(room * kept->rows) * sizeof(T));
-  const Workspace<T> workspace(impl, nullptr);
-  for_each_piece<T>(
-      impl, n, workspace,
-      [&](const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-        const std::int64_t nodes = kernels.nodes;
-        gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
-        const T* keep = selected(impl.options, select, kernels, first, count, tile.keep, tile.input, in);
-        T* to = kept->piece_from(first);
-        if (kept->jacobian) {
-          const std::int64_t to_row = kernels.row_step(), to_node = kernels.node_step(kept->rows);
-          emulator_tile::tile_jacobian<T>(impl, kernels, JacobianUnits::physical, tile, keep,
-                                          [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values,
-                                              std::int64_t row_step, std::int64_t node_step) {
-                                            for (std::int64_t k = 0; k < inputs; ++k)
-                                              for (std::int64_t node = 0; node < nodes; ++node)
-                                                to[(o * in + i + k) * to_row + node * to_node] =
-                                                    values[k * row_step + node * node_step];
-                                          });
-        } else {
-          kernels.forward(impl.network.net, tile.input, to, tile.scratch, tile.output);
-          T* last = to + impl.network.net.hidden_rows() * nodes;
-          for (std::int64_t lane = 0; lane < nodes; ++lane) last[lane] = keep ? keep[lane] : T{1};
-        }
-      });
+  for_each_tile<T>(impl, n, nullptr, [&](const Tile<T>& tile) {
+    const std::int64_t nodes = tile.kernels.nodes;
+    gather_normalised<T, S>(impl, tile, x);
+    const T* keep = selected<S, T>(impl, select, tile);
+    T* to = kept->piece_from(tile.first);
+    if (kept->jacobian) {
+      const std::int64_t to_row = tile.kernels.row_step(), to_node = tile.kernels.node_step(kept->rows);
+      tile_jacobian<T>(impl, tile, JacobianUnits::physical, keep,
+                       [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values, std::int64_t row_step,
+                           std::int64_t node_step) {
+                         for (std::int64_t k = 0; k < inputs; ++k)
+                           for (std::int64_t node = 0; node < nodes; ++node)
+                             to[(o * in + i + k) * to_row + node * to_node] = values[k * row_step + node * node_step];
+                       });
+    } else {
+      tile.kernels.forward(impl.network.net, tile.input, to, tile.scratch, tile.output);
+      T* last = to + impl.network.net.hidden_rows() * nodes;
+      for (std::int64_t lane = 0; lane < nodes; ++lane) last[lane] = keep ? keep[lane] : T{1};
+    }
+  });
   return EmulatorLinearization<T>(std::move(kept));
 }
 
@@ -97,26 +87,23 @@ template <class S>
 void EmulatorLinearization<T>::tangent(StateView<const S> dx, StateView<S> dy, StoreMode mode, void* memory) const {
   const auto& impl = *impl_->of;
   const ops::FeedForward<T>& net = impl.network.net;
-  const Workspace<T> workspace(impl, memory);
-  for_each_piece<T>(
-      impl, impl_->n, workspace,
-      [&](const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-        const T* kept = impl_->piece_from(first);
-        gather(kernels, net.n_in, dx, first, count, tile.input, [&](std::int64_t v, S value) {
-          const double scale = impl.input_scale[static_cast<std::size_t>(v)];
-          return scale == 0 ? T{0}
-                            : static_cast<T>(impl_->jacobian ? static_cast<double>(value)
-                                                             : static_cast<double>(value) * scale);
-        });
-        if (impl_->jacobian) {
-          kernels.multiply(net.n_out, net.n_in, kept, tile.input, tile.output);
-        } else {
-          kernels.tangent(net, kept, tile.input, tile.scratch, tile.output);
-          kernels.finish(net.n_out, tile.output, impl.output_std.data(), kept + net.hidden_rows() * kernels.nodes);
-        }
-        scatter(kernels, net.n_out, tile.output, dy, first, count, mode,
-                [](std::int64_t, T value) { return static_cast<S>(value); });
-      });
+  for_each_tile<T>(impl, impl_->n, memory, [&](const Tile<T>& tile) {
+    const T* kept = impl_->piece_from(tile.first);
+    gather(tile, net.n_in, dx, tile.input, [&](std::int64_t v, S value) {
+      const double scale = impl.input_scale[static_cast<std::size_t>(v)];
+      return scale == 0
+                 ? T{0}
+                 : static_cast<T>(impl_->jacobian ? static_cast<double>(value) : static_cast<double>(value) * scale);
+    });
+    if (impl_->jacobian) {
+      tile.kernels.multiply(net.n_out, net.n_in, kept, tile.input, tile.output);
+    } else {
+      tile.kernels.tangent(net, kept, tile.input, tile.scratch, tile.output);
+      tile.kernels.finish(net.n_out, tile.output, impl.output_std.data(),
+                          kept + net.hidden_rows() * tile.kernels.nodes);
+    }
+    scatter(tile, net.n_out, tile.output, dy, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
+  });
 }
 
 template <class T>
@@ -124,25 +111,22 @@ template <class S>
 void EmulatorLinearization<T>::adjoint(StateView<const S> dy, StateView<S> dx, StoreMode mode, void* memory) const {
   const auto& impl = *impl_->of;
   const ops::FeedForward<T>& net = impl.network.net;
-  const Workspace<T> workspace(impl, memory);
-  for_each_piece<T>(
-      impl, impl_->n, workspace,
-      [&](const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-        const T* kept = impl_->piece_from(first);
-        gather(kernels, net.n_out, dy, first, count, tile.output, [&](std::int64_t v, S value) {
-          return static_cast<T>(impl_->jacobian ? static_cast<double>(value)
-                                                : static_cast<double>(value) *
-                                                      impl.emulator.moments().output_std[static_cast<std::size_t>(v)]);
-        });
-        if (impl_->jacobian) {
-          kernels.multiply_transposed(net.n_out, net.n_in, kept, tile.output, tile.input);
-        } else {
-          kernels.adjoint(net, kept, tile.output, tile.scratch, tile.input);
-          kernels.finish(net.n_in, tile.input, impl.input_scale_t.data(), kept + net.hidden_rows() * kernels.nodes);
-        }
-        scatter(kernels, net.n_in, tile.input, dx, first, count, mode,
-                [](std::int64_t, T value) { return static_cast<S>(value); });
-      });
+  for_each_tile<T>(impl, impl_->n, memory, [&](const Tile<T>& tile) {
+    const T* kept = impl_->piece_from(tile.first);
+    gather(tile, net.n_out, dy, tile.output, [&](std::int64_t v, S value) {
+      return static_cast<T>(impl_->jacobian ? static_cast<double>(value)
+                                            : static_cast<double>(value) *
+                                                  impl.emulator.moments().output_std[static_cast<std::size_t>(v)]);
+    });
+    if (impl_->jacobian) {
+      tile.kernels.multiply_transposed(net.n_out, net.n_in, kept, tile.output, tile.input);
+    } else {
+      tile.kernels.adjoint(net, kept, tile.output, tile.scratch, tile.input);
+      tile.kernels.finish(net.n_in, tile.input, impl.input_scale_t.data(),
+                          kept + net.hidden_rows() * tile.kernels.nodes);
+    }
+    scatter(tile, net.n_in, tile.input, dx, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
+  });
 }
 
 template class EmulatorLinearization<float>;

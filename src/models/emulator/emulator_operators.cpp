@@ -7,14 +7,7 @@
 
 namespace lockstep {
 
-using emulator_tile::for_each_piece;
-using emulator_tile::gather;
-using emulator_tile::gather_normalised;
-using emulator_tile::scatter;
-using emulator_tile::selected;
-using emulator_tile::tile_jacobian;
-using emulator_tile::TileMemory;
-using emulator_tile::Workspace;
+using namespace emulator_tile;
 
 template <class T>
 TileNetwork<T>::TileNetwork(const Emulator& emulator) {
@@ -118,18 +111,15 @@ void EmulatorOperators<T>::predict(std::int64_t n, StateView<const S> x, StateVi
   const Impl& impl = *impl_;
   using Wide = std::common_type_t<S, T>;
   const Moments& moments = impl.emulator.moments();
-  const Workspace<T> workspace(impl, memory);
-  for_each_piece<T>(
-      impl, n, workspace,
-      [&](const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-        gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
-        kernels.forward(impl.network.net, tile.input, nullptr, tile.scratch, tile.output);
-        scatter(kernels, impl.n_out(), tile.output, y, first, count, StoreMode::store, [&](std::int64_t v, T value) {
-          const auto o = static_cast<std::size_t>(v);
-          return static_cast<S>(static_cast<Wide>(value) * static_cast<Wide>(moments.output_std[o]) +
-                                static_cast<Wide>(moments.output_mean[o]));
-        });
-      });
+  for_each_tile<T>(impl, n, memory, [&](const Tile<T>& tile) {
+    gather_normalised<T, S>(impl, tile, x);
+    tile.kernels.forward(impl.network.net, tile.input, nullptr, tile.scratch, tile.output);
+    scatter(tile, impl.n_out(), tile.output, y, StoreMode::store, [&](std::int64_t v, T value) {
+      const auto o = static_cast<std::size_t>(v);
+      return static_cast<S>(static_cast<Wide>(value) * static_cast<Wide>(moments.output_std[o]) +
+                            static_cast<Wide>(moments.output_mean[o]));
+    });
+  });
 }
 
 template <class T>
@@ -139,24 +129,21 @@ void EmulatorOperators<T>::jacobian(std::int64_t n, StateView<const S> x, const 
   const profile::Span span("jacobian");
   const Impl& impl = *impl_;
   const std::int64_t in = impl.n_in(), size = impl.n_out() * in;
-  const Workspace<T> workspace(impl, memory);
-  for_each_piece<T>(
-      impl, n, workspace,
-      [&](const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-        gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
-        const T* keep = selected(impl.options, select, kernels, first, count, tile.keep, tile.input, impl.n_in());
-        tile_jacobian<T>(impl, kernels, units, tile, keep,
-                         [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values,
-                             std::int64_t row_step, std::int64_t node_step) {
-                           S* to = j + first * size + o * in + i;
-                           if constexpr (std::is_same_v<S, T>) {
-                             if (impl.by_rows()) return kernels.to_rows(inputs, count, values, to, size);
-                           }
-                           for (std::int64_t k = 0; k < inputs; ++k)
-                             for (std::int64_t node = 0; node < count; ++node)
-                               to[node * size + k] = static_cast<S>(values[k * row_step + node * node_step]);
-                         });
-      });
+  for_each_tile<T>(impl, n, memory, [&](const Tile<T>& tile) {
+    gather_normalised<T, S>(impl, tile, x);
+    const T* keep = selected<S, T>(impl, select, tile);
+    tile_jacobian<T>(impl, tile, units, keep,
+                     [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values, std::int64_t row_step,
+                         std::int64_t node_step) {
+                       S* to = j + tile.first * size + o * in + i;
+                       if constexpr (std::is_same_v<S, T>) {
+                         if (impl.by_rows()) return tile.kernels.to_rows(inputs, tile.count, values, to, size);
+                       }
+                       for (std::int64_t k = 0; k < inputs; ++k)
+                         for (std::int64_t node = 0; node < tile.count; ++node)
+                           to[node * size + k] = static_cast<S>(values[k * row_step + node * node_step]);
+                     });
+  });
 }
 
 template <class T>
@@ -164,22 +151,17 @@ template <class S>
 void EmulatorOperators<T>::tangent(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
                                    StateView<const S> dx, StateView<S> dy, StoreMode mode, void* memory) const {
   const Impl& impl = *impl_;
-  const Workspace<T> workspace(impl, memory);
-  for_each_piece<T>(
-      impl, n, workspace,
-      [&](const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-        gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
-        kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
-        gather(kernels, impl.n_in(), dx, first, count, tile.other_input, [&](std::int64_t v, S value) {
-          const double scale = impl.input_scale[static_cast<std::size_t>(v)];
-          return scale == 0 ? T{0} : static_cast<T>(static_cast<double>(value) * scale);
-        });
-        kernels.tangent(impl.network.net, tile.derivative, tile.other_input, tile.scratch, tile.output);
-        kernels.finish(impl.n_out(), tile.output, impl.output_std.data(),
-                       selected(impl.options, select, kernels, first, count, tile.keep, tile.input, impl.n_in()));
-        scatter(kernels, impl.n_out(), tile.output, dy, first, count, mode,
-                [](std::int64_t, T value) { return static_cast<S>(value); });
-      });
+  for_each_tile<T>(impl, n, memory, [&](const Tile<T>& tile) {
+    gather_normalised<T, S>(impl, tile, x);
+    tile.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
+    gather(tile, impl.n_in(), dx, tile.other_input, [&](std::int64_t v, S value) {
+      const double scale = impl.input_scale[static_cast<std::size_t>(v)];
+      return scale == 0 ? T{0} : static_cast<T>(static_cast<double>(value) * scale);
+    });
+    tile.kernels.tangent(impl.network.net, tile.derivative, tile.other_input, tile.scratch, tile.output);
+    tile.kernels.finish(impl.n_out(), tile.output, impl.output_std.data(), selected<S, T>(impl, select, tile));
+    scatter(tile, impl.n_out(), tile.output, dy, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
+  });
 }
 
 template <class T>
@@ -187,22 +169,17 @@ template <class S>
 void EmulatorOperators<T>::adjoint(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
                                    StateView<const S> dy, StateView<S> dx, StoreMode mode, void* memory) const {
   const Impl& impl = *impl_;
-  const Workspace<T> workspace(impl, memory);
-  for_each_piece<T>(
-      impl, n, workspace,
-      [&](const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-        gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
-        kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
-        gather(kernels, impl.n_out(), dy, first, count, tile.other_output, [&](std::int64_t v, S value) {
-          return static_cast<T>(static_cast<double>(value) *
-                                impl.emulator.moments().output_std[static_cast<std::size_t>(v)]);
-        });
-        kernels.adjoint(impl.network.net, tile.derivative, tile.other_output, tile.scratch, tile.other_input);
-        kernels.finish(impl.n_in(), tile.other_input, impl.input_scale_t.data(),
-                       selected(impl.options, select, kernels, first, count, tile.keep, tile.input, impl.n_in()));
-        scatter(kernels, impl.n_in(), tile.other_input, dx, first, count, mode,
-                [](std::int64_t, T value) { return static_cast<S>(value); });
-      });
+  for_each_tile<T>(impl, n, memory, [&](const Tile<T>& tile) {
+    gather_normalised<T, S>(impl, tile, x);
+    tile.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
+    gather(tile, impl.n_out(), dy, tile.other_output, [&](std::int64_t v, S value) {
+      return static_cast<T>(static_cast<double>(value) *
+                            impl.emulator.moments().output_std[static_cast<std::size_t>(v)]);
+    });
+    tile.kernels.adjoint(impl.network.net, tile.derivative, tile.other_output, tile.scratch, tile.other_input);
+    tile.kernels.finish(impl.n_in(), tile.other_input, impl.input_scale_t.data(), selected<S, T>(impl, select, tile));
+    scatter(tile, impl.n_in(), tile.other_input, dx, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
+  });
 }
 
 template class EmulatorOperators<float>;

@@ -77,9 +77,12 @@ struct EmulatorOperators<T>::Impl {
 
 namespace emulator_tile {
 
-/// One thread's arrays; those of a tile of several nodes are aligned to 64 bytes.
+/// A piece of a call in one thread: its nodes [first, first + count), the kernels that compute them, and arrays, which
+/// are aligned to 64 bytes for kernels of several nodes.
 template <class T>
-struct TileMemory {
+struct Tile {
+  const ops::FeedForwardTile<T>& kernels;
+  std::int64_t first, count;
   T *input, *output, *other_input, *other_output, *scratch, *derivative, *keep;
 };
 
@@ -97,9 +100,9 @@ class Workspace {
   static std::size_t size_bytes(const typename EmulatorOperators<T>::Impl& impl) {
     return impl.tile_values() * sizeof(T) * static_cast<std::size_t>(impl.options.threads) + 64;
   }
-  /// For tiles of n nodes.
-  TileMemory<T> of_thread(int thread, std::int64_t n) const {
-    TileMemory<T> m{};
+  Tile<T> tile(const typename EmulatorOperators<T>::Impl::Piece& piece, int thread) const {
+    const std::int64_t n = piece.kernels.nodes;
+    Tile<T> m{piece.kernels, piece.first, piece.count, {}, {}, {}, {}, {}, {}, {}};
     m.input = base_ + impl_.tile_values() * static_cast<std::size_t>(thread);
     m.output = m.input + impl_.n_in() * n;
     m.other_input = m.output + impl_.n_out() * n;
@@ -116,77 +119,77 @@ class Workspace {
   T* base_;
 };
 
-/// tile(v, lane) = f(v, x(first + lane, v)); lanes from `count` on are 0.
+/// array(v, lane) = f(v, x(first + lane, v)); lanes from `count` on are 0.
 template <class T, class S, class F>
-void gather(const ops::FeedForwardTile<T>& kernels, std::int64_t variables, StateView<const S> x, std::int64_t first,
-            std::int64_t count, T* tile, const F& f) {
-  const std::int64_t step = kernels.node_step(variables);
+void gather(const Tile<T>& tile, std::int64_t variables, StateView<const S> x, T* array, const F& f) {
+  const std::int64_t step = tile.kernels.node_step(variables);
   for (std::int64_t v = 0; v < variables; ++v) {
-    const S* from = x.data + first * x.node_stride + v * x.variable_stride;
-    T* to = tile + v * kernels.row_step();
-    for (std::int64_t lane = 0; lane < count; ++lane) to[lane * step] = f(v, from[lane * x.node_stride]);
-    for (std::int64_t lane = count; lane < kernels.nodes; ++lane) to[lane * step] = 0;
+    const S* from = x.data + tile.first * x.node_stride + v * x.variable_stride;
+    T* to = array + v * tile.kernels.row_step();
+    for (std::int64_t lane = 0; lane < tile.count; ++lane) to[lane * step] = f(v, from[lane * x.node_stride]);
+    for (std::int64_t lane = tile.count; lane < tile.kernels.nodes; ++lane) to[lane * step] = 0;
   }
 }
 
-/// x(first + lane, v) = f(v, tile(v, lane)), or += with StoreMode::add.
+/// x(first + lane, v) = f(v, array(v, lane)), or += with StoreMode::add.
 template <class T, class S, class F>
-void scatter(const ops::FeedForwardTile<T>& kernels, std::int64_t variables, const T* tile, StateView<S> x,
-             std::int64_t first, std::int64_t count, StoreMode mode, const F& f) {
-  const std::int64_t step = kernels.node_step(variables);
+void scatter(const Tile<T>& tile, std::int64_t variables, const T* array, StateView<S> x, StoreMode mode, const F& f) {
+  const std::int64_t step = tile.kernels.node_step(variables);
   for (std::int64_t v = 0; v < variables; ++v) {
-    S* to = x.data + first * x.node_stride + v * x.variable_stride;
-    const T* from = tile + v * kernels.row_step();
+    S* to = x.data + tile.first * x.node_stride + v * x.variable_stride;
+    const T* from = array + v * tile.kernels.row_step();
     if (mode == StoreMode::store)
-      for (std::int64_t lane = 0; lane < count; ++lane) to[lane * x.node_stride] = f(v, from[lane * step]);
+      for (std::int64_t lane = 0; lane < tile.count; ++lane) to[lane * x.node_stride] = f(v, from[lane * step]);
     else
-      for (std::int64_t lane = 0; lane < count; ++lane) to[lane * x.node_stride] += f(v, from[lane * step]);
+      for (std::int64_t lane = 0; lane < tile.count; ++lane) to[lane * x.node_stride] += f(v, from[lane * step]);
   }
 }
 
-/// The normalised inputs of a tile. With T = S the arithmetic is in T, else in double.
+/// tile.input = the normalised inputs. With T = S the arithmetic is in T, else in double.
 template <class T, class S>
-void gather_normalised(const typename EmulatorOperators<T>::Impl& impl, const ops::FeedForwardTile<T>& kernels,
-                       StateView<const S> x, std::int64_t first, std::int64_t count, T* tile) {
+void gather_normalised(const typename EmulatorOperators<T>::Impl& impl, const Tile<T>& tile, StateView<const S> x) {
   if constexpr (std::is_same_v<T, S>) {
     if (x.variable_stride == 1 && x.node_stride >= 0) {
-      const S* rows = x.data + first * x.node_stride;
-      kernels.from_rows(impl.n_in(), count, rows, x.node_stride, tile);
+      const S* rows = x.data + tile.first * x.node_stride;
+      tile.kernels.from_rows(impl.n_in(), tile.count, rows, x.node_stride, tile.input);
       // Prefetch the next tile, without the gaps between its rows.
-      const S* next = rows + count * x.node_stride;
-      for (std::int64_t lane = 0; lane < count; ++lane, next += x.node_stride)
+      const S* next = rows + tile.count * x.node_stride;
+      for (std::int64_t lane = 0; lane < tile.count; ++lane, next += x.node_stride)
         for (std::int64_t at = 0; at < impl.n_in(); at += 64 / std::int64_t{sizeof(S)}) __builtin_prefetch(next + at);
     } else {
-      gather(kernels, impl.n_in(), x, first, count, tile, [](std::int64_t, S value) { return value; });
+      gather(tile, impl.n_in(), x, tile.input, [](std::int64_t, S value) { return value; });
     }
-    kernels.normalise(impl.n_in(), tile, impl.input_mean.data(), impl.input_std.data());
+    tile.kernels.normalise(impl.n_in(), tile.input, impl.input_mean.data(), impl.input_std.data());
   } else {
     const Moments& m = impl.emulator.moments();
-    gather(kernels, impl.n_in(), x, first, count, tile, [&](std::int64_t v, S value) {
+    gather(tile, impl.n_in(), x, tile.input, [&](std::int64_t v, S value) {
       const auto i = static_cast<std::size_t>(v);
       return static_cast<T>((static_cast<double>(value) - m.input_mean[i]) / m.input_std[i]);
     });
   }
 }
 
-/// 1 for nodes that the options select and whose state z (n_in) is finite, else 0. The state is checked because
+/// 1 for nodes that the options select and whose state, tile.input, is finite, else 0. The state is checked because
 /// an activation's slope may be finite where its argument is not. Null if all nodes are 1.
 template <class S, class T>
-const T* selected(const OperatorOptions& options, const NodeSelection<S>& select,
-                  const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, T* keep, const T* z,
-                  std::int64_t n_in) {
-  const std::int64_t nodes = kernels.nodes;
+const T* selected(const typename EmulatorOperators<T>::Impl& impl, const NodeSelection<S>& select,
+                  const Tile<T>& tile) {
+  const OperatorOptions& options = impl.options;
+  const std::int64_t nodes = tile.kernels.nodes, n_in = impl.n_in();
+  const T* z = tile.input;
+  T* const keep = tile.keep;
   for (std::int64_t lane = 0; lane < nodes; ++lane) {
+    const std::int64_t node = tile.first + lane;
     bool in = true;
-    if (lane < count && select.mask)
-      in = select.mask[first + lane] >= options.mask_min && select.mask[first + lane] <= options.mask_max;
-    if (lane < count && select.latitude) in = in && std::abs(select.latitude[first + lane]) >= options.min_abs_latitude;
+    if (lane < tile.count && select.mask)
+      in = select.mask[node] >= options.mask_min && select.mask[node] <= options.mask_max;
+    if (lane < tile.count && select.latitude) in = in && std::abs(select.latitude[node]) >= options.min_abs_latitude;
     keep[lane] = in ? 1 : 0;
   }
   const auto check = [&](std::int64_t lane, T value) {
     keep[lane] = value - value == T{0} ? keep[lane] : T{0};  // false for infinities and NaN
   };
-  if (kernels.node_major)
+  if (tile.kernels.node_major)
     for (std::int64_t lane = 0; lane < nodes; ++lane, z += n_in)
       for (std::int64_t v = 0; v < n_in; ++v) check(lane, z[v]);
   else
@@ -200,8 +203,9 @@ const T* selected(const OperatorOptions& options, const NodeSelection<S>& select
 /// Computes the tile's Jacobian, scaled and masked, and passes it to emit(output, first input, number of inputs, values,
 /// steps of the values from input to input and from node to node).
 template <class T, class Emit>
-void tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, const ops::FeedForwardTile<T>& kernels,
-                   JacobianUnits units, const TileMemory<T>& tile, const T* keep, const Emit& emit) {
+void tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, const Tile<T>& tile, JacobianUnits units,
+                   const T* keep, const Emit& emit) {
+  const ops::FeedForwardTile<T>& kernels = tile.kernels;
   const auto u = static_cast<std::size_t>(units);
   const std::int64_t in = impl.n_in(), out = impl.n_out(), step = kernels.row_step();
   kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, nullptr);
@@ -220,15 +224,12 @@ void tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, const ops::F
   }
 }
 
-/// Calls body(kernels, first node, number of nodes, this thread's memory) for all pieces of n nodes, in parallel.
+/// Calls body(tile) for all pieces of n nodes, in parallel. memory: of the caller's workspace; null: its own
 template <class T, class Body>
-void for_each_piece(const typename EmulatorOperators<T>::Impl& impl, std::int64_t n, const Workspace<T>& workspace,
-                    const Body& body) {
+void for_each_tile(const typename EmulatorOperators<T>::Impl& impl, std::int64_t n, void* memory, const Body& body) {
+  const Workspace<T> workspace(impl, memory);
   const std::int64_t pieces = impl.pieces(n);
-  const auto run = [&](std::int64_t index, int thread) {
-    const auto piece = impl.piece(n, index);
-    body(piece.kernels, piece.first, piece.count, workspace.of_thread(thread, piece.kernels.nodes));
-  };
+  const auto run = [&](std::int64_t index, int thread) { body(workspace.tile(impl.piece(n, index), thread)); };
   if (impl.options.threads == 1 ||
       n <= impl.tile->nodes) {  // entering a parallel region takes longer than some columns
     for (std::int64_t index = 0; index < pieces; ++index) run(index, 0);

@@ -51,8 +51,9 @@ std::vector<double> singular_values(std::int64_t rows, std::int64_t columns, std
   return values;
 }
 
-template <class S>
-SensitivityMetrics metrics_of(const Emulator& emulator, std::int64_t rows, const S* x) {
+}  // namespace
+
+SensitivityMetrics sensitivity_metrics(const Emulator& emulator, std::int64_t rows, const float* x) {
   const std::int64_t in = emulator.arch().n_in, out = emulator.arch().n_out;
   SensitivityMetrics m;
   m.rows.assign(static_cast<std::size_t>(rows * in), 0);
@@ -90,15 +91,6 @@ SensitivityMetrics metrics_of(const Emulator& emulator, std::int64_t rows, const
   m.most_sensitive_feature = most - m.feature_sensitivity.begin();
   m.max_sensitivity = *most;
   return m;
-}
-
-}  // namespace
-
-SensitivityMetrics sensitivity_metrics(const Emulator& emulator, std::int64_t rows, const float* x) {
-  return metrics_of(emulator, rows, x);
-}
-SensitivityMetrics sensitivity_metrics(const Emulator& emulator, std::int64_t rows, const double* x) {
-  return metrics_of(emulator, rows, x);
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include "lockstep/models/hrm/hrm.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "lockstep/base/error.hpp"

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/models/weights.hpp"
 
 namespace lockstep {
 namespace {
@@ -81,15 +82,13 @@ OnnxGraph::Value OnnxGraph::scalar(double value) {
 
 void OnnxGraph::parameters(const ParamStore& params) {
   for (const Param& p : params.all()) {
-    const HostView host(p.value, HostView::Access::read);
-    std::vector<std::int64_t> shape;
-    for (int axis = 0; axis < p.shape.rank(); ++axis) shape.push_back(p.shape[axis]);
-    while (shape.size() > 2 && shape.back() == 1) shape.pop_back();
-    visit_float(p.value.dtype(), [&]<class T>() {
-      const T* from = host->data<T>();
-      const std::vector<float> values(from, from + p.shape.size());
-      constant(p.name, Type::f32, shape, bytes_of(values));
-    });
+    NamedArray array = array_of(p);
+    while (array.shape.size() > 2 && array.shape.back() == 1) array.shape.pop_back();
+    std::visit(
+        [&](const auto& from) {
+          constant(p.name, Type::f32, array.shape, bytes_of(std::vector<float>(from.begin(), from.end())));
+        },
+        array.values);
   }
 }
 

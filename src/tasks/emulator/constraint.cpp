@@ -5,11 +5,60 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <string_view>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {
+
+namespace {
+
+/// An operation v = f(a, b) on values of earlier nodes, and what the derivative g by v gives to a and to b. Functions
+/// have a name, and those of one argument no part of b.
+struct Rule {
+  std::string_view name;
+  double (*value)(double a, double b);
+  double (*to_a)(double g, double a, double b, double v);
+  double (*to_b)(double g, double a, double b, double v);
+};
+double all(double g, double, double, double) { return g; }
+/// In the order of Constraint::Op, from Op::add on.
+constexpr Rule kRules[] = {
+    {"", [](double a, double b) { return a + b; }, all, all},
+    {"", [](double a, double b) { return a - b; }, all, [](double g, double, double, double) { return -g; }},
+    {"", [](double a, double b) { return a * b; }, [](double g, double, double b, double) { return g * b; },
+     [](double g, double a, double, double) { return g * a; }},
+    {"", [](double a, double b) { return a / b; }, [](double g, double, double b, double) { return g / b; },
+     [](double g, double, double b, double v) { return -(g * v / b); }},
+    {"", [](double a, double b) { return std::pow(a, b); },
+     [](double g, double a, double b, double) { return g * b * std::pow(a, b - 1); },
+     [](double g, double a, double, double v) { return g * v * std::log(a); }},
+    {"max", [](double a, double b) { return std::isnan(a) || a > b ? a : b; },
+     [](double g, double a, double b, double) { return a > b ? g : 0; },
+     [](double g, double a, double b, double) { return a > b ? 0 : g; }},
+    {"min", [](double a, double b) { return std::isnan(a) || a < b ? a : b; },
+     [](double g, double a, double b, double) { return a < b ? g : 0; },
+     [](double g, double a, double b, double) { return a < b ? 0 : g; }},
+    {"exp", [](double a, double) { return std::exp(a); }, [](double g, double, double, double v) { return g * v; }, {}},
+    {"log", [](double a, double) { return std::log(a); }, [](double g, double a, double, double) { return g / a; }, {}},
+    {"sqrt",
+     [](double a, double) { return std::sqrt(a); },
+     [](double g, double, double, double v) { return g / (2 * v); },
+     {}},
+    {"tanh",
+     [](double a, double) { return std::tanh(a); },
+     [](double g, double, double, double v) { return g * (1 - v * v); },
+     {}},
+    {"abs",
+     [](double a, double) { return std::abs(a); },
+     [](double g, double a, double, double) { return a > 0   ? g
+                                                     : a < 0 ? -g
+                                                             : 0; },
+     {}},
+};
+
+}  // namespace
 
 /// Recursive descent, one function per precedence.
 class ConstraintParser {
@@ -143,18 +192,13 @@ class ConstraintParser {
       return name == "sum" ? total : add(Op::divide, total, add(Op::number, 0, 0, count));
     }
     const Index a = sum();
-    for (const auto& [known, op] : {std::pair("max", Op::max), std::pair("min", Op::min)})
-      if (name == known) {
-        expect(',');
-        const Index b = sum();
-        expect(')');
-        return add(op, a, b);
-      }
+    const auto* rule = std::ranges::find(kRules, std::string_view(name), &Rule::name);
+    const bool two = rule != std::end(kRules) && rule->to_b != nullptr;
+    if (two) expect(',');
+    const Index b = two ? sum() : 0;
     expect(')');
     if (name == "relu") return add(Op::max, add(Op::number), a);
-    for (const auto& [known, op] : {std::pair("exp", Op::exp), std::pair("log", Op::log), std::pair("sqrt", Op::sqrt),
-                                    std::pair("tanh", Op::tanh), std::pair("abs", Op::abs)})
-      if (name == known) return add(op, a);
+    if (rule != std::end(kRules)) return add(static_cast<Op>(static_cast<int>(Op::add) + (rule - kRules)), a, b);
     fail(first,
          join("no function '", name, "'; the functions are abs, max, min, exp, log, sqrt, tanh, relu, sum, mean"));
   }
@@ -172,58 +216,15 @@ Constraint::Constraint(const std::string& text, const EmulatorVariables& variabl
 }
 
 void Constraint::evaluate(const float* x, const double* y, double* values, double* dy) const {
+  const auto rule_of = [](Op op) -> const Rule& { return kRules[static_cast<int>(op) - static_cast<int>(Op::add)]; };
   thread_local std::vector<double> v, d;
   v.assign(nodes_.size(), 0);
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Node& n = nodes_[i];
-    const auto at = [&](std::int32_t operand) { return v[static_cast<std::size_t>(operand)]; };
-    switch (n.op) {
-      case Op::number:
-        v[i] = n.number;
-        break;
-      case Op::input:
-        v[i] = static_cast<double>(x[n.a]);
-        break;
-      case Op::output:
-        v[i] = y[n.a];
-        break;
-      case Op::add:
-        v[i] = at(n.a) + at(n.b);
-        break;
-      case Op::subtract:
-        v[i] = at(n.a) - at(n.b);
-        break;
-      case Op::multiply:
-        v[i] = at(n.a) * at(n.b);
-        break;
-      case Op::divide:
-        v[i] = at(n.a) / at(n.b);
-        break;
-      case Op::power:
-        v[i] = std::pow(at(n.a), at(n.b));
-        break;
-      case Op::max:
-        v[i] = std::isnan(at(n.a)) || at(n.a) > at(n.b) ? at(n.a) : at(n.b);
-        break;
-      case Op::min:
-        v[i] = std::isnan(at(n.a)) || at(n.a) < at(n.b) ? at(n.a) : at(n.b);
-        break;
-      case Op::exp:
-        v[i] = std::exp(at(n.a));
-        break;
-      case Op::log:
-        v[i] = std::log(at(n.a));
-        break;
-      case Op::sqrt:
-        v[i] = std::sqrt(at(n.a));
-        break;
-      case Op::tanh:
-        v[i] = std::tanh(at(n.a));
-        break;
-      case Op::abs:
-        v[i] = std::abs(at(n.a));
-        break;
-    }
+    if (n.op < Op::add)
+      v[i] = n.op == Op::number ? n.number : n.op == Op::input ? static_cast<double>(x[n.a]) : y[n.a];
+    else
+      v[i] = rule_of(n.op).value(v[static_cast<std::size_t>(n.a)], v[static_cast<std::size_t>(n.b)]);
   }
   for (std::size_t i = 0; i < results_.size(); ++i) values[i] = v[static_cast<std::size_t>(results_[i])];
   if (dy == nullptr) return;
@@ -235,52 +236,12 @@ void Constraint::evaluate(const float* x, const double* y, double* values, doubl
     const double g = d[i];
     if (g == 0) continue;  // an operand outside of its domain then has no part in the gradient
     const Node& n = nodes_[i];
-    const auto ia = static_cast<std::size_t>(n.a), ib = static_cast<std::size_t>(n.b);
-    switch (n.op) {
-      case Op::number:
-      case Op::input:
-        break;
-      case Op::output:
-        dy[n.a] += g;
-        break;
-      case Op::add:
-        d[ia] += g, d[ib] += g;
-        break;
-      case Op::subtract:
-        d[ia] += g, d[ib] -= g;
-        break;
-      case Op::multiply:
-        d[ia] += g * v[ib], d[ib] += g * v[ia];
-        break;
-      case Op::divide:
-        d[ia] += g / v[ib], d[ib] -= g * v[i] / v[ib];
-        break;
-      case Op::power:
-        d[ia] += g * v[ib] * std::pow(v[ia], v[ib] - 1);
-        if (nodes_[ib].op != Op::number) d[ib] += g * v[i] * std::log(v[ia]);
-        break;
-      case Op::max:
-        d[v[ia] > v[ib] ? ia : ib] += g;
-        break;
-      case Op::min:
-        d[v[ia] < v[ib] ? ia : ib] += g;
-        break;
-      case Op::exp:
-        d[ia] += g * v[i];
-        break;
-      case Op::log:
-        d[ia] += g / v[ia];
-        break;
-      case Op::sqrt:
-        d[ia] += g / (2 * v[i]);
-        break;
-      case Op::tanh:
-        d[ia] += g * (1 - v[i] * v[i]);
-        break;
-      case Op::abs:
-        d[ia] += v[ia] > 0 ? g : v[ia] < 0 ? -g : 0;
-        break;
-    }
+    const auto a = static_cast<std::size_t>(n.a), b = static_cast<std::size_t>(n.b);
+    if (n.op == Op::output) dy[n.a] += g;
+    if (n.op < Op::add) continue;
+    const Rule& rule = rule_of(n.op);
+    d[a] += rule.to_a(g, v[a], v[b], v[i]);
+    if (rule.to_b != nullptr) d[b] += rule.to_b(g, v[a], v[b], v[i]);
   }
 }
 

@@ -27,23 +27,8 @@ class Constraint {
 
  private:
   friend class ConstraintParser;
-  enum class Op : std::uint8_t {
-    number,
-    input,
-    output,
-    add,
-    subtract,
-    multiply,
-    divide,
-    power,
-    max,
-    min,
-    exp,
-    log,
-    sqrt,
-    tanh,
-    abs
-  };
+  /// From `add` on, in the order of the rules in constraint.cpp.
+  enum class Op : std::uint8_t { number, input, output, add, subtract, multiply, divide, power, max };
   struct Node {
     Op op;
     std::int32_t a = 0, b = 0;  ///< operands before this node, or a column

@@ -103,9 +103,7 @@ EmulatorData EmulatorData::read(const std::filesystem::path& path, Placement& pl
     std::copy(count.begin(), count.end(), to.data<std::int64_t>());
     std::uint64_t hash = chain(data.order, chain(data.y, chain(data.x, 0)));
     if (has_jacobian) hash = chain(data.jacobian, hash);
-    const Moments& m = data.moments;
-    for (const std::vector<double>* values : {&m.input_mean, &m.input_std, &m.output_mean, &m.output_std})
-      hash = chain(*values, hash);
+    for (const auto& [name, part] : kMoments) hash = chain(data.moments.*part, hash);
     to.data<std::int64_t>()[3] = static_cast<std::int64_t>(hash);
   });
   std::copy_n(summary.data<std::int64_t>(), 3, data.count.begin());

@@ -27,15 +27,13 @@ std::unique_ptr<Task> load(const TaskConfig& config, const TaskSource& source, N
   EmulatorData data = EmulatorData::read(source.path, source.placement);
   Moments& m = data.moments;
   std::size_t found = 0;
-  for (const auto& [name, values] : {std::pair{"input_mean", &m.input_mean},
-                                     {"input_std", &m.input_std},
-                                     {"output_mean", &m.output_mean},
-                                     {"output_std", &m.output_std}}) {
+  for (const auto& [name, part] : kMoments) {
+    std::vector<double>& values = m.*part;
     const auto array = std::ranges::find(arrays.arrays, name, &NamedArray::name);
     if (array == arrays.arrays.end()) continue;
-    require_data(array->count() == values->size(), "importing the array ", name, ": ", array->count(), " values, '",
-                 source.path.string(), "' has ", values->size(), " variables of that side");
-    std::visit([to = values->begin()](const auto& from) { std::ranges::copy(from, to); }, array->values);
+    require_data(array->count() == values.size(), "importing the array ", name, ": ", array->count(), " values, '",
+                 source.path.string(), "' has ", values.size(), " variables of that side");
+    std::visit([to = values.begin()](const auto& from) { std::ranges::copy(from, to); }, array->values);
     arrays.arrays.erase(array);
     ++found;
   }

@@ -5,20 +5,12 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/seal.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/ensemble.hpp"
 
 namespace lockstep {
-namespace {
-
-std::string text(const std::vector<std::int64_t>& extents) {
-  std::string out = "(";
-  for (std::size_t i = 0; i < extents.size(); ++i) out += (i ? ", " : "") + std::to_string(extents[i]);
-  return out + ")";
-}
-
-}  // namespace
 
 void add_file_options(Options& options, EmulatorFiles& files, const std::string& written) {
   options
@@ -85,6 +77,13 @@ std::string InputRows::where(const std::string& dataset) const {
   return join("reading dataset '", dataset, "' of '", file_.path().string(), "'");
 }
 
+std::vector<std::int64_t> InputRows::shape_of(const std::string& dataset) const {
+  const H5Info info = file_.info(dataset);
+  require_data(info.type == H5Type::f32 || info.type == H5Type::f64, where(dataset), ": elements are ", name(info.type),
+               ", expected f32 or f64");
+  return info.shape;
+}
+
 void InputRows::verify(const std::string& dataset) const {
   const std::string defect = verifies_ && file_.has_attribute(dataset, "xxh3") ? values_defect(file_, dataset) : "";
   require_data(
@@ -98,13 +97,11 @@ InputRows::InputRows(const std::filesystem::path& path, const TrainedEmulator& e
   require_data(file_.has("/x"), "opening dataset '/x' of '", path.string(),
                "': no such dataset; it must hold the states (rows, ", emulator.network.arch().n_in,
                ") in physical units");
-  const H5Info info = file_.info("/x");
+  const std::vector<std::int64_t> shape = shape_of("/x");
   const std::int64_t n_in = emulator.network.arch().n_in;
-  require_data(info.type == H5Type::f32 || info.type == H5Type::f64, where("/x"), ": elements are ", name(info.type),
-               ", expected f32 or f64");
-  require_data(info.shape.size() == 2 && info.shape[1] == n_in, where("/x"), ": the shape is ", text(info.shape),
+  require_data(shape.size() == 2 && shape[1] == n_in, where("/x"), ": the shape is ", shape_text(shape),
                ", expected (rows, ", n_in, ") for this emulator");
-  rows_ = info.shape[0];
+  rows_ = shape[0];
   verify("/x");
   const bool outputs_named = file_.has("/vars/output_names");
   other_outputs_ = outputs_named && file_.read_text("/vars/output_names") != emulator.metadata.variables.output_names;
@@ -134,11 +131,9 @@ bool InputRows::has(const std::string& dataset, std::int64_t columns) const {
   if (!file_.has(dataset)) return false;
   const std::vector<std::int64_t> expected =
       columns == 0 ? std::vector<std::int64_t>{rows_} : std::vector<std::int64_t>{rows_, columns};
-  const H5Info info = file_.info(dataset);
-  require_data(info.type == H5Type::f32 || info.type == H5Type::f64, where(dataset), ": elements are ", name(info.type),
-               ", expected f32 or f64");
-  require_data(info.shape == expected, where(dataset), ": the shape is ", text(info.shape), ", expected ",
-               text(expected), " to match /x");
+  const std::vector<std::int64_t> shape = shape_of(dataset);
+  require_data(shape == expected, where(dataset), ": the shape is ", shape_text(shape), ", expected ",
+               shape_text(expected), " to match /x");
   verify(dataset);
   return true;
 }

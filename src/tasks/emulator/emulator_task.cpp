@@ -14,6 +14,7 @@
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/regression_loss.hpp"
 #include "lockstep/tensor/on_device.hpp"
+#include "tasks/arena_array.hpp"
 #include "tasks/emulator/affine_guess.hpp"
 #include "tasks/emulator/constraint.hpp"
 #include "tasks/emulator/emulator_metrics.hpp"
@@ -145,9 +146,8 @@ void EmulatorTask::move_to(Device device) {
   const OwnedTensor moments(emulator_.dtype(), {2 * (in + out)});
   visit_float(emulator_.dtype(), [&]<class T>() {
     T* to = moments.view().data<T>();
-    const Moments& m = data_.moments;
-    for (const auto* values : {&m.input_mean, &m.input_std, &m.output_mean, &m.output_std})
-      to = std::ranges::transform(*values, to, [](double v) { return static_cast<T>(v); }).out;
+    for (const auto& [name, part] : kMoments)
+      to = std::ranges::transform(data_.moments.*part, to, [](double v) { return static_cast<T>(v); }).out;
   });
   table_ = {.x = moved(data_.x), .y = moved(data_.y), .order = moved(training), .moments = moved(moments)};
 }
@@ -308,8 +308,7 @@ DrawnShard EmulatorTask::draw_rows(Arena& host, const ops::RowDraw& order, const
     return {.inputs = batch, .weight = weight, .rows = drawn};
   }
   const std::span<const std::int32_t> train = data_.rows_of(Split::train);
-  const auto count = static_cast<std::size_t>(shard.count);
-  const std::span rows(static_cast<std::int32_t*>(host.allocate(count * sizeof(std::int32_t))), count);
+  const auto rows = arena_array<std::int32_t>(host, shard.count);
   // The rows of a shuffled epoch are scattered in memory. Two passes prefetch all of them, so that the lookups do not
   // wait for one another.
   for (std::int64_t i = 0; i < shard.count; ++i) {
@@ -434,8 +433,8 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
       }
     if (!to.jacobian_error || count == 0) return;
     const auto values = static_cast<std::size_t>(out * in);
-    auto* x = static_cast<T*>(tape.host_arena().allocate(static_cast<std::size_t>(count * in) * sizeof(T)));
-    auto* j = static_cast<T*>(tape.host_arena().allocate(static_cast<std::size_t>(count) * values * sizeof(T)));
+    T* x = arena_array<T>(tape.host_arena(), count * in).data();
+    T* j = arena_array<T>(tape.host_arena(), count * out * in).data();
     for (std::int64_t r = 0; r < count; ++r)
       for (std::int64_t i = 0; i < in; ++i) x[r * in + i] = static_cast<T>(data_.x.data<float>()[row_of(r) * in + i]);
     if (guess == nullptr) {

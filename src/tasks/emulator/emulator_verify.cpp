@@ -4,10 +4,12 @@
 
 #include "lockstep/base/log.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
+#include "tasks/arena_array.hpp"
 #include "tasks/verifier.hpp"
 
 namespace lockstep {
@@ -33,10 +35,10 @@ class ReferenceModel final : public EmulatorTask {
   DrawnShard draw(Arena& host, const Shard& shard) const override {
     const auto rows =
         batch(shard.step).subspan(static_cast<std::size_t>(shard.first), static_cast<std::size_t>(shard.count));
-    auto* kept = static_cast<std::int32_t*>(host.allocate(rows.size_bytes()));
-    std::ranges::copy(rows, kept);
+    const auto kept = arena_array<std::int32_t>(host, shard.count);
+    std::ranges::copy(rows, kept.begin());
     ops::RowDraw order = rows_of(shard);
-    order.rows = kept;
+    order.rows = kept.data();
     return draw_rows(host, order, shard);
   }
   std::span<const std::int32_t> batch(std::int64_t step) const { return batches_.at(static_cast<std::size_t>(step)); }
@@ -76,6 +78,12 @@ EmulatorData reference_data(const H5File& file, Placement& placement) {
   return data;
 }
 
+EmulatorLoss loss_of(const H5File& file) {
+  return {.name = file.text_attribute("/", "loss"),
+          .smooth_weight = file.real_attribute("/", "smooth_weight"),
+          .smooth_order = file.int_attribute("/", "smooth_order")};
+}
+
 ReferenceModel make_model(const H5File& file, Placement& placement, DType dtype) {
   EmulatorTask::Options options;
   options.dtype = dtype;
@@ -84,9 +92,7 @@ ReferenceModel make_model(const H5File& file, Placement& placement, DType dtype)
   options.arch.activation = file.text_attribute("/", "activation");
   options.arch.conv_channels = file.int_attribute("/", "conv_channels");
   options.arch.conv_kernel = file.int_attribute("/", "conv_kernel");
-  options.loss.name = file.text_attribute("/", "loss");
-  options.loss.smooth_weight = file.real_attribute("/", "smooth_weight");
-  options.loss.smooth_order = file.int_attribute("/", "smooth_order");
+  options.loss = loss_of(file);
   std::vector<std::vector<std::int32_t>> batches;
   for (int b = 0; file.has("/batches/" + std::to_string(b)); ++b)
     batches.push_back(file.read<std::int32_t>("/batches/" + std::to_string(b)));
@@ -96,11 +102,8 @@ ReferenceModel make_model(const H5File& file, Placement& placement, DType dtype)
 }
 
 /// The network's values layer by layer, one node of the tape each.
-void verify_values(Verifier& v, const ReferenceModel& model, DType dtype) {
-  const Device device = model.emulator().params().device();
-  Stream stream(device);
-  Arena arena(device);
-  Tape tape(stream, arena, dtype, Tape::Mode::forward);
+void verify_values(Verifier& v, const ReferenceModel& model) {
+  OwnTape tape(model.emulator().params());
   const auto rows = model.normalised(tape, model.data().rows_of(Split::train));
   v.relative("outputs", "x_norm", rows.z, v.tolerance(kOutput));
   v.relative("outputs", "t_norm", rows.t, v.tolerance(kOutput));
@@ -201,12 +204,9 @@ void verify_sensitivity(Verifier& v, const ReferenceModel& model) {
 }
 
 /// Gradients of the first batch by one node per layer, on this rank alone.
-void verify_layer_gradients(Verifier& v, ReferenceModel& model, const EmulatorLoss& loss, DType dtype) {
-  const Device device = model.emulator().params().device();
-  Stream stream(device);
-  Arena arena(device);
+void verify_layer_gradients(Verifier& v, ReferenceModel& model, const EmulatorLoss& loss) {
   Gradients gradients(model.params());
-  Tape tape(stream, arena, dtype, Tape::Mode::train, &gradients);
+  OwnTape tape(model.params().storage(), Tape::Mode::train, &gradients, model.params().device());
   const auto rows = model.normalised(tape, model.batch(0));
   const Var y = model.emulator().forward(tape, tape.constant(rows.z));
   tape.backward(emulator_loss(tape, y, rows.t, loss, model.data().moments));
@@ -215,11 +215,8 @@ void verify_layer_gradients(Verifier& v, ReferenceModel& model, const EmulatorLo
 }
 
 /// The mean loss over all rows, as an evaluation finds it.
-double mean_loss(const ReferenceModel& model, DType dtype) {
-  const Device device = model.emulator().params().device();
-  Stream stream(device);
-  Arena arena(device);
-  Tape tape(stream, arena, dtype, Tape::Mode::forward);
+double mean_loss(const ReferenceModel& model) {
+  OwnTape tape(model.emulator().params());
   std::vector<double> sums(static_cast<std::size_t>(model.sum_count()), 0);
   model.evaluate(tape, Split::train, 0, model.size(Split::train), sums.data());
   return model.metrics(Split::train, sums).front().value;
@@ -288,15 +285,11 @@ void verify_network(Verifier& v, World& world, const H5File& file, const VerifyO
   ReferenceModel model = make_model(file, placement, dtype_of<T>::value);
   model.move_to(options.device);
   if (is_half(options.storage)) model.params().store_as(options.storage);
-  EmulatorLoss loss;
-  loss.name = file.text_attribute("/", "loss");
-  loss.smooth_weight = file.real_attribute("/", "smooth_weight");
-  loss.smooth_order = file.int_attribute("/", "smooth_order");
-  verify_values(v, model, model.params().storage());
+  verify_values(v, model);
   Products<T>(model).verify(v);
   verify_sensitivity(v, model);
-  v.relative("outputs", "loss_all", std::array{mean_loss(model, model.params().storage())}, v.tolerance(kOutput));
-  verify_layer_gradients(v, model, loss, model.params().storage());
+  v.relative("outputs", "loss_all", std::array{mean_loss(model)}, v.tolerance(kOutput));
+  verify_layer_gradients(v, model, loss_of(file));
   verify_steps<T>(v, world, model, options);
 }
 

@@ -255,13 +255,11 @@ HarData HarData::read(const std::filesystem::path& path, Placement& placement, L
              first, length, data.labels.data<std::int32_t>() + first, to.data<std::int32_t>() + 2 * first);
     }
   });
-  const Tensor hash = placement.place(DType::i64, {1}, [&](const Tensor& to) {
+  data.hash = placement.hash([&] {
     std::uint64_t sum = hash64(data.signals.raw(), data.signals.size_bytes());
     sum = hash64(data.labels.raw(), data.labels.size_bytes(), sum);
-    sum = hash64(data.count.data(), sizeof data.count, sum);
-    to.data<std::int64_t>()[0] = static_cast<std::int64_t>(sum);
+    return hash64(data.count.data(), sizeof data.count, sum);
   });
-  data.hash = static_cast<std::uint64_t>(hash.data<std::int64_t>()[0]);
   return data;
 }
 

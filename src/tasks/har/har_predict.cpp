@@ -113,8 +113,6 @@ struct Vote {
 };
 using Votes = std::map<std::int32_t, Vote>;  ///< by number of the recording
 
-using Texts = std::vector<std::string>;
-
 /// The log-probabilities of `count` windows from `first` on, numbered over all splits, (count, classes).
 std::vector<double> classify(const HarTask& model, std::int64_t first, std::int64_t count, int threads) {
   const std::int64_t classes = model.data().classes();
@@ -161,9 +159,7 @@ PredictionTable window_table(const HarTask& model, Split split, const Origins& o
                                                      std::vector<PredictionValues>& values) {
     const std::vector<double> found = classify(model, begin + first, rows, threads);
     const auto texts = [&](std::size_t column) -> Texts& { return std::get<Texts>(values[column]); };
-    const auto integers = [&](std::size_t column) -> auto& {
-      return std::get<std::vector<std::int64_t>>(values[column]);
-    };
+    const auto integers = [&](std::size_t column) -> auto& { return std::get<Integers>(values[column]); };
     const auto reals = [&](std::size_t column) -> auto& { return std::get<std::vector<double>>(values[column]); };
     for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i) {
       const std::size_t row = static_cast<std::size_t>(first) + i;
@@ -189,7 +185,7 @@ PredictionTable window_table(const HarTask& model, Split split, const Origins& o
     const auto& all = std::get<std::vector<double>>(values[7]);
     for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i) {
       const std::size_t row = static_cast<std::size_t>(first) + i;
-      const auto best = static_cast<std::size_t>(std::get<std::vector<std::int64_t>>(values[5])[i]);
+      const auto best = static_cast<std::size_t>(std::get<Integers>(values[5])[i]);
       if (labels[row] >= 0) tally.confusion.values[static_cast<std::size_t>(labels[row]) * classes + best] += 1;
       if (origins.recording[row] < 0) continue;
       Vote& vote = tally.votes[origins.recording[row]];
@@ -225,12 +221,11 @@ PredictionTable vote_table(const HarData& data, const Origins& origins, const Vo
       const auto winner = static_cast<std::size_t>(vote.winner());
       std::get<Texts>(values[0])[i] = origins.recording_name[vote.first];
       std::get<Texts>(values[1])[i] = origins.subject_name[vote.first];
-      std::get<std::vector<std::int64_t>>(values[2])[i] =
-          std::accumulate(vote.windows.begin(), vote.windows.end(), std::int64_t{0});
-      std::get<std::vector<std::int64_t>>(values[3])[i] = vote.winner();
+      std::get<Integers>(values[2])[i] = std::accumulate(vote.windows.begin(), vote.windows.end(), std::int64_t{0});
+      std::get<Integers>(values[3])[i] = vote.winner();
       std::get<Texts>(values[4])[i] = data.class_names[winner];
-      std::ranges::copy(vote.windows, std::get<std::vector<std::int64_t>>(values[5]).begin() +
-                                          static_cast<std::ptrdiff_t>(i * vote.windows.size()));
+      std::ranges::copy(vote.windows,
+                        std::get<Integers>(values[5]).begin() + static_cast<std::ptrdiff_t>(i * vote.windows.size()));
       if (vote.truth >= 0) std::get<Texts>(values[6])[i] = data.class_names[static_cast<std::size_t>(vote.truth)];
       ++i;
     }

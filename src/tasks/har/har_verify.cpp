@@ -8,6 +8,7 @@
 #include "lockstep/base/rasteriser.hpp"
 #include "lockstep/models/har/har.hpp"
 #include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
@@ -211,18 +212,12 @@ Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t co
   return r;
 }
 Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t count) {
-  const Device device = model.network().params().device();
-  Stream stream(device);
-  Arena arena(device);
-  Tape tape(stream, arena, model.network().params().storage(), Tape::Mode::forward);
+  OwnTape tape(model.network().params());
   return classify(model, first, count, nullptr, tape);
 }
 
 void verify_values(Verifier& v, const ReferenceModel& model) {
-  const Device device = model.network().params().device();
-  Stream stream(device);
-  Arena arena(device);
-  Tape tape(stream, arena, model.network().params().storage(), Tape::Mode::forward);
+  OwnTape tape(model.network().params());
   HarTrace trace;
   classify(model, 0, model.sizes().batch, &trace, tape);
   const Result r = classify(model, 0, model.sizes().batch, nullptr, tape);  // on a GPU by other kernels

@@ -15,9 +15,6 @@ namespace lockstep {
 namespace {
 
 using Json = nlohmann::json;
-using Texts = std::vector<std::string>;
-using Integers = std::vector<std::int64_t>;
-
 /// Longest text of a 30 x 30 grid.
 constexpr std::size_t kLongestGrid = 30 * (30 * 2 + 2) + 2;
 
@@ -118,15 +115,10 @@ void predict_arc(World& world, const Args& args, const HrmPrediction& a, const R
       .attributes = describe_source("hrm", a.checkpoint, reader.data_hash(), "lockstep predict", args)};
   const std::size_t halting = add_halting_columns(table);
   table.block = [&](std::int64_t first, std::int64_t count, std::vector<PredictionValues>& values) {
-    const auto cells = static_cast<std::size_t>(data.seq_len);
-    std::vector<std::int32_t> inputs(static_cast<std::size_t>(count) * cells), labels(cells), identifiers;
     std::vector<PuzzleExample> examples;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-      examples.push_back(model.test(first + static_cast<std::int64_t>(i)));
-      data.read(examples[i], std::span(inputs).subspan(i * cells, cells), labels);
-      identifiers.push_back(examples[i].identifier);
-    }
-    const auto solved = solve_puzzles(model, inputs, identifiers, a.thinking, threads);
+    for (std::int64_t i = first; i < first + count; ++i) examples.push_back(model.test(i));
+    const PuzzleData::Rows rows = data.read(examples);
+    const auto solved = solve_puzzles(model, rows.inputs, rows.identifiers, a.thinking, threads);
     for (std::size_t i = 0; i < solved.size(); ++i) {
       const PuzzleExample& example = examples[i];
       const ArcName& variant = data.arc_names[static_cast<std::size_t>(example.identifier)];

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/hrm/hrm_task.hpp"
 
 namespace lockstep {
@@ -102,10 +103,7 @@ std::pair<std::string, std::string> HrmTask::picture() const {
              : board_svg(data_.task, side, x, y, tokens, inputs, labels)));
   };
   add("puzzle", inputs);
-  const Device device = network_.params().device();
-  Stream stream(device);
-  Arena arena(device);
-  Tape tape(stream, arena, network_.params().storage(), Tape::Mode::forward);
+  OwnTape tape(network_.params());
   std::int64_t settled = 0;
   solve(
       tape, inputs, ids, options_.eval_segments,

@@ -87,9 +87,6 @@ std::string grid_text(const std::string& line) {
   return out;
 }
 
-using Texts = std::vector<std::string>;
-using Integers = std::vector<std::int64_t>;
-
 /// Whether the output is a text file with an answer per line, instead of a table.
 bool is_lines(const PredictionOutput& output) {
   const std::string extension = std::filesystem::path(output.path).extension();

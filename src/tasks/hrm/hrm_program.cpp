@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
+#include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
 #include "lockstep/tasks/hrm/hrm_config.hpp"
 #include "lockstep/train/sharded_program.hpp"
@@ -129,19 +130,17 @@ void HrmProgram::gather(const Tensor& rows, const char* what) {
 void HrmProgram::gather(std::span<std::byte> rows, const char* what) {
   Communicator& comm = world_.communicator();
   if (comm.size() == 1) return;
-  const std::size_t row_bytes = rows.size() / static_cast<std::size_t>(per_step_);
+  const std::int64_t row_bytes = std::ssize(rows) / per_step_;
   const GlobalBatch slots = {.first = 0, .count = per_step_, .micro = batch_};
   for (std::int64_t micro = 0; micro < config_.batch.accumulate; ++micro) {
-    std::vector<std::int64_t> sizes;
-    for (int rank = 0; rank < comm.size(); ++rank)
-      sizes.push_back(step_.rank_part(slots, micro, rank).count * static_cast<std::int64_t>(row_bytes));
-    const Shard mine = step_.rank_part(slots, micro, comm.rank());
-    const auto part = [&](std::int64_t first, std::int64_t count) {
-      return rows.subspan(static_cast<std::size_t>(first) * row_bytes, static_cast<std::size_t>(count) * row_bytes);
+    const std::int64_t before = micro * batch_;
+    const auto part = [&](int rank) {
+      const Shard of = step_.rank_part(slots, micro, rank);
+      return ShardRange{(of.first - before) * row_bytes, (of.first - before + of.count) * row_bytes};
     };
-    const std::span<std::byte> own = part(mine.first, mine.count);
-    own_rows_.assign(own.begin(), own.end());
-    comm.all_gather_known(own_rows_, sizes, part(micro * batch_, batch_), what);
+    all_gather_parts(
+        comm, rows.subspan(static_cast<std::size_t>(before * row_bytes), static_cast<std::size_t>(batch_ * row_bytes)),
+        part, what);
   }
 }
 

@@ -63,7 +63,6 @@ class HrmProgram final : public TrainingProgram {
   std::int64_t epoch_ = 0;                   ///< of the last step
   std::vector<ops::HaltingScore> interval_;  ///< (slots), sums since the last take_scores()
   std::int64_t interval_steps_ = 0;
-  std::vector<std::byte> own_rows_;
 };
 
 }  // namespace lockstep

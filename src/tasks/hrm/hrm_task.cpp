@@ -13,6 +13,7 @@
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/ops/elementwise.hpp"
+#include "tasks/arena_array.hpp"
 
 namespace lockstep {
 namespace {
@@ -38,12 +39,6 @@ std::string bin_name(std::int64_t bin) {
 
 /// The sums of an evaluation; from kTables on rows, accuracy and exact answers per source, then per rating bin.
 enum Sum { kRows, kAccuracy, kExact, kQHaltAccuracy, kSteps, kLmLoss, kQHaltLoss, kTables };
-
-template <class T>
-std::span<T> take(Arena& arena, std::int64_t count) {
-  return {static_cast<T*>(arena.allocate(static_cast<std::size_t>(count) * sizeof(T))),
-          static_cast<std::size_t>(count)};
-}
 
 /// Copies host values to where operations can read them; they live as long as the tape's memory.
 Tensor kept(Tape& t, std::span<const std::int32_t> values, Shape shape) {
@@ -191,7 +186,7 @@ ops::PuzzlePick HrmTask::pick(Arena& host, const PuzzleExample& example) const {
   const auto tokens = [&](std::size_t array) {
     const std::uint8_t* row = tokens_[array].span().data() + example.row * data_.seq_len;
     if (!stages_tokens_) return row;
-    const std::span<std::uint8_t> staged = take<std::uint8_t>(host, data_.seq_len);
+    const std::span<std::uint8_t> staged = arena_array<std::uint8_t>(host, data_.seq_len);
     std::copy_n(row, staged.size(), staged.begin());
     return static_cast<const std::uint8_t*>(staged.data());
   };
@@ -221,8 +216,8 @@ DrawnShard HrmTask::draw(Arena& host, const Shard& shard) const {
   const profile::Span drawing("batch", profile::Kind::phase);
   const std::int64_t count = shard.count, first = shard.first % slots_->steps->size();
   const auto* batch = new (host.allocate(sizeof(Batch)))
-      Batch{.picks = take<ops::PuzzlePick>(host, count), .least = take<std::int32_t>(host, count)};
-  const std::span<PuzzleExample> rows = take<PuzzleExample>(host, count);
+      Batch{.picks = arena_array<ops::PuzzlePick>(host, count), .least = arena_array<std::int32_t>(host, count)};
+  const std::span<PuzzleExample> rows = arena_array<PuzzleExample>(host, count);
   read_batch(shard, first, rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     batch->picks[i] = pick(host, rows[i]);
@@ -263,7 +258,7 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
 
   const profile::Span span("hrm_loss");
   const Tensor dlogits = t.keep(out.logits.shape(), t.real_dtype()), dq = t.keep(out.q.shape(), t.real_dtype());
-  const auto scores = take<ops::SequenceScore>(t.arena(), count);
+  const auto scores = arena_array<ops::SequenceScore>(t.arena(), count);
   ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), data.labels, rule.tokens);
   if (rule.decay != 1) ops::decay_sequences(t.stream(), dlogits, steps, rule.decay);
   Var loss = t.output({}, t.wants_grad({out.logits, out.q}), t.real_dtype());
@@ -305,8 +300,8 @@ void HrmTask::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<con
     }
   }
   Tensor x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}}).value();
-  const auto tokens = take<std::int32_t>(t.host_arena(), count * a.seq_len);
-  const auto rows = take<std::int64_t>(t.host_arena(), count);  // of the puzzles in the batch
+  const auto tokens = arena_array<std::int32_t>(t.host_arena(), count * a.seq_len);
+  const auto rows = arena_array<std::int64_t>(t.host_arena(), count);  // of the puzzles in the batch
   std::iota(rows.begin(), rows.end(), std::int64_t{0});
   std::int64_t left = count;
   for (std::int64_t segment = 1; segment <= segments && left > 0; ++segment) {
@@ -425,20 +420,12 @@ std::vector<Baseline> HrmTask::baselines() const {
 
 void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t count, double* sums) const {
   const std::int64_t cells = data_.seq_len;
-  const auto inputs = take<std::int32_t>(t.host_arena(), count * cells),
-             labels = take<std::int32_t>(t.host_arena(), count * cells),
-             ids = take<std::int32_t>(t.host_arena(), count);
-  const auto examples = take<PuzzleExample>(t.host_arena(), count);
-  const auto width = static_cast<std::size_t>(cells);
-  for (std::size_t i = 0; i < examples.size(); ++i) {
-    examples[i] = sample_of(split, first + static_cast<std::int64_t>(i));
-    data_.read(examples[i], inputs.subspan(i * width, width), labels.subspan(i * width, width));
-    ids[i] = examples[i].identifier;
-  }
+  std::vector<PuzzleExample> examples;
+  for (std::int64_t i = first; i < first + count; ++i) examples.push_back(sample_of(split, i));
+  const auto [inputs, labels, ids] = data_.read(examples);
   const Hrm::Output out = run_segments(t, inputs, ids, options_.eval_segments);
-  const auto scores = take<ops::SequenceScore>(t.host_arena(), count);
-  ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), Tensor::of(labels.data(), {count, cells}),
-                     options_.loss.tokens);
+  const auto scores = arena_array<ops::SequenceScore>(t.host_arena(), count);
+  ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), kept(t, labels, {count, cells}), options_.loss.tokens);
   const Tensor q = to_host(t, out.q.value());
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const ops::SequenceScore& score = scores[i];
@@ -451,9 +438,10 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
     sums[kSteps] += static_cast<double>(options_.eval_segments);
   }
   if (data_.arc_names.empty()) return;
-  const auto answers = take<std::int32_t>(t.host_arena(), count * cells);
+  const auto answers = arena_array<std::int32_t>(t.host_arena(), count * cells);
   most_likely(to_host(t, out.logits.value()), answers);
   for (std::size_t i = 0; i < examples.size(); ++i) {
+    const auto width = static_cast<std::size_t>(cells);
     const auto row = [&](std::span<const std::int32_t> all) { return all.subspan(i * width, width); };
     const ArcBallot ballot = arc_ballot(data_.arc_names[static_cast<std::size_t>(ids[i])], row(inputs), row(labels),
                                         row(answers), at(q, 2 * static_cast<std::int64_t>(i)));

@@ -1,12 +1,13 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <optional>
 
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/tasks/hrm/hrm_task.hpp"
+#include "tasks/arena_array.hpp"
 #include "tasks/hrm/hrm_program.hpp"
 #include "tasks/hrm/hrm_verify_parts.hpp"
 
@@ -67,7 +68,7 @@ class ReferenceModel final : public HrmTask {
 };
 
 std::vector<std::int32_t> labels_of(const H5File& file, const std::string& dataset) {
-  std::vector<std::int32_t> labels = integers(file, dataset);
+  std::vector<std::int32_t> labels = file.read<std::int32_t>(dataset);
   for (std::int32_t& label : labels) label = std::max(label, -1);
   return labels;
 }
@@ -77,7 +78,7 @@ std::vector<std::vector<std::int32_t>> read_draws(const H5File& file) {
   std::vector<std::vector<std::int32_t>> all;
   for (std::int64_t t = 0; t < file.int_attribute("/", "steps"); ++t) {
     const std::string group = "/steps/" + std::to_string(t) + "/draws/";
-    std::vector<std::int32_t>& least = all.emplace_back(integers(file, group + "explore_n"));
+    std::vector<std::int32_t>& least = all.emplace_back(file.read<std::int32_t>(group + "explore_n"));
     const std::vector<double> u = file.read<double>(group + "explore_u");
     for (std::size_t i = 0; i < u.size(); ++i)
       if (!(u[i] < explore)) least[i] = 0;
@@ -113,9 +114,9 @@ PuzzleData reference_data(const H5File& file, Placement& placement) {
   for (std::int64_t t = 0; t < file.int_attribute("/", "steps"); ++t) {
     const std::string group = "/steps/" + std::to_string(t) + "/batch/";
     // An ignored label, -1, becomes kIgnored.
-    data.train.push_back(plain_part(placement, "steps", bytes_of(integers(file, group + "inputs")),
+    data.train.push_back(plain_part(placement, "steps", bytes_of(file.read<std::int32_t>(group + "inputs")),
                                     bytes_of(labels_of(file, group + "labels")),
-                                    integers(file, group + "puzzle_identifiers"), data.seq_len));
+                                    file.read<std::int32_t>(group + "puzzle_identifiers"), data.seq_len));
   }
   for (const std::string& name : file.list("/eval")) {
     const std::string group = "/eval/" + name + "/data/";
@@ -193,12 +194,10 @@ class NetworkCheck {
   /// The first inner call of the first step, call by call.
   void trace() {
     const HrmArch& a = model_.network().arch();
-    const std::vector<std::int32_t> inputs = integers(file_, "/steps/0/batch/inputs"),
-                                    ids = integers(file_, "/steps/0/batch/puzzle_identifiers");
+    const auto inputs = file_.read<std::int32_t>("/steps/0/batch/inputs"),
+               ids = file_.read<std::int32_t>("/steps/0/batch/puzzle_identifiers");
     const auto batch = static_cast<std::int64_t>(ids.size());
-    Stream stream(options_.device);
-    Arena arena(options_.device);
-    Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
+    OwnTape tape(model_.network().params());
     const Tensor z_h = tape.keep({batch, a.length(), a.hidden}), z_l = tape.keep(z_h.shape());
     model_.network().reset(tape, z_h, z_l);
     const auto kept = [&](const std::vector<std::int32_t>& values, Shape shape) {
@@ -222,27 +221,23 @@ class NetworkCheck {
 
   void evaluation() {
     const std::int64_t segments = model_.options().eval_segments;
-    Stream stream(options_.device);
-    Arena arena(options_.device);
     for (int b = 0; file_.has("/eval/batches/" + std::to_string(b)); ++b) {
       const std::string group = "eval/batches/" + std::to_string(b);
-      const std::vector<std::int32_t> inputs = integers(file_, "/" + group + "/inputs"),
-                                      ids = integers(file_, "/" + group + "/puzzle_identifiers"),
-                                      labels = labels_of(file_, "/" + group + "/labels");
-      arena.reset();
-      Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
+      const auto inputs = file_.read<std::int32_t>("/" + group + "/inputs"),
+                 ids = file_.read<std::int32_t>("/" + group + "/puzzle_identifiers"),
+                 labels = labels_of(file_, "/" + group + "/labels");
+      OwnTape tape(model_.network().params());
       const Hrm::Output out = model_.run_segments(tape, inputs, ids, segments);
       compare(group, "logits", out.logits.value(), kSegments);
       const std::vector<double> q = doubles(out.q.value());
       std::vector<double> halt;
       for (std::size_t i = 0; i < q.size(); i += 2) halt.push_back(q[i]);
       compare(group, "q_halt_logits", halt, kSegments);
-      const std::span scores(
-          static_cast<ops::SequenceScore*>(arena.host().allocate(ids.size() * sizeof(ops::SequenceScore))), ids.size());
+      const auto scores = arena_array<ops::SequenceScore>(tape.host_arena(), std::ssize(ids));
       const Shape cells{static_cast<std::int64_t>(ids.size()), model_.network().arch().seq_len};
-      ops::sequence_loss(stream, {}, scores, out.logits.value(), Tensor::of(tape.keep(std::span(labels)).data(), cells),
-                         model_.options().loss.tokens);
-      stream.synchronize();
+      ops::sequence_loss(tape.stream(), {}, scores, out.logits.value(),
+                         Tensor::of(tape.keep(std::span(labels)).data(), cells), model_.options().loss.tokens);
+      tape.stream().synchronize();
       double lm = 0, halting = 0;
       for (std::size_t i = 0; i < scores.size(); ++i) {
         lm += scores[i].loss;
@@ -253,8 +248,7 @@ class NetworkCheck {
     }
     std::int64_t first = 0;
     for (const PuzzlePart& part : model_.data().test) {
-      arena.reset();
-      Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
+      OwnTape tape(model_.network().params());
       std::vector<double> sums(static_cast<std::size_t>(model_.sum_count()), 0);
       model_.evaluate(tape, Split::test, first, part.examples(), sums.data());
       first += part.examples();

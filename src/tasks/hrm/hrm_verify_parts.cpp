@@ -1,18 +1,15 @@
 #include "tasks/hrm/hrm_verify_parts.hpp"
 
 #include "lockstep/base/quantile.hpp"
-#include "lockstep/nn/tape.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/ops/sequence_loss.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
 #include "lockstep/tasks/hrm/puzzle_sampler.hpp"
+#include "tasks/arena_array.hpp"
 
 namespace lockstep {
-
-std::vector<std::int32_t> integers(const H5File& file, const std::string& dataset) {
-  return file.read<std::int32_t>(dataset);
-}
 
 namespace {
 /// A copy on a device.
@@ -60,7 +57,7 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
     v.relative(group, "exp_avg_sq", squares, kExact);
   }
 
-  std::vector<std::int32_t> ids = integers(file, "/sign_sgd/ids");
+  std::vector<std::int32_t> ids = file.read<std::int32_t>("/sign_sgd/ids");
   std::vector<double> weights = file.read<double>("/sign_sgd/weights"), rows = file.read<double>("/sign_sgd/grads");
   const auto used = static_cast<std::int64_t>(ids.size()), columns = static_cast<std::int64_t>(rows.size()) / used,
              all = static_cast<std::int64_t>(weights.size()) / columns;
@@ -93,21 +90,18 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
     v.relative("trunc_normal", name, values, kExact);
   }
 
-  const std::vector<std::int32_t> labels = integers(file, "/losses/labels");
+  const auto labels = file.read<std::int32_t>("/losses/labels");
   std::vector<double> logits = file.read<double>("/losses/logits");
   const auto positions = static_cast<std::int64_t>(labels.size());
-  Stream stream(device);
-  Arena arena(device);
-  Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+  OwnTape tape(DType::f64, Tape::Mode::forward, nullptr, device);
   for (const ops::TokenLoss loss : {ops::TokenLoss::stablemax, ops::TokenLoss::softmax}) {
     const std::int64_t classes = static_cast<std::int64_t>(logits.size()) / positions;
     const OwnedTensor x = on_device(device, Tensor::of(logits.data(), {positions, 1, classes}));
     const Tensor dx = tape.keep(x->shape());
-    const std::span scores(
-        static_cast<ops::SequenceScore*>(arena.host().allocate(labels.size() * sizeof(ops::SequenceScore))),
-        labels.size());
-    ops::sequence_loss(stream, dx, scores, x, Tensor::of(tape.keep(std::span(labels)).data(), {positions, 1}), loss);
-    stream.synchronize();
+    const auto scores = arena_array<ops::SequenceScore>(tape.host_arena(), positions);
+    ops::sequence_loss(tape.stream(), dx, scores, x, Tensor::of(tape.keep(std::span(labels)).data(), {positions, 1}),
+                       loss);
+    tape.stream().synchronize();
     std::vector<double> values;
     for (const ops::SequenceScore& score : scores) values.push_back(score.loss);
     const std::string name = std::string(ops::name(loss)) + "_cross_entropy";
@@ -154,7 +148,7 @@ void verify_hrm_sampler(Verifier& v, const H5File& file) {
   puzzles.ignore_label_id = 0;
   PuzzlePart part;
   const auto bytes = [&](const std::string& name) {
-    const std::vector<std::int32_t> values = integers(file, data + name);
+    const auto values = file.read<std::int32_t>(data + name);
     return place(placement, std::vector<std::uint8_t>(values.begin(), values.end()), Shape(shape));
   };
   const auto indices = [&](const std::string& name) {
@@ -163,7 +157,7 @@ void verify_hrm_sampler(Verifier& v, const H5File& file) {
   };
   part.inputs = bytes("inputs"), part.labels = bytes("labels");
   part.puzzle_indices = indices("puzzle_indices"), part.group_indices = indices("group_indices");
-  const std::vector<std::int32_t> ids = integers(file, data + "puzzle_identifiers");
+  const auto ids = file.read<std::int32_t>(data + "puzzle_identifiers");
   part.puzzle_identifiers = place(placement, ids, {static_cast<std::int64_t>(ids.size())});
   const std::int64_t batch = file.int_attribute("/sampler", "global_batch_size"),
                      visits = file.int_attribute("/sampler", "epochs_per_iter") * part.groups();

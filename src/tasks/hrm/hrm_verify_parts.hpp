@@ -1,16 +1,12 @@
 #pragma once
 // The parts of HRM that are verified apart from its network: update rules, and batches of puzzles.
 #include <algorithm>
-#include <cstdint>
-#include <string>
 #include <vector>
 
 #include "lockstep/data/placement.hpp"
 #include "tasks/verifier.hpp"
 
 namespace lockstep {
-
-std::vector<std::int32_t> integers(const H5File& file, const std::string& dataset);
 
 /// An array of the placement with these values.
 template <class T>

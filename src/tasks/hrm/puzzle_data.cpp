@@ -102,6 +102,18 @@ void PuzzleData::read(const PuzzleExample& example, std::span<std::int32_t> inpu
   }
 }
 
+PuzzleData::Rows PuzzleData::read(std::span<const PuzzleExample> examples) const {
+  const auto cells = static_cast<std::size_t>(seq_len);
+  Rows rows = {
+      std::vector<std::int32_t>(examples.size() * cells), std::vector<std::int32_t>(examples.size() * cells), {}};
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    read(examples[i], std::span(rows.inputs).subspan(i * cells, cells),
+         std::span(rows.labels).subspan(i * cells, cells));
+    rows.identifiers.push_back(examples[i].identifier);
+  }
+  return rows;
+}
+
 PuzzleData PuzzleData::open(const std::filesystem::path& path, Placement& placement) {
   const H5File file = placement.open(path);
   const DatasetFile set(file, kHrmFormat);

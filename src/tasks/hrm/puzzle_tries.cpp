@@ -271,20 +271,17 @@ std::vector<Metric> tries_metrics(Communicator& comm, const HrmTask& model, Spli
   const auto cells = static_cast<std::size_t>(model.data().seq_len);
   for (std::int64_t first = 0; first < model.size(split); first += kTriedPuzzles) {
     const auto count = static_cast<std::size_t>(std::min(kTriedPuzzles, model.size(split) - first));
-    std::vector<std::int32_t> inputs(count * cells), labels(count * cells), ids;
-    for (std::size_t i = 0; i < count; ++i) {
-      const PuzzleExample example = model.sample_of(split, first + static_cast<std::int64_t>(i));
-      model.data().read(example, std::span(inputs).subspan(i * cells, cells),
-                        std::span(labels).subspan(i * cells, cells));
-      ids.push_back(example.identifier);
-    }
+    std::vector<PuzzleExample> examples;
+    for (std::size_t i = 0; i < count; ++i)
+      examples.push_back(model.sample_of(split, first + static_cast<std::int64_t>(i)));
+    const PuzzleData::Rows rows = model.data().read(examples);
     const auto see = [&](std::int64_t k, std::span<const PuzzleVote> votes) {
       const auto point = static_cast<std::size_t>(std::ranges::lower_bound(points, k) - points.begin());
       for (std::size_t i = 0; i < count; ++i) {
         std::size_t labelled = 0, right = 0;
         for (std::size_t c = 0; c < cells; ++c) {
-          labelled += labels[i * cells + c] >= 0;
-          right += labels[i * cells + c] == votes[i].best().answer[c];
+          labelled += rows.labels[i * cells + c] >= 0;
+          right += rows.labels[i * cells + c] == votes[i].best().answer[c];
         }
         if (labelled == 0) continue;
         counted += point == 0;
@@ -292,8 +289,8 @@ std::vector<Metric> tries_metrics(Communicator& comm, const HrmTask& model, Spli
         segments[point] += static_cast<double>(votes[i].segments());
       }
     };
-    try_puzzles(comm, model, first, inputs, ids, tries, {model.options().eval_segments, model.options().eval_halt},
-                threads, see);
+    try_puzzles(comm, model, first, rows.inputs, rows.identifiers, tries,
+                {model.options().eval_segments, model.options().eval_halt}, threads, see);
   }
   std::vector<Metric> metrics;
   for (std::size_t i = 0; i < points.size(); ++i) {

@@ -42,10 +42,8 @@ class Arrays {
       set_.read_into<T>(name, {count}, to.span<T>());
       check(std::span<const T>(to.span<T>()));
     });
-    const Tensor sum = placement_.place(DType::i64, {1}, [&](const Tensor& to) {
-      *to.data<std::int64_t>() = static_cast<std::int64_t>(hash64(array.raw(), array.size_bytes()));
-    });
-    hash_ = hash64(sum.raw(), sum.size_bytes(), hash_);
+    const std::uint64_t sum = placement_.hash([&] { return hash64(array.raw(), array.size_bytes()); });
+    hash_ = hash64(&sum, sizeof sum, hash_);
     return array.span<const T>();
   }
 

@@ -3,6 +3,7 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/kgat/kgat_attention.hpp"
 #include "lockstep/models/kgat/kgat_weights.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/kgat/kgat_config.hpp"
 #include "lockstep/tasks/weight_exchange.hpp"
 
@@ -47,9 +48,7 @@ NamedArrays tables_of(Task& task) {
   std::vector<std::int64_t> users(static_cast<std::size_t>(kgat.data().users));
   std::iota(users.begin(), users.end(), std::int64_t{0});
   const OwnedTensor items = kgat.item_rows();
-  Stream stream;
-  Arena arena;
-  Tape tape(stream, arena, kgat.params().dtype(), Tape::Mode::forward);
+  OwnTape tape(kgat.params().dtype());
   NamedArrays file;
   const auto add = [&](const char* name, const Tensor& rows) {
     visit_float(rows.dtype(), [&]<class T>() {

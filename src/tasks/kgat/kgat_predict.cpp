@@ -4,23 +4,16 @@
 
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
-#include "lockstep/data/placement.hpp"
-#include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/kgat/ranking_task.hpp"
-#include "lockstep/train/checkpoint.hpp"
-#include "lockstep/train/run_config.hpp"
-#include "lockstep/train/trainer.hpp"
 #include "tasks/recommendation.hpp"
 
 namespace lockstep {
 namespace {
 
 struct Arguments : RecommendationOptions {
-  RunConfig config;
   std::string user_names, item_names;
 };
 
@@ -81,8 +74,6 @@ IdTable read_list(const std::string& path, std::int64_t count) {
 Recommender make_recommender(const Arguments& a, RankingTask& task) {
   const KgData& data = task.data();
   Recommender model;
-  model.kind = task.kind();
-  model.data_hash = hex64(task.data_hash());
   model.data_path = data.path.string();
   model.users = read_list(a.user_names, data.users);
   model.item_ids = read_list(a.item_names, data.items);
@@ -106,23 +97,12 @@ Recommender make_recommender(const Arguments& a, RankingTask& task) {
 int predict_kgat(World& world, const Args& args) {
   Arguments a;
   Options options = make_options(a);
-  if (!parse(world, options, args, a.config)) return 0;
-  const auto reader = open_checkpoint(world, a.checkpoint, args, options, a.config);
-  compute_on_cpu(a.config);
-  world.together("checking the options", [&] {
-    check(a, options, world, {}, {a.user_names, a.item_names, a.config.data.path});
-  });
-  const int threads = prepare_cpu(world, a.config);
-  const auto placement = make_node_placement(world);
-  const auto task = load_task(world, a.config, *placement, &reader->file());
-  Recommender model;
-  world.together("loading weights and lists", [&] {
-    if (!a.other_data) reader->require_data_of(*task, a.config.data.path);
-    reader->load_average_or_weights(task->params());
-    model = make_recommender(a, dynamic_cast<RankingTask&>(*task));
-  });
-  recommend(world, a, model, args, threads);
-  return 0;
+  return recommend(
+      world, args, options, a,
+      [&] {
+        check(a, options, world, {}, {a.user_names, a.item_names, a.config.data.path});
+      },
+      [&](Task& task) { return make_recommender(a, dynamic_cast<RankingTask&>(task)); });
 }
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/data/gpu_copy.hpp"

@@ -95,20 +95,12 @@ double KgatStep::norm_cf() const {
     const double norm = gradient_norm(t, {{0, t.size()}});
     return norm * norm;
   };
-  std::vector<double> own(static_cast<std::size_t>(segments.count())), all(static_cast<std::size_t>(cut.segments()));
+  std::vector<double> all(static_cast<std::size_t>(cut.segments()));
 #pragma omp parallel for schedule(dynamic) if (!on_gpu())
   for (std::int64_t s = segments.begin; s < segments.end; ++s)
-    own[static_cast<std::size_t>(s - segments.begin)] =
-        square_norm(dx0_.slice(cut.begin(s), cut.begin(s + 1) - cut.begin(s)));
-  if (exchange_.partitioned()) {
-    std::vector<std::int64_t> sizes;
-    for (int r = 0; r < comm_.size(); ++r)
-      sizes.push_back((cut.first_segment(r + 1) - cut.first_segment(r)) * static_cast<std::int64_t>(sizeof(double)));
-    comm_.all_gather_known(std::as_bytes(std::span<const double>(own)), sizes,
-                           std::as_writable_bytes(std::span<double>(all)), "gradient norm");
-  } else {
-    all = own;
-  }
+    all[static_cast<std::size_t>(s)] = square_norm(dx0_.slice(cut.begin(s), cut.begin(s + 1) - cut.begin(s)));
+  const auto part = [&](int r) { return ShardRange{cut.first_segment(r), cut.first_segment(r + 1)}; };
+  if (exchange_.partitioned()) all_gather_parts(comm_, std::span(all), part, "gradient norm");
   return std::sqrt(std::accumulate(all.begin(), all.end(), square_norm(gradient_)));
 }
 

@@ -1,5 +1,4 @@
 // The step of KgatStep on triples.
-#include <functional>
 
 #include "lockstep/base/profile.hpp"
 #include "lockstep/ops/node_rows.hpp"
@@ -86,14 +85,8 @@ void KgatStep::share_chunks(const KgBatch& batch, const ChunkResults& results) {
   exchange_.share_chunks(results.relations, all, std::identity(), "triples' gradients of relations");
 
   exchange_.wait(steps_done());  // the losses lie where the host reads them
-  std::vector<std::int64_t> sizes;
-  for (int r = 0; r < comm_.size(); ++r)
-    sizes.push_back(shards_of(all, r, comm_.size()).count() * static_cast<std::int64_t>(sizeof(ops::RankingSums)));
-  const ShardRange mine = shards_of(all, comm_.rank(), comm_.size());
-  const auto own = results.sums.subspan(static_cast<std::size_t>(mine.begin), static_cast<std::size_t>(mine.count()));
-  const std::vector<ops::RankingSums> sent(own.begin(), own.end());
-  comm_.all_gather_known(std::as_bytes(std::span(sent)), sizes, std::as_writable_bytes(results.sums),
-                         "triples' losses");
+  all_gather_parts(
+      comm_, results.sums, [&](int r) { return shards_of(all, r, comm_.size()); }, "triples' losses");
 }
 
 Tensor KgatStep::sum_chunks(Arena& arena, const ChunkResults& results, const Uses& uses,

@@ -10,6 +10,7 @@
 #include "lockstep/models/kgat/kgat_weights.hpp"
 #include "lockstep/ops/transr.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
+#include "tasks/arena_array.hpp"
 #include "tasks/kgat/kgat_step.hpp"
 #include "tasks/verifier.hpp"
 
@@ -33,21 +34,19 @@ struct ReferenceData {
   std::vector<std::int32_t> train, test;
   std::vector<std::int64_t> of_reference;  ///< our triple for each triple of the reference, in its order
 
-  explicit ReferenceData(const H5File& file);
+  explicit ReferenceData(const H5File& file) {
+    data.path = file.path();
+    data.users = file.int_attribute("/", "n_users");
+    data.items = file.int_attribute("/", "n_items");
+    data.entities = file.int_attribute("/", "n_entities");
+    read_graph(file);
+    read_interactions(file);
+  }
 
  private:
   void read_graph(const H5File& file);
   void read_interactions(const H5File& file);
 };
-
-ReferenceData::ReferenceData(const H5File& file) {
-  data.path = file.path();
-  data.users = file.int_attribute("/", "n_users");
-  data.items = file.int_attribute("/", "n_items");
-  data.entities = file.int_attribute("/", "n_entities");
-  read_graph(file);
-  read_interactions(file);
-}
 
 void ReferenceData::read_graph(const H5File& file) {
   const auto heads = file.read<std::int32_t>("/inputs/ckg_h"), relations = file.read<std::int32_t>("/inputs/ckg_r"),
@@ -102,16 +101,21 @@ void ReferenceData::read_interactions(const H5File& file) {
   data.test = read("/raw/test.txt", test_ptr, test);
 }
 
+std::vector<std::int32_t> first_numbers(std::int64_t count) {
+  std::vector<std::int32_t> all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
 /// One reference file against the model.
-template <class T>
 class KgatVerification {
  public:
-  KgatVerification(Verifier& v, World& world, const H5File& file, Device device)
+  KgatVerification(Verifier& v, World& world, const H5File& file, DType dtype, Device device)
       : v_(v),
         world_(world),
         file_(file),
         reference_(file),
-        f64_(std::is_same_v<T, double>),
+        dtype_(dtype),
         device_(device),
         model_(options(), reference_.data) {
     model_.move_to(device);
@@ -137,7 +141,7 @@ class KgatVerification {
     o.world = &world_;
     return {world_.communicator(), model_.net(), model_.propagation(), o};
   }
-  double tolerance(double single) const { return f64_ ? kDouble : single; }
+  double tolerance(double single) const { return dtype_ == DType::f64 ? kDouble : single; }
   const KgGraph& graph() const { return reference_.data.graph; }
 
   KgatTask::Options options() const {
@@ -153,7 +157,7 @@ class KgatVerification {
     o.arch.slope = file_.real_attribute("/", "leaky_slope");
     o.cf_l2 = file_.real_attribute("/", "cf_lambda");
     o.kg_l2 = file_.real_attribute("/", "kg_lambda");
-    o.dtype = dtype_of<T>::value;
+    o.dtype = dtype_;
     return o;
   }
 
@@ -207,7 +211,7 @@ class KgatVerification {
     const std::vector<double> ours = doubles(plan_.logits());
     for (const std::int64_t e : reference_.of_reference) v.push_back(ours[static_cast<std::size_t>(e)]);
     v_.relative("outputs", "attention/logits", v, tolerance(kForward));
-    const auto head = file_.template read<std::int64_t>("/inputs/ckg_h");
+    const auto head = file_.read<std::int64_t>("/inputs/ckg_h");
     std::map<std::int64_t, double> most, sum;
     for (std::size_t i = 0; i < v.size(); ++i)
       most[head[i]] = most.count(head[i]) ? std::max(most[head[i]], v[i]) : v[i];
@@ -222,27 +226,26 @@ class KgatVerification {
   CfBatch cf_batch(int number) const {
     CfBatch batch;
     const std::string group = join("/inputs/cf", number, "/");
-    batch.user = file_.template read<std::int32_t>(group + "user");
-    batch.liked = file_.template read<std::int32_t>(group + "pos");
-    batch.other = file_.template read<std::int32_t>(group + "neg");
+    batch.user = file_.read<std::int32_t>(group + "user");
+    batch.liked = file_.read<std::int32_t>(group + "pos");
+    batch.other = file_.read<std::int32_t>(group + "neg");
     batch.index();
     return batch;
   }
   KgBatch kg_batch(int number) const {
     KgBatch batch;
     const std::string group = join("/inputs/kg", number, "/");
-    batch.head = file_.template read<std::int32_t>(group + "h");
-    batch.relation = file_.template read<std::int32_t>(group + "r");
-    batch.tail = file_.template read<std::int32_t>(group + "pos_t");
-    batch.other = file_.template read<std::int32_t>(group + "neg_t");
+    batch.head = file_.read<std::int32_t>(group + "h");
+    batch.relation = file_.read<std::int32_t>(group + "r");
+    batch.tail = file_.read<std::int32_t>(group + "pos_t");
+    batch.other = file_.read<std::int32_t>(group + "neg_t");
     batch.index();
     return batch;
   }
 
   OwnedTensor rows_of_h(const std::vector<std::int32_t>& nodes) {
     const Resident<std::int32_t> list(std::span<const std::int32_t>(nodes), device_);
-    OwnedTensor h(dtype_of<T>::value, {static_cast<std::int64_t>(nodes.size()), model_.net().arch().final_width()},
-                  device_);
+    OwnedTensor h(dtype_, {static_cast<std::int64_t>(nodes.size()), model_.net().arch().final_width()}, device_);
     model_.propagation().gather(list.span(), h);
     Stream(device_).synchronize();  // the list is freed
     return h;
@@ -255,10 +258,8 @@ class KgatVerification {
     KgatPropagation& p = model_.propagation();
     const KgatArch& arch = model_.net().arch();
     p.begin(nullptr);
-    std::vector<std::int32_t> every_node(static_cast<std::size_t>(arch.nodes));
-    std::iota(every_node.begin(), every_node.end(), 0);
     p.forward();
-    const std::vector<double> all = doubles(rows_of_h(every_node));
+    const std::vector<double> all = doubles(rows_of_h(first_numbers(arch.nodes)));
     std::int64_t offset = arch.embed_dim;
     for (int l = 0; l < arch.layers(); ++l) {
       const std::string layer = group + join("layer", l, "/");
@@ -311,7 +312,7 @@ class KgatVerification {
     const KgatTask::Options& o = model_.options();
     const KgatArch& arch = model_.net().arch();
     // Our order is by relation: maps it to the reference's.
-    const auto relation = file_.template read<std::int32_t>("/inputs/kg0/r");
+    const auto relation = file_.read<std::int32_t>("/inputs/kg0/r");
     std::vector<std::int64_t> order(relation.size());
     std::iota(order.begin(), order.end(), std::int64_t{0});
     std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
@@ -322,15 +323,14 @@ class KgatVerification {
     const std::vector<double> no_rows(order.size() * k), no_scores(order.size());
     std::array<std::vector<double>, 3> rows = {no_rows, no_rows, no_rows};
     std::array<std::vector<double>, 2> f = {no_scores, no_scores};
-    const OwnedTensor projected(dtype_of<T>::value, {3 * batch.count(), width}, device_),
-        score(dtype_of<T>::value, {2 * batch.count()}, device_);
+    const OwnedTensor projected(dtype_, {3 * batch.count(), width}, device_),
+        score(dtype_, {2 * batch.count()}, device_);
     Arena arena(device_);
     Stream stream(device_);
     const auto [chunks, head, tail, other] = for_kernels(
         stream, arena, std::span<const ops::RelationChunk>(batch.chunks), std::span<const std::int32_t>(batch.head),
         std::span<const std::int32_t>(batch.tail), std::span<const std::int32_t>(batch.other));
-    const std::span chunk_sums(
-        static_cast<ops::RankingSums*>(arena.host().allocate(chunks.size() * sizeof(ops::RankingSums))), chunks.size());
+    const auto chunk_sums = arena_array<ops::RankingSums>(arena.host(), std::ssize(chunks));
     ops::transr(stream, {chunks, head, tail, other}, model_.net().embedding().value, model_.net().matrices().value,
                 model_.net().translations().value, o.kg_l2, batch.count(),
                 {.projected = projected, .score = score, .drows = {}, .drelations = {}}, chunk_sums);
@@ -417,11 +417,9 @@ class KgatVerification {
     model_.begin_evaluation();
     const std::vector<double> users = v_.reference("after_steps", group + "user");
     const std::int64_t items = reference_.data.items, width = model_.net().arch().final_width();
-    std::vector<std::int32_t> item_nodes(static_cast<std::size_t>(items));
-    std::iota(item_nodes.begin(), item_nodes.end(), 0);
     const std::vector<std::int32_t> user_nodes(users.begin(), users.end());
     const auto count = static_cast<std::int64_t>(users.size());
-    const OwnedTensor of_items = rows_of_h(item_nodes), of_users = rows_of_h(user_nodes);
+    const OwnedTensor of_items = rows_of_h(first_numbers(items)), of_users = rows_of_h(user_nodes);
     std::vector<double> scores;
     const std::vector<double> u = doubles(of_users), i = doubles(of_items);
     for (std::int64_t a = 0; a < count; ++a)
@@ -433,9 +431,7 @@ class KgatVerification {
     // The reference puts the training items after the others, in no order.
     std::vector<double> ranking = v_.reference("after_steps", group + "ranking");
     Arena arena(device_), scratch(device_);
-    const std::span top(static_cast<std::int32_t*>(
-                            arena.host().allocate(static_cast<std::size_t>(count * items) * sizeof(std::int32_t))),
-                        static_cast<std::size_t>(count * items));
+    const auto top = arena_array<std::int32_t>(arena.host(), count * items);
     Stream stream(device_);
     const auto user_of = [&](std::int64_t a) {
       return static_cast<std::int64_t>(users[static_cast<std::size_t>(a)]) - reference_.data.entities;
@@ -465,10 +461,10 @@ class KgatVerification {
   World& world_;
   const H5File& file_;
   ReferenceData reference_;
-  bool f64_;
+  DType dtype_;
   Device device_;
   KgatTask model_;
-  const AttentionPlan plan_{graph(), 0, graph().nodes, dtype_of<T>::value, device_};
+  const AttentionPlan plan_{graph(), 0, graph().nodes, dtype_, device_};
 };
 
 }  // namespace
@@ -478,11 +474,7 @@ void verify_kgat(World& world, const H5File& file, const VerifyOptions& options,
                 "option precision: reference files of kgat are compared in fp32 and with --double only");
   if (!file.has("/weights")) return;
   Verifier v(file, options, report);
-  if (options.f64) {
-    KgatVerification<double>(v, world, file, options.device).run();
-  } else {
-    KgatVerification<float>(v, world, file, options.device).run();
-  }
+  KgatVerification(v, world, file, options.f64 ? DType::f64 : DType::f32, options.device).run();
 }
 
 }  // namespace lockstep

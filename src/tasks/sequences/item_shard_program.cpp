@@ -177,14 +177,12 @@ ItemShardProgram<T>::ItemShardProgram(World& world, const RunConfig& config, Seq
 template <class T>
 template <class V>
 void ItemShardProgram<T>::share_tokens(std::span<V> all, std::int64_t each, const char* what) {
-  std::vector<std::int64_t> sizes;
   const auto at = [&](std::int64_t shard) { return token_[static_cast<std::size_t>(shard)] * each; };
-  for (int r = 0; r < comm_.size(); ++r) {
+  const auto part = [&](int r) {
     const ShardRange of = shards_of(shards_, r, comm_.size());
-    sizes.push_back((at(of.end) - at(of.begin)) * static_cast<std::int64_t>(sizeof(V)));
-  }
-  const std::vector<V> mine(all.begin() + at(mine_.begin), all.begin() + at(mine_.end));
-  comm_.all_gather_known(std::as_bytes(std::span(mine)), sizes, std::as_writable_bytes(all), what);
+    return ShardRange{at(of.begin), at(of.end)};
+  };
+  all_gather_parts(comm_, all, part, what);
 }
 
 template <class T>
@@ -309,15 +307,11 @@ void ItemShardProgram<T>::compute_sums() {
     ops::softmax_part(worker.stream, sums(p, 0, shard), sums(p, 1, shard), of_shard(slope_, shard), scratch,
                       of_shard(f_, shard), part, of_shard(pos_, shard));
   });
-  std::vector<std::int64_t> sizes;
-  for (int r = 0; r < comm_.size(); ++r)
-    sizes.push_back(shards_of(shards_, r, comm_.size()).count() * 2 * tokens * static_cast<std::int64_t>(sizeof(T)));
-  const std::span<T> all = part_sums_.span<T>();
-  const std::size_t each = static_cast<std::size_t>(2 * tokens);
-  const std::span<T> own =
-      all.subspan(static_cast<std::size_t>(mine_.begin) * each, static_cast<std::size_t>(mine_.count()) * each);
-  const std::vector<T> mine(own.begin(), own.end());
-  comm_.all_gather_known(std::as_bytes(std::span(mine)), sizes, std::as_writable_bytes(all), "sums of exponentials");
+  const auto part = [&](int r) {
+    const ShardRange of = shards_of(shards_, r, comm_.size());
+    return ShardRange{2 * tokens * of.begin, 2 * tokens * of.end};
+  };
+  all_gather_parts(comm_, part_sums_.span<T>(), part, "sums of exponentials");
 
   for_tokens([&](std::int64_t shard, Worker&) {
     const Tensor lse = of_shard(lse_, shard), sum = of_shard(sum_, shard), next = of_shard(slope_, shard);

@@ -6,7 +6,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/h5.hpp"
-#include "lockstep/models/sequences/sasrec_metadata.hpp"
 #include "lockstep/ops/item_softmax.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "tasks/sequences/item_shard_program.hpp"
@@ -157,9 +156,9 @@ std::unique_ptr<Task> SequenceConfig::load(const TaskSource& source) const {
   SequenceData data = SequenceData::read(source.path, source.placement);
   SequenceTask::Options options = model_options(source.dtype, source.seed);
   if (source.checkpoint != nullptr) {
-    const SasRecArch trained = read_sasrec_metadata(*source.checkpoint);
-    require_data(trained.items == data.n_items, "checkpoint '", source.checkpoint->path().string(), "' was trained on ",
-                 trained.items, " items; '", source.path.string(), "' has ", data.n_items,
+    const std::int64_t trained = source.checkpoint->int_attribute(kSequenceGroup, "items");
+    require_data(trained == data.n_items, "checkpoint '", source.checkpoint->path().string(), "' was trained on ",
+                 trained, " items; '", source.path.string(), "' has ", data.n_items,
                  "; use the data set of the checkpoint");
   }
   return std::make_unique<SequenceTask>(std::move(options), std::move(data));
@@ -217,8 +216,7 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
   needs.rows_vary = true;
 
   const auto size = static_cast<double>(size_bytes(real_dtype(dtype)));
-  const double step_tokens =
-      tokens / std::max<double>(1, static_cast<double>(needs.train_samples)) * static_cast<double>(step.samples);
+  const double step_tokens = mean * static_cast<double>(step.samples);
   if (arch.loss.kind == ItemLoss::Kind::softmax) {
     const bool parts = step.reproducible || options.shard_items;
     needs.scratch_bytes = size * static_cast<double>(ops::softmax_scratch(
@@ -229,8 +227,7 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
   if (arch.loss.kind != ItemLoss::Kind::softmax) {
     needs.table_rows = arch.items + 1;
     needs.table_columns = arch.hidden;
-    needs.touched_rows_per_sample = tokens / std::max<double>(1, static_cast<double>(needs.train_samples)) *
-                                    static_cast<double>(2 + arch.loss.negatives_each());
+    needs.touched_rows_per_sample = mean * static_cast<double>(2 + arch.loss.negatives_each());
     if (arch.loss.kind == ItemLoss::Kind::sampled_softmax)  // the drawn items, of each shard
       needs.touched_rows_per_sample += static_cast<double>(arch.loss.negatives * step.shards) /
                                        std::max<double>(1, static_cast<double>(step.samples));

@@ -125,15 +125,13 @@ SequenceData SequenceData::read(const std::filesystem::path& path, Placement& pl
   data.trained = choose_users(placement, data, [](std::int64_t train, std::int64_t) { return train >= 2; });
   data.evaluated =
       choose_users(placement, data, [](std::int64_t train, std::int64_t all) { return all > train && train >= 1; });
-  const Tensor summary = placement.place(DType::i64, {1}, [&](const Tensor& to) {
+  data.hash = placement.hash([&] {
     require_data(data.trained.size() > 0, set.opening(), ": none of the ", sizes.users,
                  " users has two interactions to train on; filter less in lockstep-prep, or bring more data");
-    std::uint64_t hash =
+    const std::uint64_t hash =
         chain(data.item, chain(data.n_train, chain(data.offsets, static_cast<std::uint64_t>(sizes.items))));
-    if (data.has_time()) hash = chain(data.time, hash);
-    *to.data<std::int64_t>() = static_cast<std::int64_t>(hash);
+    return data.has_time() ? chain(data.time, hash) : hash;
   });
-  data.hash = static_cast<std::uint64_t>(*summary.data<std::int64_t>());
   return data;
 }
 

@@ -1,8 +1,7 @@
 #include "lockstep/io/h5.hpp"
-#include "lockstep/models/sequences/sasrec_metadata.hpp"
 #include "lockstep/models/sequences/sasrec_onnx.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
-#include "lockstep/tasks/sequences/sequence_data.hpp"
+#include "lockstep/tasks/sequences/sequence_config.hpp"
 #include "lockstep/tasks/weight_exchange.hpp"
 
 namespace lockstep {
@@ -23,9 +22,11 @@ OptionValues options_of(const NamedArrays& arrays) {
   return values;
 }
 
-void describe_network(const TaskConfig&, const H5File& checkpoint, const H5File* data, const NamedArrays&,
+void describe_network(const TaskConfig& config, const H5File& checkpoint, const H5File* data, const NamedArrays&,
                       WeightMetadata& metadata) {
-  describe(metadata, read_sasrec_metadata(checkpoint));
+  SasRecArch arch = dynamic_cast<const SequenceConfig&>(config).model_options(DType::f32, 0).arch;
+  arch.items = checkpoint.int_attribute(kSequenceGroup, "items");
+  describe(metadata, arch);
   if (data == nullptr) return;
   SequenceNames names = SequenceNames::read(*data);
   TextFields fields(&metadata);

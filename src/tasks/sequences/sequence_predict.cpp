@@ -4,16 +4,10 @@
 
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
-#include "lockstep/data/placement.hpp"
-#include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/sequences/sequence_data.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
-#include "lockstep/train/checkpoint.hpp"
-#include "lockstep/train/run_config.hpp"
-#include "lockstep/train/trainer.hpp"
 #include "tasks/recommendation.hpp"
 #include "tasks/sequences/history_file.hpp"
 
@@ -21,7 +15,6 @@ namespace lockstep {
 namespace {
 
 struct Arguments : RecommendationOptions {
-  RunConfig config;
   std::string item_names, histories;
   std::int64_t recent = 5;
 };
@@ -100,8 +93,6 @@ Recommender make_recommender(const Arguments& a, const SequenceTask& task, Seque
   const SequenceData& data = task.data();
   const bool from_file = !a.histories.empty();
   Recommender model;
-  model.kind = task.kind();
-  model.data_hash = hex64(task.data_hash());
   model.data_path = data.path.string();
   std::vector<std::string> item_names = read_names(a.item_names, names.items);
   model.item_ids = IdTable(std::move(names.items), std::move(item_names));
@@ -153,27 +144,18 @@ Recommender make_recommender(const Arguments& a, const SequenceTask& task, Seque
 int predict_sequence(World& world, const Args& args) {
   Arguments a;
   Options options = make_options(a);
-  if (!parse(world, options, args, a.config)) return 0;
-  const auto reader = open_checkpoint(world, a.checkpoint, args, options, a.config);
-  compute_on_cpu(a.config);
-  world.together("checking the options", [&] {
-    check(a, options, world, {"histories", a.histories}, {a.histories, a.item_names, a.config.data.path});
-    require_usage(a.histories.empty() || a.excluded_splits() == 0 || a.excluded_splits() == 3,
-                  "option exclude = ", a.exclude, ": the histories of a file have no splits; use all or none");
-  });
-  const auto placement = make_node_placement(world);
-  const int threads = prepare_cpu(world, a.config);
-  const auto loaded = load_task(world, a.config, *placement, &reader->file());
-  const auto& task = dynamic_cast<const SequenceTask&>(*loaded);
   Histories file;
-  Recommender model;
-  world.together("loading weights and names", [&] {
-    if (!a.other_data) reader->require_data_of(*loaded, a.config.data.path);
-    reader->load_average_or_weights(loaded->params());
-    model = make_recommender(a, task, SequenceNames::read(H5File::open(a.config.data.path)), file);
-  });
-  recommend(world, a, model, args, threads);
-  return 0;
+  return recommend(
+      world, args, options, a,
+      [&] {
+        check(a, options, world, {"histories", a.histories}, {a.histories, a.item_names, a.config.data.path});
+        require_usage(a.histories.empty() || a.excluded_splits() == 0 || a.excluded_splits() == 3,
+                      "option exclude = ", a.exclude, ": the histories of a file have no splits; use all or none");
+      },
+      [&](Task& task) {
+        return make_recommender(a, dynamic_cast<const SequenceTask&>(task),
+                                SequenceNames::read(H5File::open(a.config.data.path)), file);
+      });
 }
 
 }  // namespace lockstep

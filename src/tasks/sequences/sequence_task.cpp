@@ -9,7 +9,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/data/by_count.hpp"
 #include "lockstep/data/gpu_copy.hpp"
-#include "lockstep/models/sequences/sasrec_metadata.hpp"
+#include "lockstep/io/h5.hpp"
 #include "lockstep/ops/embedding.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/row_scores.hpp"
@@ -389,6 +389,24 @@ std::string SequenceTask::protocol(Split split) const {
               " items, known items left out");
 }
 
-void SequenceTask::save(H5File& file) const { save_sasrec_metadata(file, network_.arch()); }
+void SequenceTask::save(H5File& file) const {
+  const SasRecArch& a = network_.arch();
+  file.create_group(kSequenceGroup);
+  for (const auto& [key, value] : {std::pair<const char*, std::int64_t>{"timed", a.timed},
+                                   {"items", a.items},
+                                   {"maxlen", a.slots},
+                                   {"hidden_units", a.hidden},
+                                   {"num_heads", a.heads},
+                                   {"num_blocks", a.blocks},
+                                   {"time_span", a.time_span},
+                                   {"ffn_residual", a.ffn_residual},
+                                   {"mhc_expansion_rate", a.streams},
+                                   {"mhc_sinkhorn_iter", a.sinkhorn_iterations}})
+    file.set_attribute(kSequenceGroup, key, value);
+  for (const auto& [key, value] :
+       {std::pair{"norm", name(a.norm)}, {"pad_mask", name(a.pad_mask)}, {"mhc", name(a.mhc)}})
+    file.set_attribute(kSequenceGroup, key, std::string(value));
+  file.set_attribute(kSequenceGroup, "ln_eps", a.ln_eps);
+}
 
 }  // namespace lockstep

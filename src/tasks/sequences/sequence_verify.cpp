@@ -7,6 +7,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/weights.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
@@ -219,10 +220,8 @@ void verify_site(const Tokens& tokens, const std::string& name, const MhcTrace& 
 }
 
 /// The first batch with the initial weights, value by value.
-void verify_values(Verifier& v, const ReferenceModel& model, DType dtype, Device device) {
-  Stream stream(device);
-  Arena arena(device);
-  Tape tape(stream, arena, dtype, Tape::Mode::forward);
+void verify_values(Verifier& v, const ReferenceModel& model) {
+  OwnTape tape(model.network().params());
   const std::int64_t samples = model.size(Split::train);
   const SequenceBatch batch = model.batch(tape, 0, 0, samples);
   SasRecTrace trace;
@@ -329,7 +328,7 @@ void verify_sequence(World& world, const H5File& file, const VerifyOptions& opti
     require_usage(!as_computed.f64, "option precision: this file's network computes in double; use fp32");
     model.params().store_as(options.storage);
   }
-  verify_values(v, model, model.params().storage(), options.device);
+  verify_values(v, model);
   verify_steps(v, world, model, as_computed);
 }
 

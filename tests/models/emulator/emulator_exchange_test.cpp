@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "lockstep/io/protobuf.hpp"
 #include "models/emulator/files/files.hpp"
 #include "support/golden_emulator.hpp"
 #include "support/paths.hpp"
@@ -25,55 +26,27 @@ T little(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-/// A protobuf message as field number -> values, wire types 0, 2 and 5 only.
+/// A protobuf message.
 struct Proto {
-  std::multimap<int, std::string_view> texts;
-  std::multimap<int, std::uint64_t> numbers;
-
-  explicit Proto(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const std::uint64_t key = varint(bytes);
-      const int field = static_cast<int>(key >> 3);
-      if ((key & 7) == 0) {
-        numbers.emplace(field, varint(bytes));
-      } else {
-        REQUIRE(((key & 7) == 2 || (key & 7) == 5));
-        const std::uint64_t size = (key & 7) == 5 ? 4 : varint(bytes);
-        REQUIRE(size <= bytes.size());
-        texts.emplace(field, bytes.substr(0, size));
-        bytes.remove_prefix(size);
-      }
-    }
-  }
-  static std::uint64_t varint(std::string_view& bytes) {
-    std::uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      REQUIRE(!bytes.empty());
-      const auto byte = static_cast<unsigned char>(bytes[0]);
-      bytes.remove_prefix(1);
-      value |= std::uint64_t{byte & 0x7Fu} << shift;
-      if (byte < 0x80) return value;
-    }
-    FAIL("a varint of more than ten bytes");
-    return 0;
-  }
-  std::string text(int field) const {
-    REQUIRE(texts.count(field) == 1);
-    return std::string(texts.find(field)->second);
-  }
-  std::uint64_t number(int field) const {
-    REQUIRE(numbers.count(field) == 1);
-    return numbers.find(field)->second;
-  }
-  std::vector<Proto> messages(int field) const {
-    std::vector<Proto> out;
-    for (auto [at, end] = texts.equal_range(field); at != end; ++at) out.emplace_back(at->second);
+  std::vector<ProtobufField> fields;
+  explicit Proto(std::string_view bytes) : fields(protobuf_fields(bytes, "test")) {}
+  template <class Out>
+  std::vector<Out> each(int number) const {
+    std::vector<Out> out;
+    for (const ProtobufField& field : fields)
+      if (field.number == number) out.emplace_back(field.bytes);
     return out;
   }
-  std::vector<std::string> all(int field) const {
-    std::vector<std::string> out;
-    for (auto [at, end] = texts.equal_range(field); at != end; ++at) out.emplace_back(at->second);
-    return out;
+  std::vector<std::string> all(int number) const { return each<std::string>(number); }
+  std::vector<Proto> messages(int number) const { return each<Proto>(number); }
+  std::string text(int number) const {
+    REQUIRE(all(number).size() == 1);
+    return all(number)[0];
+  }
+  std::uint64_t number(int wanted) const {
+    const auto found = std::ranges::find(fields, wanted, &ProtobufField::number);
+    REQUIRE(found != fields.end());
+    return found->value;
   }
 };
 
@@ -180,8 +153,8 @@ TEST_SUITE("models.emulator_exchange") {
         CHECK(members.count(member) == 1);
       CHECK(members.at("emulator/version").data == "3\n");
       std::size_t i = 0;
-      for (const files::FileTensor& weight : files::weights_of(model.network))
-        CHECK(members.at(join("emulator/data/", i++)).data == weight.bytes());
+      for (const NamedArray& weight : files::weights_of(model.network))
+        CHECK(members.at(join("emulator/data/", i++)).data == files::bytes_of(weight));
       const std::string_view pickle = members.at("emulator/data.pkl").data;
       CHECK(pickle.substr(0, 2) == "\x80\x02");
       CHECK(pickle.back() == '.');

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "lockstep/models/emulator/emulator_operators.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/gradcheck.hpp"
-#include "support/own_tape.hpp"
 #include "support/random_emulator.hpp"
 #include "support/tolerance.hpp"
 
@@ -21,22 +21,6 @@ Moments unit_moments(std::int64_t n_in, std::int64_t n_out) {
   const auto in = static_cast<std::size_t>(n_in), out = static_cast<std::size_t>(n_out);
   return {std::vector<double>(in, 0), std::vector<double>(in, 1), std::vector<double>(out, 0),
           std::vector<double>(out, 1)};
-}
-
-struct Pass {
-  OwnedTensor y;
-  Gradients gradients;
-};
-
-template <class Forward>
-Pass run(Emulator& e, const Tensor& z, const Tensor& seed, const Forward& forward) {
-  Pass pass;
-  pass.gradients = Gradients(e.params());
-  test::OwnTape tape(e.dtype(), Tape::Mode::train, &pass.gradients);
-  const Var y = forward(tape, z);
-  pass.y = test::converted(y.value(), e.dtype());
-  tape.backward(y, seed);
-  return pass;
 }
 
 }  // namespace
@@ -110,7 +94,7 @@ TEST_SUITE("models.emulator") {
             CAPTURE(dtype);
             const Emulator e = test::random_emulator(arch, dtype);
             const OwnedTensor z = test::random_tensor(dtype, {rows, arch.n_in}, "z");
-            test::OwnTape tape(dtype);
+            OwnTape tape(dtype);
             const Var y = e.forward(tape, tape.constant(z));
             visit_float(dtype, [&]<class T>() {
               // The operators take physical values: denormalise the inputs, and normalise the outputs.
@@ -157,7 +141,7 @@ TEST_SUITE("models.emulator") {
                             v(DType::f64, {from * rows, from});
           for (std::int64_t k = 0; k < from; ++k)
             for (std::int64_t r = 0; r < rows; ++r) v->data<double>()[(k * rows + r) * from + k] = 1;
-          test::OwnTape tape(DType::f64);
+          OwnTape tape(DType::f64);
           const Tensor got = products(tape, {tape.constant(z), tape.constant(v)}).value();
           std::vector<double> x(static_cast<std::size_t>(rows * arch.n_in)),
               j(x.size() * static_cast<std::size_t>(arch.n_out));
@@ -177,43 +161,6 @@ TEST_SUITE("models.emulator") {
                                                                      (tangents ? k : b))]));
           CHECK(worst < 1e-11);  // elements up to 100
         }
-  }
-
-  TEST_CASE("the gradient of a batch is the sum over its parts") {
-    Emulator e = test::random_emulator(kSmall);
-    const OwnedTensor z = test::random_tensor(DType::f64, {100, 6}, "z"),
-                      seed = test::random_tensor(DType::f64, {100, 3}, "seed");
-    const auto forward = [&](Tape& t, const Tensor& input) { return e.forward(t, t.constant(input)); };
-    const Pass all = run(e, z, seed, forward);
-    Pass a = run(e, z.view().slice(0, 37), seed.view().slice(0, 37), forward),
-         b = run(e, z.view().slice(37, 63), seed.view().slice(37, 63), forward);
-    const std::span<double> sum = a.gradients.flat().span<double>(), add = b.gradients.flat().span<double>();
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += add[i];
-    CHECK(test::difference(a.gradients.flat(), all.gradients.flat()) < 1e-13);
-  }
-
-  TEST_CASE("a frozen parameter has no gradient, and the other gradients keep their bits") {
-    Emulator e = test::random_emulator(kSmall);
-    const OwnedTensor z = test::random_tensor(DType::f64, {20, 6}, "z"),
-                      seed = test::random_tensor(DType::f64, {20, 3}, "seed");
-    const auto forward = [&](Tape& t, const Tensor& input) { return e.forward(t, t.constant(input)); };
-    const Pass all = run(e, z, seed, forward);
-    e.params().at("network.2.weight").trainable = false;
-    const Pass frozen = run(e, z, seed, forward);
-    for (const double g : frozen.gradients.of(e.weight(1)).span<double>()) CHECK(g == 0);
-    CHECK(test::same_bits(frozen.gradients.of(e.weight(0)), all.gradients.of(e.weight(0))));
-    CHECK(test::same_bits(frozen.gradients.of(e.bias(1)), all.gradients.of(e.bias(1))));
-  }
-
-  TEST_CASE("every parameter is reported ready once") {
-    Emulator e = test::random_emulator(kConv);
-    Gradients gradients(e.params());
-    test::OwnTape tape(DType::f64, Tape::Mode::train, &gradients);
-    std::vector<int> ready(e.params().all().size(), 0);
-    tape.on_param_ready([&](const Param& p) { ++ready[static_cast<std::size_t>(p.index)]; });
-    const OwnedTensor z = test::random_tensor(DType::f64, {20, 10}, "z");
-    tape.backward(e.forward(tape, tape.constant(z)), 1);
-    for (const int count : ready) CHECK(count == 1);
   }
 
   TEST_CASE("a copy in another dtype has the rounded weights") {

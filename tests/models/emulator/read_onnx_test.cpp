@@ -10,17 +10,6 @@ using namespace lockstep::test;
 
 namespace {
 
-TrainedEmulator read(const std::string& bytes) { return read_emulator(std::as_bytes(std::span(bytes)), "net.onnx"); }
-
-std::string refusal(const std::string& bytes) {
-  try {
-    read(bytes);
-  } catch (const ModelFileError& error) {
-    return error.what();
-  }
-  return "read";
-}
-
 /// A graph of another program: 2 inputs, widths 3 and `second`, 1 output, without biases unless `body` adds them.
 struct Net {
   OnnxGraph graph{"net"};
@@ -59,7 +48,7 @@ TEST_SUITE("models.read_onnx") {
       h = net.graph.activation(net.product(h, "w1"), phi);
       h = net.graph.node("Add",
                          {net.graph.node("Mul", {net.product(h, "w2"), net.graph.scalar(3)}), net.graph.scalar(7)});
-      const TrainedEmulator found = read(net.finish(h));
+      const TrainedEmulator found = read_model(net.finish(h));
       CHECK(found.network.arch().activation == phi);
       CHECK(found.network.arch().layers == 2);
       CHECK(found.network.arch().hidden == 3);
@@ -78,7 +67,7 @@ TEST_SUITE("models.read_onnx") {
   TEST_CASE("a graph that is no emulator is refused, naming the node") {
     const auto with = [](const auto& body) {
       Net net;
-      return refusal(net.finish(body(net)));
+      return model_refusal(net.finish(body(net)));
     };
     const auto relu = [](Net& net, const std::string& x) { return net.graph.node("Relu", {x}); };
     CHECK(contains(with([&](Net& n) { return n.product(n.graph.node("Softmax", {n.product("input", "w0")}), "w1"); }),
@@ -97,8 +86,8 @@ TEST_SUITE("models.read_onnx") {
     CHECK(contains(with([&](Net& n) { return n.product("input", "w0"); }), "no hidden layer"));
     Net other(4);
     const std::string h = relu(other, other.product(relu(other, other.product("input", "w0")), "w1"));
-    CHECK(contains(refusal(other.finish(other.product(h, "w2"))), "widths 3 and 4"));
+    CHECK(contains(model_refusal(other.finish(other.product(h, "w2"))), "widths 3 and 4"));
     std::string cut = files::onnx_bytes(test::golden_emulator("emulator_aice").network, {});
-    CHECK(refusal(cut.substr(0, cut.size() / 2)) != "read");
+    CHECK(model_refusal(cut.substr(0, cut.size() / 2)) != "read");
   }
 }

@@ -12,17 +12,6 @@ using namespace lockstep::test;
 
 namespace {
 
-TrainedEmulator read(const std::string& bytes) { return read_emulator(std::as_bytes(std::span(bytes)), "net.ts"); }
-
-std::string refusal(const std::string& bytes) {
-  try {
-    read(bytes);
-  } catch (const ModelFileError& error) {
-    return error.what();
-  }
-  return "read";
-}
-
 /// The archive with one text of its code or of its names replaced.
 std::string edited(const std::string& archive, const std::string& from, const std::string& to) {
   const ZipReader zip(archive, "editing");
@@ -72,7 +61,7 @@ TEST_SUITE("models.read_torchscript") {
     const TrainedEmulator model = test::golden_emulator("emulator_aice");
     const std::string archive = files::torchscript_bytes(model.network, model.metadata);
     const std::string plain = test::read_text(test::golden_path("emulator_aice.ts"));  // without our description
-    CHECK(read(edited(plain, "in1", "sst")).metadata.variables.input_names[1] == "sst");
+    CHECK(read_model(edited(plain, "in1", "sst")).metadata.variables.input_names[1] == "sst");
     for (const auto& [from, to] :
          {std::pair{"torch.linear(x, self.w0, self.b0)", "torch.addmm(self.b0, x, torch.t(self.w0), beta=1, alpha=1)"},
           {"torch.linear(x, self.w0, self.b0)", "torch.add(torch.matmul(x, torch.t(self.w0)), self.b0, alpha=1)"},
@@ -83,9 +72,9 @@ TEST_SUITE("models.read_torchscript") {
           {"h0 = torch.gelu(a0)", "h = torch.clone(a0)\n    _0 = torch.gelu_(h)\n    h0 = torch.gelu(a0)"},
           {"torch.sub(x, self.input_mean)", "torch.sub(\n      x,\n      torch.add(self.input_mean, 0.))"}}) {
       CAPTURE(to);
-      const TrainedEmulator found = read(edited(archive, from, to));
+      const TrainedEmulator found = read_model(edited(archive, from, to));
       CHECK(found.network.params().hash() == model.network.params().hash());
-      CHECK(found.network.moments().input_mean == read(archive).network.moments().input_mean);
+      CHECK(found.network.moments().input_mean == read_model(archive).network.moments().input_mean);
     }
   }
 
@@ -109,14 +98,14 @@ TEST_SUITE("models.read_torchscript") {
           {"def predict(self: __torch__.Emulator, x: Tensor)", "def predict(self: __torch__.Emulator)",
            "predict(x)"}}) {
       CAPTURE(to);
-      const std::string found = refusal(edited(archive, from, to));
+      const std::string found = model_refusal(edited(archive, from, to));
       CAPTURE(found);
       CHECK(contains(found, message));
       CHECK_FALSE(contains(found, "\n"));
     }
     ZipWriter other;
     other.add("a.npy", "no module");
-    CHECK(contains(refusal(other.finish()), "not of TorchScript"));
-    CHECK(contains(refusal(archive.substr(0, archive.size() / 2)), "damaged or truncated"));
+    CHECK(contains(model_refusal(other.finish()), "not of TorchScript"));
+    CHECK(contains(model_refusal(archive.substr(0, archive.size() / 2)), "damaged or truncated"));
   }
 }

@@ -7,9 +7,11 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/rasteriser.hpp"
 #include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "support/gradcheck.hpp"
 #include "support/tolerance.hpp"
+#include "support/weight_files.hpp"
 #include "tasks/har/har_pictures.hpp"
 
 using namespace lockstep;
@@ -18,33 +20,16 @@ using namespace lockstep::test;
 namespace {
 
 HarArch small(HarArch::Input input) {
-  HarArch arch;
+  HarArch arch = small_har(HarArch::Mode::flatten, HarArch::Pool::attention, true);
   arch.input = input;
-  arch.channels = 3;
   arch.length = 20;
-  arch.patch = 5;
   arch.image = 23;
-  arch.dim = 12;
-  arch.layers = 2;
-  arch.heads = 2;
-  arch.head_width = 8;
-  arch.mlp = 10;
-  arch.hidden = {7, 5};
-  arch.classes = 4;
   return arch;
 }
 
-struct Pass {
-  Stream stream;
-  Arena arena;
-  Tape tape;
-  explicit Pass(const Har& net, Tape::Mode mode = Tape::Mode::forward, Gradients* gradients = nullptr)
-      : tape(stream, arena, net.params().dtype(), mode, gradients) {}
-};
-
 OwnedTensor logits(const Har& net, const Tensor& patches) {
-  Pass pass(net);
-  return converted(net.classify(pass.tape, net.embed(pass.tape, patches), nullptr).value(), DType::f64);
+  OwnTape tape(net.params());
+  return converted(net.classify(tape, net.embed(tape, patches), nullptr).value(), DType::f64);
 }
 
 }  // namespace
@@ -122,9 +107,9 @@ TEST_SUITE("models.har") {
                 *out++ = colours[static_cast<std::size_t>(9 * n) + 3 * k + c];
               }
       }
-      Pass pass(net);
+      OwnTape tape(net.params());
       const ops::LinePictures pictures{3, 23, line.data(), augmented ? outside.data() : nullptr, colours.data()};
-      CHECK(difference(net.embed(pass.tape, pictures).value(), net.embed(pass.tape, patches).value()) < 1e-13);
+      CHECK(difference(net.embed(tape, pictures).value(), net.embed(tape, patches).value()) < 1e-13);
     }
   }
 
@@ -156,9 +141,9 @@ TEST_SUITE("models.har") {
     const std::vector<std::int32_t> labels = {1, 3};
     Gradients all(trained.params()), part(frozen.params());
     for (const auto& [net, gradients] : {std::pair{&trained, &all}, std::pair{&frozen, &part}}) {
-      Pass pass(*net, Tape::Mode::train, gradients);
-      pass.tape.backward(cross_entropy(pass.tape, net->classify(pass.tape, net->embed(pass.tape, patches), nullptr),
-                                       Tensor::of(labels.data(), {2})));
+      OwnTape tape(DType::f64, Tape::Mode::train, gradients);
+      tape.backward(
+          cross_entropy(tape, net->classify(tape, net->embed(tape, patches), nullptr), Tensor::of(labels.data(), {2})));
     }
     for (const Param& p : frozen.params().all()) {
       CAPTURE(p.name);
@@ -185,10 +170,9 @@ TEST_SUITE("models.har") {
       draws.step = step;
       draws.sequences = {std::span(rows).first(3 * n + 1), std::span(sequences).subspan(3 * at, 3 * n)};
       draws.windows = {std::span(rows).first(n + 1), std::span(numbers).subspan(at, n)};
-      Pass pass(net);
-      return converted(
-          net.classify(pass.tape, net.embed(pass.tape, patches->slice(3 * first, 3 * count)), &draws).value(),
-          DType::f64);
+      OwnTape tape(net.params());
+      return converted(net.classify(tape, net.embed(tape, patches->slice(3 * first, 3 * count)), &draws).value(),
+                       DType::f64);
     };
     const OwnedTensor both = run(0, 2, 4), second = run(1, 1, 4), later = run(0, 2, 5);
     CHECK(same_bits(both->slice(1, 1), second));

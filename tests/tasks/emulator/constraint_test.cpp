@@ -5,12 +5,11 @@
 #include <array>
 #include <cmath>
 
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
 #include "support/emulator_file.hpp"
 #include "support/errors.hpp"
 #include "support/gradcheck.hpp"
-#include "support/own_tape.hpp"
-#include "support/temp_dir.hpp"
 #include "tasks/evaluation.hpp"
 
 using namespace lockstep;
@@ -105,16 +104,15 @@ TEST_SUITE("tasks.constraint") {
   }
 
   TEST_CASE("a task adds the squares to its loss, reports the mean violation and refuses a GPU") {
-    test::TempDir dir;
     LocalPlacement placement;
-    test::write_emulator_data(dir / "data.h5", test::emulator_contents(200, 4, 2));
+    const test::EmulatorContents contents = test::emulator_contents(200, 4, 2);
     const auto task = [&](const std::string& constraint) {
       EmulatorTask::Options options;
       options.dtype = DType::f64;
       options.arch.hidden = 7;
       options.loss.constraint = constraint;
       options.loss.constraint_weight = 0.7;
-      return std::make_unique<EmulatorTask>(options, EmulatorData::read(dir / "data.h5", placement));
+      return std::make_unique<EmulatorTask>(options, test::read_data(contents, placement));
     };
     const auto metric = [](EmulatorTask& t, const std::string& name) {
       const auto all = test::evaluation_metrics(t, Split::validation, {20});
@@ -132,7 +130,7 @@ TEST_SUITE("tasks.constraint") {
       const std::string message = test::error_of(Fault::usage, [&] {
         const auto model = task(outside);
         Gradients gradients(model->params());
-        test::OwnTape tape(DType::f64, Tape::Mode::train, &gradients);
+        OwnTape tape(DType::f64, Tape::Mode::train, &gradients);
         model->loss(tape, {.seed = 5, .epoch = 0, .step = 1, .first = 3, .count = 9});
       });
       test::check_mentions(message, outside, "is not finite in row ", "for the prediction aice = ");

@@ -38,11 +38,9 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 TEST_SUITE("tasks.emulator_data") {
   TEST_CASE("written data are read back, with rows sorted by split") {
-    const test::TempDir dir;
     const test::EmulatorContents c = test::emulator_contents(40, 3, 2);
-    test::write_emulator_data(dir / "data.h5", c);
     LocalPlacement placement;
-    const EmulatorData data = EmulatorData::read(dir / "data.h5", placement);
+    const EmulatorData data = test::read_data(c, placement);
     CHECK(data.rows() == 40);
     CHECK(data.n_in() == 3);
     CHECK(data.n_out() == 2);
@@ -62,13 +60,11 @@ TEST_SUITE("tasks.emulator_data") {
   }
 
   TEST_CASE("the hash differs between data sets and is equal for equal ones") {
-    const test::TempDir dir;
     const auto hash = [&](const std::function<void(test::EmulatorContents&)>& change) {
       test::EmulatorContents c = test::emulator_contents(40, 3, 2);
       change(c);
-      test::write_emulator_data(dir / "data.h5", c);
       LocalPlacement placement;
-      return EmulatorData::read(dir / "data.h5", placement).hash;
+      return test::read_data(c, placement).hash;
     };
     const std::uint64_t plain = hash([](auto&) {});
     CHECK(plain == hash([](auto&) {}));
@@ -83,9 +79,8 @@ TEST_SUITE("tasks.emulator_data") {
     const test::TempDir dir;
     test::EmulatorContents c = test::emulator_contents(70001, 2, 1);
     c.jacobian.clear();
-    test::write_emulator_data(dir / "data.h5", c);
     LocalPlacement placement;
-    const EmulatorData data = EmulatorData::read(dir / "data.h5", placement);
+    const EmulatorData data = test::read_data(c, placement);
     CHECK(std::equal(c.x.begin(), c.x.end(), data.x.data<float>()));
     CHECK(data.rows_of(Split::test).back() == 69999);
     CHECK_FALSE(data.has_jacobian());

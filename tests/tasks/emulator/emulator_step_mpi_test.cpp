@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "emulator_training.hpp"

@@ -11,11 +11,11 @@
 #include "lockstep/base/philox.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "support/emulator_file.hpp"
 #include "support/errors.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/own_tape.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tolerance.hpp"
 #include "tasks/evaluation.hpp"
@@ -26,7 +26,6 @@ namespace {
 
 /// A task on a data set that it writes. The first output is aice; `ice` gives it values between 0 and 1.
 struct Fixture {
-  test::TempDir dir;
   LocalPlacement placement;
   test::EmulatorContents contents;
   std::unique_ptr<EmulatorTask> model;
@@ -34,21 +33,20 @@ struct Fixture {
       : contents(test::emulator_contents(n, 4, n_out)) {
     for (std::size_t r = 0; r < static_cast<std::size_t>(n); ++r)
       contents.y[r * static_cast<std::size_t>(n_out)] = static_cast<float>(r % 20) / 20;
-    test::write_emulator_data(dir / "data.h5", contents);
     EmulatorTask::Options options;
     options.arch.hidden = 7;
     options.arch.layers = 2;
     options.dtype = dtype;
     options.seed = 3;
     options.loss = loss;
-    model = std::make_unique<EmulatorTask>(options, EmulatorData::read(dir / "data.h5", placement));
+    model = std::make_unique<EmulatorTask>(options, test::read_data(contents, placement));
   }
   std::map<std::string, double> metrics(Split split, const std::vector<std::int64_t>& chunks) const {
     return test::evaluation_metrics(*model, split, chunks, model->emulator().dtype());
   }
   /// Predictions of the rows of a split, in physical units.
   std::vector<double> predictions(Split split) const {
-    test::OwnTape tape(DType::f64);
+    OwnTape tape(DType::f64);
     const auto rows = model->data().rows_of(split);
     std::vector<double> z;
     for (const std::int32_t row : rows)
@@ -145,7 +143,7 @@ TEST_SUITE("tasks.emulator_task") {
           for (std::size_t c = 0; c < 4; ++c)
             z.push_back((static_cast<double>(f.contents.x[static_cast<std::size_t>(row) * 4 + c]) - 0.1) / 1.5 +
                         (c == i ? sign * h : 0));
-        test::OwnTape tape(DType::f64);
+        OwnTape tape(DType::f64);
         const Var y = e.forward(tape, tape.constant(Tensor::of(z.data(), {2, 4})));
         for (std::size_t o = 0; o < 2; ++o) {
           const double j = (y.value().data<double>()[o] - y.value().data<double>()[2 + o]) / (2 * h);
@@ -177,7 +175,7 @@ TEST_SUITE("tasks.emulator_task") {
                       return emulator_loss(tape, v[0], test::on_tape(tape, t), loss, m);
                     },
                     {{6, 5}}) < 1e-7);
-          test::OwnTape tape(DType::f64);
+          OwnTape tape(DType::f64);
           const OwnedTensor y = test::random_tensor(DType::f64, {6, 5}, "y");
           const double got = *emulator_loss(tape, tape.constant(y), t, loss, m).value().data<double>();
           double expected = 0;
@@ -208,7 +206,7 @@ TEST_SUITE("tasks.emulator_task") {
     for (const std::int64_t n_out : {2, 6}) {  // fewer and more outputs than the 4 inputs: adjoints and tangents
       CAPTURE(n_out);
       const auto loss_of = [&](const Fixture& f, std::int64_t first, std::int64_t count, std::int64_t step = 3) {
-        test::OwnTape tape(DType::f64);
+        OwnTape tape(DType::f64);
         const Shard shard{.seed = 5, .epoch = 1, .step = step, .first = first, .count = count};
         return *f.model->loss(tape, shard).sum.value().data<double>();
       };
@@ -231,15 +229,13 @@ TEST_SUITE("tasks.emulator_task") {
                   },
                   {}, &f->model->params(), 1, test::Where::cpu) < 1e-7);
     }
-    test::TempDir dir;
     LocalPlacement placement;
     test::EmulatorContents contents = test::emulator_contents(20, 4, 2);
     contents.jacobian.clear();
-    test::write_emulator_data(dir / "data.h5", contents);
     EmulatorTask::Options options;
     options.loss.jacobian = 1;
     CHECK(test::contains(
-        test::error_of(Fault::usage, [&] { EmulatorTask(options, EmulatorData::read(dir / "data.h5", placement)); }),
+        test::error_of(Fault::usage, [&] { EmulatorTask(options, test::read_data(contents, placement)); }),
         "has no Jacobians /jac"));
   }
 
@@ -303,14 +299,12 @@ TEST_SUITE("tasks.emulator_task") {
     EmulatorTask::Options options;
     options.dtype = DType::f64;
     options.bootstrap = true;
-    test::TempDir dir;
     LocalPlacement placement;
-    test::write_emulator_data(dir / "data.h5", test::emulator_contents(400, 4, 2));
-    const EmulatorTask task(options, EmulatorData::read(dir / "data.h5", placement));
+    const EmulatorTask task(options, test::read_data(test::emulator_contents(400, 4, 2), placement));
     const auto drawn = [&](std::uint64_t seed, std::int64_t epoch) {
       std::multiset<double> losses;
       for (std::int64_t i = 0; i < task.size(Split::train); ++i) {
-        test::OwnTape tape(DType::f64);
+        OwnTape tape(DType::f64);
         losses.insert(*task.loss(tape, {.seed = seed, .epoch = epoch, .step = i, .first = i, .count = 1})
                            .sum.value()
                            .data<double>());
@@ -329,12 +323,10 @@ TEST_SUITE("tasks.emulator_task") {
     const Fixture f;
     const auto run = [&](std::int64_t epoch, const std::vector<std::int64_t>& cuts) {
       Gradients g(f.model->params());
-      Stream stream;
       double loss = 0, weight = 0;
       std::int64_t first = 0;
       for (const std::int64_t count : cuts) {
-        Arena arena;
-        Tape tape(stream, arena, DType::f64, Tape::Mode::train, &g);
+        OwnTape tape(DType::f64, Tape::Mode::train, &g);
         const ShardLoss part =
             f.model->loss(tape, {.seed = 1, .epoch = epoch, .step = 0, .first = first, .count = count});
         loss += *part.sum.value().data<double>();
@@ -372,25 +364,27 @@ TEST_SUITE("tasks.emulator_task") {
 
   TEST_CASE("saved metadata are read back") {
     const Fixture f;
-    H5File file = H5File::create(f.dir / "metadata.h5");
+    const test::TempDir dir;
+    H5File file = H5File::create(dir / "metadata.h5");
     f.model->save(file);
     file.close();
-    const EmulatorDescription d = read_emulator_metadata(H5File::open(f.dir / "metadata.h5"));
+    const H5File saved = H5File::open(dir / "metadata.h5");
+    const EmulatorDescription d = read_emulator_metadata(saved);
     CHECK(d.arch == f.model->emulator().arch());
     CHECK(d.moments == f.contents.moments);
     CHECK(d.metadata.variables == f.contents.variables);
     CHECK(d.metadata.mask.mode == "both");
     CHECK(d.metadata.mask.max == f.model->metadata().mask.max);
     CHECK(d.metadata.meta == f.model->metadata().meta);
-    const H5File saved = H5File::open(f.dir / "metadata.h5");
     CHECK_NOTHROW(f.model->require_member(saved));
     EmulatorTask::Options other;
     other.arch = f.model->emulator().arch();
     other.arch.activation = "relu";  // with weights of the same shapes
     LocalPlacement placement;
-    const EmulatorTask relu(other, EmulatorData::read(f.dir / "data.h5", placement));
+    const EmulatorTask relu(other, test::read_data(f.contents, placement));
     CHECK_THROWS_WITH_AS(relu.require_member(saved), doctest::Contains("another architecture"), Error);
-    CHECK_THROWS_WITH_AS(read_emulator_metadata(H5File::open(f.dir / "data.h5")),
-                         doctest::Contains("holds no emulator"), Error);
+    test::write_emulator_data(dir / "data.h5", f.contents);
+    CHECK_THROWS_WITH_AS(read_emulator_metadata(H5File::open(dir / "data.h5")), doctest::Contains("holds no emulator"),
+                         Error);
   }
 }

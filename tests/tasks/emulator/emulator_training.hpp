@@ -14,7 +14,6 @@
 #include "lockstep/train/sharded_step.hpp"
 #include "support/devices.hpp"
 #include "support/emulator_file.hpp"
-#include "support/temp_dir.hpp"
 #include "support/tolerance.hpp"
 
 namespace lockstep::test {
@@ -45,7 +44,6 @@ struct EmulatorTraining {
                    Communicator* ranks = nullptr)
       : comm(ranks) {
     if (ranks == nullptr) comm = (alone = make_self_communicator()).get();
-    write_emulator_data(dir / "data.h5", emulator_contents(n.rows, n.in, n.out));
     EmulatorTask::Options options;
     options.arch.hidden = n.hidden;
     options.arch.layers = n.layers;
@@ -55,7 +53,8 @@ struct EmulatorTraining {
     options.seed = 3;
     options.bias_init = BiasInit::torch;
     options.bootstrap = n.bootstrap;
-    model = std::make_unique<EmulatorModel>(options, EmulatorData::read(dir / "data.h5", placement), dense);
+    model =
+        std::make_unique<EmulatorModel>(options, read_data(emulator_contents(n.rows, n.in, n.out), placement), dense);
     model->move_to(device);
     ranges = trainable_ranges(model->params());
     optimizer = make_optimizer({.name = "adamw", .weight_decay = 0.01}, model->params(), ranges);
@@ -86,7 +85,6 @@ struct EmulatorTraining {
     return all;
   }
 
-  TempDir dir;
   LocalPlacement placement;
   std::unique_ptr<EmulatorModel> model;
   std::vector<FlatRange> ranges;

@@ -6,6 +6,7 @@
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/data/placement.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/hrm/hrm_task.hpp"
 #include "lockstep/tasks/hrm/puzzle_tries.hpp"
 #include "lockstep/train/evaluator.hpp"
@@ -160,9 +161,7 @@ TEST_SUITE("tasks.puzzle_tries") {
     // The logits after each segment of the rows from `first` on; row r of all leaves after 1 + (3 r) % 5 segments.
     const auto solve = [&](std::int64_t first, std::int64_t count) {
       std::vector<std::vector<double>> logits(static_cast<std::size_t>(count));
-      Stream stream{Device{}};
-      Arena arena{Device{}};
-      Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+      OwnTape tape(DType::f64);
       const auto at = static_cast<std::size_t>(first), rows = static_cast<std::size_t>(count);
       f.model->solve(
           tape, std::span(f.inputs).subspan(16 * at, 16 * rows), std::span(f.identifiers).first(rows), 5,

@@ -4,41 +4,27 @@
 #include <map>
 #include <tuple>
 
-#include "lockstep/tasks/kgat/kgat_data.hpp"
 #include "support/errors.hpp"
+#include "tasks/kgat/graph_set.hpp"
 
 using namespace lockstep;
 
 namespace {
 
-constexpr std::int64_t kItems = 40, kUsers = 10, kRelations = 2;
+constexpr std::int32_t kItems = 40, kUsers = 10, kRelations = 2;
 
 /// Items with two relations to each other, which users have by turns; relation 1 has self-loops and parallel edges.
-struct Toy {
-  std::vector<std::int64_t> ptr = {0};
-  std::vector<std::int32_t> item;
-  KgData data;
-  explicit Toy(bool with_triples = true) {
-    data.users = kUsers, data.items = data.entities = kItems;
-    std::vector<Triple> triples;
-    const auto add = [&](std::int64_t head, std::int64_t relation, std::int64_t inverse, std::int64_t tail) {
-      const auto h = static_cast<std::int32_t>(head), t = static_cast<std::int32_t>(tail);
-      triples.push_back({h, static_cast<std::int32_t>(relation), t});
-      triples.push_back({t, static_cast<std::int32_t>(inverse), h});
-    };
-    for (std::int64_t u = 0; u < kUsers; ++u) {
-      for (std::int64_t i = u; i < kItems; i += kUsers) {
-        item.push_back(static_cast<std::int32_t>(i));
-        add(kItems + u, 0, 1, i);
-      }
-      ptr.push_back(static_cast<std::int64_t>(item.size()));
-    }
-    data.train = {ptr, item};
-    for (std::int64_t i = 0; with_triples && i < kItems; ++i) {
-      add(i, 2, 4, i / 4);
-      add(i, 3, 5, i % 7);
-    }
-    data.own_graph(index_triples(data.nodes(), 2 + 2 * kRelations, triples), 2 + 2 * kRelations);
+struct Toy : test::GraphSet {
+  explicit Toy(bool with_triples = true) : GraphSet(kItems, kItems, of_users(), triples(with_triples), kRelations) {}
+  static std::vector<std::vector<std::int32_t>> of_users() {
+    std::vector<std::vector<std::int32_t>> all(kUsers);
+    for (std::int32_t i = 0; i < kItems; ++i) all[static_cast<std::size_t>(i % kUsers)].push_back(i);
+    return all;
+  }
+  static std::vector<Triple> triples(bool wanted) {
+    std::vector<Triple> all;
+    for (std::int32_t i = 0; wanted && i < kItems; ++i) all.insert(all.end(), {{i, 0, i / 4}, {i, 1, i % 7}});
+    return all;
   }
 };
 

@@ -9,40 +9,15 @@
 #include <set>
 
 #include "lockstep/device/kernel_arrays.hpp"
+#include "tasks/kgat/graph_set.hpp"
 
 using namespace lockstep;
 
 namespace {
 
-/// A graph of interactions alone, with one relation each way between users and items.
-struct Interactions {
-  std::vector<std::int64_t> ptr = {0}, indptr = {0};
-  std::vector<std::int32_t> item, tail, rel;
-  KgData data;
-  Interactions(std::int64_t items, const std::vector<std::vector<std::int32_t>>& of_users) {
-    data.users = std::ssize(of_users), data.items = data.entities = items;
-    for (const auto& of : of_users) {
-      item.insert(item.end(), of.begin(), of.end());
-      ptr.push_back(std::ssize(item));
-    }
-    data.train = {ptr, item};
-    for (std::int64_t i = 0; i < items; ++i) {
-      for (std::int64_t u = 0; u < data.users; ++u)
-        if (data.train.has(u, i)) tail.push_back(static_cast<std::int32_t>(items + u)), rel.push_back(1);
-      indptr.push_back(std::ssize(tail));
-    }
-    for (std::int64_t u = 0; u < data.users; ++u) {
-      for (const std::int32_t i : data.train.of(u)) tail.push_back(i), rel.push_back(0);
-      indptr.push_back(std::ssize(tail));
-    }
-    data.graph.nodes = data.nodes(), data.graph.relations = 2;
-    data.graph.indptr = indptr, data.graph.tail = tail, data.graph.rel = rel;
-  }
-};
-
 /// Five users of four items: one without items, one with all, one with all but item 2. Nodes 0-3 items, 4-8 users.
-struct Toy : Interactions {
-  Toy() : Interactions(4, {{0, 3}, {}, {0, 1, 2, 3}, {0, 1, 3}, {2}}) {}
+struct Toy : test::GraphSet {
+  Toy() : GraphSet(4, 4, {{0, 3}, {}, {0, 1, 2, 3}, {0, 1, 3}, {2}}) {}
 };
 
 template <class T>
@@ -66,9 +41,9 @@ TEST_SUITE("tasks.kgat_sampler.cuda" * doctest::skip(gpu_count() == 0)) {
     Stream stream(device);
     std::vector<std::int32_t> most(299);  // of 300 items
     std::iota(most.begin(), most.end(), 1);
-    const Interactions few(7, {{0}, {6}, {0, 1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 6}, {}, {3}}),
-        many(300, {most, {0, 299}, {5}}), one_each(2, {{0}, {1}});
-    for (const Interactions* of : {&few, &many, &one_each})
+    const test::GraphSet few(7, 7, {{0}, {6}, {0, 1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 6}, {}, {3}}),
+        many(300, 300, {most, {0, 299}, {5}}), one_each(2, 2, {{0}, {1}});
+    for (const test::GraphSet* of : {&few, &many, &one_each})
       for (const std::uint64_t seed : {1U, 2U}) {
         const KgData& data = of->data;
         const KgatSampler sampler(data, seed);
@@ -161,9 +136,9 @@ TEST_SUITE("tasks.kgat_sampler") {
         for (std::int32_t t = 0; t < 9; ++t) {
           head.push_back(h), relation.push_back(r), tail.push_back(t);
           bool is = false;
-          for (std::int64_t i = toy.indptr[static_cast<std::size_t>(h)];
-               i < toy.indptr[static_cast<std::size_t>(h) + 1]; ++i)
-            is |= toy.tail[static_cast<std::size_t>(i)] == t && toy.rel[static_cast<std::size_t>(i)] == r;
+          for (std::int64_t i = graph.indptr[static_cast<std::size_t>(h)];
+               i < graph.indptr[static_cast<std::size_t>(h) + 1]; ++i)
+            is |= graph.tail[static_cast<std::size_t>(i)] == t && graph.rel[static_cast<std::size_t>(i)] == r;
           exists.push_back(is);
         }
     const auto found = std::make_unique<bool[]>(head.size());

@@ -5,10 +5,10 @@
 #include <set>
 #include <tuple>
 
-#include "lockstep/prep/kgat/kg_set.hpp"
 #include "support/devices.hpp"
 #include "support/mpi_main.hpp"
 #include "support/tolerance.hpp"
+#include "tasks/kgat/graph_set.hpp"
 #include "tasks/kgat/kgat_step.hpp"
 
 using namespace lockstep;
@@ -16,53 +16,33 @@ using namespace lockstep::test;
 
 namespace {
 
-/// A synthetic graph in memory: users with few items, a few popular entities, parallel relations.
-struct Toy {
-  prep::KgSizes sizes;
-  prep::UserItems train;
-  prep::Ckg ckg;
-  KgData data;
+/// Users with few items, a few popular entities, parallel relations.
+struct Toy : GraphSet {
+  static constexpr std::int32_t kItems = 33, kEntities = 57;
+  Toy() : Toy(Draws{}) {}
 
-  explicit Toy(std::int64_t users = 41, std::int64_t items = 33, std::int64_t entities = 57) {
-    const Philox draw(3, 0, "toy");
-    std::uint64_t at = 0;
-    const auto below = [&](std::int64_t n) {
-      return static_cast<std::int64_t>(draw.below(static_cast<std::uint64_t>(n), at++));
-    };
-    train.indptr = {0};
-    for (std::int64_t u = 0; u < users; ++u) {
-      std::set<std::int32_t> mine;
-      for (std::int64_t i = 0; i < u % 6; ++i) mine.insert(static_cast<std::int32_t>(below(items)));
-      train.item.insert(train.item.end(), mine.begin(), mine.end());
-      train.indptr.push_back(static_cast<std::int64_t>(train.item.size()));
+ private:
+  struct Draws {
+    Draws() {
+      const auto below = [this](std::int64_t n) {
+        return static_cast<std::int32_t>(draw.below(static_cast<std::uint64_t>(n), at++));
+      };
+      for (std::int64_t u = 0; u < 41; ++u) {
+        std::set<std::int32_t> mine;
+        for (std::int64_t i = 0; i < u % 6; ++i) mine.insert(below(kItems));
+        of_users.emplace_back(mine.begin(), mine.end());
+      }
+      std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t>> triples;
+      while (triples.size() < 90)
+        triples.insert({below(kEntities), below(3), below(2) ? below(kEntities) : kItems + below(3)});
+      for (const auto& [h, r, t] : triples) kg.push_back({h, r, t});
     }
-    std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t>> triples;
-    while (triples.size() < 90)
-      triples.insert({static_cast<std::int32_t>(below(entities)), static_cast<std::int32_t>(below(3)),
-                      static_cast<std::int32_t>(below(2) ? below(entities) : items + below(3))});
+    Philox draw{3, 0, "toy"};
+    std::uint64_t at = 0;
+    std::vector<std::vector<std::int32_t>> of_users;
     std::vector<Triple> kg;
-    for (const auto& [h, r, t] : triples) kg.push_back({h, r, t});
-    sizes = {.users = users,
-             .items = items,
-             .entities = entities,
-             .kg_relations = 3,
-             .kg_triples = static_cast<std::int64_t>(kg.size()),
-             .train = static_cast<std::int64_t>(train.item.size())};
-    ckg = prep::build_ckg(sizes, train, kg, prep::SymmetricForm::sound);
-    data.path = "toy", data.users = users, data.items = items, data.entities = entities;
-    data.train = {train.indptr, train.item};
-    data.graph = {.nodes = sizes.nodes(),
-                  .relations = sizes.relations(),
-                  .indptr = ckg.indptr,
-                  .tail = ckg.tail,
-                  .rel = ckg.rel,
-                  .rel_indptr = ckg.rel_indptr,
-                  .rel_perm = ckg.rel_perm,
-                  .adj_indptr = ckg.adj_indptr,
-                  .col = ckg.col,
-                  .edge_ptr = ckg.edge_ptr,
-                  .transpose = ckg.transpose};
-  }
+  };
+  explicit Toy(const Draws& d) : GraphSet(kEntities, kItems, d.of_users, d.kg, 3) {}
 };
 
 struct Trained {
@@ -189,11 +169,7 @@ TEST_SUITE("tasks.kgat_step") {
          {ops::Aggregator::bi_interaction, ops::Aggregator::gcn, ops::Aggregator::graphsage})
       compare({.aggregator = aggregator, .message_dropout = {0.3, 0.2, 0.1}, .node_dropout = 0.1});
   }
-  TEST_CASE("so do products that read bf16") {
-    Setup setup;
-    setup.storage = DType::bf16;
-    compare(setup);
-  }
+  TEST_CASE("so do products that read bf16") { compare({.storage = DType::bf16}); }
   TEST_CASE("a GPU trains to the same numbers but for rounding, on every rank to the same bits" *
             doctest::skip(gpu_count() == 0)) {
     const Toy toy;
@@ -316,9 +292,5 @@ TEST_SUITE("tasks.kgat_step") {
     compare({.storage = DType::bf16, .device = own_gpu(), .reproducible = true});
   }
 
-  TEST_CASE("so does double precision") {
-    Setup setup;
-    setup.dtype = DType::f64;
-    compare(setup);
-  }
+  TEST_CASE("so does double precision") { compare({.dtype = DType::f64}); }
 }

@@ -6,24 +6,16 @@
 #include <functional>
 #include <vector>
 
-#include "lockstep/io/h5.hpp"
-#include "lockstep/models/sequences/sasrec_metadata.hpp"
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/sequences/sequence_sampler.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "support/gradcheck.hpp"
 #include "support/sequence_file.hpp"
-#include "support/temp_dir.hpp"
 #include "tasks/evaluation.hpp"
 
 using namespace lockstep;
 
 namespace {
-
-SequenceData read(const prep::SequenceSet& set, LocalPlacement& placement) {
-  const test::TempDir dir;
-  prep::write_sequence_set(dir / "data.h5", set);
-  return SequenceData::read(dir / "data.h5", placement);
-}
 
 /// A small network that uses every feature.
 SasRecArch small(const std::function<void(SasRecArch&)>& change = {}) {
@@ -60,19 +52,13 @@ std::vector<SasRecArch> variants() {
   };
 }
 
-struct Run {
-  Stream stream;
-  Arena arena;
-};
-
 /// Features of every token of these users' training windows.
 std::vector<double> features(const SasRec& net, const SequenceData& data, const std::vector<std::int64_t>& users,
                              std::vector<std::int64_t>* begin = nullptr) {
-  Run run;
-  Tape tape(run.stream, run.arena, net.params().dtype(), Tape::Mode::forward);
+  OwnTape tape(net.params());
   std::vector<UserHistory> histories;
   for (const std::int64_t user : users) histories.push_back(data.history(user, Seen::training));
-  const SequenceBatch batch = newest_batch(run.arena, net.arch().window(), histories);
+  const SequenceBatch batch = newest_batch(tape.arena(), net.arch().window(), histories);
   if (begin) begin->assign(batch.begin.data<std::int64_t>(), batch.begin.data<std::int64_t>() + users.size() + 1);
   const Tensor f = net.features(tape, batch, {}).value();
   std::vector<double> values;
@@ -85,7 +71,7 @@ std::vector<double> features(const SasRec& net, const SequenceData& data, const 
 TEST_SUITE("tasks.sasrec") {
   TEST_CASE("the gradient of each variant, with dropout, agrees with finite differences") {
     LocalPlacement placement;
-    const SequenceData data = read(test::gap_sessions(6), placement);
+    const SequenceData data = test::read_set(test::gap_sessions(6), placement);
     int variant = 0;
     for (const SasRecArch& arch : variants()) {
       CAPTURE(variant++);
@@ -98,9 +84,9 @@ TEST_SUITE("tasks.sasrec") {
       }
       Gradients gradients(net.params());
       const auto loss = [&](bool backward) {
-        Run run;
-        Tape tape(run.stream, run.arena, DType::f64, Tape::Mode::train, &gradients);
-        const SequenceBatch batch = training_batch(run.arena, data, arch.window(), {.seed = 3, .step = 5, .count = 4});
+        OwnTape tape(DType::f64, Tape::Mode::train, &gradients);
+        const SequenceBatch batch =
+            training_batch(tape.arena(), data, arch.window(), {.seed = 3, .step = 5, .count = 4});
         const Var sum = net.loss(tape, net.features(tape, batch, {.training = true, .seed = 3, .step = 5}), batch);
         if (backward) tape.backward(sum);
         return *sum.value().data<double>();
@@ -140,9 +126,11 @@ TEST_SUITE("tasks.sasrec") {
         std::vector<std::int32_t> items = {5, 9, 17, 3, 44, 60, 7, 1, 2};  // seven are training items
         std::vector<std::int64_t> times = {0, 10, 10, 30, 31, 90, 95, 99, 100};
         LocalPlacement one, two;
-        const std::vector<double> before = features(net, read(test::sequence_set({items}, 80, {times}), one), {0});
+        const std::vector<double> before =
+            features(net, test::read_set(test::sequence_set({items}, 80, {times}), one), {0});
         items[changed] = 70;
-        const std::vector<double> after = features(net, read(test::sequence_set({items}, 80, {times}), two), {0});
+        const std::vector<double> after =
+            features(net, test::read_set(test::sequence_set({items}, 80, {times}), two), {0});
         const std::size_t padding = arch.padded() ? 2 : 0, width = 6;
         const auto cut = static_cast<std::ptrdiff_t>((padding + changed) * width);
         CHECK(std::equal(before.begin(), before.begin() + cut, after.begin()));
@@ -153,7 +141,7 @@ TEST_SUITE("tasks.sasrec") {
 
   TEST_CASE("a sample's bits do not depend on the other samples of the batch") {
     LocalPlacement placement;
-    const SequenceData data = read(test::gap_sessions(12), placement);
+    const SequenceData data = test::read_set(test::gap_sessions(12), placement);
     for (const SasRecArch& arch : variants()) {
       const SasRec net(arch, DType::f32, 2);
       std::vector<std::int64_t> begin;
@@ -167,16 +155,15 @@ TEST_SUITE("tasks.sasrec") {
 
   TEST_CASE("padding changes nothing: packed and padded computation agree") {
     LocalPlacement placement;
-    const SequenceData data = read(
+    const SequenceData data = test::read_set(
         test::sequence_set({{5, 9, 17, 1, 2}, {3, 8, 1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, 80), placement);
     // For the user whose window is full, all modes of the mask agree.
     SasRecArch padded = small([](SasRecArch& a) { a.pad_mask = SasRecArch::PadMask::none; });
     const SasRec packed_net(small(), DType::f64, 2), padded_net(padded, DType::f64, 2);
     const auto last = [&](const SasRec& net, std::int64_t user) {
-      Run run;
-      Tape tape(run.stream, run.arena, DType::f64, Tape::Mode::forward);
+      OwnTape tape(net.params());
       const std::vector<UserHistory> history = {data.history(user, Seen::training)};
-      const SequenceBatch batch = newest_batch(run.arena, net.arch().window(), history);
+      const SequenceBatch batch = newest_batch(tape.arena(), net.arch().window(), history);
       const Tensor f = net.features(tape, batch, {}).value();
       return std::vector<double>(f.data<double>() + f.size() - 6, f.data<double>() + f.size());
     };
@@ -195,19 +182,19 @@ TEST_SUITE("tasks.sasrec") {
 
   TEST_CASE("recomputing blocks changes no bit of loss and gradient, and takes less memory") {
     LocalPlacement placement;
-    const SequenceData data = read(test::gap_sessions(12), placement);
+    const SequenceData data = test::read_set(test::gap_sessions(12), placement);
     for (SasRecArch arch : variants()) {
       arch.blocks = 4;
       const auto pass = [&](bool recompute, std::size_t* bytes) {
         arch.recompute = recompute;
         const SasRec net(arch, DType::f32, 4);
         Gradients gradients(net.params());
-        Run run;
-        Tape tape(run.stream, run.arena, net.params().dtype(), Tape::Mode::train, &gradients);
-        const SequenceBatch batch = training_batch(run.arena, data, arch.window(), {.seed = 3, .step = 5, .count = 9});
+        OwnTape tape(net.params().dtype(), Tape::Mode::train, &gradients);
+        const SequenceBatch batch =
+            training_batch(tape.arena(), data, arch.window(), {.seed = 3, .step = 5, .count = 9});
         const Var sum = net.loss(tape, net.features(tape, batch, {.training = true, .seed = 3, .step = 5}), batch);
         tape.backward(sum);
-        *bytes = run.arena.high_water_bytes();
+        *bytes = tape.arena().high_water_bytes();
         std::vector<double> values;
         visit_float(sum.value().dtype(), [&]<class T>() {
           values = {static_cast<double>(*sum.value().data<T>())};
@@ -240,7 +227,7 @@ TEST_SUITE("tasks.sasrec") {
 TEST_SUITE("tasks.sequence_task") {
   TEST_CASE("ranking metrics agree with their definition, sampled and full") {
     LocalPlacement placement;
-    SequenceData data = read(test::gap_sessions(40), placement);
+    SequenceData data = test::read_set(test::gap_sessions(40), placement);
     const std::int64_t items = data.n_items;
     SequenceTask model({.arch = small(), .ranking = {.full = true, .both = true, .at = {1, 10}}, .seed = 1},
                        std::move(data));
@@ -249,10 +236,9 @@ TEST_SUITE("tasks.sequence_task") {
     const Tensor table = model.network().item_table().value;
     for (std::int64_t user = 0; user < 40; ++user) {
       std::vector<std::int64_t> begin;
-      Run other;
-      Tape again(other.stream, other.arena, DType::f32, Tape::Mode::forward);
+      OwnTape again(DType::f32);
       const std::vector<UserHistory> history = {model.data().history(user, Seen::validation)};
-      const SequenceBatch batch = newest_batch(other.arena, model.network().arch().window(), history);
+      const SequenceBatch batch = newest_batch(again.arena(), model.network().arch().window(), history);
       const Tensor f = model.network().features(again, batch, {}).value();
       const auto score = [&](std::int32_t item) {
         double sum = 0;
@@ -284,7 +270,7 @@ TEST_SUITE("tasks.sequence_task") {
     CHECK(metrics[12].name == "sampled-100.ndcg@10");
 
     // The metrics of the other ranking are those of a run that ranks so.
-    SequenceData same = read(test::gap_sessions(40), placement);
+    SequenceData same = test::read_set(test::gap_sessions(40), placement);
     SequenceTask sampled({.arch = small(), .ranking = {.at = {1, 10}}, .seed = 1}, std::move(same));
     const std::vector<Metric> alone =
         sampled.metrics(Split::test, test::evaluation_sums(sampled, Split::test, {40}, DType::f32));
@@ -300,43 +286,26 @@ TEST_SUITE("tasks.sequence_task") {
          {ItemLoss::Kind::bce, ItemLoss::Kind::gbce, ItemLoss::Kind::sampled_softmax, ItemLoss::Kind::softmax}) {
       LocalPlacement placement;
       SasRecArch arch = small([&](SasRecArch& a) { a.loss.kind = kind, a.loss.negatives = 4; });
-      SequenceData data = read(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
+      SequenceData data = test::read_set(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
       SequenceTask model({.arch = arch, .seed = 1}, std::move(data));
       CHECK(model.params().at("item_emb.weight").row_sparse == (kind != ItemLoss::Kind::softmax));
-      Run run;
       Gradients gradients(model.params());
-      Tape tape(run.stream, run.arena, DType::f32, Tape::Mode::train, &gradients);
+      OwnTape tape(DType::f32, Tape::Mode::train, &gradients);
       const ShardLoss loss = model.loss(tape, {.seed = 1, .count = 2});
       CHECK(loss.weight == 4);
       CHECK(std::isfinite(*loss.sum.value().data<float>()));
       tape.backward(loss.sum);
       if (kind == ItemLoss::Kind::bce || kind == ItemLoss::Kind::softmax) continue;
       arch.loss.negatives = 5;
-      SequenceData few = read(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
+      SequenceData few = test::read_set(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
       CHECK_THROWS_WITH_AS(SequenceTask({.arch = arch}, std::move(few)),
                            doctest::Contains("option loss.negatives = 5: the data set has 5 items"), Error);
     }
   }
 
-  TEST_CASE("metadata are read back as written") {
-    const test::TempDir dir;
-    for (const SasRecArch& arch : variants()) {
-      H5File file = H5File::create(dir / "metadata.h5");
-      save_sasrec_metadata(file, arch);
-      file.close();
-      const SasRecArch back = read_sasrec_metadata(H5File::open(dir / "metadata.h5"));
-      CHECK(back.timed == arch.timed);
-      CHECK(back.norm == arch.norm);
-      CHECK(back.mhc == arch.mhc);
-      CHECK(back.pad_mask == arch.pad_mask);
-      CHECK(back.items == arch.items);
-      CHECK(back.streams == arch.streams);
-    }
-  }
-
   TEST_CASE("a timed model needs a data set with times") {
     LocalPlacement placement;
-    SequenceData data = read(test::sequence_set({{1, 2, 3, 4}}, 80), placement);
+    SequenceData data = test::read_set(test::sequence_set({{1, 2, 3, 4}}, 80), placement);
     SasRecArch arch = small([](SasRecArch& a) { a.timed = true, a.norm = SasRecArch::Norm::original; });
     CHECK_THROWS_AS(SequenceTask({.arch = arch}, std::move(data)), Error);
   }

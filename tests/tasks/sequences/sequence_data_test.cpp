@@ -20,12 +20,6 @@ const std::vector<std::vector<std::int64_t>> kTimes = {{10, 10, 30, 70, 90}, {5}
 
 std::vector<std::int32_t> list(std::span<const std::int32_t> values) { return {values.begin(), values.end()}; }
 
-SequenceData read(const prep::SequenceSet& set, LocalPlacement& placement) {
-  const test::TempDir dir;
-  prep::write_sequence_set(dir / "data.h5", set);
-  return SequenceData::read(dir / "data.h5", placement);
-}
-
 /// The message of the error that reading a spoilt set throws.
 std::string refusal(const std::function<void(prep::SequenceSet&)>& spoil) {
   const test::TempDir dir;
@@ -43,7 +37,7 @@ std::string refusal(const std::function<void(prep::SequenceSet&)>& spoil) {
 TEST_SUITE("tasks.sequence_data") {
   TEST_CASE("each split has the users with enough items") {
     LocalPlacement placement;
-    const SequenceData data = read(test::sequence_set(kItems, 6, kTimes), placement);
+    const SequenceData data = test::read_set(test::sequence_set(kItems, 6, kTimes), placement);
     CHECK(data.n_users == 5);
     CHECK(data.n_items == 6);
     CHECK(list(data.trained.span<const std::int32_t>()) == std::vector<std::int32_t>{0, 2, 4});
@@ -55,7 +49,7 @@ TEST_SUITE("tasks.sequence_data") {
 
   TEST_CASE("each split sees the history before its target") {
     LocalPlacement placement;
-    const SequenceData data = read(test::sequence_set(kItems, 6, kTimes), placement);
+    const SequenceData data = test::read_set(test::sequence_set(kItems, 6, kTimes), placement);
     CHECK(list(data.items(0, Seen::training)) == std::vector<std::int32_t>{3, 1, 4});
     CHECK(list(data.items(0, seen_before(Split::validation))) == std::vector<std::int32_t>{3, 1, 4});
     CHECK(data.target(Split::validation, 0) == 1);
@@ -68,7 +62,7 @@ TEST_SUITE("tasks.sequence_data") {
 
   TEST_CASE("knows() finds training items, and held-out items on request") {
     LocalPlacement placement;
-    const SequenceData data = read(test::sequence_set(kItems, 6, kTimes), placement);
+    const SequenceData data = test::read_set(test::sequence_set(kItems, 6, kTimes), placement);
     for (const std::int32_t item : {1, 2, 3, 4, 5, 6}) {
       CHECK(data.knows(0, item, false) == (item == 1 || item == 3 || item == 4));
       CHECK(data.knows(0, item, true) == (item == 1 || item == 3 || item == 4 || item == 5));
@@ -77,11 +71,11 @@ TEST_SUITE("tasks.sequence_data") {
 
   TEST_CASE("a set without times has none") {
     LocalPlacement placement;
-    const SequenceData data = read(test::sequence_set(kItems, 6), placement);
+    const SequenceData data = test::read_set(test::sequence_set(kItems, 6), placement);
     CHECK_FALSE(data.has_time());
     CHECK(data.times(0, Seen::validation).empty());
     LocalPlacement other;
-    CHECK(data.hash != read(test::sequence_set(kItems, 6, kTimes), other).hash);
+    CHECK(data.hash != test::read_set(test::sequence_set(kItems, 6, kTimes), other).hash);
   }
 
   TEST_CASE("users and items have the identifiers of the raw data") {

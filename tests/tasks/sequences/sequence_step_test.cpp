@@ -5,12 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "support/devices.hpp"
-#include "support/own_tape.hpp"
 #include "support/sequence_file.hpp"
-#include "support/temp_dir.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -66,9 +65,7 @@ std::vector<Variant> variants() {
 
 SequenceData read(const prep::SequenceSet& set) {
   static LocalPlacement placement;  // keeps the arrays
-  const test::TempDir dir;
-  prep::write_sequence_set(dir / "data.h5", set);
-  return SequenceData::read(dir / "data.h5", placement);
+  return test::read_set(set, placement);
 }
 
 CountingTask task_of(const Variant& variant, Device device, std::int64_t more) {
@@ -219,9 +216,8 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
   TEST_CASE("the host makes the batches of which it must know the items") {
     const Device gpu{DeviceKind::cuda, 0};
     const CountingTask task = task_of(variants().front(), gpu, 0);
-    Stream stream(gpu);
-    Arena arena(gpu), draws(gpu);
-    Tape tape(stream, arena, DType::f32, Tape::Mode::forward);
+    Arena draws(gpu);
+    OwnTape tape(DType::f32, Tape::Mode::forward, nullptr, gpu);
     Shard shard{.seed = 5, .count = 4};
     const OwnedTensor step(DType::i64, {1}, gpu);
     for (const bool host : {false, true}) {
@@ -255,7 +251,7 @@ TEST_SUITE("tasks.sequence_step") {
       CountingTask task = task_of(variant, {}, 0);
       const auto gradient = [&](std::int64_t room, double& loss) {
         Gradients gradients(task.params());
-        test::OwnTape tape(DType::f32, Tape::Mode::train, &gradients);
+        OwnTape tape(DType::f32, Tape::Mode::train, &gradients);
         const Shard shard{.seed = 4, .step = 3, .count = 12, .room = room};
         const Var sum = task.loss(tape, shard).sum;
         loss = *sum.value().data<float>();

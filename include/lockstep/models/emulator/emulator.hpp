@@ -83,9 +83,6 @@ class Emulator {
   /// errors  usage: see EmulatorArch::check; data: see check_moments
   Emulator(EmulatorArch arch, Moments moments, DType dtype = DType::f32, std::uint64_t seed = 0,
            BiasInit bias_init = BiasInit::zeros);
-  Emulator(Emulator&&) noexcept;
-  Emulator& operator=(Emulator&&) noexcept;
-  ~Emulator();
 
   const EmulatorArch& arch() const { return arch_; }
   const Moments& moments() const { return moments_; }

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -13,6 +14,12 @@ struct Moments {
   std::vector<double> output_mean, output_std;  ///< (n_out)
   bool operator==(const Moments&) const = default;
 };
+/// The vectors by their names in files.
+inline constexpr std::pair<const char*, std::vector<double> Moments::*> kMoments[] = {
+    {"input_mean", &Moments::input_mean},
+    {"input_std", &Moments::input_std},
+    {"output_mean", &Moments::output_mean},
+    {"output_std", &Moments::output_std}};
 
 /// Description of the columns, one entry per column. An unknown CF name or unit is "", an unknown level 0.
 struct EmulatorVariables {

@@ -21,6 +21,5 @@ struct SensitivityMetrics {
 };
 /// Sensitivities at x (rows, n_in), in physical units.
 SensitivityMetrics sensitivity_metrics(const Emulator& emulator, std::int64_t rows, const float* x);
-SensitivityMetrics sensitivity_metrics(const Emulator& emulator, std::int64_t rows, const double* x);
 
 }  // namespace lockstep

@@ -1,7 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 

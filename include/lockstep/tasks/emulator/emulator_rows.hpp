@@ -64,6 +64,8 @@ class InputRows {
 
  private:
   std::string where(const std::string& dataset) const;
+  /// errors  data: its elements are neither f32 nor f64
+  std::vector<std::int64_t> shape_of(const std::string& dataset) const;
   void verify(const std::string& dataset) const;
   H5File file_;
   bool verifies_, other_outputs_ = false;

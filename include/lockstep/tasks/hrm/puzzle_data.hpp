@@ -57,6 +57,11 @@ struct PuzzleData {
 
   /// Reads the stored tokens of an example, spans of seq_len, into the network's form: ignored labels are -1.
   void read(const PuzzleExample& example, std::span<std::int32_t> inputs, std::span<std::int32_t> labels) const;
+  /// The same of n examples. shapes  inputs, labels (n, seq_len), identifiers (n)
+  struct Rows {
+    std::vector<std::int32_t> inputs, labels, identifiers;
+  };
+  Rows read(std::span<const PuzzleExample> examples) const;
 
   /// errors  data, naming the file: another format or version; a dataset that is missing or of a wrong type or shape;
   ///         with the row: indices that do not ascend, an identifier or token out of range

@@ -14,6 +14,9 @@
 
 namespace lockstep {
 
+/// The group of a checkpoint that describes the network. Its attribute `items` is the size of the catalogue.
+inline constexpr const char* kSequenceGroup = "/sequence_model";
+
 /// How held-out items are ranked.
 struct RankingOptions {
   bool full = false;                    ///< against all items outside the user's history; false: against drawn items

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 
 #include "files.hpp"
 #include "lockstep/base/text.hpp"
@@ -34,24 +33,20 @@ class Entries {
                  "'; the file is damaged or foreign");
     return found->second;
   }
-  std::int64_t integer(const std::string& key) const {
-    const std::string& value = text(key);
-    std::int64_t out = 0;
-    const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), out);
-    require_data(status == std::errc() && end == value.data() + value.size(), "opening model '", source_, "': entry ",
-                 key, " = '", value, "' is not an integer; the file is damaged");
-    return out;
-  }
-  double real(const std::string& key) const {
-    const std::string& value = text(key);
-    double out = 0;
-    const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), out);
-    require_data(status == std::errc() && end == value.data() + value.size() && !std::isnan(out), "opening model '",
-                 source_, "': entry ", key, " = '", value, "' is not a number; the file is damaged");
-    return out;
-  }
+  std::int64_t integer(const std::string& key) const { return number<std::int64_t>(key, "an integer"); }
+  double real(const std::string& key) const { return number<double>(key, "a number"); }
 
  private:
+  template <class T>
+  T number(const std::string& key, const char* what) const {
+    const std::string& value = text(key);
+    T out{};
+    const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), out);
+    require_data(status == std::errc() && end == value.data() + value.size() && !std::isnan(static_cast<double>(out)),
+                 "opening model '", source_, "': entry ", key, " = '", value, "' is not ", what,
+                 "; the file is damaged");
+    return out;
+  }
   std::string source_;
   std::map<std::string, std::string> values_;
 };
@@ -85,21 +80,9 @@ std::vector<Expected> expected_weights(const EmulatorArch& arch) {
   return out;
 }
 
-bool all_finite(const FileTensor& tensor) {
-  const std::int64_t n = tensor.count();
-  const char* bytes = static_cast<const char*>(tensor.data);
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (tensor.dtype == DType::f64) {
-      double value;
-      std::memcpy(&value, bytes + 8 * i, 8);
-      if (!std::isfinite(value)) return false;
-    } else {
-      float value;
-      std::memcpy(&value, bytes + 4 * i, 4);
-      if (!std::isfinite(value)) return false;
-    }
-  }
-  return true;
+bool all_finite(const NamedArray& tensor) {
+  return std::visit([](const auto& all) { return std::ranges::all_of(all, [](auto v) { return std::isfinite(v); }); },
+                    tensor.values);
 }
 
 std::vector<double> take(Tensors& tensors, const std::string& name, const std::vector<std::int64_t>& shape,
@@ -107,64 +90,47 @@ std::vector<double> take(Tensors& tensors, const std::string& name, const std::v
   const auto found = tensors.find(name);
   require_data(found != tensors.end(), "opening model '", source, "': no tensor '", name,
                "'; the file is damaged or foreign");
-  const FileTensor& tensor = found->second;
-  require_data(tensor.dtype == DType::f64 && tensor.shape == shape, "opening model '", source, "': tensor '", name,
-               "' is ", lockstep::name(tensor.dtype), " ", shape_text(tensor.shape), ", expected f64 ",
-               shape_text(shape));
+  NamedArray& tensor = found->second;
+  auto* values = std::get_if<std::vector<double>>(&tensor.values);
+  require_data(values != nullptr && tensor.shape == shape, "opening model '", source, "': tensor '", name, "' is ",
+               tensor.dtype(), " ", shape_text(tensor.shape), ", expected f64 ", shape_text(shape));
   require_data(all_finite(tensor), "opening model '", source, "': tensor '", name,
                "' holds a value that is not finite");
-  std::vector<double> out(static_cast<std::size_t>(tensor.count()));
-  std::memcpy(out.data(), tensor.data, tensor.size_bytes());
+  std::vector<double> out = std::move(*values);
   tensors.erase(found);
   return out;
 }
 
 }  // namespace
 
-std::int64_t FileTensor::count() const {
-  std::int64_t n = 1;
-  for (const std::int64_t extent : shape) n *= extent;
-  return n;
+std::string_view bytes_of(const NamedArray& array) {
+  return std::visit(
+      [](const auto& values) {
+        return std::string_view(reinterpret_cast<const char*>(values.data()), std::span(values).size_bytes());
+      },
+      array.values);
 }
 
-std::size_t FileTensor::size_bytes() const { return static_cast<std::size_t>(count()) * lockstep::size_bytes(dtype); }
-
-FileTensor tensor_of(std::string name, const std::vector<double>& values, std::vector<std::int64_t> shape) {
-  return {std::move(name), DType::f64, std::move(shape), values.data()};
-}
-
-std::vector<FileTensor> weights_of(const Emulator& network) {
-  std::vector<FileTensor> out;
-  const auto add = [&](const Param& param) {
-    const Shape& shape = param.shape;
-    std::vector<std::int64_t> extents;
-    for (int axis = 0; axis < shape.rank(); ++axis) extents.push_back(shape[axis]);
-    out.push_back({param.name, network.dtype(), std::move(extents), param.value.raw()});
+std::vector<NamedArray> weights_of(const Emulator& network) {
+  std::vector<NamedArray> out;
+  for (const Param& param : network.params().all()) {
+    out.push_back(array_of(param));
     require_data(all_finite(out.back()), "writing a model file: parameter '", param.name,
                  "' holds a value that is not finite; choose an earlier checkpoint");
-  };
-  if (network.arch().conv_channels > 0) {
-    add(network.conv_weight());
-    add(network.conv_bias());
-  }
-  for (std::int64_t k = 0; k <= network.arch().layers; ++k) {
-    add(network.weight(k));
-    add(network.bias(k));
   }
   return out;
 }
 
-std::vector<FileTensor> moments_of(const Moments& m, const std::string& prefix) {
-  const auto n_in = static_cast<std::int64_t>(m.input_mean.size()),
-             n_out = static_cast<std::int64_t>(m.output_mean.size());
-  return {tensor_of(prefix + "input_mean", m.input_mean, {n_in}), tensor_of(prefix + "input_std", m.input_std, {n_in}),
-          tensor_of(prefix + "output_mean", m.output_mean, {n_out}),
-          tensor_of(prefix + "output_std", m.output_std, {n_out})};
+std::vector<NamedArray> moments_of(const Moments& m, const std::string& prefix) {
+  std::vector<NamedArray> out;
+  for (const auto& [name, part] : kMoments) out.push_back({prefix + name, {std::ssize(m.*part)}, m.*part});
+  return out;
 }
 
-std::vector<FileTensor> selftest_of(const EmulatorSelfTest& t, const EmulatorArch& arch) {
-  return {tensor_of("selftest.x", t.x, {t.rows, arch.n_in}), tensor_of("selftest.y", t.y, {t.rows, arch.n_out}),
-          tensor_of("selftest.J", t.j, {t.rows, arch.n_out, arch.n_in})};
+std::vector<NamedArray> selftest_of(const EmulatorSelfTest& t, const EmulatorArch& arch) {
+  return {{"selftest.x", {t.rows, arch.n_in}, t.x},
+          {"selftest.y", {t.rows, arch.n_out}, t.y},
+          {"selftest.J", {t.rows, arch.n_out, arch.n_in}, t.j}};
 }
 
 std::vector<std::string> public_names(const std::vector<std::string>& cf, const std::vector<std::string>& names) {
@@ -211,14 +177,14 @@ Pairs describe(const EmulatorArch& arch, const EmulatorMetadata& metadata) {
   return out;
 }
 
-Description parse_description(const Pairs& pairs, const std::string& source) {
+EmulatorDescription parse_description(const Pairs& pairs, const std::string& source) {
   const Entries entries(pairs, source);
   require_format(entries.text("format") == kFormat, "opening model '", source, "': its format is '",
                  entries.text("format"), "', expected '", kFormat, "'");
   const std::int64_t version = entries.integer("version");
   require_format(version >= 1 && version <= kVersion, "opening model '", source, "': version ", version,
                  " is not supported; this program reads 1 to ", kVersion, "; use a newer one");
-  Description out;
+  EmulatorDescription out;
   EmulatorArch& arch = out.arch;
   arch.n_in = entries.integer("n_in");
   arch.n_out = entries.integer("n_out");
@@ -256,40 +222,35 @@ Description parse_description(const Pairs& pairs, const std::string& source) {
   return out;
 }
 
-TrainedEmulator assemble(Description description, const Moments& moments, const Tensors& weights,
-                         const std::string& source) {
+TrainedEmulator assemble(EmulatorDescription description, const Tensors& weights, const std::string& source) {
   const EmulatorArch& arch = description.arch;
   require_extents(arch, source);
   require_data(2 * (arch.layers + 1) <= static_cast<std::int64_t>(weights.size()), "opening model '", source,
                "': ", arch.layers, " hidden layers, but only ", weights.size(), " weight tensors; the file is damaged");
   const auto expected = expected_weights(arch);
-  const DType dtype = weights.begin()->second.dtype;
+  const std::string dtype = weights.begin()->second.dtype();
   for (const Expected& want : expected) {
     const auto found = weights.find(want.name);
     require_data(found != weights.end(), "opening model '", source, "': no tensor '", want.name,
                  "'; the file is damaged or foreign");
-    const FileTensor& have = found->second;
-    require_data(have.shape == want.shape && have.dtype == dtype, "opening model '", source, "': tensor '", want.name,
-                 "' is ", name(have.dtype), " ", shape_text(have.shape), ", expected ", name(dtype), " ",
-                 shape_text(want.shape));
+    const NamedArray& have = found->second;
+    require_data(have.shape == want.shape && have.dtype() == dtype, "opening model '", source, "': tensor '", want.name,
+                 "' is ", have.dtype(), " ", shape_text(have.shape), ", expected ", dtype, " ", shape_text(want.shape));
     require_data(all_finite(have), "opening model '", source, "': tensor '", want.name,
                  "' holds a value that is not finite");
   }
   require_data(expected.size() == weights.size(), "opening model '", source, "': ", weights.size(),
                " tensors, expected ", expected.size(), "; this program does not know its network");
-  TrainedEmulator out{Emulator(arch, moments, dtype), std::move(description.metadata)};
-  for (const Expected& want : expected) {
-    const FileTensor& have = weights.at(want.name);
-    std::memcpy(out.network.params().at(want.name).value.raw(), have.data, have.size_bytes());
-  }
+  TrainedEmulator out{Emulator(arch, description.moments, dtype == "f64" ? DType::f64 : DType::f32),
+                      std::move(description.metadata)};
+  for (const Expected& want : expected) assign(out.network.params().at(want.name), weights.at(want.name));
   return out;
 }
 
 Moments take_moments(Tensors& tensors, const std::string& prefix, const EmulatorArch& arch, const std::string& source) {
-  Moments out = {take(tensors, prefix + "input_mean", {arch.n_in}, source),
-                 take(tensors, prefix + "input_std", {arch.n_in}, source),
-                 take(tensors, prefix + "output_mean", {arch.n_out}, source),
-                 take(tensors, prefix + "output_std", {arch.n_out}, source)};
+  Moments out;
+  for (const auto& [name, part] : kMoments)
+    out.*part = take(tensors, prefix + name, {name[0] == 'i' ? arch.n_in : arch.n_out}, source);
   check_moments(out, arch.n_in, arch.n_out, source);
   return out;
 }

@@ -5,13 +5,14 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "lockstep/models/emulator/emulator_files.hpp"
+#include "lockstep/models/emulator/emulator_metadata.hpp"
+#include "lockstep/models/weights.hpp"
 
 /// Shared by the model file formats: an emulator as named tensors and text pairs, and the inverse.
 namespace lockstep::files {
@@ -21,41 +22,27 @@ static_assert(std::endian::native == std::endian::little, "model files store num
 constexpr const char* kFormat = "lockstep-emulator-model";
 constexpr std::int64_t kVersion = 1;
 
-/// A named array, contiguous and row-major. It does not own its memory.
-struct FileTensor {
-  std::string name;
-  DType dtype = DType::f32;
-  std::vector<std::int64_t> shape;
-  const void* data = nullptr;
-  std::int64_t count() const;
-  std::size_t size_bytes() const;
-  std::string_view bytes() const { return {static_cast<const char*>(data), size_bytes()}; }
-};
-FileTensor tensor_of(std::string name, const std::vector<double>& values, std::vector<std::int64_t> shape);
+/// The values of an array, as they lie in memory.
+std::string_view bytes_of(const NamedArray& array);
 
 /// The weights in the order of the forward pass. errors  data: a weight or moment that is not finite
-std::vector<FileTensor> weights_of(const Emulator& network);
+std::vector<NamedArray> weights_of(const Emulator& network);
 /// The moments as tensors "<prefix>input_mean", ...
-std::vector<FileTensor> moments_of(const Moments& moments, const std::string& prefix);
+std::vector<NamedArray> moments_of(const Moments& moments, const std::string& prefix);
 /// The self-test as tensors "selftest.x", "selftest.y", "selftest.J".
-std::vector<FileTensor> selftest_of(const EmulatorSelfTest& selftest, const EmulatorArch& arch);
+std::vector<NamedArray> selftest_of(const EmulatorSelfTest& selftest, const EmulatorArch& arch);
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 /// Architecture, variables, mask and meta as text: "format", "version", "n_in", "input.0.name", "mask.min", "meta.KEY",
 /// ...
 Pairs describe(const EmulatorArch& arch, const EmulatorMetadata& metadata);
-struct Description {
-  EmulatorArch arch;
-  EmulatorMetadata metadata;
-};
-/// errors  data, naming `source`: a missing or malformed entry, another format, a newer version, extents out of range
-Description parse_description(const Pairs& pairs, const std::string& source);
+/// Without moments. errors  data, naming `source`: a missing or malformed entry, another format, a newer version, extents out of range
+EmulatorDescription parse_description(const Pairs& pairs, const std::string& source);
 
-using Tensors = std::map<std::string, FileTensor>;
+using Tensors = std::map<std::string, NamedArray>;
 /// Makes a network from its parts. errors  data, naming `source`: a tensor that is missing, unknown, of a wrong shape
 /// or dtype, or not finite
-TrainedEmulator assemble(Description description, const Moments& moments, const Tensors& weights,
-                         const std::string& source);
+TrainedEmulator assemble(EmulatorDescription description, const Tensors& weights, const std::string& source);
 /// Removes the f64 tensors of moments_of or selftest_of from `tensors` and returns their values.
 /// errors  data, naming `source`: a tensor that is missing or of a wrong shape or dtype
 Moments take_moments(Tensors& tensors, const std::string& prefix, const EmulatorArch& arch, const std::string& source);

@@ -55,20 +55,20 @@ std::string offset_text(std::size_t offset) {
   return std::string(16 - digits.size(), '0') + digits;
 }
 
-std::string tensor_line(const FileTensor& tensor, std::size_t offset) {
+std::string tensor_line(const NamedArray& tensor, std::size_t offset) {
   const std::string extents = listed(tensor.shape, ",", [](std::int64_t extent) { return std::to_string(extent); });
-  return join("tensor.", tensor.name, "=", name(tensor.dtype), " ", extents, " ", offset_text(offset), "\n");
+  return join("tensor.", tensor.name, "=", tensor.dtype(), " ", extents, " ", offset_text(offset), "\n");
 }
 
-FileTensor parse_tensor(const std::string& key, const std::string& value, std::string_view bytes,
+NamedArray parse_tensor(const std::string& key, const std::string& value, std::string_view bytes,
                         std::size_t data_begin, const std::string& source) {
   const auto fields = split(value, ' ');
   const std::string what = join("opening model '", source, "': entry ", key, " = '", value, "': ");
   require_data(fields.size() == 3, what, "expected dtype, extents and offset; the file is damaged");
-  FileTensor out;
+  NamedArray out;
   out.name = key.substr(std::string_view("tensor.").size());
   require_data(fields[0] == "f32" || fields[0] == "f64", what, "expected f32 or f64");
-  out.dtype = fields[0] == "f64" ? DType::f64 : DType::f32;
+  const DType dtype = fields[0] == "f64" ? DType::f64 : DType::f32;
   const auto number = [&](const std::string& text) {
     require_data(!text.empty() && text.size() <= 18 && text.find_first_not_of("0123456789") == std::string::npos, what,
                  "'", text, "' is not a count");
@@ -85,9 +85,13 @@ FileTensor parse_tensor(const std::string& key, const std::string& value, std::s
   }
   const std::size_t offset = number(fields[2]);
   require_data(
-      offset % kAlign == 0 && offset >= data_begin && offset <= end && count * size_bytes(out.dtype) <= end - offset,
-      what, "outside of the file's data (bytes ", data_begin, " to ", end, "); the file is damaged");
-  out.data = bytes.data() + offset;
+      offset % kAlign == 0 && offset >= data_begin && offset <= end && count * size_bytes(dtype) <= end - offset, what,
+      "outside of the file's data (bytes ", data_begin, " to ", end, "); the file is damaged");
+  visit_float(dtype, [&]<class T>() {
+    std::vector<T> values(count);
+    std::memcpy(values.data(), bytes.data() + offset, count * sizeof(T));
+    out.values = std::move(values);
+  });
   return out;
 }
 
@@ -95,25 +99,25 @@ FileTensor parse_tensor(const std::string& key, const std::string& value, std::s
 
 std::string lsem_bytes(const Emulator& network, const EmulatorMetadata& metadata) {
   const EmulatorSelfTest selftest = make_selftest(network);
-  std::vector<FileTensor> tensors = moments_of(network.moments(), "norm.");
+  std::vector<NamedArray> tensors = moments_of(network.moments(), "norm.");
   for (auto& list : {weights_of(network), selftest_of(selftest, network.arch())})
     tensors.insert(tensors.end(), list.begin(), list.end());
 
   std::string header;
   for (const auto& [key, value] : describe(network.arch(), metadata)) header += key + "=" + escaped(value) + "\n";
   std::size_t header_bytes = header.size();
-  for (const FileTensor& tensor : tensors) header_bytes += tensor_line(tensor, 0).size();
+  for (const NamedArray& tensor : tensors) header_bytes += tensor_line(tensor, 0).size();
   std::size_t offset = aligned(kPreamble + header_bytes);
-  for (const FileTensor& tensor : tensors) {
+  for (const NamedArray& tensor : tensors) {
     header += tensor_line(tensor, offset);
-    offset = aligned(offset + tensor.size_bytes());
+    offset = aligned(offset + bytes_of(tensor).size());
   }
   std::string out(kMagic);
   append(out, static_cast<std::uint64_t>(header.size()));
   out += header;
-  for (const FileTensor& tensor : tensors) {
+  for (const NamedArray& tensor : tensors) {
     out.resize(aligned(out.size()), '\0');
-    out += tensor.bytes();
+    out += bytes_of(tensor);
   }
   append(out, crc_of(out));
   return out;
@@ -152,17 +156,17 @@ TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, Emu
     auto& list = line.starts_with("tensor.") ? tensor_entries : pairs;
     list.emplace_back(std::string(line.substr(0, equals)), unescaped(line.substr(equals + 1)));
   }
-  Description description = parse_description(pairs, source);
+  EmulatorDescription description = parse_description(pairs, source);
   Tensors tensors;
   for (const auto& [key, value] : tensor_entries) {
-    FileTensor tensor = parse_tensor(key, value, bytes, kPreamble + header_bytes, source);
+    NamedArray tensor = parse_tensor(key, value, bytes, kPreamble + header_bytes, source);
     const std::string tensor_name = tensor.name;
     require_data(tensors.emplace(tensor_name, std::move(tensor)).second, "opening model '", source, "': tensor '",
                  tensor_name, "' occurs twice");
   }
-  const Moments moments = take_moments(tensors, "norm.", description.arch, source);
+  description.moments = take_moments(tensors, "norm.", description.arch, source);
   selftest = take_selftest(tensors, description.arch, source);
-  return assemble(std::move(description), moments, tensors, source);
+  return assemble(std::move(description), tensors, source);
 }
 
 }  // namespace lockstep::files

@@ -1,17 +1,9 @@
 #include "files.hpp"
+#include "lockstep/base/text.hpp"
 #include "models/onnx/graph.hpp"
 
 /// ONNX: one graph, x (n, n_in) -> y (n, n_out) in physical units and f32.
 namespace lockstep::files {
-namespace {
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string out;
-  for (std::size_t i = 0; i < names.size(); ++i) out += (i ? "," : "") + names[i];
-  return out;
-}
-
-}  // namespace
 
 std::string onnx_bytes(const Emulator& network, const EmulatorMetadata& metadata) {
   const EmulatorArch& arch = network.arch();
@@ -20,8 +12,8 @@ std::string onnx_bytes(const Emulator& network, const EmulatorMetadata& metadata
   const auto moments = [&](const char* name, const std::vector<double>& values) {
     return graph.constant(name, {static_cast<std::int64_t>(values.size())}, values);
   };
-  for (const FileTensor& tensor : weights_of(rounded))
-    graph.constant(tensor.name, OnnxGraph::Type::f32, tensor.shape, tensor.bytes());
+  for (const NamedArray& tensor : weights_of(rounded))
+    graph.constant(tensor.name, OnnxGraph::Type::f32, tensor.shape, bytes_of(tensor));
   const auto phi = [&](const std::string& a) { return graph.activation(a, arch.activation); };
 
   std::string h = graph.input("x", OnnxGraph::Type::f32, {arch.n_in});
@@ -43,8 +35,8 @@ std::string onnx_bytes(const Emulator& network, const EmulatorMetadata& metadata
   graph.node("Add", {h, moments("output_mean", network.moments().output_mean)}, {}, "y");
   graph.output("y", {arch.n_out});
 
-  Pairs entries = {{"input_names", joined(metadata.variables.input_names)},
-                   {"output_names", joined(metadata.variables.output_names)}};
+  Pairs entries = {{"input_names", listed(metadata.variables.input_names, ",")},
+                   {"output_names", listed(metadata.variables.output_names, ",")}};
   for (const auto& entry : describe(arch, metadata)) entries.push_back(entry);
   return graph.file(entries);
 }

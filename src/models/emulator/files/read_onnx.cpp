@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "files.hpp"
+#include "lockstep/base/text.hpp"
 #include "onnx_file.hpp"
 
 /// Feed-forward networks in ONNX files of any program: linear layers (Gemm, or MatMul and Add), one kind of activation,
@@ -365,16 +366,11 @@ class GraphReader {
   TrainedEmulator build(const EmulatorArch& arch, const std::vector<const State*>& linears, const State* front,
                         const Moments& moments) {
     const bool wide = std::ranges::any_of(linears, [](const State* state) { return state->weight.wide; });
-    std::vector<std::vector<float>> narrow;
-    std::vector<std::vector<double>> doubles;
     Tensors tensors;
     const auto put = [&](const std::string& name, const std::vector<std::int64_t>& shape,
                          const std::vector<double>& values) {
-      FileTensor tensor{name, wide ? DType::f64 : DType::f32, shape, nullptr};
-      if (wide)
-        tensor.data = doubles.emplace_back(values).data();
-      else
-        tensor.data = narrow.emplace_back(values.begin(), values.end()).data();
+      NamedArray tensor = {name, shape, values};
+      if (!wide) tensor.values = std::vector<float>(values.begin(), values.end());
       tensors.emplace(name, std::move(tensor));
     };
     const auto put_layer = [&](const std::string& name, const State& state) {
@@ -386,7 +382,7 @@ class GraphReader {
     };
     if (front != nullptr) put_layer("conv1d", *front);
     for (std::size_t k = 0; k < linears.size(); ++k) put_layer(join("network.", 2 * k), *linears[k]);
-    return assemble({arch, described(arch)}, moments, tensors, source_);
+    return assemble({arch, moments, described(arch)}, tensors, source_);
   }
 
   /// Our own description if the file has it, else names from its metadata, or numbers.
@@ -399,12 +395,7 @@ class GraphReader {
     if (entry("format") == kFormat) return parse_description(file_.metadata, source_).metadata;
     EmulatorMetadata out;
     const auto name = [&](const char* key, const char* otherwise, std::int64_t n, std::vector<std::string>& names) {
-      const std::string list = entry(key);
-      for (std::size_t begin = 0; !list.empty() && begin <= list.size();) {
-        const std::size_t end = std::min(list.find(',', begin), list.size());
-        names.push_back(list.substr(begin, end - begin));
-        begin = end + 1;
-      }
+      names = split(entry(key), ',');
       if (static_cast<std::int64_t>(names.size()) == n) return;
       names.clear();
       for (std::int64_t i = 0; i < n; ++i) names.push_back(join(otherwise, i));

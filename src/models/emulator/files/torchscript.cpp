@@ -17,7 +17,7 @@ std::string torchscript_bytes(const Emulator& network, const EmulatorMetadata& m
   const Emulator rounded = network.as(DType::f32);
   const EmulatorVariables& v = metadata.variables;
   const Moments& m = network.moments();
-  const TorchScriptNames names = torchscript_names(network.arch());
+  const std::vector<std::string> names = torchscript_names(network.arch());
 
   ZipWriter zip;
   Pickle pickle;
@@ -29,12 +29,9 @@ std::string torchscript_bytes(const Emulator& network, const EmulatorMetadata& m
     storages.emplace_back(bytes);
   };
   const auto weights = weights_of(rounded);
-  for (std::size_t i = 0; i < weights.size(); ++i) buffer(names.weights.at(i), weights[i].shape, weights[i].bytes());
-  for (const auto& [attribute, values] : {std::pair{"input_mean", &m.input_mean},
-                                          {"input_std", &m.input_std},
-                                          {"output_mean", &m.output_mean},
-                                          {"output_std", &m.output_std}}) {
-    const std::vector<float> narrow(values->begin(), values->end());
+  for (std::size_t i = 0; i < weights.size(); ++i) buffer(names.at(i), weights[i].shape, bytes_of(weights[i]));
+  for (const auto& [attribute, part] : kMoments) {
+    const std::vector<float> narrow((m.*part).begin(), (m.*part).end());
     buffer(attribute, {static_cast<std::int64_t>(narrow.size())},
            {reinterpret_cast<const char*>(narrow.data()), 4 * narrow.size()});
   }

@@ -62,7 +62,7 @@ class Writer {
   void body(const std::string& text) { line("  " + text); }
 
   void declare_attributes() {
-    std::vector<std::string> buffers = torchscript_names(arch_).weights;
+    std::vector<std::string> buffers = torchscript_names(arch_);
     buffers.insert(buffers.end(), {"input_mean", "input_std", "output_mean", "output_std"});
     std::string list;
     for (const std::string& name : buffers) list += "\"" + name + "\", ";
@@ -183,13 +183,10 @@ class Writer {
 
 }  // namespace
 
-TorchScriptNames torchscript_names(const EmulatorArch& arch) {
-  TorchScriptNames out;
-  if (arch.conv_channels > 0) out.weights = {"conv_w", "conv_b"};
-  for (std::int64_t k = 0; k <= arch.layers; ++k) {
-    out.weights.push_back(join("w", k));
-    out.weights.push_back(join("b", k));
-  }
+std::vector<std::string> torchscript_names(const EmulatorArch& arch) {
+  std::vector<std::string> out;
+  if (arch.conv_channels > 0) out = {"conv_w", "conv_b"};
+  for (std::int64_t k = 0; k <= arch.layers; ++k) out.insert(out.end(), {join("w", k), join("b", k)});
   return out;
 }
 

@@ -7,10 +7,7 @@
 namespace lockstep::files {
 
 /// The attributes that hold the weights, in the order of the forward pass: [conv_w, conv_b,] w0, b0, w1, b1, ...
-struct TorchScriptNames {
-  std::vector<std::string> weights;
-};
-TorchScriptNames torchscript_names(const EmulatorArch& arch);
+std::vector<std::string> torchscript_names(const EmulatorArch& arch);
 
 /// The source code of the archive's module, in TorchScript's functional form. Methods:
 ///   forward(x)            normalised inputs to normalised outputs
