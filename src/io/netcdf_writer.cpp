@@ -1,6 +1,5 @@
 #include "lockstep/io/netcdf_writer.hpp"
 
-
 #include "h5_internal.hpp"
 #include "lockstep/base/text.hpp"
 

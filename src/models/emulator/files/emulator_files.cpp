@@ -155,11 +155,11 @@ TrainedEmulator files::read_checked(const std::string& source, EmulatorSelfTest*
 
 TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string& source, EmulatorSelfTest* selftest) {
   const std::string_view bytes(reinterpret_cast<const char*>(span.data()), span.size());
-  const auto read = files::is_lsem(bytes)               ? files::read_lsem
-                    : is_safetensors(bytes)             ? files::read_safetensors
-                    : files::is_onnx(bytes)             ? files::read_onnx
-                    : bytes.starts_with(kZipMagic)      ? files::read_torchscript
-                                                        : nullptr;
+  const auto read = files::is_lsem(bytes)          ? files::read_lsem
+                    : is_safetensors(bytes)        ? files::read_safetensors
+                    : files::is_onnx(bytes)        ? files::read_onnx
+                    : bytes.starts_with(kZipMagic) ? files::read_torchscript
+                                                   : nullptr;
   if (read != nullptr)
     return files::read_checked(source, selftest, [&](EmulatorSelfTest& test) { return read(bytes, source, test); });
   const auto refuse = [&](Fault fault, const char* why) {
