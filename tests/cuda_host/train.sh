@@ -216,11 +216,10 @@ for model in "${small_models[@]}"; do
   same_weights "$kind-cpu/checkpoints/final.h5" "$kind-gpu/checkpoints/final.h5" 2e-3
   case $kind in
     kgat)  # steps on interactions, then on triples
-      same_batches kgat --model.kind kgat --data.path "$data" --batch.size 700
+      same_batches kgat "${options[@]:0:4}" --batch.size 700
       ;;
     har | sasrec | tisasrec)
-      # shellcheck disable=SC2086
-      same_batches "$kind" --model.kind "$kind" --data.path "$data" $rest
+      same_batches "$kind" "${options[@]}"
       ;;&
     har | hrm)
       same_gradients "$kind-step" 1e-3 "${options[@]}"

@@ -25,6 +25,7 @@ struct ScatterIds {
     const bool in_first = m < count;
     const auto by = static_cast<std::int32_t>(shift);
     const std::int32_t* from = in_first ? first + m : second + (m - count);
+    // mutant-equivalent: one by one, the last entries are the same
     if (m + kScatterIds <= (in_first ? count : all) && reinterpret_cast<std::uintptr_t>(from) % 16 == 0) {
       const auto pack = *reinterpret_cast<const Pack<std::int32_t, kScatterIds>*>(from);
 #pragma unroll

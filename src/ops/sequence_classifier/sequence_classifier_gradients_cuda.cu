@@ -20,6 +20,7 @@ struct Product {
   const R *dy, *x;  ///< (rows, n), (rows, k)
   std::int32_t rows, n, k, weight, bias;
   std::int32_t first_block = 0;
+  // mutant-equivalent: a split without rows adds zeros
   __host__ __device__ std::int64_t splits() const { return gpu::ceil_div<std::int64_t>(rows, kSplitRows); }
 };
 /// A vector of the gradient, as the sum of `count` vectors, `stride` elements apart.
@@ -66,6 +67,7 @@ __device__ void add_products(const Product<R>& p, std::int64_t block, R* partial
   const int thread = static_cast<int>(threadIdx.x), i = thread / (kTile / kEach) * kEach,
             j = thread % (kTile / kEach) * kEach;
   R sum[kEach][kEach] = {}, bias[kEach] = {};
+  // mutant-equivalent: rows from `last` on count as zeros
   for (std::int64_t row = first; row < last; row += kRows) {
     __syncthreads();
 #pragma unroll
@@ -112,6 +114,7 @@ template <class R>
 __device__ void add_vectors(const Sum<R>& s, std::int64_t block, R* gradient) {
   constexpr int kWarps = kThreads / kWarp;
   __shared__ double sm_sums[kWarps][kWarp];
+  // mutant-equivalent: any order of the lanes visits each element once
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t i = block * kWarp + lane;
   double sum = 0;
