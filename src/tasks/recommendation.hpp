@@ -69,8 +69,8 @@ struct Recommender {
   std::function<std::vector<std::int32_t>(std::int64_t user)> recent = {};
 };
 
-/// A user's items with their scores, best first. Where fewer than the wanted number are left, the rest is item -1 with a
-/// score of NaN.
+/// A user's items with their scores, best first. Where fewer than the wanted number are left, the rest is item -1 with
+/// a score of NaN.
 struct RankedItems {
   std::vector<std::int32_t> items;
   std::vector<double> scores;
@@ -82,9 +82,9 @@ struct RankedItems {
 RankedItems rank_items(const Recommender& model, std::span<const std::int64_t> users, std::int64_t count,
                        std::span<const std::int32_t> candidates, int threads);
 
-/// The command: loads the checkpoint's task with its weights on the CPU, in fp64 if the run has it or else in fp32. Prints
-/// lists for the chosen users, or writes the output: user, item, score (and name) per user; with --embeddings user or
-/// item, and embedding. Returns the exit code. Collective.
+/// The command: loads the checkpoint's task with its weights on the CPU, in fp64 if the run has it or else in fp32.
+/// Prints lists for the chosen users, or writes the output: user, item, score (and name) per user; with --embeddings
+/// user or item, and embedding. Returns the exit code. Collective.
 ///
 /// options  with add_recommendation_options(), which set `o`
 /// inspect  checks of the options that need no data

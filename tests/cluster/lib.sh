@@ -1,4 +1,5 @@
-# Library of the tests on a small Slurm: `source lib.sh BIN_DIR` starts four nodes, or skips with exit 77 and a reason, and stops them on exit.
+# Library of the tests on a small Slurm: `source lib.sh BIN_DIR` starts four nodes, or skips with exit 77 and a reason,
+# and stops them on exit.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 home=$(cd "$here/../.." && pwd)
 source "$here/../apps/e2e/lib.sh" "$@"
@@ -25,7 +26,8 @@ job_says() { for t in "$@"; do grep -qE -- "$t" "$(log_of)" || { tail -n 60 "$(l
 # until_true S COMMAND...: repeats the command until it succeeds, for at most S seconds
 until_true() { local limit=$((SECONDS + $1)); shift; until "$@" >/dev/null 2>&1; do [ "$SECONDS" -lt "$limit" ] || return 1; sleep 0.2; done; }
 state_is() { slurm exec head scontrol -o show job "$job" | grep -q "JobState=$1 "; }
-# ends S: waits for the end of the job and writes its record to last.out. Starts a requeued job at once instead of after two minutes.
+# ends S: waits for the end of the job and writes its record to last.out. Starts a requeued job at once instead of after
+# two minutes.
 ends() {
   local limit=$((SECONDS + $1))
   while ! slurm wait "$job" 2 >last.out && grep -q 'is still' last.out; do
@@ -35,7 +37,8 @@ ends() {
 }
 completes() { ends "${1:-120}"; grep -q JobState=COMPLETED last.out || { cat last.out; tail -n 60 "$(log_of)"; fail "job $job did not complete"; }; }
 trained() { [ "$(ls "$1"/checkpoints/step-*.h5 2>/dev/null | wc -l)" -ge 1 ]; }
-# on_nodes CODE N COMMAND...: one rank on each of N nodes ends with this exit code; the output is in last.out and last.err
+# on_nodes CODE N COMMAND...: one rank on each of N nodes ends with this exit code; the output is in last.out and
+# last.err
 on_nodes() {
   local want=$1 nodes=$2 code; shift 2
   for _ in 1 2 3 4; do  # Open MPI 4.1.4 sometimes fails in MPI_Init over TCP

@@ -37,8 +37,8 @@ same_gradients() {  # RUN LIMIT OPTIONS...
     END { exit bad || arrays < 10 }' moved.txt diff.txt || { echo "FAILED: $run: the gradients of a GPU and the CPU differ"; exit 1; }
 }
 
-# The GPU makes batches from a copy of the data in its memory. If there is no room for the copy, the host makes them: the
-# same bits.
+# The GPU makes batches from a copy of the data in its memory. If there is no room for the copy, the host makes them:
+# the same bits.
 same_batches() {  # RUN OPTIONS...
   [[ $("$lockstep" info) == *stand-in* ]] || return 0
   local both=("${@:2}" --epochs 9 --steps 8 --seed 1 --device cuda)
@@ -165,8 +165,9 @@ if section last; then
 fi
 
 if section stalled && [ "$gpus" -gt 1 ]; then
-  # One rank is stopped during the training: the other one ends the job and says where it waited, also if NCCL's abort hangs.
-  # Evaluations, checkpoints and graphs use MPI, not NCCL: there are none, so that the signal finds the rank in a step.
+  # One rank is stopped during the training: the other one ends the job and says where it waited, also if NCCL's abort
+  # hangs. Evaluations, checkpoints and graphs use MPI, not NCCL: there are none, so that the signal finds the rank in a
+  # step.
   for hangs in "" LOCKSTEP_CUDA_HOST_ABORT_HANGS=1; do
     # shellcheck disable=SC2016
     timeout 120 "${mpirun[@]}" -n 2 env $hangs bash -c 'echo $$ > pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' rank \

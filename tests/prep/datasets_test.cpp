@@ -1,5 +1,5 @@
-/// The commands of docs/datasets.md, taken from the page itself, and what is known of the data that they make. Real data
-/// are used when LOCKSTEP_DATASETS names the folder that holds them.
+/// Runs the commands of docs/datasets.md, read from the page, and checks the published sizes of the data sets that they
+/// write. The cases with real data need LOCKSTEP_DATASETS, the folder that holds it.
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -199,7 +199,7 @@ TEST_SUITE("prep.datasets.real") {
     CHECK(set.window(0)[6 * 128] == 1.016);  // total_acc_x, the first number of its file
   }
 
-  TEST_CASE("kgat-ml1m: sizes, parallel edges, self loops and isolated items are those that are known") {
+  TEST_CASE("kgat-ml1m: published sizes, parallel edges, self loops and isolated items") {
     const TempDir dir;
     const auto said = run_real(dir, "kgat-ml1m", "kgat-ml1m", "raw/kgat-ml1m");
     if (!said) return;
@@ -213,7 +213,7 @@ TEST_SUITE("prep.datasets.real") {
     CHECK(set.sha256[0] == "c02b1f87d604403bcd72b33c09fdbcf0eb9ba43d17b24a0a9fc9c08d6cc9dd75");
   }
 
-  TEST_CASE("kgat-book-crossing: sizes and the many parallel edges are those that are known") {
+  TEST_CASE("kgat-book-crossing: published sizes and the many parallel edges") {
     const TempDir dir;
     const auto said = run_real(dir, "kgat-book-crossing", "kgat-book-crossing", "raw/kgat-book-crossing");
     if (!said) return;
@@ -235,7 +235,7 @@ TEST_SUITE("prep.datasets.real") {
     CHECK(sized.sizes.relations() == 80);
   }
 
-  TEST_CASE("ml-1m: the prefix of 2999 users has the facts that are known of it, to the last scaled time") {
+  TEST_CASE("ml-1m: the first 2999 users, to the last scaled time") {
     const TempDir dir;
     if (!run_real(dir, "ml-1m-users-1-2999", "ml-1m")) return;
     const auto set = prep::read_sequence_set(H5File::open(dir / "ml-1m.h5"));

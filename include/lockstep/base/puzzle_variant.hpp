@@ -23,8 +23,8 @@ struct SudokuVariant {
   bool transpose = false;
   std::array<std::uint8_t, kSudokuMaxSide> row_perm{}, col_perm{};
   constexpr int side() const { return order * order; }
-  /// Cell (i, j) of the variant of a grid: side * side cells, row-major, digit d stored as d + offset. Values that are no
-  /// digit keep their value.
+  /// Cell (i, j) of the variant of a grid: side * side cells, row-major, digit d stored as d + offset. Values that are
+  /// no digit keep their value.
   constexpr std::uint8_t cell(const std::uint8_t* grid, int i, int j, int offset) const {
     const int row = row_perm[static_cast<std::size_t>(i)], column = col_perm[static_cast<std::size_t>(j)];
     const std::uint8_t value = grid[transpose ? column * side() + row : row * side() + column];

@@ -30,8 +30,8 @@ struct PuzzleRule {
 };
 
 /// Replace halted sequences by new ones: where halted_b is not 0, row b of `to` becomes the variant of picks_b, and
-/// steps_b becomes 0. No other picks are read. On a GPU the picks, and the tokens they point to, must be in GPU memory or
-/// in pinned host memory.
+/// steps_b becomes 0. No other picks are read. On a GPU the picks, and the tokens they point to, must be in GPU memory
+/// or in pinned host memory.
 ///
 /// shapes   steps, halted, picks (B)
 /// dtypes   i32

@@ -6,8 +6,8 @@ namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
 /// Steps of k before the next panel of b. With the many registers of AVX-512 a tile needs few bytes of b per operation:
-/// panels come from the second-level cache, and c is seldom read again. Elsewhere a panel stays in the first-level cache
-/// while the rows of a are multiplied with it.
+/// panels come from the second-level cache, and c is seldom read again. Elsewhere a panel stays in the first-level
+/// cache while the rows of a are multiplied with it.
 template <class T>
 constexpr std::int64_t kDepth = (kVectorBytes == 64 ? 1536 : 256) * 4 / static_cast<std::int64_t>(sizeof(T));
 /// Rows of a this many bytes apart compete for the same sets of the first-level cache.

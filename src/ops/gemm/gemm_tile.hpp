@@ -17,8 +17,8 @@ constexpr std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? 
 
 enum class Begin { zero, bias, result };
 
-/// From this many steps of k on, a tile that adds to c requests c before it multiplies; one that stores c, from twice as
-/// many.
+/// From this many steps of k on, a tile that adds to c requests c before it multiplies; one that stores c, from twice
+/// as many.
 constexpr std::int64_t kPrefetchSteps = 256;
 
 template <class T>
@@ -200,8 +200,8 @@ void pack_plain(T* packed, const T* b, std::int64_t ldb, std::int64_t n, std::in
   }
 }
 
-/// The same for b_kn at b[n ldb + k]. Transposes squares of kLanes by kLanes in registers. The processor does not foresee
-/// so many rows side by side, so each is requested kPrefetchBytes ahead.
+/// The same for b_kn at b[n ldb + k]. Transposes squares of kLanes by kLanes in registers. The processor does not
+/// foresee so many rows side by side, so each is requested kPrefetchBytes ahead.
 constexpr std::int64_t kPrefetchBytes = 256;
 template <class T>
 void pack_transposed(T* packed, const T* b, std::int64_t ldb, std::int64_t n, std::int64_t k, std::int64_t first,

@@ -7,9 +7,9 @@ namespace {
 
 constexpr int kThreads = 128;
 
-/// One block per sequence, which returns at once if the sequence has not halted. Only the picks and rows that are needed
-/// cross the bus. Every thread draws the variant (25 numbers for a Sudoku): that takes no longer than one thread's draw,
-/// and needs neither shared memory nor a barrier.
+/// One block per sequence, which returns at once if the sequence has not halted. Only the picks and rows that are
+/// needed cross the bus. Every thread draws the variant (25 numbers for a Sudoku): that takes no longer than one
+/// thread's draw, and needs neither shared memory nor a barrier.
 __global__ void __launch_bounds__(kThreads) begin_sequences_kernel(Sequences all) {
   if (all.halted[blockIdx.x] != 0) all.begin(blockIdx.x, threadIdx.x, kThreads);
 }

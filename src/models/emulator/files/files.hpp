@@ -36,7 +36,8 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 /// Architecture, variables, mask and meta as text: "format", "version", "n_in", "input.0.name", "mask.min", "meta.KEY",
 /// ...
 Pairs describe(const EmulatorArch& arch, const EmulatorMetadata& metadata);
-/// Without moments. errors  data, naming `source`: a missing or malformed entry, another format, a newer version, extents out of range
+/// Without moments. errors  data, naming `source`: a missing or malformed entry, another format, a newer version,
+/// extents out of range
 EmulatorDescription parse_description(const Pairs& pairs, const std::string& source);
 
 using Tensors = std::map<std::string, NamedArray>;
