@@ -103,7 +103,7 @@ if section nvml && [[ $("$lockstep" info) == *stand-in* ]]; then
   LOCKSTEP_CUDA_HOST_NVML=no-driver train_on_two "${ice[@]}" "${records[@]}" --run-dir sees-none-two
   unrecorded sees-none-two "of 2 GPUs are not recorded: "
   LOCKSTEP_CUDA_HOST_NVML=lost=0 train "${ice[@]}" "${records[@]}" --run-dir sees-lost
-  unrecorded sees-lost "reading GPU 0000:00:00.0: GPU is lost; from step 1 on, nothing is recorded of it"
+  unrecorded sees-lost "reading GPU 0000:00:00.0: GPU is lost; this GPU is not recorded from step 1 on"
   LOCKSTEP_CUDA_HOST_NVML=no-driver train "${ice[@]}" --train.log_every 1 --steps 4 --run-dir sees-cpu
   unrecorded sees-cpu "" 0
   echo "ok  measurements of GPUs"
