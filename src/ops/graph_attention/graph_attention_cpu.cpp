@@ -38,7 +38,7 @@ void pair_dots(std::int64_t n, std::int64_t k, T* logits, const std::int64_t* pl
       }
       sums[j] = products(k, heads + head_slot[i + j] * k, tails + tail_slot[i + j] * k);
     }
-    const Vec<T> dots = sum_each<T>(sums);
+    const Vec<T> dots = sum_of<kLanes<T>, T>(sums);
     for (std::int64_t j = 0; j < count; ++j) logits[place[i + j]] = dots[j];
   }
 }

@@ -10,9 +10,6 @@ namespace {
 constexpr int kMostStreams = static_cast<int>(HyperConnection::kMostStreams);
 constexpr int kMostSteps = static_cast<int>(HyperConnection::kMostSteps);
 
-LOCKSTEP_INLINE float root(float x) { return __builtin_sqrtf(x); }
-LOCKSTEP_INLINE double root(double x) { return __builtin_sqrt(x); }
-
 template <class T>
 LOCKSTEP_INLINE Vec<T> sigmoid(Vec<T> x) {
   return splat(T{1}) / (splat(T{1}) + exp(-x));

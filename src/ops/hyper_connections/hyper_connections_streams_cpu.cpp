@@ -1,7 +1,7 @@
 // Reading from the streams and writing to them. Each pass reads and writes a token's streams once; its few coefficients
 // and the sums of its gradients stay in registers.
 #include "hyper_connections_kernels.hpp"
-#include "ops/common/sums.hpp"
+#include "ops/common/simd.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
