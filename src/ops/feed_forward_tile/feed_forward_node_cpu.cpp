@@ -1,6 +1,6 @@
-// The tile of C nodes, one, two or four: arrays are (C, rows), so a vector register holds several values of one layer,
-// and each weight that is loaded serves all nodes. Every sum is the same chain as in
-// feed_forward_tile_cpu.cpp: the results have the same bits.
+// Tiles of C nodes, one, two or four: arrays are (C, rows), so a vector register holds several values of one layer, and
+// each weight is loaded once for all nodes. The order of additions is that of feed_forward_tile_cpu.cpp, so the results
+// have the same bits.
 #include "feed_forward_tile_kernels.hpp"
 #include "ops/activation/fast_activation.hpp"
 
@@ -13,8 +13,8 @@ LOCKSTEP_INLINE void for_vectors(std::int64_t n, const F& f) {
   for (std::int64_t i = 0; i < n; i += kLanes<T>) f(i, Lanes<T>(n - i < kLanes<T> ? n - i : kLanes<T>));
 }
 
-/// R vectors of out (C, columns) = bias + M^T x, times `times` (C, columns) unless null, from column i on; x (C, depth), M
-/// (depth, ld). Each value is the sum of S chains over every S-th k.
+/// R vectors of out (C, columns) = bias + M^T x, times `times` (C, columns) unless null, from column i on; x (C,
+/// depth), M (depth, ld). Each value is the sum of S chains over every S-th k.
 template <int R, int C, int S, class T>
 LOCKSTEP_INLINE void block(std::int64_t i, std::int64_t columns, std::int64_t depth, const T* m, std::int64_t ld,
                            const T* bias, const T* x, const T* times, T* out) {
@@ -115,7 +115,7 @@ void forward(const FeedForward<T>& net, const T* z, T* d, T* scratch, T* y) {
   if (y) dense<C>(last.out, last.in, last.by_input, last.bias, x, kNone<T>, y);
 }
 
-/// From the tangent t of layer `from`, whose derivatives d begins with, to the output.
+/// From the tangent t of the input of layer `from` to the output; d begins with that layer's derivatives.
 template <int C, class T>
 void tangent_rest(const FeedForward<T>& net, const T* d, std::int64_t from, const T* t, T* scratch, T* dy) {
   for (std::int64_t k = from; k < net.count; ++k) {

@@ -22,7 +22,7 @@ LOCKSTEP_INLINE Vec<T> products(std::int64_t k, const T* a, const T* b) {
   return sum[0] + sum[1];
 }
 
-/// Takes as many triples at a time as a vector has lanes: one transposition then sums all lanes.
+/// Computes as many triples at a time as a vector has lanes: one transposition then sums the lanes of all of them.
 template <class T>
 void pair_dots(std::int64_t n, std::int64_t k, T* logits, const std::int64_t* place, const T* heads,
                const std::int32_t* head_slot, const T* tails, const std::int32_t* tail_slot) {
