@@ -142,6 +142,14 @@ LOCKSTEP_INLINE void store(double* p, Vec<double> v, Lanes<double> lanes) {
 #endif
 }
 
+/// Calls f(offset, lanes) for each vector of n elements; the last one may be partial.
+template <class T, class F>
+LOCKSTEP_INLINE void each_vector(std::int64_t n, const F& f) {
+  std::int64_t i = 0;
+  for (; i + kLanes<T> <= n; i += kLanes<T>) f(i, Lanes<T>(kLanes<T>));
+  if (i < n) f(i, Lanes<T>(n - i));
+}
+
 /// The first n lanes of v, with `other` in the rest.
 template <class T>
 LOCKSTEP_INLINE Vec<T> first_lanes(Vec<T> v, std::int64_t n, T other) {

@@ -49,8 +49,7 @@ double exponentials(std::int64_t n, T* to, const T* x) {
   constexpr std::int64_t kL = kLanes<T>;
   Vec<T> high = splat(x[0]);
   for (std::int64_t i = 0; i + kL <= n; i += kL) high = max(load(x + i), high);
-  T most = high[0];
-  for (int l = 1; l < kLanes<T>; ++l) most = high[l] > most ? high[l] : most;
+  T most = largest_lane<T>(high);
   for (std::int64_t i = n / kL * kL; i < n; ++i) most = x[i] > most ? x[i] : most;
   double sum = 0;
   std::int64_t i = 0;

@@ -249,12 +249,6 @@ void gradient_of(std::int64_t i, std::int64_t tokens, T* dmaps, Vec<T>* lane_sum
   }
 }
 
-/// Calls f(offset, lanes) for each vector of n elements; the last one may be partial.
-template <class T, class F>
-LOCKSTEP_INLINE void each_vector(std::int64_t n, const F& f) {
-  for (std::int64_t c = 0; c < n; c += kLanes<T>) f(c, Lanes<T>(n - c < kLanes<T> ? n - c : kLanes<T>));
-}
-
 template <class T>
 void maps(std::int64_t tokens, std::int64_t width, T* maps, T* raw, T* scale, const T* x, T eps,
           const HyperGates<T>& g) {
