@@ -327,7 +327,7 @@ class TimeRows {
 #pragma GCC unroll 4
         for (int n = 0; n < NV; ++n)
           y[chain][n] = kMasked ? fma_where(mask<kSide>(j, c + n * kL), w, load(t + n * kL), y[chain][n])
-                               : fma(w, load(t + n * kL), y[chain][n]);
+                                : fma(w, load(t + n * kL), y[chain][n]);
       };
       std::int64_t j = 0;
       for (; j + 2 <= count_; j += 2) {

@@ -8,8 +8,8 @@
 #include <cassert>
 #include <vector>
 
-#include "gemm_kernels.hpp"
 #include "cached_values.hpp"
+#include "gemm_kernels.hpp"
 #include "lockstep/base/profile.hpp"
 #include "ops/common/on_gpu.hpp"
 

@@ -7,8 +7,8 @@
 #include "lockstep/base/profile.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/elementwise/elementwise_kernels.hpp"
-#include "ops/gemm/gemm_kernels.hpp"
 #include "ops/gemm/cached_values.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
 
 namespace lockstep::ops {
 
