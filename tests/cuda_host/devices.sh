@@ -80,7 +80,7 @@ if section refused; then
   refused 2 "sees no GPU on .*: the driver supports CUDA 12.4, but this program needs 13.0: update the driver" \
     env LOCKSTEP_CUDA_HOST_DRIVER=12040 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
   refused 2 "sees no GPU on .*: no NVIDIA driver" env LOCKSTEP_CUDA_HOST_DRIVER=0 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
-  refused 2 "sees no GPU on .*: the driver shows it none" env CUDA_VISIBLE_DEVICES= "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
+  refused 2 "sees no GPU on .*: the driver shows this process no GPU" env CUDA_VISIBLE_DEVICES= "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
   refused 2 "threads of the kernel .*empty_kernel.*no code for this GPU: build it with CMAKE_CUDA_ARCHITECTURES" \
     env LOCKSTEP_CUDA_HOST_NO_CODE=1 "${mpirun[@]}" -n 2 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
   # Who shares a GPU is decided by UUIDs: two processes that see one GPU each, as number 0, do not share it.
