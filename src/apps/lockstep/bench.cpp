@@ -1,5 +1,4 @@
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <iomanip>
@@ -13,6 +12,7 @@
 #include "apps/lockstep/measure_step.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
@@ -51,7 +51,7 @@ double peak_flops(World& world, DType dtype, int threads) {
   return world.communicator().all_reduced(ops::measure_fma_peak(dtype, threads), ReduceOp::sum, "peak");
 }
 
-/// Summary of the rates of windows: the median, and the extremes as its uncertainty.
+/// The rates of all windows: their median, and the extremes as its uncertainty.
 Json rates(const std::vector<double>& per_s) {
   return {{"per_s", quantile(per_s)},
           {"best", *std::max_element(per_s.begin(), per_s.end())},
@@ -151,8 +151,7 @@ void print(const Json& r) {
 /// Measures training with growing batches while data and memory allow, and recommends a batch size.
 void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, Task& model, int threads) {
   constexpr double kTie = 0.97;  // the smallest batch with this fraction of the best rate is recommended
-  const double memory =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / world.node_size();
+  const double memory = world.communicator().all_reduced(memory_limit().bytes / world.node_size(), ReduceOp::min, "memory");
   std::vector<Json> rows;
   const std::int64_t asked = config.batch.size;
   for (config.batch.size = 8; config.batch.size <= 256; config.batch.size *= 2) {
@@ -291,7 +290,7 @@ int run_bench(World& world, const Args& args) {
       .unit("s");
   options.add("warmup", &bench.budget.warmup, 20, non_negative, "steps before the measured ones");
   options.add("from_step", &bench.budget.from_step, 0, non_negative,
-              "first step, counted in an epoch; an epoch of kgat has steps of interactions, then of triples");
+              "first measured step, counted within an epoch; an epoch of kgat has steps on interactions, then on triples");
   options.add("json", &bench.json, false, "print one JSON object per measurement");
   options.add("sweep_threads", &bench.sweep_threads, false,
               "measure with 1, 2, ... run.threads threads per rank and recommend the best number");
@@ -299,8 +298,7 @@ int run_bench(World& world, const Args& args) {
               "measure rate and memory of training with batch.size 8, 16, ... 256 and recommend one");
   options
       .add("predict_ranks", &bench.scaling.ranks, "",
-           "predict the time of a step on these numbers of ranks, such as 2..1024, from messages timed on this "
-           "allocation")
+           "predict the time of a step on these numbers of ranks, such as 2..1024, from messages timed on this allocation")
       .value_name("N..M");
   options.add("predict_latency", &bench.scaling.latency_s, 0, non_negative,
               "with predict_bandwidth: time of a short message in seconds, instead of timing messages");
