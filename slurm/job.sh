@@ -161,7 +161,7 @@ leave() {
   if [ "$cancelled" = 1 ]; then
     say "cancelled, or at its time limit: submit it again to continue"
   elif [ "$rc" = 85 ]; then
-    requeue "it goes on from its last checkpoint"
+    requeue "it continues from its last checkpoint"
   elif [[ ! $rc =~ ^(0|2|3|126|127)$ ]]; then  # 126, 127: there is no such program
     newest=$(ls -t "${RUN_DIR:-.}"/checkpoints/step-* "${RUN_DIR:-.}"/pretrain/checkpoints/step-* 2>/dev/null | head -n 1)
     [ -f "$faults" ] && read -r count reached <"$faults"

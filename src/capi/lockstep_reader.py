@@ -208,7 +208,7 @@ class Checkpoint(Mapping[str, np.ndarray]):
         return self._under("model")
 
     def weight(self, name: str, average: bool = True) -> np.ndarray:
-        """A weight by name; the moving average if there is one and `average` asks for it."""
+        """A weight by name; the moving average if there is one and `average` is true."""
         return self[("ema/" if average and self.has_average else "model/") + name]
 
     def weights(self, average: bool = True) -> dict[str, np.ndarray]:

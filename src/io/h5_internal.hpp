@@ -77,7 +77,7 @@ std::size_t size_of(H5Type type);
 /// The H5Type for a stored type. errors  data: anything but plain integers, IEEE floats and strings
 H5Type classify(hid_t type, const std::string& what);
 std::vector<std::int64_t> extents(hid_t space, const std::string& what);
-/// Product of extents. errors data: 2^56 elements or more
+/// Product of extents. errors  data: 2^56 elements or more
 std::int64_t count(const std::vector<std::int64_t>& shape, const std::string& what);
 
 /// errors  data: storage or filters that Lockstep does not read, or more data claimed than the file can hold

@@ -74,7 +74,7 @@ class Span {
 
 /// Adds floating-point operations to the innermost span of the calling thread.
 ///
-/// flops per thread: those of an operation divided by the threads that share it
+/// flops  of one thread: those of an operation divided by the threads that share it
 inline void add_flops(double flops) {
   if (recording()) [[unlikely]]
     Span::add_to_innermost(flops);
@@ -108,8 +108,8 @@ std::int64_t now_ns();
 
 /// Gives the calling thread a lane. Each thread that trains calls it.
 ///
-/// number of the thread in its rank, from 0
-/// capacity most spans that the lane holds; later ones are dropped
+/// number    of the thread in its rank, from 0
+/// capacity  most spans that the lane holds; later ones are dropped
 void enter(int rank, int number, std::size_t capacity);
 /// Names the lane of the calling thread, a helper of a rank. Its first recorded span creates the lane.
 ///

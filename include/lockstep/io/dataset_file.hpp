@@ -30,8 +30,8 @@ inline constexpr DatasetFormat kHarFormat = {"lockstep-har", 1, "uci-har, hapt-r
 
 /// Further attributes of a prepared file, such as how its rows were chosen.
 using DatasetNotes = std::vector<std::pair<std::string, H5Value>>;
-/// Writes a prepared file atomically: the contents from `fill`, the format's attributes, `notes`, and checksums. errors
-/// internal: the disk is full; usage: not writable
+/// Writes a prepared file atomically: the contents from `fill`, the format's attributes, `notes`, and checksums.
+/// errors  internal: the disk is full; usage: not writable
 void write_dataset(const std::filesystem::path& path, const DatasetFormat& format, const DatasetNotes& notes,
                    const std::function<void(H5File&)>& fill);
 

@@ -23,7 +23,7 @@ std::uint64_t hash_texts(const std::vector<std::string>& texts);
 /// Describes the first part of the contents that does not match its checksum, or returns "".
 std::string contents_defect(const H5File& file);
 /// Like contents_defect(), for a sealed file: only names, shapes and attributes, or only the values of one dataset.
-/// `hash` is the checksum of the values; without it they are read. errors data: a checksum is missing
+/// `hash` is the checksum of the values; without it they are read. errors  data: a checksum is missing
 std::string structure_defect(const H5File& file);
 std::string values_defect(const H5File& file, const std::string& dataset, std::optional<std::uint64_t> hash = {});
 

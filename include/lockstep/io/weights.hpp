@@ -30,7 +30,7 @@ struct NamedArrays {
   std::vector<NamedArray> arrays;               ///< sorted by name, all different
   std::map<std::string, std::string> metadata;  ///< of safetensors; empty for other formats
 
-  /// errors Error if no array has this name
+  /// errors  Error if no array has this name
   const NamedArray& at(const std::string& name) const;
   /// Null if no array has this name.
   const NamedArray* find(const std::string& name) const;

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Compares an undamaged checkpoint with the chain of its run: "; RESULT", or "" without a chain. errors Error (data)
+/// Compares an undamaged checkpoint with the chain of its run: "; RESULT", or "" without a chain. errors  Error (data)
 std::string compared_with_chain(const CheckpointReader& reader) {
   const fs::path folder = fs::absolute(reader.path()).parent_path(), chain = folder.parent_path() / kProofFile;
   if (!fs::exists(chain)) return "";

@@ -37,7 +37,7 @@ struct CompareArguments {
 Options make_options(CompareArguments& a) {
   Options options(
       "lockstep compare", "Print the results of runs as a table.",
-      "Runs whose configurations are equal except for run.seed form a row: the mean of each metric over the seeds, with its " "95 % interval. The metrics are those that a run recorded at its end, or that lockstep eval --record added. "
+      "Runs whose configurations are equal except for run.seed form a row: the mean of each metric over the seeds, with its 95 % interval. The metrics are those that a run recorded at its end, or that lockstep eval --record added. "
       "Evaluations on other data, by another protocol or of other weights have separate rows.\n\nEach row is "
       "compared with the first one by a paired t-test over the seeds that both have. There is no test between rows of "
       "different data or protocols. The configuration keys in which rows differ are listed last.");
@@ -140,7 +140,7 @@ std::string devices_of(const Run& run) {
   return c.dist.parallel == "dp" && c.run.device == "cpu" ? join(c.dist.replicas) : "unknown";
 }
 
-/// errors Error (usage): a directory that holds several runs; the message names them
+/// errors  Error (usage): a directory that holds several runs; the message names them
 void require_single_run(const Run& run) {
   const std::string name = run.dir.string(), fold = fold_folder(1);
   require_usage(!fs::exists(run.dir / fold), "comparing runs: '", name,

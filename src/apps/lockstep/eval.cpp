@@ -179,7 +179,7 @@ std::vector<MetricTable> compare(World& world, const EvalArguments& a, const Sam
   return tables;
 }
 
-/// The run directory of a checkpoint. errors  Error (usage): the file lies in none
+/// The run directory of a checkpoint. errors  Error (usage): the file is in no run directory
 fs::path run_of(const std::string& checkpoint) {
   const fs::path folder = fs::absolute(checkpoint).lexically_normal().parent_path(), run = folder.parent_path();
   require_usage(folder.filename() == "checkpoints" && fs::exists(run / "config.ini"), "option record: '", checkpoint,

@@ -62,7 +62,7 @@ void print_time(const RunConfig& c, double given_rate, const TaskNeeds& needs, s
   }
 }
 
-/// needs_of() with the batch of the configuration. errors Error (usage): a configuration that training also refuses
+/// needs_of() with the batch of the configuration. errors  Error (usage): a configuration that training also refuses
 TaskNeeds checked_needs(const RunConfig& c, int ranks) {
   if (const auto require_supported = task_kind(c.model_kind).require_supported) require_supported(c, ranks);
   const TaskNeeds needs = needs_of(c, ranks, c.global_batch(ranks));

@@ -5,7 +5,7 @@ namespace lockstep::prep {
 
 /// A table with these columns and no points.
 Candidates start_candidates(const std::vector<std::string>& names);
-/// Records the units of a column in one file; "" and "none" mean unknown. errors data: an earlier file has other units
+/// Records the units of a column in one file; "" and "none" mean unknown. errors  data: an earlier file has other units
 void take_units(Candidates& out, std::size_t column, const std::string& units, const NcFile& file);
 /// Points of one file: `values[c]` of each column (empty: zeros), positions and times.
 struct FilePoints {

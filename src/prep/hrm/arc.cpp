@@ -77,7 +77,6 @@ struct Drawn {
 struct Examples {
   std::vector<const Drawn*> task;           ///< per group
   std::vector<std::vector<ArcPair>> pairs;  ///< per group
-  
   std::vector<std::int64_t> first_row;      ///< per group, then the total
   std::shared_ptr<const std::vector<Drawn>> owner; ///< of the elements of `task`
 };

@@ -44,7 +44,7 @@ void PuzzleOptions::write(const PuzzleSet& set) const {
     std::cout << "  variants   " << set.num_aug << " of each training puzzle, "
               << (set.online ? "drawn while training" : "stored") << "\n";
   if (val_ && set.val.empty() && !set.test.empty() && set.test.front().rows > 0)
-    std::cout << " note: without validation puzzles, training selects its best weights by the test puzzles; see --val\n";
+    std::cout << "  note: without validation puzzles, training selects its best weights by the test puzzles; see --val\n";
   print_written();
 }
 

@@ -219,7 +219,7 @@ TripleText parse_triples(const KgText& text, const KgRules& rules, Largest& enti
   return out;
 }
 
-std::string said(const Triple& t) { return join(t.head, " ", t.relation, " ", t.tail); }
+std::string text_of(const Triple& t) { return join(t.head, " ", t.relation, " ", t.tail); }
 
 /// Removes repeated triples, finds several relations between two entities (in either direction) and, depending on the
 /// rules, drops all but the first.
@@ -250,7 +250,7 @@ void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
         keep[at(i)] = 0;
         if (repeated++ == 0 || i < repeated_first) {
           repeated_first = i;
-          repeated_what = join("triple ", said(text.triples[at(i)]), " is already in line ", line(original));
+          repeated_what = join("triple ", text_of(text.triples[at(i)]), " is already in line ", line(original));
         }
         continue;
       }
@@ -260,7 +260,7 @@ void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
       if (rules.parallel == KgPolicy::drop) keep[at(i)] = 0;
       if (parallel++ == 0 || i < parallel_first) {
         parallel_first = i;
-        parallel_what = join("triple ", said(text.triples[at(i)]), " connects the same entities as ", said(text.triples[at(first)]), " in line ", line(first));
+        parallel_what = join("triple ", text_of(text.triples[at(i)]), " connects the same entities as ", text_of(text.triples[at(first)]), " in line ", line(first));
       }
     }
   }
@@ -270,7 +270,7 @@ void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
                rules.parallel, "parallel", parallel > 0 ? place(text.name, line(parallel_first)) : "", parallel_what);
   if (loops > 0)
     findings.add("triples from an entity to itself, kept", loops, KgPolicy::keep, "",
-                 place(text.name, line(loop_first)), "triple " + said(text.triples[at(loop_first)]));
+                 place(text.name, line(loop_first)), "triple " + text_of(text.triples[at(loop_first)]));
   std::size_t kept = 0;
   for (std::size_t i = 0; i < keep.size(); ++i) {
     if (keep[i] == 0) continue;

@@ -76,7 +76,7 @@ struct KgSet {
 /// and user. errors  internal: `valid` exists already
 void carve_validation(KgSet& set, double fraction, std::uint64_t seed);
 
-/// Writes the file atomically. range deflate 0 (none) .. 9. errors  internal: the disk is full; usage: not writable
+/// Writes the file atomically; `deflate`: 0 (none) .. 9. errors  internal: the disk is full; usage: not writable
 void write_kg_set(const std::filesystem::path& path, const KgSet& set, int deflate);
 /// Reads a file back. errors  data: another format, contradictory sizes, a dataset missing or of another shape or type
 KgSet read_kg_set(const H5File& file);
