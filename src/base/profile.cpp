@@ -32,8 +32,9 @@ struct Recorder {
   /// Reuses the lane of a thread that has ended, or adds one.
   Buffer* lane(int rank, int number, const std::string& name, std::size_t capacity) {
     const std::lock_guard lock(mutex);
-    auto found = std::ranges::find_if(
-        lanes, [&](const Buffer& b) { return !b.owned && b.rank == rank && b.number == number && b.capacity == capacity; });
+    auto found = std::ranges::find_if(lanes, [&](const Buffer& b) {
+      return !b.owned && b.rank == rank && b.number == number && b.capacity == capacity;
+    });
     if (found == lanes.end()) {
       found = lanes.emplace(lanes.end());
       found->events = std::make_unique_for_overwrite<Event[]>(capacity);
@@ -49,8 +50,8 @@ struct Recorder {
 
 namespace {
 
-constexpr std::size_t kHelperCapacity = 4096; // a helper thread has few spans
-constexpr int kFirstHelper = 1000; // above the numbers of the threads that train
+constexpr std::size_t kHelperCapacity = 4096;  // a helper thread has few spans
+constexpr int kFirstHelper = 1000;             // above the numbers of the threads that train
 
 std::atomic<void (*)(const char*)> mirror_begin = nullptr;
 std::atomic<void (*)()> mirror_end = nullptr;

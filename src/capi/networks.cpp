@@ -57,8 +57,8 @@ lsnet_model* read(std::string_view bytes, const std::string& source) {
     }
     if (entry(kKindEntry) == "kgat")
       refuse(
-          "the network computes on its graph, which the file does not hold; `lockstep export --tables` writes the tables "
-          "of users and items that it computes");
+          "the network computes on its graph, which the file does not hold; `lockstep export --tables` writes the "
+          "tables of users and items that it computes");
     refuse("this library does not compute models of kind '" + entry(kKindEntry) + "'");
   } catch (const ModelFileError&) {
     throw;

@@ -183,7 +183,8 @@ std::vector<std::int64_t> extents(hid_t space, const std::string& what) {
   const int axes = H5Sget_simple_extent_dims(space, dims.data(), nullptr);
   require_data(axes >= 0, "reading ", what, ": ", kReason);
   std::vector<std::int64_t> shape;
-  for (int axis = 0; axis < axes; ++axis) { require_data(dims[axis] < (hsize_t{1} << 62), "reading ", what, ": axis ", axis, " has ", dims[axis], " entries");
+  for (int axis = 0; axis < axes; ++axis) {
+    require_data(dims[axis] < (hsize_t{1} << 62), "reading ", what, ": axis ", axis, " has ", dims[axis], " entries");
     shape.push_back(static_cast<std::int64_t>(dims[axis]));
   }
   return shape;

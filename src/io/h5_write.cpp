@@ -39,7 +39,8 @@ h5::Id new_dataset(hid_t file, const H5File& owner, const std::string& dataset, 
   require(layout.deflate == 0 || !layout.chunk.empty(), "writing ", what, ": compression needs a chunk shape");
   const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
   if (!layout.chunk.empty() && !empty) {
-    require(layout.chunk.size() == shape.size(), "writing ", what, ": a chunk of ", layout.chunk.size(), " axes for data of ", shape.size());
+    require(layout.chunk.size() == shape.size(), "writing ", what, ": a chunk of ", layout.chunk.size(),
+            " axes for data of ", shape.size());
     std::vector<hsize_t> chunk(shape.size());
     for (std::size_t axis = 0; axis < shape.size(); ++axis) {
       require(layout.chunk[axis] > 0, "writing ", what, ": chunk extents must be > 0");

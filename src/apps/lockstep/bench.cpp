@@ -151,7 +151,8 @@ void print(const Json& r) {
 /// Measures training with growing batches while data and memory allow, and recommends a batch size.
 void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, Task& model, int threads) {
   constexpr double kTie = 0.97;  // the smallest batch with this fraction of the best rate is recommended
-  const double memory = world.communicator().all_reduced(memory_limit().bytes / world.node_size(), ReduceOp::min, "memory");
+  const double memory =
+      world.communicator().all_reduced(memory_limit().bytes / world.node_size(), ReduceOp::min, "memory");
   std::vector<Json> rows;
   const std::int64_t asked = config.batch.size;
   for (config.batch.size = 8; config.batch.size <= 256; config.batch.size *= 2) {
@@ -289,8 +290,9 @@ int run_bench(World& world, const Args& args) {
   options.add("seconds", &bench.budget.seconds, 3, positive, "duration of each measurement, unless train.steps is set")
       .unit("s");
   options.add("warmup", &bench.budget.warmup, 20, non_negative, "steps before the measured ones");
-  options.add("from_step", &bench.budget.from_step, 0, non_negative,
-              "first measured step, counted within an epoch; an epoch of kgat has steps on interactions, then on triples");
+  options.add(
+      "from_step", &bench.budget.from_step, 0, non_negative,
+      "first measured step, counted within an epoch; an epoch of kgat has steps on interactions, then on triples");
   options.add("json", &bench.json, false, "print one JSON object per measurement");
   options.add("sweep_threads", &bench.sweep_threads, false,
               "measure with 1, 2, ... run.threads threads per rank and recommend the best number");
@@ -298,7 +300,8 @@ int run_bench(World& world, const Args& args) {
               "measure rate and memory of training with batch.size 8, 16, ... 256 and recommend one");
   options
       .add("predict_ranks", &bench.scaling.ranks, "",
-           "predict the time of a step on these numbers of ranks, such as 2..1024, from messages timed on this allocation")
+           "predict the time of a step on these numbers of ranks, such as 2..1024, from messages timed on this "
+           "allocation")
       .value_name("N..M");
   options.add("predict_latency", &bench.scaling.latency_s, 0, non_negative,
               "with predict_bandwidth: time of a short message in seconds, instead of timing messages");

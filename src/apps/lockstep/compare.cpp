@@ -37,8 +37,9 @@ struct CompareArguments {
 Options make_options(CompareArguments& a) {
   Options options(
       "lockstep compare", "Print the results of runs as a table.",
-      "Runs whose configurations are equal except for run.seed form a row: the mean of each metric over the seeds, with its 95 % interval. The metrics are those that a run recorded at its end, or that lockstep eval --record added. "
-      "Evaluations on other data, by another protocol or of other weights have separate rows.\n\nEach row is "
+      "Runs whose configurations are equal except for run.seed form a row: the mean of each metric over the seeds, "
+      "with its 95 % interval. The metrics are those that a run recorded at its end, or that lockstep eval --record "
+      "added. Evaluations on other data, by another protocol or of other weights have separate rows.\n\nEach row is "
       "compared with the first one by a paired t-test over the seeds that both have. There is no test between rows of "
       "different data or protocols. The configuration keys in which rows differ are listed last.");
   options.positional("RUN", &a.runs, "run directories", 1);

@@ -45,9 +45,9 @@ Options make_options(EvalArguments& a) {
       .required();
   options.choice("split", &a.split, "test", {"train", "val", "test"},
                  "split of the data set; train: emulator and har only");
-  options.add(
-      "other-data", &a.other_data, false,
-      "accept a data set other than that of the training; its users, items or puzzles must be numbered in the same way");
+  options.add("other-data", &a.other_data, false,
+              "accept a data set other than that of the training; its users, items or puzzles must be numbered in the "
+              "same way");
   options.add("baseline", &a.baseline, false,
               "also show the metrics of baselines from the training samples, such as the most popular items");
   options.add("controls", &a.controls, false,

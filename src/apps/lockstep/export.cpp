@@ -188,11 +188,12 @@ int run_export(World& world, const Args& args) {
   Options options(
       "lockstep export", "Write a trained network for other programs.",
       "The command reads and verifies a checkpoint or, for emulators, a model file, also an ONNX file or a TorchScript "
-      "archive of another program. It writes the averaged weights if the checkpoint has them. safetensors, for every kind: arrays with the names and shapes of the public code's state_dict, and a description of the network as metadata "
-      "(docs/weights.md). onnx, for sasrec, har of signals and emulators: the network for ONNX runtimes. Emulators "
-      "carry their normalisation, variable names, units, levels and mask. Their other formats: lsem and h5model for "
-      "liblockstep in C, C++ and Fortran; torchscript for torch::jit::load, with predict and jac_physical. An existing "
-      "file is replaced only when the new one is complete.");
+      "archive of another program. It writes the averaged weights if the checkpoint has them. safetensors, for every "
+      "kind: arrays with the names and shapes of the public code's state_dict, and a description of the network as "
+      "metadata (docs/weights.md). onnx, for sasrec, har of signals and emulators: the network for ONNX runtimes. "
+      "Emulators carry their normalisation, variable names, units, levels and mask. Their other formats: lsem and "
+      "h5model for liblockstep in C, C++ and Fortran; torchscript for torch::jit::load, with predict and jac_physical. "
+      "An existing file is replaced only when the new one is complete.");
   options.add("checkpoint", &a.checkpoint, "", "checkpoint or model file to read").value_name("FILE").required();
   options.choice("format", &a.format, "", {"", "h5model", "lsem", "onnx", "torchscript", "safetensors"},
                  "format of the output; default: lsem for emulators, else safetensors");
@@ -201,11 +202,12 @@ int run_export(World& world, const Args& args) {
                  "trained: those of the last step; average: their moving average; auto: the average if there is one");
   options
       .add("data", &a.data, "",
-           "data set of the training: adds the raw ids of its items (sasrec, tisasrec); with --tables: replaces the path in the checkpoint")
+           "data set of the training: adds the raw ids of its items (sasrec, tisasrec); with --tables: replaces the "
+           "path in the checkpoint")
       .value_name("FILE");
-  options.add(
-      "tables", &a.tables, false,
-      "kgat: write the final vectors of all users and items, computed from the data set of the training, as a file of kind bprmf, which needs no graph; their inner products are the scores");
+  options.add("tables", &a.tables, false,
+              "kgat: write the final vectors of all users and items, computed from the data set of the training, as a "
+              "file of kind bprmf, which needs no graph; their inner products are the scores");
   options
       .add("mask-variable", &a.mask_variable, "",
            "emulators: input whose value decides where the Jacobian is used; see --domain")

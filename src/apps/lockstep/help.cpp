@@ -104,8 +104,9 @@ std::string markdown(World& world) {
   constexpr const char* kValues =
       "Values come from the defaults, the INI files of `--config FILE` and the command line; later ones win. "
       "`--KEY VALUE`, `--KEY=VALUE` and `--set KEY=VALUE` are equivalent, and so are `.`, `-` and `_` in names. A bool "
-      "takes `--KEY`, `--no-KEY`, `--KEY false` or `--KEY=false`. Lists are written `a,b,c`; times `90`, `1.5h`, `1h30m` or `1:30:00`; sizes `4096`, `4KiB` or `4MB`. An unknown key is an error, which suggests the nearest key. Options "
-      "without a dot are for the command line only.";
+      "takes `--KEY`, `--no-KEY`, `--KEY false` or `--KEY=false`. Lists are written `a,b,c`; times `90`, `1.5h`, "
+      "`1h30m` or `1:30:00`; sizes `4096`, `4KiB` or `4MB`. An unknown key is an error, which suggests the nearest "
+      "key. Options without a dot are for the command line only.";
   text += wrapped(kValues, 0, kMarkdownColumns) + "\n\n";
   text += kExitCodes;
   text += configuration();

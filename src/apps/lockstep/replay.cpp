@@ -43,8 +43,9 @@ Options make_options(ReplayArguments& a) {
   options.positional("RUN", &a.run, "run directory", 1, 1);
   options.add("from", &a.from, 0, non_negative,
               "step of the checkpoint to start from; 0: the initial weights, if there is no checkpoint of step 0");
-  options.add("anyway", &a.anyway, false,
-              "compare even if the build, the instruction set, the device or the precision differs from that of the chain");
+  options.add(
+      "anyway", &a.anyway, false,
+      "compare even if the build, the instruction set, the device or the precision differs from that of the chain");
   options.list_only({"train.steps", "data.path", "run.device", "run.threads", "run.isa", "dist.timeout",
                      "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep replay runs/a --from 3000 --steps 2000", "recompute steps 3001 to 5000 and compare");

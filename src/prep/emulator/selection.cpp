@@ -73,7 +73,8 @@ void add_selection_options(Options& o, Selection& s, const std::vector<std::stri
         "validation rows, as a fraction of the rows that are not test rows");
   o.add("split.test_split,test-split", &s.test_split, 0.0, below_one, "test rows, as a fraction of all rows");
   o.choice("split.by", &s.split_by, "random", {"random", "time", "lat-block"},
-           "split off random rows, whole time steps (the last ones), or whole bands of latitude; random rows leave similar, neighbouring points in different parts");
+           "split off random rows, whole time steps (the last ones), or whole bands of latitude; random rows leave "
+           "similar, neighbouring points in different parts");
   o.add("split.block_degrees,block-degrees", &s.block_degrees, 5.0, between(0.001, 180),
         "width of the bands of split.by = lat-block, degrees");
   o.add("split.test_files,test-files", &s.test_files, {},

@@ -46,7 +46,9 @@ bool run_hapt_raw(const Args& args) {
   bool transitions = false;
   std::vector<std::string> test_subjects, official;
   for (const auto subject : kHarTestSubjects) official.push_back(std::to_string(subject));
-  options.add("input,i", &input, "", "the folder 'HAPT Data Set', or its subfolder RawData").value_name("DIR").required();
+  options.add("input,i", &input, "", "the folder 'HAPT Data Set', or its subfolder RawData")
+      .value_name("DIR")
+      .required();
   options.add("transitions", &transitions, false, "also make windows of the postural transitions: 12 classes");
   add_har_split_options(options, split, kHarValSubjects, TestPart::given);
   options

@@ -134,10 +134,12 @@ void check_splits(const std::vector<ManifestRow>& rows) {
 bool run_har(const Args& args) {
   Options options(
       "lockstep-prep har", "Windows of any sensor recordings: one text table per recording, listed in a file.",
-      "A row of the manifest is path,label,subject,split. The path is relative to the manifest, the subject may be empty, and the split is train, val, test or empty. Fields may be quoted; lines that begin with # are comments. A table has one line per sample and one column per "
-      "channel, separated by blanks or commas, with or without a line of channel names. Labels are numbered "
-      "in sorted order. Rows without a split go to training or test by subject. Validation windows are taken "
-      "from training unless a row says val. With --like, a manifest of test rows only makes a set for the evaluation of a trained model; with --unlabelled, a set for its predictions.");
+      "A row of the manifest is path,label,subject,split. The path is relative to the manifest, the subject may be "
+      "empty, and the split is train, val, test or empty. Fields may be quoted; lines that begin with # are comments. "
+      "A table has one line per sample and one column per channel, separated by blanks or commas, with or without a "
+      "line of channel names. Labels are numbered in sorted order. Rows without a split go to training or test by "
+      "subject. Validation windows are taken from training unless a row says val. With --like, a manifest of test rows "
+      "only makes a set for the evaluation of a trained model; with --unlabelled, a set for its predictions.");
   SourceOptions common(options, SourceOptions::Input::none);
   HarSet set;
   HarSplit split;
@@ -155,13 +157,15 @@ bool run_har(const Args& args) {
               "samples from one window to the next; 0: the window length");
   options
       .add("columns", &choice.take, {},
-           "columns that become channels, in this order; names from the header, or channel_0, channel_1, ... without a header; default: all")
+           "columns that become channels, in this order; names from the header, or channel_0, channel_1, ... without a "
+           "header; default: all")
       .value_name("NAME,...");
   options.add("skip-columns", &choice.skip, {}, "columns that do not become channels, such as times")
       .value_name("NAME,...");
   options
       .add("like", &like, "",
-           "prepared set that defines the classes, their numbers and the channels, and, for a set without training windows, the normalisation")
+           "prepared set that defines the classes, their numbers and the channels, and, for a set without training "
+           "windows, the normalisation")
       .value_name("FILE.h5");
   options
       .add("units", &set.channel_units, {},

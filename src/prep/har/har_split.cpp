@@ -74,7 +74,7 @@ class Shares {
         rest(order.begin() + static_cast<std::ptrdiff_t>(taken), order.end());
     std::vector<double> sum(all_.size(), 0.0);
     for (const std::size_t subject : chosen) add(sum, subject, 1);
-    constexpr std::size_t kNone = static_cast<std::size_t>(-1), kSeen = 256; // bounds the time for many subjects
+    constexpr std::size_t kNone = static_cast<std::size_t>(-1), kSeen = 256;  // bounds the time for many subjects
     double least = cost(sum);
     for (int round = 0; round < 1000; ++round) {
       std::size_t out = kNone, in = kNone;  // indices into chosen and rest

@@ -75,10 +75,10 @@ struct Drawn {
 
 /// The examples of one split, made on demand.
 struct Examples {
-  std::vector<const Drawn*> task;           ///< per group
-  std::vector<std::vector<ArcPair>> pairs;  ///< per group
-  std::vector<std::int64_t> first_row;      ///< per group, then the total
-  std::shared_ptr<const std::vector<Drawn>> owner; ///< of the elements of `task`
+  std::vector<const Drawn*> task;                   ///< per group
+  std::vector<std::vector<ArcPair>> pairs;          ///< per group
+  std::vector<std::int64_t> first_row;              ///< per group, then the total
+  std::shared_ptr<const std::vector<Drawn>> owner;  ///< of the elements of `task`
 };
 
 /// Makes rows on demand; the row number determines group, variant and pair.

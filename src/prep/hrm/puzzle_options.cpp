@@ -19,8 +19,9 @@ PuzzleOptions::PuzzleOptions(Options& options, std::uint64_t default_seed, Augme
     : SourceOptions(options, Input::none) {
   options.add("seed", &seed, default_seed, "seed of every random choice");
   if (kind == Augment::option)
-    options.choice("augment", &augment, "offline", {"offline", "online"},
-                   "offline stores the variants; online stores only their number, and training draws the same variants");
+    options.choice(
+        "augment", &augment, "offline", {"offline", "online"},
+        "offline stores the variants; online stores only their number, and training draws the same variants");
   options.add("deflate", &deflate, 0, between(0, 9), "deflate level of the grids; 0: not compressed");
 }
 
@@ -44,14 +45,16 @@ void PuzzleOptions::write(const PuzzleSet& set) const {
     std::cout << "  variants   " << set.num_aug << " of each training puzzle, "
               << (set.online ? "drawn while training" : "stored") << "\n";
   if (val_ && set.val.empty() && !set.test.empty() && set.test.front().rows > 0)
-    std::cout << "  note: without validation puzzles, training selects its best weights by the test puzzles; see --val\n";
+    std::cout
+        << "  note: without validation puzzles, training selects its best weights by the test puzzles; see --val\n";
   print_written();
 }
 
 void PuzzleOptions::add_val(Options& options, const std::string& help) {
   val_ = true;
-  options.add("val", &val, std::int64_t{0}, between(0, 1e9),
-              help + ", none of them equivalent to another puzzle of the file; training selects its best weights by them");
+  options.add(
+      "val", &val, std::int64_t{0}, between(0, 1e9),
+      help + ", none of them equivalent to another puzzle of the file; training selects its best weights by them");
 }
 
 namespace {

@@ -21,7 +21,8 @@ bool run_synth_maze(const Args& args) {
   std::string kind;
   std::int64_t train = 0, test = 0, tries = 0;
   bool aug = false;
-  options.choice("walls", &kind, "carved", {"carved", "random"}, "carved: corridors that form a tree; random: random walls");
+  options.choice("walls", &kind, "carved", {"carved", "random"},
+                 "carved: corridors that form a tree; random: random walls");
   options.add("side", &recipe.side, 30, between(3, 64), "cells per side");
   options.add("density", &recipe.density, 0.35, below_one, "share of wall cells, with walls = random");
   options.add("min-path", &recipe.min_path, std::int64_t{0}, non_negative,

@@ -58,10 +58,12 @@ bool run_synth_sudoku(const Args& args) {
   options.add("order", &recipe.order, 3, between(2, 3), "2 makes 4x4 puzzles, 3 makes 9x9");
   options.add("train", &train, std::int64_t{1000}, between(1, 1e9), "training puzzles");
   options.add("test", &test, std::int64_t{200}, between(0, 1e9), "test puzzles");
-  options.add("min-givens", &recipe.min_givens, std::int64_t{0}, non_negative,
-              "target number of givens, drawn between this and max-givens for each puzzle; 0: as few as its solution allows");
+  options.add(
+      "min-givens", &recipe.min_givens, std::int64_t{0}, non_negative,
+      "target number of givens, drawn between this and max-givens for each puzzle; 0: as few as its solution allows");
   options.add("max-givens", &recipe.max_givens, std::int64_t{81}, at_least(1), "puzzles with more givens are dropped");
-  options.add("min-rating", &recipe.min_rating, std::int64_t{0}, non_negative, "puzzles with a lower rating are dropped");
+  options.add("min-rating", &recipe.min_rating, std::int64_t{0}, non_negative,
+              "puzzles with a lower rating are dropped");
   options.add("max-rating", &recipe.max_rating, std::int64_t{1000000}, non_negative,
               "puzzles with a higher rating are dropped; 0 keeps only those that singles solve");
   options.add("num-aug", &num_aug, std::int64_t{0}, between(0, 1e6), "variants of each training puzzle");
@@ -70,7 +72,8 @@ bool run_synth_sudoku(const Args& args) {
   PuzzleOptions common(options, 0, PuzzleOptions::Augment::option);
   common.add_val(options, "validation puzzles");
   options.example(
-      "lockstep-prep synth-sudoku --train 400 --test 100 --min-givens 28 --max-givens 36 --num-aug 1000 --augment online --output sudoku.h5",
+      "lockstep-prep synth-sudoku --train 400 --test 100 --min-givens 28 --max-givens 36 --num-aug 1000 --augment "
+      "online --output sudoku.h5",
       "9x9 puzzles of middle difficulty");
   options.example(
       "lockstep-prep synth-sudoku --order 2 --train 300 --test 100 --min-givens 5 --max-givens 8 --output small.h5",

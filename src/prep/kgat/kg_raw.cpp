@@ -260,7 +260,8 @@ void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
       if (rules.parallel == KgPolicy::drop) keep[at(i)] = 0;
       if (parallel++ == 0 || i < parallel_first) {
         parallel_first = i;
-        parallel_what = join("triple ", text_of(text.triples[at(i)]), " connects the same entities as ", text_of(text.triples[at(first)]), " in line ", line(first));
+        parallel_what = join("triple ", text_of(text.triples[at(i)]), " connects the same entities as ",
+                             text_of(text.triples[at(first)]), " in line ", line(first));
       }
     }
   }

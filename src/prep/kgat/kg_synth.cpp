@@ -127,7 +127,8 @@ void add_sized_kg(KgSet& set, const SizedKg& shape) {
   set.triples.reserve(at(shape.triples));
   const auto patience = 64 * static_cast<std::uint64_t>(shape.triples) + 1000;
   for (std::uint64_t draw = 0; static_cast<std::int64_t>(set.triples.size()) < shape.triples; ++draw) {
-    require_usage(draw < patience, "option triples = ", shape.triples, ": the draws gave only ", set.triples.size(), " different ones; raise entities or relations");
+    require_usage(draw < patience, "option triples = ", shape.triples, ": the draws gave only ", set.triples.size(),
+                  " different ones; raise entities or relations");
     const std::int64_t r = relation.index(random.uniform(4 * draw));
     const bool from_item = random.uniform(4 * draw + 1) < 0.7;
     const auto place = random.below(static_cast<std::uint64_t>(from_item ? items : others), 4 * draw + 2);

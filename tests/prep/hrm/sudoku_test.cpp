@@ -130,7 +130,8 @@ TEST_SUITE("prep.sudoku") {
     CHECK(puzzles.labels[80] == 4);
     CHECK(puzzles.rating == std::vector<std::int32_t>{3, 1});
     CHECK(puzzles.source == std::vector<std::string>{"lists", "a, \"b\""});
-    CHECK(read("," + q + "," + a + ",3\nlists," + q + "," + a + ",1\n").source == std::vector<std::string>{"", "lists"});
+    CHECK(read("," + q + "," + a + ",3\nlists," + q + "," + a + ",1\n").source ==
+          std::vector<std::string>{"", "lists"});
 
     const auto error = [&](const std::string& text) {
       return test::error_of(Fault::data, [&] { read("x," + q + "," + a + ",0\n" + text); });
