@@ -68,7 +68,7 @@ says 'without.ini has no data.path: set DATA'
 # 85 requeues the job; the log says so, and says when Slurm refuses.
 CODE=85 job 85 cpu-1node.sbatch
 called 'scontrol requeue 7'
-says 'requeueing: it goes on from its last checkpoint'
+says 'requeueing: it continues from its last checkpoint'
 CODE=85 REQUEUE_CODE=1 job 85 cpu-1node.sbatch
 says 'not requeued: Slurm refuses'
 for code in 2 3; do

@@ -140,6 +140,10 @@ TEST_SUITE("io.atomic_file") {
     CHECK(names_in(dir.path()) == std::vector<std::string>{"a.txt"});
   }
 
+  TEST_CASE("a file that cannot be read to its end is an error") {
+    CHECK_THROWS_WITH_AS(read_text_file("/proc/self/mem"), doctest::Contains("Input/output error"), Error);
+  }
+
   TEST_CASE("if the writer fails, the old file stays and no temporary file is left") {
     const TempDir dir;
     write_text_atomically(dir / "a.txt", "old");

@@ -167,8 +167,8 @@ BOTH="$KEY --epochs 1 --model.kind kgat --model.pretrain bprmf --model.pretrain_
 ok "$LOCKSTEP" plan $BOTH
 says 'Pretraining before it, as bprmf' '101 steps per epoch, 6 epochs'
 ok on 2 "$LOCKSTEP" train $BOTH --run-dir key-whole
-says 'pretraining: model.kind = bprmf in key-whole/pretrain' 'first weights: trained as bprmf'
-grep -q 'pretrain/report.html' key-whole/report.html || fail "the report does not name the run that trained the first weights"
+says 'pretraining: model.kind = bprmf in key-whole/pretrain' 'initial weights: trained as bprmf'
+grep -q 'pretrain/report.html' key-whole/report.html || fail "the report does not name the run that trained the initial weights"
 # The same in two runs by hand.
 COMMON2="${KEY/lr 0.01/lr 0.02} --epochs 6 --model.kind bprmf --loss.cf_l2 0.003 --reproducible"
 COMMON2=$(sed -E 's/--model.(conv_dims|mess_dropout) [^ ]+//g' <<<"$COMMON2")
@@ -196,14 +196,14 @@ same_model key-whole/checkpoints/final.h5 key/checkpoints/final.h5
 # Once the second phase has a checkpoint, nothing of the first is needed. Other keys of it are another run; a new run takes both along.
 rm -r key/pretrain
 ok "$LOCKSTEP" train $BOTH --run-dir key
-[ ! -e key/pretrain ] || fail "a finished run trains its first weights again"
+[ ! -e key/pretrain ] || fail "a finished run trains its initial weights again"
 run 2 "$LOCKSTEP" train ${BOTH/lr 0.02/lr 0.03} --run-dir key-whole
 says 'model.pretrain_lr: 0.02 there, 0.03 here'
 OTHER=${BOTH/lr 0.02/lr 0.03}
 ok "$LOCKSTEP" train ${OTHER/epochs 6/epochs 1} --run-dir key-whole --resume never
 exists key-whole/previous-1/pretrain/checkpoints/best.h5 key-whole/pretrain/checkpoints/best.h5
 run 2 "$LOCKSTEP" train $BOTH --run-dir both --init-from kgat/checkpoints/best.h5
-says 'option run.init .*: the pretraining of kind bprmf gives the first weights'
+says 'option run.init .*: the pretraining of kind bprmf provides the initial weights'
 # A batch that counts per rank stays that of the first start, in the second phase too.
 RANK=${BOTH/scope global/scope rank}
 ok on 2 "$LOCKSTEP" train $RANK --run-dir rank-whole

@@ -173,7 +173,7 @@ TEST_SUITE("prep.arc") {
                          "no output, unlike the first pair");
     test::write_text(dir / "all.json", kTask);
     test::check_mentions(test::error_of(Fault::data, [&] { read_arc_tasks(dir / "all.json"); }), "all.json",
-                         "a task for each name");
+                         "an object of tasks by name");
   }
 
   TEST_CASE("bad tasks are named by file, pair, row and cell") {

@@ -253,7 +253,7 @@ TEST_SUITE("prep.interactions") {
         {"user_id,item\n1,2\n", "line 1: the header has no column 'item_id'"},
         {"user_id,item_id,time,timestamp\n1,2,3,4\n", "choose one with --time-column"},
         {"user_id,item_id,item_id\n1,2,3\n", "names 'item_id' twice"},
-        {"user_id,item_id\n1,\"2\n", "line 2: a quoted field without its end"},
+        {"user_id,item_id\n1,\"2\n", "line 2: a quoted field is not closed"},
         {"1 a\xFF 3\n", "line 1: the item id is not UTF-8 text"},
         {"1 " + std::string(1025, 'a') + " 3\n", "has 1025 bytes, at most 1024 are stored"},
         {"", "no lines"},
