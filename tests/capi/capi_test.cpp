@@ -371,7 +371,7 @@ TEST_SUITE("capi.emulator") {
     lsem_lin_free(lin);
   }
 
-  TEST_CASE("a model tells what it is") {
+  TEST_CASE("a model reports its sizes, names, units, levels, mask and metadata") {
     for (const EmulatorFormat format : {EmulatorFormat::lsem, EmulatorFormat::h5model, EmulatorFormat::safetensors,
                                         EmulatorFormat::onnx, EmulatorFormat::torchscript}) {
       if (format == EmulatorFormat::h5model && !LOCKSTEP_CAPI_HDF5) continue;
@@ -532,7 +532,7 @@ TEST_SUITE("capi.emulator") {
     }
   }
 
-  TEST_CASE("no nodes are no work") {
+  TEST_CASE("zero nodes are valid and need no arrays") {
     const Opened o("emulator_aice");
     CHECK(lsem_predict_f32(o.m, 0, nullptr, o.n_in, nullptr, 1, nullptr) == LSEM_OK);
     CHECK(lsem_jac_f64(o.m, 0, nullptr, o.n_in, nullptr, 1, nullptr, nullptr) == LSEM_OK);

@@ -88,7 +88,7 @@ TEST_SUITE("comm.lifeline") {
     CHECK(seen.step == kRanks * 7);
   }
 
-  TEST_CASE("after the news that the job is being ended, and after an orderly end, no death is reported") {
+  TEST_CASE("no death is reported once the job is being ended, or after an orderly end") {
     Seen announced, orderly;
     run_ring(End::announced, announced);
     CHECK(announced.endings >= kRanks - 1);

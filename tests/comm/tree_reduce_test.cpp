@@ -68,7 +68,7 @@ TEST_SUITE("comm.tree_reduce") {
     CHECK(std::memcmp(parts[5].data(), wanted.data(), n * sizeof(float)) == 0);
   }
 
-  TEST_CASE("tree_sum_given has the bits of tree_sum with zeros for the vectors that are not given") {
+  TEST_CASE("tree_sum_given has the bits of tree_sum with zeros for the missing vectors") {
     constexpr std::size_t kLength = 37;
     for (const std::int64_t count : {1, 2, 8, 16}) {
       for (std::uint64_t given = 1; given < (std::uint64_t{1} << count); given += count < 16 ? 1 : 257) {

@@ -193,7 +193,7 @@ TEST_SUITE("io.h5_hostile") {
     CHECK(outcome.refused == std::ssize(objects));
   }
 
-  TEST_CASE("strings are read without a look at the rest of the file") {
+  TEST_CASE("reading strings does not read the rest of the file") {
     const TempDir dir;
     const auto path = dir / "large.h5";
     {

@@ -178,7 +178,7 @@ TEST_SUITE("io.weights") {
     CHECK(found.at("scalar").shape.empty());
   }
 
-  TEST_CASE("of several dictionaries of tensors, --key names one") {
+  TEST_CASE("--key selects one of several dictionaries of tensors") {
     Pickle out;
     out.empty_dict().mark();
     for (const char* name : {"model", "ema"}) {

@@ -156,7 +156,7 @@ TEST_SUITE("ops.causal_attention") {
     });
   }
 
-  TEST_CASE("long groups of equal times and rows with many times, in both precisions, on every instruction set") {
+  TEST_CASE("long groups of equal times, and rows with many times, agree with the definition") {
     Stream stream;
     for (const std::int64_t group : {1, 2, 5, 40}) {
       CAPTURE(group);
@@ -213,7 +213,7 @@ TEST_SUITE("ops.causal_attention") {
     }
   }
 
-  TEST_CASE("queries, keys and values in one array give the bits of queries beside keys and values") {
+  TEST_CASE("one array of queries, keys and values gives the bits of queries apart from keys and values") {
     const Case c({70, 0, 17});
     for (const auto& [columns, heads] : {std::pair<std::int64_t, std::int64_t>{12, 2}, {50, 1}})
       for (const Variant& variant : kVariants) {

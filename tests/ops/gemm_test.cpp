@@ -1,7 +1,6 @@
 #include "lockstep/ops/gemm.hpp"
 
 #include <doctest/doctest.h>
-#include <omp.h>
 
 #include <cmath>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "lockstep/base/bf16.hpp"
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"
+#include "support/threads.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -52,11 +52,7 @@ OwnedTensor reference(const Product& p, const Tensor& a, const Tensor& b) {
 const char* name(Kind kind) { return kind == Kind::nt ? "nt" : kind == Kind::nn ? "nn" : "tn"; }
 constexpr Kind kKinds[] = {Kind::nt, Kind::nn, Kind::tn};
 
-struct Threads {
-  int before = omp_get_max_threads();
-  explicit Threads(int n) { omp_set_num_threads(n); }
-  ~Threads() { omp_set_num_threads(before); }
-};
+
 }  // namespace
 
 TEST_SUITE("ops.gemm") {
@@ -231,7 +227,7 @@ TEST_SUITE("ops.gemm.cuda" * doctest::skip(gpu_count() == 0)) {
     }
   }
 
-  TEST_CASE("numbers of rows that share an algorithm have the right products, also where it does not suit them") {
+  TEST_CASE("row counts that share an algorithm give right products, also where the algorithm does not fit") {
     const Device gpu{DeviceKind::cuda, 0};
     Stream stream(gpu);
     for (const Kind kind : kKinds)

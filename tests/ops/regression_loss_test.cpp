@@ -18,7 +18,7 @@ constexpr Regression kAll[] = {Regression::mse, Regression::mae, Regression::hub
 }
 
 TEST_SUITE("ops.regression_loss") {
-  TEST_CASE("values and gradients at known distances, including zero and the huber knee") {
+  TEST_CASE("values and gradients are exact at known distances, including zero and the knee of huber") {
     Stream stream;
     const std::vector<double> y = {0, 0.5, 1, -1, 3, -0.5}, target(6, 0.0);
     std::vector<double> dy(6);

@@ -77,7 +77,7 @@ TEST_SUITE("train.proof") {
     CHECK(both.run(30) == other);
   }
 
-  TEST_CASE("a line that a kill has cut off is not part of the chain; a changed, removed or added line is named") {
+  TEST_CASE("a line cut off by a kill is not part of the chain; a changed, removed or added line is named") {
     const TempDir dir;
     const std::string text = write_chain(dir);
     CHECK(ProofChain(text.substr(0, text.size() - 5), "c").link(35) == nullptr);
@@ -98,7 +98,7 @@ TEST_SUITE("train.proof") {
     CHECK(contains(error_of(Fault::usage, [&] { ProofChain::read(dir / "none"); }), "no such file"));
   }
 
-  TEST_CASE("links that were cut off at the end are missed, and the chain says from where it goes on") {
+  TEST_CASE("missing links at the end are noticed, and the chain tells where it continues") {
     const TempDir dir;
     const std::string text = write_chain(dir);
     CHECK_FALSE(ProofChain(text, "c").is_cut_before(35));

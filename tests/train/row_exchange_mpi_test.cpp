@@ -116,7 +116,7 @@ TEST_SUITE("train.row_exchange") {
     CHECK(rows.choice().starts_with("by rows") == (comm.size() > 1));
   }
 
-  TEST_CASE("a table of which every row is touched travels whole, and no bitmap goes before it again") {
+  TEST_CASE("a table whose rows are all touched is sent whole, and no bitmap precedes it again") {
     Communicator& comm = test_world().communicator();
     const Store s;
     PartSum<double> parts(s.params, 2, PartSum<double>::Order::chain);
@@ -200,7 +200,7 @@ TEST_SUITE("train.row_exchange") {
     }
   }
 
-  TEST_CASE("embeddings that are most of the gradient go first, weights after them: the same gradient") {
+  TEST_CASE("embeddings that dominate the gradient are sent first, weights after them: the same gradient") {
     Communicator& comm = test_world().communicator();
     LocalPlacement placement;
     SasRecArch arch;

@@ -63,7 +63,7 @@ TEST_SUITE("train.staged_file") {
     }
   }
 
-  TEST_CASE("variables of the environment stand for parts of the directory") {
+  TEST_CASE("environment variables in the directory are replaced") {
     const Folder folder(1000);
     setenv("STAGED_TEST_PLACE", folder.stage().parent_path().c_str(), 1);
     unsetenv("STAGED_TEST_MISSING");

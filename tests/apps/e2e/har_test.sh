@@ -2,7 +2,7 @@
 # Activity recognition through the programs: signals to a quality that a broken model cannot reach, pictures, one process as good as two,
 # micro-batches as good as a batch, and wrong input named.
 source "$(dirname "$0")/lib.sh" "$@"
-command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
+needs h5diff hdf5-tools
 ok "$PREP" synth-har --subjects 8 --output data.h5
 OPTIONS="--model.kind har --data.path data.h5 --seed 1"
 SMALL="$OPTIONS --model.dim 16 --model.layers 1 --model.heads 2 --model.mlp 32 --model.hidden 16 --warmup-epochs 0 --lr 0.003"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # KGAT: the references, what the graph adds to matrix factorisation, the same bits on any ranks and in every mode, resume in either phase.
 source "$(dirname "$0")/lib.sh" "$@"
-command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
+needs h5diff hdf5-tools
 for aggregator in bi-interaction graphsage; do
   ok "$LOCKSTEP" verify --model kgat --golden "$tree/tests/golden/kgat_$aggregator.h5"
   ok "$LOCKSTEP" verify --model kgat --golden "$tree/tests/golden/kgat_$aggregator.h5" --double

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A trained model's predictions and Jacobians through the programs: the same on any number of ranks, and near the truth that the generator knows.
 source "$(dirname "$0")/lib.sh" "$@"
-command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
+needs h5diff hdf5-tools
 ok "$PREP" synth-icecolumn --rows 12000 --seed 1 --output data.h5
 ok on 2 "$LOCKSTEP" train --data.path data.h5 --run-dir run --batch.size 100 --epochs 25 --optim.lr 0.002 --seed 1
 ok "$LOCKSTEP" predict --config run/config.ini --checkpoint run/checkpoints/best.h5 --input data.h5 --output predicted.h5

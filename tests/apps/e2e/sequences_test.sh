@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sequence models from raw events to suggestions: ranks and interruptions do not change the training, times are worth something, bad input is named.
 source "$(dirname "$0")/lib.sh" "$@"
-command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
+needs h5diff hdf5-tools
 for file in "$tree"/tests/golden/tisasrec_*.h5; do
   ok "$LOCKSTEP" verify --model tisasrec --golden "$file"
   ok "$LOCKSTEP" verify --model tisasrec --golden "$file" --double

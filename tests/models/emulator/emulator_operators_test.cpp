@@ -6,7 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "lockstep/ops/isa.hpp"
+#include "ops/activations.hpp"
+#include "ops/every_isa.hpp"
 #include "support/random_emulator.hpp"
 
 using namespace lockstep;
@@ -61,15 +62,7 @@ double apart(const std::vector<A>& a, const std::vector<B>& b) {
 /// The network's equations, one node at a time.
 std::vector<double> plain_predict(const Emulator& e, const std::vector<double>& x) {
   const EmulatorArch& arch = e.arch();
-  const auto phi = [&](double a) -> double {
-    if (arch.activation == "gelu") return a * 0.5 * (1 + std::erf(a / std::sqrt(2.0)));
-    if (arch.activation == "tanh") return std::tanh(a);
-    if (arch.activation == "sigmoid") return 1 / (1 + std::exp(-a));
-    if (arch.activation == "silu") return a / (1 + std::exp(-a));
-    if (arch.activation == "elu") return a > 0 ? a : std::exp(a) - 1;
-    if (arch.activation == "leakyrelu") return a > 0 ? a : 0.01 * a;
-    return std::max(a, 0.0);
-  };
+  const auto phi = [&](double a) { return test::exact(ops::parse_activation(arch.activation), a).first; };
   std::vector<double> out;
   for (std::size_t node = 0; node < x.size() / static_cast<std::size_t>(arch.n_in); ++node) {
     std::vector<double> h;
@@ -109,17 +102,6 @@ std::vector<double> plain_predict(const Emulator& e, const std::vector<double>& 
   return out;
 }
 
-template <class F>
-void on_every_isa(const F& f) {
-  const ops::Isa before = ops::active_isa();
-  for (const ops::Isa isa : ops::available_isas()) {
-    const std::string running_on = ops::name(isa);
-    CAPTURE(running_on);
-    ops::use_isa(isa);
-    f();
-  }
-  ops::use_isa(before);
-}
 
 template <class T, class S>
 struct Case {

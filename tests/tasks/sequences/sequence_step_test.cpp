@@ -213,7 +213,7 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
     }
   }
 
-  TEST_CASE("the host makes the batches of which it must know the items") {
+  TEST_CASE("the host makes the batches whose items it must know") {
     const Device gpu{DeviceKind::cuda, 0};
     const CountingTask task = task_of(variants().front(), gpu, 0);
     Arena draws(gpu);

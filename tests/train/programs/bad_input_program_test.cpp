@@ -97,7 +97,7 @@ TEST_SUITE("train.programs.bad_input") {
     check_ended(run_process(words), 2, "rank 1", "all ranks need the same arguments");
   }
 
-  TEST_CASE("fewer samples than ranks in a batch: ranks without a sample take part all the same") {
+  TEST_CASE("ranks without a sample take part in a batch smaller than their number") {
     const DataDir dir(10);
     for (const char* mode : {"--reproducible", "--no-reproducible"}) {
       std::filesystem::remove_all(dir / "run");
@@ -125,15 +125,18 @@ TEST_SUITE("train.programs.bad_input") {
     check_ended(lockstep_program(2, 1, training(dir, {"--epochs", "4"})), 3, "it was trained on other data");
   }
 
-  TEST_CASE("a full disk: the checkpoint that could not be written is named, the earlier one stays whole") {
+  TEST_CASE("on a full disk the failed checkpoint is named and leaves nothing, and the earlier one stays whole") {
     const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
-    const std::string checkpoint = (dir / "run" / "checkpoints" / "final.h5").string(), before = read_text(checkpoint);
+    const std::filesystem::path folder = dir / "run" / "checkpoints";
+    const std::string before = read_text(folder / "final.h5");
+    const std::vector<std::string> names = names_in(folder);
     // No file may grow beyond 24 KiB: smaller than a checkpoint, larger than the logs.
     std::string command = "trap '' XFSZ; ulimit -f 24; exec " + program_path("lockstep");
     for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
     check_ended(run_process({"bash", "-c", command}), 1, "was not written");
-    CHECK(read_text(checkpoint) == before);
+    CHECK(read_text(folder / "final.h5") == before);
+    CHECK(names_in(folder) == names);
     CHECK(lockstep_program(1, 1, training(dir, {"--epochs", "3"})).exit_code == 0);
   }
 }

@@ -43,7 +43,7 @@ void recovers(const fs::path& whole, const fs::path& run, std::int64_t from) {
 }  // namespace
 
 TEST_SUITE("train.programs.faults") {
-  TEST_CASE("each fault of one rank ends the job in time, with one message, and the last good checkpoint goes on") {
+  TEST_CASE("each fault of one rank ends the job in time, with one message, and a resume uses the last good checkpoint") {
     const TempDir dir;
     REQUIRE(train(dir / "whole", 1, "none", 0).code == 0);
     struct Case {
@@ -76,7 +76,7 @@ TEST_SUITE("train.programs.faults") {
     for (const char* fault : {"stop", "flip"}) recovers(dir / "whole", dir / fault, 20);
   }
 
-  TEST_CASE("a rank whose weights lose a bit spoils no checkpoint: they are compared before it is written") {
+  TEST_CASE("a flipped bit in one rank's weights reaches no checkpoint: weights are compared before it is written") {
     const TempDir dir;
     const Job ended = train(dir / "run", 2, "flip", 1, 1000, kNoProof);
     ended.check_ended(1);
@@ -85,7 +85,7 @@ TEST_SUITE("train.programs.faults") {
     CHECK_FALSE(fs::exists(dir / "run" / "checkpoints" / "step-30.h5"));
   }
 
-  TEST_CASE("proved: a bit that one rank loses costs the steps since the last checkpoint, and no bit of the weights") {
+  TEST_CASE("with a proof, a flipped bit of one rank costs steps since the last checkpoint, and no bit of the weights") {
     const TempDir dir;
     const std::vector<std::string> proof = {"--run.proof_every", "4"};
     REQUIRE(train(dir / "whole", 1, "none", 0, 1000, proof).code == 0);
@@ -127,7 +127,7 @@ TEST_SUITE("train.programs.faults") {
     train(dir / "whole", 2, "replay", 0, 1000, proof).check_ended(0);
   }
 
-  TEST_CASE("sharded: a rank whose disk is full costs that checkpoint, not the ones before") {
+  TEST_CASE("a full disk of one rank costs that sharded checkpoint, not the earlier ones") {
     const TempDir dir;
     REQUIRE(train(dir / "whole", 1, "none", 0).code == 0);
     const Job ended = train(dir / "run", 3, "disk", 1, 25, {"--checkpoint.layout", "sharded"});
@@ -140,7 +140,7 @@ TEST_SUITE("train.programs.faults") {
     recovers(dir / "whole", dir / "run", fs::exists(dir / "run" / "checkpoints" / "step-20.h5") ? 20 : 10);
   }
 
-  TEST_CASE("a writer of a checkpoint that stands still ends the job by name; the checkpoints before are whole") {
+  TEST_CASE("a stalled checkpoint writer is named and ends the job; the earlier checkpoints are whole") {
     const TempDir dir;
     for (const auto& [layout, guilty] : {std::pair("single", 0), std::pair("sharded", 1)}) {
       const fs::path run = dir / layout;
