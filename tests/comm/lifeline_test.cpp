@@ -66,7 +66,7 @@ void run_ring(End end, Seen& seen) {
     while (end == End::announced && seen.endings < kRanks - 1 && watch.seconds() < 20)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     comm.barrier("the news has arrived");
-    // What the system does with the connections of a process that dies.
+    // Closes the connections, as the system does when a process dies.
     if (world.rank() == 0 && end != End::orderly)
       for (const int socket : connections())
         if (!before.contains(socket)) shutdown(socket, SHUT_RDWR);

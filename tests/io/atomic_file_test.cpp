@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What the functions below, in front of the system's own, are to do.
+/// The behaviour of the functions below, which replace the system's.
 std::string fails_to_close;             ///< files whose name contains it cannot be closed without an error
 std::vector<std::string>* synced = {};  ///< collects the files that are synced, unless null
 

@@ -255,8 +255,7 @@ TEST_SUITE("ops.causal_attention") {
       }
   }
 
-  TEST_CASE(
-      "with a finite fill later keys take part, and rows before the first query have neither result nor gradient") {
+  TEST_CASE("a finite fill admits later keys; rows before the first query have no result and no gradient") {
     Stream stream;
     Case c({5, 40});
     for (const double fill : {-2.0, -1000.0}) {

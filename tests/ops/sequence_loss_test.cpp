@@ -40,9 +40,7 @@ TEST_SUITE("ops.sequence_loss") {
       }
   }
 
-  TEST_CASE(
-      "a sequence's loss is the mean over its labelled positions; ties go to the lowest index; no label counts as "
-      "exact") {
+  TEST_CASE("a loss is the mean over labelled positions; ties go to the lowest index; no labels count as exact") {
     const std::vector<double> x = {1, 1, 0, /**/ 0, 2, 1, /**/ 3, 0, 0, /**/ 5, 5, 5};
     const std::vector<std::int32_t> labels = {1, 1, -100, -100};
     const OwnedTensor dx(DType::f64, {2, 2, 3});

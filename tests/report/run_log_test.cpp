@@ -92,7 +92,7 @@ void train(RunLog& log, std::int64_t first, std::int64_t last) {
     if (s % 10 == 0) log.record(eval_record(s));
   }
 }
-/// The log of a start that continues after step `resumed_at` and records the steps to `last`; "": it is killed then.
+/// A start that continues after step `resumed_at`, records the steps to `last` and ends with `outcome`; "": is killed.
 void run(const fs::path& dir, std::int64_t resumed_at, std::int64_t last, const char* outcome = "") {
   RunLog log(dir, facts(resumed_at));
   train(log, resumed_at + 1, last);
@@ -370,7 +370,7 @@ TEST_SUITE("report.run_log") {
                  event_bytes.substr(0, static_cast<std::size_t>(fraction * static_cast<double>(event_bytes.size()))));
       run(tmp.path(), 4, 6);
       const auto found = records_of(tmp.path());
-      // What the cut took is lost; what stands there is in order, once, and ends right.
+      // Records after the cut are lost; the others are in order, occur once, and the last line is whole.
       REQUIRE(found.size() <= expected.size());
       CHECK(found.back() == expected.back());
       const std::set<std::string> known(expected.begin(), expected.end()), distinct(found.begin(), found.end());

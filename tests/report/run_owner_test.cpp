@@ -79,7 +79,7 @@ void set_age(const fs::path& file, long seconds) {
 }
 }  // namespace
 
-/// In front of the system's own: a file system without locks.
+/// Replaces the system's function: a file system without locks.
 extern "C" int flock(int fd, int operation) {
   if (!no_locks) return static_cast<int>(::syscall(SYS_flock, fd, operation));
   errno = ENOLCK;

@@ -58,7 +58,7 @@ class TwoTables final : public ShardTask {
   Linear layer_;
 };
 
-/// In micro-batches, the last of which may be smaller than the ranks are many.
+/// In micro-batches; the last one may have fewer samples than there are ranks.
 GlobalBatch batch_at(std::int64_t step) {
   return {.step = step, .first = 10 * step, .count = step % 3 == 2 ? 15 : 20, .micro = 7};
 }

@@ -61,12 +61,12 @@ TEST_SUITE("train.proof") {
     CHECK(chain.run(30) == run_at(0));
     CHECK(chain.last_link(29) == 20);
 
-    ProofWriter again(dir.path(), run_at(25));  // of the same machine: nothing but the cut
+    ProofWriter again(dir.path(), run_at(25));  // on the same machine, so it only cuts the chain
     CHECK(read_text(dir / kProofFile) == text.substr(0, begin_of(text, 4)));
     again.append(link_at(30));
     again.append(link_at(35, true));
     CHECK(read_text(dir / kProofFile) == text);
-    const ProofWriter longer(dir.path(), run_at(35));  // the run goes on behind its end
+    const ProofWriter longer(dir.path(), run_at(35));  // the run continues past its end
     CHECK(read_text(dir / kProofFile) == text.substr(0, begin_of(text, 5)));
 
     ProofRun other = run_at(30);

@@ -31,7 +31,7 @@ TEST_SUITE("train.stopping") {
     const RunConfig::Stop rules{.rule = "train_loss"};
     std::vector<double> losses;
     const auto stops = [&](double at_look) {
-      losses.insert(losses.end(), 9, 100.0);  // epochs between the looks do not matter
+      losses.insert(losses.end(), 9, 100.0);  // epochs between the checks do not matter
       losses.push_back(at_look);
       return says(stop_reason_of_epoch(rules, state_with("loss", losses)), "train_loss");
     };

@@ -346,8 +346,7 @@ TEST_SUITE("models.emulator_operators") {
     CHECK_THROWS_AS(EmulatorOperators<double>(all.emulator, {.active_inputs = {1, 0}}), Error);
   }
 
-  TEST_CASE(
-      "the mask's ends belong to the domain; outside it, off the poles and where nothing is finite the Jacobian is 0") {
+  TEST_CASE("the mask includes its ends; outside it, off the poles and at non-finite nodes the Jacobian is 0") {
     const EmulatorArch arch{.n_in = 3, .n_out = 2, .hidden = 8, .layers = 2};
     Case<double, double> c(arch, 6, {.mask_min = 0.1, .mask_max = 0.9, .min_abs_latitude = 40});
     const std::vector<double> mask = {0.1, 0.9, 0.0999, 0.9001, kNaN, 0.5}, latitude = {-40, 40, 90, 90, 90, 39.9};

@@ -1,4 +1,4 @@
-/// Raw interactions: lines, formats, filter, numbers, order, scaled times, split; and what bad lines are told.
+/// Raw interactions: lines, formats, filter, numbers, order, scaled times, split; and the errors of bad lines.
 #include "lockstep/prep/sequences/interactions.hpp"
 
 #include <zlib.h>
@@ -165,7 +165,7 @@ TEST_SUITE("prep.interactions") {
     CHECK(set.n_users() == 2);
     CHECK(set.n_items() == 2);
     CHECK(set.item == std::vector<std::int32_t>{1, 2, 2, 1});
-    // Item 2 falls to two lines by user 3's loss and stays all the same.
+    // Without user 3 item 2 has only two lines, and stays.
     options.min_item = 3;
     CHECK(make(read(dir, "1 2 5\n1 2 6\n3 2 9\n"), options).rows() == 2);
   }

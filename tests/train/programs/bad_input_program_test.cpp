@@ -9,7 +9,7 @@ using namespace lockstep::test;
 
 namespace {
 
-/// Two epochs of a small network; what is given in `more` wins over the file.
+/// Two epochs of a small network. Options in `more` override the file.
 std::vector<std::string> training(const TempDir& dir, std::vector<std::string> more = {}) {
   write_text(dir / "base.ini", "[data]\npath = " + (dir / "data.h5").string() +
                                    "\n[run]\ndir = " + (dir / "run").string() +

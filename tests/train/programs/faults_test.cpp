@@ -16,8 +16,8 @@ namespace {
 
 const std::vector<std::string> kNoProof = {"--run.proof_every", "0"};
 
-/// tests/train/faults/fault_training.cpp on so many ranks: a checkpoint every 10 steps, weights compared every 25; the fault comes in
-/// step 23.
+/// Runs tests/train/faults/fault_training.cpp on this many ranks, with a checkpoint every 10 steps and a comparison of weights
+/// every 25. The fault happens in step 23.
 Job train(const fs::path& dir, int ranks, const std::string& fault, int guilty, std::int64_t check_every = 25,
           const std::vector<std::string>& more = {}) {
   std::vector<std::string> words = mpirun_command();
@@ -32,7 +32,7 @@ Job train(const fs::path& dir, int ranks, const std::string& fault, int guilty, 
   return run_job(words);
 }
 
-/// The run goes on from its last good checkpoint, on another number of ranks, to the weights of an undisturbed one.
+/// Resumed from its last good checkpoint on another number of ranks, the run ends with the weights of an undisturbed one.
 void recovers(const fs::path& whole, const fs::path& run, std::int64_t from) {
   const Job again = train(run, 2, "none", 0);
   again.check_ended(0);
@@ -53,7 +53,7 @@ TEST_SUITE("train.programs.faults") {
       const char* once;
     };
     const Case cases[] = {
-        {"kill", 0, {}, nullptr},  // mpirun or the watchdog, whoever looks first
+        {"kill", 0, {}, nullptr},  // either mpirun or the watchdog reports it
         {"stop", 1, {"rank 1 (", "is stopped by a signal", "'gradient'", "train, step 23"}, "no progress for"},
         {"late", 1, {"rank 1 (", "is late: it has been in train, step 23", "'gradient'"}, "no progress for"},
         {"flip", 1, {"the weights of rank 1 (", "resume from the last checkpoint", "step 25"}, "the weights of rank 1"},
@@ -119,7 +119,7 @@ TEST_SUITE("train.programs.faults") {
     CHECK(lockstep::checkpoint_defect(dir / "always" / "checkpoints" / "step-20.h5") == "");
     CHECK_FALSE(fs::exists(dir / "always" / "checkpoints" / "step-30.h5"));
 
-    // Of one rank nothing in the run can tell: a replay can, on any number of ranks.
+    // A run on one rank cannot notice it; a replay can, on any number of ranks.
     train(dir / "alone", 1, "flip", 0, 1000, proof).check_ended(0);
     const Job replay = train(dir / "alone", 2, "replay", 0, 1000, proof);
     replay.check_ended(1);
