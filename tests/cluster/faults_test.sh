@@ -10,7 +10,7 @@ export DATA=data.h5 PREFLIGHT=no RETRIES=0 LAUNCHER=srun
 left() { slurm exec "$1" pgrep -x lockstep >/dev/null 2>&1; }
 gone() { ! left node1 && ! left node2; }
 
-# fault NAME SECONDS COMMAND...: COMMAND runs after the first checkpoint of a training on two nodes, which must end within SECONDS.
+# fault NAME SECONDS COMMAND...: a training on two nodes must end within SECONDS of COMMAND, after its first checkpoint.
 fault() {
   local name=$1 limit=$2 begin; shift 2
   export RUN_DIR=$name TRAIN_FLAGS="$common"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# On throttled links comm-test marks the slow node and estimates the communication cost of a model, and the scaling model predicts more
-# nodes than there are. No check depends on this machine's own rates.
+# On throttled links comm-test marks the slow node and estimates the communication cost of a model, and the scaling
+# model predicts more nodes than there are. No check depends on this machine's own rates.
 
 source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-icecolumn --rows 4000 --seed 3 --output data.h5

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A data set is staged on each of several nodes, and the doctor tells throttled links from free ones. Rates are compared with the
-# throttled rate only, never with this machine's own.
+# A data set is staged on each of several nodes, and the doctor tells throttled links from free ones. Rates are compared
+# with the throttled rate only, never with this machine's own.
 
 source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-icecolumn --rows 600 --seed 3 --output data.h5

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The shipped job scripts with a stand-in for Slurm: each starts the right program with the right options, and acts on its exit code.
-# Takes seconds and needs no root; the other tests of this folder run the scripts on a real Slurm.
+# The shipped job scripts with a stand-in for Slurm: each starts the right program with the right options, and acts on
+# its exit code. Takes seconds and needs no root; the other tests of this folder run the scripts on a real Slurm.
 home=$(cd "$(dirname "$0")/../.." && pwd)
 source "$home/tests/apps/e2e/lib.sh" "$@"
 mkdir -p fake build/bin build/cuda/bin
@@ -90,7 +90,7 @@ called 'lockstep-prep check set.h5'
 DATA=set.h5 job 0 cpu-1node.sbatch
 called 'lockstep-prep check set.h5'
 
-# A fault of the machine requeues the job once, and once more after each new checkpoint: a long chain meets several faults.
+# A fault of the machine requeues the job once, and again after each new checkpoint: a long chain meets several faults.
 export RUN_DIR=chain
 CODE=1 job 1 cpu-1node.sbatch
 called 'scontrol requeue 7'

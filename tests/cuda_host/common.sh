@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2034
-# Library of the scripts of this folder that run the real program: SCRIPT LOCKSTEP LOCKSTEP_PREP [MPIRUN...]. They work in
-# a temporary folder and end at the first failure. ctest runs each section of a script separately, with LOCKSTEP_SECTION=<section>;
-# without it a script runs all sections. The line "# sections ..." at its head names them; tests/CMakeLists.txt reads it.
+# Library of the scripts of this folder that run the real program: SCRIPT LOCKSTEP LOCKSTEP_PREP [MPIRUN...]. They work
+# in a temporary folder and end at the first failure. ctest runs each section of a script separately, with
+# LOCKSTEP_SECTION=<section>; without it a script runs all sections. The line "# sections ..." at its head names them;
+# tests/CMakeLists.txt reads it.
 set -euo pipefail
 lockstep=$1 prep=$2
 shift 2

@@ -33,8 +33,8 @@ fi
 
 if section backends; then
   processes 2 "${ice[@]}" --steps 8 --run-dir nccl-processes
-  # Memory calls of a thread wait for the collectives of the other GPUs, as on real GPUs: no thread may start a collective
-  # for which another thread has yet to allocate memory.
+  # Memory calls of a thread wait for the collectives of the other GPUs, as on real GPUs: no thread may start a
+  # collective for which another thread has yet to allocate memory.
   export LOCKSTEP_CUDA_HOST_MEMORY_WAITS=1
   train "${ice[@]}" --steps 8 --run-dir nccl-threads --parallel dp --gpu-ids 0,1 --timeout 120
   if grep -q "as graphs" log.txt; then fail "several GPUs of one process run graphs"; fi

@@ -129,8 +129,8 @@ TEST_SUITE("ops.top_items") {
   }
 
   TEST_CASE("candidates contain every item of a full sort of the products") {
-    // Kinds of rows: 0 ordinary, 1 nearly equal, 2 equal in pairs, 3 of very different lengths, 4 with outliers, 5 tiny,
-    // 6 huge.
+    // Kinds of rows: 0 ordinary, 1 nearly equal, 2 equal in pairs, 3 of very different lengths, 4 with outliers,
+    // 5 tiny, 6 huge.
     const auto rows = [](DType dtype, std::int64_t count, std::int64_t columns, const char* site, int kind) {
       OwnedTensor t(dtype, {count, columns});
       const Philox draw(7, 0, site);

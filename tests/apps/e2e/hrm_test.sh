@@ -143,15 +143,16 @@ run 2 "$LOCKSTEP" info val
 says "opening 'val': it is a directory; name a file, such as val/checkpoints/best.h5"
 h5diff -q val.h5 data.h5 /train/all/inputs >/dev/null || fail "validation puzzles change the training puzzles"
 
-# Tasks of grids: the variants of a task vote, on any number of ranks.
+# The variants of an ARC task vote, on any number of ranks.
+TINY="--data.group_visits 8 --train.steps 1 --batch.size 2 --model.hidden_size 8 --model.num_heads 2 --model.expansion 1 \
+  --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1 --schedule.warmup 0 --dist.shards 2"
 mkdir evaluation
 for task in a b; do
   printf '{"train": [{"input": [[1, 2]], "output": [[2, 1]]}], "test": [{"input": [[3, 4], [5, 6]], "output": [[4, 3], [6, 5]]}]}' >evaluation/$task.json
 done
 ok "$PREP" arc --input evaluation --num-aug 3 --output arc.h5
 for ranks in 1 2; do
-  ok on $ranks "$LOCKSTEP" train --model.kind hrm --data.path arc.h5 --run-dir arc$ranks --data.group_visits 8 --train.steps 1 --batch.size 2 --model.hidden_size 8 \
-    --model.num_heads 2 --model.expansion 1 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1 --schedule.warmup 0 --dist.shards 2 --eval.best pass@2
+  ok on $ranks "$LOCKSTEP" train --model.kind hrm --data.path arc.h5 --run-dir arc$ranks $TINY --eval.best pass@2
   ok on $ranks "$LOCKSTEP" eval --checkpoint arc$ranks/checkpoints/final.h5 --json
   says '"pass@1": ?0' '"pass@2": ?0' '"pass@1000": ?0'
   colours_defined arc$ranks/report.html
@@ -176,8 +177,7 @@ for open in a b; do
     echo '{"train": [{"input": [[1, 2]], "output": [[1, 2]]}], "test": [{"input": [[3, 4], [5, 6]]'"$output"'}]}' >half/evaluation/$task.json
   done
   ok "$PREP" arc --input half/evaluation --num-aug 3 --output half.h5
-  ok "$LOCKSTEP" train --model.kind hrm --data.path half.h5 --run-dir half-$open --data.group_visits 8 --train.steps 1 --batch.size 2 --model.hidden_size 8 \
-    --model.num_heads 2 --model.expansion 1 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1 --schedule.warmup 0 --dist.shards 2
+  ok "$LOCKSTEP" train --model.kind hrm --data.path half.h5 --run-dir half-$open $TINY
   ok "$LOCKSTEP" eval --checkpoint half-$open/checkpoints/final.h5 --baseline --json
   says '"samples":4,' '"most frequent answers":\{"exact_accuracy":1\.0,"accuracy":1\.0'
 done
@@ -186,8 +186,7 @@ done
 for task in a b; do sed -i 's/, "output": \[\[4, 3\], \[6, 5\]\]//' evaluation/$task.json; done
 printf '{"train": [{"input": [[1, 2]], "output": [[2, 1]]}], "test": [{"input": [[3]]}, {"input": [[5, 6]]}]}' >evaluation/c.json
 ok "$PREP" arc --input evaluation --num-aug 3 --output open.h5
-ok "$LOCKSTEP" train --model.kind hrm --data.path open.h5 --run-dir open --data.group_visits 8 --train.steps 1 --batch.size 2 --model.hidden_size 8 \
-  --model.num_heads 2 --model.expansion 1 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1 --schedule.warmup 0 --dist.shards 2
+ok "$LOCKSTEP" train --model.kind hrm --data.path open.h5 --run-dir open $TINY
 run 3 "$LOCKSTEP" eval --checkpoint open/checkpoints/final.h5
 says 'it has no test samples'
 for ranks in 1 3; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A random rank is killed (-9) after a random step, and the run is resumed on 1 to 4 ranks: the final weights are those of
-# the undisturbed run. The shipped configurations of the five systems, shortened, take turns. KILLS=100 is the long form;
-# it prints how long the jobs outlived their rank and how many of them named it.
+# A random rank is killed (-9) after a random step, and the run is resumed on 1 to 4 ranks: the final weights are those
+# of the undisturbed run. The shipped configurations of the five systems, shortened, take turns. KILLS=100 is the long
+# form; it prints how long the jobs outlived their rank and how many of them named it.
 source "$(dirname "$0")/lib.sh" "$@"
 needs h5diff hdf5-tools
 KILLS=${KILLS:-5} RANDOM=${SEED:-1}

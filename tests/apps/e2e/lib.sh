@@ -1,5 +1,5 @@
-# Library of the tests that run the real programs: `source lib.sh BIN_DIR`. A test is a script that ends with `passed`. The first
-# failure prints the command, the expected and the actual result, and ends the test.
+# Library of the tests that run the real programs: `source lib.sh BIN_DIR`. A test is a script that ends with `passed`.
+# The first failure prints the command, the expected and the actual result, and ends the test.
 set -uo pipefail
 BIN=$1
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)  # the source tree
@@ -17,7 +17,7 @@ needs() { command -v "$1" >/dev/null || { echo "skipped: no $1 ($2)"; exit 77; }
 # not_run WHAT: a part of the test cannot run here. `passed` then reports the test as skipped.
 not_run() { missing=${missing:+$missing; }$*; }
 passed() { [ -z "${missing:-}" ] || { echo "skipped: $missing; the other checks passed"; exit 77; }; echo "passed: $*"; exit 0; }
-# run CODE [on RANKS] COMMAND...: the exit code must be CODE; output goes to last.out and last.err. One rank needs no mpirun.
+# run CODE [on RANKS] COMMAND...: the exit code must be CODE; last.out and last.err get the output. 1 rank: no mpirun.
 run() {
   local want=$1 code=0; shift
   if [ "$1" = on ]; then

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Recommendations to files: the same bytes on any number of ranks, the lists that `eval` measures, histories from a file, bad input, a full disk.
+# Recommendations in files: the same bytes on any number of ranks, the lists that `eval` measures, histories from a
+# file, bad input, a full disk.
 source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-sequences --users 150 --min-length 12 --max-length 30 --categories 4 --clusters 2 --members 12 --seed 3 --raw raw.tsv --output data.h5
 ok "$PREP" synth-kg --seed 7 --valid-fraction 0.2 --output planted.h5
@@ -34,7 +35,7 @@ for what in users items; do
   cmp 1/$what.csv 3/$what.csv || fail "embeddings of $what on three ranks differ"
 done
 
-# Histories from a file: those of the data set give its lists; without each user's last event, the test items rank as in `eval`.
+# The data set's histories from a file give its lists; without each user's last event the test items rank as in `eval`.
 { echo user,item,time; tr '\t' , <raw.tsv; } >all.csv
 for kind in sasrec tisasrec; do
   predict 0 2 $kind --histories all.csv --top 5 --output histories.csv

@@ -28,7 +28,7 @@ run 2 "$LOCKSTEP" checkpoint merge merged.h5 again.h5
 mv "$(ls -d parts/checkpoints/step-*.h5 | sort -t- -k2 -n | head -1)" parts/checkpoints/kept.h5
 ok "$LOCKSTEP" checkpoint verify parts/checkpoints/kept.h5
 
-# A checkpoint with a damaged or a missing part is refused by name; the one before it is used, and the final weights are the same.
+# A checkpoint with a damaged or missing part is refused by name; the one before it is used, with the same final weights.
 part=$(ls $final.*.part-1-of-3)
 printf '\377' | dd of="$part" bs=1 seek=600 conv=notrunc status=none
 run 3 "$LOCKSTEP" checkpoint verify $final
@@ -41,7 +41,7 @@ same_model whole/checkpoints/final.h5 $final
 
 ok "$LOCKSTEP" checkpoint verify parts/checkpoints/kept.h5
 
-# Short jobs, each of which its time limit stops after one step, on other ranks and in other layouts, end where one long job does.
+# Short jobs that stop after one step, on changing ranks and in changing layouts, end where one long job does.
 for job in $(seq 8); do
   layout=$([ $((job % 2)) = 0 ] && echo single || echo sharded)
   run 85 on $((job % 3 + 1)) "$LOCKSTEP" train --run-dir chain $OPTIONS --checkpoint.layout $layout --run.max_hours 1e-9 --epochs 5

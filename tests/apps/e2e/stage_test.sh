@@ -18,7 +18,7 @@ while read -r name options <&3; do  # not stdin: mpirun reads that
   same_model "plain-$name/checkpoints/final.h5" "staged-$name/checkpoints/final.h5"
 done 3< <(tiny_systems)
 
-# A stopped run continues without the directory, which is not part of the configuration. Other commands stage only if told to.
+# A stopped run continues without the directory, which is no part of the configuration. Other commands stage on request.
 run 85 "$LOCKSTEP" train $EMULATOR --run-dir stopped --run.max_hours 1e-9 --data.stage "$work/stage"
 empty
 ok "$LOCKSTEP" train $EMULATOR --run-dir stopped

@@ -16,8 +16,8 @@ namespace {
 
 const std::vector<std::string> kNoProof = {"--run.proof_every", "0"};
 
-/// Runs tests/train/faults/fault_training.cpp on this many ranks, with a checkpoint every 10 steps and a comparison of weights
-/// every 25. The fault happens in step 23.
+/// Runs tests/train/faults/fault_training.cpp on this many ranks, with a checkpoint every 10 steps and a comparison of
+/// weights every 25. The fault happens in step 23.
 Job train(const fs::path& dir, int ranks, const std::string& fault, int guilty, std::int64_t check_every = 25,
           const std::vector<std::string>& more = {}) {
   std::vector<std::string> words = mpirun_command();
@@ -32,7 +32,7 @@ Job train(const fs::path& dir, int ranks, const std::string& fault, int guilty, 
   return run_job(words);
 }
 
-/// Resumed from its last good checkpoint on another number of ranks, the run ends with the weights of an undisturbed one.
+/// Resumed from its last good checkpoint on other ranks, the run ends with the weights of an undisturbed one.
 void recovers(const fs::path& whole, const fs::path& run, std::int64_t from) {
   const Job again = train(run, 2, "none", 0);
   again.check_ended(0);
