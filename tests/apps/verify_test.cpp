@@ -27,8 +27,8 @@ void check_agrees(const ProcessResult& r) {
   CHECK_FALSE(contains(r.out, "FAIL"));
 }
 
-/// Verifies a copy of a reference file, KIND_NAME.h5, in which the middle value of one dataset ("": of none) is off by a
-/// thousandth of the largest. The copy lacks the attributes of groups, and the groups that need them.
+/// Verifies a copy of a reference file, KIND_NAME.h5, in which the middle value of one dataset ("": of none) is off by
+/// a thousandth of the largest. The copy lacks the attributes of groups, and the groups that need them.
 ProcessResult verify_spoilt(const std::string& kind, const std::string& name, const std::string& dataset) {
   const TempDir dir;
   const std::string path = (dir / "spoilt.h5").string();

@@ -1,5 +1,5 @@
-// A job that fails on purpose, for faults_main.cpp: fault_program FAULT RANK [THREADS]. It runs ten steps without a model;
-// in step 5 the given rank fails. With THREADS, that many threads of one process are the ranks.
+// A job that fails on purpose, for faults_main.cpp: fault_program FAULT RANK [THREADS]. It runs ten steps without a
+// model; in step 5 the given rank fails. With THREADS, that many threads of one process are the ranks.
 #include <signal.h>
 #include <unistd.h>
 

@@ -66,7 +66,7 @@ void set(T& member, const void* value, std::size_t size) {
   std::memcpy(&member, value, size);
 }
 
-/// The alignments and shape that the algorithm was chosen for, and whether it may add partial sums in the output's type.
+/// The alignments and shape that the algorithm was chosen for, and whether it may add partial sums in the type of d.
 struct Algorithm {
   std::uint32_t alignment[4];
   std::int32_t m, n, k;

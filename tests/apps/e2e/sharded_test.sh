@@ -28,7 +28,7 @@ run 2 "$LOCKSTEP" checkpoint merge merged.h5 again.h5
 mv "$(ls -d parts/checkpoints/step-*.h5 | sort -t- -k2 -n | head -1)" parts/checkpoints/kept.h5
 ok "$LOCKSTEP" checkpoint verify parts/checkpoints/kept.h5
 
-# A checkpoint with a damaged or missing part is refused by name; the one before it is used, with the same final weights.
+# A checkpoint with a damaged or missing part is refused by name. The one before it is used, to the same final weights.
 part=$(ls $final.*.part-1-of-3)
 printf '\377' | dd of="$part" bs=1 seek=600 conv=notrunc status=none
 run 3 "$LOCKSTEP" checkpoint verify $final

@@ -145,7 +145,7 @@ struct Case {
 
 TEST_SUITE("models.emulator_operators") {
   TEST_CASE("predictions agree with the network's equations, on every instruction set") {
-    on_every_isa([] {
+    test::for_every_isa([] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
         CAPTURE(arch.activation);
@@ -174,7 +174,7 @@ TEST_SUITE("models.emulator_operators") {
       CHECK(left > 0);
       return std::abs(left - right) / std::max(std::abs(left), std::abs(right));
     };
-    on_every_isa([&] {
+    test::for_every_isa([&] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
         CAPTURE(arch.activation);
@@ -205,7 +205,7 @@ TEST_SUITE("models.emulator_operators") {
   }
 
   TEST_CASE("the Jacobian times dx is the tangent, and row o is the adjoint of unit vector o") {
-    on_every_isa([] {
+    test::for_every_isa([] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
         CAPTURE(arch.activation);
@@ -240,7 +240,7 @@ TEST_SUITE("models.emulator_operators") {
   }
 
   TEST_CASE("a node's bits depend neither on other nodes nor on the number of threads") {
-    on_every_isa([] {
+    test::for_every_isa([] {
       const EmulatorArch arch{.n_in = 9, .n_out = 4, .hidden = 17, .layers = 2};
       constexpr std::int64_t kMany = 8000;  // so many that threads share them
       const Case<float, float> all(arch, kMany), threaded(arch, kMany, {.threads = 3});
@@ -302,7 +302,7 @@ TEST_SUITE("models.emulator_operators") {
   }
 
   TEST_CASE("a linearisation agrees with tangent and adjoint, whether it stores K or the derivatives") {
-    on_every_isa([] {
+    test::for_every_isa([] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
         const Case<double, double> c(arch);
@@ -377,7 +377,7 @@ TEST_SUITE("models.emulator_operators") {
   }
 
   TEST_CASE("a NaN input gives a NaN prediction: missing values stay visible") {
-    on_every_isa([] {
+    test::for_every_isa([] {
       for (const char* activation : {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"}) {
         CAPTURE(activation);
         const EmulatorArch arch{.n_in = 3, .n_out = 2, .hidden = 8, .layers = 2, .activation = activation};

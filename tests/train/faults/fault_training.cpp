@@ -1,7 +1,8 @@
 // A training of the toy model that goes wrong on purpose, for programs/faults_test.cpp:
-// fault_training RUN_DIR FAULT RANK [lockstep train options ...]. In step 23 that rank is killed, stopped or late; flips
-// a bit of its weights, of the summed gradient or of the optimizer's state, once or each time it computes the step; fails
-// to write files; or waits for its disk forever. `fault_training RUN_DIR replay 0 ...` compares all steps with the chain.
+// fault_training RUN_DIR FAULT RANK [lockstep train options ...]. In step 23 that rank is killed, stopped or late;
+// flips a bit of its weights, of the summed gradient or of the optimizer's state, once or each time it computes the
+// step; fails to write files; or waits for its disk forever. `fault_training RUN_DIR replay 0 ...` compares all steps
+// with the chain.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
