@@ -2,11 +2,6 @@
 # Sequence models from raw events to suggestions: ranks and interruptions do not change the training, times are worth something, bad input is named.
 source "$(dirname "$0")/lib.sh" "$@"
 needs h5diff hdf5-tools
-for file in "$tree"/tests/golden/tisasrec_*.h5; do
-  ok "$LOCKSTEP" verify --model tisasrec --golden "$file"
-  ok "$LOCKSTEP" verify --model tisasrec --golden "$file" --double
-done
-ok on 3 "$LOCKSTEP" verify --model tisasrec --golden "$tree/tests/golden/tisasrec_default_tisasrec_mhc.h5" --double
 ok "$PREP" synth-sequences --users 150 --min-length 12 --max-length 30 --categories 4 --clusters 2 --members 12 --seed 3 --output data.h5
 
 train() { # RUN_DIR RANKS KIND [further options]
