@@ -115,7 +115,7 @@ says 'option eval.tries = 0: must be 1..1000000'
 run 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --tries 2 --eval.noise -1
 says 'option eval.noise = -1'
 run 2 on 2 "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --split train
-says 'option split = train: model.kind = hrm evaluates held-out samples only'
+says_once 'option split = train: model.kind = hrm evaluates held-out samples only'
 
 # Validation puzzles of the data set choose the best weights, not test puzzles.
 ok "$PREP" synth-sudoku --order 2 --train 40 --test 12 --val 9 --min-givens 6 --max-givens 9 --num-aug 20 --augment online --output val.h5
