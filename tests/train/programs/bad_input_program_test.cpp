@@ -108,8 +108,11 @@ TEST_SUITE("train.programs.bad_input") {
   TEST_CASE("a run directory of another configuration is refused, naming the key; --resume never moves it aside") {
     const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
-    check_ended(lockstep_program(1, 1, training(dir, {"--optim.lr", "0.5"})), 2, "optim.lr");
     const std::string checkpoint = (dir / "run" / "checkpoints" / "final.h5").string();
+    const std::string weights = read_text(checkpoint), config = read_text(dir / "run" / "config.ini");
+    check_ended(lockstep_program(1, 1, training(dir, {"--optim.lr", "0.5"})), 2, "optim.lr");
+    CHECK(read_text(checkpoint) == weights);
+    CHECK(read_text(dir / "run" / "config.ini") == config);
     const ProcessResult foreign = lockstep_program(
         1, 1,
         training(dir, {"--run-dir", (dir / "other").string(), "--model.hidden_size", "9", "--resume", checkpoint}));
