@@ -63,12 +63,11 @@ ProcessResult verify_spoilt(const std::string& kind, const std::string& name, co
 
 TEST_SUITE("apps.verify") {
   TEST_CASE("verify passes on every reference file, in both precisions, and on three ranks") {
-    for (const auto& [kind, files, on_ranks] :
-         {std::tuple{"emulator", 12, "emulator_conv.h5"},
-          {"har", 4, "har_accum_clip.h5"},
-          {"hrm", 4, "hrm_rope_stablemax.h5"},
-          {"kgat", 3, "kgat_bi-interaction.h5"},
-          {"tisasrec", 14, "tisasrec_default_tisasrec_mhc.h5"}}) {
+    for (const auto& [kind, files, on_ranks] : {std::tuple{"emulator", 12, "emulator_conv.h5"},
+                                                {"har", 4, "har_accum_clip.h5"},
+                                                {"hrm", 4, "hrm_rope_stablemax.h5"},
+                                                {"kgat", 3, "kgat_bi-interaction.h5"},
+                                                {"tisasrec", 14, "tisasrec_default_tisasrec_mhc.h5"}}) {
       int found = 0;
       for (const auto& entry : std::filesystem::directory_iterator(golden_path())) {
         const std::string name = entry.path().filename().string();

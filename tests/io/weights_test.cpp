@@ -242,7 +242,8 @@ TEST_SUITE("io.weights") {
                                                               "\x80\x02]h\x05.", "\x80\x02X\xff\xff\xff\xff."})
       check_mentions(torch_refusal(archive(pickle)), "damaged or truncated");
     check_mentions(torch_refusal(archive("\x80\x02\x8f.")), "instruction 0x8f");
-    check_mentions(torch_refusal(archive(std::string("\x80\x02]q\0h\0", 7) + "a.")), "no dictionary");  // contains itself
+    check_mentions(torch_refusal(archive(std::string("\x80\x02]q\0h\0", 7) + "a.")),
+                   "no dictionary");  // contains itself
 
     const std::string whole = one_tensor({});
     std::string flipped = whole;

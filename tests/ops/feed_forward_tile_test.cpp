@@ -259,7 +259,6 @@ TEST_SUITE("ops.feed_forward_tile") {
     });
   }
 
-
   TEST_CASE("values and Jacobians agree with plain loops in double") {
     test::for_every_isa([] {
       agrees_with_reference<float>(4e-6);  // twice the largest error of any instruction set

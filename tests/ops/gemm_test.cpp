@@ -52,7 +52,6 @@ OwnedTensor reference(const Product& p, const Tensor& a, const Tensor& b) {
 const char* name(Kind kind) { return kind == Kind::nt ? "nt" : kind == Kind::nn ? "nn" : "tn"; }
 constexpr Kind kKinds[] = {Kind::nt, Kind::nn, Kind::tn};
 
-
 }  // namespace
 
 TEST_SUITE("ops.gemm") {
@@ -175,7 +174,6 @@ TEST_SUITE("ops.gemm") {
         }
     });
   }
-
 
   TEST_CASE("a NaN in one row stays in that row") {
     const Product p{Kind::nt, 20, 20, 20};

@@ -189,7 +189,6 @@ TEST_SUITE("ops.linear") {
       CHECK(same_bits(one.dw, many.dw));
       CHECK(same_bits(one.db, many.db));
     }
-
   }
 
   TEST_CASE("shapes that do not fit are reported") {

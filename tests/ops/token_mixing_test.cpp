@@ -147,7 +147,6 @@ TEST_SUITE("ops.token_mixing") {
           ops::token_mixing_forward(stream, alone->slice(b, 1), {}, {}, x->slice(b, 1), w, down, kEps);
         CHECK(same_bits(y, alone));
       }
-
     });
   }
 

@@ -102,7 +102,6 @@ std::vector<double> plain_predict(const Emulator& e, const std::vector<double>& 
   return out;
 }
 
-
 template <class T, class S>
 struct Case {
   Emulator emulator;

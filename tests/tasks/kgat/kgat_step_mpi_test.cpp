@@ -198,7 +198,7 @@ TEST_SUITE("tasks.kgat_step") {
   }
 
   TEST_CASE("GPU: steps have the same bits in graphs or not, queued ahead or not, drawn by the host or the GPU" *
-      doctest::skip(gpu_count() == 0)) {
+            doctest::skip(gpu_count() == 0)) {
     const Toy toy;
     const auto self = make_self_communicator();
     struct Found {

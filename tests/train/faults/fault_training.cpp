@@ -101,11 +101,8 @@ class FaultyProgram final : public TrainingProgram {
       flip_a_bit(model_.params().at("w2").value);
     return {.advance = config_.batch.size,
             .samples = config_.batch.size,
-            .outcome = StepOutcome{.step = state.step,
-                                   .loss = sums.loss,
-                                   .weight = sums.weight,
-                                   .norm = norm,
-                                   .flags = sums.flags}};
+            .outcome = StepOutcome{
+                .step = state.step, .loss = sums.loss, .weight = sums.weight, .norm = norm, .flags = sums.flags}};
   }
   std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
   std::string backend() const override { return step_.backend(); }
