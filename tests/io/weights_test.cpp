@@ -243,7 +243,7 @@ TEST_SUITE("io.weights") {
       check_mentions(torch_refusal(archive(pickle)), "damaged or truncated");
     check_mentions(torch_refusal(archive("\x80\x02\x8f.")), "instruction 0x8f");
     check_mentions(torch_refusal(archive(std::string("\x80\x02]q\0h\0", 7) + "a.")),
-                   "no dictionary");  // contains itself
+                   "no dictionary");  // nested in itself
 
     const std::string whole = one_tensor({});
     std::string flipped = whole;

@@ -145,8 +145,7 @@ TEST_SUITE("ops.models.cuda") {
     });
   }
 
-  TEST_CASE("pooling agrees with the CPU for large scores and more tokens than a block has threads" *
-            doctest::skip(!gpu_present())) {
+  TEST_CASE("pooling agrees with the CPU for large scores and many tokens" * doctest::skip(!gpu_present())) {
     agrees_on_both([](Place& p) {
       const Tensor scores = p.in("scores", {3, 200});
       ops::scale(p.stream, {scores, false}, p.in("large", {3, 200}), 1e4);

@@ -243,8 +243,7 @@ TEST_SUITE("tasks.emulator_task") {
     std::vector<ParamStore*> members = f.model->make_ensemble(3);
     REQUIRE(members.size() == 3);
     std::vector<std::vector<double>> p;
-    for (std::size_t k = 0; k < 3;
-         ++k) {  // the fixture predicts with the first member's weights, so each comes first once
+    for (std::size_t k = 0; k < 3; ++k) {  // the fixture predicts with the first member, so each comes first once
       for (Param& w : members[0]->all())
         for (std::int64_t i = 0; i < w.value.size(); ++i)
           w.value.data<double>()[i] += 0.05 * Philox(k, 0, "member", static_cast<std::uint64_t>(i)).normal(w.index);

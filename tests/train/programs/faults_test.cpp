@@ -43,8 +43,7 @@ void recovers(const fs::path& whole, const fs::path& run, std::int64_t from) {
 }  // namespace
 
 TEST_SUITE("train.programs.faults") {
-  TEST_CASE(
-      "each fault of one rank ends the job in time, with one message, and a resume uses the last good checkpoint") {
+  TEST_CASE("each fault of one rank ends the job in time with one message; a resume uses the last good checkpoint") {
     const TempDir dir;
     REQUIRE(train(dir / "whole", 1, "none", 0).code == 0);
     struct Case {
@@ -86,8 +85,7 @@ TEST_SUITE("train.programs.faults") {
     CHECK_FALSE(fs::exists(dir / "run" / "checkpoints" / "step-30.h5"));
   }
 
-  TEST_CASE(
-      "with a proof, a flipped bit of one rank costs steps since the last checkpoint, and no bit of the weights") {
+  TEST_CASE("with a proof, a flipped bit of one rank costs steps since the last checkpoint, no bit of the weights") {
     const TempDir dir;
     const std::vector<std::string> proof = {"--run.proof_every", "4"};
     REQUIRE(train(dir / "whole", 1, "none", 0, 1000, proof).code == 0);
