@@ -31,7 +31,7 @@ AppendFile::~AppendFile() {
 }
 
 void AppendFile::append(std::string_view bytes) {
-  constexpr std::size_t kMostWaiting = std::size_t{16} << 20;  // beyond it records are lost
+  constexpr std::size_t kMostWaiting = std::size_t{16} << 20;  // records beyond this are lost
   if (waiting_.size() + bytes.size() <= kMostWaiting) waiting_ += bytes;
   std::size_t done = 0;
   failure_.clear();

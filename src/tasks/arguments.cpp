@@ -58,7 +58,7 @@ void require_same_arguments(World& world, const Args& args) {
   });
 }
 
-/// As model_kind() of the header. files: read_files(args).
+/// model_kind() of the header, with files = read_files(args).
 std::string model_kind(World& world, const Args& args, const Files& files) {
   std::string kind;
   world.together("choosing the model", [&] {
@@ -80,7 +80,7 @@ std::string model_kind(World& world, const Args& args, const Files& files) {
   return world.communicator().broadcast_text(kind, 0, "kind of model");
 }
 
-/// Makes the help serve a user who has not named a kind of model. form: help_argument()
+/// Adapts the help for a user who has not chosen a kind of model. form  help_argument()
 void describe_kinds(Options& options, const std::string& form) {
   options.list_only(common_keys());
   if (form.ends_with("=markdown-command") || !options.lists("model.kind")) return;
@@ -98,8 +98,8 @@ bool parse(World& world, Options& options, const Args& args, const Files& files)
   return parsed;
 }
 
-/// The keys of an evaluation that the command does not read: an error on the command line. A file serves the training
-/// too, so there they are a note, of commands that evaluate.
+/// Refuses eval.* keys of the command line that the command does not read. A file serves the training, too: its unread
+/// keys are only noted, by commands that evaluate.
 void refuse_unread_keys(const Options& options) {
   std::string unread;
   bool evaluates = false;
@@ -117,8 +117,8 @@ void refuse_unread_keys(const Options& options) {
     log::info("this command ignores ", unread, ", for evaluations during the training; --help lists what it reads");
 }
 
-/// The keys that define the network must be those of its training: the weights of another one may fit by chance.
-/// files  whether configuration files were given, whose defaults then count too
+/// The keys that define the network must be those of its training: weights of another network may fit by chance.
+/// files  whether configuration files were passed: their defaults then count, too
 /// errors  usage: keys of [model] that differ
 void require_same_network(const Options& given, const CheckpointReader& checkpoint, bool files) {
   const std::vector<std::string> keys = given.keys();
@@ -133,7 +133,7 @@ void require_same_network(const Options& given, const CheckpointReader& checkpoi
                 files ? "--config, or mend these keys" : "these options");
 }
 
-/// Replaces `config` by that of the checkpoint, overridden by the keys that `given` has from the command line.
+/// Replaces `config` by the checkpoint's, overridden by the keys of `given` from the command line.
 void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint) {
   require_usage(checkpoint.model_kind() == config.model_kind, "option model.kind = ", config.model_kind,
                 ": checkpoint ", checkpoint.path().string(), " holds a model of kind ", checkpoint.model_kind());

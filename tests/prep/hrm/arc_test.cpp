@@ -56,7 +56,7 @@ ArcGrid crop(const std::vector<std::uint8_t>& field, int& top, int& left) {
 }  // namespace
 
 TEST_SUITE("prep.arc") {
-  TEST_CASE("splits: test pairs of an evaluation folder are for the test, all others for training") {
+  TEST_CASE("test pairs of an evaluation folder are for the test, all others for training") {
     const test::TempDir dir;
     const auto tasks = folders(dir);
     CHECK_FALSE(tasks[0][0].evaluation);

@@ -210,7 +210,7 @@ TEST_SUITE("prep.kg_raw") {
     CHECK(set.triples.size() == 3);
   }
 
-  TEST_CASE("without a graph interactions stand alone") {
+  TEST_CASE("without a graph the entities are the items, and only interactions are edges") {
     std::vector<KgFinding> findings;
     const auto set = read_kg_text({"a", kTrain}, {"b", kTest}, std::nullopt, {}, findings);
     CHECK(set.sizes.entities == set.sizes.items);
