@@ -8,7 +8,8 @@
 namespace lockstep {
 
 /// Starts a thread that receives no signals. Signals go to the training thread, whose handler sets the flag that stops
-/// the run. Declare it as a class's last member: its destructor joins the thread before other members are destroyed.
+/// the run. Declare it as the last member of a class: its destructor stops and joins the thread before any other member
+/// is destroyed.
 template <class Body>
 std::jthread helper_thread(Body body) {
   sigset_t all, before;

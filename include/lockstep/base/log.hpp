@@ -18,7 +18,8 @@ struct Speaker {
 };
 
 /// The log of the process. It writes to standard error and to every added sink (such as train.log of the run
-/// directory). Only rank 0 prints info lines, unless set_all_ranks(true); all ranks print warnings and errors.
+/// directory). Only rank 0 prints info lines, unless set_all_ranks(true); every rank prints its own warnings and
+/// errors.
 namespace log {
 
 void set_speaker(Speaker speaker);
@@ -39,11 +40,11 @@ std::string prefix();
 /// Whether standard error is a terminal, or that of the parent mpirun is. LOCKSTEP_PROGRESS=bar or =lines overrides the
 /// detection.
 bool on_terminal();
-/// Shows a status line below the log on a terminal; the next call replaces it and "" removes it. Does nothing without a
-/// terminal.
+/// Shows a status line below the log. The next call replaces it; "" removes it. Does nothing without a terminal.
 void status(std::string_view line);
 
-/// The message for an exception of the standard library: out of memory, a failed file operation, or a program error.
+/// The message for an exception of the standard library: lack of memory, a failed file operation, or else a program
+/// error.
 std::string unexpected(const std::exception& problem);
 
 template <class... Parts>

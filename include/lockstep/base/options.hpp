@@ -135,7 +135,8 @@ class Options {
   /// Restricts the configuration keys in help, docs and man page to these keys and sections: "run.threads", "eval.*". A
   /// second call narrows the list. The other keys still work.
   void list_only(std::vector<std::string> keys);
-  /// Sets a function that returns text to add to the error about an unknown name, or "".
+  /// Sets a function that returns text to add to the error about an unknown name, such as the program that has this
+  /// option, or "".
   void explain_unknown(std::function<std::string(const std::string& name)> explain);
   /// Whether the table has a key or an alias of this name.
   bool knows(const std::string& name) const;
@@ -185,9 +186,8 @@ class Options {
 
   /// The resolved configuration as INI text with comments. parse_ini() restores the same values bit for bit.
   std::string ini() const;
-  /// Compares the values with another resolved configuration, except for may_change() keys. Returns a text for each
-  /// difference: "optim.lr: 0.001 there, 0.01 here". A key that the other text lacks counts with its default. A key
-  /// that this table lacks is a difference.
+  /// Compares the values with another resolved configuration, except for may_change() keys: "optim.lr: 0.001 there,
+  /// 0.01 here". A key that the other text lacks counts with its default. A key that this table lacks is a difference.
   std::vector<std::string> differences(std::string_view other_ini, const std::string& source) const;
   /// Throws an error that names the option, its value and its origin: `option batch.size = 50000 (FILE:3): ` + what.
   /// For checks that involve several options.

@@ -7,7 +7,8 @@ namespace lockstep {
 /// The state of a process as its host reports it.
 enum class Process : std::uint8_t { running, stopped, dead, unknown };
 
-/// The state by /proc: dead also if the number belongs to a zombie or a later process; unknown if `started` is 0.
+/// The state of a process according to /proc. It is dead if it is a zombie, or if its start time is not `started`,
+/// because another process has its number now. Unknown if `started` is 0.
 Process process_state(std::int64_t pid, std::int64_t started);
 /// Start time in clock ticks since boot (field 22 of /proc/PID/stat); 0 if it cannot be read.
 std::int64_t process_started(std::int64_t pid);

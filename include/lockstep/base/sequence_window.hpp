@@ -39,8 +39,7 @@ inline std::int64_t training_window(std::span<const std::int32_t> train_items,
   return right_align(train_items.last(inputs), pos);
 }
 
-/// Relation bucket of two times of a window: r_ij = min(|t_i - t_j|, S), S = time_span. Symmetric; 0 on the diagonal
-/// and for ties.
+/// Relation bucket of two times of a window: r_ij = min(|t_i - t_j|, S), S = time_span.
 inline std::int32_t relation_bucket(std::int64_t t_i, std::int64_t t_j, std::int32_t time_span) {
   const std::int64_t distance = t_i > t_j ? t_i - t_j : t_j - t_i;
   return static_cast<std::int32_t>(std::min<std::int64_t>(distance, time_span));

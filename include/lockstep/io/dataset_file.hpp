@@ -60,7 +60,6 @@ class DatasetFile {
   std::int64_t size(const std::string& attribute, std::int64_t least = 0,
                     std::int64_t most = std::int64_t{1} << 40) const;
   /// Checks that a dataset exists with one of these types and this shape (-1: any extent). Returns the shape.
-  /// errors  data: it does not
   std::vector<std::int64_t> expect(const std::string& dataset, const std::vector<H5Type>& types,
                                    const std::vector<std::int64_t>& shape) const;
   /// Reads a dataset of this type and shape, into memory of exactly its size. An i32 dataset may be read as i64, an f64

@@ -17,7 +17,8 @@ bool is_torch_global(std::string_view name);
 /// `value` if it is a tensor, its data if it is a parameter, otherwise null.
 const PickleValue* torch_tensor(const PickleValue& value);
 
-/// The folder of data.pkl with a final slash, or "". errors  data, beginning with `reading`: no data.pkl; big-endian
+/// The folder of data.pkl, with a trailing slash, or "". errors  data, beginning with `reading`: no data.pkl, or
+/// big-endian
 std::string torch_folder(const ZipReader& archive, const std::string& reading);
 
 /// The tensors of one pickle.
