@@ -14,7 +14,7 @@ namespace lockstep::prep {
 namespace {
 constexpr std::size_t kBlock = 1 << 18;
 
-/// Formats that are recognised by their first bytes, to say how they are unpacked.
+/// Other compressed formats by their first bytes, and the commands that unpack them.
 struct Packed {
   std::string_view magic;
   const char *name, *unpack;

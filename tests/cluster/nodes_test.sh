@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What needs several nodes: a data set staged on each, and the doctor on throttled and free links. Its verdicts are checked, and its figures
-# against the throttled rate; no check depends on the machine's absolute rates.
-command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
+# A data set is staged on each of several nodes, and the doctor tells throttled links from free ones. Rates are compared
+# with the throttled rate only, never with this machine's own.
+
 source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-icecolumn --rows 600 --seed 3 --output data.h5
 

@@ -89,7 +89,7 @@ TEST_SUITE("comm.doctor") {
     CHECK(findings(two) == "");
   }
 
-  TEST_CASE("a faster link that is idle, and the settings that keep messages off it") {
+  TEST_CASE("an idle faster link is named, with the settings that keep messages off it") {
     DoctorReport report = healthy(2);
     for (HostFacts& host : report.hosts) {
       host.links.push_back(ethernet("eth1", 100 * kGigabit, 0));
@@ -127,7 +127,7 @@ TEST_SUITE("comm.doctor") {
     CHECK(fabric_of(report) == "tcp");
   }
 
-  TEST_CASE("settings that this host cannot follow") {
+  TEST_CASE("settings that this host cannot follow are named") {
     DoctorReport report = healthy(2);
     const auto with = [&](const char* variable, const char* value) {
       DoctorReport changed = healthy(2);
