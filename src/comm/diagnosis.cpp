@@ -122,8 +122,8 @@ class Diagnosis {
     if (worst != nullptr)
       add("below the link",
           join(slow, " of ", report_.pairs.size(), " pairs reach less than ", kOfLink * 100,
-               " % of the stated speed of their links; the worst, ", name(*worst), ": ", speed(worst->bytes_per_s), " of ",
-               speed(could), " through ", through->name),
+               " % of the stated speed of their links; the worst, ", name(*worst), ": ", speed(worst->bytes_per_s),
+               " of ", speed(could), " through ", through->name),
           join("look for a limit of the rate (tc qdisc show dev ", through->name,
                "), a worn cable, a busy switch, an MTU of 1500 on a fast link, or busy processors"));
   }
@@ -314,7 +314,8 @@ std::string site_file(const DoctorReport& report) {
   for (const NcclCheck& check : report.nccl)
     if (!check.problem.empty() && wrong.find(check.protocol) == std::string::npos)
       wrong += (wrong.empty() ? "^" : ",") + check.protocol;
-  if (!wrong.empty()) text += join("# These protocols gave wrong sums here.\nexport NCCL_PROTO=${NCCL_PROTO:-", wrong, "}\n");
+  if (!wrong.empty())
+    text += join("# These protocols gave wrong sums here.\nexport NCCL_PROTO=${NCCL_PROTO:-", wrong, "}\n");
   return text + join("# shellcheck disable=SC1091\nsource \"$LOCKSTEP_HOME/slurm/sites/", fabric, ".sh\"\n");
 }
 

@@ -37,12 +37,13 @@ void require_launched_together(const std::string& launcher, const std::string& l
     const char* ranks = std::getenv(name);
     if (ranks == nullptr) continue;
     if (std::string_view(ranks) == "1") return;
-    throw Error(Fault::usage,
-                join("starting: the launcher announces ", ranks, " ranks (", name, "), but MPI (", library,
-                     ") connects only one: the launcher belongs to another MPI library, or srun offers an interface "
-                     "that this library does not support; take the mpirun of this library, srun --mpi=pmix for Open MPI, or "
-                     "srun --mpi=pmi2 for MPICH (srun --mpi=list shows the interfaces). LOCKSTEP_MPI=never runs the "
-                     "ranks as separate programs"));
+    throw Error(
+        Fault::usage,
+        join("starting: the launcher announces ", ranks, " ranks (", name, "), but MPI (", library,
+             ") connects only one: the launcher belongs to another MPI library, or srun offers an interface "
+             "that this library does not support; take the mpirun of this library, srun --mpi=pmix for Open MPI, or "
+             "srun --mpi=pmi2 for MPICH (srun --mpi=list shows the interfaces). LOCKSTEP_MPI=never runs the "
+             "ranks as separate programs"));
   }
 }
 

@@ -139,8 +139,8 @@ void Lifeline::connect(Communicator& world, const std::vector<int>& ring) {
     else
       mine.count = 0;
   }
-  const Gathered endpoints = world.all_gather(member ? std::as_bytes(std::span(&mine, 1)) : std::span<const std::byte>(),
-                                          "addresses of the hosts");
+  const Gathered endpoints = world.all_gather(
+      member ? std::as_bytes(std::span(&mine, 1)) : std::span<const std::byte>(), "addresses of the hosts");
   std::jthread acceptor;
   if (member) {
     acceptor = helper_thread([&] { previous_.socket = accept_peer(listener, mine.token); });

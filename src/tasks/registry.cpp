@@ -27,7 +27,7 @@ void verify_hrm(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 void verify_kgat(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 void verify_sequence(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 
-// In the files of the training programs.
+// Defined with the training programs.
 void require_supported_bprmf(const RunConfig&, int ranks);
 void require_supported_hrm(const RunConfig&, int ranks);
 void require_supported_kgat(const RunConfig&, int ranks);

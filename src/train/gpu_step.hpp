@@ -532,7 +532,7 @@ class GpuStep {
   std::int64_t micros_ = 0;                        ///< capacity of the records, in micro-batches
   Buffer all_reports_;                             ///< on the GPU, with NCCL
   Buffer near_;                                    ///< on the GPU: a copy of the record and report, and of the samples
-  std::size_t current_ = 0;                           ///< half of the last step
+  std::size_t current_ = 0;                        ///< half of the last step
   std::vector<Key> known_;                         ///< keys of steps that have run call by call, oldest first
   bool lost_ = false;                              ///< memory that graphs use has moved since the last step
   bool unsure_ = true;                             ///< whether memory that graphs use may have moved on another rank

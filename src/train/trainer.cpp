@@ -191,7 +191,8 @@ bool Trainer::Impl::end_epoch() {
   std::vector<std::pair<std::string, double>> record = {{"epoch", static_cast<double>(state.epoch + 1)},
                                                         {"step", static_cast<double>(state.step)},
                                                         {"lr", schedule.lr(state.step - 1, state.epoch)}};
-  if (const auto steps = static_cast<double>(state.epoch_steps); steps > 0)  // some step had targets and was not skipped
+  if (const auto steps = static_cast<double>(state.epoch_steps);
+      steps > 0)  // some step had targets and was not skipped
     record.insert(record.end(), {{"loss", state.epoch_loss / state.epoch_weight},
                                  {"loss_unweighted", state.epoch_batch_means / steps},
                                  {"gradient_norm", state.epoch_gradient_norms / steps}});

@@ -24,8 +24,7 @@ constexpr double kWeights = 2e-3;   // times the learning rate, absolute: Adam d
 constexpr double kSquares = 2 * kGradient;
 constexpr double kRemainder =
     1e-2;  // a difference of nearly equal predictions: its noise is 1e-7 of a prediction, not of the remainder
-constexpr double kCondition =
-    1e-4;  // the smallest singular value has the absolute error of the largest
+constexpr double kCondition = 1e-4;  // the smallest singular value has the absolute error of the largest
 
 /// The reference's rows as a model: step s takes the rows of batch s.
 class ReferenceModel final : public EmulatorTask {

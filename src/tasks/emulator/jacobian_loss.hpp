@@ -9,11 +9,10 @@ std::int64_t jacobian_directions(std::int64_t directions, std::int64_t n_in, std
 
 /// The directions v of jacobian_loss() and the data set's products with them, in host memory that kernels can read.
 struct JacobianTargets {
-  Tensor directions;       ///< (K rows, shorter side of the Jacobian)
-  Tensor products;         ///< (K rows, longer side), normalised
-  JacobianSide side = {};  ///< the shorter side
-  std::int64_t values =
-      1;  ///< divisor of the sum over directions, per row: n_in n_out, times K for an estimate
+  Tensor directions;        ///< (K rows, shorter side of the Jacobian)
+  Tensor products;          ///< (K rows, longer side), normalised
+  JacobianSide side = {};   ///< the shorter side
+  std::int64_t values = 1;  ///< divisor of the sum over directions, per row: n_in n_out, times K for an estimate
 };
 /// shard  keys of the random directions
 JacobianTargets jacobian_targets(Arena& host, DType dtype, const EmulatorData& data, std::span<const std::int32_t> rows,

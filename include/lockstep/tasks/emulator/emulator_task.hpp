@@ -142,8 +142,9 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   Rows rows_in(Arena& host, DType dtype, std::span<const std::int32_t> rows) const;
   std::int64_t members() const { return 1 + static_cast<std::int64_t>(others_.size()); }
   emulator_metrics::Layout layout() const;  ///< of the sums
-  /// Adds |v_i| of the constraints' values v_i at these rows to `sizes` unless null, and writes the gradient of the sum
-  /// of v_i^2 by y to `dy` unless empty. Returns that sum. y, dy (rows, n_out), normalised, in host memory.
+  /// Returns the sum of v_i^2 over the constraints' values v_i at these rows. Writes its gradient with respect to y to
+  /// `dy` unless that is empty, and adds |v_i| to `sizes` unless that is null. y, dy (rows, n_out), normalised, in host
+  /// memory.
   double constrain(std::span<const std::int32_t> rows, const Tensor& y, const Tensor& dy, double* sizes) const;
   /// Checks the constraints' values at a row, for its physical prediction y, and the gradient of their squares.
   /// errors  Error (usage) if one is not finite although y is
