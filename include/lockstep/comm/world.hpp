@@ -68,8 +68,8 @@ class World {
   const std::string& mpi_description() const;
 
   /// Allocates memory shared by the ranks of this node. All pass the same size. Collective over the node.
-  /// errors   Error (internal) on all ranks of the node, with the size and what is free, if its shared memory is too
-  /// small
+  /// errors   Error (internal) on all ranks of the node, with the size and what is free, if its shared memory
+  ///          is too small
   std::shared_ptr<NodeMemory> share_on_node(std::size_t size_bytes);
 
   /// Records the phase and step of this rank for the watchdog. Costs tens of nanoseconds. A step of -1 means none.

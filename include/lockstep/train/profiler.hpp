@@ -48,8 +48,8 @@ class Profiler {
   std::vector<ClockOffset> offsets_;
 };
 
-/// Writes the timeline to `file` and its tables to the log. Call it on rank 0. errors  Error: the file cannot be
-/// written
+/// Writes the timeline to `file` and its tables to the log. Call it on rank 0.
+/// errors  Error: the file cannot be written
 void report_timeline(const Timeline& timeline, const std::filesystem::path& file);
 
 }  // namespace lockstep

@@ -25,8 +25,7 @@ struct AllReduceTime {
 ///   T(p, n) = 2 ceil(log2 p) alpha + 2 (p - 1) / p n beta,   T(1, n) = 0
 ///
 /// source  Thakur, Rabenseifner, Gropp 2005, "Optimization of Collective Communication Operations in MPICH",
-/// reduce-scatter
-///         plus all-gather; the bandwidth term is the lower bound
+///         reduce-scatter plus all-gather; the bandwidth term is the lower bound
 double all_reduce_seconds(LinkCost cost, std::int64_t members, double bytes);
 
 /// Fits the cost to measured all-reduces: non-negative least squares of the relative errors.

@@ -388,7 +388,7 @@ void verify_pictures(const H5File& file, ReferenceReport& report) {
 void verify_har(World& world, const H5File& file, const VerifyOptions& options, ReferenceReport& report) {
   if (file.has("/inputs/sequences")) return verify_pictures(file, report);
   require_data(file.has("/inputs/images") && file.has("/weights"), "verifying '", file.path().string(),
-               "': neither pictures with weights nor sequences");
+               "': neither pictures with weights nor sequences; this is not a reference file of har");
   Verifier v(file, options, report);
   ReferenceModel model(file, options.f64 ? DType::f64 : DType::f32);
   model.move_to(options.device);

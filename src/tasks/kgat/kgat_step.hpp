@@ -74,9 +74,8 @@ struct KgatStepResult {
 ///   const auto before = step.take(false);       // the outcome of the step before
 class KgatStep {
  public:
-  /// On the device of the parameters. errors  Error (usage): options that LazyAdam does not support; graphs = on where
-  /// a
-  ///                                                 GPU does not run whole steps
+  /// On the device of the parameters.
+  /// errors  Error (usage): options that LazyAdam does not support; graphs = on if a GPU does not run whole steps
   KgatStep(Communicator& comm, Kgat& net, KgatPropagation& propagation, const KgatStepOptions& options);
   KgatStep(const KgatStep&) = delete;
   KgatStep& operator=(const KgatStep&) = delete;

@@ -96,8 +96,8 @@ class Har {
 
   /// Linear embedding of patches, before the first layer norm. shapes  patches (N, T, patch_values) -> (N, T, D)
   Var embed(Tape& tape, const Tensor& patches) const;
-  /// Linear embedding of the patches of pictures stored as bits, in memory of tape.host_arena(). shapes  -> (count, T,
-  /// D)
+  /// Linear embedding of the patches of pictures stored as bits, in memory of tape.host_arena().
+  /// shapes  -> (count, T, D)
   Var embed(Tape& tape, const ops::LinePictures& pictures) const;
   /// The logits. draws is null in evaluation. shapes  embedded (B S, T, D), S = arch().sequences() -> (B, classes)
   Var classify(Tape& tape, Var embedded, const HarDraws* draws, HarTrace* trace = nullptr) const;

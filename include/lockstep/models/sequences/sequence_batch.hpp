@@ -20,8 +20,8 @@ struct WindowShape {
 /// With `room`, the arrays of tokens have that many rows. In rows after the last sample, item, slot, time, pos and neg
 /// are 0; these rows change neither the loss nor a gradient.
 ///
-/// shapes   begin (B+1), user (B); item, slot, time, position, pos (M) with M tokens in all samples, or room; neg (M,
-/// K);
+/// shapes   begin (B+1), user (B); item, slot, time, position, pos (M) with M tokens in all samples, or room;
+///          neg (M, K);
 ///          first_query (B); candidates, bias (K)
 struct SequenceBatch {
   std::int64_t slots = 0;    ///< T
