@@ -45,8 +45,8 @@ Options make_options(ReplayArguments& a) {
               "step of the checkpoint to start from; 0 without one: the first weights of the run");
   options.add("anyway", &a.anyway, false,
               "compare although the build, the instruction set, the device or the precision is not that of the chain");
-  options.list_only({"train.steps", "data.path", "run.device", "run.threads", "run.isa", "dist.timeout",
-                     "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
+  options.list_only({"train.steps", "data.path", "data.stage", "run.device", "run.threads", "run.isa", "run.precision",
+                     "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep replay runs/a --from 3000 --steps 2000", "are these steps right?");
   options.example("mpirun -n 4 lockstep replay runs/a", "the whole run again, on four ranks");
   return options;
