@@ -122,7 +122,8 @@ TEST_SUITE("train.programs.bad_input") {
     const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
     dir.write_data(510);
-    check_ended(lockstep_program(2, 1, training(dir, {"--epochs", "4"})), 3, "it was trained on other data");
+    check_ended(lockstep_program(2, 1, training(dir, {"--epochs", "4"})), 3, "it was trained on other data",
+                "name the data set of its training, or choose another --run-dir");
   }
 
   TEST_CASE("a full disk: the checkpoint that could not be written is named, the earlier one stays whole") {
