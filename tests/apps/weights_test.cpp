@@ -216,8 +216,8 @@ TEST_SUITE("apps.weights") {
     CHECK(contains(run(words + (dir / "data.h5").string() + data).err, "it is the input"));
     CHECK(test::read_text(dir / "data.h5") == text);
     refused("--model.kind sasrec --model.num_heads 1 --model.maxlen 5 --model.hidden_units 8" + data, 2,
-            {"w.safetensors is of another network:\n  model.num_heads: 2 there, 1 here\n",
-             "model.hidden_units: 6 there, 8 here", "omit these options"});
+            {"w.safetensors is of another network:\n  model.hidden_units: 6 there, 8 here\n",
+             "  model.num_heads: 2 there, 1 here\nomit these options"});
     refused("--model.kind tisasrec" + data, 3,
             {"abs_pos_K_emb.weight", ": missing", "pos_emb.weight (6, 6): not in this network"});
     prepare(dir.path(), "synth-sequences --users 12 --clusters 3 --quiet --output b.h5");

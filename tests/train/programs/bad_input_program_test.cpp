@@ -131,9 +131,13 @@ TEST_SUITE("train.programs.bad_input") {
     REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
     const std::string checkpoint = (dir / "run" / "checkpoints" / "final.h5").string(), before = read_text(checkpoint);
     // No file may grow beyond 24 KiB: smaller than a checkpoint, larger than the logs.
-    std::string command = "trap '' XFSZ; ulimit -f 24; exec " + program_path("lockstep");
-    for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
-    check_ended(run_process({"bash", "-c", command}), 1, "was not written");
+    const auto train = [&](int limit_kib) {
+      std::string command = join("trap '' XFSZ; ulimit -f ", limit_kib, "; exec ", program_path("lockstep"));
+      for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
+      return run_process({"bash", "-c", command});
+    };
+    check_ended(train(24), 1, "was not written");
+    check_ended(train(0), 1, "/.lock': File too large");
     CHECK(read_text(checkpoint) == before);
     CHECK(lockstep_program(1, 1, training(dir, {"--epochs", "3"})).exit_code == 0);
   }
