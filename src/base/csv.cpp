@@ -8,7 +8,7 @@
 namespace lockstep {
 
 namespace {
-/// Compressed formats, recognised by their first bytes.
+/// Compressed formats by their first bytes, and the commands that unpack them.
 struct Packed {
   std::string_view magic;
   const char *name, *unpack;

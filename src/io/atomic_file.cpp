@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -195,9 +194,11 @@ std::string read_text_file(const fs::path& path) {
   require_usage(fs::is_regular_file(path, error), "reading '", path.string(), "': no such file");
   std::ifstream in(path, std::ios::binary);
   require_usage(in.good(), "reading '", path.string(), "': ", std::strerror(errno));
-  std::ostringstream text;
-  text << in.rdbuf();
-  return std::move(text).str();
+  std::string text;
+  for (char block[1 << 16]; in.read(block, sizeof block), in.gcount() > 0;)
+    text.append(block, static_cast<std::size_t>(in.gcount()));
+  require_usage(!in.bad(), "reading '", path.string(), "': ", std::strerror(errno));
+  return text;
 }
 
 }  // namespace lockstep

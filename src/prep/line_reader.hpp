@@ -16,7 +16,8 @@ namespace lockstep::prep {
 class LineReader {
  public:
   explicit LineReader(const std::filesystem::path& path);
-  /// Reads the next line without its end (LF or CRLF) and without a byte order mark; false at the end of the file.
+  /// Reads the next line without its end (LF or CRLF) and without a byte order mark. Returns false at the end of the
+  /// file.
   bool next(std::string& line);
 
  private:

@@ -58,7 +58,7 @@ void require_same_arguments(World& world, const Args& args) {
   });
 }
 
-/// As model_kind() of the header. files: read_files(args).
+/// model_kind() of the header, with files = read_files(args).
 std::string model_kind(World& world, const Args& args, const Files& files) {
   std::string kind;
   world.together("choosing the model", [&] {
@@ -80,7 +80,7 @@ std::string model_kind(World& world, const Args& args, const Files& files) {
   return world.communicator().broadcast_text(kind, 0, "kind of model");
 }
 
-/// Makes the help serve a user who has not named a kind of model. form: help_argument()
+/// Adapts the help for a user who has not chosen a kind of model. form  help_argument()
 void describe_kinds(Options& options, const std::string& form) {
   options.list_only(common_keys());
   if (form.ends_with("=markdown-command") || !options.lists("model.kind")) return;
@@ -98,9 +98,9 @@ bool parse(World& world, Options& options, const Args& args, const Files& files)
   return parsed;
 }
 
-/// The keys that the command does not read are an error on the command line. A file serves the training too, so there
-/// keys of an evaluation are a note, of commands that evaluate. A command with the key model.kind compares the other keys
-/// of [model] with the checkpoint.
+/// Refuses keys of the command line that the command does not read. A file serves the training, too: its unread eval.*
+/// keys are only noted, by commands that evaluate. A command that lists model.kind compares the other keys of [model]
+/// with the checkpoint.
 void refuse_unread_keys(const Options& options) {
   std::string unread;
   bool evaluates = false;
@@ -119,7 +119,7 @@ void refuse_unread_keys(const Options& options) {
     log::info("this command ignores ", unread, ", for evaluations during the training; --help lists what it reads");
 }
 
-/// Replaces `config` by that of the checkpoint, overridden by the keys that `given` has from the command line.
+/// Replaces `config` by the checkpoint's, overridden by the keys of `given` from the command line.
 void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint) {
   require_usage(checkpoint.model_kind() == config.model_kind, "option model.kind = ", config.model_kind,
                 ": checkpoint ", checkpoint.path().string(), " holds a model of kind ", checkpoint.model_kind());

@@ -17,7 +17,8 @@ bool is_integer(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() && std::to_string(value) == text;
 }
 
-/// A name in UTF-8, as all outputs are. Lists of other encodings, such as movies.dat of MovieLens, are in ISO 8859-1.
+/// A name in UTF-8, the encoding of all outputs. A name that is not valid UTF-8 is taken as ISO 8859-1, as in
+/// movies.dat of MovieLens.
 std::string utf8_of(const std::string& name) {
   if (is_clean_utf8(name)) return name;
   std::string text;

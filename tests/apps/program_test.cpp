@@ -31,7 +31,7 @@ std::vector<std::string> command_names() {
 }  // namespace
 
 TEST_SUITE("apps.lockstep") {
-  TEST_CASE("without a command the program shows how it is used and says that this was wrong") {
+  TEST_CASE("without a command the program prints its usage, with exit code 2") {
     const auto r = run_lockstep({});
     CHECK(r.exit_code == 2);
     CHECK(contains(r.out, "usage: lockstep COMMAND"));
@@ -148,7 +148,7 @@ TEST_SUITE("apps.lockstep") {
     }
   }
 
-  TEST_CASE("there is a manual page per command that troff takes without a warning" *
+  TEST_CASE("each command has a manual page that troff accepts without a warning" *
             doctest::test_suite("apps.lockstep.manual")) {
     const TempDir dir;
     const auto r = run_lockstep({"help", "--man", (dir / "man1").string()});

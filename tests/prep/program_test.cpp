@@ -229,7 +229,7 @@ TEST_SUITE("prep.program") {
     CHECK(worst < 0.5);
   }
 
-  TEST_CASE("what users get wrong is said in one line with exit code 2") {
+  TEST_CASE("wrong usage is reported in one line, with exit code 2") {
     const TempDir dir;
     write_tiles(dir);
     test::write_text(dir / "plain", "");
@@ -285,7 +285,7 @@ TEST_SUITE("prep.program") {
     CHECK(names_in(dir.path()) == before);
   }
 
-  TEST_CASE("bad data is said in one line with exit code 3, and nothing is left") {
+  TEST_CASE("bad data is reported in one line, with exit code 3, and no output is left") {
     const TempDir dir;
     write_tiles(dir);
     fs::copy(dir / "tile1.nc", dir / "cut.nc");

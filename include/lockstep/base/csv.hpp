@@ -17,9 +17,9 @@ bool next_line(std::istream& in, std::string& line, std::int64_t& number, const 
 /// errors  Error (data): the line begins a compressed file, or carriage returns alone end the lines of the file
 void clean_first_line(std::string& line, const std::string& path);
 /// Splits a line of comma-separated values into `fields`, whose strings are reused. Fields may be quoted, `"a, b"`,
-/// with doubled quotes inside. False when a quoted field does not end, or is followed by other text than a comma.
+/// with doubled quotes inside. Returns false if a quoted field is not closed, or if text follows its closing quote.
 bool split_csv(std::string_view line, std::vector<std::string>& fields);
-/// What is wrong with a line that split_csv() refuses.
-inline constexpr const char* kCsvDefect = "a quoted field without its end, or with text behind it";
+/// The error text for a line on which split_csv() returns false.
+inline constexpr const char* kCsvDefect = "a quoted field is not closed, or text follows its closing quote";
 
 }  // namespace lockstep

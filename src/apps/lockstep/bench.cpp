@@ -1,5 +1,4 @@
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <iomanip>
@@ -52,7 +51,7 @@ double peak_flops(World& world, DType dtype, int threads) {
   return world.communicator().all_reduced(ops::measure_fma_peak(dtype, threads), ReduceOp::sum, "peak");
 }
 
-/// Summary of the rates of windows: the median, and the extremes as its uncertainty.
+/// The rates of all windows: their median, and the extremes as its uncertainty.
 Json rates(const std::vector<double>& per_s) {
   return {{"per_s", quantile(per_s)},
           {"best", *std::max_element(per_s.begin(), per_s.end())},
@@ -166,7 +165,7 @@ void require_memory_for_rows(const World& world, const BenchOptions& bench) {
 void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, Task& model, int threads) {
   constexpr double kTie = 0.97;  // the smallest batch with this fraction of the best rate is recommended
   const double memory =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / world.node_size();
+      world.communicator().all_reduced(memory_limit().bytes / world.node_size(), ReduceOp::min, "memory");
   std::vector<Json> rows;
   const std::int64_t asked = config.batch.size;
   for (config.batch.size = 8; config.batch.size <= 256; config.batch.size *= 2) {
@@ -305,8 +304,9 @@ int run_bench(World& world, const Args& args) {
   options.add("seconds", &bench.budget.seconds, 3, positive, "duration of each measurement, unless train.steps is set")
       .unit("s");
   options.add("warmup", &bench.budget.warmup, 20, non_negative, "steps before the measured ones");
-  options.add("from_step", &bench.budget.from_step, 0, non_negative,
-              "first step, counted in an epoch; an epoch of kgat has steps of interactions, then of triples");
+  options.add(
+      "from_step", &bench.budget.from_step, 0, non_negative,
+      "first measured step, counted within an epoch; an epoch of kgat has steps on interactions, then on triples");
   options.add("json", &bench.json, false, "print one JSON object per measurement");
   options.add("sweep_threads", &bench.sweep_threads, false,
               "measure with 1, 2, ... run.threads threads per rank and recommend the best number");

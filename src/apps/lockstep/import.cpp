@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The options of a weight file of this kind that lockstep export wrote: those of its training.
+/// The model options of the training, if lockstep export wrote the file and its weights are of this kind.
 /// errors  usage: `given` has another value
 OptionValues exported_options(const WeightMetadata& metadata, const std::string& kind, const std::string& source,
                               const Options& given) {
@@ -36,7 +36,7 @@ std::string set_missing(Options& options, const OptionValues& values, const std:
   std::string set;
   for (const auto& [key, value] : values) {
     if (options.given(key)) continue;
-    options.parse_ini(key + " = \"" + value + "\"\n", source);
+    options.parse_ini(ini_line(key, value), source);
     if (options.value(key) != options.initial(key)) set += (set.empty() ? "" : ", ") + key + " = " + options.value(key);
   }
   return set;
@@ -63,17 +63,17 @@ int run_import(World& world, const Args& args) {
       "The command reads .safetensors, .npz of NumPy, and .pt or .pth of torch.save, whose pickle it never executes. "
       "Names and shapes are those of the public code's state_dict (docs/weights.md), with or without the prefixes "
       "module., _orig_mod. and model.inner. Sizes that no option gives follow from the shapes of the arrays. "
-      "lockstep eval, predict, export, and train --init-from take the checkpoint.");
+      "lockstep eval, predict, export, and train --init-from accept the checkpoint.");
   options.add("weights", &weights, "", "file of arrays to read").value_name("FILE").required();
   options
       .add("key", &key, "",
-           "which dictionary of a .pt file holds the weights: model, or ema.state_dict; \"\": the only one")
+           "dictionary of a .pt file that holds the weights, such as model or ema.state_dict; \"\": the only one")
       .value_name("PATH");
   options.add("output", &output, "", "checkpoint to write").value_name("FILE").required();
   options.list_only({"model.*", "data.*", "run.seed", "run.precision"});
   options.example("lockstep import --model.kind sasrec --weights sasrec.pt --data ml-1m.h5 --output sasrec.h5",
                   "weights of a PyTorch program");
-  options.example("lockstep eval --checkpoint sasrec.h5", "their metrics");
+  options.example("lockstep eval --checkpoint sasrec.h5", "the metrics of these weights");
   if (!parse(world, options, args, config)) return 0;
   const std::string kind_name = model_kind(world, args);
 

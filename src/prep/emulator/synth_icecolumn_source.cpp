@@ -13,9 +13,8 @@ bool run_synth_icecolumn(const Args& args) {
   Options options("lockstep-prep synth-icecolumn",
                   "Synthetic sea-ice columns: surface energy balance, ice cover, conduction.",
                   "Nine inputs (sst, sss, tair, wind, qref, flwdn, fswdn, hi, hs), three outputs (aice, tsfc, fcond), "
-                  "and the exact Jacobian "
-                  "dy/dx of every row. With --history the same columns are also written as a sea-ice history file that "
-                  "cice-history reads.");
+                  "and the exact Jacobian dy/dx of every row. With --history the same columns are also written as a "
+                  "sea-ice history file that cice-history reads.");
   SourceOptions common(options, SourceOptions::Input::none);
   Synthetic synthetic(options, 24000);
   std::string history;

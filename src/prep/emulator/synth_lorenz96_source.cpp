@@ -72,7 +72,7 @@ bool run_synth_lorenz96(const Args& args) {
   options.add("steps", &steps, std::int64_t{200}, between(1, 1e9), "pairs per trajectory");
   options.add("spin-up", &spin_up, std::int64_t{200}, non_negative, "steps before the first pair");
   options.add("size", &n, std::int64_t{40}, between(4, 100000), "variables on the ring");
-  options.add("forcing", &forcing, 8.0, "F");
+  options.add("forcing", &forcing, 8.0, "forcing F");
   options.add("dt", &dt, 0.05, positive, "time step of the Runge-Kutta scheme");
   options.example("lockstep-prep synth-lorenz96 --output lorenz96.h5", "12000 pairs of 40 variables");
   if (!options.parse(args)) return false;
@@ -111,7 +111,7 @@ bool run_synth_lorenz96_two_scale(const Args& args) {
   options.add("steps", &steps, std::int64_t{200}, between(1, 1e9), "samples per trajectory");
   options.add("every", &every, std::int64_t{10}, at_least(1), "time steps between samples");
   options.add("spin-up", &spin_up, std::int64_t{2000}, non_negative, "time steps before the first sample");
-  options.add("forcing", &model.forcing, 20.0, "F");
+  options.add("forcing", &model.forcing, 20.0, "forcing F");
   options.add("h", &model.h, 1.0, "coupling h");
   options.add("b", &model.b, 10.0, positive, "ratio of amplitudes b");
   options.add("c", &model.c, 10.0, positive, "ratio of time scales c");

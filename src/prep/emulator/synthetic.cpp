@@ -14,8 +14,8 @@ namespace lockstep::prep {
 Synthetic::Synthetic(Options& options, std::int64_t default_rows, Rows kind, bool default_jacobian) {
   if (kind == Rows::option) options.add("rows", &rows, default_rows, at_least(3), "number of rows");
   options.add("seed", &seed, std::uint64_t{0}, "seed of every random choice");
-  options.add("validation-split", &validation_split, 0.1, below_one, "fraction of all rows");
-  options.add("test-split", &test_split, 0.1, below_one, "fraction of all rows");
+  options.add("validation-split", &validation_split, 0.1, below_one, "validation rows, as a fraction of all rows");
+  options.add("test-split", &test_split, 0.1, below_one, "test rows, as a fraction of all rows");
   options.add("jacobian", &jacobian, default_jacobian, "store the true Jacobian of every row");
 }
 

@@ -24,7 +24,7 @@ struct Synthetic {
   void finish(EmulatorSet& set, std::size_t n) const;
 };
 
-/// Columns with the CF names of these short names; `units` may be empty: none.
+/// Columns with these short names and their CF names. `units` may be empty.
 ColumnNames known_names(const std::vector<std::string>& names, const std::vector<std::string>& units = {});
 
 }  // namespace lockstep::prep

@@ -75,8 +75,7 @@ bool run_synth_har(const Args& args) {
                   "Synthetic activities of synthetic subjects, distinguishable by their signal.",
                   "Six activities, nine channels, windows of 128 samples at 50 Hz, one every 64. Three activities "
                   "are walks that differ in pace and swing, three are postures that differ in angle; subjects vary "
-                  "slightly. Test and "
-                  "validation take whole subjects.");
+                  "slightly. Test and validation take whole subjects.");
   SourceOptions common(options, SourceOptions::Input::none);
   HarSplit split;
   std::int64_t subjects = 0;

@@ -100,9 +100,9 @@ bool run_uci_har(const Args& args) {
   options.add("window", &window, std::int64_t{128}, at_least(2), "required samples per row");
   add_har_split_options(options, split, kHarValSubjects, TestPart::given);
   options.example("lockstep-prep uci-har --input 'UCI HAR Dataset' --output uci-har.h5",
-                  "the official test; subjects 5, 17, 25 and 30 for validation");
+                  "the official test subjects; subjects 5, 17, 25 and 30 for validation");
   options.example("lockstep-prep uci-har --input 'UCI HAR Dataset' --val-split random --output uci-har.h5",
-                  "a fifth of the training windows for validation, as comparisons without subjects do");
+                  "a random fifth of the training windows for validation, as in comparisons that ignore subjects");
   if (!options.parse(args)) return false;
   check_har_split(options, split);
   require_writable(common.output);

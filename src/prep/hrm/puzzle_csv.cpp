@@ -102,7 +102,10 @@ void BasePuzzles::add(const PuzzleRow& row, const std::vector<std::uint8_t>& que
   inputs.insert(inputs.end(), question.begin(), question.end());
   labels.insert(labels.end(), answer.begin(), answer.end());
   if (row.rating) rating.push_back(*row.rating);
-  if (!row.source.empty() || !source.empty()) source.push_back(row.source);
+  if (!row.source.empty() || !source.empty()) {
+    source.resize(static_cast<std::size_t>(size()));  // earlier rows may have had none
+    source.back() = row.source;
+  }
 }
 
 BasePuzzles BasePuzzles::picked(const std::vector<std::int64_t>& rows) const {

@@ -44,8 +44,8 @@ class PuzzleTables {
   /// Reads and divides the tables and writes the file.
   ///
   /// minimum  rows with a rating below it are dropped; below 0: none
-  /// set_of   a set without puzzles, of grids with so many cells
-  /// errors   data: a row, or the tables' grids have different numbers of cells
+  /// set_of   makes a set without puzzles for grids of this many cells
+  /// errors   data: an invalid row; tables whose grids differ in size
   void write(const PuzzleOptions& common, const PuzzleParser& parse, std::int64_t minimum,
              PuzzleSet (*set_of)(std::int64_t cells), std::int64_t num_aug,
              const decltype(PuzzleSet::notes)& notes = {}) const;

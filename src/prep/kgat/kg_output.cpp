@@ -13,13 +13,13 @@
 namespace lockstep::prep {
 
 KgOutput::KgOutput(Options& options, const std::string& seed_help) : SourceOptions(options, Input::none) {
-  options.add("name", &name, "", "name of the data set; default: that of the input folder or the task");
+  options.add("name", &name, "", "name of the data set; default: the name of the input folder or task");
   options.add("valid-fraction", &valid_fraction, 0.0, below_one,
               "move this share of each user's train items to a validation set; at least one stays");
   options.add("seed", &seed, std::uint64_t{2019}, seed_help);
   options.add("symmetric-upstream", &symmetric_upstream, false,
               "compute the symmetric values as the reference programs do: 0 for interactions");
-  options.add("gzip", &gzip, 0, between(0, 9), "compress the arrays: 0 none, 1 fast .. 9 small");
+  options.add("gzip", &gzip, 0, between(0, 9), "deflate level of the arrays: 0 none, 1 fastest .. 9 smallest");
 }
 
 void KgOutput::write(KgSet& set, const std::vector<KgFinding>& findings) const {

@@ -42,8 +42,8 @@ bool run_synth_sequences(const Args& args) {
               "items of the shortest session");
   options.add("max-length", &what.max_length, std::int64_t{50}, between(static_cast<double>(kShortestSession), 1e6),
               "items of the longest session");
-  options.add("categories", &what.categories, std::int64_t{8}, between(2, 4096), "K, given by the pause");
-  options.add("clusters", &what.clusters, std::int64_t{4}, between(1, 4096), "M, given by the order");
+  options.add("categories", &what.categories, std::int64_t{8}, between(2, 4096), "K, determined by the pause");
+  options.add("clusters", &what.clusters, std::int64_t{4}, between(1, 4096), "M, determined by the order");
   options.add("members", &what.members, std::int64_t{20}, between(1, 65536), "items of each category and cluster");
   options.add("noise", &what.noise, 0.1, fraction, "probability that an item ignores the rule");
   options.add("unit", &what.unit_s, std::int64_t{60}, between(1, 86400 * 366), "time unit of the pauses").unit("s");

@@ -166,7 +166,7 @@ int predict_text(World& world, const Args& args, const HrmPrediction& a, const H
       std::get<Integers>(values[agreeing + 1])[i] = solved[at].agreeing;
     }
   };
-  std::int64_t right = 0, line = 1;  // `line` is that which `lines` ends with
+  std::int64_t right = 0, line = 1;  // `line`: number of the last line in `lines`
   std::string lines;
   table.see = [&](std::int64_t, std::int64_t count, const std::vector<PredictionValues>& values) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {

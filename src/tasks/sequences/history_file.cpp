@@ -62,7 +62,7 @@ class Reader {
     text_ = trim(text_);
     return true;
   }
-  /// The events of a user, who may be new.
+  /// The events of a user; adds an unknown user.
   Events& of(const std::string& user) {
     if (user.empty()) fail("no user");
     const auto [at, is_new] = number_.emplace(user, users.size());

@@ -71,7 +71,7 @@ std::vector<std::string> read_names(const std::string& path, const std::vector<s
   return by_number;
 }
 
-/// The users that can be served: those with an interaction. errors  usage, data: a user that was asked for has none
+/// The users with at least one interaction. errors  usage: a requested user has none
 std::vector<std::int64_t> with_history(const Arguments& a, const IdTable& users, const SequenceData& data,
                                        std::vector<std::int64_t> chosen) {
   std::vector<WrittenId> empty;

@@ -116,7 +116,7 @@ TEST_SUITE("prep.kg_program") {
                 test::build_kg("0 4 1\n1 2 \n2 0 3\n", "0 2\n1 0 2\n", "0 0 5\n1 1 5\n2 0 6\n0 1 5\n").ckg);
   }
 
-  TEST_CASE("options: compression, upstream values, a validation set, no graph") {
+  TEST_CASE("options set compression, upstream values, a validation set and no graph") {
     const TempDir dir;
     prepare(dir.path(), "synth-kg --users 60 --text raw -o a.h5");
     prepare(dir.path(), "kg -i raw --gzip 9 -o small.h5");
@@ -200,7 +200,7 @@ TEST_SUITE("prep.kg_program") {
     check_mentions(prepare(dir.path(), "check a.h5", 3), "/cf/test/item");
   }
 
-  TEST_CASE("what users get wrong ends with one line, exit code 2 and nothing written") {
+  TEST_CASE("wrong usage ends with one line, exit code 2 and no output") {
     const TempDir dir;
     write_small(dir);
     test::write_text(dir / "raw/item_list.txt", "org_id remap_id freebase_id\nx 0 m.1\n");

@@ -57,7 +57,7 @@ TEST_SUITE("tasks.history_file") {
     CHECK(read("{\"user\": 5, \"items\": [20, 10], \"times\": [9, 3]}").time.empty());
   }
 
-  TEST_CASE("what is wrong is named with its line") {
+  TEST_CASE("an error names its line") {
     CHECK(contains(refusal("user,item\nu,10\nu,99\nv,x\n"), "'99' (line 3), 'x' (line 4) are none of the 3 items"));
     CHECK(contains(refusal("{\"user\": 1, \"items\": [10]}\n{\"user\": 2, \"items\": []}"),
                    "'2' (line 2): a history without"));
