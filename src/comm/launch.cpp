@@ -52,8 +52,8 @@ double start_limit_s() {
   if (text == nullptr || *text == '\0') return WorldOptions{}.timeout_s;
   char* end = nullptr;
   const double seconds = std::strtod(text, &end);
-  require_usage(*end == '\0' && seconds >= 0, "environment variable LOCKSTEP_START_TIMEOUT = '", text,
-                "': must be a number of seconds >= 0");
+  require_usage(*end == '\0' && (seconds == 0 || seconds >= 1), "environment variable LOCKSTEP_START_TIMEOUT = '", text,
+                "': must be 0, or a number of seconds >= 1");
   return seconds;
 }
 

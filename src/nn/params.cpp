@@ -99,11 +99,9 @@ void ParamStore::allocate(std::uint64_t seed) {
     flat_size_ += p.shape.size();
   }
   round_up();
-  const MemoryLimit limit = memory_limit();
-  const double needed = static_cast<double>(flat_size_) * static_cast<double>(size_bytes(dtype_));
-  require_usage(needed <= limit.bytes, "building the network: its ", flat_size_, " parameters need ",
-                human_bytes(needed), ", but ", limit.source, " ", human_bytes(limit.bytes),
-                "; lower the sizes of the network, model.*");
+  require_memory_for(static_cast<double>(flat_size_) * static_cast<double>(size_bytes(dtype_)),
+                     join("building the network: its ", flat_size_, " parameters need"),
+                     "lower the sizes of the network, model.*");
   values_ = OwnedTensor(dtype_, Shape{flat_size_}, {}, MemoryUse::parameters);
   set_views();
   for (Param& p : params_) {

@@ -123,9 +123,10 @@ RunOwner::RunOwner(const fs::path& dir, TakeOver take_over, Times times)
                    owner.who.empty() ? "another run" : owner.who,
                    "; if that run lives, it ends at its next checkpoint");
     }
-    require(::pwrite(fd_, text_.data(), text_.size(), 0) == static_cast<ssize_t>(text_.size()) &&
-                ::ftruncate(fd_, static_cast<off_t>(text_.size())) == 0 && ::fsync(fd_) == 0,
-            "writing '", file_.string(), "': ", std::strerror(errno));
+    errno = ENOSPC;  // of a write that ends early
+    const bool written = ::pwrite(fd_, text_.data(), text_.size(), 0) == static_cast<ssize_t>(text_.size()) &&
+                         ::ftruncate(fd_, static_cast<off_t>(text_.size())) == 0 && ::fsync(fd_) == 0;
+    require(written, "writing '", file_.string(), "': ", std::strerror(errno));
   } catch (...) {
     ::close(fd_);
     throw;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <unordered_set>
 
 #include "lockstep/base/csv.hpp"
@@ -78,11 +77,10 @@ std::string IdTable::described(const std::string& what, const std::string& path)
 }
 
 std::vector<WrittenId> read_ids(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  require_usage(in.good(), "opening '", path, "': no such file, or not readable");
+  std::ifstream in = open_text(path);
   std::vector<WrittenId> ids;
   std::string line;
-  for (std::int64_t number = 0; next_line(in, line, number);)
+  for (std::int64_t number = 0; next_line(in, line, number, path);)
     if (std::string text = trim(line); !text.empty()) ids.push_back({std::move(text), number});
   require_data(!ids.empty(), "reading '", path, "': it is empty; write one identifier per line");
   return ids;

@@ -178,7 +178,8 @@ void add_recommendation_options(Options& options, RecommendationOptions& o) {
   options.add(
       "other-data", &o.other_data, false,
       "accept a data set other than that of the training; its users, items or puzzles must have the same numbers");
-  options.list_only({"model.kind", "data.*", "run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
+  options.list_only(
+      {"model.kind", "data.*", "run.threads", "run.isa", "run.precision", "dist.timeout", "dist.check_collectives"});
 }
 
 void check(const RecommendationOptions& o, const Options& options, World& world,

@@ -48,7 +48,8 @@ class Copier {
  public:
   Copier(fs::path source, int copy) : source_(std::move(source)), copy_(copy), buffer_(kBlock) {
     in_ = ::open(source_.c_str(), O_RDONLY | O_CLOEXEC);
-    require_usage(in_ >= 0 && fstat(in_, &before_) == 0, "opening '", source_.string(), "': ", std::strerror(errno));
+    const bool opened = in_ >= 0 && fstat(in_, &before_) == 0;
+    require_usage(opened, "opening '", source_.string(), "': ", std::strerror(errno));
     posix_fadvise(in_, 0, 0, POSIX_FADV_SEQUENTIAL);
   }
   Copier(const Copier&) = delete;
@@ -84,7 +85,8 @@ class Copier {
       require(fstat(in_, &now) == 0 && at_ == size() && now.st_mtim.tv_sec == before_.st_mtim.tv_sec &&
                   now.st_mtim.tv_nsec == before_.st_mtim.tv_nsec,
               kDoing, ": '", source_.string(), "' has changed while it was copied; start again when it is complete");
-      require(::fsync(copy_) == 0 || errno == EINVAL, kDoing, ": writing the copy to disk: ", std::strerror(errno));
+      const bool synced = ::fsync(copy_) == 0 || errno == EINVAL;
+      require(synced, kDoing, ": writing the copy to disk: ", std::strerror(errno));
       posix_fadvise(copy_, 0, 0, POSIX_FADV_DONTNEED);  // so that the check reads the disk, not the page cache
       reading_back_ = true;
       at_ = 0;

@@ -24,6 +24,11 @@ bool parse(World& world, Options& options, const Args& args, RunConfig& config);
 std::string model_kind(World& world, const Args& args);
 /// The first argument that asks for help (`--help`, `-h`, `--help=FORM`), or "".
 std::string help_argument(const Args& args);
+/// The keys of [model] must be those of a network's training, whose configuration is `config` of the file `source`:
+/// weights of another network may fit by chance.
+/// files  whether configuration files were passed: their defaults then count, too
+/// errors  Error (usage): lists the keys that differ, with both values
+void require_same_network(const Options& given, const std::string& config, const std::string& source, bool files);
 /// Opens and verifies a checkpoint, and checks the configuration. Without `--config` in the arguments, uses the
 /// checkpoint's configuration, overridden by the keys of `given` from the command line. Sets the world's timeout.
 /// Collective.

@@ -46,8 +46,8 @@ struct CheckpointParts {
 /// ignores the mark.
 void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts);
 
-/// Merges a manifest and its parts into one file. errors  Error: usage if it is not a manifest; data if the checkpoint
-/// is not whole
+/// Merges a manifest and its parts into one file.
+/// errors  Error: usage if it is not a manifest, or `into` is one of its files; data if the checkpoint is not whole
 void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into);
 
 /// Why a file is not a whole checkpoint, or "" if it is. Checks the end mark, length and checksum of the file, then the

@@ -148,6 +148,19 @@ void print(const Json& r) {
        join(human_seconds(r["start_to_first_step_s"]), " from the start of the process to the end of the first step"));
 }
 
+/// errors  usage: the ranks of a node cannot hold the synthetic rows and the results
+void require_memory_for_rows(const World& world, const BenchOptions& bench) {
+  const SyntheticRows& size = bench.rows;
+  const auto rows = static_cast<double>(size.rows), in = static_cast<double>(size.inputs),
+             out = static_cast<double>(size.outputs);
+  const double results = bench.what == "train" ? 0 : bench.what == "predict" ? out : in * out;
+  const double values = rows * (in + out + 1 + results / world.size()) * world.node_size();
+  require_memory_for(
+      values * sizeof(float),
+      join("generating the data: ", size.rows, " rows of ", size.inputs, " inputs and ", size.outputs, " outputs need"),
+      "lower rows, inputs or outputs, or start fewer ranks");
+}
+
 /// Measures training with growing batches while data and memory allow, and recommends a batch size.
 void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, Task& model, int threads) {
   constexpr double kTie = 0.97;  // the smallest batch with this fraction of the best rate is recommended
@@ -200,6 +213,7 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
   std::unique_ptr<Task> model;
   if (bench.synthetic) {
     world.together("generating the data", [&] {
+      require_memory_for_rows(world, bench);
       model = synthetic_model(config, bench.rows, placement);
       place_task(world, config, *model);
     });

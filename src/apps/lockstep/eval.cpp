@@ -61,12 +61,12 @@ Options make_options(EvalArguments& a) {
   options.add("record", &a.record, false,
               "add the metrics to evaluations.jsonl of the checkpoint's run directory, for lockstep compare");
   options.add("json", &a.json, false, "print one JSON object: metrics, and tables such as a confusion matrix");
-  options.list_only({"model.kind",    "data.path",    "data.stage",      "data.percent",      "data.folds",
-                     "data.fold",     "data.graph",   "eval.candidates", "eval.both",         "eval.negatives",
-                     "eval.k",        "eval.users",   "eval.ks",         "eval.max_examples", "eval.segments",
-                     "eval.tries",    "eval.combine", "eval.noise",      "eval.halt",         "run.seed",
-                     "run.device",    "run.threads",  "run.precision",   "dist.timeout",      "dist.check_collectives",
-                     "dist.parallel", "dist.gpu_ids"});
+  options.list_only({"model.kind",   "data.path",     "data.stage",      "data.percent",      "data.folds",
+                     "data.fold",    "data.graph",    "eval.candidates", "eval.both",         "eval.negatives",
+                     "eval.k",       "eval.users",    "eval.ks",         "eval.max_examples", "eval.segments",
+                     "eval.tries",   "eval.combine",  "eval.noise",      "eval.halt",         "run.seed",
+                     "run.device",   "run.threads",   "run.isa",         "run.precision",     "dist.check_collectives",
+                     "dist.timeout", "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
                   "the metrics of the test samples");
   options.example("lockstep eval --checkpoint runs/ensemble",

@@ -17,10 +17,13 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The model options of the training, if lockstep export wrote the file and its weights are of this kind.
-OptionValues exported_options(const WeightMetadata& metadata, const std::string& kind, const std::string& source) {
+/// errors  usage: `given` has another value
+OptionValues exported_options(const WeightMetadata& metadata, const std::string& kind, const std::string& source,
+                              const Options& given) {
   OptionValues values;
   const auto config = metadata.find("config"), found = metadata.find(kKindEntry);
   if (config == metadata.end() || found == metadata.end() || found->second != kind) return values;
+  require_same_network(given, config->second, "weight file " + source, false);
   for (const IniEntry& entry : read_ini(config->second, source))
     if (entry.key.starts_with("model.") && entry.key != "model.kind" && entry.key != "model.pretrain" &&
         entry.key != "model.encoder_weights")
@@ -67,7 +70,7 @@ int run_import(World& world, const Args& args) {
            "dictionary of a .pt file that holds the weights, such as model or ema.state_dict; \"\": the only one")
       .value_name("PATH");
   options.add("output", &output, "", "checkpoint to write").value_name("FILE").required();
-  options.list_only({"model.*", "data.path", "run.seed", "run.precision"});
+  options.list_only({"model.*", "data.*", "run.seed", "run.precision"});
   options.example("lockstep import --model.kind sasrec --weights sasrec.pt --data ml-1m.h5 --output sasrec.h5",
                   "weights of a PyTorch program");
   options.example("lockstep eval --checkpoint sasrec.h5", "the metrics of these weights");
@@ -81,7 +84,7 @@ int run_import(World& world, const Args& args) {
     const TaskKind& kind = task_kind(kind_name);
     const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
     NamedArrays arrays = from_public(without_prefixes(read_weights(weights, key)), exchange.names);
-    std::string set = set_missing(options, exported_options(arrays.metadata, kind_name, weights), weights);
+    std::string set = set_missing(options, exported_options(arrays.metadata, kind_name, weights, options), weights);
     if (set.empty() && exchange.options != nullptr)
       set = set_missing(options, exchange.options(arrays), "the shapes in " + weights);
     if (!config.data.path.empty()) config.data.path = fs::absolute(config.data.path).lexically_normal().string();

@@ -228,6 +228,10 @@ class Run {
 }  // namespace
 
 int run_jacobian(World& world, const Args& args) {
+  const std::string kind = model_kind(world, args);
+  world.together("choosing the model", [&] {
+    require_usage(kind.empty() || kind == "emulator", "lockstep jacobian: not available for model.kind = ", kind);
+  });
   Arguments a;
   Options options(
       "lockstep jacobian", "Jacobians, tangents and adjoints of a trained emulator at given states.",

@@ -46,8 +46,8 @@ Options make_options(ReplayArguments& a) {
   options.add(
       "anyway", &a.anyway, false,
       "compare even if the build, the instruction set, the device or the precision differs from that of the chain");
-  options.list_only({"train.steps", "data.path", "run.device", "run.threads", "run.isa", "dist.timeout",
-                     "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
+  options.list_only({"train.steps", "data.path", "data.stage", "run.device", "run.threads", "run.isa", "run.precision",
+                     "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep replay runs/a --from 3000 --steps 2000", "recompute steps 3001 to 5000 and compare");
   options.example("mpirun -n 4 lockstep replay runs/a", "recompute the whole run on four ranks");
   return options;

@@ -36,6 +36,7 @@ bool run_synth_icecolumn(const Args& args) {
                            {icecolumn::kInputUnits.begin(), icecolumn::kInputUnits.end()});
   set.outputs = known_names({icecolumn::kOutputNames.begin(), icecolumn::kOutputNames.end()},
                             {icecolumn::kOutputUnits.begin(), icecolumn::kOutputUnits.end()});
+  synthetic.reserve(set, synthetic.rows, common.output, "lower rows");
   std::vector<icecolumn::Input> inputs;
   std::vector<icecolumn::Output> outputs;
   for (std::int64_t row = 0; row < synthetic.rows; ++row) {

@@ -83,6 +83,7 @@ bool run_synth_lorenz96(const Args& args) {
   EmulatorSet set;
   set.inputs = numbered("x", model.n);
   set.outputs = numbered("y", model.n);
+  synthetic.reserve(set, members * steps, common.output, "lower members, steps or size, or add --no-jacobian");
   for (std::int64_t member = 0; member < members; ++member) {
     auto x = spun_up(model, forcing, 1.0, dt, spin_up, synthetic.seed, member, "lorenz96");
     for (std::int64_t step = 0; step < steps; ++step) append_step(model, dt, x, synthetic.jacobian, set);
@@ -130,6 +131,8 @@ bool run_synth_lorenz96_two_scale(const Args& args) {
   EmulatorSet set;
   set.inputs = forecast ? numbered("x", model.size()) : known_names({"x_km2", "x_km1", "x_k", "x_kp1", "x_kp2"});
   set.outputs = forecast ? numbered("y", model.size()) : known_names({"u_k"});
+  synthetic.reserve(set, members * steps * (forecast ? 1 : static_cast<std::int64_t>(model.slow)), common.output,
+                    "lower members or steps");
   for (std::int64_t member = 0; member < members; ++member) {
     auto x = spun_up(model, 0, 0.1, dt, spin_up, synthetic.seed, member, "lorenz96.two_scale");
     for (std::int64_t step = 0; step < steps; ++step) {

@@ -16,6 +16,10 @@ struct Synthetic {
 
   enum class Rows : std::uint8_t { option, derived };
   Synthetic(Options& options, std::int64_t default_rows, Rows kind = Rows::option, bool default_jacobian = true);
+  /// Reserves memory for n rows of the set's columns.
+  /// advice  the options to lower
+  /// errors  usage: memory or the output's file system cannot hold the rows
+  void reserve(EmulatorSet& set, std::int64_t n, const std::filesystem::path& output, const std::string& advice) const;
   /// Fills positions with zeros, splits the rows at random and computes the moments.
   void finish(EmulatorSet& set, std::size_t n) const;
 };

@@ -9,6 +9,7 @@
 #include "lockstep/prep/har/har_signal.hpp"
 #include "lockstep/prep/source.hpp"
 #include "prep/har/har_options.hpp"
+#include "prep/line_reader.hpp"
 
 namespace lockstep::prep {
 
@@ -18,9 +19,9 @@ namespace fs = std::filesystem;
 /// Reads activity_labels.txt, a number and a name in each line. errors  data: naming file and line
 std::map<std::int32_t, std::string> read_activities(const fs::path& path) {
   std::map<std::int32_t, std::string> names;
-  std::istringstream lines(read_text_file(path));
+  LineReader lines(path);
   std::string line;
-  for (int number = 1; std::getline(lines, line); ++number) {
+  for (int number = 1; lines.next(line); ++number) {
     if (trim(line).empty()) continue;
     std::istringstream words(line);
     std::int32_t id = 0;

@@ -62,7 +62,7 @@ void read_puzzle_csv(std::istream& in, const std::string& file, const std::funct
   std::ptrdiff_t source = -1, question = -1, answer = -1, rating = -1;
   PuzzleRow row;
   std::vector<std::string> fields;
-  while (next_line(in, line, number)) {
+  while (next_line(in, line, number, file)) {
     if (line.empty()) continue;
     row.where = join("'", file, "' line ", number);
     require_data(split_csv(line, fields), "reading ", row.where, ": ", kCsvDefect);

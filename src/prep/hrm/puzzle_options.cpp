@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/files.hpp"
@@ -23,6 +24,17 @@ PuzzleOptions::PuzzleOptions(Options& options, std::uint64_t default_seed, Augme
         "augment", &augment, "offline", {"offline", "online"},
         "offline stores the variants; online stores only their number, and training draws the same variants");
   options.add("deflate", &deflate, 0, between(0, 9), "deflate level of the grids; 0: not compressed");
+}
+
+void PuzzleOptions::require_room(std::int64_t train, std::int64_t test, std::int64_t variants,
+                                 std::int64_t cells) const {
+  const auto held_out = static_cast<double>(test + val), base = static_cast<double>(train);
+  const auto grid = static_cast<double>(cells);
+  // Question and answer as drawn and as picked for a split, and the key that finds equivalent puzzles.
+  require_memory_for((base + held_out) * 5 * grid, join("making the data: ", train + test + val, " puzzles need"),
+                     "lower train, test or val");
+  const double stored = base * static_cast<double>(augment == "online" ? 1 : 1 + variants) + held_out;
+  if (deflate == 0) require_space(output, static_cast<std::int64_t>(stored * 2 * grid));
 }
 
 void PuzzleOptions::apply(PuzzleSet& set) const {

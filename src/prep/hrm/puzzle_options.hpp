@@ -20,6 +20,10 @@ struct PuzzleOptions : SourceOptions {
   PuzzleOptions(Options& options, std::uint64_t default_seed, Augment kind);
   /// Adds the option --val; `help` says where validation puzzles come from.
   void add_val(Options& options, const std::string& help);
+  /// Checks that memory can hold generated puzzles, and the file system of the output what is stored of them.
+  /// variants  of each training puzzle
+  /// errors    usage: memory; internal: file system
+  void require_room(std::int64_t train, std::int64_t test, std::int64_t variants, std::int64_t cells) const;
   /// Copies seed and online to the set.
   void apply(PuzzleSet& set) const;
   /// Writes the file and prints a summary.

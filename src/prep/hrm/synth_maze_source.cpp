@@ -42,6 +42,7 @@ bool run_synth_maze(const Args& args) {
   recipe.carved = kind == "carved";
   if (recipe.min_path == 0) recipe.min_path = recipe.side;
   require_writable(common.output);
+  common.require_room(train, test, aug ? 7 : 0, static_cast<std::int64_t>(recipe.side) * recipe.side);
 
   BasePuzzles all;
   std::unordered_set<std::string> known;

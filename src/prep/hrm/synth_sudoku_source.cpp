@@ -86,6 +86,7 @@ bool run_synth_sudoku(const Args& args) {
   require_usage(recipe.min_rating <= recipe.max_rating, "options min-rating = ", recipe.min_rating,
                 ", max-rating = ", recipe.max_rating, ": the first must not be larger");
   require_writable(common.output);
+  common.require_room(train, test, num_aug, cells);
 
   BasePuzzles all;
   std::unordered_set<std::string> known;

@@ -8,6 +8,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/files.hpp"
+#include "prep/line_reader.hpp"
 
 namespace lockstep::prep {
 
@@ -57,8 +58,10 @@ void KgOutput::write(KgSet& set, const std::vector<KgFinding>& findings) const {
 }
 
 KgText read_kg_file(const std::filesystem::path& path) {
-  require_usage(!std::filesystem::is_directory(path), "reading '", path.string(), "': it is a folder");
-  return {path.string(), read_text_file(path)};
+  LineReader lines(path);
+  KgText read{path.string(), ""};
+  for (std::string line; lines.next(line);) read.text += line += '\n';
+  return read;
 }
 
 void record_source(KgSet& set, const std::filesystem::path& path) {

@@ -24,10 +24,7 @@ std::string quoted(std::string_view field) {
 /// The non-blank lines of a text, split into fields.
 class Lines {
  public:
-  explicit Lines(const KgText& text) : name_(text.name), rest_(text.text) {
-    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-    if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
-  }
+  explicit Lines(const KgText& text) : name_(text.name), rest_(text.text) {}
   bool next(std::vector<std::string_view>& fields) {
     fields.clear();
     while (fields.empty() && !rest_.empty()) {

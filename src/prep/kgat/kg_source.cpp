@@ -33,7 +33,7 @@ bool run_kg(const Args& args) {
       "values.",
       "The folder holds train.txt and test.txt (a line per user: user item item ...), kg_final.txt (head relation "
       "tail), and optionally item_list.txt, entity_list.txt, user_list.txt, relation_list.txt, whose entries are only "
-      "counted. Items are the entities 0 .. n_items-1.");
+      "counted. The files may be compressed with gzip. Items are the entities 0 .. n_items-1.");
   std::string input, train, test, kg, duplicates, parallel, overlap, empty_users, empty_relations, missing_ids;
   bool no_kg = false;
   KgRules rules;

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/prep/draw.hpp"
 
 namespace lockstep::prep {
@@ -63,6 +64,12 @@ KgSet make_planted_kg(const PlantedKg& rule) {
   require_usage(rule.distractors <= distractor_pool / 2, "option distractors = ", rule.distractors, ": ",
                 rule.relations - 1, " relations to ", rule.fillers, " fillers are too few");
 
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  require_memory_for(real(rule.users) * real(rule.train_items + rule.noise + rule.test_items) * sizeof(std::int32_t) +
+                         real(rule.items) * real(1 + rule.distractors) * sizeof(Triple),
+                     "making the graph: its interactions and triples need",
+                     "lower users, items, train-items, test-items, noise or distractors");
+
   KgSet set;
   KgSizes& sizes = set.sizes;
   sizes.users = rule.users;
@@ -119,6 +126,12 @@ void add_sized_kg(KgSet& set, const SizedKg& shape) {
                 " and ", shape.relations, " allow more triples than 64 bits can number");
   require_usage(static_cast<uint128>(shape.triples) <= places / 4, "option triples = ", shape.triples, ": ",
                 shape.entities, " entities and ", shape.relations, " relations are too few for so many");
+  constexpr std::size_t kKnown = 3 * sizeof(std::uint64_t);  // in the set of triples: number, bucket, next
+  require_memory_for(static_cast<double>(shape.triples) * (sizeof(Triple) + kKnown) +
+                         static_cast<double>(shape.relations + others) * sizeof(double),
+                     join("making the graph: ", shape.triples, " triples, ", shape.entities, " entities and ",
+                          shape.relations, " relations need"),
+                     "lower triples, entities or relations");
   const Harmonic relation(shape.relations, 1), tail(others, 10);
   const Philox random(shape.seed, 0, "prep.kg.sized");
   std::unordered_set<std::uint64_t> known;

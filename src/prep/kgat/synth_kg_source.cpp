@@ -56,12 +56,13 @@ bool run_synth_kg(const Args& args) {
   options.add("items", &rule.items, std::int64_t{400}, between(2, 1e8), "planted: items, half of them hidden");
   options.add("tastes", &rule.tastes, std::int64_t{20}, between(1, 1e7),
               "planted: number of tastes; item i has taste i mod tastes");
-  options.add("tastes-per-user", &rule.tastes_per_user, std::int64_t{2}, at_least(1), "planted: tastes of a user");
-  options.add("train-items", &rule.train_items, std::int64_t{12}, at_least(1), "planted: open items of a user");
-  options.add("test-items", &rule.test_items, std::int64_t{8}, at_least(1), "planted: hidden items of a user");
-  options.add("noise", &rule.noise, std::int64_t{4}, non_negative,
+  options.add("tastes-per-user", &rule.tastes_per_user, std::int64_t{2}, between(1, 1e7), "planted: tastes of a user");
+  options.add("train-items", &rule.train_items, std::int64_t{12}, between(1, 1e8), "planted: open items of a user");
+  options.add("test-items", &rule.test_items, std::int64_t{8}, between(1, 1e8), "planted: hidden items of a user");
+  options.add("noise", &rule.noise, std::int64_t{4}, between(0, 1e8),
               "planted: further train items of a user, drawn from all hidden items");
-  options.add("distractors", &rule.distractors, std::int64_t{1}, non_negative, "planted: meaningless triples per item");
+  options.add("distractors", &rule.distractors, std::int64_t{1}, between(0, 1e8),
+              "planted: meaningless triples per item");
   options.add("fillers", &rule.fillers, std::int64_t{100}, between(0, 1e8), "planted: meaningless entities");
   SizedKg shape;
   std::int64_t relations = 0;

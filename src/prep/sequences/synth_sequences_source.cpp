@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_system.hpp"
@@ -65,6 +66,13 @@ bool run_synth_sequences(const Args& args) {
     require_different(common.output, raw);
   }
 
+  const double interactions =
+      static_cast<double>(what.users) * static_cast<double>(what.min_length + what.max_length) / 2;
+  constexpr std::size_t kInteraction =
+      sizeof(std::int32_t) + 2 * sizeof(std::int64_t);  // item, time as read and scaled
+  require_memory_for(interactions * kInteraction, join("making the data: about ", interactions, " interactions need"),
+                     "lower users or max-length");
+  require_space(common.output, static_cast<std::int64_t>(interactions * kInteraction));
   const SequenceSet set = make_gap_sessions(what);
   if (!raw.empty()) write_text_atomically(raw, as_text(set));
   write_sequence_set(common.output, set);

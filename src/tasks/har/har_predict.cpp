@@ -58,7 +58,7 @@ Options make_options(Arguments& a) {
       "mpirun -n 4 lockstep predict --checkpoint run/checkpoints/best.h5 --data.path new.h5 --output windows.h5 "
       "--recordings recordings.csv",
       "the same on four ranks, and one class for each recording");
-  options.list_only({"model.kind", "data.path", "data.stage", "run.device", "run.threads", "run.precision",
+  options.list_only({"model.kind", "data.path", "data.stage", "run.device", "run.threads", "run.isa", "run.precision",
                      "dist.timeout", "dist.check_collectives", "dist.gpu_ids"});
   return options;
 }

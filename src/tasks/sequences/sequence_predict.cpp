@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <fstream>
 #include <map>
 
 #include "lockstep/base/csv.hpp"
@@ -56,10 +55,9 @@ Options make_options(Arguments& a) {
 std::vector<std::string> read_names(const std::string& path, const std::vector<std::string>& items) {
   if (path.empty()) return {};
   std::map<std::string, std::string> names;
-  std::ifstream in(path);
-  require_usage(in.good(), "opening '", path, "': no such file, or not readable");
+  std::ifstream in = open_text(path);
   std::string line;
-  for (std::int64_t number = 0; next_line(in, line, number);) {
+  for (std::int64_t number = 0; next_line(in, line, number, path);) {
     if (line.empty()) continue;
     const std::string separator = line.find("::") != std::string::npos ? "::" : "\t";
     const std::size_t end = line.find(separator);

@@ -23,6 +23,11 @@ cp last.out of_parts
 ok "$LOCKSTEP" eval --config parts/config.ini --checkpoint merged.h5 --json
 diff <(sed "s/.*\"data\"//" of_parts) <(sed "s/.*\"data\"//" last.out) || fail "the parts and the merged file have different metrics"
 run 2 "$LOCKSTEP" checkpoint merge merged.h5 again.h5
+for own in $final $final.*.part-1-of-3; do
+  run 2 "$LOCKSTEP" checkpoint merge $final $own
+  says "writing '$own': it is the input"
+done
+ok "$LOCKSTEP" checkpoint verify $final
 
 # A manifest under another name keeps its parts, also when a later start removes old checkpoints.
 mv "$(ls -d parts/checkpoints/step-*.h5 | sort -t- -k2 -n | head -1)" parts/checkpoints/kept.h5

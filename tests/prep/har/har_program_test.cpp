@@ -50,6 +50,7 @@ struct Published {
                  lines(train ? train_subjects : test_subjects));
     }
     write_text(folder / "activity_labels.txt",
+               "\xEF\xBB\xBF"  // the mark of Windows
                "1 WALKING\n2 WALKING_UPSTAIRS\n3 WALKING_DOWNSTAIRS\n4 SITTING\n5 STANDING\n6 LAYING  \n");
   }
   fs::path signal(const std::string& part, std::size_t c) const {

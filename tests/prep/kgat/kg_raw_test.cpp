@@ -203,13 +203,6 @@ TEST_SUITE("prep.kg_raw") {
       CHECK(find(findings, what) == nullptr);
   }
 
-  TEST_CASE("a byte order mark is no part of the first id") {
-    const std::string mark = "\xEF\xBB\xBF";
-    const auto set = parse_kg(mark + kTrain, mark + kTest, mark + kKg);
-    CHECK(items(set.train, 0) == std::vector<std::int32_t>{1, 4});
-    CHECK(set.triples.size() == 3);
-  }
-
   TEST_CASE("without a graph the entities are the items, and only interactions are edges") {
     std::vector<KgFinding> findings;
     const auto set = read_kg_text({"a", kTrain}, {"b", kTest}, std::nullopt, {}, findings);

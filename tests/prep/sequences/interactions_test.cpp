@@ -103,6 +103,13 @@ TEST_SUITE("prep.interactions") {
     CHECK(packed.user == plain.user);
     CHECK(packed.item == plain.item);
     CHECK(packed.time == plain.time);
+    const std::string member = test::read_text(dir / "raw.gz");
+    test::write_text(dir / "raw.gz", member + member);
+    CHECK(read_interactions({dir / "raw.gz"}, {}).size() == 80000);
+    test::write_text(dir / "raw.gz", member + "1 2 3\n");
+    check_mentions(error_of(Fault::data, [&] { read_interactions({dir / "raw.gz"}, {}); }), "raw.gz",
+                   "other bytes follow the end of its gzip data");
+    test::write_text(dir / "raw.gz", member);
     std::filesystem::resize_file(dir / "raw.gz", std::filesystem::file_size(dir / "raw.gz") / 2);
     check_mentions(error_of(Fault::data, [&] { read_interactions({dir / "raw.gz"}, {}); }), "raw.gz", "truncated");
     check_mentions(error_of(Fault::data,

@@ -125,7 +125,8 @@ TEST_SUITE("train.programs.bad_input") {
     const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
     dir.write_data(510);
-    check_ended(lockstep_program(2, 1, training(dir, {"--epochs", "4"})), 3, "it was trained on other data");
+    check_ended(lockstep_program(2, 1, training(dir, {"--epochs", "4"})), 3, "it was trained on other data",
+                "name the data set of its training, or choose another --run-dir");
   }
 
   TEST_CASE("on a full disk the failed checkpoint is named and leaves nothing, and the earlier one stays whole") {
@@ -135,9 +136,13 @@ TEST_SUITE("train.programs.bad_input") {
     const std::string before = read_text(folder / "final.h5");
     const std::vector<std::string> names = names_in(folder);
     // No file may grow beyond 24 KiB: smaller than a checkpoint, larger than the logs.
-    std::string command = "trap '' XFSZ; ulimit -f 24; exec " + program_path("lockstep");
-    for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
-    check_ended(run_process({"bash", "-c", command}), 1, "was not written");
+    const auto train = [&](int limit_kib) {
+      std::string command = join("trap '' XFSZ; ulimit -f ", limit_kib, "; exec ", program_path("lockstep"));
+      for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
+      return run_process({"bash", "-c", command});
+    };
+    check_ended(train(24), 1, "was not written");
+    check_ended(train(0), 1, "/.lock': File too large");
     CHECK(read_text(folder / "final.h5") == before);
     CHECK(names_in(folder) == names);
     CHECK(lockstep_program(1, 1, training(dir, {"--epochs", "3"})).exit_code == 0);
