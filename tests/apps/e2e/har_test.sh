@@ -155,4 +155,6 @@ run 2 "$LOCKSTEP" train $SMALL --run-dir bad --replicas 2
 says 'replicas'
 run 2 "$LOCKSTEP" train $SMALL --run-dir bad --hidden-dims 64,x
 says 'hidden'
+run 3 "$LOCKSTEP" train $SMALL --run-dir bad --encoder-weights run/checkpoints/best.h5
+says 'reading encoder weights' 'not in this network'
 passed "activities"
