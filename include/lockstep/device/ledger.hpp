@@ -22,6 +22,7 @@ struct LedgerEntry {
   /// 32-byte sectors that each block touches, reads and writes apart: the traffic between the blocks and the L2 cache
   /// if a block fetches nothing twice.
   double moved_bytes = 0;
+<<<<<<< HEAD
   /// Of the moved bytes, the sectors that a launch reads for the first time before it writes them, and those that it
   /// writes for the first time.
   double first_bytes = 0;
@@ -39,13 +40,20 @@ struct LedgerEntry {
   /// it ends: first_bytes, and again_bytes unless the cache holds all that the launch touches, or all that it has moved
   /// since. The second is a bound: what has moved twice since takes less room.
   double memory_bytes(double cache_bytes) const;
+=======
+  double bus_bytes = 0;  ///< of page-locked host memory, by kernels (sectors as above) and copies
+  /// Products and tensor cores are counted; other kernels declare their operations (gpu::Grid::flops).
+  double flops[kFlopUnits] = {};
+  double longest = 0;         ///< accesses, of up to 16 bytes each, of the busiest thread to GPU or host memory
+  double longest_shared = 0;  ///< its accesses to shared memory
+>>>>>>> main
 };
 
-/// What GPU work consisted of. Counts, not times.
+/// The counts, not the times, of GPU work.
 struct Ledger {
   std::vector<LedgerEntry> entries;  ///< by name
   std::int64_t graphs = 0;           ///< launches of graphs
-  std::int64_t nodes = 0;            ///< their nodes
+  std::int64_t nodes = 0;            ///< of the launched graphs
   std::int64_t launches = 0;         ///< calls that enqueue work: kernels, copies, products, graphs
   std::int64_t waits = 0;            ///< waits of the host for the latest work of a stream, after which the GPU is idle
   std::int64_t late_waits = 0;       ///< waits for earlier work, while the GPU has more to do
