@@ -28,14 +28,9 @@ constexpr std::size_t kMostThreads = 1024;
 
 /// The latest accesses to 32 bytes of memory. Block numbers increase over all kernels.
 struct Sector {
-<<<<<<< HEAD
-  std::uint32_t read_by, written_by;    // the last block that did so
-  std::uint32_t read_mask, write_mask;  // its kernel's distinct bytes
-  std::uint32_t moved_at;               // sectors that its kernel had moved when it last moved this one
-=======
   std::uint32_t read_by, written_by;    // the last block that read and wrote
   std::uint32_t read_mask, write_mask;  // the bytes that its kernel read and wrote
->>>>>>> main
+  std::uint32_t moved_at;               // sectors that its kernel had moved when it last moved this one
 };
 
 /// A Sector for each 32 bytes of a range of addresses. Only pages that are used take memory.

@@ -91,7 +91,6 @@ TEST_SUITE("cuda_host.ledger" * doctest::skip(!why_no_ledger().empty())) {
     CHECK(entry(atomics, "count_kernel").longest == 4);
   }
 
-<<<<<<< HEAD
   TEST_CASE("bytes of device memory depend on the size of the L2 cache") {
     constexpr double kMib = 1 << 20;
     constexpr int kHalf = 1 << 14;  // sectors of half a MiB
@@ -129,10 +128,7 @@ TEST_SUITE("cuda_host.ledger" * doctest::skip(!why_no_ledger().empty())) {
     stream.synchronize();
   }
 
-  TEST_CASE("copies, host memory that kernels read, waits and graphs") {
-=======
   TEST_CASE("the ledger counts copies, host memory that kernels read, waits and graphs") {
->>>>>>> main
     constexpr int kCount = 64;
     Stream stream({DeviceKind::cuda, 0});
     const DeviceArray<float> y(std::vector<float>(kCount, 0)), x(std::vector<float>(kCount, 0));

@@ -26,32 +26,20 @@ struct Gpu {
 };
 
 /// Rates: NVIDIA's data sheets of the H200 SXM, the A100 80 GB SXM and the L40S, without sparsity; the bus is PCIe in
-<<<<<<< HEAD
 /// one direction. Clocks: those that the fp32 rates follow from. L2 caches and nodes: measured on an H200, an A100 80
 /// GB and an L40 (the chip of the L40S) by github.com/te42kyfo/gpu-benches. Its gpu-l2-cache reads data sets of
 /// increasing size: the largest one that is read at nearly the full rate, and that rate; NVIDIA's sizes are 50, 40 and
 /// 96 MB. In its gpu-small-kernels a node of a graph that copies 32 KB takes 2.26, 1.36 and 0.94 us; less its load and
 /// store, as they are estimated here. Latencies: Luo et al. 2024, arXiv:2402.13499, for the H100, the A100 and the RTX
 /// 4090 (Ada, as the L40S).
-=======
-/// one direction. L2 caches: NVIDIA's descriptions of the architectures. Clocks: those that the fp32 rates follow from.
-/// Latencies: Luo et al. 2024, arXiv:2402.13499, for the H100, the A100 and the RTX 4090 (Ada, as the L40S). The rates
-/// of the L2 cache are attributed to the same study and have not been compared with its tables.
->>>>>>> main
 constexpr std::array<Gpu, 3> kGpus = {{
     {"H200", 132, 1.98e9, 4.8e12, 64e9, 45e6, 9.7e12, 2.1e-6, {67e12, 494e12, 989e12}, 480, 29},
     {"A100", 108, 1.41e9, 2.04e12, 32e9, 28e6, 5.4e12, 1.2e-6, {19.5e12, 156e12, 312e12}, 470, 29},
     {"L40S", 142, 2.52e9, 0.864e12, 32e9, 93e6, 5.2e12, 0.8e-6, {91.6e12, 183e12, 362e12}, 540, 30},
 }};
-<<<<<<< HEAD
 /// The GPU whose bytes of memory the table shows: the smallest L2 cache.
 constexpr std::size_t kSmallest = 1;
-/// Loads that a thread has under way at once: an assumption.
-=======
-/// Assumed overhead of a graph node: the gap to the next node, and the start and end of a small kernel. Units: seconds.
-constexpr double kNode = 1.5e-6;
 /// Assumed number of loads that a thread has in flight.
->>>>>>> main
 constexpr double kInFlight = 4;
 constexpr double kThreadsOfSm = 2048;
 
@@ -69,17 +57,9 @@ Estimate estimate(const Gpu& gpu, const LedgerEntry& e) {
   const double waves = std::max(1.0, blocks * static_cast<double>(e.block_threads) / (gpu.sms * kThreadsOfSm));
   const double chain =
       waves * (e.longest * gpu.latency + e.longest_shared * gpu.shared_latency) / (kInFlight * gpu.clock_hz);
-<<<<<<< HEAD
   const double working = idle * std::max({e.memory_bytes(gpu.l2_bytes) / gpu.bytes_per_s,
                                           e.moved_bytes / gpu.l2_bytes_per_s, multiplying});
   return {.likely = n * gpu.node_s + std::max({working, n * chain, bus}),
-=======
-  // Data that several blocks read come from memory once if all of them fit into the cache.
-  const double from_memory = e.necessary_bytes <= n * gpu.l2_bytes ? e.necessary_bytes : e.moved_bytes;
-  const double working = idle * std::max({from_memory / gpu.bytes_per_s,
-                                          e.moved_bytes / (gpu.l2_bytes_per_cycle * gpu.clock_hz), multiplying});
-  return {.likely = n * kNode + std::max({working, n * chain, bus}),
->>>>>>> main
           .floor = std::max(e.necessary_bytes / gpu.bytes_per_s, multiplying)};
 }
 
