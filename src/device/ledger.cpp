@@ -6,6 +6,14 @@
 
 namespace lockstep {
 
+double LedgerEntry::memory_bytes(double cache_bytes) const {
+  double bytes = first_bytes;
+  if (touched_bytes > cache_bytes * static_cast<double>(launches))
+    for (std::size_t mib = 0; mib < again_bytes.size(); ++mib)
+      if (static_cast<double>((mib + 1) << 20) > cache_bytes) bytes += again_bytes[mib];
+  return bytes;
+}
+
 std::string why_no_ledger() {
   if constexpr (kHasCuda) return gpu::why_no_ledger();
   return "this program was built without CUDA; the stand-in for tests counts (make cuda-host)";

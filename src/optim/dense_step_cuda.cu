@@ -50,6 +50,7 @@ __device__ void load_weights(const DenseOperands<T>& s, T* sm) {
 #pragma unroll 4
       for (int i = static_cast<int>(threadIdx.x); i < weights; i += kThreads) to[i / in * l.stride + i % in] = from[i];
     }
+    // mutant-equivalent: an element loaded twice has the same value
     for (std::int64_t o = threadIdx.x; o < l.out; o += kThreads) sm[l.sm_bias + o] = s.values[l.bias + o];
   }
 }
@@ -274,7 +275,7 @@ __device__ void end_step(const DenseOperands<T>& s, double squares) {
   __shared__ T sm_scalars[std::tuple_size_v<StepScalars>];
   __shared__ bool sm_moves, sm_fails;
   __shared__ std::int64_t sm_found[kThreads];
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 0) {  // mutant-equivalent: any thread can decide
     GpuOutcome all;
     for (std::int64_t rank = 0; rank < s.ranks; ++rank) {
       const T* own = s.sums + s.flat + kRankSums * rank;

@@ -139,6 +139,8 @@ TEST_SUITE("cuda_host.cooperative") {
     CHECK(fit == 4);  // two multiprocessors of 2048 threads
     CHECK(gpu::resident_blocks(stream, kernel, 64, 100 << 10) == 4);
     CHECK(gpu::resident_blocks(stream, kernel, 64, 228 << 10) == 0);
+    CHECK(gpu::resident_blocks(stream, kernel, 64, 227 << 10) == 2);
+    CHECK(gpu::resident_blocks(stream, reinterpret_cast<const void*>(neighbours_kernel), 64, 227 << 10) == 0);
     grid = {.grid = static_cast<unsigned>(fit) + 1, .block = 1024, .cooperative = true};
     test::check_mentions(complaint_of(grid, absent_thread_kernel, out.data()),
                          "a cooperative launch of 5 blocks, but only 4 fit on the device at once");

@@ -262,6 +262,14 @@ TEST_SUITE("cuda_host.faults") {
                    "cudaErrorInvalidConfiguration");
     check_mentions(complaint_of({.grid = 1, .block = 1, .shared_bytes = 228 << 10}, divide_kernel, out.data(), 1),
                    "233472 bytes of shared memory");
+    // 48 KiB for static and dynamic shared memory together, unless the kernel asks for more.
+    const DeviceArray<float> fresh(2);
+    cudaLaunchConfig_t config = {};
+    config.gridDim = config.blockDim = 1;
+    config.dynamicSmemBytes = 48 << 10;
+    CHECK(cudaLaunchKernelEx(&config, fresh_shared_kernel, fresh.data()) == cudaErrorInvalidValue);
+    const gpu::Grid asks = {.grid = 1, .block = 1, .shared_bytes = 48 << 10};
+    CHECK(complaint_of(asks, fresh_shared_kernel, fresh.data()).empty());
     check_mentions(complaint([](const Stream&) { Stream({DeviceKind::cuda, 99}); }), "using cuda:99");
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -29,6 +30,7 @@ constexpr std::size_t kMostThreads = 1024;
 struct Sector {
   std::uint32_t read_by, written_by;    // the last block that read and wrote
   std::uint32_t read_mask, write_mask;  // the bytes that its kernel read and wrote
+  std::uint32_t moved_at;               // sectors that its kernel had moved when it last moved this one
 };
 
 /// A Sector for each 32 bytes of a range of addresses. Only pages that are used take memory.
@@ -57,7 +59,9 @@ class Shadow {
 /// The launch that runs.
 struct Launch {
   std::uint32_t first_block = 0;
-  double necessary = 0, moved = 0, bus = 0, tensor_flops = 0;
+  LedgerEntry counts;  // this launch alone
+  double tensor_flops = 0;
+  std::uint32_t moved = 0;                                            // sectors
   std::array<std::uint32_t, kMostThreads> accesses, shared_accesses;  // of each thread of the block
   std::uint32_t longest = 0, longest_shared = 0;
   const std::byte* last_end = nullptr;  // the latest access
@@ -78,6 +82,21 @@ std::unique_ptr<Kept> kept;
 std::mutex one_kernel_at_a_time;
 constinit thread_local Kept* counting = nullptr;  // while a kernel runs on this thread
 
+/// A block reads or writes these bytes of a sector of device memory, which it has not read or written before.
+void move(Launch& launch, Sector& sector, std::uint32_t bits, bool writes) {
+  const bool was_read = sector.read_by >= launch.first_block, was_written = sector.written_by >= launch.first_block;
+  const bool written = was_written && (writes || (bits & ~sector.write_mask) == 0);
+  if (!was_read && !was_written) launch.counts.touched_bytes += kSector;
+  if (written || (was_read && !writes)) {
+    const std::size_t mib = (std::size_t{launch.moved - sector.moved_at} * kSector) >> 20;
+    launch.counts.again_bytes[std::min(mib, launch.counts.again_bytes.size() - 1)] += kSector;
+  } else {
+    launch.counts.first_bytes += kSector;
+  }
+  launch.counts.moved_bytes += kSector;
+  sector.moved_at = launch.moved++;
+}
+
 void touch(Launch& launch, Shadow& shadow, std::uint32_t block, std::size_t offset, std::size_t size, bool writes,
            bool on_device) {
   while (size > 0) {
@@ -87,11 +106,12 @@ void touch(Launch& launch, Shadow& shadow, std::uint32_t block, std::size_t offs
     if (sector.read_by < launch.first_block) sector.read_mask = 0;
     if (sector.written_by < launch.first_block) sector.write_mask = 0;
     std::uint32_t& by = writes ? sector.written_by : sector.read_by;
-    if (by != block) (on_device ? launch.moved : launch.bus) += kSector;
+    if (by != block && on_device) move(launch, sector, bits, writes);
+    if (by != block && !on_device) launch.counts.bus_bytes += kSector;
     by = block;
     const std::uint32_t fresh = bits & ~sector.write_mask & (writes ? ~0u : ~sector.read_mask);
     (writes ? sector.write_mask : sector.read_mask) |= bits;
-    if (on_device) launch.necessary += std::popcount(fresh);
+    if (on_device) launch.counts.necessary_bytes += std::popcount(fresh);
     offset += here;
     size -= here;
   }
@@ -103,6 +123,15 @@ LedgerEntry& entry(Kept& k, const std::string& name, const std::string& shape) {
   e.shape = shape;
   ++e.launches;
   return e;
+}
+/// Adds the bytes of a launch.
+void add_bytes(LedgerEntry& to, const LedgerEntry& launch) {
+  to.necessary_bytes += launch.necessary_bytes;
+  to.moved_bytes += launch.moved_bytes;
+  to.first_bytes += launch.first_bytes;
+  to.touched_bytes += launch.touched_bytes;
+  to.bus_bytes += launch.bus_bytes;
+  std::ranges::transform(to.again_bytes, launch.again_bytes, to.again_bytes.begin(), std::plus{});
 }
 
 }  // namespace
@@ -119,9 +148,10 @@ void note_work(const Uses& uses) {
   const std::lock_guard lock(kept->mutex);
   LedgerEntry& e = entry(*kept, uses.name, uses.shape);
   on_device -= static_cast<double>(uses.workspace_bytes);
-  e.necessary_bytes += on_device;
-  e.moved_bytes += on_device;
-  e.bus_bytes += on_bus;
+  LedgerEntry launch;
+  launch.necessary_bytes = launch.moved_bytes = launch.first_bytes = launch.touched_bytes = on_device;
+  launch.bus_bytes = on_bus;
+  add_bytes(e, launch);
   e.flops[static_cast<int>(uses.unit)] += uses.flops;
   (from_host ? kept->total.to_gpu_bytes : kept->total.from_gpu_bytes) += on_bus;
 }
@@ -148,7 +178,9 @@ KernelCount::KernelCount(const cudaLaunchConfig_t& config, const void* kernel,
   counting = kept.get();
   Launch& launch = kept->launch;
   launch.first_block = kept->last_block + 1;
-  launch.necessary = launch.moved = launch.bus = launch.tensor_flops = 0;
+  launch.counts = {};
+  launch.tensor_flops = 0;
+  launch.moved = 0;
   launch.longest = launch.longest_shared = 0;
   launch.shared.assign(shared_variables.begin(), shared_variables.end());
   launch.shared.push_back({reinterpret_cast<const std::byte*>(sm_bytes), config.dynamicSmemBytes});
@@ -165,9 +197,7 @@ KernelCount::~KernelCount() {
                            text(grid.x, "x", grid.y, "x", grid.z, " blocks of ", block.x * block.y * block.z));
     e.blocks = std::int64_t{grid.x} * grid.y * grid.z;
     e.block_threads = std::int64_t{block.x} * block.y * block.z;
-    e.necessary_bytes += launch.necessary;
-    e.moved_bytes += launch.moved;
-    e.bus_bytes += launch.bus;
+    add_bytes(e, launch.counts);
     e.flops[static_cast<int>(FlopUnit::half)] += launch.tensor_flops;
     e.flops[static_cast<int>(FlopUnit::fp32)] += config_.flops;
     e.longest += launch.longest;

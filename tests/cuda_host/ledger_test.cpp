@@ -21,12 +21,12 @@ __global__ void take_kernel(float* y, const float* x, int n, int stride) {
   if (i < n) y[i] = x[i * stride];
 }
 
-/// y_b = the sum of x in block b, by its first thread alone.
-__global__ void sum_by_one_kernel(float* y, const float* x, int n) {
+/// y_b = the sum of n sectors of x, `step` sectors further in each block b, by its first thread alone.
+__global__ void sum_by_one_kernel(float* y, const float* x, int n, int step) {
   __shared__ float sm_sums[2];
   if (threadIdx.x != 0) return;
   sm_sums[0] = sm_sums[1] = 0;
-  for (int i = 0; i < n; ++i) sm_sums[i % 2] += x[i * 8];
+  for (int i = 0; i < n; ++i) sm_sums[i % 2] += x[(static_cast<int>(blockIdx.x) * step + i) * 8];
   y[blockIdx.x] = sm_sums[0] + sm_sums[1];
 }
 
@@ -75,8 +75,8 @@ TEST_SUITE("cuda_host.ledger" * doctest::skip(!why_no_ledger().empty())) {
     CHECK(entry(sparse, "take_kernel").necessary_bytes == 2 * 4 * kCount);
     CHECK(entry(sparse, "take_kernel").moved_bytes == (4 + 32) * kCount);
     // All blocks read the same memory: necessary once, moved for each block. One thread does it all.
-    const Ledger again =
-        ledger_of([&] { gpu::launch(stream, {.grid = 3, .block = 32}, sum_by_one_kernel, y.data(), x.data(), 100); });
+    const Ledger again = ledger_of(
+        [&] { gpu::launch(stream, {.grid = 3, .block = 32}, sum_by_one_kernel, y.data(), x.data(), 100, 0); });
     const LedgerEntry& sum = entry(again, "sum_by_one");
     CHECK(sum.necessary_bytes == 4 * 100 + 4 * 3);
     CHECK(sum.moved_bytes == 3 * (32 * 100 + 32));
@@ -89,6 +89,43 @@ TEST_SUITE("cuda_host.ledger" * doctest::skip(!why_no_ledger().empty())) {
         ledger_of([&] { gpu::launch(stream, {.block = kThreads}, count_kernel, b.data(), a.data(), kThreads); });
     CHECK(entry(atomics, "count_kernel").necessary_bytes == 3 * 4 * kThreads);
     CHECK(entry(atomics, "count_kernel").longest == 4);
+  }
+
+  TEST_CASE("bytes of device memory depend on the size of the L2 cache") {
+    constexpr double kMib = 1 << 20;
+    constexpr int kHalf = 1 << 14;  // sectors of half a MiB
+    Stream stream({DeviceKind::cuda, 0});
+    const DeviceArray<float> y(std::vector<float>(8, 0)), x(std::vector<float>(5 * kHalf * 8, 0));
+    const auto sum = [&](int n, int step) {
+      const gpu::Grid grid{.grid = 4, .block = 32};
+      return entry(ledger_of([&] { gpu::launch(stream, grid, sum_by_one_kernel, y.data(), x.data(), n, step); }),
+                   "sum_by_one");
+    };
+    // Four blocks read the same 2 MiB, and write to the same sector.
+    const LedgerEntry same = sum(4 * kHalf, 0);
+    CHECK(same.first_bytes == 2 * kMib + 32);
+    CHECK(same.touched_bytes == same.first_bytes);
+    CHECK(same.moved_bytes == 4 * same.first_bytes);
+    CHECK(same.memory_bytes(2.1 * kMib) == same.first_bytes);  // all of the launch fits
+    CHECK(same.memory_bytes(2 * kMib) == same.moved_bytes);
+    // Each block reads the second half of the MiB of the one before.
+    const LedgerEntry overlapping = sum(2 * kHalf, kHalf);
+    CHECK(overlapping.touched_bytes == 2.5 * kMib + 32);
+    CHECK(overlapping.moved_bytes == 4 * (kMib + 32));
+    CHECK(overlapping.memory_bytes(2 * kMib) == overlapping.touched_bytes);
+    CHECK(overlapping.memory_bytes(0.5 * kMib) == overlapping.moved_bytes);
+    // What a kernel has written and then reads is in the cache; what it has read and then writes must go to memory.
+    const DeviceArray<int> a(std::vector<int>(kThreads, 0)), b(std::vector<int>(kThreads, 0));
+    const Ledger atomics =
+        ledger_of([&] { gpu::launch(stream, {.block = kThreads}, count_kernel, b.data(), a.data(), kThreads); });
+    CHECK(entry(atomics, "count_kernel").first_bytes == 3 * 4 * kThreads);
+    CHECK(entry(atomics, "count_kernel").touched_bytes == 2 * 4 * kThreads);
+    // Two launches that fit one by one.
+    LedgerEntry twice = same;
+    twice.launches = 2;
+    twice.touched_bytes *= 2;
+    CHECK(twice.memory_bytes(2.1 * kMib) == same.first_bytes);
+    stream.synchronize();
   }
 
   TEST_CASE("the ledger counts copies, host memory that kernels read, waits and graphs") {

@@ -194,23 +194,25 @@ cudaError_t cudaMemset(void* memory, int value, std::size_t size) {
 
 // ---- kernels ----
 namespace {
-constexpr std::size_t kSharedWithoutAsking = 48 << 10;
+constexpr std::size_t kSharedWithoutAsking = 48 << 10;  // static and dynamic together
 std::mutex attributes_mutex;
 std::map<const void*, std::size_t> most_shared_bytes;  // by kernel
 
 std::size_t allowed_shared_bytes(const void* kernel) {
   const std::lock_guard lock(attributes_mutex);
   const auto found = most_shared_bytes.find(kernel);
-  return found == most_shared_bytes.end() ? kSharedWithoutAsking : std::max(kSharedWithoutAsking, found->second);
+  const std::size_t least = kSharedWithoutAsking - std::min(kSharedWithoutAsking, own_shared_bytes(kernel));
+  return found == most_shared_bytes.end() ? least : std::max(least, found->second);
 }
 }  // namespace
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   return guarded([&] {
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return;
-    require(value >= 0 && static_cast<std::size_t>(value) <= most_shared_bytes_of_a_block(), cudaErrorInvalidValue,
-            "kernel ", function_name(kernel), ": ", value, " bytes of shared memory, of at most ",
-            most_shared_bytes_of_a_block());
+    const std::size_t own = own_shared_bytes(kernel);
+    require(value >= 0 && static_cast<std::size_t>(value) + own <= most_shared_bytes_of_a_block(),
+            cudaErrorInvalidValue, "kernel ", function_name(kernel), ": ", value, " bytes of shared memory and ", own,
+            " static ones, of at most ", most_shared_bytes_of_a_block());
     const std::lock_guard lock(attributes_mutex);
     most_shared_bytes[kernel] = static_cast<std::size_t>(value);
   });
@@ -223,12 +225,12 @@ cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
   return cudaSuccess;
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int block_threads,
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int block_threads,
                                                           std::size_t shared_bytes) {
   *blocks = 2048 / std::max(1, block_threads);
   constexpr std::size_t kReserved = 1 << 10;  // of each block
-  *blocks =
-      std::min(*blocks, static_cast<int>((most_shared_bytes_of_a_block() + kReserved) / (shared_bytes + kReserved)));
+  *blocks = std::min(*blocks, static_cast<int>((most_shared_bytes_of_a_block() + kReserved) /
+                                               (shared_bytes + own_shared_bytes(kernel) + kReserved)));
   return cudaSuccess;
 }
 

@@ -145,6 +145,30 @@ std::byte* thread_storage(const Module& module) {
   return static_cast<std::byte*>(search.second);
 }
 
+struct SharedVariables {
+  std::vector<std::span<std::byte>> all;
+  std::size_t own_bytes = 0;
+};
+const SharedVariables& variables_of(const void* kernel) {
+  thread_local std::map<const void*, SharedVariables> known;
+  const auto [entry, added] = known.try_emplace(kernel);
+  SharedVariables& found = entry->second;
+  const Module* module = added ? module_of(kernel) : nullptr;
+  const Symbol* function = module ? function_at(*module, kernel) : nullptr;
+  if (!function) return found;
+  const std::string own = "_ZZ" + function->name.substr(2) + "E";
+  for (const Symbol& variable : module->shared) {
+    const bool is_own = variable.name.starts_with(own);
+    if (is_own) found.own_bytes += variable.size;
+    if (!is_own && variable.name.find("_kernel") != std::string::npos) continue;  // another kernel's
+    found.all.emplace_back(
+        (variable.thread_local_storage ? thread_storage(*module) : reinterpret_cast<std::byte*>(module->base)) +
+            variable.address,
+        variable.size);
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string function_name(const void* address) {
@@ -161,24 +185,7 @@ std::string at(const void* instruction) {
               reinterpret_cast<std::uintptr_t>(instruction) - module->base, ")");
 }
 
-std::span<const std::span<std::byte>> shared_variables(const void* kernel) {
-  thread_local std::map<const void*, std::vector<std::span<std::byte>>> known;
-  const auto [entry, added] = known.try_emplace(kernel);
-  if (!added) return entry->second;
-  const Module* module = module_of(kernel);
-  const Symbol* function = module ? function_at(*module, kernel) : nullptr;
-  if (!function) return {};
-  const std::string own = "_ZZ" + function->name.substr(2) + "E";
-  for (const Symbol& variable : module->shared) {
-    const bool of_another_kernel =
-        variable.name.find("_kernel") != std::string::npos && !variable.name.starts_with(own);
-    if (!of_another_kernel)
-      entry->second.emplace_back(
-          (variable.thread_local_storage ? thread_storage(*module) : reinterpret_cast<std::byte*>(module->base)) +
-              variable.address,
-          variable.size);
-  }
-  return entry->second;
-}
+std::span<const std::span<std::byte>> shared_variables(const void* kernel) { return variables_of(kernel).all; }
+std::size_t own_shared_bytes(const void* kernel) { return variables_of(kernel).own_bytes; }
 
 }  // namespace cuda_host

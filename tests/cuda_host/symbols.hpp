@@ -16,5 +16,7 @@ std::string at(const void* instruction);
 /// The calling thread's copies of the `__shared__` variables that a kernel may use: its own, and those of device
 /// functions. Fixed for the kernel and the thread.
 std::span<const std::span<std::byte>> shared_variables(const void* kernel);
+/// The size of the kernel's own ones.
+std::size_t own_shared_bytes(const void* kernel);
 
 }  // namespace cuda_host

@@ -34,11 +34,8 @@ import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PROGRAMS = ["test_ops", "test_nn", "test_optim", "test_models", "test_tasks"]
-# The options that select the kernels' test cases, as in tests/CMakeLists.txt, and the environment of each selection.
-SELECTIONS = [(["-ts=*cuda*"], {}),
-              (["-tc=*gradient*", "-tse=*cuda*"],
-               {"LOCKSTEP_CUDA_HOST_STREAMS": "late", "LOCKSTEP_CUDA_HOST_ORDER": "reverse"})]
+# The programs of which ctest's entries on the stand-in are run; those on several ranks with two.
+PROGRAMS = ["test_ops", "test_nn", "test_optim", "test_models", "test_tasks", "test_tasks_mpi", "test_train_mpi"]
 KINDS = ["sign", "index", "compare", "constant"]
 OUTCOMES = ["killed", "survived", "equivalent"]
 MARK = re.compile(r"// mutant-equivalent: *(.*)")
@@ -345,6 +342,20 @@ class Build:
             raise OSError(f"linking {program}: {done.stderr}")
         return to
 
+    def entries(self):
+        """ctest's entries for programs on the stand-in: the words before the program, its name, its options, and the
+        environment. Of entries on several ranks only those with two."""
+        done = subprocess.run(["ctest", "--show-only=json-v1", "-R", r"^cuda_host\."], cwd=self.folder, check=True,
+                              text=True, capture_output=True)
+        for test in json.loads(done.stdout)["tests"]:
+            words = test.get("command", [])
+            at = next((i for i, word in enumerate(words) if "/cuda-host/bin/test_" in word), None)
+            if at is None or re.search(r"\.mpi-[^2]$", test["name"]):
+                continue
+            values = [p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"]
+            yield (words[:at], pathlib.Path(words[at]).name, words[at + 1:],
+                   dict(value.split("=", 1) for value in sum(values, [])))
+
     def run(self, words, limit_s, environment=None):
         """Runs a program. returncode is None if it takes more than limit_s of CPU time (independent of other load)."""
         env = os.environ | {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"} | (environment or {})
@@ -382,16 +393,19 @@ class Tests:
         self.build = build
         self.cases = []
         wanted = ".*".join(map(re.escape, options.cases.split("*")))
-        programs = [p for p in PROGRAMS if (build.folder / "cuda-host/bin" / p).exists()]
-        for program in programs:
-            words = [str(build.link(program, objects))]
-            for selection, environment in SELECTIONS:
-                listed = build.run(words + selection + ["-ltc", "-r=xml"], 60)
-                for case in xml.etree.ElementTree.fromstring(listed.stdout).iter("TestCase"):
-                    name, suite = case.get("name"), case.get("testsuite") or ""
-                    if case.get("skipped") != "true" and re.fullmatch(wanted, name):
-                        select = [f"-tc={pattern(name)}"] + ([f"-ts={pattern(suite)}"] if suite else [])
-                        self.cases.append(Case(f"{suite}: {name}", words + ["-aa=1"] + select, environment))
+        programs = {p: build.link(p, objects) for p in PROGRAMS if (build.folder / "cuda-host/bin" / p).exists()}
+        for launcher, program, selection, environment in build.entries():
+            if program not in programs:
+                continue
+            words = [str(programs[program])]
+            listed = build.run(words + selection + ["-ltc", "-r=xml"], 60)
+            for case in xml.etree.ElementTree.fromstring(listed.stdout).iter("TestCase"):
+                name, suite = case.get("name"), case.get("testsuite") or ""
+                if case.get("skipped") != "true" and re.fullmatch(wanted, name):
+                    select = [f"-tc={pattern(name)}"] + ([f"-ts={pattern(suite)}"] if suite else [])
+                    # A rank that ended its case early would leave the others in a collective.
+                    early = [] if launcher else ["-aa=1"]
+                    self.cases.append(Case(f"{suite}: {name}", launcher + words + early + select, environment))
         if options.cases == "*":
             beside = build.work / "lockstep-prep"  # lockstep looks for it in its own folder
             if not beside.is_symlink():

@@ -10,15 +10,15 @@ bool reached[kMost] = {};
 
 namespace {
 
-/// LOCKSTEP_MUTANT: the mutant that is on. LOCKSTEP_MUTANTS_REACHED: the file that receives the numbers of mutants
-/// whose code has run.
+/// LOCKSTEP_MUTANT: the mutant that is on. LOCKSTEP_MUTANTS_REACHED: the file to which each rank appends the numbers of
+/// mutants whose code has run.
 struct Program {
   Program() {
     if (const char* text = std::getenv("LOCKSTEP_MUTANT")) chosen = std::atoi(text);
   }
   ~Program() {
     const char* name = std::getenv("LOCKSTEP_MUTANTS_REACHED");
-    std::FILE* file = name == nullptr ? nullptr : std::fopen(name, "w");
+    std::FILE* file = name == nullptr ? nullptr : std::fopen(name, "a");
     if (file == nullptr) return;
     for (int id = 0; id < kMost; ++id)
       if (reached[id]) std::fprintf(file, "%d\n", id);

@@ -55,16 +55,14 @@ bool launches_wait();
 /// Reports a failed launch; with launches_wait() waits for the kernel, unless the stream is captured.
 void after_launch(cudaError_t status, const Stream& stream, const void* kernel, const Grid& grid);
 
-/// Dynamic shared memory that a kernel may have without cudaFuncSetAttribute. Units: bytes
-inline constexpr std::size_t kSharedWithoutAsking = 48 << 10;
-
 /// How many blocks of a kernel fit on the GPU at once; 0 if it cannot run cooperative launches.
 int resident_blocks(const Stream& stream, const void* kernel, int threads, std::size_t shared_bytes);
 
 /// Launches a kernel on a stream. errors  Error if the launch fails
 template <class... Params, class... Args>
 void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&... args) {
-  if (grid.shared_bytes > kSharedWithoutAsking) {
+  // Without this call, static and dynamic shared memory may take 48 KiB together, and the static part is not known here.
+  if (grid.shared_bytes > 0) {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(grid.shared_bytes)),
           "reserving ", grid.shared_bytes, " bytes of shared memory for a kernel");

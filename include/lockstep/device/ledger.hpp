@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,11 +22,23 @@ struct LedgerEntry {
   /// 32-byte sectors that each block touches, reads and writes apart: the traffic between the blocks and the L2 cache
   /// if a block fetches nothing twice.
   double moved_bytes = 0;
-  double bus_bytes = 0;  ///< of page-locked host memory, by kernels (sectors as above) and copies
+  /// Of the moved bytes, the sectors that a launch reads for the first time before it writes them, and those that it
+  /// writes for the first time.
+  double first_bytes = 0;
+  /// The other moved bytes, by the bytes that the launch has moved since it last moved the sector: from i to i + 1 MiB
+  /// in element i, more in the last one.
+  std::array<double, 129> again_bytes = {};
+  double touched_bytes = 0;  ///< distinct sectors of a launch
+  double bus_bytes = 0;      ///< of page-locked host memory, by kernels (sectors as above) and copies
   /// Products and tensor cores are counted; other kernels declare their operations (gpu::Grid::flops).
   double flops[kFlopUnits] = {};
   double longest = 0;         ///< accesses, of up to 16 bytes each, of the busiest thread to GPU or host memory
   double longest_shared = 0;  ///< its accesses to shared memory
+
+  /// Bytes between device memory and an L2 cache of this size that is empty when a launch begins and written back when
+  /// it ends: first_bytes, and again_bytes unless the cache holds all that the launch touches, or all that it has moved
+  /// since. The second is a bound: what has moved twice since takes less room.
+  double memory_bytes(double cache_bytes) const;
 };
 
 /// The counts, not the times, of GPU work.

@@ -54,6 +54,8 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
         // Parts of several groups of rows, the last one smaller.
         {{.in = 3, .out = 2, .hidden = 5, .layers = 2, .rows = 4000}, {1024, 1025, 2050, 3100}},
         {{.in = 4, .out = 3, .hidden = 6, .layers = 2, .bootstrap = true}, {50, 50, 50}},
+        // 8 sums of squares fill their allocation: the stand-in has NaN behind them.
+        {{.in = 4, .out = 2, .hidden = 32, .layers = 1}, {30, 25}},
     };
     for (std::size_t i = 0; i < cases.size(); ++i) {
       CAPTURE(i);
