@@ -137,7 +137,7 @@ TEST_SUITE("train.programs.bad_input") {
     const std::vector<std::string> names = names_in(folder);
     // No file may grow beyond 24 KiB: smaller than a checkpoint, larger than the logs.
     const auto train = [&](int limit_kib) {
-      std::string command = join("trap '' XFSZ; ulimit -f ", limit_kib, "; exec ", program_path("lockstep"));
+      std::string command = lockstep::join("trap '' XFSZ; ulimit -f ", limit_kib, "; exec ", program_path("lockstep"));
       for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
       return run_process({"bash", "-c", command});
     };
