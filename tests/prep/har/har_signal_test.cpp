@@ -74,8 +74,8 @@ TEST_SUITE("prep.har_signal") {
     check_mentions(message("1 2\n3 nan\n"), "t.txt:2: nan is not finite");
     check_mentions(message("1 2\n3 1e999\n"), "t.txt:2: '1e999' is not a number");
     check_mentions(message("1 2\n3,,4\n"), "t.txt:2: 3 values, expected 2");
-    check_mentions(message("1 2\n,4\n"), "t.txt:2: a comma");
-    check_mentions(message("1 2\n3,\n"), "t.txt:2: a comma");
+    check_mentions(message("1 2\n,4\n"), "t.txt:2: an empty field");
+    check_mentions(message("1 2\n3,\n"), "t.txt:2: an empty field");
     check_mentions(message("1 2\n\n3 4\n"), "t.txt:2: a blank line");
     check_mentions(message("a b c\n3 4\n"), "t.txt:1: 3 names, expected 2");
     check_mentions(message("a b\nc d\n"), "t.txt:2: 'c' is not a number");

@@ -137,8 +137,11 @@ TEST_SUITE("train.programs.bad_input") {
     const std::vector<std::string> names = names_in(folder);
     // No file may grow beyond 24 KiB: smaller than a checkpoint, larger than the logs.
     const auto train = [&](int limit_kib) {
-      std::string command = lockstep::join("trap '' XFSZ; ulimit -f ", limit_kib, "; exec ", program_path("lockstep"));
+      // The pipe's other end has no limit: run_process() collects messages in files.
+      std::string command =
+          lockstep::join("set -o pipefail; (trap '' XFSZ; ulimit -f ", limit_kib, "; exec ", program_path("lockstep"));
       for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
+      command += ") 2>&1 | cat >&2";
       return run_process({"bash", "-c", command});
     };
     check_ended(train(24), 1, "was not written");
