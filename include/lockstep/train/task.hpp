@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -143,9 +144,12 @@ class ShardTask : public Task {
   /// The whole of loss() as a network that one kernel can train, if it is one; draw() must then set DrawnShard::rows.
   virtual std::optional<DenseNetwork> dense_network() const { return {}; }
   /// The rows of the shard's samples, such as tokens, if their number differs between shards of the same count; else 0.
-  /// Steps on a GPU round it up, so that few numbers occur, and set Shard::room on all ranks to the largest of them: a
-  /// graph is repeated for all steps of the same room. The further rows must change no result.
-  virtual std::int64_t rows(const Shard&) const { return 0; }
+  /// `each` receives the rows of every sample, unless it is empty or the result is 0.
+  ///
+  /// Ranks and threads of CPUs share the rows of a batch. Steps on a GPU round the number up, so that few numbers occur,
+  /// and set Shard::room on all ranks to the largest of them: a graph is repeated for all steps of the same room. The
+  /// further rows must change no result.
+  virtual std::int64_t rows(const Shard&, std::span<std::int64_t> /*each*/) const { return 0; }
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).
