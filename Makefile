@@ -1,4 +1,5 @@
-# Short commands. `make help` lists them. Everything is built in build/ by CMake; nothing is downloaded except distribution packages by `make deps`.
+# Short commands. `make help` lists them. Everything is built in build/ by CMake; nothing is downloaded except
+# distribution packages by `make deps`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 

@@ -56,7 +56,7 @@ fi
 # The command that starts a program on every rank of the allocation.
 if [ "$LAUNCHER" = mpirun ]; then
   MPIEXEC=${MPIEXEC:-mpirun}
-  # Without support for PBS, mpirun knows the nodes from PBS's list alone.
+  # Without support for PBS, mpirun needs the list of nodes from PBS.
   if [[ $("$MPIEXEC" --version 2>&1) == *HYDRA* ]]; then  # MPICH
     launch=("$MPIEXEC" -n $((NODES * RANKS_PER_NODE)) -ppn "$RANKS_PER_NODE" ${MPIRUN_FLAGS:--bind-to core:$THREADS})
     [ -z "${PBS_NODEFILE:-}" ] || launch+=(-f "$PBS_NODEFILE")
@@ -73,7 +73,7 @@ else
   fi
   # srun does not inherit sbatch's --cpus-per-task (Slurm 22.05 and later).
   # Not --kill-on-bad-exit=1: ranks that stop cleanly exit with 85, and the first exit would kill the others (143, 137).
-  # --wait ends the step so many seconds after the first rank has ended; lockstep ends earlier, with a report.
+  # --wait: seconds from the end of the first rank until Slurm ends the step; lockstep ends earlier, with a report.
   launch=(srun --mpi="$SRUN_MPI" --kill-on-bad-exit=0 --wait="${WAIT:-60}" --cpus-per-task="$THREADS" ${SRUN_FLAGS:---cpu-bind=cores})
 fi
 
@@ -138,30 +138,30 @@ preflight() {
 
 requeue() {
   if [ "$START" -ge "${MAX_RESTARTS:-100}" ]; then say "not requeued: started ${MAX_RESTARTS:-100} times already"; return; fi
-  # Before the call: a requeued job may be killed before it can say anything.
+  # Printed before the call, because a requeued job may be killed at once.
   say "requeueing: $1"
   if [ -z "${PBS_JOBID:-}" ]; then
-    scontrol requeue "$JOB" || say "not requeued: Slurm refuses (--no-requeue, or JobRequeue=0 at this site); submit it again to go on"
+    scontrol requeue "$JOB" || say "not requeued: Slurm refuses (--no-requeue, or JobRequeue=0 at this site); submit it again to continue"
   else
     # A user may not rerun a job of PBS: the next start is a new job with the same settings, log and run directory.
     START=$((START + 1)) FIRST_JOB=${FIRST_JOB:-$JOB} qsub -V -N "$PBS_JOBNAME" ${QSUB_FLAGS:-} "$LOCKSTEP_HOME/slurm/$SCRIPT" ||
-      say "not requeued: qsub refuses; submit it again to go on"
+      say "not requeued: qsub refuses; submit it again to continue"
   fi
 }
 
-# leave CODE: ends the job. 85 (stopped cleanly before the end) requeues it, unless it is being cancelled; a fault of the
-# machine (1, or killed by a signal: above 128, or the signal's number from MPICH's mpirun) requeues it RETRIES times
-# without progress; wrong usage (2) and bad data (3) never do.
+# leave CODE: ends the job. 85 (stopped cleanly before the end) requeues it, unless it is being cancelled; a fault of
+# the machine (1, or killed by a signal: above 128, or the signal's number from MPICH's mpirun) requeues it, but without
+# progress only RETRIES times; wrong usage (2) and bad data (3) never do.
 leave() {
   local rc=$1 faults=.faults-${FIRST_JOB:-$JOB} count=0 reached= newest
   say "exit code $rc"
-  # Slurm calls a job that scancel or the time limit ends CANCELLED or TIMEOUT. A job that still runs is to make room for
-  # another one (preemption with a grace time), and goes on later.
+  # Slurm calls a job that scancel or the time limit ends CANCELLED or TIMEOUT. A job that still runs has to make room
+  # for another one (preemption with a grace time), and continues later.
   if [ "$cancelled" = 1 ] && [ "$rc" = 85 ] && scontrol -o show job "$JOB" 2>/dev/null | grep -q 'JobState=RUNNING '; then cancelled=0; fi
   if [ "$cancelled" = 1 ]; then
-    say "cancelled, or at its time limit: submit it again to go on"
+    say "cancelled, or at its time limit: submit it again to continue"
   elif [ "$rc" = 85 ]; then
-    requeue "it goes on from its last checkpoint"
+    requeue "it continues from its last checkpoint"
   elif [[ ! $rc =~ ^(0|2|3|126|127)$ ]]; then  # 126, 127: there is no such program
     newest=$(ls -t "${RUN_DIR:-.}"/checkpoints/step-* "${RUN_DIR:-.}"/pretrain/checkpoints/step-* 2>/dev/null | head -n 1)
     [ -f "$faults" ] && read -r count reached <"$faults"

@@ -1,5 +1,5 @@
-# Cross-compiles for AArch64 on another Linux machine, with Debian's g++-aarch64-linux-gnu and a folder of arm64 packages
-# (docs/cluster.md, "Arm"); programs of the build run in qemu-aarch64. An AArch64 machine needs none of this.
+# Cross-compiles for AArch64 on another Linux machine, with Debian's g++-aarch64-linux-gnu and a folder of arm64
+# packages (docs/cluster.md, "Arm"); programs of the build run in qemu-aarch64. An AArch64 machine needs none of this.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(LOCKSTEP_SYSROOT "$ENV{LOCKSTEP_SYSROOT}" CACHE PATH "Folder with the libraries of an AArch64 system (tests/aarch64/sysroot.sh makes one)")
@@ -17,7 +17,7 @@ foreach(kind LIBRARY INCLUDE PACKAGE)
   set(CMAKE_FIND_ROOT_PATH_MODE_${kind} ONLY)
 endforeach()
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L ${LOCKSTEP_SYSROOT})
-# This machine's mpicc, h5cc and pkg-config would answer for this machine.
+# The mpicc, h5cc and pkg-config of this machine would return flags for this machine, not for AArch64.
 set(libraries ${LOCKSTEP_SYSROOT}/usr/lib/aarch64-linux-gnu)
 set(MPI_SKIP_COMPILER_WRAPPER ON)
 set(MPI_C_HEADER_DIR ${libraries}/openmpi/include CACHE PATH "Folder of mpi.h")

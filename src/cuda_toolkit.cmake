@@ -1,6 +1,6 @@
-# What compiling the CUDA path for real takes: the toolkit, NCCL, and an nvcc that works with our C++ compiler. If all is here,
-# the language is enabled in the including folder and LOCKSTEP_CUDA_LIBRARIES are what the layers that call CUDA link; else
-# LOCKSTEP_CUDA_MISSING says what is not.
+# Finds what the CUDA path needs: the toolkit, NCCL, and an nvcc that works with our C++ compiler. If all exist, it
+# enables CUDA in the including folder and sets LOCKSTEP_CUDA_LIBRARIES to what the layers that call CUDA link;
+# otherwise LOCKSTEP_CUDA_MISSING names what is missing.
 find_package(CUDAToolkit QUIET)
 find_library(NCCL_LIBRARY nccl HINTS ENV NCCL_ROOT ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_ROOT ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
@@ -30,7 +30,7 @@ else()
   include(CheckLanguage)
   check_language(CUDA)
   if(NOT CMAKE_CUDA_COMPILER)
-    set(LOCKSTEP_CUDA_MISSING "$ENV{CUDACXX} does not work with $ENV{CUDAHOSTCXX}: ${CMAKE_BINARY_DIR}/CMakeFiles tells more")
+    set(LOCKSTEP_CUDA_MISSING "$ENV{CUDACXX} does not work with $ENV{CUDAHOSTCXX}: see the logs in ${CMAKE_BINARY_DIR}/CMakeFiles")
   endif()
 endif()
 if(NOT LOCKSTEP_CUDA_MISSING)

@@ -71,7 +71,7 @@ enum {
   LSEM_NET_F32 = 1  /* in single precision, about twice as fast; relative errors of 1e-6 */
 };
 
-/* ---- Opening, closing, errors ----------------------------------------------------------------------------------------------- */
+/* ---- Opening, closing, errors ------------------------------------------------------------------------------------ */
 
 /* LSEM_ABI_VERSION of the library. */
 LSEM_API int lsem_abi_version(void);
@@ -96,11 +96,11 @@ LSEM_API int lsem_open_mem(const void* buf, size_t len, lsem_model** m);
 /* Frees a model; null is allowed. A lsem_lin made from it remains usable. */
 LSEM_API void lsem_close(lsem_model* m);
 
-/* Recomputes the prediction and the Jacobian of the self-test rows of the model file, in single and in double precision.
+/* Recomputes the prediction and the Jacobian of the self-test rows of the model file, in single and double precision.
  * Errors: ARGUMENT, SELFTEST, MEMORY. */
 LSEM_API int lsem_selftest(const lsem_model* m);
 
-/* ---- What the model is ------------------------------------------------------------------------------------------------------ */
+/* ---- What the model is ------------------------------------------------------------------------------------------- */
 
 /* Number of input and output variables; -1 for a null model. */
 LSEM_API int lsem_n_in(const lsem_model* m);
@@ -124,7 +124,7 @@ LSEM_API int lsem_get_domain(const lsem_model* m, double* lo, double* hi);
 /* The entry `key` of the file: "model_class", "optimizer", "training_data", ... Errors: ARGUMENT, BUFFER, NOT_FOUND. */
 LSEM_API int lsem_meta(const lsem_model* m, const char* key, char* buf, size_t len);
 
-/* ---- Settings: before the model is shared between threads ------------------------------------------------------------------- */
+/* ---- Settings: before the model is shared between threads -------------------------------------------------------- */
 
 /* Active inputs: n_in bytes, 0 = background only (its column of the Jacobian is zero); null = all. A lsem_lin keeps the
  * setting of its creation. Errors: ARGUMENT, MEMORY. */
@@ -141,7 +141,7 @@ LSEM_API int lsem_set_precision(lsem_model* m, int precision);
  * but the size of a workspace does: call lsem_workspace_bytes afterwards. Errors: ARGUMENT. */
 LSEM_API int lsem_set_threads(lsem_model* m, int threads);
 
-/* ---- Evaluation ------------------------------------------------------------------------------------------------------------- */
+/* ---- Evaluation -------------------------------------------------------------------------------------------------- */
 
 /* Bytes of workspace for a call with n nodes; `what` is LSEM_WS_PREDICT_F32 ... LSEM_WS_JAC_F64. At most a few blocks
  * of nodes per thread, however large n is. A workspace needs the alignment of malloc. 0 for a wrong argument. */
@@ -152,8 +152,8 @@ LSEM_API size_t lsem_workspace_bytes(const lsem_model* m, long n, int what);
 LSEM_API int lsem_predict_f32(const lsem_model* m, long n, const float* x, long ldx, float* y, long ldy, void* ws);
 LSEM_API int lsem_predict_f64(const lsem_model* m, long n, const double* x, long ldx, double* y, long ldy, void* ws);
 
-/* The Jacobian at x, which is in physical units. J: n * n_out * n_in values. physical != 0: dy_o/dx_i in physical units;
- * 0: of normalised outputs by normalised inputs, that is physical * std(x_i) / std(y_o).
+/* The Jacobian at x, which is in physical units. J: n * n_out * n_in values. physical != 0: dy_o/dx_i in physical
+ * units; 0: of normalised outputs by normalised inputs, that is physical * std(x_i) / std(y_o).
  * mask: n values of the mask variable, or null (all nodes are in the domain). Entries are zero for nodes outside the
  * domain, for inactive inputs, and where they would not be finite. `ws` may be null. Errors: ARGUMENT, MEMORY. */
 LSEM_API int lsem_jac_f32(const lsem_model* m, long n, const float* x, long ldx, const float* mask, int physical,
@@ -169,11 +169,11 @@ LSEM_API int lsem_linearize_f32(const lsem_model* m, long n, const float* x, lon
 LSEM_API int lsem_linearize_f64(const lsem_model* m, long n, const double* x, long ldx, const double* mask,
                                 lsem_lin** out);
 
-/* Number of its nodes; -1 for null. */
+/* Number of nodes of a linearisation; -1 for null. */
 LSEM_API long lsem_lin_nodes(const lsem_lin* lin);
-/* Its memory in bytes; 0 for null. */
+/* Memory of a linearisation in bytes; 0 for null. */
 LSEM_API size_t lsem_lin_bytes(const lsem_lin* lin);
-/* Null is allowed. */
+/* Frees a linearisation; null is allowed. */
 LSEM_API void lsem_lin_free(lsem_lin* lin);
 
 /* Tangent linear dy = K dx, or dy += K dx with accumulate != 0. dx: rows of lddx >= n_in; dy: rows of lddy >= n_out;
@@ -185,7 +185,7 @@ LSEM_API int lsem_tl_f64(const lsem_lin* lin, const double* dx, long lddx, doubl
 LSEM_API int lsem_ad_f32(const lsem_lin* lin, const float* dy, long lddy, float* dx, long lddx, int accumulate);
 LSEM_API int lsem_ad_f64(const lsem_lin* lin, const double* dy, long lddy, double* dx, long lddx, int accumulate);
 
-/* ---- One array per variable ------------------------------------------------------------------------------------------------- */
+/* ---- One array per variable -------------------------------------------------------------------------------------- */
 
 /* The same functions with one array per variable: node j of variable i is x[i][j * sx[i]]. `x` points to n_in pointers,
  * `y` to n_out, `J` to n_out * n_in (entry o * n_in + i is the array of dy_o/dx_i). The stride arrays sx, sy, sJ have
@@ -213,23 +213,23 @@ LSEM_API int lsem_ad_soa_f32(const lsem_lin* lin, const float* const* dy, const 
 LSEM_API int lsem_ad_soa_f64(const lsem_lin* lin, const double* const* dy, const long* sdy, double* const* dx,
                              const long* sdx, int accumulate);
 
-/* ---- Other networks: activity recognition, recommenders ---------------------------------------------------------------------- */
+/* ---- Other networks: activity recognition, recommenders ---------------------------------------------------------- */
 
-/* A trained network as a function from arrays to arrays, from the .safetensors file that `lockstep export` writes. For a
- * batch of n samples each input and output is one array without gaps, [n][...] in C, (..., n) in Fortran:
+/* A trained network as a function from arrays to arrays, from the .safetensors file that `lockstep export` writes. For
+ * a batch of n samples each input and output is one array without gaps, [n][...] in C, (..., n) in Fortran:
  *
  *   kind      inputs                                             outputs
- *   har       x f32 [n][channels][length]: the raw signals of    scores f32 [n][classes]: logits (mode independent: means over the
- *             a window (model.input = signal)                    channels of their log-probabilities)
- *   sasrec    items i64 [n][slots]: histories, the newest item   scores f32 [n][items] of items 1, 2, ... as the next one
+ *   har       x f32 [n][channels][length]: the raw signals of    scores f32 [n][classes]: logits (mode independent:
+ *             a window (model.input = signal)                    means over the channels of their log-probabilities)
+ *   sasrec    items i64 [n][slots]: histories, the newest item   scores f32 [n][items] of items 1, 2, ... as next item
  *             last, 0 in the slots before the first
  *   tisasrec  items, times i64 [n][slots]: also the times as     scores f32 [n][items]
  *             the prepared data set has them: (t - the user's
  *             first t) / (the user's smallest difference > 0),
  *             rounded, + 1; 0 where items is 0
  *   bprmf     users i64 [n], items i64 [n][K]: their numbers     scores f32 [n][K]
- *             from 0 on; K by lsnet_set, 1 at first. The file
- *             of `lockstep export --tables` makes this of kgat
+ *             from 0; K: see lsnet_set, default 1. Also files
+ *             of `lockstep export --tables` from kgat
  *   hrm       tokens i64 [n][cells], identifiers i64 [n] of      answers i64 [n][cells]: tokens; q_halt, q_continue f32
  *             puzzles, as the prepared data set has them         [n]: logits; after the last segment
  *
@@ -249,10 +249,11 @@ enum {
  * Errors: ARGUMENT, OPEN, FORMAT (also: a kind that is not in the table), DAMAGED, MEMORY. */
 LSEM_API int lsnet_open(const char* path, lsnet_model** m);
 LSEM_API int lsnet_open_mem(const void* buf, size_t len, lsnet_model** m);
-/* Null is allowed. */
+/* Frees a network; null is allowed. */
 LSEM_API void lsnet_close(lsnet_model* m);
 
-/* The entry `key` of the file: "kind", "model.items", "data.class_names" (a JSON list), ... Errors: ARGUMENT, BUFFER, NOT_FOUND. */
+/* The entry `key` of the file: "kind", "model.items", "data.class_names" (a JSON list), ... Errors: ARGUMENT, BUFFER,
+ * NOT_FOUND. */
 LSEM_API int lsnet_meta(const lsnet_model* m, const char* key, char* buf, size_t len);
 
 /* Number of inputs (is_output 0) or outputs (1); -1 for a null model. */
@@ -266,8 +267,8 @@ LSEM_API int lsnet_array_rank(const lsnet_model* m, int is_output, int i);
 LSEM_API long lsnet_array_extent(const lsnet_model* m, int is_output, int i, int axis);
 
 /* Sets a number that the file does not hold; extents depend on it. Call it before threads share the model. Settings:
- * "items_per_user" of bprmf, the number of items that a call scores for each user; "segments" of hrm, by default that
- * of evaluations during training. Errors: ARGUMENT (no such setting, out of range), MEMORY. */
+ * "items_per_user" of bprmf, the number of items that a call scores for each user; "segments" of hrm, by default the
+ * number in evaluations during training. Errors: ARGUMENT (no such setting, out of range), MEMORY. */
 LSEM_API int lsnet_set(lsnet_model* m, const char* setting, long value);
 
 /* Null if out of memory. */

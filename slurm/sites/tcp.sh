@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Ethernet: MPI and NCCL over TCP on one interface. Without INTERFACE Open MPI tries every interface of a host, management
-# networks and container bridges included, and may hang: loopback and bridges are left out here.
+# Ethernet: MPI and NCCL over TCP on one interface. Without INTERFACE Open MPI tries every interface of a host,
+# management networks and container bridges included, and may hang: loopback and bridges are left out here.
 export OMPI_MCA_pml=${OMPI_MCA_pml:-ob1}
 export OMPI_MCA_btl=${OMPI_MCA_btl:-self,vader,tcp}
 if [ -z "${INTERFACE:-}" ]; then

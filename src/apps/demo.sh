@@ -20,13 +20,13 @@ begin() {
   mkdir -p "$dir"
   printf '\n== %d/5  %s: %s\n' "${#systems[@]}" "$system" "$2"
 }
-# train CONFIGURATION OPTION...: the whole log is run/train.log
+# train CONFIGURATION OPTION...: prints an excerpt of the log; run/train.log has all of it
 train() {
   on_ranks "$lockstep" train --config "$configs/$1.ini" --data.path "$data" --run-dir "$dir/run" --resume never \
     "${@:2}" 2>&1 |
     grep --line-buffered -E '^(error|data|parameters|step |finished)|^$|^\$' | cut -c1-160
 }
-# evaluate [METRIC MEANING]...: the metrics of the test samples become rows of the last table
+# evaluate [METRIC MEANING]...: adds metrics of the test samples to the final table
 evaluate() {
   on_ranks "$lockstep" eval --checkpoint "$best" --split test | tee "$dir/eval.txt" | sed -n 1,8p
   while [ $# -gt 0 ]; do
@@ -49,7 +49,7 @@ run "$lockstep" predict --checkpoint "$best" --input "$data" --output "$dir/pred
 run "$lockstep" jacobian --checkpoint "$best" --input "$data" --output "$dir/jacobian.h5"
 end
 
-begin tisasrec "the next item of a session; the pauses tell half of it"
+begin tisasrec "the next item of a session, from order and pauses"
 run "$prep" synth-sequences --quiet --users 500 --min-length 12 --max-length 20 --categories 4 --clusters 2 \
   --members 8 --noise 0.05 --output "$data"
 train tisasrec-ml1m --epochs 100 --eval.every 20 --batch.size 64 --maxlen 12 --hidden_units 24 \
@@ -58,7 +58,7 @@ evaluate ndcg@10 "NDCG@10 among 101 items" hr@10 "HR@10 among 101 items"
 run "$lockstep" predict --checkpoint "$best" --user 7 --top 3 --recent 5
 end
 
-begin kgat "what users like, which the knowledge graph alone reveals"
+begin kgat "user preferences that only the knowledge graph reveals"
 run "$prep" synth-kg --quiet --output "$data"
 train kgat-synth --epochs 6 --eval.every 3
 evaluate recall@20 "recall@20 among all items" ndcg@20 "NDCG@20 among all items"
@@ -70,12 +70,12 @@ run "$prep" synth-sudoku --quiet --order 2 --train 300 --val 50 --test 100 --min
   --num-aug 1000 --augment online --output "$data"
 train hrm-laptop --steps 2500 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 4 --batch.size 32 \
   --lr 0.002 --optim.weight_decay 0.01 --schedule.warmup 100
-evaluate accuracy "right cells, given ones included" exact_accuracy "puzzles with all cells right"
+evaluate accuracy "correct cells, givens included" exact_accuracy "puzzles with all cells correct"
 printf '%s\n' 12.43.12.14343.. >"$dir/puzzle.txt"
 run "$lockstep" predict --checkpoint "$best" --input "$dir/puzzle.txt"
 end
 
-begin har "what people do, from motion sensors"
+begin har "activities, from motion sensors"
 run "$prep" synth-har --quiet --noise 0.4 --output "$data"
 train har-synth
 evaluate accuracy "accuracy" macro_f1 "macro F1"

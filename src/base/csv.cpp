@@ -1,15 +1,49 @@
 #include "lockstep/base/csv.hpp"
 
 #include <algorithm>
-#include <istream>
+#include <filesystem>
+
+#include "lockstep/base/error.hpp"
 
 namespace lockstep {
 
-bool next_line(std::istream& in, std::string& line, std::int64_t& number) {
+namespace {
+/// Compressed formats by their first bytes, and the commands that unpack them.
+struct Packed {
+  std::string_view magic;
+  const char *name, *unpack;
+};
+constexpr Packed kPacked[] = {{"\x1F\x8B", "gzip", "gzip -dk"},
+                              {"\xFD"
+                               "7zXZ",
+                               "xz", "xz -dk"},
+                              {"BZh", "bzip2", "bzip2 -dk"},
+                              {"\x28\xB5\x2F\xFD", "zstandard", "zstd -d"},
+                              {"PK\x03\x04", "zip", "unzip"}};
+}  // namespace
+
+std::ifstream open_text(const std::string& path) {
+  std::error_code error;
+  require_usage(!std::filesystem::is_directory(path, error), "opening '", path, "': it is a directory");
+  std::ifstream in(path, std::ios::binary);
+  require_usage(in.good(), "opening '", path, "': no such file, or not readable");
+  return in;
+}
+
+bool next_line(std::istream& in, std::string& line, std::int64_t& number, const std::string& path) {
   if (!std::getline(in, line)) return false;
   if (line.ends_with('\r')) line.pop_back();
-  if (++number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
+  if (++number == 1) clean_first_line(line, path);
   return true;
+}
+
+void clean_first_line(std::string& line, const std::string& path) {
+  for (const Packed& packed : kPacked)
+    require_data(!line.starts_with(packed.magic), "reading '", path, "': it is compressed with ", packed.name,
+                 "; unpack it first: ", packed.unpack, " '", path, "'");
+  require_data(line.find('\r') == std::string::npos, "reading '", path,
+               "': its lines end with carriage returns alone; write line feeds: tr '\\r' '\\n' < '", path, "'");
+  if (line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
 }
 
 bool split_csv(std::string_view line, std::vector<std::string>& fields) {

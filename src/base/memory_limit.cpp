@@ -6,6 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+
 namespace lockstep {
 
 namespace {
@@ -47,6 +50,12 @@ MemoryLimit memory_limit() {
   if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
     lower(static_cast<double>(space.rlim_cur), "ulimit -v allows");
   return limit;
+}
+
+void require_memory_for(double bytes, const std::string& what, const std::string& advice) {
+  const MemoryLimit limit = memory_limit();
+  require_usage(bytes <= limit.bytes, what, " ", human_bytes(bytes), ", but ", limit.source, " ",
+                human_bytes(limit.bytes), "; ", advice);
 }
 
 }  // namespace lockstep

@@ -30,7 +30,7 @@ struct Option::Spec {
   bool list() const { return kind == "list"; }
   /// The placeholder after `--key` in the help: FILE, NUMBER, adam|sgd.
   std::string placeholder() const;
-  /// The end of the help text: "> 0; default 0.001". May be empty.
+  /// The bracketed end of the help text: "> 0; default 0.001". May be empty.
   std::string remark() const;
   /// `option optim.lr = -0.001 (FILE:3): ` + what
   [[noreturn]] void reject(const std::string& value, const std::string& origin, const std::string& what) const;
@@ -52,7 +52,7 @@ struct Options::Impl {
 
   std::string program, summary, description;
   std::vector<Section> sections;
-  std::vector<std::vector<std::string>> lists;  ///< of list_only()
+  std::vector<std::vector<std::string>> lists;  ///< one per list_only() call
   std::vector<std::unique_ptr<Option>> options;
   std::map<std::string, Option::Spec*> names;                               ///< folded key or alias -> row
   std::map<std::string, std::pair<Option::Spec*, std::string>> shorthands;  ///< folded name -> row and value
@@ -64,10 +64,10 @@ struct Options::Impl {
   Option::Spec* find(const std::string& name) const;
   void name_it(const std::string& name, Option::Spec& spec);
   bool has_configuration() const;
-  /// Whether list_only() leaves this row in the texts.
+  /// Whether help, docs and man page show this row: see list_only().
   bool listed(const Option::Spec& row) const;
-  /// Sections in order with their listed rows; `unlisted`: with all of them. The first section has an empty prefix and
-  /// holds the command-line options. The title of a section that nobody has described is its prefix.
+  /// Sections in order with their listed rows, or with all rows if `unlisted`. The first section has an empty prefix
+  /// and holds the command-line options. A section without a section() call has its prefix as title.
   std::vector<std::pair<Section, std::vector<const Option::Spec*>>> grouped(bool unlisted = false) const;
   std::string suggestion(const std::string& name, const char* dashes) const;
   std::string usage_line() const;

@@ -52,7 +52,7 @@ namespace {
 
 std::string* captured = nullptr;
 
-/// Marks a value after `=`. Such a value may be empty or look like an option, which Boost does not accept.
+/// Marks a value after `=`: Boost rejects a value that is empty or looks like an option.
 constexpr char kAttached = '\x02';
 constexpr const char* kWord = "\x01word";  // an argument without dashes
 
@@ -110,7 +110,7 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
   Impl& table = *impl_;
   const bool configurable = table.has_configuration();
 
-  // Names are resolved here (any separator, aliases, --no-flag). Boost then finds the value of each option.
+  // Resolves names (any separator, aliases, --no-flag). Boost then finds the value of each option.
   const auto resolve = [&](const std::string& arg) -> std::pair<std::string, std::string> {
     if (arg.size() < 2 || arg[0] != '-' || arg == "--") return {};
     if (arg[1] != '-' && (std::isdigit(static_cast<unsigned char>(arg[1])) != 0 || arg[1] == '.')) return {};  // -0.5
@@ -143,7 +143,7 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
                                                                               : table.suggestion(name, "--")));
   };
 
-  // `--flag true` becomes `--flag=true`. Boost would take the value for a word of its own.
+  // `--flag true` becomes `--flag=true`: Boost would take the value for a positional argument.
   std::vector<std::string> joined;
   bool options_end = false;
   for (const std::string& arg : args) {

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-// The texts made from the table: help, config.ini, Markdown, manual page.
+// Texts generated from the table: help, config.ini, Markdown, manual page.
 
 namespace {
 

@@ -15,12 +15,12 @@ struct ProcStat {
   char state = '?';
   std::int64_t started = 0;
 };
-/// False when there is no such process (or no /proc at all: then not even our own can be read).
+/// Returns false if there is no such process, or no /proc.
 bool read_stat(std::int64_t pid, ProcStat& stat) {
   std::ifstream file(join("/proc/", pid, "/stat"));
   std::string line;
   if (!std::getline(file, line)) return false;
-  // The name, field 2, is in parentheses and may hold anything: fields count from the last one.
+  // Field 2, the name, is in parentheses and may contain any character: count fields from the last parenthesis.
   const std::size_t end = line.rfind(')');
   if (end == std::string::npos || end + 2 >= line.size()) return false;
   stat.state = line[end + 2];

@@ -9,13 +9,13 @@
 
 namespace lockstep::profile {
 
-/// The lane of a thread. Only its thread adds events; the memory stays until the end of the process, because a span of
-/// another thread may still be open when the events are taken.
+/// The lane of a thread. Only this thread adds events. The memory is never freed, because a span of another thread may
+/// still be open when take() copies the events.
 struct Span::Buffer {
   int rank = 0, number = 0;
   std::string name;
   std::unique_ptr<Event[]> events;
-  std::size_t room = 0;
+  std::size_t capacity = 0;
   std::atomic<std::size_t> used{0};
   std::atomic<std::uint64_t> lost{0};
   bool owned = false;  ///< by a living thread
@@ -29,15 +29,16 @@ struct Recorder {
     static auto* recorder = new Recorder;  // threads may outlive static objects
     return *recorder;
   }
-  /// Takes over the lane of a thread that has ended, or adds one.
-  Buffer* lane(int rank, int number, const std::string& name, std::size_t room) {
+  /// Reuses the lane of a thread that has ended, or adds one.
+  Buffer* lane(int rank, int number, const std::string& name, std::size_t capacity) {
     const std::lock_guard lock(mutex);
-    auto found = std::ranges::find_if(
-        lanes, [&](const Buffer& b) { return !b.owned && b.rank == rank && b.number == number && b.room == room; });
+    auto found = std::ranges::find_if(lanes, [&](const Buffer& b) {
+      return !b.owned && b.rank == rank && b.number == number && b.capacity == capacity;
+    });
     if (found == lanes.end()) {
       found = lanes.emplace(lanes.end());
-      found->events = std::make_unique_for_overwrite<Event[]>(room);
-      found->room = room;
+      found->events = std::make_unique_for_overwrite<Event[]>(capacity);
+      found->capacity = capacity;
     }
     found->rank = rank;
     found->number = number;
@@ -49,8 +50,8 @@ struct Recorder {
 
 namespace {
 
-constexpr std::size_t kRoomOfHelper = 4096;  // a helper thread has few spans
-constexpr int kNumberOfHelper = 1000;        // above the numbers of the threads that train
+constexpr std::size_t kHelperCapacity = 4096;  // a helper thread has few spans
+constexpr int kFirstHelper = 1000;             // above the numbers of the threads that train
 
 std::atomic<void (*)(const char*)> mirror_begin = nullptr;
 std::atomic<void (*)()> mirror_end = nullptr;
@@ -80,7 +81,7 @@ std::int64_t now_ns() {
 
 void Span::begin(const char* name, Kind kind, const char* detail, std::uint32_t number) {
   if (owner.lane == nullptr)
-    owner.take(Recorder::instance().lane(helper_rank, kNumberOfHelper, helper_name, kRoomOfHelper));
+    owner.take(Recorder::instance().lane(helper_rank, kFirstHelper, helper_name, kHelperCapacity));
   lane_ = owner.lane;
   outer_ = innermost;
   innermost = this;
@@ -101,12 +102,12 @@ void Span::finish() {
   innermost = outer_;
   Buffer& lane = *std::exchange(lane_, nullptr);
   std::size_t at = lane.used.load(std::memory_order_relaxed);
-  if (at == lane.room) {
+  if (at == lane.capacity) {
     lane.lost.fetch_add(1, std::memory_order_relaxed);
     return;
   }
   lane.events[at] = event_;
-  // Fails if take() has emptied the lane meanwhile: this span ended after the recording.
+  // Fails if take() has emptied the lane meanwhile. Then this span ended after the recording and is dropped.
   lane.used.compare_exchange_strong(at, at + 1, std::memory_order_release, std::memory_order_relaxed);
 }
 
@@ -114,8 +115,8 @@ void Span::add_to_innermost(double flops) {
   if (innermost != nullptr) innermost->event_.flops += static_cast<float>(flops);
 }
 
-void enter(int rank, int number, std::size_t room) {
-  owner.take(Recorder::instance().lane(rank, number, "thread " + std::to_string(number), room));
+void enter(int rank, int number, std::size_t capacity) {
+  owner.take(Recorder::instance().lane(rank, number, "thread " + std::to_string(number), capacity));
 }
 void name_helper(int rank, const char* name) {
   helper_rank = rank;

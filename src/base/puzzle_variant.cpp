@@ -9,7 +9,7 @@ namespace lockstep {
 
 SudokuVariant inverse(const SudokuVariant& variant) {
   // y[i][j] = m[x'[r[i]][c[j]]], with x' = x or its transpose, gives x'[a][b] = m^-1[y[r^-1[a]][c^-1[b]]]. For a
-  // transpose, x[a][b] = x'[b][a], so rows and columns change places.
+  // transpose, x[a][b] = x'[b][a], so row_perm and col_perm swap.
   SudokuVariant back = sudoku_identity(variant.order);
   back.transpose = variant.transpose;
   auto &rows = back.transpose ? back.col_perm : back.row_perm,

@@ -13,7 +13,7 @@ double erf_inverse(double y) {
   const double log_rest = std::log1p(-y * y), a = 2 / (std::numbers::pi * 0.147) + log_rest / 2;
   double x = std::copysign(std::sqrt(std::sqrt(a * a - log_rest / 0.147) - a), y);
   for (int i = 0; i < 3; ++i) {
-    // For large |x|, erf(x) is nearly 1; the difference of the complements keeps its digits.
+    // For large |x|, erf(x) is nearly 1. Subtracting complements avoids the cancellation.
     const double error = y > 0 ? (1 - y) - std::erfc(x) : std::erfc(-x) - (1 + y);
     const double step = error * -0.5 * std::sqrt(std::numbers::pi) * std::exp(x * x);
     x += step / (1 + x * step);

@@ -12,7 +12,7 @@ namespace lockstep {
 
 namespace {
 
-/// One name for the usual spellings of a unit.
+/// Maps the usual spellings of a unit to one name.
 std::string unit_name(std::string_view text) {
   static const std::map<std::string_view, std::vector<std::string_view>> kSpellings = {
       {"K", {"kelvin", "Kelvin", "degK", "deg_K", "degree_K", "degrees_K"}},
@@ -29,7 +29,7 @@ std::string unit_name(std::string_view text) {
   return std::string(text);
 }
 
-/// The exponent of each unit of a product; a number other than 1 is a unit of its own.
+/// The exponent of each unit of a product. A number other than 1 counts as a unit.
 std::map<std::string, int> parse_units(std::string_view text) {
   const std::string all = trim(text) == "deg C" ? "degC" : trim(text);
   constexpr std::string_view kBetween = " .*/";
@@ -42,7 +42,7 @@ std::map<std::string, int> parse_units(std::string_view text) {
       continue;
     }
     std::string_view word = std::string_view(all).substr(at, std::min(all.find_first_of(" */", at), all.size()) - at);
-    // A dot separates units, but belongs to a number.
+    // A dot separates units, except inside a number.
     if (const auto dot = word.find('.'); dot != std::string_view::npos && (word[0] < '0' || word[0] > '9'))
       word = word.substr(0, dot);
     at += word.size();

@@ -73,11 +73,11 @@ struct lsem_model {
 
 struct lsem_lin {
   template <class T>
-  struct Kept {
+  struct Typed {
     lockstep::capi::Operators<T> operators;
     lockstep::EmulatorLinearization<T> linearization;
   };
-  std::variant<Kept<float>, Kept<double>> kept;
+  std::variant<Typed<float>, Typed<double>> typed;
   bool double_states = false;
   long nodes = 0;
   int n_in = 0, n_out = 0;
@@ -105,8 +105,8 @@ void check_fields(const Fields<S>& fields, long n, const char* what, bool null_a
   }
 }
 
-/// Sets `view` to the fields as one strided view if they lie at equal distances (one array with variables first, or nodes
-/// first), so that no copy is needed. Returns whether they do.
+/// Returns whether the fields are at equal distances (one array with variables first, or nodes first), so that no copy
+/// is needed. Then `view` becomes one strided view of them.
 template <class S>
 bool as_view(const Fields<S>& fields, StateView<S>& view) {
   if (!fields.data || !fields.data[0]) return false;
@@ -146,7 +146,7 @@ void scatter(const S* tile, const Fields<S>& fields, long first, long count, Sto
 /// The number of nodes that are copied at a time if the fields are not one strided view.
 inline long tile_nodes(long n, int threads) { return std::min(n, 1024L * threads); }
 
-/// Scratch memory: the caller's workspace, or if that is null memory of the heap.
+/// Scratch memory: the caller's workspace, or heap memory if that is null.
 class Workspace {
  public:
   Workspace(void* given, std::size_t size_bytes) : given_(static_cast<char*>(given)) {

@@ -121,8 +121,8 @@ int jacobian_fields(const lsem_model* m, long n, const S* const* x, const long* 
 template <class S>
 void linearize_view(const lsem_model* m, long n, StateView<const S> x, const S* mask, lsem_lin** out) {
   *out = m->with_operators<S>([&]<class T>(const std::shared_ptr<const EmulatorOperators<T>>& operators) {
-    lsem_lin::Kept<T> kept{operators, operators->template linearize<S>(n, x, {.mask = mask})};
-    return new lsem_lin{std::move(kept), std::is_same_v<S, double>, n, m->n_in(), m->n_out()};
+    lsem_lin::Typed<T> typed{operators, operators->template linearize<S>(n, x, {.mask = mask})};
+    return new lsem_lin{std::move(typed), std::is_same_v<S, double>, n, m->n_in(), m->n_out()};
   });
 }
 
@@ -142,7 +142,7 @@ int linearize_fields(const lsem_model* m, long n, const S* const* x, const long*
                      lsem_lin** out) noexcept {
   if (out) *out = nullptr;
   return guarded([&] {
-    require_argument(out, "the place for the linearisation is null");
+    require_argument(out, "the pointer for the linearisation is null");
     check_call(m, n);
     const Fields<const S> in{x, sx, m->n_in()};
     check_fields(in, n, "x", false);
@@ -164,8 +164,8 @@ void check_lin(const lsem_lin* lin) {
                    lin->double_states ? "_f64" : "_f32", "; use the functions of that precision");
 }
 
-/// Scratch memory of the calling thread for tangent linear and adjoint, which run hundreds of times per linearisation and have no
-/// workspace argument.
+/// Scratch memory of the calling thread for tangent linear and adjoint, which run hundreds of times per linearisation
+/// and have no workspace argument.
 char* thread_scratch(std::size_t size_bytes) {
   thread_local std::vector<char> scratch;
   if (scratch.size() < size_bytes) scratch.resize(size_bytes);
@@ -175,15 +175,15 @@ char* thread_scratch(std::size_t size_bytes) {
 template <class S>
 void apply_view(const lsem_lin* lin, Direction direction, StateView<const S> from, StateView<S> to, StoreMode mode) {
   std::visit(
-      [&](const auto& kept) {
-        char* workspace = thread_scratch(kept.linearization.workspace_bytes());
+      [&](const auto& typed) {
+        char* workspace = thread_scratch(typed.linearization.workspace_bytes());
         if (direction == Direction::tangent) {
-          kept.linearization.template tangent<S>(from, to, mode, workspace);
+          typed.linearization.template tangent<S>(from, to, mode, workspace);
         } else {
-          kept.linearization.template adjoint<S>(from, to, mode, workspace);
+          typed.linearization.template adjoint<S>(from, to, mode, workspace);
         }
       },
-      lin->kept);
+      lin->typed);
 }
 
 template <class S>
@@ -246,7 +246,7 @@ size_t lsem_workspace_bytes(const lsem_model* m, long n, int what) {
 
 long lsem_lin_nodes(const lsem_lin* lin) { return lin ? lin->nodes : -1; }
 size_t lsem_lin_bytes(const lsem_lin* lin) {
-  return lin ? std::visit([](const auto& kept) { return kept.linearization.size_bytes(); }, lin->kept) : 0;
+  return lin ? std::visit([](const auto& typed) { return typed.linearization.size_bytes(); }, lin->typed) : 0;
 }
 void lsem_lin_free(lsem_lin* lin) { delete lin; }
 

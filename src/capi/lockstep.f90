@@ -1,4 +1,5 @@
-! Fortran interface of liblockstep: the functions of lockstep/lockstep.h under their own names (Fortran 2003, iso_c_binding).
+! Fortran interface of liblockstep: the functions of lockstep/lockstep.h under their own names (Fortran 2003,
+! iso_c_binding).
 !
 ! Compile this file with the compiler of the program that uses it, and link with -llockstep.
 !
@@ -6,10 +7,12 @@
 !            ldx is the leading extent, size(x, 1). With one array per variable, call the lsem_*_soa functions with
 !            arrays of c_loc(...) addresses.
 ! Optional   Pass a mask or workspace as c_loc(mask), or c_null_ptr for none.
-! Networks   The lsnet_* functions take the addresses of whole arrays: x(length, channels, n), items(slots, n), scores(items, n).
-! Precision  The generic names without suffix (lsem_predict, ...) select the precision by the kind: real(c_float) or real(c_double).
-! Errors     Every function returns LSEM_OK (0) or an error code; lsem_error_text says what it means, lsem_last_error_text
-!            what happened. lsem_abi_version() must equal LSEM_ABI_EXPECTED.
+! Networks   The lsnet_* functions take the addresses of whole arrays: x(length, channels, n), items(slots, n),
+!            scores(items, n).
+! Precision  The generic names without suffix (lsem_predict, ...) select the precision by the kind: real(c_float) or
+!            real(c_double).
+! Errors     Every function returns LSEM_OK (0) or an error code; lsem_error_text says what it means,
+!            lsem_last_error_text what happened. lsem_abi_version() must equal LSEM_ABI_EXPECTED.
 module lockstep
   use, intrinsic :: iso_c_binding
   implicit none
@@ -36,7 +39,7 @@ module lockstep
   public :: lsnet_open, lsnet_open_mem, lsnet_close, lsnet_meta, lsnet_arrays, lsnet_array_name, lsnet_array_type
   public :: lsnet_array_rank, lsnet_array_extent, lsnet_set, lsnet_workspace_new, lsnet_workspace_free, lsnet_predict
 
-  ! What functions of the same arguments share.
+  ! Interfaces that several functions share.
   abstract interface
     ! One array per variable: x(i) = c_loc of the first element of variable i, sx(i) its stride
     integer(c_int) function predict_soa(m, n, x, sx, y, sy, ws) bind(c)
@@ -351,7 +354,8 @@ contains
     status = lsem_open_c(trim(path)//c_null_char, m)
   end function
 
-  !> The short name, CF name and units of variable i (from 0) of the inputs (is_output 0) or outputs (1), padded with blanks.
+  !> The short name, CF name and units of variable i (from 0) of the inputs (is_output 0) or outputs (1), padded with
+  !> blanks.
   integer(c_int) function lsem_name(m, is_output, i, text) result(status)
     type(c_ptr), intent(in) :: m
     integer(c_int), intent(in) :: is_output, i
@@ -379,7 +383,7 @@ contains
     call copy_buffer(status, buf, text)
   end function
 
-  !> The variable that the domain mask looks at.
+  !> The variable of the domain mask.
   integer(c_int) function lsem_mask_name(m, text) result(status)
     type(c_ptr), intent(in) :: m
     character(len=*), intent(out) :: text
@@ -388,7 +392,7 @@ contains
     call copy_buffer(status, buf, text)
   end function
 
-  !> What the model file says under a key.
+  !> The entry of the model file for a key.
   integer(c_int) function lsem_meta(m, key, text) result(status)
     type(c_ptr), intent(in) :: m
     character(len=*), intent(in) :: key
@@ -398,7 +402,7 @@ contains
     call copy_buffer(status, buf, text)
   end function
 
-  !> Opens a network of another kind than an emulator.
+  !> Opens a network that is not an emulator.
   integer(c_int) function lsnet_open(path, m) result(status)
     character(len=*), intent(in) :: path
     type(c_ptr), intent(out) :: m
@@ -423,7 +427,7 @@ contains
     call copy_buffer(status, buf, text)
   end function
 
-  !> What the model file says under a key.
+  !> The entry of the model file for a key.
   integer(c_int) function lsnet_meta(m, key, text) result(status)
     type(c_ptr), intent(in) :: m
     character(len=*), intent(in) :: key
@@ -433,7 +437,7 @@ contains
     call copy_buffer(status, buf, text)
   end function
 
-  !> What an error code means.
+  !> A description of an error code.
   function lsem_error_text(code) result(text)
     integer(c_int), intent(in) :: code
     character(len=LSEM_TEXT_LENGTH) :: text
@@ -442,7 +446,7 @@ contains
     text = whole(:LSEM_TEXT_LENGTH)
   end function
 
-  !> What went wrong in this thread's last call that failed.
+  !> The message of this thread's last failed call.
   function lsem_last_error_text() result(text)
     character(len=4*LSEM_TEXT_LENGTH) :: text
     text = text_at(lsem_last_error_c())

@@ -1,4 +1,4 @@
-"""Read what Lockstep writes, with numpy and h5py alone: checkpoints, run directories, predictions.
+"""Reads the files that Lockstep writes, with only numpy and h5py: checkpoints, run directories, predictions.
 
     import lockstep_reader as lockstep
 
@@ -8,8 +8,8 @@
     table = best.weight("item_emb.weight")          # averaged where the checkpoint has averages
     scores = lockstep.Predictions("predictions.h5")["score"]
 
-A file that is missing, cut off or of another kind raises ReaderError: what could not be read, the value that shows why,
-what to change. Checksums are not verified, which needs XXH3: `lockstep checkpoint verify FILE` does.
+A missing, truncated or wrong file raises ReaderError, which tells what could not be read, why, and what to change.
+Checksums are not verified, because that needs XXH3; `lockstep checkpoint verify FILE` verifies them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHECKPOINT_FORMAT, _CHECKPOINT_VERSION = "lockstep-checkpoint", 1
 
 
 class ReaderError(Exception):
-    """A file that cannot be read as what it should be."""
+    """A file is missing, damaged or not of the expected kind."""
 
 
 def _value(value: Any) -> Any:
@@ -55,7 +55,7 @@ def _open(path: Path) -> h5py.File:
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        raise ReaderError(f"opening {path}: {error}; it is damaged, or no HDF5 file") from error
+        raise ReaderError(f"opening {path}: {error}; it is damaged, or not an HDF5 file") from error
 
 
 def _end_mark(path: Path) -> str:
@@ -67,8 +67,8 @@ def _end_mark(path: Path) -> str:
         file.seek(max(0, size - _MARK_BYTES))
         mark = file.read()
     if not mark.startswith(_MARK_BEGIN) or mark[len(_MARK_BEGIN):].split(b" ")[0] != b"%016x" % (size - _MARK_BYTES):
-        raise ReaderError(f"opening {path}: its {size} bytes do not end with the mark of a whole checkpoint; it is cut "
-                          "off, changed, or no checkpoint of lockstep")
+        raise ReaderError(f"opening {path}: its {size} bytes do not end with the mark of a whole checkpoint; it is "
+                          "truncated, changed, or not a checkpoint of lockstep")
     return mark.decode()
 
 
@@ -115,7 +115,7 @@ class Checkpoint(Mapping[str, np.ndarray]):
     """The arrays of a checkpoint by name: {"model/item_emb.weight": ..., "optim/...", "ema/..."}.
 
     A checkpoint of checkpoint.layout = sharded is the manifest; its parts lie beside it. Arrays are read when they are
-    asked for. Attributes: path, kind (model.kind), seed, ranks, config_text, config, state (progress of the run: step,
+    accessed. Attributes: path, kind (model.kind), seed, ranks, config_text, config, state (progress of the run: step,
     epoch, best, finished, ...), attributes (all of the file's root).
     """
 
@@ -177,14 +177,14 @@ class Checkpoint(Mapping[str, np.ndarray]):
         name = name.lstrip("/")
         if name not in self._slices:
             raise KeyError(f"checkpoint {self.path} has no array {name!r}")
-        pieces = []
+        slices = []
         for path in self._slices[name]:
             with _open(path) as file:
-                pieces.append(_array(file[name]))
+                slices.append(_array(file[name]))
         shape = self._shapes.get("/" + name)
         if shape is None:
-            return pieces[0]
-        whole = np.concatenate([piece.ravel() for piece in pieces])
+            return slices[0]
+        whole = np.concatenate([part.ravel() for part in slices])
         if whole.size != int(np.prod(shape)):
             raise ReaderError(f"reading {name} of {self.path}: its parts hold {whole.size} elements, expected {shape}")
         return whole.reshape(shape)
@@ -208,7 +208,7 @@ class Checkpoint(Mapping[str, np.ndarray]):
         return self._under("model")
 
     def weight(self, name: str, average: bool = True) -> np.ndarray:
-        """A weight by name; the moving average if there is one and `average` asks for it."""
+        """A weight by name; the moving average if there is one and `average` is true."""
         return self[("ema/" if average and self.has_average else "model/") + name]
 
     def weights(self, average: bool = True) -> dict[str, np.ndarray]:
@@ -246,7 +246,7 @@ class Run:
             try:
                 self.records.append(json.loads(line))
             except ValueError as error:
-                if number == len(lines):  # a run that is being written, or was killed within a line
+                if number == len(lines):  # the run is writing this line, or was killed while it did
                     break
                 raise ReaderError(f"reading {self.path / 'metrics.jsonl'}, line {number}: {error}") from error
 
@@ -266,7 +266,7 @@ class Run:
 
     @property
     def pretraining(self) -> Run | None:
-        """The run that trained the first weights (model.pretrain = bprmf), or None."""
+        """The run that trained the initial weights (model.pretrain = bprmf), or None."""
         return Run(self.path / "pretrain") if (self.path / "pretrain").is_dir() else None
 
 

@@ -33,7 +33,7 @@ int code_of(const ModelFileError& error) {
   return LSEM_ERR_INTERNAL;
 }
 
-/// The number of a variable, checked.
+/// Checks the index of a variable.
 std::size_t variable_of(const lsem_model* m, int is_output, int i) {
   require_argument(m, "the model is null");
   const int n = is_output ? m->n_out() : m->n_in();

@@ -58,8 +58,7 @@ lsnet_model* read(std::string_view bytes, const std::string& source) {
     if (entry(kKindEntry) == "kgat")
       refuse(
           "the network computes on its graph, which the file does not hold; `lockstep export --tables` writes the "
-          "tables "
-          "of users and items that it computes");
+          "tables of users and items that it computes");
     refuse("this library does not compute models of kind '" + entry(kKindEntry) + "'");
   } catch (const ModelFileError&) {
     throw;
@@ -150,9 +149,9 @@ int lsnet_array_type(const lsnet_model* m, int is_output, int i) {
 }
 
 int lsnet_array_rank(const lsnet_model* m, int is_output, int i) {
-  int rank = -1;
-  guarded([&] { rank = 1 + static_cast<int>(array_of(m, is_output, i).extents.size()); });
-  return rank;
+  int axes = -1;
+  guarded([&] { axes = 1 + static_cast<int>(array_of(m, is_output, i).extents.size()); });
+  return axes;
 }
 
 long lsnet_array_extent(const lsnet_model* m, int is_output, int i, int axis) {

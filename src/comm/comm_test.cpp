@@ -217,8 +217,8 @@ class Timer {
     t.bus_bytes_per_s = static_cast<double>(bus_bytes) / t.median_s;
     timings_.push_back(t);
   }
-  /// Ends one message size: the fastest of its timings is what the links can do at that size. That need not be the ring,
-  /// where every rank sends and receives at once.
+  /// Ends one message size: the fastest of its timings is what the links can do at that size. That need not be the
+  /// ring, where every rank sends and receives at once.
   void end_size() {
     double fastest = 0;
     for (std::size_t t = begin_; t < timings_.size(); ++t) fastest = std::max(fastest, timings_[t].bus_bytes_per_s);
@@ -258,7 +258,8 @@ class Ring {
   std::vector<std::int64_t> from_;
 };
 
-/// Message sizes by information: the shortest, then one that shows the bandwidth, then the others in ascending order.
+/// Message sizes, most informative first: the shortest, one that shows the bandwidth, then the others in ascending
+/// order.
 std::vector<std::size_t> sizes_to_time(std::size_t max_bytes) {
   std::vector<std::size_t> sizes;
   for (std::size_t bytes = 8; bytes < max_bytes; bytes *= 8) sizes.push_back(bytes);
@@ -269,7 +270,7 @@ std::vector<std::size_t> sizes_to_time(std::size_t max_bytes) {
   return sizes;
 }
 
-/// `since` is the start of the time budget. Nothing is timed on one rank, which sends nothing.
+/// `since` is the start of the time budget. A single rank sends nothing and has no timings.
 std::vector<CommTiming> time_all(Communicator& comm, const CommTestOptions& options, const Stopwatch& since) {
   if (comm.size() == 1) return {};
   const std::vector<std::size_t> sizes = sizes_to_time(options.max_bytes);
@@ -319,7 +320,7 @@ std::vector<CommTiming> time_all(Communicator& comm, const CommTestOptions& opti
   return timings;
 }
 
-/// Seconds for a fixed piece of arithmetic (a few milliseconds), best of three.
+/// Seconds for a fixed computation (a few milliseconds), best of three.
 double time_arithmetic() {
   double best = 1e30;
   for (int attempt = 0; attempt < 3; ++attempt) {

@@ -82,16 +82,16 @@ Gathered Communicator::all_gather(std::span<const std::byte> mine, const char* w
 Gathered Communicator::all_to_all(std::span<const std::span<const std::byte>> to, const char* what) {
   const auto ranks = static_cast<std::size_t>(size());
   require(to.size() == ranks, "all_to_all '", what, "': ", to.size(), " pieces for ", ranks, " ranks");
-  std::vector<std::int64_t> giving(ranks), coming(ranks);
+  std::vector<std::int64_t> send_sizes(ranks), receive_sizes(ranks);
   std::vector<std::span<const std::byte>> size_pieces(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
-    giving[r] = static_cast<std::int64_t>(to[r].size());
-    size_pieces[r] = std::as_bytes(std::span(&giving[r], 1));
+    send_sizes[r] = static_cast<std::int64_t>(to[r].size());
+    size_pieces[r] = std::as_bytes(std::span(&send_sizes[r], 1));
   }
   const std::vector<std::int64_t> eight(ranks, sizeof(std::int64_t));
-  all_to_all_known(size_pieces, eight, writable_bytes(coming), what);
-  Gathered all = laid_out(coming);
-  all_to_all_known(to, coming, all.bytes, what);
+  all_to_all_known(size_pieces, eight, writable_bytes(receive_sizes), what);
+  Gathered all = laid_out(receive_sizes);
+  all_to_all_known(to, receive_sizes, all.bytes, what);
   return all;
 }
 

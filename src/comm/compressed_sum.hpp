@@ -27,7 +27,7 @@ class CompressedSum {
     std::vector<MPI_Request> scatter, gather, sends;
   };
   /// Posts the receives and the first sends. `sequence` is the same on all ranks and differs between sums in progress.
-  /// Longer chunks than max_message_bytes travel in pieces.
+  /// Chunks longer than max_message_bytes travel in several messages.
   CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64_t sequence, const char* what,
                 std::size_t max_message_bytes, Buffers buffers);
   /// Lets the sum progress. Returns whether it is complete.
@@ -52,7 +52,7 @@ class CompressedSum {
   Buffers b_;
   int rank_ = 0, size_ = 1;
   int tag_;
-  std::size_t piece_;  ///< most values of a message
+  std::size_t message_values_;  ///< limit of one message
   enum class Stage : std::uint8_t { scattering, gathering, done } stage_ = Stage::scattering;
 };
 

@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-/// State shared by the communicators of a process: the rank's status and its way of waiting.
+/// State shared by the communicators of a process: the rank's status, and how the rank waits.
 struct CommContext {
   explicit CommContext(RankBoard* board, const NodeBoard* node = nullptr) : status(board), node_board(node) {}
   /// Blocks forever once the job is ending. A rank that was stopped and continues must not complete a collective that

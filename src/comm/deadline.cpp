@@ -17,10 +17,10 @@ Deadline::Deadline(double limit_s, std::string who, std::string remedy) {
         std::unique_lock lock(mutex_);
         wake_.wait_for(lock, stop, std::chrono::duration<double>(limit_s), [] { return false; });
         if (stop.stop_requested()) return;
-        // Not by the log: the rank may hold its lock.
+        // Does not use the log: another thread of the rank may hold its lock.
         const std::string text =
             join("error [", who, "]: ", phase_.load(), " has not returned for ", human_seconds(limit_s),
-                 ": another rank is not there, or the network hangs; ", remedy, "\n");
+                 ": another rank is missing, or the network hangs;  ", remedy, "\n");
         (void)!write(STDERR_FILENO, text.data(), text.size());
         _exit(1);
       });

@@ -10,11 +10,11 @@ namespace lockstep {
 
 namespace {
 
-constexpr double kOfLink = 0.2;         // a pair is slow below this share of what its hosts' links state
-constexpr double kOfFastest = 1.0 / 3;  // and below this share of the fastest pair
-constexpr double kCarries = 0.5;        // share of the messages through the link that MPI uses
-constexpr double kFaster = 2;           // an idle link is worth using from this factor on
-constexpr double kOfMemory = 0.5;       // a host's memory is slow below this share of the median
+constexpr double kOfLink = 0.2;         // a pair is slow below this fraction of its hosts' stated link speed
+constexpr double kOfFastest = 1.0 / 3;  // and below this fraction of the fastest pair
+constexpr double kCarries = 0.5;        // MPI uses the link that carries at least this fraction of the messages
+constexpr double kFaster = 2;           // an idle link is worth using if it is this many times faster
+constexpr double kOfMemory = 0.5;       // a host's memory is slow below this fraction of the median
 constexpr double kShm = 256.0 * 1048576, kLockable = 64.0 * 1048576;  // least bytes
 
 std::string speed(double bytes_per_s) { return human_bytes(bytes_per_s) + "/s"; }
@@ -67,7 +67,7 @@ class Diagnosis {
   }
 
  private:
-  /// Says the same thing once, with the first host that shows it.
+  /// Adds one finding per topic, with the first host that shows it.
   void add(const std::string& topic, const std::string& what, const std::string& change) {
     if (topics_.insert(topic).second) findings_.push_back({what, change});
   }
@@ -122,10 +122,10 @@ class Diagnosis {
     if (worst != nullptr)
       add("below the link",
           join(slow, " of ", report_.pairs.size(), " pairs reach less than ", kOfLink * 100,
-               " % of what their links state; the worst, ", name(*worst), ": ", speed(worst->bytes_per_s), " of ",
-               speed(could), " through ", through->name),
+               " % of the stated speed of their links; the worst, ", name(*worst), ": ", speed(worst->bytes_per_s),
+               " of ", speed(could), " through ", through->name),
           join("look for a limit of the rate (tc qdisc show dev ", through->name,
-               "), a worn cable, a busy switch, an MTU of 1500 on a fast link, or processors that are busy otherwise"));
+               "), a worn cable, a busy switch, an MTU of 1500 on a fast link, or busy processors"));
   }
 
   void idle_link(const HostFacts& h) {
@@ -145,7 +145,7 @@ class Diagnosis {
     }
   }
 
-  /// Settings that force messages through TCP although the hosts have a faster way.
+  /// Settings that force messages through TCP although the hosts have a faster network.
   void transport(const HostFacts& h) {
     if (fabric_ == "tcp") return;
     const std::string fast = fabric_ == "infiniband" ? "InfiniBand" : "Slingshot";
@@ -173,13 +173,13 @@ class Diagnosis {
           "ulimit -l unlimited, in the batch system's daemon too (LimitMEMLOCK=infinity)");
   }
 
-  /// Interfaces and devices that a setting names, but this host lacks.
+  /// Settings that name an interface or a device which this host lacks.
   void names(const HostFacts& h) {
     for (const char* variable : {"OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include",
                                  "PRTE_MCA_prte_if_include", "NCCL_SOCKET_IFNAME", "UCX_NET_DEVICES"}) {
       const bool prefixes = std::string(variable) == "NCCL_SOCKET_IFNAME";
       const std::string list = value_of(h, variable);
-      if (list.starts_with("^")) continue;  // a list of those to leave out
+      if (list.starts_with("^")) continue;  // a list of exclusions
       for (std::string item : items(list)) {
         const bool exact = !prefixes || item.starts_with("=");
         if (item.starts_with("=")) item.erase(0, 1);
@@ -193,7 +193,7 @@ class Diagnosis {
           if (link.up) have += join(have.empty() ? "" : ", ", link.name);
         if (!there)
           add(variable, join(variable, " = ", list, ", but ", h.host, " has no ", item),
-              join("choose one of those that are up there: ", have.empty() ? "none" : have));
+              join("choose an interface that is up there: ", have.empty() ? "none" : have));
       }
     }
   }
@@ -257,7 +257,7 @@ class Diagnosis {
         add("memory",
             join("the memory of ", h.host, " moves ", speed(h.memory_bytes_per_s), ", the median of the hosts is ",
                  speed(median)),
-            "another job on that host, memory modules that are missing, or ranks that are bound to one socket");
+            "look for another job on that host, missing memory modules, or ranks bound to one socket");
   }
 
   void nccl() {
@@ -274,7 +274,7 @@ class Diagnosis {
   std::set<std::string> topics_;
 };
 
-/// The interface for TCP that all hosts have up under one name, the fastest; "": none.
+/// The fastest interface of this kind that is up under the same name on all hosts; "" if there is none.
 std::string common_interface(const DoctorReport& report, const std::string& kind) {
   const NetLink* best = nullptr;
   for (const NetLink& link : report.hosts.front().links) {
@@ -305,8 +305,8 @@ std::string site_file(const DoctorReport& report) {
                           " hosts from ", report.hosts.front().host, " on: ", fabric);
   if (!report.pairs.empty()) {
     const HostPair& slowest = *std::ranges::min_element(report.pairs, {}, &HostPair::bytes_per_s);
-    const HostPair& latest = *std::ranges::max_element(report.pairs, {}, &HostPair::latency_s);
-    text += join(", pairs from ", speed(slowest.bytes_per_s), ", at most ", human_seconds(latest.latency_s));
+    const HostPair& slowest_reply = *std::ranges::max_element(report.pairs, {}, &HostPair::latency_s);
+    text += join(", pairs from ", speed(slowest.bytes_per_s), ", at most ", human_seconds(slowest_reply.latency_s));
   }
   text += ".\n";
   if (!interface.empty()) text += join("INTERFACE=${INTERFACE:-", interface, "}\n");
@@ -314,7 +314,8 @@ std::string site_file(const DoctorReport& report) {
   for (const NcclCheck& check : report.nccl)
     if (!check.problem.empty() && wrong.find(check.protocol) == std::string::npos)
       wrong += (wrong.empty() ? "^" : ",") + check.protocol;
-  if (!wrong.empty()) text += join("# It gave wrong sums here.\nexport NCCL_PROTO=${NCCL_PROTO:-", wrong, "}\n");
+  if (!wrong.empty())
+    text += join("# These protocols gave wrong sums here.\nexport NCCL_PROTO=${NCCL_PROTO:-", wrong, "}\n");
   return text + join("# shellcheck disable=SC1091\nsource \"$LOCKSTEP_HOME/slurm/sites/", fabric, ".sh\"\n");
 }
 

@@ -33,7 +33,7 @@ std::string text_of(const Json& json, int indent = -1) {
 
 /// Half of the shortest of `trips` round trips between two ranks, the same on all ranks. The others send nothing.
 ///
-/// memory  of these two ranks: the message, and a place for the other's
+/// memory  on these two ranks: the message to send, then as many bytes for the one received
 double half_trip_s(Communicator& comm, std::pair<int, int> ranks, std::span<std::byte> memory, int trips) {
   const auto [a, b] = ranks;
   const std::span<std::byte> out = memory.first(memory.size() / 2), in = memory.last(memory.size() / 2);
@@ -47,7 +47,7 @@ double half_trip_s(Communicator& comm, std::pair<int, int> ranks, std::span<std:
   return comm.all_reduced(best, ReduceOp::min, "doctor round trip");
 }
 
-/// sent_bytes: by this rank, so far
+/// sent_bytes  bytes that this rank has sent so far; updated
 HostPair time_pair(Communicator& comm, std::pair<int, int> hosts, std::pair<int, int> ranks, double limit_s,
                    double& sent_bytes) {
   constexpr int kShortTrips = 50, kLongTrips = 3;
@@ -73,7 +73,7 @@ HostPair time_pair(Communicator& comm, std::pair<int, int> hosts, std::pair<int,
   return pair;
 }
 
-/// Bytes read and written per second while all ranks of the node copy, best of three.
+/// Bytes that the node reads and writes per second while all its ranks copy, best of three.
 double memory_speed(World& world) {
   constexpr std::size_t kBytes = std::size_t{32} << 20;  // beyond the caches of most ranks
   std::vector<char> from(kBytes, 1), to(kBytes);
@@ -83,7 +83,7 @@ double memory_speed(World& world) {
     const Stopwatch watch;
     std::memcpy(to.data(), from.data(), kBytes);
     best = std::min(best, watch.seconds());
-    std::swap(from, to);  // the copies are used
+    std::swap(from, to);  // keeps the compiler from removing the copies
   }
   return world.node_communicator().all_reduced(2.0 * kBytes / best, ReduceOp::sum, "doctor memory");
 }
@@ -106,7 +106,7 @@ void count_processors(World& world, HostFacts& facts) {
 
 /// Sets NetLink::carried from what each link has sent since `links` was read.
 ///
-/// sent_bytes  of messages, by this rank
+/// sent_bytes  bytes of messages that this rank has sent
 void share_traffic(std::vector<NetLink>& links, double sent_bytes) {
   if (sent_bytes <= 0) return;
   const std::vector<NetLink> now = read_host_facts().links;
@@ -123,7 +123,7 @@ std::vector<NcclCheck> check_nccl(World& world, Device device) {
   Communicator& comm = world.communicator();
   if (!kHasCuda || !device.is_cuda() || comm.size() == 1 || !gpus_are_apart(comm, device)) return checks;
   const char* before = std::getenv("NCCL_PROTO");
-  const std::string kept = before == nullptr ? "" : before;
+  const std::string previous = before == nullptr ? "" : before;
   const Stream stream(device);
   for (const char* protocol : {"LL", "LL128", "Simple"}) {
     setenv("NCCL_PROTO", protocol, 1);
@@ -165,7 +165,7 @@ std::vector<NcclCheck> check_nccl(World& world, Device device) {
   if (before == nullptr) {
     unsetenv("NCCL_PROTO");
   } else {
-    setenv("NCCL_PROTO", kept.c_str(), 1);
+    setenv("NCCL_PROTO", previous.c_str(), 1);
   }
   return checks;
 }

@@ -77,7 +77,7 @@ void add_ports(const fs::path& root, std::vector<NetLink>& links) {
   }
 }
 
-/// Processors that the control group of this process and its parents allow: the smallest limit; 0: none.
+/// The smallest number of processors that the control group of this process or one of its parents allows; 0: no limit.
 double cpu_quota(const fs::path& root) {
   const std::string own = line_of(root / "proc/self/cgroup");  // "0::/path" with control groups of version 2
   if (!own.starts_with("0::/")) return 0;

@@ -47,8 +47,8 @@ bool same_call(const Whereabouts& a, const Whereabouts& b) {
          a.type.view() == b.type.view() && a.count == b.count && a.what.view() == b.what.view();
 }
 
-/// The collective in which the job is stuck: the collective of all ranks with the highest number that ranks wait in;
-/// with equal numbers, the one with most ranks.
+/// The collective in which the job is stuck: of the collectives of all ranks in which ranks wait, the one with the
+/// highest number, then with the most ranks. Without one, the call of the rank that raised the alarm.
 const RankSeen* reference_of(const Alarm& alarm, const std::vector<RankSeen>& ranks) {
   const RankSeen* best = nullptr;
   std::ptrdiff_t best_votes = 0;
@@ -88,7 +88,7 @@ std::string accusation(const RankSeen& r, int kind, const RankSeen* reference) {
     case 0:
       return join(name_of(r), " has died, last seen ", place);
     case 1:
-      return join(name_of(r), " is stopped by a signal (SIGSTOP, a debugger?) since it was ", place);
+      return join(name_of(r), " is stopped by a signal (SIGSTOP, a debugger?); it was ", place);
     case 2:
       return join(name_of(r), " gives no answer: its process, its host or the network hangs");
     case 3:

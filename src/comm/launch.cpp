@@ -17,7 +17,7 @@ std::string launched_by() {
     if (value == "never") return {};
   }
   // Includes a Slurm step without PMI (srun --mpi=none): MPI_Init then reports the problem. Otherwise N processes that
-  // each believe to be alone would overwrite each other's files.
+  // each run as if alone would overwrite each other's files.
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "PMI_FD",
                            "HYDI_CONTROL_FD", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_SIZE", "PALS_RANKID", "ALPS_APP_PE",
                            "FLUX_TASK_RANK", "JSM_NAMESPACE_SIZE"}) {
@@ -37,12 +37,13 @@ void require_launched_together(const std::string& launcher, const std::string& l
     const char* ranks = std::getenv(name);
     if (ranks == nullptr) continue;
     if (std::string_view(ranks) == "1") return;
-    throw Error(Fault::usage,
-                join("starting: the launcher announces ", ranks, " ranks (", name, "), but MPI (", library,
-                     ") connects only one: the launcher belongs to another MPI library, or srun offers an interface "
-                     "that this one does not use; take the mpirun of this library, srun --mpi=pmix for Open MPI, or "
-                     "srun --mpi=pmi2 for MPICH (srun --mpi=list shows the interfaces). LOCKSTEP_MPI=never runs the "
-                     "ranks as separate programs"));
+    throw Error(
+        Fault::usage,
+        join("starting: the launcher announces ", ranks, " ranks (", name, "), but MPI (", library,
+             ") connects only one: the launcher belongs to another MPI library, or srun offers an interface "
+             "that this library does not support; take the mpirun of this library, srun --mpi=pmix for Open MPI, or "
+             "srun --mpi=pmi2 for MPICH (srun --mpi=list shows the interfaces). LOCKSTEP_MPI=never runs the "
+             "ranks as separate programs"));
   }
 }
 
@@ -51,8 +52,8 @@ double start_limit_s() {
   if (text == nullptr || *text == '\0') return WorldOptions{}.timeout_s;
   char* end = nullptr;
   const double seconds = std::strtod(text, &end);
-  require_usage(*end == '\0' && seconds >= 0, "environment variable LOCKSTEP_START_TIMEOUT = '", text,
-                "': must be a number of seconds >= 0");
+  require_usage(*end == '\0' && (seconds == 0 || seconds >= 1), "environment variable LOCKSTEP_START_TIMEOUT = '", text,
+                "': must be 0, or a number of seconds >= 1");
   return seconds;
 }
 

@@ -23,13 +23,13 @@ namespace lockstep {
 
 namespace {
 constexpr double kPulseEvery_s = 1;
-constexpr double kReach_s = 1.5;  // for one address to answer
-constexpr double kGrace_s = 0.3;  // between the end of a connection and the report: perhaps the job is being ended
-constexpr double kOthers_s = 3;   // the same if other ranks of that host can report the death
+constexpr double kReach_s = 1.5;  // time limit for one address
+constexpr double kGrace_s = 0.3;  // from a lost connection to the report: the job may be ending
+constexpr double kOthers_s = 3;   // as kGrace_s, if other ranks of that host can report the death
 constexpr std::size_t kAddresses = 6;
 
 /// Where a rank can be reached, and a number that only ranks of this job know.
-struct Door {
+struct Endpoint {
   std::uint64_t token = 0;
   std::uint16_t port = 0;
   std::uint16_t count = 0;
@@ -48,14 +48,14 @@ void shut(int& socket) {
 }
 
 /// Addresses of this host, those of the loopback interface last.
-void list_addresses(Door& door) {
+void list_addresses(Endpoint& endpoint) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return;
   for (const bool loopback : {false, true}) {
-    for (const ifaddrs* i = list; i != nullptr && door.count < kAddresses; i = i->ifa_next) {
+    for (const ifaddrs* i = list; i != nullptr && endpoint.count < kAddresses; i = i->ifa_next) {
       if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET || (i->ifa_flags & IFF_UP) == 0) continue;
       if (((i->ifa_flags & IFF_LOOPBACK) != 0) != loopback) continue;
-      door.addresses[door.count++] = reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr.s_addr;
+      endpoint.addresses[endpoint.count++] = reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr.s_addr;
     }
   }
   freeifaddrs(list);
@@ -70,26 +70,26 @@ bool receive_token(int socket, std::uint64_t expected) {
   return ::recv(socket, &token, sizeof token, MSG_WAITALL) == sizeof token && token == expected;
 }
 
-/// A connection to that door, or -1. Another program may listen there: addresses are not unique between networks.
-int knock(const Door& door) {
-  for (std::size_t i = 0; i < door.count; ++i) {
+/// A connection to the endpoint, or -1. Another program may listen there: addresses are not unique between networks.
+int connect_to(const Endpoint& endpoint) {
+  for (std::size_t i = 0; i < endpoint.count; ++i) {
     int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (socket < 0) return -1;
     limit_waiting(socket, kReach_s);
     sockaddr_in to{};
     to.sin_family = AF_INET;
-    to.sin_port = htons(door.port);
-    to.sin_addr.s_addr = door.addresses[i];
+    to.sin_port = htons(endpoint.port);
+    to.sin_addr.s_addr = endpoint.addresses[i];
     if (::connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 &&
-        send_all(socket, &door.token, sizeof door.token) && receive_token(socket, ~door.token))
+        send_all(socket, &endpoint.token, sizeof endpoint.token) && receive_token(socket, ~endpoint.token))
       return socket;
     shut(socket);
   }
   return -1;
 }
 
-/// Waits for the one that knows the token; -1 once the listening socket is shut down.
-int answer(int listener, std::uint64_t token) {
+/// Waits for a peer that knows the token; -1 once the listening socket is shut down.
+int accept_peer(int listener, std::uint64_t token) {
   for (;;) {
     int socket = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (socket < 0) return -1;
@@ -124,7 +124,7 @@ Lifeline::~Lifeline() {
 void Lifeline::connect(Communicator& world, const std::vector<int>& ring) {
   const auto at = std::find(ring.begin(), ring.end(), world.rank());
   const bool member = at != ring.end();
-  Door mine;
+  Endpoint mine;
   int listener = -1;
   if (member) {
     list_addresses(mine);
@@ -139,19 +139,19 @@ void Lifeline::connect(Communicator& world, const std::vector<int>& ring) {
     else
       mine.count = 0;
   }
-  const Gathered doors = world.all_gather(member ? std::as_bytes(std::span(&mine, 1)) : std::span<const std::byte>(),
-                                          "addresses of the hosts");
-  std::jthread porter;
+  const Gathered endpoints = world.all_gather(
+      member ? std::as_bytes(std::span(&mine, 1)) : std::span<const std::byte>(), "addresses of the hosts");
+  std::jthread acceptor;
   if (member) {
-    porter = helper_thread([&] { previous_.socket = answer(listener, mine.token); });
+    acceptor = helper_thread([&] { previous_.socket = accept_peer(listener, mine.token); });
     next_rank_ = ring[static_cast<std::size_t>(at + 1 - ring.begin()) % ring.size()];
-    next_.socket = knock(values_of<Door>(doors.of(next_rank_)).at(0));
+    next_.socket = connect_to(values_of<Endpoint>(endpoints.of(next_rank_)).at(0));
   }
   const std::int64_t unreachable =
       world.all_reduced(std::int64_t{member && next_.socket < 0 ? 1 : 0}, ReduceOp::sum, "connections between hosts");
   if (member) {
     ::shutdown(listener, SHUT_RDWR);
-    porter.join();
+    acceptor.join();
     shut(listener);
   }
   if (unreachable > 0 && world.rank() == 0)
@@ -180,8 +180,8 @@ void Lifeline::send(Link& link, Kind kind) {
   if (sent > 0) link.unsent.erase(0, static_cast<std::size_t>(sent));
 }
 
-/// Reads what has come. False at the end of the connection.
-bool Lifeline::take(Link& link) {
+/// Reads the pulses that have arrived. Returns false at the end of the connection.
+bool Lifeline::receive(Link& link) {
   char bytes[4 * sizeof(Pulse)];
   const ssize_t size = ::recv(link.socket, bytes, sizeof bytes, MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return true;
@@ -198,7 +198,7 @@ bool Lifeline::take(Link& link) {
 }
 
 void Lifeline::run() {
-  bool told = false;  // that the job is being ended
+  bool ending = false;  // the job is being ended
   for (std::int64_t pulsed_ns = 0, lost_ns = 0;;) {
     const std::int64_t now = monotonic_ns();
     const auto passed_s = [&](std::int64_t since_ns) { return 1e-9 * static_cast<double>(now - since_ns); };
@@ -212,18 +212,18 @@ void Lifeline::run() {
       seen.identity.rank = next_rank_;
       seen.process = Process::dead;
       seen.answered = true;
-      if (!told) events_.died(seen);
+      if (!ending) events_.died(seen);
     }
     pollfd files[] = {{wake_[0], POLLIN, 0}, {next_.socket, POLLIN, 0}, {previous_.socket, POLLIN, 0}};
     if (::poll(files, 3, lost_ns != 0 ? 50 : 500) < 0) continue;
     if (files[0].revents != 0) return;
-    if (files[1].revents != 0 && !take(next_)) {
+    if (files[1].revents != 0 && !receive(next_)) {
       if (next_.said == Kind::alive) lost_ns = now;
       close(next_);
     }
-    if (files[2].revents != 0 && !take(previous_)) close(previous_);
-    if (!told && (next_.said == Kind::ending || previous_.said == Kind::ending)) {
-      told = true;
+    if (files[2].revents != 0 && !receive(previous_)) close(previous_);
+    if (!ending && (next_.said == Kind::ending || previous_.said == Kind::ending)) {
+      ending = true;
       announce_end();
       events_.ending();
     }

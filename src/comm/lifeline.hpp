@@ -14,9 +14,9 @@ namespace lockstep {
 /// Connections that break when a process dies, so that ranks of other hosts know at once.
 ///
 /// The first ranks of the hosts form a ring. Each keeps a TCP connection to the next one and watches it: the system
-/// closes the connections of a process that dies, whatever killed it. Over the ring travel where a rank is, once a
-/// second, and the news that the job is being ended, so that the end of a rank that others have ended is no death.
-/// Where no connection is possible, a dead host is noticed after dist.timeout only.
+/// closes the connections of a process that dies, whatever killed it. Once a second each rank sends its phase and
+/// collective to the rank that watches it. The ring also announces that the job is ending, so that the ranks that end
+/// then do not count as dead. Where no connection is possible, a dead host is noticed only after dist.timeout.
 class Lifeline {
  public:
   struct Events {
@@ -26,13 +26,14 @@ class Lifeline {
   /// Connects the ring. Collective over `world`.
   ///
   /// ring   ranks of `world` that watch each other, in the order of the ring
-  /// mine   where this rank is
-  /// alone  whether the host of each ring member has no other rank. Else the others have time to report its death
+  /// mine   the board of this rank
+  /// alone  whether each ring member is the only rank of its host; otherwise the ring waits longer, because the others
+  ///        can report the death
   Lifeline(Communicator& world, const std::vector<int>& ring, const std::vector<bool>& alone, const RankBoard& mine,
            Events events);
   Lifeline(const Lifeline&) = delete;
   Lifeline& operator=(const Lifeline&) = delete;
-  /// Says goodbye: the end of this rank is no death.
+  /// Announces that this rank ends regularly, so that its watcher does not report a death.
   ~Lifeline();
   /// Tells all hosts that the job is being ended. From any thread.
   void announce_end();
@@ -45,14 +46,14 @@ class Lifeline {
   };
   struct Link {
     int socket = -1;
-    std::string received;  ///< less than a pulse
+    std::string received;  ///< an incomplete pulse
     std::string unsent;
     Kind said = Kind::alive;
   };
 
   void connect(Communicator& world, const std::vector<int>& ring);
   void run();
-  bool take(Link& link);
+  bool receive(Link& link);
   void send(Link& link, Kind kind);
   void close(Link& link);
 
@@ -63,7 +64,7 @@ class Lifeline {
   Pulse last_{};   ///< of the watched rank
   int next_rank_ = -1;
   double patience_s_ = 0;
-  int wake_[2] = {-1, -1};  ///< a pipe; closing its end for writing ends the thread
+  int wake_[2] = {-1, -1};  ///< a pipe; closing its write end ends the thread
   std::mutex sending_;
   std::jthread thread_;
 };

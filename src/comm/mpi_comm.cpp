@@ -14,7 +14,7 @@
 namespace lockstep {
 
 namespace {
-constexpr std::size_t kShortBytes = 16384;  // up to this size rounds of latency cost more than bytes
+constexpr std::size_t kShortBytes = 16384;  // up to this size latency costs more than bandwidth
 constexpr int kShortTag = 32;               // of the messages of short all-reduces
 
 template <class T>
@@ -269,7 +269,7 @@ void MpiComm::reduce_by_mpi(MPI_Comm comm, std::span<T> values, ReduceOp op, con
       std::memcpy(values.data(), theirs.data(), values.size_bytes());
     }
   };
-  // Of the first 2 * extra ranks each odd one leaves its values to the rank before, and gets the result from it.
+  // Each odd rank below 2 * extra sends its values to the preceding rank, and receives the result from it.
   const int doubling = static_cast<int>(std::bit_floor(static_cast<unsigned>(size))), extra = size - doubling;
   if (rank < 2 * extra && rank % 2 == 1) {
     send(rank - 1);

@@ -68,7 +68,7 @@ class MpiComm final : public Communicator {
   void reduce_by_mpi(MPI_Comm comm, std::span<T> values, ReduceOp op, const char* operation, const char* what);
   template <class T>
   std::unique_ptr<Request> start(std::span<T> values, const char* what);
-  /// Counts the collective. In debug mode, compares it with those of the other ranks.
+  /// Counts the collective. In debug mode, compares it with the calls of the other ranks.
   InCollective begin(const char* operation, std::uint64_t count, const char* type, const char* what);
   void agree_on_call(const Signature& mine);
   /// Waits for the requests.

@@ -86,9 +86,9 @@ class Progress {
   Buffer source_;  ///< zeros followed by a one
 };
 
-/// Owns an NCCL communicator. Aborts instead of destroying it, because destroying a failed communicator may hang; after
-/// a wait() nothing is in progress. Graphs that contain its collectives must be gone before. After an error collectives
-/// may be in progress, and the abort may wait for them: then the process ends without it.
+/// Owns an NCCL communicator. Aborts it instead of destroying it, because destroying a failed communicator may hang.
+/// After a wait() nothing is in progress. Graphs that contain its collectives must be destroyed first. After an error,
+/// collectives may be in progress and the abort may wait for them; after longest_abort_s the process ends.
 struct Handle {
   Handle() = default;
   Handle(const Handle&) = delete;
@@ -154,8 +154,8 @@ class NcclReduce final : public GpuReduce {
           cudaMemcpyAsync(from[own].data(), to[own].data(), to[own].size(), cudaMemcpyDeviceToDevice, side_.native()),
           "copying a rank's data for itself");
     ncclResult_t state = ncclGroupStart();
-    const auto call = [&](ncclResult_t asked) {
-      if (state == ncclSuccess && asked != ncclInProgress) state = asked;
+    const auto call = [&](ncclResult_t result) {
+      if (state == ncclSuccess && result != ncclInProgress) state = result;
     };
     for (std::size_t r = 0; r < to.size(); ++r) {
       if (r == own) continue;
@@ -191,8 +191,8 @@ class NcclReduce final : public GpuReduce {
     for (const Stopwatch watch; !passed();) {
       ncclResult_t sums = ncclSuccess;
       ncclCommGetAsyncError(nccl_.comm, &sums);
-      if (sums != ncclSuccess && sums != ncclInProgress) fail(sums, under_way(step));
-      if (late(watch)) give_up(under_way(step));
+      if (sums != ncclSuccess && sums != ncclInProgress) fail(sums, position(step));
+      if (late(watch)) give_up(position(step));
     }
   }
 
@@ -200,7 +200,7 @@ class NcclReduce final : public GpuReduce {
   static const char* hint() { return "; run again with NCCL_DEBUG=INFO"; }
 
   void begin(const Stream& stream, const char* what) {
-    // The GPUs of one process: memory calls of one rank may wait for the work of all GPUs, also for a collective that
+    // Ranks as threads: memory calls of one rank may wait for the work of all GPUs, including a collective that
     // the rank has not started yet. So no rank starts one before all are ready for it (NVIDIA/nccl issues 48, 744).
     if (threads_ != nullptr) threads_->barrier(what);
     side_.follow(static_cast<cudaStream_t>(stream.native()));
@@ -220,7 +220,7 @@ class NcclReduce final : public GpuReduce {
   }
 
   /// "step 12, gradient bucket 3 (collective 4 of 7)".
-  std::string under_way(std::int64_t step) const {
+  std::string position(std::int64_t step) const {
     const std::size_t ended = progress_.ended();
     if (ended >= names_.size()) return lockstep::join("step ", step, ", between two rounds of collectives");
     return lockstep::join("step ", step, ", ", names_[ended], " (collective ", ended + 1, " of ", names_.size(), ")");
@@ -247,7 +247,7 @@ class NcclReduce final : public GpuReduce {
 
   double timeout_s_;
   int rank_;
-  Communicator* threads_;  ///< of the ranks, if they are threads of this process
+  Communicator* threads_;  ///< the ranks' communicator if they are threads of this process, else null
   Stream main_;            ///< makes its GPU current for this thread
   SideStream side_;
   Progress progress_;

@@ -30,9 +30,9 @@ class PlainMemory final : public NodeMemory {
   std::size_t size_;
 };
 
-/// A segment of /dev/shm that the first rank of the node makes and the others map. Its name is gone before it has a size,
-/// so nothing stays behind, whenever a rank is killed. The system reserves the memory at once: a node that has too little
-/// is found here, by all its ranks.
+/// A segment of /dev/shm that the first rank of the node creates and the others map. It is unlinked before it has a
+/// size, so it never remains when a rank is killed. The system reserves the memory at once, so all ranks of a node with
+/// too little memory fail here.
 class SegmentMemory final : public NodeMemory {
  public:
   SegmentMemory(MPI_Comm node, int node_rank, const std::string& host, std::size_t size_bytes)
@@ -51,15 +51,15 @@ class SegmentMemory final : public NodeMemory {
       if (worst == 0) return;
       if (first && file >= 0) shm_unlink(name.c_str());
       if (file >= 0) close(file);
-      struct statvfs room {};
-      const bool known = statvfs("/dev/shm", &room) == 0;
+      struct statvfs space {};
+      const bool known = statvfs("/dev/shm", &space) == 0;
       const auto bytes = [&](auto blocks) {
-        return human_bytes(static_cast<double>(blocks) * static_cast<double>(room.f_frsize));
+        return human_bytes(static_cast<double>(blocks) * static_cast<double>(space.f_frsize));
       };
       throw Error(
           Fault::internal,
           join(doing, ": ", std::strerror(worst), "; /dev/shm has ",
-               known ? join(bytes(room.f_bavail), " free of ", bytes(room.f_blocks)) : std::string("no size"),
+               known ? join(bytes(space.f_bavail), " free of ", bytes(space.f_blocks)) : std::string("no size"),
                "; enlarge it (mount -o remount,size=..., --shm-size of a container), or start one rank per node"));
     };
     if (first) file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
@@ -81,7 +81,7 @@ class SegmentMemory final : public NodeMemory {
 
  private:
   void* memory_ = nullptr;
-  std::size_t size_, mapped_;  ///< mapped: no segment is empty
+  std::size_t size_, mapped_;  ///< mapped_: at least 1, because an empty mapping is an error
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 constexpr int kDirectRanks = 4;  // up to this number each rank reads all vectors
 constexpr std::size_t kDirectBytes =
-    2048;  // below this size too: reading all vectors costs less than a second synchronisation
+    2048;  // up to this size, too: reading all vectors costs less than a second synchronisation
 
 template <class T>
 void combine(T* __restrict__ into, const T* __restrict__ from, std::size_t count, ReduceOp op) {

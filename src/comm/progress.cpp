@@ -15,25 +15,25 @@ Progress::Progress() {
 void Progress::begin() {
   {
     const std::lock_guard lock(mutex_);
-    ++under_way_;
+    ++in_progress_;
   }
   wake_.notify_one();
 }
 
 void Progress::end() {
   const std::lock_guard lock(mutex_);
-  --under_way_;
+  --in_progress_;
 }
 
 void Progress::run(const std::stop_token& stop) {
-  // Each test of a request drives all requests. This one is for a message that the rank sends to itself at the end. A
-  // probe drives requests in Open MPI, but not in MPICH.
+  // MPI_Test of one request drives all requests. This request completes only when the rank sends itself a message at
+  // the end. A probe drives requests in Open MPI, but not in MPICH.
   MPI_Request last = MPI_REQUEST_NULL;
   MPI_Irecv(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_SELF, &last);
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    if (under_way_ == 0) {
-      wake_.wait(lock, stop, [&] { return under_way_ > 0; });
+    if (in_progress_ == 0) {
+      wake_.wait(lock, stop, [&] { return in_progress_ > 0; });
       continue;
     }
     lock.unlock();

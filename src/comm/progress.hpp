@@ -12,7 +12,7 @@ class Progress {
   Progress();
   /// Adds a collective in progress.
   void begin();
-  /// Removes a collective that is complete or that its rank now drives itself.
+  /// Removes a collective that is complete, or that its rank now drives.
   void end();
 
  private:
@@ -20,7 +20,7 @@ class Progress {
 
   std::mutex mutex_;
   std::condition_variable_any wake_;
-  int under_way_ = 0;
+  int in_progress_ = 0;
   std::jthread thread_;
 };
 

@@ -11,10 +11,10 @@ namespace lockstep {
 namespace {
 
 std::string describe(const Signature& s) {
-  const std::string at = s.step >= 0 ? join(" in step ", s.step) : std::string();
+  const std::string in_step = s.step >= 0 ? join(" in step ", s.step) : std::string();
   std::string text = join(s.operation.view());
   if (s.type.view() != "") text += join(" of ", s.count, " ", s.type.view());
-  return join(text, " '", s.what.view(), "'", at, " (its collective ", s.sequence, ")");
+  return join(text, " '", s.what.view(), "'", in_step, " (its collective ", s.sequence, ")");
 }
 
 }  // namespace

@@ -13,11 +13,11 @@ namespace lockstep {
 /// Nanoseconds of the host's monotonic clock: the same for all processes of a host.
 std::int64_t monotonic_ns();
 
-/// A value with one writer and many readers, also of other processes; zero memory is a zero value.
+/// A value with one writer and many readers, which may be other processes. Zeroed memory is a zero value.
 ///
-/// Two copies: the writer fills the one that readers leave alone, then publishes it. A reader starts again only if a whole
-/// store() ended while it read, so a writer that stands still or dies within store() stops nobody: readers get the value
-/// before.
+/// Double-buffered: the writer fills the copy that readers do not use, then publishes it. A reader retries only if a
+/// whole store() ended while it read, so a writer that stops or dies within store() blocks nobody: readers get the
+/// previous value.
 template <class T>
 class SharedValue {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 8 == 0);
@@ -37,12 +37,12 @@ class SharedValue {
   }
 
  protected:
-  /// The halves of store(), so that a test can stand between them.
+  /// The two halves of store(), separate so that a test can read between them.
   std::uint64_t fill(const T& value) {
     std::array<std::uint64_t, kWords> words;
     std::memcpy(words.data(), &value, sizeof(T));
     const std::uint64_t next = version_.load(std::memory_order_relaxed) + 1;
-    // Release on each word: a reader that sees a word of this value also sees that the version before it was published.
+    // Release on each word: a reader that sees a word of this value also sees that the previous version was published.
     for (std::size_t i = 0; i < kWords; ++i) copies_[next % 2][i].store(words[i], std::memory_order_release);
     return next;
   }
@@ -70,12 +70,12 @@ enum class Activity : std::uint32_t { starting, working, in_collective, leaving 
 /// Who a rank is.
 struct Identity {
   std::int64_t pid;
-  std::int64_t started;  ///< field 22 of /proc/PID/stat: tells this process from a later one with its number
+  std::int64_t started;  ///< field 22 of /proc/PID/stat: distinguishes this process from a later one with the same PID
   std::int32_t rank, node, node_rank, unused;
   Text<64> host;
 };
 
-/// Where a rank was when it last said so.
+/// The phase and collective of a rank when it last recorded them.
 struct Whereabouts {
   std::int64_t since_ns;         ///< when the activity began
   std::int64_t step;             ///< -1: none
@@ -91,8 +91,8 @@ struct Whereabouts {
   Text<48> what;
 };
 
-/// A rank's place in the memory of its node: it writes, the watchdogs of the node read, whatever state its process is
-/// in.
+/// A rank's record in the memory of its node: the rank writes it, the watchdogs of the node read it, in whatever state
+/// the rank's process is.
 struct RankBoard {
   SharedValue<Identity> identity;
   SharedValue<Whereabouts> whereabouts;
@@ -100,10 +100,10 @@ struct RankBoard {
 
 /// Shared by the ranks of a node; zero at first.
 struct NodeBoard {
-  std::atomic<std::int32_t> reporter;   ///< 1 + node rank of the rank whose watchdog has taken on the report, or 0
-  std::atomic<std::int32_t> ending;     ///< not 0: the job is being ended; no rank of the node goes on with its work
+  std::atomic<std::int32_t> reporter;   ///< 1 + node rank of the watchdog that reports, or 0
+  std::atomic<std::int32_t> ending;     ///< nonzero: the job is being ended; no rank of the node continues its work
   std::atomic<std::int32_t> aborting;   ///< 1 + node rank of the first rank that printed why it aborts, or 0
-  std::atomic<std::int32_t> announced;  ///< not 0: the other nodes have been told of the end
+  std::atomic<std::int32_t> announced;  ///< nonzero: the other nodes know that the job is ending
 };
 
 /// The writer's side of one rank's board. Methods are for the thread that calls collectives.

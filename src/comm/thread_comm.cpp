@@ -42,7 +42,7 @@ void reduce_slice(std::span<T* const> ranks, std::size_t first, std::size_t last
   }
 }
 
-/// Computes the bits of CompressedSum over MPI: each rank sums one chunk, with its own values unrounded.
+/// Computes the same bits as CompressedSum: the owner of a chunk adds its own values unrounded.
 void reduce_compressed(std::span<float* const> ranks, std::size_t n) {
   for (std::size_t owner = 0; owner < ranks.size(); ++owner) {
     for (std::size_t i = n * owner / ranks.size(); i < n * (owner + 1) / ranks.size(); ++i) {
@@ -137,13 +137,13 @@ std::unique_ptr<Request> ThreadComm::start(std::span<T> values, const char* oper
   bool last = false;
   {
     const std::lock_guard lock(channel_.mutex);
-    std::shared_ptr<ThreadChannel::Started>& place = channel_.started[sequence_];
-    if (!place) {
-      place = std::make_shared<ThreadChannel::Started>();
-      place->call = mine[0];
-      place->values.resize(channel_.slots.size());
+    std::shared_ptr<ThreadChannel::Started>& entry = channel_.started[sequence_];
+    if (!entry) {
+      entry = std::make_shared<ThreadChannel::Started>();
+      entry->call = mine[0];
+      entry->values.resize(channel_.slots.size());
     }
-    sum = place;
+    sum = entry;
     sum->values[static_cast<std::size_t>(rank_)] = values.data();
     last = ++sum->arrived == size();
     if (last) channel_.started.erase(sequence_);
@@ -212,8 +212,8 @@ void ThreadComm::all_to_all_known(std::span<const std::span<const std::byte>> to
   for (int r = 0; r < size(); ++r) {
     const std::span<const std::byte> piece = of<std::span<const std::byte>>(r)[rank_];
     const std::int64_t expected = from_sizes[static_cast<std::size_t>(r)];
-    require(static_cast<std::int64_t>(piece.size()) == expected, "all_to_all '", what, "': rank ", r, " gives rank ",
-            rank_, " ", piece.size(), " bytes, which expects ", expected);
+    require(static_cast<std::int64_t>(piece.size()) == expected, "all_to_all '", what, "': rank ", r, " sends ",
+            piece.size(), " bytes to rank ", rank_, ", which expects ", expected);
     if (!piece.empty()) std::memcpy(at, piece.data(), piece.size());
     at += piece.size();
   }

@@ -30,7 +30,7 @@ ThreadTeam::ThreadTeam(int ranks, const std::string& host)
 }
 
 void ThreadTeam::look(int rank, double timeout_s) {
-  constexpr double kLongestPause_s = 0.25;  // after a longer pause the process was stopped or starved
+  constexpr double kLongestPause_s = 0.25;  // after a longer pause, the process was suspended or starved
   const Whereabouts at = board(rank)->whereabouts.load();
   Wait& wait = waits_[static_cast<std::size_t>(rank)];
   if (at.since_ns != wait.since_ns) wait = {.since_ns = at.since_ns, .looked_ns = at.since_ns, .waited_s = 0};

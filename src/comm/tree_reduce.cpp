@@ -12,7 +12,7 @@ namespace lockstep {
 
 namespace {
 constexpr std::int64_t kBlock = 1024;  // elements added at a time; the blocks of all tree levels fit the L1 cache
-constexpr std::size_t kGatherBytes = std::size_t{256} << 10;  // partial sums of all ranks up to this size travel whole
+constexpr std::size_t kGatherBytes = std::size_t{256} << 10;  // up to this size of all partial sums, one all-gather
 constexpr std::int64_t kThreadedElements = 1 << 17;
 
 bool is_power_of_two(std::int64_t n) { return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n)); }
@@ -57,7 +57,7 @@ void add_tree(std::span<const Leaf<T>> leaves, ShardRange range, std::int64_t fi
   T* block = scratch.data() + levels * kBlock;
   for (std::int64_t at = first; at < last; at += kBlock) {
     const std::int64_t count = std::min(kBlock, last - at);
-    // Not directly into out, which may be a leaf that is still needed.
+    // Does not sum into `out`, which may be a leaf that is still needed.
     const T* sum = BlockTree<T>(leaves, at, count, scratch.data()).sum(range, block);
     std::memmove(out + (at - first), sum, static_cast<std::size_t>(count) * sizeof(T));
   }
@@ -109,17 +109,17 @@ void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, s
 }
 
 namespace {
-/// Returns the address of the sum of the leaves, which are in `tree`: `into`, or the only leaf itself. The scratch has
-/// a vector for each level.
+/// Returns the address of the sum over `tree`, whose only nonzero vectors are the leaves: `into`, or the only leaf
+/// itself. The scratch has a vector for each level.
 template <class T>
-const T* add_given(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::int64_t n, T* into, T* scratch) {
+const T* add_leaves(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::int64_t n, T* into, T* scratch) {
   while (leaves.size() > 1) {
     const std::int64_t middle = tree.begin + tree.count() / 2;
     const auto right = static_cast<std::size_t>(
         std::ranges::find_if(leaves, [&](const TreeLeaf<T>& leaf) { return leaf.number >= middle; }) - leaves.begin());
     if (right > 0 && right < leaves.size()) {
-      const T* a = add_given(leaves.first(right), {tree.begin, middle}, n, into, scratch);
-      const T* b = add_given(leaves.subspan(right), {middle, tree.end}, n, scratch, scratch + n);
+      const T* a = add_leaves(leaves.first(right), {tree.begin, middle}, n, into, scratch);
+      const T* b = add_leaves(leaves.subspan(right), {middle, tree.end}, n, scratch, scratch + n);
       for (std::int64_t i = 0; i < n; ++i) into[i] = a[i] + b[i];
       return into;
     }
@@ -130,11 +130,11 @@ const T* add_given(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::in
 }  // namespace
 
 template <class T>
-void tree_sum_given(std::span<const TreeLeaf<T>> leaves, std::int64_t vectors, std::span<T> out) {
+void sparse_tree_sum(std::span<const TreeLeaf<T>> leaves, std::int64_t vectors, std::span<T> out) {
   const auto n = static_cast<std::int64_t>(out.size());
   thread_local std::vector<T> scratch;
   scratch.resize(static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(vectors))) * out.size());
-  const T* sum = add_given(leaves, {0, vectors}, n, out.data(), scratch.data());
+  const T* sum = add_leaves(leaves, {0, vectors}, n, out.data(), scratch.data());
   // A zero vector in the tree turns a sum of -0 into 0.
   if (std::ssize(leaves) < vectors) {
     for (std::int64_t i = 0; i < n; ++i) out[static_cast<std::size_t>(i)] = sum[i] + T{0};
@@ -239,7 +239,7 @@ void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
 }
 
 LOCKSTEP_EACH_FLOAT(tree_sum)
-LOCKSTEP_EACH_FLOAT(tree_sum_given)
+LOCKSTEP_EACH_FLOAT(sparse_tree_sum)
 LOCKSTEP_EACH_FLOAT(tree_all_reduce)
 LOCKSTEP_EACH_FLOAT(tree_all_reduce_sums)
 

@@ -60,7 +60,7 @@ void Watchdog::run(const std::stop_token& stop) {
       unseen_s = 0;
       look_at_neighbour();
     }
-    // Another rank ends the job. If that is a rank of another host, its launcher may be unable to end this one.
+    // Another rank ends the job. The launcher of another host may be unable to end this rank.
     if (s_.board->ending != 0 && !acting_) {
       if (ending_s == 0) announce_end();
       ending_s += passed_s;
@@ -93,7 +93,7 @@ void Watchdog::look_at_self(double passed_s) {
 }
 
 void Watchdog::look_at_neighbour() {
-  if (s_.board->ending != 0) return;  // the ranks that end now are no news
+  if (s_.board->ending != 0) return;  // ranks that end now have not died
   const int neighbour = (s_.node_rank + 1) % s_.node_size;
   if (neighbour == s_.node_rank || !visible_[static_cast<std::size_t>(neighbour)]) return;
   const Identity id = s_.boards[neighbour].identity.load();
@@ -131,7 +131,7 @@ void Watchdog::while_waiting() {
 void Watchdog::act(bool may_call_mpi) {
   if (acting_.exchange(true)) return;
   s_.board->ending = 1;
-  if (s_.board->aborting != 0) {  // that rank has printed the reason, and perhaps died since
+  if (s_.board->aborting != 0) {  // a rank that may have died since has printed the reason
     await_end(kReportEnds_s);
     leave_by_force();
   }
@@ -180,12 +180,12 @@ void Watchdog::announce_end() {
     announce = announce_end_;
   }
   announce();
-  if (s_.node_rank == 0) s_.board->announced = 1;  // it has the connections to other nodes
+  if (s_.node_rank == 0) s_.board->announced = 1;  // only this rank is connected to other nodes
 }
 
 void Watchdog::abort_job(int exit_code) {
   announce_end();
-  // Other nodes must hear of the end before this node's ranks are gone.
+  // Other nodes must know of the end before this node's ranks are gone.
   for (int i = 0; node_count() > 1 && s_.board->announced == 0 && i < 100; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   helper_thread([this, exit_code] {

@@ -23,7 +23,7 @@ namespace lockstep {
 /// if its process is stopped or killed. The watchdog of a rank observes its own rank (has it waited in one collective
 /// for longer than the timeout?) and the next rank of its node (has its process died?). A watchdog that detects a
 /// problem becomes the reporter: first within its node by an atomic claim, then across nodes by asking the ranks of
-/// node 0 (and, if those do not answer, of the next nodes) to report instead. The reporter asks one rank per node for
+/// node 0 (and, if none answers, of the next nodes) to report instead. The reporter asks one rank per node for
 /// its node's table, then all ranks of nodes that did not answer, prints the report and calls MPI_Abort. If the job
 /// does not end, each watchdog kills the processes of its node after a while.
 ///
@@ -80,7 +80,7 @@ class Watchdog {
   std::vector<RankSeen> own_node() const;
   std::vector<RankSeen> all_ranks(bool may_call_mpi);
   void gather(std::vector<RankSeen>& all, bool first_ranks_only);
-  /// Answers other nodes until `done`, which it asks after each round, or so long. Returns whether it is done.
+  /// Answers other nodes until done() returns true, or for `seconds` at most. Returns whether done() was true.
   bool serve_until(const std::function<bool()>& done, double seconds);
   void await_end(double seconds);
   int node_count() const;

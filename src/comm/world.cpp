@@ -141,7 +141,7 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
     // is twice, between four hosts 2.7 times the traffic of reduce-scatter and all-gather (Rabenseifner), with as many
     // rounds.
     setenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "3", 0);
-    // A rank that writes to one that has died must live to report it.
+    // A rank that writes to a dead rank must survive to report the death.
     std::signal(SIGPIPE, SIG_IGN);
     deadline.at("MPI_Init_thread");
     check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
@@ -284,12 +284,12 @@ World::World(int* argc, char*** argv) : impl_(std::make_unique<Impl>()) {
       if (impl_->size == 1) {
         if (number <= 0) return;
         // All ranks fail in the same way. The first one prints the message; the others wait, so that the launcher does
-        // not end it before.
+        // not end the first one before.
         std::this_thread::sleep_for(std::chrono::seconds(2));
         _exit(code);
       }
       log::set_speaker({impl_->rank, impl_->size, impl_->host});
-      // What fails on all ranks of the node, such as the memory that they share, is said once.
+      // A failure on all ranks of the node, such as of their shared memory, is printed once.
       if (impl_->node_rank > 0) std::this_thread::sleep_for(std::chrono::seconds(5));
       abort_start(code, message);
     };
@@ -319,7 +319,7 @@ World::~World() {
   if (w.watchdog) {
     if (std::uncaught_exceptions() > 0) abort(1, "an exception ends this rank while others continue");
     try {
-      // The watchdog runs until all ranks are here, so that waiting ranks can name a rank that left early.
+      // The watchdog runs until all ranks arrive, so that waiting ranks can name a rank that left early.
       w.context->status.at("end", -1);
       w.world->barrier("end of the program");
       w.context->status.leaving();
@@ -331,13 +331,13 @@ World::~World() {
     w.watchdog.reset();
     w.progress.reset();
   }
-  // A launcher on a busy machine may need seconds for what costs the network nothing: a short dist.timeout is not for it.
+  // A launcher on a busy machine may need seconds here, so a short dist.timeout does not apply.
   constexpr double kLeast_s = 5;
   const double timeout_s = w.owns_mpi && w.context ? w.context->options.timeout_s : 0;
-  // Rank 0 speaks for all: it ends a second before the others, which its launcher then ends.
+  // Rank 0 prints the message for all: it ends a second before the others, and the launcher then ends them.
   const double patience_s = std::max(timeout_s, kLeast_s) + (w.rank == 0 ? 0 : 1);
   Deadline deadline(timeout_s > 0 ? patience_s : 0, join("rank ", w.rank, ", ", w.host),
-                    "all ranks have done their work, and its results are complete");
+                    "all ranks have finished, and their results are complete");
   deadline.at("MPI_Finalize");
   w.world.reset();
   w.on_node.reset();

@@ -30,7 +30,7 @@ std::string why_none() {
     return join("the driver supports CUDA ", version(driver), ", but this program needs ", version(runtime),
                 ": update the driver, or build with a toolkit that is not newer than it");
   if (status == cudaSuccess || status == cudaErrorNoDevice)
-    return "the driver shows it none: check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's --gpus";
+    return "the driver shows this process no GPU: check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's --gpus";
   return join(cudaGetErrorString(status), " (", cudaGetErrorName(status), "): check nvidia-smi");
 }
 

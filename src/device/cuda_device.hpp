@@ -23,7 +23,7 @@ void* main_stream(int device);
 void synchronize(void* stream);
 /// Waits for all streams of the current GPU.
 void synchronize_device();
-/// Copies between any of host and GPU; the runtime determines the direction.
+/// Copies between host and GPU, or within either; the runtime determines the direction.
 void copy(void* stream, void* to, const void* from, std::size_t size_bytes);
 void zero(void* stream, void* memory, std::size_t size_bytes);
 
@@ -51,7 +51,7 @@ void* end_capture(void* stream);
 void launch_graph(void* executable, void* stream);
 void destroy_graph(void* executable);
 
-/// Those of ledger.hpp.
+/// See ledger.hpp.
 std::string why_no_ledger();
 void start_ledger();
 Ledger finish_ledger();

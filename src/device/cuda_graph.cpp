@@ -22,7 +22,7 @@ void* end_capture(void* stream) {
   cudaGetLastError();  // clears the error of a failed capture, so that the next launch does not report it
   check(ended, "capturing a stream");
   cudaGraphExec_t graph = nullptr;
-  // Otherwise all nodes run at the priority of the launching stream, also those of NCCL's stream.
+  // Without the flag, all nodes run at the priority of the launching stream, the nodes of NCCL's stream too.
   check(cudaGraphInstantiate(&graph, captured.graph, cudaGraphInstantiateFlagUseNodePriority),
         "instantiating a captured graph");
   return graph;

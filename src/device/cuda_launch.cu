@@ -59,7 +59,7 @@ std::size_t most_shared_bytes(const Stream& stream) {
 
 int resident_blocks(const Stream& stream, const void* kernel, int threads, std::size_t shared_bytes) {
   if (attribute(stream, cudaDevAttrCooperativeLaunch) == 0) return 0;
-  // More than a block may have, with the kernel's static shared memory, is an error that concerns no later call.
+  // Fails if static and dynamic shared memory exceed a block's limit. The error is cleared: it concerns no later call.
   if (shared_bytes > kSharedWithoutAsking && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                                   static_cast<int>(shared_bytes)) != cudaSuccess) {
     cudaGetLastError();

@@ -10,12 +10,12 @@ namespace lockstep::gpu {
 namespace {
 thread_local std::uint64_t moves = 0;
 
-/// What a thread keeps for the stream's device.
+/// The entry of the stream's device in a list with one entry per device.
 template <class T>
-T& of_device(std::vector<T>& kept, const Stream& stream) {
+T& of_device(std::vector<T>& by_device, const Stream& stream) {
   const auto index = static_cast<std::size_t>(stream.device().index);
-  if (kept.size() <= index) kept.resize(index + 1);
-  return kept[index];
+  if (by_device.size() <= index) by_device.resize(index + 1);
+  return by_device[index];
 }
 }  // namespace
 
@@ -27,8 +27,8 @@ std::byte* scratch(const Stream& stream, std::size_t size_bytes) {
     Buffer memory;
     void* stream = nullptr;
   };
-  thread_local std::vector<OfDevice> kept;
-  OfDevice& mine = of_device(kept, stream);
+  thread_local std::vector<OfDevice> by_device;
+  OfDevice& mine = of_device(by_device, stream);
   if (mine.stream != stream.native()) {
     if (mine.stream != nullptr) synchronize_device();
     mine.stream = stream.native();
@@ -42,8 +42,8 @@ std::byte* scratch(const Stream& stream, std::size_t size_bytes) {
 }
 
 unsigned* block_counters(const Stream& stream) {
-  thread_local std::vector<Buffer> kept;
-  Buffer& mine = of_device(kept, stream);
+  thread_local std::vector<Buffer> by_device;
+  Buffer& mine = of_device(by_device, stream);
   if (!mine.data()) mine = Buffer(stream.device(), kBlockCounters * sizeof(unsigned), MemoryUse::workspace);
   return reinterpret_cast<unsigned*>(mine.data());
 }

@@ -23,7 +23,7 @@ namespace lockstep {
 namespace {
 constexpr std::size_t round_up(std::size_t n, std::size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/// From this size on memory comes as zero pages of the system, which take no memory before they are written.
+/// Allocations of at least this size are zero pages of the system, which use no memory until they are written.
 constexpr std::size_t kPagesFrom = std::size_t{4} << 20;
 
 std::byte* allocate_host(std::size_t size_bytes) {
@@ -32,8 +32,8 @@ std::byte* allocate_host(std::size_t size_bytes) {
                        : std::aligned_alloc(Buffer::kAlignment, size_bytes);
   require(memory != nullptr && memory != MAP_FAILED, "allocating ", human_bytes(size_bytes),
           " of host memory: the system has none left; use a smaller batch or fewer ranks per node");
-  // Rows of tables lie anywhere: with small pages, the search for an address costs more than the row itself.
-  if (pages) ::madvise(memory, size_bytes, MADV_HUGEPAGE);  // a request, which the system may not know
+  // Table rows are read in random order: with small pages, address translation costs more than the row itself.
+  if (pages) ::madvise(memory, size_bytes, MADV_HUGEPAGE);  // a hint that the system may ignore
   if (!pages) std::memset(memory, 0, size_bytes);
   return static_cast<std::byte*>(memory);
 }
@@ -197,7 +197,7 @@ void Buffer::Free::operator()(std::byte* data) const {
 }
 
 namespace {
-/// Upper limit of speculative growth: in its first step an arena should not request much more than the step needs.
+/// Upper limit of speculative growth: in its first step an arena must not request much more than the step needs.
 constexpr std::size_t kMostGrowth = std::size_t{256} << 20;
 }  // namespace
 

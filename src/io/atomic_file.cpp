@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -63,8 +62,8 @@ void sync_to_disk(const fs::path& path, int flags) {
   const Descriptor file(::open(path.c_str(), flags | O_CLOEXEC));
   require(file.fd >= 0, "opening '", path.string(), "' to write it to disk: ", std::strerror(errno));
   // Some network file systems cannot sync a directory, but still order the rename.
-  require(::fsync(file.fd) == 0 || errno == EINVAL || errno == ENOTSUP, "writing '", path.string(),
-          "' to disk: ", std::strerror(errno));
+  const bool synced = ::fsync(file.fd) == 0 || errno == EINVAL || errno == ENOTSUP;
+  require(synced, "writing '", path.string(), "' to disk: ", std::strerror(errno));
 }
 }  // namespace
 
@@ -136,7 +135,8 @@ void write_text_atomically(const fs::path& path, std::string_view text) {
       require(written > 0, "writing '", path.string(), "': ", std::strerror(errno));
       rest.remove_prefix(static_cast<std::size_t>(written));
     }
-    require(file.close() == 0, "writing '", path.string(), "': ", std::strerror(errno));
+    const bool closed = file.close() == 0;
+    require(closed, "writing '", path.string(), "': ", std::strerror(errno));
   });
 }
 
@@ -194,9 +194,11 @@ std::string read_text_file(const fs::path& path) {
   require_usage(fs::is_regular_file(path, error), "reading '", path.string(), "': no such file");
   std::ifstream in(path, std::ios::binary);
   require_usage(in.good(), "reading '", path.string(), "': ", std::strerror(errno));
-  std::ostringstream text;
-  text << in.rdbuf();
-  return std::move(text).str();
+  std::string text;
+  for (char block[1 << 16]; in.read(block, sizeof block), in.gcount() > 0;)
+    text.append(block, static_cast<std::size_t>(in.gcount()));
+  require_usage(!in.bad(), "reading '", path.string(), "': ", std::strerror(errno));
+  return text;
 }
 
 }  // namespace lockstep

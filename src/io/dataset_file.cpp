@@ -15,7 +15,7 @@ constexpr const char* kRebuild = "; rebuild it with lockstep-prep";
 constexpr const char* kDamaged =
     "; the disk, a copy or another program has changed the file: copy it again, or rebuild it with lockstep-prep";
 
-/// A negative extent stands for any.
+/// Negative extents print as "any".
 std::string wanted_text(const std::vector<std::int64_t>& shape) {
   return "(" + listed(shape, ", ", [](auto extent) { return extent < 0 ? "any" : std::to_string(extent); }) + ")";
 }

@@ -25,7 +25,7 @@ struct Found {
   std::vector<std::int64_t> shape;  ///< empty: a scalar
 };
 
-/// One element becomes a scalar of the variant, an array stays one.
+/// A scalar attribute becomes a scalar of the variant, an array a list.
 template <class T>
 Found found(std::vector<T> values, std::vector<std::int64_t> shape) {
   if (shape.empty()) return {std::move(values.front()), {}};
@@ -46,7 +46,7 @@ std::string kind_of(const Found& found) {
 }  // namespace
 
 bool H5File::has_attribute(const std::string& object, const std::string& attribute) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   if (!has(object)) return false;
   const h5::Id id = open_object(handle_->file, object, *this);
   const bool found = H5Aexists(id, attribute.c_str()) > 0;
@@ -55,7 +55,7 @@ bool H5File::has_attribute(const std::string& object, const std::string& attribu
 }
 
 std::vector<std::string> H5File::attributes(const std::string& object) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const h5::Id id = open_object(handle_->file, object, *this);
   std::vector<std::string> names;
   const auto keep = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
@@ -102,7 +102,7 @@ Found read_attribute(const auto& handle, const H5File& file, const std::string& 
   return values(std::int64_t{});
 }
 
-/// The value as T. Integers may stand for real numbers. `count`: what a list must have (-1: any number).
+/// The value as T; integers convert to real numbers. `count`: required length of a list (-1: any).
 template <class T>
 std::optional<T> convert(const Found& found, std::int64_t count) {
   if (found.shape.size() > 1 || (count >= 0 && !found.shape.empty() && found.shape[0] != count)) return {};
@@ -119,14 +119,14 @@ std::optional<T> convert(const Found& found, std::int64_t count) {
 }  // namespace
 
 H5Value H5File::attribute(const std::string& object, const std::string& attribute) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   return read_attribute(*handle_, *this, object, attribute, quoted_attribute(attribute, object, *this)).value;
 }
 
 template <class T>
 T H5File::typed_attribute(const std::string& object, const std::string& attribute, const char* kind,
                           std::int64_t count) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const std::string what = quoted_attribute(attribute, object, *this);
   const std::string expected = count < 0 ? kind : join("a list of ", count, " ", kind);
   const Found found = read_attribute(*handle_, *this, object, attribute, what + " (expected " + expected + ")");
@@ -161,7 +161,7 @@ std::vector<std::string> H5File::text_list(const std::string& object, const std:
 }
 
 namespace {
-/// An attribute about to be written: its type, its extent (scalar when rank 0) and its bytes.
+/// An attribute about to be written: its type, its extent and its bytes.
 struct Encoded {
   h5::Id type, space;
   std::string bytes;
@@ -195,7 +195,7 @@ struct Encoder {
 }  // namespace
 
 void H5File::set_attribute(const std::string& object, const std::string& attribute, const H5Value& value) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const std::string what = quoted_attribute(attribute, object, *this);
   const h5::Id owner = open_object(handle_->file, object, *this);
   if (H5Aexists(owner, attribute.c_str()) > 0) {

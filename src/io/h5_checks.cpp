@@ -11,7 +11,7 @@ std::recursive_mutex& library() {
   return mutex;
 }
 
-/// How the host prints the library's errors. Set while `depth`, the number of turns in progress, is above 0.
+/// The host's error printing, saved while `depth`, the number of nested locks, is above 0.
 struct Printing {
   int depth = 0;
   bool known = false;
@@ -21,14 +21,14 @@ struct Printing {
 Printing printing;  // guarded by library()
 }  // namespace
 
-Turn::Turn() {
+LibraryLock::LibraryLock() {
   library().lock();
   if (printing.depth++ > 0) return;
   printing.known = H5Eget_auto2(H5E_DEFAULT, &printing.function, &printing.data) >= 0;
   if (printing.known) H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
-Turn::~Turn() {
+LibraryLock::~LibraryLock() {
   if (--printing.depth == 0 && printing.known) H5Eset_auto2(H5E_DEFAULT, printing.function, printing.data);
   library().unlock();
 }
@@ -162,7 +162,7 @@ H5Type classify(hid_t type, const std::string& what) {
     case H5T_INTEGER:
       return classify_integer(type, what);
     case H5T_ENUM:
-      return classify_integer(Id(H5Tget_super(type), H5Tclose), what);  // h5py stores bool so
+      return classify_integer(Id(H5Tget_super(type), H5Tclose), what);  // as h5py stores bool
     case H5T_FLOAT:
       require_data(is_ieee_float(type), "reading ", what, ": a float type of ", H5Tget_size(type),
                    " bytes that is not IEEE 754; store 32 or 64 bits");
@@ -180,10 +180,10 @@ std::vector<std::int64_t> extents(hid_t space, const std::string& what) {
   const H5S_class_t kind = H5Sget_simple_extent_type(space);
   require_data(kind == H5S_SIMPLE || kind == H5S_SCALAR, "reading ", what, ": it holds no data");
   std::vector<hsize_t> dims(H5S_MAX_RANK);
-  const int rank = H5Sget_simple_extent_dims(space, dims.data(), nullptr);
-  require_data(rank >= 0, "reading ", what, ": ", kReason);
+  const int axes = H5Sget_simple_extent_dims(space, dims.data(), nullptr);
+  require_data(axes >= 0, "reading ", what, ": ", kReason);
   std::vector<std::int64_t> shape;
-  for (int axis = 0; axis < rank; ++axis) {
+  for (int axis = 0; axis < axes; ++axis) {
     require_data(dims[axis] < (hsize_t{1} << 62), "reading ", what, ": axis ", axis, " has ", dims[axis], " entries");
     shape.push_back(static_cast<std::int64_t>(dims[axis]));
   }
@@ -235,10 +235,10 @@ void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape
   }
   if (layout == H5D_CHUNKED) {
     std::vector<hsize_t> chunk(H5S_MAX_RANK);
-    const int rank = H5Pget_chunk(plist, H5S_MAX_RANK, chunk.data());
+    const int axes = H5Pget_chunk(plist, H5S_MAX_RANK, chunk.data());
     double chunk_bytes = static_cast<double>(element_size);
-    for (int axis = 0; axis < rank; ++axis) chunk_bytes *= static_cast<double>(chunk[axis]);
-    require_data(rank > 0 && chunk_bytes <= std::max(static_cast<double>(most), 64.0 * kSmall), "reading ", what,
+    for (int axis = 0; axis < axes; ++axis) chunk_bytes *= static_cast<double>(chunk[axis]);
+    require_data(axes > 0 && chunk_bytes <= std::max(static_cast<double>(most), 64.0 * kSmall), "reading ", what,
                  ": a chunk claims ", chunk_bytes, " bytes; the file is damaged");
   }
 }

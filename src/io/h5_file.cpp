@@ -29,7 +29,7 @@ h5::Id access_properties() {
 }  // namespace
 
 H5File H5File::open(const fs::path& path, const fs::path& copy) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   std::error_code error;
   const fs::path& source = copy.empty() ? path : copy;
   const auto status = fs::status(source, error);
@@ -42,7 +42,7 @@ H5File H5File::open(const fs::path& path, const fs::path& copy) {
   handle->path = path;
   handle->file_size = static_cast<std::int64_t>(fs::file_size(source, error));
   const h5::Id access = access_properties();
-  // The default driver asks for the real path of a name in /proc, which a file that is removed but open has no more.
+  // The default driver resolves the real path behind a name in /proc. A file that is removed but open has none.
   if (!copy.empty()) H5Pset_fapl_stdio(access);
   handle->file = h5::Id(H5Fopen(source.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
   if (!handle->file.valid()) {
@@ -56,7 +56,7 @@ H5File H5File::open(const fs::path& path, const fs::path& copy) {
 }
 
 H5File H5File::create(const fs::path& path) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   auto handle = std::make_unique<Handle>();
   handle->path = path;
   handle->writing = true;
@@ -77,7 +77,7 @@ void H5File::prepare_library() {
 
 void H5File::close() {
   if (!handle_->file.valid()) return;
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const bool flushed = !handle_->writing || H5Fflush(handle_->file, H5F_SCOPE_LOCAL) >= 0;
   const std::string reason = flushed ? "" : h5::innermost_error();
   const bool closed = handle_->file.reset();
@@ -86,17 +86,17 @@ void H5File::close() {
 }
 
 bool H5File::has(const std::string& object) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   return h5::exists_by_hard_links(handle_->file, object);
 }
 
 bool H5File::is_group(const std::string& object) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   return has(object) && h5::object_type(handle_->file, object) == H5O_TYPE_GROUP;
 }
 
 std::vector<std::string> H5File::list(const std::string& group) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   h5::require_hard_links(handle_->file, group, *this);
   const h5::Id id(H5Gopen2(handle_->file, h5::absolute(group).c_str(), H5P_DEFAULT), H5Gclose);
   require_data(id.valid(), "listing ", h5::quoted(group, *this), ": ", h5::kReason);
@@ -115,7 +115,7 @@ std::vector<std::string> H5File::list(const std::string& group) const {
 namespace {
 constexpr int kDeepestGroup = 32;
 
-/// visited  addresses of the groups so far: hard links can make a group its own ancestor, or name it without end
+/// visited  addresses of the groups so far: hard links can make a group its own ancestor
 void collect(const H5File& file, hid_t id, const std::string& group, int depth, std::set<hobj_ref_t>& visited,
              std::vector<std::string>& out) {
   require_data(depth < kDeepestGroup, "listing ", h5::quoted(group, file), ": groups nested deeper than ",
@@ -137,7 +137,7 @@ void collect(const H5File& file, hid_t id, const std::string& group, int depth, 
 }  // namespace
 
 std::vector<std::string> H5File::datasets_under(const std::string& group) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   std::vector<std::string> out;
   std::set<hobj_ref_t> visited;
   collect(*this, handle_->file, h5::absolute(group), 0, visited, out);

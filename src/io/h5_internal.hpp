@@ -16,14 +16,14 @@
 /// Declarations shared by the files of this layer, the only ones that include hdf5.h.
 namespace lockstep::h5 {
 
-/// Exclusive access to the library, because not every build of HDF5 is thread-safe. The library prints no errors until
-/// the end of the outermost turn, which restores how it printed them. May be nested.
-class Turn {
+/// Exclusive access to the library, because not every build of HDF5 is thread-safe. While a thread holds it, the
+/// library prints no errors; the end of the outermost lock restores the host's error printing. Locks may be nested.
+class LibraryLock {
  public:
-  Turn();
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-  ~Turn();
+  LibraryLock();
+  LibraryLock(const LibraryLock&) = delete;
+  LibraryLock& operator=(const LibraryLock&) = delete;
+  ~LibraryLock();
 };
 
 /// An HDF5 identifier with the function that releases it.
@@ -46,7 +46,7 @@ class Id {
   bool reset() {
     const hid_t id = std::exchange(id_, -1);
     if (id < 0) return true;
-    const Turn turn;
+    const LibraryLock lock;
     return close_(id) >= 0;
   }
 
@@ -57,7 +57,7 @@ class Id {
 
 /// The innermost line of the library's error stack, reduced to the useful part.
 std::string innermost_error();
-/// Prints innermost_error(). It is evaluated when the message is formatted, after the failed call.
+/// Prints innermost_error(), evaluated when the message is formatted: after the failed call.
 struct Reason {};
 inline constexpr Reason kReason;
 inline std::ostream& operator<<(std::ostream& out, Reason) { return out << innermost_error(); }
@@ -77,7 +77,7 @@ std::size_t size_of(H5Type type);
 /// The H5Type for a stored type. errors  data: anything but plain integers, IEEE floats and strings
 H5Type classify(hid_t type, const std::string& what);
 std::vector<std::int64_t> extents(hid_t space, const std::string& what);
-/// Product of extents. errors  data: more than 2^62 elements
+/// Product of extents. errors  data: 2^56 elements or more
 std::int64_t count(const std::vector<std::int64_t>& shape, const std::string& what);
 
 /// errors  data: storage or filters that Lockstep does not read, or more data claimed than the file can hold

@@ -53,7 +53,7 @@ void transfer_rows(const Source& source, H5Type type, std::int64_t first, std::i
 }  // namespace
 
 H5Info H5File::info(const std::string& dataset) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   return {source.kind, source.shape};
 }
@@ -61,7 +61,7 @@ H5Info H5File::info(const std::string& dataset) const {
 template <class T>
 void H5File::read_into(const std::string& dataset, std::span<T> out,
                        const std::vector<std::int64_t>& expected_shape) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_kind(source, h5_type_of<T>::value);
   require_data(expected_shape.empty() || source.shape == expected_shape, "reading ", source.what, ": expected shape ",
@@ -74,7 +74,7 @@ void H5File::read_into(const std::string& dataset, std::span<T> out,
 
 template <class T>
 std::vector<T> H5File::read(const std::string& dataset) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_kind(source, h5_type_of<T>::value);
   std::vector<T> out(static_cast<std::size_t>(h5::count(source.shape, source.what)));
@@ -84,7 +84,7 @@ std::vector<T> H5File::read(const std::string& dataset) const {
 
 template <class T>
 void H5File::read_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<T> out) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_kind(source, h5_type_of<T>::value);
   require_data(
@@ -101,7 +101,7 @@ void H5File::read_rows(const std::string& dataset, std::int64_t first, std::int6
 template <class T>
 void H5File::read_blocks(const std::string& dataset,
                          const std::function<void(std::int64_t first, std::span<const T> values)>& visit) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   constexpr H5Type kType = h5_type_of<T>::value;
   require_kind(source, kType);
@@ -121,7 +121,7 @@ void H5File::read_blocks(const std::string& dataset,
 }
 
 std::vector<std::string> H5File::read_text(const std::string& dataset) const {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_data(source.kind == H5Type::text, "reading ", source.what, ": expected strings, found ", name(source.kind));
   const std::int64_t n = h5::count(source.shape, source.what);

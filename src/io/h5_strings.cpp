@@ -8,10 +8,10 @@
 
 #include "h5_internal.hpp"
 
-/// Strings of variable length lie in "global heaps"; an element of the dataset or attribute is a reference: the length
-/// (4 bytes), the heap's address (8), the string's number there (4). The library copies as many bytes as the heap says
-/// into as many as the reference says, so a crafted file can overwrite memory. These functions therefore read the
-/// references as plain bytes, and the heaps that they name from the file.
+/// Strings of variable length are stored in "global heaps". An element of the dataset or attribute is a reference: the
+/// length (4 bytes), the heap's address (8), the string's number there (4). The library allocates the length of the
+/// reference but copies the length in the heap, so a crafted file can overwrite memory. These functions therefore read
+/// the references as plain bytes and the heaps directly from the file.
 namespace lockstep::h5 {
 
 namespace {
@@ -43,7 +43,7 @@ std::optional<Objects> objects_of(std::string_view heap) {
   return objects;
 }
 
-/// The heaps of a file, each read when it is first asked for.
+/// The heaps of a file, each read on first use.
 class Heaps {
  public:
   Heaps(const std::filesystem::path& path, std::int64_t file_size)
@@ -74,7 +74,7 @@ class Heaps {
     char header[kHeader];
     if (!read_at(address, header, kHeader) || std::memcmp(header, kSignature, sizeof kSignature) != 0) return;
     const std::uint64_t size = little_endian(header + 8, 8);
-    if (size < kHeader || size > left_) return;  // heaps do not overlap: all of them fit the file
+    if (size < kHeader || size > left_) return;  // heaps do not overlap: together they fit the file
     left_ -= size;
     heap.bytes.resize(size);
     if (!read_at(address, heap.bytes.data(), size)) return;
@@ -86,7 +86,7 @@ class Heaps {
   std::map<std::uint64_t, Heap> heaps_;
 };
 
-/// While it lives, the library reads elements of variable length as references, into elements of `type`.
+/// While an object lives, the library can convert strings of variable length to `type`: references as plain bytes.
 struct AsReferences {
   Id variable{H5Tcopy(H5T_C_S1), H5Tclose}, type{H5Tcreate(H5T_OPAQUE, kReference), H5Tclose};
 

@@ -28,7 +28,7 @@ h5::Id new_dataset(hid_t file, const H5File& owner, const std::string& dataset, 
   const h5::Id space(
       shape.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
       H5Sclose);
-  constexpr std::int64_t kSmall = 1 << 20;  // some network file systems are slow to tell what is free
+  constexpr std::int64_t kSmall = 1 << 20;  // some network file systems are slow to report free space
   const std::int64_t size_bytes = h5::count(shape, what) * static_cast<std::int64_t>(H5Tget_size(type));
   if (layout.deflate == 0 && size_bytes > kSmall) require_space(owner.path(), size_bytes);
   const std::string path = h5::absolute(dataset);
@@ -39,8 +39,8 @@ h5::Id new_dataset(hid_t file, const H5File& owner, const std::string& dataset, 
   require(layout.deflate == 0 || !layout.chunk.empty(), "writing ", what, ": compression needs a chunk shape");
   const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
   if (!layout.chunk.empty() && !empty) {
-    require(layout.chunk.size() == shape.size(), "writing ", what, ": a chunk of rank ", layout.chunk.size(),
-            " for data of rank ", shape.size());
+    require(layout.chunk.size() == shape.size(), "writing ", what, ": a chunk of ", layout.chunk.size(),
+            " axes for data of ", shape.size());
     std::vector<hsize_t> chunk(shape.size());
     for (std::size_t axis = 0; axis < shape.size(); ++axis) {
       require(layout.chunk[axis] > 0, "writing ", what, ": chunk extents must be > 0");
@@ -64,7 +64,7 @@ void finish(h5::Id& id, const std::string& what) { require(id.reset(), "writing 
 template <class T>
 void H5File::write(const std::string& dataset, std::span<const T> values, const std::vector<std::int64_t>& shape,
                    const H5Layout& layout) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const std::string what = h5::quoted(dataset, *this);
   require(h5::count(shape, what) == static_cast<std::int64_t>(values.size()), "writing ", what, ": ", values.size(),
           " values for shape ", shape_text(shape));
@@ -77,14 +77,14 @@ void H5File::write(const std::string& dataset, std::span<const T> values, const 
 
 void H5File::create_dataset(const std::string& dataset, H5Type type, const std::vector<std::int64_t>& shape,
                             const H5Layout& layout) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   require(type != H5Type::text, "creating ", h5::quoted(dataset, *this), ": use create_text for strings");
   h5::Id id = new_dataset(handle_->file, *this, dataset, h5::native_type(type), shape, layout);
   finish(id, h5::quoted(dataset, *this));
 }
 
 void H5File::create_text(const std::string& dataset, const std::vector<std::int64_t>& shape, std::size_t longest) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const h5::Id type = h5::string_type(longest);
   h5::Id id = new_dataset(handle_->file, *this, dataset, type, shape, {});
   finish(id, h5::quoted(dataset, *this));
@@ -117,14 +117,14 @@ void write_part(hid_t file, const H5File& owner, const std::string& dataset, std
 
 template <class T>
 void H5File::write_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<const T> values) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   write_part(handle_->file, *this, dataset, first, count, h5::native_type(h5_type_of<T>::value), values.size(),
              values.data());
 }
 
 void H5File::write_text_rows(const std::string& dataset, std::int64_t first, std::int64_t count,
                              std::span<const std::string> values) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   std::size_t width = 0;
   {
     const h5::Id id(h5::open_dataset(handle_->file, dataset, *this), H5Dclose);
@@ -145,7 +145,7 @@ void H5File::write_text(const std::string& dataset, const std::vector<std::strin
 }
 
 void H5File::create_group(const std::string& group) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   make_groups(handle_->file, *this, h5::absolute(group));
 }
 

@@ -32,11 +32,11 @@ struct NetcdfWriter::Impl {
   }
   void text(hid_t object, const std::string& name, const std::string& value) const {
     const h5::Id type(H5Tcopy(H5T_C_S1), H5Tclose), space(H5Screate(H5S_SCALAR), H5Sclose);
-    H5Tset_size(type, value.size() + 1);  // ends with NUL, as dimension scales demand
+    H5Tset_size(type, value.size() + 1);  // ends with NUL, as dimension scales require
     attribute(object, name, type, space, value.c_str());
   }
 
-  /// Attaches its dimensions to a variable: an object reference to each scale.
+  /// Attaches dimensions to a variable, by an object reference to each scale.
   void attach(hid_t dataset, const std::vector<std::string>& dimensions) const {
     std::vector<hobj_ref_t> references(dimensions.size());
     std::vector<hvl_t> lists(dimensions.size());
@@ -57,7 +57,7 @@ struct NetcdfWriter::Impl {
 };
 
 NetcdfWriter::NetcdfWriter(const std::filesystem::path& path) : impl_(std::make_unique<Impl>()) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   impl_->path = path;
   const h5::Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose), creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
@@ -71,9 +71,9 @@ NetcdfWriter::NetcdfWriter(const std::filesystem::path& path) : impl_(std::make_
 NetcdfWriter::~NetcdfWriter() = default;
 
 void NetcdfWriter::dimension(const std::string& name, std::int64_t length) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   impl_->lengths[name] = length;
-  // A dimension that is no variable is a dataset without stored values, with this text as its name.
+  // A dimension without a variable is a dataset without stored values. The format prescribes its NAME.
   const h5::Id dataset = impl_->create(name, H5T_IEEE_F32BE, {static_cast<hsize_t>(length)});
   impl_->text(dataset, "CLASS", "DIMENSION_SCALE");
   impl_->text(dataset, "NAME",
@@ -86,7 +86,7 @@ void NetcdfWriter::dimension(const std::string& name, std::int64_t length) {
 template <class T>
 void NetcdfWriter::variable(const std::string& name, const std::vector<std::string>& dimensions,
                             std::span<const T> values, T fill, const std::map<std::string, std::string>& attributes) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const hid_t type = h5::native_type(h5_type_of<T>::value);
   const h5::Id dataset = impl_->create(name, type, impl_->shape(dimensions), &fill),
                space(H5Screate(H5S_SCALAR), H5Sclose);
@@ -106,7 +106,7 @@ void NetcdfWriter::texts(const std::string& name, const std::string& dimension, 
   const std::size_t longest = h5::longest(values);
   const std::string characters = name + "_length";
   this->dimension(characters, static_cast<std::int64_t>(longest));
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const h5::Id type(H5Tcopy(H5T_C_S1), H5Tclose);
   const h5::Id dataset = impl_->create(name, type, impl_->shape({dimension, characters}));
   impl_->check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, h5::padded(values, longest).data()) >= 0,
@@ -116,12 +116,12 @@ void NetcdfWriter::texts(const std::string& name, const std::string& dimension, 
 }
 
 void NetcdfWriter::global_attribute(const std::string& name, const std::string& text) {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   impl_->text(impl_->file, name, text);
 }
 
 void NetcdfWriter::close() {
-  const h5::Turn turn;
+  const h5::LibraryLock lock;
   const bool flushed = H5Fflush(impl_->file, H5F_SCOPE_LOCAL) >= 0;
   const std::string reason = flushed ? "" : h5::innermost_error();
   const bool closed = impl_->file.reset();

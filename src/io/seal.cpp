@@ -89,7 +89,7 @@ std::string hash_structure(const H5File& file) {
 constexpr std::size_t kMarkBytes = 64;
 constexpr std::string_view kMarkBegin = "\nlockstep end mark 1:         ";
 
-/// "\nlockstep end mark, version 1: LENGTH CHECKSUM\n" in exactly kMarkBytes characters.
+/// kMarkBegin + "LENGTH CHECKSUM\n", exactly kMarkBytes characters.
 std::string end_mark(std::uint64_t length, std::uint64_t hash) {
   return std::string(kMarkBegin) + hex64(length) + " " + hex64(hash) + "\n";
 }

@@ -13,8 +13,8 @@ namespace {
 Target grad_of(Tape& tape, const Param* p) { return p ? tape.grad_of(*p) : Target{}; }
 Tensor value_of(const Tape& tape, const Param* p) { return p ? tape.value(*p) : Tensor{}; }
 
-/// The weights (N, K), or (N, K, 1) of a convolution of width 1, or the biases (N) of `count` adjacent layers, given the
-/// first one, as one matrix or vector.
+/// The parameters of `count` adjacent layers as one matrix or vector, given those of the first layer: weights (N, K) or
+/// biases (N). Also accepts the weights (N, K, 1) of a convolution of width 1.
 Tensor joined(const Tensor& first, std::size_t count) {
   if (!first) return first;
   const Shape& s = first.shape();
@@ -24,7 +24,8 @@ Tensor joined(const Tensor& first, std::size_t count) {
 }
 Target joined(const Target& first, std::size_t count) { return {joined(first.tensor, count), first.accumulate}; }
 
-/// y = residual + dropout(f(x weight^T + bias)) with the weights and biases of adjacent layers; `residual` may be empty.
+/// y = residual + dropout(f(x weight^T + bias)) with the weights and biases of adjacent layers; `residual` may be
+/// empty.
 Var apply(Tape& t, const char* op, Var x, std::span<const Linear> layers, Activation activation,
           const ops::Dropout& dropout, const ops::SampleRows& rows, Var residual) {
   constexpr std::size_t kMost = 4;
@@ -40,14 +41,14 @@ Var apply(Tape& t, const char* op, Var x, std::span<const Linear> layers, Activa
   const Shape shape = with_columns(x.shape(), w->shape[0] * static_cast<std::int64_t>(count));
   const profile::Span span(op);
   Var y = t.output(shape, t.wants_grad({x, residual}, {w, b}));
-  const bool apart = activation != Activation::none || dropout;
-  const Tensor derivative = y.wants_grad() && apart ? t.keep(shape) : Tensor{}, weight = joined(t.value(*w), count);
+  const bool differs = activation != Activation::none || dropout;  // the derivative from 1
+  const Tensor derivative = y.wants_grad() && differs ? t.keep(shape) : Tensor{}, weight = joined(t.value(*w), count);
   ops::linear_forward(t.stream(), y.value(), derivative, x.value(), weight, joined(value_of(t, b), count), activation,
                       dropout, rows, residual ? residual.value() : Tensor{});
   const bool offers = residual && count == 1 && (derivative || b != nullptr);
   const GradientEpilogue* epilogue = offers ? t.offer_epilogue(y, {derivative, b}) : nullptr;
   t.record(op, y, std::span<const Param* const>(used.data(), 2 * count), [=, &t](Tape::BackwardScope scope) {
-    // da = dy derivative lies in the memory of dy, or, if dy is also the gradient of a residual, in that of derivative.
+    // da = dy derivative overwrites dy, or, if dy is also the gradient of a residual, the derivative.
     const bool formed = scope == Tape::BackwardScope::parameters || (epilogue && epilogue->done);
     const Tensor none, &dy = derivative && !residual && !formed ? t.own_grad(y) : y.grad();
     const bool in_derivative = derivative && residual;

@@ -13,7 +13,7 @@
 namespace lockstep {
 
 namespace {
-/// Records scale times a loss; sum(loss, dy) computes the loss and its gradient.
+/// Records a loss times `scale`; sum(loss, dy) computes the loss and its gradient by y.
 template <class Sum>
 Var summed(Tape& t, const char* op, Var y, double scale, const Sum& sum) {
   const profile::Span span(op);
@@ -34,13 +34,8 @@ Var regression_loss(Tape& t, Var y, const Tensor& target, Regression kind, doubl
 
 Var smoothness_loss(Tape& t, Var y, std::span<const double> mean, std::span<const double> std, int order,
                     double scale) {
-  const auto kept = [&](std::span<const double> values) {
-    auto* to = static_cast<double*>(t.host_arena().allocate(values.size_bytes()));
-    std::ranges::copy(values, to);
-    return std::span<const double>(to, values.size());
-  };
   return summed(t, "smoothness_loss", y, scale, [&](const Tensor& loss, const Tensor& dy) {
-    ops::smoothness_loss(t.stream(), loss, dy, y.value(), kept(mean), kept(std), order);
+    ops::smoothness_loss(t.stream(), loss, dy, y.value(), t.keep(mean), t.keep(std), order);
   });
 }
 
@@ -71,7 +66,7 @@ Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const st
 }
 
 namespace {
-/// rows_grad() is the destination of the gradient of the candidates' rows.
+/// rows_grad() returns the destination of the gradient of the candidates' rows.
 template <class RowsGrad>
 Var softmax_over(Tape& t, Var f, const Param& table, std::span<const std::int32_t> pos,
                  const ops::SoftmaxCandidates& candidates, const RowsGrad& rows_grad) {

@@ -25,7 +25,7 @@ void TouchedRows::clear() {
 }
 
 namespace {
-/// The elements of a parameter in a flat vector, as an array.
+/// A view of a parameter's elements in a flat vector.
 Tensor view_of(const Tensor& flat, const Param& param) {
   auto* begin = static_cast<std::byte*>(flat.raw()) + static_cast<std::size_t>(param.offset) * size_bytes(flat.dtype());
   return {begin, flat.dtype(), param.shape, flat.device()};
@@ -99,11 +99,9 @@ void ParamStore::allocate(std::uint64_t seed) {
     flat_size_ += p.shape.size();
   }
   round_up();
-  const MemoryLimit limit = memory_limit();
-  const double needed = static_cast<double>(flat_size_) * static_cast<double>(size_bytes(dtype_));
-  require_usage(needed <= limit.bytes, "building the network: its ", flat_size_, " parameters need ",
-                human_bytes(needed), ", but ", limit.source, " ", human_bytes(limit.bytes),
-                "; lower the sizes of the network, model.*");
+  require_memory_for(static_cast<double>(flat_size_) * static_cast<double>(size_bytes(dtype_)),
+                     join("building the network: its ", flat_size_, " parameters need"),
+                     "lower the sizes of the network, model.*");
   values_ = OwnedTensor(dtype_, Shape{flat_size_}, {}, MemoryUse::parameters);
   set_views();
   for (Param& p : params_) {
@@ -111,10 +109,10 @@ void ParamStore::allocate(std::uint64_t seed) {
     visit_float(dtype_, [&]<class T>() {
       T* value = p.value.data<T>();
       const Init& init = inits_[static_cast<std::size_t>(p.index)];
-      constexpr std::int64_t kPiece = 1 << 16;
-      for (std::int64_t first = 0; first < p.shape.size(); first += kPiece) {
+      constexpr std::int64_t kChunk = 1 << 16;  // elements between two checks for a stop request
+      for (std::int64_t first = 0; first < p.shape.size(); first += kChunk) {
         require_no_stop_request("building the network");
-        const std::int64_t end = std::min(first + kPiece, p.shape.size());
+        const std::int64_t end = std::min(first + kChunk, p.shape.size());
         for (std::int64_t i = first; i < end; ++i)
           value[i] = static_cast<T>(init(draws, static_cast<std::uint64_t>(i)));
       }

@@ -23,7 +23,7 @@ Var gated_residual(Tape& t, Var x, const Param& gate_up, const Param& down, cons
     const Tensor dy = t.own_grad(y);
     const Target dgate_up = t.grad_of(gate_up);
     ops::linear_backward(t.stream(), {}, t.grad_of(down), {}, dy, {}, h, t.value(down));
-    ops::linear_backward(t.stream(), {h}, {}, {}, dy, {}, h, t.value(down));  // h has served and takes its gradient
+    ops::linear_backward(t.stream(), {h}, {}, {}, dy, {}, h, t.value(down));  // the gradient of h overwrites it
     if (normed) {
       ops::normed_swiglu_backward(t.stream(), t.grad_of(x), dgate_up, h, dy, both, z, rstd, x.value(),
                                   t.value(gate_up));

@@ -105,7 +105,7 @@ const Tensor& Tape::own_grad(Var y) {
   return node.grad;
 }
 
-/// Lets a node without gradient share the memory of one. `sharers` counts its owners.
+/// Makes a gradient whose memory is shared the gradient of a node that has none. `sharers` counts the owners.
 void Tape::share(Var::Node& node, const Tensor& grad, std::int32_t*& sharers) {
   if (sharers == nullptr) sharers = new (host_arena().allocate(sizeof(std::int32_t))) std::int32_t(1);
   ++*sharers;
@@ -156,15 +156,15 @@ Target Tape::grad_of(const Param& p) {
 
 void Tape::seed(Var y, const Tensor& values) {
   if (!y.wants_grad()) return;
-  const bool near = values.device() == y.value().device();
-  if (near && !y.node_->grad) {  // one owner more than there are: the caller
-    std::int32_t* sharers = nullptr;
+  const bool same_device = values.device() == y.value().device();
+  if (same_device && !y.node_->grad) {
+    std::int32_t* sharers = nullptr;  // share() counts the caller as an owner, too, so that `values` is not overwritten
     return share(*y.node_, values, sharers);
   }
   const Target dy = grad_of(y);
   if (!dy.accumulate) return copy(stream_, dy.tensor, values);
   Tensor on_device = values;
-  if (!near) {
+  if (!same_device) {
     on_device = allocate(arena_, values.dtype(), values.shape());
     copy(stream_, on_device, values);
   }

@@ -102,15 +102,15 @@ double GradientNorm::value() {
 }
 
 namespace {
-/// The sum of squares of one chunk. Its sum has 16 lanes, and element i is added to lane i % 16, so blocks of 16 zeros
-/// may be left out: the others are packed.
+/// The sum of squares of one chunk. The sum has 16 lanes, and element i is added to lane i % 16, so whole blocks of 16
+/// zeros may be skipped: the other blocks are packed.
 template <class T>
 double chunk_square(const FlatGradient& gradient, FlatRange chunk) {
   constexpr std::int64_t kBlock = 16;
   const T* const values = gradient.data<T>();
   thread_local std::vector<T> packed;
   packed.clear();
-  std::int64_t at = chunk.begin;  // elements before this one are packed or left out
+  std::int64_t at = chunk.begin;  // elements before this one are packed or skipped
   bool whole = false;
   gradient.for_each_nonzero(chunk, [&](std::int64_t begin, std::int64_t end) {
     whole = begin == chunk.begin && end == chunk.end;

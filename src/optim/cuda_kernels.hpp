@@ -25,7 +25,7 @@ Step step_as(const StepScalars& scalars) {
 /// At most this many tables are updated in one launch.
 inline constexpr std::size_t kMostTables = 3;
 
-/// Rows of tables in a step that a GPU takes alone, see LazyNow and UpdateNow. Pointers are device pointers.
+/// Rows of tables in a step that a GPU makes without the host, see LazyNow and UpdateNow. Pointers are device pointers.
 template <class T>
 struct LazySteps {
   struct Table {
@@ -105,7 +105,7 @@ struct LateSteps {
 template <class T>
 void late_steps(const Stream& stream, const LateSteps<T>& late);
 
-/// The kernels of LazyAdam's steps on a GPU alone.
+/// The kernels of LazyAdam's steps without the host.
 template <class T>
 void lazy_catch_up(const Stream& stream, const LazySteps<T>& steps);
 template <class T>

@@ -35,7 +35,7 @@ struct Layout {
 template <class T>
 class DenseStepOf final : public DenseStep {
  public:
-  DenseStepOf(DenseNetwork network, ParamStore& params, const GpuUpdate::Parts& end, int rank, int ranks)
+  DenseStepOf(DenseNetwork network, ParamStore& params, const GpuUpdate::Operands& end, int rank, int ranks)
       : network_(std::move(network)),
         params_(params),
         end_(end),
@@ -48,10 +48,6 @@ class DenseStepOf final : public DenseStep {
     const std::int64_t size = few_.operands.size;
     partials_ = OwnedTensor(params.dtype(), {kMostParts * size}, params.device(), MemoryUse::workspace);
     squares_ = Buffer(params.device(), static_cast<std::size_t>((size + 31) / 32) * sizeof(double));
-    const Stream stream(params.device());
-    fill_zero(stream, sums_.view());      // gaps between parameters stay 0
-    fill_zero(stream, partials_.view());  // here, too
-    stream.synchronize();
     std::array<Tensor, 2> moments;
     if (end_.optimizer != nullptr) moments = end_.optimizer->adam_moments();
     for (Layout<T>* layout : {&few_, &many_}) {
@@ -81,7 +77,7 @@ class DenseStepOf final : public DenseStep {
   std::size_t shared_bytes() const { return static_cast<std::size_t>(few_.operands.sm_size) * sizeof(T); }
 
   void compute(const Stream& stream, const Step& step) override {
-    // Few samples are spread over many blocks; many are taken by more rows at a time.
+    // Few samples are spread over many blocks; with many, a block takes more rows at a time.
     const bool spread = step.count <= kMostParts * kFewRows || many_.blocks == 0;
     Layout<T> now = spread ? few_ : many_;
     DenseOperands<T>& s = now.operands;
@@ -111,14 +107,15 @@ class DenseStepOf final : public DenseStep {
     s.decay = step.average != nullptr ? static_cast<T>(step.average->decay()) : T{0};
   }
 
-  /// One for each part of the samples, or more: a block adds at least 128 elements of the gradient.
+  /// At least one block for each part of the samples; more if each then adds at least 128 elements of the gradient.
   static int blocks(const Layout<T>& now) {
     constexpr std::int64_t kElements = 128;
     const std::int64_t wanted = std::max(now.operands.parts, (now.operands.size + kElements - 1) / kElements);
     return static_cast<int>(std::min<std::int64_t>(wanted, now.blocks));
   }
 
-  /// `blocks` is 0 if it does not fit. With sums of the parts' gradients in shared memory, if these fit.
+  /// The layout for `rows` samples at a time; `blocks` is 0 if it does not fit. The gradient of a part is summed in
+  /// shared memory if that fits, too.
   Layout<T> layout(int rows) const {
     Layout<T> to{.rows = rows, .blocks = 0, .operands = {}};
     DenseOperands<T>& s = to.operands;
@@ -161,23 +158,24 @@ class DenseStepOf final : public DenseStep {
 
   DenseNetwork network_;
   ParamStore& params_;
-  GpuUpdate::Parts end_;
+  GpuUpdate::Operands end_;
   Layout<T> few_, many_;
-  OwnedTensor sums_, partials_;
+  OwnedTensor sums_, partials_;  // the elements of gaps between parameters stay 0
   Buffer loss_partials_, before_, squares_;
 };
 
-/// Why one kernel cannot take the steps of a network, whatever the GPU; "" if it can.
-std::string obstacle(const DenseNetwork& network, const ParamStore& params, const GpuUpdate::Parts& end) {
+/// Why no GPU can do the steps of a network in one kernel; "" if a GPU may.
+std::string obstacle(const DenseNetwork& network, const ParamStore& params, const GpuUpdate::Operands& end) {
   if (network.weights.size() > optim_kernels::kMostDenseLayers)
     return join("it has ", network.weights.size(), " layers, more than ", optim_kernels::kMostDenseLayers);
-  if (params.storage() != params.dtype()) return "its values are halves";
+  if (params.storage() != params.dtype()) return "its values are in half precision";
   if (params.dtype() == DType::f32 && ops::tf32_allowed()) return "its products are in TF32";
   if (!std::ranges::all_of(params.all(), [](const Param& p) { return p.trainable && p.l2 == 0; }))
     return "it has frozen or penalised parameters";
   if (end.optimizer == nullptr) return "";
   if (!end.optimizer->adam_moments()[0]) return join("the optimizer is ", end.optimizer->name());
-  if (end.norm_ranges.size() != 1 || end.norm_ranges.front().begin != 0) return "its norm has several parts";
+  if (end.norm_ranges.size() != 1 || end.norm_ranges.front().begin != 0)
+    return "its gradient norm covers several ranges";
   return "";
 }
 
@@ -185,7 +183,7 @@ std::string obstacle(const DenseNetwork& network, const ParamStore& params, cons
 
 std::unique_ptr<DenseStep> DenseStep::make(DenseNetwork network, ParamStore& params, const GpuUpdate& update, int rank,
                                            int ranks, std::string& why) {
-  const GpuUpdate::Parts end = update.parts();
+  const GpuUpdate::Operands end = update.operands();
   why = obstacle(network, params, end);
   if (!why.empty()) return nullptr;
   return visit_float(params.dtype(), [&]<class T>() -> std::unique_ptr<DenseStep> {

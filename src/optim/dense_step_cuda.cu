@@ -32,7 +32,7 @@ __device__ void put_quad(T* to, const Quad<T>& values) {
   *reinterpret_cast<Quad<T>*>(to) = values;
 }
 
-/// Loads all weights and clears the rest of the shared memory. The padding behind rows must be 0.
+/// Loads all weights and clears the rest of the shared memory. The padding after rows must be 0.
 template <class T>
 __device__ void load_weights(const DenseOperands<T>& s, T* sm) {
   for (std::int64_t i = threadIdx.x; i < s.sm_size / 4; i += kThreads) put_quad(sm + 4 * i, {});
@@ -54,10 +54,10 @@ __device__ void load_weights(const DenseOperands<T>& s, T* sm) {
   }
 }
 
-/// Takes `rows` samples from the table: inputs to the first layer, targets in place of the last layer's gradient. Rows
-/// behind them are 0.
+/// Loads `rows` samples from the table: inputs to the first layer, targets to the memory of the last layer's gradient.
+/// The remaining rows become 0.
 template <class T, int kRows>
-__device__ void take_rows(const DenseOperands<T>& s, const ops::RowDraw& draw, std::int64_t first, int rows, T* sm) {
+__device__ void load_rows(const DenseOperands<T>& s, const ops::RowDraw& draw, std::int64_t first, int rows, T* sm) {
   __shared__ std::int64_t sm_rows[kRows];
   if (threadIdx.x < kRows)
     sm_rows[threadIdx.x] =
@@ -76,9 +76,9 @@ __device__ void take_rows(const DenseOperands<T>& s, const ops::RowDraw& draw, s
   __syncthreads();
 }
 
-/// One layer for all rows: a thread computes an output of kRows / 4 rows. A weight pack serves these rows; the packs of
-/// x are the same for all lanes, which shared memory broadcasts. The odd number of packs in a stride keeps the lanes'
-/// weight packs in different banks. Returns this thread's part of the loss.
+/// One layer for all rows: a thread computes one output of kRows / 4 rows. Each pack of weights is used for all these
+/// rows. All lanes read the same packs of x, which shared memory broadcasts. The odd number of packs in a stride puts
+/// the lanes' weight packs into different banks. Returns this thread's share of the loss.
 template <class T, int kRows>
 __device__ double forward(const DenseOperands<T>& s, int k, int rows, T* sm) {
   constexpr int kGroup = kRows / 4;
@@ -120,8 +120,8 @@ __device__ double forward(const DenseOperands<T>& s, int k, int rows, T* sm) {
   return loss;
 }
 
-/// The gradients of one layer's parameters, stored in `to`, or added. A thread computes 4 x 4 elements of the weight's:
-/// two packs loaded for 16 products.
+/// The gradients of one layer's parameters, stored in `to`, or added if `add`. A thread computes 4 x 4 elements of the
+/// weight's gradient: 16 products for two loaded packs.
 template <class T, int kRows>
 __device__ void parameter_gradients(const DenseLayer& l, bool add, T* to, const T* sm) {
   const int out = static_cast<int>(l.out), in = static_cast<int>(l.in), packs = (in + 3) / 4;
@@ -164,7 +164,7 @@ __device__ void parameter_gradients(const DenseLayer& l, bool add, T* to, const 
   }
 }
 
-/// dx = dy W, times the slope of the layer before, in the slope's place. A thread computes four columns of a row.
+/// dx = dy W, times the slope of the previous layer, which it overwrites. A thread computes four columns of a row.
 template <class T, int kRows>
 __device__ void input_gradients(const DenseLayer& l, const DenseLayer& before, T* sm) {
   const int packs = (static_cast<int>(l.in) + 3) / 4;
@@ -184,7 +184,7 @@ __device__ void input_gradients(const DenseLayer& l, const DenseLayer& before, T
   }
 }
 
-/// The gradient and the loss of one part of the samples, in its row of s.partials.
+/// The gradient of one part of the samples, in row `part` of s.partials, and its loss.
 template <class T, int kRows>
 __device__ void compute_part(const DenseOperands<T>& s, const ops::RowDraw& draw, std::int64_t part, T* sm) {
   const std::int64_t first = part * s.part_rows;
@@ -196,8 +196,8 @@ __device__ void compute_part(const DenseOperands<T>& s, const ops::RowDraw& draw
   double loss = 0;
   for (std::int64_t at = first; at < end; at += kRows) {
     const int rows = static_cast<int>(end - at < kRows ? end - at : kRows);
-    __syncthreads();  // the values of the rows before have been read
-    take_rows<T, kRows>(s, draw, at, rows, sm);
+    __syncthreads();  // the values of the previous rows have been read
+    load_rows<T, kRows>(s, draw, at, rows, sm);
     for (int k = 0; k < layers; ++k) {
       loss += forward<T, kRows>(s, k, rows, sm);
       __syncthreads();
@@ -216,9 +216,9 @@ __device__ void compute_part(const DenseOperands<T>& s, const ops::RowDraw& draw
   for (std::int64_t i = threadIdx.x; i < s.size / 4; i += kThreads) put_quad(to + 4 * i, quad(sum + 4 * i));
 }
 
-/// Adds the parts of the gradient, in f64. A lane has four elements, and a warp adds every kWarps-th part of 128, with
-/// several loads under way; the warps' sums are added in order. The order depends on the number of parts alone. Writes
-/// the sum of squares of each kWarp elements, too.
+/// Adds the parts of the gradient, in f64. A block has 128 elements at a time, four per lane; each warp adds every
+/// kWarps-th part, with several loads in flight, and the sums of the warps are added in order. So the order depends on
+/// the number of parts alone. Also writes the sum of squares of every kWarp elements.
 template <class T>
 __device__ void add_parts(const DenseOperands<T>& s) {
   constexpr int kBlock = 4 * kWarp;
@@ -235,7 +235,7 @@ __device__ void add_parts(const DenseOperands<T>& s) {
         for (int c = 0; c < 4; ++c) sum[c] += static_cast<double>(values.at[c]);
       }
     }
-    __syncthreads();  // the sums of the elements before have been read
+    __syncthreads();  // the sums of the previous elements have been read
 #pragma unroll
     for (int c = 0; c < 4; ++c) sm_sums[warp][4 * lane + c] = sum[c];
     __syncthreads();
@@ -251,8 +251,8 @@ __device__ void add_parts(const DenseOperands<T>& s) {
   }
 }
 
-/// Writes this rank's weight, flags and loss, zeros for the other ranks, and keeps the state from before the step, which
-/// all blocks read while the first one writes the next.
+/// Writes this rank's weight, flags and loss, and zeros for the other ranks. Copies the state from before the step: all
+/// blocks read the copy while the first block writes the next state.
 template <class T>
 __device__ void report(const DenseOperands<T>& s) {
   if (blockIdx.x != 0) return;
@@ -268,7 +268,7 @@ __device__ void report(const DenseOperands<T>& s) {
   if (threadIdx.x == 0) *s.before = *s.state;
 }
 
-/// Clipping, the check for values that are not finite, and the update, from the sum of squares of the gradient.
+/// Clipping, the check for values that are not finite, and the update, given the gradient's sum of squares.
 template <class T>
 __device__ void end_step(const DenseOperands<T>& s, double squares) {
   __shared__ T sm_scalars[std::tuple_size_v<StepScalars>];
@@ -302,9 +302,9 @@ __device__ void end_step(const DenseOperands<T>& s, double squares) {
     update_element(x, i, i, true, rule);
 }
 
-/// A step. Latency bound: each block loads the weights, computes the parts of the gradient that are its own, and waits
-/// twice for the grid. Traffic: weights once per block, the partial gradients written and read once, and the optimizer's
-/// state. See DenseStep.
+/// A step, see DenseStep. Latency bound: each block loads the weights, computes its parts of the gradient, and waits
+/// twice for the grid. Traffic: weights once per block, the partial gradients written and read once, and the
+/// optimizer's state.
 template <class T, int kRows>
 __global__ void __launch_bounds__(kThreads, 1) dense_step_kernel(DenseOperands<T> s) {
   auto* const sm = reinterpret_cast<T*>(sm_bytes);
@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(kThreads, 1) dense_step_kernel(DenseOperands<T
   end_step(s, gpu::block_reduce(squares));
 }
 
-/// Every block computes the norm of the sums over ranks: a barrier of the grid would take longer.
+/// Every block computes the whole norm of the sums over ranks, because a grid barrier would take longer.
 template <class T>
 __global__ void __launch_bounds__(kThreads) dense_update_kernel(DenseOperands<T> s) {
   double squares = 0;

@@ -12,17 +12,16 @@ namespace lockstep::optim_kernels {
 inline constexpr int kMostDenseLayers = 9;
 /// Samples whose values a block holds at a time.
 inline constexpr int kFewRows = 8, kManyRows = 16;
-/// Numbers of each rank behind the gradient: weight, flags, loss.
+/// Values of each rank after the gradient: weight, flags, loss.
 inline constexpr int kRankSums = 3;
 
-/// A linear layer: places of its parameters in the flat vectors, and of its arrays in shared memory, in elements. Rows of
-/// x and of the weight have the same stride, rows of dy another. Elements behind a row are 0.
+/// A linear layer: offsets of its parameters in the flat vectors, and of its arrays in shared memory, in elements. Rows
+/// of x and of the weight have one stride, rows of dy another. The padding after a row is 0.
 struct DenseLayer {
   std::int64_t in, out, weight, bias;
   std::int64_t stride, dy_stride;
   std::int64_t sm_weight, sm_bias, sm_x;
-  std::int64_t
-      sm_dy;  ///< the slope of phi at the layer's output, then the gradient; of the last layer the target first
+  std::int64_t sm_dy;  ///< first the slope of phi at the output (last layer: the target), then the gradient
 };
 
 /// The operands of both kernels.
@@ -34,13 +33,13 @@ struct DenseOperands {
   T loss_scale;
   ops::cuda::TableView<T> table;
   const ops::RowDraw* draw;
-  std::int64_t count, part_rows, parts;  ///< samples, those of a part, and parts
-  std::int64_t sm_size, sm_sum;  ///< of shared memory; where the gradient of a part is added up, -1: in `partials`
+  std::int64_t count, part_rows, parts;  ///< samples, samples of a part, parts
+  std::int64_t sm_size, sm_sum;  ///< shared memory; offset of a part's summed gradient, -1: summed in `partials`
   T* values;
   T* partials;            ///< (parts, size)
   double* loss_partials;  ///< (parts)
   T* sums;                ///< (flat + kRankSums ranks)
-  double* squares;        ///< (ceil(size / 32)), of as many elements of the gradient each; with one rank
+  double* squares;        ///< (ceil(size / 32)): sums over 32 elements of the gradient; with one rank
   std::int64_t size;      ///< of the gradient: the end of the last parameter, rounded up to whole packs
   std::int64_t flat, rank, ranks;
   const std::uint64_t* h_record;
@@ -56,13 +55,13 @@ struct DenseOperands {
 
 namespace cuda {
 
-/// Whether a block can run with so many elements of shared memory, and the most blocks at a time.
+/// The number of blocks with sm_size elements of shared memory that fit on the GPU at once; 0 if none does.
 template <class T>
 int dense_blocks(const Stream& stream, int rows, std::int64_t sm_size);
-/// The whole step, or with several ranks all before the sum over ranks. `rows` is kFewRows or kManyRows.
+/// The whole step; with several ranks, everything before the sum over ranks. `rows` is kFewRows or kManyRows.
 template <class T>
 void dense_step(const Stream& stream, int blocks, int rows, const DenseOperands<T>& step);
-/// With several ranks, all behind the sum over ranks.
+/// With several ranks, everything after the sum over ranks.
 template <class T>
 void dense_update(const Stream& stream, int blocks, const DenseOperands<T>& step);
 

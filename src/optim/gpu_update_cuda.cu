@@ -16,8 +16,9 @@ __global__ void open_kernel(T* seed, UpdateState* state, const GpuStepRecord* re
   *seed = static_cast<T>(factor(*state, *record, true));
 }
 
-/// A block of the parameter with partial sum blockIdx.x: its share of the squares, in the order of sum_squares_kernel, and
-/// of the gradient. With `touched`, a warp has a row. Memory bound: reads values and gradient, writes the gradient.
+/// One block per partial sum. A block sums its share of a parameter's squares, in the order of sum_squares_kernel, and
+/// updates its share of the gradient, with `touched` one row per warp. Memory bound: reads values and gradient, writes
+/// the gradient.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     penalise_kernel(const Penalty* penalties, T* gradient, const T* __restrict__ values, double* sums,
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Adds partial sums in order, for the bits of GpuSums. All threads of the block call it; the first one gets the sum.
+/// Adds partial sums in order, for the bits of GpuSums. All threads of the block call it; the first receives the sum.
 __device__ double add_in_order(const double* sums, std::int64_t count, double* sm_sums) {
   double sum = 0;
   for (std::int64_t first = 0; first < count; first += kThreads) {

@@ -4,7 +4,7 @@
 #include "lockstep/device/cuda_launch.hpp"
 #include "optim/gpu_update_kernels.hpp"
 
-/// The end of a step, for the kernels that contain it.
+/// Device functions for the end of a step.
 namespace lockstep::optim_kernels::cuda {
 
 /// The sums over ranks, in the order of the ranks.
@@ -39,8 +39,8 @@ struct Decision {
   GpuOutcome outcome;
 };
 
-/// Decides how a step ends, for one thread. `sums` has the loss, weight and flags of all ranks; squares is the sum of
-/// squares of the gradient, penalty that of the weights with their factors.
+/// Decides how a step ends. One thread calls it. `sums` has the loss, weight and flags of all ranks, `squares` is the
+/// gradient's sum of squares, `penalty` the sum of the weights' squares times their factors.
 template <class T>
 __device__ Decision<T> decide(const GpuOutcome& sums, const UpdateState& before, const GpuStepRecord& record,
                               double squares, double penalty, bool scaled, bool updates, double clip_norm) {
@@ -75,7 +75,7 @@ __device__ Decision<T> decide(const GpuOutcome& sums, const UpdateState& before,
 }
 
 /// Adds the first element that is not finite, if there is one, to the outcome of a step that failed. All threads of the
-/// block call it; sm_found has an element for each.
+/// block call it; sm_found has one element per thread.
 template <class T>
 __device__ void note_first_bad(std::int64_t n, const T* x, std::int64_t* sm_found, GpuOutcome* outcome) {
   const int threads = static_cast<int>(blockDim.x);

@@ -13,14 +13,14 @@ struct UpdateNow {
   bool moves;  ///< false: the step updates nothing
 };
 
-/// What a step leaves to the next one.
+/// The state that a step leaves for the next one.
 struct UpdateState {
   LossScale scale;
   std::int64_t moved;  ///< whether the last step updated anything
   std::int64_t failed;
 };
 
-/// Partial sums of squares: those of a range of the gradient, or of a penalised parameter.
+/// The partial sums of squares of a range of the gradient, or of a penalised parameter.
 struct PartialSums {
   std::int64_t count;
   double l2;  ///< of a penalised parameter
@@ -29,7 +29,7 @@ struct PartialSums {
 /// A penalised parameter.
 struct Penalty {
   std::int64_t begin, rows, columns;  ///< in the flat vectors
-  std::int64_t touched;               ///< not 0: rows whose gradient is 0 keep it
+  std::int64_t touched;               ///< not 0: zero gradients of rows stay 0
   std::int64_t first_sum, sums;       ///< its partial sums of squares
   double l2;
 };
@@ -56,8 +56,8 @@ namespace cuda {
 /// Sets the loss scale of the step, and the seed of its backward pass.
 template <class T>
 void open_step(const Stream& stream, T* seed, UpdateState* state, const GpuStepRecord* record);
-/// gradient += 2 l2 weight values for each penalised parameter, where the weight is the sum over all ranks, times the loss
-/// scale if `scaled`; and the partial sums of squares of their values, as sum_squares() computes them.
+/// gradient += 2 l2 weight values for each penalised parameter, where the weight is the sum over all ranks, times the
+/// loss scale if `scaled`. Also computes the partial sums of squares of the values, as sum_squares() does.
 template <class T>
 void penalise(const Stream& stream, const Penalty* penalties, std::int64_t blocks, T* gradient, const T* values,
               double* sums, const UpdateState* state, const RankReports& reports, const GpuStepRecord* record,

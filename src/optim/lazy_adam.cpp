@@ -253,17 +253,17 @@ void LazyAdam::catch_up(const Param& param, std::span<const std::int32_t> rows) 
   catch_up(table, late, steps(), {});
 }
 
-void LazyAdam::replay_kept(std::int64_t to) {
+void LazyAdam::catch_up_all(std::int64_t to) {
   if (history_.empty()) return;  // nothing is deferred
   std::vector<LateRow> late;
   for (Table& table : tables_) {
-    const RowsOf& kept = table.rows;
+    const RowsOf& rows = table.rows;
     if (device().is_cuda()) {
-      catch_up_on_gpu(table, ops::RowSet::range(kept.first, kept.count), to, {});
+      catch_up_on_gpu(table, ops::RowSet::range(rows.first, rows.count), to, {});
       continue;
     }
     late.clear();
-    for (std::int64_t row = kept.first; row < kept.first + kept.count; ++row) {
+    for (std::int64_t row = rows.first; row < rows.first + rows.count; ++row) {
       std::int64_t& done = table.done[static_cast<std::size_t>(row)];
       if (done < to) late.push_back({row, std::exchange(done, to)});
     }
@@ -274,7 +274,7 @@ void LazyAdam::replay_kept(std::int64_t to) {
 void LazyAdam::flush() {
   const profile::Span span("lazy_adam catch_up", profile::Kind::phase);
   expect_steps(steps());
-  replay_kept(steps());
+  catch_up_all(steps());
   base_ = steps();
   history_.clear();
 }
@@ -308,7 +308,7 @@ void LazyAdam::update(const Param& param, std::int64_t first, std::int64_t count
 
 void LazyAdam::begin(double lr, double gradient_scale) {
   expect_steps(steps() - 1);
-  replay_kept(steps() - 1);
+  catch_up_all(steps() - 1);
   all_have_taken(steps());
   note(lr, gradient_scale);
 }

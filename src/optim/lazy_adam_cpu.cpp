@@ -14,7 +14,7 @@ using ops::cpu::LOCKSTEP_ISA::sqrt;
 using ops::cpu::LOCKSTEP_ISA::store;
 using ops::cpu::LOCKSTEP_ISA::Vec;
 
-/// Vectors of a block: p, m and v stay in registers for all steps, whose roots and quotients then overlap.
+/// Vectors of a block. p, m and v stay in registers for all steps, and the vectors' roots and divisions overlap.
 constexpr int kVectors = 4;
 template <class T>
 constexpr std::int64_t kBlock = kVectors* kLanes<T>;
@@ -88,7 +88,7 @@ void replay(std::int64_t n, T* p, T* m, T* v, const MissedSteps<T>& steps) {
   for (; i + kBlock<T> <= n; i += kBlock<T>) replay_block(p + i, m + i, v + i, steps);
   if (i == n) return;
   T rest[3][kBlock<T>] = {};
-  for (T& x : rest[0]) x = 1;  // what fills a block up is at rest
+  for (T& x : rest[0]) x = 1;  // the padding of the block is at rest
   T* const from[] = {p + i, m + i, v + i};
   for (int a = 0; a < 3; ++a)
     for (std::int64_t c = 0; c < n - i; ++c) rest[a][c] = from[a][c];

@@ -98,7 +98,7 @@ struct Element {
   __device__ std::int64_t index() const { return row * table->columns + column; }
 };
 
-/// One thread per element, as late_steps_kernel(). The rows' counts of steps stay: lazy_update_kernel() sets them.
+/// One thread per element, as late_steps_kernel(). Leaves the rows' step counts to lazy_update_kernel().
 template <class T>
 __global__ void __launch_bounds__(kThreads) lazy_catch_up_kernel(LazySteps<T> s) {
   const Element<T> e(s);

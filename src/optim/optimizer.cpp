@@ -15,7 +15,7 @@ namespace {
 /// Elements per chunk. On the CPU, values, gradient and two state vectors of a chunk fit the L2 cache. On a GPU a block
 /// takes one chunk, and a small network must fill more than one block.
 constexpr std::int64_t kChunk = std::int64_t{1} << 14, kGpuChunk = std::int64_t{1} << 11;
-/// Rows are scattered over memory: chunks of them are so large that prefetching pays, and there are up to this many.
+/// Upper limit on the chunks of a table of rows. The rows are scattered over memory: prefetching pays in large chunks.
 constexpr std::int64_t kRowChunks = 64;
 /// Distance of prefetches, in rows.
 constexpr std::size_t kRowsAhead = 6;
@@ -176,13 +176,13 @@ bool Optimizer::is_flat() const {
 }
 
 void Optimizer::update_rows(const FlatChunk& chunk, const Tensor& values, const FlatGradient& gradient) {
-  thread_local std::vector<std::int64_t> rows;  // their first elements
+  thread_local std::vector<std::int64_t> rows;  // the first element of each
   rows.clear();
   gradient.for_each_nonzero({chunk.begin, chunk.end}, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t first = begin; first < end; first += chunk.row) rows.push_back(first);
   });
   visit_float(dtype(), [&]<class T>() {
-    // The rows lie anywhere, so each would wait for memory.
+    // The rows are scattered: without prefetches, each one waits for memory.
     const auto prefetch = [&](const Tensor& flat, std::int64_t at) {
       constexpr std::int64_t kLine = 64 / sizeof(T);
       for (std::int64_t i = 0; i < chunk.row; i += kLine) __builtin_prefetch(flat.data<T>() + at + i, 1);

@@ -11,9 +11,9 @@ using gpu::kWarp;
 using gpu::kWholeWarp;
 constexpr int kThreads = 128, kWarps = kThreads / kWarp;
 
-/// One thread per column of a table row: blockIdx.x is a sample, blockIdx.y the tile of columns. The first sample of a
-/// row does the work of all of them: it collects their numbers in shared memory, kThreads samples at a time. Gradient
-/// rows are added in order, with four loads under way.
+/// One thread per column of a table row: blockIdx.x is a sample, blockIdx.y the tile of columns. The block of a row's
+/// first sample does the work for all samples of the row: it collects the offsets of their gradients in shared memory,
+/// kThreads samples at a time. Gradients are added in order, with four loads in flight.
 template <class T>
 __global__ void __launch_bounds__(kThreads) sign_descent_kernel(SignDescent<T> d) {
   __shared__ std::int64_t sm_uses[kThreads];

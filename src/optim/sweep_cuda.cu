@@ -57,8 +57,8 @@ __device__ void update_rows(const FlatChunk& chunk, const Vectors<T>& x, const S
 }
 
 /// One block per chunk of a few thousand elements; one launch for all parameters. Memory bound: adam reads p, m, v, g
-/// and writes p, m, v, 28 bytes per element in f32, in 16-byte words; the average adds 8. The scalars of the step are
-/// those in `now`, where it is not null: decide_kernel() has written them.
+/// and writes p, m, v, 28 bytes per element in f32, in 16-byte words; the average adds 8. Unless `now` is null, the
+/// step uses its scalars, which decide_kernel() has written.
 template <class T, class Step>
 __global__ void __launch_bounds__(kThreads, 3)
     sweep_kernel(const FlatChunk* chunks, Vectors<T> x, Step given, const UpdateNow<T>* now) {

@@ -3,8 +3,7 @@
 #include "optim/ema_rule.hpp"
 #include "optim/sweep_kernels.hpp"
 
-/// The update of one element, for the kernels that contain it. Compiled with -fmad=false, for the same bits as on the
-/// CPU.
+/// A device function for the update of one element. Compiled with -fmad=false, for the same bits as on the CPU.
 namespace lockstep::optim_kernels::cuda {
 
 /// The flat vectors and the state vectors of the rule. `shadow` is null without an average.

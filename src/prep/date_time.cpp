@@ -7,14 +7,16 @@ namespace lockstep::prep {
 
 std::optional<std::int64_t> day_number(int year, int month, int day) {
   using namespace std::chrono;
+  // std::chrono stores a year in 16 bits, a month and a day in 8: larger numbers would wrap.
+  if (year < -32767 || year > 32767 || month < 1 || month > 12 || day < 1 || day > 31) return {};
   const year_month_day date{std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
                             std::chrono::day(static_cast<unsigned>(day))};
-  if (month < 1 || day < 1 || !date.ok()) return {};
+  if (!date.ok()) return {};
   return sys_days(date).time_since_epoch().count();
 }
 
 namespace {
-/// Takes exactly `digits` digits, at most `largest` in value.
+/// Removes exactly `digits` digits, of a value up to `largest`, from the start of `text`.
 bool take(std::string_view& text, std::size_t digits, int largest, int& out) {
   if (text.size() < digits || text.substr(0, digits).find_first_not_of("0123456789") != std::string_view::npos)
     return false;

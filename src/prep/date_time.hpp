@@ -5,7 +5,7 @@
 
 namespace lockstep::prep {
 
-/// Days since 1970-01-01 of a date of the Gregorian calendar; nothing when there is no such day.
+/// Days since 1970-01-01 of a date of the Gregorian calendar; nullopt if there is no such day.
 std::optional<std::int64_t> day_number(int year, int month, int day);
 
 /// Seconds since 1970-01-01 00:00 UTC.
@@ -14,7 +14,7 @@ struct Moment {
   double fraction = 0;  ///< of a second, 0 <= fraction < 1
 };
 /// Parses an ISO 8601 date with an optional time and zone: `2016-02-05`, `2016-02-05 12:30`,
-/// `2016-02-05T12:30:15.25+01:00`. Without a zone the time is UTC. Nothing for any other text.
+/// `2016-02-05T12:30:15.25+01:00`. Without a zone the time is UTC. Returns nullopt for any other text.
 std::optional<Moment> parse_date_time(std::string_view text);
 
 }  // namespace lockstep::prep

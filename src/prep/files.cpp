@@ -22,6 +22,7 @@ std::string sha256_of(const std::filesystem::path& path) {
   while (in.read(block.data(), static_cast<std::streamsize>(block.size())) || in.gcount() > 0) {
     EVP_DigestUpdate(context.get(), block.data(), static_cast<std::size_t>(in.gcount()));
   }
+  require_usage(!in.bad(), "reading '", path.string(), "': ", std::strerror(errno));
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned size = 0;
   EVP_DigestFinal_ex(context.get(), digest, &size);

@@ -27,7 +27,7 @@ std::string quoted(const std::string& variable, const fs::path& path) {
   return "'" + variable + "' of '" + path.string() + "'";
 }
 
-/// The numbers of an attribute; none where there is no such attribute or it is text.
+/// The numbers of an attribute; none if the attribute is missing or is text.
 struct Numbers {
   std::vector<double> values;
   nc_type type = NC_NAT;
@@ -79,7 +79,7 @@ std::optional<double> default_fill(nc_type type) {
   return {};
 }
 
-/// Turns stored values into numbers, as the attributes of a variable say.
+/// Decodes stored values by the attributes of their variable.
 class Decoder {
  public:
   Decoder(int group, int variable, nc_type type) : type_(type) {
@@ -215,9 +215,9 @@ NcVariable NcFile::describe(const std::string& variable) const {
                                   near.empty() ? "" : "; did you mean '" + near + "'?"));
   }
   const std::string doing = "describing " + quoted(variable, path_);
-  int rank = 0;
-  check(nc_inq_varndims(place.group, place.variable, &rank), doing);
-  std::vector<int> ids(static_cast<std::size_t>(rank));
+  int axes = 0;
+  check(nc_inq_varndims(place.group, place.variable, &axes), doing);
+  std::vector<int> ids(static_cast<std::size_t>(axes));
   check(nc_inq_vardimid(place.group, place.variable, ids.data()), doing);
   NcVariable out;
   out.name = variable;
@@ -245,7 +245,7 @@ std::vector<double> NcFile::read_box(const Place& place, const NcVariable& what,
   nc_type type = NC_NAT;
   check(nc_inq_vartype(place.group, place.variable, &type), doing);
   require_data(type >= NC_BYTE && type <= NC_UINT64 && type != NC_CHAR, doing,
-               ": it holds text or a type of its own; only numbers are read");
+               ": it holds text or a user-defined type; only numbers are read");
   std::size_t filters = 0;
   if (nc_inq_var_filter_ids(place.group, place.variable, &filters, nullptr) == NC_NOERR && filters > 0) {
     std::vector<unsigned> ids(filters);

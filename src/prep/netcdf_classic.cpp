@@ -30,11 +30,11 @@ class ClassicHeader {
     const std::size_t variables = list();
     for (std::size_t v = 0; v < variables; ++v) {
       skip_padded(count());
-      const std::int64_t rank = count();
-      require_sound(rank <= 1024);
+      const std::int64_t axes = count();
+      require_sound(axes <= 1024);
       bool is_record = false;
       std::int64_t elements = 1;
-      for (std::int64_t axis = 0; axis < rank; ++axis) {
+      for (std::int64_t axis = 0; axis < axes; ++axis) {
         const std::int64_t id = count();
         require_sound(id < static_cast<std::int64_t>(dims.size()));
         const std::int64_t extent = dims[static_cast<std::size_t>(id)];
@@ -83,7 +83,7 @@ class ClassicHeader {
     require_sound(n >= 0);
     return n == 0xFFFFFFFF && !wide_ ? 0 : n;  // "streaming": the number of records is not known
   }
-  /// Entries of a list; the tag (0 for an absent list) is not needed.
+  /// The number of entries of a list. Skips the tag (0 for an absent list).
   std::size_t list() {
     number(4);
     const std::int64_t n = count();

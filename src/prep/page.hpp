@@ -1,10 +1,11 @@
 #pragma once
-#include <cstdio>
+
 #include <initializer_list>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
 
 namespace lockstep::prep {
@@ -21,9 +22,7 @@ class Page {
   /// A line as std::printf formats it.
   template <class... Values>
   void print(const char* format, const Values&... values) {
-    char text[256];
-    std::snprintf(text, sizeof text, format, values...);
-    out_ << text;
+    out_ << printed(format, values...);
   }
   /// Raw files with their checksums; only the first of a long list.
   void sources(const std::vector<std::string>& names, const std::vector<std::string>& sums);

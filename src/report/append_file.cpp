@@ -31,7 +31,7 @@ AppendFile::~AppendFile() {
 }
 
 void AppendFile::append(std::string_view bytes) {
-  constexpr std::size_t kMostWaiting = std::size_t{16} << 20;  // beyond it records are lost
+  constexpr std::size_t kMostWaiting = std::size_t{16} << 20;  // records beyond this are lost
   if (waiting_.size() + bytes.size() <= kMostWaiting) waiting_ += bytes;
   std::size_t done = 0;
   failure_.clear();
@@ -56,10 +56,13 @@ void truncate_file(const std::filesystem::path& path, std::uintmax_t size_bytes)
 }
 
 std::string read_if_there(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return {};
+  std::error_code failed;
+  if (!std::filesystem::exists(path, failed) && !failed) return {};
+  const auto size = failed ? 0 : std::filesystem::file_size(path, failed);
+  require(!failed, "reading '", path.string(), "': ", failed.message());
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
-  if (in && std::filesystem::file_size(path) > 0) text << in.rdbuf();
+  if (in && size > 0) text << in.rdbuf();
   require(in.good() && text.good(), "reading '", path.string(), "': ", std::strerror(errno));
   return std::move(text).str();
 }

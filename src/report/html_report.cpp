@@ -13,7 +13,7 @@ namespace lockstep {
 
 namespace {
 
-// More points than a chart can resolve show only noise.
+// A chart cannot resolve more points than these.
 constexpr std::size_t kFinePoints = 400, kCoarsePoints = 160;
 constexpr int kTableDigits = 6;
 
@@ -191,8 +191,8 @@ std::string gpu_charts(const RunHistory& history, const std::string& x_label) {
                         : "<h2>GPUs: mean, lowest and highest</h2><div class=\"charts small\">" + charts + "</div>";
 }
 
-/// A chart per metric. The metrics `f1.walk`, `f1.sit`, ... of classes or outputs are lines of one chart, unless none of
-/// them changes, as the number of samples of a class.
+/// A chart per metric. The metrics `f1.walk`, `f1.sit`, ... of classes or outputs are lines of one chart, unless none
+/// of them changes (such as the number of samples of a class).
 std::string metric_charts(const RunHistory& history, const std::string& x_label) {
   constexpr std::size_t kMost = 12;
   std::string charts;

@@ -18,8 +18,8 @@ MetricTable class_scores(const MetricTable& confusion) {
       support += confusion.values[k * count + other];
       predicted += confusion.values[other * count + k];
     }
-    const double right = confusion.values[k * count + k], precision = ratio(right, predicted),
-                 recall = ratio(right, support);
+    const double correct = confusion.values[k * count + k], precision = ratio(correct, predicted),
+                 recall = ratio(correct, support);
     scores.values.insert(scores.values.end(),
                          {precision, recall, ratio(2 * precision * recall, precision + recall), support});
   }

@@ -54,8 +54,8 @@ bool holds_a_run(const fs::path& dir) {
          (fs::exists(checkpoints) && !fs::is_empty(checkpoints)) || std::ranges::any_of(nested_runs(dir), holds_a_run);
 }
 
-/// Moves the previous run to `previous-N`. The folder gets its name last: a start that is killed before leaves
-/// `previous.part`, and the next one ends its work.
+/// Moves the previous run to `previous-N`. The folder gets this name last: a start that is killed earlier leaves
+/// `previous.part`, and the next start completes the move.
 void move_aside(const fs::path& dir) {
   const auto files = outputs_of_a_run(dir);
   const fs::path part = dir / kPart, place = next_previous(dir);

@@ -30,7 +30,7 @@ RunHistory::TrainPoint merged(const RunHistory::TrainPoint& a, const RunHistory:
   if (a.norms + b.norms > 0)
     m.grad_norm = (a.grad_norm * static_cast<double>(a.norms) + b.grad_norm * static_cast<double>(b.norms)) /
                   static_cast<double>(a.norms + b.norms);
-  // Samples over seconds, not the mean of the ratios.
+  // Total samples / total seconds, not the mean of the rates.
   const double samples = a.samples_per_s * a.seconds + b.samples_per_s * b.seconds;
   m.seconds = a.seconds + b.seconds;
   m.samples_per_s = m.seconds > 0 ? samples / m.seconds : mean(a.samples_per_s, b.samples_per_s);

@@ -12,7 +12,7 @@ namespace lockstep {
 /// merged. A merged point has what plots need: means, extremes of the loss, sums of seconds.
 class RunHistory {
  public:
-  /// A measurement of GPUs, over all of them and over the records of a point.
+  /// A measurement over all GPUs and over the records of a point.
   struct GpuRange {
     double mean = 0, low = 0, high = 0;
     std::int64_t count = 0;

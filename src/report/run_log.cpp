@@ -81,7 +81,7 @@ struct RunLog::Impl {
 
   Stopwatch clock, since_line, since_report;
   bool printed_any = false, utf8 = false;
-  std::string pending;  ///< the last line that was too early for the console
+  std::string pending;  ///< the last line that the console's interval held back
   ProgressState progress;
   double last_bar = -1, rate_time = -1;
   std::int64_t rate_step = 0;
@@ -107,7 +107,7 @@ struct RunLog::Impl {
     since_line.restart();
   }
 
-  /// Says once that the files cannot be written, and once that they can again.
+  /// Logs once that the files cannot be written, and once that they can be written again.
   void report_failures() {
     std::string failure = report_failure;
     for (const std::string* of : {&train_log.failure(), &val_log.failure(), &metrics.failure(), &events->failure()})
@@ -140,7 +140,7 @@ struct RunLog::Impl {
   }
   std::string outcome;
   std::string report_failure;  ///< why report.html was not written
-  bool failing = false;        ///< whether the console has said so
+  bool failing = false;        ///< whether the failure has been logged
 };
 
 RunLog::RunLog() = default;

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Names the table that process numbers refer to: the host since its last start, and the container.
+/// Identifies the process table that a PID refers to: the boot of the host, and the PID namespace of the container.
 std::string process_table() {
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
   std::string host;
@@ -34,13 +34,13 @@ std::string process_table() {
   return std::getline(boot, host) && !failed ? host + container.string() : "";
 }
 
-/// " 17 2": the Slurm job of this process, and how often it was started before. "" without Slurm.
+/// " 17 2": the Slurm job of this process, and how often it was restarted. "" without Slurm.
 std::string slurm_start() {
   const char *job = std::getenv("SLURM_JOB_ID"), *restarts = std::getenv("SLURM_RESTART_COUNT");
   return job == nullptr ? "" : join(" ", job, " ", restarts == nullptr ? "0" : restarts);
 }
 
-/// Two lines: for people, and for life_of().
+/// Two lines: one for people, one for life_of().
 std::string description_of_this_run() {
   std::string job;
   for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE"}) {
@@ -50,19 +50,19 @@ std::string description_of_this_run() {
               process_started(::getpid()), " ", process_table(), slurm_start(), "\n");
 }
 
-/// The file that names the owner, at one moment.
-struct Sight {
-  std::string who, identity;  ///< its two lines
+/// A snapshot of the file that names the owner.
+struct Snapshot {
+  std::string who, identity;  ///< the two lines of the file
   timespec changed{};
-  bool operator==(const Sight& other) const {
+  bool operator==(const Snapshot& other) const {
     return who == other.who && identity == other.identity && changed.tv_sec == other.changed.tv_sec &&
            changed.tv_nsec == other.changed.tv_nsec;
   }
 };
 
-/// Opens the file each time: a network file system then asks its server.
-Sight look_at(const fs::path& file) {
-  Sight seen;
+/// Opens the file each time, so that a network file system asks its server.
+Snapshot read_owner(const fs::path& file) {
+  Snapshot seen;
   std::ifstream in(file);
   std::getline(in, seen.who);
   std::getline(in, seen.identity);
@@ -88,7 +88,7 @@ double age_s(const timespec& then, const fs::path& dir) {
 enum class Life : std::uint8_t { ended, alive, unknown };
 
 /// Whether the owner lives, as far as this host can tell.
-Life life_of(const Sight& owner) {
+Life life_of(const Snapshot& owner) {
   std::istringstream in(owner.identity);
   std::int64_t pid = 0, started = 0;
   std::string table;
@@ -99,7 +99,7 @@ Life life_of(const Sight& owner) {
 }
 
 /// Whether the owner is an earlier start of this process's job: Slurm has ended it.
-bool was_requeued(const Sight& owner) {
+bool was_requeued(const Snapshot& owner) {
   std::istringstream in(owner.identity);
   std::string skipped, job, start;
   in >> skipped >> skipped >> skipped >> job >> start;
@@ -115,7 +115,7 @@ RunOwner::RunOwner(const fs::path& dir, TakeOver take_over, Times times)
   require_usage(fd_ >= 0, "run directory '", dir.string(), "': cannot write into it: ", std::strerror(errno));
   try {
     const bool locked = ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    const Sight owner = look_at(file_);
+    const Snapshot owner = read_owner(file_);
     if (take_over == TakeOver::no) {
       await_end_of_owner(locked, times);
     } else if (locked || life_of(owner) != Life::ended) {
@@ -123,9 +123,10 @@ RunOwner::RunOwner(const fs::path& dir, TakeOver take_over, Times times)
                    owner.who.empty() ? "another run" : owner.who,
                    "; if that run lives, it ends at its next checkpoint");
     }
-    require(::pwrite(fd_, text_.data(), text_.size(), 0) == static_cast<ssize_t>(text_.size()) &&
-                ::ftruncate(fd_, static_cast<off_t>(text_.size())) == 0 && ::fsync(fd_) == 0,
-            "writing '", file_.string(), "': ", std::strerror(errno));
+    errno = ENOSPC;  // of a write that ends early
+    const bool written = ::pwrite(fd_, text_.data(), text_.size(), 0) == static_cast<ssize_t>(text_.size()) &&
+                         ::ftruncate(fd_, static_cast<off_t>(text_.size())) == 0 && ::fsync(fd_) == 0;
+    require(written, "writing '", file_.string(), "': ", std::strerror(errno));
   } catch (...) {
     ::close(fd_);
     throw;
@@ -142,8 +143,8 @@ RunOwner::~RunOwner() {
 
 void RunOwner::await_end_of_owner(bool locked, const Times& times) const {
   constexpr double kStart_s = 2;  // from a process's lock to its text
-  const Sight first = look_at(file_);
-  const auto refuse = [&](const Sight& owner) {
+  const Snapshot first = read_owner(file_);
+  const auto refuse = [&](const Snapshot& owner) {
     throw Error(Fault::usage, join("run directory '", dir_.string(), "' is in use by another run",
                                    owner.who.empty() ? "" : " (" + owner.who + ")",
                                    "; wait for it, stop it, or choose another --run-dir; --take-over takes the "
@@ -153,7 +154,7 @@ void RunOwner::await_end_of_owner(bool locked, const Times& times) const {
   const Life life = life_of(first);
   if (life == Life::alive) refuse(first);
   if (life == Life::ended && !locked) return;
-  // A lock without a renewed time is that of an older program, unless its holder is about to write its text.
+  // A lock whose file time is not renewed belongs to an older program, unless its holder is about to write its text.
   const bool renewed = life == Life::unknown && !first.identity.empty();
   if (!renewed && !locked) return;
   const double wait_s = renewed ? times.stale_s - age_s(first.changed, dir_) : kStart_s;
@@ -163,7 +164,7 @@ void RunOwner::await_end_of_owner(bool locked, const Times& times) const {
   const Stopwatch watch;
   while (watch.seconds() < wait_s) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    const Sight now = look_at(file_);
+    const Snapshot now = read_owner(file_);
     if (now == first) continue;
     if (life_of(now) == Life::ended && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
     refuse(now);
@@ -186,7 +187,7 @@ void RunOwner::renew(const std::stop_token& stop, double every_s) {
 }
 
 std::string RunOwner::successor() const {
-  const Sight now = look_at(file_);
+  const Snapshot now = read_owner(file_);
   return now.who + "\n" + now.identity + "\n" == text_ ? "" : now.who;
 }
 

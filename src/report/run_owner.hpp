@@ -9,18 +9,19 @@
 
 namespace lockstep {
 
-/// Marks a run directory as in use by this process, from construction to destruction, also on file systems without locks.
+/// Marks a run directory as in use by this process, from construction to destruction, also on file systems without
+/// locks.
 ///
 /// The file `.lock` names the process, and a thread renews its modification time. A second process is refused if it
-/// cannot lock the file while the first one lives. Without locks, or with locks of one host alone, it decides by the
-/// process table if the first one runs on this host, else by the modification time: it waits until the time moves, which
-/// means that the run lives, or stays for `stale_s`, which means that the run was killed.
+/// cannot lock the file while the first one lives. Without locks, or if locks work only within a host, it uses the
+/// process table if the first one runs on this host. Otherwise it watches the modification time: if that moves, the run
+/// lives; if it stays the same for `stale_s`, the run was killed.
 class RunOwner {
  public:
   struct Times {
     double renew_s = 5, stale_s = 60;
   };
-  /// take_over  yes: even if another run lives; that one finds a successor()
+  /// take_over  yes: takes the directory even from a live run, which then finds a successor()
   /// errors     Error (usage): the directory is in use, or not writable
   RunOwner(const std::filesystem::path& dir, TakeOver take_over, Times times);
   ~RunOwner();

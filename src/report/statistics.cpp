@@ -14,7 +14,7 @@ namespace lockstep {
 
 namespace {
 
-/// The quantile of ascending values, between two of them by linear interpolation.
+/// The quantile of ascending values, with linear interpolation.
 double quantile(std::span<const double> sorted, double probability) {
   const double place = probability * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(place);
@@ -75,7 +75,7 @@ Interval paired_bootstrap(std::span<const double> a, std::span<const double> b, 
     for (std::size_t i = 0; i < difference.size(); i += 4) {
       const auto words = draws.block(i / 4);
       for (std::size_t j = 0; j < std::min<std::size_t>(4, difference.size() - i); ++j)
-        total += difference[(std::uint64_t{words[j]} * difference.size()) >> 32];  // uniform up to n / 2^32
+        total += difference[(std::uint64_t{words[j]} * difference.size()) >> 32];  // the bias is below n / 2^32
     }
     means[static_cast<std::size_t>(r)] = total / n;
   }

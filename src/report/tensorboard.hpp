@@ -35,7 +35,7 @@ class EventWriter {
   AppendFile file_;
 };
 
-/// The length of the leading part of an event file that consists of whole frames of steps up to `last_step`. Units:
+/// The length of the longest prefix of an event file that holds only complete frames of steps up to `last_step`. Units:
 /// bytes.
 std::uintmax_t whole_events(std::string_view bytes, std::int64_t last_step);
 bool is_event_file(const std::filesystem::path& path);

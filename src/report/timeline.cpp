@@ -32,7 +32,7 @@ struct Arrival {
   int rank = 0;
 };
 
-/// By the number of a collective, if all ranks have recorded it.
+/// By sequence number, the collectives that all ranks have recorded.
 std::map<std::uint32_t, Arrival> last_arrivals(const Timeline& t) {
   std::map<std::uint32_t, std::map<int, std::int64_t>> begins;
   for (const Timeline::Lane& lane : t.lanes)

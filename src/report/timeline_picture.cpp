@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::size_t kMostLanes = 32;
 constexpr std::size_t kMostSpans = 6000;
-// A thread has a row for each depth of spans inside the step; deeper ones cover those of the last row.
+// A thread has one row per nesting depth inside the step; spans deeper than the last row cover the spans in that row.
 constexpr int kWidth = 1140, kLeft = 150, kRow = 9, kRows = 4, kGap = 6, kTop = 8, kBottom = 26;
 constexpr double kNarrowest = 0.4;
-// By profile::Kind: colours of the page.
+// Colours of the page, by profile::Kind.
 constexpr const char* kColours[] = {"s6", "s0", "s1", "s3"};
 constexpr const char* kLegend[] = {"phase", "forward", "backward", "collective"};
 
-/// The step of median length on rank 0: its number, and when it ran on any rank.
+/// The step of median length on rank 0: its number, its first begin and its last end over all ranks.
 struct Step {
   std::uint32_t number = 0;
   std::int64_t begin_ns = 0, end_ns = 0;

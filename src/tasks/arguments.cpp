@@ -58,7 +58,7 @@ void require_same_arguments(World& world, const Args& args) {
   });
 }
 
-/// As model_kind() of the header. files: read_files(args).
+/// model_kind() of the header, with files = read_files(args).
 std::string model_kind(World& world, const Args& args, const Files& files) {
   std::string kind;
   world.together("choosing the model", [&] {
@@ -80,7 +80,7 @@ std::string model_kind(World& world, const Args& args, const Files& files) {
   return world.communicator().broadcast_text(kind, 0, "kind of model");
 }
 
-/// Makes the help serve a user who has not named a kind of model. form: help_argument()
+/// Adapts the help for a user who has not chosen a kind of model. form  help_argument()
 void describe_kinds(Options& options, const std::string& form) {
   options.list_only(common_keys());
   if (form.ends_with("=markdown-command") || !options.lists("model.kind")) return;
@@ -98,18 +98,20 @@ bool parse(World& world, Options& options, const Args& args, const Files& files)
   return parsed;
 }
 
-/// The keys of an evaluation that the command does not read: an error on the command line. A file serves the training
-/// too, so there they are a note, of commands that evaluate.
+/// Refuses keys of the command line that the command does not read. A file serves the training, too: its unread eval.*
+/// keys are only noted, by commands that evaluate. A command that lists model.kind compares the other keys of [model]
+/// with the checkpoint.
 void refuse_unread_keys(const Options& options) {
   std::string unread;
   bool evaluates = false;
+  const bool compares = options.lists("model.kind");
   for (const std::string& key : options.keys()) {
-    if (!key.starts_with("eval.")) continue;
     if (options.lists(key)) {
-      evaluates = true;
+      evaluates = evaluates || key.starts_with("eval.");
     } else if (options.origin(key) == "command line") {
+      if (key == "model.kind" || (compares && key.starts_with("model."))) continue;
       options.reject(key, "this command ignores the key; --help lists those that it reads");
-    } else if (options.value(key) != options.initial(key)) {
+    } else if (key.starts_with("eval.") && options.value(key) != options.initial(key)) {
       unread += join(unread.empty() ? "" : ", ", key, " = ", options.value(key), " (", options.origin(key), ")");
     }
   }
@@ -117,23 +119,7 @@ void refuse_unread_keys(const Options& options) {
     log::info("this command ignores ", unread, ", for evaluations during the training; --help lists what it reads");
 }
 
-/// The keys that define the network must be those of its training: the weights of another one may fit by chance.
-/// files  whether configuration files were given, whose defaults then count too
-/// errors  usage: keys of [model] that differ
-void require_same_network(const Options& given, const CheckpointReader& checkpoint, bool files) {
-  const std::vector<std::string> keys = given.keys();
-  if (keys.empty()) return;
-  std::string list;
-  for (const std::string& line : given.differences(checkpoint.config(), checkpoint.path().string())) {
-    const std::string key = line.substr(0, line.find(": "));
-    const bool set = files || (std::ranges::find(keys, key) != keys.end() && given.given(key));
-    if (set && key.starts_with("model.") && key != "model.kind") list += "\n  " + line;
-  }
-  require_usage(list.empty(), "checkpoint ", checkpoint.path().string(), " is of another network:", list, "\nomit ",
-                files ? "--config, or mend these keys" : "these options");
-}
-
-/// Replaces `config` by that of the checkpoint, overridden by the keys that `given` has from the command line.
+/// Replaces `config` by the checkpoint's, overridden by the keys of `given` from the command line.
 void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint) {
   require_usage(checkpoint.model_kind() == config.model_kind, "option model.kind = ", config.model_kind,
                 ": checkpoint ", checkpoint.path().string(), " holds a model of kind ", checkpoint.model_kind());
@@ -151,6 +137,19 @@ void take_stored_configuration(RunConfig& config, const Options& given, const Ch
 }
 
 }  // namespace
+
+void require_same_network(const Options& given, const std::string& config, const std::string& source, bool files) {
+  const std::vector<std::string> keys = given.keys();
+  if (keys.empty()) return;
+  std::string list;
+  for (const std::string& line : given.differences(config, source)) {
+    const std::string key = line.substr(0, line.find(": "));
+    const bool set = files || (std::ranges::find(keys, key) != keys.end() && given.given(key));
+    if (set && key.starts_with("model.") && key != "model.kind") list += "\n  " + line;
+  }
+  require_usage(list.empty(), source, " is of another network:", list, "\nomit ",
+                files ? "--config, or mend these keys" : "these options");
+}
 
 bool parse(World& world, Options& options, const Args& args) {
   require_same_arguments(world, args);
@@ -194,7 +193,7 @@ std::unique_ptr<CheckpointReader> open_checkpoint(World& world, const std::strin
   world.together("opening the checkpoint", [&] {
     if (!verifies) reader = std::make_unique<CheckpointReader>(path, true);
     const bool files = !Options::config_files(args).empty();
-    require_same_network(given, *reader, files);
+    require_same_network(given, reader->config(), "checkpoint " + path, files);
     if (!files) take_stored_configuration(config, given, *reader);
     check(config);
   });

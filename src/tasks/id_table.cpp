@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <unordered_set>
 
 #include "lockstep/base/csv.hpp"
@@ -18,7 +17,8 @@ bool is_integer(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() && std::to_string(value) == text;
 }
 
-/// A name in UTF-8, as all outputs are. Lists of other encodings, such as movies.dat of MovieLens, are in ISO 8859-1.
+/// A name in UTF-8, the encoding of all outputs. A name that is not valid UTF-8 is taken as ISO 8859-1, as in
+/// movies.dat of MovieLens.
 std::string utf8_of(const std::string& name) {
   if (is_clean_utf8(name)) return name;
   std::string text;
@@ -77,11 +77,10 @@ std::string IdTable::described(const std::string& what, const std::string& path)
 }
 
 std::vector<WrittenId> read_ids(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  require_usage(in.good(), "opening '", path, "': no such file, or not readable");
+  std::ifstream in = open_text(path);
   std::vector<WrittenId> ids;
   std::string line;
-  for (std::int64_t number = 0; next_line(in, line, number);)
+  for (std::int64_t number = 0; next_line(in, line, number, path);)
     if (std::string text = trim(line); !text.empty()) ids.push_back({std::move(text), number});
   require_data(!ids.empty(), "reading '", path, "': it is empty; write one identifier per line");
   return ids;

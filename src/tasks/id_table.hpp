@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// The identifiers of users or items in the raw data, by their numbers 0 .. size()-1, and what they are called.
+/// The identifiers of users or items in the raw data, by their numbers 0 .. size()-1, and their names.
 class IdTable {
  public:
   IdTable() = default;
@@ -25,9 +25,9 @@ class IdTable {
   const std::string& name(std::int64_t number) const;
   /// "NAME (ID)", or the id.
   std::string called(std::int64_t number) const;
-  /// The number of an id, or else of a name that one id alone has; -1: none.
+  /// The number of an id, or else of a unique name; -1: none.
   std::int64_t find(const std::string& text) const;
-  /// Whether every id is an integer as it is usually written.
+  /// Whether every id is an integer in canonical form.
   bool integers() const { return integers_; }
   std::size_t longest_id() const { return longest_id_; }
   std::size_t longest_name() const { return longest_name_; }
@@ -41,7 +41,7 @@ class IdTable {
   std::size_t longest_id_ = 1, longest_name_ = 1;
 };
 
-/// An identifier that a user has written.
+/// An identifier in a file or on the command line.
 struct WrittenId {
   std::string text;
   std::int64_t line = 0;  ///< of a file, from 1; 0: on the command line
@@ -50,8 +50,8 @@ struct WrittenId {
 /// errors  usage: no such file; data: none in it
 std::vector<WrittenId> read_ids(const std::string& path);
 /// The numbers of identifiers.
-/// errors  usage, or data where they stand in a file: unknown ones, and those that occur twice; the message begins with
-///         `where`, lists up to ten with their lines and says what `known` describes
+/// errors  unknown identifiers, and identifiers that occur twice: data if they are from a file, else usage. The message
+///         begins with `where`, lists up to ten of them with their lines, and ends with `known`
 std::vector<std::int64_t> find_ids(const std::vector<WrittenId>& wanted, const IdTable& table, const std::string& where,
                                    const std::string& known);
 /// "'a' (line 3), 'b' (line 8)": up to ten of them, and how many more there are.

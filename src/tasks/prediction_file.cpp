@@ -25,7 +25,7 @@ namespace {
 
 enum class Format : std::uint8_t { hdf5, csv, jsonl };
 
-/// errors  usage: an extension that names no format
+/// errors  usage: an unknown extension
 Format format_of(const PredictionOutput& output) {
   if (output.format == "hdf5") return Format::hdf5;
   if (output.format == "csv") return Format::csv;
@@ -54,7 +54,7 @@ PredictionValues values_of(H5Type type, std::size_t size) {
   }
 }
 
-/// Appends the values to `bytes`, for the way to rank 0: numbers as they are, texts with their lengths.
+/// Appends the values to `bytes`, to send them to rank 0: numbers unchanged, texts with their lengths.
 void pack(std::vector<std::byte>& bytes, const PredictionValues& values) {
   const auto append = [&](const void* data, std::size_t size) {
     const auto* from = static_cast<const std::byte*>(data);
@@ -164,23 +164,26 @@ class LineWriter : public Writer {
   void close() override {
     flush();
     out_.close();
-    require(out_.good(), doing_, std::strerror(errno));
+    require_good();
   }
 
  protected:
   virtual void append_row(std::int64_t row, const std::vector<PredictionValues>& values) = 0;
   const PredictionTable& table_;
-  std::string text_;  ///< to be written
+  std::string text_;  ///< not yet written
 
  private:
   void flush() {
     errno = 0;
     out_.write(text_.data(), static_cast<std::streamsize>(text_.size()));
     out_.flush();
-    require(out_.good(), doing_, errno == 0 ? "the file cannot be written" : std::strerror(errno));
+    require_good();
     text_.clear();
   }
-  std::string doing_;  ///< begins the message of a failure
+  void require_good() const {
+    require(out_.good(), doing_, errno == 0 ? "the file cannot be written" : std::strerror(errno));
+  }
+  std::string doing_;  ///< first part of the message of a failure
   std::ofstream out_;
 };
 
@@ -197,7 +200,7 @@ class CsvWriter final : public LineWriter {
   }
 
  private:
-  /// The place of value i in its array, counted from 1: "3", or "2_3" with two axes.
+  /// The label of value i of a column, or its indices from 1: "3", or "2_3" with two axes.
   static std::string label(const PredictionColumn& column, std::int64_t i) {
     if (!column.labels.empty()) return column.labels[static_cast<std::size_t>(i)];
     std::string text;
@@ -287,7 +290,7 @@ std::unique_ptr<Writer> open_writer(Format format, const std::filesystem::path& 
   return std::make_unique<JsonWriter>(path, table);
 }
 
-/// Shows on rank 0 how far the ranks are: a bar on a terminal, elsewhere a line every few seconds.
+/// Shows on rank 0 the progress of all ranks: a bar on a terminal, elsewhere a line every few seconds.
 class Progress {
  public:
   explicit Progress(const PredictionTable& table) : table_(table) {}
@@ -386,13 +389,13 @@ void require_output(const PredictionOutput& output, const std::vector<std::strin
 
 PredictionAttributes describe_source(const std::string& kind, const std::string& checkpoint,
                                      const std::string& data_hash, const std::string& command, const Args& args) {
-  // The options that change no prediction.
+  // Options that do not affect predictions.
   static const std::set<std::string> left_out = {"--output", "--run.threads", "--threads", "--num_threads",
                                                  "--num-threads"};
   std::string line = command;
   for (std::size_t i = 0; i < args.size(); ++i) {
     if (left_out.contains(args[i]))
-      ++i;  // its value, too
+      ++i;  // skips its value, too
     else if (!left_out.contains(args[i].substr(0, args[i].find('='))))
       line += args[i].find_first_of(" '\"") == std::string::npos ? " " + args[i] : " '" + args[i] + "'";
   }

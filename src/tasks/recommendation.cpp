@@ -45,7 +45,7 @@ PredictionColumn id_column(const std::string& name, const IdTable& ids, std::vec
           .longest = ids.longest_id()};
 }
 
-/// Stores the id of a number; of -1, "" or -1.
+/// Stores the id of a number; for -1, an empty text or -1.
 void put_id(PredictionValues& values, std::size_t at, const IdTable& ids, std::int64_t number) {
   if (auto* texts = std::get_if<Texts>(&values))
     (*texts)[at] = number < 0 ? "" : ids.id(number);
@@ -53,8 +53,8 @@ void put_id(PredictionValues& values, std::size_t at, const IdTable& ids, std::i
     std::get<Integers>(values)[at] = number < 0 ? -1 : std::stoll(ids.id(number));
 }
 
-/// Rows that a rank computes at a time: whole blocks of users, enough for all ranks to have some, and not more than about
-/// 8 million values.
+/// Rows that a rank computes at a time: whole blocks of users, enough for all ranks to have some, and not more than
+/// about 8 million values.
 std::int64_t block_rows(std::int64_t rows, std::int64_t width, std::int64_t ranks) {
   constexpr std::int64_t kMostValues = std::int64_t{1} << 23, kMostBlocks = 64;
   const std::int64_t share = (rows + ranks * kUserBlock - 1) / (ranks * kUserBlock);
@@ -178,7 +178,8 @@ void add_recommendation_options(Options& options, RecommendationOptions& o) {
   options.add(
       "other-data", &o.other_data, false,
       "accept a data set other than that of the training; its users, items or puzzles must have the same numbers");
-  options.list_only({"model.kind", "data.*", "run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
+  options.list_only(
+      {"model.kind", "data.*", "run.threads", "run.isa", "run.precision", "dist.timeout", "dist.check_collectives"});
 }
 
 void check(const RecommendationOptions& o, const Options& options, World& world,
@@ -242,9 +243,9 @@ RankedItems rank_items(const Recommender& model, std::span<const std::int64_t> u
       for (std::size_t i = 0; i < items.size(); ++i) items[i] = candidates[i % candidates.size()];
     }
     const Tensor products = tape.keep({rows, count});
-    std::vector<std::int32_t> there(items.begin(), items.end());
-    std::replace(there.begin(), there.end(), -1, 0);
-    ops::row_scores(tape.stream(), products, states, model.items, there);
+    std::vector<std::int32_t> indices(items.begin(), items.end());
+    std::replace(indices.begin(), indices.end(), -1, 0);
+    ops::row_scores(tape.stream(), products, states, model.items, indices);
     visit_float(dtype, [&]<class T>() { std::copy_n(products.data<T>(), scores.size(), scores.begin()); });
     for (std::int64_t u = 0; candidates.empty() && u < rows; ++u) {
       const auto begin = items.begin() + u * count, end = std::find(begin, begin + count, -1);

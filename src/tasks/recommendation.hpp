@@ -39,7 +39,7 @@ struct RecommendationOptions {
   std::string left_out_text() const;
 };
 void add_recommendation_options(Options& options, RecommendationOptions& o);
-/// Checks that the options go together, and on rank 0 the output.
+/// Checks that the options are compatible, and on rank 0 the output.
 ///
 /// source   a further source of users: its option and its value, or "" for none
 /// inputs   further files that the command reads
@@ -69,7 +69,7 @@ struct Recommender {
   std::function<std::vector<std::int32_t>(std::int64_t user)> recent = {};
 };
 
-/// A user's items with their scores, best first. Where fewer than the wanted number are left, the rest is item -1 with
+/// A user's items with their scores, best first. If fewer than the wanted number remain, the rest is item -1 with
 /// a score of NaN.
 struct RankedItems {
   std::vector<std::int32_t> items;
@@ -77,12 +77,12 @@ struct RankedItems {
 };
 
 /// The `count` best items of each user, or the scores of `candidates` in their order unless that is empty. A result
-/// depends on neither the number of threads nor, for a user at the same place of a block, the other users.
+/// depends neither on the number of threads nor, for a user at the same position in a block, on the other users.
 /// shapes  (users.size() * count)
 RankedItems rank_items(const Recommender& model, std::span<const std::int64_t> users, std::int64_t count,
                        std::span<const std::int32_t> candidates, int threads);
 
-/// The command: loads the checkpoint's task with its weights on the CPU, in fp64 if the run has it or else in fp32.
+/// Runs the command: loads the checkpoint's task with its weights on the CPU, in fp64 if the run used it, else in fp32.
 /// Prints lists for the chosen users, or writes the output: user, item, score (and name) per user; with --embeddings
 /// user or item, and embedding. Returns the exit code. Collective.
 ///

@@ -27,7 +27,7 @@ void verify_hrm(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 void verify_kgat(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 void verify_sequence(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 
-// In the files of the training programs.
+// Defined with the training programs.
 void require_supported_bprmf(const RunConfig&, int ranks);
 void require_supported_hrm(const RunConfig&, int ranks);
 void require_supported_kgat(const RunConfig&, int ranks);
@@ -58,7 +58,7 @@ constexpr TaskKind kKinds[] = {
     {"kgat", make<KgatConfig>, predict_kgat, require_supported_kgat, verify_kgat, exchange_kgat, "kgat-ml1m",
      "items for a user, from interactions and a knowledge graph"},
     {"bprmf", make<BprmfConfig>, predict_kgat, require_supported_bprmf, nullptr, exchange_bprmf, "bprmf-ml1m",
-     "items for a user, from interactions alone; gives kgat its first tables"},
+     "items for a user, from interactions alone; can train kgat's initial tables"},
     {"sasrec", make<SequenceConfig>, predict_sequence, require_supported_sequence, verify_sequence, exchange_sequence,
      "sasrec-ml1m", "next item of a user's history, from its order"},
     {"tisasrec", make<TiSasRecConfig>, predict_sequence, require_supported_sequence, verify_sequence, exchange_sequence,

@@ -1,5 +1,5 @@
 #pragma once
-// What the verifications of all models share: comparing arrays and finding them in the reference file.
+// Shared by the verifications of all models: finds arrays in the reference file and compares them.
 #include <optional>
 #include <span>
 #include <string>
@@ -25,33 +25,33 @@ class Verifier {
       : file_(file), f64_(options.f64), digits_(digits_of(options)), report_(report) {}
   const H5File& file() const { return file_; }
 
-  /// "outputs/predict" or, in double, "outputs_f64/predict" (in some files "outputs64/predict"). A file without the
-  /// former has the latter compared with either precision.
+  /// "outputs/predict" or, in double, "outputs_f64/predict" (in some files "outputs64/predict"). If a file has only the
+  /// latter, values of either precision are compared with it.
   std::string path(const std::string& group, const std::string& name) const {
     const std::string single = "/" + group + "/" + name;
     const std::string exact = "/" + group + (file_.has("/outputs64") ? "64/" : "_f64/") + name;
     return f64_ || (!file_.has(single) && file_.has(exact)) ? exact : single;
   }
   bool has(const std::string& group, const std::string& name) const { return file_.has(path(group, name)); }
-  /// Integers are read as numbers.
+  /// Integers are converted to double.
   std::vector<double> reference(const std::string& group, const std::string& name) const;
 
-  /// What a row may differ by, for f32 and for f64.
+  /// The tolerance of a row: `single` for f32, `in_double` for f64.
   double tolerance(double single, double in_double = 1e-12) const { return f64_ ? in_double : single; }
 
-  /// A row for values against group/name, skipped when the file has no such dataset.
+  /// Adds a row that compares values with group/name; does nothing if the file has no such dataset.
   void relative(const std::string& group, const std::string& name, std::span<const double> values, double tolerance,
                 const std::string& remark = "");
   void absolute(const std::string& group, const std::string& name, std::span<const double> values, double tolerance,
                 const std::string& remark = "");
   void relative(const std::string& group, const std::string& name, const Tensor& values, double tolerance,
                 const std::string& remark = "");
-  /// A row for one number that is no dataset of the file.
+  /// Adds a row for one number that is not a dataset of the file.
   void value(const std::string& name, double value, double reference, double tolerance);
-  /// Some rows of a reference, by number, against values in that order.
+  /// Adds a row that compares values with the rows of a reference that have these numbers.
   void selected(const std::string& group, const std::string& name, std::span<const double> values,
                 std::span<const std::int64_t> rows, double tolerance);
-  /// Each parameter of the store, taken from a flat vector.
+  /// Adds a row for each parameter of the store, with values from a flat vector.
   void parameters(const std::string& group, const ParamStore& params, const Tensor& flat, double tolerance,
                   bool absolute, double scale = 1, const std::string& remark = "");
 
@@ -62,7 +62,7 @@ class Verifier {
   static int digits_of(const VerifyOptions& options) {
     return options.storage == DType::bf16 ? 8 : options.storage == DType::f16 || options.tf32 ? 11 : 0;
   }
-  /// With few digits: what a row may differ by, nothing for one that tells nothing.
+  /// The tolerance for few digits; nothing for a row that is not compared with few digits.
   std::optional<double> coarse(const std::string& row_name, double tolerance, bool absolute) const;
   void compare_with(const std::vector<double>& expected, const std::string& row_name, std::span<const double> values,
                     double tolerance, bool absolute);

@@ -60,7 +60,7 @@ std::optional<double> Verifier::coarse(const std::string& row_name, double toler
   const bool gradient = in("grads") || in("steps/0/grads");  // also grads64, grads_f64
   const bool value = in("outputs") || in("trace") || in("steps/0/outputs");
   if (absolute || !(gradient || value) || row_name.find("after") != std::string::npos) return std::nullopt;
-  // A value is rounded dozens of times on its way through a network, a gradient twice as often.
+  // A network rounds a value dozens of times, and a gradient twice as often.
   return std::max(tolerance, std::ldexp(gradient ? 24 : 12, -digits_));
 }
 

@@ -29,7 +29,7 @@ void require_same_architecture(World& world) {
   utsname system{};
   ::uname(&system);
   require_same(world, "processor architecture", system.machine,
-               "their results may differ in the last bits; start all ranks on processors of one architecture");
+               "their results may differ in the last bits; start all ranks on processors of the same architecture");
 }
 
 std::string program_hash() {
@@ -59,7 +59,7 @@ bool same_on_all_ranks(World& world, std::uint64_t hash) {
 std::string odd_ranks(World& world, const char* what, std::uint64_t hash) {
   const std::vector<std::string> all = world.communicator().all_gather_text(hex64(hash), "hashes");
   const std::vector<std::string> hosts = world.communicator().all_gather_text(world.host(), "host names");
-  std::map<std::string, std::vector<std::size_t>> holders;  // of each hash
+  std::map<std::string, std::vector<std::size_t>> holders;  // by hash
   for (std::size_t r = 0; r < all.size(); ++r) holders[all[r]].push_back(r);
   const auto majority = std::max_element(
       holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });

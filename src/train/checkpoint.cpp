@@ -78,6 +78,9 @@ void write_whole(const H5File& manifest, const std::filesystem::path& into) {
 void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into) {
   const H5File from = open_verified(manifest);
   require_usage(is_manifest(from), "checkpoint ", manifest, ": it is not a manifest; it needs no merge");
+  std::vector<std::filesystem::path> read = part_files(from);
+  read.push_back(manifest);
+  require_writable(into, read);
   write_whole(from, into);
 }
 

@@ -150,7 +150,7 @@ void CheckpointCopy::write_file(const std::filesystem::path& path,
     seal_contents(file, known);
     file.close();
     append_end_mark(temporary);
-    // The checksums are of the values in memory. What the disk holds must match them.
+    // The checksums are of the values in memory. The contents of the disk must match them.
     flush_to_disk(temporary);
     const std::string defect = checkpoint_contents_defect(temporary);
     require(defect.empty(), "writing ", path, ": the file does not read back: ", defect);

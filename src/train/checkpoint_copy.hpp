@@ -18,21 +18,21 @@ namespace lockstep {
 /// The arrays of a checkpoint under their paths, in the order of its file.
 std::vector<NamedTensor> arrays_of(const CheckpointParts& parts);
 
-/// A copy of what a checkpoint holds, in host memory: a thread writes it while the training goes on.
+/// A copy of the contents of a checkpoint in host memory. A thread writes it while training continues.
 class CheckpointCopy {
  public:
-  /// Copies with all threads. Reuses the memory of the copy before.
+  /// Copies with all threads. Reuses the memory of the previous copy.
   ///
-  /// part, parts  copies only this share of the elements: that of a rank in a sharded checkpoint
-  /// in_place     copies nothing that lies in host memory: the arrays must not change until they are written
+  /// part, parts  copies only this share of the elements: the share of a rank in a sharded checkpoint
+  /// in_place     copies no array in host memory: these arrays must not change until they are written
   void take(const CheckpointParts& from, int part = 0, int parts = 1, bool in_place = false);
-  /// The step of a whole copy with a training state; else -1.
+  /// The step, if the copy is whole, separate and has a training state; else -1.
   std::int64_t whole_step() const { return parts_ == 1 && state_ && !in_place_ ? state_->step : -1; }
   /// Writes a whole copy. errors  Error (internal)
   void write(const std::filesystem::path& path) const;
   /// Writes a share. Returns the end mark of the file. errors  Error (internal)
   std::string write_part(const std::filesystem::path& path) const;
-  /// Writes everything except the arrays, and the list of the parts. errors  Error (internal)
+  /// Writes everything except the arrays, plus the list of the parts. errors  Error (internal)
   void write_manifest(const std::filesystem::path& path, const std::string& number,
                       const std::vector<std::string>& end_marks) const;
 
@@ -59,12 +59,12 @@ class CheckpointCopy {
   std::size_t memory_bytes_ = 0;
 };
 
-/// A number that is new on this host, in the names of a checkpoint's parts: those of a good one are never overwritten.
+/// A number that is new on this host, for the names of a checkpoint's parts, so that good parts are never overwritten.
 std::string fresh_number();
 /// Ends a checkpoint in parts, for large models. Every rank has written its share of all elements to a file
-/// `<name>.<number>.part-R-of-K`; rank 0 writes the manifest, which has everything except the arrays and lists the parts.
-/// All parts are verified before the manifest gets its name, so the checkpoint is whole or absent. Removes the parts if
-/// one is missing. Collective.
+/// `<name>.<number>.part-R-of-K`; rank 0 writes the manifest, which has everything except the arrays and lists the
+/// parts. All parts are verified before the manifest gets its name, so the checkpoint is whole or absent. Removes the
+/// parts if one is missing. Collective.
 ///
 /// mark_of_part  the end mark of this rank's part; throws if it was not written
 /// errors        CollectiveError

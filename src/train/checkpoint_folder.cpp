@@ -13,7 +13,7 @@ namespace lockstep {
 
 namespace {
 
-/// N of "step-N.h5", or -1.
+/// N of "step-N.h5", or -1 for other names.
 std::int64_t step_in_name(const std::filesystem::path& path) {
   const std::string name = path.filename().string();
   if (!name.starts_with("step-") || !name.ends_with(".h5")) return -1;
@@ -117,7 +117,7 @@ std::filesystem::path CheckpointFolder::set_aside_after(std::int64_t step) const
     if (!failure) std::filesystem::rename(file, place / file.filename(), failure);
   };
   for (const std::filesystem::path& path : later) {
-    for (const std::filesystem::path& part : parts_beside(path)) move(part);  // first: prune() removes parts alone
+    for (const std::filesystem::path& part : parts_beside(path)) move(part);  // first: see prune()
     move(path);
     if (is_protected(path)) move(protection_of(path));
   }

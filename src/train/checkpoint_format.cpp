@@ -37,7 +37,7 @@ std::string series_name(const std::string& link) {
   return series;
 }
 
-/// What tells a file from a later one of its name.
+/// Distinguishes a file from a later one of the same name.
 struct FileIdentity {
   ::dev_t device;
   ::ino_t inode;

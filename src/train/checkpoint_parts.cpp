@@ -56,7 +56,7 @@ void assemble_below(const H5File& manifest, const ShardedArrays& arrays, const s
   }
 }
 
-/// The groups of a manifest that stand for arrays.
+/// The groups of a manifest that represent arrays.
 void sharded_below(const H5File& manifest, const std::string& group, std::vector<std::string>& found) {
   for (const std::string& name : manifest.list(group)) {
     const std::string object = group == "/" ? "/" + name : group + "/" + name;
@@ -94,7 +94,7 @@ void write_values(H5File& file, const std::string& dataset, std::span<const T> v
     file_bytes_moved += values.size_bytes();
     return;
   }
-  constexpr std::size_t kFlushBytes = std::size_t{1} << 30;  // fsync of much at once would look like a hang
+  constexpr std::size_t kFlushBytes = std::size_t{1} << 30;  // one fsync of a large file would look like a hang
   file.create_dataset(dataset, h5_type_of<T>::value, shape);
   const std::size_t per_row = values.size() / static_cast<std::size_t>(rows);
   const auto step = static_cast<std::int64_t>(std::max<std::size_t>(1, kBlockBytes / (per_row * sizeof(T))));
@@ -274,7 +274,7 @@ void remove_orphaned_parts(const fs::path& folder) {
   }
   if (found.empty()) return;
   std::set<fs::path> wanted;
-  std::vector<std::string> damaged;  // a manifest whose parts are still useful, perhaps
+  std::vector<std::string> damaged;  // names of damaged manifests, whose parts may still be useful
   for (const fs::path& path : files) {
     if (const std::string defect = known_whole(path) ? "" : end_mark_defect(path); !defect.empty()) {
       damaged.push_back(path.filename().string() + ".");

@@ -55,7 +55,7 @@ inline constexpr const char* kPartList = "/parts";
 bool is_manifest(const H5File& file);
 /// The files that a manifest names, in order.
 std::vector<std::filesystem::path> part_files(const H5File& manifest);
-/// Why the parts are not whole, or not those of this manifest, or "".
+/// Why a part is damaged or belongs to another manifest, or "".
 std::string parts_defect(const H5File& manifest);
 
 /// The arrays of a manifest, read from its parts. One part at a time is open.
@@ -91,7 +91,7 @@ class ShardedArrays {
 /// errors  Error (data) naming the part or array that does not fit
 void assemble(const H5File& manifest, H5File& into);
 
-/// Removes the parts in this folder that no manifest names. A damaged manifest keeps the parts of its name.
+/// Removes the parts in this folder that no manifest names. Keeps parts that have the name of a damaged manifest.
 void remove_orphaned_parts(const std::filesystem::path& folder);
 
 }  // namespace lockstep

@@ -8,16 +8,16 @@
 
 namespace lockstep {
 
-/// A thread that writes files while the training goes on, one job at a time. The destructor waits for the job.
+/// A thread that writes files while training continues, one job at a time. The destructor waits for the job.
 class CheckpointWriter {
  public:
-  /// Starts a job. The one before must have been finished().
+  /// Starts a job. Call finish() for the previous job first.
   void start(std::function<void()> job);
   /// Whether a job is running.
   bool busy() const { return busy_; }
-  /// Waits until the job has ended, at most this long.
+  /// Waits until the job has ended, or for `seconds` at most.
   void wait(double seconds);
-  /// Waits for the job, and throws what it threw. Returns its wall seconds.
+  /// Waits for the job and rethrows its exception. Returns its wall seconds.
   double finish();
 
  private:

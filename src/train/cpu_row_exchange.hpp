@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// Packs one range of the flat gradient for the reduction over ranks, its row-sparse parameters by the rows that any
-/// rank has touched, while that pays (row_exchange.hpp).
+/// Packs one range of the flat gradient for the reduction over ranks. Of row-sparse parameters it packs only the rows
+/// that any rank has touched, as long as that is faster (row_exchange.hpp).
 ///
 /// T   type of the gradient
 template <class T>
@@ -22,7 +22,7 @@ class CpuRowExchange {
 
   /// RowExchange::on().
   bool on() const { return rows_.on(); }
-  /// The message: `front`, then the dense elements and touched rows of the range. Empty if the whole range travels.
+  /// The message: `front`, then the dense elements and touched rows of the range. Empty if the whole range is sent.
   /// Call it when all threads have completed the range. Makes the range's nonzero elements those of all ranks.
   /// Collective.
   ///

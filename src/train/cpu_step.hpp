@@ -97,8 +97,8 @@ class CpuStep {
     bool on_gpu() const { return stream.device().is_cuda(); }
     Stream stream;
     Arena arena;
-    Gradients gradients;  ///< of a GPU
-    Buffer staged;        ///< their copy in host memory
+    Gradients gradients;  ///< GPU only
+    Buffer staged;        ///< GPU only: copy of `gradients` in host memory
   };
 
   /// The shards of this rank in the reproducible mode.
@@ -118,7 +118,7 @@ class CpuStep {
     to.zero();
     return to;
   }
-  /// Takes the gradients of a part from a GPU.
+  /// Copies the gradients of a part from the GPU.
   void end_part(Worker& worker, std::int64_t part) {
     if (!worker.on_gpu()) return;
     copy_bytes(worker.stream, worker.staged.data(), worker.gradients.flat().raw(), worker.staged.size_bytes());
@@ -126,7 +126,7 @@ class CpuStep {
     sum_.take(part, worker.gradients, reinterpret_cast<const T*>(worker.staged.data()));
   }
 
-  /// One thread keeps a GPU busy, and large shards use it best.
+  /// Options for a device: one thread keeps a GPU busy, and large shards use it best.
   static StepOptions on(Device device, StepOptions options) {
     if (device.is_cuda()) {
       options.threads = 1;
@@ -293,7 +293,7 @@ class CpuStep {
   ShardTask& model_;
   StepOptions options_;
   ShardRange mine_;                 ///< reproducible mode: the shards of this rank
-  PartSum<T> sum_;                  ///< over the threads, or, in the reproducible mode, over the shards
+  PartSum<T> sum_;                  ///< over the threads; in the reproducible mode, over the shards
   std::vector<StepExtras> extras_;  ///< per thread
   GradSync<T> sync_;
   std::vector<std::unique_ptr<Worker>> workers_;

@@ -28,9 +28,9 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
   require(model.evaluates(split), "model.kind = ", model.kind(), " does not evaluate its ", name(split), " samples");
   const Baseline* baseline = options.baseline;
   if (baseline == nullptr) model.begin_evaluation();
-  const std::int64_t size = model.size(split), taken = evaluated_samples(size, options.most_samples),
+  const std::int64_t size = model.size(split), used = evaluated_samples(size, options.most_samples),
                      sums = model.sum_count(), block = model.evaluation_block();
-  const std::int64_t chunks = evaluation_chunks(sums, taken);
+  const std::int64_t chunks = evaluation_chunks(sums, used);
   const ShardRange mine = shards_of(chunks, comm.rank(), comm.size());
   std::vector<double> storage(static_cast<std::size_t>(mine.count() * sums), 0);
   const auto first_of = [&](std::int64_t chunk) { return size * chunk / chunks; };
@@ -57,8 +57,8 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
     for (std::int64_t i = 0; i < mine.count(); ++i) {
       try {
         const std::int64_t chunk = mine.begin + i, begin = first_of(chunk);
-        // Of the samples that lie evenly in the split, those in this chunk; taken at its begin.
-        const auto before = [&](std::int64_t sample) { return size == 0 ? 0 : (sample * taken + size - 1) / size; };
+        // The number of evenly spread samples that fall into this chunk; the chunk evaluates as many from its start.
+        const auto before = [&](std::int64_t sample) { return size == 0 ? 0 : (sample * used + size - 1) / size; };
         const std::int64_t end = begin + before(first_of(chunk + 1)) - before(begin);
         for (std::int64_t first = begin; first < end && !interrupted(); first += block) {
           const profile::Span span("evaluation block", profile::Kind::phase);
@@ -101,9 +101,9 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
 std::string Task::protocol(Split split) const { return join(size(split), " samples"); }
 
 std::string protocol_of(const Task& model, Split split, std::int64_t most_samples) {
-  const std::int64_t size = model.size(split), taken = evaluated_samples(size, most_samples);
+  const std::int64_t size = model.size(split), used = evaluated_samples(size, most_samples);
   return join(name(split), split == Split::validation && model.validates_on_test() ? " (= test)" : "", ", ",
-              taken < size ? join(taken, " of ") : "", model.protocol(split));
+              used < size ? join(used, " of ") : "", model.protocol(split));
 }
 
 const Metric* loss_of(const std::vector<Metric>& metrics) {

@@ -12,13 +12,13 @@
 
 namespace lockstep {
 
-/// Packs the buckets of a GPU's gradient for the reduction over ranks. Row-sparse parameters (tables) are packed by the
-/// rows that any rank has touched, while that pays (row_exchange.hpp).
+/// Packs the buckets of a GPU's gradient for the reduction over ranks. Of row-sparse parameters (tables) it packs only
+/// the rows that any rank has touched, as long as that is faster (row_exchange.hpp).
 ///
 /// The host knows the rows of a step once it has enqueued the last operation of the backward pass that adds to a table.
 /// The hosts then OR their bitmaps, one bit per row, while the GPUs compute. Packing and reduction are enqueued like
-/// all other work, so no rank waits for a GPU. The lengths of the messages depend on the samples, so such a step is no
-/// graph.
+/// all other work, so no rank waits for a GPU. The lengths of the messages depend on the samples, so such a step cannot
+/// be a graph.
 class GpuRowExchange {
  public:
   GpuRowExchange(Communicator& comm, const ParamStore& params, std::span<const FlatRange> buckets,
@@ -52,7 +52,7 @@ class GpuRowExchange {
     FlatRange range;
     RowExchange rows;
   };
-  /// A part of a bucket and its copy in the message.
+  /// A RowExchange::Part of a bucket and its copy in the message.
   struct Packed {
     Tensor gradient, message;
     bool table;
@@ -66,7 +66,7 @@ class GpuRowExchange {
   std::int64_t tables_ = 0;
   std::int64_t missing_ = 0;  ///< tables that are not ready
   std::vector<Packed> packed_;
-  bool found_ = false;  ///< since begin()
+  bool found_ = false;  ///< whether find() has run since begin()
   std::vector<std::uint64_t> words_;
 };
 

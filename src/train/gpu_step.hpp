@@ -29,17 +29,17 @@ namespace lockstep {
 
 /// The step whose gradient stays on the GPU: one rank, or several with NCCL.
 ///
-/// The rank's part of a micro-batch is one shard. The host draws the samples of a step, writes its GpuStepRecord, enqueues
-/// all of it, the update included, and goes on; it reads the outcome while the GPU works on the next step. What the
-/// host writes and the GPU reads is double-buffered (Half), so the host is at most one step ahead. A bucket of the
-/// gradient is reduced in place as soon as the last operation that adds to it is enqueued, so messages overlap the
-/// backward pass.
+/// The rank's part of a micro-batch is one shard. The host draws the samples of a step, writes its GpuStepRecord,
+/// enqueues all work including the update, and goes on; it reads the outcome while the GPU works on the next step.
+/// Host-written buffers are double-buffered (Half), so the host is at most one step ahead. A bucket of the gradient is
+/// reduced in place as soon as the last operation that adds to it is enqueued, so messages overlap the backward pass.
 ///
-/// The step of a dense network is one kernel where that fits (DenseStep), and with several ranks two kernels and one
+///
+/// The step of a dense network is one kernel if the network fits (DenseStep); with several ranks, two kernels and one
 /// collective.
 ///
-/// A step whose launches depend on nothing but its key (Key) is captured once per half and then repeated by one launch.
-/// The first step of a key runs call by call: it grows the memory, and libraries load their kernels.
+/// A step whose launches depend only on its key (Key) is captured once per half and then repeated by one launch. The
+/// first step of a key runs call by call: it grows the memory, and libraries load their kernels.
 class GpuStep {
  public:
   GpuStep(Communicator& comm, ShardTask& model, const StepOptions& options, std::unique_ptr<GpuReduce> reduce,
@@ -76,20 +76,20 @@ class GpuStep {
   GpuStep(const GpuStep&) = delete;
   GpuStep& operator=(const GpuStep&) = delete;
   ~GpuStep() {
-    // After an error, collectives may never end: NCCL aborts them, and only then memory may be freed. Before that,
-    // graphs that contain collectives must be gone.
+    // After an error, collectives may never end: memory may be freed only after NCCL has aborted them, and NCCL may
+    // abort only after graphs that contain collectives are destroyed.
     for (Half& half : halves_)
       for (Captured& captured : half.graphs) captured.graph = {};
     try {
       if (!reduce_) wait_for_all();
-    } catch (const Error&) {  // of a step that nobody has asked for
+    } catch (const Error&) {  // of a step whose outcome was not taken
     }
   }
 
   void start(const GlobalBatch& batch, unsigned flags, const StepInput& input) {
-    Half& half = halves_[turn_ = 1 - turn_];
+    Half& half = halves_[current_ = 1 - current_];
     assert(!half.open);
-    const Half& other = halves_[1 - turn_];
+    const Half& other = halves_[1 - current_];
     reserve(micro_batches(batch));
     if (!compact_) compact();
     const std::size_t most = half.draws.get().high_water_bytes();
@@ -118,8 +118,8 @@ class GpuStep {
   }
 
   std::optional<EndedStep> take(bool last) {
-    Half& now = halves_[turn_];
-    Half& before = halves_[1 - turn_];
+    Half& now = halves_[current_];
+    Half& before = halves_[1 - current_];
     if (!before.open && !last && ahead_) return {};
     if (last) unsure_ = true;
     Half& half = before.open ? before : now;
@@ -155,7 +155,7 @@ class GpuStep {
   /// All that the launches of a step depend on. Two steps with equal keys on one rank have equal keys on every rank.
   using Key = std::vector<std::int64_t>;
 
-  /// An arena of pinned memory: the one that belongs to an arena of the GPU.
+  /// An arena of pinned memory: the host arena of a GPU arena.
   class PinnedArena {
    public:
     explicit PinnedArena(Device device, std::size_t size_bytes = 0) : both_(device, Buffer::kAlignment) {
@@ -168,22 +168,22 @@ class GpuStep {
     Arena both_;
   };
 
-  /// A captured step, and the pinned memory of what the capture has written besides the samples, such as constants.
+  /// A captured step, and the pinned memory that the capture has written besides the samples, such as constants.
   struct Captured {
     Key key;
     PinnedArena host;
     Graph graph;
   };
 
-  /// What the host writes and the GPU reads in one step. The other half belongs to the steps before and after it.
+  /// Memory that the host writes and the GPU reads in one step. The previous and next steps use the other half.
   struct Half {
     explicit Half(Device device) : draws(device), end(device) {}
     Buffer outcome = Buffer::pinned(sizeof(GpuOutcome));
     PinnedArena draws;                 ///< GpuStepRecord and RankReport, and the samples
-    std::byte* record = nullptr;       ///< where `draws` begins
-    std::vector<Captured> graphs;      ///< the last one used is the last
-    Event end;                         ///< of its last step
-    std::optional<std::int64_t> open;  ///< the step whose outcome the host has not taken
+    std::byte* record = nullptr;       ///< start of the memory of `draws`
+    std::vector<Captured> graphs;      ///< the last element is the last one used
+    Event end;                         ///< end of its last step
+    std::optional<std::int64_t> open;  ///< the step, until the host takes its outcome
     std::byte* report() const { return record + sizeof(GpuStepRecord); }
   };
 
@@ -192,8 +192,8 @@ class GpuStep {
     GlobalBatch batch;
     std::vector<Shard> parts;            ///< of this rank, per micro-batch
     const ops::RowDraw* rows = nullptr;  ///< DrawnShard::rows of the last part
-    double weight = 0;                   ///< of the parts, if ShardTask::draws(); else loss() tells it
-    std::size_t near_bytes = 0;          ///< of the record, and of the samples if kernels read a copy
+    double weight = 0;                   ///< sum over the parts if ShardTask::draws(); else loss() sets it
+    std::size_t near_bytes = 0;          ///< size of the record, plus the samples if kernels read a copy
     Key key;
     Ema* average = nullptr;
   };
@@ -207,7 +207,7 @@ class GpuStep {
       dense_ =
           DenseStep::make(*std::move(network), model_.params(), update_, comm_.rank(), reduce_ ? comm_.size() : 1, why);
     if (reduce_ && !comm_.agree(dense_ != nullptr, "kernels")) {
-      if (dense_) why = "not on all ranks";
+      if (dense_) why = "another rank cannot";
       dense_.reset();
     }
     if (dense_)
@@ -215,7 +215,7 @@ class GpuStep {
     else if (dense)
       log::info("the GPU takes each step as separate kernels: one kernel cannot train this network: ", why);
   }
-  /// A step of several micro-batches is taken by separate kernels.
+  /// Steps of several micro-batches use separate kernels.
   bool by_one_kernel(const Work& work) const { return dense_ && work.parts.size() == 1; }
 
   /// Makes the buffers of records large enough for `micros` micro-batches.
@@ -235,17 +235,17 @@ class GpuStep {
       half.end.wait();
   }
   void wait_for_all() {
-    for (const std::size_t half : {1 - turn_, turn_})
+    for (const std::size_t half : {1 - current_, current_})
       if (halves_[half].open) wait_for(halves_[half]);
   }
 
-  /// Discards all graphs, which know addresses of memory that has moved.
+  /// Discards all graphs, because they hold addresses of memory that has moved.
   void discard_graphs() {
     wait_for_all();
     for (Half& half : halves_) half.graphs.clear();
   }
 
-  /// Makes the memory of the samples large enough for both halves, in one piece each.
+  /// Enlarges the memory of the samples to one block of this size in each half.
   void enlarge(std::size_t size_bytes, std::size_t near_bytes) {
     discard_graphs();
     lost_ = true;
@@ -279,7 +279,7 @@ class GpuStep {
     bool near = false;
     for (std::int64_t m = 0; m < micro_batches(batch); ++m) {
       Shard part = rank_part(batch, m, comm_.rank());
-      // The host must know the rows that it sends. Such steps are no graphs, and their samples are of the host.
+      // With a row exchange the host must know the rows that it sends: no graphs, and samples drawn by the host.
       part.step_on_gpu = rows_.on() ? nullptr : &record()->step;
       part.room = room;
       work.key.push_back(part.count);
@@ -297,7 +297,8 @@ class GpuStep {
     return work;
   }
 
-  /// Shard::room of a step: that of the largest part of any rank, rounded up to one of eight sizes between powers of two.
+  /// Shard::room of a step: the rows of the largest part of any rank, rounded up to one of eight sizes between powers
+  /// of two.
   std::int64_t room_for(const GlobalBatch& batch) const {
     std::int64_t most = 0;
     for (std::int64_t m = 0; m < micro_batches(batch) && model_.draws(); ++m)
@@ -308,9 +309,9 @@ class GpuStep {
     return (most + each - 1) / each * each;
   }
 
-  /// The graph of this step, or null if it runs call by call: on all ranks or on none. NCCL requires it, and chooses
-  /// its algorithm by it. All ranks have the same keys, so they decide alike as long as no rank has lost its graphs.
-  /// Collective if any rank's memory may have moved since the ranks last agreed.
+  /// The graph of this step, or null if it runs call by call: on all ranks or on none, as NCCL requires. All ranks have
+  /// the same keys, so they decide alike as long as no rank has lost its graphs. Collective if any rank's memory may
+  /// have moved since the ranks last agreed.
   const Graph* graph_for(Work& work, Half& half) {
     require_usage(model_.draws() || use_graphs_ != Graphs::on, "option run.graphs = on: steps of ", model_.kind(),
                   " differ in shape and cannot be repeated as graphs; use auto");
@@ -341,7 +342,7 @@ class GpuStep {
     arena_.rewind({});
     const bool captured = made.graph.capture(stream_, [&] { enqueue(work, half, &made.host.get()); });
     if (!captured && reduce_) reduce_->join(stream_);
-    const std::string why = captured ? "another rank says why" : made.graph.why();
+    const std::string why = captured ? "see the log of another rank" : made.graph.why();
     if (reduce_ ? comm_.agree(captured, "graphs") : captured) {
       failures_ = 0;
       return &made.graph;
@@ -493,7 +494,7 @@ class GpuStep {
       }
       const std::span<const std::byte> mine = std::exchange(from[static_cast<std::size_t>(comm_.rank())], {});
       std::vector<std::span<const std::byte>> to(from.size(), mine);
-      to[static_cast<std::size_t>(comm_.rank())] = {};  // it is in its place
+      to[static_cast<std::size_t>(comm_.rank())] = {};  // already in place
       reduce_->exchange(stream_, from, to, what);
     }
   }
@@ -527,12 +528,12 @@ class GpuStep {
   std::vector<std::int64_t> missing_;              ///< per bucket: parameters that the current step has not completed
   std::size_t started_ = 0;                        ///< buckets whose reduction is enqueued
   bool compact_ = true;                            ///< the arena has not grown since compact()
-  std::size_t device_bytes_ = 0, host_bytes_ = 0;  ///< the arena's need
+  std::size_t device_bytes_ = 0, host_bytes_ = 0;  ///< memory that the arena needs
   std::int64_t micros_ = 0;                        ///< capacity of the records, in micro-batches
   Buffer all_reports_;                             ///< on the GPU, with NCCL
   Buffer near_;                                    ///< on the GPU: a copy of the record and report, and of the samples
-  std::size_t turn_ = 0;                           ///< half of the last step
-  std::vector<Key> known_;                         ///< of steps that have run call by call, in this order
+  std::size_t current_ = 0;                        ///< half of the last step
+  std::vector<Key> known_;                         ///< keys of steps that have run call by call, oldest first
   bool lost_ = false;                              ///< memory that graphs use has moved since the last step
   bool unsure_ = true;                             ///< whether memory that graphs use may have moved on another rank
   bool logged_ = false;

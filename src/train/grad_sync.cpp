@@ -11,7 +11,7 @@
 namespace lockstep {
 
 namespace {
-/// A weight is sent as a multiple of this and the remainder.
+/// A weight is sent as a multiple of this unit, and the remainder.
 constexpr double kWeightUnit = 4096;
 }  // namespace
 
@@ -38,7 +38,7 @@ StepExtras decode(const T* in) {
 }
 
 std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucket_bytes) {
-  // From this size on embeddings get a bucket of their own, however large buckets are.
+  // Embeddings of at least this size get a separate bucket, however large buckets are.
   constexpr std::int64_t kEmbeddingBytes = std::int64_t{256} << 10;
   const auto elements = [&](std::int64_t bytes) {
     return std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(size_bytes(params.dtype())));
@@ -48,7 +48,7 @@ std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucke
   std::int64_t end = params.flat_size();
   const auto other =
       std::find_if(params.all().begin(), params.all().end(), [](const Param& p) { return !p.row_sparse; });
-  std::int64_t begin = other != params.all().end() ? other->offset : 0;  // of all but the embeddings
+  std::int64_t begin = other != params.all().end() ? other->offset : 0;  // end of the embeddings
   if (begin >= elements(std::min(bucket_bytes, kEmbeddingBytes)) && 2 * begin >= end)
     buckets.push_back({0, begin});
   else

@@ -35,7 +35,7 @@ inline bool embeddings_first(const std::vector<FlatRange>& buckets) {
 template <class T>
 class GradSync {
  public:
-  /// Keeps references to the sum over threads, and to the scalars of each thread.
+  /// Keeps references to `sum` over the threads and to `extras`, the scalars of each thread.
   ///
   /// errors  Error (usage): bf16 for gradients that are not f32
   GradSync(Communicator& comm, const ParamStore& params, std::int64_t bucket_bytes, Compression compression,
@@ -53,14 +53,13 @@ class GradSync {
 
   /// Call it before the threads start. A thread's scalars must be final when its first parameter is ready.
   void begin();
-  /// Any thread: it adds nothing more to this parameter.
+  /// Thread `thread` will not add to this parameter again. Any thread.
   void ready(int thread, const Param& param);
-  /// Any thread: it adds nothing more to any parameter.
+  /// Thread `thread` will not add to any parameter again. Any thread.
   void ready_all(int thread);
-  /// Thread 0, after its ready_all(): starts the buckets that other threads complete, until all are started or
-  /// `failed`.
+  /// Starts the buckets that other threads complete, until all are started or `failed`. Thread 0, after ready_all().
   void drive(const std::atomic<bool>& failed);
-  /// After the threads have joined: returns when all buckets hold the sum over all ranks.
+  /// Waits until all buckets hold the sum over all ranks. Call after the threads have joined.
   void finish();
 
  private:
@@ -79,7 +78,7 @@ class GradSync {
   std::vector<std::atomic<bool>> summed_;           ///< per bucket
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<CpuRowExchange<T>> rows_;      ///< per bucket
-  std::unique_ptr<Request> extras_request_;  ///< with compression the scalars travel separately
+  std::unique_ptr<Request> extras_request_;  ///< with compression, the scalars are sent separately
   std::vector<std::string> names_;
   std::size_t started_ = 0;
   PartSum<T>& sum_;

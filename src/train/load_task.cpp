@@ -38,7 +38,7 @@ std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement
   } catch (...) {
     failure = std::current_exception();
   }
-  // Other ranks are here too, or in NodePlacement::place(): both join this call, so that all ranks fail together.
+  // Other ranks call together() here or in NodePlacement::place(); the calls match, so all ranks fail together.
   world.together("loading the data set", [&] {
     if (failure) std::rethrow_exception(failure);
     place_task(world, config, *model);

@@ -12,7 +12,7 @@ class NodePlacement final : public Placement {
  public:
   explicit NodePlacement(World& world) : world_(world) {}
   Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) override {
-    // A rank that fails earlier, such as on a wrong file header, joins this call from load_task().
+    // Matches the call of load_task() by a rank that has failed earlier, such as on a wrong file header.
     world_.together("loading the data set", [] {});
     const std::size_t bytes = static_cast<std::size_t>(shape.size()) * lockstep::size_bytes(dtype);
     memory_.push_back(world_.share_on_node(std::max<std::size_t>(bytes, 1)));

@@ -5,15 +5,15 @@
 namespace lockstep {
 
 namespace {
-/// Distance of prefetches in rows: those of the sum are scattered over memory.
+/// Prefetch distance in rows: the rows of the sum are scattered over memory.
 constexpr std::size_t kRowsAhead = 6;
 
-/// The piece of elements [begin, end) that one thread adds: whole cache lines.
-FlatRange piece_of(FlatRange range, int piece, int pieces) {
+/// The slice of a range that one thread adds: whole cache lines.
+FlatRange slice_of(FlatRange range, int slice, int slices) {
   constexpr std::int64_t kLine = 16;
   const std::int64_t n = range.count(), lines = (n + kLine - 1) / kLine;
-  return {range.begin + std::min(n, lines * piece / pieces * kLine),
-          range.begin + std::min(n, lines * (piece + 1) / pieces * kLine)};
+  return {range.begin + std::min(n, lines * slice / slices * kLine),
+          range.begin + std::min(n, lines * (slice + 1) / slices * kLine)};
 }
 
 /// out[i] = parts[0][i] + parts[1][i] + ..., in this order, for i in [first, last).
@@ -103,25 +103,25 @@ template <class T>
 void PartSum<T>::add_row(const Table& table, std::int64_t row) {
   const std::int64_t n = table.columns;
   T* const out = gradient_.data<T>() + table.range.begin + row * n;
-  thread_local std::vector<TreeLeaf<T>> given;
-  given.clear();
+  thread_local std::vector<TreeLeaf<T>> leaves;
+  leaves.clear();
   for (std::size_t i = 0; i < parts_.size(); ++i)
-    if (const T* values = row_of(i, table, row)) given.push_back({static_cast<std::int64_t>(i), values});
+    if (const T* values = row_of(i, table, row)) leaves.push_back({static_cast<std::int64_t>(i), values});
   if (order_ == Order::tree)
-    return tree_sum_given<T>(given, std::ssize(parts_), std::span(out, static_cast<std::size_t>(n)));
-  std::copy_n(given[0].values, n, out);
-  for (std::size_t k = 1; k < given.size(); ++k)
-    for (std::int64_t i = 0; i < n; ++i) out[i] += given[k].values[i];
-  if (given.size() < parts_.size())  // a zero in the sum turns -0 into 0
+    return sparse_tree_sum<T>(leaves, std::ssize(parts_), std::span(out, static_cast<std::size_t>(n)));
+  std::copy_n(leaves[0].values, n, out);
+  for (std::size_t k = 1; k < leaves.size(); ++k)
+    for (std::int64_t i = 0; i < n; ++i) out[i] += leaves[k].values[i];
+  if (leaves.size() < parts_.size())  // a zero in the sum turns -0 into 0
     for (std::int64_t i = 0; i < n; ++i) out[i] += T{0};
 }
 
 template <class T>
-void PartSum<T>::add(FlatRange range, int piece, int pieces) {
+void PartSum<T>::add(FlatRange range, int slice, int slices) {
   for (const FlatRange& run : dense_) {
     const FlatRange within = {std::max(run.begin, range.begin), std::min(run.end, range.end)};
     if (within.count() <= 0) continue;
-    const auto [first, last] = piece_of(within, piece, pieces);
+    const auto [first, last] = slice_of(within, slice, slices);
     if (order_ == Order::chain) {
       sum_parts<T>(flat_, first, last, gradient_.data<T>());
       continue;
@@ -132,7 +132,7 @@ void PartSum<T>::add(FlatRange range, int piece, int pieces) {
   }
   for_tables(nonzero_.tables(), range, [&](Table& table) {
     const auto words = static_cast<std::int64_t>(table.rows.size());
-    const std::int64_t first = words * piece / pieces, last = words * (piece + 1) / pieces;
+    const std::int64_t first = words * slice / slices, last = words * (slice + 1) / slices;
     for (std::int64_t w = first; w < last; ++w)
       set_rows(table, static_cast<std::size_t>(w), touched(table, static_cast<std::size_t>(w)));
     thread_local std::vector<std::int64_t> rows;
@@ -204,15 +204,15 @@ void PartSum<T>::pack(ShardRange parts, std::span<const T> extras, std::span<T> 
   for (std::int64_t r = 0; r < rows; ++r) {
     const Row& row = rows_[static_cast<std::size_t>(r)];
     const std::span<T> out = to.subspan(static_cast<std::size_t>(row.at), static_cast<std::size_t>(row.table->columns));
-    thread_local std::vector<TreeLeaf<T>> given;
-    given.clear();
+    thread_local std::vector<TreeLeaf<T>> leaves;
+    leaves.clear();
     for (std::size_t i = 0; i < count; ++i)
       if (const T* values = row_of(begin + i, *row.table, row.row))
-        given.push_back({static_cast<std::int64_t>(i), values});
-    if (given.empty())
+        leaves.push_back({static_cast<std::int64_t>(i), values});
+    if (leaves.empty())
       std::ranges::fill(out, T{0});
     else
-      tree_sum_given<T>(given, parts.count(), out);
+      sparse_tree_sum<T>(leaves, parts.count(), out);
   }
 }
 

@@ -17,8 +17,8 @@ namespace {
 
 using ops::Isa;
 
-/// The processors that this process may run on, as a bit set; empty if the system does not say. A fixed cpu_set_t is too
-/// small for kernels that count more than 1024 processors.
+/// The processors that this process may run on, as a bit set; empty if the system does not report them. A fixed
+/// cpu_set_t is too small for kernels that count more than 1024 processors.
 std::vector<std::byte> own_processors() {
   for (std::size_t count = 1024; count <= std::size_t{1} << 20; count *= 2) {
     std::vector<std::byte> set(CPU_ALLOC_SIZE(count));
@@ -31,9 +31,9 @@ int count_of(const std::vector<std::byte>& processors) {
   return CPU_COUNT_S(processors.size(), reinterpret_cast<const cpu_set_t*>(processors.data()));
 }
 
-/// Tells rank 0's user when threads share cores, or cores lie idle.
+/// Logs on rank 0 if threads share cores, or if cores are idle.
 ///
-/// sharers  ranks that may use the same processors, `mine`;  of_node  those of all ranks of the node
+/// sharers  number of ranks that may use the processors `mine`;  of_node  the processors of all ranks of the node
 void check_binding(World& world, int threads, std::int64_t on_node, int sharers, const std::vector<std::byte>& mine,
                    const std::vector<std::byte>& of_node, bool chosen) {
   constexpr const char* kBinding = "(mpirun --bind-to none or --map-by ...:PE=THREADS, srun --cpus-per-task=THREADS)";
@@ -67,7 +67,7 @@ int choose_threads(World& world, std::int64_t wanted) {
   const bool by_environment = std::getenv("OMP_NUM_THREADS") != nullptr;
   int threads = static_cast<int>(wanted);
   if (threads == 0) threads = by_environment ? omp_get_max_threads() : std::max(1, omp_get_num_procs() / sharers);
-  // Teams would be smaller than the number that the training counts on: it would wait for the other threads' gradients.
+  // A smaller OpenMP team would make the training wait for gradients of threads that do not exist.
   if (const int most = omp_get_thread_limit(); threads > most) {
     if (world.rank() == 0)
       log::warning(threads, " threads per rank are not possible: OMP_THREAD_LIMIT = ", most,
@@ -118,8 +118,8 @@ void choose_isa(World& world, const std::string& wanted, const std::string& befo
   if (!before.empty() && before != ops::record_name(chosen)) {
     const bool here = std::any_of(mine.begin(), mine.end(), [&](Isa isa) { return ops::record_name(isa) == before; });
     log::warning("the run began with instruction set ", before, ", this start computes with ", ops::record_name(chosen),
-                 ": weights will differ in the last digits from those of an undisturbed run",
-                 wanted == "auto" || !here ? "; the processors lack the former"
+                 ": weights will differ in the last digits from an uninterrupted run",
+                 wanted == "auto" || !here ? "; the processors lack the former set"
                                            : "; use --run.isa " + before.substr(0, before.find(' ')));
   }
 }

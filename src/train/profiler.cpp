@@ -23,14 +23,14 @@ namespace {
 /// Spans of all ranks: rank 0 holds them all, and a line of the file takes about 150 bytes.
 constexpr std::size_t kMostSpans = std::size_t{1} << 21, kMostPerThread = std::size_t{1} << 17, kLeastPerThread = 64;
 
-/// A lane on its way to rank 0. Names are words of its rank, and so are those of its spans.
+/// A lane as sent to rank 0. `name`, and the names of its spans, are indices into the words of its rank.
 struct SentLane {
   std::int64_t number, spans;
   std::uint64_t lost;
   std::uint32_t name;
 };
 
-/// Numbers the words that it is asked for.
+/// Assigns an index to each distinct word.
 class Words {
  public:
   std::uint32_t operator()(std::string_view word) {
@@ -99,22 +99,22 @@ std::vector<ClockOffset> compare_clocks(Communicator& comm, const std::vector<in
 Profiler::Profiler(World& world, int threads, Device device, DType dtype)
     : world_(world), threads_(threads), device_(device), dtype_(dtype) {
   const std::size_t all = static_cast<std::size_t>(world.size()) * static_cast<std::size_t>(threads);
-  const std::size_t room = std::clamp(kMostSpans / all, kLeastPerThread, kMostPerThread);
+  const std::size_t capacity = std::clamp(kMostSpans / all, kLeastPerThread, kMostPerThread);
 #pragma omp parallel num_threads(threads)
-  profile::enter(world.rank(), omp_get_thread_num(), room);
-  profile::take(world.rank());  // what an earlier recording left
+  profile::enter(world.rank(), omp_get_thread_num(), capacity);
+  profile::take(world.rank());  // discards spans of an earlier recording
   if (device.is_cuda()) show_spans_to_gpu_tools();
 
   // The ranks of a host share its clock.
   Communicator& comm = world.communicator();
   const std::vector<std::string> hosts = comm.all_gather_text(world.host(), "host names"),
                                  nodes = comm.all_gather_text(join(world.node()), "numbers of the hosts");
-  std::vector<int> firsts;
-  std::map<std::string, std::size_t> place;  // by node, in firsts
+  std::vector<int> first_ranks;
+  std::map<std::string, std::size_t> place;  // by node: index into first_ranks
   for (std::size_t r = 0; r < nodes.size(); ++r)
-    if (nodes[r] != nodes[0] && place.try_emplace(nodes[r], firsts.size()).second)
-      firsts.push_back(static_cast<int>(r));
-  const std::vector<ClockOffset> measured = compare_clocks(comm, firsts, profile::now_ns);
+    if (nodes[r] != nodes[0] && place.try_emplace(nodes[r], first_ranks.size()).second)
+      first_ranks.push_back(static_cast<int>(r));
+  const std::vector<ClockOffset> measured = compare_clocks(comm, first_ranks, profile::now_ns);
   if (world.rank() == 0) {
     for (std::size_t r = 0; r < nodes.size(); ++r) {
       const ClockOffset offset = nodes[r] == nodes[0] ? ClockOffset{} : measured[place.at(nodes[r])];
@@ -159,7 +159,7 @@ Timeline Profiler::finish(StepRange steps) {
   auto lane = lanes.begin();
   auto span = spans.begin();
   for (std::size_t r = 0; r < words.size(); ++r) {
-    std::vector<std::uint32_t> names;  // of this rank's words
+    std::vector<std::uint32_t> names;  // index into `all` of each word of this rank
     for (const std::string& each : split(words[r], '\0')) names.push_back(all(each));
     for (const auto end = lane + counts[r]; lane != end; ++lane) {
       timeline.lanes.push_back({.rank = static_cast<int>(r),

@@ -21,7 +21,7 @@ constexpr const char* kEnd = "end";
 constexpr const char* kFormat = "1";
 constexpr std::string_view kHash = "\tchain=";
 
-/// A line without its hash and its end.
+/// A line without its hash and line break.
 std::string content_of(const ProofChain::Entry& entry) {
   if (entry.is_run) {
     const ProofRun& r = entry.run;
@@ -171,7 +171,7 @@ std::string proof_build() {
 ProofLink proof_link(const CheckpointParts& parts) {
   const std::vector<NamedTensor> tensors = arrays_of(parts);
   std::vector<std::uint64_t> hashes(tensors.size());
-  // Arrays on a GPU come one after the other: a transfer is slower than a hash.
+  // Arrays on a GPU are hashed one after the other: a transfer is slower than a hash.
   const bool on_host = !parts.params->device().is_cuda();
 #pragma omp parallel for schedule(dynamic) if (on_host)
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -299,7 +299,7 @@ std::string ProofChain::compare(const CheckpointReader& checkpoint) const {
   require_data(!is_cut_before(state.step), "proof chain '", source_, "': its last link before step ", state.step,
                " is of step ", last_link(state.step - 1), ": its end was cut off");
   const ProofLink* known = link(state.step);
-  // A run that was stopped at the end of an epoch, before the evaluation, has written its checkpoint before the link.
+  // A run that was stopped between the end of an epoch and its evaluation has written its checkpoint before the link.
   if (known == nullptr || known->epoch != state.epoch || known->position != state.position)
     return join("the chain has no link of this state, its last one before is of step ", last_link(state.step - 1),
                 "; lockstep replay computes the steps between");
@@ -313,7 +313,7 @@ std::string ProofChain::compare(const CheckpointReader& checkpoint) const {
   if (!whole) found.optimizer = known->optimizer, found.program = known->program, found.loss = known->loss;
   const std::string difference = proof_difference(*known, found, now.parameters);
   require_data(difference.empty(), "it differs from the chain '", source_, "' of step ", state.step,
-               " in: ", difference, "; it is of another run, or was changed, or was computed wrongly");
+               " in: ", difference, "; it belongs to another run, was changed, or was computed wrongly");
   return whole ? "agrees with the chain" : "its weights agree with the chain";
 }
 

@@ -9,8 +9,8 @@ namespace lockstep {
 /// Appends the links of a run to its file. Rank 0 has one.
 class ProofWriter {
  public:
-  /// Opens or begins the chain of a run directory, for a run that has made now.step steps. Links of later steps are
-  /// removed. errors  Error: data, as ProofChain; usage: the chain is of another run
+  /// Opens or creates the chain of a run directory, for a run that has done now.step steps. Removes links of later
+  /// steps. errors  Error: data, as ProofChain; usage: the chain is of another run
   ProofWriter(const std::filesystem::path& run_dir, const ProofRun& now);
   const ProofChain& chain() const { return chain_; }
   void append(const ProofLink& link);

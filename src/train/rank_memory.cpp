@@ -10,7 +10,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr double kProductScratch = 32 << 20;  // as that of ops/gemm
+constexpr double kProductScratch = 32 << 20;  // as in ops/gemm
 
 /// The largest number of samples that a thread takes through forward and backward at a time, as CpuStep and GpuStep cut
 /// a batch.
@@ -42,7 +42,7 @@ TaskNeeds needs_of(const RunConfig& c, int ranks, std::int64_t batch) {
 
 void require_memory(World& world, const RunConfig& c) {
   if (c.run.device == "cuda") return;
-  world.together("comparing the memory with the machine's", [&] {
+  world.together("comparing the memory of the run and the machine", [&] {
     if (world.rank() != 0) return;
     RankMemory m;
     try {
@@ -50,7 +50,7 @@ void require_memory(World& world, const RunConfig& c) {
       const PlannedRanks ranks = {.ranks = world.size(), .threads = std::max<std::int64_t>(1, c.run.threads)};
       m = rank_memory(c, ranks, needs_of(c, world.size(), batch), batch);
     } catch (const Error&) {
-      return;  // the training refuses these options, and says why
+      return;  // the training refuses these options with a message
     }
     const double each = m.weights + m.gradients + m.own_gradient + m.state + m.average;
     const MemoryLimit limit = memory_limit();
@@ -70,7 +70,7 @@ RankMemory rank_memory(const RunConfig& c, const PlannedRanks& r, const TaskNeed
   const bool on_gpu = c.run.device == "cuda";
   const double owned = static_cast<double>(needs.owned_parameters), shared = trained - owned;
   const auto of_threads = static_cast<double>(r.threads), of_ranks = static_cast<double>(r.ranks);
-  // The sum, and one for each part: a thread, or a shard of this rank.
+  // One buffer for the sum, and one per part: a thread, or a shard of this rank.
   const std::int64_t of_rank = (c.dist.shards + r.ranks - 1) / r.ranks;
   const std::int64_t parts = !c.run.reproducible ? r.threads : needs.row_sparse ? of_rank + r.threads : of_rank;
   const bool tables = needs.row_sparse || needs.table_rows > 0;
@@ -79,7 +79,7 @@ RankMemory rank_memory(const RunConfig& c, const PlannedRanks& r, const TaskNeed
                          : !tables && !c.run.reproducible && r.threads == 1 && r.ranks == 1
                              ? 1  // CpuStep sums in place
                              : static_cast<double>(parts + 1);
-  // Parts hold the table's rows that they touch and a place for each row; the sum has the whole table.
+  // A part holds the table rows that it touches and an index for every row; the sum holds the whole table.
   const double table = on_gpu ? 0 : static_cast<double>(needs.table_rows * needs.table_columns);
   const double per_part =
       static_cast<double>(batch * c.batch.accumulate) / static_cast<double>(std::max<std::int64_t>(1, r.ranks * parts));

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// Decides how one range of the flat gradient travels between ranks: whole, or without the table rows that no rank has
+/// Decides how one range of the flat gradient is sent between ranks: whole, or without the table rows that no rank has
 /// touched.
 ///
 /// Each rank marks its rows in bitmaps, the ranks OR them, and read() takes the result, which is equal on all ranks.
@@ -21,14 +21,14 @@ class RowExchange {
   /// Contiguous elements of the range, or the rows of a table.
   struct Part {
     const Param* table;              ///< null for contiguous elements
-    std::int64_t begin, count;       ///< elements of the flat gradient; for a table all of them
+    std::int64_t begin, count;       ///< elements of the flat gradient; for a table, all its elements
     std::vector<std::int32_t> rows;  ///< for a table: rows that any rank has touched, ascending
     std::int64_t width() const { return table->shape.size() / table->shape[0]; }
   };
 
   RowExchange(const ParamStore& params, FlatRange range, int ranks);
 
-  /// Whether the range travels by rows. True until the first step has decided, if there are tables and other ranks.
+  /// Whether the range is sent by rows. True until the first step has decided, if there are tables and other ranks.
   bool on() const { return on_; }
   /// Length of the concatenated bitmaps of all tables. Units: 64-bit words.
   std::size_t words() const { return words_; }
@@ -38,7 +38,7 @@ class RowExchange {
   ///
   /// element_bytes  size of an element in a message
   void read(std::span<const std::uint64_t> bitmaps, std::size_t element_bytes);
-  /// Takes the decision of an earlier start, so that a resumed run adds in the order of an undisturbed one.
+  /// Sets the decision of an earlier start, so that a resumed run adds in the same order as an uninterrupted run.
   void decide_as_before(bool by_rows);
   /// The whole range in order, with the rows of the last read().
   const std::vector<Part>& parts() const { return parts_; }
@@ -70,7 +70,7 @@ std::string decisions_of(const Exchanges& buckets) {
   for (const auto& bucket : buckets) text += bucket.choice().empty() ? '-' : bucket.on() ? 'r' : 'w';
   return text.find_first_not_of('-') == std::string::npos ? "" : text;
 }
-/// Takes them over, unless they are of other buckets.
+/// Applies decisions_of() an earlier start, unless the number of buckets differs.
 template <class Exchanges>
 void decide_as_before(Exchanges&& buckets, const std::string& decisions) {
   if (decisions.size() != static_cast<std::size_t>(std::ranges::distance(buckets))) return;

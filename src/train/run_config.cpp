@@ -220,7 +220,8 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
       .may_change();
 
   o.section("dist", "Distribution over ranks");
-  o.add("dist.timeout,timeout", &c.dist.timeout, 600, non_negative, "longest wait for another rank; 0: no limit")
+  const Check limit{"0, or >= 1", [](long double v) { return v == 0 || v >= 1; }};  // steps and files take a while
+  o.add("dist.timeout,timeout", &c.dist.timeout, 600, limit, "longest wait for another rank; 0: no limit")
       .unit("s")
       .may_change();
   o.add("dist.check_every", &c.dist.check_every, 1000, non_negative,

@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kBackwardShare = 2.0 / 3.0;
-constexpr double kWeightShare = 1.0 / 3.0;  // of the backward pass: gradients of weights
+constexpr double kWeightShare = 1.0 / 3.0;  // fraction of the backward pass for gradients of weights
 
 /// The factors of alpha and beta in all_reduce_seconds().
 struct Factors {
@@ -96,7 +96,7 @@ StepPrediction predict_step(const StepWork& work, LinkCost cost, std::int64_t ra
   }
   p.exposed_s = std::max(0.0, end - compute);
   p.step_s = compute + p.exposed_s + work.update_s;
-  // One rank that does the work of all ranks.
+  // Time of one rank for the work of all ranks.
   const double alone = compute * static_cast<double>(ranks) + work.update_s;
   const double whole = work.fixed_global_batch ? alone : static_cast<double>(ranks) * (compute + work.update_s);
   p.speed = whole / p.step_s;

@@ -111,8 +111,8 @@ bool overflowed(World& world, const RunConfig& config, const ParamStore& params,
 }
 
 namespace {
-/// The error of a step whose loss or norm is not finite. `element` is that of the gradient, if there is one. The values
-/// are the same on all ranks, so all ranks get here.
+/// Throws the error of a step whose loss or norm is not finite. element()  describes the first bad element of the
+/// gradient, or returns "". The values are the same on all ranks, so all ranks call it.
 void fail(World& world, const RunConfig& config, const ParamStore& params, std::int64_t step, std::int64_t epoch,
           double loss, double norm, const std::function<std::string()>& element) {
   world.together("checking the step", [&] {

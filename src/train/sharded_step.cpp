@@ -17,7 +17,7 @@ ShardedStep::ShardedStep(Communicator& comm, ShardTask& task, const StepOptions&
   require(options.threads >= 1 && options.shards >= 1, "a step needs at least one thread and one shard, not ",
           options.threads, " and ", options.shards);
   const Device device = task.params().device();
-  // NCCL neither adds in the fixed tree of the reproducible mode nor compresses: those gradients travel by MPI.
+  // NCCL neither adds in the fixed tree of the reproducible mode nor compresses: MPI sends these gradients.
   const bool fits_nccl = device.is_cuda() && !options.reproducible && options.compression == Compression::none;
   require_usage(fits_nccl || options.backend != Backend::nccl,
                 "option run.backend = nccl: it needs --device cuda, and neither --reproducible nor "

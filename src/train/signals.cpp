@@ -15,7 +15,7 @@ StopSignals::StopSignals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGTERM, &action, &term_);
   sigaction(SIGUSR1, &action, &usr1_);
-  action.sa_flags |= static_cast<int>(SA_RESETHAND);  // Ctrl-C twice: at once
+  action.sa_flags |= static_cast<int>(SA_RESETHAND);  // a second Ctrl-C ends the process at once
   sigaction(SIGINT, &action, &int_);
 }
 

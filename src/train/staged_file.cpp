@@ -43,12 +43,13 @@ fs::path with_variables(const std::string& text, const std::string& option) {
   return out + rest;
 }
 
-/// Copies an open file piece by piece, then reads the copy and compares the hashes.
+/// Copies an open file block by block, then reads the copy and compares the hashes.
 class Copier {
  public:
-  Copier(fs::path source, int copy) : source_(std::move(source)), copy_(copy), buffer_(kPiece) {
+  Copier(fs::path source, int copy) : source_(std::move(source)), copy_(copy), buffer_(kBlock) {
     in_ = ::open(source_.c_str(), O_RDONLY | O_CLOEXEC);
-    require_usage(in_ >= 0 && fstat(in_, &before_) == 0, "opening '", source_.string(), "': ", std::strerror(errno));
+    const bool opened = in_ >= 0 && fstat(in_, &before_) == 0;
+    require_usage(opened, "opening '", source_.string(), "': ", std::strerror(errno));
     posix_fadvise(in_, 0, 0, POSIX_FADV_SEQUENTIAL);
   }
   Copier(const Copier&) = delete;
@@ -56,18 +57,18 @@ class Copier {
   ~Copier() { ::close(in_); }
 
   std::int64_t size() const { return static_cast<std::int64_t>(before_.st_size); }
-  /// Works for about so long. Returns whether anything remains to be done.
+  /// Works for about limit_s seconds. Returns whether work remains.
   bool work_for(double limit_s) {
     const Stopwatch watch;
     while (watch.seconds() < limit_s)
-      if (!(reading_back_ ? check_piece() : copy_piece())) return false;
+      if (!(reading_back_ ? check_block() : copy_block())) return false;
     return true;
   }
 
  private:
-  static constexpr std::size_t kPiece = std::size_t{4} << 20;
+  static constexpr std::size_t kBlock = std::size_t{4} << 20;
 
-  std::size_t read_piece(int from, const char* what) {
+  std::size_t read_block(int from, const char* what) {
     for (;;) {
       const ssize_t n = ::pread(from, buffer_.data(), buffer_.size(), static_cast<off_t>(at_));
       if (n < 0 && errno == EINTR) continue;
@@ -77,15 +78,16 @@ class Copier {
     }
   }
 
-  bool copy_piece() {
-    const std::size_t n = read_piece(in_, source_.c_str());
+  bool copy_block() {
+    const std::size_t n = read_block(in_, source_.c_str());
     if (n == 0) {
       struct stat now {};
       require(fstat(in_, &now) == 0 && at_ == size() && now.st_mtim.tv_sec == before_.st_mtim.tv_sec &&
                   now.st_mtim.tv_nsec == before_.st_mtim.tv_nsec,
               kDoing, ": '", source_.string(), "' has changed while it was copied; start again when it is complete");
-      require(::fsync(copy_) == 0 || errno == EINVAL, kDoing, ": writing the copy to disk: ", std::strerror(errno));
-      posix_fadvise(copy_, 0, 0, POSIX_FADV_DONTNEED);  // the check reads the disk, not what memory still holds
+      const bool synced = ::fsync(copy_) == 0 || errno == EINVAL;
+      require(synced, kDoing, ": writing the copy to disk: ", std::strerror(errno));
+      posix_fadvise(copy_, 0, 0, POSIX_FADV_DONTNEED);  // so that the check reads the disk, not the page cache
       reading_back_ = true;
       at_ = 0;
       return true;
@@ -99,14 +101,14 @@ class Copier {
               human_bytes(static_cast<double>(size())), " of the copy of '", source_.string(), "'", kAdvice);
       done += static_cast<std::size_t>(written);
     }
-    // Starts to write the piece to disk: otherwise the fsync of a long file may exceed dist.timeout.
+    // Starts to write the block to disk: otherwise the fsync of a long file may exceed dist.timeout.
     ::sync_file_range(copy_, at_, static_cast<off_t>(n), SYNC_FILE_RANGE_WRITE);
     at_ += static_cast<std::int64_t>(n);
     return true;
   }
 
-  bool check_piece() {
-    const std::size_t n = read_piece(copy_, "the copy");
+  bool check_block() {
+    const std::size_t n = read_block(copy_, "the copy");
     copied_.add(buffer_.data(), n);
     at_ += static_cast<std::int64_t>(n);
     if (n > 0) return true;
@@ -198,7 +200,7 @@ void StagedFile::open_on_node(World& world, const fs::path& source, const std::s
 }
 
 void StagedFile::fill(World& world, const fs::path& source) {
-  constexpr double kSlice_s = 0.5;  // the others wait no longer for one collective
+  constexpr double kSlice_s = 0.5;  // longest wait of the other ranks in one collective
   std::unique_ptr<Copier> copier;
   for (bool more = true; more;) {
     more = false;

@@ -6,14 +6,14 @@
 
 namespace lockstep {
 
-/// A copy of a file on storage of each node. The first rank of a node makes it, and compares its hash with that of what
-/// it has read; the others wait, and all open it.
+/// A copy of a file on storage of each node. The first rank of a node makes it and compares its hash with the hash of
+/// the source; the other ranks wait, and all open it.
 ///
-/// The copy has a name only until the ranks of its node have opened it, when it is still empty. Therefore no data stay
-/// behind, whenever a rank is killed, and the space is free when this object is gone. All members are collective.
+/// The copy has a name only until the ranks of its node have opened it, while it is still empty. So no data remain if a
+/// rank is killed, and the space is freed with this object. All members are collective.
 class StagedFile {
  public:
-  /// directory   of each node; $NAME and ${NAME} are variables of its environment
+  /// directory   on each node; $NAME and ${NAME} are variables of its environment
   /// errors      on all ranks, with one message. usage: a variable that is not set; a directory that is missing, not
   ///             writable, on a file system that hosts share, or seen by two nodes; internal: too little space, reading
   ///             or writing fails, the source changes meanwhile, or the copy differs from it
@@ -29,7 +29,7 @@ class StagedFile {
   void fill(World& world, const std::filesystem::path& source);
   /// Destroyed also when the constructor throws.
   struct Opened {
-    std::filesystem::path name;  ///< of the first rank of a node, until the others have opened it
+    std::filesystem::path name;  ///< on the first rank of a node, until the others have opened the file
     int fd = -1;
     void remove_name();
     ~Opened();

@@ -23,7 +23,7 @@ std::string stop_reason_of_epoch(const RunConfig::Stop& rules, const TrainState&
   constexpr std::int64_t kEvery = 10, kPatience = 3;
   constexpr double kChange = 0.005;
   if (rules.rule != "train_loss" || state.epoch % kEvery != 0) return "";
-  std::vector<double> losses;  // of epochs: evaluations between them have records of their own
+  std::vector<double> losses;  // of whole epochs: evaluations within an epoch have separate records
   const std::vector<double>&all = state.history.series("loss"), &epochs = state.history.series("epoch");
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (epochs.empty() || epochs[i] == std::floor(epochs[i])) losses.push_back(all[i]);

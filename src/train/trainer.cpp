@@ -36,7 +36,7 @@ Trainer::Impl::Impl(World& w, const RunConfig& c, Task& m)
       schedule(resolved(c.schedule, c.train.epochs, last_step()), c.scaled_lr(w.size())) {
   if (c.optim.ema > 0) ema.emplace(m.params(), c.optim.ema);
   if (c.eval.best.empty()) return;
-  // Sums of one: an output or a table that counts no sample would report no metric.
+  // Sums of 1: with sums of 0, an output or a table without samples would report no metric.
   std::vector<Metric> metrics =
       m.metrics(Split::validation, std::vector<double>(static_cast<std::size_t>(m.sum_count()), 1));
   for (const std::string& name : m.collective_metric_names()) metrics.push_back({name});
@@ -81,8 +81,8 @@ Outcome Trainer::Impl::run() {
     world.at("train", state.step);
     step();
 
-    const std::optional<unsigned> told = std::exchange(last_flags, {});
-    if (saving && (saving->sharded ? told && (*told & kWriting) == 0 : !writer.busy())) complete();
+    const std::optional<unsigned> known = std::exchange(last_flags, {});
+    if (saving && (saving->sharded ? known && (*known & kWriting) == 0 : !writer.busy())) complete();
     if (every(config.dist.check_every)) {
       if (!proves) check_weights();
       if (!ranks_agree()) continue;
@@ -191,7 +191,8 @@ bool Trainer::Impl::end_epoch() {
   std::vector<std::pair<std::string, double>> record = {{"epoch", static_cast<double>(state.epoch + 1)},
                                                         {"step", static_cast<double>(state.step)},
                                                         {"lr", schedule.lr(state.step - 1, state.epoch)}};
-  if (const auto steps = static_cast<double>(state.epoch_steps); steps > 0)  // not all were skipped or without targets
+  if (const auto steps = static_cast<double>(state.epoch_steps);
+      steps > 0)  // some step had targets and was not skipped
     record.insert(record.end(), {{"loss", state.epoch_loss / state.epoch_weight},
                                  {"loss_unweighted", state.epoch_batch_means / steps},
                                  {"gradient_norm", state.epoch_gradient_norms / steps}});
@@ -235,7 +236,7 @@ void Trainer::Impl::record_evaluation(Evaluation found, std::vector<std::pair<st
   if (diagnostics) {
     const WithAverage with(average(), model.params());
     std::vector<Metric> more = model.diagnostics();
-    // Decisions follow rank 0's: on other processors the last digits may differ.
+    // All ranks decide by the values of rank 0: on other processors the last digits may differ.
     std::vector<double> values;
     for (const Metric& m : more) values.push_back(m.value);
     comm.broadcast(std::as_writable_bytes(std::span(values)), 0, "sensitivity metrics");
@@ -260,7 +261,7 @@ void Trainer::Impl::record_evaluation(Evaluation found, std::vector<std::pair<st
   note_score(state, decides.value, decides.larger_is_better, config.stop.min_delta);
   state.stop_reason = stop_reason(config.stop, state);
   profile::Phase phase("keep the best weights", interval.checkpoint);
-  if (config.checkpoint.best_keep > 1) await_writers();  // each of them is written
+  if (config.checkpoint.best_keep > 1) await_writers();  // every one of these evaluations is written
   if (writes()) keep_best(decides, better);
   if (!config.checkpoint.copy) await_writers();
   phase.end();

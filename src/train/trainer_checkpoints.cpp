@@ -37,7 +37,7 @@ void Trainer::Impl::keep_best(const Metric& decides, bool better) {
   best_place = 1;
   if (config.checkpoint.best_keep > 1) {
     const std::string series = decides.name == "loss" ? kValidationLoss : decides.name;
-    const std::vector<double> values = state.history.known(series);  // this evaluation's is the last
+    const std::vector<double> values = state.history.known(series);  // the last value is of this evaluation
     const auto ahead = std::count_if(values.begin(), values.end() - 1, [&](double v) {
       return decides.larger_is_better ? v >= decides.value : v <= decides.value;
     });
@@ -118,7 +118,7 @@ void Trainer::Impl::complete() {
     give_up("a rank failed");  // it has printed its own message
   } catch (const std::exception& error) {
     if (saving->sharded) throw;                                    // only this rank failed
-    if (saving->best_place > 0 && !config.checkpoint.copy) throw;  // they are nowhere else
+    if (saving->best_place > 0 && !config.checkpoint.copy) throw;  // no other copy exists
     give_up(error.what());
   }
   if (!saving->unsynced.empty()) log::warning(saving->unsynced, "; records before the checkpoint may be lost");
@@ -128,7 +128,7 @@ void Trainer::Impl::complete() {
 
 void Trainer::Impl::await_writers() {
   const profile::Span span("wait for the writers", profile::Kind::phase);
-  constexpr double kPoll_s = 0.5;  // the ranks meet this often, so that a long write is no silence
+  constexpr double kPoll_s = 0.5;  // between collectives, so that a long write does not look like a hang
   Stopwatch since_progress;
   for (std::uint64_t moved = file_bytes_moved;;) {
     if (writer.busy()) writer.wait(kPoll_s);
@@ -145,7 +145,7 @@ void Trainer::Impl::await_writers() {
 /// Single file: rank 0 copies and writes. Sharded: every rank copies and writes its part.
 void Trainer::Impl::save(const std::filesystem::path& path, bool in_place) {
   settle_steps();
-  last_flags.reset();  // of steps before this checkpoint
+  last_flags.reset();  // they belong to steps before this checkpoint
   profile::Phase phase("checkpoint", interval.checkpoint);
   const Stopwatch watch;
   program->settle();
@@ -222,8 +222,8 @@ Outcome Trainer::Impl::finish() {
           ": the final checkpoint could not be written");
   const auto validation = static_cast<double>(model.size(Split::validation));
   const double whole = validation + static_cast<double>(model.size(Split::test));
-  const auto taken = static_cast<double>(evaluated_samples(model.size(Split::validation), config.eval.max_samples));
-  const bool late = steps_here > 0 && too_late_to_evaluate(state.evaluation_seconds * whole / std::max(1.0, taken));
+  const auto used = static_cast<double>(evaluated_samples(model.size(Split::validation), config.eval.max_samples));
+  const bool late = steps_here > 0 && too_late_to_evaluate(state.evaluation_seconds * whole / std::max(1.0, used));
   if (!late && report_final(take_best_weights())) return Outcome::finished;
   const std::string outcome =
       join("stopped", stopped_by.empty() ? "" : " by " + stopped_by, " before the end of the final evaluation");
@@ -232,23 +232,23 @@ Outcome Trainer::Impl::finish() {
   return Outcome::interrupted;
 }
 
-/// Replaces the weights in memory by those of best.h5, so that the final evaluation is of the weights that users take.
-/// Returns which weights they are.
+/// Loads best.h5 if there is one, so that the final evaluation uses the weights that users will take. Returns a
+/// description of the weights.
 std::string Trainer::Impl::take_best_weights() {
-  std::string whose = "final weights";
+  std::string description = "final weights";
   world.together("reading the best weights", [&] {
     if (!writes() || state.best_epoch < 0) return;
     CheckpointReader(folder->best_file()).load_average_or_weights(model.params());
-    whose = join("best weights, of epoch ", state.best_epoch);
+    description = join("best weights, of epoch ", state.best_epoch);
   });
-  whose = comm.broadcast_text(whose, 0, "whose weights");
-  if (whose == "final weights") return whose;
+  description = comm.broadcast_text(description, 0, "description of the weights");
+  if (description == "final weights") return description;
   share(model.params().values(), "best weights");
   ema.reset();  // the weights are the average already
-  return whose;
+  return description;
 }
 
-/// The best weights so far may be lost: the run then has to choose among the evaluations to come.
+/// If the best weights so far are lost, the run must choose among the following evaluations.
 void Trainer::Impl::check_best() {
   std::int64_t lost = 0;
   if (writes() && state.best_epoch >= 0) {
@@ -321,7 +321,7 @@ void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
   for (std::size_t i = 0; i < optimizers.size(); ++i) optimizers[i].optimizer->set_steps(numbers[i]);
   state = unpack(comm.broadcast_text(packed, 0, "training state"));
   program->resumed();
-  // The next start must find this line of checkpoints in the run directory, also if the file lies elsewhere.
+  // The next start must find a checkpoint in the run directory, also if this file lies elsewhere.
   checkpoint_due = config.resumes_file();
   schedule.set_state(state.schedule);
   seconds_before = state.seconds;

@@ -44,15 +44,15 @@ struct Evaluation {
   double seconds = 0;
 };
 
-/// What the writer thread is writing.
+/// The job of the writer thread.
 struct Saving {
-  std::filesystem::path path;  ///< "": only best.h5
+  std::filesystem::path path;  ///< checkpoint; "": only the best weights
   std::int64_t step = 0;
-  std::int64_t best_place = 0;  ///< of the best weights in best_writing; 0: none
+  std::int64_t best_place = 0;  ///< rank among the best of the weights in best_writing; 0: none
   bool sharded = false;
   std::string number = {}, mark = {};  ///< of a sharded checkpoint and of this rank's part
   double copy_seconds = 0;
-  std::string unsynced = {};  ///< why records of the run are not on the disk
+  std::string unsynced = {};  ///< why records of the run are not on the disk; "" if they are
 };
 
 /// trainer.cpp has the loop, trainer_checkpoints.cpp writes and resumes, trainer_proof.cpp proves and replays,
@@ -73,7 +73,7 @@ struct Trainer::Impl {
   /// Runs the next step and adds it to the state and to the interval of the log. Collective.
   void step();
   void add(const StepOutcome& done);
-  /// Waits for the last step, whose outcome step() may not have got yet: call it before anything reads the state's sums,
+  /// Waits for the last step, whose outcome step() may not have returned yet. Call it before reading the state's sums,
   /// the weights or the optimizers. Collective.
   void settle_steps();
   void check_weights();
@@ -83,7 +83,7 @@ struct Trainer::Impl {
   bool end_epoch();
   /// The evaluation of eval.every_steps. Returns as end_epoch().
   bool evaluate_between();
-  /// Takes an evaluation of the validation samples into the state: best weights, schedule, stopping rules, log.
+  /// Applies an evaluation of the validation samples to the state: best weights, schedule, stopping rules, log.
   void record_evaluation(Evaluation found, std::vector<std::pair<std::string, double>>& record, bool diagnostics);
   /// StepFlags of this rank.
   unsigned flags();
@@ -96,21 +96,21 @@ struct Trainer::Impl {
   const Metric& deciding(const std::vector<Metric>& metrics) const;
 
   CheckpointParts parts(const TrainState& s, bool resumable);
-  /// Waits for the checkpoint before, copies the state and starts to write it; the training goes on meanwhile.
-  /// Collective.
+  /// Waits for the previous checkpoint, copies the state and starts to write it while training continues. Collective.
   ///
-  /// in_place  makes no copy, and waits until the state is written
+  /// in_place  do not copy; wait until the state is written
   void save(const std::filesystem::path& path, bool in_place);
   /// Writes the state. Returns whether it was written. Collective.
   bool save_now(const std::filesystem::path& path);
-  /// Waits for the writers of all ranks, as long as they advance. Collective.
+  /// Waits for the writers of all ranks. Ends the job if they make no progress for dist.timeout. Collective.
   void await_writers();
-  /// Takes the outcome of the writers, which have ended. Collective for a sharded checkpoint.
+  /// Handles the result of the writers, which have ended. Collective for a sharded checkpoint.
   void complete();
-  /// Keeps a copy of the weights if they are among the best, and writes it if it is time. Call it on rank 0.
+  /// Copies the weights if they are among the best, and writes the copy if it is time. Call it on rank 0.
   void keep_best(const Metric& decides, bool better);
   void start_writing(Saving what);
-  /// errors  Error (internal) on rank 0: the run directory was moved, replaced or removed (says where its last checkpoint
+  /// errors  Error (internal) on rank 0: the run directory was moved, replaced or removed (says where its last
+  /// checkpoint
   ///         is), or another run has taken it over
   void require_run_directory() const;
   /// Forgets the best evaluation if best.h5 is missing or damaged. Collective.
@@ -123,33 +123,33 @@ struct Trainer::Impl {
   std::string take_best_weights();
   void start_from(const std::filesystem::path& checkpoint);
 
-  /// Begins or continues the chain of a run that proves its steps. Collective.
+  /// Starts or continues the proof chain of the run. Collective.
   void open_proof(const std::filesystem::path& dir);
   ProofRun proof_run() const;
   /// The link of the current state. Collective.
   ProofLink link();
-  /// Compares all ranks' link of this step. Returns false if one differs: the run has gone back. Collective.
+  /// Compares the links of all ranks. Returns false if one differs, after go_back(). Collective.
   bool agree_on(const ProofLink& mine);
-  /// agree_on() the current state, unless this step's has been compared: before what must not come from a faulty rank.
+  /// agree_on() the current state, unless done for this step. Call it before any result that a faulty rank would spoil.
   bool ranks_agree();
   /// Adds the link of this step if it is due, or the run ends. Returns as agree_on(). Collective.
   /// errors  Error (data): a run continues from another state than its chain has recorded
   bool prove(bool ends);
-  /// Continues from the last checkpoint, for a difference between the ranks.
+  /// Continues from the last checkpoint after a difference between the ranks.
   /// errors  Error (internal): the same steps have been repeated before
   void go_back(const std::string& difference);
   Replayed replay(const ProofChain& chain, std::int64_t until);
 
   std::vector<std::pair<std::string, std::string>> facts();
-  /// What a user would not expect of the learning rate: "; the run ends within the warm-up ...", or "".
+  /// Unexpected effects of the schedule: "; the run ends within the warm-up ...", or "".
   std::string schedule_notes() const;
   void log_interval();
-  /// Begins to read the GPUs of the ranks, each by the first rank that uses it, and logs a reason if one cannot be read.
+  /// Opens a monitor of each GPU on the first rank that uses it, and logs a reason if a GPU cannot be read.
   /// Collective.
   void open_monitors();
-  /// That of this rank's GPU; without values if another rank reads it, or none does.
+  /// The reading of this rank's GPU; without values if another rank reads it, or none does.
   GpuReading read_gpu();
-  /// Adds what all ranks know of the steps since the last record: the slowest rank and the GPUs. Collective.
+  /// Adds values of all ranks for the steps since the last record: the slowest rank and the GPUs. Collective.
   void gather(StepRecord& record, const GpuReading& gpu);
   /// Adds the wall time of this start by phase to the report, and logs it.
   void report_time();
@@ -176,27 +176,27 @@ struct Trainer::Impl {
   bool proves = false;                     ///< whether the run has a chain
   bool replays = false;                    ///< nothing is written
   std::optional<ProofWriter> proof;        ///< on rank 0
-  std::int64_t proof_from = 0;             ///< steps that this start, or the last return, has found done
+  std::int64_t proof_from = 0;             ///< steps done before this start, or before the last go_back()
   std::int64_t agreed_at = -1;             ///< last step after which the ranks were found equal
-  std::int64_t repeated_to = -1;           ///< steps up to this one have been computed twice
-  CheckpointCopy copy;                     ///< of the checkpoint that the writer writes
-  CheckpointCopy best_copy, best_writing;  ///< the best weights, and those that the writer writes
+  std::int64_t repeated_to = -1;           ///< last step that has been computed twice
+  CheckpointCopy copy;                     ///< for the checkpoint that the writer writes
+  CheckpointCopy best_copy, best_writing;  ///< the best weights, and the copy that the writer writes
   bool best_pending = false;               ///< best_copy has not been written
   std::int64_t best_place = 1;             ///< of best_copy among all evaluations
   std::optional<Saving> saving;
-  bool written = true;                 ///< whether the last checkpoint was
+  bool written = true;                 ///< whether the last checkpoint was written
   std::filesystem::path last_written;  ///< file name of the last checkpoint of this start
-  CheckpointWriter writer;             // after what its thread uses
+  CheckpointWriter writer;             // declared after the members that its thread uses
   Interval interval;
   PhaseSeconds logged;                ///< of this start, until the last record
   std::optional<GpuMonitor> monitor;  ///< of the GPU that this rank reads
   Stopwatch session, since_checkpoint, since_best_file;
-  double seconds_before = 0;  ///< training seconds of earlier sessions
+  double seconds_before = 0;  ///< training seconds of earlier starts
   StepRange profiled;
   std::optional<Profiler> profiler;  ///< while it records
   bool checkpoint_due = false;
-  std::int64_t steps_here = 0;         ///< of this start
-  unsigned flags_seen = 0;             ///< StepFlags since they were last looked at, of any rank
+  std::int64_t steps_here = 0;         ///< steps of this start
+  unsigned flags_seen = 0;             ///< StepFlags of any rank since run() last read them
   std::optional<unsigned> last_flags;  ///< of the last step with a known outcome since the last checkpoint began
   std::string stopped_by;              ///< set on the rank that requested the stop
 };

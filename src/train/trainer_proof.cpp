@@ -38,7 +38,7 @@ void Trainer::Impl::open_proof(const std::filesystem::path& dir) {
   world.together("opening the proof chain", [&] {
     if (!writes()) return;
     proof.emplace(dir, proof_run());
-    if (world.size() > 1) copy.take(parts(state, true));  // until there is a checkpoint to go back to
+    if (world.size() > 1) copy.take(parts(state, true));  // for go_back() before the first checkpoint
   });
   program->release_state();
 }
@@ -157,7 +157,7 @@ Replayed Trainer::Impl::replay(const ProofChain& chain, std::int64_t until) {
                state.step > std::max<std::int64_t>(0, state.evaluated_step)) {
       goes_on = evaluate_between();
     }
-    if (!goes_on) return result;  // a signal ended the evaluation, which is part of this step's state
+    if (!goes_on) return result;  // a signal ended the evaluation, whose result is part of this step's state
     result.until = state.step;
     if (const ProofLink* known = chain.link(state.step)) {
       ProofLink mine = link();

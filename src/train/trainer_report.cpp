@@ -31,7 +31,7 @@ std::string list_hosts(std::vector<std::string> hosts) {
   return hosts.size() > kShown ? list + join(" and ", hosts.size() - kShown, " more") : list;
 }
 
-/// "rmse 0.1, r2 0.9" of the first metrics.
+/// The first metrics: "rmse 0.1, r2 0.9".
 std::string first_of(const std::vector<Metric>& metrics, std::size_t count) {
   std::string line;
   for (std::size_t i = 0; i < std::min(count, metrics.size()); ++i)
@@ -92,14 +92,14 @@ std::string Trainer::Impl::schedule_notes() const {
     notes += join("; the run ends within the warm-up of ", s.warmup, by_steps ? " steps" : " epochs", ", at ",
                   printed("%.3g", 100.0 * static_cast<double>(run) / static_cast<double>(s.warmup)), " % of this rate");
   if (s.name != "cosine" || s.total > 0) return notes;
-  // Of a resumed run: the rate in its last record, and what this configuration gives for the same step.
+  // In a resumed run, compare the rate in its last record with the rate of this configuration for the same step.
   const auto last = [&](const char* series) {
     const std::vector<double> known = state.history.known(series);
     return known.empty() ? 0 : known.back();
   };
   const auto step = static_cast<std::int64_t>(last("step"));
   if (step == 0) return notes;
-  // The record is of the end of an epoch, or of an evaluation within one.
+  // The record was written at the end of an epoch, or at an evaluation within an epoch.
   const auto completed = static_cast<std::int64_t>(std::ceil(last("epoch"))) - 1;
   const double was = last("lr"), now = schedule.lr(step - 1, completed);
   if (was == now) return notes;
@@ -127,7 +127,7 @@ GpuReading Trainer::Impl::read_gpu() {
   if (!monitor) return {};
   const GpuReading reading = monitor->read();
   if (!monitor->failure().empty()) {
-    log::warning(monitor->failure(), "; from step ", state.step, " on, nothing is recorded of it");
+    log::warning(monitor->failure(), "; this GPU is not recorded from step ", state.step, " on");
     monitor.reset();
   }
   return reading;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Cross-compiles for AArch64 and runs in qemu-aarch64: the tests of operations, optimizers and networks; every reference
-# file; each system on two ranks against one. Says whether the generic kernels end with the bits of this machine's
-# build. Compiles for most of an hour on two cores.
+# file; each system on two ranks and on one. Prints whether the generic kernels give the bits of this machine's build.
+# Compiling takes most of an hour on two cores.
 #   check.sh SYSROOT [BIN]     SYSROOT: made by sysroot.sh; BIN: this machine's programs, by default build/bin
 # JOBS: compilers at once. Exit code 77: a tool is missing.
 tree=$(cd "$(dirname "$0")/../.." && pwd)

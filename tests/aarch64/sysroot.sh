@@ -9,7 +9,7 @@ dir=$(cd "$1" && pwd) makefile=$(cd "$(dirname "$0")/../.." && pwd)/Makefile
 apt=$(mktemp -d)
 trap 'rm -rf "$apt"' EXIT
 mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
-touch "$apt/status"  # nothing is installed: what the packages need comes along
+touch "$apt/status"  # an empty list of installed packages, so that apt-get fetches all dependencies
 get() {
   apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Install-Recommends=false -o Debug::NoLocking=1 \
     -o Dir::State::status="$apt/status" -o Dir::State::lists="$apt/lists" -o Dir::Cache="$apt/cache" "$@" >/dev/null

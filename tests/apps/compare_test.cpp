@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A finished run as lockstep train leaves it, as far as compare reads it.
+/// The files of a finished run that compare reads.
 struct FakeRun {
   std::string kind = "sasrec", config = "";  ///< further lines of config.ini
   int seed = 1;
@@ -129,8 +129,7 @@ TEST_SUITE("apps.compare") {
                    "they share 1");
   }
 
-  TEST_CASE(
-      "added evaluations count: a newer one replaces, another protocol or checkpoint has a row, old weights none") {
+  TEST_CASE("a newer evaluation replaces one, another protocol or checkpoint adds a row, old weights add none") {
     const Runs runs;
     const std::string run = runs.add("run", {});
     add_evaluation(run, evaluation({.ndcg = 0.7}, "best"));

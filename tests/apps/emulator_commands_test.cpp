@@ -219,8 +219,7 @@ TEST_SUITE("apps.emulator") {
     refused(f.command("predict"), 3, "model.lsem", 2);
   }
 
-  TEST_CASE(
-      "an ensemble is trained, evaluated and applied with the same numbers on any number of ranks, and continues") {
+  TEST_CASE("an ensemble continues, and has the same weights, metrics and predictions on any number of ranks") {
     const test::TempDir dir;
     const std::string data = (dir / "data.h5").string(), output = (dir / "y.h5").string();
     test::write_emulator_data(data, test::emulator_contents(600, 4, 2));

@@ -45,7 +45,7 @@ TEST_SUITE("apps.export") {
     CHECK(back.network.params().hash() == model.network.params().hash());
     CHECK(back.network.moments() == model.network.moments());
     CHECK(back.metadata.variables == model.metadata.variables);
-    // Where it came from is kept from the first export on.
+    // The provenance stays that of the first export.
     CHECK(back.metadata.meta.size() == model.metadata.meta.size() + 2);
     CHECK(back.metadata.meta[3] == std::pair<std::string, std::string>("exported_from", "a.lsem"));
   }

@@ -31,7 +31,7 @@ std::vector<std::string> command_names() {
 }  // namespace
 
 TEST_SUITE("apps.lockstep") {
-  TEST_CASE("without a command the program shows how it is used and says that this was wrong") {
+  TEST_CASE("without a command the program prints its usage, with exit code 2") {
     const auto r = run_lockstep({});
     CHECK(r.exit_code == 2);
     CHECK(contains(r.out, "usage: lockstep COMMAND"));
@@ -56,6 +56,13 @@ TEST_SUITE("apps.lockstep") {
              {{"bench", "--rows", "9223372036854775807"},
               "error: option rows = 9223372036854775807: must be 10..1000000000\n"},
              {{"train", "--threads", "100000"}, "error: option run.threads = 100000: must be 0..1024\n"},
+             {{"jacobian", "--model.kind", "har", "--input", "b", "--output", "c.h5"},
+              "error: lockstep jacobian: not available for model.kind = har\n"},
+             {{"train", "--timeout", "1e-9"}, "error: option dist.timeout = 1e-9: must be 0, or >= 1\n"},
+             {{"eval", "--checkpoint", "a.h5", "--model.kind", "har", "--optim.lr", "3"},
+              "error: option optim.lr = 3: this command ignores the key; --help lists those that it reads\n"},
+             {{"jacobian", "--model-file", "a", "--input", "b", "--output", "c.h5", "--model.hidden_size", "3"},
+              "error: option model.hidden_size = 3: this command ignores the key; --help lists those that it reads\n"},
              {{"train", "--replicas", "9223372036854775807"},
               "error: option dist.replicas = 9223372036854775807: must be 1..1000000\n"},
              {{"predict", "--checkpoint", "a.h5", "--model.kind", "hrm", "--segments", "9223372036854775807"},
@@ -71,6 +78,13 @@ TEST_SUITE("apps.lockstep") {
       CHECK(r.err == message);
       CHECK(r.out.empty());
     }
+  }
+
+  TEST_CASE("bench refuses rows that exceed the memory") {
+    const auto r = run_lockstep({"bench", "--rows", "1e9", "--inputs", "1e6"});
+    CHECK(r.exit_code == 2);
+    CHECK(contains(r.err, "1000000000 rows of 1000000 inputs and 1 outputs need 3.6 PiB, but "));
+    CHECK(contains(r.err, "; lower rows, inputs or outputs"));
   }
 
   TEST_CASE("--version names version, compiler and libraries") {
@@ -134,7 +148,7 @@ TEST_SUITE("apps.lockstep") {
     }
   }
 
-  TEST_CASE("there is a manual page per command that troff takes without a warning" *
+  TEST_CASE("each command has a manual page that troff accepts without a warning" *
             doctest::test_suite("apps.lockstep.manual")) {
     const TempDir dir;
     const auto r = run_lockstep({"help", "--man", (dir / "man1").string()});

@@ -27,8 +27,8 @@ void check_agrees(const ProcessResult& r) {
   CHECK_FALSE(contains(r.out, "FAIL"));
 }
 
-/// Verifies a copy of a reference file, KIND_NAME.h5, in which a value in the middle of one dataset ("": of none) is
-/// another, by a thousandth of the largest. The copy has no attributes of groups, and not the groups that need them.
+/// Verifies a copy of a reference file, KIND_NAME.h5, in which the middle value of one dataset ("": of none) is off by
+/// a thousandth of the largest. The copy lacks the attributes of groups, and the groups that need them.
 ProcessResult verify_spoilt(const std::string& kind, const std::string& name, const std::string& dataset) {
   const TempDir dir;
   const std::string path = (dir / "spoilt.h5").string();
@@ -63,8 +63,11 @@ ProcessResult verify_spoilt(const std::string& kind, const std::string& name, co
 
 TEST_SUITE("apps.verify") {
   TEST_CASE("verify passes on every reference file, in both precisions, and on three ranks") {
-    for (const auto& [kind, files, on_ranks] :
-         {std::tuple{"emulator", 12, "emulator_conv.h5"}, {"har", 4, "har_accum_clip.h5"}}) {
+    for (const auto& [kind, files, on_ranks] : {std::tuple{"emulator", 12, "emulator_conv.h5"},
+                                                {"har", 4, "har_accum_clip.h5"},
+                                                {"hrm", 4, "hrm_rope_stablemax.h5"},
+                                                {"kgat", 3, "kgat_bi-interaction.h5"},
+                                                {"tisasrec", 14, "tisasrec_default_tisasrec_mhc.h5"}}) {
       int found = 0;
       for (const auto& entry : std::filesystem::directory_iterator(golden_path())) {
         const std::string name = entry.path().filename().string();

@@ -215,12 +215,21 @@ TEST_SUITE("apps.weights") {
     CHECK(contains(run(words + out + " --data " + other).err, "it was trained on other data"));
     CHECK(contains(run(words + (dir / "data.h5").string() + data).err, "it is the input"));
     CHECK(test::read_text(dir / "data.h5") == text);
-    refused("--model.kind sasrec --model.hidden_units 8" + data, 3,
-            {"item_emb.weight", "last_layernorm.bias (8): has shape (6)", "importing"});
+    refused("--model.kind sasrec --model.num_heads 1 --model.maxlen 5 --model.hidden_units 8" + data, 2,
+            {"w.safetensors is of another network:\n  model.hidden_units: 6 there, 8 here\n",
+             "  model.num_heads: 2 there, 1 here\nomit these options"});
     refused("--model.kind tisasrec" + data, 3,
             {"abs_pos_K_emb.weight", ": missing", "pos_emb.weight (6, 6): not in this network"});
     prepare(dir.path(), "synth-sequences --users 12 --clusters 3 --quiet --output b.h5");
     refused("--model.kind sasrec --data " + (dir / "b.h5").string(), 3, {"item_emb.weight", "has shape"});
+    NamedArrays bare = read_weights(out);
+    bare.metadata.clear();
+    test::write_text(dir / "bare.safetensors", safetensors_bytes(bare));
+    const ProcessResult shapes = run("import --model.kind sasrec --model.hidden_units 8 --weights " +
+                                     (dir / "bare.safetensors").string() + data + " --output " + imported);
+    CHECK(shapes.exit_code == 3);
+    for (const char* part : {"item_emb.weight", "last_layernorm.bias (8): has shape (6)", "importing"})
+      CHECK(contains(shapes.err, part));
     refused(data, 2, {"model.kind is missing"});
     refused("--model.kind sasrec --key model" + data, 2, {"--key"});
     refused("--model.kind sasrec", 2, {"data.path is empty"});

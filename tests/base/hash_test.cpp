@@ -33,7 +33,7 @@ TEST_SUITE("base.hash") {
     CHECK(hash64(text.data(), text.size()) == hash64(text));
   }
 
-  TEST_CASE("bytes that come piece by piece have the hash of the whole, however they are cut") {
+  TEST_CASE("bytes hashed piece by piece have the hash of the whole, wherever they are cut") {
     CHECK(Hash64().value() == hash64(""));
     std::string text;
     for (int i = 0; i < 3000; ++i) text += static_cast<char>(i * 7 % 251);

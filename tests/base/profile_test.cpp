@@ -10,7 +10,7 @@ using profile::Kind;
 using profile::Span;
 
 TEST_SUITE("base.profile") {
-  TEST_CASE("spans of a thread end in order, with their detail and the work of the innermost one") {
+  TEST_CASE("spans are recorded in the order of their ends, with detail and nested work") {
     profile::enter(0, 0, 100);
     profile::take(0);
     { const Span off("not recorded"); }
@@ -59,7 +59,7 @@ TEST_SUITE("base.profile") {
     CHECK(profile::take(0).empty());
   }
 
-  TEST_CASE("a full lane counts what it loses, and helper threads have lanes of their own") {
+  TEST_CASE("a full lane counts the spans that it drops, and helper threads have their own lanes") {
     profile::enter(3, 0, 2);
     profile::start();
     for (int i = 0; i < 5; ++i) const Span span("short");

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "lockstep/base/csv.hpp"
+#include "support/errors.hpp"
 
 using namespace lockstep;
 
@@ -44,9 +45,25 @@ TEST_SUITE("base.text") {
     std::istringstream in("\xEF\xBB\xBFone\r\n\r\n\xEF\xBB\xBFthree");
     std::vector<std::string> lines;
     std::int64_t number = 0;
-    for (std::string line; next_line(in, line, number);) lines.push_back(line);
+    for (std::string line; next_line(in, line, number, "a.csv");) lines.push_back(line);
     CHECK(lines == std::vector<std::string>{"one", "", "\xEF\xBB\xBFthree"});
     CHECK(number == 3);
+  }
+
+  TEST_CASE("compressed files and lines that end with carriage returns alone are refused by their first line") {
+    const auto refusal = [](const std::string& text) {
+      std::istringstream in(text);
+      std::string line;
+      std::int64_t number = 0;
+      return test::error_of(Fault::data, [&] { next_line(in, line, number, "a.csv"); });
+    };
+    for (const auto& [magic, unpack] : {std::pair("\x1F\x8B", "gzip -dk 'a.csv'"),
+                                        {"\x28\xB5\x2F\xFD", "zstd -d 'a.csv'"},
+                                        {"BZh91AY", "bzip2 -dk 'a.csv'"}})
+      test::check_mentions(refusal(magic), "reading 'a.csv': it is compressed with", unpack);
+    CHECK(refusal("user,item\r1,2\r") ==
+          "reading 'a.csv': its lines end with carriage returns alone; write line feeds: tr '\\r' '\\n' < 'a.csv'");
+    CHECK(refusal("user,item\r") == "no error");
   }
 
   TEST_CASE("wrapped text keeps its words and line breaks, and no line exceeds the columns unless one word does") {

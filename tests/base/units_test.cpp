@@ -7,7 +7,7 @@
 using namespace lockstep;
 
 TEST_SUITE("base.units") {
-  TEST_CASE("spellings of one unit are the same, other units are not") {
+  TEST_CASE("spellings of one unit are equal, different units are not") {
     for (const auto& [a, b] : {std::pair{"W m-2", "W/m^2"},
                                {"W m-2", "W m**-2"},
                                {"W m-2", "watt/m2"},

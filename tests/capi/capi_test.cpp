@@ -92,7 +92,7 @@ double dot(const auto& a, const auto& b) {
   return sum;
 }
 
-/// Variables in arrays of their own, field i with stride i + 1 at an irregular place.
+/// Variables in separate arrays, field i with stride i + 1 at an irregular offset.
 template <class T>
 struct Scattered {
   std::vector<std::vector<T>> memory;
@@ -241,7 +241,7 @@ TEST_SUITE("capi.emulator") {
                              1) == LSEM_OK);
       CHECK(apart(kdxs.dense(n), kdx) < Api<T>::tolerance);
       CHECK(apart(ktdys.dense(n), ktdy) < Api<T>::tolerance);
-      // What lies between the elements is somebody else's.
+      // Memory between the elements stays unchanged.
       CHECK(ys.memory[1][1] == T(-77));
       lsem_lin_free(lin);
 
@@ -260,7 +260,7 @@ TEST_SUITE("capi.emulator") {
       for (long node = 0; node < n; ++node)
         CHECK(y_first[static_cast<std::size_t>(n + node)] == y[static_cast<std::size_t>(node * o.n_out + 1)]);
 
-      // Results that nobody wants.
+      // A result without an array is not written.
       std::fill(ys.memory[0].begin(), ys.memory[0].end(), T(5));
       ys.pointers[0] = nullptr;
       REQUIRE(Api<T>::predict_soa(o.m, n, xs.pointers.data(), xs.strides.data(), ys.pointers.data(), ys.strides.data(),
@@ -371,7 +371,7 @@ TEST_SUITE("capi.emulator") {
     lsem_lin_free(lin);
   }
 
-  TEST_CASE("a model tells what it is") {
+  TEST_CASE("a model reports its sizes, names, units, levels, mask and metadata") {
     for (const EmulatorFormat format : {EmulatorFormat::lsem, EmulatorFormat::h5model, EmulatorFormat::safetensors,
                                         EmulatorFormat::onnx, EmulatorFormat::torchscript}) {
       if (format == EmulatorFormat::h5model && !LOCKSTEP_CAPI_HDF5) continue;
@@ -532,7 +532,7 @@ TEST_SUITE("capi.emulator") {
     }
   }
 
-  TEST_CASE("no nodes are no work") {
+  TEST_CASE("zero nodes are valid and need no arrays") {
     const Opened o("emulator_aice");
     CHECK(lsem_predict_f32(o.m, 0, nullptr, o.n_in, nullptr, 1, nullptr) == LSEM_OK);
     CHECK(lsem_jac_f64(o.m, 0, nullptr, o.n_in, nullptr, 1, nullptr, nullptr) == LSEM_OK);

@@ -1,5 +1,5 @@
-// host_process MODEL.h5: what lsem_open must leave as it is in the process that calls it: how HDF5 prints errors, the
-// handling of signals, and HDF5's own closing of files at exit.
+// host_process MODEL.h5: checks that lsem_open leaves settings of the calling process alone: how HDF5 prints errors,
+// the handlers of signals, and HDF5's own closing of files at exit.
 #include <hdf5.h>
 #include <sys/wait.h>
 #include <unistd.h>

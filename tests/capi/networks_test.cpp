@@ -43,7 +43,7 @@ std::string said() { return lsem_last_error(); }
 }  // namespace
 
 TEST_SUITE("capi.networks") {
-  TEST_CASE("the interface gives what the network gives, with and without a workspace") {
+  TEST_CASE("the interface gives the results of the network, with and without a workspace") {
     for (auto& [name, file] : test::network_files()) {
       CAPTURE(name);
       const Opened o(file);
@@ -56,7 +56,7 @@ TEST_SUITE("capi.networks") {
     }
   }
 
-  TEST_CASE("many threads share a model") {
+  TEST_CASE("threads that share a model all get the same results") {
     const Opened o(test::golden_sequence_file("tisasrec_sasrec"));
     const std::int64_t n = 100;
     const test::NetworkCase samples = test::make_case(*o.function, n);
@@ -73,7 +73,7 @@ TEST_SUITE("capi.networks") {
     for (const std::string& result : results) CHECK(result == samples.outputs[0]);
   }
 
-  TEST_CASE("a model tells its kind, inputs and outputs") {
+  TEST_CASE("a model reports its kind, inputs and outputs") {
     const Opened o(test::golden_sequence_file("tisasrec_tisasrec"));
     char text[64];
     CHECK(lsnet_meta(o.m, "kind", text, sizeof text) == LSEM_OK);
@@ -98,7 +98,7 @@ TEST_SUITE("capi.networks") {
     CHECK(lsnet_arrays(nullptr, 0) == -1);
   }
 
-  TEST_CASE("a setting changes the extents") {
+  TEST_CASE("a setting changes the extents of inputs and outputs") {
     const Opened o(test::bprmf_file());
     CHECK(lsnet_array_rank(o.m, 0, 0) == 1);
     CHECK(lsnet_set(o.m, "items_per_user", 4) == LSEM_OK);

@@ -10,7 +10,7 @@ export DATA=data.h5 PREFLIGHT=no RETRIES=0 LAUNCHER=srun
 left() { slurm exec "$1" pgrep -x lockstep >/dev/null 2>&1; }
 gone() { ! left node1 && ! left node2; }
 
-# fault NAME SECONDS COMMAND...: runs COMMAND after the first checkpoint of a training on two nodes, which must end within SECONDS.
+# fault NAME SECONDS COMMAND...: a training on two nodes must end within SECONDS of COMMAND, after its first checkpoint.
 fault() {
   local name=$1 limit=$2 begin; shift 2
   export RUN_DIR=$name TRAIN_FLAGS="$common"
@@ -25,7 +25,7 @@ fault() {
   [ ! -e "$name/checkpoints/final.h5" ] || fail "$name: the run ended before the fault"
 }
 goes_on() {
-  # On another host, which would look for a minute whether the killed run lives.
+  # This host is another one: without --take-over it would wait a minute to see whether the killed run lives.
   ok "$LOCKSTEP" train --config configs/emulator-icecolumn.ini --data.path data.h5 --run-dir "$1" $common --take-over
   says 'continuing from'
   same_model whole/checkpoints/final.h5 "$1/checkpoints/final.h5"
@@ -39,7 +39,7 @@ goes_on killed
 for launcher in srun mpirun; do
   for rank in 0 1; do
     name=lost$rank-$launcher
-    LAUNCHER=$launcher RANKS=1 fault "$name" 15 slurm exec "node$((rank + 1))" pkill -KILL -x lockstep
+    LAUNCHER=$launcher RANKS=1 fault "$name" 40 slurm exec "node$((rank + 1))" pkill -KILL -x lockstep
     job_says "the job cannot continue: rank $rank has died" "rank $rank \(node$((rank + 1)), pid [0-9]+\) has died, last seen in [a-z]+"
     [ "$(grep -c 'the job cannot continue' "$(log_of)")" = 1 ] || fail "$name: more than one report"
   done

@@ -1,14 +1,16 @@
-# Library of the tests on a small Slurm: `source lib.sh BIN_DIR` starts four nodes, or skips with exit 77 and a reason,
-# and stops them on exit.
+# Library of the tests on a small Slurm: `source lib.sh BIN_DIR` starts four nodes, which stop on exit. Where that is
+# impossible, it skips the test with a reason.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 home=$(cd "$here/../.." && pwd)
 source "$here/../apps/e2e/lib.sh" "$@"
+needs h5diff hdf5-tools
+needs python3 python3
 export SMALL_SLURM_DIR=$(mktemp -d /tmp/lsXXXXXX)
 slurm() { "$here/small_slurm.sh" "$@"; }
 trap 'code=$?; cd /; slurm down; [ -n "${KEEP_WORK:-}" ] && echo "kept $work" || rm -rf "$work"; exit $code' EXIT
 slurm up 4 || exit $?
 
-# The layout of a user: slurm/ and build/ in the folder that jobs are submitted from.
+# Jobs are submitted from a folder with slurm/ and build/, as users do.
 ln -s "$home/slurm" slurm
 ln -s "$home/configs" configs
 mkdir -p build && ln -s "$BIN" build/bin
@@ -47,6 +49,6 @@ on_nodes() {
   done
   fail "exit code $code instead of $want: srun $*"
 }
-# Whether an expression holds of last.out: r is its JSON, d the part `doctor`, found the text of its findings.
+# Whether an expression holds for last.out: r is its JSON, d its object `doctor`, found the text of its findings.
 holds() { python3 -c "import json; r = json.load(open('last.out')); d = r.get('doctor'); found = ' '.join(f['what'] for f in d['findings']) if d else ''; assert $1"; }
-has() { holds "$1" || fail "not so: $1"; }
+has() { holds "$1" || fail "this does not hold: $1"; }

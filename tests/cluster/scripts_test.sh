@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The shipped job scripts with a stand-in for Slurm: which program a script starts, with which options, and what it does with the exit code.
-# Seconds, no root; the tests beside this one run the scripts on a real Slurm.
+# The shipped job scripts with a stand-in for Slurm: each starts the right program with the right options, and acts on
+# its exit code. Takes seconds and needs no root; the other tests of this folder run the scripts on a real Slurm.
 home=$(cd "$(dirname "$0")/../.." && pwd)
 source "$home/tests/apps/e2e/lib.sh" "$@"
 mkdir -p fake build/bin build/cuda/bin
 ln -s "$home/slurm" slurm
 ln -s "$home/configs" configs
-# srun drops its own options and starts the program once; the programs write down how they were started and leave with $CODE.
+# srun drops its own options and starts the program once. The programs record how they were started and exit with $CODE.
 cat >fake/srun <<'END'
 #!/usr/bin/env bash
 while [[ $1 == --* ]]; do shift; done
@@ -36,12 +36,12 @@ for dir in build/bin build/cuda/bin; do ln -s "$PWD/fake/program" $dir/lockstep;
 unset LOCKSTEP LOCKSTEP_PREP
 export PATH=$PWD/fake:$PATH SLURM_SUBMIT_DIR=$PWD SLURM_JOB_NAME=job SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=n1
 export SLURM_CPUS_ON_NODE=4 SLURM_ARRAY_TASK_ID=3
-# job CODE SCRIPT: what a job calls is in the file `calls`
+# job CODE SCRIPT: runs a job, which must exit with CODE; the file `calls` then lists the programs that it called
 job() { rm -f calls; run "$1" bash "slurm/$2"; }
 called() { for t in "$@"; do grep -qE -- "$t" calls || { cat calls; fail "no call of '$t'"; }; done; }
 never_called() { ! grep -qE -- "$1" calls || { cat calls; fail "a call of '$1'"; }; }
 
-# The programs of `make` for the processor's scripts, those of `make cuda` for the GPU's.
+# Scripts for CPUs start the programs of `make`, scripts for GPUs those of `make cuda`.
 for script in cpu-1node cpu-2node cpu-4node array-seeds; do
   job 0 $script.sbatch
   called '^\S*/build/bin/lockstep-prep check' '^\S*/build/bin/lockstep comm-test' '^\S*/build/bin/lockstep train '
@@ -52,7 +52,7 @@ for script in gpu-1node gpu-2node gpu-4node; do
   never_called '/build/bin/'
 done
 
-# Without DATA the data set is that of the configuration.
+# Without DATA a script uses the data set of the configuration.
 printf '[model]\npath = no.h5\n[data]  # the set\npath = "my data.h5"  # here\n[run]\ndir = runs/x\n' >quoted.ini
 printf 'data.path=plain.h5\n' >plain.ini
 printf '[run]\ndir = runs/x\n' >without.ini
@@ -65,10 +65,10 @@ called 'train --config plain.ini --data.path other.h5 '
 CONFIG=without.ini job 2 cpu-1node.sbatch
 says 'without.ini has no data.path: set DATA'
 
-# 85 requeues the job; the log says so, and says when Slurm refuses.
+# Exit code 85 requeues the job. The log says so, also if Slurm refuses.
 CODE=85 job 85 cpu-1node.sbatch
 called 'scontrol requeue 7'
-says 'requeueing: it goes on from its last checkpoint'
+says 'requeueing: it continues from its last checkpoint'
 CODE=85 REQUEUE_CODE=1 job 85 cpu-1node.sbatch
 says 'not requeued: Slurm refuses'
 for code in 2 3; do
@@ -90,7 +90,7 @@ called 'lockstep-prep check set.h5'
 DATA=set.h5 job 0 cpu-1node.sbatch
 called 'lockstep-prep check set.h5'
 
-# A fault of the machine is forgiven once, and again after a new checkpoint: a long chain meets several.
+# A fault of the machine requeues the job once, and again after each new checkpoint: a long chain meets several faults.
 export RUN_DIR=chain
 CODE=1 job 1 cpu-1node.sbatch
 called 'scontrol requeue 7'
@@ -104,7 +104,7 @@ for folder in chain/pretrain/checkpoints chain/checkpoints; do
   never_called 'scontrol requeue'
 done
 rm -f .faults-7
-CODE=9 job 9 cpu-1node.sbatch  # what MPICH's mpirun leaves of a rank that was killed
+CODE=9 job 9 cpu-1node.sbatch  # MPICH's mpirun exits with the signal that killed a rank
 called 'scontrol requeue 7'
 rm -f .faults-7
 
@@ -112,12 +112,12 @@ rm -f .faults-7
 USR1_DURING_CHECK=yes job 85 cpu-1node.sbatch
 called 'lockstep-prep check' 'scontrol requeue 7'
 never_called 'lockstep (comm-test|train)'
-# So does a signal that comes while the script still sets itself up.
+# So does a signal during the script's own set-up.
 mkdir -p early/slurm/sites && ln -s "$home/slurm/job.sh" early/slurm/job.sh && echo 'kill -USR1 $$' >early/slurm/sites/slow.sh
 LOCKSTEP_HOME=early SITE=slow job 85 cpu-1node.sbatch
 called 'scontrol requeue 7'
 never_called lockstep
-# SIGTERM: a cancelled job stays away, one that makes room for another (it still runs) comes back.
+# After SIGTERM a cancelled job is not requeued; a preempted one, which Slurm still lists as running, is.
 TERM_DURING_TRAINING=yes CODE=85 job 85 cpu-1node.sbatch
 never_called 'scontrol requeue'
 says 'cancelled, or at its time limit'
@@ -131,7 +131,7 @@ OMP_NUM_THREADS= job 0 cpu-1node.sbatch
 called 'threads 4'
 OMP_NUM_THREADS= SLURM_HINT=nomultithread job 0 cpu-1node.sbatch
 called 'threads 2'
-# The launch line is that of the MPI library: of the program under srun, of mpirun itself otherwise.
+# The launch line suits the MPI library: under srun the program's, otherwise that of mpirun.
 printf '#!/bin/sh\necho "srun $*" >>calls\n' >fake/srun
 cat >fake/mpirun <<'END'
 #!/bin/sh

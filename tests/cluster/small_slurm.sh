@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A small Slurm on one machine for the tests of slurm/: `head` runs munged and slurmctld, node1..nodeN a slurmd each, all real.
-# A node is a set of namespaces (network, host name, IPC, mounts, processes) on a private bridge, 10.77.0.i; the machine's own network is
-# not changed. Needs root and the packages munge, slurmctld, slurmd, slurm-client, iproute2, util-linux.
+# A small Slurm on one machine, for the tests of slurm/. Its daemons are real: munged and slurmctld on `head`, a slurmd
+# on each of node1..nodeN. A node is a set of namespaces (network, host name, IPC, mounts, processes) on a private
+# bridge, 10.77.0.i; the machine's own network is not changed. Needs root and the packages munge, slurmctld, slurmd,
+# slurm-client, iproute2, util-linux.
 #
 #   small_slurm.sh up N            start N nodes; exit code 77 and a reason if this machine cannot
 #   small_slurm.sh down            stop everything and remove the state directory
@@ -58,7 +59,7 @@ boot() {
 
 configuration() {
   local count=$1 gpus=${SMALL_SLURM_GPUS:-4} i
-  for ((i = 0; i < gpus; i++)); do ln -sfn /dev/null "$D/gpu/nvidia$i"; done  # scheduled like real ones, useless for CUDA
+  for ((i = 0; i < gpus; i++)); do ln -sfn /dev/null "$D/gpu/nvidia$i"; done  # Slurm schedules them; CUDA cannot use them
   printf 'AutoDetect=off\nName=gpu File=%s\n' "$D/gpu/nvidia[0-$((gpus - 1))]" >"$D/gres.conf"
   {
     printf '127.0.0.1 localhost\n%s.254 head\n' "$NET"

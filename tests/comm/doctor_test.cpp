@@ -70,7 +70,7 @@ TEST_SUITE("comm.doctor") {
     for (HostPair& pair : report.pairs)
       if (pair.a == 2 || pair.b == 2) pair.bytes_per_s = 2.4e6;
     CHECK(finds(report, "every measured pair with node3 is slow: at best 2.3 MiB/s"));
-    CHECK(finds(report, "3 of 6 pairs reach less than 20 % of what their links state"));
+    CHECK(finds(report, "3 of 6 pairs reach less than 20 % of the stated speed of their links"));
     CHECK(finds(report, "tc qdisc show dev eth0"));
     CHECK_FALSE(finds(report, "with node1"));
     CHECK_FALSE(finds(report, "the pair "));
@@ -89,7 +89,7 @@ TEST_SUITE("comm.doctor") {
     CHECK(findings(two) == "");
   }
 
-  TEST_CASE("a faster link that is idle, and the settings that keep messages off it") {
+  TEST_CASE("an idle faster link is named, with the settings that keep messages off it") {
     DoctorReport report = healthy(2);
     for (HostFacts& host : report.hosts) {
       host.links.push_back(ethernet("eth1", 100 * kGigabit, 0));
@@ -127,7 +127,7 @@ TEST_SUITE("comm.doctor") {
     CHECK(fabric_of(report) == "tcp");
   }
 
-  TEST_CASE("settings that this host cannot follow") {
+  TEST_CASE("settings that this host cannot follow are named") {
     DoctorReport report = healthy(2);
     const auto with = [&](const char* variable, const char* value) {
       DoctorReport changed = healthy(2);
@@ -136,7 +136,7 @@ TEST_SUITE("comm.doctor") {
     };
     CHECK(
         finds(with("OMPI_MCA_btl_tcp_if_include", "ib0"),
-              "OMPI_MCA_btl_tcp_if_include = ib0, but node2 has no ib0 | choose one of those that are up there: eth0"));
+              "OMPI_MCA_btl_tcp_if_include = ib0, but node2 has no ib0 | choose an interface that is up there: eth0"));
     for (const char* fine : {"eth0", "10.0.0.0/8", "lo,eth0"})
       CHECK(findings(with("OMPI_MCA_btl_tcp_if_include", fine)) == "");
     for (const char* fine : {"eth", "=eth0", "^lo,docker"}) CHECK(findings(with("NCCL_SOCKET_IFNAME", fine)) == "");

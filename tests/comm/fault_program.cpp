@@ -1,5 +1,5 @@
-// A job that fails on purpose, for faults_test: fault_program FAULT RANK [THREADS]. It trains nothing for ten steps; in
-// step 5 the given rank fails. With THREADS, that many threads of one process are the ranks.
+// A job that fails on purpose, for faults_main.cpp: fault_program FAULT RANK [THREADS]. It runs ten steps without a
+// model; in step 5 the given rank fails. With THREADS, that many threads of one process are the ranks.
 #include <signal.h>
 #include <unistd.h>
 
@@ -105,12 +105,12 @@ bool hangs_at_end = false, dies_in_abort = false;
 
 extern "C" int PMPI_Finalize();
 extern "C" int PMPI_Abort(void* communicator, int code);
-/// In front of MPI's own.
+/// Replaces the function of MPI.
 extern "C" int MPI_Abort(void* communicator, int code) {
   if (dies_in_abort) _exit(code);
   return PMPI_Abort(communicator, code);
 }
-/// In front of MPI's own.
+/// Replaces the function of MPI.
 extern "C" int MPI_Finalize() {
   if (hangs_at_end) std::this_thread::sleep_for(std::chrono::hours(1));
   return PMPI_Finalize();

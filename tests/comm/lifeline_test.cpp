@@ -66,7 +66,7 @@ void run_ring(End end, Seen& seen) {
     while (end == End::announced && seen.endings < kRanks - 1 && watch.seconds() < 20)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     comm.barrier("the news has arrived");
-    // What the system does with the connections of a process that dies.
+    // Closes the connections, as the system does when a process dies.
     if (world.rank() == 0 && end != End::orderly)
       for (const int socket : connections())
         if (!before.contains(socket)) shutdown(socket, SHUT_RDWR);
@@ -88,7 +88,7 @@ TEST_SUITE("comm.lifeline") {
     CHECK(seen.step == kRanks * 7);
   }
 
-  TEST_CASE("after the news that the job is being ended, and after an orderly end, no death is reported") {
+  TEST_CASE("no death is reported once the job is being ended, or after an orderly end") {
     Seen announced, orderly;
     run_ring(End::announced, announced);
     CHECK(announced.endings >= kRanks - 1);

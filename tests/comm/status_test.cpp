@@ -19,7 +19,7 @@ TEST_SUITE("comm.status") {
     std::int64_t a, b, c, d;
   };
 
-  TEST_CASE("a writer that stands still or dies within a change leaves the value before to readers") {
+  TEST_CASE("readers see the previous value if a writer stops or dies within a change") {
     struct Halves : SharedValue<Pair> {
       using SharedValue::fill;
       using SharedValue::publish;
@@ -111,7 +111,7 @@ TEST_SUITE("comm.status") {
     CHECK(status == 0);
   }
 
-  TEST_CASE("long texts are cut, not overrun") {
+  TEST_CASE("long texts are cut off") {
     Text<8> text{};
     text.set("a gradient bucket");
     CHECK(text.view() == "a gradi");

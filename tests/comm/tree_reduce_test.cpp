@@ -68,7 +68,7 @@ TEST_SUITE("comm.tree_reduce") {
     CHECK(std::memcmp(parts[5].data(), wanted.data(), n * sizeof(float)) == 0);
   }
 
-  TEST_CASE("tree_sum_given has the bits of tree_sum with zeros for the vectors that are not given") {
+  TEST_CASE("sparse_tree_sum has the bits of tree_sum with zeros for the missing vectors") {
     constexpr std::size_t kLength = 37;
     for (const std::int64_t count : {1, 2, 8, 16}) {
       for (std::uint64_t given = 1; given < (std::uint64_t{1} << count); given += count < 16 ? 1 : 257) {
@@ -83,7 +83,7 @@ TEST_SUITE("comm.tree_reduce") {
         std::vector<float> wanted(kLength), sum(kLength, 7.0f);
         const std::vector<std::span<const float>> views(parts.begin(), parts.end());
         tree_sum<float>(views, 0, kLength, std::span<float>(wanted));
-        tree_sum_given<float>(leaves, count, std::span<float>(sum));
+        sparse_tree_sum<float>(leaves, count, std::span<float>(sum));
         CHECK(std::memcmp(sum.data(), wanted.data(), kLength * sizeof(float)) == 0);
       }
     }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The program that nvcc has built:   program.sh LOCKSTEP LOCKSTEP_PREP
-# It has the CUDA path; without a GPU it says so and goes no further, with one it trains on it.
+# Tests the program that nvcc has built:   program.sh LOCKSTEP LOCKSTEP_PREP
+# It has the CUDA path. With a GPU it trains there; without one it says so and ends.
 set -euo pipefail
 lockstep=$1 prep=$2
 configs=$(cd "$(dirname "$0")/../../configs" && pwd)

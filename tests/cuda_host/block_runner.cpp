@@ -66,7 +66,7 @@ struct Thread {
 struct Warp {
   unsigned waiting = 0;
   std::uint64_t gives[kLanes];
-  /// By the size of the mask: some lanes may meet with a smaller mask before the others have read what all gave.
+  /// Indexed by the size of the mask: lanes may meet in a smaller mask before the others have read the previous values.
   std::uint64_t given[6][kLanes];
 };
 

@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034
-# Sourced by the scripts of this folder that run the real program: SCRIPT LOCKSTEP LOCKSTEP_PREP [MPIRUN...]. They work in
-# a temporary folder and end at the first failure.
-# ctest has an entry for each section of a script and runs it with LOCKSTEP_SECTION=<section>; without it, the script runs all
-# of them. The line "# sections ..." at the head of the script names them; tests/CMakeLists.txt reads it.
+# Library of the scripts of this folder that run the real program: SCRIPT LOCKSTEP LOCKSTEP_PREP [MPIRUN...]. They work
+# in a temporary folder and end at the first failure. ctest runs each section of a script separately, with
+# LOCKSTEP_SECTION=<section>; without it a script runs all sections. The line "# sections ..." at its head names them;
+# tests/CMakeLists.txt reads it.
 set -euo pipefail
 lockstep=$1 prep=$2
 shift 2
@@ -21,6 +21,10 @@ section() {  # NAME: whether this run includes it
 fail() { cat log.txt 2> /dev/null || true; echo "FAILED: $*"; exit 1; }
 run() { "$@" > log.txt 2>&1 || fail "$*"; }
 says() { for text in "$@"; do grep -q -- "$text" log.txt || fail "the log does not contain '$text'"; done; }
+same_bits() {  # RUN RUN [GROUP]: the arrays of this group (/model) are equal in the final checkpoints
+  "$lockstep" checkpoint diff --under "${3:-/model}" "$1/checkpoints/final.h5" "$2/checkpoints/final.h5" > diff.txt ||
+    { cat diff.txt; echo "FAILED: $1 and $2 differ"; exit 1; }
+}
 
 # Models that take some steps, and small data for them.
 small_models=(  # kind, data, options

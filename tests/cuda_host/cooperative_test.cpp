@@ -116,7 +116,7 @@ TEST_SUITE("cuda_host.cooperative") {
     }
   }
 
-  TEST_CASE("barriers that not all threads of the grid reach at the same line") {
+  TEST_CASE("a grid barrier that not all threads reach at the same line is an error") {
     DeviceArray<int> out(4);
     test::check_mentions(complaint_of(kGrid, absent_block_kernel, out.data()), "but 1 of the 6 blocks have ended");
     test::check_mentions(complaint_of(kGrid, absent_thread_kernel, out.data()),
@@ -128,7 +128,7 @@ TEST_SUITE("cuda_host.cooperative") {
               .empty());
   }
 
-  TEST_CASE("a barrier of the grid without a cooperative launch, and a launch whose blocks do not fit at once") {
+  TEST_CASE("a grid barrier outside a cooperative launch, and blocks that do not fit at once, are errors") {
     DeviceArray<int> out(4);
     gpu::Grid grid = kGrid;
     grid.cooperative = false;

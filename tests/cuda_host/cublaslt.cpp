@@ -66,8 +66,7 @@ void set(T& member, const void* value, std::size_t size) {
   std::memcpy(&member, value, size);
 }
 
-/// The alignments and the shape that the algorithm was chosen for, and whether it may add up parts of a sum in the type of
-/// the output.
+/// The alignments and shape that the algorithm was chosen for, and whether it may add partial sums in the type of d.
 struct Algorithm {
   std::uint32_t alignment[4];
   std::int32_t m, n, k;
@@ -317,7 +316,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
         const Digits digits = p.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? Digits::tf32 : Digits::all;
         const MatrixView av = view(la, a, p.a != CUBLAS_OP_N, batch), bv = view(lb, b, p.b != CUBLAS_OP_N, batch),
                          cv = view(lc, c, false, batch), dv = view(ld, d, false, batch);
-        // Two parts of a long sum, of which the first is rounded to the type of the output: the worst that was allowed.
+        // The worst that was allowed: a long sum in two parts, the first one rounded to the type of the output.
         const std::int64_t first =
             algorithm.rounds_parts && size_of(ld.type) == 2 && !with_bias ? shape.k / 2 : shape.k;
         matmul(shape.m, shape.n, first, scale, av, bv, keep, cv, dv, with_bias ? p.bias : nullptr, digits);

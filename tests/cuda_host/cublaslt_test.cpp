@@ -106,7 +106,7 @@ double error_of(const Case& p) {
 }  // namespace
 
 TEST_SUITE("cuda_host.cublaslt") {
-  TEST_CASE("products agree with the definition: shapes, transpositions, batches") {
+  TEST_CASE("products agree with the definition for any shape, transposition and batch") {
     for (const auto& [m, n, k] : {std::tuple{1, 1, 1}, {6, 16, 8}, {7, 17, 300}, {100, 33, 65}, {3, 50, 1}})
       for (const bool turn_a : {false, true})
         for (const bool turn_b : {false, true}) {
@@ -120,7 +120,7 @@ TEST_SUITE("cuda_host.cublaslt") {
     CHECK(error_of<double>({.m = 5, .n = 4, .k = 3, .batches = 3}) < 1e-14);
   }
 
-  TEST_CASE("alpha, beta and epilogues") {
+  TEST_CASE("alpha, beta and epilogues agree with the definition") {
     for (const auto epilogue : {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS}) {
       const Case p{.m = 9, .n = 20, .k = 31, .alpha = -0.5, .beta = 1.5, .epilogue = epilogue};
       CHECK(error_of<float>(p) < 1e-6);

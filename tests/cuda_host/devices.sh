@@ -1,16 +1,12 @@
 #!/bin/bash
-# One process for several devices of the stand-in, through the real program:   devices.sh LOCKSTEP LOCKSTEP_PREP
-# MPIRUN...
+# One process for several devices of the stand-in, through the real program: devices.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
 # Ranks that are threads give the same bits as ranks that are processes, and as one rank. Also tested: every model,
 # checkpoints, and rejected configurations.
 # sections bits backends checkpoints refused sasrec tisasrec kgat bprmf hrm har
 # shellcheck source=SCRIPTDIR/common.sh
 source "$(dirname "$0")/common.sh"
 
-same_weights() {  # A B: must be equal bit by bit
-  "$lockstep" checkpoint diff --under /model "$1/checkpoints/final.h5" "$2/checkpoints/final.h5" > diff.txt ||
-    { cat diff.txt; echo "FAILED: $1 and $2 differ"; exit 1; }
-}
+
 train() { run "$lockstep" train --resume auto --device cuda --threads 1 "$@"; }
 processes() { run "${mpirun[@]}" -n "$1" "$lockstep" train --resume auto --device cuda --threads 1 "${@:2}"; }
 refused() {  # EXIT_CODE TEXT COMMAND...: ends with this code and one message
@@ -31,19 +27,19 @@ if section bits; then
   says "ranks: 2 on 1 host" "dp: one process, a thread for each GPU"
   train "${ice[@]}" --steps 8 --reproducible --run-dir four --parallel dp
   says "ranks: 4 on 1 host"
-  for other in processes two four; do same_weights one $other; done
+  for other in processes two four; do same_bits one $other; done
   echo "ok  threads, processes and one rank: the same bits"
 fi
 
 if section backends; then
   processes 2 "${ice[@]}" --steps 8 --run-dir nccl-processes
-  # Memory calls of a thread wait for the collectives of the other GPUs, as those of GPUs may: no thread may start one that
-  # another thread has yet to allocate for.
+  # Memory calls of a thread wait for the collectives of the other GPUs, as on real GPUs: no thread may start a
+  # collective for which another thread has yet to allocate memory.
   export LOCKSTEP_CUDA_HOST_MEMORY_WAITS=1
   train "${ice[@]}" --steps 8 --run-dir nccl-threads --parallel dp --gpu-ids 0,1 --timeout 120
   if grep -q "as graphs" log.txt; then fail "several GPUs of one process run graphs"; fi
   says "gradients by nccl"
-  same_weights nccl-processes nccl-threads
+  same_bits nccl-processes nccl-threads
   train "${ice[@]}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --dist.bucket_bytes 1000 --batch.scope rank --steps 2
   says "gradients by threads" "100 samples per step"
   train "${ice[@]}" --run-dir short-threads --parallel dp --gpu-ids 0,1 --dist.compress bf16 --steps 2
@@ -53,7 +49,7 @@ if section backends; then
   train "${items[@]}" --run-dir items-threads --parallel dp --gpu-ids 0,1
   says "gradients of tables: by rows"
   unset LOCKSTEP_CUDA_HOST_MEMORY_WAITS
-  same_weights items-processes items-threads
+  same_bits items-processes items-threads
   echo "ok  gradients by NCCL, through host memory, and by rows"
 fi
 
@@ -64,7 +60,7 @@ if section checkpoints; then
   says "continuing from"
   train "${ice[@]}" --reproducible --run-dir moved --steps 8 --parallel dp --gpu-ids 0,1 --checkpoint.layout sharded
   says "continuing from"
-  same_weights one moved
+  same_bits one moved
   for how in "--parallel ddp" "--parallel dp --gpu-ids 0,1,2"; do
     # shellcheck disable=SC2086
     "$lockstep" eval --checkpoint one/checkpoints/final.h5 --device cuda $how --json > "eval.${how: -1}"
@@ -80,7 +76,7 @@ if section refused; then
   refused 2 "sees no GPU on .*: the driver supports CUDA 12.4, but this program needs 13.0: update the driver" \
     env LOCKSTEP_CUDA_HOST_DRIVER=12040 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
   refused 2 "sees no GPU on .*: no NVIDIA driver" env LOCKSTEP_CUDA_HOST_DRIVER=0 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
-  refused 2 "sees no GPU on .*: the driver shows it none" env CUDA_VISIBLE_DEVICES= "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
+  refused 2 "sees no GPU on .*: the driver shows this process no GPU" env CUDA_VISIBLE_DEVICES= "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
   refused 2 "threads of the kernel .*empty_kernel.*no code for this GPU: build it with CMAKE_CUDA_ARCHITECTURES" \
     env LOCKSTEP_CUDA_HOST_NO_CODE=1 "${mpirun[@]}" -n 2 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
   # Who shares a GPU is decided by UUIDs: two processes that see one GPU each, as number 0, do not share it.
@@ -105,7 +101,7 @@ for model in "${small_models[@]}"; do
   options+=(--batch.scope global --epochs 1)
   train "${options[@]}" --steps 3 --run-dir "$kind-one" --seed 1 --reproducible
   train "${options[@]}" --steps 3 --run-dir "$kind-two" --seed 1 --reproducible --parallel dp --gpu-ids 1,3
-  same_weights "$kind-one" "$kind-two"
+  same_bits "$kind-one" "$kind-two"
   # The processor needs no driver.
   LOCKSTEP_CUDA_HOST_DRIVER=0 run "$lockstep" train --threads 1 "${options[@]}" --steps 1 --run-dir "$kind-cpu"
   echo "ok  $kind"

@@ -127,7 +127,7 @@ std::string last_words(const std::function<void()>& f) {
 }  // namespace
 
 TEST_SUITE("cuda_host.faults") {
-  TEST_CASE("a barrier that some threads never reach") {
+  TEST_CASE("a barrier that some threads never reach is an error") {
     DeviceArray<int> out(64);
     check_mentions(complaint_of({.grid = 1, .block = 64}, early_return_kernel, out.data(), 50),
                    "kernel early_return_kernel, block (0,0,0)",
@@ -135,14 +135,14 @@ TEST_SUITE("cuda_host.faults") {
     CHECK(complaint_of({.grid = 1, .block = 64}, early_return_kernel, out.data(), 64).empty());
   }
 
-  TEST_CASE("two halves of a block in two barriers") {
+  TEST_CASE("two halves of a block that wait in different barriers are an error") {
     DeviceArray<int> out(32);
     check_mentions(complaint_of({.grid = 2, .block = 32}, two_barriers_kernel, out.data()),
                    "thread (16,0,0) waits in __syncthreads at faults_test.cpp:",
                    "but thread (0,0,0) of its block does so at faults_test.cpp:");
   }
 
-  TEST_CASE("lanes that are missing from a warp operation") {
+  TEST_CASE("a warp operation with missing or foreign lanes is an error") {
     DeviceArray<int> out(64);
     check_mentions(complaint_of({.grid = 1, .block = 64}, missing_lanes_kernel, out.data()),
                    "for lane 5, but thread (5,0,0) waits in __syncthreads at faults_test.cpp:");
@@ -156,7 +156,7 @@ TEST_SUITE("cuda_host.faults") {
     check_mentions(complaint_of({.grid = 1, .block = 32}, two_masks_kernel, out.data()), "with mask 0xffff");
   }
 
-  TEST_CASE("accesses outside of device memory, and after it was freed") {
+  TEST_CASE("accesses outside device memory and to freed memory are errors that describe the address") {
     DeviceArray<float> out(1024);
     const gpu::Grid grid{.grid = 2, .block = 32};
     CHECK(complaint_of(grid, store_kernel, out.data(), 1023).empty());
@@ -172,7 +172,7 @@ TEST_SUITE("cuda_host.faults") {
                    "argument 2 points to byte 0 of the freed 64 bytes");
   }
 
-  TEST_CASE("indices outside of local and shared arrays" * doctest::skip(kAddressSanitizer)) {
+  TEST_CASE("indices outside local and shared arrays are errors" * doctest::skip(kAddressSanitizer)) {
     DeviceArray<float> out(4);
     const gpu::Grid grid{.grid = 1, .block = 32, .shared_bytes = 64};
     CHECK(complaint_of(grid, local_array_kernel, out.data(), 3).empty());
@@ -186,7 +186,7 @@ TEST_SUITE("cuda_host.faults") {
     CHECK(complaint_of(grid, dynamic_shared_kernel, out.data(), 15).empty());
   }
 
-  TEST_CASE("matrices for tensor cores: rows that are not aligned, not in shared memory, or missing") {
+  TEST_CASE("tensor-core matrices with misaligned, missing or not shared rows are errors") {
     DeviceArray<std::uint32_t> out(32);
     const DeviceArray<unsigned char> elsewhere(std::vector<unsigned char>(512));
     const gpu::Grid grid = {.grid = 1, .block = 32, .shared_bytes = 528};
@@ -212,7 +212,7 @@ TEST_SUITE("cuda_host.faults") {
     gpu::check(cudaFree(fresh), "freeing");
   }
 
-  TEST_CASE("host memory given to a kernel") {
+  TEST_CASE("a kernel argument that points to host memory or another device is an error") {
     DeviceArray<float> out(4);
     std::vector<float> host(4);
     const int on_stack = 0;
@@ -245,7 +245,7 @@ TEST_SUITE("cuda_host.faults") {
     CHECK(last_words([&] { memory.read(); }).empty());
   }
 
-  TEST_CASE("other ways for a kernel to die, after which the next one runs") {
+  TEST_CASE("after a division by zero and a stack overflow the next kernel runs") {
     DeviceArray<int> out(4);
     check_mentions(complaint_of({.grid = 1, .block = 32}, divide_kernel, out.data(), 0), "an integer division by zero");
     check_mentions(complaint_of({.grid = 1, .block = 32}, deep_kernel, out.data(), 1000), "its stack is full");
@@ -253,7 +253,7 @@ TEST_SUITE("cuda_host.faults") {
     CHECK(out.read()[0] == 3);
   }
 
-  TEST_CASE("launches that a GPU refuses") {
+  TEST_CASE("a launch that a GPU refuses is an error that names its sizes") {
     DeviceArray<int> out(4);
     check_mentions(complaint_of({.grid = 0, .block = 32}, divide_kernel, out.data(), 1), "a grid of 0x1x1 blocks");
     check_mentions(complaint_of({.grid = 1, .block = 1025}, divide_kernel, out.data(), 1),
@@ -265,7 +265,7 @@ TEST_SUITE("cuda_host.faults") {
     check_mentions(complaint([](const Stream&) { Stream({DeviceKind::cuda, 99}); }), "using cuda:99");
   }
 
-  TEST_CASE("memory that is copied, set and freed must be what it is said to be") {
+  TEST_CASE("copies, fills and frees with a wrong size, direction or address are errors") {
     const Stream stream({DeviceKind::cuda, 0});
     DeviceArray<int> out(4);
     std::vector<int> host(20);

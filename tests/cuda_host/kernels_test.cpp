@@ -173,14 +173,14 @@ TEST_SUITE("cuda_host.kernels") {
     }
   }
 
-  TEST_CASE("barriers that return whether any thread has something, and atomics") {
+  TEST_CASE("a barrier returns whether its predicate holds for any thread, and atomics count every thread") {
     const Stream stream({DeviceKind::cuda, 0});
     DeviceArray<int> out(std::vector<int>(2));
     gpu::launch(stream, {.grid = 2, .block = 70}, count_kernel, out.data(), 11);
     CHECK(out.read() == std::vector<int>{2 * 70, 69});
   }
 
-  TEST_CASE("a tile in static shared memory, with threads outside of the matrix") {
+  TEST_CASE("a transpose through static shared memory is right with threads outside the matrix") {
     const Stream stream({DeviceKind::cuda, 0});
     std::vector<float> x(37 * 45);
     std::iota(x.begin(), x.end(), 0.0f);
@@ -193,7 +193,7 @@ TEST_SUITE("cuda_host.kernels") {
       for (int j = 0; j < 45; ++j) REQUIRE(y[j * 37 + i] == x[i * 45 + j]);
   }
 
-  TEST_CASE("quotients and remainders of numbers of more than 32 bits") {
+  TEST_CASE("quotients and remainders are right for numbers beyond 32 bits") {
     for (const std::int64_t n : {std::int64_t{1}, std::int64_t{7}, std::int64_t{1} << 32, (std::int64_t{5} << 32) + 3})
       for (const std::int64_t i : {std::int64_t{0}, std::int64_t{41}, std::int64_t{0xffffffff}, std::int64_t{1} << 32,
                                    (std::int64_t{11} << 32) + 5}) {
@@ -204,7 +204,7 @@ TEST_SUITE("cuda_host.kernels") {
       }
   }
 
-  TEST_CASE("kernels read page-locked memory of the host at its own address") {
+  TEST_CASE("kernels read page-locked host memory at its host address") {
     const Stream stream({DeviceKind::cuda, 0});
     const Buffer index = Buffer::pinned(100 * sizeof(std::int32_t));
     auto* const which = reinterpret_cast<std::int32_t*>(index.data());
@@ -220,7 +220,7 @@ TEST_SUITE("cuda_host.kernels") {
     for (int i = 0; i < 100; ++i) CHECK(y[i] == static_cast<float>(which[i]));
   }
 
-  TEST_CASE_TEMPLATE("products on tensor cores, from plain and transposed matrices", T, bf16, f16) {
+  TEST_CASE_TEMPLATE("tensor-core products are exact for plain and transposed matrices", T, bf16, f16) {
     const Stream stream({DeviceKind::cuda, 0});
     std::vector<T> a(256), b(256);
     std::vector<float> x(256), z(256);

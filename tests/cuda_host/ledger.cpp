@@ -25,10 +25,10 @@ using lockstep::LedgerEntry;
 constexpr std::size_t kSector = 32;  // what a GPU moves at least
 constexpr std::size_t kMostThreads = 1024;
 
-/// What is known of 32 bytes of memory. Blocks have increasing numbers over all kernels.
+/// The latest accesses to 32 bytes of memory. Block numbers increase over all kernels.
 struct Sector {
-  std::uint32_t read_by, written_by;    // the last block that did so
-  std::uint32_t read_mask, write_mask;  // its kernel's distinct bytes
+  std::uint32_t read_by, written_by;    // the last block that read and wrote
+  std::uint32_t read_mask, write_mask;  // the bytes that its kernel read and wrote
 };
 
 /// A Sector for each 32 bytes of a range of addresses. Only pages that are used take memory.
@@ -68,7 +68,7 @@ struct Launch {
 struct Kept {
   Shadow device{device_range()}, pinned{pinned_range()};
   Launch launch;
-  std::uint32_t block = 0, last_block = 0;  // the one that runs; the one that began last
+  std::uint32_t block = 0, last_block = 0;  // the running block; the one that started last
   std::mutex mutex;                         // of what follows
   std::map<std::tuple<std::string, std::string>, LedgerEntry> entries;
   Ledger total;

@@ -17,7 +17,7 @@ namespace cuda_host {
 /// Whether a ledger is kept. The functions below require it, unless stated otherwise.
 inline constinit std::atomic<bool> ledger_open{false};
 inline bool ledger_is_kept() { return ledger_open.load(std::memory_order_relaxed); }
-/// Work of libraries, copies and fills: its bytes are those of `uses`. Does nothing for work without bytes.
+/// Adds work of libraries, copies and fills with the bytes of `uses`. Does nothing for work without bytes.
 void note_work(const Uses& uses);
 void note_launch();
 void note_graph(std::size_t nodes);

@@ -56,7 +56,7 @@ Ledger ledger_of(const Work& work) {
 }  // namespace
 
 TEST_SUITE("cuda_host.ledger" * doctest::skip(!why_no_ledger().empty())) {
-  TEST_CASE("bytes of a kernel: distinct ones, and the sectors that its blocks move") {
+  TEST_CASE("the ledger counts a kernel's distinct bytes, and the sectors that its blocks move") {
     constexpr int kCount = 256;
     Stream stream({DeviceKind::cuda, 0});
     const DeviceArray<float> y(std::vector<float>(kCount, 0)), x(std::vector<float>(kCount * 8, 0));
@@ -91,7 +91,7 @@ TEST_SUITE("cuda_host.ledger" * doctest::skip(!why_no_ledger().empty())) {
     CHECK(entry(atomics, "count_kernel").longest == 4);
   }
 
-  TEST_CASE("copies, host memory that kernels read, waits and graphs") {
+  TEST_CASE("the ledger counts copies, host memory that kernels read, waits and graphs") {
     constexpr int kCount = 64;
     Stream stream({DeviceKind::cuda, 0});
     const DeviceArray<float> y(std::vector<float>(kCount, 0)), x(std::vector<float>(kCount, 0));
@@ -128,7 +128,7 @@ TEST_SUITE("cuda_host.ledger" * doctest::skip(!why_no_ledger().empty())) {
     stream.synchronize();
   }
 
-  TEST_CASE("a wait for earlier work leaves the GPU busy") {
+  TEST_CASE("a wait for earlier work counts as a wait that leaves the GPU busy") {
     Stream stream({DeviceKind::cuda, 0});
     const DeviceArray<float> y(std::vector<float>(1, 0)), x(std::vector<float>(1, 0));
     cudaEvent_t event = nullptr;

@@ -61,7 +61,7 @@ std::vector<T> values_of(int rank, std::size_t count) {
 }  // namespace
 
 TEST_SUITE("cuda_host.nccl") {
-  TEST_CASE_TEMPLATE("sums over threads with one device each, also of more than one piece and in place", T, float,
+  TEST_CASE_TEMPLATE("sums over threads with a device each are right, also in several pieces and in place", T, float,
                      double) {
     constexpr ncclDataType_t kType = std::is_same_v<T, double> ? ncclDouble : ncclFloat;
     for (const int ranks : {1, 2, 4})
@@ -80,7 +80,7 @@ TEST_SUITE("cuda_host.nccl") {
       }
   }
 
-  TEST_CASE("messages between ranks, sent and received in groups, of different lengths, also empty") {
+  TEST_CASE("messages of any length between ranks, grouped, arrive whole") {
     for (const int ranks : {2, 3}) {
       const auto size_of = [](int from, int to) { return static_cast<std::size_t>((3 * from + to) % 5) * 17001; };
       const auto complaints = as_ranks(ranks, [&](Rank& r) {
@@ -111,7 +111,7 @@ TEST_SUITE("cuda_host.nccl") {
     }
   }
 
-  TEST_CASE("gathers arrays of more than one piece, in the order of ranks") {
+  TEST_CASE("arrays of several pieces are gathered in the order of ranks") {
     constexpr std::size_t kCount = 70000;
     const auto complaints = as_ranks(3, [&](Rank& r) {
       const DeviceArray<float> x(values_of(r.rank, kCount), r.rank);
@@ -126,7 +126,7 @@ TEST_SUITE("cuda_host.nccl") {
     for (const auto& complaint : complaints) CHECK(complaint == "");
   }
 
-  TEST_CASE("ranks that are processes") {
+  TEST_CASE("two processes as ranks get the right sum") {
     ncclUniqueId id;
     ncclGetUniqueId(&id);
     const auto be = [&](int rank) {

@@ -101,7 +101,7 @@ TEST_SUITE("cuda_host.streams") {
     CHECK(cudaEventDestroy(event) == cudaSuccess);
   }
 
-  TEST_CASE("memory that two streams use without an event between them") {
+  TEST_CASE("memory that two streams use without an event between them is an error if one writes") {
     const DeviceArray<int> y(std::vector<int>(1000)), one(std::vector<int>(1000, 1));
     const OwnStream first, second;
     const auto complaint = [](cudaError_t error) {

@@ -20,8 +20,7 @@ namespace cuda_host {
 namespace {
 
 struct Symbol {
-  std::uintptr_t address =
-      0;  // of a variable: relative to its module, or to its module's block of thread-local storage
+  std::uintptr_t address = 0;  // of a variable: relative to its module, or to the module's thread-local storage
   std::size_t size = 0;
   std::string name;
   bool thread_local_storage = false;

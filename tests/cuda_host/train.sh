@@ -11,9 +11,8 @@
 # shellcheck source=SCRIPTDIR/common.sh
 source "$(dirname "$0")/common.sh"
 
-# The largest difference of any weight between two checkpoints must not exceed this.
-same_weights() {  # A B LIMIT
-  "$lockstep" checkpoint diff --under /model "$1" "$2" > diff.txt || [ $? = 1 ]  # 1: they differ at all
+same_weights() {  # RUN RUN LIMIT: no weight of the final checkpoints differs by more than LIMIT
+  "$lockstep" checkpoint diff --under /model "$1/checkpoints/final.h5" "$2/checkpoints/final.h5" > diff.txt || [ $? = 1 ]  # 1: they differ
   awk -v limit="$3" '/^\/model\// { most = "none"; for (i = 1; i < NF; ++i) if ($i == "most") most = $(i + 1)
     if (most == "none" || most + 0 > limit) { print; bad = 1 } } END { exit bad }' diff.txt ||
     { echo "FAILED: $1 and $2 differ by more than $3"; exit 1; }
@@ -46,7 +45,7 @@ same_batches() {  # RUN OPTIONS...
   says "the GPU makes the batches: "
   LOCKSTEP_CUDA_HOST_FULL=1 train "${both[@]}" --run-dir "$1-host-batches"
   says "the host makes the batches: .*, more than 25 % of the 0 "
-  same_weights "$1-gpu-batches/checkpoints/final.h5" "$1-host-batches/checkpoints/final.h5" 0
+  same_bits "$1-gpu-batches" "$1-host-batches"
 }
 
 "$prep" synth-icecolumn --rows 400 --output ice.h5 --quiet
@@ -58,8 +57,8 @@ backends=$([ "$gpus" -gt 1 ] && echo nccl mpi || echo mpi)
 if section emulator; then
   train "${ice[@]}" --steps 12 --run-dir cpu
   train "${ice[@]}" --steps 12 --run-dir gpu --device cuda --backend nccl
-  same_weights cpu/checkpoints/final.h5 gpu/checkpoints/final.h5 1e-4
-  if (same_weights cpu/checkpoints/final.h5 gpu/checkpoints/final.h5 1e-30 > /dev/null); then
+  same_weights cpu gpu 1e-4
+  if (same_weights cpu gpu 1e-30 > /dev/null); then
     echo "FAILED: the comparison sees no difference, not even rounding"
     exit 1
   fi
@@ -67,12 +66,12 @@ if section emulator; then
   for backend in $backends; do
     train_on_two "${ice[@]}" --steps 12 --run-dir "$backend" --device cuda --backend "$backend"
     says "gradients by $backend"
-    same_weights gpu/checkpoints/final.h5 "$backend/checkpoints/final.h5" 1e-4
+    same_weights gpu "$backend" 1e-4
   done
   echo "ok  two ranks on $gpus GPUs follow one: $backends"
   train "${ice[@]}" --steps 12 --run-dir one --device cuda --reproducible
   train_on_two "${ice[@]}" --steps 12 --run-dir two --device cuda --reproducible
-  same_weights one/checkpoints/final.h5 two/checkpoints/final.h5 0
+  same_bits one two
   echo "ok  the same bits on one and two ranks"
 fi
 
@@ -103,7 +102,7 @@ if section nvml && [[ $("$lockstep" info) == *stand-in* ]]; then
   LOCKSTEP_CUDA_HOST_NVML=no-driver train_on_two "${ice[@]}" "${records[@]}" --run-dir sees-none-two
   unrecorded sees-none-two "of 2 GPUs are not recorded: "
   LOCKSTEP_CUDA_HOST_NVML=lost=0 train "${ice[@]}" "${records[@]}" --run-dir sees-lost
-  unrecorded sees-lost "reading GPU 0000:00:00.0: GPU is lost; from step 1 on, nothing is recorded of it"
+  unrecorded sees-lost "reading GPU 0000:00:00.0: GPU is lost; this GPU is not recorded from step 1 on"
   LOCKSTEP_CUDA_HOST_NVML=no-driver train "${ice[@]}" --train.log_every 1 --steps 4 --run-dir sees-cpu
   unrecorded sees-cpu "" 0
   echo "ok  measurements of GPUs"
@@ -116,12 +115,12 @@ if section graphs; then
   if grep -q "as graphs" log.txt; then fail "graphs were used despite --graphs off"; fi
   train "${steps[@]}" --run-dir graphs --graphs on
   says "steps run on the GPU as graphs"
-  same_weights calls/checkpoints/final.h5 graphs/checkpoints/final.h5 0
+  same_bits calls graphs
   LOCKSTEP_CUDA_HOST_STREAMS=late LOCKSTEP_CUDA_HOST_ORDER=reverse train "${steps[@]}" --run-dir late
   says "steps run on the GPU as graphs"
-  same_weights calls/checkpoints/final.h5 late/checkpoints/final.h5 0
+  same_bits calls late
   LOCKSTEP_CUDA_SYNC=1 train "${steps[@]}" --run-dir sync
-  same_weights calls/checkpoints/final.h5 sync/checkpoints/final.h5 0
+  same_bits calls sync
   echo "ok  the same bits as graphs, call by call, and with a wait after each kernel"
 fi
 
@@ -129,13 +128,13 @@ if section buckets && [ "$gpus" -gt 1 ]; then
   train_on_two "${steps[@]}" --run-dir whole --graphs off --backend nccl --dist.bucket_bytes 100000000
   for graphs in off on; do
     train_on_two "${steps[@]}" --run-dir "pieces-$graphs" --graphs $graphs --backend nccl --dist.bucket_bytes 1
-    same_weights whole/checkpoints/final.h5 "pieces-$graphs/checkpoints/final.h5" 0
+    same_bits whole "pieces-$graphs"
   done
   says "steps run on the GPU as graphs"
   export LOCKSTEP_CUDA_HOST_STREAMS=late
   train_on_two "${steps[@]}" --run-dir pieces-late --backend nccl --dist.bucket_bytes 1
   unset LOCKSTEP_CUDA_HOST_STREAMS
-  same_weights whole/checkpoints/final.h5 pieces-late/checkpoints/final.h5 0
+  same_bits whole pieces-late
   echo "ok  the same bits with the gradient in one piece, or in buckets during the backward pass"
 fi
 
@@ -149,9 +148,9 @@ if section rows && [ "$gpus" -gt 1 ]; then
   train "${items[@]}" --run-dir items-one --device cuda
   train_on_two "${items[@]}" --run-dir items-gpus --device cuda --backend nccl
   says "$by_rows"
-  same_weights items-one/checkpoints/final.h5 items-gpus/checkpoints/final.h5 1e-4
+  same_weights items-one items-gpus 1e-4
   LOCKSTEP_CUDA_HOST_STREAMS=late train_on_two "${items[@]}" --run-dir items-late --device cuda --backend nccl
-  same_weights items-gpus/checkpoints/final.h5 items-late/checkpoints/final.h5 0
+  same_bits items-gpus items-late
   echo "ok  embeddings by rows"
 fi
 
@@ -160,7 +159,7 @@ if section last; then
   last=("${rows[@]}" --batch.size 279 --steps 4 --device cuda)
   train "${last[@]}" --run-dir last-one
   train_on_two "${last[@]}" --run-dir last-two --backend "${backends%% *}" --dist.bucket_bytes 1
-  same_weights last-one/checkpoints/final.h5 last-two/checkpoints/final.h5 1e-4
+  same_weights last-one last-two 1e-4
   echo "ok  a rank without samples"
 fi
 
@@ -194,7 +193,7 @@ if section memory && [[ $("$lockstep" info) == *stand-in* ]]; then
   # shellcheck disable=SC2086
   LOCKSTEP_CUDA_HOST_MEMORY=43 train "${small[@]}" $size --run-dir fits
   train "${small[@]}" --batch.size 300 --run-dir roomy
-  same_weights roomy/checkpoints/final.h5 fits/checkpoints/final.h5 1e-4
+  same_weights roomy fits 1e-4
   echo "ok  the batch size that is reported to fit does fit"
 fi
 
@@ -205,7 +204,7 @@ if section checkpoints; then
     train "${ice[@]}" --steps 5 --run-dir "from-$first" --device $first
     train "${ice[@]}" --steps 12 --run-dir "from-$first" --device $other
     says "continuing from"
-    same_weights cpu/checkpoints/final.h5 "from-$first/checkpoints/final.h5" 1e-4
+    same_weights cpu "from-$first" 1e-4
   done
   echo "ok  checkpoints move between kinds of devices"
 fi
@@ -214,7 +213,7 @@ for model in "${small_models[@]}"; do
   small_model "$model" || continue
   train "${options[@]}" --epochs 1 --steps 3 --run-dir "$kind-cpu" --seed 1
   train "${options[@]}" --epochs 1 --steps 3 --run-dir "$kind-gpu" --seed 1 --device cuda
-  same_weights "$kind-cpu/checkpoints/final.h5" "$kind-gpu/checkpoints/final.h5" 2e-3
+  same_weights "$kind-cpu" "$kind-gpu" 2e-3
   case $kind in
     kgat)  # steps on interactions, then on triples
       same_batches kgat "${options[@]:0:4}" --batch.size 700
@@ -228,13 +227,13 @@ for model in "${small_models[@]}"; do
         train "${options[@]}" --epochs 9 --steps 8 --run-dir "$kind-$graphs" --seed 1 --device cuda --graphs $graphs
       done
       says "steps run on the GPU as graphs"
-      same_weights "$kind-off/checkpoints/final.h5" "$kind-on/checkpoints/final.h5" 0
+      same_bits "$kind-off" "$kind-on"
       ;;
     sasrec | tisasrec)  # batches of other lengths; the host runs ahead of a GPU that works as late as it may
       for graphs in off on; do
         for streams in now late; do
           LOCKSTEP_CUDA_HOST_STREAMS=$streams train "${options[@]}" --epochs 9 --steps 20 --run-dir "$kind-$graphs-$streams" --seed 1 --device cuda --graphs $graphs
-          same_weights "$kind-off-now/checkpoints/final.h5" "$kind-$graphs-$streams/checkpoints/final.h5" 0
+          same_bits "$kind-off-now" "$kind-$graphs-$streams"
         done
       done
       says "steps run on the GPU as graphs"
@@ -243,8 +242,8 @@ for model in "${small_models[@]}"; do
           train_on_two "${options[@]}" --epochs 9 --steps 20 --run-dir "$kind-two-$graphs" --seed 1 --device cuda --backend nccl --graphs $graphs
         done
         says "steps run on the GPU as graphs"
-        same_weights "$kind-two-off/checkpoints/final.h5" "$kind-two-auto/checkpoints/final.h5" 0
-        same_weights "$kind-off-now/checkpoints/final.h5" "$kind-two-auto/checkpoints/final.h5" 2e-3
+        same_bits "$kind-two-off" "$kind-two-auto"
+        same_weights "$kind-off-now" "$kind-two-auto" 2e-3
       fi
       ;;
   esac
@@ -258,11 +257,7 @@ if section slots; then
   slots=(--model.kind hrm --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --model.h_layers 1 --model.l_layers 1
     --model.halt_max_steps 3 --model.halt_exploration_prob 0.5
     --batch.size 4 --batch.accumulate 2 --batch.scope global --schedule.warmup 0 --epochs 9 --eval.every 9 --device cuda)
-  same_run() {  # A B: weights, optimizer and slots
-    for under in /model /optim /program; do
-      "$lockstep" checkpoint diff --under $under "$1/checkpoints/final.h5" "$2/checkpoints/final.h5" > diff.txt || { cat diff.txt; echo "FAILED: $1 and $2 differ"; exit 1; }
-    done
-  }
+  same_run() { for group in /model /optim /program; do same_bits "$1" "$2" $group; done; }  # weights, optimizer, slots
   train "${slots[@]}" --steps 14 --run-dir slots-calls --graphs off
   train "${slots[@]}" --steps 14 --run-dir slots-graphs --graphs on
   says "steps run on the GPU as graphs"

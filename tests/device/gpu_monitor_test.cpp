@@ -13,7 +13,7 @@ constexpr Values kNone = {-1, -1, -1, -1};
 
 bool on_stand_in() { return gpu_count() > 0 && describe_gpu(0).find("stand-in") != std::string::npos; }
 
-/// Makes the stand-in for NVML (tests/cuda_host/nvml.cpp) behave so.
+/// Selects the behaviour of the stand-in for NVML (tests/cuda_host/nvml.cpp).
 class Behaviour {
  public:
   explicit Behaviour(const char* text) { ::setenv(kVariable, text, 1); }

@@ -41,7 +41,7 @@ TEST_SUITE("device.graph") {
 }
 
 TEST_SUITE("device.graph.cuda" * doctest::skip(gpu_count() == 0)) {
-  TEST_CASE("captured work runs at each launch and reads the host memory of that moment") {
+  TEST_CASE("captured work runs at each launch and then reads host memory") {
     const Stream stream(kGpu);
     const Echo echo;
     Graph graph;

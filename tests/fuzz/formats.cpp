@@ -382,7 +382,7 @@ Files make_netcdf(const fs::path& directory) {
 }
 constexpr char kPrepareNetcdf[] = "netcdf --input @/a.nc --inputs tsea --outputs aice";
 
-// ---- What predictions are asked for ---------------------------------------------------------------------------------
+// ---- Inputs of predictions ------------------------------------------------------------------------------------------
 
 const IdTable& items() {
   static const IdTable table = IdTable::numbers(40);

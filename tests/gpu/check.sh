@@ -10,7 +10,7 @@
 #     --list      prints the names of all steps and does nothing
 #     --limit     ends each command after this many seconds
 #     --stand-in  the programs are of the host build (build/cuda-host/bin): times nothing and runs no sanitizer
-#     --cases     a trial of this script: only test cases whose names match, one reference file, no training
+#     --cases     tries out this script: only test cases whose names match, one reference file, no training
 # LOCKSTEP_PYTHON is a Python with torch, for the comparison. Exit code 0: all steps that ran passed; 1: a step failed; 2: wrong usage;
 # 77: no GPU.
 set -uo pipefail

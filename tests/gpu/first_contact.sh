@@ -1,8 +1,8 @@
 #!/bin/bash
-# What to run first on a machine with a GPU: check.sh in steps of at most ten minutes each, the most telling ones first.
-# Each step writes to its own folder at once, so that a run that is cut off keeps what it has.
+# The first script to run on a machine with a GPU: check.sh in steps of at most ten minutes, the most informative ones
+# first. Each step writes its results to its own folder at once, so that an interrupted run keeps them.
 #   first_contact.sh OUTPUT [STEP...] [-- OPTIONS of check.sh]     all steps, or these
-#   first_contact.sh --list                                        the steps, and what of check.sh each one runs
+#   first_contact.sh --list                                        the steps, and the steps of check.sh in each
 # Exit code 0: all steps passed; 1: one failed; 2: wrong usage.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

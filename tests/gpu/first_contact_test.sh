@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every step of first_contact.sh names steps of check.sh, and check.sh has none that it leaves out without a reason:
+# Every step of first_contact.sh names steps of check.sh; together they run all of check.sh but the exceptions below:
 #   first_contact_test.sh STAND_IN_BIN
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

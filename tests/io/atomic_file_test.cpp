@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What the functions below, in front of the system's own, are to do.
+/// The behaviour of the functions below, which replace the system's.
 std::string fails_to_close;             ///< files whose name contains it cannot be closed without an error
 std::vector<std::string>* synced = {};  ///< collects the files that are synced, unless null
 
@@ -117,7 +117,7 @@ TEST_SUITE("io.atomic_file") {
     }
   }
 
-  TEST_CASE("what a killed writer has left goes with the next write of the same file") {
+  TEST_CASE("the next write of a file removes what a killed writer left") {
     const TempDir dir;
     const std::string mark = mark_of(ended_process());
     for (const char* name : {"a.h5", "b.h5", "a.h5.x"}) test::write_text(dir / (name + mark), "half");
@@ -138,6 +138,10 @@ TEST_SUITE("io.atomic_file") {
     write_text_atomically(dir / "a.txt", "two\n");
     CHECK(read_text_file(dir / "a.txt") == "two\n");
     CHECK(names_in(dir.path()) == std::vector<std::string>{"a.txt"});
+  }
+
+  TEST_CASE("a file that cannot be read to its end is an error") {
+    CHECK_THROWS_WITH_AS(read_text_file("/proc/self/mem"), doctest::Contains("Input/output error"), Error);
   }
 
   TEST_CASE("if the writer fails, the old file stays and no temporary file is left") {
@@ -177,7 +181,7 @@ TEST_SUITE("io.atomic_file") {
     }
   }
 
-  TEST_CASE("after a full disk a process leaves exit() without another attempt to write") {
+  TEST_CASE("after a full disk a process exits without another attempt to write") {
     const TempDir dir;
     const int status = in_child([&] {
       alarm(20);
@@ -231,7 +235,7 @@ TEST_SUITE("io.atomic_file") {
     CHECK(names_in(dir / "far") == std::vector<std::string>{"new.txt", "old.txt"});
   }
 
-  TEST_CASE("an output that is one of the inputs is refused by whatever name") {
+  TEST_CASE("an output that is one of the inputs is refused under any name") {
     const TempDir dir;
     test::write_text(dir / "in.txt", "data");
     fs::create_hard_link(dir / "in.txt", dir / "hard");

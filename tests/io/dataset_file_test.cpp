@@ -174,7 +174,7 @@ TEST_SUITE("io.dataset_file") {
     }
   }
 
-  TEST_CASE("files without checksums, with strings of variable length, are read as before") {
+  TEST_CASE("older files, without checksums and with strings of variable length, are read") {
     for (const Kind& kind : kKinds) {
       CAPTURE(kind.command);
       const test::TempDir dir;
@@ -198,7 +198,7 @@ TEST_SUITE("io.dataset_file") {
     }
   }
 
-  TEST_CASE("offsets run from 0 to the end without falling") {
+  TEST_CASE("offsets that do not run from 0 to the end, or that fall, are named") {
     CHECK(offsets_defect(Offsets{0, 2, 2, 5}, 5, Rise::weak).empty());
     CHECK(offsets_defect(Offsets{0, 2, 2, 5}, 5, Rise::strict) == "does not rise at row 2: 2 after 2");
     CHECK(offsets_defect(Offsets{0, 3, 2, 5}, 5, Rise::weak) == "falls at row 2: 2 after 3");

@@ -12,7 +12,7 @@
 using namespace lockstep;
 
 TEST_SUITE("io.file_kind") {
-  TEST_CASE("a file is known by its first bytes") {
+  TEST_CASE("a file is recognised by its first bytes") {
     const test::TempDir dir;
     const auto zip = [](const std::string& member) {
       return std::string("PK\x03\x04") + std::string(22, '\0') + static_cast<char>(member.size()) +
@@ -45,7 +45,7 @@ TEST_SUITE("io.file_kind") {
     CHECK_THROWS_AS(file_kind(dir.path()), Error);
   }
 
-  TEST_CASE("an HDF5 file is known by its format, and a wrong end mark is noticed before it is opened") {
+  TEST_CASE("an HDF5 file is recognised by its format, and a wrong end mark before it is opened") {
     const test::TempDir dir;
     for (const auto& [format, kind] : {std::pair{"lockstep-checkpoint", FileKind::checkpoint},
                                        {"lockstep-checkpoint-part", FileKind::checkpoint_part},

@@ -7,7 +7,7 @@
 using namespace lockstep;
 
 TEST_SUITE("io.file_system") {
-  TEST_CASE("network file systems are known by their numbers, those of one host are not among them") {
+  TEST_CASE("network file systems are recognised by their magic numbers, local ones are not") {
     CHECK(shared_file_system(0x6969) == "NFS");
     CHECK(shared_file_system(0x0BD00BD0) == "Lustre");
     CHECK(shared_file_system(static_cast<long>(0xFF534D42)) == "CIFS");

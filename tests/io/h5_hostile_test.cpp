@@ -180,7 +180,7 @@ TEST_SUITE("io.h5_hostile") {
     const auto outcome = read_variants(dir, std::ssize(objects), [&](std::int64_t i) {
       std::string bad = good;
       const auto length = static_cast<std::uint32_t>(100000 + i);
-      // The reference is the length that no zero byte follows: the heap has it with eight bytes.
+      // The length occurs in the reference, with 4 bytes, and in the heap, with 8. This finds the reference.
       std::string bytes(reinterpret_cast<const char*>(&length), 4);
       std::size_t at = bad.find(bytes);
       while (at != std::string::npos && bad.compare(at + 4, 4, std::string(4, '\0')) == 0) at = bad.find(bytes, at + 1);
@@ -193,7 +193,7 @@ TEST_SUITE("io.h5_hostile") {
     CHECK(outcome.refused == std::ssize(objects));
   }
 
-  TEST_CASE("strings are read without a look at the rest of the file") {
+  TEST_CASE("reading strings does not read the rest of the file") {
     const TempDir dir;
     const auto path = dir / "large.h5";
     {

@@ -274,8 +274,7 @@ TEST_SUITE("io.h5") {
     CHECK_NOTHROW(file.read_into<float>("/f", wrong, {6}));
   }
 
-  TEST_CASE(
-      "a dataset that does not fit on its file system is refused before it is written; a compressed one may fit") {
+  TEST_CASE("a dataset too large for its file system is refused before it is written; a compressed one may fit") {
     const TempDir dir;
     auto file = H5File::create(dir / "a.h5");
     CHECK_THROWS_WITH_AS(file.create_dataset("/x", H5Type::f64, {std::int64_t{1} << 52}),

@@ -14,7 +14,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 }  // namespace
 
 TEST_SUITE("io.reference_report") {
-  TEST_CASE("a difference counts relative to the largest reference value, or absolutely") {
+  TEST_CASE("a difference is relative to the largest reference value, or absolute") {
     ReferenceReport report;
     const auto& relative = report.compare("a", Doubles{1, 3.5, 4}, Doubles{1, 3, -5}, 1.8);
     CHECK(relative.error == 9.0 / 5);
@@ -48,7 +48,7 @@ TEST_SUITE("io.reference_report") {
     CHECK_FALSE(report.compare("other", Integers{kLarge}, Integers{kLarge - 1}, 0).passed());
   }
 
-  TEST_CASE("datasets are compared as what they are: integers or floats") {
+  TEST_CASE("integer datasets are compared as integers, others as floats") {
     const test::TempDir dir;
     H5File made = H5File::create(dir / "reference.h5");
     made.write<std::int32_t>("/group/ids", std::vector<std::int32_t>{1, 2}, {2});

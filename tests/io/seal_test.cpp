@@ -46,7 +46,7 @@ TEST_SUITE("io.seal") {
     }
   }
 
-  TEST_CASE("a dataset is hashed in blocks like a whole, and compared with the hash of the values in memory") {
+  TEST_CASE("a dataset hashed in blocks has the hash of the whole and of the values in memory") {
     const test::TempDir dir;
     std::vector<float> numbers(5 << 20);
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);

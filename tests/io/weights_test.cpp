@@ -178,7 +178,7 @@ TEST_SUITE("io.weights") {
     CHECK(found.at("scalar").shape.empty());
   }
 
-  TEST_CASE("of several dictionaries of tensors, --key names one") {
+  TEST_CASE("--key selects one of several dictionaries of tensors") {
     Pickle out;
     out.empty_dict().mark();
     for (const char* name : {"model", "ema"}) {
@@ -242,7 +242,8 @@ TEST_SUITE("io.weights") {
                                                               "\x80\x02]h\x05.", "\x80\x02X\xff\xff\xff\xff."})
       check_mentions(torch_refusal(archive(pickle)), "damaged or truncated");
     check_mentions(torch_refusal(archive("\x80\x02\x8f.")), "instruction 0x8f");
-    check_mentions(torch_refusal(archive(std::string("\x80\x02]q\0h\0", 7) + "a.")), "no dictionary");  // holds itself
+    check_mentions(torch_refusal(archive(std::string("\x80\x02]q\0h\0", 7) + "a.")),
+                   "no dictionary");  // nested in itself
 
     const std::string whole = one_tensor({});
     std::string flipped = whole;

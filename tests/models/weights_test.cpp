@@ -111,7 +111,7 @@ TEST_SUITE("models.weights") {
     CHECK(net.params().hash() == before);
   }
 
-  TEST_CASE("the architecture of each kind survives its metadata") {
+  TEST_CASE("the architecture of each kind is restored from its metadata") {
     WeightMetadata text = {{"format", "lockstep-weights"}};
     SasRecArch sequence = small();
     sequence.timed = true, sequence.norm = SasRecArch::Norm::original, sequence.ln_eps = 1e-6, sequence.time_span = 9;

@@ -23,7 +23,7 @@ const Dropout kDropout{.rate = 0.4, .seed = 3, .step = 9, .site = Site("here")};
 }  // namespace
 
 TEST_SUITE("nn.dropout") {
-  TEST_CASE("the end of a residual branch equals its parts, and a layer norm of it takes over part of the gradient") {
+  TEST_CASE("a fused residual end equals its parts, and a layer norm after it completes its gradient") {
     for (const bool drops : {true, false})
       for (const bool normed : {true, false}) {
         CAPTURE(drops);

@@ -61,8 +61,7 @@ TEST_SUITE("nn.tape") {
     CHECK(check(NAN) > 1e300);
   }
 
-  TEST_CASE(
-      "the gradient check finds an operation that stores instead of adding, and one that adds to unwritten memory") {
+  TEST_CASE("the gradient check finds operations that store instead of adding or add to unwritten memory") {
     const auto check = [](bool honest_store, bool honest_add) {
       return gradcheck(
           [=](Tape& t, const std::vector<Var>& v) {

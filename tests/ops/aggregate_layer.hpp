@@ -3,7 +3,7 @@
 
 namespace lockstep::test {
 
-/// A layer of these weights, or the destinations of its gradients. Only bi_interaction takes the second ones.
+/// A layer of these weights, or the destinations of its gradients. Only bi_interaction has a second weight and bias.
 inline ops::AggregateLayer aggregate_layer(ops::Aggregator kind, const Tensor& weight1, const Tensor& bias1,
                                            const Tensor& weight2, const Tensor& bias2, double dropout,
                                            double slope = 0.2) {

@@ -1,7 +1,6 @@
 #include "lockstep/ops/attention.hpp"
 
 #include <doctest/doctest.h>
-#include <omp.h>
 
 #include <cmath>
 #include <limits>
@@ -15,6 +14,7 @@
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"
 #include "support/gradcheck.hpp"
+#include "support/threads.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -105,8 +105,7 @@ TEST_SUITE("ops.attention") {
   }
 
   TEST_CASE("gradient with rotated queries and keys agrees with finite differences") {
-    // Halves of heads that are no multiple of a pack, and some that are; a sequence of several tiles; the widest heads of
-    // a kernel.
+    // Half heads that fill whole packs and that do not; a sequence of several tiles; the widest heads of a kernel.
     for (const Sizes s :
          {Sizes{2, 4, 2, 6}, Sizes{1, 5, 2, 16}, Sizes{1, 67, 1, 4}, Sizes{1, 3, 1, 32}, Sizes{1, 2, 1, 64}}) {
       CAPTURE(s.width);
@@ -134,7 +133,7 @@ TEST_SUITE("ops.attention") {
     }
   }
 
-  TEST_CASE("rotated queries and keys give the result of queries and keys that were rotated before" *
+  TEST_CASE("rotation inside attention gives the result of attention on rotated queries and keys" *
             doctest::test_suite("ops.attention.cuda")) {
     for (const Sizes s : {Sizes{2, 9, 2, 10}, Sizes{1, 70, 2, 64}}) {
       const OwnedTensor qkv = random_tensor(DType::f64, s.input(), "qkv"), y = OwnedTensor(DType::f64, s.shape()),
@@ -185,17 +184,17 @@ TEST_SUITE("ops.attention") {
     const Sizes s{6, 75, 4, 16}, alone{1, 75, 4, 16};
     const OwnedTensor qkv = random_tensor(DType::f32, s.input(), "qkv"),
                       dy = random_tensor(DType::f32, s.shape(), "dy");
-    const int before = omp_get_max_threads();
-    omp_set_num_threads(1);
-    const Result all = run(s, qkv, dy);
+    const auto with_threads = [&](int count) {
+      const Threads limit(count);
+      return run(s, qkv, dy);
+    };
+    const Result all = with_threads(1), threads = with_threads(3);
     for (std::int64_t b = 0; b < s.batch; ++b) {
       const Result one = run(alone, qkv->slice(b, 1), dy->slice(b, 1));
       CHECK(same_bits(one.y, all.y->slice(b, 1)));
       CHECK(same_bits(one.dqkv, all.dqkv->slice(b, 1)));
     }
-    omp_set_num_threads(3);
-    const Result threads = run(s, qkv, dy);
-    omp_set_num_threads(before);
+
     CHECK(same_bits(threads.y, all.y));
     CHECK(same_bits(threads.dqkv, all.dqkv));
   }

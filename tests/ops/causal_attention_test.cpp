@@ -156,7 +156,7 @@ TEST_SUITE("ops.causal_attention") {
     });
   }
 
-  TEST_CASE("long groups of equal times and rows with many times, in both precisions, on every instruction set") {
+  TEST_CASE("long groups of equal times, and rows with many times, agree with the definition") {
     Stream stream;
     // Heads of 10 and of 20 channels.
     for (const auto& [group, columns] :
@@ -216,7 +216,7 @@ TEST_SUITE("ops.causal_attention") {
     }
   }
 
-  TEST_CASE("queries, keys and values in one array give the bits of queries beside keys and values") {
+  TEST_CASE("one array of queries, keys and values gives the bits of queries apart from keys and values") {
     const Case c({70, 0, 17});
     for (const auto& [columns, heads] : {std::pair<std::int64_t, std::int64_t>{12, 2}, {50, 1}})
       for (const Variant& variant : kVariants) {
@@ -258,8 +258,7 @@ TEST_SUITE("ops.causal_attention") {
       }
   }
 
-  TEST_CASE(
-      "with a finite fill later keys take part, and rows before the first query have neither result nor gradient") {
+  TEST_CASE("a finite fill admits later keys; rows before the first query have no result and no gradient") {
     Stream stream;
     Case c({5, 40});
     for (const double fill : {-2.0, -1000.0}) {

@@ -46,7 +46,7 @@ TEST_SUITE("ops.dropout") {
     });
   }
 
-  TEST_CASE("an activation and its derivative lose the same elements, those of dropout()") {
+  TEST_CASE("an activation and its derivative drop the elements that dropout() drops") {
     Stream stream;
     const std::vector<std::int64_t> offsets = {0, 3, 4, 10};
     const std::vector<std::uint64_t> samples = {7, 8, 9};

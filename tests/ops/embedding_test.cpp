@@ -50,7 +50,7 @@ TEST_SUITE("ops.embedding") {
     }
   }
 
-  TEST_CASE("a pair of tables gives their rows side by side, with one mask, and their gradients") {
+  TEST_CASE("a pair of tables gives both rows side by side under one dropout mask, and both gradients") {
     static const std::vector<std::int32_t> ids = {1, 3, 1, 0, 3};
     static const std::vector<std::int64_t> offsets = {0, 2, 5};
     static const std::vector<std::uint64_t> samples = {4, 9};

@@ -10,7 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "every_isa.hpp"
+#include "ops/activations.hpp"
+#include "ops/every_isa.hpp"
 
 using namespace lockstep;
 using ops::Activation;
@@ -55,31 +56,6 @@ struct Small {
   }
 };
 
-double exact(Activation f, double a) {
-  switch (f) {
-    case Activation::none:
-      return a;
-    case Activation::gelu:
-      return a * 0.5 * std::erfc(-a / std::sqrt(2.0));
-    case Activation::relu:
-      return a > 0 ? a : 0;
-    case Activation::tanh:
-      return std::tanh(a);
-    case Activation::sigmoid:
-      return 1 / (1 + std::exp(-a));
-    case Activation::leaky_relu:
-      return a > 0 ? a : 0.01 * a;
-    case Activation::elu:
-      return a > 0 ? a : std::expm1(a);
-    case Activation::silu:
-      return a / (1 + std::exp(-a));
-  }
-  return 0;
-}
-
-constexpr Activation kAll[] = {Activation::none,    Activation::gelu,       Activation::relu, Activation::tanh,
-                               Activation::sigmoid, Activation::leaky_relu, Activation::elu,  Activation::silu};
-
 /// The network in double, one sample.
 template <class T>
 std::vector<double> reference(const Small<T>& s, const std::vector<double>& z) {
@@ -90,7 +66,7 @@ std::vector<double> reference(const Small<T>& s, const std::vector<double>& z) {
       for (std::int64_t j = 0; j < 3; ++j)
         if (i + j - 1 >= 0 && i + j - 1 < 3)
           sum += static_cast<double>(s.net.conv.weight[c * 3 + j]) * z[static_cast<std::size_t>(i + j - 1)];
-      h.push_back(exact(s.net.activation, sum));
+      h.push_back(test::exact(s.net.activation, sum).first);
     }
   for (std::size_t k = 0; k < 3; ++k) {
     std::vector<double> next;
@@ -98,7 +74,7 @@ std::vector<double> reference(const Small<T>& s, const std::vector<double>& z) {
       double sum = s.layers[k].bias[o];
       for (std::int64_t i = 0; i < s.layers[k].in; ++i)
         sum += static_cast<double>(s.layers[k].weight[o * s.layers[k].in + i]) * h[static_cast<std::size_t>(i)];
-      next.push_back(k < 2 ? exact(s.net.activation, sum) : sum);
+      next.push_back(k < 2 ? test::exact(s.net.activation, sum).first : sum);
     }
     h = next;
   }
@@ -109,7 +85,7 @@ template <class T>
 void agrees_with_reference(double tolerance) {
   const ops::FeedForwardTile<T>& tile = ops::feed_forward_tile<T>();
   const std::int64_t nodes = tile.nodes, hidden = 6 + 11 + 5;
-  for (const Activation activation : kAll) {
+  for (const Activation activation : test::kActivations) {
     CAPTURE(std::string(ops::name(activation)));
     const Small<T> s(activation);
     REQUIRE(s.net.hidden_rows() == hidden);
@@ -163,7 +139,7 @@ void agrees_with_reference(double tolerance) {
   }
 }
 
-/// Every kernel on a tile, and on its nodes in groups of `group`.
+/// How many results of the kernels for groups of `group` nodes differ from those of the kernels for a tile.
 template <class T>
 std::int64_t differing_bits(Activation activation, int group, const std::vector<std::int64_t>& sizes) {
   const ops::FeedForwardTile<T>&tile = ops::feed_forward_tile<T>(), &few = ops::feed_forward_nodes<T>(group);
@@ -231,7 +207,7 @@ std::int64_t differing_bits(Activation activation, int group, const std::vector<
     Tile<T> x1 = of_group(x, in), y1 = of_group(y, out), j1 = of_group(j, out * in);
     run(few, alone, x1, y1, j1);
     for (std::size_t r = 0; r < results.size(); ++r) {
-      if (r == 1) continue;  // the slopes are in an order of the kernels' own
+      if (r == 1) continue;  // each set of kernels has its own order of slopes
       const Tile<T> expected = of_group(results[r], result_rows[r]);
       wrong += std::memcmp(alone[r].memory.get(), expected.memory.get(), expected.size * sizeof(T)) != 0;
     }
@@ -267,13 +243,13 @@ void rows_come_back(const ops::FeedForwardTile<T>& tile) {
 }  // namespace
 
 TEST_SUITE("ops.feed_forward_tile") {
-  TEST_CASE("a few nodes have the bits that they have in a tile") {
+  TEST_CASE("kernels for a few nodes give the bits of the kernels for a tile") {
     test::for_every_isa([] {
       // Full, partly filled and single vectors of every instruction set; layers of one and two values.
       for (const std::vector<std::int64_t>& sizes :
            {std::vector<std::int64_t>{7, 37, 90, 5}, {1, 3, 17, 1}, {2, 1, 2, 2}})
         for (const int group : {1, 2, 4})
-          for (const Activation activation : kAll) {
+          for (const Activation activation : test::kActivations) {
             CAPTURE(std::string(ops::name(activation)));
             CAPTURE(group);
             CAPTURE(sizes[1]);
@@ -283,10 +259,6 @@ TEST_SUITE("ops.feed_forward_tile") {
     });
   }
 
-  TEST_CASE("rows become a group of nodes and come back, and no row past the count is read or written") {
-    test::for_every_isa([] { rows_come_back<float>(ops::feed_forward_nodes<float>(4)); });
-  }
-
   TEST_CASE("values and Jacobians agree with plain loops in double") {
     test::for_every_isa([] {
       agrees_with_reference<float>(4e-6);  // twice the largest error of any instruction set
@@ -294,7 +266,10 @@ TEST_SUITE("ops.feed_forward_tile") {
     });
   }
 
-  TEST_CASE("rows become a tile and come back, and no row past the count is read or written") {
-    test::for_every_isa([] { rows_come_back<float>(ops::feed_forward_tile<float>()); });
+  TEST_CASE("rows go into a tile or a few nodes and back, and no row past the count is read or written") {
+    test::for_every_isa([] {
+      rows_come_back<float>(ops::feed_forward_tile<float>());
+      rows_come_back<float>(ops::feed_forward_nodes<float>(4));
+    });
   }
 }

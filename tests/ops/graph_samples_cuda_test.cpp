@@ -70,7 +70,7 @@ void check_pairs(Gpu& gpu, const ops::PairSource& source, const std::array<Rows,
       places.push_back(static_cast<std::int32_t>(std::distance(uses.begin(), uses.find(row))));
     CHECK(gpu.here(placed[k]) == places);
   }
-  // The rows, and the last nodes that they lack.
+  // The rows, then further nodes from the last one down.
   std::vector<bool> listed(static_cast<std::size_t>(nodes), false);
   for (const auto& [row, of] : uses) listed[static_cast<std::size_t>(row)] = true;
   auto more = std::min<std::int64_t>(std::ssize(row_of_use), nodes) - std::ssize(uses);
@@ -153,7 +153,7 @@ Rows random_rows(std::int64_t count, std::int64_t below, std::uint64_t sample) {
 }  // namespace
 
 TEST_SUITE("ops.graph_samples.cuda" * doctest::skip(gpu_count() == 0)) {
-  TEST_CASE("samples of the host: rows, their uses, and the nodes of the last layer") {
+  TEST_CASE("a GPU lists the rows of the host's pairs, their uses and the nodes of the last layer") {
     // Nodes fewer and more than uses, on word boundaries and not; one row alone.
     for (const auto& [count, nodes] : {std::pair{1, 1}, std::pair{1, 500}, std::pair{5, 15}, std::pair{30, 64},
                                        std::pair{40, 130}, std::pair{70, 211}, std::pair{100, 1000}}) {
@@ -173,7 +173,7 @@ TEST_SUITE("ops.graph_samples.cuda" * doctest::skip(gpu_count() == 0)) {
     }
   }
 
-  TEST_CASE("samples of the host: triples by relation, in chunks") {
+  TEST_CASE("a GPU sorts the host's triples by relation and cuts them into chunks") {
     for (const auto& [count, relations] :
          {std::pair{1, 1}, std::pair{1, 9}, std::pair{8, 1}, std::pair{9, 2}, std::pair{37, 5}, std::pair{50, 200}}) {
       CAPTURE(count);
@@ -191,7 +191,7 @@ TEST_SUITE("ops.graph_samples.cuda" * doctest::skip(gpu_count() == 0)) {
     }
   }
 
-  TEST_CASE("samples that the GPU draws are those of the same draws on the host") {
+  TEST_CASE("a GPU draws the samples that the host draws") {
     // Users with one item, all but one, and half of them; user 1 cannot be drawn. Of ten nodes, three have triples: node
     // 0 few, node 1 with all but one tail, node 2 with all.
     const std::vector<std::int64_t> user_ptr = {0, 1, 1, 6, 9}, node_ptr = {0, 4, 13, 23, 23, 23, 23, 23, 23, 23, 23};

@@ -64,7 +64,7 @@ struct Step {
 }  // namespace
 
 TEST_SUITE("ops.halting") {
-  TEST_CASE("a decay weights the loss and its gradient by the segments before, and no metric") {
+  TEST_CASE("a decay weights loss and gradient by the number of earlier segments, and no metric") {
     Step even(kSequences), decayed(kSequences);
     const auto n = static_cast<std::int64_t>(kSequences.size());
     std::vector<double> dlogits(3 * kSequences.size(), 8);
@@ -101,7 +101,7 @@ TEST_SUITE("ops.halting") {
       CHECK(tiny.halted[b] == (kSequences[b].q_halt > 0 && kSequences[b].steps + 1 >= kSequences[b].least));
   }
 
-  TEST_CASE("the loss is that of the cells plus half of both logits', without a gradient through the target") {
+  TEST_CASE("the loss is the cells' loss plus half the loss of each logit; the target passes no gradient") {
     for (const bool looks_ahead : {true, false}) {
       CAPTURE(looks_ahead);
       Step step(kSequences);
@@ -243,7 +243,7 @@ TEST_SUITE("ops.halting.cuda") {
       }
   }
 
-  TEST_CASE("sequences begin with the bits of the CPU, from tokens in GPU memory and in pinned memory" *
+  TEST_CASE("sequences start with the CPU's bits, from tokens in GPU memory and in pinned memory" *
             doctest::skip(!gpu_present())) {
     struct Case {
       PuzzleTask task;

@@ -43,7 +43,7 @@ Ids next_items(std::int64_t tokens, std::int64_t items) {
   return pos;
 }
 
-/// Loss and gradients of the op on a device, in f64 (from f32 or f64), features and table drawn from N(0, size^2).
+/// Loss and gradients, widened to f64. Features and table are drawn from N(0, size^2).
 struct Result {
   double loss = 0;
   std::vector<double> df, dtable;
@@ -117,7 +117,7 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
 }  // namespace
 
 TEST_SUITE("ops.item_softmax") {
-  TEST_CASE("loss and gradients agree with the definition in one tile and in several, in one part and in several") {
+  TEST_CASE("loss and gradients agree with the definition for one or several tiles and parts") {
     for (const Case& c : {Case{1, 1, 3}, Case{7, 40, 5}, Case{530, 19, 4}, Case{9, 600, 7}, Case{520, 300, 3},
                           Case{530, 600, 3, 1, 2}, Case{7, 3, 5, 1, 8}, Case{9, 700, 4, 1, 4}})
       for (const DType type : {DType::f32, DType::f64})

@@ -53,7 +53,7 @@ struct Matrix {
 }  // namespace
 
 TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
-  TEST_CASE("spmm: widths of any kind, long rows, some rows, some columns, stored and added") {
+  TEST_CASE("spmm agrees with the CPU for any width, long rows, chosen rows and columns, stored and added") {
     const Matrix m;
     const std::vector<std::int32_t> some = {0, 3, 11, 12, 40, 74};
     std::vector<std::uint64_t> bits(2, 0);
@@ -91,7 +91,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
     }
   }
 
-  TEST_CASE("edge values: dropped and transposed") {
+  TEST_CASE("dropped and transposed edge values agree with the CPU") {
     for (const std::int64_t count : {0, 1, 33, 1023}) {
       std::vector<std::int64_t> opposite(static_cast<std::size_t>(count));
       std::iota(opposite.rbegin(), opposite.rend(), 0);
@@ -104,7 +104,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
     }
   }
 
-  TEST_CASE("rows: gathered, scattered, cleared and summed, normalised or not") {
+  TEST_CASE("gathered, scattered, cleared and summed rows agree with the CPU, normalised or not") {
     const std::vector<std::int32_t> rows = {8, 2, 0, 31};
     const std::vector<std::int64_t> ptr = {0, 3, 3, 4}, place = {3, 0, 2, 1};
     for (const std::int64_t width : {1, 5, 64, 100}) {
@@ -124,7 +124,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
     }
   }
 
-  TEST_CASE("aggregate: every kind, with dropout and without, all rows or some") {
+  TEST_CASE("every aggregator agrees with the CPU, with and without dropout, on all or some rows") {
     const std::vector<std::int32_t> some = {1, 4, 33, 69};
     for (const ops::Aggregator kind :
          {ops::Aggregator::bi_interaction, ops::Aggregator::gcn, ops::Aggregator::graphsage})
@@ -151,7 +151,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
         }
   }
 
-  TEST_CASE("aggregate and attention: products of halves agree with f32 within the rounding of their operands") {
+  TEST_CASE("half-precision products of aggregators and attention agree with f32 to the rounding of operands") {
     const std::int64_t nodes = 70, in = 24, out = 20;
     for (const auto& [half, tolerance] : {std::pair{DType::bf16, 0x1p-5}, {DType::f16, 0x1p-8}})
       for (const ops::Aggregator kind :
@@ -207,7 +207,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
       }
   }
 
-  TEST_CASE("bpr: sums, slopes and gradients") {
+  TEST_CASE("sums, slopes and gradients of bpr agree with the CPU") {
     // Rows 0, 1 are users; 2, 3, 4 are items. Row 3 is both liked and not liked.
     const std::vector<std::int32_t> user = {0, 1, 0}, liked = {2, 3, 4}, other = {3, 2, 3};
     const std::vector<std::int64_t> ptr = {0, 2, 3, 5, 8, 9};
@@ -222,7 +222,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
     }
   }
 
-  TEST_CASE("bpr: more pairs than a block has threads") {
+  TEST_CASE("bpr of more pairs than a block has threads agrees with the CPU") {
     std::vector<std::int32_t> rows[3], use;  // users 0 .. 4, items 5 .. 11, liked or not
     std::vector<std::int64_t> ptr = {0};
     for (std::int32_t n = 0; n < 300; ++n) {
@@ -243,7 +243,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
     });
   }
 
-  TEST_CASE("transr: chunks longer than a tile, several relations, matrices of any shape") {
+  TEST_CASE("transr agrees with the CPU for long chunks, several relations and matrices of any shape") {
     // 37 samples of relation 2, one of relation 0.
     std::vector<std::int32_t> head, tail, other;
     for (std::int32_t i = 0; i < 38; ++i) {
@@ -266,7 +266,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
     }
   }
 
-  TEST_CASE("attention: logits of triples, and shares by either policy") {
+  TEST_CASE("attention logits of triples, and shares by either policy, agree with the CPU") {
     // Rows of 0, 1, 40 and 3 entries; every third entry has two triples.
     const std::vector<std::int64_t> rows = {0, 0, 1, 41, 44};
     std::vector<std::int64_t> edges = {0};

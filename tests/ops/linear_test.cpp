@@ -1,7 +1,6 @@
 #include "lockstep/ops/linear.hpp"
 
 #include <doctest/doctest.h>
-#include <omp.h>
 
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "lockstep/ops/gemm.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
+#include "support/threads.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -58,7 +58,7 @@ TEST_SUITE("ops.linear") {
         const std::vector<float> expected = run();
         const ops::PackedWeights packed;
         CHECK(run() == expected);
-        CHECK(run() == expected);  // from the kept weights
+        CHECK(run() == expected);  // from the packed weights
         for (float& value : w->span<float>()) value *= 2;
       }
     });
@@ -170,7 +170,7 @@ TEST_SUITE("ops.linear") {
       OwnedTensor y, d, dx, dw, db;
     };
     const auto run = [&](int threads) {
-      omp_set_num_threads(threads);
+      const Threads limit(threads);
       Result r = {OwnedTensor(DType::f32, {m, n}), OwnedTensor(DType::f32, {m, n}), OwnedTensor(DType::f32, {m, k}),
                   OwnedTensor(DType::f32, {n, k}), OwnedTensor(DType::f32, {n})};
       Stream stream;
@@ -179,7 +179,7 @@ TEST_SUITE("ops.linear") {
                            r.d, x, w);
       return r;
     };
-    const int before = omp_get_max_threads();
+
     const Result one = run(1);
     for (const int threads : {2, 3, 5}) {
       const Result many = run(threads);
@@ -189,7 +189,6 @@ TEST_SUITE("ops.linear") {
       CHECK(same_bits(one.dw, many.dw));
       CHECK(same_bits(one.db, many.db));
     }
-    omp_set_num_threads(before);
   }
 
   TEST_CASE("shapes that do not fit are reported") {

@@ -48,7 +48,7 @@ TEST_SUITE("ops.models.cuda") {
         }
   }
 
-  TEST_CASE("pictures of lines agree with the CPU" * doctest::skip(!gpu_present())) {
+  TEST_CASE("embeddings of line pictures agree with the CPU" * doctest::skip(!gpu_present())) {
     struct Sizes {
       std::int64_t pictures, size, patch, width;
     };
@@ -132,7 +132,7 @@ TEST_SUITE("ops.models.cuda") {
       }
   }
 
-  TEST_CASE("the cross entropy of large logits, and of more rows than a grid has warps" *
+  TEST_CASE("the cross entropy agrees with the CPU for large logits and more rows than a grid has warps" *
             doctest::skip(!gpu_present())) {
     constexpr std::int64_t kRows = 4100;
     std::vector<std::int32_t> labels;
@@ -145,7 +145,7 @@ TEST_SUITE("ops.models.cuda") {
     });
   }
 
-  TEST_CASE("pooling by large scores of more tokens than a block has threads agrees" * doctest::skip(!gpu_present())) {
+  TEST_CASE("pooling agrees with the CPU for large scores and many tokens" * doctest::skip(!gpu_present())) {
     agrees_on_both([](Place& p) {
       const Tensor scores = p.in("scores", {3, 200});
       ops::scale(p.stream, {scores, false}, p.in("large", {3, 200}), 1e4);

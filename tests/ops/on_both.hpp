@@ -65,7 +65,7 @@ class Place {
   struct Output {
     std::string name;
     Tensor tensor;
-    double tolerance = 1;  ///< at most; otherwise that of the comparison
+    double tolerance = 1;  ///< upper bound on the tolerance of the comparison
   };
   const std::vector<Output>& outputs() const { return outputs_; }
 

@@ -68,7 +68,7 @@ TEST_SUITE("ops.puzzle_embedding") {
 }
 
 TEST_SUITE("ops.positions") {
-  TEST_CASE("positions are taken, and their gradient goes back to them") {
+  TEST_CASE("chosen positions are copied, and their gradient returns to them") {
     const OwnedTensor x = random_tensor(DType::f64, {2, 4, 3}, "x"), y(DType::f64, {2, 2, 3}),
                       back(DType::f64, {2, 4, 3});
     Stream stream;
@@ -81,7 +81,7 @@ TEST_SUITE("ops.positions") {
     CHECK_THROWS_AS(ops::take_positions(stream, y, x, 3), Error);
   }
 
-  TEST_CASE("only sequences that start are filled") {
+  TEST_CASE("only sequences that start receive the row") {
     const OwnedTensor x(DType::f32, {3, 2, 2}), row = random_tensor(DType::f32, {2}, "row");
     const std::vector<std::int32_t> starts = {0, 1, 0};
     Stream stream;

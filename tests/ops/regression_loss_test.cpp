@@ -18,7 +18,7 @@ constexpr Regression kAll[] = {Regression::mse, Regression::mae, Regression::hub
 }
 
 TEST_SUITE("ops.regression_loss") {
-  TEST_CASE("values and gradients at known distances, including zero and the huber knee") {
+  TEST_CASE("values and gradients are exact at known distances, including zero and the knee of huber") {
     Stream stream;
     const std::vector<double> y = {0, 0.5, 1, -1, 3, -0.5}, target(6, 0.0);
     std::vector<double> dy(6);
@@ -63,9 +63,7 @@ TEST_SUITE("ops.regression_loss") {
     }
   }
 
-  TEST_CASE(
-      "smoothness agrees with its definition: a straight line costs nothing in order 2, a constant nothing in order "
-      "1") {
+  TEST_CASE("smoothness agrees with its definition: a constant has none of order 1, a line none of order 2") {
     Stream stream;
     const std::vector<double> mean = {1, 2, 3, 4}, std = {0.5, 1, 2, 4};
     std::vector<double> y(4), dy(4);

@@ -48,7 +48,7 @@ TEST_SUITE("ops.rmsnorm") {
     });
   }
 
-  TEST_CASE("sums in the pass of a norm have the bits of sums apart") {
+  TEST_CASE("a sum in the pass of a norm has the bits of a separate sum") {
     for_every_isa([&] {
       for (const Shape& shape : {Shape{7, 20}, Shape{1, 1}, Shape{2, 3, 33}, Shape{0, 4}}) {
         const OwnedTensor x = random_tensor(DType::f32, shape, "x"), a = random_tensor(DType::f32, shape, "a"),

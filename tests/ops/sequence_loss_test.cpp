@@ -14,7 +14,7 @@ using namespace lockstep;
 using namespace lockstep::test;
 
 TEST_SUITE("ops.sequence_loss") {
-  TEST_CASE("losses and gradients are the reference's, position by position") {
+  TEST_CASE("losses and gradients equal the reference's at each position") {
     const H5File file = H5File::open(test::golden_path("hrm_optim.h5"));
     const std::vector<std::int32_t> labels = file.read<std::int32_t>("/losses/labels");
     const auto shape = file.info("/losses/logits").shape;
@@ -40,9 +40,7 @@ TEST_SUITE("ops.sequence_loss") {
       }
   }
 
-  TEST_CASE(
-      "a sequence's loss is the mean over its labelled positions; ties go to the lowest index; no label counts as "
-      "exact") {
+  TEST_CASE("a loss is the mean over labelled positions; ties go to the lowest index; no labels count as exact") {
     const std::vector<double> x = {1, 1, 0, /**/ 0, 2, 1, /**/ 3, 0, 0, /**/ 5, 5, 5};
     const std::vector<std::int32_t> labels = {1, 1, -100, -100};
     const OwnedTensor dx(DType::f64, {2, 2, 3});
@@ -61,7 +59,7 @@ TEST_SUITE("ops.sequence_loss") {
     for (std::int64_t i = 6; i < 12; ++i) CHECK(dx->data<double>()[i] == 0);
   }
 
-  TEST_CASE("stablemax is finite and has its derivative at a logit of exactly one and of zero") {
+  TEST_CASE("stablemax has the right loss and derivative at logits of exactly zero and one") {
     const std::vector<double> x = {1, 0, -2};
     const std::vector<std::int32_t> labels = {0};
     const OwnedTensor dx(DType::f64, {1, 1, 3});

@@ -86,7 +86,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
     }
   }
 
-  TEST_CASE("padding as in public code, many keys for one draw of dropout, and draws across groups") {
+  TEST_CASE("attention agrees for finite fills, first queries, and dropout draws that span groups") {
     attend({.lengths = {5, 40}, .columns = 6, .heads = 2, .drop_probabilities = true, .fill = -2});
     attend({.lengths = {5, 70}, .columns = 4, .heads = 1, .fill = -1000});
     attend({.lengths = {100}, .columns = 4, .heads = 1, .fill = -1});
@@ -103,7 +103,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
     attend({.lengths = {70, 5}, .columns = 4, .heads = 1, .fill = -1, .first_query = {66, 1}});
   }
 
-  TEST_CASE("blocks with several sequences, and tables that do not fit in shared memory") {
+  TEST_CASE("attention agrees for blocks of several sequences, and for tables larger than shared memory") {
     for (const auto drop : {kElement, kTable}) {
       attend({.lengths = {3, 2, 4},
               .columns = 132,
@@ -185,7 +185,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
     }
   }
 
-  TEST_CASE("hyper-connections agree for any number of streams") {
+  TEST_CASE("hyper-connections agree with the CPU for any number of streams") {
     for (const std::int64_t n : {1, 2, 3, 4, 5, 8})
       for (const auto& [rows, c] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {37, 33}, {200, 7}, {5, 16}}) {
         CAPTURE(n);
@@ -219,7 +219,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
       }
   }
 
-  TEST_CASE("the collapsed site agrees") {
+  TEST_CASE("the collapsed hyper-connection agrees with the CPU") {
     for (const auto& [rows, c, n] :
          {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 1, 1}, {37, 33, 4}, {300, 5, 3}}) {
       const Shape x{rows, c}, w{n, n * c}, b{n};
@@ -240,7 +240,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
     }
   }
 
-  TEST_CASE("the sampled cross entropy agrees, with frequent items and tokens without one") {
+  TEST_CASE("the sampled cross entropy agrees with the CPU for frequent items and tokens without an item") {
     for (const std::int64_t tokens : {1, 37, 700}) {
       std::vector<std::int32_t> pos, neg;
       const Philox draws(5, 0, "items");
@@ -263,7 +263,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
     }
   }
 
-  TEST_CASE("the binary cross entropy with several negatives agrees") {
+  TEST_CASE("the binary cross entropy with several negatives agrees with the CPU") {
     const std::vector<std::int32_t> pos = {3, 0, 9, 3}, neg = {1, 2, 2, 0, 0, 0, 4, 3, 2, 9, 9, 9};
     every_dtype_agrees(
         [&](Place& p) {
@@ -276,7 +276,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
         2e-5, 1e-11);
   }
 
-  TEST_CASE("the softmax over items agrees, within one tile and over several of tokens or items") {
+  TEST_CASE("the softmax over items agrees with the CPU in one tile and in several tiles of tokens or items") {
     for (const auto& [tokens, items] : {std::pair<std::int64_t, std::int64_t>{9, 40}, {3, 4100}, {8200, 3}}) {
       std::vector<std::int32_t> pos;
       for (std::int64_t m = 0; m < tokens; ++m)
@@ -298,7 +298,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
     }
   }
 
-  TEST_CASE("rows copied, summed, masked and scored") {
+  TEST_CASE("copied, summed, masked and scored rows agree with the CPU") {
     std::vector<std::int32_t> some(31), ids(35);
     for (std::size_t k = 0; k < some.size(); ++k) some[k] = static_cast<std::int32_t>(k % 3);
     for (std::size_t k = 0; k < ids.size(); ++k) ids[k] = static_cast<std::int32_t>(k % 12);

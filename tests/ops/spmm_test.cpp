@@ -1,7 +1,6 @@
 #include "lockstep/ops/spmm.hpp"
 
 #include <doctest/doctest.h>
-#include <omp.h>
 
 #include <cmath>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/f16.hpp"
 #include "lockstep/base/philox.hpp"
+#include "support/threads.hpp"
 
 using namespace lockstep;
 
@@ -87,7 +87,7 @@ void check(std::int64_t rows, std::int64_t width, double tolerance) {
 }  // namespace
 
 TEST_SUITE("ops.spmm") {
-  TEST_CASE("agrees with the plain sum, for any width, rows and columns") {
+  TEST_CASE("the product agrees with plain sums for any width, rows and columns") {
     test::for_every_isa([] {
       for (const std::int64_t width : {1, 5, 10, 16, 31, 32, 48, 64, 65, 100, 176}) {
         check<float>(37, width, 2e-5);
@@ -107,12 +107,11 @@ TEST_SUITE("ops.spmm") {
     const auto product = [&](int threads, const ops::RowSet& rows) {
       std::vector<float> y(kRows * kWidth, 0);
       Stream stream;
-      const int former = omp_get_max_threads();
-      omp_set_num_threads(threads);
+      const test::Threads limit(threads);
       ops::spmm(stream, {Tensor::of(y.data(), {kRows, kWidth})}, a.pattern(),
                 Tensor::of(values.data(), {static_cast<std::int64_t>(values.size())}),
                 Tensor::of(x.data(), {kColumns, kWidth}), rows);
-      omp_set_num_threads(former);
+
       return y;
     };
     const auto one = product(1, ops::RowSet::range(0, kRows)), four = product(4, ops::RowSet::range(0, kRows));

@@ -62,7 +62,7 @@ TEST_SUITE("ops.swiglu") {
         for (const std::optional<double> eps : {std::optional<double>{}, std::optional(1e-5)}) {
           const auto layer = [&](Tape& t, const std::vector<Var>& v) { return gated_residual(t, v[0], w, down, eps); };
           CHECK(gradcheck(layer, {shape}, &params) < 1e-7);
-          // x has a gradient already when that of the layer arrives.
+          // x already has a gradient when the layer adds its own.
           const auto used_twice = [&](Tape& t, const std::vector<Var>& v) {
             const Var y = gated_residual(t, v[0], w, down, eps);
             return add(t, y, v[0]);

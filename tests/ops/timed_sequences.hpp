@@ -6,7 +6,7 @@
 
 namespace lockstep::test {
 
-/// Sequences with ties, gaps and far times.
+/// Sequences whose times have ties, short gaps and long gaps.
 struct TimedSequences {
   std::vector<std::int64_t> offsets, times;
   std::vector<std::uint64_t> samples;

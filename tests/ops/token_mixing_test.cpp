@@ -1,7 +1,6 @@
 #include "lockstep/ops/token_mixing.hpp"
 
 #include <doctest/doctest.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,7 @@
 #include "lockstep/nn/token_mixing.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
+#include "support/threads.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -22,7 +22,7 @@ struct Sizes {
   std::int64_t batch, positions, channels, width;
 };
 
-/// Of the size that keeps a product's results at that of its inputs.
+/// Weights scaled so that a product's results are as large as its inputs.
 OwnedTensor weight(DType dtype, Shape shape, const char* name) {
   const OwnedTensor w = random_tensor(DType::f64, shape, name);
   for (double& v : w->span<double>()) v /= std::sqrt(static_cast<double>(shape[1]));
@@ -88,7 +88,7 @@ TEST_SUITE("ops.token_mixing") {
     });
   }
 
-  TEST_CASE("the gradient of many channels is that of each alone, summed for the weights") {
+  TEST_CASE("many channels have the gradient of each channel alone, summed for the weights") {
     for_every_isa([&] {
       // Wide layers split the channels into chunks; the weights' sums take several blocks.
       const std::int64_t batch = 2, positions = 5, channels = 290, width = 700;
@@ -139,15 +139,14 @@ TEST_SUITE("ops.token_mixing") {
                         alone(DType::f32, {5, 37, 70}), w = random_tensor(DType::f32, {58, 37}, "w"),
                         down = random_tensor(DType::f32, {37, 29}, "down");
       Stream stream;
-      const int before = omp_get_max_threads();
+
       for (const int threads : {1, 2, 3}) {
-        omp_set_num_threads(threads);
+        const Threads limit(threads);
         ops::token_mixing_forward(stream, y, {}, {}, x, w, down, kEps);
         for (std::int64_t b = 0; b < 5; ++b)
           ops::token_mixing_forward(stream, alone->slice(b, 1), {}, {}, x->slice(b, 1), w, down, kEps);
         CHECK(same_bits(y, alone));
       }
-      omp_set_num_threads(before);
     });
   }
 

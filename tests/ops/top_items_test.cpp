@@ -101,7 +101,7 @@ TEST_SUITE("ops.top_items") {
     });
   }
 
-  TEST_CASE("the best of many items are kept from one tile to the next" * doctest::test_suite("ops.top_items.cuda")) {
+  TEST_CASE("the best items are kept from one tile to the next" * doctest::test_suite("ops.top_items.cuda")) {
     constexpr std::int64_t kItems = (4 << 20) + 300;  // a GPU computes 2^22 scores at a time
     const OwnedTensor users(DType::f32, {2, 1}), items(DType::f32, {kItems, 1});
     users->data<float>()[0] = 1;
@@ -129,8 +129,8 @@ TEST_SUITE("ops.top_items") {
   }
 
   TEST_CASE("candidates contain every item of a full sort of the products") {
-    // Rows whose differences are small beside what they share, of very different lengths, in pairs, or with
-    // elements that the codes of the others cannot show.
+    // Kinds of rows: 0 ordinary, 1 nearly equal, 2 equal in pairs, 3 of very different lengths, 4 with outliers,
+    // 5 tiny, 6 huge.
     const auto rows = [](DType dtype, std::int64_t count, std::int64_t columns, const char* site, int kind) {
       OwnedTensor t(dtype, {count, columns});
       const Philox draw(7, 0, site);
@@ -184,7 +184,7 @@ TEST_SUITE("ops.top_items") {
     });
   }
 
-  TEST_CASE("infinite and huge scores have their places, and a user without a finite factor gets no item") {
+  TEST_CASE("infinite and huge scores are ranked, and a user without a finite factor gets no item") {
     constexpr float kInf = std::numeric_limits<float>::infinity(), kHuge = 3e38f;
     const OwnedTensor users(DType::f32, {4, 2}), items(DType::f32, {5, 2});
     const float user[] = {1, 0, kHuge, 0, std::numeric_limits<float>::quiet_NaN(), 1, -1, 0};

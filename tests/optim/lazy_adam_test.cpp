@@ -171,7 +171,7 @@ TEST_SUITE("optim.lazy_adam") {
     compare(DType::f32, 500, 500, {}, [](std::int64_t t) { return t % 100 == 99 ? 1e2 : 1e-6; });
   }
 
-  TEST_CASE("it continues from a saved state bit for bit") {
+  TEST_CASE("the optimizer continues from a saved state bit for bit") {
     const auto part = [](LazyAdam& adam, Tables& t, std::int64_t first, std::int64_t last) {
       for (std::int64_t step = first; step < last; ++step) {
         const auto rows = touched(step, kRows);

@@ -5,7 +5,7 @@
 using namespace lockstep;
 
 TEST_SUITE("optim.loss_scale") {
-  TEST_CASE("a step that overflows halves it, two thousand good ones in a row double it") {
+  TEST_CASE("an overflow halves the loss scale, two thousand good steps in a row double it") {
     LossScale scale;
     const double first = scale.value;
     for (int i = 0; i < 1999; ++i) scale.update(true);
@@ -18,7 +18,7 @@ TEST_SUITE("optim.loss_scale") {
     CHECK(scale.value == first);
   }
 
-  TEST_CASE("it falls to one and is then no longer to blame") {
+  TEST_CASE("a loss scale falls to one and no further") {
     LossScale scale;
     int steps = 0;
     for (; scale.can_fall(); ++steps) scale.update(false);
@@ -26,7 +26,7 @@ TEST_SUITE("optim.loss_scale") {
     CHECK(scale.value == 1);
   }
 
-  TEST_CASE("the factor of a sum is a power of two near that of the mean") {
+  TEST_CASE("a sum of n losses is scaled by a power of two near the scale of the mean over n") {
     const LossScale scale{.value = 1024};
     CHECK(scale.of_sum(1) == 1024);
     CHECK(scale.of_sum(64) == 16);

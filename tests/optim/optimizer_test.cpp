@@ -1,7 +1,5 @@
 #include "lockstep/optim/optimizer.hpp"
 
-#include <omp.h>
-
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -9,8 +7,9 @@
 #include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
-#include "lockstep/ops/isa.hpp"
+#include "ops/every_isa.hpp"
 #include "support/errors.hpp"
+#include "support/threads.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -133,7 +132,7 @@ TEST_SUITE("optim.optimizer") {
 
   TEST_CASE("every instruction set and number of threads produces the same bits") {
     const auto run = [](const char* name, int threads) {
-      omp_set_num_threads(threads);
+      const Threads limit(threads);
       Problem problem(DType::f32, 100001);  // long enough for several threads
       Ema ema(problem.params, 0.9);
       const auto optimizer =
@@ -146,19 +145,14 @@ TEST_SUITE("optim.optimizer") {
       }
       return std::tuple(problem.params.hash(), ema.hash(), norms);
     };
-    const ops::Isa before = ops::active_isa();
     for (const char* name : {"adam", "adam_atan2"}) {
-      ops::use_isa(ops::Isa::generic);
+      CAPTURE(name);
       const auto expected = run(name, 1);
-      for (const ops::Isa isa : ops::available_isas()) {
-        ops::use_isa(isa);
-        CAPTURE(name);
-        CAPTURE(ops::name(isa));
+      for_every_isa([&] {
         CHECK(run(name, 1) == expected);
         CHECK(run(name, 3) == expected);
-      }
+      });
     }
-    ops::use_isa(before);
   }
 
   TEST_CASE("a frozen parameter has no state, does not move, and splits a range") {
@@ -308,7 +302,7 @@ TEST_SUITE("optim.gradient_norm") {
     }
   }
 
-  TEST_CASE("what a gradient says is zero changes no bit of norm, penalty and step") {
+  TEST_CASE("rows that a gradient marks as zero change no bit of norm, penalty and step") {
     for (const bool lazy : {false, true}) {
       for (const double l2 : {0.0, 0.25}) {
         for (const std::int64_t rows : {7, 64, 50000}) {  // several chunks, and rows that these cut

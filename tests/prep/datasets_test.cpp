@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Runs the commands in the section of docs/datasets.md whose title begins so; they must succeed. What they print.
+/// Runs the commands in the section of docs/datasets.md whose title begins with `title`; they must succeed. Returns
+/// their output.
 std::string run_page(const TempDir& dir, const std::string& title) {
   const std::string page = read_text(source_path("docs/datasets.md"));
   const auto begin = page.find("## " + title);
@@ -47,7 +48,7 @@ std::string run_page(const TempDir& dir, const std::string& title) {
   return run.text;
 }
 
-/// The same with a real data set, a folder of LOCKSTEP_DATASETS, as `raw`; nothing, and says so, when it is absent.
+/// The same with a real data set, a folder of LOCKSTEP_DATASETS, as `raw`. Without it, skips the test case.
 std::optional<std::string> run_real(const TempDir& dir, const char* folder, const char* title,
                                     const std::string& raw = "raw") {
   const char* all = std::getenv("LOCKSTEP_DATASETS");

@@ -34,9 +34,7 @@ void write_sample(const std::filesystem::path& path, int flavour) {
 }  // namespace
 
 TEST_SUITE("prep.netcdf") {
-  TEST_CASE(
-      "the netCDF library reads what NetcdfWriter writes: names, dimensions, fill values, texts; equal contents "
-      "are equal bytes") {
+  TEST_CASE("the netCDF library reads what NetcdfWriter writes, and equal contents make equal bytes") {
     const TempDir dir;
     const std::vector<float> values = {1, 2, 3, 4, 9.96921e36f, 6};
     const auto write = [&](const std::string& name) {

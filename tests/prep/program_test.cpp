@@ -229,7 +229,7 @@ TEST_SUITE("prep.program") {
     CHECK(worst < 0.5);
   }
 
-  TEST_CASE("what users get wrong is said in one line with exit code 2") {
+  TEST_CASE("wrong usage is reported in one line, with exit code 2") {
     const TempDir dir;
     write_tiles(dir);
     test::write_text(dir / "plain", "");
@@ -263,6 +263,17 @@ TEST_SUITE("prep.program") {
         {"synth-sequences --raw o.h5 -o o.h5", "the same file"},
         {"synth-lorenz96 --dt 0.5 --spin-up 0 -o o.h5", "explodes"},
         {"synth-lorenz96 --members 9223372036854775807 --steps 2 -o o.h5", "members = 9223372036854775807"},
+        {"synth-lorenz96-two-scale --dt 0.5 --spin-up 0 -o o.h5", "explodes"},
+        {"synth-icecolumn --rows 1000000000000000 -o o.h5", "1000000000000000 rows need 164.3 PiB, but "},
+        {"synth-lorenz96 --size 100000 -o o.h5", "12000 rows need 436.6 TiB, but "},
+        {"synth-lorenz96-two-scale --members 1e9 --steps 1e9 -o o.h5", "; lower members or steps"},
+        {"synth-har --subjects 100000 --seconds 1e6 -o o.h5", "; lower subjects or seconds"},
+        {"synth-maze --side 64 --train 1e9 -o o.h5", "1000000200 puzzles need 18.6 TiB, but "},
+        {"synth-sudoku --train 1e9 --test 1e9 --val 1e9 --num-aug 1000000 -o o.h5", "3000000000 puzzles need"},
+        {"synth-sequences --users 268435456 --min-length 1000000 --max-length 1e6 --members 65536 -o o.h5",
+         "about 2.68435456e+14 interactions need 4.8 PiB, but "},
+        {"synth-kg --users 1e8 --items 1e8 --tastes 2 --train-items 1e7 -o o.h5", "interactions and triples need"},
+        {"synth-kg --test-items 9223372036854775807 -o o.h5", "must be 1..100000000"},
         {"synth-har --seconds 1e300 -o o.h5", "seconds = 1e300"},
         {"synth-har --noise 1e300 -o o.h5", "noise = 1e300"},
         {"synth-sudoku --train 9223372036854775807 --test 9223372036854775807 -o o.h5", "1..1000000000"},
@@ -274,7 +285,7 @@ TEST_SUITE("prep.program") {
     CHECK(names_in(dir.path()) == before);
   }
 
-  TEST_CASE("bad data is said in one line with exit code 3, and nothing is left") {
+  TEST_CASE("bad data is reported in one line, with exit code 3, and no output is left") {
     const TempDir dir;
     write_tiles(dir);
     fs::copy(dir / "tile1.nc", dir / "cut.nc");

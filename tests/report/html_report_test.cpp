@@ -17,7 +17,7 @@ std::string page_of(const RunHistory& history) {
 }  // namespace
 
 TEST_SUITE("report.html_report") {
-  TEST_CASE("metrics of classes share a chart, which shows every class; what never changes has none") {
+  TEST_CASE("a metric of all classes has one chart, unless it is constant") {
     RunHistory history;
     for (int step = 1; step <= 3; ++step) {
       EvalRecord r{.step = step, .split = "validation", .loss = 4.0 - step, .metrics = {{"accuracy", 0.1 * step}}};
@@ -39,7 +39,7 @@ TEST_SUITE("report.html_report") {
     CHECK(contains(page, "validation loss at the best evaluation (step 2)"));
   }
 
-  TEST_CASE("what all GPUs measured has a chart per measurement; a run without GPUs has none") {
+  TEST_CASE("each measurement of the GPUs has one chart; a run without GPUs has none") {
     RunHistory history;
     for (int step = 1; step <= 4; ++step) {
       StepRecord record{.step = step, .loss = 1, .lr = 0.1, .seconds = 1, .phases = {}, .metrics = {}};

@@ -21,12 +21,12 @@ std::size_t width(const std::string& utf8) {
 }  // namespace
 
 TEST_SUITE("report.progress_line") {
-  TEST_CASE("says where the run stands, how fast it is and how long it takes") {
+  TEST_CASE("the line shows the step, the speed and the time to the end") {
     CHECK(progress_line(kState, 140, false) ==
           "============>.................  42%  step 2520/6000  epoch 25/60  loss 0.01234  val 0.0143  84.2k/s "
           " 32.0s left");
   }
-  TEST_CASE("fits any width, in characters, and keeps the step longest") {
+  TEST_CASE("the line fits any width in characters and drops the step last") {
     for (int columns = 12; columns < 160; ++columns)
       for (const bool utf8 : {false, true}) {
         CAPTURE(columns);

@@ -92,7 +92,7 @@ void train(RunLog& log, std::int64_t first, std::int64_t last) {
     if (s % 10 == 0) log.record(eval_record(s));
   }
 }
-/// The log of a start that continues after step `resumed_at` and records the steps to `last`; "": it is killed then.
+/// A start that continues after step `resumed_at`, records the steps to `last` and ends with `outcome`; "": is killed.
 void run(const fs::path& dir, std::int64_t resumed_at, std::int64_t last, const char* outcome = "") {
   RunLog log(dir, facts(resumed_at));
   train(log, resumed_at + 1, last);
@@ -166,7 +166,7 @@ TEST_SUITE("report.run_directory") {
     CHECK(refusal(tmp.path(), {"--optim.lr", "0.75"}).find("optim.lr: 0.5 there") != std::string::npos);
   }
 
-  TEST_CASE("how a run is carried out may change") {
+  TEST_CASE("options that do not change the results may change") {
     const TempDir tmp;
     begin(tmp.path(), {"--run.threads", "2", "--run.dir", "x"});
     write_text(tmp / "metrics.jsonl", "{}\n");
@@ -255,7 +255,7 @@ TEST_SUITE("report.run_directory") {
 }
 
 TEST_SUITE("report.run_log") {
-  TEST_CASE("a log that is not the writer's does nothing") {
+  TEST_CASE("the log of a rank that does not write does nothing") {
     RunLog log;
     CHECK_FALSE(log.writes());
     train(log, 1, 20);
@@ -327,7 +327,7 @@ TEST_SUITE("report.run_log") {
     CHECK(lines[0]["tables"]["confusion"]["rows"][0] == "Fu\xef\xbf\xbd");
   }
 
-  TEST_CASE("a record that is there already is not repeated") {
+  TEST_CASE("an existing record is not repeated") {
     const TempDir tmp;
     RunLog log(tmp.path(), facts());
     train(log, 1, 10);
@@ -352,7 +352,7 @@ TEST_SUITE("report.run_log") {
     CHECK(occurrences(read_text(whole / "train.log"), "continued") == 0);
   }
 
-  TEST_CASE("files cut off anywhere are mended at the next start") {
+  TEST_CASE("files cut off at any byte are repaired at the next start") {
     const TempDir whole;
     run(whole.path(), 0, 6);
     const std::string metrics = read_text(whole / "metrics.jsonl");
@@ -370,7 +370,7 @@ TEST_SUITE("report.run_log") {
                  event_bytes.substr(0, static_cast<std::size_t>(fraction * static_cast<double>(event_bytes.size()))));
       run(tmp.path(), 4, 6);
       const auto found = records_of(tmp.path());
-      // What the cut took is lost; what stands there is in order, once, and ends right.
+      // Records after the cut are lost; the others are in order, occur once, and the last line is whole.
       REQUIRE(found.size() <= expected.size());
       CHECK(found.back() == expected.back());
       const std::set<std::string> known(expected.begin(), expected.end()), distinct(found.begin(), found.end());
@@ -380,7 +380,7 @@ TEST_SUITE("report.run_log") {
     }
   }
 
-  TEST_CASE("lines of the program's log go to train.log, ours only once") {
+  TEST_CASE("each line of the program's log goes to train.log once") {
     const TempDir tmp;
     {
       RunLog log(tmp.path(), facts());
@@ -429,7 +429,7 @@ TEST_SUITE("report.run_log") {
     CHECK(occurrences(read_text(tmp / "metrics.jsonl"), "\"split\":\"train\"") == 102);
   }
 
-  TEST_CASE("the report holds everything, escaped, and fetches nothing") {
+  TEST_CASE("the report contains everything, escaped, and loads nothing") {
     const TempDir tmp;
     auto f = facts();
     f.title = "a <b> & \"c\"";
@@ -455,7 +455,7 @@ TEST_SUITE("report.run_log") {
     CHECK(occurrences(html, "<figure") == occurrences(html, "</figure>"));
   }
 
-  TEST_CASE("a confusion matrix is drawn in the report, the last one, and for TensorBoard") {
+  TEST_CASE("the last confusion matrix is drawn in the report and for TensorBoard") {
     const TempDir tmp;
     RunLog log(tmp.path(), facts());
     for (const double right : {3041.0, 3042.0})
@@ -476,7 +476,7 @@ TEST_SUITE("report.run_log") {
     CHECK(images == 2);
   }
 
-  TEST_CASE("a report of nothing, of one step and of equal values can be drawn") {
+  TEST_CASE("an empty report, one of a single step and one of equal values can be drawn") {
     for (const int steps : {0, 1, 2}) {
       const TempDir tmp;
       RunLog log(tmp.path(),

@@ -79,7 +79,7 @@ void set_age(const fs::path& file, long seconds) {
 }
 }  // namespace
 
-/// In front of the system's own: a file system without locks.
+/// Replaces the system's function: a file system without locks.
 extern "C" int flock(int fd, int operation) {
   if (!no_locks) return static_cast<int>(::syscall(SYS_flock, fd, operation));
   errno = ENOLCK;
@@ -123,14 +123,14 @@ TEST_SUITE("report.run_owner") {
     ::unsetenv("SLURM_RESTART_COUNT");
   }
 
-  TEST_CASE("a stopped run lives: it goes on some day") {
+  TEST_CASE("a stopped run counts as alive, because it may continue") {
     const TempDir dir;
     OtherRun other(dir.path());
     ::kill(other.pid(), SIGSTOP);
     CHECK(refusal(dir.path()).find("in use by another run") != std::string::npos);
   }
 
-  TEST_CASE("a run of another host lives as long as the time of its file moves") {
+  TEST_CASE("a run of another host counts as alive while the time of its file changes") {
     const TempDir dir;
     write_foreign_owner(dir.path());
     std::atomic<bool> stop = false;
@@ -171,7 +171,7 @@ TEST_SUITE("report.run_owner") {
     ::close(fd);
   }
 
-  TEST_CASE("the lock of a host that was lost blocks a start no longer than its heart beats") {
+  TEST_CASE("the lock of a lost host blocks no start: the time of its file no longer changes") {
     const TempDir dir;
     write_foreign_owner(dir.path());
     set_age(dir / ".lock", 100000);

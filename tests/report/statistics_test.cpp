@@ -28,7 +28,7 @@ struct Systems {
 }  // namespace
 
 TEST_SUITE("report.statistics") {
-  TEST_CASE("the sleep data of Student: t 4.0621, 9 degrees of freedom, p 0.002833, interval 0.70011 to 2.45989") {
+  TEST_CASE("Student's sleep data give t 4.0621, 9 degrees of freedom, p 0.002833, interval 0.70011 to 2.45989") {
     const std::vector<double> hours = {1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4};  // gain of the second drug
     const MeanInterval m = mean_interval(hours);
     CHECK(m.value == doctest::Approx(1.58).epsilon(1e-12));
@@ -81,7 +81,7 @@ TEST_SUITE("report.statistics") {
     CHECK(held <= 199);
   }
 
-  TEST_CASE("equal systems differ by exactly nothing; the seed alone decides the draws") {
+  TEST_CASE("equal systems differ by exactly 0; the seed alone decides the draws") {
     const Systems s(50);
     const Interval none = paired_bootstrap(s.a, s.a, 1, 100, 0.95);
     CHECK(none.low == 0);

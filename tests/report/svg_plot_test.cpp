@@ -50,11 +50,11 @@ TEST_SUITE("report.svg_plot") {
     CHECK(svg.find(">0.3<") != std::string::npos);
   }
 
-  TEST_CASE("moments that differ by rounding alone are drawn") {
+  TEST_CASE("times that differ only by rounding are drawn") {
     CHECK(occurrences(line_through({{1e6, 1}, {std::nextafter(1e6, 2e6), 2}}), "class=\"tick\"") >= 4);
   }
 
-  TEST_CASE("nothing to draw is nothing") {
+  TEST_CASE("a line without points is empty") {
     CHECK(line_through({}).empty());
     CHECK(line_through({{1, std::nan("")}}).empty());
   }

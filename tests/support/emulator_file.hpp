@@ -7,7 +7,7 @@
 
 namespace lockstep::test {
 
-/// The contents of a small prepared data set, which a test writes unchanged or spoilt.
+/// The contents of a small prepared data set, which a test writes unchanged or damaged.
 struct EmulatorContents {
   std::int64_t n = 0, n_in = 0, n_out = 0;
   std::vector<float> x, y;

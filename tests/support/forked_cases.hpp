@@ -9,7 +9,7 @@ namespace lockstep::test {
 /// What a reader did with a damaged file.
 enum class Ending : std::uint8_t { refused, accepted };
 
-/// What became of numbered cases.
+/// The outcomes of numbered cases.
 struct CaseOutcomes {
   struct Failure {
     std::int64_t number = 0;

@@ -27,7 +27,7 @@ Var twice(const Function& f, Tape& tape, const std::vector<OwnedTensor>& values,
   return add(tape, f(tape, vars), f(tape, vars));
 }
 
-/// Where values can only be what another dtype holds.
+/// Rounds the values to those of another dtype.
 void round_to(DType dtype, const Tensor& t) {
   const OwnedTensor rounded = converted(converted(t, dtype), t.dtype());
   const Stream stream;
@@ -35,7 +35,7 @@ void round_to(DType dtype, const Tensor& t) {
 }
 
 /// The result, the gradients of the inputs and then of all parameters, on the CPU in f64; empty where there is none.
-/// Computed in the storage of the parameters, with weights of the result that `numbers` can hold.
+/// Computed in the storage of the parameters, with weights of the result rounded to `numbers`.
 std::vector<OwnedTensor> results_on(Device device, const Function& f, const std::vector<OwnedTensor>& inputs,
                                     const ParamStore& params, std::uint64_t seed, DType numbers = DType::f64) {
   const DType dtype = params.storage();

@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-/// Where things lie. The build writes these paths into one source file, so that all other objects are the same in every
-/// checkout and a compiler cache serves them all.
+/// Paths of the source tree and the build. The build writes them into one source file, so that all other objects are
+/// the same in every checkout and a compiler cache serves them all.
 namespace lockstep::test {
 
 /// A file below the project's root.

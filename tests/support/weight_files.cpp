@@ -46,7 +46,7 @@ NamedArrays original_sasrec() {
   return file;
 }
 
-/// Histories of different lengths: the numbers of `next` behind zeros.
+/// Histories of different lengths, right-aligned after zeros, with the values of next(sample, slot).
 template <class Next>
 std::string histories(std::int64_t n, std::int64_t slots, const Next& next) {
   std::vector<std::int64_t> values(static_cast<std::size_t>(n * slots), 0);

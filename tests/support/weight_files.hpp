@@ -22,9 +22,9 @@ NamedArrays bprmf_file();
 /// A network of 7 cells, 6 tokens and 3 identifiers; 4 segments.
 NamedArrays hrm_file();
 
-/// Networks of every form with scores as their one output, by name.
+/// Networks of every kind whose only output is scores, by name.
 std::vector<std::pair<std::string, NamedArrays>> network_files();
-/// By the kind that the file names.
+/// The function for the kind that the file names.
 std::unique_ptr<ArrayFunction> function_of(const NamedArrays& file);
 
 /// Inputs of n samples for a function, and its outputs, as bytes.

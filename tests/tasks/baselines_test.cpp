@@ -78,7 +78,7 @@ Values har_baseline(const std::vector<std::string>& classes, HarArch::Mode mode,
 }  // namespace
 
 TEST_SUITE("tasks.baselines") {
-  TEST_CASE("items by popularity without those that the user has; ties to the smaller number") {
+  TEST_CASE("the popularity baseline ranks items that the user lacks; ties go to the smaller number") {
     // Three, one, one and no training interactions: the order is 0, 1, 2, 3.
     const std::vector<std::int64_t> train_ptr = {0, 2, 3, 5, 5}, test_ptr = {0, 1, 2, 3, 5};
     const std::vector<std::int32_t> train = {0, 1, 0, 0, 2}, test = {2, 3, 1, 0, 1};
@@ -97,7 +97,7 @@ TEST_SUITE("tasks.baselines") {
     CHECK(m.at("ndcg@2") == doctest::Approx(0.75));
   }
 
-  TEST_CASE("the popular items meet the candidates that a sequence model meets") {
+  TEST_CASE("the popularity baseline ranks the candidates that a sequence model ranks") {
     // Training items are all but the last two: items 1, 2, 3 occur three, two and one times, 4 and 5 never.
     for (const bool full : {true, false}) {
       LocalPlacement placement;
@@ -115,7 +115,7 @@ TEST_SUITE("tasks.baselines") {
     }
   }
 
-  TEST_CASE("the majority class, with the loss of the classes' frequencies") {
+  TEST_CASE("the baseline for classes is the majority class, with the loss of the class frequencies") {
     for (const HarArch::Mode mode : {HarArch::Mode::average, HarArch::Mode::independent}) {
       const Values m = har_baseline({"a", "b"}, mode, 0);
       CHECK(m.at("accuracy") == 0.5);
@@ -127,7 +127,7 @@ TEST_SUITE("tasks.baselines") {
     CHECK(har_baseline({"a", "b", "never"}, HarArch::Mode::average, 0.2).count("loss") == 0);
   }
 
-  TEST_CASE("each cell as its input token is most often answered, itself where training has no such token") {
+  TEST_CASE("the baseline for puzzles is the most frequent answer to each token, or an unknown token itself") {
     LocalPlacement placement;
     const auto rows = [&](const std::vector<std::uint8_t>& values) {
       const auto n = static_cast<std::int64_t>(values.size());

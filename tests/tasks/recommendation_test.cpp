@@ -91,7 +91,7 @@ TEST_SUITE("tasks.recommendation") {
     CHECK(ranked.scores[3] == doctest::Approx(toy.score(120, 5)).epsilon(1e-6));
   }
 
-  TEST_CASE("ids and names that one id alone has are found; unknown and repeated ones are listed with their lines") {
+  TEST_CASE("ids and unique names are found; unknown and repeated ones are listed with their lines") {
     const IdTable table({"a", "b", "c", "a b"}, {"Film", "Film", "Other", ""});
     CHECK(table.find("b") == 1);
     CHECK(table.find("Other") == 2);

@@ -22,7 +22,7 @@ using namespace lockstep::test;
 
 namespace {
 
-/// A model, an optimizer some steps on, an average and a state with everything set.
+/// A model, an optimizer after some steps, an average, and a state with every field set.
 struct Trained {
   explicit Trained(int steps = 3)
       : optimizer(make_optimizer({.name = "adam"}, model.params(), trainable_ranges(model.params()))),

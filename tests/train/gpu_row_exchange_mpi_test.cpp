@@ -58,7 +58,7 @@ class TwoTables final : public ShardTask {
   Linear layer_;
 };
 
-/// In micro-batches, the last of which may be smaller than the ranks are many.
+/// In micro-batches; the last one may have fewer samples than there are ranks.
 GlobalBatch batch_at(std::int64_t step) {
   return {.step = step, .first = 10 * step, .count = step % 3 == 2 ? 15 : 20, .micro = 7};
 }
@@ -162,7 +162,7 @@ TEST_SUITE("train.gpu_row_exchange") {
     CHECK(choice.starts_with("by rows, ") == (test_world().size() > 1));
   }
 
-  TEST_CASE("of two tables on GPUs one may travel by rows, and one that is touched all over as a whole" *
+  TEST_CASE("of two tables on GPUs one is sent by rows, and one whose rows are all touched as a whole" *
             doctest::skip(gpu_count() == 0)) {
     TwoTables model(300, 23, true);
     const std::string choice = compare_steps(model, 300, 23, {.bucket_bytes = 1});

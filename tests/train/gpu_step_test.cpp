@@ -132,7 +132,7 @@ TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
     CHECK(other.passes == recorded);
   }
 
-  TEST_CASE("a GPU that ends its steps alone has the bits of a host that decides, and skips the same steps") {
+  TEST_CASE("a GPU that decides about its steps has the bits of a host that decides, and skips the same steps") {
     std::vector<OptimizerOptions> all;
     for (const char* name : {"adam", "adamw", "adam_atan2", "sgd"}) all.push_back({.name = name, .weight_decay = 0.01});
     all.push_back({.name = "sgd", .momentum = 0});
@@ -195,8 +195,7 @@ TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
     CHECK(found[3].failed == 1);
   }
 
-  TEST_CASE(
-      "a loss that waits for the GPU is found out: steps go on without graphs, or end where these are asked for") {
+  TEST_CASE("steps whose loss waits for the GPU run without graphs, or end if graphs are required") {
     SmallModel model;
     const auto alone = make_self_communicator();
     ShardedStep automatic(*alone, model, {.graphs = Graphs::automatic}), on(*alone, model, {.graphs = Graphs::on});

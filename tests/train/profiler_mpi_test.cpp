@@ -43,7 +43,7 @@ TEST_SUITE("train.profiler") {
     CHECK(slowest_rank(t).empty() == (world.size() == 1));
   }
 
-  TEST_CASE("a range of steps, or what is wrong with it") {
+  TEST_CASE("a range of steps is read, or its error says what is wrong") {
     CHECK(read_step_range("profile", "").empty());
     const StepRange range = read_step_range("profile", "100..110");
     CHECK(range.first == 100);

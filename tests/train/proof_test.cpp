@@ -61,12 +61,12 @@ TEST_SUITE("train.proof") {
     CHECK(chain.run(30) == run_at(0));
     CHECK(chain.last_link(29) == 20);
 
-    ProofWriter again(dir.path(), run_at(25));  // of the same machine: nothing but the cut
+    ProofWriter again(dir.path(), run_at(25));  // on the same machine, so it only cuts the chain
     CHECK(read_text(dir / kProofFile) == text.substr(0, begin_of(text, 4)));
     again.append(link_at(30));
     again.append(link_at(35, true));
     CHECK(read_text(dir / kProofFile) == text);
-    const ProofWriter longer(dir.path(), run_at(35));  // the run goes on behind its end
+    const ProofWriter longer(dir.path(), run_at(35));  // the run continues past its end
     CHECK(read_text(dir / kProofFile) == text.substr(0, begin_of(text, 5)));
 
     ProofRun other = run_at(30);
@@ -77,7 +77,7 @@ TEST_SUITE("train.proof") {
     CHECK(both.run(30) == other);
   }
 
-  TEST_CASE("a line that a kill has cut off is not part of the chain; a changed, removed or added line is named") {
+  TEST_CASE("a line cut off by a kill is not part of the chain; a changed, removed or added line is named") {
     const TempDir dir;
     const std::string text = write_chain(dir);
     CHECK(ProofChain(text.substr(0, text.size() - 5), "c").link(35) == nullptr);
@@ -98,7 +98,7 @@ TEST_SUITE("train.proof") {
     CHECK(contains(error_of(Fault::usage, [&] { ProofChain::read(dir / "none"); }), "no such file"));
   }
 
-  TEST_CASE("links that were cut off at the end are missed, and the chain says from where it goes on") {
+  TEST_CASE("missing links at the end are noticed, and the chain tells where it continues") {
     const TempDir dir;
     const std::string text = write_chain(dir);
     CHECK_FALSE(ProofChain(text, "c").is_cut_before(35));

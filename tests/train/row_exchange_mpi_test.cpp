@@ -30,7 +30,7 @@ struct Store {
   }
 };
 
-/// What rank r, thread t adds: rows that differ from rank to rank and overlap, and everything dense.
+/// Adds the gradient of rank r, thread t: overlapping rows that differ between ranks, and all dense elements.
 void fill(PartSum<double>& sum, const Store& s, int rank, int thread, std::int64_t stride) {
   Gradients& g = sum.part(thread);
   g.zero();
@@ -45,7 +45,7 @@ void fill(PartSum<double>& sum, const Store& s, int rank, int thread, std::int64
   }
 }
 
-/// Sums over threads and ranks: by the exchange if it wants to, else whole.
+/// Sums over threads and ranks, by rows if the exchange decides so, else whole.
 std::vector<double> exchanged(CpuRowExchange<double>& rows, PartSum<double>& parts, std::size_t* sent) {
   Communicator& comm = test_world().communicator();
   std::vector<double> extras = {1, 2};
@@ -77,7 +77,7 @@ std::vector<double> whole_sum(PartSum<double>& parts, const Store& s) {
 }
 
 constexpr std::int32_t kItems = 5000;
-/// A model of items of which a step touches few.
+/// A sequence model; a step touches few of its items.
 std::unique_ptr<SequenceTask> large_table(ItemLoss::Kind loss, bool row_sparse, double l2) {
   static LocalPlacement placement;  // keeps the arrays
   std::vector<std::vector<std::int32_t>> items(40);
@@ -116,7 +116,7 @@ TEST_SUITE("train.row_exchange") {
     CHECK(rows.choice().starts_with("by rows") == (comm.size() > 1));
   }
 
-  TEST_CASE("a table of which every row is touched travels whole, and no bitmap goes before it again") {
+  TEST_CASE("a table whose rows are all touched is sent whole, and no bitmap precedes it again") {
     Communicator& comm = test_world().communicator();
     const Store s;
     PartSum<double> parts(s.params, 2, PartSum<double>::Order::chain);
@@ -200,7 +200,7 @@ TEST_SUITE("train.row_exchange") {
     }
   }
 
-  TEST_CASE("embeddings that are most of the gradient go first, weights after them: the same gradient") {
+  TEST_CASE("embeddings that dominate the gradient are sent first, weights after them: the same gradient") {
     Communicator& comm = test_world().communicator();
     LocalPlacement placement;
     SasRecArch arch;

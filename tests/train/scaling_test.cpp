@@ -6,7 +6,7 @@
 using namespace lockstep;
 
 TEST_SUITE("train.scaling") {
-  TEST_CASE("the constants that made the times are found again") {
+  TEST_CASE("the fit recovers the constants that made the times") {
     const LinkCost cost{2e-5, 1e-9};
     std::vector<AllReduceTime> times;
     for (const std::size_t bytes : {256u, 8192u, 65536u, 4194304u})
@@ -61,7 +61,7 @@ TEST_SUITE("train.scaling") {
     }
   }
 
-  TEST_CASE("ranges of ranks") {
+  TEST_CASE("a range of ranks is doubled up to its end, and a wrong range is an error") {
     CHECK(read_rank_range("2..16") == std::vector<std::int64_t>{2, 4, 8, 16});
     CHECK(read_rank_range("3..10") == std::vector<std::int64_t>{3, 6, 10});
     CHECK(read_rank_range("6") == std::vector<std::int64_t>{6});

@@ -45,9 +45,7 @@ double error_against_reference(const ToyTask& model, const ShardedStep& step, co
 }  // namespace
 
 TEST_SUITE("train.sharded_step") {
-  TEST_CASE(
-      "the gradient is that of the whole batch, weighted, for any ranks, threads, shards, chunks, buckets and "
-      "micro-batches") {
+  TEST_CASE("for any ranks, threads, shards, chunks, buckets and micro-batches the gradient is the whole batch's") {
     Communicator& comm = test_world().communicator();
     ToyTask model(DType::f64);
     for (const bool reproducible : {false, true}) {

@@ -51,7 +51,7 @@ TEST_SUITE("train.staged_file") {
       const Folder folder(size);
       auto staged = std::make_unique<StagedFile>(world, folder.source(), folder.stage().string());
       world.communicator().barrier("staged");
-      CHECK(fs::is_empty(folder.stage()));  // what kill -9 leaves behind here
+      CHECK(fs::is_empty(folder.stage()));  // so kill -9 would leave nothing here
       if (world.rank() == 0) fs::remove(folder.source());
       world.communicator().barrier("source removed");
       const std::string copy = test::read_text(staged->path());
@@ -63,7 +63,7 @@ TEST_SUITE("train.staged_file") {
     }
   }
 
-  TEST_CASE("variables of the environment stand for parts of the directory") {
+  TEST_CASE("environment variables in the directory are replaced") {
     const Folder folder(1000);
     setenv("STAGED_TEST_PLACE", folder.stage().parent_path().c_str(), 1);
     unsetenv("STAGED_TEST_MISSING");

@@ -27,11 +27,11 @@ TEST_SUITE("train.stopping") {
     CHECK(stop_reason({.patience = 0}, state) == "");
   }
 
-  TEST_CASE("the rule of training losses looks every ten epochs and wants three looks without progress") {
+  TEST_CASE("the rule of training losses checks every ten epochs and stops after three checks without progress") {
     const RunConfig::Stop rules{.rule = "train_loss"};
     std::vector<double> losses;
     const auto stops = [&](double at_look) {
-      losses.insert(losses.end(), 9, 100.0);  // epochs between the looks do not matter
+      losses.insert(losses.end(), 9, 100.0);  // epochs between the checks do not matter
       losses.push_back(at_look);
       return says(stop_reason_of_epoch(rules, state_with("loss", losses)), "train_loss");
     };
@@ -90,7 +90,7 @@ TEST_SUITE("train.stopping") {
     CHECK(stop_reason(rules, both) == "");
   }
 
-  TEST_CASE("no evaluation begins that would end after the time limit, less a checkpoint; each start gets on") {
+  TEST_CASE("no evaluation starts that leaves no time for a checkpoint, but each start makes progress") {
     constexpr double kLimit = 1000;
     CHECK_FALSE(too_late(1e9, 0, 10, 1e9));  // no limit
     CHECK_FALSE(too_late(979, kLimit, 10, 0));

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Who may include whom, directly; what these may include comes with them.
+/// Which layers a layer may include directly. It may also include what those may include.
 const std::map<std::string, std::vector<std::string>> kMayInclude = {
     {"base", {}},
     {"device", {"base"}},
@@ -132,7 +132,7 @@ std::vector<std::string> violations(const std::string& path, const std::string& 
   return found;
 }
 
-/// What the tests of a GPU call.
+/// Functions that tests of a GPU call.
 constexpr std::array kAsks = {"gpu_count()", "gpu_present()", " devices())", "kGpu"};
 
 bool is_source(const fs::path& path) {

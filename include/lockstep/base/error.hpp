@@ -16,7 +16,7 @@ enum class Fault : int {
 };
 
 /// The exception type of every failure. A message reads: what could not be done: the values that show why; what to
-/// change. Bytes that a terminal cannot show, from a damaged or hostile file, appear as \x1b.
+/// change. Control characters and bytes that are not UTF-8 are escaped, like \x1b: they may come from a hostile file.
 class Error : public std::runtime_error {
  public:
   Error(Fault fault, const std::string& message, std::source_location where = std::source_location::current());

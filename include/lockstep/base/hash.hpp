@@ -14,7 +14,7 @@ std::uint64_t hash64(const void* bytes, std::size_t size_bytes, std::uint64_t se
 inline std::uint64_t hash64(std::string_view text, std::uint64_t seed = 0) {
   return hash64(text.data(), text.size(), seed);
 }
-/// hash64() with seed 0 of bytes that come piece by piece.
+/// Computes hash64() with seed 0 incrementally.
 class Hash64 {
  public:
   Hash64();

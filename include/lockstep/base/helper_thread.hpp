@@ -8,7 +8,8 @@
 namespace lockstep {
 
 /// Starts a thread that receives no signals. Signals go to the training thread, whose handler sets the flag that stops
-/// the run. As the last member of a class it ends first: its destructor requests a stop and waits.
+/// the run. Declare it as the last member of a class: its destructor stops and joins the thread before any other member
+/// is destroyed.
 template <class Body>
 std::jthread helper_thread(Body body) {
   sigset_t all, before;

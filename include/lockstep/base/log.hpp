@@ -18,7 +18,8 @@ struct Speaker {
 };
 
 /// The log of the process. It writes to standard error and to every added sink (such as train.log of the run
-/// directory). Only rank 0 prints info lines, unless set_all_ranks(true); every rank prints its own warnings and errors.
+/// directory). Only rank 0 prints info lines, unless set_all_ranks(true); every rank prints its own warnings and
+/// errors.
 namespace log {
 
 void set_speaker(Speaker speaker);
@@ -30,7 +31,7 @@ const Speaker& speaker();
 void set_all_ranks(bool on);
 /// Also sends lines to `sink`, without colour or prefix, until the returned function is called.
 std::function<void()> add_sink(std::function<void(LogLevel, std::string_view)> sink);
-/// `message` may quote a foreign file: see printable().
+/// Writes one line. `message` may contain bytes from a foreign file: printable() escapes them.
 void write(LogLevel level, std::string_view message);
 /// "[rank 3/8, node04]", or "" for a single rank. Warnings and errors read `error [rank 3/8, node04]: what`, or `error:
 /// what` for a single rank.
@@ -39,11 +40,11 @@ std::string prefix();
 /// Whether standard error is a terminal, or that of the parent mpirun is. LOCKSTEP_PROGRESS=bar or =lines overrides the
 /// detection.
 bool on_terminal();
-/// Shows a status line below the log on a terminal; the next call replaces it and "" removes it. Does nothing without a
-/// terminal.
+/// Shows a status line below the log. The next call replaces it; "" removes it. Does nothing without a terminal.
 void status(std::string_view line);
 
-/// The message for an exception of the standard library: lack of memory, a failed file operation, or else a program error.
+/// The message for an exception of the standard library: lack of memory, a failed file operation, or else a program
+/// error.
 std::string unexpected(const std::exception& problem);
 
 template <class... Parts>

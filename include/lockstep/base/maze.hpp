@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// Tokens of a maze's cells; side * side of them, row-major.
+/// Cell tokens. A maze is side * side of them, row-major.
 enum MazeCell : std::uint8_t { kMazeWall = 1, kMazeOpen = 2, kMazeStart = 3, kMazeGoal = 4, kMazePath = 5 };
 
 /// Calls f for the neighbours of a cell: up, left, right, down.
@@ -20,7 +20,7 @@ void around_cell(int side, std::size_t cell, F f) {
   if (cell / n + 1 < n) f(cell + n);
 }
 
-/// Steps from `from` to every cell; -1 for walls and unreachable cells.
+/// Length of the shortest way from cell `from` to every cell, in steps; -1 for walls and unreachable cells.
 std::vector<std::int32_t> maze_distances(int side, std::span<const std::uint8_t> grid, std::size_t from);
 
 struct MazeReport {

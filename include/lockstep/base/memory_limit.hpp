@@ -12,5 +12,10 @@ struct MemoryLimit {
 /// The least of: the physical memory, the limits of the process's control group (v2 and v1) and RLIMIT_AS, which is a
 /// limit of one process.
 MemoryLimit memory_limit();
+/// Checks that this machine has memory for a computation before it starts.
+/// what    "making the rows: 1000 rows need"; advice: "lower rows"
+/// units   bytes
+/// errors  Error (usage): they exceed memory_limit(); names both sizes
+void require_memory_for(double bytes, const std::string& what, const std::string& advice);
 
 }  // namespace lockstep

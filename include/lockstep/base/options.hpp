@@ -28,8 +28,8 @@ inline const Check odd{"odd, 1..9999",
                        [](long double v) { return v > 0 && v < 1e4 && static_cast<std::int64_t>(v) % 2 != 0; }};
 Check at_least(double lowest);
 Check between(double lowest, double highest);
-/// Limits of a network's sizes, far above every use: a slip of the keyboard must not build for hours, or overflow the
-/// number of parameters. ParamStore::allocate() compares what they need with the memory of the machine.
+/// Upper limits of network sizes, far above any real use, so that a typing error cannot start hours of allocation or
+/// overflow the parameter count. ParamStore::allocate() compares the required memory with that of the machine.
 inline constexpr double kMostWidth = 1e6, kMostLayers = 1000, kMostCycles = 1000;
 
 /// The types that an option may have. Lists are written with commas: `a,b,c`.
@@ -48,7 +48,7 @@ struct IniEntry {
 ///
 /// errors   Error (usage) that names `source` and the line
 std::vector<IniEntry> read_ini(std::string_view text, const std::string& source);
-/// The line of a key, with its line break, that read_ini() reads back: the value is in quotes where it needs them.
+/// The line `key = value` with its line break, in the form that read_ini() reads. Quotes the value where necessary.
 std::string ini_line(const std::string& key, const std::string& value);
 
 /// One option of the table. add() returns it for further settings.
@@ -65,7 +65,7 @@ class Option {
   /// Allows a run directory or checkpoint to be continued with another value. For options that change how a run
   /// executes, not what it computes.
   Option& may_change();
-  /// If this key differs, differences() names it alone: it decides which other keys exist and what they mean.
+  /// If this key differs, differences() reports only this key: it decides which other keys exist and what they mean.
   Option& decides_others();
 
   struct Spec;  ///< private to the implementation
@@ -94,7 +94,7 @@ class Option {
 ///
 /// errors   Error (usage): `option optim.lr = -0.001: must be > 0`; an unknown key, with the nearest known one; a key
 ///          that occurs twice in one file. Error (internal) if the table contradicts itself
-/// A key that occurs twice on the command line has its last value; a line of the log says so.
+/// If a key occurs twice on the command line, the last value wins and the log says so. Lists are joined.
 class Options {
  public:
   /// `program` is the command as a user types it ("lockstep train"), `summary` one sentence on its purpose, and
@@ -132,10 +132,11 @@ class Options {
                   std::size_t most = std::numeric_limits<std::size_t>::max());
   /// Adds a paragraph to the description. Lines that begin with "- " are a list.
   void describe(const std::string& paragraph);
-  /// Of the configuration keys, help, docs and man page list only these, or those of a section: "run.threads",
-  /// "eval.*". A second call narrows the list. The other keys work as before.
+  /// Restricts the configuration keys in help, docs and man page to these keys and sections: "run.threads", "eval.*". A
+  /// second call narrows the list. The other keys still work.
   void list_only(std::vector<std::string> keys);
-  /// Further text for the error of an unknown name, such as the program that knows it; "" for other names.
+  /// Sets a function that returns text to add to the error about an unknown name, such as the program that has this
+  /// option, or "".
   void explain_unknown(std::function<std::string(const std::string& name)> explain);
   /// Whether the table has a key or an alias of this name.
   bool knows(const std::string& name) const;
@@ -151,8 +152,8 @@ class Options {
   /// The files that `--config` and `-c` name in `args`.
   static std::vector<std::string> config_files(const std::vector<std::string>& args);
 
-  /// The value that `args` and the INI files in them give to a key before a table exists, or "". `names` holds the key
-  /// and its aliases. The command line wins over files, later files win over earlier ones.
+  /// The value of a key in `args` and the INI files that they name, or "", for use before a table exists. `names` holds
+  /// the key and its aliases. The command line wins over files, later files win over earlier ones.
   static std::string peek(const std::vector<std::string>& args, const std::vector<std::string>& names,
                           const Reader& read = read_file);
 
@@ -185,9 +186,8 @@ class Options {
 
   /// The resolved configuration as INI text with comments. parse_ini() restores the same values bit for bit.
   std::string ini() const;
-  /// Keys whose value differs from that in another resolved configuration, without may_change() keys: "optim.lr: 0.001
-  /// there, 0.01 here". A key that the other text lacks counts with its default. A key that this table lacks is a
-  /// difference.
+  /// Compares the values with another resolved configuration, except for may_change() keys: "optim.lr: 0.001 there,
+  /// 0.01 here". A key that the other text lacks counts with its default. A key that this table lacks is a difference.
   std::vector<std::string> differences(std::string_view other_ini, const std::string& source) const;
   /// Throws an error that names the option, its value and its origin: `option batch.size = 50000 (FILE:3): ` + what.
   /// For checks that involve several options.

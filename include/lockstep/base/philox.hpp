@@ -9,8 +9,7 @@ namespace lockstep {
 
 __extension__ typedef unsigned __int128 uint128;
 
-/// Identifies a place that draws random numbers ("dropout.ffn", "negatives", "init.fc.weight") by the FNV-1a hash of
-/// its name.
+/// Identifies a use of random numbers ("dropout.ffn", "negatives", "init.fc.weight") by the FNV-1a hash of its name.
 struct Site {
   std::uint32_t id;
   constexpr explicit Site(std::uint32_t value) : id(value) {}

@@ -4,16 +4,17 @@
 
 namespace lockstep {
 
-/// The state of a process as its host knows it.
+/// The state of a process as its host reports it.
 enum class Process : std::uint8_t { running, stopped, dead, unknown };
 
-/// What /proc says about the process: dead also when the number now belongs to another one or is a zombie's.
+/// The state of a process according to /proc. It is dead if it is a zombie, or if its start time is not `started`,
+/// because another process has its number now. Unknown if `started` is 0.
 Process process_state(std::int64_t pid, std::int64_t started);
-/// Field 22 of /proc/PID/stat, 0 when it cannot be read.
+/// Start time in clock ticks since boot (field 22 of /proc/PID/stat); 0 if it cannot be read.
 std::int64_t process_started(std::int64_t pid);
-/// The name of this machine; "localhost" when it does not tell.
+/// The host name of this machine; "localhost" if it cannot be read.
 std::string host_name();
-/// "2026-11-20 18:30:59": the time where this machine is.
+/// The current local time: "2026-11-20 18:30:59".
 std::string local_time();
 
 }  // namespace lockstep

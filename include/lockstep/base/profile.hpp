@@ -21,7 +21,7 @@ struct Event {
   float flops;           ///< floating-point operations of each thread that took part; 0: unknown
   std::uint32_t number;  ///< of a step, from 1; of a collective of the world communicator; 0: none
   Kind kind;
-  char detail[kDetail];  ///< such as the data of a collective; without a zero at the end if all are used
+  char detail[kDetail];  ///< such as the data of a collective; not null-terminated when full
   std::string_view text() const {
     const std::string_view all(detail, kDetail);
     return all.substr(0, all.find('\0'));
@@ -33,7 +33,7 @@ struct Lane {
   int rank = 0, number = 0;
   std::string name;
   std::vector<Event> events;
-  std::uint64_t lost = 0;  ///< spans for which there was no room
+  std::uint64_t lost = 0;  ///< spans dropped because the lane was full
 };
 
 namespace detail {
@@ -80,7 +80,7 @@ inline void add_flops(double flops) {
     Span::add_to_innermost(flops);
 }
 
-/// Consecutive phases of a piece of work. Their seconds are always measured; while recording, each phase is a span.
+/// Consecutive phases of one task. Their seconds are always measured; while recording, each phase is also a span.
 class Phase {
  public:
   /// Adds the seconds until next() or end() to `seconds`.
@@ -108,10 +108,10 @@ std::int64_t now_ns();
 
 /// Gives the calling thread a lane. Each thread that trains calls it.
 ///
-/// number  of the thread in its rank, from 0
-/// room    most spans that the lane holds; later ones are lost
-void enter(int rank, int number, std::size_t room);
-/// Names the lane of the calling thread, a helper of a rank. The first recorded span makes the lane.
+/// number    of the thread in its rank, from 0
+/// capacity  most spans that the lane holds; later ones are dropped
+void enter(int rank, int number, std::size_t capacity);
+/// Names the lane of the calling thread, a helper of a rank. Its first recorded span creates the lane.
 ///
 /// name  a string literal
 void name_helper(int rank, const char* name);
@@ -119,11 +119,11 @@ void name_helper(int rank, const char* name);
 /// the process, each calls start() and stop(), and the last stop() ends the recording.
 void start();
 void stop();
-/// Takes the lanes of a rank. Call it after stop().
+/// Returns the lanes of a rank and empties them. Call it after stop().
 std::vector<Lane> take(int rank);
 
-/// Makes each recorded span call `begin` and `end` in its thread. For example, another profiler can show the span as a
-/// range. Call it before start().
+/// Makes each recorded span call `begin` and `end` in its thread, for example to show it in another profiler. Call it
+/// before start().
 void set_mirror(void (*begin)(const char* name), void (*end)());
 
 }  // namespace lockstep::profile

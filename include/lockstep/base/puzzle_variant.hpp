@@ -24,7 +24,7 @@ struct SudokuVariant {
   std::array<std::uint8_t, kSudokuMaxSide> row_perm{}, col_perm{};
   constexpr int side() const { return order * order; }
   /// Cell (i, j) of the variant of a grid: side * side cells, row-major, digit d stored as d + offset. Values that are
-  /// no digit keep their value.
+  /// not digits stay.
   constexpr std::uint8_t cell(const std::uint8_t* grid, int i, int j, int offset) const {
     const int row = row_perm[static_cast<std::size_t>(i)], column = col_perm[static_cast<std::size_t>(j)];
     const std::uint8_t value = grid[transpose ? column * side() + row : row * side() + column];
@@ -116,9 +116,9 @@ struct PuzzleVariant {
 /// Variants of the base puzzles that a file with augment = "online" stores. Variant 0 of a group is the stored puzzle.
 class PuzzleVariants {
  public:
-  /// Of a file that stores all puzzles: there is only variant 0.
+  /// For a file that stores all puzzles: only variant 0 exists.
   PuzzleVariants() = default;
-  /// `seq_len` is the number of tokens per grid, `seed` is that of the file.
+  /// `seq_len` is the number of tokens per grid; `seed` is an attribute of the file.
   /// errors   data: seq_len is not a supported square grid, or the task has no drawn variants (arc)
   PuzzleVariants(PuzzleTask task, std::int64_t seq_len, std::uint64_t seed);
   /// The draw of a variant. variant < 8 for a maze.
@@ -135,8 +135,8 @@ class PuzzleVariants {
     }
     return drawn;
   }
-  /// Applies one draw to the input tokens and the label tokens of a puzzle. Spans hold seq_len tokens and must not
-  /// overlap.
+  /// Applies the same variant to the input tokens and the label tokens of a puzzle. Spans hold seq_len tokens and must
+  /// not overlap.
   void apply(std::uint64_t group, std::uint64_t variant, std::span<const std::uint8_t> inputs,
              std::span<const std::uint8_t> labels, std::span<std::uint8_t> out_inputs,
              std::span<std::uint8_t> out_labels) const;

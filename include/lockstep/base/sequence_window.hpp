@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// The view that a model of item sequences has of a user's history: a window of T slots with the newest event in the
-/// last slot and zeros (padding) in front. Times are scaled times, >= 1 and ascending; 0 is padding.
+/// Models of item sequences see a user's history through a window of T slots: the newest event is in the last slot,
+/// zeros (padding) are in front. Times are scaled times, >= 1 and ascending; 0 is padding.
 
 /// Copies the newest of `values` to `slots`, right-aligned, and pads the front with zeros. Returns the number of slots
 /// that hold a value.
@@ -39,8 +39,7 @@ inline std::int64_t training_window(std::span<const std::int32_t> train_items,
   return right_align(train_items.last(inputs), pos);
 }
 
-/// Bucket of two times of a window: r_ij = min(|t_i - t_j|, S), S = time_span. Symmetric; 0 on the diagonal and for
-/// ties.
+/// Relation bucket of two times of a window: r_ij = min(|t_i - t_j|, S), S = time_span.
 inline std::int32_t relation_bucket(std::int64_t t_i, std::int64_t t_j, std::int32_t time_span) {
   const std::int64_t distance = t_i > t_j ? t_i - t_j : t_j - t_i;
   return static_cast<std::int32_t>(std::min<std::int64_t>(distance, time_span));

@@ -14,10 +14,10 @@ static_assert(std::atomic<int>::is_always_lock_free);
 /// The name of a signal that asks a process to stop: "SIGTERM", "SIGUSR1", "SIGINT"; "" for any other number.
 std::string signal_name(int signal);
 
-/// The fault of an Error that ends the program because a stop is requested: nobody's.
+/// Marks an Error that ends the program because a stop was requested; its value is the exit code, as for every Fault.
 inline constexpr Fault kStopRequested{kExitInterrupted};
 
-/// For long work outside of the training loop, which looks at the request itself.
+/// For long work outside the training loop; the loop reads stop_request itself.
 /// errors  Error (kStopRequested) if a stop is requested
 void require_no_stop_request(const char* doing);
 

@@ -22,7 +22,7 @@ std::vector<std::string> split(std::string_view text, char separator);
 /// "a, b, c".
 std::string listed(const std::vector<std::string>& words);
 std::string listed(const std::vector<std::string>& words, std::string_view separator);
-/// The same of what `text` makes of each part of a range.
+/// Lists text(part) for each part of a range.
 template <class Range, class Text>
 std::string listed(const Range& parts, std::string_view separator, const Text& text) {
   std::vector<std::string> words;

@@ -21,11 +21,11 @@ struct TripleGraph {
   std::int64_t nnz() const { return static_cast<std::int64_t>(col.size()); }
 };
 
-/// Prefix sums 0, c0, c0 + c1, ...: the begin of each run, and the end of the last.
+/// Prefix sums 0, c0, c0 + c1, ...: the start of each run, and the end of the last.
 std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> counts);
 
 /// Builds the graph in O(T log(largest row)). The triples must include the inverse of each, so that the pattern is
-/// symmetric. Nothing is checked.
+/// symmetric. The input is not checked.
 ///
 /// range   heads and tails 0 .. nodes-1; relation numbers 0 .. relations-1
 TripleGraph index_triples(std::int64_t nodes, std::int64_t relations, std::span<const Triple> triples);

@@ -20,8 +20,8 @@ struct CommCheck {
   std::string problem;  ///< first wrong value, the rank that saw it and the expected value; "" if passed
 };
 
-/// Time of one message size; the time of a repetition is that of its slowest rank. The collective `link` is the raw
-/// link: all ranks send the message to their next rank at once. Units: seconds, bytes per second.
+/// The time of one message size; a repetition takes as long as its slowest rank. The collective `link` measures the raw
+/// link: every rank sends the message to its next rank at the same time. Units: seconds, bytes per second.
 struct CommTiming {
   std::string collective;
   std::size_t bytes = 0;
@@ -39,7 +39,7 @@ struct CommRank {
   std::int64_t pid = 0;
   std::string host;
   int cpus = 0;                 ///< CPUs in the rank's affinity mask
-  double compute_s = 0;         ///< time of a fixed piece of arithmetic, best of three
+  double compute_s = 0;         ///< time of a fixed computation, best of three
   double send_bytes_per_s = 0;  ///< to the next rank of the ring while all ranks send; 0 for a single rank
   bool slow = false;            ///< its arithmetic takes at least 1.5 x the median over ranks
   bool slow_link = false;  ///< its link to the next rank is at least 1.5 x slower than the upper quartile of such links

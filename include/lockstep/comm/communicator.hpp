@@ -24,7 +24,7 @@ class Request {
   virtual void wait() = 0;
 };
 
-/// The values of an array that travelled as bytes.
+/// The elements of an array that was sent as bytes. An incomplete last element is ignored.
 template <class T>
 std::vector<T> values_of(std::span<const std::byte> bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
@@ -74,7 +74,7 @@ class Communicator {
   /// A single rank keeps its values unchanged.
   virtual std::unique_ptr<Request> start_compressed_sum(std::span<float> values, const char* what) = 0;
 
-  /// Overwrites `bytes` on every rank with those of rank `root`.
+  /// Copies `bytes` of rank `root` to `bytes` of all other ranks. All have the same size.
   virtual void broadcast(std::span<std::byte> bytes, int root, const char* what) = 0;
 
   /// Concatenates contributions of known lengths in rank order. Lengths may differ between ranks and may be 0.
@@ -90,10 +90,11 @@ class Communicator {
                                 const char* what) = 0;
   virtual void barrier(const char* what) = 0;
 
-  /// Like the functions above, when only the sender knows the lengths: the lengths travel first.
+  /// As all_gather_known and all_to_all_known, but exchange the lengths first: only the sender needs to know them.
   Gathered all_gather(std::span<const std::byte> mine, const char* what);
   Gathered all_to_all(std::span<const std::span<const std::byte>> to, const char* what);
-  /// Copies `out` of rank `from` to `in` of rank `to`, which has its size. The others' spans are not used.
+  /// Copies `out` of rank `from` to `in` of rank `to`; both have the same size. The spans of other ranks are ignored.
+  /// Collective.
   void pass(int from, int to, std::span<const std::byte> out, std::span<std::byte> in, const char* what);
 
   /// Reduces one number (float, double, int64 or uint64).

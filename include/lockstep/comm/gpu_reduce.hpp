@@ -38,7 +38,7 @@ class GpuReduce {
   /// errors   Error with the step, the first incomplete collective of the round and NCCL's text, if NCCL fails or the
   ///          deadline passes
   virtual void wait(const Stream& stream, std::int64_t step) = 0;
-  /// The same until the GPU has passed an event of the step, while later steps go on.
+  /// Waits until the GPU has passed `event`, recorded in this step; later steps may already run. Errors as above.
   virtual void wait(const Event& event, std::int64_t step) = 0;
 };
 

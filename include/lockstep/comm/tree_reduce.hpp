@@ -20,8 +20,8 @@ struct ShardRange {
 /// errors   Error if `shards` or `ranks` is not positive, or if `rank` is not in [0, ranks)
 ShardRange shards_of(std::int64_t shards, int rank, int ranks);
 
-/// Gives every rank the elements of an array that the others hold: rank r holds those of part(r), a ShardRange. The
-/// parts lie in rank order and cover the array.
+/// Gathers an array on every rank: rank r contributes the elements of part(r), a ShardRange. The ranges are in rank
+/// order and cover the array.
 template <class T, class Part>
 void all_gather_parts(Communicator& comm, std::span<T> all, const Part& part, const char* what) {
   std::vector<std::int64_t> sizes;
@@ -44,17 +44,17 @@ std::vector<ShardRange> aligned_subtrees(ShardRange range);
 template <class T>
 void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, std::int64_t last, std::span<T> out);
 
-/// One of many vectors, by its number.
+/// A vector and its position among the leaves of a tree.
 template <class T>
 struct TreeLeaf {
   std::int64_t number;
   const T* values;
 };
-/// As tree_sum() of 2^k = `vectors` vectors, with the same bits, if all others are zero. Adds only the given ones.
+/// Computes the bits of tree_sum() of `vectors` = 2^k vectors, all zero except `leaves`. Reads only the leaves.
 ///
 /// shapes   leaves by ascending number, at least one, their values (n);  out (n), none of them
 template <class T>
-void tree_sum_given(std::span<const TreeLeaf<T>> leaves, std::int64_t vectors, std::span<T> out);
+void sparse_tree_sum(std::span<const TreeLeaf<T>> leaves, std::int64_t vectors, std::span<T> out);
 
 /// Sums the vectors of all shards in one fixed binary tree over shard numbers: ((s0+s1)+(s2+s3))+... The result does
 /// not depend on the number of ranks, and every rank receives the same bits. Collective.
@@ -71,8 +71,8 @@ void tree_sum_given(std::span<const TreeLeaf<T>> leaves, std::int64_t vectors, s
 template <class T>
 void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<std::span<T>>& local, std::span<T> out,
                      const char* what);
-/// The same with vectors that need not exist: sum_of(tree, to) writes the sum over `tree`, some of the rank's shards,
-/// as tree_sum() adds them.
+/// tree_all_reduce() of vectors that are not stored: sum_of(tree, to) writes to `to` the tree_sum() of the shards in
+/// `tree`, an aligned subtree of the rank's shards.
 template <class T>
 void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
                           const std::function<void(ShardRange tree, std::span<T> to)>& sum_of, std::span<T> out,

@@ -27,8 +27,8 @@ class CollectiveError : public Error {
   using Error::Error;
 };
 
-/// Memory shared by all ranks of a node (a segment of /dev/shm; plain memory for a single rank). Initially zero, aligned
-/// to 64 bytes.
+/// Memory shared by all ranks of a node (a segment of /dev/shm; plain memory for a single rank). Initially zero,
+/// aligned to 64 bytes.
 class NodeMemory {
  public:
   virtual ~NodeMemory() = default;
@@ -68,20 +68,21 @@ class World {
   const std::string& mpi_description() const;
 
   /// Allocates memory shared by the ranks of this node. All pass the same size. Collective over the node.
-  /// errors   Error (internal) on all ranks of the node, with the size and what is free, if its shared memory is too small
+  /// errors   Error (internal) on all ranks of the node, with the size and what is free, if its shared memory
+  ///          is too small
   std::shared_ptr<NodeMemory> share_on_node(std::size_t size_bytes);
 
   /// Records the phase and step of this rank for the watchdog. Costs tens of nanoseconds. A step of -1 means none.
   void at(const char* phase, std::int64_t step);
 
   /// Runs `body` on every rank. If it throws on some ranks, the lowest failing rank prints its message once and all
-  /// ranks throw a CollectiveError with it. Use it before the first collective of a phase (configuration, files). Collectives
-  /// inside `body` must run on all ranks or on none. A single rank lets the exception through. Collective.
+  /// ranks throw a CollectiveError with it. Use it before the first collective of a phase (configuration, files).
+  /// Collectives inside `body` must run on all ranks or on none. A single rank lets the exception through. Collective.
   void together(const char* doing, const std::function<void()>& body);
 
-  /// Runs the whole program of this rank and returns what `body` returns, or the exit code of the error that ended it.
-  /// A CollectiveError has already been printed. Any other error is printed here; if there are other ranks, abort() ends the
-  /// job.
+  /// Runs the program of this rank. Returns the result of `body`, or the exit code of the error that ended it.
+  /// A CollectiveError has already been printed. Any other error is printed here; if there are other ranks, abort()
+  /// ends the job.
   int run(const std::function<int()>& body);
 
   /// Ends the job on all ranks with this exit code, after an error on this rank alone. Prints the message once per
@@ -96,9 +97,9 @@ class World {
 };
 
 /// Runs `body` on `ranks` threads of this process, each a rank with its own World, and returns the largest exit code.
-/// Memory shared on the node is plain memory of the process. The options are those of `process`, which must be a single
-/// rank unless `ranks` is 1: one thread is a world of its own, also within a larger job. If a rank fails alone or waits
-/// too long, the process ends with a message.
+/// Memory shared on the node is plain memory of the process. All ranks have the options of `process`, which must be a
+/// single rank unless `ranks` is 1: then `body` runs in a world of one rank, even within a larger job. If a rank fails
+/// alone or waits too long, the process ends with a message.
 int run_as_threads(World& process, int ranks, const std::function<int(World&)>& body);
 
 }  // namespace lockstep

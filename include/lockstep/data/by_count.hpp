@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// The numbers 0 .. counts.size()-1, the largest count first; ties: the smaller number first.
+/// The indices 0 .. counts.size()-1 by descending count; equal counts by ascending index.
 std::vector<std::int32_t> by_count(std::span<const std::int64_t> counts);
 
 }  // namespace lockstep

@@ -6,10 +6,10 @@
 
 namespace lockstep {
 
-/// Whether a data set may have a copy in GPU memory: if that is at most `share` of what is free. Logs what follows: who
-/// makes the batches of training.
+/// Whether a data set may be copied to GPU memory: if the copy needs at most `share` of the free memory. Logs whether
+/// the GPU or the host therefore makes the batches of training.
 ///
-/// what  the arrays, in the plural: "the windows"
+/// what  the arrays in messages, in the plural: "the windows"
 bool may_copy_to_gpu(Device device, const std::string& what, std::size_t size_bytes, double share = 0.25);
 
 }  // namespace lockstep

@@ -22,11 +22,11 @@ class Placement {
   /// Allocates an array and fills it before returning. The array is read-only from then on, and lives as long as this
   /// Placement.
   virtual Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) = 0;
-  /// A hash of the data set, which one process per copy computes.
+  /// The hash of the data set; one process per copy computes it.
   std::uint64_t hash(const std::function<std::uint64_t()>& compute);
-  /// Opens the data set `path`, or the copy of it that read_from() has named. errors  as H5File::open()
+  /// Opens the data set `path`, or its copy if read_from() has named one. errors  as H5File::open()
   H5File open(const std::filesystem::path& path) const;
-  /// copy   a file with the bytes of the data set; "": read the data set itself
+  /// copy   a file with the same bytes; "": read the data set itself
   void read_from(std::filesystem::path copy) { copy_ = std::move(copy); }
 
  private:

@@ -3,8 +3,8 @@
 
 #include "lockstep/device/cuda_launch.hpp"
 
-/// Copies from global to shared memory that pass no registers, so that they run while the block computes (compute
-/// capability 8.0 and later). On the stand-in a copy is complete at once.
+/// Asynchronous copies from global to shared memory, which bypass the registers and run while the block computes
+/// (compute capability 8.0 and later). On the stand-in a copy is complete at once.
 namespace lockstep::gpu {
 
 /// Copies kBytes (8, or a multiple of 16). Both addresses are multiples of 8 or 16.

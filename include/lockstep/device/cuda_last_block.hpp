@@ -2,12 +2,12 @@
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 
-/// Work that follows that of all blocks, in the same launch: the last block to finish does it.
+/// Work that a launch does after all its blocks: the last block to finish does it.
 namespace lockstep::gpu {
 
-/// Whether this block is the last of `blocks` blocks that share a counter (block_counters()). What the others have
-/// written before the call is then visible; it must be read through pointers without __restrict__. All threads of the
-/// block call it.
+/// Whether this block is the last of `blocks` blocks that share a counter (block_counters()). The last block sees all
+/// values that the other blocks wrote before their calls; it must read them through pointers without __restrict__. All
+/// threads of the block call it.
 __device__ inline bool is_last_block(unsigned* arrived, unsigned blocks) {
   __shared__ bool sm_last;
   __threadfence();

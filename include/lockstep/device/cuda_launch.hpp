@@ -29,8 +29,8 @@ struct Grid {
   dim3 grid = 1;
   dim3 block = 1;
   std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
-  /// Floating-point operations of the whole launch without those of tensor cores, for the ledger (ledger.hpp). 0 where
-  /// they are too few to take longer than the bytes.
+  /// Floating-point operations of the whole launch, without tensor cores, for the ledger (ledger.hpp). 0 if memory
+  /// traffic takes longer in any case.
   double flops = 0;
   /// Whether the blocks wait for one another in the kernel: then all of them must fit on the GPU at once
   /// (resident_blocks()).
@@ -74,13 +74,13 @@ void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), A
   config.blockDim = grid.block;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream.native());
-  cudaLaunchAttribute together = {};
-  together.id = cudaLaunchAttributeCooperative;
-  together.val.cooperative = 1;
-  config.attrs = &together;
+  cudaLaunchAttribute cooperative = {};
+  cooperative.id = cudaLaunchAttributeCooperative;
+  cooperative.val.cooperative = 1;
+  config.attrs = &cooperative;
   config.numAttrs = grid.cooperative ? 1 : 0;
-  [&grid](auto& given) {
-    if constexpr (requires { given.flops; }) given.flops = grid.flops;  // of the stand-in, which keeps the ledger
+  [&grid](auto& c) {
+    if constexpr (requires { c.flops; }) c.flops = grid.flops;  // a field of the stand-in, which keeps the ledger
   }(config);
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
   if (status != cudaSuccess || launches_wait())

@@ -7,29 +7,29 @@
 namespace lockstep::gpu {
 
 /// GPU memory for intermediate data between the kernels of one op call (partial sums, a library's workspace). Every
-/// call of a thread receives the same memory. This is safe because a stream runs its calls in order; a call for another
-/// stream than the previous one first waits for the device. The memory grows but never shrinks, so a loop of equal
-/// steps allocates once. Only where kHasCuda.
+/// call of a thread receives the same memory. This is safe because a stream runs its calls in order; a call for a
+/// different stream than the previous call first waits for the device. The memory grows but never shrinks, so a loop of
+/// equal steps allocates once. Only where kHasCuda.
 std::byte* scratch(const Stream& stream, std::size_t size_bytes);
 
 inline constexpr int kBlockCounters = 1024;
-/// Counters (kBlockCounters) of blocks that have arrived, for launches of the calling thread. They are 0 between
-/// launches: is_last_block() (cuda_last_block.hpp) ends with 0. Only where kHasCuda.
+/// Counters (kBlockCounters) of finished blocks, for launches of the calling thread. They are 0 between launches:
+/// is_last_block() (cuda_last_block.hpp) resets them. Only where kHasCuda.
 unsigned* block_counters(const Stream& stream);
 
 /// Layout of several arrays in one block of scratch memory.
 class ScratchPlan {
  public:
   template <class T>
-  struct Piece {
+  struct Array {
     std::size_t offset;
     T* in(std::byte* memory) const { return reinterpret_cast<T*>(memory + offset); }
   };
   template <class T>
-  Piece<T> add(std::int64_t count) {
-    const Piece<T> piece{size_bytes_};
+  Array<T> add(std::int64_t count) {
+    const Array<T> array{size_bytes_};
     size_bytes_ += (static_cast<std::size_t>(count) * sizeof(T) + kAlign - 1) / kAlign * kAlign;
-    return piece;
+    return array;
   }
   std::size_t size_bytes() const { return size_bytes_; }
 

@@ -30,7 +30,7 @@ std::string name(Device device);
 int gpu_count();
 /// Why gpu_count() is 0, and the remedy: "the driver supports CUDA 12.4, but this program needs 13.0: ...".
 std::string why_no_gpu();
-/// Runs an empty kernel, to find out early.
+/// Runs an empty kernel, so that a GPU that this program cannot use is reported early.
 /// errors   Error (usage) if this program has no code for the GPU, or the driver cannot compile it
 void require_usable(Device gpu);
 /// Describes a GPU: "NVIDIA H100 80GB HBM3, compute capability 9.0, 79.2 GiB". errors  Error if `index` is not a GPU
@@ -132,10 +132,10 @@ class Buffer {
 /// and addresses repeat from step to step. Not thread safe: use one arena per worker.
 ///
 /// The arena of a GPU is paired with arenas of pinned host memory, for data that the host writes and kernels read
-/// (indices, batches) and for the records of a tape. They follow every reset, but no rewind. GPU memory is reused at
+/// (indices, batches) and for the records of a tape. They follow reset(), but not rewind(). GPU memory is reused at
 /// once, because the stream orders its use. Pinned memory is double-buffered: reset() switches buffers, so the host can
-/// prepare the next step while kernels still read the previous one. When reset() makes a buffer current again, kernels
-/// must have finished reading it.
+/// prepare the next step while kernels still read the previous one. Kernels must have finished reading a buffer when
+/// reset() switches back to it.
 class Arena {
  public:
   explicit Arena(Device device = {}, std::size_t first_block_bytes = std::size_t{1} << 16);
@@ -170,7 +170,7 @@ class Arena {
   std::size_t high_water_ = 0;
 };
 
-/// Releases, at the end of its life, what the arena allocated during its life: Arena::rewind().
+/// Releases, at the end of its life, the memory that the arena has allocated during its life: Arena::rewind().
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}

@@ -3,7 +3,7 @@
 
 namespace lockstep {
 
-/// Sets a part of a Buffer in host memory to zero and returns its whole pages to the system until they are written.
+/// Sets a range of a Buffer in host memory to zero and returns its whole pages to the system until the next write.
 void discard(void* memory, std::size_t size_bytes);
 
 }  // namespace lockstep

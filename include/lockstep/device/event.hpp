@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// A point in the work of a GPU's stream: what was enqueued before the last record().
+/// A point in a GPU's stream: the end of the work that was enqueued before the last record().
 class Event {
  public:
   /// errors  Error for the CPU
@@ -14,7 +14,7 @@ class Event {
   void record(const Stream& stream) const;
   /// Whether the GPU has passed the point. errors  Error if any work before it failed
   bool passed() const;
-  /// Waits until the GPU has passed the point; later work goes on. errors  as passed()
+  /// Waits until the GPU has passed the point; later work continues. errors  as passed()
   void wait() const;
 
  private:

@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-/// What the driver measures of a whole GPU, also if the process uses an instance (MIG) of it.
+/// The driver's measurements of a whole GPU, even if the process uses only an instance (MIG) of it.
 struct GpuReading {
   static constexpr std::array kNames = {"utilization_percent", "memory_bytes", "power_w", "sm_clock_mhz"};
-  /// By kNames: the time with a running kernel in the driver's last sampling period (at most 1 s); the memory in use by
-  /// all processes; the power; the clock of the multiprocessors. Negative: not measured.
+  /// In the order of kNames: the share of the driver's last sampling period (at most 1 s) in which a kernel ran; the
+  /// memory in use by all processes; the power; the clock of the multiprocessors. Negative: not measured.
   std::array<double, kNames.size()> values = {-1, -1, -1, -1};
 };
 
@@ -21,14 +21,14 @@ class GpuMonitor {
  public:
   /// Finds the GPU by its PCI address, because NVML's numbers ignore CUDA_VISIBLE_DEVICES.
   ///
-  /// fresh_s  how long read() repeats a reading. A call of the driver can take milliseconds, and the driver measures
-  ///          only a few times a second.
+  /// fresh_s  how long read() returns the same reading. A call of the driver can take milliseconds, and the driver
+  ///          measures only a few times a second.
   explicit GpuMonitor(Device gpu, double fresh_s = 0.25, const char* library = "libnvidia-ml.so.1");
   GpuMonitor(const GpuMonitor&) = delete;
   GpuMonitor& operator=(const GpuMonitor&) = delete;
   ~GpuMonitor();
 
-  /// Why nothing is measured: no library, no GPU of this address, or the failure of a read(); "" if there is none.
+  /// Why nothing is measured: no library, no GPU of this address, or the failure of a read(); "" without a failure.
   const std::string& failure() const { return failure_; }
   /// Values that this GPU does not have, or that this user may not read, are negative; after a failure all are.
   GpuReading read();

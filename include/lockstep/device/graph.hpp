@@ -12,9 +12,9 @@ namespace lockstep {
 ///
 ///   if (graph.capture(stream, [&] { ... work for the stream ... })) graph.launch(stream);
 ///
-/// During a capture no work of `enqueue` runs. This includes work on other streams that wait for this stream and that
-/// this stream waits for before the capture ends. Kernels get the arguments of the capture at each launch and read
-/// memory when the graph runs. So what changes between launches lies in memory, at the same addresses, and all memory
+/// During a capture no enqueued work runs. The capture includes another stream that waits for this stream, if this
+/// stream waits for it before the capture ends. At each launch, kernels receive the arguments of the capture and read
+/// memory at that time. So values that change between launches must lie in memory, at fixed addresses, and all memory
 /// that kernels use must live as long as the graph.
 class Graph {
  public:
@@ -23,8 +23,8 @@ class Graph {
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) noexcept;
 
-  /// Captures the work that `enqueue` gives to the stream and replaces the previous capture. Returns false and holds no
-  /// graph if `enqueue` throws or does something that a graph cannot contain, such as waiting for the stream or
+  /// Captures the work that `enqueue` submits to the stream and replaces the previous capture. Returns false and holds
+  /// no graph if `enqueue` throws or does something that a graph cannot contain, such as waiting for the stream or
   /// allocating; why() has the reason.
   /// errors   Error in a build without CUDA, or for a stream of the CPU
   bool capture(const Stream& stream, const std::function<void()>& enqueue);

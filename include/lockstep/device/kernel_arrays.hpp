@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-/// A host array in the memory of a device: the array itself on the CPU, one persistent copy on a GPU.
+/// A host array that a device can read: the array itself on the CPU, one persistent copy on a GPU.
 template <class T>
 class Resident {
  public:
   Resident() = default;
-  /// Refers to an array of the caller, who keeps it alive as long as this object.
+  /// Refers to the caller's array, which must outlive this object.
   Resident(std::span<const T> values, Device device) : view_(values) {
     if (device.is_cuda()) send(device);
   }
@@ -41,15 +41,15 @@ class Resident {
   std::span<const T> view_;
 };
 
-/// Host arrays in pinned memory, and the memory of a GPU that they are copied to.
+/// Host arrays in pinned memory, and their destination in GPU memory.
 struct Staged {
   std::byte *on_gpu = nullptr, *pinned = nullptr;
   std::size_t size_bytes = 0;
   void copy(const Stream& stream) const { copy_bytes(stream, on_gpu, pinned, size_bytes); }
 };
 
-/// Copies host arrays to pinned memory of the arena and returns where the kernels find them after staged.copy(): in the
-/// arena's memory. For an arena of a GPU.
+/// Copies host arrays to the pinned memory of a GPU's arena. Returns their addresses in GPU memory, for kernels after
+/// staged.copy().
 template <class... T>
 std::tuple<std::span<const T>...> stage(Staged& staged, Arena& arena, std::span<const T>... arrays) {
   const auto padded = [](std::size_t size) {

@@ -22,17 +22,17 @@ struct LedgerEntry {
   /// if a block fetches nothing twice.
   double moved_bytes = 0;
   double bus_bytes = 0;  ///< of page-locked host memory, by kernels (sectors as above) and copies
-  /// Those of products and of tensor cores are counted; other kernels declare theirs (gpu::Grid::flops).
+  /// Products and tensor cores are counted; other kernels declare their operations (gpu::Grid::flops).
   double flops[kFlopUnits] = {};
-  double longest = 0;         ///< loads and stores of GPU or host memory by the busiest thread; up to 16 bytes are one
-  double longest_shared = 0;  ///< its loads and stores of shared memory
+  double longest = 0;         ///< accesses, of up to 16 bytes each, of the busiest thread to GPU or host memory
+  double longest_shared = 0;  ///< its accesses to shared memory
 };
 
-/// What GPU work consisted of. Counts, not times.
+/// The counts, not the times, of GPU work.
 struct Ledger {
   std::vector<LedgerEntry> entries;  ///< by name
   std::int64_t graphs = 0;           ///< launches of graphs
-  std::int64_t nodes = 0;            ///< their nodes
+  std::int64_t nodes = 0;            ///< of the launched graphs
   std::int64_t launches = 0;         ///< calls that enqueue work: kernels, copies, products, graphs
   std::int64_t waits = 0;            ///< waits of the host for the latest work of a stream, after which the GPU is idle
   std::int64_t late_waits = 0;       ///< waits for earlier work, while the GPU has more to do

@@ -15,18 +15,17 @@ class NearCopy {
   NearCopy(const NearCopy&) = delete;
   NearCopy& operator=(const NearCopy&) = delete;
   ~NearCopy();
-  /// Where kernels read what the host sees at p: in the copy, or at p.
+  /// The address at which kernels read the value that the host sees at p: in the copy, or p itself.
   static const void* of(const void* p);
 };
 
-/// NearCopy::of(p)
 template <class T>
 const T* near_copy(const T* p) {
   return static_cast<const T*>(NearCopy::of(p));
 }
 
-/// Whether p, which kernels of the device read, points to GPU memory. Otherwise the host can read it, and kernels that
-/// read the same values many times should get a copy.
+/// Whether p, an operand of the device's kernels, points to GPU memory. If not, the host can read it, and kernels that
+/// read the same values many times should receive a copy.
 bool in_gpu_memory(Device device, const void* p);
 /// The values if the host can read them, else none. Operations do not check ids that lie in GPU memory.
 template <class T>

@@ -14,8 +14,8 @@ namespace lockstep {
 /// Replaces a file completely or not at all. `write` fills a temporary file in the same directory; then the file is
 /// synced and renamed, and the directory is synced. If `write` throws or the disk is full, the temporary file is
 /// removed and the error propagates. Temporary names are `<name>.tmp.<pid>@<host>`. Leftovers of dead processes are
-/// harmless; the next write of the same file removes them, and so does remove_stale_temporaries(). A symbolic link stays,
-/// and the file behind it is replaced.
+/// harmless; the next write of the same file removes them, and so does remove_stale_temporaries(). A symbolic link
+/// stays, and the file behind it is replaced.
 ///
 /// errors   usage: the directory is missing or not writable, or `path` is a directory, a device, a pipe or a socket;
 ///          internal: the disk is full, or the write fails
@@ -36,7 +36,7 @@ void create_directories_on_disk(const std::filesystem::path& path, Fault fault =
 /// the files that the run reads.
 /// errors   usage: as write_atomically(); `path` is one of the inputs, also by another name
 void require_writable(const std::filesystem::path& path, const std::vector<std::filesystem::path>& inputs = {});
-/// An open directory, which detects that its path no longer names it.
+/// An open directory that can detect whether its path still names it.
 class OpenedDirectory {
  public:
   /// errors  Error (usage) if it cannot be opened
@@ -56,10 +56,10 @@ class OpenedDirectory {
 };
 /// Which temporary files remove_stale_temporaries() considers stale.
 enum class Writers : std::uint8_t {
-  any,   ///< other hosts may be writing: only those of dead processes of this host, and those older than a day
-  none,  ///< the caller has locked the directory: all but those of this process
+  any,   ///< other hosts may be writing: files of dead processes of this host, and files older than a day
+  none,  ///< the caller has locked the directory: all files except those of this process
 };
-/// Removes stale temporary files from a directory. of: only those of the file of this name; "": of all files.
+/// Removes stale temporary files from a directory: those of the file named `of`, or of all files if it is "".
 void remove_stale_temporaries(const std::filesystem::path& directory, Writers writers = Writers::any,
                               std::string_view of = "");
 /// Checks that the file system of an output has room for it, so that a long computation does not fail at its

@@ -30,18 +30,18 @@ inline constexpr DatasetFormat kHarFormat = {"lockstep-har", 1, "uci-har, hapt-r
 
 /// Further attributes of a prepared file, such as how its rows were chosen.
 using DatasetNotes = std::vector<std::pair<std::string, H5Value>>;
-/// Writes a prepared file whole or not at all: what `fill` writes, the attributes of its format, `notes`, and the
-/// checksums of all of it. errors  internal: the disk is full; usage: not writable
+/// Writes a prepared file atomically: the contents from `fill`, the format's attributes, `notes`, and checksums.
+/// errors  internal: the disk is full; usage: not writable
 void write_dataset(const std::filesystem::path& path, const DatasetFormat& format, const DatasetNotes& notes,
                    const std::function<void(H5File&)>& fill);
 
 /// Whether equal neighbours are allowed in an array of offsets.
 enum class Rise : std::uint8_t { strict, weak };
-/// Why an array does not run from 0 to `end` without falling: "is empty", "runs from 0 to 5, expected 0 to 4",
-/// "falls at row 2: 4 after 8"; "" when it does.
+/// Describes why offsets do not rise from 0 to `end`: "is empty", "runs from 0 to 5, expected 0 to 4", "falls at row 2:
+/// 4 after 8". Returns "" if they do.
 std::string offsets_defect(std::span<const std::int64_t> offsets, std::int64_t end, Rise rise);
 
-/// A view of a prepared file with the checks, and the messages, that all readers share. The file must outlive it.
+/// A view of a prepared file with the checks and error messages that all readers share. The file must outlive it.
 ///
 /// Files that lockstep-prep writes are sealed (seal.hpp): the constructor compares names, shapes and attributes with
 /// their checksum, and each reading function the values that it reads. Files without checksums are read as they are.
@@ -49,22 +49,21 @@ std::string offsets_defect(std::span<const std::int64_t> offsets, std::int64_t e
 /// errors  of every function: data, naming the file and the dataset or attribute
 class DatasetFile {
  public:
-  /// errors  data: no format, another one, or another version; names, shapes or attributes that were changed
+  /// errors  data: no format, another format or version; changed names, shapes or attributes
   DatasetFile(const H5File& file, const DatasetFormat& format);
   const H5File& file() const { return file_; }
-  /// "opening data set 'PATH'" and "reading dataset 'NAME' of 'PATH'": how messages begin.
+  /// The start of an error message: "opening data set 'PATH'" or "reading dataset 'NAME' of 'PATH'".
   const std::string& opening() const { return opening_; }
   std::string reading(const std::string& dataset) const;
 
-  /// An integer attribute of the file within these bounds.
+  /// An integer attribute of the file, checked to lie within these bounds.
   std::int64_t size(const std::string& attribute, std::int64_t least = 0,
                     std::int64_t most = std::int64_t{1} << 40) const;
-  /// Checks that a dataset exists with one of these types and this shape, in which -1 stands for any extent; returns
-  /// the shape.
+  /// Checks that a dataset exists with one of these types and this shape (-1: any extent). Returns the shape.
   std::vector<std::int64_t> expect(const std::string& dataset, const std::vector<H5Type>& types,
                                    const std::vector<std::int64_t>& shape) const;
   /// Reads a dataset of this type and shape, into memory of exactly its size. An i32 dataset may be read as i64, an f64
-  /// one as f32. `check` gets each block of values while it is in the cache, and the number of its first one.
+  /// one as f32. `check` receives each block of values while it is in the cache, with the index of its first value.
   template <class T>
   void read_into(const std::string& dataset, const std::vector<std::int64_t>& shape, std::span<T> out,
                  const std::function<void(std::int64_t first, std::span<const T> values)>& check = {}) const;

@@ -25,8 +25,8 @@ enum class FileKind : std::uint8_t {
 /// For messages: "a PyTorch file".
 const char* name(FileKind kind);
 
-/// Finds the kind by the first bytes and, for HDF5, by the attribute `format`. A file with a wrong end mark is
-/// damaged_hdf5 before HDF5 sees it.
+/// Finds the kind by the first bytes and, for HDF5, by the attribute `format`. A file whose end mark is wrong is
+/// damaged_hdf5; it never reaches the HDF5 library.
 /// errors  usage: missing, a directory, or not readable
 FileKind file_kind(const std::filesystem::path& path);
 

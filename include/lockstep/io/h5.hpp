@@ -52,7 +52,7 @@ struct h5_type_of<double> {
   static constexpr H5Type value = H5Type::f64;
 };
 
-/// Calls f<T>() with the type of elements that are numbers.
+/// Calls f<T>() with the C++ type of a number type.
 template <class F>
 auto visit_numbers(H5Type type, const F& f) {
   if (type == H5Type::u8) return f.template operator()<std::uint8_t>();
@@ -79,7 +79,7 @@ struct H5Layout {
 
 class H5File {
  public:
-  /// Opens a file for reading. copy: where the same bytes are read from; path() and messages name `path` all the same
+  /// Opens a file for reading. copy: a file with the same bytes to read instead; path() and messages still name `path`
   /// errors   usage: missing or not readable; data: not HDF5, truncated, or still open for writing
   static H5File open(const std::filesystem::path& path, const std::filesystem::path& copy = {});
   /// Creates a file (superblock 3, with metadata checksums) and replaces an existing one. Strings have fixed length:
@@ -90,8 +90,8 @@ class H5File {
   ~H5File();
   const std::filesystem::path& path() const;
   /// Configures HDF5 for this process: no retry of a failed file at exit, and an error instead of a signal when a file
-  /// exceeds the size limit. Our programs call it before anything else uses HDF5; a library never does, because both
-  /// settings belong to its host.
+  /// exceeds the size limit. Our programs call it before they use HDF5. liblockstep does not: both settings belong to
+  /// its host.
   static void prepare_library();
 
   bool has(const std::string& object) const;  ///< whether a dataset or group exists at this absolute path
@@ -114,8 +114,8 @@ class H5File {
   /// Reads rows [first, first + count) of the outermost axis.
   template <class T>
   void read_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<T> out) const;
-  /// Reads a whole dataset block by block: whole chunks, about 4 MiB. `visit` gets the number of a block's first element
-  /// and its elements.
+  /// Reads a whole dataset block by block: whole chunks, about 4 MiB. `visit` gets the number of a block's first
+  /// element and its elements.
   template <class T>
   void read_blocks(const std::string& dataset,
                    const std::function<void(std::int64_t first, std::span<const T> values)>& visit) const;
@@ -140,8 +140,8 @@ class H5File {
 
   bool has_attribute(const std::string& object, const std::string& attribute) const;
   std::vector<std::string> attributes(const std::string& object) const;
-  /// Whatever the attribute holds: integers of any width, floats or strings; an array of any rank comes flattened.
-  /// For code that copies or prints attributes; the functions below are for code that expects one kind.
+  /// An attribute of any kind: integers of any width, floats or strings. Arrays of any rank are flattened. For code
+  /// that copies or prints attributes; code that expects one kind calls the functions below.
   H5Value attribute(const std::string& object, const std::string& attribute) const;
   /// One value of this kind; real_attribute also takes an integer.
   /// errors  data, naming file, attribute, what was expected and what was found: missing, of another kind, an array

@@ -23,13 +23,13 @@ class NetcdfWriter {
   NetcdfWriter& operator=(const NetcdfWriter&) = delete;
   ~NetcdfWriter();
 
-  /// A dimension without a variable of its name.
+  /// Adds a dimension that has no variable of the same name.
   void dimension(const std::string& name, std::int64_t length);
-  /// A variable over dimensions that exist. `fill` marks missing values (attribute _FillValue). `attributes` are texts.
+  /// Adds a variable over existing dimensions. `fill` marks missing values (attribute _FillValue).
   template <class T>
   void variable(const std::string& name, const std::vector<std::string>& dimensions, std::span<const T> values, T fill,
                 const std::map<std::string, std::string>& attributes);
-  /// A text variable, an axis of characters behind its dimension.
+  /// Adds a text variable, of characters: (dimension, longest text).
   void texts(const std::string& name, const std::string& dimension, const std::vector<std::string>& values,
              const std::map<std::string, std::string>& attributes);
   void global_attribute(const std::string& name, const std::string& text);

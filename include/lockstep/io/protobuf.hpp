@@ -62,7 +62,7 @@ struct ProtobufField {
 };
 /// The fields of a message in their order. errors  data, beginning with `what`: damaged
 std::vector<ProtobufField> protobuf_fields(std::string_view message, const std::string& what);
-/// The varints that a field packs, or its only one.
+/// The integers of a packed field, or the only integer of a field. errors as protobuf_fields()
 std::vector<std::int64_t> protobuf_integers(const ProtobufField& field, const std::string& what);
 
 }  // namespace lockstep

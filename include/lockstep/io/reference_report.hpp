@@ -13,9 +13,9 @@
 
 namespace lockstep {
 
-/// One array that this program computed beside the same array of a reference file.
+/// The comparison of a computed array with the same array of a reference file.
 struct ReferenceRow {
-  std::string name;  ///< path in the file; a remark in parentheses tells several ways to the same numbers apart
+  std::string name;  ///< path in the file; a remark in parentheses distinguishes several computations of one array
   double tolerance = 0;
   bool absolute = false;
   double error = 0;         ///< largest difference, absolute or relative to the largest reference value
@@ -31,7 +31,7 @@ enum class Difference : std::uint8_t {
   absolute,  ///< max|a-b|
 };
 
-/// Arrays compared with a reference file, one row each. A returned row stays valid until the next one is added.
+/// Arrays compared with a reference file, one row each. A returned row is valid until the next row is added.
 class ReferenceReport {
  public:
   /// Adds a row. Integers are subtracted as integers. Arrays of different sizes do not match, whatever the tolerance.
@@ -72,7 +72,7 @@ class ReferenceReport {
       return compare(dataset.substr(1), values, file.read<double>(dataset), tolerance, difference);
     return compare(dataset.substr(1), values, file.read<std::int64_t>(dataset), tolerance, difference);
   }
-  /// Adds a row without arrays: `note` says what does not match, "" that it does.
+  /// Adds a row without arrays: `note` describes the mismatch; the row passes if it is "".
   ReferenceRow& state(const std::string& name, const std::string& note);
 
   void append(const ReferenceReport& more) { rows_.insert(rows_.end(), more.rows_.begin(), more.rows_.end()); }

@@ -18,12 +18,12 @@ namespace lockstep {
 /// known  hash64() of datasets whose values the caller holds in memory; the others are read back
 void seal_contents(H5File& file, const std::map<std::string, std::uint64_t>& known = {});
 bool is_sealed(const H5File& file);
-/// The checksum of a dataset of strings; that of numbers is Hash64 of their bytes.
+/// The checksum of a dataset of strings. (The checksum of a dataset of numbers is Hash64 of their bytes.)
 std::uint64_t hash_texts(const std::vector<std::string>& texts);
 /// Describes the first part of the contents that does not match its checksum, or returns "".
 std::string contents_defect(const H5File& file);
-/// The same for names, shapes and attributes alone, and for the values of one dataset, of a sealed file. `hash`: the
-/// checksum of the values, where it is known already; otherwise they are read. errors  data: a checksum is missing
+/// Like contents_defect(), for a sealed file: only names, shapes and attributes, or only the values of one dataset.
+/// `hash` is the checksum of the values; without it they are read. errors  data: a checksum is missing
 std::string structure_defect(const H5File& file);
 std::string values_defect(const H5File& file, const std::string& dataset, std::optional<std::uint64_t> hash = {});
 

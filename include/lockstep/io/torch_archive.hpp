@@ -14,19 +14,20 @@ namespace lockstep {
 /// Whether the pickle of a dictionary of tensors may name this class or function.
 bool is_torch_global(std::string_view name);
 
-/// The tensor that a value is, or that is the data of the parameter that it is. Null: neither.
+/// `value` if it is a tensor, its data if it is a parameter, otherwise null.
 const PickleValue* torch_tensor(const PickleValue& value);
 
-/// The folder of data.pkl, with its slash, or "". errors  data, beginning with `reading`: no data.pkl, or big-endian
+/// The folder of data.pkl, with a trailing slash, or "". errors  data, beginning with `reading`: no data.pkl, or
+/// big-endian
 std::string torch_folder(const ZipReader& archive, const std::string& reading);
 
 /// The tensors of one pickle.
 class TorchTensors {
  public:
-  /// folder: of the storages, with its slash. `archive` must outlive this; error messages begin with `reading`.
+  /// folder: of the storages, with a trailing slash. `archive` must outlive this; error messages begin with `reading`.
   TorchTensors(const ZipReader& archive, std::string folder, std::string reading)
       : archive_(archive), folder_(std::move(folder)), reading_(std::move(reading)) {}
-  /// tensor: by torch_tensor(). errors  data: damaged, or of another dtype than read_weights() reads
+  /// tensor: a result of torch_tensor(). errors  data: damaged, or of another dtype than read_weights() reads
   NamedArray read(const std::string& name, const PickleValue& tensor);
 
  private:

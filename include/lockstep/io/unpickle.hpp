@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// A value of a pickle. Calls and objects are records of what the file asks for: nothing is ever executed.
+/// A value of a pickle. Calls are only recorded, never executed.
 struct PickleValue {
   enum class Kind : std::uint8_t {
     none,
@@ -21,7 +21,7 @@ struct PickleValue {
     dictionary,  ///< `entries`
     global,      ///< a class or function; `text` is "module.name"
     call,    ///< of the function or class `text` with the arguments `items`; also holds added `entries` and a `state`
-    stored,  ///< a persistent id, `items[0]`: data beside the pickle
+    stored,  ///< data outside the pickle, named by the persistent id `items[0]`
   };
   Kind kind = Kind::none;
   std::int64_t integer = 0;  ///< also of a boolean

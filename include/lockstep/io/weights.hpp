@@ -17,7 +17,7 @@ struct NamedArray {
   std::string name;
   std::vector<std::int64_t> shape;  ///< no axes for a scalar
   std::variant<std::vector<float>, std::vector<double>, std::vector<std::int64_t>> values;
-  std::string stored = {};  ///< dtype in the file, in its own words: halves are read as f32, all integers as i64
+  std::string stored = {};  ///< name of the dtype in the file: halves are read as f32, all integers as i64
 
   std::size_t count() const;
   /// "f32", "f64" or "i64".
@@ -30,9 +30,9 @@ struct NamedArrays {
   std::vector<NamedArray> arrays;               ///< sorted by name, all different
   std::map<std::string, std::string> metadata;  ///< of safetensors; empty for other formats
 
-  /// errors  Error if there is none of this name
+  /// errors  Error if no array has this name
   const NamedArray& at(const std::string& name) const;
-  /// Null if there is none of this name.
+  /// Null if no array has this name.
   const NamedArray* find(const std::string& name) const;
 };
 
@@ -42,7 +42,7 @@ struct NamedArrays {
 /// - .npz of NumPy: stored or deflated members NAME.npy, f2 f4 f8 i1 to i8 u1 to u4 and booleans, in C or Fortran order
 /// - .pt, .pth of torch.save (PyTorch 1.6 or newer): a dictionary of tensors, alone or inside of other dictionaries.
 ///   Sparse tensors are left out.
-///   The pickle's classes and functions are those that tensors need; it is read as data and never executed.
+///   The pickle may name only the classes and functions that tensors need. It is read as data, never executed.
 ///
 /// key  path of the dictionary in a .pt file, such as "model" or "ema.state_dict"; "" for the only one
 /// errors  usage: missing, not readable, several dictionaries without `key`; data: damaged, foreign, another dtype, a
@@ -52,7 +52,7 @@ NamedArrays read_weights(const std::filesystem::path& path, const std::string& k
 /// errors  data, beginning with `what`: names the arrays with infinite or NaN values
 void require_finite(const NamedArrays& arrays, const std::string& what);
 
-/// Each format; error messages call the file `source`. Values may be infinite or NaN.
+/// One reader per format. `source` names the file in error messages. Values may be infinite or NaN.
 NamedArrays safetensors_arrays(std::string_view bytes, const std::string& source);
 NamedArrays npz_arrays(std::string_view bytes, const std::string& source);
 NamedArrays torch_arrays(std::string_view bytes, const std::string& source, const std::string& key = "");
@@ -61,8 +61,8 @@ NamedArrays h5_arrays(const H5File& file, const std::string& group);
 /// An array of NumPy's own format, versions 1 to 3. errors  data, beginning with `what`
 NamedArray npy_array(std::string_view bytes, const std::string& what);
 
-/// A safetensors file of f32, f64 and i64 arrays. Entries data_xxh3 and metadata_xxh3 are added to the metadata: a
-/// reader of ours finds every changed bit.
+/// A safetensors file of f32, f64 and i64 arrays. The entries data_xxh3 and metadata_xxh3 are added to the metadata;
+/// safetensors_arrays() verifies them.
 std::string safetensors_bytes(const NamedArrays& arrays);
 bool is_safetensors(std::string_view bytes);
 

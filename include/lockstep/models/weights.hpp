@@ -20,7 +20,7 @@ struct NameRule {
   };
   const char* ours;
   const char* theirs;  ///< "": the public code has no such array; import leaves it to Task::weights_imported()
-  /// The public array has the rows of `parts` parameters, one after the other; this one is number `part`.
+  /// The public array stacks the rows of `parts` parameters; this one is number `part`, from 0.
   int part = 0, parts = 1;
   Use use = Use::both;
 };
@@ -31,19 +31,19 @@ NamedArray array_of(const Param& param);
 NamedArrays arrays_of(const ParamStore& params);
 /// Sets a parameter from an array of its shape, rounded to its dtype.
 void assign(Param& param, const NamedArray& array);
-/// Converts arrays with our names to those of the public code, and back. Arrays that no rule names do not change, nor
-/// do those whose rows cannot be divided. errors  data: two arrays become one
+/// Converts arrays with our names to arrays of the public code, and back. Does not change arrays without a rule, or
+/// whose rows cannot be divided. errors  data: two arrays become one
 NamedArrays to_public(NamedArrays arrays, NameRules rules);
 NamedArrays from_public(NamedArrays arrays, NameRules rules);
 /// Removes the prefixes that wrappers add to names: `module.` (data parallel), `_orig_mod.` (compiled), `model.inner.`
 /// (HRM's training head). errors  data: two arrays become one
 NamedArrays without_prefixes(NamedArrays arrays);
 
-/// Sets the parameters from arrays of our names, rounded to the parameters' dtype. Parameters without public name may be
-/// missing.
+/// Sets the parameters from arrays of our names, rounded to the parameters' dtype. Parameters without public name may
+/// be missing.
 /// errors  data, beginning with `what`: lists all arrays that are missing, unknown or of another shape
 void load_arrays(ParamStore& params, const NamedArrays& arrays, NameRules rules, const std::string& what);
-/// The same for the parameters that begin with `prefix`, in the file without it.
+/// load_arrays() for the parameters whose names begin with `prefix`, which the arrays omit.
 void load_arrays_below(const std::string& prefix, ParamStore& params, const NamedArrays& arrays,
                        const std::string& what);
 
@@ -55,7 +55,8 @@ inline constexpr const char *kWeightsFormat = "lockstep-weights", *kFormatEntry 
 /// errors  data, beginning with `what`: the metadata are not those of an export of this kind
 void require_exported(const WeightMetadata& metadata, const std::string& kind, const std::string& what);
 
-/// The fields of a description as text entries, all written or all read by one list of them: `fields("model.dim", dim)`.
+/// Writes or reads the fields of a description as text entries. One list of calls `fields("model.dim", dim)` serves
+/// both.
 class TextFields {
  public:
   explicit TextFields(WeightMetadata* write_to) : to_(write_to) {}

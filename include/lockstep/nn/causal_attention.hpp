@@ -16,7 +16,7 @@ struct TimeTables {
   Tensor prepared = {};  ///< see prepare_times()
 };
 
-/// What the attention of all blocks of a step can share, for TimeTables::prepared; empty on the CPU.
+/// Prepares the time tables for all blocks of a step, for TimeTables::prepared. Empty on the CPU.
 Tensor prepare_times(Tape& tape, const CausalAttention& attention, const TimeTables& time);
 
 /// Causal attention, see ops/causal_attention.hpp. The memory that `attention` and `time` refer to must outlive the

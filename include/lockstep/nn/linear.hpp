@@ -36,12 +36,11 @@ std::vector<Linear> add_stacked_linears(ParamStore& params, const std::vector<st
 
 /// y = f(x weight^T + bias), see ops/linear.hpp. shapes  x (..., K) -> (..., N)
 Var linear(Tape& tape, Var x, const Linear& layer, Activation activation = Activation::none);
-/// y = dropout(f(x weight^T + bias)), see ops/dropout.hpp. The dropout is in place, so the value before it takes no
-/// memory.
+/// y = dropout(f(x weight^T + bias)), see ops/dropout.hpp. The dropout is in place and takes no extra memory.
 Var linear(Tape& tape, Var x, const Linear& layer, Activation activation, const ops::Dropout& dropout,
            const ops::SampleRows& rows);
-/// y = residual + dropout(x weight^T + bias), the end of a residual branch. A layer norm of y must be the first operation
-/// on y: its backward pass also multiplies by the mask and sums for the bias.
+/// y = residual + dropout(x weight^T + bias), the end of a residual branch. A layer norm of y must be the first
+/// operation on y: its backward pass also multiplies by the mask and sums for the bias.
 Var residual_linear(Tape& tape, Var residual, Var x, const Linear& layer, const ops::Dropout& dropout = {},
                     const ops::SampleRows& rows = {});
 /// Applies consecutive layers of add_stacked_linears() in one product and concatenates their results, plus `residual`
@@ -49,7 +48,7 @@ Var residual_linear(Tape& tape, Var residual, Var x, const Linear& layer, const 
 ///
 /// shapes   x (..., K) -> (..., layers N)
 Var stacked_linear(Tape& tape, Var x, std::span<const Linear> layers, Var residual = {});
-/// y = f(x), if the value before the activation is needed too.
+/// y = f(x), for callers that also need x.
 Var activation(Tape& tape, Var x, Activation activation);
 /// One-channel convolution, see ops/conv1d.hpp. shapes  x (..., T) -> (..., C T)
 Var conv1d(Tape& tape, Var x, const Conv1d& layer, Activation activation = Activation::none);

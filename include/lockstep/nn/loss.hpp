@@ -16,8 +16,8 @@ Var regression_loss(Tape& tape, Var y, const Tensor& target, Regression kind, do
 /// Result shape ().
 Var smoothness_loss(Tape& tape, Var y, std::span<const double> mean, std::span<const double> std, int order,
                     double scale = 1);
-/// The sum over rows of the cross entropy of a softmax with smoothed labels, each row times its weight, see
-/// ops/cross_entropy.hpp. Labels and weights lie in host memory, from tape.host_arena() if the tape is on a GPU.
+/// The weighted sum over rows of the cross entropy of a softmax with smoothed labels, see ops/cross_entropy.hpp. Labels
+/// and weights lie in host memory, from tape.host_arena() if the tape is on a GPU.
 ///
 /// shapes   logits (N, V), labels (N), weights (N) or empty: all 1 -> ()
 /// dtypes   labels i32, weights f64
@@ -30,14 +30,14 @@ Var cross_entropy(Tape& tape, Var logits, const Tensor& labels, double smoothing
 Var sampled_cross_entropy(Tape& tape, Var f, const Param& table, std::span<const std::int32_t> pos,
                           std::span<const std::int32_t> neg, double beta = 1);
 /// The sum over tokens m with pos_m != 0 of the cross-entropy of the next item among all rows 1..R-1 of the table, see
-/// ops/item_softmax.hpp. `pos` must outlive the tape. The gradient of the table is dense. parts: of the sums over items
-/// on the CPU, see ops::SoftmaxCandidates.
+/// ops/item_softmax.hpp. `pos` must outlive the tape. The gradient of the table is dense. `parts` divides the sums over
+/// items on the CPU, see ops::SoftmaxCandidates.
 ///
 /// shapes   f (M, C), table E (R, C), pos (M) -> ()
 /// errors   Error if the shapes do not match, or if the table is row-sparse
 Var item_softmax(Tape& tape, Var f, const Param& table, std::span<const std::int32_t> pos, std::int64_t parts = 1);
-/// The same among the next item and K drawn candidates, which all tokens share; bias is added to their scores. `pos`,
-/// `ids` and `bias` must outlive the tape.
+/// As item_softmax(), but among the next item and K drawn candidates, which all tokens share. bias is added to the
+/// candidates' scores. `pos`, `ids` and `bias` must outlive the tape.
 ///
 /// shapes   f (M, C), table E (R, C), pos (M), ids (K), bias (K) -> ()
 /// errors   Error if the shapes do not match

@@ -48,6 +48,7 @@ struct MhcRead {
   Var maps;  ///< (N, n + n + n n): H_pre, H_post, H_res
 };
 MhcRead mhc_read(Tape& tape, Var x, const MhcSite& site);
+/// X' of the formulas above. shapes  x (N, n, C), y (N, C) -> (N, n, C)
 Var mhc_write(Tape& tape, Var x, const MhcRead& read, Var y);
 
 /// Applies a site around a sub-layer: X' of the formulas above. shapes  x (N, n, C) -> (N, n, C)

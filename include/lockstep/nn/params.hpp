@@ -12,14 +12,14 @@
 
 namespace lockstep {
 
-/// One named array of weights: its master values and its place in the flat vectors.
+/// One named array of weights: its master values and its range in the flat vectors.
 struct Param {
   std::string name;  ///< path, identical in code, logs and HDF5: "blocks.0.attn.q.weight"
   Shape shape;
   std::int64_t offset = 0;  ///< of the first element in the flat vectors
   std::int64_t index = 0;   ///< in registration order
   bool trainable = true;    ///< false: frozen, without gradient, optimizer state and reduction
-  bool adjoins = false;     ///< begins where the previous parameter ends
+  bool adjoins = false;     ///< begins directly after the previous parameter
   bool row_sparse = false;  ///< a step touches few of its rows (embeddings); Gradients record which
   double l2 = 0;            ///< each step adds l2 * (sum of squares of the elements) to the loss
   Tensor value;             ///< a view of ParamStore::values()
@@ -28,12 +28,13 @@ struct Param {
 
 /// The rows of a row-sparse parameter that a backward pass has added to, without duplicates, in order of first touch.
 ///
-/// The gradients of packed rows lie one after another, in order of first touch, from the beginning of the parameter's
-/// gradient: they take memory and caches for the touched rows only. Otherwise each lies in the place of its row.
+/// If packed, the gradients of touched rows lie one after another at the start of the parameter's gradient, in order of
+/// first touch, and use memory and caches for touched rows only. Otherwise each row's gradient lies at the row's index.
+/// The place of a row is the index of its gradient.
 class TouchedRows {
  public:
   TouchedRows(std::int64_t rows, bool packed);
-  /// Returns the place of the row's gradient.
+  /// Adds a row, unless it has been touched before. Returns its place.
   std::int32_t touch(std::int64_t row) {
     std::uint64_t& word = bitmap_[static_cast<std::size_t>(row / 64)];
     const std::uint64_t bit = std::uint64_t{1} << (row % 64);
@@ -45,7 +46,7 @@ class TouchedRows {
     return place(row);
   }
   bool packed() const { return place_of_ != nullptr; }
-  /// The place of a touched row's gradient.
+  /// The place of a touched row.
   std::int32_t place(std::int64_t row) const { return packed() ? place_of_[row] : static_cast<std::int32_t>(row); }
   std::span<const std::int64_t> rows() const { return rows_; }
   /// One bit per row, lowest first.
@@ -68,7 +69,7 @@ class Gradients {
   /// errors   Error if the parameters are not allocated
   explicit Gradients(const class ParamStore& params);
   Gradients(const class ParamStore& params, Device device);
-  /// The gradient of a parameter in its shape; of packed rows, those at the end are unused and zero.
+  /// The gradient of a parameter in its shape. If its rows are packed, the rows after the touched ones are zero.
   Tensor of(const Param& param) const;
   Tensor flat() const { return storage_; }
   /// The touched rows of a row-sparse parameter, or null for a dense one. All other rows are zero.
@@ -84,7 +85,7 @@ class Gradients {
 };
 
 /// All parameters of a model in one flat vector, in registration order. Each parameter begins at a multiple of 64
-/// bytes, or where the previous one ends (add_adjoining()); gaps stay zero.
+/// bytes, or directly after the previous one (add_adjoining()); gaps stay zero.
 ///
 /// A model registers its parameters in its constructor and then calls allocate(), which draws each initial value from
 /// Philox(seed, 0, "init." + name, 0)(element). Weights therefore depend on neither ranks, threads nor other
@@ -101,7 +102,8 @@ class ParamStore {
   Param& add(std::string name, Shape shape, Init init);
   /// The same without a gap after the previous parameter: operations can use both as one array.
   Param& add_adjoining(std::string name, Shape shape, Init init);
-  /// Sets the initial values. errors  Error if called twice; usage: no memory; kStopRequested (base/stop_request.hpp)
+  /// Sets the initial values.
+  /// errors   Error if called twice; Error (usage) if memory is short; kStopRequested (base/stop_request.hpp)
   void allocate(std::uint64_t seed);
   /// Moves the values to another device. Earlier views and Gradients become invalid.
   void move_to(Device device);

@@ -10,8 +10,8 @@
 namespace lockstep {
 
 /// y = block(x) without storing the inner values; the backward pass computes them again. The bits equal those of
-/// block(x), because random draws are a function of their place. Only one block's inner values are in memory at a time,
-/// at the cost of a second forward pass.
+/// block(x), because a random draw depends only on seed, step, site and sample. Only one block's inner values are in
+/// memory at a time, at the cost of a second forward pass.
 ///
 /// block(tape, inputs) returns a Var of the shape of inputs[0]. It reads its inputs from the span, which includes empty
 /// ones, and captures everything else by value, because the arena's copy of it outlives the call. `params` are the

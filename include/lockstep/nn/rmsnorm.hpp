@@ -3,7 +3,7 @@
 
 namespace lockstep {
 
-/// Where the results of a norm go, and what is added to them.
+/// The memory of a norm's results, and the terms of its sum.
 struct NormTo {
   Tensor y = {};       ///< memory of y, which may be that of x if the tape records nothing; empty: the tape's
   Var a = {}, b = {};  ///< with a: also sum = (y + a) + b in the same pass; b may be empty

@@ -16,9 +16,9 @@ namespace lockstep {
 
 class Tape;
 
-/// The first work of a backward on the gradient dy of its result y, which the operation that completes dy can do in its
-/// own pass: derivative *= dy (unless empty), and the sums of derivative, or of dy, over the rows are added to the
-/// gradient of `sums` (unless null).
+/// The first work of an operation's backward on the gradient dy of its result y. The operation that completes dy can do
+/// it in the same pass: derivative *= dy (unless empty); then the sum of the rows of derivative (of dy if derivative is
+/// empty) is added to the gradient of `sums` (unless null).
 struct GradientEpilogue {
   Tensor derivative;
   const Param* sums = nullptr;
@@ -46,7 +46,7 @@ class Var {
   struct Node {
     Tensor value;
     Tensor grad;
-    std::int32_t* sharers = nullptr;  ///< how many results share the memory of `grad`; null: it is alone
+    std::int32_t* sharers = nullptr;  ///< how many results share the memory of `grad`; null: not shared
     bool wants_grad = false;
     bool grad_written = false;
     GradientEpilogue* epilogue = nullptr;
@@ -55,7 +55,7 @@ class Var {
   Node* node_ = nullptr;
 };
 
-/// Where a backward adds the gradients of rows of a table, see Tape::grad_of_rows().
+/// The destination of the gradients of a table's rows, see Tape::grad_of_rows().
 struct RowTarget {
   Tensor tensor;  ///< empty if the table needs no gradient
   std::span<const std::int32_t> places;
@@ -128,8 +128,9 @@ class Tape {
   /// later those of the parameters.
   enum class BackwardScope : std::uint8_t { all, inputs, parameters };
 
-  /// Records the backward of an operation. It runs only if `y` has received a gradient. The arena holds a copy of the
-  /// closure. With parameters_last(), a closure that takes a BackwardScope runs twice, for the inputs first.
+  /// Records the backward of an operation. The backward runs only if `y` has received a gradient. The arena holds a
+  /// copy of the closure. With parameters_last(), a closure that takes a BackwardScope runs twice: first for the
+  /// inputs.
   template <class Backward>
   void record(const char* op, Var y, std::initializer_list<const Param*> params, const Backward& backward) {
     record(op, y, std::span(params.begin(), params.size()), backward);
@@ -152,23 +153,24 @@ class Tape {
 
   /// The destination of the gradient of v: empty if v needs none, store on the first call, accumulate on later calls.
   Target grad_of(Var v);
-  /// Adds the gradient of y to that of each x, of y's shape and dtype: the backward of a sum. To be called last in the
-  /// backward of y, because each x without a gradient so far takes over the memory of y's gradient, which saves a copy.
-  /// They share it until one is written to or all but one are released.
+  /// Adds the gradient of y to the gradient of each x, which has y's shape and dtype: the backward of a sum. Call it
+  /// last in the backward of y: to save a copy, each x that has no gradient yet shares the memory of y's gradient,
+  /// until one of the sharers is written to or all but one are released.
   void pass_grad(std::initializer_list<Var> xs, Var y);
-  /// Offers an epilogue to the operation that completes the gradient of y: a layer norm that is the first operation on y,
-  /// so that its backward is the last one.
+  /// Offers an epilogue to the operation that completes the gradient of y: a layer norm that is the first operation on
+  /// y, so that its backward is the last one.
   GradientEpilogue* offer_epilogue(Var y, const GradientEpilogue& epilogue);
-  /// The epilogue that the maker of x has offered, or null. Who does it, sets `done`; the gradient is then complete.
+  /// The epilogue offered by the operation that made x, or null. The operation that executes it sets `done`; the
+  /// gradient of x is then complete.
   GradientEpilogue* epilogue_of(Var x) const { return x.node_->epilogue; }
   /// The gradient of y in memory that its backward may overwrite.
   const Tensor& own_grad(Var y);
   /// The destination of a parameter's gradient: always accumulate; empty if it is frozen or the mode is not train. Use
   /// grad_of_rows() for a parameter that may be row-sparse.
   Target grad_of(const Param& p);
-  /// The destination of the gradients of rows of a table: that of ids[i] is added to row places[i] of the tensor, which
-  /// has the shape of the table. Records the ids for which wanted(i) holds as touched rows if the table is row-sparse
-  /// and the host can read the ids; the places of the others are undefined. Further calls leave earlier places valid.
+  /// The destination of the gradients of table rows: the gradient of row ids[i] is added to row places[i] of the
+  /// tensor, which has the table's shape. If the table is row-sparse and the host can read the ids, records each ids[i]
+  /// with wanted(i) as a touched row; the other places are undefined. Later calls keep earlier places valid.
   template <class Wanted>
   RowTarget grad_of_rows(const Param& table, std::span<const std::int32_t> ids, const Wanted& wanted) {
     const Target all = grad_of(table);

@@ -17,8 +17,8 @@ void activation_slopes(Stream&, const Tensor& first, const Tensor& second, const
 /// dtypes   as activation_forward
 /// errors   Error naming the shapes if they do not fit
 void activation_tangent(Stream&, Target t, const Tensor& s, const Tensor& first);
-/// The gradient of activation_tangent() by the activation's argument: da_j (+)= second_j sum_k s_kj dt_kj. The gradient
-/// by s is activation_tangent(ds, dt, first).
+/// The gradient of activation_tangent() with respect to the activation's argument: da_j (+)= second_j sum_k s_kj dt_kj.
+/// The gradient with respect to s is activation_tangent(ds, dt, first).
 ///
 /// shapes   da, second equal; dt, s equal, K times as many elements
 void activation_tangent_backward(Stream&, Target da, const Tensor& dt, const Tensor& s, const Tensor& second);

@@ -13,8 +13,8 @@ struct AttentionOptions {
   double scale = 1;                             ///< factor of q k^T before the softmax, usually 1/sqrt(D)
   Dropout dropout = {};                         ///< of the weights p; ops/dropout.hpp defines the draws
   std::span<const std::uint64_t> samples = {};  ///< (B) global sample numbers that key the draws; must outlive the tape
-  /// Tables (T, D/2) that rotate queries and keys by their position before the scores (rope.hpp); empty: no rotation. The
-  /// gradient is then stored. GPUs rotate what they load; the CPU rotates the input in place.
+  /// Tables (T, D/2) that rotate queries and keys by their position before the scores (rope.hpp); empty: no rotation.
+  /// With a rotation the gradient must be stored. A GPU rotates rows as it loads them; the CPU rotates qkv in place.
   Tensor cos = {}, sin = {};
 };
 
@@ -39,7 +39,7 @@ void attention_forward(Stream&, const Tensor& y, const Tensor& lse, const Tensor
 ///
 ///   dq_ic = scale sum_j ds_ij k_jc,   dk_jc = scale sum_i ds_ij q_ic,   dv_jc = sum_i m_ij p_ij dy_ic
 ///
-/// They lie side by side in dqkv, which is stored, or added to, and may be empty. qkv is as the forward has left it.
+/// They lie side by side in dqkv, which may be empty. qkv must be as the forward left it.
 void attention_backward(Stream&, Target dqkv, const Tensor& dy, const Tensor& y, const Tensor& lse, const Tensor& qkv,
                         const AttentionOptions&);
 

@@ -23,7 +23,7 @@ struct RankingSums {
 
 /// Bayesian personalised ranking:  sum_b softplus(r_u . r_j - r_u . r_i) / B + l2 (|r_u|^2 + |r_i|^2 + |r_j|^2) / 2B.
 ///
-/// slope[b] = -sigmoid(r_u . r_j - r_u . r_i) is kept for the gradient. drows, unless empty, is stored:
+/// slope[b] = -sigmoid(r_u . r_j - r_u . r_i) is stored for the gradient. drows, unless empty, is stored:
 ///
 ///   dr_u = slope (r_i - r_j) / B + l2 r_u / B
 ///   dr_i = slope r_u / B + l2 r_i / B,   dr_j = -slope r_u / B + l2 r_j / B
@@ -31,9 +31,9 @@ struct RankingSums {
 /// A row's gradient is summed in the order of the batch, for any number of threads. The OpenMP threads share the work.
 /// Rows without uses are padding: their drows are not stored.
 ///
-/// `sums` is stored, as by sum_rankings(); a GPU also stores it in `copy`, unless null.
+/// `sums`, and `copy` unless null, receive the sums as from sum_rankings().
 ///
-/// On a CPU, drows may hold a part of the rows: those from `first` on.
+/// On a CPU, drows may hold only some of the rows, from row `first` on.
 ///
 /// shapes   rows, drows (U, D); slope (B)
 /// dtypes   f32 | f64, all equal; sums over D and B in f64
@@ -42,8 +42,9 @@ struct RankingSums {
 void bpr(Stream&, Arena& scratch, const RankedPairs& batch, const Tensor& rows, double l2, const Tensor& slope,
          const Tensor& drows, RankingSums& sums, RankingSums* copy = nullptr, std::int64_t first = 0);
 
-/// sums = the sum of `terms`. On a GPU they lie in its memory or in pinned host memory, which the host may read once the
-/// stream has finished this call; `copy`, unless null, receives the sum too. Sums have one order on each kind of device.
+/// Stores the sum of `terms` in `sums` and, unless null, in `copy`. On a GPU all three must be in its memory or in
+/// pinned host memory, and the host may read the sums once the stream has finished this call. Each kind of device has
+/// one order of additions.
 void sum_rankings(Stream&, RankingSums& sums, RankingSums* copy, std::span<const RankingSums> terms);
 
 }  // namespace lockstep::ops

@@ -17,23 +17,23 @@ struct CausalAttention {
   /// The score of keys that come after their query. Minus infinity excludes these keys. With a finite value they take
   /// part in the softmax (some public code uses -1000).
   double fill = -std::numeric_limits<double>::infinity();
-  /// Pairs of a row with itself and the earlier rows of its sample, for the ledger; 0: computed from rows.offsets, which
-  /// must then be readable by the host.
+  /// Pairs of a row with itself and the earlier rows of its sample, for the ledger; 0: computed from rows.offsets,
+  /// which must then be readable by the host.
   std::int64_t pairs = 0;
 };
 
 /// Learned vectors that are added to keys and values, chosen by the time between query and key, in buckets.
 struct TimeBuckets {
   enum class Drop {
-    element,  ///< an own mask for each (sample, head, query, key, channel); rate rounded to a multiple of 1/256
+    element,  ///< a separate mask for each (sample, head, query, key, channel); rate rounded to a multiple of 1/256
     table,    ///< one mask for each (sample, bucket, channel), drawn as in ops/dropout.hpp
   };
   Tensor keys, values;                  ///< (R, C): bucket r = min(time_i - time_j, R - 1)
   std::span<const std::int64_t> times;  ///< (N), non-descending within a sample
   Drop drop = Drop::element;
   Dropout dropout = {};
-  Tensor prepared =
-      {};  ///< on a GPU: the result of prepare_times() with all of the above; empty: calls prepare their own
+  /// On a GPU: the result of prepare_times() for all of the above. Empty: each call prepares its own tables.
+  Tensor prepared = {};
   explicit operator bool() const { return static_cast<bool>(keys); }
 };
 
@@ -43,13 +43,13 @@ struct TimeBuckets {
 ///   s_ij = q_i (k_j + TK_r(ij)) / sqrt(E),   p_i = softmax over j <= i,   y_i = sum_j drop(p_ij) (v_j + TV_r(ij))
 ///
 /// per head of E = C / heads channels, with r(ij) = min(time_i - time_j, R - 1). Without `time` the terms TK and TV are
-/// left out. Each head of each sequence is a few small products in cache. The (T, T) probabilities are not kept for the
-/// backward, only the logarithms of their sums, and no array of size (T, T, C) is formed. Row i depends on rows up to i
-/// of its own sequence alone, in every bit (unless `fill` is finite).
+/// left out. Each head of each sequence is a few small products in cache. The backward recomputes the (T, T)
+/// probabilities from the logarithms of their sums, and no array of size (T, T, C) is formed. Row i depends on rows up
+/// to i of its own sequence alone, in every bit (unless `fill` is finite).
 ///
-/// shapes   y (N, C), N = rows.rows(), C a multiple of heads, y 0 in rows behind the samples; q (N, C) with k and v
-///          side by side as kv (N, 2 C), or all three as q (N, 3 C) with kv empty; logsum (N, heads), kept for the
-///          backward, or empty
+/// shapes   y (N, C), N = rows.rows(), C a multiple of heads, y 0 in rows after the samples; q (N, C) with k and v
+///          side by side as kv (N, 2 C), or all three as q (N, 3 C) with kv empty; logsum (N, heads), for the backward,
+///          or empty
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal. logsum and the tables' gradients are f32 for halves.
 ///          Without times, p and its gradient are rounded to halves before they are multiplied
 /// errors   Error naming the shapes if they do not fit, if times descend within a sequence (not checked in GPU memory),
@@ -58,17 +58,19 @@ struct TimeBuckets {
 void causal_attention_forward(Stream&, const Tensor& y, const Tensor& logsum, const Tensor& q, const Tensor& kv,
                               const CausalAttention& attention, const TimeBuckets& time = {});
 
-/// Writes the tables as kernels on a GPU read them, with their masks, so that several calls share them.
+/// Writes the tables, with their masks, in the layout of the GPU's kernels, so that several calls can share them.
 ///
 /// shapes   prepared (prepared_times_size())
 /// dtypes   prepared: real_dtype() of the tables
+/// errors   Error if the size does not fit or the tables are not on a GPU
 void prepare_times(Stream&, const Tensor& prepared, const CausalAttention& attention, const TimeBuckets& time);
+/// Elements of the array that prepare_times() writes; 0 in a build without CUDA.
 std::int64_t prepared_times_size(const CausalAttention& attention, const TimeBuckets& time);
 
 /// The gradients of causal_attention_forward. y is the result of the forward. Probabilities are recomputed from logsum
 /// and masks are drawn again. Any target may be empty; targets have the shapes of q and kv. dkeys and dvalues (R, C)
-/// are the gradients of time.keys and time.values. Sums over sequences run in ascending order; on a GPU each block has
-/// partial sums over sequences that the shapes alone determine.
+/// are the gradients of time.keys and time.values. Sums over sequences run in ascending order; on a GPU they are sums
+/// of partial sums, one per block, over sequences that depend on the shapes alone.
 void causal_attention_backward(Stream&, Target dq, Target dkv, Target dkeys, Target dvalues, const Tensor& dy,
                                const Tensor& y, const Tensor& q, const Tensor& kv, const Tensor& logsum,
                                const CausalAttention& attention, const TimeBuckets& time = {});

@@ -10,7 +10,7 @@ namespace lockstep::ops {
 ///
 /// loss receives the sum. Rows are added in f64, in an order that depends on their number alone.
 ///
-/// shapes   loss (); x, dx (N, K); labels, w (N), in host memory (pinned for a GPU); dx may be empty, and w: all 1
+/// shapes   loss (); x, dx (N, K), dx may be empty; labels, w (N), in host memory (pinned for a GPU); empty w: all 1
 /// dtypes   x, dx f32 | f64, equal, or on a GPU x bf16 | f16 and dx f32; loss f32 | f64; labels i32; w f64
 /// range    0 <= smoothing < 1
 /// errors   Error naming the shapes if they do not fit, or the row whose label is not in 0..K-1

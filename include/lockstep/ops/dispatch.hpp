@@ -39,7 +39,7 @@
 #endif
 
 /// Declares `template <class T> const KERNELS<T>& name()` for each instruction set, and active_name<T>(), which calls
-/// that of the active one.
+/// the one for the active instruction set.
 #define LOCKSTEP_KERNELS(KERNELS, name)                           \
   LOCKSTEP_EACH_ISA(template <class T> const KERNELS<T>& name();) \
   template <class T>                                              \

@@ -12,13 +12,16 @@ namespace lockstep::ops {
 /// sample) at the element's index within its sample, the same on every instruction set. The backward is the same call
 /// on dy.
 ///
-/// shapes   x, y (rows.rows(), ...); y may be x. Rows behind the samples become 0. y is stored, or added when y.accumulate
+/// shapes   x, y (rows.rows(), ...); y may be x. Rows after the samples become 0. y is stored, or added to if
+///          y.accumulate
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, equal
 /// errors   Error if the shapes do not fit or the rate is not in [0, 1)
 /// source   Srivastava et al. 2014 (inverted form)
 void dropout(Stream&, Target y, const Tensor& x, const Dropout& dropout, const SampleRows& rows);
-/// Dropout in place of an activation y and its derivative, which lose the same elements: one draw serves both. Then adds
-/// `base` to y. derivative and base may be empty.
+/// Drop the same elements of an activation y and of its derivative, in place, with one draw for both; then add `base`
+/// to y. derivative and base may be empty.
+///
+/// errors   Error if the shapes do not fit, the rate is not in [0, 1), or there is a derivative on a GPU
 void dropout_both(Stream&, const Tensor& y, const Tensor& derivative, const Tensor& base, const Dropout& dropout,
                   const SampleRows& rows);
 

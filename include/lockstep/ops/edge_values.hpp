@@ -7,8 +7,8 @@
 
 namespace lockstep::ops {
 
-/// Functions on arrays with one value for each entry of a sparse matrix of symmetric pattern. The kernels must be able
-/// to read the permutation.
+/// Functions on arrays with one value for each entry of a sparse matrix with a symmetric pattern. The kernels must be
+/// able to read the permutation.
 
 /// The values of the transposed matrix: y_e = x_(opposite_e), where entry opposite_e is entry e with row and column
 /// swapped.

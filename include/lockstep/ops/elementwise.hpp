@@ -7,6 +7,7 @@ namespace lockstep::ops {
 ///
 /// shapes   equal
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, equal
+/// errors   Error naming the shapes if they differ
 void scale(Stream&, Target y, const Tensor& x, double factor);
 
 /// Multiply by a factor in device memory: y_i = factor times x_i. `times` is one number in the same memory as x. y is

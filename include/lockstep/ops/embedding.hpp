@@ -14,7 +14,7 @@ namespace lockstep::ops {
 ///
 /// shapes   table (R, C); ids (M); y (M, C)
 /// dtypes   f32 | f64, equal; on a GPU also bf16 | f16, with dtable in f32
-/// errors   Error if the shapes do not fit or an id is not in 0..R-1
+/// errors   Error if the shapes do not fit or an id is not in 0..R-1 (not checked in GPU memory)
 void embedding_forward(Stream&, const Tensor& y, const Tensor& table, std::span<const std::int32_t> ids, double scale);
 
 /// Rows of a table by number, scaled.
@@ -27,14 +27,14 @@ struct EmbeddedRows {
 ///
 ///   y_m = drop(scale_a A[ids_am] + scale_b B[ids_bm])
 ///
-/// shapes, dtypes, errors  as embedding_forward; B may be empty; y (rows.rows(), C), 0 behind the samples if the rate is
+/// shapes, dtypes, errors  as embedding_forward; B may be empty; y (rows.rows(), C), 0 after the samples if the rate is
 ///                         not 0; derivative as y, the factors of dropout, or empty
 void embedding_sum(Stream&, const Tensor& y, const EmbeddedRows& a, const EmbeddedRows& b, const Dropout& dropout,
                    const SampleRows& rows, const Tensor& derivative = {});
 
 /// The rows of two tables side by side, with dropout, in one pass: y_m = drop([A[ids_m] B[ids_m]]).
 ///
-/// shapes   table (2, R, C): A and B; ids (M); y (M, 2 C), M = rows.rows(), 0 behind the samples if the rate is not 0
+/// shapes   table (2, R, C): A and B; ids (M); y (M, 2 C), M = rows.rows(), 0 after the samples if the rate is not 0
 /// dtypes, errors  as embedding_forward
 void embedding_pair(Stream&, const Tensor& y, const Tensor& tables, std::span<const std::int32_t> ids,
                     const Dropout& dropout, const SampleRows& rows);

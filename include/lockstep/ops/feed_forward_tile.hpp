@@ -17,14 +17,14 @@ struct DenseLayer {
 };
 
 /// A layer's weights in the order in which feed_forward_nodes() reads them: matrices (in, stride(out)) and
-/// (out, stride(in)) whose rows begin at cache lines, so that no load touches two.
+/// (out, stride(in)) whose rows begin at cache lines, so that no load spans two lines.
 template <class T>
 class NodeWeights {
  public:
-  /// A layer of at most kFewRows values has too few sums to hide the latency of its additions. The kernels cut each of
-  /// its sums into chains; its weights have no gaps.
+  /// A layer of at most kFewRows values has too few sums to hide the latency of its additions. The kernels divide each
+  /// of its sums into chains; its weights have no padding.
   static constexpr std::int64_t kFewRows = 2;
-  /// Values from one row to the next; those after the first n are 0.
+  /// Distance between rows of n values; the values after the first n are 0.
   static constexpr std::int64_t stride(std::int64_t n) {
     constexpr std::int64_t kLine = 64 / std::int64_t{sizeof(T)};
     return n <= kFewRows ? n : (n + kLine - 1) / kLine * kLine;
@@ -39,8 +39,8 @@ class NodeWeights {
 
 /// y = W_n h_{n-1} + b_n, h_k = f(a_k), a_k = W_k h_{k-1} + b_k for k = 1 .. n-1, with n = count.
 ///
-/// h_0 = z (n_in), or if conv.out > 0 the channels f(a_0) of a convolution, flattened channel-major to (conv.out, n_in):
-/// a_0[c, i] = bias[c] + sum_j weight[c, j] z[i + j - taps / 2], with z = 0 outside 0 .. n_in - 1.
+/// h_0 = z (n_in), or if conv.out > 0 the channels f(a_0) of a convolution, flattened channel-major to (conv.out,
+/// n_in): a_0[c, i] = bias[c] + sum_j weight[c, j] z[i + j - taps / 2], with z = 0 outside 0 .. n_in - 1.
 template <class T>
 struct FeedForward {
   std::int64_t n_in = 0, n_out = 0;
@@ -63,17 +63,16 @@ struct FeedForward {
   }
 };
 
-/// A whole feed-forward network on one tile of `nodes` samples: forward, tangent, adjoint and single rows and columns of
-/// its Jacobian J = dy/dz = W_n D_{n-1} W_{n-1} ... D_1 W_1, D_k = diag(f'(a_k)).
+/// A whole feed-forward network on one tile of `nodes` samples: forward, tangent, adjoint and single rows and columns
+/// of its Jacobian J = dy/dz = W_n D_{n-1} W_{n-1} ... D_1 W_1, D_k = diag(f'(a_k)).
 ///
 /// A tile is feature-major: row r holds value r of all nodes. A vector register thus holds one value of several nodes,
-/// weights are broadcast from where they lie, and the output of a layer has the layout of the next layer's input. A tile
-/// and the weights of a usual network stay in the L1 and L2 caches. Each sum is one chain of fused multiply-adds in
-/// ascending order, in a layer of one or two values the sum of four chains. The results of a node depend on that node
-/// alone.
+/// weights need no copy, and the output of a layer has the layout of the next layer's input. A tile and the weights of
+/// a usual network stay in the L1 and L2 caches. Each sum is one chain of fused multiply-adds in ascending order; in a
+/// layer of one or two values it is the sum of four chains. The results of a node depend on that node alone.
 ///
-/// shapes   tiles (rows, nodes), 64-byte aligned; d (hidden_rows() nodes) holds all f'(a_k) in an order of the kernels'
-///          own; scratch (2 widest(), nodes)
+/// shapes   tiles (rows, nodes), 64-byte aligned; d (hidden_rows() nodes) holds all f'(a_k) in an internal order;
+///          scratch (2 widest(), nodes)
 /// dtypes   T = float or double
 template <class T>
 struct FeedForwardTile {
@@ -82,7 +81,7 @@ struct FeedForwardTile {
   /// Row r of node n lies at r * row_step() + n * node_step(rows) of an array.
   std::int64_t row_step() const { return node_major ? 1 : nodes; }
   std::int64_t node_step(std::int64_t rows) const { return node_major ? rows : 1; }
-  /// y (n_out) from z (n_in). Stores d unless null. Does not compute y if null.
+  /// y (n_out) from z (n_in). A null d is not stored, a null y is not computed.
   void (*forward)(const FeedForward<T>&, const T* z, T* d, T* scratch, T* y);
   /// dy (n_out) = J dz (n_in).
   void (*tangent)(const FeedForward<T>&, const T* d, const T* dz, T* scratch, T* dy);

@@ -26,9 +26,9 @@ void gemm_nn(Stream&, Target c, const Tensor& a, const Tensor& b);
 void gemm_tn(Stream&, Target c, const Tensor& a, const Tensor& b);
 inline constexpr std::int64_t kTnRows = 256;
 
-/// While one lives, linear layers and gated units of the calling thread pack a weight once instead of at each call. The
-/// weights must not change meanwhile. The thread keeps at most 8 MiB of packed weights, and the memory after the scope.
-/// Results are the same. Scopes of one thread do not nest.
+/// While an object of this class lives, linear layers and gated units of the calling thread pack a weight once instead
+/// of at each call. The weights must not change meanwhile. A thread caches at most 8 MiB of packed weights and keeps
+/// the memory for the next object. Results are the same. A thread has at most one such object.
 class PackedWeights {
  public:
   PackedWeights();

@@ -7,8 +7,8 @@
 namespace lockstep::ops {
 
 /// The triples of one relation with their distinct heads and tails: triple i goes from heads[head_slot[i]] to
-/// tails[tail_slot[i]], and its logit is element place[i]. The caller owns the memory, which the kernels must be able
-/// to read.
+/// tails[tail_slot[i]], and its logit is written to index place[i]. The caller owns the memory, which the kernels must
+/// be able to read.
 struct RelationTriples {
   std::span<const std::int32_t> heads, tails;          ///< rows of the table
   std::span<const std::int32_t> head_slot, tail_slot;  ///< (n)

@@ -12,11 +12,11 @@
 
 namespace lockstep::ops {
 
-// The arithmetic of KGAT's samples, which the host and kernels share.
+// The arithmetic of KGAT's samples, shared by the host and kernels.
 
-/// Which members of a pool the samples of a step take: distinct ones while there are enough. Sample b has the draws
-/// Philox(seed, step, site, b): 0 a member if they may repeat; 1 the item or triple of the member; 2 (and more) what it
-/// is compared with.
+/// The draw of a step's samples from a pool of users or heads. Members are distinct if there are enough. Sample b uses
+/// Philox(seed, step, site, b): draw 0 chooses a member if members may repeat, draw 1 the member's item or triple, draw
+/// 2 (and more) the other item or tail.
 struct PoolDraw {
   Permutation order = Permutation(1, 0, 0);  ///< of the pool, in this step
   std::uint64_t seed = 0, step = 0;
@@ -31,14 +31,14 @@ struct PoolDraw {
         site(site.id),
         distinct(samples <= pool) {}
   constexpr Philox draws(std::int64_t b) const { return {seed, step, Site(site), static_cast<std::uint64_t>(b)}; }
-  /// The place in the pool of sample b.
+  /// The index in the pool of sample b's member.
   constexpr std::int64_t place(std::int64_t b) const {
     return distinct ? order(b) : static_cast<std::int64_t>(draws(b).below(static_cast<std::uint64_t>(order.size()), 0));
   }
 };
 
-/// Of n ascending items: those before the k-th (from 0) number that is none of them. The j items before a number that
-/// is none are those with items[j] - j <= k. Without branches, which could not be predicted.
+/// Of n ascending items, the number of items below the k-th (from 0) non-item: those with items[j] - j <= k. Without
+/// branches, because the processor could not predict them.
 constexpr std::int64_t items_before(const std::int32_t* items, std::int64_t n, std::int64_t k) {
   std::int64_t before = 0;
   for (std::int64_t left = n; left > 0;) {
@@ -49,11 +49,11 @@ constexpr std::int64_t items_before(const std::int32_t* items, std::int64_t n, s
   return before;
 }
 
-/// Draws of another tail before a search in order. They suffice unless nearly every node is a tail.
+/// Random draws of another tail before nodes are tried in order. They suffice unless nearly every node is a tail.
 inline constexpr std::uint64_t kTailDraws = 64;
 
-/// A tail that makes no triple, after draw 2 gave one that does: the next draw that does not, else the next such node,
-/// else `tail`.
+/// Another tail that forms no triple, after draw 2 gave `first`, which does: the first of the next draws that forms
+/// none, else the next node that forms none, else `tail`.
 template <class IsTriple>
 constexpr std::int32_t next_other_tail(const Philox& draws, std::int64_t nodes, std::int32_t first, std::int32_t tail,
                                        const IsTriple& is_triple) {
@@ -120,37 +120,38 @@ constexpr DrawnTriple drawn_triple(const TripleTable& table, const PoolDraw& dra
   return {head, relation, tail, is_triple(other) ? next_other_tail(draws, nodes, other, tail, is_triple) : other};
 }
 
-/// A batch of B samples with three rows each, as kernels read it. It has n = 3B uses of rows: 3b, 3b + 1 and 3b + 2 are
-/// those of sample b. Lists whose lengths differ from batch to batch are padded.
+/// The rows of a batch of B samples with three rows each. The batch has n = 3B uses of rows: uses 3b, 3b + 1 and 3b + 2
+/// belong to sample b. Lists whose lengths differ from batch to batch are padded.
 struct RowLists {
   std::span<const std::int32_t> rows;  ///< (n) distinct, ascending, then -1
-  std::span<const std::int64_t> ptr;   ///< (n + 1) where the uses of each row begin, then n
+  std::span<const std::int64_t> ptr;   ///< (n + 1) the first use of each row, then n
 };
 
 /// Interactions: user, item of the user, item that the user lacks.
 struct PairBatch : RowLists {
-  RankedPairs pairs;  ///< as indices in `rows`; of padded rows, without uses
-  /// (min(n, nodes)): the rows and the last nodes that they lack, ascending; and as a bitmap (ceil(nodes / 64)).
+  RankedPairs pairs;  ///< as indices in `rows`; padded rows have no uses
+  /// (min(n, nodes)) ascending: the rows, padded with the last nodes that are no rows; the same as a bitmap
+  /// (ceil(nodes / 64)).
   std::span<const std::int32_t> listed;
   std::span<const std::uint64_t> bits;
 };
 
-/// Triples with another tail, sorted by relation, stably, and cut into chunks.
+/// Triples with another tail, in a stable sort by relation, divided into chunks.
 struct TripleBatch : RowLists {
   RelationSamples samples;                        ///< chunks (B / chunk + R), then empty ones
   std::span<const std::int32_t> relations;        ///< (R = min(B, relations)) distinct, ascending, then -1
-  std::span<const std::int64_t> relation_chunks;  ///< (R + 1) where the chunks of each begin, then their number
-  /// (n) by row, then by use: the row of the use in an array by chunks, each with its heads, tails, other tails.
+  std::span<const std::int64_t> relation_chunks;  ///< (R + 1) the first chunk of each, then the number of chunks
+  /// (n) by row, then by use: the index of the use in an array ordered by chunks (heads, tails, other tails of each).
   std::span<const std::int64_t> places;
 };
 
-/// Where the samples of a batch come from, in GPU memory: a draw from a table, or columns (B) that the host has drawn.
+/// The source of a batch's samples, in GPU memory: a draw from a table, or columns (B) that the host has drawn.
 template <class Table, int kColumns>
 struct SampleSource {
   std::int64_t count = 0;  ///< B
   const PoolDraw* draw = nullptr;
   Table table = {};
-  std::span<const std::int32_t> columns[kColumns] = {};  ///< unless there is a draw
+  std::span<const std::int32_t> columns[kColumns] = {};  ///< used if draw is null
 };
 using PairSource = SampleSource<InteractionTable, 3>;  ///< rows of users, their items, items that they lack
 using TripleSource = SampleSource<TripleTable, 4>;     ///< heads, relations, tails, other tails
@@ -160,7 +161,7 @@ using TripleSource = SampleSource<TripleTable, 4>;     ///< heads, relations, ta
 ///
 /// errors   Error if the columns do not fit, or without a GPU
 PairBatch pair_batch(Stream&, Arena&, const PairSource& source, std::int64_t nodes);
-/// chunk: most samples of a chunk
+/// chunk: the largest number of samples in a chunk
 TripleBatch triple_batch(Stream&, Arena&, const TripleSource& source, std::int64_t relations, std::int64_t chunk);
 
 }  // namespace lockstep::ops

@@ -16,17 +16,17 @@ struct SequenceData {
   Tensor inputs, labels, identifiers;
 };
 
-/// A stored puzzle, and which of its variants a sequence takes. shapes  inputs, labels (S) tokens
+/// A stored puzzle and the number of one of its variants. inputs and labels have S tokens.
 struct PuzzlePick {
   const std::uint8_t *inputs = nullptr, *labels = nullptr;
   std::uint64_t group = 0, variant = 0;  ///< see PuzzleVariants
   std::int32_t identifier = 0;
 };
 
-/// How tokens of puzzles become sequences.
+/// The conversion of puzzles to sequences.
 struct PuzzleRule {
   PuzzleVariants variants;
-  std::int64_t ignored = -1;  ///< the label token that becomes -1; -1: none
+  std::int64_t ignored = -1;  ///< the label token that becomes -1 (not labelled); -1: none
 };
 
 /// Replace halted sequences by new ones: where halted_b is not 0, row b of `to` becomes the variant of picks_b, and
@@ -55,7 +55,7 @@ struct HaltingRule {
 /// source   Qasim, Zhang 2025, arXiv:2511.08653, sec. 3.5 (hierarchical supervision weighting), without the constant Z
 void decay_sequences(Stream&, const Tensor& x, const Tensor& steps, double decay);
 
-/// What the last segment produced for each sequence.
+/// The results of the last segment for each sequence.
 struct Segments {
   Tensor q;                               ///< (B, 2): logits of halting and of continuing
   Tensor next_q;                          ///< (B, 2): the logits after one more segment; may be empty
@@ -63,7 +63,7 @@ struct Segments {
   std::span<const std::int32_t> least;    ///< (B): least segments, drawn for exploration
 };
 
-/// What one sequence adds to the metrics of a training step, and the sum of these over many sequences.
+/// The contribution of one sequence to the metrics of a training step, or the sum over many sequences.
 struct HaltingScore {
   double count = 0;  ///< halted sequences with labels; the next four metrics are sums over these
   double accuracy = 0, exact = 0, q_halt_accuracy = 0, steps = 0;
@@ -82,9 +82,9 @@ struct HaltingScore {
 /// A decay below 1 multiplies the loss of sequence b and its gradient by decay^(steps_b - 1), but not its `metrics`.
 /// The caller does the same for the gradient of scores_b.loss with decay_sequences().
 ///
-/// dq is the gradient of loss by q. Everything is computed in f64 and summed in an order that depends on the shapes
-/// alone. On a GPU `least` and `metrics` must be in pinned host memory, and `metrics` is valid once the stream has
-/// finished this call.
+/// dq is the gradient of loss with respect to q. Everything is computed in f64 and summed in an order that depends on
+/// the shapes alone. On a GPU `least` and `metrics` must be in pinned host memory, and `metrics` is valid once the
+/// stream has finished this call.
 ///
 /// shapes   loss (); dq (B, 2); steps, halted, metrics (B)
 /// dtypes   q, next_q f32 | f64, equal, with loss and dq of the same; on a GPU also bf16 | f16, with loss and dq in

@@ -15,7 +15,7 @@ struct HyperConnection {
   std::int64_t streams() const { return bias_pre.size(); }
   std::int64_t maps() const { return streams() * (2 + streams()); }
 };
-/// Where the gradients of the parameters go. They are always added; an empty target is not computed.
+/// The destinations of the gradients of the parameters. Gradients are always added; an empty one is not computed.
 struct HyperConnectionGradients {
   Target alpha_pre, alpha_post, alpha_res, weight_pre, weight_post, weight_res, bias_pre, bias_post, bias_res;
 };
@@ -28,7 +28,7 @@ struct HyperConnectionGradients {
 ///          each row is divided by its sum
 ///
 /// shapes   x (N, n C), stream by stream; maps (N, n + n + n n): Hpre, Hpost, then Hres as (target, source). raw (N, n
-///          + n + n n), the products W r, and scale (N), the value of 1/sqrt(...), are kept for the backward
+///          + n + n n), the products W r, and scale (N), the value of 1/sqrt(...), are stored for the backward
 /// dtypes   x and parameters f32 | f64, on a GPU also bf16 | f16. maps, raw, scale and all gradients except dx have the
 ///          same type, f32 for halves: halves would break the row and column sums of 1
 /// errors   Error naming the shapes if they do not fit, or if there are more than kMostStreams streams or kMostSteps
@@ -36,8 +36,8 @@ struct HyperConnectionGradients {
 /// source   arXiv:2512.24880, eq. 7-9
 void hyper_maps_forward(Stream&, const Tensor& maps, const Tensor& raw, const Tensor& scale, const Tensor& x,
                         const HyperConnection& h);
-/// The gradients of the maps. dmaps is overwritten. dx is always added to: the backwards of read and write store it
-/// first. The gradient runs through all Sinkhorn steps, which are recomputed.
+/// The gradients of the maps. dmaps is overwritten. The Sinkhorn steps are recomputed, and the gradient runs through
+/// all of them.
 void hyper_maps_backward(Stream&, Target dx, const HyperConnectionGradients& gradients, const Tensor& dmaps,
                          const Tensor& raw, const Tensor& scale, const Tensor& x, const HyperConnection& h);
 

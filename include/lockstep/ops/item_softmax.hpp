@@ -6,18 +6,18 @@
 
 namespace lockstep::ops {
 
-/// What the next item of each token is compared with.
+/// The items with which the next item of each token is compared.
 ///
 /// shapes   rows (K, C); ids (K); bias (K)
-/// dtypes   rows that of the features; ids i32; bias real_dtype() of the features. On the device of the features
+/// dtypes   rows as the features; ids i32; bias real_dtype() of the features. All on the device of the features
 struct SoftmaxCandidates {
   Tensor rows;
-  Tensor ids;              ///< row of the table that each candidate is; empty: first + j + 1
+  Tensor ids;              ///< each candidate's row in the table; empty: first + j + 1
   Tensor bias;             ///< added to the scores; empty: 0
-  std::int64_t first = 0;  ///< of `rows` among all candidates
-  /// On the CPU, each sum over the candidates is computed within this many contiguous parts (part_begin()) and then
-  /// over the parts: of exponentials in a chain, of the gradient of f in one binary tree. Processes that have some of
-  /// the parts each can thus compute the same bits (softmax_part() and the functions after it). A power of two.
+  std::int64_t first = 0;  ///< index of the first of `rows` among all candidates
+  /// A power of two. On the CPU, sums over the candidates are computed within this many contiguous parts (part_begin())
+  /// and then over the parts: sums of exponentials in order, the gradient of f in a binary tree. So processes that
+  /// divide the parts among them compute the same bits (softmax_part() and the functions after it).
   std::int64_t parts = 1;
 
   /// The first candidate of part p = 0..parts.
@@ -35,13 +35,13 @@ struct SoftmaxCandidates {
 /// b_j = -log(K q_j), where q_j is the probability of a draw, the sum over candidates is an unbiased estimate of that
 /// over all items but the next (logQ correction).
 ///
-/// The scores are computed by tiles of tokens and candidates in `scratch` (softmax_scratch()) and never stored. The
-/// forward pass keeps a running maximum and sum of each token; the backward pass computes the scores again. `state`
-/// receives what the backward pass needs.
+/// The scores are computed in tiles of tokens and candidates in `scratch` (softmax_scratch()); the whole matrix is
+/// never stored. The forward pass keeps a running maximum and sum of each token; the backward pass recomputes the
+/// scores. `state` passes values from the forward to the backward pass.
 ///
 /// shapes   loss (); state (3, M); f (M, C); table E (R, C); pos (M), in host memory, pinned for a GPU
-/// dtypes   f, table f32 | f64, on a GPU also bf16 | f16; loss, state, dtable f32 for halves, else the same; drows that
-///          of dtable or of rows; the sum over tokens is computed in f64
+/// dtypes   f, table f32 | f64, on a GPU also bf16 | f16; loss, state, dtable f32 for halves, else the same; drows as
+///          dtable or as rows; the sum over tokens is computed in f64
 /// errors   Error naming the shapes if they do not fit or M or K is 0, or an item that is not in 0..R-1; parts that are
 ///          no power of two
 /// source   online sum: Milakov, Gimelshein 2018, arXiv:1805.02867; logQ: Bengio, Senecal 2008, without a correction of
@@ -61,28 +61,28 @@ void item_softmax_backward(Stream&, Target df, Target drows, const Tensor& dtabl
 std::int64_t softmax_scratch(Device device, bool halves, std::int64_t tokens, std::int64_t candidates,
                              std::int64_t columns, std::int64_t parts = 1);
 
-/// The passes of item_softmax on the CPU in pieces, for processes that share the candidates. Tokens without a next item
-/// (pos 0) are left out. `scratch` has softmax_scratch() of the piece.
-///
+// The steps of item_softmax on the CPU, for processes that divide the candidates among them. Tokens without a next item
+// (pos 0) are left out. `scratch` has softmax_scratch() elements for the candidates of the call.
+
 /// The largest score of each token over `c` and its next item, and the sum of exp(score - largest) over `c` without the
 /// next item.
 ///
 /// shapes   largest, sum, next (M); next: the scores s of the next items
 void softmax_part(Stream&, const Tensor& largest, const Tensor& sum, const Tensor& next, const Tensor& scratch,
                   const Tensor& f, const SoftmaxCandidates& c, std::span<const std::int32_t> pos);
-/// Begins the combined sums: the next items alone.
+/// Initialises the combined sums with the next items alone.
 void softmax_begin(const Tensor& largest, const Tensor& sum, const Tensor& next);
-/// Adds a part's sums to the combined ones. The parts follow one another in order.
+/// Adds a part's sums to the combined sums. Call it for the parts in ascending order.
 void softmax_add(const Tensor& largest, const Tensor& sum, const Tensor& part_largest, const Tensor& part_sum,
                  std::span<const std::int32_t> pos);
-/// Turns `largest` into the logarithm of the sum of exponentials, and `next` into the derivative of the loss by the
-/// next item's score. Returns the loss.
+/// Replaces `largest` by the logarithm of the sum of exponentials, and `next` by the derivative of the loss with
+/// respect to the next item's score. Returns the loss.
 double softmax_end(const Tensor& largest, const Tensor& sum, const Tensor& next, std::span<const std::int32_t> pos);
 /// The gradients through the scores of `c`. lse (M) is the first result of softmax_end().
 void softmax_part_backward(Stream&, Target df, Target drows, const Tensor& dloss, const Tensor& lse,
                            const Tensor& scratch, const Tensor& f, const SoftmaxCandidates& c,
                            std::span<const std::int32_t> pos);
-/// Candidates of a tile on the CPU. A part that is computed in pieces of this many has the bits of the whole part.
+/// Candidates of a tile on the CPU. A part computed in several calls of this many candidates each has the same bits.
 inline constexpr std::int64_t kSoftmaxTile = 256;
 
 }  // namespace lockstep::ops

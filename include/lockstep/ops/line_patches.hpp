@@ -28,7 +28,8 @@ struct LinePictures {
 /// shapes   y, dy (N, T, D), T = (size / P)^2; weight (D, 3, P, P); bias (D)
 /// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with gradients of weight and bias in f32
 /// errors   Error naming the shapes if they do not fit
-/// source   Dosovitskiy et al. 2021, arXiv:2010.11929, eq. 1; the sum over few pixels is our own
+/// source   Dosovitskiy et al. 2021, arXiv:2010.11929, eq. 1
+/// differs  from a convolution in the order of additions alone
 void line_patches_forward(Stream&, const Tensor& y, const LinePictures& pictures, const Tensor& weight,
                           const Tensor& bias);
 /// dweight and dbias are added to; an empty target is not computed.

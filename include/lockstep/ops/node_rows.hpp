@@ -24,8 +24,8 @@ enum class RowScale : std::uint8_t {
 void gather_node_rows(Stream&, const Tensor& y, std::int64_t column, const Tensor& x,
                       std::span<const std::int32_t> rows, RowScale scale);
 
-/// The gradient of gather_node_rows: add to row rows_i of dx the gradient that columns [column, column + C) of row i of
-/// dy give row rows_i of x. `rows` names each row once.
+/// The gradient of gather_node_rows: adds to row rows_i of dx the gradient from columns [column, column + C) of row i
+/// of dy. `rows` lists each row once.
 ///
 ///   none  dx += dy;   norm  n = x / |x|,  dx += (dy - n (n . dy)) / |x|
 void scatter_node_rows(Stream&, const Tensor& dx, const Tensor& dy, std::int64_t column, const Tensor& x,
@@ -43,8 +43,8 @@ void clear_node_rows(Stream&, const Tensor& x, const RowSet& rows);
 /// errors   Error if shapes or dtypes do not fit
 void round_node_rows(Stream&, const Tensor& y, const Tensor& x, const RowSet& rows);
 
-/// Sum rows by segments: y_nc = sum over u in [ptr_n, ptr_(n+1)), ascending, of x_(place_u, column + c), or of x_(u,
-/// column + c) when `place` is empty.
+/// Sum rows by segments: y_nc = sum over u in [ptr_n, ptr_(n+1)), ascending, of x_(r, column + c), where the row r is
+/// place_u, or u if `place` is empty.
 ///
 /// shapes   y (N, C); x (any, at least column + C); ptr (N + 1)
 /// dtypes   f32 | f64, equal

@@ -5,7 +5,7 @@
 
 namespace lockstep::ops {
 
-/// Take consecutive positions of each sequence: y_bi = x_b,first+i.
+/// Copy consecutive positions of each sequence: y_bi = x_b,first+i.
 ///
 /// shapes   x (B, T, C); y (B, n, C), first + n <= T
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, equal

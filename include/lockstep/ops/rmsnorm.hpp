@@ -3,7 +3,7 @@
 
 namespace lockstep::ops {
 
-/// A sum that a norm computes in the same pass: to = (y + a) + b. b may be empty; none if `to` is empty.
+/// A sum that a norm computes in the same pass: to = (y + a) + b. b may be empty. An empty `to` means no sum.
 struct NormSum {
   Tensor to, a, b;
 };

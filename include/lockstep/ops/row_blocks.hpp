@@ -17,7 +17,7 @@ struct RowBlock {
 ///
 ///   y_(yrow_i, c) = x_(xrow_i, c)
 ///
-/// The row set of y names each row once.
+/// The row set of y lists each row once.
 ///
 /// shapes   equally many rows and columns in y and x
 /// dtypes   f32 | f64 | bf16 | f16, equal

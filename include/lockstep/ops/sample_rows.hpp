@@ -12,13 +12,13 @@ namespace lockstep::ops {
 /// so they depend on neither the shard nor the rank that holds it. The caller owns the memory, which must outlive the
 /// tape.
 ///
-/// With `room`, the arrays have more rows than the samples. The further rows are 0 in all results and gradients of
-/// operations on samples. The launches on a GPU then depend on room, longest and the number of samples alone, so that a
-/// graph can repeat them for other offsets.
+/// `room` is a fixed capacity: the arrays then have that many rows, and the rows after the samples are 0 in all results
+/// and gradients of operations on samples. The launches on a GPU then depend on room, longest and the number of samples
+/// alone, so that a graph can repeat them for other offsets.
 struct SampleRows {
   std::span<const std::int64_t> offsets;   ///< (B + 1), ascending, offsets[0] = 0
   std::span<const std::uint64_t> samples;  ///< (B) global sample numbers
-  std::int64_t room = 0;                   ///< rows of the arrays; 0: those of the samples
+  std::int64_t room = 0;                   ///< rows of the arrays; 0: as many as the samples have
   std::int64_t longest = 0;                ///< with room: no sample has more rows
   std::int64_t count() const { return static_cast<std::int64_t>(samples.size()); }
   /// Rows of the samples, and rows of the arrays.

@@ -14,16 +14,16 @@ struct SampleTable {
   Tensor moments;  ///< f32 | f64 (2 (n_in + n_out)): means, then deviations of the inputs; the same of the targets
 };
 
-/// The training rows of a shard, as a function of their position. The host writes it into pinned memory, and kernels and
-/// the host draw the same rows.
+/// The training rows of a shard, as a function of their position. The host writes it into pinned memory, and kernels
+/// and the host draw the same rows.
 struct RowDraw {
   Permutation order;  ///< of the training rows
   std::uint64_t seed = 0;
   std::int64_t first = 0, count = 0;
   std::int64_t bootstrap = 0;  ///< not 0: the row at a position is drawn with replacement, the same in every epoch
-  const std::int32_t* rows = nullptr;  ///< (count) in pinned memory, in place of the order; null: none
+  const std::int32_t* rows = nullptr;  ///< (count) in pinned memory, used in place of the order unless null
 
-  /// The number among the training rows of sample i of the shard.
+  /// The index, among the training rows, of sample i of the shard.
   constexpr std::int64_t operator()(std::int64_t i) const {
     if (rows != nullptr) return rows[i];
     constexpr Site kSite("bootstrap");
@@ -38,7 +38,7 @@ struct RowDraw {
 ///
 ///   z_ic = (x_rc - mean_c) / deviation_c,   r = order[draw(i)]; t from y
 ///
-/// The quotient has the bits of the CPU.
+/// z and t have the bits of the same calculation on the CPU.
 ///
 /// shapes   z (draw.count, n_in), t (draw.count, n_out)
 /// dtypes   z, t as the moments

@@ -11,7 +11,8 @@ namespace lockstep::ops {
 ///
 ///   loss = sum over m with pos_m != 0 of beta softplus(-f_m . E_pos_m) + sum over k of softplus(f_m . E_neg_mk)
 ///
-/// slopes receives the derivatives by the scores for the backward: row 0 for the next items, row 1 + k for negative k.
+/// slopes receives the derivatives with respect to the scores, for the backward: row 0 for the next items, row 1 + k
+/// for negative k.
 /// With beta 1 and one negative it is the loss of SASRec. With beta = 1 - t (1 - K / (I - 1)) it is gBCE with
 /// calibration t for a catalogue of I items.
 ///

@@ -10,8 +10,8 @@ namespace lockstep::ops {
 /// A window of a data set, possibly shifted and rotated.
 struct WindowPick {
   std::int64_t window = 0;
-  std::int64_t later = 0;            ///< samples by which it begins later than `window`
-  std::int64_t next = 0, ahead = 0;  ///< the window that begins `ahead` >= later samples later; read if later > 0
+  std::int64_t later = 0;            ///< the pick begins this many samples after the start of `window`
+  std::int64_t next = 0, ahead = 0;  ///< a window that begins `ahead` >= later samples after it; read if later > 0
   std::array<double, 9> turn = {};   ///< rotation of triads, row-major
 };
 
@@ -26,12 +26,12 @@ struct SensorSequence {
 ///
 ///   y_it = (factor_i x_it - mean_i) scale_i,   x the channel, or its row of the rotated triad
 ///
-/// Computed in f64 without FMA and rounded once: the bits of the same calculation on the CPU.
+/// Computed in f64 without FMA and rounded once, so it has the bits of the same calculation on the CPU.
 ///
-/// shapes   signals (n, C, L); y (sequences, ...) with at most L values of each sequence, which begin with the first
-/// dtypes   signals f64; y f32 | f64 | bf16 | f16 (as f32, rounded again)
-/// errors   Error if signals are not on a GPU, or the shapes do not fit. Picks and sequences lie in memory that kernels
-///          can read; their numbers are not checked.
+/// shapes   signals (n, C, L); y (sequences, ...) with the first n <= L values of each sequence
+/// dtypes   signals f64; y f32 | f64 | bf16 | f16 (rounded to f32, then to halves)
+/// errors   Error if y is not on a GPU, or the shapes do not fit. Signals, picks and sequences must be in memory that
+///          kernels can read; the numbers in picks and sequences are not checked.
 void sensor_windows(Stream&, const Tensor& y, const Tensor& signals, std::span<const WindowPick> picks,
                     std::span<const SensorSequence> sequences);
 

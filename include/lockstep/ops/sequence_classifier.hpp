@@ -7,8 +7,8 @@
 #include "lockstep/tensor/tensor.hpp"
 
 /// A transformer encoder of short sequences with pooling and a classifier, in few GPU kernels: two forward, four
-/// backward. The tokens of some sequences stay in the shared memory of a block, and the weights pass by them. The
-/// mathematics is that of Har (models/har/har.hpp), with a linear embedding of patches.
+/// backward. The tokens of a few sequences stay in the shared memory of a block, which loads one weight matrix after
+/// another. The network is Har (models/har/har.hpp) with a linear embedding of patches.
 namespace lockstep::ops {
 
 inline constexpr int kMostClassifierLayers = 8, kMostClassifierHidden = 4;
@@ -72,23 +72,25 @@ struct SequenceClassifier {
 /// Whether the device has this operation for these sizes and this dtype; each answer of a GPU is logged once. Limits: a
 /// GPU whose blocks have shared memory for the tokens of a sequence and two weight matrices; T <= 24; D, heads x
 /// head_width, MLP and P at most 512; P, D, head_width and MLP multiples of 4; at most kMostClassifierLayers layers and
-/// kMostClassifierHidden hidden layers of at most 1024; B S T < 2^24.
+/// kMostClassifierHidden hidden layers of at most 1024; S D and the number of classes at most 4096; 0 < B S T <= 2^24.
 bool has_sequence_classifier(const Stream& stream, DType dtype, const ClassifierSizes& sizes);
 
-/// Elements that forward keeps for backward, in real_dtype(), and that backward needs as scratch.
+/// Elements of `kept`, in real_dtype().
 std::int64_t classifier_kept(const ClassifierSizes& sizes);
+/// Elements of `scratch`, in real_dtype(), for `flat_size` parameters.
 std::int64_t classifier_scratch(const Stream& stream, DType dtype, const ClassifierSizes& sizes,
                                 std::int64_t flat_size);
 
 /// Needs has_sequence_classifier(). `weights` is the flat vector of parameters.
 ///
-/// shapes   logits (B, classes); kept (classifier_kept()), or only (0): no backward follows; patches (B S, T, P)
+/// shapes   logits (B, classes); kept (classifier_kept()), or (B S D) if no backward follows; patches (B S, T, P)
 /// dtypes   logits, patches, weights f32 | f64 | bf16 | f16, equal; kept in real_dtype()
 void sequence_classifier_forward(Stream&, const Tensor& logits, const Tensor& kept, const Tensor& patches,
                                  const Tensor& weights, const SequenceClassifier& network);
 /// Adds to the gradient of each parameter. The sums over rows have a fixed order, which depends on the sizes alone.
 ///
-/// shapes   gradient (flat_size), in real_dtype(); dlogits (B, classes); scratch (classifier_scratch()), in real_dtype()
+/// shapes   gradient (flat_size), in real_dtype(); dlogits (B, classes); scratch (classifier_scratch()), in
+/// real_dtype()
 void sequence_classifier_backward(Stream&, const Tensor& gradient, const Tensor& dlogits, const Tensor& kept,
                                   const Tensor& scratch, const Tensor& patches, const Tensor& weights,
                                   const SequenceClassifier& network);

@@ -44,7 +44,7 @@ void sequence_loss(Stream&, const Tensor& dlogits, std::span<SequenceScore> scor
                    const Tensor& labels, TokenLoss loss);
 
 /// Binary cross-entropy of a logit z and target y: -y log sigmoid(z) - (1 - y) log(1 - sigmoid(z)) = max(z, 0) - z y +
-/// log1p(exp(-|z|)), and its derivative by z.
+/// log1p(exp(-|z|)), and its derivative with respect to z.
 struct BinaryLoss {
   double loss, derivative;
 };

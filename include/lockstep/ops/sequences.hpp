@@ -5,8 +5,8 @@
 
 namespace lockstep::ops {
 
-/// Sums and means over whole sequences. The outermost axis of an array numbers the sequences; e numbers the elements of
-/// one.
+/// Sums and means over whole sequences. The outermost axis of an array is the sequence n; e is an element of a
+/// sequence.
 ///
 ///   add_to_each    y_ne = x_ne + table_e                 sum_of_all      table_e (+)= sum_n x_ne
 ///   mean_of_groups y_be (+)= sum_i x_(b G + i)e / G      spread_mean     x_(b G + i)e (+)= y_be / G,   i < G

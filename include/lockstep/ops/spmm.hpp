@@ -6,7 +6,7 @@
 
 namespace lockstep::ops {
 
-/// The positions of a sparse matrix's entries, row by row. The caller owns the memory, which must be the GPU's for a
+/// The positions of a sparse matrix's entries, row by row. The caller owns the memory, which must be GPU memory for a
 /// product on a GPU.
 struct CsrPattern {
   std::span<const std::int64_t> indptr;  ///< (rows + 1)
@@ -46,10 +46,10 @@ using RowBits = std::span<const std::uint64_t>;
 ///
 ///   y_rc (+)= sum over entries e of row r, in ascending order, of value_e x_(column_e)c,   for r in rows
 ///
-/// With `columns`, entries whose column is not in the set count as 0 and their rows of x are not read. The product with
-/// the transpose of a matrix of symmetric pattern is this product with permuted values. Row r depends on the entries of
-/// row r and the rows of x that they name alone, in every bit. Called outside a parallel region, the op shares rows
-/// among the OpenMP threads by their number of entries; inside one it runs on the calling thread.
+/// With `columns`, entries whose column is not in the set count as 0 and their rows of x are not read. For a matrix
+/// with a symmetric pattern, the product with the transpose is this product with permuted values. In every bit, row r
+/// depends only on the entries of row r and the rows of x at their columns. Called outside a parallel region, the op
+/// divides rows among the OpenMP threads by their number of entries; inside one it runs on the calling thread.
 ///
 /// shapes   y (pattern.rows(), C); x (any, C), with more rows than any column number; values (nnz)
 /// dtypes   f32 | f64, all equal; or x bf16 | f16 with the others f32

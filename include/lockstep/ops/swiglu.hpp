@@ -25,15 +25,15 @@ void swiglu_backward(Stream&, Target dx, Target dweight, const Tensor& dy, const
 ///
 ///   rstd_m = 1/sqrt(mean_k x_mk^2 + eps),   z_mk = x_mk rstd_m,   y = swiglu(z)
 ///
-/// On a GPU the product multiplies x, and the pass that combines gate and up scales its rows, which gives the same except
-/// for rounding and saves a launch. gate_up is for the backward alone.
+/// On a GPU the product reads x, and the pass that combines gate and up scales the rows of the product. The result is
+/// the same except for rounding, and saves a launch. gate_up is only for the backward.
 ///
 /// shapes   as swiglu_forward; z as x; rstd (M), empty with gate_up
 /// source   ops/rmsnorm.hpp
 void normed_swiglu_forward(Stream&, const Tensor& y, const Tensor& z, const Tensor& rstd, const Tensor& gate_up,
                            const Tensor& x, const Tensor& weight, double eps);
 
-/// The gradients of x and weight. dz is the gradient of z without that through y. dz and gate_up are overwritten. An
+/// The gradients of x and weight. dz is the gradient of z except the part through y. dz and gate_up are overwritten. An
 /// empty target is not computed.
 void normed_swiglu_backward(Stream&, Target dx, Target dweight, const Tensor& dy, const Tensor& dz,
                             const Tensor& gate_up, const Tensor& z, const Tensor& rstd, const Tensor& x,

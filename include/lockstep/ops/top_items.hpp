@@ -18,7 +18,7 @@ struct ItemCodes;
 class ItemTable {
  public:
   ItemTable() = default;
-  /// typical  a row near those of most users, such as their mean. Searches on the CPU are the faster the nearer it is;
+  /// typical  a row near most users' rows, such as their mean. The nearer it is, the faster are searches on the CPU;
   ///          their results do not depend on it.
   explicit ItemTable(const Tensor& items, const Tensor& typical = {});
   std::int64_t items() const { return rows_->rows(); }
@@ -39,15 +39,15 @@ class ItemTable {
 ///
 /// On the CPU, approximate scores choose candidates: products of 8-bit codes, whose error has a bound for each user. An
 /// item is left out only if K others are better by more than twice that bound, so every item of the result is among the
-/// candidates. The products that order the candidates have the bits of gemm_nt(). The result of a user depends on
-/// neither the other users of the call nor the number of threads. Runs on the calling thread.
+/// candidates. The exact scores of the candidates have the bits of gemm_nt(). The result of a user depends on neither
+/// the other users of the call nor the number of threads. Runs on the calling thread.
 ///
 /// `top` is host memory. For a GPU it must be pinned; it is valid, and `scratch` may be reused, once the stream has
 /// finished this call.
 ///
-/// shapes   users (M, D); excluded(m) ascending items of 0..I-1; top (M, K), filled up with -1 where fewer than K items
-///          remain
-/// dtypes   f32 | f64, that of the table. An item whose score is NaN is never chosen
+/// shapes   users (M, D); excluded(m) ascending items of 0..I-1; top (M, K), padded with -1 if fewer than K items
+/// remain
+/// dtypes   f32 | f64, as the table. An item whose score is NaN is never chosen
 /// errors   Error if the shapes do not fit, or on a GPU if K is above 2048
 void top_items(Stream&, Arena& scratch, const ItemTable& table, const Tensor& users,
                const std::function<std::span<const std::int32_t>(std::int64_t)>& excluded, std::int64_t k,

@@ -9,7 +9,7 @@
 
 namespace lockstep::ops {
 
-// The arithmetic of training windows, which the host and kernels share.
+// The arithmetic of training windows, shared by the host and kernels.
 
 /// The event in slot s of T slots that hold the newest of `inputs` events, the newest in slot T-1. Negative: padding.
 constexpr std::int64_t window_event(std::int64_t slots, std::int64_t inputs, std::int64_t slot) {
@@ -20,7 +20,7 @@ constexpr std::int64_t window_event(std::int64_t slots, std::int64_t inputs, std
 /// has probability 2^-64.
 inline constexpr std::uint64_t kNegativeTries = 64;
 
-/// The item (1..n) at a place of a user's negatives: the first of the place's draws that the user does not know.
+/// The item (1..n) that is negative number `place` of a user: the first of its draws that the user does not know.
 template <class Known>
 constexpr std::int32_t drawn_negative(const Philox& draws, std::int64_t n, std::int64_t place, const Known& is_known) {
   const std::uint64_t first = static_cast<std::uint64_t>(place) * kNegativeTries;
@@ -57,7 +57,7 @@ struct HistorySample {
   std::int64_t first = 0;
   std::int32_t items = 0;  ///< m
   std::int32_t user = 0;
-  /// Of a window of so many slots: the events that are inputs, each of which has a target.
+  /// The events that are inputs, and so have a target, in a window of this many slots.
   constexpr std::int64_t targets(std::int64_t slots) const {
     const std::int64_t inputs = items - 1;
     return inputs < slots ? inputs : slots;
@@ -73,27 +73,27 @@ struct HistoryTable {
   std::int64_t n_items = 0;
 };
 
-/// Which windows are made of the samples of a RowDraw.
+/// The form of the windows that are made of the samples of a RowDraw.
 struct WindowRule {
   std::int64_t slots = 0;
   bool padded = false;                         ///< a window has `slots` tokens, the first of which may be padding
-  std::uint64_t step = 0;                      ///< of the negatives' draws
+  std::uint64_t step = 0;                      ///< keys the draws of negatives
   const std::uint64_t* step_on_gpu = nullptr;  ///< GPU memory that kernels read in place of `step`, unless null
 };
 
-/// The arrays of a batch. shapes  begin (B+1), user (B), first_query (B); item, slot, time, position, pos (M); neg (M, K)
-/// with M at least the tokens of the windows
+/// The arrays of a batch. shapes  begin (B+1), user (B), first_query (B); item, slot, time, position, pos (M); neg (M,
+/// K) with M at least the tokens of the windows
 struct WindowArrays {
   Tensor begin, user;           ///< i64
   Tensor item, slot, pos, neg;  ///< i32
-  Tensor time;                  ///< i64, or none
-  Tensor position;              ///< i32: slot + 1, 0 for padding; or none
-  Tensor first_query;           ///< i64: padding tokens of a window; or none
+  Tensor time;                  ///< i64, or empty
+  Tensor position;              ///< i32: slot + 1, 0 for padding; or empty
+  Tensor first_query;           ///< i64: the number of padding tokens of a window; or empty
 };
 
 /// Makes the training windows of samples: the newest events of each history up to the last but one, packed one after
-/// another, each with its successor (pos) and K drawn items outside the history (neg). Padding, and rows behind the last
-/// window, have 0 in all arrays; padding has its slot.
+/// another, each with its successor (pos) and K drawn items outside the history (neg). Padding and rows after the last
+/// window are 0 in all arrays, except that padding has its slot.
 ///
 /// draw      in memory that kernels can read; B samples
 /// errors    Error if the arrays do not fit together or are not on a GPU

@@ -11,8 +11,8 @@
 namespace lockstep {
 
 /// The elements of a flat gradient that may be nonzero: all but the rows of row-sparse parameters that no backward pass
-/// has touched. What sums, norms or applies a gradient leaves out the other elements, so that a step costs in
-/// proportion to the rows that it touches.
+/// has touched. Sums, norms and updates skip the other elements, so the cost of a step is proportional to the rows that
+/// it touches.
 class NonzeroElements {
  public:
   struct Table {
@@ -22,7 +22,7 @@ class NonzeroElements {
     std::vector<std::uint64_t> rows;  ///< a bit per row that may be nonzero, lowest first
   };
   NonzeroElements() = default;
-  /// No row of a row-sparse parameter.
+  /// Starts with no row of any row-sparse parameter.
   explicit NonzeroElements(const ParamStore& params);
 
   std::vector<Table>& tables() { return tables_; }
@@ -69,7 +69,7 @@ struct FlatGradient : Tensor {
   FlatGradient(const Tensor& flat, NonzeroElements* nonzero = nullptr)  // NOLINT: implicit on purpose
       : Tensor(flat), nonzero(nonzero) {}
   FlatGradient(const OwnedTensor& flat) : Tensor(flat.view()) {}  // NOLINT: implicit on purpose
-  /// Null: any element may be nonzero. Changed by what makes other elements nonzero, such as add_penalty().
+  /// Null: any element may be nonzero. Functions that make more elements nonzero, such as add_penalty(), extend it.
   NonzeroElements* nonzero = nullptr;
   /// Calls f(begin, end) for the elements in a range that may be nonzero, as NonzeroElements::for_each().
   template <class F>

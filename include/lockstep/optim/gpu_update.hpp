@@ -10,19 +10,19 @@
 
 namespace lockstep {
 
-/// What a rank tells its GPU about one step: all that changes from step to step, except for the samples. The host
-/// writes it into pinned memory, and the step begins by copying it to the GPU, with the rank's report behind it.
+/// The description of one step for a rank's GPU: everything that changes from step to step, except for the samples. The
+/// host writes it to pinned memory, followed by the rank's report; the step first copies both to the GPU.
 struct GpuStepRecord {
   std::uint64_t step = 0;     ///< of Philox
   std::int64_t samples = 0;   ///< over all ranks
   std::int64_t known = 1;     ///< whether the host knows the outcome of all earlier steps
   LossScale loss_scale = {};  ///< at the beginning of the step, if `known`
   double lr = 0;
-  StepScalars after_skip = {};  ///< of the optimizer: if `known`, or if the step before was skipped
-  StepScalars after_step = {};  ///< otherwise
+  StepScalars after_skip = {};  ///< of the optimizer: used if `known`, or if the previous step was skipped
+  StepScalars after_step = {};  ///< of the optimizer: used otherwise
 };
 
-/// The scalars that a rank adds to a step. Each rank's report has them for the sum over all ranks.
+/// The scalars that one rank contributes to a step. The GPU sums the reports of all ranks.
 ///
 /// layout  doubles: weight, flags; then 8 bytes for each micro-batch: its loss, in the dtype of the gradient
 struct RankReport {
@@ -40,8 +40,8 @@ struct RankReports {
   bool doubles = false;  ///< losses are f64, whatever the gradient is
 };
 
-/// Sign descent (sign_sgd_rows) on a table outside the optimizer, from one gradient row per sample of the step. Each rank
-/// computes the rows of its samples; with NCCL the others' rows are gathered in the same arrays.
+/// Sign descent (sign_sgd_rows) on a table outside the optimizer, from one gradient row per sample of the step. Each
+/// rank computes the rows of its samples; with NCCL the others' rows are gathered in the same arrays.
 struct RowDescent {
   const Param* table = nullptr;
   Tensor ids;        ///< i32 (samples over all ranks)
@@ -50,7 +50,7 @@ struct RowDescent {
   double weight_decay = 0;
 };
 
-/// What a GPU tells the host about one step, in pinned memory; the same on all ranks.
+/// A GPU's report about one step to the host, in pinned memory; the same on all ranks.
 struct GpuOutcome {
   double loss = 0, weight = 0;    ///< summed over ranks; the loss with the penalty
   double norm = 0;                ///< of the mean gradient; 0 without an optimizer
@@ -63,8 +63,8 @@ struct GpuOutcome {
 
 /// The end of a step on a GPU, without the host: the sums over ranks, the gradient of the penalty, the norm, clipping,
 /// the check for values that are not finite, the optimizer with the average of the weights, and the loss scale of fp16.
-/// Kernels read what depends on the step from a GpuStepRecord, so a graph that contains them can be repeated. The bits are
-/// those of add_penalty(), GradientNorm, clip_scale() and Optimizer::step() on the same GPU.
+/// Kernels read all values that depend on the step from a GpuStepRecord, so a graph that contains them can be repeated.
+/// The bits are those of add_penalty(), GradientNorm, clip_scale() and Optimizer::step() on the same GPU.
 class GpuUpdate {
  public:
   struct Options {
@@ -76,7 +76,7 @@ class GpuUpdate {
   GpuUpdate(ParamStore& params, Optimizer* optimizer, std::vector<FlatRange> norm_ranges, const Options& options);
 
   bool scaled() const { return options_.scaled; }
-  /// Adds the update of a table to those of each step. Call it before the first step.
+  /// Adds sign descent on a table to each step. Call it before the first step.
   void descend(const RowDescent& rows) { rows_ = rows; }
   const std::optional<RowDescent>& rows() const { return rows_; }
   /// Completes the record of the next step. `open_steps` (0 or 1) counts the earlier steps whose outcome the host does
@@ -85,7 +85,8 @@ class GpuUpdate {
   /// Tells the optimizer about a step that has ended. errors  Error (usage) if it failed
   void count(const GpuOutcome& outcome) const;
 
-  /// Enqueues the factor of the loss: seed(), a scalar in the dtype of the gradient. Only if scaled(); otherwise it is 1.
+  /// Enqueues the factor of the loss: seed(), a scalar in the dtype of the gradient. Only if scaled(); otherwise it is
+  /// 1.
   void open(const Stream& stream, const GpuStepRecord* record) const;
   const Tensor& seed() const { return seed_.view(); }
   /// Enqueues the decision about the step: its outcome, and the scalars of its update, which are at now() when it runs.
@@ -93,17 +94,17 @@ class GpuUpdate {
   void decide(const Stream& stream, const Tensor& gradient, const RankReports& reports, const GpuStepRecord* record,
               GpuOutcome* outcome) const;
   const void* now() const { return now_.data(); }
-  /// Enqueues all of the step that follows the reduction of its gradient: decide() and the updates.
+  /// Enqueues the rest of a step, after the reduction of its gradient: decide() and the updates.
   void close(const Stream& stream, const Tensor& gradient, const RankReports& reports, const GpuStepRecord* record,
              GpuOutcome* outcome, Ema* average) const;
-  /// What a kernel needs that contains the end of a step (DenseStep).
-  struct Parts {
+  /// For a kernel that contains the end of a step (DenseStep).
+  struct Operands {
     Optimizer* optimizer;  ///< may be null
     std::vector<FlatRange> norm_ranges;
     double clip_norm;
     std::byte* state;  ///< optim_kernels::UpdateState, in GPU memory
   };
-  Parts parts() const { return {optimizer_, norm_ranges_, options_.clip_norm, state_.data()}; }
+  Operands operands() const { return {optimizer_, norm_ranges_, options_.clip_norm, state_.data()}; }
 
  private:
   ParamStore& params_;
@@ -112,11 +113,11 @@ class GpuUpdate {
   Options options_;
   std::optional<RowDescent> rows_;
   OwnedTensor seed_;
-  Buffer parts_;      ///< the partial sums of each range and penalised parameter: their number and factor
+  Buffer parts_;      ///< optim_kernels::PartialSums of each range and each penalised parameter
   Buffer penalties_;  ///< the penalised parameters
   std::int64_t penalised_ = 0, penalty_sums_ = 0;
   Buffer sums_;   ///< partial sums of squares
-  Buffer state_;  ///< what a step leaves to the next one
+  Buffer state_;  ///< the state that a step leaves for the next one
   Buffer now_;    ///< the scalars of the optimizer
 };
 

@@ -21,9 +21,9 @@ struct RowsOf {
   std::int64_t count = -1;  ///< -1: all
 };
 
-/// What a step of LazyAdam depends on, if a GPU takes it alone.
+/// The description of a LazyAdam step that a GPU makes without the host.
 struct LazyNow {
-  std::int64_t to = 0;         ///< steps taken before
+  std::int64_t to = 0;         ///< number of earlier steps
   std::int64_t base = 0;       ///< of the history
   std::int64_t calm_from = 0;  ///< from this step on, each step shrinks the moves of rows without gradient
   double rate = 0, root = 0;   ///< of this step, for the history
@@ -36,8 +36,8 @@ struct RowsNow {
   Tensor gradient = {};
 };
 
-/// Adam for tables of which each step's gradient touches few rows. Equals the dense update bit for bit, without a sweep
-/// over the tables.
+/// Adam for tables whose gradient touches few rows in each step. The result equals the dense update bit for bit,
+/// without a sweep over the tables.
 ///
 /// A row without gradient still moves: m = b1 m, v = b2 v, p -= rate_t m / (sqrt(v) root_t + eps). LazyAdam defers such
 /// steps. When the row is next used, it replays them in order, each with its own learning rate. Once this and all later
@@ -49,15 +49,15 @@ struct RowsNow {
 ///   adam.update(table, rows, gradient);    // each row once
 ///   adam.flush();                          // before anything else reads the tables, or saves state()
 ///
-/// If a GPU takes steps alone (GpuUpdate), the host describes them, and kernels read the description:
+/// For steps that a GPU makes without the host (GpuUpdate), the host writes a description, which kernels read:
 ///
 ///   const LazyNow now = adam.describe(lr, open_steps);   // to be copied to the GPU
 ///   adam.enqueue_catch_up(tables, now_on_gpu);
 ///   adam.enqueue_update(tables, now_on_gpu, update.now());
 ///
-/// State vectors have the full size of the parameters, but only the rows in `which` are accessed. OpenMP threads divide
-/// the rows. After set_steps() all rows count as up to date. Lists of rows must be readable by kernels; on a GPU no
-/// call waits for the GPU.
+/// State vectors have the full size of the parameters, but only the rows in `which` are accessed. The OpenMP threads
+/// share the rows. After set_steps() all rows count as up to date. On a GPU, kernels must be able to read lists of
+/// rows, and no call waits for the GPU.
 ///
 /// dtypes   f32 | f64, as the parameters
 /// source   Kingma, Ba 2015, arXiv:1412.6980, algorithm 1
@@ -84,13 +84,14 @@ class LazyAdam final : public Optimizer {
   void flush();
 
   StepScalars scalars(double lr, std::int64_t t) const override;
-  /// Describes the next step. `open_steps` (0 or 1) counts the earlier steps that steps() does not.
+  /// Describes the next step. `open_steps` (0 or 1): the number of earlier steps that steps() does not count yet.
   LazyNow describe(double lr, int open_steps);
-  /// Enqueues what catch_up() and update() do, for at most three tables in one launch. The update writes the history, and
-  /// does nothing if `scalars` (optim_kernels::UpdateNow) say so.
+  /// Enqueue catch_up() and update(), for at most three tables in one launch. The update also writes the history. It
+  /// does nothing if `scalars` (optim_kernels::UpdateNow) say so; no further step is possible then, because the update
+  /// marks the rows as caught up.
   void enqueue_catch_up(std::span<const RowsNow> tables, const LazyNow* now);
   void enqueue_update(std::span<const RowsNow> tables, const LazyNow* now, const void* scalars);
-  /// Where the history is; it moves when it grows.
+  /// The address of the history, which changes when the history grows.
   const void* gpu_history() const { return gpu_history_.data(); }
 
  protected:
@@ -113,7 +114,7 @@ class LazyAdam final : public Optimizer {
   };
   Table& table_of(const Param& param);
   Step step_at(double lr, std::int64_t t) const;
-  /// Adds step t to the history, without its entry on a GPU.
+  /// Adds step t to the history, except for its entry in GPU memory.
   void remember(double lr, std::int64_t t);
   void note(double lr, double gradient_scale);
   /// Discards deferred updates if the step count does not match.
@@ -129,7 +130,7 @@ class LazyAdam final : public Optimizer {
                 const Tensor& gradient);
   void catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std::int64_t to, const Tensor& gradient);
   void all_have_taken(std::int64_t steps);
-  void replay_kept(std::int64_t to);
+  void catch_up_all(std::int64_t to);
   void update_rows(const Param& param, const ops::RowSet& rows, const Tensor& gradient);
 
   OptimizerOptions options_;
@@ -140,7 +141,7 @@ class LazyAdam final : public Optimizer {
   std::int64_t calm_from_ = 0;       ///< from this step on, each step shrinks the moves of rows without gradient
   StepScalars now_ = scalars(0, 1);  ///< of the last step that note() counted; the decay rates hold for all
   Buffer gpu_history_;               ///< history_ in GPU memory, with spare capacity
-  Buffer gpu_from_;                  ///< steps that the rows of one call have taken
+  Buffer gpu_from_;                  ///< steps that each row of a call has taken
 };
 
 }  // namespace lockstep

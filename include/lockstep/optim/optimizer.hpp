@@ -23,8 +23,8 @@ struct NamedTensor {
   Tensor value;
 };
 
-/// Exponential moving average of the weights: shadow <- d * shadow + (1 - d) * p after every step, initially the
-/// weights.
+/// Exponential moving average of the weights: shadow <- d * shadow + (1 - d) * p after every step. It starts as a copy
+/// of the weights.
 class Ema {
  public:
   /// errors   Error (usage) unless 0 <= decay < 1
@@ -72,7 +72,7 @@ struct OptimizerOptions {
   bool lazy = false;                   ///< rows of row-sparse parameters with a zero gradient keep weights and state
 };
 
-/// What an optimizer's update of an element depends on in one step, in an order of its own.
+/// The scalars of an optimizer's update in one step. Each optimizer defines their order.
 using StepScalars = std::array<double, 10>;
 
 /// Updates ranges of a ParamStore's flat vector from their gradients. Several optimizers may share one store.
@@ -91,8 +91,8 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   virtual const char* name() const = 0;
-  /// Performs one update with the gradient `gradient_scale` * gradient, and updates `ema` unless it is null. A lazy one
-  /// on the CPU accesses no rows that are zero by gradient.nonzero, but the average is of all rows.
+  /// Performs one update with the gradient `gradient_scale` * gradient, and updates `ema` unless it is null. On the
+  /// CPU, a lazy optimizer skips the rows that gradient.nonzero leaves out, but averages all rows.
   ///
   /// shapes   gradient (flat_size of the store)
   /// dtypes   gradient as the parameters
@@ -103,8 +103,8 @@ class Optimizer {
   /// Enqueues one update on a GPU with the scalars that are at `now` (optim_kernels::UpdateNow) when it runs, or none
   /// if they say so. Does not count the step.
   void enqueue_step(const Tensor& gradient, const void* now, Ema* ema);
-  /// The moments of Adam or AdamW in the layout of the flat vectors, for a kernel that contains the update; empty for
-  /// other optimizers, and if a range of parameters is left out or updated by rows.
+  /// The moments of Adam or AdamW in the layout of the flat vectors, for a kernel that contains the update. Empty for
+  /// other optimizers, and if some parameters are not updated, or updated by rows.
   virtual std::array<Tensor, 2> adam_moments() const { return {}; }
 
   /// Restricts step() to the elements in these ranges; all others keep weights, state and average. For optimizers on
@@ -168,8 +168,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Param
 /// the gradient. Call it on every rank after the gradients are summed over ranks; `weight` is the sum of weights in the
 /// summed loss.
 ///
-/// With `lazy`, rows of row-sparse parameters with a zero gradient keep it, but count in the penalty. On the CPU, only
-/// elements in `within` of the gradient change.
+/// With `lazy`, zero gradients of rows of row-sparse parameters stay zero, but the rows count in the penalty. On the
+/// CPU, only elements of the gradient in `within` change.
 double add_penalty(const ParamStore& params, const FlatGradient& gradient, double weight, bool lazy = false,
                    FlatRange within = {0, std::numeric_limits<std::int64_t>::max()});
 
@@ -196,7 +196,7 @@ double clip_scale(double norm, double max_norm);
 /// Describes the first element of `flat` (values or gradients) that is not finite, "network.2.weight[17] = nan".
 /// Returns "" if all are finite.
 std::string first_non_finite(const ParamStore& params, const Tensor& flat);
-/// The same text of an element of the flat vectors.
+/// The same text for the element at index `at` of the flat vectors.
 std::string element_text(const ParamStore& params, std::int64_t at, double value);
 
 }  // namespace lockstep

@@ -6,8 +6,7 @@
 
 namespace lockstep::prep {
 
-/// `count` of the numbers 0 .. n-1, chosen uniformly without replacement, ascending; the same for the same seed and
-/// site.
+/// Draws `count` of the numbers 0 .. n-1 without replacement, as a function of seed and site. Returns them ascending.
 std::vector<std::int64_t> draw_subset(std::int64_t n, std::int64_t count, std::uint64_t seed, Site site);
 /// The numbers 0 .. n-1 in random order.
 std::vector<std::int64_t> draw_permutation(std::int64_t n, std::uint64_t seed, Site site);

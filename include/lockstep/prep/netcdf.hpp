@@ -33,13 +33,13 @@ class NcFile {
   NcVariable describe(const std::string& variable) const;
   std::optional<std::string> text_attribute(const std::string& variable, const std::string& attribute) const;
 
-  /// All values in C order: raw * scale_factor + add_offset in double, with the raw integers unsigned under `_Unsigned`;
-  /// NaN where the raw value equals `_FillValue` or `missing_value` (or, without such an attribute, the format's own
-  /// fill value of a type wider than a byte) or lies outside `valid_range`, `valid_min` .. `valid_max`. On packed
-  /// integers, valid ranges of a real type are in unpacked units, and fill values of a real type in either.
+  /// All values in C order: raw * scale_factor + add_offset in double, with the raw integers unsigned under
+  /// `_Unsigned`; NaN where the raw value equals `_FillValue` or `missing_value` (or, without such an attribute, the
+  /// format's own fill value of a type wider than a byte) or lies outside `valid_range`, `valid_min` .. `valid_max`. On
+  /// packed integers, valid ranges of a real type are in unpacked units, and fill values of a real type in either.
   /// source  CF conventions 1.11, sections 2.5.1 and 8.1; NetCDF User's Guide, attribute conventions
   std::vector<double> read(const std::string& variable) const;
-  /// The same with a fixed index along one axis; negative indices count from the end.
+  /// Like read(), with a fixed index along one axis; negative indices count from the end.
   std::vector<double> read_slice(const std::string& variable, std::size_t axis, std::int64_t index) const;
 
  private:
@@ -53,8 +53,8 @@ class NcFile {
   int id_;
 };
 
-/// The size in bytes of a classic file (CDF-1, 2, 5) by its header; nothing for other formats. Callers compare it with
-/// the file's size, since libnetcdf reads zeros beyond the end of a truncated file. errors  data: an invalid header
+/// The size in bytes of a classic file (CDF-1, 2, 5) by its header; nullopt for other formats. Callers compare it with
+/// the file's size, because libnetcdf reads zeros beyond the end of a truncated file. errors  data: an invalid header
 std::optional<std::int64_t> classic_size(const std::filesystem::path& path);
 
 }  // namespace lockstep::prep

@@ -4,8 +4,7 @@
 
 namespace lockstep::prep {
 
-/// Recomputes the part of a reference file that belongs to data preparation; the file's content tells which part that is.
-/// A file without such a part gives no rows.
+/// Recomputes the parts of a reference file that belong to data preparation. A file without such a part gives no rows.
 ReferenceReport verify_reference(const H5File& golden);
 
 /// Reads the raw NetCDF files that the groups of a reference name, which lie beside it, and compares rows, order and

@@ -12,7 +12,7 @@ using Args = std::vector<std::string>;
 struct Source {
   const char* name;
   const char* summary;
-  /// Parses the arguments after the name, reads and writes. False if the arguments only asked for help.
+  /// Parses the arguments after the name, reads and writes. Returns false if the arguments only asked for help.
   bool (*run)(const Args& args);
 };
 std::span<const Source> sources();

@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-/// A file for appending, unbuffered: append() returns after the system has accepted all bytes. Bytes that it refuses (full
-/// disk) wait in memory, and each later append() tries again.
+/// A file for appending, unbuffered: append() returns after the system has accepted all bytes. Refused bytes (full
+/// disk) wait in memory, up to 16 MiB, and each later append() tries again.
 class AppendFile {
  public:
   AppendFile() = default;
@@ -18,7 +18,7 @@ class AppendFile {
   ~AppendFile();
 
   void append(std::string_view bytes);
-  /// Why bytes wait: the file and the reason; "" if none do.
+  /// Why bytes are waiting: the file and the reason; "" if none are.
   const std::string& failure() const { return failure_; }
   /// Flushes the file to the disk; returns why that failed, or "". Another thread may append meanwhile.
   [[nodiscard]] std::string sync() const;

@@ -14,7 +14,7 @@ struct Metric {
 /// The metrics of a baseline: "most popular items".
 struct BaselineMetrics {
   std::string name;
-  std::vector<Metric> metrics;  ///< some of the model's, in their order
+  std::vector<Metric> metrics;  ///< a subset of the model's metrics, in the same order
   /// The value of a metric, or null if the baseline does not have it.
   const Metric* find(const std::string& metric) const {
     for (const Metric& m : metrics)
@@ -30,10 +30,10 @@ struct MetricTable {
   std::vector<double> values;  ///< (rows, columns)
 };
 
-/// Of each class of a confusion matrix (rows: the true classes) precision, recall, F1 and support, its true samples. A
-/// ratio without samples is 0.
+/// Precision, recall, F1 and support (number of true samples) of each class of a confusion matrix, whose rows are the
+/// true classes. A ratio without samples is 0.
 MetricTable class_scores(const MetricTable& confusion);
-/// The name of the table and its aligned rows, each on a line.
+/// The table as text: its name, then aligned rows.
 std::string text_of(const MetricTable& table);
 
 }  // namespace lockstep

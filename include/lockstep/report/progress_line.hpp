@@ -15,7 +15,7 @@ struct ProgressState {
 };
 
 /// `━━━━━━╸─────  42% step 2520/6000 epoch 25/60 loss 0.0123 val 0.0143 84.2k/s 32s left`, shorter than `columns`. The
-/// bar fills the remaining width; the least important values are omitted if there is too little.
+/// bar fills the remaining width; if the line is too long, the least important values are omitted.
 std::string progress_line(const ProgressState& state, int columns, bool utf8);
 /// 84210 -> "84.2k".
 std::string short_rate(double per_second);

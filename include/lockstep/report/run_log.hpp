@@ -24,9 +24,8 @@ enum class RunStart : std::uint8_t {
 enum class TakeOver : std::uint8_t { no, yes };
 
 /// Prepares the run directory and reserves it for this process until its end. Rank 0 calls it, inside World::together.
-/// A directory holds a run once the run, or one in its folders (nested_runs()), has recorded a step or written a
-/// checkpoint. If the directory belongs to a run on another host, waits up to a minute to find out whether that run is
-/// active.
+/// A directory holds a run if the run itself, or one of nested_runs(), has recorded a step or written a checkpoint. If
+/// the directory belongs to a run on another host, waits up to a minute to find out whether that run is active.
 ///
 /// errors  Error (usage) if the directory cannot be created or written, is in use, or holds a run of another
 ///         configuration (names each differing key). Error (data) if its config.ini is damaged
@@ -56,7 +55,7 @@ using PhaseSeconds = std::vector<std::pair<std::string, double>>;
 /// The measurements of a GPU. A GPU that several ranks share counts once.
 struct GpuValues {
   int rank = 0;                ///< the first that uses it
-  std::vector<Metric> values;  ///< those that its driver has: utilization_percent, memory_bytes, power_w, sm_clock_mhz
+  std::vector<Metric> values;  ///< as the driver provides: utilization_percent, memory_bytes, power_w, sm_clock_mhz
 };
 
 /// One or more training steps, the last of which is `step`.
@@ -70,10 +69,10 @@ struct StepRecord {
   double seconds = 0;                ///< wall time of these steps
   PhaseSeconds phases;               ///< of rank 0, summed over these steps
   int slowest_rank = -1;             ///< the rank that computed longest; negative: a single rank
-  double slowest_by = 0;             ///< how much longer than the mean of all ranks, as a fraction
+  double slowest_by = 0;             ///< excess over the mean time of all ranks, as a fraction of it
   std::vector<GpuValues> gpus = {};  ///< at the end of these steps
   std::vector<Metric> metrics;       ///< loss_scale, loss_unweighted, ...
-  double time = 0;                   ///< when it is written, which RunLog sets. Units: seconds since 1970
+  double time = 0;                   ///< when it was written, set by RunLog. Units: seconds since 1970
 };
 
 /// One evaluation of a split.
@@ -81,7 +80,7 @@ struct EvalRecord {
   std::int64_t step = 0;
   double epoch = 0;
   std::string split;                ///< "validation" or "test"
-  std::optional<double> loss = {};  ///< none: the evaluation has no loss, as that of a ranking
+  std::optional<double> loss = {};  ///< none: this evaluation has no loss (ranking)
   std::vector<Metric> metrics;
   double samples_per_s = 0;
   double seconds = 0;
@@ -89,7 +88,7 @@ struct EvalRecord {
   std::vector<MetricTable> tables = {};  ///< drawn as pictures in the report and for TensorBoard
   std::string protocol = {};             ///< how the metrics are computed: protocol_of()
   std::string data_file = {}, data_hash = {};
-  std::string weights = {};  ///< name of the checkpoint with the weights: "best"; "": those of this step
+  std::string weights = {};  ///< checkpoint that holds the weights: "best"; "": the weights of this step
   double time = 0;           ///< as StepRecord::time
 };
 
@@ -109,8 +108,8 @@ struct ReportPicture {
 /// `report.html` in the run directory (formats: docs/run-directory.md), and the progress line on a terminal or a plain
 /// line every few seconds.
 ///
-/// Every rank may create and call one; only that of rank 0 writes. After a resume each (step, split) occurs once in
-/// every file: records past `resumed_at` are removed first, and existing records are not repeated.
+/// Every rank may create and call a RunLog; only the one of rank 0 writes. After a resume each (step, split) occurs
+/// once in every file: records past `resumed_at` are removed first, and existing records are not repeated.
 ///
 /// A write that fails, such as on a full disk, is a warning: the records wait in memory and are written later. The
 /// constructor throws.
@@ -125,7 +124,7 @@ class RunLog {
   ~RunLog();
 
   bool writes() const { return impl_ != nullptr; }
-  /// Call it after every step: updates the progress line at most ten times a second. A negative loss is not shown.
+  /// Call after every step. Updates the progress line at most ten times a second. A negative loss is not shown.
   void progress(std::int64_t step, double loss);
   void record(StepRecord record);
   void record(EvalRecord record);
@@ -136,7 +135,7 @@ class RunLog {
   void made(const std::filesystem::path& file, std::string what);
   /// Writes report.html. finish() does so too, and evaluations at most every 20 s.
   void write_report();
-  /// Removes the records of steps after this one, as a start that continues there does.
+  /// Removes the records of later steps, as a resume at this step does.
   void continue_after(std::int64_t step);
   /// Flushes all records to the disk; returns why that failed, or "". Call it before writing a checkpoint, so that a
   /// resume finds them. Another thread may record meanwhile.

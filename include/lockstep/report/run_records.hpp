@@ -12,15 +12,15 @@
 namespace lockstep {
 
 /// The files of a run directory with one JSON object per record; docs/run-directory.md has the keys.
-inline constexpr const char* kMetricsFile = "metrics.jsonl";          ///< what the run records
-inline constexpr const char* kEvaluationsFile = "evaluations.jsonl";  ///< what `lockstep eval --record` adds later
+inline constexpr const char* kMetricsFile = "metrics.jsonl";          ///< the records of the run
+inline constexpr const char* kEvaluationsFile = "evaluations.jsonl";  ///< later additions by `lockstep eval --record`
 
 using RunRecord = std::variant<StepRecord, EvalRecord>;
 
 /// The line of a record, with its line break. Bytes of a name that are not UTF-8 become U+FFFD.
 std::string record_line(const RunRecord& record);
 /// Calls `take` with the records of a text, in order, until it returns false or a line is incomplete or not a record.
-/// Returns the bytes of the lines that were taken.
+/// Returns the total length of the accepted lines, in bytes.
 std::size_t read_records(std::string_view text, const std::function<bool(RunRecord)>& take);
 
 /// Adds an evaluation of a run's checkpoint, with the time, to evaluations.jsonl of its directory.
@@ -30,7 +30,7 @@ void add_evaluation(const std::filesystem::path& run_dir, EvalRecord record);
 /// The records of a run.
 struct RunRecords {
   std::int64_t step = 0;   ///< of the last training record
-  double epoch = 0;        ///< of the same
+  double epoch = 0;        ///< of the last training record
   double time = 0;         ///< when it was written. Units: seconds since 1970
   double age = 0;          ///< seconds since then
   double seconds = 0;      ///< wall time of all training records

@@ -23,8 +23,8 @@ struct MeanInterval : Interval {
   double half_width() const { return high - value; }
 };
 /// Student's interval of the mean of n independent values, value +- t_{n-1} s / sqrt(n). For paired differences, p is
-/// that of the paired t-test. A single value has no interval: low, high, p and the deviation are NaN. If all values are
-/// equal, low and high equal them, and there is no test: p is NaN.
+/// the p-value of the paired t-test. A single value has no interval: low, high, p and the deviation are NaN. If all
+/// values are equal, low and high equal them, and there is no test: p is NaN.
 ///
 /// range   0 < level < 1
 /// errors  Error: no values, or a level out of range
@@ -32,7 +32,7 @@ struct MeanInterval : Interval {
 MeanInterval mean_interval(std::span<const double> values, double level = 0.95);
 
 /// The mean difference of two systems over the same samples, with a percentile bootstrap interval. A resample draws n
-/// samples with replacement and takes both values of each, so effects that both systems have in common cancel.
+/// samples with replacement and uses both values of each sample, so effects common to both systems cancel.
 ///
 ///   value = mean_i (a_i - b_i);   [low, high] = the (1 - level)/2 and (1 + level)/2 quantiles, over the resamples, of
 ///   their mean difference; a quantile between two order statistics is interpolated linearly

@@ -17,16 +17,21 @@ using Args = std::vector<std::string>;
 ///
 /// Returns false if the arguments ask for help. errors  Error (usage): wrong options; ranks with different arguments
 bool parse(World& world, Options& options, const Args& args);
-/// The same for a command with a configuration: also adds the keys of model_kind() to the options, or those of the
-/// first kind if there is none. Without a kind, help lists the kinds and the keys that all of them have.
+/// parse() for a command with a configuration. Adds the keys of model_kind() to the options, or of the first kind if
+/// there is none. Without a kind, help lists the kinds and the keys that all kinds have.
 bool parse(World& world, Options& options, const Args& args, RunConfig& config);
-/// The model.kind of the arguments or their files, else that of the file of `--checkpoint`, else "". Collective.
+/// The model.kind of the arguments or their files, else the kind of the `--checkpoint` file, else "". Collective.
 std::string model_kind(World& world, const Args& args);
 /// The first argument that asks for help (`--help`, `-h`, `--help=FORM`), or "".
 std::string help_argument(const Args& args);
-/// Opens and verifies a checkpoint, and checks the configuration. Without `--config` in the arguments the configuration
-/// becomes that of the checkpoint, overridden by the keys that `given` has from the command line. Sets the world's
-/// timeout. Collective.
+/// The keys of [model] must be those of a network's training, whose configuration is `config` of the file `source`:
+/// weights of another network may fit by chance.
+/// files  whether configuration files were passed: their defaults then count, too
+/// errors  Error (usage): lists the keys that differ, with both values
+void require_same_network(const Options& given, const std::string& config, const std::string& source, bool files);
+/// Opens and verifies a checkpoint, and checks the configuration. Without `--config` in the arguments, uses the
+/// checkpoint's configuration, overridden by the keys of `given` from the command line. Sets the world's timeout.
+/// Collective.
 ///
 /// errors  Error: data if the checkpoint is not whole; usage for a wrong configuration
 std::unique_ptr<CheckpointReader> open_checkpoint(World& world, const std::string& path, const Args& args,

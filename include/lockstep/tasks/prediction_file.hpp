@@ -15,7 +15,7 @@ namespace lockstep {
 
 class Option;
 
-/// Where a command writes its predictions.
+/// The output file of a command's predictions.
 struct PredictionOutput {
   std::string path;    ///< "": nowhere
   std::string format;  ///< "hdf5", "csv", "jsonl"; "auto": by the extension of the path
@@ -40,8 +40,8 @@ using Integers = std::vector<std::int64_t>;
 using Texts = std::vector<std::string>;
 /// The values of a column for some rows, row after row.
 using PredictionValues = std::variant<Integers, std::vector<float>, std::vector<double>, Texts>;
-/// Fills values[c], which has the type and size of column c, for rows [first, first + count). Runs on the rank that has
-/// the block.
+/// Fills values[c], which has the type and size of column c, for rows [first, first + count). Runs on the rank that
+/// computes the block.
 using PredictionBlock =
     std::function<void(std::int64_t first, std::int64_t count, std::vector<PredictionValues>& values)>;
 
@@ -52,7 +52,7 @@ using PredictionAttributes = std::vector<std::pair<std::string, H5Value>>;
 struct PredictionTable {
   std::vector<PredictionColumn> columns;
   std::int64_t rows = 0;
-  std::int64_t block_rows = 1024;  ///< of one call of `block`, which must not affect the values
+  std::int64_t block_rows = 1024;  ///< rows per call of `block`; the values must not depend on it
   std::string unit = "rows";       ///< what rows are, for messages: "users"
   PredictionAttributes attributes = {};
   PredictionBlock block = {};
@@ -60,11 +60,11 @@ struct PredictionTable {
   std::function<void(std::int64_t first, std::int64_t count, const std::vector<PredictionValues>& values)> see = {};
   /// Runs on all ranks after the last block, and may throw there; null: nothing.
   std::function<void()> agree = {};
-  /// Runs on rank 0 before an HDF5 file is closed, to add what is no column; null: nothing.
+  /// Runs on rank 0 before an HDF5 file is closed, to add data other than columns; null: nothing.
   std::function<void(H5File&)> finish = {};
 };
 
-/// Attributes that say where predictions come from: `kind` of the model, `checkpoint`, `data_hash` (hexadecimal, unless
+/// Attributes for the origin of predictions: `kind` of the model, `checkpoint`, `data_hash` (hexadecimal, unless
 /// empty), `command` (without --output and the number of threads, so that equal predictions are equal files) and
 /// `lockstep`, the version.
 PredictionAttributes describe_source(const std::string& kind, const std::string& checkpoint,
@@ -78,8 +78,9 @@ PredictionAttributes describe_source(const std::string& kind, const std::string&
 ///   csv     a header and a line per row (RFC 4180; lines end in \n). An array takes a column per value: score_1, ...
 ///   jsonl   an object per line, {"user": "7", "score": [0.5, 0.25]}; an array of several axes is nested
 ///
-/// As text, f32 has 9 and f64 17 significant digits, so that it reads back as the same value. A value that is not finite
-/// is an empty field (NaN), inf or -inf in CSV, and null in JSON. Bytes that are not UTF-8 become U+FFFD in JSON.
+/// As text, f32 has 9 and f64 17 significant digits, so that it reads back as the same value. A value that is not
+/// finite is an empty field (NaN), inf or -inf in CSV, and null in JSON. Bytes that are not UTF-8 become U+FFFD in
+/// JSON.
 ///
 /// errors  those of `block` and `agree` on any rank, on all ranks with one message; see write_atomically()
 void write_predictions(World& world, const PredictionOutput& output, const PredictionTable& table);

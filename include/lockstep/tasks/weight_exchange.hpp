@@ -26,8 +26,8 @@ struct WeightExchange {
   std::unique_ptr<Task> (*load)(const TaskConfig& config, const TaskSource& source, NamedArrays& arrays) = nullptr;
   /// Computes the parameters without public name from the others. Null: there are none.
   void (*complete)(Task& task) = nullptr;
-  /// What the network computes from its data set as a weight file of another kind, with public names and the metadata of
-  /// that kind. Null: the kind has none.
+  /// Tables that the network computes from its data set, as a weight file of another kind with its public names and
+  /// metadata. Null: the kind has none.
   NamedArrays (*tables)(Task& task) = nullptr;
   /// The bytes of an ONNX file with the network of a weight file, whose arrays have our names. Null: the kind has none.
   /// errors  usage, beginning with `what`: a form of the network that ONNX cannot hold

@@ -11,7 +11,7 @@ namespace lockstep {
 /// errors  Error (usage) on all ranks: names the first rank that differs from rank 0, and both values
 void require_same(World& world, const char* what, const std::string& mine, const char* remedy);
 
-/// Checks that the processors of all ranks are of one architecture, such as x86_64 or aarch64. Kernels of two
+/// Checks that the processors of all ranks have the same architecture, such as x86_64 or aarch64. Kernels for different
 /// architectures may round differently. Collective.
 ///
 /// errors  Error (usage) on all ranks: names the first rank that differs from rank 0
@@ -25,10 +25,11 @@ unsigned flags_of_all(Communicator& comm, unsigned mine);
 
 /// Whether all ranks have the same hash. Collective.
 bool same_on_all_ranks(World& world, std::uint64_t hash);
-/// Describes the ranks whose hash differs from that of the majority: "the weights of rank 1 (node02, hash ...) are not
-/// those of the other ranks (hash ...): ...". Without a majority it names all ranks. The hashes must differ. Collective.
+/// Describes the ranks whose hash differs from the majority: "the weights of rank 1 (node02, hash ...) are not
+/// those of the other ranks (hash ...): ...". Without a majority it names all ranks. The hashes must differ.
+/// Collective.
 ///
-/// what  what the hash is of, a plural such as "weights"
+/// what  name of the hashed values in the plural, such as "weights"
 std::string odd_ranks(World& world, const char* what, std::uint64_t hash);
 /// Checks that all ranks hold the same weights, by their hash. Collective.
 ///

@@ -40,12 +40,14 @@ struct CheckpointParts {
 ///
 /// HDF5: /model/<parameter> (master weights; attributes `trainable`), /optim/[<optimizer>/]<slot>/<parameter>,
 /// /program/<vector>, /ema/<parameter>, /state, /state/history/<series>, /config (the resolved INI text), and what
-/// Task::save adds. Every dataset has an attribute `xxh3`, the checksum of its values; that of the root covers all
-/// names, types, shapes and attributes. An end mark of 64 bytes follows the HDF5 data: length and checksum of all bytes
-/// before it, so that any changed or missing byte is detected before HDF5 opens the file. HDF5 itself ignores the mark.
+/// Task::save adds. Every dataset has an attribute `xxh3`, the checksum of its values; the `xxh3` of the root
+/// covers all names, types, shapes and attributes. An end mark of 64 bytes follows the HDF5 data: length and checksum
+/// of all bytes before it, so that any changed or missing byte is detected before HDF5 opens the file. HDF5 itself
+/// ignores the mark.
 void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts);
 
-/// Merges a manifest and its parts into one file. errors  Error: usage if it is not a manifest; data if it is not whole
+/// Merges a manifest and its parts into one file.
+/// errors  Error: usage if it is not a manifest, or `into` is one of its files; data if the checkpoint is not whole
 void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into);
 
 /// Why a file is not a whole checkpoint, or "" if it is. Checks the end mark, length and checksum of the file, then the
@@ -63,7 +65,7 @@ class CheckpointReader {
   /// verified  another process has verified the file; this one reads only what it needs
   explicit CheckpointReader(const std::filesystem::path& path, bool verified = false);
   const std::filesystem::path& path() const { return path_; }
-  /// Everything but the arrays of a sharded checkpoint, which only the functions below read.
+  /// The file itself. It lacks the arrays of a sharded checkpoint, which only the functions below read.
   const H5File& file() const { return file_; }
   /// Absolute paths of all arrays below a group, sorted; empty if there is no such group.
   std::vector<std::string> arrays(const std::string& group) const;
@@ -76,7 +78,7 @@ class CheckpointReader {
   std::string model_kind() const;
   std::uint64_t seed() const;
   std::string data_hash() const;  ///< hexadecimal
-  /// errors  Error (data): the task is tied_to_data() and `path`, its data set, is not that of the training
+  /// errors  Error (data): the task is tied_to_data() and its data set `path` is not the one that it was trained on
   void require_data_of(const Task& task, const std::string& path) const;
   std::int64_t devices() const;  ///< RunConfig::devices() of the run's first start
   std::string isa() const;       ///< ops::record_name() of the instruction set that computed it; "" in older files
@@ -113,17 +115,17 @@ class CheckpointFolder {
   explicit CheckpointFolder(std::filesystem::path run_dir) : folder_(std::move(run_dir) / "checkpoints") {}
   const std::filesystem::path& path() const { return folder_; }
   std::filesystem::path step_file(std::int64_t step) const;
-  /// "best.h5"; "best-2.h5" of the second best evaluation, and so on.
+  /// "best.h5" for place 1, "best-2.h5" for the second best evaluation, and so on.
   std::filesystem::path best_file(std::int64_t place = 1) const;
-  /// Renames the best files from `place` on to the next place, to make room for weights of this step. Replaces the last
-  /// of `keep`, and a file of the same step.
+  /// Moves the best files from `place` on down one place, to free `place` for the weights of this step. Drops the file
+  /// of the same step, or else the file at place `keep`.
   void make_room_for_best(std::int64_t place, std::int64_t keep, std::int64_t step) const;
   std::filesystem::path final_file() const { return folder_ / "final.h5"; }
-  /// `step-N.h5` and `final.h5` by falling step, whether whole or not.
+  /// `step-N.h5` and `final.h5` by descending step, whole or damaged.
   std::vector<std::filesystem::path> candidates() const;
   /// Moves the checkpoints of later steps, with their parts, to `previous-N/checkpoints` of the run directory.
-  /// Otherwise a run that continues from an earlier checkpoint would later resume from these, because their steps are
-  /// higher. Returns the new folder, or "" if there are none. errors  Error (internal) if a file cannot be moved
+  /// Otherwise a run that continues from an earlier checkpoint would later resume from one of them, because their steps
+  /// are higher. Returns the new folder, or "" if there are none. errors  Error (internal) if a file cannot be moved
   std::filesystem::path set_aside_after(std::int64_t step) const;
   /// Removes all `step-N.h5` except the last `keep` whole ones and the protected ones.
   void prune(std::int64_t keep) const;

@@ -22,8 +22,8 @@ struct SampleValues {
 SampleValues gather_samples(Communicator& comm, const SampleTask& model, Split split, std::int64_t chunks,
                             const std::vector<double>& mine);
 
-/// What one network adds to another over the same samples. Each row is a metric that both have. Its columns are its
-/// mean for both, the mean difference, and the 95 % interval of the difference (paired_bootstrap(), 2000 resamples).
+/// Compares two networks over the same samples. Each row is a metric that both have. Its columns are the mean of
+/// `model`, the mean of `other`, the mean difference, and its 95 % interval (paired_bootstrap(), 2000 resamples).
 ///
 /// errors  Error (usage): no metric in common; (data): different numbers of samples
 MetricTable compare_samples(const std::string& name, const SampleValues& model, const SampleValues& other,

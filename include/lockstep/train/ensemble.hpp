@@ -13,7 +13,7 @@ class H5File;
 /// The configuration key of a task that trains ensembles: its number of networks.
 inline constexpr const char* kMembersKey = "ensemble.members";
 
-/// A task whose networks can make an ensemble. Its configuration has kMembersKey.
+/// A task whose networks can form an ensemble. Its configuration has kMembersKey.
 class EnsembleTask {
  public:
   virtual ~EnsembleTask() = default;
@@ -24,11 +24,11 @@ class EnsembleTask {
   virtual void require_member(const H5File& checkpoint) const = 0;
 };
 
-/// The number of members that config.ini of a run directory names, 0 without one. The directory may have more folders, of
-/// an earlier and larger ensemble.
+/// The number of members in config.ini of a run directory; 0 without one. The directory may contain further member
+/// folders of an earlier, larger ensemble.
 std::int64_t member_count_in(const std::filesystem::path& run_dir);
-/// The files of `--checkpoint TEXT`: those of a comma-separated list; for the run directory of an ensemble the best (else
-/// the final) checkpoints of the members that its config.ini names; else TEXT itself.
+/// The files of `--checkpoint TEXT`. TEXT is a comma-separated list, a file, or the run directory of an ensemble: then
+/// the best (else the final) checkpoints of the members that its config.ini names.
 /// errors  Error (usage): a directory without an ensemble; (data): a member without checkpoint
 std::vector<std::string> checkpoint_files(const std::string& text);
 

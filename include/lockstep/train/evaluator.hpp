@@ -10,8 +10,11 @@
 
 namespace lockstep {
 
-/// Number of chunks of an evaluation of so many samples with so many sums. It is independent of ranks and threads, and so
-/// is the order of additions. At least 64; at most 4096, of at least 256 samples each.
+/// Number of chunks of an evaluation. It does not depend on ranks or threads, so neither does the order of additions.
+/// At least 64; at most 4096, then of at least 256 samples each.
+///
+/// sums     Task::sum_count()
+/// samples  samples that are evaluated
 std::int64_t evaluation_chunks(std::int64_t sums, std::int64_t samples);
 
 class StopSignals;
@@ -19,26 +22,25 @@ class StopSignals;
 struct SampleValues;
 
 struct EvaluationOptions {
-  std::int64_t most_samples = 0;         ///< samples spread over the split; 0: all
+  std::int64_t most_samples = 0;         ///< limit; the evaluated samples are spread evenly over the split; 0: all
   const StopSignals* signals = nullptr;  ///< a signal to any rank ends the evaluation without metrics
   SampleValues* each = nullptr;          ///< receives the metrics of each sample; only for a SampleTask
-  const Baseline* baseline =
-      nullptr;  ///< evaluated in place of the network; metrics that it does not have are left out
+  const Baseline* baseline = nullptr;    ///< evaluated instead of the network; metrics that it lacks are omitted
 };
-/// The samples that an evaluation takes of a split of `size`.
+/// The number of samples that an evaluation uses of a split of `size`.
 inline std::int64_t evaluated_samples(std::int64_t size, std::int64_t most_samples) {
   return most_samples > 0 && most_samples < size ? most_samples : size;
 }
 
 /// The metrics of a task over a split. Ranks and threads evaluate fixed chunks of the split, whose sums are added
-/// in a fixed tree: the same bits on any number of ranks and threads. Collective; all ranks return the same, nothing if a
-/// signal ended the evaluation.
+/// in a fixed tree: the same bits on any number of ranks and threads. Collective; all ranks return the same metrics, or
+/// none if a signal ended the evaluation.
 ///
 /// tables  receives Task::tables() unless null
 std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int threads,
                              std::vector<MetricTable>* tables = nullptr, const EvaluationOptions& options = {});
 
-/// The protocol of an evaluation: the split, Task::protocol(), and the number of samples unless it takes all.
+/// The protocol of an evaluation: the split, Task::protocol(), and the number of samples unless it uses all.
 std::string protocol_of(const Task& model, Split split, std::int64_t most_samples = 0);
 
 /// The metric named "loss", or null.
@@ -50,8 +52,8 @@ const Metric* loss_of(const std::vector<Metric>& metrics);
 EvalRecord record_of(const Task& model, const std::filesystem::path& data, Split split, std::int64_t most_samples,
                      std::vector<Metric> metrics, std::vector<MetricTable> tables, double seconds);
 
-/// The metrics of each of the task's baselines over a split; a metric that a baseline does not have is left out.
-/// Collective; nothing if a signal ended the evaluation.
+/// The metrics of each of the task's baselines over a split, without the metrics that a baseline lacks. Collective;
+/// empty if a signal ended the evaluation.
 std::vector<BaselineMetrics> evaluate_baselines(Communicator& comm, Task& model, Split split, int threads,
                                                 const StopSignals* signals = nullptr);
 

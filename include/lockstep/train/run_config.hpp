@@ -32,13 +32,13 @@ struct RunConfig {
   } run;
   struct Data {
     std::string path;
-    std::string stage;  ///< directory of each node for a copy of `path` while it is loaded; "": none
+    std::string stage;  ///< directory on each node for a copy of `path` while it is loaded; "": none
   } data;
   std::string model_kind;            ///< model.kind, a kind of the registry
   std::unique_ptr<TaskConfig> task;  ///< the options of that kind
   struct Batch {
     std::int64_t size = 0;
-    std::string scope;            ///< global | rank: whose samples `size` counts
+    std::string scope;            ///< global | rank: the set of samples that `size` counts
     std::int64_t accumulate = 1;  ///< micro-batches of this size per optimizer step
   } batch;
   struct Optim : OptimizerOptions {
@@ -56,7 +56,7 @@ struct RunConfig {
   struct Eval {
     std::int64_t every = 1;        ///< epochs
     std::int64_t every_steps = 0;  ///< steps; 0: off
-    std::int64_t max_samples = 0;  ///< of an evaluation during the training; 0: all
+    std::int64_t max_samples = 0;  ///< samples of an evaluation during training; 0: all
     std::string best;              ///< metric that selects the best weights; "": the first metric of the task
     std::string final;             ///< all | none: whether the run ends with an evaluation of the best weights
   } eval;
@@ -89,12 +89,12 @@ struct RunConfig {
     std::string compress;  ///< none | bf16
     std::int64_t shards = 16;
     std::string parallel;              ///< ddp | dp
-    std::int64_t replicas = 1;         ///< dp on the CPU: devices that the process stands for
+    std::int64_t replicas = 1;         ///< dp on the CPU: devices that the process simulates
     std::vector<std::string> gpu_ids;  ///< GPU numbers; empty: all visible GPUs
   } dist;
 
   std::string text;  ///< resolved INI text, as saved in the run directory and in checkpoints
-  /// devices() of the run's first start, whose batch and learning rate a resumed run keeps; 0: this is the first start.
+  /// devices() of the run's first start: a resumed run keeps that batch and learning rate; 0: this is the first start.
   std::int64_t first_devices = 0;
   std::string pretrained;  ///< checkpoint with the best weights of the task's pretraining; "": none
   std::string first_isa;   ///< instruction set of the checkpoint that a resumed run continues; "": none
@@ -107,7 +107,7 @@ struct RunConfig {
   bool threads_are_ranks() const { return dist.parallel == "dp" && run.device == "cuda"; }
   /// Ranks, or dp replicas on the CPU. errors  Error (usage): dp on the CPU with several processes
   std::int64_t devices(int ranks) const;
-  /// The number that batch.scope = rank and optim.scale_lr multiply by. errors  as devices()
+  /// The factor of batch.scope = rank and optim.scale_lr. errors  as devices()
   std::int64_t scale(int ranks) const { return first_devices > 0 ? first_devices : devices(ranks); }
   /// The samples of a step on all devices, for a batch.size or another size that batch.scope applies to.
   std::int64_t over_devices(std::int64_t size, int ranks) const {

@@ -24,8 +24,8 @@ struct AllReduceTime {
 ///
 ///   T(p, n) = 2 ceil(log2 p) alpha + 2 (p - 1) / p n beta,   T(1, n) = 0
 ///
-/// source  Thakur, Rabenseifner, Gropp 2005, "Optimization of Collective Communication Operations in MPICH", eq. of
-///         reduce-scatter + all-gather; the lower bound in n
+/// source  Thakur, Rabenseifner, Gropp 2005, "Optimization of Collective Communication Operations in MPICH",
+///         reduce-scatter plus all-gather; the bandwidth term is the lower bound
 double all_reduce_seconds(LinkCost cost, std::int64_t members, double bytes);
 
 /// Fits the cost to measured all-reduces: non-negative least squares of the relative errors.
@@ -35,11 +35,11 @@ LinkCost fit_link_cost(const std::vector<AllReduceTime>& times, std::int64_t mem
 /// A measured training step.
 struct StepWork {
   double compute_s = 0;                   ///< forward and backward pass of a rank's samples
-  double update_s = 0;                    ///< optimizer, and all else that does not shrink with more ranks
+  double update_s = 0;                    ///< optimizer, and all other work that does not shrink with more ranks
   std::int64_t ranks = 1;                 ///< of the measured run
   std::int64_t ranks_per_member = 1;      ///< ranks per host if hosts are the members, else 1
   std::int64_t shards = 1;                ///< shards per thread, summed over all ranks
-  bool fixed_global_batch = true;         ///< compute shrinks with more ranks; else every rank keeps its samples
+  bool fixed_global_batch = true;         ///< compute shrinks with more ranks; else the samples of a rank stay the same
   std::vector<double> bucket_bytes = {};  ///< in the order in which the backward pass completes them
   bool overlap = true;                    ///< buckets travel during the backward pass
   bool embeddings_first = false;  ///< the first bucket is ready before the products for weights (Tape::parameters_last)
@@ -49,8 +49,8 @@ struct StepWork {
 /// `bucket_bytes`, sent with `element_bytes` per element. Units: bytes.
 std::vector<double> gradient_messages(const ParamStore& params, std::int64_t bucket_bytes, double element_bytes);
 
-/// Whether the first of these messages holds the embeddings; the backward pass then computes gradients of weights after
-/// it.
+/// Whether the first of these messages holds the embeddings. The backward pass then computes the gradients of weights
+/// after this message.
 bool embeddings_first(const ParamStore& params, std::int64_t bucket_bytes);
 
 struct StepPrediction {
@@ -62,9 +62,9 @@ struct StepPrediction {
   double efficiency = 1;       ///< speed / ranks
 };
 
-/// Predicts the step on another number of ranks. The model: the backward pass takes two thirds of the compute; during
-/// that of a rank's last shard buckets become ready in proportion to their bytes, and travel one after the other.
-/// Embeddings that are the first bucket are ready after two thirds of it.
+/// Predicts the step on another number of ranks. The model: the backward pass takes two thirds of the compute time.
+/// During the backward pass of a rank's last shard, buckets become ready in proportion to their bytes and are sent one
+/// after the other. If the embeddings are the first bucket, they are ready after two thirds of that pass.
 StepPrediction predict_step(const StepWork& work, LinkCost cost, std::int64_t ranks);
 
 /// "2..1024" -> 2, 4, 8, ..., 1024 (the last is always included); "6" -> 6. errors  Error (usage)

@@ -17,23 +17,23 @@ void require_finite(World& world, const RunConfig& config, const ParamStore& par
 
 /// The factor of a step's sum of losses in the backward pass: 1 except with fp16.
 double loss_scale(const RunConfig& config, const TrainState& state, std::int64_t samples);
-/// Whether a gradient has overflowed because of the loss scale of fp16, so that the step must update nothing. Sets the
-/// fields `scaled` and `skipped` of the outcome, and its loss and weight to 0 if it has. errors  as require_finite()
+/// Whether the loss scale of fp16 made a gradient overflow, so that the step must update nothing. Sets `scaled` and
+/// `skipped` of the outcome; on overflow also sets its loss and weight to 0. errors  as require_finite()
 bool overflowed(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
                 const TrainState& state, StepOutcome& outcome);
 
-/// The end of a step as the configuration wants it, for a model on a GPU; nothing on the CPU.
+/// The configured end of a step (clipping, update, average) for a model on a GPU; nothing on the CPU.
 std::optional<GpuUpdate> make_gpu_update(const RunConfig& config, ParamStore& params, Optimizer& optimizer,
                                          std::vector<FlatRange> norm_ranges);
-/// The outcome of a step that a GPU has taken. Collective if the step failed. errors  as require_finite()
+/// The outcome of a step that a GPU has completed. Collective if the step failed. errors  as require_finite()
 std::optional<StepOutcome> outcome_of(World& world, const RunConfig& config, const ParamStore& params,
                                       std::int64_t epoch, const std::optional<EndedStep>& ended);
 
-/// The samples of a batch over all ranks. errors  Error (usage): more than the training split has
+/// Returns `samples`, the size of a batch over all ranks. errors  Error (usage): more than the training split has
 std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples);
 
-/// The training program of a ShardTask: each step takes a global batch in the epoch's order, sums the gradients of its
-/// shards and runs one optimizer.
+/// The training program of a ShardTask. Each step takes the next global batch in the epoch's order, sums the gradients
+/// of its shards and runs one optimizer.
 class ShardedProgram final : public TrainingProgram {
  public:
   /// errors  Error (usage): a batch larger than the training split
@@ -62,7 +62,7 @@ class ShardedProgram final : public TrainingProgram {
   std::optional<GpuUpdate> update_;
   ShardedStep step_;
   std::int64_t epoch_ = 0;  ///< of the last step
-  bool logged_ = false;     ///< ShardedStep::row_choice()
+  bool logged_ = false;     ///< whether ShardedStep::row_choice() is in the log
 };
 
 }  // namespace lockstep

@@ -40,14 +40,14 @@ struct StepOptions {
   Compression compression = Compression::none;
   Backend backend = Backend::automatic;
   Graphs graphs = Graphs::automatic;
-  double timeout_s = 0;  ///< of NCCL; World has that of MPI
+  double timeout_s = 0;  ///< of NCCL; WorldOptions has the one of MPI
 };
 
 /// Requests of a rank to all ranks. The result of a step holds the union over ranks.
 enum StepFlag : unsigned {
   kStop = 1,
   kCheckpoint = 2,
-  kWriting = 4,  ///< the rank still writes its part of a checkpoint
+  kWriting = 4,  ///< the rank is still writing its part of a checkpoint
 };
 
 /// The scalars of a step, summed over all ranks; the same bits on all ranks.
@@ -57,14 +57,14 @@ struct StepSums {
   unsigned flags = 0;  ///< StepFlag of any rank
 };
 
-/// What a step on a GPU depends on besides its batch.
+/// The inputs of a step on a GPU besides its batch.
 struct StepInput {
   double lr = 0;
-  LossScale loss_scale = {};  ///< as far as the host knows; of fp16
+  LossScale loss_scale = {};  ///< fp16 only: the latest value that the host knows
   Ema* average = nullptr;     ///< updated with the weights, unless null
 };
 
-/// A step that a GPU has taken.
+/// A step that a GPU has completed.
 struct EndedStep {
   std::int64_t step = 0;  ///< GlobalBatch::step
   GpuOutcome outcome;
@@ -73,25 +73,25 @@ struct EndedStep {
 /// Wall seconds of the last step on this rank.
 struct StepSeconds {
   double compute = 0;  ///< forward, backward, and the sum over threads
-  double reduce = 0;   ///< waiting for the gradients of other ranks; with NCCL it is part of compute
+  double reduce = 0;   ///< waiting for the gradients of other ranks; part of `compute` with NCCL
 };
 
 /// The gradient of one global batch. OpenMP threads compute shards, each thread with its own tape, arena and gradient
 /// buffer; then gradients are summed over threads and ranks. A step allocates nothing once the arenas have grown.
 ///
-/// Default mode: each rank takes its part of the batch, each thread some shards of it, in order. Gradients are summed
-/// over threads in a fixed order, and over ranks in buckets of the flat gradient, which start as the backward pass
-/// completes them.
+/// Default mode: each rank takes a contiguous share of the batch, each thread some shards of it, in order. Gradients
+/// are summed over threads in a fixed order, and over ranks in buckets of the flat gradient, which start as the
+/// backward pass completes them.
 ///
 /// Reproducible mode: a micro-batch is cut into exactly `shards` shards. Their gradients are kept separately and summed
 /// in one binary tree over shard numbers (comm/tree_reduce.hpp): the same bits for any number of ranks and threads.
 ///
-/// Loss, weight and flags travel in front of the gradient, so a step needs one reduction.
+/// Loss, weight and flags are sent in front of the gradient, so a step needs one reduction.
 ///
 /// If the gradient stays on a GPU (one rank, or NCCL), the GPU also updates the weights, and the host only enqueues:
 ///
 ///   step.start(batch, flags, input);          // returns while the GPU works
-///   const auto before = step.take(false);     // the outcome of the step before
+///   const auto before = step.take(false);     // the outcome of the previous step
 class ShardedStep {
  public:
   /// errors  Error (usage): reproducible with a number of shards that is not a power of two; compression of f64; a
@@ -102,29 +102,30 @@ class ShardedStep {
   ShardedStep(const ShardedStep&) = delete;
   ShardedStep& operator=(const ShardedStep&) = delete;
 
-  /// Sets gradient() to that of the *sum* of losses over all ranks, times batch.loss_scale. Collective.
+  /// Sets gradient() to the gradient of the *sum* of losses over all ranks, times batch.loss_scale. Collective.
   StepSums run(const GlobalBatch& batch, unsigned flags = 0);
   /// Whether the gradient stays on a GPU, as start() and take() require.
   bool stays_on_gpu() const;
-  /// Enqueues a step and its update. Take the outcomes of earlier steps first, except that of the step before.
-  /// Collective.
+  /// Enqueues a step and its update. Take the outcomes of all earlier steps but the previous one first. Collective.
   void start(const GlobalBatch& batch, unsigned flags, const StepInput& input);
-  /// Waits for the oldest step whose outcome was not taken and returns it. Unless `last` is set, not for the step that
-  /// was started last: the GPU keeps working while the host waits. Returns nothing if there is no such step.
+  /// Waits for the oldest step whose outcome was not taken and returns it; returns nothing if there is no such step.
+  /// Considers the step that was started last only if `last` is set: otherwise the GPU keeps working while the host
+  /// waits.
   /// errors  Error if a rank is late or the GPU failed
   std::optional<EndedStep> take(bool last);
   /// The samples of a micro-batch that a rank computes.
   Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const;
-  /// Add to it only what its `nonzero` says, as add_penalty() does: the next step clears no other elements.
+  /// Add only to elements in its `nonzero`, or add them there, as add_penalty() does: the next step clears no others.
   ///
   /// shapes  (flat_size of the task's parameters), valid until the next start()
   const FlatGradient& gradient() const;
   const StepSeconds& seconds() const;
   std::int64_t buckets() const;
-  /// How the gradients of row-sparse parameters travel, as the first step has decided: "by rows, ..." or "whole, ...".
+  /// How the gradients of row-sparse parameters are sent, decided in the first step: "by rows, ..." or "whole, ...".
   /// Empty before the first step, and if there is nothing to decide.
   std::string row_choice() const;
-  /// The same for TrainState. A step before which they are taken adds the gradients in the order of the earlier start.
+  /// The same decisions for TrainState. take_row_decisions() before the first step makes it add gradients in the order
+  /// of the earlier start.
   std::string row_decisions() const;
   void take_row_decisions(const std::string& decisions);
   /// "self", "mpi" or "nccl".

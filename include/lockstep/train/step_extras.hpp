@@ -7,8 +7,8 @@ namespace lockstep {
 /// f32.
 inline constexpr std::int64_t kExtras = 16;
 
-/// The scalars that a thread, shard or rank adds to a step. In a message loss and weight take two elements each, a
-/// coarse and a fine one: integral weights below 2^36 and the loss to 2^-40 survive a sum in f32.
+/// The scalars that a thread, shard or rank adds to a step. In a message, loss and weight take two elements each, a
+/// coarse and a fine one, so that a sum in f32 keeps integral weights below 2^36 exact and the loss to 2^-40.
 struct alignas(64) StepExtras {
   double loss = 0, weight = 0;
   unsigned flags = 0;  ///< StepFlag

@@ -19,17 +19,17 @@ void note_score(TrainState& state, double value, bool larger_is_better, double l
 ///
 ///   patience          since_best >= patience
 ///   loss plateau      epoch >= min_epochs and (max - min) / max of the last `window` validation losses < tolerance
-///   jacobian plateau  the same for the mean absolute sensitivity, else the Frobenius norm, with the jacobian_* fields
+///   jacobian plateau  as above, for the mean absolute sensitivity, else the Frobenius norm, with the jacobian_* fields
 std::string stop_reason(const RunConfig::Stop& rules, const TrainState& state);
-/// The same after every epoch, from the mean training losses, with stop.rule = train_loss. With l_k the loss of epoch
+/// Why the run must stop after an epoch, or "", with stop.rule = train_loss. With l_k the mean training loss of epoch
 /// 10 k and c_k = (l_k - l_{k-2}) / l_{k-2}, the run stops after 3 consecutive k with |c_k| < 0.005 or c_k > 0.
 ///
 /// source  baka-world/SASRec.pytorch, the early stop of main.py
 std::string stop_reason_of_epoch(const RunConfig::Stop& rules, const TrainState& state);
 
-/// Whether work of `work_s` seconds would end after `limit_s` minus the time reserved for a checkpoint: twice that of
-/// the slowest so far, or a twentieth of the limit if there is none yet (0). Never true in the first half of the limit,
-/// so that each start of a run makes progress.
+/// Whether work of `work_s` seconds would end after `limit_s` minus the time reserved for a checkpoint. The reserve is
+/// twice the time of the slowest checkpoint so far, or a twentieth of the limit before the first one (0). Never true in
+/// the first half of the limit, so that each start of a run makes progress.
 ///
 /// limit_s  0: no limit
 bool too_late(double used_s, double limit_s, double slowest_checkpoint_s, double work_s);

@@ -34,22 +34,21 @@ struct SampleUnit {
 /// A baseline that needs no network, such as the most popular items; a trained network must be better.
 struct Baseline {
   std::string name;  ///< "most popular items"
-  /// As Task::evaluate(), with this baseline in place of the network's output. A sum that a baseline does not have is
-  /// NaN.
+  /// As Task::evaluate(), with this baseline instead of the network's output. A sum that the baseline lacks is NaN.
   std::function<void(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums)> evaluate;
 };
 
 /// A network with its data set, as the trainer sees it. Samples are numbered 0 .. size-1 within a split.
 ///
-/// A task whose step is the gradient of a batch of samples derives from ShardTask. Any other brings its own program.
+/// A task whose step is the gradient of a batch of samples derives from ShardTask. Other tasks have their own program.
 class Task {
  public:
   virtual ~Task() = default;
   /// The value of model.kind.
   virtual const char* kind() const = 0;
   virtual ParamStore& params() = 0;
-  /// Moves the weights, and every other array that a pass reads, to the device that computes. A checkpoint may be
-  /// loaded before or after.
+  /// Moves the weights, and every other array that a pass reads, to `device`. A checkpoint may be loaded before or
+  /// after.
   virtual void move_to(Device device) { params().move_to(device); }
   virtual std::int64_t size(Split split) const = 0;
 
@@ -59,11 +58,11 @@ class Task {
   /// Number of sums of an evaluation. Ranks and threads evaluate chunks of a split; the sums (f64) of all chunks are
   /// added in a fixed order, so the metrics are the same on any number of ranks.
   virtual std::int64_t sum_count() const = 0;
-  /// Whether evaluate() accepts the split. A task may have targets for its validation and test samples only.
+  /// Whether evaluate() accepts the split. Some tasks have targets only for validation and test samples.
   virtual bool evaluates(Split) const { return true; }
   /// Whether test samples serve as validation samples because the data set has none of its own.
   virtual bool validates_on_test() const { return false; }
-  /// One thread of every rank calls this before each evaluation, to compute what all samples share.
+  /// One thread of every rank calls this before each evaluation, to compute values that all samples share.
   virtual void begin_evaluation() {}
   /// Adds the contributions of samples [first, first + count) of the split to sums (sum_count()). The tape does not
   /// record. Several threads call this at the same time.
@@ -72,8 +71,8 @@ class Task {
   virtual std::int64_t evaluation_block() const { return 1024; }
   /// The metrics of a whole split from its sums, the headline metric first.
   virtual std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const = 0;
-  /// Metrics of a split that are not sums, such as votes over samples of several ranks, computed on `threads` threads of
-  /// every rank. Collective; the same on all ranks.
+  /// Metrics of a split that are not sums, such as votes over samples of several ranks, computed on `threads` threads
+  /// of every rank. Collective; the same on all ranks.
   virtual std::vector<Metric> collective_metrics(Communicator&, Split, int /*threads*/) const { return {}; }
   /// The names of collective_metrics().
   virtual std::vector<std::string> collective_metric_names() const { return {}; }
@@ -82,8 +81,8 @@ class Task {
   virtual std::string protocol(Split split) const;
   /// Tables from the same sums, such as a confusion matrix.
   virtual std::vector<MetricTable> tables(Split, const std::vector<double>&) const { return {}; }
-  /// Baselines from the training samples alone, the same on every rank; no communication. Their cost is bounded, or
-  /// that of one pass over the data set. They must not outlive the task.
+  /// Baselines from the training samples alone, the same on every rank; no communication. Their cost is bounded, or one
+  /// pass over the data set. They must not outlive the task.
   virtual std::vector<Baseline> baselines() const { return {}; }
   /// Metrics of the network itself, computed every few epochs (the emulator's sensitivities). The same on every rank;
   /// no communication.
@@ -98,23 +97,24 @@ class Task {
   /// Further units that a benchmark counts.
   virtual std::vector<SampleUnit> units() const { return {}; }
 
-  /// Writes everything but the weights that a user of the network needs without the training data: normalisation,
-  /// names, architecture. Another thread calls it during training, so it must read only what training never changes.
+  /// Writes everything except the weights that is needed to use the network without the training data: normalisation,
+  /// names, architecture. Another thread calls it during training, so it must read only data that training never
+  /// changes.
   virtual void save(H5File& file) const = 0;
   /// Hash of the data set's contents. Equal on all ranks, and in a run and its continuation.
   virtual std::uint64_t data_hash() const = 0;
-  /// Whether weights refer to the data set's numbers of users, items or puzzles, so that they are meaningless on
-  /// another one.
+  /// Whether weights refer to the data set's indices of users, items or puzzles, so that they are meaningless on
+  /// another data set.
   virtual bool tied_to_data() const { return false; }
 };
 
 /// The loss of one shard: a sum over its samples, on the tape, and the weight of that sum in the global mean.
 struct ShardLoss {
-  Var sum;            ///< scalar; its gradient with seed 1 is the shard's share of the gradient of the sum
+  Var sum;            ///< scalar; its gradient with seed 1 is the shard's contribution to the gradient of the sum
   double weight = 0;  ///< rows, valid targets, windows. Gradient of a step = (sum over shards) / (sum of weights)
 };
 
-/// The part of a shard's pass that the host computes: its samples, in memory that kernels can read.
+/// The host's part of a shard's pass: its samples, in memory that kernels can read.
 struct DrawnShard {
   const void* inputs = nullptr;            ///< Shard::drawn
   double weight = 0;                       ///< ShardLoss::weight
@@ -138,17 +138,17 @@ class ShardTask : public Task {
   virtual DrawnShard draw(Arena& /*host*/, const Shard& /*shard*/) const { return {}; }
   /// Whether there is a draw(). Otherwise steps are launched call by call.
   virtual bool draws() const { return false; }
-  /// How many samples a thread of the CPU takes through forward and backward at a time, so that their activations stay
-  /// in cache; a larger shard is computed in chunks of at most this size. 0: a shard is one chunk.
+  /// Limit of samples that a CPU thread takes through forward and backward at a time, so that their activations stay in
+  /// cache; a larger shard is computed in chunks of at most this size. 0: a shard is one chunk.
   virtual std::int64_t samples_in_cache() const { return 0; }
-  /// The whole of loss() as a network that one kernel can train, if it is one; draw() must then set DrawnShard::rows.
+  /// loss() as a network that one kernel can train, if it is such a network; draw() must then set DrawnShard::rows.
   virtual std::optional<DenseNetwork> dense_network() const { return {}; }
-  /// The rows of the shard's samples, such as tokens, if their number differs between shards of the same count; else 0.
-  /// `each` receives the rows of every sample, unless it is empty or the result is 0.
+  /// The number of rows of the shard's samples, such as tokens, if shards of the same count differ in it; else 0. `each`
+  /// receives the rows of every sample, unless it is empty or the result is 0.
   ///
-  /// Ranks and threads of CPUs share the rows of a batch. Steps on a GPU round the number up, so that few numbers occur,
-  /// and set Shard::room on all ranks to the largest of them: a graph is repeated for all steps of the same room. The
-  /// further rows must change no result.
+  /// Ranks and threads of CPUs share the rows of a batch. Steps on a GPU round the number up, so that few different
+  /// numbers occur, and set Shard::room on all ranks to the largest: a graph is repeated for all steps with the same
+  /// room. The additional rows must not change any result.
   virtual std::int64_t rows(const Shard&, std::span<std::int64_t> /*each*/) const { return 0; }
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }

@@ -14,10 +14,10 @@ namespace lockstep {
 
 class Options;
 
-/// Where the weights of a loaded task come from: its initial ones, which a file may hold (model.pretrain,
-/// model.encoder_weights), or a checkpoint that the caller reads next. load() then reads no file of initial weights.
+/// Where the weights of a loaded task come from. initial: random, or from a file (model.pretrain,
+/// model.encoder_weights). checkpoint: the caller loads them next, so load() reads no file of initial weights.
 enum class WeightSource : std::uint8_t { initial, checkpoint };
-/// Of a run that continues from this file; "": a new run.
+/// The source for a run that continues from this file; "": a new run.
 inline WeightSource weights_of(const std::filesystem::path& checkpoint) {
   return checkpoint.empty() ? WeightSource::initial : WeightSource::checkpoint;
 }
@@ -35,16 +35,16 @@ struct TaskSource {
   bool reads_initial_weights() const { return checkpoint == nullptr && weights == WeightSource::initial; }
 };
 
-/// A run that comes before a task's own and trains its first weights, on the same data and ranks.
+/// A run that precedes the task's own run and trains its initial weights, on the same data and ranks.
 struct Pretraining {
   std::string kind;                                       ///< model.kind
-  std::vector<std::pair<std::string, std::string>> keys;  ///< values that differ from those of this configuration
+  std::vector<std::pair<std::string, std::string>> keys;  ///< options that differ from this configuration
 };
 
-/// The step that a plan is made for.
+/// The step to plan.
 struct PlannedStep {
   std::int64_t samples = 0;  ///< over all ranks, of all micro-batches
-  std::int64_t scale = 1;    ///< RunConfig::over_devices() of one sample
+  std::int64_t scale = 1;    ///< RunConfig::over_devices() for one sample
   std::int64_t ranks = 1, shards = 16;
   bool reproducible = false;
   bool on_gpu = false;
@@ -52,29 +52,29 @@ struct PlannedStep {
 
 /// The resources that a run needs, estimated without building the task.
 struct TaskNeeds {
-  std::int64_t train_samples = 0;               ///< in an epoch
-  std::int64_t steps_per_epoch = 0;             ///< 0: as many as the samples fill, the last one in part
+  std::int64_t train_samples = 0;               ///< samples of an epoch
+  std::int64_t steps_per_epoch = 0;             ///< 0: as many as the samples fill, the last possibly incomplete
   std::int64_t parameters = 0;                  ///< all values of /model
-  std::int64_t fixed_parameters = 0;            ///< of these, without a gradient buffer and optimizer state
-  double carried_bytes_per_sample = 0;          ///< state of a step's samples that lives on, also in checkpoints
+  std::int64_t fixed_parameters = 0;            ///< of these, values without a gradient buffer and optimizer state
+  double carried_bytes_per_sample = 0;          ///< state of a step's samples that persists, also in checkpoints
   double data_bytes = 0;                        ///< the arrays of the data set, once per node
-  double activation_bytes_per_sample = 0;       ///< of the samples that a thread, or the GPU, computes at a time
+  double activation_bytes_per_sample = 0;       ///< for the samples that a thread, or the GPU, computes at a time
   std::int64_t least_shard = 1;                 ///< ShardTask::least_shard()
   std::int64_t samples_in_cache = 0;            ///< ShardTask::samples_in_cache()
   bool rows_vary = false;                       ///< ShardTask::rows(): a GPU computes more rows than the samples have
-  double scratch_bytes = 0;                     ///< of a thread, besides
-  double rank_bytes = 0;                        ///< of a rank, whatever the batch: arrays of a graph
-  double gpu_data_bytes = 0;                    ///< of the data set, in GPU memory
-  std::optional<double> gradient_buffers;       ///< copies of the gradient; none: as many as CpuStep and GpuStep have
-  std::int64_t parameters_with_two_states = 0;  ///< of the trained ones: two optimizers have a state for them
-  double evaluation_bytes = 0;                  ///< of a thread in an evaluation
-  std::int64_t owned_parameters = 0;  ///< of the trained ones, those that have an owner: no other rank has their
-                                      ///< gradient and optimizer state, and no thread has its own gradient
-  double gathered_bytes = 0;          ///< of a rank, for what the owners compute for all samples of a step
+  double scratch_bytes = 0;                     ///< further memory of a thread
+  double rank_bytes = 0;                        ///< further memory of a rank for any batch, such as arrays of a graph
+  double gpu_data_bytes = 0;                    ///< GPU memory of the data set
+  std::optional<double> gradient_buffers;       ///< copies of the gradient; none: the copies of CpuStep and GpuStep
+  std::int64_t parameters_with_two_states = 0;  ///< trained values for which two optimizers have a state
+  double evaluation_bytes = 0;                  ///< memory of a thread in an evaluation
+  std::int64_t owned_parameters = 0;  ///< trained values with an owner: no other rank stores their gradient and
+                                      ///< optimizer state, and no thread has a separate gradient
+  double gathered_bytes = 0;          ///< memory of a rank for results of the owners for all samples of a step
   bool row_sparse = false;  ///< a special program stores gradients of rows separately and sums them in a second buffer
-  std::int64_t table_rows = 0, table_columns = 0;  ///< a table of which each thread or shard has the gradients of the
+  std::int64_t table_rows = 0, table_columns = 0;  ///< a table: each thread or shard stores gradients only for the
                                                    ///< rows that it touches
-  double touched_rows_per_sample = 0;              ///< of that table, at most
+  double touched_rows_per_sample = 0;              ///< upper bound, of that table
 };
 
 /// The options of one kind of model, and the task that they describe.

@@ -46,22 +46,22 @@ struct TrainState {
   bool scored = false;                      ///< whether an evaluation had a finite value
   double stop_best = 0;                     ///< last value that improved by more than stop.min_delta
   std::int64_t since_best = 0;              ///< evaluations since stop_best
-  double seconds = 0;                       ///< of training, over all sessions of the run
-  double checkpoint_seconds = 0;            ///< of the slowest checkpoint, from the copy to the pruning
-  double evaluation_seconds = 0;            ///< of the last evaluation
-  LossScale loss_scale;                     ///< of fp16 runs
+  double seconds = 0;                       ///< training time, over all starts of the run
+  double checkpoint_seconds = 0;            ///< time of the slowest checkpoint, from the copy to the pruning
+  double evaluation_seconds = 0;            ///< time of the last evaluation
+  LossScale loss_scale;                     ///< fp16 only
   bool finished = false;                    ///< whether the run has ended
   std::string stop_reason;                  ///< why it ended; "" before
   std::string row_decisions = {};           ///< ShardedStep::row_decisions() since the first step
   LrSchedule::State schedule;
   History history;
 
-  /// Whether files of earlier versions lack a field of visit().
+  /// Whether files of earlier versions lack this field of visit().
   static bool is_recent(std::string_view name) {
     return name.starts_with("loss_scale") || name == "best_step" || name == "evaluated_step" ||
            name == "checkpoint_seconds" || name == "evaluation_seconds" || name == "row_decisions";
   }
-  /// Calls f(name, field) for every number and text in a fixed order, that of checkpoints and messages.
+  /// Calls f(name, field) for every number and text, in the order of checkpoints and messages.
   template <class State, class F>
   static void visit(State& s, F&& f) {
     f("step", s.step);

@@ -21,16 +21,16 @@ class RunLog;
 
 enum class Outcome : std::uint8_t { finished, interrupted };
 
-/// What a replay has found.
+/// The result of a replay.
 struct Replayed {
   std::int64_t from = 0, until = 0;  ///< the steps that were computed
   std::int64_t agreed = -1;          ///< step of the last link that agrees; -1: none
-  std::int64_t links = 0;            ///< that agree
-  std::string difference;            ///< of the state of step `until` from its link; "": none
+  std::int64_t links = 0;            ///< number of links that agree
+  std::string difference;            ///< between the state after step `until` and its link; "": none
 };
 
-/// The training loop: steps, evaluation, schedule, stopping rules, checkpoints, signals. Every rank runs it, and
-/// decides from numbers that are the same on all ranks.
+/// The training loop: steps, evaluation, schedule, stopping rules, checkpoints, signals. Every rank runs it and decides
+/// from numbers that are the same on all ranks.
 class Trainer {
  public:
   /// errors  Error (usage): a batch larger than the training split; a schedule that does not fit the run; an
@@ -43,26 +43,27 @@ class Trainer {
   std::int64_t steps_per_epoch() const;
   /// Steps of the whole run if no stopping rule ends it.
   std::int64_t last_step() const;
-  /// The lines of the banner in order: ranks, device, batch, learning rate, parameters, data, steps; and
-  /// that test samples serve as validation. Collective.
+  /// The lines of the banner in order: ranks, device, batch, learning rate, parameters, data, steps; and a note if test
+  /// samples serve as validation samples. Collective.
   std::vector<std::pair<std::string, std::string>> facts();
 
   /// Continues from a checkpoint, which rank 0 reads and broadcasts. Collective.
   /// errors  Error (data): damaged, or of another architecture or data set; names the expected and the found value
   void resume(const std::filesystem::path& checkpoint);
-  /// Starts at step 0 with the weights of a checkpoint of another run, averaged if it has an average. Collective.
+  /// Starts at step 0 with the weights of another run's checkpoint; uses its averaged weights if it has them.
+  /// Collective.
   /// errors  Error (data): names all arrays that are missing, extra or of another shape
   void start_from(const std::filesystem::path& checkpoint);
-  /// Makes run() record these steps, with the evaluations and checkpoints between them, and write their timeline into the
-  /// run directory. Call it after resume(): only steps that this start computes are recorded. Collective.
-  /// errors  Error (usage): the run ends before the last of them
+  /// Makes run() record these steps, with the evaluations and checkpoints between them, and write their timeline into
+  /// the run directory. Call it after resume(): only steps that this start computes are recorded. Collective.
+  /// errors  Error (usage): the run ends before the last of these steps
   void profile(StepRange steps);
-  /// Trains until the configured end, a stopping rule, a signal (SIGTERM, SIGUSR1, SIGINT) or run.max_hours. Checkpoints go to
-  /// `run_dir`/checkpoints. Collective.
+  /// Trains until the configured end, a stopping rule, a signal (SIGTERM, SIGUSR1, SIGINT) or run.max_hours.
+  /// Checkpoints go to `run_dir`/checkpoints. Collective.
   ///
-  /// log  must outlive the Trainer, whose writer of checkpoints may still use it
+  /// log  must outlive the Trainer, because its checkpoint writer may still use it
   Outcome run(RunLog& log, const std::filesystem::path& run_dir);
-  /// Computes the steps up to `until` and compares the state with the links of a chain, up to the first difference.
+  /// Computes the steps up to `until` and compares the state with the links of a chain; stops at the first difference.
   /// Writes nothing. A signal ends it early. Collective; the result is the same on all ranks.
   Replayed replay(const ProofChain& chain, std::int64_t until);
 
@@ -77,13 +78,13 @@ class Trainer {
 /// Logs which rank decides if the processors differ. Collective.
 ///
 /// wanted   the name of a set; auto: `before` if all processors have it, else the best one that all have
-/// before   the set of the run's first start, or ""; a change is warned of
-/// errors   Error (usage): a processor lacks `wanted`, or is of another architecture; names its host and what it has
+/// before   the set of the run's first start, or ""; warns of a change
+/// errors   Error (usage): a processor lacks `wanted` or has another architecture; names its host and its best set
 void choose_isa(World& world, const std::string& wanted, const std::string& before = {});
 
-/// Prepares the processor of this rank: choose_isa() by run.isa, and the number of threads, which it sets for OpenMP and
-/// returns: run.threads, or if that is 0 OMP_NUM_THREADS, or else the cores that the rank may use divided by the ranks
-/// with the same cores; at most OMP_THREAD_LIMIT. Warns of threads that share cores. Collective.
+/// Prepares the processor of this rank: calls choose_isa() with run.isa, and sets the number of threads for OpenMP,
+/// which it returns: run.threads; if 0, OMP_NUM_THREADS; otherwise the cores that the rank may use divided by the ranks
+/// with the same cores; always at most OMP_THREAD_LIMIT. Warns if threads share cores. Collective.
 int prepare_cpu(World& world, const RunConfig& config);
 
 /// The device of this rank. "cpu"; or "cuda": the rank's number on its host selects a GPU of `gpu_ids`, or of all

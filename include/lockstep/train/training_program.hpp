@@ -15,9 +15,9 @@
 
 namespace lockstep {
 
-/// What an optimizer step has computed, the same on all ranks.
+/// The outcome of an optimizer step, the same on all ranks.
 struct StepOutcome {
-  std::int64_t step = 0;        ///< TrainState::step before it
+  std::int64_t step = 0;        ///< TrainState::step before this step
   double loss = 0, weight = 0;  ///< sum over samples, divisor of the mean; 0: not part of the epoch's mean
   double norm = 0;              ///< L2 norm of the mean gradient before clipping
   bool scaled = false;          ///< fp16: the loss was multiplied by TrainState::loss_scale
@@ -27,11 +27,11 @@ struct StepOutcome {
 
 /// The result of TrainingProgram::step(), the same on all ranks except for the seconds.
 struct StepResult {
-  std::int64_t advance = 0;  ///< positions of the epoch
-  std::int64_t samples = 0;  ///< over all ranks, for the rate
-  /// Of this step; or, if a GPU is still busy with this step, of the step before, if that was not returned yet.
+  std::int64_t advance = 0;  ///< positions of the epoch that the step covers
+  std::int64_t samples = 0;  ///< over all ranks, for the throughput
+  /// The outcome of this step; or, if a GPU is still computing it, of the previous step unless already returned.
   std::optional<StepOutcome> outcome = {};
-  std::string row_decisions = {};              ///< of TrainState
+  std::string row_decisions = {};              ///< for TrainState
   double compute = 0, reduce = 0, update = 0;  ///< wall seconds of this rank
 };
 
@@ -41,30 +41,30 @@ class TrainingProgram {
  public:
   virtual ~TrainingProgram() = default;
 
-  /// The end of TrainState::position in an epoch, and the number of steps until it.
+  /// The value of TrainState::position at the end of an epoch, and the number of steps of an epoch.
   virtual std::int64_t epoch_length() const = 0;
   virtual std::int64_t steps_per_epoch() const = 0;
 
   /// Runs the step at (state.step, state.epoch, state.position): forward and backward pass, reduction over ranks,
-  /// clipping, update. Random numbers depend on this position and the seed alone. Collective.
+  /// clipping, update. Random numbers depend only on this position and the seed. Collective.
   ///
-  /// flags    StepFlags of this rank; the result has those of all ranks
+  /// flags    StepFlags of this rank; the result has the union over ranks
   /// average  updated with the weights, unless null
   /// errors   Error (usage) on all ranks if the loss is not finite: names the step
   virtual StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) = 0;
-  /// Waits for the steps whose outcome step() has not returned, at most one, and returns it. Weights, optimizers and
-  /// vectors are those after the last step only if there is no such step. Collective. errors  as step()
+  /// Waits for the step whose outcome step() has not returned yet, and returns it. Weights, optimizers and vectors are
+  /// up to date only if there is no such step. Collective. errors  as step()
   virtual std::optional<StepOutcome> take_last() { return {}; }
-  /// Called after the last step of each epoch, before an evaluation. May add values to the epoch's record. A run that is
-  /// stopped during the evaluation calls it again when it continues. Collective.
+  /// Called after the last step of each epoch, before an evaluation. May add values to the epoch's record. A run that
+  /// is stopped during the evaluation calls it again when it continues. Collective.
   virtual void end_epoch(const TrainState&, std::vector<std::pair<std::string, double>>& /*record*/) {}
   /// Metrics of the steps since the last call, for the log; the same on all ranks.
   virtual std::vector<Metric> interval_metrics() { return {}; }
-  /// Called before evaluations and checkpoints. A program that defers updates, or keeps parts of them on other ranks,
+  /// Called before evaluations and checkpoints. A program that defers updates, or stores some weights on other ranks,
   /// must bring the weights and the optimizers' vectors of this rank up to date. Collective.
   virtual void settle() {}
-  /// Called after settle() when the optimizers' vectors are needed too: brings the elements that other ranks keep to
-  /// this rank. After release_state() they may be lost again. Collective.
+  /// Called after settle() when the optimizers' vectors are needed, too: copies the elements that other ranks store to
+  /// this rank. release_state() may free them again. Collective.
   virtual void gather_state() {}
   virtual void release_state() {}
 
@@ -76,7 +76,7 @@ class TrainingProgram {
 
   /// The library that reduces gradients over ranks, for the banner.
   virtual std::string backend() const = 0;
-  /// Whether the gradient travels in the buckets of gradient_messages() (scaling.hpp) during the backward pass.
+  /// Whether the gradient is sent in the buckets of gradient_messages() (scaling.hpp) during the backward pass.
   virtual bool sends_buckets() const { return false; }
   /// Lines of the banner about batches and the program's own decisions. Collective.
   virtual std::vector<std::pair<std::string, std::string>> facts() = 0;

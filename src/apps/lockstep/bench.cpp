@@ -1,5 +1,4 @@
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <iomanip>
@@ -13,6 +12,7 @@
 #include "apps/lockstep/measure_step.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
@@ -51,7 +51,7 @@ double peak_flops(World& world, DType dtype, int threads) {
   return world.communicator().all_reduced(ops::measure_fma_peak(dtype, threads), ReduceOp::sum, "peak");
 }
 
-/// Summary of the rates of windows: the median, and the extremes as its uncertainty.
+/// The rates of all windows: their median, and the extremes as its uncertainty.
 Json rates(const std::vector<double>& per_s) {
   return {{"per_s", quantile(per_s)},
           {"best", *std::max_element(per_s.begin(), per_s.end())},
@@ -148,11 +148,24 @@ void print(const Json& r) {
        join(human_seconds(r["start_to_first_step_s"]), " from the start of the process to the end of the first step"));
 }
 
+/// errors  usage: the ranks of a node cannot hold the synthetic rows and the results
+void require_memory_for_rows(const World& world, const BenchOptions& bench) {
+  const SyntheticRows& size = bench.rows;
+  const auto rows = static_cast<double>(size.rows), in = static_cast<double>(size.inputs),
+             out = static_cast<double>(size.outputs);
+  const double results = bench.what == "train" ? 0 : bench.what == "predict" ? out : in * out;
+  const double values = rows * (in + out + 1 + results / world.size()) * world.node_size();
+  require_memory_for(
+      values * sizeof(float),
+      join("generating the data: ", size.rows, " rows of ", size.inputs, " inputs and ", size.outputs, " outputs need"),
+      "lower rows, inputs or outputs, or start fewer ranks");
+}
+
 /// Measures training with growing batches while data and memory allow, and recommends a batch size.
 void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, Task& model, int threads) {
   constexpr double kTie = 0.97;  // the smallest batch with this fraction of the best rate is recommended
   const double memory =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / world.node_size();
+      world.communicator().all_reduced(memory_limit().bytes / world.node_size(), ReduceOp::min, "memory");
   std::vector<Json> rows;
   const std::int64_t asked = config.batch.size;
   for (config.batch.size = 8; config.batch.size <= 256; config.batch.size *= 2) {
@@ -200,6 +213,7 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
   std::unique_ptr<Task> model;
   if (bench.synthetic) {
     world.together("generating the data", [&] {
+      require_memory_for_rows(world, bench);
       model = synthetic_model(config, bench.rows, placement);
       place_task(world, config, *model);
     });
@@ -290,8 +304,9 @@ int run_bench(World& world, const Args& args) {
   options.add("seconds", &bench.budget.seconds, 3, positive, "duration of each measurement, unless train.steps is set")
       .unit("s");
   options.add("warmup", &bench.budget.warmup, 20, non_negative, "steps before the measured ones");
-  options.add("from_step", &bench.budget.from_step, 0, non_negative,
-              "first step, counted in an epoch; an epoch of kgat has steps of interactions, then of triples");
+  options.add(
+      "from_step", &bench.budget.from_step, 0, non_negative,
+      "first measured step, counted within an epoch; an epoch of kgat has steps on interactions, then on triples");
   options.add("json", &bench.json, false, "print one JSON object per measurement");
   options.add("sweep_threads", &bench.sweep_threads, false,
               "measure with 1, 2, ... run.threads threads per rank and recommend the best number");

@@ -24,7 +24,7 @@ struct OperatorMeasurement {
 };
 
 /// Measures physical predictions or Jacobians of all rows, distributed over the ranks as in `lockstep predict`:
-/// `sweeps` times, or if that is 0 as often as fits into `seconds`. Collective.
+/// `sweeps` times, or, if that is 0, for about `seconds`. Collective.
 OperatorMeasurement measure_operator(World& world, const EmulatorTask& model, OperatorCall call, int threads,
                                      std::int64_t sweeps, double seconds);
 

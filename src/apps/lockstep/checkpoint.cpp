@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What the chain of its run says about a whole checkpoint: "; ...", or "" without a chain. errors  Error (data)
+/// Compares an undamaged checkpoint with the chain of its run: "; RESULT", or "" without a chain. errors  Error (data)
 std::string compared_with_chain(const CheckpointReader& reader) {
   const fs::path folder = fs::absolute(reader.path()).parent_path(), chain = folder.parent_path() / kProofFile;
   if (!fs::exists(chain)) return "";
@@ -140,7 +140,7 @@ int run_checkpoint(World& world, const Args& args) {
   options.positional("verify|diff|merge|keep|unkeep FILE...", &words, "what to do, and with which checkpoints", 2);
   options.add("under", &group, "/", "diff: only datasets below this group").value_name("GROUP");
   options.example("lockstep checkpoint verify runs/a/checkpoints/*.h5", "are they whole?");
-  options.example("lockstep checkpoint keep runs/a/checkpoints/step-3000.h5", "keep this one for good");
+  options.example("lockstep checkpoint keep runs/a/checkpoints/step-3000.h5", "protect this checkpoint from removal");
   options.example("lockstep checkpoint diff --under /model a.h5 b.h5", "are the weights the same?");
   if (!parse(world, options, args)) return 0;
   int code = 0;

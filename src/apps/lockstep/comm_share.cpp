@@ -9,7 +9,7 @@ namespace lockstep::apps {
 
 namespace {
 
-constexpr double kTie = 0.01;  // smallest gain that is worth another setting, as a fraction of a step
+constexpr double kTie = 0.01;  // smallest gain that justifies another setting, as a fraction of a step
 
 /// The configured size, the whole gradient, and powers of two below it.
 std::vector<std::int64_t> bucket_sizes(std::int64_t configured, double gradient_bytes) {

@@ -23,8 +23,8 @@ struct CommShare {
   LinkCost cost;
   /// The configured bucket size first. Empty on one rank, and if the gradient does not travel in buckets.
   std::vector<Choice> choices;
-  std::size_t best =
-      0;  ///< index in choices of the shortest step; 0 if that is less than 1 % shorter than the configured one
+  /// Index of the choice with the shortest step; 0 if it saves less than 1 % of the configured step.
+  std::size_t best = 0;
 };
 
 /// Runs steps for about `seconds` and fits the cost of a message to the asynchronous all-reduces of the report.

@@ -48,10 +48,10 @@ int run_comm_test(World& world, const Args& args) {
   options
       .add("write-site", &site, "",
            "with --doctor: file for slurm/sites/ with the settings for this network, such as slurm/sites/here.sh; jobs "
-           "take it with SITE=here")
+           "use it with SITE=here")
       .value_name("FILE");
   options.example("srun --mpi=pmix lockstep comm-test --doctor --write-site slurm/sites/here.sh",
-                  "one rank per node is enough: find what is wrong with the network, and write the site file");
+                  "find network problems and write the site file; one rank per node is enough");
   options.example("mpirun -n 2 lockstep comm-test", "two ranks on this machine");
   options.example("srun --mpi=pmix lockstep comm-test --max-bytes 64MiB --json", "on an allocation, for a script");
   options.example("srun --mpi=pmix lockstep comm-test --config configs/sasrec-ml1m.ini",

@@ -11,7 +11,7 @@ std::span<const Command> commands() {
       {"predict", "apply a trained model to states, users or puzzles", run_predict},
       {"jacobian", "Jacobian, tangent linear and adjoint of an emulator at given states", run_jacobian},
       {"verify", "compare this program with a reference file", run_verify},
-      {"replay", "compute steps of a proved run again and compare them with its chain of hashes", run_replay},
+      {"replay", "recompute steps of a proved run and compare them with its chain of hashes", run_replay},
       {"plan", "memory, largest batch, checkpoint size and time of a run, before it starts", run_plan},
       {"bench", "speed of training, prediction and Jacobians on this allocation, and where the time goes", run_bench},
       {"comm-test", "correctness, latency and bandwidth of the ranks' communication on this allocation", run_comm_test},

@@ -37,13 +37,13 @@ struct CompareArguments {
 Options make_options(CompareArguments& a) {
   Options options(
       "lockstep compare", "Print the results of runs as a table.",
-      "Runs whose configurations are equal up to run.seed form a row: the mean of each metric over the seeds, with its "
-      "95 % interval. The metrics are those that a run recorded at its end, or that lockstep eval --record added. "
-      "Evaluations on other data, by another protocol or of other weights have rows of their own.\n\nEach row is "
+      "Runs whose configurations are equal except for run.seed form a row: the mean of each metric over the seeds, "
+      "with its 95 % interval. The metrics are those that a run recorded at its end, or that lockstep eval --record "
+      "added. Evaluations on other data, by another protocol or of other weights have separate rows.\n\nEach row is "
       "compared with the first one by a paired t-test over the seeds that both have. There is no test between rows of "
-      "different data or protocols. The configuration keys in which rows differ follow.");
+      "different data or protocols. The configuration keys in which rows differ are listed last.");
   options.positional("RUN", &a.runs, "run directories", 1);
-  options.choice("split", &a.split, "test", {"val", "test"}, "samples whose metrics to show");
+  options.choice("split", &a.split, "test", {"val", "test"}, "split whose metrics to show");
   options.add("metric", &a.metrics, {}, "metrics to show; default: the first three that all rows have")
       .value_name("NAME,...");
   options.add("markdown", &a.markdown, false, "print Markdown tables");
@@ -62,7 +62,7 @@ struct Run {
   std::string devices;  ///< of its first start; "any" if neither batch nor learning rate depends on them
 };
 
-/// Runs that differ in the seed alone, with their evaluations.
+/// Runs that differ only in the seed, with their evaluations.
 struct Row {
   std::string name;  ///< "A"
   std::vector<const Run*> runs;
@@ -89,7 +89,7 @@ bool has_key(const Run& run, const std::string& key) {
   return std::ranges::find(keys, key) != keys.end();
 }
 
-/// The keys of run `a` that decide the results, apart from kind and seed, and differ in run `b`. A key that `b` lacks
+/// The keys of run `a`, except kind and seed, that affect the results and differ in run `b`. A key that `b` lacks
 /// counts with its default.
 std::vector<std::string> differing_keys_of(const Run& a, const Run& b) {
   const std::string source = (b.dir / "config.ini").string();
@@ -103,7 +103,7 @@ std::vector<std::string> differing_keys_of(const Run& a, const Run& b) {
   return keys;
 }
 
-/// What decides the results, apart from the seed, and differs between two runs: keys of both kinds, and kDevices.
+/// The keys of both kinds, except the seed, that affect the results and differ between two runs; also kDevices.
 std::vector<std::string> differing_keys(const Run& a, const Run& b) {
   std::vector<std::string> keys;
   if (a.config->model_kind != b.config->model_kind) keys.emplace_back("model.kind");
@@ -141,7 +141,7 @@ std::string devices_of(const Run& run) {
   return c.dist.parallel == "dp" && c.run.device == "cpu" ? join(c.dist.replicas) : "unknown";
 }
 
-/// Names the runs to compare instead of a directory that holds several. errors  Error (usage)
+/// errors  Error (usage): a directory that holds several runs; the message names them
 void require_single_run(const Run& run) {
   const std::string name = run.dir.string(), fold = fold_folder(1);
   require_usage(!fs::exists(run.dir / fold), "comparing runs: '", name,
@@ -308,7 +308,7 @@ Difference compare(const Row& a, const Row& b, const std::vector<std::string>& m
       values.push_back(to - from);
       largest = std::max({largest, std::abs(from), std::abs(to)});
     }
-    // 0.54 - 0.53 and 0.52 - 0.51 differ by rounding alone, of which a test would be sure.
+    // 0.54 - 0.53 and 0.52 - 0.51 differ only by rounding, which a test would find significant.
     const auto [least, most] = std::ranges::minmax(values);
     if (most - least <= 8 * std::numeric_limits<double>::epsilon() * largest) std::ranges::fill(values, values[0]);
     d.metrics.push_back(mean_interval(values));

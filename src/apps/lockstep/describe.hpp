@@ -16,13 +16,13 @@ using Json = nlohmann::ordered_json;
 /// errors  Error: usage if the file is missing; data if it is damaged or of another format
 Json dataset_facts(const std::filesystem::path& path);
 std::string dataset_text(const Json& facts);
-/// The same for a checkpoint, which is verified.
+/// The same for a checkpoint, after its verification.
 Json checkpoint_facts(const std::filesystem::path& path);
 std::string checkpoint_text(const Json& facts);
-/// The same for an emulator's model file, which is verified.
+/// The same for an emulator's model file, after its verification.
 Json model_facts(const std::filesystem::path& path);
 std::string model_text(const Json& facts);
-/// The same for a file of read_weights().
+/// The same for a file that read_weights() reads.
 Json weights_facts(const std::filesystem::path& path);
 std::string weights_text(const Json& facts);
 

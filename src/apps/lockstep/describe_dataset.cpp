@@ -10,7 +10,7 @@ namespace lockstep::apps {
 
 namespace {
 
-/// Columns of a data set: name, unit, mean, standard deviation; nothing where the file has no such lists.
+/// Columns of a data set: name, unit, mean, standard deviation, as far as the file has them.
 Json columns_of(const H5File& file, const std::string& side) {
   Json columns = Json::array();
   if (!file.has("/vars/" + side + "_names")) return columns;

@@ -45,9 +45,9 @@ Options make_options(EvalArguments& a) {
       .required();
   options.choice("split", &a.split, "test", {"train", "val", "test"},
                  "split of the data set; train: emulator and har only");
-  options.add(
-      "other-data", &a.other_data, false,
-      "accept a data set other than that of the training; its users, items or puzzles must have the same numbers");
+  options.add("other-data", &a.other_data, false,
+              "accept a data set other than that of the training; its users, items or puzzles must be numbered in the "
+              "same way");
   options.add("baseline", &a.baseline, false,
               "also show the metrics of baselines from the training samples, such as the most popular items");
   options.add("controls", &a.controls, false,
@@ -61,26 +61,26 @@ Options make_options(EvalArguments& a) {
   options.add("record", &a.record, false,
               "add the metrics to evaluations.jsonl of the checkpoint's run directory, for lockstep compare");
   options.add("json", &a.json, false, "print one JSON object: metrics, and tables such as a confusion matrix");
-  options.list_only({"model.kind",    "data.path",    "data.stage",      "data.percent",      "data.folds",
-                     "data.fold",     "data.graph",   "eval.candidates", "eval.both",         "eval.negatives",
-                     "eval.k",        "eval.users",   "eval.ks",         "eval.max_examples", "eval.segments",
-                     "eval.tries",    "eval.combine", "eval.noise",      "eval.halt",         "run.seed",
-                     "run.device",    "run.threads",  "run.precision",   "dist.timeout",      "dist.check_collectives",
-                     "dist.parallel", "dist.gpu_ids"});
+  options.list_only({"model.kind",   "data.path",     "data.stage",      "data.percent",      "data.folds",
+                     "data.fold",    "data.graph",    "eval.candidates", "eval.both",         "eval.negatives",
+                     "eval.k",       "eval.users",    "eval.ks",         "eval.max_examples", "eval.segments",
+                     "eval.tries",   "eval.combine",  "eval.noise",      "eval.halt",         "run.seed",
+                     "run.device",   "run.threads",   "run.isa",         "run.precision",     "dist.check_collectives",
+                     "dist.timeout", "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
                   "the metrics of the test samples");
   options.example("lockstep eval --checkpoint runs/ensemble",
                   "the mean, the spread and its calibration of an ensemble");
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5 --baseline",
-                  "also those of the training mean and of linear regression");
+                  "also the metrics of the training mean and of linear regression");
   options.example("lockstep eval --checkpoint runs/kgat-ml1m/checkpoints/best.h5 --controls",
-                  "what the graph adds to these weights, with 95 % intervals over the users");
+                  "the contribution of the graph to these weights, with 95 % intervals over the users");
   options.example("lockstep eval --checkpoint runs/s4/checkpoints/best.h5 --tries 32 --record",
                   "add the metrics of several tries to a run of HRM");
   return options;
 }
 
-/// The tables, and behind each confusion matrix the scores of its classes.
+/// The tables, with the scores of the classes after each confusion matrix.
 std::vector<MetricTable> with_class_scores(const std::vector<MetricTable>& tables) {
   std::vector<MetricTable> all;
   for (const MetricTable& table : tables) {
@@ -137,7 +137,7 @@ constexpr const char* kComparison =
     "Comparisons: the difference is that of the model to the other over the same samples; low and high bound its 95 % "
     "interval (paired bootstrap over the samples, 2000 resamples by run.seed).";
 
-/// The model's samples against those of its controls and of other checkpoints. Collective.
+/// Compares the model's samples with those of its controls and of other checkpoints. Collective.
 std::vector<MetricTable> compare(World& world, const EvalArguments& a, const SampleTask& model, Split split,
                                  int threads, const SampleValues& mine) {
   std::vector<MetricTable> tables;
@@ -179,7 +179,7 @@ std::vector<MetricTable> compare(World& world, const EvalArguments& a, const Sam
   return tables;
 }
 
-/// The run directory of a checkpoint. errors  Error (usage): the file lies in none
+/// The run directory of a checkpoint. errors  Error (usage): the file is in no run directory
 fs::path run_of(const std::string& checkpoint) {
   const fs::path folder = fs::absolute(checkpoint).lexically_normal().parent_path(), run = folder.parent_path();
   require_usage(folder.filename() == "checkpoints" && fs::exists(run / "config.ini"), "option record: '", checkpoint,
@@ -187,7 +187,7 @@ fs::path run_of(const std::string& checkpoint) {
   return run;
 }
 
-/// ", in PRECISION" for an evaluation in another precision than that of the training; "".
+/// ", in PRECISION" if the precision is not that of the training, otherwise "".
 std::string other_precision(const CheckpointReader& checkpoint, const RunConfig& config) {
   std::string trained;
   for (const IniEntry& entry : read_ini(checkpoint.config(), checkpoint.path().string()))

@@ -110,7 +110,7 @@ std::unique_ptr<Task> load_on_its_data(const ExportArguments& a, const Checkpoin
   return task;
 }
 
-/// What the network of the checkpoint computes from the data set of its training.
+/// The tables that the network of the checkpoint computes from the data set of its training.
 NamedArrays tables_of(const ExportArguments& a, const CheckpointReader& reader, const RunConfig& config,
                       const WeightExchange& exchange) {
   LocalPlacement placement;
@@ -134,7 +134,7 @@ void export_weights(const ExportArguments& a, const Options& options) {
     options.reject("format", "a " + kind_name + " model is exported as safetensors" +
                                  (exchange.onnx != nullptr ? " or onnx" : " only"));
   if (a.tables && exchange.tables == nullptr)
-    options.reject("tables", "for kgat only: the weights of a " + kind_name + " model are all that it computes with");
+    options.reject("tables", "for kgat only: a " + kind_name + " model computes with nothing but its weights");
   if (!a.data.empty() && !exchange.names_in_data && !a.tables)
     options.reject("data", "a " + kind_name + " model takes no names from it" +
                                (exchange.tables != nullptr ? ", only the graph of --tables" : ""));
@@ -159,7 +159,7 @@ void export_weights(const ExportArguments& a, const Options& options) {
   NamedArrays arrays;
   if (a.tables) {
     arrays = tables_of(a, reader, config, exchange);
-    metadata.erase("config");  // that of another kind
+    metadata.erase("config");  // it is of another kind than the tables
   } else {
     arrays = arrays_below(reader, average ? "/ema" : "/model");
     require_finite(arrays, "exporting '" + a.checkpoint + "'");
@@ -189,12 +189,11 @@ int run_export(World& world, const Args& args) {
       "lockstep export", "Write a trained network for other programs.",
       "The command reads and verifies a checkpoint or, for emulators, a model file, also an ONNX file or a TorchScript "
       "archive of another program. It writes the averaged weights if the checkpoint has them. safetensors, for every "
-      "kind: arrays with "
-      "the names and shapes of the public code's state_dict, and a description of the network as metadata "
-      "(docs/weights.md). onnx, for sasrec, har of signals and emulators: the network for ONNX runtimes. Emulators "
-      "carry their normalisation, variable names, units, levels and mask. Their other formats: lsem and h5model for "
-      "liblockstep in C, C++ and Fortran; torchscript for torch::jit::load, with predict and jac_physical. An existing "
-      "file is replaced only when the new one is complete.");
+      "kind: arrays with the names and shapes of the public code's state_dict, and a description of the network as "
+      "metadata (docs/weights.md). onnx, for sasrec, har of signals and emulators: the network for ONNX runtimes. "
+      "Emulators carry their normalisation, variable names, units, levels and mask. Their other formats: lsem and "
+      "h5model for liblockstep in C, C++ and Fortran; torchscript for torch::jit::load, with predict and jac_physical. "
+      "An existing file is replaced only when the new one is complete.");
   options.add("checkpoint", &a.checkpoint, "", "checkpoint or model file to read").value_name("FILE").required();
   options.choice("format", &a.format, "", {"", "h5model", "lsem", "onnx", "torchscript", "safetensors"},
                  "format of the output; default: lsem for emulators, else safetensors");
@@ -203,14 +202,12 @@ int run_export(World& world, const Args& args) {
                  "trained: those of the last step; average: their moving average; auto: the average if there is one");
   options
       .add("data", &a.data, "",
-           "data set of the training: adds the raw ids of its items (sasrec, tisasrec); --tables: instead of the path "
-           "in "
-           "the checkpoint")
+           "data set of the training: adds the raw ids of its items (sasrec, tisasrec); with --tables: replaces the "
+           "path in the checkpoint")
       .value_name("FILE");
-  options.add(
-      "tables", &a.tables, false,
-      "kgat: write the final rows of all users and items, whose inner products are the scores, as a file of kind "
-      "bprmf, which needs no graph; computed from the data set of the training");
+  options.add("tables", &a.tables, false,
+              "kgat: write the final vectors of all users and items, computed from the data set of the training, as a "
+              "file of kind bprmf, which needs no graph; their inner products are the scores");
   options
       .add("mask-variable", &a.mask_variable, "",
            "emulators: input whose value decides where the Jacobian is used; see --domain")
@@ -227,7 +224,7 @@ int run_export(World& world, const Args& args) {
                   "for load_state_dict() in PyTorch");
   options.example(
       "lockstep export --checkpoint runs/kgat-ml1m/checkpoints/best.h5 --tables --output tastes.safetensors",
-      "scores of KGAT from two matrices");
+      "KGAT's scores as a product of two matrices");
   if (!parse(world, options, args)) return 0;
 
   world.together("exporting", [&] {

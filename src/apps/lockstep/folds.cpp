@@ -90,7 +90,8 @@ void summarise(const RunConfig& config, const std::vector<std::string>& tests, c
   Json out = {{"data", config.data.path}, {"folds", Json::array()}};
   std::map<std::string, std::vector<double>> values;
   MetricTable confusion;
-  std::vector<std::string> names;  // a class can lack windows in a fold, so classes are judged by the sum over folds
+  // Without the metrics of single classes: a fold can lack windows of a class.
+  std::vector<std::string> names;
   for (const Metric& m : records.front().metrics)
     if (m.name.find('.') == std::string::npos) names.push_back(m.name);
   ReportTable table{.title = "Test samples of each fold", .columns = {"fold", "tests"}, .rows = {}};
@@ -158,7 +159,7 @@ void summarise(const RunConfig& config, const std::vector<std::string>& tests, c
 int run_folds(World& world, const Args& args) {
   RunConfig config;
   Options options(
-      "lockstep folds", "Cross-validate: train each fold of data.folds, and sum up their test metrics.",
+      "lockstep folds", "Cross-validate: train each fold of data.folds, and summarise the test metrics.",
       "Each fold is a run of its own in the folder fold-N of the run directory, trained by one rank. The ranks take "
       "the folds in turn, so the result does not depend on their number. A fold tests the windows of its subjects and "
       "trains on all others. The same command continues after an interruption and keeps finished folds. At the end, "
@@ -172,7 +173,7 @@ int run_folds(World& world, const Args& args) {
   const StopSignals signals;
   complete(config, options, args);
   log::set_all_ranks(config.run.all_ranks_log);
-  // Ranks end at different times: the last collectives wait as long as it takes.
+  // Ranks end at different times, so the last collectives have no time limit.
   world.configure({.timeout_s = 0, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
   std::string text;

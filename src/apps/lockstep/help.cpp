@@ -80,7 +80,7 @@ std::string configuration() {
   return text;
 }
 
-/// The options of `lockstep predict` for each kind. Kinds that share them share a heading.
+/// The options of `lockstep predict` for each kind. Kinds with the same options share a heading.
 std::string predictions(World& world, const Command& predict) {
   std::map<std::string, std::string> names;  // by the page
   std::vector<std::string> pages;
@@ -105,9 +105,8 @@ std::string markdown(World& world) {
       "Values come from the defaults, the INI files of `--config FILE` and the command line; later ones win. "
       "`--KEY VALUE`, `--KEY=VALUE` and `--set KEY=VALUE` are equivalent, and so are `.`, `-` and `_` in names. A bool "
       "takes `--KEY`, `--no-KEY`, `--KEY false` or `--KEY=false`. Lists are written `a,b,c`; times `90`, `1.5h`, "
-      "`1h30m` or "
-      "`1:30:00`; sizes `4096`, `4KiB` or `4MB`. An unknown key is an error, which suggests the nearest key. Options "
-      "without a dot are for the command line only.";
+      "`1h30m` or `1:30:00`; sizes `4096`, `4KiB` or `4MB`. An unknown key is an error, which suggests the nearest "
+      "key. Options without a dot are for the command line only.";
   text += wrapped(kValues, 0, kMarkdownColumns) + "\n\n";
   text += kExitCodes;
   text += configuration();

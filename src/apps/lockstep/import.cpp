@@ -16,11 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The options of a weight file of this kind that lockstep export wrote: those of its training.
-OptionValues exported_options(const WeightMetadata& metadata, const std::string& kind, const std::string& source) {
+/// The model options of the training, if lockstep export wrote the file and its weights are of this kind.
+/// errors  usage: `given` has another value
+OptionValues exported_options(const WeightMetadata& metadata, const std::string& kind, const std::string& source,
+                              const Options& given) {
   OptionValues values;
   const auto config = metadata.find("config"), found = metadata.find(kKindEntry);
   if (config == metadata.end() || found == metadata.end() || found->second != kind) return values;
+  require_same_network(given, config->second, "weight file " + source, false);
   for (const IniEntry& entry : read_ini(config->second, source))
     if (entry.key.starts_with("model.") && entry.key != "model.kind" && entry.key != "model.pretrain" &&
         entry.key != "model.encoder_weights")
@@ -33,7 +36,7 @@ std::string set_missing(Options& options, const OptionValues& values, const std:
   std::string set;
   for (const auto& [key, value] : values) {
     if (options.given(key)) continue;
-    options.parse_ini(key + " = \"" + value + "\"\n", source);
+    options.parse_ini(ini_line(key, value), source);
     if (options.value(key) != options.initial(key)) set += (set.empty() ? "" : ", ") + key + " = " + options.value(key);
   }
   return set;
@@ -60,17 +63,17 @@ int run_import(World& world, const Args& args) {
       "The command reads .safetensors, .npz of NumPy, and .pt or .pth of torch.save, whose pickle it never executes. "
       "Names and shapes are those of the public code's state_dict (docs/weights.md), with or without the prefixes "
       "module., _orig_mod. and model.inner. Sizes that no option gives follow from the shapes of the arrays. "
-      "lockstep eval, predict, export, and train --init-from take the checkpoint.");
+      "lockstep eval, predict, export, and train --init-from accept the checkpoint.");
   options.add("weights", &weights, "", "file of arrays to read").value_name("FILE").required();
   options
       .add("key", &key, "",
-           "which dictionary of a .pt file holds the weights: model, or ema.state_dict; \"\": the only one")
+           "dictionary of a .pt file that holds the weights, such as model or ema.state_dict; \"\": the only one")
       .value_name("PATH");
   options.add("output", &output, "", "checkpoint to write").value_name("FILE").required();
-  options.list_only({"model.*", "data.path", "run.seed", "run.precision"});
+  options.list_only({"model.*", "data.*", "run.seed", "run.precision"});
   options.example("lockstep import --model.kind sasrec --weights sasrec.pt --data ml-1m.h5 --output sasrec.h5",
                   "weights of a PyTorch program");
-  options.example("lockstep eval --checkpoint sasrec.h5", "their metrics");
+  options.example("lockstep eval --checkpoint sasrec.h5", "the metrics of these weights");
   if (!parse(world, options, args, config)) return 0;
   const std::string kind_name = model_kind(world, args);
 
@@ -81,7 +84,7 @@ int run_import(World& world, const Args& args) {
     const TaskKind& kind = task_kind(kind_name);
     const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
     NamedArrays arrays = from_public(without_prefixes(read_weights(weights, key)), exchange.names);
-    std::string set = set_missing(options, exported_options(arrays.metadata, kind_name, weights), weights);
+    std::string set = set_missing(options, exported_options(arrays.metadata, kind_name, weights, options), weights);
     if (set.empty() && exchange.options != nullptr)
       set = set_missing(options, exchange.options(arrays), "the shapes in " + weights);
     if (!config.data.path.empty()) config.data.path = fs::absolute(config.data.path).lexically_normal().string();

@@ -26,7 +26,7 @@ int usable_cores() {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/// Its name; on AArch64, whose /proc/cpuinfo has no names, the numbers of its maker and of its part.
+/// The processor's name; on AArch64, whose /proc/cpuinfo has no names, the numbers of implementer and part.
 std::string processor() {
   std::ifstream in("/proc/cpuinfo");
   std::string maker;

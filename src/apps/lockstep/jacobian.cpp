@@ -179,7 +179,7 @@ class Run {
     return dx;
   }
 
-  /// What decides which nodes have a Jacobian.
+  /// Describes the nodes without a Jacobian.
   std::string selection() const {
     std::string text = mask_.flags   ? "/mask is 0"
                        : mask_.any() ? join("mask values outside ", operators_->options().mask_min, " .. ",
@@ -228,18 +228,23 @@ class Run {
 }  // namespace
 
 int run_jacobian(World& world, const Args& args) {
+  const std::string kind = model_kind(world, args);
+  world.together("choosing the model", [&] {
+    require_usage(kind.empty() || kind == "emulator", "lockstep jacobian: not available for model.kind = ", kind);
+  });
   Arguments a;
   Options options(
       "lockstep jacobian", "Jacobians, tangents and adjoints of a trained emulator at given states.",
       "The input is an HDF5 file, such as a prepared data set, with /x (rows, inputs) in physical units. The "
       "output has /jac, d y_norm / d z, and /jac_physical, d y / d x, both (rows, outputs, inputs). If the "
       "input has /dx (rows, inputs) the output also has /tl = K dx; if it has /dy (rows, outputs), /ad = K^T "
-      "dy. Nodes outside the domain have a zero Jacobian: where /mask, or the emulator's mask variable, lies outside "
-      "the range of --domain or of the emulator; without a range, where /mask is 0. The "
-      "command always makes the adjoint test <K dx, dy> = <dx, K^T dy> over all rows, and writes no output "
-      "if it fails. The ranks share the rows.");
+      "dy. The Jacobian is zero at nodes outside the domain: where /mask, or the emulator's mask variable, is outside "
+      "the range of --domain or of the emulator, or, without a range, where /mask is 0. The command always makes the "
+      "adjoint test <K dx, dy> = <dx, K^T dy> over all rows, and writes no output if it fails. The ranks share the "
+      "rows.");
   add_file_options(options, a, "Jacobians");
-  options.add("background-only", &a.background_only, {}, "inputs without sensitivity").value_name("NAME,...");
+  options.add("background-only", &a.background_only, {}, "inputs whose columns of the Jacobian are zero")
+      .value_name("NAME,...");
   options
       .add("domain", &a.domain, {}, "smallest and largest mask value of the domain, instead of those of the emulator")
       .value_name("MIN,MAX");

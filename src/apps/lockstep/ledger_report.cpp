@@ -24,8 +24,8 @@ struct Gpu {
   double latency, shared_latency;  ///< of a load from memory, and from shared memory. Units: cycles
 };
 
-/// Rates: NVIDIA's data sheets of the H200 SXM, the A100 80 GB SXM and the L40S, without sparsity; the bus is PCIe in one
-/// direction. L2 caches: NVIDIA's descriptions of the architectures. Clocks: those that the fp32 rates follow from.
+/// Rates: NVIDIA's data sheets of the H200 SXM, the A100 80 GB SXM and the L40S, without sparsity; the bus is PCIe in
+/// one direction. L2 caches: NVIDIA's descriptions of the architectures. Clocks: those that the fp32 rates follow from.
 /// Latencies: Luo et al. 2024, arXiv:2402.13499, for the H100, the A100 and the RTX 4090 (Ada, as the L40S). The rates
 /// of the L2 cache are attributed to the same study and have not been compared with its tables.
 constexpr std::array<Gpu, 3> kGpus = {{
@@ -33,9 +33,9 @@ constexpr std::array<Gpu, 3> kGpus = {{
     {"A100", 108, 1.41e9, 2.04e12, 32e9, 40e6, 2008, {19.5e12, 156e12, 312e12}, 470, 29},
     {"L40S", 142, 2.52e9, 0.864e12, 32e9, 96e6, 1708, {91.6e12, 183e12, 362e12}, 540, 30},
 }};
-/// Assumptions. From the end of a node of a graph to the start of the next, and the start and end of a small kernel.
+/// Assumed overhead of a graph node: the gap to the next node, and the start and end of a small kernel. Units: seconds.
 constexpr double kNode = 1.5e-6;
-/// Loads that a thread has under way at once.
+/// Assumed number of loads that a thread has in flight.
 constexpr double kInFlight = 4;
 constexpr double kThreadsOfSm = 2048;
 
@@ -53,7 +53,7 @@ Estimate estimate(const Gpu& gpu, const LedgerEntry& e) {
   const double waves = std::max(1.0, blocks * static_cast<double>(e.block_threads) / (gpu.sms * kThreadsOfSm));
   const double chain =
       waves * (e.longest * gpu.latency + e.longest_shared * gpu.shared_latency) / (kInFlight * gpu.clock_hz);
-  // What several blocks read comes from memory once, if it all stays in the cache.
+  // Data that several blocks read come from memory once if all of them fit into the cache.
   const double from_memory = e.necessary_bytes <= n * gpu.l2_bytes ? e.necessary_bytes : e.moved_bytes;
   const double working = idle * std::max({from_memory / gpu.bytes_per_s,
                                           e.moved_bytes / (gpu.l2_bytes_per_cycle * gpu.clock_hz), multiplying});

@@ -11,11 +11,11 @@ namespace lockstep::apps {
 /// GPUs. For each launch the estimate is
 ///
 ///   kNode + max(max(m / bandwidth, moved bytes / rate of the L2 cache, flops / rate) * max(1, SMs / blocks),
-///               waves * (accesses * latency + shared accesses * shared latency) / kInFlight)
+///               waves * (accesses * latency + shared accesses * shared latency) / kInFlight, host bytes / bus rate)
 ///
-/// where m are the necessary bytes if they fit into the L2 cache, else the bytes moved, with the accesses of the busiest
-/// thread, and bytes of host memory over the bus. `floor` is the time that necessary bytes and flops need, without
-/// launches and latencies. Launches follow one another. Neither is a measurement.
+/// where m are the necessary bytes if they fit into the L2 cache, else the moved bytes, and accesses are those of the
+/// busiest thread. `floor` is the time for the necessary bytes and flops alone, without launches and latencies.
+/// Launches run one after another. Neither is a measurement.
 nlohmann::ordered_json ledger_json(const Ledger& ledger, std::int64_t steps);
 /// The report as a table.
 std::string ledger_text(const nlohmann::ordered_json& report);

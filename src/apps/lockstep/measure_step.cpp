@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <fstream>
 #include <numeric>
-#include <sstream>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
@@ -17,18 +16,6 @@
 namespace lockstep::apps {
 
 namespace {
-
-/// Wall time since the start of this process, to 10 ms; 0 without /proc. Units: seconds.
-double process_age_s() {
-  std::ifstream stat("/proc/self/stat"), uptime("/proc/uptime");
-  std::string line;
-  double up = 0;
-  if (!std::getline(stat, line) || !(uptime >> up)) return 0;
-  std::istringstream fields(line.substr(std::min(line.rfind(')') + 2, line.size())));
-  std::string field;
-  for (int i = 0; i < 20 && fields >> field; ++i) continue;  // field 22 of the line, the 20th after the name
-  return up - std::atof(field.c_str()) / static_cast<double>(sysconf(_SC_CLK_TCK));
-}
 
 /// Resident memory of this process.
 double resident_bytes() {
@@ -119,7 +106,7 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Task& model,
   Steps training(world, config, model, threads, budget.from_step);
   m.first_s = training.next().whole;
   training.finish();
-  const double start_s = process_age_s();
+  const double start_s = process_seconds();
 
   const Stopwatch warm;
   const std::int64_t warmup = std::max<std::int64_t>(budget.warmup, 1);

@@ -16,7 +16,7 @@ struct StepBudget {
   std::int64_t warmup = 20;  ///< steps before the measured ones; at least one
   double seconds = 3;
   std::int64_t least = 50;     ///< minimum of steps, unless they take more than ten times `seconds`
-  std::int64_t from_step = 0;  ///< first step, counted in an epoch
+  std::int64_t from_step = 0;  ///< first step, counted within an epoch
   std::int64_t profiled = 0;   ///< further steps, which are recorded
   bool ledger = false;         ///< keep a ledger of the measured steps
 };
@@ -31,8 +31,8 @@ struct StepMeasurement {
   double median_s = 0, p95_s = 0, mean_s = 0, first_s = 0;
   double compute_s = 0, reduce_s = 0, update_s = 0;
   /// The part of reduce_s that is communication and not waiting for slower ranks: the minimum over ranks in each step,
-  /// which is that of the last rank to arrive. Median over steps, because other programs on the cores disturb it less
-  /// than the mean; at most the mean, so that it is a part of mean_s.
+  /// reached by the last rank to arrive. Median over steps, because other programs on the cores disturb it less than
+  /// the mean; at most the mean, so that it is a part of mean_s.
   double exposed_s = 0;
   double alone_s = 0;         ///< of a blocking all-reduce of the gradient without computation: median; 0 on one rank
   double gradient_bytes = 0;  ///< in f32

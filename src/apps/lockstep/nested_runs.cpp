@@ -15,8 +15,8 @@ namespace lockstep::apps {
 namespace {
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
-/// A run of this kind in `folder` of the run directory: the keys that the kind has too, with some changes. It continues
-/// where it was left: run.resume = never moves the whole run directory aside, with all of its folders.
+/// A run of this kind in `folder` of the run directory: the keys that the kind also has, with some changes. It always
+/// resumes: run.resume = never moves the whole run directory aside, with all of its folders.
 std::unique_ptr<NestedRun> nested_run(const Options& options, const RunConfig& config, const std::string& kind,
                                       const Changes& changes, const std::string& folder) {
   auto run = std::make_unique<NestedRun>();
@@ -45,7 +45,7 @@ std::unique_ptr<NestedRun> make_pretraining(const Options& options, const RunCon
   const std::optional<Pretraining> first = config.task->pretraining();
   if (!first) return nullptr;
   require_usage(config.run.init.empty(), "option run.init = ", config.run.init, ": the pretraining of kind ",
-                first->kind, " gives the first weights; choose one of both");
+                first->kind, " provides the initial weights; choose one of the two");
   Changes changes = first->keys;
   if (is_half(config.storage())) changes.emplace_back("run.precision", "fp32");
   auto run = nested_run(options, config, first->kind, changes, kPretrainingFolder);

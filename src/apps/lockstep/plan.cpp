@@ -62,7 +62,7 @@ void print_time(const RunConfig& c, double given_rate, const TaskNeeds& needs, s
   }
 }
 
-/// As needs_of() with the batch of the configuration. errors  Error (usage): what a training refuses too
+/// needs_of() with the batch of the configuration. errors  Error (usage): a configuration that training also refuses
 TaskNeeds checked_needs(const RunConfig& c, int ranks) {
   if (const auto require_supported = task_kind(c.model_kind).require_supported) require_supported(c, ranks);
   const TaskNeeds needs = needs_of(c, ranks, c.global_batch(ranks));
@@ -141,7 +141,7 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   std::cout << "\nMemory of a node\n";
   row("data set", needs.data_bytes, "one copy, shared by the ranks");
   const bool sharded = c.checkpoint.layout == "sharded" && a.ranks > 1;
-  const bool copied = c.checkpoint.copy || on_gpu;  // what lies in a GPU's memory is written from a copy
+  const bool copied = c.checkpoint.copy || on_gpu;  // data in a GPU's memory are written from a copy
   const double copy = copied ? m.weights + m.all_state + m.average : 0;
   const double best = copied ? 2 * (m.weights + m.average) : 0;
   // Rank 0 gathers what it does not own before it copies or writes.
@@ -181,8 +181,8 @@ int run_plan(World& world, const Args& args) {
       "Estimate the needs of a run before it starts: memory by category, largest batch, checkpoint size, time.",
       "The command reads only the header and the split of the data set. It neither allocates the model nor "
       "trains.");
-  options.add("ranks", &a.ranks, 1, at_least(1), "ranks of the planned run");
-  options.add("ranks_per_node", &a.ranks_per_node, 0, non_negative, "ranks per node; 0: all on one node");
+  options.add("ranks", &a.ranks, 1, between(1, 1e9), "ranks of the planned run");
+  options.add("ranks_per_node", &a.ranks_per_node, 0, between(0, 1e9), "ranks per node; 0: all on one node");
   options.add("rate", &a.rate, 0, non_negative,
               "samples per second of all ranks; 0: read from metrics.jsonl of run.dir");
   options.example("lockstep plan --config configs/emulator-icecolumn.ini --ranks 64 --ranks-per-node 8",

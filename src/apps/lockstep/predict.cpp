@@ -8,7 +8,7 @@ namespace lockstep::apps {
 
 namespace {
 
-/// The help for a user who has not named a kind of model.
+/// Prints the help for a command line that names no kind of model.
 int print_overview(World& world, const std::string& help_argument) {
   std::string checkpoint, list = "What the command predicts depends on the kind of the model:";
   for (const TaskKind& kind : task_kinds())

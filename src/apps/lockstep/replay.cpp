@@ -42,17 +42,18 @@ Options make_options(ReplayArguments& a) {
       "all links agree; 1: the output names the first link that differs, and the parts that differ.");
   options.positional("RUN", &a.run, "run directory", 1, 1);
   options.add("from", &a.from, 0, non_negative,
-              "step of the checkpoint to start from; 0 without one: the first weights of the run");
-  options.add("anyway", &a.anyway, false,
-              "compare although the build, the instruction set, the device or the precision is not that of the chain");
-  options.list_only({"train.steps", "data.path", "run.device", "run.threads", "run.isa", "dist.timeout",
-                     "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
-  options.example("lockstep replay runs/a --from 3000 --steps 2000", "are these steps right?");
-  options.example("mpirun -n 4 lockstep replay runs/a", "the whole run again, on four ranks");
+              "step of the checkpoint to start from; 0: the initial weights, if there is no checkpoint of step 0");
+  options.add(
+      "anyway", &a.anyway, false,
+      "compare even if the build, the instruction set, the device or the precision differs from that of the chain");
+  options.list_only({"train.steps", "data.path", "data.stage", "run.device", "run.threads", "run.isa", "run.precision",
+                     "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
+  options.example("lockstep replay runs/a --from 3000 --steps 2000", "recompute steps 3001 to 5000 and compare");
+  options.example("mpirun -n 4 lockstep replay runs/a", "recompute the whole run on four ranks");
   return options;
 }
 
-/// The checkpoint of a step, or "" for the beginning of a run without one. errors  Error (usage): lists those there are
+/// The checkpoint of a step, or "" for step 0 if it has none. errors  Error (usage): lists the steps that have one
 fs::path checkpoint_of(const fs::path& run, std::int64_t step) {
   std::string list;
   for (const fs::path& file : CheckpointFolder(run).candidates()) {
@@ -67,8 +68,8 @@ fs::path checkpoint_of(const fs::path& run, std::int64_t step) {
   return {};
 }
 
-/// Takes from the chain what decides the bits of these steps.
-void take_from_chain(ReplayArguments& a, const Options& options, const ProofChain& chain) {
+/// Sets the options that determine the bits of these steps to the values of the chain.
+void apply_chain(ReplayArguments& a, const Options& options, const ProofChain& chain) {
   RunConfig& c = a.config;
   const std::string& source = chain.source();
   require_data(!chain.entries().empty(), "proof chain '", source, "': it is empty");
@@ -178,8 +179,8 @@ int run_replay(World& world, const Args& args) {
   Communicator& comm = world.communicator();
   const ProofChain chain(comm.broadcast_text(std::move(text), 0, "proof chain"), (a.dir() / kProofFile).string());
   checkpoint = comm.broadcast_text(checkpoint.string(), 0, "checkpoint's name");
-  c.pretrained = comm.broadcast_text(c.pretrained, 0, "first weights");
-  world.together("preparing the replay", [&] { take_from_chain(a, options, chain); });
+  c.pretrained = comm.broadcast_text(c.pretrained, 0, "initial weights");
+  world.together("preparing the replay", [&] { apply_chain(a, options, chain); });
   return on_each_gpu(world, c, [&](World& rank) { return replay(rank, a, chain, checkpoint); });
 }
 

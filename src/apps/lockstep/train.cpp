@@ -31,8 +31,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kStartFile = ".start";
 
-/// The checkpoint to continue from, or "". Logs the refused ones and why. Sets config.first_devices and
-/// first_isa. Call it on rank 0.
+/// The checkpoint to continue from, or "". Logs the checkpoints that it refuses, with the reason. Sets
+/// config.first_devices and first_isa. Call it on rank 0.
 fs::path choose_checkpoint(const Options& options, RunConfig& config) {
   const CheckpointFolder folder(config.run.dir);
   fs::path chosen = config.run.resume;
@@ -56,9 +56,9 @@ fs::path choose_checkpoint(const Options& options, RunConfig& config) {
   return chosen;
 }
 
-/// Slurm repeats the command of a requeued job. `--resume FILE` and `--resume never` hold for its first start; a later one
-/// continues from what the job has written since. Otherwise each start would lose the work of the one before. Call it on
-/// rank 0.
+/// Whether this is a later start of a requeued Slurm job that has written checkpoints since its first start. Slurm
+/// repeats the command of such a job, and `--resume FILE` or `--resume never` in it would lose the work of the earlier
+/// starts. Call it on rank 0.
 bool continues_its_own_job(const fs::path& run_dir, const std::string& start) {
   const char* restarts = std::getenv("SLURM_RESTART_COUNT");
   const fs::path file = run_dir / kStartFile;
@@ -102,7 +102,7 @@ void require_shared_directory(World& world, const RunConfig& config) {
   });
 }
 
-/// Batch and learning rate stay those of the run's first start: broadcasts what rank 0 knows of it. Collective.
+/// Broadcasts what rank 0 has read about the run's first start, which determines batch and learning rate. Collective.
 void share_first_start(World& world, RunConfig& config) {
   Communicator& comm = world.communicator();
   comm.broadcast(std::as_writable_bytes(std::span(&config.first_devices, 1)), 0, "number of devices");
@@ -115,7 +115,7 @@ fs::path open_run(World& world, const Options& options, RunConfig& config, TakeO
     if (world.rank() == 0) open_directory(config, options, take_over);
   });
   require_shared_directory(world, config);
-  // Before the model is made: batch and learning rate are those of the checkpoint's run.
+  // Chosen before the model is made, because the checkpoint determines batch and learning rate.
   fs::path checkpoint;
   world.together("choosing the checkpoint", [&] {
     if (world.rank() == 0) checkpoint = choose_checkpoint(options, config);
@@ -151,7 +151,7 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
                  .facts = trainer.facts()};
   const auto first = config.task->pretraining();
   const fs::path first_run = fs::path(config.run.dir) / kPretrainingFolder;
-  if (first) facts.facts.emplace_back("first weights", join("trained as ", first->kind, " in ", first_run.string()));
+  if (first) facts.facts.emplace_back("initial weights", join("trained as ", first->kind, " in ", first_run.string()));
   world.together("opening the log", [&] {
     if (world.rank() != 0) return;
     if (config.resumes_file()) {
@@ -162,20 +162,20 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
     }
     log = RunLog(config.run.dir, facts);
     for (const auto& [what, value] : facts.facts) log::info(what, ": ", value);
-    if (first) log.made(first_run / "report.html", join("the run that trained the first weights, as ", first->kind));
+    if (first) log.made(first_run / "report.html", join("the run that trained the initial weights, as ", first->kind));
   });
   return trainer.run(log, config.run.dir) == Outcome::interrupted ? kExitInterrupted : kExitDone;
 }
 
-/// Trains the first weights, or continues to: a run of its own. Then sets config.pretrained, and what keeps batch and
-/// learning rate those of its first start. Returns its exit code. Collective.
+/// Runs or continues the pretraining, which is a separate run. Then sets config.pretrained, first_devices and
+/// first_isa. Returns its exit code. Collective.
 int pretrain(World& world, NestedRun& first, RunConfig& config, TakeOver take_over) {
   log::info("pretraining: model.kind = ", first.config.model_kind, " in ", first.config.run.dir);
   const fs::path checkpoint = open_run(world, first.options, first.config, take_over);
   const int code =
       on_each_gpu(world, first.config, [&](World& rank) { return train(rank, first.config, checkpoint, {}); });
   if (code != kExitDone) return code;
-  world.together("choosing the first weights", [&] {
+  world.together("choosing the initial weights", [&] {
     if (world.rank() != 0) return;
     const CheckpointFolder folder(first.config.run.dir);
     const fs::path file = fs::exists(folder.best_file()) ? folder.best_file() : folder.final_file();
@@ -184,7 +184,7 @@ int pretrain(World& world, NestedRun& first, RunConfig& config, TakeOver take_ov
     config.first_isa = reader.isa();
     config.pretrained = fs::absolute(file).string();
   });
-  config.pretrained = world.communicator().broadcast_text(config.pretrained, 0, "first weights");
+  config.pretrained = world.communicator().broadcast_text(config.pretrained, 0, "initial weights");
   share_first_start(world, config);
   return kExitDone;
 }
@@ -254,7 +254,7 @@ int training_run(World& world, const Options& options, RunConfig& config, TakeOv
   });
   if (member_count(options) > 1) return train_members(world, options, config, take_over);
   const fs::path checkpoint = open_run(world, options, config, take_over);
-  if (first && checkpoint.empty()) {  // a run that continues has its weights
+  if (first && checkpoint.empty()) {  // a resumed run needs no pretraining
     if (const int code = pretrain(world, *first, config, take_over); code != kExitDone) return code;
   }
   return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint, profiled); });
@@ -272,7 +272,7 @@ int run_train(World& world, const Args& args) {
                   "another learning rate, another directory");
   bool take_over = false;
   options.add("take-over", &take_over, false,
-              "take the run directory from a run that hangs; if that run continues after all, it ends before its next "
+              "take over the run directory of a hanging run; if that run continues after all, it ends before its next "
               "record or checkpoint");
   std::string steps;
   options

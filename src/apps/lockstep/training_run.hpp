@@ -11,15 +11,15 @@ namespace lockstep::apps {
 /// Fills in what the arguments leave open: the run directory, absolute paths, and the text of the configuration.
 void complete(RunConfig& config, const Options& options, const Args& args);
 
-/// open_run_directory() for config.run.dir and run.resume. Slurm repeats the command of a requeued job, whose later starts
-/// continue: config.run.resume becomes auto. Call it on rank 0.
+/// open_run_directory() for config.run.dir and run.resume. If this is a later start of a requeued Slurm job, which
+/// repeats the command of the first one, config.run.resume becomes auto. Call it on rank 0.
 void open_directory(RunConfig& config, const Options& options, TakeOver take_over);
 
 /// A whole run in its directory: continues it or starts it, trains, and evaluates the best weights. Returns its exit
 /// code. Collective.
 ///
 /// profiled_steps  "A..B" or ""; see --profile
-/// errors          Error (usage): a configuration that does not fit itself, the data or the directory
+/// errors          Error (usage): a contradictory configuration, or one that does not match the data or the directory
 int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
                  const std::string& profiled_steps = "");
 

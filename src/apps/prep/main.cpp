@@ -31,8 +31,8 @@ int run_check(const Args& args) {
     const auto problems = format_of(file).check(file, remarks);
     if (!is_sealed(file))
       remarks.emplace_back(
-          "no checksums, so a flipped bit stays unnoticed: made by an older lockstep-prep or another program; prepare "
-          "it again");
+          "no checksums, so damage is not detected: made by an older lockstep-prep or another program; prepare it "
+          "again");
     for (const auto& remark : remarks) std::cout << path << ": note: " << remark << "\n";
     for (const auto& problem : problems) std::cout << path << ": " << problem << "\n";
     std::cout << path << (problems.empty() ? ": good\n" : ": not usable\n");
@@ -59,8 +59,7 @@ int run_info(const Args& args) {
 int run_verify(const Args& args) {
   Options options("lockstep-prep verify", "Compare readers and generators with a reference file.",
                   "A reference of prepared emulator rows needs its raw NetCDF files beside it. Prints one row per "
-                  "array; exit code 1 if "
-                  "any fails.");
+                  "array; exit code 1 if any fails.");
   std::vector<std::string> golden;
   options.add("golden", &golden, {}, "reference files").value_name("FILE.h5,...").required();
   options.example("lockstep-prep verify --golden tests/golden/emulator_synth.h5", "the generators");
@@ -85,7 +84,7 @@ struct Command {
 };
 constexpr Command kCommands[] = {
     {"check", "check FILE.h5...", "validate prepared files", run_check},
-    {"info", "info FILE.h5...", "describe them", run_info},
+    {"info", "info FILE.h5...", "describe prepared files", run_info},
     {"verify", "verify --golden FILE", "compare readers and generators with reference numbers", run_verify}};
 
 std::string overview() {
@@ -99,7 +98,7 @@ std::string overview() {
   for (const Source& source : sources())
     out << "  " << source.name << std::string(26 - std::string_view(source.name).size(), ' ') << source.summary << "\n";
   out << "\n'lockstep-prep SOURCE --help' lists a source's options with examples.\n"
-         "Exit codes: 0 done, 1 our fault, 2 wrong usage, 3 bad data.\n";
+         "Exit codes: 0 success, 1 failure of the program or the machine, 2 wrong usage, 3 bad data.\n";
   return std::move(out).str();
 }
 

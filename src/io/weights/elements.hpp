@@ -31,7 +31,7 @@ inline std::int64_t checked_count(const std::vector<std::int64_t>& shape, std::u
   return empty ? 0 : static_cast<std::int64_t>(count);
 }
 
-/// Where the elements of an array are, in elements.
+/// Shape and strides of an array. Units: elements.
 struct Layout {
   std::vector<std::int64_t> shape, strides;
 };
@@ -45,7 +45,7 @@ inline Layout contiguous(const std::vector<std::int64_t>& shape, bool fortran = 
   return layout;
 }
 
-/// From: type in the file; To: type of the values; convert: one into the other.
+/// From: type in the file; To: type of the values; convert: from one to the other.
 template <class From, class To, auto convert>
 void read_elements(const char* data, const Layout& layout, std::int64_t count, NamedArray& out) {
   std::vector<To> values;
@@ -71,11 +71,11 @@ To converted(From value) {
   return static_cast<To>(value);
 }
 
-/// How a dtype is read.
+/// A dtype: its names and its reader.
 struct Element {
-  std::string_view safetensors, numpy, torch;  ///< its names; "": the format does not have it
+  std::string_view safetensors, numpy, torch;  ///< "": the format does not have this dtype
   std::size_t width;                           ///< bytes
-  /// Makes the `count` values of an array whose first element is at `data`.
+  /// Reads `count` elements; the first is at `data`.
   void (*read)(const char* data, const Layout& layout, std::int64_t count, NamedArray& out);
 };
 template <class From, class To = std::int64_t, To (*convert)(From) = converted<From, To>>

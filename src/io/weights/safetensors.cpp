@@ -32,7 +32,7 @@ std::string data_hash(Json header, std::string_view data) {
 
 /// Parses the header. errors  data: no JSON object, a key twice
 Json parse_header(std::string_view text, const std::string& opening) {
-  std::vector<std::set<std::string>> keys;  // of the objects around the current place
+  std::vector<std::set<std::string>> keys;  // one set per open object
   std::string twice;
   const auto watch = [&](int, Json::parse_event_t event, const Json& parsed) {
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
@@ -103,7 +103,7 @@ NamedArrays safetensors_arrays(std::string_view bytes, const std::string& source
                      metadata[key], "'; the file is damaged");
     }
   }
-  std::vector<std::pair<std::uint64_t, std::string>> order;  // arrays as they lie in the file
+  std::vector<std::pair<std::uint64_t, std::string>> order;  // arrays in file order
   for (const auto& [name, entry] : header.items()) {
     if (name == kMetadata) continue;
     const Json* offsets = entry.is_object() && entry.contains("data_offsets") ? &entry["data_offsets"] : nullptr;

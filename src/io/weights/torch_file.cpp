@@ -35,7 +35,7 @@ struct Candidate {
   bool pure;  ///< holds tensors only
 };
 
-/// All dictionaries of named tensors in a pickle. Those under numbers, such as an optimizer's states, are left out.
+/// Finds all dictionaries of named tensors in a pickle. Skips those under numeric keys, such as optimizer states.
 class Search {
  public:
   explicit Search(const Value& root) { visit("", root); }

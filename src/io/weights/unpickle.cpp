@@ -14,7 +14,7 @@ namespace {
 using Value = PickleValue;
 using Kind = PickleValue::Kind;
 
-/// The machine that runs a pickle's instructions. It has no instruction that leaves it.
+/// Interprets a pickle's instructions. None of them has an effect outside the interpreter.
 class Machine {
  public:
   Machine(std::string_view bytes, const std::string& what, bool (*allowed)(std::string_view), std::deque<Value>& values)

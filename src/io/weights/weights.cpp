@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-/// Names that a message can hold.
+/// Quotes the names for a message, at most kShown of them.
 std::string quoted(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 20;
   std::string out;

@@ -52,8 +52,8 @@ bool inflate_exactly(std::string_view packed, std::string& out) {
   std::size_t in = 0, made = 0;
   int status = Z_OK;
   while (status == Z_OK) {
-    constexpr std::size_t kPiece = std::size_t{1} << 30;  // zlib counts in 32 bits
-    const std::size_t give = std::min(packed.size() - in, kPiece), take = std::min(out.size() - made, kPiece);
+    constexpr std::size_t kBlock = std::size_t{1} << 30;  // zlib counts in 32 bits
+    const std::size_t give = std::min(packed.size() - in, kBlock), take = std::min(out.size() - made, kBlock);
     stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data() + in));
     stream.avail_in = static_cast<uInt>(give);
     stream.next_out = reinterpret_cast<Bytef*>(out.data() + made);

@@ -11,9 +11,9 @@ struct EmulatorLinearization<T>::Impl {
   std::shared_ptr<const typename EmulatorOperators<T>::Impl> of;
   std::int64_t n = 0;
   bool jacobian = false;
-  std::int64_t rows = 0;  ///< of a piece: n_out * n_in for K, or hidden_rows for the D_k plus one for keep
-  Buffer store;           ///< an array of its kernels for each piece
-  T* piece_from(std::int64_t first) const { return reinterpret_cast<T*>(store.data()) + first * rows; }
+  std::int64_t rows = 0;  ///< of a block: n_out * n_in for K; hidden_rows for the D_k, plus one for `keep`
+  Buffer store;           ///< per block an array in the layout of its kernels
+  T* block_at(std::int64_t first) const { return reinterpret_cast<T*>(store.data()) + first * rows; }
 };
 
 template <class T>
@@ -47,25 +47,25 @@ EmulatorLinearization<T> EmulatorOperators<T>::linearize(std::int64_t n, StateVi
                                                          const NodeSelection<S>& select) const {
   const Impl& impl = *impl_;
   const EmulatorArch& arch = impl.emulator.arch();
-  auto kept = std::make_unique<typename EmulatorLinearization<T>::Impl>();
-  kept->of = impl_;
-  kept->n = n;
+  auto stored = std::make_unique<typename EmulatorLinearization<T>::Impl>();
+  stored->of = impl_;
+  stored->n = n;
   const std::int64_t in = arch.n_in;
-  kept->jacobian = arch.n_out * arch.n_in <= 2 * arch.layers * arch.hidden;
-  kept->rows = kept->jacobian ? arch.n_out * arch.n_in : impl.network.net.hidden_rows() + 1;
-  std::int64_t room = 0;  // of nodes
+  stored->jacobian = arch.n_out * arch.n_in <= 2 * arch.layers * arch.hidden;
+  stored->rows = stored->jacobian ? arch.n_out * arch.n_in : impl.network.net.hidden_rows() + 1;
+  std::int64_t capacity = 0;  // nodes
   if (n > 0) {
-    const auto last = impl.piece(n, impl.pieces(n) - 1);
-    room = last.first + last.kernels.nodes;
+    const auto last = impl.block(n, impl.blocks(n) - 1);
+    capacity = last.first + last.kernels.nodes;
   }
-  kept->store = Buffer({}, static_cast<std::size_t>(room * kept->rows) * sizeof(T));
+  stored->store = Buffer({}, static_cast<std::size_t>(capacity * stored->rows) * sizeof(T));
   for_each_tile<T>(impl, n, nullptr, [&](const Tile<T>& tile) {
     const std::int64_t nodes = tile.kernels.nodes;
     gather_normalised<T, S>(impl, tile, x);
     const T* keep = selected<S, T>(impl, select, tile);
-    T* to = kept->piece_from(tile.first);
-    if (kept->jacobian) {
-      const std::int64_t to_row = tile.kernels.row_step(), to_node = tile.kernels.node_step(kept->rows);
+    T* to = stored->block_at(tile.first);
+    if (stored->jacobian) {
+      const std::int64_t to_row = tile.kernels.row_step(), to_node = tile.kernels.node_step(stored->rows);
       tile_jacobian<T>(impl, tile, JacobianUnits::physical, keep,
                        [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values, std::int64_t row_step,
                            std::int64_t node_step) {
@@ -79,7 +79,7 @@ EmulatorLinearization<T> EmulatorOperators<T>::linearize(std::int64_t n, StateVi
       for (std::int64_t lane = 0; lane < nodes; ++lane) last[lane] = keep ? keep[lane] : T{1};
     }
   });
-  return EmulatorLinearization<T>(std::move(kept));
+  return EmulatorLinearization<T>(std::move(stored));
 }
 
 template <class T>
@@ -88,7 +88,7 @@ void EmulatorLinearization<T>::tangent(StateView<const S> dx, StateView<S> dy, S
   const auto& impl = *impl_->of;
   const ops::FeedForward<T>& net = impl.network.net;
   for_each_tile<T>(impl, impl_->n, memory, [&](const Tile<T>& tile) {
-    const T* kept = impl_->piece_from(tile.first);
+    const T* stored = impl_->block_at(tile.first);
     gather(tile, net.n_in, dx, tile.input, [&](std::int64_t v, S value) {
       const double scale = impl.input_scale[static_cast<std::size_t>(v)];
       return scale == 0
@@ -96,11 +96,11 @@ void EmulatorLinearization<T>::tangent(StateView<const S> dx, StateView<S> dy, S
                  : static_cast<T>(impl_->jacobian ? static_cast<double>(value) : static_cast<double>(value) * scale);
     });
     if (impl_->jacobian) {
-      tile.kernels.multiply(net.n_out, net.n_in, kept, tile.input, tile.output);
+      tile.kernels.multiply(net.n_out, net.n_in, stored, tile.input, tile.output);
     } else {
-      tile.kernels.tangent(net, kept, tile.input, tile.scratch, tile.output);
+      tile.kernels.tangent(net, stored, tile.input, tile.scratch, tile.output);
       tile.kernels.finish(net.n_out, tile.output, impl.output_std.data(),
-                          kept + net.hidden_rows() * tile.kernels.nodes);
+                          stored + net.hidden_rows() * tile.kernels.nodes);
     }
     scatter(tile, net.n_out, tile.output, dy, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
   });
@@ -112,18 +112,18 @@ void EmulatorLinearization<T>::adjoint(StateView<const S> dy, StateView<S> dx, S
   const auto& impl = *impl_->of;
   const ops::FeedForward<T>& net = impl.network.net;
   for_each_tile<T>(impl, impl_->n, memory, [&](const Tile<T>& tile) {
-    const T* kept = impl_->piece_from(tile.first);
+    const T* stored = impl_->block_at(tile.first);
     gather(tile, net.n_out, dy, tile.output, [&](std::int64_t v, S value) {
       return static_cast<T>(impl_->jacobian ? static_cast<double>(value)
                                             : static_cast<double>(value) *
                                                   impl.emulator.moments().output_std[static_cast<std::size_t>(v)]);
     });
     if (impl_->jacobian) {
-      tile.kernels.multiply_transposed(net.n_out, net.n_in, kept, tile.output, tile.input);
+      tile.kernels.multiply_transposed(net.n_out, net.n_in, stored, tile.output, tile.input);
     } else {
-      tile.kernels.adjoint(net, kept, tile.output, tile.scratch, tile.input);
+      tile.kernels.adjoint(net, stored, tile.output, tile.scratch, tile.input);
       tile.kernels.finish(net.n_in, tile.input, impl.input_scale_t.data(),
-                          kept + net.hidden_rows() * tile.kernels.nodes);
+                          stored + net.hidden_rows() * tile.kernels.nodes);
     }
     scatter(tile, net.n_in, tile.input, dx, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
   });

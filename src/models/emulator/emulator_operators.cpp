@@ -33,8 +33,8 @@ template struct TileNetwork<float>;
 template struct TileNetwork<double>;
 
 namespace {
-/// A copy in T. Weight decay shrinks the weights of a constant input without end. Products of subnormal numbers are
-/// slow, and values this small change no result.
+/// A copy in T with negligible weights set to 0. Weight decay shrinks the weights of a constant input without limit,
+/// and products of subnormal numbers are slow.
 template <class T>
 Emulator without_subnormals(const Emulator& source) {
   constexpr T kNegligible = std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon();

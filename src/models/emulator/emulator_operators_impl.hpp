@@ -34,40 +34,40 @@ struct EmulatorOperators<T>::Impl {
   OperatorOptions options;
   TileNetwork<T> network;
   const ops::FeedForwardTile<T>* tile;    ///< the kernels for many nodes
-  const ops::FeedForwardTile<T>* few[5];  ///< those for 1 to 4 nodes
+  const ops::FeedForwardTile<T>* few[5];  ///< the kernels for 1 to 4 nodes
   std::vector<T> input_mean, input_std;
   std::vector<T> active;            ///< (n_in) 1 or 0
   std::vector<double> input_scale;  ///< (n_in) active / input_std
-  std::vector<T> input_scale_t;     ///< the same as T
+  std::vector<T> input_scale_t;     ///< input_scale as T
   std::vector<T> output_std;        ///< (n_out)
   std::vector<T> ones;              ///< (n_out)
   std::vector<T> row_scale[2];      ///< by JacobianUnits, (n_out, n_in): factors of the normalised Jacobian
-  std::vector<T> column_scale[2];   ///< the same, transposed (n_in, n_out)
+  std::vector<T> column_scale[2];   ///< row_scale, transposed (n_in, n_out)
 
   std::int64_t n_in() const { return network.net.n_in; }
   std::int64_t n_out() const { return network.net.n_out; }
   /// Nodes [first, first + count) of a call, and the kernels that compute them.
-  struct Piece {
+  struct Block {
     const ops::FeedForwardTile<T>& kernels;
     std::int64_t first, count;
   };
-  /// A call has tiles first. Where a last tile would be at least a quarter idle, groups of up to four nodes take its
-  /// place; their kernels know no convolution.
+  /// A call consists of tiles, then of groups of up to four nodes. Groups replace a last tile that would be at least a
+  /// quarter idle, unless the network has a convolution: the kernels of groups have none.
   std::int64_t tiles(std::int64_t n) const {
     const std::int64_t left = n % tile->nodes;
     return n / tile->nodes + (4 * left > 3 * tile->nodes || (left > 0 && network.net.conv.out > 0) ? 1 : 0);
   }
-  std::int64_t pieces(std::int64_t n) const {
+  std::int64_t blocks(std::int64_t n) const {
     const std::int64_t in_groups = n - tiles(n) * tile->nodes;
     return tiles(n) + (in_groups > 0 ? (in_groups + kGroup - 1) / kGroup : 0);
   }
-  Piece piece(std::int64_t n, std::int64_t index) const {
+  Block block(std::int64_t n, std::int64_t index) const {
     const auto at = [&](std::int64_t first, std::int64_t most) {
-      return Piece{*tile, first, n - first < most ? n - first : most};
+      return Block{*tile, first, n - first < most ? n - first : most};
     };
     const std::int64_t in_tiles = tiles(n);
     if (index < in_tiles) return at(index * tile->nodes, tile->nodes);
-    const Piece group = at(in_tiles * tile->nodes + (index - in_tiles) * kGroup, kGroup);
+    const Block group = at(in_tiles * tile->nodes + (index - in_tiles) * kGroup, kGroup);
     return {*few[group.count], group.first, group.count};
   }
   bool by_rows() const { return n_out() <= n_in(); }
@@ -77,8 +77,8 @@ struct EmulatorOperators<T>::Impl {
 
 namespace emulator_tile {
 
-/// A piece of a call in one thread: its nodes [first, first + count), the kernels that compute them, and arrays, which
-/// are aligned to 64 bytes for kernels of several nodes.
+/// A block of a call in one thread: its nodes [first, first + count), their kernels, and arrays, which are aligned to
+/// 64 bytes for kernels of several nodes.
 template <class T>
 struct Tile {
   const ops::FeedForwardTile<T>& kernels;
@@ -90,19 +90,19 @@ struct Tile {
 template <class T>
 class Workspace {
  public:
-  Workspace(const typename EmulatorOperators<T>::Impl& impl, void* given) : impl_(impl) {
-    if (!given) {
+  Workspace(const typename EmulatorOperators<T>::Impl& impl, void* memory) : impl_(impl) {
+    if (!memory) {
       own_ = std::make_unique_for_overwrite<std::byte[]>(size_bytes(impl));
-      given = own_.get();
+      memory = own_.get();
     }
-    base_ = reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(given) + 63) / 64 * 64);
+    base_ = reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(memory) + 63) / 64 * 64);
   }
   static std::size_t size_bytes(const typename EmulatorOperators<T>::Impl& impl) {
     return impl.tile_values() * sizeof(T) * static_cast<std::size_t>(impl.options.threads) + 64;
   }
-  Tile<T> tile(const typename EmulatorOperators<T>::Impl::Piece& piece, int thread) const {
-    const std::int64_t n = piece.kernels.nodes;
-    Tile<T> m{piece.kernels, piece.first, piece.count, {}, {}, {}, {}, {}, {}, {}};
+  Tile<T> tile(const typename EmulatorOperators<T>::Impl::Block& block, int thread) const {
+    const std::int64_t n = block.kernels.nodes;
+    Tile<T> m{block.kernels, block.first, block.count, {}, {}, {}, {}, {}, {}, {}};
     m.input = base_ + impl_.tile_values() * static_cast<std::size_t>(thread);
     m.output = m.input + impl_.n_in() * n;
     m.other_input = m.output + impl_.n_out() * n;
@@ -200,8 +200,8 @@ const T* selected(const typename EmulatorOperators<T>::Impl& impl, const NodeSel
   return all == T{1} ? nullptr : keep;
 }
 
-/// Computes the tile's Jacobian, scaled and masked, and passes it to emit(output, first input, number of inputs, values,
-/// steps of the values from input to input and from node to node).
+/// Computes the tile's Jacobian, scaled and masked, and passes it to emit(output, first input, number of inputs,
+/// values, steps of the values from input to input and from node to node).
 template <class T, class Emit>
 void tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, const Tile<T>& tile, JacobianUnits units,
                    const T* keep, const Emit& emit) {
@@ -224,19 +224,19 @@ void tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, const Tile<T
   }
 }
 
-/// Calls body(tile) for all pieces of n nodes, in parallel. memory: of the caller's workspace; null: its own
+/// Calls body(tile) for all blocks of n nodes, in parallel. memory  the caller's workspace; null: allocates one
 template <class T, class Body>
 void for_each_tile(const typename EmulatorOperators<T>::Impl& impl, std::int64_t n, void* memory, const Body& body) {
   const Workspace<T> workspace(impl, memory);
-  const std::int64_t pieces = impl.pieces(n);
-  const auto run = [&](std::int64_t index, int thread) { body(workspace.tile(impl.piece(n, index), thread)); };
+  const std::int64_t blocks = impl.blocks(n);
+  const auto run = [&](std::int64_t index, int thread) { body(workspace.tile(impl.block(n, index), thread)); };
   if (impl.options.threads == 1 ||
       n <= impl.tile->nodes) {  // entering a parallel region takes longer than some columns
-    for (std::int64_t index = 0; index < pieces; ++index) run(index, 0);
+    for (std::int64_t index = 0; index < blocks; ++index) run(index, 0);
     return;
   }
 #pragma omp parallel for num_threads(impl.options.threads) schedule(static)
-  for (std::int64_t index = 0; index < pieces; ++index) run(index, omp_get_thread_num());
+  for (std::int64_t index = 0; index < blocks; ++index) run(index, omp_get_thread_num());
 }
 
 }  // namespace emulator_tile

@@ -23,7 +23,7 @@ ParamStore::Init torch_init(std::int64_t fan_in) { return init::uniform(1 / std:
 Linear torch_linear(ParamStore& params, const std::string& name, std::int64_t in, std::int64_t out) {
   return add_linear(params, name, in, out, torch_init(in), torch_init(in));
 }
-/// The reference truncates this distribution at 2, which is 100 standard deviations.
+/// Not truncated: the reference truncates this distribution at 2, which is 100 standard deviations.
 Linear encoder_linear(ParamStore& params, const std::string& name, std::int64_t in, std::int64_t out) {
   return add_linear(params, name, in, out, init::normal(0.02), init::zeros());
 }
@@ -305,7 +305,7 @@ Var Har::classify(Tape& t, const Tensor& patches, const HarDraws* draws) const {
   }
   const profile::Span span("sequence_classifier");
   const ops::ClassifierSizes& sizes = all.sizes;
-  const Param& first = params_.all().front();  // of the flat vectors
+  const Param& first = params_.all().front();  // start of the flat vectors
   const auto flat = [&](const Tensor& of_first) {
     return Tensor(of_first.raw(), of_first.dtype(), {params_.flat_size()}, of_first.device());
   };

@@ -57,7 +57,7 @@ class HarFunction : public ArrayFunction {
     return out;
   }
 
-  /// Of class k, over `rows` rows of logits.
+  /// The mean log-probability of class k over `rows` rows of logits.
   template <class T>
   double mean_log_probability(const T* logits, std::int64_t rows, std::int64_t k) const {
     const std::int64_t classes = network_.arch().classes;

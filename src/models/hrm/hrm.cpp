@@ -45,13 +45,13 @@ double HrmArch::level_flops(std::int64_t layers) const {
 
 void HrmArch::check() const {
   require_usage(!mlp_t || positions != "rope",
-                "model.pos_encodings = rope: model.mlp_t has no attention whose queries could turn; set "
+                "model.pos_encodings = rope: model.mlp_t has no attention, whose queries it rotates; set "
                 "model.pos_encodings = none or learned");
   require_usage(mlp_t || hidden % heads == 0, "model.hidden_size = ", hidden,
                 ": must be a multiple of model.num_heads = ", heads);
   require_usage(positions != "rope" || hidden / heads % 2 == 0,
                 "model.pos_encodings = rope: needs heads of even width, ", hidden, " / ", heads, " is odd");
-  const auto has_width = [&](std::int64_t inputs) {  // as gated_width(): a half rounds to 0
+  const auto has_width = [&](std::int64_t inputs) {  // consistent with gated_width(), where a half rounds to 0
     return expansion * static_cast<double>(inputs) * 2 / 3 > 0.5;
   };
   require_usage(has_width(hidden) && (!mlp_t || seq_len == 0 || has_width(length())), "model.expansion = ", expansion,
@@ -196,7 +196,7 @@ Normed Hrm::block(Tape& t, const Level& l, std::size_t i, Var x, const HrmObserv
   return rmsnorm(t, sum, arch_.rms_eps, to);
 }
 
-/// `to` is where the last norm writes.
+/// to  destination of the last norm
 Normed Hrm::level(Tape& t, const Level& l, Var input, const HrmObserver* watch, const NormTo& to) const {
   const profile::Span span("level", profile::Kind::phase, l.name.c_str());
   Normed out{.y = input, .sum = {}};

@@ -44,7 +44,7 @@ HrmArch parse_hrm(const WeightMetadata& metadata, const std::string& what) {
   TextFields fields(&metadata, what);
   visit(fields, a);
   if (metadata.contains(kMixing)) fields(kMixing, a.mlp_t);
-  constexpr std::int64_t kLongest = std::int64_t{1} << 20;  // there may be no array with these extents
+  constexpr std::int64_t kLongest = std::int64_t{1} << 20;  // no array may have these extents to bound them
   const bool possible = std::min({a.seq_len, a.vocab, a.identifiers, a.hidden, a.heads, a.h_layers, a.l_layers,
                                   a.h_cycles, a.l_cycles}) >= 1 &&
                         std::min(a.puzzle_ndim, a.puzzle_positions) >= -1 && a.expansion > 0 && a.expansion < 1e6 &&

@@ -9,7 +9,8 @@ namespace lockstep {
 
 namespace {
 
-/// Appends the nodes of a set to `list`, ascending, stores the index of each within the set in `slot`, and clears the set.
+/// Appends the nodes of a set to `list`, ascending, stores the index of each within the set in `slot`, and clears the
+/// set.
 void list_members(std::vector<std::uint64_t>& bits, std::vector<std::int32_t>& slot, std::vector<std::int32_t>& list) {
   std::int32_t next = 0;
   for (std::size_t w = 0; w < bits.size(); ++w) {
@@ -50,7 +51,7 @@ AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int6
     bits[static_cast<std::size_t>(node) / 64] |= std::uint64_t{1} << (node % 64);
   };
   for (std::size_t r = 0; r < static_cast<std::size_t>(graph.relations); ++r) {
-    // Ascending triples are ascending heads.
+    // Triples are sorted by head.
     const auto all = graph.rel_perm.subspan(static_cast<std::size_t>(graph.rel_indptr[r]),
                                             static_cast<std::size_t>(graph.rel_indptr[r + 1] - graph.rel_indptr[r]));
     const auto low = std::lower_bound(all.begin(), all.end(), begin), high = std::lower_bound(low, all.end(), end);

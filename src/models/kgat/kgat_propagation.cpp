@@ -204,7 +204,8 @@ void KgatPropagation::backward(const NestedRows& rows, RowOwner& owner, std::spa
   scatter(layers, nodes, dh);
   for (int l = layers - 1; l >= 0; --l) {
     const PlacedRows own = owner.own(l == 0 ? ops::RowSet::range(0, graph_.nodes) : rows.rows(l));
-    // Rows that receive something from neighbours alone start at zero; the embeddings' gradient has a value in every row.
+    // Rows outside rows(l + 1) receive gradients only from neighbours and start at zero. Embeddings (l = 0) need all
+    // rows.
     if (!rows.all(l + 1)) ops::clear_node_rows(stream, dx_[static_cast<std::size_t>(l)], own.rows);
     aggregate_backward(l, owner.own(rows.rows(l + 1)), segments, sums);
     owner.share(ds(l), rows.rows(l + 1), "gradients of neighbours' sums");
@@ -237,7 +238,7 @@ void KgatPropagation::aggregate_backward(int l, const PlacedRows& rows, std::spa
   const std::int64_t begin = net_.aggregators_begin(), size = net_.aggregators_end() - begin;
   const auto count = static_cast<std::int64_t>(segments.size()) - 1;
   const auto rows_of = [&](std::int64_t segment) {
-    if (count == 1) return rows;  // which the host need not know
+    if (count == 1) return rows;  // the host need not know them
     return rows.between(segments[static_cast<std::size_t>(segment)], segments[static_cast<std::size_t>(segment) + 1]);
   };
   const auto gradient = [&](std::int64_t segment) {
@@ -258,7 +259,7 @@ void KgatPropagation::aggregate_backward(int l, const PlacedRows& rows, std::spa
     Stream stream;
     Arena& arena = arenas_[static_cast<std::size_t>(omp_get_thread_num())];
     const PlacedRows own = rows_of(segment);
-    // Chunks by node numbers: leaving out a row whose gradient is zero changes no bit of the sums.
+    // Chunk bounds are multiples of kChunk: omitting a row whose gradient is zero changes no bit of the sums.
     for (std::int64_t at = 0, next = 0; at < own.host.size(); at = next) {
       const std::int64_t edge = (own.host[at] / kChunk + 1) * kChunk;
       next = at + own.between(own.host[at], edge).host.size();

@@ -31,7 +31,8 @@ void KgGraph::find(std::span<const std::int32_t> head, std::span<const std::int3
       left[i] = indptr[h + 1] - indptr[h];
       longest = std::max(longest, left[i]);
     }
-    // The first tail that is not below, by halving. The searches take turns, so none waits for the memory of another.
+    // Bisects for the first tail that is not below. The searches are interleaved, so that their memory accesses
+    // overlap.
     for (; longest > 0; longest /= 2)
       for (std::size_t i = 0; i < count; ++i) {
         if (left[i] == 0) continue;
@@ -40,7 +41,7 @@ void KgGraph::find(std::span<const std::int32_t> head, std::span<const std::int3
         left[i] -= half;
       }
     for (std::size_t i = 0; i < count; ++i) {
-      // Triples with one head and tail are in the order of their relations.
+      // Triples with the same head and tail are sorted by relation.
       const std::int32_t* const end = tail.data() + indptr[static_cast<std::size_t>(head[first + i]) + 1];
       bool& triple = found[first + i] = false;
       for (const std::int32_t* t = at[i]; t != end && *t == wanted[first + i] && !triple; ++t)
@@ -58,7 +59,7 @@ void laplacian(const KgGraph& graph, Laplacian kind, const Tensor& values) {
     const auto n = static_cast<std::size_t>(h);
     std::fill(head.begin() + graph.indptr[n], head.begin() + graph.indptr[n + 1], static_cast<std::int32_t>(h));
   }
-  // For each relation: the degrees of its heads and tails, then the shares of its triples.
+  // For each relation: the degrees of its heads and tails, then the weights of its triples.
   std::vector<double> share(static_cast<std::size_t>(graph.triples()));
   std::vector<std::int64_t> out(static_cast<std::size_t>(graph.nodes), 0), in(out);
   const auto count = [&](std::int64_t relation, std::vector<std::int64_t>& degrees, std::int64_t step) {

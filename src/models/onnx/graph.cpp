@@ -124,7 +124,7 @@ OnnxGraph::Value OnnxGraph::layernorm(const Value& x, const std::string& name, d
 
 OnnxGraph::Value OnnxGraph::attention(const Value& q, const Value& k, const Value& v, std::int64_t heads,
                                       std::int64_t width, const Value& visible, double hidden) {
-  const Value split = integers({0, 0, heads, width}), merge = integers({0, 0, heads * width});  // 0: as it is
+  const Value split = integers({0, 0, heads, width}), merge = integers({0, 0, heads * width});  // 0: unchanged
   const auto per_head = [&](const Value& x, const std::vector<std::int64_t>& order) {
     return node("Transpose", {node("Reshape", {x, split})}, {list("perm", order)});
   };

@@ -39,18 +39,18 @@ class OnnxGraph {
   Value constant(const std::string& name, const std::vector<std::int64_t>& shape, const std::vector<double>& values);
   Value integers(const std::vector<std::int64_t>& values);
   Value scalar(double value);
-  /// Every parameter under its name, in f32. Extents of 1 behind the second are left out: a convolution of width 1 is a
-  /// matrix.
+  /// Adds every parameter under its name, in f32. Drops trailing extents of 1 after the second: a convolution of width
+  /// 1 is a matrix.
   void parameters(const ParamStore& params);
 
-  /// phi(a), by the name that ops/activation.hpp has for it. errors  data: not in opset 13
+  /// phi(a), named as in ops/activation.hpp. errors  data: opset 13 cannot express it
   Value activation(const Value& a, std::string_view phi);
   /// x W' + b with the parameters NAME.weight (out, in) and NAME.bias. shapes  x (..., in)
   Value linear(const Value& x, const std::string& name);
-  /// Over the last axis, with NAME.weight and NAME.bias.
+  /// Layer norm over the last axis, with NAME.weight and NAME.bias.
   Value layernorm(const Value& x, const std::string& name, double eps);
-  /// softmax(q k' / sqrt(width)) v per head. shapes  q, k, v (n, T, heads width); a score of `hidden` replaces those
-  /// where the boolean `visible` (broadcast to (n, 1, T, T)) is false; empty: all are visible
+  /// softmax(q k' / sqrt(width)) v per head. shapes  q, k, v (n, T, heads width); the
+  /// score is `hidden` where the boolean `visible` (broadcast to (n, 1, T, T)) is false; empty: all are visible
   Value attention(const Value& q, const Value& k, const Value& v, std::int64_t heads, std::int64_t width,
                   const Value& visible = {}, double hidden = 0);
 

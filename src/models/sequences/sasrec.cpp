@@ -91,7 +91,7 @@ SasRec::SasRec(SasRecArch arch, DType dtype, std::uint64_t seed)
   arch_.check(Fault::usage);
   const bool draws = arch_.loss.kind == ItemLoss::Kind::gbce || arch_.loss.kind == ItemLoss::Kind::sampled_softmax;
   require_usage(!draws || arch_.loss.negatives < arch_.items, "option loss.negatives = ", arch_.loss.negatives,
-                ": the data set has ", arch_.items, " items, so that there are ", arch_.items - 1,
+                ": the data set has ", arch_.items, " items, which leaves ", arch_.items - 1,
                 " besides the next one; use fewer, or loss.kind = softmax");
   const std::int64_t d = arch_.hidden;
   const auto table = [&](const char* name, std::int64_t rows, bool padded, bool adjoins = false) {
@@ -230,7 +230,7 @@ struct SasRec::Pass {
   }
   Var dropped(Var x, Site site) const { return dropout(t, x, drop(site), rows); }
 
-  /// sqrt(C) E[item], with positions (SASRec); then dropout. inputs: as of features()
+  /// sqrt(C) E[item], with positions (SASRec); then dropout. inputs: as in features()
   Var embed(Var* inputs) {
     const Dropout dropout = drop("dropout.embedding");
     const TableRows item{net.items_, items, net.input_scale(), 0}, place{net.positions_, positions, 1, 0};
@@ -306,8 +306,8 @@ struct SasRec::Pass {
     x = arch().mhc == Mhc::streams ? streams(b, x, trace) : plain(b, x, trace);
     return arch().pad_mask == PadMask::query ? without_padding(t, x, items) : x;
   }
-  /// A block without mHC, or with collapsed hyper-connections. Layer norms come first among the operations on a sum, see
-  /// residual_linear().
+  /// A block without mHC, or with collapsed hyper-connections. Layer norms come first among the operations on a sum,
+  /// see residual_linear().
   Var plain(const Block& b, Var x, SasRecTrace::Block* trace) const {
     if (arch().norm == Norm::original)
       return arch().mhc == Mhc::collapsed ? collapsed_original(b, x, trace) : original(b, x, trace);

@@ -40,7 +40,7 @@ class SasRecFunction : public ArrayFunction {
                     ", must be 1 to ", arch.items, ", or 0 before the first item");
       if (!arch.timed) continue;
       require_usage(times[t] >= 1 && (t == begin || times[t] >= times[t - 1]), "history ", sample, ", slot ", t,
-                    ": time ", times[t], ", must be >= 1 and not before the time of the item before");
+                    ": time ", times[t], ", must be >= 1 and not less than the preceding time");
     }
     return begin;
   }

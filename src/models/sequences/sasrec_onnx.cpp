@@ -11,10 +11,10 @@ namespace {
 using Value = OnnxGraph::Value;
 using Norm = SasRecArch::Norm;
 
-/// The score of a key that a query does not see: its weight is exactly 0, and a row that sees none stays finite.
+/// The score of an invisible key: its weight is exactly 0, and a row without visible keys stays finite.
 constexpr double kUnseen = -1e30;
 
-/// Which keys (columns) a query sees: those before and at it, and padding only if it is stored.
+/// The keys (columns) that each query sees: the earlier keys and its own, padding only if it is stored.
 /// shapes  (T, T), or (n, 1, T, T)
 Value visible_keys(OnnxGraph& graph, const SasRecArch& arch, const Value& event) {
   const std::int64_t t = arch.slots;

@@ -1,7 +1,7 @@
 #pragma once
-// Activations of arrays. GELU takes fewer instructions than that of activation_functions.hpp, which has a small
-// relative error far into the negative tail too. Here the error is absolute: that of a value near 1. (f64 without
-// AVX-512 has the other one.)
+// Activations of arrays. This GELU takes fewer instructions than the one of activation_functions.hpp, but its error is
+// small only in absolute terms (as for a value near 1); the other one also has a small relative error far into the
+// negative tail. f64 without AVX-512 uses the other one.
 #include "activation_functions.hpp"
 #include "activation_kernels.hpp"
 
@@ -122,7 +122,7 @@ struct GeluTable<double> {
   };
 };
 
-/// The two registers of row k, which several vectors share.
+/// The coefficients of row k, in two registers that serve several vectors.
 template <class T>
 struct GeluRow {
   Vec<T> low, high;
@@ -213,7 +213,7 @@ LOCKSTEP_INLINE void apply(const Vec<T> (&a)[N], Vec<T> (&y)[N], Vec<T> (&d)[N])
     for (int v = 0; v < N; ++v) Op::template apply<T>(a[v], y[v], d[v]);
 }
 
-/// Whole groups of N vectors from i on. Returns where the rest begins.
+/// Applies Op to all whole groups of N vectors from element i on. Returns the first element that is left.
 template <class Op, int N, class T>
 LOCKSTEP_INLINE std::int64_t activate_groups(std::int64_t n, T* y, T* derivative, const T* x, std::int64_t i) {
   constexpr std::int64_t kL = kLanes<T>;
@@ -239,7 +239,7 @@ void activate(std::int64_t n, T* y, T* derivative, const T* x) {
   if (derivative) {
     i = activate_groups<Op, kGroup>(n, y, derivative, x, i);
     i = activate_groups<Op, 1>(n, y, derivative, x, i);
-  } else {  // without the slopes, which take instructions
+  } else {  // the compiler then omits the instructions that compute slopes
     i = activate_groups<Op, kGroup>(n, y, static_cast<T*>(nullptr), x, i);
     i = activate_groups<Op, 1>(n, y, static_cast<T*>(nullptr), x, i);
   }

@@ -4,18 +4,11 @@
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/dropout/dropout_kernels.hpp"
 
 namespace lockstep::ops {
 
 namespace {
-
-/// A dropout rate rounded to a multiple of 1/65536.
-struct Rate {
-  std::int32_t threshold;
-  double scale;
-  explicit Rate(double p)
-      : threshold(static_cast<std::int32_t>(p * 65536 + 0.5)), scale(65536.0 / (65536 - threshold)) {}
-};
 
 struct Extents {
   std::int64_t in, out, mixed;  ///< mixed: columns of the first product's operand
@@ -85,7 +78,7 @@ void backward_on_gpu(Stream& stream, Arena& scratch, const AggregateLayer& layer
   cuda::derive<T>(stream, block, e.out, o.z1.data<T>(), o.z2.data<T>(), gradient.bias1.data<R>(),
                   e.two ? gradient.bias2.data<R>() : nullptr, dout.data<const R>(),
                   rows.marks.data<const std::uint8_t>(), static_cast<R>(layer.slope),
-                  static_cast<R>(Rate(layer.dropout).scale));
+                  static_cast<R>(cpu::DropRate(layer.dropout).scale));
   cuda::combine<T>(stream, layer.kind, block, e.in, o.a.data<T>(), o.b.data<T>(), x, s);
   add_product<T>(stream, scratch, gradient.weight1, o.z1, o.a);
   if (e.two) add_product<T>(stream, scratch, gradient.weight2, o.z2, o.b);
@@ -119,7 +112,7 @@ void aggregate_forward(Stream& stream, Arena& scratch, const AggregateLayer& lay
         kernels.draw(cpu::PhiloxKey(draws), groups, words + i * groups * cpu::kGroupWords);
       }
     }
-    const Rate rate(layer.dropout);
+    const cpu::DropRate rate(layer.dropout);
     kernels.activate(block, e.out, rows.out.data<T>(), rows.marks.data<std::uint8_t>(), o.z1.data<T>(),
                      layer.bias1.data<T>(), o.z2.data<T>(), e.two ? layer.bias2.data<T>() : nullptr,
                      static_cast<T>(layer.slope), reinterpret_cast<const std::uint16_t*>(words),
@@ -141,7 +134,7 @@ void aggregate_backward(Stream& stream, Arena& scratch, const AggregateLayer& la
     kernels.derive(block, e.out, o.z1.data<T>(), o.z2.data<T>(), gradient.bias1.data<T>(),
                    e.two ? gradient.bias2.data<T>() : nullptr, dout.data<const T>(),
                    rows.marks.data<const std::uint8_t>(), static_cast<T>(layer.slope),
-                   static_cast<T>(Rate(layer.dropout).scale));
+                   static_cast<T>(cpu::DropRate(layer.dropout).scale));
     kernels.combine(layer.kind, block, e.in, o.a.data<T>(), o.b.data<T>(), x, s);
     gemm_tn(stream, {gradient.weight1, true}, o.z1, o.a);
     if (e.two) gemm_tn(stream, {gradient.weight2, true}, o.z2, o.b);

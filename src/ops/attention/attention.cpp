@@ -94,8 +94,8 @@ cuda::Attention<T> all_heads(const Extents& e, const Tensor& y, const Tensor& ls
   return a;
 }
 
-/// Rotates queries and keys, or their gradients, side by side in one array.
-void turn(Stream& stream, const Tensor& qk, const AttentionOptions& options, Rotation rotation) {
+/// Rotates queries and keys, or their gradients, in place.
+void rotate(Stream& stream, const Tensor& qk, const AttentionOptions& options, Rotation rotation) {
   if (options.cos) rope(stream, qk, options.cos, options.sin, 2 * options.heads, rotation);
 }
 
@@ -121,7 +121,7 @@ void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const
                        const AttentionOptions& options) {
   const Extents e = extents_of("attention", y, lse, qkv, options);
   if (on_gpu(y, [&]<class T>() { cuda::attention_forward<T>(stream, all_heads<T>(e, y, lse, qkv, options)); })) return;
-  turn(stream, qkv, options, Rotation::forward);
+  rotate(stream, qkv, options, Rotation::forward);
   visit_float(y.dtype(), [&]<class T>() {
     const auto kernel = cpu::active_attention_kernels<T>().forward;
     for_each_head(e, 2, [&](std::int64_t b, std::int64_t h) { kernel(head_of<T>(b, h, e, y, lse, qkv, options)); });
@@ -160,7 +160,7 @@ void attention_backward(Stream& stream, Target dqkv, const Tensor& dy, const Ten
       kernel(head);
     });
   });
-  turn(stream, dqkv.tensor, options, Rotation::inverse);
+  rotate(stream, dqkv.tensor, options, Rotation::inverse);
 }
 
 }  // namespace lockstep::ops

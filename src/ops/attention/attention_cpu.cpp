@@ -33,9 +33,8 @@ class Memory {
   explicit Memory(std::int64_t elements)
       : next_(static_cast<T*>(thread_scratch(Scratch::partial, static_cast<std::size_t>(elements) * sizeof(T)))) {}
   T* take(std::int64_t elements) {
-    T* piece = next_;
     next_ += elements;
-    return piece;
+    return next_ - elements;
   }
   /// Packs x (rows, columns) as panels for products that sum over the rows.
   Panels<T> plain(const T* x, std::int64_t stride, std::int64_t rows, std::int64_t columns) {
@@ -77,20 +76,12 @@ void multiply(std::int64_t rows, T* c, std::int64_t c_stride, const T* a, std::i
   }
 }
 
-/// Requests this head's rows of the next sequence, a piece of a row at a time, if they are few: the processor does not
-/// foresee short rows far apart.
+/// Prefetches the first cache line of each of this head's rows in the next sequence, if the rows are few: hardware
+/// prefetchers do not predict short rows far apart.
 template <class T>
 void prefetch_next(const T* rows, std::int64_t stride, std::int64_t time) {
   if (time > kVectorBytes) return;
   for (std::int64_t r = time; r < 2 * time; ++r) __builtin_prefetch(rows + r * stride);
-}
-
-/// Replaces the lanes from n on by `other`.
-template <class T>
-LOCKSTEP_INLINE Vec<T> first_lanes(Vec<T> v, std::int64_t n, T other) {
-  Vec<IntOf<T>> lane;
-  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
-  return lane < (Vec<IntOf<T>>{} + static_cast<IntOf<T>>(n)) ? v : splat(other);
 }
 
 /// s_j <- exp(scale (s_j - max)) for j < n, and 0 up to the next whole vector. Returns the sum and stores max in
@@ -185,7 +176,7 @@ LOCKSTEP_INLINE T dot(const T* a, const T* b, std::int64_t n) {
   return total<T>(sum);
 }
 
-/// Turns scores and products dp_ij into weights and gradients: s <- p, dp <- ds, over n columns.
+/// Replaces scores by weights, s <- p, and products dp_ij by gradients, dp <- ds, over n columns.
 template <class T>
 void score_gradients(T* s, T* dp, std::int64_t n, T scale, T lse, T mean) {
   for (std::int64_t j = 0; j < n; j += kLanes<T>) {

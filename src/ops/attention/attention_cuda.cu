@@ -109,7 +109,7 @@ __device__ void accumulate(T (&sum)[kRows][kChunks], const T* weights, const T* 
   }
 }
 
-/// Where the draws for the weights of query i begin: a group and an offset in it.
+/// The first draw for the weights of query i: its group and its offset in the group.
 struct RowDraws {
   std::uint64_t group;
   int offset;
@@ -120,8 +120,8 @@ struct RowDraws {
   }
 };
 
-/// Dropout of the weights of a warp's queries over tiles of 32 keys, one key per lane. One Philox block has the draws
-/// that a lane needs for four tiles.
+/// Dropout of the weights of a warp's queries over tiles of 32 keys, one key per lane. One Philox block serves four
+/// tiles of a lane.
 template <class T>
 class QueryDropout {
  public:
@@ -132,7 +132,7 @@ class QueryDropout {
     for (int r = 0; r < kRows; ++r) {
       const RowDraws row(a.draws, h, first + r);
       group_[r] = row.group;
-      place_[r] = row.offset + lane;
+      offset_[r] = row.offset + lane;
     }
   }
   /// Call before the tile that begins with key j.
@@ -143,10 +143,10 @@ class QueryDropout {
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
       draws_[r] =
-          gpu::LaneDraws(philox_, group_[r] + static_cast<std::uint64_t>(j / gpu::kGroupDraws), place_[r] % kWarp);
+          gpu::LaneDraws(philox_, group_[r] + static_cast<std::uint64_t>(j / gpu::kGroupDraws), offset_[r] % kWarp);
   }
   __device__ T operator()(int r, T x) const {
-    return on_ ? drop_(x, draws_[r].at((place_[r] + tile_) / kWarp % 4)) : x;
+    return on_ ? drop_(x, draws_[r].at((offset_[r] + tile_) / kWarp % 4)) : x;
   }
 
  private:
@@ -154,7 +154,7 @@ class QueryDropout {
   Philox philox_;
   gpu::Drop<T> drop_;
   std::uint64_t group_[kRows];
-  int place_[kRows], tile_ = 0;
+  int offset_[kRows], tile_ = 0;
   gpu::LaneDraws draws_[kRows];
 };
 
@@ -218,8 +218,8 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
   }
 }
 
-/// Stores or adds the gradients of the warp's rows. `turned`: of rows that were rotated when they were loaded; they are
-/// stored, and the warp's rows of shared memory pass them between lanes.
+/// Stores or adds the gradients of the warp's rows. Gradients of rows that were rotated when they were loaded
+/// (`turned`) are rotated back, through the warp's rows of shared memory, and always stored.
 template <class T, int kChunks>
 __device__ void put_rows(T* all, bool add, const T (&found)[kRows][kChunks], const Place<T, kChunks>& at,
                          const Attention<T>& a, const Turned<T>& turned, T* sm_mine) {
@@ -336,12 +336,12 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
     T p[kRows], kept[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) p[r] = kept[r] = there ? std::exp(a.scale * s[r] - lse) : T{0};
-    if (drops) {  // the keys of a warp are neighbours, so two Philox blocks have their draws
+    if (drops) {  // the keys of a warp are adjacent, so two Philox blocks supply their draws
       const RowDraws row(a.draws, at.h, query);
-      const std::int64_t place = row.offset + at.row(0);
-      const gpu::QuadDraws drawn(philox, row.group + static_cast<std::uint64_t>(place / gpu::kGroupDraws),
-                                 static_cast<int>(place % kWarp));
-      const int word = static_cast<int>(place / kWarp % 4);
+      const std::int64_t draw = row.offset + at.row(0);
+      const gpu::QuadDraws drawn(philox, row.group + static_cast<std::uint64_t>(draw / gpu::kGroupDraws),
+                                 static_cast<int>(draw % kWarp));
+      const int word = static_cast<int>(draw / kWarp % 4);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         kept[r] = drop(p[r], drawn.at(word, r));
@@ -370,7 +370,7 @@ void visit_chunks(std::int64_t width, const F& f) {
 }
 
 /// Blocks for all rows of all heads. Shared memory holds `row_arrays` arrays of the block's rows, two tiles and
-/// `weights` rows of 32. The kernel computes so many products of all queries with all keys.
+/// `weights` rows of 32. products: how many products of all queries with all keys the kernel computes, for the ledger.
 template <class T, int kChunks>
 gpu::Grid grid_of(const Attention<T>& a, int row_arrays, int weights, int products) {
   const auto warps =

@@ -9,16 +9,16 @@
 
 namespace lockstep::ops {
 
-/// Which draws drop the weights of one sequence's heads, T positions each. Row i of head h uses group h head_groups + i
-/// row_groups and the groups after it. If rows are short, group_rows of them share group h head_groups + i /
+/// The draws that drop the weights of one sequence's heads, T positions each. Row i of head h uses group h head_groups
+/// + i row_groups and the groups after it. If rows are short, group_rows of them share group h head_groups + i /
 /// group_rows.
 struct WeightDraws {
   std::uint64_t group_rows = 1, row_groups = 1, head_groups = 1;
   WeightDraws() = default;
   explicit WeightDraws(std::int64_t time) {
     constexpr std::uint64_t kDraws = 2 * cpu::kGroupWords, kShortest = 16;
-    const auto t = static_cast<std::uint64_t>(time), room = std::bit_ceil(t < kShortest ? kShortest : t);
-    group_rows = room < kDraws ? kDraws / room : 1;
+    const auto t = static_cast<std::uint64_t>(time), padded = std::bit_ceil(t < kShortest ? kShortest : t);
+    group_rows = padded < kDraws ? kDraws / padded : 1;
     row_groups = (t + kDraws - 1) / kDraws;
     head_groups = row_groups * ((t + group_rows - 1) / group_rows);
   }
@@ -38,7 +38,7 @@ struct AttentionHead {
   T* lse = nullptr;           ///< (T), or null
   const T* dy = nullptr;
   T *dq = nullptr, *dk = nullptr, *dv = nullptr;
-  bool add = false;  ///< to dq, dk and dv; else they are stored
+  bool add = false;  ///< whether dq, dk and dv are added to, not stored
   /// Dropout, see WeightDraws. first_group is the first group of the head.
   bool drop = false;
   PhiloxKey key;

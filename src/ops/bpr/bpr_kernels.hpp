@@ -4,13 +4,13 @@
 
 namespace lockstep::ops::cpu {
 
-/// Of one sample, in f64.
+/// Sums over the columns of one sample's rows, in f64.
 struct PairSums {
   double margin;   ///< r_u . r_j - r_u . r_i
   double squares;  ///< |r_u|^2 + |r_i|^2 + |r_j|^2
 };
 
-/// Of rows with n columns.
+/// Kernels for rows of n columns.
 template <class T>
 struct BprKernels {
   PairSums (*sums)(std::int64_t n, const T* user, const T* liked, const T* other);
@@ -32,7 +32,7 @@ struct RankedRows {
   double l2;
 };
 
-/// A null drows is not computed. terms (B) is scratch memory.
+/// drows is not computed if it is null. terms (B) is scratch memory.
 template <class T>
 void bpr(const Stream& stream, const RankedPairs& batch, const RankedRows<T>& rows, T* slope, T* drows,
          RankingSums* terms);

@@ -46,9 +46,9 @@ void check(const char* what, const Tensor& q, const Tensor& kv, const Tensor& y,
   }
 }
 
-/// Masks of dropout that the calling thread has drawn. All blocks of a model, forward and backward, use the same mask of
-/// a sample's time tables. A mask is a function of its key, so one that is kept is never out of date.
-class KeptMasks {
+/// The dropout masks that the calling thread drew last. All blocks of a model, forward and backward, use the same mask
+/// of a sample's time tables. A mask depends on its key alone, so a cached mask is always valid.
+class MaskCache {
  public:
   /// Bit i: whether element i of n is kept, followed by 64 bits of padding. Valid until the next kMost calls.
   template <class T>
@@ -81,9 +81,9 @@ class KeptMasks {
   std::array<Entry, kMost> entries_;
   std::size_t next_ = 0;
 };
-KeptMasks& kept_masks() {
-  thread_local KeptMasks masks;
-  return masks;
+MaskCache& mask_cache() {
+  thread_local MaskCache cache;
+  return cache;
 }
 
 /// The time tables and their gradients in the layout of the kernels, split by head.
@@ -145,16 +145,17 @@ class HeadTables {
  private:
   static const cpu::CausalAttentionKernels<T>& kernels() { return cpu::active_causal_attention_kernels<T>(); }
   bool per_sequence() const { return time_.dropout && time_.drop == TimeBuckets::Drop::table; }
-  /// With this sample's mask, if it has one. Keys and values have sites of their own.
+  /// The layout with this sample's mask, if masks are per sample. Keys (side 0) and values (1) have different sites.
   cpu::TimeLayout layout(int side) const {
     cpu::TimeLayout layout = layout_;
     if (!per_sequence()) return layout;
     Dropout d = time_.dropout;
     d.site.id += static_cast<std::uint32_t>(side);
-    layout.kept = kept_masks().find<T>(d, sample_, layout.rows * layout.heads * layout.width);
+    layout.kept = mask_cache().find<T>(d, sample_, layout.rows * layout.heads * layout.width);
     return layout;
   }
-  /// Sequences use half of the buckets or fewer. Kernels also read the last one.
+  /// Marks the buckets that the sequence uses, typically half of them or fewer, and the last one, which kernels always
+  /// read.
   void mark_used(std::span<const std::int64_t> times) {
     thread_local std::vector<std::uint8_t> used;
     thread_local std::vector<std::int64_t> distinct;
@@ -219,7 +220,7 @@ T* at(const Tensor& t, std::int64_t row, std::int64_t column) {
   return t ? t.data<T>() + row * t.columns() + column : nullptr;
 }
 
-/// Where q, k and v, or their gradients, lie. Null for empty arrays. packed: all are in q.
+/// The arrays of q, k and v, or of their gradients; null if empty. packed: all three are in q.
 template <class T>
 CausalRows<T> rows_of(bool packed, std::int64_t columns, const Tensor& q, const Tensor& kv) {
   using Element = std::remove_const_t<T>;

@@ -111,7 +111,7 @@ __device__ void flush_tables(const CausalLaunch<T>& p, T* partial, T* dtables, i
   __syncthreads();
 }
 
-/// Where the gradients go; null: not computed.
+/// The destinations of the gradients; null: not computed.
 template <class T>
 struct CausalGradients {
   T *dq, *dk, *dv;

@@ -1,5 +1,5 @@
-// Works on blocks of queries: one small product gives the scores of a block and all its keys, the softmax of each row
-// follows while they are in cache, then the products with values or gradients.
+// Works on blocks of queries: one small product gives the scores of a block with all its keys, then the softmax of each
+// row and the products with values or gradients follow while the scores are in cache.
 #include <cmath>
 
 #include "causal_attention_kernels.hpp"
@@ -15,17 +15,6 @@ namespace {
 /// of scores fit in the second-level cache.
 constexpr std::int64_t kBlock = kVectorRegisters == 32 ? 56 : 60;
 
-LOCKSTEP_INLINE float root(float x) { return __builtin_sqrtf(x); }
-LOCKSTEP_INLINE double root(double x) { return __builtin_sqrt(x); }
-
-/// The first n lanes of v, with `other` in the rest.
-template <class T>
-LOCKSTEP_INLINE Vec<T> first_lanes(Vec<T> v, std::int64_t n, T other) {
-  Vec<IntOf<T>> lane;
-  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
-  return lane < splat(static_cast<IntOf<T>>(n < kLanes<T> ? n : kLanes<T>)) ? v : splat(other);
-}
-
 /// The largest element. NaNs may be skipped: they show up in the sum of exponentials.
 template <class T>
 LOCKSTEP_INLINE T largest(const T* s, std::int64_t n) {
@@ -37,7 +26,7 @@ LOCKSTEP_INLINE T largest(const T* s, std::int64_t n) {
   return largest_lane<T>(v);
 }
 
-/// s_j <- exp(scale s_j - shift); returns the sum. Fills up with zeros to a whole vector.
+/// s_j <- exp(scale s_j - shift) for j < n, and 0 up to the next whole vector; returns the sum.
 template <class T>
 LOCKSTEP_INLINE T exponentials(T* s, std::int64_t n, T scale, T shift) {
   constexpr std::int64_t kL = kLanes<T>;
@@ -51,9 +40,9 @@ LOCKSTEP_INLINE T exponentials(T* s, std::int64_t n, T scale, T shift) {
   return total<T>(sum);
 }
 
-/// Writes zeros after a row of n elements that ends in whole vectors, as far as tiles at the diagonal read.
+/// Clears the elements after a row of n (padded to a whole vector) that tiles at the diagonal read.
 template <class T>
-LOCKSTEP_INLINE void clear_behind(T* s, std::int64_t n) {
+LOCKSTEP_INLINE void clear_after(T* s, std::int64_t n) {
   constexpr std::int64_t kL = kLanes<T>;
   for (std::int64_t j = round_up(n, kL); j < n + kMostTileRows; j += kL) store(s + j, Vec<T>{});
 }
@@ -88,7 +77,7 @@ void transpose_rows(T* out, std::int64_t out_stride, const T* a, std::int64_t st
   }
 }
 
-/// Copies a row's channels and fills up with zeros to `padded` channels, whole vectors, unless that is the width.
+/// Copies a row's channels and pads it with zeros to `padded` channels: the width itself, or whole vectors.
 template <class T>
 LOCKSTEP_INLINE void copy_row(T* out, std::int64_t padded, const T* row, std::int64_t width) {
   constexpr std::int64_t kL = kLanes<T>;
@@ -110,15 +99,15 @@ LOCKSTEP_INLINE void add_row(T* out, const T* row, std::int64_t width) {
   }
 }
 
-/// Stride of the rows of scores: space for what tiles write beyond the diagonal, and an odd number of cache lines, so
-/// that elements in one column do not compete for the same cache sets.
+/// Stride of the rows of scores: the length, the elements that tiles write beyond the diagonal, and padding to an odd
+/// number of cache lines, so that elements of one column do not compete for the same cache sets.
 template <class T>
 std::int64_t score_stride(std::int64_t length) {
   constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(T));
   return (round_up(length + kMostTileRows + kLanes<T>, kLine) / kLine | 1) * kLine;
 }
 
-/// What both passes share: scratch memory, the transposed keys, and the scores of a block.
+/// Scratch memory of one head, for both passes: the transposed keys, the scores of a block, and its time terms.
 template <class T, int NV>
 struct Workspace {
   std::int64_t columns;         ///< see score_stride()
@@ -246,7 +235,7 @@ void forward(const CausalHead<T>& h) {
           const Vec<T> factor = splat(1 / sum[r]);
           for (std::int64_t j = 0; j < count[r]; j += kL) store(s + j, load(s + j) * factor);
         }
-        clear_behind(s, count[r]);
+        clear_after(s, count[r]);
       }
       for (std::int64_t r = 0; r < these && h.time.keys; ++r) {
         w.time.resume(r);
@@ -270,8 +259,8 @@ void forward(const CausalHead<T>& h) {
   }
 }
 
-/// Turns scores s into weights and dp, gradients of dropped weights, into gradients of weights; returns the sum of their
-/// products.
+/// Replaces scores s by weights, and dp, the gradients of dropped weights, by gradients of weights; returns the sum of
+/// their products.
 template <class T>
 LOCKSTEP_INLINE T weight_gradients(const CausalHead<T>& h, std::int64_t count, T* s, T* dp, T scale, T logsum,
                                    const std::uint16_t* draws) {
@@ -292,8 +281,8 @@ LOCKSTEP_INLINE T weight_gradients(const CausalHead<T>& h, std::int64_t count, T
   return total<T>(products);
 }
 
-/// Turns weights s and their gradients dp into s <- dropped weights, dp <- gradients of the scores. Both functions use
-/// the same draws.
+/// Replaces weights s by dropped weights, and their gradients dp by gradients of the scores. weight_gradients() and
+/// this function use the same draws.
 template <class T>
 LOCKSTEP_INLINE void score_gradients(const CausalHead<T>& h, std::int64_t count, T* s, T* dp, T scale, T products,
                                      const std::uint16_t* draws) {
@@ -336,8 +325,8 @@ void backward(const CausalHead<T>& h) {
         T *p = scores + r * w.columns, *dp = grads + r * w.columns;
         score_gradients(h, count[r], p, dp, scale, products[r], w.draws_of(r));
         for (std::int64_t j = begin + r + 1; j < count[r]; ++j) dp[j] = 0;  // a filled score has no gradient
-        clear_behind(p, count[r]);
-        clear_behind(dp, count[r]);
+        clear_after(p, count[r]);
+        clear_after(dp, count[r]);
       }
       for (std::int64_t r = 0; r < these && h.time.keys; ++r) {
         w.time.resume(r);
@@ -414,7 +403,7 @@ void split_table(const TimeLayout& l, T* heads, T* gradients, const T* table) {
     store(heads + to, scaled_if_kept<T>(load(table + at, lanes), scale, bits));
     if (gradients) store(gradients + to, Vec<T>{});
   });
-  // The rest of each row, which fills it up to whole groups of vectors.
+  // Pads each row with zeros to whole groups of vectors.
   for (std::int64_t c = round_up(l.width, kLanes<T>); c < padded; c += kLanes<T>)
     for (std::int64_t row = 0; row < l.heads * l.rows; ++row) {
       store(heads + row * padded + c, Vec<T>{});

@@ -52,11 +52,11 @@ struct CausalHead {
   TimeHead<T> time;
 };
 
-/// How a time table (rows, heads * width) and its copy in the layout of TimeHead differ.
+/// How the copy of a time table (rows, heads * width) in the layout of TimeHead differs from the table.
 struct TimeLayout {
   std::int64_t rows, heads, width;
   const std::uint64_t* kept = nullptr;  ///< bit i: whether element i of the table is kept; null: all are
-  const std::uint8_t* used = nullptr;   ///< rows that count; others are neither read nor written. Null: all
+  const std::uint8_t* used = nullptr;   ///< not 0: the row is used; others are neither read nor written. Null: all are
   double scale = 1;                     ///< factor of the kept elements
 };
 
@@ -66,8 +66,8 @@ struct CausalAttentionKernels {
   std::int64_t (*time_width)(std::int64_t width);
   /// Bit i is set if element i of n passes dropout, drawn as in ops/dropout.hpp. Writes whole groups of 128 bits.
   void (*draw_kept)(std::int64_t n, std::uint64_t* kept, const PhiloxKey& key, const DropRate& rate);
-  /// The table in the layout of the kernels, and zeros in `gradients` of the same layout unless that is null. 64 bits
-  /// after the last group of `kept` may be read.
+  /// Writes the table in the layout of the kernels to `heads`, and zeros to `gradients` (same layout) unless it is
+  /// null. May read 64 bits after the last group of `kept`.
   void (*split_table)(const TimeLayout& layout, T* heads, T* gradients, const T* table);
   /// table += the gradient of `heads`.
   void (*add_to_table)(const TimeLayout& layout, T* table, const T* heads);
@@ -90,8 +90,8 @@ std::int64_t prepared_times_size(std::int64_t columns, const CausalAttention& at
 template <class T>
 void prepare_times(const Stream& stream, real_t<T>* prepared, std::int64_t columns, const CausalAttention& attention,
                    const TimeBuckets& time);
-/// y is the result of the forward: the gradient of the softmax needs the sum of y dy over a row. add: whether dq, dk and
-/// dv are added.
+/// y is the result of the forward: the gradient of the softmax needs the sum of y dy over a row. add: whether dq, dk
+/// and dv are added.
 template <class T>
 void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, const bool (&add)[3], real_t<T>* dkeys,
                                real_t<T>* dvalues, const T* dy, const T* y, const CausalRows<const T>& x,

@@ -16,7 +16,7 @@ struct CausalPlan {
   Timed timed;
   std::size_t tables_bytes = 0, times_bytes = 0;  ///< of scratch memory, for prepare_causal
   double product_flops = 0;                       ///< of queries with their keys, or of weights with values
-  /// Warps of a block: at most as many as the longest sequence has work for.
+  /// Warps of a block: no more than the longest sequence occupies.
   template <int kRows>
   int warps() const {
     return static_cast<int>(std::clamp<std::int64_t>(ceil_div<std::int64_t>(longest, kRows), 1, kMostWarps));

@@ -9,8 +9,8 @@
 #include "ops/common/philox_cuda.hpp"
 #include "ops/common/rows_behind_cuda.hpp"
 
-/// What the passes of causal attention on a GPU share: the mapping of queries, keys and channels to threads, and the
-/// time-aware terms.
+/// Code that the passes of causal attention on a GPU share: the mapping of queries, keys and channels to threads, and
+/// the time-aware terms.
 ///
 /// A block works on one head of one sequence, tile by tile. Each warp has kQueries queries; all warps share kKeys keys.
 /// Scores use one lane per key. Sums over keys use one lane per four channels, and the two halves of a warp alternate
@@ -66,7 +66,7 @@ struct CausalLaunch {
   std::int64_t sequences, columns;
   std::int64_t stride, kv_stride;  ///< between rows of q, and of k and v, and of their gradients
   std::int64_t rows;               ///< of the arrays
-  std::int64_t blocks;             ///< along x; those after them fill the rows behind the sequences
+  std::int64_t blocks;             ///< along x; further blocks fill the rows after the sequences
   int heads, width;
   const std::int64_t* offsets;
   const std::uint64_t* samples;
@@ -86,7 +86,7 @@ struct CausalLaunch {
   __device__ bool filled() const { return fill > -infinity<T>(); }
   // mutant-equivalent: no draw is below 0
   __device__ bool drops() const { return drop.threshold > 0; }  ///< of probabilities
-  /// Whether this block fills rows behind the sequences.
+  /// Whether this block fills rows after the sequences.
   __device__ bool behind() const { return blockIdx.x >= blocks; }
   /// y: `columns` columns of rows that are `apart`.
   template <class S>

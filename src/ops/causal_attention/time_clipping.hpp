@@ -2,18 +2,18 @@
 // The time-aware terms of attention, one query at a time: sums over keys with one vector for each bucket.
 //
 // Without element masks everything is a sum over the row's distinct buckets: all keys with times beyond the table form
-// one prefix, and consecutive keys of equal times share a bucket, whatever the query. So the sequence is cut into groups
-// of equal times once, and a row is a short list of runs: the prefix, then groups. With element masks it is a sum over
-// keys.
+// one prefix, and consecutive keys with equal times share a bucket, whatever the query. So the sequence is divided into
+// groups of equal times once, and a row is a short list of runs: the prefix, then groups. With element masks everything
+// is a sum over keys.
 #include "causal_attention_kernels.hpp"
 #include "ops/common/philox_simd.hpp"
-#include "ops/common/sums.hpp"
+#include "ops/common/simd.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 
 LOCKSTEP_INLINE std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-/// Vectors of a row that are processed together, 2 or 4. Rows of tables are filled up to a multiple of them.
+/// Vectors of a row that are processed together, 2 or 4. Rows of tables are padded to a multiple of them.
 template <class T>
 LOCKSTEP_INLINE int time_vectors(std::int64_t width) {
   return width <= 2 * kLanes<T> ? 2 : 4;
@@ -36,10 +36,10 @@ LOCKSTEP_INLINE std::uint64_t at_least(const std::uint8_t* bytes, std::int32_t t
   return half(bytes) | static_cast<std::uint64_t>(half(bytes + 32)) << 32;
 #elif defined(LOCKSTEP_ISA_asimd)
   const uint8x16_t limit = vdupq_n_u8(static_cast<std::uint8_t>(threshold));
-  const uint8x16_t place = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  const uint8x16_t bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
   std::uint64_t bits = 0;
   for (int i = 0; i < 64; i += 16) {
-    const uint8x16_t found = vandq_u8(vcgeq_u8(vld1q_u8(bytes + i), limit), place);
+    const uint8x16_t found = vandq_u8(vcgeq_u8(vld1q_u8(bytes + i), limit), bit);
     bits |= std::uint64_t{vaddv_u8(vget_low_u8(found))} << i | std::uint64_t{vaddv_u8(vget_high_u8(found))} << (i + 8);
   }
   return bits;
@@ -64,8 +64,8 @@ LOCKSTEP_INLINE std::uint64_t at_least(const std::uint16_t* draws, std::int32_t 
 #endif
 }
 
-/// Rows that are prepared before the first of them is finished: one row alone is a chain of operations that wait for one
-/// another.
+/// Rows that go through each step together: the operations of one row alone form a chain in which each waits for the
+/// one before it.
 inline constexpr std::int64_t kTogether = 4;
 
 /// Scratch memory and tables of one head of one sequence, and the state of the current row.
@@ -125,7 +125,7 @@ class TimeRows {
       const std::int64_t* group_times = group_time_ + first_ - 1;
       for (std::int64_t n = 1; n < count_; ++n) bucket_[n] = static_cast<std::int32_t>(times[i] - group_times[n]);
     }
-    for (std::int64_t n = count_; n < count_ + kL; ++n) bucket_[n] = 0;  // fill up the last vector
+    for (std::int64_t n = count_; n < count_ + kL; ++n) bucket_[n] = 0;  // pads the last vector
     prepared_[slot] = {far_, keys_, count_, first_};
   }
   /// Makes a prepared query the current one.
@@ -197,7 +197,8 @@ class TimeRows {
 
 #if defined(LOCKSTEP_ISA_avx512)
   /// The sums of groups of keys, 16 keys at a time: each lane adds the lanes before it that belong to its group, in
-  /// steps of 1, 2, 4 and 8, and the group that the vector before left open. The lanes that end a group are the sums.
+  /// steps of 1, 2, 4 and 8, and the unfinished sum of the previous vector's last group. The last lane of a group holds
+  /// its sum.
   LOCKSTEP_INLINE void sum_groups(const float* weight, float* sums) const {
     const auto shifted = [](Vec<float> v, __mmask16 mask, auto by) {
       Vec<std::int32_t> from;
@@ -230,8 +231,8 @@ class TimeRows {
   }
 #endif
 
-  /// totals(i) receives the sums of weights[i] over the keys of each run. Without AVX-512, keys are cut in two at the
-  /// begin of a group: chains of additions that do not wait for one another.
+  /// totals(i) receives the sums of weights[i] over the keys of each run. Without AVX-512 the keys are divided in two
+  /// at the start of a group: two independent chains of additions.
   template <int kSides>
   LOCKSTEP_INLINE void sum_runs(const T* const (&weights)[kSides]) {
     for (int i = 0; i < kSides; ++i) {
@@ -280,7 +281,7 @@ class TimeRows {
       for (int q = 0; q < 4; ++q)
         masks_[w + q] = at_least(reinterpret_cast<const std::uint8_t*>(draws + 16 * q), time_.threshold);
     }
-    for (std::int64_t w = words; w < words + 2 * words_ * kL; ++w) masks_[w] = 0;  // fill up the last vector
+    for (std::int64_t w = words; w < words + 2 * words_ * kL; ++w) masks_[w] = 0;  // pads the last vector
   }
   template <int kSide>
   LOCKSTEP_INLINE std::uint32_t mask(std::int64_t j, std::int64_t channel) const {
@@ -315,18 +316,18 @@ class TimeRows {
     return sum_of<kRuns, T>(v);
   }
 
-  /// out = sum_n weight_n table_bucket(n). Two sums that take turns: each waits for its last addition.
+  /// out = sum_n weight_n table_bucket(n), as two interleaved sums, because each addition waits for the one before it.
   template <bool kMasked, int kSide>
   LOCKSTEP_INLINE void sum(const T* weight, const T* table, T* out) const {
     for (std::int64_t c = 0; c < width_; c += kChunk) {
       Vec<T> y[2][NV] = {};
-      const auto add = [&](std::int64_t j, int turn) __attribute__((always_inline)) {
+      const auto add = [&](std::int64_t j, int chain) __attribute__((always_inline)) {
         const T* t = table + bucket_[j] * width_ + c;
         const Vec<T> w = splat(weight[j]);
 #pragma GCC unroll 4
         for (int n = 0; n < NV; ++n)
-          y[turn][n] = kMasked ? fma_where(mask<kSide>(j, c + n * kL), w, load(t + n * kL), y[turn][n])
-                               : fma(w, load(t + n * kL), y[turn][n]);
+          y[chain][n] = kMasked ? fma_where(mask<kSide>(j, c + n * kL), w, load(t + n * kL), y[chain][n])
+                                : fma(w, load(t + n * kL), y[chain][n]);
       };
       std::int64_t j = 0;
       for (; j + 2 <= count_; j += 2) {
@@ -347,7 +348,7 @@ class TimeRows {
 #pragma GCC unroll 4
       for (int n = 0; n < NV; ++n) x[n] = load(row + c + n * kL);
       std::int64_t j = 0;
-      if (kMasked && far_ > 0) {  // they share one bucket, so their sum stays in registers
+      if (kMasked && far_ > 0) {  // far keys share one bucket, so their sum stays in registers
         T* t = dtable + time_.last * width_ + c;
         Vec<T> y[NV];
 #pragma GCC unroll 4

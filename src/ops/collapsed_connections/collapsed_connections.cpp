@@ -63,7 +63,7 @@ void backward(const Mixer<T>& s, const T* dy, const cuda::CollapsedGradients<T>&
               bool accumulate_df) {
   const auto n = static_cast<T>(s.n);
   const std::int64_t columns = s.columns;
-  // The derivative by x / scale.
+  // The derivative with respect to x / scale.
   T* const slope =
       static_cast<T*>(cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(columns) * sizeof(T)));
   for (std::int64_t i = 0; i < s.rows; ++i) {

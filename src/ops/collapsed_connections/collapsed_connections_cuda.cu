@@ -51,8 +51,9 @@ __global__ void __launch_bounds__(kWarp* kRowWarps) forward_kernel(Collapsed<T> 
     store(y + i * s.columns + k, static_cast<R>(s.n) * load(row.x + k) + g * load(s.f + i * s.columns + k));
 }
 
-/// One warp per row. Computes dx and df of a row, and what the site's gradients are summed from: da (N, n), the
-/// derivative by W_m r + b_m; by_alpha (N), its sum of products with W_m r + b_m; and 1 / scale (N).
+/// One warp per row. Computes dx and df of a row, and the values that the site's gradients are sums of: da (N, n), the
+/// derivatives with respect to a_m = W_m r + b_m; by_alpha (N), the derivative with respect to alpha; and 1 / scale
+/// (N).
 template <class T>
 __global__ void __launch_bounds__(kWarp* kRowWarps)
     backward_kernel(Collapsed<T> s, CollapsedGradients<T> to, bool accumulate_dx, bool accumulate_df, real_t<T>* da,

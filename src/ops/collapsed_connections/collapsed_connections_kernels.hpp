@@ -12,7 +12,7 @@ struct Collapsed {
   std::int64_t rows, columns, n;
   const T *x, *f, *alpha, *weight, *bias;
 };
-/// Where the gradients go; null: not computed.
+/// The destinations of the gradients; null: not computed.
 template <class T>
 struct CollapsedGradients {
   T *dx, *df;

@@ -95,7 +95,7 @@ void visit_activation(ops::Activation activation, F&& f) {
   }
 }
 
-/// Applies one of these, the same for all threads.
+/// Applies an activation that is the same for all threads.
 template <class T>
 __device__ void activate(ops::Activation activation, T a, T& y, T& d) {
   switch (activation) {

@@ -11,7 +11,7 @@
 /// sequence.
 namespace lockstep::gpu {
 
-/// Where K sums of n columns each go. A null sum is not computed.
+/// The destinations of K sums of n columns each. A null sum is not computed.
 template <class T, int K>
 struct ColumnSums {
   T* to[K];
@@ -24,9 +24,9 @@ struct ColumnSums {
 };
 
 /// Adds columns first .. first + 31 of sum k of partials (chunks, K, n), `stride` elements apart, in f64. All kWarps
-/// warps of a block call it; a lane has a column, so that loads are whole cache lines. Warp w adds chunks w, w + kWarps,
-/// ..., four loads under way at once; the sums of the warps are then added in a fixed tree. Partial sums of 0 after the
-/// last one change no bit.
+/// warps of a block call it; a lane has a column, so that loads are whole cache lines. Warp w adds chunks w, w +
+/// kWarps, ..., with four loads in flight; the sums of the warps are then added in a fixed tree. Partial sums of 0
+/// after the last one change no bit.
 template <int kWarps, class T, int K>
 __device__ void add_partials(std::int64_t chunks, std::int64_t n, std::int64_t first, int k,
                              const ColumnSums<T, K>& sums, const T* partials, std::int64_t stride) {

@@ -7,7 +7,7 @@
 /// Element-wise passes over the rows of samples, with dropout.
 namespace lockstep::gpu {
 
-/// Applies dropout to value k of some elements in a row.
+/// Applies dropout to element k of up to four elements with these draws.
 template <class R>
 struct Keep {
   Drop<R> drop;
@@ -15,11 +15,11 @@ struct Keep {
   __device__ R operator()(int k, R value) const { return drop(value, draws[k]); }
 };
 
-/// Calls f.template at<N>(i, keep) for N = 4 elements i .. i + 3 if `packed`, else for each element, and f.behind(i) for
-/// the elements of rows behind the samples. A block of threads works on one chunk of one sample; the blocks after the
-/// last sample have the rows behind it. A thread has four runs of four elements, 32 apart, which are the draws of a pair
-/// of Philox blocks; eight threads together still access whole cache lines. The draws cost about ten integer operations
-/// per element, so a pass stays memory bound.
+/// Calls f.template at<N>(i, keep) for N = 4 elements i .. i + 3 if `packed`, else for each element, and f.behind(i)
+/// for the elements of rows after the samples. A block of threads works on one chunk of one sample; further blocks work
+/// on the rows after the samples. A thread has four runs of four elements, 32 apart: their draws are two Philox blocks,
+/// and eight threads together still access whole cache lines. The draws cost about ten integer operations per element,
+/// so a pass stays memory bound.
 template <class R, class F>
 __global__ void __launch_bounds__(256)
     drawn_map_kernel(std::int64_t width, std::int64_t sequences, std::int64_t all_rows, std::int64_t packed,

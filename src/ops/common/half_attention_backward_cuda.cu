@@ -29,8 +29,8 @@ struct BackwardTiles {
         keeps(reinterpret_cast<std::uint32_t*>(mean + kTile)) {}
 };
 
-/// Stores or adds the gradients of the warp's rows, rounded to halves. `turned`: of rows that were rotated when they were
-/// loaded; they are stored, and the warp's rows of shared memory pass them between lanes.
+/// Stores or adds the gradients of the warp's rows, rounded to halves. Gradients of rows that were rotated when they
+/// were loaded (`turned`) are rotated back, through the warp's rows of shared memory, and always stored.
 template <int kWidth, class T>
 __device__ void put_rows(T* to, std::int64_t stride, bool add, const float (&x)[kWidth / 8][4], const HalfPlace<T>& at,
                          const HalfAttention<T>& a, const HalfAccess& access, const Turned<T>& turned, T* sm_mine) {

@@ -7,14 +7,14 @@
 #include "philox_cuda.hpp"
 #include "rope_cuda.hpp"
 
-/// What the passes of attention on tensor cores share: the mapping of rows to threads, tiles in shared memory, their
-/// products, and the draws of dropout.
+/// Code that the passes of attention on tensor cores share: the mapping of rows to threads, tiles in shared memory,
+/// their products, and the draws of dropout.
 ///
 /// A block has 16 rows of a head for each of its warps: queries, or keys in the gradient of keys and values. The
 /// opposite side is processed in tiles. Products of halves are summed in f32 and stay in registers as 16 x 8 fragments
 /// (cuda_mma.hpp): lane 4 g + t of a warp holds columns 8 n + 2 t and 8 n + 2 t + 1 of rows g and g + 8, for every n. A
 /// fragment of weights, rounded to halves, is the left operand of the next product without a rearrangement. The row
-/// reductions of the softmax run over four neighbouring lanes.
+/// reductions of the softmax run over four adjacent lanes.
 ///
 /// source   Dao 2023, arXiv:2307.08691
 namespace lockstep::ops::cuda {
@@ -186,7 +186,7 @@ __device__ void store_rows(T* to, const float (&x)[kWidth / 8][4], const float (
 }
 
 /// Which weights of a head dropout keeps, as bits in shared memory: four words for the 128 draws of a query's group.
-/// Word w holds draws 32 w .. 32 w + 31 in the order of the Philox blocks (cuda_philox.hpp): bit b is from the lower
+/// Word w holds draws 32 w .. 32 w + 31 in the order of the Philox blocks (philox_cuda.hpp): bit b is from the lower
 /// half of block b, bit 16 + b from its upper half.
 template <class T>
 class HalfKeeps {
@@ -205,17 +205,17 @@ class HalfKeeps {
   __device__ void draw(int first, int count, int key, int lane) {
     for (int i = 0; i < count; i += 2) draw_pair(first, i, key, lane);
   }
-  /// The same for all warps of the block, each for some of the queries.
+  /// The same, shared among all warps of the block.
   __device__ void draw_all(int first, int count, int key, const HalfPlace<T>& at) {
     const int warps = static_cast<int>(blockDim.y);
     for (int i = 2 * at.warp; i < count; i += 2 * warps) draw_pair(first, i, key, at.lane);
   }
-  /// The bits of the i-th query of the last draw, from `key` (a multiple of 8) on: the bit of key + k is in_eight(k).
+  /// The bits of the i-th query of the last draw, from `key` (a multiple of 8) on. Bit in_eight(k) belongs to key + k.
   __device__ std::uint32_t from(int i, int query, int key) const {
-    const int place = place_of(query) + key % kDraws;
-    return sm_bits_[i * kWords + place / 32] >> (place % 32 / 4);
+    const int draw = first_draw(query) + key % kDraws;
+    return sm_bits_[i * kWords + draw / 32] >> (draw % 32 / 4);
   }
-  /// k < 8, or k < 16 if key is a multiple of 16.
+  /// For k < 8, or k < 16 if key is a multiple of 16.
   __device__ static int in_eight(int k) { return k / 4 + k % 4 / 2 * 8 + k % 2 * 16; }
   /// The dropout factor of a weight.
   __device__ float kept(std::uint32_t bits, int which) const { return bits >> which & 1u ? drop_.scale : 0.0f; }
@@ -236,8 +236,8 @@ class HalfKeeps {
         sm_bits_[(i + half) * kWords + w] = half == 0 ? (even & 0xffffu) | odd << 16 : even >> 16 | (odd & 0xffff0000u);
     }
   }
-  /// Short rows share a group.
-  __device__ int place_of(int query) const { return query % group_rows_ * (kDraws / group_rows_); }
+  /// The index of the query's first draw in its group, which short rows share.
+  __device__ int first_draw(int query) const { return query % group_rows_ * (kDraws / group_rows_); }
   __device__ static Dropout site_of(const HalfAttention<T>& a, const HalfPlace<T>& at) {
     Dropout d = a.dropout;
     if (a.causal) d.site.id += static_cast<std::uint32_t>(at.head);

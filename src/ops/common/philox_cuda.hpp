@@ -34,14 +34,13 @@ class QuadDraws {
   std::array<std::uint32_t, 4> first_, second_;
 };
 
-/// The draws place, place + 32, place + 64 and place + 96 of a group; place < 32. One block.
+/// The draws i, i + 32, i + 64 and i + 96 of a group, i < 32: one block.
 class LaneDraws {
  public:
   LaneDraws() = default;
-  __device__ LaneDraws(const Philox& philox, std::uint64_t group, int place)
-      : words_(philox.block(ops::cpu::kGroupBlocks * group + place / 4 + 8 * (place % 4 / 2))),
-        shift_(16 * (place % 2)) {}
-  /// Draw 32 word + place.
+  __device__ LaneDraws(const Philox& philox, std::uint64_t group, int i)
+      : words_(philox.block(ops::cpu::kGroupBlocks * group + i / 4 + 8 * (i % 4 / 2))), shift_(16 * (i % 2)) {}
+  /// Draw 32 word + i.
   __device__ std::uint32_t at(int word) const { return (word_of(words_, word) >> shift_) & 0xffffu; }
 
  private:

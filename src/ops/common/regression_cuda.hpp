@@ -30,7 +30,7 @@ struct Huber {
   }
 };
 
-/// One of these, the same for all threads.
+/// The loss and gradient of a kind that is the same for all threads.
 template <class T>
 __device__ T regression(ops::Regression kind, T e, T& gradient) {
   if (kind == ops::Regression::mse) return Squared::apply(e, gradient);

@@ -7,7 +7,7 @@
 
 namespace lockstep::ops::cuda {
 
-/// Rotates the pair of elements j of a head's halves (rope.hpp).
+/// Rotates a pair: element j of a head's first half and element j of its second half (rope.hpp).
 template <class R>
 __device__ void rotate(R& a, R& b, R cos, R sin) {
   const R before = a;
@@ -15,7 +15,7 @@ __device__ void rotate(R& a, R& b, R cos, R sin) {
   b = b * cos + before * sin;
 }
 
-/// Loads of a head's columns with the rotation of their position, or with the opposite one.
+/// Loads the columns of a head and rotates them by their position, forward or back.
 template <class T>
 struct Turned {
   const real_t<T>*cos = nullptr, *sin = nullptr;  ///< (T, half); null: no rotation
@@ -33,8 +33,9 @@ struct Turned {
     for (int k = 0; k < N; ++k)
       rotate(lower.at[k], upper.at[k], c.at[k], kWay == Rotation::forward ? s.at[k] : -s.at[k]);
   }
-  /// Stores rows of shared memory from position `first` on with the opposite rotation: the gradient of a head's columns
-  /// before it. A warp works on `count` rows that it alone reads and writes; those from `time` on do not exist.
+  /// Rotates `count` rows of shared memory, from position `first` on, back and stores them: gradients with respect to a
+  /// head's columns before the rotation. One warp calls it for rows that no other warp uses. Rows from `time` on do not
+  /// exist.
   template <int N>
   __device__ void put_back(T* to, std::int64_t stride, const T* sm_rows, int sm_stride, std::int64_t first, int count,
                            std::int64_t time) const {

@@ -6,10 +6,10 @@
 #include "lockstep/device/near_copy.hpp"
 #include "lockstep/ops/sample_rows.hpp"
 
-/// The rows that SampleRows::room adds behind the samples.
+/// The rows after the samples, up to SampleRows::room.
 namespace lockstep::gpu {
 
-/// Blocks of a launch that fill these rows, beside those of the samples.
+/// Blocks of a launch that fill these rows, besides the blocks of the samples.
 inline unsigned blocks_behind(const ops::SampleRows& rows) { return rows.room > 0 ? 8 : 0; }
 
 /// An array with rows `apart`, or null.
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(256)
          to.x != nullptr && i < rows * columns; i += std::int64_t{gridDim.x} * blockDim.x)
       store(to.x + i / columns * to.apart + i % columns, real_t<T>{0});
 }
-/// Zeros in `columns` columns of up to three arrays.
+/// Clears `columns` columns of these rows in up to three arrays.
 template <class T>
 void zero_behind(const Stream& stream, const ops::SampleRows& rows, std::int64_t columns,
                  const ThreeArrays<T>& arrays) {

@@ -9,18 +9,18 @@
 #include "lockstep/device/cuda_scratch.hpp"
 #include "lockstep/device/near_copy.hpp"
 
-/// Adds many rows to the rows of a table that they name, in a fixed order: gradients of embeddings.
+/// Adds many rows to rows of a table, chosen by ids, in a fixed order: gradients of embeddings.
 namespace lockstep::gpu {
 
 inline constexpr int kScatterWarps = 16;
-/// Ids that a lane looks at together, and columns that it holds in registers; wider rows take several passes.
+/// Ids that a lane loads at once, and columns that it holds in registers; wider rows take several passes.
 inline constexpr int kScatterIds = 4, kScatterHeld = 4;
 
-/// Two lists of ids, one after the other. Those of the second are `shift` rows further on.
+/// Two lists of ids, one after the other. `shift` is added to the ids of the second.
 struct ScatterIds {
   const std::int32_t *first, *second;
   std::int64_t count, all, shift;  ///< count: of the first list
-  /// Entries m to m + 3, by one load if their address allows it; -1 behind the last entry.
+  /// Entries m to m + 3, by one load if their address allows it; -1 after the last entry.
   __device__ void load(std::int64_t m, std::int32_t (&to)[kScatterIds]) const {
     const bool in_first = m < count;
     const auto by = static_cast<std::int32_t>(shift);
@@ -39,8 +39,8 @@ struct ScatterIds {
 };
 
 /// A warp owns `per_warp` rows of the table, searches all ids for them, 128 at a time, and adds the matching rows in
-/// ascending order. No atomics and no sorting: no other warp writes these rows. The last row that it has found stays in
-/// registers, so where a warp owns one row it reads and writes it once. Each block reads all ids (from the second-level
+/// ascending order. No other warp writes these rows, so neither atomics nor sorting are needed. The current row stays
+/// in registers: a warp that owns one row reads and writes it once. Each block reads all ids (from the second-level
 /// cache); each f.value(m, column) is read once.
 template <class T, class F>
 __global__ void __launch_bounds__(kWarp* kScatterWarps)
@@ -89,9 +89,8 @@ __global__ void __launch_bounds__(kWarp* kScatterWarps)
   }
 }
 
-/// table[ids_m] += f.value(m, ...) for m ascending over both lists (R rows of C columns). ids that are neither in GPU
-/// memory nor have a NearCopy are copied first. Rows with id `padding` are skipped. shift is added to the ids of the
-/// second list.
+/// table[ids_m] += f.value(m, ...) for m ascending over both lists (R rows of C columns). Ids in host memory without a
+/// NearCopy are copied first. Rows with id `padding` are skipped. shift is added to the ids of the second list.
 template <class T, class F>
 void scatter_rows(const Stream& stream, const std::array<std::span<const std::int32_t>, 2>& lists, std::int64_t columns,
                   std::int64_t rows, T* table, std::int64_t padding, const F& f, std::int64_t shift = 0) {

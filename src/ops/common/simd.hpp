@@ -105,7 +105,7 @@ LOCKSTEP_INLINE void store(float* p, Vec<float> v, Lanes<float> lanes) {
 #if defined(LOCKSTEP_ISA_avx512)
   _mm512_mask_storeu_ps(p, lanes.mask, (__m512)v);
 #elif defined(LOCKSTEP_ISA_avx2)
-  // In pieces of 4, 2 and 1: a masked store takes dozens of operations on AMD processors.
+  // As stores of 4, 2 and 1 lanes: a masked store takes dozens of operations on AMD processors.
   if (lanes.count == kLanes<float>) return store(p, v);
   __m128 rest = _mm256_castps256_ps128((__m256)v);
   if (lanes.count & 4) {
@@ -140,6 +140,22 @@ LOCKSTEP_INLINE void store(double* p, Vec<double> v, Lanes<double> lanes) {
   if (lanes.count == kLanes<double>) return store(p, v);
   for (std::int64_t i = 0; i < lanes.count; ++i) p[i] = v[i];
 #endif
+}
+
+/// Calls f(offset, lanes) for each vector of n elements; the last one may be partial.
+template <class T, class F>
+LOCKSTEP_INLINE void each_vector(std::int64_t n, const F& f) {
+  std::int64_t i = 0;
+  for (; i + kLanes<T> <= n; i += kLanes<T>) f(i, Lanes<T>(kLanes<T>));
+  if (i < n) f(i, Lanes<T>(n - i));
+}
+
+/// The first n lanes of v, with `other` in the rest.
+template <class T>
+LOCKSTEP_INLINE Vec<T> first_lanes(Vec<T> v, std::int64_t n, T other) {
+  Vec<IntOf<T>> lane;
+  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
+  return lane < splat(static_cast<IntOf<T>>(n < kLanes<T> ? n : kLanes<T>)) ? v : splat(other);
 }
 
 /// All ones in lane i if bit i is set, else 0.
@@ -190,8 +206,8 @@ LOCKSTEP_INLINE Vec<double> fma_where(std::uint32_t bits, Vec<double> a, Vec<dou
 #endif
 }
 
-/// For floating-point vectors. Returns the second argument if either is NaN. GCC makes two instructions of a comparison
-/// and a choice, hence the intrinsics (masked, because GCC 12 warns about the plain forms).
+/// For floating-point vectors. Returns the second argument if either is NaN. Intrinsics, because GCC compiles a
+/// comparison and a choice to two instructions (masked intrinsics, because GCC 12 warns about the plain ones).
 template <class V>
 LOCKSTEP_INLINE V min(V a, V b) {
 #if defined(LOCKSTEP_ISA_avx512)
@@ -218,6 +234,9 @@ LOCKSTEP_INLINE V max(V a, V b) {
 }
 LOCKSTEP_INLINE Vec<float> abs(Vec<float> v) { return (Vec<float>)((Vec<std::int32_t>)v & 0x7fffffff); }
 LOCKSTEP_INLINE Vec<double> abs(Vec<double> v) { return (Vec<double>)((Vec<std::int64_t>)v & 0x7fffffffffffffff); }
+/// The square root, correctly rounded.
+LOCKSTEP_INLINE float root(float x) { return __builtin_sqrtf(x); }
+LOCKSTEP_INLINE double root(double x) { return __builtin_sqrt(x); }
 /// The square root of each lane, correctly rounded.
 LOCKSTEP_INLINE Vec<float> sqrt(Vec<float> v) {
 #if defined(LOCKSTEP_ISA_avx512)
@@ -335,20 +354,27 @@ LOCKSTEP_INLINE void transpose(Vec<T> (&v)[kLanes<T>]) {
   transpose_stages<1, T>(v);
 }
 
-template <int kBlock, class T>
-LOCKSTEP_INLINE void sum_stages(Vec<T> (&v)[kLanes<T>]) {
-  if constexpr (kBlock < kLanes<T>) {
+template <int kCount, int kBlock, class T>
+LOCKSTEP_INLINE Vec<T> sum_of_stages(Vec<T>* v) {
+  if constexpr (kBlock < kCount) {
 #pragma GCC unroll 16
-    for (int i = 0; i < kLanes<T>; i += 2 * kBlock)
+    for (int i = 0; i < kCount; i += 2 * kBlock)
       v[i] = interleave<kBlock, 0, T>(v[i], v[i + kBlock]) + interleave<kBlock, 1, T>(v[i], v[i + kBlock]);
-    sum_stages<2 * kBlock, T>(v);
+    return sum_of_stages<kCount, 2 * kBlock, T>(v);
+  } else if constexpr (kBlock < kLanes<T>) {
+    Vec<IntOf<T>> from;
+    for (int i = 0; i < kLanes<T>; ++i) from[i] = i ^ kBlock;
+    v[0] += __builtin_shuffle(v[0], from);
+    return sum_of_stages<kCount, 2 * kBlock, T>(v);
+  } else {
+    return v[0];
   }
 }
-/// Lane i of the result is the sum of v[i]'s lanes, added in a fixed tree. v is overwritten.
-template <class T>
-LOCKSTEP_INLINE Vec<T> sum_each(Vec<T> (&v)[kLanes<T>]) {
-  sum_stages<1, T>(v);
-  return v[0];
+/// Lane i < kCount of the result is the sum of v[i]'s lanes, added in a fixed tree. kCount is a power of two up to
+/// kLanes. v is overwritten.
+template <int kCount, class T>
+LOCKSTEP_INLINE Vec<T> sum_of(Vec<T>* v) {
+  return sum_of_stages<kCount, 1, T>(v);
 }
 
 template <int kBlock, class T>

@@ -1,6 +1,6 @@
 #pragma once
-// Elementary functions on vectors of f32 and f64, accurate to a few units in the last place. The coefficients of f32 are
-// minimax fits (Remez, 40 digits), those of f64 Taylor's. tests/ops/activation_test.cpp measures the errors.
+// Elementary functions on vectors of f32 and f64, accurate to a few units in the last place. The coefficients of f32
+// are minimax fits (Remez, 40 digits), those of f64 Taylor's. tests/ops/activation_test.cpp measures the errors.
 #include "simd.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
@@ -10,7 +10,7 @@ using I = Vec<std::int32_t>;
 using D = Vec<double>;
 using L = Vec<std::int64_t>;
 
-/// Where exp(-x) and exp(-x^2/2) stop: beyond, denormal numbers would be slow.
+/// The largest x for which exp(-x), and exp(-x^2/2), are computed: beyond it denormal numbers would be slow.
 template <class T>
 inline constexpr T kLargestExponent = sizeof(T) == 4 ? T{87} : T{708};
 template <class T>
@@ -66,8 +66,8 @@ LOCKSTEP_INLINE V expm1(V x) {
   const ExpParts<V> e = limited_exp_parts(x);
   return fma(e.scale, e.m, e.scale - (V{} + 1));
 }
-/// exp(-x^2/2) for |x| < 13 (f64: 37.5). With u = x^2, exp(-u/2) = 2^n exp(-v/2) and v = u + 2 n ln 2. The rounding error of x^2
-/// (half an ulp at x = 5 is 8 ulp of the result) is added to v.
+/// exp(-x^2/2) for |x| < 13 (f64: 37.5). With u = x^2, exp(-u/2) = 2^n exp(-v/2) and v = u + 2 n ln 2. The rounding
+/// error of x^2 (half an ulp at x = 5 is 8 ulp of the result) is added to v.
 LOCKSTEP_INLINE F exp_half_square(F x) {
   const F square = x * x, lost = fma(x, x, -square);
   const F magic = splat(0x1.8p23f);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// One thread per result and its derivative. Neighbouring threads read neighbouring inputs, from the first-level cache.
+/// One thread per result and its derivative. Adjacent threads read adjacent inputs, from the first-level cache.
 /// Memory bound: writes y (and the derivative), C times as large as x. bias and derivative may be null.
 template <class T, class Op>
 __global__ void __launch_bounds__(kThreads)
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kThreads) conv1d_params_kernel(ConvShape s, re
     sum += bias ? d : d * gpu::load(x + at + shift);
   }
   sum = gpu::block_reduce(sum);
-  const std::int64_t taps = s.channels * s.kernel, place = bias ? taps + c : c * s.kernel + j;
-  if (threadIdx.x == 0) partials[blockIdx.y * (taps + s.channels) + place] = sum;
+  const std::int64_t taps = s.channels * s.kernel, tap = bias ? taps + c : c * s.kernel + j;
+  if (threadIdx.x == 0) partials[blockIdx.y * (taps + s.channels) + tap] = sum;
 }
 
 }  // namespace

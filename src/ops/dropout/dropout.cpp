@@ -17,9 +17,11 @@ void check(const Tensor& y, const Tensor& x, const Dropout& dropout, const Sampl
           " samples have ", rows.rows(), " rows");
 }
 
-/// y = x with dropout, plus `to` unless that is empty. Drops the same elements of `also` unless that is empty.
+/// y = x with dropout, plus `to` unless that is empty. Drops the same elements of `also` unless that is empty (CPU
+/// only).
 void drop(Stream& stream, const Tensor& y, const Tensor& to, const Tensor& x, const Tensor& also,
           const Dropout& dropout, const SampleRows& rows) {
+  require(!also || !y.device().is_cuda(), "dropout_both: a derivative is only dropped on a CPU");
   const cpu::DropRate rate(dropout.rate);
   const std::int64_t width = x.size() / std::max<std::int64_t>(1, x.shape()[0]);
   if (on_gpu(x, [&]<class T>() {

@@ -37,7 +37,7 @@ void add_rows(const Tensor& y, const EmbeddedRows& rows, bool accumulate) {
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
     T* to = y.data<T>();
     const T* const table = rows.table.data<T>();
-    // Rows lie anywhere, so each would wait for the third-level cache or memory.
+    // Rows are scattered: without prefetches each one waits for the third-level cache or memory.
     constexpr std::size_t kAhead = 8;
     constexpr std::int64_t kLine = 64 / sizeof(T);
     for (std::size_t m = 0; m < rows.ids.size(); ++m, to += columns) {

@@ -1,20 +1,14 @@
-// The tile of C nodes, one, two or four: arrays are (C, rows), so a vector register holds several values of one layer,
-// and each weight that is loaded serves all nodes. Every sum is the same chain as in
-// feed_forward_tile_cpu.cpp: the results have the same bits.
+// Tiles of C nodes, one, two or four: arrays are (C, rows), so a vector register holds several values of one layer, and
+// each weight is loaded once for all nodes. The order of additions is that of feed_forward_tile_cpu.cpp, so the results
+// have the same bits.
 #include "feed_forward_tile_kernels.hpp"
 #include "ops/activation/fast_activation.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
-/// f(i, lanes) for i = 0, kLanes, ... below n.
-template <class T, class F>
-LOCKSTEP_INLINE void for_vectors(std::int64_t n, const F& f) {
-  for (std::int64_t i = 0; i < n; i += kLanes<T>) f(i, Lanes<T>(n - i < kLanes<T> ? n - i : kLanes<T>));
-}
-
-/// R vectors of out (C, columns) = bias + M^T x, times `times` (C, columns) unless null, from column i on; x (C, depth), M
-/// (depth, ld). Each value is the sum of S chains over every S-th k.
+/// R vectors of out (C, columns) = bias + M^T x, times `times` (C, columns) unless null, from column i on; x (C,
+/// depth), M (depth, ld). Each value is the sum of S chains over every S-th k.
 template <int R, int C, int S, class T>
 LOCKSTEP_INLINE void block(std::int64_t i, std::int64_t columns, std::int64_t depth, const T* m, std::int64_t ld,
                            const T* bias, const T* x, const T* times, T* out) {
@@ -115,7 +109,7 @@ void forward(const FeedForward<T>& net, const T* z, T* d, T* scratch, T* y) {
   if (y) dense<C>(last.out, last.in, last.by_input, last.bias, x, kNone<T>, y);
 }
 
-/// From the tangent t of layer `from`, whose derivatives d begins with, to the output.
+/// From the tangent t of the input of layer `from` to the output; d begins with that layer's derivatives.
 template <int C, class T>
 void tangent_rest(const FeedForward<T>& net, const T* d, std::int64_t from, const T* t, T* scratch, T* dy) {
   for (std::int64_t k = from; k < net.count; ++k) {
@@ -136,7 +130,7 @@ void column(const FeedForward<T>& net, const T* d, std::int64_t i, T* scratch, T
   const DenseLayer<T>& first = net.layer[0];
   const T* weight = first.by_input + i * NodeWeights<T>::stride(first.out);
   for (int c = 0; c < C; ++c)
-    for_vectors<T>(first.out, [&](std::int64_t o, Lanes<T> lanes) {
+    each_vector<T>(first.out, [&](std::int64_t o, Lanes<T> lanes) {
       const std::int64_t at = c * first.out + o;
       store(scratch + at, load(weight + o, lanes) * load(d + at, lanes), lanes);
     });
@@ -164,7 +158,7 @@ void row(const FeedForward<T>& net, const T* d, std::int64_t o, T* scratch, T* d
   const T* end = d + (net.hidden_rows() - last.in) * C;
   T* s = buffer<C>(net, scratch, net.count - 1);
   for (int c = 0; c < C; ++c)
-    for_vectors<T>(last.in, [&](std::int64_t i, Lanes<T> lanes) {
+    each_vector<T>(last.in, [&](std::int64_t i, Lanes<T> lanes) {
       const std::int64_t at = c * last.in + i;
       store(s + at, load(last.weight + o * last.in + i, lanes) * load(end + at, lanes), lanes);
     });
@@ -174,7 +168,7 @@ void row(const FeedForward<T>& net, const T* d, std::int64_t o, T* scratch, T* d
 template <int C, class T>
 void normalise(std::int64_t rows, T* v, const T* mean, const T* std) {
   for (int c = 0; c < C; ++c, v += rows)
-    for_vectors<T>(rows, [&](std::int64_t r, Lanes<T> lanes) {
+    each_vector<T>(rows, [&](std::int64_t r, Lanes<T> lanes) {
       store(v + r, (load(v + r, lanes) - load(mean + r, lanes)) / load(std + r, lanes), lanes);
     });
 }
@@ -182,7 +176,7 @@ template <int C, class T>
 void finish(std::int64_t rows, T* v, const T* scale, const T* keep) {
   for (int c = 0; c < C; ++c, v += rows) {
     const bool kept = !keep || keep[c] != 0;
-    for_vectors<T>(rows, [&](std::int64_t r, Lanes<T> lanes) {
+    each_vector<T>(rows, [&](std::int64_t r, Lanes<T> lanes) {
       const Vec<T> x = load(v + r, lanes) * load(scale + r, lanes);
       store(v + r, kept ? (x - x == Vec<T>{} ? x : Vec<T>{}) : Vec<T>{}, lanes);
     });
@@ -200,7 +194,7 @@ void multiply(std::int64_t n_out, std::int64_t n_in, const T* k, const T* x, T* 
 template <int C, class T>
 void multiply_transposed(std::int64_t n_out, std::int64_t n_in, const T* k, const T* y, T* x) {
   for (int c = 0; c < C; ++c, k += n_out * n_in, y += n_out, x += n_in)
-    for_vectors<T>(n_in, [&](std::int64_t i, Lanes<T> lanes) {
+    each_vector<T>(n_in, [&](std::int64_t i, Lanes<T> lanes) {
       Vec<T> sum{};
       for (std::int64_t o = 0; o < n_out; ++o) sum = fma(load(k + o * n_in + i, lanes), splat(y[o]), sum);
       store(x + i, sum, lanes);
@@ -210,14 +204,14 @@ void multiply_transposed(std::int64_t n_out, std::int64_t n_in, const T* k, cons
 template <int C, class T>
 void from_rows(std::int64_t features, std::int64_t count, const T* rows, std::int64_t ld, T* tile) {
   for (std::int64_t c = 0; c < C; ++c)
-    for_vectors<T>(features, [&](std::int64_t f, Lanes<T> lanes) {
+    each_vector<T>(features, [&](std::int64_t f, Lanes<T> lanes) {
       store(tile + c * features + f, c < count ? load(rows + c * ld + f, lanes) : Vec<T>{}, lanes);
     });
 }
 template <int C, class T>
 void to_rows(std::int64_t features, std::int64_t count, const T* tile, T* rows, std::int64_t ld) {
   for (std::int64_t c = 0; c < count; ++c)
-    for_vectors<T>(features, [&](std::int64_t f, Lanes<T> lanes) {
+    each_vector<T>(features, [&](std::int64_t f, Lanes<T> lanes) {
       store(rows + c * ld + f, load(tile + c * features + f, lanes), lanes);
     });
 }

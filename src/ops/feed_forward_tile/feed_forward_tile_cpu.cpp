@@ -87,8 +87,8 @@ void multiply_by(std::int64_t rows, const T* factor, T* v) {
 /// First and one past the last tap j for which the point i + j - taps/2 lies in 0 .. n-1.
 inline std::int64_t first_tap(std::int64_t i, std::int64_t taps) { return i < taps / 2 ? taps / 2 - i : 0; }
 inline std::int64_t end_tap(std::int64_t i, std::int64_t taps, std::int64_t n) {
-  const std::int64_t room = n - i + taps / 2;
-  return room < taps ? room : taps;
+  const std::int64_t last = n - i + taps / 2;
+  return last < taps ? last : taps;
 }
 
 template <class T>
@@ -148,7 +148,7 @@ void forward(const FeedForward<T>& net, const T* z, T* d, T* scratch, T* y) {
   dense<false>(last.out, last.in, last.weight, last.in, last.bias, x, static_cast<const T*>(nullptr), y);
 }
 
-/// From the tangent after layer `from` (already times its d) to the output; `used` is the scratch buffer that t occupies, if any.
+/// From the tangent t of the input of layer `from` to the output; `used` is the scratch buffer that t occupies, if any.
 template <class T>
 void tangent_rest(const FeedForward<T>& net, const T* d, std::int64_t from, std::int64_t row, const T* t,
                   T* const spare[2], int used, T* dy) {

@@ -8,8 +8,8 @@
 #include <cassert>
 #include <vector>
 
+#include "cached_values.hpp"
 #include "gemm_kernels.hpp"
-#include "kept_values.hpp"
 #include "lockstep/base/profile.hpp"
 #include "ops/common/on_gpu.hpp"
 
@@ -39,8 +39,9 @@ double product_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
   return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
 }
 
-/// The packed weights of a thread. Scopes are numbered; an entry of an earlier scope has memory, but no valid content.
-struct KeptWeights {
+/// The packed weights of a thread. Each PackedWeights has a number, its scope; an entry of an earlier scope has memory,
+/// but no valid content.
+struct WeightCache {
   struct Entry {
     const void* b;
     std::int64_t n, k;
@@ -55,7 +56,7 @@ struct KeptWeights {
   std::size_t bytes = 0;
   std::vector<Entry> entries;
 
-  /// Memory for a packed weight, or null if there is no room. `fill`: it has to be packed.
+  /// Memory for a packed weight, or null if the cache is full. fill: whether the caller has to pack it.
   void* find(const void* b, std::int64_t n, std::int64_t k, bool transposed, std::size_t size_bytes, bool& fill) {
     for (Entry& e : entries)
       if (e.b == b && e.n == n && e.k == k && e.transposed == transposed && e.size_bytes == size_bytes) {
@@ -75,9 +76,9 @@ struct KeptWeights {
     return entries.back().packed.data();
   }
 };
-KeptWeights& kept_weights() {
-  thread_local KeptWeights kept;
-  return kept;
+WeightCache& weight_cache() {
+  thread_local WeightCache cache;
+  return cache;
 }
 
 template <class T>
@@ -93,10 +94,10 @@ int threads_for(std::int64_t m, std::int64_t n, std::int64_t k) {
 }  // namespace
 
 template <class T>
-T* kept_values(const T* weight, std::int64_t count, bool& fill) {
-  KeptWeights& kept = kept_weights();
-  if (!kept.active) return nullptr;
-  return static_cast<T*>(kept.find(weight, count, 0, false, static_cast<std::size_t>(count) * sizeof(T), fill));
+T* cached_values(const T* weight, std::int64_t count, bool& fill) {
+  WeightCache& cache = weight_cache();
+  if (!cache.active) return nullptr;
+  return static_cast<T*>(cache.find(weight, count, 0, false, static_cast<std::size_t>(count) * sizeof(T), fill));
 }
 
 template <class T>
@@ -105,8 +106,8 @@ const T* packed_weight(std::int64_t n, std::int64_t k, const T* b, bool transpos
   const std::int64_t elements = kernels.packed_size(n, k);
   T* packed = nullptr;
   bool fill = true;
-  if (KeptWeights& kept = kept_weights(); kept.active)
-    packed = static_cast<T*>(kept.find(b, n, k, transposed, static_cast<std::size_t>(elements) * sizeof(T), fill));
+  if (WeightCache& cache = weight_cache(); cache.active)
+    packed = static_cast<T*>(cache.find(b, n, k, transposed, static_cast<std::size_t>(elements) * sizeof(T), fill));
   if (!packed) packed = pack_scratch<T>(elements);
   if (fill) (transposed ? kernels.pack_transposed : kernels.pack_plain)(packed, b, transposed ? k : n, n, k, 0, n);
   return packed;
@@ -230,7 +231,7 @@ void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T
     for (std::int64_t j = 0; j < n; ++j) sums[j] += partials[block * n + j];
 }
 
-LOCKSTEP_EACH_FLOAT(kept_values)
+LOCKSTEP_EACH_FLOAT(cached_values)
 LOCKSTEP_EACH_FLOAT(packed_weight)
 LOCKSTEP_EACH_FLOAT(product)
 LOCKSTEP_EACH_FLOAT(product_tn)
@@ -271,12 +272,12 @@ std::atomic<bool> tf32{false};
 }  // namespace
 
 PackedWeights::PackedWeights() {
-  cpu::KeptWeights& kept = cpu::kept_weights();
-  assert(!kept.active);
-  kept.active = true;
-  ++kept.scope;
+  cpu::WeightCache& cache = cpu::weight_cache();
+  assert(!cache.active);
+  cache.active = true;
+  ++cache.scope;
 }
-PackedWeights::~PackedWeights() { cpu::kept_weights().active = false; }
+PackedWeights::~PackedWeights() { cpu::weight_cache().active = false; }
 
 void allow_tf32(bool allowed) { tf32.store(allowed, std::memory_order_relaxed); }
 bool tf32_allowed() { return tf32.load(std::memory_order_relaxed); }

@@ -136,7 +136,7 @@ void few_columns(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* 
         for (int r = 0; r < kL; ++r)
           if (r < count) v[r] = fma(load(a + (i + r) * k + whole, lanes), bv, v[r]);
       }
-      const Vec<T> sums = sum_each<T>(v) + splat(epilogue.bias ? epilogue.bias[j] : T{});
+      const Vec<T> sums = sum_of<kLanes<T>, T>(v) + splat(epilogue.bias ? epilogue.bias[j] : T{});
       for (std::int64_t r = 0; r < count; ++r) {
         T& at = c[(i + r) * n + j];
         at = accumulate ? at + sums[r] : sums[r];

@@ -68,7 +68,7 @@ struct Plan {
        cudaDataType_t c_type, std::int64_t c_rows, std::int64_t c_columns)
       : a(type, a_rows, a_columns), b(type, b_rows, b_columns), c(c_type, c_rows, c_columns) {}
   ~Plan() { cublasLtMatmulDescDestroy(product); }
-  /// Sets the rows of our matrices, the columns of the library's.
+  /// Sets the number of rows of our matrices, which are the columns of the library's.
   void set_rows(Product kind, std::int64_t rows) {
     for (MatrixLayout* layout : {kind == Product::tn ? &a : &c, &b}) {
       const auto columns = static_cast<std::uint64_t>(rows);
@@ -82,8 +82,8 @@ struct Plan {
   }
 };
 
-/// The rows for which an algorithm is chosen. Their number differs from batch to batch where sequences are packed: nearly
-/// equal ones, an eighth apart at most, share a plan, so that the plans and the nodes of graphs stay few.
+/// The number of rows for which an algorithm is chosen. With packed sequences the number of rows differs from batch to
+/// batch: numbers that differ by an eighth or less share a plan, so that plans and the nodes of graphs stay few.
 std::int64_t rounded(std::int64_t rows) {
   constexpr std::int64_t kExact = 512;
   if (rows <= kExact) return rows;
@@ -103,8 +103,8 @@ class Library {
   ~Library() { cublasLtDestroy(handle_); }
   cublasLtHandle_t handle() const { return handle_; }
 
-  /// The plan of a product, whose rows (M, or K of a product tn) are set, and its algorithm. The library is column-major:
-  /// it sees our c as its transpose (N, M), so our b is its first operand.
+  /// The plan of a product, whose rows (M, or K of a product tn) are set, and its algorithm. The library is
+  /// column-major: it sees our c as its transpose (N, M), so our b is its first operand.
   template <class T, class C>
   std::pair<Plan&, cublasLtMatmulAlgo_t> plan(Product product, std::int64_t m, std::int64_t n, std::int64_t k,
                                               bool bias, std::uint32_t alignment, const ProductBatch& batch) {
@@ -132,17 +132,17 @@ class Library {
     auto [found, added] =
         plans_.try_emplace({kStorage<T>, kStorage<C>, compute, product, m, n, k, bias, alignment, batch});
     if (!added) return *found->second;
-    const bool turn_b = product == Product::nt, turn_a = product == Product::tn;
-    auto plan = std::make_unique<Plan>(kStorage<T>, turn_b ? k : n, turn_b ? n : k, turn_a ? m : k, turn_a ? k : m,
-                                       kStorage<C>, n, m);
+    const bool transpose_b = product == Product::nt, transpose_a = product == Product::tn;
+    auto plan = std::make_unique<Plan>(kStorage<T>, transpose_b ? k : n, transpose_b ? n : k, transpose_a ? m : k,
+                                       transpose_a ? k : m, kStorage<C>, n, m);
     if (batch.count > 1) {  // the library's first operand is our b
       plan->a.repeat(batch.count, batch.b);
       plan->b.repeat(batch.count, batch.a);
       plan->c.repeat(batch.count, batch.c);
     }
     check(cublasLtMatmulDescCreate(&plan->product, compute, kStorage<real_t<T>>), "describing a product");
-    plan->set(CUBLASLT_MATMUL_DESC_TRANSA, turn_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-    plan->set(CUBLASLT_MATMUL_DESC_TRANSB, turn_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    plan->set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    plan->set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (bias) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     plan->algorithm = choose<C>(*plan, m, n, k, alignment);
     found->second = std::move(plan);

@@ -17,7 +17,7 @@ struct Epilogue {
   const T* residual = nullptr;                                                  ///< laid out as c; added last, or null
 };
 
-/// What need not be computed in a product with a causal matrix. Whole tiles are skipped: up to kMostTileRows elements
+/// The part of a product with a causal matrix that is computed. Whole tiles are skipped: up to kMostTileRows elements
 /// beyond the diagonal, results may be written or not, and a must hold zeros.
 enum class Triangle {
   none,
@@ -80,10 +80,10 @@ void* thread_scratch(Scratch purpose, std::size_t size_bytes);
 LOCKSTEP_KERNELS(GemmKernels, gemm_kernels)
 LOCKSTEP_EACH_ISA(template <class T> void strided_product(const StridedProduct<T>& p);)
 
-/// What a product multiplies with: a weight may be packed already (PackedWeights).
+/// The kind of a product's second operand: a weight may be packed already (PackedWeights).
 enum class Operand { any, weight };
-/// The packed form of a weight b (K, N), or (N, K) when transposed: kept while a PackedWeights lives, else valid until
-/// the thread's next product.
+/// The packed form of a weight b (K, N), or (N, K) when transposed: valid while the thread's PackedWeights lives, or
+/// without one until the thread's next product.
 template <class T>
 const T* packed_weight(std::int64_t n, std::int64_t k, const T* b, bool transposed);
 

@@ -17,8 +17,8 @@ constexpr std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? 
 
 enum class Begin { zero, bias, result };
 
-/// From this many steps of k on, a tile that adds to c requests c before it multiplies; one that stores c, from twice
-/// as many.
+/// From this many steps of k on, a tile that adds to c prefetches c before it multiplies; a tile that stores c does so
+/// from twice as many on.
 constexpr std::int64_t kPrefetchSteps = 256;
 
 template <class T>
@@ -52,7 +52,7 @@ void tile(const Tile<T>& t) {
   const std::int64_t c_stride = t.c_stride;
   Vec<T> sum[R][V];
   if (t.k >= (t.add ? kPrefetchSteps : 2 * kPrefetchSteps)) {
-    // The tile's work hides the latency of c, whose rows are too far apart for the processor to foresee.
+    // The tile's work hides the latency of c, whose rows are too far apart for hardware prefetchers.
     const T* c = t.c;
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {

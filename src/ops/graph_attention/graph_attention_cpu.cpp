@@ -22,7 +22,7 @@ LOCKSTEP_INLINE Vec<T> products(std::int64_t k, const T* a, const T* b) {
   return sum[0] + sum[1];
 }
 
-/// Takes as many triples at a time as a vector has lanes: one transposition then sums all lanes.
+/// Computes as many triples at a time as a vector has lanes: one transposition then sums the lanes of all of them.
 template <class T>
 void pair_dots(std::int64_t n, std::int64_t k, T* logits, const std::int64_t* place, const T* heads,
                const std::int32_t* head_slot, const T* tails, const std::int32_t* tail_slot) {
@@ -38,7 +38,7 @@ void pair_dots(std::int64_t n, std::int64_t k, T* logits, const std::int64_t* pl
       }
       sums[j] = products(k, heads + head_slot[i + j] * k, tails + tail_slot[i + j] * k);
     }
-    const Vec<T> dots = sum_each<T>(sums);
+    const Vec<T> dots = sum_of<kLanes<T>, T>(sums);
     for (std::int64_t j = 0; j < count; ++j) logits[place[i + j]] = dots[j];
   }
 }
@@ -49,8 +49,7 @@ double exponentials(std::int64_t n, T* to, const T* x) {
   constexpr std::int64_t kL = kLanes<T>;
   Vec<T> high = splat(x[0]);
   for (std::int64_t i = 0; i + kL <= n; i += kL) high = max(load(x + i), high);
-  T most = high[0];
-  for (int l = 1; l < kLanes<T>; ++l) most = high[l] > most ? high[l] : most;
+  T most = largest_lane<T>(high);
   for (std::int64_t i = n / kL * kL; i < n; ++i) most = x[i] > most ? x[i] : most;
   double sum = 0;
   std::int64_t i = 0;

@@ -12,13 +12,13 @@ namespace {
 using gpu::kWarp;
 using gpu::Pack;
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-/// More blocks would wait longer for each other, and the stand-in has memory for the stacks of so many.
+/// More blocks would wait longer for one another, and the stand-in has memory for the stacks of this many only.
 constexpr std::int64_t kMostBlocks = 96;
 
-/// Greater than all rows and relations. Values that are counted end with it, so that they fill packs.
+/// Greater than all rows and relations. Pads arrays that count() reads to whole packs.
 constexpr std::int32_t kNone = std::numeric_limits<std::int32_t>::max();
 
-/// Calls f(i), i < n, in the threads of the grid.
+/// Calls f(i) for i < n, with one thread of the grid for each i.
 template <class F>
 __device__ void by_threads(std::int64_t n, const F& f) {
   // mutant-equivalent: several threads may store the same
@@ -26,7 +26,7 @@ __device__ void by_threads(std::int64_t n, const F& f) {
   // mutant-equivalent: several threads may store the same
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += stride) f(i);
 }
-/// The same in its warps: all lanes call f(i).
+/// The same with one warp for each i: all lanes call f(i).
 template <class F>
 __device__ void by_warps(std::int64_t n, const F& f) {
   // mutant-equivalent: several warps may store the same
@@ -45,7 +45,7 @@ template <int K>
 struct Counts {
   std::int32_t at[K];
 };
-/// For each k < K: of how many values x_j, j < n, f(k, x_j, j) holds. By a warp.
+/// For each k < K: the number of values x_j, j < n, for which f(k, x_j, j) holds. All lanes of a warp call it.
 template <int K, class F>
 __device__ Counts<K> count(const std::int32_t* values, std::int64_t n, const F& f) {
   Counts<K> sum = {};
@@ -66,44 +66,45 @@ __device__ std::int32_t less_than(const std::int32_t* values, std::int64_t n, st
   return count<1>(values, n, [&](int, std::int32_t x, std::int64_t) { return x < value; }).at[0];
 }
 
-/// Sorts the uses by row, stably: put(at, use). A warp counts for several uses at once, so that a load serves them all.
+/// Sorts the uses by row, stably, and calls put(index, use). A warp counts for several uses at once, so that each load
+/// serves them all.
 template <class Put>
 __device__ void sort_uses(const Uses& uses, const Put& put) {
   by_warps(gpu::ceil_div<std::int64_t>(uses.n, kCounted), [&](std::int64_t group) {
     const std::int64_t first = kCounted * group;
     const auto row = *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(uses.row + first);
     const auto counts = count<2 * kCounted>(uses.row, uses.n, [&](int k, std::int32_t x, std::int64_t j) {
-      // Of smaller rows; then of those and earlier uses of the same row.
+      // The uses of smaller rows; then these and the earlier uses of the same row.
       return k < kCounted ? x < row.at[k]
                           : x < row.at[k - kCounted] || (x == row.at[k - kCounted] && j < first + k - kCounted);
     });
 #pragma unroll
     for (int k = 0; k < kCounted; ++k) {
-      // mutant-equivalent: behind the arrays is room for a use
+      // mutant-equivalent: the arrays have space for one more use
       if (lane() != k || first + k >= uses.n) continue;
-      const std::int32_t less = counts.at[k], place = counts.at[kCounted + k];
-      uses.first[first + k] = place == less ? row.at[k] : kNone;
+      const std::int32_t less = counts.at[k], index = counts.at[kCounted + k];
+      uses.first[first + k] = index == less ? row.at[k] : kNone;
       uses.start[first + k] = less;
-      put(place, first + k);
+      put(index, first + k);
     }
   });
 }
-/// Lists the distinct rows and where their uses begin, after sort_uses(): put(place of its row, use).
+/// Lists the distinct rows and their first uses, after sort_uses(), and calls put(index of its row, use).
 template <class Put>
 __device__ void list_rows(const Uses& uses, const Put& put) {
   by_warps(gpu::ceil_div<std::int64_t>(uses.n, kCounted), [&](std::int64_t group) {
     const std::int64_t first = kCounted * group;
     const auto row = *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(uses.row + first);
-    const auto places =
+    const auto indices =
         count<kCounted>(uses.first, uses.n, [&](int k, std::int32_t x, std::int64_t) { return x < row.at[k]; });
 #pragma unroll
     for (int k = 0; k < kCounted; ++k) {
       if (lane() != k || first + k >= uses.n) continue;
-      const std::int32_t place = places.at[k];
-      put(place, first + k);
+      const std::int32_t index = indices.at[k];
+      put(index, first + k);
       if (uses.first[first + k] == kNone) continue;
-      uses.rows[place] = row.at[k];
-      uses.ptr[place] = uses.start[first + k];
+      uses.rows[index] = row.at[k];
+      uses.ptr[index] = uses.start[first + k];
     }
   });
 }
@@ -116,9 +117,9 @@ __device__ void clear_lists(const Uses& uses) {
   });
 }
 
-/// One thread per sample draws. Then uses find their places in the sorted order by counting: 2 n^2 comparisons, 19
+/// One thread per sample draws. Then each use finds its index in the sorted order by counting: 2 n^2 comparisons, 19
 /// million for 1024 samples, without the launches and barriers of a sort. Latency bound: a draw is some ten dependent
-/// loads, and the blocks wait for each other three times.
+/// loads, and the blocks wait for one another three times.
 __global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
   const auto grid = cooperative_groups::this_grid();
   const PairSource& source = a.source;
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
   grid.sync();
   sort_uses(a.uses, [&](std::int64_t at, std::int64_t use) { a.use[at] = static_cast<std::int32_t>(use); });
   grid.sync();
-  list_rows(a.uses, [&](std::int32_t place, std::int64_t use) { a.at[use % 3 * samples + use / 3] = place; });
+  list_rows(a.uses, [&](std::int32_t index, std::int64_t use) { a.at[use % 3 * samples + use / 3] = index; });
   grid.sync();
   // The list has the `few` first rows, then all nodes from few + lacking on, whether rows or not.
   const std::int64_t lacking = a.nodes - a.listed_size;
@@ -192,7 +193,7 @@ __global__ void __launch_bounds__(kThreads) triple_batch_kernel(TripleArrays a) 
   });
   grid.sync();
   const std::int32_t* const relations = a.drawn[1];
-  /// A sample's place by relation; of the samples of its relation, those before it, and those from it on.
+  /// A sample's index in the order by relation, and how many samples of its relation are before it, and from it on.
   struct Place {
     std::int64_t at, before, left;
   };
@@ -240,13 +241,13 @@ __global__ void __launch_bounds__(kThreads) triple_batch_kernel(TripleArrays a) 
   list_rows(a.uses, [](std::int32_t, std::int64_t) {});
 }
 
-/// As many blocks as have work, and no more than run together, because they wait for each other.
+/// As many blocks as have work, but no more than run at the same time, because they wait for one another.
 template <class Arrays>
 void start(const Stream& stream, void (*kernel)(Arrays), const Arrays& arrays) {
   if (arrays.uses.n == 0) return;
-  const std::int64_t together = gpu::resident_blocks(stream, reinterpret_cast<const void*>(kernel), kThreads, 0);
+  const std::int64_t resident = gpu::resident_blocks(stream, reinterpret_cast<const void*>(kernel), kThreads, 0);
   const std::int64_t blocks = std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(arrays.uses.n, kCounted * kWarps), 1,
-                                                       std::clamp<std::int64_t>(together, 1, kMostBlocks));
+                                                       std::clamp<std::int64_t>(resident, 1, kMostBlocks));
   gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = kThreads, .cooperative = true}, kernel, arrays);
 }
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::ops::cuda {
 
-/// Values that are counted have room for a whole number of packs.
+/// Arrays that count() reads ("counted") are allocated as a whole number of packs of this size.
 inline constexpr int kCounted = 4;
 
 /// The uses of rows of a batch.
@@ -23,7 +23,7 @@ struct Uses {
 struct PairArrays {
   PairSource source = {};
   Uses uses = {};
-  std::int32_t *use = nullptr, *at = nullptr;  ///< (n) by row; (3, B) places of users, their items, other items
+  std::int32_t *use = nullptr, *at = nullptr;  ///< (n) by row; (3, B) indices of users, their items, other items
   std::int64_t nodes = 0, listed_size = 0, words = 0;
   std::int32_t* listed = nullptr;
   std::uint64_t* bits = nullptr;
@@ -34,9 +34,8 @@ struct TripleArrays {
   std::int64_t chunk = 0, most_chunks = 0, most_relations = 0;
   std::int32_t* drawn[4] = {};  ///< (B) each, in the order of the draws: heads, relations (counted), tails, other tails
   std::int32_t* sorted[3] = {};  ///< (B) each: heads, tails, other tails
-  std::int32_t* first_of_chunk =
-      nullptr;  ///< (B), counted, in the order of the draws: the relation, if the first of a chunk
-  std::int32_t* first_of_relation = nullptr;  ///< likewise
+  /// (B), counted, in the order of the draws: the relation if the sample is the first of a chunk; of its relation.
+  std::int32_t *first_of_chunk = nullptr, *first_of_relation = nullptr;
   Uses uses = {};
   std::int64_t* row_of_use = nullptr;  ///< (n)
   RelationChunk* chunks = nullptr;

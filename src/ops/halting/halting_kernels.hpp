@@ -10,7 +10,7 @@ struct Sequences {
   const std::int32_t* halted;
   const PuzzlePick* picks;
   PuzzleRule rule;
-  /// Begins sequence b: every `stride`-th cell from `first` on, and with cell 0 what a sequence has once.
+  /// Begins sequence b: writes every `stride`-th cell from `first` on, and with cell 0 the identifier and step count.
   constexpr void begin(std::int64_t b, std::int64_t first, std::int64_t stride) const {
     const PuzzlePick pick = picks[b];
     const PuzzleVariant variant = rule.variants.draw(pick.group, pick.variant);

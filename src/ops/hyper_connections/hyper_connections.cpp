@@ -7,8 +7,8 @@
 #include "lockstep/base/profile.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/elementwise/elementwise_kernels.hpp"
+#include "ops/gemm/cached_values.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
-#include "ops/gemm/kept_values.hpp"
 
 namespace lockstep::ops {
 
@@ -42,7 +42,7 @@ cpu::HyperGates<T> gates_of(const HyperConnection& h) {
           {h.bias_pre.data<T>(), h.bias_post.data<T>(), h.bias_res.data<T>()}};
 }
 
-/// The three weights stacked by rows, kept while a PackedWeights lives.
+/// The three weights stacked by rows, cached while a PackedWeights lives.
 template <class T>
 struct AllWeights {
   T* data = nullptr;
@@ -53,7 +53,7 @@ struct AllWeights {
     std::int64_t size = 0;
     for (const Tensor& part : parts) size += part.size();
     bool fill = true;
-    data = cpu::kept_values(parts[0].data<T>(), size, fill);
+    data = cpu::cached_values(parts[0].data<T>(), size, fill);
     if (!data) {
       data = static_cast<T*>(cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(size) * sizeof(T)));
       operand = cpu::Operand::any;
@@ -65,8 +65,8 @@ struct AllWeights {
   }
 };
 
-/// Tokens whose streams stay in the second-level cache between two passes over them. A model's threads share its samples,
-/// so a call is serial.
+/// Tokens whose streams stay in the second-level cache between two passes over them. A model's threads share its
+/// samples, so a call is serial.
 constexpr std::int64_t kBlockTokens = 112;
 
 template <class T>

@@ -10,9 +10,6 @@ namespace {
 constexpr int kMostStreams = static_cast<int>(HyperConnection::kMostStreams);
 constexpr int kMostSteps = static_cast<int>(HyperConnection::kMostSteps);
 
-LOCKSTEP_INLINE float root(float x) { return __builtin_sqrtf(x); }
-LOCKSTEP_INLINE double root(double x) { return __builtin_sqrt(x); }
-
 template <class T>
 LOCKSTEP_INLINE Vec<T> sigmoid(Vec<T> x) {
   return splat(T{1}) / (splat(T{1}) + exp(-x));
@@ -94,7 +91,7 @@ class Tokens {
   Vec<T> columns_[kN > 0 ? (kSize + kL - 1) / kL* kL : 1];
 };
 
-/// Groups of kLanes tokens whose iterations take turns: half a step waits long for its divisions.
+/// Groups of kLanes tokens whose iterations are interleaved, because half a step waits long for its divisions.
 template <int kN>
 constexpr int kMostGroups = kN > 0 ? 2 : 1;
 
@@ -152,8 +149,8 @@ void maps_of(std::int64_t i, std::int64_t tokens, T* maps, const T* raw, const H
   }
 }
 
-/// The gradient through Sinkhorn's iteration of one group of tokens. The factors of all steps are computed again and
-/// kept; on the way back only factors change, and the gradients of K are summed after it.
+/// The gradient through Sinkhorn's iteration of one group of tokens. Recomputes and stores the factors of all steps. On
+/// the way back only factors change; the gradients of K are summed at the end.
 template <class T, int kN>
 class SinkhornGradient {
  public:
@@ -228,7 +225,7 @@ void gradient_of(std::int64_t i, std::int64_t tokens, T* dmaps, Vec<T>* lane_sum
     const Tokens<T, kN>& own = numbers[group];
     Tokens<T, kN>& to = gradients[group];
     T* rows = dmaps + (i + group * kLanes<T>)*k;
-    /// From the gradient of z = alpha raw + bias, computes those of alpha, bias and raw.
+    /// Computes the gradients of alpha, bias and raw from the gradient of z = alpha raw + bias.
     const auto finish = [&](int which, std::int64_t column, Vec<T> dz) {
       lane_sums[which] = fma(dz, own[column], lane_sums[which]);
       lane_sums[3 + column] += dz;
@@ -250,12 +247,6 @@ void gradient_of(std::int64_t i, std::int64_t tokens, T* dmaps, Vec<T>* lane_sum
       }
     to.store_all(rows);
   }
-}
-
-/// Calls f(offset, lanes) for each vector of n elements; the last one may be partial.
-template <class T, class F>
-LOCKSTEP_INLINE void each_vector(std::int64_t n, const F& f) {
-  for (std::int64_t c = 0; c < n; c += kLanes<T>) f(c, Lanes<T>(n - c < kLanes<T> ? n - c : kLanes<T>));
 }
 
 template <class T>
@@ -292,7 +283,7 @@ void maps_gradient(std::int64_t tokens, T* dmaps, T* sums, const T* raw, const H
 }
 
 /// Rows of dx that stay in the second-level cache between the two passes over them. The first pass reads whole rows,
-/// which processors foresee better than pieces of a panel's width.
+/// which hardware prefetchers predict better than blocks of a panel's width.
 constexpr std::int64_t kInputRows = (kTileRows < 8 ? 8 : 4) * kTileRows;
 
 template <class T>

@@ -18,8 +18,8 @@ template <int kN>
 constexpr int kMapTokens = kN > 0 ? 32 : 16;
 constexpr int kGateThreads = 64;  ///< one token each
 constexpr int kColumns = 128;     ///< threads, one column each, of a block that loops over tokens
-/// The number of chunks of tokens for the gradient of the weights: every so many groups of kGroup tokens. Depends on the
-/// shape alone.
+/// The number of chunks of tokens for the gradient of the weights, a function of the shape alone. A chunk has every
+/// weight_chunks()-th group of kGroup tokens.
 constexpr std::int64_t kGroup = 64;
 std::int64_t weight_chunks(std::int64_t tokens) { return std::clamp<std::int64_t>(ceil_div(tokens, kGroup), 1, 128); }
 
@@ -42,17 +42,17 @@ struct Maps {
         bias{h.bias_pre.data<T>(), h.bias_post.data<T>(), h.bias_res.data<T>()},
         weight{h.weight_pre.data<T>(), h.weight_post.data<T>(), h.weight_res.data<T>()} {}
 
-  /// Which of the three maps a column belongs to, and its index there.
+  /// The map (0: pre, 1: post, 2: res) that column k belongs to, and its index in that map.
   __host__ __device__ int kind(int k) const { return k < n ? 0 : k < 2 * n ? 1 : 2; }
-  __host__ __device__ int place(int k) const { return k - kind(k) * n; }
+  __host__ __device__ int index(int k) const { return k - kind(k) * n; }
   /// Selects by comparisons: an index known only at run time would move the array to local memory.
   __device__ static const T* pick(const T* const (&of)[3], int kind) {
     return kind == 0 ? of[0] : kind == 1 ? of[1] : of[2];
   }
-  __device__ const T* weight_row(int k) const { return pick(weight, kind(k)) + place(k) * width; }
+  __device__ const T* weight_row(int k) const { return pick(weight, kind(k)) + index(k) * width; }
   __device__ real_t<T> gate(int k) const { return load(pick(alpha, kind(k))); }
   __device__ real_t<T> logit(int k, real_t<T> raw) const {
-    return gate(k) * raw + load(pick(bias, kind(k)) + place(k));
+    return gate(k) * raw + load(pick(bias, kind(k)) + index(k));
   }
 };
 
@@ -146,10 +146,10 @@ __global__ void __launch_bounds__(kWarp* kMapWarps)
     if (first + e / count < p.tokens) maps[first * count + e] = sm_maps[e / count][e % count];
 }
 
-/// From the gradient of the maps to that of the products W x, one thread per token. Repeats the Sinkhorn steps forward
-/// and stores the sums that they divide by in `sums` (2 steps n, tokens), then goes back; matrices stay in registers.
-/// dmaps becomes the gradient of W x, and factor that of x through the norm: dx = ... + factor x. Partial sums over a
-/// block's tokens, of alpha (3) and bias (maps), go to `partials` (blocks, 3 + maps).
+/// Replaces the gradient of the maps by the gradient of the products W x, in dmaps; one thread per token. Repeats the
+/// Sinkhorn steps and stores the sums that they divide by in `sums` (2 steps n, tokens), then goes back through the
+/// steps; matrices stay in registers. Also stores `factor` of the gradient of x through the norm, factor x, and in
+/// `partials` (blocks, 3 + maps) the sums over a block's tokens of the gradients of alpha (3) and bias (maps).
 template <class T, int kN>
 __global__ void __launch_bounds__(kGateThreads)
     gates_backward_kernel(Maps<T> p, real_t<T>* __restrict__ dmaps, real_t<T>* __restrict__ factor,
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kGateThreads)
     const R* const z = raw + token * count;
     R* const d = dmaps + token * count;
     R along = 0;
-    // From the gradient of logit k, computes those of alpha, bias and the product.
+    // Computes the gradients of alpha, bias and the product from the gradient of logit k.
     const auto finish = [&](int k, R dz) {
       const R by_raw = dz * p.gate(k);
       mine[p.kind(k)] += dz * z[k];
@@ -248,9 +248,8 @@ __global__ void __launch_bounds__(kColumns)
 }
 
 /// Partial sums of dW_kc = sum over tokens of d_k x_c, over one chunk of the tokens: (chunks, maps, width). Tokens of
-/// gradient 0 after the last one change no bit. A thread
-/// has one column and 24 maps (all maps with four streams), so x is read once. d comes through L1 and is the same for
-/// all lanes.
+/// gradient 0 after the last one change no bit. A thread has one column and 24 maps (all maps with four streams), so x
+/// is read once. d comes through L1 and is the same for all lanes.
 template <class T>
 __global__ void __launch_bounds__(kColumns)
     maps_dweight_kernel(Maps<T> p, real_t<T>* __restrict__ partials, const real_t<T>* __restrict__ d,

@@ -1,7 +1,7 @@
 // Reading from the streams and writing to them. Each pass reads and writes a token's streams once; its few coefficients
 // and the sums of its gradients stay in registers.
 #include "hyper_connections_kernels.hpp"
-#include "ops/common/sums.hpp"
+#include "ops/common/simd.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
@@ -23,9 +23,9 @@ struct Partial {
   LOCKSTEP_INLINE void put(T* p, Vec<T> v) const { store(p, v, lanes); }
 };
 
-/// Calls f(first channel, vectors, access) for pieces of up to kMost vectors.
+/// Calls f(first channel, vectors, access) for blocks of up to kMost vectors.
 template <class T, int kMost, class F>
-LOCKSTEP_INLINE void each_piece(std::int64_t channels, const F& f) {
+LOCKSTEP_INLINE void each_block(std::int64_t channels, const F& f) {
   constexpr std::int64_t kL = kLanes<T>;
   std::int64_t c = 0;
   for (; c + kMost * kL <= channels; c += kMost * kL) f(c, Count<kMost>{}, Whole<T>{});
@@ -64,7 +64,7 @@ struct Streams {
   void read(std::int64_t tokens, T* u, const T* x, const T* map) const {
     const int n = streams();
     for (std::int64_t i = 0; i < tokens; ++i, u += channels, x += width, map += maps)
-      each_piece<T, 2>(
+      each_block<T, 2>(
           channels, [&](std::int64_t c, auto vectors, const auto& at) __attribute__((always_inline)) {
             for (int v = 0; v < vectors.value; ++v) {
               const std::int64_t from = c + v * kLanes<T>;
@@ -80,7 +80,7 @@ struct Streams {
     const int n = streams();
     for (std::int64_t i = 0; i < tokens; ++i) {
       Vec<T> sums[kMost] = {};
-      each_piece<T, 1>(
+      each_block<T, 1>(
           channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
             const Vec<T> d = at.get(du + c);
 #pragma GCC unroll 4
@@ -105,7 +105,7 @@ struct Streams {
     const int n = streams();
     for (std::int64_t i = 0; i < tokens; ++i, out += width, x += width, map += maps, y += channels) {
       const T *post = map + n, *res = post + n;
-      each_piece<T, 2>(
+      each_block<T, 2>(
           channels, [&](std::int64_t c, auto vectors, const auto& at) __attribute__((always_inline)) {
             constexpr int kV = decltype(vectors)::value;
             Vec<T> in[kMost][kV], of_y[kV];
@@ -166,7 +166,7 @@ struct Streams {
       constexpr bool kOnePass = kN > 0 && kVectorRegisters >= kN * (kN + 2) + 4;
       constexpr int kRows = kOnePass ? kN : kN > 0 && kN % 2 == 0 ? 2 : 1;
       if (!kOnePass)
-        each_piece<T, 1>(
+        each_block<T, 1>(
             channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
               Vec<T> d[kMost];
               load_rows(c, 0, n, d, at);
@@ -174,7 +174,7 @@ struct Streams {
             });
       for (int first = 0; first < n && (kOnePass || dmap); first += kRows) {
         Vec<T> of_post[kRows] = {}, of_res[kRows * kMost] = {};
-        each_piece<T, 1>(
+        each_block<T, 1>(
             channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
               Vec<T> d[kRows];
               load_rows(c, first, kRows, d, at);

@@ -27,10 +27,10 @@ struct Sinkhorn {
     for (int a = 0; a < n; ++a) next.row[a] = splat(T{1}) / sums[a];
   }
 
-  /// The way back through a step. drow is the gradient of its row factors and becomes that of the row factors before
-  /// it; dcolumn is a gradient of its column factors besides the one through the rows. row_sums and column_sums receive
-  /// the gradients of the sums, of which the gradient of k_ab is row_sums_a column_b + row_a column_sums_b with the rows
-  /// before the step.
+  /// The gradient through a step with the result f. drow is the gradient of the step's row factors and becomes the
+  /// gradient of the row factors before the step; dcolumn is the gradient of the column factors except the part through
+  /// the rows. row_sums and column_sums receive the gradients of the step's sums, from which follows that of k_ab:
+  /// row_sums_a column_b + row_a column_sums_b, where row_a is from before the step.
   LOCKSTEP_INLINE void undo(int n, Factor& drow, const Factor& dcolumn, const Factors& f, Factor& row_sums,
                             Factor& column_sums) const {
     for (int a = 0; a < n; ++a) row_sums[a] = -drow[a] * (f.row[a] * f.row[a]);

@@ -28,7 +28,7 @@ struct Sinkhorn {
       for (int b = 0; b < n; ++b) (kByColumns ? m[b][a] : m[a][b]) *= inverse;
     }
   }
-  /// Goes back from after a division to before it, for the matrix and its gradient: A = M s, dA = (dM - sum(dM M)) / s.
+  /// Undoes a division in the matrix and in its gradient: A = M s, dA = (dM - sum(dM M)) / s.
   template <bool kByColumns>
   __device__ void undo(int n, Sinkhorn& gradient, const T* sums, std::int64_t apart) {
 #pragma unroll kUnroll

@@ -22,17 +22,17 @@ struct TileSize {
 };
 TileSize tile_size(Device device) { return device.is_cuda() ? TileSize{8192, 4096} : TileSize{512, kSoftmaxTile}; }
 
-/// Vectors that a tree over so many parts holds at once, when each part is added as soon as it is there.
+/// The most vectors that a binary tree over this many parts holds at once if parts are added as they are computed.
 std::int64_t tree_levels(std::int64_t parts) { return std::bit_width(static_cast<std::uint64_t>(parts)); }
 
-/// The parts of the scratch memory.
+/// The arrays in the scratch memory.
 struct Scratch {
   TileSize tile;
   Tensor scores;         ///< (tokens, candidates) of a tile
-  Tensor gradient;       ///< of halves: (tokens, C), summed over the tiles of candidates
-  Tensor probabilities;  ///< of halves: a tile, or the sum, in their dtype
+  Tensor gradient;       ///< for halves: (tokens, C), summed over the tiles of candidates
+  Tensor probabilities;  ///< for halves: a tile, or the sum, in their dtype
   Tensor sums;           ///< on the CPU: (2, all tokens), the sums of a part
-  Tensor tree;           ///< of several parts: (levels, tokens, C)
+  Tensor tree;           ///< for several parts: (levels, tokens, C)
 
   Scratch(const Tensor& memory, Device device, DType dtype, std::int64_t tokens, std::int64_t candidates,
           std::int64_t columns, std::int64_t parts)
@@ -68,7 +68,7 @@ void check(const char* what, const Tensor& state, const Tensor& scratch, const T
           ", scratch ", scratch.shape(), ", there are ", pos.size(), " items");
 }
 
-/// Calls f(tile, tokens, rows) for each tile, with its part of the features and of the candidates' rows.
+/// Calls work(tile, m) for each tile of scores, whose first token is m.
 template <class R, class F>
 void for_tiles(const TileSize& size, const Tensor& f, const SoftmaxCandidates& c, std::span<const std::int32_t> pos,
                const F& work) {

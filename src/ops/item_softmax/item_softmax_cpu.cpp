@@ -31,13 +31,6 @@ LOCKSTEP_INLINE void for_columns_of(const ScoreTile<T>& tile, std::int32_t next,
 }
 
 template <class T>
-LOCKSTEP_INLINE T largest_lane(Vec<T> v) {
-  T most = v[0];
-  for (int i = 1; i < kLanes<T>; ++i) most = v[i] > most ? v[i] : most;
-  return most;
-}
-
-template <class T>
 void update(const ScoreTile<T>& tile, T* scores, T* largest, T* sum) {
   const T least = -static_cast<T>(__builtin_inf());
   for (std::int64_t m = 0; m < tile.tokens; ++m, scores += tile.candidates) {

@@ -4,18 +4,6 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
-LOCKSTEP_INLINE float root(float x) { return __builtin_sqrtf(x); }
-LOCKSTEP_INLINE double root(double x) { return __builtin_sqrt(x); }
-
-/// Calls f(offset, lanes) for each vector of a row; the last one may be partial.
-template <class T, class F>
-LOCKSTEP_INLINE void each_vector(std::int64_t c, const F& f) {
-  constexpr std::int64_t kL = kLanes<T>;
-  std::int64_t i = 0;
-  for (; i + kL <= c; i += kL) f(i, Lanes<T>(kL));
-  if (i < c) f(i, Lanes<T>(c - i));
-}
-
 /// 1 in the lanes that exist, 0 in the others.
 template <class T>
 LOCKSTEP_INLINE Vec<T> ones(Lanes<T> lanes) {

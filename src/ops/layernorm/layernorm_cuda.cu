@@ -77,13 +77,14 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
   }
 }
 
-/// Warps of a block of the backward pass. Short rows leave registers for whole blocks, of which one adds the sums of all.
+/// Warps of a block of the backward pass. Short rows leave enough registers for large blocks; the last block then adds
+/// the sums of all.
 template <int kHeld>
 constexpr int kBackwardWarps = kHeld > 0 && kHeld <= 4 ? kWarp : kRowsPerBlock;
 
-/// One warp per row, row after row, so that the sums for gamma and beta and, if kSums is 3, of the rows of derivative or
-/// dx stay in registers until the end; partials (blocks, kSums, C) receives those of each block, and with short rows the
-/// last block adds them. dx, partials or derivative may be null. Memory bound: reads x and dy, writes dx.
+/// One warp per row, row after row, so that the sums for gamma and beta and, if kSums is 3, of the rows of derivative
+/// or dx stay in registers until the end; partials (blocks, kSums, C) receives those of each block, and with short rows
+/// the last block adds them. dx, partials or derivative may be null. Memory bound: reads x and dy, writes dx.
 template <class T, int kHeld, int kSums>
 __global__ void __launch_bounds__(kWarp* kBackwardWarps<kHeld>)
     layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate, T* derivative,

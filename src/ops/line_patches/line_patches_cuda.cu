@@ -217,9 +217,9 @@ struct AddGradient {
 template <class T>
 struct Plan {
   gpu::ScratchPlan plan;
-  gpu::ScratchPlan::Piece<std::uint32_t> line, outside;
-  gpu::ScratchPlan::Piece<double> colours;
-  gpu::ScratchPlan::Piece<Palette<T>> palettes;
+  gpu::ScratchPlan::Array<std::uint32_t> line, outside;
+  gpu::ScratchPlan::Array<double> colours;
+  gpu::ScratchPlan::Array<Palette<T>> palettes;
   std::int64_t words;
   explicit Plan(const LinePatches& s, const LinePictures& pictures)
       : words(pictures.count * line_plot::mask_words(static_cast<int>(s.size))) {

@@ -9,7 +9,8 @@
 namespace lockstep::ops::cuda {
 namespace {
 
-/// The pass after a product: y = residual + f(y + bias) in place, with dropout, and the derivative. Memory bound: one pass over y.
+/// The pass after a product: y = residual + f(y + bias) in place, with dropout, and the derivative. Memory bound: one
+/// pass over y.
 template <class T, class Op>
 struct Activate {
   T* y;

@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
   for (std::int64_t c = warp_lane(); c < columns; c += kWarp) gpu::store(y + at + c, x[at + c]);
 }
 
-/// One thread per element of y sums the uses of its row in their order. Neighbouring threads have neighbouring columns.
+/// One thread per element of y sums the uses of its row in their order. Adjacent threads have adjacent columns.
 template <class T>
 __global__ void __launch_bounds__(256)
     sum_node_rows_kernel(std::int64_t count, T* __restrict__ y, std::int64_t columns, const T* __restrict__ x,

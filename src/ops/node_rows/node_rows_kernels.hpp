@@ -4,7 +4,7 @@
 
 namespace lockstep::ops::cpu {
 
-/// Of one row with n columns and RowScale::norm; sums in f64.
+/// Kernels for one row of n columns and RowScale::norm; sums in f64.
 template <class T>
 struct NodeRowKernels {
   /// to = row / max(|row|, 1e-12)

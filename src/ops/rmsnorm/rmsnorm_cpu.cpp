@@ -15,12 +15,6 @@ LOCKSTEP_INLINE void for_vectors(std::int64_t n, const F& f) {
   f([c, lanes](const T* p) { return load(p + c, lanes); }, [c, lanes](T* p, Vec<T> v) { store(p + c, v, lanes); });
 }
 
-template <class T>
-T root(T x) {
-  return sizeof(T) == 4 ? static_cast<T>(__builtin_sqrtf(static_cast<float>(x)))
-                        : static_cast<T>(__builtin_sqrt(static_cast<double>(x)));
-}
-
 /// Two passes over a row, which stays in the first-level cache.
 template <class T>
 void forward(std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x, T eps, RowSum<T> sum) {

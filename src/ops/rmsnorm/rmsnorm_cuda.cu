@@ -43,8 +43,7 @@ class LaneRow {
   Pack<R, N> held_[kHeld > 0 ? kHeld : 1];
 };
 
-/// One warp per row. Memory bound: reads x once, writes y, so 2 C elements for a row of C columns, and 2 or 3 more for a
-/// sum.
+/// One warp per row. Memory bound: a row of C columns costs 2 C elements (x and y), and 2 C or 3 C more with a sum.
 template <class T, int N, int kHeld>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     rmsnorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd, const T* x, real_t<T> eps,

@@ -7,7 +7,7 @@
 
 namespace lockstep::ops {
 
-/// to = (y + a) + b with y the result of a norm; b may be null; none if `to` is null.
+/// to = (y + a) + b, where y is the result of a norm. b may be null. A null `to` means no sum.
 template <class T>
 struct RowSum {
   T* to;

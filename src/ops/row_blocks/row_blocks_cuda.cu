@@ -8,8 +8,8 @@ namespace {
 using gpu::kWarp;
 constexpr int kRowsPerBlock = 8;
 
-/// One warp per row, neighbouring lanes on neighbouring columns: whole cache lines on both sides if the block has 32
-/// columns or more.
+/// One warp per row, adjacent lanes on adjacent columns: whole cache lines on both sides if the block has 32 columns or
+/// more.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     copy_block_kernel(T* y, RowSet y_rows, const T* x, RowSet x_rows, std::int64_t columns) {

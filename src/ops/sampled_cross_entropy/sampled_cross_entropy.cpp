@@ -34,8 +34,8 @@ std::size_t check(const char* what, const Tensor& slopes, const Tensor& f, const
   return each;
 }
 
-/// Requests the rows that a later token needs: rows of items lie anywhere, so each would wait for the third-level cache
-/// or memory.
+/// Prefetches the rows of a later token: rows of items are scattered, and without prefetches each one waits for the
+/// third-level cache or memory.
 template <class T>
 class RowPrefetch {
  public:

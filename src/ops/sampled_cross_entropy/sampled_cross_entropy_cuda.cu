@@ -13,9 +13,9 @@ using namespace gpu;
 
 constexpr int kTokenWarps = 8;
 
-/// One warp per score, those of a token one after another. Stores its slope; the block stores the sum of its losses, and
-/// the last block adds all in f64. Tokens without a next item after the last one change no bit. Rows of f and of the
-/// table come from L2.
+/// One warp per score, those of a token one after another. Stores its slope; the block stores the sum of its losses,
+/// and the last block adds all in f64. Tokens without a next item after the last one change no bit. Rows of f and of
+/// the table come from L2.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kTokenWarps)
     scores_kernel(std::int64_t tokens, std::int64_t each, std::int64_t columns, real_t<T>* __restrict__ sum,
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kWarp* kTokenWarps)
   }
 }
 
-/// What the next items of all tokens, and then their negatives, add to their rows of the table.
+/// The gradients of rows of the table: from the next items of all tokens, then from their negatives.
 template <class T>
 struct ItemGradient {
   const real_t<T>*dloss, *slopes;

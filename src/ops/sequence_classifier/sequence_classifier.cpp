@@ -15,7 +15,7 @@ namespace lockstep::ops {
 
 namespace {
 
-/// Arrays that lie one after the other from `base`, each at a multiple of 16 bytes. Without a base only the size counts.
+/// Consecutive arrays from `base` on, each a multiple of four elements. With a null base, computes only their size.
 template <class R>
 class Arrays {
  public:
@@ -35,7 +35,7 @@ class Arrays {
 std::int64_t rows(const ClassifierSizes& s) { return s.windows * s.sequences * s.time; }
 std::size_t hidden_layers(const ClassifierSizes& s) { return static_cast<std::size_t>(s.hidden_layers); }
 
-/// The arrays, and the number of elements of all.
+/// The arrays, and their total number of elements.
 template <class R>
 std::pair<ClassifierKept<R>, std::int64_t> kept_arrays(const ClassifierSizes& s, R* base = nullptr) {
   const std::int64_t m = rows(s), all = s.layers * m, a = s.heads * s.head_width;
@@ -93,7 +93,7 @@ std::int64_t per_block([[maybe_unused]] const Stream& stream, [[maybe_unused]] D
     return 0;
 }
 
-/// Why a GPU cannot take these sizes, or nothing.
+/// Why these kernels cannot run the network on the GPU; empty if they can.
 std::string limit(const Stream& stream, DType dtype, const ClassifierSizes& s) {
   constexpr std::int64_t kWidest = 512, kMostTime = 24, kMostRows = std::int64_t{1} << 24, kWidestHidden = 1024,
                          kWidestInput = 4096;
@@ -121,7 +121,7 @@ std::string limit(const Stream& stream, DType dtype, const ClassifierSizes& s) {
   return {};
 }
 
-/// Logs a text that no earlier call had.
+/// Logs each text once.
 void say_once(const std::string& text) {
   static std::mutex mutex;
   static std::set<std::string> said;

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kHeadThreads) head_backward_kernel(ClassifierC
   for (int c = thread; c < classes; c += kHeadThreads)
     call.scratch.dlast[window * classes + c] = sm_dy[c] = gpu::load(call.dlogits + window * classes + c);
   int n = classes;
-  /// The gradient of a layer's input, of `width` values, from that of its output in sm_dy.
+  /// The gradient of a layer's input (`width` values), from the gradient of its output in sm_dy.
   const auto back = [&](const ClassifierPlaces::Linear& at, int width, const auto& put) {
     __syncthreads();
     for (int c = thread; c < width; c += kHeadThreads) {
@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(kHeadThreads) head_backward_kernel(ClassifierC
        [&](int c, R sum) { call.scratch.dpooled[window * width + c] = sum; });
 }
 
-/// The matrices of the backward pass, in order: that of the scores; down, up, output, queries, keys, values of each
-/// layer, the last layer first.
+/// The matrices of the backward pass, in order: the scores' matrix; then down, up, output, queries, keys and values of
+/// each layer, the last layer first.
 template <class T>
 struct BackwardOrder {
   static constexpr int kPerLayer = 6;
@@ -85,9 +85,9 @@ struct BackwardOrder {
   }
 };
 
-/// The gradient dx of a layer norm's input x, in global memory, from dy in shared memory, for the block's rows:
-/// put(row, c, dx). Writes what the rows add to the gradients of gamma and beta to sums (2, D). Begins and ends with a
-/// barrier, and overwrites sm_wide2; put() may write to dy.
+/// Computes the gradient dx of a layer norm's input x (global memory) from dy (shared memory) for the block's rows, and
+/// calls put(row, c, dx). Writes the rows' sums for the gradients of gamma and beta to sums (2, D). Begins and ends
+/// with a barrier, and overwrites sm_wide2; put() may write to dy.
 template <class T, class R, class Put>
 __device__ void normalise_back(const Block<T>& b, const R* dy, int ld, const R* x, const T* gamma, R eps, R* sums,
                                const Put& put) {
@@ -128,8 +128,8 @@ __device__ void normalise_back(const Block<T>& b, const R* dy, int ld, const R* 
   __syncthreads();
 }
 
-/// The gradients of queries, keys and values in sm_wide, to sm_wide2, from that of the weighted values in sm_columns.
-/// Begins with a barrier, which its caller needs to end with one.
+/// Computes the gradients of queries, keys and values (sm_wide), in sm_wide2, from the gradient of the weighted values
+/// in sm_columns. Begins with a barrier; the caller must call one after it.
 template <class T, class R>
 __device__ void attend_back(const Block<T>& b, const WeightDraws& draws, const Dropout& dropout,
                             const std::uint64_t* samples, gpu::Drop<R> drop, R scale, const R* lse, const R* attended) {
@@ -191,7 +191,7 @@ __device__ void attend_back(const Block<T>& b, const WeightDraws& draws, const D
 }
 
 /// One block per few sequences: the gradients of their rows, from the pooled vectors to the patches. Reads all weights
-/// and what forward has kept, writes the operands of the products for weights, and the block's sums for other vectors.
+/// and `kept`; writes the operands of the products for weights, and the block's sums for other vectors.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     encoder_backward_kernel(ClassifierCall<T> call, BlockPlan plan, gpu::Drop<real_t<T>> drop, WeightDraws weight_draws,

@@ -10,17 +10,16 @@
 #include "ops/common/philox_cuda.hpp"
 #include "sequence_classifier_kernels.hpp"
 
-/// What the blocks of the encoder's kernels share: products of rows in shared memory with weights that pass by, layer
+/// Code that the encoder's kernels share: products of rows in shared memory with one weight matrix after another, layer
 /// norms of rows, dropout.
 namespace lockstep::ops::cuda::classifier {
 
 using gpu::kWarp;
 
 inline constexpr int kWarps = 12, kThreads = kWarps * kWarp;
-/// Rows of a block, and rows of a product that a thread computes together: each weight that it reads serves as many
-/// multiplications.
+/// Rows of a block, and rows of a product that a thread computes at once: it reads each weight once for all of them.
 inline constexpr int kMostRows = 24, kTileRows = 4;
-/// Padding of rows in shared memory: lanes that read 16 bytes of neighbouring rows use different banks.
+/// Padding of rows in shared memory: lanes that read 16 bytes of adjacent rows use different banks.
 inline constexpr int kGap = 4;
 
 __host__ __device__ inline int round_up(int n) { return (n + 3) / 4 * 4; }
@@ -33,7 +32,7 @@ struct BlockPlan {
   std::int64_t pairs = 0;                                           ///< two arrays (sequences, heads, T, T)
   std::int64_t slot = 0;                                            ///< elements of a matrix of weights with padding
 
-  /// For `sequences` at once.
+  /// The layout for this many sequences per block.
   BlockPlan(const ClassifierSizes& s, std::int64_t count, bool backward)
       : sequences(count), rows((count * s.time + kTileRows - 1) / kTileRows * kTileRows) {
     const std::int64_t a = s.heads * s.head_width, scores = round_up(static_cast<int>(s.scores));
@@ -55,7 +54,7 @@ struct BlockPlan {
   }
 };
 
-/// A thread's place, and the arrays of its block.
+/// The position of a thread, and the arrays of its block.
 template <class T>
 struct Block {
   using R = real_t<T>;
@@ -124,7 +123,7 @@ class Weights {
       : sm_slots_(sm_slots), slot_(slot), count_(count), order_(order) {
     if (count_ > 0) fetch(order_(0), sm_slots_);
   }
-  /// The next matrix. A barrier: what the block has written to shared memory before is then visible.
+  /// The next matrix. Also a barrier: earlier writes of the block to shared memory are then visible.
   __device__ const T* next() {
     gpu::wait_for_copies();
     __syncthreads();
@@ -266,7 +265,7 @@ __device__ void row_statistics(int n, int lane, R eps, R& mean, R& rstd, const V
   rstd = 1 / std::sqrt(gpu::warp_reduce(squares) / count + eps);
 }
 
-/// put(row, c, y) for the layer norm y of each row of x, which may be where put() writes.
+/// Calls put(row, c, y) for the layer norm y of each row of x. put() may write to x.
 template <class T, class R, class Put>
 __device__ void normalise(const Block<T>& b, const R* x, int ld, const T* weights, const ClassifierPlaces::Norm& norm,
                           R eps, const Put& put) {
@@ -296,8 +295,8 @@ class Drops {
     apply(row, c, x, unused);
     return x;
   }
-  /// Drops both values or none. A Philox block has the draws of four elements 32 apart, which neighbouring rows and
-  /// columns of a tile share.
+  /// Drops both values or none. A Philox block has the draws of four elements 32 apart, and adjacent rows and columns
+  /// of a tile share blocks.
   __device__ void apply(int row, int c, R& x, R& y) {
     if (!on_) return;
     const int sequence = row / time_, i = (row - sequence * time_) * width_ + c;
@@ -321,7 +320,7 @@ class Drops {
   gpu::LaneDraws draws_;
 };
 
-/// One query per group of lanes, the next power of two from T, a key per lane.
+/// A group of lanes for each query, one lane for each key: T rounded up to a power of two.
 struct QueryLanes {
   int lanes, key, group, groups;
   __device__ QueryLanes(int time, int lane) : lanes(1) {

@@ -9,8 +9,8 @@ using namespace classifier;
 
 constexpr int kHeadThreads = 1024;
 
-/// The matrices of the forward pass, in order: the stem's; queries, keys, values, output, up, down of each layer; that
-/// of the scores.
+/// The matrices of the forward pass, in order: the stem's; queries, keys, values, output, up and down of each layer;
+/// the scores'.
 template <class T>
 struct ForwardOrder {
   static constexpr int kPerLayer = 6;
@@ -32,7 +32,7 @@ struct ForwardOrder {
   }
 };
 
-/// y_i = sum_j drop(p_ij) v_j of all heads, from queries, keys and values in sm_wide to sm_columns.
+/// Computes y_i = sum_j drop(p_ij) v_j for all heads, in sm_columns, from queries, keys and values in sm_wide.
 template <class T, class R>
 __device__ void attend(const Block<T>& b, const WeightDraws& draws, const Dropout& dropout,
                        const std::uint64_t* samples, gpu::Drop<R> drop, R scale, R* lse) {
@@ -71,7 +71,7 @@ __device__ void attend(const Block<T>& b, const WeightDraws& draws, const Dropou
 }
 
 /// One block per few sequences, whose tokens stay in shared memory from the patches to the pooled vectors. Reads the
-/// patches and all weights, writes the pooled vectors and what the backward pass needs. Bound by shared memory: a
+/// patches and all weights; writes the pooled vectors and, if a backward follows, `kept`. Bound by shared memory: a
 /// multiplication reads 3/8 of a value.
 template <class T>
 __global__ void __launch_bounds__(kThreads)

@@ -130,8 +130,8 @@ __device__ void add_vectors(const Sum<R>& s, std::int64_t block, R* gradient) {
   gradient[s.to + i] += static_cast<R>(sum);
 }
 
-/// The first blocks have a tile of a gradient and kSplitRows rows each; they are bound by multiplications: eight values
-/// from shared memory serve sixteen. The other blocks add what the blocks of the kernels before have summed.
+/// The first blocks compute a tile of a gradient over kSplitRows rows each. They are bound by multiplications: eight
+/// values from shared memory serve sixteen. The other blocks add the sums of the earlier kernels' blocks.
 template <class R>
 __global__ void __launch_bounds__(kThreads, sizeof(R) == 4 ? 4 : 2)
     products_kernel(Products<R> products, Sums<R> sums, R* partials, R* gradient, std::int64_t flat_size) {

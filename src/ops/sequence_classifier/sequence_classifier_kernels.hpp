@@ -10,8 +10,8 @@
 
 namespace lockstep::ops {
 
-/// What forward keeps. M = B S T rows; arrays of layers lie one after the other. Only `pooled` exists if no backward
-/// follows; the other pointers are then null.
+/// The values that forward stores for backward, in M = B S T rows. Only `pooled` exists if no backward follows; the
+/// other pointers are then null.
 template <class R>
 struct ClassifierKept {
   R* pooled;        ///< (B S, D)
@@ -33,7 +33,7 @@ struct ClassifierKept {
   R* hidden_slope[kMostClassifierHidden];  ///< (B, width)
 };
 
-/// What backward computes on the way. Gradients of rows are operands of the products for weights.
+/// The intermediate results of backward. Gradients of rows are operands of the products for weights.
 template <class R>
 struct ClassifierScratch {
   R* dpooled;                         ///< (B S, D)
@@ -42,9 +42,9 @@ struct ClassifierScratch {
   R* dtanh;                           ///< (M, scores)
   R* dscore;                          ///< (M)
   R* dhidden[kMostClassifierHidden];  ///< (B, width)
-  R* dnorm[kMostClassifierHidden];    ///< (2, B, width): what each window adds to the gradients of gamma and beta
+  R* dnorm[kMostClassifierHidden];    ///< (2, B, width): each window's terms of the gradients of gamma and beta
   R* dlast;                           ///< (B, classes)
-  R* norms;                           ///< (blocks, block_sums()): what each block adds to other vectors
+  R* norms;                           ///< (blocks, block_sums()): each block's sums for other vectors
   R* weights;                         ///< (splits, flat_size): sums over kSplitRows rows of each matrix and bias
 };
 
@@ -83,7 +83,7 @@ void sequence_classifier_forward(const Stream& stream, const ClassifierCall<T>& 
 /// The gradients of rows, and the partial sums `norms` and `dnorm`.
 template <class T>
 void sequence_classifier_backward(const Stream& stream, const ClassifierCall<T>& call);
-/// From these the gradients of the parameters.
+/// Computes the gradients of the parameters from them.
 template <class T>
 void sequence_classifier_gradients(const Stream& stream, const ClassifierCall<T>& call, std::int64_t blocks);
 

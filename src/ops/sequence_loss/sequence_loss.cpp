@@ -18,7 +18,7 @@ TokenLoss parse_token_loss(std::string_view text) {
 
 namespace {
 
-/// Cross-entropy of one position. Stores `share` times its gradient in dx unless dx is null.
+/// The cross-entropy of one position. Stores its gradient, times `share`, in dx unless dx is null.
 template <class T>
 double stablemax(std::int64_t n, const T* x, std::int64_t label, double share, T* dx) {
   const auto s = [](double v) { return v >= 0 ? v + 1 : 1 / (1 - v); };

@@ -8,8 +8,8 @@ namespace {
 
 /// Prefetch distance in entries.
 constexpr std::int64_t kPrefetch = 48;
-/// Rows that are not consecutive, or of which only some entries count, are taken in groups of about so many entries. A
-/// group's entries are copied, so that prefetches run ahead across its rows; the copy stays in the caches.
+/// If rows are not consecutive, or only some of their entries count, they are computed in groups of about this many
+/// entries. A group's entries are copied, so that prefetches run ahead across its rows; the copy stays in the caches.
 constexpr std::int64_t kGroupEntries = 4096, kGroupRows = 512;
 constexpr std::int64_t kLine = 64;
 
@@ -34,7 +34,7 @@ LOCKSTEP_INLINE Vec<float> read(const f16* p) {
   return v;
 #endif
 }
-/// Reads `count` elements and fills up with zeros.
+/// Reads `count` elements; the other lanes are 0.
 template <class T, class X>
 LOCKSTEP_INLINE Vec<T> read_first(const X* p, Lanes<T> lanes, std::int64_t count) {
   if constexpr (std::is_same_v<X, T>) {
@@ -102,7 +102,7 @@ LOCKSTEP_INLINE void row_of(const SpmmArguments<T, X>& a, const Entries<T>& entr
 }
 
 /// Copies the entries of a row whose columns are in the set, or all if it is null. Returns how many. May write one
-/// element too many. Branch-free, because a branch could not be predicted.
+/// element more. Branch-free, because the processor could not predict a branch.
 template <class T>
 LOCKSTEP_INLINE std::int64_t select(const std::uint64_t* set, std::int64_t count, const std::int32_t* from,
                                     const T* values, std::int32_t* column, T* value) {
@@ -121,7 +121,7 @@ LOCKSTEP_INLINE std::int64_t select(const std::uint64_t* set, std::int64_t count
   return found;
 }
 
-/// Rows [first, last) of the set, whose entries are in one piece. end_of(i): where those of row i end.
+/// Rows [first, last) of the set, whose entries are contiguous. end_of(i): the end of row i's entries.
 template <class T, class X, class End>
 LOCKSTEP_INLINE void multiply(const SpmmArguments<T, X>& a, const RowSet& rows, std::int64_t first, std::int64_t last,
                               const std::int32_t* column, const T* value, const End& end_of) {
@@ -143,12 +143,12 @@ void spmm(const SpmmArguments<T, X>& a, const RowSet& rows, std::int64_t first, 
   if (a.columns == nullptr && rows[last - 1] - rows[first] == count - 1)
     return multiply(a, rows, first, last, a.column + begin, a.values + begin,
                     [&](std::int64_t i) { return a.indptr[rows[i] + 1] - begin; });
-  std::int64_t room = 0;
-  for (std::int64_t i = first; i < last; ++i) room = entries_of(i) > room ? entries_of(i) : room;
-  room += kGroupEntries + 1;
+  std::int64_t capacity = 0;
+  for (std::int64_t i = first; i < last; ++i) capacity = entries_of(i) > capacity ? entries_of(i) : capacity;
+  capacity += kGroupEntries + 1;
   T* value = static_cast<T*>(
-      thread_scratch(Scratch::partial, static_cast<std::size_t>(room) * (sizeof(T) + sizeof(std::int32_t))));
-  auto* column = reinterpret_cast<std::int32_t*>(value + room);
+      thread_scratch(Scratch::partial, static_cast<std::size_t>(capacity) * (sizeof(T) + sizeof(std::int32_t))));
+  auto* column = reinterpret_cast<std::int32_t*>(value + capacity);
   std::int64_t ends[kGroupRows];
   for (std::int64_t i = first; i < last;) {
     const std::int64_t start = i;

@@ -75,7 +75,7 @@ __device__ Pack<T, V> over_groups(Pack<T, V> sum, int lanes) {
 
 /// One warp per row, 16 bytes of x per lane: 64 columns of f32 take half a warp, so two entries are in flight at once
 /// in each of four unrolled iterations, 2 KiB. All warps of a block share its long rows, chunk by chunk, and their sums
-/// are added in the order of the warps. Rows of one block are far apart, so that neighbouring hubs are in different
+/// are added in the order of the warps. Rows of one block are far apart, so that adjacent long rows are in different
 /// blocks. Memory bound: 12 bytes per entry from device memory, and a row of x, mostly from the second-level cache.
 template <class T, class X, int V, bool kMasked>
 __global__ void __launch_bounds__(kRows* kWarp, 4) spmm_kernel(cpu::SpmmArguments<T, X> a, RowSet rows, int lanes) {

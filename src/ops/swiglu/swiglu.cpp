@@ -26,7 +26,7 @@ SwigluShape shape_of(const char* what, const Tensor& y, const Tensor& gate_up, c
   return s;
 }
 
-/// The gradients of x and weight from that of gate and up, on a GPU.
+/// The gradients of x and weight from the gradient of gate and up, on a GPU.
 template <class T>
 void products_backward(Stream& stream, const SwigluShape& s, const Target& dx, const Target& dweight,
                        const Tensor& gate_up, const Tensor& x, const Tensor& weight) {

@@ -24,8 +24,8 @@ void forward(std::int64_t rows, std::int64_t width, T* y, const T* gate_up) {
   }
 }
 
-/// Replaces g and u by their gradients for dy. silu'(g) = s + g s (1 - s). The forward pass of later layers has moved g
-/// and u out of the caches, so they are requested two rows ahead.
+/// Replaces g and u by their gradients for dy. silu'(g) = s + g s (1 - s). The later layers have displaced g and u from
+/// the caches since the forward pass, so they are prefetched two rows ahead.
 template <class T>
 void backward(std::int64_t rows, std::int64_t width, T* gate_up, const T* dy) {
   constexpr std::int64_t kL = kLanes<T>;

@@ -30,18 +30,18 @@ LOCKSTEP_KERNELS(SwigluKernels, swiglu_kernels)
 
 namespace lockstep::ops::cuda {
 
-/// The norm of the rows of a gated layer's input: none if x is null. gate_up is then the product of the rows before the
-/// norm.
+/// The norm of the rows of a gated layer's input; a null x means no norm. With a norm, gate_up is the product of the
+/// rows before the norm.
 template <class T>
 struct RowNorm {
   const T* x = nullptr;
-  T* z = nullptr;             ///< the normed rows
+  T* z = nullptr;             ///< the normalised rows
   real_t<T>* rstd = nullptr;  ///< may be null
   std::int64_t columns = 0;
   real_t<T> eps = 0;
 };
-/// Its backward: none if x is null. dz is the gradient of z without that through gate and up. dx, unless null, receives
-/// its part of the gradient of x, stored or added, so that the product with the weight can be added.
+/// The backward of the norm; a null x means no norm. dz is the gradient of z except the part through gate and up. dx,
+/// unless null, receives the gradient of x through dz, stored or added, to which the product with the weight is added.
 template <class T>
 struct RowSlope {
   const T* x = nullptr;

@@ -89,7 +89,7 @@ class WeightSum {
   T* to_;
   std::int64_t size_;
   T* block_;
-  std::int64_t held_ = 0;  ///< columns that the block has
+  std::int64_t held_ = 0;  ///< columns that block_ is the sum of
 };
 
 }  // namespace
@@ -163,7 +163,7 @@ void token_mixing_backward(Stream& stream, Target dx, Target dgate_up, Target dd
       gate.backward(1, i * n, both, dh);
       if (ddown) to_up->add(gemm, 2 * i, t, n, both, x.data<T>() + at, d);
       if (!dx) continue;
-      T* through = h;  // (T, n); h has served
+      T* through = h;  // (T, n), in the memory of h, which is no longer needed
       gemm.tn(t, n, 2 * i, through, gate_up.data<T>(), both, false, 0, t);
       mixing.put_sum(t, n, d, dx.tensor.data<T>() + at, dx.accumulate, dv, through);
     }

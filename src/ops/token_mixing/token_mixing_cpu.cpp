@@ -4,33 +4,18 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
-/// Calls f(first channel, lanes) for each vector of channels; the last one may be partial.
-template <class T, class F>
-LOCKSTEP_INLINE void for_channels(std::int64_t channels, const F& f) {
-  constexpr std::int64_t kL = kLanes<T>;
-  for (std::int64_t c = 0; c < channels; c += kL) f(c, Lanes<T>(channels - c < kL ? channels - c : kL));
-}
-
-template <class T>
-LOCKSTEP_INLINE Vec<T> inverse_root(Vec<T> x) {
-  for (int i = 0; i < kLanes<T>; ++i)
-    x[i] = T{1} / (sizeof(T) == 4 ? static_cast<T>(__builtin_sqrtf(static_cast<float>(x[i])))
-                                  : static_cast<T>(__builtin_sqrt(static_cast<double>(x[i]))));
-  return x;
-}
-
 /// Two passes over a vector of channels, whose positions stay in the first-level cache.
 template <class T>
 void normalise(std::int64_t positions, std::int64_t channels, std::int64_t stride, T* y, T* rstd, const T* x,
                const T* branch, T eps) {
-  for_channels<T>(channels, [&](std::int64_t c, Lanes<T> lanes) {
+  each_vector<T>(channels, [&](std::int64_t c, Lanes<T> lanes) {
     Vec<T> squares{};
     for (std::int64_t t = 0; t < positions; ++t) {
       const Vec<T> v = load(x + t * stride + c, lanes) + load(branch + t * channels + c, lanes);
       squares = fma(v, v, squares);
       store(y + t * stride + c, v, lanes);
     }
-    const Vec<T> scale = inverse_root<T>(squares / splat(static_cast<T>(positions)) + splat(eps));
+    const Vec<T> scale = splat(T{1}) / sqrt(squares / splat(static_cast<T>(positions)) + splat(eps));
     for (std::int64_t t = 0; t < positions; ++t) {
       T* at = y + t * stride + c;
       store(at, load(at, lanes) * scale, lanes);
@@ -42,7 +27,7 @@ void normalise(std::int64_t positions, std::int64_t channels, std::int64_t strid
 template <class T>
 void slopes(std::int64_t positions, std::int64_t channels, std::int64_t stride, T* dv, const T* dy, const T* y,
             const T* rstd) {
-  for_channels<T>(channels, [&](std::int64_t c, Lanes<T> lanes) {
+  each_vector<T>(channels, [&](std::int64_t c, Lanes<T> lanes) {
     Vec<T> products{};
     for (std::int64_t t = 0; t < positions; ++t)
       products = fma(load(y + t * stride + c, lanes), load(dy + t * stride + c, lanes), products);
@@ -58,7 +43,7 @@ template <class T>
 void put_sum(std::int64_t positions, std::int64_t channels, std::int64_t stride, T* dx, bool add, const T* a,
              const T* b) {
   for (std::int64_t t = 0; t < positions; ++t, dx += stride, a += channels, b += channels)
-    for_channels<T>(channels, [&](std::int64_t c, Lanes<T> lanes) {
+    each_vector<T>(channels, [&](std::int64_t c, Lanes<T> lanes) {
       const Vec<T> sum = load(a + c, lanes) + load(b + c, lanes);
       store(dx + c, add ? load(dx + c, lanes) + sum : sum, lanes);
     });

@@ -119,7 +119,7 @@ bool packed(const MixShape& s, const T* a, const T* b, const T* c, const T* d) {
   return s.channels % gpu::pack_size<T>() == 0 && gpu::aligned(a, b, c, d);
 }
 
-/// Scratch memory behind that of product().
+/// Scratch memory after that of product().
 std::byte* memory_for(const Stream& stream, const gpu::ScratchPlan& plan) {
   return gpu::scratch(stream, kProductScratch + plan.size_bytes()) + kProductScratch;
 }
@@ -134,12 +134,12 @@ void token_mixing_forward(const Stream& stream, const MixShape& s, T* y, T* kept
   if (empty(s)) return;
   const std::int64_t t = s.positions, d = s.channels, i = s.width, group = group_of<T>(s);
   gpu::ScratchPlan plan;
-  const auto product_piece = plan.add<T>(group * i * d), both_piece = plan.add<T>(kept ? 0 : group * 2 * i * d);
+  const auto product_array = plan.add<T>(group * i * d), both_array = plan.add<T>(kept ? 0 : group * 2 * i * d);
   std::byte* memory = memory_for(stream, plan);
-  T* h = product_piece.in(memory);
+  T* h = product_array.in(memory);
   for (std::int64_t first = 0; first < s.sequences; first += group) {
     const std::int64_t n = std::min(group, s.sequences - first);
-    T* both = kept ? kept + first * 2 * i * d : both_piece.in(memory);
+    T* both = kept ? kept + first * 2 * i * d : both_array.in(memory);
     product<T>(stream, Product::nn, 2 * i, d, t, both, gate_up, x + first * t * d, false,
                static_cast<const T*>(nullptr), {n, 2 * i * d, 0, t * d});
     swiglu_gate_forward<T>(stream, n, i * d, h, both, {});
@@ -160,12 +160,12 @@ void token_mixing_backward(const Stream& stream, const MixShape& s, T* dx, bool 
   if (empty(s)) return;
   const std::int64_t group = group_of<T>(s);
   gpu::ScratchPlan plan;
-  const auto h_piece = plan.add<T>(group * i * d), dh_piece = plan.add<T>(group * i * d);
-  const auto dv_piece = plan.add<T>(group * t * d);
-  const auto parts_piece = plan.add<R>(ddown ? group * 2 * size : 0);
+  const auto h_array = plan.add<T>(group * i * d), dh_array = plan.add<T>(group * i * d);
+  const auto dv_array = plan.add<T>(group * t * d);
+  const auto parts_array = plan.add<R>(ddown ? group * 2 * size : 0);
   std::byte* memory = memory_for(stream, plan);
-  T *h = h_piece.in(memory), *dh = dh_piece.in(memory), *dv = dv_piece.in(memory);
-  R* parts = parts_piece.in(memory);
+  T *h = h_array.in(memory), *dh = dh_array.in(memory), *dv = dv_array.in(memory);
+  R* parts = parts_array.in(memory);
   const R* none = nullptr;
   for (std::int64_t first = 0; first < s.sequences; first += group) {
     const std::int64_t n = std::min(group, s.sequences - first), at = first * t * d;

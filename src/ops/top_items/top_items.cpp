@@ -17,15 +17,15 @@ namespace lockstep::ops {
 namespace {
 /// Items in a tile and users in a block: their scores (192 KiB) and the tile's codes stay in the second-level cache.
 constexpr std::int64_t kItemTile = 512, kUserBlock = 96;
-/// With so many candidates of a user, or 4 K, the worst are left out.
+/// A user with this many candidates, or 4 K if that is more, loses the worst of them.
 constexpr std::int64_t kCandidates = 1024;
-/// More items are sorted instead of compared with each other.
+/// Up to this many items are ranked by comparing all pairs; more items are sorted.
 constexpr std::int64_t kMostRanked = 512;
-/// Sums over more columns could overflow 32 bits.
+/// The most columns of codes: sums over more could overflow 32 bits.
 constexpr std::int64_t kMostCodeColumns = 32768;
-/// Scores of larger factors could overflow, those of smaller ones lose digits.
+/// The range of scores for codes: larger factors could overflow, smaller ones lose digits.
 constexpr double kMostScore = 1e30, kLeastScore = 1e-20;
-/// Longer rows of f64 are not rounded to f32, whose smallest numbers would then matter.
+/// The longest rows of f64 that are rounded to f32: with longer ones the smallest numbers of f32 would matter.
 constexpr double kMostRounded = 1e9;
 /// Covers products below the smallest normal number, and the rounding errors of a bound itself.
 constexpr double kTiny = 1e-30, kSlack = 1 + 1e-6;
@@ -39,7 +39,7 @@ double rounding_of(std::int64_t d) {
   return 0.51 * static_cast<double>(d + 8) * static_cast<double>(std::numeric_limits<T>::epsilon());
 }
 
-/// The larger one; NaN if either is.
+/// The larger number; NaN if either is NaN.
 double largest(double a, double b) { return a >= b || std::isnan(a) ? a : b; }
 
 template <class T>
@@ -51,7 +51,7 @@ double norm_of(std::int64_t d, const T* x) {
 
 std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-/// Multiplies all users with as many items as keeps the scores in the second-level cache, one tile after another.
+/// Multiplies all users with one tile of items after another; the scores of a tile stay in the second-level cache.
 template <class T>
 void top_items_on_gpu(Stream& stream, Arena& scratch, const Tensor& items, const Tensor& users,
                       const Excluded& excluded, std::int64_t k, std::int32_t* top) {
@@ -124,7 +124,7 @@ void pack_codes(ItemCodes& codes, const Tensor& items, const T* rows) {
                                 static_cast<std::uint8_t>(codes.kernels.offset));
 #pragma omp for schedule(static)
     for (std::int64_t i = 0; i < codes.padded; ++i) {
-      bias[i] = kNever;  // fills a panel up: never chosen
+      bias[i] = kNever;  // pads a panel: never chosen
       if (i < count) {
         // Each item has a scale of its own: one long row must not make the codes of the others coarse.
         const double widest = static_cast<double>(kernels.widest(d, rows + i * d, centre));
@@ -216,10 +216,10 @@ std::shared_ptr<const ItemCodes> make_codes(const Tensor& items, const Tensor& t
 struct Candidates {
   double margin = 0;                 ///< twice the largest rounding error of a score; infinite without a bound
   float limit = 0;                   ///< the scores of the best K items exceed this
-  std::int64_t count = 0, most = 0;  ///< with `most` of them the worst are left out
+  std::int64_t count = 0, most = 0;  ///< when count reaches `most`, the worst are left out
   std::vector<std::int32_t> item;
   std::vector<float> score;            ///< approximate, plus the largest error of the codes
-  std::span<const std::int32_t> left;  ///< items that are still to be excluded
+  std::span<const std::int32_t> left;  ///< excluded items that no tile has reached yet
 
   void reset(double margin_of_user, std::int64_t k, std::span<const std::int32_t> excluded) {
     margin = margin_of_user;
@@ -230,8 +230,7 @@ struct Candidates {
   }
   void reserve(std::int64_t candidates) {
     most = candidates;
-    const auto room = static_cast<std::size_t>(most + kItemTile + cpu::kMostLanes);
-    item.resize(std::max(room, item.size()));
+    item.resize(std::max(static_cast<std::size_t>(most + kItemTile + cpu::kMostLanes), item.size()));
     score.resize(item.size());
   }
 };
@@ -275,8 +274,8 @@ class Search {
  private:
   Candidates& of(std::int64_t u) { return block_[static_cast<std::size_t>(u)]; }
 
-  /// Stores the user's codes. Returns a bound of the rounding errors of its approximate scores. These are less than the
-  /// exact ones by a number that all items share. The last line is the error of the codes:
+  /// Stores the user's codes. Returns a bound of the rounding errors of its approximate scores. An exact score exceeds
+  /// the approximate one by a number that all items share, and by the error of the codes, the last line:
   ///
   ///   user . (item - centre) = typical . (item - centre) + decoded_user . decoded_item
   ///                            + decoded_user . rest_item + rest_user . (item - centre)
@@ -348,7 +347,7 @@ class Search {
     if (2 * c.count > c.most) c.reserve(2 * c.count);
   }
 
-  /// Leaves out candidates that K others are better than.
+  /// Leaves out candidates if K others are better.
   void narrow(Candidates& c, std::int64_t slack) {
     if (c.count <= k_ || !std::isfinite(c.margin)) return;
     const float* lower = c.score.data();
@@ -377,7 +376,7 @@ class Search {
     }
     exact_.resize(static_cast<std::size_t>(c.count + cpu::kMostLanes));
     kernels_.exact(c.count, d_, rows_, user, c.item.data(), exact_.data());
-    if (all) {  // scores that are no numbers, or minus infinity, are not chosen
+    if (all) {  // a score of NaN or minus infinity is never chosen
       std::int64_t found = 0;
       for (std::int64_t i = 0; i < c.count; ++i) {
         const auto n = static_cast<std::size_t>(i), to = static_cast<std::size_t>(found);

@@ -56,7 +56,7 @@ std::int64_t select(std::int64_t n, float limit, std::int32_t* item, float* scor
   constexpr std::int64_t kL = kLanes<float>;
   const Vec<float> limits = splat(limit);
   std::int64_t found = 0, i = 0;
-  // What is written lies before what is still to be read.
+  // Elements are written before the ones that are still to be read.
   for (; i + kL <= n; i += kL) found += append(load(score + i), limits, load(item + i), item + found, score + found);
   for (; i < n; ++i) {
     item[found] = item[i];
@@ -111,7 +111,7 @@ void range_of(std::int64_t n, const T* score, T& least, T& most) {
 }
 
 /// A limit that at least k of n >= k > 0 scores reach and at most k + slack exceed, and how many exceed it. Bisects
-/// values: scores have one order of magnitude, but representations from the smallest to the largest have many.
+/// values, not representations: scores are of one order of magnitude, while representations cover all of them.
 template <class T>
 T bisect(std::int64_t n, std::int64_t k, std::int64_t slack, const T* score, std::int64_t& exceed) {
   T low, high;  // at least k scores reach low, at most k exceed high
@@ -170,7 +170,7 @@ void keep(std::int64_t n, std::int64_t k, std::int32_t* item, T* score) {
   }
 }
 
-/// Adds up over 8 interleaved partial sums: the same for every vector width.
+/// Adds 8 interleaved partial sums, in the same order for every vector width.
 constexpr std::int64_t kPartials = 8;
 
 template <class T>
@@ -240,8 +240,8 @@ LOCKSTEP_INLINE Vec<T> chains(Vec<T> sum, std::int64_t count, const T* const* ro
   return sum;
 }
 
-/// Takes two vectors of candidates at a time: each lane is the chain of one candidate, and squares of their rows are
-/// transposed in registers. A single chain would wait for its own multiply-adds.
+/// Computes two vectors of candidates at a time: each lane is the chain of one candidate, and square blocks of their
+/// rows are transposed in registers. A single chain would wait for its own multiply-adds.
 template <class T>
 void exact(std::int64_t n, std::int64_t d, const T* rows, const T* user, const std::int32_t* item, T* score) {
   constexpr std::int64_t kL = kLanes<T>, kBoth = 2 * kL;
@@ -264,8 +264,8 @@ void exact(std::int64_t n, std::int64_t d, const T* rows, const T* user, const s
   }
 }
 
-/// Compares each candidate with all others: for some hundred of them faster than sorting, which has branches that
-/// nothing predicts.
+/// Compares each candidate with all others: for a few hundred of them faster than sorting, whose branches the processor
+/// cannot predict.
 template <class T>
 void rank(std::int64_t n, const T* score, std::int32_t* rank) {
   constexpr std::int64_t kL = kLanes<T>;

@@ -8,12 +8,12 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// The candidates of a user in shared memory. `room` is their capacity, a power of two.
+/// The candidates of a user in shared memory. The capacity is a power of two.
 template <class T>
 struct Candidates {
   T* score;
   std::int32_t* item;
-  int room;
+  int capacity;
   /// Equal scores are ordered by ascending item.
   __device__ bool before(int a, int b) const {
     // mutant-equivalent: only empty slots share an item
@@ -30,14 +30,14 @@ struct Candidates {
   /// Sorts best first with all threads of the block (Batcher's bitonic network). Elements from `count` on count as
   /// worst.
   __device__ void sort(int count) const {
-    for (int i = count + static_cast<int>(threadIdx.x); i < room; i += kThreads) {
+    for (int i = count + static_cast<int>(threadIdx.x); i < capacity; i += kThreads) {
       score[i] = -std::numeric_limits<T>::infinity();
       item[i] = std::numeric_limits<std::int32_t>::max();
     }
-    for (int run = 2; run <= room; run *= 2) {
+    for (int run = 2; run <= capacity; run *= 2) {
       for (int distance = run / 2; distance > 0; distance /= 2) {
         __syncthreads();
-        for (int i = static_cast<int>(threadIdx.x); i < room; i += kThreads) {
+        for (int i = static_cast<int>(threadIdx.x); i < capacity; i += kThreads) {
           const int other = i ^ distance;  // mutant-equivalent: equal for larger indices, the only ones used
           // mutant-equivalent: exchange is symmetric
           if (other > i && before(other, i) == ((i & run) == 0)) exchange(i, other);
@@ -53,11 +53,11 @@ struct Candidates {
 /// equals the K-th best is not better. The order in which threads add candidates varies, but the kept set does not.
 /// Reads each score once, from the second-level cache where the product has just written it.
 template <class T>
-__global__ void __launch_bounds__(kThreads) keep_best_kernel(BestItems<T> a, int room) {
+__global__ void __launch_bounds__(kThreads) keep_best_kernel(BestItems<T> a, int capacity) {
   __shared__ int sm_count;
   const Candidates<T> sm = {.score = reinterpret_cast<T*>(sm_bytes),
-                            .item = reinterpret_cast<std::int32_t*>(sm_bytes + room * sizeof(T)),
-                            .room = room};
+                            .item = reinterpret_cast<std::int32_t*>(sm_bytes + capacity * sizeof(T)),
+                            .capacity = capacity};
   const std::int64_t user = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x), k = static_cast<int>(a.k);
   T *row = a.scores + user * a.width, *best = a.best + user * a.k;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) keep_best_kernel(BestItems<T> a, int
     __syncthreads();
     count = sm_count;
     __syncthreads();
-    if (count + kThreads <= room && first + kThreads < a.width) continue;
+    if (count + kThreads <= capacity && first + kThreads < a.width) continue;
     sm.sort(count);
     count = count < k ? count : k;
     if (count == k) threshold = sm.score[k - 1];  // mutant-equivalent: sorting drops what a lower threshold admits
@@ -105,13 +105,13 @@ __global__ void __launch_bounds__(kThreads) keep_best_kernel(BestItems<T> a, int
 template <class T>
 void keep_best(const Stream& stream, const BestItems<T>& best) {
   if (best.users == 0 || best.k == 0 || best.width == 0) return;
-  int room = 2 * kThreads;
-  while (room < best.k + kThreads) room *= 2;
+  int capacity = 2 * kThreads;
+  while (capacity < best.k + kThreads) capacity *= 2;
   gpu::launch(stream,
               {.grid = static_cast<unsigned>(best.users),
                .block = kThreads,
-               .shared_bytes = static_cast<std::size_t>(room) * (sizeof(T) + sizeof(std::int32_t))},
-              keep_best_kernel<T>, best, room);
+               .shared_bytes = static_cast<std::size_t>(capacity) * (sizeof(T) + sizeof(std::int32_t))},
+              keep_best_kernel<T>, best, capacity);
 }
 
 LOCKSTEP_EACH_FLOAT(keep_best)

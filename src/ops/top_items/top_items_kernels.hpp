@@ -23,8 +23,8 @@ struct TopItemsKernels {
   /// q (d) = (x - centre) / scale rounded, each plus `offset`. typical may be null.
   Codes (*encode)(std::int64_t d, const T* x, const T* centre, const T* typical, double scale, std::int32_t offset,
                   std::uint8_t* q);
-  /// Appends the numbers first + i of the scores (n) above `limit`, ascending, and these scores. Returns how many. Writes
-  /// up to kMostLanes elements too many.
+  /// Appends the numbers first + i of the scores (n) above `limit`, ascending, and these scores. Returns how many.
+  /// Writes up to kMostLanes elements more.
   std::int64_t (*above)(std::int64_t n, const float* scores, float limit, std::int32_t first, std::int32_t* item,
                         float* score);
   /// lower_i = score_i - 2 (codes rest_i + rest part_i), with rest_i and part_i of item item_i.
@@ -34,7 +34,8 @@ struct TopItemsKernels {
   float (*limit)(std::int64_t n, std::int64_t k, std::int64_t slack, const float* score);
   /// Moves the candidates above `limit` to the front without reordering them. Returns how many.
   std::int64_t (*select)(std::int64_t n, float limit, std::int32_t* item, float* score);
-  /// score_i = user . row item_i (d) with the bits of a product of matrices: one chain of multiply-adds over d, ascending.
+  /// score_i = user . row item_i (d) with the bits of a product of matrices: one chain of multiply-adds over d,
+  /// ascending.
   void (*exact)(std::int64_t n, std::int64_t d, const T* rows, const T* user, const std::int32_t* item, T* score);
   /// Moves the best k of n > k candidates to the front without reordering them; the first ones win a tie.
   void (*keep)(std::int64_t n, std::int64_t k, std::int32_t* item, T* score);
@@ -44,14 +45,14 @@ struct TopItemsKernels {
 };
 inline constexpr std::int64_t kMostLanes = 16;
 
-/// Products of 8-bit codes. Sums are exact, so every kernel gives the same.
+/// Products of 8-bit codes. Sums are exact, so every kernel gives the same bits.
 struct CodeProduct {
   std::int64_t users, groups;  ///< groups: of four columns
   std::int64_t first, count;   ///< items; multiples of panel
   /// (users, count) = scale_u scale_i (begin_u + q_u . q_i) + bias_i + error_ui with error_ui = codes_u rest_i + rest_u
   /// part_i
   float* scores;
-  const std::int32_t* user;           ///< blocks of `tile` users, filled up: (groups, tile, 4) codes
+  const std::int32_t* user;           ///< blocks of `tile` users, padded: (groups, tile, 4) codes
   const std::int32_t* begin;          ///< (users)
   const float *scale, *codes, *rest;  ///< (users)
   const std::uint8_t* item;           ///< panels of items: (groups, panel, 4) codes plus the offset
@@ -81,7 +82,7 @@ struct BestItems {
   T* scores;                     ///< (users, width); those of excluded items are overwritten
   const std::int64_t* left_ptr;  ///< (users + 1)
   const std::int32_t* left_out;  ///< ascending items of each user that are excluded
-  T* best;                       ///< (users, k), best first; kept from call to call
+  T* best;                       ///< (users, k), best first; each call updates it
   std::int32_t *item, *found;    ///< (users, k) item numbers, -1 after the last; (users) how many were found
 };
 

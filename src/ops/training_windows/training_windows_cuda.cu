@@ -45,13 +45,14 @@ __device__ void clear_row(const Windows& w, std::int64_t row, std::int64_t j) {
   if (w.negatives > 0) w.neg[row * w.negatives + j] = 0;
 }
 
-/// A block makes `per_block` rows, one negative per thread and turn. Where they begin depends on the lengths of all
-/// samples before: each block adds them up itself, kThreads samples at a time, up to its last row. That is one lookup per
-/// thread for a batch of 128, and saves a launch, whose end the others would have to wait for. Block 0 adds up all and
-/// writes the arrays of samples. Latency bound: a lookup is three dependent loads, a negative a search in the history.
+/// A block makes `per_block` rows, one negative per thread and iteration. The first row of a window depends on the
+/// lengths of all earlier samples: each block adds these itself, kThreads samples at a time, up to its last row. This
+/// is one lookup per thread for a batch of 128, and saves a launch that the others would wait for. Block 0 adds the
+/// lengths of all samples and writes the arrays of samples. Latency bound: a lookup is three dependent loads, a
+/// negative is a search in the history.
 __global__ void __launch_bounds__(kThreads)
     training_windows_kernel(Windows w, std::int64_t samples, std::int64_t per_block, const RowDraw* draw) {
-  __shared__ std::int64_t sm_first[kThreads], sm_end[kThreads], sm_warp[kWarps];  // sm_end: row behind a window
+  __shared__ std::int64_t sm_first[kThreads], sm_end[kThreads], sm_warp[kWarps];  // sm_end: row after a window
   __shared__ std::int32_t sm_items[kThreads], sm_user[kThreads];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % gpu::kWarp, warp = thread / gpu::kWarp;
   const std::int64_t first_row = blockIdx.x * per_block,
@@ -85,8 +86,8 @@ __global__ void __launch_bounds__(kThreads)
       if (w.first_query != nullptr) w.first_query[b] = tokens - sample.targets(slots);
     }
     __syncthreads();
-    const std::int64_t behind = sm_end[kThreads - 1];
-    const std::int64_t from = base > first_row ? base : first_row, to = behind < last_row ? behind : last_row;
+    const std::int64_t chunk_end = sm_end[kThreads - 1];
+    const std::int64_t from = base > first_row ? base : first_row, to = chunk_end < last_row ? chunk_end : last_row;
     for (std::int64_t i = thread; i < (to - from) * width; i += kThreads) {
       const std::int64_t row = from + gpu::quotient(i, width), of = first_above(sm_end, kThreads, row);
       // Slots count from the end: the newest event has the last one.
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(kThreads)
                  gpu::remainder(i, width));
     }
     __syncthreads();
-    base = behind;
+    base = chunk_end;
   }
   const std::int64_t from = base > first_row ? base : first_row;
   for (std::int64_t i = thread; i < (last_row - from) * width; i += kThreads)

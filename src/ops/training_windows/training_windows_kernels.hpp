@@ -6,7 +6,7 @@
 
 namespace lockstep::ops::cuda {
 
-/// The pointers of WindowArrays and HistoryTable; null for arrays that there are not.
+/// The pointers of WindowArrays and HistoryTable; null for empty arrays.
 struct Windows {
   std::int64_t *begin, *user, *time, *first_query;
   std::int32_t *item, *slot, *pos, *neg, *position;

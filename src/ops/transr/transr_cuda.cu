@@ -6,7 +6,7 @@ namespace {
 
 using gpu::kWarp;
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-/// Most samples that a block holds in shared memory at once, and rows of a matrix that a thread multiplies together.
+/// The most samples that a block holds in shared memory at once, and rows of a matrix that a thread multiplies at once.
 constexpr int kTile = 16, kRows = 4;
 
 // mutant-equivalent: fmax is symmetric

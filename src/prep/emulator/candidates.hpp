@@ -3,9 +3,9 @@
 
 namespace lockstep::prep {
 
-/// An empty table with these columns.
+/// A table with these columns and no points.
 Candidates start_candidates(const std::vector<std::string>& names);
-/// Records the units of a column in one file; "" and "none" are unknown ones. errors  data: an earlier file has others
+/// Records the units of a column in one file; "" and "none" mean unknown. errors  data: an earlier file has other units
 void take_units(Candidates& out, std::size_t column, const std::string& units, const NcFile& file);
 /// Points of one file: `values[c]` of each column (empty: zeros), positions and times.
 struct FilePoints {
@@ -17,9 +17,9 @@ struct FilePoints {
   std::vector<std::uint8_t> valid;
 };
 void append_points(Candidates& out, FilePoints points, const std::filesystem::path& file);
-/// Reads latitude and longitude where the file has them. Empty names stand for the first of `coordinates` (the names in
-/// the columns' CF attribute of this name) that fits the grid, otherwise for the usual name with the most dimensions
-/// that fits: beside positions geolat(y, x), lat(y) may be a mere axis.
+/// Reads latitude and longitude if the file has them. An empty name selects the first of `coordinates` (from the
+/// columns' CF attribute of this name) that fits the grid; otherwise, of the usual names that fit, the one with the
+/// most dimensions, because lat(y) may be a mere axis beside geolat(y, x).
 void read_place(const NcFile& file, const Grid& grid, const std::string& lat_name, const std::string& lon_name,
                 const std::vector<std::string>& coordinates, FilePoints& points);
 /// The names in the CF attribute `coordinates` of a variable.

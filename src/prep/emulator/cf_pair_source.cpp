@@ -91,7 +91,7 @@ Candidates read_pair(const PairOptions& options, const Selection& selection) {
     points.grid = grid;
     append_points(out, std::move(points), options.ocean[pair]);
   }
-  // Rows count ocean files; the atmosphere files follow in the list of sources.
+  // /source numbers the ocean files; the atmosphere files follow them in the list of sources.
   out.files.insert(out.files.end(), options.atmosphere.begin(), options.atmosphere.end());
   return out;
 }

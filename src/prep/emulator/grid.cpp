@@ -23,7 +23,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// Whether a dimension counts times, by its name or its coordinate variable.
+/// Whether a dimension is a time axis, by its name or its coordinate variable.
 bool is_time(const NcFile& file, const std::string& dim) {
   if (file.has(dim) &&
       (file.text_attribute(dim, "axis").value_or("") == "T" || parse_time_unit(file.describe(dim).units)))
@@ -32,8 +32,8 @@ bool is_time(const NcFile& file, const std::string& dim) {
   return name == "t" || name == "record" || name.find("time") != std::string::npos;
 }
 
-/// A variable's dimensions without the axis of a chosen level. If no axis is known as vertical, it is the third from
-/// the end, unless that one is the time.
+/// The variable without its level axis, if a level is chosen. If no axis is known to be vertical, the third from the
+/// end is taken, unless it is the time.
 NcVariable without_level(const NcFile& file, const ColumnSpec& column, std::optional<std::size_t>& axis) {
   NcVariable variable = file.describe(column.variable);
   axis = level_axis(file, variable);
@@ -51,12 +51,11 @@ NcVariable without_level(const NcFile& file, const ColumnSpec& column, std::opti
   return variable;
 }
 
-/// For each grid axis the step in the variable's values, 0 where the variable is repeated; nothing if its axes do not
-/// match.
+/// The stride of the variable along each grid axis, 0 where it is repeated; nullopt if the axes do not match.
 std::optional<std::vector<std::int64_t>> match_axes(const NcFile& file, const NcVariable& variable, const Grid& grid) {
   std::vector<std::size_t> to_grid(variable.dims.size());
   bool by_name = true;
-  std::size_t axes = 0, grid_axes = 0;  // with more than one index
+  std::size_t axes = 0, grid_axes = 0;  // those with more than one entry
   for (std::size_t i = 0; i < variable.dims.size(); ++i) {
     const auto found = std::find(grid.dims.begin(), grid.dims.end(), variable.dims[i]);
     to_grid[i] = static_cast<std::size_t>(found - grid.dims.begin());
@@ -176,7 +175,8 @@ std::vector<std::int64_t> read_times(const NcFile& file, const Grid& grid) {
                             ? std::vector<double>(out.size(), file.read(name).front())
                             : read_on_grid(file, {name, name, {}, 1, 0}, grid);
     for (std::size_t i = 0; i < out.size(); ++i) {
-      if (std::isfinite(values[i])) out[i] = unit->origin_s + std::llround(values[i] * unit->seconds_per_unit);
+      const double seconds = values[i] * unit->seconds_per_unit;
+      if (std::abs(seconds) < 1e15) out[i] = unit->origin_s + std::llround(seconds);  // neither NaN nor beyond 64 bits
     }
     break;
   }

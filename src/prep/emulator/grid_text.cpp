@@ -13,7 +13,7 @@
 namespace lockstep::prep {
 
 namespace {
-/// Takes a number from the start of `text`.
+/// Removes a number from the start of `text`.
 template <class T>
 bool take_number(std::string_view& text, T& out) {
   if (text.starts_with('+')) text.remove_prefix(1);

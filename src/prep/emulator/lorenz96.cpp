@@ -5,7 +5,7 @@
 namespace lockstep::prep {
 
 namespace {
-/// Places on a ring of n.
+/// Indices on a ring of n.
 struct Ring {
   std::size_t n;
   std::size_t up(std::size_t i, std::size_t by) const { return (i + by) % n; }
@@ -98,7 +98,7 @@ namespace {
 constexpr std::array<double, 4> kA = {0, 0.5, 0.5, 1}, kB = {1.0 / 6, 1.0 / 3, 1.0 / 3, 1.0 / 6};
 using Stages = std::array<std::vector<double>, 4>;
 
-/// The points of the four stages and their tendencies.
+/// Computes the states of the four stages and their tendencies.
 template <class Model>
 void run_stages(const Model& model, double dt, std::span<const double> x, Stages& at, Stages& k) {
   for (std::size_t s = 0; s < 4; ++s) {

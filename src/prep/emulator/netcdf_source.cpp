@@ -90,10 +90,8 @@ bool run_netcdf(const Args& args) {
   Options options("lockstep-prep netcdf",
                   "Columns of any NetCDF files: tiles and times are concatenated, one row per grid point.",
                   "A column is short=name[@level[:level]][*scale[+offset]]: tk=temperature@0*1+273.15 reads level 0 of "
-                  "temperature, "
-                  "adds 273.15 and calls the column tk; t=temperature@0:34 are the columns t_0 to t_34; a bare name is "
-                  "the variable "
-                  "itself. A mask is 'variable op number [and ...]'.");
+                  "temperature, adds 273.15 and calls the column tk; t=temperature@0:34 are the columns t_0 to t_34; a "
+                  "bare name is the variable itself. A mask is 'variable op number [and ...]'.");
   options.section("input", "What to read from the files");
   SourceOptions common(options);
   Selection selection;
@@ -102,7 +100,7 @@ bool run_netcdf(const Args& args) {
   std::string mask;
   options
       .add("input.columns,columns", &columns, {},
-           "columns whose short name differs from the variable's, or that need a level or scaling")
+           "definitions of columns whose short name is not the variable's, or that need a level or a scale")
       .value_name("COLUMN,...");
   options.add("input.mask,mask", &mask, "", "condition on valid points, for example 'mask == 1 and depth > 10'")
       .value_name("EXPRESSION");
@@ -110,23 +108,20 @@ bool run_netcdf(const Args& args) {
       .add("input.geolocation,geolocation", &geolocation, {},
            "files with latitude and longitude: one for all, or one per input file")
       .value_name("FILE,...");
-  options.add(
-      "input.lat,lat", &netcdf.lat, "",
-      "latitude variable; default: the columns' CF coordinates, otherwise the one of ULAT, TLAT, lat, latitude, "
-      "geolat, nav_lat, yt, MetaData/latitude with the most dimensions");
+  options.add("input.lat,lat", &netcdf.lat, "",
+              "latitude variable; default: from the columns' CF attribute coordinates, otherwise the variable with the "
+              "most dimensions among ULAT, TLAT, lat, latitude, geolat, nav_lat, yt, MetaData/latitude");
   options.add("input.lon,lon", &netcdf.lon, "",
               "longitude variable; default: as --lat, with ULON, TLON, lon, longitude, geolon, nav_lon, xt, "
               "MetaData/longitude");
   add_selection_options(options, selection, {}, {});
   options.example(
       "lockstep-prep netcdf --input 'sfc_data.tile?.nc' --mask 'slmsk != 1' --inputs tsea,fice,hice --outputs t2m,q2m "
-      "--test-split 0.2 "
-      "--output ufs.h5",
+      "--test-split 0.2 --output ufs.h5",
       "six tiles of a cubed sphere, sea points, a fifth of the rows for the test");
   options.example(
       "lockstep-prep netcdf --input roms.nc --columns sst=temperature@0,sss=salinity@0 --inputs sst,sss --outputs aice "
-      "--mask 'mask == 1' "
-      "--test-days 2016-02-05 --output arctic.h5",
+      "--mask 'mask == 1' --test-days 2016-02-05 --output arctic.h5",
       "the surface of an ocean model, the last day for the test");
   if (!options.parse(args)) return false;
   netcdf.files = expand_files(common.input);

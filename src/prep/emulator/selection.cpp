@@ -44,38 +44,38 @@ void add_selection_options(Options& o, Selection& s, const std::vector<std::stri
   o.choice("variables.constant_outputs", &s.constant_outputs, "error", {"error", "keep"},
            "what to do when an output column is constant in the training rows: fail, or keep it");
 
-  o.add("variables.units,units", &s.units, {}, "units of columns, where the files state none or others")
+  o.add("variables.units,units", &s.units, {}, "units of columns, if the files state none or wrong ones")
       .value_name("SHORT=UNITS,...");
 
   o.section("domain", "Which points become rows");
   o.choice("domain.mask_mode,mask-mode", &s.mask_mode, "both", {"sea_ice", "ocean", "both"},
-           "sea_ice keeps aice > threshold, ocean aice < threshold, both everything");
+           "sea_ice keeps points with aice > threshold, ocean those with aice < threshold, both all points");
   o.add("domain.min_ice_concentration,min-ice", &s.min_ice, 0.0, fraction, "threshold of domain.mask_mode");
   o.add("domain.ice_ge,ice-ge", &s.ice_ge, false,
-        "sea_ice keeps aice >= threshold; with threshold 0 that is every point");
+        "sea_ice keeps points with aice >= threshold; with threshold 0 that is every point");
   o.choice("domain.pole,pole", &s.pole, "all", {"all", "north", "south", "both"},
-           "north keeps lat > domain.lat_min, south lat < -domain.lat_min, both either of them");
-  o.add("domain.lat_min,lat-min", &s.lat_min, 40.0, between(0, 90), "latitude of domain.pole, degrees");
-  o.add("domain.pole_clean,pole-clean", &s.pole_clean, false, "poles keep only points with 0 < aice <= 1");
+           "north keeps points with lat > domain.lat_min, south those with lat < -domain.lat_min, both keeps both");
+  o.add("domain.lat_min,lat-min", &s.lat_min, 40.0, between(0, 90), "latitude limit of domain.pole, degrees");
+  o.add("domain.pole_clean,pole-clean", &s.pole_clean, false, "domain.pole also requires 0 < aice <= 1");
   o.add("domain.use_synthetic_data,synthetic-label", &s.synthetic_label, false,
-        "replace aice by 0.9 where sst < -1.4 and 0 elsewhere, before anything is selected");
+        "replace aice by 0.9 where sst < -1.4 and by 0 elsewhere, before the selection");
 
   o.section("rows", "How many rows");
   o.add("rows.max_patterns,max-patterns", &s.max_patterns, std::int64_t{400000}, at_least(1), "maximum number of rows");
   o.choice("rows.subsample,subsample", &s.subsample, "random", {"first", "random", "stride"},
-           "which rows to keep when there are more: the first in file order, random ones, or evenly spaced ones");
+           "which rows to keep if there are more: the first in file order, random ones, or evenly spaced ones");
   o.add("rows.thin_fraction,thin-fraction", &s.thin_fraction, 1.0,
         Check{"> 0 and <= 1", [](long double v) { return v > 0 && v <= 1; }},
-        "then keep this fraction of the rows, chosen at random");
+        "keep this fraction of the remaining rows, chosen at random");
 
   o.section("split", "Training, validation and test rows");
   o.add("split.validation_split,validation-split", &s.validation_split, 0.1, below_one,
-        "fraction of the rows that are not test rows");
-  o.add("split.test_split,test-split", &s.test_split, 0.0, below_one, "fraction of all rows");
+        "validation rows, as a fraction of the rows that are not test rows");
+  o.add("split.test_split,test-split", &s.test_split, 0.0, below_one, "test rows, as a fraction of all rows");
   o.choice("split.by", &s.split_by, "random", {"random", "time", "lat-block"},
-           "rows at random, whole time steps (the last ones), or whole bands of latitude: neighbouring points resemble "
-           "each other");
-  o.add("split.block_degrees,block-degrees", &s.block_degrees, 5.0, positive,
+           "split off random rows, whole time steps (the last ones), or whole bands of latitude; random rows leave "
+           "similar, neighbouring points in different parts");
+  o.add("split.block_degrees,block-degrees", &s.block_degrees, 5.0, between(0.001, 180),
         "width of the bands of split.by = lat-block, degrees");
   o.add("split.test_files,test-files", &s.test_files, {},
         "the rows of these files (names or patterns) are the test rows")
@@ -85,7 +85,7 @@ void add_selection_options(Options& o, Selection& s, const std::vector<std::stri
 
   o.section("moments", "Normalisation");
   o.choice("moments.rows,moments", &s.moments, "train", {"train", "all"},
-           "rows over which mean and standard deviation are taken");
+           "rows from which mean and standard deviation are computed");
   o.section("run", "Run");
   o.add("run.seed,seed", &s.seed, std::uint64_t{0}, "seed of every random choice");
 }
@@ -183,9 +183,9 @@ std::string input_source(const Candidates& c, const std::vector<std::string>& in
 }  // namespace
 
 EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport& report) {
-  const std::vector<double> made_up = s.synthetic_label ? synthetic_aice(c.column("sst")) : std::vector<double>{};
+  const std::vector<double> synthetic = s.synthetic_label ? synthetic_aice(c.column("sst")) : std::vector<double>{};
   const auto column = [&](const std::string& name) -> const std::vector<double>& {
-    return s.synthetic_label && name == "aice" ? made_up : c.column(name);
+    return s.synthetic_label && name == "aice" ? synthetic : c.column(name);
   };
 
   std::vector<std::int64_t> points;
@@ -194,7 +194,7 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
   report.valid = narrow(points, "passes the mask", [&](std::size_t p) { return c.valid[p] != 0; });
   if (s.mask_mode != "both") {
     const auto& aice = column("aice");
-    // Points with a missing aice pass, and are counted below with the other missing values.
+    // Points with a missing aice pass; they are counted below with the other missing values.
     report.in_mode = narrow(points,
                             join("has aice ",
                                  s.mask_mode == "ocean" ? "< "

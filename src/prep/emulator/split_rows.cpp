@@ -37,8 +37,7 @@ void mark_random(std::vector<std::uint8_t>& split, std::int64_t count, std::uint
 /// Marks whole groups in the given order until at least `count` rows are marked. At least one group stays for training.
 void mark_groups(std::vector<std::uint8_t>& split, const std::vector<std::vector<std::int64_t>>& groups,
                  std::int64_t count, std::uint8_t part, const char* what) {
-  require_data(groups.size() >= 2, "splitting rows by ", what,
-               ": there is only one group of them; use split.by = random");
+  require_data(groups.size() >= 2, "splitting rows by ", what, ": all rows are in one group; use split.by = random");
   std::int64_t marked = 0;
   for (std::size_t g = 0; g + 1 < groups.size() && marked < count; ++g) {
     for (const std::int64_t row : groups[g]) mark(split, row, part);

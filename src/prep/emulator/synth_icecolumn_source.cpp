@@ -13,9 +13,8 @@ bool run_synth_icecolumn(const Args& args) {
   Options options("lockstep-prep synth-icecolumn",
                   "Synthetic sea-ice columns: surface energy balance, ice cover, conduction.",
                   "Nine inputs (sst, sss, tair, wind, qref, flwdn, fswdn, hi, hs), three outputs (aice, tsfc, fcond), "
-                  "and the exact Jacobian "
-                  "dy/dx of every row. With --history the same columns are also written as a sea-ice history file that "
-                  "cice-history reads.");
+                  "and the exact Jacobian dy/dx of every row. With --history the same columns are also written as a "
+                  "sea-ice history file that cice-history reads.");
   SourceOptions common(options, SourceOptions::Input::none);
   Synthetic synthetic(options, 24000);
   std::string history;
@@ -37,6 +36,7 @@ bool run_synth_icecolumn(const Args& args) {
                            {icecolumn::kInputUnits.begin(), icecolumn::kInputUnits.end()});
   set.outputs = known_names({icecolumn::kOutputNames.begin(), icecolumn::kOutputNames.end()},
                             {icecolumn::kOutputUnits.begin(), icecolumn::kOutputUnits.end()});
+  synthetic.reserve(set, synthetic.rows, common.output, "lower rows");
   std::vector<icecolumn::Input> inputs;
   std::vector<icecolumn::Output> outputs;
   for (std::int64_t row = 0; row < synthetic.rows; ++row) {

@@ -72,7 +72,7 @@ bool run_synth_lorenz96(const Args& args) {
   options.add("steps", &steps, std::int64_t{200}, between(1, 1e9), "pairs per trajectory");
   options.add("spin-up", &spin_up, std::int64_t{200}, non_negative, "steps before the first pair");
   options.add("size", &n, std::int64_t{40}, between(4, 100000), "variables on the ring");
-  options.add("forcing", &forcing, 8.0, "F");
+  options.add("forcing", &forcing, 8.0, "forcing F");
   options.add("dt", &dt, 0.05, positive, "time step of the Runge-Kutta scheme");
   options.example("lockstep-prep synth-lorenz96 --output lorenz96.h5", "12000 pairs of 40 variables");
   if (!options.parse(args)) return false;
@@ -83,6 +83,7 @@ bool run_synth_lorenz96(const Args& args) {
   EmulatorSet set;
   set.inputs = numbered("x", model.n);
   set.outputs = numbered("y", model.n);
+  synthetic.reserve(set, members * steps, common.output, "lower members, steps or size, or add --no-jacobian");
   for (std::int64_t member = 0; member < members; ++member) {
     auto x = spun_up(model, forcing, 1.0, dt, spin_up, synthetic.seed, member, "lorenz96");
     for (std::int64_t step = 0; step < steps; ++step) append_step(model, dt, x, synthetic.jacobian, set);
@@ -110,7 +111,7 @@ bool run_synth_lorenz96_two_scale(const Args& args) {
   options.add("steps", &steps, std::int64_t{200}, between(1, 1e9), "samples per trajectory");
   options.add("every", &every, std::int64_t{10}, at_least(1), "time steps between samples");
   options.add("spin-up", &spin_up, std::int64_t{2000}, non_negative, "time steps before the first sample");
-  options.add("forcing", &model.forcing, 20.0, "F");
+  options.add("forcing", &model.forcing, 20.0, "forcing F");
   options.add("h", &model.h, 1.0, "coupling h");
   options.add("b", &model.b, 10.0, positive, "ratio of amplitudes b");
   options.add("c", &model.c, 10.0, positive, "ratio of time scales c");
@@ -130,6 +131,8 @@ bool run_synth_lorenz96_two_scale(const Args& args) {
   EmulatorSet set;
   set.inputs = forecast ? numbered("x", model.size()) : known_names({"x_km2", "x_km1", "x_k", "x_kp1", "x_kp2"});
   set.outputs = forecast ? numbered("y", model.size()) : known_names({"u_k"});
+  synthetic.reserve(set, members * steps * (forecast ? 1 : static_cast<std::int64_t>(model.slow)), common.output,
+                    "lower members or steps");
   for (std::int64_t member = 0; member < members; ++member) {
     auto x = spun_up(model, 0, 0.1, dt, spin_up, synthetic.seed, member, "lorenz96.two_scale");
     for (std::int64_t step = 0; step < steps; ++step) {

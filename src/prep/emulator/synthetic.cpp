@@ -3,7 +3,9 @@
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/emulator/columns.hpp"
 
@@ -12,9 +14,23 @@ namespace lockstep::prep {
 Synthetic::Synthetic(Options& options, std::int64_t default_rows, Rows kind, bool default_jacobian) {
   if (kind == Rows::option) options.add("rows", &rows, default_rows, at_least(3), "number of rows");
   options.add("seed", &seed, std::uint64_t{0}, "seed of every random choice");
-  options.add("validation-split", &validation_split, 0.1, below_one, "fraction of all rows");
-  options.add("test-split", &test_split, 0.1, below_one, "fraction of all rows");
+  options.add("validation-split", &validation_split, 0.1, below_one, "validation rows, as a fraction of all rows");
+  options.add("test-split", &test_split, 0.1, below_one, "test rows, as a fraction of all rows");
   options.add("jacobian", &jacobian, default_jacobian, "store the true Jacobian of every row");
+}
+
+void Synthetic::reserve(EmulatorSet& set, std::int64_t n, const std::filesystem::path& output,
+                        const std::string& advice) const {
+  const std::size_t in = set.n_in(), out = set.n_out(), derivatives = jacobian ? in * out : 0;
+  constexpr std::size_t kPosition = 2 * sizeof(float) + 2 * sizeof(std::int64_t) + sizeof(std::int32_t) + 1;
+  const double row_bytes = static_cast<double>(sizeof(float) * (in + out + derivatives) + kPosition);
+  const double bytes = static_cast<double>(n) * row_bytes;
+  require_memory_for(bytes, join("making the data: ", n, " rows need"), advice);
+  require_space(output, static_cast<std::int64_t>(bytes));
+  const auto rows_of_set = static_cast<std::size_t>(n);
+  set.x.reserve(rows_of_set * in);
+  set.y.reserve(rows_of_set * out);
+  set.jac.reserve(rows_of_set * derivatives);
 }
 
 void Synthetic::finish(EmulatorSet& set, std::size_t n) const {

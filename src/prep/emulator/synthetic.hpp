@@ -16,11 +16,15 @@ struct Synthetic {
 
   enum class Rows : std::uint8_t { option, derived };
   Synthetic(Options& options, std::int64_t default_rows, Rows kind = Rows::option, bool default_jacobian = true);
+  /// Reserves memory for n rows of the set's columns.
+  /// advice  the options to lower
+  /// errors  usage: memory or the output's file system cannot hold the rows
+  void reserve(EmulatorSet& set, std::int64_t n, const std::filesystem::path& output, const std::string& advice) const;
   /// Fills positions with zeros, splits the rows at random and computes the moments.
   void finish(EmulatorSet& set, std::size_t n) const;
 };
 
-/// Columns with the CF names of these short names; `units` may be empty: none.
+/// Columns with these short names and their CF names. `units` may be empty.
 ColumnNames known_names(const std::vector<std::string>& names, const std::vector<std::string>& units = {});
 
 }  // namespace lockstep::prep

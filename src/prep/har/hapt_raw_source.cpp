@@ -46,8 +46,10 @@ bool run_hapt_raw(const Args& args) {
   bool transitions = false;
   std::vector<std::string> test_subjects, official;
   for (const auto subject : kHarTestSubjects) official.push_back(std::to_string(subject));
-  options.add("input,i", &input, "", "the folder 'HAPT Data Set', or its RawData").value_name("DIR").required();
-  options.add("transitions", &transitions, false, "12 classes: also windows of the postural transitions");
+  options.add("input,i", &input, "", "the folder 'HAPT Data Set', or its subfolder RawData")
+      .value_name("DIR")
+      .required();
+  options.add("transitions", &transitions, false, "also make windows of the postural transitions: 12 classes");
   add_har_split_options(options, split, kHarValSubjects, TestPart::given);
   options
       .add("split.test_subjects,test-subjects", &test_subjects, official,

@@ -14,7 +14,7 @@ namespace lockstep::prep {
 
 namespace {
 
-/// "/val/labels window 17" of the n-th window of all parts.
+/// The n-th window of all parts as "/val/labels window 17".
 std::string place_of(const HarSet& set, std::size_t n, const char* dataset) {
   std::size_t first = 0;
   while (first < n && set.split[n - first - 1] == set.split[n]) ++first;

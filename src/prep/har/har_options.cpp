@@ -12,16 +12,16 @@ void add_har_split_options(Options& options, HarSplit& split, const std::vector<
   options.section("split", "Training, validation and test");
   options.choice(
       "split.val_split,val-split", &split.val_split, "subject", {"subject", "random"},
-      "draw whole subjects for validation, or single windows; overlapping windows can then lie in both parts");
+      "draw whole subjects for validation, or single windows; overlapping single windows may lie in both parts");
   options
       .add("split.val_subjects,val-subjects", &split.val_subjects, val_subjects,
            val_subjects.empty() ? "validation subjects; none: drawn by the seed" : "validation subjects")
       .value_name("SUBJECT,...");
   options.add("split.val_fraction,val-fraction", &split.val_fraction, 0.2, below_one,
-              "share of the training windows, if drawn");
+              "share of the training windows to draw for validation");
   if (test == TestPart::by_fraction) {
     options.add("split.test_fraction,test-fraction", &split.test_fraction, 0.2, below_one,
-                "share of the windows without a given split; whole subjects, drawn by the seed");
+                "share of the windows without a split to draw for the test, as whole subjects");
   }
   options.add("split.seed,seed", &split.seed, std::uint64_t{42}, "seed of every random choice");
 }

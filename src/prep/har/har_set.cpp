@@ -11,7 +11,7 @@ namespace lockstep::prep {
 namespace {
 constexpr std::int64_t kChunkWindows = 64;
 
-/// The rows of `values`, each `width` long, that belong to a part.
+/// The rows of `values`, of `width` elements each, that belong to a part.
 template <class T>
 std::vector<T> gather(const std::vector<T>& values, std::size_t width, const std::vector<std::uint8_t>& split,
                       int part) {

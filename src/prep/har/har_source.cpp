@@ -92,10 +92,10 @@ std::int32_t index_of(const std::vector<std::string>& names, const std::string& 
   return static_cast<std::int32_t>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
-/// Takes the classes of a prepared set, its units unless the set has some, and its normalisation if asked for; returns
-/// its channels.
+/// Copies the classes of a prepared set, its units unless `set` has units, and its normalisation if `moments`. Returns
+/// the names of its channels.
 /// errors  data: another format, windows of another length or sampling rate
-std::vector<std::string> take_likeness(HarSet& set, const std::string& path, bool moments) {
+std::vector<std::string> copy_metadata(HarSet& set, const std::string& path, bool moments) {
   const H5File file = H5File::open(path);
   const DatasetFile stored(file, kHarFormat);
   const std::int64_t length = stored.expect("/train/signals", {H5Type::f64}, {-1, -1, -1})[2];
@@ -134,13 +134,12 @@ void check_splits(const std::vector<ManifestRow>& rows) {
 bool run_har(const Args& args) {
   Options options(
       "lockstep-prep har", "Windows of any sensor recordings: one text table per recording, listed in a file.",
-      "A row of the manifest is path,label,subject,split: a path relative to the manifest, any label, a "
-      "subject or nothing, and train, val, test or nothing; fields may be quoted, and lines that begin with # are "
-      "comments. A table has one line per sample and one column per "
-      "channel, separated by blanks or commas, with or without a line of channel names. Labels are numbered "
-      "in sorted order. Rows without a split go to training or test by subject. Validation windows are taken "
-      "from training unless a row says val. A manifest of test rows alone, with --like, makes a set for the evaluation "
-      "of a trained model; with --unlabelled, one for its predictions.");
+      "A row of the manifest is path,label,subject,split. The path is relative to the manifest, the subject may be "
+      "empty, and the split is train, val, test or empty. Fields may be quoted; lines that begin with # are comments. "
+      "A table has one line per sample and one column per channel, separated by blanks or commas, with or without a "
+      "line of channel names. Labels are numbered in sorted order. Rows without a split go to training or test by "
+      "subject. Validation windows are taken from training unless a row says val. With --like, a manifest of test rows "
+      "only makes a set for the evaluation of a trained model; with --unlabelled, a set for its predictions.");
   SourceOptions common(options, SourceOptions::Input::none);
   HarSet set;
   HarSplit split;
@@ -158,19 +157,19 @@ bool run_har(const Args& args) {
               "samples from one window to the next; 0: the window length");
   options
       .add("columns", &choice.take, {},
-           "columns of the tables that become channels, in this order, by the names of the header, or channel_0, "
-           "channel_1, ... without one; default: all")
+           "columns that become channels, in this order; names from the header, or channel_0, channel_1, ... without a "
+           "header; default: all")
       .value_name("NAME,...");
   options.add("skip-columns", &choice.skip, {}, "columns that do not become channels, such as times")
       .value_name("NAME,...");
   options
       .add("like", &like, "",
-           "prepared set whose classes, class numbers and channels to use; if the new set has no training windows, "
-           "also its normalisation")
+           "prepared set that defines the classes, their numbers and the channels, and, for a set without training "
+           "windows, the normalisation")
       .value_name("FILE.h5");
   options
       .add("units", &set.channel_units, {},
-           "units of the channels, one for each, or one for all; with --like: those of that set")
+           "units of the channels, one for each, or one for all; default with --like: those of that set")
       .value_name("UNIT,...");
   options.add("unlabelled", &unlabelled, false, "labels may be empty; all rows are test rows");
   add_har_split_options(options, split, {}, TestPart::by_fraction);
@@ -204,12 +203,11 @@ bool run_har(const Args& args) {
   set.class_names = sorted_names(labels);
   const bool tests_only = std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.split == 2; });
   require_usage(!tests_only || !like.empty(), list.string(), ": all ", rows.size(),
-                " recordings are for tests; for a set without training windows, --like names the prepared set of the "
-                "training");
+                " recordings are for tests; name the prepared training set by --like");
   std::vector<std::string> like_channels;
   if (!like.empty()) {
     require_writable(common.output, {like});
-    like_channels = take_likeness(set, like, tests_only);
+    like_channels = copy_metadata(set, like, tests_only);
     for (const auto& row : rows)
       require_data(row.label.empty() || std::ranges::find(set.class_names, row.label) != set.class_names.end(),
                    row.where, ": label '", row.label, "' is not a class of '", like, "'");
@@ -223,7 +221,7 @@ bool run_har(const Args& args) {
 
   std::vector<fs::path> files = {list};
   std::size_t fields = 0;
-  std::vector<bool> rising;  // of each channel: each sample of each recording is larger than the one before it
+  std::vector<bool> rising;  // of each channel: whether all recordings rise from sample to sample
   std::int64_t too_short = 0;
   std::vector<bool> unsplit;
   for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -276,7 +274,7 @@ bool run_har(const Args& args) {
   } else {
     if (options.given("split.val_split") || options.given("split.val_subjects"))
       options.reject(options.given("split.val_split") ? "split.val_split" : "split.val_subjects",
-                     "the manifest says itself which recordings are for validation");
+                     "the manifest already chooses the recordings for validation");
     set.notes.emplace_back("val_split", std::string("manifest"));
     set.notes.emplace_back("seed", static_cast<std::int64_t>(split.seed));
   }

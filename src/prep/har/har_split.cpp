@@ -38,15 +38,15 @@ std::int64_t share_of(std::size_t windows, double fraction) {
 /// Chooses subjects whose windows are near a fraction of all, in total and of each class.
 class Shares {
  public:
-  /// `counts` has a row per subject and a column per share: all windows, then those of each class.
+  /// counts[subject]: the number of its windows, then of those of each class.
   Shares(const std::vector<std::vector<double>>& counts, double fraction)
       : counts_(counts), fraction_(fraction), all_(counts.front().size(), 0.0) {
     for (const auto& row : counts)
       for (std::size_t k = 0; k < row.size(); ++k) all_[k] += row[k];
   }
 
-  /// Improves two choices and returns the better one: the first of `order` that have `wanted` windows, and those of
-  /// `order` that together have no more.
+  /// Improves two choices and returns the better one: the first subjects of `order` that have `wanted` windows, and
+  /// those that, added in this order, never have more than `wanted`.
   std::vector<std::size_t> choose(const std::vector<std::int64_t>& order, double wanted) const {
     std::vector<std::size_t> all(order.begin(), order.end());
     double windows = 0;
@@ -65,18 +65,19 @@ class Shares {
   }
 
  private:
-  static constexpr double kLeast = 1e-9;  ///< gain of a move
+  static constexpr double kLeast = 1e-9;  ///< smallest gain that justifies a move
 
-  /// The best choice within reach of the first `taken` of `order`, one subject moved or exchanged at a time.
+  /// Starts from the first `taken` subjects of `order`. Moves or exchanges one subject at a time while the cost falls.
+  /// Returns the choice and its cost.
   std::pair<std::vector<std::size_t>, double> improved(const std::vector<std::size_t>& order, std::size_t taken) const {
     std::vector<std::size_t> chosen(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(taken)),
         rest(order.begin() + static_cast<std::ptrdiff_t>(taken), order.end());
     std::vector<double> sum(all_.size(), 0.0);
     for (const std::size_t subject : chosen) add(sum, subject, 1);
-    constexpr std::size_t kNone = static_cast<std::size_t>(-1), kSeen = 256;  // of many subjects, only the first
+    constexpr std::size_t kNone = static_cast<std::size_t>(-1), kSeen = 256;  // bounds the time for many subjects
     double least = cost(sum);
     for (int round = 0; round < 1000; ++round) {
-      std::size_t out = kNone, in = kNone;  // places in chosen and rest
+      std::size_t out = kNone, in = kNone;  // indices into chosen and rest
       const auto attempt = [&](std::size_t leaving, std::size_t coming) {
         auto moved = sum;
         if (leaving != kNone) add(moved, chosen[leaving], -1);
@@ -107,7 +108,7 @@ class Shares {
   void add(std::vector<double>& sum, std::size_t subject, double sign) const {
     for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += sign * counts_[subject][k];
   }
-  /// The distance from the wanted shares: the mean over classes, plus that of all windows.
+  /// The distance from the wanted shares: that of all windows, plus the mean over classes.
   double cost(const std::vector<double>& sum) const {
     constexpr double kTooFew = 5, kLost = 100;
     double total = 0;

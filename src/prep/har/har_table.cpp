@@ -14,7 +14,7 @@ namespace lockstep::prep {
 
 namespace {
 
-/// Splits a line: at commas, with quotes, where it has one, otherwise at blanks. False as split_csv().
+/// Splits a line at commas, with CSV quotes, or at blanks if it has no comma. Returns false as split_csv() does.
 bool fields_of(std::string_view line, std::vector<std::string>& words, std::vector<std::string_view>& fields) {
   constexpr std::string_view kBlank = " \t";
   fields.clear();
@@ -116,7 +116,7 @@ TextTable read_text_table(const std::filesystem::path& path, std::size_t fields_
     }
     if (named) continue;
     for (const std::size_t c : chosen) {
-      require_data(!fields[c].empty(), here(), ": a comma without a value beside it");
+      require_data(!fields[c].empty(), here(), ": an empty field");
       require_data(number_of(fields[c], value), here(), ": '", fields[c], "' is not a number");
       require_data(std::isfinite(value), here(), ": ", fields[c], " is not finite");
       require_data(std::abs(value) <= std::numeric_limits<float>::max(), here(), ": ", fields[c],

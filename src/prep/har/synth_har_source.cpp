@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -74,8 +75,7 @@ bool run_synth_har(const Args& args) {
                   "Synthetic activities of synthetic subjects, distinguishable by their signal.",
                   "Six activities, nine channels, windows of 128 samples at 50 Hz, one every 64. Three activities "
                   "are walks that differ in pace and swing, three are postures that differ in angle; subjects vary "
-                  "slightly. Test and "
-                  "validation take whole subjects.");
+                  "slightly. Test and validation take whole subjects.");
   SourceOptions common(options, SourceOptions::Input::none);
   HarSplit split;
   std::int64_t subjects = 0;
@@ -93,6 +93,12 @@ bool run_synth_har(const Args& args) {
   require_writable(common.output);
 
   const auto samples = static_cast<std::int64_t>(std::llround(seconds * kRate));
+  const std::int64_t recordings = subjects * static_cast<std::int64_t>(kModel.size()),
+                     windows = recordings * ((samples - kWindow) / kStride + 1);
+  const double bytes =
+      static_cast<double>(windows) * static_cast<double>(sizeof(double) * kHarChannels.size() * kWindow);
+  require_memory_for(bytes, join("making the data: ", windows, " windows need"), "lower subjects or seconds");
+  require_space(common.output, static_cast<std::int64_t>(bytes));
   HarSet set;
   set.length = kWindow;
   set.sample_rate = kRate;

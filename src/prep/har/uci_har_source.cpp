@@ -9,6 +9,7 @@
 #include "lockstep/prep/har/har_signal.hpp"
 #include "lockstep/prep/source.hpp"
 #include "prep/har/har_options.hpp"
+#include "prep/line_reader.hpp"
 
 namespace lockstep::prep {
 
@@ -18,9 +19,9 @@ namespace fs = std::filesystem;
 /// Reads activity_labels.txt, a number and a name in each line. errors  data: naming file and line
 std::map<std::int32_t, std::string> read_activities(const fs::path& path) {
   std::map<std::int32_t, std::string> names;
-  std::istringstream lines(read_text_file(path));
+  LineReader lines(path);
   std::string line;
-  for (int number = 1; std::getline(lines, line); ++number) {
+  for (int number = 1; lines.next(line); ++number) {
     if (trim(line).empty()) continue;
     std::istringstream words(line);
     std::int32_t id = 0;
@@ -99,9 +100,9 @@ bool run_uci_har(const Args& args) {
   options.add("window", &window, std::int64_t{128}, at_least(2), "required samples per row");
   add_har_split_options(options, split, kHarValSubjects, TestPart::given);
   options.example("lockstep-prep uci-har --input 'UCI HAR Dataset' --output uci-har.h5",
-                  "the official test; subjects 5, 17, 25 and 30 for validation");
+                  "the official test subjects; subjects 5, 17, 25 and 30 for validation");
   options.example("lockstep-prep uci-har --input 'UCI HAR Dataset' --val-split random --output uci-har.h5",
-                  "a fifth of the training windows for validation, as comparisons without subjects do");
+                  "a random fifth of the training windows for validation, as in comparisons that ignore subjects");
   if (!options.parse(args)) return false;
   check_har_split(options, split);
   require_writable(common.output);

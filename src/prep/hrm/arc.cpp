@@ -39,7 +39,7 @@ ArcGrid grid_of(const Json& pair, const char* side, const std::string& where) {
   return grid;
 }
 
-/// Test pairs may lack their outputs, all of a task or none.
+/// All test pairs of a task may lack their outputs, or none.
 std::vector<ArcPair> pairs_of(const Json& task, const std::string& split, const std::string& file) {
   require_data(task.is_object() && task.contains(split) && task[split].is_array() && !task[split].empty(), "reading '",
                file, "': no list '", split, "' with at least one pair");
@@ -56,7 +56,7 @@ std::vector<ArcPair> pairs_of(const Json& task, const std::string& split, const 
   return pairs;
 }
 
-/// The pairs of a variant in an order of their own: two variants of a task are the same if these are.
+/// The pairs of a variant, sorted: equal for two variants if and only if they have the same pairs.
 std::vector<ArcPair> sorted_pairs(const ArcVariant& variant, const ArcTask& task) {
   std::vector<ArcPair> out;
   for (const auto* pairs : {&task.train, &task.test})
@@ -75,11 +75,10 @@ struct Drawn {
 
 /// The examples of one split, made on demand.
 struct Examples {
-  std::vector<const Drawn*> task;           ///< per group
-  std::vector<std::vector<ArcPair>> pairs;  ///< per group
-  std::vector<std::int64_t> first_puzzle;   ///< per group, then the total
-  std::vector<std::int64_t> first_row;      ///< per group, then the total
-  std::shared_ptr<const std::vector<Drawn>> keep;
+  std::vector<const Drawn*> task;                   ///< per group
+  std::vector<std::vector<ArcPair>> pairs;          ///< per group
+  std::vector<std::int64_t> first_row;              ///< per group, then the total
+  std::shared_ptr<const std::vector<Drawn>> owner;  ///< of the elements of `task`
 };
 
 /// Makes rows on demand; the row number determines group, variant and pair.
@@ -99,12 +98,12 @@ class ArcRows {
     int down = 0, right = 0;
     const Philox random(seed_, variant, "arc.offset", static_cast<std::uint64_t>(drawn.identifiers[0]));
     if (shift_ && random.below(e.pairs[group].size(), 0) != pair) {
-      const auto room = [](int a, int b) { return static_cast<std::uint64_t>(kArcSide - std::max(a, b) + 1); };
-      down = static_cast<int>(random.below(room(input.rows, output.rows), 1 + 2 * pair));
-      right = static_cast<int>(random.below(room(input.columns, output.columns), 2 + 2 * pair));
+      const auto offsets = [](int a, int b) { return static_cast<std::uint64_t>(kArcSide - std::max(a, b) + 1); };
+      down = static_cast<int>(random.below(offsets(input.rows, output.rows), 1 + 2 * pair));
+      right = static_cast<int>(random.below(offsets(input.columns, output.columns), 2 + 2 * pair));
     }
     arc_tokens(input, down, right, inputs);
-    arc_tokens(output, down, right, labels);  // padding alone, which no loss counts, where the output is unknown
+    arc_tokens(output, down, right, labels);  // only padding, which the loss ignores, if the output is unknown
   }
 
  private:
@@ -117,7 +116,7 @@ class ArcRows {
 template <class Pick>
 PuzzlePart arc_part(std::shared_ptr<const std::vector<Drawn>> tasks, bool shift, std::uint64_t seed, Pick pick) {
   auto examples = std::make_shared<Examples>();
-  examples->keep = tasks;
+  examples->owner = tasks;
   PuzzlePart part;
   for (const Drawn& drawn : *tasks) {
     std::vector<ArcPair> pairs = pick(drawn.task);
@@ -165,7 +164,7 @@ std::vector<ArcTask> read_arc_tasks(const std::filesystem::path& path) {
   if (std::filesystem::is_regular_file(path, error)) {
     const Json all = read_json(path);
     require_data(all.is_object() && !all.empty() && !all.contains("train"), "reading '", path.string(),
-                 "': expected an object with a task for each name; a single task belongs into a folder");
+                 "': expected an object of tasks by name; put the file of a single task into a folder");
     for (const auto& [name, json] : all.items()) {
       tasks.push_back(task_of(json, name, join(path.string(), "' task '", name), false));
       tasks.back().where = path.string();

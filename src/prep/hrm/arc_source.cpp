@@ -12,18 +12,17 @@ bool run_arc(const Args& args) {
   Options options(
       "lockstep-prep arc", "Tasks of the Abstraction and Reasoning Corpus, one JSON file each or all in one.",
       "Training uses the 'train' pairs of every task and the 'test' pairs of tasks outside folders called "
-      "'evaluation'; "
-      "the remaining 'test' pairs are the test split. A task with its variants is one group. Each variant has its own "
-      "identifier, the same in both splits. Variants differ in their pairs; they are always stored. Tasks whose 'test' "
-      "pairs have no outputs, as in a contest, are prepared for lockstep predict: their 'test' pairs are in the test "
-      "split without an answer.");
+      "'evaluation'; the remaining 'test' pairs are the test split. A task with its variants is one group. Each "
+      "variant has its own identifier, the same in both splits. Variants differ in their pairs; they are always "
+      "stored. Tasks whose 'test' pairs have no outputs, as in a contest, are prepared for lockstep predict: their "
+      "'test' pairs are in the test split without an answer.");
   std::vector<std::string> folders;
   std::int64_t num_aug = 0;
   options.add("input,i", &folders, {}, "folders of *.json, files of many tasks, or quoted patterns")
       .value_name("DIR,...")
       .required();
   options.add("num-aug", &num_aug, std::int64_t{1000}, between(0, 1e6),
-              "variants of each task: a dihedral image and a permutation of the colours 1..9");
+              "variants of each task, made by a dihedral image and a permutation of the colours 1..9");
   PuzzleOptions common(options, 42, PuzzleOptions::Augment::none);
   options.example(
       "lockstep-prep arc --input 'ARC-AGI/data/training,ARC-AGI/data/evaluation,ConceptARC/corpus/*' --deflate 1 "

@@ -132,7 +132,7 @@ std::string guess_task(const PuzzleSet& set) {
   if (set.vocab_size == 12 && set.seq_len == 900) return "arc";
   if (set.vocab_size == 6 && set.seq_len != 16) return "maze";
   throw Error(Fault::usage, join("option task: seq_len ", set.seq_len, ", vocab_size ", set.vocab_size,
-                                 " do not tell the task; name it"));
+                                 " do not determine the task; name it"));
 }
 
 void read_split(const fs::path& folder, PuzzleSet& set, std::vector<PuzzlePart>& parts, bool first) {
@@ -163,7 +163,7 @@ bool run_hrm_npy(const Args& args) {
   std::string folder, task;
   options.add("input,i,from-npy", &folder, "", "folder with train/ and test/").value_name("DIR").required();
   options.choice("task", &task, "auto", {"auto", "sudoku", "maze", "arc"},
-                 "kind of puzzles; auto decides by the sizes");
+                 "kind of puzzles; auto: determined by the sizes");
   PuzzleOptions common(options, 0, PuzzleOptions::Augment::none);
   options.example("lockstep-prep hrm-npy --input data/sudoku-extreme-1k-aug-1000 --output sudoku.h5",
                   "the same puzzles in one file");

@@ -85,7 +85,7 @@ void check_indices(const PuzzleSet& set, const PuzzlePart& part, const std::stri
   }
 }
 
-/// Valid examples that a remark counts.
+/// Numbers of valid examples that a remark states.
 struct Remarkable {
   std::int64_t longer = 0;      ///< maze answers that are not shortest paths
   std::int64_t unanswered = 0;  ///< ARC tests without an output
@@ -222,7 +222,9 @@ std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::s
   }
   if (!problems.empty()) return problems;
 
-  for (const char* split : {"/train", "/test"}) DatasetFile(file, kHrmFormat).verify(split);
+  for (const char* split : {"/train", "/val", "/test"}) {
+    if (file.has(split)) DatasetFile(file, kHrmFormat).verify(split);
+  }
   Remarkable seen;
   for (const auto& [split, parts] : splits_of(set)) {
     for (const auto& part : *parts) check_rows(set, part, split + "/" + part.name, seen, problems);

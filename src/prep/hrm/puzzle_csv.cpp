@@ -62,7 +62,7 @@ void read_puzzle_csv(std::istream& in, const std::string& file, const std::funct
   std::ptrdiff_t source = -1, question = -1, answer = -1, rating = -1;
   PuzzleRow row;
   std::vector<std::string> fields;
-  while (next_line(in, line, number)) {
+  while (next_line(in, line, number, file)) {
     if (line.empty()) continue;
     row.where = join("'", file, "' line ", number);
     require_data(split_csv(line, fields), "reading ", row.where, ": ", kCsvDefect);
@@ -102,7 +102,10 @@ void BasePuzzles::add(const PuzzleRow& row, const std::vector<std::uint8_t>& que
   inputs.insert(inputs.end(), question.begin(), question.end());
   labels.insert(labels.end(), answer.begin(), answer.end());
   if (row.rating) rating.push_back(*row.rating);
-  if (!row.source.empty() || !source.empty()) source.push_back(row.source);
+  if (!row.source.empty() || !source.empty()) {
+    source.resize(static_cast<std::size_t>(size()));  // earlier rows may have had none
+    source.back() = row.source;
+  }
 }
 
 BasePuzzles BasePuzzles::picked(const std::vector<std::int64_t>& rows) const {

@@ -20,8 +20,8 @@ using Tokens = std::span<const std::uint8_t>;
 
 int side_of(Tokens grid) { return static_cast<int>(std::lround(std::sqrt(static_cast<double>(grid.size())))); }
 
-/// A number that equivalent puzzles share, and few others: much cheaper than their canonical form. For a Sudoku it is of
-/// the givens of each row and column, and of each digit, without their order.
+/// A hash that is equal for equivalent puzzles and for few others; much cheaper than the canonical form. For a Sudoku,
+/// it covers the sorted numbers of givens per row, per column and per digit.
 std::size_t quick_key(PuzzleTask task, Tokens inputs, Tokens labels) {
   if (task == PuzzleTask::maze) return std::hash<std::string>{}(canonical_puzzle(task, inputs, labels));
   const auto side = static_cast<std::size_t>(side_of(inputs));
@@ -42,14 +42,14 @@ Tokens row_of(const std::vector<std::uint8_t>& all, std::int64_t cells, std::int
   return Tokens(all).subspan(static_cast<std::size_t>(row * cells), static_cast<std::size_t>(cells));
 }
 
-/// Puzzles to which others are compared.
+/// An index that finds equivalent puzzles.
 class Known {
  public:
   explicit Known(PuzzleTask task) : task_(task) {}
   void add(const BasePuzzles& puzzles, std::int64_t row) {
     alike_.emplace(quick_key(task_, inputs(puzzles, row), labels(puzzles, row)), std::pair{&puzzles, row});
   }
-  /// Whether a puzzle is equivalent to another one, or to itself at another place.
+  /// Whether the index holds an equivalent puzzle other than this row itself.
   bool has_twin_of(const BasePuzzles& puzzles, std::int64_t row, const std::string& canonical) const {
     const auto [first, last] = alike_.equal_range(quick_key(task_, inputs(puzzles, row), labels(puzzles, row)));
     return std::any_of(first, last, [&](const auto& entry) {

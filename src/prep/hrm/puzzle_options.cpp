@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/files.hpp"
@@ -19,9 +20,21 @@ PuzzleOptions::PuzzleOptions(Options& options, std::uint64_t default_seed, Augme
     : SourceOptions(options, Input::none) {
   options.add("seed", &seed, default_seed, "seed of every random choice");
   if (kind == Augment::option)
-    options.choice("augment", &augment, "offline", {"offline", "online"},
-                   "store the variants, or only their number, so that training draws the same variants");
-  options.add("deflate", &deflate, 0, between(0, 9), "compression of the grids, 0 none");
+    options.choice(
+        "augment", &augment, "offline", {"offline", "online"},
+        "offline stores the variants; online stores only their number, and training draws the same variants");
+  options.add("deflate", &deflate, 0, between(0, 9), "deflate level of the grids; 0: not compressed");
+}
+
+void PuzzleOptions::require_room(std::int64_t train, std::int64_t test, std::int64_t variants,
+                                 std::int64_t cells) const {
+  const auto held_out = static_cast<double>(test + val), base = static_cast<double>(train);
+  const auto grid = static_cast<double>(cells);
+  // Question and answer as drawn and as picked for a split, and the key that finds equivalent puzzles.
+  require_memory_for((base + held_out) * 5 * grid, join("making the data: ", train + test + val, " puzzles need"),
+                     "lower train, test or val");
+  const double stored = base * static_cast<double>(augment == "online" ? 1 : 1 + variants) + held_out;
+  if (deflate == 0) require_space(output, static_cast<std::int64_t>(stored * 2 * grid));
 }
 
 void PuzzleOptions::apply(PuzzleSet& set) const {
@@ -44,16 +57,16 @@ void PuzzleOptions::write(const PuzzleSet& set) const {
     std::cout << "  variants   " << set.num_aug << " of each training puzzle, "
               << (set.online ? "drawn while training" : "stored") << "\n";
   if (val_ && set.val.empty() && !set.test.empty() && set.test.front().rows > 0)
-    std::cout << "  note: without validation puzzles the test puzzles choose the best weights; --val N makes some\n";
+    std::cout
+        << "  note: without validation puzzles, training selects its best weights by the test puzzles; see --val\n";
   print_written();
 }
 
 void PuzzleOptions::add_val(Options& options, const std::string& help) {
   val_ = true;
-  options.add("val", &val, std::int64_t{0}, between(0, 1e9),
-              help +
-                  ", none of them equivalent to another puzzle of the "
-                  "file; they choose the best weights of a training");
+  options.add(
+      "val", &val, std::int64_t{0}, between(0, 1e9),
+      help + ", none of them equivalent to another puzzle of the file; training selects its best weights by them");
 }
 
 namespace {
@@ -94,7 +107,7 @@ PuzzleTables::PuzzleTables(Options& options, const std::string& puzzles) {
   options.add("train", &train_, "", "table of training " + puzzles).value_name("FILE.csv").required();
   options.add("test", &test_, "", "table of test " + puzzles).value_name("FILE.csv");
   options.add("subsample-size", &subsample_, std::int64_t{0}, non_negative,
-              "training " + puzzles + " to keep, at random; 0 keeps all");
+              "number of training " + puzzles + " to keep, chosen at random; 0 keeps all");
 }
 
 void PuzzleTables::write(const PuzzleOptions& common, const PuzzleParser& parse, std::int64_t minimum,
@@ -105,7 +118,7 @@ void PuzzleTables::write(const PuzzleOptions& common, const PuzzleParser& parse,
     BasePuzzles puzzles = read_puzzles(path, parse, minimum);
     if (!common.quiet && puzzles.repeated > 0)
       std::cout << "  note: " << puzzles.repeated << " rows of '" << path
-                << "' repeat question and answer of an earlier one, and are kept\n";
+                << "' repeat the question and answer of an earlier row; they are kept\n";
     return puzzles;
   };
   const BasePuzzles table = read(train_);

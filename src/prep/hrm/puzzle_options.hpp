@@ -20,6 +20,10 @@ struct PuzzleOptions : SourceOptions {
   PuzzleOptions(Options& options, std::uint64_t default_seed, Augment kind);
   /// Adds the option --val; `help` says where validation puzzles come from.
   void add_val(Options& options, const std::string& help);
+  /// Checks that memory can hold generated puzzles, and the file system of the output what is stored of them.
+  /// variants  of each training puzzle
+  /// errors    usage: memory; internal: file system
+  void require_room(std::int64_t train, std::int64_t test, std::int64_t variants, std::int64_t cells) const;
   /// Copies seed and online to the set.
   void apply(PuzzleSet& set) const;
   /// Writes the file and prints a summary.
@@ -40,8 +44,8 @@ class PuzzleTables {
   /// Reads and divides the tables and writes the file.
   ///
   /// minimum  rows with a rating below it are dropped; below 0: none
-  /// set_of   a set without puzzles, of grids with so many cells
-  /// errors   data: a row, or the tables' grids have different numbers of cells
+  /// set_of   makes a set without puzzles for grids of this many cells
+  /// errors   data: an invalid row; tables whose grids differ in size
   void write(const PuzzleOptions& common, const PuzzleParser& parse, std::int64_t minimum,
              PuzzleSet (*set_of)(std::int64_t cells), std::int64_t num_aug,
              const decltype(PuzzleSet::notes)& notes = {}) const;

@@ -36,7 +36,7 @@ bool run_sudoku(const Args& args) {
       "lockstep-prep sudoku --train train.csv --test test.csv --subsample-size 1000 --num-aug 1000 --output sudoku.h5",
       "1000 groups, 1001000 puzzles, the whole test table");
   options.example("lockstep-prep sudoku --train train.csv --num-aug 1000 --augment online --output sudoku.h5",
-                  "the variants are made while training");
+                  "training draws the variants");
   if (!options.parse(args)) return false;
   tables.write(common, unique ? parse_unique : parse_sudoku, minimum, sudoku_set, num_aug,
                {{"min_difficulty", minimum}});

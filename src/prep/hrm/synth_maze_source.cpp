@@ -21,12 +21,13 @@ bool run_synth_maze(const Args& args) {
   std::string kind;
   std::int64_t train = 0, test = 0, tries = 0;
   bool aug = false;
-  options.choice("walls", &kind, "carved", {"carved", "random"}, "corridors that form a tree, or walls at random");
-  options.add("side", &recipe.side, 30, between(3, 64), "cells along an edge");
-  options.add("density", &recipe.density, 0.35, below_one, "share of walls, with walls at random");
+  options.choice("walls", &kind, "carved", {"carved", "random"},
+                 "carved: corridors that form a tree; random: random walls");
+  options.add("side", &recipe.side, 30, between(3, 64), "cells per side");
+  options.add("density", &recipe.density, 0.35, below_one, "share of wall cells, with walls = random");
   options.add("min-path", &recipe.min_path, std::int64_t{0}, non_negative,
-              "least number of steps; 0 means as many as the side has cells");
-  options.add("unique", &recipe.unique, false, "drop mazes with several shortest ways");
+              "least number of steps from start to goal; 0: the side");
+  options.add("unique", &recipe.unique, false, "drop mazes with several shortest paths");
   options.add("train", &train, std::int64_t{1000}, between(1, 1e9), "training mazes");
   options.add("test", &test, std::int64_t{200}, between(0, 1e9), "test mazes");
   options.add("aug", &aug, false, "add the seven rotated and mirrored images to each training group");
@@ -35,12 +36,13 @@ bool run_synth_maze(const Args& args) {
   PuzzleOptions common(options, 0, PuzzleOptions::Augment::option);
   common.add_val(options, "validation mazes");
   options.example("lockstep-prep synth-maze --side 30 --min-path 111 --output maze.h5",
-                  "long ways, as in the published 30x30 set");
-  options.example("lockstep-prep synth-maze --side 10 --walls random --unique --aug --output small.h5", "small ones");
+                  "long paths, as in the published 30x30 set");
+  options.example("lockstep-prep synth-maze --side 10 --walls random --unique --aug --output small.h5", "small mazes");
   if (!options.parse(args)) return false;
   recipe.carved = kind == "carved";
   if (recipe.min_path == 0) recipe.min_path = recipe.side;
   require_writable(common.output);
+  common.require_room(train, test, aug ? 7 : 0, static_cast<std::int64_t>(recipe.side) * recipe.side);
 
   BasePuzzles all;
   std::unordered_set<std::string> known;
@@ -62,8 +64,8 @@ bool run_synth_maze(const Args& args) {
     all.add(row, question, answer);
   }
   const auto order = draw_permutation(train + test, common.seed, "synth.split");
-  std::vector<std::int64_t> val(
-      static_cast<std::size_t>(common.val));  // the last ones: the others do not depend on them
+  // The last mazes are for validation, so that train and test do not depend on their number.
+  std::vector<std::int64_t> val(static_cast<std::size_t>(common.val));
   std::iota(val.begin(), val.end(), train + test);
   PuzzleSet set = maze_set(all.cells);
   common.apply(set);

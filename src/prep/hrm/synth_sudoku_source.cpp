@@ -58,12 +58,14 @@ bool run_synth_sudoku(const Args& args) {
   options.add("order", &recipe.order, 3, between(2, 3), "2 makes 4x4 puzzles, 3 makes 9x9");
   options.add("train", &train, std::int64_t{1000}, between(1, 1e9), "training puzzles");
   options.add("test", &test, std::int64_t{200}, between(0, 1e9), "test puzzles");
-  options.add("min-givens", &recipe.min_givens, std::int64_t{0}, non_negative,
-              "each puzzle aims at a number of givens between this and max-givens; 0: as few as its solution allows");
+  options.add(
+      "min-givens", &recipe.min_givens, std::int64_t{0}, non_negative,
+      "target number of givens, drawn between this and max-givens for each puzzle; 0: as few as its solution allows");
   options.add("max-givens", &recipe.max_givens, std::int64_t{81}, at_least(1), "puzzles with more givens are dropped");
-  options.add("min-rating", &recipe.min_rating, std::int64_t{0}, non_negative, "easier puzzles are dropped");
+  options.add("min-rating", &recipe.min_rating, std::int64_t{0}, non_negative,
+              "puzzles with a lower rating are dropped");
   options.add("max-rating", &recipe.max_rating, std::int64_t{1000000}, non_negative,
-              "harder puzzles are dropped; 0 keeps those that singles solve");
+              "puzzles with a higher rating are dropped; 0 keeps only those that singles solve");
   options.add("num-aug", &num_aug, std::int64_t{0}, between(0, 1e6), "variants of each training puzzle");
   options.add("max-tries", &tries, std::int64_t{20000}, at_least(1),
               "draws in a row without a new puzzle before giving up");
@@ -71,8 +73,7 @@ bool run_synth_sudoku(const Args& args) {
   common.add_val(options, "validation puzzles");
   options.example(
       "lockstep-prep synth-sudoku --train 400 --test 100 --min-givens 28 --max-givens 36 --num-aug 1000 --augment "
-      "online "
-      "--output sudoku.h5",
+      "online --output sudoku.h5",
       "9x9 puzzles of middle difficulty");
   options.example(
       "lockstep-prep synth-sudoku --order 2 --train 300 --test 100 --min-givens 5 --max-givens 8 --output small.h5",
@@ -85,6 +86,7 @@ bool run_synth_sudoku(const Args& args) {
   require_usage(recipe.min_rating <= recipe.max_rating, "options min-rating = ", recipe.min_rating,
                 ", max-rating = ", recipe.max_rating, ": the first must not be larger");
   require_writable(common.output);
+  common.require_room(train, test, num_aug, cells);
 
   BasePuzzles all;
   std::unordered_set<std::string> known;
@@ -110,8 +112,8 @@ bool run_synth_sudoku(const Args& args) {
   }
   // A random choice of test puzzles gives both splits the same distribution even if the search drifts.
   const auto order = draw_permutation(train + test, common.seed, "synth.split");
-  std::vector<std::int64_t> val(
-      static_cast<std::size_t>(common.val));  // the last ones: the others do not depend on them
+  // The last puzzles are for validation, so that train and test do not depend on their number.
+  std::vector<std::int64_t> val(static_cast<std::size_t>(common.val));
   std::iota(val.begin(), val.end(), train + test);
   PuzzleSet set = sudoku_set(cells);
   common.apply(set);

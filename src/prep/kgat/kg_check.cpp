@@ -75,7 +75,7 @@ void compare(const std::vector<T>& stored, const std::vector<T>& built, const st
                             "triples; entry ", first, " is ", stored[at(first)], ", expected ", built[at(first)]));
 }
 
-/// Checks the index arrays that the description follows.
+/// Checks the index arrays that describe_kg_set() follows.
 void require_walkable(const KgSet& set, const std::string& file) {
   Problems problems;
   for (const UserItems* part : {&set.train, &set.test, &set.valid})

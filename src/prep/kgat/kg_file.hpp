@@ -12,8 +12,7 @@ H5Type kg_index_type(std::int64_t entries);
 /// Storage of an array: chunks of whole rows, about 1 Mi elements each; none for an empty array.
 H5Layout kg_layout(const std::vector<std::int64_t>& shape, int deflate);
 
-/// Calls visit(dataset, array of Ckg, its length) for every array of a graph but rel_perm, whose type depends on its
-/// size.
+/// Calls visit(dataset, member of Ckg, its length) for every array except rel_perm, whose type depends on its size.
 template <class Visit>
 void each_array(const KgSizes& sizes, std::int64_t nnz, Visit visit) {
   visit("/ckg/indptr", &Ckg::indptr, sizes.nodes() + 1);

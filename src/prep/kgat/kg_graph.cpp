@@ -125,12 +125,12 @@ void carve_validation(KgSet& set, double fraction, std::uint64_t seed) {
     const auto items = set.train.of(user);
     std::vector<std::int32_t> order(items.begin(), items.end());
     const Philox random(seed, 0, "prep.kg.valid", static_cast<std::uint64_t>(user));
-    // The fractional item is taken with that probability, which makes the share exact on average.
+    // A fraction of an item becomes an item with that probability, so that the share is exact on average.
     const auto wanted = static_cast<std::int64_t>(fraction * static_cast<double>(order.size()) + random.uniform(0));
-    const std::int64_t taken = std::clamp<std::int64_t>(wanted, 0, static_cast<std::int64_t>(order.size()) - 1);
+    const std::int64_t taken = std::min(wanted, std::max<std::int64_t>(std::ssize(order) - 1, 0));
     for (std::int64_t i = 0; i < taken; ++i)
       std::swap(order[at(i)], order[at(i) + random.below(order.size() - at(i), at(i + 1))]);
-    const auto cut = order.begin() + std::max<std::int64_t>(taken, 0);
+    const auto cut = order.begin() + taken;
     std::sort(order.begin(), cut);
     std::sort(cut, order.end());
     valid.item.insert(valid.item.end(), order.begin(), cut);

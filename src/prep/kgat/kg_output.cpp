@@ -8,17 +8,18 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/files.hpp"
+#include "prep/line_reader.hpp"
 
 namespace lockstep::prep {
 
 KgOutput::KgOutput(Options& options, const std::string& seed_help) : SourceOptions(options, Input::none) {
-  options.add("name", &name, "", "name of the data set; default: that of the input folder or the task");
+  options.add("name", &name, "", "name of the data set; default: the name of the input folder or task");
   options.add("valid-fraction", &valid_fraction, 0.0, below_one,
               "move this share of each user's train items to a validation set; at least one stays");
   options.add("seed", &seed, std::uint64_t{2019}, seed_help);
   options.add("symmetric-upstream", &symmetric_upstream, false,
               "compute the symmetric values as the reference programs do: 0 for interactions");
-  options.add("gzip", &gzip, 0, between(0, 9), "compress the arrays: 0 none, 1 fast .. 9 small");
+  options.add("gzip", &gzip, 0, between(0, 9), "deflate level of the arrays: 0 none, 1 fastest .. 9 smallest");
 }
 
 void KgOutput::write(KgSet& set, const std::vector<KgFinding>& findings) const {
@@ -57,8 +58,10 @@ void KgOutput::write(KgSet& set, const std::vector<KgFinding>& findings) const {
 }
 
 KgText read_kg_file(const std::filesystem::path& path) {
-  require_usage(!std::filesystem::is_directory(path), "reading '", path.string(), "': it is a folder");
-  return {path.string(), read_text_file(path)};
+  LineReader lines(path);
+  KgText read{path.string(), ""};
+  for (std::string line; lines.next(line);) read.text += line += '\n';
+  return read;
 }
 
 void record_source(KgSet& set, const std::filesystem::path& path) {

@@ -21,7 +21,7 @@ struct KgOutput : SourceOptions {
   void write(KgSet& set, const std::vector<KgFinding>& findings) const;
 };
 
-/// Reads a raw file; the path is its name in messages. errors  usage: missing or unreadable
+/// Reads a raw file, as LineReader does; the path is its name in messages.
 KgText read_kg_file(const std::filesystem::path& path);
 /// Records the name and checksum of a raw file.
 void record_source(KgSet& set, const std::filesystem::path& path);

@@ -24,10 +24,7 @@ std::string quoted(std::string_view field) {
 /// The non-blank lines of a text, split into fields.
 class Lines {
  public:
-  explicit Lines(const KgText& text) : name_(text.name), rest_(text.text) {
-    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-    if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
-  }
+  explicit Lines(const KgText& text) : name_(text.name), rest_(text.text) {}
   bool next(std::vector<std::string_view>& fields) {
     fields.clear();
     while (fields.empty() && !rest_.empty()) {
@@ -69,7 +66,7 @@ class Lines {
   std::int64_t line_ = 0;
 };
 
-/// The largest id of a kind so far, with its place.
+/// The largest id of a kind so far, with its file and line.
 struct Largest {
   std::int64_t id = -1, line = 0;
   std::string file;
@@ -115,7 +112,7 @@ InteractionText parse_interactions(const KgText& text, const KgRules& rules, Lar
 class Findings {
  public:
   explicit Findings(std::vector<KgFinding>& findings) : findings_(findings) {}
-  /// `where` names file and line ("train.txt line 3"), `first` what stands there.
+  /// `where` is the file and line of the first occurrence ("train.txt line 3"), `first` describes it.
   void add(const std::string& what, std::int64_t count, KgPolicy policy, const std::string& option,
            const std::string& where, const std::string& first) {
     if (count == 0) return;
@@ -141,9 +138,9 @@ void unite(InteractionText& text, const KgRules& rules, Findings& findings) {
     if (text.users[i].first != text.users[i - 1].first) continue;
     if (again++ > 0) continue;
     where = place(text.name, text.users[i].second);
-    what = join("user ", text.users[i].first, " has line ", text.users[i - 1].second, " already");
+    what = join("user ", text.users[i].first, " already has line ", text.users[i - 1].second);
   }
-  findings.add("further lines of a user, united", again, rules.duplicates, "duplicates", where, what);
+  findings.add("further lines of a user, merged", again, rules.duplicates, "duplicates", where, what);
 
   std::sort(text.pairs.begin(), text.pairs.end(), [](const Interaction& a, const Interaction& b) {
     return std::tie(a.user, a.item, a.line) < std::tie(b.user, b.item, b.line);
@@ -154,7 +151,7 @@ void unite(InteractionText& text, const KgRules& rules, Findings& findings) {
     if (i > 0 && text.pairs[i].user == text.pairs[kept - 1].user && text.pairs[i].item == text.pairs[kept - 1].item) {
       if (repeated++ == 0 || text.pairs[i].line < line) {
         line = text.pairs[i].line;
-        what = join("user ", text.pairs[i].user, " has item ", text.pairs[i].item, " already");
+        what = join("user ", text.pairs[i].user, " already has item ", text.pairs[i].item);
       }
       continue;
     }
@@ -219,7 +216,7 @@ TripleText parse_triples(const KgText& text, const KgRules& rules, Largest& enti
   return out;
 }
 
-std::string said(const Triple& t) { return join(t.head, " ", t.relation, " ", t.tail); }
+std::string text_of(const Triple& t) { return join(t.head, " ", t.relation, " ", t.tail); }
 
 /// Removes repeated triples, finds several relations between two entities (in either direction) and, depending on the
 /// rules, drops all but the first.
@@ -250,7 +247,7 @@ void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
         keep[at(i)] = 0;
         if (repeated++ == 0 || i < repeated_first) {
           repeated_first = i;
-          repeated_what = join("triple ", said(text.triples[at(i)]), " stands in line ", line(original), " already");
+          repeated_what = join("triple ", text_of(text.triples[at(i)]), " is already in line ", line(original));
         }
         continue;
       }
@@ -260,8 +257,8 @@ void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
       if (rules.parallel == KgPolicy::drop) keep[at(i)] = 0;
       if (parallel++ == 0 || i < parallel_first) {
         parallel_first = i;
-        parallel_what = join("triple ", said(text.triples[at(i)]), " joins the entities of ",
-                             said(text.triples[at(first)]), " in line ", line(first), " again");
+        parallel_what = join("triple ", text_of(text.triples[at(i)]), " connects the same entities as ",
+                             text_of(text.triples[at(first)]), " in line ", line(first));
       }
     }
   }
@@ -271,7 +268,7 @@ void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
                rules.parallel, "parallel", parallel > 0 ? place(text.name, line(parallel_first)) : "", parallel_what);
   if (loops > 0)
     findings.add("triples from an entity to itself, kept", loops, KgPolicy::keep, "",
-                 place(text.name, line(loop_first)), "triple " + said(text.triples[at(loop_first)]));
+                 place(text.name, line(loop_first)), "triple " + text_of(text.triples[at(loop_first)]));
   std::size_t kept = 0;
   for (std::size_t i = 0; i < keep.size(); ++i) {
     if (keep[i] == 0) continue;

@@ -33,15 +33,15 @@ bool run_kg(const Args& args) {
       "values.",
       "The folder holds train.txt and test.txt (a line per user: user item item ...), kg_final.txt (head relation "
       "tail), and optionally item_list.txt, entity_list.txt, user_list.txt, relation_list.txt, whose entries are only "
-      "counted. Items are the entities 0 .. n_items-1.");
+      "counted. The files may be compressed with gzip. Items are the entities 0 .. n_items-1.");
   std::string input, train, test, kg, duplicates, parallel, overlap, empty_users, empty_relations, missing_ids;
   bool no_kg = false;
   KgRules rules;
   options.add("input,i", &input, "", "folder with the text files").value_name("DIR").required();
   KgOutput out(options, "seed of --valid-fraction");
-  options.add("train", &train, "train.txt", "train interactions, in the folder").value_name("FILE");
-  options.add("test", &test, "test.txt", "test interactions, in the folder").value_name("FILE");
-  options.add("kg", &kg, "kg_final.txt", "triples, in the folder").value_name("FILE");
+  options.add("train", &train, "train.txt", "file of train interactions, in the folder").value_name("FILE");
+  options.add("test", &test, "test.txt", "file of test interactions, in the folder").value_name("FILE");
+  options.add("kg", &kg, "kg_final.txt", "file of triples, in the folder").value_name("FILE");
   options.add("no-kg", &no_kg, false, "only interactions, for a matrix factorisation");
   options.choice("duplicates", &duplicates, "once", {"once", "refuse"},
                  "repeated interactions, triples or lines of a user: count once, or fail");
@@ -62,7 +62,7 @@ bool run_kg(const Args& args) {
   size("entities", &rules.entities, "entities");
   size("relations", &rules.relations, "relations of the knowledge graph");
   options.add("max-nodes", &rules.max_nodes, std::int64_t{100'000'000}, between(1, static_cast<double>(kLargestId)),
-              "fail if entities and users exceed this, as a mistyped id would");
+              "fail if there are more entities and users than this, for example because of a mistyped id");
   options.example("lockstep-prep kg --input raw/kgat-ml1m --output ml1m.h5", "a whole data set");
   options.example("lockstep-prep kg --input raw/my-shop --duplicates refuse --overlap refuse --output shop.h5",
                   "the same with strict checks");
@@ -79,7 +79,7 @@ bool run_kg(const Args& args) {
   const fs::path folder = input;
   require_usage(fs::is_directory(folder), "option input = '", input, "': no such folder");
   require_usage(no_kg || fs::exists(folder / kg), "reading '", (folder / kg).string(),
-                "': no such file; --no-kg prepares interactions alone, synth-kg makes a graph up");
+                "': no such file; --no-kg prepares only interactions, synth-kg generates a graph");
   require_writable(out.output, {folder / train, folder / test, folder / kg});
   std::optional<KgText> kg_text;
   if (!no_kg) kg_text = read_kg_file(folder / kg);

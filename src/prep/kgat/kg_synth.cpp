@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/prep/draw.hpp"
 
 namespace lockstep::prep {
@@ -32,11 +33,11 @@ void append(UserItems& to, const std::set<std::int32_t>& items) {
 /// Draws an index with probability proportional to 1 / (index + shift).
 class Harmonic {
  public:
-  Harmonic(std::int64_t ranks, double shift) {
+  Harmonic(std::int64_t n, double shift) {
     double sum = 0;
-    for (std::int64_t rank = 0; rank < ranks; ++rank) sums_.push_back(sum += 1 / (static_cast<double>(rank) + shift));
+    for (std::int64_t i = 0; i < n; ++i) sums_.push_back(sum += 1 / (static_cast<double>(i) + shift));
   }
-  std::int64_t rank(double uniform) const {
+  std::int64_t index(double uniform) const {
     const auto found = std::upper_bound(sums_.begin(), sums_.end(), uniform * sums_.back());
     return std::min(found - sums_.begin(), static_cast<std::ptrdiff_t>(sums_.size()) - 1);
   }
@@ -62,6 +63,12 @@ KgSet make_planted_kg(const PlantedKg& rule) {
   const std::int64_t distractor_pool = (rule.relations - 1) * rule.fillers;
   require_usage(rule.distractors <= distractor_pool / 2, "option distractors = ", rule.distractors, ": ",
                 rule.relations - 1, " relations to ", rule.fillers, " fillers are too few");
+
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  require_memory_for(real(rule.users) * real(rule.train_items + rule.noise + rule.test_items) * sizeof(std::int32_t) +
+                         real(rule.items) * real(1 + rule.distractors) * sizeof(Triple),
+                     "making the graph: its interactions and triples need",
+                     "lower users, items, train-items, test-items, noise or distractors");
 
   KgSet set;
   KgSizes& sizes = set.sizes;
@@ -116,9 +123,15 @@ void add_sized_kg(KgSet& set, const SizedKg& shape) {
   const auto places =
       static_cast<uint128>(shape.entities) * static_cast<uint128>(others) * static_cast<uint128>(shape.relations);
   require_usage(places <= std::numeric_limits<std::uint64_t>::max(), "options entities, relations: ", shape.entities,
-                " and ", shape.relations, " are more than this generator counts");
+                " and ", shape.relations, " allow more triples than 64 bits can number");
   require_usage(static_cast<uint128>(shape.triples) <= places / 4, "option triples = ", shape.triples, ": ",
-                shape.entities, " entities and ", shape.relations, " relations have no room for so many");
+                shape.entities, " entities and ", shape.relations, " relations are too few for so many");
+  constexpr std::size_t kKnown = 3 * sizeof(std::uint64_t);  // in the set of triples: number, bucket, next
+  require_memory_for(static_cast<double>(shape.triples) * (sizeof(Triple) + kKnown) +
+                         static_cast<double>(shape.relations + others) * sizeof(double),
+                     join("making the graph: ", shape.triples, " triples, ", shape.entities, " entities and ",
+                          shape.relations, " relations need"),
+                     "lower triples, entities or relations");
   const Harmonic relation(shape.relations, 1), tail(others, 10);
   const Philox random(shape.seed, 0, "prep.kg.sized");
   std::unordered_set<std::uint64_t> known;
@@ -127,13 +140,13 @@ void add_sized_kg(KgSet& set, const SizedKg& shape) {
   set.triples.reserve(at(shape.triples));
   const auto patience = 64 * static_cast<std::uint64_t>(shape.triples) + 1000;
   for (std::uint64_t draw = 0; static_cast<std::int64_t>(set.triples.size()) < shape.triples; ++draw) {
-    require_usage(draw < patience, "option triples = ", shape.triples, ": only ", set.triples.size(),
-                  " different ones turned up; there are too few entities or relations");
-    const std::int64_t r = relation.rank(random.uniform(4 * draw));
+    require_usage(draw < patience, "option triples = ", shape.triples, ": the draws gave only ", set.triples.size(),
+                  " different ones; raise entities or relations");
+    const std::int64_t r = relation.index(random.uniform(4 * draw));
     const bool from_item = random.uniform(4 * draw + 1) < 0.7;
     const auto place = random.below(static_cast<std::uint64_t>(from_item ? items : others), 4 * draw + 2);
     const auto h = static_cast<std::int64_t>(place) + (from_item ? 0 : items);
-    const std::int64_t t = tail.rank(random.uniform(4 * draw + 3));
+    const std::int64_t t = tail.index(random.uniform(4 * draw + 3));
     const auto key = static_cast<std::uint64_t>((r * shape.entities + h)) * static_cast<std::uint64_t>(others) +
                      static_cast<std::uint64_t>(t);
     if (!known.insert(key).second) continue;

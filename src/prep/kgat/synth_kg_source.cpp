@@ -1,6 +1,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_system.hpp"
 #include "lockstep/prep/kgat/kg_synth.hpp"
 #include "lockstep/prep/source.hpp"
 #include "prep/kgat/kg_output.hpp"
@@ -47,20 +48,21 @@ bool run_synth_kg(const Args& args) {
       "it.");
   std::string task, input, text;
   KgOutput out(options, "seed of every random choice");
-  options.choice("task", &task, "planted", {"planted", "sized"}, "which graph");
+  options.choice("task", &task, "planted", {"planted", "sized"}, "kind of graph");
   options.add("text", &text, "", "also write train.txt, test.txt and kg_final.txt into this folder").value_name("DIR");
 
   PlantedKg rule;
   options.add("users", &rule.users, std::int64_t{600}, between(1, 1e8), "planted: users");
   options.add("items", &rule.items, std::int64_t{400}, between(2, 1e8), "planted: items, half of them hidden");
   options.add("tastes", &rule.tastes, std::int64_t{20}, between(1, 1e7),
-              "planted: tastes; item i has taste i mod this");
-  options.add("tastes-per-user", &rule.tastes_per_user, std::int64_t{2}, at_least(1), "planted: tastes of a user");
-  options.add("train-items", &rule.train_items, std::int64_t{12}, at_least(1), "planted: open items of a user");
-  options.add("test-items", &rule.test_items, std::int64_t{8}, at_least(1), "planted: hidden items of a user");
-  options.add("noise", &rule.noise, std::int64_t{4}, non_negative,
+              "planted: number of tastes; item i has taste i mod tastes");
+  options.add("tastes-per-user", &rule.tastes_per_user, std::int64_t{2}, between(1, 1e7), "planted: tastes of a user");
+  options.add("train-items", &rule.train_items, std::int64_t{12}, between(1, 1e8), "planted: open items of a user");
+  options.add("test-items", &rule.test_items, std::int64_t{8}, between(1, 1e8), "planted: hidden items of a user");
+  options.add("noise", &rule.noise, std::int64_t{4}, between(0, 1e8),
               "planted: further train items of a user, drawn from all hidden items");
-  options.add("distractors", &rule.distractors, std::int64_t{1}, non_negative, "planted: meaningless triples per item");
+  options.add("distractors", &rule.distractors, std::int64_t{1}, between(0, 1e8),
+              "planted: meaningless triples per item");
   options.add("fillers", &rule.fillers, std::int64_t{100}, between(0, 1e8), "planted: meaningless entities");
   SizedKg shape;
   std::int64_t relations = 0;
@@ -69,12 +71,14 @@ bool run_synth_kg(const Args& args) {
               "sized: entities, items included");
   options.add("triples", &shape.triples, std::int64_t{2557746}, between(1, 1e10), "sized: distinct triples");
   options.add("relations", &relations, std::int64_t{0}, between(0, 1e8),
-              "relations of the knowledge graph; 0: 4 planted, 39 sized");
+              "relations of the knowledge graph; 0: 4 for planted, 39 for sized");
   options.example("lockstep-prep synth-kg --output planted.h5", "600 users, 400 items, 20 tastes");
   options.example("lockstep-prep synth-kg --task sized --input raw/kgat-amazon-book-cf --output book.h5",
                   "the size of amazon-book: 113487 entities, 39 relations, 2557746 triples");
   if (!options.parse(args)) return false;
   require_writable(out.output);
+  for (const char* file : {"train.txt", "test.txt", "kg_final.txt"})
+    if (!text.empty()) require_different(out.output, fs::path(text) / file);
 
   KgSet set;
   std::vector<KgFinding> findings;

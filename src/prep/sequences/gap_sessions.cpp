@@ -36,8 +36,7 @@ class Walker {
     };
     const std::int64_t length = what_.min_length + below(what_.max_length - what_.min_length + 1);
     std::int64_t time = kEpochStart + below(365 * kDay);
-    std::int64_t pause_class =
-        below(what_.categories);  // of the pause before the current item; the first item has none
+    std::int64_t pause_class = below(what_.categories);  // of the pause before the current item; drawn for the first
     std::int32_t current = 0;
     for (std::int64_t k = 0; k < length; ++k) {
       std::vector<std::int32_t> fresh;
@@ -70,16 +69,16 @@ class Walker {
   std::vector<std::int64_t> taken_;  ///< last user who took the item
 };
 
-/// Hits and gains of a target behind `better` candidates, in random order among `tied` others.
+/// Expected hits and gain of a target with `better` candidates above it and `tied` others in random order with it.
 struct Gain {
   double hit = 0, ndcg = 0;
 };
 Gain gain_of(std::int64_t better, std::int64_t tied) {
   Gain gain;
   const std::int64_t last = std::min<std::int64_t>(kTop - 1, better + tied);
-  for (std::int64_t rank = better; rank <= last; ++rank) {
+  for (std::int64_t place = better; place <= last; ++place) {
     gain.hit += 1;
-    gain.ndcg += 1 / std::log2(static_cast<double>(rank) + 2);
+    gain.ndcg += 1 / std::log2(static_cast<double>(place) + 2);
   }
   const auto places = static_cast<double>(tied + 1);
   return {gain.hit / places, gain.ndcg / places};
@@ -94,8 +93,8 @@ double binomial(std::int64_t n, std::int64_t k, double p) {
                   real_k * std::log(p) + (real_n - real_k) * std::log1p(-p));
 }
 
-/// The same against negatives drawn with replacement from a pool, of which a share `better` comes before the target and
-/// a share `tied` ties with it.
+/// The same against negatives drawn with replacement from a pool. A share `better` of the pool is above the target; a
+/// share `tied` ties with it.
 Gain sampled_gain(double better, double tied, const std::array<std::array<Gain, kNegatives + 1>, kTop>& gains) {
   Gain sum;
   for (std::int64_t b = 0; b < kTop; ++b) {
@@ -112,7 +111,7 @@ Gain sampled_gain(double better, double tied, const std::array<std::array<Gain, 
   return sum;
 }
 
-/// Candidates with one probability: new items of a cell, or all others.
+/// Candidates of equal probability: new items of a cell, or all others.
 struct Group {
   double probability;
   std::int64_t size;
@@ -131,8 +130,8 @@ SequenceSet make_gap_sessions(const GapSessions& what) {
   const std::int64_t items = what.n_items();
   rule.category.resize(static_cast<std::size_t>(items));
   rule.cluster.resize(static_cast<std::size_t>(items));
-  const auto label =
-      draw_permutation(items, what.seed, "prep.gap_sessions.items");  // item numbers must not reveal the cells
+  // Item numbers must not reveal the cells.
+  const auto label = draw_permutation(items, what.seed, "prep.gap_sessions.items");
   for (std::int64_t i = 0; i < items; ++i) {
     const auto at = static_cast<std::size_t>(label[static_cast<std::size_t>(i)]);
     rule.category[at] = static_cast<std::int32_t>(i % what.categories);
@@ -199,8 +198,8 @@ IdealRates ideal_rates(const SequenceSet& set, HeldOut which) {
     const std::int64_t cluster = (rule.cluster[static_cast<std::size_t>(history[target - 1] - 1)] + 1) % rule.clusters;
     const std::int64_t pause = (raw[target - 1] - raw[target - 2]) / rule.unit_s - rule.categories;
     for (const bool gap_known : {true, false}) {
-      // What the rule adds to the probability of a new item. The noise, including the share of exhausted cells, is
-      // equal for all items.
+      // Only the rule's contribution to the probability of a new item. The noise, including the share of exhausted
+      // cells, is equal for all items.
       std::vector<Group> groups;
       std::int64_t rest = pool;
       double target_probability = 0;

@@ -11,7 +11,7 @@ namespace lockstep::prep {
 /// Separators of fields. Blanks: one or more spaces or tabs, also at both ends of the line. Comma: as
 /// split_csv().
 enum class LineKind : std::uint8_t { double_colon, tab, comma, blanks };
-/// Splits a line into `fields`, whose strings are reused. False as split_csv().
+/// Splits a line into `fields`, whose strings are reused. Returns false as split_csv() does.
 bool split_line(std::string_view line, LineKind kind, std::vector<std::string>& fields);
 
 enum class TimeFault : std::uint8_t { none, no_time, too_large };

@@ -22,15 +22,15 @@ IdKind kind_of(const std::string& id, std::int64_t& value) {
   return failed == std::errc{} && std::to_string(value) == id ? IdKind::integer : IdKind::text;
 }
 
-/// Assigns dense numbers to users or to items.
+/// The dense numbers of users or items.
 struct Dense {
   std::vector<std::int32_t> number;  ///< of each entry of the table; 0 when it was dropped
   RawIds raw;
 };
 
-class Side {
+class Numbering {
  public:
-  Side(const Interactions& raw, const IdTable& table, const char* what, const SequenceOptions& options)
+  Numbering(const Interactions& raw, const IdTable& table, const char* what, const SequenceOptions& options)
       : raw_(raw), table_(table), what_(what), options_(options) {}
 
   /// `used` marks entries that still have interactions.
@@ -69,7 +69,7 @@ class Side {
                                   place.line, ": ", what_, " id '", table_.id(entry), "' ", parts...));
   }
 
-  /// Fills values_ and decides whether this side is text.
+  /// Fills values_ and decides whether the ids are text.
   void read_kinds() {
     values_.assign(table_.size(), 0);
     text_ = options_.ids == "text";
@@ -143,8 +143,8 @@ SequenceSet make_sequences(const Interactions& raw, const SequenceOptions& optio
                report.few_user, " of users with fewer than ", options.min_user, ", ", report.few_item,
                " of items with fewer than ", options.min_item, "); lower --min-user or --min-item");
 
-  const Dense users = Side(raw, raw.users, "user", options).number(user_used);
-  const Dense items = Side(raw, raw.items, "item", options).number(item_used);
+  const Dense users = Numbering(raw, raw.users, "user", options).number(user_used);
+  const Dense items = Numbering(raw, raw.items, "item", options).number(item_used);
   SequenceSet set;
   set.users = users.raw;
   set.items = items.raw;

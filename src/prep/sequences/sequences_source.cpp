@@ -12,7 +12,7 @@
 namespace lockstep::prep {
 
 namespace {
-/// Remarks that ids are text because some are not integers, which the user may not expect.
+/// Notes that ids are text because some are not integers, which the user may not expect.
 void remark_on_ids(const IdTable& table, const RawIds& ids, const Interactions& raw, const char* what) {
   if (!ids.is_text) return;
   std::size_t integers = 0, first_text = table.size();
@@ -30,13 +30,13 @@ void remark_on_ids(const IdTable& table, const RawIds& ids, const Interactions& 
 }  // namespace
 
 bool run_sequences(const Args& args) {
-  Options options("lockstep-prep sequences", "Interactions of users with items, as sequences in time.",
-                  "Formats: movielens (user::item::rating::timestamp), tsv4 (user, item, rating, time), tsv3 (user, "
-                  "item, time), pairs (user item, in time "
-                  "order, no times), triples (user item time, blanks), csv (commas or tabs; a header names the "
-                  "columns, name:type is understood), each also packed with gzip. Without "
-                  "--format the first line decides. Times are seconds since 1970 or ISO dates. Ids are integers or "
-                  "text; every rating counts as an interaction.");
+  Options options(
+      "lockstep-prep sequences", "Interactions of users with items, as sequences in time.",
+      "Formats: movielens (user::item::rating::timestamp), tsv4 (user, item, rating, time), tsv3 (user, "
+      "item, time), pairs (user item, in time order, no times), triples (user item time, blanks), csv (commas or tabs; "
+      "a header names the columns, also as name:type), each also compressed with gzip. Without --format the first line "
+      "determines the format. Times are seconds since 1970 or ISO dates. Ids are integers or text; every rating counts "
+      "as an interaction.");
   options.section("input", "What to read from the files");
   SourceOptions common(options);
   RawOptions raw;
@@ -52,7 +52,7 @@ bool run_sequences(const Args& args) {
                  "integer ids sort as numbers, text ids by bytes; auto: integers if all ids are");
   options.section("filter", "Filter");
   options.add("filter.min_user,min-user", &sequence.min_user, std::int64_t{5}, at_least(1),
-              "drop users with fewer interactions in the whole input; one pass");
+              "drop users with fewer interactions in the whole input, in one pass");
   options.add("filter.min_item,min-item", &sequence.min_item, std::int64_t{5}, at_least(1),
               "drop items with fewer interactions in the whole input");
   options.add("filter.keep_ids,keep-ids", &sequence.keep_ids, false,
@@ -61,10 +61,9 @@ bool run_sequences(const Args& args) {
   options.choice("time.scale", &sequence.time_scale, "per_user_min", time_scales(),
                  "unit of scaled times: each user's smallest non-zero gap, a fixed unit, or (raw) seconds");
   options.section("split", "Training, validation and test");
-  options.add(
-      "split.min_split,min-split", &sequence.min_split, std::int64_t{3}, at_least(3),
-      "users with fewer interactions are only for training; of the others the last one is for test, the one before it "
-      "for validation");
+  options.add("split.min_split,min-split", &sequence.min_split, std::int64_t{3}, at_least(3),
+              "users with fewer interactions are only for training; the last interaction of the others is for the "
+              "test, the one before it for validation");
   options.example("lockstep-prep sequences --input ml-1m/ratings.dat --output ml-1m.h5",
                   "MovieLens, as the papers filter it");
   options.example("lockstep-prep sequences --input Amazon_Beauty.inter --output beauty.h5", "order only, no times");

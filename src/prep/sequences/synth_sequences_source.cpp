@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_system.hpp"
@@ -41,8 +42,8 @@ bool run_synth_sequences(const Args& args) {
               "items of the shortest session");
   options.add("max-length", &what.max_length, std::int64_t{50}, between(static_cast<double>(kShortestSession), 1e6),
               "items of the longest session");
-  options.add("categories", &what.categories, std::int64_t{8}, between(2, 4096), "K, given by the pause");
-  options.add("clusters", &what.clusters, std::int64_t{4}, between(1, 4096), "M, given by the order");
+  options.add("categories", &what.categories, std::int64_t{8}, between(2, 4096), "K, determined by the pause");
+  options.add("clusters", &what.clusters, std::int64_t{4}, between(1, 4096), "M, determined by the order");
   options.add("members", &what.members, std::int64_t{20}, between(1, 65536), "items of each category and cluster");
   options.add("noise", &what.noise, 0.1, fraction, "probability that an item ignores the rule");
   options.add("unit", &what.unit_s, std::int64_t{60}, between(1, 86400 * 366), "time unit of the pauses").unit("s");
@@ -65,6 +66,13 @@ bool run_synth_sequences(const Args& args) {
     require_different(common.output, raw);
   }
 
+  const double interactions =
+      static_cast<double>(what.users) * static_cast<double>(what.min_length + what.max_length) / 2;
+  constexpr std::size_t kInteraction =
+      sizeof(std::int32_t) + 2 * sizeof(std::int64_t);  // item, time as read and scaled
+  require_memory_for(interactions * kInteraction, join("making the data: about ", interactions, " interactions need"),
+                     "lower users or max-length");
+  require_space(common.output, static_cast<std::int64_t>(interactions * kInteraction));
   const SequenceSet set = make_gap_sessions(what);
   if (!raw.empty()) write_text_atomically(raw, as_text(set));
   write_sequence_set(common.output, set);

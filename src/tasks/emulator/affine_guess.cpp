@@ -13,8 +13,8 @@ void normalise(std::span<const float> x, const std::vector<double>& mean, const 
   for (std::size_t c = 0; c < x.size(); ++c) to[c] = (static_cast<double>(x[c]) - mean[c]) / std[c];
 }
 
-/// Solves A X = B in place of B by A = L D L'. A (n, n) is symmetric and positive semidefinite, its lower half is used;
-/// B (n, m). A pivot that rounding makes smaller than the ridge counts as the ridge.
+/// Solves A X = B by A = L D L' and stores X in B. A (n, n) is symmetric and positive semidefinite; only its lower half
+/// is used. B (n, m). A pivot that rounding makes smaller than the ridge counts as the ridge.
 void solve(std::vector<double>& a, std::vector<double>& b, std::size_t n, std::size_t m) {
   std::vector<double> pivot(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -70,11 +70,11 @@ AffineGuess persistence(const EmulatorData& data, bool& found) {
 AffineGuess linear_regression(const EmulatorData& data) {
   const auto in = static_cast<std::size_t>(data.n_in()), out = static_cast<std::size_t>(data.n_out()), n = in + 1;
   const std::span<const std::int32_t> rows = data.rows_of(Split::train);
-  const auto all = static_cast<std::int64_t>(rows.size()), taken = std::min(all, kMostRows);
+  const auto all = static_cast<std::int64_t>(rows.size()), used = std::min(all, kMostRows);
   const Moments& m = data.moments;
   std::vector<double> a(n * n), b(n * out), z(n, 1), t(out);  // the last of z stays 1, for the bias
-  for (std::int64_t r = 0; r < taken; ++r) {
-    const std::int64_t row = rows[static_cast<std::size_t>(all * r / taken)];
+  for (std::int64_t r = 0; r < used; ++r) {
+    const std::int64_t row = rows[static_cast<std::size_t>(all * r / used)];
     normalise({data.x.data<float>() + row * data.n_in(), in}, m.input_mean, m.input_std, z.data());
     normalise({data.y.data<float>() + row * data.n_out(), out}, m.output_mean, m.output_std, t.data());
     for (std::size_t i = 0; i < n; ++i) {
@@ -82,8 +82,8 @@ AffineGuess linear_regression(const EmulatorData& data) {
       for (std::size_t o = 0; o < out; ++o) b[i * out + o] += z[i] * t[o];
     }
   }
-  for (double& x : a) x /= static_cast<double>(taken);
-  for (double& x : b) x /= static_cast<double>(taken);
+  for (double& x : a) x /= static_cast<double>(used);
+  for (double& x : b) x /= static_cast<double>(used);
   for (std::size_t i = 0; i < in; ++i) a[i * n + i] += kRidge;
   solve(a, b, n, out);
   AffineGuess guess{std::vector<double>(out * in), std::vector<double>(out)};

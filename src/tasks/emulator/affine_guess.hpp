@@ -13,8 +13,8 @@ struct AffineGuess {
   void predict(const Moments& moments, std::span<const float> x, std::span<double> t) const;
 };
 
-/// Each output as the input of the same name and level; an output that is not among the inputs as its training mean.
-/// Without any such output all are means, and `found` is false.
+/// Predicts each output as the input of the same name and level, or as its training mean if there is no such input.
+/// found  whether any output has such an input
 AffineGuess persistence(const EmulatorData& data, bool& found);
 
 /// Linear regression on the training rows (at most 100,000, spread over them), in double: the normal equations with

@@ -14,8 +14,9 @@ namespace lockstep {
 
 namespace {
 
-/// An operation v = f(a, b) on values of earlier nodes, and what the derivative g by v gives to a and to b. Functions
-/// have a name, and those of one argument no part of b.
+/// An operation v = f(a, b) on values of earlier nodes. Given the derivative g with respect to v, to_a and to_b return
+/// the contributions to the derivatives with respect to a and b. Functions have a name; those of one argument have no
+/// to_b.
 struct Rule {
   std::string_view name;
   double (*value)(double a, double b);
@@ -234,7 +235,7 @@ void Constraint::evaluate(const float* x, const double* y, double* values, doubl
     d[static_cast<std::size_t>(result)] += 2 * v[static_cast<std::size_t>(result)];
   for (std::size_t i = nodes_.size(); i-- > 0;) {
     const double g = d[i];
-    if (g == 0) continue;  // an operand outside of its domain then has no part in the gradient
+    if (g == 0) continue;  // then an operand outside its domain does not affect the gradient
     const Node& n = nodes_[i];
     const auto a = static_cast<std::size_t>(n.a), b = static_cast<std::size_t>(n.b);
     if (n.op == Op::output) dy[n.a] += g;

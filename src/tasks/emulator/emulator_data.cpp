@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-/// Reads rows into their place and checks each value. `column(c)` names column c in messages.
+/// Reads rows into `to` and checks each value. `column(c)` names column c in messages.
 template <class Column>
 void read_columns(const DatasetFile& set, const std::string& dataset, const std::vector<std::int64_t>& shape,
                   const Tensor& to, const Column& column) {

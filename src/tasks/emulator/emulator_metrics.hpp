@@ -31,7 +31,7 @@ inline constexpr int kPercents[3] = {50, 90, 95};
 inline constexpr std::int64_t kBins = 4096;
 inline constexpr double kLow = -4, kHigh = 2;
 
-/// Which sums there are.
+/// Determines which sums exist.
 struct Layout {
   std::int64_t n_out;
   bool aice, jacobian;       ///< an output aice; true Jacobians in the data set

@@ -23,7 +23,7 @@ void add_file_options(Options& options, EmulatorFiles& files, const std::string&
       .value_name("FILE");
   options.add("input", &files.input, "", "states").value_name("FILE").required();
   add_output_options(options, files.output, written).required();
-  options.list_only({"run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
+  options.list_only({"run.threads", "run.isa", "run.precision", "dist.timeout", "dist.check_collectives"});
 }
 
 void require_precision(const Options& options) {

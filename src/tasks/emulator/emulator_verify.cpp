@@ -15,8 +15,8 @@
 namespace lockstep {
 namespace {
 
-// Tolerances in single precision, of an array's largest value. In brackets what PyTorch's own single precision differs
-// from its double.
+// Tolerances in single precision, relative to an array's largest value. In brackets: the difference between PyTorch's
+// single and double precision.
 constexpr double kOutput = 2e-6;    // [2.2e-7]
 constexpr double kJacobian = 3e-6;  // [5.3e-7]
 constexpr double kGradient = 5e-6;  // [1.1e-6]
@@ -24,8 +24,7 @@ constexpr double kWeights = 2e-3;   // times the learning rate, absolute: Adam d
 constexpr double kSquares = 2 * kGradient;
 constexpr double kRemainder =
     1e-2;  // a difference of nearly equal predictions: its noise is 1e-7 of a prediction, not of the remainder
-constexpr double kCondition =
-    1e-4;  // the smallest singular value is a small part of the largest, to whose error it is subject
+constexpr double kCondition = 1e-4;  // the smallest singular value has the absolute error of the largest
 
 /// The reference's rows as a model: step s takes the rows of batch s.
 class ReferenceModel final : public EmulatorTask {
@@ -245,7 +244,7 @@ std::unique_ptr<Optimizer> make_reference_optimizer(const H5File& file, ParamSto
   return make_optimizer(options, params, trainable_ranges(params));
 }
 
-/// The batches as training steps over all ranks, and what they leave behind.
+/// The batches as training steps over all ranks, and the resulting state.
 template <class T>
 void verify_steps(Verifier& v, World& world, ReferenceModel& model, const VerifyOptions& options) {
   const H5File& file = v.file();

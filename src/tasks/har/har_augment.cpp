@@ -30,7 +30,7 @@ Matrix random_turn(const Philox& draws, double degrees) {
   return turn_about(axis, draws.normal(kAngle) * degrees * std::numbers::pi / 180);
 }
 
-/// Copies a window, from a shifted place on.
+/// Copies a window, with a shifted start.
 void take(const HarData& data, const ops::WindowPick& pick, double* out) {
   const std::int64_t channels = data.channels(), length = data.length(), later = pick.later;
   const double* x = data.window(pick.window);

@@ -16,11 +16,11 @@ std::vector<std::int32_t> triads_of(const std::vector<std::string>& channel_name
 /// Whether the augmentation changes signals, not only pictures.
 bool augments_signals(const HarAugment& augment);
 
-/// How these draws change a window: its shift and rotation, and a factor for each channel. shapes  factors (C)
+/// The change of a window by these draws: its shift and rotation, and a factor for each channel. shapes  factors (C)
 ops::WindowPick draw_change(const HarAugment& augment, const HarData& data, std::span<const std::int32_t> triads,
                             std::int64_t window, const Philox& draws, std::span<double> factors);
 
-/// Writes a window (C, L) of the data set, shifted, rotated and scaled as draw_change() says. Units of the data.
+/// Writes a window (C, L) of the data set, shifted, rotated and scaled as in draw_change(). Units of the data.
 void augment_window(const HarAugment& augment, const HarData& data, std::span<const std::int32_t> triads,
                     std::int64_t window, const Philox& draws, std::span<double> factors, double* out);
 

@@ -84,7 +84,7 @@ class Reader {
     return stratified_folds(how, subject, label, file_.path().string());
   }
 
-  /// The windows of the file, those of fold `number` of `all` last. Sets `tests` to the number of these.
+  /// The windows of the file, with those of fold `number` of `all` last. Sets `tests` to their number.
   std::vector<std::int32_t> order(const std::vector<std::vector<std::int32_t>>& all, const HarFolds& folds,
                                   std::int64_t number, std::int64_t& tests) const {
     const auto count = static_cast<std::int64_t>(all.size());
@@ -106,13 +106,13 @@ class Reader {
   DatasetFile set_;
 };
 
-/// Moves rows of `width` elements into this order; an empty one changes nothing.
+/// Reorders rows of `width` elements; an empty order changes nothing.
 template <class T>
 void reorder(std::span<T> rows, std::int64_t width, const std::vector<std::int32_t>& order) {
   if (order.empty()) return;
-  const std::vector<T> filed(rows.begin(), rows.end());
+  const std::vector<T> stored(rows.begin(), rows.end());
   for (std::size_t i = 0; i < order.size(); ++i)
-    std::copy_n(filed.begin() + order[i] * width, width, rows.begin() + static_cast<std::int64_t>(i) * width);
+    std::copy_n(stored.begin() + order[i] * width, width, rows.begin() + static_cast<std::int64_t>(i) * width);
 }
 
 /// Mean and deviation of each channel over the training windows, as lockstep-prep computes them.
@@ -216,20 +216,20 @@ HarData HarData::read(const std::filesystem::path& path, Placement& placement, L
   const auto shapes = reader.shapes(channels);
   const std::int64_t length = shapes[0][2];
   for (std::size_t p = 0; p < 3; ++p) data.count[p] = shapes[p][0];
-  const std::array<std::int64_t, 3> filed = data.count;
-  const std::int64_t windows = filed[0] + filed[1] + filed[2];
+  const std::array<std::int64_t, 3> stored = data.count;
+  const std::int64_t windows = stored[0] + stored[1] + stored[2];
   require_data(windows <= std::numeric_limits<std::int32_t>::max(), opening, ": ", windows,
                " windows; must be below 2^31");
 
-  std::vector<std::int32_t> order;  // of the file's windows; empty: as they are
+  std::vector<std::int32_t> order;  // of the windows; empty: the order of the file
   if (folds.given()) {
     std::int64_t tests = 0;
     order = reader.order(reader.folds(folds.how), folds, folds.number, tests);
     data.count = {windows - tests, 0, tests};
   }
   const auto each_part = [&](const Tensor& all, const auto& f) {
-    for (std::int64_t p = 0, first = 0; p < 3; first += filed[static_cast<std::size_t>(p++)])
-      f(static_cast<std::size_t>(p), all.slice(first, filed[static_cast<std::size_t>(p)]));
+    for (std::int64_t p = 0, first = 0; p < 3; first += stored[static_cast<std::size_t>(p++)])
+      f(static_cast<std::size_t>(p), all.slice(first, stored[static_cast<std::size_t>(p)]));
   };
   data.signals = placement.place(DType::f64, {windows, channels, length}, [&](const Tensor& to) {
     each_part(to, [&](std::size_t p, const Tensor& part) { reader.signals(p, part, data.channel_names); });

@@ -32,7 +32,7 @@ std::vector<std::size_t> distribute(const std::vector<Shares>& subjects, std::si
     add(*least, subjects[s], 1);
   }
   constexpr std::size_t kMost = 512;  // subjects whose pairs are tried
-  constexpr double kLeast = 1e-9;     // gain of an exchange
+  constexpr double kLeast = 1e-9;     // least gain of a swap
   const std::size_t tried = std::min(kMost, order.size());
   for (bool improved = true; improved;) {
     improved = false;
@@ -59,7 +59,7 @@ std::vector<std::size_t> distribute(const std::vector<Shares>& subjects, std::si
 std::vector<std::vector<std::int32_t>> stratified_folds(const std::string& how, std::span<const std::int32_t> subject,
                                                         std::span<const std::int32_t> label,
                                                         const std::string& source) {
-  std::map<std::int32_t, std::map<std::int32_t, double>> counts;  // of subjects and their classes
+  std::map<std::int32_t, std::map<std::int32_t, double>> counts;  // windows of each subject, by class
   std::map<std::int32_t, double> classes;
   for (std::size_t n = 0; n < subject.size(); ++n) {
     require_data(subject[n] >= 0, "making folds of '", source, "': window ", n,

@@ -37,7 +37,7 @@ void HarSums::add(const Tensor& logits, std::span<const std::int32_t> labels, st
   window_log_probabilities(logits, classes, 1, rows_of);
   window_log_probabilities(logits, classes, group, windows);
   for (std::size_t n = 0; n < labels.size(); ++n)
-    *right += largest_class(std::span(rows_of).subspan(n * width, width)) == labels[n];
+    *correct += largest_class(std::span(rows_of).subspan(n * width, width)) == labels[n];
   for (std::size_t w = 0; w < windows.size() / width; ++w)
     confusion[labels[w * static_cast<std::size_t>(group)] * classes +
               largest_class(std::span(windows).subspan(w * width, width))] += 1;
@@ -51,7 +51,7 @@ std::vector<Metric> har_metrics(const std::vector<double>& sums, const std::vect
   const MetricTable each = class_scores(har_confusion(sums, classes));
   enum Score : std::uint8_t { kPrecision, kRecall, kF1, kSupport };
   const auto score = [&](std::int64_t k, Score which) { return each.values[static_cast<std::size_t>(4 * k + which)]; };
-  double macro_precision = 0, macro_recall = 0, macro_f1 = 0, weighted_f1 = 0, windows = 0, right = 0, present = 0;
+  double macro_precision = 0, macro_recall = 0, macro_f1 = 0, weighted_f1 = 0, windows = 0, correct = 0, present = 0;
   for (std::int64_t k = 0; k < count; ++k) {
     if (score(k, kSupport) == 0) continue;
     present += 1;
@@ -60,15 +60,15 @@ std::vector<Metric> har_metrics(const std::vector<double>& sums, const std::vect
     macro_f1 += score(k, kF1);
     weighted_f1 += score(k, kF1) * score(k, kSupport);
     windows += score(k, kSupport);
-    right += s.confusion[k * count + k];
+    correct += s.confusion[k * count + k];
   }
-  std::vector<Metric> out = {{"accuracy", ratio(right, windows), true},
+  std::vector<Metric> out = {{"accuracy", ratio(correct, windows), true},
                              {"loss", ratio(*s.loss, *s.rows)},
                              {"macro_f1", ratio(macro_f1, present), true},
                              {"weighted_f1", ratio(weighted_f1, windows), true},
                              {"macro_precision", ratio(macro_precision, present), true},
                              {"macro_recall", ratio(macro_recall, present), true}};
-  if (per_channel) out.push_back({"channel_accuracy", ratio(*s.right, *s.rows), true});
+  if (per_channel) out.push_back({"channel_accuracy", ratio(*s.correct, *s.rows), true});
   for (std::int64_t k = 0; k < count; ++k) {
     const std::string& name = classes[static_cast<std::size_t>(k)];
     out.push_back({"accuracy." + name, score(k, kRecall), true});

@@ -14,22 +14,22 @@ namespace lockstep {
 /// and the confusion matrix of windows (true class, predicted class).
 struct HarSums {
   HarSums(double* sums, std::int64_t classes)
-      : rows(sums), loss(sums + 1), right(sums + 2), confusion(sums + 3), classes(classes) {}
+      : rows(sums), loss(sums + 1), correct(sums + 2), confusion(sums + 3), classes(classes) {}
   static std::int64_t count(std::int64_t classes) { return 3 + classes * classes; }
   /// Adds the classifications of logits (N, classes). Each `group` consecutive rows are one window.
   void add(const Tensor& logits, std::span<const std::int32_t> labels, std::int64_t group) const;
 
-  double *rows, *loss, *right, *confusion;
+  double *rows, *loss, *correct, *confusion;
   std::int64_t classes;
 };
 
 /// The log-probabilities of windows from logits (N group, classes): the mean over the `group` consecutive rows of a
 /// window. shapes  out (N, classes)
 void window_log_probabilities(const Tensor& logits, std::int64_t classes, std::int64_t group, std::span<double> out);
-/// The class with the largest of these values, the lower one of a tie.
+/// The class with the largest of these values; of equal values, the lower class.
 std::int64_t largest_class(std::span<const double> values);
 
-/// Names and order are HarTask's.
+/// The metrics with the names and in the order of HarTask.
 std::vector<Metric> har_metrics(const std::vector<double>& sums, const std::vector<std::string>& classes,
                                 bool per_channel);
 MetricTable har_confusion(const std::vector<double>& sums, const std::vector<std::string>& classes);

@@ -58,7 +58,7 @@ Options make_options(Arguments& a) {
       "mpirun -n 4 lockstep predict --checkpoint run/checkpoints/best.h5 --data.path new.h5 --output windows.h5 "
       "--recordings recordings.csv",
       "the same on four ranks, and one class for each recording");
-  options.list_only({"model.kind", "data.path", "data.stage", "run.device", "run.threads", "run.precision",
+  options.list_only({"model.kind", "data.path", "data.stage", "run.device", "run.threads", "run.isa", "run.precision",
                      "dist.timeout", "dist.check_collectives", "dist.gpu_ids"});
   return options;
 }
@@ -129,7 +129,7 @@ std::vector<double> classify(const HarTask& model, std::int64_t first, std::int6
   return out;
 }
 
-/// What rank 0 counts while it sees the predictions.
+/// The counts that rank 0 collects from the predictions.
 struct Tally {
   Votes votes;
   MetricTable confusion;
@@ -233,16 +233,16 @@ PredictionTable vote_table(const HarData& data, const Origins& origins, const Vo
   return table;
 }
 
-/// Prints what the labels say about the predictions.
+/// Prints the scores of the predictions against the labels.
 void print_scores(const Tally& tally) {
   const MetricTable& confusion = tally.confusion;
-  double windows = 0, right = 0;
+  double windows = 0, correct = 0;
   for (std::size_t i = 0; i < confusion.values.size(); ++i) {
     windows += confusion.values[i];
-    if (i % (confusion.rows.size() + 1) == 0) right += confusion.values[i];
+    if (i % (confusion.rows.size() + 1) == 0) correct += confusion.values[i];
   }
   if (windows == 0) return;
-  std::cout << "accuracy " << join(right / windows) << " of " << windows << " labelled windows\n";
+  std::cout << "accuracy " << join(correct / windows) << " of " << windows << " labelled windows\n";
   std::int64_t recordings = 0, voted = 0;
   for (const auto& [recording, vote] : tally.votes) {
     if (vote.truth < 0) continue;

@@ -83,10 +83,10 @@ std::int64_t HarTask::drawn_window(std::int64_t i, std::uint64_t seed, std::int6
   const auto classes = static_cast<std::int64_t>(members_.size());
   const auto& members = members_[static_cast<std::size_t>(i % classes)];
   const auto count = static_cast<std::int64_t>(members.size());
-  const std::int64_t turn = i / classes;
+  const std::int64_t visit = i / classes;
   const auto key = static_cast<std::uint64_t>(epoch * classes + i % classes);
   const Permutation order(count, seed ^ Site("har.balance").id, key);
-  return members[static_cast<std::size_t>(order(turn % count))] + turn / count * data_.windows();
+  return members[static_cast<std::size_t>(order(visit % count))] + visit / count * data_.windows();
 }
 
 std::int64_t HarTask::size(Split split) const {
@@ -243,7 +243,7 @@ Var HarTask::logits(Tape& tape, const Inputs& inputs, const HarDraws* draws) con
   return net_.classify(tape, net_.embed(tape, inputs.pictures), draws);
 }
 
-/// What a training pass reads.
+/// The inputs of a training pass.
 struct HarTask::Batch {
   Inputs inputs;
   HarDraws draws;
@@ -363,7 +363,7 @@ std::vector<Baseline> HarTask::baselines() const {
       const std::int32_t label = data_.label(window);
       *to.rows += rows;
       *to.loss += rows * loss[static_cast<std::size_t>(label)];
-      if (label == guess) *to.right += rows;
+      if (label == guess) *to.correct += rows;
       to.confusion[label * data_.classes() + guess] += 1;
     }
   };

@@ -20,11 +20,11 @@
 namespace lockstep {
 namespace {
 
-// Tolerances of an array's largest value. In brackets what the reference's own single precision differs from its
-// double.
+// Tolerances relative to an array's largest value. In brackets: the difference between the reference's own single and
+// double precision.
 constexpr double kOutput = 1e-5;
 constexpr double kGradient = 5e-5;  // [5e-6]
-constexpr double kRounding = 1e-5;  // of gradients in single precision: twice that of the reference
+constexpr double kRounding = 1e-5;  // of gradients in single precision: twice the reference's
 /// Absolute, after the steps, for weights near 1 that are rounded in each; AdamDifference adds what a difference of the
 /// gradients explains.
 constexpr double kWeights = 1e-6;
@@ -121,7 +121,7 @@ class ReferenceModel final : public ShardTask {
     return {cross_entropy(tape, logits(tape, first, shard.count), labels(tape, first, shard.count), smoothing_),
             static_cast<double>(shard.count)};
   }
-  /// Of windows [first, first + count) of all that the reference holds.
+  /// The logits of the reference's windows [first, first + count).
   Var logits(Tape& tape, std::int64_t first, std::int64_t count, HarTrace* trace = nullptr) const {
     const std::int64_t channels = net_.arch().channels;
     const Tensor patches = to_tape(tape, patches_->slice(first * channels, count * channels));
@@ -181,7 +181,7 @@ std::vector<double> attention_weights(const Tensor& qkv, const HarArch& arch) {
   return out;
 }
 
-/// Windows classified, and what came out.
+/// The results of classified windows.
 struct Result {
   double loss = 0, plain_loss = 0;  ///< means, with and without smoothed labels
   double accuracy = 0;              ///< percent
@@ -256,8 +256,8 @@ void verify_gradients(Verifier& v, const ParamStore& params, const Tensor& flat,
   }
 }
 
-/// The weights after the steps. In single precision those of vanishing gradients are left out, and of each other one's
-/// difference the part that the rounding of gradients explains.
+/// Compares the weights after the steps. In single precision, weights with vanishing gradients are omitted, and the
+/// part of each difference that rounding of gradients explains is subtracted.
 void verify_weights(Verifier& v, const ParamStore& params, const AdamDifference& difference, bool f64) {
   const std::vector<double> all = doubles(params.values());
   for (const Param& p : params.all()) {
@@ -276,7 +276,7 @@ void verify_weights(Verifier& v, const ParamStore& params, const AdamDifference&
   }
 }
 
-/// The micro-batches as training steps over all ranks, and what they leave behind.
+/// Compares the training steps of the micro-batches over all ranks, and the resulting state.
 void verify_steps(Verifier& v, World& world, ReferenceModel& model, const VerifyOptions& options) {
   const H5File& file = v.file();
   const Sizes& sizes = model.sizes();
@@ -312,9 +312,9 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
     difference.add_step(model.params(), step.gradient(), scale, lr, kRounding);
     optimizer->step(step.gradient(), lr, scale);
   }
-  const auto mean = [&](const auto& figure) {
+  const auto mean = [&](const auto& metric) {
     double sum = 0;
-    for (std::int64_t m = 0; m < micros; ++m) sum += figure(m);
+    for (std::int64_t m = 0; m < micros; ++m) sum += metric(m);
     return std::array{sum / static_cast<double>(micros)};
   };
   const double output = v.tolerance(kOutput, kDouble);
@@ -388,7 +388,7 @@ void verify_pictures(const H5File& file, ReferenceReport& report) {
 void verify_har(World& world, const H5File& file, const VerifyOptions& options, ReferenceReport& report) {
   if (file.has("/inputs/sequences")) return verify_pictures(file, report);
   require_data(file.has("/inputs/images") && file.has("/weights"), "verifying '", file.path().string(),
-               "': neither pictures with weights nor sequences");
+               "': neither pictures with weights nor sequences; this is not a reference file of har");
   Verifier v(file, options, report);
   ReferenceModel model(file, options.f64 ? DType::f64 : DType::f32);
   model.move_to(options.device);

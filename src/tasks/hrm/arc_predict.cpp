@@ -97,7 +97,7 @@ void predict_arc(World& world, const Args& args, const HrmPrediction& a, const R
     require_data(data.task == "arc", path, ": its puzzles are of task ", data.task, ", the network's of task arc");
     if (!a.other_data) reader.require_data_of(*loaded, path);
     reader.load_average_or_weights(loaded->params());
-    require_data(!data.arc_names.empty(), path, ": it has no names of identifiers, and so of tasks");
+    require_data(!data.arc_names.empty(), path, ": it has no names of identifiers, so its tasks have no names");
     require_data(model.tests() > 0, path, ": it has no test inputs");
     names = DatasetFile(H5File::open(path), kHrmFormat).read_text("/identifiers", -1);
   });

@@ -68,8 +68,8 @@ std::vector<ArcCandidate> arc_candidates(std::span<const ArcBallot> ballots) {
 
 namespace {
 
-/// The place of the truth among the candidates of one test input, from 0; kNever if no variant voted for it.
-std::int64_t place_of_truth(std::span<const ArcBallot> ballots) {
+/// The position of the truth among the candidates of one test input, from 0; kNever if no variant voted for it.
+std::int64_t position_of_truth(std::span<const ArcBallot> ballots) {
   const std::vector<ArcCandidate> candidates = arc_candidates(ballots);
   const auto found =
       std::ranges::find_if(candidates, [&](const ArcCandidate& c) { return c.answer == ballots.front().truth; });
@@ -113,7 +113,7 @@ std::vector<std::pair<int, double>> arc_pass_rates(std::vector<ArcBallot> ballot
     std::int64_t worst = 0;  // the last place of the truth over the task's inputs
     while (task != next) {
       const auto end = std::find_if(task, next, [&](const ArcBallot& b) { return b.input != task->input; });
-      worst = std::max(worst, place_of_truth({task, end}));
+      worst = std::max(worst, position_of_truth({task, end}));
       task = end;
     }
     for (std::size_t k = 0; k < kAttempts.size(); ++k) solved[k] += worst < kAttempts[k];

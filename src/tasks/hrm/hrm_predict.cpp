@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iostream>
 
 #include "lockstep/base/csv.hpp"
@@ -53,11 +52,10 @@ Puzzle read_puzzle(const std::string& line, const std::string& where, const std:
 /// The puzzles of a file. Appends the message of each other line to `bad`.
 std::vector<Puzzle> read_puzzles(const std::string& path, const PuzzleData& data, std::vector<std::string>& bad) {
   const std::string letters = alphabet(data.task, data.vocab_size);
-  std::ifstream in(path);
-  require_usage(in.good(), "opening '", path, "': no such file, or not readable");
+  std::ifstream in = open_text(path);
   std::vector<Puzzle> puzzles;
   std::string line;
-  for (std::int64_t number = 0; next_line(in, line, number);) {
+  for (std::int64_t number = 0; next_line(in, line, number, path);) {
     if (line.empty()) continue;
     try {
       puzzles.push_back(read_puzzle(line, join("reading '", path, "', line ", number, ": "), letters, data));
@@ -168,7 +166,7 @@ int predict_text(World& world, const Args& args, const HrmPrediction& a, const H
       std::get<Integers>(values[agreeing + 1])[i] = solved[at].agreeing;
     }
   };
-  std::int64_t right = 0, line = 1;  // `line` is that which `lines` ends with
+  std::int64_t right = 0, line = 1;  // `line`: number of the last line in `lines`
   std::string lines;
   table.see = [&](std::int64_t, std::int64_t count, const std::vector<PredictionValues>& values) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
@@ -244,7 +242,7 @@ int predict_hrm(World& world, const Args& args) {
   options.example("mpirun -n 4 lockstep predict --checkpoint runs/arc/checkpoints/best.h5 --submission submission.json",
                   "two attempts at each test input of ARC");
   options.list_only({"model.kind", "data.path", "data.stage", "eval.tries", "eval.combine", "eval.noise", "eval.halt",
-                     "run.seed", "run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
+                     "run.seed", "run.threads", "run.isa", "run.precision", "dist.timeout", "dist.check_collectives"});
   if (!parse(world, options, args, a.config)) return 0;
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
   std::unique_ptr<CheckpointReader> reader;
@@ -255,6 +253,7 @@ int predict_hrm(World& world, const Args& args) {
     Options table("lockstep predict");
     add_options(table, stored, reader->model_kind());
     table.parse_ini(reader->config(), a.checkpoint);
+    require_same_network(options, reader->config(), "checkpoint " + a.checkpoint, !Options::config_files(args).empty());
     hrm = dynamic_cast<const HrmConfig*>(stored.task.get());
     const auto* asked = dynamic_cast<const HrmConfig*>(a.config.task.get());
     require_usage(asked != nullptr, "option model.kind = ", a.config.model_kind, ": predict solves puzzles with hrm");

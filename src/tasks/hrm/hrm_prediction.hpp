@@ -35,7 +35,7 @@ std::size_t add_halting_columns(PredictionTable& table);
 void set_halting_columns(std::vector<PredictionValues>& values, std::size_t first, std::size_t row,
                          const PuzzleAnswer& answer);
 
-/// Answers every test input of the data set of `config`, and writes a.output and a.submission, where they are named.
+/// Answers every test input of the data set of `config`, and writes a.output and a.submission, if they are set.
 void predict_arc(World& world, const Args& args, const HrmPrediction& a, const RunConfig& config,
                  const CheckpointReader& reader, int threads);
 

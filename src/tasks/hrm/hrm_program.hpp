@@ -13,7 +13,8 @@ namespace lockstep {
 ///
 /// A rank always owns the same slots. In each step the ranks gather the slots' identifiers and embedding gradients, so
 /// that every rank makes the same update of the table, in slot order. Scores are gathered only for the log, and the
-/// states only for checkpoints. If the gradient stays on a GPU, the GPU gathers and updates, and the host only enqueues.
+/// states only for checkpoints. If the gradient stays on a GPU, the GPU gathers and updates, and the host only
+/// enqueues.
 class HrmProgram final : public TrainingProgram {
  public:
   /// errors  usage: a batch that the data do not fill
@@ -44,7 +45,7 @@ class HrmProgram final : public TrainingProgram {
   std::int64_t end_of(std::int64_t first) const;
   void gather(std::span<std::byte> rows, const char* what);
   void update_puzzle_table(double lr, Ema* average);
-  /// The outcome of a step that a GPU has taken.
+  /// The outcome of a step that a GPU has completed.
   std::optional<StepOutcome> outcome(const std::optional<EndedStep>& ended);
   void add_scores(std::int64_t step);
 

@@ -40,12 +40,12 @@ std::string bin_name(std::int64_t bin) {
 /// The sums of an evaluation; from kTables on rows, accuracy and exact answers per source, then per rating bin.
 enum Sum { kRows, kAccuracy, kExact, kQHaltAccuracy, kSteps, kLmLoss, kQHaltLoss, kTables };
 
-/// Copies host values to where operations can read them; they live as long as the tape's memory.
+/// A copy of host values in the tape's memory, where operations can read them.
 Tensor kept(Tape& t, std::span<const std::int32_t> values, Shape shape) {
   return Tensor::of(t.keep(values).data(), shape);
 }
 
-/// x in a dtype: x itself, or a copy that lives as long as the tape's memory.
+/// x in a dtype: x itself, or a copy in the tape's memory.
 Tensor in_dtype(Tape& t, const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   const Tensor y = t.keep(x.shape(), dtype);
@@ -204,7 +204,7 @@ std::int64_t HrmTask::least_steps(const Shard& shard, std::int64_t slot) const {
   return 2 + static_cast<std::int64_t>(draw.below(static_cast<std::uint64_t>(options_.loss.halt_max_steps - 1), 1));
 }
 
-/// What the host draws for a training pass.
+/// The host's draws for a training pass.
 struct HrmTask::Batch {
   std::span<ops::PuzzlePick> picks;
   std::span<std::int32_t> least;  ///< least_steps()
@@ -387,9 +387,9 @@ std::vector<Baseline> HrmTask::baselines() const {
   std::vector<std::vector<std::int64_t>> counts(tokens, std::vector<std::int64_t>(tokens));  // [input][answer]
   std::vector<std::int32_t> inputs(width), labels(width);
   for (const PuzzlePart& part : data_.train) {
-    const std::int64_t examples = part.examples(), taken = std::min(examples, kMostExamples);
-    for (std::int64_t i = 0; i < taken; ++i) {
-      data_.read({.part = &part, .row = examples * i / taken}, inputs, labels);
+    const std::int64_t examples = part.examples(), used = std::min(examples, kMostExamples);
+    for (std::int64_t i = 0; i < used; ++i) {
+      data_.read({.part = &part, .row = examples * i / used}, inputs, labels);
       for (std::size_t cell = 0; cell < width; ++cell)
         if (labels[cell] >= 0) ++counts[static_cast<std::size_t>(inputs[cell])][static_cast<std::size_t>(labels[cell])];
     }

@@ -14,15 +14,15 @@
 namespace lockstep {
 namespace {
 
-// Tolerances in single precision, of an array's largest value. In brackets what PyTorch's single precision differs from
-// its double.
-constexpr double kValue = 2e-5;     // [logits 6e-6]
-constexpr double kSegments = 1e-4;  // of an evaluation: each segment hands its rounding on to the next
-constexpr double kGradient = 2e-5;  // [4e-6]
-constexpr double kWeights = 2e-6;   // absolute [3e-7]
-constexpr double kDouble = 1e-10, kStoredSingle = 1e-6;  // in double; of arrays that the file holds in single
+// Tolerances in single precision, relative to an array's largest value. In brackets: the difference between PyTorch's
+// own single and double precision.
+constexpr double kValue = 2e-5;                          // [logits 6e-6]
+constexpr double kSegments = 1e-4;                       // of an evaluation, whose rounding accumulates over segments
+constexpr double kGradient = 2e-5;                       // [4e-6]
+constexpr double kWeights = 2e-6;                        // absolute [3e-7]
+constexpr double kDouble = 1e-10, kStoredSingle = 1e-6;  // in double; of arrays that the file stores in single
 
-/// Labels that do not count. Training batches have labels 0 that do.
+/// The label of ignored cells. 0 is a valid label in training batches.
 constexpr std::uint8_t kIgnored = 255;
 
 /// Batches, draws and observed values of a reference file. Training part t of the data is the batch of step t, one row
@@ -157,7 +157,7 @@ HrmTask::Options reference_options(const H5File& file, DType dtype) {
   return o;
 }
 
-/// One training file: values on the way, steps with their updates, evaluation.
+/// Compares one training file: intermediate values, steps with their updates, evaluation.
 class NetworkCheck {
  public:
   NetworkCheck(World& world, const H5File& file, const VerifyOptions& options, Verifier& v)

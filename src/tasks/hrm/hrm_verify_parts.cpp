@@ -113,9 +113,9 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
 namespace {
 
 /// The reference's draws of one iteration.
-class GivenDraws final : public PuzzleDraws {
+class RecordedDraws final : public PuzzleDraws {
  public:
-  GivenDraws(const PuzzlePart& part, const H5File& file, const std::string& group)
+  RecordedDraws(const PuzzlePart& part, const H5File& file, const std::string& group)
       : part_(part),
         order_(file.read<std::int64_t>(group + "/group_order")),
         pick_(file.read<std::int64_t>(group + "/puzzle_pick")),
@@ -165,7 +165,7 @@ void verify_hrm_sampler(Verifier& v, const H5File& file) {
     for (const std::string& rank : file.list("/sampler/train/" + world))
       for (const std::string& iteration : file.list("/sampler/train/" + world + "/" + rank)) {
         const PuzzleBatches batches(part, 1, visits, batch,
-                                    std::make_unique<GivenDraws>(part, file, "/sampler/draws/" + iteration));
+                                    std::make_unique<RecordedDraws>(part, file, "/sampler/draws/" + iteration));
         const std::int64_t share = batch / (world.back() - '0'), first = share * (rank.back() - '0');
         std::vector<double> inputs, labels, identifiers;
         std::vector<PuzzleExample> rows(static_cast<std::size_t>(share));

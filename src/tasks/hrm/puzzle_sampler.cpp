@@ -70,15 +70,15 @@ void PuzzleBatches::rows(std::int64_t batch, std::int64_t first, std::span<Puzzl
   const std::int64_t end = first + static_cast<std::int64_t>(rows.size());
   for (; at < end; ++v) {
     const Visit now = visit(v);
-    const std::int64_t taken = std::min(now.examples, batch_ - at);
-    for (std::int64_t i = std::max<std::int64_t>(0, first - at); i < taken && at + i < end; ++i)
+    const std::int64_t used = std::min(now.examples, batch_ - at);
+    for (std::int64_t i = std::max<std::int64_t>(0, first - at); i < used && at + i < end; ++i)
       rows[static_cast<std::size_t>(at + i - first)] = {
           .part = part_,
           .row = now.first + draws_->example(v, now.examples, i),
           .group = now.group,
           .variant = now.variant,
           .identifier = part_->puzzle_identifiers.data<std::int32_t>()[now.puzzle]};
-    at += taken;
+    at += used;
   }
 }
 

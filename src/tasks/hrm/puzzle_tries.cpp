@@ -65,7 +65,7 @@ struct Pair {
   std::int64_t puzzle, t;
 };
 
-/// What the ranks exchange of a PuzzleAnswer; its tokens follow, one byte each.
+/// The fixed part of a PuzzleAnswer that ranks exchange; its tokens follow, one byte each.
 struct AnswerHead {
   std::int64_t segments, changed, halted;
   double q_halt, q_continue;

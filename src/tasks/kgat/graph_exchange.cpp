@@ -44,19 +44,19 @@ void GraphExchange::share(const Tensor& table, const PlacedRows& rows, const cha
   if (at >= shared_.data() && at < shared_.data() + shared_.size()) return comm_.barrier(what);
   const std::int64_t columns = table.columns(), row_bytes = columns * element_bytes(table);
   const std::int64_t count = rows.host.size();
-  std::vector<std::int64_t> ends, sizes;  // places among the rows; bytes
+  std::vector<std::int64_t> ends, sizes;  // row indices; bytes
   for (int r = 0; r < comm_.size(); ++r) {
     const std::int64_t own_rows = rows.between(cut_.first(r), cut_.last(r)).host.size();
     ends.push_back((ends.empty() ? 0 : ends.back()) + own_rows);
     sizes.push_back(own_rows * row_bytes);
   }
   const auto rank = static_cast<std::size_t>(comm_.rank());
-  const std::int64_t end = ends[rank], given = sizes[rank] / row_bytes, begin = end - given;
+  const std::int64_t end = ends[rank], own = sizes[rank] / row_bytes, begin = end - own;
   const auto packed = [&](Buffer& memory, std::int64_t n) {
     return Tensor(reserve(memory, n * row_bytes), table.dtype(), {n, columns}, stream_.device());
   };
-  const Tensor mine = packed(sending_, given), all = packed(arrived_, count);
-  ops::copy_block(stream_, {mine, ops::RowSet::range(0, given)}, {table, rows.rows.part(begin, given)});
+  const Tensor mine = packed(sending_, own), all = packed(arrived_, count);
+  ops::copy_block(stream_, {mine, ops::RowSet::range(0, own)}, {table, rows.rows.part(begin, own)});
   all_gather(bytes_of(mine), sizes, bytes_of(all), what);
   for (const auto& [from, n] : {std::pair(std::int64_t{0}, begin), std::pair(end, count - end)})
     ops::copy_block(stream_, {table, rows.rows.part(from, n)}, {all, ops::RowSet::range(from, n)});
@@ -67,10 +67,10 @@ void GraphExchange::share_ranges(const Tensor& array, std::span<const std::int64
   for (std::size_t r = 0; r + 1 < begin.size(); ++r) sizes.push_back(begin[r + 1] - begin[r]);
   const std::span<std::byte> into = bytes_of(array);
   const auto rank = static_cast<std::size_t>(comm_.rank());
-  const auto given = static_cast<std::size_t>(sizes[rank]);
+  const auto own_bytes = static_cast<std::size_t>(sizes[rank]);
   std::byte* send = reserve(sending_, sizes[rank]);
-  copy_bytes(stream_, send, into.data() + begin[rank], given);
-  all_gather({send, given}, sizes, into, what);
+  copy_bytes(stream_, send, into.data() + begin[rank], own_bytes);
+  all_gather({send, own_bytes}, sizes, into, what);
 }
 
 void GraphExchange::share_values(const Tensor& values, std::span<const std::int64_t> indptr, const char* what) {

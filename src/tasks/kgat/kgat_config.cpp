@@ -32,7 +32,7 @@ void set_common_defaults(Options& o) {
 
 void add_cutoffs(Options& o, std::vector<double>* target) {
   o.add("eval.ks,Ks", target, {20, 40, 60, 80, 100}, between(1, 1e6),
-        "cutoffs K of precision, recall, NDCG and hit, ascending; recall at the first one chooses the best weights");
+        "cutoffs K of precision, recall, NDCG and hit, ascending; recall at the first one selects the best weights");
 }
 
 /// errors  Error (usage): a value that is not a whole number >= 1
@@ -59,7 +59,7 @@ void KgatConfig::add_options(Options& o) {
   o.add("model.embed_dim,embed_size", &arch.embed_dim, 64, between(1, kMostWidth),
         "width of the embeddings of entities and users");
   o.add("model.relation_dim,kge_size", &arch.relation_dim, 64, between(1, kMostWidth),
-        "width of the relations' spaces");
+        "width of the space of each relation");
   o.add("model.conv_dims,conv_dim_list", &conv_dims_, {64, 32, 16}, between(1, kMostWidth),
         "widths of the propagation layers");
   o.choice("model.aggregator,aggregation_type", &aggregator_, "bi-interaction", {"bi-interaction", "gcn", "graphsage"},
@@ -89,7 +89,7 @@ void KgatConfig::add_options(Options& o) {
         "empty: start from random ones")
       .value_name("bprmf|FILE");
   o.add("model.pretrain_epochs", &pretrain_epochs_, 60, at_least(1),
-        "pretrain = bprmf: passes over the interactions, unless a rule of [stop] ends it before");
+        "pretrain = bprmf: passes over the interactions, unless a stop.* rule ends it earlier");
   o.add("model.pretrain_lr", &pretrain_lr_, 0.001, positive, "pretrain = bprmf: its optim.lr");
   o.add("model.pretrain_l2", &pretrain_l2_, 0.01, non_negative, "pretrain = bprmf: its loss.cf_l2");
   o.add("model.pretrain_scale", &model_.pretrained_scale, 1, positive,

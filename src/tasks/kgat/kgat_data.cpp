@@ -102,19 +102,19 @@ const char* name(GraphControl control) {
 }
 
 void KgData::own_graph(TripleGraph arrays, std::int64_t relations) {
-  const auto kept = std::make_shared<const TripleGraph>(std::move(arrays));
+  const auto shared = std::make_shared<const TripleGraph>(std::move(arrays));
   graph = {.nodes = nodes(),
            .relations = relations,
-           .indptr = kept->indptr,
-           .tail = kept->tail,
-           .rel = kept->rel,
-           .rel_indptr = kept->rel_indptr,
-           .rel_perm = kept->rel_perm,
-           .adj_indptr = kept->adj_indptr,
-           .col = kept->col,
-           .edge_ptr = kept->edge_ptr,
-           .transpose = kept->transpose};
-  owned = kept;
+           .indptr = shared->indptr,
+           .tail = shared->tail,
+           .rel = shared->rel,
+           .rel_indptr = shared->rel_indptr,
+           .rel_perm = shared->rel_perm,
+           .adj_indptr = shared->adj_indptr,
+           .col = shared->col,
+           .edge_ptr = shared->edge_ptr,
+           .transpose = shared->transpose};
+  owned = shared;
 }
 
 KgData KgData::with(GraphControl control, std::uint64_t seed) const {

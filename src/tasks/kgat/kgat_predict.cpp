@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <fstream>
 #include <sstream>
 
 #include "lockstep/base/csv.hpp"
@@ -45,13 +44,12 @@ Options make_options(Arguments& a) {
 /// errors  usage: no such file; data, naming the line: no number below `count` after the raw id; a number without a line
 IdTable read_list(const std::string& path, std::int64_t count) {
   if (path.empty()) return IdTable::numbers(count);
-  std::ifstream in(path);
-  require_usage(in.good(), "opening '", path, "': no such file, or not readable");
+  std::ifstream in = open_text(path);
   std::vector<std::string> ids(static_cast<std::size_t>(count)), names(ids.size());
   std::string line;
   std::int64_t at = 0;
-  next_line(in, line, at);  // the header
-  while (next_line(in, line, at)) {
+  next_line(in, line, at, path);  // the header
+  while (next_line(in, line, at, path)) {
     std::istringstream fields(line);
     std::string raw, name;
     std::int64_t number = -1;

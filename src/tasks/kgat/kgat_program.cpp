@@ -75,7 +75,7 @@ const KgatProgram::Drawn& KgatProgram::batch_of(const TrainState& state) {
     const std::int64_t step = state.step + 1, position = (state.position + 1) % epoch_length();
     prefetch_ = std::async(std::launch::async, [this, step, position, rank = world_.rank()] {
       profile::name_helper(rank, "next batch");
-      omp_set_num_threads(1);  // in this thread: a team of its own would cost more than the draw
+      omp_set_num_threads(1);  // in this thread: starting more threads would cost more than the draw
       draw(step, position, drawn_[static_cast<std::size_t>(step % 2)]);
     });
   }
@@ -101,7 +101,7 @@ StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned 
   const bool is_cf = state.position < cf_steps_;
   StepResult result = {.advance = 1, .samples = is_cf ? cf_batch_ : kg_batch_};
   const Stopwatch watch;
-  // The updates of the two kinds of steps do not know each other's outcomes.
+  // The updates of one kind of steps do not use the outcomes of the other kind.
   if (std::exchange(cf_, is_cf) != is_cf) result.outcome = take_last();
   if (state.position == 0) kg_loss_->data<double>()[0] = kg_loss_->data<double>()[1] = 0;
   epoch_ = state.epoch;

@@ -9,8 +9,9 @@
 
 namespace lockstep {
 
-/// The training of KGAT. An epoch has floor(interactions / batch) + 1 steps on interactions, then floor(triples / kg batch) +
-/// 1 steps on triples, then recomputes the attention. A step works on the whole graph (KgatStep) instead of shards.
+/// The training of KGAT. An epoch has floor(interactions / batch) + 1 steps on interactions, then floor(triples / kg
+/// batch) + 1 steps on triples, then recomputes the attention. A step works on the whole graph (KgatStep) instead of
+/// shards.
 class KgatProgram final : public TrainingProgram {
  public:
   /// errors  Error (usage) as require_supported()
@@ -40,7 +41,7 @@ class KgatProgram final : public TrainingProgram {
     KgBatch kg;
   };
   void draw(std::int64_t step, std::int64_t position, Drawn& drawn) const;
-  /// Enqueues a step that the GPU takes alone.
+  /// Enqueues a step that runs on the GPU alone.
   void start(const TrainState& state, double lr, unsigned flags);
   /// The outcome of a step, after its check.
   std::optional<StepOutcome> outcome(const std::optional<KgatStepResult>& done);
@@ -58,7 +59,7 @@ class KgatProgram final : public TrainingProgram {
   OwnedTensor kg_loss_;          ///< f64 (2): sum of the mean losses of this epoch's steps on triples, and their number
   bool cf_ = true;               ///< kind of the last step
   std::int64_t epoch_ = 0;       ///< of the last step
-  double interval_triples_ = 0;  ///< the same of the steps since the last record of the log
+  double interval_triples_ = 0;  ///< sum of the mean losses of the steps on triples since the last record of the log
   std::int64_t interval_steps_ = 0;
   std::array<Drawn, 2> drawn_;  ///< of even and odd steps
   std::future<void> prefetch_;

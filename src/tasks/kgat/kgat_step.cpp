@@ -81,7 +81,7 @@ KgatStep::~KgatStep() {
   if (shared_) propagation_.share_tables({});
   try {
     if (!kinds_.empty()) stream_.synchronize();
-  } catch (const Error&) {  // of a step that nobody has asked for
+  } catch (const Error&) {  // of a step whose outcome is not needed any more
   }
 }
 

@@ -35,9 +35,9 @@ struct KgatStepOptions {
   ops::ParallelEdges parallel_edges = ops::ParallelEdges::per_triple;
   double clip_norm = 0;                  ///< 0: off
   Backend backend = Backend::automatic;  ///< of transfers between GPUs
-  Graphs graphs = Graphs::automatic;     ///< of steps that a GPU takes alone
+  Graphs graphs = Graphs::automatic;     ///< of steps that run on a GPU alone
   double timeout_s = 0;                  ///< of NCCL; 0: none
-  World* world = nullptr;                ///< of the ranks: where one host has all, they share tables of nodes
+  World* world = nullptr;                ///< of the ranks; if all are on one host, they share tables of nodes
   OptimizerOptions optimizer = {};
 };
 
@@ -54,27 +54,28 @@ struct KgatStepResult {
   bool finite() const;
 };
 
-/// A training step of KGAT on the ranks of a communicator. The graph is one object that all samples share, and two losses
-/// alternate: step_cf() trains on interactions (collaborative filtering), step_kg() on triples of the knowledge graph, each
-/// with an Adam of its own. Both update the embeddings. Steps are collective; every rank passes the whole batch.
+/// A training step of KGAT on the ranks of a communicator. The graph is one object that all samples share, and two
+/// losses alternate: step_cf() trains on interactions (collaborative filtering), step_kg() on triples of the knowledge
+/// graph, each with an Adam of its own. Both update the embeddings. Steps are collective; every rank passes the whole
+/// batch.
 ///
-/// Sums over nodes go over fixed segments of nodes in ascending order and then through one binary tree over the segments;
-/// sums over a batch go in the order of the batch. On CPUs both modes, with any row_threshold, give the same bits on any
-/// number of ranks and threads.
+/// Sums over nodes go over fixed segments of nodes in ascending order and then through one binary tree over the
+/// segments; sums over a batch go in the order of the batch. On CPUs both modes, with any row_threshold, give the same
+/// bits on any number of ranks and threads.
 ///
-/// On GPUs each mode gives the same bits on any number of ranks, but the two agree to rounding only: `replicate` sums over
-/// all nodes at once unless options.reproducible is set, and the bits of a dense product may depend on its number of rows.
-/// With row_threshold = 0, nested_rows has the bits of `replicate` with options.reproducible.
+/// On GPUs each mode gives the same bits on any number of ranks, but the two agree to rounding only: `replicate` sums
+/// over all nodes at once unless options.reproducible is set, and the bits of a dense product may depend on its number
+/// of rows. With row_threshold = 0, nested_rows has the bits of `replicate` with options.reproducible.
 ///
-/// If every rank computes all rows (`replicate`) and nothing is summed by segments, a GPU takes a step alone, update
+/// If every rank computes all rows (`replicate`) and nothing is summed by segments, a GPU runs a whole step, update
 /// included, and the host only enqueues, as a graph after the first steps:
 ///
 ///   step.start_cf(batch, number, lr, flags);    // returns while the GPU works
 ///   const auto before = step.take(false);       // the outcome of the step before
 class KgatStep {
  public:
-  /// On the device of the parameters. errors  Error (usage): options that LazyAdam does not support; graphs = on where a
-  ///                                                 GPU does not take the steps alone
+  /// On the device of the parameters.
+  /// errors  Error (usage): options that LazyAdam does not support; graphs = on if a GPU does not run whole steps
   KgatStep(Communicator& comm, Kgat& net, KgatPropagation& propagation, const KgatStepOptions& options);
   KgatStep(const KgatStep&) = delete;
   KgatStep& operator=(const KgatStep&) = delete;
@@ -94,9 +95,9 @@ class KgatStep {
                 unsigned flags = 0) {
     start_kg(source, &draw, number, lr, flags);
   }
-  /// Waits for the oldest step whose outcome was not taken and returns it; unless `last` is set, not for the step that was
-  /// started last. Returns nothing if there is no such step. A step that is not finite updates nothing, nor does the
-  /// next one. errors  Error if the GPU failed
+  /// Waits for the oldest step whose outcome was not returned yet and returns it; unless `last` is set, not for the
+  /// step that was started last. Returns nothing if there is no such step. A step that is not finite updates nothing,
+  /// nor does the next one. errors  Error if the GPU failed
   std::optional<KgatStepResult> take(bool last);
 
   /// One update of embeddings and aggregators. `number` keys the dropout.
@@ -105,9 +106,10 @@ class KgatStep {
   KgatStepResult step_kg(const KgBatch& batch, double lr, unsigned flags = 0);
   /// Recomputes the adjacency from the embeddings.
   void refresh_adjacency();
-  /// Completes weights, attention and optimizers' vectors on this rank: applies deferred updates, fetches other ranks' rows.
+  /// Completes weights, attention and optimizers' vectors on this rank: applies deferred updates, fetches other ranks'
+  /// rows.
   void settle();
-  /// Call after weights and optimizers have been read from a checkpoint.
+  /// Call after reading weights and optimizers from a checkpoint.
   void restored();
 
   Optimizer& cf_optimizer() { return adam_cf_; }
@@ -126,15 +128,15 @@ class KgatStep {
   const KgGradient& kg_gradient() const { return kg_gradient_; }
 
  private:
-  /// What the host writes and the GPU reads in one step of a kind, besides the arena's pinned memory. The other half
+  /// The memory that host and GPU exchange in one step of a kind, besides the arena's pinned memory. The other half
   /// belongs to the steps before and after it.
   struct Half {
     explicit Half(Device device) : end(device) {}
     Buffer outcome = Buffer::pinned(sizeof(GpuOutcome) + sizeof(ops::RankingSums));
     Event end;                           ///< of its last step
-    KgGradient kg_gradient;              ///< of its last step on triples, with the rows that are padding
-    std::optional<KgatStepResult> open;  ///< of the step whose outcome was not taken
-    std::vector<std::int64_t> key;       ///< all that the launches of its last step depend on
+    KgGradient kg_gradient;              ///< of its last step on triples, padding rows included
+    std::optional<KgatStepResult> open;  ///< of the step whose outcome was not returned by take() yet
+    std::vector<std::int64_t> key;       ///< the values that the launches of its last step depend on
     Graph graph;
     GpuOutcome* gpu() const { return reinterpret_cast<GpuOutcome*>(outcome.data()); }
     ops::RankingSums* sums() const { return reinterpret_cast<ops::RankingSums*>(outcome.data() + sizeof(GpuOutcome)); }
@@ -161,8 +163,8 @@ class KgatStep {
     return (sums.loss + l2 * sums.half_square) / static_cast<double>(count);
   }
 
-  /// Starts the memory of a step. A step waits for its GPU once, in its middle. So nothing reads a step's memory any more
-  /// when the step after the next starts: the memory is double-buffered.
+  /// Starts the memory of a step. A step waits for its GPU once, in its middle. So nothing reads a step's memory any
+  /// more when the step after the next starts: the memory is double-buffered.
   Arena& next_arena();
   template <class T>
   static std::span<T> on_host(Arena& arena, std::int64_t count) {
@@ -170,14 +172,15 @@ class KgatStep {
             static_cast<std::size_t>(count)};
   }
   bool on_gpu() const { return stream_.device().is_cuda(); }
-  /// Nodes whose attention this rank computes: its own. On a GPU all, so that products have the same shapes on every rank.
+  /// Nodes whose attention this rank computes: its own. On a GPU all, so that products have the same shapes on every
+  /// rank.
   ShardRange attended() const;
   /// Puts the tables that ranks read from each other into memory that they share, if there is enough.
   void share_tables();
   /// The range of an ascending list of nodes that this rank owns.
   ShardRange own_range(std::span<const std::int32_t> nodes) const;
   ShardRange own_segments() const;
-  /// Where the segments begin, and where the last one ends.
+  /// The first nodes of the segments, and the end of the last one.
   std::vector<std::int64_t> bounds(ShardRange segments) const;
   /// Completes these rows of the embeddings.
   void fetch_embeddings(const PlacedRows& rows);
@@ -206,8 +209,8 @@ class KgatStep {
   struct Uses {
     std::span<const std::int64_t> ptr, place;
   };
-  /// Fills kg_gradient_: sums the uses of each row in the order of the batch, and the chunks of each relation in theirs.
-  /// Returns it as one array, in the memory of the step.
+  /// Fills kg_gradient_: sums the uses of each row in the order of the batch, and the chunks of each relation in
+  /// theirs. Returns it as one array, in the memory of the step.
   Tensor sum_chunks(Arena& arena, const ChunkResults& results, const Uses& uses,
                     std::span<const std::int64_t> relation_chunks);
 
@@ -233,7 +236,7 @@ class KgatStep {
   std::vector<std::int64_t> places_;  ///< indices of the uses of a batch of triples among its chunks' rows
   std::array<Arena, 2> arenas_;
   Arena* arena_ = nullptr;  ///< of the last step
-  // Of steps that a GPU takes alone:
+  // Of steps that run on a GPU alone:
   std::optional<GpuUpdate> update_cf_, update_kg_;
   std::int64_t kg_elements_ = 0;  ///< of the gradient that update_kg_ expects
   int failures_ = 0;              ///< of captures

@@ -37,7 +37,7 @@ KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, doub
   const Shape shape = {static_cast<std::int64_t>(nodes.size()), net_.arch().final_width()};
   const Tensor h = allocate(arena, dtype, shape);
   const ShardRange own = own_range(batch.rows()),
-                   with_gradient = on_gpu() ? ShardRange{0, shape[0]} : own;  // of the others nobody reads the gradient
+                   with_gradient = on_gpu() ? ShardRange{0, shape[0]} : own;  // the other gradients are not read
   const Tensor dh = allocate(arena, dtype, {with_gradient.count(), shape[1]});
   propagation_.gather(nodes, h);
   ops::RankingSums& sums = on_host<ops::RankingSums>(arena, 1)[0];
@@ -70,7 +70,7 @@ void KgatStep::backward_cf(const ShardRange& own, std::span<const std::int32_t> 
 
 void KgatStep::sum_segments(const Tensor& sums) {
   const profile::Span span("sum over segments", profile::Kind::phase);
-  // One tree over all segments, whichever rank has them; a GPU's sums are added on the host.
+  // One tree over all segments, independent of their owners. Sums of a GPU are added on the host.
   exchange_.wait(steps_done());
   visit_float(gradient_.dtype(), [&]<class T>() {
     const Tensor own = lockstep::on_host(stream_, *arena_, sums);

@@ -1,4 +1,4 @@
-// The steps of KgatStep that a GPU takes alone.
+// The steps of KgatStep that run on a GPU alone.
 #include <algorithm>
 #include <cassert>
 
@@ -25,7 +25,7 @@ RankReports reports_of(std::span<const Report> on_gpu) {
   return {.bytes = reinterpret_cast<const std::byte*>(on_gpu.data()), .micros = 2, .doubles = true};
 }
 
-/// Makes a source refer to what a step copies to the GPU: the draw, or the columns.
+/// Makes a source refer to the copies on the GPU: of the draw, or of the columns.
 template <class Table, int kColumns>
 void place(ops::SampleSource<Table, kColumns>& source, std::span<const ops::PoolDraw> draw,
            const std::span<const std::int32_t> (&columns)[kColumns]) {

@@ -84,7 +84,7 @@ void KgatStep::share_chunks(const KgBatch& batch, const ChunkResults& results) {
   exchange_.share_chunks(results.rows, all, first_row, "triples' gradients of nodes");
   exchange_.share_chunks(results.relations, all, std::identity(), "triples' gradients of relations");
 
-  exchange_.wait(steps_done());  // the losses lie where the host reads them
+  exchange_.wait(steps_done());  // the losses are in memory that the host reads
   all_gather_parts(
       comm_, results.sums, [&](int r) { return shards_of(all, r, comm_.size()); }, "triples' losses");
 }

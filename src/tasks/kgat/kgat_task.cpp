@@ -56,7 +56,7 @@ void KgatTask::load_pretrained() {
     };
     fill("item_embed", 0, data().items);
     fill("user_embed", data().entities, data().users);
-    // The other entities keep their random values, with the bound of a table of their own.
+    // The other entities keep their random values, scaled to the bound of a separate table.
     const double now = std::sqrt(6.0 / static_cast<double>(data().nodes() + d)),
                  own = std::sqrt(6.0 / static_cast<double>(data().entities - data().items + d));
     for (std::int64_t i = data().items * d; i < data().entities * d; ++i) table[i] *= static_cast<T>(own / now);

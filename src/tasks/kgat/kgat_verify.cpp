@@ -17,8 +17,8 @@
 namespace lockstep {
 namespace {
 
-// Tolerances in single precision, relative to an array's largest value. In brackets: the difference between PyTorch's own
-// single and double precision.
+// Tolerances in single precision, relative to an array's largest value. In brackets: the difference between PyTorch's
+// own single and double precision.
 constexpr double kForward = 1e-5;   // [4e-6]
 constexpr double kGradient = 5e-5;  // [1e-5]
 constexpr double kWeights = 1e-5;   // absolute [5e-7]
@@ -107,7 +107,7 @@ std::vector<std::int32_t> first_numbers(std::int64_t count) {
   return all;
 }
 
-/// One reference file against the model.
+/// Compares a model with one reference file.
 class KgatVerification {
  public:
   KgatVerification(Verifier& v, World& world, const H5File& file, DType dtype, Device device)
@@ -172,7 +172,7 @@ class KgatVerification {
     model_.propagation().adjacency_changed();
   }
 
-  /// Compares our values with the reference's entries, which leave out zeros.
+  /// Compares our values with the reference's entries, which omit zeros.
   void compare_adjacency(const std::string& group, const std::string& name) {
     if (!v_.has(group, name + "/val")) return;
     const auto row = v_.reference(group, name + "/row"), column = v_.reference(group, name + "/col");
@@ -190,7 +190,7 @@ class KgatVerification {
     }
     double all = 0;
     for (const double value : values) all += std::abs(value);
-    if (std::abs(all - listed) > kAdjacency * all) ours.clear();  // an entry that the reference does not have
+    if (std::abs(all - listed) > kAdjacency * all) ours.clear();  // an entry is missing in the reference
     v_.absolute(group, name + "/val", ours, tolerance(kAdjacency));
   }
 
@@ -251,7 +251,7 @@ class KgatVerification {
     return h;
   }
 
-  /// Every layer on all rows, then loss and gradient of a batch, for one adjacency.
+  /// Compares, for one adjacency, every layer on all rows, then loss and gradient of a batch.
   void interactions(const std::string& mode) {
     const std::string group = "cf_" + mode + "/";
     mode == "laplacian" ? set_laplacian(Laplacian::random_walk) : refresh(mode);
@@ -311,7 +311,7 @@ class KgatVerification {
     const KgBatch batch = kg_batch(0);
     const KgatTask::Options& o = model_.options();
     const KgatArch& arch = model_.net().arch();
-    // Our order is by relation: maps it to the reference's.
+    // Our triples are in the order of their relations: `order` maps it to the reference's.
     const auto relation = file_.read<std::int32_t>("/inputs/kg0/r");
     std::vector<std::int64_t> order(relation.size());
     std::iota(order.begin(), order.end(), std::int64_t{0});
@@ -378,7 +378,7 @@ class KgatVerification {
       v_.absolute("after_steps", name + "/" + p.name, doubles(p.value), tolerance(kWeights));
   }
 
-  /// Two epochs: three steps of interactions, three of triples, attention; two and one, attention; evaluation.
+  /// Compares two epochs: three steps on interactions, three on triples, attention; two and one, attention; evaluation.
   void trajectory(const std::string& mode) {
     load_weights();
     set_laplacian(Laplacian::random_walk);

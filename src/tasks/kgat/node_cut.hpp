@@ -9,9 +9,10 @@ namespace lockstep {
 /// depend on the graph alone, so sums over them are the same on any number of ranks.
 class NodeCut {
  public:
-  /// Work of a row beside its entries, in entries: dense products, element-wise work and update against sparse products.
-  /// Measured with layers of 64, 64, 32 and 16 columns on a processor with AVX-512: 75 over all nodes of kgat-ml1m, where
-  /// 40 would make two ranks equal, because its first rows have costlier entries, from all over the table.
+  /// Work of a row besides its entries, in units of an entry: the cost of dense products, element-wise work and update,
+  /// divided by that of an entry in a sparse product. Measured with layers of 64, 64, 32 and 16 columns on a processor
+  /// with AVX-512: 75 over all nodes of kgat-ml1m. There two ranks would have equal times at 40, because the entries of
+  /// the first rows are more expensive: they read all parts of the table.
   static constexpr std::int64_t kRowCost = 48;
   /// shapes  indptr (nodes + 1), 64-bit: correct for up to 2^62 entries
   /// errors  Error if `segments` or `ranks` is not positive

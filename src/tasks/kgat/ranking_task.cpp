@@ -7,7 +7,7 @@
 namespace lockstep {
 
 namespace {
-/// Users whose mean row speeds up the search for items.
+/// Number of users whose mean row orders the items for a faster search.
 constexpr std::int64_t kTypicalUsers = 256;
 }  // namespace
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <unordered_map>
@@ -25,9 +24,7 @@ struct Events {
 class Reader {
  public:
   Reader(const std::string& path, const IdTable& items, const std::string& known_items)
-      : path_(path), items_(items), known_items_(known_items), in_(path, std::ios::binary) {
-    require_usage(in_.good(), "opening '", path, "': no such file, or not readable");
-  }
+      : path_(path), items_(items), known_items_(known_items), in_(open_text(path)) {}
 
   void read() {
     while (next() && text_.empty()) {
@@ -36,7 +33,7 @@ class Reader {
       do {
         if (!text_.empty()) read_object();
       } while (next());
-    } else {
+    } else if (!text_.empty()) {
       read_header();
       while (next())
         if (!text_.empty()) read_event();
@@ -61,11 +58,11 @@ class Reader {
     throw Error(Fault::data, join("reading '", path_, "', line ", line_, ": ", parts...));
   }
   bool next() {
-    if (!next_line(in_, text_, line_)) return false;
+    if (!next_line(in_, text_, line_, path_)) return false;
     text_ = trim(text_);
     return true;
   }
-  /// The events of a user, who may be new.
+  /// The events of a user; adds an unknown user.
   Events& of(const std::string& user) {
     if (user.empty()) fail("no user");
     const auto [at, is_new] = number_.emplace(user, users.size());

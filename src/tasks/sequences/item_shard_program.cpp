@@ -81,7 +81,7 @@ class ItemShardProgram final : public TrainingProgram {
     return std::span(all).subspan(static_cast<std::size_t>(token_[static_cast<std::size_t>(shard)]),
                                   static_cast<std::size_t>(tokens_of(shard)));
   }
-  /// Gathers what each rank has of its shards' tokens, `each` elements a token, into `all`, whose own part is filled.
+  /// Gathers the values of each rank's tokens, `each` elements a token, into `all`, whose own part is filled.
   template <class V>
   void share_tokens(std::span<V> all, std::int64_t each, const char* what);
 
@@ -113,7 +113,7 @@ class ItemShardProgram final : public TrainingProgram {
   std::vector<Worker> workers_;
   OwnedTensor gradient_;      ///< (flat_size); zero in other ranks' rows
   OwnedTensor rows_, total_;  ///< (own shards, kExtras + rest), their sum over all shards
-  OwnedTensor one_;           ///< the derivative of a loss by itself
+  OwnedTensor one_;           ///< the derivative of a loss with respect to itself
 
   // A step
   std::vector<std::int64_t> token_;        ///< (shards + 1) first token of each shard
@@ -125,7 +125,7 @@ class ItemShardProgram final : public TrainingProgram {
   Tensor lse_, sum_, slope_;        ///< (M)
   Tensor part_sums_;                ///< (parts, 2, M) largest score and sum of exponentials
   Tensor part_df_;                  ///< (own parts, M, C)
-  std::vector<std::int32_t> slot_;  ///< (own rows) 1 + place among the rows in `touched_`, or 0
+  std::vector<std::int32_t> slot_;  ///< (own rows) 1 + index of the row in `touched_`, or 0
   std::int64_t slots_ = 0;
   Tensor touched_;  ///< (1 + slots shards, C) each shard's gradient of the rows that are inputs or targets
 };
@@ -229,7 +229,7 @@ StepResult ItemShardProgram<T>::step(const TrainState& state, double lr, Ema* av
 template <class T>
 void ItemShardProgram<T>::compute_features(const Shard& batch) {
   const std::int64_t columns = table_.shape.columns();
-  // First the numbers of tokens, so that every rank can place its own.
+  // First the numbers of tokens: they give the position of each rank's own.
   std::vector<SequenceBatch> batches(static_cast<std::size_t>(mine_.count()));
   std::vector<std::int64_t> counts(batches.size());
   for (std::size_t i = 0; i < batches.size(); ++i) {
@@ -324,7 +324,7 @@ void ItemShardProgram<T>::compute_sums() {
 }
 
 /// The gradients of the rows of an own part, and of all features through them. Tile by tile, so that the gradients of
-/// all shards of a tile lie in the cache when they are added.
+/// all shards of a tile are in the cache when they are added.
 template <class T>
 void ItemShardProgram<T>::backward_items(std::int64_t own_part, Worker& worker) {
   const Stream& stream = worker.stream;
@@ -348,9 +348,9 @@ void ItemShardProgram<T>::backward_items(std::int64_t own_part, Worker& worker) 
       return tree.slice(i, 1).reshaped({ops::kSoftmaxTile, columns}).slice(0, rows);
     };
     const std::int64_t row = 1 + tile.first - first_row;  // of the own rows
-    std::int64_t held = 0;
+    std::int64_t used = 0;
     for (std::int64_t s = 0; s < shards_; ++s) {
-      const Tensor drows = vector(held++);
+      const Tensor drows = vector(used++);
       fill_zero(stream, drows);
       if (tokens_of(s) > 0)
         ops::softmax_part_backward(worker.stream, {of_shard(df, s), j > 0}, {drows, true}, one_, of_shard(lse_, s),
@@ -358,8 +358,8 @@ void ItemShardProgram<T>::backward_items(std::int64_t own_part, Worker& worker) 
       for (std::int64_t i = 0; i < rows; ++i)
         if (const std::int64_t slot = slot_[static_cast<std::size_t>(row + i)]; slot > 0)
           copy(stream, touched_.slice(1 + (slot - 1) * shards_ + s, 1), drows.slice(i, 1));
-      for (std::int64_t n = s + 1; n % 2 == 0; n /= 2, --held)
-        ops::add(worker.stream, vector(held - 2), vector(held - 2), vector(held - 1));
+      for (std::int64_t n = s + 1; n % 2 == 0; n /= 2, --used)
+        ops::add(worker.stream, vector(used - 2), vector(used - 2), vector(used - 1));
     }
     copy(stream, gradient_->slice(own_.begin + row * columns, rows * columns), vector(0).reshaped({rows * columns}));
   }
@@ -405,7 +405,7 @@ void ItemShardProgram<T>::backward_network(const Shard& batch, unsigned flags) {
 template <class T>
 void ItemShardProgram<T>::add_inputs() {
   const std::int64_t columns = f_.columns(), first_row = (own_.begin - table_.offset) / columns;
-  // No item has row 0: nothing overwrites the penalty that the step before added there.
+  // Row 0 belongs to no item, so nothing overwrites the penalty that the previous step added to it.
   fill_zero(workers_.front().stream, gradient_->slice(table_.offset, columns));
   for_each(threads_, shards_, [&](std::int64_t shard, int thread) {
     if (tokens_of(shard) == 0) return;

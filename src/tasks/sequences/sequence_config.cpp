@@ -194,7 +194,7 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
                            static_cast<double>(sizeof(ops::HistorySample)) * static_cast<double>(needs.train_samples) +
                            (candidates ? 16 * static_cast<double>(arch.items + 1) : 0);
   }
-  // Values of a token that a pass keeps: embedding and loss; per block its norms, queries, keys, values, attention,
+  // Stored values per token: embedding and loss; per block its norms, queries, keys, values, attention,
   // feed-forward network and residuals; with streams also these, before and after each site, and their maps.
   const auto d = static_cast<double>(arch.hidden), n = static_cast<double>(arch.streams);
   const bool streams = arch.mhc == SasRecArch::Mhc::streams;
@@ -204,7 +204,7 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
       7 * d + 4 + (streams ? 3 * n * (d + 2) : 0) + static_cast<double>(arch.blocks) * block +
       2 * static_cast<double>(arch.loss.negatives_each()) +
       (arch.loss.kind == ItemLoss::Kind::softmax && step.on_gpu ? static_cast<double>(arch.items) : 0);
-  // The memory is that of the largest group of samples that is computed at a time: in a small one all may be long.
+  // Memory of the largest group of samples that is computed at a time. In a small group, all samples may be long.
   const double mean = tokens / std::max<double>(1, static_cast<double>(needs.train_samples));
   const std::int64_t cached = SequenceTask::samples_in_cache(arch);
   const std::int64_t part = step.samples / (step.on_gpu ? step.ranks : step.shards);

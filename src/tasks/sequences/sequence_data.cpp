@@ -24,14 +24,15 @@ struct Sizes {
   static constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max() - 1;
 };
 
-/// Reads a whole dataset of `rows` elements into its place.
+/// Reads a whole dataset of `rows` elements into placed memory.
 template <class T>
 Tensor place(Placement& placement, const DatasetFile& set, const std::string& dataset, std::int64_t rows) {
   return placement.place(dtype_of<T>::value, {rows},
                          [&](const Tensor& to) { set.read_into<T>(dataset, {rows}, to.span<T>()); });
 }
 
-/// errors  data: a user's rows that contradict the format
+/// Checks a user's rows.
+/// errors  data: rows that do not match the format
 void check_user(const DatasetFile& set, const SequenceData& data, std::int64_t user) {
   const auto* offsets = data.offsets.data<std::int64_t>();
   const std::int64_t begin = offsets[user], end = offsets[user + 1];

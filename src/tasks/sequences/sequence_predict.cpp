@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <fstream>
 #include <map>
 
 #include "lockstep/base/csv.hpp"
@@ -56,10 +55,9 @@ Options make_options(Arguments& a) {
 std::vector<std::string> read_names(const std::string& path, const std::vector<std::string>& items) {
   if (path.empty()) return {};
   std::map<std::string, std::string> names;
-  std::ifstream in(path);
-  require_usage(in.good(), "opening '", path, "': no such file, or not readable");
+  std::ifstream in = open_text(path);
   std::string line;
-  for (std::int64_t number = 0; next_line(in, line, number);) {
+  for (std::int64_t number = 0; next_line(in, line, number, path);) {
     if (line.empty()) continue;
     const std::string separator = line.find("::") != std::string::npos ? "::" : "\t";
     const std::size_t end = line.find(separator);
@@ -73,7 +71,7 @@ std::vector<std::string> read_names(const std::string& path, const std::vector<s
   return by_number;
 }
 
-/// The users that can be served: those with an interaction. errors  usage, data: a user that was asked for has none
+/// The users with at least one interaction. errors  usage: a requested user has none
 std::vector<std::int64_t> with_history(const Arguments& a, const IdTable& users, const SequenceData& data,
                                        std::vector<std::int64_t> chosen) {
   std::vector<WrittenId> empty;

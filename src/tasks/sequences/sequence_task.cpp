@@ -39,7 +39,7 @@ double multiplications(const SasRecArch& a, const SequenceData& data) {
   return static_cast<double>(a.blocks) * (tokens * per_token + pairs * (a.timed ? 4 : 2) * d) + scored * tokens * d;
 }
 
-/// Whether each user leaves at least one item in a hundred, so that draws soon meet items outside the history.
+/// Whether at least one percent of the items are outside each user's history, so that few draws are refused.
 bool can_draw_candidates(const SequenceData& data) {
   for (std::int64_t user = 0; user < data.n_users; ++user) {
     if (100 * static_cast<std::int64_t>(data.items(user, Seen::everything).size()) <= 99 * data.n_items) continue;
@@ -136,7 +136,7 @@ std::int64_t SequenceTask::rows(const Shard& shard, std::span<std::int64_t> each
   return network_.arch().padded() ? 0 : count_windows(data_, network_.arch().window(), shard, each).tokens;
 }
 
-/// What the host draws for a training pass: a batch, or what kernels make one from.
+/// The host's draws for a training pass: a batch, or the inputs of the kernels that make one.
 struct SequenceTask::Drawn {
   const SequenceBatch* batch = nullptr;
   ops::RowDraw samples;
@@ -277,7 +277,7 @@ struct UserMetrics {
 }  // namespace
 
 SequenceTask::Ranked SequenceTask::ranked(Tape& tape, Split split, std::int64_t first, std::int64_t count) const {
-  const Permutation chosen(data_.size(split), options_.seed, 0);  // the users to evaluate, unless all are
+  const Permutation chosen(data_.size(split), options_.seed, 0);  // the evaluated users, unless all are
   const Tensor who = allocate(tape.host_arena(), DType::i64, {count});
   const std::span<std::int64_t> users = who.span<std::int64_t>();
   const std::int64_t drawn = ranks_drawn() ? options_.ranking.candidates : 0;
@@ -357,7 +357,7 @@ std::vector<Baseline> SequenceTask::baselines() const {
       leave_out_known(everything, rows.users);
     }
     add(rows.users, scores, everything, sums);
-    sums[3] = std::numeric_limits<double>::quiet_NaN();  // places have no cross-entropy
+    sums[3] = std::numeric_limits<double>::quiet_NaN();  // ranks have no cross-entropy
   };
   return {{"most popular items", evaluate}};
 }

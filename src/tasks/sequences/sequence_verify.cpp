@@ -17,12 +17,12 @@
 namespace lockstep {
 namespace {
 
-// Tolerances of an array's largest value.
+// Tolerances relative to an array's largest value.
 constexpr double kOutput = 2e-5;
 constexpr double kGradient = 2e-4;
 constexpr double kWeights = 2e-5;
 constexpr double kDouble = 1e-9;
-/// Gradients that are zero but for rounding, in absolute terms. Adam makes steps of them, whatever they are.
+/// Absolute bound of gradients that are zero except for rounding. Adam normalises them, so their steps are arbitrary.
 constexpr double kVanishing = 1e-7;
 
 SasRecArch arch_of(const H5File& file) {
@@ -100,7 +100,7 @@ class ReferenceModel final : public ShardTask {
     const SequenceBatch b = batch(tape, shard.step, shard.first, shard.count);
     return {net_.loss(tape, net_.features(tape, b, {}), b), static_cast<double>(b.targets)};
   }
-  /// Windows [first, first + count) of a batch, packed as the network wants them.
+  /// Windows [first, first + count) of a batch, packed as the network requires.
   SequenceBatch batch(Tape& tape, std::int64_t step, std::int64_t first, std::int64_t count) const {
     const Batch& from = batches_.at(static_cast<std::size_t>(step));
     std::vector<std::int64_t> tokens;
@@ -138,7 +138,7 @@ class ReferenceModel final : public ShardTask {
     });
     return b;
   }
-  /// Positions in the arrays of a batch that the tokens of one window have.
+  /// The positions of the tokens of one window in the arrays of a batch.
   std::vector<std::int64_t> tokens_of(std::int64_t step, std::int64_t sample) const {
     std::vector<std::int64_t> tokens;
     for (std::int64_t m = sample * net_.arch().slots; m < (sample + 1) * net_.arch().slots; ++m)
@@ -173,7 +173,7 @@ class Tokens {
     for (std::int64_t s = 0; s < model.size(Split::train); ++s)
       for (const std::int64_t m : model.tokens_of(step, s)) tokens_.push_back(m);
   }
-  /// Rows that `keep` wants, by their position in the reference.
+  /// Compares the rows that `keep` accepts, by their position in the reference.
   template <class Keep>
   void compare(const std::string& name, const std::vector<double>& all, const Keep& keep) const {
     const std::size_t width = all.size() / tokens_.size();
@@ -187,7 +187,7 @@ class Tokens {
     }
     v_.selected("outputs", name, values, rows, v_.tolerance(kOutput, kDouble));
   }
-  /// Rows of events; of padding too where padding is real computation.
+  /// Compares rows of events, and of padding if the network computes padding like events.
   void events(const std::string& name, const std::vector<double>& packed) const {
     const bool all = model_.network().arch().pad_mask == SasRecArch::PadMask::none;
     compare(name, packed, [&](std::int64_t m) { return all || !model_.is_padding(step_, m); });
@@ -219,7 +219,7 @@ void verify_site(const Tokens& tokens, const std::string& name, const MhcTrace& 
   tokens.events(name + "/X", site.x);
 }
 
-/// The first batch with the initial weights, value by value.
+/// Compares all intermediate values of the first batch with the initial weights.
 void verify_values(Verifier& v, const ReferenceModel& model) {
   OwnTape tape(model.network().params());
   const std::int64_t samples = model.size(Split::train);
@@ -270,7 +270,7 @@ void verify_values(Verifier& v, const ReferenceModel& model) {
   });
 }
 
-/// Arrays whose gradient the reference has at more than rounding.
+/// Whether the reference's gradient of an array is larger than rounding.
 bool counts(const Verifier& v, const std::string& name) {
   if (!v.file().has("/grads64/" + name)) return false;
   for (const double value : v.file().read<double>("/grads64/" + name))
@@ -278,7 +278,7 @@ bool counts(const Verifier& v, const std::string& name) {
   return false;
 }
 
-/// The batches as training steps over all ranks, and what they leave behind.
+/// Compares the training steps of the batches over all ranks, and the resulting state.
 void verify_steps(Verifier& v, World& world, ReferenceModel& model, const VerifyOptions& options) {
   const H5File& file = v.file();
   OptimizerOptions how;
@@ -320,7 +320,7 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
 void verify_sequence(World& world, const H5File& file, const VerifyOptions& options, ReferenceReport& report) {
   if (!file.has("/weights")) return;
   ReferenceModel model(file, options.f64 ? DType::f64 : DType::f32);
-  VerifyOptions as_computed = options;  // collapsed hyper-connections are computed in double whatever is asked for
+  VerifyOptions as_computed = options;  // collapsed hyper-connections are always computed in double
   as_computed.f64 = model.params().dtype() == DType::f64;
   Verifier v(file, as_computed, report);
   model.move_to(options.device);

@@ -3,7 +3,7 @@
 # pass; its commands run; ten steps lower the loss and give the same bits on one rank and on two.
 build=$(cd "$1/.." && pwd)
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh" "$1"
-command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
+needs h5diff hdf5-tools
 page=$tree/docs/adding-a-model.md
 
 # --- the blocks: a file each, or (diff) lines to add to a copy of the tree's file

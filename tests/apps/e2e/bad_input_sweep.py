@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Gives every option of every command, as --help lists them, what it cannot take: twice each, values of the wrong type, and for
-each file argument a directory, a pipe, an unreadable file, a file of another kind and none. The program must answer at once with
-one line of error, exit code 2 or 3, and leave the file as it was.   bad_input_sweep.py BIN_DIR DATA CHECKPOINT"""
+"""Gives every option of every command, as --help lists them, what it cannot take: twice each, values of the wrong type,
+and for each file argument a directory, a pipe, an unreadable file, a file of another kind and none; for outputs a file
+in a read-only directory. The program must answer at once with one line of error and exit code 2 or 3, and leave the
+file as it was.   bad_input_sweep.py BIN_DIR DATA CHECKPOINT"""
 import os
 import re
 import stat
@@ -17,7 +18,8 @@ os.chmod(WORK, 0o755)
 WRITTEN = {"output", "history", "profile", "raw", "text", "man", "run.dir"}  # the others are read
 GOOD = {"data.path": DATA, "checkpoint": CHECKPOINT, "input": DATA, "golden": GOLDEN, "rate": "50", "seconds": "0.1", "steps": "1",
         "names": "x", "user": "1", "train.steps": "1", "train.epochs": "1", "batch.size": "10"}
-AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+# Root reads every file unless it gives this right up. (Another user may not enter the program's folder, such as /root.)
+AS_ORDINARY_USER = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 
 
 def call(words, user=()):
@@ -109,11 +111,14 @@ def twice(command):
 
 def places():
     """What is no file of the right kind: name, path, user."""
-    for kind in ("directory", "pipe", "text", "hdf5", "absent", "unreadable"):
+    for kind in ("directory", "pipe", "text", "hdf5", "absent", "unreadable", "closed"):
         path = tempfile.mktemp(dir=WORK, suffix="-" + kind)
         user = ()
         if kind == "directory":
             os.mkdir(path)
+        elif kind == "closed":
+            os.mkdir(path, 0o555)
+            path, user = os.path.join(path, "file"), AS_ORDINARY_USER
         elif kind == "pipe":
             os.mkfifo(path)
         elif kind == "hdf5":
@@ -123,7 +128,7 @@ def places():
                 file.write("no such thing\n")
         if kind == "unreadable":
             os.chmod(path, 0)
-            user = AS_NOBODY
+            user = AS_ORDINARY_USER
         yield kind, path, user
 
 
@@ -137,8 +142,10 @@ def bad_files(command, seen):
         seen.add(key)
         for kind, path, user in places():
             written = option is not None and option.name in WRITTEN
-            if written and (kind in ("text", "hdf5", "absent") or (kind == "directory" and option.value == "DIR")):
+            if written and (kind in ("text", "hdf5", "absent", "unreadable") or (kind == "directory" and option.value == "DIR")):
                 continue  # an output may replace a file
+            if not written and kind == "closed":
+                continue  # for outputs only
             if option is not None and option.name == "data.stage" and (kind == "directory" or command.words[1] in ("bench", "comm-test")):
                 continue  # any directory will do; these two have no data set to copy here
             given = [path, path] if option is None else [f"--{option.name}={path}"]
@@ -149,7 +156,7 @@ def bad_files(command, seen):
             piped = kind == "pipe" and option is not None and option.name == "config"  # as in --config <(...)
 
             def check(words=words, path=path, user=user, kind=kind, piped=piped, verb=verb):
-                before = os.stat(path).st_mode if kind != "absent" else None
+                before = os.stat(path).st_mode if os.path.exists(path) else None
                 writer = subprocess.Popen(["sh", "-c", f": >{path}"]) if piped else None
                 code, text = call(words, user)
                 if writer:

@@ -3,7 +3,7 @@
 # as one rank. qemu-user stands in for an older processor.
 source "$(dirname "$0")/systems.sh"
 source "$(dirname "$0")/lib.sh" "$@"
-command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
+needs h5diff hdf5-tools
 tiny_data
 EMULATOR=$(tiny_systems | sed -n "s/^emulator //p")
 

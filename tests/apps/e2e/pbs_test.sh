@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # The job script for PBS, with stand-ins for qsub and qstat: a job that reaches its time limit submits itself again, the
-# next one goes on and ends with the weights of an undisturbed run; bad data do not come back; site files are read.
+# next one continues and ends with the weights of an undisturbed run; a job with bad data is not submitted again; site
+# files are read.
 source "$(dirname "$0")/lib.sh" "$@"
+needs h5diff hdf5-tools
 ln -s "$tree/slurm" slurm && ln -s "$tree/configs" configs && mkdir -p build stand-in && ln -s "$BIN" build/bin
 cat >stand-in/qsub <<'END'
 #!/bin/bash

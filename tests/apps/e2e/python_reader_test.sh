@@ -90,7 +90,7 @@ for name, data in (("cut.h5", whole[:-100]), ("longer.h5", whole + b"x"), ("empt
     refused(lambda: lockstep.Checkpoint(name), name, "mark of a whole checkpoint")
 refused(lambda: lockstep.Checkpoint("nothing.h5"), "nothing.h5", "no such file")
 refused(lambda: lockstep.Checkpoint("ice.h5"), "ice.h5")
-refused(lambda: lockstep.Predictions("check.py"), "check.py", "no HDF5 file")
+refused(lambda: lockstep.Predictions("check.py"), "check.py", "not an HDF5 file")
 refused(lambda: lockstep.Run("moved"), "moved", "config.ini")
 part = next(p for p in __import__("pathlib").Path("moved").glob("final.h5.*part-1-of-3"))
 part.rename("part")

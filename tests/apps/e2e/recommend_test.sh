@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Recommendations to files: the same bytes on any number of ranks, the network that `eval` measures, histories that no data set has, bad input, a full disk.
+# Recommendations in files: the same bytes on any number of ranks, the lists that `eval` measures, histories from a
+# file, bad input, a full disk.
 source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-sequences --users 150 --min-length 12 --max-length 30 --categories 4 --clusters 2 --members 12 --seed 3 --raw raw.tsv --output data.h5
 ok "$PREP" synth-kg --seed 7 --valid-fraction 0.2 --output planted.h5
@@ -34,7 +35,7 @@ for what in users items; do
   cmp 1/$what.csv 3/$what.csv || fail "embeddings of $what on three ranks differ"
 done
 
-# Histories by hand: those of the data set give its lists; without each user's last event, the test items rank as in `eval`.
+# The data set's histories from a file give its lists; without each user's last event the test items rank as in `eval`.
 { echo user,item,time; tr '\t' , <raw.tsv; } >all.csv
 for kind in sasrec tisasrec; do
   predict 0 2 $kind --histories all.csv --top 5 --output histories.csv
@@ -96,11 +97,11 @@ for name in full.csv full.jsonl full.h5; do
 done
 
 python=${LOCKSTEP_PYTHON:-python3}
-"$python" -c 'import h5py, pandas' 2>/dev/null || { echo "skipped: $python has no h5py or pandas to read the files (the checks before passed)"; exit 77; }
+"$python" -c 'import h5py, pandas' 2>/dev/null || { not_run "reading the files: $python has no h5py or pandas"; passed; }
 predict 0 1 tisasrec --all-users --embeddings users --output users.h5
 predict 0 1 tisasrec --embeddings items --output items.h5
 predict 0 1 tisasrec --all-users --candidates 3,1,2 --output candidates.csv
 predict 0 2 kgat --all-users --exclude train --top 20 --output train.h5
 ok "$LOCKSTEP" eval --checkpoint kgat/checkpoints/final.h5 --split test --json
 LIMIT=200 ok "$python" "$tree/tests/apps/e2e/read_predictions.py" "$(number 'recall@20' last.out)"
-passed "lists, scores and embeddings of all users and of histories by hand"
+passed "lists, scores and embeddings of all users and of histories from a file"

@@ -2,7 +2,7 @@
 # A run that continues on other ranks ends with the weights of the uninterrupted one, also where the batch or the form of its
 # gradients depends on the ranks of the first start. train.programs.resume has signals and damaged checkpoints; kills_test.sh kills ranks.
 source "$(dirname "$0")/lib.sh" "$@"
-command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
+needs h5diff hdf5-tools
 # Samples and learning rate that count per rank: other ranks keep those of the first start, in either phase of KGAT's epochs.
 ok "$PREP" synth-har --subjects 3 --output har.h5
 ok "$PREP" synth-kg --seed 7 --output kg.h5

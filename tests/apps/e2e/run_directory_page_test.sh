@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # docs/run-directory.md and the Metrics tables of docs/models/ name every file, key and word that a run writes, and no other.
 # Short trainings of every kind of model write; a name that only one side has fails.
+source "$(dirname "$0")/systems.sh"
 source "$(dirname "$0")/lib.sh" "$1"
 page=$tree/docs/run-directory.md
 
@@ -9,23 +10,17 @@ unwritten='metrics.loss_scale metrics.skipped_steps metrics.pass@K'
 unwritten+=' training gpus.RANK.utilization_percent training gpus.RANK.memory_bytes training gpus.RANK.power_w training gpus.RANK.sm_clock_mhz'
 
 # --- the runs; the first directory also holds a former run
-ok "$PREP" synth-icecolumn --rows 600 --output ice.h5
-ok "$PREP" synth-har --subjects 6 --output har.h5
-ok "$PREP" synth-kg --seed 7 --output kg.h5
-ok "$PREP" synth-sequences --users 100 --output sessions.h5
-ok "$PREP" synth-sudoku --order 2 --train 20 --test 10 --min-givens 4 --max-givens 8 --num-aug 4 --output sudoku.h5
-emulator() { ok "$LOCKSTEP" train --data.path ice.h5 --run-dir emulator --epochs 2 --batch.size 50 --model.hidden_size 8 --jacobian.every 1 "$@"; }
+small_data
+emulator() { ok "$LOCKSTEP" train $(small_options emulator) --run-dir emulator --epochs 2 --jacobian.every 1 "$@"; }
 emulator --checkpoint.every 1
 SLURM_JOB_ID=7 emulator --resume never --checkpoint.every 1 --checkpoint.best_keep 2 --profile 2..3 --reproducible
 ok "$LOCKSTEP" eval --checkpoint emulator/checkpoints/best.h5 --record
-ok "$LOCKSTEP" train --data.path ice.h5 --run-dir ensemble --epochs 1 --batch.size 50 --model.hidden_size 8 --ensemble.members 2
-train() { ok on "${ranks:-1}" "$LOCKSTEP" train --model.kind "$1" --run-dir "$1" --epochs 1 --batch.scope global "${@:2}"; }
-train har --data.path har.h5 --batch.size 32 --model.dim 16 --model.layers 1 --model.heads 2 --model.mlp 32 --model.hidden 16 --model.mode independent --schedule.warmup 0
-train kgat --data.path kg.h5 --batch.size 256 --model.embed_dim 16 --model.conv_dims 16 --model.mess_dropout 0.1 --model.pretrain bprmf --model.pretrain_epochs 1
-train bprmf --data.path kg.h5 --batch.size 256 --model.embed_dim 16
-train sasrec --data.path sessions.h5 --batch.size 50 --model.maxlen 10 --model.hidden_units 8
-ranks=2 train tisasrec --data.path sessions.h5 --batch.size 50 --model.maxlen 10 --model.hidden_units 8
-train hrm --data.path sudoku.h5 --batch.size 8 --model.hidden_size 32 --model.num_heads 2 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 2 --data.group_visits 2 --schedule.warmup 0 --eval.tries 2
+ok "$LOCKSTEP" train $(small_options emulator) --run-dir ensemble --epochs 1 --ensemble.members 2
+train() { ok on "${ranks:-1}" "$LOCKSTEP" train --model.kind "$1" $(small_options "$1") --run-dir "$1" --epochs 1 --batch.scope global "${@:2}"; }
+train har --schedule.warmup 0
+for kind in kgat bprmf sasrec; do train $kind; done
+ranks=2 train tisasrec
+train hrm --schedule.warmup 0 --eval.tries 2
 
 # rows HEADER FILE: the rows of the tables whose first column is called HEADER
 rows() {

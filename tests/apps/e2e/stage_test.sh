@@ -3,7 +3,7 @@
 # error; a disk that fills up is said in one message.
 source "$(dirname "$0")/systems.sh"
 source "$(dirname "$0")/lib.sh" "$@"
-command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
+needs h5diff hdf5-tools
 mkdir stage
 export PLACE=$work
 empty() { [ -z "$(ls -A stage)" ] || fail "left in the stage directory: $(ls -A stage)"; }
@@ -18,7 +18,7 @@ while read -r name options <&3; do  # not stdin: mpirun reads that
   same_model "plain-$name/checkpoints/final.h5" "staged-$name/checkpoints/final.h5"
 done 3< <(tiny_systems)
 
-# A stopped run continues elsewhere: the directory is no part of the configuration. Other commands stage only when they are asked to.
+# A stopped run continues without the directory, which is no part of the configuration. Other commands stage on request.
 run 85 "$LOCKSTEP" train $EMULATOR --run-dir stopped --run.max_hours 1e-9 --data.stage "$work/stage"
 empty
 ok "$LOCKSTEP" train $EMULATOR --run-dir stopped
@@ -39,7 +39,7 @@ run 3 on 2 "$LOCKSTEP" train ${EMULATOR/data.h5/damaged.h5} --run-dir bad --data
 says_once "error.*damaged.h5'"
 empty
 
-# The copy does not fit: the room is known to be too small, or the writing fails.
+# A copy does not fit if its file system is too small, or if writing it fails.
 ok "$PREP" synth-icecolumn --rows 20000 --seed 3 --output large.h5
 LARGE="${EMULATOR/data.h5/large.h5} --data.stage $work/stage"
 run 1 bash -c "ulimit -f 1024; exec '$LOCKSTEP' train $LARGE --run-dir full"
@@ -51,6 +51,6 @@ if [ "$EUID" = 0 ] && unshare --mount mount -t tmpfs -o size=64k small stage 2>/
   run 1 on 2 unshare --mount bash -c "mount -t tmpfs -o size=64k small stage && exec '$LOCKSTEP' train $LARGE --run-dir small"
   says_once 'it needs at least .*, but its file system has only 64.0 KiB free; make room or choose another place'
 else
-  echo "skipped: a copy that does not fit on its file system; this user cannot mount a small one"
+  not_run "a copy that does not fit on its file system; this user cannot mount a small one"
 fi
 passed "data sets are staged, and leave nothing behind"

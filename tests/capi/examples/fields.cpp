@@ -1,5 +1,5 @@
-// How a C++ program whose variables lie in arrays of their own uses a trained emulator, with the model read once and handed over as bytes
-// (in a parallel program: read on one rank, broadcast, opened on each).
+// How a C++ program with one array per variable uses a trained emulator. The model is read once and passed as bytes (in
+// a parallel program: read on one rank, broadcast, opened on each).
 //
 //   fields MODEL.lsem
 #include <lockstep/lockstep.h>

@@ -6,7 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "lockstep/ops/isa.hpp"
+#include "ops/activations.hpp"
+#include "ops/every_isa.hpp"
 #include "support/random_emulator.hpp"
 
 using namespace lockstep;
@@ -61,15 +62,7 @@ double apart(const std::vector<A>& a, const std::vector<B>& b) {
 /// The network's equations, one node at a time.
 std::vector<double> plain_predict(const Emulator& e, const std::vector<double>& x) {
   const EmulatorArch& arch = e.arch();
-  const auto phi = [&](double a) -> double {
-    if (arch.activation == "gelu") return a * 0.5 * (1 + std::erf(a / std::sqrt(2.0)));
-    if (arch.activation == "tanh") return std::tanh(a);
-    if (arch.activation == "sigmoid") return 1 / (1 + std::exp(-a));
-    if (arch.activation == "silu") return a / (1 + std::exp(-a));
-    if (arch.activation == "elu") return a > 0 ? a : std::exp(a) - 1;
-    if (arch.activation == "leakyrelu") return a > 0 ? a : 0.01 * a;
-    return std::max(a, 0.0);
-  };
+  const auto phi = [&](double a) { return test::exact(ops::parse_activation(arch.activation), a).first; };
   std::vector<double> out;
   for (std::size_t node = 0; node < x.size() / static_cast<std::size_t>(arch.n_in); ++node) {
     std::vector<double> h;
@@ -107,18 +100,6 @@ std::vector<double> plain_predict(const Emulator& e, const std::vector<double>& 
       out.push_back(h[o] * e.moments().output_std[o] + e.moments().output_mean[o]);
   }
   return out;
-}
-
-template <class F>
-void on_every_isa(const F& f) {
-  const ops::Isa before = ops::active_isa();
-  for (const ops::Isa isa : ops::available_isas()) {
-    const std::string running_on = ops::name(isa);
-    CAPTURE(running_on);
-    ops::use_isa(isa);
-    f();
-  }
-  ops::use_isa(before);
 }
 
 template <class T, class S>
@@ -163,7 +144,7 @@ struct Case {
 
 TEST_SUITE("models.emulator_operators") {
   TEST_CASE("predictions agree with the network's equations, on every instruction set") {
-    on_every_isa([] {
+    test::for_every_isa([] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
         CAPTURE(arch.activation);
@@ -192,7 +173,7 @@ TEST_SUITE("models.emulator_operators") {
       CHECK(left > 0);
       return std::abs(left - right) / std::max(std::abs(left), std::abs(right));
     };
-    on_every_isa([&] {
+    test::for_every_isa([&] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
         CAPTURE(arch.activation);
@@ -223,7 +204,7 @@ TEST_SUITE("models.emulator_operators") {
   }
 
   TEST_CASE("the Jacobian times dx is the tangent, and row o is the adjoint of unit vector o") {
-    on_every_isa([] {
+    test::for_every_isa([] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
         CAPTURE(arch.activation);
@@ -258,7 +239,7 @@ TEST_SUITE("models.emulator_operators") {
   }
 
   TEST_CASE("a node's bits depend neither on other nodes nor on the number of threads") {
-    on_every_isa([] {
+    test::for_every_isa([] {
       const EmulatorArch arch{.n_in = 9, .n_out = 4, .hidden = 17, .layers = 2};
       constexpr std::int64_t kMany = 8000;  // so many that threads share them
       const Case<float, float> all(arch, kMany), threaded(arch, kMany, {.threads = 3});
@@ -320,7 +301,7 @@ TEST_SUITE("models.emulator_operators") {
   }
 
   TEST_CASE("a linearisation agrees with tangent and adjoint, whether it stores K or the derivatives") {
-    on_every_isa([] {
+    test::for_every_isa([] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
         const Case<double, double> c(arch);
@@ -364,8 +345,7 @@ TEST_SUITE("models.emulator_operators") {
     CHECK_THROWS_AS(EmulatorOperators<double>(all.emulator, {.active_inputs = {1, 0}}), Error);
   }
 
-  TEST_CASE(
-      "the mask's ends belong to the domain; outside it, off the poles and where nothing is finite the Jacobian is 0") {
+  TEST_CASE("the mask includes its ends; outside it, off the poles and at non-finite nodes the Jacobian is 0") {
     const EmulatorArch arch{.n_in = 3, .n_out = 2, .hidden = 8, .layers = 2};
     Case<double, double> c(arch, 6, {.mask_min = 0.1, .mask_max = 0.9, .min_abs_latitude = 40});
     const std::vector<double> mask = {0.1, 0.9, 0.0999, 0.9001, kNaN, 0.5}, latitude = {-40, 40, 90, 90, 90, 39.9};
@@ -396,7 +376,7 @@ TEST_SUITE("models.emulator_operators") {
   }
 
   TEST_CASE("a NaN input gives a NaN prediction: missing values stay visible") {
-    on_every_isa([] {
+    test::for_every_isa([] {
       for (const char* activation : {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"}) {
         CAPTURE(activation);
         const EmulatorArch arch{.n_in = 3, .n_out = 2, .hidden = 8, .layers = 2, .activation = activation};

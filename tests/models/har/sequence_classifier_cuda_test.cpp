@@ -24,7 +24,7 @@ HarArch arch_with(std::int64_t tokens) {
   arch.channels = 3;
   arch.patch = 8;
   arch.length = 8 * tokens;
-  arch.dim = 20;  // of a warp's columns, and of a tile's, only some exist
+  arch.dim = 20;  // fills neither a warp nor a tile
   arch.layers = 2;
   arch.heads = 2;
   arch.head_width = 16;

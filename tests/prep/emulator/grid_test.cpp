@@ -80,7 +80,7 @@ TEST_SUITE("prep.grid") {
     CHECK_FALSE(parse_time_unit("months since 2000-01-01").has_value());
     CHECK_FALSE(parse_time_unit("days since 2000-13-01").has_value());
     CHECK(parse_day("2016-02-05") == 16836);
-    for (const char* bad : {"2016-02-30", "5 Feb", "2016-02", "2016-02-05x"})
+    for (const char* bad : {"2016-02-30", "5 Feb", "2016-02", "2016-02-05x", "2016-257-05", "70000-01-01"})
       CHECK(error_of(Fault::usage, [&] { parse_day(bad); }) != "no error");
   }
 

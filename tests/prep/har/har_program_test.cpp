@@ -50,6 +50,7 @@ struct Published {
                  lines(train ? train_subjects : test_subjects));
     }
     write_text(folder / "activity_labels.txt",
+               "\xEF\xBB\xBF"  // the mark of Windows
                "1 WALKING\n2 WALKING_UPSTAIRS\n3 WALKING_DOWNSTAIRS\n4 SITTING\n5 STANDING\n6 LAYING  \n");
   }
   fs::path signal(const std::string& part, std::size_t c) const {
@@ -170,7 +171,7 @@ TEST_SUITE("prep.har") {
     CHECK(read_text(dir / "out.h5") != first);
   }
 
-  TEST_CASE("what is wrong with a published folder is named by file and line") {
+  TEST_CASE("errors in a published folder name file and line") {
     const TempDir dir;
     const Published good(dir);
     const fs::path signal = good.signal("train", 4), y = good.folder / "train/y_train.txt";
@@ -237,7 +238,7 @@ TEST_SUITE("prep.har") {
     CHECK(all.class_names[11] == "LIE_TO_STAND");
   }
 
-  TEST_CASE("what is wrong with raw recordings is named by file and line") {
+  TEST_CASE("errors in raw recordings name file and line") {
     const TempDir dir;
     const auto with = [&](const std::string& labels, int status, const auto&... parts) {
       write_hapt(dir, labels);
@@ -439,7 +440,7 @@ TEST_SUITE("prep.har") {
     check_mentions(problems.front(), "sample 0: 1e+40 is no finite 32-bit float");
   }
 
-  TEST_CASE("what is wrong with a manifest or its tables is named by file and line") {
+  TEST_CASE("errors in a manifest or its tables name file and line") {
     const TempDir dir;
     write_recording(dir / "a.csv", 10, "x,y\n");
     write_recording(dir / "b.csv", 10, "x,z\n");

@@ -61,7 +61,7 @@ TEST_SUITE("prep.har_signal") {
     CHECK(b.line_of(0) == (dir / "b.csv").string() + ":2");
   }
 
-  TEST_CASE("what is wrong with a table is named with its line") {
+  TEST_CASE("an error in a table names its line") {
     const TempDir dir;
     const auto message = [&](const std::string& text, std::size_t columns = 2) {
       write_text(dir / "t.txt", text);

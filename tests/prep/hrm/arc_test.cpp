@@ -56,7 +56,7 @@ ArcGrid crop(const std::vector<std::uint8_t>& field, int& top, int& left) {
 }  // namespace
 
 TEST_SUITE("prep.arc") {
-  TEST_CASE("splits: test pairs of an evaluation folder are for the test, all others for training") {
+  TEST_CASE("test pairs of an evaluation folder are for the test, all others for training") {
     const test::TempDir dir;
     const auto tasks = folders(dir);
     CHECK_FALSE(tasks[0][0].evaluation);
@@ -173,7 +173,7 @@ TEST_SUITE("prep.arc") {
                          "no output, unlike the first pair");
     test::write_text(dir / "all.json", kTask);
     test::check_mentions(test::error_of(Fault::data, [&] { read_arc_tasks(dir / "all.json"); }), "all.json",
-                         "a task for each name");
+                         "an object of tasks by name");
   }
 
   TEST_CASE("bad tasks are named by file, pair, row and cell") {

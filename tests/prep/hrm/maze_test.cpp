@@ -25,7 +25,7 @@ const std::string kQuestion =
 }  // namespace
 
 TEST_SUITE("prep.maze") {
-  TEST_CASE("answers are judged: walls kept, no gap, and how long the way is") {
+  TEST_CASE("an answer must keep the walls and lead to the goal; its length is compared with the shortest") {
     const auto question = tokens(kQuestion);
     const auto defect = [&](const std::string& answer) { return inspect_maze(4, question, tokens(answer)); };
     const auto good = defect("S  #o# #oooo## G");
@@ -42,7 +42,7 @@ TEST_SUITE("prep.maze") {
           "the question has 2 starts and 0 goals, expected one of each");
   }
 
-  TEST_CASE("made mazes hold what was asked: length, the only or the first shortest way") {
+  TEST_CASE("generated mazes have the requested length, and the only or the first shortest way") {
     MazeRecipe recipe;
     recipe.side = 12;
     recipe.min_path = 14;

@@ -96,7 +96,7 @@ TEST_SUITE("prep.puzzle_program") {
     const TempDir dir;
     const auto make = [&](const std::string& words) { return prepare(dir.path(), words + " -o " + "out.h5"); };
     const std::string synth = "synth-sudoku --order 2 --train 20 --test 6 --min-givens 5 --max-givens 9";
-    check_mentions(make(synth), "the test puzzles choose the best weights; --val N");
+    check_mentions(make(synth), "training selects its best weights by the test puzzles; see --val");
     const auto tokens = [&](const char* set) {
       return H5File::open(dir / "out.h5").read<std::uint8_t>(std::string(set) + "/all/inputs");
     };
@@ -105,7 +105,14 @@ TEST_SUITE("prep.puzzle_program") {
     CHECK(make(synth + " --val 7").find("note") == std::string::npos);
     CHECK(tokens("/train") == train);
     CHECK(tokens("/test") == test);
-    CHECK(tokens("/val").size() == 7 * 16);
+    const auto val = tokens("/val");
+    CHECK(val.size() == 7 * 16);
+    std::string bytes = test::read_text(dir / "out.h5");
+    const std::size_t first = bytes.find(std::string(val.begin(), val.end()));
+    REQUIRE(first != std::string::npos);
+    bytes[first + bytes.substr(first).find_first_not_of('\1')] = '\1';  // a given becomes a blank
+    test::write_text(dir / "changed.h5", bytes);
+    check_mentions(run_prep(dir.path(), "check changed.h5").text, "/val/all/inputs", "checksum");
     check_mentions(run_prep(dir.path(), "check out.h5").text, "0 of 7 validation puzzles are equivalent to a training",
                    "0 of 6 test puzzles are equivalent to a validation", "good");
     check_mentions(run_prep(dir.path(), "info out.h5").text, "val/all            7 groups");
@@ -206,7 +213,7 @@ TEST_SUITE("prep.puzzle_program") {
     std::vector<std::uint8_t> in(16), out(16);
     set.train[0].tokens(2, in, out);
     CHECK(in == std::vector<std::uint8_t>{2, 3, 4, 5, 4, 5, 2, 3, 3, 2, 5, 4, 5, 4, 3, 2});
-    check_mentions(run_prep(dir.path(), "hrm-npy --input up -o b.h5").text, "do not tell the task");
+    check_mentions(run_prep(dir.path(), "hrm-npy --input up -o b.h5").text, "do not determine the task");
     for (const char* input : {"up/train/dataset.json", "up/test/all__labels.npy"})
       check_refused(dir.path(), std::string("hrm-npy --input up --task sudoku -o ") + input, 2, "it is the input");
   }

@@ -47,7 +47,7 @@ std::vector<std::string> problems(const std::filesystem::path& path) {
   std::vector<std::string> remarks;
   return check_puzzle_set(H5File::open(path), remarks);
 }
-/// What the check says about a set that was changed before it was written.
+/// The result of the check for a set that was changed before it was written.
 template <class Change>
 std::string after(const test::TempDir& dir, Change change) {
   PuzzleSet set = sample(false);

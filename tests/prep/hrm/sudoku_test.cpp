@@ -130,6 +130,8 @@ TEST_SUITE("prep.sudoku") {
     CHECK(puzzles.labels[80] == 4);
     CHECK(puzzles.rating == std::vector<std::int32_t>{3, 1});
     CHECK(puzzles.source == std::vector<std::string>{"lists", "a, \"b\""});
+    CHECK(read("," + q + "," + a + ",3\nlists," + q + "," + a + ",1\n").source ==
+          std::vector<std::string>{"", "lists"});
 
     const auto error = [&](const std::string& text) {
       return test::error_of(Fault::data, [&] { read("x," + q + "," + a + ",0\n" + text); });
@@ -152,7 +154,7 @@ TEST_SUITE("prep.sudoku") {
     test::check_mentions(error("x," + q + "," + changed(a, 0, '.') + ",0\n"), "leaves cell 1 blank");
     test::check_mentions(error("x," + q + "," + a + ",hard\n"), "rating 'hard'");
     test::check_mentions(error("x," + q + "," + a + "\n"), "3 fields, the header has 4");
-    test::check_mentions(error("x,\"" + q + "," + a + ",0\n"), "a quoted field without its end");
+    test::check_mentions(error("x,\"" + q + "," + a + ",0\n"), "a quoted field is not closed");
     test::check_mentions(error("x,1234341221434321,1234341221434321,0\n"), "16 cells, the puzzles before it have 81");
   }
 }

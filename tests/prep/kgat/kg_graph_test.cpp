@@ -201,5 +201,8 @@ TEST_SUITE("prep.kg_graph") {
     KgSet first = test::parse_kg(train.substr(0, train.find("\n1 ") + 1), "", "0 0 1\n");
     carve_validation(first, 0.1, 5);
     CHECK(std::ranges::equal(first.valid.of(0), set.valid.of(0)));
+    KgSet gap = test::parse_kg("0 1 2\n2 3 4\n", "", "0 0 1\n");  // user 1 has no items
+    carve_validation(gap, 0.9, 5);
+    CHECK(gap.valid.item.size() == 2);
   }
 }

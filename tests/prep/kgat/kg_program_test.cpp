@@ -51,6 +51,22 @@ std::string problems_after(const TempDir& dir, const std::function<void(prep::Kg
 }  // namespace
 
 TEST_SUITE("prep.kg_program") {
+  TEST_CASE("raw files may have the marks of Windows or gzip; other compressions and line ends are named") {
+    const TempDir dir;
+    write_small(dir);
+    prepare(dir.path(), "kg -i raw -o plain.h5");
+    test::write_text(dir / "raw/train.txt",
+                     "\xEF\xBB\xBF"
+                     "0 4 1 4\r\n1 2 \r\n2 0 3\r\n");
+    REQUIRE(run_shell(dir.path(), "gzip -k raw/kg_final.txt").status == 0);
+    prepare(dir.path(), "kg -i raw --kg kg_final.txt.gz -o marked.h5");
+    check_equal(read(dir / "plain.h5").ckg, read(dir / "marked.h5").ckg);
+    test::write_text(dir / "raw/train.txt", "0 4 1\r1 2\r2 0 3\r");
+    check_refused(dir.path(), "kg -i raw -o a.h5", 3, "'raw/train.txt': its lines end with carriage returns alone");
+    test::write_text(dir / "raw/train.txt", "BZh91AY&SY");
+    check_refused(dir.path(), "kg -i raw -o a.h5", 3, "bzip2 -dk 'raw/train.txt'");
+  }
+
   TEST_CASE("a folder becomes the file of the schema, and every array has its type and shape") {
     const TempDir dir;
     write_small(dir);
@@ -100,7 +116,7 @@ TEST_SUITE("prep.kg_program") {
                 test::build_kg("0 4 1\n1 2 \n2 0 3\n", "0 2\n1 0 2\n", "0 0 5\n1 1 5\n2 0 6\n0 1 5\n").ckg);
   }
 
-  TEST_CASE("options: compression, upstream values, a validation set, no graph") {
+  TEST_CASE("options set compression, upstream values, a validation set and no graph") {
     const TempDir dir;
     prepare(dir.path(), "synth-kg --users 60 --text raw -o a.h5");
     prepare(dir.path(), "kg -i raw --gzip 9 -o small.h5");
@@ -184,7 +200,7 @@ TEST_SUITE("prep.kg_program") {
     check_mentions(prepare(dir.path(), "check a.h5", 3), "/cf/test/item");
   }
 
-  TEST_CASE("what users get wrong ends with one line, exit code 2 and nothing written") {
+  TEST_CASE("wrong usage ends with one line, exit code 2 and no output") {
     const TempDir dir;
     write_small(dir);
     test::write_text(dir / "raw/item_list.txt", "org_id remap_id freebase_id\nx 0 m.1\n");

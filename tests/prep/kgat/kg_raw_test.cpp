@@ -107,12 +107,12 @@ TEST_SUITE("prep.kg_raw") {
     const auto set = parse_kg(train, kTest, kKg, {}, &findings);
     CHECK(items(set.train, 0) == std::vector<std::int32_t>{1, 3, 4});
     CHECK(set.sizes.train == 4);
-    check_found(findings, "repeated interactions", 2, "'train.txt' line 1: user 0 has item 4 already");
-    check_found(findings, "further lines of a user", 1, "'train.txt' line 3: user 0 has line 1 already");
+    check_found(findings, "repeated interactions", 2, "'train.txt' line 1: user 0 already has item 4");
+    check_found(findings, "further lines of a user", 1, "'train.txt' line 3: user 0 already has line 1");
     KgRules strict;
     strict.duplicates = KgPolicy::refuse;
     check_mentions(refusal(train, kTest, kKg, strict), "'train.txt' line 3", "--duplicates");
-    check_mentions(refusal("0 4 1\n1 2 2\n", kTest, kKg, strict), "'train.txt' line 2", "user 1 has item 2 already");
+    check_mentions(refusal("0 4 1\n1 2 2\n", kTest, kKg, strict), "'train.txt' line 2", "user 1 already has item 2");
     check_mentions(refusal(kTrain, "0 2 2\n", kKg, strict), "'test.txt' line 1");
     CHECK_NOTHROW(parse_kg(kTrain, kTest, kKg, strict));
   }
@@ -122,7 +122,7 @@ TEST_SUITE("prep.kg_raw") {
     std::vector<KgFinding> findings;
     const auto set = parse_kg(kTrain, kTest, kg, {}, &findings);
     CHECK(set.triples == std::vector<Triple>{{3, 1, 5}, {0, 0, 5}, {0, 0, 6}});
-    check_found(findings, "repeated triples", 3, "'kg_final.txt' line 3: triple 3 1 5 stands in line 1 already");
+    check_found(findings, "repeated triples", 3, "'kg_final.txt' line 3: triple 3 1 5 is already in line 1");
     KgRules strict;
     strict.duplicates = KgPolicy::refuse;
     check_mentions(refusal(kTrain, kTest, kg, strict), "'kg_final.txt' line 3");
@@ -133,7 +133,7 @@ TEST_SUITE("prep.kg_raw") {
     std::vector<KgFinding> findings;
     CHECK(parse_kg(kTrain, kTest, kg, {}, &findings).triples.size() == 6);
     check_found(findings, "parallel triples, kept", 3,
-                "'kg_final.txt' line 3: triple 0 1 5 joins the entities of 0 0 5 in line 1 again");
+                "'kg_final.txt' line 3: triple 0 1 5 connects the same entities as 0 0 5 in line 1");
     check_found(findings, "triples from an entity to itself", 1, "'kg_final.txt' line 6: triple 7 0 7");
     KgRules rules;
     rules.parallel = KgPolicy::drop;
@@ -203,14 +203,7 @@ TEST_SUITE("prep.kg_raw") {
       CHECK(find(findings, what) == nullptr);
   }
 
-  TEST_CASE("a byte order mark is no part of the first id") {
-    const std::string mark = "\xEF\xBB\xBF";
-    const auto set = parse_kg(mark + kTrain, mark + kTest, mark + kKg);
-    CHECK(items(set.train, 0) == std::vector<std::int32_t>{1, 4});
-    CHECK(set.triples.size() == 3);
-  }
-
-  TEST_CASE("without a graph interactions stand alone") {
+  TEST_CASE("without a graph the entities are the items, and only interactions are edges") {
     std::vector<KgFinding> findings;
     const auto set = read_kg_text({"a", kTrain}, {"b", kTest}, std::nullopt, {}, findings);
     CHECK(set.sizes.entities == set.sizes.items);

@@ -44,7 +44,7 @@ std::vector<double> shared_users(const KgSet& set) {
 }  // namespace
 
 TEST_SUITE("prep.kg_synth") {
-  TEST_CASE("planted: train comes from open items and chance, test from hidden items of the user's tastes") {
+  TEST_CASE("planted train items come from open items and chance, test items from hidden items of the user's tastes") {
     const PlantedKg rule;
     const KgSet set = make_planted_kg(rule);
     for (std::int64_t user = 0; user < rule.users; ++user) {
@@ -73,7 +73,7 @@ TEST_SUITE("prep.kg_synth") {
     CHECK(static_cast<std::int64_t>(taste_of.size()) == rule.items);
   }
 
-  TEST_CASE("planted: the graph finds the hidden items, interactions do no better than chance") {
+  TEST_CASE("in a planted graph triples find the hidden items, and interactions do no better than chance") {
     const PlantedKg rule;
     const KgSet set = make_planted_kg(rule);
     std::vector<std::int32_t> taste_of(at(rule.items));
@@ -105,7 +105,7 @@ TEST_SUITE("prep.kg_synth") {
     CHECK(std::abs(by_users_hidden - 20.0 / 196) < 0.03);
   }
 
-  TEST_CASE("planted: more users leave the first ones as they are") {
+  TEST_CASE("more users leave the first users of a planted graph unchanged") {
     PlantedKg more;
     const KgSet small = make_planted_kg(more);
     more.users = 700;
@@ -119,7 +119,7 @@ TEST_SUITE("prep.kg_synth") {
     CHECK(make_planted_kg(more).train.item != large.train.item);
   }
 
-  TEST_CASE("sized: distinct triples of the sizes asked for, drawn from the stated distributions") {
+  TEST_CASE("a sized graph has the requested sizes, distinct triples and the stated distributions") {
     KgSet set = test::parse_kg("0 1 2\n1 99\n", "0 3\n", "0 0 1\n");
     const SizedKg shape{600, 6, 40000, 7};
     add_sized_kg(set, shape);

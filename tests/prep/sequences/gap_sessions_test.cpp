@@ -1,5 +1,4 @@
-/// Generated sessions follow their rule, and the rates that they promise are those of a ranking that is really carried
-/// out.
+/// Generated sessions follow their rule, and the stated rates equal those of an actual ranking.
 #include "lockstep/prep/sequences/gap_sessions.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-/// Raw interactions: lines, formats, filter, numbers, order, scaled times, split; and what bad lines are told.
+/// Raw interactions: lines, formats, filter, numbers, order, scaled times, split; and the errors of bad lines.
 #include "lockstep/prep/sequences/interactions.hpp"
 
 #include <zlib.h>
@@ -43,7 +43,7 @@ std::vector<std::int64_t> scaled(const std::vector<std::int64_t>& raw, const std
 }  // namespace
 
 TEST_SUITE("prep.interactions") {
-  TEST_CASE("fields are split by what the format says") {
+  TEST_CASE("fields are split at the separator of the format") {
     using Words = std::vector<std::string>;
     CHECK(fields("1::2::3", LineKind::double_colon) == Words{"1", "2", "3"});
     CHECK(fields("1\t\t3", LineKind::tab) == Words{"1", "", "3"});
@@ -91,7 +91,7 @@ TEST_SUITE("prep.interactions") {
     CHECK(repeated_lines(raw) == 0);
   }
 
-  TEST_CASE("a file packed with gzip reads as the plain one; other packings and damage are said") {
+  TEST_CASE("a gzip file reads as the plain one; other compression and damage are errors") {
     const TempDir dir;
     std::string text;
     for (int line = 0; line < 40000; ++line) text += join(line % 7, " ", line, " ", line, "\r\n");  // several blocks
@@ -103,6 +103,13 @@ TEST_SUITE("prep.interactions") {
     CHECK(packed.user == plain.user);
     CHECK(packed.item == plain.item);
     CHECK(packed.time == plain.time);
+    const std::string member = test::read_text(dir / "raw.gz");
+    test::write_text(dir / "raw.gz", member + member);
+    CHECK(read_interactions({dir / "raw.gz"}, {}).size() == 80000);
+    test::write_text(dir / "raw.gz", member + "1 2 3\n");
+    check_mentions(error_of(Fault::data, [&] { read_interactions({dir / "raw.gz"}, {}); }), "raw.gz",
+                   "other bytes follow the end of its gzip data");
+    test::write_text(dir / "raw.gz", member);
     std::filesystem::resize_file(dir / "raw.gz", std::filesystem::file_size(dir / "raw.gz") / 2);
     check_mentions(error_of(Fault::data, [&] { read_interactions({dir / "raw.gz"}, {}); }), "raw.gz", "truncated");
     check_mentions(error_of(Fault::data,
@@ -114,7 +121,7 @@ TEST_SUITE("prep.interactions") {
                    "compressed with xz", "xz -dk");
   }
 
-  TEST_CASE("every format gives the same interactions, whether it is named or found") {
+  TEST_CASE("every format gives the same interactions, whether it is named or detected") {
     const TempDir dir;
     const std::pair<const char*, const char*> cases[] = {
         {"movielens", "2::10::5::100\n1::30::3::50\n2::7::1::90\n"},
@@ -165,7 +172,7 @@ TEST_SUITE("prep.interactions") {
     CHECK(set.n_users() == 2);
     CHECK(set.n_items() == 2);
     CHECK(set.item == std::vector<std::int32_t>{1, 2, 2, 1});
-    // Item 2 falls to two lines by user 3's loss and stays all the same.
+    // Without user 3 item 2 has only two lines, and stays.
     options.min_item = 3;
     CHECK(make(read(dir, "1 2 5\n1 2 6\n3 2 9\n"), options).rows() == 2);
   }
@@ -253,7 +260,7 @@ TEST_SUITE("prep.interactions") {
         {"user_id,item\n1,2\n", "line 1: the header has no column 'item_id'"},
         {"user_id,item_id,time,timestamp\n1,2,3,4\n", "choose one with --time-column"},
         {"user_id,item_id,item_id\n1,2,3\n", "names 'item_id' twice"},
-        {"user_id,item_id\n1,\"2\n", "line 2: a quoted field without its end"},
+        {"user_id,item_id\n1,\"2\n", "line 2: a quoted field is not closed"},
         {"1 a\xFF 3\n", "line 1: the item id is not UTF-8 text"},
         {"1 " + std::string(1025, 'a') + " 3\n", "has 1025 bytes, at most 1024 are stored"},
         {"", "no lines"},

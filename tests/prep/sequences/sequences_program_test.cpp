@@ -127,7 +127,7 @@ TEST_SUITE("prep.sequences_program") {
     complains([](auto& s) { s.time_scale = "fortnights"; }, "unknown time_scale");
   }
 
-  TEST_CASE("what users get wrong ends with 2, bad data with 3, in one line, and nothing is left behind") {
+  TEST_CASE("wrong usage ends with exit code 2, bad data with 3, in one line and without output") {
     const TempDir dir;
     test::write_text(dir / "good", "1 1 1\n1 2 2\n1 3 3\n");
     test::write_text(dir / "cut", "1::1::5::10\n1::2::5\n");
@@ -163,7 +163,7 @@ TEST_SUITE("prep.sequences_program") {
     CHECK(names_in(dir.path()) == before);
   }
 
-  TEST_CASE("a time column of another name and repeated lines are remarked upon") {
+  TEST_CASE("a time column of another name and repeated lines are reported") {
     const TempDir dir;
     test::write_text(dir / "other.csv", "user_id,item_id,when\n1,1,10\n1,2,20\n1,3,30\n1,4,40\n");
     test::write_text(dir / "times.csv", "user_id,item_id,time\n1,1,10\n1,2,20\n1,2,20\n1,2,30\n1,1,10\n");
@@ -177,7 +177,7 @@ TEST_SUITE("prep.sequences_program") {
                    "note: 2 lines repeat");
   }
 
-  TEST_CASE("text among integers is remarked upon, and text ids read back") {
+  TEST_CASE("text among integers is reported, and text ids read back") {
     const TempDir dir;
     test::write_text(dir / "mixed", "1 10\n1 B00\n1 10\n1 \xC3\xA9t\xC3\xA9\n");
     check_mentions(prepare(dir.path(), "sequences -i mixed --min-user 1 --min-item 1 -o o.h5"),

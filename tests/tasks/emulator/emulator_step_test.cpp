@@ -85,7 +85,7 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
     }
   }
 
-  TEST_CASE("from its norm on, clipping, update and average of a kernel have the bits of GpuUpdate") {
+  TEST_CASE("after the norm, clipping, update and average of a kernel have the bits of GpuUpdate") {
     // From the same gradient: the step of one kernel without an update, then the rest call by call.
     const Network network = {.hidden = 40, .layers = 3, .dtype = DType::f32};
     Training one(network, true), parts(network, true);
@@ -154,7 +154,7 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
     CHECK(test::same_bits(t.state()[0], before));
   }
 
-  TEST_CASE("samples that a kernel takes have the bits of the CPU's") {
+  TEST_CASE("samples that a kernel fetches have the bits of the CPU's") {
     // Of one row per step, without hidden units that round: the loss of a linear map of the inputs.
     for (const bool bootstrap : {false, true}) {
       CAPTURE(bootstrap);

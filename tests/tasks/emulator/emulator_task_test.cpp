@@ -201,8 +201,7 @@ TEST_SUITE("tasks.emulator_task") {
                          doctest::Contains("at least 3 outputs"), Error);
   }
 
-  TEST_CASE(
-      "the loss on Jacobians is the mean squared error of their elements, or an unbiased estimate by directions") {
+  TEST_CASE("the loss on Jacobians is their mean squared error, or an unbiased estimate by directions") {
     for (const std::int64_t n_out : {2, 6}) {  // fewer and more outputs than the 4 inputs: adjoints and tangents
       CAPTURE(n_out);
       const auto loss_of = [&](const Fixture& f, std::int64_t first, std::int64_t count, std::int64_t step = 3) {
@@ -244,7 +243,7 @@ TEST_SUITE("tasks.emulator_task") {
     std::vector<ParamStore*> members = f.model->make_ensemble(3);
     REQUIRE(members.size() == 3);
     std::vector<std::vector<double>> p;
-    for (std::size_t k = 0; k < 3; ++k) {  // the fixture predicts with the first member's weights: each takes its turn
+    for (std::size_t k = 0; k < 3; ++k) {  // the fixture predicts with the first member, so each comes first once
       for (Param& w : members[0]->all())
         for (std::int64_t i = 0; i < w.value.size(); ++i)
           w.value.data<double>()[i] += 0.05 * Philox(k, 0, "member", static_cast<std::uint64_t>(i)).normal(w.index);

@@ -204,7 +204,7 @@ TEST_SUITE("tasks.har_task") {
         ++times[data.label(w % data.windows())][w % data.windows()];
         different.insert(w);
       }
-      CHECK(different.size() == 15);  // a window that comes again is another draw of its augmentation
+      CHECK(different.size() == 15);  // a repeated window has another augmentation
       CHECK(times[0].size() == 5);
       CHECK(times[1].size() == 3);
       CHECK(times[2] == std::map<std::int64_t, int>{{14, 5}});

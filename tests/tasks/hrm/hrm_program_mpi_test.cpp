@@ -6,6 +6,7 @@
 #include "lockstep/data/placement.hpp"
 #include "lockstep/train/evaluator.hpp"
 #include "support/mpi_main.hpp"
+#include "support/outcome.hpp"
 #include "support/random_puzzles.hpp"
 #include "tasks/hrm/hrm_program.hpp"
 
@@ -159,7 +160,7 @@ TEST_SUITE("tasks.hrm_program") {
 
   TEST_CASE("GPU: the carry in device memory has the same bits with direct launches, graphs and after resuming" *
             doctest::skip(gpu_count() == 0)) {
-    if (gpu_count() < test_world().size()) return;  // graphs need one GPU per rank
+    if (gpu_count() < test_world().size()) return test::skip("graphs need a GPU for each rank");
     const Device gpu{DeviceKind::cuda, test_world().rank()};
     for (const std::int64_t accumulate : {1, 3}) {
       CAPTURE(accumulate);
@@ -191,7 +192,7 @@ TEST_SUITE("tasks.hrm_program") {
 
   TEST_CASE("GPU: a step that overflows in fp16 changes no weights, but counts as a segment" *
             doctest::skip(gpu_count() == 0)) {
-    if (gpu_count() < test_world().size()) return;
+    if (gpu_count() < test_world().size()) return test::skip("graphs need a GPU for each rank");
     std::vector<std::unique_ptr<Run>> runs;
     for (const char* graphs : {"off", "on"}) {
       RunConfig settings = config(false, 1, graphs);

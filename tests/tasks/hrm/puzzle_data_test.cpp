@@ -51,7 +51,7 @@ void write(const std::filesystem::path& path, const Contents& c) {
   put("source", c.source, 1);
 }
 
-/// The message of the data error that opening the spoilt file throws.
+/// The message of the data error that opening the damaged file throws.
 std::string refusal_of(const std::function<void(Contents&)>& spoil) {
   const test::TempDir dir;
   Contents contents;

@@ -92,8 +92,7 @@ TEST_SUITE("tasks.puzzle_tries") {
     }
   }
 
-  TEST_CASE(
-      "ties go to the more confident answer, then to the first; a halting value that is no number counts nothing") {
+  TEST_CASE("ties go to the more confident answer, then to the first; a NaN halting value counts nothing") {
     PuzzleVote votes("votes"), equal("halting"), broken("halting");
     for (const auto& [token, q] : {std::pair{1, 0.0}, {2, 1.0}}) votes.add(answer(token, q), false);
     CHECK(votes.best().answer[0] == 2);
@@ -121,8 +120,7 @@ TEST_SUITE("tasks.puzzle_tries") {
     CHECK(votes.decided(1));
   }
 
-  TEST_CASE(
-      "answers have the same bits on all ranks and any number of threads, and a puzzle's do not depend on others") {
+  TEST_CASE("a puzzle's answers have the same bits on any ranks and threads, and do not depend on other puzzles") {
     for (const double noise : {0.0, 0.5}) {
       CAPTURE(noise);
       Fixture f({.count = 6, .combine = "votes", .noise = noise, .seed = 3});

@@ -54,7 +54,7 @@ TEST_SUITE("tasks.graph_exchange") {
     CHECK(rows == 3);
   }
 
-  TEST_CASE("shared rows are those of their owners, the others stay") {
+  TEST_CASE("shared rows come from their owners, the others stay") {
     Communicator& comm = test_world().communicator();
     const std::vector<std::int64_t> indptr = offsets(kNodes);
     GraphExchange exchange(comm, NodeCut(indptr, 16, comm.size()), true);

@@ -88,7 +88,7 @@ TEST_SUITE("tasks.kgat_sampler.cuda" * doctest::skip(gpu_count() == 0)) {
 }
 
 TEST_SUITE("tasks.kgat_sampler") {
-  TEST_CASE("drawn interactions are a user's item and one that it lacks, of users that have both") {
+  TEST_CASE("a drawn interaction has an item of the user and one that the user lacks") {
     const Toy toy;
     const KgatSampler sampler(toy.data, 1);
     CfBatch batch;
@@ -109,7 +109,7 @@ TEST_SUITE("tasks.kgat_sampler") {
     CHECK(batch.count() == 50);
   }
 
-  TEST_CASE("drawn triples are triples, and with the other tail none") {
+  TEST_CASE("drawn triples are in the graph, and with the other tail they are not") {
     const Toy toy;
     const KgatSampler sampler(toy.data, 1);
     KgBatch batch;
@@ -126,7 +126,7 @@ TEST_SUITE("tasks.kgat_sampler") {
     CHECK(heads == std::set<std::int32_t>{0, 1, 2, 3, 4, 6, 7, 8});  // user 1 has no triples
   }
 
-  TEST_CASE("a search for many triples finds those that one look through the list finds") {
+  TEST_CASE("a search for many triples finds those that a scan of the list finds") {
     const Toy toy;
     const KgGraph& graph = toy.data.graph;
     std::vector<std::int32_t> head, relation, tail;

@@ -164,12 +164,12 @@ void compare(const Setup& setup) {
 
 TEST_SUITE("tasks.kgat_step") {
   TEST_CASE("every mode on any number of ranks trains to the same bits") { compare({}); }
-  TEST_CASE("so does every aggregator, with dropout of messages and edges") {
+  TEST_CASE("every aggregator trains to the same bits in every mode, with dropout of messages and edges") {
     for (const ops::Aggregator aggregator :
          {ops::Aggregator::bi_interaction, ops::Aggregator::gcn, ops::Aggregator::graphsage})
       compare({.aggregator = aggregator, .message_dropout = {0.3, 0.2, 0.1}, .node_dropout = 0.1});
   }
-  TEST_CASE("so do products that read bf16") { compare({.storage = DType::bf16}); }
+  TEST_CASE("products that read bf16 train to the same bits in every mode") { compare({.storage = DType::bf16}); }
   TEST_CASE("a GPU trains to the same numbers but for rounding, on every rank to the same bits" *
             doctest::skip(gpu_count() == 0)) {
     const Toy toy;
@@ -197,10 +197,8 @@ TEST_SUITE("tasks.kgat_step") {
     }
   }
 
-  TEST_CASE(
-      "GPU: steps one after the other or one ahead, as graphs or call by call, with batches that the host or the GPU "
-      "draws, have the same bits" *
-      doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("GPU: steps have the same bits in graphs or not, queued ahead or not, drawn by the host or the GPU" *
+            doctest::skip(gpu_count() == 0)) {
     const Toy toy;
     const auto self = make_self_communicator();
     struct Found {
@@ -292,5 +290,5 @@ TEST_SUITE("tasks.kgat_step") {
     compare({.storage = DType::bf16, .device = own_gpu(), .reproducible = true});
   }
 
-  TEST_CASE("so does double precision") { compare({.dtype = DType::f64}); }
+  TEST_CASE("double precision trains to the same bits in every mode") { compare({.dtype = DType::f64}); }
 }

@@ -19,7 +19,7 @@ double d(int rho) { return 1 / std::log2(rho + 1.0); }
 }  // namespace
 
 TEST_SUITE("tasks.ranking_metrics") {
-  TEST_CASE("one user's metrics by hand") {
+  TEST_CASE("one user's metrics have the values computed by hand") {
     const RankingMetrics metrics({2, 5});
     std::vector<double> sums(static_cast<std::size_t>(metrics.sum_count()), 0.0);
     const std::vector<std::int32_t> top = {7, 3, 9, 1, -1}, relevant = {1, 3, 20};

@@ -57,7 +57,7 @@ TEST_SUITE("tasks.history_file") {
     CHECK(read("{\"user\": 5, \"items\": [20, 10], \"times\": [9, 3]}").time.empty());
   }
 
-  TEST_CASE("what is wrong is named with its line") {
+  TEST_CASE("an error names its line") {
     CHECK(contains(refusal("user,item\nu,10\nu,99\nv,x\n"), "'99' (line 3), 'x' (line 4) are none of the 3 items"));
     CHECK(contains(refusal("{\"user\": 1, \"items\": [10]}\n{\"user\": 2, \"items\": []}"),
                    "'2' (line 2): a history without"));
@@ -76,6 +76,9 @@ TEST_SUITE("tasks.history_file") {
     CHECK(contains(refusal("user,item\n,10\n"), "no user"));
     CHECK(contains(refusal("user,item\n1,10\n", true), "no times, and this model needs them"));
     CHECK(contains(refusal("user,item\n"), "no histories"));
-    CHECK(contains(refusal(""), "neither"));
+    for (const char* nothing : {"", "\xEF\xBB\xBF", "\n \r\n"})
+      CHECK(contains(refusal(nothing), "/h': it contains no histories"));
+    CHECK(contains(refusal("\x1F\x8B\x08"), "compressed with gzip; unpack it first: gzip -dk '"));
+    CHECK(contains(refusal("user,item\r1,10\r"), "its lines end with carriage returns alone"));
   }
 }

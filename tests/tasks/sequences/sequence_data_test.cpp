@@ -20,7 +20,7 @@ const std::vector<std::vector<std::int64_t>> kTimes = {{10, 10, 30, 70, 90}, {5}
 
 std::vector<std::int32_t> list(std::span<const std::int32_t> values) { return {values.begin(), values.end()}; }
 
-/// The message of the error that reading a spoilt set throws.
+/// The message of the error that reading a damaged set throws.
 std::string refusal(const std::function<void(prep::SequenceSet&)>& spoil) {
   const test::TempDir dir;
   prep::SequenceSet set = test::sequence_set(kItems, 6, kTimes);

@@ -168,7 +168,7 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
         SequenceBatch expected = task.batch(draws.host(), shard);
         task.network().prepare(draws.host(), expected);
         Shard given = shard;
-        given.step = -1;  // kernels take the other one
+        given.step = -1;  // kernels read the other one
         given.step_on_gpu = reinterpret_cast<const std::uint64_t*>(step_on_gpu->data<std::int64_t>());
         const DrawnShard drawn = task.draw(draws.host(), given);
         given.drawn = drawn.inputs;
@@ -213,7 +213,7 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
     }
   }
 
-  TEST_CASE("the host makes the batches of which it must know the items") {
+  TEST_CASE("the host makes the batches whose items it must know") {
     const Device gpu{DeviceKind::cuda, 0};
     const CountingTask task = task_of(variants().front(), gpu, 0);
     Arena draws(gpu);
@@ -227,8 +227,7 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
     }
   }
 
-  TEST_CASE(
-      "batches of other lengths repeat the same graphs; neither graphs nor rows behind the samples change a bit") {
+  TEST_CASE("batches of other lengths repeat the same graphs; graphs and rows behind the samples change no bit") {
     const Device gpu{DeviceKind::cuda, 0};
     for (const Variant& variant : variants()) {
       CAPTURE(variant.name);

@@ -1,7 +1,8 @@
-// A training that goes wrong on purpose, for faults_main: fault_training RUN_DIR FAULT RANK [lockstep train options
-// ...]. The model has data of its own; in step 23 that rank is killed, stopped, late, loses a bit of its weights, of the
-// summed gradient or of the optimizer's state, once or whenever it computes the step, cannot write files any more, or
-// waits for its disk without end. `fault_training RUN_DIR replay 0 ...` compares all steps with the run's chain.
+// A training of the toy model that goes wrong on purpose, for programs/faults_test.cpp:
+// fault_training RUN_DIR FAULT RANK [lockstep train options ...]. In step 23 that rank is killed, stopped or late;
+// flips a bit of its weights, of the summed gradient or of the optimizer's state, once or each time it computes the
+// step; fails to write files; or waits for its disk forever. `fault_training RUN_DIR replay 0 ...` compares all steps
+// with the chain.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -100,11 +101,8 @@ class FaultyProgram final : public TrainingProgram {
       flip_a_bit(model_.params().at("w2").value);
     return {.advance = config_.batch.size,
             .samples = config_.batch.size,
-            .outcome = StepOutcome{.step = state.step,
-                                   .loss = sums.loss,
-                                   .weight = sums.weight,
-                                   .norm = norm,
-                                   .flags = sums.flags}};
+            .outcome = StepOutcome{
+                .step = state.step, .loss = sums.loss, .weight = sums.weight, .norm = norm, .flags = sums.flags}};
   }
   std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
   std::string backend() const override { return step_.backend(); }
@@ -124,7 +122,7 @@ std::unique_ptr<TrainingProgram> FaultyModel::make_program(World& world, const R
 
 }  // namespace
 
-/// In front of the system's own.
+/// Replaces the system's function.
 extern "C" int fsync(int fd) {
   while (disk_hangs) std::this_thread::sleep_for(std::chrono::seconds(1));
   return static_cast<int>(::syscall(SYS_fsync, fd));

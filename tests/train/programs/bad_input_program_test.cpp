@@ -9,7 +9,7 @@ using namespace lockstep::test;
 
 namespace {
 
-/// Two epochs of a small network; what is given in `more` wins over the file.
+/// Two epochs of a small network. Options in `more` override the file.
 std::vector<std::string> training(const TempDir& dir, std::vector<std::string> more = {}) {
   write_text(dir / "base.ini", "[data]\npath = " + (dir / "data.h5").string() +
                                    "\n[run]\ndir = " + (dir / "run").string() +
@@ -97,7 +97,7 @@ TEST_SUITE("train.programs.bad_input") {
     check_ended(run_process(words), 2, "rank 1", "all ranks need the same arguments");
   }
 
-  TEST_CASE("fewer samples than ranks in a batch: ranks without a sample take part all the same") {
+  TEST_CASE("ranks without a sample take part in a batch smaller than their number") {
     const DataDir dir(10);
     for (const char* mode : {"--reproducible", "--no-reproducible"}) {
       std::filesystem::remove_all(dir / "run");
@@ -108,8 +108,11 @@ TEST_SUITE("train.programs.bad_input") {
   TEST_CASE("a run directory of another configuration is refused, naming the key; --resume never moves it aside") {
     const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
-    check_ended(lockstep_program(1, 1, training(dir, {"--optim.lr", "0.5"})), 2, "optim.lr");
     const std::string checkpoint = (dir / "run" / "checkpoints" / "final.h5").string();
+    const std::string weights = read_text(checkpoint), config = read_text(dir / "run" / "config.ini");
+    check_ended(lockstep_program(1, 1, training(dir, {"--optim.lr", "0.5"})), 2, "optim.lr");
+    CHECK(read_text(checkpoint) == weights);
+    CHECK(read_text(dir / "run" / "config.ini") == config);
     const ProcessResult foreign = lockstep_program(
         1, 1,
         training(dir, {"--run-dir", (dir / "other").string(), "--model.hidden_size", "9", "--resume", checkpoint}));
@@ -122,18 +125,26 @@ TEST_SUITE("train.programs.bad_input") {
     const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
     dir.write_data(510);
-    check_ended(lockstep_program(2, 1, training(dir, {"--epochs", "4"})), 3, "it was trained on other data");
+    check_ended(lockstep_program(2, 1, training(dir, {"--epochs", "4"})), 3, "it was trained on other data",
+                "name the data set of its training, or choose another --run-dir");
   }
 
-  TEST_CASE("a full disk: the checkpoint that could not be written is named, the earlier one stays whole") {
+  TEST_CASE("on a full disk the failed checkpoint is named and leaves nothing, and the earlier one stays whole") {
     const DataDir dir(500);
     REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
-    const std::string checkpoint = (dir / "run" / "checkpoints" / "final.h5").string(), before = read_text(checkpoint);
+    const std::filesystem::path folder = dir / "run" / "checkpoints";
+    const std::string before = read_text(folder / "final.h5");
+    const std::vector<std::string> names = names_in(folder);
     // No file may grow beyond 24 KiB: smaller than a checkpoint, larger than the logs.
-    std::string command = "trap '' XFSZ; ulimit -f 24; exec " + program_path("lockstep");
-    for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
-    check_ended(run_process({"bash", "-c", command}), 1, "was not written");
-    CHECK(read_text(checkpoint) == before);
+    const auto train = [&](int limit_kib) {
+      std::string command = join("trap '' XFSZ; ulimit -f ", limit_kib, "; exec ", program_path("lockstep"));
+      for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
+      return run_process({"bash", "-c", command});
+    };
+    check_ended(train(24), 1, "was not written");
+    check_ended(train(0), 1, "/.lock': File too large");
+    CHECK(read_text(folder / "final.h5") == before);
+    CHECK(names_in(folder) == names);
     CHECK(lockstep_program(1, 1, training(dir, {"--epochs", "3"})).exit_code == 0);
   }
 }

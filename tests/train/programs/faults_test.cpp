@@ -16,8 +16,8 @@ namespace {
 
 const std::vector<std::string> kNoProof = {"--run.proof_every", "0"};
 
-/// tests/train/faults/fault_training.cpp on so many ranks: a checkpoint every 10 steps, weights compared every 25; the fault comes in
-/// step 23.
+/// Runs tests/train/faults/fault_training.cpp on this many ranks, with a checkpoint every 10 steps and a comparison of
+/// weights every 25. The fault happens in step 23.
 Job train(const fs::path& dir, int ranks, const std::string& fault, int guilty, std::int64_t check_every = 25,
           const std::vector<std::string>& more = {}) {
   std::vector<std::string> words = mpirun_command();
@@ -32,7 +32,7 @@ Job train(const fs::path& dir, int ranks, const std::string& fault, int guilty, 
   return run_job(words);
 }
 
-/// The run goes on from its last good checkpoint, on another number of ranks, to the weights of an undisturbed one.
+/// Resumed from its last good checkpoint on other ranks, the run ends with the weights of an undisturbed one.
 void recovers(const fs::path& whole, const fs::path& run, std::int64_t from) {
   const Job again = train(run, 2, "none", 0);
   again.check_ended(0);
@@ -43,7 +43,7 @@ void recovers(const fs::path& whole, const fs::path& run, std::int64_t from) {
 }  // namespace
 
 TEST_SUITE("train.programs.faults") {
-  TEST_CASE("each fault of one rank ends the job in time, with one message, and the last good checkpoint goes on") {
+  TEST_CASE("each fault of one rank ends the job in time with one message; a resume uses the last good checkpoint") {
     const TempDir dir;
     REQUIRE(train(dir / "whole", 1, "none", 0).code == 0);
     struct Case {
@@ -53,7 +53,7 @@ TEST_SUITE("train.programs.faults") {
       const char* once;
     };
     const Case cases[] = {
-        {"kill", 0, {}, nullptr},  // mpirun or the watchdog, whoever looks first
+        {"kill", 0, {}, nullptr},  // either mpirun or the watchdog reports it
         {"stop", 1, {"rank 1 (", "is stopped by a signal", "'gradient'", "train, step 23"}, "no progress for"},
         {"late", 1, {"rank 1 (", "is late: it has been in train, step 23", "'gradient'"}, "no progress for"},
         {"flip", 1, {"the weights of rank 1 (", "resume from the last checkpoint", "step 25"}, "the weights of rank 1"},
@@ -76,7 +76,7 @@ TEST_SUITE("train.programs.faults") {
     for (const char* fault : {"stop", "flip"}) recovers(dir / "whole", dir / fault, 20);
   }
 
-  TEST_CASE("a rank whose weights lose a bit spoils no checkpoint: they are compared before it is written") {
+  TEST_CASE("a flipped bit in one rank's weights reaches no checkpoint: weights are compared before it is written") {
     const TempDir dir;
     const Job ended = train(dir / "run", 2, "flip", 1, 1000, kNoProof);
     ended.check_ended(1);
@@ -85,7 +85,7 @@ TEST_SUITE("train.programs.faults") {
     CHECK_FALSE(fs::exists(dir / "run" / "checkpoints" / "step-30.h5"));
   }
 
-  TEST_CASE("proved: a bit that one rank loses costs the steps since the last checkpoint, and no bit of the weights") {
+  TEST_CASE("with a proof, a flipped bit of one rank costs steps since the last checkpoint, no bit of the weights") {
     const TempDir dir;
     const std::vector<std::string> proof = {"--run.proof_every", "4"};
     REQUIRE(train(dir / "whole", 1, "none", 0, 1000, proof).code == 0);
@@ -119,7 +119,7 @@ TEST_SUITE("train.programs.faults") {
     CHECK(lockstep::checkpoint_defect(dir / "always" / "checkpoints" / "step-20.h5") == "");
     CHECK_FALSE(fs::exists(dir / "always" / "checkpoints" / "step-30.h5"));
 
-    // Of one rank nothing in the run can tell: a replay can, on any number of ranks.
+    // A run on one rank cannot notice it; a replay can, on any number of ranks.
     train(dir / "alone", 1, "flip", 0, 1000, proof).check_ended(0);
     const Job replay = train(dir / "alone", 2, "replay", 0, 1000, proof);
     replay.check_ended(1);
@@ -127,7 +127,7 @@ TEST_SUITE("train.programs.faults") {
     train(dir / "whole", 2, "replay", 0, 1000, proof).check_ended(0);
   }
 
-  TEST_CASE("sharded: a rank whose disk is full costs that checkpoint, not the ones before") {
+  TEST_CASE("a full disk of one rank costs that sharded checkpoint, not the earlier ones") {
     const TempDir dir;
     REQUIRE(train(dir / "whole", 1, "none", 0).code == 0);
     const Job ended = train(dir / "run", 3, "disk", 1, 25, {"--checkpoint.layout", "sharded"});
@@ -140,7 +140,7 @@ TEST_SUITE("train.programs.faults") {
     recovers(dir / "whole", dir / "run", fs::exists(dir / "run" / "checkpoints" / "step-20.h5") ? 20 : 10);
   }
 
-  TEST_CASE("a writer of a checkpoint that stands still ends the job by name; the checkpoints before are whole") {
+  TEST_CASE("a stalled checkpoint writer is named and ends the job; the earlier checkpoints are whole") {
     const TempDir dir;
     for (const auto& [layout, guilty] : {std::pair("single", 0), std::pair("sharded", 1)}) {
       const fs::path run = dir / layout;

@@ -90,7 +90,7 @@ Words small_emulator(const TempDir& dir, const std::string& run) {
 }  // namespace
 
 TEST_SUITE("train.programs.profile") {
-  TEST_CASE("emulator: steps, operations, buckets, the optimizer, an evaluation and a checkpoint") {
+  TEST_CASE("an emulator's profile has steps, operations, buckets, the optimizer, an evaluation and a checkpoint") {
     const DataDir dir(400);
     const Words more = {"--threads", "2", "--profile", "7..13", "--dist.bucket_bytes", "256"};
     check_ended(lockstep_program(4, 2, small_emulator(dir, "run") + more), 0);
@@ -103,7 +103,7 @@ TEST_SUITE("train.programs.profile") {
     CHECK(trace.threads.size() > 8);  // with the thread that writes checkpoints
   }
 
-  TEST_CASE("kgat: the phases of both losses") {
+  TEST_CASE("a profile of kgat has the phases of both losses") {
     const TempDir dir;
     check_names(
         profiled(dir, "synth-kg --seed 7 --users 60", "--model.kind kgat --batch.size 256 --batch.scope global",
@@ -112,7 +112,7 @@ TEST_SUITE("train.programs.profile") {
          "backward aggregate", "forward bpr", "forward transr", "phase triples", "phase lazy_adam", "phase update"});
   }
 
-  TEST_CASE("hrm: slots, segments and levels") {
+  TEST_CASE("a profile of hrm has slots, segments and levels") {
     const TempDir dir;
     check_names(profiled(dir, "synth-sudoku --order 2 --train 40 --test 12 --min-givens 6 --max-givens 9",
                          "--model.kind hrm --batch.size 16 --model.hidden_size 16 --model.num_heads 2 "
@@ -123,7 +123,7 @@ TEST_SUITE("train.programs.profile") {
                  "backward swiglu", "forward attention", "backward attention", "collective puzzle identifiers"});
   }
 
-  TEST_CASE("tisasrec and har: the operations of their networks") {
+  TEST_CASE("profiles of tisasrec and har have the operations of their networks") {
     const TempDir dir;
     check_names(profiled(dir, "synth-sequences --users 150 --min-length 12 --max-length 30 --seed 3",
                          "--model.kind tisasrec --batch_size 64 --maxlen 20 --hidden_units 12 --num_heads 2", "2..3"),
@@ -137,7 +137,7 @@ TEST_SUITE("train.programs.profile") {
                 {"phase batch", "forward stem", "backward attention", "forward token_pool", "backward cross_entropy"});
   }
 
-  TEST_CASE("a range that cannot be is an error, and one that is over is not") {
+  TEST_CASE("an impossible range is an error, a past one is not") {
     const DataDir dir(400);
     const auto train = [&](const std::string& run, const Words& more) {
       return lockstep_program(1, 1, small_emulator(dir, run) + more);

@@ -23,7 +23,7 @@ namespace {
 
 std::vector<std::string> command(int ranks, int threads, std::vector<std::string> words) {
   words.insert(words.begin(), program_path("lockstep"));
-  // More threads than cores, as here: a thread that waits must give way.
+  // The tests start more threads than there are cores, so a waiting thread must yield.
   words.insert(words.begin(), {"env", "OMP_NUM_THREADS=" + std::to_string(threads), "OMP_WAIT_POLICY=passive"});
   if (ranks > 1) {
     std::vector<std::string> all = mpirun_command();
@@ -41,8 +41,8 @@ ProcessResult lockstep_program(int ranks, int threads, std::vector<std::string> 
 
 ProcessResult interrupted_program(int ranks, const std::string& signal, double after_s,
                                   const std::filesystem::path& run_dir, std::vector<std::string> words) {
-  // Seconds count from the first checkpoint of this start: how long a start takes is the machine's business. mpirun
-  // passes SIGUSR1 on to its ranks.
+  // Seconds count from the first checkpoint of this start, because the time of a start depends on the machine. mpirun
+  // forwards SIGUSR1 to its ranks.
   const std::string script =
       "signal=$1 after=$2 dir=$3; shift 3; mark=$dir.mark; touch $mark; \"$@\" & pid=$!; "
       "for i in $(seq 3000); do [ -n \"$(find $dir/checkpoints -name 'step-*.h5' -newer $mark 2>/dev/null)\" ] && "

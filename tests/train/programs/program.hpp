@@ -18,13 +18,13 @@ class DataDir : public TempDir {
   void write_data(std::int64_t rows) const;
 };
 
-/// `lockstep WORDS...` on so many ranks with so many threads each. One rank is started without mpirun.
+/// Runs `lockstep WORDS...` on this many ranks with this many threads each; one rank without mpirun.
 ProcessResult lockstep_program(int ranks, int threads, std::vector<std::string> words);
-/// The same `lockstep train`, sent a signal ("KILL", "TERM", "USR1") so many seconds after its first checkpoint in `run_dir`.
+/// Runs `lockstep train` and sends it a signal ("KILL", "TERM", "USR1") this many seconds after its first checkpoint.
 ProcessResult interrupted_program(int ranks, const std::string& signal, double after_s,
                                   const std::filesystem::path& run_dir, std::vector<std::string> words);
 
-/// Checks the exit code of a program, and that its messages hold all these texts.
+/// Checks the exit code of a program, and that its messages contain all these texts.
 template <class... Texts>
 void check_ended(const ProcessResult& result, int exit_code, const Texts&... texts) {
   CAPTURE(result.err);

@@ -37,8 +37,7 @@ std::string forged(const ProofChain& chain, const Change& change) {
 }  // namespace
 
 TEST_SUITE("train.programs.proof") {
-  TEST_CASE(
-      "a chain is the same after a resume, and proves the run on any number of ranks; what does not fit is refused") {
+  TEST_CASE("a chain is the same after a resume and proves the run on any number of ranks; others are refused") {
     const DataDir dir(400);
     REQUIRE(train(dir, "a", 1).exit_code == 0);
     const fs::path run = dir / "a", file = run / "proof.chain";

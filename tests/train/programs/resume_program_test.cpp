@@ -73,9 +73,7 @@ TEST_SUITE("train.programs.resume") {
       CHECK(lockstep_program(ranks, threads, eval).out == once);
   }
 
-  TEST_CASE(
-      "killed at five moments and resumed each time, the last time on two ranks: the weights of the uninterrupted "
-      "run") {
+  TEST_CASE("a run killed five times, and resumed at last on two ranks, ends with the uninterrupted run's weights") {
     const DataDir dir(2000);
     REQUIRE(lockstep_program(1, 1, training(dir, "whole")).exit_code == 0);
     int killed = 0;
@@ -88,15 +86,13 @@ TEST_SUITE("train.programs.resume") {
     check_same_end(dir, "whole", "killed");
   }
 
-  TEST_CASE(
-      "SIGTERM and SIGUSR1 end with a checkpoint and 85, on one rank and on three; so does run.max_hours; the run then "
-      "continues") {
+  TEST_CASE("SIGTERM, SIGUSR1 and run.max_hours end a run with a checkpoint and code 85, and it then continues") {
     const DataDir dir(2000);
     REQUIRE(lockstep_program(1, 1, training(dir, "whole")).exit_code == 0);
     check_ended(interrupted_program(1, "TERM", 0.05, dir / "halted", training(dir, "halted")), 85,
                 "stopped by SIGTERM after step");
     check_ended(interrupted_program(3, "USR1", 0.05, dir / "halted", training(dir, "halted")), 85);
-    check_ended(lockstep_program(1, 1, training(dir, "halted", "120", {"--run.max_hours", "0.00002"})), 85,
+    check_ended(lockstep_program(1, 1, training(dir, "halted", "120", {"--run.max_hours", "1e-9"})), 85,
                 "stopped by run.max_hours");
     REQUIRE(lockstep_program(2, 1, training(dir, "halted")).exit_code == 0);
     check_same_end(dir, "whole", "halted");

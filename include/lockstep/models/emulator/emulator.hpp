@@ -25,7 +25,7 @@ struct EmulatorArch {
   /// Inputs of the first linear layer: n_in, or conv_channels * n_in.
   std::int64_t first_width() const { return conv_channels > 0 ? conv_channels * n_in : n_in; }
   std::int64_t parameters() const;
-  /// Multiply-adds of one row's forward pass, activations left out.
+  /// Multiply-adds of the forward pass of one row, without activations.
   std::int64_t multiplications() const {
     const std::int64_t front = conv_channels * conv_kernel * n_in;
     return front + hidden * (first_width() + (layers - 1) * hidden + n_out);
@@ -34,7 +34,7 @@ struct EmulatorArch {
   void check(Fault fault) const;
 };
 
-/// Where the Jacobian is used: it is zero at a node whose value of `variable` lies outside [min, max].
+/// The nodes at which the Jacobian is used: it is zero where the value of `variable` lies outside [min, max].
 struct EmulatorMask {
   std::string variable;  ///< short name; "" for none
   double min = -std::numeric_limits<double>::infinity();
@@ -92,10 +92,11 @@ class Emulator {
 
   /// Maps normalised inputs z (N, n_in) to normalised outputs (N, n_out).
   Var forward(Tape& tape, Var z, EmulatorTrace* trace = nullptr) const;
-  /// Products of the normalised Jacobian at the rows of a traced forward pass with K directions per row, recorded on the
-  /// tape: their gradient needs the second derivatives of the network.
+  /// Products of the normalised Jacobian at the rows of a traced forward pass with K directions per row, recorded on
+  /// the tape. Their gradient needs the second derivatives of the network.
   ///
-  ///   s_k = W_k t_{k-1},   t_k = phi'(a_k) s_k,   J v = W_{L+1} t_L,   t_0 = v          (the adjoints: in reverse order)
+  ///   s_k = W_k t_{k-1},   t_k = phi'(a_k) s_k,   J v = W_{L+1} t_L,   t_0 = v          (the adjoints: in reverse
+  ///   order)
   ///
   /// shapes   v (K N, n_in) -> (K N, n_out), or for adjoints (K N, n_out) -> (K N, n_in). Row k N + m is direction k of
   ///          row m

@@ -8,7 +8,7 @@ namespace lockstep {
 
 class H5File;
 
-/// Mean and standard deviation of each input and output column: z = (x - mean) / std. Units: those of the columns.
+/// Mean and standard deviation of each input and output column, in the units of the column: z = (x - mean) / std.
 struct Moments {
   std::vector<double> input_mean, input_std;    ///< (n_in)
   std::vector<double> output_mean, output_std;  ///< (n_out)
@@ -31,8 +31,9 @@ struct EmulatorVariables {
   bool operator==(const EmulatorVariables&) const = default;
 };
 
-/// Refuses data whose columns have other units or levels than a model's. Unknown units ("") fit any; a level from the
-/// start is not compared with one from the end (negative). Only as many columns are compared as `data` lists.
+/// Refuses data whose columns differ from a model's in units or levels. Unknown units ("") match any; a level counted
+/// from the start is not compared with one counted from the end (negative). Compares only the columns that `data`
+/// lists.
 /// errors  data, naming `where`, the column and both values
 void require_same_units(const EmulatorVariables& model, const EmulatorVariables& data, const std::string& where);
 

@@ -10,8 +10,7 @@
 
 namespace lockstep {
 
-/// Why a model file was refused. The Fault is usage for a file that is unreadable or made for other programs, else
-/// data.
+/// Why a model file was refused. The Fault is usage if the file is unreadable or written for other programs, else data.
 enum class ModelFileReason : std::uint8_t {
   unreadable,  ///< missing, or not readable
   format,      ///< not a model file, a newer version, or a write-only format
@@ -75,15 +74,16 @@ void write_emulator(const std::filesystem::path& path, EmulatorFormat format, co
 
 /// Opens a model file of any readable format, recognised by its first bytes, and verifies its checksum and self-test.
 /// errors  ModelFileError: usage for a file that is missing or unreadable, or a network that is no emulator (ONNX,
-///         TorchScript);
-///         data for one that is damaged, truncated, foreign or of a newer version, and for a failed self-test
+///         TorchScript); data for a file that is damaged, truncated, foreign or of a newer version, and for a failed
+///         self-test
 TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest = nullptr,
                               EmulatorWeights weights = EmulatorWeights::automatic);
 /// The contents of a model file. errors  ModelFileError (usage): missing, or not a readable regular file
 std::string read_model_bytes(const std::filesystem::path& path);
-/// read_emulator() for programs that do not link HDF5: .lsem, safetensors, ONNX and TorchScript. errors  also ModelFileError (usage): HDF5
+/// read_emulator() for programs that do not link HDF5: .lsem, safetensors, ONNX and TorchScript. errors  also
+/// ModelFileError (usage): HDF5
 TrainedEmulator read_flat_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest = nullptr);
-/// Reads the bytes of an .lsem, safetensors, ONNX or TorchScript file; error messages call it `source`.
+/// Reads the bytes of an .lsem, safetensors, ONNX or TorchScript file, named `source` in messages. errors  as above
 TrainedEmulator read_emulator(std::span<const std::byte> bytes, const std::string& source,
                               EmulatorSelfTest* selftest = nullptr);
 

@@ -40,7 +40,7 @@ struct OperatorOptions {
   int threads = 1;              ///< OpenMP threads per call
 };
 
-/// Per-node values that OperatorOptions refers to. A null pointer masks nothing.
+/// Per-node values for the limits of OperatorOptions. A null pointer masks nothing.
 template <class S>
 struct NodeSelection {
   const S* mask = nullptr;      ///< (n), value of the mask variable
@@ -101,7 +101,7 @@ class EmulatorOperators {
   void adjoint(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select, StateView<const S> dy,
                StateView<S> dx, StoreMode mode = StoreMode::store, void* workspace = nullptr) const;
 
-  /// Stores what tangents and adjoints at x need: K if n_out * n_in <= 2 * layers * hidden, else the D_k.
+  /// Stores the linearisation at x for tangents and adjoints: K if n_out * n_in <= 2 * layers * hidden, else the D_k.
   template <class S>
   EmulatorLinearization<T> linearize(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select) const;
 

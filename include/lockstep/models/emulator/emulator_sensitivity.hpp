@@ -17,7 +17,7 @@ struct SensitivityMetrics {
   double gradient_std = 0;                  ///< population standard deviation
   std::vector<double> feature_sensitivity;  ///< mean |R| per input
   std::int64_t most_sensitive_feature = 0;
-  double max_sensitivity = 0;  ///< of that feature
+  double max_sensitivity = 0;  ///< mean |R| of that feature
 };
 /// Sensitivities at x (rows, n_in), in physical units.
 SensitivityMetrics sensitivity_metrics(const Emulator& emulator, std::int64_t rows, const float* x);

@@ -42,7 +42,7 @@ struct HarArch {
   std::int64_t patch_values() const { return input == Input::signal ? patch : 3 * patch * patch; }
   /// Sequences per classification; the classifier reads their concatenated vectors.
   std::int64_t sequences() const { return mode == Mode::flatten ? channels : 1; }
-  /// Multiply-adds of one classification's forward pass: of the embedding, and of everything after it.
+  /// Multiply-adds of the forward pass of one classification: in the embedding, and in everything after it.
   double embedding_products() const;
   double products() const;
   /// Floating-point operations of one training sample, forward and backward.
@@ -64,7 +64,7 @@ struct HarTrace {
   Var tokens, scores, pooled;
 };
 
-/// Keys of a training pass's dropout.
+/// Keys of the dropout of a training pass.
 struct HarDraws {
   std::uint64_t seed = 0, step = 0;
   const std::uint64_t* step_on_gpu = nullptr;  ///< see Dropout
@@ -72,7 +72,7 @@ struct HarDraws {
   SampleRows windows;                          ///< one row per classification, for the classifier
 };
 
-/// A ViT encoder that all channels share, attention pooling per channel, and a classifier of the concatenated pooled
+/// A ViT encoder shared by all channels, attention pooling per channel, and a classifier of the concatenated pooled
 /// vectors. With x (T, D) the tokens of a channel:
 ///
 ///   stem        x = LN(W_s patches + b_s) + positions
@@ -96,11 +96,12 @@ class Har {
 
   /// Linear embedding of patches, before the first layer norm. shapes  patches (N, T, patch_values) -> (N, T, D)
   Var embed(Tape& tape, const Tensor& patches) const;
-  /// The same for pictures stored as bits, in memory of tape.host_arena(). shapes  -> (count, T, D)
+  /// Linear embedding of the patches of pictures stored as bits, in memory of tape.host_arena().
+  /// shapes  -> (count, T, D)
   Var embed(Tape& tape, const ops::LinePictures& pictures) const;
   /// The logits. draws is null in evaluation. shapes  embedded (B S, T, D), S = arch().sequences() -> (B, classes)
   Var classify(Tape& tape, Var embedded, const HarDraws* draws, HarTrace* trace = nullptr) const;
-  /// The logits of patches: embed() and classify(), or one operation for all, where the device has it
+  /// The logits of patches: embed() and classify(), or one fused operation if the device has it
   /// (ops/sequence_classifier.hpp) and no part of the network is frozen in training.
   Var classify(Tape& tape, const Tensor& patches, const HarDraws* draws) const;
 
@@ -112,7 +113,7 @@ class Har {
   };
   Var encode(Tape& tape, Var x, const HarDraws* draws, HarTrace* trace) const;
   Var pool(Tape& tape, Var x, HarTrace* trace) const;
-  /// The network as the operand of one operation, without draws.
+  /// The network as the operand of the fused operation, without draws.
   ops::SequenceClassifier whole(std::int64_t windows) const;
 
   HarArch arch_;

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// What a user of a trained Har needs beside the network.
+/// Data that a user of a trained Har needs besides the network.
 struct HarMetadata {
   std::vector<std::string> class_names, channel_names;
   std::vector<double> channel_mean, channel_std;  ///< per channel, over the training windows
@@ -17,7 +17,7 @@ struct HarMetadata {
 
 /// Entries of a weight file that describe a network, and the inverse.
 void describe(WeightMetadata& metadata, HarArch arch, HarMetadata data);
-/// errors  data, beginning with `what`: a missing or malformed entry, an architecture that cannot be
+/// errors  data, beginning with `what`: a missing or malformed entry, an impossible architecture
 void parse(const WeightMetadata& metadata, const std::string& what, HarArch& arch, HarMetadata& data);
 
 /// Loads the encoder's weights from HDF5 (one dataset per weight) or a file of read_weights(). Names are those of Har's

@@ -24,7 +24,7 @@ struct HrmArch {
   double expansion = 4;  ///< width of the gated layers: 2/3 expansion hidden, rounded up to a multiple of 256
   std::int64_t h_layers = 4, l_layers = 4, h_cycles = 2, l_cycles = 2;
   std::int64_t puzzle_ndim = -1;       ///< width of a puzzle embedding; -1: hidden; 0: no puzzle embedding
-  std::int64_t puzzle_positions = -1;  ///< positions for the puzzle embedding; -1: as many as it fills
+  std::int64_t puzzle_positions = -1;  ///< positions for the puzzle embedding; -1: as many as it needs
   std::string positions = "rope";      ///< rope | learned | none
   double rms_eps = 1e-5, rope_theta = 1e4;
   bool one_network = false;          ///< TRM: both levels share the blocks of the L level
@@ -61,7 +61,7 @@ struct PuzzleRows {
 /// Receives intermediate values by name, for comparison with a reference.
 using HrmObserver = std::function<void(const std::string& name, const Tensor& value)>;
 
-/// The hierarchical reasoning model: a slow stack of blocks H and a fast one L update two latent states in turn.
+/// The hierarchical reasoning model: a slow stack of blocks H and a fast stack L alternately update two latent states.
 ///
 ///   block(x):        x = rms(x + Attention(x));  x = rms(x + SwiGLU(x));  with mlp_t token_mixing() comes first
 ///   H(z, inj), L(z, inj):  the blocks of that level in order, applied to z + inj
@@ -99,7 +99,7 @@ class Hrm {
     Var q;         ///< (B, 1, 2): logits of halting and of continuing; empty with Ask::states
   };
   enum class Ask : std::uint8_t { all, states };
-  /// One inner call of the full depth. The calls that are not differentiated overwrite z_h and z_l (B, T, D).
+  /// One inner call of the full depth. Calls of a level without gradient overwrite z_h and z_l (B, T, D).
   Output inner(Tape& tape, const Tensor& z_h, const Tensor& z_l, Var x, Ask ask = Ask::all,
                const HrmObserver* watch = nullptr) const {
     return inner(tape, z_h, z_l, x, arch_.cycles(), ask, watch);
@@ -108,8 +108,7 @@ class Hrm {
                const HrmObserver* watch = nullptr) const;
   /// Copies the states after a call to z_h and z_l, for the next call.
   static void keep_states(Tape& tape, const Tensor& z_h, const Tensor& z_l, const Output& out);
-  /// The output of the last of `segments` inner calls from the initial states, for tokens and identifiers as embed()
-  /// takes them.
+  /// The output of the last of `segments` inner calls from the initial states. tokens, puzzles  as in embed()
   Output segments(Tape& tape, const Tensor& tokens, const PuzzleRows& puzzles, std::int64_t segments) const;
   /// q (B, 2) after one more inner call from the states of `out`, without gradient.
   Tensor next_q(Tape& tape, const Output& out, Var x, HrmCycles cycles) const;

@@ -4,9 +4,9 @@
 
 namespace lockstep {
 
-/// Entries of a weight file that describe a network, and the inverse. The public code's names of the arrays are ours.
+/// Entries of a weight file that describe a network, and the inverse. The arrays have the names of the public code.
 void describe(WeightMetadata& metadata, HrmArch arch);
-/// errors  data, beginning with `what`: a missing or malformed entry, an architecture that cannot be
+/// errors  data, beginning with `what`: a missing or malformed entry, an impossible architecture
 HrmArch parse_hrm(const WeightMetadata& metadata, const std::string& what);
 
 }  // namespace lockstep

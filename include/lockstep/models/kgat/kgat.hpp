@@ -38,13 +38,13 @@ class Kgat {
   const Param& translations() const { return *translations_; }
   const Param& matrices() const { return *matrices_; }
   const Param& adjacency() const { return *adjacency_; }
-  /// Whether the loss of the interactions (cf) or that of the triples (kg) trains the parameter; both train the embeddings.
+  /// Whether the loss of the interactions (cf) or of the triples (kg) trains the parameter; both train the embeddings.
   bool in_cf_loss(const Param& p) const { return p.trainable && &p != translations_ && &p != matrices_; }
   bool in_kg_loss(const Param& p) const { return &p == embedding_ || &p == translations_ || &p == matrices_; }
-  /// Layer l = 0 .. layers()-1 with the weights in `flat`: values or gradients in the order of the parameters, from
-  /// element `begin` of the flat vectors on.
+  /// Layer l = 0 .. layers()-1 with its weights in `flat`: values or gradients in the order of the parameters; flat[0]
+  /// is element `begin` of the flat vectors.
   ops::AggregateLayer layer(int l, const Tensor& flat, std::int64_t begin = 0) const;
-  /// The layer as operations read it: weights as they are stored, biases as they are trained.
+  /// The layer as operations read it: stored (possibly rounded) weights, master biases.
   ops::AggregateLayer layer(int l) const;
   /// All aggregators' weights lie in this range of the flat vector.
   std::int64_t aggregators_begin() const { return aggregators_begin_; }

@@ -11,21 +11,21 @@
 
 namespace lockstep {
 
-/// The distinct heads and tails of each relation, which attention projects, and memory for the projections, kept from one
-/// refresh to the next. All of it is readable by the device's kernels.
+/// The distinct heads and tails of each relation, which attention projects, and memory for the projections, reused by
+/// every refresh. Kernels of the device can read all of it.
 class AttentionPlan {
  public:
   /// For the triples whose head is in [first, last), computed in `dtype`.
   AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last, DType dtype, Device device = {});
   ops::RelationTriples of(std::int64_t relation) const;
-  /// Of the graph: entries of each row, triples of each entry.
+  /// CSR offsets of the graph: entries of each row, triples of each entry.
   std::span<const std::int64_t> row_ptr() const { return row_ptr_.span(); }
   std::span<const std::int64_t> edge_ptr() const { return edge_ptr_.span(); }
   std::int64_t first() const { return first_; }
   std::int64_t last() const { return last_; }
-  /// For projections.
+  /// Memory for projections.
   Arena& scratch() const { return *scratch_; }
-  /// v of each triple of the graph, after a refresh of the planned ones. shapes (triples)
+  /// The logit v of each triple of the graph; a refresh updates the planned triples. shapes (triples)
   const Tensor& logits() const { return logits_; }
 
  private:

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// Which rows of the node tables this process computes. Here: all of them. GraphExchange spreads them over ranks.
+/// The rows of the node tables that this process computes. This class: all rows. GraphExchange spreads them over ranks.
 class RowOwner {
  public:
   virtual ~RowOwner() = default;
@@ -37,52 +37,52 @@ class KgatPropagation {
   };
   /// On the device of the network's parameters; a GPU receives a copy of the graph.
   ///
-  /// `storage` bf16 or f16: products with the adjacency read x_l rounded to it, half the bytes. Where parameters are
-  /// stored as halves (ParamStore::store_as), the dense products of the layers read and write halves; all else is in the
-  /// network's type, then f32.
+  /// storage  bf16 or f16: products with the adjacency read x_l rounded to this type, half the bytes. If parameters are
+  ///          stored as halves (ParamStore::store_as), the dense products of the layers read and write halves;
+  ///          everything else has the network's type, then f32.
   KgatPropagation(Kgat& net, const KgGraph& graph, std::optional<DType> storage = {});
 
   /// Call when the adjacency's values have changed.
   void adjacency_changed();
-  /// Starts a pass with this dropout, or without any.
+  /// Starts a pass with this dropout; null: without dropout.
   void begin(const Noise* noise);
-  /// On a GPU: from now on, rows of different segments of the nodes go through separate dense products. The bits of a
-  /// product may depend on its number of rows; those of a segment's product are then the same on every rank.
+  /// On a GPU: from now on, each segment of the nodes has separate dense products. The bits of a product may depend on
+  /// its number of rows; a segment's product then has the same bits on every rank.
   ///
   /// shapes  segments (k + 1) ascending bounds that hold all nodes
   void separate(std::vector<std::int64_t> segments) { separate_ = std::move(segments); }
 
-  /// Passes with noise use tables in this memory, which several processes share: a process writes the rows that it owns,
-  /// and all read them there after `owner.share()`, which only waits for the others. Memory of size 0 ends this. The
-  /// caller keeps the memory, aligned to 64 bytes, and waits for the other processes between two passes.
+  /// Passes with noise use tables in this memory, which several processes share: a process writes the rows that it
+  /// owns, and all processes read them there after `owner.share()`, which only synchronises. An empty span ends this.
+  /// The caller keeps the memory, aligned to 64 bytes, and waits for the other processes between two passes.
   void share_tables(std::span<std::byte> memory);
   /// The bytes that share_tables() needs.
   std::size_t shared_bytes() const;
 
-  /// Computes x_1 .. x_L. Layer l reads rows.rows(l) of x_l, of which x_0 must be complete. If tables are shared, the own
-  /// rows of x_0 suffice.
+  /// Computes x_1 .. x_L. Layer l reads rows.rows(l) of x_l, of which x_0 must be complete. If tables are shared, the
+  /// own rows of x_0 suffice.
   void forward(const NestedRows& rows, RowOwner& owner);
-  /// Of all nodes, in this process.
+  /// Computes x_1 .. x_L of all nodes in this process.
   void forward();
-  /// Computes the gradient of x_0 in all rows that this process owns, and adds the weights' gradients of segment i of the
-  /// nodes to row i of `sums`. On the CPU a row whose gradient is zero changes no bit of the sums.
+  /// Computes the gradient of x_0 in all rows that this process owns, and adds the weights' gradients of segment i of
+  /// the nodes to row i of `sums`. On the CPU a row whose gradient is zero changes no bit of the sums.
   ///
   /// shapes  nodes: the rows of H with a gradient that this process owns, each once, readable by the kernels;
-  ///         dh (nodes, final_width()); segments (k + 1) ascending bounds that hold all own rows; sums (k, elements of the
-  ///         aggregators)
+  ///         dh (nodes, final_width()); segments (k + 1) ascending bounds that hold all own rows; sums (k, elements of
+  ///         the aggregators)
   void backward(const NestedRows& rows, RowOwner& owner, std::span<const std::int32_t> nodes, const Tensor& dh,
                 std::span<const std::int64_t> segments, const Tensor& sums);
-  /// Rows of H, one for each node. The kernels must be able to read the list.
+  /// Copies rows of H, one for each node of the list, to `h`. The kernels must be able to read the list.
   void gather(std::span<const std::int32_t> nodes, const Tensor& h) const;
 
-  /// Rounds these rows of x_l to what the product of layer l reads.
+  /// Rounds these rows of x_l into the table that the product of layer l reads.
   void store(int l, const ops::RowSet& rows);
-  /// What the product of layer l reads.
+  /// The table that the product of layer l reads.
   const Tensor& stored(int l) const { return rounded_.view() ? rounded_now_ : x(l); }
   /// x_0 is the embedding.
   const Tensor& x(int l) const { return (in_shared_ ? shared_x_ : x_)[static_cast<std::size_t>(l)]; }
   const Tensor& s(int l) const { return s_[static_cast<std::size_t>(l)]; }
-  /// Where backward() stores the gradient of x_0. shapes (N, d)
+  /// Sets the array for the gradient of x_0, which backward() writes. shapes (N, d)
   void set_dx0(const Tensor& dx0) { dx_[0] = dx0; }
   const KgGraph& graph() const { return graph_; }
   ops::CsrPattern pattern() const { return {indptr_.span(), column_.span()}; }
@@ -92,7 +92,7 @@ class KgatPropagation {
  private:
   void aggregate_forward(int l, const PlacedRows& rows);
   void aggregate_backward(int l, const PlacedRows& rows, std::span<const std::int64_t> segments, const Tensor& sums);
-  /// Adds to dx_l what comes from dH of these nodes. Rows of dx_l must hold something already.
+  /// Adds the contribution of dH of these nodes to dx_l. These rows of dx_l must already be set.
   void scatter(int l, std::span<const std::int32_t> nodes, const Tensor& dh) const;
   ops::AggregateLayer noisy_layer(int l) const;
   ops::AggregateRows arrays(int l) const;
@@ -103,7 +103,7 @@ class KgatPropagation {
   /// Runs work(arena, rows) for chunks of the rows, on the CPU shared among its threads.
   template <class Work>
   void in_chunks(const PlacedRows& rows, const Work& work);
-  /// The same for a GPU, one chunk after another.
+  /// As in_chunks() for a GPU, one chunk after another.
   template <class Work>
   void in_gpu_chunks(const ops::RowSet& rows, const Work& work);
 
@@ -111,7 +111,7 @@ class KgatPropagation {
   const KgGraph& graph_;
   Resident<std::int64_t> indptr_, transpose_;  ///< of the graph's pattern
   Resident<std::int32_t> column_;
-  std::vector<std::int64_t> separate_;  ///< bounds of segments, or nothing
+  std::vector<std::int64_t> separate_;  ///< bounds of segments; empty: one product
   std::optional<Noise> noise_;
   OwnedTensor transposed_, dropped_, dropped_transposed_;
   Tensor values_now_, transposed_now_;
@@ -120,7 +120,7 @@ class KgatPropagation {
   std::deque<OwnedTensor> storage_;
   std::vector<Tensor> x_, s_, marks_, dx_;
   OwnedTensor ds_;
-  /// Shared tables, or nothing. Each layer has a ds: others may still read that of the layer before.
+  /// Shared tables; empty if not shared. Each layer has a separate ds: others may still read the previous layer's.
   std::vector<Tensor> shared_x_, shared_ds_;
   bool in_shared_ = false;    ///< this pass uses them
   std::deque<Arena> arenas_;  ///< per thread

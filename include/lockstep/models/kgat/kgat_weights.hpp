@@ -14,14 +14,14 @@ struct KgatSizes {
 };
 /// Entries of a weight file that describe a network, and the inverse.
 void describe(WeightMetadata& metadata, KgatArch arch, KgatSizes sizes);
-/// errors  data, beginning with `what`: a missing or malformed entry, an architecture that cannot be
+/// errors  data, beginning with `what`: a missing or malformed entry, an impossible architecture
 void parse(const WeightMetadata& metadata, const std::string& what, KgatArch& arch, KgatSizes& sizes);
 
 /// Rows and columns of the tables of matrix factorisation.
 struct BprmfSizes {
   std::int64_t users = 0, items = 0, width = 0;
 };
-/// The same for kind bprmf.
+/// describe() and parse() for kind bprmf.
 void describe(WeightMetadata& metadata, BprmfSizes sizes);
 void parse(const WeightMetadata& metadata, const std::string& what, BprmfSizes& sizes);
 

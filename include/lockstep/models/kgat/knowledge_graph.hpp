@@ -6,11 +6,11 @@
 
 namespace lockstep {
 
-/// The collaborative knowledge graph (CKG): directed triples (head, relation, tail), each relation with its inverse, and
-/// the pattern of distinct (head, tail) pairs over them as a sparse matrix. The caller owns the memory.
+/// The collaborative knowledge graph (CKG): directed triples (head, relation, tail), each relation with its inverse,
+/// and the pattern of distinct (head, tail) pairs over them as a sparse matrix. The caller owns the memory.
 struct KgGraph {
   std::int64_t nodes = 0, relations = 0;
-  /// Triples sorted by (head, tail, relation): those of head h are indptr[h] .. indptr[h + 1].
+  /// Triples sorted by (head, tail, relation); indptr[h] .. indptr[h + 1] are the triples of head h.
   std::span<const std::int64_t> indptr;     ///< (nodes + 1)
   std::span<const std::int32_t> tail, rel;  ///< (triples)
   /// Triples by relation, ascending within each, thus by head.
@@ -31,13 +31,13 @@ struct KgGraph {
   }
   /// Whether (head, relation, tail) is a triple.
   bool has(std::int64_t head, std::int64_t relation, std::int64_t tail) const;
-  /// The same for many triples, with one search for all: found_i = has(head_i, relation_i, tail_i).
+  /// has() for many triples in one search: found_i = has(head_i, relation_i, tail_i). shapes  all of the same length
   void find(std::span<const std::int32_t> head, std::span<const std::int32_t> relation,
             std::span<const std::int32_t> tail, std::span<bool> found) const;
 };
 
-/// Weight of an edge before any attention: A = sum over relations of L(A_r), with d_r(x) the number of triples of relation
-/// r with head x, and r' the inverse of r.
+/// Weight of an edge before any attention: A = sum over relations of L(A_r), where d_r(x) is the number of triples of
+/// relation r with head x, and r' is the inverse of r.
 ///
 ///   random_walk         sum over r of 1 / d_r(h)
 ///   symmetric           sum over r of 1 / sqrt(d_r(h) d_r'(t))

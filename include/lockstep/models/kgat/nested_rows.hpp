@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// An ascending set of rows, in memory that the kernels read and in memory that the host reads: the same on the CPU.
+/// An ascending set of rows, in memory of the kernels and in memory of the host; on the CPU both are the same.
 struct PlacedRows {
   PlacedRows(const ops::RowSet& both) : rows(both), host(both) {}  // NOLINT: implicit; a range needs no memory
   PlacedRows(const ops::RowSet& for_kernels, const ops::RowSet& for_host) : rows(for_kernels), host(for_host) {}
@@ -19,26 +19,26 @@ struct PlacedRows {
   ops::RowSet rows, host;
 };
 
-/// Rows of each x_l on which a batch depends: the batch in the last layer, and in each lower layer their neighbours too.
-/// No other row influences the batch's outputs or receives a gradient.
+/// The rows of each x_l on which a batch depends: in the last layer the batch, in each lower layer also the neighbours
+/// of the rows above. No other row influences the batch's outputs or receives a gradient.
 class NestedRows {
  public:
-  /// `nodes` ascending and distinct. Below the last layer, a set with more than the share `threshold` of all nodes becomes
-  /// all of them.
+  /// nodes      ascending and distinct
+  /// threshold  below the last layer, a set with more than this fraction of all nodes becomes the set of all nodes
   void build(const KgGraph& graph, int layers, std::span<const std::int32_t> nodes, double threshold);
   /// All rows in every layer.
   void build_all(const KgGraph& graph, int layers);
-  /// Makes lists and bitmaps readable by the stream's kernels. On a GPU the copies lie in the arena.
+  /// Makes lists and bitmaps readable by the stream's kernels. On a GPU the arena holds the copies.
   void place(const Stream& stream, Arena& arena);
-  /// All rows in every layer but the last, which has the rows that kernels find in this list and bitmap. The host does
-  /// not know them.
+  /// All rows in every layer but the last. The last layer has the rows in this list and bitmap, which only kernels can
+  /// read.
   void build_placed(const KgGraph& graph, int layers, std::span<const std::int32_t> list, ops::RowBits bits);
   /// l = 0 .. layers
   PlacedRows rows(int l) const {
     const Set& set = sets_[static_cast<std::size_t>(l)];
     return set.all ? PlacedRows(set.rows) : PlacedRows(set.rows, ops::RowSet::list(set.list));
   }
-  /// The same as a bitmap; empty: all.
+  /// rows(l) as a bitmap; empty: all rows.
   ops::RowBits bits(int l) const { return sets_[static_cast<std::size_t>(l)].placed_bits; }
   bool all(int l) const { return sets_[static_cast<std::size_t>(l)].all; }
 

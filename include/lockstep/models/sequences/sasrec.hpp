@@ -31,9 +31,9 @@ struct ItemLoss {
   double popularity = 0.75;      ///< sampled_softmax draws items by their number of training events to this power
   bool operator==(const ItemLoss&) const = default;
 
-  /// The items that are drawn for each target.
+  /// Number of items drawn for each target.
   std::int64_t negatives_each() const { return kind == Kind::bce ? 1 : kind == Kind::gbce ? negatives : 0; }
-  /// The weight of the next item's term in bce and gbce. items: of the catalogue
+  /// The weight of the next item's term in bce and gbce. items  size of the catalogue
   double beta(std::int64_t items) const;
 };
 
@@ -47,9 +47,9 @@ struct SasRecArch {
   };
   /// How padding is treated.
   enum class PadMask : std::uint8_t {
-    key,    ///< it is masked, and not stored
-    none,   ///< as keys and queries like any item; keys after the query have a score of -1000 (public SASRec code)
-    query,  ///< as keys with zero input; its result is discarded (public TiSASRec code)
+    key,    ///< padding is masked and not stored
+    none,   ///< padding is like an item; keys after the query have a score of -1000 (public SASRec code)
+    query,  ///< padding is a key with zero input; its result is discarded (public TiSASRec code)
   };
   enum class Mhc : std::uint8_t {
     none,
@@ -93,7 +93,7 @@ const char* name(SasRecArch::Norm norm);
 const char* name(SasRecArch::PadMask mask);
 const char* name(SasRecArch::Mhc mhc);
 
-/// Keys of a forward pass's dropout. Evaluation draws nothing.
+/// Keys of the dropout of a forward pass. Evaluation draws nothing.
 struct SasRecDraws {
   bool training = false;
   std::uint64_t seed = 0, step = 0;
@@ -128,7 +128,7 @@ class SasRec {
   const ParamStore& params() const { return *params_; }
   const Param& item_table() const { return *items_; }
 
-  /// Adds to a batch what a pass over it reads besides: position and first_query, in memory of `arena`.
+  /// Sets the further arrays that a pass reads: position and first_query, in memory of `arena`.
   void prepare(Arena& arena, SequenceBatch& batch) const;
   /// Features f (M, C) after each token. The batch's arrays must outlive the tape. A batch that was not prepared is
   /// prepared in the tape's host_arena().
@@ -139,7 +139,7 @@ class SasRec {
                Var* inputs = nullptr) const;
   /// The factor of a table row as an input.
   double input_scale() const { return std::sqrt(static_cast<double>(arch_.hidden)); }
-  /// Cuts the sums over items of the exact softmax into parts, see ops::SoftmaxCandidates. 0, at first: no cuts.
+  /// Number of parts of the exact softmax's sums over items, see ops::SoftmaxCandidates. 0 (default): undivided.
   void set_item_parts(std::int64_t parts) { item_parts_ = parts; }
   std::int64_t item_parts() const { return item_parts_; }
   /// The loss of the architecture, summed over targets, from the scores f_t . E[item]. A scalar.

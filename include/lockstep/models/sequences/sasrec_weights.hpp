@@ -6,13 +6,13 @@
 
 namespace lockstep {
 
-/// Names of the public code. Those of SASRec.pytorch and TiSASRec.pytorch are ours; a network whose attention is PyTorch's
-/// MultiheadAttention keeps queries, keys and values in one array.
+/// Names of the public code. SASRec.pytorch and TiSASRec.pytorch use our names, except that a network with PyTorch's
+/// MultiheadAttention stores queries, keys and values in one array.
 NameRules sasrec_names();
 
-/// Entries of a weight file that describe a network, and the inverse. Dropout and penalties are not among them.
+/// Entries of a weight file that describe a network, and the inverse. Dropout and penalties are omitted.
 void describe(WeightMetadata& metadata, SasRecArch arch);
-/// errors  data, beginning with `what`: a missing or malformed entry, an architecture that cannot be
+/// errors  data, beginning with `what`: a missing or malformed entry, an impossible architecture
 SasRecArch parse_sasrec(const WeightMetadata& metadata, const std::string& what);
 
 }  // namespace lockstep

@@ -17,10 +17,11 @@ struct WindowShape {
 /// Windows of several users, packed one after another without padding (unless WindowShape::padded). The arrays lie in
 /// an arena: of the host, or of the GPU that the network is on; then `room` and `pairs` are set.
 ///
-/// With `room`, the arrays of tokens have that many rows. Those behind the last sample have item, slot, time, pos and
-/// neg 0. They change neither the loss nor a gradient.
+/// With `room`, the arrays of tokens have that many rows. In rows after the last sample, item, slot, time, pos and neg
+/// are 0; these rows change neither the loss nor a gradient.
 ///
-/// shapes   begin (B+1), user (B); item, slot, time, position, pos (M) with M tokens in all samples, or room; neg (M, K);
+/// shapes   begin (B+1), user (B); item, slot, time, position, pos (M) with M tokens in all samples, or room;
+///          neg (M, K);
 ///          first_query (B); candidates, bias (K)
 struct SequenceBatch {
   std::int64_t slots = 0;    ///< T
@@ -35,15 +36,15 @@ struct SequenceBatch {
   Tensor position;           ///< i32, slot + 1, or 0 for padding; empty before SasRec::prepare(), and with times
   Tensor first_query;        ///< i64, padding tokens of a sample; empty before SasRec::prepare(), and without padding
   Tensor pos;                ///< i32, the next item; 0 for none
-  Tensor neg;                ///< i32, drawn items outside the user's training items; 0 for none
-  Tensor candidates;         ///< i32, drawn items that all tokens share; empty unless the loss draws such
+  Tensor neg;                ///< i32, drawn items that are not training items of the user; 0 for none
+  Tensor candidates;         ///< i32, drawn items that all tokens share; empty unless the loss uses them
   Tensor bias;               ///< f32 | f64, added to their scores
   std::int64_t samples() const { return user.size(); }
   std::int64_t tokens() const { return item.size(); }
 };
 
-/// A batch with `begin` and `user`; its other arrays have no values yet, except behind the samples, and there are no
-/// targets.
+/// Allocates a batch without targets and sets `begin` and `user`. The other arrays are unset, except for zeros after
+/// the last sample.
 /// sample  sample(b, user) sets the user of sample b and returns the number of its tokens
 /// errors  Error if `room` is less than the tokens
 template <class Sample>

@@ -11,13 +11,13 @@
 
 namespace lockstep::prep {
 
-/// A column that has a usual short name, and its names in the two usual layouts.
+/// A column with a usual short name, and its names in the two usual file layouts.
 struct KnownColumn {
   const char* short_name;
   const char* cf;
   std::vector<const char*> history_names;  ///< in a sea-ice history file, tried in order
   const char* pair_file;                   ///< "atmosphere", "ocean", or "" when CF pairs lack the column
-  const char* pair_name;                   ///< its variable there, when that is not `cf`
+  const char* pair_name;                   ///< its variable there, if not `cf`
 };
 const std::vector<KnownColumn>& known_columns();
 /// Null for an unknown name.

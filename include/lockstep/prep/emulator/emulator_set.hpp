@@ -43,7 +43,7 @@ struct ColumnNames {
   std::vector<std::int32_t> level;
 };
 
-/// The rows behind the moments.
+/// The rows over which the moments are computed.
 enum class MomentRows : std::uint8_t { train, all };
 
 /// An emulator data set in memory, as data/README.md describes it.
@@ -54,7 +54,7 @@ struct EmulatorSet {
   std::vector<float> lat, lon;           ///< (n), degrees; zeros where unknown
   std::vector<std::int64_t> time, cell;  ///< (n), s since 1970 or 0; flat index in the source file
   std::vector<std::int32_t> source;      ///< (n), number of the source file
-  std::vector<std::string> grid_dims;    ///< names of the dimensions behind `cell`, or empty: unknown
+  std::vector<std::string> grid_dims;    ///< dimensions that `cell` indexes; empty: unknown
   std::vector<std::int64_t> grid_shape;  ///< their lengths
   std::vector<std::uint8_t> split;       ///< (n), 0 train, 1 validation, 2 test
   std::vector<float> jac;                ///< (n, n_out, n_in) dy/dx in physical units, or empty
@@ -80,13 +80,13 @@ struct ConstantColumns {
 /// errors  data: no such rows
 ConstantColumns take_moments(EmulatorSet& set);
 
-/// Writes the file whole or not at all. errors  internal: the disk is full; usage: not writable
+/// Writes the file atomically. errors  internal: the disk is full; usage: not writable
 void write_emulator_set(const std::filesystem::path& path, const EmulatorSet& set);
 /// Reads a file back. errors  data: not of this format, a dataset missing or of another shape or type
 EmulatorSet read_emulator_set(const H5File& file);
 
 /// Problems of a prepared file, one line each: schema, non-finite values, ranges, split numbers, moments that differ
-/// from the recomputed ones. Constant columns and the like go to `remarks`.
+/// from the recomputed ones. Facts that are not errors, such as constant columns, go to `remarks`.
 std::vector<std::string> check_emulator_set(const H5File& file, std::vector<std::string>& remarks);
 /// Prints a page about a prepared file: rows, splits, columns with their ranges, origin.
 void describe_emulator_set(const H5File& file, std::ostream& out);

@@ -22,7 +22,7 @@ std::vector<ColumnSpec> parse_columns(std::string_view text);
 
 /// The points of a file: every combination of these dimensions. Rows are numbered in C order.
 struct Grid {
-  std::filesystem::path file;  ///< whose dimensions these are
+  std::filesystem::path file;  ///< that has these dimensions
   std::vector<std::string> dims;
   std::vector<std::int64_t> shape;
   std::int64_t size() const;
@@ -31,14 +31,14 @@ struct Grid {
 /// The vertical axis of a variable, recognised by its name or its coordinate variable.
 std::optional<std::size_t> level_axis(const NcFile& file, const NcVariable& variable);
 
-/// The grid of all these columns: that of the column with the most dimensions, without levels.
+/// The common grid of the columns: the dimensions of the column that has the most, without levels.
 /// errors  usage: a vertical axis without a chosen level, or a chosen level without a vertical axis
 Grid common_grid(const NcFile& file, const std::vector<ColumnSpec>& columns);
 
 /// Values of a column at each point. A variable that lacks some of the grid's dimensions (latitude(y), mask(y, x)) is
-/// repeated along them. Dimensions are matched by name: in one file, equal lengths of different names belong to
-/// staggered grids. Variables with several dimensions of another file than the grid's are otherwise matched by length
-/// from the end, since the files of one tile may name their dimensions differently.
+/// repeated along them. Dimensions are matched by name, because in one file dimensions of equal length and different
+/// names belong to staggered grids. The files of one tile may name their dimensions differently: a variable with
+/// several dimensions from another file than the grid is otherwise matched by length, last dimension first.
 /// errors  data: no such variable, dimensions that do not match
 std::vector<double> read_on_grid(const NcFile& file, const ColumnSpec& column, const Grid& grid);
 /// Whether read_on_grid() can match the dimensions of a variable.
@@ -47,7 +47,7 @@ bool fits_grid(const NcFile& file, const std::string& variable, const Grid& grid
 /// Seconds since 1970-01-01 of each point, from the coordinate variable of the time axis or a scalar `time`; zeros when
 /// the file has neither or uses a non-standard calendar.
 std::vector<std::int64_t> read_times(const NcFile& file, const Grid& grid);
-/// Parses `days since 2016-02-01 12:00:00`; nothing for any other text. A value v is origin_s + v * seconds_per_unit.
+/// Parses `days since 2016-02-01 12:00:00`; nullopt for any other text. A value v is origin_s + v * seconds_per_unit.
 struct TimeUnit {
   double seconds_per_unit;
   std::int64_t origin_s;

@@ -31,8 +31,8 @@ using Input = std::array<double, kInputs>;
 using Output = std::array<double, kOutputs>;
 using Jacobian = std::array<std::array<double, kInputs>, kOutputs>;
 
-/// Outputs and, unless `jacobian` is null, dy/dx by the implicit function theorem; at Ts = 0 the derivative is that of
-/// the frozen side.
+/// Outputs and, unless `jacobian` is null, dy/dx by the implicit function theorem. At Ts = 0 the derivative of the
+/// frozen side applies.
 Output evaluate(const Input& x, Jacobian* jacobian = nullptr);
 /// Input number `row` of the random sequence of a seed.
 Input draw(std::uint64_t seed, std::uint64_t row);

@@ -18,8 +18,8 @@ struct Lorenz96 {
   void adjoint(std::span<const double> x, std::span<const double> w, std::span<double> out) const;
 };
 
-/// The model with K slow and K*J fast variables. The state is [X, Y]; Y is one ring in which slow variable k has the
-/// places kJ .. kJ+J-1.
+/// The model with K slow and K*J fast variables. The state is [X, Y]; Y is one ring; its entries kJ .. kJ+J-1 belong to
+/// slow variable k.
 ///
 ///   dX_k/dt = -X_{k-1} (X_{k-2} - X_{k+1}) - X_k + F - (h c / b) sum_j Y_{j,k}
 ///   dY_m/dt = -c b Y_{m+1} (Y_{m+2} - Y_{m-1}) - c Y_m + (h c / b) X_{m / J}

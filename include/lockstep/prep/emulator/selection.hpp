@@ -26,7 +26,7 @@ struct Candidates {
   std::vector<std::int32_t> source;
   std::vector<std::uint8_t> valid;  ///< 1 where the file's own mask accepts the point
   std::vector<std::filesystem::path> files;
-  std::vector<std::string> places;  ///< the variables behind lat and lon, each combination once
+  std::vector<std::string> places;  ///< the variables of lat and lon, each combination once
   Grid grid;                        ///< of every file; without dimensions if files differ
 
   std::size_t points() const { return valid.size(); }
@@ -34,7 +34,7 @@ struct Candidates {
   const std::vector<double>& column(const std::string& name) const;
 };
 
-/// How rows are selected and split, and the rows behind the moments: options of every emulator source.
+/// How rows are selected and split, and which rows give the moments: options of every emulator source.
 struct Selection {
   std::vector<std::string> inputs, outputs;
   std::string mask_mode;           ///< sea_ice | ocean | both

@@ -76,10 +76,10 @@ struct HarSplit {
   double val_fraction = 0, test_fraction = 0;
   std::uint64_t seed = 0;
 };
-/// Moves whole subjects to `part`, which shall hold `fraction` of these windows and of the windows of each class. Starts
-/// with subjects drawn by the seed until there are enough windows; then moves and exchanges single subjects while that
-/// brings the part closer to the wanted shares. A window too few counts as much as five too many, and a class that
-/// loses its last remaining window more than either. At least one subject stays.
+/// Moves whole subjects to `part`, so that it holds about `fraction` of these windows and of the windows of each class.
+/// Draws subjects by the seed until there are enough windows, then moves and exchanges single subjects while this
+/// brings the part closer to those shares. A missing window costs as much as five surplus windows; a class that loses
+/// its last remaining window costs more than either. At least one subject stays.
 /// errors  data: fewer than two subjects, a window without a subject
 void split_subjects(HarSet& set, const std::vector<std::int64_t>& windows, double fraction, std::uint8_t part,
                     std::uint64_t seed, const char* site);
@@ -87,7 +87,7 @@ void split_subjects(HarSet& set, const std::vector<std::int64_t>& windows, doubl
 /// errors  usage: a named subject without training windows; data: unknown subjects, nothing left for training
 void split_validation(HarSet& set, const HarSplit& split);
 
-/// Writes the file whole or not at all. errors  internal: the disk is full; usage: not writable
+/// Writes the file atomically. errors  internal: the disk is full; usage: not writable
 void write_har_set(const std::filesystem::path& path, const HarSet& set);
 /// Reads a file back, one part after another. errors  data: not of this format, a dataset missing or of another shape
 /// or type
@@ -95,9 +95,9 @@ HarSet read_har_set(const H5File& file);
 
 /// Prints the windows of each class and part.
 void print_class_table(const HarSet& set, std::ostream& out);
-/// Problems of a prepared file, one line each: schema, values beyond 32-bit floats, ranges, subjects on both sides of a split by
-/// subject, moments that differ from the recomputed ones. Subjects shared by a random split, a set without
-/// training windows, classes without any and the like go to `remarks`.
+/// Problems of a prepared file, one line each: schema, values beyond 32-bit floats, ranges, subjects on both sides of a
+/// split by subject, moments that differ from the recomputed ones. Facts that are not errors, such as classes without
+/// training windows, go to `remarks`.
 std::vector<std::string> check_har_set(const H5File& file, std::vector<std::string>& remarks);
 /// Prints a page about a prepared file: windows per part and class, subjects, channels with their ranges, origin.
 void describe_har_set(const H5File& file, std::ostream& out);

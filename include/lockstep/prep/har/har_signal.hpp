@@ -21,7 +21,7 @@ inline constexpr Filter3 kLowPass03Hz = {
 
 /// y_i = median(x_{i-1}, x_i, x_{i+1}) with zeros beyond both ends, as scipy.signal.medfilt.
 std::vector<double> median3(std::span<const double> x);
-/// Direct form II transposed. The initial state is the steady state of the constant signal x_0, as in
+/// Applies a filter, direct form II transposed. The initial state is the steady state of the constant signal x_0, as in
 /// scipy.signal.lfilter with zi = lfilter_zi * x_0.
 /// differs  by 1e-11 on the slow filter, where SciPy's linear solve loses digits
 std::vector<double> filter3(const Filter3& filter, std::span<const double> x);
@@ -40,7 +40,7 @@ struct TextTable {
   std::vector<std::string> header;  ///< fields of a first line without numbers, or empty
   std::size_t fields = 0;           ///< in each line
   std::vector<std::string> names;   ///< of the columns: from the header, otherwise `channel_0`, `channel_1`, ...
-  std::size_t columns = 0;          ///< those chosen
+  std::size_t columns = 0;          ///< chosen ones
   std::vector<double> values;       ///< (rows, columns)
   std::size_t rows() const { return columns == 0 ? 0 : values.size() / columns; }
   double at(std::size_t row, std::size_t column) const { return values[row * columns + column]; }
@@ -51,13 +51,13 @@ struct TextTable {
 enum class Header : std::uint8_t { none, optional };
 /// Which columns of a table are read, by name.
 struct ColumnChoice {
-  std::vector<std::string> take, skip;  ///< empty: all; none
-  std::vector<std::string> header;      ///< names of the columns where a table has no header of its own; empty: none
+  std::vector<std::string> take, skip;  ///< empty: takes all, skips none
+  std::vector<std::string> header;      ///< names of the columns if the table has no header; empty: none
 };
-/// Reads a table with `fields` fields in each line (0: as many as the first line has), of which the chosen ones are
-/// numbers. Only the end of the file may have blank lines.
-/// errors  usage: the file is missing, a chosen column is; data, naming file and line: another number of fields, a
-///         field that is not a number of 32-bit floats; an empty file
+/// Reads the chosen columns, which must hold numbers, of a table with `fields` fields per line (0: as many as the first
+/// line has). Only the end of the file may have blank lines.
+/// errors  usage: the file or a chosen column is missing; data, naming file and line: another number of fields, a field
+///         that is not a number of 32-bit floats; an empty file
 TextTable read_text_table(const std::filesystem::path& path, std::size_t fields, Header header = Header::none,
                           const ColumnChoice& choice = {});
 /// A value that must be an integer within i32. errors  data: naming file and line

@@ -26,7 +26,7 @@ struct ArcPair {
 struct ArcTask {
   std::string name;
   std::string where;        ///< the file
-  bool evaluation = false;  ///< its test pairs are not for training: of an evaluation folder, or without outputs
+  bool evaluation = false;  ///< its test pairs are not for training: from an evaluation folder, or without outputs
   std::vector<ArcPair> train, test;
 };
 
@@ -39,14 +39,14 @@ std::vector<ArcTask> read_arc_tasks(const std::filesystem::path& path);
 /// Places a grid at (row, column) in a 30 x 30 field of padding, with end markers below it and to its right where the
 /// field continues.
 void arc_tokens(const ArcGrid& grid, int row, int column, std::span<std::uint8_t> field);
-/// Why a field is not a single grid with its end markers; "" when it is.
+/// Describes why a field is not a single grid with its end markers; "" if it is.
 std::string arc_field_defect(std::span<const std::uint8_t> field);
 
 /// One of the eight dihedral images, and a permutation of the colours 1 .. 9.
 struct ArcVariant {
   int dihedral = 0;
   std::array<std::uint8_t, 10> colours = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
-  /// What follows the task's name: "_t3_0182736459", or "" for the identity, a task's first variant.
+  /// The ending of the task's name: "_t3_0182736459"; "" for the identity, a task's first variant.
   std::string suffix() const;
 };
 ArcGrid apply_arc_variant(const ArcVariant& variant, const ArcGrid& grid);

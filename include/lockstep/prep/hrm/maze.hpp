@@ -19,8 +19,9 @@ struct MazeRecipe {
   std::int64_t min_path = 30;
   bool unique = false;  ///< with random walls: exactly one shortest path
 };
-/// Fills question and answer; `below(n)` returns a uniform integer in 0 .. n-1. False when no start and goal of this
-/// draw are far enough apart. The answer is the shortest path; ties are broken from the goal: up, left, right, down.
+/// Fills question and answer; `below(n)` returns a uniform integer in 0 .. n-1. Returns false if this draw has no start
+/// and goal that are far enough apart. The answer is the shortest path; ties are broken from the goal: up, left, right,
+/// down.
 bool make_maze(const MazeRecipe& recipe, const std::function<std::uint64_t(std::uint64_t)>& below, MazeGrid& question,
                MazeGrid& answer);
 /// The smallest of the eight dihedral images of a grid: equal for equivalent mazes.

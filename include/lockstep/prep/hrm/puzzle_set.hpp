@@ -14,7 +14,7 @@
 
 namespace lockstep::prep {
 
-/// One named set of puzzles of a split: groups of puzzles of examples, an example being one row of inputs and labels.
+/// One named set of puzzles of a split. It has groups of puzzles, and a puzzle has examples: rows of inputs and labels.
 struct PuzzlePart {
   std::string name = "all";
   std::int64_t rows = 0;                           ///< N examples
@@ -54,7 +54,7 @@ PuzzleTask puzzle_task(const std::string& name, const std::string& where);
 PuzzlePart grouped_part(const PuzzleSet& set, std::shared_ptr<const std::vector<std::uint8_t>> inputs,
                         std::shared_ptr<const std::vector<std::uint8_t>> labels, std::int64_t stored_variants);
 
-/// Writes the file whole or not at all, `deflate` 0 .. 9. errors  internal: the disk is full; usage: not writable
+/// Writes the file atomically; `deflate`: 0 .. 9. errors  internal: the disk is full; usage: not writable
 void write_puzzle_set(const std::filesystem::path& path, const PuzzleSet& set, int deflate);
 /// Reads everything but the tokens; PuzzlePart::tokens reads those from `file`, which must outlive the set. The index
 /// arrays are unchecked. errors  data: not of this format, a dataset missing or of another shape or type

@@ -32,9 +32,10 @@ SudokuSolution solve_sudoku(int order, std::span<const std::uint8_t> question, i
 /// A random completed grid; `below(n)` returns a uniform integer in 0 .. n-1.
 SudokuGrid random_solution(int order, const std::function<std::uint64_t(std::uint64_t)>& below);
 
-/// A text that two puzzles share exactly when a symmetry (digits, bands, rows in a band, stacks, columns in a stack,
-/// transposition) maps one to the other. `answer` must be the only solution. The text holds the smallest image of the
-/// answer whose first row is 1 2 3 ..., and the smallest pattern of givens among the ways to that image.
+/// A canonical form: equal for two puzzles if and only if a symmetry (digits, bands, rows in a band, stacks, columns in
+/// a stack, transposition) maps one to the other. `answer` must be the only solution. The text holds the smallest image
+/// of the answer whose first row is 1 2 3 ..., and the smallest pattern of givens over the symmetries that lead to this
+/// image.
 std::string canonical_sudoku(int order, std::span<const std::uint8_t> question, std::span<const std::uint8_t> answer);
 
 }  // namespace lockstep::prep

@@ -36,7 +36,7 @@ struct KgText {
 struct KgFinding {
   std::string what;
   std::int64_t count = 0;
-  std::string first;  ///< its first place, and what stands there
+  std::string first;  ///< where it occurs first, and the text there
 };
 
 /// Parses train, test and, if given, the knowledge graph into sizes, train, test and triples of a set; does not build

@@ -64,7 +64,7 @@ Ckg build_ckg(const KgSizes& sizes, const UserItems& train, std::span<const Trip
 struct KgSet {
   std::string name;
   KgSizes sizes;
-  UserItems train, test, valid;  ///< valid has no indptr unless it was carved out of train
+  UserItems train, test, valid;  ///< valid: without indptr before carve_validation()
   std::vector<Triple> triples;   ///< distinct, in the order of their first occurrence
   Ckg ckg;
   SymmetricForm symmetric = SymmetricForm::sound;
@@ -76,7 +76,7 @@ struct KgSet {
 /// and user. errors  internal: `valid` exists already
 void carve_validation(KgSet& set, double fraction, std::uint64_t seed);
 
-/// Writes the file whole or not at all; `deflate` 0 none .. 9. errors  internal: the disk is full; usage: not writable
+/// Writes the file atomically; `deflate`: 0 (none) .. 9. errors  internal: the disk is full; usage: not writable
 void write_kg_set(const std::filesystem::path& path, const KgSet& set, int deflate);
 /// Reads a file back. errors  data: another format, contradictory sizes, a dataset missing or of another shape or type
 KgSet read_kg_set(const H5File& file);

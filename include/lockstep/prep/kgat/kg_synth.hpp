@@ -12,8 +12,8 @@ namespace lockstep::prep {
 /// open items of the user's tastes, the test items from the hidden ones. Hidden items occur in train only by chance:
 /// each user also has `noise` train items drawn uniformly from all hidden items. Train therefore does not reveal which
 /// hidden items a user likes. A model without the graph cannot rank them better than chance; a model with the graph
-/// finds the tastes through the open items. `distractors` further triples per item lead by the relations 1 ..
-/// relations-1 to `fillers` entities without meaning.
+/// finds the tastes through the open items. `distractors` further triples per item, of relations 1 .. relations-1, lead
+/// to `fillers` meaningless entities.
 struct PlantedKg {
   std::int64_t users = 600, items = 400, tastes = 20, tastes_per_user = 2;
   std::int64_t train_items = 12, test_items = 8, noise = 4;

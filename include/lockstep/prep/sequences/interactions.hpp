@@ -12,7 +12,7 @@
 
 namespace lockstep::prep {
 
-/// Distinct ids in the order of their first occurrence, with its place.
+/// Distinct ids in the order of their first occurrence, with its file and line.
 class IdTable {
  public:
   struct Place {
@@ -44,7 +44,7 @@ struct Interactions {
   bool has_time = false;
   std::vector<std::filesystem::path> files;
   std::vector<std::string> formats;  ///< of each file, as detected
-  std::vector<std::string> unused;   ///< columns of the first csv file without times that no option names
+  std::vector<std::string> unused;   ///< columns, named by no option, of the first csv file without times
 
   std::size_t size() const { return user.size(); }
 };
@@ -58,15 +58,15 @@ struct RawOptions {
   std::string time_column;                                       ///< of csv; "" takes `timestamp` or `time` if present
 };
 
-/// Reads the files one after another, packed with gzip or not. Ratings must be numbers and are ignored: every line is
+/// Reads the files in order, with or without gzip compression. Ratings must be numbers and are ignored: every line is
 /// an interaction. Times are seconds or ISO 8601 dates.
 ///
 /// errors  usage: unreadable; data, naming file and line: a line of another form, an empty id or one that is not UTF-8,
-///         a rating that is not a number, a time that is negative, too large or in another form; data: a format that cannot
-///         be detected, files with and without times, no lines at all
+///         a rating that is not a number, a time that is negative, too large or in another form; data: a format that
+///         cannot be detected, files with and without times, no lines at all
 Interactions read_interactions(const std::vector<std::filesystem::path>& files, const RawOptions& options);
 
-/// The number of lines with the user, item and time of an earlier one; 0 without times.
+/// The number of lines that repeat user, item and time of an earlier line; 0 without times.
 std::int64_t repeated_lines(const Interactions& raw);
 
 struct SequenceOptions {

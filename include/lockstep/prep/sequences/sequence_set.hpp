@@ -23,7 +23,7 @@ struct RawIds {
   bool operator==(const RawIds&) const = default;
 };
 
-/// The rule behind generated sessions.
+/// The rule of generated sessions.
 struct GapRule {
   std::vector<std::int32_t> category, cluster;  ///< (n_items) of each item
   std::int64_t categories = 0, clusters = 0;
@@ -57,12 +57,12 @@ struct SequenceSet {
   std::span<const std::int64_t> times_of(std::int64_t user) const;
 };
 
-/// Training interactions under leave-one-out: all but the last two, or all of a user with fewer than `min_split`.
+/// The number of training interactions under leave-one-out: all but two, or all if there are fewer than `min_split`.
 std::int64_t train_length(std::int64_t interactions, std::int64_t min_split);
 /// Computes n_train, time_scaled, time_max and item_count from the other fields. errors  internal: an unknown scale
 void derive(SequenceSet& set, std::int64_t n_items);
 
-/// Writes the file whole or not at all. errors  internal: the disk is full; usage: not writable
+/// Writes the file atomically. errors  internal: the disk is full; usage: not writable
 void write_sequence_set(const std::filesystem::path& path, const SequenceSet& set);
 /// Reads a file back. errors  data: not of this format, a dataset missing or of another shape or type
 SequenceSet read_sequence_set(const H5File& file);

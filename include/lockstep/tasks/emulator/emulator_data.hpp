@@ -15,7 +15,7 @@ namespace lockstep {
 
 /// A prepared data set (lockstep-emulator-data) in memory: physical columns in f32, and the rows of each split.
 ///
-/// Only the process that fills a copy reads and checks the columns. It reads straight into the arrays.
+/// Only the process that fills a copy reads and checks the columns. It reads directly into the arrays.
 struct EmulatorData {
   std::filesystem::path path;
   Tensor x;         ///< f32 (n, n_in), physical units

@@ -17,7 +17,7 @@ class Options;
 
 /// The files that one command reads and writes.
 struct EmulatorFiles {
-  std::string checkpoint, model_file;  ///< exactly one is set; checkpoint as checkpoint_files() takes it
+  std::string checkpoint, model_file;  ///< exactly one is set; checkpoint: text for checkpoint_files()
   std::string input;
   PredictionOutput output;
   /// All files that are read.
@@ -25,32 +25,31 @@ struct EmulatorFiles {
 };
 /// Rows of a block of write_predictions().
 inline constexpr std::int64_t kEmulatorBlock = 16384;
-/// Adds their options. `written` describes the output ("predictions").
+/// Adds the options that name these files. `written` describes the output ("predictions").
 void add_file_options(Options& options, EmulatorFiles& files, const std::string& written);
 
-/// errors  usage: a precision in which these commands do not compute
+/// Checks run.precision. errors  usage: neither fp32 nor fp64
 void require_precision(const Options& options);
 
-/// Where the output of a command comes from (describe_source() of prediction_file.hpp).
+/// Attributes for the origin of a command's output, see describe_source() of prediction_file.hpp.
 PredictionAttributes describe_source(const EmulatorFiles& files, const std::string& command, const Args& args);
 
 /// Reads the emulator of a checkpoint or a model file, or the members of an ensemble, on every rank. Collective.
 /// errors  usage: neither or both are named; data: members with other variables or units; see read_emulator
 std::vector<TrainedEmulator> load_emulators(World& world, const EmulatorFiles& files);
-/// The same for one network. errors  usage: several are named
+/// load_emulators() for a command that takes one network. errors  usage: several are named
 TrainedEmulator load_emulator(World& world, const EmulatorFiles& files);
 
 /// The states of an input file: /x (n, n_in), f32 or f64, physical units. A prepared data set is such a file.
 class InputRows {
  public:
-  /// verifies: compare the datasets that are used with their checksums, where they have some, as a prepared data set
-  /// has. One rank does.
+  /// verifies  compare the used datasets with their checksums, if they have any (prepared data sets do); for one rank
   /// errors  data: no /x, a wrong number of columns, variables, units or levels that differ from the emulator's
   ///         (where the file names them)
   InputRows(const std::filesystem::path& path, const TrainedEmulator& emulator, bool verifies);
   const H5File& file() const { return file_; }
   std::int64_t size() const { return rows_; }
-  /// Whether the file names outputs other than the emulator's: its /y are no targets.
+  /// Whether the file names outputs other than the emulator's: then its /y are not targets.
   bool other_outputs() const { return other_outputs_; }
   /// Whether the file has this dataset. errors  data: its shape is not (n, columns), or (n) for columns = 0; damaged
   bool has(const std::string& dataset, std::int64_t columns) const;

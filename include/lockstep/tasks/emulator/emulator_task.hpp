@@ -25,14 +25,14 @@ struct Layout;
 ///   mse d^2 | mae |d| (gradient 0 at 0) | huber d^2/2 if |d| < 1 else |d| - 1/2
 /// plus smooth_weight times the mean over batch and output pairs of (Delta^o y)^2, the finite difference of order o of
 /// the physical outputs along the output axis; plus jacobian times the mean squared error of the Jacobian
-/// (EmulatorTask, from the data set's Jacobians), and constraint_weight times the mean over rows of the sum of v_i^2 over
-/// the constraints' physical values v_i.
+/// (EmulatorTask, from the data set's Jacobians), and constraint_weight times the mean over rows of the sum of v_i^2
+/// over the constraints' physical values v_i.
 struct EmulatorLoss {
   std::string name = "mse";
   double smooth_weight = 0;       ///< 0: off
   std::int64_t smooth_order = 2;  ///< 1 | 2
   double jacobian = 0;            ///< 0: off
-  std::int64_t directions = 0;    ///< random directions of the Jacobian per row and step; 0: all of its elements
+  std::int64_t directions = 0;    ///< random directions of the Jacobian per row and step; 0: the whole Jacobian
   std::string constraint = {};    ///< expressions that should be 0, see tasks/emulator/constraint.hpp; "": none
   double constraint_weight = 1;
   /// errors  usage: an unknown name, a negative weight, an order other than 1 or 2, too few outputs for the order
@@ -60,9 +60,9 @@ Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, 
 ///
 /// With constraints, constraint.1 and so on are the mean absolute values of their expressions, in physical units.
 ///
-/// After make_ensemble() these are metrics of the mean of the members' predictions, and there are more, over all
-/// outputs and per output: member_rmse (root of the members' mean squared error), spread, crps, spread_skill,
-/// coverage50, coverage90, coverage95; and a table, the rank histogram. docs/models/emulator.md defines them.
+/// After make_ensemble() these are the metrics of the members' mean prediction. Further metrics, over all outputs and
+/// per output, are member_rmse (root of the members' mean squared error), spread, crps, spread_skill, coverage50,
+/// coverage90, coverage95; and a table, the rank histogram. docs/models/emulator.md defines them.
 class EmulatorTask : public ShardTask, public EnsembleTask {
  public:
   struct Options {
@@ -71,7 +71,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
     DType dtype = DType::f32;
     std::uint64_t seed = 0;
     BiasInit bias_init = BiasInit::zeros;
-    bool bootstrap = false;  ///< train on as many rows, drawn with replacement by the seed
+    bool bootstrap = false;  ///< train on rows drawn with replacement by the seed, as many as there are
     std::int64_t sensitivity_rows = 100;
   };
   /// errors  usage: loss.jacobian without Jacobians in the data set; a constraint that does not parse; see
@@ -80,14 +80,14 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
 
   const char* kind() const override { return "emulator"; }
   ParamStore& params() override { return emulator_.params(); }
-  /// On a GPU the data set moves too, if it takes at most half of the free memory; kernels then take the samples. errors
-  /// usage: a constraint on a GPU
+  /// On a GPU the data set moves too, if it takes at most half of the free memory; kernels then gather the samples.
+  /// errors usage: a constraint on a GPU
   void move_to(Device device) override;
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   DrawnShard draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
-  /// With the data set on a GPU, and without convolution, smoothness and Jacobian terms.
+  /// Only with the data set on a GPU, and without convolution and without smoothness, Jacobian and constraint terms.
   std::optional<DenseNetwork> dense_network() const override;
   static constexpr std::int64_t kLeastShard = 128;  ///< fewer rows do not amortise packing the weights
   std::int64_t least_shard() const override { return kLeastShard; }
@@ -95,7 +95,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override {
     score(tape, split, first, count, nullptr, sums);
   }
-  /// Persistence where an output is also an input (same name and level), else the training means; and linear regression.
+  /// Persistence (an output that is not also an input has its training mean), and linear regression.
   std::vector<Baseline> baselines() const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
   std::string protocol(Split split) const override { return join(size(split), " rows"); }
@@ -107,7 +107,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   /// sensitivity_metrics() of the first validation rows: jacobian.frobenius_norm, .mean_abs_gradient, .spectral_norm,
   /// .stability, .max_gradient, .gradient_std, .feature.NAME, .most_sensitive_feature, .max_sensitivity
   std::vector<Metric> diagnostics() const override;
-  /// Three products per layer and direction of the Jacobian, but two for the first layer: inputs have no gradient.
+  /// Three products per layer for the pass and for each direction of the Jacobian, less one: inputs need no gradient.
   double flops_per_sample() const override;
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
@@ -128,22 +128,23 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   DrawnShard draw_rows(Arena& host, const ops::RowDraw& order, const Shard& shard) const;
 
  private:
-  /// What a training pass reads of rows of the data set, in host memory that kernels can read.
+  /// The inputs of a training pass for rows of the data set, in host memory that kernels can read.
   struct Batch;
-  /// `shard` has the keys of the random directions.
+  /// shard  keys of the random directions
   const Batch& batch_of(Arena& host, std::span<const std::int32_t> rows, const Shard& shard) const;
 
-  /// evaluate(), of the network or of a baseline.
+  /// evaluate() of the network (guess null) or of a baseline.
   void score(Tape& tape, Split split, std::int64_t first, std::int64_t count, const AffineGuess* guess,
              double* sums) const;
 
-  /// The data set in GPU memory, for kernels that take samples in the type of the weights; null if it is not used.
+  /// The data set in GPU memory, for kernels that gather samples in the type of the weights; null if not used.
   const ops::SampleTable* table() const;
   Rows rows_in(Arena& host, DType dtype, std::span<const std::int32_t> rows) const;
   std::int64_t members() const { return 1 + static_cast<std::int64_t>(others_.size()); }
   emulator_metrics::Layout layout() const;  ///< of the sums
-  /// Adds |v_i| of the constraints' values v_i at these rows to `sizes` unless null, and writes the gradient of the sum
-  /// of v_i^2 by y to `dy` unless empty. Returns that sum. y, dy (rows, n_out), normalised, in host memory.
+  /// Returns the sum of v_i^2 over the constraints' values v_i at these rows. Writes its gradient with respect to y to
+  /// `dy` unless that is empty, and adds |v_i| to `sizes` unless that is null. y, dy (rows, n_out), normalised, in host
+  /// memory.
   double constrain(std::span<const std::int32_t> rows, const Tensor& y, const Tensor& dy, double* sizes) const;
   /// Checks the constraints' values at a row, for its physical prediction y, and the gradient of their squares.
   /// errors  Error (usage) if one is not finite although y is

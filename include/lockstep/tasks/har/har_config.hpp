@@ -15,7 +15,7 @@ class HarConfig final : public TaskConfig {
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   /// Makes load() accept test windows without a label, and ignore data.folds: predictions use the splits of the file.
   void read_for_prediction();
-  /// What each fold of data.folds tests; empty without folds. data.fold selects one of them, from 1.
+  /// The subjects that each fold of data.folds tests; empty without folds. data.fold selects one of them, from 1.
   /// errors  as HarData::folds()
   std::vector<std::string> folds(const std::filesystem::path& path) const;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;

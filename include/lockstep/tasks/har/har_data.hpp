@@ -39,7 +39,7 @@ struct HarData {
   const double* window(std::int64_t n) const { return signals.data<double>() + n * channels() * length(); }
   std::int32_t label(std::int64_t n) const { return labels.data<std::int32_t>()[n]; }
 
-  /// Whether every window must have a label, or those of the test split need none.
+  /// Whether every window must have a label; optional: windows of the test split may lack it.
   enum class Labels : std::uint8_t { required, optional };
   /// With folds, the windows of the chosen fold are the test split, all others the training split, each in the order of
   /// the file; there is no validation split, and the moments are those of the training windows.
@@ -48,9 +48,10 @@ struct HarData {
   ///         a label that is not a class; with folds also those of stratified_folds(), and usage: no such fold
   static HarData read(const std::filesystem::path& path, Placement& placement, Labels labels = Labels::required,
                       const HarFolds& folds = {});
-  /// What each fold of a file tests: "subject 7", "subjects 2, 9". errors  as read()
+  /// The subjects that each fold of a file tests: "subject 7", "subjects 2, 9". errors  as read()
   static std::vector<std::string> folds(const std::filesystem::path& path, const std::string& how);
-  /// The labels of the windows that a run trains on. With folds but no number: those of the fold with most of them.
+  /// The labels of the windows that a run trains on. With folds but without a number: of the fold with the most
+  /// training windows.
   /// errors  as read()
   static std::vector<std::int32_t> train_labels(const std::filesystem::path& path, const HarFolds& folds);
 };

@@ -17,7 +17,7 @@ namespace lockstep {
 /// Augmentation of training windows. Draws depend on seed, epoch, window and channel.
 struct HarAugment {
   bool pictures = false;  ///< mirror, brightness, contrast and rotation of each picture (see har_pictures.hpp)
-  bool shift = false;     ///< begin a window later, at most where the next one of the recording begins
+  bool shift = false;     ///< start a window later, at most at the start of the next window of the recording
   double turn = 0;        ///< degrees: standard deviation of a rotation of all sensors about a random axis
   double stretch = 0;     ///< standard deviation of the factor of each sensor
 };
@@ -28,13 +28,13 @@ enum class HarBalance : std::uint8_t {
   /// Each class has the same number of samples in an epoch, with the same total. The windows of a class are repeated in
   /// an order drawn for each epoch. Each repetition of a window has its own augmentation.
   sampling,
-  /// The loss of a window of class k counts N / (K N_k) times: N windows, N_k of them of class k, K classes with windows.
-  /// The loss of a batch is divided by the sum of these weights.
-  /// differs from torch.nn.CrossEntropyLoss(weight, label_smoothing), which weighs the smoothed part by other classes
+  /// The loss of a window of class k counts N / (K N_k) times: N windows, N_k of them of class k, K classes with
+  /// windows. The loss of a batch is divided by the sum of these weights. differs from
+  /// torch.nn.CrossEntropyLoss(weight, label_smoothing), which weights the smoothed part by the other classes
   weights,
 };
 
-/// The number of training windows that HarTask takes of a class: `percent` of them, at least one.
+/// The number of training windows that HarTask uses of a class: `percent` of them, at least one.
 std::int64_t windows_kept(std::int64_t of_class, double percent);
 
 /// An activity classifier and its data set.
@@ -83,8 +83,8 @@ class HarTask final : public ShardTask {
   double flops_per_sample() const override { return net_.arch().training_flops(); }
   std::vector<SampleUnit> units() const override;
   std::int64_t evaluation_block() const override;
-  /// The log-probabilities of windows, numbered over all splits, without dropout and augmentation; in mode `independent`
-  /// the mean over the channels. shapes  out (windows, classes)
+  /// The log-probabilities of windows, numbered over all splits, without dropout and augmentation; in mode
+  /// `independent` the mean over the channels. shapes  out (windows, classes)
   void classify(Tape& tape, std::span<const std::int64_t> windows, std::span<double> out) const;
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
@@ -96,14 +96,14 @@ class HarTask final : public ShardTask {
   std::span<const std::int32_t> train_windows() const { return train_; }
   /// Factor of the loss of a class in training; 1 without HarBalance::weights.
   double class_weight(std::int64_t k) const { return class_weight_[static_cast<std::size_t>(k)]; }
-  /// The training window at place `i` of train_windows() in this epoch; with HarBalance::sampling another one, plus the
-  /// number of all windows for each time that it has occurred before in the epoch.
+  /// The training window at position `i` of this epoch: train_windows()[i]; or, with HarBalance::sampling, a drawn
+  /// window plus the number of all windows for each of its earlier occurrences in the epoch.
   std::int64_t drawn_window(std::int64_t i, std::uint64_t seed, std::int64_t epoch) const;
 
  private:
-  /// The windows behind samples [first, first + count) of an evaluation.
+  /// The windows of samples [first, first + count) of an evaluation.
   std::vector<std::int64_t> windows_of(Split split, std::int64_t first, std::int64_t count) const;
-  /// The unit that the encoder sees: one channel of one window. In training a window is a drawn_window().
+  /// An input sequence of the encoder: one channel of one window. In training, `window` is a drawn_window().
   struct Sequence {
     std::int64_t window, channel;
   };
@@ -111,15 +111,15 @@ class HarTask final : public ShardTask {
   /// Number of channels of a window that are encoded.
   std::int64_t encoded() const;
   std::span<const Sequence> sequences_of(Arena& host, std::span<const std::int64_t> windows) const;
-  /// What the encoder reads, in host memory that kernels can read.
+  /// The inputs of the encoder, in host memory that kernels can read.
   struct GpuInputs {
     std::span<const ops::WindowPick> picks;
     std::span<const ops::SensorSequence> sequences;
   };
   struct Inputs {
-    GpuInputs on_gpu = {};            ///< of signals, if the windows are in GPU memory
-    Tensor patches = {};              ///< else of signals: (sequences, tokens, patch)
-    ops::LinePictures pictures = {};  ///< otherwise
+    GpuInputs on_gpu = {};            ///< signals, if the windows are in GPU memory
+    Tensor patches = {};              ///< signals otherwise: (sequences, tokens, patch)
+    ops::LinePictures pictures = {};  ///< with model.input = image
   };
   struct Batch;
   /// With a shard, windows are augmented for its epoch.

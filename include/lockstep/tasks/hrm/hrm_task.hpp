@@ -119,7 +119,7 @@ class HrmTask : public ShardTask {
   void begin_run(std::int64_t slots);
   /// The length of a depth curriculum.
   void set_run_steps(double steps) { run_steps_ = steps; }
-  /// The cycles of a training step: all of them, or with a depth curriculum those of the step's share of the run.
+  /// The cycles of a training step: all, or with a depth curriculum those of a stage, by the fraction of the run:
   ///
   ///   stage 1 below 0.3, stage 2 below 0.6, else stage 3 (HrmArch::cycles)
   ///
@@ -138,7 +138,8 @@ class HrmTask : public ShardTask {
   /// (seq_len) and the logits q_halt and q_continue. Returns whether the puzzle continues.
   using SegmentObserver = std::function<bool(std::int64_t row, std::int64_t segment,
                                              std::span<const std::int32_t> tokens, double q_halt, double q_continue)>;
-  /// Returns the noise on value `index` of a row's initial states, those of z_H first, then those of z_L. Null: no noise.
+  /// Returns the noise on value `index` of a row's initial states, those of z_H first, then those of z_L. Null: no
+  /// noise.
   using StateNoise = std::function<double(std::int64_t row, std::uint64_t index)>;
   /// Runs at most `segments` segments on these puzzles and calls `see` after each. A puzzle that does not continue
   /// leaves the batch.
@@ -155,7 +156,7 @@ class HrmTask : public ShardTask {
 
  protected:
   // Verification against reference files overrides these three.
-  /// Reads the batch's rows for the slots from `first` on, training examples, into `rows`.
+  /// Reads the training examples of the batch's rows from slot `first` on.
   virtual void read_batch(const Shard& shard, std::int64_t first, std::span<PuzzleExample> rows) const;
   /// The minimum number of segments that exploration draws for a slot in this step; 0: none.
   virtual std::int64_t least_steps(const Shard& shard, std::int64_t slot) const;
@@ -167,10 +168,10 @@ class HrmTask : public ShardTask {
   struct Batch;
   /// A training example as kernels read it. Its tokens are copied to `host` if the data have no copy in GPU memory.
   ops::PuzzlePick pick(Arena& host, const PuzzleExample& example) const;
-  /// The parts behind the examples of a split other than training.
+  /// The parts that hold the examples of a split other than training.
   const std::vector<PuzzlePart>& held_out(Split split) const;
   PuzzleExample example_of(Split split, std::int64_t index) const;
-  /// Adds an answer with this many right ones of its labelled cells to the sums.
+  /// Adds an answer, of which `correct` of `labelled` cells are right, to the sums.
   void add(const PuzzleExample& example, std::int64_t labelled, std::int64_t correct, double* sums) const;
   std::span<const std::int64_t> answered(Split split) const;
   /// The most likely token of each cell, (B, seq_len).
@@ -183,9 +184,9 @@ class HrmTask : public ShardTask {
   Hrm network_;
   std::optional<HrmSlots> slots_;  ///< loss() writes the rows of its shard
   std::optional<PuzzleSampler> sampler_;
-  /// Inputs and labels of each training part, where steps read them unless the host stages the tokens of each step.
+  /// Inputs and labels of each training part, which steps read unless stages_tokens_.
   std::vector<Resident<std::uint8_t>> tokens_;
-  bool stages_tokens_ = false;
+  bool stages_tokens_ = false;  ///< the host copies the tokens of each step
   double run_steps_ = 0;
   /// Ballots of the current evaluation. Mutable: threads that share this task append to it in evaluate() const, under a
   /// lock.

@@ -49,7 +49,7 @@ struct PuzzleData {
   std::int64_t seq_len = 0, vocab_size = 0, identifiers = 0;
   std::int64_t pad_id = 0, ignore_label_id = 0, blank_identifier_id = 0;  ///< ignore_label_id -1: none
   std::int64_t variants = 1;                 ///< variants of each stored training puzzle: 1 + num_aug of an online file
-  PuzzleVariants online;                     ///< of such a file
+  PuzzleVariants online;                     ///< the variants of such a file
   std::vector<PuzzlePart> train, test, val;  ///< val is empty in files without validation puzzles
   std::vector<std::string> source_names;
   std::vector<ArcName> arc_names;  ///< one per identifier if the task is arc, else empty
@@ -57,7 +57,7 @@ struct PuzzleData {
 
   /// Reads the stored tokens of an example, spans of seq_len, into the network's form: ignored labels are -1.
   void read(const PuzzleExample& example, std::span<std::int32_t> inputs, std::span<std::int32_t> labels) const;
-  /// The same of n examples. shapes  inputs, labels (n, seq_len), identifiers (n)
+  /// read() of n examples. shapes  inputs, labels (n, seq_len), identifiers (n)
   struct Rows {
     std::vector<std::int32_t> inputs, labels, identifiers;
   };

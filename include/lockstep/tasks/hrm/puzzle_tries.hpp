@@ -22,10 +22,10 @@ struct Thinking {
 /// The answer of one try.
 struct PuzzleAnswer {
   std::vector<std::int32_t> answer;   ///< tokens
-  std::int64_t segments = 0;          ///< that were run
-  std::int64_t changed = 0;           ///< the last one that changed the answer
-  std::int64_t halted = 0;            ///< the first one after which the network halts; 0: none
-  double q_halt = 0, q_continue = 0;  ///< logits after the last one
+  std::int64_t segments = 0;          ///< number of segments run
+  std::int64_t changed = 0;           ///< last segment that changed the answer
+  std::int64_t halted = 0;            ///< first segment after which the network halts; 0: none
+  double q_halt = 0, q_continue = 0;  ///< logits after the last segment
 };
 
 /// Several tries at each puzzle, and how their answers are combined. Try 0 solves the puzzle itself. Each other try
@@ -42,7 +42,7 @@ struct Tries {
   void check(const std::string& task) const;
 };
 
-/// The answers of one puzzle's tries, to be added in the order of tries, and the best of them:
+/// Collects the answers of one puzzle's tries, added in order, and selects the best:
 ///
 ///   votes    the answer that most tries give; ties: the larger sum of sigma(q_halt)
 ///   halting  the answer with the largest sum of sigma(q_halt), the network's estimate that the answer is right
@@ -58,7 +58,7 @@ class PuzzleVote {
   const PuzzleAnswer& best() const { return candidates_[best_].answer; }
   std::int64_t agreeing() const { return candidates_[best_].votes; }  ///< tries that gave best()
   std::int64_t tries() const { return tries_; }
-  std::int64_t segments() const { return segments_; }  ///< that all tries ran
+  std::int64_t segments() const { return segments_; }  ///< segments run by all tries
   /// Whether no answers of `remaining` further tries can change best().
   bool decided(std::int64_t remaining) const;
 
@@ -80,8 +80,8 @@ class PuzzleVote {
 /// Receives the votes of all puzzles after 1, 2, 4, ... and all tries.
 using TriesObserver = std::function<void(std::int64_t tries, std::span<const PuzzleVote> votes)>;
 
-/// Solves puzzles by several tries each. The pairs of undecided puzzles and tries are shared out among ranks and
-/// threads in blocks whose contents depend on neither. Collective; the same bits on all ranks, and on any number of
+/// Solves puzzles by several tries each. Blocks of (undecided puzzle, try) pairs are distributed over ranks and
+/// threads; the contents of a block depend on neither. Collective; the same bits on all ranks, and on any number of
 /// ranks and threads.
 ///
 /// shapes  inputs (B, seq_len), identifiers (B); the puzzles have the numbers first, first + 1, ...
@@ -94,7 +94,8 @@ inline constexpr std::int64_t kTriedPuzzles = 1024;
 
 /// Accuracy against compute, of the samples of a split with the task's own tries: exact.RULE@K, the share of puzzles
 /// that K tries solve, and segments@K, the mean number of segments that they ran per puzzle; K = 1, 2, 4, ... and all
-/// tries. RULE is `combine`, with the prefix `noise.` if the tries differ by noise. Empty with a single try. Collective.
+/// tries. RULE is `combine`, with the prefix `noise.` if the tries differ by noise. Empty with a single try.
+/// Collective.
 std::vector<Metric> tries_metrics(Communicator& comm, const HrmTask& model, Split split, int threads);
 std::vector<std::string> tries_metric_names(const Tries& tries);
 

@@ -14,7 +14,7 @@ namespace lockstep {
 
 /// Distinct items of each user, ascending.
 struct UserItems {
-  std::span<const std::int64_t> indptr;  ///< (users + 1), or empty: nothing at all
+  std::span<const std::int64_t> indptr;  ///< (users + 1), or empty: no items
   std::span<const std::int32_t> item;
   std::int64_t count() const { return static_cast<std::int64_t>(item.size()); }
   std::span<const std::int32_t> of(std::int64_t user) const {
@@ -51,13 +51,13 @@ struct KgData {
     return split == Split::train ? train : split == Split::validation ? valid : test;
   }
 
-  /// Reads a file that lockstep-prep wrote; what the program later indexes with is checked.
+  /// Reads a file that lockstep-prep wrote. Checks all values that the program later uses as indices.
   /// errors  data, naming file and dataset: another format or version, an attribute or dataset missing or of another
   ///         shape, offsets that do not ascend, ids out of range
   static KgData read(const std::filesystem::path& path, Placement& placement);
   /// Replaces the graph by one whose arrays this object and its copies share.
   void own_graph(TripleGraph arrays, std::int64_t relations);
-  /// The same data with another graph, whose arrays every process has for itself. The permutation of a relation's tails
+  /// The same data with another graph, a private copy per process. The permutation of a relation's tails
   /// is a function of (seed, relation).
   ///
   /// errors  usage: the graph has no triples besides the interactions, so that all controls are the same

@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-/// The distinct values among 3B row numbers, and the uses of each. Keeps its memory from batch to batch.
+/// The distinct values among 3B row numbers, and the uses of each. Reuses its memory.
 class RowUses {
  public:
   /// first[b], second[b] and third[b] of sample b are uses 3b, 3b + 1 and 3b + 2.
@@ -32,7 +32,8 @@ class RowUses {
   std::vector<std::int64_t> use_ptr_;
 };
 
-/// A batch for collaborative filtering: each user with an item that it has and one that it lacks, as rows of one table.
+/// A batch for collaborative filtering: each user with an item that it has and an item that it lacks, as rows of one
+/// table.
 struct CfBatch {
   std::vector<std::int32_t> user, liked, other;  ///< (B)
   RowUses uses;
@@ -74,7 +75,7 @@ struct KgBatch {
 
 /// Interactions and triples in the memory of a device, whose kernels draw the batches of KgatSampler from them.
 struct KgatTables {
-  Resident<std::int32_t> users;  ///< that can be drawn
+  Resident<std::int32_t> users;  ///< users that can be drawn
   Resident<std::int64_t> user_ptr;
   Resident<std::int32_t> item, heads;
   Resident<std::int64_t> node_ptr;
@@ -102,10 +103,10 @@ class KgatSampler {
                     std::int64_t first_item = 0) const;
   void triples(std::int64_t step, std::int64_t count, KgBatch& batch) const;
 
-  /// What a kernel needs to draw the same batch from tables().
+  /// The parameters with which a kernel draws the same batch from tables().
   enum class Batch : std::uint8_t { interactions, triples };
   ops::PoolDraw draw_of(Batch kind, std::int64_t step, std::int64_t count) const;
-  /// Copies of the data in GPU memory, unless they are too large for it; those of the triples only if they are used.
+  /// Copies of the data in GPU memory, unless they are too large for it; the triples only if `triples`.
   std::optional<KgatTables> tables(Device device, bool triples) const;
 
  private:

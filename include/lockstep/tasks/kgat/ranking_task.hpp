@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-/// A task that ranks the items of a knowledge-graph data set for its users: a score is the inner product of the user's and
-/// the item's row.
+/// A task that ranks the items of a knowledge-graph data set for its users: a score is the inner product of the user's
+/// and the item's row.
 ///
 /// A split evaluates the users with an item in it. Without validation items, validation uses the test items, as the
 /// reference programs do. Training items are left out of a ranking.
@@ -26,7 +26,7 @@ class RankingTask : public SampleTask {
   /// shapes (users.size(), width())
   Tensor rows_of(Tape& tape, std::span<const std::int64_t> users) const;
 
-  /// Interactions; of validation and test, users.
+  /// Number of interactions (training) or users (validation, test).
   std::int64_t size(Split split) const override;
   bool evaluates(Split split) const override { return split != Split::train; }
   bool validates_on_test() const override { return data_.valid.count() == 0 && data_.test.count() > 0; }
@@ -57,7 +57,7 @@ class RankingTask : public SampleTask {
  private:
   /// Adds the sums of user i to sums[i * stride].
   void rank(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums, std::int64_t stride) const;
-  /// The users behind samples [first, first + count) of a split.
+  /// The users of samples [first, first + count) of a split.
   std::span<const std::int32_t> users(Split split, std::int64_t first, std::int64_t count) const {
     return std::span(evaluated_[static_cast<std::size_t>(split)])
         .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));

@@ -16,17 +16,17 @@ namespace lockstep {
 /// user, slot). The arrays of tokens have Shard::room rows, if that is set.
 SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard,
                              std::int64_t negatives = 1);
-/// What the sizes of a batch are computed from, without its arrays: only the lengths of histories are read.
+/// The sizes of a batch, computed only from the lengths of histories.
 struct WindowCounts {
   std::int64_t tokens = 0, targets = 0;
-  std::int64_t pairs = 0;  ///< of a token with itself and the earlier ones of its window
+  std::int64_t pairs = 0;  ///< pairs of a token with itself or an earlier token of its window
 };
 /// tokens_each: receives the tokens of every sample, unless it is empty.
 WindowCounts count_windows(const SequenceData& data, const WindowShape& shape, const Shard& shard,
                            std::span<std::int64_t> tokens_each = {});
 
-/// Draws `count` candidates of a step in proportion to a power of their numbers of training events, with replacement. An
-/// item without events counts as if it had one.
+/// Draws `count` candidates of a step in proportion to a power of their numbers of training events, with replacement.
+/// An item without events counts as if it had one.
 class PopularItems {
  public:
   PopularItems() = default;

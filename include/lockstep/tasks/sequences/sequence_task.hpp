@@ -57,9 +57,9 @@ class SequenceTask : public ShardTask {
   void move_to(Device device) override;
   /// The tokens of the windows, which differ from batch to batch unless windows are padded.
   std::int64_t rows(const Shard& shard, std::span<std::int64_t> each) const override;
-  /// What loss() trains on, made by the host.
+  /// The batch of loss(), made by the host.
   SequenceBatch batch(Arena& arena, const Shard& shard) const;
-  /// What loss() trains on: of shard.drawn, or made by the host.
+  /// The batch of loss(): from shard.drawn, or made by the host.
   SequenceBatch batch(Tape& tape, const Shard& shard) const;
   /// The item table in the parts of the softmax's sums, then all other parameters.
   std::vector<FlatRange> norm_ranges() override;
@@ -81,9 +81,9 @@ class SequenceTask : public ShardTask {
   /// The most popular items: by training interactions, ties to the smaller number.
   std::vector<Baseline> baselines() const override;
   std::int64_t samples_in_cache() const override { return samples_in_cache(network_.arch()); }
-  /// As many as have 40,000 features. 0 for losses over many items, whose work the targets of a shard share.
+  /// The number of samples with 40,000 features. 0 for losses over many items, whose cost the targets of a shard share.
   static std::int64_t samples_in_cache(const SasRecArch& arch);
-  /// For the mean over training windows; attention counts only the keys that a query sees.
+  /// Mean over the training windows; attention counts only the keys that a query sees.
   double flops_per_sample() const override { return flops_per_sample_; }
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
@@ -105,8 +105,8 @@ class SequenceTask : public ShardTask {
     Tensor items;
   };
   Ranked ranked(Tape& tape, Split split, std::int64_t first, std::int64_t count) const;
-  /// Adds the users' metrics to the sums. scores: of ranked().items; everything: of all items as all_scores() returns
-  /// them if all are candidates of a ranking, else empty; both on the host.
+  /// Adds the users' metrics to the sums. On the host: scores  of ranked().items;  everything  all_scores() if a
+  /// ranking has all items as candidates, else empty
   void add(std::span<const std::int64_t> users, const Tensor& scores, const Tensor& everything, double* sums) const;
   /// Sets scores of all items, (users, I + 1), to minus infinity for item 0 and for items that the user knows.
   void leave_out_known(const Tensor& scores, std::span<const std::int64_t> users) const;

@@ -1,7 +1,7 @@
 #include "files.hpp"
 #include "lockstep/io/atomic_file.hpp"
 
-/// Whatever needs HDF5 or a writer. A liblockstep without HDF5 does not link this file.
+/// Functions that need HDF5 or a writer. A liblockstep without HDF5 does not link this file.
 namespace lockstep {
 
 void write_emulator(const std::filesystem::path& path, EmulatorFormat format, const Emulator& network,

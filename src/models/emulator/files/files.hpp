@@ -22,7 +22,7 @@ static_assert(std::endian::native == std::endian::little, "model files store num
 constexpr const char* kFormat = "lockstep-emulator-model";
 constexpr std::int64_t kVersion = 1;
 
-/// The values of an array, as they lie in memory.
+/// The values of an array as bytes, in memory order.
 std::string_view bytes_of(const NamedArray& array);
 
 /// The weights in the order of the forward pass. errors  data: a weight or moment that is not finite
@@ -36,8 +36,8 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 /// Architecture, variables, mask and meta as text: "format", "version", "n_in", "input.0.name", "mask.min", "meta.KEY",
 /// ...
 Pairs describe(const EmulatorArch& arch, const EmulatorMetadata& metadata);
-/// Without moments. errors  data, naming `source`: a missing or malformed entry, another format, a newer version,
-/// extents out of range
+/// Parses describe()'s pairs; leaves the moments empty. errors  data, naming `source`: a missing or malformed entry,
+/// another format, a newer version, extents out of range
 EmulatorDescription parse_description(const Pairs& pairs, const std::string& source);
 
 using Tensors = std::map<std::string, NamedArray>;
@@ -67,7 +67,7 @@ void require_format(const Condition& condition, const Parts&... parts) {
 
 constexpr std::string_view kHdf5Magic = "\x89HDF\r\n\x1a\n";
 
-/// Calls `read` and checks the self-test. Any other Error than a ModelFileError becomes one, with reason `damaged` or
+/// Calls `read` and checks the self-test. Converts an Error that is no ModelFileError into one with reason `damaged` or
 /// `selftest`.
 TrainedEmulator read_checked(const std::string& source, EmulatorSelfTest* out,
                              const std::function<TrainedEmulator(EmulatorSelfTest&)>& read);

@@ -8,18 +8,18 @@
 
 #include "lockstep/models/emulator/emulator_files.hpp"
 
-/// The contents of an ONNX file as far as feed-forward networks need them. The code of other formats is translated into
-/// its operators.
+/// The contents of an ONNX file as far as feed-forward networks need them. TorchScript code is translated into the
+/// same form.
 namespace lockstep::files::onnx {
 
-/// A tensor of f32, f64 or i64; of another type without values.
+/// A tensor of f32, f64 or i64. A tensor of another type has no values.
 struct Constant {
   std::vector<std::int64_t> shape;
   std::vector<double> values;
-  bool wide = false;  ///< of doubles
+  bool wide = false;  ///< f64
 };
 
-/// Of a node, by the fields of an AttributeProto.
+/// An attribute of a node: the fields of AttributeProto that are used.
 struct Attribute {
   std::int64_t integer = 0;
   float real = 0;
@@ -53,7 +53,7 @@ File read(std::string_view bytes, const std::string& opening);
 
 namespace lockstep::files {
 
-/// The network of a graph: each value must have a form that an emulator has.
+/// Recognises the emulator in a graph. Each value must have a form that occurs in an emulator.
 /// errors  ModelFileError (usage), naming the place: a graph that is no emulator; data: moments that are not finite
 TrainedEmulator emulator_of(onnx::File file, const std::string& source);
 

@@ -16,7 +16,7 @@ namespace {
 using onnx::Constant;
 using onnx::Node;
 
-/// A value that only states of the network lie between: what an operation made of the value before.
+/// A value of the network: the input, or the result of one operation on its parent.
 struct State {
   enum class Kind : std::uint8_t { input, linear, conv, active, flat };
   Kind kind = Kind::input;
@@ -32,14 +32,14 @@ struct Step {
   std::vector<double> by;  ///< one for all, or one per column
 };
 
-/// What a name in the graph stands for: a state s after some steps, or a part of an activation of it.
+/// The meaning of a name in the graph: a state s after element-wise steps, or an intermediate value of an activation.
 struct Form {
   enum class Kind : std::uint8_t {
     plain,
     channel,     ///< s as the only channel of a convolution
     erf,         ///< erf(s / sqrt 2)
     erf_plus_1,  ///< 1 + erf(s / sqrt 2)
-    cdf,         ///< half of that
+    cdf,         ///< (1 + erf(s / sqrt 2)) / 2
     twice_gelu,  ///< s (1 + erf(s / sqrt 2))
     sigmoid,     ///< may become s sigmoid(s)
   };
@@ -81,7 +81,8 @@ class GraphReader {
                               "; an emulator has linear layers of one width, one activation, and a normalisation"));
   }
 
-  // ---- The graph -----------------------------------------------------------------------------------------------------
+  // ---- The graph
+  // -----------------------------------------------------------------------------------------------------
 
   const Constant* constant(const Node& node, std::size_t i) const {
     if (i >= node.inputs.size()) return nullptr;
@@ -122,7 +123,7 @@ class GraphReader {
   int state_of(const Node& node, const Form& form) {
     if (form.kind == Form::Kind::sigmoid) return add_active(form.state, "sigmoid");
     if (form.kind != Form::Kind::plain || !form.steps.empty())
-      refuse(node, "it follows what is no layer or activation");
+      refuse(node, "its input is neither a layer nor an activation");
     return form.state;
   }
   Form active(const Node& node, const char* activation) {
@@ -197,7 +198,7 @@ class GraphReader {
     return out;
   }
 
-  /// Of two values of the network: the last operation of gelu or silu.
+  /// The product of two values of the network: the last operation of gelu or silu.
   Form product(const Node& node, char op) {
     using Kind = Form::Kind;
     Form a = form(node, 0), b = form(node, 1);
@@ -275,7 +276,8 @@ class GraphReader {
     }
   }
 
-  // ---- The emulator --------------------------------------------------------------------------------------------------
+  // ---- The emulator
+  // --------------------------------------------------------------------------------------------------
 
   /// The steps as x * scale + shift.
   std::pair<std::vector<double>, std::vector<double>> affine(const std::vector<Step>& steps, std::int64_t n) const {
@@ -323,7 +325,7 @@ class GraphReader {
         throw ModelFileError(ModelFileReason::format, Fault::usage, join(opening_, ": not an emulator: ", parts...));
     };
     ask(output.kind == Form::Kind::plain && at(output.state).kind == Kind::linear, "its last layer is not linear");
-    std::vector<const State*> linears;  // from the last
+    std::vector<const State*> linears;  // last layer first
     const State* front = nullptr;
     EmulatorArch arch;
     arch.activation.clear();
@@ -336,7 +338,7 @@ class GraphReader {
     for (int i = output.state; at(i).kind != Kind::input;) {
       if (at(i).kind == Kind::flat) {
         front = &at(activate(at(i).parent));
-        ask(front->kind == Kind::conv, "it flattens what is no convolution");
+        ask(front->kind == Kind::conv, "it flattens a value that is no convolution");
         i = front->parent;
         break;
       }
@@ -385,7 +387,7 @@ class GraphReader {
     return assemble({arch, moments, described(arch)}, tensors, source_);
   }
 
-  /// Our own description if the file has it, else names from its metadata, or numbers.
+  /// Our own description if the file has it; else names from its metadata, or numbered names.
   EmulatorMetadata described(const EmulatorArch& arch) const {
     const auto entry = [&](const char* key) {
       for (const auto& [known, value] : file_.metadata)

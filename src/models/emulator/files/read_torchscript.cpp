@@ -12,7 +12,7 @@
 
 /// Feed-forward networks in TorchScript archives, scripted, traced or frozen. The code of the top module's method is
 /// translated, statement by statement and into its submodules, to a graph of ONNX's operators, which read_onnx.cpp
-/// understands. Only assignments and calls of known functions are: any other statement is refused.
+/// understands. Only assignments and calls of known functions are translated; any other statement is refused.
 /// source  PyTorch torch/csrc/jit/docs/serialization.md
 namespace lockstep::files {
 namespace {
@@ -34,14 +34,14 @@ const Object& untagged(const Object& value) {
              : value;
 }
 
-/// What an expression stands for.
+/// The value of an expression.
 struct Value {
   enum class Kind : std::uint8_t { none, boolean, number, text, list, tensor, object, path };
   Kind kind = Kind::none;
   double number = 0;               ///< also of a boolean
   std::string text;                ///< of a tensor: its name in the graph; of a path: "torch.relu", or a method
   std::vector<std::int64_t> list;  ///< of integers
-  const Object* object = nullptr;  ///< module; also that of a method
+  const Object* object = nullptr;  ///< the module, or the module of a method
 };
 
 class TorchScriptReader {
@@ -80,7 +80,8 @@ class TorchScriptReader {
     return torch_folder(archive_, opening_);
   }
 
-  // ---- Objects -------------------------------------------------------------------------------------------------------
+  // ---- Objects
+  // -------------------------------------------------------------------------------------------------------
 
   static bool is_module(const Object& value) {
     return value.kind == Object::Kind::call && value.text.starts_with(kModules) && value.state != nullptr;
@@ -136,12 +137,13 @@ class TorchScriptReader {
         if (path == join(kConstants, i)) return value_of(*constants_->items[i], constant_tensors_, path);
       return {Value::Kind::path, 0, path, {}, nullptr};
     }
-    if (of.kind != Value::Kind::object) refuse(join("'", name, "' of what is no module"));
+    if (of.kind != Value::Kind::object) refuse(join("'", name, "' of a value that is no module"));
     if (const Object* found = attribute(*of.object, name)) return value_of(*found, tensors_, name);
     return {Value::Kind::path, 0, name, {}, of.object};
   }
 
-  // ---- Statements ----------------------------------------------------------------------------------------------------
+  // ---- Statements
+  // ----------------------------------------------------------------------------------------------------
 
   [[noreturn]] void refuse(const std::string& why) const {
     throw ModelFileError(ModelFileReason::format, Fault::usage,
@@ -158,7 +160,7 @@ class TorchScriptReader {
 
   Value run(const TorchScriptFunction& function, const std::vector<Value>& arguments) {
     constexpr int kDeepest = 32;
-    constexpr std::size_t kMost = 100'000;  // so that no file of many calls takes long
+    constexpr std::size_t kMost = 100'000;  // bounds the time for a file of many calls
     if (arguments.size() > function.parameters.size()) refuse("a call with too many arguments");
     if (++depth_ > kDeepest) refuse("modules are nested too deeply");
     std::map<std::string, Value> names;
@@ -257,9 +259,10 @@ class TorchScriptReader {
     return static_cast<std::int64_t>(value.number);
   }
 
-  // ---- Calls ---------------------------------------------------------------------------------------------------------
+  // ---- Calls
+  // ---------------------------------------------------------------------------------------------------------
 
-  /// After the opening bracket.
+  /// Evaluates a call. The opening bracket has been read.
   Value call(const Value& callee) {
     std::vector<Value> arguments;
     std::map<std::string, Value> named;
@@ -273,7 +276,7 @@ class TorchScriptReader {
       }
       if (!next_is(",") && tokens_[at_].text != ")") refuse("this call is not understood");
     }
-    if (callee.kind != Value::Kind::path) refuse("it calls what is no function");
+    if (callee.kind != Value::Kind::path) refuse("it calls a value that is no function");
     const std::string& path = callee.text;
     if (callee.object == nullptr && path == "getattr" && arguments.size() == 2 &&
         arguments[1].kind == Value::Kind::text)
@@ -293,7 +296,7 @@ class TorchScriptReader {
     return run(*function, arguments);
   }
 
-  /// The name that now holds the value: in-place operations change it.
+  /// The name of the current value: in-place operations assign a new name.
   std::string current(std::string name) const {
     for (auto found = overwritten_.find(name); found != overwritten_.end(); found = overwritten_.find(name))
       name = found->second;
@@ -308,7 +311,7 @@ class TorchScriptReader {
     return tensor_value(out);
   }
 
-  /// functional: of torch.nn.functional, whose last argument may be `inplace`.
+  /// functional  the operation is in torch.nn.functional: its last argument may be `inplace`
   Value operation(std::string name, std::vector<Value>& arguments, std::map<std::string, Value>& named,
                   bool functional) {
     const auto unknown = [&]() {
@@ -320,7 +323,7 @@ class TorchScriptReader {
       in_place = arguments.back().number != 0;
       arguments.pop_back();
     }
-    // Defaults that are written out.
+    // Arguments that state their default.
     for (const char* factor : {"alpha", "beta"})
       if (named.contains(factor) && named[factor].kind == Value::Kind::number && named[factor].number == 1)
         named.erase(factor);
@@ -328,7 +331,7 @@ class TorchScriptReader {
       named.erase("approximate");
     if (!named.empty() || arguments.empty()) unknown();
     std::vector<std::string> inputs;
-    std::vector<Value> others;  // behind the tensors
+    std::vector<Value> others;  // after the tensors
     const bool takes_numbers = name == "add" || name == "sub" || name == "mul" || name == "div";
     for (const Value& argument : arguments) {
       if (argument.kind == Value::Kind::tensor) {
@@ -414,7 +417,7 @@ class TorchScriptReader {
                  {"group", group}});
   }
 
-  /// Of two constants, such as input_std + 1e-6; in the precision of the file.
+  /// Folds two constants, such as input_std + 1e-6, in the precision of the file.
   Value folded(char op, const std::vector<std::string>& inputs) {
     const Constant &a = file_.constants[inputs[0]], &b = file_.constants[inputs[1]];
     const bool left = a.values.size() >= b.values.size();
@@ -433,7 +436,8 @@ class TorchScriptReader {
     return tensor_value(name);
   }
 
-  // ---- The description -----------------------------------------------------------------------------------------------
+  // ---- The description
+  // -----------------------------------------------------------------------------------------------
 
   /// Our own description in `meta`, or the lists of names.
   void describe(const Object& top) {
@@ -458,11 +462,11 @@ class TorchScriptReader {
   TorchTensors tensors_, constant_tensors_;
   const Object* constants_ = nullptr;
   onnx::File file_;
-  std::map<const Object*, std::string> names_;      ///< of the tensors that are constants
-  std::map<std::string, std::string> overwritten_;  ///< by an operation in place
+  std::map<const Object*, std::string> names_;      ///< names of constant tensors
+  std::map<std::string, std::string> overwritten_;  ///< by in-place operations: name -> new name
   int numbers_ = 0, depth_ = 0, nesting_ = 0;
   std::size_t tokens_read_ = 0;
-  // Where the translation is:
+  // The current position:
   std::string code_file_, statement_;
   std::map<std::string, Value>* names_in_scope_ = nullptr;
   std::vector<Token> tokens_;

@@ -13,14 +13,14 @@ bool is_in(std::string_view set, char c) { return set.find(c) != std::string_vie
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 bool is_word(char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
-/// The end of the text literal that begins here, behind its quote.
+/// The position after the closing quote of the string literal that begins at `at`.
 std::size_t end_of_text(std::string_view code, std::size_t at) {
   const char quote = code[at++];
   while (at < code.size() && code[at] != quote) at += code[at] == '\\' ? 2 : 1;
   return std::min(at + 1, code.size());
 }
 
-/// The names of "def f(self: T, x: Tensor=1) -> Tensor:".
+/// The parameter names of "def f(self: T, x: Tensor=1) -> Tensor:".
 std::vector<std::string> parameters_of(const std::string& header) {
   std::vector<std::string> out;
   int depth = 0;
@@ -61,10 +61,10 @@ const std::vector<TorchScriptSource::Line>& TorchScriptSource::lines(const std::
   std::vector<Line>& out = files_[file];
   if (!archive_.has(folder_ + file)) return out;
   const std::string code = archive_.read(folder_ + file);
-  int depth = 0;
+  int depth = 0;  // of brackets: a statement may span several lines
   bool fresh = true;
   for (std::size_t at = 0; at < code.size();) {
-    if (fresh) {  // of brackets, so that a statement may fill several lines
+    if (fresh) {
       const std::size_t begin = std::min(code.find_first_not_of(' ', at), code.size());
       if (depth <= 0) out.push_back({begin - at, {}}), depth = 0;
       at = begin;

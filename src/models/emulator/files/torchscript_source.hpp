@@ -19,7 +19,7 @@ struct TorchScriptFunction {
 /// The source text of a TorchScript archive.
 class TorchScriptSource {
  public:
-  /// folder: of the archive, with its slash. `archive` must outlive this.
+  /// folder  of the archive, with a trailing slash. `archive` must outlive this.
   TorchScriptSource(const ZipReader& archive, std::string folder) : archive_(archive), folder_(std::move(folder)) {}
   /// The method of a class "__torch__.a.b.Net", or nothing.
   std::optional<TorchScriptFunction> method(const std::string& qualified_class, const std::string& name);
@@ -48,7 +48,7 @@ struct TorchScriptToken {
   std::string text;
   double number = 0;
 };
-/// The tokens of a statement, with an `end`. Nothing: a character that no statement has.
+/// The tokens of a statement, then `end`; nothing if a character is unknown.
 std::optional<std::vector<TorchScriptToken>> torchscript_tokens(std::string_view statement);
 
 }  // namespace lockstep::files
