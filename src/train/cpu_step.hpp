@@ -14,6 +14,7 @@
 #include "lockstep/ops/gemm.hpp"
 #include "train/grad_sync.hpp"
 #include "train/micro_batch.hpp"
+#include "train/row_parts.hpp"
 
 namespace lockstep {
 
@@ -67,7 +68,11 @@ class CpuStep {
 
   Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const {
     const Shard samples = micro_batch(batch, micro);
-    if (!options_.reproducible) return part_of(samples, rank, comm_.size());
+    if (!options_.reproducible) {
+      RowParts rows;
+      rows.count(model_, samples);
+      return rows.part_of(samples, rank, comm_.size());
+    }
     const ShardRange shards = shards_of(options_.shards, rank, comm_.size());
     return parts_of(samples, shards.begin, shards.end, options_.shards);
   }
@@ -187,15 +192,23 @@ class CpuStep {
   StepExtras run_per_thread(const GlobalBatch& batch, unsigned flags, profile::Phase& phase) {
     const bool overlap = comm_.size() > 1 && sync_.in_buckets();
     if (overlap) sync_.begin();
+    const std::int64_t micros = micro_batches(batch);
+    parts_.clear();
+    for (std::int64_t m = 0; m < micros; ++m) {
+      const Shard samples = micro_batch(batch, m);
+      rows_.count(model_, samples);
+      const Shard of_rank = rows_.part_of(samples, comm_.rank(), comm_.size());
+      for (int thread = 0; thread < options_.threads; ++thread)
+        parts_.push_back(rows_.part_of(of_rank, thread, options_.threads));
+    }
     const auto compute = [&](int thread, int threads) {
       Worker& worker = *workers_[static_cast<std::size_t>(thread)];
       const ops::PackedWeights packed;
       Gradients& gradients = begin_part(worker, thread);
       StepExtras& mine = extras_[static_cast<std::size_t>(thread)];
       mine = {.flags = flags};
-      const std::int64_t micros = micro_batches(batch);
       for (std::int64_t m = 0; m < micros; ++m) {
-        const Shard of_thread = part_of(rank_part(batch, m, comm_.rank()), thread, threads);
+        const Shard& of_thread = parts_[static_cast<std::size_t>(m * threads + thread)];
         const std::int64_t shards =
             std::clamp<std::int64_t>(of_thread.count / model_.least_shard(), 1, most_per_thread_);
         for (std::int64_t i = 0; i < shards; ++i) {
@@ -289,6 +302,8 @@ class CpuStep {
   std::atomic<bool> failed_{false};
   bool alone_ = false;                ///< the gradient is that of the only thread
   std::int64_t most_per_thread_ = 1;  ///< default mode: largest number of shards of a thread
+  RowParts rows_;                     ///< default mode
+  std::vector<Shard> parts_;          ///< default mode: the samples of each thread, one micro-batch after another
 
   std::vector<StepExtras> shard_extras_;  ///< reproducible mode
   std::vector<T> encoded_;                ///< (shards of this rank, kExtras)

@@ -302,7 +302,7 @@ class GpuStep {
   std::int64_t room_for(const GlobalBatch& batch) const {
     std::int64_t most = 0;
     for (std::int64_t m = 0; m < micro_batches(batch) && model_.draws(); ++m)
-      for (int rank = 0; rank < comm_.size(); ++rank) most = std::max(most, model_.rows(rank_part(batch, m, rank)));
+      for (int rank = 0; rank < comm_.size(); ++rank) most = std::max(most, model_.rows(rank_part(batch, m, rank), {}));
     constexpr std::int64_t kLeast = 64;
     const std::int64_t each =
         std::max(kLeast, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)) / 8));

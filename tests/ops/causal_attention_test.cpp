@@ -158,20 +158,23 @@ TEST_SUITE("ops.causal_attention") {
 
   TEST_CASE("long groups of equal times, and rows with many times, agree with the definition") {
     Stream stream;
-    for (const std::int64_t group : {1, 2, 5, 40}) {
+    // Heads of 10 and of 20 channels.
+    for (const auto& [group, columns] :
+         {std::pair<std::int64_t, std::int64_t>{1, 20}, {1, 40}, {2, 20}, {5, 20}, {40, 20}}) {
       CAPTURE(group);
+      CAPTURE(columns);
       Case c({130, 37});
       for (std::size_t i = 0; i < c.times.size(); ++i) c.times[i] = static_cast<std::int64_t>(i % 130) / group;
       for_every_isa([&] {
-        constexpr std::int64_t kColumns = 20, kBuckets = 60;
+        constexpr std::int64_t kBuckets = 60;
         const auto passes = [&](DType dtype) {
-          const Inputs x(dtype, c.rows(), kColumns, kBuckets);
+          const Inputs x(dtype, c.rows(), columns, kBuckets);
           const TimeBuckets time{x.keys, x.values, c.times, TimeBuckets::Drop::table, kTimeDrop};
           ops::CausalAttention a = c.attention(2);
           a.dropout = kDrop;
-          const Shape rows{c.rows(), kColumns}, table{kBuckets, kColumns};
+          const Shape rows{c.rows(), columns}, table{kBuckets, columns};
           std::vector<OwnedTensor> out;
-          for (const Shape& shape : {rows, rows, Shape{c.rows(), 2 * kColumns}, table, table})
+          for (const Shape& shape : {rows, rows, Shape{c.rows(), 2 * columns}, table, table})
             out.emplace_back(dtype, shape);
           const OwnedTensor logsum(dtype, {c.rows(), 2}), dy = random_tensor(dtype, rows, "dy");
           ops::causal_attention_forward(stream, out[0], logsum, x.q, x.kv, a, time);

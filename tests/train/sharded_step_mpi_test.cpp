@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "doctest/doctest.h"
@@ -54,18 +56,43 @@ TEST_SUITE("train.sharded_step") {
               {.threads = threads, .shards = 8, .reproducible = reproducible, .bucket_bytes = bucket_bytes});
           CHECK(step.buckets() == (bucket_bytes == 1 ? 5 : 1));
           for (const std::int64_t count : {1, 2, 3, 7, 8, 61, 80}) {  // fewer samples than ranks, threads, shards
-            for (const auto& [micro, chunk] : {std::pair<std::int64_t, std::int64_t>{0, 0}, {5, 0}, {0, 3}, {5, 1}}) {
+            for (const auto& [micro, chunk, rows] :
+                 {std::tuple<std::int64_t, std::int64_t, std::int64_t>{0, 0, 0}, {5, 0, 1}, {0, 3, 7}, {5, 1, 7}}) {
               model.in_cache = chunk;
+              model.most_rows = rows;
               const GlobalBatch batch = batch_of(count, micro);
               const StepSums sums = step.run(batch);
               CAPTURE(count);
               CAPTURE(threads);
               CAPTURE(micro);
               CAPTURE(chunk);
+              CAPTURE(rows);
               CAPTURE(reproducible);
               CHECK(error_against_reference(model, step, sums, batch) < 1e-13);
             }
           }
+        }
+      }
+    }
+  }
+
+  TEST_CASE("default mode: ranks and threads share the rows of a batch") {
+    const Communicator& comm = test_world().communicator();
+    for (const int threads : {1, 2, 3}) {
+      for (const std::int64_t micro : {0, 300}) {
+        ToyTask model(DType::f32, 1000);
+        model.most_rows = 7;
+        ShardedStep step(test_world().communicator(), model, {.threads = threads, .shards = 1});
+        const GlobalBatch batch = batch_of(777, micro);
+        step.run(batch);
+        REQUIRE(std::ssize(model.computed) == (micro == 0 ? 1 : 3) * threads);
+        for (const Shard& part : model.computed) {
+          Shard whole = part;
+          whole.first = batch.first + (micro > 0 ? (part.first - batch.first) / micro * micro : 0);
+          whole.count = std::min(micro > 0 ? micro : batch.count, batch.first + batch.count - whole.first);
+          const double fair = static_cast<double>(model.rows(whole, {})) / (comm.size() * threads);
+          // Each of the four cuts is at most half of a sample beside its place.
+          CHECK(std::abs(static_cast<double>(model.rows(part, {})) - fair) <= 4 * 3.5);
         }
       }
     }

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <mutex>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -33,6 +35,10 @@ class ToyTask : public ShardTask {
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
     if (shard.first <= fails_at && fails_at < shard.first + shard.count)
       throw std::runtime_error("sample " + std::to_string(fails_at) + " is bad");
+    {
+      const std::lock_guard lock(mutex_);
+      computed.push_back(shard);
+    }
     const Permutation order(samples_, shard.seed, static_cast<std::uint64_t>(shard.epoch));
     double weight = 0;
     Var sum = visit_float(tape.dtype(), [&]<class T>() {
@@ -77,6 +83,17 @@ class ToyTask : public ShardTask {
   }
 
   std::int64_t samples_in_cache() const override { return in_cache; }
+  std::int64_t rows(const Shard& shard, std::span<std::int64_t> each) const override {
+    if (most_rows == 0) return 0;
+    const Permutation order(samples_, shard.seed, static_cast<std::uint64_t>(shard.epoch));
+    std::int64_t all = 0;
+    for (std::int64_t i = 0; i < shard.count; ++i) {
+      const std::int64_t rows = order(shard.first + i) % (most_rows + 1);
+      all += rows;
+      if (!each.empty()) each[static_cast<std::size_t>(i)] = rows;
+    }
+    return all;
+  }
   std::int64_t sum_count() const override { return 2; }
   void evaluate(Tape&, Split, std::int64_t first, std::int64_t count, double* sums) const override {
     visit_float(params_.dtype(), [&]<class T>() {
@@ -124,6 +141,8 @@ class ToyTask : public ShardTask {
 
   std::int64_t fails_at = -1;  ///< a position whose shard throws
   std::int64_t in_cache = 0;   ///< samples_in_cache()
+  std::int64_t most_rows = 0;  ///< rows() of a sample is 0 to this; 0: samples do not differ in rows
+  mutable std::vector<Shard> computed;
 
  private:
   static double weight_of(std::int64_t sample) { return static_cast<double>(1 + sample % 3); }
@@ -137,6 +156,7 @@ class ToyTask : public ShardTask {
   }
   std::int64_t samples_;
   ParamStore params_;
+  mutable std::mutex mutex_;
 };
 
 }  // namespace lockstep::test

@@ -61,7 +61,7 @@ void rows(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, cons
   const bool pack_a =
       n > kPanel<T> && (k > kDepth<T> || (k > 0 && k * static_cast<std::int64_t>(sizeof(T)) % kCacheWay == 0));
   // Tiles of nearly equal height: a last tile of one or two rows would leave most of the pipeline idle.
-  const std::int64_t block_rows = small ? kTileRows : kBlockRows;
+  const std::int64_t block_rows = !small ? kBlockRows : thin_columns<T>(m, n) > 0 ? 2 * kTileRows : kTileRows;
   const std::int64_t blocks = ceil_div(m, block_rows);
   T* packed_a = pack_a ? static_cast<T*>(thread_scratch(Scratch::packed_a,
                                                         static_cast<std::size_t>(kBlockRows * kDepth<T>) * sizeof(T)))
@@ -73,30 +73,37 @@ void rows(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, cons
     do {  // runs once even for k = 0: the result is then the bias, or zero
       const std::int64_t depth = smaller(kDepth<T>, k - k0);
       if (pack_a) pack_rows(packed_a, a + begin * k + k0, k, end - begin, tile_rows, depth);
-      for (std::int64_t j = 0; j < n; j += kPanel<T>) {
-        const std::int64_t columns = smaller(kPanel<T>, n - j), stride = panel_stride<T>(n, j);
+      const auto tile_at = [&](std::int64_t i, std::int64_t j) {
+        const std::int64_t panel = j / kPanel<T> * kPanel<T>, stride = panel_stride<T>(n, panel);
+        Tile<T> t;
+        t.k = depth;
+        t.a = a + i * k + k0;
+        t.a_stride = k;
+        t.b = packed + panel * k + k0 * stride + j - panel;
+        t.b_stride = stride;
+        t.c = c + i * n + j;
+        t.c_stride = n;
+        t.bias = epilogue.bias ? epilogue.bias + j : nullptr;
+        t.begin = k0 > 0 || accumulate ? Begin::result : epilogue.bias ? Begin::bias : Begin::zero;
+        t.add = false;
+        return t;
+      };
+      const std::int64_t thin = thin_columns<T>(end - begin, n), wide = n - thin;
+      for (std::int64_t j = 0; j < wide; j += kPanel<T>) {
+        const std::int64_t columns = smaller(kPanel<T>, wide - j);
         for (std::int64_t i = begin; i < end; i += tile_rows) {
           const std::int64_t count = smaller(tile_rows, end - i);
-          Tile<T> t;
-          t.k = depth;
-          t.b = packed + j * k + k0 * stride;
-          t.b_stride = stride;
-          t.c = c + i * n + j;
-          t.c_stride = n;
-          t.bias = epilogue.bias ? epilogue.bias + j : nullptr;
-          t.begin = k0 > 0 || accumulate ? Begin::result : epilogue.bias ? Begin::bias : Begin::zero;
-          t.add = false;
+          Tile<T> t = tile_at(i, j);
           if (pack_a) {
             t.a = packed_a + (i - begin) * depth;
             t.a_stride = count;
             run_tile<T, false, false>(count, columns, t);
           } else {
-            t.a = a + i * k + k0;
-            t.a_stride = k;
             run_tile<T, true, false>(count, columns, t);
           }
         }
       }
+      if (thin > 0) thin_tile<T, true>(end - begin, thin, tile_at(begin, wide));
       k0 += kDepth<T>;
     } while (k0 < k);
     finish_rows(end - begin, n, c, begin, epilogue);
@@ -199,13 +206,13 @@ void tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const 
   do {  // runs once even for k = 0: the result is then zero, or unchanged
     const std::int64_t depth = smaller(kTnRows, k - k0);
     for (std::int64_t j0 = 0; j0 < n; j0 += kColumns) {
-      const std::int64_t width = smaller(kColumns, n - j0);
+      const std::int64_t width = smaller(kColumns, n - j0), thin = thin_columns<T>(count, width), wide = width - thin;
       if (pack) pack_plain(packed_b, b + k0 * n + j0, n, width, depth, std::int64_t{0}, width);
       for (std::int64_t i0 = first; i0 < first + count; i0 += block_rows) {
         const std::int64_t height = smaller(block_rows, first + count - i0);
         if (pack) pack_columns(packed_a, a + k0 * m + i0, m, height, tile_rows, depth);
-        for (std::int64_t j = 0; j < width; j += kPanel<T>) {
-          const std::int64_t columns = smaller(kPanel<T>, width - j);
+        for (std::int64_t j = 0; j < wide; j += kPanel<T>) {
+          const std::int64_t columns = smaller(kPanel<T>, wide - j);
           for (std::int64_t i = 0; i < height; i += tile_rows) {
             const std::int64_t rows = smaller(tile_rows, height - i);
             Tile<T> t;
@@ -226,6 +233,19 @@ void tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const 
           }
         }
       }
+      if (thin == 0) continue;
+      Tile<T> t;
+      t.k = depth;
+      t.a = a + k0 * m + first;
+      t.a_stride = m;
+      t.b = b + k0 * n + j0 + wide;
+      t.b_stride = n;
+      t.c = c + first * n + j0 + wide;
+      t.c_stride = n;
+      t.bias = nullptr;
+      t.begin = Begin::zero;
+      t.add = accumulate || k0 > 0;
+      thin_tile<T, false>(count, thin, t);
     }
     k0 += kTnRows;
   } while (k0 < k);
@@ -280,14 +300,31 @@ void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T
 
 }  // namespace
 
-static_assert(kTileRows <= kMostTileRows);
+static_assert(kTileRows <= kMostTileRows && kThinRows<float> <= kMostTileRows);
 
 template <class T>
 void strided_product(const StridedProduct<T>& p) {
   if (p.m <= 0) return;
   const std::int64_t tile_rows = ceil_div(p.m, ceil_div(p.m, kTileRows));
-  for (std::int64_t j = 0; j < p.n; j += kPanel<T>) {
-    const std::int64_t width = smaller(kPanel<T>, p.n - j);
+  const std::int64_t thin = thin_columns<T>(p.m, p.n), wide = p.n - thin;
+  const auto tile_at = [&](std::int64_t i, std::int64_t rows, std::int64_t j) {
+    const std::int64_t begin = p.triangle == Triangle::upper_a && i > p.diagonal ? i - p.diagonal : 0;
+    const std::int64_t end = p.triangle == Triangle::lower_a ? smaller(p.k, i + rows + p.diagonal) : p.k;
+    Tile<T> t;
+    t.k = end - begin;
+    t.a = p.a_by_columns ? p.a + i + begin * p.a_stride : p.a + i * p.a_stride + begin;
+    t.a_stride = p.a_stride;
+    t.b = p.b + j + begin * p.b_stride;
+    t.b_stride = p.b_stride;
+    t.c = p.c + i * p.c_stride + j;
+    t.c_stride = p.c_stride;
+    t.bias = nullptr;
+    t.begin = Begin::zero;
+    t.add = p.add;
+    return t;
+  };
+  for (std::int64_t j = 0; j < wide; j += kPanel<T>) {
+    const std::int64_t width = smaller(kPanel<T>, wide - j);
     // Rows above the triangle need no column of this panel.
     const std::int64_t above = p.triangle == Triangle::lower_c && j > p.diagonal ? (j - p.diagonal) / tile_rows : 0;
     for (std::int64_t i = above * tile_rows; i < p.m; i += tile_rows) {
@@ -296,24 +333,16 @@ void strided_product(const StridedProduct<T>& p) {
       const std::int64_t needed = p.triangle == Triangle::lower_c ? i + rows + p.diagonal - j : width;
       const std::int64_t columns = needed <= kLanes<T> ? smaller(kLanes<T>, width) : width;
       const bool whole = columns % kLanes<T> == 0;
-      const std::int64_t begin = p.triangle == Triangle::upper_a && i > p.diagonal ? i - p.diagonal : 0;
-      const std::int64_t end = p.triangle == Triangle::lower_a ? smaller(p.k, i + rows + p.diagonal) : p.k;
-      Tile<T> t;
-      t.k = end - begin;
-      t.a = p.a_by_columns ? p.a + i + begin * p.a_stride : p.a + i * p.a_stride + begin;
-      t.a_stride = p.a_stride;
-      t.b = p.b + j + begin * p.b_stride;
-      t.b_stride = p.b_stride;
-      t.c = p.c + i * p.c_stride + j;
-      t.c_stride = p.c_stride;
-      t.bias = nullptr;
-      t.begin = Begin::zero;
-      t.add = p.add;
+      Tile<T> t = tile_at(i, rows, j);
       if (p.a_by_columns)
         whole ? run_tile<T, false, false>(rows, columns, t) : run_tile<T, false, true>(rows, columns, t);
       else
         whole ? run_tile<T, true, false>(rows, columns, t) : run_tile<T, true, true>(rows, columns, t);
     }
+  }
+  for (std::int64_t i = 0; thin > 0 && i < p.m; i += kThinRows<T>) {
+    const std::int64_t rows = smaller(kThinRows<T>, p.m - i);
+    (p.a_by_columns ? thin_tile<T, false> : thin_tile<T, true>)(rows, thin, tile_at(i, rows, wide));
   }
 }
 LOCKSTEP_EACH_FLOAT(strided_product)

@@ -25,7 +25,7 @@ enum class Triangle {
   lower_a,  ///< a_mk = 0, possibly unallocated, for k > m + diagonal
   upper_a,  ///< a_mk = 0, possibly unallocated, for k < m - diagonal
 };
-inline constexpr std::int64_t kMostTileRows = 14;
+inline constexpr std::int64_t kMostTileRows = 32;
 
 /// c_mn (+)= sum_k a_mk b_kn on strided matrices. Each element is one chain of fused multiply-adds over k in ascending
 /// order, whatever its position.

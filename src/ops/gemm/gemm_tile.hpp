@@ -172,6 +172,109 @@ void run_tile(std::int64_t rows, std::int64_t columns, Tile<T>& t) {
   (vectors == 1 ? tile_of_rows<T, 1, kAlongK, kMaskB>(rows) : tile_of_rows<T, 2, kAlongK, kMaskB>(rows))(t);
 }
 
+/// Up to so many columns that fill no vector have the rows of c in the lanes instead: a tile would leave most lanes empty.
+template <class T>
+constexpr int kThinColumns = (kLanes<T> + 3) / 4;
+/// Rows that thin_tile() takes at a time: two vectors, because the sums of one would wait for one another.
+template <class T>
+constexpr int kThinRows = 2 * kLanes<T>;
+
+/// The number of last columns that thin_tile() takes, of a product with so many rows and columns.
+template <class T>
+constexpr std::int64_t thin_columns(std::int64_t rows, std::int64_t columns) {
+  const std::int64_t rest = columns % kLanes<T>;
+  return rest <= kThinColumns<T> && 2 * rows >= kLanes<T> ? rest : 0;
+}
+
+/// V vectors of rows from the first one of t on, of which `rows` exist.
+template <class T, int V, bool kAlongK>
+void thin_rows(std::int64_t rows, const Tile<T>& t) {
+  constexpr int kL = kLanes<T>, kColumns = kThinColumns<T>;
+  const Lanes<T> of_row(t.tail), of_last(rows - (V - 1) * kL);
+  // Only what exists is read: the last row and the first column take the place of others.
+  std::int64_t column[kColumns];
+  for (int j = 0; j < kColumns; ++j) column[j] = j < t.tail ? j : 0;
+  const auto each_row = [&](int v, auto* p, std::int64_t stride, const auto& f) __attribute__((always_inline)) {
+    p += v * kL * stride;
+#pragma GCC unroll 16
+    for (int r = 0; r < kL; ++r) {
+      f(r, p);
+      p = step(p, v * kL + r + 1 < rows ? stride : 0);
+    }
+  };
+  Vec<T> sum[V][kColumns];
+  const auto add_c = [&](bool replace) __attribute__((always_inline)) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      Vec<T> c[kL];
+      each_row(
+          v, t.c, t.c_stride, [&](int r, const T* p) __attribute__((always_inline)) { c[r] = load(p, of_row); });
+      transpose<T>(c);
+#pragma GCC unroll 4
+      for (int j = 0; j < kColumns; ++j) sum[v][j] = replace ? c[j] : sum[v][j] + c[j];
+    }
+  };
+#pragma GCC unroll 2
+  for (int v = 0; v < V; ++v)
+#pragma GCC unroll 4
+    for (int j = 0; j < kColumns; ++j) sum[v][j] = t.begin == Begin::bias ? splat(t.bias[column[j]]) : Vec<T>{};
+  if (t.begin == Begin::result) add_c(true);
+  const T *a = t.a, *b = t.b;
+  const auto add_products = [&](Vec<T> av, Vec<T>(&to)[kColumns], const T* of_b) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kColumns; ++j) to[j] = fma(av, splat(of_b[column[j]]), to[j]);
+  };
+  if constexpr (kAlongK) {
+    const auto steps = [&](std::int64_t count, Lanes<T> lanes) __attribute__((always_inline)) {
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        Vec<T> x[kL];
+        each_row(
+            v, a, t.a_stride, [&](int r, const T* p) __attribute__((always_inline)) { x[r] = load(p, lanes); });
+        transpose<T>(x);
+        const T* of_b = b;
+#pragma GCC unroll 16
+        for (int k = 0; k < kL; ++k)
+          if (k < count) {
+            add_products(x[k], sum[v], of_b);
+            of_b = step(of_b, t.b_stride);
+          }
+      }
+    };
+    std::int64_t k = 0;
+    for (; k + kL <= t.k; k += kL, a += kL, b += kL * t.b_stride) steps(kL, Lanes<T>(kL));
+    if (k < t.k) steps(t.k - k, Lanes<T>(t.k - k));
+  } else {
+    for (std::int64_t k = 0; k < t.k; ++k, a += t.a_stride, b += t.b_stride)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) add_products(v + 1 < V ? load(a + v * kL) : load(a + v * kL, of_last), sum[v], b);
+  }
+  if (t.add) add_c(false);
+#pragma GCC unroll 2
+  for (int v = 0; v < V; ++v) {
+    Vec<T> c[kL];
+#pragma GCC unroll 16
+    for (int j = 0; j < kL; ++j) c[j] = j < kColumns ? sum[v][j < kColumns ? j : 0] : Vec<T>{};
+    transpose<T>(c);
+    each_row(
+        v, t.c, t.c_stride, [&](int r, T* p) __attribute__((always_inline)) {
+          if (v * kL + r < rows) store(p, c[r], of_row);
+        });
+  }
+}
+
+/// The last `columns` columns of c, see thin_columns(), in `rows` rows, from their first elements t.b and t.c on. They
+/// have the bits of tile().
+template <class T, bool kAlongK>
+void thin_tile(std::int64_t rows, std::int64_t columns, Tile<T> t) {
+  t.tail = columns;
+  for (; rows > 0; rows -= kThinRows<T>) {
+    rows > kLanes<T> ? thin_rows<T, 2, kAlongK>(smaller(rows, kThinRows<T>), t) : thin_rows<T, 1, kAlongK>(rows, t);
+    t.a += kThinRows<T> * (kAlongK ? t.a_stride : 1);
+    t.c += kThinRows<T> * t.c_stride;
+  }
+}
+
 /// Panels are stored one after another, each with K steps of kPanel columns (the last one with as many vectors as it
 /// needs), filled up with zeros.
 template <class T>

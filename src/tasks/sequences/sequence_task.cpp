@@ -132,8 +132,8 @@ std::unique_ptr<TrainingProgram> SequenceTask::make_program(World& world, const 
   return make_item_shard_program(world, config, *this, threads);
 }
 
-std::int64_t SequenceTask::rows(const Shard& shard) const {
-  return network_.arch().padded() ? 0 : count_windows(data_, network_.arch().window(), shard).tokens;
+std::int64_t SequenceTask::rows(const Shard& shard, std::span<std::int64_t> each) const {
+  return network_.arch().padded() ? 0 : count_windows(data_, network_.arch().window(), shard, each).tokens;
 }
 
 /// The host's draws for a training pass: a batch, or the inputs of the kernels that make one.

@@ -21,7 +21,9 @@ struct WindowCounts {
   std::int64_t tokens = 0, targets = 0;
   std::int64_t pairs = 0;  ///< pairs of a token with itself or an earlier token of its window
 };
-WindowCounts count_windows(const SequenceData& data, const WindowShape& shape, const Shard& shard);
+/// tokens_each: receives the tokens of every sample, unless it is empty.
+WindowCounts count_windows(const SequenceData& data, const WindowShape& shape, const Shard& shard,
+                           std::span<std::int64_t> tokens_each = {});
 
 /// Draws `count` candidates of a step in proportion to a power of their numbers of training events, with replacement.
 /// An item without events counts as if it had one.
