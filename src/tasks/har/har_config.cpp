@@ -253,7 +253,6 @@ TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const
                dim = static_cast<double>(network.dim);
   const double token =
       9 * dim + static_cast<double>(network.layers) * (6.5 * dim + 8 * columns + 3 * static_cast<double>(network.mlp));
-  needs.samples_in_cache = HarTask::samples_in_cache(network);
   needs.activation_bytes_per_sample =
       static_cast<double>(size_bytes(dtype)) * static_cast<double>(network.sequences() * network.tokens()) * token;
   if (step.on_gpu && network.input == HarArch::Input::signal)

@@ -1,5 +1,4 @@
 #pragma once
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -74,12 +73,6 @@ class HarTask final : public ShardTask {
     return join(size(split), " windows", per_channel() ? ", each by the mean of its channels" : "");
   }
   std::vector<MetricTable> tables(Split split, const std::vector<double>& sums) const override;
-  std::int64_t samples_in_cache() const override { return samples_in_cache(net_.arch()); }
-  /// As many as have 10,000 features in all layers of the encoder: one window of six signals.
-  static std::int64_t samples_in_cache(const HarArch& arch) {
-    return std::max<std::int64_t>(
-        1, 10000 / (arch.sequences() * arch.tokens() * arch.dim * std::max<std::int64_t>(1, arch.layers)));
-  }
   double flops_per_sample() const override { return net_.arch().training_flops(); }
   std::vector<SampleUnit> units() const override;
   std::int64_t evaluation_block() const override;
