@@ -156,7 +156,7 @@ TEST_SUITE("train.proof") {
     optimizer->state()[0].value.data<float>()[0] += 1;
     save_checkpoint(dir / "optimizer.h5", parts);
     CHECK(contains(error_of(Fault::data, [&] { compare("optimizer.h5"); }),
-                   "in: optimizer states; it is of another run"));
+                   "in: optimizer states; it belongs to another run"));
     optimizer->state()[0].value.data<float>()[0] -= 1;
 
     state.position = 5;  // stopped before the end of its epoch, where the link was made
