@@ -17,7 +17,7 @@ submit cpu-4node.sbatch
 until_true 180 trained run || { tail -n 60 "$(log_of)"; fail "no checkpoint within three minutes"; }
 slurm exec head scancel --batch --signal=USR1 "$job"
 until_true 30 grep -q requeueing "$(log_of)" || { tail -n 60 "$(log_of)"; fail "not requeued"; }
-job_says 'stopped( by SIGUSR1)? after step' 'exit code 85' 'requeueing: it goes on'
+job_says 'stopped( by SIGUSR1)? after step' 'exit code 85' 'requeueing: it continues'
 [ ! -e run/checkpoints/final.h5 ] || fail "the run ended before the signal"
 until_true 30 state_is PENDING || fail "job $job was not requeued"
 slurm exec head scancel "$job"
