@@ -167,6 +167,7 @@ TEST_SUITE("prep.kg_synth") {
     refused([](PlantedKg& r) { r.fillers = 0; }, "too few");
     KgSet set = test::parse_kg("0 1 2\n1 99\n", "0 3\n", "0 0 1\n");
     test::check_mentions(test::error_of(Fault::usage, [&] { add_sized_kg(set, {100, 6, 50, 7}); }), "entities = 100");
-    test::check_mentions(test::error_of(Fault::usage, [&] { add_sized_kg(set, {110, 2, 5000, 7}); }), "are too few for so many");
+    const auto few_entities = [&] { add_sized_kg(set, {110, 2, 5000, 7}); };
+    test::check_mentions(test::error_of(Fault::usage, few_entities), "are too few for so many");
   }
 }
