@@ -20,7 +20,7 @@ Deadline::Deadline(double limit_s, std::string who, std::string remedy) {
         // Does not use the log: another thread of the rank may hold its lock.
         const std::string text =
             join("error [", who, "]: ", phase_.load(), " has not returned for ", human_seconds(limit_s),
-                 ": another rank is missing, or the network hangs;  ", remedy, "\n");
+                 ": another rank is missing, or the network hangs; ", remedy, "\n");
         (void)!write(STDERR_FILENO, text.data(), text.size());
         _exit(1);
       });

@@ -41,8 +41,9 @@ Var apply(Tape& t, const char* op, Var x, std::span<const Linear> layers, Activa
   const Shape shape = with_columns(x.shape(), w->shape[0] * static_cast<std::int64_t>(count));
   const profile::Span span(op);
   Var y = t.output(shape, t.wants_grad({x, residual}, {w, b}));
-  const bool differs = activation != Activation::none || dropout;  // the derivative from 1
-  const Tensor derivative = y.wants_grad() && differs ? t.keep(shape) : Tensor{}, weight = joined(t.value(*w), count);
+  const bool elementwise = activation != Activation::none || dropout;
+  const Tensor derivative = y.wants_grad() && elementwise ? t.keep(shape) : Tensor{},
+               weight = joined(t.value(*w), count);
   ops::linear_forward(t.stream(), y.value(), derivative, x.value(), weight, joined(value_of(t, b), count), activation,
                       dropout, rows, residual ? residual.value() : Tensor{});
   const bool offers = residual && count == 1 && (derivative || b != nullptr);

@@ -177,7 +177,7 @@ void add_recommendation_options(Options& options, RecommendationOptions& o) {
   add_output_options(options, o.output, "the lists, scores or embeddings; without it they are printed");
   options.add(
       "other-data", &o.other_data, false,
-      "accept a data set other than that of the training; its users, items or puzzles must have the same numbers");
+      "accept a data set other than that of the training; its users and items must be numbered in the same way");
   options.list_only(
       {"model.kind", "data.*", "run.threads", "run.isa", "run.precision", "dist.timeout", "dist.check_collectives"});
 }

@@ -7,11 +7,11 @@
 
 namespace lockstep {
 
-/// Contiguous parts of the samples of a step: with about equally many rows if samples differ in rows (ShardTask::rows()),
-/// so that no rank or thread waits long for the others; else with equally many samples.
+/// Divides the samples of a step into contiguous parts: with about equal numbers of rows if the samples differ in rows
+/// (ShardTask::rows()), so that no rank or thread waits long for the others; otherwise with equal numbers of samples.
 class RowParts {
  public:
-  /// Counts the rows of all samples that the next parts are of.
+  /// Counts the rows of `all`, the samples of a step. The shards of part_of() lie in it.
   void count(const ShardTask& model, const Shard& all) {
     first_ = all.first;
     up_to_.resize(static_cast<std::size_t>(all.count) + 1);

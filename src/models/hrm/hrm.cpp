@@ -45,7 +45,7 @@ double HrmArch::level_flops(std::int64_t layers) const {
 
 void HrmArch::check() const {
   require_usage(!mlp_t || positions != "rope",
-                "model.pos_encodings = rope: model.mlp_t has no attention, whose queries it rotates; set "
+                "model.pos_encodings = rope: model.mlp_t has no attention with queries to rotate; set "
                 "model.pos_encodings = none or learned");
   require_usage(mlp_t || hidden % heads == 0, "model.hidden_size = ", hidden,
                 ": must be a multiple of model.num_heads = ", heads);

@@ -172,26 +172,27 @@ void run_tile(std::int64_t rows, std::int64_t columns, Tile<T>& t) {
   (vectors == 1 ? tile_of_rows<T, 1, kAlongK, kMaskB>(rows) : tile_of_rows<T, 2, kAlongK, kMaskB>(rows))(t);
 }
 
-/// Up to so many columns that fill no vector have the rows of c in the lanes instead: a tile would leave most lanes empty.
+/// If at most this many last columns of c do not fill a vector, thin_tile() computes them with the rows of c in the
+/// lanes. tile() would leave most lanes empty.
 template <class T>
 constexpr int kThinColumns = (kLanes<T> + 3) / 4;
-/// Rows that thin_tile() takes at a time: two vectors, because the sums of one would wait for one another.
+/// Rows per block of thin_tile(): two vectors, so that one computes while the additions of the other are in flight.
 template <class T>
 constexpr int kThinRows = 2 * kLanes<T>;
 
-/// The number of last columns that thin_tile() takes, of a product with so many rows and columns.
+/// The number of last columns that thin_tile() computes in a product with c (rows, columns).
 template <class T>
 constexpr std::int64_t thin_columns(std::int64_t rows, std::int64_t columns) {
   const std::int64_t rest = columns % kLanes<T>;
   return rest <= kThinColumns<T> && 2 * rows >= kLanes<T> ? rest : 0;
 }
 
-/// V vectors of rows from the first one of t on, of which `rows` exist.
+/// Computes t.tail columns in V vectors of rows, of which the first `rows` exist.
 template <class T, int V, bool kAlongK>
 void thin_rows(std::int64_t rows, const Tile<T>& t) {
   constexpr int kL = kLanes<T>, kColumns = kThinColumns<T>;
   const Lanes<T> of_row(t.tail), of_last(rows - (V - 1) * kL);
-  // Only what exists is read: the last row and the first column take the place of others.
+  // Rows and columns that do not exist are not read: the last row and the first column replace them.
   std::int64_t column[kColumns];
   for (int j = 0; j < kColumns; ++j) column[j] = j < t.tail ? j : 0;
   const auto each_row = [&](int v, auto* p, std::int64_t stride, const auto& f) __attribute__((always_inline)) {
