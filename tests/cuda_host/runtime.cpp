@@ -89,36 +89,30 @@ void settle_users(const void* memory) {
   settle(found->device);
   settle_others(found->device);
 }
+/// Allocating and freeing, in the name of a function of the runtime.
+cudaError_t take(const char* call, MemoryKind kind, void** memory, std::size_t size) {
+  return guarded([&] {
+    require(kind == MemoryKind::device || driver_version() >= kRuntimeVersion, cudaErrorInsufficientDriver,
+            "page-locked memory without a driver");
+    refuse_while_capturing(call);
+    settle_others(current_device());
+    *memory = allocate(kind, current_device(), size);
+  });
+}
+cudaError_t give_back(const char* call, MemoryKind kind, void* memory) {
+  return guarded([&] {
+    refuse_while_capturing(call);
+    settle_users(memory);
+    release(kind, memory);
+  });
+}
 }  // namespace
-cudaError_t cudaMalloc(void** memory, std::size_t size) {
-  return guarded([&] {
-    refuse_while_capturing("cudaMalloc");
-    settle_others(current_device());
-    *memory = allocate(MemoryKind::device, current_device(), size);
-  });
-}
-cudaError_t cudaFree(void* memory) {
-  return guarded([&] {
-    refuse_while_capturing("cudaFree");
-    settle_users(memory);
-    release(MemoryKind::device, memory);
-  });
-}
+cudaError_t cudaMalloc(void** memory, std::size_t size) { return take("cudaMalloc", MemoryKind::device, memory, size); }
+cudaError_t cudaFree(void* memory) { return give_back("cudaFree", MemoryKind::device, memory); }
 cudaError_t cudaMallocHost(void** memory, std::size_t size) {
-  return guarded([&] {
-    require(driver_version() >= kRuntimeVersion, cudaErrorInsufficientDriver, "page-locked memory without a driver");
-    refuse_while_capturing("cudaMallocHost");
-    settle_others(current_device());
-    *memory = allocate(MemoryKind::pinned, current_device(), size);
-  });
+  return take("cudaMallocHost", MemoryKind::pinned, memory, size);
 }
-cudaError_t cudaFreeHost(void* memory) {
-  return guarded([&] {
-    refuse_while_capturing("cudaFreeHost");
-    settle_users(memory);
-    release(MemoryKind::pinned, memory);
-  });
-}
+cudaError_t cudaFreeHost(void* memory) { return give_back("cudaFreeHost", MemoryKind::pinned, memory); }
 cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total) {
   static const bool full = std::getenv("LOCKSTEP_CUDA_HOST_FULL") != nullptr;
   *total = device_bytes();
