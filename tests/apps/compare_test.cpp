@@ -1,18 +1,7 @@
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/report/run_records.hpp"
-#include "support/errors.hpp"
-#include "support/process.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using test::check_mentions;
-namespace fs = std::filesystem;
+#include "support/test.hpp"
 
 namespace {
 
@@ -36,32 +25,22 @@ EvalRecord evaluation(const FakeRun& run, const std::string& weights) {
           .time = 1000};
 }
 
-struct Runs {
-  test::TempDir dir;
-  std::string add(const std::string& name, const FakeRun& run, bool finished = true) const {
-    fs::create_directories(dir / name);
-    test::write_text(dir / name / "config.ini", join("model.kind = ", run.kind, "\nrun.seed = ", run.seed,
-                                                     "\ndata.path = /data/", name, ".h5\n", run.config));
-    StepRecord last{.step = 100, .epoch = 5, .lr = 0.1, .seconds = 60, .phases = {}, .metrics = {}, .time = 900};
-    test::write_text(dir / name / kMetricsFile,
-                     record_line(last) + (finished ? record_line(evaluation(run, "best")) : ""));
-    return (dir / name).string();
-  }
-};
-
-test::ProcessResult compare(std::vector<std::string> words) {
-  words.insert(words.begin(), "compare");
-  return test::run_lockstep(words);
+/// Writes a run directory and returns its name.
+std::string add(const std::string& name, const FakeRun& run, bool finished = true) {
+  fs::create_directories(name);
+  write_text(name + "/config.ini", join("model.kind = ", run.kind, "\nrun.seed = ", run.seed, "\ndata.path = /data/",
+                                        name, ".h5\n", run.config));
+  StepRecord last{.step = 100, .epoch = 5, .lr = 0.1, .seconds = 60, .phases = {}, .metrics = {}, .time = 900};
+  write_text(fs::path(name) / kMetricsFile, record_line(last) + (finished ? record_line(evaluation(run, "best")) : ""));
+  return name;
 }
-nlohmann::json compared(std::vector<std::string> words) {
-  words.emplace_back("--json");
-  const test::ProcessResult r = compare(words);
-  CAPTURE(r.err);
-  REQUIRE(r.exit_code == 0);
-  return nlohmann::json::parse(r.out);
+
+ProcessResult compare(const Words& words) { return run_lockstep(Words{"compare"} + words); }
+nlohmann::json compared(const Words& words) {
+  return nlohmann::json::parse(succeeded(compare(words + Words{"--json"})).out);
 }
 void refused(const std::vector<std::string>& words, int code, const std::vector<std::string>& parts) {
-  const test::ProcessResult r = compare(words);
+  const ProcessResult r = compare(words);
   CHECK(r.exit_code == code);
   CHECK(r.out.empty());
   for (const std::string& part : parts) check_mentions(r.err, part);
@@ -71,27 +50,25 @@ void refused(const std::vector<std::string>& words, int code, const std::vector<
 
 TEST_SUITE("apps.compare") {
   TEST_CASE("runs that differ in the seed alone form a row, and rows are compared seed by seed") {
-    const Runs runs;
     std::vector<std::string> all;
     const double bce[] = {0.10, 0.13, 0.11}, softmax[] = {0.22, 0.23, 0.24};
     for (int seed = 1; seed <= 3; ++seed) {
-      all.push_back(runs.add(join("bce-", seed), {.seed = seed, .ndcg = bce[seed - 1]}));
-      all.push_back(
-          runs.add(join("softmax-", seed),
-                   {.config = "loss.kind = softmax\nrun.threads = 3\n", .seed = seed, .ndcg = softmax[seed - 1]}));
+      all.push_back(add(join("bce-", seed), {.seed = seed, .ndcg = bce[seed - 1]}));
+      all.push_back(add(join("softmax-", seed),
+                        {.config = "loss.kind = softmax\nrun.threads = 3\n", .seed = seed, .ndcg = softmax[seed - 1]}));
     }
     const nlohmann::json found = compared(all);
     REQUIRE(found["rows"].size() == 2);
     CHECK(found["metrics"] == nlohmann::json{"ndcg@10", "hr@10", "mrr@10"});
     const nlohmann::json& a = found["rows"][0]["metrics"]["ndcg@10"];
     // Deviation sqrt(7/30000); quantile of two degrees of freedom 4.302653.
-    CHECK(a["mean"].get<double>() == doctest::Approx(0.34 / 3));
-    CHECK(a["half_width"].get<double>() == doctest::Approx(4.3026527 * std::sqrt(7.0 / 30000 / 3)));
+    CHECK(a["mean"].get<double>() == Approx(0.34 / 3));
+    CHECK(a["half_width"].get<double>() == Approx(4.3026527 * std::sqrt(7.0 / 30000 / 3)));
     // Differences 0.12, 0.10, 0.13: t = 13.2288.
     const nlohmann::json& d = found["differences"][0];
     CHECK(d["seeds"] == nlohmann::json{"1", "2", "3"});
-    CHECK(d["metrics"]["ndcg@10"]["mean"].get<double>() == doctest::Approx(0.35 / 3));
-    CHECK(d["metrics"]["ndcg@10"]["p"].get<double>() == doctest::Approx(0.005665).epsilon(1e-3));
+    CHECK(d["metrics"]["ndcg@10"]["mean"].get<double>() == Approx(0.35 / 3));
+    CHECK(d["metrics"]["ndcg@10"]["p"].get<double>() == Approx(0.005665).epsilon(1e-3));
     CHECK(found["keys"] == nlohmann::json{{"loss.kind", {{"A", "bce"}, {"B", "softmax"}}}});
 
     const std::string text = compare(all).out;
@@ -103,8 +80,7 @@ TEST_SUITE("apps.compare") {
   }
 
   TEST_CASE("a single run is a row without an interval") {
-    const Runs runs;
-    const std::string one = runs.add("one", {});
+    const std::string one = add("one", {});
     const nlohmann::json found = compared({one, "--metric", "hr@10"});
     CHECK(found["rows"].size() == 1);
     CHECK(found["differences"].empty());
@@ -113,13 +89,12 @@ TEST_SUITE("apps.compare") {
   }
 
   TEST_CASE("there is no test across data, protocols or other seeds, and the output says why") {
-    const Runs runs;
     std::vector<std::string> all;
     for (int seed = 1; seed <= 2; ++seed) {
-      all.push_back(runs.add(join("a", seed), {.seed = seed}));
-      all.push_back(runs.add(join("b", seed), {.seed = seed, .hash = "bbbb"}));
-      all.push_back(runs.add(join("c", seed), {.seed = seed, .protocol = "test, 9 users, sampled-100 ranking"}));
-      all.push_back(runs.add(join("d", seed), {.config = "optim.lr = 7\n", .seed = seed + 1}));
+      all.push_back(add(join("a", seed), {.seed = seed}));
+      all.push_back(add(join("b", seed), {.seed = seed, .hash = "bbbb"}));
+      all.push_back(add(join("c", seed), {.seed = seed, .protocol = "test, 9 users, sampled-100 ranking"}));
+      all.push_back(add(join("d", seed), {.config = "optim.lr = 7\n", .seed = seed + 1}));
     }
     const nlohmann::json found = compared(all);
     CHECK(found["rows"].size() == 4);
@@ -130,33 +105,31 @@ TEST_SUITE("apps.compare") {
   }
 
   TEST_CASE("a newer evaluation replaces one, another protocol or checkpoint adds a row, old weights add none") {
-    const Runs runs;
-    const std::string run = runs.add("run", {});
+    const std::string run = add("run", {});
     add_evaluation(run, evaluation({.ndcg = 0.7}, "best"));
     add_evaluation(run, evaluation({.ndcg = 0.8}, "step-50"));
     add_evaluation(run, evaluation({.ndcg = 0.9, .protocol = "test, sampled-100"}, "best"));
     const nlohmann::json found = compared({run});
     REQUIRE(found["rows"].size() == 3);
     for (int i = 0; i < 3; ++i)
-      CHECK(found["rows"][i]["metrics"]["ndcg@10"]["mean"].get<double>() == doctest::Approx(0.7 + 0.1 * i));
+      CHECK(found["rows"][i]["metrics"]["ndcg@10"]["mean"].get<double>() == Approx(0.7 + 0.1 * i));
     // The run continued after these evaluations: best.h5 is another file.
-    const std::string late = runs.add("late", {});
+    const std::string late = add("late", {});
     StepRecord last{.step = 200, .epoch = 9, .lr = 0.1, .phases = {}, .metrics = {}, .time = 2000};
     const EvalRecord old = evaluation({.ndcg = 0.6, .protocol = "test, sampled-100"}, "best");
-    test::write_text(fs::path(late) / kEvaluationsFile, record_line(old));
+    write_text(fs::path(late) / kEvaluationsFile, record_line(old));
     EvalRecord end = evaluation({.ndcg = 0.7}, "best");
-    test::write_text(fs::path(late) / kMetricsFile, record_line(last) + record_line(end));
+    write_text(fs::path(late) / kMetricsFile, record_line(last) + record_line(end));
     refused({late}, 2, {"has not finished: step 200, epoch 9.00, last record"});
     end.step = 200, end.time = 2001;
-    test::write_text(fs::path(late) / kMetricsFile, record_line(last) + record_line(end));
+    write_text(fs::path(late) / kMetricsFile, record_line(last) + record_line(end));
     CHECK(compared({late})["rows"].size() == 1);
   }
 
   TEST_CASE("the keys that differ are those of both kinds, not the kind alone") {
-    const Runs runs;
-    const std::string a = runs.add("a", {.config = "optim.lr = 7\nrun.threads = 3\nmodel.mhc = streams\n"}),
-                      b = runs.add("b", {.kind = "tisasrec", .config = "model.time_span = 9\n"}),
-                      c = runs.add("c", {.kind = "kgat", .config = "model.embed_dim = 9\n"});
+    const std::string a = add("a", {.config = "optim.lr = 7\nrun.threads = 3\nmodel.mhc = streams\n"}),
+                      b = add("b", {.kind = "tisasrec", .config = "model.time_span = 9\n"}),
+                      c = add("c", {.kind = "kgat", .config = "model.embed_dim = 9\n"});
     const nlohmann::json keys = compared({a, b, c})["keys"];
     CHECK(keys["model.kind"] == nlohmann::json{{"A", "sasrec"}, {"B", "tisasrec"}, {"C", "kgat"}});
     CHECK(keys["optim.lr"] == nlohmann::json{{"A", "7"}, {"B", "0.001"}, {"C", "1e-04"}});
@@ -168,40 +141,38 @@ TEST_SUITE("apps.compare") {
   }
 
   TEST_CASE("precision, compression, and devices where batch or learning rate depend on them, decide the results") {
-    const Runs runs;
     const std::string rank = "batch.scope = rank\ndist.parallel = dp\n", two = "dist.replicas = 2\n",
-                      plain = runs.add("plain", {});
+                      plain = add("plain", {});
     for (const auto& [config, key] :
          {std::pair("run.precision = fp64\n", "run.precision"), std::pair("dist.compress = bf16\n", "dist.compress")}) {
       CAPTURE(config);
       for (const int seed : {1, 2}) {  // equal seeds are no error, others are not pooled
-        const nlohmann::json found = compared({plain, runs.add(join(key, seed), {.config = config, .seed = seed})});
+        const nlohmann::json found = compared({plain, add(join(key, seed), {.config = config, .seed = seed})});
         CHECK(found["rows"].size() == 2);
         CHECK(found["keys"].size() == 1);
         CHECK(found["keys"].contains(key));
       }
     }
-    const nlohmann::json found = compared({runs.add("one", {.config = rank}), runs.add("two", {.config = rank + two})});
+    const nlohmann::json found = compared({add("one", {.config = rank}), add("two", {.config = rank + two})});
     CHECK(found["rows"].size() == 2);
     CHECK(found["keys"] == nlohmann::json{{"devices", {{"A", "1"}, {"B", "2"}}}});
     const nlohmann::json scaled =
-        compared({runs.add("s1", {.config = "optim.scale_lr = linear\ndist.parallel = dp\n"}),
-                  runs.add("s2", {.config = "optim.scale_lr = linear\ndist.parallel = dp\n" + two, .seed = 2})});
+        compared({add("s1", {.config = "optim.scale_lr = linear\ndist.parallel = dp\n"}),
+                  add("s2", {.config = "optim.scale_lr = linear\ndist.parallel = dp\n" + two, .seed = 2})});
     CHECK(scaled["rows"].size() == 2);
     // With a batch of all devices together, their number changes nothing.
-    refused({plain, runs.add("global", {.config = "dist.parallel = dp\n" + two})}, 2, {"the same configuration"});
+    refused({plain, add("global", {.config = "dist.parallel = dp\n" + two})}, 2, {"the same configuration"});
   }
 
   TEST_CASE("best-N.h5 and final.h5 from before a run continued do not count; step-N.h5 stays as it is") {
-    const Runs runs;
-    const std::string run = runs.add("run", {});
+    const std::string run = add("run", {});
     StepRecord last{.step = 200, .epoch = 9, .lr = 0.1, .phases = {}, .metrics = {}, .time = 2000};
     EvalRecord end = evaluation({.ndcg = 0.7}, "best");
     end.step = 200, end.time = 2001;
-    test::write_text(fs::path(run) / kMetricsFile, record_line(last) + record_line(end));
+    write_text(fs::path(run) / kMetricsFile, record_line(last) + record_line(end));
     std::string old;
     for (const char* weights : {"best", "best-2", "final", "step-100"}) old += record_line(evaluation({}, weights));
-    test::write_text(fs::path(run) / kEvaluationsFile, old);
+    write_text(fs::path(run) / kEvaluationsFile, old);
     const nlohmann::json found = compared({run});
     REQUIRE(found["rows"].size() == 2);
     CHECK(found["rows"][0]["weights"] == "best");
@@ -210,8 +181,7 @@ TEST_SUITE("apps.compare") {
   }
 
   TEST_CASE("an added evaluation with other metrics leaves those of the run") {
-    const Runs runs;
-    const std::string run = runs.add("run", {});
+    const std::string run = add("run", {});
     EvalRecord more = evaluation({}, "best");
     more.metrics = {{"ndcg@7", 0.2}, {"hr@10", 0.9}};
     add_evaluation(run, more);
@@ -224,12 +194,11 @@ TEST_SUITE("apps.compare") {
   }
 
   TEST_CASE("there is no test of differences that are equal in all seeds") {
-    const Runs runs;
     std::vector<std::string> all;
     const double a[] = {0.51, 0.53}, b[] = {0.52, 0.54};  // 0.52 - 0.51 and 0.54 - 0.53 differ in their last bits
     for (int seed = 1; seed <= 2; ++seed) {
-      all.push_back(runs.add(join("a", seed), {.seed = seed, .ndcg = a[seed - 1]}));
-      all.push_back(runs.add(join("b", seed), {.config = "optim.lr = 7\n", .seed = seed, .ndcg = b[seed - 1]}));
+      all.push_back(add(join("a", seed), {.seed = seed, .ndcg = a[seed - 1]}));
+      all.push_back(add(join("b", seed), {.config = "optim.lr = 7\n", .seed = seed, .ndcg = b[seed - 1]}));
     }
     const nlohmann::json d = compared(all)["differences"][0]["metrics"];
     CHECK(d["ndcg@10"]["p"].is_null());
@@ -240,28 +209,26 @@ TEST_SUITE("apps.compare") {
   }
 
   TEST_CASE("of directories that hold several runs, the runs to compare are named") {
-    const Runs runs;
-    const std::string folds = runs.add("cv", {.kind = "har", .config = "data.folds = 3\n", .protocol = ""}),
-                      ensemble = runs.add("many", {.kind = "emulator", .config = "ensemble.members = 3\n"}, false);
+    const std::string folds = add("cv", {.kind = "har", .config = "data.folds = 3\n", .protocol = ""}),
+                      ensemble = add("many", {.kind = "emulator", .config = "ensemble.members = 3\n"}, false);
     fs::create_directory(fs::path(folds) / "fold-1");
     refused({folds}, 2, {"a cross-validation", "cv/fold-1 OTHER/fold-1", "folds.json"});
     refused({ensemble}, 2, {"an ensemble", "many/member-*"});
   }
 
   TEST_CASE("what cannot be compared is named") {
-    const Runs runs;
-    const std::string run = runs.add("run", {});
-    refused({runs.dir.path().string()}, 2, {"is not a run directory: it has no config.ini"});
-    refused({run, runs.add("cut", {}, false)}, 2, {"cut' has not finished: step 100, epoch 5.00, last record"});
-    refused({run, runs.add("twin", {.config = "run.threads = 5\n"})}, 2, {"run' and '", "twin'", "and seed 1"});
+    const std::string run = add("run", {});
+    refused({"."}, 2, {"is not a run directory: it has no config.ini"});
+    refused({run, add("cut", {}, false)}, 2, {"cut' has not finished: step 100, epoch 5.00, last record"});
+    refused({run, add("twin", {.config = "run.threads = 5\n"})}, 2, {"run' and '", "twin'", "and seed 1"});
     refused({run, "--metric", "recall@20"}, 2, {"option metric = recall@20: '", "run' has no such metric"});
     refused({run, "--split", "val"}, 2, {"holds no validation metrics", "--split val --record"});
-    refused({runs.add("bad", {.config = "[optim\n"})}, 3, {"the configuration of '", "config.ini:4"});
-    refused({runs.add("old", {.protocol = ""})}, 2, {"an older version wrote them", "--record"});
-    const std::string other = runs.add("other", {.kind = "emulator"});
+    refused({add("bad", {.config = "[optim\n"})}, 3, {"the configuration of '", "config.ini:4"});
+    refused({add("old", {.protocol = ""})}, 2, {"an older version wrote them", "--record"});
+    const std::string other = add("other", {.kind = "emulator"});
     EvalRecord rmse = evaluation({}, "best");
     rmse.metrics = {{"rmse", 0.5}};
-    test::write_text(fs::path(other) / kMetricsFile, record_line(rmse));
+    write_text(fs::path(other) / kMetricsFile, record_line(rmse));
     refused({run, other}, 2, {"no metric in common", "ndcg@10, hr@10", "rmse"});
   }
 }

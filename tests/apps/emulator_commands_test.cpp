@@ -1,20 +1,9 @@
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <filesystem>
-
-#include "lockstep/io/h5.hpp"
 #include "lockstep/io/seal.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "support/emulator_file.hpp"
-#include "support/errors.hpp"
-#include "support/process.hpp"
 #include "support/random_emulator.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -22,11 +11,9 @@ constexpr std::int64_t kRows = 40000;  // three blocks, the last one short
 
 /// A model file and states for it: 5 inputs in0 .. in4, 2 outputs.
 struct Files {
-  test::TempDir dir;
-  Emulator emulator = test::random_emulator({.n_in = 5, .n_out = 2, .hidden = 8, .layers = 2}, DType::f32);
+  Emulator emulator = random_emulator({.n_in = 5, .n_out = 2, .hidden = 8, .layers = 2}, DType::f32);
   std::vector<float> x;
-  std::string model = (dir / "model.lsem").string(), input = (dir / "in.h5").string(),
-              output = (dir / "out.h5").string();
+  std::string model = "model.lsem", input = "in.h5", output = "out.h5";
   Files() {
     EmulatorMetadata metadata;
     EmulatorVariables& v = metadata.variables;
@@ -37,7 +24,7 @@ struct Files {
     metadata.mask.variable = "in2";
     metadata.mask.min = emulator.moments().input_mean[2];
     write_emulator(model, EmulatorFormat::lsem, emulator, metadata);
-    const std::vector<double> states = test::random_states(emulator, kRows);
+    const std::vector<double> states = random_states(emulator, kRows);
     x.assign(states.begin(), states.end());
   }
   void write(const std::function<void(H5File&)>& more = [](H5File&) {}) const {
@@ -46,10 +33,8 @@ struct Files {
     more(file);
     file.close();
   }
-  std::vector<std::string> command(const std::string& name, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words = {name, "--model-file", model, "--input", input, "--output", output};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+  Words command(const std::string& name, const Words& more = {}) const {
+    return Words{name, "--model-file", model, "--input", input, "--output", output} + more;
   }
 };
 
@@ -67,18 +52,16 @@ TEST_SUITE("apps.emulator") {
     std::string bytes;
     for (const int ranks : {1, 2, 3}) {
       CAPTURE(ranks);
-      const ProcessResult r = test::run_lockstep(f.command("predict"), ranks);
-      INFO(r.err);
-      REQUIRE(r.exit_code == 0);
+      const ProcessResult r = succeeded(run_lockstep(f.command("predict"), ranks));
       CHECK(contains(r.out, "rmse aice"));
       const H5File out = H5File::open(f.output);
       CHECK(out.read<float>("/y") == y);
       const std::vector<double> here = out.read<double>("/rmse");
-      CHECK(here[0] == doctest::Approx(0.5).epsilon(1e-6));
+      CHECK(here[0] == Approx(0.5).epsilon(1e-6));
       CHECK(here[1] == 0);
       if (rmse.empty()) rmse = here;
       CHECK(here == rmse);
-      const std::string now = test::read_text(f.output);
+      const std::string now = read_text(f.output);
       if (bytes.empty()) bytes = now;
       CHECK(now == bytes);
     }
@@ -86,16 +69,16 @@ TEST_SUITE("apps.emulator") {
       file.write<float>("/y", targets, {kRows, 2});
       file.write_text("/vars/output_names", {"aice", "hi"});
     });
-    CHECK_FALSE(contains(test::run_lockstep(f.command("predict")).out, "rmse aice"));
-    REQUIRE(test::run_lockstep(f.command("predict", {"--format", "csv"})).exit_code == 0);
-    CHECK(test::read_text(f.output).starts_with("y_aice,y_tsfc\n"));
+    CHECK_FALSE(contains(run_lockstep(f.command("predict")).out, "rmse aice"));
+    REQUIRE(run_lockstep(f.command("predict", {"--format", "csv"})).exit_code == 0);
+    CHECK(read_text(f.output).starts_with("y_aice,y_tsfc\n"));
   }
 
   TEST_CASE("jacobian writes Jacobians, tangents and adjoints with the mask of the model, and makes the adjoint test") {
     const Files f;
     std::vector<float> dx, dy;
-    for (const double v : test::random_values(kRows * 5, 3)) dx.push_back(static_cast<float>(v));
-    for (const double v : test::random_values(kRows * 2, 4)) dy.push_back(static_cast<float>(v));
+    for (const double v : random_values(kRows * 5, 3)) dx.push_back(static_cast<float>(v));
+    for (const double v : random_values(kRows * 2, 4)) dy.push_back(static_cast<float>(v));
     f.write([&](H5File& file) {
       file.write<float>("/dx", dx, {kRows, 5});
       file.write<float>("/dy", dy, {kRows, 2});
@@ -103,9 +86,7 @@ TEST_SUITE("apps.emulator") {
     for (const int ranks : {1, 3}) {
       CAPTURE(ranks);
       const ProcessResult r =
-          test::run_lockstep(f.command("jacobian", {"--precision", "fp64", "--background-only", "in4"}), ranks);
-      INFO(r.err);
-      REQUIRE(r.exit_code == 0);
+          succeeded(run_lockstep(f.command("jacobian", {"--precision", "fp64", "--background-only", "in4"}), ranks));
       check_mentions(r.out, "adjoint test", "passed");
       const H5File out = H5File::open(f.output);
       const std::vector<double> j = out.read<double>("/jac_physical"), n = out.read<double>("/jac"),
@@ -114,25 +95,23 @@ TEST_SUITE("apps.emulator") {
       double worst = 0;
       std::int64_t masked = 0;
       for (std::int64_t row = 0; row < kRows; ++row) {
-        const bool outside =
-            static_cast<double>(f.x[static_cast<std::size_t>(row * 5 + 2)]) < f.emulator.moments().input_mean[2];
+        const bool outside = static_cast<double>(f.x[to_size(row * 5 + 2)]) < f.emulator.moments().input_mean[2];
         masked += outside;
         for (std::int64_t o = 0; o < 2; ++o) {
           double sum = 0;
           for (std::int64_t i = 0; i < 5; ++i) {
-            const auto at = static_cast<std::size_t>((row * 2 + o) * 5 + i);
+            const auto at = to_size((row * 2 + o) * 5 + i);
             if ((outside || i == 4) && (j[at] != 0 || n[at] != 0)) worst = 1;
             if (!outside && i < 4 && j[at] == 0) worst = 2;
-            sum += j[at] * static_cast<double>(dx[static_cast<std::size_t>(row * 5 + i)]);
+            sum += j[at] * static_cast<double>(dx[to_size(row * 5 + i)]);
           }
-          worst = std::max(worst, std::abs(sum - tl[static_cast<std::size_t>(row * 2 + o)]));
+          worst = std::max(worst, std::abs(sum - tl[to_size(row * 2 + o)]));
         }
         for (std::int64_t i = 0; i < 5; ++i) {
           double sum = 0;
           for (std::int64_t o = 0; o < 2; ++o)
-            sum += j[static_cast<std::size_t>((row * 2 + o) * 5 + i)] *
-                   static_cast<double>(dy[static_cast<std::size_t>(row * 2 + o)]);
-          worst = std::max(worst, std::abs(sum - ad[static_cast<std::size_t>(row * 5 + i)]));
+            sum += j[to_size((row * 2 + o) * 5 + i)] * static_cast<double>(dy[to_size(row * 2 + o)]);
+          worst = std::max(worst, std::abs(sum - ad[to_size(row * 5 + i)]));
         }
       }
       CHECK(worst < 1e-10);
@@ -153,7 +132,7 @@ TEST_SUITE("apps.emulator") {
       file.write<float>("/mask", flags, {kRows});
       file.write<float>("/lat", nowhere, {kRows});
     });
-    const ProcessResult r = test::run_lockstep(f.command("jacobian"), 2);
+    const ProcessResult r = run_lockstep(f.command("jacobian"), 2);
     INFO(r.err);
     CHECK(r.exit_code == 0);
     CHECK(contains(r.out, "2 nodes are outside the domain (/mask is 0): their Jacobian is zero"));
@@ -163,22 +142,17 @@ TEST_SUITE("apps.emulator") {
       CHECK(j[k] != 0);
       for (std::size_t row = 1; row < 4; ++row) CHECK(j[row * 10 + k] == 0);
     }
-    const ProcessResult all = test::run_lockstep(f.command("jacobian", {"--min-abs-latitude", "40"}), 1);
-    CHECK(all.exit_code == 3);
-    CHECK(contains(all.err, "every node is outside the domain (/mask is 0 or |/lat| below 40"));
+    check_ended(run_lockstep(f.command("jacobian", {"--min-abs-latitude", "40"}), 1), 3,
+                "every node is outside the domain (/mask is 0 or |/lat| below 40");
   }
 
   TEST_CASE("bad input has a message and the right exit code, and leaves an existing output unchanged") {
     Files f;
-    test::write_text(f.output, "precious");
+    write_text(f.output, "precious");
     const auto refused = [&](const std::vector<std::string>& words, int code, const std::string& what, int ranks = 1) {
-      const ProcessResult r = test::run_lockstep(words, ranks);
-      INFO(r.err);
-      CHECK(r.exit_code == code);
-      CHECK(contains(r.err, what));
-      CHECK(test::read_text(f.output) == "precious");
-      for (const auto& entry : std::filesystem::directory_iterator(f.dir.path()))
-        CHECK_FALSE(contains(entry.path().string(), ".tmp."));
+      check_ended(run_lockstep(words, ranks), code, what);
+      CHECK(read_text(f.output) == "precious");
+      for (const auto& entry : fs::directory_iterator(".")) CHECK_FALSE(contains(entry.path().string(), ".tmp."));
     };
     refused(f.command("predict"), 2, "in.h5");  // not there
     f.write([&](H5File& file) { file.write<float>("/y", std::vector<float>(3), {3, 1}); });
@@ -206,35 +180,33 @@ TEST_SUITE("apps.emulator") {
       file.write_text("/vars/output_names", {"hi"});
       seal_contents(file);
     });
-    std::string sealed = test::read_text(f.input);
+    std::string sealed = read_text(f.input);
     const auto at = sealed.find(std::string(reinterpret_cast<const char*>(f.x.data()), 64));
     REQUIRE(at != std::string::npos);
     sealed[at + 1] ^= 1;
-    test::write_text(f.input, sealed);
+    write_text(f.input, sealed);
     for (const char* command : {"predict", "jacobian"}) refused(f.command(command), 3, "'/x' is damaged", 2);
     f.write();
-    std::string damaged = test::read_text(f.model);
+    std::string damaged = read_text(f.model);
     damaged[damaged.size() / 2] ^= 1;
-    test::write_text(f.model, damaged);
+    write_text(f.model, damaged);
     refused(f.command("predict"), 3, "model.lsem", 2);
   }
 
   TEST_CASE("an ensemble continues, and has the same weights, metrics and predictions on any number of ranks") {
-    const test::TempDir dir;
-    const std::string data = (dir / "data.h5").string(), output = (dir / "y.h5").string();
-    test::write_emulator_data(data, test::emulator_contents(600, 4, 2));
+    const std::string data = "data.h5", output = "y.h5";
+    write_emulator_data(data, emulator_contents(600, 4, 2));
     std::string metrics;
     std::vector<float> mean, deviation;
     for (const int ranks : {1, 2, 3}) {
       CAPTURE(ranks);
-      const std::string run = (dir / ("run" + std::to_string(ranks))).string();
+      const std::string run = "run" + std::to_string(ranks);
       const auto train = [&](const char* members, const char* width = "8") {
-        std::vector<std::string> words = words_of(join(
-            "train --model.kind emulator --data.path ", data, " --run-dir ", run,
-            " --epochs 2 --batch.size 100 --model.hidden_size ", width, " --reproducible --seed 4 --ensemble.members ",
-            members, " --ensemble.bootstrap --loss.jacobian 0.5 --loss.jacobian_directions 1"));
-        words.insert(words.end(), {"--loss.constraint", "max(0, -aice) ; out1"});
-        return test::run_lockstep(words, ranks);
+        const Words words = words_of(join("train --model.kind emulator --data.path ", data, " --run-dir ", run,
+                                          " --epochs 2 --batch.size 100 --model.hidden_size ", width,
+                                          " --reproducible --seed 4 --ensemble.members ", members,
+                                          " --ensemble.bootstrap --loss.jacobian 0.5 --loss.jacobian_directions 1"));
+        return run_lockstep(words + Words{"--loss.constraint", "max(0, -aice) ; out1"}, ranks);
       };
       if (ranks == 2) REQUIRE(train("1").exit_code == 0);  // an ordinary run in the same directory is no member
       if (ranks == 3) REQUIRE(train("2").exit_code == 0);  // a smaller ensemble grows
@@ -243,42 +215,36 @@ TEST_SUITE("apps.emulator") {
       REQUIRE(trained.exit_code == (ranks == 2 ? 2 : 0));
       if (ranks == 2) {
         CHECK(contains(trained.err, "ensemble.members"));
-        std::filesystem::remove_all(run);
+        fs::remove_all(run);
         REQUIRE(train("4").exit_code == 0);  // a larger ensemble shrinks: member-4 stays, and counts no more
         REQUIRE(train("3").exit_code == 0);
       }
       if (ranks == 1) {  // another network, or a single one, is refused before it writes
         for (const auto& [members, width] : {std::pair("5", "12"), std::pair("1", "8")}) {
-          const ProcessResult other = train(members, width);
-          CHECK(other.exit_code == 2);
-          CHECK(contains(other.err, "holds a run of another configuration"));
+          check_ended(train(members, width), 2, "holds a run of another configuration");
         }
       }
-      CHECK(contains(test::read_text(run + "/config.ini"), "members = 3"));
-      CHECK(contains(test::read_text(run + "/config.ini"), "hidden_size = 8"));
-      const ProcessResult eval = test::run_lockstep({"eval", "--checkpoint", run, "--json"}, ranks);
-      INFO(eval.err);
-      REQUIRE(eval.exit_code == 0);
+      CHECK(contains(read_text(run + "/config.ini"), "members = 3"));
+      CHECK(contains(read_text(run + "/config.ini"), "hidden_size = 8"));
+      const ProcessResult eval = succeeded(run_lockstep({"eval", "--checkpoint", run, "--json"}, ranks));
       const std::string here = eval.out.substr(eval.out.find("\"split\""));
       check_mentions(here, "\"coverage95.aice\"", "rank histogram");
       CHECK(contains(here, "\"constraint.2\""));  // members have the whole text, also what follows a semicolon
       if (metrics.empty()) metrics = here;
       CHECK(here == metrics);
-      REQUIRE(
-          test::run_lockstep({"predict", "--checkpoint", run, "--input", data, "--output", output}, ranks).exit_code ==
-          0);
+      REQUIRE(run_lockstep({"predict", "--checkpoint", run, "--input", data, "--output", output}, ranks).exit_code ==
+              0);
       const H5File out = H5File::open(output);
       if (mean.empty()) mean = out.read<float>("/y"), deviation = out.read<float>("/y_std");
       CHECK(out.read<float>("/y") == mean);
       CHECK(out.read<float>("/y_std") == deviation);
     }
     // The members differ, and a list of checkpoints is an ensemble too.
-    const std::string run = (dir / "run1").string();
+    const std::string run = "run1";
     const auto best = [&](int m) { return run + "/member-" + std::to_string(m) + "/checkpoints/best.h5"; };
     std::vector<std::vector<float>> each;
     for (const int m : {1, 2, 3}) {
-      REQUIRE(test::run_lockstep({"predict", "--checkpoint", best(m), "--input", data, "--output", output}).exit_code ==
-              0);
+      REQUIRE(run_lockstep({"predict", "--checkpoint", best(m), "--input", data, "--output", output}).exit_code == 0);
       each.push_back(H5File::open(output).read<float>("/y"));
     }
     double worst = 0, least = 1;
@@ -289,13 +255,9 @@ TEST_SUITE("apps.emulator") {
     }
     CHECK(worst < 1e-6);  // the mean, below 16, is rounded to f32
     CHECK(least > 0);
-    CHECK(test::run_lockstep({"eval", "--checkpoint", best(1) + "," + best(2)}).exit_code == 0);
-    const ProcessResult jacobian =
-        test::run_lockstep({"jacobian", "--checkpoint", run, "--input", data, "--output", output + "2"});
-    CHECK(jacobian.exit_code == 2);
-    CHECK(contains(jacobian.err, "this command takes one"));
-    const ProcessResult none = test::run_lockstep({"eval", "--checkpoint", dir.path().string()});
-    CHECK(none.exit_code == 2);
-    CHECK(contains(none.err, "a directory without an ensemble"));
+    CHECK(run_lockstep({"eval", "--checkpoint", best(1) + "," + best(2)}).exit_code == 0);
+    check_ended(run_lockstep({"jacobian", "--checkpoint", run, "--input", data, "--output", output + "2"}), 2,
+                "this command takes one");
+    check_ended(run_lockstep({"eval", "--checkpoint", "."}), 2, "a directory without an ensemble");
   }
 }

@@ -1,47 +1,36 @@
-#include <doctest/doctest.h>
-
-#include <algorithm>
-
-#include "lockstep/io/h5.hpp"
 #include "lockstep/lockstep.h"
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "prep/program.hpp"
 #include "support/golden_emulator.hpp"
-#include "support/paths.hpp"
-#include "support/process.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
-test::ProcessResult export_to(const std::filesystem::path& from, const std::string& format,
-                              const std::filesystem::path& to) {
-  return test::run_lockstep({"export", "--checkpoint", from, "--format", format, "--output", to});
+ProcessResult export_to(const fs::path& from, const std::string& format, const fs::path& to) {
+  return run_lockstep({"export", "--checkpoint", from, "--format", format, "--output", to});
 }
 
 }  // namespace
 
 TEST_SUITE("apps.export") {
   TEST_CASE("a model goes through every format that reads back without a change") {
-    const test::TempDir dir;
-    const TrainedEmulator model = test::golden_emulator("emulator_conv");
-    write_emulator(dir / "a.lsem", EmulatorFormat::lsem, model.network, model.metadata);
-    CHECK(export_to(dir / "a.lsem", "h5model", dir / "b.h5").exit_code == 0);
-    CHECK(export_to(dir / "b.h5", "safetensors", dir / "c.safetensors").exit_code == 0);
-    const test::ProcessResult last = export_to(dir / "c.safetensors", "lsem", dir / "d.lsem");
+    const TrainedEmulator model = golden_emulator("emulator_conv");
+    write_emulator("a.lsem", EmulatorFormat::lsem, model.network, model.metadata);
+    CHECK(export_to("a.lsem", "h5model", "b.h5").exit_code == 0);
+    CHECK(export_to("b.h5", "safetensors", "c.safetensors").exit_code == 0);
+    const ProcessResult last = export_to("c.safetensors", "lsem", "d.lsem");
     CHECK(last.exit_code == 0);
     CHECK(last.out.find("10 inputs") != std::string::npos);
-    CHECK(export_to(dir / "a.lsem", "onnx", dir / "e.onnx").exit_code == 0);
-    CHECK(export_to(dir / "a.lsem", "torchscript", dir / "f.ts").exit_code == 0);
+    CHECK(export_to("a.lsem", "onnx", "e.onnx").exit_code == 0);
+    CHECK(export_to("a.lsem", "torchscript", "f.ts").exit_code == 0);
     for (const char* file : {"a.lsem", "b.h5", "c.safetensors", "e.onnx", "f.ts"}) {
-      const auto info = test::run_lockstep({"info", dir / file});
+      const auto info = run_lockstep({"info", file});
       CHECK(info.exit_code == 0);
-      test::check_mentions(info.out, ": model file of an emulator, whole", "inputs ");
-      const auto help = test::run_lockstep({"predict", "--checkpoint", dir / file, "--help"});
+      check_mentions(info.out, ": model file of an emulator, whole", "inputs ");
+      const auto help = run_lockstep({"predict", "--checkpoint", file, "--help"});
       CHECK(help.out.find("Apply a trained emulator") != std::string::npos);
     }
-    const TrainedEmulator back = read_emulator(dir / "d.lsem");
+    const TrainedEmulator back = read_emulator("d.lsem");
     CHECK(back.network.params().hash() == model.network.params().hash());
     CHECK(back.network.moments() == model.network.moments());
     CHECK(back.metadata.variables == model.metadata.variables);
@@ -51,16 +40,15 @@ TEST_SUITE("apps.export") {
   }
 
   TEST_CASE("an export sets the mask of the model") {
-    const test::TempDir dir;
-    const TrainedEmulator model = test::golden_emulator("emulator_aice");
-    write_emulator(dir / "a.lsem", EmulatorFormat::lsem, model.network, model.metadata);
+    const TrainedEmulator model = golden_emulator("emulator_aice");
+    write_emulator("a.lsem", EmulatorFormat::lsem, model.network, model.metadata);
     const std::string name = model.metadata.variables.input_names[1];
     const auto masked = [&](const std::string& variable, const std::string& range) {
-      return test::run_lockstep({"export", "--checkpoint", dir / "a.lsem", "--output", dir / "b.lsem",
-                                 "--mask-variable", variable, "--domain", range});
+      return run_lockstep(
+          {"export", "--checkpoint", "a.lsem", "--output", "b.lsem", "--mask-variable", variable, "--domain", range});
     };
     CHECK(masked(name, "0.5,1").exit_code == 0);
-    const EmulatorMask mask = read_emulator(dir / "b.lsem").metadata.mask;
+    const EmulatorMask mask = read_emulator("b.lsem").metadata.mask;
     CHECK(mask.variable == name);
     CHECK(mask.min == 0.5);
     CHECK(mask.max == 1);
@@ -69,17 +57,15 @@ TEST_SUITE("apps.export") {
   }
 
   TEST_CASE("a checkpoint of a training run becomes a model, and opens as one") {
-    const test::TempDir dir;
-    test::prepare(dir.path(), "synth-icecolumn --rows 3000 --output data.h5");
-    const test::ProcessResult trained =
-        test::run_lockstep({"train", "--config", test::source_path("configs/emulator-icecolumn.ini"), "--data.path",
-                            dir / "data.h5", "--run-dir", dir / "run", "--steps", "5"});
+    prepare("synth-icecolumn --rows 3000 --output data.h5");
+    const ProcessResult trained = run_lockstep({"train", "--config", source_path("configs/emulator-icecolumn.ini"),
+                                                "--data.path", "data.h5", "--run-dir", "run", "--steps", "5"});
     CHECK_MESSAGE(trained.exit_code == 0, trained.err);
-    const std::filesystem::path checkpoint = dir / "run/checkpoints/final.h5";
+    const fs::path checkpoint = "run/checkpoints/final.h5";
     for (const char* format : {"lsem", "h5model", "safetensors", "onnx", "torchscript"}) {
-      CHECK(export_to(checkpoint, format, dir / format).exit_code == 0);
+      CHECK(export_to(checkpoint, format, format).exit_code == 0);
     }
-    const TrainedEmulator model = read_emulator(dir / "lsem");
+    const TrainedEmulator model = read_emulator("lsem");
     const H5File file = H5File::open(checkpoint);
     for (const Param& param : model.network.params().all()) {
       const auto expected = file.read<float>("/model/" + param.name);
@@ -97,22 +83,21 @@ TEST_SUITE("apps.export") {
   }
 
   TEST_CASE("a failed export prints one line, exits with a code and leaves no file") {
-    const test::TempDir dir;
-    const TrainedEmulator model = test::golden_emulator("emulator_aice");
-    write_emulator(dir / "a.lsem", EmulatorFormat::lsem, model.network, model.metadata);
-    std::string bytes = test::read_text(dir / "a.lsem");
+    const TrainedEmulator model = golden_emulator("emulator_aice");
+    write_emulator("a.lsem", EmulatorFormat::lsem, model.network, model.metadata);
+    std::string bytes = read_text("a.lsem");
     bytes[bytes.size() / 2] ^= 1;
-    test::write_text(dir / "damaged.lsem", bytes);
+    write_text("damaged.lsem", bytes);
     for (const auto& [from, format, code, word] : {std::tuple{"damaged.lsem", "onnx", 3, "CRC-32"},
                                                    {"missing.lsem", "onnx", 2, "no such file"},
                                                    {"a.lsem", "onnxx", 2, "onnx"}}) {
       CAPTURE(from);
-      const test::ProcessResult result = export_to(dir / from, format, dir / "out");
+      const ProcessResult result = export_to(from, format, "out");
       CHECK(result.exit_code == code);
       CHECK(result.err.find(word) != std::string::npos);
-      CHECK(test::occurrences(result.err, "\n") == 1);
-      CHECK_FALSE(std::filesystem::exists(dir / "out"));
+      CHECK(occurrences(result.err, "\n") == 1);
+      CHECK_FALSE(fs::exists("out"));
     }
-    CHECK(export_to(dir / "a.lsem", "onnx", dir / "no-such-folder" / "out").exit_code != 0);
+    CHECK(export_to("a.lsem", "onnx", "no-such-folder/out").exit_code != 0);
   }
 }

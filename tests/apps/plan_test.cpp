@@ -1,27 +1,15 @@
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <filesystem>
-#include <map>
-#include <sstream>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "prep/program.hpp"
-#include "support/process.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
 struct Data {
-  test::TempDir dir;
+  TempDir dir;
   std::string file() const { return (dir / "data.h5").string(); }
-  explicit Data(const std::string& source) { prepare(dir.path(), source + " --quiet --output data.h5"); }
+  explicit Data(const std::string& source) { prepare(source + " --quiet --output " + file()); }
   ProcessResult run(const std::string& command, const std::string& options) const {
-    return test::run_lockstep(words_of(command + " --data.path " + file() + " " + options));
+    return run_lockstep(words_of(command + " --data.path " + file() + " " + options));
   }
   ProcessResult plan(const std::string& options) const { return run("plan", options); }
 };
@@ -98,13 +86,10 @@ TEST_SUITE("apps.plan") {
       check_mentions(trained.err, c.message);
     }
     // A machine without a GPU refuses to train for that reason.
-    const ProcessResult on_gpu =
-        column.plan("--model.kind emulator --batch.size 40 --run.device cuda --loss.constraint max(0,-hi)");
-    CHECK(on_gpu.exit_code == 2);
-    check_mentions(on_gpu.err, "constraints run on the processor only");
+    check_ended(column.plan("--model.kind emulator --batch.size 40 --run.device cuda --loss.constraint max(0,-hi)"), 2,
+                "constraints run on the processor only");
     const ProcessResult ranks = sessions.plan(shard + " --dist.shards 4 --ranks 8");
-    CHECK(ranks.exit_code == 2);
-    check_mentions(ranks.err, "at least the number of ranks, 8");
+    check_ended(ranks, 2, "at least the number of ranks, 8");
     CHECK(windows.plan("--model.kind har --data.percent 10 --batch.size 6").exit_code == 0);
   }
 
@@ -114,14 +99,12 @@ TEST_SUITE("apps.plan") {
       CAPTURE(options);
       const std::string run = "--model.kind har --batch.size 1 --batch.scope global --model.layers 1 " + options;
       const ProcessResult trained =
-          data.run("train", run + " --steps 1 --eval.final none --run-dir " + (data.dir / "run").string());
-      CAPTURE(trained.err);
-      REQUIRE(trained.exit_code == 0);
+          succeeded(data.run("train", run + " --steps 1 --eval.final none --run-dir " + (data.dir / "run").string()));
       const std::string planned = data.plan(run).out;
       CAPTURE(planned);
       // One window per step.
-      CHECK(test::contains(planned, join("  ", after(trained.err, "data.h5: "), " steps per epoch")));
-      std::filesystem::remove_all(data.dir / "run");
+      CHECK(contains(planned, join("  ", after(trained.err, "data.h5: "), " steps per epoch")));
+      fs::remove_all(data.dir / "run");
     }
   }
 
@@ -135,8 +118,7 @@ TEST_SUITE("apps.plan") {
     for (int power = 10; power < 34 && !found; ++power) {
       const std::string options = model + std::to_string(std::int64_t{1} << power);
       CAPTURE(options);
-      const ProcessResult r = data.plan(options);
-      REQUIRE(r.exit_code == 0);
+      const ProcessResult r = succeeded(data.plan(options));
       if (r.out.find("too little") != std::string::npos) break;
       const double largest = after(r.out, "largest batch:");
       if (largest >= 50) continue;
@@ -156,7 +138,7 @@ TEST_SUITE("apps.plan") {
   TEST_CASE("the rate is that of the last training record; a line that is no record ends the reading") {
     const Data data("synth-sequences --users 12");
     const std::string line = R"({"step":5,"epoch":1,"split":"train","samples_per_s":250})";
-    test::write_text(data.dir / "metrics.jsonl", line + "\n" + R"({"step":1,"split":5})" + "\n");
+    write_text(data.dir / "metrics.jsonl", line + "\n" + R"({"step":1,"split":5})" + "\n");
     const ProcessResult r = data.plan("--model.kind sasrec --batch.size 2 --run-dir " + data.dir.path().string());
     CAPTURE(r.err);
     CHECK(r.exit_code == 0);

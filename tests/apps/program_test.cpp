@@ -1,16 +1,8 @@
 #include "prep/program.hpp"
 
-#include <doctest/doctest.h>
-
 #include <nlohmann/json.hpp>
 
-#include "support/outcome.hpp"
-#include "support/paths.hpp"
-#include "support/process.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -81,10 +73,9 @@ TEST_SUITE("apps.lockstep") {
   }
 
   TEST_CASE("bench refuses rows that exceed the memory") {
-    const auto r = run_lockstep({"bench", "--rows", "1e9", "--inputs", "1e6"});
-    CHECK(r.exit_code == 2);
-    CHECK(contains(r.err, "1000000000 rows of 1000000 inputs and 1 outputs need 3.6 PiB, but "));
-    CHECK(contains(r.err, "; lower rows, inputs or outputs"));
+    check_ended(run_lockstep({"bench", "--rows", "1e9", "--inputs", "1e6"}), 2,
+                "1000000000 rows of 1000000 inputs and 1 outputs need 3.6 PiB, but ",
+                "; lower rows, inputs or outputs");
   }
 
   TEST_CASE("--version names version, compiler and libraries") {
@@ -150,20 +141,19 @@ TEST_SUITE("apps.lockstep") {
 
   TEST_CASE("each command has a manual page that troff accepts without a warning" *
             doctest::test_suite("apps.lockstep.manual")) {
-    const TempDir dir;
-    const auto r = run_lockstep({"help", "--man", (dir / "man1").string()});
+    const auto r = run_lockstep({"help", "--man", "man1"});
     CHECK(r.exit_code == 0);
-    const bool groff = test::run_process({"groff", "--version"}).exit_code == 0;
-    if (!groff) test::skip("groff is not installed, the pages are not formatted");
+    const bool groff = run_process({"groff", "--version"}).exit_code == 0;
+    if (!groff) skip("groff is not installed, the pages are not formatted");
     auto names = command_names();
     for (auto& name : names) name = "lockstep-" + name;
     names.emplace_back("lockstep");
     for (const auto& name : names) {
       CAPTURE(name);
-      const auto page = dir / "man1" / (name + ".1");
-      CHECK(test::read_text(page).starts_with(".TH \""));
+      const fs::path page = fs::path("man1") / (name + ".1");
+      CHECK(read_text(page).starts_with(".TH \""));
       if (!groff) continue;
-      const auto formatted = test::run_process({"groff", "-man", "-Tascii", "-ww", page.string()});
+      const auto formatted = run_process({"groff", "-man", "-Tascii", "-ww", page.string()});
       CHECK(formatted.exit_code == 0);
       CHECK(formatted.err.empty());
     }
@@ -192,10 +182,9 @@ TEST_SUITE("apps.lockstep") {
   }
 
   TEST_CASE("ranks with different arguments do not start") {
-    const std::string program = test::program_path("lockstep");
-    std::vector<std::string> words = test::mpirun_command();
-    words.insert(words.end(), {"-n", "1", program, "info", ":", "-n", "1", program, "info", "--json"});
-    const auto r = test::run_process(words);
+    const std::string program = program_path("lockstep");
+    const auto r =
+        run_process(mpirun_command() + Words{"-n", "1", program, "info", ":", "-n", "1", program, "info", "--json"});
     CHECK(r.exit_code == 2);
     CHECK(occurrences(r.err,
                       "this rank was started with '--json', rank 0 with nothing; all ranks need the same arguments") ==
@@ -211,13 +200,10 @@ TEST_SUITE("apps.lockstep") {
   }
 
   TEST_CASE("info shows the contents of a data set and of a checkpoint") {
-    const TempDir dir;
-    const std::string data = (dir / "ice.h5").string(), run = (dir / "run").string();
-    prepare(dir.path(), "synth-icecolumn --rows 300 --output ice.h5");
-    const auto train = run_lockstep({"train", "--data.path", data, "--run.dir", run, "--train.epochs", "2",
-                                     "--batch.size", "50", "--model.hidden_size", "8", "--model.hidden_layers", "2"});
-    CAPTURE(train.err);
-    REQUIRE(train.exit_code == 0);
+    const std::string data = "ice.h5", run = "run";
+    prepare("synth-icecolumn --rows 300 --output ice.h5");
+    succeeded(run_lockstep({"train", "--data.path", data, "--run.dir", run, "--train.epochs", "2", "--batch.size", "50",
+                            "--model.hidden_size", "8", "--model.hidden_layers", "2"}));
     const auto set = nlohmann::json::parse(run_lockstep({"info", "--dataset", data, "--json"}).out);
     CHECK(set["split"]["train"].get<int>() + set["split"]["validation"].get<int>() + set["split"]["test"].get<int>() ==
           300);
@@ -238,59 +224,51 @@ TEST_SUITE("apps.lockstep") {
     CHECK(contains(best, "weights alone, of the best evaluation"));
     CHECK_FALSE(contains(best, "0.0us"));
 
-    std::string bytes = test::read_text(file);
+    std::string bytes = read_text(file);
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-    test::write_text(dir / "flipped.h5", bytes);
-    const auto damaged = run_lockstep({"info", "--checkpoint", (dir / "flipped.h5").string()});
-    CHECK(damaged.exit_code == 3);
-    CHECK(contains(damaged.err, "flipped.h5"));
+    write_text("flipped.h5", bytes);
+    const auto damaged = run_lockstep({"info", "--checkpoint", "flipped.h5"});
+    check_ended(damaged, 3, "flipped.h5");
     CHECK(damaged.out.empty());
   }
 
   TEST_CASE("info refuses files that are not there or not ours") {
-    const TempDir dir;
-    test::write_text(dir / "text.h5", "this is no HDF5 file");
+    write_text("text.h5", "this is no HDF5 file");
     for (const char* option : {"--dataset", "--checkpoint"}) {
       CAPTURE(option);
-      auto r = run_lockstep({"info", option, (dir / "missing.h5").string()});
-      CHECK(r.exit_code == 2);
-      CHECK(contains(r.err, "missing.h5"));
+      auto r = run_lockstep({"info", option, "missing.h5"});
+      check_ended(r, 2, "missing.h5");
       CHECK(lines(r.err) == 1);
-      r = run_lockstep({"info", option, (dir / "text.h5").string()});
-      CHECK(r.exit_code == 3);
-      CHECK(contains(r.err, "text.h5"));
+      r = run_lockstep({"info", option, "text.h5"});
+      check_ended(r, 3, "text.h5");
       CHECK(lines(r.err) == 1);
     }
   }
 
   TEST_CASE("info says what other files are, and so does a command that needs a checkpoint") {
-    const TempDir dir;
     const std::vector<std::tuple<const char*, std::string, const char*>> files = {
         {"run.ini", "# a run\n[optim]\nlr = 0.1\n", "a configuration"},
         {"notes.txt", "buy milk\n", "a text file"},
         {"nothing.h5", "", "an empty file"}};
     for (const auto& [file, bytes, what] : files) {
       CAPTURE(file);
-      test::write_text(dir / file, bytes);
-      const std::string path = (dir / file).string();
+      write_text(file, bytes);
+      const std::string path = file;
       for (const auto& r : {run_lockstep({"info", path}), run_lockstep({"eval", "--checkpoint", path}),
                             run_lockstep({"predict", "--checkpoint", path, "--input", "x.h5", "--output", "y.h5"})}) {
-        CHECK(r.exit_code == 3);
-        check_mentions(r.err, path, std::string("it is ") + what);
+        check_ended(r, 3, path, std::string("it is ") + what);
         CHECK(lines(r.err) == 1);
       }
     }
   }
 
   TEST_CASE("a PyTorch file is no checkpoint; info reads it, or says why not") {
-    const TempDir dir;
-    const std::string path = (dir / "net.pt").string();
-    test::write_text(
-        path, std::string("PK\x03\x04") + std::string(22, '\0') + std::string("\x10\0\0\0", 4) + "archive/data.pkl");
+    const std::string path = "net.pt";
+    write_text(path,
+               std::string("PK\x03\x04") + std::string(22, '\0') + std::string("\x10\0\0\0", 4) + "archive/data.pkl");
     const auto eval = run_lockstep({"eval", "--checkpoint", path}), info = run_lockstep({"info", path});
     for (const auto& r : {eval, info}) {
-      CHECK(r.exit_code == 3);
-      CHECK(contains(r.err, path));
+      check_ended(r, 3, path);
       CHECK(lines(r.err) == 1);
     }
     CHECK(contains(eval.err, "it is a PyTorch file"));

@@ -1,17 +1,4 @@
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <filesystem>
-
-#include "lockstep/io/h5.hpp"
-#include "support/errors.hpp"
-#include "support/paths.hpp"
-#include "support/process.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -21,8 +8,7 @@ ProcessResult verify(const std::string& kind, const std::string& file, const std
 }
 
 void check_agrees(const ProcessResult& r) {
-  INFO(r.out, r.err);
-  CHECK(r.exit_code == 0);
+  check_ended(r, 0);
   CHECK(contains(r.out, "arrays agree"));
   CHECK_FALSE(contains(r.out, "FAIL"));
 }
@@ -30,8 +16,7 @@ void check_agrees(const ProcessResult& r) {
 /// Verifies a copy of a reference file, KIND_NAME.h5, in which the middle value of one dataset ("": of none) is off by
 /// a thousandth of the largest. The copy lacks the attributes of groups, and the groups that need them.
 ProcessResult verify_spoilt(const std::string& kind, const std::string& name, const std::string& dataset) {
-  const TempDir dir;
-  const std::string path = (dir / "spoilt.h5").string();
+  const std::string path = "spoilt.h5";
   const H5File from = H5File::open(golden_path(kind + "_" + name + ".h5"));
   H5File to = H5File::create(path);
   for (const std::string& attribute : from.attributes("/"))
@@ -69,7 +54,7 @@ TEST_SUITE("apps.verify") {
                                                 {"kgat", 3, "kgat_bi-interaction.h5"},
                                                 {"tisasrec", 14, "tisasrec_default_tisasrec_mhc.h5"}}) {
       int found = 0;
-      for (const auto& entry : std::filesystem::directory_iterator(golden_path())) {
+      for (const auto& entry : fs::directory_iterator(golden_path())) {
         const std::string name = entry.path().filename().string();
         if (!name.starts_with(std::string(kind) + "_") || !name.ends_with(".h5")) continue;
         CAPTURE(name);
@@ -85,9 +70,8 @@ TEST_SUITE("apps.verify") {
     }
     // Without a model the file is read as one of emulators.
     check_agrees(run_lockstep({"verify", "--golden", golden_path("emulator_conv.h5")}));
-    const ProcessResult other = run_lockstep({"verify", "--golden", golden_path("har_accum_clip.h5")});
-    CHECK(other.exit_code == 3);
-    CHECK(contains(other.err, "is it a reference file of emulator? --model names another kind"));
+    check_ended(run_lockstep({"verify", "--golden", golden_path("har_accum_clip.h5")}), 3,
+                "is it a reference file of emulator? --model names another kind");
   }
 
   TEST_CASE("verify fails when a single weight, gradient, loss or pixel of the reference is another") {
@@ -109,15 +93,13 @@ TEST_SUITE("apps.verify") {
       CHECK(r.exit_code == 1);
       CHECK(contains(r.out, "FAIL"));
     }
-    const TempDir dir;
-    CHECK(verify("har", (dir / "missing.h5").string()).exit_code == 2);
-    write_text(dir / "text.h5", "not HDF5");
-    CHECK(verify("emulator", (dir / "text.h5").string()).exit_code == 3);
+    CHECK(verify("har", "missing.h5").exit_code == 2);
+    write_text("text.h5", "not HDF5");
+    CHECK(verify("emulator", "text.h5").exit_code == 3);
   }
 
   TEST_CASE("a reference with an attribute of another kind is refused by name") {
-    const TempDir dir;
-    const std::string path = (dir / "other.h5").string();
+    const std::string path = "other.h5";
     const H5File from = H5File::open(golden_path("har_frozen.h5"));
     H5File to = H5File::create(path);
     for (const std::string& name : from.attributes("/")) to.set_attribute("/", name, from.attribute("/", name));

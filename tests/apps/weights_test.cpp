@@ -1,25 +1,13 @@
 #include "lockstep/io/weights.hpp"
 
-#include <doctest/doctest.h>
-
-#include "lockstep/io/h5.hpp"
 #include "lockstep/lockstep.h"
 #include "prep/program.hpp"
-#include "support/process.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
-namespace fs = std::filesystem;
+#include "support/test.hpp"
 
 namespace {
 
 ProcessResult run(const std::string& words) {
   return run_process(words_of(program_path("lockstep") + " " + words), {"OMP_NUM_THREADS=1"});
-}
-void succeed(const ProcessResult& result) {
-  INFO(result.out, result.err);
-  REQUIRE(result.exit_code == 0);
 }
 
 /// A kind with a small data set and a small network.
@@ -39,14 +27,14 @@ constexpr Case kCases[] = {
     {"emulator", "synth-icecolumn --rows 60", "--model.hidden_size 5 --model.use_conv1d --model.conv_channels 2"},
 };
 
-/// Prepares the data and trains a few steps; returns the checkpoint.
-std::string train(const Case& c, const fs::path& dir) {
-  const std::string data = (dir / "data.h5").string(), run_dir = (dir / "run").string();
-  prepare(dir, std::string(c.data) + " --quiet --output data.h5");
+/// Empties the folder, prepares the data and trains a few steps; returns the checkpoint.
+std::string train(const Case& c) {
+  for (const std::string& name : names_in(".")) fs::remove_all(name);
+  prepare(std::string(c.data) + " --quiet --output data.h5");
   const std::string steps = contains(c.options, "--epochs") ? "" : " --steps 2";
-  succeed(run(std::string("train --model.kind ") + c.kind + " --data " + data + " --batch.size 4 " + c.options + steps +
-              " --run-dir " + run_dir));
-  return run_dir + "/checkpoints/final.h5";
+  succeeded(run(std::string("train --model.kind ") + c.kind + " --data data.h5 --batch.size 4 " + c.options + steps +
+                " --run-dir run"));
+  return "run/checkpoints/final.h5";
 }
 
 }  // namespace
@@ -55,22 +43,20 @@ TEST_SUITE("apps.weights") {
   TEST_CASE("the weights of every kind leave and come back bit for bit, with the network that they belong to") {
     for (const Case& c : kCases) {
       CAPTURE(c.kind);
-      const test::TempDir dir;
-      const std::string checkpoint = train(c, dir.path()), out = dir / "w.safetensors", imported = dir / "i.h5",
-                        data = dir / "data.h5";
-      succeed(run("export --format safetensors --checkpoint " + checkpoint + " --output " + out));
-      succeed(run(std::string("import --model.kind ") + c.kind + " --weights " + out + " --data " + data +
-                  " --output " + imported));
+      const std::string checkpoint = train(c), out = "w.safetensors", imported = "i.h5";
+      succeeded(run("export --format safetensors --checkpoint " + checkpoint + " --output " + out));
+      succeeded(run(std::string("import --model.kind ") + c.kind + " --weights " + out + " --data data.h5 --output " +
+                    imported));
       const H5File from = H5File::open(checkpoint), to = H5File::open(imported);
       const std::string group = from.has("/ema") ? "/ema" : "/model";
       CHECK(h5_arrays(from, group).arrays == h5_arrays(to, "/model").arrays);
       CHECK_FALSE(to.has("/optim"));
-      const ProcessResult a = run("eval --checkpoint " + checkpoint), b = run("eval --checkpoint " + imported);
-      succeed(b);
+      const ProcessResult a = run("eval --checkpoint " + checkpoint),
+                          b = succeeded(run("eval --checkpoint " + imported));
       CHECK(a.out.substr(a.out.find('\n')) == b.out.substr(b.out.find('\n')));
 
       // liblockstep and ONNX take what they can, and refuse the rest with the formats that work.
-      const std::string kind = c.kind, onnx = dir / "w.onnx";
+      const std::string kind = c.kind, onnx = "w.onnx";
       lsnet_model* model = nullptr;
       const int opened = lsnet_open(out.c_str(), &model);
       lsnet_close(model);
@@ -88,15 +74,12 @@ TEST_SUITE("apps.weights") {
   TEST_CASE("liblockstep scores the items of users as predict does, KGAT from its tables") {
     for (const Case& c : {kCases[2], kCases[3]}) {
       CAPTURE(c.kind);
-      const test::TempDir dir;
-      const std::string checkpoint = train(c, dir.path()), out = dir / "w.safetensors", imported = dir / "i.h5",
-                        data = (dir / "data.h5").string();
+      const std::string checkpoint = train(c), out = "w.safetensors", imported = "i.h5";
       const bool tables = std::string(c.kind) == "kgat";
-      succeed(run("export --checkpoint " + checkpoint + " --output " + out + (tables ? " --tables" : "")));
+      succeeded(run("export --checkpoint " + checkpoint + " --output " + out + (tables ? " --tables" : "")));
       const auto predict = [&](const std::string& from, const std::string& to) {
-        succeed(
-            run("predict --checkpoint " + from + " --all-users --candidates 4,0,2 --output " + (dir / to).string()));
-        return H5File::open(dir / to).read<float>("score");
+        succeeded(run("predict --checkpoint " + from + " --all-users --candidates 4,0,2 --output " + to));
+        return H5File::open(to).read<float>("score");
       };
       const std::vector<float> expected = predict(checkpoint, "p.h5");
       const auto users = static_cast<std::int64_t>(expected.size() / 3);
@@ -118,29 +101,25 @@ TEST_SUITE("apps.weights") {
 
       // The file is one of bprmf: import makes a checkpoint of it with the same scores.
       CHECK(read_weights(out).metadata.at("kind") == "bprmf");
-      succeed(run("import --model.kind bprmf --weights " + out + " --data " + data + " --output " + imported));
+      succeeded(run("import --model.kind bprmf --weights " + out + " --data data.h5 --output " + imported));
       CHECK(predict(imported, "q.h5") == expected);
 
       // Other kinds have no tables, and another data set has another graph.
-      std::string words = "export --checkpoint " + checkpoint + " --tables --output " + (dir / "no").string();
+      std::string words = "export --checkpoint " + checkpoint + " --tables --output no";
       if (tables) {
-        prepare(dir.path(), "synth-kg --users 13 --quiet --output other.h5");
-        words += " --data " + (dir / "other.h5").string();
+        prepare("synth-kg --users 13 --quiet --output other.h5");
+        words += " --data other.h5";
       }
-      const ProcessResult refused = run(words);
-      CAPTURE(refused.err);
-      CHECK(refused.exit_code == (tables ? 3 : 2));
-      CHECK(contains(refused.err, tables ? "trained on other data" : "for kgat only"));
-      CHECK_FALSE(fs::exists(dir / "no"));
+      check_ended(run(words), tables ? 3 : 2, tables ? "trained on other data" : "for kgat only");
+      CHECK_FALSE(fs::exists("no"));
     }
   }
 
   TEST_CASE("liblockstep solves puzzles as predict does") {
-    const test::TempDir dir;
-    const std::string checkpoint = train(kCases[4], dir.path()), out = dir / "w.safetensors",
+    const std::string checkpoint = train(kCases[4]), out = "w.safetensors",
                       puzzles = "1...............\n.2..4......3....\n................\n";
-    test::write_text(dir / "puzzles", puzzles);
-    succeed(run("export --checkpoint " + checkpoint + " --output " + out));
+    write_text("puzzles", puzzles);
+    succeeded(run("export --checkpoint " + checkpoint + " --output " + out));
     lsnet_model* model = nullptr;
     REQUIRE(lsnet_open(out.c_str(), &model) == LSEM_OK);
     CHECK(lsnet_arrays(model, 1) == 3);
@@ -154,34 +133,32 @@ TEST_SUITE("apps.weights") {
     const void* in[] = {tokens.data(), identifiers.data()};
     void* results[] = {answers.data(), halt.data(), go.data()};
     for (const std::string segments : {"", " --segments 3"}) {
-      const std::string predict = "predict --checkpoint " + checkpoint + " --input " + (dir / "puzzles").string() +
-                                  segments + " --output " + (dir / "p").string();
-      succeed(run(predict + ".txt"));
-      succeed(run(predict + ".h5"));
+      const std::string predict = "predict --checkpoint " + checkpoint + " --input puzzles" + segments + " --output p";
+      succeeded(run(predict + ".txt"));
+      succeeded(run(predict + ".h5"));
       if (!segments.empty()) CHECK(lsnet_set(model, "segments", 3) == LSEM_OK);
       REQUIRE(lsnet_predict(model, 3, in, results, nullptr) == LSEM_OK);
       std::string found;
       for (std::size_t i = 0; i < answers.size(); ++i)
-        found += letters.substr(static_cast<std::size_t>(answers[i]), 1) + (i % 16 == 15 ? "\n" : "");
-      CHECK(found == test::read_text(dir / "p.txt"));
-      const H5File table = H5File::open(dir / "p.h5");
+        found += letters.substr(to_size(answers[i]), 1) + (i % 16 == 15 ? "\n" : "");
+      CHECK(found == read_text("p.txt"));
+      const H5File table = H5File::open("p.h5");
       const auto q_halt = table.read<double>("q_halt"), q_continue = table.read<double>("q_continue");
       for (std::size_t b = 0; b < 3; ++b) {
-        CHECK(static_cast<double>(halt[b]) == doctest::Approx(q_halt[b]).epsilon(1e-6));
-        CHECK(static_cast<double>(go[b]) == doctest::Approx(q_continue[b]).epsilon(1e-6));
+        CHECK(static_cast<double>(halt[b]) == Approx(q_halt[b]).epsilon(1e-6));
+        CHECK(static_cast<double>(go[b]) == Approx(q_continue[b]).epsilon(1e-6));
       }
     }
     lsnet_close(model);
   }
 
   TEST_CASE("an export has the trained or the averaged weights, and says which") {
-    const test::TempDir dir;
-    const std::string checkpoint = train(kCases[0], dir.path()), out = dir / "w.safetensors";
+    const std::string checkpoint = train(kCases[0]), out = "w.safetensors";
     const H5File file = H5File::open(checkpoint);
     for (const auto& [weights, group, found] :
          {std::tuple{"trained", "/model", "trained"}, {"average", "/ema", "average"}, {"auto", "/ema", "average"}}) {
-      succeed(run("export --checkpoint " + checkpoint + " --output " + out + " --weights " + weights + " --data " +
-                  (dir / "data.h5").string()));
+      succeeded(
+          run("export --checkpoint " + checkpoint + " --output " + out + " --weights " + weights + " --data data.h5"));
       const NamedArrays arrays = read_weights(out);
       CHECK(arrays.metadata.at("weights") == found);
       CHECK(arrays.metadata.at("kind") == "sasrec");
@@ -189,81 +166,68 @@ TEST_SUITE("apps.weights") {
       CHECK(arrays.at("item_emb.weight").values ==
             decltype(NamedArray::values)(file.read<float>(std::string(group) + "/item_emb.weight")));
     }
-    const ProcessResult other = run("export --format lsem --checkpoint " + checkpoint + " --output " + out);
-    CHECK(other.exit_code == 2);
-    CHECK(contains(other.err, "safetensors or onnx"));
+    check_ended(run("export --format lsem --checkpoint " + checkpoint + " --output " + out), 2, "safetensors or onnx");
   }
 
   TEST_CASE("weights of another system, width or data set are refused with all names, and nothing is written") {
-    const test::TempDir dir;
-    const std::string checkpoint = train(kCases[0], dir.path()), out = dir / "w.safetensors", imported = dir / "i.h5";
-    succeed(run("export --checkpoint " + checkpoint + " --output " + out));
+    const std::string checkpoint = train(kCases[0]), out = "w.safetensors", imported = "i.h5";
+    succeeded(run("export --checkpoint " + checkpoint + " --output " + out));
     const auto refused = [&](const std::string& words, int code, const std::vector<std::string>& parts) {
       const ProcessResult result = run("import --weights " + out + " --output " + imported + " " + words);
-      CAPTURE(result.err);
-      CHECK(result.exit_code == code);
-      for (const std::string& part : parts) CHECK(contains(result.err, part));
+      check_ended(result, code);
+      for (const std::string& part : parts) check_mentions(result.err, part);
       CHECK_FALSE(fs::exists(imported));
     };
-    const std::string data = " --data " + (dir / "data.h5").string();
-    const ProcessResult heads = run("eval --checkpoint " + checkpoint + " --model.num_heads 1");
-    CHECK(heads.exit_code == 2);
-    CHECK(contains(heads.err, "model.num_heads: 2 there, 1 here"));
-    const std::string other = dir / "other.h5", text = test::read_text(dir / "data.h5"),
+    const std::string data = " --data data.h5";
+    check_ended(run("eval --checkpoint " + checkpoint + " --model.num_heads 1"), 2, "model.num_heads: 2 there, 1 here");
+    const std::string other = "other.h5", text = read_text("data.h5"),
                       words = "export --checkpoint " + checkpoint + " --output ";
-    prepare(dir.path(), "synth-sequences --users 12 --seed 1 --quiet --output " + other);
+    prepare("synth-sequences --users 12 --seed 1 --quiet --output " + other);
     CHECK(contains(run(words + out + " --data " + other).err, "it was trained on other data"));
-    CHECK(contains(run(words + (dir / "data.h5").string() + data).err, "it is the input"));
-    CHECK(test::read_text(dir / "data.h5") == text);
+    CHECK(contains(run(words + "data.h5" + data).err, "it is the input"));
+    CHECK(read_text("data.h5") == text);
     refused("--model.kind sasrec --model.num_heads 1 --model.maxlen 5 --model.hidden_units 8" + data, 2,
             {"w.safetensors is of another network:\n  model.hidden_units: 6 there, 8 here\n",
              "  model.num_heads: 2 there, 1 here\nomit these options"});
     refused("--model.kind tisasrec" + data, 3,
             {"abs_pos_K_emb.weight", ": missing", "pos_emb.weight (6, 6): not in this network"});
-    prepare(dir.path(), "synth-sequences --users 12 --clusters 3 --quiet --output b.h5");
-    refused("--model.kind sasrec --data " + (dir / "b.h5").string(), 3, {"item_emb.weight", "has shape"});
+    prepare("synth-sequences --users 12 --clusters 3 --quiet --output b.h5");
+    refused("--model.kind sasrec --data b.h5", 3, {"item_emb.weight", "has shape"});
     NamedArrays bare = read_weights(out);
     bare.metadata.clear();
-    test::write_text(dir / "bare.safetensors", safetensors_bytes(bare));
-    const ProcessResult shapes = run("import --model.kind sasrec --model.hidden_units 8 --weights " +
-                                     (dir / "bare.safetensors").string() + data + " --output " + imported);
-    CHECK(shapes.exit_code == 3);
-    for (const char* part : {"item_emb.weight", "last_layernorm.bias (8): has shape (6)", "importing"})
-      CHECK(contains(shapes.err, part));
+    write_text("bare.safetensors", safetensors_bytes(bare));
+    const ProcessResult shapes = run("import --model.kind sasrec --model.hidden_units 8 --weights bare.safetensors" +
+                                     data + " --output " + imported);
+    check_ended(shapes, 3, "item_emb.weight", "last_layernorm.bias (8): has shape (6)", "importing");
     refused(data, 2, {"model.kind is missing"});
     refused("--model.kind sasrec --key model" + data, 2, {"--key"});
     refused("--model.kind sasrec", 2, {"data.path is empty"});
-    const ProcessResult onto = run("import --model.kind sasrec --weights " + out + data + " --output " + out);
-    CHECK(onto.exit_code == 2);
+    check_ended(run("import --model.kind sasrec --weights " + out + data + " --output " + out), 2);
   }
 
   TEST_CASE("info lists the arrays of a weight file") {
-    const test::TempDir dir;
     NamedArrays content;
     content.arrays.resize(1);
     content.arrays[0].name = "layer.weight";
     content.arrays[0].shape = {2, 3};
     content.arrays[0].values = std::vector<float>(6, 1);
     content.metadata = {{"format", "pt"}};
-    test::write_text(dir / "w.safetensors", safetensors_bytes(content));
-    const ProcessResult result = run("info " + (dir / "w.safetensors").string());
-    succeed(result);
-    for (const char* part : {": weights, ", "layer.weight", "F32", "(2, 3)", "format"})
-      CHECK(contains(result.out, part));
-    test::write_text(dir / "bad.npz", "PK\x03\x04 and no more" + std::string(40, ' '));
-    CHECK(run("info " + (dir / "bad.npz").string()).exit_code == 3);
+    write_text("w.safetensors", safetensors_bytes(content));
+    const ProcessResult result = succeeded(run("info w.safetensors"));
+    check_mentions(result.out, ": weights, ", "layer.weight", "F32", "(2, 3)", "format");
+    write_text("bad.npz", "PK\x03\x04 and no more" + std::string(40, ' '));
+    CHECK(run("info bad.npz").exit_code == 3);
   }
 
   TEST_CASE("a run starts from imported weights") {
-    const test::TempDir dir;
-    const std::string checkpoint = train(kCases[3], dir.path()), out = dir / "w.safetensors", imported = dir / "i.h5";
-    succeed(run("export --checkpoint " + checkpoint + " --output " + out));
-    const std::string data = " --data " + (dir / "data.h5").string();
-    succeed(run("import --model.kind bprmf --weights " + out + data + " --output " + imported));
+    const std::string checkpoint = train(kCases[3]), out = "w.safetensors", imported = "i.h5";
+    succeeded(run("export --checkpoint " + checkpoint + " --output " + out));
+    const std::string data = " --data data.h5";
+    succeeded(run("import --model.kind bprmf --weights " + out + data + " --output " + imported));
     const std::string start = "train --model.kind bprmf --model.embed_dim 6 --batch.size 4 --steps 1" + data;
-    succeed(run(start + " --init-from " + imported + " --run-dir " + (dir / "a").string()));
-    succeed(run(start + " --init-from " + checkpoint + " --run-dir " + (dir / "b").string()));
-    const H5File a = H5File::open(dir / "a/checkpoints/final.h5"), b = H5File::open(dir / "b/checkpoints/final.h5");
+    succeeded(run(start + " --init-from " + imported + " --run-dir a"));
+    succeeded(run(start + " --init-from " + checkpoint + " --run-dir b"));
+    const H5File a = H5File::open("a/checkpoints/final.h5"), b = H5File::open("b/checkpoints/final.h5");
     CHECK(h5_arrays(a, "/model").arrays == h5_arrays(b, "/model").arrays);
   }
 }

@@ -1,10 +1,6 @@
 #include "lockstep/base/error.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 template <class F>

@@ -1,11 +1,6 @@
 #include "lockstep/base/f16.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <limits>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("base.f16") {
   TEST_CASE("every f16 value survives conversion to f32 and back") {

@@ -1,12 +1,6 @@
 #include "lockstep/base/hash.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <string>
-#include <vector>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("base.hash") {
   TEST_CASE("crc32c has its catalogue check value and the values of RFC 3720") {

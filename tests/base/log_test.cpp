@@ -1,11 +1,6 @@
 #include "lockstep/base/log.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 /// Collects log lines; restores the speaker at its end.

@@ -1,17 +1,6 @@
 #include "lockstep/base/options.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "lockstep/base/error.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using test::contains;
+#include "support/test.hpp"
 
 namespace {
 
@@ -60,7 +49,7 @@ Config parsed(const std::vector<std::string>& args) {
 std::string refusal(const std::vector<std::string>& args, const std::string& file = "") {
   Config c;
   Options o = table(c);
-  return test::error_of(Fault::usage, [&] { o.parse(args, [&](const std::string&) { return file; }); });
+  return error_of(Fault::usage, [&] { o.parse(args, [&](const std::string&) { return file; }); });
 }
 
 std::string refused_file(const std::string& text) { return refusal({"--config", "x.ini"}, text); }
@@ -266,8 +255,7 @@ TEST_SUITE("base.options") {
     Options o = table(c);
     CHECK_THROWS_WITH_AS(o.parse({"--config", "/nowhere/x.ini"}),
                          "configuration '/nowhere/x.ini': No such file or directory", Error);
-    const test::TempDir dir;
-    CHECK_THROWS_AS(o.parse({"--config", dir.path().string()}), Error);
+    CHECK_THROWS_AS(o.parse({"--config", "."}), Error);
   }
 
   TEST_CASE("the resolved text restores the same values bit for bit") {
@@ -326,10 +314,10 @@ TEST_SUITE("base.options") {
     Options::Capture capture;
     CHECK_FALSE(o.parse({"--lr", "bad value is not looked at", "--help"}));
     const std::string& text = capture.text;
-    test::check_mentions(text, "usage: lockstep try [--config FILE] [--set KEY=VALUE ...] [OPTION ...] [FILE ...]",
-                         "\nOptimiser\n", "--optim.lr, --lr NUMBER         learning rate [> 0; default 0.001]",
-                         "--optim.name adam|adamw|sgd", "--[no-]json", "default 1048576 bytes", "-o FILE",
-                         "lockstep try --lr 0.1\n");
+    check_mentions(text, "usage: lockstep try [--config FILE] [--set KEY=VALUE ...] [OPTION ...] [FILE ...]",
+                   "\nOptimiser\n", "--optim.lr, --lr NUMBER         learning rate [> 0; default 0.001]",
+                   "--optim.name adam|adamw|sgd", "--[no-]json", "default 1048576 bytes", "-o FILE",
+                   "lockstep try --lr 0.1\n");
     for (const int columns : {60, 100}) CHECK(contains(o.help(columns), "--help, -h"));
   }
 
@@ -343,7 +331,7 @@ TEST_SUITE("base.options") {
     CHECK(c.lr == 8);
     CHECK(contains(o.ini(), "lr = 8"));
     for (const std::string& text : {o.help(), o.markdown(), o.man()}) {
-      test::check_mentions(text, "run.seed", "json");
+      check_mentions(text, "run.seed", "json");
       for (const char* other : {"optim", "run.dir", "batch.size"}) CHECK_FALSE(contains(text, other));
     }
     CHECK(contains(o.help(), "The list:\n- one\n- two\n"));

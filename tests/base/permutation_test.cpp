@@ -1,14 +1,6 @@
 #include "lockstep/base/permutation.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <vector>
-
-#include "lockstep/base/error.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -89,7 +81,7 @@ TEST_SUITE("base.permutation") {
   TEST_CASE("each number is equally likely at each position") {  // chi-squared over 2000 epochs, 99 degrees of freedom
     std::vector<double> counts(100, 0);
     for (std::uint64_t epoch = 0; epoch < 2000; ++epoch)
-      counts[static_cast<std::size_t>(Permutation(10, 3, epoch)(0) * 10 + Permutation(10, 3, epoch)(7))] += 1;
+      counts[to_size(Permutation(10, 3, epoch)(0) * 10 + Permutation(10, 3, epoch)(7))] += 1;
     double chi2 = 0;
     for (std::size_t cell = 0; cell < 100; ++cell)
       if (cell / 10 == cell % 10)

@@ -1,13 +1,8 @@
 #include "lockstep/base/philox.hpp"
 
 #include <Random123/philox.h>
-#include <doctest/doctest.h>
 
-#include <array>
-#include <cmath>
-#include <vector>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 std::array<std::uint32_t, 4> oracle(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
@@ -86,11 +81,11 @@ TEST_SUITE("base.philox") {
       normal4 += z * z * z * z;
       ++hits[p.below(7, i)];
     }
-    CHECK(mean / kDraws == doctest::Approx(0.5).epsilon(0.01));
-    CHECK(square / kDraws == doctest::Approx(1.0 / 3).epsilon(0.02));
+    CHECK(mean / kDraws == Approx(0.5).epsilon(0.01));
+    CHECK(square / kDraws == Approx(1.0 / 3).epsilon(0.02));
     CHECK(std::abs(normal / kDraws) < 0.02);
-    CHECK(normal2 / kDraws == doctest::Approx(1).epsilon(0.03));
-    CHECK(normal4 / kDraws == doctest::Approx(3).epsilon(0.08));
+    CHECK(normal2 / kDraws == Approx(1).epsilon(0.03));
+    CHECK(normal4 / kDraws == Approx(3).epsilon(0.08));
     for (const int n : hits) CHECK(std::abs(n - kDraws / 7) < 400);
   }
 

@@ -1,11 +1,7 @@
 #include "lockstep/base/profile.hpp"
 
-#include <string>
-#include <thread>
+#include "support/test.hpp"
 
-#include "doctest/doctest.h"
-
-using namespace lockstep;
 using profile::Kind;
 using profile::Span;
 

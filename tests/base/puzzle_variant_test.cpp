@@ -1,16 +1,7 @@
 #include "lockstep/base/puzzle_variant.hpp"
 
-#include <doctest/doctest.h>
+#include "support/test.hpp"
 
-#include <algorithm>
-#include <numeric>
-#include <set>
-#include <string>
-#include <vector>
-
-#include "lockstep/base/error.hpp"
-
-using namespace lockstep;
 using Grid = std::vector<std::uint8_t>;
 
 namespace {
@@ -33,7 +24,7 @@ bool valid(const Grid& grid, int order) {
   std::set<std::vector<int>> seen;
   for (int r = 0; r < side; ++r) {
     for (int c = 0; c < side; ++c) {
-      const int digit = grid[static_cast<std::size_t>(r * side + c)];
+      const int digit = grid[to_size(r * side + c)];
       if (digit < 1 || digit > side) return false;
       const bool fresh = seen.insert({0, r, digit}).second && seen.insert({1, c, digit}).second &&
                          seen.insert({2, r / order * order + c / order, digit}).second;
@@ -105,7 +96,7 @@ TEST_SUITE("base.puzzle_variant") {
       Grid image(15), back(15);
       dihedral(id, 3, 5, grid, image);
       const bool turns = dihedral_turns(id);
-      dihedral(kDihedralInverse[static_cast<std::size_t>(id)], turns ? 5 : 3, turns ? 3 : 5, image, back);
+      dihedral(kDihedralInverse[to_size(id)], turns ? 5 : 3, turns ? 3 : 5, image, back);
       CHECK(back == grid);
       images.insert(std::string(image.begin(), image.end()) + (turns ? "5x3" : "3x5"));
     }
@@ -141,7 +132,7 @@ TEST_SUITE("base.puzzle_variant") {
     for (const auto& [task, side] :
          {std::pair{PuzzleTask::sudoku, 4}, {PuzzleTask::sudoku, 9}, {PuzzleTask::maze, 5}}) {
       const PuzzleVariants variants(task, std::int64_t{side} * side, 7);
-      Grid grid(static_cast<std::size_t>(side * side));
+      Grid grid(to_size(side * side));
       for (std::size_t i = 0; i < grid.size(); ++i)
         grid[i] = static_cast<std::uint8_t>(i * i * i / 5 % 12);  // also 0, 1, 11
       std::set<Grid> images;

@@ -1,16 +1,6 @@
 #include "lockstep/base/rasteriser.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <string>
-#include <vector>
-
-#include "lockstep/base/philox.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -31,7 +21,7 @@ struct Slow {
   }
   void fill(int y, int begin, int end) {
     for (int x = begin; x <= end; ++x) {
-      if (x >= 0 && x < size && y >= 0 && y < size) pixels[static_cast<std::size_t>(y * size + x)] = 1;
+      if (x >= 0 && x < size && y >= 0 && y < size) pixels[to_size(y * size + x)] = 1;
     }
   }
   void segment(int x0, int y0, int x1, int y1) {
@@ -70,7 +60,7 @@ struct Slow {
     }
   }
   Picture draw(const std::vector<double>& x) {
-    pixels.assign(static_cast<std::size_t>(size * size), 0);
+    pixels.assign(to_size(size * size), 0);
     const auto [low, high] = std::minmax_element(x.begin(), x.end());
     const int m = static_cast<int>(std::floor(0.05 * size));
     const auto place = [&](std::size_t i) {
@@ -93,7 +83,7 @@ struct Slow {
 
 Picture draw(const std::vector<double>& x, int size) {
   // Stale bits must not survive.
-  std::vector<std::uint32_t> mask(static_cast<std::size_t>(line_plot::mask_words(size)), 0xdeadbeef);
+  std::vector<std::uint32_t> mask(to_size(line_plot::mask_words(size)), 0xdeadbeef);
   line_plot::draw(x.data(), static_cast<std::int64_t>(x.size()), size, mask.data());
   Picture out;
   for (int row = 0; row < size; ++row) {
@@ -118,7 +108,7 @@ std::string text_of(const Picture& pixels, int size) {
   std::string text;
   for (std::size_t i = 0; i < pixels.size(); ++i) {
     text += pixels[i] != 0 ? '#' : '.';
-    if ((i + 1) % static_cast<std::size_t>(size) == 0) text += '\n';
+    if ((i + 1) % to_size(size) == 0) text += '\n';
   }
   return text;
 }
@@ -157,14 +147,13 @@ TEST_SUITE("base.line_plot") {
       for (int y0 = 0; y0 <= kSize; y0 += 3) {
         for (int dx = 0; dx < 9; ++dx) {
           for (int y1 = 0; y1 <= kSize; ++y1) {
-            std::vector<std::uint32_t> mask(static_cast<std::size_t>(line_plot::mask_words(kSize)));
+            std::vector<std::uint32_t> mask(to_size(line_plot::mask_words(kSize)));
             line_plot::draw_segment(mask.data(), kSize, x0, y0, x0 + dx, y1);
             Slow slow{kSize, Picture(kSize * kSize)};
             slow.segment(x0, y0, x0 + dx, y1);
             for (int i = 0; i < kSize * kSize; ++i)
-              wrong += line_plot::pixel(mask.data(), kSize, i % kSize, i / kSize) !=
-                       (slow.pixels[static_cast<std::size_t>(i)] != 0);
-            for (int row = 0; row < kSize; ++row) wrong += (mask[static_cast<std::size_t>(row * 2 + 1)] >> 1) != 0;
+              wrong += line_plot::pixel(mask.data(), kSize, i % kSize, i / kSize) != (slow.pixels[to_size(i)] != 0);
+            for (int row = 0; row < kSize; ++row) wrong += (mask[to_size(row * 2 + 1)] >> 1) != 0;
           }
         }
       }

@@ -1,10 +1,6 @@
 #include "lockstep/base/sequence_window.hpp"
 
-#include <doctest/doctest.h>
-
-#include <vector>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 struct Window {

@@ -1,15 +1,7 @@
 #include "lockstep/base/text.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstdlib>
-#include <limits>
-#include <sstream>
-
 #include "lockstep/base/csv.hpp"
-#include "support/errors.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("base.text") {
   TEST_CASE("bytes and seconds are printed in readable units") {
@@ -55,12 +47,12 @@ TEST_SUITE("base.text") {
       std::istringstream in(text);
       std::string line;
       std::int64_t number = 0;
-      return test::error_of(Fault::data, [&] { next_line(in, line, number, "a.csv"); });
+      return error_of(Fault::data, [&] { next_line(in, line, number, "a.csv"); });
     };
     for (const auto& [magic, unpack] : {std::pair("\x1F\x8B", "gzip -dk 'a.csv'"),
                                         {"\x28\xB5\x2F\xFD", "zstd -d 'a.csv'"},
                                         {"BZh91AY", "bzip2 -dk 'a.csv'"}})
-      test::check_mentions(refusal(magic), "reading 'a.csv': it is compressed with", unpack);
+      check_mentions(refusal(magic), "reading 'a.csv': it is compressed with", unpack);
     CHECK(refusal("user,item\r1,2\r") ==
           "reading 'a.csv': its lines end with carriage returns alone; write line feeds: tr '\\r' '\\n' < 'a.csv'");
     CHECK(refusal("user,item\r") == "no error");

@@ -1,10 +1,6 @@
 #include "lockstep/base/units.hpp"
 
-#include <doctest/doctest.h>
-
-#include <utility>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("base.units") {
   TEST_CASE("spellings of one unit are equal, different units are not") {

@@ -1,16 +1,8 @@
-#include <doctest/doctest.h>
-
-#include <thread>
-
 #include "lockstep/lockstep.h"
 #include "lockstep/models/emulator/emulator_files.hpp"
-#include "support/errors.hpp"
 #include "support/golden_emulator.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 #include "support/weight_files.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
 
 namespace {
 
@@ -19,7 +11,7 @@ struct Opened {
   std::unique_ptr<ArrayFunction> function;
   lsnet_model* m = nullptr;
 
-  explicit Opened(NamedArrays network) : file(std::move(network)), function(test::function_of(file)) {
+  explicit Opened(NamedArrays network) : file(std::move(network)), function(function_of(file)) {
     const std::string bytes = safetensors_bytes(file);
     REQUIRE(lsnet_open_mem(bytes.data(), bytes.size(), &m) == LSEM_OK);
   }
@@ -28,7 +20,7 @@ struct Opened {
   ~Opened() { lsnet_close(m); }
 
   /// The outputs of a case, computed through the interface.
-  std::string predict(const test::NetworkCase& samples, std::int64_t n, lsnet_workspace* ws = nullptr) const {
+  std::string predict(const NetworkCase& samples, std::int64_t n, lsnet_workspace* ws = nullptr) const {
     std::vector<const void*> in;
     for (const std::string& input : samples.inputs) in.push_back(input.data());
     std::string out(samples.outputs[0].size(), '\1');
@@ -44,10 +36,10 @@ std::string said() { return lsem_last_error(); }
 
 TEST_SUITE("capi.networks") {
   TEST_CASE("the interface gives the results of the network, with and without a workspace") {
-    for (auto& [name, file] : test::network_files()) {
+    for (auto& [name, file] : network_files()) {
       CAPTURE(name);
       const Opened o(file);
-      const test::NetworkCase samples = test::make_case(*o.function, 40);
+      const NetworkCase samples = make_case(*o.function, 40);
       CHECK(o.predict(samples, 40) == samples.outputs[0]);
       lsnet_workspace* ws = lsnet_workspace_new();
       REQUIRE(ws != nullptr);
@@ -57,9 +49,9 @@ TEST_SUITE("capi.networks") {
   }
 
   TEST_CASE("threads that share a model all get the same results") {
-    const Opened o(test::golden_sequence_file("tisasrec_sasrec"));
+    const Opened o(golden_sequence_file("tisasrec_sasrec"));
     const std::int64_t n = 100;
-    const test::NetworkCase samples = test::make_case(*o.function, n);
+    const NetworkCase samples = make_case(*o.function, n);
     std::vector<std::string> results(6);
     std::vector<std::thread> threads;
     for (std::string& result : results) {
@@ -74,7 +66,7 @@ TEST_SUITE("capi.networks") {
   }
 
   TEST_CASE("a model reports its kind, inputs and outputs") {
-    const Opened o(test::golden_sequence_file("tisasrec_tisasrec"));
+    const Opened o(golden_sequence_file("tisasrec_tisasrec"));
     char text[64];
     CHECK(lsnet_meta(o.m, "kind", text, sizeof text) == LSEM_OK);
     CHECK(std::string(text) == "tisasrec");
@@ -99,13 +91,13 @@ TEST_SUITE("capi.networks") {
   }
 
   TEST_CASE("a setting changes the extents of inputs and outputs") {
-    const Opened o(test::bprmf_file());
+    const Opened o(bprmf_file());
     CHECK(lsnet_array_rank(o.m, 0, 0) == 1);
     CHECK(lsnet_set(o.m, "items_per_user", 4) == LSEM_OK);
     CHECK(lsnet_array_extent(o.m, 0, 1, 1) == 4);
     CHECK(lsnet_array_extent(o.m, 1, 0, 1) == 4);
     o.function->set("items_per_user", 4);
-    const test::NetworkCase samples = test::make_case(*o.function, 7);
+    const NetworkCase samples = make_case(*o.function, 7);
     CHECK(o.predict(samples, 7) == samples.outputs[0]);
     CHECK(lsnet_set(o.m, "items_per_user", 0) == LSEM_ERR_ARGUMENT);
     CHECK(lsnet_set(o.m, "segments", 1) == LSEM_ERR_ARGUMENT);
@@ -114,7 +106,7 @@ TEST_SUITE("capi.networks") {
   }
 
   TEST_CASE("wrong arguments and inputs give an error that says what is wrong") {
-    const Opened o(test::golden_sequence_file("tisasrec_sasrec"));
+    const Opened o(golden_sequence_file("tisasrec_sasrec"));
     std::vector<std::int64_t> items(11, 42);
     std::vector<float> scores(41);
     const void* in = items.data();
@@ -132,14 +124,13 @@ TEST_SUITE("capi.networks") {
   }
 
   TEST_CASE("a file that cannot be used gives a code that says why, and no model") {
-    const test::TempDir dir;
-    NamedArrays file = test::golden_sequence_file("tisasrec_sasrec");
+    NamedArrays file = golden_sequence_file("tisasrec_sasrec");
     const std::string whole = safetensors_bytes(file);
     const auto code = [&](const std::string& bytes) {
       char somewhere = 0;
       auto* m = reinterpret_cast<lsnet_model*>(&somewhere);
-      test::write_text(dir / "model", bytes);
-      const int from_file = lsnet_open((dir / "model").c_str(), &m);
+      write_text("model", bytes);
+      const int from_file = lsnet_open("model", &m);
       if (from_file != LSEM_OK) CHECK(m == nullptr);
       lsnet_close(m);
       CHECK(lsnet_open_mem(bytes.data(), bytes.size(), &m) == from_file);
@@ -161,12 +152,12 @@ TEST_SUITE("capi.networks") {
     CHECK(code(safetensors_bytes(file)) == LSEM_ERR_FORMAT);
     CHECK(contains(said(), "lockstep export"));
 
-    const TrainedEmulator emulator = test::golden_emulator("emulator_act_tanh");
-    write_emulator(dir / "emulator", EmulatorFormat::safetensors, emulator.network, emulator.metadata);
+    const TrainedEmulator emulator = golden_emulator("emulator_act_tanh");
+    write_emulator("emulator", EmulatorFormat::safetensors, emulator.network, emulator.metadata);
     lsnet_model* m = nullptr;
-    CHECK(lsnet_open((dir / "emulator").c_str(), &m) == LSEM_ERR_FORMAT);
+    CHECK(lsnet_open("emulator", &m) == LSEM_ERR_FORMAT);
     CHECK(contains(said(), "by lsem_open"));
-    CHECK(lsnet_open((dir / "missing").c_str(), &m) == LSEM_ERR_OPEN);
+    CHECK(lsnet_open("missing", &m) == LSEM_ERR_OPEN);
     CHECK(lsnet_open(nullptr, &m) == LSEM_ERR_ARGUMENT);
     CHECK(lsnet_open("model", nullptr) == LSEM_ERR_ARGUMENT);
   }

@@ -1,21 +1,7 @@
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <functional>
-#include <limits>
-#include <thread>
-#include <vector>
-
 #include "lockstep/comm/comm_test.hpp"
 #include "lockstep/comm/communicator.hpp"
-#include "support/errors.hpp"
 #include "support/mpi_main.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 Communicator& comm() { return test_world().communicator(); }
@@ -37,7 +23,7 @@ class WithOptions {
 std::vector<float> fractions(int rank, std::size_t count) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i)
-    values[i] = 1.0f / static_cast<float>(1 + (i * 31 + static_cast<std::size_t>(rank) * 17) % 997);
+    values[i] = 1.0f / static_cast<float>(1 + (i * 31 + to_size(rank) * 17) % 997);
   return values;
 }
 
@@ -64,8 +50,7 @@ TEST_SUITE("comm.communicator") {
     for (const std::size_t count : counts) {
       // bf16 represents small integers exactly, and so the sum is exact while it is small.
       std::vector<float>& v = values.emplace_back(count);
-      for (std::size_t i = 0; i < count; ++i)
-        v[i] = static_cast<float>((i + static_cast<std::size_t>(comm().rank())) % 32);
+      for (std::size_t i = 0; i < count; ++i) v[i] = static_cast<float>((i + to_size(comm().rank())) % 32);
       requests.push_back(comm().start_compressed_sum(v, "compressed"));
     }
     if (comm().rank() % 2 == 0) std::reverse(requests.begin(), requests.end());
@@ -73,7 +58,7 @@ TEST_SUITE("comm.communicator") {
     for (const std::vector<float>& v : values) {
       for (std::size_t i = 0; i < v.size(); ++i) {
         float expected = 0;
-        for (int r = 0; r < ranks; ++r) expected += static_cast<float>((i + static_cast<std::size_t>(r)) % 32);
+        for (int r = 0; r < ranks; ++r) expected += static_cast<float>((i + to_size(r)) % 32);
         CHECK(v[i] == expected);
       }
     }
@@ -185,10 +170,8 @@ TEST_SUITE("comm.communicator") {
     const std::string text = comm().rank() == last ? std::string(100'000, 'x') + "end" : "not this";
     CHECK(comm().broadcast_text(text, last, "text") == std::string(100'000, 'x') + "end");
     CHECK(comm().broadcast_text("", 0, "empty text").empty());
-    const std::vector<std::string> all =
-        comm().all_gather_text(std::string(static_cast<std::size_t>(comm().rank()), 'r'), "names");
-    for (int r = 0; r < comm().size(); ++r)
-      CHECK(all[static_cast<std::size_t>(r)] == std::string(static_cast<std::size_t>(r), 'r'));
+    const std::vector<std::string> all = comm().all_gather_text(std::string(to_size(comm().rank()), 'r'), "names");
+    for (int r = 0; r < comm().size(); ++r) CHECK(all[to_size(r)] == std::string(to_size(r), 'r'));
   }
 
   TEST_CASE("agree returns true only if all ranks pass true") {
@@ -205,18 +188,18 @@ TEST_SUITE("comm.communicator") {
     if (comm().size() == 1) return;
     const WithOptions checked([](WorldOptions& o) { o.check_collectives = true; });
     std::vector<float> values(comm().rank() == 1 ? 6 : 5);
-    const std::string message = test::error_of(
+    const std::string message = error_of(
         Fault::internal, [&] { comm().all_reduce(std::span<float>(values), ReduceOp::sum, "gradient of a test"); });
-    test::check_mentions(message, "rank 0 (", "rank 1 (", "all_reduce sum of 5 f32 'gradient of a test'",
-                         "all_reduce sum of 6 f32 'gradient of a test'");
+    check_mentions(message, "rank 0 (", "rank 1 (", "all_reduce sum of 5 f32 'gradient of a test'",
+                   "all_reduce sum of 6 f32 'gradient of a test'");
   }
 
   TEST_CASE("debug mode also compares the step") {
     if (comm().size() == 1) return;
     const WithOptions checked([](WorldOptions& o) { o.check_collectives = true; });
     test_world().at("train", comm().rank() == comm().size() - 1 ? 8 : 7);
-    const std::string message = test::error_of(Fault::internal, [] { comm().barrier("step of a test"); });
+    const std::string message = error_of(Fault::internal, [] { comm().barrier("step of a test"); });
     test_world().at("test", -1);
-    test::check_mentions(message, "in step 7", "in step 8");
+    check_mentions(message, "in step 7", "in step 8");
   }
 }

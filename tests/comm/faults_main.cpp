@@ -1,15 +1,8 @@
 // Starts fault_program under mpirun. Failing jobs must end soon, with the right message, and leave no process behind.
-#include <string>
-#include <tuple>
 
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
 #include "support/job.hpp"
-#include "support/outcome.hpp"
-#include "support/paths.hpp"
-#include "support/process.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep::test;
 using lockstep::join;
 
 namespace {
@@ -17,15 +10,11 @@ enum class Ranks { processes, threads };
 
 /// words  before mpirun, such as env NAME=VALUE
 Job run(int ranks, const std::string& fault, int guilty, Ranks kind = Ranks::processes,
-        const std::string& program = program_path("fault_program"), std::vector<std::string> words = {}) {
+        const std::string& program = program_path("fault_program"), const Words& words = {}) {
   const bool threads = kind == Ranks::threads;
-  const std::vector<std::string> launcher = mpirun_command();
-  if (!threads) words.insert(words.end(), launcher.begin(), launcher.end());
   const std::string number = std::to_string(ranks);
-  for (const std::string& word : words_of(
-           join(threads ? "" : "-n " + number + " ", program, " ", fault, " ", guilty, threads ? " " + number : "")))
-    words.push_back(word);
-  const Job job = run_job(words);
+  const Job job = run_job(words + (threads ? Words{} : mpirun_command() + Words{"-n", number}) +
+                          words_of(join(program, " ", fault, " ", guilty, threads ? " " + number : "")));
   MESSAGE(fault, " by rank ", guilty, " of ", ranks, ": ended after ", job.seconds, " s with ", job.code);
   return job;
 }

@@ -1,14 +1,6 @@
 #include "comm/late_rank_report.hpp"
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
-
-#include "support/errors.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 /// Rank r on host r/2, waiting in collective 12 of step 5.

@@ -1,18 +1,11 @@
 #include "comm/lifeline.hpp"
 
 #include <dirent.h>
-#include <doctest/doctest.h>
 #include <sys/socket.h>
-
-#include <atomic>
-#include <cstdlib>
-#include <set>
-#include <thread>
 
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/comm/world.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 constexpr int kRanks = 3;

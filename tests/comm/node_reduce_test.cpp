@@ -1,18 +1,7 @@
 #include "comm/node_reduce.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <functional>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/device/device.hpp"
-#include "support/errors.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 constexpr std::size_t kSlotBytes = 4096;
@@ -20,7 +9,7 @@ constexpr std::size_t kSlotBytes = 4096;
 /// Runs threads as the ranks of a node: more ranks than mpirun starts in the tests.
 void as_ranks(int ranks, const std::function<void(NodeReduce&, CommContext&, int)>& body) {
   const Buffer region({}, NodeReduce::region_bytes(ranks, kSlotBytes));
-  const Buffer boards({}, sizeof(RankBoard) * static_cast<std::size_t>(ranks));
+  const Buffer boards({}, sizeof(RankBoard) * to_size(ranks));
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
@@ -46,7 +35,7 @@ NodeReduce::Call call_for(ReduceOp op) {
 TEST_SUITE("comm.node_reduce") {
   TEST_CASE("sums are right for few and many ranks, short and long vectors, in repeated calls") {
     for (const int ranks : {1, 2, 5, 7}) {
-      std::vector<int> wrong(static_cast<std::size_t>(ranks));
+      std::vector<int> wrong(to_size(ranks));
       as_ranks(ranks, [&](NodeReduce& reduce, CommContext& context, int rank) {
         for (int round = 0; round < 20; ++round) {
           for (const std::size_t count : {0u, 1u, 3u, 6u, 700u, 1024u}) {  // 1024 floats fill a slot
@@ -55,7 +44,7 @@ TEST_SUITE("comm.node_reduce") {
             reduce.all_reduce(context, std::span<float>(values), call_for(ReduceOp::sum));
             for (std::size_t i = 0; i < count; ++i) {
               const int wanted = ranks * (round + static_cast<int>(i)) + ranks * (ranks - 1) / 2;
-              wrong[static_cast<std::size_t>(rank)] += values[i] != static_cast<float>(wanted);
+              wrong[to_size(rank)] += values[i] != static_cast<float>(wanted);
             }
           }
         }
@@ -73,7 +62,7 @@ TEST_SUITE("comm.node_reduce") {
       for (std::int64_t round = 0; round < 50; ++round) {
         std::vector<std::int64_t> values = {rank, round, -rank};
         reduce.all_reduce(context, std::span<std::int64_t>(values), call);
-        wrong[static_cast<std::size_t>(rank)] += values != std::vector<std::int64_t>{2, round + 1000, 0};
+        wrong[to_size(rank)] += values != std::vector<std::int64_t>{2, round + 1000, 0};
       }
     });
     CHECK(wrong == std::vector<int>{0, 0, 0});
@@ -85,13 +74,11 @@ TEST_SUITE("comm.node_reduce") {
       const std::vector<std::int64_t> sizes = {3, 0, 4096, 1, 7};
       for (int round = 0; round < 20; ++round) {
         const auto letter = [&](int r) { return static_cast<std::byte>(r + round); };
-        const std::vector<std::byte> mine(static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]),
-                                          letter(rank));
+        const std::vector<std::byte> mine(to_size(sizes[to_size(rank)]), letter(rank));
         std::vector<std::byte> all(4107), wanted;
-        for (int r = 0; r < 5; ++r)
-          wanted.insert(wanted.end(), static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]), letter(r));
+        for (int r = 0; r < 5; ++r) wanted.insert(wanted.end(), to_size(sizes[to_size(r)]), letter(r));
         reduce.all_gather(context, mine, sizes, all, call_for(ReduceOp::sum));
-        wrong[static_cast<std::size_t>(rank)] += all != wanted;
+        wrong[to_size(rank)] += all != wanted;
       }
     });
     CHECK(wrong == std::vector<int>(5, 0));
@@ -108,10 +95,10 @@ TEST_SUITE("comm.node_reduce") {
         else
           reduce.all_reduce(context, std::span<double>(doubles), call_for(ReduceOp::sum));
       } catch (const Error& problem) {
-        messages[static_cast<std::size_t>(rank)] = problem.what();
+        messages[to_size(rank)] = problem.what();
       }
     });
     for (const std::string& message : messages)
-      test::check_mentions(message, "all_reduce sum of 8 f32", "all_reduce sum of 8 f64");
+      check_mentions(message, "all_reduce sum of 8 f32", "all_reduce sum of 8 f64");
   }
 }

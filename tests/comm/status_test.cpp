@@ -1,18 +1,11 @@
 #include "comm/status.hpp"
 
-#include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <thread>
-
 #include "comm/launch.hpp"
-#include "lockstep/base/error.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("comm.status") {
   struct Pair {

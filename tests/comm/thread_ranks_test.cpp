@@ -1,18 +1,9 @@
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <functional>
-#include <set>
-#include <vector>
-
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/comm/comm_test.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/comm/world.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -27,7 +18,7 @@ int on_threads(int ranks, const std::function<int(World&)>& body) {
 std::vector<float> fractions(int rank, std::size_t count) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i)
-    values[i] = 1.0F / static_cast<float>(1 + (i * 31 + static_cast<std::size_t>(rank) * 17) % 997);
+    values[i] = 1.0F / static_cast<float>(1 + (i * 31 + to_size(rank) * 17) % 997);
   return values;
 }
 
@@ -37,7 +28,7 @@ TEST_SUITE("comm.thread_ranks") {
   TEST_CASE("threads as ranks have numbers, one host and their own log prefix") {
     std::vector<std::string> prefixes(3);
     CHECK(on_threads(3, [&](World& world) {
-            prefixes[static_cast<std::size_t>(world.rank())] = log::prefix();
+            prefixes[to_size(world.rank())] = log::prefix();
             const bool right = world.size() == 3 && world.node_size() == 3 && world.node_rank() == world.rank() &&
                                world.nodes() == 1 && world.communicator().rank() == world.rank() &&
                                world.node_communicator().size() == 3;

@@ -1,20 +1,12 @@
-#include <doctest/doctest.h>
-
-#include <cstdint>
-#include <cstring>
-#include <vector>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "support/mpi_main.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 /// Numbers of very different magnitudes: any other order of addition changes the bits.
 template <class T>
 std::vector<std::vector<T>> make_shards(std::int64_t shards, std::int64_t n) {
-  std::vector<std::vector<T>> all(static_cast<std::size_t>(shards), std::vector<T>(static_cast<std::size_t>(n)));
+  std::vector<std::vector<T>> all(to_size(shards), std::vector<T>(to_size(n)));
   std::uint64_t state = 88172645463325252ull;
   for (auto& shard : all) {
     for (T& value : shard) {
@@ -47,7 +39,7 @@ void check_against_serial(std::int64_t shards, std::int64_t n) {
   const std::vector<T> wanted = serial_tree(all);
   const ShardRange mine = shards_of(shards, comm.rank(), comm.size());
   const std::vector<std::span<T>> local(all.begin() + mine.begin, all.begin() + mine.end);
-  std::vector<T> sum(static_cast<std::size_t>(n), T{-1});
+  std::vector<T> sum(to_size(n), T{-1});
   tree_all_reduce(comm, shards, local, std::span<T>(sum), "test");
   CHECK((n == 0 || std::memcmp(sum.data(), wanted.data(), sum.size() * sizeof(T)) == 0));
 }
@@ -68,7 +60,7 @@ TEST_SUITE("comm.tree_reduce") {
   TEST_CASE("a number of shards that is not a power of two is an error on every rank") {
     Communicator& comm = test_world().communicator();
     const ShardRange mine = shards_of(6, comm.rank(), comm.size());
-    std::vector<std::vector<float>> shards(static_cast<std::size_t>(mine.count()), std::vector<float>(3));
+    std::vector<std::vector<float>> shards(to_size(mine.count()), std::vector<float>(3));
     const std::vector<std::span<float>> local(shards.begin(), shards.end());
     std::vector<float> sum(3);
     CHECK_THROWS_AS(tree_all_reduce(comm, 6, local, std::span<float>(sum), "test"), Error);

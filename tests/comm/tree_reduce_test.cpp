@@ -1,14 +1,6 @@
 #include "lockstep/comm/tree_reduce.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <cstring>
-#include <vector>
-
-#include "lockstep/base/error.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("comm.tree_reduce") {
   TEST_CASE("shards of all ranks cover every shard once, in order, in equal shares") {
@@ -72,7 +64,7 @@ TEST_SUITE("comm.tree_reduce") {
     constexpr std::size_t kLength = 37;
     for (const std::int64_t count : {1, 2, 8, 16}) {
       for (std::uint64_t given = 1; given < (std::uint64_t{1} << count); given += count < 16 ? 1 : 257) {
-        std::vector<std::vector<float>> parts(static_cast<std::size_t>(count), std::vector<float>(kLength, 0.0f));
+        std::vector<std::vector<float>> parts(to_size(count), std::vector<float>(kLength, 0.0f));
         std::vector<TreeLeaf<float>> leaves;
         for (std::size_t p = 0; p < parts.size(); ++p) {
           if (((given >> p) & 1) == 0) continue;

@@ -1,15 +1,9 @@
-#include <doctest/doctest.h>
-
-#include <cstdint>
-#include <numeric>
 #include <stdexcept>
 
 #include "lockstep/base/log.hpp"
 #include "lockstep/comm/world.hpp"
-#include "support/errors.hpp"
 #include "support/mpi_main.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("comm.world") {
   TEST_CASE("ranks, nodes and hosts are consistent") {
@@ -22,7 +16,7 @@ TEST_SUITE("comm.world") {
     // Every node has one rank 0, and the sizes of the nodes add up.
     CHECK(all.all_reduced(std::int64_t{world.node_rank() == 0}, ReduceOp::sum, "first ranks") == world.nodes());
     const double share = all.all_reduced(1.0 / world.node_size(), ReduceOp::sum, "shares");
-    CHECK(share == doctest::Approx(world.nodes()));
+    CHECK(share == Approx(world.nodes()));
     CHECK(world.node() < world.nodes());
     CHECK_FALSE(world.host().empty());
     CHECK(log::speaker().ranks == world.size());
@@ -79,7 +73,7 @@ TEST_SUITE("comm.world") {
   TEST_CASE("together: the lowest failing rank prints its message; other exceptions are internal errors") {
     World& world = test_world();
     if (world.size() < 3) return;
-    const std::string message = test::error_of(Fault::internal, [&] {
+    const std::string message = error_of(Fault::internal, [&] {
       world.together("thinking", [&] {
         if (world.rank() >= 1) throw std::runtime_error(join("(a test's) rank ", world.rank()));
       });
@@ -100,7 +94,7 @@ TEST_SUITE("comm.world") {
   TEST_CASE("options that differ between ranks are an error") {
     World& world = test_world();
     WorldOptions options = world.options();
-    options.node_path_bytes = 1000 + static_cast<std::size_t>(world.rank());
+    options.node_path_bytes = 1000 + to_size(world.rank());
     if (world.size() > 1) CHECK_THROWS_AS(world.configure(options), Error);
     options.timeout_s = -1;
     CHECK_THROWS_AS(world.configure(options), Error);

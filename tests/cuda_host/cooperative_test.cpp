@@ -1,21 +1,13 @@
 #include <cooperative_groups.h>
-#include <doctest/doctest.h>
-
-#include <cstdlib>
-#include <string>
-#include <vector>
 
 #include "complaint.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/device/graph.hpp"
 #include "lockstep/device/ledger.hpp"
 #include "support/device_array.hpp"
-#include "support/errors.hpp"
+#include "support/test.hpp"
 
 // Blocks that wait for one another.
-
-using namespace lockstep;
-using test::DeviceArray;
 
 namespace {
 
@@ -73,15 +65,14 @@ constexpr gpu::Grid kGrid = {.grid = kBlocks, .block = kThreads, .shared_bytes =
 
 std::vector<int> neighbours() {
   std::vector<int> values(kBlocks * kThreads);
-  for (int i = 0; i < kBlocks * kThreads; ++i) values[static_cast<std::size_t>(i)] = i;
+  for (int i = 0; i < kBlocks * kThreads; ++i) values[to_size(i)] = i;
   for (int round = 0; round < kRounds; ++round) {
     const std::vector<int> before = values;
     const auto at = [&](int block, int thread) {
-      return before[static_cast<std::size_t>((block + kBlocks) % kBlocks * kThreads + thread % kThreads)];
+      return before[to_size((block + kBlocks) % kBlocks * kThreads + thread % kThreads)];
     };
     for (int b = 0; b < kBlocks; ++b)
-      for (int t = 0; t < kThreads; ++t)
-        values[static_cast<std::size_t>(b * kThreads + t)] = at(b - 1, t) + at(b + 1, t + 1);
+      for (int t = 0; t < kThreads; ++t) values[to_size(b * kThreads + t)] = at(b - 1, t) + at(b + 1, t + 1);
   }
   return values;
 }
@@ -99,8 +90,7 @@ TEST_SUITE("cuda_host.cooperative") {
       const std::vector<int> sums = kept.read();
       for (int b = 0; b < kBlocks; ++b)
         for (int t = 0; t < kThreads; ++t)
-          CHECK(sums[static_cast<std::size_t>(b * kThreads + t)] ==
-                3000 * b + (t + 1) % kThreads + (t + 2) % kThreads + t);
+          CHECK(sums[to_size(b * kThreads + t)] == 3000 * b + (t + 1) % kThreads + (t + 2) % kThreads + t);
     }
     unsetenv("LOCKSTEP_CUDA_HOST_ORDER");
   }
@@ -118,11 +108,11 @@ TEST_SUITE("cuda_host.cooperative") {
 
   TEST_CASE("a grid barrier that not all threads reach at the same line is an error") {
     DeviceArray<int> out(4);
-    test::check_mentions(complaint_of(kGrid, absent_block_kernel, out.data()), "but 1 of the 6 blocks have ended");
-    test::check_mentions(complaint_of(kGrid, absent_thread_kernel, out.data()),
-                         "waits in a barrier of the grid at cooperative_test.cpp:", "but thread (5,0,0) has ended");
-    test::check_mentions(complaint_of(kGrid, two_places_kernel, out.data()), "but block (1,0,0) in that at");
-    test::check_mentions(complaint_of(kGrid, mixed_barriers_kernel, out.data()), "waits in __syncthreads at");
+    check_mentions(complaint_of(kGrid, absent_block_kernel, out.data()), "but 1 of the 6 blocks have ended");
+    check_mentions(complaint_of(kGrid, absent_thread_kernel, out.data()),
+                   "waits in a barrier of the grid at cooperative_test.cpp:", "but thread (5,0,0) has ended");
+    check_mentions(complaint_of(kGrid, two_places_kernel, out.data()), "but block (1,0,0) in that at");
+    check_mentions(complaint_of(kGrid, mixed_barriers_kernel, out.data()), "waits in __syncthreads at");
     CHECK(complaint_of(kGrid, neighbours_kernel, DeviceArray<int>(kBlocks * kThreads).data(),
                        DeviceArray<int>(kBlocks * kThreads).data())
               .empty());
@@ -132,7 +122,7 @@ TEST_SUITE("cuda_host.cooperative") {
     DeviceArray<int> out(4);
     gpu::Grid grid = kGrid;
     grid.cooperative = false;
-    test::check_mentions(complaint_of(grid, absent_block_kernel, out.data()), "but the launch is not cooperative");
+    check_mentions(complaint_of(grid, absent_block_kernel, out.data()), "but the launch is not cooperative");
     const Stream stream({DeviceKind::cuda, 0});
     const auto* kernel = reinterpret_cast<const void*>(absent_thread_kernel);
     const int fit = gpu::resident_blocks(stream, kernel, 1024, 0);
@@ -142,8 +132,8 @@ TEST_SUITE("cuda_host.cooperative") {
     CHECK(gpu::resident_blocks(stream, kernel, 64, 227 << 10) == 2);
     CHECK(gpu::resident_blocks(stream, reinterpret_cast<const void*>(neighbours_kernel), 64, 227 << 10) == 0);
     grid = {.grid = static_cast<unsigned>(fit) + 1, .block = 1024, .cooperative = true};
-    test::check_mentions(complaint_of(grid, absent_thread_kernel, out.data()),
-                         "a cooperative launch of 5 blocks, but only 4 fit on the device at once");
+    check_mentions(complaint_of(grid, absent_thread_kernel, out.data()),
+                   "a cooperative launch of 5 blocks, but only 4 fit on the device at once");
   }
 
   TEST_CASE("the ledger counts a block that waits as one block" * doctest::skip(!why_no_ledger().empty())) {

@@ -1,17 +1,11 @@
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <vector>
 
 #include "lockstep/device/cuda_check.hpp"
 #include "lockstep/device/device.hpp"
 #include "support/device_array.hpp"
-
-using namespace lockstep;
-using test::DeviceArray;
+#include "support/test.hpp"
 
 namespace {
 
@@ -36,7 +30,7 @@ double error_of(const Case& p) {
   using Scale = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const auto element = [](std::int64_t i) { return std::sin(0.7 * static_cast<double>(i)); };
   const auto fill = [&](std::int64_t count, double shift) {
-    std::vector<T> x(static_cast<std::size_t>(count));
+    std::vector<T> x(to_size(count));
     for (std::int64_t i = 0; i < count; ++i) x[i] = T(static_cast<float>(element(i) + shift));
     return x;
   };
@@ -86,7 +80,7 @@ double error_of(const Case& p) {
 
   double largest = 0, worst = 0;
   const auto at = [&](const std::vector<T>& x, std::int64_t first, std::int64_t i, std::int64_t j, std::int64_t rows) {
-    return static_cast<double>(x[static_cast<std::size_t>(first + j * lead(rows) + i)]);
+    return static_cast<double>(x[to_size(first + j * lead(rows) + i)]);
   };
   for (std::int64_t batch = 0; batch < p.batches; ++batch)
     for (std::int64_t i = 0; i < p.m; ++i)

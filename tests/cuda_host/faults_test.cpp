@@ -1,21 +1,13 @@
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmath>
-#include <functional>
-#include <string>
 
 #include "complaint.hpp"
 #include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "support/device_array.hpp"
-#include "support/errors.hpp"
+#include "support/test.hpp"
 
 // Errors that a GPU hides or hangs on. Each kernel below has one.
-
-using namespace lockstep;
-using namespace lockstep::test;
 
 namespace {
 
@@ -117,7 +109,7 @@ std::string last_words(const std::function<void()>& f) {
   close(ends[1]);
   std::string words;
   char piece[256];
-  for (ssize_t n; (n = read(ends[0], piece, sizeof piece)) > 0;) words.append(piece, static_cast<std::size_t>(n));
+  for (ssize_t n; (n = read(ends[0], piece, sizeof piece)) > 0;) words.append(piece, to_size(n));
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);

@@ -1,16 +1,9 @@
-#include <doctest/doctest.h>
-
-#include <numeric>
-#include <vector>
-
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "ops/common/map_cuda.hpp"
 #include "support/device_array.hpp"
-
-using namespace lockstep;
-using test::DeviceArray;
+#include "support/test.hpp"
 
 namespace {
 
@@ -69,11 +62,11 @@ __global__ void count_kernel(int* out, int limit) {
   atomicMax(&out[1], t);
 }
 
-struct Shape {
+struct MatrixShape {
   std::int64_t rows, columns;
 };
 /// Transposes through a static tile, twice: a missing barrier would show as a race.
-__global__ void transpose_kernel(Shape shape, float* y, const float* x) {
+__global__ void transpose_kernel(MatrixShape shape, float* y, const float* x) {
   __shared__ float sm_tile[32][33];
   const std::int64_t row = blockIdx.y * 32 + threadIdx.y, column = blockIdx.x * 32 + threadIdx.x;
   if (row < shape.rows && column < shape.columns) sm_tile[threadIdx.y][threadIdx.x] = x[row * shape.columns + column];
@@ -143,7 +136,7 @@ TEST_SUITE("cuda_host.kernels") {
   TEST_CASE_TEMPLATE("block_reduce agrees with a plain loop for every size of block", T, float, double) {
     const Stream stream({DeviceKind::cuda, 0});
     for (const int threads : {32, 64, 96, 256, 1024}) {
-      std::vector<T> x(static_cast<std::size_t>(3 * threads));
+      std::vector<T> x(to_size(3 * threads));
       for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<T>((i * 7919) % 101) - 50;
       const DeviceArray<T> in(x);
       DeviceArray<T> sums(std::vector<T>(3)), maxima(std::vector<T>(3));
@@ -186,7 +179,7 @@ TEST_SUITE("cuda_host.kernels") {
     std::iota(x.begin(), x.end(), 0.0f);
     const DeviceArray<float> in(x);
     DeviceArray<float> out(x.size());
-    gpu::launch(stream, {.grid = dim3(2, 2), .block = dim3(32, 32)}, transpose_kernel, Shape{37, 45}, out.data(),
+    gpu::launch(stream, {.grid = dim3(2, 2), .block = dim3(32, 32)}, transpose_kernel, MatrixShape{37, 45}, out.data(),
                 in.data());
     const auto y = out.read();
     for (int i = 0; i < 37; ++i)

@@ -1,15 +1,9 @@
 #include "lockstep/device/ledger.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/graph.hpp"
 #include "support/device_array.hpp"
-
-using namespace lockstep;
-using test::DeviceArray;
+#include "support/test.hpp"
 
 namespace {
 

@@ -1,21 +1,12 @@
-#include <doctest/doctest.h>
 #include <nccl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <functional>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/device/cuda_check.hpp"
 #include "lockstep/device/device.hpp"
 #include "lockstep/device/event.hpp"
 #include "support/device_array.hpp"
-
-using namespace lockstep;
-using test::DeviceArray;
+#include "support/test.hpp"
 
 namespace {
 
@@ -32,7 +23,7 @@ struct Rank {
 std::vector<std::string> as_ranks(int ranks, const std::function<void(Rank&)>& f, int shared_device = -1) {
   ncclUniqueId id;
   ncclGetUniqueId(&id);
-  std::vector<std::string> complaints(static_cast<std::size_t>(ranks));
+  std::vector<std::string> complaints(to_size(ranks));
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
@@ -43,7 +34,7 @@ std::vector<std::string> as_ranks(int ranks, const std::function<void(Rank&)>& f
         f(rank);
         rank.stream.synchronize();
       } catch (const Error& e) {
-        complaints[static_cast<std::size_t>(r)] = e.what();
+        complaints[to_size(r)] = e.what();
       }
       if (rank.comm) ncclCommDestroy(rank.comm);
     });
@@ -66,12 +57,12 @@ TEST_SUITE("cuda_host.nccl") {
     constexpr ncclDataType_t kType = std::is_same_v<T, double> ? ncclDouble : ncclFloat;
     for (const int ranks : {1, 2, 4})
       for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{200000}}) {
-        std::vector<std::vector<T>> sums(static_cast<std::size_t>(ranks));
+        std::vector<std::vector<T>> sums(to_size(ranks));
         const auto complaints = as_ranks(ranks, [&](Rank& r) {
           DeviceArray<T> x(values_of<T>(r.rank, count), r.rank);
           for (int twice = 0; twice < 2; ++twice)
             ncclAllReduce(x.data(), x.data(), count, kType, ncclSum, r.comm, r.native());
-          sums[static_cast<std::size_t>(r.rank)] = x.read();
+          sums[to_size(r.rank)] = x.read();
         });
         for (const auto& complaint : complaints) CHECK(complaint == "");
         for (const auto& sum : sums)
@@ -82,7 +73,7 @@ TEST_SUITE("cuda_host.nccl") {
 
   TEST_CASE("messages of any length between ranks, grouped, arrive whole") {
     for (const int ranks : {2, 3}) {
-      const auto size_of = [](int from, int to) { return static_cast<std::size_t>((3 * from + to) % 5) * 17001; };
+      const auto size_of = [](int from, int to) { return to_size((3 * from + to) % 5) * 17001; };
       const auto complaints = as_ranks(ranks, [&](Rank& r) {
         std::vector<DeviceArray<float>> out, in;
         for (int other = 0; other < ranks; ++other) {
@@ -94,14 +85,14 @@ TEST_SUITE("cuda_host.nccl") {
         ncclGroupStart();
         for (int other = 0; other < ranks; ++other) {
           if (other == r.rank) continue;
-          const auto o = static_cast<std::size_t>(other);
+          const auto o = to_size(other);
           ncclSend(out[o].data(), size_of(r.rank, other), ncclFloat, other, r.comm, r.native());
           ncclRecv(in[o].data(), size_of(other, r.rank), ncclFloat, other, r.comm, r.native());
         }
         ncclGroupEnd();
         for (int other = 0; other < ranks; ++other) {
           if (other == r.rank) continue;
-          const std::vector<float> got = in[static_cast<std::size_t>(other)].read();
+          const std::vector<float> got = in[to_size(other)].read();
           const bool none = size_of(other, r.rank) == 0;
           for (const float x : got)
             require(x == (none ? -1.0F : static_cast<float>(10 * other + r.rank)), "a wrong value");

@@ -1,16 +1,9 @@
 #include "cuda_host/streams.hpp"
 
-#include <doctest/doctest.h>
-
-#include <vector>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/device/cuda_check.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "support/device_array.hpp"
-
-using namespace lockstep;
-using test::DeviceArray;
+#include "support/test.hpp"
 
 namespace {
 
@@ -42,7 +35,7 @@ struct OwnStream {
 
 /// A page-locked host array that devices can read.
 struct PinnedInts {
-  explicit PinnedInts(int count) : memory(Buffer::pinned(static_cast<std::size_t>(count) * sizeof(int))) {}
+  explicit PinnedInts(int count) : memory(Buffer::pinned(to_size(count) * sizeof(int))) {}
   int* data() const { return reinterpret_cast<int*>(memory.data()); }
   Buffer memory;
 };

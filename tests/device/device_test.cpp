@@ -1,16 +1,6 @@
 #include "lockstep/device/device.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <set>
-#include <vector>
-
-#include "lockstep/base/error.hpp"
-#include "support/errors.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 #ifdef __SANITIZE_ADDRESS__

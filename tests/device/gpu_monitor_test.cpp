@@ -1,10 +1,6 @@
 #include "lockstep/device/gpu_monitor.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstdlib>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 

@@ -1,14 +1,9 @@
 #include "lockstep/device/graph.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstring>
 #include <stdexcept>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/device/event.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 

@@ -1,6 +1,5 @@
 #include "lockstep/io/atomic_file.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -8,21 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <iterator>
-#include <vector>
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/philox.hpp"
 #include "lockstep/base/process.hpp"
-#include "lockstep/io/h5.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
-namespace fs = std::filesystem;
+#include "support/test.hpp"
 
 namespace {
 
@@ -92,52 +81,48 @@ extern "C" int fsync(int fd) {
 
 TEST_SUITE("io.atomic_file") {
   TEST_CASE("a file system that refuses the last bytes when a file is closed is an error, and the old file stays") {
-    const TempDir dir;
-    write_text_atomically(dir / "a.txt", "old");
+    write_text_atomically("a.txt", "old");
     fails_to_close = "a.txt.tmp.";
-    CHECK_THROWS_WITH_AS(write_text_atomically(dir / "a.txt", "new"), doctest::Contains("quota"), Error);
-    CHECK_THROWS_WITH_AS(write_big_h5(dir / "a.txt", {}), doctest::Contains("closing"), Error);
+    CHECK_THROWS_WITH_AS(write_text_atomically("a.txt", "new"), doctest::Contains("quota"), Error);
+    CHECK_THROWS_WITH_AS(write_big_h5("a.txt", {}), doctest::Contains("closing"), Error);
     fails_to_close.clear();
-    CHECK(read_text_file(dir / "a.txt") == "old");
-    CHECK(names_in(dir.path()) == std::vector<std::string>{"a.txt"});
+    CHECK(read_text_file("a.txt") == "old");
+    CHECK(names_in(".") == std::vector<std::string>{"a.txt"});
   }
 
   TEST_CASE("the names of new directories are on the disk before anything is written into them") {
-    const TempDir dir;
     std::vector<std::string> files;
     synced = &files;
-    create_directories_on_disk(dir / "a" / "b" / "c");
-    create_directories_on_disk(dir / "a" / "b");
+    create_directories_on_disk("a/b/c");
+    create_directories_on_disk("a/b");
     synced = nullptr;
     std::sort(files.begin(), files.end());
-    CHECK(files == std::vector<std::string>{dir.path(), dir / "a", dir / "a" / "b"});
-    test::write_text(dir / "file", "");
+    const fs::path here = fs::current_path();
+    CHECK(files == std::vector<std::string>{here, here / "a", here / "a/b"});
+    write_text("file", "");
     for (const Fault fault : {Fault::usage, Fault::internal}) {
-      CHECK(error_of(fault, [&] { create_directories_on_disk(dir / "file" / "d", fault); }) != "no error");
+      CHECK(error_of(fault, [&] { create_directories_on_disk("file/d", fault); }) != "no error");
     }
   }
 
   TEST_CASE("the next write of a file removes what a killed writer left") {
-    const TempDir dir;
     const std::string mark = mark_of(ended_process());
-    for (const char* name : {"a.h5", "b.h5", "a.h5.x"}) test::write_text(dir / (name + mark), "half");
-    write_text_atomically(dir / "a.h5", "whole");
-    CHECK(names_in(dir.path()) == std::vector<std::string>{"a.h5", "a.h5.x" + mark, "b.h5" + mark});
+    for (const char* name : {"a.h5", "b.h5", "a.h5.x"}) write_text(name + mark, "half");
+    write_text_atomically("a.h5", "whole");
+    CHECK(names_in(".") == std::vector<std::string>{"a.h5", "a.h5.x" + mark, "b.h5" + mark});
   }
 
   TEST_CASE("an output that does not fit on its file system is refused before the work") {
-    const TempDir dir;
-    require_space(dir / "a.h5", 1);
-    CHECK_THROWS_WITH_AS(require_space(dir / "a.h5", std::int64_t{1} << 60),
+    require_space("a.h5", 1);
+    CHECK_THROWS_WITH_AS(require_space("a.h5", std::int64_t{1} << 60),
                          doctest::Contains("it needs at least 1024.0 PiB, but its file system has only"), Error);
   }
 
   TEST_CASE("a text is written completely and replaces the old one") {
-    const TempDir dir;
-    write_text_atomically(dir / "a.txt", "one");
-    write_text_atomically(dir / "a.txt", "two\n");
-    CHECK(read_text_file(dir / "a.txt") == "two\n");
-    CHECK(names_in(dir.path()) == std::vector<std::string>{"a.txt"});
+    write_text_atomically("a.txt", "one");
+    write_text_atomically("a.txt", "two\n");
+    CHECK(read_text_file("a.txt") == "two\n");
+    CHECK(names_in(".") == std::vector<std::string>{"a.txt"});
   }
 
   TEST_CASE("a file that cannot be read to its end is an error") {
@@ -145,30 +130,28 @@ TEST_SUITE("io.atomic_file") {
   }
 
   TEST_CASE("if the writer fails, the old file stays and no temporary file is left") {
-    const TempDir dir;
-    write_text_atomically(dir / "a.txt", "old");
-    CHECK_THROWS_AS(write_atomically(dir / "a.txt",
+    write_text_atomically("a.txt", "old");
+    CHECK_THROWS_AS(write_atomically("a.txt",
                                      [&](const fs::path& temporary) {
-                                       test::write_text(temporary, "half");
+                                       write_text(temporary, "half");
                                        throw Error(Fault::data, "no");
                                      }),
                     Error);
-    CHECK(read_text_file(dir / "a.txt") == "old");
-    CHECK(names_in(dir.path()) == std::vector<std::string>{"a.txt"});
+    CHECK(read_text_file("a.txt") == "old");
+    CHECK(names_in(".") == std::vector<std::string>{"a.txt"});
   }
 
   TEST_CASE("a full disk is one clear error, keeps the old file and lets the process exit normally") {
-    const TempDir dir;
     for (const auto& layout : {H5Layout{}, H5Layout{{1 << 16}, 0}, H5Layout{{1 << 16}, 2}}) {
-      write_text_atomically(dir / "a.h5", "old");
-      const auto report = dir / "report";
+      write_text_atomically("a.h5", "old");
+      const fs::path report = "report";
       const int status = in_child([&] {
         const rlimit limit{1 << 19, 1 << 19};
         setrlimit(RLIMIT_FSIZE, &limit);
         try {
-          write_big_h5(dir / "a.h5", layout);
+          write_big_h5("a.h5", layout);
         } catch (const Error& error) {
-          test::write_text(report, error.what());
+          write_text(report, error.what());
           return error.fault() == Fault::internal ? 42 : 1;
         }
         return 2;
@@ -176,19 +159,18 @@ TEST_SUITE("io.atomic_file") {
       CHECK(status == 42);
       CHECK(read_text_file(report).find("File too large") != std::string::npos);
       fs::remove(report);
-      CHECK(read_text_file(dir / "a.h5") == "old");
-      CHECK(names_in(dir.path()) == std::vector<std::string>{"a.h5"});
+      CHECK(read_text_file("a.h5") == "old");
+      CHECK(names_in(".") == std::vector<std::string>{"a.h5"});
     }
   }
 
   TEST_CASE("after a full disk a process exits without another attempt to write") {
-    const TempDir dir;
     const int status = in_child([&] {
       alarm(20);
       const rlimit limit{1 << 19, 1 << 19};
       setrlimit(RLIMIT_FSIZE, &limit);
       try {
-        write_big_h5(dir / "a.h5", {{1 << 16}, 0});
+        write_big_h5("a.h5", {{1 << 16}, 0});
       } catch (const Error&) {
         std::exit(7);  // runs the exit handlers, including those of the library
       }
@@ -198,85 +180,80 @@ TEST_SUITE("io.atomic_file") {
   }
 
   TEST_CASE("impossible paths are usage errors before any work") {
-    const TempDir dir;
     const auto refused = [](const fs::path& path) {
       return error_of(Fault::usage, [&] { require_writable(path); }) != "no error";
     };
-    CHECK_FALSE(refused(dir / "ok.h5"));
-    CHECK(refused(dir / "no/such/dir.h5"));
-    CHECK(refused(dir.path()));
+    CHECK_FALSE(refused("ok.h5"));
+    CHECK(refused("no/such/dir.h5"));
+    CHECK(refused("."));
     CHECK(refused("/proc/lockstep.h5"));
-    CHECK(names_in(dir.path()).empty());
+    CHECK(names_in(".").empty());
     CHECK(refused("/dev/null"));
     CHECK(fs::is_character_file("/dev/null"));
-    REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);
-    CHECK(refused(dir / "pipe"));
-    fs::create_symlink(dir / "pipe", dir / "to-pipe");
-    CHECK(refused(dir / "to-pipe"));
-    fs::create_symlink("circle", dir / "circle");
-    CHECK(refused(dir / "circle"));
-    CHECK(names_in(dir.path()) == std::vector<std::string>{"circle", "pipe", "to-pipe"});
+    REQUIRE(mkfifo("pipe", 0600) == 0);
+    CHECK(refused("pipe"));
+    fs::create_symlink("pipe", "to-pipe");
+    CHECK(refused("to-pipe"));
+    fs::create_symlink("circle", "circle");
+    CHECK(refused("circle"));
+    CHECK(names_in(".") == std::vector<std::string>{"circle", "pipe", "to-pipe"});
   }
 
   TEST_CASE("a symbolic link stays, and the file behind it is replaced or created") {
-    const TempDir dir;
-    fs::create_directory(dir / "far");
-    test::write_text(dir / "far/old.txt", "old");
-    fs::create_symlink("far/old.txt", dir / "link");
-    fs::create_symlink("link", dir / "link-to-link");
-    fs::create_symlink("far/new.txt", dir / "dangling");
-    write_text_atomically(dir / "link-to-link", "one");
-    write_text_atomically(dir / "dangling", "two");
-    CHECK(fs::is_symlink(dir / "link"));
-    CHECK(fs::is_symlink(dir / "link-to-link"));
-    CHECK(fs::is_symlink(dir / "dangling"));
-    CHECK(read_text_file(dir / "far/old.txt") == "one");
-    CHECK(read_text_file(dir / "far/new.txt") == "two");
-    CHECK(names_in(dir / "far") == std::vector<std::string>{"new.txt", "old.txt"});
+    fs::create_directory("far");
+    write_text("far/old.txt", "old");
+    fs::create_symlink("far/old.txt", "link");
+    fs::create_symlink("link", "link-to-link");
+    fs::create_symlink("far/new.txt", "dangling");
+    write_text_atomically("link-to-link", "one");
+    write_text_atomically("dangling", "two");
+    CHECK(fs::is_symlink("link"));
+    CHECK(fs::is_symlink("link-to-link"));
+    CHECK(fs::is_symlink("dangling"));
+    CHECK(read_text_file("far/old.txt") == "one");
+    CHECK(read_text_file("far/new.txt") == "two");
+    CHECK(names_in("far") == std::vector<std::string>{"new.txt", "old.txt"});
   }
 
   TEST_CASE("an output that is one of the inputs is refused under any name") {
-    const TempDir dir;
-    test::write_text(dir / "in.txt", "data");
-    fs::create_hard_link(dir / "in.txt", dir / "hard");
-    fs::create_symlink("in.txt", dir / "soft");
-    const std::vector<fs::path> inputs = {"", dir / "absent.txt", dir / "in.txt"};
+    write_text("in.txt", "data");
+    fs::create_hard_link("in.txt", "hard");
+    fs::create_symlink("in.txt", "soft");
+    const std::vector<fs::path> inputs = {"", "absent.txt", "in.txt"};
     for (const char* name : {"in.txt", "./in.txt", "hard", "soft"}) {
       CAPTURE(name);
-      CHECK_THROWS_WITH_AS(require_writable(dir / name, inputs), doctest::Contains("it is the input"), Error);
+      CHECK_THROWS_WITH_AS(require_writable(name, inputs), doctest::Contains("it is the input"), Error);
     }
-    require_writable(dir / "absent.txt", inputs);
-    require_writable(dir / "out.txt", inputs);
+    require_writable("absent.txt", inputs);
+    require_writable("out.txt", inputs);
   }
 
   TEST_CASE("temporary files of dead processes are removed, those of running ones stay") {
-    const TempDir dir;
     const pid_t gone = ended_process();
     const std::string of_living = "a.h5" + mark_of(getpid()), of_elsewhere = "a.h5" + mark_of(gone, "another-host");
     for (const auto& name : {"a.h5" + mark_of(gone), of_living, of_elsewhere, std::string("a.tmp.h5")})
-      test::write_text(dir / name, "x");
-    remove_stale_temporaries(dir.path());
+      write_text(name, "x");
+    remove_stale_temporaries(".");
     std::vector<std::string> expected = {"a.tmp.h5", of_living, of_elsewhere};
     std::sort(expected.begin(), expected.end());
-    CHECK(names_in(dir.path()) == expected);
-    remove_stale_temporaries(dir / "absent");
-    remove_stale_temporaries(dir.path(), Writers::none);  // the caller has the lock
-    test::write_text(dir / ("b.h5" + mark_of(getpid())), "x");
-    remove_stale_temporaries(dir.path(), Writers::none);
-    CHECK(names_in(dir.path()) == std::vector<std::string>{of_living, "a.tmp.h5", "b.h5" + mark_of(getpid())});
+    CHECK(names_in(".") == expected);
+    remove_stale_temporaries("absent");
+    remove_stale_temporaries(".", Writers::none);  // the caller has the lock
+    write_text(("b.h5" + mark_of(getpid())), "x");
+    remove_stale_temporaries(".", Writers::none);
+    CHECK(names_in(".") == std::vector<std::string>{of_living, "a.tmp.h5", "b.h5" + mark_of(getpid())});
   }
 
   TEST_CASE("an opened directory knows that it was moved, replaced or removed") {
-    const TempDir dir;
-    fs::create_directory(dir / "run");
-    const OpenedDirectory opened(dir / "run");
+    fs::create_directory("run");
+    const OpenedDirectory opened("run");
     CHECK(opened.in_place());
-    fs::rename(dir / "run", dir / "moved");
+    fs::rename("run", "moved");
     CHECK_FALSE(opened.in_place());
-    CHECK(fs::equivalent(opened.now(), dir / "moved"));
-    fs::create_directory(dir / "run");
+    CHECK(fs::equivalent(opened.now(), "moved"));
+    fs::create_directory("run");
     CHECK_FALSE(opened.in_place());
-    fs::remove(dir / "moved");
+    fs::remove("moved");
     CHECK(opened.now() == "");
   }
 }

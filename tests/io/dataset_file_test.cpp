@@ -1,9 +1,5 @@
 #include "lockstep/io/dataset_file.hpp"
 
-#include <doctest/doctest.h>
-
-#include <functional>
-
 #include "io/h5_internal.hpp"
 #include "io/variable_strings.hpp"
 #include "lockstep/prep/format.hpp"
@@ -13,11 +9,7 @@
 #include "lockstep/tasks/kgat/kgat_data.hpp"
 #include "lockstep/tasks/sequences/sequence_data.hpp"
 #include "prep/program.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 using Offsets = std::vector<std::int64_t>;
@@ -25,7 +17,7 @@ using Offsets = std::vector<std::int64_t>;
 /// The five kinds: a command that makes a small set, what training reads of it, and the datasets that it does not read.
 struct Kind {
   std::string command;
-  std::function<std::uint64_t(const std::filesystem::path&, Placement&)> hash;
+  std::function<std::uint64_t(const fs::path&, Placement&)> hash;
   std::vector<std::string> unread;
 };
 const std::vector<Kind> kKinds = {
@@ -47,11 +39,11 @@ const std::vector<Kind> kKinds = {
 };
 
 /// Flips a bit of the values of a dataset as a disk does: the checksums stay.
-void flip_bit(const std::filesystem::path& path, const std::string& dataset) {
+void flip_bit(const fs::path& path, const std::string& dataset) {
   const h5::Id file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose),
       id(H5Dopen2(file, dataset.c_str(), H5P_DEFAULT), H5Dclose), type(H5Dget_type(id), H5Tclose),
       space(H5Dget_space(id), H5Sclose);
-  std::vector<char> bytes(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space)) * H5Tget_size(type));
+  std::vector<char> bytes(to_size(H5Sget_simple_extent_npoints(space)) * H5Tget_size(type));
   CHECK(H5Dread(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0);
   bytes[bytes.size() / 2] ^= 1;
   CHECK(H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0);
@@ -59,7 +51,7 @@ void flip_bit(const std::filesystem::path& path, const std::string& dataset) {
 
 std::string refusal(const std::function<void()>& read) { return error_of(Fault::data, read); }
 
-std::vector<std::string> problems_of(const std::filesystem::path& path) {
+std::vector<std::string> problems_of(const fs::path& path) {
   const H5File file = H5File::open(path);
   std::vector<std::string> remarks;
   return prep::format_of(file).check(file, remarks);
@@ -68,12 +60,11 @@ std::vector<std::string> problems_of(const std::filesystem::path& path) {
 
 TEST_SUITE("io.dataset_file") {
   TEST_CASE("a file of another format or version is refused, with what to do") {
-    const test::TempDir dir;
     const auto refusal = [&](const std::function<void(H5File&)>& fill) {
-      H5File made = H5File::create(dir / "a.h5");
+      H5File made = H5File::create("a.h5");
       fill(made);
       made.close();
-      const H5File file = H5File::open(dir / "a.h5");
+      const H5File file = H5File::open("a.h5");
       return error_of(Fault::data, [&] { DatasetFile(file, kHarFormat); });
     };
     const auto format = [](H5File& f, const std::string& name, std::int64_t version) {
@@ -91,15 +82,14 @@ TEST_SUITE("io.dataset_file") {
   }
 
   TEST_CASE("sizes, datasets and ids that do not fit are named with both values") {
-    const test::TempDir dir;
-    H5File made = H5File::create(dir / "a.h5");
+    H5File made = H5File::create("a.h5");
     made.set_attribute("/", "format", std::string(kKgatFormat.name));
     made.set_attribute("/", "version", kKgatFormat.version);
     made.set_attribute("/", "n", std::int64_t{3});
     made.write<float>("/x", std::vector<float>(6), {3, 2});
     made.write_text("/names", {"a", "b"});
     made.close();
-    const H5File file = H5File::open(dir / "a.h5");
+    const H5File file = H5File::open("a.h5");
     const DatasetFile set(file, kKgatFormat);
     const auto refusal = [&](const auto& action) { return error_of(Fault::data, action); };
 
@@ -128,9 +118,8 @@ TEST_SUITE("io.dataset_file") {
   TEST_CASE("the check and every reader refuse a flipped bit in any dataset of any kind") {
     for (const Kind& kind : kKinds) {
       CAPTURE(kind.command);
-      const test::TempDir dir;
-      const auto good = dir / "good.h5", bad = dir / "bad.h5";
-      prepare(dir.path(), kind.command + " -o good.h5");
+      const fs::path good = "good.h5", bad = "bad.h5";
+      prepare(kind.command + " -o good.h5");
       CHECK(problems_of(good).empty());
       LocalPlacement placement;
       const std::uint64_t hash = kind.hash(good, placement);
@@ -138,7 +127,7 @@ TEST_SUITE("io.dataset_file") {
       for (const std::string& dataset : H5File::open(good).datasets_under("/")) {
         if (H5File::open(good).info(dataset).shape.front() == 0) continue;
         CAPTURE(dataset);
-        std::filesystem::copy_file(good, bad, std::filesystem::copy_options::overwrite_existing);
+        fs::copy_file(good, bad, fs::copy_options::overwrite_existing);
         flip_bit(bad, dataset);
         const std::string where = "dataset '" + dataset + "' is damaged";
         check_mentions(refusal([&] { problems_of(bad); }), "bad.h5", where, "copy it again, or rebuild it");
@@ -153,23 +142,22 @@ TEST_SUITE("io.dataset_file") {
       }
       CHECK(unread == kind.unread);
       // The programs say so, too.
-      prepare(dir.path(), "check good.h5");
-      check_mentions(prepare(dir.path(), "check bad.h5", 3), "is damaged (checksum");
+      prepare("check good.h5");
+      check_mentions(prepare("check bad.h5", 3), "is damaged (checksum");
     }
   }
 
   TEST_CASE("a changed attribute of any kind is refused") {
     for (const Kind& kind : kKinds) {
       CAPTURE(kind.command);
-      const test::TempDir dir;
-      prepare(dir.path(), kind.command + " -o a.h5");
-      const hid_t file = H5Fopen((dir / "a.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
+      prepare(kind.command + " -o a.h5");
+      const hid_t file = H5Fopen("a.h5", H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
       H5Aclose(H5Acreate2(file, "note", H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT));
       H5Sclose(space);
       H5Fclose(file);
       LocalPlacement placement;
       for (const std::string& message :
-           {refusal([&] { problems_of(dir / "a.h5"); }), refusal([&] { kind.hash(dir / "a.h5", placement); })})
+           {refusal([&] { problems_of("a.h5"); }), refusal([&] { kind.hash("a.h5", placement); })})
         check_mentions(message, "a.h5", "names, shapes or attributes are damaged", "copy it again, or rebuild it");
     }
   }
@@ -177,16 +165,15 @@ TEST_SUITE("io.dataset_file") {
   TEST_CASE("older files, without checksums and with strings of variable length, are read") {
     for (const Kind& kind : kKinds) {
       CAPTURE(kind.command);
-      const test::TempDir dir;
-      const auto path = dir / "a.h5";
-      prepare(dir.path(), kind.command + " -o a.h5");
-      CHECK(test::read_text(path).find("GCOL") == std::string::npos);  // a heap: strings of variable length
+      const fs::path path = "a.h5";
+      prepare(kind.command + " -o a.h5");
+      CHECK(read_text(path).find("GCOL") == std::string::npos);  // a heap: strings of variable length
       LocalPlacement placement;
       const std::uint64_t hash = kind.hash(path, placement);
       std::vector<std::string> datasets = H5File::open(path).datasets_under("/");
       for (const std::string& dataset : datasets)
-        if (H5File::open(path).info(dataset).type == H5Type::text) test::make_variable(path, dataset);
-      test::make_variable(path, "/", "format");
+        if (H5File::open(path).info(dataset).type == H5Type::text) make_variable(path, dataset);
+      make_variable(path, "/", "format");
       const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
       H5Adelete(file, "structure_xxh3");
       for (const std::string& dataset : datasets)
@@ -194,7 +181,7 @@ TEST_SUITE("io.dataset_file") {
           H5Adelete_by_name(file, dataset.c_str(), "xxh3", H5P_DEFAULT);
       H5Fclose(file);
       CHECK(kind.hash(path, placement) == hash);
-      check_mentions(prepare(dir.path(), "check a.h5"), "no checksums", "prepare it again", "a.h5: good");
+      check_mentions(prepare("check a.h5"), "no checksums", "prepare it again", "a.h5: good");
     }
   }
 

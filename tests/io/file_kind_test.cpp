@@ -1,19 +1,10 @@
 #include "lockstep/io/file_kind.hpp"
 
-#include <doctest/doctest.h>
-
-#include "lockstep/base/error.hpp"
-#include "lockstep/io/h5.hpp"
 #include "lockstep/io/seal.hpp"
-#include "support/errors.hpp"
-#include "support/paths.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("io.file_kind") {
   TEST_CASE("a file is recognised by its first bytes") {
-    const test::TempDir dir;
     const auto zip = [](const std::string& member) {
       return std::string("PK\x03\x04") + std::string(22, '\0') + static_cast<char>(member.size()) +
              std::string(3, '\0') + member;
@@ -32,37 +23,36 @@ TEST_SUITE("io.file_kind") {
         {"\x89HDF\r\n\x1a\n and no more", FileKind::damaged_hdf5}};
     for (const auto& [bytes, kind] : files) {
       CAPTURE(name(kind));
-      test::write_text(dir / "file", bytes);
-      CHECK(file_kind(dir / "file") == kind);
+      write_text("file", bytes);
+      CHECK(file_kind("file") == kind);
       // So does the error of a program that expects HDF5.
-      const std::string message = test::error_of(Fault::data, [&] { H5File::open(dir / "file"); });
+      const std::string message = error_of(Fault::data, [&] { H5File::open("file"); });
       CAPTURE(message);
       CHECK((kind == FileKind::damaged_hdf5 || message.ends_with(std::string("; it is ") + name(kind))));
     }
-    CHECK(file_kind(test::golden_path("emulator_aice.onnx")) == FileKind::onnx);
-    CHECK(file_kind(test::golden_path("emulator_aice.ts")) == FileKind::torchscript);
-    CHECK_THROWS_AS(file_kind(dir / "missing"), Error);
-    CHECK_THROWS_AS(file_kind(dir.path()), Error);
+    CHECK(file_kind(golden_path("emulator_aice.onnx")) == FileKind::onnx);
+    CHECK(file_kind(golden_path("emulator_aice.ts")) == FileKind::torchscript);
+    CHECK_THROWS_AS(file_kind("missing"), Error);
+    CHECK_THROWS_AS(file_kind("."), Error);
   }
 
   TEST_CASE("an HDF5 file is recognised by its format, and a wrong end mark before it is opened") {
-    const test::TempDir dir;
     for (const auto& [format, kind] : {std::pair{"lockstep-checkpoint", FileKind::checkpoint},
                                        {"lockstep-checkpoint-part", FileKind::checkpoint_part},
                                        {"lockstep-har", FileKind::data_set},
                                        {"lockstep-emulator-model", FileKind::model},
                                        {"climate", FileKind::hdf5}}) {
       CAPTURE(format);
-      const auto path = dir / format;
+      const fs::path path = format;
       H5File file = H5File::create(path);
       file.set_attribute("/", "format", std::string(format));
       file.close();
       CHECK(file_kind(path) == kind);
       append_end_mark(path);
       CHECK(file_kind(path) == kind);
-      std::string bytes = test::read_text(path);
+      std::string bytes = read_text(path);
       bytes[bytes.size() / 2] ^= 1;
-      test::write_text(path, bytes);
+      write_text(path, bytes);
       CHECK(file_kind(path) == FileKind::damaged_hdf5);
     }
   }

@@ -1,20 +1,10 @@
 /// Damaged and hostile files must cause neither a crash nor a hang. Forked children read the variants.
-#include <doctest/doctest.h>
-
-#include <functional>
 
 #include "io/h5_internal.hpp"
 #include "io/variable_strings.hpp"
-#include "lockstep/base/error.hpp"
-#include "lockstep/io/h5.hpp"
 #include "lockstep/io/seal.hpp"
-#include "support/errors.hpp"
 #include "support/forked_cases.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
-namespace fs = std::filesystem;
+#include "support/test.hpp"
 
 namespace {
 
@@ -39,18 +29,17 @@ void read_everything(const fs::path& path) {
   }
 }
 
-CaseOutcomes read_variants(const TempDir& dir, std::int64_t n,
-                           const std::function<std::string(std::int64_t)>& variant) {
+CaseOutcomes read_variants(std::int64_t n, const std::function<std::string(std::int64_t)>& variant) {
   return run_forked(0, n, [&](std::int64_t number) {
-    const auto path = dir / "variant.h5";
-    test::write_text(path, variant(number));
+    const fs::path path = "variant.h5";
+    write_text(path, variant(number));
     read_everything(path);
     return Ending::accepted;
   });
 }
 
-std::string sample(const TempDir& dir, bool variable_strings = false) {
-  auto file = H5File::create(dir / "sample.h5");
+std::string sample(bool variable_strings = false) {
+  auto file = H5File::create("sample.h5");
   std::vector<float> values(60);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.37f;
   file.write<float>("/x", std::span<const float>(values), {20, 3}, {{8, 3}, 0});
@@ -62,19 +51,18 @@ std::string sample(const TempDir& dir, bool variable_strings = false) {
   file.set_attribute("/x", "n", std::vector<std::int64_t>{1, 2, 3});
   file.close();
   if (variable_strings) {
-    test::make_variable(dir / "sample.h5", "/vars/names");
-    for (const char* name : {"format", "sources"}) test::make_variable(dir / "sample.h5", "/", name);
+    make_variable("sample.h5", "/vars/names");
+    for (const char* name : {"format", "sources"}) make_variable("sample.h5", "/", name);
   }
-  return test::read_text(dir / "sample.h5");
+  return read_text("sample.h5");
 }
 
 }  // namespace
 
 TEST_SUITE("io.h5_hostile") {
   TEST_CASE("no flipped byte crashes a reader") {
-    const TempDir dir;
     for (const bool variable : {false, true}) {
-      const std::string good = sample(dir, variable);
+      const std::string good = sample(variable);
       // All bytes except those deep inside runs of zeros, which are padding and free space.
       std::vector<std::size_t> bytes;
       for (std::size_t at = 0; at < good.size(); ++at) {
@@ -82,8 +70,8 @@ TEST_SUITE("io.h5_hostile") {
         if (near.find_first_not_of('\0') != std::string::npos) bytes.push_back(at);
       }
       constexpr int kMasks[] = {0x01, 0x80, 0xFF};
-      const auto outcome = read_variants(dir, static_cast<std::int64_t>(bytes.size()), [&](std::int64_t variant) {
-        const std::size_t at = bytes[static_cast<std::size_t>(variant)];
+      const auto outcome = read_variants(static_cast<std::int64_t>(bytes.size()), [&](std::int64_t variant) {
+        const std::size_t at = bytes[to_size(variant)];
         std::string bad = good;
         bad[at] = static_cast<char>(bad[at] ^ kMasks[at % 3]);
         return bad;
@@ -95,19 +83,16 @@ TEST_SUITE("io.h5_hostile") {
   }
 
   TEST_CASE("a truncated file is an error at every length") {
-    const TempDir dir;
-    const std::string good = sample(dir);
+    const std::string good = sample();
     const std::int64_t step = 7;
     const std::int64_t n = static_cast<std::int64_t>(good.size()) / step;
-    const auto outcome =
-        read_variants(dir, n, [&](std::int64_t i) { return good.substr(0, static_cast<std::size_t>(i) * step); });
+    const auto outcome = read_variants(n, [&](std::int64_t i) { return good.substr(0, to_size(i) * step); });
     for (const auto& [number, what] : outcome.failures) FAIL_CHECK("length ", number * step, ": ", what);
     CHECK(outcome.refused == n);
   }
 
   TEST_CASE("links, virtual and external storage, unsupported types and impossible sizes are errors that name them") {
-    const TempDir dir;
-    const auto path = dir / "hostile.h5";
+    const fs::path path = "hostile.h5";
     {
       const h5::Id file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
       const auto dataset = [&](const char* name, hid_t type, std::vector<hsize_t> dims, hid_t plist) {
@@ -151,9 +136,8 @@ TEST_SUITE("io.h5_hostile") {
   }
 
   TEST_CASE("a reference that promises fewer bytes than its heap holds is an error, wherever it stands") {
-    const TempDir dir;
     const std::vector<std::string> objects = {"attribute", "compact", "chunked", "contiguous"};
-    const auto path = dir / "good.h5";
+    const fs::path path = "good.h5";
     {
       const h5::Id file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose),
           type(H5Tcopy(H5T_C_S1), H5Tclose);
@@ -176,8 +160,8 @@ TEST_SUITE("io.h5_hostile") {
     const auto file = H5File::open(path);
     CHECK(file.text_list("/", "attribute").front().size() == 100000);
     CHECK(file.read_text("/chunked").front().size() == 100002);
-    const std::string good = test::read_text(path);
-    const auto outcome = read_variants(dir, std::ssize(objects), [&](std::int64_t i) {
+    const std::string good = read_text(path);
+    const auto outcome = read_variants(std::ssize(objects), [&](std::int64_t i) {
       std::string bad = good;
       const auto length = static_cast<std::uint32_t>(100000 + i);
       // The length occurs in the reference, with 4 bytes, and in the heap, with 8. This finds the reference.
@@ -188,21 +172,19 @@ TEST_SUITE("io.h5_hostile") {
       bad.replace(at, 4, std::string("\1\0\0\0", 4));
       return bad;
     });
-    for (const auto& [number, what] : outcome.failures)
-      FAIL_CHECK(objects[static_cast<std::size_t>(number)], ": ", what);
+    for (const auto& [number, what] : outcome.failures) FAIL_CHECK(objects[to_size(number)], ": ", what);
     CHECK(outcome.refused == std::ssize(objects));
   }
 
   TEST_CASE("reading strings does not read the rest of the file") {
-    const TempDir dir;
-    const auto path = dir / "large.h5";
+    const fs::path path = "large.h5";
     {
       H5File file = H5File::create(path);
       file.set_attribute("/", "format", std::string("sample"));
       file.write_text("/names", {"sst", "sss"});
       file.close();
-      test::make_variable(path, "/", "format");
-      test::make_variable(path, "/names");
+      make_variable(path, "/", "format");
+      make_variable(path, "/names");
       const h5::Id id(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose),
           plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
       H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
@@ -220,8 +202,7 @@ TEST_SUITE("io.h5_hostile") {
   }
 
   TEST_CASE("groups that contain themselves end in an error") {
-    const TempDir dir;
-    const auto path = dir / "loop.h5";
+    const fs::path path = "loop.h5";
     const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     H5Lcreate_hard(id, "/", id, "self", H5P_DEFAULT, H5P_DEFAULT);
     H5Fclose(id);
@@ -229,8 +210,7 @@ TEST_SUITE("io.h5_hostile") {
   }
 
   TEST_CASE("checking the checksums of a file whose groups contain themselves twice ends with a defect") {
-    const TempDir dir;
-    const auto path = dir / "loop.h5";
+    const fs::path path = "loop.h5";
     H5File file = H5File::create(path);
     file.create_group("/a");
     seal_contents(file);

@@ -1,28 +1,15 @@
 #include "lockstep/io/h5.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <csignal>
-#include <filesystem>
-#include <functional>
-#include <limits>
-#include <numeric>
-#include <thread>
 
 #include "io/h5_internal.hpp"
 #include "io/variable_strings.hpp"
-#include "lockstep/base/error.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -39,7 +26,7 @@ void write_vector(H5File& file, const std::string& name, const std::vector<T>& v
 }
 
 /// A file with n numbers, /f.
-void write_numbers(const std::filesystem::path& path, std::size_t n) {
+void write_numbers(const fs::path& path, std::size_t n) {
   H5File file = H5File::create(path);
   write_vector(file, "/f", counting<float>(n));
   file.close();
@@ -49,8 +36,7 @@ void write_numbers(const std::filesystem::path& path, std::size_t n) {
 
 TEST_SUITE("io.h5") {
   TEST_CASE("every type, layout and shape reads back as written") {
-    const TempDir dir;
-    const auto path = dir / "a.h5";
+    const fs::path path = "a.h5";
     const std::vector<std::uint8_t> bytes = {0, 1, 255};
     const std::vector<std::int64_t> big = {std::numeric_limits<std::int64_t>::min(), -1,
                                            std::numeric_limits<std::int64_t>::max()};
@@ -89,11 +75,10 @@ TEST_SUITE("io.h5") {
   }
 
   TEST_CASE("rows are written and read at the right place") {
-    const TempDir dir;
     const H5Layout layouts[] = {{}, {{2, 3}, 0}, {{2, 3}, 3}};
     for (const auto& layout : layouts) {
       {
-        auto file = H5File::create(dir / "rows.h5");
+        auto file = H5File::create("rows.h5");
         file.create_dataset("/x", H5Type::i32, {5, 3}, layout);
         const auto values = counting<std::int32_t>(15);
         file.write_rows<std::int32_t>("/x", 2, 3, std::span(values).subspan(6));
@@ -103,7 +88,7 @@ TEST_SUITE("io.h5") {
                        [&] { file.write_rows<std::int32_t>("/x", 4, 2, std::span(values).first(6)); }) != "no error");
         file.close();
       }
-      const auto file = H5File::open(dir / "rows.h5");
+      const auto file = H5File::open("rows.h5");
       CHECK(file.read<std::int32_t>("/x") == counting<std::int32_t>(15));
       std::vector<std::int64_t> two(6);
       file.read_rows<std::int64_t>("/x", 3, 2, two);
@@ -113,8 +98,7 @@ TEST_SUITE("io.h5") {
   }
 
   TEST_CASE("rows of strings are written at the right place; a longer string than announced is refused") {
-    const TempDir dir;
-    auto file = H5File::create(dir / "rows.h5");
+    auto file = H5File::create("rows.h5");
     file.create_text("/t", {3, 2}, 4);
     const std::vector<std::string> values = {"a", "", "four", "d", "e", "f"}, longer = {"fives", "x"};
     file.write_text_rows("/t", 1, 2, std::span(values).subspan(2));
@@ -122,13 +106,12 @@ TEST_SUITE("io.h5") {
     check_mentions(error_of(Fault::internal, [&] { file.write_text_rows("/t", 0, 1, longer); }), "at most 4");
     error_of(Fault::internal, [&] { file.write_text_rows("/t", 2, 2, std::span(values).first(4)); });
     file.close();
-    CHECK(H5File::open(dir / "rows.h5").read_text("/t") == values);
+    CHECK(H5File::open("rows.h5").read_text("/t") == values);
   }
 
   TEST_CASE("an attribute of another kind, rank or length is refused: file, attribute, expected and found are named") {
-    const TempDir dir;
     {
-      auto file = H5File::create(dir / "a.h5");
+      auto file = H5File::create("a.h5");
       file.set_attribute("/", "integer", std::int64_t{7});
       file.set_attribute("/", "real", 0.5);
       file.set_attribute("/", "text", std::string("words"));
@@ -137,7 +120,7 @@ TEST_SUITE("io.h5") {
       file.set_attribute("/", "texts", std::vector<std::string>{"a", "b"});
       file.set_attribute("/", "empty", std::vector<double>{});
       file.close();
-      const h5::Id raw(H5Fopen((dir / "a.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+      const h5::Id raw(H5Fopen("a.h5", H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
       const hsize_t extent[] = {2, 3};
       const h5::Id table(H5Screate_simple(2, extent, nullptr), H5Sclose), nothing(H5Screate(H5S_NULL), H5Sclose);
       const std::int64_t values[6] = {};
@@ -146,7 +129,7 @@ TEST_SUITE("io.h5") {
         if (space == table) H5Awrite(id, H5T_NATIVE_INT64, values);
       }
     }
-    const auto file = H5File::open(dir / "a.h5");
+    const auto file = H5File::open("a.h5");
     struct Read {
       std::string expected;
       std::vector<std::string> takes;
@@ -180,7 +163,7 @@ TEST_SUITE("io.h5") {
           continue;
         }
         const std::string message = error_of(Fault::data, [&, at = name] { read.read(at); });
-        for (const std::string& part : {"expected " + read.expected, std::string(found), dir.path().string() + "/a.h5",
+        for (const std::string& part : {"expected " + read.expected, std::string(found), std::string("a.h5"),
                                         std::string("attribute '") + name + "' of '/'"})
           check_mentions(message, part);
       }
@@ -188,11 +171,10 @@ TEST_SUITE("io.h5") {
   }
 
   TEST_CASE("attributes keep their kind: scalars, arrays, empty ones and long ones") {
-    const TempDir dir;
     const std::string long_text(200000, 'x');
     for (const bool variable : {false, true}) {
       {
-        auto file = H5File::create(dir / "a.h5");
+        auto file = H5File::create("a.h5");
         file.create_group("/g");
         write_vector(file, "/g/x", counting<float>(3));
         file.set_attribute("/", "n", std::int64_t{-5});
@@ -208,10 +190,10 @@ TEST_SUITE("io.h5") {
         file.close();
       }
       if (variable) {
-        for (const char* name : {"text", "empty"}) test::make_variable(dir / "a.h5", "/g", name);
-        for (const char* name : {"words", "config"}) test::make_variable(dir / "a.h5", "/g/x", name);
+        for (const char* name : {"text", "empty"}) make_variable("a.h5", "/g", name);
+        for (const char* name : {"words", "config"}) make_variable("a.h5", "/g/x", name);
       }
-      const auto file = H5File::open(dir / "a.h5");
+      const auto file = H5File::open("a.h5");
       CHECK(file.int_attribute("/", "n") == 7);
       CHECK(file.real_attribute("/g", "lr") == 1e-3);
       CHECK(file.real_attribute("/", "n") == 7.0);
@@ -237,27 +219,25 @@ TEST_SUITE("io.h5") {
   }
 
   TEST_CASE("equal contents make equal bytes") {
-    const TempDir dir;
     for (const char* name : {"1.h5", "2.h5"}) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1050));  // time stamps would count seconds
-      auto file = H5File::create(dir / name);
+      auto file = H5File::create(name);
       write_vector(file, "/g/h/x", counting<float>(100), {{10}, 5});
       file.set_attribute("/g", "a", 0.5);
       file.close();
     }
-    CHECK(test::read_text(dir / "1.h5") == test::read_text(dir / "2.h5"));
+    CHECK(read_text("1.h5") == read_text("2.h5"));
   }
 
   TEST_CASE("an error names the problem of the dataset") {
-    const TempDir dir;
     {
-      auto file = H5File::create(dir / "a.h5");
+      auto file = H5File::create("a.h5");
       write_vector(file, "/f", counting<float>(6));
       write_vector(file, "/i", std::vector<std::int64_t>{1, std::int64_t{1} << 40});
       file.write_text("/t", {"x"});
       file.close();
     }
-    const auto file = H5File::open(dir / "a.h5");
+    const auto file = H5File::open("a.h5");
     const auto message = error_of(Fault::data, [&] { file.read<float>("/g/absent"); });
     check_mentions(message, "'/g/absent'", "a.h5");
     check_mentions(error_of(Fault::data, [&] { file.read<std::int32_t>("/f"); }), "expected integers, found f32");
@@ -275,8 +255,7 @@ TEST_SUITE("io.h5") {
   }
 
   TEST_CASE("a dataset too large for its file system is refused before it is written; a compressed one may fit") {
-    const TempDir dir;
-    auto file = H5File::create(dir / "a.h5");
+    auto file = H5File::create("a.h5");
     CHECK_THROWS_WITH_AS(file.create_dataset("/x", H5Type::f64, {std::int64_t{1} << 52}),
                          doctest::Contains("it needs at least 32.0 PiB, but its file system has only"), Error);
     file.create_dataset("/y", H5Type::f64, {std::int64_t{1} << 45}, {{std::int64_t{1} << 28}, 1});
@@ -284,38 +263,35 @@ TEST_SUITE("io.h5") {
   }
 
   TEST_CASE("missing, foreign and truncated files have different errors") {
-    const TempDir dir;
-    CHECK(error_of(Fault::usage, [&] { H5File::open(dir / "absent.h5"); }) != "no error");
-    CHECK(error_of(Fault::usage, [&] { H5File::open(dir.path()); }) != "no error");
-    test::write_text(dir / "text.h5", "this is not HDF5, but it is long enough to look for a signature in it");
-    check_mentions(error_of(Fault::data, [&] { H5File::open(dir / "text.h5"); }), "signature");
-    test::write_text(dir / "empty.h5", "");
-    CHECK(error_of(Fault::data, [&] { H5File::open(dir / "empty.h5"); }) != "no error");
-    write_numbers(dir / "a.h5", 6000);
-    std::filesystem::resize_file(dir / "a.h5", 5000);
-    check_mentions(error_of(Fault::data, [&] { H5File::open(dir / "a.h5"); }), "truncated");
+    CHECK(error_of(Fault::usage, [&] { H5File::open("absent.h5"); }) != "no error");
+    CHECK(error_of(Fault::usage, [&] { H5File::open("."); }) != "no error");
+    write_text("text.h5", "this is not HDF5, but it is long enough to look for a signature in it");
+    check_mentions(error_of(Fault::data, [&] { H5File::open("text.h5"); }), "signature");
+    write_text("empty.h5", "");
+    CHECK(error_of(Fault::data, [&] { H5File::open("empty.h5"); }) != "no error");
+    write_numbers("a.h5", 6000);
+    fs::resize_file("a.h5", 5000);
+    check_mentions(error_of(Fault::data, [&] { H5File::open("a.h5"); }), "truncated");
   }
 
   TEST_CASE("a file locked by another program is an error with advice") {
-    const TempDir dir;
-    write_numbers(dir / "a.h5", 10);
-    const int fd = open((dir / "a.h5").c_str(), O_RDWR);
+    write_numbers("a.h5", 10);
+    const int fd = open("a.h5", O_RDWR);
     REQUIRE(flock(fd, LOCK_EX) == 0);
-    check_mentions(error_of(Fault::data, [&] { H5File::open(dir / "a.h5"); }), "HDF5_USE_FILE_LOCKING=FALSE");
+    check_mentions(error_of(Fault::data, [&] { H5File::open("a.h5"); }), "HDF5_USE_FILE_LOCKING=FALSE");
     close(fd);
-    CHECK_NOTHROW(H5File::open(dir / "a.h5"));
+    CHECK_NOTHROW(H5File::open("a.h5"));
   }
 
   TEST_CASE("a file whose writer was killed is an error") {
-    const TempDir dir;
     const pid_t child = fork();
     if (child == 0) {
-      auto file = H5File::create(dir / "a.h5");
+      auto file = H5File::create("a.h5");
       write_vector(file, "/f", counting<float>(100000));
       kill(getpid(), SIGKILL);
     }
     waitpid(child, nullptr, 0);
-    CHECK(std::filesystem::exists(dir / "a.h5"));
-    CHECK(error_of(Fault::data, [&] { H5File::open(dir / "a.h5"); }) != "no error");
+    CHECK(fs::exists("a.h5"));
+    CHECK(error_of(Fault::data, [&] { H5File::open("a.h5"); }) != "no error");
   }
 }

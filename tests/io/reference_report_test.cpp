@@ -1,11 +1,6 @@
 #include "lockstep/io/reference_report.hpp"
 
-#include <doctest/doctest.h>
-
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 using Doubles = std::vector<double>;
@@ -22,8 +17,8 @@ TEST_SUITE("io.reference_report") {
     CHECK(relative.value == 4);
     CHECK(relative.expected == -5);
     CHECK(relative.passed());
-    CHECK_FALSE(report.compare("b", Doubles{1.25}, Doubles{1}, 0.2, Difference::absolute).passed());
-    CHECK(report.compare("c", Doubles{1.25}, Doubles{1}, 0.25, Difference::absolute).passed());
+    CHECK_FALSE(report.compare("b", Doubles{1.25}, Doubles{1}, 0.2, lockstep::Difference::absolute).passed());
+    CHECK(report.compare("c", Doubles{1.25}, Doubles{1}, 0.25, lockstep::Difference::absolute).passed());
     CHECK(report.failed() == 1);
     CHECK_FALSE(report.passed());
   }
@@ -49,12 +44,11 @@ TEST_SUITE("io.reference_report") {
   }
 
   TEST_CASE("integer datasets are compared as integers, others as floats") {
-    const test::TempDir dir;
-    H5File made = H5File::create(dir / "reference.h5");
+    H5File made = H5File::create("reference.h5");
     made.write<std::int32_t>("/group/ids", std::vector<std::int32_t>{1, 2}, {2});
     made.write<float>("/values", std::vector<float>{0.1f}, {1});
     made.close();
-    const H5File file = H5File::open(dir / "reference.h5");
+    const H5File file = H5File::open("reference.h5");
     ReferenceReport report;
     CHECK(report.compare(file, "/group/ids", std::vector<std::uint8_t>{1, 2}, 0).name == "group/ids");
     report.compare(file, "/values", std::vector<float>{0.1f}, 0);
@@ -75,9 +69,8 @@ TEST_SUITE("io.reference_report") {
           "x               0.00e+00     0.0e+00  ok    [0] 1, expected 1\n"
           "metadata        0.00e+00     0.0e+00  FAIL  ours 1, the reference has 2\n"
           "1 of 3 arrays agree\n");
-    report.compare("y", Doubles{1}, Doubles{1}, 0.5, Difference::absolute);
-    test::check_mentions(
-        report.text(), "5.0e-01a ok",
-        "2 of 4 arrays agree (a: absolute error, the others relative to the largest reference value)\n");
+    report.compare("y", Doubles{1}, Doubles{1}, 0.5, lockstep::Difference::absolute);
+    check_mentions(report.text(), "5.0e-01a ok",
+                   "2 of 4 arrays agree (a: absolute error, the others relative to the largest reference value)\n");
   }
 }

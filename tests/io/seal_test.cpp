@@ -1,18 +1,10 @@
 #include "lockstep/io/seal.hpp"
 
-#include <doctest/doctest.h>
-
-#include <span>
-#include <vector>
-
 #include "lockstep/base/hash.hpp"
-#include "lockstep/io/h5.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("io.seal") {
-  const auto write_sealed = [](const std::filesystem::path& path) {
+  const auto write_sealed = [](const fs::path& path) {
     H5File file = H5File::create(path);
     const std::vector<double> numbers = {1, 2, 3, 4, 5, 6};
     file.write<double>("/a/numbers", numbers, {2, 3});
@@ -25,57 +17,53 @@ TEST_SUITE("io.seal") {
   };
 
   TEST_CASE("an unchanged file has no defect") {
-    const test::TempDir dir;
-    write_sealed(dir / "x.h5");
-    CHECK(end_mark_defect(dir / "x.h5") == "");
-    CHECK(contents_defect(H5File::open(dir / "x.h5")) == "");
+    write_sealed("x.h5");
+    CHECK(end_mark_defect("x.h5") == "");
+    CHECK(contents_defect(H5File::open("x.h5")) == "");
   }
 
   TEST_CASE("every flipped byte and every truncation is a defect") {
-    const test::TempDir dir;
-    write_sealed(dir / "x.h5");
-    const std::string whole = test::read_text(dir / "x.h5");
+    write_sealed("x.h5");
+    const std::string whole = read_text("x.h5");
     for (std::size_t at = 0; at < whole.size(); at += at < whole.size() - 80 ? 97 : 1) {
       CAPTURE(at);
       std::string damaged = whole;
       damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-      test::write_text(dir / "y.h5", damaged);
-      CHECK(end_mark_defect(dir / "y.h5") != "");
-      test::write_text(dir / "y.h5", whole.substr(0, at));
-      CHECK(end_mark_defect(dir / "y.h5") != "");
+      write_text("y.h5", damaged);
+      CHECK(end_mark_defect("y.h5") != "");
+      write_text("y.h5", whole.substr(0, at));
+      CHECK(end_mark_defect("y.h5") != "");
     }
   }
 
   TEST_CASE("a dataset hashed in blocks has the hash of the whole and of the values in memory") {
-    const test::TempDir dir;
     std::vector<float> numbers(5 << 20);
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
     for (const std::vector<std::int64_t>& shape :
          {std::vector<std::int64_t>{5 << 20}, {5 << 10, 1 << 10}, {1, 5 << 20}}) {
-      H5File file = H5File::create(dir / "x.h5");
+      H5File file = H5File::create("x.h5");
       file.write<float>("/numbers", numbers, shape);
       seal_contents(file);
       CHECK(file.text_attribute("/numbers", "xxh3") == hex64(hash64(numbers.data(), numbers.size() * sizeof(float))));
     }
-    H5File file = H5File::create(dir / "y.h5");
+    H5File file = H5File::create("y.h5");
     file.write<float>("/numbers", std::span<const float>(numbers), {5 << 20});
     numbers[77] = -1;  // what the disk should hold
     seal_contents(file, {{"/numbers", hash64(numbers.data(), numbers.size() * sizeof(float))}});
     file.close();
-    CHECK(contents_defect(H5File::open(dir / "y.h5")).find("'/numbers'") != std::string::npos);
+    CHECK(contents_defect(H5File::open("y.h5")).find("'/numbers'") != std::string::npos);
   }
 
   TEST_CASE("a dataset changed by another program is a defect") {
-    const test::TempDir dir;
     const auto build = [&](double last, const std::string& note, const std::string& name, bool again) {
-      H5File file = H5File::create(dir / "x.h5");
+      H5File file = H5File::create("x.h5");
       const std::vector<double> numbers = {1, 2, last};
       file.write<double>("/numbers", numbers, {3});
       file.write_text("/names", {"one", name});
       file.set_attribute("/", "note", note);
       if (again) {
         // Checksums of other contents.
-        const H5File sealed = H5File::open(dir / "sealed.h5");
+        const H5File sealed = H5File::open("sealed.h5");
         file.set_attribute("/", "structure_xxh3", sealed.attribute("/", "structure_xxh3"));
         for (const char* dataset : {"/numbers", "/names"})
           file.set_attribute(dataset, "xxh3", sealed.attribute(dataset, "xxh3"));
@@ -85,14 +73,14 @@ TEST_SUITE("io.seal") {
       file.close();
     };
     build(3, "n", "two", false);
-    std::filesystem::rename(dir / "x.h5", dir / "sealed.h5");
+    fs::rename("x.h5", "sealed.h5");
     build(3, "n", "two", true);
-    CHECK(contents_defect(H5File::open(dir / "x.h5")) == "");
+    CHECK(contents_defect(H5File::open("x.h5")) == "");
     build(4, "n", "two", true);
-    CHECK(contents_defect(H5File::open(dir / "x.h5")).find("'/numbers'") != std::string::npos);
+    CHECK(contents_defect(H5File::open("x.h5")).find("'/numbers'") != std::string::npos);
     build(3, "n", "three", true);
-    CHECK(contents_defect(H5File::open(dir / "x.h5")).find("'/names'") != std::string::npos);
+    CHECK(contents_defect(H5File::open("x.h5")).find("'/names'") != std::string::npos);
     build(3, "m", "two", true);
-    CHECK(contents_defect(H5File::open(dir / "x.h5")).find("attributes") != std::string::npos);
+    CHECK(contents_defect(H5File::open("x.h5")).find("attributes") != std::string::npos);
   }
 }

@@ -1,10 +1,8 @@
 #pragma once
-#include <filesystem>
-#include <string>
 #include <variant>
-#include <vector>
 
 #include "io/h5_internal.hpp"
+#include "support/test.hpp"
 
 namespace lockstep::test {
 

@@ -1,22 +1,12 @@
 #include "lockstep/io/weights.hpp"
 
-#include <doctest/doctest.h>
 #include <zlib.h>
 
-#include <cmath>
-#include <cstring>
-#include <limits>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/io/zip.hpp"
 #include "models/emulator/files/pickle.hpp"
-#include "support/errors.hpp"
 #include "support/npy.hpp"
-#include "support/process.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
-using namespace lockstep::test;
 using files::Pickle;
 
 namespace {
@@ -193,11 +183,10 @@ TEST_SUITE("io.weights") {
   }
 
   TEST_CASE("a pickle's classes and functions are refused by name, and none is called") {
-    const test::TempDir dir;
     Pickle out;
-    out.global("os", "system").mark().text("touch " + (dir / "called").string()).tuple().reduce();
+    out.global("os", "system").mark().text("touch called").tuple().reduce();
     check_mentions(torch_refusal(archive(out.finish())), "names os.system");
-    CHECK_FALSE(std::filesystem::exists(dir / "called"));
+    CHECK_FALSE(fs::exists("called"));
     // The same by STACK_GLOBAL.
     std::string raw =
         "\x80\x04\x8c\x08"
@@ -318,10 +307,9 @@ TEST_SUITE("io.weights") {
   }
 
   TEST_CASE("a file is recognised by its first bytes; other files and values that are not finite are refused by name") {
-    const test::TempDir dir;
     const auto read = [&](const std::string& bytes) {
-      test::write_text(dir / "w", bytes);
-      return refusal([&] { read_weights(dir / "w"); });
+      write_text("w", bytes);
+      return refusal([&] { read_weights("w"); });
     };
     CHECK(read(one_tensor({})) == "accepted");
     CHECK(read(safetensors_bytes({{array("a", {1}, std::vector<float>{1})}, {}})) == "accepted");
@@ -335,7 +323,7 @@ TEST_SUITE("io.weights") {
                             array("worse", {1}, std::vector<float>{infinite})},
                            {}}));
     check_mentions(message, "not finite in 'bad', 'worse'");
-    check_mentions(refusal([&] { read_weights(dir / "missing"); }), "missing");
-    check_mentions(refusal([&] { read_weights(dir / "w", "model"); }), "--key");
+    check_mentions(refusal([&] { read_weights("missing"); }), "missing");
+    check_mentions(refusal([&] { read_weights("w", "model"); }), "--key");
   }
 }

@@ -1,26 +1,15 @@
 #include "lockstep/models/array_function.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-
-#include "lockstep/io/h5.hpp"
 #include "lockstep/models/hrm/hrm_function.hpp"
 #include "lockstep/models/hrm/hrm_weights.hpp"
 #include "lockstep/nn/own_tape.hpp"
-#include "support/errors.hpp"
-#include "support/paths.hpp"
+#include "support/test.hpp"
 #include "support/weight_files.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
 
 namespace {
 
 std::vector<float> scores(const ArrayFunction& function, std::int64_t n, const std::vector<const void*>& inputs) {
-  std::vector<float> out(static_cast<std::size_t>(n * function.outputs()[0].count()));
+  std::vector<float> out(to_size(n * function.outputs()[0].count()));
   void* const to = out.data();
   Arena arena;
   function.predict(n, inputs, {&to, 1}, arena);
@@ -45,8 +34,8 @@ TEST_SUITE("models.array_function") {
           "tisasrec_tisasrec", "tisasrec_tisasrec_mhc", "tisasrec_tisasrec_noffnres", "tisasrec_default_sasrec",
           "tisasrec_default_tisasrec", "tisasrec_default_tisasrec_mhc"}) {
       CAPTURE(name);
-      const H5File golden = H5File::open(test::golden_path(std::string(name) + ".h5"));
-      const auto function = test::function_of(widened(test::golden_sequence_file(name)));
+      const H5File golden = H5File::open(golden_path(std::string(name) + ".h5"));
+      const auto function = function_of(widened(golden_sequence_file(name)));
       const auto items = golden.read<std::int64_t>("/inputs/batch0/seq");
       const auto candidates = golden.read<std::int64_t>("/inputs/candidates");
       const auto expected = golden.read<double>("/outputs64/predict");
@@ -63,15 +52,15 @@ TEST_SUITE("models.array_function") {
       for (std::int64_t b = 0; b < n; ++b) {
         std::vector<const void*> one;
         for (const void* input : inputs) one.push_back(static_cast<const std::int64_t*>(input) + b * slots);
-        if (items[static_cast<std::size_t>((b + 1) * slots - 1)] == 0) {
+        if (items[to_size((b + 1) * slots - 1)] == 0) {
           CHECK(contains(error_of(Fault::usage, [&] { scores(*function, 1, one); }), "has no items"));
           continue;
         }
         const std::vector<float> found = scores(*function, 1, one);
-        CHECK(found.size() == static_cast<std::size_t>(all));
+        CHECK(found.size() == to_size(all));
         for (std::int64_t k = b * each; k < (b + 1) * each; ++k) {
-          const double wanted = expected[static_cast<std::size_t>(k)];
-          const auto item = static_cast<std::size_t>(candidates[static_cast<std::size_t>(k)]);
+          const double wanted = expected[to_size(k)];
+          const auto item = to_size(candidates[to_size(k)]);
           worst = std::max(worst, std::abs(static_cast<double>(found.at(item - 1)) - wanted));
           largest = std::max(largest, std::abs(wanted));
         }
@@ -84,17 +73,17 @@ TEST_SUITE("models.array_function") {
   TEST_CASE("HAR gives the logits of its network, or the mean of its channels' log-probabilities") {
     using Mode = HarArch::Mode;
     for (const Mode mode : {Mode::flatten, Mode::independent, Mode::average, Mode::first}) {
-      const HarArch arch = test::small_har(mode, HarArch::Pool::attention, true);
-      const HarMetadata data = test::har_data(arch);
-      const NamedArrays file = test::har_file(arch);
+      const HarArch arch = small_har(mode, HarArch::Pool::attention, true);
+      const HarMetadata data = har_data(arch);
+      const NamedArrays file = har_file(arch);
       const std::int64_t n = 3, channels = mode == Mode::first ? 1 : arch.channels;
-      std::vector<float> x(static_cast<std::size_t>(n * arch.channels * arch.length)), patches;
+      std::vector<float> x(to_size(n * arch.channels * arch.length)), patches;
       for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::cos(0.1f * static_cast<float>(i));
       for (std::int64_t w = 0; w < n; ++w)
         for (std::int64_t c = 0; c < channels; ++c)
           for (std::int64_t t = 0; t < 20; ++t) {
-            const double value = x[static_cast<std::size_t>((w * arch.channels + c) * arch.length + t)];
-            const auto at = static_cast<std::size_t>(c);
+            const double value = x[to_size((w * arch.channels + c) * arch.length + t)];
+            const auto at = to_size(c);
             patches.push_back(static_cast<float>((value - data.channel_mean[at]) / data.channel_std[at]));
           }
       Har network(arch, DType::f32, 0);
@@ -102,8 +91,8 @@ TEST_SUITE("models.array_function") {
       OwnTape tape(DType::f32);
       const Var logits = network.classify(
           tape, network.embed(tape, Tensor::of(patches.data(), {n * channels, arch.tokens(), arch.patch})), nullptr);
-      const std::vector<float> found = scores(*test::function_of(file), n, {x.data()});
-      REQUIRE(found.size() == static_cast<std::size_t>(n * arch.classes));
+      const std::vector<float> found = scores(*function_of(file), n, {x.data()});
+      REQUIRE(found.size() == to_size(n * arch.classes));
       for (std::int64_t i = 0; i < n * arch.classes; ++i) {
         const std::int64_t w = i / arch.classes, k = i % arch.classes, each = logits.rows() / n;
         double wanted = 0;
@@ -113,14 +102,14 @@ TEST_SUITE("models.array_function") {
           for (std::int64_t c = 0; c < arch.classes; ++c) sum += std::exp(static_cast<double>(row[c]));
           wanted += each == 1 ? row[k] : (row[k] - std::log(sum)) / static_cast<double>(each);
         }
-        CHECK(std::abs(found[static_cast<std::size_t>(i)] - wanted) < 2e-6);
+        CHECK(std::abs(found[to_size(i)] - wanted) < 2e-6);
       }
     }
   }
 
   TEST_CASE("BPRMF gives the inner products of rows, for any number of items per user") {
-    const NamedArrays file = test::bprmf_file();
-    const auto function = test::function_of(file);
+    const NamedArrays file = bprmf_file();
+    const auto function = function_of(file);
     const auto &users = std::get<std::vector<float>>(file.at("user_embed.weight").values),
                &items = std::get<std::vector<float>>(file.at("item_embed.weight").values);
     CHECK(function->inputs()[1].extents == std::vector<std::int64_t>{1});
@@ -132,9 +121,9 @@ TEST_SUITE("models.array_function") {
     for (std::size_t i = 0; i < what.size(); ++i) {
       double wanted = 0;
       for (std::size_t c = 0; c < 5; ++c)
-        wanted += static_cast<double>(users[static_cast<std::size_t>(who[i / 9]) * 5 + c]) *
-                  static_cast<double>(items[static_cast<std::size_t>(what[i]) * 5 + c]);
-      CHECK(static_cast<double>(found[i]) == doctest::Approx(wanted).epsilon(1e-6));
+        wanted += static_cast<double>(users[to_size(who[i / 9]) * 5 + c]) *
+                  static_cast<double>(items[to_size(what[i]) * 5 + c]);
+      CHECK(static_cast<double>(found[i]) == Approx(wanted).epsilon(1e-6));
     }
     const auto said = [&] { return error_of(Fault::usage, [&] { scores(*function, 3, {who.data(), what.data()}); }); };
     what[20] = 9;
@@ -145,16 +134,16 @@ TEST_SUITE("models.array_function") {
     CHECK(contains(error_of(Fault::usage, [&] { function->set("slots", 3); }), "no such setting"));
     NamedArrays wrong = file;
     wrong.metadata["data.items"] = "0";
-    CHECK(contains(error_of(Fault::data, [&] { test::function_of(wrong); }), "0 items"));
+    CHECK(contains(error_of(Fault::data, [&] { function_of(wrong); }), "0 items"));
   }
 
   TEST_CASE("HRM gives the answers and halting logits after its segments") {
-    const NamedArrays file = test::hrm_file();
-    const auto function = test::function_of(file);
+    const NamedArrays file = hrm_file();
+    const auto function = function_of(file);
     Hrm network(parse_hrm(file.metadata, "test"), DType::f32, 0);
     load_arrays(network.params(), file, {}, "test");
     const std::int64_t n = 5, cells = 7, vocab = 6;
-    std::vector<std::int64_t> tokens(static_cast<std::size_t>(n * cells)), ids = {0, 2, 1, 1, 0};
+    std::vector<std::int64_t> tokens(to_size(n * cells)), ids = {0, 2, 1, 1, 0};
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int64_t>(i * i % 6);
     std::vector<std::int64_t> answers(tokens.size());
     std::vector<float> halt(5), go(5), earlier;
@@ -198,19 +187,19 @@ TEST_SUITE("models.array_function") {
     CHECK(contains(error_of(Fault::usage, [&] { function->set("segments", 0); }), "must be >= 1"));
     NamedArrays silent = file;
     silent.metadata.erase(kSegmentsEntry);
-    CHECK(contains(error_of(Fault::usage, [&] { predict(*test::function_of(silent)); }), "set 'segments' first"));
+    CHECK(contains(error_of(Fault::usage, [&] { predict(*function_of(silent)); }), "set 'segments' first"));
   }
 
   TEST_CASE("a sample's result does not depend on the batch") {
-    for (const auto& [name, file] : test::network_files()) {
+    for (const auto& [name, file] : network_files()) {
       CAPTURE(name);
-      const auto function = test::function_of(file);
+      const auto function = function_of(file);
       const std::int64_t n = 4000;  // several blocks
-      const test::NetworkCase batch = test::make_case(*function, n);
+      const NetworkCase batch = make_case(*function, n);
       const auto& array = function->outputs()[0];
       std::vector<const void*> one;
       for (std::size_t i = 0; i < batch.inputs.size(); ++i)
-        one.push_back(batch.inputs[i].data() + batch.inputs[i].size() / static_cast<std::size_t>(n) * 3777);
+        one.push_back(batch.inputs[i].data() + batch.inputs[i].size() / to_size(n) * 3777);
       const std::vector<float> alone = scores(*function, 1, one);
       std::vector<float> together(alone.size());
       std::memcpy(together.data(), batch.outputs[0].data() + 3777 * array.count() * 4, together.size() * 4);
@@ -221,7 +210,7 @@ TEST_SUITE("models.array_function") {
   }
 
   TEST_CASE("an input without meaning is refused, naming its sample") {
-    const auto function = test::function_of(test::golden_sequence_file("tisasrec_tisasrec"));
+    const auto function = function_of(golden_sequence_file("tisasrec_tisasrec"));
     const std::size_t slots = 11;
     std::vector<std::int64_t> items(2 * slots, 3), times(2 * slots, 5);
     const auto said = [&] {
@@ -238,19 +227,18 @@ TEST_SUITE("models.array_function") {
   }
 
   TEST_CASE("a file that does not describe its arrays is refused") {
-    const NamedArrays whole = test::golden_sequence_file("tisasrec_sasrec");
+    const NamedArrays whole = golden_sequence_file("tisasrec_sasrec");
     const auto said = [&](const auto& change) {
       NamedArrays file = whole;
       change(file);
-      return error_of(Fault::data, [&] { test::function_of(file); });
+      return error_of(Fault::data, [&] { function_of(file); });
     };
     CHECK(said([](NamedArrays&) {}) == "no error");
     CHECK(contains(said([](NamedArrays& f) { f.metadata.erase("model.items"); }), "no entry 'model.items'"));
     CHECK(contains(said([](NamedArrays& f) { f.metadata["model.items"] = "2000000000"; }), "values"));
     CHECK(contains(said([](NamedArrays& f) { f.arrays[0].shape = {3, 4}; }), "shape"));
-    HarArch pictures = test::small_har(HarArch::Mode::flatten, HarArch::Pool::mean, true);
+    HarArch pictures = small_har(HarArch::Mode::flatten, HarArch::Pool::mean, true);
     pictures.input = HarArch::Input::image;
-    CHECK(
-        contains(error_of(Fault::usage, [&] { test::function_of(test::har_file(pictures)); }), "model.input = image"));
+    CHECK(contains(error_of(Fault::usage, [&] { function_of(har_file(pictures)); }), "model.input = image"));
   }
 }

@@ -1,16 +1,10 @@
 #include "lockstep/models/weights.hpp"
 
-#include <doctest/doctest.h>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/models/har/har_weights.hpp"
 #include "lockstep/models/hrm/hrm_weights.hpp"
 #include "lockstep/models/kgat/kgat_weights.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
-#include "support/errors.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 

@@ -1,17 +1,12 @@
 #include "lockstep/nn/dropout.hpp"
 
-#include <doctest/doctest.h>
-
 #include "lockstep/nn/layernorm.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 

@@ -1,17 +1,8 @@
 #include "lockstep/nn/mhc.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <vector>
-
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 struct Net {
@@ -57,15 +48,13 @@ TEST_SUITE("nn.mhc") {
               sum += scale * v[c] * at(phi.weight->value, k * n * kColumns + c);
             return at(alpha->value, 0) * sum + at(phi.bias->value, k);
           };
-          std::vector<double> m(static_cast<std::size_t>(n * n));
+          std::vector<double> m(to_size(n * n));
           for (std::int64_t k = 0; k < n * n; ++k)
-            m[static_cast<std::size_t>(k)] = std::exp(std::clamp(z(s.alpha_res, s.phi_res, k), -10.0, 10.0));
+            m[to_size(k)] = std::exp(std::clamp(z(s.alpha_res, s.phi_res, k), -10.0, 10.0));
           for (int pass = 0; pass < 40; ++pass)
             for (std::int64_t a = 0; a < n; ++a) {
               double sum = 0;
-              const auto cell = [&](std::int64_t b) -> double& {
-                return m[static_cast<std::size_t>(pass % 2 ? a * n + b : b * n + a)];
-              };
+              const auto cell = [&](std::int64_t b) -> double& { return m[to_size(pass % 2 ? a * n + b : b * n + a)]; };
               for (std::int64_t b = 0; b < n; ++b) sum += cell(b);
               for (std::int64_t b = 0; b < n; ++b) cell(b) /= sum;
             }
@@ -75,13 +64,12 @@ TEST_SUITE("nn.mhc") {
             worst = std::max(worst, std::abs(u - at(trace.u.value(), i * kColumns + c)));
             for (std::int64_t a = 0; a < n; ++a) {
               double y = 2 * sigmoid(z(s.alpha_post, s.phi_post, a)) * std::tanh(u);
-              for (std::int64_t b = 0; b < n; ++b) y += m[static_cast<std::size_t>(a * n + b)] * v[b * kColumns + c];
+              for (std::int64_t b = 0; b < n; ++b) y += m[to_size(a * n + b)] * v[b * kColumns + c];
               worst = std::max(worst, std::abs(y - at(out.value(), (i * n + a) * kColumns + c)));
             }
           }
           for (std::int64_t k = 0; k < n * n; ++k)
-            worst = std::max(
-                worst, std::abs(m[static_cast<std::size_t>(k)] - at(trace.maps.value(), i * n * (2 + n) + 2 * n + k)));
+            worst = std::max(worst, std::abs(m[to_size(k)] - at(trace.maps.value(), i * n * (2 + n) + 2 * n + k)));
         }
         CHECK(worst < 1e-12);
 

@@ -1,18 +1,10 @@
 #include "lockstep/nn/params.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
 #include <csignal>
 
 #include "lockstep/base/stop_request.hpp"
 #include "lockstep/nn/tape.hpp"
-#include "support/errors.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 TEST_SUITE("nn.params") {
   TEST_CASE("parameters lie in one vector in registration order, at multiples of 64 bytes, with zero gaps") {
@@ -98,12 +90,12 @@ TEST_SUITE("nn.params") {
       const auto size = static_cast<double>(t.size());
       return std::array<double, 3>{mean / size, std::sqrt(square / size), largest};
     };
-    CHECK(moments(n.value)[1] == doctest::Approx(3).epsilon(0.03));
+    CHECK(moments(n.value)[1] == Approx(3).epsilon(0.03));
     CHECK(std::abs(moments(n.value)[0]) < 0.1);
     CHECK(moments(u.value)[2] <= 0.5);
     CHECK(moments(u.value)[2] > 0.499);
-    CHECK(moments(u.value)[1] == doctest::Approx(0.5 / std::sqrt(3)).epsilon(0.03));
-    CHECK(moments(x.value)[1] == doctest::Approx(0.2).epsilon(0.03));
+    CHECK(moments(u.value)[1] == Approx(0.5 / std::sqrt(3)).epsilon(0.03));
+    CHECK(moments(x.value)[1] == Approx(0.2).epsilon(0.03));
     CHECK(moments(z.value)[2] == 0);
   }
 

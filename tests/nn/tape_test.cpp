@@ -1,20 +1,11 @@
 #include "lockstep/nn/tape.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <string>
-#include <vector>
-
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "support/gradcheck.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 /// Two layers with a shared weight and a third layer, for tests of order and counting.

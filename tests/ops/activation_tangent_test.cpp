@@ -1,17 +1,11 @@
 #include "lockstep/ops/activation_tangent.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-
 #include "lockstep/nn/tangent.hpp"
 #include "ops/activations.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
-#include "support/tolerance.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
-using namespace lockstep::test;
 using ops::Activation;
 
 TEST_SUITE("ops.activation_tangent") {

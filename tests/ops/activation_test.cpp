@@ -1,19 +1,11 @@
 #include "lockstep/ops/activation.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <limits>
-#include <vector>
-
 #include "lockstep/nn/linear.hpp"
 #include "ops/activations.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
-#include "support/tolerance.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
-using namespace lockstep::test;
 using ops::Activation;
 
 namespace {

@@ -1,8 +1,6 @@
 #pragma once
-#include <cmath>
-#include <utility>
-
 #include "lockstep/ops/activation.hpp"
+#include "support/test.hpp"
 
 namespace lockstep::test {
 

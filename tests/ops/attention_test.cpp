@@ -1,12 +1,5 @@
 #include "lockstep/ops/attention.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <limits>
-#include <optional>
-#include <vector>
-
 #include "lockstep/nn/attention.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/rope.hpp"
@@ -14,11 +7,7 @@
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"
 #include "support/gradcheck.hpp"
-#include "support/threads.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 struct Sizes {
@@ -46,7 +35,7 @@ void reference(const Sizes& s, const Tensor& y, const Tensor& qkv) {
   const auto at = [&](int part, std::int64_t b, std::int64_t i, std::int64_t c) {
     return qkv.data<double>()[((b * s.time + i) * 3 + part) * columns + c];
   };
-  std::vector<double> p(static_cast<std::size_t>(s.time));
+  std::vector<double> p(to_size(s.time));
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t h = 0; h < s.heads; ++h)
       for (std::int64_t i = 0; i < s.time; ++i) {
@@ -54,11 +43,11 @@ void reference(const Sizes& s, const Tensor& y, const Tensor& qkv) {
         for (std::int64_t j = 0; j < s.time; ++j) {
           double product = 0;
           for (std::int64_t c = h * s.width; c < (h + 1) * s.width; ++c) product += at(0, b, i, c) * at(1, b, j, c);
-          sum += p[static_cast<std::size_t>(j)] = std::exp(s.options().scale * product);
+          sum += p[to_size(j)] = std::exp(s.options().scale * product);
         }
         for (std::int64_t c = h * s.width; c < (h + 1) * s.width; ++c) {
           double value = 0;
-          for (std::int64_t j = 0; j < s.time; ++j) value += p[static_cast<std::size_t>(j)] / sum * at(2, b, j, c);
+          for (std::int64_t j = 0; j < s.time; ++j) value += p[to_size(j)] / sum * at(2, b, j, c);
           y.data<double>()[(b * s.time + i) * columns + c] = value;
         }
       }

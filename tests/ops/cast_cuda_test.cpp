@@ -1,16 +1,8 @@
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <limits>
-#include <vector>
-
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "ops/on_both.hpp"
 #include "support/devices.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 constexpr Device kGpu{DeviceKind::cuda, 0};

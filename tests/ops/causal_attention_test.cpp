@@ -1,20 +1,12 @@
 #include "lockstep/ops/causal_attention.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <vector>
-
 #include "lockstep/nn/causal_attention.hpp"
 #include "ops/every_isa.hpp"
 #include "ops/timed_sequences.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/tolerance.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
-using namespace lockstep::test;
 using ops::Dropout;
 using ops::TimeBuckets;
 
@@ -60,8 +52,7 @@ OwnedTensor by_definition(const Tensor& q, const Tensor& kv, const ops::CausalAt
       };
       const auto table = [&](int side, std::int64_t i, std::int64_t j, std::int64_t c) {
         if (!time) return 0.0;
-        const std::int64_t gap =
-            time.times[static_cast<std::size_t>(base + i)] - time.times[static_cast<std::size_t>(base + j)];
+        const std::int64_t gap = time.times[to_size(base + i)] - time.times[to_size(base + j)];
         const std::int64_t r = std::min(gap, time.keys.rows() - 1);
         const double value = cell(side == 0 ? time.keys : time.values, r, c);
         if (!time.dropout) return value;
@@ -80,18 +71,18 @@ OwnedTensor by_definition(const Tensor& q, const Tensor& kv, const ops::CausalAt
       };
       for (std::int64_t i = a.first_query.empty() ? 0 : a.first_query[b]; i < length; ++i) {
         const std::int64_t keys = std::isfinite(a.fill) ? length : i + 1;
-        std::vector<double> p(static_cast<std::size_t>(keys));
+        std::vector<double> p(to_size(keys));
         double top = -1e300, sum = 0;
         for (std::int64_t j = 0; j < keys; ++j) {
           double s = 0;
           for (std::int64_t c = 0; c < width && j <= i; ++c)
             s += cell(q, base + i, c) * (cell(kv, base + j, c) + table(0, i, j, c));
-          p[static_cast<std::size_t>(j)] = j <= i ? s / std::sqrt(static_cast<double>(width)) : a.fill;
-          top = std::max(top, p[static_cast<std::size_t>(j)]);
+          p[to_size(j)] = j <= i ? s / std::sqrt(static_cast<double>(width)) : a.fill;
+          top = std::max(top, p[to_size(j)]);
         }
         for (double& x : p) sum += x = std::exp(x - top);
         for (std::int64_t j = 0; j < keys; ++j) {
-          double weight = p[static_cast<std::size_t>(j)] / sum;
+          double weight = p[to_size(j)] / sum;
           if (a.dropout) {
             const auto threshold = static_cast<std::uint32_t>(a.dropout.rate * 65536 + 0.5);
             const std::uint64_t index = static_cast<std::uint64_t>(i) * kQuery * 128 + static_cast<std::uint64_t>(j);
@@ -300,8 +291,7 @@ TEST_SUITE("ops.causal_attention") {
         ops::causal_attention_forward(stream, y, {}, x.q, x.kv, a, x.time(variant, c));
         const auto part = [&](std::int64_t from, std::int64_t count, const ops::CausalAttention& b, const Tensor& out) {
           TimeBuckets time = x.time(variant, c);
-          if (variant.timed)
-            time.times = time.times.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(count));
+          if (variant.timed) time.times = time.times.subspan(to_size(from), to_size(count));
           ops::causal_attention_forward(stream, out, {}, x.q->slice(from, count), x.kv->slice(from, count), b, time);
         };
         part(0, 71, first, head);

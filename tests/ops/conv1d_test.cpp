@@ -1,14 +1,9 @@
 #include "lockstep/ops/conv1d.hpp"
 
-#include <doctest/doctest.h>
-
 #include "lockstep/nn/linear.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 struct Sizes {
@@ -21,14 +16,12 @@ OwnedTensor reference(const Tensor& x, const Tensor& w, const Tensor& b) {
   const std::int64_t rows = x.rows(), length = x.columns(), channels = w.shape()[0], kernel = w.shape()[2];
   OwnedTensor y(DType::f64, {rows, channels * length});
   for (std::int64_t m = 0; m < rows; ++m) {
-    std::vector<double> padded(static_cast<std::size_t>(length + 2 * (kernel / 2)), 0.0);
-    for (std::int64_t i = 0; i < length; ++i)
-      padded[static_cast<std::size_t>(i + kernel / 2)] = x.data<double>()[m * length + i];
+    std::vector<double> padded(to_size(length + 2 * (kernel / 2)), 0.0);
+    for (std::int64_t i = 0; i < length; ++i) padded[to_size(i + kernel / 2)] = x.data<double>()[m * length + i];
     for (std::int64_t c = 0; c < channels; ++c)
       for (std::int64_t i = 0; i < length; ++i) {
         double sum = b.data<double>()[c];
-        for (std::int64_t j = 0; j < kernel; ++j)
-          sum += w.data<double>()[c * kernel + j] * padded[static_cast<std::size_t>(i + j)];
+        for (std::int64_t j = 0; j < kernel; ++j) sum += w.data<double>()[c * kernel + j] * padded[to_size(i + j)];
         y->data<double>()[(m * channels + c) * length + i] = sum;
       }
   }

@@ -1,19 +1,9 @@
 #include "lockstep/ops/cross_entropy.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <span>
-#include <vector>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 TEST_SUITE("ops.cross_entropy") {
   TEST_CASE("the sum over the rows agrees with the definition, with and without smoothing") {
@@ -28,7 +18,7 @@ TEST_SUITE("ops.cross_entropy") {
           double sum = 0;
           for (std::int64_t k = 0; k < classes; ++k) sum += std::exp(row[k]);
           for (std::int64_t k = 0; k < classes; ++k)
-            expected -= ((k == labels[static_cast<std::size_t>(n)] ? 1 - smoothing : 0) + smoothing / classes) *
+            expected -= ((k == labels[to_size(n)] ? 1 - smoothing : 0) + smoothing / classes) *
                         std::log(std::exp(row[k]) / sum);
         }
         Stream stream;
@@ -36,7 +26,7 @@ TEST_SUITE("ops.cross_entropy") {
         ops::cross_entropy(stream, loss, {}, x, Tensor::of(labels.data(), {rows}), smoothing);
         const double sum = *converted(loss, DType::f64)->data<double>();
         CHECK(std::abs(sum - expected) < (type == DType::f32 ? 1e-6 : 1e-14) * expected);
-        const std::vector<double> twice(static_cast<std::size_t>(rows), 2.0);
+        const std::vector<double> twice(to_size(rows), 2.0);
         ops::cross_entropy(stream, loss, {}, x, Tensor::of(labels.data(), {rows}), smoothing,
                            Tensor::of(twice.data(), {rows}));
         CHECK(*converted(loss, DType::f64)->data<double>() == 2 * sum);
@@ -47,7 +37,7 @@ TEST_SUITE("ops.cross_entropy") {
     const std::vector<std::int32_t> labels = {2, 0, 4, 4, 1, 3, 0};
     for (const Shape shape : {Shape{7, 5}, Shape{1, 5}, Shape{0, 3}})
       for (const double smoothing : {0.0, 0.1}) {
-        const auto first = std::span(labels).first(static_cast<std::size_t>(shape[0]));
+        const auto first = std::span(labels).first(to_size(shape[0]));
         const auto f = [&](Tape& t, const std::vector<Var>& v) {
           return cross_entropy(t, v[0], Tensor::of(on_tape(t, first).data(), {shape[0]}), smoothing);
         };

@@ -1,18 +1,10 @@
 #include "lockstep/ops/dropout.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <vector>
-
 #include "lockstep/nn/dropout.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 constexpr Dropout kDropout{.rate = 0.2, .seed = 5, .step = 3, .site = "test"};

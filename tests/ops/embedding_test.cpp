@@ -1,18 +1,11 @@
 #include "lockstep/ops/embedding.hpp"
 
-#include <doctest/doctest.h>
-
-#include <vector>
-
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/ops/dropout.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 TEST_SUITE("ops.embedding") {
   TEST_CASE("rows are scaled copies; repeated ids add up in order, padding is skipped, touched rows are recorded") {
@@ -73,8 +66,7 @@ TEST_SUITE("ops.embedding") {
       const OwnedTensor expected(DType::f64, {5, 14});
       for (std::size_t m = 0; m < 5; ++m)
         for (std::size_t c = 0; c < 14; ++c)
-          expected->data<double>()[14 * m + c] =
-              (c < 7 ? a : b).value.data<double>()[7 * static_cast<std::size_t>(ids[m]) + c % 7];
+          expected->data<double>()[14 * m + c] = (c < 7 ? a : b).value.data<double>()[7 * to_size(ids[m]) + c % 7];
       if (drop) ops::dropout(stream, {expected}, expected, drop, {offsets, samples});
       CHECK(same_bits(y.value(), expected));
     }

@@ -1,9 +1,6 @@
 #pragma once
-#include <doctest/doctest.h>
-
-#include <string>
-
 #include "lockstep/ops/isa.hpp"
+#include "support/test.hpp"
 
 namespace lockstep::test {
 

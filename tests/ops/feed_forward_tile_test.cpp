@@ -1,19 +1,9 @@
 #include "lockstep/ops/feed_forward_tile.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <vector>
-
 #include "ops/activations.hpp"
 #include "ops/every_isa.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using ops::Activation;
 
 namespace {
@@ -23,9 +13,8 @@ struct Tile {
   std::unique_ptr<T, decltype(&std::free)> memory;
   std::size_t size;
   explicit Tile(std::int64_t values)
-      : memory(static_cast<T*>(std::aligned_alloc(64, (static_cast<std::size_t>(values) * sizeof(T) + 63) / 64 * 64)),
-               &std::free),
-        size(static_cast<std::size_t>(values)) {
+      : memory(static_cast<T*>(std::aligned_alloc(64, (to_size(values) * sizeof(T) + 63) / 64 * 64)), &std::free),
+        size(to_size(values)) {
     for (std::size_t i = 0; i < size; ++i) memory.get()[i] = 0;
   }
   operator T*() { return memory.get(); }
@@ -65,16 +54,16 @@ std::vector<double> reference(const Small<T>& s, const std::vector<double>& z) {
       double sum = s.net.conv.bias[c];
       for (std::int64_t j = 0; j < 3; ++j)
         if (i + j - 1 >= 0 && i + j - 1 < 3)
-          sum += static_cast<double>(s.net.conv.weight[c * 3 + j]) * z[static_cast<std::size_t>(i + j - 1)];
-      h.push_back(test::exact(s.net.activation, sum).first);
+          sum += static_cast<double>(s.net.conv.weight[c * 3 + j]) * z[to_size(i + j - 1)];
+      h.push_back(exact(s.net.activation, sum).first);
     }
   for (std::size_t k = 0; k < 3; ++k) {
     std::vector<double> next;
     for (std::int64_t o = 0; o < s.layers[k].out; ++o) {
       double sum = s.layers[k].bias[o];
       for (std::int64_t i = 0; i < s.layers[k].in; ++i)
-        sum += static_cast<double>(s.layers[k].weight[o * s.layers[k].in + i]) * h[static_cast<std::size_t>(i)];
-      next.push_back(k < 2 ? test::exact(s.net.activation, sum).first : sum);
+        sum += static_cast<double>(s.layers[k].weight[o * s.layers[k].in + i]) * h[to_size(i)];
+      next.push_back(k < 2 ? exact(s.net.activation, sum).first : sum);
     }
     h = next;
   }
@@ -85,7 +74,7 @@ template <class T>
 void agrees_with_reference(double tolerance) {
   const ops::FeedForwardTile<T>& tile = ops::feed_forward_tile<T>();
   const std::int64_t nodes = tile.nodes, hidden = 6 + 11 + 5;
-  for (const Activation activation : test::kActivations) {
+  for (const Activation activation : kActivations) {
     CAPTURE(std::string(ops::name(activation)));
     const Small<T> s(activation);
     REQUIRE(s.net.hidden_rows() == hidden);
@@ -100,8 +89,7 @@ void agrees_with_reference(double tolerance) {
       for (std::int64_t i = 0; i < 3; ++i) x.push_back(z[i * nodes + node]);
       const std::vector<double> expected = reference(s, x);
       for (std::int64_t o = 0; o < 4; ++o)
-        worst =
-            std::max(worst, std::abs(static_cast<double>(y[o * nodes + node]) - expected[static_cast<std::size_t>(o)]));
+        worst = std::max(worst, std::abs(static_cast<double>(y[o * nodes + node]) - expected[to_size(o)]));
     }
     CHECK(worst < tolerance);
     for (std::int64_t i = 0; i < 3; ++i) {
@@ -148,7 +136,7 @@ std::int64_t differing_bits(Activation activation, int group, const std::vector<
   const std::int64_t widest = *std::max_element(sizes.begin(), sizes.end());
   std::vector<std::vector<T>> arrays;
   const auto array = [&](std::int64_t n) {
-    std::vector<T>& values = arrays.emplace_back(static_cast<std::size_t>(n));
+    std::vector<T>& values = arrays.emplace_back(to_size(n));
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = static_cast<T>(std::sin(1.7 * static_cast<double>(i) + static_cast<double>(arrays.size())));
     return values.data();
@@ -187,7 +175,7 @@ std::int64_t differing_bits(Activation activation, int group, const std::vector<
     kernels.adjoint(net, slopes, at_y, scratch, r[4]);
     kernels.row(net, slopes, out - 1, scratch, r[5]);
     for (const int which : {6, 7})
-      for (std::int64_t i = 0; i < in * kernels.nodes; ++i) r[static_cast<std::size_t>(which)][i] = at_x[i];
+      for (std::int64_t i = 0; i < in * kernels.nodes; ++i) r[to_size(which)][i] = at_x[i];
     kernels.normalise(in, r[6], mean, scale);
     kernels.finish(in, r[7], scale, nullptr);
     kernels.multiply(out, in, at_j, at_x, r[8]);
@@ -222,7 +210,7 @@ void rows_come_back(const ops::FeedForwardTile<T>& tile) {
       CAPTURE(features);
       CAPTURE(count);
       const std::int64_t ld = features + 2;
-      std::vector<T> rows(static_cast<std::size_t>(count * ld)), back(rows.size(), -1);
+      std::vector<T> rows(to_size(count * ld)), back(rows.size(), -1);
       for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<T>(i + 1);
       Tile<T> t(features * tile.nodes);
       tile.from_rows(features, count, rows.data(), ld, t);
@@ -230,12 +218,11 @@ void rows_come_back(const ops::FeedForwardTile<T>& tile) {
       std::int64_t wrong = 0;
       for (std::int64_t f = 0; f < features; ++f)
         for (std::int64_t n = 0; n < tile.nodes; ++n)
-          wrong += t[f * tile.row_step() + n * tile.node_step(features)] !=
-                   (n < count ? rows[static_cast<std::size_t>(n * ld + f)] : T{0});
+          wrong +=
+              t[f * tile.row_step() + n * tile.node_step(features)] != (n < count ? rows[to_size(n * ld + f)] : T{0});
       for (std::int64_t n = 0; n < count; ++n)
         for (std::int64_t f = 0; f < ld; ++f)
-          wrong += back[static_cast<std::size_t>(n * ld + f)] !=
-                   (f < features ? rows[static_cast<std::size_t>(n * ld + f)] : T{-1});
+          wrong += back[to_size(n * ld + f)] != (f < features ? rows[to_size(n * ld + f)] : T{-1});
       CHECK(wrong == 0);
     }
 }
@@ -244,12 +231,12 @@ void rows_come_back(const ops::FeedForwardTile<T>& tile) {
 
 TEST_SUITE("ops.feed_forward_tile") {
   TEST_CASE("kernels for a few nodes give the bits of the kernels for a tile") {
-    test::for_every_isa([] {
+    for_every_isa([] {
       // Full, partly filled and single vectors of every instruction set; layers of one and two values.
       for (const std::vector<std::int64_t>& sizes :
            {std::vector<std::int64_t>{7, 37, 90, 5}, {1, 3, 17, 1}, {2, 1, 2, 2}})
         for (const int group : {1, 2, 4})
-          for (const Activation activation : test::kActivations) {
+          for (const Activation activation : kActivations) {
             CAPTURE(std::string(ops::name(activation)));
             CAPTURE(group);
             CAPTURE(sizes[1]);
@@ -260,14 +247,14 @@ TEST_SUITE("ops.feed_forward_tile") {
   }
 
   TEST_CASE("values and Jacobians agree with plain loops in double") {
-    test::for_every_isa([] {
+    for_every_isa([] {
       agrees_with_reference<float>(4e-6);  // twice the largest error of any instruction set
       agrees_with_reference<double>(1e-13);
     });
   }
 
   TEST_CASE("rows go into a tile or a few nodes and back, and no row past the count is read or written") {
-    test::for_every_isa([] {
+    for_every_isa([] {
       rows_come_back<float>(ops::feed_forward_tile<float>());
       rows_come_back<float>(ops::feed_forward_nodes<float>(4));
     });

@@ -1,17 +1,14 @@
 #include "lockstep/ops/fma_peak.hpp"
 
-#include <doctest/doctest.h>
-
 #include "ops/every_isa.hpp"
 #include "ops/fma_peak/fma_peak_kernels.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 /// What is counted, not how fast it is: that depends on this machine's other work.
 TEST_SUITE("ops.fma_peak") {
   TEST_CASE("the counted operations are done, twice as many per round in f32 as in f64, more with wider vectors") {
     double before = 0;
-    test::for_every_isa([&] {
+    for_every_isa([&] {
       double sink32 = 0, sink64 = 0;
       const double f32 = ops::cpu::active_fma_rounds<float>(5000, &sink32);
       const double f64 = ops::cpu::active_fma_rounds<double>(5000, &sink64);
@@ -20,8 +17,8 @@ TEST_SUITE("ops.fma_peak") {
       CHECK(f32 >= before);
       before = f32;
       // Each of the 12 chains x -> 0.999 x + 0.001 ends at 1, wherever it begins.
-      CHECK(sink32 == doctest::Approx(12).epsilon(1e-3));
-      CHECK(sink64 == doctest::Approx(12).epsilon(1e-6));
+      CHECK(sink32 == Approx(12).epsilon(1e-3));
+      CHECK(sink64 == Approx(12).epsilon(1e-6));
     });
   }
 

@@ -1,20 +1,9 @@
 #include "lockstep/ops/gemm.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <cstring>
-#include <utility>
-#include <vector>
-
 #include "lockstep/base/bf16.hpp"
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"
-#include "support/threads.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 enum class Kind { nt, nn, tn };
@@ -53,7 +42,7 @@ OwnedTensor reference(const Product& p, const Tensor& a, const Tensor& b) {
 /// A copy of the first columns of a matrix.
 OwnedTensor first_columns(const Tensor& x, std::int64_t columns) {
   OwnedTensor out(x.dtype(), {x.rows(), columns});
-  const std::size_t bytes = static_cast<std::size_t>(columns) * size_bytes(x.dtype());
+  const std::size_t bytes = to_size(columns) * size_bytes(x.dtype());
   for (std::int64_t i = 0; i < x.rows(); ++i) std::memcpy(out->slice(i, 1).raw(), x.slice(i, 1).raw(), bytes);
   return out;
 }

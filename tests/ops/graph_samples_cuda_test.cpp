@@ -1,18 +1,9 @@
 // The batches that a GPU makes for knowledge-graph networks, against sorting on the host.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <map>
-#include <numeric>
-#include <vector>
 
 #include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/ops/graph_samples.hpp"
 #include "support/devices.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -71,17 +62,16 @@ void check_pairs(Gpu& gpu, const ops::PairSource& source, const std::array<Rows,
     CHECK(gpu.here(placed[k]) == places);
   }
   // The rows, then further nodes from the last one down.
-  std::vector<bool> listed(static_cast<std::size_t>(nodes), false);
-  for (const auto& [row, of] : uses) listed[static_cast<std::size_t>(row)] = true;
+  std::vector<bool> listed(to_size(nodes), false);
+  for (const auto& [row, of] : uses) listed[to_size(row)] = true;
   auto more = std::min<std::int64_t>(std::ssize(row_of_use), nodes) - std::ssize(uses);
   for (std::int64_t node = nodes - 1; more > 0; --node)
-    if (!listed[static_cast<std::size_t>(node)]) listed[static_cast<std::size_t>(node)] = true, --more;
+    if (!listed[to_size(node)]) listed[to_size(node)] = true, --more;
   Rows list;
-  std::vector<std::uint64_t> bits(static_cast<std::size_t>((nodes + 63) / 64), 0);
+  std::vector<std::uint64_t> bits(to_size((nodes + 63) / 64), 0);
   for (std::int64_t node = 0; node < nodes; ++node)
-    if (listed[static_cast<std::size_t>(node)])
-      list.push_back(static_cast<std::int32_t>(node)),
-          bits[static_cast<std::size_t>(node / 64)] |= std::uint64_t{1} << (node % 64);
+    if (listed[to_size(node)])
+      list.push_back(static_cast<std::int32_t>(node)), bits[to_size(node / 64)] |= std::uint64_t{1} << (node % 64);
   CHECK(gpu.here(batch.listed) == list);
   CHECK(gpu.here(batch.bits) == bits);
 }
@@ -94,17 +84,16 @@ void check_triples(Gpu& gpu, const ops::TripleSource& source, const std::array<R
   const auto count = std::ssize(columns[0]);
   Rows order(columns[0].size()), row_of_use, distinct;
   std::iota(order.begin(), order.end(), 0);
-  const auto relation_of = [&](std::int32_t b) { return columns[1][static_cast<std::size_t>(b)]; };
+  const auto relation_of = [&](std::int32_t b) { return columns[1][to_size(b)]; };
   std::ranges::stable_sort(order, {}, relation_of);
   std::vector<std::int64_t> chunks, relation_chunks, places;  // of a chunk: relation, first, count
   for (std::int64_t at = 0; at < count; ++at) {
-    const std::int32_t relation = relation_of(order[static_cast<std::size_t>(at)]);
+    const std::int32_t relation = relation_of(order[to_size(at)]);
     const bool next = distinct.empty() || distinct.back() != relation;
     if (next) distinct.push_back(relation), relation_chunks.push_back(std::ssize(chunks) / 3);
     if (next || chunks.back() == kChunk) chunks.insert(chunks.end(), {relation, at, 0});
     ++chunks.back();
-    for (const std::size_t k : {0, 2, 3})
-      row_of_use.push_back(columns[k][static_cast<std::size_t>(order[static_cast<std::size_t>(at)])]);
+    for (const std::size_t k : {0, 2, 3}) row_of_use.push_back(columns[k][to_size(order[to_size(at)])]);
   }
   const std::map<std::int32_t, Rows> uses = uses_of(row_of_use);
   check_lists(gpu, batch, uses, row_of_use.size());
@@ -121,12 +110,12 @@ void check_triples(Gpu& gpu, const ops::TripleSource& source, const std::array<R
       places.push_back(3 * chunks[3 * c + 1] + use % 3 * chunks[3 * c + 2] + use / 3 - chunks[3 * c + 1]);
     }
   CHECK(gpu.here(batch.places) == places);
-  const auto most = static_cast<std::size_t>(std::min(count, relations));
+  const auto most = to_size(std::min(count, relations));
   distinct.resize(most, -1);
   relation_chunks.resize(most + 1, std::ssize(chunks) / 3);
   CHECK(gpu.here(batch.relations) == distinct);
   CHECK(gpu.here(batch.relation_chunks) == relation_chunks);
-  chunks.resize(3 * (static_cast<std::size_t>(count / kChunk) + most), 0);
+  chunks.resize(3 * (to_size(count / kChunk) + most), 0);
   std::vector<std::int64_t> found;
   for (const ops::RelationChunk& chunk : gpu.here(batch.samples.chunks))
     found.insert(found.end(), {chunk.relation, chunk.first, chunk.count});

@@ -1,14 +1,7 @@
 #include "lockstep/ops/halting.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <vector>
-
 #include "ops/on_both.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -81,7 +74,7 @@ TEST_SUITE("ops.halting") {
       for (const std::size_t i : {2 * b, 2 * b + 1}) CHECK(decayed.dq[i] == weight * even.dq[i]);
       CHECK(dlogits[3 * b + 2] == 8 * weight);
     }
-    CHECK(decayed.loss == doctest::Approx(loss).epsilon(1e-14));
+    CHECK(decayed.loss == Approx(loss).epsilon(1e-14));
   }
 
   TEST_CASE("a sequence halts when q and exploration agree, or when it has had all its segments") {
@@ -120,13 +113,12 @@ TEST_SUITE("ops.halting") {
         const double halt = cross_entropy(s.q_halt, exact),
                      go_on = looks_ahead ? cross_entropy(s.q_continue, target) : 0;
         expected += step.scores[b].loss + 0.5 * (halt + go_on);
-        CHECK(step.dq[2 * b] == doctest::Approx(0.5 * (1 / (1 + std::exp(-s.q_halt)) - exact)));
-        CHECK(step.dq[2 * b + 1] ==
-              doctest::Approx(looks_ahead ? 0.5 * (1 / (1 + std::exp(-s.q_continue)) - target) : 0));
+        CHECK(step.dq[2 * b] == Approx(0.5 * (1 / (1 + std::exp(-s.q_halt)) - exact)));
+        CHECK(step.dq[2 * b + 1] == Approx(looks_ahead ? 0.5 * (1 / (1 + std::exp(-s.q_continue)) - target) : 0));
         const ops::HaltingScore& f = step.metrics[b];
         CHECK(f.lm_loss == step.scores[b].loss);
-        CHECK(f.q_halt_loss == doctest::Approx(halt));
-        CHECK(f.q_continue_loss == doctest::Approx(go_on));
+        CHECK(f.q_halt_loss == Approx(halt));
+        CHECK(f.q_continue_loss == Approx(go_on));
         const bool counts = s.halts && s.labelled > 0;
         CHECK(f.count == counts);
         CHECK(f.accuracy == (counts ? static_cast<double>(s.correct) / 4 : 0));
@@ -134,7 +126,7 @@ TEST_SUITE("ops.halting") {
         CHECK(f.q_halt_accuracy == (counts && (s.q_halt >= 0) == (exact != 0)));
         CHECK(f.steps == (counts ? s.steps + 1 : 0));
       }
-      CHECK(step.loss == doctest::Approx(expected).epsilon(1e-14));
+      CHECK(step.loss == Approx(expected).epsilon(1e-14));
     }
   }
 
@@ -189,7 +181,7 @@ TEST_SUITE("ops.halting.cuda") {
                                           ops::HaltingRule{.most_steps = 4, .q_continue = false, .decay = 0.7}}) {
         CAPTURE(batch);
         CAPTURE(rule.most_steps);
-        const auto n = static_cast<std::size_t>(batch);
+        const auto n = to_size(batch);
         std::vector<std::int32_t> steps(n), least(n), ones(n, 1);
         std::vector<ops::SequenceScore> scores(n);
         for (std::size_t b = 0; b < n; ++b) {
@@ -236,8 +228,8 @@ TEST_SUITE("ops.halting.cuda") {
                                              {f.steps, e.steps},
                                              {f.lm_loss, e.lm_loss}})
               CHECK(is == should);
-            CHECK(f.q_halt_loss == doctest::Approx(e.q_halt_loss).epsilon(1e-12));
-            CHECK(f.q_continue_loss == doctest::Approx(e.q_continue_loss).epsilon(1e-12));
+            CHECK(f.q_halt_loss == Approx(e.q_halt_loss).epsilon(1e-12));
+            CHECK(f.q_continue_loss == Approx(e.q_continue_loss).epsilon(1e-12));
           }
         }
       }

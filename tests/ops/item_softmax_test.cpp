@@ -1,23 +1,12 @@
 #include "lockstep/ops/item_softmax.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <cstdint>
-#include <span>
-#include <vector>
-
 #include "every_isa.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/nn/params.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -80,26 +69,25 @@ Result run(DType type, const Case& c, const Ids& pos) {
 Result expected(DType type, const Case& c, const Ids& pos) {
   const OwnedTensor f = converted(scaled(type, {c.tokens, c.columns}, "f", c.size), DType::f64),
                     table = converted(scaled(type, {c.items + 1, c.columns}, "table", c.size), DType::f64);
-  Result r{0, std::vector<double>(static_cast<std::size_t>(f->size())),
-           std::vector<double>(static_cast<std::size_t>(table->size()))};
-  std::vector<double> z(static_cast<std::size_t>(c.items) + 1);
+  Result r{0, std::vector<double>(to_size(f->size())), std::vector<double>(to_size(table->size()))};
+  std::vector<double> z(to_size(c.items) + 1);
   for (std::int64_t m = 0; m < c.tokens; ++m) {
-    const std::int64_t next = pos[static_cast<std::size_t>(m)];
+    const std::int64_t next = pos[to_size(m)];
     if (next == 0) continue;
     const double* x = f->data<double>() + m * c.columns;
     double most = -INFINITY, sum = 0;
     for (std::int64_t i = 1; i <= c.items; ++i) {
-      double& score = z[static_cast<std::size_t>(i)] = 0;
+      double& score = z[to_size(i)] = 0;
       for (std::int64_t k = 0; k < c.columns; ++k) score += x[k] * table->data<double>()[i * c.columns + k];
       most = std::max(most, score);
     }
-    for (std::int64_t i = 1; i <= c.items; ++i) sum += std::exp(z[static_cast<std::size_t>(i)] - most);
-    r.loss += most + std::log(sum) - z[static_cast<std::size_t>(next)];
+    for (std::int64_t i = 1; i <= c.items; ++i) sum += std::exp(z[to_size(i)] - most);
+    r.loss += most + std::log(sum) - z[to_size(next)];
     for (std::int64_t i = 1; i <= c.items; ++i) {
-      const double p = 0.5 * (std::exp(z[static_cast<std::size_t>(i)] - most) / sum - (i == next));
+      const double p = 0.5 * (std::exp(z[to_size(i)] - most) / sum - (i == next));
       for (std::int64_t k = 0; k < c.columns; ++k) {
-        r.df[static_cast<std::size_t>(m * c.columns + k)] += p * table->data<double>()[i * c.columns + k];
-        r.dtable[static_cast<std::size_t>(i * c.columns + k)] += p * x[k];
+        r.df[to_size(m * c.columns + k)] += p * table->data<double>()[i * c.columns + k];
+        r.dtable[to_size(i * c.columns + k)] += p * x[k];
       }
     }
   }
@@ -202,8 +190,7 @@ TEST_SUITE("ops.item_softmax") {
     const Var x = t.constant(f);
     const double exact = *item_softmax(t, x, *table.items, pos).value().data<double>();
     // The candidates come in another order, so the sums round differently: some units in the last place.
-    CHECK(*sampled_softmax(t, x, *table.items, pos, ids, bias).value().data<double>() ==
-          doctest::Approx(exact).epsilon(1e-13));
+    CHECK(*sampled_softmax(t, x, *table.items, pos, ids, bias).value().data<double>() == Approx(exact).epsilon(1e-13));
   }
 
   TEST_CASE("a row-sparse table is refused: each of its rows gets a gradient") {

@@ -1,10 +1,4 @@
 // The ops of knowledge-graph networks on a GPU against the CPU, at sizes that are not multiples of a block.
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <map>
-#include <numeric>
-#include <vector>
 
 #include "lockstep/ops/aggregate.hpp"
 #include "lockstep/ops/bpr.hpp"
@@ -14,9 +8,7 @@
 #include "lockstep/ops/transr.hpp"
 #include "ops/aggregate_layer.hpp"
 #include "ops/on_both.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -57,8 +49,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
     const Matrix m;
     const std::vector<std::int32_t> some = {0, 3, 11, 12, 40, 74};
     std::vector<std::uint64_t> bits(2, 0);
-    for (std::int64_t c = 0; c < Matrix::kColumns; c += 3)
-      bits[static_cast<std::size_t>(c / 64)] |= std::uint64_t{1} << (c % 64);
+    for (std::int64_t c = 0; c < Matrix::kColumns; c += 3) bits[to_size(c / 64)] |= std::uint64_t{1} << (c % 64);
     for (const std::int64_t width : {1, 4, 10, 33, 64, 132}) {
       CAPTURE(width);
       agree([&](Place& p) {
@@ -79,7 +70,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
       std::iota(rows.begin(), rows.end(), 0);
       return rows;
     }();
-    std::swap(all.front(), all[static_cast<std::size_t>(m.column.front())]);  // a row of x that the matrix reads
+    std::swap(all.front(), all[to_size(m.column.front())]);  // a row of x that the matrix reads
     for (const std::int64_t width : {7, 64}) {
       const auto run = [&](Place& p) {
         const Tensor x = p.in("x", {Matrix::kColumns, width}), half = p.put(OwnedTensor(DType::bf16, x.shape()));
@@ -93,7 +84,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
 
   TEST_CASE("dropped and transposed edge values agree with the CPU") {
     for (const std::int64_t count : {0, 1, 33, 1023}) {
-      std::vector<std::int64_t> opposite(static_cast<std::size_t>(count));
+      std::vector<std::int64_t> opposite(to_size(count));
       std::iota(opposite.rbegin(), opposite.rend(), 0);
       agree([&](Place& p) {
         const Tensor dropped = p.out("dropped", {count});
@@ -232,7 +223,7 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
     for (std::int32_t row = 0; row < 12; ++row) {
       for (std::int32_t n = 0; n < 300; ++n)
         for (std::int32_t k = 0; k < 3; ++k)
-          if (rows[k][static_cast<std::size_t>(n)] == row) use.push_back(3 * n + k);
+          if (rows[k][to_size(n)] == row) use.push_back(3 * n + k);
       ptr.push_back(static_cast<std::int64_t>(use.size()));
     }
     agree([&](Place& p) {

@@ -1,12 +1,4 @@
 // The ops of knowledge-graph networks: aggregators, both ranking losses, attention.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <functional>
-#include <numeric>
-#include <vector>
 
 #include "every_isa.hpp"
 #include "lockstep/ops/aggregate.hpp"
@@ -14,10 +6,7 @@
 #include "lockstep/ops/graph_attention.hpp"
 #include "lockstep/ops/transr.hpp"
 #include "ops/aggregate_layer.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -143,7 +132,7 @@ TEST_SUITE("ops.bpr") {
       expected += std::log1p(std::exp(product(user[b], other[b]) - product(user[b], liked[b])));
       for (const std::int32_t r : {user[b], liked[b], other[b]}) expected += kL2 * product(r, r) / 2;
     }
-    CHECK(loss() == doctest::Approx(expected / 3).epsilon(1e-12));
+    CHECK(loss() == Approx(expected / 3).epsilon(1e-12));
     ops::bpr(stream, arena, pairs, rows, kL2, slope, drows, sums);
     CHECK(difference(drows, numeric(rows, loss)) < 1e-8);
   }
@@ -177,7 +166,7 @@ TEST_SUITE("ops.transr") {
         for (std::int64_t role = 0; role < 3; ++role)
           for (std::int64_t b = 0; b < count; ++b)
             for (std::int64_t c = 0; c < 9; ++c)
-              dtable->data<double>()[(*roles[role])[static_cast<std::size_t>(first + b)] * 9 + c] +=
+              dtable->data<double>()[(*roles[role])[to_size(first + b)] * 9 + c] +=
                   drows->data<double>()[(3 * first + role * count + b) * 9 + c];
         const double* of_relation = drelations->data<double>() + 50 * chunk;
         std::copy_n(of_relation, 45, dmatrices->data<double>() + 45 * relation);
@@ -202,12 +191,12 @@ TEST_SUITE("ops.graph_attention") {
       const auto at = [&](std::int64_t i) { return values->data<double>()[i]; };
       ops::attention_softmax(stream, ops::ParallelEdges::per_triple, rows, edges, 0, 3, logits, values);
       const double sum = std::exp(-2.0) + std::exp(-1.0) + 1;
-      CHECK(at(0) == doctest::Approx((std::exp(-2.0) + std::exp(-1.0)) / sum).epsilon(1e-12));
-      CHECK(at(0) + at(1) == doctest::Approx(1).epsilon(1e-12));
+      CHECK(at(0) == Approx((std::exp(-2.0) + std::exp(-1.0)) / sum).epsilon(1e-12));
+      CHECK(at(0) + at(1) == Approx(1).epsilon(1e-12));
       CHECK(at(2) == 1);
       ops::attention_softmax(stream, ops::ParallelEdges::sum_logits, rows, edges, 0, 3, logits, values);
-      CHECK(at(0) == doctest::Approx(1).epsilon(1e-12));  // 1401 against 702
-      CHECK(at(0) + at(1) == doctest::Approx(1).epsilon(1e-12));
+      CHECK(at(0) == Approx(1).epsilon(1e-12));  // 1401 against 702
+      CHECK(at(0) + at(1) == Approx(1).epsilon(1e-12));
     });
   }
 }

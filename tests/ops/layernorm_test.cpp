@@ -1,16 +1,9 @@
 #include "lockstep/ops/layernorm.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-
 #include "lockstep/nn/layernorm.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 OwnedTensor by_definition(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {

@@ -8,9 +8,8 @@
 #include "lockstep/ops/sequences.hpp"
 #include "ops/activations.hpp"
 #include "ops/on_both.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
-using namespace lockstep::test;
 using ops::Activation;
 
 namespace {
@@ -153,7 +152,7 @@ TEST_SUITE("ops.layers.cuda") {
         CAPTURE(uses);
         std::vector<std::int32_t> ids(uses);
         for (std::size_t i = 0; i < uses; ++i)  // neighbours, which one warp may own
-          ids[i] = static_cast<std::int32_t>((i / 2 * (i / 2) * 14 + i % 2) % static_cast<std::size_t>(rows));
+          ids[i] = static_cast<std::int32_t>((i / 2 * (i / 2) * 14 + i % 2) % to_size(rows));
         const auto m = static_cast<std::int64_t>(uses);
         every_dtype_agrees([&, rows = rows, c = c](Place& p) {
           const auto numbers = p.host(ids);

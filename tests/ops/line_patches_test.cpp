@@ -1,32 +1,23 @@
 #include "lockstep/ops/line_patches.hpp"
 
-#include <doctest/doctest.h>
-
-#include <vector>
-
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/philox.hpp"
 #include "lockstep/base/rasteriser.hpp"
 #include "ops/every_isa.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
 /// Pictures with scattered pixels of three colours. One patch of each has only the third colour.
 struct Pictures {
-  explicit Pictures(std::int64_t count, int size) : size(size), colours(static_cast<std::size_t>(9 * count)) {
+  explicit Pictures(std::int64_t count, int size) : size(size), colours(to_size(9 * count)) {
     const std::int64_t words = line_plot::mask_words(size);
-    line.assign(static_cast<std::size_t>(count * words), 0u);
+    line.assign(to_size(count * words), 0u);
     outside = line;
     const Philox draws(5, 0, "pictures");
     for (std::int64_t n = 0; n < count; ++n)
       for (int y = 0; y < size; ++y)
         for (int x = 0; x < size; ++x) {
           const double u = draws.uniform(static_cast<std::uint64_t>((n * size + y) * size + x));
-          const auto word = static_cast<std::size_t>(n * words + y * line_plot::words_per_row(size) + x / 32);
+          const auto word = to_size(n * words + y * line_plot::words_per_row(size) + x / 32);
           if (x < 5 && y < 5)
             outside[word] |= 1u << (x % 32);
           else if (u < 0.1)
@@ -48,7 +39,7 @@ struct Pictures {
     const int k = line_plot::pixel(line.data() + n * words, size, x, y)      ? 1
                   : line_plot::pixel(outside.data() + n * words, size, x, y) ? 2
                                                                              : 0;
-    return colours[static_cast<std::size_t>(9 * n + 3 * k + c)];
+    return colours[to_size(9 * n + 3 * k + c)];
   }
   int size;
   std::vector<std::uint32_t> line, outside;

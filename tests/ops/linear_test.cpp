@@ -1,18 +1,10 @@
 #include "lockstep/ops/linear.hpp"
 
-#include <doctest/doctest.h>
-
-#include <vector>
-
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
-#include "support/threads.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 struct Sizes {

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "lockstep/base/rasteriser.hpp"
 #include "lockstep/ops/attention.hpp"
 #include "lockstep/ops/conv1d.hpp"
@@ -9,9 +7,8 @@
 #include "lockstep/ops/regression_loss.hpp"
 #include "lockstep/ops/token_pool.hpp"
 #include "ops/on_both.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
-using namespace lockstep::test;
 using ops::Activation;
 
 TEST_SUITE("ops.models.cuda") {
@@ -59,8 +56,8 @@ TEST_SUITE("ops.models.cuda") {
         CAPTURE(s.patch);
         CAPTURE(turned);
         const std::int64_t words = line_plot::mask_words(static_cast<int>(s.size)), side = s.size / s.patch;
-        std::vector<std::uint32_t> line(static_cast<std::size_t>(s.pictures * words)), outside(line.size());
-        std::vector<double> colours(static_cast<std::size_t>(9 * s.pictures));
+        std::vector<std::uint32_t> line(to_size(s.pictures * words)), outside(line.size());
+        std::vector<double> colours(to_size(9 * s.pictures));
         const Philox draws(1, 0, "pictures");
         for (std::size_t i = 0; i < line.size(); ++i) {
           line[i] = draws.bits(3 * i) & draws.bits(3 * i + 1);
@@ -109,8 +106,7 @@ TEST_SUITE("ops.models.cuda") {
         std::vector<std::int32_t> labels;
         for (std::int64_t n = 0; n < rows; ++n) labels.push_back(static_cast<std::int32_t>(n * 7 % classes));
         const std::vector<double> weights(labels.begin(), labels.end());
-        const std::vector<double> mean(static_cast<std::size_t>(classes), 0.5),
-            std(static_cast<std::size_t>(classes), 2.0);
+        const std::vector<double> mean(to_size(classes), 0.5), std(to_size(classes), 2.0);
         every_dtype_agrees([&](Place& p) {
           const Shape shape{rows, classes};
           const Tensor y = p.in("y", shape), t = p.real_in("t", shape);

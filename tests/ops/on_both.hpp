@@ -1,16 +1,8 @@
 #pragma once
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstdint>
 #include <deque>
-#include <functional>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "support/devices.hpp"
-#include "support/tolerance.hpp"
+#include "support/test.hpp"
 
 namespace lockstep::test {
 

@@ -1,14 +1,7 @@
 #include "lockstep/ops/puzzle_embedding.hpp"
 
-#include <doctest/doctest.h>
-
-#include <vector>
-
 #include "lockstep/ops/positions.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 double dot(const Tensor& a, const Tensor& b) {
@@ -52,9 +45,8 @@ TEST_SUITE("ops.puzzle_embedding") {
     ops::puzzle_embedding_forward(stream, x, e);
     ops::puzzle_embedding_backward(stream, dpuzzle, dtable, dwhere, dx, e);
     double puzzle = 0;
-    for (std::int64_t b = 0; b < batch; ++b)
-      puzzle += dot(dpuzzle->slice(b, 1), rows->slice(ids[static_cast<std::size_t>(b)], 1));
-    CHECK(dot(x, dx) == doctest::Approx(dot(table, dtable) + dot(where, dwhere) + puzzle).epsilon(1e-12));
+    for (std::int64_t b = 0; b < batch; ++b) puzzle += dot(dpuzzle->slice(b, 1), rows->slice(ids[to_size(b)], 1));
+    CHECK(dot(x, dx) == Approx(dot(table, dtable) + dot(where, dwhere) + puzzle).epsilon(1e-12));
   }
 
   TEST_CASE("indices out of range are an error") {
@@ -75,9 +67,9 @@ TEST_SUITE("ops.positions") {
     ops::take_positions(stream, y, x, 1);
     for (std::int64_t b = 0; b < 2; ++b) CHECK(same_bits(y->slice(b, 1), x->slice(b, 1).reshaped({4, 3}).slice(1, 2)));
     ops::take_positions_backward(stream, {back, false}, y, 1);
-    CHECK(dot(back, x) == doctest::Approx(dot(y, y)));
+    CHECK(dot(back, x) == Approx(dot(y, y)));
     ops::take_positions_backward(stream, {back, true}, y, 1);
-    CHECK(dot(back, x) == doctest::Approx(2 * dot(y, y)));
+    CHECK(dot(back, x) == Approx(2 * dot(y, y)));
     CHECK_THROWS_AS(ops::take_positions(stream, y, x, 3), Error);
   }
 

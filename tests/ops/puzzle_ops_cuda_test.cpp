@@ -6,9 +6,7 @@
 #include "lockstep/ops/swiglu.hpp"
 #include "lockstep/ops/token_mixing.hpp"
 #include "ops/on_both.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 TEST_SUITE("ops.puzzle.cuda") {
   TEST_CASE("a norm and its sums agree with the CPU, forward and backward" * doctest::skip(!gpu_present())) {
@@ -146,14 +144,14 @@ TEST_SUITE("ops.puzzle.cuda") {
       for (const ops::TokenLoss loss : {ops::TokenLoss::stablemax, ops::TokenLoss::softmax}) {
         CAPTURE(s.classes);
         CAPTURE(std::string(ops::name(loss)));
-        std::vector<std::int32_t> labels(static_cast<std::size_t>(s.batch * s.positions));
+        std::vector<std::int32_t> labels(to_size(s.batch * s.positions));
         for (std::size_t i = 0; i < labels.size(); ++i)  // the first sequence has no labels
           labels[i] = static_cast<std::int64_t>(i) < s.positions && s.batch > 1
                           ? -100
-                          : static_cast<std::int32_t>(i * 7 % static_cast<std::size_t>(s.classes + 1)) - 1;
+                          : static_cast<std::int32_t>(i * 7 % to_size(s.classes + 1)) - 1;
         std::vector<std::vector<ops::SequenceScore>> seen;
         every_dtype_agrees([&](Place& p) {
-          const auto scores = p.host(std::vector<ops::SequenceScore>(static_cast<std::size_t>(s.batch)));
+          const auto scores = p.host(std::vector<ops::SequenceScore>(to_size(s.batch)));
           const Shape shape{s.batch, s.positions, s.classes};
           ops::sequence_loss(p.stream, p.real_out("dlogits", shape),
                              {const_cast<ops::SequenceScore*>(scores.data()), scores.size()}, p.in("logits", shape),
@@ -166,7 +164,7 @@ TEST_SUITE("ops.puzzle.cuda") {
             const ops::SequenceScore &found = seen[i][b], &expected = seen[i / 3 * 3][b];
             CHECK(found.labelled == expected.labelled);
             CHECK(found.correct == expected.correct);
-            CHECK(found.loss == doctest::Approx(expected.loss).epsilon(1e-12));
+            CHECK(found.loss == Approx(expected.loss).epsilon(1e-12));
           }
       }
   }

@@ -1,17 +1,10 @@
 #include "lockstep/ops/regression_loss.hpp"
 
-#include <doctest/doctest.h>
-
-#include <vector>
-
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 constexpr Regression kAll[] = {Regression::mse, Regression::mae, Regression::huber};
@@ -76,8 +69,8 @@ TEST_SUITE("ops.regression_loss") {
     };
     CHECK(run({5, 5, 5, 5}, 1) == 0);
     CHECK(run({1, 3, 5, 7}, 2) == 0);
-    CHECK(run({1, 3, 5, 7}, 1) == doctest::Approx(12));
-    CHECK(run({0, 1, 4, 9}, 2) == doctest::Approx(8));
+    CHECK(run({1, 3, 5, 7}, 1) == Approx(12));
+    CHECK(run({0, 1, 4, 9}, 2) == Approx(8));
   }
 
   TEST_CASE("smoothness gradient agrees with finite differences") {

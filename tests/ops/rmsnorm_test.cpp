@@ -1,18 +1,11 @@
 #include "lockstep/ops/rmsnorm.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/rmsnorm.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 constexpr double kEps = 1e-5;

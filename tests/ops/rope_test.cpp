@@ -1,15 +1,8 @@
 #include "lockstep/ops/rope.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-
 #include "lockstep/nn/rope.hpp"
 #include "ops/every_isa.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 TEST_SUITE("ops.rope") {
   TEST_CASE("q and k rotate like complex numbers, v is unchanged") {

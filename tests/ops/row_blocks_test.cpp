@@ -1,13 +1,8 @@
 #include "lockstep/ops/row_blocks.hpp"
 
-#include <doctest/doctest.h>
-
 #include "lockstep/device/kernel_arrays.hpp"
 #include "support/devices.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 TEST_SUITE("ops.row_blocks.cuda") {
   TEST_CASE("rows are copied between row sets, and the rest is unchanged") {

@@ -1,21 +1,10 @@
 #include "lockstep/ops/sequence_loss.hpp"
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cmath>
-#include <vector>
-
-#include "lockstep/io/h5.hpp"
-#include "support/paths.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 TEST_SUITE("ops.sequence_loss") {
   TEST_CASE("losses and gradients equal the reference's at each position") {
-    const H5File file = H5File::open(test::golden_path("hrm_optim.h5"));
+    const H5File file = H5File::open(golden_path("hrm_optim.h5"));
     const std::vector<std::int32_t> labels = file.read<std::int32_t>("/losses/labels");
     const auto shape = file.info("/losses/logits").shape;
     const std::vector<double> values = file.read<double>("/losses/logits");
@@ -52,7 +41,7 @@ TEST_SUITE("ops.sequence_loss") {
     CHECK(scores[0].correct == 1);
     CHECK_FALSE(scores[0].exact());
     const double first = std::log(2 * std::exp(1.0) + 1) - 1, second = std::log(1 + std::exp(2.0) + std::exp(1.0)) - 2;
-    CHECK(scores[0].loss == doctest::Approx((first + second) / 2).epsilon(1e-14));
+    CHECK(scores[0].loss == Approx((first + second) / 2).epsilon(1e-14));
     CHECK(scores[1].labelled == 0);
     CHECK(scores[1].exact());
     CHECK(scores[1].loss == 0);
@@ -68,10 +57,10 @@ TEST_SUITE("ops.sequence_loss") {
     ops::sequence_loss(stream, dx, scores, Tensor::of(x.data(), {1, 1, 3}), Tensor::of(labels.data(), {1, 1}),
                        ops::TokenLoss::stablemax);
     const double sum = 2 + 1 + 1.0 / 3;
-    CHECK(scores[0].loss == doctest::Approx(std::log(sum / 2)).epsilon(1e-14));
-    CHECK(dx->data<double>()[0] == doctest::Approx(1 / sum - 0.5).epsilon(1e-14));
-    CHECK(dx->data<double>()[1] == doctest::Approx(1 / sum).epsilon(1e-14));
-    CHECK(dx->data<double>()[2] == doctest::Approx(1 / sum / 9).epsilon(1e-14));
+    CHECK(scores[0].loss == Approx(std::log(sum / 2)).epsilon(1e-14));
+    CHECK(dx->data<double>()[0] == Approx(1 / sum - 0.5).epsilon(1e-14));
+    CHECK(dx->data<double>()[1] == Approx(1 / sum).epsilon(1e-14));
+    CHECK(dx->data<double>()[2] == Approx(1 / sum / 9).epsilon(1e-14));
   }
 
   TEST_CASE("a label beyond the classes is an error") {
@@ -87,10 +76,9 @@ TEST_SUITE("ops.sequence_loss") {
   TEST_CASE("binary cross-entropy keeps its digits far from zero") {
     CHECK(ops::binary_cross_entropy(800, 0).loss == 800);
     CHECK(ops::binary_cross_entropy(-800, 0).loss == 0);
-    CHECK(
-        ops::binary_cross_entropy(0.3, 0.25).loss ==
-        doctest::Approx(-0.25 * std::log(ops::logistic(0.3)) - 0.75 * std::log(1 - ops::logistic(0.3))).epsilon(1e-14));
-    CHECK(ops::binary_cross_entropy(0.3, 0.25).derivative == doctest::Approx(1 / (1 + std::exp(-0.3)) - 0.25));
+    CHECK(ops::binary_cross_entropy(0.3, 0.25).loss ==
+          Approx(-0.25 * std::log(ops::logistic(0.3)) - 0.75 * std::log(1 - ops::logistic(0.3))).epsilon(1e-14));
+    CHECK(ops::binary_cross_entropy(0.3, 0.25).derivative == Approx(1 / (1 + std::exp(-0.3)) - 0.25));
     CHECK(ops::logistic(-1000) == 0);
   }
 }

@@ -1,10 +1,4 @@
 // The ops of sequence models on a GPU against the CPU: results and gradients for the same arrays.
-#include <doctest/doctest.h>
-
-#include <array>
-#include <limits>
-#include <span>
-#include <vector>
 
 #include "lockstep/ops/causal_attention.hpp"
 #include "lockstep/ops/collapsed_connections.hpp"
@@ -16,9 +10,7 @@
 #include "lockstep/ops/sampled_cross_entropy.hpp"
 #include "ops/on_both.hpp"
 #include "ops/timed_sequences.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -170,7 +162,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
         if (with_times)
           time = {keys,
                   values,
-                  times.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
+                  times.subspan(to_size(first), to_size(count)),
                   kElement,
                   {.rate = 0.25, .seed = 3, .step = 2, .site = "times"}};
         ops::causal_attention_forward(p.stream, y, {}, q.slice(first, count), kv.slice(first, count), a, time);

@@ -1,18 +1,9 @@
 #include "lockstep/ops/spmm.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <cstring>
-#include <vector>
-
 #include "every_isa.hpp"
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/f16.hpp"
-#include "lockstep/base/philox.hpp"
-#include "support/threads.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -35,9 +26,8 @@ struct Sparse {
 template <class T>
 std::vector<T> draw(std::int64_t n, const char* site) {
   const Philox draws(11, 0, site);
-  std::vector<T> values(static_cast<std::size_t>(n));
-  for (std::int64_t i = 0; i < n; ++i)
-    values[static_cast<std::size_t>(i)] = static_cast<T>(draws.normal(static_cast<std::uint64_t>(i)));
+  std::vector<T> values(to_size(n));
+  for (std::int64_t i = 0; i < n; ++i) values[to_size(i)] = static_cast<T>(draws.normal(static_cast<std::uint64_t>(i)));
   return values;
 }
 
@@ -66,14 +56,13 @@ void check(std::int64_t rows, std::int64_t width, double tolerance) {
         double worst = 0;
         for (std::int64_t r = 0; r < rows; ++r) {
           for (std::int64_t c = 0; c < width; ++c) {
-            const auto at = static_cast<std::size_t>(r * width + c);
+            const auto at = to_size(r * width + c);
             double sum = some_rows && r % 2 == 1 ? before[at] : accumulate ? before[at] : 0;
-            for (std::int64_t e = a.indptr[static_cast<std::size_t>(r)];
-                 !(some_rows && r % 2 == 1) && e < a.indptr[static_cast<std::size_t>(r) + 1]; ++e) {
-              const std::int32_t column = a.column[static_cast<std::size_t>(e)];
+            for (std::int64_t e = a.indptr[to_size(r)]; !(some_rows && r % 2 == 1) && e < a.indptr[to_size(r) + 1];
+                 ++e) {
+              const std::int32_t column = a.column[to_size(e)];
               if (some_columns && column % 3 != 0) continue;
-              sum += static_cast<double>(values[static_cast<std::size_t>(e)]) *
-                     x[static_cast<std::size_t>(column * width + c)];
+              sum += static_cast<double>(values[to_size(e)]) * x[to_size(column * width + c)];
             }
             worst = std::max(worst, std::abs(sum - y[at]));
           }
@@ -88,7 +77,7 @@ void check(std::int64_t rows, std::int64_t width, double tolerance) {
 
 TEST_SUITE("ops.spmm") {
   TEST_CASE("the product agrees with plain sums for any width, rows and columns") {
-    test::for_every_isa([] {
+    for_every_isa([] {
       for (const std::int64_t width : {1, 5, 10, 16, 31, 32, 48, 64, 65, 100, 176}) {
         check<float>(37, width, 2e-5);
         check<double>(37, width, 1e-13);
@@ -107,7 +96,7 @@ TEST_SUITE("ops.spmm") {
     const auto product = [&](int threads, const ops::RowSet& rows) {
       std::vector<float> y(kRows * kWidth, 0);
       Stream stream;
-      const test::Threads limit(threads);
+      const Threads limit(threads);
       ops::spmm(stream, {Tensor::of(y.data(), {kRows, kWidth})}, a.pattern(),
                 Tensor::of(values.data(), {static_cast<std::int64_t>(values.size())}),
                 Tensor::of(x.data(), {kColumns, kWidth}), rows);
@@ -132,7 +121,7 @@ TEST_SUITE("ops.spmm") {
         rounded[i].bits = to(x[i]);
         x[i] = from(rounded[i].bits);
       }
-      test::for_every_isa([&] {
+      for_every_isa([&] {
         std::vector<float> y(kRows * kWidth), z(y);
         Stream stream;
         const auto multiply = [&](std::vector<float>& result, const Tensor& read) {

@@ -1,18 +1,10 @@
 #include "lockstep/ops/swiglu.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <optional>
-
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/swiglu.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 OwnedTensor reference(const Tensor& x, const Tensor& w) {

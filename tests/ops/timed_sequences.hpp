@@ -1,8 +1,5 @@
 #pragma once
-#include <cstdint>
-#include <vector>
-
-#include "lockstep/base/philox.hpp"
+#include "support/test.hpp"
 
 namespace lockstep::test {
 

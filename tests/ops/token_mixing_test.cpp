@@ -1,19 +1,9 @@
 #include "lockstep/ops/token_mixing.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <utility>
-
 #include "lockstep/nn/token_mixing.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
-#include "support/threads.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 constexpr double kEps = 1e-5;

@@ -1,17 +1,9 @@
 #include "lockstep/ops/token_pool.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <vector>
-
 #include "lockstep/nn/token_pool.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 TEST_SUITE("ops.token_pool") {
   TEST_CASE("the weighted mean agrees with the definition, with scores and without") {

@@ -1,19 +1,9 @@
 #include "lockstep/ops/top_items.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <vector>
-
 #include "lockstep/ops/gemm.hpp"
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 /// Small integers: products are exact, and many scores are equal.
@@ -28,12 +18,12 @@ OwnedTensor whole_numbers(DType dtype, std::int64_t rows, std::int64_t columns, 
 }
 
 std::vector<std::vector<std::int32_t>> some_excluded(std::int64_t users, std::int64_t items) {
-  std::vector<std::vector<std::int32_t>> lists(static_cast<std::size_t>(users));
+  std::vector<std::vector<std::int32_t>> lists(to_size(users));
   const Philox draw(6, 0, "excluded");
   for (std::int64_t u = 0; u < users; ++u)
     for (std::int64_t i = 0; i < items; ++i)
       if (u % 5 == 4 || draw.uniform(static_cast<std::uint64_t>(u * items + i)) < 0.1 * static_cast<double>(u % 5))
-        lists[static_cast<std::size_t>(u)].push_back(static_cast<std::int32_t>(i));
+        lists[to_size(u)].push_back(static_cast<std::int32_t>(i));
   return lists;
 }
 
@@ -49,13 +39,13 @@ std::vector<std::int32_t> reference(const Tensor& users, const Tensor& items,
         for (std::int64_t d = 0; d < users.columns(); ++d)
           score += static_cast<double>(users.data<T>()[u * users.columns() + d]) *
                    static_cast<double>(items.data<T>()[i * users.columns() + d]);
-        const auto& out = excluded[static_cast<std::size_t>(u)];
+        const auto& out = excluded[to_size(u)];
         if (!std::binary_search(out.begin(), out.end(), static_cast<std::int32_t>(i)))
           all.emplace_back(-score, static_cast<std::int32_t>(i));
       }
       std::sort(all.begin(), all.end());
       for (std::int64_t i = 0; i < k; ++i)
-        top.push_back(i < static_cast<std::int64_t>(all.size()) ? all[static_cast<std::size_t>(i)].second : -1);
+        top.push_back(i < static_cast<std::int64_t>(all.size()) ? all[to_size(i)].second : -1);
     }
   });
   return top;
@@ -65,13 +55,13 @@ std::vector<std::int32_t> run(const Tensor& users, const Tensor& items,
                               const std::vector<std::vector<std::int32_t>>& excluded, std::int64_t k,
                               Device device = {}, const Tensor& typical = {}) {
   Arena arena(device), scratch(device);
-  const auto size = static_cast<std::size_t>(users.rows() * k);
+  const auto size = to_size(users.rows() * k);
   auto* top = static_cast<std::int32_t*>(arena.host().allocate(size * sizeof(std::int32_t)));
   std::fill_n(top, size, -7);
   Stream stream(device);
   ops::top_items(
       stream, scratch, ops::ItemTable(on_device(items, device), typical), on_device(users, device),
-      [&](std::int64_t u) { return std::span<const std::int32_t>(excluded[static_cast<std::size_t>(u)]); }, k, top);
+      [&](std::int64_t u) { return std::span<const std::int32_t>(excluded[to_size(u)]); }, k, top);
   stream.synchronize();
   return {top, top + size};
 }
@@ -123,7 +113,7 @@ TEST_SUITE("ops.top_items") {
     const auto excluded = some_excluded(67, 700);
     const auto together = run(users, items, excluded, 10);
     for (std::int64_t u = 0; u < 67; ++u) {
-      const auto alone = run(users->slice(u, 1), items, {excluded[static_cast<std::size_t>(u)]}, 10);
+      const auto alone = run(users->slice(u, 1), items, {excluded[to_size(u)]}, 10);
       CHECK(std::equal(alone.begin(), alone.end(), together.begin() + u * 10));
     }
   }
@@ -170,11 +160,11 @@ TEST_SUITE("ops.top_items") {
               for (std::int64_t u = 0; u < s.users; ++u) {
                 const T* score = products->data<T>() + u * s.items;
                 std::vector<std::int32_t> all;
-                const auto& out = excluded[static_cast<std::size_t>(u)];
+                const auto& out = excluded[to_size(u)];
                 for (std::int32_t i = 0; i < s.items; ++i)
                   if (!std::binary_search(out.begin(), out.end(), i)) all.push_back(i);
                 std::stable_sort(all.begin(), all.end(), [&](auto a, auto b) { return score[a] > score[b]; });
-                all.resize(static_cast<std::size_t>(s.k), -1);
+                all.resize(to_size(s.k), -1);
                 expected.insert(expected.end(), all.begin(), all.end());
               }
             });

@@ -1,21 +1,11 @@
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <vector>
-
 #include "lockstep/base/quantile.hpp"
-#include "lockstep/io/h5.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
-#include "support/paths.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
-H5File golden() { return H5File::open(test::golden_path("hrm_optim.h5")); }
+H5File golden() { return H5File::open(golden_path("hrm_optim.h5")); }
 
 /// The largest difference of parameters and moments over all steps, relative to the largest value.
 double worst(const H5File& file, const std::string& bias, double decay, DType dtype) {
@@ -38,7 +28,7 @@ double worst(const H5File& file, const std::string& bias, double decay, DType dt
     visit_float(dtype, [&]<class T>() {
       for (std::int64_t i = 0; i < n; ++i) gradient->data<T>()[i] = static_cast<T>(row.data<double>()[i]);
     });
-    optimizer->step(gradient, lr[static_cast<std::size_t>(t)]);
+    optimizer->step(gradient, lr[to_size(t)]);
     const auto at = [&](const std::vector<double>& all) { return Tensor::of(all.data() + t * n, {n}); };
     error =
         std::max({error, difference(p.value, at(ep)).relative, difference(optimizer->state()[0].value, at(em)).relative,
@@ -73,7 +63,7 @@ TEST_SUITE("optim.adam_atan2") {
                                  .origin = 1,
                                  .min_ratio = r[3]},
                                 r[0]);
-      CHECK(schedule.lr(static_cast<std::int64_t>(r[4]) - 1, 0) == doctest::Approx(r[5]).epsilon(1e-12));
+      CHECK(schedule.lr(static_cast<std::int64_t>(r[4]) - 1, 0) == Approx(r[5]).epsilon(1e-12));
     }
   }
 }
@@ -118,8 +108,8 @@ TEST_SUITE("base.quantile") {
   }
   TEST_CASE("erf_inverse inverts erf") {
     for (const double x : {-4.5, -1.0, -1e-9, 0.0, 0.3, 2.0, 4.5})
-      CHECK(erf_inverse(std::erf(x)) == doctest::Approx(x).epsilon(1e-6));
-    CHECK(std::erf(erf_inverse(0.123456789)) == doctest::Approx(0.123456789).epsilon(1e-15));
+      CHECK(erf_inverse(std::erf(x)) == Approx(x).epsilon(1e-6));
+    CHECK(std::erf(erf_inverse(0.123456789)) == Approx(0.123456789).epsilon(1e-15));
     CHECK(std::isinf(erf_inverse(1)));
   }
 }

@@ -1,16 +1,9 @@
 #include "lockstep/optim/lazy_adam.hpp"
 
-#include <vector>
-
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
 #include "lockstep/device/kernel_arrays.hpp"
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 

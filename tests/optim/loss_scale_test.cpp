@@ -1,8 +1,6 @@
 #include "lockstep/optim/loss_scale.hpp"
 
-#include <doctest/doctest.h>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("optim.loss_scale") {
   TEST_CASE("an overflow halves the loss scale, two thousand good steps in a row double it") {

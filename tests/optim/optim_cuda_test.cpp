@@ -1,18 +1,10 @@
-#include <cmath>
-#include <limits>
-#include <vector>
-
-#include "doctest/doctest.h"
 #include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/optim/lazy_adam.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
 #include "optim/gpu_update_kernels.hpp"
 #include "support/devices.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -49,7 +41,7 @@ struct Store {
       for (const Param& p : params.all())
         for (std::int64_t i = 0; p.trainable && i < p.shape.size(); ++i)
           if (!p.row_sparse || (i / p.shape.columns() + t) % 3 == 0)
-            g->data<T>()[p.offset + i] = kept[static_cast<std::size_t>(p.offset + i)];
+            g->data<T>()[p.offset + i] = kept[to_size(p.offset + i)];
     });
     return g;
   }
@@ -123,11 +115,11 @@ TEST_SUITE("optim.cuda") {
         const OwnedTensor g = on_cpu.gradient(1), gpu_g = on_device(g, kGpu);
         const std::vector<FlatRange> ranges = trainable_ranges(on_cpu.params);
         CHECK(ranges.size() == 2);
-        CHECK(gradient_norm(gpu_g, ranges) == doctest::Approx(gradient_norm(g, ranges)).epsilon(1e-14));
+        CHECK(gradient_norm(gpu_g, ranges) == Approx(gradient_norm(g, ranges)).epsilon(1e-14));
         CHECK(gradient_norm(gpu_g, ranges) == gradient_norm(gpu_g, ranges));
         CHECK(gradient_norm(gpu_g, {}) == 0);
         CHECK(add_penalty(on_gpu.params, gpu_g, 3, lazy) ==
-              doctest::Approx(add_penalty(on_cpu.params, g, 3, lazy)).epsilon(1e-14));
+              Approx(add_penalty(on_cpu.params, g, 3, lazy)).epsilon(1e-14));
         CHECK(same(gpu_g, g));
       }
   }
@@ -155,9 +147,9 @@ TEST_SUITE("optim.cuda") {
             doctest::skip(no_gpu())) {
     Store on_gpu(DType::f32, kGpu);
     const OwnedTensor many = random_tensor(DType::f32, {300001}, "many"), gpu_many = on_device(many, kGpu);
-    CHECK(gradient_norm(gpu_many, {{0, 300001}}) == doctest::Approx(gradient_norm(many, {{0, 300001}})).epsilon(1e-13));
+    CHECK(gradient_norm(gpu_many, {{0, 300001}}) == Approx(gradient_norm(many, {{0, 300001}})).epsilon(1e-13));
     CHECK(gradient_norm(gpu_many, {{3, 7}, {5000, 200003}}) ==
-          doctest::Approx(gradient_norm(many, {{3, 7}, {5000, 200003}})).epsilon(1e-13));
+          Approx(gradient_norm(many, {{3, 7}, {5000, 200003}})).epsilon(1e-13));
     CHECK(first_non_finite(on_gpu.params, on_gpu.params.values()).empty());
     {
       const HostView host(on_gpu.params.at("c").value, HostView::Access::write);

@@ -1,19 +1,7 @@
 #include "lockstep/optim/optimizer.hpp"
 
-#include <cmath>
-#include <limits>
-#include <vector>
-
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/philox.hpp"
 #include "ops/every_isa.hpp"
-#include "support/errors.hpp"
-#include "support/threads.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -109,7 +97,7 @@ TEST_SUITE("optim.optimizer") {
     const Param& a = problem.params.at("a");
     const double before = a.value.data<double>()[4];
     optimizer->step(problem.gradient, 0.125, 1e-6);
-    CHECK(std::abs(a.value.data<double>()[4] - before) == doctest::Approx(0.125));
+    CHECK(std::abs(a.value.data<double>()[4] - before) == Approx(0.125));
   }
 
   TEST_CASE("weight decay enters the moments of adam but not those of adamw") {
@@ -125,7 +113,7 @@ TEST_SUITE("optim.optimizer") {
         CHECK(m != 0);
       } else {
         CHECK(m == 0);
-        CHECK(after == doctest::Approx(before * (1 - 0.01 * 0.1)));
+        CHECK(after == Approx(before * (1 - 0.01 * 0.1)));
       }
     }
   }
@@ -226,7 +214,7 @@ TEST_SUITE("optim.optimizer") {
     const std::uint64_t weights = problem.params.hash();
     {
       const WithAverage with(&ema, problem.params);
-      CHECK(a.value.data<double>()[5] == doctest::Approx(expected).epsilon(1e-14));
+      CHECK(a.value.data<double>()[5] == Approx(expected).epsilon(1e-14));
       CHECK(problem.params.hash() != weights);
     }
     CHECK(problem.params.hash() == weights);
@@ -250,7 +238,7 @@ TEST_SUITE("optim.gradient_norm") {
       sum += g * g;
     }
     const auto only_b = trainable_ranges(problem.params, [](const Param& p) { return p.name == "b"; });
-    CHECK(gradient_norm(problem.gradient, only_b) == doctest::Approx(std::sqrt(sum)).epsilon(1e-13));
+    CHECK(gradient_norm(problem.gradient, only_b) == Approx(std::sqrt(sum)).epsilon(1e-13));
   }
 
   TEST_CASE("a norm beyond the range of float is finite, and clipping reduces it to the limit") {
@@ -258,7 +246,7 @@ TEST_SUITE("optim.gradient_norm") {
     for (float& g : problem.gradient->span<float>()) g = 1e30f;
     const double norm = gradient_norm(problem.gradient, trainable_ranges(problem.params));
     CHECK(std::isfinite(norm));
-    CHECK(norm * clip_scale(norm, 2.5) == doctest::Approx(2.5));
+    CHECK(norm * clip_scale(norm, 2.5) == Approx(2.5));
     CHECK(clip_scale(norm, 0) == 1);
     CHECK(clip_scale(1.0, 2.5) == 1);
   }
@@ -293,8 +281,7 @@ TEST_SUITE("optim.gradient_norm") {
       }
       for (std::int64_t i = 0; i < a.value.size(); ++i) {
         const bool left = i / 3 == 0 || i / 3 == 4 || i / 3 == 6;
-        const double expected =
-            left ? before[static_cast<std::size_t>(i)] : reference.params.at("a").value.data<double>()[i];
+        const double expected = left ? before[to_size(i)] : reference.params.at("a").value.data<double>()[i];
         CHECK(a.value.data<double>()[i] == expected);
       }
       for (std::int64_t i = 0; i < b.value.size(); ++i)
@@ -318,7 +305,7 @@ TEST_SUITE("optim.gradient_norm") {
               for (Problem* p : {&known, &unknown}) p->draw(t);
               for (std::int64_t row = 0; row < rows; ++row) {
                 if (row % stride == t % stride) {
-                  nonzero.rows_of(a)[static_cast<std::size_t>(row / 64)] |= std::uint64_t{1} << (row % 64);
+                  nonzero.rows_of(a)[to_size(row / 64)] |= std::uint64_t{1} << (row % 64);
                   if (row % 2 == 0) continue;  // a row that was touched, but has a zero gradient
                 }
                 for (Problem* p : {&known, &unknown}) fill_zero(Stream(), p->gradient->slice(a.offset + 3 * row, 3));
@@ -332,7 +319,7 @@ TEST_SUITE("optim.gradient_norm") {
                     gradient_norm(unknown.gradient, {{a.offset + 1, a.offset + 11}}));
               step_known->step(sparse, 0.01);
               step_unknown->step(unknown.gradient, 0.01);
-              CHECK(test::same_bits(known.params.values(), unknown.params.values()));
+              CHECK(same_bits(known.params.values(), unknown.params.values()));
               // A penalty of all rows makes all of them nonzero.
               std::int64_t elements = 0;
               nonzero.for_each({0, known.params.flat_size()}, [&](auto begin, auto end) { elements += end - begin; });
@@ -360,8 +347,7 @@ TEST_SUITE("optim.gradient_norm") {
     };
     const std::int64_t n = params.flat_size(), gap = x.offset + 390;
     CHECK(within(0, n) == Ranges{{0, x.offset}, {gap, y.offset}, {y.offset + 390, n}});
-    for (const int row : {0, 1, 63, 64, 129})
-      nonzero.rows_of(x)[static_cast<std::size_t>(row / 64)] |= 1ull << row % 64;
+    for (const int row : {0, 1, 63, 64, 129}) nonzero.rows_of(x)[to_size(row / 64)] |= 1ull << row % 64;
     CHECK(within(0, n) ==
           Ranges{{0, x.offset + 6}, {x.offset + 189, x.offset + 195}, {x.offset + 387, y.offset}, {y.offset + 390, n}});
     CHECK(within(x.offset + 1, x.offset + 190) ==
@@ -385,13 +371,12 @@ TEST_SUITE("optim.gradient_norm") {
                                        problem.gradient->data<double>() + problem.params.flat_size());
       double squares = 0;
       for (const double value : a.value.span<double>()) squares += value * value;
-      CHECK(add_penalty(problem.params, problem.gradient, 8, lazy) == doctest::Approx(0.25 * squares).epsilon(1e-14));
+      CHECK(add_penalty(problem.params, problem.gradient, 8, lazy) == Approx(0.25 * squares).epsilon(1e-14));
       for (std::int64_t i = 0; i < problem.params.flat_size(); ++i) {
         const std::int64_t of_a = i - a.offset;
         const bool penalised = of_a >= 0 && of_a < a.value.size() && !(lazy && of_a / 3 == 1);
         const double slope = penalised ? 2 * 0.25 * 8 * a.value.data<double>()[of_a] : 0;
-        CHECK(problem.gradient->data<double>()[i] - before[static_cast<std::size_t>(i)] ==
-              doctest::Approx(slope).epsilon(1e-12));
+        CHECK(problem.gradient->data<double>()[i] - before[to_size(i)] == Approx(slope).epsilon(1e-12));
       }
     }
   }

@@ -1,36 +1,32 @@
 #include "lockstep/optim/schedule.hpp"
 
-#include <cmath>
 #include <numbers>
 
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("optim.schedule") {
   TEST_CASE("step and cosine equal PyTorch's StepLR and CosineAnnealingLR from the first epoch on") {
     const LrSchedule drops({.name = "step", .step_size = 3, .gamma = 0.5}, 0.8);
     const double expected[] = {0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2};
-    for (int e = 0; e < 7; ++e) CHECK(drops.lr(1000 + e, e) == doctest::Approx(expected[e]));
+    for (int e = 0; e < 7; ++e) CHECK(drops.lr(1000 + e, e) == Approx(expected[e]));
     const LrSchedule cosine({.name = "cosine", .total = 10}, 0.8);
     for (int e = 0; e <= 10; ++e) {
-      CHECK(cosine.lr(0, e) == doctest::Approx(0.4 * (1 + std::cos(std::numbers::pi * e / 10))));
+      CHECK(cosine.lr(0, e) == Approx(0.4 * (1 + std::cos(std::numbers::pi * e / 10))));
     }
-    CHECK(cosine.lr(0, 25) == doctest::Approx(0));  // past the end it stays at its floor
+    CHECK(cosine.lr(0, 25) == Approx(0));  // past the end it stays at its floor
   }
 
   TEST_CASE("a schedule by steps ignores epochs") {
     const LrSchedule schedule({.name = "step", .unit = "step", .step_size = 2, .gamma = 0.1}, 1);
-    CHECK(schedule.lr(1, 99) == doctest::Approx(1));
-    CHECK(schedule.lr(2, 0) == doctest::Approx(0.1));
+    CHECK(schedule.lr(1, 99) == Approx(1));
+    CHECK(schedule.lr(2, 0) == Approx(0.1));
   }
 
   TEST_CASE("exponential warms up for W steps, then decays by rho per D steps from index W") {
     // lr(s+1)/W for s < W, then lr rho^((s-W)/D)
     const LrSchedule schedule({.name = "exponential", .unit = "step", .warmup = 4, .step_size = 10, .gamma = 0.98}, 2);
-    for (int s = 0; s < 4; ++s) CHECK(schedule.lr(s, 0) == doctest::Approx(2.0 * (s + 1) / 4));
-    for (int s = 4; s < 9; ++s) CHECK(schedule.lr(s, 0) == doctest::Approx(2.0 * std::pow(0.98, (s - 4) / 10.0)));
+    for (int s = 0; s < 4; ++s) CHECK(schedule.lr(s, 0) == Approx(2.0 * (s + 1) / 4));
+    for (int s = 4; s < 9; ++s) CHECK(schedule.lr(s, 0) == Approx(2.0 * std::pow(0.98, (s - 4) / 10.0)));
   }
 
   TEST_CASE("with origin 1 cosine starts from the last warm-up unit and ends at an absolute floor") {
@@ -41,7 +37,7 @@ TEST_SUITE("optim.schedule") {
     for (int e = 1; e <= E; ++e) {
       const double expected =
           e <= W ? base * e / W : low + (base - low) * 0.5 * (1 + std::cos(std::numbers::pi * (e - W) / (E - W)));
-      CHECK(schedule.lr(0, e - 1) == doctest::Approx(expected).epsilon(1e-12));
+      CHECK(schedule.lr(0, e - 1) == Approx(expected).epsilon(1e-12));
     }
   }
 
@@ -50,8 +46,7 @@ TEST_SUITE("optim.schedule") {
     const LrSchedule schedule(
         {.name = "cosine", .unit = "step", .warmup = 3, .total = 12, .origin = 1, .min_ratio = 0.1}, 4);
     for (int t = 3; t <= 12; ++t) {
-      CHECK(schedule.lr(t - 1, 0) ==
-            doctest::Approx(4 * (0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * (t - 3) / 9)))));
+      CHECK(schedule.lr(t - 1, 0) == Approx(4 * (0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * (t - 3) / 9)))));
     }
   }
 

@@ -1,12 +1,7 @@
 /// Runs the commands of docs/datasets.md, read from the page, and checks the published sizes of the data sets that they
 /// write. The cases with real data need LOCKSTEP_DATASETS, the folder that holds it.
-#include <algorithm>
-#include <cstdlib>
-#include <optional>
-#include <sstream>
 
 #include "lockstep/base/text.hpp"
-#include "lockstep/io/h5.hpp"
 #include "lockstep/prep/emulator/emulator_set.hpp"
 #include "lockstep/prep/files.hpp"
 #include "lockstep/prep/har/har_set.hpp"
@@ -14,20 +9,13 @@
 #include "lockstep/prep/kgat/kg_set.hpp"
 #include "lockstep/prep/sequences/sequence_set.hpp"
 #include "prep/program.hpp"
-#include "support/errors.hpp"
-#include "support/outcome.hpp"
-#include "support/paths.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
-namespace fs = std::filesystem;
+#include "support/test.hpp"
 
 namespace {
 
 /// Runs the commands in the section of docs/datasets.md whose title begins with `title`; they must succeed. Returns
 /// their output.
-std::string run_page(const TempDir& dir, const std::string& title) {
+std::string run_page(const std::string& title) {
   const std::string page = read_text(source_path("docs/datasets.md"));
   const auto begin = page.find("## " + title);
   REQUIRE(begin != std::string::npos);
@@ -41,24 +29,23 @@ std::string run_page(const TempDir& dir, const std::string& title) {
     }
   }
   REQUIRE(commands.find("lockstep-prep") != std::string::npos);
-  write_text(dir / "commands.sh", "set -e\nexport PATH=" + program_folder() + ":$PATH\n" + commands);
-  const auto run = run_shell(dir.path(), "sh commands.sh");
+  write_text("commands.sh", "set -e\nexport PATH=" + program_folder() + ":$PATH\n" + commands);
+  const auto run = run_shell("sh commands.sh");
   CAPTURE(run.text);
   CHECK(run.status == 0);
   return run.text;
 }
 
 /// The same with a real data set, a folder of LOCKSTEP_DATASETS, as `raw`. Without it, skips the test case.
-std::optional<std::string> run_real(const TempDir& dir, const char* folder, const char* title,
-                                    const std::string& raw = "raw") {
+std::optional<std::string> run_real(const char* folder, const char* title, const std::string& raw = "raw") {
   const char* all = std::getenv("LOCKSTEP_DATASETS");
   if (all == nullptr || !fs::is_directory(fs::path(all) / folder)) {
     skip(std::string("LOCKSTEP_DATASETS names no folder with ") + folder);
     return {};
   }
-  fs::create_directories((dir / raw).parent_path());
-  fs::copy(fs::path(all) / folder, dir / raw);
-  return run_page(dir, title);
+  fs::create_directories(fs::path("./" + raw).parent_path());
+  fs::copy(fs::path(all) / folder, raw);
+  return run_page(title);
 }
 
 /// A prepared file, which passes its check.
@@ -77,7 +64,7 @@ constexpr auto read_graph = read_checked<prep::check_kg_set, prep::read_kg_set>;
 std::vector<int> class_counts(const prep::HarSet& set, const std::vector<int>& parts) {
   std::vector<int> counts(set.class_names.size(), 0);
   for (std::size_t n = 0; n < set.split.size(); ++n)
-    counts[static_cast<std::size_t>(set.labels[n])] += std::count(parts.begin(), parts.end(), set.split[n]) > 0;
+    counts[to_size(set.labels[n])] += std::count(parts.begin(), parts.end(), set.split[n]) > 0;
   return counts;
 }
 
@@ -99,29 +86,25 @@ std::int64_t users_with(const prep::UserItems& part) {
 
 TEST_SUITE("prep.datasets") {
   TEST_CASE("the page's commands for synthetic data work") {
-    const TempDir dir;
-    run_page(dir, "Synthetic data");
-    CHECK(read_columns(dir / "icecolumn.h5").rows() == 24000);
-    CHECK(read_columns(dir / "lorenz96.h5").jac.size() == 12000u * 1600);
-    CHECK(read_columns(dir / "two-scale.h5").rows() == 16000);
-    CHECK(read_columns(dir / "seaice.h5").rows() > 500);
-    CHECK(read_windows(dir / "activities.h5").windows() == 1584);
-    CHECK(H5File::open(dir / "sessions.h5").real_attribute("/synth", "ideal_test_hr10_gap") ==
-          doctest::Approx(0.911).epsilon(0.001));
+    run_page("Synthetic data");
+    CHECK(read_columns("icecolumn.h5").rows() == 24000);
+    CHECK(read_columns("lorenz96.h5").jac.size() == 12000u * 1600);
+    CHECK(read_columns("two-scale.h5").rows() == 16000);
+    CHECK(read_columns("seaice.h5").rows() > 500);
+    CHECK(read_windows("activities.h5").windows() == 1584);
+    CHECK(H5File::open("sessions.h5").real_attribute("/synth", "ideal_test_hr10_gap") == Approx(0.911).epsilon(0.001));
   }
 
   TEST_CASE("the page's commands for puzzles work") {
-    const TempDir dir;
-    run_page(dir, "Puzzles");
-    const auto file = H5File::open(dir / "sudoku.h5");
+    run_page("Puzzles");
+    const auto file = H5File::open("sudoku.h5");
     CHECK(prep::read_puzzle_set(file).train[0].rows == 400);
   }
 
   TEST_CASE("the page's commands for planted preferences work") {
-    const TempDir dir;
-    run_page(dir, "Planted preferences");
-    CHECK(read_graph(dir / "planted.h5").sizes.users == 600);
-    const auto large = read_graph(dir / "planted-large.h5"), text = read_graph(dir / "planted-from-text.h5");
+    run_page("Planted preferences");
+    CHECK(read_graph("planted.h5").sizes.users == 600);
+    const auto large = read_graph("planted-large.h5"), text = read_graph("planted-from-text.h5");
     CHECK(large.sizes.train == 2000 * 20);
     CHECK(large.train.item == text.train.item);
   }
@@ -129,28 +112,26 @@ TEST_SUITE("prep.datasets") {
 
 TEST_SUITE("prep.datasets.real") {
   TEST_CASE("sudoku-hard-mix: 45000 + 5000 puzzles with one solution each; a thousand, and the whole test table") {
-    const TempDir dir;
-    if (!run_real(dir, "sudoku-hard-mix", "sudoku-hard-mix")) return;
-    const auto thousand = H5File::open(dir / "sudoku-1k.h5");
+    if (!run_real("sudoku-hard-mix", "sudoku-hard-mix")) return;
+    const auto thousand = H5File::open("sudoku-1k.h5");
     CHECK(prep::read_puzzle_set(thousand).train[0].groups() == 1000);
     CHECK(prep::read_puzzle_set(thousand).test[0].groups() == 5000);
-    prepare(dir.path(),
-            "sudoku --train raw/train.csv --test raw/test.csv --require-unique --num-aug 1000 --augment online "
-            "-o all.h5");
-    prepare(dir.path(), "check all.h5");
-    const auto file = H5File::open(dir / "all.h5");
+    prepare(
+        "sudoku --train raw/train.csv --test raw/test.csv --require-unique --num-aug 1000 --augment online "
+        "-o all.h5");
+    prepare("check all.h5");
+    const auto file = H5File::open("all.h5");
     const prep::PuzzleSet set = prep::read_puzzle_set(file);
     CHECK(set.train[0].rows == 45000);
     CHECK(set.test[0].rows == 5000);
     CHECK(set.source_names.size() == 4);
     CHECK(set.sha256[0] == "8911cf389a2d2311d8fceca0d397b186a59cc3da22ed96ec6bef634220d64909");
-    check_mentions(prepare(dir.path(), "info all.h5"), "mean 22.9", "mean 23.2", "puzzles2_17_clue: 28530");
+    check_mentions(prepare("info all.h5"), "mean 22.9", "mean 23.2", "puzzles2_17_clue: 28530");
   }
 
   TEST_CASE("arc-agi-1: 960 tasks, of which 400 are tested") {
-    const TempDir dir;
-    if (!run_real(dir, "arc-agi-1", "arc-agi-1")) return;
-    const auto file = H5File::open(dir / "arc1.h5");
+    if (!run_real("arc-agi-1", "arc-agi-1")) return;
+    const auto file = H5File::open("arc1.h5");
     std::vector<std::string> remarks;
     CHECK(prep::check_puzzle_set(file, remarks).empty());
     CHECK(prep::read_puzzle_set(file).train[0].groups() == 960);
@@ -159,9 +140,8 @@ TEST_SUITE("prep.datasets.real") {
   }
 
   TEST_CASE("arctic20: sea ice and ocean, days 1-4 for training, day 5 for the test") {
-    const TempDir dir;
-    if (!run_real(dir, "arctic20_roms", "arctic20")) return;
-    const auto set = read_columns(dir / "arctic20.h5");
+    if (!run_real("arctic20_roms", "arctic20")) return;
+    const auto set = read_columns("arctic20.h5");
     CHECK(set.rows_in(0) == 15401);
     CHECK(set.rows_in(1) == 1711);
     CHECK(set.rows_in(2) == 4278);
@@ -170,9 +150,8 @@ TEST_SUITE("prep.datasets.real") {
   }
 
   TEST_CASE("ufs_c48: sea surface of six tiles, a random fifth for the test") {
-    const TempDir dir;
-    if (!run_real(dir, "ufs_c48_surface", "ufs_c48")) return;
-    const auto set = read_columns(dir / "ufs_c48.h5");
+    if (!run_real("ufs_c48_surface", "ufs_c48")) return;
+    const auto set = read_columns("ufs_c48.h5");
     CHECK(set.rows_in(0) == 7061);
     CHECK(set.rows_in(1) == 784);
     CHECK(set.rows_in(2) == 1961);
@@ -180,9 +159,8 @@ TEST_SUITE("prep.datasets.real") {
   }
 
   TEST_CASE("hapt: raw recordings become the windows of the official subjects") {
-    const TempDir dir;
-    if (!run_real(dir, "har_hapt_raw", "hapt")) return;
-    const auto set = read_windows(dir / "hapt.h5");
+    if (!run_real("har_hapt_raw", "hapt")) return;
+    const auto set = read_windows("hapt.h5");
     CHECK(set.windows() == 10411);
     CHECK(set.windows_in(1) == 1484);
     CHECK(class_counts(set, {0, 1}) == std::vector<int>{1226, 1073, 987, 1293, 1423, 1413});
@@ -190,9 +168,8 @@ TEST_SUITE("prep.datasets.real") {
   }
 
   TEST_CASE("uci_har: the published layout, a part of it without subjects") {
-    const TempDir dir;
-    if (!run_real(dir, "har_uci_subset", "uci_har")) return;
-    const auto set = read_windows(dir / "uci-har.h5");
+    if (!run_real("har_uci_subset", "uci_har")) return;
+    const auto set = read_windows("uci-har.h5");
     CHECK(set.windows_in(0) == 1920);
     CHECK(set.windows_in(1) == 480);
     CHECK(class_counts(set, {0, 1}) == std::vector<int>{400, 350, 322, 420, 449, 459});
@@ -201,10 +178,9 @@ TEST_SUITE("prep.datasets.real") {
   }
 
   TEST_CASE("kgat-ml1m: published sizes, parallel edges, self loops and isolated items") {
-    const TempDir dir;
-    const auto said = run_real(dir, "kgat-ml1m", "kgat-ml1m", "raw/kgat-ml1m");
+    const auto said = run_real("kgat-ml1m", "kgat-ml1m", "raw/kgat-ml1m");
     if (!said) return;
-    const auto set = read_graph(dir / "ml1m.h5");
+    const auto set = read_graph("ml1m.h5");
     check_sizes(set, {6040, 3193, 7954, 8, 112040, 750509, 190786}, 13994, 1725098, 1722064);
     CHECK(set.sizes.relations() == 18);
     check_mentions(*said, "120 repeated triples",  // of 112160 lines
@@ -215,10 +191,9 @@ TEST_SUITE("prep.datasets.real") {
   }
 
   TEST_CASE("kgat-book-crossing: published sizes and the many parallel edges") {
-    const TempDir dir;
-    const auto said = run_real(dir, "kgat-book-crossing", "kgat-book-crossing", "raw/kgat-book-crossing");
+    const auto said = run_real("kgat-book-crossing", "kgat-book-crossing", "raw/kgat-book-crossing");
     if (!said) return;
-    const auto set = read_graph(dir / "book-crossing.h5");
+    const auto set = read_graph("book-crossing.h5");
     check_sizes(set, {17860, 14967, 77903, 25, 151500, 61123, 8750}, 95763, 425246, 292204);
     CHECK(set.sizes.relations() == 52);
     CHECK(users_with(set.test) == 2483);
@@ -226,20 +201,18 @@ TEST_SUITE("prep.datasets.real") {
   }
 
   TEST_CASE("kgat-amazon-book-cf: interactions alone, and with a graph of the real one's size") {
-    const TempDir dir;
-    if (!run_real(dir, "kgat-amazon-book-cf", "kgat-amazon-book-cf", "raw/kgat-amazon-book-cf")) return;
-    const auto cf = prep::read_kg_set(H5File::open(dir / "amazon-book-cf.h5"));
+    if (!run_real("kgat-amazon-book-cf", "kgat-amazon-book-cf", "raw/kgat-amazon-book-cf")) return;
+    const auto cf = prep::read_kg_set(H5File::open("amazon-book-cf.h5"));
     check_sizes(cf, {70679, 24915, 24915, 0, 0, 652514, 193920}, 95594, 1305028, 1305028);
     CHECK(users_with(cf.test) == 70591);
-    const auto sized = prep::read_kg_set(H5File::open(dir / "amazon-book-sized.h5"));
+    const auto sized = prep::read_kg_set(H5File::open("amazon-book-sized.h5"));
     check_sizes(sized, {70679, 24915, 113487, 39, 2557746, 652514, 193920}, 184166, 6420520, 6284935);
     CHECK(sized.sizes.relations() == 80);
   }
 
   TEST_CASE("ml-1m: the first 2999 users, to the last scaled time") {
-    const TempDir dir;
-    if (!run_real(dir, "ml-1m-users-1-2999", "ml-1m")) return;
-    const auto set = prep::read_sequence_set(H5File::open(dir / "ml-1m.h5"));
+    if (!run_real("ml-1m-users-1-2999", "ml-1m")) return;
+    const auto set = prep::read_sequence_set(H5File::open("ml-1m.h5"));
     CHECK(set.n_users() == 2999);
     CHECK(set.n_items() == 3266);
     CHECK(set.rows() == 486907);
@@ -255,23 +228,22 @@ TEST_SUITE("prep.datasets.real") {
     }
     CHECK(shortest == 17);
     CHECK(longest == 1841);
-    write_text(dir / "lines.txt", lines.str());
-    CHECK(prep::sha256_of(dir / "lines.txt") == "82031b4e0a61c97179010d051f04efff8c57d24b9ae3d36b997d168398766551");
+    write_text("lines.txt", lines.str());
+    CHECK(prep::sha256_of("lines.txt") == "82031b4e0a61c97179010d051f04efff8c57d24b9ae3d36b997d168398766551");
     CHECK(set.source_sha256 == "1273c4edfe3c0ff9e3a0a0d55819faeb947da0ad7df3927333b51ebefbeedc3d");
     // As public code does it: no filter, ids kept.
-    prepare(dir.path(),
-            "sequences -i raw/ratings.dat --min-user 1 --min-item 1 --keep-ids --min-split 4 "
-            "--time-scale raw -o all.h5");
-    const auto all = prep::read_sequence_set(H5File::open(dir / "all.h5"));
+    prepare(
+        "sequences -i raw/ratings.dat --min-user 1 --min-item 1 --keep-ids --min-split 4 "
+        "--time-scale raw -o all.h5");
+    const auto all = prep::read_sequence_set(H5File::open("all.h5"));
     CHECK(all.rows() == 487650);
     CHECK(all.n_items() == 3952);
     CHECK(std::count_if(all.item_count.begin(), all.item_count.end(), [](std::int32_t n) { return n > 0; }) <= 3615);
   }
 
   TEST_CASE("amazon-beauty: order without times, short sequences over many items") {
-    const TempDir dir;
-    if (!run_real(dir, "amazon-beauty-5core", "amazon-beauty")) return;
-    const auto set = prep::read_sequence_set(H5File::open(dir / "beauty.h5"));
+    if (!run_real("amazon-beauty-5core", "amazon-beauty")) return;
+    const auto set = prep::read_sequence_set(H5File::open("beauty.h5"));
     CHECK(set.n_users() == 22363);
     CHECK(set.n_items() == 12101);
     CHECK(set.rows() == 198502);

@@ -1,15 +1,10 @@
 #include "lockstep/prep/netcdf.hpp"
 
-#include <cmath>
-
 #include "lockstep/io/netcdf_writer.hpp"
 #include "prep/raw_file.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
-using namespace lockstep::test;
 
 namespace {
 constexpr std::pair<const char*, int> kFlavours[] = {{"classic", 0},
@@ -18,12 +13,12 @@ constexpr std::pair<const char*, int> kFlavours[] = {{"classic", 0},
                                                      {"netCDF-4", NC_NETCDF4},
                                                      {"netCDF-4 classic model", NC_NETCDF4 | NC_CLASSIC_MODEL}};
 
-void write_sample(const std::filesystem::path& path, int flavour) {
+void write_sample(const fs::path& path, int flavour) {
   RawFile raw(path, flavour);
   const int time = raw.dim("time", NC_UNLIMITED), y = raw.dim("y", 3), x = raw.dim("x", 4);
-  raw.variable("plain", NC_DOUBLE, {y, x}, test::counting(12, 0.5));
-  raw.variable("record", NC_FLOAT, {time, y, x}, test::counting(24));
-  raw.variable("record2", NC_SHORT, {time, x}, test::counting(8));
+  raw.variable("plain", NC_DOUBLE, {y, x}, counting(12, 0.5));
+  raw.variable("record", NC_FLOAT, {time, y, x}, counting(24));
+  raw.variable("record2", NC_SHORT, {time, x}, counting(8));
   raw.variable("packed", NC_SHORT, {y}, {-32767, 10, 20},
                {{"_FillValue", -32767}, {"scale_factor", 0.25}, {"add_offset", 100}},
                {{"units", "K"}, {"standard_name", "air_temperature"}});
@@ -35,10 +30,9 @@ void write_sample(const std::filesystem::path& path, int flavour) {
 
 TEST_SUITE("prep.netcdf") {
   TEST_CASE("the netCDF library reads what NetcdfWriter writes, and equal contents make equal bytes") {
-    const TempDir dir;
     const std::vector<float> values = {1, 2, 3, 4, 9.96921e36f, 6};
     const auto write = [&](const std::string& name) {
-      NetcdfWriter file(dir / name);
+      NetcdfWriter file(name);
       file.dimension("y", 2);
       file.dimension("x", 3);
       file.variable<float>("ice", {"y", "x"}, values, 9.96921e36f, {{"units", "1"}, {"standard_name", "fraction"}});
@@ -46,10 +40,10 @@ TEST_SUITE("prep.netcdf") {
       file.texts("who", "y", {"a.nc", "other.nc"}, {});
       file.global_attribute("Conventions", "CF-1.8");
       file.close();
-      return test::read_text(dir / name);
+      return read_text(name);
     };
     CHECK(write("a.nc") == write("b.nc"));
-    const auto file = NcFile::open(dir / "a.nc");
+    const auto file = NcFile::open("a.nc");
     const NcVariable ice = file.describe("ice");
     CHECK(ice.dims == std::vector<std::string>{"y", "x"});
     CHECK(ice.shape == std::vector<std::int64_t>{2, 3});
@@ -64,14 +58,13 @@ TEST_SUITE("prep.netcdf") {
   }
 
   TEST_CASE("every flavour reads alike: packing, fill values, records") {
-    const TempDir dir;
     for (const auto& [name, flavour] : kFlavours) {
       CAPTURE(name);
-      write_sample(dir / "a.nc", flavour);
-      const auto file = NcFile::open(dir / "a.nc");
-      CHECK(file.read("plain") == test::counting(12, 0.5));
-      CHECK(file.read("record") == test::counting(24));
-      CHECK(file.read("record2") == test::counting(8));
+      write_sample("a.nc", flavour);
+      const auto file = NcFile::open("a.nc");
+      CHECK(file.read("plain") == counting(12, 0.5));
+      CHECK(file.read("record") == counting(24));
+      CHECK(file.read("record2") == counting(8));
       const auto packed = file.read("packed");
       CHECK(std::isnan(packed[0]));  // the raw value is compared, before it is unpacked
       CHECK(packed[1] == 102.5);
@@ -81,7 +74,7 @@ TEST_SUITE("prep.netcdf") {
       CHECK(std::isnan(file.read("never_filled")[1]));
       CHECK(file.read("bytes") == std::vector<double>{-127, 0, 127});
       CHECK(file.read_slice("record", 0, -1) == [] {
-        auto last = test::counting(24);
+        auto last = counting(24);
         return std::vector<double>(last.begin() + 12, last.end());
       }());
       CHECK(file.read_slice("record", 2, 1) == std::vector<double>{1, 5, 9, 13, 17, 21});
@@ -94,9 +87,8 @@ TEST_SUITE("prep.netcdf") {
   }
 
   TEST_CASE("fill values of another type, valid ranges and unsigned integers are honoured") {
-    const TempDir dir;
     {
-      test::RawFile raw(dir / "a.nc", 0);
+      RawFile raw("a.nc", 0);
       const int n = raw.dim("n", 4);
       const auto mark = [&](int variable, const char* name, nc_type type, const std::vector<double>& values) {
         nc_redef(raw.id());
@@ -118,7 +110,7 @@ TEST_SUITE("prep.netcdf") {
       mark(bytes, "missing_value", NC_BYTE, {-1});
       mark(bytes, "valid_max", NC_BYTE, {-128});
     }
-    const auto file = NcFile::open(dir / "a.nc");
+    const auto file = NcFile::open("a.nc");
     const auto read = [&](const char* name) {
       std::string text;
       for (const double value : file.read(name)) text += (std::isnan(value) ? "-" : join(value)) + " ";
@@ -134,16 +126,15 @@ TEST_SUITE("prep.netcdf") {
   }
 
   TEST_CASE("variables in groups are found by their path") {
-    const TempDir dir;
     int id = 0, group = 0, dim = 0, variable = 0;
-    REQUIRE(nc_create((dir / "g.nc").c_str(), NC_NETCDF4, &id) == NC_NOERR);
+    REQUIRE(nc_create("g.nc", NC_NETCDF4, &id) == NC_NOERR);
     nc_def_dim(id, "n", 2, &dim);
     nc_def_grp(id, "MetaData", &group);
     nc_def_var(group, "latitude", NC_FLOAT, 1, &dim, &variable);
     const float values[] = {60, 70};
     nc_put_var_float(group, variable, values);
     nc_close(id);
-    const auto file = NcFile::open(dir / "g.nc");
+    const auto file = NcFile::open("g.nc");
     CHECK(file.read("MetaData/latitude") == std::vector<double>{60, 70});
     CHECK(file.variables() == std::vector<std::string>{"MetaData/latitude"});
     CHECK_FALSE(file.has("MetaData/nothing"));
@@ -151,50 +142,47 @@ TEST_SUITE("prep.netcdf") {
   }
 
   TEST_CASE("a truncated file of any flavour is refused, wherever it ends") {
-    const TempDir dir;
     for (const auto& [name, flavour] : kFlavours) {
       CAPTURE(name);
-      write_sample(dir / "a.nc", flavour);
-      const std::string whole = test::read_text(dir / "a.nc");
+      write_sample("a.nc", flavour);
+      const std::string whole = read_text("a.nc");
       for (const std::size_t lost :
            {std::size_t{4}, std::size_t{8}, std::size_t{40}, whole.size() / 2, whole.size() - 20, whole.size() - 5}) {
         CAPTURE(lost);
-        test::write_text(dir / "t.nc", std::string_view(whole).substr(0, whole.size() - lost));
-        check_mentions(error_of(Fault::data, [&] { NcFile::open(dir / "t.nc").read("record2"); }), "t.nc");
+        write_text("t.nc", std::string_view(whole).substr(0, whole.size() - lost));
+        check_mentions(error_of(Fault::data, [&] { NcFile::open("t.nc").read("record2"); }), "t.nc");
       }
     }
   }
 
   TEST_CASE("the size that a classic header promises is the file's size") {
-    const TempDir dir;
     for (const int flavour : {0, NC_64BIT_OFFSET, NC_64BIT_DATA}) {
-      write_sample(dir / "a.nc", flavour);
-      const auto promised = classic_size(dir / "a.nc");
+      write_sample("a.nc", flavour);
+      const auto promised = classic_size("a.nc");
       REQUIRE(promised.has_value());
-      const auto size = static_cast<std::int64_t>(std::filesystem::file_size(dir / "a.nc"));
+      const auto size = static_cast<std::int64_t>(fs::file_size("a.nc"));
       CHECK(*promised <= size);
       CHECK(*promised > size - 4);  // only the padding of the last value may follow
     }
-    write_sample(dir / "a.nc", NC_NETCDF4);
-    CHECK_FALSE(classic_size(dir / "a.nc").has_value());
+    write_sample("a.nc", NC_NETCDF4);
+    CHECK_FALSE(classic_size("a.nc").has_value());
   }
 
   TEST_CASE("foreign files and foreign variables are named") {
-    const TempDir dir;
-    check_mentions(error_of(Fault::usage, [&] { NcFile::open(dir / "absent.nc"); }), "absent.nc", "no such file");
-    test::write_text(dir / "text.nc", "temperature,salinity\n1,2\n");
-    check_mentions(error_of(Fault::data, [&] { NcFile::open(dir / "text.nc"); }), "text.nc", "NetCDF");
-    test::write_text(dir / "magic.nc", std::string("CDF\x01") + "garbage");
-    check_mentions(error_of(Fault::data, [&] { NcFile::open(dir / "magic.nc"); }), "header");
+    check_mentions(error_of(Fault::usage, [&] { NcFile::open("absent.nc"); }), "absent.nc", "no such file");
+    write_text("text.nc", "temperature,salinity\n1,2\n");
+    check_mentions(error_of(Fault::data, [&] { NcFile::open("text.nc"); }), "text.nc", "NetCDF");
+    write_text("magic.nc", std::string("CDF\x01") + "garbage");
+    check_mentions(error_of(Fault::data, [&] { NcFile::open("magic.nc"); }), "header");
     {
-      RawFile raw(dir / "a.nc", NC_NETCDF4);
+      RawFile raw("a.nc", NC_NETCDF4);
       const int n = raw.dim("n", 3);
       raw.variable("temperature", NC_FLOAT, {n}, {1, 2, 3});
       int text = 0;
       nc_redef(raw.id());
       nc_def_var(raw.id(), "label", NC_CHAR, 1, &n, &text);
     }
-    const auto file = NcFile::open(dir / "a.nc");
+    const auto file = NcFile::open("a.nc");
     check_mentions(error_of(Fault::data, [&] { file.read("temprature"); }), "'temprature'",
                    "did you mean 'temperature'?");
     check_mentions(error_of(Fault::data, [&] { file.read("label"); }), "only numbers");

@@ -1,16 +1,7 @@
 #pragma once
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdio>
-#include <filesystem>
-#include <string>
-
-#include "support/errors.hpp"
-#include "support/paths.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 
 namespace lockstep::test {
 
@@ -19,10 +10,9 @@ struct Outcome {
   std::string text;  ///< standard output and error together
 };
 
-/// Runs a shell command in a directory.
-inline Outcome run_shell(const std::filesystem::path& directory, const std::string& command) {
+inline Outcome run_shell(const std::string& command) {
   Outcome outcome;
-  FILE* pipe = popen(("cd '" + directory.string() + "' && { " + command + "; } 2>&1").c_str(), "r");
+  FILE* pipe = popen(("{ " + command + "; } 2>&1").c_str(), "r");
   if (pipe == nullptr) return outcome;
   std::array<char, 4096> block{};
   for (std::size_t n = 0; (n = fread(block.data(), 1, block.size(), pipe)) > 0;) outcome.text.append(block.data(), n);
@@ -32,14 +22,13 @@ inline Outcome run_shell(const std::filesystem::path& directory, const std::stri
 }
 
 /// Runs `lockstep-prep` with these words, after other commands if need be.
-inline Outcome run_prep(const std::filesystem::path& directory, const std::string& words,
-                        const std::string& before = "") {
-  return run_shell(directory, before + " " + program_path("lockstep-prep") + " " + words);
+inline Outcome run_prep(const std::string& words, const std::string& before = "") {
+  return run_shell(before + " " + program_path("lockstep-prep") + " " + words);
 }
 
 /// Runs `lockstep-prep` with these words, requires this exit code and returns what it says.
-inline std::string prepare(const std::filesystem::path& directory, const std::string& words, int status = 0) {
-  const Outcome run = run_prep(directory, words);
+inline std::string prepare(const std::string& words, int status = 0) {
+  const Outcome run = run_prep(words);
   CAPTURE(words);
   CAPTURE(run.text);
   REQUIRE(run.status == status);
@@ -48,9 +37,8 @@ inline std::string prepare(const std::filesystem::path& directory, const std::st
 
 /// Checks that `lockstep-prep` ends with this exit code and one line that holds all these parts.
 template <class... Parts>
-void check_refused(const std::filesystem::path& directory, const std::string& words, int status,
-                   const Parts&... parts) {
-  const std::string text = prepare(directory, words, status);
+void check_refused(const std::string& words, int status, const Parts&... parts) {
+  const std::string text = prepare(words, status);
   check_mentions(text, parts...);
   CHECK(std::count(text.begin(), text.end(), '\n') == 1);
 }

@@ -1,60 +1,48 @@
 /// lockstep-prep as users run it: what it writes, what it says, how it ends.
 #include "prep/program.hpp"
 
-#include <algorithm>
-#include <cmath>
-
-#include "lockstep/io/h5.hpp"
 #include "lockstep/prep/emulator/emulator_set.hpp"
 #include "lockstep/prep/source.hpp"
 #include "prep/raw_file.hpp"
-#include "support/errors.hpp"
-#include "support/paths.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
-namespace fs = std::filesystem;
+#include "support/test.hpp"
 
 namespace {
-const std::string kGolden = test::golden_path();
+const std::string kGolden = golden_path();
 
 prep::EmulatorSet read(const fs::path& path) { return prep::read_emulator_set(H5File::open(path)); }
 
 /// Two tiles of 2 x 3 points without places of their own, and the files that have them.
-void write_tiles(const TempDir& dir) {
+void write_tiles() {
   for (const int tile : {1, 2}) {
     const std::string n = std::to_string(tile);
     {
-      RawFile raw(dir / ("tile" + n + ".nc"), NC_64BIT_OFFSET);
+      RawFile raw("tile" + n + ".nc", NC_64BIT_OFFSET);
       const int t = raw.dim("Time", 1), y = raw.dim("yaxis_1", 2), x = raw.dim("xaxis_1", 3), z = raw.dim("zaxis_1", 4);
-      raw.variable("tsea", NC_DOUBLE, {t, y, x}, test::counting(6, tile));
+      raw.variable("tsea", NC_DOUBLE, {t, y, x}, counting(6, tile));
       raw.variable("t2m", NC_SHORT, {t, y, x}, {0, 1, 2, 3, 4, -32767},
                    {{"scale_factor", 0.5}, {"add_offset", 270}, {"_FillValue", -32767}},
                    {{"units", "K"}, {"standard_name", "air_temperature"}});
-      raw.variable("soil", NC_DOUBLE, {t, z, y, x}, test::counting(24));
+      raw.variable("soil", NC_DOUBLE, {t, z, y, x}, counting(24));
       raw.variable("slmsk", NC_DOUBLE, {t, y, x}, {0, 1, 2, 0, 0, 0});
     }
-    RawFile place(dir / ("place" + n + ".nc"), NC_NETCDF4);
+    RawFile place("place" + n + ".nc", NC_NETCDF4);
     const int lat = place.dim("lat", 2), lon = place.dim("lon", 3);
-    place.variable("geolat", NC_FLOAT, {lat, lon}, test::counting(6, 10));
-    place.variable("geolon", NC_FLOAT, {lat, lon}, test::counting(6, 20));
+    place.variable("geolat", NC_FLOAT, {lat, lon}, counting(6, 10));
+    place.variable("geolon", NC_FLOAT, {lat, lon}, counting(6, 20));
   }
 }
 }  // namespace
 
 TEST_SUITE("prep.program") {
   TEST_CASE("tiles with their places, levels, units and masks become rows in list order") {
-    const TempDir dir;
-    write_tiles(dir);
+    write_tiles();
     check_mentions(
         prepare(
-            dir.path(),
             "netcdf --input 'tile?.nc' --geolocation place1.nc,place2.nc --inputs tsea,deep=soil@3*2+1 --outputs t2m "
             "--mask 'slmsk != 1' --validation-split 0.2 -o out.h5"),
         "points read      12", "masked out       2", "dropped          2", "t2m 2",
         "rows             8 = 7 train + 1 validation + 0 test");
-    const auto set = read(dir / "out.h5");
+    const auto set = read("out.h5");
     CHECK(set.x == std::vector<float>{0, 37, 2, 41, 3, 43, 4, 45, 0, 37, 4, 41, 6, 43, 8, 45});
     CHECK(set.y == std::vector<float>{270, 271, 271.5, 272, 270, 271, 271.5, 272});
     CHECK(set.lat == std::vector<float>{0, 20, 30, 40, 0, 20, 30, 40});
@@ -64,14 +52,13 @@ TEST_SUITE("prep.program") {
     CHECK(set.inputs.level == std::vector<std::int32_t>{0, 3});
     CHECK(set.outputs.units == std::vector<std::string>{"K"});
     CHECK(set.outputs.cf == std::vector<std::string>{"air_temperature"});
-    prepare(dir.path(), "check out.h5");
-    check_mentions(run_prep(dir.path(), "info out.h5").text, "tile1.nc", "air_temperature", "deep");
+    prepare("check out.h5");
+    check_mentions(run_prep("info out.h5").text, "tile1.nc", "air_temperature", "deep");
   }
 
   TEST_CASE("units are the files' own or the user's, never guessed; files with different ones are refused") {
-    const TempDir dir;
     const auto write = [&](const char* name, const std::string& units) {
-      RawFile raw(dir / name, NC_64BIT_OFFSET);
+      RawFile raw(name, NC_64BIT_OFFSET);
       const int n = raw.dim("n", 4);
       std::vector<std::pair<std::string, std::string>> attribute;
       if (!units.empty()) attribute.emplace_back("units", units);
@@ -84,40 +71,38 @@ TEST_SUITE("prep.program") {
     write("c.nc", "degC");
     const std::string words = "--outputs aice --validation-split 0.25 -o out.h5 ";
     const auto units = [&](const std::string& input, const char* unknown) {
-      check_mentions(prepare(dir.path(), "netcdf --input " + input + " " + words),
+      check_mentions(prepare("netcdf --input " + input + " " + words),
                      std::string("unknown units    ") + unknown + "  (--units");
-      return read(dir / "out.h5").inputs.units.front();
+      return read("out.h5").inputs.units.front();
     };
     CHECK(units("none.nc --inputs sst", "sst, aice") == "");
     CHECK(units("none.nc --inputs sst --units sst=K", "aice") == "K");
     CHECK(units("none.nc,a.nc,b.nc --inputs sst", "aice") == "K");
     CHECK(units("a.nc --inputs sst=sst*1-273.15", "sst, aice") == "");
     CHECK(units("a.nc --inputs sst=sst*1-273.15 --units sst=degC", "aice") == "degC");
-    check_mentions(prepare(dir.path(), "netcdf --input a.nc,c.nc --inputs sst " + words, 3),
+    check_mentions(prepare("netcdf --input a.nc,c.nc --inputs sst " + words, 3),
                    "c.nc': sst is in degC, in the files before it in K");
-    check_mentions(prepare(dir.path(), "netcdf --input a.nc --inputs sst --units tair=K " + words, 2),
+    check_mentions(prepare("netcdf --input a.nc --inputs sst --units tair=K " + words, 2),
                    "'tair' is neither an input nor an output");
   }
 
   TEST_CASE("a range of levels becomes one column each") {
-    const TempDir dir;
     {
-      RawFile raw(dir / "a.nc", NC_64BIT_OFFSET);
+      RawFile raw("a.nc", NC_64BIT_OFFSET);
       const int z = raw.dim("lev", 3), n = raw.dim("n", 4);
-      raw.variable("temp", NC_DOUBLE, {z, n}, test::counting(12));
+      raw.variable("temp", NC_DOUBLE, {z, n}, counting(12));
       raw.variable("aice", NC_DOUBLE, {n}, {0, 0.5, 0.25, 1});
     }
-    prepare(dir.path(), "netcdf --input a.nc --inputs t=temp@0:2 --outputs aice --validation-split 0.25 -o out.h5");
-    const auto set = read(dir / "out.h5");
+    prepare("netcdf --input a.nc --inputs t=temp@0:2 --outputs aice --validation-split 0.25 -o out.h5");
+    const auto set = read("out.h5");
     CHECK(set.inputs.names == std::vector<std::string>{"t_0", "t_1", "t_2"});
     CHECK(set.inputs.level == std::vector<std::int32_t>{0, 1, 2});
     CHECK(std::vector<float>(set.x.begin(), set.x.begin() + 3) == std::vector<float>{0, 4, 8});
   }
 
   TEST_CASE("positions come from the columns' coordinates, then from the variables with the most dimensions") {
-    const TempDir dir;
     for (const bool attribute : {false, true}) {
-      RawFile raw(dir / (attribute ? "cf.nc" : "tile.nc"), NC_64BIT_OFFSET);
+      RawFile raw(attribute ? "cf.nc" : "tile.nc", NC_64BIT_OFFSET);
       const int lat = raw.dim("lat", 2), lon = raw.dim("lon", 2);
       raw.variable("lat", NC_DOUBLE, {lat}, {1, 2});
       raw.variable("lon", NC_DOUBLE, {lon}, {1, 2});
@@ -125,76 +110,68 @@ TEST_SUITE("prep.program") {
       raw.variable("geolon", NC_DOUBLE, {lat, lon}, {10, 20, 11, 21});
       raw.variable("phi", NC_DOUBLE, {lat, lon}, {-50, -51, -60, -61}, {}, {{"standard_name", "latitude"}});
       raw.variable("lambda", NC_DOUBLE, {lat, lon}, {5, 6, 7, 8}, {}, {{"standard_name", "longitude"}});
-      raw.variable("a", NC_DOUBLE, {lat, lon}, test::counting(4), {},
-                   {{"coordinates", attribute ? "lambda phi" : "absent"}});
-      raw.variable("b", NC_DOUBLE, {lat, lon}, test::counting(4));
+      raw.variable("a", NC_DOUBLE, {lat, lon}, counting(4), {}, {{"coordinates", attribute ? "lambda phi" : "absent"}});
+      raw.variable("b", NC_DOUBLE, {lat, lon}, counting(4));
     }
-    const auto tile =
-        run_prep(dir.path(), "netcdf --input tile.nc --inputs a --outputs b --validation-split 0.25 -o tile.h5");
+    const auto tile = run_prep("netcdf --input tile.nc --inputs a --outputs b --validation-split 0.25 -o tile.h5");
     REQUIRE(tile.status == 0);
     check_mentions(tile.text, "positions        geolat, geolon\n");
-    CHECK(read(dir / "tile.h5").lat == std::vector<float>{50, 51, 60, 61});
-    CHECK(read(dir / "tile.h5").lon == std::vector<float>{10, 20, 11, 21});
-    const auto cf =
-        run_prep(dir.path(), "netcdf --input cf.nc --inputs a --outputs b --validation-split 0.25 -o cf.h5");
+    CHECK(read("tile.h5").lat == std::vector<float>{50, 51, 60, 61});
+    CHECK(read("tile.h5").lon == std::vector<float>{10, 20, 11, 21});
+    const auto cf = run_prep("netcdf --input cf.nc --inputs a --outputs b --validation-split 0.25 -o cf.h5");
     REQUIRE(cf.status == 0);
     check_mentions(cf.text, "positions        phi, lambda\n");
-    CHECK(read(dir / "cf.h5").lat == std::vector<float>{-50, -51, -60, -61});
-    prepare(dir.path(), "netcdf --input cf.nc --inputs a --outputs b --lat lat --validation-split 0.25 -o own.h5");
-    CHECK(read(dir / "own.h5").lat == std::vector<float>{1, 1, 2, 2});
+    CHECK(read("cf.h5").lat == std::vector<float>{-50, -51, -60, -61});
+    prepare("netcdf --input cf.nc --inputs a --outputs b --lat lat --validation-split 0.25 -o own.h5");
+    CHECK(read("own.h5").lat == std::vector<float>{1, 1, 2, 2});
   }
 
   TEST_CASE("a history file made of ice columns gives the columns back") {
-    const TempDir dir;
-    prepare(dir.path(), "synth-icecolumn --rows 200 --seed 3 --history h.nc -o a.h5");
-    prepare(dir.path(),
-            "cice-history -i h.nc --inputs sst,sss,tair,uatm,qref,flwdn,fswdn,hi,hs --outputs aice,tsfc,fcond -o b.h5");
-    const auto a = read(dir / "a.h5"), b = read(dir / "b.h5");
+    prepare("synth-icecolumn --rows 200 --seed 3 --history h.nc -o a.h5");
+    prepare("cice-history -i h.nc --inputs sst,sss,tair,uatm,qref,flwdn,fswdn,hi,hs --outputs aice,tsfc,fcond -o b.h5");
+    const auto a = read("a.h5"), b = read("b.h5");
     CHECK(a.x == b.x);
     CHECK(a.y == b.y);
     CHECK(a.jac.size() == 200 * 27);
     CHECK(b.time[0] == 1454328000);
     CHECK(b.lat[199] > 60);
-    prepare(dir.path(), "check a.h5 b.h5");
-    const auto ice = run_prep(
-        dir.path(), "cice-history -i h.nc --inputs sst --outputs aice --mask-mode sea_ice --min-ice 0.3 -o ice.h5");
+    prepare("check a.h5 b.h5");
+    const auto ice =
+        run_prep("cice-history -i h.nc --inputs sst --outputs aice --mask-mode sea_ice --min-ice 0.3 -o ice.h5");
     REQUIRE(ice.status == 0);
-    for (const float aice : read(dir / "ice.h5").y) CHECK(aice > 0.3f);
+    for (const float aice : read("ice.h5").y) CHECK(aice > 0.3f);
   }
 
   TEST_CASE("a pair of files takes the last level of the air and the first of the sea") {
-    const TempDir dir;
-    prepare(dir.path(), "cf-pair --atmosphere " + kGolden + "/emulator_prep_atm.nc --ocean " + kGolden +
-                            "/emulator_prep_ocn.nc -o p.h5");
-    const auto set = read(dir / "p.h5");
+    prepare("cf-pair --atmosphere " + kGolden + "/emulator_prep_atm.nc --ocean " + kGolden +
+            "/emulator_prep_ocn.nc -o p.h5");
+    const auto set = read("p.h5");
     CHECK(set.rows() == 383);
     CHECK(set.inputs.level == std::vector<std::int32_t>{0, 0, 2, 0, 0, 2, 2, 2, 2});
     CHECK(set.input_source == "ocean,ocean,atmosphere,ocean,ocean,atmosphere,atmosphere,atmosphere,atmosphere");
     CHECK(set.sources == std::vector<std::string>{"emulator_prep_ocn.nc", "emulator_prep_atm.nc"});
     const std::string missing = "cf-pair --atmosphere " + kGolden + "/emulator_prep_atm.nc --ocean " + kGolden +
                                 "/emulator_prep_ocn.nc --inputs sst,sice -o q.h5";
-    check_mentions(prepare(dir.path(), missing, 3), "sea_ice_salinity", "'sice'", "--missing zero");
-    prepare(dir.path(), missing + " --missing zero");
-    const auto zeros = read(dir / "q.h5");
+    check_mentions(prepare(missing, 3), "sea_ice_salinity", "'sice'", "--missing zero");
+    prepare(missing + " --missing zero");
+    const auto zeros = read("q.h5");
     CHECK(zeros.input_std[1] == 1);
     for (std::size_t i = 1; i < zeros.x.size(); i += 2) CHECK(zeros.x[i] == 0);
   }
 
   TEST_CASE("an INI file gives the options, the command line wins") {
-    const TempDir dir;
-    prepare(dir.path(), "synth-icecolumn --rows 100 --history h.nc -o a.h5");
-    test::write_text(dir / "p.ini",
-                     "[variables]\ninput_variables = sst,hi\n[domain]\nmask_mode = ocean\nmin_ice_concentration = "
-                     "0.5\n[rows]\nmax_patterns = 10\n");
-    prepare(dir.path(), "cice-history -i h.nc --config p.ini --max-patterns 8 --validation-split 0.25 -o b.h5");
-    const auto set = read(dir / "b.h5");
+    prepare("synth-icecolumn --rows 100 --history h.nc -o a.h5");
+    write_text("p.ini",
+               "[variables]\ninput_variables = sst,hi\n[domain]\nmask_mode = ocean\nmin_ice_concentration = "
+               "0.5\n[rows]\nmax_patterns = 10\n");
+    prepare("cice-history -i h.nc --config p.ini --max-patterns 8 --validation-split 0.25 -o b.h5");
+    const auto set = read("b.h5");
     CHECK(set.rows() == 8);
     CHECK(set.inputs.names == std::vector<std::string>{"sst", "hi"});
     for (const float aice : set.y) CHECK(aice < 0.5f);
   }
 
   TEST_CASE("generated sets pass the check, and equal seeds make equal bytes") {
-    const TempDir dir;
     const std::pair<const char*, const char*> made[] = {
         {"ice.h5", "synth-icecolumn --rows 50"},
         {"har.h5", "synth-har --subjects 4 --seconds 10"},
@@ -207,17 +184,17 @@ TEST_SUITE("prep.program") {
          "0.25"}};
     for (const auto& [name, words] : made) {
       CAPTURE(std::string(words));
-      prepare(dir.path(), std::string(words) + " -o " + name);
-      prepare(dir.path(), std::string("check ") + name);
-      prepare(dir.path(), std::string(words) + " -o again.h5");
-      CHECK(test::read_text(dir / name) == test::read_text(dir / "again.h5"));
-      prepare(dir.path(), std::string(words) + " --seed 1 -o again.h5");
-      CHECK(test::read_text(dir / name) != test::read_text(dir / "again.h5"));
+      prepare(std::string(words) + " -o " + name);
+      prepare(std::string("check ") + name);
+      prepare(std::string(words) + " -o again.h5");
+      CHECK(read_text(name) == read_text("again.h5"));
+      prepare(std::string(words) + " --seed 1 -o again.h5");
+      CHECK(read_text(name) != read_text("again.h5"));
     }
-    const auto step = read(dir / "step.h5");
+    const auto step = read("step.h5");
     CHECK(step.n_in() == 264);
     CHECK(step.jac.size() == 4u * 264 * 264);
-    const auto l96 = read(dir / "l96.h5");
+    const auto l96 = read("l96.h5");
     // One row's true Jacobian takes it, to first order, to the next state of its neighbour in time.
     double worst = 0;
     for (std::size_t o = 0; o < 12; ++o) {
@@ -230,10 +207,9 @@ TEST_SUITE("prep.program") {
   }
 
   TEST_CASE("wrong usage is reported in one line, with exit code 2") {
-    const TempDir dir;
-    write_tiles(dir);
-    test::write_text(dir / "plain", "");
-    test::write_text(dir / "table.csv", "a,b\n");
+    write_tiles();
+    write_text("plain", "");
+    write_text("table.csv", "a,b\n");
     const std::pair<std::string, std::string> cases[] = {
         {"netcdf --input tile1.nc --inputs tsea --outputs t2n -o o.h5", "did you mean 't2m'?"},
         {"netcdf --input tile1.nc --inputs soil --outputs t2m -o o.h5", "choose a level"},
@@ -280,28 +256,27 @@ TEST_SUITE("prep.program") {
         {"synth-icecolumn --validation-split 0.6 --test-split 0.6 -o o.h5", "leave nothing"},
         {"check absent.h5", "absent.h5"},
         {"verify --golden absent.h5", "absent.h5"}};
-    const auto before = names_in(dir.path());
-    for (const auto& [words, expected] : cases) check_refused(dir.path(), words, 2, expected);
-    CHECK(names_in(dir.path()) == before);
+    const auto before = names_in(".");
+    for (const auto& [words, expected] : cases) check_refused(words, 2, expected);
+    CHECK(names_in(".") == before);
   }
 
   TEST_CASE("bad data is reported in one line, with exit code 3, and no output is left") {
-    const TempDir dir;
-    write_tiles(dir);
-    fs::copy(dir / "tile1.nc", dir / "cut.nc");
-    fs::resize_file(dir / "cut.nc", fs::file_size(dir / "cut.nc") - 100);
-    fs::copy(kGolden + "/emulator_prep_cice.nc", dir / "cut4.nc");
-    fs::resize_file(dir / "cut4.nc", fs::file_size(dir / "cut4.nc") / 2);
-    test::write_text(dir / "foreign.nc", "PNG or whatever else");
+    write_tiles();
+    fs::copy("tile1.nc", "cut.nc");
+    fs::resize_file("cut.nc", fs::file_size("cut.nc") - 100);
+    fs::copy(kGolden + "/emulator_prep_cice.nc", "cut4.nc");
+    fs::resize_file("cut4.nc", fs::file_size("cut4.nc") / 2);
+    write_text("foreign.nc", "PNG or whatever else");
     {
-      RawFile raw(dir / "nan.nc", NC_NETCDF4);
+      RawFile raw("nan.nc", NC_NETCDF4);
       const int n = raw.dim("n", 4);
       raw.variable("a", NC_DOUBLE, {n}, {1, 2, 3, 4});
       raw.variable("b", NC_DOUBLE, {n}, {NAN, NAN, NAN, INFINITY});
     }
-    prepare(dir.path(), "synth-icecolumn --rows 100 -o good.h5");
-    fs::copy(dir / "good.h5", dir / "cut.h5");
-    fs::resize_file(dir / "cut.h5", fs::file_size(dir / "cut.h5") - 1000);
+    prepare("synth-icecolumn --rows 100 -o good.h5");
+    fs::copy("good.h5", "cut.h5");
+    fs::resize_file("cut.h5", fs::file_size("cut.h5") - 1000);
     const std::pair<std::string, std::string> cases[] = {
         {"netcdf --input cut.nc --inputs tsea --outputs t2m -o o.h5", "truncated"},
         {"netcdf --input cut4.nc --inputs sst_h --outputs aice_h -o o.h5", "cut4.nc"},
@@ -317,65 +292,61 @@ TEST_SUITE("prep.program") {
         {"check foreign.nc", "foreign.nc"},
         {"info " + kGolden + "/emulator_aice.h5", "format"},
         {"verify --golden good.h5", "has no part that lockstep-prep can recompute"}};
-    const auto before = names_in(dir.path());
-    for (const auto& [words, expected] : cases) check_refused(dir.path(), words, 3, expected);
-    CHECK(names_in(dir.path()) == before);
+    const auto before = names_in(".");
+    for (const auto& [words, expected] : cases) check_refused(words, 3, expected);
+    CHECK(names_in(".") == before);
   }
 
   TEST_CASE("a full disk ends with one line, exit code 1 and the old file untouched") {
-    const TempDir dir;
-    prepare(dir.path(), "synth-icecolumn --rows 50 -o a.h5");
-    const std::string old = test::read_text(dir / "a.h5");
-    const auto run = run_prep(dir.path(), "synth-icecolumn --rows 20000 -o a.h5", "ulimit -f 600;");
+    prepare("synth-icecolumn --rows 50 -o a.h5");
+    const std::string old = read_text("a.h5");
+    const auto run = run_prep("synth-icecolumn --rows 20000 -o a.h5", "ulimit -f 600;");
     CHECK(run.status == 1);
     check_mentions(run.text, "a.h5", "File too large");
     CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
-    CHECK(test::read_text(dir / "a.h5") == old);
-    const auto history = run_prep(dir.path(), "synth-icecolumn --rows 20000 --history h.nc -o b.h5", "ulimit -f 600;");
+    CHECK(read_text("a.h5") == old);
+    const auto history = run_prep("synth-icecolumn --rows 20000 --history h.nc -o b.h5", "ulimit -f 600;");
     CHECK(history.status == 1);
-    CHECK(names_in(dir.path()) == std::vector<std::string>{"a.h5"});
+    CHECK(names_in(".") == std::vector<std::string>{"a.h5"});
   }
 
   TEST_CASE("a constant input is kept with deviation 1 and reported, a constant output is refused unless it is kept") {
-    const TempDir dir;
     {
-      RawFile raw(dir / "a.nc", NC_64BIT_DATA);
+      RawFile raw("a.nc", NC_64BIT_DATA);
       const int n = raw.dim("n", 20);
       raw.variable("a", NC_DOUBLE, {n}, std::vector<double>(20, 5.0));
-      raw.variable("b", NC_DOUBLE, {n}, test::counting(20));
+      raw.variable("b", NC_DOUBLE, {n}, counting(20));
     }
-    check_mentions(prepare(dir.path(), "netcdf --input a.nc --inputs a --outputs b -o a.h5"), "constant inputs  a\n");
-    check_mentions(prepare(dir.path(), "netcdf --input a.nc --inputs b --outputs a -o b.h5", 3),
-                   "the output column a is constant", "--variables.constant_outputs keep");
-    prepare(dir.path(), "netcdf --input a.nc --inputs b --outputs a --variables.constant_outputs keep -o b.h5");
-    CHECK(read(dir / "a.h5").input_std == std::vector<double>{1});
-    check_mentions(prepare(dir.path(), "check a.h5"), "a is constant");
+    check_mentions(prepare("netcdf --input a.nc --inputs a --outputs b -o a.h5"), "constant inputs  a\n");
+    check_mentions(prepare("netcdf --input a.nc --inputs b --outputs a -o b.h5", 3), "the output column a is constant",
+                   "--variables.constant_outputs keep");
+    prepare("netcdf --input a.nc --inputs b --outputs a --variables.constant_outputs keep -o b.h5");
+    CHECK(read("a.h5").input_std == std::vector<double>{1});
+    check_mentions(prepare("check a.h5"), "a is constant");
   }
 
   TEST_CASE("help is complete: an overview, and for every source its options with examples") {
-    const TempDir dir;
-    const std::string overview = prepare(dir.path(), "--help");
+    const std::string overview = prepare("--help");
     std::vector<std::string> names = {"check", "info", "verify"};
     for (const auto& source : prep::sources()) names.emplace_back(source.name);
     for (const std::string& name : names) {
       CAPTURE(name);
       check_mentions(overview, name);
-      const auto help = run_prep(dir.path(), name + " --help");
+      const auto help = run_prep(name + " --help");
       CHECK(help.status == 0);
       check_mentions(help.text, "lockstep-prep " + name, "xample");
     }
-    check_mentions(run_prep(dir.path(), "help netcdf").text, "--mask");
-    check_mentions(run_prep(dir.path(), "help --markdown").text, "# Options of lockstep-prep", "synth-lorenz96",
+    check_mentions(run_prep("help netcdf").text, "--mask");
+    check_mentions(run_prep("help --markdown").text, "# Options of lockstep-prep", "synth-lorenz96",
                    "domain.mask_mode");
-    prepare(dir.path(), "help --man pages");
-    CHECK(names_in(dir / "pages").size() == names.size());
-    prepare(dir.path(), "", 2);
-    prepare(dir.path(), "--version");
+    prepare("help --man pages");
+    CHECK(names_in("pages").size() == names.size());
+    prepare("", 2);
+    prepare("--version");
   }
 
   TEST_CASE("verify prints a row per array and succeeds on the reference") {
-    const TempDir dir;
-    check_mentions(prepare(dir.path(), "verify --golden " + kGolden + "/emulator_synth.h5"), "lorenz96_two_scale/ad",
+    check_mentions(prepare("verify --golden " + kGolden + "/emulator_synth.h5"), "lorenz96_two_scale/ad",
                    "8 of 8 arrays agree");
   }
 }

@@ -1,11 +1,7 @@
 #pragma once
-#include <doctest/doctest.h>
 #include <netcdf.h>
 
-#include <filesystem>
-#include <string>
-#include <utility>
-#include <vector>
+#include "support/test.hpp"
 
 namespace lockstep::test {
 

@@ -1,18 +1,11 @@
 #include "lockstep/prep/reference.hpp"
 
-#include <doctest/doctest.h>
+#include "support/test.hpp"
 
-#include "lockstep/io/h5.hpp"
-#include "support/errors.hpp"
-#include "support/paths.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
 using namespace lockstep::prep;
-namespace fs = std::filesystem;
 
 namespace {
-const fs::path kGolden = test::golden_path();
+const fs::path kGolden = golden_path();
 
 ReferenceReport verify(const fs::path& path) { return verify_reference(H5File::open(path)); }
 
@@ -38,33 +31,30 @@ TEST_SUITE("prep.reference") {
   TEST_CASE("sequences are the reference's, windows and relations included") { check_rows("tisasrec_data.h5", 109); }
 
   TEST_CASE("a difference in a companion is noticed, a missing one is named") {
-    const test::TempDir dir;
     for (const char* name :
          {"emulator_prep.h5", "emulator_prep_cice.nc", "emulator_prep_atm.nc", "emulator_prep_ocn.nc"})
-      fs::copy(kGolden / name, dir / name);
-    fs::remove(dir / "emulator_prep_ocn.nc");
-    test::check_mentions(test::error_of(Fault::usage, [&] { verify(dir / "emulator_prep.h5"); }),
-                         "emulator_prep_ocn.nc");
-    fs::copy(kGolden / "emulator_prep_atm.nc", dir / "emulator_prep_ocn.nc");
-    CHECK(test::error_of(Fault::data, [&] { verify(dir / "emulator_prep.h5"); }) != "no error");
+      fs::copy(kGolden / name, name);
+    fs::remove("emulator_prep_ocn.nc");
+    check_mentions(error_of(Fault::usage, [&] { verify("emulator_prep.h5"); }), "emulator_prep_ocn.nc");
+    fs::copy(kGolden / "emulator_prep_atm.nc", "emulator_prep_ocn.nc");
+    CHECK(error_of(Fault::data, [&] { verify("emulator_prep.h5"); }) != "no error");
   }
 
   TEST_CASE("the moments of a network's reference rows are found") { check_rows("emulator_aice.h5", 2); }
 
   TEST_CASE("line pictures have the reference's pixels; one that differs is noticed") {
     check_rows("har_raster.h5", 2);
-    const test::TempDir dir;
     const H5File golden = H5File::open(kGolden / "har_raster.h5");
     auto mask = golden.read<std::uint8_t>("/outputs/mask");
     mask[12345] ^= 1;
     {
-      H5File changed = H5File::create(dir / "changed.h5");
+      H5File changed = H5File::create("changed.h5");
       changed.write<double>("/inputs/sequences", golden.read<double>("/inputs/sequences"), {66, 128});
       changed.write<std::uint8_t>("/outputs/mask", mask, {66, 224, 224});
       changed.write<std::int64_t>("/outputs/x_coords", golden.read<std::int64_t>("/outputs/x_coords"), {128});
       changed.close();
     }
-    const ReferenceReport report = verify(dir / "changed.h5");
+    const ReferenceReport report = verify("changed.h5");
     REQUIRE(report.rows().size() == 2);
     CHECK(report.rows()[0].worst == 12345);
     CHECK_FALSE(report.rows()[0].passed());
@@ -76,8 +66,7 @@ TEST_SUITE("prep.reference") {
   }
 
   TEST_CASE("other files have no part to recompute") {
-    const test::TempDir dir;
-    H5File::create(dir / "other.h5").close();
-    CHECK(verify(dir / "other.h5").rows().empty());
+    H5File::create("other.h5").close();
+    CHECK(verify("other.h5").rows().empty());
   }
 }

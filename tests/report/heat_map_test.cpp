@@ -1,9 +1,8 @@
 #include "lockstep/report/heat_map.hpp"
 
-#include <doctest/doctest.h>
 #include <zlib.h>
 
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 

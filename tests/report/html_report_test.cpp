@@ -1,12 +1,6 @@
 #include "report/html_report.hpp"
 
-#include <doctest/doctest.h>
-
-#include "lockstep/base/error.hpp"
-#include "support/errors.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -54,7 +48,7 @@ TEST_SUITE("report.html_report") {
     CHECK(power.low == 100);
     CHECK(power.high == 500);
     CHECK(power.count == 6);
-    CHECK(power.mean == doctest::Approx((100 + 200 + 300 + 3 * 500) / 6.0));
+    CHECK(power.mean == Approx((100 + 200 + 300 + 3 * 500) / 6.0));
     RunHistory without;
     without.add(StepRecord{.step = 1, .loss = 1, .lr = 0.1, .seconds = 1, .phases = {}, .metrics = {}});
     CHECK_FALSE(contains(page_of(without), "GPU"));

@@ -1,8 +1,6 @@
 #include "lockstep/report/metric.hpp"
 
-#include <doctest/doctest.h>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("report.metric") {
   TEST_CASE("scores of classes follow from the confusion matrix; a ratio without samples is 0") {
@@ -10,11 +8,11 @@ TEST_SUITE("report.metric") {
     const MetricTable scores = class_scores({"confusion", names, names, {6, 2, 0, 4, 12, 0, 0, 0, 0}});
     CHECK(scores.rows == names);
     CHECK(scores.columns == std::vector<std::string>{"precision", "recall", "f1", "support"});
-    CHECK(scores.values[0] == doctest::Approx(0.6));
-    CHECK(scores.values[1] == doctest::Approx(0.75));
-    CHECK(scores.values[2] == doctest::Approx(2 * 0.6 * 0.75 / 1.35));
+    CHECK(scores.values[0] == Approx(0.6));
+    CHECK(scores.values[1] == Approx(0.75));
+    CHECK(scores.values[2] == Approx(2 * 0.6 * 0.75 / 1.35));
     CHECK(scores.values[3] == 8);
-    CHECK(scores.values[4] == doctest::Approx(12.0 / 14));
+    CHECK(scores.values[4] == Approx(12.0 / 14));
     CHECK(scores.values[7] == 16);
     for (std::size_t i = 8; i < 12; ++i) CHECK(scores.values[i] == 0);
   }

@@ -1,8 +1,6 @@
 #include "lockstep/report/progress_line.hpp"
 
-#include <doctest/doctest.h>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 const ProgressState kState{.step = 2520,
@@ -31,7 +29,7 @@ TEST_SUITE("report.progress_line") {
       for (const bool utf8 : {false, true}) {
         CAPTURE(columns);
         const std::string line = progress_line(kState, columns, utf8);
-        CHECK(width(line) < static_cast<std::size_t>(columns));
+        CHECK(width(line) < to_size(columns));
         if (columns > 25) CHECK(line.find("step 2520/6000") != std::string::npos);
       }
   }

@@ -1,10 +1,6 @@
 #include "report/run_history.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("report.run_history") {
   TEST_CASE("a long run keeps sums, extremes and order in bounded memory") {
@@ -32,15 +28,15 @@ TEST_SUITE("report.run_history") {
       loss += p.loss * static_cast<double>(p.records);
       most = std::max(most, p.loss_max);
       norm = p.grad_norm;
-      CHECK(p.samples_per_s == doctest::Approx(10));
+      CHECK(p.samples_per_s == Approx(10));
     }
     CHECK(last == kSteps);
     CHECK(records == kSteps);
-    CHECK(seconds == doctest::Approx(kSteps * 0.5));
-    CHECK(a == doctest::Approx(kSteps * 0.2));
-    CHECK(loss == doctest::Approx(kSteps - 1 + 1e6));
+    CHECK(seconds == Approx(kSteps * 0.5));
+    CHECK(a == Approx(kSteps * 0.2));
+    CHECK(loss == Approx(kSteps - 1 + 1e6));
     CHECK(most == 1e6);
-    CHECK(norm == doctest::Approx(3));
+    CHECK(norm == Approx(3));
     CHECK(points.back().lr == 1.0 / kSteps);
     const auto few = history.condensed(100);
     CHECK(few.size() <= 100);
@@ -48,7 +44,7 @@ TEST_SUITE("report.run_history") {
     CHECK(few.back().step == kSteps);
     double few_seconds = 0;
     for (const auto& p : few) few_seconds += p.seconds;
-    CHECK(few_seconds == doctest::Approx(kSteps * 0.5));
+    CHECK(few_seconds == Approx(kSteps * 0.5));
     CHECK(RunHistory().condensed(10).empty());
   }
 

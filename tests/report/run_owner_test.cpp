@@ -1,28 +1,15 @@
 #include "report/run_owner.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
-#include <filesystem>
-#include <string>
-#include <thread>
 
-#include "lockstep/base/error.hpp"
-#include "support/errors.hpp"
-#include "support/outcome.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
-namespace fs = std::filesystem;
+#include "support/test.hpp"
 
 namespace {
 bool no_locks = false;
@@ -32,13 +19,13 @@ constexpr RunOwner::Times kTimes{.renew_s = 0.05, .stale_s = 0.5};
 /// A process that owns the directory until it is killed, or until another run takes the directory over.
 class OtherRun {
  public:
-  explicit OtherRun(const fs::path& dir) {
+  OtherRun() {
     int ready[2];
     REQUIRE(::pipe(ready) == 0);
     pid_ = ::fork();
     if (pid_ == 0) {
       alarm(60);
-      const RunOwner owner(dir, TakeOver::no, kTimes);
+      const RunOwner owner(".", TakeOver::no, kTimes);
       (void)!::write(ready[1], "x", 1);
       while (owner.successor().empty()) ::usleep(10000);
       _exit(7);
@@ -66,13 +53,13 @@ class OtherRun {
   pid_t pid_ = -1;
 };
 
-std::string refusal(const fs::path& dir) {
-  return error_of(Fault::usage, [&] { RunOwner(dir, TakeOver::no, {.renew_s = 0.05, .stale_s = 30}); });
+std::string refusal() {
+  return error_of(Fault::usage, [&] { RunOwner(".", TakeOver::no, {.renew_s = 0.05, .stale_s = 30}); });
 }
 
 /// The file of a run on another host.
-void write_foreign_owner(const fs::path& dir) {
-  write_text(dir / ".lock", "process 12 on far, job 77, since 2026-01-02 03:04:05\n12 345 another-host\n");
+void write_foreign_owner() {
+  write_text(".lock", "process 12 on far, job 77, since 2026-01-02 03:04:05\n12 345 another-host\n");
 }
 void set_age(const fs::path& file, long seconds) {
   fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::seconds(seconds));
@@ -91,23 +78,22 @@ TEST_SUITE("report.run_owner") {
     for (const bool without : {false, true}) {
       no_locks = without;
       CAPTURE(without);
-      const TempDir dir;
-      OtherRun other(dir.path());
-      const std::string message = refusal(dir.path());
+      fs::remove(".lock");
+      OtherRun other;
+      const std::string message = refusal();
       check_mentions(message, join("in use by another run (process ", other.pid(), " on "), ", since 20",
                      "--take-over");
       other.kill();
-      CHECK(refusal(dir.path()) == "no error");
-      CHECK(refusal(dir.path()) == "no error");  // after a clean end
+      CHECK(refusal() == "no error");
+      CHECK(refusal() == "no error");  // after a clean end
       no_locks = false;
     }
   }
 
   TEST_CASE("a requeued job does not wait for its earlier start on another host") {
-    const TempDir dir;
     const auto foreign = [&](const char* start) {
-      write_text(dir / ".lock", join("process 12 on far, job 77\n12 345 another-host", start, "\n"));
-      return refusal(dir.path());
+      write_text(".lock", join("process 12 on far, job 77\n12 345 another-host", start, "\n"));
+      return refusal();
     };
     ::setenv("SLURM_JOB_ID", "77", 1);
     ::setenv("SLURM_RESTART_COUNT", "1", 1);
@@ -115,7 +101,7 @@ TEST_SUITE("report.run_owner") {
     // Another process of the same start may live.
     std::thread alive([&] {
       ::usleep(300000);
-      set_age(dir / ".lock", 0);
+      set_age(".lock", 0);
     });
     CHECK(foreign(" 77 1").find("in use by another run") != std::string::npos);
     alive.join();
@@ -124,69 +110,63 @@ TEST_SUITE("report.run_owner") {
   }
 
   TEST_CASE("a stopped run counts as alive, because it may continue") {
-    const TempDir dir;
-    OtherRun other(dir.path());
+    OtherRun other;
     ::kill(other.pid(), SIGSTOP);
-    CHECK(refusal(dir.path()).find("in use by another run") != std::string::npos);
+    CHECK(refusal().find("in use by another run") != std::string::npos);
   }
 
   TEST_CASE("a run of another host counts as alive while the time of its file changes") {
-    const TempDir dir;
-    write_foreign_owner(dir.path());
+    write_foreign_owner();
     std::atomic<bool> stop = false;
     std::thread heart([&] {
       for (long i = 0; !stop; ++i) {
-        set_age(dir / ".lock", i % 2);
+        set_age(".lock", i % 2);
         ::usleep(1000);
       }
     });
-    const std::string message = refusal(dir.path());
+    const std::string message = refusal();
     stop = true;
     heart.join();
     CHECK(message.find("(process 12 on far, job 77, since 2026-01-02 03:04:05)") != std::string::npos);
   }
 
   TEST_CASE("a run of another host that shows no sign of life never blocks a start, nor does a damaged file") {
-    const TempDir dir;
     for (const long age : {0L, 100000L}) {
-      write_foreign_owner(dir.path());
-      set_age(dir / ".lock", age);
-      const RunOwner owner(dir.path(), TakeOver::no, kTimes);
-      CHECK(read_text(dir / ".lock").starts_with(join("process ", ::getpid(), " on ")));
+      write_foreign_owner();
+      set_age(".lock", age);
+      const RunOwner owner(".", TakeOver::no, kTimes);
+      CHECK(read_text(".lock").starts_with(join("process ", ::getpid(), " on ")));
     }
     for (const char* text : {"", "process 12 on far", "process 12 on far\n12 zz\n", "\xff\n\xff\n"}) {
-      write_text(dir / ".lock", text);
-      set_age(dir / ".lock", 100000);
-      CHECK(refusal(dir.path()) == "no error");
+      write_text(".lock", text);
+      set_age(".lock", 100000);
+      CHECK(refusal() == "no error");
     }
   }
 
   TEST_CASE("a lock that an older program holds is respected, although it renews nothing") {
-    const TempDir dir;
-    write_text(dir / ".lock", "process 12 on far");
-    set_age(dir / ".lock", 100000);
-    const int fd = ::open((dir / ".lock").c_str(), O_RDWR);
+    write_text(".lock", "process 12 on far");
+    set_age(".lock", 100000);
+    const int fd = ::open(".lock", O_RDWR);
     REQUIRE(::flock(fd, LOCK_EX) == 0);
-    CHECK(refusal(dir.path()).find("in use by another run (process 12 on far)") != std::string::npos);
+    CHECK(refusal().find("in use by another run (process 12 on far)") != std::string::npos);
     ::close(fd);
   }
 
   TEST_CASE("the lock of a lost host blocks no start: the time of its file no longer changes") {
-    const TempDir dir;
-    write_foreign_owner(dir.path());
-    set_age(dir / ".lock", 100000);
-    const int fd = ::open((dir / ".lock").c_str(), O_RDWR);
+    write_foreign_owner();
+    set_age(".lock", 100000);
+    const int fd = ::open(".lock", O_RDWR);
     REQUIRE(::flock(fd, LOCK_EX) == 0);
-    CHECK(refusal(dir.path()) == "no error");
+    CHECK(refusal() == "no error");
     ::close(fd);
   }
 
   TEST_CASE("a run whose directory is taken over learns by whom, and the taker keeps it") {
-    const TempDir dir;
-    OtherRun other(dir.path());
-    const RunOwner taker(dir.path(), TakeOver::yes, kTimes);
+    OtherRun other;
+    const RunOwner taker(".", TakeOver::yes, kTimes);
     CHECK(other.exit_code() == 7);
     CHECK(taker.successor() == "");
-    CHECK(read_text(dir / ".lock").starts_with(join("process ", ::getpid(), " on ")));
+    CHECK(read_text(".lock").starts_with(join("process ", ::getpid(), " on ")));
   }
 }

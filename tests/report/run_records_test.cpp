@@ -1,12 +1,6 @@
 #include "lockstep/report/run_records.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -69,15 +63,14 @@ TEST_SUITE("report.run_records") {
   }
 
   TEST_CASE("a run has finished once it has evaluated its test samples after its last step") {
-    const test::TempDir dir;
     std::string text = record_line(training(5)) + record_line(evaluation(5, "validation"));
-    test::write_text(dir / kMetricsFile, text);
-    CHECK_FALSE(read_run_records(dir.path()).evaluated);
-    test::write_text(dir / kMetricsFile, text += record_line(evaluation(5, "test")));
-    CHECK(read_run_records(dir.path()).evaluated);
-    test::write_text(dir / kMetricsFile, text += record_line(training(9)));  // it continued
-    add_evaluation(dir.path(), evaluation(5, "test"));
-    const RunRecords run = read_run_records(dir.path());
+    write_text(kMetricsFile, text);
+    CHECK_FALSE(read_run_records(".").evaluated);
+    write_text(kMetricsFile, text += record_line(evaluation(5, "test")));
+    CHECK(read_run_records(".").evaluated);
+    write_text(kMetricsFile, text += record_line(training(9)));  // it continued
+    add_evaluation(".", evaluation(5, "test"));
+    const RunRecords run = read_run_records(".");
     CHECK_FALSE(run.evaluated);
     CHECK(run.step == 9);
     CHECK(run.seconds == 6);

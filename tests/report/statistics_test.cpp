@@ -1,14 +1,6 @@
 #include "lockstep/report/statistics.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <vector>
-
-#include "lockstep/base/philox.hpp"
-#include "support/errors.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -31,16 +23,16 @@ TEST_SUITE("report.statistics") {
   TEST_CASE("Student's sleep data give t 4.0621, 9 degrees of freedom, p 0.002833, interval 0.70011 to 2.45989") {
     const std::vector<double> hours = {1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4};  // gain of the second drug
     const MeanInterval m = mean_interval(hours);
-    CHECK(m.value == doctest::Approx(1.58).epsilon(1e-12));
-    CHECK(m.low == doctest::Approx(0.7001142).epsilon(1e-6));
-    CHECK(m.high == doctest::Approx(2.4598858).epsilon(1e-6));
-    CHECK(m.p == doctest::Approx(0.002832890).epsilon(1e-6));
-    CHECK(mean_interval(hours, 0.99).half_width() == doctest::Approx(1.264052).epsilon(1e-6));
+    CHECK(m.value == Approx(1.58).epsilon(1e-12));
+    CHECK(m.low == Approx(0.7001142).epsilon(1e-6));
+    CHECK(m.high == Approx(2.4598858).epsilon(1e-6));
+    CHECK(m.p == Approx(0.002832890).epsilon(1e-6));
+    CHECK(mean_interval(hours, 0.99).half_width() == Approx(1.264052).epsilon(1e-6));
   }
 
   TEST_CASE("three values have two degrees of freedom: quantile 4.302653") {
     const MeanInterval m = mean_interval(std::vector<double>{1, 2, 3});
-    CHECK(m.half_width() == doctest::Approx(4.3026527 / std::sqrt(3.0)).epsilon(1e-7));
+    CHECK(m.half_width() == Approx(4.3026527 / std::sqrt(3.0)).epsilon(1e-7));
   }
 
   TEST_CASE("one value has no interval, equal values a width of 0") {
@@ -61,7 +53,7 @@ TEST_SUITE("report.statistics") {
     for (std::size_t i = 0; i < s.a.size(); ++i) mean += (s.a[i] - s.b[i]) / 2001;
     for (std::size_t i = 0; i < s.a.size(); ++i) square += std::pow(s.a[i] - s.b[i] - mean, 2);
     const double error = std::sqrt(square) / 2001;
-    CHECK(found.value == doctest::Approx(mean));
+    CHECK(found.value == Approx(mean));
     // The quantile at 2.5 % of 4000 resamples has a standard error of 0.042 standard errors of the mean.
     CHECK(std::abs(found.low - (mean - 1.96 * error)) < 0.15 * error);
     CHECK(std::abs(found.high - (mean + 1.96 * error)) < 0.15 * error);
@@ -100,12 +92,12 @@ TEST_SUITE("report.statistics") {
   TEST_CASE("values that cannot be paired are refused") {
     const std::vector<double> two = {1, 2}, three = {1, 2, 3}, broken = {1, std::nan("")}, none;
     const auto message = [](auto& a, auto& b, std::int64_t resamples, double level) {
-      return test::error_of(Fault::internal, [&] { paired_bootstrap(a, b, 1, resamples, level); });
+      return error_of(Fault::internal, [&] { paired_bootstrap(a, b, 1, resamples, level); });
     };
-    test::check_mentions(message(two, three, 10, 0.95), "2 values", "3 of the other");
-    test::check_mentions(message(none, none, 10, 0.95), "0 values");
-    test::check_mentions(message(two, broken, 10, 0.95), "sample 1", "finite");
-    test::check_mentions(message(two, two, 0, 0.95), "0 resamples");
-    test::check_mentions(message(two, two, 10, 1.0), "level 1");
+    check_mentions(message(two, three, 10, 0.95), "2 values", "3 of the other");
+    check_mentions(message(none, none, 10, 0.95), "0 values");
+    check_mentions(message(two, broken, 10, 0.95), "sample 1", "finite");
+    check_mentions(message(two, two, 0, 0.95), "0 resamples");
+    check_mentions(message(two, two, 10, 1.0), "level 1");
   }
 }

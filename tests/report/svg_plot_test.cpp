@@ -1,13 +1,6 @@
 #include "report/svg_plot.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-
-#include "support/errors.hpp"
-
-using namespace lockstep;
-using test::occurrences;
+#include "support/test.hpp"
 
 namespace {
 

@@ -2,9 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "doctest/doctest.h"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using profile::Kind;
 
 namespace {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.hpp"
+#include "support/process.hpp"
 
 namespace lockstep::test {
 
@@ -37,6 +38,22 @@ void check_mentions(const std::string& message, const Parts&... parts) {
     CAPTURE(part);
     CHECK(contains(message, part));
   }
+}
+
+/// Checks the exit code of a program, and that its messages hold all these parts.
+template <class... Parts>
+void check_ended(const ProcessResult& result, int exit_code, const Parts&... parts) {
+  CAPTURE(result.out);
+  CAPTURE(result.err);
+  CHECK(result.exit_code == exit_code);
+  if constexpr (sizeof...(parts) > 0) check_mentions(result.err, parts...);
+}
+/// Requires that a program succeeded, and returns its result.
+inline ProcessResult succeeded(ProcessResult result) {
+  CAPTURE(result.out);
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  return result;
 }
 
 }  // namespace lockstep::test

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "lockstep/base/stopwatch.hpp"
-#include "support/process.hpp"
 
 namespace lockstep::test {
 
@@ -30,12 +29,11 @@ std::size_t processes_with(const std::string& mark) {
 }
 }  // namespace
 
-Job run_job(std::vector<std::string> words) {
+Job run_job(const Words& words) {
   static int number = 0;
   const std::string mark = join("LOCKSTEP_TEST_JOB=", getpid(), "-", number++);
-  words.insert(words.begin(), {"env", mark, "timeout", "-s", "KILL", "60"});
   const Stopwatch watch;
-  const ProcessResult result = run_process(words);
+  const ProcessResult result = run_process(Words{"env", mark, "timeout", "-s", "KILL", "60"} + words);
   const double seconds = watch.seconds();
   return {.code = result.exit_code,
           .output = result.err + result.out,

@@ -47,6 +47,6 @@ struct Job {
 };
 
 /// Runs a job, which is killed after 60 s.
-Job run_job(std::vector<std::string> words);
+Job run_job(const Words& words);
 
 }  // namespace lockstep::test

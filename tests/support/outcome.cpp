@@ -4,30 +4,45 @@
 
 #include <cstdio>
 
+#include "support/temp_dir.hpp"
+
 namespace lockstep::test {
 
 namespace {
 int ran = 0, skipped = 0, homeless = 0;
+const TempDir* folder = nullptr;  // of the test case; a child process that exits leaves it alone
 
-/// Counts what doctest does not say in its exit code.
-struct Counter : doctest::IReporter {
-  explicit Counter(const doctest::ContextOptions&) {}
+/// Counts what doctest does not say in its exit code, and gives each test case an empty folder to run in.
+struct Listener : doctest::IReporter {
+  explicit Listener(const doctest::ContextOptions&) {}
   void test_case_start(const doctest::TestCaseData& test) override {
     ++ran;
     look_at(test);
+    enter();
+  }
+  void test_case_end(const doctest::CurrentTestCaseStats&) override { leave(); }
+  void test_case_reenter(const doctest::TestCaseData&) override {  // for another subcase
+    leave();
+    enter();
   }
   void test_case_skipped(const doctest::TestCaseData& test) override { look_at(test); }
   void report_query(const doctest::QueryData&) override {}
   void test_run_start() override {}
   void test_run_end(const doctest::TestRunStats&) override {}
-  void test_case_reenter(const doctest::TestCaseData&) override {}
-  void test_case_end(const doctest::CurrentTestCaseStats&) override {}
   void test_case_exception(const doctest::TestCaseException&) override {}
   void subcase_start(const doctest::SubcaseSignature&) override {}
   void subcase_end() override {}
   void log_assert(const doctest::AssertData&) override {}
   void log_message(const doctest::MessageData&) override {}
 
+  static void enter() {
+    folder = new TempDir;
+    std::filesystem::current_path(folder->path());
+  }
+  static void leave() {
+    std::filesystem::current_path("/");
+    delete folder;
+  }
   static void look_at(const doctest::TestCaseData& test) {
     if (*test.m_test_suite != '\0') return;
     ++homeless;
@@ -35,7 +50,7 @@ struct Counter : doctest::IReporter {
                  test.m_name);
   }
 };
-REGISTER_LISTENER("outcome", 1, Counter);
+REGISTER_LISTENER("outcome", 1, Listener);
 }  // namespace
 
 void skip(const std::string& reason) {

@@ -14,12 +14,12 @@
 
 namespace lockstep::test {
 
-std::vector<std::string> words_of(const std::string& line) {
+Words words_of(const std::string& line) {
   std::istringstream in(line);
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-ProcessResult run_process(const std::vector<std::string>& words, const std::vector<std::string>& environment) {
+ProcessResult run_process(const Words& words, const Words& environment) {
   const TempDir dir;
   const std::string out = (dir / "out").string(), err = (dir / "err").string();
   std::vector<char*> argv;
@@ -43,13 +43,10 @@ ProcessResult run_process(const std::vector<std::string>& words, const std::vect
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(out), read_text(err)};
 }
 
-ProcessResult run_lockstep(std::vector<std::string> words, int ranks) {
-  words.insert(words.begin(), program_path("lockstep"));
-  if (ranks == 1) return run_process(words);
-  std::vector<std::string> all = mpirun_command();
-  all.insert(all.end(), {"-n", std::to_string(ranks)});
-  all.insert(all.end(), words.begin(), words.end());
-  return run_process(all, {"OMP_NUM_THREADS=1"});
+ProcessResult run_lockstep(const Words& words, int ranks) {
+  const Words command = Words{program_path("lockstep")} + words;
+  if (ranks == 1) return run_process(command);
+  return run_process(mpirun_command() + Words{"-n", std::to_string(ranks)} + command, {"OMP_NUM_THREADS=1"});
 }
 
 }  // namespace lockstep::test

@@ -4,8 +4,13 @@
 
 namespace lockstep::test {
 
+using Words = std::vector<std::string>;
 /// The words of a command line, which blanks separate.
-std::vector<std::string> words_of(const std::string& line);
+Words words_of(const std::string& line);
+inline Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
 
 struct ProcessResult {
   int exit_code = -1;  ///< 128 + signal if a signal ended the process
@@ -14,9 +19,9 @@ struct ProcessResult {
 
 /// Runs a program without a shell and collects its output. `environment` entries "NAME=value" are added to this
 /// process's.
-ProcessResult run_process(const std::vector<std::string>& words, const std::vector<std::string>& environment = {});
+ProcessResult run_process(const Words& words, const Words& environment = {});
 
 /// Runs `lockstep` with these arguments, for several ranks under mpirun with oversubscription.
-ProcessResult run_lockstep(std::vector<std::string> words, int ranks = 1);
+ProcessResult run_lockstep(const Words& words, int ranks = 1);
 
 }  // namespace lockstep::test

@@ -1,8 +1,3 @@
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <map>
-
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/prep/har/har_set.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
@@ -13,9 +8,7 @@
 #include "support/emulator_file.hpp"
 #include "support/random_puzzles.hpp"
 #include "support/sequence_file.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -25,7 +18,7 @@ using Values = std::map<std::string, double>;
 std::map<std::string, Values> baselines(const Task& model, Split split = Split::test) {
   std::map<std::string, Values> all;
   for (const Baseline& baseline : model.baselines()) {
-    std::vector<double> sums(static_cast<std::size_t>(model.sum_count()));
+    std::vector<double> sums(to_size(model.sum_count()));
     for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {1, model.size(split) - 1}}) {
       OwnTape tape(DType::f64);
       baseline.evaluate(tape, split, first, count, sums.data());
@@ -59,9 +52,8 @@ prep::HarSet activities(const std::vector<std::string>& classes) {
 }
 
 Values har_baseline(const std::vector<std::string>& classes, HarArch::Mode mode, double smoothing) {
-  const test::TempDir dir;
   LocalPlacement placement;
-  prep::write_har_set(dir / "har.h5", activities(classes));
+  prep::write_har_set("har.h5", activities(classes));
   HarTask::Options options;
   options.arch.patch = 2;
   options.arch.dim = 8;
@@ -71,7 +63,7 @@ Values har_baseline(const std::vector<std::string>& classes, HarArch::Mode mode,
   options.arch.mlp = 8;
   options.arch.mode = mode;
   options.smoothing = smoothing;
-  const HarTask model(options, HarData::read(dir / "har.h5", placement));
+  const HarTask model(options, HarData::read("har.h5", placement));
   return baselines(model).at("always b");
 }
 
@@ -91,10 +83,10 @@ TEST_SUITE("tasks.baselines") {
     options.cutoffs = {1, 2};
     const BprmfTask model(options, data);
     const Values m = baselines(model).at("most popular items");
-    CHECK(m.at("recall@1") == doctest::Approx((1 + 0 + 1 + 0.5) / 4));
-    CHECK(m.at("recall@2") == doctest::Approx(0.75));
-    CHECK(m.at("precision@1") == doctest::Approx(0.75));
-    CHECK(m.at("ndcg@2") == doctest::Approx(0.75));
+    CHECK(m.at("recall@1") == Approx((1 + 0 + 1 + 0.5) / 4));
+    CHECK(m.at("recall@2") == Approx(0.75));
+    CHECK(m.at("precision@1") == Approx(0.75));
+    CHECK(m.at("ndcg@2") == Approx(0.75));
   }
 
   TEST_CASE("the popularity baseline ranks the candidates that a sequence model ranks") {
@@ -103,13 +95,12 @@ TEST_SUITE("tasks.baselines") {
       LocalPlacement placement;
       SasRecArch arch;
       arch.hidden = 6;
-      const SequenceTask model(
-          {.arch = arch, .ranking = {.full = full, .at = {1, 2}}},
-          test::read_set(test::sequence_set({{1, 2, 3, 4}, {1, 3, 2, 5}, {1, 2, 4, 3}}, 5), placement));
+      const SequenceTask model({.arch = arch, .ranking = {.full = full, .at = {1, 2}}},
+                               read_set(sequence_set({{1, 2, 3, 4}, {1, 3, 2, 5}, {1, 2, 4, 3}}, 5), placement));
       const Values m = baselines(model).at("most popular items");
-      CHECK(m.at("hr@1") == doctest::Approx(2.0 / 3));             // the second user's target 5 comes after 4
-      CHECK(m.at("hr@2") == doctest::Approx(full ? 1 : 2.0 / 3));  // 100 draws of 4 come before it
-      CHECK(m.at("ndcg@2") == doctest::Approx((2 + (full ? 1 / std::log2(3.0) : 0)) / 3));
+      CHECK(m.at("hr@1") == Approx(2.0 / 3));             // the second user's target 5 comes after 4
+      CHECK(m.at("hr@2") == Approx(full ? 1 : 2.0 / 3));  // 100 draws of 4 come before it
+      CHECK(m.at("ndcg@2") == Approx((2 + (full ? 1 / std::log2(3.0) : 0)) / 3));
       CHECK(m.at("ties") == 0);
       CHECK(m.count("loss") == 0);
     }
@@ -119,11 +110,11 @@ TEST_SUITE("tasks.baselines") {
     for (const HarArch::Mode mode : {HarArch::Mode::average, HarArch::Mode::independent}) {
       const Values m = har_baseline({"a", "b"}, mode, 0);
       CHECK(m.at("accuracy") == 0.5);
-      CHECK(m.at("f1.b") == doctest::Approx(2.0 / 3));
-      CHECK(m.at("loss") == doctest::Approx((std::log(4.0 / 3) + std::log(4.0)) / 2));
+      CHECK(m.at("f1.b") == Approx(2.0 / 3));
+      CHECK(m.at("loss") == Approx((std::log(4.0 / 3) + std::log(4.0)) / 2));
     }
     const double mean = (std::log(4.0 / 3) + std::log(4.0)) / 2;
-    CHECK(har_baseline({"a", "b"}, HarArch::Mode::average, 0.2).at("loss") == doctest::Approx(mean));
+    CHECK(har_baseline({"a", "b"}, HarArch::Mode::average, 0.2).at("loss") == Approx(mean));
     CHECK(har_baseline({"a", "b", "never"}, HarArch::Mode::average, 0.2).count("loss") == 0);
   }
 
@@ -134,7 +125,7 @@ TEST_SUITE("tasks.baselines") {
       return placement.place(DType::u8, {n / 2, 2},
                              [&](const Tensor& to) { std::ranges::copy(values, to.data<std::uint8_t>()); });
     };
-    PuzzleData data = test::random_puzzles(placement, 3, 2, 5, 1);
+    PuzzleData data = random_puzzles(placement, 3, 2, 5, 1);
     data.ignore_label_id = 0;
     data.train[0].inputs = rows({1, 2, 1, 3, 1, 1});
     data.train[0].labels = rows({3, 2, 3, 3, 2, 3});  // 1 is answered by 3, 3, 2 and 3
@@ -147,14 +138,14 @@ TEST_SUITE("tasks.baselines") {
     options.arch.h_layers = options.arch.l_layers = 1;
     const HrmTask model(options, std::move(data));
     const Values m = baselines(model).at("most frequent answers");
-    CHECK(m.at("exact_accuracy") == doctest::Approx(2.0 / 3));
-    CHECK(m.at("accuracy") == doctest::Approx((1 + 0.5 + 1) / 3));
+    CHECK(m.at("exact_accuracy") == Approx(2.0 / 3));
+    CHECK(m.at("accuracy") == Approx((1 + 0.5 + 1) / 3));
     CHECK(m.count("loss") + m.count("steps") + m.count("q_halt_accuracy") == 0);
   }
 
   TEST_CASE("regression finds a linear map and its Jacobian, though inputs depend on each other; persistence copies") {
     LocalPlacement placement;
-    test::EmulatorContents c = test::emulator_contents(100, 4, 2);
+    EmulatorContents c = emulator_contents(100, 4, 2);
     c.variables.output_names = {"sum", "in1"};
     c.variables.output_level = {0, 3};  // that of the inputs
     double square = 0;
@@ -169,16 +160,16 @@ TEST_SUITE("tasks.baselines") {
     EmulatorTask::Options options;
     options.arch.hidden = 4;
     options.dtype = DType::f64;
-    const EmulatorTask model(options, test::read_data(c, placement));
+    const EmulatorTask model(options, read_data(c, placement));
     const auto all = baselines(model);
     const Values linear = all.at("linear regression"), same = all.at("persistence");
     CHECK(linear.at("rmse") < 1e-4);
     CHECK(linear.at("jacobian_error") < 1.1e-4);
     CHECK(same.at("rmse.in1") < 1e-6);
-    CHECK(same.at("rmse.sum") == doctest::Approx(std::sqrt(square)));
-    CHECK(same.at("r2.in1") == doctest::Approx(1));
+    CHECK(same.at("rmse.sum") == Approx(std::sqrt(square)));
+    CHECK(same.at("r2.in1") == Approx(1));
     c.variables.output_names[1] = "other";
-    const EmulatorTask means(options, test::read_data(c, placement));
-    CHECK(baselines(means).at("training mean").at("jacobian_error") == doctest::Approx(1).epsilon(0.01));
+    const EmulatorTask means(options, read_data(c, placement));
+    CHECK(baselines(means).at("training mean").at("jacobian_error") == Approx(1).epsilon(0.01));
   }
 }

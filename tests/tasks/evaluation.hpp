@@ -1,12 +1,7 @@
 #pragma once
-#include <doctest/doctest.h>
-
-#include <map>
-#include <string>
-#include <vector>
-
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/train/task.hpp"
+#include "support/test.hpp"
 
 namespace lockstep::test {
 

@@ -1,16 +1,7 @@
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <limits>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/tasks/prediction_file.hpp"
 #include "support/mpi_main.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -36,9 +27,9 @@ PredictionTable table() {
   t.block = [](std::int64_t first, std::int64_t count, std::vector<PredictionValues>& values) {
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t row = first + i;
-      std::get<std::vector<std::string>>(values[0])[static_cast<std::size_t>(i)] = user(row);
+      std::get<std::vector<std::string>>(values[0])[to_size(i)] = user(row);
       for (std::int64_t k = 0; k < 2; ++k) {
-        const auto at = static_cast<std::size_t>(2 * i + k);
+        const auto at = to_size(2 * i + k);
         std::get<std::vector<std::int64_t>>(values[1])[at] = 10 * row + k;
         std::get<std::vector<float>>(values[2])[at] = score(row, k);
         std::get<std::vector<double>>(values[3])[at] = k == 0 ? 0.1 : static_cast<double>(row);
@@ -94,9 +85,9 @@ TEST_SUITE("tasks.prediction_file") {
     REQUIRE(scores.size() == 2 * kRows);
     CHECK(file.info("/matrix").shape == std::vector<std::int64_t>{kRows, 1, 2});
     for (std::int64_t row = 0; row < kRows; ++row) {
-      CHECK(users[static_cast<std::size_t>(row)] == user(row));
+      CHECK(users[to_size(row)] == user(row));
       for (std::int64_t k = 0; k < 2; ++k) {
-        const auto at = static_cast<std::size_t>(2 * row + k);
+        const auto at = to_size(2 * row + k);
         CHECK(items[at] == 10 * row + k);
         CHECK((scores[at] == score(row, k) || (row == 3 && std::isnan(scores[at]))));
         CHECK(matrix[at] == (k == 0 ? 0.1 : static_cast<double>(row)));
@@ -134,7 +125,7 @@ TEST_SUITE("tasks.prediction_file") {
     t = table();
     t.agree = [] { test_world().together("the check", [] { throw Error(Fault::data, "the sums do not agree"); }); };
     CHECK(failure({shared(dir, "p.jsonl"), "auto"}, t).find("the sums do not agree") != std::string::npos);
-    CHECK(std::filesystem::is_empty(dir.path()));
+    CHECK(fs::is_empty(dir.path()));
   }
 
   TEST_CASE("an extension that names no format, an input as output and a directory are refused") {

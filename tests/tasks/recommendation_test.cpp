@@ -1,17 +1,6 @@
 #include "tasks/recommendation.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/philox.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -19,7 +8,7 @@ constexpr std::int64_t kUsers = 150, kItems = 300, kWidth = 6;
 
 /// Users and items of random rows. User u has the items u, u + 1 and u + 2; user 3 has all but item 7.
 struct Toy {
-  std::vector<float> state = std::vector<float>(static_cast<std::size_t>(kUsers * kWidth));
+  std::vector<float> state = std::vector<float>(to_size(kUsers * kWidth));
   Recommender model;
   Toy() {
     model.users = IdTable::numbers(kUsers);
@@ -43,7 +32,7 @@ struct Toy {
   double score(std::int64_t user, std::int64_t item) const {
     double sum = 0;
     for (std::int64_t k = 0; k < kWidth; ++k)
-      sum += static_cast<double>(state[static_cast<std::size_t>(user * kWidth + k)]) *
+      sum += static_cast<double>(state[to_size(user * kWidth + k)]) *
              static_cast<double>(model.items->data<float>()[item * kWidth + k]);
     return sum;
   }
@@ -64,14 +53,14 @@ TEST_SUITE("tasks.recommendation") {
       std::sort(wanted.begin(), wanted.end(),
                 [&](std::int32_t a, std::int32_t b) { return toy.score(user, a) > toy.score(user, b); });
       for (std::size_t i = 0; i < 10; ++i) {
-        const std::size_t at = static_cast<std::size_t>(user) * 10 + i;
+        const std::size_t at = to_size(user) * 10 + i;
         if (i >= wanted.size()) {
           CHECK(ranked.items[at] == -1);
           CHECK(std::isnan(ranked.scores[at]));
           continue;
         }
         CHECK(ranked.items[at] == wanted[i]);
-        CHECK(ranked.scores[at] == doctest::Approx(toy.score(user, wanted[i])).epsilon(1e-6));
+        CHECK(ranked.scores[at] == Approx(toy.score(user, wanted[i])).epsilon(1e-6));
       }
     }
     const RankedItems again = rank_items(toy.model, users, 10, {}, 3);
@@ -88,7 +77,7 @@ TEST_SUITE("tasks.recommendation") {
     const RankedItems ranked = rank_items(toy.model, users, 3, candidates, 2);
     CHECK(ranked.items == std::vector<std::int32_t>{5, best.items[0], 299, 5, best.items[0], 299});
     CHECK(ranked.scores[1] == best.scores[0]);
-    CHECK(ranked.scores[3] == doctest::Approx(toy.score(120, 5)).epsilon(1e-6));
+    CHECK(ranked.scores[3] == Approx(toy.score(120, 5)).epsilon(1e-6));
   }
 
   TEST_CASE("ids and unique names are found; unknown and repeated ones are listed with their lines") {
@@ -104,11 +93,10 @@ TEST_SUITE("tasks.recommendation") {
     CHECK(IdTable({"7", "-1"}).integers());
     CHECK_FALSE(IdTable({"07"}).integers());
 
-    const test::TempDir dir;
-    test::write_text(dir / "ids.txt",
-                     "\xEF\xBB\xBF"
-                     "c\n\n  a b \r\nx\n");
-    const std::vector<WrittenId> ids = read_ids((dir / "ids.txt").string());
+    write_text("ids.txt",
+               "\xEF\xBB\xBF"
+               "c\n\n  a b \r\nx\n");
+    const std::vector<WrittenId> ids = read_ids("ids.txt");
     REQUIRE(ids.size() == 3);
     CHECK(ids[0].text == "c");
     CHECK(ids[1].text == "a b");
@@ -122,7 +110,7 @@ TEST_SUITE("tasks.recommendation") {
     for (std::int64_t i = 1; i <= 12; ++i) many.push_back({"u" + std::to_string(i), i});
     CHECK(contains(error_of(Fault::data, [&] { find_ids(many, table, "reading", "the users"); }),
                    "'u10' (line 10) and 2 more are none"));
-    test::write_text(dir / "empty.txt", "\n \n");
-    CHECK(contains(error_of(Fault::data, [&] { read_ids((dir / "empty.txt").string()); }), "it is empty"));
+    write_text("empty.txt", "\n \n");
+    CHECK(contains(error_of(Fault::data, [&] { read_ids("empty.txt"); }), "it is empty"));
   }
 }

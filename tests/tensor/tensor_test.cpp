@@ -1,12 +1,6 @@
 #include "lockstep/tensor/tensor.hpp"
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <sstream>
-#include <vector>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("tensor.shape") {
   TEST_CASE("extents, sizes, rows and columns are right from a scalar to the largest number of axes") {

@@ -1,12 +1,7 @@
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/train/agreement.hpp"
-#include "support/errors.hpp"
 #include "support/mpi_main.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 TEST_SUITE("train.agreement") {
   TEST_CASE("a rank with another data set or program is named, with both values, and all ranks leave") {

@@ -3,22 +3,10 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <string>
-
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
 #include "lockstep/io/seal.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 #include "toy_task.hpp"
 #include "train/checkpoint_copy.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
 
 namespace {
 
@@ -85,10 +73,9 @@ struct Writer final : ToyTask {
 
 TEST_SUITE("train.checkpoint") {
   TEST_CASE("a loaded checkpoint has the saved values, bit for bit") {
-    const TempDir dir;
     const Trained trained;
-    save_checkpoint(dir / "a.h5", trained.parts());
-    const CheckpointReader reader(dir / "a.h5");
+    save_checkpoint("a.h5", trained.parts());
+    const CheckpointReader reader("a.h5");
     Trained other(0);
     reader.load_weights(other.model.params());
     reader.load_optimizer({"", other.optimizer.get()});
@@ -110,12 +97,11 @@ TEST_SUITE("train.checkpoint") {
   }
 
   TEST_CASE("a history with '/', '%' and '.' in its names is read back, also from an older file with nested groups") {
-    const TempDir dir;
     Trained trained;
     trained.state.history.append(
         {{"f1.sit", 1}, {"f1.sit/stand", 2}, {"a%2Fb", 3}, {"a/b", 4}, {".", 5}, {"..", 6}, {"/", 7}, {"50%", 8}});
-    save_checkpoint(dir / "a.h5", trained.parts());
-    const TrainState state = CheckpointReader(dir / "a.h5").state();
+    save_checkpoint("a.h5", trained.parts());
+    const TrainState state = CheckpointReader("a.h5").state();
     CHECK(state.history.all().size() == trained.state.history.all().size());
     CHECK(pack(state) == pack(trained.state));
 
@@ -124,45 +110,41 @@ TEST_SUITE("train.checkpoint") {
     });
     CheckpointParts parts = trained.parts();
     parts.model = &older;
-    save_checkpoint(dir / "old.h5", parts);
-    CHECK(CheckpointReader(dir / "old.h5").state().history.series("rmse.PRODUCT/ozone") ==
-          std::vector<double>{1, 2, 3});
+    save_checkpoint("old.h5", parts);
+    CHECK(CheckpointReader("old.h5").state().history.series("rmse.PRODUCT/ozone") == std::vector<double>{1, 2, 3});
   }
 
   TEST_CASE("a copy is written as it was taken, whatever the training does meanwhile") {
-    const TempDir dir;
     Trained trained;
-    save_checkpoint(dir / "before.h5", trained.parts());
+    save_checkpoint("before.h5", trained.parts());
     CheckpointCopy copy;
     for (const int share : {0, 1}) copy.take(trained.parts(), share, 2);  // the memory is used again
     copy.take(trained.parts());
     for (float& w : trained.model.params().values().span<float>()) w += 1;
     trained.state.step = 99;
-    copy.write(dir / "copy.h5");
-    const CheckpointReader before(dir / "before.h5"), after(dir / "copy.h5");
+    copy.write("copy.h5");
+    const CheckpointReader before("before.h5"), after("copy.h5");
     CHECK(pack(after.state()) == pack(before.state()));
     for (const std::string& array : before.arrays("/model"))
       CHECK(after.file().read<float>(array) == before.file().read<float>(array));
   }
 
   TEST_CASE("a file that this process has verified is read again only when it has changed") {
-    const TempDir dir;
-    save_checkpoint(dir / "a.h5", Trained().parts());
+    save_checkpoint("a.h5", Trained().parts());
     struct stat then {};
-    REQUIRE(::stat((dir / "a.h5").c_str(), &then) == 0);
-    std::fstream file(dir / "a.h5", std::ios::in | std::ios::out | std::ios::binary);
+    REQUIRE(::stat("a.h5", &then) == 0);
+    std::fstream file("a.h5", std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(then.st_size / 2).put('#').flush();
     const timespec same[2] = {then.st_atim, then.st_mtim}, later[2] = {then.st_atim, {then.st_mtim.tv_sec + 1, 0}};
-    ::utimensat(AT_FDCWD, (dir / "a.h5").c_str(), same, 0);
-    CHECK(checkpoint_defect(dir / "a.h5") == "");
-    ::utimensat(AT_FDCWD, (dir / "a.h5").c_str(), later, 0);
-    CHECK(contains(checkpoint_defect(dir / "a.h5"), "damaged"));
+    ::utimensat(AT_FDCWD, "a.h5", same, 0);
+    CHECK(checkpoint_defect("a.h5") == "");
+    ::utimensat(AT_FDCWD, "a.h5", later, 0);
+    CHECK(contains(checkpoint_defect("a.h5"), "damaged"));
   }
 
   TEST_CASE("protected checkpoints stay, and the best ones move down a rank") {
-    const TempDir dir;
-    const CheckpointFolder folder(dir.path());
-    std::filesystem::create_directories(folder.path());
+    const CheckpointFolder folder(".");
+    fs::create_directories(folder.path());
     Trained trained;
     for (const int step : {10, 20, 30}) {
       trained.state.step = step;
@@ -170,68 +152,65 @@ TEST_SUITE("train.checkpoint") {
       folder.make_room_for_best(1, 2, step);
       save_checkpoint(folder.best_file(1), trained.parts());
     }
-    const auto step_of = [](const std::filesystem::path& path) { return CheckpointReader(path).state().step; };
+    const auto step_of = [](const fs::path& path) { return CheckpointReader(path).state().step; };
     CHECK(step_of(folder.best_file(1)) == 30);
     CHECK(step_of(folder.best_file(2)) == 20);
-    CHECK_FALSE(std::filesystem::exists(folder.best_file(3)));
+    CHECK_FALSE(fs::exists(folder.best_file(3)));
     folder.make_room_for_best(1, 2, 30);  // the same evaluation again
     CHECK(step_of(folder.best_file(2)) == 20);
     set_protected(folder.step_file(10), true);
     folder.prune(1);
-    CHECK(std::filesystem::exists(folder.step_file(10)));
-    CHECK_FALSE(std::filesystem::exists(folder.step_file(20)));
-    CHECK(std::filesystem::exists(folder.step_file(30)));
+    CHECK(fs::exists(folder.step_file(10)));
+    CHECK_FALSE(fs::exists(folder.step_file(20)));
+    CHECK(fs::exists(folder.step_file(30)));
     set_protected(folder.step_file(10), false);
     folder.prune(1);
-    CHECK_FALSE(std::filesystem::exists(folder.step_file(10)));
-    CHECK(contains(error_of(Fault::usage, [&] { set_protected(dir / "none.h5", true); }), "no such file"));
+    CHECK_FALSE(fs::exists(folder.step_file(10)));
+    CHECK(contains(error_of(Fault::usage, [&] { set_protected("none.h5", true); }), "no such file"));
   }
 
   TEST_CASE("any flipped bit of any byte is refused") {
-    const TempDir dir;
-    save_checkpoint(dir / "a.h5", Trained().parts());
-    const std::string whole = read_text(dir / "a.h5");
-    CHECK(checkpoint_defect(dir / "a.h5") == "");
+    save_checkpoint("a.h5", Trained().parts());
+    const std::string whole = read_text("a.h5");
+    CHECK(checkpoint_defect("a.h5") == "");
     std::size_t accepted = 0;
     for (std::size_t i = 0; i < whole.size(); ++i) {
       std::string damaged = whole;
       damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
-      write_text(dir / "b.h5", damaged);
-      accepted += checkpoint_defect(dir / "b.h5").empty() ? 1 : 0;
+      write_text("b.h5", damaged);
+      accepted += checkpoint_defect("b.h5").empty() ? 1 : 0;
     }
     CHECK(accepted == 0);
   }
 
   TEST_CASE("a file cut at any length is refused, and one with bytes behind its end") {
-    const TempDir dir;
-    save_checkpoint(dir / "a.h5", Trained().parts());
-    const std::string whole = read_text(dir / "a.h5");
+    save_checkpoint("a.h5", Trained().parts());
+    const std::string whole = read_text("a.h5");
     std::size_t accepted = 0;
     for (std::size_t length = 0; length < whole.size(); length += length + 200 < whole.size() ? 13 : 1) {
-      write_text(dir / "b.h5", whole.substr(0, length));
-      accepted += checkpoint_defect(dir / "b.h5").empty() ? 1 : 0;
+      write_text("b.h5", whole.substr(0, length));
+      accepted += checkpoint_defect("b.h5").empty() ? 1 : 0;
     }
     CHECK(accepted == 0);
-    write_text(dir / "b.h5", whole + "x");
-    CHECK(checkpoint_defect(dir / "b.h5") != "");
+    write_text("b.h5", whole + "x");
+    CHECK(checkpoint_defect("b.h5") != "");
   }
 
   TEST_CASE("damage behind a forged end mark is refused by the checksums inside, or changes nothing that is read") {
-    const TempDir dir;
     const Trained trained;
-    save_checkpoint(dir / "a.h5", trained.parts());
-    const std::string whole = read_text(dir / "a.h5").substr(0, std::filesystem::file_size(dir / "a.h5") - 64);
+    save_checkpoint("a.h5", trained.parts());
+    const std::string whole = read_text("a.h5").substr(0, fs::file_size("a.h5") - 64);
     std::size_t wrong = 0, refused = 0;
     for (std::size_t i = 0; i < whole.size(); i += 11) {
       std::string damaged = whole;
       damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
-      write_text(dir / "b.h5", damaged);
-      append_end_mark(dir / "b.h5");
-      if (!checkpoint_defect(dir / "b.h5").empty()) {
+      write_text("b.h5", damaged);
+      append_end_mark("b.h5");
+      if (!checkpoint_defect("b.h5").empty()) {
         ++refused;
         continue;
       }
-      const CheckpointReader reader(dir / "b.h5");
+      const CheckpointReader reader("b.h5");
       Trained other(0);
       reader.load_weights(other.model.params());
       reader.load_optimizer({"", other.optimizer.get()});
@@ -244,9 +223,8 @@ TEST_SUITE("train.checkpoint") {
   }
 
   TEST_CASE("the newest whole checkpoint is taken, and the refused ones are named with their reason") {
-    const TempDir dir;
-    const CheckpointFolder folder(dir.path());
-    std::filesystem::create_directories(folder.path());
+    const CheckpointFolder folder(".");
+    fs::create_directories(folder.path());
     Trained trained;
     for (const int step : {5, 20, 100}) {
       trained.state.step = step;
@@ -265,15 +243,14 @@ TEST_SUITE("train.checkpoint") {
     save_checkpoint(folder.final_file(), trained.parts());
     CHECK(folder.newest_whole(rejected) == folder.final_file());
     folder.prune(1);  // the damaged one does not count as kept
-    CHECK(std::filesystem::exists(folder.step_file(20)));
-    CHECK(!std::filesystem::exists(folder.step_file(5)));
+    CHECK(fs::exists(folder.step_file(20)));
+    CHECK(!fs::exists(folder.step_file(5)));
   }
 
   TEST_CASE("checkpoints after a step move aside together, and the numbers of earlier moves stay") {
-    const TempDir dir;
-    const CheckpointFolder folder(dir.path());
-    std::filesystem::create_directories(folder.path());
-    std::filesystem::create_directories(dir / "previous-1");
+    const CheckpointFolder folder(".");
+    fs::create_directories(folder.path());
+    fs::create_directories("previous-1");
     Trained trained;
     for (const int step : {100, 300, 500}) {
       trained.state.step = step;
@@ -283,21 +260,20 @@ TEST_SUITE("train.checkpoint") {
     trained.state.step = 90;
     save_checkpoint(folder.best_file(), trained.parts());
     CHECK(folder.set_aside_after(500) == "");
-    const std::filesystem::path place = folder.set_aside_after(100);
-    CHECK(place == dir / "previous-2" / "checkpoints");
+    const fs::path place = folder.set_aside_after(100);
+    CHECK(place == "previous-2/checkpoints");
     for (const char* name : {"step-300.h5", "step-500.h5", "final.h5"}) {
       CHECK(checkpoint_defect(place / name) == "");
-      CHECK(!std::filesystem::exists(folder.path() / name));
+      CHECK(!fs::exists(folder.path() / name));
     }
-    CHECK(std::filesystem::exists(folder.best_file()));
+    CHECK(fs::exists(folder.best_file()));
     std::vector<CheckpointFolder::Rejected> rejected;
     CHECK(folder.newest_whole(rejected) == folder.step_file(100));
   }
 
   TEST_CASE("a checkpoint of another model is refused with expected and found") {
-    const TempDir dir;
-    save_checkpoint(dir / "a.h5", Trained().parts());
-    const CheckpointReader reader(dir / "a.h5");
+    save_checkpoint("a.h5", Trained().parts());
+    const CheckpointReader reader("a.h5");
     ToyTask more(DType::f32, 100, 6), fewer(DType::f32, 100, 4);
     CHECK(contains(error_of(Fault::data, [&] { reader.load_weights(more.params()); }), "no dataset '/model/w5'"));
     CHECK(contains(error_of(Fault::data, [&] { reader.load_weights(fewer.params()); }),
@@ -324,31 +300,29 @@ TEST_SUITE("train.checkpoint") {
   }
 
   TEST_CASE("missing is a usage error, foreign a data error") {
-    const TempDir dir;
-    CHECK(contains(error_of(Fault::usage, [&] { CheckpointReader reader(dir / "none.h5"); }), "no such file"));
-    write_text(dir / "text.h5", std::string(500, 'x'));
-    CHECK(contains(error_of(Fault::data, [&] { CheckpointReader reader(dir / "text.h5"); }), "it is a text file"));
+    CHECK(contains(error_of(Fault::usage, [&] { CheckpointReader reader("none.h5"); }), "no such file"));
+    write_text("text.h5", std::string(500, 'x'));
+    CHECK(contains(error_of(Fault::data, [&] { CheckpointReader reader("text.h5"); }), "it is a text file"));
     {
-      H5File file = H5File::create(dir / "foreign.h5");
+      H5File file = H5File::create("foreign.h5");
       file.set_attribute("/", "format", std::string("something"));
       file.close();
     }
-    append_end_mark(dir / "foreign.h5");
-    CHECK(contains(error_of(Fault::data, [&] { CheckpointReader reader(dir / "foreign.h5"); }), "not a checkpoint"));
+    append_end_mark("foreign.h5");
+    CHECK(contains(error_of(Fault::data, [&] { CheckpointReader reader("foreign.h5"); }), "not a checkpoint"));
   }
 
   TEST_CASE("a write that fails leaves the former file as it was") {
-    const TempDir dir;
     const Trained trained;
-    save_checkpoint(dir / "a.h5", trained.parts());
-    const std::string before = read_text(dir / "a.h5");
+    save_checkpoint("a.h5", trained.parts());
+    const std::string before = read_text("a.h5");
     Writer bad([](H5File&) { throw Error(Fault::internal, "no space left on device"); });
     CheckpointParts parts = trained.parts();
     parts.model = &bad;
-    CHECK_THROWS_AS(save_checkpoint(dir / "a.h5", parts), Error);
-    CHECK(read_text(dir / "a.h5") == before);
+    CHECK_THROWS_AS(save_checkpoint("a.h5", parts), Error);
+    CHECK(read_text("a.h5") == before);
     std::size_t files = 0;
-    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir.path())) ++files;
+    for ([[maybe_unused]] const auto& entry : fs::directory_iterator(".")) ++files;
     CHECK(files == 1);
   }
 }

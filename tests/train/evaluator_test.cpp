@@ -1,8 +1,6 @@
 #include "lockstep/train/evaluator.hpp"
 
-#include <doctest/doctest.h>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("train.evaluator") {
   TEST_CASE("a large split has work for thousands of ranks, in chunks that are worth a message") {

@@ -1,15 +1,10 @@
-#include <algorithm>
-#include <vector>
-
-#include "doctest/doctest.h"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "support/mpi_main.hpp"
+#include "support/test.hpp"
 #include "train/gpu_row_exchange.hpp"
-
-using namespace lockstep;
 
 namespace {
 
@@ -88,7 +83,7 @@ std::string compare_steps(TwoTables& by_rows, std::int64_t items, std::int64_t u
     const StepSums expected = whole.run(batch_at(step));
     const std::vector<double> gradient = values(whole.gradient());
     const StepSums sums = rows.run(batch_at(step));
-    CHECK(sums.loss == doctest::Approx(expected.loss).epsilon(1e-12));
+    CHECK(sums.loss == Approx(expected.loss).epsilon(1e-12));
     CHECK(sums.weight == expected.weight);
     check_same(values(rows.gradient()), gradient);
   }

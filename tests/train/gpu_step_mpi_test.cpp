@@ -1,13 +1,6 @@
-#include <algorithm>
-
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
 #include "small_gpu_model.hpp"
 #include "support/mpi_main.hpp"
-#include "support/outcome.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -25,7 +18,7 @@ TEST_SUITE("train.gpu_step") {
   TEST_CASE("repeated steps of several GPUs have the bits of steps that are launched call by call" *
             doctest::skip(gpu_count() == 0)) {
     Communicator& comm = test_world().communicator();
-    if (gpu_count() < comm.size()) return test::skip("graphs need a GPU for each rank");
+    if (gpu_count() < comm.size()) return skip("graphs need a GPU for each rank");
     for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
       for (const bool fails : {false, true}) {
         CAPTURE(bucket_bytes);
@@ -38,7 +31,7 @@ TEST_SUITE("train.gpu_step") {
         std::vector<StepSums> expected;
         const auto check = [&](const std::optional<EndedStep>& ended) {
           if (!ended) return;
-          const StepSums& sums = expected[static_cast<std::size_t>(ended->step)];
+          const StepSums& sums = expected[to_size(ended->step)];
           CHECK(ended->outcome.loss == sums.loss);
           CHECK(ended->outcome.weight == sums.weight);
           CHECK(ended->outcome.flags == sums.flags);

@@ -1,14 +1,6 @@
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <vector>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "small_gpu_model.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 

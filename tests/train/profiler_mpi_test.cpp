@@ -1,18 +1,12 @@
-#include <cmath>
-#include <numeric>
-
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
 #include "lockstep/train/profiler.hpp"
 #include "support/mpi_main.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 TEST_SUITE("train.profiler") {
   TEST_CASE("clocks that differ are compared within the stated error") {
     World& world = test_world();
     const std::int64_t ahead = 5'000'000'000LL * world.rank();
-    std::vector<int> ranks(static_cast<std::size_t>(world.size() - 1));
+    std::vector<int> ranks(to_size(world.size() - 1));
     std::iota(ranks.begin(), ranks.end(), 1);
     const std::vector<ClockOffset> found =
         compare_clocks(world.communicator(), ranks, [&] { return profile::now_ns() + ahead; });
@@ -31,7 +25,7 @@ TEST_SUITE("train.profiler") {
     world.communicator().barrier("meeting");
     const Timeline t = profiler.finish({1, 1});
     if (world.rank() != 0) return;
-    REQUIRE(t.lanes.size() == 2 * static_cast<std::size_t>(world.size()));
+    REQUIRE(t.lanes.size() == 2 * to_size(world.size()));
     CHECK(t.lost == 0);
     CHECK(t.flops_per_thread > 0);
     for (const Timeline::Lane& lane : t.lanes) {

@@ -1,16 +1,8 @@
 #include "lockstep/train/proof.hpp"
 
-#include <string>
-
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 #include "toy_task.hpp"
 #include "train/proof_writer.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
 
 namespace {
 
@@ -33,11 +25,11 @@ ProofLink link_at(std::int64_t step, bool last = false) {
 }
 
 /// A chain of steps 0, 10, 20, 30 and of an end at 35.
-std::string write_chain(const TempDir& dir) {
-  ProofWriter writer(dir.path(), run_at(0));
+std::string write_chain() {
+  ProofWriter writer(".", run_at(0));
   for (const std::int64_t step : {0, 10, 20, 30}) writer.append(link_at(step));
   writer.append(link_at(35, true));
-  return read_text(dir / kProofFile);
+  return read_text(kProofFile);
 }
 
 /// The n-th line of a text, from 0.
@@ -51,9 +43,8 @@ std::size_t begin_of(const std::string& text, int line) {
 
 TEST_SUITE("train.proof") {
   TEST_CASE("a chain reads back; a start at a step keeps the links up to it, and another kind of machine is recorded") {
-    const TempDir dir;
-    const std::string text = write_chain(dir);
-    const ProofChain chain = ProofChain::read(dir / kProofFile);
+    const std::string text = write_chain();
+    const ProofChain chain = ProofChain::read(kProofFile);
     CHECK(chain.text() == text);
     REQUIRE(chain.link(20) != nullptr);
     CHECK(*chain.link(20) == link_at(20));
@@ -61,25 +52,24 @@ TEST_SUITE("train.proof") {
     CHECK(chain.run(30) == run_at(0));
     CHECK(chain.last_link(29) == 20);
 
-    ProofWriter again(dir.path(), run_at(25));  // on the same machine, so it only cuts the chain
-    CHECK(read_text(dir / kProofFile) == text.substr(0, begin_of(text, 4)));
+    ProofWriter again(".", run_at(25));  // on the same machine, so it only cuts the chain
+    CHECK(read_text(kProofFile) == text.substr(0, begin_of(text, 4)));
     again.append(link_at(30));
     again.append(link_at(35, true));
-    CHECK(read_text(dir / kProofFile) == text);
-    const ProofWriter longer(dir.path(), run_at(35));  // the run continues past its end
-    CHECK(read_text(dir / kProofFile) == text.substr(0, begin_of(text, 5)));
+    CHECK(read_text(kProofFile) == text);
+    const ProofWriter longer(".", run_at(35));  // the run continues past its end
+    CHECK(read_text(kProofFile) == text.substr(0, begin_of(text, 5)));
 
     ProofRun other = run_at(30);
     other.isa = "avx512";
-    const ProofWriter moved(dir.path(), other);
-    const ProofChain both = ProofChain::read(dir / kProofFile);
+    const ProofWriter moved(".", other);
+    const ProofChain both = ProofChain::read(kProofFile);
     CHECK(both.run(29).isa == "avx2");
     CHECK(both.run(30) == other);
   }
 
   TEST_CASE("a line cut off by a kill is not part of the chain; a changed, removed or added line is named") {
-    const TempDir dir;
-    const std::string text = write_chain(dir);
+    const std::string text = write_chain();
     CHECK(ProofChain(text.substr(0, text.size() - 5), "c").link(35) == nullptr);
     CHECK(ProofChain(text.substr(0, text.size() - 5), "c").link(30) != nullptr);
 
@@ -95,34 +85,31 @@ TEST_SUITE("train.proof") {
     }
     CHECK(contains(error_of(Fault::data, [] { ProofChain("step 1\nstep 2\n", "c"); }),
                    "does not begin with the header of a proof chain"));
-    CHECK(contains(error_of(Fault::usage, [&] { ProofChain::read(dir / "none"); }), "no such file"));
+    CHECK(contains(error_of(Fault::usage, [&] { ProofChain::read("none"); }), "no such file"));
   }
 
   TEST_CASE("missing links at the end are noticed, and the chain tells where it continues") {
-    const TempDir dir;
-    const std::string text = write_chain(dir);
+    const std::string text = write_chain();
     CHECK_FALSE(ProofChain(text, "c").is_cut_before(35));
-    write_text(dir / kProofFile, text.substr(0, begin_of(text, 3)));  // 0 and 10
-    CHECK(ProofChain::read(dir / kProofFile).is_cut_before(25));
-    CHECK_FALSE(ProofChain::read(dir / kProofFile).is_cut_before(20));
-    ProofWriter writer(dir.path(), run_at(25));
+    write_text(kProofFile, text.substr(0, begin_of(text, 3)));  // 0 and 10
+    CHECK(ProofChain::read(kProofFile).is_cut_before(25));
+    CHECK_FALSE(ProofChain::read(kProofFile).is_cut_before(20));
+    ProofWriter writer(".", run_at(25));
     writer.append(link_at(30));
-    const ProofChain chain = ProofChain::read(dir / kProofFile);
+    const ProofChain chain = ProofChain::read(kProofFile);
     CHECK(chain.run(30).step == 25);
     CHECK_FALSE(chain.is_cut_before(35));
   }
 
   TEST_CASE("the chain of another run is refused") {
-    const TempDir dir;
-    write_chain(dir);
+    write_chain();
     ProofRun other = run_at(20);
     other.seed = 6;
-    CHECK(contains(error_of(Fault::usage, [&] { ProofWriter(dir.path(), other); }),
-                   "it is of another run (model toy, seed 5"));
+    CHECK(
+        contains(error_of(Fault::usage, [&] { ProofWriter(".", other); }), "it is of another run (model toy, seed 5"));
   }
 
   TEST_CASE("a checkpoint is compared with its link: each part that differs is named") {
-    const TempDir dir;
     ToyTask model(DType::f32, 100, 2);
     const auto optimizer = make_optimizer({.name = "adam"}, model.params(), trainable_ranges(model.params()));
     OwnedTensor gradient(DType::f32, Shape{model.params().flat_size()});
@@ -138,36 +125,36 @@ TEST_SUITE("train.proof") {
                                 .config = "",
                                 .seed = 5,
                                 .data_hash = 42};
-    ProofWriter writer(dir.path(), run_at(0));
+    ProofWriter writer(".", run_at(0));
     for (const std::int64_t step : {0, 10}) {
       ProofLink link = proof_link(parts);
       link.step = step;
       writer.append(link);
     }
-    save_checkpoint(dir / "good.h5", parts);
-    const auto compare = [&](const char* file) { return writer.chain().compare(CheckpointReader(dir / file)); };
+    save_checkpoint("good.h5", parts);
+    const auto compare = [&](const char* file) { return writer.chain().compare(CheckpointReader(file)); };
     CHECK(compare("good.h5") == "agrees with the chain");
 
     model.params().at("w1").value.data<float>()[1] += 0.25f;
-    save_checkpoint(dir / "weights.h5", parts);
+    save_checkpoint("weights.h5", parts);
     CHECK(contains(error_of(Fault::data, [&] { compare("weights.h5"); }),
                    "in: weights, first those of 'w1' (1 of 2 arrays);"));
     model.params().at("w1").value.data<float>()[1] -= 0.25f;
     optimizer->state()[0].value.data<float>()[0] += 1;
-    save_checkpoint(dir / "optimizer.h5", parts);
+    save_checkpoint("optimizer.h5", parts);
     CHECK(contains(error_of(Fault::data, [&] { compare("optimizer.h5"); }),
                    "in: optimizer states; it belongs to another run"));
     optimizer->state()[0].value.data<float>()[0] -= 1;
 
     state.position = 5;  // stopped before the end of its epoch, where the link was made
-    save_checkpoint(dir / "early.h5", parts);
+    save_checkpoint("early.h5", parts);
     CHECK(contains(compare("early.h5"), "the chain has no link of this state"));
     state.step = 31;
-    save_checkpoint(dir / "late.h5", parts);
+    save_checkpoint("late.h5", parts);
     CHECK(contains(error_of(Fault::data, [&] { compare("late.h5"); }), "its last link before step 31 is of step 10"));
     CheckpointParts other = parts;
     other.seed = 6;
-    save_checkpoint(dir / "other.h5", other);
+    save_checkpoint("other.h5", other);
     CHECK(contains(error_of(Fault::data, [&] { compare("other.h5"); }), "is of another run: its seed is 5"));
   }
 }

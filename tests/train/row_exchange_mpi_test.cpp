@@ -1,17 +1,11 @@
-#include <memory>
-#include <vector>
-
-#include "doctest/doctest.h"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "support/gradcheck.hpp"
 #include "support/mpi_main.hpp"
 #include "support/sequence_file.hpp"
-#include "support/tolerance.hpp"
+#include "support/test.hpp"
 #include "train/cpu_row_exchange.hpp"
 #include "train/grad_sync.hpp"
-
-using namespace lockstep;
 
 namespace {
 
@@ -64,12 +58,11 @@ std::vector<double> exchanged(CpuRowExchange<double>& rows, PartSum<double>& par
 
 /// The sum over threads and ranks of whole vectors.
 std::vector<double> whole_sum(PartSum<double>& parts, const Store& s) {
-  std::vector<double> whole(static_cast<std::size_t>(s.params.flat_size()));
+  std::vector<double> whole(to_size(s.params.flat_size()));
   for (const std::int64_t thread : {0, 1}) {
     for (const Param& p : s.params.all()) {
-      const OwnedTensor part = test::unpacked(parts.part(thread), p);
-      for (std::int64_t i = 0; i < p.shape.size(); ++i)
-        whole[static_cast<std::size_t>(p.offset + i)] += part->data<double>()[i];
+      const OwnedTensor part = unpacked(parts.part(thread), p);
+      for (std::int64_t i = 0; i < p.shape.size(); ++i) whole[to_size(p.offset + i)] += part->data<double>()[i];
     }
   }
   test_world().communicator().all_reduce(std::span<double>(whole), ReduceOp::sum, "whole");
@@ -83,11 +76,11 @@ std::unique_ptr<SequenceTask> large_table(ItemLoss::Kind loss, bool row_sparse, 
   std::vector<std::vector<std::int32_t>> items(40);
   for (std::int32_t user = 0; user < 40; ++user)
     for (std::int32_t i = 0; i < 5 + user % 9; ++i)
-      items[static_cast<std::size_t>(user)].push_back(1 + (user * 613 + i * 1409) % kItems);
+      items[to_size(user)].push_back(1 + (user * 613 + i * 1409) % kItems);
   SasRecArch arch;
   arch.slots = 9, arch.hidden = 6, arch.heads = 2, arch.dropout = 0.3, arch.loss = {.kind = loss, .negatives = 7};
   auto task = std::make_unique<SequenceTask>(SequenceTask::Options{.arch = arch, .seed = 2},
-                                             test::read_set(test::sequence_set(items, kItems), placement));
+                                             read_set(sequence_set(items, kItems), placement));
   Param& table = task->params().at("item_emb.weight");
   table.row_sparse = row_sparse;
   table.l2 = l2;
@@ -134,8 +127,7 @@ TEST_SUITE("train.row_exchange") {
     LocalPlacement placement;
     SasRecArch arch;
     arch.slots = 9, arch.hidden = 6, arch.heads = 2, arch.dropout = 0.3;
-    SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2},
-                       test::read_set(test::gap_sessions(30), placement));
+    SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2}, read_set(gap_sessions(30), placement));
     const GlobalBatch batch{.seed = 3, .epoch = 1, .step = 4, .first = 2, .count = 7};
     const auto alone = make_self_communicator();
     ShardedStep reference(*alone, model, {.threads = 1, .shards = 1});
@@ -144,11 +136,11 @@ TEST_SUITE("train.row_exchange") {
       ShardedStep step(comm, model, {.threads = threads, .shards = 4});
       for (int again = 0; again < 2; ++again) {
         const StepSums sums = step.run(batch);
-        CHECK(sums.loss == doctest::Approx(expected.loss).epsilon(1e-12));
+        CHECK(sums.loss == Approx(expected.loss).epsilon(1e-12));
         CHECK(sums.weight == expected.weight);
         for (std::int64_t i = 0; i < step.gradient().size(); ++i)
           CHECK(step.gradient().data<double>()[i] ==
-                doctest::Approx(reference.gradient().data<double>()[i]).epsilon(1e-10).scale(1));
+                Approx(reference.gradient().data<double>()[i]).epsilon(1e-10).scale(1));
       }
       CHECK(step.row_choice().empty() == (comm.size() == 1));
     }
@@ -180,14 +172,14 @@ TEST_SUITE("train.row_exchange") {
               const GlobalBatch batch{.seed = 3, .step = step, .first = 9 * step, .count = step == 2 ? 3 : 9};
               const StepSums sums = steps.run(batch), expected = reference.run(batch);
               CHECK(sums.loss == expected.loss);
-              CHECK(test::same_bits(steps.gradient(), reference.gradient()));
+              CHECK(same_bits(steps.gradient(), reference.gradient()));
               CHECK(add_penalty(by_rows->params(), steps.gradient(), sums.weight, lazy) ==
                     add_penalty(whole->params(), Tensor(reference.gradient()), sums.weight, lazy));
               CHECK(gradient_norm(steps.gradient(), by_rows->norm_ranges()) ==
                     gradient_norm(Tensor(reference.gradient()), whole->norm_ranges()));
               update->step(steps.gradient(), 0.01, 1 / sums.weight);
               update_whole->step(Tensor(reference.gradient()), 0.01, 1 / sums.weight);
-              CHECK(test::same_bits(by_rows->params().values(), whole->params().values()));
+              CHECK(same_bits(by_rows->params().values(), whole->params().values()));
             }
             std::int64_t rows = 0;
             for (const auto& table : steps.gradient().nonzero->tables())
@@ -207,8 +199,7 @@ TEST_SUITE("train.row_exchange") {
     arch.slots = 9, arch.hidden = 2, arch.heads = 1, arch.blocks = 1, arch.dropout = 0.3;
     for (const bool recompute : {false, true}) {
       arch.recompute = recompute;
-      SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2},
-                         test::read_set(test::gap_sessions(30), placement));
+      SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2}, read_set(gap_sessions(30), placement));
       const std::vector<FlatRange> buckets = plan_buckets(model.params(), 1);
       CHECK(embeddings_first(buckets));
       CHECK(buckets.front().end == model.params().at("pos_emb.weight").offset);
@@ -221,11 +212,11 @@ TEST_SUITE("train.row_exchange") {
         ShardedStep whole(comm, model, {.threads = threads, .shards = 4});
         ShardedStep pieces(comm, model, {.threads = threads, .shards = 4, .bucket_bytes = 1});
         const StepSums expected = whole.run(batch), sums = pieces.run(batch);
-        CHECK(sums.loss == doctest::Approx(expected.loss).epsilon(1e-12));
+        CHECK(sums.loss == Approx(expected.loss).epsilon(1e-12));
         CHECK(sums.weight == expected.weight);
         for (std::int64_t i = 0; i < whole.gradient().size(); ++i)
           CHECK(pieces.gradient().data<double>()[i] ==
-                doctest::Approx(whole.gradient().data<double>()[i]).epsilon(1e-10).scale(1));
+                Approx(whole.gradient().data<double>()[i]).epsilon(1e-10).scale(1));
       }
     }
   }

@@ -1,18 +1,8 @@
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <tuple>
-#include <utility>
-
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
 #include "lockstep/train/evaluator.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "support/mpi_main.hpp"
+#include "support/test.hpp"
 #include "toy_task.hpp"
-
-using namespace lockstep;
-using test::ToyTask;
 
 namespace {
 

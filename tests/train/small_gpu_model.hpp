@@ -1,14 +1,10 @@
 #pragma once
-#include <cstdint>
-#include <functional>
-#include <span>
-#include <vector>
-
 #include "lockstep/nn/dropout.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/train/sharded_step.hpp"
+#include "support/test.hpp"
 
 namespace lockstep::test {
 

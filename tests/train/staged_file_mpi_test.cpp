@@ -1,18 +1,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <memory>
-
-#include "doctest/doctest.h"
-#include "support/errors.hpp"
 #include "support/mpi_main.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 #include "train/staged_file.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -26,7 +17,7 @@ class Folder {
       fs::create_directory(fs::path(name) / "stage");
       std::string bytes(size, 'a');
       for (std::size_t i = 0; i < size; i += 7) bytes[i] = static_cast<char>(i / 7);
-      test::write_text(fs::path(name) / "source", bytes);
+      write_text(fs::path(name) / "source", bytes);
     }
     path_ = test_world().communicator().broadcast_text(name, 0, "test folder");
   }
@@ -54,7 +45,7 @@ TEST_SUITE("train.staged_file") {
       CHECK(fs::is_empty(folder.stage()));  // so kill -9 would leave nothing here
       if (world.rank() == 0) fs::remove(folder.source());
       world.communicator().barrier("source removed");
-      const std::string copy = test::read_text(staged->path());
+      const std::string copy = read_text(staged->path());
       REQUIRE(copy.size() == size);
       CHECK((size < 8 || copy[7] == 1));
       CHECK((size < (9u << 20) || copy[7 * 1000001] == static_cast<char>(1000001)));
@@ -69,8 +60,8 @@ TEST_SUITE("train.staged_file") {
     unsetenv("STAGED_TEST_MISSING");
     const StagedFile with_braces(test_world(), folder.source(), "${STAGED_TEST_PLACE}/stage");
     const StagedFile without(test_world(), folder.source(), "$STAGED_TEST_PLACE/stage/");
-    CHECK(test::read_text(with_braces.path()).size() == 1000);
-    CHECK(test::read_text(without.path()).size() == 1000);
+    CHECK(read_text(with_braces.path()).size() == 1000);
+    CHECK(read_text(without.path()).size() == 1000);
     const std::string message =
         error_of(Fault::usage, [&] { StagedFile(test_world(), folder.source(), "/tmp/$STAGED_TEST_MISSING/x"); });
     CHECK(contains(message,

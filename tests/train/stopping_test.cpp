@@ -1,8 +1,6 @@
 #include "lockstep/train/stopping.hpp"
 
-#include "doctest/doctest.h"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 

@@ -1,21 +1,6 @@
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <filesystem>
-#include <map>
 #include <regex>
-#include <set>
-#include <sstream>
-#include <string>
-#include <vector>
 
-#include "lockstep/base/error.hpp"
-#include "support/paths.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-namespace fs = std::filesystem;
+#include "support/test.hpp"
 
 namespace {
 
@@ -153,9 +138,8 @@ std::vector<std::string> left_out(const std::string& text) {
       suite = head[2];
       continue;
     }
-    const auto from = static_cast<std::size_t>(head.position());
-    const std::string body =
-        text.substr(from, at == end ? std::string::npos : static_cast<std::size_t>(at->position()) - from);
+    const auto from = to_size(head.position());
+    const std::string body = text.substr(from, at == end ? std::string::npos : to_size(at->position()) - from);
     std::smatch other;
     const std::string in = std::regex_search(body, other, own) ? other[1].str() : suite, name = head[2];
     const bool asks =
@@ -167,7 +151,7 @@ std::vector<std::string> left_out(const std::string& text) {
 }
 /// All sources below these folders of the tree, relative to its root, in order.
 std::vector<std::string> sources(const std::vector<std::string>& folders) {
-  const fs::path root = test::source_path();
+  const fs::path root = source_path();
   std::vector<std::string> all;
   for (const auto& folder : folders) {
     if (!fs::exists(root / folder)) continue;
@@ -186,7 +170,7 @@ TEST_SUITE("tree.layering") {
     const auto files = sources({"src", "include"});
     REQUIRE(files.size() > 40);
     for (const auto& file : files)
-      for (const auto& violation : violations(file, test::read_text(test::source_path(file)))) FAIL_CHECK(violation);
+      for (const auto& violation : violations(file, read_text(source_path(file)))) FAIL_CHECK(violation);
   }
 
   TEST_CASE("a wrong arrow is found") {
@@ -234,7 +218,7 @@ TEST_SUITE("tree.layering") {
 TEST_SUITE("tree.sources") {
   TEST_CASE("no file is longer than 800 lines") {
     for (const auto& file : sources({"src", "include", "tests"})) {
-      const std::string text = test::read_text(test::source_path(file));
+      const std::string text = read_text(source_path(file));
       const auto lines = std::count(text.begin(), text.end(), '\n');
       CAPTURE(file);
       CHECK(lines <= 800);
@@ -246,7 +230,7 @@ TEST_SUITE("tree.sources") {
              {"tests/device", "tests/models", "tests/nn", "tests/ops", "tests/optim", "tests/train", "tests/tasks"})) {
       if (!file.ends_with("_test.cpp") || file.ends_with("_mpi_test.cpp")) continue;
       CAPTURE(file);
-      CHECK(left_out(test::read_text(test::source_path(file))) == std::vector<std::string>{});
+      CHECK(left_out(read_text(source_path(file))) == std::vector<std::string>{});
     }
     const std::string text = "(\"a\") {\n gpu_count();\n}\n TEST_CASE(\"b\") {}\n";
     CHECK(left_out("TEST_SUITE(\"ops\") { TEST_CASE" + text) == std::vector<std::string>{"a"});
@@ -257,7 +241,7 @@ TEST_SUITE("tree.sources") {
     for (const auto& file : sources({"src", "include"})) {
       if (!file.ends_with(".hpp")) continue;
       CAPTURE(file);
-      CHECK(test::read_text(test::source_path(file)).starts_with("#pragma once\n"));
+      CHECK(read_text(source_path(file)).starts_with("#pragma once\n"));
     }
   }
 }

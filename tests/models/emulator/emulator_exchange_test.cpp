@@ -1,20 +1,12 @@
-#include <doctest/doctest.h>
 #include <zlib.h>
-
-#include <algorithm>
-#include <cstring>
-#include <map>
-#include <set>
 
 #include "lockstep/io/protobuf.hpp"
 #include "models/emulator/files/files.hpp"
 #include "support/golden_emulator.hpp"
-#include "support/paths.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 
 /// ONNX and TorchScript files, parsed byte by byte for the properties that other programs rely on. tests/peers runs
 /// those programs.
-using namespace lockstep;
 
 namespace {
 
@@ -106,9 +98,9 @@ std::vector<double> rounded(std::vector<double> values) {
 
 TEST_SUITE("models.emulator_exchange") {
   TEST_CASE("an ONNX graph defines each name before it is used, and holds the weights") {
-    for (const std::string& name : test::golden_emulators()) {
+    for (const std::string& name : golden_emulators()) {
       CAPTURE(name);
-      const TrainedEmulator model = test::golden_emulator(name);
+      const TrainedEmulator model = golden_emulator(name);
       const std::string bytes = files::onnx_bytes(model.network, model.metadata);
       const Proto onnx(bytes);
       CHECK(onnx.number(1) == 8);
@@ -135,16 +127,16 @@ TEST_SUITE("models.emulator_exchange") {
   }
 
   TEST_CASE("the ONNX graph has the operators of the reference file") {
-    const TrainedEmulator model = test::golden_emulator("emulator_aice");
+    const TrainedEmulator model = golden_emulator("emulator_aice");
     const std::string ours = files::onnx_bytes(model.network, model.metadata);
-    const std::string reference = test::read_text(test::golden_path("emulator_aice.onnx"));
+    const std::string reference = read_text(golden_path("emulator_aice.onnx"));
     CHECK(sorted_ops(Proto(ours)) == sorted_ops(Proto(reference)));
   }
 
   TEST_CASE("a TorchScript archive keeps each member at a multiple of 64 bytes, and holds the weights") {
-    for (const std::string& name : test::golden_emulators()) {
+    for (const std::string& name : golden_emulators()) {
       CAPTURE(name);
-      const TrainedEmulator model = test::golden_emulator(name);
+      const TrainedEmulator model = golden_emulator(name);
       const std::string bytes = files::torchscript_bytes(model.network, model.metadata);
       const auto members = unzip(bytes);
       for (const auto& [member, content] : members) CHECK_MESSAGE(content.offset % 64 == 0, member);
@@ -162,10 +154,10 @@ TEST_SUITE("models.emulator_exchange") {
   }
 
   TEST_CASE("our archive has all members of the reference archive, with equal tensors") {
-    const TrainedEmulator model = test::golden_emulator("emulator_aice");
+    const TrainedEmulator model = golden_emulator("emulator_aice");
     const std::string bytes = files::torchscript_bytes(model.network, model.metadata);
     const auto ours = unzip(bytes);
-    const std::string reference_bytes = test::read_text(test::golden_path("emulator_aice.ts"));
+    const std::string reference_bytes = read_text(golden_path("emulator_aice.ts"));
     for (const auto& [name, member] : unzip(reference_bytes)) {
       CHECK_MESSAGE(ours.count(name) == 1, name);
       if (name.find("/data/") != std::string::npos) CHECK_MESSAGE(ours.at(name).data == member.data, name);
@@ -175,9 +167,9 @@ TEST_SUITE("models.emulator_exchange") {
   TEST_CASE("our own files come back with the same bits") {
     for (const auto& [bytes_of, reference] : {std::pair{&files::onnx_bytes, "emulator_aice.onnx"},
                                               std::pair{&files::torchscript_bytes, "emulator_aice.ts"}}) {
-      for (const std::string& name : test::golden_emulators()) {
+      for (const std::string& name : golden_emulators()) {
         CAPTURE(name);
-        const TrainedEmulator model = test::golden_emulator(name);
+        const TrainedEmulator model = golden_emulator(name);
         const std::string bytes = bytes_of(model.network, model.metadata);
         const TrainedEmulator back = read_emulator(std::as_bytes(std::span(bytes)), "net");
         EmulatorArch expected = model.network.arch();
@@ -192,8 +184,8 @@ TEST_SUITE("models.emulator_exchange") {
         CHECK(back.metadata.variables == model.metadata.variables);
         CHECK(back.metadata.mask.max == model.metadata.mask.max);
       }
-      CHECK(read_emulator(std::filesystem::path(test::golden_path(reference))).network.params().hash() ==
-            test::golden_emulator("emulator_aice").network.params().hash());
+      CHECK(read_emulator(fs::path(golden_path(reference))).network.params().hash() ==
+            golden_emulator("emulator_aice").network.params().hash());
     }
   }
 }

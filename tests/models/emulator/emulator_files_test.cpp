@@ -1,18 +1,10 @@
 #include "lockstep/models/emulator/emulator_files.hpp"
 
-#include <doctest/doctest.h>
 #include <zlib.h>
-
-#include <cstring>
-#include <functional>
-#include <span>
 
 #include "models/emulator/files/files.hpp"
 #include "support/golden_emulator.hpp"
-#include "support/paths.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -44,7 +36,7 @@ std::string refusal(const std::function<void()>& open) {
     open();
   } catch (const ModelFileError& error) {
     constexpr const char* kReasons[] = {"unreadable", "format", "damaged", "selftest"};
-    return kReasons[static_cast<std::size_t>(error.reason())];
+    return kReasons[to_size(error.reason())];
   }
   return "opened";
 }
@@ -72,16 +64,15 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 TEST_SUITE("models.emulator_files") {
   TEST_CASE("every readable format reproduces the same model, bit for bit") {
-    const test::TempDir dir;
-    for (const std::string& name : test::golden_emulators()) {
+    for (const std::string& name : golden_emulators()) {
       for (const DType dtype : {DType::f32, DType::f64}) {
         for (const EmulatorFormat format : kReadable) {
           CAPTURE(name);
           CAPTURE(lockstep::name(format));
-          const TrainedEmulator written = test::golden_emulator(name, dtype);
-          write_emulator(dir / "model", format, written.network, written.metadata);
+          const TrainedEmulator written = golden_emulator(name, dtype);
+          write_emulator("model", format, written.network, written.metadata);
           EmulatorSelfTest selftest;
-          check_equal(read_emulator(dir / "model", &selftest), written);
+          check_equal(read_emulator("model", &selftest), written);
           CHECK(selftest.rows == 4);
           CHECK(selftest.y == make_selftest(written.network).y);
         }
@@ -90,37 +81,35 @@ TEST_SUITE("models.emulator_files") {
   }
 
   TEST_CASE("infinite bounds and empty metadata survive a round trip") {
-    const test::TempDir dir;
-    TrainedEmulator written = test::golden_emulator("emulator_aice");
+    TrainedEmulator written = golden_emulator("emulator_aice");
     written.metadata.mask = {};
     written.metadata.meta.clear();
     for (const EmulatorFormat format : kReadable) {
-      write_emulator(dir / "model", format, written.network, written.metadata);
-      check_equal(read_emulator(dir / "model"), written);
+      write_emulator("model", format, written.network, written.metadata);
+      check_equal(read_emulator("model"), written);
     }
   }
 
   TEST_CASE("a changed byte or a truncation is refused at any offset") {
-    const test::TempDir dir;
-    const TrainedEmulator model = test::golden_emulator("emulator_act_tanh");
+    const TrainedEmulator model = golden_emulator("emulator_act_tanh");
     for (const EmulatorFormat format : kReadable) {
       CAPTURE(lockstep::name(format));
-      write_emulator(dir / "model", format, model.network, model.metadata);
-      const std::string whole = test::read_text(dir / "model");
+      write_emulator("model", format, model.network, model.metadata);
+      const std::string whole = read_text("model");
       for (std::size_t at = 0; at < whole.size(); at += 1 + whole.size() / 700) {
         CAPTURE(at);
         std::string damaged = whole;
         damaged[at] = static_cast<char>(damaged[at] ^ 0x55);
-        test::write_text(dir / "damaged", damaged);
-        CHECK(refusal([&] { read_emulator(dir / "damaged"); }) != "opened");
-        test::write_text(dir / "damaged", whole.substr(0, at));
-        CHECK(refusal([&] { read_emulator(dir / "damaged"); }) != "opened");
+        write_text("damaged", damaged);
+        CHECK(refusal([&] { read_emulator("damaged"); }) != "opened");
+        write_text("damaged", whole.substr(0, at));
+        CHECK(refusal([&] { read_emulator("damaged"); }) != "opened");
       }
     }
   }
 
   TEST_CASE("invalid contents with a valid checksum are refused") {
-    const TrainedEmulator model = test::golden_emulator("emulator_act_tanh");
+    const TrainedEmulator model = golden_emulator("emulator_act_tanh");
     const std::string whole = files::lsem_bytes(model.network, model.metadata);
     REQUIRE(refusal(whole) == "opened");
     const std::string n_in = join("\nn_in=", model.network.arch().n_in, "\n");
@@ -139,7 +128,7 @@ TEST_SUITE("models.emulator_files") {
   }
 
   TEST_CASE("a header with wrong sizes is refused as damaged") {
-    const TrainedEmulator model = test::golden_emulator("emulator_act_tanh");
+    const TrainedEmulator model = golden_emulator("emulator_act_tanh");
     const std::string whole = files::lsem_bytes(model.network, model.metadata);
     for (const std::uint64_t length :
          {std::uint64_t{0}, std::uint64_t{1} << 63, ~std::uint64_t{0}, std::uint64_t{whole.size() - 19}}) {
@@ -163,27 +152,25 @@ TEST_SUITE("models.emulator_files") {
   }
 
   TEST_CASE("files that are not readable models are refused for the right reason") {
-    const test::TempDir dir;
     CHECK(refusal("") == "format");
     CHECK(refusal("a text file\n") == "format");
-    CHECK(refusal([&] { read_emulator(dir / "missing"); }) == "unreadable");
-    CHECK(refusal([&] { read_emulator(dir.path()); }) == "unreadable");
-    CHECK(refusal([&] { read_emulator(test::golden_path("emulator_aice.h5")); }) == "damaged");
+    CHECK(refusal([&] { read_emulator("missing"); }) == "unreadable");
+    CHECK(refusal([&] { read_emulator("."); }) == "unreadable");
+    CHECK(refusal([&] { read_emulator(golden_path("emulator_aice.h5")); }) == "damaged");
   }
 
   TEST_CASE("weights that are not finite are not written, and the old file is kept") {
-    const test::TempDir dir;
-    TrainedEmulator model = test::golden_emulator("emulator_aice");
+    TrainedEmulator model = golden_emulator("emulator_aice");
     for (const EmulatorFormat format : {EmulatorFormat::h5model, EmulatorFormat::lsem, EmulatorFormat::safetensors,
                                         EmulatorFormat::onnx, EmulatorFormat::torchscript}) {
-      TrainedEmulator broken = test::golden_emulator("emulator_aice");
-      write_emulator(dir / "model", format, model.network, model.metadata);
-      const std::string before = test::read_text(dir / "model");
+      TrainedEmulator broken = golden_emulator("emulator_aice");
+      write_emulator("model", format, model.network, model.metadata);
+      const std::string before = read_text("model");
       broken.network.params().at("network.2.weight").value.data<float>()[3] = NAN;
-      CHECK_THROWS_WITH_AS(write_emulator(dir / "model", format, broken.network, broken.metadata),
+      CHECK_THROWS_WITH_AS(write_emulator("model", format, broken.network, broken.metadata),
                            doctest::Contains("network.2.weight"), Error);
-      CHECK(test::read_text(dir / "model") == before);
-      CHECK(std::distance(std::filesystem::directory_iterator(dir.path()), {}) == 1);
+      CHECK(read_text("model") == before);
+      CHECK(std::distance(fs::directory_iterator("."), {}) == 1);
     }
   }
 

@@ -1,16 +1,9 @@
 #include "lockstep/models/emulator/emulator_operators.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
 #include "ops/activations.hpp"
 #include "ops/every_isa.hpp"
 #include "support/random_emulator.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -62,14 +55,13 @@ double apart(const std::vector<A>& a, const std::vector<B>& b) {
 /// The network's equations, one node at a time.
 std::vector<double> plain_predict(const Emulator& e, const std::vector<double>& x) {
   const EmulatorArch& arch = e.arch();
-  const auto phi = [&](double a) { return test::exact(ops::parse_activation(arch.activation), a).first; };
+  const auto phi = [&](double a) { return exact(ops::parse_activation(arch.activation), a).first; };
   std::vector<double> out;
-  for (std::size_t node = 0; node < x.size() / static_cast<std::size_t>(arch.n_in); ++node) {
+  for (std::size_t node = 0; node < x.size() / to_size(arch.n_in); ++node) {
     std::vector<double> h;
     for (std::int64_t i = 0; i < arch.n_in; ++i) {
-      const auto u = static_cast<std::size_t>(i);
-      h.push_back((x[node * static_cast<std::size_t>(arch.n_in) + u] - e.moments().input_mean[u]) /
-                  e.moments().input_std[u]);
+      const auto u = to_size(i);
+      h.push_back((x[node * to_size(arch.n_in) + u] - e.moments().input_mean[u]) / e.moments().input_std[u]);
     }
     if (arch.conv_channels > 0) {
       std::vector<double> g;
@@ -79,7 +71,7 @@ std::vector<double> plain_predict(const Emulator& e, const std::vector<double>& 
           for (std::int64_t j = 0; j < arch.conv_kernel; ++j) {
             const std::int64_t at = i + j - arch.conv_kernel / 2;
             if (at >= 0 && at < arch.n_in)
-              a += e.conv_weight().value.data<double>()[c * arch.conv_kernel + j] * h[static_cast<std::size_t>(at)];
+              a += e.conv_weight().value.data<double>()[c * arch.conv_kernel + j] * h[to_size(at)];
           }
           g.push_back(phi(a));
         }
@@ -90,8 +82,7 @@ std::vector<double> plain_predict(const Emulator& e, const std::vector<double>& 
       const Tensor w = e.weight(k).value, b = e.bias(k).value;
       for (std::int64_t o = 0; o < w.shape()[0]; ++o) {
         double a = b.data<double>()[o];
-        for (std::size_t i = 0; i < h.size(); ++i)
-          a += w.data<double>()[static_cast<std::size_t>(o) * h.size() + i] * h[i];
+        for (std::size_t i = 0; i < h.size(); ++i) a += w.data<double>()[to_size(o) * h.size() + i] * h[i];
         g.push_back(k == arch.layers ? a : phi(a));
       }
       h = g;
@@ -109,32 +100,31 @@ struct Case {
   std::vector<S> x, dx, dy;
   EmulatorOperators<T> op;
   explicit Case(const EmulatorArch& arch, std::int64_t nodes = 131, const OperatorOptions& options = {})
-      : emulator(test::random_emulator(arch)), n(nodes), in(arch.n_in), out(arch.n_out), op(emulator, options) {
-    x = as<S>(test::random_states(emulator, n));
-    dx = as<S>(test::random_values(n * in, 3));
-    dy = as<S>(test::random_values(n * out, 4));
-    for (std::size_t k = 0; k < dx.size(); ++k)
-      dx[k] *= static_cast<S>(emulator.moments().input_std[k % static_cast<std::size_t>(in)]);
+      : emulator(random_emulator(arch)), n(nodes), in(arch.n_in), out(arch.n_out), op(emulator, options) {
+    x = as<S>(random_states(emulator, n));
+    dx = as<S>(random_values(n * in, 3));
+    dy = as<S>(random_values(n * out, 4));
+    for (std::size_t k = 0; k < dx.size(); ++k) dx[k] *= static_cast<S>(emulator.moments().input_std[k % to_size(in)]);
     for (std::size_t k = 0; k < dy.size(); ++k)
-      dy[k] /= static_cast<S>(emulator.moments().output_std[k % static_cast<std::size_t>(out)]);
+      dy[k] /= static_cast<S>(emulator.moments().output_std[k % to_size(out)]);
   }
   std::vector<S> predict(const std::vector<S>& states) const {
-    std::vector<S> y(static_cast<std::size_t>(n * out));
+    std::vector<S> y(to_size(n * out));
     op.template predict<S>(n, rows(states, in), rows(y, out));
     return y;
   }
   std::vector<S> jacobian(JacobianUnits units = JacobianUnits::physical, const NodeSelection<S>& select = {}) const {
-    std::vector<S> j(static_cast<std::size_t>(n * out * in));
+    std::vector<S> j(to_size(n * out * in));
     op.template jacobian<S>(n, rows(x, in), select, units, j.data());
     return j;
   }
   std::vector<S> tangent(const NodeSelection<S>& select = {}) const {
-    std::vector<S> y(static_cast<std::size_t>(n * out));
+    std::vector<S> y(to_size(n * out));
     op.template tangent<S>(n, rows(x, in), select, rows(dx, in), rows(y, out));
     return y;
   }
   std::vector<S> adjoint(const NodeSelection<S>& select = {}) const {
-    std::vector<S> g(static_cast<std::size_t>(n * in));
+    std::vector<S> g(to_size(n * in));
     op.template adjoint<S>(n, rows(x, in), select, rows(dy, out), rows(g, in));
     return g;
   }
@@ -144,7 +134,7 @@ struct Case {
 
 TEST_SUITE("models.emulator_operators") {
   TEST_CASE("predictions agree with the network's equations, on every instruction set") {
-    test::for_every_isa([] {
+    for_every_isa([] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
         CAPTURE(arch.activation);
@@ -166,14 +156,14 @@ TEST_SUITE("models.emulator_operators") {
     const auto gap = []<class T, class S>(Case<T, S> c) {
       const std::vector<S> k = c.tangent();
       for (std::size_t i = 0; i < k.size(); ++i) {
-        const double std = c.emulator.moments().output_std[i % static_cast<std::size_t>(c.out)];
+        const double std = c.emulator.moments().output_std[i % to_size(c.out)];
         c.dy[i] = static_cast<S>(static_cast<double>(k[i]) / (std * std));
       }
       const double left = dot(k, c.dy), right = dot(c.dx, c.adjoint());
       CHECK(left > 0);
       return std::abs(left - right) / std::max(std::abs(left), std::abs(right));
     };
-    test::for_every_isa([&] {
+    for_every_isa([&] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
         CAPTURE(arch.activation);
@@ -199,37 +189,34 @@ TEST_SUITE("models.emulator_operators") {
         return std::sqrt(sum);
       };
       for (double eps = 1e-2; eps > 1e-3; eps /= 2)
-        CHECK(remainder(eps) / remainder(eps / 2) == doctest::Approx(4).epsilon(0.05));
+        CHECK(remainder(eps) / remainder(eps / 2) == Approx(4).epsilon(0.05));
     }
   }
 
   TEST_CASE("the Jacobian times dx is the tangent, and row o is the adjoint of unit vector o") {
-    test::for_every_isa([] {
+    for_every_isa([] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
         CAPTURE(arch.activation);
         Case<double, double> c(arch);
         const std::vector<double> j = c.jacobian();
-        std::vector<double> product(static_cast<std::size_t>(c.n * c.out), 0);
+        std::vector<double> product(to_size(c.n * c.out), 0);
         for (std::int64_t r = 0; r < c.n * c.out; ++r)
           for (std::int64_t i = 0; i < c.in; ++i)
-            product[static_cast<std::size_t>(r)] +=
-                j[static_cast<std::size_t>(r * c.in + i)] * c.dx[static_cast<std::size_t>(r / c.out * c.in + i)];
+            product[to_size(r)] += j[to_size(r * c.in + i)] * c.dx[to_size(r / c.out * c.in + i)];
         CHECK(apart(c.tangent(), product) < 1e-13);
         for (std::int64_t o = 0; o < c.out; ++o) {
           for (std::size_t k = 0; k < c.dy.size(); ++k) c.dy[k] = static_cast<std::int64_t>(k) % c.out == o ? 1 : 0;
           const std::vector<double> row = c.adjoint();
           std::vector<double> expected;
           for (std::int64_t node = 0; node < c.n; ++node)
-            for (std::int64_t i = 0; i < c.in; ++i)
-              expected.push_back(j[static_cast<std::size_t>((node * c.out + o) * c.in + i)]);
+            for (std::int64_t i = 0; i < c.in; ++i) expected.push_back(j[to_size((node * c.out + o) * c.in + i)]);
           CHECK(apart(row, expected) < 1e-13);
         }
         const std::vector<double> normalised = c.jacobian(JacobianUnits::normalised);
         std::vector<double> scaled = normalised;
         for (std::size_t k = 0; k < scaled.size(); ++k) {
-          const auto i = k % static_cast<std::size_t>(c.in),
-                     o = k / static_cast<std::size_t>(c.in) % static_cast<std::size_t>(c.out);
+          const auto i = k % to_size(c.in), o = k / to_size(c.in) % to_size(c.out);
           scaled[k] *= c.emulator.moments().output_std[o] / c.emulator.moments().input_std[i];
         }
         CHECK(apart(j, scaled) < 1e-14);
@@ -239,7 +226,7 @@ TEST_SUITE("models.emulator_operators") {
   }
 
   TEST_CASE("a node's bits depend neither on other nodes nor on the number of threads") {
-    test::for_every_isa([] {
+    for_every_isa([] {
       const EmulatorArch arch{.n_in = 9, .n_out = 4, .hidden = 17, .layers = 2};
       constexpr std::int64_t kMany = 8000;  // so many that threads share them
       const Case<float, float> all(arch, kMany), threaded(arch, kMany, {.threads = 3});
@@ -267,22 +254,20 @@ TEST_SUITE("models.emulator_operators") {
       CAPTURE(variables_first);
       const std::int64_t ld = variables_first ? 64 : 8;
       const auto view = [&](std::vector<float>& v, std::int64_t columns) {
-        v.assign(static_cast<std::size_t>(variables_first ? ld * columns : ld * 60), -77.0f);
+        v.assign(to_size(variables_first ? ld * columns : ld * 60), -77.0f);
         return variables_first ? StateView<float>{v.data(), 1, ld} : StateView<float>{v.data(), ld, 1};
       };
       const auto copy = [&](const std::vector<float>& from, std::int64_t columns, std::vector<float>& v) {
         const StateView<float> to = view(v, columns);
         for (std::int64_t node = 0; node < 60; ++node)
-          for (std::int64_t i = 0; i < columns; ++i)
-            to.at(node, i) = from[static_cast<std::size_t>(node * columns + i)];
+          for (std::int64_t i = 0; i < columns; ++i) to.at(node, i) = from[to_size(node * columns + i)];
         return to;
       };
       const auto check = [&](const StateView<float>& to, const std::vector<float>& v,
                              const std::vector<float>& expected, std::int64_t columns) {
         bool equal = true;
         for (std::int64_t node = 0; node < 60; ++node)
-          for (std::int64_t i = 0; i < columns; ++i)
-            equal &= to.at(node, i) == expected[static_cast<std::size_t>(node * columns + i)];
+          for (std::int64_t i = 0; i < columns; ++i) equal &= to.at(node, i) == expected[to_size(node * columns + i)];
         CHECK(equal);
         CHECK(std::count(v.begin(), v.end(), -77.0f) == static_cast<std::int64_t>(v.size()) - 60 * columns);
       };
@@ -301,23 +286,23 @@ TEST_SUITE("models.emulator_operators") {
   }
 
   TEST_CASE("a linearisation agrees with tangent and adjoint, whether it stores K or the derivatives") {
-    test::for_every_isa([] {
+    for_every_isa([] {
       for (const EmulatorArch& arch : shapes()) {
         CAPTURE(arch.n_in);
         const Case<double, double> c(arch);
-        std::vector<double> mask(static_cast<std::size_t>(c.n), 0.5);
+        std::vector<double> mask(to_size(c.n), 0.5);
         mask[3] = 2;
         const Case<double, double> masked(arch, c.n, {.mask_min = 0, .mask_max = 1});
         const NodeSelection<double> select{.mask = mask.data()};
         const auto lin = masked.op.linearize<double>(c.n, rows(c.x, c.in), select);
         CHECK(lin.nodes() == c.n);
         CHECK(lin.holds_jacobian() == (arch.n_in * arch.n_out <= 2 * arch.layers * arch.hidden));
-        std::vector<double> y(static_cast<std::size_t>(c.n * c.out), 5), g(static_cast<std::size_t>(c.n * c.in), 7);
+        std::vector<double> y(to_size(c.n * c.out), 5), g(to_size(c.n * c.in), 7);
         lin.tangent<double>(rows(c.dx, c.in), rows(y, c.out));
         lin.adjoint<double>(rows(c.dy, c.out), rows(g, c.in));
         CHECK(apart(y, masked.tangent(select)) < 1e-13);
         CHECK(apart(g, masked.adjoint(select)) < 1e-13);
-        CHECK(y[static_cast<std::size_t>(3 * c.out)] == 0);
+        CHECK(y[to_size(3 * c.out)] == 0);
         std::vector<double> twice = y;
         lin.tangent<double>(rows(c.dx, c.in), rows(twice, c.out), StoreMode::add);
         for (double& value : twice) value /= 2;
@@ -366,17 +351,17 @@ TEST_SUITE("models.emulator_operators") {
   }
 
   TEST_CASE("weights that decayed towards subnormal numbers count as zero") {
-    Emulator emulator = test::random_emulator({.n_in = 3, .n_out = 2, .hidden = 8, .layers = 2}, DType::f32);
+    Emulator emulator = random_emulator({.n_in = 3, .n_out = 2, .hidden = 8, .layers = 2}, DType::f32);
     float* weights = emulator.weight(0).value.data<float>();
     for (std::int64_t h = 0; h < 8; ++h) weights[3 * h] = 1e-33f;  // of input 0
-    const std::vector<float> x = as<float>(test::random_states(emulator, 5));
+    const std::vector<float> x = as<float>(random_states(emulator, 5));
     std::vector<float> j(5 * 2 * 3);
     EmulatorOperators<float>(emulator).jacobian<float>(5, rows(x, 3), {}, JacobianUnits::normalised, j.data());
     for (std::size_t k = 0; k < j.size(); ++k) CHECK((j[k] == 0) == (k % 3 == 0));
   }
 
   TEST_CASE("a NaN input gives a NaN prediction: missing values stay visible") {
-    test::for_every_isa([] {
+    for_every_isa([] {
       for (const char* activation : {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"}) {
         CAPTURE(activation);
         const EmulatorArch arch{.n_in = 3, .n_out = 2, .hidden = 8, .layers = 2, .activation = activation};

@@ -1,16 +1,10 @@
 #include "lockstep/models/emulator/emulator.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "support/gradcheck.hpp"
 #include "support/random_emulator.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -18,7 +12,7 @@ const EmulatorArch kSmall{.n_in = 6, .n_out = 3, .hidden = 10, .layers = 2};
 const EmulatorArch kConv{.n_in = 10, .n_out = 5, .hidden = 12, .layers = 2, .conv_channels = 3, .conv_kernel = 5};
 
 Moments unit_moments(std::int64_t n_in, std::int64_t n_out) {
-  const auto in = static_cast<std::size_t>(n_in), out = static_cast<std::size_t>(n_out);
+  const auto in = to_size(n_in), out = to_size(n_out);
   return {std::vector<double>(in, 0), std::vector<double>(in, 1), std::vector<double>(out, 0),
           std::vector<double>(out, 1)};
 }
@@ -43,18 +37,18 @@ TEST_SUITE("models.emulator") {
     const EmulatorArch arch{.n_in = 50, .n_out = 1, .hidden = 200, .layers = 2};
     Emulator e(arch, unit_moments(50, 1), DType::f64, 7), again(arch, unit_moments(50, 1), DType::f64, 7),
         other(arch, unit_moments(50, 1), DType::f64, 8);
-    CHECK(test::same_bits(e.params().values(), again.params().values()));
-    CHECK_FALSE(test::same_bits(e.params().values(), other.params().values()));
+    CHECK(same_bits(e.params().values(), again.params().values()));
+    CHECK_FALSE(same_bits(e.params().values(), other.params().values()));
     double sum = 0, squares = 0;
     for (const double w : e.weight(1).value.span<double>()) {
       sum += w;
       squares += w * w;
     }
-    CHECK(std::sqrt(squares / 40000) == doctest::Approx(std::sqrt(2.0 / 400)).epsilon(0.02));
+    CHECK(std::sqrt(squares / 40000) == Approx(std::sqrt(2.0 / 400)).epsilon(0.02));
     CHECK(std::abs(sum / 40000) < 0.002);
     for (const double b : e.bias(0).value.span<double>()) CHECK(b == 0);
     Emulator torch(arch, unit_moments(50, 1), DType::f64, 7, BiasInit::torch);
-    CHECK(test::same_bits(e.weight(0).value, torch.weight(0).value));
+    CHECK(same_bits(e.weight(0).value, torch.weight(0).value));
     double largest = 0;
     for (const double b : torch.bias(1).value.span<double>()) largest = std::max(largest, std::abs(b));
     CHECK(largest <= 1 / std::sqrt(200.0));
@@ -77,9 +71,9 @@ TEST_SUITE("models.emulator") {
 
   TEST_CASE("gradients agree with finite differences, layer by layer") {
     for (const EmulatorArch& arch : {kSmall, kConv}) {
-      Emulator e = test::random_emulator(arch);
-      CHECK(test::gradcheck([&](Tape& t, const std::vector<Var>& v) { return e.forward(t, v[0]); }, {{7, arch.n_in}},
-                            &e.params()) < 1e-7);
+      Emulator e = random_emulator(arch);
+      CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return e.forward(t, v[0]); }, {{7, arch.n_in}},
+                      &e.params()) < 1e-7);
     }
   }
 
@@ -92,27 +86,26 @@ TEST_SUITE("models.emulator") {
             CAPTURE(activation);
             CAPTURE(rows);
             CAPTURE(dtype);
-            const Emulator e = test::random_emulator(arch, dtype);
-            const OwnedTensor z = test::random_tensor(dtype, {rows, arch.n_in}, "z");
+            const Emulator e = random_emulator(arch, dtype);
+            const OwnedTensor z = random_tensor(dtype, {rows, arch.n_in}, "z");
             OwnTape tape(dtype);
             const Var y = e.forward(tape, tape.constant(z));
             visit_float(dtype, [&]<class T>() {
               // The operators take physical values: denormalise the inputs, and normalise the outputs.
               const Moments& m = e.moments();
-              std::vector<T> x(static_cast<std::size_t>(rows * arch.n_in)),
-                  physical(static_cast<std::size_t>(rows * arch.n_out));
+              std::vector<T> x(to_size(rows * arch.n_in)), physical(to_size(rows * arch.n_out));
               for (std::size_t i = 0; i < x.size(); ++i) {
-                const std::size_t c = i % static_cast<std::size_t>(arch.n_in);
+                const std::size_t c = i % to_size(arch.n_in);
                 x[i] = static_cast<T>(static_cast<double>(z->data<T>()[i]) * m.input_std[c] + m.input_mean[c]);
               }
               EmulatorOperators<T>(e).predict(rows, StateView<const T>{x.data(), arch.n_in},
                                               StateView<T>{physical.data(), arch.n_out});
               std::vector<T> back(physical.size());
               for (std::size_t i = 0; i < back.size(); ++i) {
-                const std::size_t c = i % static_cast<std::size_t>(arch.n_out);
+                const std::size_t c = i % to_size(arch.n_out);
                 back[i] = static_cast<T>((static_cast<double>(physical[i]) - m.output_mean[c]) / m.output_std[c]);
               }
-              CHECK(test::difference(Tensor::of(back.data(), Shape{rows, arch.n_out}), y.value()) <
+              CHECK(difference(Tensor::of(back.data(), Shape{rows, arch.n_out}), y.value()) <
                     (dtype == DType::f64 ? 1e-13 : 5e-6));
             });
           }
@@ -124,7 +117,7 @@ TEST_SUITE("models.emulator") {
         for (const JacobianSide side : {JacobianSide::inputs, JacobianSide::outputs}) {
           arch.activation = activation;
           CAPTURE(activation);
-          Emulator e = test::random_emulator(arch);
+          Emulator e = random_emulator(arch);
           const bool tangents = side == JacobianSide::inputs;
           const std::int64_t from = tangents ? arch.n_in : arch.n_out, to = tangents ? arch.n_out : arch.n_in, rows = 7;
           const auto products = [&](Tape& t, const std::vector<Var>& v) {
@@ -134,19 +127,17 @@ TEST_SUITE("models.emulator") {
           };
           // In halves a product of five matrices and slopes keeps fewer digits than a single operation: f16 was up to
           // 2^-5 of the largest element off.
-          CHECK(test::gradcheck(products, {{rows, arch.n_in}, {2 * rows, from}}, &e.params(), 1,
-                                test::Where::every_device, {.bf16 = 0x1p-2, .f16 = 0x1p-4}) < 1e-7);
+          CHECK(gradcheck(products, {{rows, arch.n_in}, {2 * rows, from}}, &e.params(), 1, Where::every_device,
+                          {.bf16 = 0x1p-2, .f16 = 0x1p-4}) < 1e-7);
 
-          const OwnedTensor z = test::random_tensor(DType::f64, {rows, arch.n_in}, "z"),
-                            v(DType::f64, {from * rows, from});
+          const OwnedTensor z = random_tensor(DType::f64, {rows, arch.n_in}, "z"), v(DType::f64, {from * rows, from});
           for (std::int64_t k = 0; k < from; ++k)
             for (std::int64_t r = 0; r < rows; ++r) v->data<double>()[(k * rows + r) * from + k] = 1;
           OwnTape tape(DType::f64);
           const Tensor got = products(tape, {tape.constant(z), tape.constant(v)}).value();
-          std::vector<double> x(static_cast<std::size_t>(rows * arch.n_in)),
-              j(x.size() * static_cast<std::size_t>(arch.n_out));
+          std::vector<double> x(to_size(rows * arch.n_in)), j(x.size() * to_size(arch.n_out));
           for (std::size_t i = 0; i < x.size(); ++i) {
-            const std::size_t c = i % static_cast<std::size_t>(arch.n_in);
+            const std::size_t c = i % to_size(arch.n_in);
             x[i] = z->data<double>()[i] * e.moments().input_std[c] + e.moments().input_mean[c];
           }
           EmulatorOperators<double>(e).jacobian<double>(rows, {x.data(), arch.n_in, 1}, {}, JacobianUnits::normalised,
@@ -155,19 +146,19 @@ TEST_SUITE("models.emulator") {
           for (std::int64_t k = 0; k < from; ++k)
             for (std::int64_t r = 0; r < rows; ++r)
               for (std::int64_t b = 0; b < to; ++b)
-                worst = std::max(worst,
-                                 std::abs(got.data<double>()[(k * rows + r) * to + b] -
-                                          j[static_cast<std::size_t>((r * arch.n_out + (tangents ? b : k)) * arch.n_in +
-                                                                     (tangents ? k : b))]));
+                worst = std::max(
+                    worst,
+                    std::abs(got.data<double>()[(k * rows + r) * to + b] -
+                             j[to_size((r * arch.n_out + (tangents ? b : k)) * arch.n_in + (tangents ? k : b))]));
           CHECK(worst < 1e-11);  // elements up to 100
         }
   }
 
   TEST_CASE("a copy in another dtype has the rounded weights") {
-    const Emulator e = test::random_emulator(kConv), single = e.as(DType::f32);
+    const Emulator e = random_emulator(kConv), single = e.as(DType::f32);
     CHECK(single.dtype() == DType::f32);
-    CHECK(test::difference(single.weight(1).value, e.weight(1).value) < 1e-7);
-    CHECK(test::difference(single.conv_weight().value, e.conv_weight().value) < 1e-7);
-    CHECK(test::same_bits(e.as(DType::f64).params().values(), e.params().values()));
+    CHECK(difference(single.weight(1).value, e.weight(1).value) < 1e-7);
+    CHECK(difference(single.conv_weight().value, e.conv_weight().value) < 1e-7);
+    CHECK(same_bits(e.as(DType::f64).params().values(), e.params().values()));
   }
 }

@@ -1,12 +1,7 @@
-#include <doctest/doctest.h>
-
 #include "models/emulator/files/files.hpp"
 #include "models/onnx/graph.hpp"
-#include "support/errors.hpp"
 #include "support/golden_emulator.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -87,7 +82,7 @@ TEST_SUITE("models.read_onnx") {
     Net other(4);
     const std::string h = relu(other, other.product(relu(other, other.product("input", "w0")), "w1"));
     CHECK(contains(model_refusal(other.finish(other.product(h, "w2"))), "widths 3 and 4"));
-    std::string cut = files::onnx_bytes(test::golden_emulator("emulator_aice").network, {});
+    std::string cut = files::onnx_bytes(golden_emulator("emulator_aice").network, {});
     CHECK(model_refusal(cut.substr(0, cut.size() / 2)) != "read");
   }
 }

@@ -1,14 +1,7 @@
-#include <doctest/doctest.h>
-
 #include "lockstep/io/zip.hpp"
 #include "models/emulator/files/files.hpp"
-#include "support/errors.hpp"
 #include "support/golden_emulator.hpp"
-#include "support/paths.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -34,8 +27,7 @@ TEST_SUITE("models.read_torchscript") {
   TEST_CASE("archives that PyTorch scripted, traced and froze are understood") {
     for (const char* kind : {"script", "trace", "frozen"}) {
       CAPTURE(kind);
-      const TrainedEmulator found =
-          read_emulator(std::filesystem::path(test::golden_path(std::string("emulator_") + kind + ".ts")));
+      const TrainedEmulator found = read_emulator(fs::path(golden_path(std::string("emulator_") + kind + ".ts")));
       const EmulatorArch& arch = found.network.arch();
       CHECK(arch.activation == "gelu");
       CHECK(arch.layers == 2);
@@ -58,9 +50,9 @@ TEST_SUITE("models.read_torchscript") {
   }
 
   TEST_CASE("older and other forms of the same code are understood") {
-    const TrainedEmulator model = test::golden_emulator("emulator_aice");
+    const TrainedEmulator model = golden_emulator("emulator_aice");
     const std::string archive = files::torchscript_bytes(model.network, model.metadata);
-    const std::string plain = test::read_text(test::golden_path("emulator_aice.ts"));  // without our description
+    const std::string plain = read_text(golden_path("emulator_aice.ts"));  // without our description
     CHECK(read_model(edited(plain, "in1", "sst")).metadata.variables.input_names[1] == "sst");
     for (const auto& [from, to] :
          {std::pair{"torch.linear(x, self.w0, self.b0)", "torch.addmm(self.b0, x, torch.t(self.w0), beta=1, alpha=1)"},
@@ -79,7 +71,7 @@ TEST_SUITE("models.read_torchscript") {
   }
 
   TEST_CASE("code that is no emulator is refused, naming the file and the statement") {
-    const TrainedEmulator model = test::golden_emulator("emulator_aice");
+    const TrainedEmulator model = golden_emulator("emulator_aice");
     const std::string archive = files::torchscript_bytes(model.network, model.metadata);
     for (const auto& [from, to, message] :
          {std::tuple{"h0 = torch.gelu(a0)", "h0 = torch.softmax(a0, 1)",

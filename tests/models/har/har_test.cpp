@@ -1,21 +1,13 @@
 #include "lockstep/models/har/har.hpp"
 
-#include <doctest/doctest.h>
-
-#include <vector>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/rasteriser.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "support/gradcheck.hpp"
-#include "support/tolerance.hpp"
+#include "support/test.hpp"
 #include "support/weight_files.hpp"
 #include "tasks/har/har_pictures.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
 
 namespace {
 
@@ -87,7 +79,7 @@ TEST_SUITE("models.har") {
     const std::int64_t words = line_plot::mask_words(23), side = 4, patch = 5;
     const OwnedTensor x = random_tensor(DType::f64, {3, 20}, "signals");
     for (const bool augmented : {false, true}) {
-      std::vector<std::uint32_t> line(static_cast<std::size_t>(3 * words)), outside(line), scratch(line);
+      std::vector<std::uint32_t> line(to_size(3 * words)), outside(line), scratch(line);
       std::vector<double> colours(27);
       const OwnedTensor patches(DType::f64, {3, side * side, 3 * patch * patch});
       double* out = patches->data<double>();
@@ -104,7 +96,7 @@ TEST_SUITE("models.har") {
                 const std::size_t k = line_plot::pixel(picture.line, 23, px, py)                   ? 1
                                       : augmented && line_plot::pixel(picture.outside, 23, px, py) ? 2
                                                                                                    : 0;
-                *out++ = colours[static_cast<std::size_t>(9 * n) + 3 * k + c];
+                *out++ = colours[to_size(9 * n) + 3 * k + c];
               }
       }
       OwnTape tape(net.params());
@@ -164,7 +156,7 @@ TEST_SUITE("models.har") {
     const std::vector<std::int64_t> rows = {0, 1, 2, 3, 4, 5, 6};
     const std::vector<std::uint64_t> sequences = {30, 31, 32, 60, 61, 62}, numbers = {10, 20};
     const auto run = [&](std::int64_t first, std::int64_t count, std::uint64_t step) {
-      const auto n = static_cast<std::size_t>(count), at = static_cast<std::size_t>(first);
+      const auto n = to_size(count), at = to_size(first);
       HarDraws draws;
       draws.seed = 3;
       draws.step = step;

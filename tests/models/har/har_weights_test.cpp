@@ -1,15 +1,7 @@
 #include "lockstep/models/har/har_weights.hpp"
 
-#include <doctest/doctest.h>
-
-#include "lockstep/base/error.hpp"
-#include "lockstep/io/h5.hpp"
-#include "support/temp_dir.hpp"
-#include "support/tolerance.hpp"
+#include "support/test.hpp"
 #include "support/weight_files.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
 
 namespace {
 
@@ -26,7 +18,7 @@ NamedArrays encoder_of(const Har& net) {
 }
 
 /// Writes the encoder's weights, named without prefix, except the parameter `except`.
-void write_h5(const std::filesystem::path& path, const Har& net, const std::string& except = "") {
+void write_h5(const fs::path& path, const Har& net, const std::string& except = "") {
   H5File file = H5File::create(path);
   for (const NamedArray& array : encoder_of(net).arrays) {
     if (array.name == except) continue;
@@ -42,35 +34,33 @@ void write_h5(const std::filesystem::path& path, const Har& net, const std::stri
 
 TEST_SUITE("models.har_weights") {
   TEST_CASE("HDF5 and safetensors files replace the encoder's weights and no others") {
-    const TempDir dir;
     Har from = network(1), untouched = network(2);
-    write_h5(dir / "encoder.h5", from);
-    write_text(dir / "encoder.safetensors", safetensors_bytes(encoder_of(from)));
+    write_h5("encoder.h5", from);
+    write_text("encoder.safetensors", safetensors_bytes(encoder_of(from)));
     for (const char* name : {"encoder.h5", "encoder.safetensors"}) {
       CAPTURE(name);
       Har net = network(2);
-      load_encoder_weights(net, dir / name);
+      load_encoder_weights(net, name);
       for (const Param& p : net.params().all())
         CHECK(same_bits(p.value, (of_encoder(p.name) ? from : untouched).params().at(p.name).value));
     }
   }
 
   TEST_CASE("weights that are missing, unknown or of a wrong shape are an error that names them") {
-    const TempDir dir;
     const auto refused = [&](const std::string& message) {
       Har net = network(2);
-      CHECK_THROWS_WITH_AS(load_encoder_weights(net, dir / "encoder.h5"), doctest::Contains(message.c_str()), Error);
+      CHECK_THROWS_WITH_AS(load_encoder_weights(net, "encoder.h5"), doctest::Contains(message.c_str()), Error);
     };
     refused("no file");
-    write_h5(dir / "encoder.h5", network(1), "encoder.output_ln.bias");
+    write_h5("encoder.h5", network(1), "encoder.output_ln.bias");
     refused("output_ln.bias (12): missing");
     HarArch other = network(1).arch();
     other.mlp = 16;
-    write_h5(dir / "encoder.h5", Har(other, DType::f32, 1));
+    write_h5("encoder.h5", Har(other, DType::f32, 1));
     refused("encoder_layers.0.mlp.dense1.weight (10, 12): has shape (16, 12)");
     other.mlp = 10;
     other.layers = 3;
-    write_h5(dir / "encoder.h5", Har(other, DType::f32, 1));
+    write_h5("encoder.h5", Har(other, DType::f32, 1));
     refused("encoder_layers.2.mha.key_dense.bias (16): not in this network");
   }
 }

@@ -1,18 +1,10 @@
-#include <doctest/doctest.h>
-
-#include <numeric>
-#include <vector>
-
 #include "lockstep/models/har/har.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/ops/sequence_classifier.hpp"
 #include "support/devices.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -66,15 +58,15 @@ Results run(const HarArch& arch, DType storage, Way way, std::int64_t windows, d
   const std::int64_t sequences = windows * arch.sequences();
   HarArch drawn = arch;
   drawn.dropout = dropout;
-  std::vector<std::int64_t> offsets(static_cast<std::size_t>(sequences) + 1);
+  std::vector<std::int64_t> offsets(to_size(sequences) + 1);
   std::iota(offsets.begin(), offsets.end(), 0);
-  std::vector<std::uint64_t> samples(static_cast<std::size_t>(sequences));
+  std::vector<std::uint64_t> samples(to_size(sequences));
   std::iota(samples.begin(), samples.end(), 1000000007u);
   HarDraws draws;
   draws.seed = 5, draws.step = 6;
   draws.sequences = on_tape(tape, SampleRows{offsets, samples});
-  draws.windows = on_tape(tape, SampleRows{std::span(offsets).first(static_cast<std::size_t>(windows) + 1),
-                                           std::span(samples).first(static_cast<std::size_t>(windows))});
+  draws.windows = on_tape(
+      tape, SampleRows{std::span(offsets).first(to_size(windows) + 1), std::span(samples).first(to_size(windows))});
   const Tensor patches =
       to_tape(tape, random_tensor(real_dtype(storage), {sequences, arch.tokens(), arch.patch}, "patches"));
   const HarDraws* keys = dropout > 0 ? &draws : nullptr;
@@ -86,8 +78,7 @@ Results run(const HarArch& arch, DType storage, Way way, std::int64_t windows, d
 }
 
 Tensor part(const Results& of, const Param& p) {
-  return {static_cast<std::byte*>(of.gradient->raw()) +
-              static_cast<std::size_t>(p.offset) * size_bytes(of.gradient->dtype()),
+  return {static_cast<std::byte*>(of.gradient->raw()) + to_size(p.offset) * size_bytes(of.gradient->dtype()),
           of.gradient->dtype(), p.shape};
 }
 

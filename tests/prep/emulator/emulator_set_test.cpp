@@ -1,16 +1,8 @@
 #include "lockstep/prep/emulator/emulator_set.hpp"
 
-#include <cmath>
-#include <functional>
-#include <sstream>
+#include "support/test.hpp"
 
-#include "lockstep/base/philox.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
 using namespace lockstep::prep;
-using namespace lockstep::test;
 
 namespace {
 EmulatorSet sample(std::size_t n = 50) {
@@ -49,8 +41,8 @@ TEST_SUITE("prep.emulator_set") {
       all.add<double>(std::span(&rows[i], 1));
       parts[i < 10 ? 0 : i < 500 ? 1 : 2].add<double>(std::span(&rows[i], 1));
     }
-    CHECK(all.mean()[0] == doctest::Approx(1e6 + mean).epsilon(1e-15));
-    CHECK(all.deviation()[0] == doctest::Approx(std::sqrt(var)).epsilon(1e-9));
+    CHECK(all.mean()[0] == Approx(1e6 + mean).epsilon(1e-15));
+    CHECK(all.deviation()[0] == Approx(std::sqrt(var)).epsilon(1e-9));
   }
 
   TEST_CASE("a constant column has standard deviation 1") {
@@ -73,8 +65,8 @@ TEST_SUITE("prep.emulator_set") {
         const double row[] = {wobble * unit, (300 + wobble) * unit};
         m.add<double>(row);
       }
-      CHECK(m.deviation()[0] == doctest::Approx(1e-3 * unit).epsilon(1e-9));
-      CHECK(m.deviation()[1] == doctest::Approx(1e-3 * unit).epsilon(1e-6));
+      CHECK(m.deviation()[0] == Approx(1e-3 * unit).epsilon(1e-9));
+      CHECK(m.deviation()[1] == Approx(1e-3 * unit).epsilon(1e-6));
     }
   }
 
@@ -85,20 +77,19 @@ TEST_SUITE("prep.emulator_set") {
       all += static_cast<double>(set.y[i]) / 50;
       if (set.split[i] == 0) train += static_cast<double>(set.y[i]) / 30;
     }
-    CHECK(set.output_mean[0] == doctest::Approx(train).epsilon(1e-13));
+    CHECK(set.output_mean[0] == Approx(train).epsilon(1e-13));
     set.moment_rows = MomentRows::all;
     take_moments(set);
-    CHECK(set.output_mean[0] == doctest::Approx(all).epsilon(1e-13));
+    CHECK(set.output_mean[0] == Approx(all).epsilon(1e-13));
     CHECK(std::abs(all - train) > 1e-4);
   }
 
   TEST_CASE("a set reads back as written, with the documented shapes and types") {
-    const TempDir dir;
     EmulatorSet set = sample();
     set.jac.assign(100, 0.5f);
     set.notes = {{"generator", std::string("test")}};
-    write_emulator_set(dir / "a.h5", set);
-    const auto file = H5File::open(dir / "a.h5");
+    write_emulator_set("a.h5", set);
+    const auto file = H5File::open("a.h5");
     const EmulatorSet back = read_emulator_set(file);
     CHECK(back.x == set.x);
     CHECK(back.y == set.y);
@@ -126,7 +117,6 @@ TEST_SUITE("prep.emulator_set") {
   }
 
   TEST_CASE("the check names each thing that is wrong") {
-    const TempDir dir;
     const std::pair<std::function<void(EmulatorSet&)>, const char*> cases[] = {
         {[](EmulatorSet& s) { s.x[7] = NAN; }, "/x column 1 (hi): 1 values are NaN or infinite, the first in row 3"},
         {[](EmulatorSet& s) { s.y[9] = INFINITY; }, "/y column 0 (aice)"},
@@ -146,24 +136,23 @@ TEST_SUITE("prep.emulator_set") {
       CAPTURE(expected);
       EmulatorSet set = sample();
       damage(set);
-      write_emulator_set(dir / "a.h5", set);
+      write_emulator_set("a.h5", set);
       std::vector<std::string> remarks;
-      const auto problems = check_emulator_set(H5File::open(dir / "a.h5"), remarks);
+      const auto problems = check_emulator_set(H5File::open("a.h5"), remarks);
       REQUIRE(problems.size() == 1);
       check_mentions(problems[0], expected);
     }
   }
 
   TEST_CASE("files of another format, version or shape are refused") {
-    const TempDir dir;
     const auto error_for = [&](const std::function<void(H5File&)>& change) {
-      auto file = H5File::create(dir / "a.h5");
+      auto file = H5File::create("a.h5");
       file.set_attribute("/", "format", std::string("lockstep-emulator-data"));
       file.set_attribute("/", "version", std::int64_t{1});
       for (const char* size : {"n", "n_in", "n_out"}) file.set_attribute("/", size, std::int64_t{1});
       change(file);
       file.close();
-      return error_of(Fault::data, [&] { read_emulator_set(H5File::open(dir / "a.h5")); });
+      return error_of(Fault::data, [&] { read_emulator_set(H5File::open("a.h5")); });
     };
     check_mentions(error_for([](H5File& f) { f.set_attribute("/", "format", std::string("other")); }),
                    "its format is 'other', expected 'lockstep-emulator-data'");

@@ -1,11 +1,8 @@
-#include <cmath>
-#include <numeric>
-
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/emulator/icecolumn.hpp"
 #include "lockstep/prep/emulator/lorenz96.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
 
 TEST_SUITE("prep.generators") {
@@ -71,8 +68,8 @@ TEST_SUITE("prep.generators") {
       CHECK(v > 0);
       sum += v, squares += v * v;
     }
-    CHECK(sum / n == doctest::Approx(1.5).epsilon(0.02));
-    CHECK(squares / n - sum / n * (sum / n) == doctest::Approx(1.125).epsilon(0.05));
+    CHECK(sum / n == Approx(1.5).epsilon(0.02));
+    CHECK(squares / n - sum / n * (sum / n) == Approx(1.125).epsilon(0.05));
   }
 
   TEST_CASE_TEMPLATE("a step's tangent and adjoint belong together and to the step", Model, Lorenz96,
@@ -92,8 +89,7 @@ TEST_SUITE("prep.generators") {
     for (std::size_t i = 0; i < x.size(); ++i) up[i] += h * dx[i], down[i] -= h * dx[i];
     rk4_step(model, dt, std::span<double>(up));
     rk4_step(model, dt, std::span<double>(down));
-    for (std::size_t i = 0; i < x.size(); ++i)
-      CHECK((up[i] - down[i]) / (2 * h) == doctest::Approx(tl[i]).epsilon(1e-6));
+    for (std::size_t i = 0; i < x.size(); ++i) CHECK((up[i] - down[i]) / (2 * h) == Approx(tl[i]).epsilon(1e-6));
   }
 
   TEST_CASE("the integration step of lorenz96 is of order four") {
@@ -118,7 +114,7 @@ TEST_SUITE("prep.generators") {
       const auto chosen = draw_subset(20, 5, seed, "t");
       CHECK(chosen.size() == 5);
       for (std::size_t i = 1; i < 5; ++i) CHECK(chosen[i - 1] < chosen[i]);
-      for (const auto c : chosen) ++hits[static_cast<std::size_t>(c)];
+      for (const auto c : chosen) ++hits[to_size(c)];
     }
     for (const int h : hits) CHECK(std::abs(h - 500) < 5 * 20);  // five standard deviations
     CHECK(draw_subset(100, 50, 7, "t") == draw_subset(100, 50, 7, "t"));

@@ -1,14 +1,9 @@
 #include "lockstep/prep/emulator/grid.hpp"
 
-#include <limits>
-
 #include "prep/raw_file.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
-using namespace lockstep::test;
 
 namespace {
 ColumnSpec parse_one(const char* text) {
@@ -61,7 +56,7 @@ TEST_SUITE("prep.grid") {
         {"<=", {true, true, false}},  {">", {false, false, true}}, {">=", {false, true, true}}};
     for (const auto& [op, expected] : table) {
       CAPTURE(op);
-      for (int i = 0; i < 3; ++i) CHECK(satisfies(i, {"v", op, 1}) == expected[static_cast<std::size_t>(i)]);
+      for (int i = 0; i < 3; ++i) CHECK(satisfies(i, {"v", op, 1}) == expected[to_size(i)]);
       CHECK_FALSE(satisfies(nan, {"v", op, 1}));
     }
     for (const char* bad :
@@ -85,28 +80,27 @@ TEST_SUITE("prep.grid") {
   }
 
   TEST_CASE("levels are chosen, and smaller variables are repeated over the grid") {
-    const TempDir dir;
     {
-      RawFile raw(dir / "a.nc", NC_64BIT_OFFSET);
+      RawFile raw("a.nc", NC_64BIT_OFFSET);
       const int time = raw.dim("time", 2), depth = raw.dim("depth", 3), y = raw.dim("Y", 2), x = raw.dim("X", 2),
                 odd = raw.dim("odd", 2), step = raw.dim("step", 2);
-      raw.variable("temperature", NC_DOUBLE, {time, depth, y, x}, test::counting(24));
-      raw.variable("last", NC_DOUBLE, {y, x, depth}, test::counting(12));
-      raw.variable("ice", NC_DOUBLE, {time, y, x}, test::counting(8));
+      raw.variable("temperature", NC_DOUBLE, {time, depth, y, x}, counting(24));
+      raw.variable("last", NC_DOUBLE, {y, x, depth}, counting(12));
+      raw.variable("ice", NC_DOUBLE, {time, y, x}, counting(8));
       raw.variable("mask", NC_DOUBLE, {y, x}, {1, 0, 1, 1});
-      raw.variable("layered", NC_DOUBLE, {odd, y, x}, test::counting(8));
-      raw.variable("stepped", NC_DOUBLE, {step, y, x}, test::counting(8));
+      raw.variable("layered", NC_DOUBLE, {odd, y, x}, counting(8));
+      raw.variable("stepped", NC_DOUBLE, {step, y, x}, counting(8));
       raw.variable("step", NC_DOUBLE, {step}, {0, 6}, {}, {{"units", "hours since 2016-02-01"}});
       raw.variable("Y", NC_DOUBLE, {y}, {60, 61});
       raw.variable("time", NC_DOUBLE, {time}, {0, 1.5}, {}, {{"units", "days since 2016-02-01"}});
     }
     {
-      RawFile raw(dir / "place.nc", 0);
+      RawFile raw("place.nc", 0);
       const int lat = raw.dim("lat", 2), lon = raw.dim("lon", 2), odd = raw.dim("odd", 5);
       raw.variable("geolat", NC_DOUBLE, {lat, lon}, {1, 2, 3, 4});
-      raw.variable("odd", NC_DOUBLE, {odd}, test::counting(5));
+      raw.variable("odd", NC_DOUBLE, {odd}, counting(5));
     }
-    const auto file = NcFile::open(dir / "a.nc");
+    const auto file = NcFile::open("a.nc");
     const std::vector<ColumnSpec> columns = {parse_one("ice"), parse_one("t=temperature@1"), parse_one("mask")};
     const Grid grid = common_grid(file, columns);
     CHECK(grid.shape == std::vector<std::int64_t>{2, 2, 2});
@@ -129,32 +123,31 @@ TEST_SUITE("prep.grid") {
     const Grid of_layers = common_grid(file, {parse_one("l=layered@1")});
     CHECK(read_on_grid(file, parse_one("l=layered@1"), of_layers) == std::vector<double>{4, 5, 6, 7});
 
-    const auto place = NcFile::open(dir / "place.nc");
+    const auto place = NcFile::open("place.nc");
     CHECK(read_on_grid(place, parse_one("geolat"), grid) == std::vector<double>{1, 2, 3, 4, 1, 2, 3, 4});
     check_mentions(error_of(Fault::data, [&] { read_on_grid(place, parse_one("odd"), grid); }), "do not fit");
   }
 
   TEST_CASE("dimensions of equal length but different names are not one axis") {
-    const TempDir dir;
     {
-      RawFile raw(dir / "a.nc", NC_64BIT_OFFSET);
+      RawFile raw("a.nc", NC_64BIT_OFFSET);
       const int y = raw.dim("yh", 2), x = raw.dim("xh", 2), xq = raw.dim("xq", 2), one = raw.dim("one", 1);
-      raw.variable("t", NC_DOUBLE, {y, x}, test::counting(4));
-      raw.variable("u", NC_DOUBLE, {y, xq}, test::counting(4));
-      raw.variable("deep", NC_DOUBLE, {one, y, x}, test::counting(4));
+      raw.variable("t", NC_DOUBLE, {y, x}, counting(4));
+      raw.variable("u", NC_DOUBLE, {y, xq}, counting(4));
+      raw.variable("deep", NC_DOUBLE, {one, y, x}, counting(4));
     }
     {
-      RawFile raw(dir / "place.nc", NC_64BIT_OFFSET);
+      RawFile raw("place.nc", NC_64BIT_OFFSET);
       const int lat = raw.dim("lat", 2), lon = raw.dim("lon", 2);
       raw.variable("lat", NC_DOUBLE, {lat}, {60, 70});
       raw.variable("geolat", NC_DOUBLE, {lat, lon}, {1, 2, 3, 4});
     }
-    const auto file = NcFile::open(dir / "a.nc"), place = NcFile::open(dir / "place.nc");
+    const auto file = NcFile::open("a.nc"), place = NcFile::open("place.nc");
     const Grid grid = common_grid(file, {parse_one("t")});
     check_mentions(error_of(Fault::data, [&] { read_on_grid(file, parse_one("u"), grid); }), "reading 'u'", "xq = 2",
                    "do not fit", "xh = 2", "interpolate");
     CHECK_FALSE(fits_grid(file, "u", grid));
-    CHECK(read_on_grid(file, parse_one("deep"), grid) == test::counting(4));
+    CHECK(read_on_grid(file, parse_one("deep"), grid) == counting(4));
     CHECK(fits_grid(place, "geolat", grid));
     CHECK_FALSE(fits_grid(place, "lat", grid));  // by length it would go along x
   }

@@ -1,20 +1,10 @@
 #include "lockstep/prep/emulator/selection.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <numeric>
-#include <set>
-
-#include "lockstep/io/h5.hpp"
 #include "lockstep/prep/files.hpp"
 #include "prep/emulator/candidates.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
-using namespace lockstep::test;
 
 namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -60,7 +50,7 @@ std::vector<std::int64_t> cells(const Candidates& c, const Selection& s) {
   return select_rows(c, s, report).cell;
 }
 std::vector<std::int64_t> range(std::int64_t first, std::int64_t end) {
-  std::vector<std::int64_t> out(static_cast<std::size_t>(end - first));
+  std::vector<std::int64_t> out(to_size(end - first));
   std::iota(out.begin(), out.end(), first);
   return out;
 }
@@ -192,11 +182,10 @@ TEST_SUITE("prep.selection") {
     check_mentions(error_of(Fault::data, [&] { select_rows(sample(), s, report); }), "2016-03-04");
     s.test_days.clear();
 
-    const test::TempDir dir;
     Candidates two = sample();
     for (const char* name : {"a1.nc", "b2.nc"}) {
-      test::write_text(dir / name, name);
-      two.files.push_back(dir / name);
+      write_text(name, name);
+      two.files.push_back(name);
     }
     std::fill(two.source.begin() + 60, two.source.end(), 1);
     s.test_files = {"b?.nc"};
@@ -253,14 +242,13 @@ TEST_SUITE("prep.selection") {
     s.validation_split = 0.1;
     EmulatorSet set = select_rows(one, s, report);
     CHECK(set.grid_dims == one.grid.dims);
-    const test::TempDir dir;
     const auto problems = [&] {
-      write_emulator_set(dir / "set.h5", set);
+      write_emulator_set("set.h5", set);
       std::vector<std::string> remarks;
-      return check_emulator_set(H5File::open(dir / "set.h5"), remarks);
+      return check_emulator_set(H5File::open("set.h5"), remarks);
     };
     CHECK(problems().empty());
-    CHECK(read_emulator_set(H5File::open(dir / "set.h5")).grid_shape == one.grid.shape);
+    CHECK(read_emulator_set(H5File::open("set.h5")).grid_shape == one.grid.shape);
     set.grid_shape = {10, 9};
     REQUIRE(problems().size() == 1);
     check_mentions(problems()[0], "/cell (a point of grid_shape): 10 of 100");
@@ -271,9 +259,9 @@ TEST_SUITE("prep.selection") {
     s.validation_split = 0;
     s.test_days = {"2016-02-04"};
     SelectionReport report;
-    CHECK(select_rows(sample(), s, report).input_mean[1] == doctest::Approx(1037).epsilon(1e-12));
+    CHECK(select_rows(sample(), s, report).input_mean[1] == Approx(1037).epsilon(1e-12));
     s.moments = "all";
-    CHECK(select_rows(sample(), s, report).input_mean[1] == doctest::Approx(1049.5).epsilon(1e-12));
+    CHECK(select_rows(sample(), s, report).input_mean[1] == Approx(1049.5).epsilon(1e-12));
   }
 
   TEST_CASE("impossible combinations of options are usage errors") {
@@ -291,14 +279,12 @@ TEST_SUITE("prep.selection") {
   }
 
   TEST_CASE("patterns are expanded in order, and those without files are named") {
-    const test::TempDir dir;
-    for (const char* name : {"t2.nc", "t1.nc", "other"}) test::write_text(dir / name, "");
-    const auto files = expand_files({(dir / "other").string(), (dir / "t?.nc").string()});
+    for (const char* name : {"t2.nc", "t1.nc", "other"}) write_text(name, "");
+    const auto files = expand_files({"other", "t?.nc"});
     REQUIRE(files.size() == 3);
     CHECK(files[0].filename() == "other");
     CHECK(files[1].filename() == "t1.nc");
-    check_mentions(error_of(Fault::usage, [&] { expand_files({(dir / "x*.nc").string()}); }), "x*.nc",
-                   "no file matches");
-    check_mentions(error_of(Fault::usage, [&] { expand_files({(dir / "x.nc").string()}); }), "no such file");
+    check_mentions(error_of(Fault::usage, [&] { expand_files({"x*.nc"}); }), "x*.nc", "no file matches");
+    check_mentions(error_of(Fault::usage, [&] { expand_files({"x.nc"}); }), "no such file");
   }
 }

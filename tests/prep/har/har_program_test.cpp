@@ -1,21 +1,11 @@
 /// The activity sources as users run them: what they write, what they say, how they end.
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <numeric>
-#include <set>
 
-#include "lockstep/io/h5.hpp"
 #include "lockstep/prep/har/har_set.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
 #include "prep/program.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
-using namespace lockstep::test;
 using prep::HarSet;
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -31,7 +21,7 @@ struct Published {
   std::vector<int> train_labels = {5, 1, 1, 2, 6, 3, 4, 5}, test_labels = {2, 6};
   std::vector<int> train_subjects = {1, 1, 3, 3, 5, 5, 30, 30}, test_subjects = {2, 4};
 
-  explicit Published(const TempDir& dir) : folder(dir / "UCI") {
+  Published() : folder("UCI") {
     for (const char* part : {"train", "test"}) {
       const bool train = std::string(part) == "train";
       fs::create_directories(folder / part / "Inertial Signals");
@@ -66,15 +56,15 @@ const std::string kUci = "uci-har -i UCI --window 4 -o out.h5 ";
 
 /// Checks that the words fail with this exit code and message, and leave nothing behind.
 template <class... Parts>
-void check_fails(const TempDir& dir, const std::string& words, int status, const Parts&... parts) {
-  check_mentions(prepare(dir.path(), words, status), parts...);
-  for (const auto& entry : fs::directory_iterator(dir.path()))
+void check_fails(const std::string& words, int status, const Parts&... parts) {
+  check_mentions(prepare(words, status), parts...);
+  for (const auto& entry : fs::directory_iterator("."))
     CHECK(entry.path().filename().string().find("out.h5") == std::string::npos);
 }
 
 /// Two recordings of two people, 300 samples, as HAPT has them.
-void write_hapt(const TempDir& dir, const std::string& labels) {
-  fs::create_directories(dir / "HAPT/RawData");
+void write_hapt(const std::string& labels) {
+  fs::create_directories("HAPT/RawData");
   for (const auto& [experiment, user] : {std::pair<const char*, const char*>{"01", "01"}, {"02", "02"}}) {
     for (const char* sensor : {"acc", "gyro"}) {
       std::string text;
@@ -83,10 +73,10 @@ void write_hapt(const TempDir& dir, const std::string& labels) {
           text += std::to_string(std::sin(0.1 * t * (axis + 1)) + (sensor[0] == 'a' ? axis : -axis)) + " ";
         text += "\n";
       }
-      write_text(dir / (std::string("HAPT/RawData/") + sensor + "_exp" + experiment + "_user" + user + ".txt"), text);
+      write_text(std::string("HAPT/RawData/") + sensor + "_exp" + experiment + "_user" + user + ".txt", text);
     }
   }
-  write_text(dir / "HAPT/RawData/labels.txt", labels);
+  write_text("HAPT/RawData/labels.txt", labels);
 }
 const std::string kHapt = "hapt-raw -i HAPT --val-split random -o out.h5 ";
 
@@ -121,11 +111,10 @@ std::vector<double> features_of(const HarSet& set, std::int64_t n) {
 
 TEST_SUITE("prep.har") {
   TEST_CASE("the published layout becomes windows, labels from 0 and subjects; whole subjects are for validation") {
-    const TempDir dir;
-    const Published published(dir);
-    check_mentions(prepare(dir.path(), kUci + "--val-subjects 5,30"),
-                   "windows          10 = 4 train + 4 validation + 2 test", "9 channels x 4 samples at 50 Hz");
-    const HarSet set = read(dir / "out.h5");
+    const Published published;
+    check_mentions(prepare(kUci + "--val-subjects 5,30"), "windows          10 = 4 train + 4 validation + 2 test",
+                   "9 channels x 4 samples at 50 Hz");
+    const HarSet set = read("out.h5");
     CHECK(set.labels == std::vector<std::int32_t>{4, 0, 0, 1, 5, 2, 3, 4, 1, 5});
     CHECK(set.subject == std::vector<std::int32_t>{1, 1, 3, 3, 5, 5, 30, 30, 2, 4});
     CHECK(set.start == std::vector<std::int64_t>(10, -1));
@@ -138,10 +127,10 @@ TEST_SUITE("prep.har") {
     CHECK(std::abs(set.channel_std[2] - std::sqrt(1.25e-4 + 1.25e-6)) < 1e-12);
     CHECK(set.files.size() == 23);
     CHECK(set.files[1] == "train/Inertial Signals/body_acc_x_train.txt");
-    prepare(dir.path(), "check out.h5");
-    check_mentions(run_prep(dir.path(), "info out.h5").text, "val: 5 30", "total_acc_z", "WALKING_DOWNSTAIRS");
+    prepare("check out.h5");
+    check_mentions(run_prep("info out.h5").text, "val: 5 30", "total_acc_z", "WALKING_DOWNSTAIRS");
 
-    const H5File file = H5File::open(dir / "out.h5");
+    const H5File file = H5File::open("out.h5");
     CHECK(file.text_attribute("/", "format") == "lockstep-har");
     CHECK(file.int_attribute("/", "version") == 1);
     CHECK(file.real_attribute("/", "sample_rate") == 50);
@@ -153,85 +142,81 @@ TEST_SUITE("prep.har") {
   }
 
   TEST_CASE("without subject files subjects are unknown and validation is random, when that is asked for") {
-    const TempDir dir;
-    const Published published(dir);
+    const Published published;
     fs::remove(published.folder / "train/subject_train.txt");
-    check_fails(dir, kUci, 2, "train/subject_train.txt");  // only one of the two is missing
+    check_fails(kUci, 2, "train/subject_train.txt");  // only one of the two is missing
     fs::remove(published.folder / "test/subject_test.txt");
-    check_fails(dir, kUci, 2, "split.val_split", "use --val-split random");
-    prepare(dir.path(), kUci + "--val-split random");
-    const HarSet set = read(dir / "out.h5");
+    check_fails(kUci, 2, "split.val_split", "use --val-split random");
+    prepare(kUci + "--val-split random");
+    const HarSet set = read("out.h5");
     CHECK(set.windows_in(0) == 6);
     CHECK(set.windows_in(1) == 2);  // a fifth of eight, rounded up
     CHECK(set.subject == std::vector<std::int32_t>(10, -1));
-    const auto first = read_text(dir / "out.h5");
-    prepare(dir.path(), kUci + "--val-split random");
-    CHECK(read_text(dir / "out.h5") == first);
-    prepare(dir.path(), kUci + "--val-split random --seed 7");
-    CHECK(read_text(dir / "out.h5") != first);
+    const auto first = read_text("out.h5");
+    prepare(kUci + "--val-split random");
+    CHECK(read_text("out.h5") == first);
+    prepare(kUci + "--val-split random --seed 7");
+    CHECK(read_text("out.h5") != first);
   }
 
   TEST_CASE("errors in a published folder name file and line") {
-    const TempDir dir;
-    const Published good(dir);
+    const Published good;
     const fs::path signal = good.signal("train", 4), y = good.folder / "train/y_train.txt";
     const std::string text = read_text(signal), labels = read_text(y);
     const auto without_last_line = [](const std::string& t) { return t.substr(0, t.rfind('\n', t.size() - 2) + 1); };
 
-    fs::rename(signal, dir / "aside");
-    check_fails(dir, kUci, 2, "body_gyro_y_train.txt");
+    fs::rename(signal, "aside");
+    check_fails(kUci, 2, "body_gyro_y_train.txt");
     write_text(signal, text.substr(0, text.find('\n')) + " 1.0" + text.substr(text.find('\n')));
-    check_fails(dir, kUci, 3, "body_gyro_y_train.txt:1: 5 values, expected 4");
+    check_fails(kUci, 3, "body_gyro_y_train.txt:1: 5 values, expected 4");
     write_text(signal, without_last_line(text));
-    check_fails(dir, kUci, 3, "body_gyro_y_train.txt:8: 7 windows, but 'body_acc_x_train.txt' has 8");
+    check_fails(kUci, 3, "body_gyro_y_train.txt:8: 7 windows, but 'body_acc_x_train.txt' has 8");
     write_text(signal, text + text.substr(0, text.find('\n') + 1));
-    check_fails(dir, kUci, 3, "body_gyro_y_train.txt:9: 9 windows");
+    check_fails(kUci, 3, "body_gyro_y_train.txt:9: 9 windows");
     write_text(signal, text);
-    check_fails(dir, "uci-har -i UCI --val-split random -o out.h5", 3,
-                "body_acc_x_train.txt:1: 4 values, expected 128");
+    check_fails("uci-har -i UCI --val-split random -o out.h5", 3, "body_acc_x_train.txt:1: 4 values, expected 128");
 
     write_text(y, "7" + labels.substr(1));
-    check_fails(dir, kUci, 3, "y_train.txt:1: label 7 is not one of activity_labels.txt (1 .. 6)");
+    check_fails(kUci, 3, "y_train.txt:1: label 7 is not one of activity_labels.txt (1 .. 6)");
     write_text(y, without_last_line(labels));
-    check_fails(dir, kUci, 3, "y_train.txt:8: 7 labels, but 'body_acc_x_train.txt' has 8 windows");
+    check_fails(kUci, 3, "y_train.txt:8: 7 labels, but 'body_acc_x_train.txt' has 8 windows");
     write_text(y, labels);
     const fs::path subjects = good.folder / "test/subject_test.txt";
     write_text(subjects, "2\n4\n9\n");
-    check_fails(dir, kUci, 3, "subject_test.txt:3: 3 subjects, but 'body_acc_x_test.txt' has 2 windows");
+    check_fails(kUci, 3, "subject_test.txt:3: 3 subjects, but 'body_acc_x_test.txt' has 2 windows");
     write_text(subjects, "2\n-4\n");
-    check_fails(dir, kUci, 3, "subject_test.txt:2: subject -4 is negative");
+    check_fails(kUci, 3, "subject_test.txt:2: subject -4 is negative");
     write_text(subjects, "2\n4\n");
-    check_fails(dir, kUci, 2, "subject '17' has no training windows; those that have are 1,3,5,30");
-    check_fails(dir, kUci + "--val-subjects 1,3,5,30", 3, "none of 8 is left for training");
-    check_fails(dir, kUci + "--val-split random --val-subjects 5", 2, "split.val_subjects", "has no effect");
+    check_fails(kUci, 2, "subject '17' has no training windows; those that have are 1,3,5,30");
+    check_fails(kUci + "--val-subjects 1,3,5,30", 3, "none of 8 is left for training");
+    check_fails(kUci + "--val-split random --val-subjects 5", 2, "split.val_subjects", "has no effect");
     write_text(good.folder / "activity_labels.txt", "1 WALKING\n2\n");
-    check_fails(dir, kUci, 3, "activity_labels.txt:2");
-    check_fails(dir, "uci-har -i nowhere -o out.h5", 2, "'nowhere': no such folder");
+    check_fails(kUci, 3, "activity_labels.txt:2");
+    check_fails("uci-har -i nowhere -o out.h5", 2, "'nowhere': no such folder");
   }
 
   TEST_CASE("raw recordings are filtered and cut inside their activities, one window every 64 samples") {
-    const TempDir dir;
-    write_hapt(dir, "1 1 5 3 200\n1 1 7 201 299\n2 2 1 1 128\n1 1 6 173 300\n2 2 3 100 200\n");
-    prepare(dir.path(), kHapt + "--val-fraction 0");
-    const HarSet set = read(dir / "out.h5");
+    write_hapt("1 1 5 3 200\n1 1 7 201 299\n2 2 1 1 128\n1 1 6 173 300\n2 2 3 100 200\n");
+    prepare(kHapt + "--val-fraction 0");
+    const HarSet set = read("out.h5");
     CHECK(set.start == std::vector<std::int64_t>{2, 66, 172, 0});  // 100 .. 200 is too short; 128 samples just fit
     CHECK(set.labels == std::vector<std::int32_t>{4, 4, 5, 0});
     CHECK(set.recording == std::vector<std::int32_t>{1, 1, 1, 2});
     CHECK(set.split == std::vector<std::uint8_t>{0, 0, 0, 2});  // subject 2 is of the official test
-    const auto acc = prep::read_text_table(dir / "HAPT/RawData/acc_exp01_user01.txt", 3);
-    const auto gyro = prep::read_text_table(dir / "HAPT/RawData/gyro_exp01_user01.txt", 3);
+    const auto acc = prep::read_text_table("HAPT/RawData/acc_exp01_user01.txt", 3);
+    const auto gyro = prep::read_text_table("HAPT/RawData/gyro_exp01_user01.txt", 3);
     const auto y = prep::split_signal(acc.column(1)), z = prep::split_signal(gyro.column(2));
     for (std::size_t t = 0; t < 128; ++t) {
       CHECK(set.window(1)[1 * 128 + t] == y.body[66 + t]);
       CHECK(set.window(1)[7 * 128 + t] == y.total[66 + t]);
       CHECK(set.window(1)[5 * 128 + t] == z.body[66 + t]);
     }
-    prepare(dir.path(), "check out.h5");
-    prepare(dir.path(), "hapt-raw -i HAPT/RawData --test-subjects 1 --val-split random --val-fraction 0 -o b.h5");
-    CHECK(read(dir / "b.h5").windows_in(2) == 3);
-    write_hapt(dir, "1 1 5 3 200\n1 1 7 101 299\n2 2 12 1 128\n");
-    prepare(dir.path(), kHapt + "--val-fraction 0 --transitions");
-    const HarSet all = read(dir / "out.h5");
+    prepare("check out.h5");
+    prepare("hapt-raw -i HAPT/RawData --test-subjects 1 --val-split random --val-fraction 0 -o b.h5");
+    CHECK(read("b.h5").windows_in(2) == 3);
+    write_hapt("1 1 5 3 200\n1 1 7 101 299\n2 2 12 1 128\n");
+    prepare(kHapt + "--val-fraction 0 --transitions");
+    const HarSet all = read("out.h5");
     CHECK(all.start == std::vector<std::int64_t>{2, 66, 100, 164, 0});
     CHECK(all.labels == std::vector<std::int32_t>{4, 4, 6, 6, 11});
     CHECK(all.class_names.size() == 12);
@@ -239,10 +224,9 @@ TEST_SUITE("prep.har") {
   }
 
   TEST_CASE("errors in raw recordings name file and line") {
-    const TempDir dir;
     const auto with = [&](const std::string& labels, int status, const auto&... parts) {
-      write_hapt(dir, labels);
-      check_fails(dir, kHapt, status, parts...);
+      write_hapt(labels);
+      check_fails(kHapt, status, parts...);
     };
     with("1 1 5 1 200\n1 1 13 1 200\n", 3, "labels.txt:2: activity 13 is not one of 1 .. 12");
     with("1 1 5 1 200\n1 1 4 1 301\n", 3, "labels.txt:2: samples 1 .. 301 of a recording that has 1 .. 300");
@@ -251,34 +235,32 @@ TEST_SUITE("prep.har") {
     with("1 1 5 1 200\n1 2 5 1 200\n", 3, "labels.txt:2: experiment 1 is of user 2, elsewhere of user 1");
     with("1 1 5 1\n", 3, "labels.txt:1: 4 values, expected 5");
     with("3 1 5 1 200\n", 2, "acc_exp03_user01.txt");
-    write_hapt(dir, "1 1 5 1 200\n");
-    check_fails(dir, kHapt + "--test-subjects 9", 2, "split.test_subjects", "no recording is of subject '9'");
-    const fs::path gyro = dir / "HAPT/RawData/gyro_exp01_user01.txt";
+    write_hapt("1 1 5 1 200\n");
+    check_fails(kHapt + "--test-subjects 9", 2, "split.test_subjects", "no recording is of subject '9'");
+    const fs::path gyro = "HAPT/RawData/gyro_exp01_user01.txt";
     const std::string text = read_text(gyro);
     write_text(gyro, text + "1 2 3\n");
-    check_fails(dir, kHapt, 3, "gyro_exp01_user01.txt:301: 301 samples, but 'acc_exp01_user01.txt' has 300");
+    check_fails(kHapt, 3, "gyro_exp01_user01.txt:301: 301 samples, but 'acc_exp01_user01.txt' has 300");
     write_text(gyro, "1 2\n" + text);
-    check_fails(dir, kHapt, 3, "gyro_exp01_user01.txt:1: 2 values, expected 3");
-    fs::remove(dir / "HAPT/RawData/labels.txt");
-    check_fails(dir, kHapt, 2, "labels.txt");
+    check_fails(kHapt, 3, "gyro_exp01_user01.txt:1: 2 values, expected 3");
+    fs::remove("HAPT/RawData/labels.txt");
+    check_fails(kHapt, 2, "labels.txt");
   }
 
   TEST_CASE("a manifest of tables gives windows of any channels, length and classes") {
-    const TempDir dir;
-    fs::create_directories(dir / "rec");
-    write_recording(dir / "rec/a.csv", 10, "front,back\n");
-    write_recording(dir / "rec/b.csv", 7);
-    write_recording(dir / "rec/c.csv", 3);
-    write_recording(dir / "rec/d.csv", 8);
-    write_text(dir / "list.csv",
+    fs::create_directories("rec");
+    write_recording("rec/a.csv", 10, "front,back\n");
+    write_recording("rec/b.csv", 7);
+    write_recording("rec/c.csv", 3);
+    write_recording("rec/d.csv", 8);
+    write_text("list.csv",
                "path,label,subject,split\nrec/a.csv,walk,ann,train\nrec/b.csv,sit, bob ,val\nrec/c.csv,run,,train\n"
                "\nrec/d.csv,sit,cleo,test\n");
-    const auto run =
-        run_prep(dir.path(), "har --format manifest list.csv --rate 20 --window 4 --stride 3 --output out.h5");
+    const auto run = run_prep("har --format manifest list.csv --rate 20 --window 4 --stride 3 --output out.h5");
     CAPTURE(run.text);
     REQUIRE(run.status == 0);
     check_mentions(run.text, "left out         1 of 4 recordings", "7 = 3 train + 2 validation + 2 test");
-    const HarSet set = read(dir / "out.h5");
+    const HarSet set = read("out.h5");
     CHECK(set.class_names == std::vector<std::string>{"run", "sit", "walk"});
     CHECK(set.channel_names == std::vector<std::string>{"front", "back"});
     CHECK(set.subject_names == std::vector<std::string>{"ann", "bob", "cleo"});
@@ -289,22 +271,21 @@ TEST_SUITE("prep.har") {
     const auto second = set.window(1);
     CHECK(std::vector<double>(second.begin(), second.end()) == std::vector<double>{3, 4, 5, 6, 9, 16, 25, 36});
     CHECK(set.sample_rate == 20);
-    prepare(dir.path(), "check out.h5");
-    check_mentions(run_prep(dir.path(), "info out.h5").text, "train: ann", "front", "0.2 s");
+    prepare("check out.h5");
+    check_mentions(run_prep("info out.h5").text, "train: ann", "front", "0.2 s");
   }
 
   TEST_CASE("a manifest without splits keeps subjects together; numbers stay numbers") {
-    const TempDir dir;
     std::string list;
     for (int i = 0; i < 20; ++i) {
       const std::string name = "r" + std::to_string(i) + ".txt";
-      write_recording(dir / name, 40);
+      write_recording(name, 40);
       list += name + "," + std::to_string(10 - 5 * (i % 3)) + "," + std::to_string(100 + i / 2) + ",\n";
     }
-    write_text(dir / "list.csv", list);
+    write_text("list.csv", list);
     const std::string words = "har list.csv --rate 20 --window 8 -o ";
-    prepare(dir.path(), words + "a.h5");
-    const HarSet set = read(dir / "a.h5");
+    prepare(words + "a.h5");
+    const HarSet set = read("a.h5");
     CHECK(set.class_names == std::vector<std::string>{"0", "5", "10"});
     CHECK(set.subject_names.empty());
     CHECK(set.channel_names == std::vector<std::string>{"channel_0", "channel_1"});
@@ -314,34 +295,33 @@ TEST_SUITE("prep.har") {
     std::map<std::int32_t, std::set<int>> parts;
     for (std::size_t n = 0; n < set.split.size(); ++n) parts[set.subject[n]].insert(set.split[n]);
     for (const auto& [subject, in] : parts) CHECK(in.size() == 1);
-    prepare(dir.path(), words + "b.h5");
-    CHECK(read_text(dir / "a.h5") == read_text(dir / "b.h5"));
-    prepare(dir.path(), words + "c.h5 --seed 3 --val-subjects 101,109 --test-fraction 0");
-    CHECK(read(dir / "c.h5").windows_in(2) == 0);
-    check_mentions(run_prep(dir.path(), "info c.h5").text, "val: 101 109", "test: none");
-    check_mentions(run_prep(dir.path(), "check c.h5").text, "note: there are no test windows", "good");
+    prepare(words + "b.h5");
+    CHECK(read_text("a.h5") == read_text("b.h5"));
+    prepare(words + "c.h5 --seed 3 --val-subjects 101,109 --test-fraction 0");
+    CHECK(read("c.h5").windows_in(2) == 0);
+    check_mentions(run_prep("info c.h5").text, "val: 101 109", "test: none");
+    check_mentions(run_prep("check c.h5").text, "note: there are no test windows", "good");
   }
 
   TEST_CASE("subjects are chosen so that the parts come near to the shares that were asked for") {
-    const TempDir dir;
     // One subject has two thirds of the windows; two classes have few subjects.
     std::string list;
     int file = 0;
     const auto record = [&](const std::string& label, const std::string& subject, int windows) {
       const std::string name = "r" + std::to_string(file++) + ".txt";
-      write_recording(dir / name, 8 * windows);
+      write_recording(name, 8 * windows);
       list += name + "," + label + "," + subject + ",\n";
     };
     record("walk", "big", 200);
     for (int i = 0; i < 9; ++i) record("walk", "s" + std::to_string(i), 8);
     for (int i = 0; i < 9; i += 3) record("run", "s" + std::to_string(i), 8);
     record("fall", "s4", 4);
-    write_text(dir / "list.csv", list);
+    write_text("list.csv", list);
     for (const std::string seed : {"1", "2", "3", "4", "5", "6", "7", "8"}) {
       CAPTURE(seed);
-      const auto run = run_prep(dir.path(), "har list.csv --rate 20 --window 8 -o a.h5 --seed " + seed);
+      const auto run = run_prep("har list.csv --rate 20 --window 8 -o a.h5 --seed " + seed);
       REQUIRE(run.status == 0);
-      const HarSet set = read(dir / "a.h5");
+      const HarSet set = read("a.h5");
       CHECK(set.windows() == 300);
       CHECK(set.windows_in(2) >= 56);
       CHECK(set.windows_in(2) <= 76);  // a fifth is 60
@@ -352,10 +332,9 @@ TEST_SUITE("prep.har") {
   }
 
   TEST_CASE("the table of classes is printed; a class without training windows is a warning") {
-    const TempDir dir;
-    for (const char* name : {"a.csv", "b.csv", "c.csv"}) write_recording(dir / name, 8);
-    write_text(dir / "list.csv", "a.csv,walk,1,train\nb.csv,sit,2,test\nc.csv,walk,3,val\n");
-    check_mentions(prepare(dir.path(), "har list.csv --rate 20 --window 4 -o a.h5"),
+    for (const char* name : {"a.csv", "b.csv", "c.csv"}) write_recording(name, 8);
+    write_text("list.csv", "a.csv,walk,1,train\nb.csv,sit,2,test\nc.csv,walk,3,val\n");
+    check_mentions(prepare("har list.csv --rate 20 --window 4 -o a.h5"),
                    "class                         train        val       test\n",
                    "sit                               0          0          2\n",
                    "walk                              2          2          0\n",
@@ -363,15 +342,14 @@ TEST_SUITE("prep.har") {
   }
 
   TEST_CASE("columns are chosen or skipped by name, with or without a header, also where one holds text") {
-    const TempDir dir;
-    write_text(dir / "a.csv",  // as Windows writes it
+    write_text("a.csv",  // as Windows writes it
                "\xEF\xBB\xBFtime,\"acc, x\",\"acc_y\"\r\n2020-01-01 00:00:00,1,\"5\"\r\n2020-01-01 00:00:01,2,6\r\n");
-    write_text(dir / "b.csv", "2020-01-01 00:00:00,3,7\n2020-01-01 00:00:01,4,8\n");
-    write_text(dir / "list.csv", "# recordings of May\n\"a.csv\",\"walk, slowly\",1,train\nb.csv,sit,2,val\n");
+    write_text("b.csv", "2020-01-01 00:00:00,3,7\n2020-01-01 00:00:01,4,8\n");
+    write_text("list.csv", "# recordings of May\n\"a.csv\",\"walk, slowly\",1,train\nb.csv,sit,2,val\n");
     const std::string words = "har list.csv --rate 20 --window 2 -o a.h5 ";
     const auto taken = [&](const std::string& options) {
-      prepare(dir.path(), words + options);
-      return read(dir / "a.h5");
+      prepare(words + options);
+      return read("a.h5");
     };
     HarSet set = taken("--skip-columns time");
     CHECK(set.channel_names == std::vector<std::string>{"acc, x", "acc_y"});
@@ -380,75 +358,71 @@ TEST_SUITE("prep.har") {
     set = taken("--columns acc_y");
     CHECK(set.channel_names == std::vector<std::string>{"acc_y"});
     CHECK(set.signals == std::vector<double>{5, 6, 7, 8});
-    check_fails(dir, "har list.csv --rate 20 --window 2 -o out.h5", 3,
-                "a.csv:2: '2020-01-01 00:00:00' is not a number");
-    check_fails(dir, "har list.csv --rate 20 --window 2 -o out.h5 --columns acc_z", 2, "no column 'acc_z'",
+    check_fails("har list.csv --rate 20 --window 2 -o out.h5", 3, "a.csv:2: '2020-01-01 00:00:00' is not a number");
+    check_fails("har list.csv --rate 20 --window 2 -o out.h5 --columns acc_z", 2, "no column 'acc_z'",
                 "time, acc, x, acc_y");
-    write_text(dir / "list.csv", "b.csv,sit,2,train\n");
+    write_text("list.csv", "b.csv,sit,2,train\n");
     set = taken("--columns channel_2,channel_1 --val-split random --val-fraction 0");
     CHECK(set.channel_names == std::vector<std::string>{"channel_2", "channel_1"});
     CHECK(set.signals == std::vector<double>{7, 8, 3, 4});
-    write_text(dir / "list.csv", "\"a.csv,sit,2,train\n");
-    check_fails(dir, "har list.csv --rate 20 --window 2 -o out.h5", 3, "list.csv:1: a quoted field");
-    write_recording(dir / "c.csv", 8, "clock,value\n");
-    write_text(dir / "list.csv", "c.csv,sit,2,train\n");
+    write_text("list.csv", "\"a.csv,sit,2,train\n");
+    check_fails("har list.csv --rate 20 --window 2 -o out.h5", 3, "list.csv:1: a quoted field");
+    write_recording("c.csv", 8, "clock,value\n");
+    write_text("list.csv", "c.csv,sit,2,train\n");
     CHECK(taken("--stride 9223372036854775807 --val-split random --val-fraction 0").windows() == 1);
-    const auto run = run_prep(dir.path(), words + "--val-split random --val-fraction 0");
+    const auto run = run_prep(words + "--val-split random --val-fraction 0");
     check_mentions(run.text, "note: clock rises with each sample", "--skip-columns clock");
   }
 
   TEST_CASE("recordings for tests alone make a set like the training's") {
-    const TempDir dir;
-    for (const char* name : {"a.csv", "b.csv", "c.csv"}) write_recording(dir / name, 40, "x,y\n");
-    write_text(dir / "train.csv", "a.csv,walk,1,train\nb.csv,sit,2,train\nc.csv,run,3,val\n");
-    write_text(dir / "tests.csv", "c.csv,walk,9,test\n");
-    prepare(dir.path(), "har train.csv --rate 20 --window 8 -o train.h5");
+    for (const char* name : {"a.csv", "b.csv", "c.csv"}) write_recording(name, 40, "x,y\n");
+    write_text("train.csv", "a.csv,walk,1,train\nb.csv,sit,2,train\nc.csv,run,3,val\n");
+    write_text("tests.csv", "c.csv,walk,9,test\n");
+    prepare("har train.csv --rate 20 --window 8 -o train.h5");
     const std::string words = "har tests.csv --rate 20 --window 8 -o out.h5 ";
-    check_fails(dir, words, 2, "all 1 recordings are for tests", "--like");
-    check_fails(dir, words + "--like train.h5 --columns x", 3, "its channels x are not those of 'train.h5', x, y");
-    check_fails(dir, "har tests.csv --rate 25 --window 8 -o out.h5 --like train.h5", 3, "windows of 8 samples at 20 Hz",
+    check_fails(words, 2, "all 1 recordings are for tests", "--like");
+    check_fails(words + "--like train.h5 --columns x", 3, "its channels x are not those of 'train.h5', x, y");
+    check_fails("har tests.csv --rate 25 --window 8 -o out.h5 --like train.h5", 3, "windows of 8 samples at 20 Hz",
                 "rate = 25");
-    prepare(dir.path(), words + "--like train.h5");
-    const HarSet set = read(dir / "out.h5"), train = read(dir / "train.h5");
+    prepare(words + "--like train.h5");
+    const HarSet set = read("out.h5"), train = read("train.h5");
     CHECK(set.windows_in(2) == 5);
     CHECK(set.windows() == 5);
     CHECK(set.class_names == train.class_names);
     CHECK(set.channel_mean == train.channel_mean);
     CHECK(set.channel_std == train.channel_std);
-    check_mentions(run_prep(dir.path(), "check out.h5").text, "there are no training windows", "good");
-    prepare(dir.path(), "info out.h5");
-    write_text(dir / "tests.csv", "c.csv,swim,9,test\n");
-    fs::remove(dir / "out.h5");
-    check_fails(dir, words + "--like train.h5", 3, "tests.csv:1: label 'swim' is not a class of 'train.h5'");
+    check_mentions(run_prep("check out.h5").text, "there are no training windows", "good");
+    prepare("info out.h5");
+    write_text("tests.csv", "c.csv,swim,9,test\n");
+    fs::remove("out.h5");
+    check_fails(words + "--like train.h5", 3, "tests.csv:1: label 'swim' is not a class of 'train.h5'");
   }
 
   TEST_CASE("values that 32-bit floats cannot hold are refused, also in a prepared file") {
-    const TempDir dir;
-    write_text(dir / "a.csv", "1\n2\n1e40\n4\n");
-    write_text(dir / "list.csv", "a.csv,walk,1,train\n");
+    write_text("a.csv", "1\n2\n1e40\n4\n");
+    write_text("list.csv", "a.csv,walk,1,train\n");
     const std::string words = "har list.csv --rate 20 --window 2 --val-split random --val-fraction 0 -o out.h5";
-    check_fails(dir, words, 3, "a.csv:3: 1e40 does not fit 32-bit floats");
-    write_text(dir / "a.csv", "1\n2\n3\n4\n");
-    prepare(dir.path(), words);
-    HarSet set = read(dir / "out.h5");
+    check_fails(words, 3, "a.csv:3: 1e40 does not fit 32-bit floats");
+    write_text("a.csv", "1\n2\n3\n4\n");
+    prepare(words);
+    HarSet set = read("out.h5");
     set.signals[2] = 1e40;
     take_channel_moments(set);
-    write_har_set(dir / "out.h5", set);
+    write_har_set("out.h5", set);
     std::vector<std::string> remarks;
-    const auto problems = problems_of(dir / "out.h5", remarks);
+    const auto problems = problems_of("out.h5", remarks);
     REQUIRE(problems.size() == 1);
     check_mentions(problems.front(), "sample 0: 1e+40 is no finite 32-bit float");
   }
 
   TEST_CASE("errors in a manifest or its tables name file and line") {
-    const TempDir dir;
-    write_recording(dir / "a.csv", 10, "x,y\n");
-    write_recording(dir / "b.csv", 10, "x,z\n");
-    write_text(dir / "c.csv", "1 2 3\n4 5 6\n");
+    write_recording("a.csv", 10, "x,y\n");
+    write_recording("b.csv", 10, "x,z\n");
+    write_text("c.csv", "1 2 3\n4 5 6\n");
     const std::string words = "har list.csv --rate 20 --window 4 -o out.h5 ";
     const auto with = [&](const std::string& list, int status, const auto&... parts) {
-      write_text(dir / "list.csv", list);
-      check_fails(dir, words, status, parts...);
+      write_text("list.csv", list);
+      check_fails(words, status, parts...);
     };
     with("a.csv,walk\n", 3, "list.csv:1: 2 fields, expected path,label,subject,split");
     with("a.csv,,1,train\n", 3, "list.csv:1: the label is empty");
@@ -465,27 +439,26 @@ TEST_SUITE("prep.har") {
     with("a.csv,walk,1,\n", 3, "1 subject is not enough for two parts");
     with("\n", 3, "list.csv: no recordings");
     with("a.csv,caf\xE9,1,train\n", 3, "list.csv:1: it is not UTF-8 text");
-    write_recording(dir / "twice.csv", 10, "x,x\n");
-    write_text(dir / "list.csv", "twice.csv,walk,1,train\n");
-    check_fails(dir, words + "--columns x", 3, "two columns are named 'x'");
-    check_fails(dir, words + "--columns x,x", 2, "a column is named twice");
+    write_recording("twice.csv", 10, "x,x\n");
+    write_text("list.csv", "twice.csv,walk,1,train\n");
+    check_fails(words + "--columns x", 3, "two columns are named 'x'");
+    check_fails(words + "--columns x,x", 2, "a column is named twice");
     with("a.csv,walk,,train\n", 3, "have no known subject; use --val-split random");
-    write_text(dir / "list.csv", "a.csv,walk,1,train\n");
-    check_fails(dir, "har list.csv --window 4 -o out.h5", 2, "rate");
-    check_fails(dir, "har list.csv --rate 0 --window 4 -o out.h5", 2, "rate", "must be > 0");
-    check_fails(dir, "har nothing.csv --rate 20 --window 4 -o out.h5", 2, "nothing.csv");
-    check_fails(dir, "har list.csv --format json --rate 20 --window 4 -o out.h5", 2, "format");
+    write_text("list.csv", "a.csv,walk,1,train\n");
+    check_fails("har list.csv --window 4 -o out.h5", 2, "rate");
+    check_fails("har list.csv --rate 0 --window 4 -o out.h5", 2, "rate", "must be > 0");
+    check_fails("har nothing.csv --rate 20 --window 4 -o out.h5", 2, "nothing.csv");
+    check_fails("har list.csv --format json --rate 20 --window 4 -o out.h5", 2, "format");
   }
 
   TEST_CASE("synthetic activities differ in their signal, also across subjects") {
-    const TempDir dir;
-    prepare(dir.path(), "synth-har --seed 11 -o a.h5");
-    const HarSet set = read(dir / "a.h5");
+    prepare("synth-har --seed 11 -o a.h5");
+    const HarSet set = read("a.h5");
     CHECK(set.windows() == 12 * 6 * 22);
     std::vector<std::pair<std::vector<double>, std::int32_t>> known;
     int right = 0, asked = 0;
     for (std::int64_t n = 0; n < set.windows(); ++n) {
-      const auto i = static_cast<std::size_t>(n);
+      const auto i = to_size(n);
       const auto features = features_of(set, n);
       if (set.split[i] == 0) known.emplace_back(features, set.labels[i]);
       if (set.split[i] != 2) continue;
@@ -504,20 +477,20 @@ TEST_SUITE("prep.har") {
     CHECK(asked > 200);
     CHECK(right > 0.97 * asked);
     // A subject does not depend on how many there are.
-    prepare(dir.path(), "synth-har --seed 11 --subjects 3 -o c.h5");
+    prepare("synth-har --seed 11 --subjects 3 -o c.h5");
     const auto one = [](const HarSet& of) {
       std::vector<double> found;
       for (std::int64_t n = 0; n < of.windows(); ++n) {
-        const auto i = static_cast<std::size_t>(n);
+        const auto i = to_size(n);
         if (of.subject[i] == 2 && of.labels[i] == 3 && of.start[i] == 128)
           found = {of.window(n).begin(), of.window(n).end()};
       }
       return found;
     };
     CHECK(one(set).size() == 9 * 128);
-    CHECK(one(set) == one(read(dir / "c.h5")));
-    check_fails(dir, "synth-har --subjects 2 -o out.h5", 2, "subjects");
-    check_fails(dir, "synth-har --seconds 2 -o out.h5", 2, "seconds");
+    CHECK(one(set) == one(read("c.h5")));
+    check_fails("synth-har --subjects 2 -o out.h5", 2, "subjects");
+    check_fails("synth-har --seconds 2 -o out.h5", 2, "seconds");
   }
 
   TEST_CASE("whether a channel is constant does not depend on its unit") {
@@ -530,23 +503,22 @@ TEST_SUITE("prep.har") {
       const std::vector<double> offset = {1001 * unit, 999 * unit, 1001 * unit, 999 * unit};
       append_windows(set, {wave, offset, std::vector<double>(4, 0.3 * unit)}, 0, 4, 4, {});
       take_channel_moments(set);
-      CHECK(set.channel_std[0] == doctest::Approx(unit).epsilon(1e-9));
-      CHECK(set.channel_std[1] == doctest::Approx(unit).epsilon(1e-9));
+      CHECK(set.channel_std[0] == Approx(unit).epsilon(1e-9));
+      CHECK(set.channel_std[1] == Approx(unit).epsilon(1e-9));
       CHECK(set.channel_std[2] == 1);
     }
   }
 
   TEST_CASE("check finds what was changed after the file was made") {
-    const TempDir dir;
-    prepare(dir.path(), "synth-har --subjects 6 --seconds 6 -o a.h5");
-    const HarSet good = read(dir / "a.h5");
+    prepare("synth-har --subjects 6 --seconds 6 -o a.h5");
+    const HarSet good = read("a.h5");
     std::vector<std::string> remarks;
     const auto with = [&](auto change, const auto&... parts) {
       HarSet set = good;
       set.notes = {{"val_split", std::string("subject")}};
       change(set);
-      prep::write_har_set(dir / "b.h5", set);
-      const auto problems = problems_of(dir / "b.h5", remarks);
+      prep::write_har_set("b.h5", set);
+      const auto problems = problems_of("b.h5", remarks);
       REQUIRE(problems.size() == 1);
       check_mentions(problems[0], parts...);
     };
@@ -568,16 +540,16 @@ TEST_SUITE("prep.har") {
     with(
         [](HarSet& s) {
           const auto val = std::find(s.split.begin(), s.split.end(), 1) - s.split.begin();
-          s.subject[static_cast<std::size_t>(val)] = s.subject[0];
+          s.subject[to_size(val)] = s.subject[0];
         },
         "1 subject is in both train and val");
     // Another shape or type is no file of this format.
     {
-      H5File file = H5File::create(dir / "c.h5");
+      H5File file = H5File::create("c.h5");
       file.set_attribute("/", "format", std::string("lockstep-har"));
       file.set_attribute("/", "version", std::int64_t{2});
     }
-    check_mentions(test::error_of(Fault::data, [&] { read(dir / "c.h5"); }), "version 2, this program reads version 1");
-    prepare(dir.path(), "check b.h5", 3);
+    check_mentions(error_of(Fault::data, [&] { read("c.h5"); }), "version 2, this program reads version 1");
+    prepare("check b.h5", 3);
   }
 }

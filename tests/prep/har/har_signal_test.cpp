@@ -1,14 +1,8 @@
 #include "lockstep/prep/har/har_signal.hpp"
 
-#include <cmath>
-#include <cstdlib>
+#include "support/test.hpp"
 
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
 using namespace lockstep::prep;
-using namespace lockstep::test;
 
 namespace {
 double worst(const std::vector<double>& a, const std::vector<double>& b) {
@@ -48,24 +42,22 @@ TEST_SUITE("prep.har_signal") {
   }
 
   TEST_CASE("tables are read with blanks or commas, signs, exponents and a line of names") {
-    const TempDir dir;
-    write_text(dir / "a.txt", "  1.5e-001 -2 +3\r\n4\t5 6\n\n  \n");
-    const auto a = read_text_table(dir / "a.txt", 3);
+    write_text("a.txt", "  1.5e-001 -2 +3\r\n4\t5 6\n\n  \n");
+    const auto a = read_text_table("a.txt", 3);
     CHECK(a.values == std::vector<double>{0.15, -2, 3, 4, 5, 6});
     CHECK(a.column(1) == std::vector<double>{-2, 5});
-    CHECK(a.line_of(1) == (dir / "a.txt").string() + ":2");
-    write_text(dir / "b.csv", "ax, ay\n1,2\n3 , 4\n5,6");
-    const auto b = read_text_table(dir / "b.csv", 0, Header::optional);
+    CHECK(a.line_of(1) == "a.txt:2");
+    write_text("b.csv", "ax, ay\n1,2\n3 , 4\n5,6");
+    const auto b = read_text_table("b.csv", 0, Header::optional);
     CHECK(b.header == std::vector<std::string>{"ax", "ay"});
     CHECK(b.values == std::vector<double>{1, 2, 3, 4, 5, 6});
-    CHECK(b.line_of(0) == (dir / "b.csv").string() + ":2");
+    CHECK(b.line_of(0) == "b.csv:2");
   }
 
   TEST_CASE("an error in a table names its line") {
-    const TempDir dir;
     const auto message = [&](const std::string& text, std::size_t columns = 2) {
-      write_text(dir / "t.txt", text);
-      return error_of(Fault::data, [&] { read_text_table(dir / "t.txt", columns, Header::optional); });
+      write_text("t.txt", text);
+      return error_of(Fault::data, [&] { read_text_table("t.txt", columns, Header::optional); });
     };
     check_mentions(message("1 2\n3\n"), "t.txt:2: 1 values, expected 2");
     check_mentions(message("1 2\n3 4 5\n", 0), "t.txt:2: 3 values, expected 2");
@@ -81,9 +73,9 @@ TEST_SUITE("prep.har_signal") {
     check_mentions(message("a b\nc d\n"), "t.txt:2: 'c' is not a number");
     check_mentions(message("a b\n"), "t.txt: no numbers");
     check_mentions(message(""), "t.txt: no numbers");
-    check_mentions(error_of(Fault::usage, [&] { read_text_table(dir / "none.txt", 1); }), "none.txt");
-    write_text(dir / "t.txt", "1\n2.5\n");
-    const auto table = read_text_table(dir / "t.txt", 1);
+    check_mentions(error_of(Fault::usage, [&] { read_text_table("none.txt", 1); }), "none.txt");
+    write_text("t.txt", "1\n2.5\n");
+    const auto table = read_text_table("t.txt", 1);
     CHECK(whole_number(table, 0, 0) == 1);
     check_mentions(error_of(Fault::data, [&] { whole_number(table, 1, 0); }), "t.txt:2: 2.5 is not a whole number");
   }

@@ -1,30 +1,21 @@
 #include "lockstep/prep/hrm/arc.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <set>
-
 #include "lockstep/io/dataset_file.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
-namespace fs = std::filesystem;
 
 namespace {
 constexpr const char* kTask =
     R"({"train":[{"input":[[1,2,0],[0,0,3]],"output":[[4]]},{"input":[[5,5]],"output":[[1],[2]]}],"test":[{"input":[[7,8],[9,6]],"output":[[6,9]]}]})";
 
 /// Two folders with two tasks each; `evaluation` holds test tasks.
-std::vector<std::vector<ArcTask>> folders(const test::TempDir& dir) {
+std::vector<std::vector<ArcTask>> folders() {
   std::vector<std::vector<ArcTask>> out;
   for (const char* folder : {"training", "evaluation"}) {
-    fs::create_directory(dir / folder);
-    for (const char* task : {"a", "b"})
-      test::write_text(dir / (std::string(folder) + "/" + task + folder[0] + ".json"), kTask);
-    out.push_back(read_arc_tasks((dir / folder).string() + "/"));
+    fs::create_directory(folder);
+    for (const char* task : {"a", "b"}) write_text(std::string(folder) + "/" + task + folder[0] + ".json", kTask);
+    out.push_back(read_arc_tasks(std::string(folder) + "/"));
   }
   return out;
 }
@@ -43,22 +34,20 @@ ArcGrid crop(const std::vector<std::uint8_t>& field, int& top, int& left) {
   top = left = 30;
   int bottom = -1, right = -1;
   for (int i = 0; i < 900; ++i) {
-    if (field[static_cast<std::size_t>(i)] < 2) continue;
+    if (field[to_size(i)] < 2) continue;
     top = std::min(top, i / 30), left = std::min(left, i % 30), bottom = std::max(bottom, i / 30),
     right = std::max(right, i % 30);
   }
   ArcGrid grid{bottom - top + 1, right - left + 1, {}};
   for (int r = top; r <= bottom; ++r)
-    for (int c = left; c <= right; ++c)
-      grid.cells.push_back(static_cast<std::uint8_t>(field[static_cast<std::size_t>(r * 30 + c)] - 2));
+    for (int c = left; c <= right; ++c) grid.cells.push_back(static_cast<std::uint8_t>(field[to_size(r * 30 + c)] - 2));
   return grid;
 }
 }  // namespace
 
 TEST_SUITE("prep.arc") {
   TEST_CASE("test pairs of an evaluation folder are for the test, all others for training") {
-    const test::TempDir dir;
-    const auto tasks = folders(dir);
+    const auto tasks = folders();
     CHECK_FALSE(tasks[0][0].evaluation);
     CHECK(tasks[1][0].evaluation);
     const PuzzleSet set = arc_set(tasks, 5, 1);
@@ -78,15 +67,13 @@ TEST_SUITE("prep.arc") {
   }
 
   TEST_CASE("an identifier's name says how to undo its variant") {
-    const test::TempDir dir;
-    const auto tasks = folders(dir);
+    const auto tasks = folders();
     const PuzzleSet set = arc_set(tasks, 20, 3);
     const PuzzlePart& test = set.test[0];
     for (std::int64_t p = 0; p < test.puzzles(); ++p) {
-      const std::string name =
-          set.identifiers[static_cast<std::size_t>(test.puzzle_identifiers[static_cast<std::size_t>(p)])];
+      const std::string name = set.identifiers[to_size(test.puzzle_identifiers[to_size(p)])];
       int top = 0, left = 0;
-      ArcGrid grid = crop(row_of(test, test.puzzle_indices[static_cast<std::size_t>(p)]).input, top, left);
+      ArcGrid grid = crop(row_of(test, test.puzzle_indices[to_size(p)]).input, top, left);
       CHECK(top == 0);
       CHECK(left == 0);
       if (const auto at = name.find("_t"); at != std::string::npos) {
@@ -94,7 +81,7 @@ TEST_SUITE("prep.arc") {
         for (auto& cell : grid.cells)
           cell = static_cast<std::uint8_t>(name.substr(at + 4).find(static_cast<char>('0' + cell)));
         ArcVariant back;
-        back.dihedral = kDihedralInverse[static_cast<std::size_t>(id)];
+        back.dihedral = kDihedralInverse[to_size(id)];
         grid = apply_arc_variant(back, grid);
       }
       CHECK(grid.cells == std::vector<std::uint8_t>{7, 8, 9, 6});
@@ -102,14 +89,12 @@ TEST_SUITE("prep.arc") {
   }
 
   TEST_CASE("training puzzles are shifted as one, apart from one example of each; every field is sound") {
-    const test::TempDir dir;
-    const PuzzleSet set = arc_set(folders(dir), 30, 4);
+    const PuzzleSet set = arc_set(folders(), 30, 4);
     const PuzzlePart& train = set.train[0];
     std::set<std::pair<int, int>> offsets;
     for (std::int64_t p = 0; p < train.puzzles(); ++p) {
       int at_origin = 0;
-      for (auto row = train.puzzle_indices[static_cast<std::size_t>(p)];
-           row < train.puzzle_indices[static_cast<std::size_t>(p) + 1]; ++row) {
+      for (auto row = train.puzzle_indices[to_size(p)]; row < train.puzzle_indices[to_size(p) + 1]; ++row) {
         const Row r = row_of(train, row);
         CHECK(arc_field_defect(r.input).empty());
         CHECK(arc_field_defect(r.label).empty());
@@ -133,8 +118,7 @@ TEST_SUITE("prep.arc") {
     CHECK(draw_arc_variants(task, 100, 1, 0).size() == 9);
     task.train = {{{1, 1, {0}}, {1, 1, {0}}}};
     CHECK(draw_arc_variants(task, 100, 1, 0).size() == 1);
-    const test::TempDir dir;
-    const auto read = folders(dir);
+    const auto read = folders();
     CHECK(draw_arc_variants(read[0][0], 200, 1, 0).size() == 201);
     // Another seed, other variants; the same, the same rows.
     const auto first = arc_set(read, 3, 1), again = arc_set(read, 3, 1), other = arc_set(read, 3, 2);
@@ -145,62 +129,60 @@ TEST_SUITE("prep.arc") {
   }
 
   TEST_CASE("tasks without outputs, of a folder or of one file, are tests without an answer; check accepts them") {
-    const test::TempDir dir;
-    const auto read = folders(dir);
-    fs::create_directory(dir / "open");
-    test::write_text(dir / "open/q.json",
-                     R"({"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3,4]]},{"input":[[5]]}]})");
-    test::write_text(dir / "all.json",
-                     R"({"r":{"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3,4]]}]},)"
-                     R"("s":{"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3]],"output":[[4]]}]}})");
-    const PuzzleSet set = arc_set({read[0], read_arc_tasks(dir / "open"), read_arc_tasks(dir / "all.json")}, 2, 1);
+    const auto read = folders();
+    fs::create_directory("open");
+    write_text("open/q.json",
+               R"({"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3,4]]},{"input":[[5]]}]})");
+    write_text("all.json",
+               R"({"r":{"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3,4]]}]},)"
+               R"("s":{"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3]],"output":[[4]]}]}})");
+    const PuzzleSet set = arc_set({read[0], read_arc_tasks("open"), read_arc_tasks("all.json")}, 2, 1);
     REQUIRE(set.test[0].groups() == 2);
     CHECK(set.test[0].rows == 3 * (2 + 1));
     const Row first = row_of(set.test[0], 0);
     CHECK(std::ranges::all_of(first.label, [](auto token) { return token == 0; }));
     CHECK(std::ranges::any_of(first.input, [](auto token) { return token != 0; }));
     CHECK(std::ranges::find(set.identifiers, "s") != set.identifiers.end());
-    write_puzzle_set(dir / "set.h5", set, 0);
-    const H5File file = H5File::open(dir / "set.h5");
+    write_puzzle_set("set.h5", set, 0);
+    const H5File file = H5File::open("set.h5");
     std::vector<std::string> remarks;
     CHECK(check_puzzle_set(file, remarks).empty());
     REQUIRE(!remarks.empty());
-    test::check_mentions(remarks.front(), "9 test examples have no answer");
+    check_mentions(remarks.front(), "9 test examples have no answer");
 
-    test::write_text(dir / "all.json", R"({"r":{"train":[{"input":[[1]],"output":[[2]]}],)"
-                                       R"("test":[{"input":[[3]],"output":[[4]]},{"input":[[3]]}]}})");
-    test::check_mentions(test::error_of(Fault::data, [&] { read_arc_tasks(dir / "all.json"); }), "task 'r' test pair 2",
-                         "no output, unlike the first pair");
-    test::write_text(dir / "all.json", kTask);
-    test::check_mentions(test::error_of(Fault::data, [&] { read_arc_tasks(dir / "all.json"); }), "all.json",
-                         "an object of tasks by name");
+    write_text("all.json", R"({"r":{"train":[{"input":[[1]],"output":[[2]]}],)"
+                           R"("test":[{"input":[[3]],"output":[[4]]},{"input":[[3]]}]}})");
+    check_mentions(error_of(Fault::data, [&] { read_arc_tasks("all.json"); }), "task 'r' test pair 2",
+                   "no output, unlike the first pair");
+    write_text("all.json", kTask);
+    check_mentions(error_of(Fault::data, [&] { read_arc_tasks("all.json"); }), "all.json",
+                   "an object of tasks by name");
   }
 
   TEST_CASE("bad tasks are named by file, pair, row and cell") {
-    const test::TempDir dir;
     const auto error = [&](const std::string& text) {
-      test::write_text(dir / "t.json", text);
-      return test::error_of(Fault::data, [&] { read_arc_tasks(dir.path()); });
+      write_text("t.json", text);
+      return error_of(Fault::data, [&] { read_arc_tasks("."); });
     };
     const auto with = [](const std::string& grid) {
       return R"({"train":[{"input":)" + grid + R"(,"output":[[1]]}],"test":[{"input":[[1]],"output":[[1]]}]})";
     };
     CHECK(error(with("[[1]]")) == "no error");
-    test::check_mentions(error("{"), "t.json", "parse error");
-    test::check_mentions(error(R"({"train":[]})"), "t.json", "'train' with at least one pair");
-    test::check_mentions(error(R"({"train":[{"input":[[1]]}],"test":[]})"), "train pair 1", "no 'output'");
-    test::check_mentions(error(with("[[1,10]]")), "train pair 1", "cell 2 of row 1 of 'input' is 10");
-    test::check_mentions(error(with("[[1,2],[3]]")), "row 2 of 'input' has 1 cells, the first 2");
-    test::check_mentions(error(with("[[\"1\"]]")), "not a colour");
-    test::check_mentions(error(with("[]")), "is not a list of 1 to 30 rows");
+    check_mentions(error("{"), "t.json", "parse error");
+    check_mentions(error(R"({"train":[]})"), "t.json", "'train' with at least one pair");
+    check_mentions(error(R"({"train":[{"input":[[1]]}],"test":[]})"), "train pair 1", "no 'output'");
+    check_mentions(error(with("[[1,10]]")), "train pair 1", "cell 2 of row 1 of 'input' is 10");
+    check_mentions(error(with("[[1,2],[3]]")), "row 2 of 'input' has 1 cells, the first 2");
+    check_mentions(error(with("[[\"1\"]]")), "not a colour");
+    check_mentions(error(with("[]")), "is not a list of 1 to 30 rows");
     std::string wide = "[[0";
     for (int i = 0; i < 30; ++i) wide += ",0";
-    test::check_mentions(error(with(wide + "]]")), "row 1 of 'input' is not a list of 1 to 30");
-    test::write_text(dir / "t.json", with("[[1]]"));
-    const auto tasks = read_arc_tasks(dir.path());
-    test::check_mentions(test::error_of(Fault::data, [&] { arc_set({tasks, tasks}, 0, 0); }), "task 't' is also in");
-    fs::create_directory(dir / "empty");
-    test::check_mentions(test::error_of(Fault::data, [&] { read_arc_tasks(dir / "empty"); }), "no .json file");
-    test::check_mentions(test::error_of(Fault::usage, [&] { read_arc_tasks(dir / "none"); }), "no such folder");
+    check_mentions(error(with(wide + "]]")), "row 1 of 'input' is not a list of 1 to 30");
+    write_text("t.json", with("[[1]]"));
+    const auto tasks = read_arc_tasks(".");
+    check_mentions(error_of(Fault::data, [&] { arc_set({tasks, tasks}, 0, 0); }), "task 't' is also in");
+    fs::create_directory("empty");
+    check_mentions(error_of(Fault::data, [&] { read_arc_tasks("empty"); }), "no .json file");
+    check_mentions(error_of(Fault::usage, [&] { read_arc_tasks("none"); }), "no such folder");
   }
 }

@@ -1,14 +1,9 @@
 #include "lockstep/prep/hrm/maze.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-
 #include "lockstep/base/puzzle_variant.hpp"
 #include "prep/hrm/puzzle_options.hpp"
-#include "support/errors.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
 
 namespace {
@@ -35,9 +30,9 @@ TEST_SUITE("prep.maze") {
     const auto around = defect("Soo#o#o#oooo## G");
     CHECK(around.defect.empty());
     CHECK(around.steps == 9);
-    test::check_mentions(defect("S  #o# #o oo## G").defect, "does not lead");
-    test::check_mentions(defect("S   o# #oooo## G").defect, "cell 4 of the answer does not match");
-    test::check_mentions(defect("S  #oo #oooo## G").defect, "cell 6");
+    check_mentions(defect("S  #o# #o oo## G").defect, "does not lead");
+    check_mentions(defect("S   o# #oooo## G").defect, "cell 4 of the answer does not match");
+    check_mentions(defect("S  #oo #oooo## G").defect, "cell 6");
     CHECK(inspect_maze(2, tokens("SS #"), tokens("SS #")).defect ==
           "the question has 2 starts and 0 goals, expected one of each");
   }
@@ -61,10 +56,8 @@ TEST_SUITE("prep.maze") {
         CHECK(report.steps == report.shortest);
         CHECK(report.shortest >= 14);
         // The only way: with any path cell walled up the shortest way is longer, or there is none.
-        const auto goal =
-            static_cast<std::size_t>(std::find(question.begin(), question.end(), kMazeGoal) - question.begin());
-        const auto start =
-            static_cast<std::size_t>(std::find(question.begin(), question.end(), kMazeStart) - question.begin());
+        const auto goal = to_size(std::find(question.begin(), question.end(), kMazeGoal) - question.begin());
+        const auto start = to_size(std::find(question.begin(), question.end(), kMazeStart) - question.begin());
         for (std::size_t cell = 0; cell < answer.size(); ++cell) {
           if (answer[cell] != kMazePath) continue;
           auto walled = question;
@@ -93,8 +86,7 @@ TEST_SUITE("prep.maze") {
       const auto goal = static_cast<int>(std::find(question.begin(), question.end(), kMazeGoal) - question.begin());
       if (goal / 6 <= start / 6 || goal % 6 == start % 6) continue;
       ++seen;
-      for (int row = start / 6; row < goal / 6; ++row)
-        CHECK(answer[static_cast<std::size_t>(row * 6 + goal % 6)] == kMazePath);
+      for (int row = start / 6; row < goal / 6; ++row) CHECK(answer[to_size(row * 6 + goal % 6)] == kMazePath);
     }
     CHECK(seen > 5);
   }
@@ -114,12 +106,12 @@ TEST_SUITE("prep.maze") {
   TEST_CASE("foreign characters, path cells in questions and grids that are no squares are named") {
     std::vector<std::uint8_t> question, answer;
     const auto error = [&](const std::string& q, const std::string& a) {
-      return test::error_of(Fault::data, [&] { parse_maze({"'m.csv' line 2", "", q, a, {}}, question, answer); });
+      return error_of(Fault::data, [&] { parse_maze({"'m.csv' line 2", "", q, a, {}}, question, answer); });
     };
-    test::check_mentions(error("S G", "S G"), "'m.csv' line 2", "3 characters, which is not a square grid");
-    test::check_mentions(error("S?G ", "S G "), "'?' in cell 2 of the question");
-    test::check_mentions(error("SoG ", "SoG "), "'o' in cell 2 of the question");
-    test::check_mentions(error("S G ", "SoG\t"), "byte 9 in cell 4 of the answer");
+    check_mentions(error("S G", "S G"), "'m.csv' line 2", "3 characters, which is not a square grid");
+    check_mentions(error("S?G ", "S G "), "'?' in cell 2 of the question");
+    check_mentions(error("SoG ", "SoG "), "'o' in cell 2 of the question");
+    check_mentions(error("S G ", "SoG\t"), "byte 9 in cell 4 of the answer");
     CHECK(error("S G ", "SoG ") == "no error");
     CHECK(answer == MazeGrid{3, 5, 4, 2});
   }

@@ -1,19 +1,13 @@
 /// The sources of puzzles as users run them: tables, folders of NumPy files, bad input, generators.
-#include <algorithm>
-#include <set>
 
 #include "lockstep/prep/hrm/puzzle_set.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
 #include "lockstep/prep/npy.hpp"
 #include "prep/program.hpp"
-#include "support/errors.hpp"
 #include "support/npy.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
-using namespace lockstep::test;
-namespace fs = std::filesystem;
 
 namespace {
 const char* const kQ = "..9..4...7.....3.......91.........8....2......6..3.5..23..1...........9......8.4.";
@@ -50,28 +44,25 @@ void write_upstream(const fs::path& root) {
   for (const std::string split : {"train", "test"}) {
     const fs::path folder = root / split;
     fs::create_directories(folder);
-    test::write_text(folder / "dataset.json", kJson);
-    test::write_text(folder / "all__inputs.npy",
-                     split == "train" ? npy("<i8", "3, 16", wide) : npy("|u1", "3, 16", narrow));
-    test::write_text(folder / "all__labels.npy", npy("|u1", "3, 16", narrow));
-    test::write_text(folder / "all__puzzle_indices.npy", npy<std::int32_t>("<i4", "3,", {0, 1, 3}));
-    test::write_text(folder / "all__group_indices.npy", npy<std::int32_t>("<i4", "3,", {0, 1, 2}));
-    test::write_text(folder / "all__puzzle_identifiers.npy", npy<std::int32_t>("<i4", "2,", {1, 0}));
+    write_text(folder / "dataset.json", kJson);
+    write_text(folder / "all__inputs.npy", split == "train" ? npy("<i8", "3, 16", wide) : npy("|u1", "3, 16", narrow));
+    write_text(folder / "all__labels.npy", npy("|u1", "3, 16", narrow));
+    write_text(folder / "all__puzzle_indices.npy", npy<std::int32_t>("<i4", "3,", {0, 1, 3}));
+    write_text(folder / "all__group_indices.npy", npy<std::int32_t>("<i4", "3,", {0, 1, 2}));
+    write_text(folder / "all__puzzle_identifiers.npy", npy<std::int32_t>("<i4", "2,", {1, 0}));
   }
-  test::write_text(root / "identifiers.json", R"(["<blank>", "first"])");
+  write_text(root / "identifiers.json", R"(["<blank>", "first"])");
 }
 }  // namespace
 
 TEST_SUITE("prep.puzzle_program") {
   TEST_CASE("a Sudoku table: subsample, difficulty, variants, source and rating") {
-    const TempDir dir;
-    test::write_text(dir / "train.csv", "\xEF\xBB\xBF" + table(20));  // the mark of Windows
-    test::write_text(dir / "test.csv", "\xEF\xBB\xBF" + table(6));
+    write_text("train.csv", "\xEF\xBB\xBF" + table(20));  // the mark of Windows
+    write_text("test.csv", "\xEF\xBB\xBF" + table(6));
     prepare(
-        dir.path(),
         "sudoku --train train.csv --test test.csv --subsample-size 5 --min-difficulty 3 --num-aug 4 --seed 9 -o a.h5");
-    prepare(dir.path(), "check a.h5");
-    const auto file = H5File::open(dir / "a.h5");
+    prepare("check a.h5");
+    const auto file = H5File::open("a.h5");
     const PuzzleSet set = read_puzzle_set(file);
     CHECK(set.train[0].groups() == 5);
     CHECK(set.train[0].rows == 25);
@@ -82,45 +73,44 @@ TEST_SUITE("prep.puzzle_program") {
     CHECK(set.sha256.size() == 2);
     CHECK(set.sources == std::vector<std::string>{"train.csv", "test.csv"});
     // All puzzles of this table are images of one: the check says so.
-    check_mentions(run_prep(dir.path(), "check a.h5").text, "3 of 3 test puzzles are equivalent to a training puzzle");
+    check_mentions(run_prep("check a.h5").text, "3 of 3 test puzzles are equivalent to a training puzzle");
     // Another seed, another choice; the same seed, the same bytes.
-    prepare(dir.path(),
-            "sudoku --train train.csv --test test.csv --subsample-size 5 --min-difficulty 3 --num-aug 4 "
-            "--seed 9 -o b.h5");
-    CHECK(test::read_text(dir / "a.h5") == test::read_text(dir / "b.h5"));
-    prepare(dir.path(), "sudoku --train train.csv --subsample-size 5 --seed 10 -o c.h5");
-    CHECK(test::read_text(dir / "a.h5") != test::read_text(dir / "c.h5"));
+    prepare(
+        "sudoku --train train.csv --test test.csv --subsample-size 5 --min-difficulty 3 --num-aug 4 "
+        "--seed 9 -o b.h5");
+    CHECK(read_text("a.h5") == read_text("b.h5"));
+    prepare("sudoku --train train.csv --subsample-size 5 --seed 10 -o c.h5");
+    CHECK(read_text("a.h5") != read_text("c.h5"));
   }
 
   TEST_CASE("validation puzzles are made on request and stored; rows that repeat are counted") {
-    const TempDir dir;
-    const auto make = [&](const std::string& words) { return prepare(dir.path(), words + " -o " + "out.h5"); };
+    const auto make = [&](const std::string& words) { return prepare(words + " -o out.h5"); };
     const std::string synth = "synth-sudoku --order 2 --train 20 --test 6 --min-givens 5 --max-givens 9";
     check_mentions(make(synth), "training selects its best weights by the test puzzles; see --val");
     const auto tokens = [&](const char* set) {
-      return H5File::open(dir / "out.h5").read<std::uint8_t>(std::string(set) + "/all/inputs");
+      return H5File::open("out.h5").read<std::uint8_t>(std::string(set) + "/all/inputs");
     };
     const auto train = tokens("/train"), test = tokens("/test");
-    CHECK_FALSE(H5File::open(dir / "out.h5").has("/val"));
+    CHECK_FALSE(H5File::open("out.h5").has("/val"));
     CHECK(make(synth + " --val 7").find("note") == std::string::npos);
     CHECK(tokens("/train") == train);
     CHECK(tokens("/test") == test);
     const auto val = tokens("/val");
     CHECK(val.size() == 7 * 16);
-    std::string bytes = test::read_text(dir / "out.h5");
+    std::string bytes = read_text("out.h5");
     const std::size_t first = bytes.find(std::string(val.begin(), val.end()));
     REQUIRE(first != std::string::npos);
     bytes[first + bytes.substr(first).find_first_not_of('\1')] = '\1';  // a given becomes a blank
-    test::write_text(dir / "changed.h5", bytes);
-    check_mentions(run_prep(dir.path(), "check changed.h5").text, "/val/all/inputs", "checksum");
-    check_mentions(run_prep(dir.path(), "check out.h5").text, "0 of 7 validation puzzles are equivalent to a training",
+    write_text("changed.h5", bytes);
+    check_mentions(run_prep("check changed.h5").text, "/val/all/inputs", "checksum");
+    check_mentions(run_prep("check out.h5").text, "0 of 7 validation puzzles are equivalent to a training",
                    "0 of 6 test puzzles are equivalent to a validation", "good");
-    check_mentions(run_prep(dir.path(), "info out.h5").text, "val/all            7 groups");
+    check_mentions(run_prep("info out.h5").text, "val/all            7 groups");
 
     std::string rows;  // the puzzles as a table, the first three twice
     for (std::size_t puzzle = 0; puzzle < 23; ++puzzle) {
       std::string question, answer;
-      const auto labels = H5File::open(dir / "out.h5").read<std::uint8_t>("/train/all/labels");
+      const auto labels = H5File::open("out.h5").read<std::uint8_t>("/train/all/labels");
       for (std::size_t cell = 0; cell < 16; ++cell) {
         const std::size_t at = puzzle % 20 * 16 + cell;
         question += static_cast<char>('0' + train[at] - 1);
@@ -128,28 +118,26 @@ TEST_SUITE("prep.puzzle_program") {
       }
       rows += question + "," + answer + "\n";
     }
-    test::write_text(dir / "t.csv", "question,answer\n" + rows);
+    write_text("t.csv", "question,answer\n" + rows);
     check_mentions(make("sudoku --train t.csv --val 4 --num-aug 2"), "note: 3 rows of 't.csv' repeat", "19 groups",
                    "val  /all  4 groups, 4 puzzles");
-    prepare(dir.path(), "check out.h5");
+    prepare("check out.h5");
     make("synth-maze --side 6 --train 5 --test 2 --val 3 --aug");
     CHECK(tokens("/val").size() == 3 * 36);
-    prepare(dir.path(), "check out.h5");
-    check_mentions(prepare(dir.path(), "sudoku --train t.csv --val 21 -o many.h5", 2), "option val = 21");
+    prepare("check out.h5");
+    check_mentions(prepare("sudoku --train t.csv --val 21 -o many.h5", 2), "option val = 21");
   }
 
   TEST_CASE("mazes from a table, eight images per training group") {
-    const TempDir dir;
-    test::write_text(dir / "m.csv", "source,question,answer,rating\ng,S  # # #    ## G,\"S  #o# #oooo## G\",6\n");
-    prepare(dir.path(), "maze --train m.csv --test m.csv --aug -o m.h5");
-    check_mentions(run_prep(dir.path(), "check m.h5").text, "1 of 1 test puzzles are equivalent", "good");
-    const auto file = H5File::open(dir / "m.h5");
+    write_text("m.csv", "source,question,answer,rating\ng,S  # # #    ## G,\"S  #o# #oooo## G\",6\n");
+    prepare("maze --train m.csv --test m.csv --aug -o m.h5");
+    check_mentions(run_prep("check m.h5").text, "1 of 1 test puzzles are equivalent", "good");
+    const auto file = H5File::open("m.h5");
     CHECK(read_puzzle_set(file).train[0].puzzles() == 8);
     CHECK(read_puzzle_set(file).test[0].puzzles() == 1);
   }
 
   TEST_CASE("generated puzzles pass the check; no test puzzle is equivalent to a training puzzle") {
-    const TempDir dir;
     const std::pair<const char*, const char*> made[] = {
         {"small.h5", "synth-sudoku --order 2 --train 60 --test 20 --min-givens 5 --max-givens 8 --num-aug 3"},
         {"nine.h5", "synth-sudoku --train 12 --test 4 --min-givens 26 --max-givens 34 --num-aug 50 --augment online"},
@@ -158,15 +146,15 @@ TEST_SUITE("prep.puzzle_program") {
         {"random.h5", "synth-maze --side 10 --walls random --unique --aug --train 20 --test 5"}};
     for (const auto& [name, words] : made) {
       CAPTURE(std::string(words));
-      prepare(dir.path(), std::string(words) + " -o " + name);
-      check_mentions(prepare(dir.path(), std::string("check ") + name), ": 0 of ", "test puzzles are equivalent");
-      prepare(dir.path(), std::string(words) + " -o again.h5");
-      CHECK(test::read_text(dir / name) == test::read_text(dir / "again.h5"));
-      prepare(dir.path(), std::string("info ") + name);
+      prepare(std::string(words) + " -o " + name);
+      check_mentions(prepare(std::string("check ") + name), ": 0 of ", "test puzzles are equivalent");
+      prepare(std::string(words) + " -o again.h5");
+      CHECK(read_text(name) == read_text("again.h5"));
+      prepare(std::string("info ") + name);
     }
     // Each puzzle has one solution, the asked number of givens and the stored rating.
     for (const std::string name : {"nine.h5", "hard.h5"}) {
-      const auto file = H5File::open(dir / name);
+      const auto file = H5File::open(name);
       const PuzzleSet set = read_puzzle_set(file);
       std::vector<std::uint8_t> question(81), answer(81);
       for (const auto* part : {&set.train[0], &set.test[0]}) {
@@ -177,7 +165,7 @@ TEST_SUITE("prep.puzzle_program") {
           const auto solution = solve_sudoku(3, question);
           CHECK(solution.count == 1);
           CHECK(solution.first == answer);
-          CHECK(solution.guesses == part->rating[static_cast<std::size_t>(row)]);
+          CHECK(solution.guesses == part->rating[to_size(row)]);
           const auto givens = 81 - std::count(question.begin(), question.end(), std::uint8_t{0});
           if (name == "nine.h5") CHECK((givens >= 26 && givens <= 34));
           if (name == "hard.h5") CHECK(solution.guesses >= 2);
@@ -187,23 +175,20 @@ TEST_SUITE("prep.puzzle_program") {
   }
 
   TEST_CASE("a generator that runs out of new puzzles says how many there were") {
-    const TempDir dir;
     check_mentions(
-        prepare(dir.path(),
-                "synth-sudoku --order 2 --train 500 --min-givens 15 --max-givens 15 --max-tries 300 -o a.h5", 2),
+        prepare("synth-sudoku --order 2 --train 500 --min-givens 15 --max-givens 15 --max-tries 300 -o a.h5", 2),
         "of 700 inequivalent ones found", "max-tries");
-    prepare(dir.path(), "synth-maze --side 5 --min-path 60 --max-tries 50 -o a.h5", 2);
-    prepare(dir.path(), "synth-sudoku --min-givens 40 --max-givens 30 -o a.h5", 2);
-    prepare(dir.path(), "synth-sudoku --order 4 -o a.h5", 2);
-    CHECK(names_in(dir.path()).empty());
+    prepare("synth-maze --side 5 --min-path 60 --max-tries 50 -o a.h5", 2);
+    prepare("synth-sudoku --min-givens 40 --max-givens 30 -o a.h5", 2);
+    prepare("synth-sudoku --order 4 -o a.h5", 2);
+    CHECK(names_in(".").empty());
   }
 
   TEST_CASE("a folder of NumPy files becomes the same puzzles, names and indices") {
-    const TempDir dir;
-    write_upstream(dir / "up");
-    prepare(dir.path(), "hrm-npy --input up --task sudoku -o a.h5");
-    prepare(dir.path(), "check a.h5");
-    const auto file = H5File::open(dir / "a.h5");
+    write_upstream("up");
+    prepare("hrm-npy --input up --task sudoku -o a.h5");
+    prepare("check a.h5");
+    const auto file = H5File::open("a.h5");
     const PuzzleSet set = read_puzzle_set(file);
     CHECK(set.identifiers == std::vector<std::string>{"<blank>", "first"});
     CHECK(set.train[0].puzzle_indices == std::vector<std::int64_t>{0, 1, 3});
@@ -213,9 +198,9 @@ TEST_SUITE("prep.puzzle_program") {
     std::vector<std::uint8_t> in(16), out(16);
     set.train[0].tokens(2, in, out);
     CHECK(in == std::vector<std::uint8_t>{2, 3, 4, 5, 4, 5, 2, 3, 3, 2, 5, 4, 5, 4, 3, 2});
-    check_mentions(run_prep(dir.path(), "hrm-npy --input up -o b.h5").text, "do not determine the task");
+    check_mentions(run_prep("hrm-npy --input up -o b.h5").text, "do not determine the task");
     for (const char* input : {"up/train/dataset.json", "up/test/all__labels.npy"})
-      check_refused(dir.path(), std::string("hrm-npy --input up --task sudoku -o ") + input, 2, "it is the input");
+      check_refused(std::string("hrm-npy --input up --task sudoku -o ") + input, 2, "it is the input");
   }
 
   TEST_CASE("damaged NumPy folders are refused by file and row, and nothing is written") {
@@ -238,29 +223,27 @@ TEST_SUITE("prep.puzzle_program") {
         {"dataset.json", "{", "parse error"},
         {"dataset.json", R"({"seq_len": 16, "vocab_size": 500})", "'vocab_size' is 500"}};
     for (const auto& [file, bytes, expected] : cases) {
-      const TempDir dir;
-      write_upstream(dir / "up");
+      write_upstream("up");
       const std::string damaged = std::string("up/test/") + file;
-      test::write_text(dir / damaged, bytes);
-      check_refused(dir.path(), "hrm-npy --input up --task sudoku -o a.h5", 3, expected, damaged);
-      CHECK(names_in(dir.path()) == std::vector<std::string>{"up"});
+      write_text(damaged, bytes);
+      check_refused("hrm-npy --input up --task sudoku -o a.h5", 3, expected, damaged);
+      CHECK(names_in(".") == std::vector<std::string>{"up"});
     }
   }
 
   TEST_CASE("bad tables end with one line, exit code 3 and no file") {
-    const TempDir dir;
     const std::string header = "source,question,answer,rating\n", good = std::string("x,") + kQ + "," + kA + ",0\n";
-    test::write_text(dir / "header.csv", "a,b\n1,2\n");
-    test::write_text(dir / "empty.csv", header);
-    test::write_text(dir / "short.csv", header + good + "x,12,12,0\n");
+    write_text("header.csv", "a,b\n1,2\n");
+    write_text("empty.csv", header);
+    write_text("short.csv", header + good + "x,12,12,0\n");
     std::string two(81, '.');
-    test::write_text(dir / "two.csv", header + "x," + two + "," + kA + ",0\n");
-    test::write_text(dir / "unrated.csv", std::string("question,answer\n") + kQ + "," + kA + "\n");
-    test::write_text(dir / "gap.csv", header + "g,S  # # #    ## G,S  #o# # ooo## G,6\n");
-    test::write_text(dir / "good.csv", header + good);
-    test::write_text(dir / "latin.csv", header + "caf\xE9" + good);
-    test::write_text(dir / "four.csv", header + "x,123434122143432.,1234341221434321,0\n");
-    const auto before = names_in(dir.path());
+    write_text("two.csv", header + "x," + two + "," + kA + ",0\n");
+    write_text("unrated.csv", std::string("question,answer\n") + kQ + "," + kA + "\n");
+    write_text("gap.csv", header + "g,S  # # #    ## G,S  #o# # ooo## G,6\n");
+    write_text("good.csv", header + good);
+    write_text("latin.csv", header + "caf\xE9" + good);
+    write_text("four.csv", header + "x,123434122143432.,1234341221434321,0\n");
+    const auto before = names_in(".");
     const std::pair<const char*, const char*> cases[] = {
         {"sudoku --train header.csv -o o.h5", "'header.csv' line 1: the header names no 'question'"},
         {"sudoku --train empty.csv -o o.h5", "no puzzles in it"},
@@ -273,11 +256,11 @@ TEST_SUITE("prep.puzzle_program") {
         {"sudoku --train latin.csv -o o.h5", "'latin.csv' line 2: the source is not UTF-8"},
         {"maze --train gap.csv -o o.h5", "'gap.csv' line 2: the path of the answer does not lead"},
         {"maze --train good.csv -o o.h5", "'good.csv' line 2: '.' in cell 1"}};
-    for (const auto& [words, expected] : cases) check_refused(dir.path(), words, 3, expected);
-    prepare(dir.path(), "sudoku --train none.csv -o o.h5", 2);
-    prepare(dir.path(), "sudoku --train . -o o.h5", 2);
-    prepare(dir.path(), "hrm-npy --input . -o o.h5", 2);
-    prepare(dir.path(), "arc --input none -o o.h5", 2);
-    CHECK(names_in(dir.path()) == before);
+    for (const auto& [words, expected] : cases) check_refused(words, 3, expected);
+    prepare("sudoku --train none.csv -o o.h5", 2);
+    prepare("sudoku --train . -o o.h5", 2);
+    prepare("hrm-npy --input . -o o.h5", 2);
+    prepare("arc --input none -o o.h5", 2);
+    CHECK(names_in(".") == before);
   }
 }

@@ -1,17 +1,10 @@
 #include "lockstep/prep/hrm/puzzle_set.hpp"
 
-#include <doctest/doctest.h>
-
-#include <set>
-#include <sstream>
-
 #include "lockstep/prep/hrm/puzzle_division.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
 #include "prep/hrm/puzzle_options.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
 
 namespace {
@@ -43,18 +36,18 @@ PuzzleSet sample(bool online) {
   add_base_puzzles(set, base(1, 5), base(2, 4));
   return set;
 }
-std::vector<std::string> problems(const std::filesystem::path& path) {
+std::vector<std::string> problems(const fs::path& path) {
   std::vector<std::string> remarks;
   return check_puzzle_set(H5File::open(path), remarks);
 }
 /// The result of the check for a set that was changed before it was written.
 template <class Change>
-std::string after(const test::TempDir& dir, Change change) {
+std::string after(Change change) {
   PuzzleSet set = sample(false);
   change(set);
-  write_puzzle_set(dir / "bad.h5", set, 0);
+  write_puzzle_set("bad.h5", set, 0);
   std::string all;
-  for (const auto& problem : problems(dir / "bad.h5")) all += problem + "\n";
+  for (const auto& problem : problems("bad.h5")) all += problem + "\n";
   return all;
 }
 }  // namespace
@@ -68,7 +61,7 @@ TEST_SUITE("prep.puzzle_set") {
         const PuzzleVariants variants(PuzzleTask::sudoku, 16, 5);
         std::vector<std::uint8_t> question(16), answer(16);
         const auto of = [&](const std::vector<std::uint8_t>& all) {
-          return std::span(all).subspan(static_cast<std::size_t>(16 * row), 16);
+          return std::span(all).subspan(to_size(16 * row), 16);
         };
         variants.apply(static_cast<std::uint64_t>(row), 1, of(again.inputs), of(again.labels), question, answer);
         PuzzleRow added;
@@ -80,7 +73,7 @@ TEST_SUITE("prep.puzzle_set") {
     const auto texts = [](const BasePuzzles& puzzles) {
       std::multiset<std::string> out;
       for (std::int64_t row = 0; row < puzzles.size(); ++row) {
-        const auto at = static_cast<std::size_t>(16 * row);
+        const auto at = to_size(16 * row);
         out.insert(canonical_puzzle(PuzzleTask::sudoku, std::span(puzzles.inputs).subspan(at, 16),
                                     std::span(puzzles.labels).subspan(at, 16)));
       }
@@ -103,16 +96,14 @@ TEST_SUITE("prep.puzzle_set") {
       CHECK(without.val.size() == 0);
       if (kept > 0) CHECK(without.train.inputs == parts.train.inputs);
     }
-    test::check_mentions(
-        test::error_of(Fault::usage,
-                       [&] { divide_puzzles(table, test, {.task = PuzzleTask::sudoku, .train = 20, .val = 50}); }),
-        "option val = 50: of 70 puzzles", "20 are for training");
+    check_mentions(error_of(Fault::usage,
+                            [&] { divide_puzzles(table, test, {.task = PuzzleTask::sudoku, .train = 20, .val = 50}); }),
+                   "option val = 50: of 70 puzzles", "20 are for training");
   }
 
   TEST_CASE("the layout is the documented one") {
-    const test::TempDir dir;
-    write_puzzle_set(dir / "a.h5", sample(false), 0);
-    const auto file = H5File::open(dir / "a.h5");
+    write_puzzle_set("a.h5", sample(false), 0);
+    const auto file = H5File::open("a.h5");
     CHECK(file.text_attribute("/", "kind") == "hrm-puzzles");
     CHECK(file.text_attribute("/", "task") == "sudoku");
     CHECK(file.int_attribute("/", "vocab_size") == 6);
@@ -130,16 +121,15 @@ TEST_SUITE("prep.puzzle_set") {
     CHECK(file.read<std::int32_t>("/train/all/rating") == std::vector<std::int32_t>{0, 1, 2, 3, 4});
     CHECK(file.read<std::int32_t>("/test/all/source") == std::vector<std::int32_t>{0, 1, 0, 1});
     CHECK(file.read_text("/source_names") == std::vector<std::string>{"even", "odd"});
-    CHECK(problems(dir / "a.h5").empty());
+    CHECK(problems("a.h5").empty());
   }
 
   TEST_CASE("stored variants are those that training draws from a file with augment = online") {
-    const test::TempDir dir;
-    write_puzzle_set(dir / "off.h5", sample(false), 6);
-    write_puzzle_set(dir / "on.h5", sample(true), 0);
-    CHECK(problems(dir / "off.h5").empty());
-    CHECK(problems(dir / "on.h5").empty());
-    const auto off_file = H5File::open(dir / "off.h5"), on_file = H5File::open(dir / "on.h5");
+    write_puzzle_set("off.h5", sample(false), 6);
+    write_puzzle_set("on.h5", sample(true), 0);
+    CHECK(problems("off.h5").empty());
+    CHECK(problems("on.h5").empty());
+    const auto off_file = H5File::open("off.h5"), on_file = H5File::open("on.h5");
     const PuzzleSet off = read_puzzle_set(off_file), on = read_puzzle_set(on_file);
     CHECK(on.online);
     CHECK(on.train[0].rows == 5);
@@ -156,59 +146,53 @@ TEST_SUITE("prep.puzzle_set") {
   }
 
   TEST_CASE("equal sets make equal bytes") {
-    const test::TempDir dir;
-    write_puzzle_set(dir / "a.h5", sample(false), 0);
-    write_puzzle_set(dir / "b.h5", sample(false), 0);
-    CHECK(test::read_text(dir / "a.h5") == test::read_text(dir / "b.h5"));
+    write_puzzle_set("a.h5", sample(false), 0);
+    write_puzzle_set("b.h5", sample(false), 0);
+    CHECK(read_text("a.h5") == read_text("b.h5"));
   }
 
   TEST_CASE("indices that do not rise, foreign identifiers and tokens are named by row") {
-    const test::TempDir dir;
-    test::check_mentions(
-        after(dir, [](PuzzleSet& s) { std::swap(s.train[0].group_indices[1], s.train[0].group_indices[2]); }),
-        "/train/all/group_indices does not rise at row 2: 4 after 8");
-    test::check_mentions(after(dir, [](PuzzleSet& s) { s.train[0].puzzle_indices[20] = 21; }),
-                         "/train/all/puzzle_indices runs from 0 to 21, expected 0 to 20");
-    test::check_mentions(after(dir, [](PuzzleSet& s) { s.test[0].puzzle_indices[0] = 1; }),
-                         "/test/all/puzzle_indices does not rise at row 1");
-    test::check_mentions(after(dir, [](PuzzleSet& s) { s.train[0].puzzle_identifiers[7] = 3; }),
-                         "/train/all/puzzle_identifiers row 7: 3");
-    test::check_mentions(after(dir, [](PuzzleSet& s) { s.train[0].source[2] = 9; }), "/train/all/source row 2: 9");
+    check_mentions(after([](PuzzleSet& s) { std::swap(s.train[0].group_indices[1], s.train[0].group_indices[2]); }),
+                   "/train/all/group_indices does not rise at row 2: 4 after 8");
+    check_mentions(after([](PuzzleSet& s) { s.train[0].puzzle_indices[20] = 21; }),
+                   "/train/all/puzzle_indices runs from 0 to 21, expected 0 to 20");
+    check_mentions(after([](PuzzleSet& s) { s.test[0].puzzle_indices[0] = 1; }),
+                   "/test/all/puzzle_indices does not rise at row 1");
+    check_mentions(after([](PuzzleSet& s) { s.train[0].puzzle_identifiers[7] = 3; }),
+                   "/train/all/puzzle_identifiers row 7: 3");
+    check_mentions(after([](PuzzleSet& s) { s.train[0].source[2] = 9; }), "/train/all/source row 2: 9");
     const auto spoil = [](PuzzleSet& s, std::int64_t row, std::size_t cell, std::uint8_t token, bool label) {
       s.test[0].tokens = [tokens = s.test[0].tokens, row, cell, token, label](std::int64_t r, auto in, auto out) {
         tokens(r, in, out);
         if (r == row) (label ? out : in)[cell] = token;
       };
     };
-    test::check_mentions(after(dir, [&](PuzzleSet& s) { spoil(s, 2, 4, 6, true); }),
-                         "/test/all/labels row 2: token 6 in cell 5 is not below vocab_size 6");
-    test::check_mentions(after(dir, [&](PuzzleSet& s) { spoil(s, 1, 4, 0, false); }),
-                         "/test/all row 1: a padding token");
-    test::check_mentions(after(dir, [&](PuzzleSet& s) { spoil(s, 3, 0, 1, true); }),
-                         "/test/all row 3: the answer leaves cell 1 blank");
-    test::check_mentions(after(dir,
-                               [](PuzzleSet& s) {
-                                 s.train[0].tokens = s.test[0].tokens = [](auto, auto in, auto out) {
-                                   std::fill(in.begin(), in.end(), std::uint8_t{1});
-                                   std::fill(out.begin(), out.end(), std::uint8_t{2});
-                                 };
-                               }),
-                         "/train/all row 0: the answer has digit 1 twice in row 1", "and 15 more like these");
-    test::check_mentions(after(dir, [](PuzzleSet& s) { s.online = true; }), "augment is online");
-    test::check_mentions(after(dir, [](PuzzleSet& s) { s.vocab_size = 12; }), "task sudoku has");
+    check_mentions(after([&](PuzzleSet& s) { spoil(s, 2, 4, 6, true); }),
+                   "/test/all/labels row 2: token 6 in cell 5 is not below vocab_size 6");
+    check_mentions(after([&](PuzzleSet& s) { spoil(s, 1, 4, 0, false); }), "/test/all row 1: a padding token");
+    check_mentions(after([&](PuzzleSet& s) { spoil(s, 3, 0, 1, true); }),
+                   "/test/all row 3: the answer leaves cell 1 blank");
+    check_mentions(after([](PuzzleSet& s) {
+                     s.train[0].tokens = s.test[0].tokens = [](auto, auto in, auto out) {
+                       std::fill(in.begin(), in.end(), std::uint8_t{1});
+                       std::fill(out.begin(), out.end(), std::uint8_t{2});
+                     };
+                   }),
+                   "/train/all row 0: the answer has digit 1 twice in row 1", "and 15 more like these");
+    check_mentions(after([](PuzzleSet& s) { s.online = true; }), "augment is online");
+    check_mentions(after([](PuzzleSet& s) { s.vocab_size = 12; }), "task sudoku has");
   }
 
   TEST_CASE("other files and impossible sizes are refused; the page shows a puzzle") {
-    const test::TempDir dir;
     PuzzleSet set = sample(false);
     set.pad_id = 9;
-    write_puzzle_set(dir / "a.h5", set, 0);
-    test::check_mentions(test::error_of(Fault::data, [&] { problems(dir / "a.h5"); }), "a.h5", "pad_id = 9");
-    H5File::create(dir / "b.h5").close();
-    test::check_mentions(test::error_of(Fault::data, [&] { problems(dir / "b.h5"); }), "no attribute 'format'");
-    write_puzzle_set(dir / "c.h5", sample(false), 0);
+    write_puzzle_set("a.h5", set, 0);
+    check_mentions(error_of(Fault::data, [&] { problems("a.h5"); }), "a.h5", "pad_id = 9");
+    H5File::create("b.h5").close();
+    check_mentions(error_of(Fault::data, [&] { problems("b.h5"); }), "no attribute 'format'");
+    write_puzzle_set("c.h5", sample(false), 0);
     std::ostringstream page;
-    describe_puzzle_set(H5File::open(dir / "c.h5"), page);
-    test::check_mentions(page.str(), "5 groups, 20 puzzles", "even: 3", "mean 2, 0 .. 4", "first example of train/all");
+    describe_puzzle_set(H5File::open("c.h5"), page);
+    check_mentions(page.str(), "5 groups, 20 puzzles", "even: 3", "mean 2, 0 .. 4", "first example of train/all");
   }
 }

@@ -1,15 +1,9 @@
 #include "lockstep/prep/hrm/sudoku.hpp"
 
-#include <doctest/doctest.h>
-
-#include <set>
-#include <sstream>
-
 #include "lockstep/base/puzzle_variant.hpp"
 #include "prep/hrm/puzzle_options.hpp"
-#include "support/errors.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
 
 namespace {
@@ -64,7 +58,7 @@ TEST_SUITE("prep.sudoku") {
       SudokuGrid copy = question;
       const int expected = sudoku_contradiction(2, question).empty() ? count_plainly(copy, 2, 0, 5) : 0;
       CHECK(solve_sudoku(2, question, 5).count == expected);
-      ++seen[static_cast<std::size_t>(expected)];
+      ++seen[to_size(expected)];
     }
     CHECK(seen[0] > 0);
     CHECK(seen[1] > 0);
@@ -134,27 +128,26 @@ TEST_SUITE("prep.sudoku") {
           std::vector<std::string>{"", "lists"});
 
     const auto error = [&](const std::string& text) {
-      return test::error_of(Fault::data, [&] { read("x," + q + "," + a + ",0\n" + text); });
+      return error_of(Fault::data, [&] { read("x," + q + "," + a + ",0\n" + text); });
     };
     const auto changed = [](std::string text, std::size_t at, char c) {
       text[at] = c;
       return text;
     };
-    test::check_mentions(error("x," + q + "," + a + ",-1\n"), "'t.csv' line 3", "rating -1 is negative");
-    test::check_mentions(error("x," + q.substr(1) + "," + a + ",0\n"), "'t.csv' line 3", "80 characters");
-    test::check_mentions(error("x," + q + "," + a + "1,0\n"), "line 3", "82 characters");
-    test::check_mentions(error("x," + changed(q, 4, 'x') + "," + a + ",0\n"), "line 3",
-                         "'x' in cell 5 of the question");
-    test::check_mentions(error("x," + changed(q, 0, '9') + "," + a + ",0\n"), "line 3",
-                         "contradicts itself: digit 9 twice in row 1");
-    test::check_mentions(error("x," + q + "," + changed(a, 2, '3') + ",0\n"),
-                         "the answer has 3 in cell 3, where the question gives 9");
-    test::check_mentions(error("x," + q + "," + changed(a, 0, '5') + ",0\n"), "line 3",
-                         "the answer has digit 5 twice in row 1");
-    test::check_mentions(error("x," + q + "," + changed(a, 0, '.') + ",0\n"), "leaves cell 1 blank");
-    test::check_mentions(error("x," + q + "," + a + ",hard\n"), "rating 'hard'");
-    test::check_mentions(error("x," + q + "," + a + "\n"), "3 fields, the header has 4");
-    test::check_mentions(error("x,\"" + q + "," + a + ",0\n"), "a quoted field is not closed");
-    test::check_mentions(error("x,1234341221434321,1234341221434321,0\n"), "16 cells, the puzzles before it have 81");
+    check_mentions(error("x," + q + "," + a + ",-1\n"), "'t.csv' line 3", "rating -1 is negative");
+    check_mentions(error("x," + q.substr(1) + "," + a + ",0\n"), "'t.csv' line 3", "80 characters");
+    check_mentions(error("x," + q + "," + a + "1,0\n"), "line 3", "82 characters");
+    check_mentions(error("x," + changed(q, 4, 'x') + "," + a + ",0\n"), "line 3", "'x' in cell 5 of the question");
+    check_mentions(error("x," + changed(q, 0, '9') + "," + a + ",0\n"), "line 3",
+                   "contradicts itself: digit 9 twice in row 1");
+    check_mentions(error("x," + q + "," + changed(a, 2, '3') + ",0\n"),
+                   "the answer has 3 in cell 3, where the question gives 9");
+    check_mentions(error("x," + q + "," + changed(a, 0, '5') + ",0\n"), "line 3",
+                   "the answer has digit 5 twice in row 1");
+    check_mentions(error("x," + q + "," + changed(a, 0, '.') + ",0\n"), "leaves cell 1 blank");
+    check_mentions(error("x," + q + "," + a + ",hard\n"), "rating 'hard'");
+    check_mentions(error("x," + q + "," + a + "\n"), "3 fields, the header has 4");
+    check_mentions(error("x,\"" + q + "," + a + ",0\n"), "a quoted field is not closed");
+    check_mentions(error("x,1234341221434321,1234341221434321,0\n"), "16 cells, the puzzles before it have 81");
   }
 }

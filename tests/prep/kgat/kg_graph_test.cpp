@@ -1,21 +1,13 @@
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <map>
-#include <set>
-
-#include "lockstep/base/philox.hpp"
 #include "prep/kgat/kg_file.hpp"
 #include "prep/kgat/kg_text.hpp"
-#include "support/errors.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
 
 namespace {
 using Edge = std::array<std::int64_t, 3>;  // head, tail, relation
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t at(std::int64_t i) { return to_size(i); }
 
 /// A random graph with parallel edges, self loops, isolated nodes and users without items.
 KgSet random_set(std::uint64_t seed) {
@@ -31,7 +23,7 @@ KgSet random_set(std::uint64_t seed) {
   for (int line = 0; line < 120; ++line, n += 3) {
     kg += join(random.below(18, n), "\t", random.below(4, n + 1), "\t", random.below(18, n + 2), "\n");
   }
-  return test::build_kg(train + "15 11\n", "0 3\n", kg + "2 0 2\n");
+  return build_kg(train + "15 11\n", "0 3\n", kg + "2 0 2\n");
 }
 
 /// Section by section what the graph must be, from its definition alone.
@@ -123,16 +115,16 @@ TEST_SUITE("prep.kg_graph") {
         double row = 0;
         for (std::int64_t p = graph.adj_indptr[at(h)]; p < graph.adj_indptr[at(h + 1)]; ++p) {
           const std::pair place{h, static_cast<std::int64_t>(graph.col[at(p)])};
-          CHECK(static_cast<double>(graph.random_walk[at(p)]) == doctest::Approx(walk.at(place)).epsilon(1e-6));
-          CHECK(static_cast<double>(graph.symmetric[at(p)]) == doctest::Approx(symmetric.at(place)).epsilon(1e-6));
+          CHECK(static_cast<double>(graph.random_walk[at(p)]) == Approx(walk.at(place)).epsilon(1e-6));
+          CHECK(static_cast<double>(graph.symmetric[at(p)]) == Approx(symmetric.at(place)).epsilon(1e-6));
           row += static_cast<double>(graph.random_walk[at(p)]);
           if (h >= set.sizes.entities) interactions += static_cast<double>(graph.symmetric[at(p)]);
           if (form == SymmetricForm::sound)
-            CHECK(graph.symmetric[at(p)] == doctest::Approx(graph.symmetric[at(graph.transpose[at(p)])]).epsilon(1e-6));
+            CHECK(graph.symmetric[at(p)] == Approx(graph.symmetric[at(graph.transpose[at(p)])]).epsilon(1e-6));
         }
         std::set<std::int64_t> leaving;
         for (std::int64_t e = graph.indptr[at(h)]; e < graph.indptr[at(h + 1)]; ++e) leaving.insert(graph.rel[at(e)]);
-        CHECK(row == doctest::Approx(static_cast<double>(leaving.size())).epsilon(1e-6));
+        CHECK(row == Approx(static_cast<double>(leaving.size())).epsilon(1e-6));
       }
       CHECK((interactions > 0) == (form == SymmetricForm::sound));  // upstream loses them all
     }
@@ -158,14 +150,12 @@ TEST_SUITE("prep.kg_graph") {
 
   TEST_CASE("node and relation ids that do not fit 32 bits are refused") {
     const std::int64_t billion = 1'000'000'000;
-    test::check_mentions(
-        test::error_of(Fault::data, [&] { KgSizes{billion, 1, 3 * billion / 2, 1, 1, 1, 1}.require_indexable(); }),
-        "2500000000 nodes");
-    test::check_mentions(
-        test::error_of(Fault::data, [&] { KgSizes{1, 1, 1, 3 * billion / 2, 1, 1, 1}.require_indexable(); }),
-        "3000000002 relations");
-    test::check_mentions(test::error_of(Fault::data, [&] { KgSizes{1, 9, 8, 1, 1, 1, 1}.require_indexable(); }),
-                         "8 entities, fewer than the 9 items");
+    check_mentions(error_of(Fault::data, [&] { KgSizes{billion, 1, 3 * billion / 2, 1, 1, 1, 1}.require_indexable(); }),
+                   "2500000000 nodes");
+    check_mentions(error_of(Fault::data, [&] { KgSizes{1, 1, 1, 3 * billion / 2, 1, 1, 1}.require_indexable(); }),
+                   "3000000002 relations");
+    check_mentions(error_of(Fault::data, [&] { KgSizes{1, 9, 8, 1, 1, 1, 1}.require_indexable(); }),
+                   "8 entities, fewer than the 9 items");
   }
 
   TEST_CASE("a validation set takes its share of each user, and leaves everyone an item") {
@@ -175,12 +165,12 @@ TEST_SUITE("prep.kg_graph") {
       for (int i = 0; i < (user == 7 ? 1 : 15); ++i) train += " " + std::to_string((user * 3 + i * 7) % 200);
       train += "\n";
     }
-    const KgSet whole = test::parse_kg(train, "", "0 0 1\n");
+    const KgSet whole = parse_kg(train, "", "0 0 1\n");
     KgSet set = whole;
     carve_validation(set, 0.1, 5);
     CHECK(set.sizes.train + static_cast<std::int64_t>(set.valid.item.size()) == whole.sizes.train);
     const double share = static_cast<double>(set.valid.item.size()) / static_cast<double>(whole.sizes.train);
-    CHECK(share == doctest::Approx(0.1).epsilon(0.1));  // 600 of 5986, +- 10 per standard deviation
+    CHECK(share == Approx(0.1).epsilon(0.1));  // 600 of 5986, +- 10 per standard deviation
     std::set<std::size_t> sizes;
     for (std::int64_t user = 0; user < 400; ++user) {
       std::vector<std::int32_t> both(set.train.of(user).begin(), set.train.of(user).end());
@@ -198,10 +188,10 @@ TEST_SUITE("prep.kg_graph") {
     CHECK(again.valid.item == set.valid.item);
     CHECK(other.valid.item != set.valid.item);
     // A user's share does not depend on the others.
-    KgSet first = test::parse_kg(train.substr(0, train.find("\n1 ") + 1), "", "0 0 1\n");
+    KgSet first = parse_kg(train.substr(0, train.find("\n1 ") + 1), "", "0 0 1\n");
     carve_validation(first, 0.1, 5);
     CHECK(std::ranges::equal(first.valid.of(0), set.valid.of(0)));
-    KgSet gap = test::parse_kg("0 1 2\n2 3 4\n", "", "0 0 1\n");  // user 1 has no items
+    KgSet gap = parse_kg("0 1 2\n2 3 4\n", "", "0 0 1\n");  // user 1 has no items
     carve_validation(gap, 0.9, 5);
     CHECK(gap.valid.item.size() == 2);
   }

@@ -1,31 +1,21 @@
 /// lockstep-prep kg and synth-kg as users run them.
-#include <cmath>
-#include <functional>
 
-#include "lockstep/io/h5.hpp"
 #include "prep/kgat/kg_file.hpp"
 #include "prep/kgat/kg_text.hpp"
 #include "prep/program.hpp"
-#include "support/errors.hpp"
 #include "support/npy.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
-namespace fs = std::filesystem;
+#include "support/test.hpp"
 
 namespace {
 
-void write_folder(const TempDir& dir, const std::string& train, const std::string& test, const std::string& kg) {
-  fs::create_directories(dir / "raw");
-  test::write_text(dir / "raw/train.txt", train);
-  test::write_text(dir / "raw/test.txt", test);
-  test::write_text(dir / "raw/kg_final.txt", kg);
+void write_folder(const std::string& train, const std::string& test, const std::string& kg) {
+  fs::create_directories("raw");
+  write_text("raw/train.txt", train);
+  write_text("raw/test.txt", test);
+  write_text("raw/kg_final.txt", kg);
 }
 
-void write_small(const TempDir& dir) {
-  write_folder(dir, "0 4 1 4\n1 2 \n2 0 3\n", "0 2\n1 0 2\n", "0 0 5\n1 1 5\n2 0 6\n0 1 5\n0 0 5\n");
-}
+void write_small() { write_folder("0 4 1 4\n1 2 \n2 0 3\n", "0 2\n1 0 2\n", "0 0 5\n1 1 5\n2 0 6\n0 1 5\n0 0 5\n"); }
 
 prep::KgSet read(const fs::path& path) { return prep::read_kg_set(H5File::open(path)); }
 
@@ -38,13 +28,13 @@ void check_equal(const prep::Ckg& a, const prep::Ckg& b) {
 }
 
 /// Problems of a good set after `damage`, written with right checksums.
-std::string problems_after(const TempDir& dir, const std::function<void(prep::KgSet&)>& damage) {
-  prep::KgSet set = read(dir / "good.h5");
+std::string problems_after(const std::function<void(prep::KgSet&)>& damage) {
+  prep::KgSet set = read("good.h5");
   damage(set);
-  prep::write_kg_set(dir / "bad.h5", set, 0);
-  const std::string run = prepare(dir.path(), "check bad.h5", 3);
-  run_prep(dir.path(), "info bad.h5");  // must not crash, whatever it says
-  CHECK(run_prep(dir.path(), "info bad.h5").status % 3 == 0);
+  prep::write_kg_set("bad.h5", set, 0);
+  const std::string run = prepare("check bad.h5", 3);
+  run_prep("info bad.h5");  // must not crash, whatever it says
+  CHECK(run_prep("info bad.h5").status % 3 == 0);
   return run;
 }
 
@@ -52,30 +42,28 @@ std::string problems_after(const TempDir& dir, const std::function<void(prep::Kg
 
 TEST_SUITE("prep.kg_program") {
   TEST_CASE("raw files may have the marks of Windows or gzip; other compressions and line ends are named") {
-    const TempDir dir;
-    write_small(dir);
-    prepare(dir.path(), "kg -i raw -o plain.h5");
-    test::write_text(dir / "raw/train.txt",
-                     "\xEF\xBB\xBF"
-                     "0 4 1 4\r\n1 2 \r\n2 0 3\r\n");
-    REQUIRE(run_shell(dir.path(), "gzip -k raw/kg_final.txt").status == 0);
-    prepare(dir.path(), "kg -i raw --kg kg_final.txt.gz -o marked.h5");
-    check_equal(read(dir / "plain.h5").ckg, read(dir / "marked.h5").ckg);
-    test::write_text(dir / "raw/train.txt", "0 4 1\r1 2\r2 0 3\r");
-    check_refused(dir.path(), "kg -i raw -o a.h5", 3, "'raw/train.txt': its lines end with carriage returns alone");
-    test::write_text(dir / "raw/train.txt", "BZh91AY&SY");
-    check_refused(dir.path(), "kg -i raw -o a.h5", 3, "bzip2 -dk 'raw/train.txt'");
+    write_small();
+    prepare("kg -i raw -o plain.h5");
+    write_text("raw/train.txt",
+               "\xEF\xBB\xBF"
+               "0 4 1 4\r\n1 2 \r\n2 0 3\r\n");
+    REQUIRE(run_shell("gzip -k raw/kg_final.txt").status == 0);
+    prepare("kg -i raw --kg kg_final.txt.gz -o marked.h5");
+    check_equal(read("plain.h5").ckg, read("marked.h5").ckg);
+    write_text("raw/train.txt", "0 4 1\r1 2\r2 0 3\r");
+    check_refused("kg -i raw -o a.h5", 3, "'raw/train.txt': its lines end with carriage returns alone");
+    write_text("raw/train.txt", "BZh91AY&SY");
+    check_refused("kg -i raw -o a.h5", 3, "bzip2 -dk 'raw/train.txt'");
   }
 
   TEST_CASE("a folder becomes the file of the schema, and every array has its type and shape") {
-    const TempDir dir;
-    write_small(dir);
-    test::write_text(dir / "raw/relation_list.txt", "org_id remap_id\nhttp://a/b 0\nhttp://c/d 1\n");
-    check_mentions(prepare(dir.path(), "kg -i raw -o a.h5"), "5 train + 0 validation + 3 test", "4 of 2 relations",
+    write_small();
+    write_text("raw/relation_list.txt", "org_id remap_id\nhttp://a/b 0\nhttp://c/d 1\n");
+    check_mentions(prepare("kg -i raw -o a.h5"), "5 train + 0 validation + 3 test", "4 of 2 relations",
                    "18 triples of 6 relations, 16 pairs", "1 repeated interactions", "'raw/train.txt' line 1",
                    "1 repeated triples", "'raw/kg_final.txt' line 5", "1 test items that are train items",
                    "'raw/test.txt' line 2", "2 relation ids that the list names, of 2", "25 %");
-    const auto file = H5File::open(dir / "a.h5");
+    const auto file = H5File::open("a.h5");
     const std::pair<const char*, std::int64_t> sizes[] = {
         {"version", 1},      {"n_users", 3},        {"n_items", 5},        {"n_entities", 7},
         {"n_nodes", 10},     {"n_relations", 6},    {"n_cf_train", 5},     {"n_cf_test", 3},
@@ -109,56 +97,50 @@ TEST_SUITE("prep.kg_program") {
       CHECK(info.shape == array.shape);
     }
     CHECK(file.datasets_under("/").size() == std::size(arrays));
-    check_mentions(prepare(dir.path(), "check a.h5"), "a.h5: good", "1 test items are train items");
-    check_mentions(run_prep(dir.path(), "info a.h5").text, "collaborative knowledge graph 'raw'",
-                   "inverse of relation 1", "2 triples are parallel", "kg_final.txt");
-    check_equal(read(dir / "a.h5").ckg,
-                test::build_kg("0 4 1\n1 2 \n2 0 3\n", "0 2\n1 0 2\n", "0 0 5\n1 1 5\n2 0 6\n0 1 5\n").ckg);
+    check_mentions(prepare("check a.h5"), "a.h5: good", "1 test items are train items");
+    check_mentions(run_prep("info a.h5").text, "collaborative knowledge graph 'raw'", "inverse of relation 1",
+                   "2 triples are parallel", "kg_final.txt");
+    check_equal(read("a.h5").ckg, build_kg("0 4 1\n1 2 \n2 0 3\n", "0 2\n1 0 2\n", "0 0 5\n1 1 5\n2 0 6\n0 1 5\n").ckg);
   }
 
   TEST_CASE("options set compression, upstream values, a validation set and no graph") {
-    const TempDir dir;
-    prepare(dir.path(), "synth-kg --users 60 --text raw -o a.h5");
-    prepare(dir.path(), "kg -i raw --gzip 9 -o small.h5");
-    CHECK(fs::file_size(dir / "small.h5") < fs::file_size(dir / "a.h5") / 2);
-    check_equal(read(dir / "a.h5").ckg, read(dir / "small.h5").ckg);
-    prepare(dir.path(), "kg -i raw --symmetric-upstream -o upstream.h5");
-    CHECK(read(dir / "upstream.h5").ckg.symmetric != read(dir / "a.h5").ckg.symmetric);
-    CHECK(read(dir / "upstream.h5").ckg.random_walk == read(dir / "a.h5").ckg.random_walk);
-    prepare(dir.path(), "kg -i raw --valid-fraction 0.2 --seed 3 -o valid.h5");
-    const auto valid = read(dir / "valid.h5");
-    CHECK(valid.sizes.train + static_cast<std::int64_t>(valid.valid.item.size()) == read(dir / "a.h5").sizes.train);
+    prepare("synth-kg --users 60 --text raw -o a.h5");
+    prepare("kg -i raw --gzip 9 -o small.h5");
+    CHECK(fs::file_size("small.h5") < fs::file_size("a.h5") / 2);
+    check_equal(read("a.h5").ckg, read("small.h5").ckg);
+    prepare("kg -i raw --symmetric-upstream -o upstream.h5");
+    CHECK(read("upstream.h5").ckg.symmetric != read("a.h5").ckg.symmetric);
+    CHECK(read("upstream.h5").ckg.random_walk == read("a.h5").ckg.random_walk);
+    prepare("kg -i raw --valid-fraction 0.2 --seed 3 -o valid.h5");
+    const auto valid = read("valid.h5");
+    CHECK(valid.sizes.train + static_cast<std::int64_t>(valid.valid.item.size()) == read("a.h5").sizes.train);
     CHECK(valid.valid.item.size() > 100);
-    prepare(dir.path(), "kg -i raw --valid-fraction 0.2 --seed 3 -o again.h5");
-    CHECK(test::read_text(dir / "valid.h5") == test::read_text(dir / "again.h5"));
-    prepare(dir.path(), "kg -i raw --valid-fraction 0.2 --seed 4 -o again.h5");
-    CHECK(test::read_text(dir / "valid.h5") != test::read_text(dir / "again.h5"));
-    prepare(dir.path(), "kg -i raw --no-kg -o cf.h5");
-    CHECK(read(dir / "cf.h5").sizes.kg_triples == 0);
-    check_mentions(prepare(dir.path(), "check small.h5 upstream.h5 valid.h5 cf.h5"), "upstream form",
-                   "interactions alone");
-    check_mentions(run_prep(dir.path(), "info valid.h5").text, "validation", "valid_fraction");
+    prepare("kg -i raw --valid-fraction 0.2 --seed 3 -o again.h5");
+    CHECK(read_text("valid.h5") == read_text("again.h5"));
+    prepare("kg -i raw --valid-fraction 0.2 --seed 4 -o again.h5");
+    CHECK(read_text("valid.h5") != read_text("again.h5"));
+    prepare("kg -i raw --no-kg -o cf.h5");
+    CHECK(read("cf.h5").sizes.kg_triples == 0);
+    check_mentions(prepare("check small.h5 upstream.h5 valid.h5 cf.h5"), "upstream form", "interactions alone");
+    check_mentions(run_prep("info valid.h5").text, "validation", "valid_fraction");
   }
 
   TEST_CASE("generated graphs pass the check, and come back from their text") {
-    const TempDir dir;
-    prepare(dir.path(), "synth-kg --users 50 --text raw -o planted.h5");
-    prepare(dir.path(), "kg -i raw --entities 520 --items 400 -o text.h5");
-    check_equal(read(dir / "text.h5").ckg, read(dir / "planted.h5").ckg);
-    prepare(dir.path(),
-            "synth-kg --task sized -i raw --entities 900 --relations 5 --triples 3000 --text text -o sized.h5");
-    const auto sized = read(dir / "sized.h5");
+    prepare("synth-kg --users 50 --text raw -o planted.h5");
+    prepare("kg -i raw --entities 520 --items 400 -o text.h5");
+    check_equal(read("text.h5").ckg, read("planted.h5").ckg);
+    prepare("synth-kg --task sized -i raw --entities 900 --relations 5 --triples 3000 --text text -o sized.h5");
+    const auto sized = read("sized.h5");
     CHECK(sized.sizes.entities == 900);
     CHECK(sized.sizes.kg_triples == 3000);
-    CHECK(sized.train.item == read(dir / "planted.h5").train.item);
-    prepare(dir.path(), "kg -i text --entities 900 --items 400 --relations 5 -o back.h5");
-    check_equal(read(dir / "back.h5").ckg, sized.ckg);
-    prepare(dir.path(), "check planted.h5 text.h5 sized.h5 back.h5");
+    CHECK(sized.train.item == read("planted.h5").train.item);
+    prepare("kg -i text --entities 900 --items 400 --relations 5 -o back.h5");
+    check_equal(read("back.h5").ckg, sized.ckg);
+    prepare("check planted.h5 text.h5 sized.h5 back.h5");
   }
 
   TEST_CASE("check names what is wrong, with right checksums too") {
-    const TempDir dir;
-    prepare(dir.path(), "synth-kg --users 50 --valid-fraction 0.2 -o good.h5");
+    prepare("synth-kg --users 50 --valid-fraction 0.2 -o good.h5");
     using prep::KgSet;
     const std::pair<std::function<void(KgSet&)>, const char*> cases[] = {
         {[](KgSet& s) { s.train.indptr[3] = 1; }, "/cf/train/indptr falls at row 3"},
@@ -186,24 +168,22 @@ TEST_SUITE("prep.kg_program") {
         {[](KgSet& s) { s.sizes.users += 1; }, "/cf/train/indptr"},
         {[](KgSet& s) { s.sizes.entities = 3; }, "fewer than the 400 items"},
     };
-    for (const auto& [damage, expected] : cases) check_mentions(problems_after(dir, damage), expected);
+    for (const auto& [damage, expected] : cases) check_mentions(problems_after(damage), expected);
   }
 
   TEST_CASE("a flipped bit in test items, which nothing else could tell, is noticed") {
-    const TempDir dir;
-    prepare(dir.path(), "synth-kg --users 50 -o a.h5");
-    std::string bytes = test::read_text(dir / "a.h5");
-    const auto place = bytes.find(bytes_of(read(dir / "a.h5").test.item));
+    prepare("synth-kg --users 50 -o a.h5");
+    std::string bytes = read_text("a.h5");
+    const auto place = bytes.find(bytes_of(read("a.h5").test.item));
     REQUIRE(place != std::string::npos);
     bytes[place] = static_cast<char>(bytes[place] ^ 1);
-    test::write_text(dir / "a.h5", bytes);
-    check_mentions(prepare(dir.path(), "check a.h5", 3), "/cf/test/item");
+    write_text("a.h5", bytes);
+    check_mentions(prepare("check a.h5", 3), "/cf/test/item");
   }
 
   TEST_CASE("wrong usage ends with one line, exit code 2 and no output") {
-    const TempDir dir;
-    write_small(dir);
-    test::write_text(dir / "raw/item_list.txt", "org_id remap_id freebase_id\nx 0 m.1\n");
+    write_small();
+    write_text("raw/item_list.txt", "org_id remap_id freebase_id\nx 0 m.1\n");
     const std::pair<const char*, const char*> cases[] = {
         {"kg -i raw -o raw/item_list.txt", "it is the input"},
         {"synth-kg --task sized -i raw --text ./raw --entities 20 --triples 5 -o o.h5", "would replace"},
@@ -222,16 +202,15 @@ TEST_SUITE("prep.kg_program") {
         {"synth-kg --test-items 30 -o o.h5", "test-items"}};
     for (const auto& [words, expected] : cases) {
       CAPTURE(words);
-      check_refused(dir.path(), words, 2, expected);
-      CHECK(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()) == 1);
+      check_refused(words, 2, expected);
+      CHECK(std::distance(fs::directory_iterator("."), fs::directory_iterator()) == 1);
     }
   }
 
   TEST_CASE("bad data ends with one line that names file and line, exit code 3 and the old file untouched") {
-    const TempDir dir;
-    write_small(dir);
-    prepare(dir.path(), "kg -i raw -o o.h5");
-    const std::string old = test::read_text(dir / "o.h5");
+    write_small();
+    prepare("kg -i raw -o o.h5");
+    const std::string old = read_text("o.h5");
     const std::pair<const char*, const char*> cases[] = {
         {"kg -i raw --duplicates refuse -o o.h5", "'raw/train.txt' line 1"},
         {"kg -i raw --parallel refuse -o o.h5", "'raw/kg_final.txt' line 4"},
@@ -239,8 +218,8 @@ TEST_SUITE("prep.kg_program") {
         {"kg -i raw --users 2 -o o.h5", "'raw/train.txt' line 3"},
         {"kg -i raw --max-nodes 5 -o o.h5", "more than 5"},
         {"kg -i raw --kg train.txt -o o.h5", "'raw/train.txt' line 1: expected head, relation and tail"}};
-    for (const auto& [words, expected] : cases) check_refused(dir.path(), words, 3, expected);
-    CHECK(test::read_text(dir / "o.h5") == old);
-    CHECK(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()) == 2);
+    for (const auto& [words, expected] : cases) check_refused(words, 3, expected);
+    CHECK(read_text("o.h5") == old);
+    CHECK(std::distance(fs::directory_iterator("."), fs::directory_iterator()) == 2);
   }
 }

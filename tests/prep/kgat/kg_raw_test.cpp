@@ -1,11 +1,7 @@
-#include <algorithm>
-
 #include "prep/kgat/kg_text.hpp"
-#include "support/errors.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
-using namespace lockstep::test;
 
 namespace {
 const KgFinding* find(const std::vector<KgFinding>& findings, const std::string& what) {
@@ -137,7 +133,7 @@ TEST_SUITE("prep.kg_raw") {
     check_found(findings, "triples from an entity to itself", 1, "'kg_final.txt' line 6: triple 7 0 7");
     KgRules rules;
     rules.parallel = KgPolicy::drop;
-    const auto set = test::build_kg(kTrain, kTest, kg, rules);
+    const auto set = build_kg(kTrain, kTest, kg, rules);
     CHECK(set.triples == std::vector<Triple>{{0, 0, 5}, {6, 0, 2}, {7, 0, 7}});
     CHECK(set.ckg.nnz() == set.sizes.ckg_triples() - 1);  // the self loop and its inverse share their pair
     rules.parallel = KgPolicy::refuse;

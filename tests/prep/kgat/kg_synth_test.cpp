@@ -1,20 +1,13 @@
 #include "lockstep/prep/kgat/kg_synth.hpp"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <map>
-#include <set>
-
 #include "prep/kgat/kg_text.hpp"
-#include "support/errors.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
 
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t at(std::int64_t i) { return to_size(i); }
 
 /// Mean share of a user's test items among the 20 best of `score(user, item)`; train items left out, ties to the smaller id.
 template <class Score>
@@ -120,7 +113,7 @@ TEST_SUITE("prep.kg_synth") {
   }
 
   TEST_CASE("a sized graph has the requested sizes, distinct triples and the stated distributions") {
-    KgSet set = test::parse_kg("0 1 2\n1 99\n", "0 3\n", "0 0 1\n");
+    KgSet set = parse_kg("0 1 2\n1 99\n", "0 3\n", "0 0 1\n");
     const SizedKg shape{600, 6, 40000, 7};
     add_sized_kg(set, shape);
     CHECK(set.sizes.entities == 600);
@@ -139,17 +132,17 @@ TEST_SUITE("prep.kg_synth") {
     }
     CHECK(different.size() == 40000);
     // Few enough duplicates were thrown away that shares stay near those of the draws: 0.7 of the heads, 1/H6 of relation 0.
-    CHECK(items / 40000 == doctest::Approx(0.7).epsilon(0.03));
-    CHECK(relations[0] / 40000 == doctest::Approx(1 / 2.45).epsilon(0.06));
-    CHECK(relations[5] / 40000 == doctest::Approx(1 / (6 * 2.45)).epsilon(0.12));
+    CHECK(items / 40000 == Approx(0.7).epsilon(0.03));
+    CHECK(relations[0] / 40000 == Approx(1 / 2.45).epsilon(0.06));
+    CHECK(relations[5] / 40000 == Approx(1 / (6 * 2.45)).epsilon(0.12));
     double low = 0, all = 0;
     for (int rank = 0; rank < 500; ++rank) {
       all += 1.0 / (rank + 10);
       low += rank < 20 ? 1.0 / (rank + 10) : 0;
     }
-    CHECK(tail_rank / 40000 == doctest::Approx(low / all).epsilon(0.12));
+    CHECK(tail_rank / 40000 == Approx(low / all).epsilon(0.12));
     // A longer list begins with the shorter one.
-    KgSet longer = test::parse_kg("0 1 2\n1 99\n", "0 3\n", "0 0 1\n");
+    KgSet longer = parse_kg("0 1 2\n1 99\n", "0 3\n", "0 0 1\n");
     add_sized_kg(longer, {600, 6, 41000, 7});
     CHECK(std::equal(set.triples.begin(), set.triples.end(), longer.triples.begin()));
   }
@@ -158,16 +151,16 @@ TEST_SUITE("prep.kg_synth") {
     const auto refused = [](auto change, const char* what) {
       PlantedKg rule;
       change(rule);
-      test::check_mentions(test::error_of(Fault::usage, [&] { make_planted_kg(rule); }), what);
+      check_mentions(error_of(Fault::usage, [&] { make_planted_kg(rule); }), what);
     };
     refused([](PlantedKg& r) { r.train_items = 21; }, "train-items = 21");
     refused([](PlantedKg& r) { r.test_items = 17; }, "17 + 4 is more than the 20");
     refused([](PlantedKg& r) { r.tastes_per_user = 21; }, "tastes-per-user");
     refused([](PlantedKg& r) { r.relations = 1; }, "distractors need a second");
     refused([](PlantedKg& r) { r.fillers = 0; }, "too few");
-    KgSet set = test::parse_kg("0 1 2\n1 99\n", "0 3\n", "0 0 1\n");
-    test::check_mentions(test::error_of(Fault::usage, [&] { add_sized_kg(set, {100, 6, 50, 7}); }), "entities = 100");
+    KgSet set = parse_kg("0 1 2\n1 99\n", "0 3\n", "0 0 1\n");
+    check_mentions(error_of(Fault::usage, [&] { add_sized_kg(set, {100, 6, 50, 7}); }), "entities = 100");
     const auto few_entities = [&] { add_sized_kg(set, {110, 2, 5000, 7}); };
-    test::check_mentions(test::error_of(Fault::usage, few_entities), "are too few for so many");
+    check_mentions(error_of(Fault::usage, few_entities), "are too few for so many");
   }
 }

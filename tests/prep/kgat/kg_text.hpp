@@ -1,8 +1,6 @@
 #pragma once
-#include <string>
-#include <vector>
-
 #include "lockstep/prep/kgat/kg_raw.hpp"
+#include "support/test.hpp"
 
 namespace lockstep::test {
 

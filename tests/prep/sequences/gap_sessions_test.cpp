@@ -1,15 +1,8 @@
 /// Generated sessions follow their rule, and the stated rates equal those of an actual ranking.
 #include "lockstep/prep/sequences/gap_sessions.hpp"
 
-#include <doctest/doctest.h>
+#include "support/test.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <set>
-
-#include "lockstep/base/philox.hpp"
-
-using namespace lockstep;
 using namespace lockstep::prep;
 
 namespace {
@@ -32,8 +25,8 @@ struct Simulated {
 };
 Simulated simulate(const SequenceSet& set, bool gap_known) {
   const GapRule& rule = *set.rule;
-  const auto category = [&](std::int32_t item) { return rule.category[static_cast<std::size_t>(item - 1)]; };
-  const auto cluster = [&](std::int32_t item) { return rule.cluster[static_cast<std::size_t>(item - 1)]; };
+  const auto category = [&](std::int32_t item) { return rule.category[to_size(item - 1)]; };
+  const auto cluster = [&](std::int32_t item) { return rule.cluster[to_size(item - 1)]; };
   constexpr int kRounds = 20;
   Simulated out;
   for (std::int64_t u = 0; u < set.n_users(); ++u) {
@@ -52,18 +45,18 @@ Simulated simulate(const SequenceSet& set, bool gap_known) {
                  std::find(items.begin(), items.end() - 1, other) == items.end() - 1;
       return 1.0 / static_cast<double>(fresh);
     };
-    std::vector<double> weights(static_cast<std::size_t>(set.n_items()) + 1);
-    for (std::int32_t item = 1; item <= set.n_items(); ++item) weights[static_cast<std::size_t>(item)] = weight(item);
+    std::vector<double> weights(to_size(set.n_items()) + 1);
+    for (std::int32_t item = 1; item <= set.n_items(); ++item) weights[to_size(item)] = weight(item);
     const Philox random(99, 0, "test.simulate", static_cast<std::uint64_t>(u));
     std::uint64_t draw = 0;
     for (int round = 0; round < kRounds; ++round) {
-      const double own = weights[static_cast<std::size_t>(items[n - 1])], own_luck = random.uniform(draw++);
+      const double own = weights[to_size(items[n - 1])], own_luck = random.uniform(draw++);
       int rank = 0;
       for (int k = 0; k < 100; ++k) {
         std::int32_t negative = 0;
         do negative = 1 + static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(set.n_items()), draw++));
         while (taken.contains(negative));
-        const double other = weights[static_cast<std::size_t>(negative)];
+        const double other = weights[to_size(negative)];
         rank += other > own || (other == own && random.uniform(draw++) > own_luck);
       }
       if (rank >= 10) continue;
@@ -91,7 +84,7 @@ TEST_SUITE("prep.gap_sessions") {
       for (std::size_t k = 3; k < items.size(); ++k) {
         const auto pause = times[k - 1] - times[k - 2];
         pauses.insert(pause);
-        const auto now = static_cast<std::size_t>(items[k] - 1), before = static_cast<std::size_t>(items[k - 1] - 1);
+        const auto now = to_size(items[k] - 1), before = to_size(items[k - 1] - 1);
         follow += rule.category[now] == pause - 4 && rule.cluster[now] == (rule.cluster[before] + 1) % 3;
         ++checked;
       }
@@ -107,10 +100,10 @@ TEST_SUITE("prep.gap_sessions") {
     const auto ideal = ideal_rates(set, HeldOut::test);
     // 400 users of 20 rounds: the standard error of a rate is below 0.008, most of it common to both.
     const auto gap = simulate(set, true), order = simulate(set, false);
-    CHECK(gap.hit == doctest::Approx(ideal.hr_gap).epsilon(0.02));
-    CHECK(gap.ndcg == doctest::Approx(ideal.ndcg_gap).epsilon(0.03));
-    CHECK(order.hit == doctest::Approx(ideal.hr_order).epsilon(0.03));
-    CHECK(order.ndcg == doctest::Approx(ideal.ndcg_order).epsilon(0.05));
+    CHECK(gap.hit == Approx(ideal.hr_gap).epsilon(0.02));
+    CHECK(gap.ndcg == Approx(ideal.ndcg_gap).epsilon(0.03));
+    CHECK(order.hit == Approx(ideal.hr_order).epsilon(0.03));
+    CHECK(order.ndcg == Approx(ideal.ndcg_order).epsilon(0.05));
   }
 
   TEST_CASE("by default the pauses are worth half of all hits") {

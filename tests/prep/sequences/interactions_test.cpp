@@ -4,12 +4,9 @@
 #include <zlib.h>
 
 #include "prep/sequences/interaction_lines.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
 using namespace lockstep::prep;
-using namespace lockstep::test;
 
 namespace {
 std::vector<std::string> fields(std::string_view line, LineKind kind) {
@@ -18,9 +15,9 @@ std::vector<std::string> fields(std::string_view line, LineKind kind) {
   return out;
 }
 
-Interactions read(const TempDir& dir, const std::string& text, const RawOptions& options = {}) {
-  test::write_text(dir / "raw", text);
-  return read_interactions({dir / "raw"}, options);
+Interactions read(const std::string& text, const RawOptions& options = {}) {
+  write_text("raw", text);
+  return read_interactions({"raw"}, options);
 }
 
 /// Everything kept.
@@ -83,8 +80,7 @@ TEST_SUITE("prep.interactions") {
   }
 
   TEST_CASE("fractions of a second decide the order, whole seconds are kept") {
-    const TempDir dir;
-    const auto raw = read(dir, "user_id,item_id,time\n1,4,100\n1,3,101.75\n1,2,101.5\n1,1,101.25\n");
+    const auto raw = read("user_id,item_id,time\n1,4,100\n1,3,101.75\n1,2,101.5\n1,1,101.25\n");
     const auto set = make(raw, unfiltered());
     CHECK(set.item == std::vector<std::int32_t>{4, 1, 2, 3});
     CHECK(set.time_raw == std::vector<std::int64_t>{100, 101, 101, 101});
@@ -92,37 +88,35 @@ TEST_SUITE("prep.interactions") {
   }
 
   TEST_CASE("a gzip file reads as the plain one; other compression and damage are errors") {
-    const TempDir dir;
     std::string text;
     for (int line = 0; line < 40000; ++line) text += join(line % 7, " ", line, " ", line, "\r\n");  // several blocks
-    const gzFile file = gzopen((dir / "raw.gz").c_str(), "wb");
+    const gzFile file = gzopen("raw.gz", "wb");
     gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
     gzclose(file);
-    const auto plain = read(dir, text), packed = read_interactions({dir / "raw.gz"}, {});
+    const auto plain = read(text), packed = read_interactions({"raw.gz"}, {});
     CHECK(packed.size() == 40000);
     CHECK(packed.user == plain.user);
     CHECK(packed.item == plain.item);
     CHECK(packed.time == plain.time);
-    const std::string member = test::read_text(dir / "raw.gz");
-    test::write_text(dir / "raw.gz", member + member);
-    CHECK(read_interactions({dir / "raw.gz"}, {}).size() == 80000);
-    test::write_text(dir / "raw.gz", member + "1 2 3\n");
-    check_mentions(error_of(Fault::data, [&] { read_interactions({dir / "raw.gz"}, {}); }), "raw.gz",
+    const std::string member = read_text("raw.gz");
+    write_text("raw.gz", member + member);
+    CHECK(read_interactions({"raw.gz"}, {}).size() == 80000);
+    write_text("raw.gz", member + "1 2 3\n");
+    check_mentions(error_of(Fault::data, [&] { read_interactions({"raw.gz"}, {}); }), "raw.gz",
                    "other bytes follow the end of its gzip data");
-    test::write_text(dir / "raw.gz", member);
-    std::filesystem::resize_file(dir / "raw.gz", std::filesystem::file_size(dir / "raw.gz") / 2);
-    check_mentions(error_of(Fault::data, [&] { read_interactions({dir / "raw.gz"}, {}); }), "raw.gz", "truncated");
+    write_text("raw.gz", member);
+    fs::resize_file("raw.gz", fs::file_size("raw.gz") / 2);
+    check_mentions(error_of(Fault::data, [&] { read_interactions({"raw.gz"}, {}); }), "raw.gz", "truncated");
     check_mentions(error_of(Fault::data,
                             [&] {
-                              read(dir,
-                                   "\xFD"
-                                   "7zXZ\n");
+                              read(
+                                  "\xFD"
+                                  "7zXZ\n");
                             }),
                    "compressed with xz", "xz -dk");
   }
 
   TEST_CASE("every format gives the same interactions, whether it is named or detected") {
-    const TempDir dir;
     const std::pair<const char*, const char*> cases[] = {
         {"movielens", "2::10::5::100\n1::30::3::50\n2::7::1::90\n"},
         {"tsv4", "2\t10\t5\t100\n1\t30\t3.5\t50\n2\t7\t1\t90\n"},
@@ -137,7 +131,7 @@ TEST_SUITE("prep.interactions") {
         CAPTURE(text);
         RawOptions options;
         if (named) options.format = format;
-        const auto raw = read(dir, text, options);
+        const auto raw = read(text, options);
         CHECK(raw.formats == std::vector<std::string>{format});
         REQUIRE(raw.size() == 3);
         CHECK(raw.time == std::vector<std::int64_t>{100, 50, 90});
@@ -147,7 +141,7 @@ TEST_SUITE("prep.interactions") {
       }
     }
     for (const char* text : {"2 10\n1 30\n2 7\n", "2\t10\n1\t30\n2\t7\n"}) {
-      const auto raw = read(dir, text);
+      const auto raw = read(text);
       CHECK(raw.formats == std::vector<std::string>{"pairs"});
       CHECK_FALSE(raw.has_time);
       CHECK(raw.size() == 3);
@@ -156,13 +150,12 @@ TEST_SUITE("prep.interactions") {
     columns.user_column = "userId";
     columns.item_column = "movieId";
     columns.time_column = "when";
-    CHECK(read(dir, "movieId,when,userId\n5,7,9\n", columns).time == std::vector<std::int64_t>{7});
+    CHECK(read("movieId,when,userId\n5,7,9\n", columns).time == std::vector<std::int64_t>{7});
   }
 
   TEST_CASE("the filter counts in the whole input and passes once") {
-    const TempDir dir;
     // Item 1 has two lines, item 2 three, item 3 one; user 3 has one line.
-    const auto raw = read(dir, "1 1 5\n1 2 6\n2 2 7\n2 1 8\n3 2 9\n1 3 10\n");
+    const auto raw = read("1 1 5\n1 2 6\n2 2 7\n2 1 8\n3 2 9\n1 3 10\n");
     SequenceOptions options;
     options.min_user = options.min_item = 2;
     SequenceReport report;
@@ -174,28 +167,26 @@ TEST_SUITE("prep.interactions") {
     CHECK(set.item == std::vector<std::int32_t>{1, 2, 2, 1});
     // Without user 3 item 2 has only two lines, and stays.
     options.min_item = 3;
-    CHECK(make(read(dir, "1 2 5\n1 2 6\n3 2 9\n"), options).rows() == 2);
+    CHECK(make(read("1 2 5\n1 2 6\n3 2 9\n"), options).rows() == 2);
   }
 
   TEST_CASE("numbers follow the raw ids: as numbers, or byte by byte") {
-    const TempDir dir;
-    auto set = make(read(dir, "10 b 1\n9 a 1\n9 B 2\n10 a 2\n"), unfiltered());
+    auto set = make(read("10 b 1\n9 a 1\n9 B 2\n10 a 2\n"), unfiltered());
     CHECK(set.users.numbers == std::vector<std::int64_t>{9, 10});
     CHECK(set.items.texts == std::vector<std::string>{"B", "a", "b"});
     CHECK(set.item == std::vector<std::int32_t>{2, 1, 3, 2});
     CHECK(set.items.name(3) == "b");
-    set = make(read(dir, "010 1 1\n9 2 1\n9 1 2\n010 2 2\n"), unfiltered());
+    set = make(read("010 1 1\n9 2 1\n9 1 2\n010 2 2\n"), unfiltered());
     CHECK(set.users.texts == std::vector<std::string>{"010", "9"});  // 010 is not 10
     SequenceOptions text = unfiltered();
     text.ids = "text";
-    CHECK(make(read(dir, "10 1 1\n9 2 1\n9 1 2\n"), text).users.texts == std::vector<std::string>{"10", "9"});
+    CHECK(make(read("10 1 1\n9 2 1\n9 1 2\n"), text).users.texts == std::vector<std::string>{"10", "9"});
   }
 
   TEST_CASE("kept ids leave gaps, and users without interactions") {
-    const TempDir dir;
     SequenceOptions options = unfiltered();
     options.keep_ids = true;
-    const auto set = make(read(dir, "4 7 1\n4 2 2\n2 7 5\n"), options);
+    const auto set = make(read("4 7 1\n4 2 2\n2 7 5\n"), options);
     CHECK(set.offsets == std::vector<std::int64_t>{0, 0, 1, 1, 3});
     CHECK(set.n_items() == 7);
     CHECK(set.item == std::vector<std::int32_t>{7, 7, 2});
@@ -204,17 +195,16 @@ TEST_SUITE("prep.interactions") {
                                          std::pair{"1 1 1\n1 268435457 2\n", "line 2: item id"},
                                          std::pair{"1 1 1\n1 x 2\n", "is not an integer, so ids cannot be kept"}}) {
       const std::string words = text;
-      check_mentions(error_of(Fault::data, [&] { make(read(dir, words), options); }), expected);
+      check_mentions(error_of(Fault::data, [&] { make(read(words), options); }), expected);
     }
   }
 
   TEST_CASE("times that go backwards are sorted, ties keep the order of the file") {
-    const TempDir dir;
-    const auto set = make(read(dir, "1 5 30\n1 4 10\n1 3 10\n1 2 20\n1 1 10\n"), unfiltered());
+    const auto set = make(read("1 5 30\n1 4 10\n1 3 10\n1 2 20\n1 1 10\n"), unfiltered());
     CHECK(set.item == std::vector<std::int32_t>{4, 3, 1, 2, 5});
     CHECK(set.time_raw == std::vector<std::int64_t>{10, 10, 10, 20, 30});
     CHECK(set.time_scaled == std::vector<std::int64_t>{1, 1, 1, 2, 3});
-    CHECK(make(read(dir, "1 5\n1 4\n1 3\n1 6\n"), unfiltered()).item == std::vector<std::int32_t>{3, 2, 1, 4});
+    CHECK(make(read("1 5\n1 4\n1 3\n1 6\n"), unfiltered()).item == std::vector<std::int32_t>{3, 2, 1, 4});
   }
 
   TEST_CASE("scaled times: smallest gap with halves to even, units, seconds") {
@@ -230,8 +220,7 @@ TEST_SUITE("prep.interactions") {
   }
 
   TEST_CASE("the last two of a user with enough interactions are held out") {
-    const TempDir dir;
-    const auto raw = read(dir, "1 1\n1 2\n1 3\n1 4\n2 1\n2 2\n2 3\n3 1\n3 2\n");
+    const auto raw = read("1 1\n1 2\n1 3\n1 4\n2 1\n2 2\n2 3\n3 1\n3 2\n");
     SequenceOptions options = unfiltered();
     auto set = make(raw, options);
     CHECK(set.n_train == std::vector<std::int32_t>{2, 1, 2});
@@ -242,7 +231,6 @@ TEST_SUITE("prep.interactions") {
   }
 
   TEST_CASE("bad lines are named by file and number") {
-    const TempDir dir;
     const std::pair<std::string, std::string> cases[] = {
         {"1::2::3::4\n1::2::3\n", "line 2: 3 fields, expected 4 (user::item::rating::timestamp)"},
         {"1::2::3::4::5\n", "line 1: 5 fields"},
@@ -267,33 +255,28 @@ TEST_SUITE("prep.interactions") {
         {"user_id,item_id\n", "no interactions"}};
     for (const auto& [text, expected] : cases) {
       CAPTURE(text);
-      check_mentions(error_of(Fault::data, [&] { read(dir, text); }), "raw'", expected);
+      check_mentions(error_of(Fault::data, [&] { read(text); }), "raw'", expected);
     }
-    test::write_text(dir / "timed", "1 2 3\n");
-    test::write_text(dir / "untimed", "1 2\n");
-    check_mentions(error_of(Fault::data, [&] { read_interactions({dir / "timed", dir / "untimed"}, {}); }), "no times");
-    test::write_text(dir / "second", "1 2 3\n1 2\n");
-    check_mentions(error_of(Fault::data,
-                            [&] {
-                              read_interactions({dir / "timed", dir / "second"}, {});
-                            }),
-                   "second', line 2");
-    check_mentions(error_of(Fault::usage, [&] { read_interactions({dir.path()}, {}); }), "no regular file");
+    write_text("timed", "1 2 3\n");
+    write_text("untimed", "1 2\n");
+    check_mentions(error_of(Fault::data, [&] { read_interactions({"timed", "untimed"}, {}); }), "no times");
+    write_text("second", "1 2 3\n1 2\n");
+    check_mentions(error_of(Fault::data, [&] { read_interactions({"timed", "second"}, {}); }), "second', line 2");
+    check_mentions(error_of(Fault::usage, [&] { read_interactions({"."}, {}); }), "no regular file");
   }
 
   TEST_CASE("ids that do not fit, and sets that are left empty, are refused") {
-    const TempDir dir;
     SequenceOptions integer = unfiltered();
     integer.ids = "integer";
-    check_mentions(error_of(Fault::data, [&] { make(read(dir, "1 1 1\n1 2x 2\n"), integer); }),
+    check_mentions(error_of(Fault::data, [&] { make(read("1 1 1\n1 2x 2\n"), integer); }),
                    "line 2: item id '2x' is not an integer");
-    check_mentions(error_of(Fault::data, [&] { make(read(dir, "1 1 1\n1 99999999999999999999 2\n"), unfiltered()); }),
+    check_mentions(error_of(Fault::data, [&] { make(read("1 1 1\n1 99999999999999999999 2\n"), unfiltered()); }),
                    "line 2: item id '99999999999999999999' is out of range");
-    check_mentions(error_of(Fault::data, [&] { make(read(dir, "user item\n1 2\n1 3\n"), unfiltered()); }),
+    check_mentions(error_of(Fault::data, [&] { make(read("user item\n1 2\n1 3\n"), unfiltered()); }),
                    "is it a header?");
-    check_mentions(error_of(Fault::data, [&] { make(read(dir, "1 1 1\n1 2 2\n"), {}); }), "the filter leaves none of 2",
+    check_mentions(error_of(Fault::data, [&] { make(read("1 1 1\n1 2 2\n"), {}); }), "the filter leaves none of 2",
                    "fewer than 5", "--min-user");
-    check_mentions(error_of(Fault::data, [&] { make(read(dir, "1 1 1\n2 2 2\n"), unfiltered()); }),
+    check_mentions(error_of(Fault::data, [&] { make(read("1 1 1\n2 2 2\n"), unfiltered()); }),
                    "no user has two interactions to train on");
   }
 }

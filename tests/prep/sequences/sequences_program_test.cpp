@@ -1,20 +1,12 @@
 /// `lockstep-prep sequences` and `synth-sequences` as users run them: files, checks, messages, exit codes.
-#include <tuple>
 
-#include "lockstep/io/h5.hpp"
 #include "lockstep/prep/sequences/gap_sessions.hpp"
 #include "lockstep/prep/sequences/interactions.hpp"
 #include "prep/program.hpp"
-#include "support/errors.hpp"
-#include "support/paths.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
-namespace fs = std::filesystem;
+#include "support/test.hpp"
 
 namespace {
-const std::string kGolden = test::golden_path();
+const std::string kGolden = golden_path();
 
 prep::SequenceSet read(const fs::path& path) { return prep::read_sequence_set(H5File::open(path)); }
 
@@ -39,7 +31,6 @@ std::string golden_rows(const std::string& mark, bool rating) {
 
 TEST_SUITE("prep.sequences_program") {
   TEST_CASE("the reference's rows as text of each kind give one and the same content") {
-    const TempDir dir;
     const auto golden = H5File::open(kGolden + "/tisasrec_data.h5");
     const std::pair<const char*, std::string> made[] = {
         {"a.dat", golden_rows("::", true)},
@@ -49,39 +40,36 @@ TEST_SUITE("prep.sequences_program") {
         {"a.csv", "user_id,item_id,rating,timestamp\n" + golden_rows(",", true)}};
     for (const auto& [name, text] : made) {
       CAPTURE(std::string(name));
-      test::write_text(dir / name, text);
-      prepare(dir.path(), std::string("sequences -i ") + name + " -o out.h5");
-      const auto set = read(dir / "out.h5");
+      write_text(name, text);
+      prepare(std::string("sequences -i ") + name + " -o out.h5");
+      const auto set = read("out.h5");
       CHECK(set.offsets == golden.read<std::int64_t>("/outputs/offsets"));
       CHECK(set.item == golden.read<std::int32_t>("/outputs/items"));
       CHECK(set.time_scaled == golden.read<std::int64_t>("/outputs/times_scaled"));
       CHECK(set.source_name == name);
-      prepare(dir.path(), "check out.h5");
+      prepare("check out.h5");
     }
-    check_mentions(run_prep(dir.path(), "info out.h5").text, "33, 30", "scale per_user_min, largest 24", "a.csv",
-                   "sha256");
+    check_mentions(run_prep("info out.h5").text, "33, 30", "scale per_user_min, largest 24", "a.csv", "sha256");
     // In two parts the content is the same, and both sources are named.
     const std::string all = golden_rows("::", true);
     const auto cut = all.find('\n', all.size() / 2) + 1;
-    test::write_text(dir / "part1", all.substr(0, cut));
-    test::write_text(dir / "part2", all.substr(cut));
-    prepare(dir.path(), "sequences -i 'part?' -o parts.h5");
-    CHECK((content(dir / "parts.h5") == content(dir / "out.h5")));
-    CHECK(read(dir / "parts.h5").source_name == "part1,part2");
+    write_text("part1", all.substr(0, cut));
+    write_text("part2", all.substr(cut));
+    prepare("sequences -i 'part?' -o parts.h5");
+    CHECK((content("parts.h5") == content("out.h5")));
+    CHECK(read("parts.h5").source_name == "part1,part2");
   }
 
   TEST_CASE("generated sessions come back from text") {
-    const TempDir dir;
-    prepare(dir.path(),
-            "synth-sequences --users 120 --categories 4 --clusters 3 --members 10 --min-length 8 --max-length 20 "
-            "--raw a.tsv -o a.h5");
-    check_mentions(run_prep(dir.path(), "info a.h5").text, "ideal_test_hr10_gap", "time_span", "generated");
-    prepare(dir.path(), "sequences -i a.tsv --min-user 1 --min-item 1 --keep-ids -o b.h5");
-    CHECK((content(dir / "a.h5") == content(dir / "b.h5")));
+    prepare(
+        "synth-sequences --users 120 --categories 4 --clusters 3 --members 10 --min-length 8 --max-length 20 "
+        "--raw a.tsv -o a.h5");
+    check_mentions(run_prep("info a.h5").text, "ideal_test_hr10_gap", "time_span", "generated");
+    prepare("sequences -i a.tsv --min-user 1 --min-item 1 --keep-ids -o b.h5");
+    CHECK((content("a.h5") == content("b.h5")));
   }
 
   TEST_CASE("a set of more than a million interactions is stored in compressed chunks and reads back") {
-    const TempDir dir;
     prep::GapSessions what;
     what.users = 11000;
     what.min_length = what.max_length = 100;
@@ -89,9 +77,9 @@ TEST_SUITE("prep.sequences_program") {
     REQUIRE(set.rows() == 1100000);
     set.rule.reset();  // its rates take longer than the rest
     set.source_sha256 = std::string(64, '0');
-    prep::write_sequence_set(dir / "large.h5", set);
-    CHECK(fs::file_size(dir / "large.h5") < 1100000 * 20 / 2);
-    const auto file = H5File::open(dir / "large.h5");
+    prep::write_sequence_set("large.h5", set);
+    CHECK(fs::file_size("large.h5") < 1100000 * 20 / 2);
+    const auto file = H5File::open("large.h5");
     const auto back = prep::read_sequence_set(file);
     CHECK(back.item == set.item);
     CHECK(back.time_scaled == set.time_scaled);
@@ -100,14 +88,13 @@ TEST_SUITE("prep.sequences_program") {
   }
 
   TEST_CASE("the check finds what was changed") {
-    const TempDir dir;
-    prepare(dir.path(), "synth-sequences --users 30 -o a.h5");
-    auto good = read(dir / "a.h5");
+    prepare("synth-sequences --users 30 -o a.h5");
+    auto good = read("a.h5");
     const auto complains = [&](auto change, const char* expected) {
       auto bad = good;
       change(bad);
-      prep::write_sequence_set(dir / "bad.h5", bad);
-      check_mentions(prepare(dir.path(), "check bad.h5", 3), expected, "not usable");
+      prep::write_sequence_set("bad.h5", bad);
+      check_mentions(prepare("check bad.h5", 3), expected, "not usable");
     };
     complains([](auto& s) { s.rule->noise = 2; }, "/synth: categories");
     complains([](auto& s) { s.rule->category[0] = 8; }, "/synth: categories");
@@ -128,14 +115,13 @@ TEST_SUITE("prep.sequences_program") {
   }
 
   TEST_CASE("wrong usage ends with exit code 2, bad data with 3, in one line and without output") {
-    const TempDir dir;
-    test::write_text(dir / "good", "1 1 1\n1 2 2\n1 3 3\n");
-    test::write_text(dir / "cut", "1::1::5::10\n1::2::5\n");
-    test::write_text(dir / "negative", "1 1 5\n1 2 -5\n");
-    test::write_text(dir / "single", "1 1 1\n2 2 2\n");
-    prepare(dir.path(), "synth-sequences --users 5 -o a.h5");
-    fs::copy(dir / "a.h5", dir / "cut.h5");
-    fs::resize_file(dir / "cut.h5", fs::file_size(dir / "cut.h5") / 2);
+    write_text("good", "1 1 1\n1 2 2\n1 3 3\n");
+    write_text("cut", "1::1::5::10\n1::2::5\n");
+    write_text("negative", "1 1 5\n1 2 -5\n");
+    write_text("single", "1 1 1\n2 2 2\n");
+    prepare("synth-sequences --users 5 -o a.h5");
+    fs::copy("a.h5", "cut.h5");
+    fs::resize_file("cut.h5", fs::file_size("cut.h5") / 2);
     struct Case {
       int status;
       std::string words, expected;
@@ -158,32 +144,29 @@ TEST_SUITE("prep.sequences_program") {
         {3, "sequences -i single --min-user 1 --min-item 1 -o o.h5", "no user has two interactions"},
         {3, "check cut.h5", "cut.h5"},
         {3, "info cut.h5", "cut.h5"}};
-    const auto before = names_in(dir.path());
-    for (const auto& c : cases) check_refused(dir.path(), c.words, c.status, c.expected);
-    CHECK(names_in(dir.path()) == before);
+    const auto before = names_in(".");
+    for (const auto& c : cases) check_refused(c.words, c.status, c.expected);
+    CHECK(names_in(".") == before);
   }
 
   TEST_CASE("a time column of another name and repeated lines are reported") {
-    const TempDir dir;
-    test::write_text(dir / "other.csv", "user_id,item_id,when\n1,1,10\n1,2,20\n1,3,30\n1,4,40\n");
-    test::write_text(dir / "times.csv", "user_id,item_id,time\n1,1,10\n1,2,20\n1,2,20\n1,2,30\n1,1,10\n");
-    const auto other = run_prep(dir.path(), "sequences --input other.csv --min-user 1 --min-item 1 -o o.h5");
+    write_text("other.csv", "user_id,item_id,when\n1,1,10\n1,2,20\n1,3,30\n1,4,40\n");
+    write_text("times.csv", "user_id,item_id,time\n1,1,10\n1,2,20\n1,2,20\n1,2,30\n1,1,10\n");
+    const auto other = run_prep("sequences --input other.csv --min-user 1 --min-item 1 -o o.h5");
     CHECK(other.status == 0);
     check_mentions(other.text, "no column 'timestamp' or 'time'", "columns when holds", "--time-column");
     const std::string named =
-        prepare(dir.path(), "sequences --input other.csv --time-column when --min-user 1 --min-item 1 -o o.h5");
+        prepare("sequences --input other.csv --time-column when --min-user 1 --min-item 1 -o o.h5");
     CHECK(named.find("note:") == std::string::npos);
-    check_mentions(prepare(dir.path(), "sequences --input times.csv --min-user 1 --min-item 1 -o o.h5"),
-                   "note: 2 lines repeat");
+    check_mentions(prepare("sequences --input times.csv --min-user 1 --min-item 1 -o o.h5"), "note: 2 lines repeat");
   }
 
   TEST_CASE("text among integers is reported, and text ids read back") {
-    const TempDir dir;
-    test::write_text(dir / "mixed", "1 10\n1 B00\n1 10\n1 \xC3\xA9t\xC3\xA9\n");
-    check_mentions(prepare(dir.path(), "sequences -i mixed --min-user 1 --min-item 1 -o o.h5"),
+    write_text("mixed", "1 10\n1 B00\n1 10\n1 \xC3\xA9t\xC3\xA9\n");
+    check_mentions(prepare("sequences -i mixed --min-user 1 --min-item 1 -o o.h5"),
                    "item ids are taken as text because of 'B00' (mixed, line 2)", "times              none");
-    CHECK(read(dir / "o.h5").items.texts == std::vector<std::string>{"10", "B00", "\xC3\xA9t\xC3\xA9"});
-    prepare(dir.path(), "check o.h5");
-    prepare(dir.path(), "info o.h5");
+    CHECK(read("o.h5").items.texts == std::vector<std::string>{"10", "B00", "\xC3\xA9t\xC3\xA9"});
+    prepare("check o.h5");
+    prepare("info o.h5");
   }
 }

@@ -1,18 +1,11 @@
 #include "tasks/emulator/constraint.hpp"
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cmath>
-
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
 #include "support/emulator_file.hpp"
-#include "support/errors.hpp"
 #include "support/gradcheck.hpp"
+#include "support/test.hpp"
 #include "tasks/evaluation.hpp"
-
-using namespace lockstep;
 
 namespace {
 
@@ -28,7 +21,7 @@ constexpr std::array<double, 3> kY = {-0.3, 1.7, 0.9};
 
 std::vector<double> values(const std::string& text) {
   const Constraint c(text, variables());
-  std::vector<double> out(static_cast<std::size_t>(c.size()));
+  std::vector<double> out(to_size(c.size()));
   c.evaluate(kX.data(), kY.data(), out.data(), nullptr);
   return out;
 }
@@ -53,7 +46,7 @@ TEST_SUITE("tasks.constraint") {
         {"- - aice", a}};
     for (const auto& [text, expected] : cases) {
       CAPTURE(text);
-      CHECK(values(text)[0] == doctest::Approx(expected).epsilon(1e-14));
+      CHECK(values(text)[0] == Approx(expected).epsilon(1e-14));
     }
     CHECK(values(" aice ;hice*2 ") == std::vector{a, 2 * h});
     for (const char* undefined : {"max(0, log(aice))", "max(log(aice), 0)", "min(1, sqrt(aice))", "relu(log(aice))"})
@@ -66,7 +59,7 @@ TEST_SUITE("tasks.constraint") {
                              "mean(y) - mean(x) ; sum(y)^2", "-(hice - -t2m) * aice^3"}) {
       CAPTURE(text);
       const Constraint c(text, variables());
-      std::vector<double> v(static_cast<std::size_t>(c.size()));
+      std::vector<double> v(to_size(c.size()));
       std::array<double, 3> slope{};
       c.evaluate(kX.data(), kY.data(), v.data(), slope.data());
       for (std::size_t o = 0; o < 3; ++o) {
@@ -79,43 +72,42 @@ TEST_SUITE("tasks.constraint") {
           return sum;
         };
         const double h = 1e-3, difference = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
-        CHECK(slope[o] == doctest::Approx(difference).epsilon(1e-8));
+        CHECK(slope[o] == Approx(difference).epsilon(1e-8));
       }
     }
   }
 
   TEST_CASE("an error points at the character") {
     const auto error = [](const std::string& text) {
-      return test::error_of(Fault::usage, [&] { Constraint(text, variables()); });
+      return error_of(Fault::usage, [&] { Constraint(text, variables()); });
     };
-    test::check_mentions(error("max(0, -aise)"),
-                         "at character 9: the data set has no variable 'aise'; did you mean aice?",
-                         "\n  max(0, -aise)\n          ^");
-    test::check_mentions(error("sum(aice)"), "at character 5: sum takes x or y");
-    test::check_mentions(error("(aice"), "at character 6: ')' is missing");
-    test::check_mentions(error("aice hice"), "at character 6: 'h' is not expected here");
-    test::check_mentions(error("max(aice)"), "at character 9: ',' is missing");
-    test::check_mentions(error("y[3]"), "at character 3: the index of y must be a number from 0 to 2");
-    test::check_mentions(error("sinh(aice)"), "at character 1: no function 'sinh'");
-    test::check_mentions(error("aice ;"), "at character 7: a value is missing");
-    test::check_mentions(error("aice * $"), "at character 8: '$' is not a value");
+    check_mentions(error("max(0, -aise)"), "at character 9: the data set has no variable 'aise'; did you mean aice?",
+                   "\n  max(0, -aise)\n          ^");
+    check_mentions(error("sum(aice)"), "at character 5: sum takes x or y");
+    check_mentions(error("(aice"), "at character 6: ')' is missing");
+    check_mentions(error("aice hice"), "at character 6: 'h' is not expected here");
+    check_mentions(error("max(aice)"), "at character 9: ',' is missing");
+    check_mentions(error("y[3]"), "at character 3: the index of y must be a number from 0 to 2");
+    check_mentions(error("sinh(aice)"), "at character 1: no function 'sinh'");
+    check_mentions(error("aice ;"), "at character 7: a value is missing");
+    check_mentions(error("aice * $"), "at character 8: '$' is not a value");
     for (const char c : {'(', '-'})
-      test::check_mentions(error(std::string(100000, c) + "aice"), "more than 200 operations are nested");
+      check_mentions(error(std::string(100000, c) + "aice"), "more than 200 operations are nested");
   }
 
   TEST_CASE("a task adds the squares to its loss, reports the mean violation and refuses a GPU") {
     LocalPlacement placement;
-    const test::EmulatorContents contents = test::emulator_contents(200, 4, 2);
+    const EmulatorContents contents = emulator_contents(200, 4, 2);
     const auto task = [&](const std::string& constraint) {
       EmulatorTask::Options options;
       options.dtype = DType::f64;
       options.arch.hidden = 7;
       options.loss.constraint = constraint;
       options.loss.constraint_weight = 0.7;
-      return std::make_unique<EmulatorTask>(options, test::read_data(contents, placement));
+      return std::make_unique<EmulatorTask>(options, read_data(contents, placement));
     };
     const auto metric = [](EmulatorTask& t, const std::string& name) {
-      const auto all = test::evaluation_metrics(t, Split::validation, {20});
+      const auto all = evaluation_metrics(t, Split::validation, {20});
       return all.contains(name) ? all.at(name) : -1.0;
     };
     const auto plain = task(""), with = task("aice - 3 ; max(0, out1)");
@@ -125,20 +117,20 @@ TEST_SUITE("tasks.constraint") {
     const auto loss = [&](Tape& tape, const std::vector<Var>&) {
       return with->loss(tape, {.seed = 5, .epoch = 0, .step = 1, .first = 3, .count = 9}).sum;
     };
-    CHECK(test::gradcheck(loss, {}, &with->params(), 1, test::Where::cpu) < 1e-7);
+    CHECK(gradcheck(loss, {}, &with->params(), 1, Where::cpu) < 1e-7);
     for (const char* outside : {"log(0 * aice - 1)", "sqrt(0 * aice) - 1"}) {  // no value; no slope
-      const std::string message = test::error_of(Fault::usage, [&] {
+      const std::string message = error_of(Fault::usage, [&] {
         const auto model = task(outside);
         Gradients gradients(model->params());
         OwnTape tape(DType::f64, Tape::Mode::train, &gradients);
         model->loss(tape, {.seed = 5, .epoch = 0, .step = 1, .first = 3, .count = 9});
       });
-      test::check_mentions(message, outside, "is not finite in row ", "for the prediction aice = ");
+      check_mentions(message, outside, "is not finite in row ", "for the prediction aice = ");
     }
-    CHECK(test::contains(test::error_of(Fault::usage,
-                                        [&] {
-                                          with->move_to(Device{DeviceKind::cuda, 0});
-                                        }),
-                         "run on the processor only"));
+    CHECK(contains(error_of(Fault::usage,
+                            [&] {
+                              with->move_to(Device{DeviceKind::cuda, 0});
+                            }),
+                   "run on the processor only"));
   }
 }

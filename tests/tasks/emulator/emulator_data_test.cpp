@@ -1,33 +1,21 @@
 #include "lockstep/tasks/emulator/emulator_data.hpp"
 
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <limits>
-
-#include "lockstep/base/error.hpp"
-#include "lockstep/io/h5.hpp"
 #include "support/emulator_file.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using test::check_mentions;
+#include "support/test.hpp"
 
 namespace {
 
 /// The message of the data error that reading the file throws, or "no error".
-std::string refusal(const std::filesystem::path& path) {
+std::string refusal(const fs::path& path) {
   LocalPlacement placement;
-  return test::error_of(Fault::data, [&] { EmulatorData::read(path, placement); });
+  return error_of(Fault::data, [&] { EmulatorData::read(path, placement); });
 }
 
-std::string refusal_of(const std::function<void(test::EmulatorContents&)>& spoil) {
-  const test::TempDir dir;
-  test::EmulatorContents contents = test::emulator_contents(40, 3, 2);
+std::string refusal_of(const std::function<void(EmulatorContents&)>& spoil) {
+  EmulatorContents contents = emulator_contents(40, 3, 2);
   spoil(contents);
-  test::write_emulator_data(dir / "data.h5", contents);
-  const std::string message = refusal(dir / "data.h5");
+  write_emulator_data("data.h5", contents);
+  const std::string message = refusal("data.h5");
   check_mentions(message, "data.h5");
   return message;
 }
@@ -38,9 +26,9 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 TEST_SUITE("tasks.emulator_data") {
   TEST_CASE("written data are read back, with rows sorted by split") {
-    const test::EmulatorContents c = test::emulator_contents(40, 3, 2);
+    const EmulatorContents c = emulator_contents(40, 3, 2);
     LocalPlacement placement;
-    const EmulatorData data = test::read_data(c, placement);
+    const EmulatorData data = read_data(c, placement);
     CHECK(data.rows() == 40);
     CHECK(data.n_in() == 3);
     CHECK(data.n_out() == 2);
@@ -60,11 +48,11 @@ TEST_SUITE("tasks.emulator_data") {
   }
 
   TEST_CASE("the hash differs between data sets and is equal for equal ones") {
-    const auto hash = [&](const std::function<void(test::EmulatorContents&)>& change) {
-      test::EmulatorContents c = test::emulator_contents(40, 3, 2);
+    const auto hash = [&](const std::function<void(EmulatorContents&)>& change) {
+      EmulatorContents c = emulator_contents(40, 3, 2);
       change(c);
       LocalPlacement placement;
-      return test::read_data(c, placement).hash;
+      return read_data(c, placement).hash;
     };
     const std::uint64_t plain = hash([](auto&) {});
     CHECK(plain == hash([](auto&) {}));
@@ -76,17 +64,16 @@ TEST_SUITE("tasks.emulator_data") {
   }
 
   TEST_CASE("a data set with more rows than one read is complete") {
-    const test::TempDir dir;
-    test::EmulatorContents c = test::emulator_contents(70001, 2, 1);
+    EmulatorContents c = emulator_contents(70001, 2, 1);
     c.jacobian.clear();
     LocalPlacement placement;
-    const EmulatorData data = test::read_data(c, placement);
+    const EmulatorData data = read_data(c, placement);
     CHECK(std::equal(c.x.begin(), c.x.end(), data.x.data<float>()));
     CHECK(data.rows_of(Split::test).back() == 69999);
     CHECK_FALSE(data.has_jacobian());
     c.x[70000 * 2 + 1] = kNaN;
-    test::write_emulator_data(dir / "data.h5", c);
-    check_mentions(refusal(dir / "data.h5"), "row 70000, column 1 ('in1') is nan");
+    write_emulator_data("data.h5", c);
+    check_mentions(refusal("data.h5"), "row 70000, column 1 ('in1') is nan");
   }
 
   TEST_CASE("invalid contents are an error with dataset, position, expected and found value") {
@@ -110,8 +97,7 @@ TEST_SUITE("tasks.emulator_data") {
   }
 
   TEST_CASE("a foreign, incomplete or wrongly shaped file is an error that says so") {
-    const test::TempDir dir;
-    const auto path = dir / "data.h5";
+    const fs::path path = "data.h5";
     const auto with = [&](const std::function<void(H5File&)>& write) {
       H5File file = H5File::create(path);
       write(file);
@@ -145,8 +131,8 @@ TEST_SUITE("tasks.emulator_data") {
                      f.write<double>("/x", wide, {4, 2});
                    }),
                    "elements are f64, expected f32");
-    CHECK_THROWS_AS(H5File::open(dir / "missing.h5"), Error);
-    test::write_text(path, "no HDF5 at all");
+    CHECK_THROWS_AS(H5File::open("missing.h5"), Error);
+    write_text(path, "no HDF5 at all");
     CHECK(refusal(path) != "no error");
   }
 }

@@ -1,13 +1,7 @@
 #include "tasks/emulator/emulator_metrics.hpp"
 
-#include <doctest/doctest.h>
+#include "support/test.hpp"
 
-#include <cmath>
-#include <map>
-
-#include "lockstep/base/philox.hpp"
-
-using namespace lockstep;
 using namespace lockstep::emulator_metrics;
 
 TEST_SUITE("tasks.emulator_metrics") {
@@ -16,7 +10,7 @@ TEST_SUITE("tasks.emulator_metrics") {
     for (const std::int64_t members : {2, 3, 10}) {
       CAPTURE(members);
       const Layout layout{.n_out = 1, .aice = false, .jacobian = false, .members = members};
-      std::vector<double> values(static_cast<std::size_t>(Sums::count(layout)), 0.0);
+      std::vector<double> values(to_size(Sums::count(layout)), 0.0);
       const Sums sums(values.data(), layout);
       Arena arena{Device{}};
       const auto column = [&] { return allocate(arena, DType::f64, {kRows, 1}); };
@@ -28,8 +22,7 @@ TEST_SUITE("tasks.emulator_metrics") {
         const double centre = 5 * draw.normal(0), width = 1 + std::abs(draw.normal(1));
         target.data<double>()[r] = centre + width * draw.normal(2);
         for (std::int64_t k = 0; k < members; ++k)
-          predictions[static_cast<std::size_t>(k)].data<double>()[r] =
-              centre + width * draw.normal(static_cast<std::uint64_t>(3 + k));
+          predictions[to_size(k)].data<double>()[r] = centre + width * draw.normal(static_cast<std::uint64_t>(3 + k));
       }
       add_ensemble(sums, predictions, target, mean);
       sums.rows[0] = kRows;

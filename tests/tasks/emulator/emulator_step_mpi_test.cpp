@@ -1,20 +1,15 @@
-#include <doctest/doctest.h>
-
-#include <vector>
-
 #include "emulator_training.hpp"
 #include "support/mpi_main.hpp"
-#include "support/outcome.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep;
-using Network = test::EmulatorNetwork;
-using Training = test::EmulatorTraining;
+using Network = EmulatorNetwork;
+using Training = EmulatorTraining;
 
 TEST_SUITE("tasks.emulator_step") {
   TEST_CASE("a step of two kernels on several GPUs agrees with one GPU, with separate kernels and between ranks" *
             doctest::skip(gpu_count() == 0)) {
     Communicator& comm = test_world().communicator();
-    if (gpu_count() < comm.size()) return test::skip("a step of two kernels needs a GPU for each rank");
+    if (gpu_count() < comm.size()) return skip("a step of two kernels needs a GPU for each rank");
     const Device own = {DeviceKind::cuda, comm.rank()};
     const std::vector<std::pair<Network, std::vector<std::int64_t>>> cases = {
         {{.in = 5, .out = 3, .hidden = 12}, {40, 40, 1, 40, 40, 13, 40, 40}},  // some ranks without samples

@@ -1,19 +1,11 @@
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <cstdlib>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "emulator_training.hpp"
 #include "lockstep/base/log.hpp"
+#include "support/test.hpp"
 
 // The emulator's step on a GPU as one kernel, against separate kernels and the CPU.
 
-using namespace lockstep;
-using Network = test::EmulatorNetwork;
-using Training = test::EmulatorTraining;
+using Network = EmulatorNetwork;
+using Training = EmulatorTraining;
 
 namespace {
 
@@ -68,7 +60,7 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
       Training single(network, true), reference(network, false);
       single.train({cases[i].second.front()}, 0);
       reference.train({cases[i].second.front()}, 0);
-      CHECK(test::difference(single.gradient, reference.gradient) < 5e-6);  // the tolerance of verify
+      CHECK(difference(single.gradient, reference.gradient) < 5e-6);  // the tolerance of verify
     }
   }
 
@@ -80,7 +72,7 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
       Training first(network, true), second(network, true), third(network, true);
       first.train(counts, 0.1, Graphs::off);
       second.train(counts, 0.1, Graphs::on);
-      const test::LastFirst order;
+      const LastFirst order;
       third.train(counts, 0.1, Graphs::off);
       CHECK(same_bits(first, second));
       CHECK(same_bits(first, third));
@@ -102,7 +94,7 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
     CHECK(std::abs(norm / found - 1) < 1e-14);  // 3562 squares, added in f64 in two orders
     CHECK(found > 0.05);
     parts.outcomes = one.outcomes;
-    parts.gradient = test::on_cpu(step.gradient());
+    parts.gradient = on_cpu(step.gradient());
     CHECK(same_bits(one, parts));
   }
 
@@ -115,7 +107,7 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
       const GlobalBatch batch = {.seed = 2, .count = 19};
       const auto loss = [&] { return step.run(batch).loss; };
       loss();
-      const OwnedTensor gradient = test::on_cpu(step.gradient());
+      const OwnedTensor gradient = on_cpu(step.gradient());
       const Tensor& values = t.model->params().values();
       double worst = 0, largest = 0;
       for (const Param& p : t.model->params().all())
@@ -148,12 +140,12 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
       view->data<float>()[t.model->emulator().weight(1).offset] = 1e30f;
       view->data<float>()[t.model->emulator().weight(2).offset] = 1e30f;
     }
-    const OwnedTensor before = test::on_cpu(t.model->params().values());
+    const OwnedTensor before = on_cpu(t.model->params().values());
     t.train({20, 20}, 0);
     CHECK(t.outcomes[0].failed == 1);
     REQUIRE(t.outcomes[0].bad_element >= 0);
     CHECK_FALSE(std::isfinite(t.outcomes[0].bad_value));
-    CHECK(test::same_bits(t.state()[0], before));
+    CHECK(same_bits(t.state()[0], before));
   }
 
   TEST_CASE("samples that a kernel fetches have the bits of the CPU's") {
@@ -174,17 +166,17 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
         ops::take_samples(stream, z, t, gpu.model->EmulatorTask::dense_network()->table, drawn.rows);
         stream.synchronize();
         const EmulatorData& data = cpu.model->data();
-        const OwnedTensor on_cpu = test::on_cpu(z), t_on_cpu = test::on_cpu(t);
+        const OwnedTensor z_here = on_cpu(z), t_here = on_cpu(t);
         for (std::int64_t i = 0; i < kCount; ++i) {
-          const std::int64_t row = data.rows_of(Split::train)[static_cast<std::size_t>((*drawn.rows)(i))];
+          const std::int64_t row = data.rows_of(Split::train)[to_size((*drawn.rows)(i))];
           for (std::int64_t c = 0; c < 4; ++c)
-            CHECK(on_cpu->data<double>()[i * 4 + c] == (static_cast<double>(data.x.data<float>()[row * 4 + c]) -
-                                                        data.moments.input_mean[static_cast<std::size_t>(c)]) /
-                                                           data.moments.input_std[static_cast<std::size_t>(c)]);
+            CHECK(z_here->data<double>()[i * 4 + c] ==
+                  (static_cast<double>(data.x.data<float>()[row * 4 + c]) - data.moments.input_mean[to_size(c)]) /
+                      data.moments.input_std[to_size(c)]);
           for (std::int64_t c = 0; c < 2; ++c)
-            CHECK(t_on_cpu->data<double>()[i * 2 + c] == (static_cast<double>(data.y.data<float>()[row * 2 + c]) -
-                                                          data.moments.output_mean[static_cast<std::size_t>(c)]) /
-                                                             data.moments.output_std[static_cast<std::size_t>(c)]);
+            CHECK(t_here->data<double>()[i * 2 + c] ==
+                  (static_cast<double>(data.y.data<float>()[row * 2 + c]) - data.moments.output_mean[to_size(c)]) /
+                      data.moments.output_std[to_size(c)]);
         }
       }
     }
@@ -222,7 +214,7 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
       const std::string lines = logged([&] { little.train(counts, 0); });
       unsetenv(kVariable);
       const bool fits = lines.find("as one kernel") != std::string::npos;
-      CHECK(test::difference(little.gradient, whole.gradient) < 5e-6);
+      CHECK(difference(little.gradient, whole.gradient) < 5e-6);
       if (!fits) continue;
       CHECK(kib > 12);  // the weights take 9 KiB, eight rows 4
       break;

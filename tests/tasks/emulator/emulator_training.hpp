@@ -1,20 +1,10 @@
 #pragma once
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "support/devices.hpp"
 #include "support/emulator_file.hpp"
-#include "support/tolerance.hpp"
+#include "support/test.hpp"
 
 namespace lockstep::test {
 

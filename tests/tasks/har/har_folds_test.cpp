@@ -1,20 +1,9 @@
 #include "lockstep/tasks/har/har_folds.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <map>
-
-#include "lockstep/base/error.hpp"
-#include "lockstep/base/philox.hpp"
 #include "lockstep/data/placement.hpp"
-#include "lockstep/io/h5.hpp"
 #include "lockstep/prep/har/har_set.hpp"
 #include "lockstep/tasks/har/har_data.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -91,19 +80,17 @@ TEST_SUITE("tasks.har_folds") {
   }
 
   TEST_CASE("a fold reads like a file whose test part is that fold, with its moments") {
-    const TempDir dir;
-    prep::write_har_set(dir / "filed.h5", set_of(people()));
+    prep::write_har_set("filed.h5", set_of(people()));
     for (const std::int64_t number : {1, 5}) {
-      prep::HarSet set = prep::read_har_set(H5File::open(dir / "filed.h5"));
-      const auto tested =
-          stratified_folds("5", set.subject, set.labels, "people")[static_cast<std::size_t>(number - 1)];
+      prep::HarSet set = prep::read_har_set(H5File::open("filed.h5"));
+      const auto tested = stratified_folds("5", set.subject, set.labels, "people")[to_size(number - 1)];
       for (std::size_t n = 0; n < set.split.size(); ++n)
         set.split[n] = std::ranges::binary_search(tested, set.subject[n]) ? 2 : 0;
       prep::take_channel_moments(set);
-      prep::write_har_set(dir / "fold.h5", set);
+      prep::write_har_set("fold.h5", set);
       LocalPlacement placement;
-      const HarData fold = HarData::read(dir / "filed.h5", placement, HarData::Labels::required, {"5", number}),
-                    filed = HarData::read(dir / "fold.h5", placement);
+      const HarData fold = HarData::read("filed.h5", placement, HarData::Labels::required, {"5", number}),
+                    filed = HarData::read("fold.h5", placement);
       CHECK(fold.count == filed.count);
       CHECK(fold.hash == filed.hash);  // of signals, labels and counts
       CHECK(std::ranges::equal(fold.following.span<std::int32_t>(), filed.following.span<std::int32_t>()));
@@ -121,11 +108,10 @@ TEST_SUITE("tasks.har_folds") {
                            Error);
     };
     refused("21", "option data.folds = 21: 'people.h5' has 20 subjects; there must be at least as many as folds");
-    const TempDir dir;
-    prep::write_har_set(dir / "filed.h5", set_of(w));
+    prep::write_har_set("filed.h5", set_of(w));
     LocalPlacement placement;
     for (const std::int64_t number : {0, 6})
-      CHECK_THROWS_WITH_AS(HarData::read(dir / "filed.h5", placement, HarData::Labels::required, {"5", number}),
+      CHECK_THROWS_WITH_AS(HarData::read("filed.h5", placement, HarData::Labels::required, {"5", number}),
                            doctest::Contains("must be one of the folds 1 .. 5 of data.folds = 5"), Error);
     w.label[4] = -1;
     refused("5", "window 4 has no label");

@@ -1,24 +1,12 @@
 #include "lockstep/tasks/har/har_task.hpp"
 
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <map>
-#include <set>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/permutation.hpp"
-#include "lockstep/io/h5.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/prep/har/har_set.hpp"
-#include "support/temp_dir.hpp"
-#include "support/tolerance.hpp"
+#include "support/test.hpp"
 #include "tasks/evaluation.hpp"
 #include "tasks/har/har_augment.hpp"
 #include "tasks/har/har_metrics.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
 
 namespace {
 
@@ -50,14 +38,13 @@ prep::HarSet activities(std::int64_t recordings = 9, std::int64_t samples = 36) 
 }
 
 struct Fixture {
-  TempDir dir;
   LocalPlacement placement;
   std::unique_ptr<HarTask> model;
   explicit Fixture(const std::function<void(HarTask::Options&)>& change = {},
                    const std::function<void(prep::HarSet&)>& relabel = {}) {
     prep::HarSet set = activities();
     if (relabel) relabel(set);
-    prep::write_har_set(dir / "data.h5", set);
+    prep::write_har_set("data.h5", set);
     HarTask::Options options;
     options.arch.patch = 3;
     options.arch.dim = 8;
@@ -70,7 +57,7 @@ struct Fixture {
     options.dtype = DType::f64;
     options.seed = 3;
     if (change) change(options);
-    model = std::make_unique<HarTask>(options, HarData::read(dir / "data.h5", placement));
+    model = std::make_unique<HarTask>(options, HarData::read("data.h5", placement));
   }
   /// Sum and weight of a shard.
   std::pair<double, double> loss(std::int64_t first, std::int64_t count, std::int64_t epoch = 1) const {
@@ -95,24 +82,24 @@ TEST_SUITE("tasks.har_task") {
     const std::vector<double> sums = {10, 20, 0, 3, 0, 1, 4, 0, 2, 0, 0, 0};
     std::map<std::string, double> m;
     for (const Metric& metric : har_metrics(sums, {"a", "b", "c"}, false)) m[metric.name] = metric.value;
-    CHECK(m.at("accuracy") == doctest::Approx(0.3));
-    CHECK(m.at("loss") == doctest::Approx(2));
-    CHECK(m.at("accuracy.a") == doctest::Approx(3.0 / 4));
-    CHECK(m.at("precision.a") == doctest::Approx(3.0 / 7));
-    CHECK(m.at("f1.a") == doctest::Approx(6.0 / 11));
+    CHECK(m.at("accuracy") == Approx(0.3));
+    CHECK(m.at("loss") == Approx(2));
+    CHECK(m.at("accuracy.a") == Approx(3.0 / 4));
+    CHECK(m.at("precision.a") == Approx(3.0 / 7));
+    CHECK(m.at("f1.a") == Approx(6.0 / 11));
     CHECK(m.at("support.b") == 6);
     for (const char* nothing : {"accuracy.b", "precision.b", "f1.b", "accuracy.c", "precision.c", "f1.c"})
       CHECK(m.at(nothing) == 0);
     // Averages over classes leave out class c, which has no window.
-    CHECK(m.at("macro_f1") == doctest::Approx(3.0 / 11));
-    CHECK(m.at("macro_precision") == doctest::Approx(3.0 / 14));
-    CHECK(m.at("macro_recall") == doctest::Approx(3.0 / 8));
-    CHECK(m.at("weighted_f1") == doctest::Approx(6.0 / 11 * 4 / 10));
+    CHECK(m.at("macro_f1") == Approx(3.0 / 11));
+    CHECK(m.at("macro_precision") == Approx(3.0 / 14));
+    CHECK(m.at("macro_recall") == Approx(3.0 / 8));
+    CHECK(m.at("weighted_f1") == Approx(6.0 / 11 * 4 / 10));
     CHECK(har_confusion(sums, {"a", "b", "c"}).values == std::vector<double>(sums.begin() + 3, sums.end()));
   }
 
   TEST_CASE("ties go to the first class, and a window is classified by the mean over its channels") {
-    std::vector<double> sums(static_cast<std::size_t>(HarSums::count(2)), 0);
+    std::vector<double> sums(to_size(HarSums::count(2)), 0);
     OwnedTensor logits(DType::f64, {4, 2});
     const std::vector<double> values = {0, 0, 5, -5,
                                         0, 1, 0, 2};  // the second window: slightly wrong, then clearly right
@@ -130,7 +117,7 @@ TEST_SUITE("tasks.har_task") {
       CHECK(size == (mode == HarArch::Mode::independent ? 15 * 7 : 15));
       for (const auto& [split, n] : {std::pair{Split::train, size}, {Split::validation, std::int64_t{15}}}) {
         const auto whole = f.metrics(split, {n}), parts = f.metrics(split, {1, 4, n - 5});
-        CHECK(whole.at("loss") == doctest::Approx(parts.at("loss")).epsilon(1e-12));
+        CHECK(whole.at("loss") == Approx(parts.at("loss")).epsilon(1e-12));
         CHECK(whole.at("accuracy") == parts.at("accuracy"));
         double windows = 0;
         for (const char* name : {"WALK", "SIT", "LIE"}) windows += whole.at(std::string("support.") + name);
@@ -155,7 +142,7 @@ TEST_SUITE("tasks.har_task") {
           CHECK(weight == static_cast<double>(count));
           return sum;
         };
-        CHECK(loss(0, 15, 1) == doctest::Approx(loss(0, 4, 1) + loss(4, 11, 1)).epsilon(1e-12));
+        CHECK(loss(0, 15, 1) == Approx(loss(0, 4, 1) + loss(4, 11, 1)).epsilon(1e-12));
         CHECK(loss(0, 15, 1) != loss(0, 15, 2));
       }
   }
@@ -212,7 +199,7 @@ TEST_SUITE("tasks.har_task") {
       CHECK(drawn(f, 1) == drawn(f, 1));
       CHECK(drawn(f, 1) != drawn(f, 2));
       const std::int64_t size = f.model->size(Split::train);
-      CHECK(f.loss(0, size).first == doctest::Approx(f.loss(0, 4).first + f.loss(4, size - 4).first).epsilon(1e-12));
+      CHECK(f.loss(0, size).first == Approx(f.loss(0, 4).first + f.loss(4, size - 4).first).epsilon(1e-12));
     }
     const Fixture plain({}, uneven);
     for (std::int64_t i = 0; i < 15; ++i) CHECK(plain.model->drawn_window(i, 4, 1) == i);
@@ -223,14 +210,14 @@ TEST_SUITE("tasks.har_task") {
       for (std::size_t n = 0; n < 15; ++n) set.labels[n] = n < 12 ? 0 : 2;  // no training window of class 1
     };
     const Fixture weighted([](HarTask::Options&o) { o.balance = HarBalance::weights; }, uneven), plain({}, uneven);
-    CHECK(weighted.model->class_weight(0) == doctest::Approx(15.0 / 24));
-    CHECK(weighted.model->class_weight(2) == doctest::Approx(15.0 / 6));
-    CHECK(weighted.loss(0, 15).second == doctest::Approx(15));
+    CHECK(weighted.model->class_weight(0) == Approx(15.0 / 24));
+    CHECK(weighted.model->class_weight(2) == Approx(15.0 / 6));
+    CHECK(weighted.loss(0, 15).second == Approx(15));
     const Permutation order(15, 5, 1);
     double expected = 0;
     for (std::int64_t i = 0; i < 15; ++i)
       expected += weighted.model->class_weight(weighted.model->data().label(order(i))) * plain.loss(i, 1).first;
-    CHECK(weighted.loss(0, 15).first == doctest::Approx(expected).epsilon(1e-12));
+    CHECK(weighted.loss(0, 15).first == Approx(expected).epsilon(1e-12));
   }
 
   TEST_CASE("a shifted window is the recording from a later sample on, for every shift") {
@@ -248,7 +235,7 @@ TEST_SUITE("tasks.har_task") {
             const std::int64_t at = later + t;
             const double* from =
                 at < kLength ? data.window(1) + c * kLength + at : data.window(2) + c * kLength + at - kStride;
-            if (x[static_cast<std::size_t>(c * kLength + t)] != *from) same = false;
+            if (x[to_size(c * kLength + t)] != *from) same = false;
           }
         if (same) begun.insert(later);
       }
@@ -275,7 +262,7 @@ TEST_SUITE("tasks.har_task") {
     CHECK(after != before);
     for (std::size_t t = 0; t < kLength; ++t) {
       for (const auto& [a, b] : {std::pair<std::size_t, std::size_t>{0, 0}, {4, 4}, {0, 4}})
-        CHECK(dot(after, a, b, t) == doctest::Approx(dot(before, a, b, t)).epsilon(1e-12));
+        CHECK(dot(after, a, b, t) == Approx(dot(before, a, b, t)).epsilon(1e-12));
       CHECK(after[3 * kLength + t] == before[3 * kLength + t]);
     }
     augment_window({.stretch = 0.3}, data, triads, 2, Philox(1, 2, Site("x"), 2), factors, after.data());
@@ -284,25 +271,24 @@ TEST_SUITE("tasks.har_task") {
       const double factor = after[group * kLength] / before[group * kLength];
       CHECK(factor != 1);
       for (std::size_t t = 0; t < kLength; ++t)
-        CHECK(after[c * kLength + t] == doctest::Approx(factor * before[c * kLength + t]).epsilon(1e-12));
+        CHECK(after[c * kLength + t] == Approx(factor * before[c * kLength + t]).epsilon(1e-12));
     }
   }
 
   TEST_CASE("an invalid file is an error that names dataset and window") {
-    const TempDir dir;
     const auto refused = [&](const std::function<void(prep::HarSet&)>& spoil, const std::string& message) {
       prep::HarSet set = activities();
       spoil(set);
-      prep::write_har_set(dir / "spoilt.h5", set);
+      prep::write_har_set("spoilt.h5", set);
       LocalPlacement placement;
-      CHECK_THROWS_WITH_AS(HarData::read(dir / "spoilt.h5", placement), doctest::Contains(message.c_str()), Error);
+      CHECK_THROWS_WITH_AS(HarData::read("spoilt.h5", placement), doctest::Contains(message.c_str()), Error);
     };
     refused([](prep::HarSet& s) { s.signals[7 * kLength + 2 * kLength + 5] = std::nan(""); },
             "window 1, channel acc_z, sample 5 is nan");
     refused([](prep::HarSet& s) { s.labels[3] = 3; }, "label 3 in row 3 is not in 0 .. 2");
     refused([](prep::HarSet& s) { s.channel_std[0] = 0; }, "each entry of channel_std must be > 0");
     LocalPlacement placement;
-    H5File::create(dir / "other.h5").close();
-    CHECK_THROWS_WITH_AS(HarData::read(dir / "other.h5", placement), doctest::Contains("no attribute 'format'"), Error);
+    H5File::create("other.h5").close();
+    CHECK_THROWS_WITH_AS(HarData::read("other.h5", placement), doctest::Contains("no attribute 'format'"), Error);
   }
 }

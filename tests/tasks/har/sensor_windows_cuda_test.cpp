@@ -1,16 +1,8 @@
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <vector>
-
 #include "lockstep/ops/sensor_windows.hpp"
 #include "lockstep/tasks/har/har_task.hpp"
 #include "support/devices.hpp"
-#include "support/tolerance.hpp"
+#include "support/test.hpp"
 #include "tasks/har/har_augment.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
 
 TEST_SUITE("tasks.sensor_windows_cuda") {
   TEST_CASE("windows from GPU memory have the bits of those that the CPU draws" * doctest::skip(gpu_count() == 0)) {
@@ -39,11 +31,10 @@ TEST_SUITE("tasks.sensor_windows_cuda") {
         sequences.push_back({.pick = pick,
                              .channel = channel,
                              .triad = channel == 3 ? -1 : channel / 4 * 4,
-                             .factor = factors[static_cast<std::size_t>(channel)],
+                             .factor = factors[to_size(channel)],
                              .mean = mean,
                              .scale = scale});
-        for (std::int64_t t = 0; t < kUsed; ++t)
-          expected.push_back((x[static_cast<std::size_t>(channel * kLength + t)] - mean) * scale);
+        for (std::int64_t t = 0; t < kUsed; ++t) expected.push_back((x[to_size(channel * kLength + t)] - mean) * scale);
       }
     }
     CHECK(shifted > 3);

@@ -1,13 +1,7 @@
 #include "lockstep/tasks/hrm/arc_vote.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <string>
-
 #include "lockstep/base/puzzle_variant.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -24,10 +18,9 @@ std::vector<std::int32_t> field_of(const Grid& grid, const ArcName& name) {
   if (dihedral_turns(name.dihedral)) std::swap(image.rows, image.columns);
   dihedral(name.dihedral, grid.rows, grid.columns, grid.cells, image.cells);
   std::vector<std::int32_t> field(kSide * kSide, 0);
-  const auto at = [&](int r, int c) -> std::int32_t& { return field[static_cast<std::size_t>(r * kSide + c)]; };
+  const auto at = [&](int r, int c) -> std::int32_t& { return field[to_size(r * kSide + c)]; };
   for (int r = 0; r < image.rows; ++r)
-    for (int c = 0; c < image.columns; ++c)
-      at(r, c) = 2 + name.colours[image.cells[static_cast<std::size_t>(r * image.columns + c)]];
+    for (int c = 0; c < image.columns; ++c) at(r, c) = 2 + name.colours[image.cells[to_size(r * image.columns + c)]];
   for (int c = 0; c < image.columns && image.rows < kSide; ++c) at(image.rows, c) = 1;
   for (int r = 0; r < image.rows && image.columns < kSide; ++r) at(r, image.columns) = 1;
   return field;
@@ -87,7 +80,7 @@ TEST_SUITE("tasks.arc_vote") {
     CHECK(ranked[0].answer == answer.hash());
     CHECK(ranked[0].votes == 2);
     CHECK(ranked[1].answer == ballot("task", third, 0).answer);
-    CHECK(ranked[2].confidence == doctest::Approx(0.5));
+    CHECK(ranked[2].confidence == Approx(0.5));
   }
 
   TEST_CASE("a grid is the largest rectangle of colours at the top left; ties go to fewer rows") {
@@ -121,9 +114,9 @@ TEST_SUITE("tasks.arc_vote") {
     };
     auto rates = arc_pass_rates(ballots);
     CHECK(rates.size() == 5);
-    CHECK(rate(rates, 1) == doctest::Approx(1.0 / 3));
-    CHECK(rate(rates, 2) == doctest::Approx(2.0 / 3));
-    CHECK(rate(rates, 1000) == doctest::Approx(2.0 / 3));
+    CHECK(rate(rates, 1) == Approx(1.0 / 3));
+    CHECK(rate(rates, 2) == Approx(2.0 / 3));
+    CHECK(rate(rates, 1000) == Approx(2.0 / 3));
     std::reverse(ballots.begin(), ballots.end());
     CHECK(arc_pass_rates(ballots) == rates);
     CHECK(arc_pass_rates({}).empty());

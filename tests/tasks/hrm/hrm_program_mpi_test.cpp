@@ -1,17 +1,9 @@
-#include <cmath>
-#include <cstring>
-#include <memory>
-
-#include "doctest/doctest.h"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/train/evaluator.hpp"
 #include "support/mpi_main.hpp"
-#include "support/outcome.hpp"
 #include "support/random_puzzles.hpp"
+#include "support/test.hpp"
 #include "tasks/hrm/hrm_program.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
 
 namespace {
 
@@ -160,7 +152,7 @@ TEST_SUITE("tasks.hrm_program") {
 
   TEST_CASE("GPU: the carry in device memory has the same bits with direct launches, graphs and after resuming" *
             doctest::skip(gpu_count() == 0)) {
-    if (gpu_count() < test_world().size()) return test::skip("graphs need a GPU for each rank");
+    if (gpu_count() < test_world().size()) return skip("graphs need a GPU for each rank");
     const Device gpu{DeviceKind::cuda, test_world().rank()};
     for (const std::int64_t accumulate : {1, 3}) {
       CAPTURE(accumulate);
@@ -192,7 +184,7 @@ TEST_SUITE("tasks.hrm_program") {
 
   TEST_CASE("GPU: a step that overflows in fp16 changes no weights, but counts as a segment" *
             doctest::skip(gpu_count() == 0)) {
-    if (gpu_count() < test_world().size()) return test::skip("graphs need a GPU for each rank");
+    if (gpu_count() < test_world().size()) return skip("graphs need a GPU for each rank");
     std::vector<std::unique_ptr<Run>> runs;
     for (const char* graphs : {"off", "on"}) {
       RunConfig settings = config(false, 1, graphs);
@@ -224,14 +216,13 @@ TEST_SUITE("tasks.hrm_program") {
     Run run(test_world(), config(true), 1);
     const Tensor table = run.model.network().puzzle_table()->value;
     run.steps(1);
-    std::vector<bool> used(static_cast<std::size_t>(table.rows()), false);
-    for (const std::int32_t id : run.model.slots().identifiers->span<const std::int32_t>())
-      used[static_cast<std::size_t>(id)] = true;
+    std::vector<bool> used(to_size(table.rows()), false);
+    for (const std::int32_t id : run.model.slots().identifiers->span<const std::int32_t>()) used[to_size(id)] = true;
     for (std::int64_t row = 0; row < table.rows(); ++row) {
       double most = 0;
       for (std::int64_t c = 0; c < table.columns(); ++c)
         most = std::max(most, std::abs(static_cast<double>(table.data<float>()[row * table.columns() + c])));
-      CHECK((most > 0) == used[static_cast<std::size_t>(row)]);
+      CHECK((most > 0) == used[to_size(row)]);
     }
   }
 

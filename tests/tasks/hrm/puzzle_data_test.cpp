@@ -1,15 +1,6 @@
 #include "lockstep/tasks/hrm/puzzle_data.hpp"
 
-#include <doctest/doctest.h>
-
-#include <functional>
-
-#include "lockstep/base/error.hpp"
-#include "lockstep/io/h5.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -23,7 +14,7 @@ struct Contents {
   std::string format = "hrm-puzzles", leave_out;
 };
 
-void write(const std::filesystem::path& path, const Contents& c) {
+void write(const fs::path& path, const Contents& c) {
   H5File file = H5File::create(path);
   for (const auto& [name, value] : {std::pair{"version", c.version},
                                     {"seq_len", 4},
@@ -53,26 +44,24 @@ void write(const std::filesystem::path& path, const Contents& c) {
 
 /// The message of the data error that opening the damaged file throws.
 std::string refusal_of(const std::function<void(Contents&)>& spoil) {
-  const test::TempDir dir;
   Contents contents;
   spoil(contents);
-  write(dir / "puzzles.h5", contents);
+  write("puzzles.h5", contents);
   LocalPlacement placement;
-  return test::error_of(Fault::data, [&] { PuzzleData::open(dir / "puzzles.h5", placement); });
+  return error_of(Fault::data, [&] { PuzzleData::open("puzzles.h5", placement); });
 }
 
 void refused(const std::function<void(Contents&)>& spoil, const std::string& part) {
-  test::check_mentions(refusal_of(spoil), "puzzles.h5", part);
+  check_mentions(refusal_of(spoil), "puzzles.h5", part);
 }
 
 }  // namespace
 
 TEST_SUITE("tasks.puzzle_data") {
   TEST_CASE("written data are read back") {
-    const test::TempDir dir;
-    write(dir / "puzzles.h5", {});
+    write("puzzles.h5", {});
     LocalPlacement placement;
-    const PuzzleData data = PuzzleData::open(dir / "puzzles.h5", placement);
+    const PuzzleData data = PuzzleData::open("puzzles.h5", placement);
     REQUIRE(data.train.size() == 1);
     const PuzzlePart& part = data.train[0];
     CHECK(data.test.empty());

@@ -1,10 +1,6 @@
 #include "tasks/hrm/puzzle_rules.hpp"
 
-#include <doctest/doctest.h>
-
-#include <vector>
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 

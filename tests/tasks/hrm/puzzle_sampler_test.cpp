@@ -1,16 +1,7 @@
 #include "lockstep/tasks/hrm/puzzle_sampler.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <map>
-#include <set>
-
-#include "lockstep/base/error.hpp"
 #include "support/random_puzzles.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 TEST_SUITE("tasks.puzzle_sampler") {
   TEST_CASE("an iteration visits every group equally often, in a different order each time") {
@@ -50,11 +41,10 @@ TEST_SUITE("tasks.puzzle_sampler") {
       sampler.rows(b, 0, whole);
       for (std::int64_t first = 0; first < 6; ++first)
         for (std::int64_t count = 1; first + count <= 6; ++count) {
-          std::vector<PuzzleExample> range(static_cast<std::size_t>(count));
+          std::vector<PuzzleExample> range(to_size(count));
           sampler.rows(b, first, range);
           for (std::int64_t i = 0; i < count; ++i) {
-            const PuzzleExample &a = range[static_cast<std::size_t>(i)],
-                                &e = whole[static_cast<std::size_t>(first + i)];
+            const PuzzleExample &a = range[to_size(i)], &e = whole[to_size(first + i)];
             CHECK((a.part == e.part && a.row == e.row && a.identifier == e.identifier && a.variant == e.variant));
           }
         }

@@ -1,10 +1,4 @@
-#include <algorithm>
-#include <limits>
-
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
-#include "lockstep/base/philox.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/hrm/hrm_task.hpp"
@@ -12,9 +6,7 @@
 #include "lockstep/train/evaluator.hpp"
 #include "support/mpi_main.hpp"
 #include "support/random_puzzles.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -158,13 +150,13 @@ TEST_SUITE("tasks.puzzle_tries") {
     constexpr std::int64_t kRows = 7;
     // The logits after each segment of the rows from `first` on; row r of all leaves after 1 + (3 r) % 5 segments.
     const auto solve = [&](std::int64_t first, std::int64_t count) {
-      std::vector<std::vector<double>> logits(static_cast<std::size_t>(count));
+      std::vector<std::vector<double>> logits(to_size(count));
       OwnTape tape(DType::f64);
-      const auto at = static_cast<std::size_t>(first), rows = static_cast<std::size_t>(count);
+      const auto at = to_size(first), rows = to_size(count);
       f.model->solve(
           tape, std::span(f.inputs).subspan(16 * at, 16 * rows), std::span(f.identifiers).first(rows), 5,
           [&](std::int64_t row, std::int64_t segment, std::span<const std::int32_t>, double q, double other) {
-            logits[static_cast<std::size_t>(row)].insert(logits[static_cast<std::size_t>(row)].end(), {q, other});
+            logits[to_size(row)].insert(logits[to_size(row)].end(), {q, other});
             return segment < 1 + 3 * (first + row) % 5;
           });
       return logits;
@@ -172,11 +164,11 @@ TEST_SUITE("tasks.puzzle_tries") {
     const auto together = solve(0, kRows);
     for (std::int64_t row = 0; row < kRows; ++row) {
       CAPTURE(row);
-      const auto& mine = together[static_cast<std::size_t>(row)];
+      const auto& mine = together[to_size(row)];
       const std::vector<double> alone = solve(row, 1)[0];
       REQUIRE(std::ssize(mine) == 2 * (1 + 3 * row % 5));
       REQUIRE(alone.size() == mine.size());
-      for (std::size_t i = 0; i < mine.size(); ++i) CHECK(mine[i] == doctest::Approx(alone[i]).epsilon(1e-9));
+      for (std::size_t i = 0; i < mine.size(); ++i) CHECK(mine[i] == Approx(alone[i]).epsilon(1e-9));
     }
   }
 

@@ -1,24 +1,16 @@
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <map>
-#include <tuple>
-
-#include "support/errors.hpp"
+#include "support/test.hpp"
 #include "tasks/kgat/graph_set.hpp"
-
-using namespace lockstep;
 
 namespace {
 
 constexpr std::int32_t kItems = 40, kUsers = 10, kRelations = 2;
 
 /// Items with two relations to each other, which users have by turns; relation 1 has self-loops and parallel edges.
-struct Toy : test::GraphSet {
+struct Toy : GraphSet {
   explicit Toy(bool with_triples = true) : GraphSet(kItems, kItems, of_users(), triples(with_triples), kRelations) {}
   static std::vector<std::vector<std::int32_t>> of_users() {
     std::vector<std::vector<std::int32_t>> all(kUsers);
-    for (std::int32_t i = 0; i < kItems; ++i) all[static_cast<std::size_t>(i % kUsers)].push_back(i);
+    for (std::int32_t i = 0; i < kItems; ++i) all[to_size(i % kUsers)].push_back(i);
     return all;
   }
   static std::vector<Triple> triples(bool wanted) {
@@ -33,8 +25,7 @@ using Sorted = std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t>>
 Sorted triples_of(const KgGraph& graph, std::int32_t first, std::int32_t last) {
   Sorted all;
   for (std::int64_t h = 0; h < graph.nodes; ++h)
-    for (auto e = static_cast<std::size_t>(graph.indptr[static_cast<std::size_t>(h)]);
-         e < static_cast<std::size_t>(graph.indptr[static_cast<std::size_t>(h) + 1]); ++e)
+    for (auto e = to_size(graph.indptr[to_size(h)]); e < to_size(graph.indptr[to_size(h) + 1]); ++e)
       if (graph.rel[e] >= first && graph.rel[e] < last)
         all.emplace_back(static_cast<std::int32_t>(h), graph.rel[e], graph.tail[e]);
   std::sort(all.begin(), all.end());
@@ -62,8 +53,8 @@ TEST_SUITE("tasks.graph_control") {
     for (const auto& [head, relation, tail] : triples_of(now, 2, 4)) mirrored.emplace_back(tail, relation + 2, head);
     std::sort(mirrored.begin(), mirrored.end());
     CHECK(mirrored == triples_of(now, 4, 6));
-    for (std::size_t p = 0; p < static_cast<std::size_t>(now.nnz()); ++p)
-      CHECK(now.transpose[static_cast<std::size_t>(now.transpose[p])] == static_cast<std::int64_t>(p));
+    for (std::size_t p = 0; p < to_size(now.nnz()); ++p)
+      CHECK(now.transpose[to_size(now.transpose[p])] == static_cast<std::int64_t>(p));
     CHECK(triples_of(toy.data.with(GraphControl::shuffled, 5).graph, 2, 6) == triples_of(now, 2, 6));
     CHECK(triples_of(toy.data.with(GraphControl::shuffled, 6).graph, 2, 6) != triples_of(now, 2, 6));
   }
@@ -81,8 +72,8 @@ TEST_SUITE("tasks.graph_control") {
   TEST_CASE("interactions alone have no graph to shuffle or remove") {
     const Toy bare(false);
     for (const GraphControl control : {GraphControl::shuffled, GraphControl::removed}) {
-      const std::string message = test::error_of(Fault::usage, [&] { bare.data.with(control, 1); });
-      test::check_mentions(message, name(control), "no triples besides its interactions", "data.graph = whole");
+      const std::string message = error_of(Fault::usage, [&] { bare.data.with(control, 1); });
+      check_mentions(message, name(control), "no triples besides its interactions", "data.graph = whole");
     }
     CHECK(bare.data.with(GraphControl::whole, 1).graph.nnz() == 2 * kItems);
   }

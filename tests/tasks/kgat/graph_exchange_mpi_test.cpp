@@ -1,12 +1,7 @@
-#include <doctest/doctest.h>
-
 #include "support/devices.hpp"
 #include "support/mpi_main.hpp"
-#include "support/tolerance.hpp"
+#include "support/test.hpp"
 #include "tasks/kgat/graph_exchange.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
 
 namespace {
 
@@ -33,8 +28,7 @@ TEST_SUITE("tasks.graph_exchange") {
         const std::int64_t heaviest = 900 * scale + NodeCut::kRowCost,
                            total = indptr.back() + NodeCut::kRowCost * kNodes;
         for (std::int64_t s = 0; s < 16; ++s) {
-          const std::int64_t work = indptr[static_cast<std::size_t>(cut.begin(s + 1))] -
-                                    indptr[static_cast<std::size_t>(cut.begin(s))] +
+          const std::int64_t work = indptr[to_size(cut.begin(s + 1))] - indptr[to_size(cut.begin(s))] +
                                     NodeCut::kRowCost * (cut.begin(s + 1) - cut.begin(s));
           CHECK(work >= 0);
           CHECK(work <= total / 16 + 2 * heaviest);
@@ -86,8 +80,7 @@ TEST_SUITE("tasks.graph_exchange") {
     const std::vector<std::int64_t> indptr = offsets(kNodes);
     GraphExchange exchange(comm, NodeCut(indptr, 16, comm.size()), true);
     const OwnedTensor whole = random_tensor(DType::f32, {indptr.back()}, "values"), mine(DType::f32, {indptr.back()});
-    const std::int64_t from = indptr[static_cast<std::size_t>(exchange.first())],
-                       to = indptr[static_cast<std::size_t>(exchange.last())];
+    const std::int64_t from = indptr[to_size(exchange.first())], to = indptr[to_size(exchange.last())];
     std::copy(whole->data<float>() + from, whole->data<float>() + to, mine->data<float>() + from);
     exchange.share_values(mine, indptr, "test values");
     CHECK(same_bits(mine, whole));

@@ -1,8 +1,6 @@
 #pragma once
-#include <cstdint>
-#include <vector>
-
 #include "lockstep/tasks/kgat/kgat_data.hpp"
+#include "support/test.hpp"
 
 namespace lockstep::test {
 

@@ -1,22 +1,13 @@
 #include "lockstep/tasks/kgat/kgat_sampler.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <memory>
-#include <numeric>
-#include <optional>
-#include <set>
-
 #include "lockstep/device/kernel_arrays.hpp"
+#include "support/test.hpp"
 #include "tasks/kgat/graph_set.hpp"
-
-using namespace lockstep;
 
 namespace {
 
 /// Five users of four items: one without items, one with all, one with all but item 2. Nodes 0-3 items, 4-8 users.
-struct Toy : test::GraphSet {
+struct Toy : GraphSet {
   Toy() : GraphSet(4, 4, {{0, 3}, {}, {0, 1, 2, 3}, {0, 1, 3}, {2}}) {}
 };
 
@@ -41,9 +32,9 @@ TEST_SUITE("tasks.kgat_sampler.cuda" * doctest::skip(gpu_count() == 0)) {
     Stream stream(device);
     std::vector<std::int32_t> most(299);  // of 300 items
     std::iota(most.begin(), most.end(), 1);
-    const test::GraphSet few(7, 7, {{0}, {6}, {0, 1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 6}, {}, {3}}),
+    const GraphSet few(7, 7, {{0}, {6}, {0, 1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 6}, {}, {3}}),
         many(300, 300, {most, {0, 299}, {5}}), one_each(2, 2, {{0}, {1}});
-    for (const test::GraphSet* of : {&few, &many, &one_each})
+    for (const GraphSet* of : {&few, &many, &one_each})
       for (const std::uint64_t seed : {1U, 2U}) {
         const KgData& data = of->data;
         const KgatSampler sampler(data, seed);
@@ -136,9 +127,8 @@ TEST_SUITE("tasks.kgat_sampler") {
         for (std::int32_t t = 0; t < 9; ++t) {
           head.push_back(h), relation.push_back(r), tail.push_back(t);
           bool is = false;
-          for (std::int64_t i = graph.indptr[static_cast<std::size_t>(h)];
-               i < graph.indptr[static_cast<std::size_t>(h) + 1]; ++i)
-            is |= graph.tail[static_cast<std::size_t>(i)] == t && graph.rel[static_cast<std::size_t>(i)] == r;
+          for (std::int64_t i = graph.indptr[to_size(h)]; i < graph.indptr[to_size(h) + 1]; ++i)
+            is |= graph.tail[to_size(i)] == t && graph.rel[to_size(i)] == r;
           exists.push_back(is);
         }
     const auto found = std::make_unique<bool[]>(head.size());
@@ -165,8 +155,7 @@ TEST_SUITE("tasks.kgat_sampler") {
     for (const KgBatch::Chunk& chunk : a.chunks) {
       CHECK(chunk.first == next);
       CHECK(chunk.count <= KgBatch::kChunk);
-      for (std::int64_t i = 0; i < chunk.count; ++i)
-        CHECK(a.relation[static_cast<std::size_t>(chunk.first + i)] == chunk.relation);
+      for (std::int64_t i = 0; i < chunk.count; ++i) CHECK(a.relation[to_size(chunk.first + i)] == chunk.relation);
       next += chunk.count;
     }
     CHECK(next == a.count());
@@ -174,8 +163,8 @@ TEST_SUITE("tasks.kgat_sampler") {
     std::set<std::int64_t> rows;
     for (std::size_t n = 0; n < a.rows().size(); ++n)
       for (std::int64_t u = a.uses.use_ptr()[n]; u < a.uses.use_ptr()[n + 1]; ++u) {
-        const std::int32_t use = a.uses.use()[static_cast<std::size_t>(u)];
-        const auto sample = static_cast<std::size_t>(use / 3);
+        const std::int32_t use = a.uses.use()[to_size(u)];
+        const auto sample = to_size(use / 3);
         CHECK(a.rows()[n] == (use % 3 == 0 ? a.head : use % 3 == 1 ? a.tail : a.other)[sample]);
         rows.insert(a.row_of_use(use));
       }

@@ -1,18 +1,8 @@
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <memory>
-#include <set>
-#include <tuple>
-
 #include "support/devices.hpp"
 #include "support/mpi_main.hpp"
-#include "support/tolerance.hpp"
+#include "support/test.hpp"
 #include "tasks/kgat/graph_set.hpp"
 #include "tasks/kgat/kgat_step.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
 
 namespace {
 
@@ -185,8 +175,8 @@ TEST_SUITE("tasks.kgat_step") {
       for (const Trained* other : {&gpu, &nested}) {
         REQUIRE(other->losses.size() == cpu.losses.size());
         for (std::size_t i = 0; i < cpu.losses.size(); ++i) {
-          CHECK(other->losses[i] == doctest::Approx(cpu.losses[i]).epsilon(1e-10));
-          CHECK(other->norms[i] == doctest::Approx(cpu.norms[i]).epsilon(1e-9));
+          CHECK(other->losses[i] == Approx(cpu.losses[i]).epsilon(1e-10));
+          CHECK(other->norms[i] == Approx(cpu.norms[i]).epsilon(1e-9));
         }
         CHECK(difference(other->net->params().values(), cpu.net->params().values()) < 1e-9);
         for (std::size_t i = 0; i < cpu.states.size(); ++i) CHECK(difference(other->states[i], cpu.states[i]) < 1e-8);

@@ -1,13 +1,6 @@
 #include "tasks/sequences/history_file.hpp"
 
-#include <doctest/doctest.h>
-
-#include "lockstep/base/error.hpp"
-#include "support/errors.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
@@ -17,9 +10,8 @@ const IdTable& items() {
 }
 
 Histories read(std::string_view text, bool timed = false) {
-  const test::TempDir dir;
-  test::write_text(dir / "h", text);
-  return read_histories((dir / "h").string(), items(), "the 3 items", timed, "unit:minute");
+  write_text("h", text);
+  return read_histories("h", items(), "the 3 items", timed, "unit:minute");
 }
 
 std::string refusal(std::string_view text, bool timed = false) {

@@ -1,19 +1,12 @@
 #include "lockstep/models/sequences/sasrec.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <functional>
-#include <vector>
-
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/sequences/sequence_sampler.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "support/gradcheck.hpp"
 #include "support/sequence_file.hpp"
+#include "support/test.hpp"
 #include "tasks/evaluation.hpp"
-
-using namespace lockstep;
 
 namespace {
 
@@ -71,7 +64,7 @@ std::vector<double> features(const SasRec& net, const SequenceData& data, const 
 TEST_SUITE("tasks.sasrec") {
   TEST_CASE("the gradient of each variant, with dropout, agrees with finite differences") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::gap_sessions(6), placement);
+    const SequenceData data = read_set(gap_sessions(6), placement);
     int variant = 0;
     for (const SasRecArch& arch : variants()) {
       CAPTURE(variant++);
@@ -97,12 +90,12 @@ TEST_SUITE("tasks.sasrec") {
       for (Param& p : net.params().all()) {
         CAPTURE(p.name);
         const std::int64_t skip = p.name == "item_emb.weight" || p.name == "pos_emb.weight" ? p.shape.columns() : 0;
-        std::vector<double> direction(static_cast<std::size_t>(p.shape.size()), 0);
+        std::vector<double> direction(to_size(p.shape.size()), 0);
         double along = 0;
-        const OwnedTensor gradient = test::unpacked(gradients, p);
+        const OwnedTensor gradient = unpacked(gradients, p);
         for (std::int64_t i = skip; i < p.shape.size(); ++i) {
           const double d = noise.normal(static_cast<std::uint64_t>(100000 + p.offset + i));
-          direction[static_cast<std::size_t>(i)] = d;
+          direction[to_size(i)] = d;
           along += d * gradient->data<double>()[i];
         }
         const std::vector<double> start(p.value.data<double>(), p.value.data<double>() + p.shape.size());
@@ -113,7 +106,7 @@ TEST_SUITE("tasks.sasrec") {
         const double h = 2e-6;  // small enough to rarely cross a kink of the ReLU
         const double slope = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
         at(0);
-        CHECK(along == doctest::Approx(slope).epsilon(2e-6).scale(1 + std::abs(slope)));
+        CHECK(along == Approx(slope).epsilon(2e-6).scale(1 + std::abs(slope)));
       }
     }
   }
@@ -126,11 +119,9 @@ TEST_SUITE("tasks.sasrec") {
         std::vector<std::int32_t> items = {5, 9, 17, 3, 44, 60, 7, 1, 2};  // seven are training items
         std::vector<std::int64_t> times = {0, 10, 10, 30, 31, 90, 95, 99, 100};
         LocalPlacement one, two;
-        const std::vector<double> before =
-            features(net, test::read_set(test::sequence_set({items}, 80, {times}), one), {0});
+        const std::vector<double> before = features(net, read_set(sequence_set({items}, 80, {times}), one), {0});
         items[changed] = 70;
-        const std::vector<double> after =
-            features(net, test::read_set(test::sequence_set({items}, 80, {times}), two), {0});
+        const std::vector<double> after = features(net, read_set(sequence_set({items}, 80, {times}), two), {0});
         const std::size_t padding = arch.padded() ? 2 : 0, width = 6;
         const auto cut = static_cast<std::ptrdiff_t>((padding + changed) * width);
         CHECK(std::equal(before.begin(), before.begin() + cut, after.begin()));
@@ -141,22 +132,22 @@ TEST_SUITE("tasks.sasrec") {
 
   TEST_CASE("a sample's bits do not depend on the other samples of the batch") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::gap_sessions(12), placement);
+    const SequenceData data = read_set(gap_sessions(12), placement);
     for (const SasRecArch& arch : variants()) {
       const SasRec net(arch, DType::f32, 2);
       std::vector<std::int64_t> begin;
       const std::vector<double> all = features(net, data, {0, 1, 2, 3, 4, 5, 6, 7}, &begin);
       for (const std::int64_t user : {0, 3, 7}) {
         const std::vector<double> alone = features(net, data, {user});
-        CHECK(std::equal(alone.begin(), alone.end(), all.begin() + 6 * begin[static_cast<std::size_t>(user)]));
+        CHECK(std::equal(alone.begin(), alone.end(), all.begin() + 6 * begin[to_size(user)]));
       }
     }
   }
 
   TEST_CASE("padding changes nothing: packed and padded computation agree") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(
-        test::sequence_set({{5, 9, 17, 1, 2}, {3, 8, 1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, 80), placement);
+    const SequenceData data = read_set(
+        sequence_set({{5, 9, 17, 1, 2}, {3, 8, 1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, 80), placement);
     // For the user whose window is full, all modes of the mask agree.
     SasRecArch padded = small([](SasRecArch& a) { a.pad_mask = SasRecArch::PadMask::none; });
     const SasRec packed_net(small(), DType::f64, 2), padded_net(padded, DType::f64, 2);
@@ -168,7 +159,7 @@ TEST_SUITE("tasks.sasrec") {
       return std::vector<double>(f.data<double>() + f.size() - 6, f.data<double>() + f.size());
     };
     const std::vector<double> a = last(packed_net, 2), b = last(padded_net, 2);
-    for (std::size_t k = 0; k < 6; ++k) CHECK(a[k] == doctest::Approx(b[k]).epsilon(1e-12));
+    for (std::size_t k = 0; k < 6; ++k) CHECK(a[k] == Approx(b[k]).epsilon(1e-12));
     // More slots than events only shift the positions: with equal positions, the values have the same bits.
     SasRecArch wide = small([](SasRecArch& a) { a.slots = 20; });
     SasRec more(wide, DType::f64, 2);
@@ -182,7 +173,7 @@ TEST_SUITE("tasks.sasrec") {
 
   TEST_CASE("recomputing blocks changes no bit of loss and gradient, and takes less memory") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::gap_sessions(12), placement);
+    const SequenceData data = read_set(gap_sessions(12), placement);
     for (SasRecArch arch : variants()) {
       arch.blocks = 4;
       const auto pass = [&](bool recompute, std::size_t* bytes) {
@@ -227,7 +218,7 @@ TEST_SUITE("tasks.sasrec") {
 TEST_SUITE("tasks.sequence_task") {
   TEST_CASE("ranking metrics agree with their definition, sampled and full") {
     LocalPlacement placement;
-    SequenceData data = test::read_set(test::gap_sessions(40), placement);
+    SequenceData data = read_set(gap_sessions(40), placement);
     const std::int64_t items = data.n_items;
     SequenceTask model({.arch = small(), .ranking = {.full = true, .both = true, .at = {1, 10}}, .seed = 1},
                        std::move(data));
@@ -256,13 +247,13 @@ TEST_SUITE("tasks.sequence_task") {
       reciprocal += place < 10 ? 1 / (place + 1.0) : 0;
     }
     const std::vector<Metric> metrics =
-        model.metrics(Split::test, test::evaluation_sums(model, Split::test, {40}, DType::f32));
+        model.metrics(Split::test, evaluation_sums(model, Split::test, {40}, DType::f32));
     CHECK(metrics[0].name == "ndcg@1");
     CHECK(metrics[3].name == "ndcg@10");
-    CHECK(metrics[3].value == doctest::Approx(ndcg / 40).epsilon(1e-6));
-    CHECK(metrics[4].value == doctest::Approx(hits / 40).epsilon(1e-6));
+    CHECK(metrics[3].value == Approx(ndcg / 40).epsilon(1e-6));
+    CHECK(metrics[4].value == Approx(hits / 40).epsilon(1e-6));
     CHECK(metrics[5].name == "mrr@10");
-    CHECK(metrics[5].value == doctest::Approx(reciprocal / 40).epsilon(1e-6));
+    CHECK(metrics[5].value == Approx(reciprocal / 40).epsilon(1e-6));
     CHECK(metrics[7].name == "ties");
     CHECK(metrics[7].value < 1e-3);
     CHECK(metrics[8].name == "candidates");
@@ -270,10 +261,10 @@ TEST_SUITE("tasks.sequence_task") {
     CHECK(metrics[12].name == "sampled-100.ndcg@10");
 
     // The metrics of the other ranking are those of a run that ranks so.
-    SequenceData same = test::read_set(test::gap_sessions(40), placement);
+    SequenceData same = read_set(gap_sessions(40), placement);
     SequenceTask sampled({.arch = small(), .ranking = {.at = {1, 10}}, .seed = 1}, std::move(same));
     const std::vector<Metric> alone =
-        sampled.metrics(Split::test, test::evaluation_sums(sampled, Split::test, {40}, DType::f32));
+        sampled.metrics(Split::test, evaluation_sums(sampled, Split::test, {40}, DType::f32));
     for (std::size_t k = 0; k < 6; ++k) {
       CHECK(metrics[9 + k].name == "sampled-100." + alone[k].name);
       CHECK(metrics[9 + k].value == alone[k].value);
@@ -286,7 +277,7 @@ TEST_SUITE("tasks.sequence_task") {
          {ItemLoss::Kind::bce, ItemLoss::Kind::gbce, ItemLoss::Kind::sampled_softmax, ItemLoss::Kind::softmax}) {
       LocalPlacement placement;
       SasRecArch arch = small([&](SasRecArch& a) { a.loss.kind = kind, a.loss.negatives = 4; });
-      SequenceData data = test::read_set(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
+      SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
       SequenceTask model({.arch = arch, .seed = 1}, std::move(data));
       CHECK(model.params().at("item_emb.weight").row_sparse == (kind != ItemLoss::Kind::softmax));
       Gradients gradients(model.params());
@@ -297,7 +288,7 @@ TEST_SUITE("tasks.sequence_task") {
       tape.backward(loss.sum);
       if (kind == ItemLoss::Kind::bce || kind == ItemLoss::Kind::softmax) continue;
       arch.loss.negatives = 5;
-      SequenceData few = test::read_set(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
+      SequenceData few = read_set(sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
       CHECK_THROWS_WITH_AS(SequenceTask({.arch = arch}, std::move(few)),
                            doctest::Contains("option loss.negatives = 5: the data set has 5 items"), Error);
     }
@@ -305,7 +296,7 @@ TEST_SUITE("tasks.sequence_task") {
 
   TEST_CASE("a timed model needs a data set with times") {
     LocalPlacement placement;
-    SequenceData data = test::read_set(test::sequence_set({{1, 2, 3, 4}}, 80), placement);
+    SequenceData data = read_set(sequence_set({{1, 2, 3, 4}}, 80), placement);
     SasRecArch arch = small([](SasRecArch& a) { a.timed = true, a.norm = SasRecArch::Norm::original; });
     CHECK_THROWS_AS(SequenceTask({.arch = arch}, std::move(data)), Error);
   }

@@ -1,17 +1,7 @@
 #include "lockstep/tasks/sequences/sequence_data.hpp"
 
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <vector>
-
-#include "lockstep/base/error.hpp"
-#include "lockstep/io/h5.hpp"
-#include "support/errors.hpp"
 #include "support/sequence_file.hpp"
-#include "support/temp_dir.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -22,13 +12,12 @@ std::vector<std::int32_t> list(std::span<const std::int32_t> values) { return {v
 
 /// The message of the error that reading a damaged set throws.
 std::string refusal(const std::function<void(prep::SequenceSet&)>& spoil) {
-  const test::TempDir dir;
-  prep::SequenceSet set = test::sequence_set(kItems, 6, kTimes);
+  prep::SequenceSet set = sequence_set(kItems, 6, kTimes);
   spoil(set);
-  prep::write_sequence_set(dir / "data.h5", set);
+  prep::write_sequence_set("data.h5", set);
   LocalPlacement placement;
-  const std::string message = test::error_of(Fault::data, [&] { SequenceData::read(dir / "data.h5", placement); });
-  test::check_mentions(message, "data.h5");
+  const std::string message = error_of(Fault::data, [&] { SequenceData::read("data.h5", placement); });
+  check_mentions(message, "data.h5");
   return message;
 }
 
@@ -37,7 +26,7 @@ std::string refusal(const std::function<void(prep::SequenceSet&)>& spoil) {
 TEST_SUITE("tasks.sequence_data") {
   TEST_CASE("each split has the users with enough items") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::sequence_set(kItems, 6, kTimes), placement);
+    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), placement);
     CHECK(data.n_users == 5);
     CHECK(data.n_items == 6);
     CHECK(list(data.trained.span<const std::int32_t>()) == std::vector<std::int32_t>{0, 2, 4});
@@ -49,7 +38,7 @@ TEST_SUITE("tasks.sequence_data") {
 
   TEST_CASE("each split sees the history before its target") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::sequence_set(kItems, 6, kTimes), placement);
+    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), placement);
     CHECK(list(data.items(0, Seen::training)) == std::vector<std::int32_t>{3, 1, 4});
     CHECK(list(data.items(0, seen_before(Split::validation))) == std::vector<std::int32_t>{3, 1, 4});
     CHECK(data.target(Split::validation, 0) == 1);
@@ -62,7 +51,7 @@ TEST_SUITE("tasks.sequence_data") {
 
   TEST_CASE("knows() finds training items, and held-out items on request") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::sequence_set(kItems, 6, kTimes), placement);
+    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), placement);
     for (const std::int32_t item : {1, 2, 3, 4, 5, 6}) {
       CHECK(data.knows(0, item, false) == (item == 1 || item == 3 || item == 4));
       CHECK(data.knows(0, item, true) == (item == 1 || item == 3 || item == 4 || item == 5));
@@ -71,32 +60,31 @@ TEST_SUITE("tasks.sequence_data") {
 
   TEST_CASE("a set without times has none") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::sequence_set(kItems, 6), placement);
+    const SequenceData data = read_set(sequence_set(kItems, 6), placement);
     CHECK_FALSE(data.has_time());
     CHECK(data.times(0, Seen::validation).empty());
     LocalPlacement other;
-    CHECK(data.hash != test::read_set(test::sequence_set(kItems, 6, kTimes), other).hash);
+    CHECK(data.hash != read_set(sequence_set(kItems, 6, kTimes), other).hash);
   }
 
   TEST_CASE("users and items have the identifiers of the raw data") {
-    const test::TempDir dir;
-    prep::write_sequence_set(dir / "data.h5", test::sequence_set(kItems, 6));
-    const SequenceNames names = SequenceNames::read(H5File::open(dir / "data.h5"));
+    prep::write_sequence_set("data.h5", sequence_set(kItems, 6));
+    const SequenceNames names = SequenceNames::read(H5File::open("data.h5"));
     CHECK(names.users == std::vector<std::string>{"100", "101", "102", "103", "104"});
     CHECK(names.items.back() == "1005");
   }
 
   TEST_CASE("an invalid file is an error that says what is wrong") {
-    test::check_mentions(refusal([](auto& set) { set.item[3] = 7; }), "row 3 (user 1) is 7: must be 1..6");
-    test::check_mentions(refusal([](auto& set) { set.item[4] = 0; }), "row 4 (user 1) is 0");
-    test::check_mentions(refusal([](auto& set) { set.time_scaled[3] = 1; }), "the time goes back from 2 to 1");
-    test::check_mentions(refusal([](auto& set) { set.time_scaled[0] = 0; }), "must be at least 1");
-    test::check_mentions(refusal([](auto& set) { set.offsets[2] = 20; }), "falls at row 3");
-    test::check_mentions(refusal([](auto& set) { set.n_train[0] = 4; }), "none or two must be held out");
-    test::check_mentions(refusal([](auto& set) { set.offsets.back() = 14; }), "expected 0 to 15");
-    test::check_mentions(refusal([](auto& set) {
-                           set = test::sequence_set({{1, 2, 3}, {2}}, 3);
-                         }),
-                         "none of the 2 users has two interactions to train on");
+    check_mentions(refusal([](auto& set) { set.item[3] = 7; }), "row 3 (user 1) is 7: must be 1..6");
+    check_mentions(refusal([](auto& set) { set.item[4] = 0; }), "row 4 (user 1) is 0");
+    check_mentions(refusal([](auto& set) { set.time_scaled[3] = 1; }), "the time goes back from 2 to 1");
+    check_mentions(refusal([](auto& set) { set.time_scaled[0] = 0; }), "must be at least 1");
+    check_mentions(refusal([](auto& set) { set.offsets[2] = 20; }), "falls at row 3");
+    check_mentions(refusal([](auto& set) { set.n_train[0] = 4; }), "none or two must be held out");
+    check_mentions(refusal([](auto& set) { set.offsets.back() = 14; }), "expected 0 to 15");
+    check_mentions(refusal([](auto& set) {
+                     set = sequence_set({{1, 2, 3}, {2}}, 3);
+                   }),
+                   "none of the 2 users has two interactions to train on");
   }
 }

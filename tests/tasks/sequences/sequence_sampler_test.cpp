@@ -1,17 +1,9 @@
 #include "lockstep/tasks/sequences/sequence_sampler.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <set>
-#include <vector>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/base/sequence_window.hpp"
 #include "support/sequence_file.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -27,7 +19,7 @@ std::int64_t begin_of(const SequenceBatch& batch, std::int64_t b) { return batch
 TEST_SUITE("tasks.sequence_sampler") {
   TEST_CASE("a packed batch holds the training windows without their padding") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::gap_sessions(20), placement);
+    const SequenceData data = read_set(gap_sessions(20), placement);
     const WindowShape shape{.slots = 9, .timed = true};
     const Shard shard{.seed = 3, .epoch = 2, .step = 11, .first = 4, .count = 7};
     Arena arena;
@@ -43,7 +35,7 @@ TEST_SUITE("tasks.sequence_sampler") {
           training_window(data.items(user, Seen::training), data.times(user, Seen::training), seq, pos, time);
       REQUIRE(begin_of(batch, b + 1) - begin_of(batch, b) == count);
       for (std::int64_t k = 0; k < count; ++k) {
-        const auto slot = static_cast<std::size_t>(9 - count + k);
+        const auto slot = to_size(9 - count + k);
         const std::int64_t at = begin_of(batch, b) + k;
         CHECK(batch.slot.data<std::int32_t>()[at] == static_cast<std::int32_t>(slot));
         CHECK(batch.item.data<std::int32_t>()[at] == seq[slot]);
@@ -57,7 +49,7 @@ TEST_SUITE("tasks.sequence_sampler") {
 
   TEST_CASE("with padding every slot is a token") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::sequence_set({{1, 2, 3, 4, 5, 6}, {4, 5, 6, 1}}, 8), placement);
+    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5, 6}, {4, 5, 6, 1}}, 8), placement);
     Arena arena;
     const Shard shard{.count = 2};
     const SequenceBatch batch = training_batch(arena, data, {.slots = 5, .padded = true}, shard);
@@ -72,7 +64,7 @@ TEST_SUITE("tasks.sequence_sampler") {
 
   TEST_CASE("a sample is the same in any shard") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::gap_sessions(30), placement);
+    const SequenceData data = read_set(gap_sessions(30), placement);
     const WindowShape shape{.slots = 12, .timed = true};
     Arena arena, other;
     const SequenceBatch all = training_batch(arena, data, shape, {.seed = 5, .step = 3, .first = 0, .count = 20});
@@ -89,7 +81,7 @@ TEST_SUITE("tasks.sequence_sampler") {
 
   TEST_CASE("several negatives per target are unknown items, and differ") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::gap_sessions(20), placement);
+    const SequenceData data = read_set(gap_sessions(20), placement);
     Arena arena;
     const Shard shard{.seed = 3, .step = 1, .count = 20};
     const SequenceBatch batch = training_batch(arena, data, {.slots = 9}, shard, 5);
@@ -107,8 +99,7 @@ TEST_SUITE("tasks.sequence_sampler") {
   TEST_CASE("popular items are drawn in proportion to a power of their events, with the logarithm as bias") {
     LocalPlacement placement;
     // Training items: 1 four times, 2 twice, 3, 4 and 5 never (counted as once).
-    const SequenceData data =
-        test::read_set(test::sequence_set({{1, 2, 3, 4}, {1, 2, 4, 5}, {1, 1, 3, 5}}, 5), placement);
+    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4}, {1, 2, 4, 5}, {1, 1, 3, 5}}, 5), placement);
     for (const double power : {0.0, 0.5, 1.0}) {
       std::vector<double> weight = {std::pow(4, power), std::pow(2, power), 1, 1, 1}, seen(5);
       double all = 0;
@@ -121,17 +112,17 @@ TEST_SUITE("tasks.sequence_sampler") {
       popular.draw(arena, 1, 7, DType::f64, again);
       CHECK(list<std::int32_t>(batch.candidates) == list<std::int32_t>(again.candidates));
       for (std::int64_t k = 0; k < kDraws; ++k) {
-        const auto item = static_cast<std::size_t>(batch.candidates.data<std::int32_t>()[k] - 1);
+        const auto item = to_size(batch.candidates.data<std::int32_t>()[k] - 1);
         seen.at(item) += 1;
-        REQUIRE(batch.bias.data<double>()[k] == doctest::Approx(-std::log(kDraws * weight[item] / all)));
+        REQUIRE(batch.bias.data<double>()[k] == Approx(-std::log(kDraws * weight[item] / all)));
       }
-      for (std::size_t i = 0; i < 5; ++i) CHECK(seen[i] / kDraws == doctest::Approx(weight[i] / all).epsilon(0.05));
+      for (std::size_t i = 0; i < 5; ++i) CHECK(seen[i] / kDraws == Approx(weight[i] / all).epsilon(0.05));
     }
   }
 
   TEST_CASE("a window ends with the newest item that the split may see") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::sequence_set({{1, 2, 3, 4, 5, 6}, {2}, {4, 5, 6}}, 8), placement);
+    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5, 6}, {2}, {4, 5, 6}}, 8), placement);
     Arena arena;
     const std::vector<UserHistory> histories = {data.history(0, Seen::training), data.history(2, Seen::training)};
     const SequenceBatch valid = newest_batch(arena, {.slots = 3}, histories);
@@ -145,7 +136,7 @@ TEST_SUITE("tasks.sequence_sampler") {
 
   TEST_CASE("negatives and candidates cover exactly the unknown items") {
     LocalPlacement placement;
-    const SequenceData data = test::read_set(test::sequence_set({{1, 2, 3, 1, 5, 6}, {1, 2, 3, 4}}, 8), placement);
+    const SequenceData data = read_set(sequence_set({{1, 2, 3, 1, 5, 6}, {1, 2, 3, 4}}, 8), placement);
     std::set<std::int32_t> trained, evaluated;
     Arena arena;
     for (std::int64_t step = 0; step < 40; ++step) {
@@ -165,7 +156,7 @@ TEST_SUITE("tasks.sequence_sampler") {
     CHECK(evaluated == std::set<std::int32_t>{4, 7, 8});
     CHECK(candidates == again);
     LocalPlacement more;
-    const SequenceData full = test::read_set(test::sequence_set({{1, 2, 3}, {1, 2, 3}, {2, 1, 3, 2}}, 3), more);
+    const SequenceData full = read_set(sequence_set({{1, 2, 3}, {1, 2, 3}, {2, 1, 3, 2}}, 3), more);
     CHECK_THROWS_AS(draw_unknown(full, 0, 9, candidates), Error);
   }
 }

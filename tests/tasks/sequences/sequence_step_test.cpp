@@ -1,18 +1,9 @@
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "support/devices.hpp"
 #include "support/sequence_file.hpp"
-#include "support/tolerance.hpp"
-
-using namespace lockstep;
+#include "support/test.hpp"
 
 namespace {
 
@@ -65,7 +56,7 @@ std::vector<Variant> variants() {
 
 SequenceData read(const prep::SequenceSet& set) {
   static LocalPlacement placement;  // keeps the arrays
-  return test::read_set(set, placement);
+  return read_set(set, placement);
 }
 
 CountingTask task_of(const Variant& variant, Device device, std::int64_t more) {
@@ -75,7 +66,7 @@ CountingTask task_of(const Variant& variant, Device device, std::int64_t more) {
   arch.time_span = 5;
   arch.dropout = 0.3;
   variant.change(arch);
-  return {{.arch = arch, .seed = 3}, read(test::gap_sessions(60)), device, more};
+  return {{.arch = arch, .seed = 3}, read(gap_sessions(60)), device, more};
 }
 
 /// Histories of 2 to 30 training items. Every seventh user knows all items, or all but one; then negatives take many
@@ -96,7 +87,7 @@ SequenceData histories(std::int64_t users, std::int64_t items) {
       at.push_back((k == 0 ? 0 : at.back()) + drawn(40, 2 * k + 2));
     }
   }
-  return read(test::sequence_set(all, items, times));
+  return read(sequence_set(all, items, times));
 }
 
 /// Every array of a batch.
@@ -189,7 +180,7 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
         for (std::size_t i = 0; i < is.size(); ++i) {
           CAPTURE(std::string(is[i].first));
           CHECK(static_cast<bool>(is[i].second) == static_cast<bool>(should_be[i].second));
-          if (is[i].second) CHECK(test::same_bits(test::on_cpu(is[i].second), should_be[i].second));
+          if (is[i].second) CHECK(same_bits(on_cpu(is[i].second), should_be[i].second));
         }
       };
       // Steps in any order, as after a resume; a batch of one sample; shares of one to three ranks; with and without
@@ -197,7 +188,7 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
       for (const std::int64_t step : {0, 1, 7, 3}) {
         const OwnedTensor number = [&] {
           std::int64_t value = step;
-          return test::on_device(Tensor::of(&value, {1}), gpu);
+          return on_device(Tensor::of(&value, {1}), gpu);
         }();
         const std::int64_t count = step == 3 ? 1 : step == 7 ? 300 : 40;
         const Shard all{.seed = 5, .epoch = step / 3, .step = step, .first = 11 * step, .count = count};

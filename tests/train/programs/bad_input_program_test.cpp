@@ -1,22 +1,14 @@
-#include <filesystem>
-
-#include "doctest/doctest.h"
 #include "program.hpp"
-#include "support/errors.hpp"
-#include "support/paths.hpp"
-
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
 /// Two epochs of a small network. Options in `more` override the file.
-std::vector<std::string> training(const TempDir& dir, std::vector<std::string> more = {}) {
-  write_text(dir / "base.ini", "[data]\npath = " + (dir / "data.h5").string() +
-                                   "\n[run]\ndir = " + (dir / "run").string() +
-                                   "\n[train]\nepochs = 2\n[model]\nhidden_size = 8\n[batch]\nsize = 100\n");
-  std::vector<std::string> words = {"train", "--config", (dir / "base.ini").string()};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
+Words training(const Words& more = {}) {
+  write_text(
+      "base.ini",
+      "[data]\npath = data.h5\n[run]\ndir = run\n[train]\nepochs = 2\n[model]\nhidden_size = 8\n[batch]\nsize = 100\n");
+  return Words{"train", "--config", "base.ini"} + more;
 }
 
 struct Case {
@@ -30,42 +22,40 @@ struct Case {
 
 TEST_SUITE("train.programs.bad_input") {
   TEST_CASE("a usage error has one message and the right exit code, also on several ranks") {
-    const DataDir dir(500);
-    write_text(dir / "file", "not a directory");
-    write_text(dir / "foreign.h5", "not HDF5");
-    const std::string data = read_text(dir / "data.h5");
-    write_text(dir / "cut.h5", data.substr(0, data.size() / 2));
+    write_data(500);
+    write_text("file", "not a directory");
+    write_text("foreign.h5", "not HDF5");
+    const std::string data = read_text("data.h5");
+    write_text("cut.h5", data.substr(0, data.size() / 2));
     const Case cases[] = {
-        {"a batch larger than the data", training(dir, {"--batch.size", "501"}), 2,
+        {"a batch larger than the data", training({"--batch.size", "501"}), 2,
          "a batch of 501 is larger than the 500 training samples"},
-        {"an unwritable run directory", training(dir, {"--run-dir", (dir / "file" / "run").string()}), 2, "file/run"},
-        {"a missing data file", training(dir, {"--data.path", (dir / "none.h5").string()}), 2, "none.h5"},
-        {"a foreign data file", training(dir, {"--data.path", (dir / "foreign.h5").string()}), 3, "foreign.h5"},
-        {"a truncated data file", training(dir, {"--data.path", (dir / "cut.h5").string()}), 3, "cut.h5"},
-        {"a missing checkpoint", training(dir, {"--resume", (dir / "none.h5").string()}), 2, "none.h5"},
-        {"no data", {"train", "--run-dir", (dir / "run").string()}, 2, "data.path"},
-        {"shards that are no power of two", training(dir, {"--reproducible", "--dist.shards", "12"}), 2,
-         "power of two"},
+        {"an unwritable run directory", training({"--run-dir", "file/run"}), 2, "file/run"},
+        {"a missing data file", training({"--data.path", "none.h5"}), 2, "none.h5"},
+        {"a foreign data file", training({"--data.path", "foreign.h5"}), 3, "foreign.h5"},
+        {"a truncated data file", training({"--data.path", "cut.h5"}), 3, "cut.h5"},
+        {"a missing checkpoint", training({"--resume", "none.h5"}), 2, "none.h5"},
+        {"no data", {"train", "--run-dir", "run"}, 2, "data.path"},
+        {"shards that are no power of two", training({"--reproducible", "--dist.shards", "12"}), 2, "power of two"},
         {"a cosine shorter than its warm-up",
-         training(dir, {"--schedule.name", "cosine", "--schedule.warmup", "5", "--schedule.total", "4"}), 2,
+         training({"--schedule.name", "cosine", "--schedule.warmup", "5", "--schedule.total", "4"}), 2,
          "cosine schedule"},
-        {"an unknown metric for the best weights", training(dir, {"--eval.best", "rmse.z"}), 2, "did you mean"},
-        {"a constraint that is no expression", training(dir, {"--loss.constraint", "max(0, "}), 2,
+        {"an unknown metric for the best weights", training({"--eval.best", "rmse.z"}), 2, "did you mean"},
+        {"a constraint that is no expression", training({"--loss.constraint", "max(0, "}), 2,
          "option loss.constraint: at character 8: a value is missing"},
-        {"a constraint outside its domain, which a step finds",
-         training(dir, {"--loss.constraint", "log(0 * y[0] - 1)"}), 2,
+        {"a constraint outside its domain, which a step finds", training({"--loss.constraint", "log(0 * y[0] - 1)"}), 2,
          "option loss.constraint = log(0 * y[0] - 1): a value or its slope is not finite in row "},
-        {"more layers than a network has", training(dir, {"--model.hidden_layers", "1000000000"}), 2,
+        {"more layers than a network has", training({"--model.hidden_layers", "1000000000"}), 2,
          "option model.hidden_layers = 1000000000: must be 1..1000"},
         {"a network larger than the memory",
-         training(dir, {"--model.hidden_size", "1000000", "--model.hidden_layers", "1000"}), 2,
+         training({"--model.hidden_size", "1000000", "--model.hidden_layers", "1000"}), 2,
          "preparing the training: each rank needs 3.5 PiB for weights, "},
-        {"a learning rate that explodes", training(dir, {"--optim.name", "sgd", "--optim.lr", "1e30", "--epochs", "9"}),
-         2, "lower optim.lr"},
+        {"a learning rate that explodes", training({"--optim.name", "sgd", "--optim.lr", "1e30", "--epochs", "9"}), 2,
+         "lower optim.lr"},
     };
     for (const Case& c : cases) {
       for (const int ranks : {1, 3}) {
-        std::filesystem::remove_all(dir / "run");
+        fs::remove_all("run");
         const ProcessResult result = lockstep_program(ranks, 1, c.words);
         CAPTURE(c.what);
         CAPTURE(ranks);
@@ -77,62 +67,55 @@ TEST_SUITE("train.programs.bad_input") {
   }
 
   TEST_CASE("a gradient that is not finite names the step and the tensor") {
-    const DataDir dir(500);
+    write_data(500);
     const ProcessResult result =
-        lockstep_program(2, 1, training(dir, {"--optim.name", "sgd", "--optim.lr", "1e30", "--epochs", "9"}));
+        lockstep_program(2, 1, training({"--optim.name", "sgd", "--optim.lr", "1e30", "--epochs", "9"}));
     check_mentions(result.err, "step 1 (epoch 0)", "network.");
   }
 
   TEST_CASE("ranks that were started with different configurations leave together, naming the rank") {
-    const DataDir dir(500);
+    write_data(500);
     const std::string program = program_path("lockstep");
-    std::vector<std::string> words = mpirun_command();
-    for (const char* lr : {"0.001", "0.002"}) {
-      words.insert(words.end(), {"-n", "1", program});
-      const auto rest = training(dir, {"--optim.lr", lr});
-      words.insert(words.end(), rest.begin(), rest.end());
-      words.emplace_back(":");
-    }
-    words.pop_back();
-    check_ended(run_process(words), 2, "rank 1", "all ranks need the same arguments");
+    const auto rank = [&](const char* lr) { return Words{"-n", "1", program} + training({"--optim.lr", lr}); };
+    check_ended(run_process(mpirun_command() + rank("0.001") + Words{":"} + rank("0.002")), 2, "rank 1",
+                "all ranks need the same arguments");
   }
 
   TEST_CASE("ranks without a sample take part in a batch smaller than their number") {
-    const DataDir dir(10);
+    write_data(10);
     for (const char* mode : {"--reproducible", "--no-reproducible"}) {
-      std::filesystem::remove_all(dir / "run");
-      check_ended(lockstep_program(4, 1, training(dir, {"--batch.size", "3", mode})), 0);
+      fs::remove_all("run");
+      check_ended(lockstep_program(4, 1, training({"--batch.size", "3", mode})), 0);
     }
   }
 
   TEST_CASE("a run directory of another configuration is refused, naming the key; --resume never moves it aside") {
-    const DataDir dir(500);
-    REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
-    const std::string checkpoint = (dir / "run" / "checkpoints" / "final.h5").string();
-    const std::string weights = read_text(checkpoint), config = read_text(dir / "run" / "config.ini");
-    check_ended(lockstep_program(1, 1, training(dir, {"--optim.lr", "0.5"})), 2, "optim.lr");
+    write_data(500);
+    REQUIRE(lockstep_program(1, 1, training()).exit_code == 0);
+    const std::string checkpoint = "run/checkpoints/final.h5";
+    const std::string weights = read_text(checkpoint), config = read_text("run/config.ini");
+    check_ended(lockstep_program(1, 1, training({"--optim.lr", "0.5"})), 2, "optim.lr");
     CHECK(read_text(checkpoint) == weights);
-    CHECK(read_text(dir / "run" / "config.ini") == config);
-    const ProcessResult foreign = lockstep_program(
-        1, 1,
-        training(dir, {"--run-dir", (dir / "other").string(), "--model.hidden_size", "9", "--resume", checkpoint}));
-    check_ended(foreign, 2, "model.hidden_size");
-    check_ended(lockstep_program(1, 1, training(dir, {"--optim.lr", "0.5", "--resume", "never"})), 0);
-    CHECK(std::filesystem::exists(dir / "run" / "previous-1" / "checkpoints" / "final.h5"));
+    CHECK(read_text("run/config.ini") == config);
+    check_ended(
+        lockstep_program(1, 1, training({"--run-dir", "other", "--model.hidden_size", "9", "--resume", checkpoint})), 2,
+        "model.hidden_size");
+    check_ended(lockstep_program(1, 1, training({"--optim.lr", "0.5", "--resume", "never"})), 0);
+    CHECK(fs::exists("run/previous-1/checkpoints/final.h5"));
   }
 
   TEST_CASE("a checkpoint of other data is refused") {
-    const DataDir dir(500);
-    REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
-    dir.write_data(510);
-    check_ended(lockstep_program(2, 1, training(dir, {"--epochs", "4"})), 3, "it was trained on other data",
+    write_data(500);
+    REQUIRE(lockstep_program(1, 1, training()).exit_code == 0);
+    write_data(510);
+    check_ended(lockstep_program(2, 1, training({"--epochs", "4"})), 3, "it was trained on other data",
                 "name the data set of its training, or choose another --run-dir");
   }
 
   TEST_CASE("on a full disk the failed checkpoint is named and leaves nothing, and the earlier one stays whole") {
-    const DataDir dir(500);
-    REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
-    const std::filesystem::path folder = dir / "run" / "checkpoints";
+    write_data(500);
+    REQUIRE(lockstep_program(1, 1, training()).exit_code == 0);
+    const fs::path folder = "run/checkpoints";
     const std::string before = read_text(folder / "final.h5");
     const std::vector<std::string> names = names_in(folder);
     // No file may grow beyond 24 KiB: smaller than a checkpoint, larger than the logs.
@@ -140,7 +123,7 @@ TEST_SUITE("train.programs.bad_input") {
       // The pipe's other end has no limit: run_process() collects messages in files.
       std::string command =
           lockstep::join("set -o pipefail; (trap '' XFSZ; ulimit -f ", limit_kib, "; exec ", program_path("lockstep"));
-      for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
+      for (const std::string& word : training({"--epochs", "3"})) command += " '" + word + "'";
       command += ") 2>&1 | cat >&2";
       return run_process({"bash", "-c", command});
     };
@@ -148,6 +131,6 @@ TEST_SUITE("train.programs.bad_input") {
     check_ended(train(0), 1, "/.lock': File too large");
     CHECK(read_text(folder / "final.h5") == before);
     CHECK(names_in(folder) == names);
-    CHECK(lockstep_program(1, 1, training(dir, {"--epochs", "3"})).exit_code == 0);
+    CHECK(lockstep_program(1, 1, training({"--epochs", "3"})).exit_code == 0);
   }
 }

@@ -1,35 +1,24 @@
-#include <algorithm>
-#include <filesystem>
-
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "program.hpp"
 #include "support/job.hpp"
-#include "support/paths.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep::test;
 using lockstep::join;
-namespace fs = std::filesystem;
 
 namespace {
 
-const std::vector<std::string> kNoProof = {"--run.proof_every", "0"};
+const Words kNoProof = {"--run.proof_every", "0"};
 
 /// Runs tests/train/faults/fault_training.cpp on this many ranks, with a checkpoint every 10 steps and a comparison of
 /// weights every 25. The fault happens in step 23.
 Job train(const fs::path& dir, int ranks, const std::string& fault, int guilty, std::int64_t check_every = 25,
-          const std::vector<std::string>& more = {}) {
-  std::vector<std::string> words = mpirun_command();
-  words.insert(words.begin(), {"env", "OMP_NUM_THREADS=1"});
-  const auto run = words_of(join("-n ", ranks, " ", program_path("fault_training"), " ", dir.string(), " ", fault, " ",
-                                 guilty, " --data.path none --batch.size 50 --reproducible --epochs 5 --optim.lr 0.01",
-                                 " --dist.check_every ", check_every, " --dist.timeout 2 --jacobian.every 0"));
-  words.insert(words.end(), run.begin(), run.end());
-  words.insert(words.end(), more.begin(), more.end());
-  if (std::find(more.begin(), more.end(), "--checkpoint.every_steps") == more.end())
-    words.insert(words.end(), {"--checkpoint.every_steps", "10"});
-  return run_job(words);
+          const Words& more = {}) {
+  Words words = words_of(join("-n ", ranks, " ", program_path("fault_training"), " ", dir.string(), " ", fault, " ",
+                              guilty, " --data.path none --batch.size 50 --reproducible --epochs 5 --optim.lr 0.01",
+                              " --dist.check_every ", check_every, " --dist.timeout 2 --jacobian.every 0"));
+  if (std::ranges::find(more, "--checkpoint.every_steps") == more.end())
+    words = words + Words{"--checkpoint.every_steps", "10"};
+  return run_job(Words{"env", "OMP_NUM_THREADS=1"} + mpirun_command() + words + more);
 }
 
 /// Resumed from its last good checkpoint on other ranks, the run ends with the weights of an undisturbed one.
@@ -37,15 +26,14 @@ void recovers(const fs::path& whole, const fs::path& run, std::int64_t from) {
   const Job again = train(run, 2, "none", 0);
   again.check_ended(0);
   again.check_says(join("begins at step ", from));
-  CHECK(equal_checkpoints(whole / "checkpoints" / "final.h5", run / "checkpoints" / "final.h5", "/model"));
+  CHECK(equal_checkpoints(whole / "checkpoints/final.h5", run / "checkpoints/final.h5", "/model"));
 }
 
 }  // namespace
 
 TEST_SUITE("train.programs.faults") {
   TEST_CASE("each fault of one rank ends the job in time with one message; a resume uses the last good checkpoint") {
-    const TempDir dir;
-    REQUIRE(train(dir / "whole", 1, "none", 0).code == 0);
+    REQUIRE(train("whole", 1, "none", 0).code == 0);
     struct Case {
       const char* fault;
       int exit_code;  ///< 0: any but 0
@@ -59,7 +47,7 @@ TEST_SUITE("train.programs.faults") {
         {"flip", 1, {"the weights of rank 1 (", "resume from the last checkpoint", "step 25"}, "the weights of rank 1"},
     };
     for (const Case& c : cases) {
-      const fs::path run = dir / c.fault;
+      const fs::path run = c.fault;
       const Job ended = train(run, 3, c.fault, 1, 25, kNoProof);
       CAPTURE(c.fault);
       if (c.exit_code == 0)
@@ -69,27 +57,25 @@ TEST_SUITE("train.programs.faults") {
       for (const std::string& text : c.says) ended.check_says(text);
       if (c.once != nullptr) ended.check_says_once(c.once);
       // MPICH's mpirun kills the others at once, perhaps while rank 0 still writes the checkpoint of step 20.
-      CHECK((fs::exists(run / "checkpoints" / "step-20.h5") ||
-             (c.exit_code == 0 && fs::exists(run / "checkpoints" / "step-10.h5"))));
-      CHECK_FALSE(fs::exists(run / "checkpoints" / "step-30.h5"));
+      CHECK((fs::exists(run / "checkpoints/step-20.h5") ||
+             (c.exit_code == 0 && fs::exists(run / "checkpoints/step-10.h5"))));
+      CHECK_FALSE(fs::exists(run / "checkpoints/step-30.h5"));
     }
-    for (const char* fault : {"stop", "flip"}) recovers(dir / "whole", dir / fault, 20);
+    for (const char* fault : {"stop", "flip"}) recovers("whole", fault, 20);
   }
 
   TEST_CASE("a flipped bit in one rank's weights reaches no checkpoint: weights are compared before it is written") {
-    const TempDir dir;
-    const Job ended = train(dir / "run", 2, "flip", 1, 1000, kNoProof);
+    const Job ended = train("run", 2, "flip", 1, 1000, kNoProof);
     ended.check_ended(1);
     ended.check_says("step 30: the weights of the ranks differ");
-    CHECK(fs::exists(dir / "run" / "checkpoints" / "step-20.h5"));
-    CHECK_FALSE(fs::exists(dir / "run" / "checkpoints" / "step-30.h5"));
+    CHECK(fs::exists("run/checkpoints/step-20.h5"));
+    CHECK_FALSE(fs::exists("run/checkpoints/step-30.h5"));
   }
 
   TEST_CASE("with a proof, a flipped bit of one rank costs steps since the last checkpoint, no bit of the weights") {
-    const TempDir dir;
     const std::vector<std::string> proof = {"--run.proof_every", "4"};
-    REQUIRE(train(dir / "whole", 1, "none", 0, 1000, proof).code == 0);
-    const std::string chain = read_text(dir / "whole" / "proof.chain");
+    REQUIRE(train("whole", 1, "none", 0, 1000, proof).code == 0);
+    const std::string chain = read_text("whole/proof.chain");
     struct Case {
       const char *fault, *says;
       int ranks;
@@ -100,7 +86,7 @@ TEST_SUITE("train.programs.faults") {
                           {"flip-optimizer", "step 24: the optimizer states of rank 1 (", 3, "10"},
                           {"flip", "step 24: the weights of the ranks differ: ranks 0 (", 2, "1000"}};
     for (const Case& c : cases) {
-      const fs::path run = dir / join(c.fault, c.ranks);
+      const fs::path run = join(c.fault, c.ranks);
       std::vector<std::string> more = proof;
       more.insert(more.end(), {"--checkpoint.every_steps", c.checkpoints});
       const Job ended = train(run, c.ranks, c.fault, 1, 1000, more);
@@ -108,48 +94,46 @@ TEST_SUITE("train.programs.faults") {
       ended.check_ended(0);
       ended.check_says_once(c.says, c.ranks == 3 ? "the steps from 20 to 24 are computed again"
                                                  : "the steps from 0 to 24 are computed again");
-      CHECK(equal_checkpoints(dir / "whole" / "checkpoints" / "final.h5", run / "checkpoints" / "final.h5", "/model"));
+      CHECK(equal_checkpoints("whole/checkpoints/final.h5", run / "checkpoints/final.h5", "/model"));
       CHECK(read_text(run / "proof.chain") == chain);
     }
 
-    const Job always = train(dir / "always", 3, "flip-always", 1, 1000, proof);
+    const Job always = train("always", 3, "flip-always", 1, 1000, proof);
     always.check_ended(1);
     always.check_says_once("also after the steps since 20 were repeated");
     CHECK(occurrences(always.output, "step 24: the weights of rank 1 (") == 2);
-    CHECK(lockstep::checkpoint_defect(dir / "always" / "checkpoints" / "step-20.h5") == "");
-    CHECK_FALSE(fs::exists(dir / "always" / "checkpoints" / "step-30.h5"));
+    CHECK(lockstep::checkpoint_defect("always/checkpoints/step-20.h5") == "");
+    CHECK_FALSE(fs::exists("always/checkpoints/step-30.h5"));
 
     // A run on one rank cannot notice it; a replay can, on any number of ranks.
-    train(dir / "alone", 1, "flip", 0, 1000, proof).check_ended(0);
-    const Job replay = train(dir / "alone", 2, "replay", 0, 1000, proof);
+    train("alone", 1, "flip", 0, 1000, proof).check_ended(0);
+    const Job replay = train("alone", 2, "replay", 0, 1000, proof);
     replay.check_ended(1);
     replay.check_says("6 links agree, the last of step 20; then differs: weights, first those of 'w2' (1 of 5 arrays)");
-    train(dir / "whole", 2, "replay", 0, 1000, proof).check_ended(0);
+    train("whole", 2, "replay", 0, 1000, proof).check_ended(0);
   }
 
   TEST_CASE("a full disk of one rank costs that sharded checkpoint, not the earlier ones") {
-    const TempDir dir;
-    REQUIRE(train(dir / "whole", 1, "none", 0).code == 0);
-    const Job ended = train(dir / "run", 3, "disk", 1, 25, {"--checkpoint.layout", "sharded"});
+    REQUIRE(train("whole", 1, "none", 0).code == 0);
+    const Job ended = train("run", 3, "disk", 1, 25, {"--checkpoint.layout", "sharded"});
     ended.check_ended(1);
     ended.check_says("error [rank 1/3", "the final checkpoint could not be written");
     ended.check_says_once("the checkpoint of step 30 was not written");
-    for (const auto& entry : fs::directory_iterator(dir / "run" / "checkpoints"))
+    for (const auto& entry : fs::directory_iterator("run/checkpoints"))
       CHECK_FALSE(contains(entry.path().filename().string(), "step-30"));
     // The disk may fill while the part of step 20 is still being written, beside the training.
-    recovers(dir / "whole", dir / "run", fs::exists(dir / "run" / "checkpoints" / "step-20.h5") ? 20 : 10);
+    recovers("whole", "run", fs::exists("run/checkpoints/step-20.h5") ? 20 : 10);
   }
 
   TEST_CASE("a stalled checkpoint writer is named and ends the job; the earlier checkpoints are whole") {
-    const TempDir dir;
     for (const auto& [layout, guilty] : {std::pair("single", 0), std::pair("sharded", 1)}) {
-      const fs::path run = dir / layout;
+      const fs::path run = layout;
       const Job ended = train(run, 2, "hanging-disk", guilty, 25, {"--checkpoint.layout", layout});
       ended.check_ended(1);
       ended.check_says(join("error [rank ", guilty, "/2"));
       ended.check_says_once("no progress for 2 s (dist.timeout); its file system hangs", "error [");
-      CHECK(lockstep::checkpoint_defect(run / "checkpoints" / "step-10.h5") == "");
-      CHECK_FALSE(fs::exists(run / "checkpoints" / "step-30.h5"));
+      CHECK(lockstep::checkpoint_defect(run / "checkpoints/step-10.h5") == "");
+      CHECK_FALSE(fs::exists(run / "checkpoints/step-30.h5"));
     }
   }
 }

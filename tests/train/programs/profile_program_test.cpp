@@ -1,26 +1,12 @@
-#include <algorithm>
-#include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
-#include "doctest/doctest.h"
 #include "lockstep/io/atomic_file.hpp"
 #include "program.hpp"
-#include "support/paths.hpp"
-
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using Words = std::vector<std::string>;
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 /// A timeline that was read from its file.
 struct Trace {
@@ -61,18 +47,17 @@ Trace read_trace(const fs::path& file, int ranks, int threads) {
 }
 
 /// Prepares data with `lockstep-prep`, trains on 4 ranks and reads the timeline.
-Trace profiled(const TempDir& dir, const std::string& prep, const std::string& options, const std::string& steps) {
-  const std::string data = (dir / "data.h5").string();
+Trace profiled(const std::string& prep, const std::string& options, const std::string& steps) {
+  const std::string data = "data.h5";
   check_ended(run_process(words_of(program_path("lockstep-prep") + " " + prep + " --output " + data)), 0);
-  const ProcessResult result =
-      lockstep_program(4, 2,
-                       words_of("train --data.path " + data + " --run-dir " + (dir / "run").string() +
-                                " --threads 1 --epochs 1 --profile " + steps + " " + options));
-  check_ended(result, 0, "the slowest is rank");
+  check_ended(lockstep_program(4, 2,
+                               words_of("train --data.path " + data +
+                                        " --run-dir run --threads 1 --epochs 1 --profile " + steps + " " + options)),
+              0, "the slowest is rank");
   std::string file = "profile-" + steps + ".json";
   file.replace(file.find(".."), 2, "-");
-  CHECK(contains(lockstep::read_text_file(dir / "run" / "report.html"), "Timeline of step"));
-  return read_trace(dir / "run" / file, 4, 1);
+  CHECK(contains(lockstep::read_text_file("run/report.html"), "Timeline of step"));
+  return read_trace(fs::path("run") / file, 4, 1);
 }
 
 void check_names(const Trace& trace, const Words& names) {
@@ -82,8 +67,8 @@ void check_names(const Trace& trace, const Words& names) {
   }
 }
 
-Words small_emulator(const TempDir& dir, const std::string& run) {
-  return words_of("train --data.path " + (dir / "data.h5").string() + " --run-dir " + (dir / run).string() +
+Words small_emulator(const std::string& run) {
+  return words_of("train --data.path data.h5 --run-dir " + run +
                   " --epochs 2 --batch.size 50 --model.hidden_size 8 --checkpoint.every_steps 3");
 }
 
@@ -91,10 +76,10 @@ Words small_emulator(const TempDir& dir, const std::string& run) {
 
 TEST_SUITE("train.programs.profile") {
   TEST_CASE("an emulator's profile has steps, operations, buckets, the optimizer, an evaluation and a checkpoint") {
-    const DataDir dir(400);
+    write_data(400);
     const Words more = {"--threads", "2", "--profile", "7..13", "--dist.bucket_bytes", "256"};
-    check_ended(lockstep_program(4, 2, small_emulator(dir, "run") + more), 0);
-    const Trace trace = read_trace(dir / "run" / "profile-7-13.json", 4, 2);
+    check_ended(lockstep_program(4, 2, small_emulator("run") + more), 0);
+    const Trace trace = read_trace("run/profile-7-13.json", 4, 2);
     CHECK(trace.steps == std::set<std::int64_t>{7, 8, 9, 10, 11, 12, 13});
     check_names(trace, {"phase step", "phase compute", "phase reduce", "phase update", "phase optimizer", "phase shard",
                         "phase batch", "forward linear", "backward linear", "forward regression_loss",
@@ -104,17 +89,14 @@ TEST_SUITE("train.programs.profile") {
   }
 
   TEST_CASE("a profile of kgat has the phases of both losses") {
-    const TempDir dir;
     check_names(
-        profiled(dir, "synth-kg --seed 7 --users 60", "--model.kind kgat --batch.size 256 --batch.scope global",
-                 "2..6"),
+        profiled("synth-kg --seed 7 --users 60", "--model.kind kgat --batch.size 256 --batch.scope global", "2..6"),
         {"phase step", "phase interactions", "phase batch", "forward spmm", "backward spmm", "forward aggregate",
          "backward aggregate", "forward bpr", "forward transr", "phase triples", "phase lazy_adam", "phase update"});
   }
 
   TEST_CASE("a profile of hrm has slots, segments and levels") {
-    const TempDir dir;
-    check_names(profiled(dir, "synth-sudoku --order 2 --train 40 --test 12 --min-givens 6 --max-givens 9",
+    check_names(profiled("synth-sudoku --order 2 --train 40 --test 12 --min-givens 6 --max-givens 9",
                          "--model.kind hrm --batch.size 16 --model.hidden_size 16 --model.num_heads 2 "
                          "--model.expansion 1 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 4 "
                          "--data.group_visits 2",
@@ -124,13 +106,12 @@ TEST_SUITE("train.programs.profile") {
   }
 
   TEST_CASE("profiles of tisasrec and har have the operations of their networks") {
-    const TempDir dir;
-    check_names(profiled(dir, "synth-sequences --users 150 --min-length 12 --max-length 30 --seed 3",
+    check_names(profiled("synth-sequences --users 150 --min-length 12 --max-length 30 --seed 3",
                          "--model.kind tisasrec --batch_size 64 --maxlen 20 --hidden_units 12 --num_heads 2", "2..3"),
                 {"phase batch", "forward causal_attention", "backward causal_attention", "forward embedding",
                  "backward layernorm", "forward sampled_cross_entropy"});
-    const TempDir other;
-    check_names(profiled(other, "synth-har --subjects 8",
+    fs::remove_all("run");
+    check_names(profiled("synth-har --subjects 8",
                          "--model.kind har --model.dim 16 --model.layers 1 --model.heads 2 --model.mlp 32 "
                          "--model.hidden 16 --batch-size 16",
                          "2..4"),
@@ -138,31 +119,29 @@ TEST_SUITE("train.programs.profile") {
   }
 
   TEST_CASE("an impossible range is an error, a past one is not") {
-    const DataDir dir(400);
+    write_data(400);
     const auto train = [&](const std::string& run, const Words& more) {
-      return lockstep_program(1, 1, small_emulator(dir, run) + more);
+      return lockstep_program(1, 1, small_emulator(run) + more);
     };
     for (const auto& [range, why] :
          {std::pair("9..4", "the first step is after the last; use 4..9"), std::pair("0..4", "counted from 1"),
           std::pair("5", "a range of steps"), std::pair("10..17", "the run ends after step 16")})
       check_ended(train("bad", {"--profile", range}), 2, why);
     CHECK(contains(train("twice", {"--profile", "1..2", "--profile", "3..4"}).err, "given twice"));
-    CHECK(fs::exists(dir / "twice" / "profile-3-4.json"));
+    CHECK(fs::exists("twice/profile-3-4.json"));
 
     // A run that continues within the range, and one that continues after it.
     REQUIRE(train("resumed", {"--train.steps", "6"}).exit_code == 0);
     check_ended(train("resumed", {"--profile", "4..9", "--train.steps", "12"}), 0, "steps 7 to 9 are recorded");
-    CHECK(read_trace(dir / "resumed" / "profile-7-9.json", 1, 1).steps == std::set<std::int64_t>{7, 8, 9});
+    CHECK(read_trace("resumed/profile-7-9.json", 1, 1).steps == std::set<std::int64_t>{7, 8, 9});
     check_ended(train("resumed", {"--profile", "4..9", "--train.steps", "14"}), 0, "nothing is recorded");
   }
 
   TEST_CASE("bench writes the timeline of further steps") {
-    const TempDir dir;
-    const ProcessResult result =
-        lockstep_program(2, 1,
-                         {"bench", "--synthetic", "--rows", "2000", "--seconds", "0.1", "--train.steps", "3",
-                          "--warmup", "1", "--profile", (dir / "bench.json").string()});
-    check_ended(result, 0, "a recorded step takes");
-    CHECK(read_trace(dir / "bench.json", 2, 1).steps.size() == 10);
+    check_ended(lockstep_program(2, 1,
+                                 {"bench", "--synthetic", "--rows", "2000", "--seconds", "0.1", "--train.steps", "3",
+                                  "--warmup", "1", "--profile", "bench.json"}),
+                0, "a recorded step takes");
+    CHECK(read_trace("bench.json", 2, 1).steps.size() == 10);
   }
 }

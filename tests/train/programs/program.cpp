@@ -1,46 +1,37 @@
 #include "program.hpp"
 
-#include <algorithm>
-
-#include "lockstep/base/error.hpp"
 #include "support/emulator_file.hpp"
-#include "support/paths.hpp"
 
 namespace lockstep::test {
 
-DataDir::DataDir(std::int64_t rows) { write_data(rows); }
-
-void DataDir::write_data(std::int64_t rows) const {
+void write_data(std::int64_t rows) {
   EmulatorContents contents = emulator_contents(rows + 2 * (rows / 5), 3, 2);
   contents.jacobian.clear();
   std::ranges::fill(contents.split, 2);
   std::fill_n(contents.split.begin(), rows, 0);
   std::fill_n(contents.split.begin() + rows, rows / 5, 1);
-  write_emulator_data(*this / "data.h5", contents);
+  write_emulator_data("data.h5", contents);
 }
 
 namespace {
 
-std::vector<std::string> command(int ranks, int threads, std::vector<std::string> words) {
-  words.insert(words.begin(), program_path("lockstep"));
+Words command(int ranks, int threads, const Words& words) {
+  const Words launcher = ranks > 1 ? mpirun_command() + Words{"-n", std::to_string(ranks)} : Words{};
   // The tests start more threads than there are cores, so a waiting thread must yield.
-  words.insert(words.begin(), {"env", "OMP_NUM_THREADS=" + std::to_string(threads), "OMP_WAIT_POLICY=passive"});
-  if (ranks > 1) {
-    std::vector<std::string> all = mpirun_command();
-    all.insert(all.end(), {"-n", std::to_string(ranks)});
-    words.insert(words.begin(), all.begin(), all.end());
-  }
-  return words;
+  return launcher +
+         Words{"env", "OMP_NUM_THREADS=" + std::to_string(threads), "OMP_WAIT_POLICY=passive",
+               program_path("lockstep")} +
+         words;
 }
 
 }  // namespace
 
-ProcessResult lockstep_program(int ranks, int threads, std::vector<std::string> words) {
-  return run_process(command(ranks, threads, std::move(words)));
+ProcessResult lockstep_program(int ranks, int threads, const Words& words) {
+  return run_process(command(ranks, threads, words));
 }
 
 ProcessResult interrupted_program(int ranks, const std::string& signal, double after_s,
-                                  const std::filesystem::path& run_dir, std::vector<std::string> words) {
+                                  const std::filesystem::path& run_dir, const Words& words) {
   // Seconds count from the first checkpoint of this start, because the time of a start depends on the machine. mpirun
   // forwards SIGUSR1 to its ranks.
   const std::string script =
@@ -48,9 +39,8 @@ ProcessResult interrupted_program(int ranks, const std::string& signal, double a
       "for i in $(seq 3000); do [ -n \"$(find $dir/checkpoints -name 'step-*.h5' -newer $mark 2>/dev/null)\" ] && "
       "break; "
       "kill -0 $pid 2>/dev/null || break; sleep 0.01; done; sleep $after; kill -$signal $pid; wait $pid";
-  std::vector<std::string> all = command(ranks, 1, std::move(words));
-  all.insert(all.begin(), {"bash", "-c", script, "bash", signal, std::to_string(after_s), run_dir.string()});
-  return run_process(all);
+  return run_process(Words{"bash", "-c", script, "bash", signal, std::to_string(after_s), run_dir.string()} +
+                     command(ranks, 1, words));
 }
 
 bool equal_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b, const std::string& group) {

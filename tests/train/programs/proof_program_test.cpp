@@ -1,26 +1,19 @@
-#include <filesystem>
-
-#include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
 #include "lockstep/train/proof.hpp"
 #include "program.hpp"
-#include "support/errors.hpp"
+#include "support/test.hpp"
 
-using namespace lockstep::test;
 using lockstep::join;
 using lockstep::ProofChain;
-namespace fs = std::filesystem;
 
 namespace {
 
 /// 40 steps of 20 in an epoch, a link every 8, a checkpoint every 10.
-ProcessResult train(const TempDir& dir, const std::string& run, int ranks, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> words =
-      words_of("train --data.path " + (dir / "data.h5").string() + " --run-dir " + (dir / run).string() +
+ProcessResult train(const std::string& run, int ranks, const Words& more = {}) {
+  const Words words =
+      words_of("train --data.path data.h5 --run-dir " + run +
                " --reproducible --run.proof_every 8 --checkpoint.every_steps 10 --checkpoint.keep 9 --batch.size 20 "
                "--model.hidden_size 8 --epochs 2 --jacobian.every 0");
-  words.insert(words.end(), more.begin(), more.end());
-  return lockstep_program(ranks, 1, words);
+  return lockstep_program(ranks, 1, words + more);
 }
 
 /// A copy of a chain with the same links, in which `change` has edited the run, and whose hashes are right.
@@ -38,20 +31,19 @@ std::string forged(const ProofChain& chain, const Change& change) {
 
 TEST_SUITE("train.programs.proof") {
   TEST_CASE("a chain is the same after a resume and proves the run on any number of ranks; others are refused") {
-    const DataDir dir(400);
-    REQUIRE(train(dir, "a", 1).exit_code == 0);
-    const fs::path run = dir / "a", file = run / "proof.chain";
+    write_data(400);
+    REQUIRE(train("a", 1).exit_code == 0);
+    const fs::path run = "a", file = run / "proof.chain";
     const std::string chain = read_text(file);
     CHECK(occurrences(chain, "\nlink\t") == 6);
     CHECK(occurrences(chain, "\nend\t") == 0);  // step 40 is a multiple
-    REQUIRE(train(dir, "b", 2, {"--steps", "13"}).exit_code == 0);
-    CHECK(contains(read_text(dir / "b" / "proof.chain"), "\nend\tstep=13"));
-    REQUIRE(train(dir, "b", 1).exit_code == 0);
-    CHECK(read_text(dir / "b" / "proof.chain") == chain);
+    REQUIRE(train("b", 2, {"--steps", "13"}).exit_code == 0);
+    CHECK(contains(read_text("b/proof.chain"), "\nend\tstep=13"));
+    REQUIRE(train("b", 1).exit_code == 0);
+    CHECK(read_text("b/proof.chain") == chain);
 
-    const auto replay = [&](int ranks, std::vector<std::string> more = {}) {
-      more.insert(more.begin(), {"replay", run.string()});
-      return lockstep_program(ranks, 1, more);
+    const auto replay = [&](int ranks, const Words& more = {}) {
+      return lockstep_program(ranks, 1, Words{"replay", run.string()} + more);
     };
     const auto refuses = [&](const ProcessResult& result, int code, const std::string& text) {
       check_ended(result, code, text);
@@ -80,8 +72,8 @@ TEST_SUITE("train.programs.proof") {
     refuses(replay(1), 2, "another build in the chain\nreplay under the same conditions");
     CHECK(replay(1, {"--anyway"}).exit_code == 0);
     // Of another run, which has the same data and seed, or another seed.
-    REQUIRE(train(dir, "c", 1, {"--optim.lr", "0.002"}).exit_code == 0);
-    fs::copy_file(dir / "c" / "proof.chain", file, fs::copy_options::overwrite_existing);
+    REQUIRE(train("c", 1, {"--optim.lr", "0.002"}).exit_code == 0);
+    fs::copy_file("c/proof.chain", file, fs::copy_options::overwrite_existing);
     const ProcessResult other = replay(1, {"--from", "10"});
     CHECK(other.exit_code == 1);
     check_mentions(other.out, "step 16: differs from the chain in: weights, first those of '",
@@ -89,7 +81,7 @@ TEST_SUITE("train.programs.proof") {
     const ProcessResult refused = verify("final.h5");
     CHECK(refused.exit_code == 3);
     CHECK(contains(refused.out, "refused: it differs from the chain"));
-    refuses(train(dir, "a", 1, {"--epochs", "3"}), 3, "the state of step 40 that this run continues from differs");
+    refuses(train("a", 1, {"--epochs", "3"}), 3, "the state of step 40 that this run continues from differs");
     write_text(file, forged(ProofChain(chain, "chain"), [](auto& of) { of.seed = 1; }));
     refuses(replay(1), 3, "is of another run: emulator, seed 1");
     // Cut, edited, missing.
@@ -98,7 +90,7 @@ TEST_SUITE("train.programs.proof") {
     write_text(file, edited);
     refuses(replay(2), 3, "line 2 does not follow from the lines before it");
     CHECK(verify("final.h5").exit_code == 3);
-    refuses(train(dir, "a", 1, {"--epochs", "3"}), 3, "line 2 does not follow from the lines before it");
+    refuses(train("a", 1, {"--epochs", "3"}), 3, "line 2 does not follow from the lines before it");
     write_text(file, chain.substr(0, chain.find("link\tstep=32")));
     refuses(replay(1, {"--steps", "40"}), 2, "the last link");
     CHECK(contains(verify("final.h5").out, "refused: proof chain"));

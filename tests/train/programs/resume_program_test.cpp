@@ -1,59 +1,47 @@
-#include <filesystem>
-
-#include "doctest/doctest.h"
 #include "lockstep/train/checkpoint.hpp"
 #include "program.hpp"
-#include "support/errors.hpp"
-#include "support/paths.hpp"
-
-using namespace lockstep::test;
+#include "support/test.hpp"
 
 namespace {
 
-namespace fs = std::filesystem;
-
 /// A run that takes some seconds: small batches, a checkpoint every 400 steps, schedule, average and stopping state in use.
-std::vector<std::string> training(const TempDir& dir, const std::string& run, const std::string& epochs = "120",
-                                  std::vector<std::string> more = {}) {
-  write_text(dir / "base.ini",
-             "[data]\npath = " + (dir / "data.h5").string() +
-                 "\n[run]\nreproducible = true\n[model]\nhidden_size = 16\nhidden_layers = 2\n[batch]\nsize = 17\n"
-                 "[optim]\nlr = 0.003\nema = 0.99\n[schedule]\nname = plateau\npatience = 2\n[stop]\npatience = 0\n"
-                 "[checkpoint]\nevery_steps = 400\nevery = 10\n[jacobian]\nevery = 4\n");
-  std::vector<std::string> words = {
-      "train", "--config", (dir / "base.ini").string(), "--run-dir", (dir / run).string(), "--epochs", epochs};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
+Words training(const std::string& run, const std::string& epochs = "120", const Words& more = {}) {
+  write_text("base.ini",
+             "[data]\npath = data.h5\n[run]\nreproducible = true\n[model]\nhidden_size = 16\nhidden_layers = 2\n"
+             "[batch]\nsize = 17\n[optim]\nlr = 0.003\nema = 0.99\n[schedule]\nname = plateau\npatience = "
+             "2\n[stop]\npatience = 0\n"
+             "[checkpoint]\nevery_steps = 400\nevery = 10\n[jacobian]\nevery = 4\n");
+  return Words{"train", "--config", "base.ini", "--run-dir", run, "--epochs", epochs} + more;
 }
-fs::path final_of(const TempDir& dir, const std::string& run) { return dir / run / "checkpoints" / "final.h5"; }
+fs::path final_of(const std::string& run) { return run + "/checkpoints/final.h5"; }
 
 /// Two runs end with the same weights, optimizer state, average and history.
-void check_same_end(const TempDir& dir, const std::string& a, const std::string& b) {
+void check_same_end(const std::string& a, const std::string& b) {
   for (const char* group : {"/model", "/optim", "/ema", "/state/history"})
-    CHECK(equal_checkpoints(final_of(dir, a), final_of(dir, b), group));
+    CHECK(equal_checkpoints(final_of(a), final_of(b), group));
 }
 
 }  // namespace
 
 TEST_SUITE("train.programs.resume") {
   TEST_CASE("reproducible: 1, 2, 3 and 4 ranks and any threads end with the same bits, uneven last batch included") {
-    const DataDir dir(1000);
-    REQUIRE(lockstep_program(1, 1, training(dir, "r1", "3")).exit_code == 0);
+    write_data(1000);
+    REQUIRE(lockstep_program(1, 1, training("r1", "3")).exit_code == 0);
     for (const auto& [ranks, threads] : {std::pair(1, 2), std::pair(2, 1), std::pair(3, 1), std::pair(4, 2)}) {
       const std::string run = "r" + std::to_string(ranks) + "t" + std::to_string(threads);
-      check_ended(lockstep_program(ranks, threads, training(dir, run, "3")), 0);
-      check_same_end(dir, "r1", run);
-      CHECK(equal_checkpoints(dir / "r1/checkpoints/best.h5", dir / run / "checkpoints/best.h5", "/model"));
+      check_ended(lockstep_program(ranks, threads, training(run, "3")), 0);
+      check_same_end("r1", run);
+      CHECK(equal_checkpoints("r1/checkpoints/best.h5", run + "/checkpoints/best.h5", "/model"));
     }
-    REQUIRE(lockstep_program(1, 1, training(dir, "other", "3", {"--seed", "6"})).exit_code == 0);
-    CHECK_FALSE(equal_checkpoints(final_of(dir, "r1"), final_of(dir, "other"), "/model"));
+    REQUIRE(lockstep_program(1, 1, training("other", "3", {"--seed", "6"})).exit_code == 0);
+    CHECK_FALSE(equal_checkpoints(final_of("r1"), final_of("other"), "/model"));
   }
 
   TEST_CASE("default mode: ranks and threads change the weights by rounding alone, and an evaluation not at all") {
-    const DataDir dir(1000);
+    write_data(1000);
     const auto train = [&](const std::string& run, int ranks, int threads) {
-      REQUIRE(lockstep_program(ranks, threads, training(dir, run, "2", {"--no-reproducible"})).exit_code == 0);
-      return lockstep::H5File::open(final_of(dir, run));
+      REQUIRE(lockstep_program(ranks, threads, training(run, "2", {"--no-reproducible"})).exit_code == 0);
+      return lockstep::H5File::open(final_of(run));
     };
     const lockstep::H5File a = train("r1", 1, 1);
     for (const auto& [ranks, threads] : {std::pair(1, 2), std::pair(2, 2), std::pair(3, 1), std::pair(3, 2)}) {
@@ -65,8 +53,7 @@ TEST_SUITE("train.programs.resume") {
         for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::abs(x[i] - y[i]) < 2e-4);
       }
     }
-    const std::vector<std::string> eval = {"eval",    "--checkpoint", final_of(dir, "r1").string(),
-                                           "--split", "val",          "--json"};
+    const std::vector<std::string> eval = {"eval", "--checkpoint", final_of("r1").string(), "--split", "val", "--json"};
     const std::string once = lockstep_program(1, 1, eval).out;
     CHECK(contains(once, "\"samples\":200"));
     for (const auto& [ranks, threads] : {std::pair(1, 3), std::pair(2, 1), std::pair(3, 2)})
@@ -74,158 +61,150 @@ TEST_SUITE("train.programs.resume") {
   }
 
   TEST_CASE("a run killed five times, and resumed at last on two ranks, ends with the uninterrupted run's weights") {
-    const DataDir dir(2000);
-    REQUIRE(lockstep_program(1, 1, training(dir, "whole")).exit_code == 0);
+    write_data(2000);
+    REQUIRE(lockstep_program(1, 1, training("whole")).exit_code == 0);
     int killed = 0;
     for (const double after_s : {0.05, 0.02, 0.11, 0.0, 0.08}) {
-      const ProcessResult result = interrupted_program(1, "KILL", after_s, dir / "killed", training(dir, "killed"));
+      const ProcessResult result = interrupted_program(1, "KILL", after_s, "killed", training("killed"));
       killed += result.exit_code == 137 ? 1 : 0;
     }
     CHECK(killed == 5);
-    check_ended(lockstep_program(2, 1, training(dir, "killed")), 0, "continuing from");
-    check_same_end(dir, "whole", "killed");
+    check_ended(lockstep_program(2, 1, training("killed")), 0, "continuing from");
+    check_same_end("whole", "killed");
   }
 
   TEST_CASE("SIGTERM, SIGUSR1 and run.max_hours end a run with a checkpoint and code 85, and it then continues") {
-    const DataDir dir(2000);
-    REQUIRE(lockstep_program(1, 1, training(dir, "whole")).exit_code == 0);
-    check_ended(interrupted_program(1, "TERM", 0.05, dir / "halted", training(dir, "halted")), 85,
+    write_data(2000);
+    REQUIRE(lockstep_program(1, 1, training("whole")).exit_code == 0);
+    check_ended(interrupted_program(1, "TERM", 0.05, "halted", training("halted")), 85,
                 "stopped by SIGTERM after step");
-    check_ended(interrupted_program(3, "USR1", 0.05, dir / "halted", training(dir, "halted")), 85);
-    check_ended(lockstep_program(1, 1, training(dir, "halted", "120", {"--run.max_hours", "1e-9"})), 85,
+    check_ended(interrupted_program(3, "USR1", 0.05, "halted", training("halted")), 85);
+    check_ended(lockstep_program(1, 1, training("halted", "120", {"--run.max_hours", "1e-9"})), 85,
                 "stopped by run.max_hours");
-    REQUIRE(lockstep_program(2, 1, training(dir, "halted")).exit_code == 0);
-    check_same_end(dir, "whole", "halted");
+    REQUIRE(lockstep_program(2, 1, training("halted")).exit_code == 0);
+    check_same_end("whole", "halted");
   }
 
   TEST_CASE("a damaged newest checkpoint is named with its defect and the one before it is used") {
-    const DataDir dir(500);
-    REQUIRE(lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"})).exit_code == 0);
-    const fs::path kept = dir / "kept.h5";
-    fs::copy_file(final_of(dir, "run"), kept);
+    write_data(500);
+    REQUIRE(lockstep_program(1, 1, training("run", "4", {"--checkpoint.every_steps", "40"})).exit_code == 0);
+    const fs::path kept = "kept.h5";
+    fs::copy_file(final_of("run"), kept);
     const std::string text = read_text(kept);
     std::string flipped = text;
     flipped[flipped.size() / 2] ^= 1;
     for (const std::string& damaged : {flipped, text.substr(0, text.size() / 3)}) {
-      write_text(final_of(dir, "run"), damaged);
-      check_ended(lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"})), 0,
+      write_text(final_of("run"), damaged);
+      check_ended(lockstep_program(1, 1, training("run", "4", {"--checkpoint.every_steps", "40"})), 0,
                   "final.h5 is refused: ", "continuing from");
-      CHECK(equal_checkpoints(final_of(dir, "run"), kept, "/model"));
-      write_text(dir / "broken.h5", damaged);
-      const ProcessResult chosen =
-          lockstep_program(1, 1, training(dir, "other", "4", {"--resume", (dir / "broken.h5").string()}));
-      check_ended(chosen, 3, "broken.h5");
+      CHECK(equal_checkpoints(final_of("run"), kept, "/model"));
+      write_text("broken.h5", damaged);
+      check_ended(lockstep_program(1, 1, training("other", "4", {"--resume", "broken.h5"})), 3, "broken.h5");
     }
-    for (const auto& entry : fs::directory_iterator(dir / "run" / "checkpoints")) write_text(entry.path(), "nothing");
-    check_ended(lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"})), 3,
+    for (const auto& entry : fs::directory_iterator("run/checkpoints")) write_text(entry.path(), "nothing");
+    check_ended(lockstep_program(1, 1, training("run", "4", {"--checkpoint.every_steps", "40"})), 3,
                 "none of its checkpoints is whole");
   }
 
   TEST_CASE("a run that goes back to an earlier file is resumed itself; the checkpoints it left behind move aside") {
-    const DataDir dir(500);
+    write_data(500);
     const std::vector<std::string> often = {"--checkpoint.every_steps", "10", "--checkpoint.every", "0"};
-    REQUIRE(lockstep_program(1, 1, training(dir, "run", "4", often)).exit_code == 0);
-    const fs::path folder = dir / "run" / "checkpoints";
-    fs::copy_file(final_of(dir, "run"), dir / "whole.h5");
+    REQUIRE(lockstep_program(1, 1, training("run", "4", often)).exit_code == 0);
+    const fs::path folder = "run/checkpoints";
+    fs::copy_file(final_of("run"), "whole.h5");
     const auto with = [&](std::vector<std::string> more) {
       more.insert(more.end(), often.begin(), often.end());
-      return lockstep_program(1, 1, training(dir, "run", "4", more));
+      return lockstep_program(1, 1, training("run", "4", more));
     };
-    fs::copy_file(folder / "step-100.h5", dir / "backup.h5");
-    check_ended(with({"--resume", (dir / "backup.h5").string(), "--steps", "105"}), 0);
-    CHECK(fs::exists(dir / "run" / "previous-1" / "checkpoints" / "final.h5"));
-    CHECK(fs::exists(dir / "run" / "previous-1" / "checkpoints" / "step-110.h5"));
+    fs::copy_file(folder / "step-100.h5", "backup.h5");
+    check_ended(with({"--resume", "backup.h5", "--steps", "105"}), 0);
+    CHECK(fs::exists("run/previous-1/checkpoints/final.h5"));
+    CHECK(fs::exists("run/previous-1/checkpoints/step-110.h5"));
     CHECK(!fs::exists(folder / "step-110.h5"));
     check_ended(with({}), 0, "step 105");
-    CHECK(equal_checkpoints(final_of(dir, "run"), dir / "whole.h5", "/model"));
+    CHECK(equal_checkpoints(final_of("run"), "whole.h5", "/model"));
   }
 
   TEST_CASE("a longer run is the shorter one continued") {
-    const DataDir dir(500);
-    REQUIRE(lockstep_program(1, 1, training(dir, "whole", "6")).exit_code == 0);
-    REQUIRE(lockstep_program(1, 1, training(dir, "parts", "3")).exit_code == 0);
-    REQUIRE(lockstep_program(1, 1, training(dir, "parts", "6")).exit_code == 0);
-    check_same_end(dir, "whole", "parts");
+    write_data(500);
+    REQUIRE(lockstep_program(1, 1, training("whole", "6")).exit_code == 0);
+    REQUIRE(lockstep_program(1, 1, training("parts", "3")).exit_code == 0);
+    REQUIRE(lockstep_program(1, 1, training("parts", "6")).exit_code == 0);
+    check_same_end("whole", "parts");
   }
 
   TEST_CASE("evaluations by steps: a run that SIGINT ends and another start continues has the same history") {
-    const DataDir dir(2000);
+    write_data(2000);
     const std::vector<std::string> more = {"--eval.every_steps", "50",  "--eval.max_samples",     "40",
                                            "--eval.every",       "500", "--checkpoint.best_keep", "2"};
-    REQUIRE(lockstep_program(1, 1, training(dir, "whole", "20", more)).exit_code == 0);
-    check_ended(interrupted_program(1, "INT", 0.05, dir / "halted", training(dir, "halted", "20", more)), 85,
+    REQUIRE(lockstep_program(1, 1, training("whole", "20", more)).exit_code == 0);
+    check_ended(interrupted_program(1, "INT", 0.05, "halted", training("halted", "20", more)), 85,
                 "stopped by SIGINT after step");
-    REQUIRE(lockstep_program(2, 1, training(dir, "halted", "20", more)).exit_code == 0);
-    check_same_end(dir, "whole", "halted");
+    REQUIRE(lockstep_program(2, 1, training("halted", "20", more)).exit_code == 0);
+    check_same_end("whole", "halted");
     for (const char* name : {"best.h5", "best-2.h5"})
-      CHECK(equal_checkpoints(dir / "whole" / "checkpoints" / name, dir / "halted" / "checkpoints" / name, "/model"));
-    CHECK(contains(read_text(dir / "whole" / "metrics.jsonl"), "\"step\":50,\"epoch\":0.425,\"split\":\"validation\""));
-    CHECK(contains(read_text(dir / "halted" / "metrics.jsonl"), "\"slowest_rank\":"));
+      CHECK(equal_checkpoints(fs::path("whole/checkpoints") / name, fs::path("halted/checkpoints") / name, "/model"));
+    CHECK(contains(read_text("whole/metrics.jsonl"), "\"step\":50,\"epoch\":0.425,\"split\":\"validation\""));
+    CHECK(contains(read_text("halted/metrics.jsonl"), "\"slowest_rank\":"));
   }
 
   TEST_CASE("a run directory that is moved away ends the run, which says where its last checkpoint is") {
-    const DataDir dir(2000);
-    std::vector<std::string> words = training(dir, "run", "100000");
+    write_data(2000);
+    std::vector<std::string> words = training("run", "100000");
     words.insert(words.begin(),
                  {"bash", "-c",
                   "dir=$1; shift; \"$@\" & pid=$!; for i in $(seq 3000); do "
                   "[ -e $dir/checkpoints/step-400.h5 ] && break; sleep 0.02; done; "
                   "mv $dir $dir-moved; for i in $(seq 1500); do kill -0 $pid 2>/dev/null || break; sleep 0.02; "
                   "done; kill $pid 2>/dev/null; wait $pid",
-                  "bash", (dir / "run").string(), program_path("lockstep")});
+                  "bash", "run", program_path("lockstep")});
     check_ended(run_process(words), 1, "run-moved/checkpoints/step-");
   }
 
   TEST_CASE("lost best weights are noticed at the start") {
-    const DataDir dir(500);
-    REQUIRE(lockstep_program(1, 1, training(dir, "run", "3")).exit_code == 0);
+    write_data(500);
+    REQUIRE(lockstep_program(1, 1, training("run", "3")).exit_code == 0);
     for (const bool missing : {false, true}) {
-      const fs::path best = dir / "run" / "checkpoints" / "best.h5";
+      const fs::path best = "run/checkpoints/best.h5";
       if (missing) fs::remove(best);
       if (!missing) write_text(best, read_text(best).substr(0, 1000));
-      check_ended(lockstep_program(1, 1, training(dir, "run", missing ? "5" : "4")), 0,
+      check_ended(lockstep_program(1, 1, training("run", missing ? "5" : "4")), 0,
                   "are lost: ", "test samples, best weights");
     }
   }
 
   TEST_CASE("a run can start with the weights of another, and continues without that file") {
-    const DataDir dir(500);
-    REQUIRE(lockstep_program(1, 1, training(dir, "first", "3")).exit_code == 0);
-    fs::copy_file(final_of(dir, "first"), dir / "weights.h5");
-    const std::vector<std::string> from = {"--init-from", (dir / "weights.h5").string(), "--optim.lr", "1e-30"};
-    REQUIRE(lockstep_program(2, 1, training(dir, "second", "1", from)).exit_code == 0);
-    const lockstep::CheckpointReader a(dir / "weights.h5"), b(final_of(dir, "second"));
+    write_data(500);
+    REQUIRE(lockstep_program(1, 1, training("first", "3")).exit_code == 0);
+    fs::copy_file(final_of("first"), "weights.h5");
+    const std::vector<std::string> from = {"--init-from", "weights.h5", "--optim.lr", "1e-30"};
+    REQUIRE(lockstep_program(2, 1, training("second", "1", from)).exit_code == 0);
+    const lockstep::CheckpointReader a("weights.h5"), b(final_of("second"));
     for (const std::string& array : b.arrays("/model"))
       CHECK(b.file().read<float>(array) == a.file().read<float>("/ema" + array.substr(6)));
     CHECK(b.state().step < a.state().step);
-    fs::remove(dir / "weights.h5");
-    CHECK(lockstep_program(1, 1, training(dir, "second", "2", from)).exit_code == 0);
+    fs::remove("weights.h5");
+    CHECK(lockstep_program(1, 1, training("second", "2", from)).exit_code == 0);
     std::vector<std::string> both = from;
-    both.insert(both.end(), {"--resume", final_of(dir, "first").string()});
-    check_ended(lockstep_program(1, 1, training(dir, "third", "1", both)), 2, "names another checkpoint");
+    both.insert(both.end(), {"--resume", final_of("first").string()});
+    check_ended(lockstep_program(1, 1, training("third", "1", both)), 2, "names another checkpoint");
   }
 
   TEST_CASE("ranks that do not see the run directory of rank 0 are named; the checkpoint's data path is absolute") {
-    const DataDir dir(500);
-    fs::create_directory(dir / "other");
-    fs::copy_file(dir / "data.h5", dir / "other" / "data.h5");
+    write_data(500);
+    fs::create_directory("other");
+    fs::copy_file("data.h5", "other/data.h5");
     const auto start = [&](const std::string& layout) {
       const auto rank = words_of(program_path("lockstep") +
                                  " train --data.path data.h5 --run-dir run --epochs 1 --batch.size 100 "
                                  "--jacobian.every 0 --checkpoint.layout " +
                                  layout);
-      std::vector<std::string> words = mpirun_command();
-      for (const auto& folder : {dir.path(), dir / "other"}) {
-        words.insert(words.end(), {"-n", "1", "--wdir", folder.string()});
-        words.insert(words.end(), rank.begin(), rank.end());
-        words.emplace_back(":");
-      }
-      words.pop_back();
-      return run_process(words);
+      const auto in = [&](const fs::path& folder) { return Words{"-n", "1", "--wdir", fs::absolute(folder)} + rank; };
+      return run_process(mpirun_command() + in("") + Words{":"} + in("other"));
     };
     check_ended(start("sharded"), 2, "does not see the one of rank 0");
     check_ended(start("single"), 0, "does not see the one of rank 0");
-    CHECK(contains(lockstep::CheckpointReader(dir / "run" / "checkpoints" / "final.h5").config(),
-                   "path = " + (dir / "data.h5").string()));
+    CHECK(contains(lockstep::CheckpointReader("run/checkpoints/final.h5").config(),
+                   "path = " + fs::absolute("data.h5").string()));
   }
 }
