@@ -69,7 +69,7 @@ TEST_SUITE("tasks.history_file") {
     CHECK(contains(refusal("user,item\n1,10\n", true), "no times, and this model needs them"));
     CHECK(contains(refusal("user,item\n"), "no histories"));
     for (const char* nothing : {"", "\xEF\xBB\xBF", "\n \r\n"})
-      CHECK(contains(refusal(nothing), "/h': it contains no histories"));
+      CHECK(contains(refusal(nothing), "'h': it contains no histories"));
     CHECK(contains(refusal("\x1F\x8B\x08"), "compressed with gzip; unpack it first: gzip -dk '"));
     CHECK(contains(refusal("user,item\r1,10\r"), "its lines end with carriage returns alone"));
   }
