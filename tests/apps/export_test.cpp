@@ -103,8 +103,14 @@ TEST_SUITE("apps.export") {
     std::string bytes = test::read_text(dir / "a.lsem");
     bytes[bytes.size() / 2] ^= 1;
     test::write_text(dir / "damaged.lsem", bytes);
+    test::write_text(dir / "final.h5.gz", "\x1f\x8b\x08");
+    test::write_text(dir / "weights.npy", "\x93NUMPY\x01");
+    test::write_text(dir / "noise", "\x01\x02\x03");
     for (const auto& [from, format, code, word] : {std::tuple{"damaged.lsem", "onnx", 3, "CRC-32"},
                                                    {"missing.lsem", "onnx", 2, "no such file"},
+                                                   {"final.h5.gz", "onnx", 3, "unpack it first"},
+                                                   {"weights.npy", "onnx", 3, "it is a NumPy file, neither"},
+                                                   {"noise", "onnx", 3, "name another file, or export the model"},
                                                    {"a.lsem", "onnxx", 2, "onnx"}}) {
       CAPTURE(from);
       const test::ProcessResult result = export_to(dir / from, format, dir / "out");

@@ -263,12 +263,37 @@ TEST_SUITE("apps.lockstep") {
     }
   }
 
+  TEST_CASE("a path that the system refuses is wrong usage") {
+    const TempDir dir;
+    std::filesystem::create_symlink("loop", dir / "loop");
+    const std::string loop = (dir / "loop").string(), data = (dir / "loop" / "data.h5").string();
+    for (const auto& words :
+         std::vector<std::vector<std::string>>{{"info", loop},
+                                               {"export", "--checkpoint", loop, "--output", (dir / "out").string()},
+                                               {"checkpoint", "verify", loop},
+                                               {"checkpoint", "keep", loop},
+                                               {"compare", loop},
+                                               {"replay", loop},
+                                               {"eval", "--checkpoint", data},
+                                               {"predict", "--checkpoint", data, "--user", "1"},
+                                               {"train", "--config", loop},
+                                               {"train", "--run-dir", loop, "--data.path", "data.h5"},
+                                               {"train", "--run-dir", (dir / "run").string(), "--data.path", data}}) {
+      const auto r = run_lockstep(words);
+      CAPTURE(words.front());
+      CHECK(r.exit_code == 2);
+      check_mentions(r.err, loop, "Too many levels of symbolic links");
+      CHECK(lines(r.err) == 1);
+    }
+  }
+
   TEST_CASE("info says what other files are, and so does a command that needs a checkpoint") {
     const TempDir dir;
     const std::vector<std::tuple<const char*, std::string, const char*>> files = {
         {"run.ini", "# a run\n[optim]\nlr = 0.1\n", "a configuration"},
         {"notes.txt", "buy milk\n", "a text file"},
-        {"nothing.h5", "", "an empty file"}};
+        {"nothing.h5", "", "an empty file"},
+        {"final.h5.gz", "\x1f\x8b\x08", "a compressed file (unpack it first)"}};
     for (const auto& [file, bytes, what] : files) {
       CAPTURE(file);
       test::write_text(dir / file, bytes);
