@@ -181,6 +181,14 @@ TEST_SUITE("apps.lockstep") {
     CHECK(json["devices"]["cpu"].size() >= 1);
   }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // those reserve terabytes
+  TEST_CASE("info shows the memory that a limit leaves to the program") {
+    const auto r =
+        test::run_process({"bash", "-c", "ulimit -v 8000000; exec \"$0\" info --json", test::program_path("lockstep")});
+    CHECK(nlohmann::json::parse(r.out)["ranks"][0]["memory_bytes"] == 8000000.0 * 1024);
+  }
+#endif
+
   TEST_CASE("several ranks print one error, and leave with its exit code") {
     const auto r = run_lockstep({"info", "--datset", "x.h5"}, 3);
     CHECK(r.exit_code == 2);
