@@ -215,6 +215,14 @@ TEST_SUITE("apps.weights") {
     CHECK(contains(run(words + out + " --data " + other).err, "it was trained on other data"));
     CHECK(contains(run(words + (dir / "data.h5").string() + data).err, "it is the input"));
     CHECK(test::read_text(dir / "data.h5") == text);
+    std::string damaged = test::read_text(checkpoint);
+    damaged[damaged.find("mhc_sinkhorn_iter")] ^= 1;  // in the description of the network, /sequence_model
+    test::write_text(dir / "damaged.h5", damaged);
+    const ProcessResult refusal = run("export --checkpoint " + (dir / "damaged.h5").string() + " --output " +
+                                      (dir / "damaged.safetensors").string());
+    CHECK(refusal.exit_code == 3);
+    CHECK(contains(refusal.err, "its bytes are damaged"));
+    CHECK_FALSE(fs::exists(dir / "damaged.safetensors"));
     refused("--model.kind sasrec --model.num_heads 1 --model.maxlen 5 --model.hidden_units 8" + data, 2,
             {"w.safetensors is of another network:\n  model.hidden_units: 6 there, 8 here\n",
              "  model.num_heads: 2 there, 1 here\nomit these options"});
