@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +12,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <system_error>
 
 #include "lockstep/base/text.hpp"
 
@@ -112,11 +115,19 @@ void write(LogLevel level, std::string_view message) {
   for (const auto& [id, sink] : s.sinks) sink(level, line);
 }
 
-std::string unexpected(const std::exception& problem) {
-  if (dynamic_cast<const std::bad_alloc*>(&problem) != nullptr) return "out of memory";
-  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&problem))
-    return join("using '", file->path1().string(), "': ", file->code().message());
-  return join("internal error (", problem.what(), "); report it together with the command");
+Error as_error(const std::exception& problem) {
+  if (const auto* error = dynamic_cast<const Error*>(&problem)) return *error;
+  if (dynamic_cast<const std::bad_alloc*>(&problem) != nullptr) return {Fault::internal, "out of memory"};
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&problem)) {
+    constexpr std::array kOfPath = {
+        std::errc::permission_denied, std::errc::operation_not_permitted,       std::errc::no_such_file_or_directory,
+        std::errc::not_a_directory,   std::errc::too_many_symbolic_link_levels, std::errc::is_a_directory,
+        std::errc::filename_too_long, std::errc::read_only_file_system,         std::errc::file_exists};
+    const bool of_path = std::find(kOfPath.begin(), kOfPath.end(), file->code()) != kOfPath.end();
+    return {of_path ? Fault::usage : Fault::internal,
+            join("using '", file->path1().string(), "': ", file->code().message())};
+  }
+  return {Fault::internal, join("internal error (", problem.what(), "); report it together with the command")};
 }
 
 }  // namespace lockstep::log

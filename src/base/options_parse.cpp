@@ -102,7 +102,15 @@ std::string Options::Impl::suggestion(const std::string& name, const char* dashe
     if (!match.empty()) near = folded.at(match);
   }
   const std::string known = explain ? explain(name) : "";
-  if (near.empty()) return known.empty() ? "; see " + program + " --help" : known;
+  if (near.empty() && known.empty()) {
+    constexpr std::size_t kFew = 8;
+    std::vector<std::string> own;  // without the keys of a configuration
+    for (const auto& option : options)
+      if (!option->spec_->configuration()) own.push_back(dashes + option->spec_->key);
+    const bool names = *dashes != 0 && !own.empty() && own.size() <= kFew;
+    return join(names ? "; " + program + " has " + lockstep::listed(own) : "", "; see ", program, " --help");
+  }
+  if (near.empty()) return known;
   return join(known, "; did you mean ", dashes, near, "?");
 }
 

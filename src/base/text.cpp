@@ -104,7 +104,8 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     if (candidate.size() > word.size() + 1 && candidate.ends_with(word) &&
         candidate[candidate.size() - word.size() - 1] == '.')
       distance = 1;
-    if (distance < best_distance) {
+    const bool alike = 2 * distance <= candidate.size();  // at least half of it is in the word
+    if (alike && distance < best_distance) {
       best_distance = distance;
       best = candidate;
     }

@@ -295,11 +295,9 @@ World::World(int* argc, char*** argv) : impl_(std::make_unique<Impl>()) {
     };
     try {
       impl_->start_mpi(argc, argv, launcher, deadline);
-    } catch (const Error& problem) {
-      fail(static_cast<int>(problem.fault()), problem.what());
-      throw;
     } catch (const std::exception& problem) {
-      fail(static_cast<int>(Fault::internal), log::unexpected(problem));
+      const Error error = log::as_error(problem);
+      fail(static_cast<int>(error.fault()), error.what());
       throw;
     }
   }
@@ -408,8 +406,10 @@ void World::together(const char* doing, const std::function<void()>& body) {
     fault = problem.fault();
     message = problem.what();
   } catch (const std::exception& problem) {
+    const Error error = log::as_error(problem);
     failed = true;
-    message = join(doing, ": ", log::unexpected(problem));
+    fault = error.fault();
+    message = join(doing, ": ", error.what());
   }
   Communicator& all = communicator();
   const std::int64_t first = all.all_reduced(std::int64_t{failed ? rank() : size()}, ReduceOp::min, doing);
@@ -432,11 +432,10 @@ int World::run(const std::function<int()>& body) {
     return body();
   } catch (const CollectiveError& printed) {
     return static_cast<int>(printed.fault());
-  } catch (const Error& problem) {
-    code = static_cast<int>(problem.fault());
-    message = problem.what();
   } catch (const std::exception& problem) {
-    message = log::unexpected(problem);
+    const Error error = log::as_error(problem);
+    code = static_cast<int>(error.fault());
+    message = error.what();
   }
   if (size() > 1) abort(code, message);
   log::error(message);

@@ -1,5 +1,6 @@
 #include "lockstep/data/placement.hpp"
 
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/io/h5.hpp"
 
 namespace lockstep {
@@ -12,7 +13,13 @@ std::uint64_t Placement::hash(const std::function<std::uint64_t()>& compute) {
   return static_cast<std::uint64_t>(*one.data<std::int64_t>());
 }
 
+void Placement::require_memory(DType dtype, const Shape& shape) {
+  require_memory_for(static_cast<double>(shape.size()) * static_cast<double>(size_bytes(dtype)),
+                     join("loading the data set: an array ", shape, " needs"), "choose a smaller data set");
+}
+
 Tensor LocalPlacement::place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) {
+  require_memory(dtype, shape);
   const Tensor array = arrays_.emplace_back(dtype, shape);
   fill(array);
   return array;

@@ -15,6 +15,7 @@
 
 #include "lockstep/base/process.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/file_system.hpp"
 
 namespace lockstep {
 
@@ -190,8 +191,7 @@ void require_space(const fs::path& path, std::int64_t size_bytes) {
 }
 
 std::string read_text_file(const fs::path& path) {
-  std::error_code error;
-  require_usage(fs::is_regular_file(path, error), "reading '", path.string(), "': no such file");
+  require_file(path, "reading");
   std::ifstream in(path, std::ios::binary);
   require_usage(in.good(), "reading '", path.string(), "': ", std::strerror(errno));
   std::string text;

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/dataset_file.hpp"
+#include "lockstep/io/file_system.hpp"
 #include "lockstep/io/seal.hpp"
 
 namespace lockstep {
@@ -29,8 +30,11 @@ constexpr const char* kNames[] = {"a checkpoint",
                                   "a configuration",
                                   "a text file",
                                   "an empty file",
+                                  "a compressed file (unpack it first)",
                                   "a file of an unknown kind"};
 constexpr std::size_t kHead = 4096;
+constexpr std::string_view kCompressed[] = {"\x1f\x8b", "\xfd\x37zXZ", "BZh",
+                                            "\x28\xb5\x2f\xfd"};  // gzip, xz, bzip2, zstd
 
 FileKind kind_of_hdf5(const std::filesystem::path& path) {
   if (has_end_mark(path) && !end_mark_defect(path).empty()) return FileKind::damaged_hdf5;
@@ -86,11 +90,7 @@ FileKind kind_of_text(const std::string& head) {
 const char* name(FileKind kind) { return kNames[static_cast<std::size_t>(kind)]; }
 
 FileKind file_kind(const std::filesystem::path& path) {
-  require_usage(std::filesystem::exists(path), "opening '", path.string(), "': no such file");
-  const std::filesystem::path best = path / "checkpoints" / "best.h5";  // what a run directory has
-  require_usage(!std::filesystem::is_directory(path), "opening '", path.string(), "': it is a directory; name a file",
-                std::filesystem::exists(best) ? ", such as " + best.string() : "");
-  require_usage(std::filesystem::is_regular_file(path), "opening '", path.string(), "': not a regular file");
+  require_file(path, "opening");
   std::string head(kHead, '\0');
   std::ifstream in(path, std::ios::binary);
   require_usage(in.is_open(), "opening '", path.string(), "': ", std::strerror(errno));
@@ -104,6 +104,8 @@ FileKind file_kind(const std::filesystem::path& path) {
   if (head.starts_with("\x80\x02")) return FileKind::pytorch;  // a pickle, as torch.save wrote before 1.6
   constexpr std::size_t kJsonAt = 8;                           // after the length of the header
   if (head.size() > kJsonAt && head[kJsonAt] == '{' && head[kJsonAt - 1] == '\0') return FileKind::safetensors;
+  if (std::ranges::any_of(kCompressed, [&](std::string_view magic) { return head.starts_with(magic); }))
+    return FileKind::compressed;
   if (head.starts_with("\x08") && head.find("\x12") <= 3) return FileKind::onnx;  // ir_version, then producer_name
   return kind_of_text(head);
 }

@@ -35,6 +35,19 @@ std::string shared_file_system(const std::filesystem::path& path) {
   return statfs(path.c_str(), &system) == 0 ? shared_file_system(static_cast<long>(system.f_type)) : "";
 }
 
+void require_file(const std::filesystem::path& path, const char* doing) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  const std::string what = join(doing, " '", path.string(), "': ");
+  require_usage(status.type() != fs::file_type::not_found, what, "no such file");
+  require_usage(fs::status_known(status), what, error.message());
+  const fs::path best = path / "checkpoints" / "best.h5";  // what a run directory has
+  require_usage(!fs::is_directory(status), what, "it is a directory; name a file",
+                fs::exists(best, error) ? ", such as " + best.string() : "");
+  require_usage(fs::is_regular_file(status), what, "not a regular file");
+}
+
 void require_different(const std::filesystem::path& one, const std::filesystem::path& other) {
   std::error_code error;
   const auto place = [&](const std::filesystem::path& path) {

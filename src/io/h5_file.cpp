@@ -7,6 +7,7 @@
 
 #include "h5_internal.hpp"
 #include "lockstep/io/file_kind.hpp"
+#include "lockstep/io/file_system.hpp"
 
 namespace lockstep {
 
@@ -32,9 +33,7 @@ H5File H5File::open(const fs::path& path, const fs::path& copy) {
   const h5::LibraryLock lock;
   std::error_code error;
   const fs::path& source = copy.empty() ? path : copy;
-  const auto status = fs::status(source, error);
-  require_usage(fs::exists(status), "opening '", path.string(), "': no such file");
-  require_usage(fs::is_regular_file(status), "opening '", path.string(), "': not a regular file");
+  if (copy.empty()) require_file(path, "opening");
   std::ifstream in(source, std::ios::binary);
   require_usage(in.good(), "opening '", path.string(), "': ", std::strerror(errno));
 

@@ -49,9 +49,20 @@ struct NetcdfWriter::Impl {
     attribute(dataset, "DIMENSION_LIST", type, space, lists.data());
   }
 
-  std::vector<hsize_t> shape(const std::vector<std::string>& dimensions) const {
+  /// The shape of a variable. errors  Error (internal): an unknown dimension, or another number of values
+  std::vector<hsize_t> shape(const std::string& name, const std::vector<std::string>& dimensions,
+                             std::size_t values) const {
     std::vector<hsize_t> out;
-    for (const std::string& name : dimensions) out.push_back(static_cast<hsize_t>(lengths.at(name)));
+    hsize_t size = 1;
+    for (const std::string& dimension : dimensions) {
+      const auto found = lengths.find(dimension);
+      require(found != lengths.end(), "writing '", path.string(), "': variable ", name, " has no dimension ",
+              dimension);
+      out.push_back(static_cast<hsize_t>(found->second));
+      size *= out.back();
+    }
+    require(values == size, "writing '", path.string(), "': variable ", name, " has ", values, " values for ", size,
+            " places");
     return out;
   }
 };
@@ -88,7 +99,7 @@ void NetcdfWriter::variable(const std::string& name, const std::vector<std::stri
                             std::span<const T> values, T fill, const std::map<std::string, std::string>& attributes) {
   const h5::LibraryLock lock;
   const hid_t type = h5::native_type(h5_type_of<T>::value);
-  const h5::Id dataset = impl_->create(name, type, impl_->shape(dimensions), &fill),
+  const h5::Id dataset = impl_->create(name, type, impl_->shape(name, dimensions, values.size()), &fill),
                space(H5Screate(H5S_SCALAR), H5Sclose);
   impl_->check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0, "variable ", name);
   impl_->attribute(dataset, "_FillValue", type, space, &fill);
@@ -108,7 +119,8 @@ void NetcdfWriter::texts(const std::string& name, const std::string& dimension, 
   this->dimension(characters, static_cast<std::int64_t>(longest));
   const h5::LibraryLock lock;
   const h5::Id type(H5Tcopy(H5T_C_S1), H5Tclose);
-  const h5::Id dataset = impl_->create(name, type, impl_->shape({dimension, characters}));
+  const h5::Id dataset =
+      impl_->create(name, type, impl_->shape(name, {dimension, characters}, values.size() * longest));
   impl_->check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, h5::padded(values, longest).data()) >= 0,
                "variable ", name);
   for (const auto& [attribute, text] : attributes) impl_->text(dataset, attribute, text);

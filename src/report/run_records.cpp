@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/append_file.hpp"
 #include "report/tensorboard.hpp"
 
@@ -153,6 +154,12 @@ std::size_t read_records(std::string_view text, const std::function<bool(RunReco
     if (!take(line["split"] == kTrain ? RunRecord(step_record(line)) : RunRecord(eval_record(line)))) break;
   }
   return at;
+}
+
+void require_recordable(const fs::path& run_dir) {
+  const fs::path file = run_dir / kEvaluationsFile;
+  require_writable(file);
+  if (fs::exists(file)) const AppendFile opened(file);
 }
 
 void add_evaluation(const fs::path& run_dir, EvalRecord record) {

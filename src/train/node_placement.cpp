@@ -13,7 +13,7 @@ class NodePlacement final : public Placement {
   explicit NodePlacement(World& world) : world_(world) {}
   Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) override {
     // Matches the call of load_task() by a rank that has failed earlier, such as on a wrong file header.
-    world_.together("loading the data set", [] {});
+    world_.together("loading the data set", [&] { require_memory(dtype, shape); });
     const std::size_t bytes = static_cast<std::size_t>(shape.size()) * lockstep::size_bytes(dtype);
     memory_.push_back(world_.share_on_node(std::max<std::size_t>(bytes, 1)));
     const Tensor array(memory_.back()->bytes().data(), dtype, shape);

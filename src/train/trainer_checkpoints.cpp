@@ -119,7 +119,7 @@ void Trainer::Impl::complete() {
   } catch (const std::exception& error) {
     if (saving->sharded) throw;                                    // only this rank failed
     if (saving->best_place > 0 && !config.checkpoint.copy) throw;  // no other copy exists
-    give_up(error.what());
+    give_up(log::as_error(error).what());
   }
   if (!saving->unsynced.empty()) log::warning(saving->unsynced, "; records before the checkpoint may be lost");
   state.checkpoint_seconds = std::max(state.checkpoint_seconds, saving->copy_seconds + seconds);

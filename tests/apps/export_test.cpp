@@ -88,8 +88,14 @@ TEST_SUITE("apps.export") {
     std::string bytes = read_text("a.lsem");
     bytes[bytes.size() / 2] ^= 1;
     write_text("damaged.lsem", bytes);
+    write_text("final.h5.gz", "\x1f\x8b\x08");
+    write_text("weights.npy", "\x93NUMPY\x01");
+    write_text("noise", "\x01\x02\x03");
     for (const auto& [from, format, code, word] : {std::tuple{"damaged.lsem", "onnx", 3, "CRC-32"},
                                                    {"missing.lsem", "onnx", 2, "no such file"},
+                                                   {"final.h5.gz", "onnx", 3, "unpack it first"},
+                                                   {"weights.npy", "onnx", 3, "it is a NumPy file, neither"},
+                                                   {"noise", "onnx", 3, "name another file, or export the model"},
                                                    {"a.lsem", "onnxx", 2, "onnx"}}) {
       CAPTURE(from);
       const ProcessResult result = export_to(from, format, "out");

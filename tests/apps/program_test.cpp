@@ -45,6 +45,10 @@ TEST_SUITE("apps.lockstep") {
               "error: option eval.every = 3: this command ignores the key; --help lists those that it reads\n"},
              {{"predict", "--checkpoint", "a.h5", "--model.kind", "sasrec", "--eval.users", "3"},
               "error: option eval.users = 3: this command ignores the key; --help lists those that it reads\n"},
+             {{"predict", "--checkpoint", "a.h5", "--model.kind", "emulator", "--user", "3"},
+              "error: unknown option --user; lockstep predict has --checkpoint, --model-file, --input, --format, "
+              "--output; "
+              "see lockstep predict --help\n"},
              {{"bench", "--rows", "9223372036854775807"},
               "error: option rows = 9223372036854775807: must be 10..1000000000\n"},
              {{"train", "--threads", "100000"}, "error: option run.threads = 100000: must be 0..1024\n"},
@@ -171,6 +175,14 @@ TEST_SUITE("apps.lockstep") {
     CHECK(json["devices"]["cpu"].size() >= 1);
   }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // those reserve terabytes
+  TEST_CASE("info shows the memory that a limit leaves to the program") {
+    const auto r =
+        test::run_process({"bash", "-c", "ulimit -v 8000000; exec \"$0\" info --json", test::program_path("lockstep")});
+    CHECK(nlohmann::json::parse(r.out)["ranks"][0]["memory_bytes"] == 8000000.0 * 1024);
+  }
+#endif
+
   TEST_CASE("several ranks print one error, and leave with its exit code") {
     const auto r = run_lockstep({"info", "--datset", "x.h5"}, 3);
     CHECK(r.exit_code == 2);
@@ -245,11 +257,36 @@ TEST_SUITE("apps.lockstep") {
     }
   }
 
+  TEST_CASE("a path that the system refuses is wrong usage") {
+    const TempDir dir;
+    std::filesystem::create_symlink("loop", dir / "loop");
+    const std::string loop = (dir / "loop").string(), data = (dir / "loop" / "data.h5").string();
+    for (const auto& words :
+         std::vector<std::vector<std::string>>{{"info", loop},
+                                               {"export", "--checkpoint", loop, "--output", (dir / "out").string()},
+                                               {"checkpoint", "verify", loop},
+                                               {"checkpoint", "keep", loop},
+                                               {"compare", loop},
+                                               {"replay", loop},
+                                               {"eval", "--checkpoint", data},
+                                               {"predict", "--checkpoint", data, "--user", "1"},
+                                               {"train", "--config", loop},
+                                               {"train", "--run-dir", loop, "--data.path", "data.h5"},
+                                               {"train", "--run-dir", (dir / "run").string(), "--data.path", data}}) {
+      const auto r = run_lockstep(words);
+      CAPTURE(words.front());
+      CHECK(r.exit_code == 2);
+      check_mentions(r.err, loop, "Too many levels of symbolic links");
+      CHECK(lines(r.err) == 1);
+    }
+  }
+
   TEST_CASE("info says what other files are, and so does a command that needs a checkpoint") {
     const std::vector<std::tuple<const char*, std::string, const char*>> files = {
         {"run.ini", "# a run\n[optim]\nlr = 0.1\n", "a configuration"},
         {"notes.txt", "buy milk\n", "a text file"},
-        {"nothing.h5", "", "an empty file"}};
+        {"nothing.h5", "", "an empty file"},
+        {"final.h5.gz", "\x1f\x8b\x08", "a compressed file (unpack it first)"}};
     for (const auto& [file, bytes, what] : files) {
       CAPTURE(file);
       write_text(file, bytes);

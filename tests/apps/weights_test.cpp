@@ -186,6 +186,11 @@ TEST_SUITE("apps.weights") {
     CHECK(contains(run(words + out + " --data " + other).err, "it was trained on other data"));
     CHECK(contains(run(words + "data.h5" + data).err, "it is the input"));
     CHECK(read_text("data.h5") == text);
+    std::string damaged = read_text(checkpoint);
+    damaged[damaged.find("mhc_sinkhorn_iter")] ^= 1;  // in the description of the network, /sequence_model
+    write_text("damaged.h5", damaged);
+    check_ended(run("export --checkpoint damaged.h5 --output damaged.safetensors"), 3, "its bytes are damaged");
+    CHECK_FALSE(fs::exists("damaged.safetensors"));
     refused("--model.kind sasrec --model.num_heads 1 --model.maxlen 5 --model.hidden_units 8" + data, 2,
             {"w.safetensors is of another network:\n  model.hidden_units: 6 there, 8 here\n",
              "  model.num_heads: 2 there, 1 here\nomit these options"});

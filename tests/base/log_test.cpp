@@ -1,5 +1,8 @@
 #include "lockstep/base/log.hpp"
 
+#include <new>
+#include <system_error>
+
 #include "support/test.hpp"
 
 namespace {
@@ -46,6 +49,22 @@ TEST_SUITE("base.log") {
     Listening listening;
     log::warning("its class is '\x1b[31m'");
     CHECK(listening.lines == std::vector<std::string>{"1its class is '\\x1b[31m'"});
+  }
+
+  TEST_CASE("a file operation fails by wrong usage if its path is the cause, else by the machine") {
+    const auto failure = [](std::errc code) {
+      return log::as_error(std::filesystem::filesystem_error("cannot", "runs/a", std::make_error_code(code)));
+    };
+    for (const std::errc code : {std::errc::permission_denied, std::errc::not_a_directory,
+                                 std::errc::too_many_symbolic_link_levels, std::errc::filename_too_long}) {
+      const Error error = failure(code);
+      CHECK(error.fault() == Fault::usage);
+      CHECK(error.what() == "using 'runs/a': " + std::make_error_code(code).message());
+    }
+    for (const std::errc code : {std::errc::io_error, std::errc::no_space_on_device})
+      CHECK(failure(code).fault() == Fault::internal);
+    CHECK(log::as_error(Error(Fault::data, "damaged")).fault() == Fault::data);
+    CHECK(log::as_error(std::bad_alloc()).what() == std::string("out of memory"));
   }
 
   TEST_CASE("a removed sink receives nothing") {

@@ -115,7 +115,8 @@ TEST_SUITE("base.options") {
     CHECK(refusal({"--batch-sise=1"}) == "unknown option --batch-sise; did you mean --batch.size?");
     CHECK(refusal({"--bucket-byte", "1"}) == "unknown option --bucket-byte; did you mean --dist.bucket_bytes?");
     CHECK(refusal({"--confg", "x"}) == "unknown option --confg; did you mean --config?");
-    CHECK(refusal({"--frobnicate", "1"}) == "unknown option --frobnicate; see lockstep try --help");
+    CHECK(refusal({"--frobnicate", "1"}) ==
+          "unknown option --frobnicate; lockstep try has --json, --output; see lockstep try --help");
     CHECK(refusal({"--set", "optim.lrr=1"}) == "option --set: unknown key optim.lrr; did you mean optim.lr?");
     CHECK(refusal({"-lr", "1"}) == "unknown option -lr; did you mean --lr?");
     CHECK(refusal({"-q"}).starts_with("unknown option -q"));
@@ -192,7 +193,8 @@ TEST_SUITE("base.options") {
     bool json = false;
     Options o("prog", "");
     o.add("json", &json, false, "print JSON");
-    CHECK_THROWS_WITH_AS(o.parse({"--config", "x.ini"}), "unknown option --config; see prog --help", Error);
+    CHECK_THROWS_WITH_AS(o.parse({"--config", "x.ini"}), "unknown option --config; prog has --json; see prog --help",
+                         Error);
     CHECK_FALSE(contains(o.help(), "--config"));
   }
 

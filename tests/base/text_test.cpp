@@ -88,6 +88,7 @@ TEST_SUITE("base.text") {
     CHECK(nearest("lr", keys) == "optim.lr");
     CHECK(nearest("epochs", keys) == "train.epochs");
     CHECK(nearest("zzzzzzzz", keys) == "");
+    CHECK(nearest("user", {"set", "lr"}) == "");
     CHECK(nearest("x", {}) == "");
   }
 }

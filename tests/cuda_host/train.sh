@@ -168,12 +168,15 @@ if section stalled && [ "$gpus" -gt 1 ]; then
   # hangs. Evaluations, checkpoints, log records and graphs use MPI, not NCCL: the signal follows the first log record at
   # once, so that it finds the rank in one of the 200 steps up to the next one.
   for hangs in "" LOCKSTEP_CUDA_HOST_ABORT_HANGS=1; do
-    rm -f log.txt  # of the job before, whose steps must not be taken for this one's
+    rm -f log.txt pid-1  # of the job before, whose steps and process must not be taken for this one's
     # shellcheck disable=SC2016
     timeout 120 "${mpirun[@]}" -n 2 env $hangs bash -c 'echo $$ > pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' rank \
       "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --train.log_every 200 --run-dir "stalls$hangs" --device cuda --backend nccl --graphs off --dist.bucket_bytes 1 --timeout 2 > log.txt 2>&1 &
     job=$!
-    for ((i = 0; i < 600; ++i)); do if grep -qs "^step 200/" log.txt; then break; fi; sleep 0.1; done
+    until grep -qs "^step 200/" log.txt; do
+      if ! kill -0 $job; then fail "the job ended before step 200"; fi
+      sleep 0.1
+    done
     kill -STOP "$(cat pid-1)"
     if wait $job; then fail "a job with a stopped rank succeeded"; fi
     says "error \[rank 0/2, .*NCCL, step [0-9]*, .* (collective [0-9]* of [0-9]*): no answer from the other ranks in 2 s"

@@ -1,13 +1,12 @@
 #include "lockstep/device/gpu_monitor.hpp"
 
+#include "support/devices.hpp"
 #include "support/test.hpp"
 
 namespace {
 
 using Values = std::array<double, 4>;
 constexpr Values kNone = {-1, -1, -1, -1};
-
-bool on_stand_in() { return gpu_count() > 0 && describe_gpu(0).find("stand-in") != std::string::npos; }
 
 /// Selects the behaviour of the stand-in for NVML (tests/cuda_host/nvml.cpp).
 class Behaviour {
@@ -25,7 +24,7 @@ GpuMonitor monitor_of(int gpu) { return GpuMonitor({DeviceKind::cuda, gpu}, 0); 
 
 }  // namespace
 
-TEST_SUITE("device.gpu_monitor.cuda" * doctest::skip(!on_stand_in())) {
+TEST_SUITE("device.gpu_monitor.cuda" * doctest::skip(!test::on_stand_in())) {
   TEST_CASE("each GPU is found by its address") {
     for (int gpu = 0; gpu < gpu_count(); ++gpu) {
       GpuMonitor monitor({DeviceKind::cuda, gpu});

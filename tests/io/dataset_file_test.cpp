@@ -162,6 +162,14 @@ TEST_SUITE("io.dataset_file") {
     }
   }
 
+  TEST_CASE("a data set that exceeds the memory is refused before it is loaded") {
+    LocalPlacement placement;
+    const std::string message = test::error_of(Fault::usage, [&] {
+      placement.place(DType::f64, {1 << 20, 1 << 20, 9}, [](const Tensor&) { FAIL("it is loaded"); });
+    });
+    check_mentions(message, "an array (1048576, 1048576, 9) needs", "choose a smaller data set");
+  }
+
   TEST_CASE("older files, without checksums and with strings of variable length, are read") {
     for (const Kind& kind : kKinds) {
       CAPTURE(kind.command);

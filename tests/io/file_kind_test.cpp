@@ -20,6 +20,10 @@ TEST_SUITE("io.file_kind") {
         {"just words\n", FileKind::text},
         {"\x01\x02\x03", FileKind::unknown},
         {"", FileKind::empty},
+        {"\x1f\x8b\x08", FileKind::compressed},
+        {"\xfd\x37zXZ", FileKind::compressed},
+        {"BZh9", FileKind::compressed},
+        {"\x28\xb5\x2f\xfd", FileKind::compressed},
         {"\x89HDF\r\n\x1a\n and no more", FileKind::damaged_hdf5}};
     for (const auto& [bytes, kind] : files) {
       CAPTURE(name(kind));

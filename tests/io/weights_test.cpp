@@ -315,7 +315,8 @@ TEST_SUITE("io.weights") {
     CHECK(read(safetensors_bytes({{array("a", {1}, std::vector<float>{1})}, {}})) == "accepted");
     check_mentions(read("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."), "before 1.6");
     check_mentions(read(std::string(257, 'x') + "ustar"), "before 1.6");
-    check_mentions(read("text"), "neither .safetensors nor .npz nor .pt");
+    check_mentions(read("text"), "it is a text file, neither .safetensors nor .npz nor .pt");
+    check_mentions(read("\x1f\x8b\x08"), "it is a compressed file (unpack it first), neither");
     check_mentions(read(""), "neither");
     const float nan = std::numeric_limits<float>::quiet_NaN(), infinite = std::numeric_limits<float>::infinity();
     const std::string message = read(

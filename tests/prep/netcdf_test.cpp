@@ -57,6 +57,20 @@ TEST_SUITE("prep.netcdf") {
     CHECK(file.describe("who").shape == std::vector<std::int64_t>{2, 8});
   }
 
+  TEST_CASE("NetcdfWriter refuses values that do not fill the dimensions of their variable") {
+    const TempDir dir;
+    NetcdfWriter file(dir / "a.nc");
+    file.dimension("y", 2);
+    const std::vector<float> three = {1, 2, 3};
+    const auto refusal = [&](const std::vector<std::string>& dimensions) {
+      return error_of(Fault::internal, [&] { file.variable<float>("ice", dimensions, three, -1, {}); });
+    };
+    check_mentions(refusal({"y"}), "a.nc", "variable ice has 3 values for 2 places");
+    check_mentions(refusal({"y", "y"}), "variable ice has 3 values for 4 places");
+    check_mentions(refusal({"x"}), "variable ice has no dimension x");
+    check_mentions(error_of(Fault::internal, [&] { file.texts("who", "y", {"a.nc"}, {}); }), "variable who has");
+  }
+
   TEST_CASE("every flavour reads alike: packing, fill values, records") {
     for (const auto& [name, flavour] : kFlavours) {
       CAPTURE(name);

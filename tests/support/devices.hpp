@@ -14,6 +14,9 @@ inline std::vector<Device> devices() {
   return all;
 }
 
+/// Whether the GPU is the host build of the kernels (docs/cuda-host.md).
+inline bool on_stand_in() { return gpu_count() > 0 && describe_gpu(0).find("stand-in") != std::string::npos; }
+
 /// During its lifetime the host build of the kernels (docs/cuda-host.md) runs the last block first, and in each block
 /// the last thread first: a result that changes depends on an unspecified order. A GPU ignores it.
 class LastFirst {

@@ -43,9 +43,9 @@ bool on_terminal();
 /// Shows a status line below the log. The next call replaces it; "" removes it. Does nothing without a terminal.
 void status(std::string_view line);
 
-/// The message for an exception of the standard library: lack of memory, a failed file operation, or else a program
-/// error.
-std::string unexpected(const std::exception& problem);
+/// The Error that an exception is, or that describes one of the standard library: a file operation that fails because of
+/// its path (usage) or the machine (internal), lack of memory or a program error (internal).
+Error as_error(const std::exception& problem);
 
 template <class... Parts>
 void info(const Parts&... parts) {

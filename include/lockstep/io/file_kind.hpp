@@ -20,6 +20,7 @@ enum class FileKind : std::uint8_t {
   configuration,
   text,
   empty,
+  compressed,
   unknown,
 };
 /// For messages: "a PyTorch file".

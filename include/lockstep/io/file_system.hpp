@@ -11,6 +11,8 @@ namespace lockstep {
 std::string shared_file_system(long type);
 /// Like above, for the file system of a file or directory. Returns "" if it cannot be determined.
 std::string shared_file_system(const std::filesystem::path& path);
+/// Checks that an input is a regular file. doing: "opening". errors  usage: missing, a directory, or not accessible
+void require_file(const std::filesystem::path& path, const char* doing);
 /// Checks that two outputs of a command are different files. They need not exist. errors  usage
 void require_different(const std::filesystem::path& one, const std::filesystem::path& other);
 

@@ -23,6 +23,9 @@ std::string record_line(const RunRecord& record);
 /// Returns the total length of the accepted lines, in bytes.
 std::size_t read_records(std::string_view text, const std::function<bool(RunRecord)>& take);
 
+/// Checks, before an evaluation, that add_evaluation() will be able to open its file.
+/// errors  Error (usage): as require_writable(); (internal): as AppendFile
+void require_recordable(const std::filesystem::path& run_dir);
 /// Adds an evaluation of a run's checkpoint, with the time, to evaluations.jsonl of its directory.
 /// errors  Error (internal)
 void add_evaluation(const std::filesystem::path& run_dir, EvalRecord record);

@@ -213,7 +213,7 @@ int eval(World& world, const EvalArguments& a, const Readers& readers) {
                   "test");
     require_usage(!a.record || readers.size() == 1, "option record: ", readers.size(),
                   " checkpoints, which are an ensemble; name one checkpoint, or omit --record");
-    if (a.record) run_of(a.checkpoint);
+    if (a.record && world.rank() == 0) require_recordable(run_of(a.checkpoint));
     if (!a.other_data) reader.require_data_of(*model, a.config.data.path);
     if (readers.size() == 1) {
       reader.load_average_or_weights(model->params());

@@ -230,11 +230,14 @@ int run_export(World& world, const Args& args) {
   world.together("exporting", [&] {
     if (world.rank() != 0) return;
     require_writable(a.output, {a.checkpoint});
-    require_usage(std::filesystem::exists(a.checkpoint), "opening '", a.checkpoint, "': no such file");
     const FileKind found = file_kind(a.checkpoint);
-    for (const FileKind other : {FileKind::data_set, FileKind::configuration, FileKind::text, FileKind::empty})
+    // A file of an unknown kind may be a model: its reader says what it lacks.
+    for (const FileKind other :
+         {FileKind::checkpoint_part, FileKind::data_set, FileKind::hdf5, FileKind::pytorch, FileKind::numpy,
+          FileKind::configuration, FileKind::text, FileKind::empty, FileKind::compressed})
       require_data(found != other, "exporting '", a.checkpoint, "': it is ", name(found),
-                   ", neither a checkpoint of lockstep nor a model file");
+                   ", neither a checkpoint of lockstep nor a model file (lsem, h5model, safetensors, ONNX, "
+                   "TorchScript); lockstep import makes a checkpoint of weights");
     if (found == FileKind::checkpoint && H5File::open(a.checkpoint).text_attribute("/", "model_kind") != "emulator")
       export_weights(a, options);
     else

@@ -8,6 +8,7 @@
 #include "apps/lockstep/describe.hpp"
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
@@ -39,10 +40,6 @@ std::string processor() {
   return "unknown";
 }
 
-double memory_bytes() {
-  return static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
-}
-
 Json gpus() {
   Json list = Json::array();
   for (int i = 0; i < gpu_count(); ++i) list.push_back(describe_gpu(i));
@@ -57,7 +54,7 @@ Json machine(World& world) {
                      {"cores", usable_cores()},
                      {"processor", processor()},
                      {"isa", ops::name(ops::available_isas().back())},
-                     {"memory_bytes", memory_bytes()},
+                     {"memory_bytes", memory_limit().bytes},
                      {"gpus", gpus()},
                      {"OMP_NUM_THREADS", threads == nullptr ? Json() : Json(threads)}};
   Json ranks = Json::array();

@@ -77,11 +77,9 @@ int main(int argc, char** argv) {
     lockstep::World world(&argc, &argv);
     const lockstep::Args args(argv + std::min(argc, 1), argv + argc);
     return world.run([&] { return lockstep::apps::run(world, args); });
-  } catch (const lockstep::Error& e) {  // the world itself could not be made
-    lockstep::log::error(e.what());
-    return static_cast<int>(e.fault());
-  } catch (const std::exception& e) {
-    lockstep::log::error(lockstep::log::unexpected(e));
-    return static_cast<int>(lockstep::Fault::internal);
+  } catch (const std::exception& problem) {  // the world itself could not be made
+    const lockstep::Error error = lockstep::log::as_error(problem);
+    lockstep::log::error(error.what());
+    return static_cast<int>(error.fault());
   }
 }

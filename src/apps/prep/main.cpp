@@ -183,11 +183,9 @@ int main(int argc, char** argv) {
   H5File::prepare_library();
   try {
     return prep::run(prep::Args(argv + std::min(argc, 1), argv + argc));
-  } catch (const Error& error) {
+  } catch (const std::exception& problem) {
+    const Error error = log::as_error(problem);
     log::error(error.what());
     return static_cast<int>(error.fault());
-  } catch (const std::exception& error) {
-    log::error(log::unexpected(error));
   }
-  return static_cast<int>(Fault::internal);
 }

@@ -6,6 +6,7 @@
 #include "elements.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_kind.hpp"
 
 namespace lockstep {
 
@@ -78,10 +79,10 @@ NamedArrays read_weights(const std::filesystem::path& path, const std::string& k
                            bytes.substr(std::min(bytes.size(), kTarMagicAt)).starts_with("ustar");
     require_data(!old_torch, reading,
                  ": a file of PyTorch before 1.6; read it with torch.load and write it with torch.save of a newer one");
-    require_data(
-        false, reading,
-        ": neither .safetensors nor .npz nor .pt; save the state_dict() with torch.save. For the ONNX file of a "
-        "feed-forward network, use lockstep export --checkpoint FILE.onnx");
+    throw Error(Fault::data,
+                join(reading, ": it is ", name(file_kind(path)),
+                     ", neither .safetensors nor .npz nor .pt; save the state_dict() with torch.save. For "
+                     "the ONNX file of a feed-forward network, use lockstep export --checkpoint FILE.onnx"));
   }
   require_finite(out, reading);
   return out;

@@ -28,6 +28,7 @@ std::map<std::int32_t, std::string> read_activities(const fs::path& path) {
     std::string name, more;
     require_data(words >> id >> name && !(words >> more), path.string(), ":", number, ": '", trim(line),
                  "' is not the number and name of an activity");
+    require_data(is_clean_utf8(name), path.string(), ":", number, ": the name of activity ", id, " is not UTF-8 text");
     require_data(names.emplace(id, name).second, path.string(), ":", number, ": activity ", id, " is named twice");
   }
   require_data(!names.empty(), path.string(), ": no activities in it");

@@ -37,30 +37,29 @@ std::int64_t number(const Json& json, const fs::path& file, const char* key, std
   return json[key].get<std::int64_t>();
 }
 
-/// Reads the metadata, which both splits must share.
-void read_metadata(const Json& json, const fs::path& file, PuzzleSet& set, bool first) {
+/// Reads the metadata, which both splits must share. `names`: the stated number of identifiers
+void read_metadata(const Json& json, const fs::path& file, PuzzleSet& set, std::int64_t& names, bool first) {
   PuzzleSet found;
   found.seq_len = number(json, file, "seq_len", 1, 1 << 20);
   found.vocab_size = number(json, file, "vocab_size", 1, 256);
   found.pad_id = number(json, file, "pad_id", 0, found.vocab_size - 1);
   found.ignore_label_id = number(json, file, "ignore_label_id", 0, found.vocab_size - 1, true);
-  const std::int64_t names = number(json, file, "num_puzzle_identifiers", 1, std::numeric_limits<std::int32_t>::max());
-  found.blank_identifier_id = number(json, file, "blank_identifier_id", 0, names - 1);
+  const std::int64_t stated = number(json, file, "num_puzzle_identifiers", 1, std::numeric_limits<std::int32_t>::max());
+  found.blank_identifier_id = number(json, file, "blank_identifier_id", 0, stated - 1);
   if (first) {
     set = found;
-    set.identifiers.assign(static_cast<std::size_t>(names), "");
-    set.identifiers[static_cast<std::size_t>(set.blank_identifier_id)] = "<blank>";
+    names = stated;
     return;
   }
   require_data(found.seq_len == set.seq_len && found.vocab_size == set.vocab_size && found.pad_id == set.pad_id &&
                    found.ignore_label_id == set.ignore_label_id &&
-                   found.blank_identifier_id == set.blank_identifier_id &&
-                   names == static_cast<std::int64_t>(set.identifiers.size()),
+                   found.blank_identifier_id == set.blank_identifier_id && stated == names,
                "reading '", file.string(), "': it differs from the other split's");
 }
 
 struct Reader {
   PuzzleSet& set;
+  std::int64_t names;  ///< of identifiers
   fs::path folder;
   std::string name;
 
@@ -113,9 +112,8 @@ struct Reader {
                  part.puzzles(), " puzzles");
     for (std::size_t i = 0; i < identifiers.values.size(); ++i) {
       const std::int64_t id = identifiers.values[i];
-      require_data(id >= 0 && id < static_cast<std::int64_t>(set.identifiers.size()), "reading '",
-                   path("puzzle_identifiers").string(), "' row ", i, ": identifier ", id, " is not in 0 .. ",
-                   set.identifiers.size() - 1);
+      require_data(id >= 0 && id < names, "reading '", path("puzzle_identifiers").string(), "' row ", i,
+                   ": identifier ", id, " is not in 0 .. ", names - 1);
       part.puzzle_identifiers.push_back(static_cast<std::int32_t>(id));
     }
     part.tokens = [inputs, labels, width = set.seq_len](std::int64_t row, std::span<std::uint8_t> in,
@@ -135,22 +133,45 @@ std::string guess_task(const PuzzleSet& set) {
                                  " do not determine the task; name it"));
 }
 
-void read_split(const fs::path& folder, PuzzleSet& set, std::vector<PuzzlePart>& parts, bool first) {
+void read_split(const fs::path& folder, PuzzleSet& set, std::int64_t& names, std::vector<PuzzlePart>& parts,
+                bool first) {
   const fs::path file = folder / "dataset.json";
   const Json json = read_json(file);
-  read_metadata(json, file, set, first);
+  read_metadata(json, file, set, names, first);
   require_data(json.contains("sets") && json["sets"].is_array() && !json["sets"].empty(), "reading '", file.string(),
                "': no list 'sets'");
   for (const Json& name : json["sets"]) {
     require_data(
         name.is_string() && !name.get<std::string>().empty() && name.get<std::string>().find('/') == std::string::npos,
         "reading '", file.string(), "': ", name.dump(), " is not the name of a set");
-    parts.push_back(Reader{set, folder, name.get<std::string>()}.part());
+    parts.push_back(Reader{set, names, folder, name.get<std::string>()}.part());
   }
   std::int64_t groups = 0;
   for (const auto& part : parts) groups += part.groups();
   const std::int64_t stated = number(json, file, "total_groups", 0, std::int64_t{1} << 40);
   require_data(groups == stated, "reading '", file.string(), "': ", stated, " groups, the index arrays have ", groups);
+}
+
+/// Names the identifiers, as identifiers.json does if it exists. errors  data: `names` exceeds what the folder describes
+void name_identifiers(const fs::path& folder, std::int64_t names, PuzzleSet& set) {
+  const fs::path file = folder / "identifiers.json";
+  const bool named = fs::exists(file);
+  const Json json = named ? read_json(file) : Json::array();
+  require_data(!named || (json.is_array() && static_cast<std::int64_t>(json.size()) == names), "reading '",
+               file.string(), "': expected a list of ", names, " names");
+  std::int64_t puzzles = 0;
+  for (const auto* parts : {&set.train, &set.test})
+    for (const PuzzlePart& part : *parts) puzzles += part.puzzles();
+  require_data(named || names <= puzzles + 1, "reading '", (folder / "train/dataset.json").string(),
+               "': 'num_puzzle_identifiers' is ", names, ", but there are ", puzzles,
+               " puzzles, which have at most one identifier each and the blank one, and no '", file.string(),
+               "' names others");
+  set.identifiers.assign(static_cast<std::size_t>(names), "");
+  set.identifiers[static_cast<std::size_t>(set.blank_identifier_id)] = "<blank>";
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    require_data(json[i].is_string(), "reading '", file.string(), "': entry ", i, " is not a string");
+    set.identifiers[i] = json[i].get<std::string>();
+  }
 }
 
 }  // namespace
@@ -172,9 +193,10 @@ bool run_hrm_npy(const Args& args) {
   require_usage(fs::is_directory(fs::path(folder) / "train"), "option input = '", folder, "': no folder 'train' in it");
 
   PuzzleSet set;
+  std::int64_t names = 0;
   std::vector<PuzzlePart> train, test;
-  read_split(fs::path(folder) / "train", set, train, true);
-  if (fs::is_directory(fs::path(folder) / "test")) read_split(fs::path(folder) / "test", set, test, false);
+  read_split(fs::path(folder) / "train", set, names, train, true);
+  if (fs::is_directory(fs::path(folder) / "test")) read_split(fs::path(folder) / "test", set, names, test, false);
   const fs::path root = folder;
   std::vector<fs::path> inputs = {root / "train/dataset.json", root / "test/dataset.json", root / "identifiers.json"};
   for (const std::string& name : set.sources) inputs.push_back(root / name);
@@ -182,15 +204,7 @@ bool run_hrm_npy(const Args& args) {
   set.train = std::move(train);
   set.test = std::move(test);
   set.task = puzzle_task(task == "auto" ? guess_task(set) : task, "option task");
-  if (const fs::path names = fs::path(folder) / "identifiers.json"; fs::exists(names)) {
-    const Json json = read_json(names);
-    require_data(json.is_array() && json.size() == set.identifiers.size(), "reading '", names.string(),
-                 "': expected a list of ", set.identifiers.size(), " names");
-    for (std::size_t i = 0; i < json.size(); ++i) {
-      require_data(json[i].is_string(), "reading '", names.string(), "': entry ", i, " is not a string");
-      set.identifiers[i] = json[i].get<std::string>();
-    }
-  }
+  name_identifiers(root, names, set);
   common.apply(set);
   common.write(set);
   return true;

@@ -39,6 +39,12 @@ says 'validation, 60 users'
 cp runs/bce-1/checkpoints/best.h5 loose.h5
 run 2 "$LOCKSTEP" eval --checkpoint loose.h5 --record
 says "'loose.h5' is not in the folder checkpoints of a run directory"
+# A record that cannot be written is refused before the evaluation.
+mkdir -p closed/checkpoints closed/evaluations.jsonl
+cp loose.h5 closed/checkpoints/best.h5
+cp runs/bce-1/config.ini closed
+run 2 "$LOCKSTEP" eval --checkpoint closed/checkpoints/best.h5 --record
+says "closed/evaluations.jsonl': it is a directory"
 
 # A run that stopped early is refused with its state.
 ok "$LOCKSTEP" train --model.kind sasrec --data.path ml1m.h5 --run-dir cut --epochs 2 --batch.size 30 --model.maxlen 10 --model.hidden_units 8 --checkpoint.every 1 &&

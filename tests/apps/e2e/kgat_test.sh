@@ -159,13 +159,14 @@ COMMON2=$(sed -E 's/--model.(conv_dims|mess_dropout) [^ ]+//g' <<<"$COMMON2")
 ok "$LOCKSTEP" train $COMMON2 --run-dir by-hand-1
 ok "$LOCKSTEP" train ${BOTH/pretrain bprmf/pretrain by-hand-1/checkpoints/best.h5} --run-dir by-hand-2
 same_model key-whole/checkpoints/final.h5 by-hand-2/checkpoints/final.h5
-# killed RANKS FILE: starts the run `key` and kills a rank when a checkpoint FILE is there
+# killed RANKS FILE: starts the run `key` and kills a rank when it has written a checkpoint FILE
 killed() {
+  ! compgen -G "$2" || fail "an earlier start has written $2"
   setsid $MPIRUN -n $1 "$LOCKSTEP" train $BOTH --run-dir key >last.out 2>last.err &
   local job=$!
-  for _ in $(seq 6000); do compgen -G "$2" >/dev/null && break; kill -0 $job 2>/dev/null || break; sleep 0.01; done
-  kill -9 $(pgrep -P $job | tail -1) 2>/dev/null
-  wait $job
+  await $job last.err "the checkpoint $2" compgen -G "$2"
+  kill -9 $(pgrep -P $job | tail -1) || fail "the job ended before a rank was killed"
+  ! wait $job || fail "the job succeeded although a rank was killed"
 }
 run 85 on 2 "$LOCKSTEP" train $BOTH --run-dir key --max-hours 1e-9  # after its first step
 exists key/pretrain/checkpoints/step-1.h5

@@ -31,6 +31,16 @@ ok() { run 0 "$@"; }
 says() { for t in "$@"; do grep -qE -- "$t" last.out last.err || fail "no '$t' in the output"; done; }
 # says_once TEXT: exactly one line contains it, for any number of ranks
 says_once() { local n; n=$(cat last.out last.err | grep -cE -- "$1"); [ "$n" = 1 ] || fail "$n lines with '$1' instead of one"; }
+# await JOB LOG WHAT COMMAND...: waits until the command succeeds. The job, which writes to LOG, must not end before.
+await() {
+  local job=$1 log=$2 what=$3; shift 3
+  for _ in $(seq 6000); do
+    "$@" >/dev/null 2>&1 && return
+    kill -0 "$job" 2>/dev/null || { wait "$job"; fail "the job ended with $? before $what: $(tail -n 3 "$log")"; }
+    sleep 0.01
+  done
+  fail "no $what after a minute: $(tail -n 3 "$log")"
+}
 exists() { for f in "$@"; do [ -s "$f" ] || fail "$f is missing or empty"; done; }
 same_model() { h5diff "$1" "$2" /model >diff.out 2>&1 || { head -5 diff.out >&2; fail "/model differs: $1 $2"; }; }
 differing_model() { h5diff -q "$1" "$2" /model >/dev/null 2>&1; [ $? = 1 ] || fail "/model does not differ: $1 $2"; }  # 2: an error

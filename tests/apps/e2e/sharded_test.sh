@@ -23,6 +23,11 @@ cp last.out of_parts
 ok "$LOCKSTEP" eval --config parts/config.ini --checkpoint merged.h5 --json
 diff <(sed "s/.*\"data\"//" of_parts) <(sed "s/.*\"data\"//" last.out) || fail "the parts and the merged file have different metrics"
 run 2 "$LOCKSTEP" checkpoint merge merged.h5 again.h5
+# Commands that need the weights in one file say so.
+for command in "predict --input data.h5" export; do
+  run 2 "$LOCKSTEP" $command --checkpoint $final --output out.h5
+  says "a sharded checkpoint, .*lockstep checkpoint merge '$final' FILE"
+done
 for own in $final $final.*.part-1-of-3; do
   run 2 "$LOCKSTEP" checkpoint merge $final $own
   says "writing '$own': it is the input"

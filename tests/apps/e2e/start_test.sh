@@ -60,11 +60,10 @@ done
 own() {  # own OPTION...: a run that goes on until it is ended; returns when the directory is its own
   "$LOCKSTEP" train --run-dir owned $SMALL --stop.rule none --epochs 100000000 "$@" >/dev/null 2>first.err &
   first=$!
-  for _ in $(seq 600); do grep -qs "process $first " owned/.lock && return; kill -0 $first || break; sleep 0.1; done
-  fail "the run does not take its directory: $(tail -3 first.err)"
+  await $first first.err "the lock of its directory" grep -s "process $first " owned/.lock
 }
 own --checkpoint.every 0
-for _ in $(seq 600); do [ -s owned/metrics.jsonl ] && break; sleep 0.1; done
+await $first first.err "a record" [ -s owned/metrics.jsonl ]
 run 2 "$LOCKSTEP" train --run-dir owned $SMALL --steps 3
 says "run directory 'owned' is in use by another run \(process $first on .*, since 20.*--take-over"
 ok "$LOCKSTEP" train --run-dir owned $SMALL --steps 3 --resume never --take-over

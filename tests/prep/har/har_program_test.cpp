@@ -192,6 +192,8 @@ TEST_SUITE("prep.har") {
     check_fails(kUci + "--val-split random --val-subjects 5", 2, "split.val_subjects", "has no effect");
     write_text(good.folder / "activity_labels.txt", "1 WALKING\n2\n");
     check_fails(kUci, 3, "activity_labels.txt:2");
+    write_text(good.folder / "activity_labels.txt", "1 WALKING\n2 CAF\xE9\n");
+    check_fails(kUci, 3, "activity_labels.txt:2: the name of activity 2 is not UTF-8 text");
     check_fails("uci-har -i nowhere -o out.h5", 2, "'nowhere': no such folder");
   }
 

@@ -201,7 +201,8 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
     has(why({.hidden = 200}, {}), "of the shared memory of a block of this GPU");
   }
 
-  TEST_CASE("with the least shared memory that it needs a kernel agrees with one that has more") {
+  TEST_CASE("with the least shared memory that it needs a kernel agrees with one that has more" *
+            doctest::skip(!test::on_stand_in())) {
     constexpr const char* kVariable = "LOCKSTEP_CUDA_HOST_SHARED";  // a GPU ignores it
     if (std::getenv(kVariable) != nullptr) return;
     const Network network = {.in = 14, .out = 1, .hidden = 40, .layers = 2, .rows = 4000, .dtype = DType::f32};

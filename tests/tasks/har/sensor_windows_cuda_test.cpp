@@ -48,6 +48,9 @@ TEST_SUITE("tasks.sensor_windows_cuda") {
     };
     const Buffer own_picks = pinned(picks), own_sequences = pinned(sequences);
     const OwnedTensor there = on_device(signals, kGpu);
+    CHECK_THROWS_WITH_AS(
+        ops::sensor_windows(stream, OwnedTensor(DType::f64, exact.shape(), kGpu), signals, {}, sequences),
+        "sensor windows: the signals are not on a GPU", Error);
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
       CAPTURE(std::string(name(dtype)));
       const OwnedTensor y(dtype, exact.shape(), kGpu);

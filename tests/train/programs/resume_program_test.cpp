@@ -60,15 +60,17 @@ TEST_SUITE("train.programs.resume") {
       CHECK(lockstep_program(ranks, threads, eval).out == once);
   }
 
-  TEST_CASE("a run killed five times, and resumed at last on two ranks, ends with the uninterrupted run's weights") {
+  TEST_CASE("a run killed up to five times, and resumed on two ranks, ends with the uninterrupted run's weights") {
     write_data(2000);
     REQUIRE(lockstep_program(1, 1, training("whole")).exit_code == 0);
     int killed = 0;
-    for (const double after_s : {0.05, 0.02, 0.11, 0.0, 0.08}) {
-      const ProcessResult result = interrupted_program(1, "KILL", after_s, "killed", training("killed"));
-      killed += result.exit_code == 137 ? 1 : 0;
+    for (const double after_s : {0.0, 0.05, 0.02, 0.11, 0.08}) {
+      const int code = interrupted_program(1, "KILL", after_s, "killed", training("killed")).exit_code;
+      if (code == 0) break;  // the run ended before the signal came
+      REQUIRE(code == 137);
+      ++killed;
     }
-    CHECK(killed == 5);
+    REQUIRE_MESSAGE(killed > 0, "the run ended before the first signal: it shows nothing");
     check_ended(lockstep_program(2, 1, training("killed")), 0, "continuing from");
     check_same_end("whole", "killed");
   }

@@ -170,7 +170,8 @@ TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string
   throw ModelFileError(
       ModelFileReason::format, Fault::data,
       join("opening model '", source,
-           "': neither .lsem nor safetensors nor HDF5 nor ONNX nor TorchScript; it is damaged or foreign"));
+           "': neither .lsem nor safetensors nor HDF5 nor ONNX nor TorchScript; it is damaged or foreign: name another "
+           "file, or export the model again"));
 }
 
 TrainedEmulator read_flat_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest) {

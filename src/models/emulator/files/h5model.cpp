@@ -72,6 +72,9 @@ TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest
   require_data(average || wanted != EmulatorWeights::average, "opening model '", source,
                "': it has no averaged weights; see optim.ema");
   const Tensors weights = load_group(file, !checkpoint ? "/weights" : average ? "/ema" : "/model", "");
+  require_usage(!checkpoint || !weights.empty(), "opening model '", source,
+                "': a sharded checkpoint, whose parts hold the weights; write one file by lockstep checkpoint merge '",
+                source, "' FILE");
   TrainedEmulator out = assemble(description, weights, source);
   if (checkpoint) {
     selftest = make_selftest(out.network);
