@@ -26,7 +26,7 @@ struct NodePath {
 };
 
 /// Collectives over MPI. Each uses the non-blocking form, driven by MPI_Test, so that a waiting rank can report its
-/// position and yield. Duplicates `comm`, whose name in reports is `channel`. With a node path it must contain all ranks.
+/// position and yield. Duplicates `comm`, named `channel` in reports. With a node path it must contain all ranks.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, const char* channel, CommContext& context,
                                                     NodePath node_path = {});
 
