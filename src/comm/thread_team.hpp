@@ -42,8 +42,8 @@ struct ThreadChannel {
 struct CommContext;
 
 /// Collectives between threads of one process, which read each other's memory without copies. Sums are in rank order.
-/// Mismatched calls are always detected; the step is compared only with dist.check_collectives. The communicator is that
-/// of rank `rank`, for use by its thread.
+/// Mismatched calls are always detected; the step is compared only with dist.check_collectives. The communicator is for
+/// the thread of rank `rank`.
 std::unique_ptr<Communicator> make_thread_communicator(ThreadChannel& channel, const char* name, int rank,
                                                        CommContext& context);
 
