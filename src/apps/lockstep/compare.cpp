@@ -408,7 +408,7 @@ std::string text(const CompareArguments& a, const std::deque<Row>& rows, const s
   return out;
 }
 
-Json json_of(const MeanInterval& m) { return {{"mean", m.value}, {"half_width", m.half_width()}}; }
+Json interval(const MeanInterval& m) { return {{"mean", m.value}, {"half_width", m.half_width()}}; }
 
 Json json(const std::deque<Row>& rows, const std::vector<std::string>& metrics,
           const std::vector<Difference>& differences) {
@@ -429,14 +429,14 @@ Json json(const std::deque<Row>& rows, const std::vector<std::string>& metrics,
                               {"seconds", run.records.seconds},
                               {"metrics", json_of(row.found[i]->metrics)}});
     }
-    for (const std::string& metric : metrics) line["metrics"][metric] = json_of(over_seeds(row, metric));
+    for (const std::string& metric : metrics) line["metrics"][metric] = interval(over_seeds(row, metric));
     out["rows"].push_back(line);
   }
   for (const Difference& d : differences) {
     Json line = {{"row", d.b->name}, {"minus", d.a->name}, {"seeds", d.seeds}};
     if (!d.refused.empty()) line["refused"] = d.refused;
     for (std::size_t i = 0; i < d.metrics.size(); ++i) {
-      line["metrics"][metrics[i]] = json_of(d.metrics[i]);
+      line["metrics"][metrics[i]] = interval(d.metrics[i]);
       line["metrics"][metrics[i]]["p"] = d.metrics[i].p;
     }
     out["differences"].push_back(line);
