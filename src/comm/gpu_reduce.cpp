@@ -5,7 +5,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/device/has_cuda.hpp"
-#include "nccl_reduce.hpp"
 
 namespace lockstep {
 

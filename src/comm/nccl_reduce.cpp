@@ -1,5 +1,3 @@
-#include "nccl_reduce.hpp"
-
 #include <cuda_runtime.h>
 #include <nccl.h>
 
@@ -16,6 +14,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/stopwatch.hpp"
+#include "lockstep/comm/gpu_reduce.hpp"
 #include "lockstep/device/cuda_check.hpp"
 
 namespace lockstep {

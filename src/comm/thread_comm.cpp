@@ -1,15 +1,15 @@
-#include "thread_comm.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <exception>
 #include <numeric>
-#include <string>
 #include <utility>
 
+#include "context.hpp"
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/comm/communicator.hpp"
+#include "thread_team.hpp"
 
 namespace lockstep {
 
@@ -54,172 +54,202 @@ void reduce_compressed(std::span<float* const> ranks, std::size_t n) {
   }
 }
 
+class ThreadComm final : public Communicator {
+ public:
+  ThreadComm(ThreadChannel& channel, const char* name, int rank, CommContext& context)
+      : channel_(channel), name_(name), rank_(rank), context_(context) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(channel_.slots.size()); }
+  const char* backend() const override { return "threads"; }
+  void all_reduce(Numbers values, ReduceOp op, const char* what) override {
+    std::visit([&](auto span) { reduce(span, op, what); }, values);
+  }
+  std::unique_ptr<Request> start_all_reduce(Reals values, const char* what) override {
+    return std::visit(
+        [&](auto span) {
+          return start(span, "all_reduce sum", what,
+                       [](auto ranks, std::size_t n) { reduce_slice(ranks, 0, n, ReduceOp::sum); });
+        },
+        values);
+  }
+
+  std::unique_ptr<Request> start_compressed_sum(std::span<float> values, const char* what) override {
+    return start(values, "compressed sum", what, reduce_compressed);
+  }
+
+  void broadcast(std::span<std::byte> bytes, int root, const char* what) override {
+    require(root >= 0 && root < size(), "broadcast '", what, "': root ", root, " of ", size(), " ranks");
+    Call call(*this, join("broadcast from ", root).c_str(), bytes.size(), "bytes", what, bytes.data());
+    if (rank_ != root && !bytes.empty()) std::memcpy(bytes.data(), of<std::byte>(root), bytes.size());
+    call.leave();
+  }
+
+  void all_gather_known(std::span<const std::byte> mine, std::span<const std::int64_t> sizes, std::span<std::byte> into,
+                        const char* what) override {
+    require(static_cast<int>(sizes.size()) == size(), "all_gather '", what, "': ", sizes.size(), " sizes for ", size(),
+            " ranks");
+    const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+    require(static_cast<std::int64_t>(mine.size()) == sizes[static_cast<std::size_t>(rank_)] &&
+                static_cast<std::int64_t>(into.size()) == total,
+            "all_gather '", what, "': rank ", rank_, " passes ", mine.size(), " bytes and memory for ", into.size(),
+            ", but sizes has ", sizes[static_cast<std::size_t>(rank_)], " and ", total);
+    Call call(*this, "all_gather", static_cast<std::uint64_t>(total), "bytes", what, mine.data());
+    std::byte* at = into.data();
+    for (int r = 0; r < size(); ++r) {
+      const auto bytes = static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]);
+      if (bytes > 0) std::memcpy(at, of<std::byte>(r), bytes);
+      at += bytes;
+    }
+    call.leave();
+  }
+
+  void all_to_all_known(std::span<const std::span<const std::byte>> to, std::span<const std::int64_t> from_sizes,
+                        std::span<std::byte> into, const char* what) override {
+    require(static_cast<int>(to.size()) == size() && static_cast<int>(from_sizes.size()) == size(), "all_to_all '",
+            what, "': ", to.size(), " pieces and ", from_sizes.size(), " sizes for ", size(), " ranks");
+    const std::int64_t total = std::accumulate(from_sizes.begin(), from_sizes.end(), std::int64_t{0});
+    require(static_cast<std::int64_t>(into.size()) == total, "all_to_all '", what, "': memory for ", into.size(),
+            " bytes, but ", total, " arrive");
+    Call call(*this, "all_to_all", 0, "", what, to.data());
+    std::byte* at = into.data();
+    for (int r = 0; r < size(); ++r) {
+      const std::span<const std::byte> piece = of<std::span<const std::byte>>(r)[rank_];
+      const std::int64_t expected = from_sizes[static_cast<std::size_t>(r)];
+      require(static_cast<std::int64_t>(piece.size()) == expected, "all_to_all '", what, "': rank ", r, " sends ",
+              piece.size(), " bytes to rank ", rank_, ", which expects ", expected);
+      if (!piece.empty()) std::memcpy(at, piece.data(), piece.size());
+      at += piece.size();
+    }
+    call.leave();
+  }
+
+  void barrier(const char* what) override { Call(*this, "barrier", 0, "", what); }
+
+ private:
+  /// One collective of this rank. The constructor is the first synchronisation, leave() the second.
+  class Call {
+   public:
+    /// errors   CollectiveError (internal) on all ranks if their calls differ
+    Call(ThreadComm& comm, const char* operation, std::uint64_t count, const char* type, const char* what,
+         const void* data = nullptr)
+        : comm_(comm), in_(comm.context_, comm.name_, ++comm.sequence_, operation, count, type, what) {
+      const std::size_t buffer = comm.sequence_ % 2;
+      ThreadChannel::Slot& mine = comm.channel_.slots[static_cast<std::size_t>(comm.rank_)];
+      mine.calls[buffer] = make_signature(comm.sequence_, comm.noted_step(), operation, count, type, what);
+      mine.data = data;
+      comm.meet();
+      std::vector<Signature> all;
+      for (const ThreadChannel::Slot& slot : comm.channel_.slots) all.push_back(slot.calls[buffer]);
+      require_same_collective(all, comm.rank_, [&](int r) {
+        return join("rank ", r, " (", comm.context_.hosts[static_cast<std::size_t>(r)], ")");
+      });
+    }
+    void leave() { comm_.meet(); }
+
+   private:
+    ThreadComm& comm_;
+    InCollective in_;
+  };
+
+  /// A sum that this rank has started. The last rank to start it performs the addition, so there is nothing to drive.
+  class Pending final : public Request {
+   public:
+    Pending(ThreadComm& comm, std::shared_ptr<ThreadChannel::Started> sum) : comm_(comm), sum_(std::move(sum)) {}
+    ~Pending() override {
+      // During an exception this rank is about to end the process, so it must not wait for the others.
+      if (std::uncaught_exceptions() == 0) wait();
+    }
+    bool test() override { return sum_->done.load(std::memory_order_acquire); }
+    void wait() override {
+      if (test()) return;
+      const Signature& call = sum_->call;
+      const InCollective in(comm_.context_, comm_.name_, call.sequence, std::string(call.operation.view()).c_str(),
+                            call.count, std::string(call.type.view()).c_str(), std::string(call.what.view()).c_str());
+      Backoff backoff(comm_.context_);
+      while (!test()) backoff.pause();
+    }
+
+   private:
+    ThreadComm& comm_;
+    std::shared_ptr<ThreadChannel::Started> sum_;
+  };
+
+  void meet() {
+    const std::uint64_t all = ++meetings_ * static_cast<std::uint64_t>(size());
+    channel_.arrived.fetch_add(1, std::memory_order_acq_rel);
+    Backoff backoff(context_);
+    while (channel_.arrived.load(std::memory_order_acquire) < all) backoff.pause();
+  }
+
+  /// The step if ranks compare it (in debug mode), otherwise -1.
+  std::int64_t noted_step() const { return context_.options.check_collectives ? context_.status.step() : -1; }
+
+  /// The data that rank r has published.
+  template <class T>
+  const T* of(int r) const {
+    return static_cast<const T*>(channel_.slots[static_cast<std::size_t>(r)].data);
+  }
+
+  template <class T>
+  void reduce(std::span<T> values, ReduceOp op, const char* what) {
+    require(op != ReduceOp::bit_or || std::is_unsigned_v<T>, "all_reduce '", what, "': bit_or needs unsigned integers");
+    Call call(*this, operation_name(op), values.size(), element_name<T>(), what, values.data());
+    std::vector<T*> ranks;
+    for (int r = 0; r < size(); ++r) ranks.push_back(const_cast<T*>(of<T>(r)));
+    // Each rank sums a range of whole cache lines.
+    constexpr std::size_t kLine = 16;
+    const std::size_t n = values.size(), lines = (n + kLine - 1) / kLine, mine = static_cast<std::size_t>(rank_);
+    const auto begin = [&](std::size_t r) { return std::min(n, lines * r / ranks.size() * kLine); };
+    reduce_slice<T>(ranks, begin(mine), begin(mine + 1), op);
+    call.leave();
+  }
+
+  template <class T, class AddUp>
+  std::unique_ptr<Request> start(std::span<T> values, const char* operation, const char* what, const AddUp& add_up) {
+    const InCollective in(context_, name_, ++sequence_, operation, values.size(), element_name<T>(), what);
+    const std::array<Signature, 1> mine = {
+        make_signature(sequence_, noted_step(), operation, values.size(), element_name<T>(), what)};
+    std::shared_ptr<ThreadChannel::Started> sum;
+    bool last = false;
+    {
+      const std::lock_guard lock(channel_.mutex);
+      std::shared_ptr<ThreadChannel::Started>& entry = channel_.started[sequence_];
+      if (!entry) {
+        entry = std::make_shared<ThreadChannel::Started>();
+        entry->call = mine[0];
+        entry->values.resize(channel_.slots.size());
+      }
+      sum = entry;
+      sum->values[static_cast<std::size_t>(rank_)] = values.data();
+      last = ++sum->arrived == size();
+      if (last) channel_.started.erase(sequence_);
+    }
+    require(std::memcmp(&sum->call, &mine[0], sizeof(Signature)) == 0, "starting ", operation, " of ", values.size(),
+            " ", element_name<T>(), " '", what, "': another rank starts ", sum->call.operation.view(), " of ",
+            sum->call.count, " ", sum->call.type.view(), " '", sum->call.what.view(), "' as its collective ",
+            sequence_);
+    if (last) {
+      std::vector<T*> ranks;
+      for (void* rank : sum->values) ranks.push_back(static_cast<T*>(rank));
+      add_up(std::span<T* const>(ranks), values.size());
+      sum->done.store(true, std::memory_order_release);
+    }
+    return std::make_unique<Pending>(*this, std::move(sum));
+  }
+
+  ThreadChannel& channel_;
+  const char* name_;
+  const int rank_;
+  CommContext& context_;
+  std::uint64_t sequence_ = 0, meetings_ = 0;
+};
+
 }  // namespace
 
-class ThreadComm::Call {
- public:
-  /// errors   CollectiveError (internal) on all ranks if their calls differ
-  Call(ThreadComm& comm, const char* operation, std::uint64_t count, const char* type, const char* what,
-       const void* data = nullptr)
-      : comm_(comm), in_(comm.context_, comm.name_, ++comm.sequence_, operation, count, type, what) {
-    const std::size_t buffer = comm.sequence_ % 2;
-    ThreadChannel::Slot& mine = comm.channel_.slots[static_cast<std::size_t>(comm.rank_)];
-    mine.calls[buffer] = make_signature(comm.sequence_, comm.noted_step(), operation, count, type, what);
-    mine.data = data;
-    comm.meet();
-    std::vector<Signature> all;
-    for (const ThreadChannel::Slot& slot : comm.channel_.slots) all.push_back(slot.calls[buffer]);
-    require_same_collective(all, comm.rank_, [&](int r) {
-      return join("rank ", r, " (", comm.context_.hosts[static_cast<std::size_t>(r)], ")");
-    });
-  }
-  void leave() { comm_.meet(); }
-
- private:
-  ThreadComm& comm_;
-  InCollective in_;
-};
-
-/// A sum that this rank has started. The last rank to start it performs the addition, so there is nothing to drive.
-class ThreadComm::Pending final : public Request {
- public:
-  Pending(ThreadComm& comm, std::shared_ptr<ThreadChannel::Started> sum) : comm_(comm), sum_(std::move(sum)) {}
-  ~Pending() override {
-    // During an exception this rank is about to end the process, so it must not wait for the others.
-    if (std::uncaught_exceptions() == 0) wait();
-  }
-  bool test() override { return sum_->done.load(std::memory_order_acquire); }
-  void wait() override {
-    if (test()) return;
-    const Signature& call = sum_->call;
-    const InCollective in(comm_.context_, comm_.name_, call.sequence, std::string(call.operation.view()).c_str(),
-                          call.count, std::string(call.type.view()).c_str(), std::string(call.what.view()).c_str());
-    Backoff backoff(comm_.context_);
-    while (!test()) backoff.pause();
-  }
-
- private:
-  ThreadComm& comm_;
-  std::shared_ptr<ThreadChannel::Started> sum_;
-};
-
-ThreadComm::ThreadComm(ThreadChannel& channel, const char* name, int rank, CommContext& context)
-    : channel_(channel), name_(name), rank_(rank), context_(context) {}
-
-void ThreadComm::meet() {
-  const std::uint64_t all = ++meetings_ * static_cast<std::uint64_t>(size());
-  channel_.arrived.fetch_add(1, std::memory_order_acq_rel);
-  Backoff backoff(context_);
-  while (channel_.arrived.load(std::memory_order_acquire) < all) backoff.pause();
+std::unique_ptr<Communicator> make_thread_communicator(ThreadChannel& channel, const char* name, int rank,
+                                                       CommContext& context) {
+  return std::make_unique<ThreadComm>(channel, name, rank, context);
 }
-
-template <class T>
-void ThreadComm::reduce(std::span<T> values, ReduceOp op, const char* what) {
-  require(op != ReduceOp::bit_or || std::is_unsigned_v<T>, "all_reduce '", what, "': bit_or needs unsigned integers");
-  Call call(*this, operation_name(op), values.size(), element_name<T>(), what, values.data());
-  std::vector<T*> ranks;
-  for (int r = 0; r < size(); ++r) ranks.push_back(const_cast<T*>(of<T>(r)));
-  // Each rank sums a range of whole cache lines.
-  constexpr std::size_t kLine = 16;
-  const std::size_t n = values.size(), lines = (n + kLine - 1) / kLine, mine = static_cast<std::size_t>(rank_);
-  const auto begin = [&](std::size_t r) { return std::min(n, lines * r / ranks.size() * kLine); };
-  reduce_slice<T>(ranks, begin(mine), begin(mine + 1), op);
-  call.leave();
-}
-
-template <class T, class AddUp>
-std::unique_ptr<Request> ThreadComm::start(std::span<T> values, const char* operation, const char* what,
-                                           const AddUp& add_up) {
-  const InCollective in(context_, name_, ++sequence_, operation, values.size(), element_name<T>(), what);
-  const std::array<Signature, 1> mine = {
-      make_signature(sequence_, noted_step(), operation, values.size(), element_name<T>(), what)};
-  std::shared_ptr<ThreadChannel::Started> sum;
-  bool last = false;
-  {
-    const std::lock_guard lock(channel_.mutex);
-    std::shared_ptr<ThreadChannel::Started>& entry = channel_.started[sequence_];
-    if (!entry) {
-      entry = std::make_shared<ThreadChannel::Started>();
-      entry->call = mine[0];
-      entry->values.resize(channel_.slots.size());
-    }
-    sum = entry;
-    sum->values[static_cast<std::size_t>(rank_)] = values.data();
-    last = ++sum->arrived == size();
-    if (last) channel_.started.erase(sequence_);
-  }
-  require(std::memcmp(&sum->call, &mine[0], sizeof(Signature)) == 0, "starting ", operation, " of ", values.size(), " ",
-          element_name<T>(), " '", what, "': another rank starts ", sum->call.operation.view(), " of ", sum->call.count,
-          " ", sum->call.type.view(), " '", sum->call.what.view(), "' as its collective ", sequence_);
-  if (last) {
-    std::vector<T*> ranks;
-    for (void* rank : sum->values) ranks.push_back(static_cast<T*>(rank));
-    add_up(std::span<T* const>(ranks), values.size());
-    sum->done.store(true, std::memory_order_release);
-  }
-  return std::make_unique<Pending>(*this, std::move(sum));
-}
-
-std::unique_ptr<Request> ThreadComm::start_all_reduce(Reals values, const char* what) {
-  return std::visit(
-      [&](auto span) {
-        return start(span, "all_reduce sum", what,
-                     [](auto ranks, std::size_t n) { reduce_slice(ranks, 0, n, ReduceOp::sum); });
-      },
-      values);
-}
-
-std::unique_ptr<Request> ThreadComm::start_compressed_sum(std::span<float> values, const char* what) {
-  return start(values, "compressed sum", what, reduce_compressed);
-}
-
-void ThreadComm::broadcast(std::span<std::byte> bytes, int root, const char* what) {
-  require(root >= 0 && root < size(), "broadcast '", what, "': root ", root, " of ", size(), " ranks");
-  Call call(*this, join("broadcast from ", root).c_str(), bytes.size(), "bytes", what, bytes.data());
-  if (rank_ != root && !bytes.empty()) std::memcpy(bytes.data(), of<std::byte>(root), bytes.size());
-  call.leave();
-}
-
-void ThreadComm::all_gather_known(std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
-                                  std::span<std::byte> into, const char* what) {
-  require(static_cast<int>(sizes.size()) == size(), "all_gather '", what, "': ", sizes.size(), " sizes for ", size(),
-          " ranks");
-  const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-  require(static_cast<std::int64_t>(mine.size()) == sizes[static_cast<std::size_t>(rank_)] &&
-              static_cast<std::int64_t>(into.size()) == total,
-          "all_gather '", what, "': rank ", rank_, " passes ", mine.size(), " bytes and memory for ", into.size(),
-          ", but sizes has ", sizes[static_cast<std::size_t>(rank_)], " and ", total);
-  Call call(*this, "all_gather", static_cast<std::uint64_t>(total), "bytes", what, mine.data());
-  std::byte* at = into.data();
-  for (int r = 0; r < size(); ++r) {
-    const auto bytes = static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]);
-    if (bytes > 0) std::memcpy(at, of<std::byte>(r), bytes);
-    at += bytes;
-  }
-  call.leave();
-}
-
-void ThreadComm::all_to_all_known(std::span<const std::span<const std::byte>> to,
-                                  std::span<const std::int64_t> from_sizes, std::span<std::byte> into,
-                                  const char* what) {
-  require(static_cast<int>(to.size()) == size() && static_cast<int>(from_sizes.size()) == size(), "all_to_all '", what,
-          "': ", to.size(), " pieces and ", from_sizes.size(), " sizes for ", size(), " ranks");
-  const std::int64_t total = std::accumulate(from_sizes.begin(), from_sizes.end(), std::int64_t{0});
-  require(static_cast<std::int64_t>(into.size()) == total, "all_to_all '", what, "': memory for ", into.size(),
-          " bytes, but ", total, " arrive");
-  Call call(*this, "all_to_all", 0, "", what, to.data());
-  std::byte* at = into.data();
-  for (int r = 0; r < size(); ++r) {
-    const std::span<const std::byte> piece = of<std::span<const std::byte>>(r)[rank_];
-    const std::int64_t expected = from_sizes[static_cast<std::size_t>(r)];
-    require(static_cast<std::int64_t>(piece.size()) == expected, "all_to_all '", what, "': rank ", r, " sends ",
-            piece.size(), " bytes to rank ", rank_, ", which expects ", expected);
-    if (!piece.empty()) std::memcpy(at, piece.data(), piece.size());
-    at += piece.size();
-  }
-  call.leave();
-}
-
-void ThreadComm::barrier(const char* what) { Call(*this, "barrier", 0, "", what); }
 
 }  // namespace lockstep

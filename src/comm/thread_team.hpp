@@ -39,6 +39,14 @@ struct ThreadChannel {
   std::map<std::uint64_t, std::shared_ptr<Started>> started;  ///< by sequence number
 };
 
+struct CommContext;
+
+/// Collectives between threads of one process, which read each other's memory without copies. Sums are in rank order.
+/// Mismatched calls are always detected; the step is compared only with dist.check_collectives. The communicator is for
+/// the thread of rank `rank`.
+std::unique_ptr<Communicator> make_thread_communicator(ThreadChannel& channel, const char* name, int rank,
+                                                       CommContext& context);
+
 /// State shared by ranks that are threads of one process: their boards, the channels of their communicators, and the
 /// end of the process when a rank fails or waits too long.
 class ThreadTeam {

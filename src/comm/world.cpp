@@ -20,7 +20,6 @@
 #include "lockstep/base/text.hpp"
 #include "mpi_comm.hpp"
 #include "node_memory.hpp"
-#include "thread_comm.hpp"
 #include "thread_team.hpp"
 #include "watchdog.hpp"
 
@@ -107,8 +106,8 @@ void World::Impl::start_thread(std::shared_ptr<ThreadTeam> all, int number) {
   context->crowded = static_cast<int>(std::thread::hardware_concurrency()) < size;
   context->hosts.assign(static_cast<std::size_t>(size), host);
   context->while_waiting = [this] { team->look(rank, context->options.timeout_s); };
-  world = std::make_unique<ThreadComm>(team->world, "world", rank, *context);
-  on_node = std::make_unique<ThreadComm>(team->node, "node", rank, *context);
+  world = make_thread_communicator(team->world, "world", rank, *context);
+  on_node = make_thread_communicator(team->node, "node", rank, *context);
 }
 
 std::shared_ptr<NodeMemory> World::Impl::share_between_threads(std::size_t size_bytes) {
@@ -177,8 +176,8 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
     for (int r = 0, at = 0; r < size; ++r)
       if (node_of[static_cast<std::size_t>(r)] == node) path.world_ranks[static_cast<std::size_t>(at++)] = r;
   }
-  world = std::make_unique<MpiComm>(MPI_COMM_WORLD, "world", *context, path);
-  on_node = std::make_unique<MpiComm>(node_comm, "node", *context);
+  world = make_mpi_communicator(MPI_COMM_WORLD, "world", *context, path);
+  on_node = make_mpi_communicator(node_comm, "node", *context);
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &watch), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(watch, MPI_ERRORS_RETURN);
 

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"

@@ -9,7 +9,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
-#include "lockstep/data/placement.hpp"
 #include "lockstep/ops/row_scores.hpp"
 #include "lockstep/ops/top_items.hpp"
 #include "lockstep/train/checkpoint.hpp"

@@ -1,10 +1,14 @@
 #pragma once
-#include <atomic>
-#include <condition_variable>
-#include <exception>
+#include <chrono>
 #include <functional>
-#include <mutex>
+#include <future>
 #include <thread>
+#include <utility>
+
+#include "lockstep/base/helper_thread.hpp"
+#include "lockstep/base/log.hpp"
+#include "lockstep/base/profile.hpp"
+#include "lockstep/base/stopwatch.hpp"
 
 namespace lockstep {
 
@@ -12,20 +16,27 @@ namespace lockstep {
 class CheckpointWriter {
  public:
   /// Starts a job. Call finish() for the previous job first.
-  void start(std::function<void()> job);
+  void start(std::function<void()> job) {
+    std::packaged_task<double()> task([job = std::move(job), rank = log::speaker().rank] {
+      profile::name_helper(rank, "checkpoint writer");
+      const Stopwatch watch;
+      job();
+      return watch.seconds();
+    });
+    result_ = task.get_future();
+    thread_ = helper_thread(std::move(task));
+  }
   /// Whether a job is running.
-  bool busy() const { return busy_; }
-  /// Waits until the job has ended, or for `seconds` at most.
-  void wait(double seconds);
+  bool busy() const {
+    return result_.valid() && result_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  }
+  /// Waits until a running job has ended, or for `seconds` at most.
+  void wait(double seconds) const { result_.wait_for(std::chrono::duration<double>(seconds)); }
   /// Waits for the job and rethrows its exception. Returns its wall seconds.
-  double finish();
+  double finish() { return result_.get(); }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  std::atomic<bool> busy_ = false;
-  std::exception_ptr failure_;
-  double seconds_ = 0;
+  std::future<double> result_;
   std::jthread thread_;
 };
 

@@ -26,7 +26,7 @@ SampleValues gather_samples(Communicator& comm, const SampleTask& model, Split s
   for (auto row = all.begin(); row != all.end(); row += sums) {
     const std::vector<Metric> metrics = model.metrics(split, {row, row + sums});
     for (std::size_t m = 0; m < result.names.size(); ++m)
-      result.values[m].push_back(BaselineMetrics{"", metrics}.find(result.names[m])->value);
+      result.values[m].push_back(find_metric(metrics, result.names[m])->value);
   }
   return result;
 }

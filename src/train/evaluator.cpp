@@ -106,14 +106,9 @@ std::string protocol_of(const Task& model, Split split, std::int64_t most_sample
               used < size ? join(used, " of ") : "", model.protocol(split));
 }
 
-const Metric* loss_of(const std::vector<Metric>& metrics) {
-  const auto found = std::find_if(metrics.begin(), metrics.end(), [](const Metric& m) { return m.name == "loss"; });
-  return found == metrics.end() ? nullptr : &*found;
-}
-
 EvalRecord record_of(const Task& model, const std::filesystem::path& data, Split split, std::int64_t most_samples,
                      std::vector<Metric> metrics, std::vector<MetricTable> tables, double seconds) {
-  const Metric* loss = loss_of(metrics);
+  const Metric* loss = find_metric(metrics, "loss");
   const auto samples = static_cast<double>(evaluated_samples(model.size(split), most_samples));
   return {.split = name(split),
           .loss = loss != nullptr ? std::optional(loss->value) : std::nullopt,

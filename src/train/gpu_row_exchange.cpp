@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
-
 namespace lockstep {
 
 GpuRowExchange::GpuRowExchange(Communicator& comm, const ParamStore& params, std::span<const FlatRange> buckets,

@@ -1,7 +1,6 @@
 #include "lockstep/train/trainer.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "lockstep/base/error.hpp"
@@ -231,7 +230,7 @@ void Trainer::Impl::record_evaluation(Evaluation found, std::vector<std::pair<st
                                       bool diagnostics) {
   Metric decides;
   world.together("choosing the best weights", [&] { decides = deciding(found.metrics); });
-  const Metric* loss = loss_of(found.metrics);
+  const Metric* loss = find_metric(found.metrics, "loss");
   const Metric watched = loss != nullptr ? *loss : found.metrics.front();
   if (diagnostics) {
     const WithAverage with(average(), model.params());

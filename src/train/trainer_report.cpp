@@ -230,7 +230,7 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
     for (const Metric& m : metrics) {
       std::vector<std::string>& row = table.rows.emplace_back(std::vector{m.name, join(m.value)});
       for (const BaselineMetrics& b : baselines) {
-        const Metric* found = b.find(m.name);
+        const Metric* found = find_metric(b.metrics, m.name);
         row.push_back(found == nullptr ? "" : join(found->value));
       }
     }

@@ -49,5 +49,7 @@ bool gpus_are_apart(Communicator& comm, Device device);
 /// wait; 0 waits forever.
 /// errors   Error (usage) if two ranks share a GPU, or in a build without CUDA; Error (internal) if NCCL fails
 std::unique_ptr<GpuReduce> make_gpu_reduce(Communicator& comm, Device device, double timeout_s);
+/// The same without the check of the GPUs. Defined only where kHasCuda.
+std::unique_ptr<GpuReduce> make_nccl_reduce(Communicator& comm, Device device, double timeout_s);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -29,27 +30,15 @@ using H5Value = std::variant<std::int64_t, double, std::string, std::vector<std:
 
 enum class H5Type : std::uint8_t { u8, i32, i64, f32, f64, text };
 const char* name(H5Type type);
+/// The type of a dataset of T, a number.
 template <class T>
-struct h5_type_of;
-template <>
-struct h5_type_of<std::uint8_t> {
-  static constexpr H5Type value = H5Type::u8;
-};
-template <>
-struct h5_type_of<std::int32_t> {
-  static constexpr H5Type value = H5Type::i32;
-};
-template <>
-struct h5_type_of<std::int64_t> {
-  static constexpr H5Type value = H5Type::i64;
-};
-template <>
-struct h5_type_of<float> {
-  static constexpr H5Type value = H5Type::f32;
-};
-template <>
-struct h5_type_of<double> {
-  static constexpr H5Type value = H5Type::f64;
+struct h5_type_of {
+  static constexpr H5Type value = std::is_same_v<T, std::uint8_t>   ? H5Type::u8
+                                  : std::is_same_v<T, std::int32_t> ? H5Type::i32
+                                  : std::is_same_v<T, std::int64_t> ? H5Type::i64
+                                  : std::is_same_v<T, float>        ? H5Type::f32
+                                                                    : H5Type::f64;
+  static_assert(value != H5Type::f64 || std::is_same_v<T, double>);
 };
 
 /// Calls f<T>() with the C++ type of a number type.

@@ -1,4 +1,6 @@
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -11,16 +13,21 @@ struct Metric {
   bool larger_is_better = false;
 };
 
+/// The metric of this name, or null.
+inline const Metric* find_metric(const std::vector<Metric>& metrics, const std::string& name) {
+  const auto found = std::ranges::find(metrics, name, &Metric::name);
+  return found == metrics.end() ? nullptr : &*found;
+}
+/// Its value, or NaN.
+inline double value_of(const std::vector<Metric>& metrics, const std::string& name) {
+  const Metric* found = find_metric(metrics, name);
+  return found == nullptr ? std::nan("") : found->value;
+}
+
 /// The metrics of a baseline: "most popular items".
 struct BaselineMetrics {
   std::string name;
   std::vector<Metric> metrics;  ///< a subset of the model's metrics, in the same order
-  /// The value of a metric, or null if the baseline does not have it.
-  const Metric* find(const std::string& metric) const {
-    for (const Metric& m : metrics)
-      if (m.name == metric) return &m;
-    return nullptr;
-  }
 };
 
 /// Values in rows and columns, such as a confusion matrix.

@@ -43,8 +43,6 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
 /// The protocol of an evaluation: the split, Task::protocol(), and the number of samples unless it uses all.
 std::string protocol_of(const Task& model, Split split, std::int64_t most_samples = 0);
 
-/// The metric named "loss", or null.
-const Metric* loss_of(const std::vector<Metric>& metrics);
 /// The record of an evaluation, without step, epoch, best and weights.
 ///
 /// data     the data set's file

@@ -1,12 +1,10 @@
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "lockstep/comm/world.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/run_config.hpp"

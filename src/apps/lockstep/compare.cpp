@@ -117,18 +117,8 @@ std::vector<std::string> differing_keys(const Run& a, const Run& b) {
   return keys;
 }
 
-double value(const EvalRecord& evaluation, const std::string& metric) {
-  for (const Metric& m : evaluation.metrics)
-    if (m.name == metric) return m.value;
-  return std::nan("");
-}
-bool has(const EvalRecord& evaluation, const std::string& metric) {
-  return std::ranges::any_of(evaluation.metrics, [&](const Metric& m) { return m.name == metric; });
-}
 std::string names(const EvalRecord& evaluation) {
-  std::vector<std::string> all;
-  for (const Metric& m : evaluation.metrics) all.push_back(m.name);
-  return listed(all);
+  return listed(evaluation.metrics, ", ", [](const Metric& m) { return m.name; });
 }
 
 /// The number of devices if batch or learning rate depends on it, else "any".
@@ -205,7 +195,7 @@ std::vector<const EvalRecord*> evaluations(Run& run, const std::string& split) {
     };
     if (const auto old = std::ranges::find_if(found, same); old != found.end()) {
       for (const Metric& m : (*old)->metrics)
-        if (!has(e, m.name)) e.metrics.push_back(m);
+        if (find_metric(e.metrics, m.name) == nullptr) e.metrics.push_back(m);
       *old = &e;
     } else {
       found.push_back(&e);
@@ -253,7 +243,7 @@ std::vector<std::string> choose_metrics(const std::deque<Row>& rows, const std::
   const auto lacks = [&](const std::string& metric) -> const Run* {
     for (const Row& row : rows)
       for (std::size_t i = 0; i < row.runs.size(); ++i)
-        if (!has(*row.found[i], metric)) return row.runs[i];
+        if (find_metric(row.found[i]->metrics, metric) == nullptr) return row.runs[i];
     return nullptr;
   };
   for (const std::string& metric : wanted) {
@@ -267,7 +257,8 @@ std::vector<std::string> choose_metrics(const std::deque<Row>& rows, const std::
     if (common.size() < kMain && lacks(m.name) == nullptr) common.push_back(m.name);
   if (common.empty()) {
     const std::string first = rows[0].facts().metrics.empty() ? "" : rows[0].facts().metrics[0].name;
-    const auto other = std::ranges::find_if(rows, [&](const Row& row) { return !has(row.facts(), first); });
+    const auto other =
+        std::ranges::find_if(rows, [&](const Row& row) { return find_metric(row.facts().metrics, first) == nullptr; });
     const Row& row = other == rows.end() ? rows.back() : *other;
     throw Error(Fault::usage, join("comparing runs: they have no metric in common: '", rows[0].runs[0]->dir.string(),
                                    "' has ", names(rows[0].facts()), "; '", row.runs[0]->dir.string(), "' has ",
@@ -278,7 +269,7 @@ std::vector<std::string> choose_metrics(const std::deque<Row>& rows, const std::
 
 MeanInterval over_seeds(const Row& row, const std::string& metric) {
   std::vector<double> values;
-  for (const EvalRecord* e : row.found) values.push_back(value(*e, metric));
+  for (const EvalRecord* e : row.found) values.push_back(value_of(e->metrics, metric));
   return mean_interval(values);
 }
 
@@ -304,7 +295,7 @@ Difference compare(const Row& a, const Row& b, const std::vector<std::string>& m
     std::vector<double> values;
     double largest = 0;
     for (const auto& [of_a, of_b] : pairs) {
-      const double from = value(*of_a, metric), to = value(*of_b, metric);
+      const double from = value_of(of_a->metrics, metric), to = value_of(of_b->metrics, metric);
       values.push_back(to - from);
       largest = std::max({largest, std::abs(from), std::abs(to)});
     }
@@ -417,7 +408,7 @@ std::string text(const CompareArguments& a, const std::deque<Row>& rows, const s
   return out;
 }
 
-Json json_of(const MeanInterval& m) { return {{"mean", m.value}, {"half_width", m.half_width()}}; }
+Json interval(const MeanInterval& m) { return {{"mean", m.value}, {"half_width", m.half_width()}}; }
 
 Json json(const std::deque<Row>& rows, const std::vector<std::string>& metrics,
           const std::vector<Difference>& differences) {
@@ -432,22 +423,20 @@ Json json(const std::deque<Row>& rows, const std::vector<std::string>& metrics,
                  {"runs", Json::array()}};
     for (std::size_t i = 0; i < row.runs.size(); ++i) {
       const Run& run = *row.runs[i];
-      Json values = Json::object();
-      for (const Metric& m : row.found[i]->metrics) values[m.name] = m.value;
       line["runs"].push_back({{"directory", run.dir.string()},
                               {"seed", seed(run)},
                               {"steps", run.records.step},
                               {"seconds", run.records.seconds},
-                              {"metrics", values}});
+                              {"metrics", json_of(row.found[i]->metrics)}});
     }
-    for (const std::string& metric : metrics) line["metrics"][metric] = json_of(over_seeds(row, metric));
+    for (const std::string& metric : metrics) line["metrics"][metric] = interval(over_seeds(row, metric));
     out["rows"].push_back(line);
   }
   for (const Difference& d : differences) {
     Json line = {{"row", d.b->name}, {"minus", d.a->name}, {"seeds", d.seeds}};
     if (!d.refused.empty()) line["refused"] = d.refused;
     for (std::size_t i = 0; i < d.metrics.size(); ++i) {
-      line["metrics"][metrics[i]] = json_of(d.metrics[i]);
+      line["metrics"][metrics[i]] = interval(d.metrics[i]);
       line["metrics"][metrics[i]]["p"] = d.metrics[i].p;
     }
     out["differences"].push_back(line);

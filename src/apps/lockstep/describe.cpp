@@ -45,6 +45,12 @@ std::string text_of(const Json& value) {
   return printed("%.6g", value.get<double>());
 }
 
+Json json_of(const std::vector<Metric>& metrics) {
+  Json values = Json::object();
+  for (const Metric& m : metrics) values[m.name] = m.value;
+  return values;
+}
+
 Json attributes_of(const H5File& file, const std::string& object) {
   Json all = Json::object();
   for (const auto& name : file.attributes(object)) all[name] = json_of(file.attribute(object, name));

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/report/metric.hpp"
+
 namespace lockstep {
 class H5File;
 }  // namespace lockstep
@@ -30,6 +32,8 @@ std::string weights_text(const Json& facts);
 std::string table(const std::vector<std::vector<std::string>>& rows);
 /// A value as text: a string without quotes, null as "-", a real number with six digits, others as JSON.
 std::string text_of(const Json& value);
+/// The values of metrics by name.
+Json json_of(const std::vector<Metric>& metrics);
 Json attributes_of(const H5File& file, const std::string& object);
 std::string attributes_text(const Json& attributes);
 /// Path -> type and shape of all datasets below a group.

@@ -1,16 +1,15 @@
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/describe.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
-#include "lockstep/data/placement.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/comparison.hpp"
@@ -90,25 +89,19 @@ std::vector<MetricTable> with_class_scores(const std::vector<MetricTable>& table
   return all;
 }
 
-nlohmann::ordered_json object(const std::vector<Metric>& metrics) {
-  nlohmann::ordered_json values = nlohmann::ordered_json::object();
-  for (const Metric& m : metrics) values[m.name] = m.value;
-  return values;
-}
-
 void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metric>& metrics,
            const std::vector<MetricTable>& tables, const std::vector<BaselineMetrics>& baselines) {
   if (a.json) {
-    nlohmann::ordered_json out = {{"checkpoint", a.checkpoint},
-                                  {"data", a.config.data.path},
-                                  {"split", a.split},
-                                  {"samples", samples},
-                                  {"metrics", object(metrics)}};
-    nlohmann::ordered_json& named = out["tables"] = nlohmann::ordered_json::object();
+    Json out = {{"checkpoint", a.checkpoint},
+                {"data", a.config.data.path},
+                {"split", a.split},
+                {"samples", samples},
+                {"metrics", json_of(metrics)}};
+    Json& named = out["tables"] = Json::object();
     for (const MetricTable& t : tables)
       named[t.name] = {{"rows", t.rows}, {"columns", t.columns}, {"values", t.values}};
-    for (const BaselineMetrics& b : baselines) out["baselines"][b.name] = object(b.metrics);
-    std::cout << out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+    for (const BaselineMetrics& b : baselines) out["baselines"][b.name] = json_of(b.metrics);
+    std::cout << out.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
     return;
   }
   std::cout << a.checkpoint << ", " << samples << " " << a.split << " samples of " << a.config.data.path << "\n";
@@ -125,7 +118,7 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
     std::cout << "  " << std::left << std::setw(static_cast<int>(width)) << m.name << "  "
               << std::setw(baselines.empty() ? 0 : kValue) << join(m.value);
     for (const BaselineMetrics& b : baselines) {
-      const Metric* found = b.find(m.name);
+      const Metric* found = find_metric(b.metrics, m.name);
       std::cout << "  " << std::setw(column(b.name.size())) << (found == nullptr ? "-" : join(found->value));
     }
     std::cout << "\n";

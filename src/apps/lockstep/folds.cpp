@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/describe.hpp"
 #include "apps/lockstep/nested_runs.hpp"
 #include "apps/lockstep/training_run.hpp"
 #include "lockstep/base/error.hpp"
@@ -30,7 +30,6 @@ namespace lockstep::apps {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 /// Bytes of a name that are not UTF-8 become U+FFFD.
 std::string line_of(const Json& json, int indent) {
@@ -65,12 +64,6 @@ Json test_record(const fs::path& dir) {
   return record_line(last_test(read_text_file(file), file.string()));
 }
 
-/// A metric of an evaluation, or NaN.
-double value(const EvalRecord& evaluation, const std::string& name) {
-  const auto found = std::ranges::find(evaluation.metrics, name, &Metric::name);
-  return found == evaluation.metrics.end() ? std::nan("") : found->value;
-}
-
 /// The confusion matrix of a fold. errors  Error (data): it has none, or one of other classes than `like`, unless that
 /// is empty
 const MetricTable& confusion_of(const EvalRecord& fold, const std::string& directory, const MetricTable& like) {
@@ -98,13 +91,14 @@ void summarise(const RunConfig& config, const std::vector<std::string>& tests, c
   table.columns.insert(table.columns.end(), names.begin(), names.end());
   for (std::size_t f = 0; f < folds; ++f) {
     const EvalRecord& record = records[f];
-    Json metrics = Json::object();
-    for (const Metric& m : record.metrics) metrics[m.name] = m.value;
-    out["folds"].push_back(
-        {{"fold", f + 1}, {"tests", tests[f]}, {"directory", folder(f)}, {"step", record.step}, {"metrics", metrics}});
+    out["folds"].push_back({{"fold", f + 1},
+                            {"tests", tests[f]},
+                            {"directory", folder(f)},
+                            {"step", record.step},
+                            {"metrics", json_of(record.metrics)}});
     auto& row = table.rows.emplace_back(std::vector{std::to_string(f + 1), tests[f]});
     for (const std::string& name : names) {
-      values[name].push_back(value(record, name));
+      values[name].push_back(value_of(record.metrics, name));
       row.push_back(printed("%.4f", values[name].back()));
     }
     const MetricTable& part = confusion_of(record, folder(f), confusion);

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/ensemble.hpp"

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "elements.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_kind.hpp"
 

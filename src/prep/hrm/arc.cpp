@@ -7,8 +7,8 @@
 #include <set>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/draw.hpp"
+#include "lockstep/prep/files.hpp"
 
 namespace lockstep::prep {
 
@@ -134,14 +134,6 @@ PuzzlePart arc_part(std::shared_ptr<const std::vector<Drawn>> tasks, bool shift,
   examples->first_row.push_back(part.rows);
   part.tokens = ArcRows(std::move(examples), shift, seed);
   return part;
-}
-
-Json read_json(const std::filesystem::path& file) {
-  try {
-    return Json::parse(read_text_file(file));
-  } catch (const Json::exception& problem) {
-    throw Error(Fault::data, join("reading '", file.string(), "': ", problem.what()));
-  }
 }
 
 ArcTask task_of(const Json& json, const std::string& name, const std::string& where, bool evaluation) {

@@ -19,14 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-Json read_json(const fs::path& path) {
-  try {
-    return Json::parse(read_text_file(path));
-  } catch (const Json::exception& problem) {
-    throw Error(Fault::data, join("reading '", path.string(), "': ", problem.what()));
-  }
-}
-
 /// An integer of a dataset.json; -1 for null if `null_is_none`.
 std::int64_t number(const Json& json, const fs::path& file, const char* key, std::int64_t low, std::int64_t high,
                     bool null_is_none = false) {

@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/puzzle_variant.hpp"
 
 namespace lockstep::prep {

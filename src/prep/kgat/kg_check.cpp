@@ -12,8 +12,6 @@ namespace lockstep::prep {
 
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 bool check_offsets(const std::vector<std::int64_t>& offsets, std::int64_t total, const std::string& dataset,
                    Problems& problems) {
   const std::string defect = offsets_defect(offsets, total, Rise::weak);

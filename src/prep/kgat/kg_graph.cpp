@@ -10,8 +10,6 @@ namespace lockstep::prep {
 
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// The number of triples of each relation that leave each node: per node, ascending relations with counts.
 class RelationDegrees {
  public:

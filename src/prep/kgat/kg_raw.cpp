@@ -11,8 +11,6 @@ namespace lockstep::prep {
 
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// A field for use in messages: short and printable.
 std::string quoted(std::string_view field) {
   std::string text(field.substr(0, 24));

@@ -12,8 +12,6 @@ namespace {
 
 constexpr double kExact = 0, kInitialValues = 1e-6;
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// Compares the entries that are not zero; the reference leaves zeros out.
 void compare_matrix(const H5File& golden, const std::string& group, const Ckg& graph, const std::vector<float>& values,
                     ReferenceReport& report) {

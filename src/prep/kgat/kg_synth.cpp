@@ -13,8 +13,6 @@ namespace lockstep::prep {
 
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// Draws `count` of these without replacement, ascending, by the draws `first`, `first + 1`, ...
 std::vector<std::int32_t> pick(std::vector<std::int32_t> from, std::int64_t count, const Philox& random,
                                std::uint64_t first) {

@@ -1,20 +1,140 @@
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <optional>
+#include <set>
 
+#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/h5.hpp"
+#include "lockstep/io/netcdf_writer.hpp"
+#include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/emulator/emulator_rows.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
-#include "tasks/emulator/emulator_grid.hpp"
 
 namespace lockstep {
 namespace {
+
+template <class T>
+constexpr T kFill = static_cast<T>(9.969209968386869e36);  // of netCDF, for both types
+
+/// The grid of the rows of a prepared data set, and the predictions on it.
+template <class T>
+class PredictionGrid {
+ public:
+  /// errors  data, naming the file: no grid, as in a set that is generated or older or from files with different grids;
+  ///         a row that is no point of it
+  PredictionGrid(const H5File& input, std::int64_t rows, std::int64_t outputs) : input_(input), outputs_(outputs) {
+    const std::string where = join("placing the rows of '", input.path().string(), "' on a grid: ");
+    require_data(input.has_attribute("/", "grid_dims") && input.has("/cell") && input.has("/source"), where,
+                 "it does not say which (attributes grid_dims and grid_shape), because it is generated, from an older "
+                 "lockstep-prep or from files with different grids; prepare it again, or choose an output .h5");
+    dims_ = input.text_list("/", "grid_dims");
+    shape_ = input.int_list("/", "grid_shape", std::ssize(dims_));
+    const auto cell = input.read<std::int64_t>("/cell");
+    const auto source = input.read<std::int32_t>("/source");
+    require_data(std::ssize(cell) == rows && std::ssize(source) == rows, where, cell.size(), " cells and ",
+                 source.size(), " sources for ", rows, " rows");
+    const std::int64_t files = rows == 0 ? 1 : 1 + std::int64_t{*std::ranges::max_element(source)};
+    constexpr std::int64_t kMostPoints = std::int64_t{1} << 40;
+    std::int64_t cells = 1;
+    for (const std::int64_t length : shape_) {
+      require_data(length > 0 && length <= kMostPoints / cells, where, "grid_shape has a length of ", length,
+                   ", or more than 2^40 points");
+      cells *= length;
+    }
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto at = static_cast<std::size_t>(row);
+      require_data(cell[at] >= 0 && cell[at] < cells && source[at] >= 0, where, "row ", row, " is point ", cell[at],
+                   " of file ", source[at], "; the grid has ", cells, " points");
+      point_.push_back(source[at] * cells + cell[at]);
+    }
+    require_data(files <= kMostPoints / cells, where, files, " files of ", cells, " points are more than 2^40");
+    points_ = files * cells;
+    if (files > 1) {
+      dims_.insert(dims_.begin(), "file");
+      shape_.insert(shape_.begin(), files);
+    }
+    values_.assign(static_cast<std::size_t>(outputs * points_), kFill<T>);
+  }
+
+  /// Stores predictions (count, outputs) of the rows from `first` on at their points, as outputs from `output` on.
+  void put(std::int64_t first, std::span<const T> values, std::int64_t output, std::int64_t outputs) {
+    const std::int64_t count = std::ssize(values) / outputs;
+    for (std::int64_t row = 0; row < count; ++row)
+      for (std::int64_t o = 0; o < outputs; ++o)
+        values_[static_cast<std::size_t>((output + o) * points_ + point_[static_cast<std::size_t>(first + row)])] =
+            values[static_cast<std::size_t>(row * outputs + o)];
+  }
+
+  /// Writes a netCDF-4 file by the CF conventions: a variable per output over (file,) and the grid's dimensions, with
+  /// its units, and latitude, longitude and time where the rows have them. Points without a row have the fill value.
+  void write(const std::filesystem::path& path, const EmulatorVariables& variables,
+             const PredictionAttributes& attributes) const {
+    write_atomically(path, [&](const std::filesystem::path& temporary) {
+      NetcdfWriter file(temporary);
+      // A variable that is no axis must not have the name of a dimension.
+      std::set<std::string> taken;
+      const auto free = [&](std::string name) {
+        while (!taken.insert(name).second) name += "_";
+        return name;
+      };
+      for (std::size_t d = 0; d < dims_.size(); ++d) file.dimension(free(dims_[d]), shape_[d]);
+      const std::vector<std::string> files = input_.text_list("/", "sources");
+      if (dims_.size() > 1 && dims_[0] == "file" && std::ssize(files) >= shape_[0])
+        file.texts(free("file_name"), "file", {files.begin(), files.begin() + shape_[0]},
+                   {{"long_name", "file of the points"}});
+
+      std::string coordinates;
+      const auto coordinate = [&]<class V>(const char* dataset, const char* standard_name, const char* units, V) {
+        if (!input_.has(dataset)) return;
+        const std::vector<V> rows = input_.read<V>(dataset);
+        if (rows.size() != point_.size() || std::ranges::all_of(rows, [](V v) { return v == 0; })) return;
+        std::vector<double> values(static_cast<std::size_t>(points_), kFill<double>);
+        for (std::size_t row = 0; row < rows.size(); ++row)
+          values[static_cast<std::size_t>(point_[row])] = static_cast<double>(rows[row]);
+        const std::string name = free(standard_name);
+        file.variable<double>(name, dims_, values, kFill<double>, {{"standard_name", standard_name}, {"units", units}});
+        coordinates += (coordinates.empty() ? "" : " ") + name;
+      };
+      coordinate("/lat", "latitude", "degrees_north", float());
+      coordinate("/lon", "longitude", "degrees_east", float());
+      coordinate("/time", "time", "seconds since 1970-01-01 00:00:00", std::int64_t());
+
+      for (std::size_t o = 0; o < static_cast<std::size_t>(outputs_); ++o) {
+        const std::string& name = variables.output_names[o];
+        std::map<std::string, std::string> about = {{"long_name", name + ", predicted"}};
+        if (o < variables.output_units.size() && !variables.output_units[o].empty())
+          about["units"] = variables.output_units[o];
+        if (o < variables.output_cf.size() && !variables.output_cf[o].empty())
+          about["standard_name"] = variables.output_cf[o];
+        if (!coordinates.empty()) about["coordinates"] = coordinates;
+        const auto points = static_cast<std::size_t>(points_);
+        file.variable<T>(free(name), dims_, std::span(values_).subspan(o * points, points), kFill<T>, about);
+      }
+      file.global_attribute("Conventions", "CF-1.8");
+      for (const auto& [name, value] : attributes)
+        if (const auto* text = std::get_if<std::string>(&value)) file.global_attribute(name, *text);
+      file.close();
+    });
+  }
+
+ private:
+  const H5File& input_;
+  std::vector<std::string> dims_;  ///< "file" if there are several files, then the grid's dimensions
+  std::vector<std::int64_t> shape_;
+  std::vector<std::int64_t> point_;  ///< point of each row
+  std::int64_t points_ = 1, outputs_;
+  std::vector<T> values_;  ///< (outputs, points)
+};
 
 struct Arguments : EmulatorFiles {
   RunConfig config;
@@ -28,7 +148,7 @@ void predict(World& world, const Args& args, const Arguments& a, const std::vect
   const std::int64_t in = emulator.network.arch().n_in, out = emulator.network.arch().n_out;
   std::unique_ptr<InputRows> rows;
   bool targets = false;
-  const bool netcdf = is_netcdf(a.output);
+  const bool netcdf = a.output.format == "auto" && std::filesystem::path(a.output.path).extension() == ".nc";
   std::optional<PredictionGrid<T>> grid;  ///< of rank 0, for netCDF
   world.together("opening the input", [&] {
     const std::vector<std::string> read = a.inputs();

@@ -1,7 +1,6 @@
 #include "lockstep/tasks/emulator/emulator_rows.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"

@@ -1,7 +1,6 @@
 #include "tasks/hrm/hrm_program.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"

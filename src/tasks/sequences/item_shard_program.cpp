@@ -44,17 +44,104 @@ void for_each(int threads, std::int64_t n, const Work& work) {
 template <class T>
 class ItemShardProgram final : public TrainingProgram {
  public:
-  ItemShardProgram(World& world, const RunConfig& config, SequenceTask& task, int threads);
+  ItemShardProgram(World& world, const RunConfig& config, SequenceTask& task, int threads)
+      : world_(world),
+        comm_(world.communicator()),
+        config_(config),
+        task_(task),
+        net_(std::as_const(task).network()),
+        table_(net_.item_table()),
+        threads_(threads),
+        samples_(task.size(Split::train)),
+        batch_(checked_batch(config, world.size(), samples_)),
+        shards_(config.dist.shards),
+        mine_(shards_of(shards_, comm_.rank(), comm_.size())),
+        items_{.rows = table_.value.slice(1, task.data().n_items), .ids = {}, .bias = {}, .parts = shards_},
+        own_(elements_of(comm_.rank())),
+        rest_(trainable_ranges(task.params(), [this](const Param& p) { return &p != &table_; })),
+        rest_begin_(rest_.front().begin),
+        gradient_(kType, {task.params().flat_size()}),
+        rows_(kType, {mine_.count(), kExtras + task.params().flat_size() - rest_begin_}),
+        total_(kType, {kExtras + task.params().flat_size() - rest_begin_}),
+        one_(kType, {}),
+        token_(static_cast<std::size_t>(shards_) + 1),
+        losses_(static_cast<std::size_t>(shards_)),
+        targets_(static_cast<std::size_t>(mine_.count())),
+        slot_(static_cast<std::size_t>(own_.count() / table_.shape.columns())) {
+    // The tape of a shard never adds to the table: its gradients need not be cleared there.
+    task.params().at(table_.name).row_sparse = true;
+    OptimizerOptions options = config.optim;
+    options.lazy = false;  // every row of the table has a gradient
+    optimizer_ = make_optimizer(options, task.params(), trainable_ranges(task.params()));
+    std::vector<FlatRange> updated = rest_;
+    updated.push_back(own_);
+    optimizer_->update_only(updated);
+    workers_.reserve(static_cast<std::size_t>(threads));
+    for (int t = 0; t < threads; ++t) workers_.emplace_back(task.params());
+    *one_->data<T>() = 1;
+  }
 
   std::int64_t epoch_length() const override { return samples_; }
   std::int64_t steps_per_epoch() const override { return (samples_ + batch_ - 1) / batch_; }
-  StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override;
-  void gather_state() override;
-  void release_state() override;
+  StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override {
+    const std::int64_t count = std::min(batch_, samples_ - state.position);
+    const Shard batch = {
+        .seed = config_.run.seed, .epoch = state.epoch, .step = state.step, .first = state.position, .count = count};
+    StepResult result = {.advance = count, .samples = count};
+    StepOutcome& outcome = result.outcome.emplace(StepOutcome{.step = state.step});
+    profile::Phase phase("compute", result.compute);
+    memory_.reset();
+    compute_features(batch);
+    compute_sums();
+    for_each(threads_, mine_.count(),
+             [&](std::int64_t p, int thread) { backward_items(p, workers_[static_cast<std::size_t>(thread)]); });
+    phase.next("reduce", result.reduce);
+    std::vector<std::span<T>> parts;
+    for (std::int64_t p = 0; p < mine_.count(); ++p) parts.push_back(part_df_.slice(p, 1).template span<T>());
+    tree_all_reduce<T>(comm_, shards_, parts, df_.span<T>(), "features' gradient");
+    double more = 0;
+    phase.next("compute", more);
+    backward_network(batch, flags);
+    phase.next("update", result.update);
+    const StepExtras sums = decode<T>(total_->data<T>());
+    add_inputs();
+    result.compute += more;
+    outcome.loss = sums.loss;
+    outcome.weight = sums.weight;
+    outcome.flags = sums.flags;
+    if (sums.weight > 0) {
+      // The penalty is the same on all ranks; its gradient is added to the own rows, and to the rest.
+      add_penalty(task_.params(), gradient_, sums.weight, false, own_);
+      outcome.loss += sums.weight * add_penalty(task_.params(), gradient_, sums.weight, false,
+                                                {rest_begin_, task_.params().flat_size()});
+      outcome.norm = norm() / sums.weight;
+      require_finite(world_, config_, task_.params(), gradient_, state, outcome.loss / sums.weight, outcome.norm);
+      optimizer_->step(gradient_, lr, clip_scale(outcome.norm, config_.optim.clip_norm) / sums.weight, average);
+      share_weights(average);
+    }
+    phase.end();
+    return result;
+  }
+
+  void gather_state() override {
+    for_states([&](const Tensor& rows, int r) {
+      comm_.broadcast(std::as_writable_bytes(rows.span<T>()), r, "optimizer's rows");
+    });
+  }
+  void release_state() override {
+    for_states([&](const Tensor& rows, int r) {
+      if (r != comm_.rank()) discard(rows.raw(), rows.size_bytes());
+    });
+  }
   void resumed() override { release_state(); }
   std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
   std::string backend() const override { return comm_.backend(); }
-  std::vector<std::pair<std::string, std::string>> facts() override;
+  std::vector<std::pair<std::string, std::string>> facts() override {
+    return {{"batch", join(batch_, " samples per step over all ranks, ",
+                           static_cast<double>(batch_) / static_cast<double>(comm_.size()), " per rank")},
+            {"items", join("dist.items = shard: ", task_.data().n_items, " items, about ",
+                           task_.data().n_items / comm_.size(), " per rank")}};
+  }
 
  private:
   static constexpr DType kType = dtype_of<T>::value;
@@ -69,7 +156,10 @@ class ItemShardProgram final : public TrainingProgram {
   Shard samples_of(const Shard& batch, std::int64_t shard) const { return part_of(batch, shard, shards_); }
   /// Elements of the flat vectors that part p, or rank r, owns.
   FlatRange elements(std::int64_t p) const { return task_.norm_ranges()[static_cast<std::size_t>(p)]; }
-  FlatRange elements_of(int rank) const;
+  FlatRange elements_of(int rank) const {
+    const ShardRange parts = shards_of(shards_, rank, comm_.size());
+    return {elements(parts.begin).begin, elements(parts.end - 1).end};
+  }
   /// The tokens of a shard.
   Tensor of_shard(const Tensor& all, std::int64_t shard) const {
     return all.slice(token_[static_cast<std::size_t>(shard)], tokens_of(shard));
@@ -83,18 +173,248 @@ class ItemShardProgram final : public TrainingProgram {
   }
   /// Gathers the values of each rank's tokens, `each` elements a token, into `all`, whose own part is filled.
   template <class V>
-  void share_tokens(std::span<V> all, std::int64_t each, const char* what);
+  void share_tokens(std::span<V> all, std::int64_t each, const char* what) {
+    const auto at = [&](std::int64_t shard) { return token_[static_cast<std::size_t>(shard)] * each; };
+    const auto part = [&](int r) {
+      const ShardRange of = shards_of(shards_, r, comm_.size());
+      return ShardRange{at(of.begin), at(of.end)};
+    };
+    all_gather_parts(comm_, all, part, what);
+  }
 
-  void compute_features(const Shard& batch);
-  void compute_sums();
-  void backward_items(std::int64_t own_part, Worker& worker);
-  void backward_network(const Shard& batch, unsigned flags);
-  void add_inputs();
-  double norm();
-  void share_weights(Ema* average);
+  void compute_features(const Shard& batch) {
+    const std::int64_t columns = table_.shape.columns();
+    // First the numbers of tokens: they give the position of each rank's own.
+    std::vector<SequenceBatch> batches(static_cast<std::size_t>(mine_.count()));
+    std::vector<std::int64_t> counts(batches.size());
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      batches[i] = task_.batch(memory_, samples_of(batch, mine_.begin + static_cast<std::int64_t>(i)));
+      counts[i] = batches[i].tokens();
+      targets_[i] = static_cast<double>(batches[i].targets);
+    }
+    const Gathered all = comm_.all_gather(std::as_bytes(std::span(counts)), "numbers of tokens");
+    token_[0] = 0;
+    std::copy_n(all.bytes.data(), all.bytes.size(), reinterpret_cast<std::byte*>(token_.data() + 1));
+    std::partial_sum(token_.begin(), token_.end(), token_.begin());
+    const std::int64_t tokens = token_.back();
+    input_.resize(static_cast<std::size_t>(tokens));
+    pos_.resize(static_cast<std::size_t>(tokens));
+    for (Tensor* t : {&f_, &df_, &dx_}) *t = allocate(memory_, kType, {tokens, columns});
+    for (Tensor* t : {&lse_, &sum_, &slope_}) *t = allocate(memory_, kType, {tokens});
+    part_sums_ = allocate(memory_, kType, {shards_, 2, tokens});
+    part_df_ = allocate(memory_, kType, {mine_.count(), tokens, columns});
+
+    for_each(threads_, mine_.count(), [&](std::int64_t i, int thread) {
+      Worker& worker = workers_[static_cast<std::size_t>(thread)];
+      const SequenceBatch& b = batches[static_cast<std::size_t>(i)];
+      const std::int64_t shard = mine_.begin + i, first = token_[static_cast<std::size_t>(shard)];
+      if (b.tokens() == 0) return;
+      std::ranges::copy(b.item.span<std::int32_t>(), input_.begin() + first);
+      std::ranges::copy(b.pos.span<std::int32_t>(), pos_.begin() + first);
+      worker.arena.reset();
+      Tape tape(worker.stream, worker.arena, kType, Tape::Mode::forward);
+      const Var f = net_.features(
+          tape, b, {.training = true, .seed = batch.seed, .step = static_cast<std::uint64_t>(batch.step)});
+      copy(worker.stream, of_shard(f_, shard), f.value());
+    });
+    share_tokens(std::span(input_), 1, "inputs");
+    share_tokens(std::span(pos_), 1, "targets");
+    share_tokens(f_.span<T>(), columns, "features");
+
+    // The own rows that are an input or a target.
+    std::ranges::fill(slot_, 0);
+    slots_ = 0;
+    const std::int64_t first_row = (own_.begin - table_.offset) / columns;
+    for (const std::vector<std::int32_t>* rows : {&input_, &pos_}) {
+      for (const std::int32_t item : *rows) {
+        const std::int64_t at = item - first_row;
+        if (item == 0 || at < 0 || at >= static_cast<std::int64_t>(slot_.size())) continue;
+        if (std::int32_t& slot = slot_[static_cast<std::size_t>(at)]; slot == 0)
+          slot = static_cast<std::int32_t>(++slots_);
+      }
+    }
+    touched_ = allocate(memory_, kType, {1 + slots_ * shards_, columns});
+  }
+
+  void compute_sums() {
+    const std::int64_t tokens = f_.rows();
+    const auto for_tokens = [&](const auto& work) {
+      for_each(threads_, shards_, [&](std::int64_t shard, int thread) {
+        if (tokens_of(shard) > 0) work(shard, workers_[static_cast<std::size_t>(thread)]);
+      });
+    };
+    for_tokens([&](std::int64_t shard, Worker& worker) {
+      ops::row_scores(worker.stream, of_shard(slope_, shard).reshaped({tokens_of(shard), 1}), of_shard(f_, shard),
+                      table_.value, of_shard(pos_, shard));
+    });
+    const auto sums = [&](std::int64_t part, std::int64_t which, std::int64_t shard) {
+      return of_shard(part_sums_.slice(part, 1).reshaped({2, tokens}).slice(which, 1).reshaped({tokens}), shard);
+    };
+    for_each(threads_, mine_.count() * shards_, [&](std::int64_t i, int thread) {
+      const std::int64_t p = mine_.begin + i / shards_, shard = i % shards_;
+      const ops::SoftmaxCandidates part = items_.part(p);
+      if (tokens_of(shard) == 0 || part.rows.rows() == 0) return;
+      Worker& worker = workers_[static_cast<std::size_t>(thread)];
+      worker.arena.reset();
+      const Tensor scratch = allocate(
+          worker.arena, kType, {ops::softmax_scratch({}, false, tokens_of(shard), part.rows.rows(), f_.columns())});
+      ops::softmax_part(worker.stream, sums(p, 0, shard), sums(p, 1, shard), of_shard(slope_, shard), scratch,
+                        of_shard(f_, shard), part, of_shard(pos_, shard));
+    });
+    const auto part = [&](int r) {
+      const ShardRange of = shards_of(shards_, r, comm_.size());
+      return ShardRange{2 * tokens * of.begin, 2 * tokens * of.end};
+    };
+    all_gather_parts(comm_, part_sums_.span<T>(), part, "sums of exponentials");
+
+    for_tokens([&](std::int64_t shard, Worker&) {
+      const Tensor lse = of_shard(lse_, shard), sum = of_shard(sum_, shard), next = of_shard(slope_, shard);
+      ops::softmax_begin(lse, sum, next);
+      for (std::int64_t p = 0; p < shards_; ++p)
+        if (items_.part_begin(p + 1) > items_.part_begin(p))
+          ops::softmax_add(lse, sum, sums(p, 0, shard), sums(p, 1, shard), of_shard(pos_, shard));
+      losses_[static_cast<std::size_t>(shard)] = ops::softmax_end(lse, sum, next, of_shard(pos_, shard));
+    });
+  }
+
+  void backward_items(std::int64_t own_part, Worker& worker) {
+    const Stream& stream = worker.stream;
+    const std::int64_t p = mine_.begin + own_part, columns = f_.columns();
+    const ops::SoftmaxCandidates part = items_.part(p);
+    const Tensor df = part_df_.slice(own_part, 1).reshaped(f_.shape());
+    if (part.rows.rows() == 0) return fill_zero(stream, df);
+    const std::int64_t first_row = (own_.begin - table_.offset) / columns;
+    worker.arena.reset();
+    std::int64_t longest = 0;
+    for (std::int64_t s = 0; s < shards_; ++s) longest = std::max(longest, tokens_of(s));
+    const Tensor scratch =
+        allocate(worker.arena, kType, {ops::softmax_scratch({}, false, longest, part.rows.rows(), columns)});
+    const std::int64_t levels = std::bit_width(static_cast<std::uint64_t>(shards_));
+    const Tensor tree = allocate(worker.arena, kType, {levels, ops::kSoftmaxTile, columns});
+    for (std::int64_t j = 0; j < part.rows.rows(); j += ops::kSoftmaxTile) {
+      const std::int64_t rows = std::min(ops::kSoftmaxTile, part.rows.rows() - j);
+      const ops::SoftmaxCandidates tile = {
+          .rows = part.rows.slice(j, rows), .ids = {}, .bias = {}, .first = part.first + j};
+      const auto vector = [&](std::int64_t i) {
+        return tree.slice(i, 1).reshaped({ops::kSoftmaxTile, columns}).slice(0, rows);
+      };
+      const std::int64_t row = 1 + tile.first - first_row;  // of the own rows
+      std::int64_t used = 0;
+      for (std::int64_t s = 0; s < shards_; ++s) {
+        const Tensor drows = vector(used++);
+        fill_zero(stream, drows);
+        if (tokens_of(s) > 0)
+          ops::softmax_part_backward(worker.stream, {of_shard(df, s), j > 0}, {drows, true}, one_, of_shard(lse_, s),
+                                     scratch, of_shard(f_, s), tile, of_shard(pos_, s));
+        for (std::int64_t i = 0; i < rows; ++i)
+          if (const std::int64_t slot = slot_[static_cast<std::size_t>(row + i)]; slot > 0)
+            copy(stream, touched_.slice(1 + (slot - 1) * shards_ + s, 1), drows.slice(i, 1));
+        for (std::int64_t n = s + 1; n % 2 == 0; n /= 2, --used)
+          ops::add(worker.stream, vector(used - 2), vector(used - 2), vector(used - 1));
+      }
+      copy(stream, gradient_->slice(own_.begin + row * columns, rows * columns), vector(0).reshaped({rows * columns}));
+    }
+  }
+
+  void backward_network(const Shard& batch, unsigned flags) {
+    std::vector<std::span<T>> local;
+    for (std::int64_t i = 0; i < mine_.count(); ++i) local.push_back(rows_->slice(i, 1).template span<T>());
+    for_each(threads_, mine_.count(), [&](std::int64_t i, int thread) {
+      const std::span<T> row = local[static_cast<std::size_t>(i)];
+      const std::int64_t shard = mine_.begin + i;
+      Worker& worker = workers_[static_cast<std::size_t>(thread)];
+      worker.gradients.zero();
+      StepExtras extras = {.flags = flags};
+      if (tokens_of(shard) > 0) {
+        extras.loss = static_cast<double>(static_cast<T>(losses_[static_cast<std::size_t>(shard)]));
+        extras.weight = targets_[static_cast<std::size_t>(i)];
+        worker.arena.reset();
+        Tape tape(worker.stream, worker.arena, kType, Tape::Mode::train, &worker.gradients);
+        const SequenceBatch b = task_.batch(tape.host_arena(), samples_of(batch, shard));
+        Var inputs;
+        const Var f = net_.features(
+            tape, b, {.training = true, .seed = batch.seed, .step = static_cast<std::uint64_t>(batch.step)}, nullptr,
+            &inputs);
+        const Tensor df = of_shard(df_, shard), slopes = of_shard(slope_, shard).reshaped({1, tokens_of(shard)});
+        ops::sampled_cross_entropy_backward(worker.stream, {df, true}, {}, one_, slopes, of_shard(f_, shard),
+                                            table_.value, of_shard(pos_, shard), {});
+        tape.backward(f, df);
+        copy(worker.stream, of_shard(dx_, shard), inputs.grad());
+      }
+      encode<T>(extras, row.data());
+      std::ranges::copy(worker.gradients.flat().template span<T>().subspan(static_cast<std::size_t>(rest_begin_)),
+                        row.begin() + kExtras);
+    });
+    tree_all_reduce<T>(comm_, shards_, local, total_->span<T>(), "gradient of the network");
+    std::ranges::copy(total_->span<T>().subspan(static_cast<std::size_t>(kExtras)), gradient_->data<T>() + rest_begin_);
+    share_tokens(dx_.span<T>(), f_.columns(), "inputs' gradient");
+  }
+
+  void add_inputs() {
+    const std::int64_t columns = f_.columns(), first_row = (own_.begin - table_.offset) / columns;
+    // Row 0 belongs to no item, so nothing overwrites the penalty that the previous step added to it.
+    fill_zero(workers_.front().stream, gradient_->slice(table_.offset, columns));
+    for_each(threads_, shards_, [&](std::int64_t shard, int thread) {
+      if (tokens_of(shard) == 0) return;
+      const auto places = [&](std::span<const std::int32_t> rows) {
+        std::vector<std::int32_t> at;
+        for (const std::int32_t item : rows) {
+          const bool own = item > 0 && item >= first_row && item - first_row < static_cast<std::int64_t>(slot_.size());
+          at.push_back(own ? static_cast<std::int32_t>(
+                                 1 + (slot_[static_cast<std::size_t>(item - first_row)] - 1) * shards_ + shard)
+                           : 0);
+        }
+        return at;
+      };
+      Worker& worker = workers_[static_cast<std::size_t>(thread)];
+      const Tensor slopes = of_shard(slope_, shard).reshaped({1, tokens_of(shard)});
+      ops::sampled_cross_entropy_backward(worker.stream, {}, touched_, one_, slopes, of_shard(f_, shard), touched_,
+                                          places(of_shard(pos_, shard)), {});
+      ops::embedding_backward(worker.stream, touched_, of_shard(dx_, shard), places(of_shard(input_, shard)),
+                              net_.input_scale(), 0);
+    });
+    for_each(threads_, static_cast<std::int64_t>(slot_.size()), [&](std::int64_t row, int) {
+      const std::int64_t slot = slot_[static_cast<std::size_t>(row)];
+      if (slot == 0) return;
+      std::vector<std::span<const T>> of_shards;
+      for (std::int64_t s = 0; s < shards_; ++s)
+        of_shards.push_back(touched_.slice(1 + (slot - 1) * shards_ + s, 1).template span<const T>());
+      tree_sum<T>(of_shards, 0, columns, gradient_->slice(own_.begin + row * columns, columns).template span<T>());
+    });
+  }
+
+  double norm() {
+    const std::vector<FlatRange> ranges = task_.norm_ranges();
+    const std::vector<FlatRange> own(ranges.begin() + mine_.begin, ranges.begin() + mine_.end);
+    const std::vector<double> mine = chunk_squares(gradient_, own);
+    const Gathered all = comm_.all_gather(std::as_bytes(std::span(mine)), "gradient norm");
+    double sum = 0;
+    for (const double chunk : values_of<double>(all.bytes)) sum += chunk;
+    for (const double chunk : chunk_squares(gradient_, rest_)) sum += chunk;
+    return std::sqrt(sum);
+  }
+
+  void share_weights(Ema* average) {
+    const Tensor values = task_.params().values();
+    for (int r = 0; r < comm_.size() && comm_.size() > 1; ++r) {
+      const FlatRange rows = elements_of(r);
+      const Tensor of_rank = values.slice(rows.begin, rows.count());
+      comm_.broadcast(std::as_writable_bytes(of_rank.span<T>()), r, "item rows");
+      if (average != nullptr && r != comm_.rank()) average->update(values, rows.begin, rows.end);
+    }
+  }
+
   /// Calls f(rows, rank) for each rank's rows of each of the optimizer's vectors of the table.
   template <class F>
-  void for_states(const F& f) const;
+  void for_states(const F& f) const {
+    for (const NamedTensor& state : optimizer_->state()) {
+      if (!state.name.ends_with("/" + table_.name)) continue;
+      for (int r = 0; r < comm_.size() && comm_.size() > 1; ++r) {
+        const FlatRange rows = elements_of(r);
+        f(state.value.reshaped({state.value.size()}).slice(rows.begin - table_.offset, rows.count()), r);
+      }
+    }
+  }
 
   World& world_;
   Communicator& comm_;
@@ -129,370 +449,6 @@ class ItemShardProgram final : public TrainingProgram {
   std::int64_t slots_ = 0;
   Tensor touched_;  ///< (1 + slots shards, C) each shard's gradient of the rows that are inputs or targets
 };
-
-template <class T>
-FlatRange ItemShardProgram<T>::elements_of(int rank) const {
-  const ShardRange parts = shards_of(shards_, rank, comm_.size());
-  return {elements(parts.begin).begin, elements(parts.end - 1).end};
-}
-
-template <class T>
-ItemShardProgram<T>::ItemShardProgram(World& world, const RunConfig& config, SequenceTask& task, int threads)
-    : world_(world),
-      comm_(world.communicator()),
-      config_(config),
-      task_(task),
-      net_(std::as_const(task).network()),
-      table_(net_.item_table()),
-      threads_(threads),
-      samples_(task.size(Split::train)),
-      batch_(checked_batch(config, world.size(), samples_)),
-      shards_(config.dist.shards),
-      mine_(shards_of(shards_, comm_.rank(), comm_.size())),
-      items_{.rows = table_.value.slice(1, task.data().n_items), .ids = {}, .bias = {}, .parts = shards_},
-      own_(elements_of(comm_.rank())),
-      rest_(trainable_ranges(task.params(), [this](const Param& p) { return &p != &table_; })),
-      rest_begin_(rest_.front().begin),
-      gradient_(kType, {task.params().flat_size()}),
-      rows_(kType, {mine_.count(), kExtras + task.params().flat_size() - rest_begin_}),
-      total_(kType, {kExtras + task.params().flat_size() - rest_begin_}),
-      one_(kType, {}),
-      token_(static_cast<std::size_t>(shards_) + 1),
-      losses_(static_cast<std::size_t>(shards_)),
-      targets_(static_cast<std::size_t>(mine_.count())),
-      slot_(static_cast<std::size_t>(own_.count() / table_.shape.columns())) {
-  // The tape of a shard never adds to the table: its gradients need not be cleared there.
-  task.params().at(table_.name).row_sparse = true;
-  OptimizerOptions options = config.optim;
-  options.lazy = false;  // every row of the table has a gradient
-  optimizer_ = make_optimizer(options, task.params(), trainable_ranges(task.params()));
-  std::vector<FlatRange> updated = rest_;
-  updated.push_back(own_);
-  optimizer_->update_only(updated);
-  workers_.reserve(static_cast<std::size_t>(threads));
-  for (int t = 0; t < threads; ++t) workers_.emplace_back(task.params());
-  *one_->data<T>() = 1;
-}
-
-template <class T>
-template <class V>
-void ItemShardProgram<T>::share_tokens(std::span<V> all, std::int64_t each, const char* what) {
-  const auto at = [&](std::int64_t shard) { return token_[static_cast<std::size_t>(shard)] * each; };
-  const auto part = [&](int r) {
-    const ShardRange of = shards_of(shards_, r, comm_.size());
-    return ShardRange{at(of.begin), at(of.end)};
-  };
-  all_gather_parts(comm_, all, part, what);
-}
-
-template <class T>
-StepResult ItemShardProgram<T>::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
-  const std::int64_t count = std::min(batch_, samples_ - state.position);
-  const Shard batch = {
-      .seed = config_.run.seed, .epoch = state.epoch, .step = state.step, .first = state.position, .count = count};
-  StepResult result = {.advance = count, .samples = count};
-  StepOutcome& outcome = result.outcome.emplace(StepOutcome{.step = state.step});
-  profile::Phase phase("compute", result.compute);
-  memory_.reset();
-  compute_features(batch);
-  compute_sums();
-  for_each(threads_, mine_.count(),
-           [&](std::int64_t p, int thread) { backward_items(p, workers_[static_cast<std::size_t>(thread)]); });
-  phase.next("reduce", result.reduce);
-  std::vector<std::span<T>> parts;
-  for (std::int64_t p = 0; p < mine_.count(); ++p) parts.push_back(part_df_.slice(p, 1).template span<T>());
-  tree_all_reduce<T>(comm_, shards_, parts, df_.span<T>(), "features' gradient");
-  double more = 0;
-  phase.next("compute", more);
-  backward_network(batch, flags);
-  phase.next("update", result.update);
-  const StepExtras sums = decode<T>(total_->data<T>());
-  add_inputs();
-  result.compute += more;
-  outcome.loss = sums.loss;
-  outcome.weight = sums.weight;
-  outcome.flags = sums.flags;
-  if (sums.weight > 0) {
-    // The penalty is the same on all ranks; its gradient is added to the own rows, and to the rest.
-    add_penalty(task_.params(), gradient_, sums.weight, false, own_);
-    outcome.loss += sums.weight * add_penalty(task_.params(), gradient_, sums.weight, false,
-                                              {rest_begin_, task_.params().flat_size()});
-    outcome.norm = norm() / sums.weight;
-    require_finite(world_, config_, task_.params(), gradient_, state, outcome.loss / sums.weight, outcome.norm);
-    optimizer_->step(gradient_, lr, clip_scale(outcome.norm, config_.optim.clip_norm) / sums.weight, average);
-    share_weights(average);
-  }
-  phase.end();
-  return result;
-}
-
-template <class T>
-void ItemShardProgram<T>::compute_features(const Shard& batch) {
-  const std::int64_t columns = table_.shape.columns();
-  // First the numbers of tokens: they give the position of each rank's own.
-  std::vector<SequenceBatch> batches(static_cast<std::size_t>(mine_.count()));
-  std::vector<std::int64_t> counts(batches.size());
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    batches[i] = task_.batch(memory_, samples_of(batch, mine_.begin + static_cast<std::int64_t>(i)));
-    counts[i] = batches[i].tokens();
-    targets_[i] = static_cast<double>(batches[i].targets);
-  }
-  const Gathered all = comm_.all_gather(std::as_bytes(std::span(counts)), "numbers of tokens");
-  token_[0] = 0;
-  std::copy_n(all.bytes.data(), all.bytes.size(), reinterpret_cast<std::byte*>(token_.data() + 1));
-  std::partial_sum(token_.begin(), token_.end(), token_.begin());
-  const std::int64_t tokens = token_.back();
-  input_.resize(static_cast<std::size_t>(tokens));
-  pos_.resize(static_cast<std::size_t>(tokens));
-  for (Tensor* t : {&f_, &df_, &dx_}) *t = allocate(memory_, kType, {tokens, columns});
-  for (Tensor* t : {&lse_, &sum_, &slope_}) *t = allocate(memory_, kType, {tokens});
-  part_sums_ = allocate(memory_, kType, {shards_, 2, tokens});
-  part_df_ = allocate(memory_, kType, {mine_.count(), tokens, columns});
-
-  for_each(threads_, mine_.count(), [&](std::int64_t i, int thread) {
-    Worker& worker = workers_[static_cast<std::size_t>(thread)];
-    const SequenceBatch& b = batches[static_cast<std::size_t>(i)];
-    const std::int64_t shard = mine_.begin + i, first = token_[static_cast<std::size_t>(shard)];
-    if (b.tokens() == 0) return;
-    std::ranges::copy(b.item.span<std::int32_t>(), input_.begin() + first);
-    std::ranges::copy(b.pos.span<std::int32_t>(), pos_.begin() + first);
-    worker.arena.reset();
-    Tape tape(worker.stream, worker.arena, kType, Tape::Mode::forward);
-    const Var f =
-        net_.features(tape, b, {.training = true, .seed = batch.seed, .step = static_cast<std::uint64_t>(batch.step)});
-    copy(worker.stream, of_shard(f_, shard), f.value());
-  });
-  share_tokens(std::span(input_), 1, "inputs");
-  share_tokens(std::span(pos_), 1, "targets");
-  share_tokens(f_.span<T>(), columns, "features");
-
-  // The own rows that are an input or a target.
-  std::ranges::fill(slot_, 0);
-  slots_ = 0;
-  const std::int64_t first_row = (own_.begin - table_.offset) / columns;
-  for (const std::vector<std::int32_t>* rows : {&input_, &pos_}) {
-    for (const std::int32_t item : *rows) {
-      const std::int64_t at = item - first_row;
-      if (item == 0 || at < 0 || at >= static_cast<std::int64_t>(slot_.size())) continue;
-      if (std::int32_t& slot = slot_[static_cast<std::size_t>(at)]; slot == 0)
-        slot = static_cast<std::int32_t>(++slots_);
-    }
-  }
-  touched_ = allocate(memory_, kType, {1 + slots_ * shards_, columns});
-}
-
-template <class T>
-void ItemShardProgram<T>::compute_sums() {
-  const std::int64_t tokens = f_.rows();
-  const auto for_tokens = [&](const auto& work) {
-    for_each(threads_, shards_, [&](std::int64_t shard, int thread) {
-      if (tokens_of(shard) > 0) work(shard, workers_[static_cast<std::size_t>(thread)]);
-    });
-  };
-  for_tokens([&](std::int64_t shard, Worker& worker) {
-    ops::row_scores(worker.stream, of_shard(slope_, shard).reshaped({tokens_of(shard), 1}), of_shard(f_, shard),
-                    table_.value, of_shard(pos_, shard));
-  });
-  const auto sums = [&](std::int64_t part, std::int64_t which, std::int64_t shard) {
-    return of_shard(part_sums_.slice(part, 1).reshaped({2, tokens}).slice(which, 1).reshaped({tokens}), shard);
-  };
-  for_each(threads_, mine_.count() * shards_, [&](std::int64_t i, int thread) {
-    const std::int64_t p = mine_.begin + i / shards_, shard = i % shards_;
-    const ops::SoftmaxCandidates part = items_.part(p);
-    if (tokens_of(shard) == 0 || part.rows.rows() == 0) return;
-    Worker& worker = workers_[static_cast<std::size_t>(thread)];
-    worker.arena.reset();
-    const Tensor scratch = allocate(
-        worker.arena, kType, {ops::softmax_scratch({}, false, tokens_of(shard), part.rows.rows(), f_.columns())});
-    ops::softmax_part(worker.stream, sums(p, 0, shard), sums(p, 1, shard), of_shard(slope_, shard), scratch,
-                      of_shard(f_, shard), part, of_shard(pos_, shard));
-  });
-  const auto part = [&](int r) {
-    const ShardRange of = shards_of(shards_, r, comm_.size());
-    return ShardRange{2 * tokens * of.begin, 2 * tokens * of.end};
-  };
-  all_gather_parts(comm_, part_sums_.span<T>(), part, "sums of exponentials");
-
-  for_tokens([&](std::int64_t shard, Worker&) {
-    const Tensor lse = of_shard(lse_, shard), sum = of_shard(sum_, shard), next = of_shard(slope_, shard);
-    ops::softmax_begin(lse, sum, next);
-    for (std::int64_t p = 0; p < shards_; ++p)
-      if (items_.part_begin(p + 1) > items_.part_begin(p))
-        ops::softmax_add(lse, sum, sums(p, 0, shard), sums(p, 1, shard), of_shard(pos_, shard));
-    losses_[static_cast<std::size_t>(shard)] = ops::softmax_end(lse, sum, next, of_shard(pos_, shard));
-  });
-}
-
-/// The gradients of the rows of an own part, and of all features through them. Tile by tile, so that the gradients of
-/// all shards of a tile are in the cache when they are added.
-template <class T>
-void ItemShardProgram<T>::backward_items(std::int64_t own_part, Worker& worker) {
-  const Stream& stream = worker.stream;
-  const std::int64_t p = mine_.begin + own_part, columns = f_.columns();
-  const ops::SoftmaxCandidates part = items_.part(p);
-  const Tensor df = part_df_.slice(own_part, 1).reshaped(f_.shape());
-  if (part.rows.rows() == 0) return fill_zero(stream, df);
-  const std::int64_t first_row = (own_.begin - table_.offset) / columns;
-  worker.arena.reset();
-  std::int64_t longest = 0;
-  for (std::int64_t s = 0; s < shards_; ++s) longest = std::max(longest, tokens_of(s));
-  const Tensor scratch =
-      allocate(worker.arena, kType, {ops::softmax_scratch({}, false, longest, part.rows.rows(), columns)});
-  const std::int64_t levels = std::bit_width(static_cast<std::uint64_t>(shards_));
-  const Tensor tree = allocate(worker.arena, kType, {levels, ops::kSoftmaxTile, columns});
-  for (std::int64_t j = 0; j < part.rows.rows(); j += ops::kSoftmaxTile) {
-    const std::int64_t rows = std::min(ops::kSoftmaxTile, part.rows.rows() - j);
-    const ops::SoftmaxCandidates tile = {
-        .rows = part.rows.slice(j, rows), .ids = {}, .bias = {}, .first = part.first + j};
-    const auto vector = [&](std::int64_t i) {
-      return tree.slice(i, 1).reshaped({ops::kSoftmaxTile, columns}).slice(0, rows);
-    };
-    const std::int64_t row = 1 + tile.first - first_row;  // of the own rows
-    std::int64_t used = 0;
-    for (std::int64_t s = 0; s < shards_; ++s) {
-      const Tensor drows = vector(used++);
-      fill_zero(stream, drows);
-      if (tokens_of(s) > 0)
-        ops::softmax_part_backward(worker.stream, {of_shard(df, s), j > 0}, {drows, true}, one_, of_shard(lse_, s),
-                                   scratch, of_shard(f_, s), tile, of_shard(pos_, s));
-      for (std::int64_t i = 0; i < rows; ++i)
-        if (const std::int64_t slot = slot_[static_cast<std::size_t>(row + i)]; slot > 0)
-          copy(stream, touched_.slice(1 + (slot - 1) * shards_ + s, 1), drows.slice(i, 1));
-      for (std::int64_t n = s + 1; n % 2 == 0; n /= 2, --used)
-        ops::add(worker.stream, vector(used - 2), vector(used - 2), vector(used - 1));
-    }
-    copy(stream, gradient_->slice(own_.begin + row * columns, rows * columns), vector(0).reshaped({rows * columns}));
-  }
-}
-
-template <class T>
-void ItemShardProgram<T>::backward_network(const Shard& batch, unsigned flags) {
-  std::vector<std::span<T>> local;
-  for (std::int64_t i = 0; i < mine_.count(); ++i) local.push_back(rows_->slice(i, 1).template span<T>());
-  for_each(threads_, mine_.count(), [&](std::int64_t i, int thread) {
-    const std::span<T> row = local[static_cast<std::size_t>(i)];
-    const std::int64_t shard = mine_.begin + i;
-    Worker& worker = workers_[static_cast<std::size_t>(thread)];
-    worker.gradients.zero();
-    StepExtras extras = {.flags = flags};
-    if (tokens_of(shard) > 0) {
-      extras.loss = static_cast<double>(static_cast<T>(losses_[static_cast<std::size_t>(shard)]));
-      extras.weight = targets_[static_cast<std::size_t>(i)];
-      worker.arena.reset();
-      Tape tape(worker.stream, worker.arena, kType, Tape::Mode::train, &worker.gradients);
-      const SequenceBatch b = task_.batch(tape.host_arena(), samples_of(batch, shard));
-      Var inputs;
-      const Var f =
-          net_.features(tape, b, {.training = true, .seed = batch.seed, .step = static_cast<std::uint64_t>(batch.step)},
-                        nullptr, &inputs);
-      const Tensor df = of_shard(df_, shard), slopes = of_shard(slope_, shard).reshaped({1, tokens_of(shard)});
-      ops::sampled_cross_entropy_backward(worker.stream, {df, true}, {}, one_, slopes, of_shard(f_, shard),
-                                          table_.value, of_shard(pos_, shard), {});
-      tape.backward(f, df);
-      copy(worker.stream, of_shard(dx_, shard), inputs.grad());
-    }
-    encode<T>(extras, row.data());
-    std::ranges::copy(worker.gradients.flat().template span<T>().subspan(static_cast<std::size_t>(rest_begin_)),
-                      row.begin() + kExtras);
-  });
-  tree_all_reduce<T>(comm_, shards_, local, total_->span<T>(), "gradient of the network");
-  std::ranges::copy(total_->span<T>().subspan(static_cast<std::size_t>(kExtras)), gradient_->data<T>() + rest_begin_);
-  share_tokens(dx_.span<T>(), f_.columns(), "inputs' gradient");
-}
-
-/// Adds the gradients through inputs and targets to each shard's gradient of the rows that they touch, and then these
-/// rows over the shards.
-template <class T>
-void ItemShardProgram<T>::add_inputs() {
-  const std::int64_t columns = f_.columns(), first_row = (own_.begin - table_.offset) / columns;
-  // Row 0 belongs to no item, so nothing overwrites the penalty that the previous step added to it.
-  fill_zero(workers_.front().stream, gradient_->slice(table_.offset, columns));
-  for_each(threads_, shards_, [&](std::int64_t shard, int thread) {
-    if (tokens_of(shard) == 0) return;
-    const auto places = [&](std::span<const std::int32_t> rows) {
-      std::vector<std::int32_t> at;
-      for (const std::int32_t item : rows) {
-        const bool own = item > 0 && item >= first_row && item - first_row < static_cast<std::int64_t>(slot_.size());
-        at.push_back(own ? static_cast<std::int32_t>(
-                               1 + (slot_[static_cast<std::size_t>(item - first_row)] - 1) * shards_ + shard)
-                         : 0);
-      }
-      return at;
-    };
-    Worker& worker = workers_[static_cast<std::size_t>(thread)];
-    const Tensor slopes = of_shard(slope_, shard).reshaped({1, tokens_of(shard)});
-    ops::sampled_cross_entropy_backward(worker.stream, {}, touched_, one_, slopes, of_shard(f_, shard), touched_,
-                                        places(of_shard(pos_, shard)), {});
-    ops::embedding_backward(worker.stream, touched_, of_shard(dx_, shard), places(of_shard(input_, shard)),
-                            net_.input_scale(), 0);
-  });
-  for_each(threads_, static_cast<std::int64_t>(slot_.size()), [&](std::int64_t row, int) {
-    const std::int64_t slot = slot_[static_cast<std::size_t>(row)];
-    if (slot == 0) return;
-    std::vector<std::span<const T>> of_shards;
-    for (std::int64_t s = 0; s < shards_; ++s)
-      of_shards.push_back(touched_.slice(1 + (slot - 1) * shards_ + s, 1).template span<const T>());
-    tree_sum<T>(of_shards, 0, columns, gradient_->slice(own_.begin + row * columns, columns).template span<T>());
-  });
-}
-
-/// The norm of the gradient, with the own parts' sums of all ranks in the order of the parts.
-template <class T>
-double ItemShardProgram<T>::norm() {
-  const std::vector<FlatRange> ranges = task_.norm_ranges();
-  const std::vector<FlatRange> own(ranges.begin() + mine_.begin, ranges.begin() + mine_.end);
-  const std::vector<double> mine = chunk_squares(gradient_, own);
-  const Gathered all = comm_.all_gather(std::as_bytes(std::span(mine)), "gradient norm");
-  double sum = 0;
-  for (const double chunk : values_of<double>(all.bytes)) sum += chunk;
-  for (const double chunk : chunk_squares(gradient_, rest_)) sum += chunk;
-  return std::sqrt(sum);
-}
-
-template <class T>
-void ItemShardProgram<T>::share_weights(Ema* average) {
-  const Tensor values = task_.params().values();
-  for (int r = 0; r < comm_.size() && comm_.size() > 1; ++r) {
-    const FlatRange rows = elements_of(r);
-    const Tensor of_rank = values.slice(rows.begin, rows.count());
-    comm_.broadcast(std::as_writable_bytes(of_rank.span<T>()), r, "item rows");
-    if (average != nullptr && r != comm_.rank()) average->update(values, rows.begin, rows.end);
-  }
-}
-
-template <class T>
-template <class F>
-void ItemShardProgram<T>::for_states(const F& f) const {
-  for (const NamedTensor& state : optimizer_->state()) {
-    if (!state.name.ends_with("/" + table_.name)) continue;
-    for (int r = 0; r < comm_.size() && comm_.size() > 1; ++r) {
-      const FlatRange rows = elements_of(r);
-      f(state.value.reshaped({state.value.size()}).slice(rows.begin - table_.offset, rows.count()), r);
-    }
-  }
-}
-
-template <class T>
-void ItemShardProgram<T>::gather_state() {
-  for_states([&](const Tensor& rows, int r) {
-    comm_.broadcast(std::as_writable_bytes(rows.span<T>()), r, "optimizer's rows");
-  });
-}
-
-template <class T>
-void ItemShardProgram<T>::release_state() {
-  for_states([&](const Tensor& rows, int r) {
-    if (r != comm_.rank()) discard(rows.raw(), rows.size_bytes());
-  });
-}
-
-template <class T>
-std::vector<std::pair<std::string, std::string>> ItemShardProgram<T>::facts() {
-  return {{"batch", join(batch_, " samples per step over all ranks, ",
-                         static_cast<double>(batch_) / static_cast<double>(comm_.size()), " per rank")},
-          {"items", join("dist.items = shard: ", task_.data().n_items, " items, about ",
-                         task_.data().n_items / comm_.size(), " per rank")}};
-}
 
 }  // namespace
 

@@ -7,8 +7,6 @@ using namespace lockstep::prep;
 namespace {
 using Edge = std::array<std::int64_t, 3>;  // head, tail, relation
 
-std::size_t at(std::int64_t i) { return to_size(i); }
-
 /// A random graph with parallel edges, self loops, isolated nodes and users without items.
 KgSet random_set(std::uint64_t seed) {
   const Philox random(seed, 0, "test.kg");

@@ -7,8 +7,6 @@ using namespace lockstep::prep;
 
 namespace {
 
-std::size_t at(std::int64_t i) { return to_size(i); }
-
 /// Mean share of a user's test items among the 20 best of `score(user, item)`; train items left out, ties to the smaller id.
 template <class Score>
 double recall_at_20(const KgSet& set, Score score) {

@@ -4,7 +4,6 @@
 #include <iosfwd>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +11,9 @@
 #include "lockstep/io/h5.hpp"
 
 namespace lockstep::prep {
+
+/// An index of an array.
+inline std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 /// The largest id in a file: ids have 32 bits, counts and offsets 64.
 inline constexpr std::int64_t kLargestId = 2147483646;

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "lockstep/data/placement.hpp"
 #include "lockstep/data/split.hpp"

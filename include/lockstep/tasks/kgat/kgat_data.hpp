@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <memory>
 #include <span>
-#include <string>
 
 #include "lockstep/base/triple_graph.hpp"
 #include "lockstep/data/placement.hpp"
