@@ -51,8 +51,7 @@ std::int64_t partial_sums(std::int64_t n) { return std::min((n + kElementsPerSum
 template <class T>
 void sum_squares(const Stream& stream, double* sums, std::int64_t n, const T* x) {
   if (n == 0) return;
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(partial_sums(n))), .block = kThreads}, sum_squares_kernel<T>,
-              sums, n, x);
+  gpu::launch(stream, {.grid = partial_sums(n), .block = kThreads}, sum_squares_kernel<T>, sums, n, x);
 }
 
 template <class T>
@@ -67,7 +66,6 @@ void add_scaled(const Stream& stream, T* y, const T* x, double factor, std::int6
                 rows * row);
 }
 
-LOCKSTEP_EACH_FLOAT(sum_squares)
-LOCKSTEP_EACH_FLOAT(add_scaled)
+LOCKSTEP_EACH_FLOAT(sum_squares, add_scaled)
 
 }  // namespace lockstep::optim_kernels::cuda

@@ -84,7 +84,7 @@ struct Element {
   __device__ explicit Element(const LazySteps<T>& s) : table(s.tables), row(-1), column(0) {
     std::int64_t block = blockIdx.x;
     for (std::size_t t = 1; t < s.count; ++t) {
-      const std::int64_t blocks = gpu::ceil_div<std::int64_t>(table->elements, kThreads);
+      const std::int64_t blocks = gpu::ceil_div(table->elements, kThreads);
       if (block < blocks) break;
       block -= blocks;
       ++table;
@@ -134,9 +134,7 @@ __global__ void __launch_bounds__(kThreads) lazy_update_kernel(LazySteps<T> s) {
   if (e.column == 0) e.table->done[e.row] = s.now->to + 1;
 }
 
-unsigned blocks_for(std::int64_t threads) {
-  return static_cast<unsigned>(gpu::ceil_div<std::int64_t>(threads, kThreads));
-}
+unsigned blocks_for(std::int64_t threads) { return static_cast<unsigned>(gpu::ceil_div(threads, kThreads)); }
 
 }  // namespace
 
@@ -177,8 +175,6 @@ void lazy_update(const Stream& stream, const LazySteps<T>& s) {
   gpu::launch(stream, grid_of(s), lazy_update_kernel<T>, s);
 }
 
-LOCKSTEP_EACH_FLOAT(late_steps)
-LOCKSTEP_EACH_FLOAT(lazy_catch_up)
-LOCKSTEP_EACH_FLOAT(lazy_update)
+LOCKSTEP_EACH_FLOAT(late_steps, lazy_catch_up, lazy_update)
 
 }  // namespace lockstep::optim_kernels::cuda

@@ -181,9 +181,7 @@ template <class T>
 void activate(const Stream& stream, const RowSet& rows, std::int64_t width, real_t<T>* out, std::uint8_t* marks,
               const Branches<T>& branches, const AggregateLayer& layer) {
   if (rows.size() == 0) return;
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows.size(), kRowsPerBlock)),
-               .block = dim3(kWarp, kRowsPerBlock)},
+  gpu::launch(stream, {.grid = gpu::ceil_div(rows.size(), kRowsPerBlock), .block = {kWarp, kRowsPerBlock}},
               activate_kernel<T>, rows, width, out, marks, branches,
               Dropout{.rate = layer.dropout,
                       .seed = layer.seed,
@@ -206,9 +204,6 @@ void split(const Stream& stream, Aggregator kind, const RowSet& rows, std::int64
   over_rows<real_t<T>>(stream, rows, in, all_aligned(da, db, dx, ds, x, s), Split<T>{kind, in, dx, ds, da, db, x, s});
 }
 
-LOCKSTEP_EACH_STORAGE(combine)
-LOCKSTEP_EACH_STORAGE(activate)
-LOCKSTEP_EACH_STORAGE(derive)
-LOCKSTEP_EACH_STORAGE(split)
+LOCKSTEP_EACH_STORAGE(combine, activate, derive, split)
 
 }  // namespace lockstep::ops::cuda

@@ -77,8 +77,7 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock, 4)
 }
 
 gpu::Grid warps_for(std::int64_t rows) {
-  return {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows, kRowsPerBlock)),
-          .block = dim3(kWarp, kRowsPerBlock)};
+  return {.grid = gpu::ceil_div(rows, kRowsPerBlock), .block = {kWarp, kRowsPerBlock}};
 }
 
 }  // namespace

@@ -115,9 +115,7 @@ __global__ void __launch_bounds__(256)
   if (e < n * n * columns) dweight[e] += by_copy[e / (n * columns) * columns + e % columns];
 }
 
-Grid warp_per_row(std::int64_t rows) {
-  return {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(rows, kRowWarps)), .block = dim3(kWarp, kRowWarps)};
-}
+Grid warp_per_row(std::int64_t rows) { return {.grid = ceil_div(rows, kRowWarps), .block = {kWarp, kRowWarps}}; }
 
 }  // namespace
 
@@ -146,11 +144,10 @@ void collapsed_connection_backward(const Stream& stream, const CollapsedGradient
   if (to.weight == nullptr) return;
   column_sums(stream, s.rows, products, ColumnSums<R, 1>{{by_copy}, {false}},
               ByWeight<T>{da, s.x, inverse, s.columns, s.n}, partials);
-  launch(stream, {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(s.n * products, 256)), .block = 256},
-         add_to_copies_kernel<R>, s.n, s.columns, to.weight, by_copy);
+  launch(stream, {.grid = ceil_div(s.n * products, 256), .block = 256}, add_to_copies_kernel<R>, s.n, s.columns,
+         to.weight, by_copy);
 }
 
-LOCKSTEP_EACH_STORAGE(collapsed_connection_forward)
-LOCKSTEP_EACH_STORAGE(collapsed_connection_backward)
+LOCKSTEP_EACH_STORAGE(collapsed_connection_forward, collapsed_connection_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -25,7 +25,7 @@ template <int N, class F>
 void map(const Stream& stream, std::int64_t count, bool packed, const F& f) {
   if (count == 0) return;
   if (packed)
-    launch(stream, grid_for(ceil_div<std::int64_t>(count, N)), map_kernel<N, F>, count, f);
+    launch(stream, grid_for(ceil_div(count, N)), map_kernel<N, F>, count, f);
   else
     launch(stream, grid_for(count), map_kernel<1, F>, count, f);
 }

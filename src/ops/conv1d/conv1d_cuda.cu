@@ -104,8 +104,7 @@ void conv1d_backward(const Stream& stream, const ConvShape& s, T* dx, bool add_d
   const std::int64_t chunks = std::clamp<std::int64_t>(gpu::kManyBlocks / std::max<std::int64_t>(1, columns), 1,
                                                        std::max<std::int64_t>(1, s.rows * s.length / kThreads));
   auto* partials = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(chunks * columns) * sizeof(R)));
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(columns), static_cast<unsigned>(chunks)), .block = kThreads},
-              conv1d_params_kernel<T>, s, partials, dy, x);
+  gpu::launch(stream, {.grid = {columns, chunks}, .block = kThreads}, conv1d_params_kernel<T>, s, partials, dy, x);
   const auto put = [&](R* to, bool accumulate, std::int64_t first, std::int64_t n) {
     if (to != nullptr)
       gpu::add_partials(stream, chunks, n, gpu::ColumnSums<R, 1>{{to}, {accumulate}}, partials + first, columns);
@@ -114,7 +113,6 @@ void conv1d_backward(const Stream& stream, const ConvShape& s, T* dx, bool add_d
   put(dbias, add_dbias, taps, s.channels);
 }
 
-LOCKSTEP_EACH_STORAGE(conv1d_forward)
-LOCKSTEP_EACH_STORAGE(conv1d_backward)
+LOCKSTEP_EACH_STORAGE(conv1d_forward, conv1d_backward)
 
 }  // namespace lockstep::ops::cuda

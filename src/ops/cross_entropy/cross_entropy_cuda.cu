@@ -56,11 +56,11 @@ template <class T>
 void cross_entropy(const Stream& stream, std::int64_t rows, std::int64_t classes, Tensor loss, real_t<T>* dx,
                    const T* x, const std::int32_t* labels, const double* weights, double smoothing) {
   const std::int64_t blocks =
-      std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(rows * kWarp, gpu::kTotalThreads), 1, gpu::kTotalBlocks);
+      std::clamp<std::int64_t>(gpu::ceil_div(rows * kWarp, gpu::kTotalThreads), 1, gpu::kTotalBlocks);
   auto* partials = reinterpret_cast<double*>(gpu::scratch(stream, gpu::kTotalBlocks * sizeof(double)));
-  gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = gpu::kTotalThreads}, cross_entropy_kernel<T>,
-              rows, classes, partials, dx, x, labels, weights,
-              static_cast<real_t<T>>(smoothing / static_cast<double>(classes)), static_cast<real_t<T>>(1 - smoothing));
+  gpu::launch(stream, {.grid = blocks, .block = gpu::kTotalThreads}, cross_entropy_kernel<T>, rows, classes, partials,
+              dx, x, labels, weights, static_cast<real_t<T>>(smoothing / static_cast<double>(classes)),
+              static_cast<real_t<T>>(1 - smoothing));
   gpu::total(stream, loss, partials, blocks);
 }
 

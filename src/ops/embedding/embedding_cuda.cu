@@ -121,9 +121,7 @@ void embedding_sum(const Stream& stream, std::int64_t m, std::int64_t c, T* y, F
   if (dropout)
     gpu::drawn_map<real_t<T>>(stream, c, packed, dropout, rows, DroppedSum<T>{y, derivative, a, b, c});
   else
-    gpu::launch(stream,
-                {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(m, kRowsPerBlock)),
-                 .block = dim3(gpu::kWarp, kRowsPerBlock)},
+    gpu::launch(stream, {.grid = gpu::ceil_div(m, kRowsPerBlock), .block = {gpu::kWarp, kRowsPerBlock}},
                 embedding_sum_kernel<T>, m, c, y, a, b);
 }
 
@@ -150,9 +148,6 @@ void embedding_backward(const Stream& stream, std::int64_t m, std::int64_t c, st
                     Scaled<T>{dy, c, scale});
 }
 
-LOCKSTEP_EACH_STORAGE(embedding_sum)
-LOCKSTEP_EACH_STORAGE(embedding_pair)
-LOCKSTEP_EACH_STORAGE(embedding_pair_backward)
-LOCKSTEP_EACH_STORAGE(embedding_backward)
+LOCKSTEP_EACH_STORAGE(embedding_sum, embedding_pair, embedding_pair_backward, embedding_backward)
 
 }  // namespace lockstep::ops::cuda

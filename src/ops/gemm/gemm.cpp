@@ -231,11 +231,7 @@ void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T
     for (std::int64_t j = 0; j < n; ++j) sums[j] += partials[block * n + j];
 }
 
-LOCKSTEP_EACH_FLOAT(cached_values)
-LOCKSTEP_EACH_FLOAT(packed_weight)
-LOCKSTEP_EACH_FLOAT(product)
-LOCKSTEP_EACH_FLOAT(product_tn)
-LOCKSTEP_EACH_FLOAT(scale_and_sum)
+LOCKSTEP_EACH_FLOAT(cached_values, packed_weight, product, product_tn, scale_and_sum)
 
 }  // namespace cpu
 

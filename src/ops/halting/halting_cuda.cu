@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void begin_sequences(const Stream& stream, std::int64_t sequences, const Sequences& all) {
   if (sequences == 0) return;
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(sequences)), .block = kThreads}, begin_sequences_kernel, all);
+  gpu::launch(stream, {.grid = sequences, .block = kThreads}, begin_sequences_kernel, all);
 }
 
 template <class T>

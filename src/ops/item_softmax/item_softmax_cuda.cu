@@ -91,7 +91,7 @@ unsigned blocks(std::int64_t n, std::int64_t each) { return static_cast<unsigned
 
 template <class R>
 void item_softmax_update(const Stream& stream, const ScoreTile<R>& tile, R* scores, R* largest, R* sum) {
-  launch(stream, {.grid = blocks(tile.tokens, kTokenWarps), .block = dim3(kWarp, kTokenWarps)}, update_kernel<R>, tile,
+  launch(stream, {.grid = blocks(tile.tokens, kTokenWarps), .block = {kWarp, kTokenWarps}}, update_kernel<R>, tile,
          scores, largest, sum);
 }
 
@@ -110,16 +110,13 @@ void item_softmax_start(const Stream& stream, std::int64_t tokens, R* state) {
 template <class R>
 void item_softmax_finish(const Stream& stream, std::int64_t tokens, const Tensor& loss, R* state,
                          const std::int32_t* pos) {
-  const std::int64_t grid = std::clamp<std::int64_t>(ceil_div<std::int64_t>(tokens, kTotalThreads), 1, kTotalBlocks);
+  const std::int64_t grid = std::clamp<std::int64_t>(ceil_div(tokens, kTotalThreads), 1, kTotalBlocks);
   auto* partials = reinterpret_cast<double*>(scratch(stream, kTotalBlocks * sizeof(double)));
-  launch(stream, {.grid = static_cast<unsigned>(grid), .block = kTotalThreads}, finish_kernel<R>, tokens, partials,
-         state, pos);
+  launch(stream, {.grid = grid, .block = kTotalThreads}, finish_kernel<R>, tokens, partials, state, pos);
   total(stream, loss, partials, grid);
 }
 
-LOCKSTEP_EACH_FLOAT(item_softmax_update)
-LOCKSTEP_EACH_FLOAT(item_softmax_start)
-LOCKSTEP_EACH_FLOAT(item_softmax_finish)
+LOCKSTEP_EACH_FLOAT(item_softmax_update, item_softmax_start, item_softmax_finish)
 LOCKSTEP_EACH_STORAGE(item_softmax_probabilities)
 
 }  // namespace lockstep::ops::cuda

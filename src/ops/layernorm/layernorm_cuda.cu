@@ -174,7 +174,7 @@ struct LongRows {
 /// Calls f.template operator()<kHeld>().
 template <class T, class F>
 void visit_held(std::int64_t columns, const F& f) {
-  const std::int64_t per_lane = gpu::ceil_div<std::int64_t>(columns, kWarp);
+  const std::int64_t per_lane = gpu::ceil_div(columns, kWarp);
   if (per_lane > most_per_lane<T>()) return f.template operator()<0>();
   if constexpr (most_per_lane<T>() == 32) {
     if (per_lane > 16) return f.template operator()<32>();
@@ -191,8 +191,7 @@ template <class T>
 void layernorm_forward(const Stream& stream, std::int64_t n, std::int64_t c, T* y, real_t<T>* mean, real_t<T>* rstd,
                        const T* x, const T* gamma, const T* beta, real_t<T> eps) {
   if (n == 0) return;
-  const gpu::Grid grid{.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(n, kRowsPerBlock)),
-                       .block = dim3(kWarp, kRowsPerBlock)};
+  const gpu::Grid grid{.grid = gpu::ceil_div(n, kRowsPerBlock), .block = {kWarp, kRowsPerBlock}};
   visit_held<T>(c, [&]<int kHeld>() {
     gpu::launch(stream, grid, layernorm_forward_kernel<T, kHeld>, n, c, y, mean, rstd, x, gamma, beta, eps);
   });
@@ -207,14 +206,13 @@ void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T*
     constexpr int kWarps = kBackwardWarps<kHeld>;
     // As many warps in either case; whole blocks fill any GPU once.
     constexpr std::int64_t kMost = gpu::kManyBlocks * kRowsPerBlock / kWarps;
-    const std::int64_t blocks = std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(n, kWarps), 1, kMost);
+    const std::int64_t blocks = std::clamp<std::int64_t>(gpu::ceil_div(n, kWarps), 1, kMost);
     R* partials = nullptr;
     if (kHeld > 0 && (dgamma != nullptr || sums != nullptr))
       partials = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(blocks * kSums * c) * sizeof(R)));
     if (dx != nullptr || partials != nullptr)
-      gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = dim3(kWarp, kWarps)},
-                  layernorm_backward_kernel<T, kHeld, kSums>, n, c, dx, accumulate, derivative, to, partials,
-                  gpu::block_counters(stream), dy, x, mean, rstd, gamma);
+      gpu::launch(stream, {.grid = blocks, .block = {kWarp, kWarps}}, layernorm_backward_kernel<T, kHeld, kSums>, n, c,
+                  dx, accumulate, derivative, to, partials, gpu::block_counters(stream), dy, x, mean, rstd, gamma);
     if (kHeld > 0) {
       if (partials != nullptr && kWarps < kWarp) gpu::add_partials(stream, blocks, c, to, partials, kSums * c);
       return;
@@ -233,7 +231,6 @@ void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T*
   });
 }
 
-LOCKSTEP_EACH_STORAGE(layernorm_forward)
-LOCKSTEP_EACH_STORAGE(layernorm_backward)
+LOCKSTEP_EACH_STORAGE(layernorm_forward, layernorm_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -12,10 +12,8 @@ constexpr double kLeastNorm = 1e-12;
 template <class... Params, class... Args>
 void launch_rows(const Stream& stream, std::int64_t rows, void (*kernel)(Params...), Args&&... args) {
   if (rows == 0) return;
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows, kRowsPerBlock)),
-               .block = dim3(kWarp, kRowsPerBlock)},
-              kernel, std::forward<Args>(args)...);
+  gpu::launch(stream, {.grid = gpu::ceil_div(rows, kRowsPerBlock), .block = {kWarp, kRowsPerBlock}}, kernel,
+              std::forward<Args>(args)...);
 }
 
 /// The row of this warp. Blocks have kRowsPerBlock rows.
@@ -129,9 +127,7 @@ void sum_node_rows(const Stream& stream, T* y, std::int64_t columns, const T* x,
               place.empty() ? nullptr : place.data());
 }
 
-LOCKSTEP_EACH_FLOAT(scatter_node_rows)
-LOCKSTEP_EACH_FLOAT(clear_node_rows)
-LOCKSTEP_EACH_FLOAT(sum_node_rows)
+LOCKSTEP_EACH_FLOAT(scatter_node_rows, clear_node_rows, sum_node_rows)
 LOCKSTEP_EACH_STORAGE(gather_node_rows)
 template void round_node_rows(const Stream&, bf16*, const float*, std::int64_t, const RowSet&);
 template void round_node_rows(const Stream&, f16*, const float*, std::int64_t, const RowSet&);

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
 }
 
 std::int64_t blocks_for(std::int64_t n) {
-  return std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(n, gpu::kTotalThreads), 1, gpu::kTotalBlocks);
+  return std::clamp<std::int64_t>(gpu::ceil_div(n, gpu::kTotalThreads), 1, gpu::kTotalBlocks);
 }
 
 }  // namespace
@@ -68,8 +68,8 @@ void regression_loss(const Stream& stream, std::int64_t n, Tensor loss, real_t<T
   const std::int64_t blocks = blocks_for(n);
   auto* partials = reinterpret_cast<double*>(gpu::scratch(stream, gpu::kTotalBlocks * sizeof(double)));
   const auto run = [&]<class Op>(Op) {
-    gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = gpu::kTotalThreads},
-                regression_loss_kernel<T, Op>, n, partials, dy, y, target);
+    gpu::launch(stream, {.grid = blocks, .block = gpu::kTotalThreads}, regression_loss_kernel<T, Op>, n, partials, dy,
+                y, target);
   };
   switch (kind) {
     case Regression::mse:
@@ -94,12 +94,11 @@ void smoothness_loss(const Stream& stream, std::int64_t rows, std::int64_t colum
   double* moments = partials + gpu::kTotalBlocks;
   copy_bytes(stream, moments, mean, bytes);
   copy_bytes(stream, moments + columns, std, bytes);
-  gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = gpu::kTotalThreads}, smoothness_loss_kernel<T>,
-              n, columns, partials, dy, y, moments, order);
+  gpu::launch(stream, {.grid = blocks, .block = gpu::kTotalThreads}, smoothness_loss_kernel<T>, n, columns, partials,
+              dy, y, moments, order);
   gpu::total(stream, loss, partials, blocks);
 }
 
-LOCKSTEP_EACH_STORAGE(regression_loss)
-LOCKSTEP_EACH_STORAGE(smoothness_loss)
+LOCKSTEP_EACH_STORAGE(regression_loss, smoothness_loss)
 
 }  // namespace lockstep::ops::cuda

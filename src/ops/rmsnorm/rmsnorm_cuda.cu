@@ -110,7 +110,7 @@ void for_rows(std::int64_t columns, bool packed, const F& run) {
   constexpr int kPack = gpu::pack_size<T>();
   if (!packed || columns % kPack != 0)
     return columns <= 8 * kWarp ? run.template operator()<1, 8>() : run.template operator()<1, 0>();
-  const std::int64_t packs = gpu::ceil_div<std::int64_t>(columns, kWarp * kPack);
+  const std::int64_t packs = gpu::ceil_div(columns, kWarp * kPack);
   if (packs <= 1) return run.template operator()<kPack, 1>();
   if (packs <= 2) return run.template operator()<kPack, 2>();
   if (packs <= 4) return run.template operator()<kPack, 4>();
@@ -119,8 +119,7 @@ void for_rows(std::int64_t columns, bool packed, const F& run) {
 }
 
 gpu::Grid warp_per_row(std::int64_t rows) {
-  return {.grid = dim3(static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows, kRowsPerBlock))),
-          .block = dim3(kWarp, kRowsPerBlock)};
+  return {.grid = gpu::ceil_div(rows, kRowsPerBlock), .block = {kWarp, kRowsPerBlock}};
 }
 
 }  // namespace
@@ -143,7 +142,6 @@ void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t colu
   });
 }
 
-LOCKSTEP_EACH_STORAGE(rmsnorm_forward)
-LOCKSTEP_EACH_STORAGE(rmsnorm_backward)
+LOCKSTEP_EACH_STORAGE(rmsnorm_forward, rmsnorm_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(kThreads)
 template <class T, int N>
 void launch(const Stream& stream, std::int64_t rows, std::int64_t width, std::int64_t heads, std::int64_t half,
             std::int64_t positions, T* x, const real_t<T>* cos, const real_t<T>* sin, real_t<T> sign) {
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(rows)), .block = kThreads}, rope_kernel<T, N>, width,
-              static_cast<int>(heads * half), static_cast<int>(half), positions, x, cos, sin, sign);
+  gpu::launch(stream, {.grid = rows, .block = kThreads}, rope_kernel<T, N>, width, static_cast<int>(heads * half),
+              static_cast<int>(half), positions, x, cos, sin, sign);
 }
 
 }  // namespace

@@ -26,9 +26,7 @@ template <class T>
 void copy_block(const Stream& stream, T* y, const RowSet& y_rows, const T* x, const RowSet& x_rows,
                 std::int64_t columns) {
   if (y_rows.size() == 0 || columns == 0) return;
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(y_rows.size(), kRowsPerBlock)),
-               .block = dim3(kWarp, kRowsPerBlock)},
+  gpu::launch(stream, {.grid = gpu::ceil_div(y_rows.size(), kRowsPerBlock), .block = {kWarp, kRowsPerBlock}},
               copy_block_kernel<T>, y, y_rows, x, x_rows, columns);
 }
 

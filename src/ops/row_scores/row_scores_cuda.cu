@@ -31,9 +31,8 @@ template <class T>
 void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std::int64_t columns, real_t<T>* scores,
                 const T* f, const T* table, const std::int32_t* ids) {
   if (count == 0) return;
-  launch(stream,
-         {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(count, kScoreWarps)), .block = dim3(kWarp, kScoreWarps)},
-         row_scores_kernel<T>, count, each, columns, scores, f, table, near_copy(ids));
+  launch(stream, {.grid = ceil_div(count, kScoreWarps), .block = {kWarp, kScoreWarps}}, row_scores_kernel<T>, count,
+         each, columns, scores, f, table, near_copy(ids));
 }
 
 LOCKSTEP_EACH_STORAGE(row_scores)

@@ -94,9 +94,7 @@ struct ItemGradient {
   }
 };
 
-Grid one_warp_each(std::int64_t n) {
-  return {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(n, kTokenWarps)), .block = dim3(kWarp, kTokenWarps)};
-}
+Grid one_warp_each(std::int64_t n) { return {.grid = ceil_div(n, kTokenWarps), .block = {kWarp, kTokenWarps}}; }
 
 std::int64_t negatives_of_each(std::span<const std::int32_t> pos, std::span<const std::int32_t> neg) {
   return pos.empty() ? 0 : static_cast<std::int64_t>(neg.size() / pos.size());
@@ -129,7 +127,6 @@ void sampled_cross_entropy_backward(const Stream& stream, T* df, bool accumulate
   scatter_rows(stream, {pos, neg}, columns, rows, dtable, 0, ItemGradient<T>{dloss, slopes, f, tokens, each, columns});
 }
 
-LOCKSTEP_EACH_STORAGE(sampled_cross_entropy_forward)
-LOCKSTEP_EACH_STORAGE(sampled_cross_entropy_backward)
+LOCKSTEP_EACH_STORAGE(sampled_cross_entropy_forward, sampled_cross_entropy_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -84,8 +84,7 @@ void sequence_loss(const Stream& stream, std::int64_t sequences, std::int64_t po
   if (sequences == 0) return;
   const auto kernel =
       loss == TokenLoss::stablemax ? sequence_loss_kernel<T, Stablemax> : sequence_loss_kernel<T, Softmax>;
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(sequences)), .block = kThreads}, kernel, positions, n,
-              dlogits, scores, logits, labels);
+  gpu::launch(stream, {.grid = sequences, .block = kThreads}, kernel, positions, n, dlogits, scores, logits, labels);
 }
 
 LOCKSTEP_EACH_STORAGE(sequence_loss)

@@ -127,8 +127,7 @@ template <class T, class X, int V>
 void start(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet& rows) {
   int lanes = 1;
   while (lanes < kWarp && lanes * V < a.width) lanes *= 2;
-  const gpu::Grid grid = {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows.size(), kRows)),
-                          .block = kRows * kWarp};
+  const gpu::Grid grid = {.grid = gpu::ceil_div(rows.size(), kRows), .block = kRows * kWarp};
   if (a.columns != nullptr)
     gpu::launch(stream, grid, spmm_kernel<T, X, V, true>, a, rows, lanes);
   else

@@ -125,7 +125,7 @@ bool packed(std::int64_t width, std::int64_t columns, const P*... arrays) {
 }
 
 gpu::Grid grid_of(std::int64_t rows, std::int64_t blocks_of_row) {
-  return {.grid = dim3(static_cast<unsigned>(rows), static_cast<unsigned>(blocks_of_row)), .block = kThreads};
+  return {.grid = {rows, blocks_of_row}, .block = kThreads};
 }
 
 }  // namespace
@@ -175,8 +175,6 @@ void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t 
               norm);
 }
 
-LOCKSTEP_EACH_STORAGE(swiglu_forward)
-LOCKSTEP_EACH_STORAGE(swiglu_gate_forward)
-LOCKSTEP_EACH_STORAGE(swiglu_gate_backward)
+LOCKSTEP_EACH_STORAGE(swiglu_forward, swiglu_gate_forward, swiglu_gate_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -73,10 +73,9 @@ template <class T>
 void token_pool_forward(const Stream& stream, std::int64_t sequences, std::int64_t time, std::int64_t width, T* z,
                         real_t<T>* w, const T* x, const T* scores) {
   if (sequences == 0) return;
-  const std::int64_t threads =
-      std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(width, kWarp) * kWarp, kWarp, kMostThreads);
-  gpu::launch(stream, {.grid = static_cast<unsigned>(sequences), .block = static_cast<unsigned>(threads)},
-              token_pool_forward_kernel<T>, time, width, z, w, x, scores);
+  const std::int64_t threads = std::clamp<std::int64_t>(gpu::ceil_div(width, kWarp) * kWarp, kWarp, kMostThreads);
+  gpu::launch(stream, {.grid = sequences, .block = threads}, token_pool_forward_kernel<T>, time, width, z, w, x,
+              scores);
 }
 
 template <class T>
@@ -85,13 +84,10 @@ void token_pool_backward(const Stream& stream, std::int64_t sequences, std::int6
                          const T* x) {
   const std::int64_t tokens = sequences * time;
   if (tokens == 0) return;
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(tokens, kRowsPerBlock)),
-               .block = dim3(kWarp, kRowsPerBlock)},
+  gpu::launch(stream, {.grid = gpu::ceil_div(tokens, kRowsPerBlock), .block = {kWarp, kRowsPerBlock}},
               token_pool_backward_kernel<T>, tokens, time, width, dx, add_dx, dscores, add_dscores, dz, z, w, x);
 }
 
-LOCKSTEP_EACH_STORAGE(token_pool_forward)
-LOCKSTEP_EACH_STORAGE(token_pool_backward)
+LOCKSTEP_EACH_STORAGE(token_pool_forward, token_pool_backward)
 
 }  // namespace lockstep::ops::cuda

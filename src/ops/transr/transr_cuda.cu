@@ -173,9 +173,7 @@ void transr(const Stream& stream, const RelationSamples& samples, const TransrAr
   Layout layout = {.tile = kTile, .matrix = size(1, true) <= kMostBytes};
   while (layout.tile > 1 && size(layout.tile, layout.matrix) > kMostBytes) layout.tile /= 2;
   gpu::launch(stream,
-              {.grid = static_cast<unsigned>(samples.chunks.size()),
-               .block = kThreads,
-               .shared_bytes = size(layout.tile, layout.matrix)},
+              {.grid = samples.chunks.size(), .block = kThreads, .shared_bytes = size(layout.tile, layout.matrix)},
               transr_kernel<T>, samples, a, sums, layout);
 }
 
