@@ -134,7 +134,12 @@ __global__ void __launch_bounds__(kThreads) lazy_update_kernel(LazySteps<T> s) {
   if (e.column == 0) e.table->done[e.row] = s.now->to + 1;
 }
 
-unsigned blocks_for(std::int64_t threads) { return static_cast<unsigned>(gpu::ceil_div(threads, kThreads)); }
+template <class T>
+gpu::Grid grid_of(const LazySteps<T>& s) {
+  std::int64_t blocks = 0;
+  for (std::size_t t = 0; t < s.count; ++t) blocks += gpu::ceil_div(s.tables[t].elements, kThreads);
+  return {.grid = blocks, .block = kThreads};
+}
 
 }  // namespace
 
@@ -142,29 +147,17 @@ void note_step(const Stream& stream, double* history, std::int64_t index, double
   gpu::launch(stream, {}, note_step_kernel, history, index, rate, root);
 }
 void set_steps(const Stream& stream, std::int64_t* done, std::int64_t rows, std::int64_t steps) {
-  if (rows > 0) gpu::launch(stream, gpu::grid_for(rows, kThreads), set_steps_kernel, done, rows, steps);
+  gpu::launch(stream, gpu::grid_for(rows, kThreads), set_steps_kernel, done, rows, steps);
 }
 void claim_rows(const Stream& stream, const ops::RowSet& rows, std::int64_t* done, std::int64_t* from,
                 std::int64_t to) {
-  if (rows.size() == 0) return;
-  gpu::launch(stream, {.grid = blocks_for(rows.size()), .block = kThreads}, claim_rows_kernel, rows, done, from, to);
+  gpu::launch(stream, gpu::thread_per_element(rows.size(), kThreads), claim_rows_kernel, rows, done, from, to);
 }
 
 template <class T>
 void late_steps(const Stream& stream, const LateSteps<T>& late) {
-  if (late.rows.size() * late.columns == 0) return;
-  gpu::launch(stream, {.grid = blocks_for(late.rows.size() * late.columns), .block = kThreads}, late_steps_kernel<T>,
-              late);
+  gpu::launch(stream, gpu::thread_per_element(late.rows.size() * late.columns, kThreads), late_steps_kernel<T>, late);
 }
-
-namespace {
-template <class T>
-gpu::Grid grid_of(const LazySteps<T>& s) {
-  unsigned blocks = 0;
-  for (std::size_t t = 0; t < s.count; ++t) blocks += blocks_for(s.tables[t].elements);
-  return {.grid = blocks, .block = kThreads};
-}
-}  // namespace
 
 template <class T>
 void lazy_catch_up(const Stream& stream, const LazySteps<T>& s) {

@@ -405,8 +405,7 @@ void attention_backward(const Stream& stream, const Attention<T>& a) {
   } else {
     if (a.batch * a.heads * a.time * a.width == 0) return;
     const gpu::Drop<T> drop{cpu::DropRate(a.dropout.rate)};
-    T* mean =
-        reinterpret_cast<T*>(gpu::scratch(stream, static_cast<std::size_t>(a.batch * a.heads * a.time) * sizeof(T)));
+    T* mean = gpu::scratch<T>(stream, a.batch * a.heads * a.time);
     visit_chunks(a.width, [&]<int kChunks>() {
       gpu::launch(stream, grid_of<T, kChunks>(a, 2, 1, 3), attention_queries_kernel<T, kChunks>, a, mean, drop);
       gpu::launch(stream, grid_of<T, kChunks>(a, 2, 2, 4), attention_keys_kernel<T, kChunks>, a, mean, drop);

@@ -60,7 +60,6 @@ __global__ void __launch_bounds__(kWarp* kWarp)
 template <class T, int K>
 void add_partials(const Stream& stream, std::int64_t chunks, std::int64_t n, const ColumnSums<T, K>& sums,
                   const T* partials, std::int64_t stride) {
-  if (n == 0) return;
   launch(stream, {.grid = {ceil_div(n, kWarp), K}, .block = {kWarp, kWarp}}, add_partials_kernel<T, K>, chunks, n, sums,
          partials, stride);
 }
@@ -118,7 +117,6 @@ std::size_t column_sums_bytes(std::int64_t rows, std::int64_t n) {
 template <class T, int K, class F>
 void column_sums(const Stream& stream, std::int64_t rows, std::int64_t n, const ColumnSums<T, K>& sums, const F& f,
                  std::byte* scratch) {
-  if (n == 0) return;
   const std::int64_t chunks = column_sum_chunks(rows, n);
   T* partials = chunks > 1 ? reinterpret_cast<T*>(scratch) : nullptr;
   launch(stream, {.grid = {ceil_div(n, kWarp), chunks}, .block = {kWarp, kSumWarps}}, column_sums_kernel<T, K, F>, rows,

@@ -90,7 +90,6 @@ void take_runs_backward(const Stream& stream, const Runs& runs, T* dx, bool accu
 template <class T>
 void fill_sequences(const Stream& stream, std::int64_t sequences, std::int64_t positions, std::int64_t columns, T* x,
                     const T* row, const std::int32_t* starts) {
-  if (sequences * positions * columns == 0) return;
   gpu::launch(stream, {.grid = {sequences, kTiles}, .block = kThreads}, fill_sequences_kernel<T>, positions * columns,
               columns, x, row, starts);
 }

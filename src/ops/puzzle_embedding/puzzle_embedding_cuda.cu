@@ -85,10 +85,9 @@ void token_gradient(const Stream& stream, const PuzzleShape& s, real_t<T>* dtabl
   const std::int64_t chunks = std::clamp<std::int64_t>(4 * gpu::kManyBlocks / std::max<std::int64_t>(1, tiles), 1,
                                                        std::max<std::int64_t>(1, cells / kLeastCells));
   const std::int64_t n = s.vocabulary * s.columns;
-  R* partials = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(chunks * n) * sizeof(R)));
-  const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(chunks),
-                  static_cast<unsigned>(gpu::ceil_div(s.vocabulary, kTileTokens)));
-  gpu::launch(stream, {.grid = grid, .block = kThreads}, token_gradient_kernel<T>, s, partials, dx, scale);
+  R* partials = gpu::scratch<R>(stream, chunks * n);
+  gpu::launch(stream, {.grid = {tiles, chunks, gpu::ceil_div(s.vocabulary, kTileTokens)}, .block = kThreads},
+              token_gradient_kernel<T>, s, partials, dx, scale);
   gpu::add_partials<R, 1>(stream, chunks, n, {{dtable}, {true}}, partials, n);
 }
 
@@ -98,7 +97,6 @@ template <class T>
 void puzzle_embedding_forward(const Stream& stream, const PuzzleShape& s, T* x, const T* table, const T* puzzles,
                               const T* where, real_t<T> scale) {
   const std::int64_t positions = s.batch * (s.prefix + s.cells);
-  if (positions * s.columns == 0) return;
   gpu::launch(stream, {.grid = positions, .block = kThreads}, puzzle_embedding_forward_kernel<T>, s, x, table, puzzles,
               where, scale);
 }

@@ -139,7 +139,6 @@ void start(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet
 template <class Arguments>
 void spmm(const Stream& stream, const Arguments& a, const RowSet& rows) {
   constexpr int V = 16 / sizeof(*a.y);
-  if (rows.size() == 0 || a.width == 0) return;
   if (a.width % V == 0 && gpu::aligned(a.x, a.y))
     start<std::remove_pointer_t<decltype(a.y)>, std::remove_const_t<std::remove_pointer_t<decltype(a.x)>>, V>(stream, a,
                                                                                                               rows);

@@ -167,7 +167,6 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 void transr(const Stream& stream, const RelationSamples& samples, const TransrArrays<T>& a, RankingSums* sums) {
-  if (samples.chunks.empty()) return;
   constexpr std::size_t kMostBytes = 96 << 10;  // two blocks per multiprocessor from compute capability 8.0 on
   const auto size = [&](int tile, bool matrix) { return Layout::size_bytes<T>(tile, matrix, a.d, a.k); };
   Layout layout = {.tile = kTile, .matrix = size(1, true) <= kMostBytes};
