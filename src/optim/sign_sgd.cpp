@@ -12,11 +12,6 @@ namespace lockstep {
 
 namespace {
 
-template <class T>
-std::span<T> take(Arena& arena, std::size_t count) {
-  return {static_cast<T*>(arena.allocate(count * sizeof(T))), count};
-}
-
 /// Samples grouped by their table row, ascending within each row. A run is the group of one row.
 struct Runs {
   std::span<std::int32_t> ids;     ///< table row of each run
@@ -25,8 +20,8 @@ struct Runs {
 };
 
 Runs runs_of(Arena& arena, std::span<const std::int32_t> ids) {
-  Runs runs = {take<std::int32_t>(arena, ids.size()), take<std::int32_t>(arena, ids.size() + 1),
-               take<std::int32_t>(arena, ids.size())};
+  Runs runs = {arena.array<std::int32_t>(ids.size()), arena.array<std::int32_t>(ids.size() + 1),
+               arena.array<std::int32_t>(ids.size())};
   std::iota(runs.order.begin(), runs.order.end(), 0);
   const auto id_of = [&](std::int32_t sample) { return ids[static_cast<std::size_t>(sample)]; };
   std::sort(runs.order.begin(), runs.order.end(),
@@ -89,8 +84,7 @@ void sign_sgd_rows(Arena& scratch, const Tensor& table, const Tensor& ids, const
       require(samples[i] >= 0 && samples[i] < table.rows(), "sign_sgd_rows: id ", samples[i], " of sample ", i,
               ": the table has ", table.rows(), " rows");
     descend(table.data<T>(), copy, gradients.data<T>(), table.columns(), runs_of(scratch, samples),
-            take<T>(scratch, static_cast<std::size_t>(table.columns())), static_cast<T>(1 - lr * weight_decay),
-            static_cast<T>(lr));
+            scratch.array<T>(table.columns()), static_cast<T>(1 - lr * weight_decay), static_cast<T>(lr));
   });
 }
 

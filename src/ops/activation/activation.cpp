@@ -44,11 +44,10 @@ void activation_forward(Stream& stream, const Tensor& y, const Tensor& derivativ
   require(y.shape() == x.shape(), "activation: x is ", x.shape(), ", so y must be too, not ", y.shape());
   require(!derivative || derivative.shape() == x.shape(), "activation: x is ", x.shape(),
           ", so derivative must be too, not ", derivative.shape());
-  if (on_gpu(x, [&]<class T>() {
-        cuda::activation_forward<T>(stream, x.size(), y.data<T>(), derivative.data<T>(), x.data<T>(), activation);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::activation_forward<T>(stream, x.size(), y.data<T>(), derivative.data<T>(), x.data<T>(), activation);
+  });
+  on_cpu(x, [&]<class T>() {
     T* d = derivative.data<T>();
     if (const auto kernel = cpu::active_activation_kernel<T>(activation)) {
       kernel(x.size(), y.data<T>(), d, x.data<T>());
@@ -63,11 +62,10 @@ void activation_backward(Stream& stream, Target dx, const Tensor& dy, const Tens
   if (!dx) return;
   require(dx.tensor.shape() == dy.shape() && derivative.shape() == dy.shape(), "activation backward: dy is ",
           dy.shape(), ", dx ", dx.tensor.shape(), ", derivative ", derivative.shape(), "; all must be equal");
-  if (on_gpu(dy, [&]<class T>() {
-        cuda::multiply<T>(stream, dy.size(), dx.tensor.data<T>(), dy.data<T>(), derivative.data<T>(), dx.accumulate);
-      }))
-    return;
-  visit_float(dy.dtype(), [&]<class T>() {
+  on_gpu(dy, [&]<class T>() {
+    cuda::multiply<T>(stream, dy.size(), dx.tensor.data<T>(), dy.data<T>(), derivative.data<T>(), dx.accumulate);
+  });
+  on_cpu(dy, [&]<class T>() {
     cpu::active_multiply_kernel<T>()(dy.size(), dx.tensor.data<T>(), dy.data<T>(), derivative.data<T>(), dx.accumulate);
   });
 }

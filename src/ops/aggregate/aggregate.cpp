@@ -93,8 +93,8 @@ void aggregate_forward(Stream& stream, Arena& scratch, const AggregateLayer& lay
                        const RowSet& block) {
   const Extents e(layer, rows);
   const std::int64_t m = block.size();
-  if (on_gpu(layer.weight1, [&]<class T>() { forward_on_gpu<T>(stream, scratch, layer, rows, block, e); })) return;
-  visit_float(rows.x.dtype(), [&]<class T>() {
+  on_gpu(layer.weight1, [&]<class T>() { forward_on_gpu<T>(stream, scratch, layer, rows, block, e); });
+  on_cpu(rows.x, [&]<class T>() {
     const auto kernels = cpu::active_aggregate_kernels<T>();
     const Operands o(scratch, dtype_of<T>::value, m, e);
     kernels.combine(layer.kind, block, e.in, o.a.data<T>(), o.b.data<T>(), rows.x.data<const T>(),
@@ -105,8 +105,7 @@ void aggregate_forward(Stream& stream, Arena& scratch, const AggregateLayer& lay
     const std::int64_t groups = (e.out + 2 * cpu::kGroupWords - 1) / (2 * cpu::kGroupWords);
     std::uint32_t* words = nullptr;
     if (layer.dropout > 0) {
-      words = static_cast<std::uint32_t*>(
-          scratch.allocate(static_cast<std::size_t>(m * groups * cpu::kGroupWords) * sizeof(std::uint32_t)));
+      words = scratch.array<std::uint32_t>(m * groups * cpu::kGroupWords).data();
       for (std::int64_t i = 0; i < m; ++i) {
         const Philox draws(layer.seed, layer.step, layer.site, static_cast<std::uint64_t>(block[i]));
         kernels.draw(cpu::PhiloxKey(draws), groups, words + i * groups * cpu::kGroupWords);
@@ -124,10 +123,9 @@ void aggregate_backward(Stream& stream, Arena& scratch, const AggregateLayer& la
                         const RowSet& block, const Tensor& dout, const Tensor& ds, const Tensor& dx,
                         const AggregateLayer& gradient) {
   const Extents e(layer, rows);
-  if (on_gpu(layer.weight1,
-             [&]<class T>() { backward_on_gpu<T>(stream, scratch, layer, rows, block, dout, ds, dx, gradient, e); }))
-    return;
-  visit_float(rows.x.dtype(), [&]<class T>() {
+  on_gpu(layer.weight1,
+         [&]<class T>() { backward_on_gpu<T>(stream, scratch, layer, rows, block, dout, ds, dx, gradient, e); });
+  on_cpu(rows.x, [&]<class T>() {
     const auto kernels = cpu::active_aggregate_kernels<T>();
     const Operands o(scratch, dtype_of<T>::value, block.size(), e);
     const T *x = rows.x.data<const T>(), *s = rows.s.data<const T>();

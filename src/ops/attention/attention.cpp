@@ -120,9 +120,9 @@ void for_each_head(const Extents& e, double products, const F& f) {
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& qkv,
                        const AttentionOptions& options) {
   const Extents e = extents_of("attention", y, lse, qkv, options);
-  if (on_gpu(y, [&]<class T>() { cuda::attention_forward<T>(stream, all_heads<T>(e, y, lse, qkv, options)); })) return;
-  rotate(stream, qkv, options, Rotation::forward);
-  visit_float(y.dtype(), [&]<class T>() {
+  on_gpu(y, [&]<class T>() { cuda::attention_forward<T>(stream, all_heads<T>(e, y, lse, qkv, options)); });
+  on_cpu(y, [&]<class T>() {
+    rotate(stream, qkv, options, Rotation::forward);
     const auto kernel = cpu::active_attention_kernels<T>().forward;
     for_each_head(e, 2, [&](std::int64_t b, std::int64_t h) { kernel(head_of<T>(b, h, e, y, lse, qkv, options)); });
   });
@@ -138,17 +138,16 @@ void attention_backward(Stream& stream, Target dqkv, const Tensor& dy, const Ten
           ", so its gradient must be too, not ", dqkv.tensor.shape());
   require(!options.cos || !dqkv.accumulate, "attention backward: the gradient of rotated inputs must be stored");
   const std::int64_t columns = e.columns();
-  if (on_gpu(y, [&]<class T>() {
-        cuda::Attention<T> a = all_heads<T>(e, y, lse, qkv, options);
-        a.dy = dy.data<T>();
-        a.dq = dqkv.tensor.data<T>();
-        a.dk = a.dq + columns;
-        a.dv = a.dk + columns;
-        a.add_dq = a.add_dk = a.add_dv = dqkv.accumulate;
-        cuda::attention_backward<T>(stream, a);
-      }))
-    return;
-  visit_float(y.dtype(), [&]<class T>() {
+  on_gpu(y, [&]<class T>() {
+    cuda::Attention<T> a = all_heads<T>(e, y, lse, qkv, options);
+    a.dy = dy.data<T>();
+    a.dq = dqkv.tensor.data<T>();
+    a.dk = a.dq + columns;
+    a.dv = a.dk + columns;
+    a.add_dq = a.add_dk = a.add_dv = dqkv.accumulate;
+    cuda::attention_backward<T>(stream, a);
+  });
+  on_cpu(y, [&]<class T>() {
     const auto kernel = cpu::active_attention_kernels<T>().backward;
     for_each_head(e, 5, [&](std::int64_t b, std::int64_t h) {
       cpu::AttentionHead<T> head = head_of<T>(b, h, e, y, lse, qkv, options);
@@ -159,8 +158,8 @@ void attention_backward(Stream& stream, Target dqkv, const Tensor& dy, const Ten
       head.add = dqkv.accumulate;
       kernel(head);
     });
+    rotate(stream, dqkv.tensor, options, Rotation::inverse);
   });
-  rotate(stream, dqkv.tensor, options, Rotation::inverse);
 }
 
 }  // namespace lockstep::ops

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "bpr_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -24,18 +24,14 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
               batch.use_ptr.size() == static_cast<std::size_t>(rows.rows()) + 1,
           "bpr: ", count, " pairs, rows ", rows.shape(), ", slope ", slope.shape(), ", drows ", drows.shape(),
           " from row ", first);
-  const std::span terms(
-      static_cast<RankingSums*>(scratch.allocate(static_cast<std::size_t>(count) * sizeof(RankingSums))),
-      static_cast<std::size_t>(count));
-  visit_float(rows.dtype(), [&]<class T>() {
+  const std::span terms = scratch.array<RankingSums>(count);
+  on_gpu_in_floats(rows, [&]<class T>() {
+    cuda::bpr<T>(stream, batch, {rows.data<const T>(), width, l2}, slope.data<T>(), drows.data<T>(), terms.data());
+    sum_rankings(stream, sums, copy, terms);
+  });
+  on_cpu(rows, [&]<class T>() {
     const T* r = rows.data<const T>();
     T* s = slope.data<T>();
-    if constexpr (kHasCuda) {
-      if (rows.device().is_cuda()) {
-        cuda::bpr<T>(stream, batch, {r, width, l2}, s, drows.data<T>(), terms.data());
-        return sum_rankings(stream, sums, copy, terms);
-      }
-    }
     const auto row = [&](std::int32_t i) { return r + i * width; };
     const auto kernels = cpu::active_bpr_kernels<T>();
 #pragma omp parallel for schedule(static)
@@ -77,9 +73,7 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
 }
 
 void sum_rankings(Stream& stream, RankingSums& sums, RankingSums* copy, std::span<const RankingSums> terms) {
-  if constexpr (kHasCuda) {
-    if (stream.device().is_cuda()) return cuda::sum_rankings(stream, &sums, copy, terms);
-  }
+  if (on_gpu(stream.device(), [&] { cuda::sum_rankings(stream, &sums, copy, terms); })) return;
   sums = {};
   for (const RankingSums& t : terms) {
     sums.loss += t.loss;

@@ -96,8 +96,7 @@ class HeadTables {
     layout_.width = time.keys.columns() / heads;
     width_ = kernels().time_width(layout_.width);
     size_ = heads * layout_.rows * width_;
-    memory_ = static_cast<T*>(
-        cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>((gradients ? 4 : 2) * size_) * sizeof(T)));
+    memory_ = cpu::thread_scratch<T>(cpu::Scratch::tables, (gradients ? 4 : 2) * size_);
     if (gradients) gradients_ = memory_ + 2 * size_;
     if (time.dropout && time.drop == TimeBuckets::Drop::element) {
       threshold_ = static_cast<std::int32_t>(time.dropout.rate * 256 + 0.5);
@@ -238,12 +237,11 @@ void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& log
           ", so logsum must be (", y.rows(), ", ", a.heads, "), not ", logsum.shape());
   const std::int64_t columns = y.columns();
   const bool packed = !kv;
-  if (on_gpu(q, [&]<class T>() {
-        cuda::causal_attention_forward<T>(stream, y.data<T>(), logsum.data<real_t<T>>(),
-                                          rows_of<const T>(packed, columns, q, kv), columns, a, time);
-      }))
-    return;
-  visit_float(q.dtype(), [&]<class T>() {
+  on_gpu(q, [&]<class T>() {
+    cuda::causal_attention_forward<T>(stream, y.data<T>(), logsum.data<real_t<T>>(),
+                                      rows_of<const T>(packed, columns, q, kv), columns, a, time);
+  });
+  on_cpu(q, [&]<class T>() {
     const auto x = rows_of<const T>(packed, columns, q, kv);
     HeadTables<T> tables(time, a.heads, false);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
@@ -289,19 +287,17 @@ void causal_attention_backward(Stream& stream, Target dq, Target dkv, Target dke
     if (*t && !t->accumulate) fill_zero(stream, t->tensor);
   const std::int64_t columns = y.columns();
   const bool packed = !kv;
-  if (on_gpu(q, [&]<class T>() {
-        using R = real_t<T>;
-        const bool add_kv = (packed ? dq : dkv).accumulate;
-        const bool add[] = {dq.accumulate, add_kv, add_kv};
-        cuda::causal_attention_backward<T>(stream, rows_of<T>(packed, columns, dq.tensor, dkv.tensor), add,
-                                           dkeys.tensor.data<R>(), dvalues.tensor.data<R>(), dy.data<T>(), y.data<T>(),
-                                           rows_of<const T>(packed, columns, q, kv), logsum.data<R>(), columns, a,
-                                           time);
-      }))
-    return;
-  for (const Target* t : {&dq, &dkv})
-    if (*t && !t->accumulate) fill_zero(stream, t->tensor);
-  visit_float(q.dtype(), [&]<class T>() {
+  on_gpu(q, [&]<class T>() {
+    using R = real_t<T>;
+    const bool add_kv = (packed ? dq : dkv).accumulate;
+    const bool add[] = {dq.accumulate, add_kv, add_kv};
+    cuda::causal_attention_backward<T>(stream, rows_of<T>(packed, columns, dq.tensor, dkv.tensor), add,
+                                       dkeys.tensor.data<R>(), dvalues.tensor.data<R>(), dy.data<T>(), y.data<T>(),
+                                       rows_of<const T>(packed, columns, q, kv), logsum.data<R>(), columns, a, time);
+  });
+  on_cpu(q, [&]<class T>() {
+    for (const Target* t : {&dq, &dkv})
+      if (*t && !t->accumulate) fill_zero(stream, t->tensor);
     const auto x = rows_of<const T>(packed, columns, q, kv);
     const auto dx = rows_of<T>(packed, columns, dq.tensor, dkv.tensor);
     HeadTables<T> tables(time, a.heads, dkeys || dvalues);

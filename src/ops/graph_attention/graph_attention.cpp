@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "graph_attention_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/activation.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/node_rows.hpp"
@@ -68,14 +67,13 @@ void attention_logits(Stream& stream, Arena& scratch, const RelationTriples& tri
   const ArenaScope scope(scratch);
   const Tensor heads = allocate(scratch, table.dtype(), {static_cast<std::int64_t>(triples.heads.size()), k}),
                tails = allocate(scratch, table.dtype(), {static_cast<std::int64_t>(triples.tails.size()), k});
-  if (on_gpu(table, [&]<class T>() {
-        project_on_gpu(stream, scratch, triples.heads, table, matrix, heads);
-        project_on_gpu(stream, scratch, triples.tails, table, matrix, tails);
-        cuda::shift_tanh<T>(stream, heads.rows(), k, heads.data<T>(), translation.data<const T>());
-        cuda::pair_dots<T>(stream, k, logits.data<real_t<T>>(), heads.data<const T>(), tails.data<const T>(), triples);
-      }))
-    return;
-  visit_float(table.dtype(), [&]<class T>() {
+  on_gpu(table, [&]<class T>() {
+    project_on_gpu(stream, scratch, triples.heads, table, matrix, heads);
+    project_on_gpu(stream, scratch, triples.tails, table, matrix, tails);
+    cuda::shift_tanh<T>(stream, heads.rows(), k, heads.data<T>(), translation.data<const T>());
+    cuda::pair_dots<T>(stream, k, logits.data<real_t<T>>(), heads.data<const T>(), tails.data<const T>(), triples);
+  });
+  on_cpu(table, [&]<class T>() {
     const auto dots = cpu::active_graph_attention_kernels<T>().pair_dots;
 #pragma omp parallel
     {
@@ -99,13 +97,13 @@ void attention_softmax(Stream& stream, ParallelEdges parallel, std::span<const s
               last < static_cast<std::int64_t>(row_ptr.size()),
           "attention: ", values.size(), " values, ", edge_ptr.size(), " offsets of their triples, rows up to ", last,
           " of ", row_ptr.size(), " offsets");
-  visit_float(values.dtype(), [&]<class T>() {
+  on_gpu_in_floats(values, [&]<class T>() {
+    cuda::attention_softmax<T>(stream, parallel, row_ptr.data(), edge_ptr.data(), first, last, logits.data<const T>(),
+                               values.data<T>());
+  });
+  on_cpu(values, [&]<class T>() {
     const T* v = logits.data<const T>();
     T* a = values.data<T>();
-    if constexpr (kHasCuda) {
-      if (values.device().is_cuda())
-        return cuda::attention_softmax<T>(stream, parallel, row_ptr.data(), edge_ptr.data(), first, last, v, a);
-    }
     assert(logits.size() == edge_ptr.back() && values.size() == row_ptr.back());
     const auto softmax = cpu::active_graph_attention_kernels<T>().softmax_row;
 #pragma omp parallel for schedule(dynamic, 256)

@@ -50,9 +50,7 @@ void begin_sequences(Stream& stream, const SequenceData& to, const Tensor& steps
                                .halted = halted.data<std::int32_t>(),
                                .picks = picks.data(),
                                .rule = rule};
-  if constexpr (kHasCuda) {
-    if (steps.device().is_cuda()) return cuda::begin_sequences(stream, sequences, all);
-  }
+  if (on_gpu(steps.device(), [&] { cuda::begin_sequences(stream, sequences, all); })) return;
   for (std::int64_t b = 0; b < sequences; ++b)
     if (all.halted[b] != 0) all.begin(b, 0, 1);
 }
@@ -62,13 +60,10 @@ void decay_sequences(Stream& stream, const Tensor& x, const Tensor& steps, doubl
   require(x.shape().rank() > 0 && x.shape()[0] == sequences, "decay_sequences: x is ", x.shape(), " for ", sequences,
           " sequences");
   const std::int64_t each = sequences > 0 ? x.size() / sequences : 0;
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_float(x.dtype(), [&]<class T>() {
-        cuda::decay_sequences<T>(stream, x.size(), each, x.data<T>(), steps.data<std::int32_t>(), decay);
-      });
-  }
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu_in_floats(x, [&]<class T>() {
+    cuda::decay_sequences<T>(stream, x.size(), each, x.data<T>(), steps.data<std::int32_t>(), decay);
+  });
+  on_cpu(x, [&]<class T>() {
     for (std::int64_t b = 0; b < sequences; ++b) {
       const auto weight = static_cast<T>(segment_weight(decay, steps.data<std::int32_t>()[b]));
       for (std::int64_t i = b * each; i < (b + 1) * each; ++i) x.data<T>()[i] *= weight;
@@ -87,13 +82,12 @@ void halting_loss(Stream& stream, const Tensor& loss, const Tensor& dq, const Te
           "halting_loss: of ", sequences, " sequences q is ", s.q.shape(), ", dq ", dq.shape(), ", next_q ",
           s.next_q.shape(), ", loss ", loss.shape(), ", metrics ", metrics.size(), ", scores ", s.scores.size(),
           ", least ", s.least.size(), "; these do not fit together");
-  if (on_gpu(s.q, [&]<class T>() {
-        cuda::halting_loss<T>(stream, sequences, loss.data<real_t<T>>(), dq.data<real_t<T>>(),
-                              steps.data<std::int32_t>(), halted.data<std::int32_t>(), metrics.data(), s.q.data<T>(),
-                              s.next_q.data<T>(), s.scores.data(), s.least.data(), rule);
-      }))
-    return;
-  visit_float(s.q.dtype(), [&]<class T>() {
+  on_gpu(s.q, [&]<class T>() {
+    cuda::halting_loss<T>(stream, sequences, loss.data<real_t<T>>(), dq.data<real_t<T>>(), steps.data<std::int32_t>(),
+                          halted.data<std::int32_t>(), metrics.data(), s.q.data<T>(), s.next_q.data<T>(),
+                          s.scores.data(), s.least.data(), rule);
+  });
+  on_cpu(s.q, [&]<class T>() {
     double total = 0;
     for (std::int64_t b = 0; b < sequences; ++b) {
       const auto at = static_cast<std::size_t>(b);

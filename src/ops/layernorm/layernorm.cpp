@@ -23,13 +23,12 @@ void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, cons
   check("layernorm", x, y, beta);
   require(!mean == !rstd && (!mean || (mean.size() == x.rows() && rstd.size() == x.rows())), "layernorm: x is ",
           x.shape(), ", so mean and rstd must have ", x.rows(), " elements each");
-  if (on_gpu(x, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), mean.data<R>(), rstd.data<R>(),
-                                   x.data<T>(), gamma.data<T>(), beta.data<T>(), static_cast<R>(eps));
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    using R = real_t<T>;
+    cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), mean.data<R>(), rstd.data<R>(), x.data<T>(),
+                               gamma.data<T>(), beta.data<T>(), static_cast<R>(eps));
+  });
+  on_cpu(x, [&]<class T>() {
     cpu::active_layernorm_kernels<T>().forward(x.rows(), x.columns(), y.data<T>(), mean.data<T>(), rstd.data<T>(),
                                                x.data<T>(), gamma.data<T>(), beta.data<T>(), static_cast<T>(eps));
   });
@@ -47,18 +46,15 @@ void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, 
           "layernorm backward: x is ", x.shape(), ", so derivative must be too, not ", derivative.shape(),
           ", and sums must be ", gamma.shape(), ", not ", sums.tensor.shape());
   const std::int64_t rows = x.rows(), columns = x.columns();
-  if (on_gpu(x, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::layernorm_backward<T>(stream, rows, columns, dx.tensor.data<T>(), dx.accumulate, dgamma.tensor.data<R>(),
-                                    dgamma.accumulate, dbeta.tensor.data<R>(), dbeta.accumulate, dy.data<T>(),
-                                    x.data<T>(), mean.data<R>(), rstd.data<R>(), gamma.data<T>(), derivative.data<T>(),
-                                    sums.tensor.data<R>(), sums.accumulate);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
-    T* partial = dgamma ? static_cast<T*>(cpu::thread_scratch(cpu::Scratch::partial,
-                                                              2 * static_cast<std::size_t>(columns) * sizeof(T)))
-                        : nullptr;
+  on_gpu(x, [&]<class T>() {
+    using R = real_t<T>;
+    cuda::layernorm_backward<T>(stream, rows, columns, dx.tensor.data<T>(), dx.accumulate, dgamma.tensor.data<R>(),
+                                dgamma.accumulate, dbeta.tensor.data<R>(), dbeta.accumulate, dy.data<T>(), x.data<T>(),
+                                mean.data<R>(), rstd.data<R>(), gamma.data<T>(), derivative.data<T>(),
+                                sums.tensor.data<R>(), sums.accumulate);
+  });
+  on_cpu(x, [&]<class T>() {
+    T* partial = dgamma ? cpu::thread_scratch<T>(cpu::Scratch::partial, 2 * columns) : nullptr;
     for (const Target* t : {&dgamma, &dbeta})
       if (*t && !t->accumulate) std::fill_n(t->tensor.template data<T>(), columns, T{});
     for (std::int64_t first = 0; first < rows; first += kTnRows) {

@@ -92,11 +92,10 @@ void line_patches_forward(Stream& stream, const Tensor& y, const LinePictures& p
   const LinePatches e = extents_of("line patches", y, pictures, weight);
   require(bias.shape() == Shape{e.width}, "line patches: weight is ", weight.shape(), ", so bias must be (", e.width,
           "), not ", bias.shape());
-  if (on_gpu(y, [&]<class T>() {
-        cuda::line_patches_forward<T>(stream, e, y.data<T>(), pictures, weight.data<T>(), bias.data<T>());
-      }))
-    return;
-  visit_float(y.dtype(), [&]<class T>() {
+  on_gpu(y, [&]<class T>() {
+    cuda::line_patches_forward<T>(stream, e, y.data<T>(), pictures, weight.data<T>(), bias.data<T>());
+  });
+  on_cpu(y, [&]<class T>() {
     const auto kernels = cpu::active_line_patches_kernels<T>();
     const Memory<T> memory(e);
     const std::int64_t rows = kComponents * e.pixels();
@@ -123,13 +122,11 @@ void line_patches_backward(Stream& stream, Target dweight, Target dbias, const T
                            const LinePictures& pictures) {
   if (!dweight) return;
   const LinePatches e = extents_of("line patches backward", dy, pictures, dweight.tensor);
-  if (on_gpu(dy, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::line_patches_backward<T>(stream, e, dweight.tensor.data<R>(), dbias.tensor.data<R>(), dy.data<T>(),
-                                       pictures);
-      }))
-    return;
-  visit_float(dy.dtype(), [&]<class T>() {
+  on_gpu(dy, [&]<class T>() {
+    using R = real_t<T>;
+    cuda::line_patches_backward<T>(stream, e, dweight.tensor.data<R>(), dbias.tensor.data<R>(), dy.data<T>(), pictures);
+  });
+  on_cpu(dy, [&]<class T>() {
     const auto kernels = cpu::active_line_patches_kernels<T>();
     const Memory<T> memory(e);
     const std::int64_t rows = kComponents * e.pixels();

@@ -5,7 +5,6 @@
 
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/f16.hpp"
-#include "lockstep/device/has_cuda.hpp"
 #include "node_rows_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
 
@@ -32,11 +31,10 @@ void gather_node_rows(Stream& stream, const Tensor& y, std::int64_t column, cons
                       std::span<const std::int32_t> rows, RowScale scale) {
   require_part("gather_node_rows", x, y, column, rows.size());
   const std::int64_t width = x.columns(), stride = y.columns();
-  if (on_gpu(x, [&]<class T>() {
-        cuda::gather_node_rows<T>(stream, y.data<T>() + column, stride, {x.data<const T>(), width, rows, scale});
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::gather_node_rows<T>(stream, y.data<T>() + column, stride, {x.data<const T>(), width, rows, scale});
+  });
+  on_cpu(x, [&]<class T>() {
     T* first = y.data<T>() + column;
     const T* from = x.data<const T>();
     const auto count = static_cast<std::int64_t>(rows.size());
@@ -60,12 +58,12 @@ void scatter_node_rows(Stream& stream, const Tensor& dx, const Tensor& dy, std::
   require_part("scatter_node_rows", x, dy, column, rows.size());
   require(dx.shape() == x.shape() && dx.dtype() == x.dtype(), "scatter_node_rows: x ", x.shape(), ", dx ", dx.shape());
   const std::int64_t width = x.columns(), stride = dy.columns();
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu_in_floats(x, [&]<class T>() {
+    cuda::scatter_node_rows<T>(stream, dx.data<T>(), dy.data<const T>() + column, stride,
+                               {x.data<const T>(), width, rows, scale});
+  });
+  on_cpu(x, [&]<class T>() {
     const T *first = dy.data<const T>() + column, *from = x.data<const T>();
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::scatter_node_rows<T>(stream, dx.data<T>(), first, stride, {from, width, rows, scale});
-    }
     const auto count = static_cast<std::int64_t>(rows.size());
     const auto kernels = cpu::active_node_row_kernels<T>();
 #pragma omp parallel for schedule(static)
@@ -89,10 +87,8 @@ void scatter_node_rows(Stream& stream, const Tensor& dx, const Tensor& dy, std::
 }
 
 void clear_node_rows(Stream& stream, const Tensor& x, const RowSet& rows) {
-  visit_float(x.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::clear_node_rows<T>(stream, x.data<T>(), x.columns(), rows);
-    }
+  on_gpu_in_floats(x, [&]<class T>() { cuda::clear_node_rows<T>(stream, x.data<T>(), x.columns(), rows); });
+  on_cpu(x, [&]<class T>() {
     const std::int64_t width = x.columns();
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < rows.size(); ++i)
@@ -106,9 +102,7 @@ void round_node_rows(Stream& stream, const Tensor& y, const Tensor& x, const Row
   const std::int64_t width = x.columns();
   const float* from = x.data<const float>();
   const auto round = [&](auto* to, const auto& rounded) {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::round_node_rows(stream, to, from, width, rows);
-    }
+    if (on_gpu(x.device(), [&] { cuda::round_node_rows(stream, to, from, width, rows); })) return;
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < rows.size(); ++i) {
       const std::int64_t first = rows[i] * width;
@@ -127,11 +121,11 @@ void sum_node_rows(Stream& stream, const Tensor& y, const Tensor& x, std::int64_
               x.dtype() == y.dtype(),
           "sum_node_rows: columns from ", column, " of ", x.shape(), " as ", y.shape(), ", ", ptr.size(), " offsets");
   const std::int64_t width = y.columns(), stride = x.columns();
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu_in_floats(x, [&]<class T>() {
+    cuda::sum_node_rows<T>(stream, y.data<T>(), width, x.data<const T>() + column, stride, ptr, place);
+  });
+  on_cpu(x, [&]<class T>() {
     const T* from = x.data<const T>() + column;
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::sum_node_rows<T>(stream, y.data<T>(), width, from, stride, ptr, place);
-    }
     const std::int64_t count = y.rows();
 #pragma omp parallel for schedule(static)
     for (std::int64_t n = 0; n < count; ++n) {

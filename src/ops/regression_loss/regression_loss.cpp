@@ -65,12 +65,11 @@ void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
   require(target.shape() == y.shape() && (!dy || dy.shape() == y.shape()), "regression loss: y is ", y.shape(),
           ", target ", target.shape(), "; they must be equal");
   check_scalar("regression loss", loss);
-  if (on_gpu(y, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::regression_loss<T>(stream, y.size(), loss, dy.data<R>(), y.data<T>(), target.data<R>(), kind);
-      }))
-    return;
-  visit_float(y.dtype(), [&]<class T>() {
+  on_gpu(y, [&]<class T>() {
+    using R = real_t<T>;
+    cuda::regression_loss<T>(stream, y.size(), loss, dy.data<R>(), y.data<T>(), target.data<R>(), kind);
+  });
+  on_cpu(y, [&]<class T>() {
     T* d = dy.data<T>();
     const auto run = [&](const auto& f) {
       store(loss, sum_elements<T>(y.size(), d, y.data<T>(), target.data<T>(), f));
@@ -109,12 +108,11 @@ void smoothness_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
           " deviations");
   require(!dy || dy.shape() == y.shape(), "smoothness loss: y is ", y.shape(), ", so dy must be too, not ", dy.shape());
   check_scalar("smoothness loss", loss);
-  if (on_gpu(y, [&]<class T>() {
-        cuda::smoothness_loss<T>(stream, rows, columns, loss, dy.data<real_t<T>>(), y.data<T>(), mean.data(),
-                                 std.data(), order);
-      }))
-    return;
-  visit_float(y.dtype(), [&]<class T>() {
+  on_gpu(y, [&]<class T>() {
+    cuda::smoothness_loss<T>(stream, rows, columns, loss, dy.data<real_t<T>>(), y.data<T>(), mean.data(), std.data(),
+                             order);
+  });
+  on_cpu(y, [&]<class T>() {
     if (dy) fill_zero(stream, dy);
     double total = 0;
     const auto physical = [&](const T* row, std::int64_t c) {

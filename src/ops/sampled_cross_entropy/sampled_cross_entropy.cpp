@@ -68,13 +68,12 @@ void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Ten
                                    const Tensor& table, Items pos, Items neg, double beta) {
   const std::size_t each = check("sampled_cross_entropy", slopes, f, table, pos, neg);
   const std::int64_t c = f.columns();
-  if (on_gpu(f, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::sampled_cross_entropy_forward<T>(stream, loss.data<R>(), slopes.data<R>(), f.data<T>(), table.data<T>(),
-                                               c, pos, neg, static_cast<R>(beta));
-      }))
-    return;
-  visit_float(f.dtype(), [&]<class T>() {
+  on_gpu(f, [&]<class T>() {
+    using R = real_t<T>;
+    cuda::sampled_cross_entropy_forward<T>(stream, loss.data<R>(), slopes.data<R>(), f.data<T>(), table.data<T>(), c,
+                                           pos, neg, static_cast<R>(beta));
+  });
+  on_cpu(f, [&]<class T>() {
     const auto dot = cpu::active_elementwise_kernels<T>().dot;
     const RowPrefetch<T> prefetch(table.data<T>(), c, pos, neg, each);
     double sum = 0;
@@ -107,14 +106,13 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
           "sampled_cross_entropy backward: f is ", f.shape(), ", df ", df.tensor.shape(), ", the table ", table.shape(),
           ", its gradient ", dtable.shape());
   const std::int64_t c = f.columns();
-  if (on_gpu(f, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::sampled_cross_entropy_backward<T>(stream, df.tensor.data<T>(), df.accumulate, dtable.data<R>(),
-                                                table.rows(), dloss.data<R>(), slopes.data<R>(), f.data<T>(),
-                                                table.data<T>(), c, pos, neg);
-      }))
-    return;
-  visit_float(f.dtype(), [&]<class T>() {
+  on_gpu(f, [&]<class T>() {
+    using R = real_t<T>;
+    cuda::sampled_cross_entropy_backward<T>(stream, df.tensor.data<T>(), df.accumulate, dtable.data<R>(), table.rows(),
+                                            dloss.data<R>(), slopes.data<R>(), f.data<T>(), table.data<T>(), c, pos,
+                                            neg);
+  });
+  on_cpu(f, [&]<class T>() {
     T* const to = df.tensor.data<T>();
     T* const to_table = dtable.data<T>();
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;

@@ -56,12 +56,11 @@ void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScor
     if (const std::int32_t label = labels.data<std::int32_t>()[at]; label >= n)
       throw Error(Fault::internal, join("sequence_loss: label ", label, " of sequence ", at / positions, ", position ",
                                         at % positions, ": there are ", n, " classes"));
-  if (on_gpu(logits, [&]<class T>() {
-        cuda::sequence_loss<T>(stream, logits.shape()[0], positions, n, dlogits.data<real_t<T>>(), scores.data(),
-                               logits.data<T>(), labels.data<std::int32_t>(), loss);
-      }))
-    return;
-  visit_float(logits.dtype(), [&]<class T>() {
+  on_gpu(logits, [&]<class T>() {
+    cuda::sequence_loss<T>(stream, logits.shape()[0], positions, n, dlogits.data<real_t<T>>(), scores.data(),
+                           logits.data<T>(), labels.data<std::int32_t>(), loss);
+  });
+  on_cpu(logits, [&]<class T>() {
     for (std::size_t b = 0; b < scores.size(); ++b) {
       const std::span<const std::int32_t> own =
           labels.slice(static_cast<std::int64_t>(b), 1).span<const std::int32_t>();

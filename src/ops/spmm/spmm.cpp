@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lockstep/device/has_cuda.hpp"
+#include "ops/common/on_gpu.hpp"
 #include "spmm_kernels.hpp"
 
 namespace lockstep::ops {
@@ -16,9 +16,7 @@ constexpr std::int64_t kChunkEntries = 16384;
 
 template <class T, class X>
 void run(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet& rows) {
-  if constexpr (kHasCuda) {
-    if (stream.device().is_cuda()) return cuda::spmm(stream, a, rows);
-  }
+  if (on_gpu(stream.device(), [&] { cuda::spmm(stream, a, rows); })) return;
   const auto kernel = cpu::active_spmm_kernel<cpu::SpmmArguments<T, X>>();
   const std::int64_t count = rows.size();
   if (count == 0) return;

@@ -48,8 +48,7 @@ struct Chunks {
 
 template <class T>
 T* packed_b(const cpu::GemmKernels<T>& gemm, std::int64_t n, std::int64_t k) {
-  return static_cast<T*>(
-      cpu::thread_scratch(cpu::Scratch::packed_b, static_cast<std::size_t>(gemm.packed_size(n, k)) * sizeof(T)));
+  return cpu::thread_scratch<T>(cpu::Scratch::packed_b, gemm.packed_size(n, k));
 }
 
 /// Arrays of these sizes in the calling thread's scratch memory.
@@ -57,7 +56,7 @@ template <class T, std::size_t N>
 std::array<T*, N> scratch(const std::array<std::int64_t, N>& sizes) {
   std::int64_t total = 0;
   for (const std::int64_t size : sizes) total += size;
-  T* next = static_cast<T*>(cpu::thread_scratch(cpu::Scratch::partial, static_cast<std::size_t>(total) * sizeof(T)));
+  T* next = cpu::thread_scratch<T>(cpu::Scratch::partial, total);
   std::array<T*, N> arrays;
   for (std::size_t i = 0; i < N; ++i) arrays[i] = std::exchange(next, next + sizes[i]);
   return arrays;
@@ -97,12 +96,11 @@ class WeightSum {
 void token_mixing_forward(Stream& stream, const Tensor& y, const Tensor& kept, const Tensor& rstd, const Tensor& x,
                           const Tensor& gate_up, const Tensor& down, double eps) {
   const MixShape s = shape_of("token mixing", y, kept, rstd, x, gate_up, down);
-  if (on_gpu(x, [&]<class T>() {
-        cuda::token_mixing_forward<T>(stream, s, y.data<T>(), kept.data<T>(), rstd.data<real_t<T>>(), x.data<T>(),
-                                      gate_up.data<T>(), down.data<T>(), static_cast<real_t<T>>(eps));
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::token_mixing_forward<T>(stream, s, y.data<T>(), kept.data<T>(), rstd.data<real_t<T>>(), x.data<T>(),
+                                  gate_up.data<T>(), down.data<T>(), static_cast<real_t<T>>(eps));
+  });
+  on_cpu(x, [&]<class T>() {
     const cpu::GemmKernels<T>& gemm = cpu::active_gemm_kernels<T>();
     const Chunks chunks(s, sizeof(T), gemm.panel_width);
     const std::int64_t t = s.positions, d = s.channels, i = s.width, tasks = s.sequences * chunks.count;
@@ -133,14 +131,13 @@ void token_mixing_backward(Stream& stream, Target dx, Target dgate_up, Target dd
               (!ddown || (dgate_up.tensor.shape() == gate_up.shape() && ddown.tensor.shape() == down.shape())),
           "token mixing backward: x is ", x.shape(), ", dy ", dy.shape(), ", dx ", dx.tensor.shape(), ", dgate_up ",
           dgate_up.tensor.shape(), ", ddown ", ddown.tensor.shape(), "; these do not fit together");
-  if (on_gpu(x, [&]<class T>() {
-        cuda::token_mixing_backward<T>(stream, s, dx.tensor.data<T>(), dx.accumulate, dgate_up.tensor.data<real_t<T>>(),
-                                       dgate_up.accumulate, ddown.tensor.data<real_t<T>>(), ddown.accumulate,
-                                       dy.data<T>(), y.data<T>(), kept.data<T>(), rstd.data<real_t<T>>(), x.data<T>(),
-                                       gate_up.data<T>(), down.data<T>());
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::token_mixing_backward<T>(stream, s, dx.tensor.data<T>(), dx.accumulate, dgate_up.tensor.data<real_t<T>>(),
+                                   dgate_up.accumulate, ddown.tensor.data<real_t<T>>(), ddown.accumulate, dy.data<T>(),
+                                   y.data<T>(), kept.data<T>(), rstd.data<real_t<T>>(), x.data<T>(), gate_up.data<T>(),
+                                   down.data<T>());
+  });
+  on_cpu(x, [&]<class T>() {
     const cpu::GemmKernels<T>& gemm = cpu::active_gemm_kernels<T>();
     const cpu::SwigluKernels<T>& gate = cpu::active_swiglu_kernels<T>();
     const cpu::TokenMixingKernels<T>& mixing = cpu::active_token_mixing_kernels<T>();

@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
+#include "ops/common/on_gpu.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
 #include "top_items_kernels.hpp"
 
@@ -59,13 +59,10 @@ void top_items_on_gpu(Stream& stream, Arena& scratch, const Tensor& items, const
   require(k <= cuda::kMostBestItems, "top_items: the best ", k, " items: a GPU finds at most ", cuda::kMostBestItems);
   const std::int64_t count = users.rows();
   if (count == 0 || k == 0) return;
-  const auto host = [&]<class U>(U, std::int64_t size) {
-    return static_cast<U*>(scratch.host().allocate(static_cast<std::size_t>(size) * sizeof(U)));
-  };
-  std::int64_t* ptr = host(std::int64_t{}, count + 1);
+  std::int64_t* ptr = scratch.host().array<std::int64_t>(count + 1).data();
   ptr[0] = 0;
   for (std::int64_t u = 0; u < count; ++u) ptr[u + 1] = ptr[u] + static_cast<std::int64_t>(excluded(u).size());
-  std::int32_t* left = host(std::int32_t{}, ptr[count]);
+  std::int32_t* left = scratch.host().array<std::int32_t>(ptr[count]).data();
   for (std::int64_t u = 0; u < count; ++u) std::ranges::copy(excluded(u), left + ptr[u]);
   std::fill_n(top, count * k, -1);
 
@@ -261,8 +258,7 @@ class Search {
       const double bound = codes_->coded() ? encode(users + u * d_, u) : round(users + u * d_, u);
       of(u).reset(2 * bound, k_, excluded(first + u));
     }
-    float* scores = static_cast<float*>(
-        cpu::thread_scratch(cpu::Scratch::partial, static_cast<std::size_t>(kUserBlock * kItemTile) * sizeof(float)));
+    float* scores = cpu::thread_scratch<float>(cpu::Scratch::partial, kUserBlock * kItemTile);
     for (std::int64_t at = 0; at < codes_->padded; at += kItemTile) {
       const std::int64_t width = std::min(kItemTile, codes_->padded - at);
       approximate(count, at, width, scores);
@@ -433,10 +429,9 @@ void top_items(Stream& stream, Arena& scratch, const ItemTable& table, const Ten
   require(users.columns() == table.columns() && users.dtype() == table.dtype(), "top_items: the items have ",
           table.columns(), " columns of ", name(table.dtype()), ", the users are ", users.shape(), " of ",
           name(users.dtype()));
-  visit_float(users.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (users.device().is_cuda()) return top_items_on_gpu<T>(stream, scratch, table.rows_, users, excluded, k, top);
-    }
+  on_gpu_in_floats(users,
+                   [&]<class T>() { top_items_on_gpu<T>(stream, scratch, table.rows_, users, excluded, k, top); });
+  on_cpu(users, [&]<class T>() {
     if (k == 0) return;
     thread_local Search<T> search;
     search.start(*table.codes_, table.rows_, k);

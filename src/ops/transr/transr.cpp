@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
+#include "ops/common/on_gpu.hpp"
 #include "transr_kernels.hpp"
 
 namespace lockstep::ops {
@@ -72,17 +72,16 @@ void transr(Stream& stream, const RelationSamples& samples, const Tensor& table,
               (!result.drows || (result.drows.columns() == d && result.drelations.shape() == Shape{chunks, d * k + k})),
           "transr: the shapes do not fit: table ", table.shape(), ", matrices ", matrices.shape(), ", translations ",
           translations.shape(), ", ", chunks, " chunks, their gradients ", result.drelations.shape());
-  visit_float(table.dtype(), [&]<class T>() {
+  const double scale = 1 / static_cast<double>(total);
+  on_gpu_in_floats(table, [&]<class T>() {
+    const auto data = [](const Tensor& t) { return t.data<T>(); };
+    cuda::transr<T>(stream, samples,
+                    {d, k, data(table), data(matrices), data(translations), data(result.projected), data(result.score),
+                     data(result.drows), data(result.drelations), l2, scale},
+                    sums.data());
+  });
+  on_cpu(table, [&]<class T>() {
     constexpr DType kType = dtype_of<T>::value;
-    const double scale = 1 / static_cast<double>(total);
-    if constexpr (kHasCuda) {
-      const auto data = [](const Tensor& t) { return t.data<T>(); };
-      if (table.device().is_cuda())
-        return cuda::transr<T>(stream, samples,
-                               {d, k, data(table), data(matrices), data(translations), data(result.projected),
-                                data(result.score), data(result.drows), data(result.drelations), l2, scale},
-                               sums.data());
-    }
 #pragma omp parallel for schedule(dynamic)
     for (std::int64_t c = 0; c < chunks; ++c) {
       thread_local Arena scratch;
