@@ -13,12 +13,9 @@ void activation_slopes(Stream& stream, const Tensor& first, const Tensor& second
                        Activation activation) {
   require(first.shape() == x.shape() && second.shape() == x.shape(), "activation slopes: x is ", x.shape(), ", first ",
           first.shape(), ", second ", second.shape(), "; all must be equal");
-  on_gpu(x, [&]<class T>() {
-    cuda::activation_slopes<T>(stream, x.size(), first.data<T>(), second.data<T>(), x.data<T>(), activation);
-  });
+  on_gpu(x, [&]<class T>() { cuda::activation_slopes<T>(stream, x.size(), first, second, x, activation); });
   on_cpu(x, [&]<class T>() {
-    if (const auto kernel = cpu::active_slopes_kernel<T>(activation))
-      return kernel(x.size(), first.data<T>(), second.data<T>(), x.data<T>());
+    if (const auto kernel = cpu::active_slopes_kernel<T>(activation)) return kernel(x.size(), first, second, x);
     std::ranges::fill(first.span<T>(), T{1});
     std::ranges::fill(second.span<T>(), T{0});
   });
@@ -37,9 +34,7 @@ std::int64_t directions_of(const Tensor& s, const Tensor& other, const Tensor& s
 void activation_tangent(Stream& stream, Target t, const Tensor& s, const Tensor& first) {
   if (!t) return;
   const std::int64_t directions = directions_of(s, t.tensor, first), n = first.size();
-  on_gpu(s, [&]<class T>() {
-    cuda::activation_tangent<T>(stream, n, directions, t.tensor.data<T>(), s.data<T>(), first.data<T>(), t.accumulate);
-  });
+  on_gpu(s, [&]<class T>() { cuda::activation_tangent<T>(stream, n, directions, t.tensor, s, first, t.accumulate); });
   on_cpu(s, [&]<class T>() {
     const auto multiply = cpu::active_multiply_kernel<T>();
     for (std::int64_t k = 0; k < directions; ++k)
@@ -52,13 +47,12 @@ void activation_tangent_backward(Stream& stream, Target da, const Tensor& dt, co
   const std::int64_t directions = directions_of(s, dt, second), n = second.size();
   require(da.tensor.shape() == second.shape(), "activation tangent backward: second is ", second.shape(),
           ", so da must be too, not ", da.tensor.shape());
-  const auto run = [&]<class T>(const auto& kernel) {
-    kernel(n, directions, da.tensor.data<T>(), dt.data<T>(), s.data<T>(), second.data<T>(), da.accumulate);
-  };
   on_gpu(s, [&]<class T>() {
-    run.template operator()<T>([&](auto... rest) { cuda::tangent_backward<T>(stream, rest...); });
+    cuda::tangent_backward<T>(stream, n, directions, da.tensor, dt, s, second, da.accumulate);
   });
-  on_cpu(s, [&]<class T>() { run.template operator()<T>(cpu::active_tangent_backward_kernel<T>()); });
+  on_cpu(s, [&]<class T>() {
+    cpu::active_tangent_backward_kernel<T>()(n, directions, da.tensor, dt, s, second, da.accumulate);
+  });
 }
 
 }  // namespace lockstep::ops

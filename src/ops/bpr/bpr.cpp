@@ -26,7 +26,7 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
           " from row ", first);
   const std::span terms = scratch.array<RankingSums>(count);
   on_gpu_in_floats(rows, [&]<class T>() {
-    cuda::bpr<T>(stream, batch, {rows.data<const T>(), width, l2}, slope.data<T>(), drows.data<T>(), terms.data());
+    cuda::bpr<T>(stream, batch, {rows, width, l2}, slope, drows, terms.data());
     sum_rankings(stream, sums, copy, terms);
   });
   on_cpu(rows, [&]<class T>() {

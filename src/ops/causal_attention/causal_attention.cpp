@@ -238,8 +238,7 @@ void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& log
   const std::int64_t columns = y.columns();
   const bool packed = !kv;
   on_gpu(q, [&]<class T>() {
-    cuda::causal_attention_forward<T>(stream, y.data<T>(), logsum.data<real_t<T>>(),
-                                      rows_of<const T>(packed, columns, q, kv), columns, a, time);
+    cuda::causal_attention_forward<T>(stream, y, logsum, rows_of<const T>(packed, columns, q, kv), columns, a, time);
   });
   on_cpu(q, [&]<class T>() {
     const auto x = rows_of<const T>(packed, columns, q, kv);
@@ -267,9 +266,8 @@ std::int64_t prepared_times_size(const CausalAttention& a, const TimeBuckets& ti
 void prepare_times(Stream& stream, const Tensor& prepared, const CausalAttention& a, const TimeBuckets& time) {
   require(prepared.size() == prepared_times_size(a, time), "preparing time tables: there are ", prepared.size(),
           " elements, must be ", prepared_times_size(a, time));
-  const bool done = on_gpu(time.keys, [&]<class T>() {
-    cuda::prepare_times<T>(stream, prepared.data<real_t<T>>(), time.keys.columns(), a, time);
-  });
+  const bool done =
+      on_gpu(time.keys, [&]<class T>() { cuda::prepare_times<T>(stream, prepared, time.keys.columns(), a, time); });
   require(done, "preparing time tables: they are not on a GPU");
 }
 
@@ -291,9 +289,9 @@ void causal_attention_backward(Stream& stream, Target dq, Target dkv, Target dke
     using R = real_t<T>;
     const bool add_kv = (packed ? dq : dkv).accumulate;
     const bool add[] = {dq.accumulate, add_kv, add_kv};
-    cuda::causal_attention_backward<T>(stream, rows_of<T>(packed, columns, dq.tensor, dkv.tensor), add,
-                                       dkeys.tensor.data<R>(), dvalues.tensor.data<R>(), dy.data<T>(), y.data<T>(),
-                                       rows_of<const T>(packed, columns, q, kv), logsum.data<R>(), columns, a, time);
+    cuda::causal_attention_backward<T>(stream, rows_of<T>(packed, columns, dq.tensor, dkv.tensor), add, dkeys.tensor,
+                                       dvalues.tensor, dy, y, rows_of<const T>(packed, columns, q, kv), logsum, columns,
+                                       a, time);
   });
   on_cpu(q, [&]<class T>() {
     for (const Target* t : {&dq, &dkv})

@@ -103,7 +103,7 @@ void backward(const Mixer<T>& s, const T* dy, const cuda::CollapsedGradients<T>&
 void collapsed_connection_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& f,
                                   const CollapsedConnection& site) {
   check("collapsed_connection", x, f, y, site);
-  on_gpu(x, [&]<class T>() { cuda::collapsed_connection_forward<T>(stream, y.data<T>(), collapsed<T>(x, f, site)); });
+  on_gpu(x, [&]<class T>() { cuda::collapsed_connection_forward<T>(stream, y, collapsed<T>(x, f, site)); });
   on_cpu(x, [&]<class T>() { forward(Mixer<T>(collapsed<T>(x, f, site)), y.data<T>()); });
 }
 
@@ -117,8 +117,8 @@ void collapsed_connection_backward(Stream& stream, Target dx, Target df, const C
                                        gradients.weight.data<R>(), gradients.bias.data<R>()};
   };
   on_gpu(x, [&]<class T>() {
-    cuda::collapsed_connection_backward<T>(stream, targets.template operator()<T>(), dx.accumulate, df.accumulate,
-                                           dy.data<T>(), collapsed<T>(x, f, site));
+    cuda::collapsed_connection_backward<T>(stream, targets.template operator()<T>(), dx.accumulate, df.accumulate, dy,
+                                           collapsed<T>(x, f, site));
   });
   on_cpu(x, [&]<class T>() {
     backward(Mixer<T>(collapsed<T>(x, f, site)), dy.data<T>(), targets.template operator()<T>(), dx.accumulate,

@@ -23,9 +23,7 @@ void cross_entropy(Stream& stream, const Tensor& loss, const Tensor& dx, const T
     if (label[n] < 0 || label[n] >= classes)
       throw Error(Fault::internal,
                   join("cross entropy: label ", label[n], " of row ", n, " is not in 0..", classes - 1));
-  on_gpu(x, [&]<class T>() {
-    cuda::cross_entropy<T>(stream, rows, classes, loss, dx.data<real_t<T>>(), x.data<T>(), label, weight, smoothing);
-  });
+  on_gpu(x, [&]<class T>() { cuda::cross_entropy<T>(stream, rows, classes, loss, dx, x, label, weight, smoothing); });
   on_cpu(x, [&]<class T>() {
     const T* row = x.data<T>();
     T* d = dx.data<T>();

@@ -62,8 +62,7 @@ void embedding_sum(Stream& stream, const Tensor& y, const EmbeddedRows& a, const
   require(!dropout || y.rows() == rows.rows(), "embedding: y is ", y.shape(), ", but the ", rows.count(),
           " samples have ", rows.rows(), " rows");
   on_gpu(y, [&]<class T>() {
-    cuda::embedding_sum<T>(stream, y.rows(), y.columns(), y.data<T>(), from<T>(a), from<T>(b), dropout, rows,
-                           derivative.data<T>());
+    cuda::embedding_sum<T>(stream, y.rows(), y.columns(), y, from<T>(a), from<T>(b), dropout, rows, derivative);
   });
   on_cpu(y, [&]<class T>() {
     add_rows<T>(y, a, false);
@@ -80,8 +79,7 @@ void embedding_pair(Stream& stream, const Tensor& y, const Tensor& tables, std::
           rows.rows(), " rows");
   const std::int64_t columns = tables.columns();
   on_gpu(y, [&]<class T>() {
-    cuda::embedding_pair<T>(stream, y.rows(), columns, tables.shape()[1], y.data<T>(), tables.data<T>(), ids.data(),
-                            dropout, rows);
+    cuda::embedding_pair<T>(stream, y.rows(), columns, tables.shape()[1], y, tables, ids.data(), dropout, rows);
   });
   on_cpu(y, [&]<class T>() {
     T* to = y.data<T>();
@@ -96,9 +94,7 @@ void embedding_pair_backward(Stream& stream, const Tensor& dtables, const Tensor
                              std::span<const std::int32_t> ids) {
   check_pair("embedding backward", dtables, dy, ids);
   const std::int64_t columns = dtables.columns(), table_rows = dtables.shape()[1];
-  on_gpu(dy, [&]<class T>() {
-    cuda::embedding_pair_backward<T>(stream, columns, table_rows, dtables.data<real_t<T>>(), dy.data<T>(), ids);
-  });
+  on_gpu(dy, [&]<class T>() { cuda::embedding_pair_backward<T>(stream, columns, table_rows, dtables, dy, ids); });
   on_cpu(dy, [&]<class T>() {
     const T* from = dy.data<T>();
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
@@ -116,8 +112,8 @@ void embedding_backward(Stream& stream, const Tensor& dtable, const Tensor& dy, 
   const std::int64_t columns = dtable.columns();
   on_gpu(dy, [&]<class T>() {
     using R = real_t<T>;
-    cuda::embedding_backward<T>(stream, dy.rows(), columns, dtable.shape()[0], dtable.data<R>(), dy.data<T>(),
-                                ids.data(), static_cast<R>(scale), padding);
+    cuda::embedding_backward<T>(stream, dy.rows(), columns, dtable.shape()[0], dtable, dy, ids.data(),
+                                static_cast<R>(scale), padding);
   });
   on_cpu(dtable, [&]<class T>() {
     const T factor = static_cast<T>(scale);

@@ -240,9 +240,7 @@ void multiply(Stream& stream, const char* what, cuda::Product product, const Tar
               k == (b_transposed ? b.columns() : b.rows()),
           what, ": c is ", to.shape(), ", a ", a.shape(), ", b ", b.shape(), "; these do not fit together");
   on_gpu(a, [&]<class T>() {
-    const auto run = [&]<class C>(C* out) {
-      cuda::product<T>(stream, product, m, n, k, out, a.data<T>(), b.data<T>(), c.accumulate);
-    };
+    const auto run = [&]<class C>(C* out) { cuda::product<T>(stream, product, m, n, k, out, a, b, c.accumulate); };
     if (to.dtype() == a.dtype())
       run(to.data<T>());
     else
@@ -250,9 +248,9 @@ void multiply(Stream& stream, const char* what, cuda::Product product, const Tar
   });
   on_cpu(a, [&]<class T>() {
     if (a_transposed)
-      cpu::product_tn<T>(m, n, k, to.data<T>(), a.data<T>(), b.data<T>(), c.accumulate);
+      cpu::product_tn<T>(m, n, k, to, a, b, c.accumulate);
     else
-      cpu::product<T>(m, n, k, to.data<T>(), a.data<T>(), b.data<T>(), b_transposed, c.accumulate);
+      cpu::product<T>(m, n, k, to, a, b, b_transposed, c.accumulate);
   });
 }
 

@@ -70,8 +70,8 @@ void attention_logits(Stream& stream, Arena& scratch, const RelationTriples& tri
   on_gpu(table, [&]<class T>() {
     project_on_gpu(stream, scratch, triples.heads, table, matrix, heads);
     project_on_gpu(stream, scratch, triples.tails, table, matrix, tails);
-    cuda::shift_tanh<T>(stream, heads.rows(), k, heads.data<T>(), translation.data<const T>());
-    cuda::pair_dots<T>(stream, k, logits.data<real_t<T>>(), heads.data<const T>(), tails.data<const T>(), triples);
+    cuda::shift_tanh<T>(stream, heads.rows(), k, heads, translation);
+    cuda::pair_dots<T>(stream, k, logits, heads, tails, triples);
   });
   on_cpu(table, [&]<class T>() {
     const auto dots = cpu::active_graph_attention_kernels<T>().pair_dots;
@@ -83,9 +83,8 @@ void attention_logits(Stream& stream, Arena& scratch, const RelationTriples& tri
 #pragma omp barrier
 #pragma omp for schedule(dynamic)
       for (std::int64_t first = 0; first < count; first += kTriples)
-        dots(std::min(kTriples, count - first), k, logits.data<T>(), triples.place.data() + first,
-             heads.data<const T>(), triples.head_slot.data() + first, tails.data<const T>(),
-             triples.tail_slot.data() + first);
+        dots(std::min(kTriples, count - first), k, logits, triples.place.data() + first, heads,
+             triples.head_slot.data() + first, tails, triples.tail_slot.data() + first);
     }
   });
 }
@@ -98,8 +97,7 @@ void attention_softmax(Stream& stream, ParallelEdges parallel, std::span<const s
           "attention: ", values.size(), " values, ", edge_ptr.size(), " offsets of their triples, rows up to ", last,
           " of ", row_ptr.size(), " offsets");
   on_gpu_in_floats(values, [&]<class T>() {
-    cuda::attention_softmax<T>(stream, parallel, row_ptr.data(), edge_ptr.data(), first, last, logits.data<const T>(),
-                               values.data<T>());
+    cuda::attention_softmax<T>(stream, parallel, row_ptr.data(), edge_ptr.data(), first, last, logits, values);
   });
   on_cpu(values, [&]<class T>() {
     const T* v = logits.data<const T>();

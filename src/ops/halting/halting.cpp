@@ -60,9 +60,7 @@ void decay_sequences(Stream& stream, const Tensor& x, const Tensor& steps, doubl
   require(x.shape().rank() > 0 && x.shape()[0] == sequences, "decay_sequences: x is ", x.shape(), " for ", sequences,
           " sequences");
   const std::int64_t each = sequences > 0 ? x.size() / sequences : 0;
-  on_gpu_in_floats(x, [&]<class T>() {
-    cuda::decay_sequences<T>(stream, x.size(), each, x.data<T>(), steps.data<std::int32_t>(), decay);
-  });
+  on_gpu_in_floats(x, [&]<class T>() { cuda::decay_sequences<T>(stream, x.size(), each, x, steps, decay); });
   on_cpu(x, [&]<class T>() {
     for (std::int64_t b = 0; b < sequences; ++b) {
       const auto weight = static_cast<T>(segment_weight(decay, steps.data<std::int32_t>()[b]));
@@ -83,9 +81,8 @@ void halting_loss(Stream& stream, const Tensor& loss, const Tensor& dq, const Te
           s.next_q.shape(), ", loss ", loss.shape(), ", metrics ", metrics.size(), ", scores ", s.scores.size(),
           ", least ", s.least.size(), "; these do not fit together");
   on_gpu(s.q, [&]<class T>() {
-    cuda::halting_loss<T>(stream, sequences, loss.data<real_t<T>>(), dq.data<real_t<T>>(), steps.data<std::int32_t>(),
-                          halted.data<std::int32_t>(), metrics.data(), s.q.data<T>(), s.next_q.data<T>(),
-                          s.scores.data(), s.least.data(), rule);
+    cuda::halting_loss<T>(stream, sequences, loss, dq, steps, halted, metrics.data(), s.q, s.next_q, s.scores.data(),
+                          s.least.data(), rule);
   });
   on_cpu(s.q, [&]<class T>() {
     double total = 0;

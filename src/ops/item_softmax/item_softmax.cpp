@@ -111,9 +111,7 @@ void backward_on_gpu(Stream& stream, Target df, Target drows, const Tensor& dlos
     const Tensor scores = scores_of(stream, tile, m, parts.scores, f, c);
     const Tensor p = is_half(f.dtype()) ? part(parts.probabilities, scores.shape()) : scores;
     const Tensor x = f.slice(m, tile.tokens), w = c.rows.slice(tile.first, tile.candidates);
-    if constexpr (kHasCuda)
-      cuda::item_softmax_probabilities<T>(stream, tile, p.data<T>(), scores.data<R>(), state.data<R>() + m,
-                                          dloss.data<R>());
+    if constexpr (kHasCuda) cuda::item_softmax_probabilities<T>(stream, tile, p, scores, state.data<R>() + m, dloss);
     if (drows) gemm_tn(stream, {drows.tensor.slice(tile.first, tile.candidates), drows.accumulate || m > 0}, p, x);
     if (!df) return;
     const Tensor to = df.tensor.slice(m, tile.tokens);

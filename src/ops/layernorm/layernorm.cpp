@@ -25,12 +25,11 @@ void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, cons
           x.shape(), ", so mean and rstd must have ", x.rows(), " elements each");
   on_gpu(x, [&]<class T>() {
     using R = real_t<T>;
-    cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), mean.data<R>(), rstd.data<R>(), x.data<T>(),
-                               gamma.data<T>(), beta.data<T>(), static_cast<R>(eps));
+    cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y, mean, rstd, x, gamma, beta, static_cast<R>(eps));
   });
   on_cpu(x, [&]<class T>() {
-    cpu::active_layernorm_kernels<T>().forward(x.rows(), x.columns(), y.data<T>(), mean.data<T>(), rstd.data<T>(),
-                                               x.data<T>(), gamma.data<T>(), beta.data<T>(), static_cast<T>(eps));
+    cpu::active_layernorm_kernels<T>().forward(x.rows(), x.columns(), y, mean, rstd, x, gamma, beta,
+                                               static_cast<T>(eps));
   });
 }
 
@@ -48,10 +47,9 @@ void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, 
   const std::int64_t rows = x.rows(), columns = x.columns();
   on_gpu(x, [&]<class T>() {
     using R = real_t<T>;
-    cuda::layernorm_backward<T>(stream, rows, columns, dx.tensor.data<T>(), dx.accumulate, dgamma.tensor.data<R>(),
-                                dgamma.accumulate, dbeta.tensor.data<R>(), dbeta.accumulate, dy.data<T>(), x.data<T>(),
-                                mean.data<R>(), rstd.data<R>(), gamma.data<T>(), derivative.data<T>(),
-                                sums.tensor.data<R>(), sums.accumulate);
+    cuda::layernorm_backward<T>(stream, rows, columns, dx.tensor, dx.accumulate, dgamma.tensor, dgamma.accumulate,
+                                dbeta.tensor, dbeta.accumulate, dy, x, mean, rstd, gamma, derivative, sums.tensor,
+                                sums.accumulate);
   });
   on_cpu(x, [&]<class T>() {
     T* partial = dgamma ? cpu::thread_scratch<T>(cpu::Scratch::partial, 2 * columns) : nullptr;
@@ -62,15 +60,14 @@ void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, 
       const std::int64_t at = first * columns;
       cpu::active_layernorm_kernels<T>().backward(
           std::min(kTnRows, rows - first), columns, dx ? dx.tensor.data<T>() + at : nullptr, dx.accumulate, partial,
-          dy.data<T>() + at, x.data<T>() + at, mean.data<T>() + first, rstd.data<T>() + first, gamma.data<T>());
+          dy.data<T>() + at, x.data<T>() + at, mean.data<T>() + first, rstd.data<T>() + first, gamma);
       for (std::int64_t c = 0; partial && c < columns; ++c) {
         dgamma.tensor.data<T>()[c] += partial[c];
         dbeta.tensor.data<T>()[c] += partial[columns + c];
       }
     }
     T *const to = dx.tensor.data<T>(), *const slope = derivative.data<T>();
-    cpu::scale_and_sum<T>(rows, columns, slope ? slope : to, slope ? to : nullptr, sums.tensor.data<T>(),
-                          sums.accumulate);
+    cpu::scale_and_sum<T>(rows, columns, slope ? slope : to, slope ? to : nullptr, sums.tensor, sums.accumulate);
   });
 }
 

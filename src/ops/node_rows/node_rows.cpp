@@ -32,7 +32,7 @@ void gather_node_rows(Stream& stream, const Tensor& y, std::int64_t column, cons
   require_part("gather_node_rows", x, y, column, rows.size());
   const std::int64_t width = x.columns(), stride = y.columns();
   on_gpu(x, [&]<class T>() {
-    cuda::gather_node_rows<T>(stream, y.data<T>() + column, stride, {x.data<const T>(), width, rows, scale});
+    cuda::gather_node_rows<T>(stream, y.data<T>() + column, stride, {x, width, rows, scale});
   });
   on_cpu(x, [&]<class T>() {
     T* first = y.data<T>() + column;
@@ -59,8 +59,7 @@ void scatter_node_rows(Stream& stream, const Tensor& dx, const Tensor& dy, std::
   require(dx.shape() == x.shape() && dx.dtype() == x.dtype(), "scatter_node_rows: x ", x.shape(), ", dx ", dx.shape());
   const std::int64_t width = x.columns(), stride = dy.columns();
   on_gpu_in_floats(x, [&]<class T>() {
-    cuda::scatter_node_rows<T>(stream, dx.data<T>(), dy.data<const T>() + column, stride,
-                               {x.data<const T>(), width, rows, scale});
+    cuda::scatter_node_rows<T>(stream, dx, dy.data<const T>() + column, stride, {x, width, rows, scale});
   });
   on_cpu(x, [&]<class T>() {
     const T *first = dy.data<const T>() + column, *from = x.data<const T>();
@@ -87,7 +86,7 @@ void scatter_node_rows(Stream& stream, const Tensor& dx, const Tensor& dy, std::
 }
 
 void clear_node_rows(Stream& stream, const Tensor& x, const RowSet& rows) {
-  on_gpu_in_floats(x, [&]<class T>() { cuda::clear_node_rows<T>(stream, x.data<T>(), x.columns(), rows); });
+  on_gpu_in_floats(x, [&]<class T>() { cuda::clear_node_rows<T>(stream, x, x.columns(), rows); });
   on_cpu(x, [&]<class T>() {
     const std::int64_t width = x.columns();
 #pragma omp parallel for schedule(static)
@@ -121,9 +120,8 @@ void sum_node_rows(Stream& stream, const Tensor& y, const Tensor& x, std::int64_
               x.dtype() == y.dtype(),
           "sum_node_rows: columns from ", column, " of ", x.shape(), " as ", y.shape(), ", ", ptr.size(), " offsets");
   const std::int64_t width = y.columns(), stride = x.columns();
-  on_gpu_in_floats(x, [&]<class T>() {
-    cuda::sum_node_rows<T>(stream, y.data<T>(), width, x.data<const T>() + column, stride, ptr, place);
-  });
+  on_gpu_in_floats(
+      x, [&]<class T>() { cuda::sum_node_rows<T>(stream, y, width, x.data<const T>() + column, stride, ptr, place); });
   on_cpu(x, [&]<class T>() {
     const T* from = x.data<const T>() + column;
     const std::int64_t count = y.rows();

@@ -19,7 +19,7 @@ cuda::Runs runs_of(const char* what, const Tensor& x, const Tensor& y, std::int6
 
 void take_positions(Stream& stream, const Tensor& y, const Tensor& x, std::int64_t first) {
   const cuda::Runs runs = runs_of("take_positions", x, y, first);
-  on_gpu(x, [&]<class T>() { cuda::take_runs<T>(stream, runs, y.data<T>(), x.data<T>()); });
+  on_gpu(x, [&]<class T>() { cuda::take_runs<T>(stream, runs, y, x); });
   on_cpu(x, [&]<class T>() {
     T* to = y.data<T>();
     const T* from = x.data<T>();
@@ -31,9 +31,7 @@ void take_positions(Stream& stream, const Tensor& y, const Tensor& x, std::int64
 void take_positions_backward(Stream& stream, Target dx, const Tensor& dy, std::int64_t first) {
   if (!dx) return;
   const cuda::Runs runs = runs_of("take_positions backward", dx.tensor, dy, first);
-  on_gpu(dy, [&]<class T>() {
-    cuda::take_runs_backward<T>(stream, runs, dx.tensor.data<T>(), dx.accumulate, dy.data<T>());
-  });
+  on_gpu(dy, [&]<class T>() { cuda::take_runs_backward<T>(stream, runs, dx.tensor, dx.accumulate, dy); });
   on_cpu(dy, [&]<class T>() {
     T* to = dx.tensor.data<T>();
     const T* from = dy.data<T>();
@@ -48,10 +46,7 @@ void fill_sequences(Stream& stream, const Tensor& x, const Tensor& row, const Te
           "fill_sequences: x is ", x.shape(), ", the row ", row.shape(), ", starts ", starts.shape(),
           "; these do not fit together");
   const std::int64_t sequences = x.shape()[0], positions = x.shape()[1], columns = x.columns();
-  on_gpu(x, [&]<class T>() {
-    cuda::fill_sequences<T>(stream, sequences, positions, columns, x.data<T>(), row.data<T>(),
-                            starts.data<std::int32_t>());
-  });
+  on_gpu(x, [&]<class T>() { cuda::fill_sequences<T>(stream, sequences, positions, columns, x, row, starts); });
   on_cpu(x, [&]<class T>() {
     T* to = x.data<T>();
     for (std::int64_t b = 0; b < sequences; ++b) {

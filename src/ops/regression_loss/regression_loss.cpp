@@ -67,7 +67,7 @@ void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
   check_scalar("regression loss", loss);
   on_gpu(y, [&]<class T>() {
     using R = real_t<T>;
-    cuda::regression_loss<T>(stream, y.size(), loss, dy.data<R>(), y.data<T>(), target.data<R>(), kind);
+    cuda::regression_loss<T>(stream, y.size(), loss, dy, y, target, kind);
   });
   on_cpu(y, [&]<class T>() {
     T* d = dy.data<T>();
@@ -109,8 +109,7 @@ void smoothness_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
   require(!dy || dy.shape() == y.shape(), "smoothness loss: y is ", y.shape(), ", so dy must be too, not ", dy.shape());
   check_scalar("smoothness loss", loss);
   on_gpu(y, [&]<class T>() {
-    cuda::smoothness_loss<T>(stream, rows, columns, loss, dy.data<real_t<T>>(), y.data<T>(), mean.data(), std.data(),
-                             order);
+    cuda::smoothness_loss<T>(stream, rows, columns, loss, dy, y, mean.data(), std.data(), order);
   });
   on_cpu(y, [&]<class T>() {
     if (dy) fill_zero(stream, dy);

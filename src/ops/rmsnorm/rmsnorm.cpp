@@ -22,12 +22,10 @@ void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& rstd, const 
       "rmsnorm: x is ", x.shape(), ", so a sum and what it adds must be too, not ", sum.to.shape(), ", ", sum.a.shape(),
       " and ", sum.b.shape());
   on_gpu(x, [&]<class T>() {
-    cuda::rmsnorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), rstd.data<real_t<T>>(), x.data<T>(),
-                             static_cast<real_t<T>>(eps), row_sum<T>(sum));
+    cuda::rmsnorm_forward<T>(stream, x.rows(), x.columns(), y, rstd, x, static_cast<real_t<T>>(eps), row_sum<T>(sum));
   });
   on_cpu(x, [&]<class T>() {
-    cpu::active_rmsnorm_kernels<T>().forward(x.rows(), x.columns(), y.data<T>(), rstd.data<T>(), x.data<T>(),
-                                             static_cast<T>(eps), row_sum<T>(sum));
+    cpu::active_rmsnorm_kernels<T>().forward(x.rows(), x.columns(), y, rstd, x, static_cast<T>(eps), row_sum<T>(sum));
   });
 }
 
@@ -37,12 +35,10 @@ void rmsnorm_backward(Stream& stream, Target dx, const Tensor& dy, const Tensor&
           "rmsnorm backward: y is ", y.shape(), ", dy ", dy.shape(), ", dx ", dx.tensor.shape(), ", rstd ",
           rstd.shape(), "; these do not fit together");
   on_gpu(y, [&]<class T>() {
-    cuda::rmsnorm_backward<T>(stream, y.rows(), y.columns(), dx.tensor.data<T>(), dx.accumulate, dy.data<T>(),
-                              y.data<T>(), rstd.data<real_t<T>>());
+    cuda::rmsnorm_backward<T>(stream, y.rows(), y.columns(), dx.tensor, dx.accumulate, dy, y, rstd);
   });
   on_cpu(y, [&]<class T>() {
-    cpu::active_rmsnorm_kernels<T>().backward(y.rows(), y.columns(), dx.tensor.data<T>(), dx.accumulate, dy.data<T>(),
-                                              y.data<T>(), rstd.data<T>());
+    cpu::active_rmsnorm_kernels<T>().backward(y.rows(), y.columns(), dx.tensor, dx.accumulate, dy, y, rstd);
   });
 }
 

@@ -33,12 +33,11 @@ void rope(Stream& stream, const Tensor& qkv, const Tensor& cos, const Tensor& si
   const int sign = rotation == Rotation::forward ? 1 : -1;
   on_gpu(qkv, [&]<class T>() {
     using R = real_t<T>;
-    cuda::rope<T>(stream, qkv.rows(), qkv.columns(), heads, half, positions, qkv.data<T>(), cos.data<R>(),
-                  sin.data<R>(), static_cast<R>(sign));
+    cuda::rope<T>(stream, qkv.rows(), qkv.columns(), heads, half, positions, qkv, cos, sin, static_cast<R>(sign));
   });
   on_cpu(qkv, [&]<class T>() {
-    cpu::active_rope_kernel<T>()(qkv.rows(), qkv.columns(), heads, half, positions, qkv.data<T>(), cos.data<T>(),
-                                 sin.data<T>(), static_cast<T>(sign));
+    cpu::active_rope_kernel<T>()(qkv.rows(), qkv.columns(), heads, half, positions, qkv, cos, sin,
+                                 static_cast<T>(sign));
   });
 }
 

@@ -15,10 +15,7 @@ void row_scores(Stream& stream, const Tensor& scores, const Tensor& f, const Ten
   for (const std::int32_t id : host_readable(table.device(), ids))
     require(id >= 0 && id < table.shape()[0], "row_scores: row ", id, " of a table of ", table.shape()[0], " rows");
   const std::int64_t c = f.columns(), each = scores.columns();
-  on_gpu(f, [&]<class T>() {
-    cuda::row_scores<T>(stream, scores.size(), each, c, scores.data<real_t<T>>(), f.data<T>(), table.data<T>(),
-                        ids.data());
-  });
+  on_gpu(f, [&]<class T>() { cuda::row_scores<T>(stream, scores.size(), each, c, scores, f, table, ids.data()); });
   on_cpu(f, [&]<class T>() {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const T *x = f.data<T>() + static_cast<std::int64_t>(i) / each * c, *e = table.data<T>() + ids[i] * c;

@@ -70,8 +70,7 @@ void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Ten
   const std::int64_t c = f.columns();
   on_gpu(f, [&]<class T>() {
     using R = real_t<T>;
-    cuda::sampled_cross_entropy_forward<T>(stream, loss.data<R>(), slopes.data<R>(), f.data<T>(), table.data<T>(), c,
-                                           pos, neg, static_cast<R>(beta));
+    cuda::sampled_cross_entropy_forward<T>(stream, loss, slopes, f, table, c, pos, neg, static_cast<R>(beta));
   });
   on_cpu(f, [&]<class T>() {
     const auto dot = cpu::active_elementwise_kernels<T>().dot;
@@ -108,9 +107,8 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
   const std::int64_t c = f.columns();
   on_gpu(f, [&]<class T>() {
     using R = real_t<T>;
-    cuda::sampled_cross_entropy_backward<T>(stream, df.tensor.data<T>(), df.accumulate, dtable.data<R>(), table.rows(),
-                                            dloss.data<R>(), slopes.data<R>(), f.data<T>(), table.data<T>(), c, pos,
-                                            neg);
+    cuda::sampled_cross_entropy_backward<T>(stream, df.tensor, df.accumulate, dtable, table.rows(), dloss, slopes, f,
+                                            table, c, pos, neg);
   });
   on_cpu(f, [&]<class T>() {
     T* const to = df.tensor.data<T>();

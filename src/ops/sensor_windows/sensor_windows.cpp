@@ -13,8 +13,8 @@ void sensor_windows([[maybe_unused]] Stream& stream, const Tensor& y, const Tens
   require(signals.shape().rank() == 3 && used * count == y.size() && used <= signals.shape()[2],
           "sensor windows: signals are ", signals.shape(), ", y ", y.shape(), " for ", count, " sequences");
   const bool ran = on_gpu(y, [&]<class T>() {
-    cuda::sensor_windows<T>(stream, count, used, signals.shape()[1], signals.shape()[2], y.data<T>(),
-                            signals.data<double>(), picks.data(), sequences.data());
+    cuda::sensor_windows<T>(stream, count, used, signals.shape()[1], signals.shape()[2], y, signals, picks.data(),
+                            sequences.data());
   });
   require(ran, "sensor windows: y is not on a GPU");
 }

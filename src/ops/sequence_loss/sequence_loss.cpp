@@ -57,8 +57,7 @@ void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScor
       throw Error(Fault::internal, join("sequence_loss: label ", label, " of sequence ", at / positions, ", position ",
                                         at % positions, ": there are ", n, " classes"));
   on_gpu(logits, [&]<class T>() {
-    cuda::sequence_loss<T>(stream, logits.shape()[0], positions, n, dlogits.data<real_t<T>>(), scores.data(),
-                           logits.data<T>(), labels.data<std::int32_t>(), loss);
+    cuda::sequence_loss<T>(stream, logits.shape()[0], positions, n, dlogits, scores.data(), logits, labels, loss);
   });
   on_cpu(logits, [&]<class T>() {
     for (std::size_t b = 0; b < scores.size(); ++b) {

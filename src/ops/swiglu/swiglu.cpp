@@ -32,12 +32,9 @@ void products_backward(Stream& stream, const SwigluShape& s, const Target& dx, c
                        const Tensor& gate_up, const Tensor& x, const Tensor& weight) {
   using cuda::Product;
   const T* both = gate_up.data<T>();
-  if (dx)
-    cuda::product<T>(stream, Product::nn, s.m, s.k, 2 * s.width, dx.tensor.data<T>(), both, weight.data<T>(),
-                     dx.accumulate);
+  if (dx) cuda::product<T>(stream, Product::nn, s.m, s.k, 2 * s.width, dx.tensor, both, weight, dx.accumulate);
   if (dweight)
-    cuda::product<T>(stream, Product::tn, 2 * s.width, s.k, s.m, dweight.tensor.data<real_t<T>>(), both, x.data<T>(),
-                     dweight.accumulate);
+    cuda::product<T>(stream, Product::tn, 2 * s.width, s.k, s.m, dweight.tensor, both, x, dweight.accumulate);
 }
 
 }  // namespace
@@ -45,9 +42,7 @@ void products_backward(Stream& stream, const SwigluShape& s, const Target& dx, c
 void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& gate_up, const Tensor& x, const Tensor& weight) {
   const SwigluShape s = shape_of("swiglu", y, gate_up, x, weight);
   if (s.m == 0 || s.width == 0) return;
-  on_gpu(x, [&]<class T>() {
-    cuda::swiglu_forward<T>(stream, s, y.data<T>(), gate_up.data<T>(), x.data<T>(), weight.data<T>(), {});
-  });
+  on_gpu(x, [&]<class T>() { cuda::swiglu_forward<T>(stream, s, y, gate_up, x, weight, {}); });
   on_cpu(x, [&]<class T>() {
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
     const cpu::GemmKernels<T>& gemm = cpu::active_gemm_kernels<T>();
@@ -73,17 +68,15 @@ void swiglu_backward(Stream& stream, Target dx, Target dweight, const Tensor& dy
   require(!dweight || dweight.tensor.shape() == weight.shape(), "swiglu backward: weight is ", weight.shape(),
           ", so dweight must be too, not ", dweight.tensor.shape());
   on_gpu(x, [&]<class T>() {
-    cuda::swiglu_gate_backward<T>(stream, s.m, s.width, gate_up.data<T>(), dy.data<T>(), {});
+    cuda::swiglu_gate_backward<T>(stream, s.m, s.width, gate_up, dy, {});
     products_backward<T>(stream, s, dx, dweight, gate_up, x, weight);
   });
   on_cpu(x, [&]<class T>() {
     T* both = gate_up.data<T>();
-    cpu::active_swiglu_kernels<T>().backward(s.m, s.width, both, dy.data<T>());
+    cpu::active_swiglu_kernels<T>().backward(s.m, s.width, both, dy);
     if (dx)
-      cpu::product<T>(s.m, s.k, 2 * s.width, dx.tensor.data<T>(), both, weight.data<T>(), false, dx.accumulate, {},
-                      cpu::Operand::weight);
-    if (dweight)
-      cpu::product_tn<T>(2 * s.width, s.k, s.m, dweight.tensor.data<T>(), both, x.data<T>(), dweight.accumulate);
+      cpu::product<T>(s.m, s.k, 2 * s.width, dx.tensor, both, weight, false, dx.accumulate, {}, cpu::Operand::weight);
+    if (dweight) cpu::product_tn<T>(2 * s.width, s.k, s.m, dweight.tensor, both, x, dweight.accumulate);
   });
 }
 
@@ -95,9 +88,8 @@ void normed_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& z, con
           " elements if gate_up is kept, not the shape ", rstd.shape());
   const bool gpu = on_gpu(x, [&]<class T>() {
     using R = real_t<T>;
-    cuda::swiglu_forward<T>(
-        stream, s, y.data<T>(), gate_up.data<T>(), x.data<T>(), weight.data<T>(),
-        {.x = x.data<T>(), .z = z.data<T>(), .rstd = rstd.data<R>(), .columns = s.k, .eps = static_cast<R>(eps)});
+    cuda::swiglu_forward<T>(stream, s, y, gate_up, x, weight,
+                            {.x = x, .z = z, .rstd = rstd, .columns = s.k, .eps = static_cast<R>(eps)});
   });
   if (gpu) return;
   rmsnorm_forward(stream, z, rstd, x, eps);
@@ -114,13 +106,9 @@ void normed_swiglu_backward(Stream& stream, Target dx, Target dweight, const Ten
           ", dx ", dx.tensor.shape(), ", weight ", weight.shape(), ", dweight ", dweight.tensor.shape(),
           "; these do not fit together");
   const bool gpu = on_gpu(x, [&]<class T>() {
-    cuda::swiglu_gate_backward<T>(stream, s.m, s.width, gate_up.data<T>(), dy.data<T>(),
-                                  {.x = x.data<T>(),
-                                   .rstd = rstd.data<real_t<T>>(),
-                                   .columns = s.k,
-                                   .dz = dz.data<T>(),
-                                   .dx = dx.tensor.data<T>(),
-                                   .add = dx.accumulate});
+    cuda::swiglu_gate_backward<T>(
+        stream, s.m, s.width, gate_up, dy,
+        {.x = x, .rstd = rstd, .columns = s.k, .dz = dz, .dx = dx.tensor, .add = dx.accumulate});
     products_backward<T>(stream, s, {dx.tensor, true}, dweight, gate_up, x, weight);
   });
   if (gpu) return;

@@ -28,10 +28,7 @@ void token_pool_forward(Stream& stream, const Tensor& z, const Tensor& w, const 
   const bool scored = scores.shape().rank() > 0;
   require(!scored || scores.size() == w.size(), "token pool: w is ", w.shape(), ", so scores must be too, not ",
           scores.shape());
-  on_gpu(x, [&]<class T>() {
-    cuda::token_pool_forward<T>(stream, e.sequences, e.time, e.width, z.data<T>(), w.data<real_t<T>>(), x.data<T>(),
-                                scores.data<T>());
-  });
+  on_gpu(x, [&]<class T>() { cuda::token_pool_forward<T>(stream, e.sequences, e.time, e.width, z, w, x, scores); });
   on_cpu(x, [&]<class T>() {
     const auto kernel = cpu::active_token_pool_kernels<T>().forward;
     for (std::int64_t n = 0; n < e.sequences; ++n) {
@@ -58,9 +55,8 @@ void token_pool_backward(Stream& stream, Target dx, Target dscores, const Tensor
           "token pool backward: x is ", x.shape(), ", z ", z.shape(), "; dx is ", dx.tensor.shape(), ", dz ",
           dz.shape(), ", dscores ", dscores.tensor.shape());
   on_gpu(x, [&]<class T>() {
-    cuda::token_pool_backward<T>(stream, e.sequences, e.time, e.width, dx.tensor.data<T>(), dx.accumulate,
-                                 dscores.tensor.data<T>(), dscores.accumulate, dz.data<T>(), z.data<T>(),
-                                 w.data<real_t<T>>(), x.data<T>());
+    cuda::token_pool_backward<T>(stream, e.sequences, e.time, e.width, dx.tensor, dx.accumulate, dscores.tensor,
+                                 dscores.accumulate, dz, z, w, x);
   });
   on_cpu(x, [&]<class T>() {
     const auto kernel = cpu::active_token_pool_kernels<T>().backward;

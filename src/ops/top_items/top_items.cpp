@@ -78,12 +78,12 @@ void top_items_on_gpu(Stream& stream, Arena& scratch, const Tensor& items, const
                                 .first = first,
                                 .width = width,
                                 .k = k,
-                                .scores = some.data<T>(),
+                                .scores = some,
                                 .left_ptr = ptr,
                                 .left_out = left,
-                                .best = best.data<T>(),
-                                .item = item.data<std::int32_t>(),
-                                .found = found.data<std::int32_t>()});
+                                .best = best,
+                                .item = item,
+                                .found = found});
   }
   if (items.rows() > 0) copy_bytes(stream, top, item.raw(), item.size_bytes());
 }

@@ -48,8 +48,8 @@ void draw_candidates([[maybe_unused]] Stream& stream, const Tensor& items, const
           "drawing candidates: ", items.shape(), " items, ", bias.shape(), " biases; of all items ", up_to.size(),
           " and ", biases.size());
   const bool ran = on_gpu_in_floats(bias, [&]<class T>() {
-    cuda::draw_candidates<T>(stream, items.size(), items.data<std::int32_t>(), bias.data<T>(), up_to.data(),
-                             biases.data(), std::ssize(up_to) - 1, seed, rule);
+    cuda::draw_candidates<T>(stream, items.size(), items, bias, up_to.data(), biases.data(), std::ssize(up_to) - 1,
+                             seed, rule);
   });
   require(ran, "drawing candidates: the arrays must be on a GPU");
 }

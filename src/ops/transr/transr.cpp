@@ -36,7 +36,7 @@ RankingSums transr_chunk(Stream& stream, Arena& scratch, const RelationSamples& 
   const auto kernels = cpu::active_transr_kernels<T>();
   const Tensor distances = allocate(scratch, DType::f64, {3, n});
   double *f = distances.data<double>(), *g = f + n, *squares = g + n;
-  kernels.distances(n, k, f, g, squares, result.projected.data<const T>(), y);
+  kernels.distances(n, k, f, g, squares, result.projected, y);
   double y_square = 0;
   for (std::int64_t c = 0; c < k; ++c) y_square += static_cast<double>(y[c]) * static_cast<double>(y[c]);
   // The loss falls with f(t') and rises with f(t): slope = 2 sigmoid(f(t) - f(t')) / total.
@@ -54,8 +54,7 @@ RankingSums transr_chunk(Stream& stream, Arena& scratch, const RelationSamples& 
   const Tensor dp = allocate(scratch, kType, {3 * n, k});
   T* dy = result.dtranslation.data<T>();
   std::fill_n(dy, k, T{0});
-  kernels.pull(n, k, dp.data<T>(), dy, result.projected.data<const T>(), y, slope.data<const T>(),
-               static_cast<T>(l2 * scale));
+  kernels.pull(n, k, dp, dy, result.projected, y, slope, static_cast<T>(l2 * scale));
   gemm_nt(stream, {result.drows}, dp, matrix);
   gemm_tn(stream, {result.dmatrix}, x, dp);
   return sums;
