@@ -148,11 +148,11 @@ optim_kernels::LazySteps<T> LazyAdam::steps_of(std::span<const RowsNow> tables, 
     all.tables[all.count++] = {.rows = rows.rows.data(),
                                .elements = static_cast<std::int64_t>(rows.rows.size()) * table.columns,
                                .columns = table.columns,
-                               .p = table.rows.param->value.data<T>(),
-                               .m = table.m.data<T>(),
-                               .v = table.v.data<T>(),
+                               .p = table.rows.param->value,
+                               .m = table.m,
+                               .v = table.v,
                                .done = table.gpu_done->data<std::int64_t>(),
-                               .gradient = rows.gradient.data<T>()};
+                               .gradient = rows.gradient};
   }
   all.decay.beta1 = static_cast<T>(options_.beta1);
   all.decay.beta2 = static_cast<T>(options_.beta2);
@@ -225,15 +225,15 @@ void LazyAdam::catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std:
       optim_kernels::cuda::claim_rows(stream, rows, table.gpu_done->data<std::int64_t>(), from, gradient ? to + 1 : to);
       optim_kernels::cuda::late_steps<T>(stream, {.rows = rows,
                                                   .columns = table.columns,
-                                                  .p = table.rows.param->value.data<T>(),
-                                                  .m = table.m.data<T>(),
-                                                  .v = table.v.data<T>(),
+                                                  .p = table.rows.param->value,
+                                                  .m = table.m,
+                                                  .v = table.v,
                                                   .from = from,
                                                   .history = reinterpret_cast<const double*>(gpu_history_.data()),
                                                   .base = base_,
                                                   .to = to,
                                                   .calm_from = calm_from_,
-                                                  .gradient = gradient.data<T>(),
+                                                  .gradient = gradient,
                                                   .step = step_as<AdamStep<T>>(now_)});
     }
   });

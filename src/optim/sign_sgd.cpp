@@ -66,14 +66,13 @@ void sign_sgd_rows(Arena& scratch, const Tensor& table, const Tensor& ids, const
           "sign_sgd_rows: the table is ", table.shape(), ", its shadow ", shadow.shape(), ", gradients ",
           gradients.shape(), " of ", ids.size(), " samples; columns must be equal, with one gradient row per sample");
   visit_float(table.dtype(), [&]<class T>() {
-    T* const copy = shadow.data<T>();
     if constexpr (kHasCuda) {
       if (table.device().is_cuda()) {
-        return optim_kernels::cuda::sign_descent<T>(Stream(table.device()), {.table = table.data<T>(),
-                                                                             .shadow = copy,
-                                                                             .gradients = gradients.data<T>(),
+        return optim_kernels::cuda::sign_descent<T>(Stream(table.device()), {.table = table,
+                                                                             .shadow = shadow,
+                                                                             .gradients = gradients,
                                                                              .columns = table.columns(),
-                                                                             .ids = ids.data<std::int32_t>(),
+                                                                             .ids = ids,
                                                                              .samples = ids.size(),
                                                                              .lr = lr,
                                                                              .weight_decay = weight_decay});
@@ -83,8 +82,8 @@ void sign_sgd_rows(Arena& scratch, const Tensor& table, const Tensor& ids, const
     for (std::size_t i = 0; i < samples.size(); ++i)
       require(samples[i] >= 0 && samples[i] < table.rows(), "sign_sgd_rows: id ", samples[i], " of sample ", i,
               ": the table has ", table.rows(), " rows");
-    descend(table.data<T>(), copy, gradients.data<T>(), table.columns(), runs_of(scratch, samples),
-            scratch.array<T>(table.columns()), static_cast<T>(1 - lr * weight_decay), static_cast<T>(lr));
+    descend<T>(table, shadow, gradients, table.columns(), runs_of(scratch, samples), scratch.array<T>(table.columns()),
+               static_cast<T>(1 - lr * weight_decay), static_cast<T>(lr));
   });
 }
 

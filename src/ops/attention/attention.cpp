@@ -51,7 +51,7 @@ cpu::AttentionHead<T> head_of(std::int64_t b, std::int64_t h, const Extents& e, 
   head.q = qkv.data<T>() + b * e.time * head.stride + h * e.width;
   head.k = head.q + columns;
   head.v = head.k + columns;
-  head.y = y.data<T>() + b * e.time * columns + h * e.width;
+  head.y = y + b * e.time * columns + h * e.width;
   head.y_stride = columns;
   if (lse) head.lse = lse.data<T>() + (b * e.heads + h) * e.time;
   if (options.dropout) {
@@ -82,8 +82,8 @@ cuda::Attention<T> all_heads(const Extents& e, const Tensor& y, const Tensor& ls
                        .k = q + e.columns(),
                        .v = q + 2 * e.columns(),
                        .stride = 3 * e.columns(),
-                       .y = y.data<T>(),
-                       .lse = lse.data<real_t<T>>()};
+                       .y = y,
+                       .lse = lse};
   a.dropout = options.dropout;
   a.samples = options.samples.data();
   a.draws = WeightDraws(e.time);

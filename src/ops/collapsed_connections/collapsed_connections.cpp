@@ -20,8 +20,7 @@ void check(const char* what, const Tensor& x, const Tensor& f, const Tensor& y, 
 
 template <class T>
 cuda::Collapsed<T> collapsed(const Tensor& x, const Tensor& f, const CollapsedConnection& s) {
-  return {x.rows(),    x.columns(),       s.bias.size(),      x.data<T>(),
-          f.data<T>(), s.alpha.data<T>(), s.weight.data<T>(), s.bias.data<T>()};
+  return {x.rows(), x.columns(), s.bias.size(), x, f, s.alpha, s.weight, s.bias};
 }
 
 /// Computes one row at a time, in the type of the arrays.
@@ -112,9 +111,7 @@ void collapsed_connection_backward(Stream& stream, Target dx, Target df, const C
                                    const CollapsedConnection& site) {
   check("collapsed_connection backward", x, f, dy, site);
   const auto targets = [&]<class T>() {
-    using R = real_t<T>;
-    return cuda::CollapsedGradients<T>{dx.tensor.data<T>(), df.tensor.data<T>(), gradients.alpha.data<R>(),
-                                       gradients.weight.data<R>(), gradients.bias.data<R>()};
+    return cuda::CollapsedGradients<T>{dx.tensor, df.tensor, gradients.alpha, gradients.weight, gradients.bias};
   };
   on_gpu(x, [&]<class T>() {
     cuda::collapsed_connection_backward<T>(stream, targets.template operator()<T>(), dx.accumulate, df.accumulate, dy,

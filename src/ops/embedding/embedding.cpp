@@ -28,7 +28,7 @@ void check_pair(const char* what, const Tensor& tables, const Tensor& y, std::sp
 
 template <class T>
 cuda::FromTable<T> from(const EmbeddedRows& rows) {
-  return {rows.table.data<T>(), rows.ids.data(), static_cast<real_t<T>>(rows.scale)};
+  return {rows.table, rows.ids.data(), static_cast<real_t<T>>(rows.scale)};
 }
 /// y_m = scale table[ids_m], or added to y
 template <class T>

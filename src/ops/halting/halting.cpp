@@ -43,11 +43,11 @@ void begin_sequences(Stream& stream, const SequenceData& to, const Tensor& steps
       "begin_sequences: of ", sequences, " sequences inputs are ", to.inputs.shape(), ", labels ", to.labels.shape(),
       ", identifiers ", to.identifiers.shape(), ", picks ", picks.size(), "; these do not fit together");
   const cuda::Sequences all = {.cells = to.inputs.columns(),
-                               .inputs = to.inputs.data<std::int32_t>(),
-                               .labels = to.labels.data<std::int32_t>(),
-                               .identifiers = to.identifiers.data<std::int32_t>(),
-                               .steps = steps.data<std::int32_t>(),
-                               .halted = halted.data<std::int32_t>(),
+                               .inputs = to.inputs,
+                               .labels = to.labels,
+                               .identifiers = to.identifiers,
+                               .steps = steps,
+                               .halted = halted,
                                .picks = picks.data(),
                                .rule = rule};
   if (on_gpu(steps.device(), [&] { cuda::begin_sequences(stream, sequences, all); })) return;

@@ -150,7 +150,7 @@ void softmax_part(Stream& stream, const Tensor& largest, const Tensor& sum, cons
   visit_float(f.dtype(), [&]<class R>() {
     for_tiles<R>(parts.tile, f, c, pos, [&](const ScoreTile<R>& tile, std::int64_t m) {
       const Tensor scores = scores_of(stream, tile, m, parts.scores, f, c);
-      cpu::active_item_softmax_kernels<R>().update(tile, scores.data<R>(), largest.data<R>() + m, sum.data<R>() + m);
+      cpu::active_item_softmax_kernels<R>().update(tile, scores, largest.data<R>() + m, sum.data<R>() + m);
     });
   });
 }
@@ -165,8 +165,7 @@ void softmax_begin(const Tensor& largest, const Tensor& sum, const Tensor& next)
 void softmax_add(const Tensor& largest, const Tensor& sum, const Tensor& part_largest, const Tensor& part_sum,
                  std::span<const std::int32_t> pos) {
   visit_float(sum.dtype(), [&]<class R>() {
-    cpu::active_item_softmax_kernels<R>().merge(sum.size(), pos.data(), largest.data<R>(), sum.data<R>(),
-                                                part_largest.data<R>(), part_sum.data<R>());
+    cpu::active_item_softmax_kernels<R>().merge(sum.size(), pos.data(), largest, sum, part_largest, part_sum);
   });
 }
 
@@ -196,7 +195,7 @@ void softmax_part_backward(Stream& stream, Target df, Target drows, const Tensor
     for_tiles<R>(parts.tile, f, c, pos, [&](const ScoreTile<R>& tile, std::int64_t m) {
       const std::int64_t first = tile.first - c.first;
       const Tensor p = scores_of(stream, tile, m, parts.scores, f, c);
-      cpu::active_item_softmax_kernels<R>().probabilities(tile, p.data<R>(), lse.data<R>() + m, *dloss.data<R>());
+      cpu::active_item_softmax_kernels<R>().probabilities(tile, p, lse.data<R>() + m, *dloss.data<R>());
       if (drows)
         gemm_tn(stream, {drows.tensor.slice(first, tile.candidates), drows.accumulate || m > 0}, p,
                 f.slice(m, tile.tokens));

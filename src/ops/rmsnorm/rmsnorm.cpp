@@ -8,7 +8,7 @@ namespace lockstep::ops {
 namespace {
 template <class T>
 RowSum<T> row_sum(const NormSum& sum) {
-  return {sum.to.data<T>(), sum.a.data<T>(), sum.b.data<T>()};
+  return {sum.to, sum.a, sum.b};
 }
 }  // namespace
 

@@ -74,7 +74,7 @@ void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Ten
   });
   on_cpu(f, [&]<class T>() {
     const auto dot = cpu::active_elementwise_kernels<T>().dot;
-    const RowPrefetch<T> prefetch(table.data<T>(), c, pos, neg, each);
+    const RowPrefetch<T> prefetch(table, c, pos, neg, each);
     double sum = 0;
     for (std::size_t m = 0; m < pos.size(); ++m) {
       prefetch(m);
@@ -114,7 +114,7 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
     T* const to = df.tensor.data<T>();
     T* const to_table = dtable.data<T>();
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
-    const RowPrefetch<T> prefetch(table.data<T>(), c, pos, neg, each);
+    const RowPrefetch<T> prefetch(table, c, pos, neg, each);
     const Items to_pos = places.pos.empty() ? pos : places.pos, to_neg = places.neg.empty() ? neg : places.neg;
     const T seed = *dloss.data<T>();
     for (std::size_t m = 0; m < pos.size(); ++m) {

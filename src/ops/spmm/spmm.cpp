@@ -58,10 +58,14 @@ void spmm(Stream& stream, Target y, const CsrPattern& pattern, const Tensor& val
           " entries, ", values.size(), " values, x ", x.shape(), ", y ", to.shape());
   visit_float(to.dtype(), [&]<class T>() {
     const auto arguments = [&]<class X>(const X* p) {
-      return cpu::SpmmArguments<T, X>{to.data<T>(),          y.accumulate,
-                                      pattern.indptr.data(), pattern.column.data(),
-                                      values.data<T>(),      p,
-                                      x.columns(),           columns.empty() ? nullptr : columns.data()};
+      return cpu::SpmmArguments<T, X>{to,
+                                      y.accumulate,
+                                      pattern.indptr.data(),
+                                      pattern.column.data(),
+                                      values,
+                                      p,
+                                      x.columns(),
+                                      columns.empty() ? nullptr : columns.data()};
     };
     if constexpr (std::is_same_v<T, float>) {
       if (x.dtype() == DType::bf16) return run(stream, arguments(x.data<const bf16>()), rows);

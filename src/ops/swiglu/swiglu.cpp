@@ -47,7 +47,7 @@ void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& gate_up, cons
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
     const cpu::GemmKernels<T>& gemm = cpu::active_gemm_kernels<T>();
     const std::int64_t n = 2 * s.width;
-    const T* packed = cpu::packed_weight<T>(n, s.k, weight.data<T>(), true);
+    const T* packed = cpu::packed_weight<T>(n, s.k, weight, true);
     const std::int64_t rows = std::clamp<std::int64_t>(kBlockBytes / (n * kSize), 1, kMostRows);
     const std::int64_t blocks = (s.m + rows - 1) / rows;
 #pragma omp parallel for schedule(dynamic) if (!omp_in_parallel() && blocks > 1)

@@ -18,17 +18,15 @@ void training_windows([[maybe_unused]] Stream& stream, const WindowArrays& to, c
           to.time.shape(), ", position ", to.position.shape(), ", neg ", to.neg.shape());
   require(!to.time || table.times.size() == table.items.size(), "training windows with times: ", table.times.size(),
           " times of ", table.items.size(), " items");
-  const auto i32 = [](const Tensor& t) { return t.data<std::int32_t>(); };
-  const auto i64 = [](const Tensor& t) { return t.data<std::int64_t>(); };
-  const cuda::Windows windows = {.begin = i64(to.begin),
-                                 .user = i64(to.user),
-                                 .time = i64(to.time),
-                                 .first_query = i64(to.first_query),
-                                 .item = i32(to.item),
-                                 .slot = i32(to.slot),
-                                 .pos = i32(to.pos),
-                                 .neg = i32(to.neg),
-                                 .position = i32(to.position),
+  const cuda::Windows windows = {.begin = to.begin,
+                                 .user = to.user,
+                                 .time = to.time,
+                                 .first_query = to.first_query,
+                                 .item = to.item,
+                                 .slot = to.slot,
+                                 .pos = to.pos,
+                                 .neg = to.neg,
+                                 .position = to.position,
                                  .rows = rows,
                                  .negatives = to.neg.columns(),
                                  .samples = table.samples.data(),

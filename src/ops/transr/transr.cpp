@@ -73,10 +73,9 @@ void transr(Stream& stream, const RelationSamples& samples, const Tensor& table,
           translations.shape(), ", ", chunks, " chunks, their gradients ", result.drelations.shape());
   const double scale = 1 / static_cast<double>(total);
   on_gpu_in_floats(table, [&]<class T>() {
-    const auto data = [](const Tensor& t) { return t.data<T>(); };
     cuda::transr<T>(stream, samples,
-                    {d, k, data(table), data(matrices), data(translations), data(result.projected), data(result.score),
-                     data(result.drows), data(result.drelations), l2, scale},
+                    {d, k, table, matrices, translations, result.projected, result.score, result.drows,
+                     result.drelations, l2, scale},
                     sums.data());
   });
   on_cpu(table, [&]<class T>() {
