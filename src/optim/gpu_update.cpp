@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "optim/cuda_kernels.hpp"
@@ -123,8 +122,7 @@ void GpuUpdate::close(const Stream& stream, const Tensor& gradient, const RankRe
   if (!rows_) return;
   const Tensor& table = rows_->table->value;
   // The table is not averaged: its shadow is a copy.
-  const Tensor shadow =
-      average != nullptr ? average->state()[static_cast<std::size_t>(rows_->table->index)].value : Tensor{};
+  const Tensor shadow = average != nullptr ? average->state()[rows_->table->index].value : Tensor{};
   visit_float(table.dtype(), [&]<class T>() {
     if constexpr (kHasCuda)
       optim_kernels::cuda::sign_descent<T>(

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "optim/cuda_kernels.hpp"
@@ -52,7 +51,7 @@ LazyAdam::LazyAdam(const OptimizerOptions& options, ParamStore& params, const st
     if (device().is_cuda()) {
       table.gpu_done = OwnedTensor(DType::i64, Shape{all}, device());
     } else {
-      table.done.resize(static_cast<std::size_t>(all));
+      table.done.resize(all);
     }
     most = std::max(most, all);
   }
@@ -68,7 +67,7 @@ LazyAdam::Table& LazyAdam::table_of(const Param& param) {
 }
 
 void LazyAdam::expect_steps(std::int64_t taken) {
-  if (taken == base_ + static_cast<std::int64_t>(history_.size())) return;
+  if (taken == base_ + std::ssize(history_)) return;
   base_ = taken;
   history_.clear();
   all_have_taken(base_);
@@ -124,7 +123,7 @@ void LazyAdam::note(double lr, double gradient_scale) {
     if (!device().is_cuda()) return;
     const Step& step = history_.back();
     optim_kernels::cuda::note_step(Stream(device()), reinterpret_cast<double*>(gpu_history_.data()),
-                                   static_cast<std::int64_t>(history_.size()) - 1, step.rate, step.root);
+                                   std::ssize(history_) - 1, step.rate, step.root);
   }
 }
 
@@ -146,7 +145,7 @@ optim_kernels::LazySteps<T> LazyAdam::steps_of(std::span<const RowsNow> tables, 
   for (const RowsNow& rows : tables) {
     const Table& table = table_of(*rows.param);
     all.tables[all.count++] = {.rows = rows.rows.data(),
-                               .elements = static_cast<std::int64_t>(rows.rows.size()) * table.columns,
+                               .elements = std::ssize(rows.rows) * table.columns,
                                .columns = table.columns,
                                .p = table.rows.param->value,
                                .m = table.m,
@@ -194,16 +193,16 @@ void LazyAdam::replay(const Table& table, std::int64_t row, std::int64_t from, s
 }
 
 void LazyAdam::catch_up(const Table& table, std::span<const LateRow> rows, std::int64_t to, const Tensor& gradient) {
-  const auto count = static_cast<std::int64_t>(rows.size());
+  const auto count = std::ssize(rows);
   visit_float(dtype(), [&]<class T>() {
     const auto step = step_as<AdamStep<T>>(now_);
     T *const value = table.rows.param->value.data<T>(), *const m = table.m.data<T>(), *const v = table.v.data<T>();
     const T* const slope = gradient.data<T>();
 #pragma omp parallel for schedule(dynamic, 16) if (count * table.columns >= kParallelFrom)
     for (std::int64_t i = 0; i < count; ++i) {
-      const auto [row, done] = rows[static_cast<std::size_t>(i)];
+      const auto [row, done] = rows[i];
       if (i + kPrefetch < count) {
-        const std::int64_t next = rows[static_cast<std::size_t>(i + kPrefetch)].row * table.columns;
+        const std::int64_t next = rows[i + kPrefetch].row * table.columns;
         for (T* const array : {value, m, v})
           for (std::int64_t c = 0; c < table.columns; c += kLine / static_cast<std::int64_t>(sizeof(T)))
             __builtin_prefetch(array + next + c, 1);
@@ -247,7 +246,7 @@ void LazyAdam::catch_up(const Param& param, std::span<const std::int32_t> rows) 
   thread_local std::vector<LateRow> late;
   late.clear();
   for (const std::int32_t row : rows) {
-    std::int64_t& done = table.done[static_cast<std::size_t>(row)];
+    std::int64_t& done = table.done[row];
     if (done < steps()) late.push_back({row, std::exchange(done, steps())});
   }
   catch_up(table, late, steps(), {});
@@ -264,7 +263,7 @@ void LazyAdam::catch_up_all(std::int64_t to) {
     }
     late.clear();
     for (std::int64_t row = rows.first; row < rows.first + rows.count; ++row) {
-      std::int64_t& done = table.done[static_cast<std::size_t>(row)];
+      std::int64_t& done = table.done[row];
       if (done < to) late.push_back({row, std::exchange(done, to)});
     }
     catch_up(table, late, to, {});
@@ -293,8 +292,7 @@ void LazyAdam::update_rows(const Param& param, const ops::RowSet& rows, const Te
   if (device().is_cuda()) return catch_up_on_gpu(table, rows, steps() - 1, gradient);
   thread_local std::vector<LateRow> late;
   late.clear();
-  for (std::int64_t i = 0; i < rows.size(); ++i)
-    late.push_back({rows[i], std::exchange(table.done[static_cast<std::size_t>(rows[i])], steps())});
+  for (std::int64_t i = 0; i < rows.size(); ++i) late.push_back({rows[i], std::exchange(table.done[rows[i]], steps())});
   catch_up(table, late, steps() - 1, gradient);
 }
 

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "lockstep/base/error.hpp"
-
 namespace lockstep {
 
 LrSchedule::LrSchedule(const ScheduleOptions& options, double base_lr) : options_(options), base_(base_lr) {

@@ -23,7 +23,7 @@ Runs runs_of(Arena& arena, std::span<const std::int32_t> ids) {
   Runs runs = {arena.array<std::int32_t>(ids.size()), arena.array<std::int32_t>(ids.size() + 1),
                arena.array<std::int32_t>(ids.size())};
   std::iota(runs.order.begin(), runs.order.end(), 0);
-  const auto id_of = [&](std::int32_t sample) { return ids[static_cast<std::size_t>(sample)]; };
+  const auto id_of = [&](std::int32_t sample) { return ids[sample]; };
   std::sort(runs.order.begin(), runs.order.end(),
             [&](std::int32_t a, std::int32_t b) { return std::tuple(id_of(a), a) < std::tuple(id_of(b), b); });
   std::size_t count = 0;
@@ -44,7 +44,7 @@ void descend(T* table, T* shadow, const T* gradients, std::int64_t columns, cons
   for (std::size_t r = 0; r < runs.ids.size(); ++r) {
     std::fill(sum.begin(), sum.end(), T{0});
     for (std::int32_t i = runs.starts[r]; i < runs.starts[r + 1]; ++i) {
-      const T* g = gradients + runs.order[static_cast<std::size_t>(i)] * columns;
+      const T* g = gradients + runs.order[i] * columns;
       for (T& s : sum) s += *g++;
     }
     T* const first = table + runs.ids[r] * columns;

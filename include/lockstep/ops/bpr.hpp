@@ -12,7 +12,7 @@ struct RankedPairs {
   std::span<const std::int32_t> user, liked, other;  ///< (B)
   std::span<const std::int64_t> use_ptr;             ///< (U + 1)
   std::span<const std::int32_t> use;  ///< (3B), by row, ascending: 3b, 3b + 1, 3b + 2 for sample b's user, liked, other
-  constexpr std::int64_t count() const { return static_cast<std::int64_t>(user.size()); }
+  constexpr std::int64_t count() const { return std::ssize(user); }
 };
 
 /// Sums over a batch.

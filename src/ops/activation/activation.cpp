@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "activation_kernels.hpp"
-#include "lockstep/base/error.hpp"
 #include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "activation_tangent_kernels.hpp"
-#include "lockstep/base/error.hpp"
 #include "ops/activation/activation_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
 
@@ -47,9 +46,8 @@ void activation_tangent_backward(Stream& stream, Target da, const Tensor& dt, co
   const std::int64_t directions = directions_of(s, dt, second), n = second.size();
   require(da.tensor.shape() == second.shape(), "activation tangent backward: second is ", second.shape(),
           ", so da must be too, not ", da.tensor.shape());
-  on_gpu(s, [&]<class T>() {
-    cuda::tangent_backward<T>(stream, n, directions, da.tensor, dt, s, second, da.accumulate);
-  });
+  on_gpu(s,
+         [&]<class T>() { cuda::tangent_backward<T>(stream, n, directions, da.tensor, dt, s, second, da.accumulate); });
   on_cpu(s, [&]<class T>() {
     cpu::active_tangent_backward_kernel<T>()(n, directions, da.tensor, dt, s, second, da.accumulate);
   });

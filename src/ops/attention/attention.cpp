@@ -3,7 +3,6 @@
 #include <omp.h>
 
 #include "attention_kernels.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/ops/rope.hpp"
 #include "ops/common/on_gpu.hpp"
@@ -30,7 +29,7 @@ Extents extents_of(const char* what, const Tensor& y, const Tensor& lse, const T
           ", so q, k, v side by side must be (", batch, ", ", time, ", ", 3 * columns, "), not ", qkv.shape());
   require(!lse || lse.size() == batch * options.heads * time, what, ": y is ", y.shape(), ", so lse must be (", batch,
           ", ", options.heads, ", ", time, "), not ", lse.shape());
-  require(!options.dropout || static_cast<std::int64_t>(options.samples.size()) == batch, what, ": dropout of ", batch,
+  require(!options.dropout || std::ssize(options.samples) == batch, what, ": dropout of ", batch,
           " sequences needs as many sample numbers, not ", options.samples.size());
   require(!options.cos || columns / options.heads == 2 * options.cos.columns(), what,
           ": a rotation needs a table with half the ", columns / options.heads, " columns of a head, not ",
@@ -57,7 +56,7 @@ cpu::AttentionHead<T> head_of(std::int64_t b, std::int64_t h, const Extents& e, 
   if (options.dropout) {
     const WeightDraws draws(e.time);
     head.drop = true;
-    head.key = cpu::PhiloxKey(options.dropout.draws(options.samples[static_cast<std::size_t>(b)]));
+    head.key = cpu::PhiloxKey(options.dropout.draws(options.samples[b]));
     head.rate = cpu::DropRate(options.dropout.rate);
     head.group_rows = draws.group_rows;
     head.row_groups = draws.row_groups;

@@ -53,7 +53,7 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
       const auto uses = static_cast<T>(batch.use_ptr[n + 1] - batch.use_ptr[n]);
       kernels.scale(width, to, r + u * width, uses * decay);
       for (std::int64_t k = batch.use_ptr[n]; k < batch.use_ptr[n + 1]; ++k) {
-        const std::int32_t use = batch.use[static_cast<std::size_t>(k)];
+        const std::int32_t use = batch.use[k];
         const auto b = static_cast<std::size_t>(use / 3);
         const T g = s[b] * scale;
         const T* user = row(batch.user[b]);

@@ -34,13 +34,11 @@ void check(const char* what, const Tensor& q, const Tensor& kv, const Tensor& y,
           what, ": y is ", shape, ", so the time tables must be (R, ", y.columns(), "), not ", time.keys.shape(),
           " and ", time.values.shape());
   require(std::isinf(a.fill), what, ": times require a fill of minus infinity");
-  require(static_cast<std::int64_t>(time.times.size()) == y.rows(), what, ": ", time.times.size(), " times for ",
-          y.rows(), " rows");
+  require(std::ssize(time.times) == y.rows(), what, ": ", time.times.size(), " times for ", y.rows(), " rows");
   if (in_gpu_memory(y.device(), time.times.data())) return;
   for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
     for (std::int64_t i = a.rows.offsets[b] + 1; i < a.rows.offsets[b + 1]; ++i) {
-      const std::int64_t before = time.times[static_cast<std::size_t>(i - 1)],
-                         here = time.times[static_cast<std::size_t>(i)];
+      const std::int64_t before = time.times[i - 1], here = time.times[i];
       require(before <= here, what, ": the times of sequence ", b, " go backwards, from ", before, " to ", here);
     }
   }
@@ -65,7 +63,7 @@ class MaskCache {
     e.size = n;
     e.threshold = rate.threshold;
     constexpr std::int64_t kGroup = 2 * cpu::kGroupWords;
-    e.kept.resize(static_cast<std::size_t>((n + kGroup - 1) / kGroup * 2 + 1));
+    e.kept.resize((n + kGroup - 1) / kGroup * 2 + 1);
     cpu::active_causal_attention_kernels<T>().draw_kept(n, e.kept.data(), key, rate);
     return e.kept.data();
   }
@@ -158,13 +156,13 @@ class HeadTables {
   void mark_used(std::span<const std::int64_t> times) {
     thread_local std::vector<std::uint8_t> used;
     thread_local std::vector<std::int64_t> distinct;
-    used.assign(static_cast<std::size_t>(layout_.rows), 0);
+    used.assign(layout_.rows, 0);
     used.back() = 1;
     distinct.assign(times.begin(), times.end());
     distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
     for (std::size_t i = 0; i < distinct.size(); ++i)
       for (std::size_t j = i + 1; j-- > 0 && distinct[i] - distinct[j] < layout_.rows;)
-        used[static_cast<std::size_t>(distinct[i] - distinct[j])] = 1;
+        used[distinct[i] - distinct[j]] = 1;
     layout_.used = used.data();
   }
   void split() {
@@ -184,8 +182,7 @@ class HeadTables {
 /// The times of sequence b; none without time terms.
 std::span<const std::int64_t> times_of(const CausalAttention& a, std::size_t b, const TimeBuckets& time) {
   if (!time) return {};
-  return time.times.subspan(static_cast<std::size_t>(a.rows.offsets[b]),
-                            static_cast<std::size_t>(a.rows.offsets[b + 1] - a.rows.offsets[b]));
+  return time.times.subspan(a.rows.offsets[b], a.rows.offsets[b + 1] - a.rows.offsets[b]);
 }
 
 /// The arguments of a head except its pointers.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <atomic>
 
-#include "lockstep/base/error.hpp"
-
 namespace lockstep::ops {
 
 const char* name(Isa isa) {

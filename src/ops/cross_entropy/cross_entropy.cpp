@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/error.hpp"
 #include "ops/common/loss_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
 

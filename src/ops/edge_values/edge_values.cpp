@@ -16,7 +16,7 @@ void transpose_edges(Stream& stream, const Tensor& y, const Tensor& x, std::span
     T* to = y.data<T>();
     if (on_gpu(x.device(), [&] { cuda::transpose_edges<T>(stream, count, to, from, opposite.data()); })) return;
 #pragma omp parallel for schedule(static)
-    for (std::int64_t e = 0; e < count; ++e) to[e] = from[opposite[static_cast<std::size_t>(e)]];
+    for (std::int64_t e = 0; e < count; ++e) to[e] = from[opposite[e]];
   });
 }
 
@@ -34,7 +34,7 @@ void drop_edges(Stream& stream, const Tensor& y, const Tensor& x, const Dropout&
     for (std::int64_t first = 0; first < count; first += 4) {
       const auto words = draws.block(static_cast<std::uint64_t>(first / 4));
       for (std::int64_t e = first; e < std::min(first + 4, count); ++e)
-        to[e] = words[static_cast<std::size_t>(e - first)] < threshold ? T{0} : from[e] * scale;
+        to[e] = words[e - first] < threshold ? T{0} : from[e] * scale;
     }
   });
 }

@@ -12,9 +12,8 @@ namespace lockstep::ops {
 
 namespace {
 void check(const char* what, const Tensor& table, const Tensor& y, std::span<const std::int32_t> ids) {
-  require(
-      table.shape().rank() == 2 && y.columns() == table.columns() && y.rows() == static_cast<std::int64_t>(ids.size()),
-      what, ": table is ", table.shape(), ", there are ", ids.size(), " ids, the rows are ", y.shape());
+  require(table.shape().rank() == 2 && y.columns() == table.columns() && y.rows() == std::ssize(ids), what,
+          ": table is ", table.shape(), ", there are ", ids.size(), " ids, the rows are ", y.shape());
   for (const std::int32_t id : host_readable(table.device(), ids))
     require(id >= 0 && id < table.shape()[0], what, ": row ", id, " of a table of ", table.shape()[0], " rows");
 }

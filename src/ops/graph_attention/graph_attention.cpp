@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
 
 #include "graph_attention_kernels.hpp"
 #include "lockstep/ops/activation.hpp"
@@ -24,15 +23,13 @@ constexpr std::int64_t kPrefetch = 12, kLineBytes = 64;
 template <class T>
 void project(Stream& stream, Arena& arena, std::span<const std::int32_t> nodes, const Tensor& table,
              const Tensor& matrix, const Tensor& translation, const Tensor& out) {
-  const auto count = static_cast<std::int64_t>(nodes.size()), d = table.columns(), k = matrix.columns();
+  const auto count = std::ssize(nodes), d = table.columns(), k = matrix.columns();
 #pragma omp for schedule(dynamic) nowait
   for (std::int64_t first = 0; first < count; first += kNodes) {
     arena.reset();
     const std::int64_t n = std::min(kNodes, count - first);
     const Tensor x = allocate(arena, dtype_of<T>::value, {n, d}), to = out.slice(first, n);
-    const auto row = [&](std::int64_t i) {
-      return table.data<const T>() + nodes[static_cast<std::size_t>(first + i)] * d;
-    };
+    const auto row = [&](std::int64_t i) { return table.data<const T>() + nodes[first + i] * d; };
     for (std::int64_t i = 0; i < n; ++i) {
       if (i + kPrefetch < n)
         for (std::int64_t c = 0; c < d; c += kLineBytes / static_cast<std::int64_t>(sizeof(T)))
@@ -61,12 +58,12 @@ void project_on_gpu(Stream& stream, Arena& scratch, std::span<const std::int32_t
 
 void attention_logits(Stream& stream, Arena& scratch, const RelationTriples& triples, const Tensor& table,
                       const Tensor& matrix, const Tensor& translation, const Tensor& logits) {
-  const std::int64_t k = matrix.columns(), count = static_cast<std::int64_t>(triples.place.size());
+  const std::int64_t k = matrix.columns(), count = std::ssize(triples.place);
   require(matrix.rows() == table.columns() && translation.size() == k, "attention: table ", table.shape(), ", matrix ",
           matrix.shape(), ", translation ", translation.shape());
   const ArenaScope scope(scratch);
-  const Tensor heads = allocate(scratch, table.dtype(), {static_cast<std::int64_t>(triples.heads.size()), k}),
-               tails = allocate(scratch, table.dtype(), {static_cast<std::int64_t>(triples.tails.size()), k});
+  const Tensor heads = allocate(scratch, table.dtype(), {std::ssize(triples.heads), k}),
+               tails = allocate(scratch, table.dtype(), {std::ssize(triples.tails), k});
   on_gpu(table, [&]<class T>() {
     project_on_gpu(stream, scratch, triples.heads, table, matrix, heads);
     project_on_gpu(stream, scratch, triples.tails, table, matrix, tails);
@@ -93,7 +90,7 @@ void attention_softmax(Stream& stream, ParallelEdges parallel, std::span<const s
                        std::span<const std::int64_t> edge_ptr, std::int64_t first, std::int64_t last,
                        const Tensor& logits, const Tensor& values) {
   require(edge_ptr.size() == static_cast<std::size_t>(values.size()) + 1 && logits.dtype() == values.dtype() &&
-              last < static_cast<std::int64_t>(row_ptr.size()),
+              last < std::ssize(row_ptr),
           "attention: ", values.size(), " values, ", edge_ptr.size(), " offsets of their triples, rows up to ", last,
           " of ", row_ptr.size(), " offsets");
   on_gpu_in_floats(values, [&]<class T>() {
@@ -106,7 +103,7 @@ void attention_softmax(Stream& stream, ParallelEdges parallel, std::span<const s
     const auto softmax = cpu::active_graph_attention_kernels<T>().softmax_row;
 #pragma omp parallel for schedule(dynamic, 256)
     for (std::int64_t r = first; r < last; ++r) {
-      const std::int64_t begin = row_ptr[static_cast<std::size_t>(r)], end = row_ptr[static_cast<std::size_t>(r) + 1];
+      const std::int64_t begin = row_ptr[r], end = row_ptr[r + 1];
       if (begin < end)
         softmax(end - begin, edge_ptr.data() + begin, v, a + begin, parallel == ParallelEdges::per_triple);
     }

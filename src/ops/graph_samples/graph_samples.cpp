@@ -1,7 +1,6 @@
 #include "lockstep/ops/graph_samples.hpp"
 
 #include "graph_samples_kernels.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {

@@ -58,9 +58,9 @@ struct Scratch {
 void check(const char* what, const Tensor& state, const Tensor& scratch, const Tensor& f, const Tensor& table,
            const SoftmaxCandidates& c, std::span<const std::int32_t> pos) {
   const std::int64_t k = c.rows.rows();
-  require(f.rows() > 0 && k > 0 && f.rows() == static_cast<std::int64_t>(pos.size()) &&
-              table.columns() == f.columns() && c.rows.columns() == f.columns() && (!c.ids || c.ids.size() == k) &&
-              (!c.bias || c.bias.size() == k) && state.shape() == Shape{3, f.rows()} &&
+  require(f.rows() > 0 && k > 0 && f.rows() == std::ssize(pos) && table.columns() == f.columns() &&
+              c.rows.columns() == f.columns() && (!c.ids || c.ids.size() == k) && (!c.bias || c.bias.size() == k) &&
+              state.shape() == Shape{3, f.rows()} &&
               scratch.size() >= softmax_scratch(f.device(), is_half(f.dtype()), f.rows(), k, f.columns(), c.parts) &&
               std::has_single_bit(static_cast<std::uint64_t>(c.parts)),
           what, ": f is ", f.shape(), ", the table ", table.shape(), ", candidates ", c.rows.shape(), " with ",
@@ -262,7 +262,7 @@ void item_softmax_backward(Stream& stream, Target df, Target drows, const Tensor
             stream, to,
             drows ? Target{drows.tensor.slice(c.part_begin(p), part.rows.rows()), drows.accumulate || m > 0} : Target{},
             dloss, state.slice(0, 1).reshaped({f.rows()}).slice(m, tokens), scratch, f.slice(m, tokens), part,
-            pos.subspan(static_cast<std::size_t>(m), static_cast<std::size_t>(tokens)));
+            pos.subspan(m, tokens));
       if (!df || alone) continue;
       if (part.rows.rows() == 0) fill_zero(stream, to.tensor);
       ++held;

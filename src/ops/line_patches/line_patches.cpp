@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "line_patches_kernels.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/rasteriser.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/gemm/gemm_kernels.hpp"

@@ -37,13 +37,13 @@ void gather_node_rows(Stream& stream, const Tensor& y, std::int64_t column, cons
   on_cpu(x, [&]<class T>() {
     T* first = y.data<T>() + column;
     const T* from = x.data<const T>();
-    const auto count = static_cast<std::int64_t>(rows.size());
+    const auto count = std::ssize(rows);
     const auto kernels = cpu::active_node_row_kernels<T>();
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < count; ++i) {
-      if (i + kPrefetch < count) prefetch(from + rows[static_cast<std::size_t>(i + kPrefetch)] * width, width);
+      if (i + kPrefetch < count) prefetch(from + rows[i + kPrefetch] * width, width);
       T* to = first + i * stride;
-      const T* row = from + rows[static_cast<std::size_t>(i)] * width;
+      const T* row = from + rows[i] * width;
       if (scale == RowScale::none) {
         std::copy_n(row, width, to);
         continue;
@@ -63,13 +63,13 @@ void scatter_node_rows(Stream& stream, const Tensor& dx, const Tensor& dy, std::
   });
   on_cpu(x, [&]<class T>() {
     const T *first = dy.data<const T>() + column, *from = x.data<const T>();
-    const auto count = static_cast<std::int64_t>(rows.size());
+    const auto count = std::ssize(rows);
     const auto kernels = cpu::active_node_row_kernels<T>();
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t at = rows[static_cast<std::size_t>(i)] * width;
+      const std::int64_t at = rows[i] * width;
       if (i + kPrefetch < count) {
-        const std::int64_t next = rows[static_cast<std::size_t>(i + kPrefetch)] * width;
+        const std::int64_t next = rows[i + kPrefetch] * width;
         prefetch(from + next, width);
         prefetch(dx.data<T>() + next, width);
         prefetch(first + (i + kPrefetch) * stride, width);
@@ -116,9 +116,9 @@ void round_node_rows(Stream& stream, const Tensor& y, const Tensor& x, const Row
 
 void sum_node_rows(Stream& stream, const Tensor& y, const Tensor& x, std::int64_t column,
                    std::span<const std::int64_t> ptr, std::span<const std::int64_t> place) {
-  require(y.rows() == static_cast<std::int64_t>(ptr.size()) - 1 && column >= 0 && column + y.columns() <= x.columns() &&
-              x.dtype() == y.dtype(),
-          "sum_node_rows: columns from ", column, " of ", x.shape(), " as ", y.shape(), ", ", ptr.size(), " offsets");
+  require(
+      y.rows() == std::ssize(ptr) - 1 && column >= 0 && column + y.columns() <= x.columns() && x.dtype() == y.dtype(),
+      "sum_node_rows: columns from ", column, " of ", x.shape(), " as ", y.shape(), ", ", ptr.size(), " offsets");
   const std::int64_t width = y.columns(), stride = x.columns();
   on_gpu_in_floats(
       x, [&]<class T>() { cuda::sum_node_rows<T>(stream, y, width, x.data<const T>() + column, stride, ptr, place); });
@@ -129,10 +129,9 @@ void sum_node_rows(Stream& stream, const Tensor& y, const Tensor& x, std::int64_
     for (std::int64_t n = 0; n < count; ++n) {
       T* sum = y.data<T>() + n * width;
       std::fill_n(sum, width, T{0});
-      for (std::int64_t u = ptr[static_cast<std::size_t>(n)]; u < ptr[static_cast<std::size_t>(n) + 1]; ++u) {
-        if (u + kPrefetch < std::ssize(place))
-          prefetch(from + place[static_cast<std::size_t>(u + kPrefetch)] * stride, width);
-        const T* row = from + (place.empty() ? u : place[static_cast<std::size_t>(u)]) * stride;
+      for (std::int64_t u = ptr[n]; u < ptr[n + 1]; ++u) {
+        if (u + kPrefetch < std::ssize(place)) prefetch(from + place[u + kPrefetch] * stride, width);
+        const T* row = from + (place.empty() ? u : place[u]) * stride;
         for (std::int64_t c = 0; c < width; ++c) sum[c] += row[c];
       }
     }

@@ -28,7 +28,7 @@ double sum_elements(std::int64_t n, T* dy, const T* y, const T* target, const F&
     for (std::int64_t j = 0; j < count; ++j) {
       const std::int64_t i = first + j;
       T gradient{};
-      sums[static_cast<std::size_t>(j)] += static_cast<double>(f(y[i] - target[i], gradient));
+      sums[j] += static_cast<double>(f(y[i] - target[i], gradient));
       if (dy) dy[i] = gradient;
     }
   }
@@ -103,9 +103,8 @@ void smoothness_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
   const std::int64_t columns = y.columns(), rows = y.rows();
   require(order == 1 || order == 2, "smoothness loss: order ", order, " is not 1 or 2");
   require(columns > order, "smoothness loss: ", columns, " output columns have no finite difference of order ", order);
-  require(static_cast<std::int64_t>(mean.size()) == columns && static_cast<std::int64_t>(std.size()) == columns,
-          "smoothness loss: y is ", y.shape(), ", but there are ", mean.size(), " means and ", std.size(),
-          " deviations");
+  require(std::ssize(mean) == columns && std::ssize(std) == columns, "smoothness loss: y is ", y.shape(),
+          ", but there are ", mean.size(), " means and ", std.size(), " deviations");
   require(!dy || dy.shape() == y.shape(), "smoothness loss: y is ", y.shape(), ", so dy must be too, not ", dy.shape());
   check_scalar("smoothness loss", loss);
   on_gpu(y, [&]<class T>() {
@@ -125,11 +124,9 @@ void smoothness_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
       T* d = dy ? dy.data<T>() + m * columns : nullptr;
       for (std::int64_t c = 0; c + order < columns; ++c) {
         double difference = 0;
-        for (int j = 0; j <= order; ++j) difference += stencil[static_cast<std::size_t>(j)] * physical(row, c + j);
+        for (int j = 0; j <= order; ++j) difference += stencil[j] * physical(row, c + j);
         total += difference * difference;
-        for (int j = 0; d && j <= order; ++j)
-          d[c + j] += static_cast<T>(2 * difference * stencil[static_cast<std::size_t>(j)] *
-                                     std[static_cast<std::size_t>(c + j)]);
+        for (int j = 0; d && j <= order; ++j) d[c + j] += static_cast<T>(2 * difference * stencil[j] * std[c + j]);
       }
     }
     store(loss, total);

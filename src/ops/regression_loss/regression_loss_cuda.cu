@@ -1,4 +1,3 @@
-#include <cmath>
 
 #include "lockstep/device/cuda_half.hpp"
 #include "ops/common/loss_kernels.hpp"

@@ -38,8 +38,8 @@ void sum_rows(Stream& stream, Target y, const Tensor& x, std::int64_t n) {
 
 void mask_rows(Stream& stream, Target y, const Tensor& x, std::span<const std::int32_t> ids) {
   if (!y) return;
-  require(y.tensor.shape() == x.shape() && x.rows() == static_cast<std::int64_t>(ids.size()), "mask_rows: x is ",
-          x.shape(), ", y ", y.tensor.shape(), ", there are ", ids.size(), " ids");
+  require(y.tensor.shape() == x.shape() && x.rows() == std::ssize(ids), "mask_rows: x is ", x.shape(), ", y ",
+          y.tensor.shape(), ", there are ", ids.size(), " ids");
   const std::int64_t c = x.columns();
   on_gpu(x, [&]<class T>() { cuda::mask_rows<T>(stream, x.rows(), c, y.tensor, y.accumulate, x, ids.data()); });
   on_cpu(x, [&]<class T>() {

@@ -8,8 +8,7 @@ namespace lockstep::ops {
 
 void row_scores(Stream& stream, const Tensor& scores, const Tensor& f, const Tensor& table,
                 std::span<const std::int32_t> ids) {
-  require(scores.rows() == f.rows() && table.columns() == f.columns() &&
-              scores.size() == static_cast<std::int64_t>(ids.size()),
+  require(scores.rows() == f.rows() && table.columns() == f.columns() && scores.size() == std::ssize(ids),
           "row_scores: f is ", f.shape(), ", the table ", table.shape(), ", scores ", scores.shape(), ", there are ",
           ids.size(), " ids");
   for (const std::int32_t id : host_readable(table.device(), ids))

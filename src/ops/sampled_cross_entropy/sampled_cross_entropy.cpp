@@ -17,9 +17,8 @@ using Items = std::span<const std::int32_t>;
 /// Returns the negatives of a token.
 std::size_t check(const char* what, const Tensor& slopes, const Tensor& f, const Tensor& table, Items pos, Items neg) {
   const std::size_t each = pos.empty() ? 0 : neg.size() / pos.size();
-  require(f.rows() == static_cast<std::int64_t>(pos.size()) && each * pos.size() == neg.size() &&
-              table.columns() == f.columns() && slopes.columns() == f.rows() &&
-              (pos.empty() || slopes.rows() == static_cast<std::int64_t>(1 + each)),
+  require(f.rows() == std::ssize(pos) && each * pos.size() == neg.size() && table.columns() == f.columns() &&
+              slopes.columns() == f.rows() && (pos.empty() || slopes.rows() == static_cast<std::int64_t>(1 + each)),
           what, ": f is ", f.shape(), ", the table ", table.shape(), ", slopes ", slopes.shape(), ", there are ",
           pos.size(), " and ", neg.size(), " items");
   const auto check_item = [&](std::int32_t item) {

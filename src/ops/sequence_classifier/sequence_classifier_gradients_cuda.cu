@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_launch.hpp"

@@ -46,7 +46,7 @@ double softmax(std::int64_t n, const T* x, std::int64_t label, double share, T* 
 
 void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScore> scores, const Tensor& logits,
                    const Tensor& labels, TokenLoss loss) {
-  require(logits.shape().rank() == 3 && static_cast<std::int64_t>(scores.size()) == logits.shape()[0] &&
+  require(logits.shape().rank() == 3 && std::ssize(scores) == logits.shape()[0] &&
               labels.shape() == Shape{logits.shape()[0], logits.shape()[1]} &&
               (!dlogits || dlogits.shape() == logits.shape()),
           "sequence_loss: logits are ", logits.shape(), ", dlogits ", dlogits.shape(), ", labels ", labels.shape(),
@@ -67,8 +67,7 @@ void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScor
       score.labelled = std::count_if(own.begin(), own.end(), [](std::int32_t label) { return label >= 0; });
       const double share = 1 / static_cast<double>(std::max<std::int64_t>(1, score.labelled));
       for (std::int64_t p = 0; p < positions; ++p) {
-        const std::int64_t at = (static_cast<std::int64_t>(b) * positions + p) * n,
-                           label = own[static_cast<std::size_t>(p)];
+        const std::int64_t at = (static_cast<std::int64_t>(b) * positions + p) * n, label = own[p];
         const T* x = logits.data<T>() + at;
         T* dx = dlogits ? dlogits.data<T>() + at : nullptr;
         if (label < 0) {

@@ -52,8 +52,8 @@ void run(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet& 
 void spmm(Stream& stream, Target y, const CsrPattern& pattern, const Tensor& values, const Tensor& x,
           const RowSet& rows, RowBits columns) {
   const Tensor& to = y.tensor;
-  require(to.rows() == pattern.rows() && to.columns() == x.columns() &&
-              values.size() == static_cast<std::int64_t>(pattern.column.size()) && to.dtype() == values.dtype(),
+  require(to.rows() == pattern.rows() && to.columns() == x.columns() && values.size() == std::ssize(pattern.column) &&
+              to.dtype() == values.dtype(),
           "spmm: the shapes do not fit: a matrix of ", pattern.rows(), " rows and ", pattern.column.size(),
           " entries, ", values.size(), " values, x ", x.shape(), ", y ", to.shape());
   visit_float(to.dtype(), [&]<class T>() {

@@ -188,10 +188,9 @@ std::shared_ptr<const ItemCodes> make_codes(const Tensor& items, const Tensor& t
   if (typical) copy(Stream(), codes->typical, typical.reshaped({d}));
   std::vector<double> sum(static_cast<std::size_t>(d));
   for (std::int64_t i = 0; i < count; ++i)
-    for (std::int64_t c = 0; c < d; ++c) sum[static_cast<std::size_t>(c)] += static_cast<double>(rows[i * d + c]);
+    for (std::int64_t c = 0; c < d; ++c) sum[c] += static_cast<double>(rows[i * d + c]);
   T* centre = codes->centre->data<T>();
-  for (std::int64_t c = 0; c < d && count > 0; ++c)
-    centre[c] = static_cast<T>(sum[static_cast<std::size_t>(c)] / static_cast<double>(count));
+  for (std::int64_t c = 0; c < d && count > 0; ++c) centre[c] = static_cast<T>(sum[c] / static_cast<double>(count));
   double most = 0;
 #pragma omp parallel
   {
@@ -243,12 +242,12 @@ class Search {
     d_ = rows.columns();
     k_ = k;
     kernels_ = cpu::active_top_items_kernels<T>();
-    if (block_.empty()) block_.resize(static_cast<std::size_t>(kUserBlock));
+    if (block_.empty()) block_.resize(kUserBlock);
     const std::int64_t tile = codes.kernels.tile;
-    user_codes_.resize(static_cast<std::size_t>(round_up(kUserBlock, tile) * codes.groups));
-    begin_.resize(static_cast<std::size_t>(kUserBlock));
+    user_codes_.resize(round_up(kUserBlock, tile) * codes.groups);
+    begin_.resize(kUserBlock);
     for (auto* of_users : {&scale_, &code_norm_, &rest_norm_}) of_users->assign(begin_.size(), 0);
-    row_codes_.assign(static_cast<std::size_t>(4 * codes.groups), 0);
+    row_codes_.assign(4 * codes.groups, 0);
     single_.resize(codes.coded() ? 0 : static_cast<std::size_t>(kUserBlock * d_));
   }
 
@@ -268,7 +267,7 @@ class Search {
   }
 
  private:
-  Candidates& of(std::int64_t u) { return block_[static_cast<std::size_t>(u)]; }
+  Candidates& of(std::int64_t u) { return block_[u]; }
 
   /// Stores the user's codes. Returns a bound of the rounding errors of its approximate scores. An exact score exceeds
   /// the approximate one by a number that all items share, and by the error of the codes, the last line:
@@ -367,10 +366,10 @@ class Search {
       c.count = 0;
       for (std::int32_t i = 0; i < items_; ++i) {
         while (!excluded.empty() && excluded.front() < i) excluded = excluded.subspan(1);
-        if (excluded.empty() || excluded.front() != i) c.item[static_cast<std::size_t>(c.count++)] = i;
+        if (excluded.empty() || excluded.front() != i) c.item[c.count++] = i;
       }
     }
-    exact_.resize(static_cast<std::size_t>(c.count + cpu::kMostLanes));
+    exact_.resize(c.count + cpu::kMostLanes);
     kernels_.exact(c.count, d_, rows_, user, c.item.data(), exact_.data());
     if (all) {  // a score of NaN or minus infinity is never chosen
       std::int64_t found = 0;
@@ -384,18 +383,15 @@ class Search {
     }
     if (c.count > k_) kernels_.keep(c.count, k_, c.item.data(), exact_.data());
     const std::int64_t count = std::min(c.count, k_);
-    rank_.resize(static_cast<std::size_t>(count + cpu::kMostLanes));
+    rank_.resize(count + cpu::kMostLanes);
     if (count <= kMostRanked) {
       kernels_.rank(count, exact_.data(), rank_.data());
-      for (std::int64_t i = 0; i < count; ++i)
-        top[rank_[static_cast<std::size_t>(i)]] = c.item[static_cast<std::size_t>(i)];
+      for (std::int64_t i = 0; i < count; ++i) top[rank_[i]] = c.item[i];
     } else {
-      for (std::int64_t i = 0; i < count; ++i) rank_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i);
-      std::stable_sort(rank_.begin(), rank_.begin() + count, [&](std::int32_t a, std::int32_t b) {
-        return exact_[static_cast<std::size_t>(a)] > exact_[static_cast<std::size_t>(b)];
-      });
-      for (std::int64_t i = 0; i < count; ++i)
-        top[i] = c.item[static_cast<std::size_t>(rank_[static_cast<std::size_t>(i)])];
+      for (std::int64_t i = 0; i < count; ++i) rank_[i] = static_cast<std::int32_t>(i);
+      std::stable_sort(rank_.begin(), rank_.begin() + count,
+                       [&](std::int32_t a, std::int32_t b) { return exact_[a] > exact_[b]; });
+      for (std::int64_t i = 0; i < count; ++i) top[i] = c.item[rank_[i]];
     }
     std::fill(top + count, top + k_, -1);
   }

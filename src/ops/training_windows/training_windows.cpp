@@ -1,6 +1,5 @@
 #include "lockstep/ops/training_windows.hpp"
 
-#include "lockstep/base/error.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "training_windows_kernels.hpp"
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/near_copy.hpp"
 #include "ops/common/map_cuda.hpp"

@@ -29,7 +29,7 @@ RankingSums transr_chunk(Stream& stream, Arena& scratch, const RelationSamples& 
   const Tensor x = allocate(scratch, kType, {3 * n, d});
   T* to = x.data<T>();
   for (const auto& nodes : {samples.head, samples.tail, samples.other})
-    for (const std::int32_t node : nodes.subspan(static_cast<std::size_t>(chunk.first), static_cast<std::size_t>(n)))
+    for (const std::int32_t node : nodes.subspan(chunk.first, n))
       to = std::copy_n(table.data<const T>() + node * d, d, to);
   gemm_nn(stream, {result.projected}, x, matrix);
 
@@ -65,7 +65,7 @@ RankingSums transr_chunk(Stream& stream, Arena& scratch, const RelationSamples& 
 void transr(Stream& stream, const RelationSamples& samples, const Tensor& table, const Tensor& matrices,
             const Tensor& translations, double l2, std::int64_t total, const TransrResult& result,
             std::span<RankingSums> sums) {
-  const auto chunks = static_cast<std::int64_t>(samples.chunks.size());
+  const auto chunks = std::ssize(samples.chunks);
   const std::int64_t d = table.columns(), k = translations.columns();
   require(matrices.shape() == Shape{translations.rows(), d, k} && sums.size() == samples.chunks.size() &&
               (!result.drows || (result.drows.columns() == d && result.drelations.shape() == Shape{chunks, d * k + k})),
@@ -84,7 +84,7 @@ void transr(Stream& stream, const RelationSamples& samples, const Tensor& table,
     for (std::int64_t c = 0; c < chunks; ++c) {
       thread_local Arena scratch;
       scratch.reset();
-      const RelationChunk& chunk = samples.chunks[static_cast<std::size_t>(c)];
+      const RelationChunk& chunk = samples.chunks[c];
       const auto rows = [&](const Tensor& t) { return t ? t.slice(3 * chunk.first, 3 * chunk.count) : Tensor(); };
       ChunkArrays of = {
           .projected = result.projected ? rows(result.projected) : allocate(scratch, kType, {3 * chunk.count, k}),
@@ -98,7 +98,7 @@ void transr(Stream& stream, const RelationSamples& samples, const Tensor& table,
         of.dtranslation = relation.slice(d * k, k);
       }
       Stream serial;
-      sums[static_cast<std::size_t>(c)] =
+      sums[c] =
           transr_chunk<T>(serial, scratch, samples, chunk, table, matrices.slice(chunk.relation, 1).reshaped({d, k}),
                           translations.data<const T>() + chunk.relation * k, l2, scale, of);
     }

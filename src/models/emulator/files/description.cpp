@@ -196,9 +196,8 @@ EmulatorDescription parse_description(const Pairs& pairs, const std::string& sou
   require_extents(arch, source);
   arch.check(Fault::data);
   // Each variable has its own entries and each layer two tensors, so their number is bounded by the size of the file.
-  require_data(std::max({arch.n_in, arch.n_out}) <= static_cast<std::int64_t>(pairs.size()), "opening model '", source,
-               "': ", arch.n_in, " inputs and ", arch.n_out, " outputs, but only ", pairs.size(),
-               " entries; the file is damaged");
+  require_data(std::max({arch.n_in, arch.n_out}) <= std::ssize(pairs), "opening model '", source, "': ", arch.n_in,
+               " inputs and ", arch.n_out, " outputs, but only ", pairs.size(), " entries; the file is damaged");
   EmulatorVariables& v = out.metadata.variables;
   const auto variables = [&](const char* side, std::int64_t n, auto& names, auto& cf, auto& units, auto& level) {
     for (std::int64_t i = 0; i < n; ++i) {
@@ -215,7 +214,7 @@ EmulatorDescription parse_description(const Pairs& pairs, const std::string& sou
   out.metadata.mask = {entries.text("mask.variable"), entries.real("mask.min"), entries.real("mask.max"),
                        entries.text("mask.mode")};
   const std::int64_t meta = entries.integer("meta");
-  require_data(meta >= 0 && meta <= static_cast<std::int64_t>(pairs.size()), "opening model '", source, "': ", meta,
+  require_data(meta >= 0 && meta <= std::ssize(pairs), "opening model '", source, "': ", meta,
                " meta entries; the file is damaged");
   for (std::int64_t i = 0; i < meta; ++i)
     out.metadata.meta.emplace_back(entries.text(join("meta.", i, ".key")), entries.text(join("meta.", i, ".value")));
@@ -225,8 +224,8 @@ EmulatorDescription parse_description(const Pairs& pairs, const std::string& sou
 TrainedEmulator assemble(EmulatorDescription description, const Tensors& weights, const std::string& source) {
   const EmulatorArch& arch = description.arch;
   require_extents(arch, source);
-  require_data(2 * (arch.layers + 1) <= static_cast<std::int64_t>(weights.size()), "opening model '", source,
-               "': ", arch.layers, " hidden layers, but only ", weights.size(), " weight tensors; the file is damaged");
+  require_data(2 * (arch.layers + 1) <= std::ssize(weights), "opening model '", source, "': ", arch.layers,
+               " hidden layers, but only ", weights.size(), " weight tensors; the file is damaged");
   const auto expected = expected_weights(arch);
   const std::string dtype = weights.begin()->second.dtype();
   for (const Expected& want : expected) {

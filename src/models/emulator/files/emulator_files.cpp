@@ -108,7 +108,7 @@ EmulatorSelfTest make_selftest(const Emulator& network) {
 void check_selftest(const Emulator& network, const EmulatorSelfTest& test, const std::string& source) {
   const std::int64_t n_in = network.arch().n_in, n_out = network.arch().n_out;
   const auto is = [&](const std::vector<double>& values, std::int64_t per_row) {
-    return static_cast<std::int64_t>(values.size()) == test.rows * per_row;
+    return std::ssize(values) == test.rows * per_row;
   };
   require_data(test.rows >= 1 && is(test.x, n_in) && is(test.y, n_out) && is(test.j, n_out * n_in), "opening model '",
                source, "': its self-test has no rows of ", n_in, " inputs and ", n_out,
