@@ -105,24 +105,22 @@ GpuMemory gpu_memory(int index) {
   if constexpr (kHasCuda) {
     gpu::free_and_total(index, memory.free, memory.total);
     for (std::size_t use = 0; use < kMemoryUses; ++use)
-      memory.used[static_cast<std::size_t>(use)] = bytes_for(index, static_cast<MemoryUse>(use)).load();
+      memory.used[use] = bytes_for(index, static_cast<MemoryUse>(use)).load();
   }
   return memory;
 }
 
 std::array<std::size_t, kMemoryUses> host_memory() {
   std::array<std::size_t, kMemoryUses> bytes{};
-  for (std::size_t use = 0; use < kMemoryUses; ++use)
-    bytes[static_cast<std::size_t>(use)] = host_bytes_for(static_cast<MemoryUse>(use)).load();
+  for (std::size_t use = 0; use < kMemoryUses; ++use) bytes[use] = host_bytes_for(static_cast<MemoryUse>(use)).load();
   return bytes;
 }
 
 std::string describe(const GpuMemory& memory) {
   std::string text;
   for (std::size_t use = 0; use < kMemoryUses; ++use) {
-    if (memory.used[static_cast<std::size_t>(use)] == 0) continue;
-    text += join(text.empty() ? "" : ", ", name(static_cast<MemoryUse>(use)), " ",
-                 human_bytes(memory.used[static_cast<std::size_t>(use)]));
+    if (memory.used[use] == 0) continue;
+    text += join(text.empty() ? "" : ", ", name(static_cast<MemoryUse>(use)), " ", human_bytes(memory.used[use]));
   }
   return text;
 }

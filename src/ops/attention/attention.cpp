@@ -50,7 +50,7 @@ cpu::AttentionHead<T> head_of(std::int64_t b, std::int64_t h, const Extents& e, 
   head.q = qkv.data<T>() + b * e.time * head.stride + h * e.width;
   head.k = head.q + columns;
   head.v = head.k + columns;
-  head.y = y + b * e.time * columns + h * e.width;
+  head.y = y.data<T>() + b * e.time * columns + h * e.width;
   head.y_stride = columns;
   if (lse) head.lse = lse.data<T>() + (b * e.heads + h) * e.time;
   if (options.dropout) {

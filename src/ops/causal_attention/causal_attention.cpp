@@ -283,7 +283,6 @@ void causal_attention_backward(Stream& stream, Target dq, Target dkv, Target dke
   const std::int64_t columns = y.columns();
   const bool packed = !kv;
   on_gpu(q, [&]<class T>() {
-    using R = real_t<T>;
     const bool add_kv = (packed ? dq : dkv).accumulate;
     const bool add[] = {dq.accumulate, add_kv, add_kv};
     cuda::causal_attention_backward<T>(stream, rows_of<T>(packed, columns, dq.tensor, dkv.tensor), add, dkeys.tensor,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "lockstep/base/error.hpp"
+
 namespace lockstep::ops {
 
 const char* name(Isa isa) {

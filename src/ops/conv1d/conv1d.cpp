@@ -45,7 +45,6 @@ void conv1d_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
   require(!dbias || dbias.tensor.shape() == Shape{s.channels}, "conv1d backward: weight is ", weight.shape(),
           ", so dbias must be (", s.channels, "), not ", dbias.tensor.shape());
   on_gpu(x, [&]<class T>() {
-    using R = real_t<T>;
     cuda::conv1d_backward<T>(stream, s, dx.tensor, dx.accumulate, dweight.tensor, dweight.accumulate, dbias.tensor,
                              dbias.accumulate, dy, derivative, x, weight);
   });

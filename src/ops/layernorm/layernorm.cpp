@@ -46,7 +46,6 @@ void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, 
           ", and sums must be ", gamma.shape(), ", not ", sums.tensor.shape());
   const std::int64_t rows = x.rows(), columns = x.columns();
   on_gpu(x, [&]<class T>() {
-    using R = real_t<T>;
     cuda::layernorm_backward<T>(stream, rows, columns, dx.tensor, dx.accumulate, dgamma.tensor, dgamma.accumulate,
                                 dbeta.tensor, dbeta.accumulate, dy, x, mean, rstd, gamma, derivative, sums.tensor,
                                 sums.accumulate);

@@ -119,10 +119,7 @@ void line_patches_backward(Stream& stream, Target dweight, Target dbias, const T
                            const LinePictures& pictures) {
   if (!dweight) return;
   const LinePatches e = extents_of("line patches backward", dy, pictures, dweight.tensor);
-  on_gpu(dy, [&]<class T>() {
-    using R = real_t<T>;
-    cuda::line_patches_backward<T>(stream, e, dweight.tensor, dbias.tensor, dy, pictures);
-  });
+  on_gpu(dy, [&]<class T>() { cuda::line_patches_backward<T>(stream, e, dweight.tensor, dbias.tensor, dy, pictures); });
   on_cpu(dy, [&]<class T>() {
     const auto kernels = cpu::active_line_patches_kernels<T>();
     const Memory<T> memory(e);

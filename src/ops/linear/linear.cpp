@@ -64,7 +64,6 @@ void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
   require(!dbias || dbias.tensor.shape() == Shape{s.n}, "linear backward: weight is ", weight.shape(),
           ", so dbias must be (", s.n, "), not ", dbias.tensor.shape());
   on_gpu(x, [&]<class T>() {
-    using R = real_t<T>;
     T* da = dy.data<T>();
     cuda::scale_and_sum<T>(stream, s.m, s.n, da, derivative, dbias.tensor, dbias.accumulate);
     if (dx) cuda::product<T>(stream, cuda::Product::nn, s.m, s.k, s.n, dx.tensor, da, weight, dx.accumulate);

@@ -65,10 +65,7 @@ void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
   require(target.shape() == y.shape() && (!dy || dy.shape() == y.shape()), "regression loss: y is ", y.shape(),
           ", target ", target.shape(), "; they must be equal");
   check_scalar("regression loss", loss);
-  on_gpu(y, [&]<class T>() {
-    using R = real_t<T>;
-    cuda::regression_loss<T>(stream, y.size(), loss, dy, y, target, kind);
-  });
+  on_gpu(y, [&]<class T>() { cuda::regression_loss<T>(stream, y.size(), loss, dy, y, target, kind); });
   on_cpu(y, [&]<class T>() {
     T* d = dy.data<T>();
     const auto run = [&](const auto& f) {

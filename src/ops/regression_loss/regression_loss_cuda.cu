@@ -1,4 +1,3 @@
-
 #include "lockstep/device/cuda_half.hpp"
 #include "ops/common/loss_kernels.hpp"
 #include "ops/common/regression_cuda.hpp"

@@ -105,7 +105,6 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
           ", its gradient ", dtable.shape());
   const std::int64_t c = f.columns();
   on_gpu(f, [&]<class T>() {
-    using R = real_t<T>;
     cuda::sampled_cross_entropy_backward<T>(stream, df.tensor, df.accumulate, dtable, table.rows(), dloss, slopes, f,
                                             table, c, pos, neg);
   });

@@ -1,4 +1,3 @@
-
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
