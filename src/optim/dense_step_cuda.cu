@@ -3,7 +3,7 @@
 #include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "ops/common/activation_cuda.hpp"
-#include "ops/common/regression_cuda.hpp"
+#include "ops/common/regression.hpp"
 #include "ops/common/sample_table_cuda.hpp"
 #include "optim/dense_step_kernels.hpp"
 #include "optim/gpu_update_cuda.hpp"
@@ -111,7 +111,7 @@ __device__ double forward(const DenseOperands<T>& s, int k, int rows, T* sm) {
         gpu::activate(static_cast<ops::Activation>(s.activation), a, sm[next.sm_x + row * next.stride + o], *dy);
       } else if (row < rows) {
         T slope;
-        loss += static_cast<double>(gpu::regression(static_cast<ops::Regression>(s.loss), a - *dy, slope));
+        loss += static_cast<double>(ops::regression(static_cast<ops::Regression>(s.loss), a - *dy, slope));
         *dy = s.loss_scale * slope;
       } else {
         *dy = 0;

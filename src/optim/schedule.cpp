@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "lockstep/base/error.hpp"
+
 namespace lockstep {
 
 LrSchedule::LrSchedule(const ScheduleOptions& options, double base_lr) : options_(options), base_(base_lr) {

@@ -1,18 +1,11 @@
 #include "lockstep/ops/bpr.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "bpr_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops {
-
-namespace {
-
-double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
-
-}  // namespace
 
 void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor& rows, double l2, const Tensor& slope,
          const Tensor& drows, RankingSums& sums, RankingSums* copy, std::int64_t first) {

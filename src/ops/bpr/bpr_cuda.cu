@@ -7,9 +7,6 @@ namespace {
 
 using gpu::kWarp;
 
-// mutant-equivalent: fmax is symmetric
-__device__ double softplus(double x) { return fmax(x, 0.0) + log1p(exp(-fabs(x))); }
-
 /// One warp per pair: a lane takes every 32nd column. Sums in f64, as on the CPU.
 template <class T>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps, 4)

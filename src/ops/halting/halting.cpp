@@ -1,7 +1,5 @@
 #include "lockstep/ops/halting.hpp"
 
-#include <algorithm>
-
 #include "halting_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
 
@@ -11,13 +9,6 @@ namespace {
 void check(const char* what, const Tensor& steps, const Tensor& halted) {
   require(steps.shape().rank() == 1 && halted.shape() == steps.shape(), what, ": steps are ", steps.shape(),
           ", halted ", halted.shape(), "; both must be one per sequence");
-}
-
-/// decay^steps by multiplication, so that every device has the same bits.
-double segment_weight(double decay, std::int64_t steps) {
-  double weight = 1;
-  for (; steps > 0; --steps) weight *= decay;
-  return weight;
 }
 }  // namespace
 
@@ -63,7 +54,7 @@ void decay_sequences(Stream& stream, const Tensor& x, const Tensor& steps, doubl
   on_gpu_in_floats(x, [&]<class T>() { cuda::decay_sequences<T>(stream, x.size(), each, x, steps, decay); });
   on_cpu(x, [&]<class T>() {
     for (std::int64_t b = 0; b < sequences; ++b) {
-      const auto weight = static_cast<T>(segment_weight(decay, steps.data<std::int32_t>()[b]));
+      const auto weight = static_cast<T>(cuda::segment_weight(decay, steps.data<std::int32_t>()[b]));
       for (std::int64_t i = b * each; i < (b + 1) * each; ++i) x.data<T>()[i] *= weight;
     }
   });
@@ -87,33 +78,13 @@ void halting_loss(Stream& stream, const Tensor& loss, const Tensor& dq, const Te
   on_cpu(s.q, [&]<class T>() {
     double total = 0;
     for (std::int64_t b = 0; b < sequences; ++b) {
-      const auto at = static_cast<std::size_t>(b);
-      const SequenceScore& score = s.scores[at];
-      const T* q = s.q.data<T>() + 2 * b;
-      const double q_halt = q[0], q_continue = q[1];
-      const std::int32_t count = ++steps.data<std::int32_t>()[b];
-      const bool last = count >= rule.most_steps;
-      const bool stop =
-          rule.most_steps > 1 ? (last || q_halt > (rule.q_continue ? q_continue : 0)) && count >= s.least[at] : last;
-      halted.data<std::int32_t>()[b] = stop;
-      const BinaryLoss halt = binary_cross_entropy(q_halt, score.exact() ? 1 : 0);
-      BinaryLoss go_on{0, 0};
-      if (s.next_q) {
-        const T* next = s.next_q.data<T>() + 2 * b;
-        go_on = binary_cross_entropy(q_continue, logistic(last ? next[0] : std::max(next[0], next[1])));
-      }
-      const double weight = segment_weight(rule.decay, count - 1);
-      total += weight * (score.loss + 0.5 * (halt.loss + go_on.loss));
-      dq.data<T>()[2 * b] = static_cast<T>(weight * 0.5 * halt.derivative);
-      dq.data<T>()[2 * b + 1] = static_cast<T>(weight * 0.5 * go_on.derivative);
-      HaltingScore& f = metrics[at];
-      f = {.lm_loss = score.loss, .q_halt_loss = halt.loss, .q_continue_loss = go_on.loss};
-      if (!stop || score.labelled == 0) continue;
-      f.count = 1;
-      f.accuracy = static_cast<double>(score.correct) / static_cast<double>(score.labelled);
-      f.exact = score.exact();
-      f.q_halt_accuracy = (q_halt >= 0) == score.exact();
-      f.steps = count;
+      const auto pair = [&](const Tensor& logits) {
+        const T* at = logits.data<T>() + 2 * b;
+        return cuda::Logits{static_cast<double>(at[0]), static_cast<double>(at[1])};
+      };
+      total += cuda::count_segment(
+          rule, s.least[b], s.scores[b], pair(s.q), s.next_q ? std::optional(pair(s.next_q)) : std::nullopt,
+          steps.data<std::int32_t>()[b], halted.data<std::int32_t>()[b], dq.data<T>() + 2 * b, metrics[b]);
     }
     *loss.data<T>() = static_cast<T>(total);
   });

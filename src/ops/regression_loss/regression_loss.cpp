@@ -1,10 +1,10 @@
 #include "lockstep/ops/regression_loss.hpp"
 
 #include <array>
-#include <cmath>
 
 #include "ops/common/loss_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/common/regression.hpp"
 
 namespace lockstep::ops {
 
@@ -67,31 +67,7 @@ void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
   check_scalar("regression loss", loss);
   on_gpu(y, [&]<class T>() { cuda::regression_loss<T>(stream, y.size(), loss, dy, y, target, kind); });
   on_cpu(y, [&]<class T>() {
-    T* d = dy.data<T>();
-    const auto run = [&](const auto& f) {
-      store(loss, sum_elements<T>(y.size(), d, y.data<T>(), target.data<T>(), f));
-    };
-    switch (kind) {
-      case Regression::mse:
-        run([](T e, T& gradient) {
-          gradient = 2 * e;
-          return e * e;
-        });
-        break;
-      case Regression::mae:
-        run([](T e, T& gradient) {
-          gradient = static_cast<T>((e > 0) - (e < 0));
-          return std::abs(e);
-        });
-        break;
-      case Regression::huber:
-        run([](T e, T& gradient) {
-          const T size = std::abs(e);
-          gradient = size < 1 ? e : static_cast<T>((e > 0) - (e < 0));
-          return size < 1 ? T(0.5) * e * e : size - T(0.5);
-        });
-        break;
-    }
+    store(loss, visit_regression(kind, [&](auto f) { return sum_elements<T>(y.size(), dy, y, target, f); }));
   });
 }
 

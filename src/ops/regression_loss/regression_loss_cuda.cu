@@ -1,6 +1,6 @@
 #include "lockstep/device/cuda_half.hpp"
 #include "ops/common/loss_kernels.hpp"
-#include "ops/common/regression_cuda.hpp"
+#include "ops/common/regression.hpp"
 #include "ops/common/total_cuda.hpp"
 
 namespace lockstep::ops::cuda {
@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
   for (std::int64_t i = std::int64_t{blockIdx.x} * gpu::kTotalThreads + threadIdx.x; i < n;
        i += std::int64_t{gridDim.x} * gpu::kTotalThreads) {
     real_t<T> gradient;
-    mine += static_cast<double>(Op::apply(gpu::load(y + i) - target[i], gradient));
+    mine += static_cast<double>(Op{}(gpu::load(y + i) - target[i], gradient));
     if (dy != nullptr) dy[i] = gradient;
   }
   gpu::put_partial(partials, mine);
@@ -57,20 +57,8 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
 template <class T>
 void regression_loss(const Stream& stream, std::int64_t n, Tensor loss, real_t<T>* dy, const T* y,
                      const real_t<T>* target, Regression kind) {
-  const auto run = [&]<class Op>(Op) {
-    gpu::launch_total(stream, loss, n, regression_loss_kernel<T, Op>, n, dy, y, target);
-  };
-  switch (kind) {
-    case Regression::mse:
-      run(gpu::Squared{});
-      break;
-    case Regression::mae:
-      run(gpu::Absolute{});
-      break;
-    case Regression::huber:
-      run(gpu::Huber{});
-      break;
-  }
+  visit_regression(
+      kind, [&]<class Op>(Op) { gpu::launch_total(stream, loss, n, regression_loss_kernel<T, Op>, n, dy, y, target); });
 }
 
 template <class T>

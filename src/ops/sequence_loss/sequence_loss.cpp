@@ -83,13 +83,4 @@ void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScor
   });
 }
 
-double logistic(double z) {
-  const double e = std::exp(-std::abs(z));
-  return z >= 0 ? 1 / (1 + e) : e / (1 + e);
-}
-
-BinaryLoss binary_cross_entropy(double z, double target) {
-  return {std::max(z, 0.0) - z * target + std::log1p(std::exp(-std::abs(z))), logistic(z) - target};
-}
-
 }  // namespace lockstep::ops

@@ -1,6 +1,5 @@
 #include "lockstep/ops/transr.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "lockstep/ops/gemm.hpp"
@@ -10,8 +9,6 @@
 namespace lockstep::ops {
 
 namespace {
-
-double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
 /// Arrays of one chunk. drows is empty when no gradient is computed.
 struct ChunkArrays {

@@ -9,9 +9,6 @@ constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 /// The most samples that a block holds in shared memory at once, and rows of a matrix that a thread multiplies at once.
 constexpr int kTile = 16, kRows = 4;
 
-// mutant-equivalent: fmax is symmetric
-__device__ double softplus(double x) { return fmax(x, 0.0) + log1p(exp(-fabs(x))); }
-
 /// The layout of a block's shared memory: rows x of the table (3 tile, d); their projections (3 tile, k), later
 /// overwritten by their gradients; and the relation's matrix with rows k + 1 elements apart, so that neither its rows
 /// nor its columns share a bank. A matrix that is too large stays in device memory.
