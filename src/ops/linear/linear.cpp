@@ -66,8 +66,9 @@ void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
   on_gpu(x, [&]<class T>() {
     T* da = dy.data<T>();
     cuda::scale_and_sum<T>(stream, s.m, s.n, da, derivative, dbias.tensor, dbias.accumulate);
-    if (dx) cuda::product<T>(stream, cuda::Product::nn, s.m, s.k, s.n, dx.tensor, da, weight, dx.accumulate);
-    if (dweight) cuda::product<T>(stream, cuda::Product::tn, s.n, s.k, s.m, dweight.tensor, da, x, dweight.accumulate);
+    if (dx) cuda::product<T, T>(stream, cuda::Product::nn, s.m, s.k, s.n, dx.tensor, da, weight, dx.accumulate);
+    if (dweight)
+      cuda::product<T, real_t<T>>(stream, cuda::Product::tn, s.n, s.k, s.m, dweight.tensor, da, x, dweight.accumulate);
   });
   on_cpu(x, [&]<class T>() {
     T* da = dy.data<T>();

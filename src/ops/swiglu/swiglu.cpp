@@ -32,9 +32,10 @@ void products_backward(Stream& stream, const SwigluShape& s, const Target& dx, c
                        const Tensor& gate_up, const Tensor& x, const Tensor& weight) {
   using cuda::Product;
   const T* both = gate_up.data<T>();
-  if (dx) cuda::product<T>(stream, Product::nn, s.m, s.k, 2 * s.width, dx.tensor, both, weight, dx.accumulate);
+  if (dx) cuda::product<T, T>(stream, Product::nn, s.m, s.k, 2 * s.width, dx.tensor, both, weight, dx.accumulate);
   if (dweight)
-    cuda::product<T>(stream, Product::tn, 2 * s.width, s.k, s.m, dweight.tensor, both, x, dweight.accumulate);
+    cuda::product<T, real_t<T>>(stream, Product::tn, 2 * s.width, s.k, s.m, dweight.tensor, both, x,
+                                dweight.accumulate);
 }
 
 }  // namespace
