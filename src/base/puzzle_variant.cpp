@@ -27,8 +27,7 @@ void apply_sudoku_variant(const SudokuVariant& variant, std::span<const std::uin
   const int side = variant.side();
   assert(std::ssize(grid) == side * side && out.size() == grid.size());
   for (int i = 0; i < side; ++i)
-    for (int j = 0; j < side; ++j)
-      out[static_cast<std::size_t>(i * side + j)] = variant.cell(grid.data(), i, j, offset);
+    for (int j = 0; j < side; ++j) out[i * side + j] = variant.cell(grid.data(), i, j, offset);
 }
 
 void dihedral(int id, int rows, int columns, std::span<const std::uint8_t> grid, std::span<std::uint8_t> out) {
@@ -36,9 +35,7 @@ void dihedral(int id, int rows, int columns, std::span<const std::uint8_t> grid,
          out.size() == grid.size());
   const int out_rows = dihedral_turns(id) ? columns : rows, out_columns = dihedral_turns(id) ? rows : columns;
   for (int i = 0; i < out_rows; ++i)
-    for (int j = 0; j < out_columns; ++j)
-      out[static_cast<std::size_t>(i * out_columns + j)] =
-          grid[static_cast<std::size_t>(dihedral_source(id, rows, columns, i, j))];
+    for (int j = 0; j < out_columns; ++j) out[i * out_columns + j] = grid[dihedral_source(id, rows, columns, i, j)];
 }
 
 PuzzleVariants::PuzzleVariants(PuzzleTask task, std::int64_t seq_len, std::uint64_t seed) : task_(task), seed_(seed) {

@@ -51,7 +51,7 @@ void find_pattern(TripleGraph& graph, std::int64_t nodes) {
     }
     graph.adj_indptr.push_back(graph.nnz());
   }
-  graph.edge_ptr.push_back(static_cast<std::int64_t>(graph.tail.size()));
+  graph.edge_ptr.push_back(std::ssize(graph.tail));
 
   // Rows ascend, so the entries (t, h) of a row t appear in the order of its columns.
   graph.transpose.resize(graph.col.size());

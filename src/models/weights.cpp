@@ -153,8 +153,8 @@ NamedArrays to_public(NamedArrays arrays, NameRules rules) {
       array.name = filled(rule.theirs, *number);
       if (rule.parts > 1) {
         auto& group = parts[array.name];
-        group.resize(static_cast<std::size_t>(rule.parts));
-        group[static_cast<std::size_t>(rule.part)] = std::move(array);
+        group.resize(rule.parts);
+        group[rule.part] = std::move(array);
         kept = false;
       }
       break;

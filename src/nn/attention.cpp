@@ -1,6 +1,5 @@
 #include "lockstep/nn/attention.hpp"
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 
 namespace lockstep {

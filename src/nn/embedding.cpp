@@ -16,7 +16,7 @@ void add_gradient(Tape& t, const TableRows& rows, const Tensor& dy) {
 
 Var embedding(Tape& t, const Param& table, std::span<const std::int32_t> ids, double scale, std::int64_t padding) {
   const profile::Span span("embedding");
-  Var y = t.output({static_cast<std::int64_t>(ids.size()), table.shape.columns()}, t.wants_grad({}, {&table}));
+  Var y = t.output({std::ssize(ids), table.shape.columns()}, t.wants_grad({}, {&table}));
   ops::embedding_forward(t.stream(), y.value(), t.value(table), ids, scale);
   t.record("embedding", y, {&table}, [=, &t, &table] { add_gradient(t, {&table, ids, scale, padding}, y.grad()); });
   return y;
@@ -25,8 +25,7 @@ Var embedding(Tape& t, const Param& table, std::span<const std::int32_t> ids, do
 Var embedding_sum(Tape& t, const TableRows& a, const TableRows& b, const ops::Dropout& dropout,
                   const ops::SampleRows& rows) {
   const profile::Span span("embedding");
-  Var y = t.output({static_cast<std::int64_t>(a.ids.size()), a.table->shape.columns()},
-                   t.wants_grad({}, {a.table, b.table}));
+  Var y = t.output({std::ssize(a.ids), a.table->shape.columns()}, t.wants_grad({}, {a.table, b.table}));
   const Tensor second = b.table != nullptr ? t.value(*b.table) : Tensor{};
   const Tensor derivative = dropout && y.wants_grad() ? t.keep(y.shape()) : Tensor{};
   ops::embedding_sum(t.stream(), y.value(), {t.value(*a.table), a.ids, a.scale}, {second, b.ids, b.scale}, dropout,
@@ -50,7 +49,7 @@ Var embedding_pair(Tape& t, const Param& first, const Param& second, std::span<c
   const auto both = [&](const Tensor& table) {
     return Tensor{table.raw(), table.dtype(), {2, table.shape()[0], table.columns()}, table.device()};
   };
-  Var y = t.output({static_cast<std::int64_t>(ids.size()), 2 * first.shape.columns()}, t.wants_grad({}, {&first}));
+  Var y = t.output({std::ssize(ids), 2 * first.shape.columns()}, t.wants_grad({}, {&first}));
   ops::embedding_pair(t.stream(), y.value(), both(t.value(first)), ids, dropout, rows);
   t.record("embedding_pair", y, {&first, &second}, [=, &t, &first] {
     const Tensor& dy = dropout ? t.own_grad(y) : y.grad();

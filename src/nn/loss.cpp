@@ -1,7 +1,5 @@
 #include "lockstep/nn/loss.hpp"
 
-#include <algorithm>
-
 #include "lockstep/base/profile.hpp"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/ops/cross_entropy.hpp"
@@ -48,8 +46,7 @@ Var cross_entropy(Tape& t, Var logits, const Tensor& labels, double smoothing, c
 Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const std::int32_t> pos,
                           std::span<const std::int32_t> neg, double beta) {
   const std::size_t each = pos.empty() ? 0 : neg.size() / pos.size();
-  require(f.rows() == static_cast<std::int64_t>(pos.size()) && each * pos.size() == neg.size() &&
-              table.shape.columns() == f.columns(),
+  require(f.rows() == std::ssize(pos) && each * pos.size() == neg.size() && table.shape.columns() == f.columns(),
           "sampled_cross_entropy: f is ", f.shape(), ", ", table.name, " ", table.shape, ", with ", pos.size(), " and ",
           neg.size(), " items: columns and numbers of items must match");
   const profile::Span span("sampled_cross_entropy");

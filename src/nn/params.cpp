@@ -20,7 +20,7 @@ TouchedRows::TouchedRows(std::int64_t rows, bool packed) : bitmap_(bitmap_words(
 }
 
 void TouchedRows::clear() {
-  for (const std::int64_t row : rows_) bitmap_[static_cast<std::size_t>(row / 64)] = 0;
+  for (const std::int64_t row : rows_) bitmap_[row / 64] = 0;
   rows_.clear();
 }
 
@@ -45,9 +45,7 @@ Gradients::Gradients(const ParamStore& params, Device device)
 
 Tensor Gradients::of(const Param& param) const { return view_of(storage_, param); }
 
-TouchedRows* Gradients::touched(const Param& param) const {
-  return touched_[static_cast<std::size_t>(param.index)].get();
-}
+TouchedRows* Gradients::touched(const Param& param) const { return touched_[param.index].get(); }
 
 void Gradients::zero() {
   const Stream stream(storage_->device());
@@ -78,7 +76,7 @@ Param& ParamStore::add(std::string name, Shape shape, Init init) {
   Param& p = params_.emplace_back();
   p.name = std::move(name);
   p.shape = shape;
-  p.index = static_cast<std::int64_t>(params_.size()) - 1;
+  p.index = std::ssize(params_) - 1;
   inits_.push_back(std::move(init));
   return p;
 }
@@ -108,7 +106,7 @@ void ParamStore::allocate(std::uint64_t seed) {
     const Philox draws(seed, 0, Site("init." + p.name));
     visit_float(dtype_, [&]<class T>() {
       T* value = p.value.data<T>();
-      const Init& init = inits_[static_cast<std::size_t>(p.index)];
+      const Init& init = inits_[p.index];
       constexpr std::int64_t kChunk = 1 << 16;  // elements between two checks for a stop request
       for (std::int64_t first = 0; first < p.shape.size(); first += kChunk) {
         require_no_stop_request("building the network");

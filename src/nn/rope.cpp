@@ -1,6 +1,5 @@
 #include "lockstep/nn/rope.hpp"
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/ops/rope.hpp"
 
 namespace lockstep {

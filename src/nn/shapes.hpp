@@ -8,8 +8,8 @@ namespace lockstep {
 /// A copy of the shape with another last extent.
 inline Shape with_columns(const Shape& shape, std::int64_t columns) {
   std::array<std::int64_t, Shape::kMaxRank> extents{};
-  for (int axis = 0; axis < shape.rank(); ++axis) extents[static_cast<std::size_t>(axis)] = shape[axis];
-  extents[static_cast<std::size_t>(shape.rank() - 1)] = columns;
+  for (int axis = 0; axis < shape.rank(); ++axis) extents[axis] = shape[axis];
+  extents[shape.rank() - 1] = columns;
   return Shape(std::span(extents.data(), static_cast<std::size_t>(shape.rank())));
 }
 

@@ -65,10 +65,10 @@ void Tape::push(const char* op, Var y, std::span<const Param* const> params, con
   if (mode_ != Mode::train || params.size() == 0) return;
   if (!uses_) {
     const std::size_t count = gradients_->params().all().size();
-    uses_ = static_cast<std::int32_t*>(host_arena().allocate(count * sizeof(std::int32_t)));
+    uses_ = host_arena().array<std::int32_t>(count).data();
     std::fill_n(uses_, count, 0);
   }
-  record->params = static_cast<const Param**>(host_arena().allocate(params.size() * sizeof(const Param*)));
+  record->params = host_arena().array<const Param*>(params.size()).data();
   for (const Param* p : params) {
     if (!p || !p->trainable) continue;
     ++uses_[p->index];

@@ -1,6 +1,5 @@
 #include "lockstep/nn/token_mixing.hpp"
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/ops/token_mixing.hpp"
 

@@ -1,6 +1,5 @@
 #include "lockstep/nn/token_pool.hpp"
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/ops/token_pool.hpp"
 

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <iterator>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "lockstep/optim/optimizer.hpp"

@@ -50,15 +50,12 @@ std::int64_t partial_sums(std::int64_t n) { return std::min((n + kElementsPerSum
 
 template <class T>
 void sum_squares(const Stream& stream, double* sums, std::int64_t n, const T* x) {
-  if (n == 0) return;
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(partial_sums(n))), .block = kThreads}, sum_squares_kernel<T>,
-              sums, n, x);
+  gpu::launch(stream, {.grid = partial_sums(n), .block = kThreads}, sum_squares_kernel<T>, sums, n, x);
 }
 
 template <class T>
 void add_scaled(const Stream& stream, T* y, const T* x, double factor, std::int64_t rows, std::int64_t row,
                 bool skip_zero) {
-  if (rows * row == 0) return;
   if (skip_zero)
     gpu::launch(stream, gpu::grid_for(rows * kWarp, kThreads), add_scaled_rows_kernel<T>, y, x, static_cast<T>(factor),
                 rows, row);
@@ -67,7 +64,6 @@ void add_scaled(const Stream& stream, T* y, const T* x, double factor, std::int6
                 rows * row);
 }
 
-LOCKSTEP_EACH_FLOAT(sum_squares)
-LOCKSTEP_EACH_FLOAT(add_scaled)
+LOCKSTEP_EACH_FLOAT(sum_squares, add_scaled)
 
 }  // namespace lockstep::optim_kernels::cuda

@@ -4,7 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "optim/cuda_kernels.hpp"
@@ -120,15 +119,14 @@ class DenseStepOf final : public DenseStep {
     Layout<T> to{.rows = rows, .blocks = 0, .operands = {}};
     DenseOperands<T>& s = to.operands;
     s.table = ops::cuda::TableView<T>(network_.table);
-    s.layers = static_cast<std::int64_t>(network_.weights.size());
+    s.layers = std::ssize(network_.weights);
     s.activation = static_cast<std::int64_t>(network_.activation);
     s.loss = static_cast<std::int64_t>(network_.loss);
     s.loss_scale = static_cast<T>(network_.loss_scale);
     std::int64_t at = 0;
     const auto take = [&](std::int64_t elements) { return std::exchange(at, at + round_up(elements, 4)); };
     for (std::int64_t k = 0; k < s.layers; ++k) {
-      const Param &w = *network_.weights[static_cast<std::size_t>(k)],
-                  &b = *network_.biases[static_cast<std::size_t>(k)];
+      const Param &w = *network_.weights[k], &b = *network_.biases[k];
       DenseLayer& l = s.layer[k];
       l.in = w.shape[1];
       l.out = w.shape[0];

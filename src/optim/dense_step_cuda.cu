@@ -3,7 +3,7 @@
 #include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "ops/common/activation_cuda.hpp"
-#include "ops/common/regression_cuda.hpp"
+#include "ops/common/regression.hpp"
 #include "ops/common/sample_table_cuda.hpp"
 #include "optim/dense_step_kernels.hpp"
 #include "optim/gpu_update_cuda.hpp"
@@ -111,7 +111,7 @@ __device__ double forward(const DenseOperands<T>& s, int k, int rows, T* sm) {
         gpu::activate(static_cast<ops::Activation>(s.activation), a, sm[next.sm_x + row * next.stride + o], *dy);
       } else if (row < rows) {
         T slope;
-        loss += static_cast<double>(gpu::regression(static_cast<ops::Regression>(s.loss), a - *dy, slope));
+        loss += static_cast<double>(ops::regression(static_cast<ops::Regression>(s.loss), a - *dy, slope));
         *dy = s.loss_scale * slope;
       } else {
         *dy = 0;
@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(kThreads, 1) dense_step_kernel(DenseOperands<T
   if (s.ranks > 1) return;
   grid.sync();
   double squares = 0;
-  for (std::int64_t i = thread; i < gpu::ceil_div<std::int64_t>(s.size, kWarp); i += kThreads) squares += s.squares[i];
+  for (std::int64_t i = thread; i < gpu::ceil_div(s.size, kWarp); i += kThreads) squares += s.squares[i];
   end_step(s, gpu::block_reduce(squares));
 }
 
@@ -358,7 +358,7 @@ void dense_step(const Stream& stream, int blocks, int rows, const DenseOperands<
   double products = 0;
   for (int k = 0; k < step.layers; ++k) products += static_cast<double>(step.layer[k].in * step.layer[k].out);
   gpu::launch(stream,
-              {.grid = static_cast<unsigned>(blocks),
+              {.grid = blocks,
                .block = kThreads,
                .shared_bytes = static_cast<std::size_t>(step.sm_size) * sizeof(T),
                .flops = 6 * products * static_cast<double>(step.count),
@@ -368,11 +368,9 @@ void dense_step(const Stream& stream, int blocks, int rows, const DenseOperands<
 
 template <class T>
 void dense_update(const Stream& stream, int blocks, const DenseOperands<T>& step) {
-  gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = kThreads}, dense_update_kernel<T>, step);
+  gpu::launch(stream, {.grid = blocks, .block = kThreads}, dense_update_kernel<T>, step);
 }
 
-LOCKSTEP_EACH_FLOAT(dense_blocks)
-LOCKSTEP_EACH_FLOAT(dense_step)
-LOCKSTEP_EACH_FLOAT(dense_update)
+LOCKSTEP_EACH_FLOAT(dense_blocks, dense_step, dense_update)
 
 }  // namespace lockstep::optim_kernels::cuda

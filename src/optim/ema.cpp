@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "lockstep/optim/optimizer.hpp"

@@ -1,7 +1,5 @@
 #include "lockstep/optim/flat_gradient.hpp"
 
-#include "lockstep/base/error.hpp"
-
 namespace lockstep {
 
 NonzeroElements::NonzeroElements(const ParamStore& params) {

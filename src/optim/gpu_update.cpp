@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "optim/cuda_kernels.hpp"
@@ -91,8 +90,7 @@ void GpuUpdate::decide([[maybe_unused]] const Stream& stream, const Tensor& grad
       for (const FlatRange& range : norm_ranges_) range_sums += cuda::partial_sums(range.count());
       if (penalty_sums_ > 0)
         cuda::penalise<T>(stream, reinterpret_cast<const optim_kernels::Penalty*>(penalties_.data()), penalty_sums_,
-                          gradient.data<T>(), params_.values().data<T>(), sums + range_sums, state, reports, record,
-                          options_.scaled);
+                          gradient, params_.values(), sums + range_sums, state, reports, record, options_.scaled);
       double* at = sums;
       for (const FlatRange& range : norm_ranges_) {
         cuda::sum_squares(stream, at, range.count(), gradient.data<T>() + range.begin);
@@ -108,7 +106,7 @@ void GpuUpdate::decide([[maybe_unused]] const Stream& stream, const Tensor& grad
                                     .updates = optimizer_ != nullptr,
                                     .clip_norm = options_.clip_norm,
                                     .size = gradient.size(),
-                                    .gradient = gradient.data<T>(),
+                                    .gradient = gradient,
                                     .state = state,
                                     .now = reinterpret_cast<optim_kernels::UpdateNow<T>*>(now_.data()),
                                     .outcome = outcome});
@@ -124,16 +122,15 @@ void GpuUpdate::close(const Stream& stream, const Tensor& gradient, const RankRe
   if (!rows_) return;
   const Tensor& table = rows_->table->value;
   // The table is not averaged: its shadow is a copy.
-  const Tensor shadow =
-      average != nullptr ? average->state()[static_cast<std::size_t>(rows_->table->index)].value : Tensor{};
+  const Tensor shadow = average != nullptr ? average->state()[rows_->table->index].value : Tensor{};
   visit_float(table.dtype(), [&]<class T>() {
     if constexpr (kHasCuda)
       optim_kernels::cuda::sign_descent<T>(
-          stream, {.table = table.data<T>(),
-                   .shadow = shadow.data<T>(),
-                   .gradients = rows_->gradients.data<T>(),
+          stream, {.table = table,
+                   .shadow = shadow,
+                   .gradients = rows_->gradients,
                    .columns = table.columns(),
-                   .ids = rows_->ids.data<std::int32_t>(),
+                   .ids = rows_->ids,
                    .samples = rows_->ids.size(),
                    .lr = rows_->rate,
                    .weight_decay = rows_->weight_decay,

@@ -110,16 +110,14 @@ template <class T>
 void penalise(const Stream& stream, const Penalty* penalties, std::int64_t blocks, T* gradient, const T* values,
               double* sums, const UpdateState* state, const RankReports& reports, const GpuStepRecord* record,
               bool scaled) {
-  gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = kThreads}, penalise_kernel<T>, penalties,
-              gradient, values, sums, state, reports, record, std::int64_t{scaled});
+  gpu::launch(stream, {.grid = blocks, .block = kThreads}, penalise_kernel<T>, penalties, gradient, values, sums, state,
+              reports, record, std::int64_t{scaled});
 }
 template <class T>
 void decide_step(const Stream& stream, const EndOperands<T>& step) {
   gpu::launch(stream, {.block = kThreads}, decide_kernel<T>, step);
 }
 
-LOCKSTEP_EACH_FLOAT(open_step)
-LOCKSTEP_EACH_FLOAT(penalise)
-LOCKSTEP_EACH_FLOAT(decide_step)
+LOCKSTEP_EACH_FLOAT(open_step, penalise, decide_step)
 
 }  // namespace lockstep::optim_kernels::cuda

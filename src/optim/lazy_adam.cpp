@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "optim/cuda_kernels.hpp"
@@ -18,8 +17,11 @@ constexpr std::int64_t kParallelFrom = std::int64_t{1} << 14;
 constexpr std::int64_t kPrefetch = 4, kLine = 64;
 /// Upper bound on the ratio of consecutive moves, below 1 by more than the effect of rounding.
 constexpr double kCalm = 0.999;
+/// A row of a table and the number of steps that it has taken.
+struct LateRow {
+  std::int64_t row, done;
+};
 using optim_kernels::AdamStep;
-using optim_kernels::LateRow;
 using optim_kernels::step_as;
 }  // namespace
 
@@ -52,7 +54,7 @@ LazyAdam::LazyAdam(const OptimizerOptions& options, ParamStore& params, const st
     if (device().is_cuda()) {
       table.gpu_done = OwnedTensor(DType::i64, Shape{all}, device());
     } else {
-      table.done.resize(static_cast<std::size_t>(all));
+      table.done.resize(all);
     }
     most = std::max(most, all);
   }
@@ -68,7 +70,7 @@ LazyAdam::Table& LazyAdam::table_of(const Param& param) {
 }
 
 void LazyAdam::expect_steps(std::int64_t taken) {
-  if (taken == base_ + static_cast<std::int64_t>(history_.size())) return;
+  if (taken == base_ + std::ssize(history_)) return;
   base_ = taken;
   history_.clear();
   all_have_taken(base_);
@@ -124,7 +126,7 @@ void LazyAdam::note(double lr, double gradient_scale) {
     if (!device().is_cuda()) return;
     const Step& step = history_.back();
     optim_kernels::cuda::note_step(Stream(device()), reinterpret_cast<double*>(gpu_history_.data()),
-                                   static_cast<std::int64_t>(history_.size()) - 1, step.rate, step.root);
+                                   std::ssize(history_) - 1, step.rate, step.root);
   }
 }
 
@@ -146,13 +148,13 @@ optim_kernels::LazySteps<T> LazyAdam::steps_of(std::span<const RowsNow> tables, 
   for (const RowsNow& rows : tables) {
     const Table& table = table_of(*rows.param);
     all.tables[all.count++] = {.rows = rows.rows.data(),
-                               .elements = static_cast<std::int64_t>(rows.rows.size()) * table.columns,
+                               .elements = std::ssize(rows.rows) * table.columns,
                                .columns = table.columns,
-                               .p = table.rows.param->value.data<T>(),
-                               .m = table.m.data<T>(),
-                               .v = table.v.data<T>(),
+                               .p = table.rows.param->value,
+                               .m = table.m,
+                               .v = table.v,
                                .done = table.gpu_done->data<std::int64_t>(),
-                               .gradient = rows.gradient.data<T>()};
+                               .gradient = rows.gradient};
   }
   all.decay.beta1 = static_cast<T>(options_.beta1);
   all.decay.beta2 = static_cast<T>(options_.beta2);
@@ -193,17 +195,26 @@ void LazyAdam::replay(const Table& table, std::int64_t row, std::int64_t from, s
                                            table.m.data<T>() + at, table.v.data<T>() + at, missed);
 }
 
-void LazyAdam::catch_up(const Table& table, std::span<const LateRow> rows, std::int64_t to, const Tensor& gradient) {
-  const auto count = static_cast<std::int64_t>(rows.size());
+void LazyAdam::catch_up(Table& table, const ops::RowSet& rows, std::int64_t to, const Tensor& gradient) {
+  if (device().is_cuda()) return catch_up_on_gpu(table, rows, to, gradient);
+  thread_local std::vector<LateRow> kept;
+  kept.clear();
+  const std::int64_t after = gradient ? to + 1 : to;
+  for (std::int64_t i = 0; i < rows.size(); ++i) {
+    std::int64_t& done = table.done[rows[i]];
+    if (gradient || done < after) kept.push_back({rows[i], std::exchange(done, after)});
+  }
+  const std::span<const LateRow> late = kept;  // of this thread
+  const auto count = std::ssize(late);
   visit_float(dtype(), [&]<class T>() {
     const auto step = step_as<AdamStep<T>>(now_);
-    T *const value = table.rows.param->value.data<T>(), *const m = table.m.data<T>(), *const v = table.v.data<T>();
-    const T* const slope = gradient.data<T>();
+    T *const value = table.rows.param->value, *const m = table.m, *const v = table.v;
+    const T* const slope = gradient;
 #pragma omp parallel for schedule(dynamic, 16) if (count * table.columns >= kParallelFrom)
     for (std::int64_t i = 0; i < count; ++i) {
-      const auto [row, done] = rows[static_cast<std::size_t>(i)];
+      const auto [row, done] = late[i];
       if (i + kPrefetch < count) {
-        const std::int64_t next = rows[static_cast<std::size_t>(i + kPrefetch)].row * table.columns;
+        const std::int64_t next = late[i + kPrefetch].row * table.columns;
         for (T* const array : {value, m, v})
           for (std::int64_t c = 0; c < table.columns; c += kLine / static_cast<std::int64_t>(sizeof(T)))
             __builtin_prefetch(array + next + c, 1);
@@ -225,15 +236,15 @@ void LazyAdam::catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std:
       optim_kernels::cuda::claim_rows(stream, rows, table.gpu_done->data<std::int64_t>(), from, gradient ? to + 1 : to);
       optim_kernels::cuda::late_steps<T>(stream, {.rows = rows,
                                                   .columns = table.columns,
-                                                  .p = table.rows.param->value.data<T>(),
-                                                  .m = table.m.data<T>(),
-                                                  .v = table.v.data<T>(),
+                                                  .p = table.rows.param->value,
+                                                  .m = table.m,
+                                                  .v = table.v,
                                                   .from = from,
                                                   .history = reinterpret_cast<const double*>(gpu_history_.data()),
                                                   .base = base_,
                                                   .to = to,
                                                   .calm_from = calm_from_,
-                                                  .gradient = gradient.data<T>(),
+                                                  .gradient = gradient,
                                                   .step = step_as<AdamStep<T>>(now_)});
     }
   });
@@ -242,33 +253,12 @@ void LazyAdam::catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std:
 void LazyAdam::catch_up(const Param& param, std::span<const std::int32_t> rows) {
   const profile::Span span("lazy_adam catch_up", profile::Kind::phase);
   expect_steps(steps());
-  Table& table = table_of(param);
-  if (device().is_cuda()) return catch_up_on_gpu(table, ops::RowSet::list(rows), steps(), {});
-  thread_local std::vector<LateRow> late;
-  late.clear();
-  for (const std::int32_t row : rows) {
-    std::int64_t& done = table.done[static_cast<std::size_t>(row)];
-    if (done < steps()) late.push_back({row, std::exchange(done, steps())});
-  }
-  catch_up(table, late, steps(), {});
+  catch_up(table_of(param), ops::RowSet::list(rows), steps(), {});
 }
 
 void LazyAdam::catch_up_all(std::int64_t to) {
   if (history_.empty()) return;  // nothing is deferred
-  std::vector<LateRow> late;
-  for (Table& table : tables_) {
-    const RowsOf& rows = table.rows;
-    if (device().is_cuda()) {
-      catch_up_on_gpu(table, ops::RowSet::range(rows.first, rows.count), to, {});
-      continue;
-    }
-    late.clear();
-    for (std::int64_t row = rows.first; row < rows.first + rows.count; ++row) {
-      std::int64_t& done = table.done[static_cast<std::size_t>(row)];
-      if (done < to) late.push_back({row, std::exchange(done, to)});
-    }
-    catch_up(table, late, to, {});
-  }
+  for (Table& table : tables_) catch_up(table, ops::RowSet::range(table.rows.first, table.rows.count), to, {});
 }
 
 void LazyAdam::flush() {
@@ -290,12 +280,7 @@ void LazyAdam::update_rows(const Param& param, const ops::RowSet& rows, const Te
   Table& table = table_of(param);
   require(gradient.size() == rows.size() * table.columns, "updating ", rows.size(), " rows of ", param.name, " ",
           param.shape, ": the gradient is ", gradient.shape());
-  if (device().is_cuda()) return catch_up_on_gpu(table, rows, steps() - 1, gradient);
-  thread_local std::vector<LateRow> late;
-  late.clear();
-  for (std::int64_t i = 0; i < rows.size(); ++i)
-    late.push_back({rows[i], std::exchange(table.done[static_cast<std::size_t>(rows[i])], steps())});
-  catch_up(table, late, steps() - 1, gradient);
+  catch_up(table, rows, steps() - 1, gradient);
 }
 
 void LazyAdam::update(const Param& param, std::span<const std::int32_t> rows, const Tensor& gradient) {

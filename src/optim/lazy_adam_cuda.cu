@@ -84,7 +84,7 @@ struct Element {
   __device__ explicit Element(const LazySteps<T>& s) : table(s.tables), row(-1), column(0) {
     std::int64_t block = blockIdx.x;
     for (std::size_t t = 1; t < s.count; ++t) {
-      const std::int64_t blocks = gpu::ceil_div<std::int64_t>(table->elements, kThreads);
+      const std::int64_t blocks = gpu::ceil_div(table->elements, kThreads);
       if (block < blocks) break;
       block -= blocks;
       ++table;
@@ -134,8 +134,11 @@ __global__ void __launch_bounds__(kThreads) lazy_update_kernel(LazySteps<T> s) {
   if (e.column == 0) e.table->done[e.row] = s.now->to + 1;
 }
 
-unsigned blocks_for(std::int64_t threads) {
-  return static_cast<unsigned>(gpu::ceil_div<std::int64_t>(threads, kThreads));
+template <class T>
+gpu::Grid grid_of(const LazySteps<T>& s) {
+  std::int64_t blocks = 0;
+  for (std::size_t t = 0; t < s.count; ++t) blocks += gpu::ceil_div(s.tables[t].elements, kThreads);
+  return {.grid = blocks, .block = kThreads};
 }
 
 }  // namespace
@@ -144,29 +147,17 @@ void note_step(const Stream& stream, double* history, std::int64_t index, double
   gpu::launch(stream, {}, note_step_kernel, history, index, rate, root);
 }
 void set_steps(const Stream& stream, std::int64_t* done, std::int64_t rows, std::int64_t steps) {
-  if (rows > 0) gpu::launch(stream, gpu::grid_for(rows, kThreads), set_steps_kernel, done, rows, steps);
+  gpu::launch(stream, gpu::grid_for(rows, kThreads), set_steps_kernel, done, rows, steps);
 }
 void claim_rows(const Stream& stream, const ops::RowSet& rows, std::int64_t* done, std::int64_t* from,
                 std::int64_t to) {
-  if (rows.size() == 0) return;
-  gpu::launch(stream, {.grid = blocks_for(rows.size()), .block = kThreads}, claim_rows_kernel, rows, done, from, to);
+  gpu::launch(stream, gpu::thread_per_element(rows.size(), kThreads), claim_rows_kernel, rows, done, from, to);
 }
 
 template <class T>
 void late_steps(const Stream& stream, const LateSteps<T>& late) {
-  if (late.rows.size() * late.columns == 0) return;
-  gpu::launch(stream, {.grid = blocks_for(late.rows.size() * late.columns), .block = kThreads}, late_steps_kernel<T>,
-              late);
+  gpu::launch(stream, gpu::thread_per_element(late.rows.size() * late.columns, kThreads), late_steps_kernel<T>, late);
 }
-
-namespace {
-template <class T>
-gpu::Grid grid_of(const LazySteps<T>& s) {
-  unsigned blocks = 0;
-  for (std::size_t t = 0; t < s.count; ++t) blocks += blocks_for(s.tables[t].elements);
-  return {.grid = blocks, .block = kThreads};
-}
-}  // namespace
 
 template <class T>
 void lazy_catch_up(const Stream& stream, const LazySteps<T>& s) {
@@ -177,8 +168,6 @@ void lazy_update(const Stream& stream, const LazySteps<T>& s) {
   gpu::launch(stream, grid_of(s), lazy_update_kernel<T>, s);
 }
 
-LOCKSTEP_EACH_FLOAT(late_steps)
-LOCKSTEP_EACH_FLOAT(lazy_catch_up)
-LOCKSTEP_EACH_FLOAT(lazy_update)
+LOCKSTEP_EACH_FLOAT(late_steps, lazy_catch_up, lazy_update)
 
 }  // namespace lockstep::optim_kernels::cuda

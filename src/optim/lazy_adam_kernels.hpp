@@ -5,11 +5,6 @@
 
 namespace lockstep::optim_kernels {
 
-/// A row of a table and the number of steps that it has taken.
-struct LateRow {
-  std::int64_t row, done;
-};
-
 /// Scalars of the deferred steps of a row: step i uses rate[i kStride] and root[i kStride].
 template <class T>
 struct MissedSteps {

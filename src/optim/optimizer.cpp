@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "optim/cuda_kernels.hpp"
@@ -234,10 +233,10 @@ void Optimizer::step(const FlatGradient& gradient, double lr, double gradient_sc
   begin(lr, gradient_scale);
   const Tensor values = params_.values();
   if (device().is_cuda()) return update(sweep(gradient, nullptr, ema));
-  const auto chunks = static_cast<std::int64_t>(chunks_.size());
+  const auto chunks = std::ssize(chunks_);
 #pragma omp parallel for schedule(static) if (state_size_ >= kParallelFrom)
   for (std::int64_t i = 0; i < chunks; ++i) {
-    const FlatChunk& chunk = chunks_[static_cast<std::size_t>(i)];
+    const FlatChunk& chunk = chunks_[i];
     if (chunk.row > 0) {
       update_rows(chunk, values, gradient);
     } else {
@@ -255,7 +254,7 @@ void Optimizer::enqueue_step(const Tensor& gradient, const void* now, Ema* ema) 
 GpuSweep Optimizer::sweep(const Tensor& gradient, const void* now, Ema* ema) const {
   return {.stream = Stream(device()),
           .chunks = reinterpret_cast<const FlatChunk*>(gpu_chunks_.data()),
-          .count = static_cast<std::int64_t>(chunks_.size()),
+          .count = std::ssize(chunks_),
           .values = params_.values(),
           .gradient = gradient,
           .average = ema != nullptr ? ema->flat() : Tensor{},

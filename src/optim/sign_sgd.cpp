@@ -12,11 +12,6 @@ namespace lockstep {
 
 namespace {
 
-template <class T>
-std::span<T> take(Arena& arena, std::size_t count) {
-  return {static_cast<T*>(arena.allocate(count * sizeof(T))), count};
-}
-
 /// Samples grouped by their table row, ascending within each row. A run is the group of one row.
 struct Runs {
   std::span<std::int32_t> ids;     ///< table row of each run
@@ -25,10 +20,10 @@ struct Runs {
 };
 
 Runs runs_of(Arena& arena, std::span<const std::int32_t> ids) {
-  Runs runs = {take<std::int32_t>(arena, ids.size()), take<std::int32_t>(arena, ids.size() + 1),
-               take<std::int32_t>(arena, ids.size())};
+  Runs runs = {arena.array<std::int32_t>(ids.size()), arena.array<std::int32_t>(ids.size() + 1),
+               arena.array<std::int32_t>(ids.size())};
   std::iota(runs.order.begin(), runs.order.end(), 0);
-  const auto id_of = [&](std::int32_t sample) { return ids[static_cast<std::size_t>(sample)]; };
+  const auto id_of = [&](std::int32_t sample) { return ids[sample]; };
   std::sort(runs.order.begin(), runs.order.end(),
             [&](std::int32_t a, std::int32_t b) { return std::tuple(id_of(a), a) < std::tuple(id_of(b), b); });
   std::size_t count = 0;
@@ -49,7 +44,7 @@ void descend(T* table, T* shadow, const T* gradients, std::int64_t columns, cons
   for (std::size_t r = 0; r < runs.ids.size(); ++r) {
     std::fill(sum.begin(), sum.end(), T{0});
     for (std::int32_t i = runs.starts[r]; i < runs.starts[r + 1]; ++i) {
-      const T* g = gradients + runs.order[static_cast<std::size_t>(i)] * columns;
+      const T* g = gradients + runs.order[i] * columns;
       for (T& s : sum) s += *g++;
     }
     T* const first = table + runs.ids[r] * columns;
@@ -71,14 +66,13 @@ void sign_sgd_rows(Arena& scratch, const Tensor& table, const Tensor& ids, const
           "sign_sgd_rows: the table is ", table.shape(), ", its shadow ", shadow.shape(), ", gradients ",
           gradients.shape(), " of ", ids.size(), " samples; columns must be equal, with one gradient row per sample");
   visit_float(table.dtype(), [&]<class T>() {
-    T* const copy = shadow.data<T>();
     if constexpr (kHasCuda) {
       if (table.device().is_cuda()) {
-        return optim_kernels::cuda::sign_descent<T>(Stream(table.device()), {.table = table.data<T>(),
-                                                                             .shadow = copy,
-                                                                             .gradients = gradients.data<T>(),
+        return optim_kernels::cuda::sign_descent<T>(Stream(table.device()), {.table = table,
+                                                                             .shadow = shadow,
+                                                                             .gradients = gradients,
                                                                              .columns = table.columns(),
-                                                                             .ids = ids.data<std::int32_t>(),
+                                                                             .ids = ids,
                                                                              .samples = ids.size(),
                                                                              .lr = lr,
                                                                              .weight_decay = weight_decay});
@@ -88,9 +82,8 @@ void sign_sgd_rows(Arena& scratch, const Tensor& table, const Tensor& ids, const
     for (std::size_t i = 0; i < samples.size(); ++i)
       require(samples[i] >= 0 && samples[i] < table.rows(), "sign_sgd_rows: id ", samples[i], " of sample ", i,
               ": the table has ", table.rows(), " rows");
-    descend(table.data<T>(), copy, gradients.data<T>(), table.columns(), runs_of(scratch, samples),
-            take<T>(scratch, static_cast<std::size_t>(table.columns())), static_cast<T>(1 - lr * weight_decay),
-            static_cast<T>(lr));
+    descend<T>(table, shadow, gradients, table.columns(), runs_of(scratch, samples), scratch.array<T>(table.columns()),
+               static_cast<T>(1 - lr * weight_decay), static_cast<T>(lr));
   });
 }
 

@@ -58,10 +58,8 @@ __global__ void __launch_bounds__(kThreads) sign_descent_kernel(SignDescent<T> d
 
 template <class T>
 void sign_descent(const Stream& stream, const SignDescent<T>& d) {
-  if (d.samples * d.columns == 0) return;
-  const dim3 grid(static_cast<unsigned>(d.samples),
-                  static_cast<unsigned>(gpu::ceil_div<std::int64_t>(d.columns, kThreads)));
-  gpu::launch(stream, {.grid = grid, .block = kThreads}, sign_descent_kernel<T>, d);
+  gpu::launch(stream, {.grid = {d.samples, gpu::ceil_div(d.columns, kThreads)}, .block = kThreads},
+              sign_descent_kernel<T>, d);
 }
 
 LOCKSTEP_EACH_FLOAT(sign_descent)

@@ -91,17 +91,15 @@ __global__ void __launch_bounds__(kThreads) exchange_kernel(std::int64_t n, T* a
 
 template <template <class> class Step, class T>
 void sweep(const GpuSweep& s, T* a, T* b, const Step<T>& step) {
-  if (s.count == 0) return;
   const Vectors<T> x = {s.values.data<T>(), s.gradient.data<T>(), {a, b}, s.average.data<T>(), static_cast<T>(s.decay)};
-  gpu::launch(s.stream, {.grid = dim3(static_cast<unsigned>(s.count)), .block = kThreads}, sweep_kernel<T, Step<T>>,
-              s.chunks, x, step, static_cast<const UpdateNow<T>*>(s.now));
+  gpu::launch(s.stream, {.grid = s.count, .block = kThreads}, sweep_kernel<T, Step<T>>, s.chunks, x, step,
+              static_cast<const UpdateNow<T>*>(s.now));
 }
 #define LOCKSTEP_INSTANTIATE(Step, T) template void sweep(const GpuSweep&, T*, T*, const Step<T>&)
 LOCKSTEP_EACH_STEP(LOCKSTEP_INSTANTIATE, float)
 LOCKSTEP_EACH_STEP(LOCKSTEP_INSTANTIATE, double)
 template <class T>
 void exchange(const Stream& stream, std::int64_t n, T* a, T* b) {
-  if (n == 0) return;
   gpu::launch(stream, gpu::grid_for(n, kThreads), exchange_kernel<T>, n, a, b);
 }
 

@@ -41,8 +41,7 @@ Tensor Tensor::slice(std::int64_t first, std::int64_t count) const {
   require(shape_.rank() > 0 && first >= 0 && count >= 0 && first + count <= shape_[0], "rows [", first, ", ",
           first + count, ") of a tensor of shape ", shape_, ": out of range");
   std::array<std::int64_t, Shape::kMaxRank> extents{};
-  for (int axis = 0; axis < shape_.rank(); ++axis)
-    extents[static_cast<std::size_t>(axis)] = axis == 0 ? count : shape_[axis];
+  for (int axis = 0; axis < shape_.rank(); ++axis) extents[axis] = axis == 0 ? count : shape_[axis];
   const std::int64_t row = shape_[0] == 0 ? 0 : size() / shape_[0];
   auto* begin = static_cast<std::byte*>(data_) + static_cast<std::size_t>(first * row) * lockstep::size_bytes(dtype_);
   return {begin, dtype_, Shape(std::span(extents.data(), static_cast<std::size_t>(shape_.rank()))), device_};

@@ -26,11 +26,11 @@ struct SudokuVariant {
   /// Cell (i, j) of the variant of a grid: side * side cells, row-major, digit d stored as d + offset. Values that are
   /// not digits stay.
   constexpr std::uint8_t cell(const std::uint8_t* grid, int i, int j, int offset) const {
-    const int row = row_perm[static_cast<std::size_t>(i)], column = col_perm[static_cast<std::size_t>(j)];
+    const int row = row_perm[i], column = col_perm[j];
     const std::uint8_t value = grid[transpose ? column * side() + row : row * side() + column];
     const int digit = value - offset;
     if (digit < 0 || digit > side()) return value;
-    return static_cast<std::uint8_t>(digit_map[static_cast<std::size_t>(digit)] + offset);
+    return static_cast<std::uint8_t>(digit_map[digit] + offset);
   }
 };
 constexpr SudokuVariant sudoku_identity(int order) {
@@ -62,8 +62,7 @@ constexpr SudokuVariant draw_sudoku_variant(int order, std::uint64_t seed, std::
       std::iota(inside.begin(), inside.begin() + order, std::uint8_t{0});
       shuffle(inside.data(), order);
       for (int k = 0; k < order; ++k)
-        lines[static_cast<std::size_t>(band * order + k)] = static_cast<std::uint8_t>(
-            bands[static_cast<std::size_t>(band)] * order + inside[static_cast<std::size_t>(k)]);
+        lines[band * order + k] = static_cast<std::uint8_t>(bands[band] * order + inside[k]);
     }
   };
   shuffle(drawn.digit_map.data() + 1, drawn.side());

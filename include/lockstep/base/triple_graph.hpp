@@ -18,7 +18,7 @@ struct TripleGraph {
   std::vector<std::int64_t> adj_indptr;            ///< (nodes + 1)
   std::vector<std::int32_t> col;                   ///< (nnz)
   std::vector<std::int64_t> edge_ptr, transpose;   ///< (nnz + 1) triples of an entry; (nnz) position of (t, h)
-  std::int64_t nnz() const { return static_cast<std::int64_t>(col.size()); }
+  std::int64_t nnz() const { return std::ssize(col); }
 };
 
 /// Prefix sums 0, c0, c0 + c1, ...: the start of each run, and the end of the last.

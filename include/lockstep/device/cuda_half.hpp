@@ -90,8 +90,9 @@ bool aligned_for(const P*... pointers) {
 
 }  // namespace lockstep::gpu
 
-/// Instantiates a function template for every storage type.
-#define LOCKSTEP_EACH_STORAGE(name)         \
-  LOCKSTEP_EACH_FLOAT(name)                 \
+/// Instantiates function templates for every storage type.
+#define LOCKSTEP_EACH_STORAGE(...) LOCKSTEP_FOR_EACH(LOCKSTEP_IN_STORAGES, __VA_ARGS__)
+#define LOCKSTEP_IN_STORAGES(name)          \
+  LOCKSTEP_IN_FLOATS(name)                  \
   template decltype(name<bf16>) name<bf16>; \
   template decltype(name<f16>) name<f16>;

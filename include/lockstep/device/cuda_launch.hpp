@@ -1,7 +1,9 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <concepts>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "lockstep/device/cuda_check.hpp"
@@ -19,15 +21,32 @@ namespace lockstep::gpu {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
 
-template <class T>
-constexpr T ceil_div(T a, T b) {
+template <std::integral A, std::integral B>
+constexpr auto ceil_div(A a, B b) {
   return (a + b - 1) / b;
 }
 
+/// Blocks of a grid, or threads of a block, in up to three dimensions.
+struct Extents {
+  std::int64_t x, y, z;
+  template <std::integral X, std::integral Y = int, std::integral Z = int>
+  constexpr Extents(X x_, Y y_ = 1, Z z_ = 1)  // NOLINT: implicit on purpose
+      : x(static_cast<std::int64_t>(x_)), y(static_cast<std::int64_t>(y_)), z(static_cast<std::int64_t>(z_)) {}
+  Extents(const dim3& d) : Extents(d.x, d.y, d.z) {}  // NOLINT: implicit on purpose
+  /// Numbers beyond 32 bits become the largest: then the launch fails.
+  operator dim3() const { return {narrow(x), narrow(y), narrow(z)}; }  // NOLINT: implicit on purpose
+
+ private:
+  static unsigned narrow(std::int64_t n) {
+    constexpr unsigned kMost = std::numeric_limits<unsigned>::max();
+    return n < kMost ? static_cast<unsigned>(n) : kMost;
+  }
+};
+
 /// Blocks and threads of a launch.
 struct Grid {
-  dim3 grid = 1;
-  dim3 block = 1;
+  Extents grid = 1;  ///< a launch of 0 blocks does nothing
+  Extents block = 1;
   std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
   /// Floating-point operations of the whole launch, without tensor cores, for the ledger (ledger.hpp). 0 if memory
   /// traffic takes longer in any case.
@@ -40,12 +59,21 @@ struct Grid {
 /// Upper limit on the blocks of a grid-stride loop: enough to fill any GPU several times.
 inline constexpr std::int64_t kMostBlocks = 4096;
 
-/// A one-dimensional grid for a grid-stride loop over `count` > 0 elements.
+/// A one-dimensional grid for a grid-stride loop over `count` elements.
 inline Grid grid_for(std::int64_t count, int threads = 256) {
-  const std::int64_t blocks = ceil_div<std::int64_t>(count, threads);
-  return {.grid = dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)),
-          .block = dim3(static_cast<unsigned>(threads))};
+  const std::int64_t blocks = ceil_div(count, threads);
+  return {.grid = blocks < kMostBlocks ? blocks : kMostBlocks, .block = threads};
 }
+/// One thread per element.
+inline Grid thread_per_element(std::int64_t count, int threads = 256) {
+  return {.grid = ceil_div(count, threads), .block = threads};
+}
+
+/// Warps of a block with one row each.
+inline constexpr int kRowWarps = 8;
+/// One warp per row: the kernel finds its row with warp_row().
+inline Grid warp_per_row(std::int64_t rows) { return {.grid = ceil_div(rows, kRowWarps), .block = {kWarp, kRowWarps}}; }
+__device__ inline std::int64_t warp_row() { return std::int64_t{blockIdx.x} * kRowWarps + threadIdx.y; }
 
 /// The most shared memory that a block of this GPU can have. Units: bytes
 std::size_t most_shared_bytes(const Stream& stream);
@@ -58,9 +86,10 @@ void after_launch(cudaError_t status, const Stream& stream, const void* kernel, 
 /// How many blocks of a kernel fit on the GPU at once; 0 if it cannot run cooperative launches.
 int resident_blocks(const Stream& stream, const void* kernel, int threads, std::size_t shared_bytes);
 
-/// Launches a kernel on a stream. errors  Error if the launch fails
+/// Launches a kernel on a stream, unless the grid is empty. errors  Error if the launch fails
 template <class... Params, class... Args>
 void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&... args) {
+  if (grid.grid.x * grid.grid.y * grid.grid.z == 0) return;
   // Without this call, static and dynamic shared memory may take 48 KiB together, and the static part is not known here.
   if (grid.shared_bytes > 0) {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -11,6 +11,11 @@ namespace lockstep::gpu {
 /// different stream than the previous call first waits for the device. The memory grows but never shrinks, so a loop of
 /// equal steps allocates once. Only where kHasCuda.
 std::byte* scratch(const Stream& stream, std::size_t size_bytes);
+/// The same for `count` elements.
+template <class T>
+T* scratch(const Stream& stream, std::int64_t count) {
+  return reinterpret_cast<T*>(scratch(stream, static_cast<std::size_t>(count) * sizeof(T)));
+}
 
 inline constexpr int kBlockCounters = 1024;
 /// Counters (kBlockCounters) of finished blocks, for launches of the calling thread. They are 0 between launches:

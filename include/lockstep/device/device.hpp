@@ -1,8 +1,10 @@
 #pragma once
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -141,6 +143,12 @@ class Arena {
   explicit Arena(Device device = {}, std::size_t first_block_bytes = std::size_t{1} << 16);
   /// Uninitialised memory, aligned to Buffer::kAlignment, valid until reset().
   void* allocate(std::size_t size_bytes);
+  /// The same for `count` elements. Their destructors do not run.
+  template <class T>
+  std::span<T> array(std::integral auto count) {
+    const auto n = static_cast<std::size_t>(count);
+    return {static_cast<T*>(allocate(n * sizeof(T))), n};
+  }
   void reset();
   /// The arena of host-accessible memory: the arena itself on the CPU.
   Arena& host() { return host_ ? *host_ : *this; }

@@ -36,7 +36,7 @@ class TouchedRows {
   TouchedRows(std::int64_t rows, bool packed);
   /// Adds a row, unless it has been touched before. Returns its place.
   std::int32_t touch(std::int64_t row) {
-    std::uint64_t& word = bitmap_[static_cast<std::size_t>(row / 64)];
+    std::uint64_t& word = bitmap_[row / 64];
     const std::uint64_t bit = std::uint64_t{1} << (row % 64);
     if ((word & bit) == 0) {
       word |= bit;

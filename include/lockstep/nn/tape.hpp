@@ -119,9 +119,9 @@ class Tape {
   /// Copies host values to memory that operations can read, with the lifetime of arena().
   template <class T>
   std::span<const T> keep(std::span<const T> values) const {
-    auto* copy = static_cast<T*>(host_arena().allocate(values.size_bytes()));
-    std::copy(values.begin(), values.end(), copy);
-    return {copy, values.size()};
+    const std::span<T> copy = host_arena().array<T>(values.size());
+    std::ranges::copy(values, copy.begin());
+    return copy;
   }
 
   /// The gradients that one call of a backward computes: all, or, with parameters_last(), first those of the inputs and
@@ -179,7 +179,7 @@ class Tape {
     std::span<const std::int32_t> places = ids;
     std::int32_t* to = nullptr;
     if (touched->packed()) {
-      to = static_cast<std::int32_t*>(host_arena().allocate(ids.size_bytes()));
+      to = host_arena().array<std::int32_t>(ids.size()).data();
       places = {to, ids.size()};
     }
     for (std::size_t i = 0; i < ids.size(); ++i) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -12,8 +13,11 @@ struct RankedPairs {
   std::span<const std::int32_t> user, liked, other;  ///< (B)
   std::span<const std::int64_t> use_ptr;             ///< (U + 1)
   std::span<const std::int32_t> use;  ///< (3B), by row, ascending: 3b, 3b + 1, 3b + 2 for sample b's user, liked, other
-  constexpr std::int64_t count() const { return static_cast<std::int64_t>(user.size()); }
+  constexpr std::int64_t count() const { return std::ssize(user); }
 };
+
+/// log(1 + exp(x))
+constexpr double softplus(double x) { return (x > 0 ? x : 0) + std::log1p(std::exp(x < 0 ? x : -x)); }
 
 /// Sums over a batch.
 struct RankingSums {

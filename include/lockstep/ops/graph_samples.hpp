@@ -108,7 +108,7 @@ constexpr DrawnTriple drawn_triple(const TripleTable& table, const PoolDraw& dra
   const std::int32_t head = table.pool.data()[draw.place(b)];
   const std::int64_t begin = table.indptr.data()[head], n = table.indptr.data()[head + 1] - begin,
                      at = begin + static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(n), 1)),
-                     nodes = static_cast<std::int64_t>(table.indptr.size()) - 1;
+                     nodes = std::ssize(table.indptr) - 1;
   const std::int32_t relation = table.rel.data()[at], tail = table.tail.data()[at],
                      other = static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(nodes), 2));
   const auto is_triple = [&](std::int32_t node) {

@@ -20,7 +20,7 @@ struct SampleRows {
   std::span<const std::uint64_t> samples;  ///< (B) global sample numbers
   std::int64_t room = 0;                   ///< rows of the arrays; 0: as many as the samples have
   std::int64_t longest = 0;                ///< with room: no sample has more rows
-  std::int64_t count() const { return static_cast<std::int64_t>(samples.size()); }
+  std::int64_t count() const { return std::ssize(samples); }
   /// Rows of the samples, and rows of the arrays.
   std::int64_t used() const { return offsets.empty() ? 0 : offsets.back(); }
   std::int64_t rows() const { return room > 0 ? room : used(); }

@@ -1,4 +1,5 @@
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -27,7 +28,7 @@ struct SequenceScore {
   std::int64_t labelled = 0;  ///< positions with a label
   std::int64_t correct = 0;   ///< labelled positions whose largest logit (lowest index on a tie) is the label
   /// Whether all labelled positions are correct. True for a sequence without labels.
-  bool exact() const { return correct == labelled; }
+  constexpr bool exact() const { return correct == labelled; }
 };
 
 /// Cross-entropy averaged over each sequence's labelled positions, its gradient, and the hits, in one pass in f64.
@@ -43,13 +44,18 @@ struct SequenceScore {
 void sequence_loss(Stream&, const Tensor& dlogits, std::span<SequenceScore> scores, const Tensor& logits,
                    const Tensor& labels, TokenLoss loss);
 
+/// The logistic function 1 / (1 + exp(-z)).
+constexpr double logistic(double z) {
+  const double e = std::exp(z < 0 ? z : -z);
+  return z >= 0 ? 1 / (1 + e) : e / (1 + e);
+}
 /// Binary cross-entropy of a logit z and target y: -y log sigmoid(z) - (1 - y) log(1 - sigmoid(z)) = max(z, 0) - z y +
 /// log1p(exp(-|z|)), and its derivative with respect to z.
 struct BinaryLoss {
   double loss, derivative;
 };
-BinaryLoss binary_cross_entropy(double logit, double target);
-/// The logistic function 1 / (1 + exp(-z)).
-double logistic(double z);
+constexpr BinaryLoss binary_cross_entropy(double z, double target) {
+  return {(z > 0 ? z : 0) - z * target + std::log1p(std::exp(z < 0 ? z : -z)), logistic(z) - target};
+}
 
 }  // namespace lockstep::ops

@@ -11,7 +11,7 @@ namespace lockstep::ops {
 struct CsrPattern {
   std::span<const std::int64_t> indptr;  ///< (rows + 1)
   std::span<const std::int32_t> column;  ///< (nnz)
-  std::int64_t rows() const { return static_cast<std::int64_t>(indptr.size()) - 1; }
+  std::int64_t rows() const { return std::ssize(indptr) - 1; }
 };
 
 /// Some rows of an array: a range or a list. The caller owns the memory of a list, which the kernels must be able to
@@ -21,9 +21,7 @@ class RowSet {
   RowSet() = default;
   static RowSet range(std::int64_t first, std::int64_t count) { return {nullptr, first, count}; }
   /// The rows in `rows`, ascending and distinct.
-  static RowSet list(std::span<const std::int32_t> rows) {
-    return {rows.data(), 0, static_cast<std::int64_t>(rows.size())};
-  }
+  static RowSet list(std::span<const std::int32_t> rows) { return {rows.data(), 0, std::ssize(rows)}; }
   constexpr std::int64_t size() const { return count_; }
   [[gnu::always_inline]] constexpr std::int64_t operator[](std::int64_t i) const {
     return list_ != nullptr ? list_[i] : first_ + i;

@@ -9,7 +9,6 @@
 namespace lockstep {
 
 namespace optim_kernels {
-struct LateRow;
 template <class T>
 struct LazySteps;
 }  // namespace optim_kernels
@@ -124,10 +123,9 @@ class LazyAdam final : public Optimizer {
   /// Applies steps from + 1 ... to without gradient to a row.
   template <class T>
   void replay(const Table& table, std::int64_t row, std::int64_t from, std::int64_t to) const;
-  /// Applies deferred steps up to `to` to distinct rows, then one more step if there is a gradient; its row i belongs
-  /// to rows[i].
-  void catch_up(const Table& table, std::span<const optim_kernels::LateRow> rows, std::int64_t to,
-                const Tensor& gradient);
+  /// Applies deferred steps up to `to` to rows, then one more step if there is a gradient. Then the rows are distinct,
+  /// and row i of the gradient belongs to rows[i].
+  void catch_up(Table& table, const ops::RowSet& rows, std::int64_t to, const Tensor& gradient);
   void catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std::int64_t to, const Tensor& gradient);
   void all_have_taken(std::int64_t steps);
   void catch_up_all(std::int64_t to);

@@ -93,6 +93,10 @@ class Tensor {
     assert(!data_ || dtype_of<std::remove_const_t<T>>::value == dtype_);
     return static_cast<T*>(data_);
   }
+  /// The same for an argument of pointer type.
+  template <class T>
+    requires requires { dtype_of<std::remove_const_t<T>>::value; }
+  operator T*() const { return data<T>(); }  // NOLINT: implicit on purpose
   template <class T>
   std::span<T> span() const { return {data<T>(), static_cast<std::size_t>(size())}; }
   /// The same elements in another shape of the same size. errors  Error if the sizes differ

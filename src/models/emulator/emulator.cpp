@@ -107,9 +107,7 @@ Var Emulator::forward(Tape& tape, Var z, EmulatorTrace* trace) const {
 Var Emulator::jacobian_products(Tape& tape, const EmulatorTrace& trace, Var v, JacobianSide side) const {
   const ops::Activation act = ops::parse_activation(arch_.activation);
   const std::int64_t layers = arch_.layers;
-  const auto slope = [&](Var s, std::int64_t k) {
-    return activation_tangent(tape, s, trace.pre[static_cast<std::size_t>(k)], act);
-  };
+  const auto slope = [&](Var s, std::int64_t k) { return activation_tangent(tape, s, trace.pre[k], act); };
   if (side == JacobianSide::inputs) {
     if (conv_weight_) v = activation_tangent(tape, conv1d(tape, v, {conv_weight_, nullptr}), trace.conv_pre, act);
     for (std::int64_t k = 0; k < layers; ++k) v = slope(linear(tape, v, {&weight(k), nullptr}), k);

@@ -11,8 +11,8 @@ namespace {
 
 void check_column(const std::vector<double>& values, std::int64_t columns, bool is_std, const char* what,
                   const std::string& source) {
-  require_data(static_cast<std::int64_t>(values.size()) == columns, source, ": ", what, " has ", values.size(),
-               " entries: expected ", columns);
+  require_data(std::ssize(values) == columns, source, ": ", what, " has ", values.size(), " entries: expected ",
+               columns);
   for (std::size_t i = 0; i < values.size(); ++i) {
     require_data(std::isfinite(values[i]), source, ": ", what, "[", i, "] is not finite");
     require_data(!is_std || values[i] > 0, source, ": ", what, "[", i, "] = ", values[i],

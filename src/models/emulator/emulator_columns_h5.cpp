@@ -9,8 +9,8 @@ namespace {
 std::vector<std::string> texts(const H5File& file, const std::string& dataset, std::int64_t columns) {
   if (!file.has(dataset)) return std::vector<std::string>(static_cast<std::size_t>(columns));
   std::vector<std::string> values = file.read_text(dataset);
-  require_data(static_cast<std::int64_t>(values.size()) == columns, "reading dataset '", dataset, "' of '",
-               file.path().string(), "': ", values.size(), " entries: expected one for each of ", columns, " columns");
+  require_data(std::ssize(values) == columns, "reading dataset '", dataset, "' of '", file.path().string(),
+               "': ", values.size(), " entries: expected one for each of ", columns, " columns");
   return values;
 }
 
@@ -65,7 +65,7 @@ void write_variables(H5File& file, const std::string& group, const EmulatorVaria
   file.write_text(group + "/output_units", variables.output_units);
   const auto write_levels = [&](const char* name, const std::vector<std::int64_t>& values) {
     const std::vector<std::int32_t> narrow(values.begin(), values.end());
-    file.write<std::int32_t>(group + "/" + name, narrow, {static_cast<std::int64_t>(narrow.size())});
+    file.write<std::int32_t>(group + "/" + name, narrow, {std::ssize(narrow)});
   };
   write_levels("input_level", variables.input_level);
   write_levels("output_level", variables.output_level);

@@ -90,7 +90,7 @@ void EmulatorLinearization<T>::tangent(StateView<const S> dx, StateView<S> dy, S
   for_each_tile<T>(impl, impl_->n, memory, [&](const Tile<T>& tile) {
     const T* stored = impl_->block_at(tile.first);
     gather(tile, net.n_in, dx, tile.input, [&](std::int64_t v, S value) {
-      const double scale = impl.input_scale[static_cast<std::size_t>(v)];
+      const double scale = impl.input_scale[v];
       return scale == 0
                  ? T{0}
                  : static_cast<T>(impl_->jacobian ? static_cast<double>(value) : static_cast<double>(value) * scale);
@@ -115,8 +115,7 @@ void EmulatorLinearization<T>::adjoint(StateView<const S> dy, StateView<S> dx, S
     const T* stored = impl_->block_at(tile.first);
     gather(tile, net.n_out, dy, tile.output, [&](std::int64_t v, S value) {
       return static_cast<T>(impl_->jacobian ? static_cast<double>(value)
-                                            : static_cast<double>(value) *
-                                                  impl.emulator.moments().output_std[static_cast<std::size_t>(v)]);
+                                            : static_cast<double>(value) * impl.emulator.moments().output_std[v]);
     });
     if (impl_->jacobian) {
       tile.kernels.multiply_transposed(net.n_out, net.n_in, stored, tile.output, tile.input);

@@ -155,7 +155,7 @@ void EmulatorOperators<T>::tangent(std::int64_t n, StateView<const S> x, const N
     gather_normalised<T, S>(impl, tile, x);
     tile.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
     gather(tile, impl.n_in(), dx, tile.other_input, [&](std::int64_t v, S value) {
-      const double scale = impl.input_scale[static_cast<std::size_t>(v)];
+      const double scale = impl.input_scale[v];
       return scale == 0 ? T{0} : static_cast<T>(static_cast<double>(value) * scale);
     });
     tile.kernels.tangent(impl.network.net, tile.derivative, tile.other_input, tile.scratch, tile.output);
@@ -173,8 +173,7 @@ void EmulatorOperators<T>::adjoint(std::int64_t n, StateView<const S> x, const N
     gather_normalised<T, S>(impl, tile, x);
     tile.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
     gather(tile, impl.n_out(), dy, tile.other_output, [&](std::int64_t v, S value) {
-      return static_cast<T>(static_cast<double>(value) *
-                            impl.emulator.moments().output_std[static_cast<std::size_t>(v)]);
+      return static_cast<T>(static_cast<double>(value) * impl.emulator.moments().output_std[v]);
     });
     tile.kernels.adjoint(impl.network.net, tile.derivative, tile.other_output, tile.scratch, tile.other_input);
     tile.kernels.finish(impl.n_in(), tile.other_input, impl.input_scale_t.data(), selected<S, T>(impl, select, tile));

@@ -15,13 +15,10 @@ std::vector<double> singular_values(std::int64_t rows, std::int64_t columns, std
   if (columns > rows) {
     std::vector<double> transposed(a.size());
     for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t c = 0; c < columns; ++c)
-        transposed[static_cast<std::size_t>(c * rows + r)] = a[static_cast<std::size_t>(r * columns + c)];
+      for (std::int64_t c = 0; c < columns; ++c) transposed[c * rows + r] = a[r * columns + c];
     return singular_values(columns, rows, std::move(transposed));
   }
-  const auto at = [&](std::int64_t r, std::int64_t c) -> double& {
-    return a[static_cast<std::size_t>(r * columns + c)];
-  };
+  const auto at = [&](std::int64_t r, std::int64_t c) -> double& { return a[r * columns + c]; };
   const auto dot = [&](std::int64_t p, std::int64_t q) {
     double sum = 0;
     for (std::int64_t r = 0; r < rows; ++r) sum += at(r, p) * at(r, q);
@@ -56,7 +53,7 @@ std::vector<double> singular_values(std::int64_t rows, std::int64_t columns, std
 SensitivityMetrics sensitivity_metrics(const Emulator& emulator, std::int64_t rows, const float* x) {
   const std::int64_t in = emulator.arch().n_in, out = emulator.arch().n_out;
   SensitivityMetrics m;
-  m.rows.assign(static_cast<std::size_t>(rows * in), 0);
+  m.rows.assign(rows * in, 0);
   visit_float(emulator.dtype(), [&]<class T>() {
     const std::vector<T> states(x, x + rows * in);
     std::vector<T> jacobian(static_cast<std::size_t>(rows * out * in));
@@ -65,13 +62,12 @@ SensitivityMetrics sensitivity_metrics(const Emulator& emulator, std::int64_t ro
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t o = 0; o < out; ++o)
         for (std::int64_t i = 0; i < in; ++i)
-          m.rows[static_cast<std::size_t>(r * in + i)] +=
-              static_cast<double>(jacobian[static_cast<std::size_t>((r * out + o) * in + i)]);
+          m.rows[r * in + i] += static_cast<double>(jacobian[(r * out + o) * in + i]);
   });
   if (rows == 0) return m;
   const double n = static_cast<double>(m.rows.size());
   double sum = 0, squares = 0;
-  m.feature_sensitivity.assign(static_cast<std::size_t>(in), 0);
+  m.feature_sensitivity.assign(in, 0);
   for (std::size_t k = 0; k < m.rows.size(); ++k) {
     const double value = m.rows[k];
     sum += value;

@@ -49,8 +49,7 @@ class HarFunction : public ArrayFunction {
     for (std::int64_t i = 0; i < n * channels; ++i) {
       const std::int64_t c = i % channels;
       const float* from = x + (i / channels * arch.channels + c) * arch.length;
-      const double mean = data_.channel_mean[static_cast<std::size_t>(c)],
-                   scale = 1 / data_.channel_std[static_cast<std::size_t>(c)];
+      const double mean = data_.channel_mean[c], scale = 1 / data_.channel_std[c];
       for (std::int64_t t = 0; t < arch.tokens() * arch.patch; ++t)
         *to++ = static_cast<T>((static_cast<double>(from[t]) - mean) * scale);
     }

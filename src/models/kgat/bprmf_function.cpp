@@ -40,12 +40,12 @@ class BprmfFunction : public ArrayFunction {
     for (std::int64_t b = 0; b < n; ++b) {
       require_usage(users[b] >= 0 && users[b] < sizes_.users, "sample ", first + b, ": user ", users[b],
                     ", must be 0 to ", sizes_.users - 1);
-      user_ids[static_cast<std::size_t>(b)] = static_cast<std::int32_t>(users[b]);
+      user_ids[b] = static_cast<std::int32_t>(users[b]);
     }
     for (std::int64_t i = 0; i < count; ++i) {
       require_usage(items[i] >= 0 && items[i] < sizes_.items, "sample ", first + i / each, ", place ", i % each,
                     ": item ", items[i], ", must be 0 to ", sizes_.items - 1);
-      ids[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(items[i]);
+      ids[i] = static_cast<std::int32_t>(items[i]);
     }
     Stream stream;
     const Tensor rows = allocate(arena, params_.dtype(), {n, sizes_.width}),

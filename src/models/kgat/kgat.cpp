@@ -47,7 +47,7 @@ ops::AggregateLayer Kgat::layer(int l, const Tensor& flat, std::int64_t begin) c
   const auto part = [&](const Param* p) {
     return p == nullptr ? Tensor() : flat.slice(p->offset - begin, p->shape.size()).reshaped(p->shape);
   };
-  const Layer& layer = layers_[static_cast<std::size_t>(l)];
+  const Layer& layer = layers_[l];
   return {.kind = arch_.aggregator,
           .slope = arch_.slope,
           .weight1 = part(layer.weight1),
@@ -58,7 +58,7 @@ ops::AggregateLayer Kgat::layer(int l, const Tensor& flat, std::int64_t begin) c
 
 ops::AggregateLayer Kgat::layer(int l) const {
   ops::AggregateLayer layer = this->layer(l, params_.values());
-  const Layer& params = layers_[static_cast<std::size_t>(l)];
+  const Layer& params = layers_[l];
   layer.weight1 = params.weight1->stored;
   if (params.weight2 != nullptr) layer.weight2 = params.weight2->stored;
   return layer;

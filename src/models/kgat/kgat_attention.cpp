@@ -37,8 +37,7 @@ AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int6
       logits_(dtype, {graph.triples()}, device) {
   std::vector<std::int64_t> place;
   std::vector<std::int32_t> heads, tails, head_slot, tail_slot;
-  const std::int64_t begin = graph.indptr[static_cast<std::size_t>(first)],
-                     end = graph.indptr[static_cast<std::size_t>(last)];
+  const std::int64_t begin = graph.indptr[first], end = graph.indptr[last];
   std::vector<std::int32_t> head(static_cast<std::size_t>(end - begin));
   for (std::int64_t h = first; h < last; ++h) {
     const auto n = static_cast<std::size_t>(h);
@@ -52,23 +51,22 @@ AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int6
   };
   for (std::size_t r = 0; r < static_cast<std::size_t>(graph.relations); ++r) {
     // Triples are sorted by head.
-    const auto all = graph.rel_perm.subspan(static_cast<std::size_t>(graph.rel_indptr[r]),
-                                            static_cast<std::size_t>(graph.rel_indptr[r + 1] - graph.rel_indptr[r]));
+    const auto all = graph.rel_perm.subspan(graph.rel_indptr[r], graph.rel_indptr[r + 1] - graph.rel_indptr[r]);
     const auto low = std::lower_bound(all.begin(), all.end(), begin), high = std::lower_bound(low, all.end(), end);
     place.insert(place.end(), low, high);
     for (auto e = low; e != high; ++e) {
-      mark(head_bits, head[static_cast<std::size_t>(*e - begin)]);
-      mark(tail_bits, graph.tail[static_cast<std::size_t>(*e)]);
+      mark(head_bits, head[*e - begin]);
+      mark(tail_bits, graph.tail[*e]);
     }
     list_members(head_bits, slot_of_head, heads);
     list_members(tail_bits, slot_of_tail, tails);
     for (auto e = low; e != high; ++e) {
-      head_slot.push_back(slot_of_head[static_cast<std::size_t>(head[static_cast<std::size_t>(*e - begin)])]);
-      tail_slot.push_back(slot_of_tail[static_cast<std::size_t>(graph.tail[static_cast<std::size_t>(*e)])]);
+      head_slot.push_back(slot_of_head[head[*e - begin]]);
+      tail_slot.push_back(slot_of_tail[graph.tail[*e]]);
     }
-    triple_ptr_.push_back(static_cast<std::int64_t>(place.size()));
-    head_ptr_.push_back(static_cast<std::int64_t>(heads.size()));
-    tail_ptr_.push_back(static_cast<std::int64_t>(tails.size()));
+    triple_ptr_.push_back(std::ssize(place));
+    head_ptr_.push_back(std::ssize(heads));
+    tail_ptr_.push_back(std::ssize(tails));
   }
   place_ = Resident(std::move(place), device);
   heads_ = Resident(std::move(heads), device);
@@ -80,7 +78,7 @@ AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int6
 ops::RelationTriples AttentionPlan::of(std::int64_t relation) const {
   const auto r = static_cast<std::size_t>(relation);
   const auto part = [&]<class T>(const Resident<T>& all, const std::vector<std::int64_t>& ptr) {
-    return all.span().subspan(static_cast<std::size_t>(ptr[r]), static_cast<std::size_t>(ptr[r + 1] - ptr[r]));
+    return all.span().subspan(ptr[r], ptr[r + 1] - ptr[r]);
   };
   return {part(heads_, head_ptr_), part(tails_, tail_ptr_), part(head_slot_, triple_ptr_),
           part(tail_slot_, triple_ptr_), part(place_, triple_ptr_)};

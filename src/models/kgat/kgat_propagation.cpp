@@ -41,7 +41,7 @@ void KgatPropagation::in_chunks(const PlacedRows& rows, const Work& work) {
   const std::int64_t n = rows.host.size(), chunks = (n + kChunk - 1) / kChunk;
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t i = 0; i < chunks; ++i) {
-    Arena& arena = arenas_[static_cast<std::size_t>(omp_get_thread_num())];
+    Arena& arena = arenas_[omp_get_thread_num()];
     arena.reset();
     work(arena, rows.host.part(n * i / chunks, n * (i + 1) / chunks - n * i / chunks));
   }
@@ -106,7 +106,7 @@ void KgatPropagation::share_tables(std::span<std::byte> memory) {
 }
 
 Tensor KgatPropagation::ds(int l) const {
-  if (in_shared_) return shared_ds_[static_cast<std::size_t>(l)];
+  if (in_shared_) return shared_ds_[l];
   const std::int64_t width = net_.arch().width(l);
   return ds_->slice(0, graph_.nodes * width).reshaped({graph_.nodes, width});
 }
@@ -153,7 +153,7 @@ void KgatPropagation::drop_edges() {
 ops::AggregateLayer KgatPropagation::noisy_layer(int l) const {
   ops::AggregateLayer layer = net_.layer(l);
   if (!noise_) return layer;
-  layer.dropout = noise_->message_dropout.empty() ? 0 : noise_->message_dropout[static_cast<std::size_t>(l)];
+  layer.dropout = noise_->message_dropout.empty() ? 0 : noise_->message_dropout[l];
   layer.seed = noise_->seed;
   layer.step = noise_->step;
   layer.step_on_gpu = noise_->step_on_gpu;
@@ -206,12 +206,12 @@ void KgatPropagation::backward(const NestedRows& rows, RowOwner& owner, std::spa
     const PlacedRows own = owner.own(l == 0 ? ops::RowSet::range(0, graph_.nodes) : rows.rows(l));
     // Rows outside rows(l + 1) receive gradients only from neighbours and start at zero. Embeddings (l = 0) need all
     // rows.
-    if (!rows.all(l + 1)) ops::clear_node_rows(stream, dx_[static_cast<std::size_t>(l)], own.rows);
+    if (!rows.all(l + 1)) ops::clear_node_rows(stream, dx_[l], own.rows);
     aggregate_backward(l, owner.own(rows.rows(l + 1)), segments, sums);
     owner.share(ds(l), rows.rows(l + 1), "gradients of neighbours' sums");
     const profile::Span span("spmm", profile::Kind::backward);
-    ops::spmm(stream, {dx_[static_cast<std::size_t>(l)], true}, pattern(), transposed_now_, ds(l),
-              owner.own(rows.rows(l)).rows, rows.bits(l + 1));
+    ops::spmm(stream, {dx_[l], true}, pattern(), transposed_now_, ds(l), owner.own(rows.rows(l)).rows,
+              rows.bits(l + 1));
     scatter(l, nodes, dh);
   }
 }
@@ -236,10 +236,10 @@ void KgatPropagation::aggregate_backward(int l, const PlacedRows& rows, std::spa
   const auto n = static_cast<std::size_t>(l);
   const Tensor ds_l = ds(l), dx_l = dx_[n], dout = dx_[n + 1];
   const std::int64_t begin = net_.aggregators_begin(), size = net_.aggregators_end() - begin;
-  const auto count = static_cast<std::int64_t>(segments.size()) - 1;
+  const auto count = std::ssize(segments) - 1;
   const auto rows_of = [&](std::int64_t segment) {
     if (count == 1) return rows;  // the host need not know them
-    return rows.between(segments[static_cast<std::size_t>(segment)], segments[static_cast<std::size_t>(segment) + 1]);
+    return rows.between(segments[segment], segments[segment + 1]);
   };
   const auto gradient = [&](std::int64_t segment) {
     return net_.layer(l, sums.slice(segment, 1).reshaped({size}), begin);
@@ -257,7 +257,7 @@ void KgatPropagation::aggregate_backward(int l, const PlacedRows& rows, std::spa
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t segment = 0; segment < count; ++segment) {
     Stream stream;
-    Arena& arena = arenas_[static_cast<std::size_t>(omp_get_thread_num())];
+    Arena& arena = arenas_[omp_get_thread_num()];
     const PlacedRows own = rows_of(segment);
     // Chunk bounds are multiples of kChunk: omitting a row whose gradient is zero changes no bit of the sums.
     for (std::int64_t at = 0, next = 0; at < own.host.size(); at = next) {
@@ -286,7 +286,7 @@ void KgatPropagation::scatter(int l, std::span<const std::int32_t> nodes, const 
   Stream stream = this->stream();
   std::int64_t column = 0;
   for (int k = 0; k < l; ++k) column += net_.arch().width(k);
-  ops::scatter_node_rows(stream, dx_[static_cast<std::size_t>(l)], dh, column, x(l), nodes, scale_of(l));
+  ops::scatter_node_rows(stream, dx_[l], dh, column, x(l), nodes, scale_of(l));
 }
 
 }  // namespace lockstep

@@ -45,7 +45,7 @@ void KgGraph::find(std::span<const std::int32_t> head, std::span<const std::int3
       const std::int32_t* const end = tail.data() + indptr[static_cast<std::size_t>(head[first + i]) + 1];
       bool& triple = found[first + i] = false;
       for (const std::int32_t* t = at[i]; t != end && *t == wanted[first + i] && !triple; ++t)
-        triple = rel[static_cast<std::size_t>(t - tail.data())] == relation[first + i];
+        triple = rel[t - tail.data()] == relation[first + i];
     }
   }
 }
@@ -65,8 +65,7 @@ void laplacian(const KgGraph& graph, Laplacian kind, const Tensor& values) {
   const auto count = [&](std::int64_t relation, std::vector<std::int64_t>& degrees, std::int64_t step) {
     const auto r = static_cast<std::size_t>(relation);
     for (std::int64_t i = graph.rel_indptr[r]; i < graph.rel_indptr[r + 1]; ++i)
-      degrees[static_cast<std::size_t>(head[static_cast<std::size_t>(graph.rel_perm[static_cast<std::size_t>(i)])])] +=
-          step;
+      degrees[head[graph.rel_perm[i]]] += step;
   };
   for (std::int32_t r = 0; r < graph.relations; ++r) {
     const std::int32_t other = kind == Laplacian::symmetric ? inverse(r) : r;
@@ -74,9 +73,9 @@ void laplacian(const KgGraph& graph, Laplacian kind, const Tensor& values) {
     count(other, in, 1);
     const auto n = static_cast<std::size_t>(r);
     for (std::int64_t i = graph.rel_indptr[n]; i < graph.rel_indptr[n + 1]; ++i) {
-      const auto e = static_cast<std::size_t>(graph.rel_perm[static_cast<std::size_t>(i)]);
-      const auto from = static_cast<double>(out[static_cast<std::size_t>(head[e])]);
-      const auto to = static_cast<double>(in[static_cast<std::size_t>(graph.tail[e])]);
+      const auto e = static_cast<std::size_t>(graph.rel_perm[i]);
+      const auto from = static_cast<double>(out[head[e]]);
+      const auto to = static_cast<double>(in[graph.tail[e]]);
       share[e] = kind == Laplacian::random_walk ? 1 / from : to == 0 ? 0 : 1 / std::sqrt(from * to);
     }
     count(r, out, -1);
@@ -86,8 +85,7 @@ void laplacian(const KgGraph& graph, Laplacian kind, const Tensor& values) {
     for (std::int64_t e = 0; e < graph.nnz(); ++e) {
       const auto n = static_cast<std::size_t>(e);
       double sum = 0;
-      for (std::int64_t i = graph.edge_ptr[n]; i < graph.edge_ptr[n + 1]; ++i)
-        sum += share[static_cast<std::size_t>(i)];
+      for (std::int64_t i = graph.edge_ptr[n]; i < graph.edge_ptr[n + 1]; ++i) sum += share[i];
       values.data<T>()[e] = static_cast<T>(sum);
     }
   });

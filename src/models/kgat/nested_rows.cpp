@@ -22,22 +22,22 @@ void NestedRows::build(const KgGraph& graph, int layers, std::span<const std::in
   const auto limit = static_cast<std::int64_t>(threshold * static_cast<double>(graph.nodes));
   sets_.resize(static_cast<std::size_t>(layers) + 1);
   for (int l = layers; l >= 0; --l) {
-    Set& set = sets_[static_cast<std::size_t>(l)];
-    const Set* above = l == layers ? nullptr : &sets_[static_cast<std::size_t>(l) + 1];
+    Set& set = sets_[l];
+    const Set* above = l == layers ? nullptr : &sets_[l + 1];
     set.list.clear();
     set.all = above != nullptr && above->all;
     std::int64_t count = 0;
     if (above == nullptr) {
       set.bits.assign(words, 0);
       for (const std::int32_t n : nodes) set.bits[static_cast<std::size_t>(n) / 64] |= std::uint64_t{1} << (n % 64);
-      count = static_cast<std::int64_t>(nodes.size());
+      count = std::ssize(nodes);
     } else if (!set.all) {
       set.bits = above->bits;
-      count = static_cast<std::int64_t>(above->list.size());
+      count = std::ssize(above->list);
       for (std::size_t i = 0; i < above->list.size() && count <= limit; ++i) {
         const auto n = static_cast<std::size_t>(above->list[i]);
         for (std::int64_t e = graph.adj_indptr[n]; e < graph.adj_indptr[n + 1]; ++e) {
-          const std::int32_t c = graph.col[static_cast<std::size_t>(e)];
+          const std::int32_t c = graph.col[e];
           std::uint64_t& word = set.bits[static_cast<std::size_t>(c) / 64];
           const std::uint64_t bit = std::uint64_t{1} << (c % 64);
           count += (word & bit) == 0;
@@ -50,7 +50,7 @@ void NestedRows::build(const KgGraph& graph, int layers, std::span<const std::in
       set.take_all(graph.nodes);
       continue;
     }
-    set.list.reserve(static_cast<std::size_t>(count));
+    set.list.reserve(count);
     for (std::size_t w = 0; w < words; ++w) {
       for (std::uint64_t left = set.bits[w]; left != 0; left &= left - 1)
         set.list.push_back(static_cast<std::int32_t>(64 * w) + std::countr_zero(left));

@@ -72,7 +72,7 @@ OnnxGraph::Value OnnxGraph::constant(const std::string& name, const std::vector<
   return constant(name, Type::f32, shape, bytes_of(std::vector<float>(values.begin(), values.end())));
 }
 OnnxGraph::Value OnnxGraph::integers(const std::vector<std::int64_t>& values) {
-  return constant(count_name(), Type::i64, {static_cast<std::int64_t>(values.size())}, bytes_of(values));
+  return constant(count_name(), Type::i64, {std::ssize(values)}, bytes_of(values));
 }
 OnnxGraph::Value OnnxGraph::scalar(double value) {
   Value& known = scalars_[value];

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "activation_kernels.hpp"
-#include "lockstep/base/error.hpp"
 #include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops {
@@ -44,14 +43,11 @@ void activation_forward(Stream& stream, const Tensor& y, const Tensor& derivativ
   require(y.shape() == x.shape(), "activation: x is ", x.shape(), ", so y must be too, not ", y.shape());
   require(!derivative || derivative.shape() == x.shape(), "activation: x is ", x.shape(),
           ", so derivative must be too, not ", derivative.shape());
-  if (on_gpu(x, [&]<class T>() {
-        cuda::activation_forward<T>(stream, x.size(), y.data<T>(), derivative.data<T>(), x.data<T>(), activation);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() { cuda::activation_forward<T>(stream, x.size(), y, derivative, x, activation); });
+  on_cpu(x, [&]<class T>() {
     T* d = derivative.data<T>();
     if (const auto kernel = cpu::active_activation_kernel<T>(activation)) {
-      kernel(x.size(), y.data<T>(), d, x.data<T>());
+      kernel(x.size(), y, d, x);
       return;
     }
     if (y.raw() != x.raw() && x.size() > 0) std::memcpy(y.raw(), x.raw(), x.size_bytes());
@@ -63,13 +59,8 @@ void activation_backward(Stream& stream, Target dx, const Tensor& dy, const Tens
   if (!dx) return;
   require(dx.tensor.shape() == dy.shape() && derivative.shape() == dy.shape(), "activation backward: dy is ",
           dy.shape(), ", dx ", dx.tensor.shape(), ", derivative ", derivative.shape(), "; all must be equal");
-  if (on_gpu(dy, [&]<class T>() {
-        cuda::multiply<T>(stream, dy.size(), dx.tensor.data<T>(), dy.data<T>(), derivative.data<T>(), dx.accumulate);
-      }))
-    return;
-  visit_float(dy.dtype(), [&]<class T>() {
-    cpu::active_multiply_kernel<T>()(dy.size(), dx.tensor.data<T>(), dy.data<T>(), derivative.data<T>(), dx.accumulate);
-  });
+  on_gpu(dy, [&]<class T>() { cuda::multiply<T>(stream, dy.size(), dx.tensor, dy, derivative, dx.accumulate); });
+  on_cpu(dy, [&]<class T>() { cpu::active_multiply_kernel<T>()(dy.size(), dx.tensor, dy, derivative, dx.accumulate); });
 }
 
 }  // namespace lockstep::ops

@@ -6,9 +6,8 @@ namespace {
 
 template <class T>
 void multiply(std::int64_t n, T* dx, const T* dy, const T* d, bool accumulate) {
-  constexpr std::int64_t kL = kLanes<T>;
-  for (std::int64_t i = 0; i < n; i += kL) {
-    const Lanes<T> lanes(n - i < kL ? n - i : kL);
+  for (std::int64_t i = 0; i < n; i += kLanes<T>) {
+    const Lanes<T> lanes = lanes_at<T>(i, n);
     const Vec<T> product = load(dy + i, lanes) * load(d + i, lanes);
     store(dx + i, accumulate ? load(dx + i, lanes) + product : product, lanes);
   }

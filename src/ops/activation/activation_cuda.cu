@@ -52,7 +52,6 @@ void multiply(const Stream& stream, std::int64_t n, T* dx, const T* dy, const T*
   gpu::map<T>(stream, n, gpu::aligned(dx, dy, d), Multiply<T>{dx, dy, d, accumulate});
 }
 
-LOCKSTEP_EACH_STORAGE(activation_forward)
-LOCKSTEP_EACH_STORAGE(multiply)
+LOCKSTEP_EACH_STORAGE(activation_forward, multiply)
 
 }  // namespace lockstep::ops::cuda

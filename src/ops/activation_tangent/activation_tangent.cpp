@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "activation_tangent_kernels.hpp"
-#include "lockstep/base/error.hpp"
 #include "ops/activation/activation_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
 
@@ -13,13 +12,9 @@ void activation_slopes(Stream& stream, const Tensor& first, const Tensor& second
                        Activation activation) {
   require(first.shape() == x.shape() && second.shape() == x.shape(), "activation slopes: x is ", x.shape(), ", first ",
           first.shape(), ", second ", second.shape(), "; all must be equal");
-  if (on_gpu(x, [&]<class T>() {
-        cuda::activation_slopes<T>(stream, x.size(), first.data<T>(), second.data<T>(), x.data<T>(), activation);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
-    if (const auto kernel = cpu::active_slopes_kernel<T>(activation))
-      return kernel(x.size(), first.data<T>(), second.data<T>(), x.data<T>());
+  on_gpu(x, [&]<class T>() { cuda::activation_slopes<T>(stream, x.size(), first, second, x, activation); });
+  on_cpu(x, [&]<class T>() {
+    if (const auto kernel = cpu::active_slopes_kernel<T>(activation)) return kernel(x.size(), first, second, x);
     std::ranges::fill(first.span<T>(), T{1});
     std::ranges::fill(second.span<T>(), T{0});
   });
@@ -38,12 +33,8 @@ std::int64_t directions_of(const Tensor& s, const Tensor& other, const Tensor& s
 void activation_tangent(Stream& stream, Target t, const Tensor& s, const Tensor& first) {
   if (!t) return;
   const std::int64_t directions = directions_of(s, t.tensor, first), n = first.size();
-  if (on_gpu(s, [&]<class T>() {
-        cuda::activation_tangent<T>(stream, n, directions, t.tensor.data<T>(), s.data<T>(), first.data<T>(),
-                                    t.accumulate);
-      }))
-    return;
-  visit_float(s.dtype(), [&]<class T>() {
+  on_gpu(s, [&]<class T>() { cuda::activation_tangent<T>(stream, n, directions, t.tensor, s, first, t.accumulate); });
+  on_cpu(s, [&]<class T>() {
     const auto multiply = cpu::active_multiply_kernel<T>();
     for (std::int64_t k = 0; k < directions; ++k)
       multiply(n, t.tensor.data<T>() + k * n, s.data<T>() + k * n, first.data<T>(), t.accumulate);
@@ -55,14 +46,11 @@ void activation_tangent_backward(Stream& stream, Target da, const Tensor& dt, co
   const std::int64_t directions = directions_of(s, dt, second), n = second.size();
   require(da.tensor.shape() == second.shape(), "activation tangent backward: second is ", second.shape(),
           ", so da must be too, not ", da.tensor.shape());
-  const auto run = [&]<class T>(const auto& kernel) {
-    kernel(n, directions, da.tensor.data<T>(), dt.data<T>(), s.data<T>(), second.data<T>(), da.accumulate);
-  };
-  if (on_gpu(s, [&]<class T>() {
-        run.template operator()<T>([&](auto... rest) { cuda::tangent_backward<T>(stream, rest...); });
-      }))
-    return;
-  visit_float(s.dtype(), [&]<class T>() { run.template operator()<T>(cpu::active_tangent_backward_kernel<T>()); });
+  on_gpu(s,
+         [&]<class T>() { cuda::tangent_backward<T>(stream, n, directions, da.tensor, dt, s, second, da.accumulate); });
+  on_cpu(s, [&]<class T>() {
+    cpu::active_tangent_backward_kernel<T>()(n, directions, da.tensor, dt, s, second, da.accumulate);
+  });
 }
 
 }  // namespace lockstep::ops

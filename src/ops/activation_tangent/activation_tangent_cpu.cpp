@@ -29,9 +29,8 @@ LOCKSTEP_INLINE Vec<T> curvature(Vec<T> a, Vec<T> y, Vec<T> d) {
 
 template <class Op, class T>
 void slopes(std::int64_t n, T* first, T* second, const T* x) {
-  constexpr std::int64_t kL = kLanes<T>;
-  for (std::int64_t i = 0; i < n; i += kL) {
-    const Lanes<T> lanes(n - i < kL ? n - i : kL);
+  for (std::int64_t i = 0; i < n; i += kLanes<T>) {
+    const Lanes<T> lanes = lanes_at<T>(i, n);
     const Vec<T> a[1] = {load(x + i, lanes)};
     Vec<T> y[1], d[1];
     apply<Op, T>(a, y, d);
@@ -43,9 +42,8 @@ void slopes(std::int64_t n, T* first, T* second, const T* x) {
 template <class T>
 void tangent_backward(std::int64_t n, std::int64_t directions, T* da, const T* dt, const T* s, const T* second,
                       bool accumulate) {
-  constexpr std::int64_t kL = kLanes<T>;
-  for (std::int64_t i = 0; i < n; i += kL) {
-    const Lanes<T> lanes(n - i < kL ? n - i : kL);
+  for (std::int64_t i = 0; i < n; i += kLanes<T>) {
+    const Lanes<T> lanes = lanes_at<T>(i, n);
     Vec<T> sum{};
     for (std::int64_t k = 0; k < directions; ++k)
       sum = fma(load(s + k * n + i, lanes), load(dt + k * n + i, lanes), sum);

@@ -84,8 +84,6 @@ void tangent_backward(const Stream& stream, std::int64_t n, std::int64_t directi
   gpu::map<T>(stream, n, false, TangentBackward<T>{n, directions, da, dt, s, second, accumulate});
 }
 
-LOCKSTEP_EACH_STORAGE(activation_slopes)
-LOCKSTEP_EACH_STORAGE(activation_tangent)
-LOCKSTEP_EACH_STORAGE(tangent_backward)
+LOCKSTEP_EACH_STORAGE(activation_slopes, activation_tangent, tangent_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -45,13 +45,11 @@ void forward_on_gpu(Stream& stream, Arena& scratch, const AggregateLayer& layer,
                     const RowSet& block, const Extents& e) {
   using R = real_t<T>;
   const Operands o(scratch, dtype_of<T>::value, block.size(), e);
-  cuda::combine<T>(stream, layer.kind, block, e.in, o.a.data<T>(), o.b.data<T>(), rows.x.data<const R>(),
-                   rows.s.data<const R>());
+  cuda::combine<T>(stream, layer.kind, block, e.in, o.a, o.b, rows.x, rows.s);
   gemm_nt(stream, {o.z1}, o.a, layer.weight1);
   if (e.two) gemm_nt(stream, {o.z2}, o.b, layer.weight2);
-  cuda::activate<T>(stream, block, e.out, rows.out.data<R>(), rows.marks.data<std::uint8_t>(),
-                    {o.z1.data<T>(), layer.bias1.data<R>(), o.z2.data<T>(), e.two ? layer.bias2.data<R>() : nullptr,
-                     static_cast<R>(layer.slope)},
+  cuda::activate<T>(stream, block, e.out, rows.out, rows.marks,
+                    {o.z1, layer.bias1, o.z2, e.two ? layer.bias2.data<R>() : nullptr, static_cast<R>(layer.slope)},
                     layer);
 }
 
@@ -75,16 +73,14 @@ void backward_on_gpu(Stream& stream, Arena& scratch, const AggregateLayer& layer
   using R = real_t<T>;
   const Operands o(scratch, dtype_of<T>::value, block.size(), e);
   const R *x = rows.x.data<const R>(), *s = rows.s.data<const R>();
-  cuda::derive<T>(stream, block, e.out, o.z1.data<T>(), o.z2.data<T>(), gradient.bias1.data<R>(),
-                  e.two ? gradient.bias2.data<R>() : nullptr, dout.data<const R>(),
-                  rows.marks.data<const std::uint8_t>(), static_cast<R>(layer.slope),
-                  static_cast<R>(cpu::DropRate(layer.dropout).scale));
-  cuda::combine<T>(stream, layer.kind, block, e.in, o.a.data<T>(), o.b.data<T>(), x, s);
+  cuda::derive<T>(stream, block, e.out, o.z1, o.z2, gradient.bias1, e.two ? gradient.bias2.data<R>() : nullptr, dout,
+                  rows.marks, static_cast<R>(layer.slope), static_cast<R>(cpu::DropRate(layer.dropout).scale));
+  cuda::combine<T>(stream, layer.kind, block, e.in, o.a, o.b, x, s);
   add_product<T>(stream, scratch, gradient.weight1, o.z1, o.a);
   if (e.two) add_product<T>(stream, scratch, gradient.weight2, o.z2, o.b);
   gemm_nn(stream, {o.a}, o.z1, layer.weight1);
   if (e.two) gemm_nn(stream, {o.b}, o.z2, layer.weight2);
-  cuda::split<T>(stream, layer.kind, block, e.in, dx.data<R>(), ds.data<R>(), o.a.data<const T>(), o.b.data<T>(), x, s);
+  cuda::split<T>(stream, layer.kind, block, e.in, dx, ds, o.a, o.b, x, s);
 }
 
 }  // namespace
@@ -93,30 +89,28 @@ void aggregate_forward(Stream& stream, Arena& scratch, const AggregateLayer& lay
                        const RowSet& block) {
   const Extents e(layer, rows);
   const std::int64_t m = block.size();
-  if (on_gpu(layer.weight1, [&]<class T>() { forward_on_gpu<T>(stream, scratch, layer, rows, block, e); })) return;
-  visit_float(rows.x.dtype(), [&]<class T>() {
+  on_gpu(layer.weight1, [&]<class T>() { forward_on_gpu<T>(stream, scratch, layer, rows, block, e); });
+  on_cpu(rows.x, [&]<class T>() {
     const auto kernels = cpu::active_aggregate_kernels<T>();
     const Operands o(scratch, dtype_of<T>::value, m, e);
-    kernels.combine(layer.kind, block, e.in, o.a.data<T>(), o.b.data<T>(), rows.x.data<const T>(),
-                    rows.s.data<const T>());
+    kernels.combine(layer.kind, block, e.in, o.a, o.b, rows.x, rows.s);
     gemm_nt(stream, {o.z1}, o.a, layer.weight1);
     if (e.two) gemm_nt(stream, {o.z2}, o.b, layer.weight2);
     // A row starts with a new group of Philox words.
     const std::int64_t groups = (e.out + 2 * cpu::kGroupWords - 1) / (2 * cpu::kGroupWords);
     std::uint32_t* words = nullptr;
     if (layer.dropout > 0) {
-      words = static_cast<std::uint32_t*>(
-          scratch.allocate(static_cast<std::size_t>(m * groups * cpu::kGroupWords) * sizeof(std::uint32_t)));
+      words = scratch.array<std::uint32_t>(m * groups * cpu::kGroupWords).data();
       for (std::int64_t i = 0; i < m; ++i) {
         const Philox draws(layer.seed, layer.step, layer.site, static_cast<std::uint64_t>(block[i]));
         kernels.draw(cpu::PhiloxKey(draws), groups, words + i * groups * cpu::kGroupWords);
       }
     }
     const cpu::DropRate rate(layer.dropout);
-    kernels.activate(block, e.out, rows.out.data<T>(), rows.marks.data<std::uint8_t>(), o.z1.data<T>(),
-                     layer.bias1.data<T>(), o.z2.data<T>(), e.two ? layer.bias2.data<T>() : nullptr,
-                     static_cast<T>(layer.slope), reinterpret_cast<const std::uint16_t*>(words),
-                     2 * groups * cpu::kGroupWords, rate.threshold, static_cast<T>(rate.scale));
+    kernels.activate(block, e.out, rows.out, rows.marks, o.z1, layer.bias1, o.z2,
+                     e.two ? layer.bias2.data<T>() : nullptr, static_cast<T>(layer.slope),
+                     reinterpret_cast<const std::uint16_t*>(words), 2 * groups * cpu::kGroupWords, rate.threshold,
+                     static_cast<T>(rate.scale));
   });
 }
 
@@ -124,23 +118,20 @@ void aggregate_backward(Stream& stream, Arena& scratch, const AggregateLayer& la
                         const RowSet& block, const Tensor& dout, const Tensor& ds, const Tensor& dx,
                         const AggregateLayer& gradient) {
   const Extents e(layer, rows);
-  if (on_gpu(layer.weight1,
-             [&]<class T>() { backward_on_gpu<T>(stream, scratch, layer, rows, block, dout, ds, dx, gradient, e); }))
-    return;
-  visit_float(rows.x.dtype(), [&]<class T>() {
+  on_gpu(layer.weight1,
+         [&]<class T>() { backward_on_gpu<T>(stream, scratch, layer, rows, block, dout, ds, dx, gradient, e); });
+  on_cpu(rows.x, [&]<class T>() {
     const auto kernels = cpu::active_aggregate_kernels<T>();
     const Operands o(scratch, dtype_of<T>::value, block.size(), e);
     const T *x = rows.x.data<const T>(), *s = rows.s.data<const T>();
-    kernels.derive(block, e.out, o.z1.data<T>(), o.z2.data<T>(), gradient.bias1.data<T>(),
-                   e.two ? gradient.bias2.data<T>() : nullptr, dout.data<const T>(),
-                   rows.marks.data<const std::uint8_t>(), static_cast<T>(layer.slope),
-                   static_cast<T>(cpu::DropRate(layer.dropout).scale));
-    kernels.combine(layer.kind, block, e.in, o.a.data<T>(), o.b.data<T>(), x, s);
+    kernels.derive(block, e.out, o.z1, o.z2, gradient.bias1, e.two ? gradient.bias2.data<T>() : nullptr, dout,
+                   rows.marks, static_cast<T>(layer.slope), static_cast<T>(cpu::DropRate(layer.dropout).scale));
+    kernels.combine(layer.kind, block, e.in, o.a, o.b, x, s);
     gemm_tn(stream, {gradient.weight1, true}, o.z1, o.a);
     if (e.two) gemm_tn(stream, {gradient.weight2, true}, o.z2, o.b);
     gemm_nn(stream, {o.a}, o.z1, layer.weight1);
     if (e.two) gemm_nn(stream, {o.b}, o.z2, layer.weight2);
-    kernels.split(layer.kind, block, e.in, dx.data<T>(), ds.data<T>(), o.a.data<const T>(), o.b.data<T>(), x, s);
+    kernels.split(layer.kind, block, e.in, dx, ds, o.a, o.b, x, s);
   });
 }
 

@@ -8,7 +8,6 @@ namespace {
 
 using gpu::kWarp;
 using gpu::Pack;
-constexpr int kRowsPerBlock = 8;
 
 /// An element-wise pass over rows of `in` columns, N columns at a time. at(i, n, c) receives the index of a row, its
 /// node and the first column.
@@ -25,9 +24,7 @@ struct OverRows {
 };
 template <int N, class F>
 void launch_over_rows(const Stream& stream, const RowSet& rows, std::int64_t in, const F& f) {
-  const std::int64_t items = rows.size() * (in / N);
-  if (items == 0) return;
-  gpu::launch(stream, gpu::grid_for(items), gpu::map_kernel<1, OverRows<N, F>>, items, OverRows<N, F>{rows, in, f});
+  gpu::map<1>(stream, rows.size() * (in / N), false, OverRows<N, F>{rows, in, f});
 }
 /// Memory bound: each array of f is read or written once, 16 bytes at a time if `packed`.
 template <class T, class F>
@@ -104,11 +101,11 @@ struct Split {
 /// One warp per row. A lane has columns lane, lane + 32, ...; four of its columns share one Philox block. Memory bound:
 /// reads both branches, writes the row and its marks.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
     activate_kernel(RowSet rows, std::int64_t width, real_t<T>* __restrict__ out, std::uint8_t* __restrict__ marks,
                     Branches<T> of, Dropout dropout, gpu::Drop<real_t<T>> drop) {
   using R = real_t<T>;
-  const std::int64_t i = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  const std::int64_t i = gpu::warp_row();
   if (i >= rows.size()) return;
   const std::int64_t node = rows[i];
   const Philox row_draws = dropout.draws(static_cast<std::uint64_t>(node));
@@ -180,11 +177,7 @@ void combine(const Stream& stream, Aggregator kind, const RowSet& rows, std::int
 template <class T>
 void activate(const Stream& stream, const RowSet& rows, std::int64_t width, real_t<T>* out, std::uint8_t* marks,
               const Branches<T>& branches, const AggregateLayer& layer) {
-  if (rows.size() == 0) return;
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows.size(), kRowsPerBlock)),
-               .block = dim3(kWarp, kRowsPerBlock)},
-              activate_kernel<T>, rows, width, out, marks, branches,
+  gpu::launch(stream, gpu::warp_per_row(rows.size()), activate_kernel<T>, rows, width, out, marks, branches,
               Dropout{.rate = layer.dropout,
                       .seed = layer.seed,
                       .step = layer.step,
@@ -206,9 +199,6 @@ void split(const Stream& stream, Aggregator kind, const RowSet& rows, std::int64
   over_rows<real_t<T>>(stream, rows, in, all_aligned(da, db, dx, ds, x, s), Split<T>{kind, in, dx, ds, da, db, x, s});
 }
 
-LOCKSTEP_EACH_STORAGE(combine)
-LOCKSTEP_EACH_STORAGE(activate)
-LOCKSTEP_EACH_STORAGE(derive)
-LOCKSTEP_EACH_STORAGE(split)
+LOCKSTEP_EACH_STORAGE(combine, activate, derive, split)
 
 }  // namespace lockstep::ops::cuda

@@ -3,7 +3,6 @@
 #include <omp.h>
 
 #include "attention_kernels.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/ops/rope.hpp"
 #include "ops/common/on_gpu.hpp"
@@ -30,7 +29,7 @@ Extents extents_of(const char* what, const Tensor& y, const Tensor& lse, const T
           ", so q, k, v side by side must be (", batch, ", ", time, ", ", 3 * columns, "), not ", qkv.shape());
   require(!lse || lse.size() == batch * options.heads * time, what, ": y is ", y.shape(), ", so lse must be (", batch,
           ", ", options.heads, ", ", time, "), not ", lse.shape());
-  require(!options.dropout || static_cast<std::int64_t>(options.samples.size()) == batch, what, ": dropout of ", batch,
+  require(!options.dropout || std::ssize(options.samples) == batch, what, ": dropout of ", batch,
           " sequences needs as many sample numbers, not ", options.samples.size());
   require(!options.cos || columns / options.heads == 2 * options.cos.columns(), what,
           ": a rotation needs a table with half the ", columns / options.heads, " columns of a head, not ",
@@ -57,7 +56,7 @@ cpu::AttentionHead<T> head_of(std::int64_t b, std::int64_t h, const Extents& e, 
   if (options.dropout) {
     const WeightDraws draws(e.time);
     head.drop = true;
-    head.key = cpu::PhiloxKey(options.dropout.draws(options.samples[static_cast<std::size_t>(b)]));
+    head.key = cpu::PhiloxKey(options.dropout.draws(options.samples[b]));
     head.rate = cpu::DropRate(options.dropout.rate);
     head.group_rows = draws.group_rows;
     head.row_groups = draws.row_groups;
@@ -82,8 +81,8 @@ cuda::Attention<T> all_heads(const Extents& e, const Tensor& y, const Tensor& ls
                        .k = q + e.columns(),
                        .v = q + 2 * e.columns(),
                        .stride = 3 * e.columns(),
-                       .y = y.data<T>(),
-                       .lse = lse.data<real_t<T>>()};
+                       .y = y,
+                       .lse = lse};
   a.dropout = options.dropout;
   a.samples = options.samples.data();
   a.draws = WeightDraws(e.time);
@@ -120,9 +119,9 @@ void for_each_head(const Extents& e, double products, const F& f) {
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& qkv,
                        const AttentionOptions& options) {
   const Extents e = extents_of("attention", y, lse, qkv, options);
-  if (on_gpu(y, [&]<class T>() { cuda::attention_forward<T>(stream, all_heads<T>(e, y, lse, qkv, options)); })) return;
-  rotate(stream, qkv, options, Rotation::forward);
-  visit_float(y.dtype(), [&]<class T>() {
+  on_gpu(y, [&]<class T>() { cuda::attention_forward<T>(stream, all_heads<T>(e, y, lse, qkv, options)); });
+  on_cpu(y, [&]<class T>() {
+    rotate(stream, qkv, options, Rotation::forward);
     const auto kernel = cpu::active_attention_kernels<T>().forward;
     for_each_head(e, 2, [&](std::int64_t b, std::int64_t h) { kernel(head_of<T>(b, h, e, y, lse, qkv, options)); });
   });
@@ -138,17 +137,16 @@ void attention_backward(Stream& stream, Target dqkv, const Tensor& dy, const Ten
           ", so its gradient must be too, not ", dqkv.tensor.shape());
   require(!options.cos || !dqkv.accumulate, "attention backward: the gradient of rotated inputs must be stored");
   const std::int64_t columns = e.columns();
-  if (on_gpu(y, [&]<class T>() {
-        cuda::Attention<T> a = all_heads<T>(e, y, lse, qkv, options);
-        a.dy = dy.data<T>();
-        a.dq = dqkv.tensor.data<T>();
-        a.dk = a.dq + columns;
-        a.dv = a.dk + columns;
-        a.add_dq = a.add_dk = a.add_dv = dqkv.accumulate;
-        cuda::attention_backward<T>(stream, a);
-      }))
-    return;
-  visit_float(y.dtype(), [&]<class T>() {
+  on_gpu(y, [&]<class T>() {
+    cuda::Attention<T> a = all_heads<T>(e, y, lse, qkv, options);
+    a.dy = dy.data<T>();
+    a.dq = dqkv.tensor.data<T>();
+    a.dk = a.dq + columns;
+    a.dv = a.dk + columns;
+    a.add_dq = a.add_dk = a.add_dv = dqkv.accumulate;
+    cuda::attention_backward<T>(stream, a);
+  });
+  on_cpu(y, [&]<class T>() {
     const auto kernel = cpu::active_attention_kernels<T>().backward;
     for_each_head(e, 5, [&](std::int64_t b, std::int64_t h) {
       cpu::AttentionHead<T> head = head_of<T>(b, h, e, y, lse, qkv, options);
@@ -159,8 +157,8 @@ void attention_backward(Stream& stream, Target dqkv, const Tensor& dy, const Ten
       head.add = dqkv.accumulate;
       kernel(head);
     });
+    rotate(stream, dqkv.tensor, options, Rotation::inverse);
   });
-  rotate(stream, dqkv.tensor, options, Rotation::inverse);
 }
 
 }  // namespace lockstep::ops

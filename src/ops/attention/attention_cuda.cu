@@ -373,13 +373,12 @@ void visit_chunks(std::int64_t width, const F& f) {
 /// `weights` rows of 32. products: how many products of all queries with all keys the kernel computes, for the ledger.
 template <class T, int kChunks>
 gpu::Grid grid_of(const Attention<T>& a, int row_arrays, int weights, int products) {
-  const auto warps =
-      static_cast<int>(std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(a.time, kRows), 1, kMostWarps));
+  const auto warps = static_cast<int>(std::clamp<std::int64_t>(gpu::ceil_div(a.time, kRows), 1, kMostWarps));
   const int rows = warps * kRows;
   using P = Place<T, kChunks>;
   const int values = row_arrays * rows * P::kWidth + 2 * kWarp * P::kTileStride + weights * rows * kWarp;
-  return {.grid = static_cast<unsigned>(a.batch * a.heads * gpu::ceil_div<std::int64_t>(a.time, rows)),
-          .block = dim3(kWarp, static_cast<unsigned>(warps)),
+  return {.grid = a.batch * a.heads * gpu::ceil_div(a.time, rows),
+          .block = {kWarp, warps},
           .shared_bytes = static_cast<std::size_t>(values) * sizeof(T),
           .flops = 2.0 * products * static_cast<double>(a.batch * a.heads * a.time * a.time * a.width)};
 }
@@ -406,8 +405,7 @@ void attention_backward(const Stream& stream, const Attention<T>& a) {
   } else {
     if (a.batch * a.heads * a.time * a.width == 0) return;
     const gpu::Drop<T> drop{cpu::DropRate(a.dropout.rate)};
-    T* mean =
-        reinterpret_cast<T*>(gpu::scratch(stream, static_cast<std::size_t>(a.batch * a.heads * a.time) * sizeof(T)));
+    T* mean = gpu::scratch<T>(stream, a.batch * a.heads * a.time);
     visit_chunks(a.width, [&]<int kChunks>() {
       gpu::launch(stream, grid_of<T, kChunks>(a, 2, 1, 3), attention_queries_kernel<T, kChunks>, a, mean, drop);
       gpu::launch(stream, grid_of<T, kChunks>(a, 2, 2, 4), attention_keys_kernel<T, kChunks>, a, mean, drop);
@@ -415,7 +413,6 @@ void attention_backward(const Stream& stream, const Attention<T>& a) {
   }
 }
 
-LOCKSTEP_EACH_STORAGE(attention_forward)
-LOCKSTEP_EACH_STORAGE(attention_backward)
+LOCKSTEP_EACH_STORAGE(attention_forward, attention_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -1,18 +1,11 @@
 #include "lockstep/ops/bpr.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "bpr_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops {
-
-namespace {
-
-double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
-
-}  // namespace
 
 void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor& rows, double l2, const Tensor& slope,
          const Tensor& drows, RankingSums& sums, RankingSums* copy, std::int64_t first) {
@@ -24,18 +17,14 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
               batch.use_ptr.size() == static_cast<std::size_t>(rows.rows()) + 1,
           "bpr: ", count, " pairs, rows ", rows.shape(), ", slope ", slope.shape(), ", drows ", drows.shape(),
           " from row ", first);
-  const std::span terms(
-      static_cast<RankingSums*>(scratch.allocate(static_cast<std::size_t>(count) * sizeof(RankingSums))),
-      static_cast<std::size_t>(count));
-  visit_float(rows.dtype(), [&]<class T>() {
+  const std::span terms = scratch.array<RankingSums>(count);
+  on_gpu_in_floats(rows, [&]<class T>() {
+    cuda::bpr<T>(stream, batch, {rows, width, l2}, slope, drows, terms.data());
+    sum_rankings(stream, sums, copy, terms);
+  });
+  on_cpu(rows, [&]<class T>() {
     const T* r = rows.data<const T>();
     T* s = slope.data<T>();
-    if constexpr (kHasCuda) {
-      if (rows.device().is_cuda()) {
-        cuda::bpr<T>(stream, batch, {r, width, l2}, s, drows.data<T>(), terms.data());
-        return sum_rankings(stream, sums, copy, terms);
-      }
-    }
     const auto row = [&](std::int32_t i) { return r + i * width; };
     const auto kernels = cpu::active_bpr_kernels<T>();
 #pragma omp parallel for schedule(static)
@@ -57,7 +46,7 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
       const auto uses = static_cast<T>(batch.use_ptr[n + 1] - batch.use_ptr[n]);
       kernels.scale(width, to, r + u * width, uses * decay);
       for (std::int64_t k = batch.use_ptr[n]; k < batch.use_ptr[n + 1]; ++k) {
-        const std::int32_t use = batch.use[static_cast<std::size_t>(k)];
+        const std::int32_t use = batch.use[k];
         const auto b = static_cast<std::size_t>(use / 3);
         const T g = s[b] * scale;
         const T* user = row(batch.user[b]);
@@ -77,9 +66,7 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
 }
 
 void sum_rankings(Stream& stream, RankingSums& sums, RankingSums* copy, std::span<const RankingSums> terms) {
-  if constexpr (kHasCuda) {
-    if (stream.device().is_cuda()) return cuda::sum_rankings(stream, &sums, copy, terms);
-  }
+  if (on_gpu(stream.device(), [&] { cuda::sum_rankings(stream, &sums, copy, terms); })) return;
   sums = {};
   for (const RankingSums& t : terms) {
     sums.loss += t.loss;

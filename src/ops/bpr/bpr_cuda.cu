@@ -6,16 +6,12 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using gpu::kWarp;
-constexpr int kRowsPerBlock = 8;
-
-// mutant-equivalent: fmax is symmetric
-__device__ double softplus(double x) { return fmax(x, 0.0) + log1p(exp(-fabs(x))); }
 
 /// One warp per pair: a lane takes every 32nd column. Sums in f64, as on the CPU.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock, 4)
+__global__ void __launch_bounds__(kWarp* gpu::kRowWarps, 4)
     bpr_pairs_kernel(RankedPairs batch, RankedRows<T> rows, T* __restrict__ slope, RankingSums* __restrict__ terms) {
-  const std::int64_t b = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  const std::int64_t b = gpu::warp_row();
   if (b >= batch.count()) return;
   const T *u = rows.x + batch.user.data()[b] * rows.width, *i = rows.x + batch.liked.data()[b] * rows.width,
           *j = rows.x + batch.other.data()[b] * rows.width;
@@ -52,10 +48,10 @@ __global__ void __launch_bounds__(256)
 /// One warp per distinct row sums the uses of its row in the order of the batch, without atomics. Rows of other samples
 /// come from the second-level cache.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock, 4)
+__global__ void __launch_bounds__(kWarp* gpu::kRowWarps, 4)
     bpr_rows_kernel(RankedPairs batch, RankedRows<T> rows, T* __restrict__ drows, const T* __restrict__ slope,
                     T scale) {
-  const std::int64_t n = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  const std::int64_t n = gpu::warp_row();
   if (n + 1 >= static_cast<std::int64_t>(batch.use_ptr.size())) return;
   const std::int64_t begin = batch.use_ptr.data()[n], end = batch.use_ptr.data()[n + 1];
   if (begin == end) return;  // padding
@@ -76,21 +72,16 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock, 4)
   }
 }
 
-gpu::Grid warps_for(std::int64_t rows) {
-  return {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows, kRowsPerBlock)),
-          .block = dim3(kWarp, kRowsPerBlock)};
-}
-
 }  // namespace
 
 template <class T>
 void bpr(const Stream& stream, const RankedPairs& batch, const RankedRows<T>& rows, T* slope, T* drows,
          RankingSums* terms) {
   const std::int64_t count = batch.count(), distinct = static_cast<std::int64_t>(batch.use_ptr.size()) - 1;
-  if (count > 0) gpu::launch(stream, warps_for(count), bpr_pairs_kernel<T>, batch, rows, slope, terms);
-  if (drows == nullptr || distinct == 0) return;
-  gpu::launch(stream, warps_for(distinct), bpr_rows_kernel<T>, batch, rows, drows, slope,
-              static_cast<T>(1 / static_cast<double>(count)));
+  gpu::launch(stream, gpu::warp_per_row(count), bpr_pairs_kernel<T>, batch, rows, slope, terms);
+  if (drows != nullptr)
+    gpu::launch(stream, gpu::warp_per_row(distinct), bpr_rows_kernel<T>, batch, rows, drows, slope,
+                static_cast<T>(1 / static_cast<double>(count)));
 }
 
 void sum_rankings(const Stream& stream, RankingSums* sums, RankingSums* copy, std::span<const RankingSums> terms) {

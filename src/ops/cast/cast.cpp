@@ -11,14 +11,12 @@ void cast(Stream& stream, const Tensor& y, const Tensor& x) {
   if (to == from && !is_half(to)) return copy(stream, y, x);
   require(is_half(to) || is_half(from), "cast: cannot convert ", from, " to ", to, ": one of them must be bf16 or f16");
   require(to != DType::f64, "cast: cannot convert ", from, " to f64: f64 is a source type only");
-  if (on_gpu(x, [&]<class From>() {
-        visit_storage(to, [&]<class To>() {
-          if constexpr (sizeof(To) <= sizeof(float)) cuda::cast(stream, x.size(), y.data<To>(), x.data<From>());
-        });
-      }))
-    return;
-  throw Error(Fault::internal,
-              join("cast: cannot convert ", from, " to ", to, " on the CPU, which has only f32 and f64"));
+  const bool ran = on_gpu(x, [&]<class From>() {
+    visit_storage(to, [&]<class To>() {
+      if constexpr (sizeof(To) <= sizeof(float)) cuda::cast(stream, x.size(), y.data<To>(), x.data<From>());
+    });
+  });
+  require(ran, "cast: cannot convert ", from, " to ", to, " on the CPU, which has only f32 and f64");
 }
 
 }  // namespace lockstep::ops

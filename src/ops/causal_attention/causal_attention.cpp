@@ -34,13 +34,11 @@ void check(const char* what, const Tensor& q, const Tensor& kv, const Tensor& y,
           what, ": y is ", shape, ", so the time tables must be (R, ", y.columns(), "), not ", time.keys.shape(),
           " and ", time.values.shape());
   require(std::isinf(a.fill), what, ": times require a fill of minus infinity");
-  require(static_cast<std::int64_t>(time.times.size()) == y.rows(), what, ": ", time.times.size(), " times for ",
-          y.rows(), " rows");
+  require(std::ssize(time.times) == y.rows(), what, ": ", time.times.size(), " times for ", y.rows(), " rows");
   if (in_gpu_memory(y.device(), time.times.data())) return;
   for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
     for (std::int64_t i = a.rows.offsets[b] + 1; i < a.rows.offsets[b + 1]; ++i) {
-      const std::int64_t before = time.times[static_cast<std::size_t>(i - 1)],
-                         here = time.times[static_cast<std::size_t>(i)];
+      const std::int64_t before = time.times[i - 1], here = time.times[i];
       require(before <= here, what, ": the times of sequence ", b, " go backwards, from ", before, " to ", here);
     }
   }
@@ -65,7 +63,7 @@ class MaskCache {
     e.size = n;
     e.threshold = rate.threshold;
     constexpr std::int64_t kGroup = 2 * cpu::kGroupWords;
-    e.kept.resize(static_cast<std::size_t>((n + kGroup - 1) / kGroup * 2 + 1));
+    e.kept.resize((n + kGroup - 1) / kGroup * 2 + 1);
     cpu::active_causal_attention_kernels<T>().draw_kept(n, e.kept.data(), key, rate);
     return e.kept.data();
   }
@@ -96,8 +94,7 @@ class HeadTables {
     layout_.width = time.keys.columns() / heads;
     width_ = kernels().time_width(layout_.width);
     size_ = heads * layout_.rows * width_;
-    memory_ = static_cast<T*>(
-        cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>((gradients ? 4 : 2) * size_) * sizeof(T)));
+    memory_ = cpu::thread_scratch<T>(cpu::Scratch::tables, (gradients ? 4 : 2) * size_);
     if (gradients) gradients_ = memory_ + 2 * size_;
     if (time.dropout && time.drop == TimeBuckets::Drop::element) {
       threshold_ = static_cast<std::int32_t>(time.dropout.rate * 256 + 0.5);
@@ -159,13 +156,13 @@ class HeadTables {
   void mark_used(std::span<const std::int64_t> times) {
     thread_local std::vector<std::uint8_t> used;
     thread_local std::vector<std::int64_t> distinct;
-    used.assign(static_cast<std::size_t>(layout_.rows), 0);
+    used.assign(layout_.rows, 0);
     used.back() = 1;
     distinct.assign(times.begin(), times.end());
     distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
     for (std::size_t i = 0; i < distinct.size(); ++i)
       for (std::size_t j = i + 1; j-- > 0 && distinct[i] - distinct[j] < layout_.rows;)
-        used[static_cast<std::size_t>(distinct[i] - distinct[j])] = 1;
+        used[distinct[i] - distinct[j]] = 1;
     layout_.used = used.data();
   }
   void split() {
@@ -185,8 +182,7 @@ class HeadTables {
 /// The times of sequence b; none without time terms.
 std::span<const std::int64_t> times_of(const CausalAttention& a, std::size_t b, const TimeBuckets& time) {
   if (!time) return {};
-  return time.times.subspan(static_cast<std::size_t>(a.rows.offsets[b]),
-                            static_cast<std::size_t>(a.rows.offsets[b + 1] - a.rows.offsets[b]));
+  return time.times.subspan(a.rows.offsets[b], a.rows.offsets[b + 1] - a.rows.offsets[b]);
 }
 
 /// The arguments of a head except its pointers.
@@ -238,12 +234,10 @@ void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& log
           ", so logsum must be (", y.rows(), ", ", a.heads, "), not ", logsum.shape());
   const std::int64_t columns = y.columns();
   const bool packed = !kv;
-  if (on_gpu(q, [&]<class T>() {
-        cuda::causal_attention_forward<T>(stream, y.data<T>(), logsum.data<real_t<T>>(),
-                                          rows_of<const T>(packed, columns, q, kv), columns, a, time);
-      }))
-    return;
-  visit_float(q.dtype(), [&]<class T>() {
+  on_gpu(q, [&]<class T>() {
+    cuda::causal_attention_forward<T>(stream, y, logsum, rows_of<const T>(packed, columns, q, kv), columns, a, time);
+  });
+  on_cpu(q, [&]<class T>() {
     const auto x = rows_of<const T>(packed, columns, q, kv);
     HeadTables<T> tables(time, a.heads, false);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
@@ -269,9 +263,8 @@ std::int64_t prepared_times_size(const CausalAttention& a, const TimeBuckets& ti
 void prepare_times(Stream& stream, const Tensor& prepared, const CausalAttention& a, const TimeBuckets& time) {
   require(prepared.size() == prepared_times_size(a, time), "preparing time tables: there are ", prepared.size(),
           " elements, must be ", prepared_times_size(a, time));
-  const bool done = on_gpu(time.keys, [&]<class T>() {
-    cuda::prepare_times<T>(stream, prepared.data<real_t<T>>(), time.keys.columns(), a, time);
-  });
+  const bool done =
+      on_gpu(time.keys, [&]<class T>() { cuda::prepare_times<T>(stream, prepared, time.keys.columns(), a, time); });
   require(done, "preparing time tables: they are not on a GPU");
 }
 
@@ -289,19 +282,16 @@ void causal_attention_backward(Stream& stream, Target dq, Target dkv, Target dke
     if (*t && !t->accumulate) fill_zero(stream, t->tensor);
   const std::int64_t columns = y.columns();
   const bool packed = !kv;
-  if (on_gpu(q, [&]<class T>() {
-        using R = real_t<T>;
-        const bool add_kv = (packed ? dq : dkv).accumulate;
-        const bool add[] = {dq.accumulate, add_kv, add_kv};
-        cuda::causal_attention_backward<T>(stream, rows_of<T>(packed, columns, dq.tensor, dkv.tensor), add,
-                                           dkeys.tensor.data<R>(), dvalues.tensor.data<R>(), dy.data<T>(), y.data<T>(),
-                                           rows_of<const T>(packed, columns, q, kv), logsum.data<R>(), columns, a,
-                                           time);
-      }))
-    return;
-  for (const Target* t : {&dq, &dkv})
-    if (*t && !t->accumulate) fill_zero(stream, t->tensor);
-  visit_float(q.dtype(), [&]<class T>() {
+  on_gpu(q, [&]<class T>() {
+    const bool add_kv = (packed ? dq : dkv).accumulate;
+    const bool add[] = {dq.accumulate, add_kv, add_kv};
+    cuda::causal_attention_backward<T>(stream, rows_of<T>(packed, columns, dq.tensor, dkv.tensor), add, dkeys.tensor,
+                                       dvalues.tensor, dy, y, rows_of<const T>(packed, columns, q, kv), logsum, columns,
+                                       a, time);
+  });
+  on_cpu(q, [&]<class T>() {
+    for (const Target* t : {&dq, &dkv})
+      if (*t && !t->accumulate) fill_zero(stream, t->tensor);
     const auto x = rows_of<const T>(packed, columns, q, kv);
     const auto dx = rows_of<T>(packed, columns, dq.tensor, dkv.tensor);
     HeadTables<T> tables(time, a.heads, dkeys || dvalues);

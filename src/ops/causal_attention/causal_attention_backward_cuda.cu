@@ -384,16 +384,14 @@ void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, co
       if (!in_shared) to.dtables = to.partials + partials_bytes / sizeof(R);
     }
     launch(stream,
-           {.grid = dim3(static_cast<unsigned>(blocks) + blocks_behind(a.rows), static_cast<unsigned>(p.heads)),
-            .block = dim3(static_cast<unsigned>(kWarp * warps)),
+           {.grid = {blocks + blocks_behind(a.rows), p.heads},
+            .block = kWarp * warps,
             .shared_bytes = shared,
             .flops = 5 * plan.product_flops},
            causal_backward_kernel<T, kChunks, kTimed>, p, to, dy, y, x.q, x.k, x.v, logsum,
            Drop<R>(cpu::DropRate(time.dropout.rate)));
     if (tables)
-      launch(stream,
-             {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(2 * time.keys.rows() * columns, kWarp)),
-              .block = dim3(kWarp, kTableWarps)},
+      launch(stream, {.grid = ceil_div(2 * time.keys.rows() * columns, kWarp), .block = {kWarp, kTableWarps}},
              add_tables_kernel<R>, p, blocks, static_cast<R>(element_scale(time)), dkeys, dvalues,
              static_cast<const R*>(to.partials));
   });

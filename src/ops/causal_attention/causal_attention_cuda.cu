@@ -140,8 +140,8 @@ void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, con
   visit_causal<T>(plan, [&]<int kChunks, Timed kTimed>() {
     const int warps = plan.warps<kQueries<kChunks, kTimed>>();
     launch(stream,
-           {.grid = dim3(static_cast<unsigned>(p.blocks) + blocks_behind(a.rows), static_cast<unsigned>(p.heads)),
-            .block = dim3(static_cast<unsigned>(kWarp * warps)),
+           {.grid = {p.blocks + blocks_behind(a.rows), p.heads},
+            .block = kWarp * warps,
             .shared_bytes = ForwardTiles<R, kChunks, kTimed>::bytes(warps, p.width),
             .flops = 2 * plan.product_flops},
            causal_forward_kernel<T, kChunks, kTimed>, p, y, logsum, x.q, x.k, x.v);
@@ -159,7 +159,6 @@ void prepare_times(const Stream& stream, real_t<T>* prepared, std::int64_t colum
   write_tables<T>(stream, causal_launch<T>({}, columns, a, time), prepared, tables_size(columns, a, time), time);
 }
 
-LOCKSTEP_EACH_STORAGE(causal_attention_forward)
-LOCKSTEP_EACH_STORAGE(prepare_times)
+LOCKSTEP_EACH_STORAGE(causal_attention_forward, prepare_times)
 
 }  // namespace lockstep::ops::cuda

@@ -19,7 +19,7 @@ struct CausalPlan {
   /// Warps of a block: no more than the longest sequence occupies.
   template <int kRows>
   int warps() const {
-    return static_cast<int>(std::clamp<std::int64_t>(ceil_div<std::int64_t>(longest, kRows), 1, kMostWarps));
+    return static_cast<int>(std::clamp<std::int64_t>(ceil_div(longest, kRows), 1, kMostWarps));
   }
 };
 

@@ -20,8 +20,7 @@ void check(const char* what, const Tensor& x, const Tensor& f, const Tensor& y, 
 
 template <class T>
 cuda::Collapsed<T> collapsed(const Tensor& x, const Tensor& f, const CollapsedConnection& s) {
-  return {x.rows(),    x.columns(),       s.bias.size(),      x.data<T>(),
-          f.data<T>(), s.alpha.data<T>(), s.weight.data<T>(), s.bias.data<T>()};
+  return {x.rows(), x.columns(), s.bias.size(), x, f, s.alpha, s.weight, s.bias};
 }
 
 /// Computes one row at a time, in the type of the arrays.
@@ -64,8 +63,7 @@ void backward(const Mixer<T>& s, const T* dy, const cuda::CollapsedGradients<T>&
   const auto n = static_cast<T>(s.n);
   const std::int64_t columns = s.columns;
   // The derivative with respect to x / scale.
-  T* const slope =
-      static_cast<T*>(cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(columns) * sizeof(T)));
+  T* const slope = cpu::thread_scratch<T>(cpu::Scratch::tables, columns);
   for (std::int64_t i = 0; i < s.rows; ++i) {
     const T *x = s.x + i * columns, *f = s.f + i * columns, *dyi = dy + i * columns;
     const T rms = s.rms(x), scale = rms + static_cast<T>(kEps);
@@ -104,10 +102,8 @@ void backward(const Mixer<T>& s, const T* dy, const cuda::CollapsedGradients<T>&
 void collapsed_connection_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& f,
                                   const CollapsedConnection& site) {
   check("collapsed_connection", x, f, y, site);
-  if (on_gpu(x,
-             [&]<class T>() { cuda::collapsed_connection_forward<T>(stream, y.data<T>(), collapsed<T>(x, f, site)); }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() { forward(Mixer<T>(collapsed<T>(x, f, site)), y.data<T>()); });
+  on_gpu(x, [&]<class T>() { cuda::collapsed_connection_forward<T>(stream, y, collapsed<T>(x, f, site)); });
+  on_cpu(x, [&]<class T>() { forward(Mixer<T>(collapsed<T>(x, f, site)), y.data<T>()); });
 }
 
 void collapsed_connection_backward(Stream& stream, Target dx, Target df, const CollapsedConnection& gradients,
@@ -115,16 +111,13 @@ void collapsed_connection_backward(Stream& stream, Target dx, Target df, const C
                                    const CollapsedConnection& site) {
   check("collapsed_connection backward", x, f, dy, site);
   const auto targets = [&]<class T>() {
-    using R = real_t<T>;
-    return cuda::CollapsedGradients<T>{dx.tensor.data<T>(), df.tensor.data<T>(), gradients.alpha.data<R>(),
-                                       gradients.weight.data<R>(), gradients.bias.data<R>()};
+    return cuda::CollapsedGradients<T>{dx.tensor, df.tensor, gradients.alpha, gradients.weight, gradients.bias};
   };
-  if (on_gpu(x, [&]<class T>() {
-        cuda::collapsed_connection_backward<T>(stream, targets.template operator()<T>(), dx.accumulate, df.accumulate,
-                                               dy.data<T>(), collapsed<T>(x, f, site));
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::collapsed_connection_backward<T>(stream, targets.template operator()<T>(), dx.accumulate, df.accumulate, dy,
+                                           collapsed<T>(x, f, site));
+  });
+  on_cpu(x, [&]<class T>() {
     backward(Mixer<T>(collapsed<T>(x, f, site)), dy.data<T>(), targets.template operator()<T>(), dx.accumulate,
              df.accumulate);
   });

@@ -8,8 +8,6 @@ namespace {
 
 using namespace gpu;
 
-constexpr int kRowWarps = 8;
-
 /// A warp's row: its norm and its products with the site's weights. Reads n n C weights from L2 for each row: this op
 /// exists to agree with public code, not for speed.
 template <class T>
@@ -42,7 +40,7 @@ struct Row {
 template <class T>
 __global__ void __launch_bounds__(kWarp* kRowWarps) forward_kernel(Collapsed<T> s, T* __restrict__ y) {
   using R = real_t<T>;
-  const std::int64_t i = std::int64_t{blockIdx.x} * kRowWarps + threadIdx.y;
+  const std::int64_t i = warp_row();
   if (i >= s.rows) return;
   const Row<T> row(s, i);
   R g = 0;
@@ -59,7 +57,7 @@ __global__ void __launch_bounds__(kWarp* kRowWarps)
     backward_kernel(Collapsed<T> s, CollapsedGradients<T> to, bool accumulate_dx, bool accumulate_df, real_t<T>* da,
                     real_t<T>* __restrict__ by_alpha, real_t<T>* __restrict__ inverse, const T* __restrict__ dy) {
   using R = real_t<T>;
-  const std::int64_t i = std::int64_t{blockIdx.x} * kRowWarps + threadIdx.y;
+  const std::int64_t i = warp_row();
   if (i >= s.rows) return;
   const Row<T> row(s, i);
   const std::int64_t at = i * s.columns;
@@ -115,15 +113,11 @@ __global__ void __launch_bounds__(256)
   if (e < n * n * columns) dweight[e] += by_copy[e / (n * columns) * columns + e % columns];
 }
 
-Grid warp_per_row(std::int64_t rows) {
-  return {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(rows, kRowWarps)), .block = dim3(kWarp, kRowWarps)};
-}
-
 }  // namespace
 
 template <class T>
 void collapsed_connection_forward(const Stream& stream, T* y, const Collapsed<T>& s) {
-  if (s.rows > 0) launch(stream, warp_per_row(s.rows), forward_kernel<T>, s, y);
+  launch(stream, warp_per_row(s.rows), forward_kernel<T>, s, y);
 }
 
 template <class T>
@@ -146,11 +140,9 @@ void collapsed_connection_backward(const Stream& stream, const CollapsedGradient
   if (to.weight == nullptr) return;
   column_sums(stream, s.rows, products, ColumnSums<R, 1>{{by_copy}, {false}},
               ByWeight<T>{da, s.x, inverse, s.columns, s.n}, partials);
-  launch(stream, {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(s.n * products, 256)), .block = 256},
-         add_to_copies_kernel<R>, s.n, s.columns, to.weight, by_copy);
+  launch(stream, thread_per_element(s.n * products), add_to_copies_kernel<R>, s.n, s.columns, to.weight, by_copy);
 }
 
-LOCKSTEP_EACH_STORAGE(collapsed_connection_forward)
-LOCKSTEP_EACH_STORAGE(collapsed_connection_backward)
+LOCKSTEP_EACH_STORAGE(collapsed_connection_forward, collapsed_connection_backward)
 
 }  // namespace lockstep::ops::cuda

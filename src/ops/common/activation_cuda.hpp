@@ -10,14 +10,14 @@ namespace lockstep::gpu {
 
 struct Identity {
   template <class T>
-  __device__ static void apply(T a, T& y, T& d) {
+  constexpr static void apply(T a, T& y, T& d) {
     y = a;
     d = 1;
   }
 };
 struct Gelu {
   template <class T>
-  __device__ static void apply(T a, T& y, T& d) {
+  constexpr static void apply(T a, T& y, T& d) {
     const T phi = T(0.5) * std::erfc(-a * T(0.70710678118654752440));
     y = a * phi;
     d = phi + a * T(0.39894228040143267794) * std::exp(T(-0.5) * a * a);
@@ -25,14 +25,14 @@ struct Gelu {
 };
 struct Relu {
   template <class T>
-  __device__ static void apply(T a, T& y, T& d) {
+  constexpr static void apply(T a, T& y, T& d) {
     d = a > 0 ? T{1} : T{0};
     y = a < 0 ? T{0} : a;  // mutant-equivalent: 0 either way
   }
 };
 struct LeakyRelu {
   template <class T>
-  __device__ static void apply(T a, T& y, T& d) {
+  constexpr static void apply(T a, T& y, T& d) {
     d = a > 0 ? T{1} : T(0.01);
     y = a * d;
   }
@@ -40,7 +40,7 @@ struct LeakyRelu {
 /// With m = exp(2|a|) - 1: |y| = m/(m + 2), derivative = 4 (m + 1)/(m + 2)^2. Neither formula cancels.
 struct Tanh {
   template <class T>
-  __device__ static void apply(T a, T& y, T& d) {
+  constexpr static void apply(T a, T& y, T& d) {
     const T size = std::fabs(a);
     const T m = std::expm1(2 * (size > 43 ? T{43} : size)), r = 1 / (m + 2);  // mutant-equivalent: 43 either way
     y = std::copysign(m * r, a);
@@ -49,7 +49,7 @@ struct Tanh {
 };
 struct Sigmoid {
   template <class T>
-  __device__ static void apply(T a, T& y, T& d) {
+  constexpr static void apply(T a, T& y, T& d) {
     const T e = std::exp(-std::fabs(a)), r = 1 / (1 + e);
     y = a > 0 ? r : e * r;  // mutant-equivalent: e is 1 at 0
     d = e * r * r;
@@ -57,7 +57,7 @@ struct Sigmoid {
 };
 struct Silu {
   template <class T>
-  __device__ static void apply(T a, T& y, T& d) {
+  constexpr static void apply(T a, T& y, T& d) {
     T s, ds;
     Sigmoid::apply(a, s, ds);
     y = a * s;
@@ -66,7 +66,7 @@ struct Silu {
 };
 struct Elu {
   template <class T>
-  __device__ static void apply(T a, T& y, T& d) {
+  constexpr static void apply(T a, T& y, T& d) {
     y = a > 0 ? a : std::expm1(a);
     d = a > 0 ? T{1} : std::exp(a);  // mutant-equivalent: exp is 1 at 0
   }
@@ -74,7 +74,7 @@ struct Elu {
 
 /// Calls f.template operator()<Op>() with one of these activations.
 template <class F>
-void visit_activation(ops::Activation activation, F&& f) {
+constexpr void visit_activation(ops::Activation activation, F&& f) {
   switch (activation) {
     case ops::Activation::none:
       return f.template operator()<Identity>();
@@ -97,25 +97,8 @@ void visit_activation(ops::Activation activation, F&& f) {
 
 /// Applies an activation that is the same for all threads.
 template <class T>
-__device__ void activate(ops::Activation activation, T a, T& y, T& d) {
-  switch (activation) {
-    case ops::Activation::none:
-      return Identity::apply(a, y, d);
-    case ops::Activation::gelu:
-      return Gelu::apply(a, y, d);
-    case ops::Activation::relu:
-      return Relu::apply(a, y, d);
-    case ops::Activation::tanh:
-      return Tanh::apply(a, y, d);
-    case ops::Activation::sigmoid:
-      return Sigmoid::apply(a, y, d);
-    case ops::Activation::leaky_relu:
-      return LeakyRelu::apply(a, y, d);
-    case ops::Activation::elu:
-      return Elu::apply(a, y, d);
-    case ops::Activation::silu:
-      return Silu::apply(a, y, d);
-  }
+constexpr void activate(ops::Activation activation, T a, T& y, T& d) {
+  visit_activation(activation, [&]<class Op>() { Op::apply(a, y, d); });
 }
 
 }  // namespace lockstep::gpu

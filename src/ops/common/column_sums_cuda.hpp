@@ -60,10 +60,8 @@ __global__ void __launch_bounds__(kWarp* kWarp)
 template <class T, int K>
 void add_partials(const Stream& stream, std::int64_t chunks, std::int64_t n, const ColumnSums<T, K>& sums,
                   const T* partials, std::int64_t stride) {
-  if (n == 0) return;
-  launch(stream,
-         {.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(n, kWarp)), K), .block = dim3(kWarp, kWarp)},
-         add_partials_kernel<T, K>, chunks, n, sums, partials, stride);
+  launch(stream, {.grid = {ceil_div(n, kWarp), K}, .block = {kWarp, kWarp}}, add_partials_kernel<T, K>, chunks, n, sums,
+         partials, stride);
 }
 
 inline constexpr int kSumWarps = 8;
@@ -107,7 +105,7 @@ __global__ void __launch_bounds__(kWarp* kSumWarps)
 
 /// The number of blocks of a column. Depends on the shape alone.
 inline std::int64_t column_sum_chunks(std::int64_t rows, std::int64_t n) {
-  return std::clamp<std::int64_t>(kManyBlocks / std::max<std::int64_t>(1, ceil_div<std::int64_t>(n, kWarp)), 1,
+  return std::clamp<std::int64_t>(kManyBlocks / std::max<std::int64_t>(1, ceil_div(n, kWarp)), 1,
                                   std::max<std::int64_t>(1, ceil_div(rows, kSumRows)));
 }
 /// Bytes of scratch memory for column_sums().
@@ -119,13 +117,10 @@ std::size_t column_sums_bytes(std::int64_t rows, std::int64_t n) {
 template <class T, int K, class F>
 void column_sums(const Stream& stream, std::int64_t rows, std::int64_t n, const ColumnSums<T, K>& sums, const F& f,
                  std::byte* scratch) {
-  if (n == 0) return;
   const std::int64_t chunks = column_sum_chunks(rows, n);
   T* partials = chunks > 1 ? reinterpret_cast<T*>(scratch) : nullptr;
-  launch(stream,
-         {.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(n, kWarp)), static_cast<unsigned>(chunks)),
-          .block = dim3(kWarp, kSumWarps)},
-         column_sums_kernel<T, K, F>, rows, n, sums, partials, block_counters(stream), f);
+  launch(stream, {.grid = {ceil_div(n, kWarp), chunks}, .block = {kWarp, kSumWarps}}, column_sums_kernel<T, K, F>, rows,
+         n, sums, partials, block_counters(stream), f);
 }
 /// The same, with the calling thread's scratch memory.
 template <class T, int K, class F>

@@ -65,13 +65,11 @@ void drawn_map(const Stream& stream, std::int64_t width, bool packed, const ops:
   const std::int64_t longest = rows.longest_sample() * width;
   if (longest == 0) return;
   const std::int64_t threads = ceil_div(longest, kGroupDraws) * kThreadsPerGroup;
-  const std::int64_t block = std::min(kThreads, ceil_div<std::int64_t>(threads, kWarp) * kWarp);
+  const std::int64_t block = std::min(kThreads, ceil_div(threads, kWarp) * kWarp);
   const std::int64_t chunks = std::min(kMostChunks, ceil_div(threads, block));
-  launch(stream,
-         {.grid = dim3(static_cast<unsigned>(rows.count()) + blocks_behind(rows), static_cast<unsigned>(chunks)),
-          .block = static_cast<unsigned>(block)},
-         drawn_map_kernel<R, F>, width, rows.count(), rows.rows(), std::int64_t{packed}, dropout,
-         near_copy(rows.offsets.data()), near_copy(rows.samples.data()), Drop<R>(ops::cpu::DropRate(dropout.rate)), f);
+  launch(stream, {.grid = {rows.count() + blocks_behind(rows), chunks}, .block = block}, drawn_map_kernel<R, F>, width,
+         rows.count(), rows.rows(), std::int64_t{packed}, dropout, near_copy(rows.offsets.data()),
+         near_copy(rows.samples.data()), Drop<R>(ops::cpu::DropRate(dropout.rate)), f);
 }
 
 }  // namespace lockstep::gpu

@@ -202,8 +202,7 @@ void half_attention_backward(const Stream& stream, const HalfAttention<T>& a, st
   if (rows * a.heads * a.width == 0) return;
   const gpu::Drop<float> drop{cpu::DropRate(a.dropout.rate)};
   const HalfAccess access(a);
-  float* mean =
-      reinterpret_cast<float*>(gpu::scratch(stream, static_cast<std::size_t>(rows * a.heads) * sizeof(float)));
+  float* mean = gpu::scratch<float>(stream, rows * a.heads);
   visit_half_width(a.width, [&]<int kWidth>() {
     const gpu::Grid grid = half_grid(a, BackwardTiles<T, kWidth>::bytes);
     gpu::launch(stream, grid, half_queries_kernel<T, kWidth>, a, access, mean, drop);

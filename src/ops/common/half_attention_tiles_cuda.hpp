@@ -44,7 +44,7 @@ struct HalfPlace {
         g(lane / 4),
         t(lane % 4),
         rows(static_cast<int>(blockDim.y) * kFragmentRows) {
-    const std::int64_t blocks = gpu::ceil_div<std::int64_t>(a.time, rows), all = blockIdx.x / blocks;
+    const std::int64_t blocks = gpu::ceil_div(a.time, rows), all = blockIdx.x / blocks;
     sequence = all / a.heads;
     head = static_cast<int>(all % a.heads);
     // mutant-equivalent: another thread or block does the same work
@@ -277,11 +277,10 @@ void visit_half_width(std::int64_t width, const F& f) {
 /// Blocks for all rows of all heads.
 template <class T>
 gpu::Grid half_grid(const HalfAttention<T>& a, std::size_t (*shared_bytes)(int rows)) {
-  const auto warps =
-      static_cast<int>(std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(a.time, kFragmentRows), 1, kHalfWarps));
+  const auto warps = static_cast<int>(std::clamp<std::int64_t>(gpu::ceil_div(a.time, kFragmentRows), 1, kHalfWarps));
   const int rows = warps * kFragmentRows;
-  return {.grid = static_cast<unsigned>(a.batch * a.heads * gpu::ceil_div<std::int64_t>(a.time, rows)),
-          .block = dim3(kWarp, static_cast<unsigned>(warps)),
+  return {.grid = a.batch * a.heads * gpu::ceil_div(a.time, rows),
+          .block = {kWarp, warps},
           .shared_bytes = shared_bytes(rows)};
 }
 

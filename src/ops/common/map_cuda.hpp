@@ -23,9 +23,8 @@ __global__ void __launch_bounds__(256) map_kernel(std::int64_t count, F f) {
 /// Runs f over `count` elements, N at a time if `packed`. Addresses must then be multiples of N elements.
 template <int N, class F>
 void map(const Stream& stream, std::int64_t count, bool packed, const F& f) {
-  if (count == 0) return;
   if (packed)
-    launch(stream, grid_for(ceil_div<std::int64_t>(count, N)), map_kernel<N, F>, count, f);
+    launch(stream, grid_for(ceil_div(count, N)), map_kernel<N, F>, count, f);
   else
     launch(stream, grid_for(count), map_kernel<1, F>, count, f);
 }

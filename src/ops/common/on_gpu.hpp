@@ -4,22 +4,45 @@
 #include "lockstep/device/has_cuda.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
+/// An op has one part for each device:
+///
+///   on_gpu(x, [&]<class T>() { cuda::name<T>(stream, ...); });
+///   on_cpu(x, [&]<class T>() { cpu::name<T>(...); });
+///
+/// Each returns whether it ran. A build without CUDA does not instantiate the first.
 namespace lockstep::ops {
 
-/// If x is on a GPU, runs f.template operator()<T>() with the storage type T of x (float, double, bf16, f16) and
-/// returns true. Otherwise returns false. A build without CUDA does not instantiate f.
-///
-///   if (on_gpu(x, [&]<class T>() { cuda::name<T>(stream, ...); })) return;
-///   visit_float(x.dtype(), [&]<class T>() { cpu::name<T>(...); });
+/// Runs f() if the device is a GPU.
+template <class F>
+bool on_gpu(Device device, F&& f) {
+  if constexpr (kHasCuda) {
+    if (device.is_cuda()) f();
+  }
+  return device.is_cuda();
+}
+
+/// If x is on a GPU, runs f.template operator()<T>() with the storage type T of x: float, double, bf16, f16.
 template <class F>
 bool on_gpu(const Tensor& x, F&& f) {
   if constexpr (kHasCuda) {
-    if (x.device().is_cuda()) {
-      visit_storage(x.dtype(), std::forward<F>(f));
-      return true;
-    }
+    if (x.device().is_cuda()) visit_storage(x.dtype(), std::forward<F>(f));
   }
-  return false;
+  return x.device().is_cuda();
+}
+/// The same for kernels without halves: T is float or double.
+template <class F>
+bool on_gpu_in_floats(const Tensor& x, F&& f) {
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda()) visit_float(x.dtype(), std::forward<F>(f));
+  }
+  return x.device().is_cuda();
+}
+
+/// If x is on the CPU, runs f.template operator()<T>() with T = float or double.
+template <class F>
+bool on_cpu(const Tensor& x, F&& f) {
+  if (!x.device().is_cuda()) visit_float(x.dtype(), std::forward<F>(f));
+  return !x.device().is_cuda();
 }
 
 }  // namespace lockstep::ops

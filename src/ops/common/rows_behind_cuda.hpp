@@ -34,7 +34,6 @@ __global__ void __launch_bounds__(256)
 template <class T>
 void zero_behind(const Stream& stream, const ops::SampleRows& rows, std::int64_t columns,
                  const ThreeArrays<T>& arrays) {
-  if (rows.room == 0) return;
   launch(stream, {.grid = blocks_behind(rows), .block = 256}, zero_behind_kernel<T>, arrays, columns,
          near_copy(rows.offsets.data() + rows.count()), rows.rows());
 }

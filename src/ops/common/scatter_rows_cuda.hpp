@@ -107,9 +107,7 @@ void scatter_rows(const Stream& stream, const std::array<std::span<const std::in
   }
   constexpr std::int64_t kWarps = 132 * 32;
   const std::int64_t per_warp = std::max<std::int64_t>(1, rows / kWarps);
-  launch(stream,
-         {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(ceil_div(rows, per_warp), kScatterWarps)),
-          .block = dim3(kWarp, kScatterWarps)},
+  launch(stream, {.grid = ceil_div(ceil_div(rows, per_warp), kScatterWarps), .block = {kWarp, kScatterWarps}},
          scatter_rows_kernel<T, F>, columns, rows, per_warp, table,
          ScatterIds{near[0], near[1], static_cast<std::int64_t>(lists[0].size()), m, shift}, padding, f);
 }

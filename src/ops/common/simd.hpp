@@ -142,12 +142,29 @@ LOCKSTEP_INLINE void store(double* p, Vec<double> v, Lanes<double> lanes) {
 #endif
 }
 
+/// The lanes of the vector at element i of n.
+template <class T>
+LOCKSTEP_INLINE Lanes<T> lanes_at(std::int64_t i, std::int64_t n) {
+  return Lanes<T>(n - i < kLanes<T> ? n - i : kLanes<T>);
+}
 /// Calls f(offset, lanes) for each vector of n elements; the last one may be partial.
 template <class T, class F>
 LOCKSTEP_INLINE void each_vector(std::int64_t n, const F& f) {
   std::int64_t i = 0;
   for (; i + kLanes<T> <= n; i += kLanes<T>) f(i, Lanes<T>(kLanes<T>));
   if (i < n) f(i, Lanes<T>(n - i));
+}
+
+/// Calls f(get, put) for each vector of n elements: get(p) loads that of an array, put(p, v) stores it. Only the last
+/// vector, which may be partial, uses masks.
+template <class T, class F>
+LOCKSTEP_INLINE void for_vectors(std::int64_t n, const F& f) {
+  constexpr std::int64_t kL = kLanes<T>;
+  std::int64_t i = 0;
+  for (; i + kL <= n; i += kL) f([i](const T* p) { return load(p + i); }, [i](T* p, Vec<T> v) { store(p + i, v); });
+  if (i == n) return;
+  const Lanes<T> lanes(n - i);
+  f([i, lanes](const T* p) { return load(p + i, lanes); }, [i, lanes](T* p, Vec<T> v) { store(p + i, v, lanes); });
 }
 
 /// The first n lanes of v, with `other` in the rest.

@@ -1,5 +1,9 @@
 #pragma once
+#include <algorithm>
+#include <utility>
+
 #include "lockstep/device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 /// Sums of losses in f64, in a fixed order.
@@ -22,11 +26,16 @@ __global__ void __launch_bounds__(kTotalThreads)
   const double sum = block_reduce(mine);
   if (threadIdx.x == 0) *total = static_cast<T>(sum);
 }
-/// total () = the sum of `count` partial sums, converted to its dtype.
-inline void total(const Stream& stream, const Tensor& total, const double* partials, std::int64_t count) {
+/// Launches kernel(partials, args...), whose blocks of kTotalThreads threads share work for `threads` threads and call
+/// put_partial(). total () = the sum of the partial sums, converted to its dtype.
+template <class... Params, class... Args>
+void launch_total(const Stream& stream, const Tensor& total, std::int64_t threads, void (*kernel)(double*, Params...),
+                  Args&&... args) {
+  const std::int64_t blocks = std::clamp<std::int64_t>(ceil_div(threads, kTotalThreads), 1, kTotalBlocks);
+  double* const partials = scratch<double>(stream, kTotalBlocks);
+  launch(stream, {.grid = blocks, .block = kTotalThreads}, kernel, partials, std::forward<Args>(args)...);
   visit_float(total.dtype(), [&]<class T>() {
-    launch(stream, {.grid = 1, .block = kTotalThreads}, total_kernel<T>, total.data<T>(), partials,
-           static_cast<int>(count));
+    launch(stream, {.block = kTotalThreads}, total_kernel<T>, total.data<T>(), partials, static_cast<int>(blocks));
   });
 }
 

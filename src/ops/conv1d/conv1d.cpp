@@ -28,13 +28,9 @@ void conv1d_forward(Stream& stream, const Tensor& y, const Tensor& derivative, c
   const ConvShape s = shape_of("conv1d", y, derivative, x, weight);
   require(!bias || bias.shape() == Shape{s.channels}, "conv1d: weight is ", weight.shape(), ", so bias must be (",
           s.channels, "), not ", bias.shape());
-  if (on_gpu(x, [&]<class T>() {
-        cuda::conv1d_forward<T>(stream, s, y.data<T>(), derivative.data<T>(), x.data<T>(), weight.data<T>(),
-                                bias.data<T>(), activation);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_conv1d_kernels<T>().forward(s, y.data<T>(), x.data<T>(), weight.data<T>(), bias.data<T>());
+  on_gpu(x, [&]<class T>() { cuda::conv1d_forward<T>(stream, s, y, derivative, x, weight, bias, activation); });
+  on_cpu(x, [&]<class T>() {
+    cpu::active_conv1d_kernels<T>().forward(s, y, x, weight, bias);
     if (derivative || activation != Activation::none) activation_forward(stream, y, derivative, y, activation);
   });
 }
@@ -48,25 +44,21 @@ void conv1d_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
           ", so dweight must be too, not ", dweight.tensor.shape());
   require(!dbias || dbias.tensor.shape() == Shape{s.channels}, "conv1d backward: weight is ", weight.shape(),
           ", so dbias must be (", s.channels, "), not ", dbias.tensor.shape());
-  if (on_gpu(x, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::conv1d_backward<T>(stream, s, dx.tensor.data<T>(), dx.accumulate, dweight.tensor.data<R>(),
-                                 dweight.accumulate, dbias.tensor.data<R>(), dbias.accumulate, dy.data<T>(),
-                                 derivative.data<T>(), x.data<T>(), weight.data<T>());
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::conv1d_backward<T>(stream, s, dx.tensor, dx.accumulate, dweight.tensor, dweight.accumulate, dbias.tensor,
+                             dbias.accumulate, dy, derivative, x, weight);
+  });
+  on_cpu(x, [&]<class T>() {
     T* da = dy.data<T>();
     const auto& kernels = cpu::active_conv1d_kernels<T>();
-    cpu::scale_and_sum<T>(s.rows, s.channels * s.length, da, derivative.data<T>(), nullptr, false);
-    if (dx) kernels.backward_input(s, dx.tensor.data<T>(), da, weight.data<T>(), dx.accumulate);
+    cpu::scale_and_sum<T>(s.rows, s.channels * s.length, da, derivative, nullptr, false);
+    if (dx) kernels.backward_input(s, dx.tensor, da, weight, dx.accumulate);
     if (dweight && !dweight.accumulate) fill_zero(stream, dweight.tensor);
     if (dbias && !dbias.accumulate) fill_zero(stream, dbias.tensor);
     if (!dweight && !dbias) return;
     // Each block of rows has its own sums: one long chain of f32 additions would lose digits.
     const std::int64_t weights = dweight ? weight.size() : 0, biases = dbias ? s.channels : 0;
-    T* sums = static_cast<T*>(
-        cpu::thread_scratch(cpu::Scratch::partial, static_cast<std::size_t>(weights + biases) * sizeof(T)));
+    T* sums = cpu::thread_scratch<T>(cpu::Scratch::partial, weights + biases);
     for (std::int64_t first = 0; first < s.rows; first += kTnRows) {
       ConvShape block = s;
       block.rows = std::min(kTnRows, s.rows - first);

@@ -84,7 +84,6 @@ template <class T>
 void conv1d_forward(const Stream& stream, const ConvShape& s, T* y, T* derivative, const T* x, const T* weight,
                     const T* bias, Activation activation) {
   const std::int64_t count = s.rows * s.channels * s.length;
-  if (count == 0) return;
   gpu::visit_activation(activation, [&]<class Op>() {
     gpu::launch(stream, gpu::grid_for(count, kThreads), conv1d_forward_kernel<T, Op>, s, y, derivative, x, weight,
                 bias);
@@ -97,15 +96,14 @@ void conv1d_backward(const Stream& stream, const ConvShape& s, T* dx, bool add_d
   using R = real_t<T>;
   const std::int64_t count = s.rows * s.channels * s.length, taps = s.channels * s.kernel;
   if (derivative != nullptr) multiply<T>(stream, count, dy, dy, derivative, false);
-  if (dx != nullptr && s.rows * s.length > 0)
+  if (dx != nullptr)
     gpu::launch(stream, gpu::grid_for(s.rows * s.length, kThreads), conv1d_input_kernel<T>, s, dx, dy, weight, add_dx);
   if (dweight == nullptr && dbias == nullptr) return;
   const std::int64_t columns = taps + s.channels;
   const std::int64_t chunks = std::clamp<std::int64_t>(gpu::kManyBlocks / std::max<std::int64_t>(1, columns), 1,
                                                        std::max<std::int64_t>(1, s.rows * s.length / kThreads));
-  auto* partials = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(chunks * columns) * sizeof(R)));
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(columns), static_cast<unsigned>(chunks)), .block = kThreads},
-              conv1d_params_kernel<T>, s, partials, dy, x);
+  R* partials = gpu::scratch<R>(stream, chunks * columns);
+  gpu::launch(stream, {.grid = {columns, chunks}, .block = kThreads}, conv1d_params_kernel<T>, s, partials, dy, x);
   const auto put = [&](R* to, bool accumulate, std::int64_t first, std::int64_t n) {
     if (to != nullptr)
       gpu::add_partials(stream, chunks, n, gpu::ColumnSums<R, 1>{{to}, {accumulate}}, partials + first, columns);
@@ -114,7 +112,6 @@ void conv1d_backward(const Stream& stream, const ConvShape& s, T* dx, bool add_d
   put(dbias, add_dbias, taps, s.channels);
 }
 
-LOCKSTEP_EACH_STORAGE(conv1d_forward)
-LOCKSTEP_EACH_STORAGE(conv1d_backward)
+LOCKSTEP_EACH_STORAGE(conv1d_forward, conv1d_backward)
 
 }  // namespace lockstep::ops::cuda

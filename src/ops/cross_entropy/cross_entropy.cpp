@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/error.hpp"
 #include "ops/common/loss_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
 
@@ -23,12 +22,8 @@ void cross_entropy(Stream& stream, const Tensor& loss, const Tensor& dx, const T
     if (label[n] < 0 || label[n] >= classes)
       throw Error(Fault::internal,
                   join("cross entropy: label ", label[n], " of row ", n, " is not in 0..", classes - 1));
-  if (on_gpu(x, [&]<class T>() {
-        cuda::cross_entropy<T>(stream, rows, classes, loss, dx.data<real_t<T>>(), x.data<T>(), label, weight,
-                               smoothing);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() { cuda::cross_entropy<T>(stream, rows, classes, loss, dx, x, label, weight, smoothing); });
+  on_cpu(x, [&]<class T>() {
     const T* row = x.data<T>();
     T* d = dx.data<T>();
     const T others = static_cast<T>(smoothing / static_cast<double>(classes)), own = static_cast<T>(1 - smoothing);

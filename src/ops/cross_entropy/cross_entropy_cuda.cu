@@ -1,8 +1,6 @@
-#include <algorithm>
 #include <cmath>
 
 #include "lockstep/device/cuda_half.hpp"
-#include "lockstep/device/cuda_scratch.hpp"
 #include "ops/common/loss_kernels.hpp"
 #include "ops/common/total_cuda.hpp"
 
@@ -15,7 +13,7 @@ using gpu::kWarp;
 /// caches. Memory bound: reads x, writes dx.
 template <class T>
 __global__ void __launch_bounds__(gpu::kTotalThreads)
-    cross_entropy_kernel(std::int64_t rows, std::int64_t classes, double* partials, real_t<T>* dx,
+    cross_entropy_kernel(double* partials, std::int64_t rows, std::int64_t classes, real_t<T>* dx,
                          const T* __restrict__ x, const std::int32_t* __restrict__ labels,
                          const double* __restrict__ weights, real_t<T> others, real_t<T> own) {
   using R = real_t<T>;
@@ -55,13 +53,9 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
 template <class T>
 void cross_entropy(const Stream& stream, std::int64_t rows, std::int64_t classes, Tensor loss, real_t<T>* dx,
                    const T* x, const std::int32_t* labels, const double* weights, double smoothing) {
-  const std::int64_t blocks =
-      std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(rows * kWarp, gpu::kTotalThreads), 1, gpu::kTotalBlocks);
-  auto* partials = reinterpret_cast<double*>(gpu::scratch(stream, gpu::kTotalBlocks * sizeof(double)));
-  gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = gpu::kTotalThreads}, cross_entropy_kernel<T>,
-              rows, classes, partials, dx, x, labels, weights,
-              static_cast<real_t<T>>(smoothing / static_cast<double>(classes)), static_cast<real_t<T>>(1 - smoothing));
-  gpu::total(stream, loss, partials, blocks);
+  gpu::launch_total(stream, loss, rows * kWarp, cross_entropy_kernel<T>, rows, classes, dx, x, labels, weights,
+                    static_cast<real_t<T>>(smoothing / static_cast<double>(classes)),
+                    static_cast<real_t<T>>(1 - smoothing));
 }
 
 LOCKSTEP_EACH_STORAGE(cross_entropy)

@@ -24,11 +24,8 @@ void drop(Stream& stream, const Tensor& y, const Tensor& to, const Tensor& x, co
   require(!also || !y.device().is_cuda(), "dropout_both: a derivative is only dropped on a CPU");
   const cpu::DropRate rate(dropout.rate);
   const std::int64_t width = x.size() / std::max<std::int64_t>(1, x.shape()[0]);
-  if (on_gpu(x, [&]<class T>() {
-        cuda::dropout<T>(stream, width, y.data<T>(), to.data<T>(), x.data<T>(), dropout, rows);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() { cuda::dropout<T>(stream, width, y, to, x, dropout, rows); });
+  on_cpu(x, [&]<class T>() {
     const auto kernel = cpu::active_dropout_kernel<T>();
     const T* const added = to.data<T>();
     for (std::size_t b = 0; b < rows.samples.size(); ++b) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "edge_values_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -14,11 +14,9 @@ void transpose_edges(Stream& stream, const Tensor& y, const Tensor& x, std::span
   visit_float(x.dtype(), [&]<class T>() {
     const T* from = x.data<const T>();
     T* to = y.data<T>();
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::transpose_edges<T>(stream, count, to, from, opposite.data());
-    }
+    if (on_gpu(x.device(), [&] { cuda::transpose_edges<T>(stream, count, to, from, opposite.data()); })) return;
 #pragma omp parallel for schedule(static)
-    for (std::int64_t e = 0; e < count; ++e) to[e] = from[opposite[static_cast<std::size_t>(e)]];
+    for (std::int64_t e = 0; e < count; ++e) to[e] = from[opposite[e]];
   });
 }
 
@@ -30,15 +28,13 @@ void drop_edges(Stream& stream, const Tensor& y, const Tensor& x, const Dropout&
     const T* from = x.data<const T>();
     T* to = y.data<T>();
     const T scale = static_cast<T>(1 / (1 - dropout.rate));
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::drop_edges<T>(stream, count, to, from, threshold, scale, dropout);
-    }
+    if (on_gpu(x.device(), [&] { cuda::drop_edges<T>(stream, count, to, from, threshold, scale, dropout); })) return;
     const Philox draws = dropout.draws(0);
 #pragma omp parallel for schedule(static)
     for (std::int64_t first = 0; first < count; first += 4) {
       const auto words = draws.block(static_cast<std::uint64_t>(first / 4));
       for (std::int64_t e = first; e < std::min(first + 4, count); ++e)
-        to[e] = words[static_cast<std::size_t>(e - first)] < threshold ? T{0} : from[e] * scale;
+        to[e] = words[e - first] < threshold ? T{0} : from[e] * scale;
     }
   });
 }

@@ -37,19 +37,16 @@ __global__ void __launch_bounds__(256) drop_edges_kernel(std::int64_t count, T* 
 
 template <class T>
 void transpose_edges(const Stream& stream, std::int64_t count, T* y, const T* x, const std::int64_t* opposite) {
-  if (count == 0) return;
   gpu::launch(stream, gpu::grid_for(count), transpose_edges_kernel<T>, count, y, x, opposite);
 }
 
 template <class T>
 void drop_edges(const Stream& stream, std::int64_t count, T* y, const T* x, std::uint64_t threshold, T scale,
                 const Dropout& dropout) {
-  if (count == 0) return;
-  gpu::launch(stream, gpu::grid_for(gpu::ceil_div<std::int64_t>(count, 4)), drop_edges_kernel<T>, count, y, x,
-              threshold, scale, dropout);
+  gpu::launch(stream, gpu::grid_for(gpu::ceil_div(count, 4)), drop_edges_kernel<T>, count, y, x, threshold, scale,
+              dropout);
 }
 
-LOCKSTEP_EACH_FLOAT(transpose_edges)
-LOCKSTEP_EACH_FLOAT(drop_edges)
+LOCKSTEP_EACH_FLOAT(transpose_edges, drop_edges)
 
 }  // namespace lockstep::ops::cuda

@@ -7,8 +7,6 @@
 namespace lockstep::ops::cuda {
 namespace {
 
-constexpr int kRowsPerBlock = 8;
-
 template <class T>
 __device__ real_t<T> value(const FromTable<T>& from, std::int64_t row, std::int64_t columns, std::int64_t column) {
   return from.scale * gpu::load(from.table + from.ids[row] * columns + column);
@@ -16,9 +14,9 @@ __device__ real_t<T> value(const FromTable<T>& from, std::int64_t row, std::int6
 
 /// One warp per row. Memory bound.
 template <class T>
-__global__ void __launch_bounds__(gpu::kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(gpu::kWarp* gpu::kRowWarps)
     embedding_sum_kernel(std::int64_t m, std::int64_t c, T* __restrict__ y, FromTable<T> a, FromTable<T> b) {
-  const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  const std::int64_t row = gpu::warp_row();
   if (row >= m) return;
   for (std::int64_t column = threadIdx.x; column < c; column += gpu::kWarp) {
     real_t<T> sum = value(a, row, c, column);
@@ -114,17 +112,13 @@ struct Scaled {
 template <class T>
 void embedding_sum(const Stream& stream, std::int64_t m, std::int64_t c, T* y, FromTable<T> a, FromTable<T> b,
                    const Dropout& dropout, const SampleRows& rows, T* derivative) {
-  if (m == 0 || c == 0) return;
   const bool packed = c % 4 == 0 && gpu::aligned_for<4>(y, derivative, a.table, b.table);
   a.ids = near_copy(a.ids);
   b.ids = near_copy(b.ids);
   if (dropout)
     gpu::drawn_map<real_t<T>>(stream, c, packed, dropout, rows, DroppedSum<T>{y, derivative, a, b, c});
   else
-    gpu::launch(stream,
-                {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(m, kRowsPerBlock)),
-                 .block = dim3(gpu::kWarp, kRowsPerBlock)},
-                embedding_sum_kernel<T>, m, c, y, a, b);
+    gpu::launch(stream, gpu::warp_per_row(m), embedding_sum_kernel<T>, m, c, y, a, b);
 }
 
 template <class T>
@@ -150,9 +144,6 @@ void embedding_backward(const Stream& stream, std::int64_t m, std::int64_t c, st
                     Scaled<T>{dy, c, scale});
 }
 
-LOCKSTEP_EACH_STORAGE(embedding_sum)
-LOCKSTEP_EACH_STORAGE(embedding_pair)
-LOCKSTEP_EACH_STORAGE(embedding_pair_backward)
-LOCKSTEP_EACH_STORAGE(embedding_backward)
+LOCKSTEP_EACH_STORAGE(embedding_sum, embedding_pair, embedding_pair_backward, embedding_backward)
 
 }  // namespace lockstep::ops::cuda

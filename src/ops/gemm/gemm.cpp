@@ -81,11 +81,6 @@ WeightCache& weight_cache() {
   return cache;
 }
 
-template <class T>
-T* pack_scratch(std::int64_t elements) {
-  return static_cast<T*>(thread_scratch(Scratch::packed_b, static_cast<std::size_t>(elements) * sizeof(T)));
-}
-
 /// Threads that share the work: one inside a parallel region, where the caller has already split the work.
 int threads_for(std::int64_t m, std::int64_t n, std::int64_t k) {
   if (product_flops(m, n, k) < kParallelFlops || omp_in_parallel()) return 1;
@@ -108,7 +103,7 @@ const T* packed_weight(std::int64_t n, std::int64_t k, const T* b, bool transpos
   bool fill = true;
   if (WeightCache& cache = weight_cache(); cache.active)
     packed = static_cast<T*>(cache.find(b, n, k, transposed, static_cast<std::size_t>(elements) * sizeof(T), fill));
-  if (!packed) packed = pack_scratch<T>(elements);
+  if (!packed) packed = thread_scratch<T>(Scratch::packed_b, elements);
   if (fill) (transposed ? kernels.pack_transposed : kernels.pack_plain)(packed, b, transposed ? k : n, n, k, 0, n);
   return packed;
 }
@@ -136,7 +131,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, c
     run(0, m, few ? nullptr : packed_weight<T>(n, k, b, transposed));
     return;
   }
-  T* packed = few ? nullptr : pack_scratch<T>(kernels.packed_size(n, k));
+  T* packed = few ? nullptr : thread_scratch<T>(Scratch::packed_b, kernels.packed_size(n, k));
   if (threads == 1) {
     if (!few) pack(packed, b, ldb, n, k, 0, n);
     run(0, m, packed);
@@ -193,7 +188,7 @@ void product_tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a
       for (std::int64_t i = 0; i < size; ++i) c[i] += from[i];
   };
   const std::int64_t held = threads == 1 ? 1 : groups;
-  T* partials = static_cast<T*>(thread_scratch(Scratch::partial, static_cast<std::size_t>(held * size) * sizeof(T)));
+  T* partials = thread_scratch<T>(Scratch::partial, held * size);
   if (threads == 1) {
     for (std::int64_t group = 0; group < groups; ++group) {
       sum_group(group, partials);
@@ -212,9 +207,7 @@ void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T
   const GemmKernels<T>& kernels = active_gemm_kernels<T>();
   if (sums && !accumulate) std::fill_n(sums, n, T{});
   const std::int64_t blocks = ceil_div(m, kTnRows);
-  T* partials =
-      sums ? static_cast<T*>(thread_scratch(Scratch::partial, static_cast<std::size_t>(blocks * n) * sizeof(T)))
-           : nullptr;
+  T* partials = sums ? thread_scratch<T>(Scratch::partial, blocks * n) : nullptr;
   const auto run = [&](std::int64_t block) {
     const std::int64_t first = block * kTnRows;
     kernels.scale_and_sum(std::min(kTnRows, m - first), n, dy + first * n,
@@ -231,11 +224,7 @@ void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T
     for (std::int64_t j = 0; j < n; ++j) sums[j] += partials[block * n + j];
 }
 
-LOCKSTEP_EACH_FLOAT(cached_values)
-LOCKSTEP_EACH_FLOAT(packed_weight)
-LOCKSTEP_EACH_FLOAT(product)
-LOCKSTEP_EACH_FLOAT(product_tn)
-LOCKSTEP_EACH_FLOAT(scale_and_sum)
+LOCKSTEP_EACH_FLOAT(cached_values, packed_weight, product, product_tn, scale_and_sum)
 
 }  // namespace cpu
 
@@ -250,21 +239,18 @@ void multiply(Stream& stream, const char* what, cuda::Product product, const Tar
   require(m == (a_transposed ? a.columns() : a.rows()) && n == (b_transposed ? b.rows() : b.columns()) &&
               k == (b_transposed ? b.columns() : b.rows()),
           what, ": c is ", to.shape(), ", a ", a.shape(), ", b ", b.shape(), "; these do not fit together");
-  if (on_gpu(a, [&]<class T>() {
-        const auto run = [&]<class C>(C* out) {
-          cuda::product<T>(stream, product, m, n, k, out, a.data<T>(), b.data<T>(), c.accumulate);
-        };
-        if (to.dtype() == a.dtype())
-          run(to.data<T>());
-        else
-          run(to.data<real_t<T>>());
-      }))
-    return;
-  visit_float(a.dtype(), [&]<class T>() {
-    if (a_transposed)
-      cpu::product_tn<T>(m, n, k, to.data<T>(), a.data<T>(), b.data<T>(), c.accumulate);
+  on_gpu(a, [&]<class T>() {
+    const auto run = [&]<class C>(C* out) { cuda::product<T>(stream, product, m, n, k, out, a, b, c.accumulate); };
+    if (to.dtype() == a.dtype())
+      run(to.data<T>());
     else
-      cpu::product<T>(m, n, k, to.data<T>(), a.data<T>(), b.data<T>(), b_transposed, c.accumulate);
+      run(to.data<real_t<T>>());
+  });
+  on_cpu(a, [&]<class T>() {
+    if (a_transposed)
+      cpu::product_tn<T>(m, n, k, to, a, b, c.accumulate);
+    else
+      cpu::product<T>(m, n, k, to, a, b, b_transposed, c.accumulate);
   });
 }
 

@@ -76,6 +76,11 @@ inline constexpr std::int64_t kFewColumns = 4;
 /// grows, so a loop of equal products allocates once.
 enum class Scratch { packed_a, packed_b, partial, attention, tables };
 void* thread_scratch(Scratch purpose, std::size_t size_bytes);
+/// The same for `count` elements.
+template <class T>
+T* thread_scratch(Scratch purpose, std::int64_t count) {
+  return static_cast<T*>(thread_scratch(purpose, static_cast<std::size_t>(count) * sizeof(T)));
+}
 
 LOCKSTEP_KERNELS(GemmKernels, gemm_kernels)
 LOCKSTEP_EACH_ISA(template <class T> void strided_product(const StridedProduct<T>& p);)

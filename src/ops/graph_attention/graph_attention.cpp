@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
 
 #include "graph_attention_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/activation.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/node_rows.hpp"
@@ -25,15 +23,13 @@ constexpr std::int64_t kPrefetch = 12, kLineBytes = 64;
 template <class T>
 void project(Stream& stream, Arena& arena, std::span<const std::int32_t> nodes, const Tensor& table,
              const Tensor& matrix, const Tensor& translation, const Tensor& out) {
-  const auto count = static_cast<std::int64_t>(nodes.size()), d = table.columns(), k = matrix.columns();
+  const auto count = std::ssize(nodes), d = table.columns(), k = matrix.columns();
 #pragma omp for schedule(dynamic) nowait
   for (std::int64_t first = 0; first < count; first += kNodes) {
     arena.reset();
     const std::int64_t n = std::min(kNodes, count - first);
     const Tensor x = allocate(arena, dtype_of<T>::value, {n, d}), to = out.slice(first, n);
-    const auto row = [&](std::int64_t i) {
-      return table.data<const T>() + nodes[static_cast<std::size_t>(first + i)] * d;
-    };
+    const auto row = [&](std::int64_t i) { return table.data<const T>() + nodes[first + i] * d; };
     for (std::int64_t i = 0; i < n; ++i) {
       if (i + kPrefetch < n)
         for (std::int64_t c = 0; c < d; c += kLineBytes / static_cast<std::int64_t>(sizeof(T)))
@@ -62,20 +58,19 @@ void project_on_gpu(Stream& stream, Arena& scratch, std::span<const std::int32_t
 
 void attention_logits(Stream& stream, Arena& scratch, const RelationTriples& triples, const Tensor& table,
                       const Tensor& matrix, const Tensor& translation, const Tensor& logits) {
-  const std::int64_t k = matrix.columns(), count = static_cast<std::int64_t>(triples.place.size());
+  const std::int64_t k = matrix.columns(), count = std::ssize(triples.place);
   require(matrix.rows() == table.columns() && translation.size() == k, "attention: table ", table.shape(), ", matrix ",
           matrix.shape(), ", translation ", translation.shape());
   const ArenaScope scope(scratch);
-  const Tensor heads = allocate(scratch, table.dtype(), {static_cast<std::int64_t>(triples.heads.size()), k}),
-               tails = allocate(scratch, table.dtype(), {static_cast<std::int64_t>(triples.tails.size()), k});
-  if (on_gpu(table, [&]<class T>() {
-        project_on_gpu(stream, scratch, triples.heads, table, matrix, heads);
-        project_on_gpu(stream, scratch, triples.tails, table, matrix, tails);
-        cuda::shift_tanh<T>(stream, heads.rows(), k, heads.data<T>(), translation.data<const T>());
-        cuda::pair_dots<T>(stream, k, logits.data<real_t<T>>(), heads.data<const T>(), tails.data<const T>(), triples);
-      }))
-    return;
-  visit_float(table.dtype(), [&]<class T>() {
+  const Tensor heads = allocate(scratch, table.dtype(), {std::ssize(triples.heads), k}),
+               tails = allocate(scratch, table.dtype(), {std::ssize(triples.tails), k});
+  on_gpu(table, [&]<class T>() {
+    project_on_gpu(stream, scratch, triples.heads, table, matrix, heads);
+    project_on_gpu(stream, scratch, triples.tails, table, matrix, tails);
+    cuda::shift_tanh<T>(stream, heads.rows(), k, heads, translation);
+    cuda::pair_dots<T>(stream, k, logits, heads, tails, triples);
+  });
+  on_cpu(table, [&]<class T>() {
     const auto dots = cpu::active_graph_attention_kernels<T>().pair_dots;
 #pragma omp parallel
     {
@@ -85,9 +80,8 @@ void attention_logits(Stream& stream, Arena& scratch, const RelationTriples& tri
 #pragma omp barrier
 #pragma omp for schedule(dynamic)
       for (std::int64_t first = 0; first < count; first += kTriples)
-        dots(std::min(kTriples, count - first), k, logits.data<T>(), triples.place.data() + first,
-             heads.data<const T>(), triples.head_slot.data() + first, tails.data<const T>(),
-             triples.tail_slot.data() + first);
+        dots(std::min(kTriples, count - first), k, logits, triples.place.data() + first, heads,
+             triples.head_slot.data() + first, tails, triples.tail_slot.data() + first);
     }
   });
 }
@@ -96,21 +90,20 @@ void attention_softmax(Stream& stream, ParallelEdges parallel, std::span<const s
                        std::span<const std::int64_t> edge_ptr, std::int64_t first, std::int64_t last,
                        const Tensor& logits, const Tensor& values) {
   require(edge_ptr.size() == static_cast<std::size_t>(values.size()) + 1 && logits.dtype() == values.dtype() &&
-              last < static_cast<std::int64_t>(row_ptr.size()),
+              last < std::ssize(row_ptr),
           "attention: ", values.size(), " values, ", edge_ptr.size(), " offsets of their triples, rows up to ", last,
           " of ", row_ptr.size(), " offsets");
-  visit_float(values.dtype(), [&]<class T>() {
+  on_gpu_in_floats(values, [&]<class T>() {
+    cuda::attention_softmax<T>(stream, parallel, row_ptr.data(), edge_ptr.data(), first, last, logits, values);
+  });
+  on_cpu(values, [&]<class T>() {
     const T* v = logits.data<const T>();
     T* a = values.data<T>();
-    if constexpr (kHasCuda) {
-      if (values.device().is_cuda())
-        return cuda::attention_softmax<T>(stream, parallel, row_ptr.data(), edge_ptr.data(), first, last, v, a);
-    }
     assert(logits.size() == edge_ptr.back() && values.size() == row_ptr.back());
     const auto softmax = cpu::active_graph_attention_kernels<T>().softmax_row;
 #pragma omp parallel for schedule(dynamic, 256)
     for (std::int64_t r = first; r < last; ++r) {
-      const std::int64_t begin = row_ptr[static_cast<std::size_t>(r)], end = row_ptr[static_cast<std::size_t>(r) + 1];
+      const std::int64_t begin = row_ptr[r], end = row_ptr[r + 1];
       if (begin < end)
         softmax(end - begin, edge_ptr.data() + begin, v, a + begin, parallel == ParallelEdges::per_triple);
     }

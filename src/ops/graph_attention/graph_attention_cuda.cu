@@ -118,7 +118,6 @@ template <class T>
 void pair_dots(const Stream& stream, std::int64_t k, real_t<T>* logits, const T* heads, const T* tails,
                const RelationTriples& triples) {
   constexpr int V = gpu::pack_size<T>();
-  if (triples.place.empty()) return;
   if (k % V == 0 && gpu::aligned(heads, tails))
     start_pair_dots<T, V>(stream, k, logits, heads, tails, triples);
   else
@@ -129,15 +128,11 @@ template <class T>
 void attention_softmax(const Stream& stream, ParallelEdges parallel, const std::int64_t* row_ptr,
                        const std::int64_t* edge_ptr, std::int64_t first, std::int64_t last, const T* logits,
                        T* values) {
-  if (last == first) return;
-  gpu::launch(
-      stream,
-      {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(last - first, kWarps)), .block = dim3(kWarp, kWarps)},
-      attention_softmax_kernel<T>, parallel, row_ptr, edge_ptr, first, last, logits, values);
+  gpu::launch(stream, {.grid = gpu::ceil_div(last - first, kWarps), .block = {kWarp, kWarps}},
+              attention_softmax_kernel<T>, parallel, row_ptr, edge_ptr, first, last, logits, values);
 }
 
-LOCKSTEP_EACH_STORAGE(shift_tanh)
-LOCKSTEP_EACH_STORAGE(pair_dots)
+LOCKSTEP_EACH_STORAGE(shift_tanh, pair_dots)
 LOCKSTEP_EACH_FLOAT(attention_softmax)
 
 }  // namespace lockstep::ops::cuda

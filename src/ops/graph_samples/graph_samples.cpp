@@ -1,19 +1,14 @@
 #include "lockstep/ops/graph_samples.hpp"
 
 #include "graph_samples_kernels.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 
 namespace {
 
-template <class T>
-T* allocate_array(Arena& arena, std::int64_t count) {
-  return static_cast<T*>(arena.allocate(static_cast<std::size_t>(count) * sizeof(T)));
-}
 std::int32_t* allocate_packs(Arena& arena, std::int64_t count) {
-  return allocate_array<std::int32_t>(arena, (count + cuda::kCounted - 1) / cuda::kCounted * cuda::kCounted);
+  return arena.array<std::int32_t>((count + cuda::kCounted - 1) / cuda::kCounted * cuda::kCounted).data();
 }
 template <class T>
 std::span<const T> list(const T* values, std::int64_t count) {
@@ -33,9 +28,9 @@ cuda::Uses uses_of(Arena& arena, std::int64_t samples) {
   return {.n = n,
           .row = allocate_packs(arena, n),
           .first = allocate_packs(arena, n),
-          .start = allocate_array<std::int32_t>(arena, n),
-          .rows = allocate_array<std::int32_t>(arena, n),
-          .ptr = allocate_array<std::int64_t>(arena, n + 1)};
+          .start = arena.array<std::int32_t>(n).data(),
+          .rows = arena.array<std::int32_t>(n).data(),
+          .ptr = arena.array<std::int64_t>(n + 1).data()};
 }
 RowLists lists_of(const cuda::Uses& uses) { return {list(uses.rows, uses.n), list(uses.ptr, uses.n + 1)}; }
 
@@ -46,13 +41,13 @@ PairBatch pair_batch([[maybe_unused]] Stream& stream, Arena& arena, const PairSo
   const std::int64_t count = source.count, n = 3 * count, listed = std::min(n, nodes), words = (nodes + 63) / 64;
   const cuda::PairArrays a = {.source = source,
                               .uses = uses_of(arena, count),
-                              .use = allocate_array<std::int32_t>(arena, n),
-                              .at = allocate_array<std::int32_t>(arena, n),
+                              .use = arena.array<std::int32_t>(n).data(),
+                              .at = arena.array<std::int32_t>(n).data(),
                               .nodes = nodes,
                               .listed_size = listed,
                               .words = words,
-                              .listed = allocate_array<std::int32_t>(arena, listed),
-                              .bits = allocate_array<std::uint64_t>(arena, words)};
+                              .listed = arena.array<std::int32_t>(listed).data(),
+                              .bits = arena.array<std::uint64_t>(words).data()};
   if constexpr (kHasCuda) cuda::pair_batch(stream, a);
   const RowLists lists = lists_of(a.uses);
   return {lists,
@@ -75,15 +70,15 @@ TripleBatch triple_batch([[maybe_unused]] Stream& stream, Arena& arena, const Tr
                           .most_chunks = count / chunk + most_relations,
                           .most_relations = most_relations};
   for (std::int32_t*& column : a.drawn) column = allocate_packs(arena, count);
-  for (std::int32_t*& column : a.sorted) column = allocate_array<std::int32_t>(arena, count);
+  for (std::int32_t*& column : a.sorted) column = arena.array<std::int32_t>(count).data();
   a.first_of_chunk = allocate_packs(arena, count);
   a.first_of_relation = allocate_packs(arena, count);
   a.uses = uses_of(arena, count);
-  a.row_of_use = allocate_array<std::int64_t>(arena, n);
-  a.chunks = allocate_array<RelationChunk>(arena, a.most_chunks);
-  a.relations = allocate_array<std::int32_t>(arena, most_relations);
-  a.relation_chunks = allocate_array<std::int64_t>(arena, most_relations + 1);
-  a.places = allocate_array<std::int64_t>(arena, n);
+  a.row_of_use = arena.array<std::int64_t>(n).data();
+  a.chunks = arena.array<RelationChunk>(a.most_chunks).data();
+  a.relations = arena.array<std::int32_t>(most_relations).data();
+  a.relation_chunks = arena.array<std::int64_t>(most_relations + 1).data();
+  a.places = arena.array<std::int64_t>(n).data();
   if constexpr (kHasCuda) cuda::triple_batch(stream, a);
   return {lists_of(a.uses),
           {.chunks = list(a.chunks, a.most_chunks),

@@ -38,7 +38,7 @@ __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
 __device__ void fill_packs(std::int32_t* values, std::int64_t n) {
   // mutant-equivalent: any value above all rows
-  by_threads(gpu::ceil_div<std::int64_t>(n, kCounted) * kCounted - n, [&](std::int64_t i) { values[n + i] = kNone; });
+  by_threads(gpu::ceil_div(n, kCounted) * kCounted - n, [&](std::int64_t i) { values[n + i] = kNone; });
 }
 
 template <int K>
@@ -70,7 +70,7 @@ __device__ std::int32_t less_than(const std::int32_t* values, std::int64_t n, st
 /// serves them all.
 template <class Put>
 __device__ void sort_uses(const Uses& uses, const Put& put) {
-  by_warps(gpu::ceil_div<std::int64_t>(uses.n, kCounted), [&](std::int64_t group) {
+  by_warps(gpu::ceil_div(uses.n, kCounted), [&](std::int64_t group) {
     const std::int64_t first = kCounted * group;
     const auto row = *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(uses.row + first);
     const auto counts = count<2 * kCounted>(uses.row, uses.n, [&](int k, std::int32_t x, std::int64_t j) {
@@ -92,7 +92,7 @@ __device__ void sort_uses(const Uses& uses, const Put& put) {
 /// Lists the distinct rows and their first uses, after sort_uses(), and calls put(index of its row, use).
 template <class Put>
 __device__ void list_rows(const Uses& uses, const Put& put) {
-  by_warps(gpu::ceil_div<std::int64_t>(uses.n, kCounted), [&](std::int64_t group) {
+  by_warps(gpu::ceil_div(uses.n, kCounted), [&](std::int64_t group) {
     const std::int64_t first = kCounted * group;
     const auto row = *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(uses.row + first);
     const auto indices =
@@ -246,9 +246,9 @@ template <class Arrays>
 void start(const Stream& stream, void (*kernel)(Arrays), const Arrays& arrays) {
   if (arrays.uses.n == 0) return;
   const std::int64_t resident = gpu::resident_blocks(stream, reinterpret_cast<const void*>(kernel), kThreads, 0);
-  const std::int64_t blocks = std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(arrays.uses.n, kCounted * kWarps), 1,
+  const std::int64_t blocks = std::clamp<std::int64_t>(gpu::ceil_div(arrays.uses.n, kCounted * kWarps), 1,
                                                        std::clamp<std::int64_t>(resident, 1, kMostBlocks));
-  gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = kThreads, .cooperative = true}, kernel, arrays);
+  gpu::launch(stream, {.grid = blocks, .block = kThreads, .cooperative = true}, kernel, arrays);
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "lockstep/ops/halting.hpp"
 
-#include <algorithm>
-
 #include "halting_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
 
@@ -11,13 +9,6 @@ namespace {
 void check(const char* what, const Tensor& steps, const Tensor& halted) {
   require(steps.shape().rank() == 1 && halted.shape() == steps.shape(), what, ": steps are ", steps.shape(),
           ", halted ", halted.shape(), "; both must be one per sequence");
-}
-
-/// decay^steps by multiplication, so that every device has the same bits.
-double segment_weight(double decay, std::int64_t steps) {
-  double weight = 1;
-  for (; steps > 0; --steps) weight *= decay;
-  return weight;
 }
 }  // namespace
 
@@ -43,16 +34,14 @@ void begin_sequences(Stream& stream, const SequenceData& to, const Tensor& steps
       "begin_sequences: of ", sequences, " sequences inputs are ", to.inputs.shape(), ", labels ", to.labels.shape(),
       ", identifiers ", to.identifiers.shape(), ", picks ", picks.size(), "; these do not fit together");
   const cuda::Sequences all = {.cells = to.inputs.columns(),
-                               .inputs = to.inputs.data<std::int32_t>(),
-                               .labels = to.labels.data<std::int32_t>(),
-                               .identifiers = to.identifiers.data<std::int32_t>(),
-                               .steps = steps.data<std::int32_t>(),
-                               .halted = halted.data<std::int32_t>(),
+                               .inputs = to.inputs,
+                               .labels = to.labels,
+                               .identifiers = to.identifiers,
+                               .steps = steps,
+                               .halted = halted,
                                .picks = picks.data(),
                                .rule = rule};
-  if constexpr (kHasCuda) {
-    if (steps.device().is_cuda()) return cuda::begin_sequences(stream, sequences, all);
-  }
+  if (on_gpu(steps.device(), [&] { cuda::begin_sequences(stream, sequences, all); })) return;
   for (std::int64_t b = 0; b < sequences; ++b)
     if (all.halted[b] != 0) all.begin(b, 0, 1);
 }
@@ -62,15 +51,10 @@ void decay_sequences(Stream& stream, const Tensor& x, const Tensor& steps, doubl
   require(x.shape().rank() > 0 && x.shape()[0] == sequences, "decay_sequences: x is ", x.shape(), " for ", sequences,
           " sequences");
   const std::int64_t each = sequences > 0 ? x.size() / sequences : 0;
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_float(x.dtype(), [&]<class T>() {
-        cuda::decay_sequences<T>(stream, x.size(), each, x.data<T>(), steps.data<std::int32_t>(), decay);
-      });
-  }
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu_in_floats(x, [&]<class T>() { cuda::decay_sequences<T>(stream, x.size(), each, x, steps, decay); });
+  on_cpu(x, [&]<class T>() {
     for (std::int64_t b = 0; b < sequences; ++b) {
-      const auto weight = static_cast<T>(segment_weight(decay, steps.data<std::int32_t>()[b]));
+      const auto weight = static_cast<T>(cuda::segment_weight(decay, steps.data<std::int32_t>()[b]));
       for (std::int64_t i = b * each; i < (b + 1) * each; ++i) x.data<T>()[i] *= weight;
     }
   });
@@ -87,42 +71,20 @@ void halting_loss(Stream& stream, const Tensor& loss, const Tensor& dq, const Te
           "halting_loss: of ", sequences, " sequences q is ", s.q.shape(), ", dq ", dq.shape(), ", next_q ",
           s.next_q.shape(), ", loss ", loss.shape(), ", metrics ", metrics.size(), ", scores ", s.scores.size(),
           ", least ", s.least.size(), "; these do not fit together");
-  if (on_gpu(s.q, [&]<class T>() {
-        cuda::halting_loss<T>(stream, sequences, loss.data<real_t<T>>(), dq.data<real_t<T>>(),
-                              steps.data<std::int32_t>(), halted.data<std::int32_t>(), metrics.data(), s.q.data<T>(),
-                              s.next_q.data<T>(), s.scores.data(), s.least.data(), rule);
-      }))
-    return;
-  visit_float(s.q.dtype(), [&]<class T>() {
+  on_gpu(s.q, [&]<class T>() {
+    cuda::halting_loss<T>(stream, sequences, loss, dq, steps, halted, metrics.data(), s.q, s.next_q, s.scores.data(),
+                          s.least.data(), rule);
+  });
+  on_cpu(s.q, [&]<class T>() {
     double total = 0;
     for (std::int64_t b = 0; b < sequences; ++b) {
-      const auto at = static_cast<std::size_t>(b);
-      const SequenceScore& score = s.scores[at];
-      const T* q = s.q.data<T>() + 2 * b;
-      const double q_halt = q[0], q_continue = q[1];
-      const std::int32_t count = ++steps.data<std::int32_t>()[b];
-      const bool last = count >= rule.most_steps;
-      const bool stop =
-          rule.most_steps > 1 ? (last || q_halt > (rule.q_continue ? q_continue : 0)) && count >= s.least[at] : last;
-      halted.data<std::int32_t>()[b] = stop;
-      const BinaryLoss halt = binary_cross_entropy(q_halt, score.exact() ? 1 : 0);
-      BinaryLoss go_on{0, 0};
-      if (s.next_q) {
-        const T* next = s.next_q.data<T>() + 2 * b;
-        go_on = binary_cross_entropy(q_continue, logistic(last ? next[0] : std::max(next[0], next[1])));
-      }
-      const double weight = segment_weight(rule.decay, count - 1);
-      total += weight * (score.loss + 0.5 * (halt.loss + go_on.loss));
-      dq.data<T>()[2 * b] = static_cast<T>(weight * 0.5 * halt.derivative);
-      dq.data<T>()[2 * b + 1] = static_cast<T>(weight * 0.5 * go_on.derivative);
-      HaltingScore& f = metrics[at];
-      f = {.lm_loss = score.loss, .q_halt_loss = halt.loss, .q_continue_loss = go_on.loss};
-      if (!stop || score.labelled == 0) continue;
-      f.count = 1;
-      f.accuracy = static_cast<double>(score.correct) / static_cast<double>(score.labelled);
-      f.exact = score.exact();
-      f.q_halt_accuracy = (q_halt >= 0) == score.exact();
-      f.steps = count;
+      const auto pair = [&](const Tensor& logits) {
+        const T* at = logits.data<T>() + 2 * b;
+        return cuda::Logits{static_cast<double>(at[0]), static_cast<double>(at[1])};
+      };
+      total += cuda::count_segment(
+          rule, s.least[b], s.scores[b], pair(s.q), s.next_q ? std::optional(pair(s.next_q)) : std::nullopt,
+          steps.data<std::int32_t>()[b], halted.data<std::int32_t>()[b], dq.data<T>() + 2 * b, metrics[b]);
     }
     *loss.data<T>() = static_cast<T>(total);
   });

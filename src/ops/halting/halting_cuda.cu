@@ -14,24 +14,6 @@ __global__ void __launch_bounds__(kThreads) begin_sequences_kernel(Sequences all
   if (all.halted[blockIdx.x] != 0) all.begin(blockIdx.x, threadIdx.x, kThreads);
 }
 
-struct Binary {
-  double loss, derivative;
-};
-__device__ double logistic(double z) {
-  const double e = std::exp(z < 0 ? z : -z);
-  return z >= 0 ? 1 / (1 + e) : e / (1 + e);
-}
-__device__ Binary binary_cross_entropy(double z, double target) {
-  const double size = z < 0 ? -z : z;
-  return {(z > 0 ? z : 0) - z * target + std::log1p(std::exp(-size)), logistic(z) - target};
-}
-
-__device__ double segment_weight(double decay, std::int32_t steps) {
-  double weight = 1;
-  for (; steps > 0; --steps) weight *= decay;
-  return weight;
-}
-
 /// Over the elements of x: one read, one write.
 template <class T>
 struct Decay {
@@ -55,38 +37,11 @@ __global__ void __launch_bounds__(kThreads)
                         const std::int32_t* least, HaltingRule rule) {
   double total = 0;
   for (std::int64_t b = threadIdx.x; b < sequences; b += kThreads) {
-    const SequenceScore score = scores[b];
-    const bool exact = score.correct == score.labelled;
-    const double q_halt = static_cast<double>(gpu::load(q + 2 * b)),
-                 q_continue = static_cast<double>(gpu::load(q + 2 * b + 1));
-    const std::int32_t count = steps[b] + 1;
-    const bool last = count >= rule.most_steps;
-    const bool stop =
-        rule.most_steps > 1 ? (last || q_halt > (rule.q_continue ? q_continue : 0)) && count >= least[b] : last;
-    steps[b] = count;
-    halted[b] = stop;
-    const Binary halt = binary_cross_entropy(q_halt, exact ? 1 : 0);
-    Binary go_on{0, 0};
-    if (next_q) {
-      const double next_halt = static_cast<double>(gpu::load(next_q + 2 * b)),
-                   next_continue = static_cast<double>(gpu::load(next_q + 2 * b + 1));
-      go_on =
-          binary_cross_entropy(q_continue, logistic(last || !(next_halt < next_continue) ? next_halt : next_continue));
-    }
-    const double weight = segment_weight(rule.decay, count - 1);
-    total += weight * (score.loss + 0.5 * (halt.loss + go_on.loss));
-    dq[2 * b] = static_cast<real_t<T>>(weight * 0.5 * halt.derivative);
-    dq[2 * b + 1] = static_cast<real_t<T>>(weight * 0.5 * go_on.derivative);
-    const bool counts = stop && score.labelled > 0;
-    HaltingScore& f = metrics[b];
-    f.count = counts;
-    f.accuracy = counts ? static_cast<double>(score.correct) / static_cast<double>(score.labelled) : 0;
-    f.exact = counts && exact;
-    f.q_halt_accuracy = counts && (q_halt >= 0) == exact;
-    f.steps = counts ? count : 0;
-    f.lm_loss = score.loss;
-    f.q_halt_loss = halt.loss;
-    f.q_continue_loss = go_on.loss;
+    const auto pair = [b](const T* logits) {
+      return Logits{static_cast<double>(gpu::load(logits + 2 * b)), static_cast<double>(gpu::load(logits + 2 * b + 1))};
+    };
+    total += count_segment(rule, least[b], scores[b], pair(q), next_q ? std::optional(pair(next_q)) : std::nullopt,
+                           steps[b], halted[b], dq + 2 * b, metrics[b]);
   }
   total = gpu::block_reduce(total);
   if (threadIdx.x == 0) *loss = static_cast<real_t<T>>(total);
@@ -95,8 +50,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void begin_sequences(const Stream& stream, std::int64_t sequences, const Sequences& all) {
-  if (sequences == 0) return;
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(sequences)), .block = kThreads}, begin_sequences_kernel, all);
+  gpu::launch(stream, {.grid = sequences, .block = kThreads}, begin_sequences_kernel, all);
 }
 
 template <class T>

@@ -58,9 +58,9 @@ struct Scratch {
 void check(const char* what, const Tensor& state, const Tensor& scratch, const Tensor& f, const Tensor& table,
            const SoftmaxCandidates& c, std::span<const std::int32_t> pos) {
   const std::int64_t k = c.rows.rows();
-  require(f.rows() > 0 && k > 0 && f.rows() == static_cast<std::int64_t>(pos.size()) &&
-              table.columns() == f.columns() && c.rows.columns() == f.columns() && (!c.ids || c.ids.size() == k) &&
-              (!c.bias || c.bias.size() == k) && state.shape() == Shape{3, f.rows()} &&
+  require(f.rows() > 0 && k > 0 && f.rows() == std::ssize(pos) && table.columns() == f.columns() &&
+              c.rows.columns() == f.columns() && (!c.ids || c.ids.size() == k) && (!c.bias || c.bias.size() == k) &&
+              state.shape() == Shape{3, f.rows()} &&
               scratch.size() >= softmax_scratch(f.device(), is_half(f.dtype()), f.rows(), k, f.columns(), c.parts) &&
               std::has_single_bit(static_cast<std::uint64_t>(c.parts)),
           what, ": f is ", f.shape(), ", the table ", table.shape(), ", candidates ", c.rows.shape(), " with ",
@@ -111,9 +111,7 @@ void backward_on_gpu(Stream& stream, Target df, Target drows, const Tensor& dlos
     const Tensor scores = scores_of(stream, tile, m, parts.scores, f, c);
     const Tensor p = is_half(f.dtype()) ? part(parts.probabilities, scores.shape()) : scores;
     const Tensor x = f.slice(m, tile.tokens), w = c.rows.slice(tile.first, tile.candidates);
-    if constexpr (kHasCuda)
-      cuda::item_softmax_probabilities<T>(stream, tile, p.data<T>(), scores.data<R>(), state.data<R>() + m,
-                                          dloss.data<R>());
+    if constexpr (kHasCuda) cuda::item_softmax_probabilities<T>(stream, tile, p, scores, state.data<R>() + m, dloss);
     if (drows) gemm_tn(stream, {drows.tensor.slice(tile.first, tile.candidates), drows.accumulate || m > 0}, p, x);
     if (!df) return;
     const Tensor to = df.tensor.slice(m, tile.tokens);
@@ -152,7 +150,7 @@ void softmax_part(Stream& stream, const Tensor& largest, const Tensor& sum, cons
   visit_float(f.dtype(), [&]<class R>() {
     for_tiles<R>(parts.tile, f, c, pos, [&](const ScoreTile<R>& tile, std::int64_t m) {
       const Tensor scores = scores_of(stream, tile, m, parts.scores, f, c);
-      cpu::active_item_softmax_kernels<R>().update(tile, scores.data<R>(), largest.data<R>() + m, sum.data<R>() + m);
+      cpu::active_item_softmax_kernels<R>().update(tile, scores, largest.data<R>() + m, sum.data<R>() + m);
     });
   });
 }
@@ -167,8 +165,7 @@ void softmax_begin(const Tensor& largest, const Tensor& sum, const Tensor& next)
 void softmax_add(const Tensor& largest, const Tensor& sum, const Tensor& part_largest, const Tensor& part_sum,
                  std::span<const std::int32_t> pos) {
   visit_float(sum.dtype(), [&]<class R>() {
-    cpu::active_item_softmax_kernels<R>().merge(sum.size(), pos.data(), largest.data<R>(), sum.data<R>(),
-                                                part_largest.data<R>(), part_sum.data<R>());
+    cpu::active_item_softmax_kernels<R>().merge(sum.size(), pos.data(), largest, sum, part_largest, part_sum);
   });
 }
 
@@ -198,7 +195,7 @@ void softmax_part_backward(Stream& stream, Target df, Target drows, const Tensor
     for_tiles<R>(parts.tile, f, c, pos, [&](const ScoreTile<R>& tile, std::int64_t m) {
       const std::int64_t first = tile.first - c.first;
       const Tensor p = scores_of(stream, tile, m, parts.scores, f, c);
-      cpu::active_item_softmax_kernels<R>().probabilities(tile, p.data<R>(), lse.data<R>() + m, *dloss.data<R>());
+      cpu::active_item_softmax_kernels<R>().probabilities(tile, p, lse.data<R>() + m, *dloss.data<R>());
       if (drows)
         gemm_tn(stream, {drows.tensor.slice(first, tile.candidates), drows.accumulate || m > 0}, p,
                 f.slice(m, tile.tokens));
@@ -265,7 +262,7 @@ void item_softmax_backward(Stream& stream, Target df, Target drows, const Tensor
             stream, to,
             drows ? Target{drows.tensor.slice(c.part_begin(p), part.rows.rows()), drows.accumulate || m > 0} : Target{},
             dloss, state.slice(0, 1).reshaped({f.rows()}).slice(m, tokens), scratch, f.slice(m, tokens), part,
-            pos.subspan(static_cast<std::size_t>(m), static_cast<std::size_t>(tokens)));
+            pos.subspan(m, tokens));
       if (!df || alone) continue;
       if (part.rows.rows() == 0) fill_zero(stream, to.tensor);
       ++held;

@@ -1,16 +1,11 @@
-#include <algorithm>
-
 #include "item_softmax_kernels.hpp"
 #include "lockstep/device/cuda_half.hpp"
-#include "lockstep/device/cuda_scratch.hpp"
 #include "ops/common/total_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
 
 using namespace gpu;
-
-constexpr int kTokenWarps = 8;
 
 /// Whether candidate j of the tile is item `next`.
 template <class R>
@@ -24,9 +19,9 @@ __device__ R biased(const ScoreTile<R>& tile, const R* row, std::int64_t j) {
 
 /// One warp per token, two passes over its row of the tile (largest, sum of exponentials). Memory bound.
 template <class R>
-__global__ void __launch_bounds__(kWarp* kTokenWarps)
+__global__ void __launch_bounds__(kWarp* kRowWarps)
     update_kernel(ScoreTile<R> tile, const R* __restrict__ scores, R* __restrict__ largest, R* __restrict__ sum) {
-  const std::int64_t m = std::int64_t{blockIdx.x} * kTokenWarps + threadIdx.y;
+  const std::int64_t m = warp_row();
   if (m >= tile.tokens) return;
   const std::int32_t next = tile.pos[m];
   if (next == 0) return;  // the whole warp
@@ -68,7 +63,7 @@ __global__ void __launch_bounds__(256) start_kernel(std::int64_t tokens, R* stat
 
 template <class R>
 __global__ void __launch_bounds__(kTotalThreads)
-    finish_kernel(std::int64_t tokens, double* partials, R* state, const std::int32_t* __restrict__ pos) {
+    finish_kernel(double* partials, std::int64_t tokens, R* state, const std::int32_t* __restrict__ pos) {
   double mine = 0;
   for (std::int64_t m = std::int64_t{blockIdx.x} * kTotalThreads + threadIdx.x; m < tokens;
        m += std::int64_t{gridDim.x} * kTotalThreads) {
@@ -85,41 +80,32 @@ __global__ void __launch_bounds__(kTotalThreads)
   put_partial(partials, mine);
 }
 
-unsigned blocks(std::int64_t n, std::int64_t each) { return static_cast<unsigned>(ceil_div(n, each)); }
-
 }  // namespace
 
 template <class R>
 void item_softmax_update(const Stream& stream, const ScoreTile<R>& tile, R* scores, R* largest, R* sum) {
-  launch(stream, {.grid = blocks(tile.tokens, kTokenWarps), .block = dim3(kWarp, kTokenWarps)}, update_kernel<R>, tile,
-         scores, largest, sum);
+  launch(stream, warp_per_row(tile.tokens), update_kernel<R>, tile, scores, largest, sum);
 }
 
 template <class T>
 void item_softmax_probabilities(const Stream& stream, const ScoreTile<real_t<T>>& tile, T* probabilities,
                                 const real_t<T>* scores, const real_t<T>* lse, const real_t<T>* dloss) {
-  launch(stream, {.grid = blocks(tile.tokens * tile.candidates, 256), .block = 256}, probabilities_kernel<T>, tile,
-         probabilities, scores, lse, dloss);
+  launch(stream, thread_per_element(tile.tokens * tile.candidates), probabilities_kernel<T>, tile, probabilities,
+         scores, lse, dloss);
 }
 
 template <class R>
 void item_softmax_start(const Stream& stream, std::int64_t tokens, R* state) {
-  if (tokens > 0) launch(stream, {.grid = blocks(tokens, 256), .block = 256}, start_kernel<R>, tokens, state);
+  launch(stream, thread_per_element(tokens), start_kernel<R>, tokens, state);
 }
 
 template <class R>
 void item_softmax_finish(const Stream& stream, std::int64_t tokens, const Tensor& loss, R* state,
                          const std::int32_t* pos) {
-  const std::int64_t grid = std::clamp<std::int64_t>(ceil_div<std::int64_t>(tokens, kTotalThreads), 1, kTotalBlocks);
-  auto* partials = reinterpret_cast<double*>(scratch(stream, kTotalBlocks * sizeof(double)));
-  launch(stream, {.grid = static_cast<unsigned>(grid), .block = kTotalThreads}, finish_kernel<R>, tokens, partials,
-         state, pos);
-  total(stream, loss, partials, grid);
+  launch_total(stream, loss, tokens, finish_kernel<R>, tokens, state, pos);
 }
 
-LOCKSTEP_EACH_FLOAT(item_softmax_update)
-LOCKSTEP_EACH_FLOAT(item_softmax_start)
-LOCKSTEP_EACH_FLOAT(item_softmax_finish)
+LOCKSTEP_EACH_FLOAT(item_softmax_update, item_softmax_start, item_softmax_finish)
 LOCKSTEP_EACH_STORAGE(item_softmax_probabilities)
 
 }  // namespace lockstep::ops::cuda

@@ -23,15 +23,13 @@ void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, cons
   check("layernorm", x, y, beta);
   require(!mean == !rstd && (!mean || (mean.size() == x.rows() && rstd.size() == x.rows())), "layernorm: x is ",
           x.shape(), ", so mean and rstd must have ", x.rows(), " elements each");
-  if (on_gpu(x, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), mean.data<R>(), rstd.data<R>(),
-                                   x.data<T>(), gamma.data<T>(), beta.data<T>(), static_cast<R>(eps));
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_layernorm_kernels<T>().forward(x.rows(), x.columns(), y.data<T>(), mean.data<T>(), rstd.data<T>(),
-                                               x.data<T>(), gamma.data<T>(), beta.data<T>(), static_cast<T>(eps));
+  on_gpu(x, [&]<class T>() {
+    using R = real_t<T>;
+    cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y, mean, rstd, x, gamma, beta, static_cast<R>(eps));
+  });
+  on_cpu(x, [&]<class T>() {
+    cpu::active_layernorm_kernels<T>().forward(x.rows(), x.columns(), y, mean, rstd, x, gamma, beta,
+                                               static_cast<T>(eps));
   });
 }
 
@@ -47,18 +45,13 @@ void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, 
           "layernorm backward: x is ", x.shape(), ", so derivative must be too, not ", derivative.shape(),
           ", and sums must be ", gamma.shape(), ", not ", sums.tensor.shape());
   const std::int64_t rows = x.rows(), columns = x.columns();
-  if (on_gpu(x, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::layernorm_backward<T>(stream, rows, columns, dx.tensor.data<T>(), dx.accumulate, dgamma.tensor.data<R>(),
-                                    dgamma.accumulate, dbeta.tensor.data<R>(), dbeta.accumulate, dy.data<T>(),
-                                    x.data<T>(), mean.data<R>(), rstd.data<R>(), gamma.data<T>(), derivative.data<T>(),
-                                    sums.tensor.data<R>(), sums.accumulate);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
-    T* partial = dgamma ? static_cast<T*>(cpu::thread_scratch(cpu::Scratch::partial,
-                                                              2 * static_cast<std::size_t>(columns) * sizeof(T)))
-                        : nullptr;
+  on_gpu(x, [&]<class T>() {
+    cuda::layernorm_backward<T>(stream, rows, columns, dx.tensor, dx.accumulate, dgamma.tensor, dgamma.accumulate,
+                                dbeta.tensor, dbeta.accumulate, dy, x, mean, rstd, gamma, derivative, sums.tensor,
+                                sums.accumulate);
+  });
+  on_cpu(x, [&]<class T>() {
+    T* partial = dgamma ? cpu::thread_scratch<T>(cpu::Scratch::partial, 2 * columns) : nullptr;
     for (const Target* t : {&dgamma, &dbeta})
       if (*t && !t->accumulate) std::fill_n(t->tensor.template data<T>(), columns, T{});
     for (std::int64_t first = 0; first < rows; first += kTnRows) {
@@ -66,15 +59,14 @@ void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, 
       const std::int64_t at = first * columns;
       cpu::active_layernorm_kernels<T>().backward(
           std::min(kTnRows, rows - first), columns, dx ? dx.tensor.data<T>() + at : nullptr, dx.accumulate, partial,
-          dy.data<T>() + at, x.data<T>() + at, mean.data<T>() + first, rstd.data<T>() + first, gamma.data<T>());
+          dy.data<T>() + at, x.data<T>() + at, mean.data<T>() + first, rstd.data<T>() + first, gamma);
       for (std::int64_t c = 0; partial && c < columns; ++c) {
         dgamma.tensor.data<T>()[c] += partial[c];
         dbeta.tensor.data<T>()[c] += partial[columns + c];
       }
     }
     T *const to = dx.tensor.data<T>(), *const slope = derivative.data<T>();
-    cpu::scale_and_sum<T>(rows, columns, slope ? slope : to, slope ? to : nullptr, sums.tensor.data<T>(),
-                          sums.accumulate);
+    cpu::scale_and_sum<T>(rows, columns, slope ? slope : to, slope ? to : nullptr, sums.tensor, sums.accumulate);
   });
 }
 

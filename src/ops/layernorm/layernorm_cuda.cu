@@ -9,8 +9,6 @@ namespace {
 
 using gpu::kWarp;
 
-/// Warps of a block, one row each.
-constexpr int kRowsPerBlock = 8;
 /// Elements of a row that a lane can hold in registers: rows of up to 1024 columns (512 in f64). Longer rows are read
 /// again, from the caches.
 template <class T>
@@ -53,12 +51,12 @@ class Row {
 
 /// One warp per row, read once; the variance is that of centred values. Memory bound: reads x, writes y.
 template <class T, int kHeld>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
     layernorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, real_t<T>* __restrict__ mean,
                              real_t<T>* __restrict__ rstd, const T* x, const T* __restrict__ gamma,
                              const T* __restrict__ beta, real_t<T> eps) {
   using R = real_t<T>;
-  const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  const std::int64_t row = gpu::warp_row();
   if (row >= rows) return;
   const int lane = static_cast<int>(threadIdx.x);
   const Row<T, kHeld> values(x + row * columns, columns, lane);
@@ -80,7 +78,7 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
 /// Warps of a block of the backward pass. Short rows leave enough registers for large blocks; the last block then adds
 /// the sums of all.
 template <int kHeld>
-constexpr int kBackwardWarps = kHeld > 0 && kHeld <= 4 ? kWarp : kRowsPerBlock;
+constexpr int kBackwardWarps = kHeld > 0 && kHeld <= 4 ? kWarp : gpu::kRowWarps;
 
 /// One warp per row, row after row, so that the sums for gamma and beta and, if kSums is 3, of the rows of derivative
 /// or dx stay in registers until the end; partials (blocks, kSums, C) receives those of each block, and with short rows
@@ -174,7 +172,7 @@ struct LongRows {
 /// Calls f.template operator()<kHeld>().
 template <class T, class F>
 void visit_held(std::int64_t columns, const F& f) {
-  const std::int64_t per_lane = gpu::ceil_div<std::int64_t>(columns, kWarp);
+  const std::int64_t per_lane = gpu::ceil_div(columns, kWarp);
   if (per_lane > most_per_lane<T>()) return f.template operator()<0>();
   if constexpr (most_per_lane<T>() == 32) {
     if (per_lane > 16) return f.template operator()<32>();
@@ -190,11 +188,9 @@ void visit_held(std::int64_t columns, const F& f) {
 template <class T>
 void layernorm_forward(const Stream& stream, std::int64_t n, std::int64_t c, T* y, real_t<T>* mean, real_t<T>* rstd,
                        const T* x, const T* gamma, const T* beta, real_t<T> eps) {
-  if (n == 0) return;
-  const gpu::Grid grid{.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(n, kRowsPerBlock)),
-                       .block = dim3(kWarp, kRowsPerBlock)};
   visit_held<T>(c, [&]<int kHeld>() {
-    gpu::launch(stream, grid, layernorm_forward_kernel<T, kHeld>, n, c, y, mean, rstd, x, gamma, beta, eps);
+    gpu::launch(stream, gpu::warp_per_row(n), layernorm_forward_kernel<T, kHeld>, n, c, y, mean, rstd, x, gamma, beta,
+                eps);
   });
 }
 
@@ -206,15 +202,13 @@ void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T*
   const auto run = [&]<int kHeld, int kSums>(const gpu::ColumnSums<R, kSums>& to) {
     constexpr int kWarps = kBackwardWarps<kHeld>;
     // As many warps in either case; whole blocks fill any GPU once.
-    constexpr std::int64_t kMost = gpu::kManyBlocks * kRowsPerBlock / kWarps;
-    const std::int64_t blocks = std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(n, kWarps), 1, kMost);
+    constexpr std::int64_t kMost = gpu::kManyBlocks * gpu::kRowWarps / kWarps;
+    const std::int64_t blocks = std::clamp<std::int64_t>(gpu::ceil_div(n, kWarps), 1, kMost);
     R* partials = nullptr;
-    if (kHeld > 0 && (dgamma != nullptr || sums != nullptr))
-      partials = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(blocks * kSums * c) * sizeof(R)));
+    if (kHeld > 0 && (dgamma != nullptr || sums != nullptr)) partials = gpu::scratch<R>(stream, blocks * kSums * c);
     if (dx != nullptr || partials != nullptr)
-      gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = dim3(kWarp, kWarps)},
-                  layernorm_backward_kernel<T, kHeld, kSums>, n, c, dx, accumulate, derivative, to, partials,
-                  gpu::block_counters(stream), dy, x, mean, rstd, gamma);
+      gpu::launch(stream, {.grid = blocks, .block = {kWarp, kWarps}}, layernorm_backward_kernel<T, kHeld, kSums>, n, c,
+                  dx, accumulate, derivative, to, partials, gpu::block_counters(stream), dy, x, mean, rstd, gamma);
     if (kHeld > 0) {
       if (partials != nullptr && kWarps < kWarp) gpu::add_partials(stream, blocks, c, to, partials, kSums * c);
       return;
@@ -233,7 +227,6 @@ void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T*
   });
 }
 
-LOCKSTEP_EACH_STORAGE(layernorm_forward)
-LOCKSTEP_EACH_STORAGE(layernorm_backward)
+LOCKSTEP_EACH_STORAGE(layernorm_forward, layernorm_backward)
 
 }  // namespace lockstep::ops::cuda

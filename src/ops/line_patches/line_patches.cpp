@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "line_patches_kernels.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/rasteriser.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
@@ -92,11 +91,8 @@ void line_patches_forward(Stream& stream, const Tensor& y, const LinePictures& p
   const LinePatches e = extents_of("line patches", y, pictures, weight);
   require(bias.shape() == Shape{e.width}, "line patches: weight is ", weight.shape(), ", so bias must be (", e.width,
           "), not ", bias.shape());
-  if (on_gpu(y, [&]<class T>() {
-        cuda::line_patches_forward<T>(stream, e, y.data<T>(), pictures, weight.data<T>(), bias.data<T>());
-      }))
-    return;
-  visit_float(y.dtype(), [&]<class T>() {
+  on_gpu(y, [&]<class T>() { cuda::line_patches_forward<T>(stream, e, y, pictures, weight, bias); });
+  on_cpu(y, [&]<class T>() {
     const auto kernels = cpu::active_line_patches_kernels<T>();
     const Memory<T> memory(e);
     const std::int64_t rows = kComponents * e.pixels();
@@ -123,13 +119,8 @@ void line_patches_backward(Stream& stream, Target dweight, Target dbias, const T
                            const LinePictures& pictures) {
   if (!dweight) return;
   const LinePatches e = extents_of("line patches backward", dy, pictures, dweight.tensor);
-  if (on_gpu(dy, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::line_patches_backward<T>(stream, e, dweight.tensor.data<R>(), dbias.tensor.data<R>(), dy.data<T>(),
-                                       pictures);
-      }))
-    return;
-  visit_float(dy.dtype(), [&]<class T>() {
+  on_gpu(dy, [&]<class T>() { cuda::line_patches_backward<T>(stream, e, dweight.tensor, dbias.tensor, dy, pictures); });
+  on_cpu(dy, [&]<class T>() {
     const auto kernels = cpu::active_line_patches_kernels<T>();
     const Memory<T> memory(e);
     const std::int64_t rows = kComponents * e.pixels();
@@ -145,7 +136,7 @@ void line_patches_backward(Stream& stream, Target dweight, Target dbias, const T
       }
       for (int c = 0; c < kComponents; ++c)
         kernels.add(e.width, memory.sums + c * e.width, patches.paper[c], memory.row);
-      if (dbias) kernels.add(e.width, dbias.tensor.data<T>(), T{1}, memory.row);
+      if (dbias) kernels.add(e.width, dbias.tensor, T{1}, memory.row);
     }
     T* dw = dweight.tensor.data<T>();
     for (std::int64_t r = 0; r < rows; ++r) {

@@ -5,11 +5,6 @@ namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
 template <class T>
-Lanes<T> lanes_at(std::int64_t c, std::int64_t width) {
-  return Lanes<T>(width - c < kLanes<T> ? width - c : kLanes<T>);
-}
-
-template <class T>
 void gather(std::int64_t width, T* y, const T* base, std::int64_t terms, const PixelTerm<T>* term, const T* rows) {
   constexpr std::int64_t kL = kLanes<T>, kVectors = 4;
   std::int64_t c = 0;

@@ -82,9 +82,9 @@ __global__ void __launch_bounds__(kWarp * 8) transpose_kernel(std::int64_t rows,
 }
 template <class T, class F>
 void transpose(const Stream& stream, std::int64_t rows, std::int64_t columns, const F& f) {
-  const auto tiles = [](std::int64_t n) { return static_cast<unsigned>(gpu::ceil_div<std::int64_t>(n, kWarp)); };
-  gpu::launch(stream, {.grid = dim3(tiles(columns), tiles(rows)), .block = dim3(kWarp, 8)}, transpose_kernel<T, F>,
-              rows, columns, f);
+  const auto tiles = [](std::int64_t n) { return static_cast<unsigned>(gpu::ceil_div(n, kWarp)); };
+  gpu::launch(stream, {.grid = {tiles(columns), tiles(rows)}, .block = {kWarp, 8}}, transpose_kernel<T, F>, rows,
+              columns, f);
 }
 
 /// Transposes the weight (D, 3 P^2) to rows (3 P^2, D).
@@ -260,11 +260,10 @@ void line_patches_forward(const Stream& stream, const LinePatches& s, T* y, cons
   gpu::column_sums(stream, s.pixels(), s.width,
                    gpu::ColumnSums<R, kComponents>{{sum, sum + s.width, sum + 2 * s.width}, {}},
                    ComponentSums<R>{transposed.in(memory), s.pixels(), s.width}, partial.in(memory));
-  const std::int64_t threads =
-      std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(s.width, kWarp) * kWarp, 2 * kWarp, kThreads);
+  const std::int64_t threads = std::clamp<std::int64_t>(gpu::ceil_div(s.width, kWarp) * kWarp, 2 * kWarp, kThreads);
   gpu::launch(stream,
-              {.grid = static_cast<unsigned>(s.pictures * s.tokens()),
-               .block = static_cast<unsigned>(threads),
+              {.grid = s.pictures * s.tokens(),
+               .block = threads,
                .shared_bytes = static_cast<std::size_t>(s.pixels()) * sizeof(int)},
               line_patches_forward_kernel<T>, there, y, transposed.in(memory), sum, bias);
 }
@@ -275,9 +274,9 @@ void line_patches_backward(const Stream& stream, const LinePatches& s, real_t<T>
   using R = real_t<T>;
   if (s.pictures * s.tokens() * s.width == 0) return;
   const std::int64_t rows = kComponents * s.pixels(), patches = s.pictures * s.tokens();
-  const std::int64_t blocks = gpu::ceil_div<std::int64_t>(s.width, kColumns);
-  const std::int64_t chunks = std::clamp<std::int64_t>(2 * gpu::kManyBlocks / (s.pixels() * blocks), 1,
-                                                       gpu::ceil_div<std::int64_t>(patches, kThreads));
+  const std::int64_t blocks = gpu::ceil_div(s.width, kColumns);
+  const std::int64_t chunks =
+      std::clamp<std::int64_t>(2 * gpu::kManyBlocks / (s.pixels() * blocks), 1, gpu::ceil_div(patches, kThreads));
   Plan<R> plan(s, pictures);
   const auto partials = plan.plan.template add<R>(chunks * rows * s.width);
   const auto paper = plan.plan.template add<R>(kComponents * s.width);
@@ -285,11 +284,8 @@ void line_patches_backward(const Stream& stream, const LinePatches& s, real_t<T>
       static_cast<std::int64_t>(gpu::column_sums_bytes<R, 1 + kComponents>(patches, s.width)));
   std::byte* memory = gpu::scratch(stream, plan.plan.size_bytes());
   const Pictures<R> there = plan.bring(stream, memory, s, pictures);
-  gpu::launch(
-      stream,
-      {.grid = dim3(static_cast<unsigned>(s.pixels()), static_cast<unsigned>(chunks), static_cast<unsigned>(blocks)),
-       .block = kThreads},
-      line_patches_backward_kernel<T>, there, partials.in(memory), dy);
+  gpu::launch(stream, {.grid = {s.pixels(), chunks, blocks}, .block = kThreads}, line_patches_backward_kernel<T>, there,
+              partials.in(memory), dy);
   R* sum = paper.in(memory);
   gpu::column_sums(stream, patches, s.width,
                    gpu::ColumnSums<R, 1 + kComponents>{{dbias, sum, sum + s.width, sum + 2 * s.width}, {true}},
@@ -298,7 +294,6 @@ void line_patches_backward(const Stream& stream, const LinePatches& s, real_t<T>
                AddGradient<R>{dweight, partials.in(memory), sum, chunks, rows, s.pixels(), s.width});
 }
 
-LOCKSTEP_EACH_STORAGE(line_patches_forward)
-LOCKSTEP_EACH_STORAGE(line_patches_backward)
+LOCKSTEP_EACH_STORAGE(line_patches_forward, line_patches_backward)
 
 }  // namespace lockstep::ops::cuda

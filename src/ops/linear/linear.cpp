@@ -36,22 +36,20 @@ void linear_forward(Stream& stream, const Tensor& y, const Tensor& derivative, c
           "), not ", bias.shape());
   require(!dropout || (dropout.rate > 0 && dropout.rate < 1 && y.shape()[0] == rows.rows()), "linear: dropout of ",
           dropout.rate, " in ", rows.rows(), " rows, but y is ", y.shape());
-  if (on_gpu(x, [&]<class T>() {
-        cuda::linear_forward<T>(stream, {s.m, s.n, s.k}, y.data<T>(), derivative.data<T>(), x.data<T>(),
-                                weight.data<T>(), bias.data<T>(), residual.data<T>(), activation, dropout, rows);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::linear_forward<T>(stream, {s.m, s.n, s.k}, y, derivative, x, weight, bias, residual, activation, dropout,
+                            rows);
+  });
+  on_cpu(x, [&]<class T>() {
     cpu::Epilogue<T> epilogue;
     if (bias) epilogue.bias = bias.data<T>();
     if (derivative) epilogue.derivative = derivative.data<T>();
     epilogue.activate = cpu::active_activation_kernel<T>(activation);
     if (residual && !dropout) epilogue.residual = residual.data<T>();
     if (derivative && !epilogue.activate) std::fill_n(derivative.data<T>(), derivative.size(), T{1});
-    cpu::product<T>(s.m, s.n, s.k, y.data<T>(), x.data<T>(), weight.data<T>(), true, false, epilogue,
-                    cpu::Operand::weight);
+    cpu::product<T>(s.m, s.n, s.k, y, x, weight, true, false, epilogue, cpu::Operand::weight);
+    if (dropout) ops::dropout_both(stream, y, derivative, residual, dropout, rows);
   });
-  if (dropout) ops::dropout_both(stream, y, derivative, residual, dropout, rows);
 }
 
 void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, const Tensor& dy,
@@ -65,25 +63,18 @@ void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
           ", so dweight must be too, not ", dweight.tensor.shape());
   require(!dbias || dbias.tensor.shape() == Shape{s.n}, "linear backward: weight is ", weight.shape(),
           ", so dbias must be (", s.n, "), not ", dbias.tensor.shape());
-  if (on_gpu(x, [&]<class T>() {
-        using R = real_t<T>;
-        T* da = dy.data<T>();
-        cuda::scale_and_sum<T>(stream, s.m, s.n, da, derivative.data<T>(), dbias.tensor.data<R>(), dbias.accumulate);
-        if (dx)
-          cuda::product<T>(stream, cuda::Product::nn, s.m, s.k, s.n, dx.tensor.data<T>(), da, weight.data<T>(),
-                           dx.accumulate);
-        if (dweight)
-          cuda::product<T>(stream, cuda::Product::tn, s.n, s.k, s.m, dweight.tensor.data<R>(), da, x.data<T>(),
-                           dweight.accumulate);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
     T* da = dy.data<T>();
-    cpu::scale_and_sum<T>(s.m, s.n, da, derivative.data<T>(), dbias.tensor.data<T>(), dbias.accumulate);
-    if (dx)
-      cpu::product<T>(s.m, s.k, s.n, dx.tensor.data<T>(), da, weight.data<T>(), false, dx.accumulate, {},
-                      cpu::Operand::weight);
-    if (dweight) cpu::product_tn<T>(s.n, s.k, s.m, dweight.tensor.data<T>(), da, x.data<T>(), dweight.accumulate);
+    cuda::scale_and_sum<T>(stream, s.m, s.n, da, derivative, dbias.tensor, dbias.accumulate);
+    if (dx) cuda::product<T, T>(stream, cuda::Product::nn, s.m, s.k, s.n, dx.tensor, da, weight, dx.accumulate);
+    if (dweight)
+      cuda::product<T, real_t<T>>(stream, cuda::Product::tn, s.n, s.k, s.m, dweight.tensor, da, x, dweight.accumulate);
+  });
+  on_cpu(x, [&]<class T>() {
+    T* da = dy.data<T>();
+    cpu::scale_and_sum<T>(s.m, s.n, da, derivative, dbias.tensor, dbias.accumulate);
+    if (dx) cpu::product<T>(s.m, s.k, s.n, dx.tensor, da, weight, false, dx.accumulate, {}, cpu::Operand::weight);
+    if (dweight) cpu::product_tn<T>(s.n, s.k, s.m, dweight.tensor, da, x, dweight.accumulate);
   });
 }
 

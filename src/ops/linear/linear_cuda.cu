@@ -101,7 +101,6 @@ void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, 
     multiply<T>(stream, m * n, dy, dy, derivative, false);
 }
 
-LOCKSTEP_EACH_STORAGE(linear_forward)
-LOCKSTEP_EACH_STORAGE(scale_and_sum)
+LOCKSTEP_EACH_STORAGE(linear_forward, scale_and_sum)
 
 }  // namespace lockstep::ops::cuda

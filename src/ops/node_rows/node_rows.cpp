@@ -5,7 +5,6 @@
 
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/f16.hpp"
-#include "lockstep/device/has_cuda.hpp"
 #include "node_rows_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
 
@@ -32,20 +31,19 @@ void gather_node_rows(Stream& stream, const Tensor& y, std::int64_t column, cons
                       std::span<const std::int32_t> rows, RowScale scale) {
   require_part("gather_node_rows", x, y, column, rows.size());
   const std::int64_t width = x.columns(), stride = y.columns();
-  if (on_gpu(x, [&]<class T>() {
-        cuda::gather_node_rows<T>(stream, y.data<T>() + column, stride, {x.data<const T>(), width, rows, scale});
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::gather_node_rows<T>(stream, y.data<T>() + column, stride, {x, width, rows, scale});
+  });
+  on_cpu(x, [&]<class T>() {
     T* first = y.data<T>() + column;
     const T* from = x.data<const T>();
-    const auto count = static_cast<std::int64_t>(rows.size());
+    const auto count = std::ssize(rows);
     const auto kernels = cpu::active_node_row_kernels<T>();
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < count; ++i) {
-      if (i + kPrefetch < count) prefetch(from + rows[static_cast<std::size_t>(i + kPrefetch)] * width, width);
+      if (i + kPrefetch < count) prefetch(from + rows[i + kPrefetch] * width, width);
       T* to = first + i * stride;
-      const T* row = from + rows[static_cast<std::size_t>(i)] * width;
+      const T* row = from + rows[i] * width;
       if (scale == RowScale::none) {
         std::copy_n(row, width, to);
         continue;
@@ -60,19 +58,18 @@ void scatter_node_rows(Stream& stream, const Tensor& dx, const Tensor& dy, std::
   require_part("scatter_node_rows", x, dy, column, rows.size());
   require(dx.shape() == x.shape() && dx.dtype() == x.dtype(), "scatter_node_rows: x ", x.shape(), ", dx ", dx.shape());
   const std::int64_t width = x.columns(), stride = dy.columns();
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu_in_floats(x, [&]<class T>() {
+    cuda::scatter_node_rows<T>(stream, dx, dy.data<const T>() + column, stride, {x, width, rows, scale});
+  });
+  on_cpu(x, [&]<class T>() {
     const T *first = dy.data<const T>() + column, *from = x.data<const T>();
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::scatter_node_rows<T>(stream, dx.data<T>(), first, stride, {from, width, rows, scale});
-    }
-    const auto count = static_cast<std::int64_t>(rows.size());
+    const auto count = std::ssize(rows);
     const auto kernels = cpu::active_node_row_kernels<T>();
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t at = rows[static_cast<std::size_t>(i)] * width;
+      const std::int64_t at = rows[i] * width;
       if (i + kPrefetch < count) {
-        const std::int64_t next = rows[static_cast<std::size_t>(i + kPrefetch)] * width;
+        const std::int64_t next = rows[i + kPrefetch] * width;
         prefetch(from + next, width);
         prefetch(dx.data<T>() + next, width);
         prefetch(first + (i + kPrefetch) * stride, width);
@@ -89,10 +86,8 @@ void scatter_node_rows(Stream& stream, const Tensor& dx, const Tensor& dy, std::
 }
 
 void clear_node_rows(Stream& stream, const Tensor& x, const RowSet& rows) {
-  visit_float(x.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::clear_node_rows<T>(stream, x.data<T>(), x.columns(), rows);
-    }
+  on_gpu_in_floats(x, [&]<class T>() { cuda::clear_node_rows<T>(stream, x, x.columns(), rows); });
+  on_cpu(x, [&]<class T>() {
     const std::int64_t width = x.columns();
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < rows.size(); ++i)
@@ -106,9 +101,7 @@ void round_node_rows(Stream& stream, const Tensor& y, const Tensor& x, const Row
   const std::int64_t width = x.columns();
   const float* from = x.data<const float>();
   const auto round = [&](auto* to, const auto& rounded) {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::round_node_rows(stream, to, from, width, rows);
-    }
+    if (on_gpu(x.device(), [&] { cuda::round_node_rows(stream, to, from, width, rows); })) return;
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < rows.size(); ++i) {
       const std::int64_t first = rows[i] * width;
@@ -123,24 +116,22 @@ void round_node_rows(Stream& stream, const Tensor& y, const Tensor& x, const Row
 
 void sum_node_rows(Stream& stream, const Tensor& y, const Tensor& x, std::int64_t column,
                    std::span<const std::int64_t> ptr, std::span<const std::int64_t> place) {
-  require(y.rows() == static_cast<std::int64_t>(ptr.size()) - 1 && column >= 0 && column + y.columns() <= x.columns() &&
-              x.dtype() == y.dtype(),
-          "sum_node_rows: columns from ", column, " of ", x.shape(), " as ", y.shape(), ", ", ptr.size(), " offsets");
+  require(
+      y.rows() == std::ssize(ptr) - 1 && column >= 0 && column + y.columns() <= x.columns() && x.dtype() == y.dtype(),
+      "sum_node_rows: columns from ", column, " of ", x.shape(), " as ", y.shape(), ", ", ptr.size(), " offsets");
   const std::int64_t width = y.columns(), stride = x.columns();
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu_in_floats(
+      x, [&]<class T>() { cuda::sum_node_rows<T>(stream, y, width, x.data<const T>() + column, stride, ptr, place); });
+  on_cpu(x, [&]<class T>() {
     const T* from = x.data<const T>() + column;
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::sum_node_rows<T>(stream, y.data<T>(), width, from, stride, ptr, place);
-    }
     const std::int64_t count = y.rows();
 #pragma omp parallel for schedule(static)
     for (std::int64_t n = 0; n < count; ++n) {
       T* sum = y.data<T>() + n * width;
       std::fill_n(sum, width, T{0});
-      for (std::int64_t u = ptr[static_cast<std::size_t>(n)]; u < ptr[static_cast<std::size_t>(n) + 1]; ++u) {
-        if (u + kPrefetch < std::ssize(place))
-          prefetch(from + place[static_cast<std::size_t>(u + kPrefetch)] * stride, width);
-        const T* row = from + (place.empty() ? u : place[static_cast<std::size_t>(u)]) * stride;
+      for (std::int64_t u = ptr[n]; u < ptr[n + 1]; ++u) {
+        if (u + kPrefetch < std::ssize(place)) prefetch(from + place[u + kPrefetch] * stride, width);
+        const T* row = from + (place.empty() ? u : place[u]) * stride;
         for (std::int64_t c = 0; c < width; ++c) sum[c] += row[c];
       }
     }

@@ -6,20 +6,8 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using gpu::kWarp;
-constexpr int kRowsPerBlock = 8;
 constexpr double kLeastNorm = 1e-12;
 
-template <class... Params, class... Args>
-void launch_rows(const Stream& stream, std::int64_t rows, void (*kernel)(Params...), Args&&... args) {
-  if (rows == 0) return;
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows, kRowsPerBlock)),
-               .block = dim3(kWarp, kRowsPerBlock)},
-              kernel, std::forward<Args>(args)...);
-}
-
-/// The row of this warp. Blocks have kRowsPerBlock rows.
-__device__ std::int64_t warp_row() { return std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y; }
 __device__ std::int64_t warp_lane() { return threadIdx.x; }
 
 template <class T>
@@ -32,9 +20,9 @@ __device__ double square_norm(const T* row, std::int64_t columns) {
 
 /// One warp per row; a lane takes every 32nd column. The second pass over a row reads from the first-level cache.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
     gather_node_rows_kernel(T* __restrict__ y, std::int64_t stride, NodeRows<T> nodes) {
-  const std::int64_t i = warp_row();
+  const std::int64_t i = gpu::warp_row();
   if (i >= static_cast<std::int64_t>(nodes.rows.size()) || nodes.rows.data()[i] < 0) return;
   const T* row = nodes.x + nodes.rows.data()[i] * nodes.columns;
   const real_t<T> factor = nodes.scale == RowScale::none
@@ -46,9 +34,9 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
 
 /// One warp per row. No two warps have the same row, so additions need no atomics.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
     scatter_node_rows_kernel(T* __restrict__ dx, const T* __restrict__ dy, std::int64_t stride, NodeRows<T> nodes) {
-  const std::int64_t i = warp_row();
+  const std::int64_t i = gpu::warp_row();
   if (i >= static_cast<std::int64_t>(nodes.rows.size()) || nodes.rows.data()[i] < 0) return;
   const std::int64_t at = nodes.rows.data()[i] * nodes.columns;
   const T *row = nodes.x + at, *slope = dy + i * stride;
@@ -68,9 +56,9 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
 
 /// One warp per row. Memory bound: writes the rows.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
     clear_node_rows_kernel(T* __restrict__ x, std::int64_t columns, RowSet rows) {
-  const std::int64_t i = warp_row();
+  const std::int64_t i = gpu::warp_row();
   if (i >= rows.size()) return;
   const std::int64_t at = rows[i] * columns;
   for (std::int64_t c = warp_lane(); c < columns; c += kWarp) x[at + c] = 0;
@@ -78,9 +66,9 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
 
 /// One warp per row. Memory bound: reads x, writes y.
 template <class Half>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
     round_node_rows_kernel(Half* __restrict__ y, const float* __restrict__ x, std::int64_t columns, RowSet rows) {
-  const std::int64_t i = warp_row();
+  const std::int64_t i = gpu::warp_row();
   if (i >= rows.size()) return;
   const std::int64_t at = rows[i] * columns;
   for (std::int64_t c = warp_lane(); c < columns; c += kWarp) gpu::store(y + at + c, x[at + c]);
@@ -106,32 +94,29 @@ __global__ void __launch_bounds__(256)
 
 template <class T>
 void gather_node_rows(const Stream& stream, T* y, std::int64_t stride, const NodeRows<T>& nodes) {
-  launch_rows(stream, static_cast<std::int64_t>(nodes.rows.size()), gather_node_rows_kernel<T>, y, stride, nodes);
+  gpu::launch(stream, gpu::warp_per_row(std::ssize(nodes.rows)), gather_node_rows_kernel<T>, y, stride, nodes);
 }
 template <class T>
 void scatter_node_rows(const Stream& stream, T* dx, const T* dy, std::int64_t stride, const NodeRows<T>& nodes) {
-  launch_rows(stream, static_cast<std::int64_t>(nodes.rows.size()), scatter_node_rows_kernel<T>, dx, dy, stride, nodes);
+  gpu::launch(stream, gpu::warp_per_row(std::ssize(nodes.rows)), scatter_node_rows_kernel<T>, dx, dy, stride, nodes);
 }
 template <class T>
 void clear_node_rows(const Stream& stream, T* x, std::int64_t columns, const RowSet& rows) {
-  launch_rows(stream, rows.size(), clear_node_rows_kernel<T>, x, columns, rows);
+  gpu::launch(stream, gpu::warp_per_row(rows.size()), clear_node_rows_kernel<T>, x, columns, rows);
 }
 template <class Half>
 void round_node_rows(const Stream& stream, Half* y, const float* x, std::int64_t columns, const RowSet& rows) {
-  launch_rows(stream, rows.size(), round_node_rows_kernel<Half>, y, x, columns, rows);
+  gpu::launch(stream, gpu::warp_per_row(rows.size()), round_node_rows_kernel<Half>, y, x, columns, rows);
 }
 template <class T>
 void sum_node_rows(const Stream& stream, T* y, std::int64_t columns, const T* x, std::int64_t stride,
                    std::span<const std::int64_t> ptr, std::span<const std::int64_t> place) {
   const std::int64_t count = (static_cast<std::int64_t>(ptr.size()) - 1) * columns;
-  if (count == 0) return;
   gpu::launch(stream, gpu::grid_for(count), sum_node_rows_kernel<T>, count, y, columns, x, stride, ptr.data(),
               place.empty() ? nullptr : place.data());
 }
 
-LOCKSTEP_EACH_FLOAT(scatter_node_rows)
-LOCKSTEP_EACH_FLOAT(clear_node_rows)
-LOCKSTEP_EACH_FLOAT(sum_node_rows)
+LOCKSTEP_EACH_FLOAT(scatter_node_rows, clear_node_rows, sum_node_rows)
 LOCKSTEP_EACH_STORAGE(gather_node_rows)
 template void round_node_rows(const Stream&, bf16*, const float*, std::int64_t, const RowSet&);
 template void round_node_rows(const Stream&, f16*, const float*, std::int64_t, const RowSet&);

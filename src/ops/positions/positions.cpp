@@ -19,8 +19,8 @@ cuda::Runs runs_of(const char* what, const Tensor& x, const Tensor& y, std::int6
 
 void take_positions(Stream& stream, const Tensor& y, const Tensor& x, std::int64_t first) {
   const cuda::Runs runs = runs_of("take_positions", x, y, first);
-  if (on_gpu(x, [&]<class T>() { cuda::take_runs<T>(stream, runs, y.data<T>(), x.data<T>()); })) return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() { cuda::take_runs<T>(stream, runs, y, x); });
+  on_cpu(x, [&]<class T>() {
     T* to = y.data<T>();
     const T* from = x.data<T>();
     for (std::int64_t r = 0; r < runs.count; ++r)
@@ -31,11 +31,8 @@ void take_positions(Stream& stream, const Tensor& y, const Tensor& x, std::int64
 void take_positions_backward(Stream& stream, Target dx, const Tensor& dy, std::int64_t first) {
   if (!dx) return;
   const cuda::Runs runs = runs_of("take_positions backward", dx.tensor, dy, first);
-  if (on_gpu(dy, [&]<class T>() {
-        cuda::take_runs_backward<T>(stream, runs, dx.tensor.data<T>(), dx.accumulate, dy.data<T>());
-      }))
-    return;
-  visit_float(dy.dtype(), [&]<class T>() {
+  on_gpu(dy, [&]<class T>() { cuda::take_runs_backward<T>(stream, runs, dx.tensor, dx.accumulate, dy); });
+  on_cpu(dy, [&]<class T>() {
     T* to = dx.tensor.data<T>();
     const T* from = dy.data<T>();
     if (!dx.accumulate) std::fill_n(to, dx.tensor.size(), T{0});
@@ -49,12 +46,8 @@ void fill_sequences(Stream& stream, const Tensor& x, const Tensor& row, const Te
           "fill_sequences: x is ", x.shape(), ", the row ", row.shape(), ", starts ", starts.shape(),
           "; these do not fit together");
   const std::int64_t sequences = x.shape()[0], positions = x.shape()[1], columns = x.columns();
-  if (on_gpu(x, [&]<class T>() {
-        cuda::fill_sequences<T>(stream, sequences, positions, columns, x.data<T>(), row.data<T>(),
-                                starts.data<std::int32_t>());
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() { cuda::fill_sequences<T>(stream, sequences, positions, columns, x, row, starts); });
+  on_cpu(x, [&]<class T>() {
     T* to = x.data<T>();
     for (std::int64_t b = 0; b < sequences; ++b) {
       if (starts.data<std::int32_t>()[b] == 0) continue;

@@ -90,13 +90,10 @@ void take_runs_backward(const Stream& stream, const Runs& runs, T* dx, bool accu
 template <class T>
 void fill_sequences(const Stream& stream, std::int64_t sequences, std::int64_t positions, std::int64_t columns, T* x,
                     const T* row, const std::int32_t* starts) {
-  if (sequences * positions * columns == 0) return;
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(sequences), kTiles), .block = kThreads},
-              fill_sequences_kernel<T>, positions * columns, columns, x, row, starts);
+  gpu::launch(stream, {.grid = {sequences, kTiles}, .block = kThreads}, fill_sequences_kernel<T>, positions * columns,
+              columns, x, row, starts);
 }
 
-LOCKSTEP_EACH_STORAGE(take_runs)
-LOCKSTEP_EACH_STORAGE(take_runs_backward)
-LOCKSTEP_EACH_STORAGE(fill_sequences)
+LOCKSTEP_EACH_STORAGE(take_runs, take_runs_backward, fill_sequences)
 
 }  // namespace lockstep::ops::cuda

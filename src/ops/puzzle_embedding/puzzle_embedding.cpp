@@ -58,14 +58,10 @@ void backward(const cuda::PuzzleShape& s, T* dpuzzle, T* dtable, T* dwhere, cons
 
 void puzzle_embedding_forward(Stream& stream, const Tensor& x, const PuzzleEmbedding& e) {
   const cuda::PuzzleShape s = shape_of("puzzle_embedding", x, e);
-  if (on_gpu(x, [&]<class T>() {
-        cuda::puzzle_embedding_forward<T>(stream, s, x.data<T>(), e.table.data<T>(), e.puzzles.data<T>(),
-                                          e.where.data<T>(), static_cast<real_t<T>>(e.scale));
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
-    forward<T>(s, x.data<T>(), e.table.data<T>(), e.puzzles.data<T>(), e.where.data<T>(), static_cast<T>(e.scale));
+  on_gpu(x, [&]<class T>() {
+    cuda::puzzle_embedding_forward<T>(stream, s, x, e.table, e.puzzles, e.where, static_cast<real_t<T>>(e.scale));
   });
+  on_cpu(x, [&]<class T>() { forward<T>(s, x, e.table, e.puzzles, e.where, static_cast<T>(e.scale)); });
 }
 
 void puzzle_embedding_backward(Stream& stream, const Tensor& dpuzzle, const Tensor& dtable, const Tensor& dwhere,
@@ -75,15 +71,11 @@ void puzzle_embedding_backward(Stream& stream, const Tensor& dpuzzle, const Tens
               (!dwhere || dwhere.size() == (s.prefix + s.cells) * s.columns),
           "puzzle_embedding backward: dx is ", dx.shape(), ", the targets are ", dpuzzle.shape(), ", ", dtable.shape(),
           " and ", dwhere.shape(), "; these do not fit together");
-  if (on_gpu(dx, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::puzzle_embedding_backward<T>(stream, s, dpuzzle.data<R>(), dtable.data<R>(), dwhere.data<R>(),
-                                           dx.data<T>(), static_cast<R>(e.scale));
-      }))
-    return;
-  visit_float(dx.dtype(), [&]<class T>() {
-    backward<T>(s, dpuzzle.data<T>(), dtable.data<T>(), dwhere.data<T>(), dx.data<T>(), static_cast<T>(e.scale));
+  on_gpu(dx, [&]<class T>() {
+    using R = real_t<T>;
+    cuda::puzzle_embedding_backward<T>(stream, s, dpuzzle, dtable, dwhere, dx, static_cast<R>(e.scale));
   });
+  on_cpu(dx, [&]<class T>() { backward<T>(s, dpuzzle, dtable, dwhere, dx, static_cast<T>(e.scale)); });
 }
 
 }  // namespace lockstep::ops

@@ -80,15 +80,14 @@ struct Scaled {
 template <class T>
 void token_gradient(const Stream& stream, const PuzzleShape& s, real_t<T>* dtable, const T* dx, real_t<T> scale) {
   using R = real_t<T>;
-  const std::int64_t cells = s.batch * s.cells, tiles = gpu::ceil_div<std::int64_t>(s.columns, kThreads);
+  const std::int64_t cells = s.batch * s.cells, tiles = gpu::ceil_div(s.columns, kThreads);
   constexpr std::int64_t kLeastCells = 64;
   const std::int64_t chunks = std::clamp<std::int64_t>(4 * gpu::kManyBlocks / std::max<std::int64_t>(1, tiles), 1,
                                                        std::max<std::int64_t>(1, cells / kLeastCells));
   const std::int64_t n = s.vocabulary * s.columns;
-  R* partials = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(chunks * n) * sizeof(R)));
-  const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(chunks),
-                  static_cast<unsigned>(gpu::ceil_div<std::int64_t>(s.vocabulary, kTileTokens)));
-  gpu::launch(stream, {.grid = grid, .block = kThreads}, token_gradient_kernel<T>, s, partials, dx, scale);
+  R* partials = gpu::scratch<R>(stream, chunks * n);
+  gpu::launch(stream, {.grid = {tiles, chunks, gpu::ceil_div(s.vocabulary, kTileTokens)}, .block = kThreads},
+              token_gradient_kernel<T>, s, partials, dx, scale);
   gpu::add_partials<R, 1>(stream, chunks, n, {{dtable}, {true}}, partials, n);
 }
 
@@ -98,9 +97,8 @@ template <class T>
 void puzzle_embedding_forward(const Stream& stream, const PuzzleShape& s, T* x, const T* table, const T* puzzles,
                               const T* where, real_t<T> scale) {
   const std::int64_t positions = s.batch * (s.prefix + s.cells);
-  if (positions * s.columns == 0) return;
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(positions)), .block = kThreads},
-              puzzle_embedding_forward_kernel<T>, s, x, table, puzzles, where, scale);
+  gpu::launch(stream, {.grid = positions, .block = kThreads}, puzzle_embedding_forward_kernel<T>, s, x, table, puzzles,
+              where, scale);
 }
 
 template <class T>
@@ -108,14 +106,12 @@ void puzzle_embedding_backward(const Stream& stream, const PuzzleShape& s, real_
                                real_t<T>* dwhere, const T* dx, real_t<T> scale) {
   if (s.batch * s.columns == 0) return;
   if (dpuzzle && s.width > 0)
-    gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(s.batch)), .block = kThreads}, puzzle_gradient_kernel<T>, s,
-                dpuzzle, dx, scale);
+    gpu::launch(stream, {.grid = s.batch, .block = kThreads}, puzzle_gradient_kernel<T>, s, dpuzzle, dx, scale);
   if (dtable && s.cells > 0) token_gradient(stream, s, dtable, dx, scale);
   const std::int64_t length = (s.prefix + s.cells) * s.columns;
   if (dwhere) gpu::column_sums<real_t<T>, 1>(stream, s.batch, length, {{dwhere}, {true}}, Scaled<T>{dx, length, scale});
 }
 
-LOCKSTEP_EACH_STORAGE(puzzle_embedding_forward)
-LOCKSTEP_EACH_STORAGE(puzzle_embedding_backward)
+LOCKSTEP_EACH_STORAGE(puzzle_embedding_forward, puzzle_embedding_backward)
 
 }  // namespace lockstep::ops::cuda

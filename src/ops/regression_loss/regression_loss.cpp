@@ -1,10 +1,10 @@
 #include "lockstep/ops/regression_loss.hpp"
 
 #include <array>
-#include <cmath>
 
 #include "ops/common/loss_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/common/regression.hpp"
 
 namespace lockstep::ops {
 
@@ -28,7 +28,7 @@ double sum_elements(std::int64_t n, T* dy, const T* y, const T* target, const F&
     for (std::int64_t j = 0; j < count; ++j) {
       const std::int64_t i = first + j;
       T gradient{};
-      sums[static_cast<std::size_t>(j)] += static_cast<double>(f(y[i] - target[i], gradient));
+      sums[j] += static_cast<double>(f(y[i] - target[i], gradient));
       if (dy) dy[i] = gradient;
     }
   }
@@ -65,37 +65,9 @@ void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
   require(target.shape() == y.shape() && (!dy || dy.shape() == y.shape()), "regression loss: y is ", y.shape(),
           ", target ", target.shape(), "; they must be equal");
   check_scalar("regression loss", loss);
-  if (on_gpu(y, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::regression_loss<T>(stream, y.size(), loss, dy.data<R>(), y.data<T>(), target.data<R>(), kind);
-      }))
-    return;
-  visit_float(y.dtype(), [&]<class T>() {
-    T* d = dy.data<T>();
-    const auto run = [&](const auto& f) {
-      store(loss, sum_elements<T>(y.size(), d, y.data<T>(), target.data<T>(), f));
-    };
-    switch (kind) {
-      case Regression::mse:
-        run([](T e, T& gradient) {
-          gradient = 2 * e;
-          return e * e;
-        });
-        break;
-      case Regression::mae:
-        run([](T e, T& gradient) {
-          gradient = static_cast<T>((e > 0) - (e < 0));
-          return std::abs(e);
-        });
-        break;
-      case Regression::huber:
-        run([](T e, T& gradient) {
-          const T size = std::abs(e);
-          gradient = size < 1 ? e : static_cast<T>((e > 0) - (e < 0));
-          return size < 1 ? T(0.5) * e * e : size - T(0.5);
-        });
-        break;
-    }
+  on_gpu(y, [&]<class T>() { cuda::regression_loss<T>(stream, y.size(), loss, dy, y, target, kind); });
+  on_cpu(y, [&]<class T>() {
+    store(loss, visit_regression(kind, [&](auto f) { return sum_elements<T>(y.size(), dy, y, target, f); }));
   });
 }
 
@@ -104,17 +76,14 @@ void smoothness_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
   const std::int64_t columns = y.columns(), rows = y.rows();
   require(order == 1 || order == 2, "smoothness loss: order ", order, " is not 1 or 2");
   require(columns > order, "smoothness loss: ", columns, " output columns have no finite difference of order ", order);
-  require(static_cast<std::int64_t>(mean.size()) == columns && static_cast<std::int64_t>(std.size()) == columns,
-          "smoothness loss: y is ", y.shape(), ", but there are ", mean.size(), " means and ", std.size(),
-          " deviations");
+  require(std::ssize(mean) == columns && std::ssize(std) == columns, "smoothness loss: y is ", y.shape(),
+          ", but there are ", mean.size(), " means and ", std.size(), " deviations");
   require(!dy || dy.shape() == y.shape(), "smoothness loss: y is ", y.shape(), ", so dy must be too, not ", dy.shape());
   check_scalar("smoothness loss", loss);
-  if (on_gpu(y, [&]<class T>() {
-        cuda::smoothness_loss<T>(stream, rows, columns, loss, dy.data<real_t<T>>(), y.data<T>(), mean.data(),
-                                 std.data(), order);
-      }))
-    return;
-  visit_float(y.dtype(), [&]<class T>() {
+  on_gpu(y, [&]<class T>() {
+    cuda::smoothness_loss<T>(stream, rows, columns, loss, dy, y, mean.data(), std.data(), order);
+  });
+  on_cpu(y, [&]<class T>() {
     if (dy) fill_zero(stream, dy);
     double total = 0;
     const auto physical = [&](const T* row, std::int64_t c) {
@@ -128,11 +97,9 @@ void smoothness_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
       T* d = dy ? dy.data<T>() + m * columns : nullptr;
       for (std::int64_t c = 0; c + order < columns; ++c) {
         double difference = 0;
-        for (int j = 0; j <= order; ++j) difference += stencil[static_cast<std::size_t>(j)] * physical(row, c + j);
+        for (int j = 0; j <= order; ++j) difference += stencil[j] * physical(row, c + j);
         total += difference * difference;
-        for (int j = 0; d && j <= order; ++j)
-          d[c + j] += static_cast<T>(2 * difference * stencil[static_cast<std::size_t>(j)] *
-                                     std[static_cast<std::size_t>(c + j)]);
+        for (int j = 0; d && j <= order; ++j) d[c + j] += static_cast<T>(2 * difference * stencil[j] * std[c + j]);
       }
     }
     store(loss, total);

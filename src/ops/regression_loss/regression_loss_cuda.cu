@@ -1,10 +1,6 @@
-#include <algorithm>
-#include <cmath>
-
 #include "lockstep/device/cuda_half.hpp"
-#include "lockstep/device/cuda_scratch.hpp"
 #include "ops/common/loss_kernels.hpp"
-#include "ops/common/regression_cuda.hpp"
+#include "ops/common/regression.hpp"
 #include "ops/common/total_cuda.hpp"
 
 namespace lockstep::ops::cuda {
@@ -13,13 +9,13 @@ namespace {
 /// One element per thread, grid-stride. Memory bound: reads y and target, writes dy.
 template <class T, class Op>
 __global__ void __launch_bounds__(gpu::kTotalThreads)
-    regression_loss_kernel(std::int64_t n, double* partials, real_t<T>* dy, const T* __restrict__ y,
+    regression_loss_kernel(double* partials, std::int64_t n, real_t<T>* dy, const T* __restrict__ y,
                            const real_t<T>* __restrict__ target) {
   double mine = 0;
   for (std::int64_t i = std::int64_t{blockIdx.x} * gpu::kTotalThreads + threadIdx.x; i < n;
        i += std::int64_t{gridDim.x} * gpu::kTotalThreads) {
     real_t<T> gradient;
-    mine += static_cast<double>(Op::apply(gpu::load(y + i) - target[i], gradient));
+    mine += static_cast<double>(Op{}(gpu::load(y + i) - target[i], gradient));
     if (dy != nullptr) dy[i] = gradient;
   }
   gpu::put_partial(partials, mine);
@@ -29,7 +25,7 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
 /// from all differences that include it. moments: means, then deviations.
 template <class T>
 __global__ void __launch_bounds__(gpu::kTotalThreads)
-    smoothness_loss_kernel(std::int64_t n, std::int64_t columns, double* partials, real_t<T>* dy,
+    smoothness_loss_kernel(double* partials, std::int64_t n, std::int64_t columns, real_t<T>* dy,
                            const T* __restrict__ y, const double* __restrict__ moments, int order) {
   const auto weight = [&](int j) { return order == 1 ? 2.0 * j - 1 : j == 1 ? -2.0 : 1.0; };
   double mine = 0;
@@ -56,50 +52,27 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
   gpu::put_partial(partials, mine);
 }
 
-std::int64_t blocks_for(std::int64_t n) {
-  return std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(n, gpu::kTotalThreads), 1, gpu::kTotalBlocks);
-}
-
 }  // namespace
 
 template <class T>
 void regression_loss(const Stream& stream, std::int64_t n, Tensor loss, real_t<T>* dy, const T* y,
                      const real_t<T>* target, Regression kind) {
-  const std::int64_t blocks = blocks_for(n);
-  auto* partials = reinterpret_cast<double*>(gpu::scratch(stream, gpu::kTotalBlocks * sizeof(double)));
-  const auto run = [&]<class Op>(Op) {
-    gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = gpu::kTotalThreads},
-                regression_loss_kernel<T, Op>, n, partials, dy, y, target);
-  };
-  switch (kind) {
-    case Regression::mse:
-      run(gpu::Squared{});
-      break;
-    case Regression::mae:
-      run(gpu::Absolute{});
-      break;
-    case Regression::huber:
-      run(gpu::Huber{});
-      break;
-  }
-  gpu::total(stream, loss, partials, blocks);
+  visit_regression(
+      kind, [&]<class Op>(Op) { gpu::launch_total(stream, loss, n, regression_loss_kernel<T, Op>, n, dy, y, target); });
 }
 
 template <class T>
 void smoothness_loss(const Stream& stream, std::int64_t rows, std::int64_t columns, Tensor loss, real_t<T>* dy,
                      const T* y, const double* mean, const double* std, int order) {
-  const std::int64_t n = rows * columns, blocks = blocks_for(n);
   const auto bytes = static_cast<std::size_t>(columns) * sizeof(double);
-  auto* partials = reinterpret_cast<double*>(gpu::scratch(stream, gpu::kTotalBlocks * sizeof(double) + 2 * bytes));
-  double* moments = partials + gpu::kTotalBlocks;
+  // The partial sums are at the start of the scratch memory.
+  double* moments = gpu::scratch<double>(stream, gpu::kTotalBlocks + 2 * columns) + gpu::kTotalBlocks;
   copy_bytes(stream, moments, mean, bytes);
   copy_bytes(stream, moments + columns, std, bytes);
-  gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = gpu::kTotalThreads}, smoothness_loss_kernel<T>,
-              n, columns, partials, dy, y, moments, order);
-  gpu::total(stream, loss, partials, blocks);
+  gpu::launch_total(stream, loss, rows * columns, smoothness_loss_kernel<T>, rows * columns, columns, dy, y, moments,
+                    order);
 }
 
-LOCKSTEP_EACH_STORAGE(regression_loss)
-LOCKSTEP_EACH_STORAGE(smoothness_loss)
+LOCKSTEP_EACH_STORAGE(regression_loss, smoothness_loss)
 
 }  // namespace lockstep::ops::cuda

@@ -8,7 +8,7 @@ namespace lockstep::ops {
 namespace {
 template <class T>
 RowSum<T> row_sum(const NormSum& sum) {
-  return {sum.to.data<T>(), sum.a.data<T>(), sum.b.data<T>()};
+  return {sum.to, sum.a, sum.b};
 }
 }  // namespace
 
@@ -21,14 +21,11 @@ void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& rstd, const 
       !sum.to || (sum.to.shape() == x.shape() && sum.a.shape() == x.shape() && (!sum.b || sum.b.shape() == x.shape())),
       "rmsnorm: x is ", x.shape(), ", so a sum and what it adds must be too, not ", sum.to.shape(), ", ", sum.a.shape(),
       " and ", sum.b.shape());
-  if (on_gpu(x, [&]<class T>() {
-        cuda::rmsnorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), rstd.data<real_t<T>>(), x.data<T>(),
-                                 static_cast<real_t<T>>(eps), row_sum<T>(sum));
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_rmsnorm_kernels<T>().forward(x.rows(), x.columns(), y.data<T>(), rstd.data<T>(), x.data<T>(),
-                                             static_cast<T>(eps), row_sum<T>(sum));
+  on_gpu(x, [&]<class T>() {
+    cuda::rmsnorm_forward<T>(stream, x.rows(), x.columns(), y, rstd, x, static_cast<real_t<T>>(eps), row_sum<T>(sum));
+  });
+  on_cpu(x, [&]<class T>() {
+    cpu::active_rmsnorm_kernels<T>().forward(x.rows(), x.columns(), y, rstd, x, static_cast<T>(eps), row_sum<T>(sum));
   });
 }
 
@@ -37,14 +34,11 @@ void rmsnorm_backward(Stream& stream, Target dx, const Tensor& dy, const Tensor&
   require(dy.shape() == y.shape() && rstd.size() == y.rows() && dx.tensor.shape() == y.shape(),
           "rmsnorm backward: y is ", y.shape(), ", dy ", dy.shape(), ", dx ", dx.tensor.shape(), ", rstd ",
           rstd.shape(), "; these do not fit together");
-  if (on_gpu(y, [&]<class T>() {
-        cuda::rmsnorm_backward<T>(stream, y.rows(), y.columns(), dx.tensor.data<T>(), dx.accumulate, dy.data<T>(),
-                                  y.data<T>(), rstd.data<real_t<T>>());
-      }))
-    return;
-  visit_float(y.dtype(), [&]<class T>() {
-    cpu::active_rmsnorm_kernels<T>().backward(y.rows(), y.columns(), dx.tensor.data<T>(), dx.accumulate, dy.data<T>(),
-                                              y.data<T>(), rstd.data<T>());
+  on_gpu(y, [&]<class T>() {
+    cuda::rmsnorm_backward<T>(stream, y.rows(), y.columns(), dx.tensor, dx.accumulate, dy, y, rstd);
+  });
+  on_cpu(y, [&]<class T>() {
+    cpu::active_rmsnorm_kernels<T>().backward(y.rows(), y.columns(), dx.tensor, dx.accumulate, dy, y, rstd);
   });
 }
 

@@ -4,17 +4,6 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
-/// Calls f(offset, load, store) for each vector of a row; the last one may be partial.
-template <class T, class F>
-LOCKSTEP_INLINE void for_vectors(std::int64_t n, const F& f) {
-  constexpr std::int64_t kL = kLanes<T>;
-  std::int64_t c = 0;
-  for (; c + kL <= n; c += kL) f([c](const T* p) { return load(p + c); }, [c](T* p, Vec<T> v) { store(p + c, v); });
-  if (c == n) return;
-  const Lanes<T> lanes(n - c);
-  f([c, lanes](const T* p) { return load(p + c, lanes); }, [c, lanes](T* p, Vec<T> v) { store(p + c, v, lanes); });
-}
-
 /// Two passes over a row, which stays in the first-level cache.
 template <class T>
 void forward(std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x, T eps, RowSum<T> sum) {

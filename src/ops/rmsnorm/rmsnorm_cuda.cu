@@ -8,9 +8,6 @@ namespace {
 using gpu::kWarp;
 using gpu::Pack;
 
-/// Warps of a block, one row each.
-constexpr int kRowsPerBlock = 8;
-
 /// The packs of N elements of a row that a lane of a warp has: every 32nd. kHeld of them are in registers, as
 /// real_t<T>. With kHeld = 0 the row may have any length and is read again from the caches.
 template <class R, int N, int kHeld>
@@ -45,11 +42,11 @@ class LaneRow {
 
 /// One warp per row. Memory bound: a row of C columns costs 2 C elements (x and y), and 2 C or 3 C more with a sum.
 template <class T, int N, int kHeld>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
     rmsnorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd, const T* x, real_t<T> eps,
                            RowSum<T> sum) {
   using R = real_t<T>;
-  const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y, begin = row * columns;
+  const std::int64_t row = gpu::warp_row(), begin = row * columns;
   if (row >= rows) return;
   const int lane = static_cast<int>(threadIdx.x);
   const auto read = [&](std::int64_t c) { return gpu::load<N>(x + begin + c); };
@@ -79,11 +76,11 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
 /// One warp per row. Memory bound: reads y and dy once, writes (or reads and writes) dx. dy may be the memory of dx,
 /// because a lane reads an element before it writes it.
 template <class T, int N, int kHeld>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
     rmsnorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool add, const T* dy,
                             const T* __restrict__ y, const real_t<T>* __restrict__ rstd) {
   using R = real_t<T>;
-  const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y, begin = row * columns;
+  const std::int64_t row = gpu::warp_row(), begin = row * columns;
   if (row >= rows) return;
   const int lane = static_cast<int>(threadIdx.x);
   const auto read_dy = [&](std::int64_t c) { return gpu::load<N>(dy + begin + c); };
@@ -110,7 +107,7 @@ void for_rows(std::int64_t columns, bool packed, const F& run) {
   constexpr int kPack = gpu::pack_size<T>();
   if (!packed || columns % kPack != 0)
     return columns <= 8 * kWarp ? run.template operator()<1, 8>() : run.template operator()<1, 0>();
-  const std::int64_t packs = gpu::ceil_div<std::int64_t>(columns, kWarp * kPack);
+  const std::int64_t packs = gpu::ceil_div(columns, kWarp * kPack);
   if (packs <= 1) return run.template operator()<kPack, 1>();
   if (packs <= 2) return run.template operator()<kPack, 2>();
   if (packs <= 4) return run.template operator()<kPack, 4>();
@@ -118,32 +115,26 @@ void for_rows(std::int64_t columns, bool packed, const F& run) {
   run.template operator()<kPack, 0>();
 }
 
-gpu::Grid warp_per_row(std::int64_t rows) {
-  return {.grid = dim3(static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows, kRowsPerBlock))),
-          .block = dim3(kWarp, kRowsPerBlock)};
-}
-
 }  // namespace
 
 template <class T>
 void rmsnorm_forward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd, const T* x,
                      real_t<T> eps, RowSum<T> sum) {
-  if (rows * columns == 0) return;
   for_rows<T>(columns, gpu::aligned(y, x, sum.to, sum.a, sum.b), [&]<int N, int kHeld>() {
-    gpu::launch(stream, warp_per_row(rows), rmsnorm_forward_kernel<T, N, kHeld>, rows, columns, y, rstd, x, eps, sum);
+    gpu::launch(stream, gpu::warp_per_row(rows), rmsnorm_forward_kernel<T, N, kHeld>, rows, columns, y, rstd, x, eps,
+                sum);
   });
 }
 
 template <class T>
 void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* dx, bool add, const T* dy,
                       const T* y, const real_t<T>* rstd) {
-  if (rows * columns == 0) return;
   for_rows<T>(columns, gpu::aligned(dx, dy, y), [&]<int N, int kHeld>() {
-    gpu::launch(stream, warp_per_row(rows), rmsnorm_backward_kernel<T, N, kHeld>, rows, columns, dx, add, dy, y, rstd);
+    gpu::launch(stream, gpu::warp_per_row(rows), rmsnorm_backward_kernel<T, N, kHeld>, rows, columns, dx, add, dy, y,
+                rstd);
   });
 }
 
-LOCKSTEP_EACH_STORAGE(rmsnorm_forward)
-LOCKSTEP_EACH_STORAGE(rmsnorm_backward)
+LOCKSTEP_EACH_STORAGE(rmsnorm_forward, rmsnorm_backward)
 
 }  // namespace lockstep::ops::cuda

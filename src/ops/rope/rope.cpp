@@ -31,15 +31,13 @@ void rope(Stream& stream, const Tensor& qkv, const Tensor& cos, const Tensor& si
           "; these do not fit together");
   const std::int64_t positions = cos.shape()[0], half = cos.shape()[1];
   const int sign = rotation == Rotation::forward ? 1 : -1;
-  if (on_gpu(qkv, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::rope<T>(stream, qkv.rows(), qkv.columns(), heads, half, positions, qkv.data<T>(), cos.data<R>(),
-                      sin.data<R>(), static_cast<R>(sign));
-      }))
-    return;
-  visit_float(qkv.dtype(), [&]<class T>() {
-    cpu::active_rope_kernel<T>()(qkv.rows(), qkv.columns(), heads, half, positions, qkv.data<T>(), cos.data<T>(),
-                                 sin.data<T>(), static_cast<T>(sign));
+  on_gpu(qkv, [&]<class T>() {
+    using R = real_t<T>;
+    cuda::rope<T>(stream, qkv.rows(), qkv.columns(), heads, half, positions, qkv, cos, sin, static_cast<R>(sign));
+  });
+  on_cpu(qkv, [&]<class T>() {
+    cpu::active_rope_kernel<T>()(qkv.rows(), qkv.columns(), heads, half, positions, qkv, cos, sin,
+                                 static_cast<T>(sign));
   });
 }
 

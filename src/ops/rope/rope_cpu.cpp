@@ -7,11 +7,10 @@ namespace {
 template <class T>
 void rotate(std::int64_t rows, std::int64_t width, std::int64_t heads, std::int64_t half, std::int64_t positions, T* x,
             const T* cos, const T* sin, T sign) {
-  constexpr std::int64_t kL = kLanes<T>;
   for (std::int64_t m = 0; m < rows; ++m) {
     const T *c = cos + m % positions * half, *s = sin + m % positions * half;
-    for (std::int64_t j = 0; j < half; j += kL) {
-      const Lanes<T> lanes(half - j < kL ? half - j : kL);
+    for (std::int64_t j = 0; j < half; j += kLanes<T>) {
+      const Lanes<T> lanes = lanes_at<T>(j, half);
       const Vec<T> cv = load(c + j, lanes), sv = load(s + j, lanes) * splat(sign);
       for (std::int64_t h = 0; h < heads; ++h) {
         T *a = x + m * width + h * 2 * half + j, *b = a + half;

@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(kThreads)
 template <class T, int N>
 void launch(const Stream& stream, std::int64_t rows, std::int64_t width, std::int64_t heads, std::int64_t half,
             std::int64_t positions, T* x, const real_t<T>* cos, const real_t<T>* sin, real_t<T> sign) {
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(rows)), .block = kThreads}, rope_kernel<T, N>, width,
-              static_cast<int>(heads * half), static_cast<int>(half), positions, x, cos, sin, sign);
+  gpu::launch(stream, {.grid = rows, .block = kThreads}, rope_kernel<T, N>, width, static_cast<int>(heads * half),
+              static_cast<int>(half), positions, x, cos, sin, sign);
 }
 
 }  // namespace
@@ -39,7 +39,6 @@ void launch(const Stream& stream, std::int64_t rows, std::int64_t width, std::in
 template <class T>
 void rope(const Stream& stream, std::int64_t rows, std::int64_t width, std::int64_t heads, std::int64_t half,
           std::int64_t positions, T* x, const real_t<T>* cos, const real_t<T>* sin, real_t<T> sign) {
-  if (rows * heads * half == 0) return;
   constexpr int kPack = gpu::pack_size<T>();
   const bool packed = half % kPack == 0 && width % kPack == 0 && gpu::aligned_for<kPack>(x, cos, sin);
   (packed ? launch<T, kPack> : launch<T, 1>)(stream, rows, width, heads, half, positions, x, cos, sin, sign);

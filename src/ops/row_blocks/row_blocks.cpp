@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/device/has_cuda.hpp"
+#include "ops/common/on_gpu.hpp"
 #include "row_blocks_kernels.hpp"
 
 namespace lockstep::ops {
@@ -14,9 +14,7 @@ void copy(Stream& stream, const RowBlock& y, const RowBlock& x) {
   T* to = static_cast<T*>(y.array.raw());
   const T* from = static_cast<const T*>(x.array.raw());
   const std::int64_t columns = y.array.columns();
-  if constexpr (kHasCuda) {
-    if (y.array.device().is_cuda()) return cuda::copy_block<T>(stream, to, y.rows, from, x.rows, columns);
-  }
+  if (on_gpu(y.array.device(), [&] { cuda::copy_block<T>(stream, to, y.rows, from, x.rows, columns); })) return;
 #pragma omp parallel for schedule(static) if (y.rows.size() * columns > (1 << 18))
   for (std::int64_t i = 0; i < y.rows.size(); ++i)
     std::copy_n(from + x.rows[i] * columns, columns, to + y.rows[i] * columns);

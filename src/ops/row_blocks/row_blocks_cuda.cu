@@ -6,14 +6,13 @@ namespace lockstep::ops::cuda {
 namespace {
 
 using gpu::kWarp;
-constexpr int kRowsPerBlock = 8;
 
 /// One warp per row, adjacent lanes on adjacent columns: whole cache lines on both sides if the block has 32 columns or
 /// more.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
     copy_block_kernel(T* y, RowSet y_rows, const T* x, RowSet x_rows, std::int64_t columns) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  const std::int64_t i = gpu::warp_row();
   if (i >= y_rows.size()) return;
   T* to = y + y_rows[i] * columns;
   const T* from = x + x_rows[i] * columns;
@@ -25,11 +24,7 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
 template <class T>
 void copy_block(const Stream& stream, T* y, const RowSet& y_rows, const T* x, const RowSet& x_rows,
                 std::int64_t columns) {
-  if (y_rows.size() == 0 || columns == 0) return;
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(y_rows.size(), kRowsPerBlock)),
-               .block = dim3(kWarp, kRowsPerBlock)},
-              copy_block_kernel<T>, y, y_rows, x, x_rows, columns);
+  gpu::launch(stream, gpu::warp_per_row(y_rows.size()), copy_block_kernel<T>, y, y_rows, x, x_rows, columns);
 }
 
 LOCKSTEP_EACH_FLOAT(copy_block)

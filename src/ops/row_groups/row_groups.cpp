@@ -11,10 +11,8 @@ void copy_rows(Stream& stream, Target y, const Tensor& x, std::int64_t n) {
   require(x.shape().rank() == 2 && y.tensor.size() == n * x.size(), "copy_rows: x is ", x.shape(), ", so ", n,
           " copies of each row do not fit into ", y.tensor.shape());
   const std::int64_t rows = x.rows(), c = x.columns();
-  if (on_gpu(x,
-             [&]<class T>() { cuda::copy_rows<T>(stream, rows, c, n, y.tensor.data<T>(), y.accumulate, x.data<T>()); }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() { cuda::copy_rows<T>(stream, rows, c, n, y.tensor, y.accumulate, x); });
+  on_cpu(x, [&]<class T>() {
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
     T* to = y.tensor.data<T>();
     const T* from = x.data<T>();
@@ -28,10 +26,8 @@ void sum_rows(Stream& stream, Target y, const Tensor& x, std::int64_t n) {
   require(y.tensor.shape().rank() == 2 && x.size() == n * y.tensor.size(), "sum_rows: y is ", y.tensor.shape(),
           ", so it cannot hold the sums of ", n, " rows each of ", x.shape());
   const std::int64_t rows = y.tensor.rows(), c = y.tensor.columns();
-  if (on_gpu(x,
-             [&]<class T>() { cuda::sum_rows<T>(stream, rows, c, n, y.tensor.data<T>(), y.accumulate, x.data<T>()); }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() { cuda::sum_rows<T>(stream, rows, c, n, y.tensor, y.accumulate, x); });
+  on_cpu(x, [&]<class T>() {
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
     T* to = y.tensor.data<T>();
     const T* from = x.data<T>();
@@ -42,14 +38,11 @@ void sum_rows(Stream& stream, Target y, const Tensor& x, std::int64_t n) {
 
 void mask_rows(Stream& stream, Target y, const Tensor& x, std::span<const std::int32_t> ids) {
   if (!y) return;
-  require(y.tensor.shape() == x.shape() && x.rows() == static_cast<std::int64_t>(ids.size()), "mask_rows: x is ",
-          x.shape(), ", y ", y.tensor.shape(), ", there are ", ids.size(), " ids");
+  require(y.tensor.shape() == x.shape() && x.rows() == std::ssize(ids), "mask_rows: x is ", x.shape(), ", y ",
+          y.tensor.shape(), ", there are ", ids.size(), " ids");
   const std::int64_t c = x.columns();
-  if (on_gpu(x, [&]<class T>() {
-        cuda::mask_rows<T>(stream, x.rows(), c, y.tensor.data<T>(), y.accumulate, x.data<T>(), ids.data());
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() { cuda::mask_rows<T>(stream, x.rows(), c, y.tensor, y.accumulate, x, ids.data()); });
+  on_cpu(x, [&]<class T>() {
     T* to = y.tensor.data<T>();
     const T* from = x.data<T>();
     for (const std::int32_t id : ids) {

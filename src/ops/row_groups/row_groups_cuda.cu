@@ -90,8 +90,6 @@ void mask_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, T*
   map<T>(stream, rows * columns, packed(columns, y, x), Mask<T>{y, accumulate, x, columns, near_copy(ids)});
 }
 
-LOCKSTEP_EACH_STORAGE(copy_rows)
-LOCKSTEP_EACH_STORAGE(sum_rows)
-LOCKSTEP_EACH_STORAGE(mask_rows)
+LOCKSTEP_EACH_STORAGE(copy_rows, sum_rows, mask_rows)
 
 }  // namespace lockstep::ops::cuda

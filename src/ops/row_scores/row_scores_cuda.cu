@@ -8,14 +8,12 @@ namespace {
 
 using namespace gpu;
 
-constexpr int kScoreWarps = 8;
-
 /// One warp per score. Rows come from L2 in whole cache lines; each id is read once from host memory.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kScoreWarps)
+__global__ void __launch_bounds__(kWarp* kRowWarps)
     row_scores_kernel(std::int64_t count, std::int64_t each, std::int64_t columns, real_t<T>* __restrict__ scores,
                       const T* __restrict__ f, const T* __restrict__ table, const std::int32_t* __restrict__ ids) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kScoreWarps + threadIdx.y;
+  const std::int64_t i = warp_row();
   if (i >= count) return;
   const T *x = f + i / each * columns, *e = table + std::int64_t{ids[i]} * columns;
   double sum = 0;
@@ -30,10 +28,7 @@ __global__ void __launch_bounds__(kWarp* kScoreWarps)
 template <class T>
 void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std::int64_t columns, real_t<T>* scores,
                 const T* f, const T* table, const std::int32_t* ids) {
-  if (count == 0) return;
-  launch(stream,
-         {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(count, kScoreWarps)), .block = dim3(kWarp, kScoreWarps)},
-         row_scores_kernel<T>, count, each, columns, scores, f, table, near_copy(ids));
+  launch(stream, warp_per_row(count), row_scores_kernel<T>, count, each, columns, scores, f, table, near_copy(ids));
 }
 
 LOCKSTEP_EACH_STORAGE(row_scores)

@@ -1,6 +1,6 @@
 #include "lockstep/ops/sample_table.hpp"
 
-#include "lockstep/device/has_cuda.hpp"
+#include "ops/common/on_gpu.hpp"
 #include "ops/common/sample_table_kernels.hpp"
 
 namespace lockstep::ops {
@@ -11,11 +11,9 @@ void take_samples([[maybe_unused]] Stream& stream, const Tensor& z, const Tensor
           "taking samples: z is ", z.shape(), " and t ", t.shape(), ", but the table's rows have ", table.x.columns(),
           " inputs and ", table.y.columns(), " targets");
   require(draw->count == z.rows(), "taking samples: ", draw->count, " are drawn, z has ", z.rows(), " rows");
-  require(kHasCuda && z.device().is_cuda(), "taking samples: the table must be on a GPU");
-  visit_float(z.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda)
-      cuda::take_samples<T>(stream, z.rows(), z.data<T>(), t.data<T>(), cuda::TableView<T>(table), draw);
-  });
+  const bool ran = on_gpu_in_floats(
+      z, [&]<class T>() { cuda::take_samples<T>(stream, z.rows(), z, t, cuda::TableView<T>(table), draw); });
+  require(ran, "taking samples: the table must be on a GPU");
 }
 
 }  // namespace lockstep::ops

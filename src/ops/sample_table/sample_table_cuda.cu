@@ -1,4 +1,3 @@
-#include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "ops/common/map_cuda.hpp"
 #include "ops/common/sample_table_cuda.hpp"

@@ -17,9 +17,8 @@ using Items = std::span<const std::int32_t>;
 /// Returns the negatives of a token.
 std::size_t check(const char* what, const Tensor& slopes, const Tensor& f, const Tensor& table, Items pos, Items neg) {
   const std::size_t each = pos.empty() ? 0 : neg.size() / pos.size();
-  require(f.rows() == static_cast<std::int64_t>(pos.size()) && each * pos.size() == neg.size() &&
-              table.columns() == f.columns() && slopes.columns() == f.rows() &&
-              (pos.empty() || slopes.rows() == static_cast<std::int64_t>(1 + each)),
+  require(f.rows() == std::ssize(pos) && each * pos.size() == neg.size() && table.columns() == f.columns() &&
+              slopes.columns() == f.rows() && (pos.empty() || slopes.rows() == static_cast<std::int64_t>(1 + each)),
           what, ": f is ", f.shape(), ", the table ", table.shape(), ", slopes ", slopes.shape(), ", there are ",
           pos.size(), " and ", neg.size(), " items");
   const auto check_item = [&](std::int32_t item) {
@@ -68,15 +67,13 @@ void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Ten
                                    const Tensor& table, Items pos, Items neg, double beta) {
   const std::size_t each = check("sampled_cross_entropy", slopes, f, table, pos, neg);
   const std::int64_t c = f.columns();
-  if (on_gpu(f, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::sampled_cross_entropy_forward<T>(stream, loss.data<R>(), slopes.data<R>(), f.data<T>(), table.data<T>(),
-                                               c, pos, neg, static_cast<R>(beta));
-      }))
-    return;
-  visit_float(f.dtype(), [&]<class T>() {
+  on_gpu(f, [&]<class T>() {
+    using R = real_t<T>;
+    cuda::sampled_cross_entropy_forward<T>(stream, loss, slopes, f, table, c, pos, neg, static_cast<R>(beta));
+  });
+  on_cpu(f, [&]<class T>() {
     const auto dot = cpu::active_elementwise_kernels<T>().dot;
-    const RowPrefetch<T> prefetch(table.data<T>(), c, pos, neg, each);
+    const RowPrefetch<T> prefetch(table, c, pos, neg, each);
     double sum = 0;
     for (std::size_t m = 0; m < pos.size(); ++m) {
       prefetch(m);
@@ -107,18 +104,15 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
           "sampled_cross_entropy backward: f is ", f.shape(), ", df ", df.tensor.shape(), ", the table ", table.shape(),
           ", its gradient ", dtable.shape());
   const std::int64_t c = f.columns();
-  if (on_gpu(f, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::sampled_cross_entropy_backward<T>(stream, df.tensor.data<T>(), df.accumulate, dtable.data<R>(),
-                                                table.rows(), dloss.data<R>(), slopes.data<R>(), f.data<T>(),
-                                                table.data<T>(), c, pos, neg);
-      }))
-    return;
-  visit_float(f.dtype(), [&]<class T>() {
+  on_gpu(f, [&]<class T>() {
+    cuda::sampled_cross_entropy_backward<T>(stream, df.tensor, df.accumulate, dtable, table.rows(), dloss, slopes, f,
+                                            table, c, pos, neg);
+  });
+  on_cpu(f, [&]<class T>() {
     T* const to = df.tensor.data<T>();
     T* const to_table = dtable.data<T>();
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
-    const RowPrefetch<T> prefetch(table.data<T>(), c, pos, neg, each);
+    const RowPrefetch<T> prefetch(table, c, pos, neg, each);
     const Items to_pos = places.pos.empty() ? pos : places.pos, to_neg = places.neg.empty() ? neg : places.neg;
     const T seed = *dloss.data<T>();
     for (std::size_t m = 0; m < pos.size(); ++m) {

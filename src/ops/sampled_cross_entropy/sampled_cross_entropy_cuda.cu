@@ -11,21 +11,19 @@ namespace {
 
 using namespace gpu;
 
-constexpr int kTokenWarps = 8;
-
 /// One warp per score, those of a token one after another. Stores its slope; the block stores the sum of its losses,
 /// and the last block adds all in f64. Tokens without a next item after the last one change no bit. Rows of f and of
 /// the table come from L2.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kTokenWarps)
+__global__ void __launch_bounds__(kWarp* kRowWarps)
     scores_kernel(std::int64_t tokens, std::int64_t each, std::int64_t columns, real_t<T>* __restrict__ sum,
                   double* partials, unsigned* arrived, real_t<T>* __restrict__ slopes, const T* __restrict__ f,
                   const T* __restrict__ table, const std::int32_t* __restrict__ pos,
                   const std::int32_t* __restrict__ neg, real_t<T> beta) {
   using R = real_t<T>;
-  __shared__ double sm_losses[kTokenWarps];
+  __shared__ double sm_losses[kRowWarps];
   const int warp = static_cast<int>(threadIdx.y), lane = static_cast<int>(threadIdx.x);
-  const std::int64_t i = std::int64_t{blockIdx.x} * kTokenWarps + warp, m = i / (1 + each), k = i % (1 + each);
+  const std::int64_t i = warp_row(), m = i / (1 + each), k = i % (1 + each);
   double loss = 0;
   if (m < tokens) {
     const std::int64_t next = pos[m], item = k == 0 ? next : neg[m * each + k - 1];
@@ -42,32 +40,31 @@ __global__ void __launch_bounds__(kWarp* kTokenWarps)
   if (lane == 0) sm_losses[warp] = loss;
   __syncthreads();
   if (warp == 0) {
-    const double all = warp_reduce(lane < kTokenWarps ? sm_losses[lane] : 0.0);
+    const double all = warp_reduce(lane < kRowWarps ? sm_losses[lane] : 0.0);
     if (lane == 0) partials[blockIdx.x] = all;
   }
   if (!is_last_block(arrived, gridDim.x)) return;
   double mine = 0;
 #pragma unroll 4
-  for (std::int64_t block = warp * kWarp + lane; block < gridDim.x; block += kWarp * kTokenWarps)
-    mine += partials[block];
+  for (std::int64_t block = warp * kWarp + lane; block < gridDim.x; block += kWarp * kRowWarps) mine += partials[block];
   mine = warp_reduce(mine);
   __syncthreads();
   if (lane == 0) sm_losses[warp] = mine;
   __syncthreads();
   if (warp != 0) return;
-  const double total = warp_reduce(lane < kTokenWarps ? sm_losses[lane] : 0.0);
+  const double total = warp_reduce(lane < kRowWarps ? sm_losses[lane] : 0.0);
   if (lane == 0) *sum = static_cast<R>(total);
 }
 
 /// One warp per token: df = dloss (slope E_pos + the sum of slope E_neg).
 template <class T>
-__global__ void __launch_bounds__(kWarp* kTokenWarps)
+__global__ void __launch_bounds__(kWarp* kRowWarps)
     features_kernel(std::int64_t tokens, std::int64_t each, std::int64_t columns, T* __restrict__ df, bool accumulate,
                     const real_t<T>* __restrict__ dloss, const real_t<T>* __restrict__ slopes,
                     const T* __restrict__ table, const std::int32_t* __restrict__ pos,
                     const std::int32_t* __restrict__ neg) {
   using R = real_t<T>;
-  const std::int64_t m = std::int64_t{blockIdx.x} * kTokenWarps + threadIdx.y;
+  const std::int64_t m = warp_row();
   if (m >= tokens) return;
   const std::int64_t next = pos[m];
   const R by_next = *dloss * slopes[m];
@@ -94,10 +91,6 @@ struct ItemGradient {
   }
 };
 
-Grid one_warp_each(std::int64_t n) {
-  return {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(n, kTokenWarps)), .block = dim3(kWarp, kTokenWarps)};
-}
-
 std::int64_t negatives_of_each(std::span<const std::int32_t> pos, std::span<const std::int32_t> neg) {
   return pos.empty() ? 0 : static_cast<std::int64_t>(neg.size() / pos.size());
 }
@@ -109,8 +102,8 @@ void sampled_cross_entropy_forward(const Stream& stream, real_t<T>* loss, real_t
                                    std::int64_t columns, std::span<const std::int32_t> pos,
                                    std::span<const std::int32_t> neg, real_t<T> beta) {
   const auto tokens = static_cast<std::int64_t>(pos.size()), each = negatives_of_each(pos, neg);
-  const Grid grid = one_warp_each(std::max<std::int64_t>(1, (1 + each) * tokens));
-  auto* partials = reinterpret_cast<double*>(scratch(stream, grid.grid.x * sizeof(double)));
+  const Grid grid = warp_per_row(std::max<std::int64_t>(1, (1 + each) * tokens));
+  auto* partials = scratch<double>(stream, grid.grid.x);
   launch(stream, grid, scores_kernel<T>, tokens, each, columns, loss, partials, block_counters(stream), slopes, f,
          table, near_copy(pos.data()), near_copy(neg.data()), beta);
 }
@@ -121,15 +114,13 @@ void sampled_cross_entropy_backward(const Stream& stream, T* df, bool accumulate
                                     std::int64_t columns, std::span<const std::int32_t> pos,
                                     std::span<const std::int32_t> neg) {
   const auto tokens = static_cast<std::int64_t>(pos.size()), each = negatives_of_each(pos, neg);
-  if (tokens == 0) return;
   if (df != nullptr)
-    launch(stream, one_warp_each(tokens), features_kernel<T>, tokens, each, columns, df, accumulate, dloss, slopes,
+    launch(stream, warp_per_row(tokens), features_kernel<T>, tokens, each, columns, df, accumulate, dloss, slopes,
            table, near_copy(pos.data()), near_copy(neg.data()));
   if (dtable == nullptr) return;
   scatter_rows(stream, {pos, neg}, columns, rows, dtable, 0, ItemGradient<T>{dloss, slopes, f, tokens, each, columns});
 }
 
-LOCKSTEP_EACH_STORAGE(sampled_cross_entropy_forward)
-LOCKSTEP_EACH_STORAGE(sampled_cross_entropy_backward)
+LOCKSTEP_EACH_STORAGE(sampled_cross_entropy_forward, sampled_cross_entropy_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -47,9 +47,8 @@ template <class T>
 void sensor_windows(const Stream& stream, std::int64_t count, std::int64_t used, std::int64_t channels,
                     std::int64_t length, T* y, const double* signals, const WindowPick* picks,
                     const SensorSequence* sequences) {
-  if (count * used == 0) return;
-  gpu::launch(stream, {.grid = static_cast<unsigned>(count), .block = kThreads}, sensor_windows_kernel<T>, used,
-              channels, length, y, signals, picks, sequences);
+  gpu::launch(stream, {.grid = count, .block = kThreads}, sensor_windows_kernel<T>, used, channels, length, y, signals,
+              picks, sequences);
 }
 
 LOCKSTEP_EACH_STORAGE(sensor_windows)

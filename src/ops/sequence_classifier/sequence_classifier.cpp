@@ -1,11 +1,9 @@
 #include "lockstep/ops/sequence_classifier.hpp"
 
-#include <algorithm>
 #include <mutex>
 #include <set>
 #include <string>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "ops/common/on_gpu.hpp"

@@ -311,16 +311,15 @@ void sequence_classifier_backward(const Stream& stream, const ClassifierCall<T>&
   const ClassifierSizes& s = call.sizes;
   std::int64_t widest = std::max(s.sequences * s.dim, s.classes);
   for (std::int64_t l = 0; l < s.hidden_layers; ++l) widest = std::max(widest, s.hidden[static_cast<std::size_t>(l)]);
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(s.windows),
-               .block = kHeadThreads,
-               .shared_bytes = static_cast<std::size_t>(2 * widest) * sizeof(R)},
-              head_backward_kernel<T>, call, widest);
+  gpu::launch(
+      stream,
+      {.grid = s.windows, .block = kHeadThreads, .shared_bytes = static_cast<std::size_t>(2 * widest) * sizeof(R)},
+      head_backward_kernel<T>, call, widest);
   const BlockPlan plan(s, sequences_per_block(stream, sizeof(T), sizeof(R), s), true);
   const std::int64_t blocks = gpu::ceil_div(s.windows * s.sequences, plan.sequences), a = s.heads * s.head_width;
   const std::int64_t layer = 4 * s.dim * a + 2 * s.dim * s.mlp + 5 * s.time * a;
   gpu::launch(stream,
-              {.grid = static_cast<unsigned>(blocks),
+              {.grid = blocks,
                .block = kThreads,
                .shared_bytes = plan.bytes(sizeof(T), sizeof(R)),
                .flops = 2 * static_cast<double>(s.windows * s.sequences * s.time) *

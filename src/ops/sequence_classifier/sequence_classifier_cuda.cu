@@ -298,7 +298,7 @@ void sequence_classifier_forward(const Stream& stream, const ClassifierCall<T>& 
   const std::int64_t a = s.heads * s.head_width;
   const std::int64_t layer = 4 * s.dim * a + 2 * s.dim * s.mlp + 2 * s.time * a;
   gpu::launch(stream,
-              {.grid = static_cast<unsigned>(gpu::ceil_div(s.windows * s.sequences, plan.sequences)),
+              {.grid = gpu::ceil_div(s.windows * s.sequences, plan.sequences),
                .block = kThreads,
                .shared_bytes = plan.bytes(sizeof(T), sizeof(R)),
                .flops = 2 * rows * static_cast<double>(s.layers * layer + s.dim * (s.patch + s.scores))},
@@ -306,11 +306,10 @@ void sequence_classifier_forward(const Stream& stream, const ClassifierCall<T>& 
               WeightDraws(s.time), static_cast<R>(1 / std::sqrt(static_cast<double>(s.head_width))));
   std::int64_t widest = s.sequences * s.dim;
   for (std::int64_t l = 0; l < s.hidden_layers; ++l) widest = std::max(widest, s.hidden[static_cast<std::size_t>(l)]);
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(s.windows),
-               .block = kHeadThreads,
-               .shared_bytes = static_cast<std::size_t>(2 * widest) * sizeof(R)},
-              head_forward_kernel<T>, call, widest, gpu::Drop<R>(cpu::DropRate(call.dropout.head)));
+  gpu::launch(
+      stream,
+      {.grid = s.windows, .block = kHeadThreads, .shared_bytes = static_cast<std::size_t>(2 * widest) * sizeof(R)},
+      head_forward_kernel<T>, call, widest, gpu::Drop<R>(cpu::DropRate(call.dropout.head)));
 }
 
 std::int64_t sequences_per_block(const Stream& stream, std::size_t stored_bytes, std::size_t real_bytes,

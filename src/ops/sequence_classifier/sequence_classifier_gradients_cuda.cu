@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
@@ -21,7 +19,7 @@ struct Product {
   std::int32_t rows, n, k, weight, bias;
   std::int32_t first_block = 0;
   // mutant-equivalent: a split without rows adds zeros
-  __host__ __device__ std::int64_t splits() const { return gpu::ceil_div<std::int64_t>(rows, kSplitRows); }
+  __host__ __device__ std::int64_t splits() const { return gpu::ceil_div(rows, kSplitRows); }
 };
 /// A vector of the gradient, as the sum of `count` vectors, `stride` elements apart.
 template <class R>
@@ -249,13 +247,13 @@ void sequence_classifier_gradients(const Stream& stream, const ClassifierCall<T>
   double flops = 0;
   each_product(call, [&](const Product<R>& p) {
     tiles.add(p, p.splits() * gpu::ceil_div(p.n, kTile) * gpu::ceil_div(p.k, kTile));
-    elements.add(p, gpu::ceil_div<std::int64_t>((std::int64_t{p.k} + 1) * p.n, kThreads));
+    elements.add(p, gpu::ceil_div((std::int64_t{p.k} + 1) * p.n, kThreads));
     flops += 2.0 * p.rows * p.n * p.k;
   });
   each_sum(call, blocks, [&](const Sum<R>& s) { sums.add(s, gpu::ceil_div(s.n, kWarp)); });
-  gpu::launch(stream, {.grid = static_cast<unsigned>(tiles.blocks + sums.blocks), .block = kThreads, .flops = flops},
-              products_kernel<R>, tiles, sums, call.scratch.weights, call.gradient, call.flat_size);
-  gpu::launch(stream, {.grid = static_cast<unsigned>(elements.blocks), .block = kThreads}, splits_kernel<R>, elements,
+  gpu::launch(stream, {.grid = tiles.blocks + sums.blocks, .block = kThreads, .flops = flops}, products_kernel<R>,
+              tiles, sums, call.scratch.weights, call.gradient, call.flat_size);
+  gpu::launch(stream, {.grid = elements.blocks, .block = kThreads}, splits_kernel<R>, elements,
               static_cast<const R*>(call.scratch.weights), call.gradient, call.flat_size);
 }
 

@@ -46,7 +46,7 @@ double softmax(std::int64_t n, const T* x, std::int64_t label, double share, T* 
 
 void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScore> scores, const Tensor& logits,
                    const Tensor& labels, TokenLoss loss) {
-  require(logits.shape().rank() == 3 && static_cast<std::int64_t>(scores.size()) == logits.shape()[0] &&
+  require(logits.shape().rank() == 3 && std::ssize(scores) == logits.shape()[0] &&
               labels.shape() == Shape{logits.shape()[0], logits.shape()[1]} &&
               (!dlogits || dlogits.shape() == logits.shape()),
           "sequence_loss: logits are ", logits.shape(), ", dlogits ", dlogits.shape(), ", labels ", labels.shape(),
@@ -56,12 +56,10 @@ void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScor
     if (const std::int32_t label = labels.data<std::int32_t>()[at]; label >= n)
       throw Error(Fault::internal, join("sequence_loss: label ", label, " of sequence ", at / positions, ", position ",
                                         at % positions, ": there are ", n, " classes"));
-  if (on_gpu(logits, [&]<class T>() {
-        cuda::sequence_loss<T>(stream, logits.shape()[0], positions, n, dlogits.data<real_t<T>>(), scores.data(),
-                               logits.data<T>(), labels.data<std::int32_t>(), loss);
-      }))
-    return;
-  visit_float(logits.dtype(), [&]<class T>() {
+  on_gpu(logits, [&]<class T>() {
+    cuda::sequence_loss<T>(stream, logits.shape()[0], positions, n, dlogits, scores.data(), logits, labels, loss);
+  });
+  on_cpu(logits, [&]<class T>() {
     for (std::size_t b = 0; b < scores.size(); ++b) {
       const std::span<const std::int32_t> own =
           labels.slice(static_cast<std::int64_t>(b), 1).span<const std::int32_t>();
@@ -69,8 +67,7 @@ void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScor
       score.labelled = std::count_if(own.begin(), own.end(), [](std::int32_t label) { return label >= 0; });
       const double share = 1 / static_cast<double>(std::max<std::int64_t>(1, score.labelled));
       for (std::int64_t p = 0; p < positions; ++p) {
-        const std::int64_t at = (static_cast<std::int64_t>(b) * positions + p) * n,
-                           label = own[static_cast<std::size_t>(p)];
+        const std::int64_t at = (static_cast<std::int64_t>(b) * positions + p) * n, label = own[p];
         const T* x = logits.data<T>() + at;
         T* dx = dlogits ? dlogits.data<T>() + at : nullptr;
         if (label < 0) {
@@ -84,15 +81,6 @@ void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScor
       scores[b] = score;
     }
   });
-}
-
-double logistic(double z) {
-  const double e = std::exp(-std::abs(z));
-  return z >= 0 ? 1 / (1 + e) : e / (1 + e);
-}
-
-BinaryLoss binary_cross_entropy(double z, double target) {
-  return {std::max(z, 0.0) - z * target + std::log1p(std::exp(-std::abs(z))), logistic(z) - target};
 }
 
 }  // namespace lockstep::ops

@@ -81,11 +81,9 @@ template <class T>
 void sequence_loss(const Stream& stream, std::int64_t sequences, std::int64_t positions, std::int64_t n,
                    real_t<T>* dlogits, SequenceScore* scores, const T* logits, const std::int32_t* labels,
                    TokenLoss loss) {
-  if (sequences == 0) return;
   const auto kernel =
       loss == TokenLoss::stablemax ? sequence_loss_kernel<T, Stablemax> : sequence_loss_kernel<T, Softmax>;
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(sequences)), .block = kThreads}, kernel, positions, n,
-              dlogits, scores, logits, labels);
+  gpu::launch(stream, {.grid = sequences, .block = kThreads}, kernel, positions, n, dlogits, scores, logits, labels);
 }
 
 LOCKSTEP_EACH_STORAGE(sequence_loss)

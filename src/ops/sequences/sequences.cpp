@@ -26,10 +26,7 @@ std::int64_t group_size(const char* what, const Tensor& y, const Tensor& x) {
 void add_to_each(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& table) {
   check_table("add_to_each", table, x);
   require(y.shape() == x.shape(), "add_to_each: x is ", x.shape(), ", so y must be too, not ", y.shape());
-  if (on_gpu(x, [&]<class T>() {
-        cuda::add_to_each<T>(stream, x.shape()[0], table.size(), y.data<T>(), x.data<T>(), table.data<T>());
-      }))
-    return;
+  if (on_gpu(x, [&]<class T>() { cuda::add_to_each<T>(stream, x.shape()[0], table.size(), y, x, table); })) return;
   for (std::int64_t n = 0; n < x.shape()[0]; ++n) {
     const Tensor from = x.slice(n, 1);
     add(stream, y.slice(n, 1), from, table.reshaped(from.shape()));
@@ -40,8 +37,7 @@ void sum_of_all(Stream& stream, Target table, const Tensor& x) {
   if (!table) return;
   check_table("sum_of_all", table.tensor, x);
   if (on_gpu(x, [&]<class T>() {
-        cuda::sum_of_all<T>(stream, x.shape()[0], table.tensor.size(), table.tensor.data<real_t<T>>(), x.data<T>(),
-                            table.accumulate);
+        cuda::sum_of_all<T>(stream, x.shape()[0], table.tensor.size(), table.tensor, x, table.accumulate);
       }))
     return;
   if (x.shape()[0] == 0 && !table.accumulate) fill_zero(stream, table.tensor);
@@ -55,8 +51,8 @@ void mean_of_groups(Stream& stream, Target y, const Tensor& x) {
   if (!y) return;
   const std::int64_t size = group_size("mean_of_groups", y.tensor, x);
   if (on_gpu(x, [&]<class T>() {
-        cuda::sum_rows<T>(stream, y.tensor.shape()[0], elements(y.tensor), size, y.tensor.data<T>(), y.accumulate,
-                          x.data<T>(), static_cast<real_t<T>>(size));
+        cuda::sum_rows<T>(stream, y.tensor.shape()[0], elements(y.tensor), size, y.tensor, y.accumulate, x,
+                          static_cast<real_t<T>>(size));
       }))
     return;
   for (std::int64_t n = 0; n < x.shape()[0]; ++n)
@@ -68,7 +64,7 @@ void spread_mean(Stream& stream, Target x, const Tensor& y) {
   if (!x) return;
   const std::int64_t size = group_size("spread_mean", y, x.tensor);
   if (on_gpu(y, [&]<class T>() {
-        cuda::copy_rows<T>(stream, y.shape()[0], elements(y), size, x.tensor.data<T>(), x.accumulate, y.data<T>(),
+        cuda::copy_rows<T>(stream, y.shape()[0], elements(y), size, x.tensor, x.accumulate, y,
                            static_cast<real_t<T>>(size));
       }))
     return;

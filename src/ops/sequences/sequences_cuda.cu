@@ -32,7 +32,6 @@ void sum_of_all(const Stream& stream, std::int64_t n, std::int64_t e, real_t<T>*
   gpu::column_sums(stream, n, e, gpu::ColumnSums<real_t<T>, 1>{{table}, {accumulate}}, gpu::Plain<T>{x, e});
 }
 
-LOCKSTEP_EACH_STORAGE(add_to_each)
-LOCKSTEP_EACH_STORAGE(sum_of_all)
+LOCKSTEP_EACH_STORAGE(add_to_each, sum_of_all)
 
 }  // namespace lockstep::ops::cuda

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lockstep/device/has_cuda.hpp"
+#include "ops/common/on_gpu.hpp"
 #include "spmm_kernels.hpp"
 
 namespace lockstep::ops {
@@ -16,9 +16,7 @@ constexpr std::int64_t kChunkEntries = 16384;
 
 template <class T, class X>
 void run(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet& rows) {
-  if constexpr (kHasCuda) {
-    if (stream.device().is_cuda()) return cuda::spmm(stream, a, rows);
-  }
+  if (on_gpu(stream.device(), [&] { cuda::spmm(stream, a, rows); })) return;
   const auto kernel = cpu::active_spmm_kernel<cpu::SpmmArguments<T, X>>();
   const std::int64_t count = rows.size();
   if (count == 0) return;
@@ -54,16 +52,20 @@ void run(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet& 
 void spmm(Stream& stream, Target y, const CsrPattern& pattern, const Tensor& values, const Tensor& x,
           const RowSet& rows, RowBits columns) {
   const Tensor& to = y.tensor;
-  require(to.rows() == pattern.rows() && to.columns() == x.columns() &&
-              values.size() == static_cast<std::int64_t>(pattern.column.size()) && to.dtype() == values.dtype(),
+  require(to.rows() == pattern.rows() && to.columns() == x.columns() && values.size() == std::ssize(pattern.column) &&
+              to.dtype() == values.dtype(),
           "spmm: the shapes do not fit: a matrix of ", pattern.rows(), " rows and ", pattern.column.size(),
           " entries, ", values.size(), " values, x ", x.shape(), ", y ", to.shape());
   visit_float(to.dtype(), [&]<class T>() {
     const auto arguments = [&]<class X>(const X* p) {
-      return cpu::SpmmArguments<T, X>{to.data<T>(),          y.accumulate,
-                                      pattern.indptr.data(), pattern.column.data(),
-                                      values.data<T>(),      p,
-                                      x.columns(),           columns.empty() ? nullptr : columns.data()};
+      return cpu::SpmmArguments<T, X>{to,
+                                      y.accumulate,
+                                      pattern.indptr.data(),
+                                      pattern.column.data(),
+                                      values,
+                                      p,
+                                      x.columns(),
+                                      columns.empty() ? nullptr : columns.data()};
     };
     if constexpr (std::is_same_v<T, float>) {
       if (x.dtype() == DType::bf16) return run(stream, arguments(x.data<const bf16>()), rows);

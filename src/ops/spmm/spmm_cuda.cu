@@ -127,8 +127,7 @@ template <class T, class X, int V>
 void start(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet& rows) {
   int lanes = 1;
   while (lanes < kWarp && lanes * V < a.width) lanes *= 2;
-  const gpu::Grid grid = {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows.size(), kRows)),
-                          .block = kRows * kWarp};
+  const gpu::Grid grid = {.grid = gpu::ceil_div(rows.size(), kRows), .block = kRows * kWarp};
   if (a.columns != nullptr)
     gpu::launch(stream, grid, spmm_kernel<T, X, V, true>, a, rows, lanes);
   else
@@ -140,7 +139,6 @@ void start(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet
 template <class Arguments>
 void spmm(const Stream& stream, const Arguments& a, const RowSet& rows) {
   constexpr int V = 16 / sizeof(*a.y);
-  if (rows.size() == 0 || a.width == 0) return;
   if (a.width % V == 0 && gpu::aligned(a.x, a.y))
     start<std::remove_pointer_t<decltype(a.y)>, std::remove_const_t<std::remove_pointer_t<decltype(a.x)>>, V>(stream, a,
                                                                                                               rows);

@@ -32,12 +32,10 @@ void products_backward(Stream& stream, const SwigluShape& s, const Target& dx, c
                        const Tensor& gate_up, const Tensor& x, const Tensor& weight) {
   using cuda::Product;
   const T* both = gate_up.data<T>();
-  if (dx)
-    cuda::product<T>(stream, Product::nn, s.m, s.k, 2 * s.width, dx.tensor.data<T>(), both, weight.data<T>(),
-                     dx.accumulate);
+  if (dx) cuda::product<T, T>(stream, Product::nn, s.m, s.k, 2 * s.width, dx.tensor, both, weight, dx.accumulate);
   if (dweight)
-    cuda::product<T>(stream, Product::tn, 2 * s.width, s.k, s.m, dweight.tensor.data<real_t<T>>(), both, x.data<T>(),
-                     dweight.accumulate);
+    cuda::product<T, real_t<T>>(stream, Product::tn, 2 * s.width, s.k, s.m, dweight.tensor, both, x,
+                                dweight.accumulate);
 }
 
 }  // namespace
@@ -45,24 +43,18 @@ void products_backward(Stream& stream, const SwigluShape& s, const Target& dx, c
 void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& gate_up, const Tensor& x, const Tensor& weight) {
   const SwigluShape s = shape_of("swiglu", y, gate_up, x, weight);
   if (s.m == 0 || s.width == 0) return;
-  if (on_gpu(x, [&]<class T>() {
-        cuda::swiglu_forward<T>(stream, s, y.data<T>(), gate_up.data<T>(), x.data<T>(), weight.data<T>(), {});
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() { cuda::swiglu_forward<T>(stream, s, y, gate_up, x, weight, {}); });
+  on_cpu(x, [&]<class T>() {
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
     const cpu::GemmKernels<T>& gemm = cpu::active_gemm_kernels<T>();
     const std::int64_t n = 2 * s.width;
-    const T* packed = cpu::packed_weight<T>(n, s.k, weight.data<T>(), true);
+    const T* packed = cpu::packed_weight<T>(n, s.k, weight, true);
     const std::int64_t rows = std::clamp<std::int64_t>(kBlockBytes / (n * kSize), 1, kMostRows);
     const std::int64_t blocks = (s.m + rows - 1) / rows;
 #pragma omp parallel for schedule(dynamic) if (!omp_in_parallel() && blocks > 1)
     for (std::int64_t block = 0; block < blocks; ++block) {
       const std::int64_t first = s.m * block / blocks, count = s.m * (block + 1) / blocks - first;
-      T* both =
-          gate_up
-              ? gate_up.data<T>() + first * n
-              : static_cast<T*>(cpu::thread_scratch(cpu::Scratch::partial, static_cast<std::size_t>(rows * n * kSize)));
+      T* both = gate_up ? gate_up.data<T>() + first * n : cpu::thread_scratch<T>(cpu::Scratch::partial, rows * n);
       gemm.rows(count, n, s.k, both, x.data<T>() + first * s.k, packed, false, {});
       cpu::active_swiglu_kernels<T>().forward(count, s.width, y.data<T>() + first * s.width, both);
     }
@@ -76,19 +68,16 @@ void swiglu_backward(Stream& stream, Target dx, Target dweight, const Tensor& dy
           dx.tensor.shape());
   require(!dweight || dweight.tensor.shape() == weight.shape(), "swiglu backward: weight is ", weight.shape(),
           ", so dweight must be too, not ", dweight.tensor.shape());
-  if (on_gpu(x, [&]<class T>() {
-        cuda::swiglu_gate_backward<T>(stream, s.m, s.width, gate_up.data<T>(), dy.data<T>(), {});
-        products_backward<T>(stream, s, dx, dweight, gate_up, x, weight);
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::swiglu_gate_backward<T>(stream, s.m, s.width, gate_up, dy, {});
+    products_backward<T>(stream, s, dx, dweight, gate_up, x, weight);
+  });
+  on_cpu(x, [&]<class T>() {
     T* both = gate_up.data<T>();
-    cpu::active_swiglu_kernels<T>().backward(s.m, s.width, both, dy.data<T>());
+    cpu::active_swiglu_kernels<T>().backward(s.m, s.width, both, dy);
     if (dx)
-      cpu::product<T>(s.m, s.k, 2 * s.width, dx.tensor.data<T>(), both, weight.data<T>(), false, dx.accumulate, {},
-                      cpu::Operand::weight);
-    if (dweight)
-      cpu::product_tn<T>(2 * s.width, s.k, s.m, dweight.tensor.data<T>(), both, x.data<T>(), dweight.accumulate);
+      cpu::product<T>(s.m, s.k, 2 * s.width, dx.tensor, both, weight, false, dx.accumulate, {}, cpu::Operand::weight);
+    if (dweight) cpu::product_tn<T>(2 * s.width, s.k, s.m, dweight.tensor, both, x, dweight.accumulate);
   });
 }
 
@@ -98,13 +87,12 @@ void normed_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& z, con
   require(z.shape() == x.shape() && !gate_up == !rstd && (!rstd || rstd.size() == s.m), "normed swiglu: x is ",
           x.shape(), ", so z must be too, not ", z.shape(), ", and rstd must have ", s.m,
           " elements if gate_up is kept, not the shape ", rstd.shape());
-  if (on_gpu(x, [&]<class T>() {
-        using R = real_t<T>;
-        cuda::swiglu_forward<T>(
-            stream, s, y.data<T>(), gate_up.data<T>(), x.data<T>(), weight.data<T>(),
-            {.x = x.data<T>(), .z = z.data<T>(), .rstd = rstd.data<R>(), .columns = s.k, .eps = static_cast<R>(eps)});
-      }))
-    return;
+  const bool gpu = on_gpu(x, [&]<class T>() {
+    using R = real_t<T>;
+    cuda::swiglu_forward<T>(stream, s, y, gate_up, x, weight,
+                            {.x = x, .z = z, .rstd = rstd, .columns = s.k, .eps = static_cast<R>(eps)});
+  });
+  if (gpu) return;
   rmsnorm_forward(stream, z, rstd, x, eps);
   swiglu_forward(stream, y, gate_up, z, weight);
 }
@@ -118,17 +106,13 @@ void normed_swiglu_backward(Stream& stream, Target dx, Target dweight, const Ten
           "normed swiglu backward: x is ", x.shape(), ", dz ", dz.shape(), ", z ", z.shape(), ", rstd ", rstd.shape(),
           ", dx ", dx.tensor.shape(), ", weight ", weight.shape(), ", dweight ", dweight.tensor.shape(),
           "; these do not fit together");
-  if (on_gpu(x, [&]<class T>() {
-        cuda::swiglu_gate_backward<T>(stream, s.m, s.width, gate_up.data<T>(), dy.data<T>(),
-                                      {.x = x.data<T>(),
-                                       .rstd = rstd.data<real_t<T>>(),
-                                       .columns = s.k,
-                                       .dz = dz.data<T>(),
-                                       .dx = dx.tensor.data<T>(),
-                                       .add = dx.accumulate});
-        products_backward<T>(stream, s, {dx.tensor, true}, dweight, gate_up, x, weight);
-      }))
-    return;
+  const bool gpu = on_gpu(x, [&]<class T>() {
+    cuda::swiglu_gate_backward<T>(
+        stream, s.m, s.width, gate_up, dy,
+        {.x = x, .rstd = rstd, .columns = s.k, .dz = dz, .dx = dx.tensor, .add = dx.accumulate});
+    products_backward<T>(stream, s, {dx.tensor, true}, dweight, gate_up, x, weight);
+  });
+  if (gpu) return;
   swiglu_backward(stream, {dz, true}, dweight, dy, gate_up, z, weight);
   rmsnorm_backward(stream, dx, dz, z, rstd);
 }

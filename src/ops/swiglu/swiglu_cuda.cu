@@ -125,7 +125,7 @@ bool packed(std::int64_t width, std::int64_t columns, const P*... arrays) {
 }
 
 gpu::Grid grid_of(std::int64_t rows, std::int64_t blocks_of_row) {
-  return {.grid = dim3(static_cast<unsigned>(rows), static_cast<unsigned>(blocks_of_row)), .block = kThreads};
+  return {.grid = {rows, blocks_of_row}, .block = kThreads};
 }
 
 }  // namespace
@@ -133,7 +133,6 @@ gpu::Grid grid_of(std::int64_t rows, std::int64_t blocks_of_row) {
 template <class T>
 void swiglu_gate_forward(const Stream& stream, std::int64_t rows, std::int64_t width, T* y, const T* gate_up,
                          const RowNorm<T>& norm) {
-  if (rows * width == 0) return;
   const auto kernel = packed<T>(width, norm.columns, gate_up, y, norm.x, norm.z)
                           ? swiglu_forward_kernel<T, gpu::pack_size<T>()>
                           : swiglu_forward_kernel<T, 1>;
@@ -167,7 +166,6 @@ void swiglu_forward(const Stream& stream, const SwigluShape& s, T* y, T* gate_up
 template <class T>
 void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t width, T* gate_up, const T* dy,
                           const RowSlope<T>& norm) {
-  if (rows * width == 0) return;
   const auto kernel = packed<T>(width, norm.columns, gate_up, dy, norm.x, norm.dz, norm.dx)
                           ? swiglu_backward_kernel<T, gpu::pack_size<T>()>
                           : swiglu_backward_kernel<T, 1>;
@@ -175,8 +173,6 @@ void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t 
               norm);
 }
 
-LOCKSTEP_EACH_STORAGE(swiglu_forward)
-LOCKSTEP_EACH_STORAGE(swiglu_gate_forward)
-LOCKSTEP_EACH_STORAGE(swiglu_gate_backward)
+LOCKSTEP_EACH_STORAGE(swiglu_forward, swiglu_gate_forward, swiglu_gate_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -48,8 +48,7 @@ struct Chunks {
 
 template <class T>
 T* packed_b(const cpu::GemmKernels<T>& gemm, std::int64_t n, std::int64_t k) {
-  return static_cast<T*>(
-      cpu::thread_scratch(cpu::Scratch::packed_b, static_cast<std::size_t>(gemm.packed_size(n, k)) * sizeof(T)));
+  return cpu::thread_scratch<T>(cpu::Scratch::packed_b, gemm.packed_size(n, k));
 }
 
 /// Arrays of these sizes in the calling thread's scratch memory.
@@ -57,7 +56,7 @@ template <class T, std::size_t N>
 std::array<T*, N> scratch(const std::array<std::int64_t, N>& sizes) {
   std::int64_t total = 0;
   for (const std::int64_t size : sizes) total += size;
-  T* next = static_cast<T*>(cpu::thread_scratch(cpu::Scratch::partial, static_cast<std::size_t>(total) * sizeof(T)));
+  T* next = cpu::thread_scratch<T>(cpu::Scratch::partial, total);
   std::array<T*, N> arrays;
   for (std::size_t i = 0; i < N; ++i) arrays[i] = std::exchange(next, next + sizes[i]);
   return arrays;
@@ -97,12 +96,10 @@ class WeightSum {
 void token_mixing_forward(Stream& stream, const Tensor& y, const Tensor& kept, const Tensor& rstd, const Tensor& x,
                           const Tensor& gate_up, const Tensor& down, double eps) {
   const MixShape s = shape_of("token mixing", y, kept, rstd, x, gate_up, down);
-  if (on_gpu(x, [&]<class T>() {
-        cuda::token_mixing_forward<T>(stream, s, y.data<T>(), kept.data<T>(), rstd.data<real_t<T>>(), x.data<T>(),
-                                      gate_up.data<T>(), down.data<T>(), static_cast<real_t<T>>(eps));
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::token_mixing_forward<T>(stream, s, y, kept, rstd, x, gate_up, down, static_cast<real_t<T>>(eps));
+  });
+  on_cpu(x, [&]<class T>() {
     const cpu::GemmKernels<T>& gemm = cpu::active_gemm_kernels<T>();
     const Chunks chunks(s, sizeof(T), gemm.panel_width);
     const std::int64_t t = s.positions, d = s.channels, i = s.width, tasks = s.sequences * chunks.count;
@@ -114,10 +111,10 @@ void token_mixing_forward(Stream& stream, const Tensor& y, const Tensor& kept, c
       T* both = kept ? kept.data<T>() + (b * d + first) * 2 * i : own;
       T* packed = packed_b(gemm, n, std::max(t, i));
       gemm.pack_plain(packed, x.data<T>() + at, d, n, t, 0, n);
-      gemm.rows(2 * i, n, t, both, gate_up.data<T>(), packed, false, {});
+      gemm.rows(2 * i, n, t, both, gate_up, packed, false, {});
       cpu::active_swiglu_kernels<T>().forward(1, i * n, h, both);
       gemm.pack_plain(packed, h, n, n, i, 0, n);
-      gemm.rows(t, n, i, branch, down.data<T>(), packed, false, {});
+      gemm.rows(t, n, i, branch, down, packed, false, {});
       cpu::active_token_mixing_kernels<T>().normalise(t, n, d, y.data<T>() + at,
                                                       rstd ? rstd.data<T>() + b * d + first : nullptr, x.data<T>() + at,
                                                       branch, static_cast<T>(eps));
@@ -133,14 +130,11 @@ void token_mixing_backward(Stream& stream, Target dx, Target dgate_up, Target dd
               (!ddown || (dgate_up.tensor.shape() == gate_up.shape() && ddown.tensor.shape() == down.shape())),
           "token mixing backward: x is ", x.shape(), ", dy ", dy.shape(), ", dx ", dx.tensor.shape(), ", dgate_up ",
           dgate_up.tensor.shape(), ", ddown ", ddown.tensor.shape(), "; these do not fit together");
-  if (on_gpu(x, [&]<class T>() {
-        cuda::token_mixing_backward<T>(stream, s, dx.tensor.data<T>(), dx.accumulate, dgate_up.tensor.data<real_t<T>>(),
-                                       dgate_up.accumulate, ddown.tensor.data<real_t<T>>(), ddown.accumulate,
-                                       dy.data<T>(), y.data<T>(), kept.data<T>(), rstd.data<real_t<T>>(), x.data<T>(),
-                                       gate_up.data<T>(), down.data<T>());
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::token_mixing_backward<T>(stream, s, dx.tensor, dx.accumulate, dgate_up.tensor, dgate_up.accumulate,
+                                   ddown.tensor, ddown.accumulate, dy, y, kept, rstd, x, gate_up, down);
+  });
+  on_cpu(x, [&]<class T>() {
     const cpu::GemmKernels<T>& gemm = cpu::active_gemm_kernels<T>();
     const cpu::SwigluKernels<T>& gate = cpu::active_swiglu_kernels<T>();
     const cpu::TokenMixingKernels<T>& mixing = cpu::active_token_mixing_kernels<T>();
@@ -159,12 +153,12 @@ void token_mixing_backward(Stream& stream, Target dx, Target dgate_up, Target dd
         gate.forward(1, i * n, h, both);
         to_down->add(gemm, t, i, n, dv, h, n);
       }
-      gemm.tn(i, n, t, dh, down.data<T>(), dv, false, 0, i);
+      gemm.tn(i, n, t, dh, down, dv, false, 0, i);
       gate.backward(1, i * n, both, dh);
       if (ddown) to_up->add(gemm, 2 * i, t, n, both, x.data<T>() + at, d);
       if (!dx) continue;
       T* through = h;  // (T, n), in the memory of h, which is no longer needed
-      gemm.tn(t, n, 2 * i, through, gate_up.data<T>(), both, false, 0, t);
+      gemm.tn(t, n, 2 * i, through, gate_up, both, false, 0, t);
       mixing.put_sum(t, n, d, dx.tensor.data<T>() + at, dx.accumulate, dv, through);
     }
     if (ddown) to_down->flush(), to_up->flush();

@@ -190,7 +190,6 @@ void token_mixing_backward(const Stream& stream, const MixShape& s, T* dx, bool 
   }
 }
 
-LOCKSTEP_EACH_STORAGE(token_mixing_forward)
-LOCKSTEP_EACH_STORAGE(token_mixing_backward)
+LOCKSTEP_EACH_STORAGE(token_mixing_forward, token_mixing_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/error.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "token_pool_kernels.hpp"
 
@@ -28,12 +27,8 @@ void token_pool_forward(Stream& stream, const Tensor& z, const Tensor& w, const 
   const bool scored = scores.shape().rank() > 0;
   require(!scored || scores.size() == w.size(), "token pool: w is ", w.shape(), ", so scores must be too, not ",
           scores.shape());
-  if (on_gpu(x, [&]<class T>() {
-        cuda::token_pool_forward<T>(stream, e.sequences, e.time, e.width, z.data<T>(), w.data<real_t<T>>(), x.data<T>(),
-                                    scores.data<T>());
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() { cuda::token_pool_forward<T>(stream, e.sequences, e.time, e.width, z, w, x, scores); });
+  on_cpu(x, [&]<class T>() {
     const auto kernel = cpu::active_token_pool_kernels<T>().forward;
     for (std::int64_t n = 0; n < e.sequences; ++n) {
       T* weight = w.data<T>() + n * e.time;
@@ -58,13 +53,11 @@ void token_pool_backward(Stream& stream, Target dx, Target dscores, const Tensor
               (!dscores || dscores.tensor.size() == w.size()),
           "token pool backward: x is ", x.shape(), ", z ", z.shape(), "; dx is ", dx.tensor.shape(), ", dz ",
           dz.shape(), ", dscores ", dscores.tensor.shape());
-  if (on_gpu(x, [&]<class T>() {
-        cuda::token_pool_backward<T>(stream, e.sequences, e.time, e.width, dx.tensor.data<T>(), dx.accumulate,
-                                     dscores.tensor.data<T>(), dscores.accumulate, dz.data<T>(), z.data<T>(),
-                                     w.data<real_t<T>>(), x.data<T>());
-      }))
-    return;
-  visit_float(x.dtype(), [&]<class T>() {
+  on_gpu(x, [&]<class T>() {
+    cuda::token_pool_backward<T>(stream, e.sequences, e.time, e.width, dx.tensor, dx.accumulate, dscores.tensor,
+                                 dscores.accumulate, dz, z, w, x);
+  });
+  on_cpu(x, [&]<class T>() {
     const auto kernel = cpu::active_token_pool_kernels<T>().backward;
     for (std::int64_t n = 0; n < e.sequences; ++n)
       kernel(e.time, e.width, dx ? dx.tensor.data<T>() + n * e.time * e.width : nullptr, dx.accumulate,

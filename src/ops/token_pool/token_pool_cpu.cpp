@@ -5,11 +5,6 @@ namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
 template <class T>
-Lanes<T> lanes_at(std::int64_t c, std::int64_t width) {
-  return Lanes<T>(width - c < kLanes<T> ? width - c : kLanes<T>);
-}
-
-template <class T>
 void forward(std::int64_t time, std::int64_t width, T* z, const T* w, const T* x) {
   for (std::int64_t c = 0; c < width; c += kLanes<T>) {
     const Lanes<T> lanes = lanes_at<T>(c, width);

@@ -12,7 +12,6 @@ namespace {
 using gpu::kWarp;
 
 constexpr int kMostThreads = 256;
-constexpr int kRowsPerBlock = 8;
 
 /// One block per sequence: first its weights, then one thread per column, so that loads are whole cache lines. Memory
 /// bound: reads x once. scores may be null.
@@ -46,12 +45,12 @@ __global__ void __launch_bounds__(kMostThreads)
 
 /// One warp per token. Memory bound: reads x, writes dx. dx and dscores may be null.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
     token_pool_backward_kernel(std::int64_t tokens, std::int64_t time, std::int64_t width, T* dx, bool add_dx,
                                T* dscores, bool add_dscores, const T* __restrict__ dz, const T* __restrict__ z,
                                const real_t<T>* __restrict__ w, const T* __restrict__ x) {
   using R = real_t<T>;
-  const std::int64_t token = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  const std::int64_t token = gpu::warp_row();
   if (token >= tokens) return;
   const int lane = static_cast<int>(threadIdx.x);
   const std::int64_t n = token / time;
@@ -72,11 +71,9 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
 template <class T>
 void token_pool_forward(const Stream& stream, std::int64_t sequences, std::int64_t time, std::int64_t width, T* z,
                         real_t<T>* w, const T* x, const T* scores) {
-  if (sequences == 0) return;
-  const std::int64_t threads =
-      std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(width, kWarp) * kWarp, kWarp, kMostThreads);
-  gpu::launch(stream, {.grid = static_cast<unsigned>(sequences), .block = static_cast<unsigned>(threads)},
-              token_pool_forward_kernel<T>, time, width, z, w, x, scores);
+  const std::int64_t threads = std::clamp<std::int64_t>(gpu::ceil_div(width, kWarp) * kWarp, kWarp, kMostThreads);
+  gpu::launch(stream, {.grid = sequences, .block = threads}, token_pool_forward_kernel<T>, time, width, z, w, x,
+              scores);
 }
 
 template <class T>
@@ -84,14 +81,10 @@ void token_pool_backward(const Stream& stream, std::int64_t sequences, std::int6
                          bool add_dx, T* dscores, bool add_dscores, const T* dz, const T* z, const real_t<T>* w,
                          const T* x) {
   const std::int64_t tokens = sequences * time;
-  if (tokens == 0) return;
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(tokens, kRowsPerBlock)),
-               .block = dim3(kWarp, kRowsPerBlock)},
-              token_pool_backward_kernel<T>, tokens, time, width, dx, add_dx, dscores, add_dscores, dz, z, w, x);
+  gpu::launch(stream, gpu::warp_per_row(tokens), token_pool_backward_kernel<T>, tokens, time, width, dx, add_dx,
+              dscores, add_dscores, dz, z, w, x);
 }
 
-LOCKSTEP_EACH_STORAGE(token_pool_forward)
-LOCKSTEP_EACH_STORAGE(token_pool_backward)
+LOCKSTEP_EACH_STORAGE(token_pool_forward, token_pool_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
+#include "ops/common/on_gpu.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
 #include "top_items_kernels.hpp"
 
@@ -59,13 +59,10 @@ void top_items_on_gpu(Stream& stream, Arena& scratch, const Tensor& items, const
   require(k <= cuda::kMostBestItems, "top_items: the best ", k, " items: a GPU finds at most ", cuda::kMostBestItems);
   const std::int64_t count = users.rows();
   if (count == 0 || k == 0) return;
-  const auto host = [&]<class U>(U, std::int64_t size) {
-    return static_cast<U*>(scratch.host().allocate(static_cast<std::size_t>(size) * sizeof(U)));
-  };
-  std::int64_t* ptr = host(std::int64_t{}, count + 1);
+  std::int64_t* ptr = scratch.host().array<std::int64_t>(count + 1).data();
   ptr[0] = 0;
   for (std::int64_t u = 0; u < count; ++u) ptr[u + 1] = ptr[u] + static_cast<std::int64_t>(excluded(u).size());
-  std::int32_t* left = host(std::int32_t{}, ptr[count]);
+  std::int32_t* left = scratch.host().array<std::int32_t>(ptr[count]).data();
   for (std::int64_t u = 0; u < count; ++u) std::ranges::copy(excluded(u), left + ptr[u]);
   std::fill_n(top, count * k, -1);
 
@@ -81,12 +78,12 @@ void top_items_on_gpu(Stream& stream, Arena& scratch, const Tensor& items, const
                                 .first = first,
                                 .width = width,
                                 .k = k,
-                                .scores = some.data<T>(),
+                                .scores = some,
                                 .left_ptr = ptr,
                                 .left_out = left,
-                                .best = best.data<T>(),
-                                .item = item.data<std::int32_t>(),
-                                .found = found.data<std::int32_t>()});
+                                .best = best,
+                                .item = item,
+                                .found = found});
   }
   if (items.rows() > 0) copy_bytes(stream, top, item.raw(), item.size_bytes());
 }
@@ -191,10 +188,9 @@ std::shared_ptr<const ItemCodes> make_codes(const Tensor& items, const Tensor& t
   if (typical) copy(Stream(), codes->typical, typical.reshaped({d}));
   std::vector<double> sum(static_cast<std::size_t>(d));
   for (std::int64_t i = 0; i < count; ++i)
-    for (std::int64_t c = 0; c < d; ++c) sum[static_cast<std::size_t>(c)] += static_cast<double>(rows[i * d + c]);
+    for (std::int64_t c = 0; c < d; ++c) sum[c] += static_cast<double>(rows[i * d + c]);
   T* centre = codes->centre->data<T>();
-  for (std::int64_t c = 0; c < d && count > 0; ++c)
-    centre[c] = static_cast<T>(sum[static_cast<std::size_t>(c)] / static_cast<double>(count));
+  for (std::int64_t c = 0; c < d && count > 0; ++c) centre[c] = static_cast<T>(sum[c] / static_cast<double>(count));
   double most = 0;
 #pragma omp parallel
   {
@@ -246,12 +242,12 @@ class Search {
     d_ = rows.columns();
     k_ = k;
     kernels_ = cpu::active_top_items_kernels<T>();
-    if (block_.empty()) block_.resize(static_cast<std::size_t>(kUserBlock));
+    if (block_.empty()) block_.resize(kUserBlock);
     const std::int64_t tile = codes.kernels.tile;
-    user_codes_.resize(static_cast<std::size_t>(round_up(kUserBlock, tile) * codes.groups));
-    begin_.resize(static_cast<std::size_t>(kUserBlock));
+    user_codes_.resize(round_up(kUserBlock, tile) * codes.groups);
+    begin_.resize(kUserBlock);
     for (auto* of_users : {&scale_, &code_norm_, &rest_norm_}) of_users->assign(begin_.size(), 0);
-    row_codes_.assign(static_cast<std::size_t>(4 * codes.groups), 0);
+    row_codes_.assign(4 * codes.groups, 0);
     single_.resize(codes.coded() ? 0 : static_cast<std::size_t>(kUserBlock * d_));
   }
 
@@ -261,8 +257,7 @@ class Search {
       const double bound = codes_->coded() ? encode(users + u * d_, u) : round(users + u * d_, u);
       of(u).reset(2 * bound, k_, excluded(first + u));
     }
-    float* scores = static_cast<float*>(
-        cpu::thread_scratch(cpu::Scratch::partial, static_cast<std::size_t>(kUserBlock * kItemTile) * sizeof(float)));
+    float* scores = cpu::thread_scratch<float>(cpu::Scratch::partial, kUserBlock * kItemTile);
     for (std::int64_t at = 0; at < codes_->padded; at += kItemTile) {
       const std::int64_t width = std::min(kItemTile, codes_->padded - at);
       approximate(count, at, width, scores);
@@ -272,7 +267,7 @@ class Search {
   }
 
  private:
-  Candidates& of(std::int64_t u) { return block_[static_cast<std::size_t>(u)]; }
+  Candidates& of(std::int64_t u) { return block_[u]; }
 
   /// Stores the user's codes. Returns a bound of the rounding errors of its approximate scores. An exact score exceeds
   /// the approximate one by a number that all items share, and by the error of the codes, the last line:
@@ -371,10 +366,10 @@ class Search {
       c.count = 0;
       for (std::int32_t i = 0; i < items_; ++i) {
         while (!excluded.empty() && excluded.front() < i) excluded = excluded.subspan(1);
-        if (excluded.empty() || excluded.front() != i) c.item[static_cast<std::size_t>(c.count++)] = i;
+        if (excluded.empty() || excluded.front() != i) c.item[c.count++] = i;
       }
     }
-    exact_.resize(static_cast<std::size_t>(c.count + cpu::kMostLanes));
+    exact_.resize(c.count + cpu::kMostLanes);
     kernels_.exact(c.count, d_, rows_, user, c.item.data(), exact_.data());
     if (all) {  // a score of NaN or minus infinity is never chosen
       std::int64_t found = 0;
@@ -388,18 +383,15 @@ class Search {
     }
     if (c.count > k_) kernels_.keep(c.count, k_, c.item.data(), exact_.data());
     const std::int64_t count = std::min(c.count, k_);
-    rank_.resize(static_cast<std::size_t>(count + cpu::kMostLanes));
+    rank_.resize(count + cpu::kMostLanes);
     if (count <= kMostRanked) {
       kernels_.rank(count, exact_.data(), rank_.data());
-      for (std::int64_t i = 0; i < count; ++i)
-        top[rank_[static_cast<std::size_t>(i)]] = c.item[static_cast<std::size_t>(i)];
+      for (std::int64_t i = 0; i < count; ++i) top[rank_[i]] = c.item[i];
     } else {
-      for (std::int64_t i = 0; i < count; ++i) rank_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i);
-      std::stable_sort(rank_.begin(), rank_.begin() + count, [&](std::int32_t a, std::int32_t b) {
-        return exact_[static_cast<std::size_t>(a)] > exact_[static_cast<std::size_t>(b)];
-      });
-      for (std::int64_t i = 0; i < count; ++i)
-        top[i] = c.item[static_cast<std::size_t>(rank_[static_cast<std::size_t>(i)])];
+      for (std::int64_t i = 0; i < count; ++i) rank_[i] = static_cast<std::int32_t>(i);
+      std::stable_sort(rank_.begin(), rank_.begin() + count,
+                       [&](std::int32_t a, std::int32_t b) { return exact_[a] > exact_[b]; });
+      for (std::int64_t i = 0; i < count; ++i) top[i] = c.item[rank_[i]];
     }
     std::fill(top + count, top + k_, -1);
   }
@@ -433,10 +425,9 @@ void top_items(Stream& stream, Arena& scratch, const ItemTable& table, const Ten
   require(users.columns() == table.columns() && users.dtype() == table.dtype(), "top_items: the items have ",
           table.columns(), " columns of ", name(table.dtype()), ", the users are ", users.shape(), " of ",
           name(users.dtype()));
-  visit_float(users.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (users.device().is_cuda()) return top_items_on_gpu<T>(stream, scratch, table.rows_, users, excluded, k, top);
-    }
+  on_gpu_in_floats(users,
+                   [&]<class T>() { top_items_on_gpu<T>(stream, scratch, table.rows_, users, excluded, k, top); });
+  on_cpu(users, [&]<class T>() {
     if (k == 0) return;
     thread_local Search<T> search;
     search.start(*table.codes_, table.rows_, k);

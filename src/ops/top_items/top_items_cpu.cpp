@@ -1,5 +1,4 @@
 #include <limits>
-#include <type_traits>
 
 #include "ops/common/simd.hpp"
 #include "top_items_kernels.hpp"

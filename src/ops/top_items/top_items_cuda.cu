@@ -108,7 +108,7 @@ void keep_best(const Stream& stream, const BestItems<T>& best) {
   int capacity = 2 * kThreads;
   while (capacity < best.k + kThreads) capacity *= 2;
   gpu::launch(stream,
-              {.grid = static_cast<unsigned>(best.users),
+              {.grid = best.users,
                .block = kThreads,
                .shared_bytes = static_cast<std::size_t>(capacity) * (sizeof(T) + sizeof(std::int32_t))},
               keep_best_kernel<T>, best, capacity);

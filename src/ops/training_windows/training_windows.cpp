@@ -1,7 +1,6 @@
 #include "lockstep/ops/training_windows.hpp"
 
-#include "lockstep/base/error.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "ops/common/on_gpu.hpp"
 #include "training_windows_kernels.hpp"
 
 namespace lockstep::ops {
@@ -18,27 +17,25 @@ void training_windows([[maybe_unused]] Stream& stream, const WindowArrays& to, c
           to.time.shape(), ", position ", to.position.shape(), ", neg ", to.neg.shape());
   require(!to.time || table.times.size() == table.items.size(), "training windows with times: ", table.times.size(),
           " times of ", table.items.size(), " items");
-  require(kHasCuda && to.item.device().is_cuda(), "training windows: the arrays must be on a GPU");
-  const auto i32 = [](const Tensor& t) { return t.data<std::int32_t>(); };
-  const auto i64 = [](const Tensor& t) { return t.data<std::int64_t>(); };
-  [[maybe_unused]] const cuda::Windows windows = {.begin = i64(to.begin),
-                                                  .user = i64(to.user),
-                                                  .time = i64(to.time),
-                                                  .first_query = i64(to.first_query),
-                                                  .item = i32(to.item),
-                                                  .slot = i32(to.slot),
-                                                  .pos = i32(to.pos),
-                                                  .neg = i32(to.neg),
-                                                  .position = i32(to.position),
-                                                  .rows = rows,
-                                                  .negatives = to.neg.columns(),
-                                                  .samples = table.samples.data(),
-                                                  .items = table.items.data(),
-                                                  .known = table.known.data(),
-                                                  .times = table.times.data(),
-                                                  .n_items = table.n_items,
-                                                  .rule = rule};
-  if constexpr (kHasCuda) cuda::training_windows(stream, samples, windows, draw);
+  const cuda::Windows windows = {.begin = to.begin,
+                                 .user = to.user,
+                                 .time = to.time,
+                                 .first_query = to.first_query,
+                                 .item = to.item,
+                                 .slot = to.slot,
+                                 .pos = to.pos,
+                                 .neg = to.neg,
+                                 .position = to.position,
+                                 .rows = rows,
+                                 .negatives = to.neg.columns(),
+                                 .samples = table.samples.data(),
+                                 .items = table.items.data(),
+                                 .known = table.known.data(),
+                                 .times = table.times.data(),
+                                 .n_items = table.n_items,
+                                 .rule = rule};
+  const bool ran = on_gpu(to.item.device(), [&] { cuda::training_windows(stream, samples, windows, draw); });
+  require(ran, "training windows: the arrays must be on a GPU");
 }
 
 void draw_candidates([[maybe_unused]] Stream& stream, const Tensor& items, const Tensor& bias,
@@ -47,12 +44,11 @@ void draw_candidates([[maybe_unused]] Stream& stream, const Tensor& items, const
   require(items.size() == bias.size() && up_to.size() == biases.size() && up_to.size() >= 2,
           "drawing candidates: ", items.shape(), " items, ", bias.shape(), " biases; of all items ", up_to.size(),
           " and ", biases.size());
-  require(kHasCuda && items.device().is_cuda(), "drawing candidates: the arrays must be on a GPU");
-  visit_float(bias.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda)
-      cuda::draw_candidates<T>(stream, items.size(), items.data<std::int32_t>(), bias.data<T>(), up_to.data(),
-                               biases.data(), static_cast<std::int64_t>(up_to.size()) - 1, seed, rule);
+  const bool ran = on_gpu_in_floats(bias, [&]<class T>() {
+    cuda::draw_candidates<T>(stream, items.size(), items, bias, up_to.data(), biases.data(), std::ssize(up_to) - 1,
+                             seed, rule);
   });
+  require(ran, "drawing candidates: the arrays must be on a GPU");
 }
 
 }  // namespace lockstep::ops

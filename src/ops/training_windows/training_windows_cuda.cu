@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/near_copy.hpp"
 #include "ops/common/map_cuda.hpp"
@@ -129,8 +128,8 @@ void training_windows(const Stream& stream, std::int64_t samples, const Windows&
                      per_block =
                          std::max({std::int64_t{1}, kThreads / width, gpu::ceil_div(windows.rows, gpu::kMostBlocks)}),
                      blocks = std::max<std::int64_t>(1, gpu::ceil_div(windows.rows, per_block));
-  gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = kThreads}, training_windows_kernel, windows,
-              samples, per_block, near_copy(draw));
+  gpu::launch(stream, {.grid = blocks, .block = kThreads}, training_windows_kernel, windows, samples, per_block,
+              near_copy(draw));
 }
 
 template <class T>

@@ -1,17 +1,14 @@
 #include "lockstep/ops/transr.hpp"
 
-#include <algorithm>
 #include <cmath>
 
-#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
+#include "ops/common/on_gpu.hpp"
 #include "transr_kernels.hpp"
 
 namespace lockstep::ops {
 
 namespace {
-
-double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
 /// Arrays of one chunk. drows is empty when no gradient is computed.
 struct ChunkArrays {
@@ -29,14 +26,14 @@ RankingSums transr_chunk(Stream& stream, Arena& scratch, const RelationSamples& 
   const Tensor x = allocate(scratch, kType, {3 * n, d});
   T* to = x.data<T>();
   for (const auto& nodes : {samples.head, samples.tail, samples.other})
-    for (const std::int32_t node : nodes.subspan(static_cast<std::size_t>(chunk.first), static_cast<std::size_t>(n)))
+    for (const std::int32_t node : nodes.subspan(chunk.first, n))
       to = std::copy_n(table.data<const T>() + node * d, d, to);
   gemm_nn(stream, {result.projected}, x, matrix);
 
   const auto kernels = cpu::active_transr_kernels<T>();
   const Tensor distances = allocate(scratch, DType::f64, {3, n});
   double *f = distances.data<double>(), *g = f + n, *squares = g + n;
-  kernels.distances(n, k, f, g, squares, result.projected.data<const T>(), y);
+  kernels.distances(n, k, f, g, squares, result.projected, y);
   double y_square = 0;
   for (std::int64_t c = 0; c < k; ++c) y_square += static_cast<double>(y[c]) * static_cast<double>(y[c]);
   // The loss falls with f(t') and rises with f(t): slope = 2 sigmoid(f(t) - f(t')) / total.
@@ -54,8 +51,7 @@ RankingSums transr_chunk(Stream& stream, Arena& scratch, const RelationSamples& 
   const Tensor dp = allocate(scratch, kType, {3 * n, k});
   T* dy = result.dtranslation.data<T>();
   std::fill_n(dy, k, T{0});
-  kernels.pull(n, k, dp.data<T>(), dy, result.projected.data<const T>(), y, slope.data<const T>(),
-               static_cast<T>(l2 * scale));
+  kernels.pull(n, k, dp, dy, result.projected, y, slope, static_cast<T>(l2 * scale));
   gemm_nt(stream, {result.drows}, dp, matrix);
   gemm_tn(stream, {result.dmatrix}, x, dp);
   return sums;
@@ -66,28 +62,26 @@ RankingSums transr_chunk(Stream& stream, Arena& scratch, const RelationSamples& 
 void transr(Stream& stream, const RelationSamples& samples, const Tensor& table, const Tensor& matrices,
             const Tensor& translations, double l2, std::int64_t total, const TransrResult& result,
             std::span<RankingSums> sums) {
-  const auto chunks = static_cast<std::int64_t>(samples.chunks.size());
+  const auto chunks = std::ssize(samples.chunks);
   const std::int64_t d = table.columns(), k = translations.columns();
   require(matrices.shape() == Shape{translations.rows(), d, k} && sums.size() == samples.chunks.size() &&
               (!result.drows || (result.drows.columns() == d && result.drelations.shape() == Shape{chunks, d * k + k})),
           "transr: the shapes do not fit: table ", table.shape(), ", matrices ", matrices.shape(), ", translations ",
           translations.shape(), ", ", chunks, " chunks, their gradients ", result.drelations.shape());
-  visit_float(table.dtype(), [&]<class T>() {
+  const double scale = 1 / static_cast<double>(total);
+  on_gpu_in_floats(table, [&]<class T>() {
+    cuda::transr<T>(stream, samples,
+                    {d, k, table, matrices, translations, result.projected, result.score, result.drows,
+                     result.drelations, l2, scale},
+                    sums.data());
+  });
+  on_cpu(table, [&]<class T>() {
     constexpr DType kType = dtype_of<T>::value;
-    const double scale = 1 / static_cast<double>(total);
-    if constexpr (kHasCuda) {
-      const auto data = [](const Tensor& t) { return t.data<T>(); };
-      if (table.device().is_cuda())
-        return cuda::transr<T>(stream, samples,
-                               {d, k, data(table), data(matrices), data(translations), data(result.projected),
-                                data(result.score), data(result.drows), data(result.drelations), l2, scale},
-                               sums.data());
-    }
 #pragma omp parallel for schedule(dynamic)
     for (std::int64_t c = 0; c < chunks; ++c) {
       thread_local Arena scratch;
       scratch.reset();
-      const RelationChunk& chunk = samples.chunks[static_cast<std::size_t>(c)];
+      const RelationChunk& chunk = samples.chunks[c];
       const auto rows = [&](const Tensor& t) { return t ? t.slice(3 * chunk.first, 3 * chunk.count) : Tensor(); };
       ChunkArrays of = {
           .projected = result.projected ? rows(result.projected) : allocate(scratch, kType, {3 * chunk.count, k}),
@@ -101,7 +95,7 @@ void transr(Stream& stream, const RelationSamples& samples, const Tensor& table,
         of.dtranslation = relation.slice(d * k, k);
       }
       Stream serial;
-      sums[static_cast<std::size_t>(c)] =
+      sums[c] =
           transr_chunk<T>(serial, scratch, samples, chunk, table, matrices.slice(chunk.relation, 1).reshaped({d, k}),
                           translations.data<const T>() + chunk.relation * k, l2, scale, of);
     }

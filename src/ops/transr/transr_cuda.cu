@@ -9,9 +9,6 @@ constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 /// The most samples that a block holds in shared memory at once, and rows of a matrix that a thread multiplies at once.
 constexpr int kTile = 16, kRows = 4;
 
-// mutant-equivalent: fmax is symmetric
-__device__ double softplus(double x) { return fmax(x, 0.0) + log1p(exp(-fabs(x))); }
-
 /// The layout of a block's shared memory: rows x of the table (3 tile, d); their projections (3 tile, k), later
 /// overwritten by their gradients; and the relation's matrix with rows k + 1 elements apart, so that neither its rows
 /// nor its columns share a bank. A matrix that is too large stays in device memory.
@@ -167,15 +164,12 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 void transr(const Stream& stream, const RelationSamples& samples, const TransrArrays<T>& a, RankingSums* sums) {
-  if (samples.chunks.empty()) return;
   constexpr std::size_t kMostBytes = 96 << 10;  // two blocks per multiprocessor from compute capability 8.0 on
   const auto size = [&](int tile, bool matrix) { return Layout::size_bytes<T>(tile, matrix, a.d, a.k); };
   Layout layout = {.tile = kTile, .matrix = size(1, true) <= kMostBytes};
   while (layout.tile > 1 && size(layout.tile, layout.matrix) > kMostBytes) layout.tile /= 2;
   gpu::launch(stream,
-              {.grid = static_cast<unsigned>(samples.chunks.size()),
-               .block = kThreads,
-               .shared_bytes = size(layout.tile, layout.matrix)},
+              {.grid = samples.chunks.size(), .block = kThreads, .shared_bytes = size(layout.tile, layout.matrix)},
               transr_kernel<T>, samples, a, sums, layout);
 }
 

@@ -16,7 +16,7 @@ struct KgatArch {
 
   int layers() const { return static_cast<int>(conv_dims.size()); }
   /// Columns of x_l, l = 0 .. layers().
-  std::int64_t width(int l) const { return l == 0 ? embed_dim : conv_dims[static_cast<std::size_t>(l - 1)]; }
+  std::int64_t width(int l) const { return l == 0 ? embed_dim : conv_dims[l - 1]; }
   /// Columns of H: all layers side by side.
   std::int64_t final_width() const;
 };

@@ -80,8 +80,8 @@ class KgatPropagation {
   /// The table that the product of layer l reads.
   const Tensor& stored(int l) const { return rounded_.view() ? rounded_now_ : x(l); }
   /// x_0 is the embedding.
-  const Tensor& x(int l) const { return (in_shared_ ? shared_x_ : x_)[static_cast<std::size_t>(l)]; }
-  const Tensor& s(int l) const { return s_[static_cast<std::size_t>(l)]; }
+  const Tensor& x(int l) const { return (in_shared_ ? shared_x_ : x_)[l]; }
+  const Tensor& s(int l) const { return s_[l]; }
   /// Sets the array for the gradient of x_0, which backward() writes. shapes (N, d)
   void set_dx0(const Tensor& dx0) { dx_[0] = dx0; }
   const KgGraph& graph() const { return graph_; }

@@ -23,8 +23,8 @@ struct KgGraph {
   std::span<const std::int64_t> edge_ptr;    ///< (nnz + 1)
   std::span<const std::int64_t> transpose;   ///< (nnz)
 
-  std::int64_t triples() const { return static_cast<std::int64_t>(tail.size()); }
-  std::int64_t nnz() const { return static_cast<std::int64_t>(col.size()); }
+  std::int64_t triples() const { return std::ssize(tail); }
+  std::int64_t nnz() const { return std::ssize(col); }
   std::int64_t degree(std::int64_t node) const {
     const auto n = static_cast<std::size_t>(node);
     return adj_indptr[n + 1] - adj_indptr[n];

@@ -35,12 +35,12 @@ class NestedRows {
   void build_placed(const KgGraph& graph, int layers, std::span<const std::int32_t> list, ops::RowBits bits);
   /// l = 0 .. layers
   PlacedRows rows(int l) const {
-    const Set& set = sets_[static_cast<std::size_t>(l)];
+    const Set& set = sets_[l];
     return set.all ? PlacedRows(set.rows) : PlacedRows(set.rows, ops::RowSet::list(set.list));
   }
   /// rows(l) as a bitmap; empty: all rows.
-  ops::RowBits bits(int l) const { return sets_[static_cast<std::size_t>(l)].placed_bits; }
-  bool all(int l) const { return sets_[static_cast<std::size_t>(l)].all; }
+  ops::RowBits bits(int l) const { return sets_[l].placed_bits; }
+  bool all(int l) const { return sets_[l].all; }
 
  private:
   struct Set {

@@ -13,8 +13,7 @@ constexpr std::int64_t kLargestExtent = std::int64_t{1} << 30;  ///< the product
 void require_extents(const EmulatorArch& arch, const std::string& source) {
   for (const std::int64_t extent :
        {arch.n_in, arch.n_out, arch.hidden, arch.layers, arch.conv_channels, arch.conv_kernel}) {
-    require_data(extent >= 0 && extent <= kLargestExtent, "opening model '", source, "': an extent of ", extent,
-                 "; the file is damaged");
+    require_model(extent >= 0 && extent <= kLargestExtent, source, "an extent of ", extent, "; the file is damaged");
   }
 }
 
@@ -23,14 +22,12 @@ class Entries {
  public:
   Entries(const Pairs& pairs, const std::string& source) : source_(source) {
     for (const auto& [key, value] : pairs) {
-      require_data(values_.emplace(key, value).second, "opening model '", source, "': entry '", key,
-                   "' occurs twice; the file is damaged");
+      require_model(values_.emplace(key, value).second, source, "entry '", key, "' occurs twice; the file is damaged");
     }
   }
   const std::string& text(const std::string& key) const {
     const auto found = values_.find(key);
-    require_data(found != values_.end(), "opening model '", source_, "': no entry '", key,
-                 "'; the file is damaged or foreign");
+    require_model(found != values_.end(), source_, "no entry '", key, "'; the file is damaged or foreign");
     return found->second;
   }
   std::int64_t integer(const std::string& key) const { return number<std::int64_t>(key, "an integer"); }
@@ -42,9 +39,8 @@ class Entries {
     const std::string& value = text(key);
     T out{};
     const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), out);
-    require_data(status == std::errc() && end == value.data() + value.size() && !std::isnan(static_cast<double>(out)),
-                 "opening model '", source_, "': entry ", key, " = '", value, "' is not ", what,
-                 "; the file is damaged");
+    require_model(status == std::errc() && end == value.data() + value.size() && !std::isnan(static_cast<double>(out)),
+                  source_, "entry ", key, " = '", value, "' is not ", what, "; the file is damaged");
     return out;
   }
   std::string source_;
@@ -88,14 +84,12 @@ bool all_finite(const NamedArray& tensor) {
 std::vector<double> take(Tensors& tensors, const std::string& name, const std::vector<std::int64_t>& shape,
                          const std::string& source) {
   const auto found = tensors.find(name);
-  require_data(found != tensors.end(), "opening model '", source, "': no tensor '", name,
-               "'; the file is damaged or foreign");
+  require_model(found != tensors.end(), source, "no tensor '", name, "'; the file is damaged or foreign");
   NamedArray& tensor = found->second;
   auto* values = std::get_if<std::vector<double>>(&tensor.values);
-  require_data(values != nullptr && tensor.shape == shape, "opening model '", source, "': tensor '", name, "' is ",
-               tensor.dtype(), " ", shape_text(tensor.shape), ", expected f64 ", shape_text(shape));
-  require_data(all_finite(tensor), "opening model '", source, "': tensor '", name,
-               "' holds a value that is not finite");
+  require_model(values != nullptr && tensor.shape == shape, source, "tensor '", name, "' is ", tensor.dtype(), " ",
+                shape_text(tensor.shape), ", expected f64 ", shape_text(shape));
+  require_model(all_finite(tensor), source, "tensor '", name, "' holds a value that is not finite");
   std::vector<double> out = std::move(*values);
   tensors.erase(found);
   return out;
@@ -179,11 +173,11 @@ Pairs describe(const EmulatorArch& arch, const EmulatorMetadata& metadata) {
 
 EmulatorDescription parse_description(const Pairs& pairs, const std::string& source) {
   const Entries entries(pairs, source);
-  require_format(entries.text("format") == kFormat, "opening model '", source, "': its format is '",
-                 entries.text("format"), "', expected '", kFormat, "'");
+  require_model_format(entries.text("format") == kFormat, source, "its format is '", entries.text("format"),
+                       "', expected '", kFormat, "'");
   const std::int64_t version = entries.integer("version");
-  require_format(version >= 1 && version <= kVersion, "opening model '", source, "': version ", version,
-                 " is not supported; this program reads 1 to ", kVersion, "; use a newer one");
+  require_model_format(version >= 1 && version <= kVersion, source, "version ", version,
+                       " is not supported; this program reads 1 to ", kVersion, "; use a newer one");
   EmulatorDescription out;
   EmulatorArch& arch = out.arch;
   arch.n_in = entries.integer("n_in");
@@ -196,9 +190,8 @@ EmulatorDescription parse_description(const Pairs& pairs, const std::string& sou
   require_extents(arch, source);
   arch.check(Fault::data);
   // Each variable has its own entries and each layer two tensors, so their number is bounded by the size of the file.
-  require_data(std::max({arch.n_in, arch.n_out}) <= static_cast<std::int64_t>(pairs.size()), "opening model '", source,
-               "': ", arch.n_in, " inputs and ", arch.n_out, " outputs, but only ", pairs.size(),
-               " entries; the file is damaged");
+  require_model(std::max({arch.n_in, arch.n_out}) <= std::ssize(pairs), source, arch.n_in, " inputs and ", arch.n_out,
+                " outputs, but only ", pairs.size(), " entries; the file is damaged");
   EmulatorVariables& v = out.metadata.variables;
   const auto variables = [&](const char* side, std::int64_t n, auto& names, auto& cf, auto& units, auto& level) {
     for (std::int64_t i = 0; i < n; ++i) {
@@ -215,8 +208,7 @@ EmulatorDescription parse_description(const Pairs& pairs, const std::string& sou
   out.metadata.mask = {entries.text("mask.variable"), entries.real("mask.min"), entries.real("mask.max"),
                        entries.text("mask.mode")};
   const std::int64_t meta = entries.integer("meta");
-  require_data(meta >= 0 && meta <= static_cast<std::int64_t>(pairs.size()), "opening model '", source, "': ", meta,
-               " meta entries; the file is damaged");
+  require_model(meta >= 0 && meta <= std::ssize(pairs), source, meta, " meta entries; the file is damaged");
   for (std::int64_t i = 0; i < meta; ++i)
     out.metadata.meta.emplace_back(entries.text(join("meta.", i, ".key")), entries.text(join("meta.", i, ".value")));
   return out;
@@ -225,22 +217,20 @@ EmulatorDescription parse_description(const Pairs& pairs, const std::string& sou
 TrainedEmulator assemble(EmulatorDescription description, const Tensors& weights, const std::string& source) {
   const EmulatorArch& arch = description.arch;
   require_extents(arch, source);
-  require_data(2 * (arch.layers + 1) <= static_cast<std::int64_t>(weights.size()), "opening model '", source,
-               "': ", arch.layers, " hidden layers, but only ", weights.size(), " weight tensors; the file is damaged");
+  require_model(2 * (arch.layers + 1) <= std::ssize(weights), source, arch.layers, " hidden layers, but only ",
+                weights.size(), " weight tensors; the file is damaged");
   const auto expected = expected_weights(arch);
   const std::string dtype = weights.begin()->second.dtype();
   for (const Expected& want : expected) {
     const auto found = weights.find(want.name);
-    require_data(found != weights.end(), "opening model '", source, "': no tensor '", want.name,
-                 "'; the file is damaged or foreign");
+    require_model(found != weights.end(), source, "no tensor '", want.name, "'; the file is damaged or foreign");
     const NamedArray& have = found->second;
-    require_data(have.shape == want.shape && have.dtype() == dtype, "opening model '", source, "': tensor '", want.name,
-                 "' is ", have.dtype(), " ", shape_text(have.shape), ", expected ", dtype, " ", shape_text(want.shape));
-    require_data(all_finite(have), "opening model '", source, "': tensor '", want.name,
-                 "' holds a value that is not finite");
+    require_model(have.shape == want.shape && have.dtype() == dtype, source, "tensor '", want.name, "' is ",
+                  have.dtype(), " ", shape_text(have.shape), ", expected ", dtype, " ", shape_text(want.shape));
+    require_model(all_finite(have), source, "tensor '", want.name, "' holds a value that is not finite");
   }
-  require_data(expected.size() == weights.size(), "opening model '", source, "': ", weights.size(),
-               " tensors, expected ", expected.size(), "; this program does not know its network");
+  require_model(expected.size() == weights.size(), source, weights.size(), " tensors, expected ", expected.size(),
+                "; this program does not know its network");
   TrainedEmulator out{Emulator(arch, description.moments, dtype == "f64" ? DType::f64 : DType::f32),
                       std::move(description.metadata)};
   for (const Expected& want : expected) assign(out.network.params().at(want.name), weights.at(want.name));
@@ -257,8 +247,8 @@ Moments take_moments(Tensors& tensors, const std::string& prefix, const Emulator
 
 EmulatorSelfTest take_selftest(Tensors& tensors, const EmulatorArch& arch, const std::string& source) {
   const auto found = tensors.find("selftest.x");
-  require_data(found != tensors.end() && found->second.shape.size() == 2, "opening model '", source,
-               "': no tensor 'selftest.x' (rows, n_in); the file is damaged");
+  require_model(found != tensors.end() && found->second.shape.size() == 2, source,
+                "no tensor 'selftest.x' (rows, n_in); the file is damaged");
   EmulatorSelfTest out;
   out.rows = found->second.shape[0];
   out.x = take(tensors, "selftest.x", {out.rows, arch.n_in}, source);

@@ -66,9 +66,9 @@ void check_with(const Emulator& network, const EmulatorSelfTest& test, const std
   const double dy = deviation(y, expected, n_out, [&](std::size_t o) { return m.output_std[o]; });
   const double dj =
       deviation(j, test.j, n_out * n_in, [&](std::size_t k) { return m.output_std[k / n_in] / m.input_std[k % n_in]; });
-  require_data(
-      dy <= tolerance && dj <= tolerance, "opening model '", source, "': in ", precision,
-      " precision its self-test rows deviate by ", dy, " (prediction) and ", dj,
+  files::require_model(
+      dy <= tolerance && dj <= tolerance, source, "in ", precision, " precision its self-test rows deviate by ", dy,
+      " (prediction) and ", dj,
       " (Jacobian) from the values in the file; the file is damaged, or this program computes wrongly on this machine");
 }
 
@@ -108,11 +108,10 @@ EmulatorSelfTest make_selftest(const Emulator& network) {
 void check_selftest(const Emulator& network, const EmulatorSelfTest& test, const std::string& source) {
   const std::int64_t n_in = network.arch().n_in, n_out = network.arch().n_out;
   const auto is = [&](const std::vector<double>& values, std::int64_t per_row) {
-    return static_cast<std::int64_t>(values.size()) == test.rows * per_row;
+    return std::ssize(values) == test.rows * per_row;
   };
-  require_data(test.rows >= 1 && is(test.x, n_in) && is(test.y, n_out) && is(test.j, n_out * n_in), "opening model '",
-               source, "': its self-test has no rows of ", n_in, " inputs and ", n_out,
-               " outputs; the file is damaged");
+  files::require_model(test.rows >= 1 && is(test.x, n_in) && is(test.y, n_out) && is(test.j, n_out * n_in), source,
+                       "its self-test has no rows of ", n_in, " inputs and ", n_out, " outputs; the file is damaged");
   check_with<double>(network, test, source, kDoubleTolerance, "double");
   check_with<float>(network, test, source, kSingleTolerance, "single");
 }

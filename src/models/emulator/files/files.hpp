@@ -65,6 +65,16 @@ void require_format(const Condition& condition, const Parts&... parts) {
   if (!condition.holds) throw ModelFileError(ModelFileReason::format, Fault::data, join(parts...), condition.where);
 }
 
+/// Checks of a model file. errors  "opening model 'SOURCE': ..."
+template <class... Parts>
+void require_model(const Condition& condition, const std::string& source, const Parts&... parts) {
+  require_data(condition, "opening model '", source, "': ", parts...);
+}
+template <class... Parts>
+void require_model_format(const Condition& condition, const std::string& source, const Parts&... parts) {
+  require_format(condition, "opening model '", source, "': ", parts...);
+}
+
 constexpr std::string_view kHdf5Magic = "\x89HDF\r\n\x1a\n";
 
 /// Calls `read` and checks the self-test. Converts an Error that is no ModelFileError into one with reason `damaged` or

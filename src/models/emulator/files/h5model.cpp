@@ -19,8 +19,8 @@ Tensors load_group(const H5File& file, const std::string& group, const std::stri
   Tensors out;
   for (const std::string& path : file.datasets_under(group)) {
     const H5Type type = file.info(path).type;
-    require_data(type == H5Type::f32 || type == H5Type::f64, "opening model '", file.path().string(), "': dataset '",
-                 path, "' holds ", name(type), ", expected f32 or f64");
+    require_model(type == H5Type::f32 || type == H5Type::f64, file.path().string(), "dataset '", path, "' holds ",
+                  name(type), ", expected f32 or f64");
   }
   for (NamedArray& array : h5_arrays(file, group).arrays) out.emplace(prefix + array.name, std::move(array));
   return out;
@@ -49,28 +49,25 @@ void write_h5model(const std::filesystem::path& path, const Emulator& network, c
 TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest, EmulatorWeights wanted) {
   const std::string source = path.string();
   const auto refuse_damaged = [&](const std::string& defect) {
-    require_data(defect.empty(), "opening model '", source, "': ", defect,
-                 "; use an undamaged copy, or export it again");
+    require_model(defect.empty(), source, defect, "; use an undamaged copy, or export it again");
   };
   refuse_damaged(end_mark_defect(path));
   const H5File file = H5File::open(path);
   const std::string format = file.has_attribute("/", "format") ? file.text_attribute("/", "format") : "";
   const bool checkpoint = format == kCheckpointFormat;
-  require_format(checkpoint || format == kFormat, "opening model '", source, "': its format is '", format,
-                 "', expected '", kFormat, "' or '", kCheckpointFormat, "'");
+  require_model_format(checkpoint || format == kFormat, source, "its format is '", format, "', expected '", kFormat,
+                       "' or '", kCheckpointFormat, "'");
   const std::int64_t version = file.int_attribute("/", "version");
-  require_format(version >= 1 && version <= kVersion, "opening model '", source, "': version ", version,
-                 " is not supported; this program reads 1 to ", kVersion, "; use a newer one");
+  require_model_format(version >= 1 && version <= kVersion, source, "version ", version,
+                       " is not supported; this program reads 1 to ", kVersion, "; use a newer one");
   refuse_damaged(contents_defect(file));
   if (checkpoint) {
     const std::string kind = file.text_attribute("/", "model_kind");
-    require_format(kind == "emulator", "opening model '", source, "': a checkpoint of a ", kind,
-                   " model, expected an emulator");
+    require_model_format(kind == "emulator", source, "a checkpoint of a ", kind, " model, expected an emulator");
   }
   const EmulatorDescription description = read_emulator_metadata(file);
   const bool average = file.has("/ema") && wanted != EmulatorWeights::trained;
-  require_data(average || wanted != EmulatorWeights::average, "opening model '", source,
-               "': it has no averaged weights; see optim.ema");
+  require_model(average || wanted != EmulatorWeights::average, source, "it has no averaged weights; see optim.ema");
   const Tensors weights = load_group(file, !checkpoint ? "/weights" : average ? "/ema" : "/model", "");
   require_usage(!checkpoint || !weights.empty(), "opening model '", source,
                 "': a sharded checkpoint, whose parts hold the weights; write one file by lockstep checkpoint merge '",

@@ -128,20 +128,19 @@ bool is_lsem(std::string_view bytes) {
 }
 
 TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest) {
-  require_format(bytes.substr(0, kMagic.size()) == kMagic, "opening model '", source, "': it begins with '",
-                 std::string(bytes.substr(0, 8)), "', expected '", kMagic,
-                 "'; this program does not read this version");
-  require_data(bytes.size() >= kPreamble + kCrcBytes, "opening model '", source, "': only ", bytes.size(),
-               " bytes; the file is truncated");
+  require_model_format(bytes.substr(0, kMagic.size()) == kMagic, source, "it begins with '",
+                       std::string(bytes.substr(0, 8)), "', expected '", kMagic,
+                       "'; this program does not read this version");
+  require_model(bytes.size() >= kPreamble + kCrcBytes, source, "only ", bytes.size(), " bytes; the file is truncated");
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, bytes.data() + 8, 8);
   std::uint32_t stored = 0;
   std::memcpy(&stored, bytes.data() + bytes.size() - kCrcBytes, kCrcBytes);
   const std::uint32_t found = crc_of(bytes.substr(0, bytes.size() - kCrcBytes));
-  require_data(stored == found, "opening model '", source, "': its CRC-32 is ", found, ", the file says ", stored,
-               "; the file is damaged or truncated");
-  require_data(header_bytes <= bytes.size() - kPreamble - kCrcBytes, "opening model '", source, "': a header of ",
-               header_bytes, " bytes in a file of ", bytes.size(), "; the file is damaged");
+  require_model(stored == found, source, "its CRC-32 is ", found, ", the file says ", stored,
+                "; the file is damaged or truncated");
+  require_model(header_bytes <= bytes.size() - kPreamble - kCrcBytes, source, "a header of ", header_bytes,
+                " bytes in a file of ", bytes.size(), "; the file is damaged");
 
   Pairs pairs;
   std::vector<std::pair<std::string, std::string>> tensor_entries;
@@ -151,8 +150,8 @@ TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, Emu
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
     const std::size_t equals = line.find('=');
-    require_data(equals != std::string_view::npos, "opening model '", source, "': header line '", std::string(line),
-                 "' has no '='; the file is damaged");
+    require_model(equals != std::string_view::npos, source, "header line '", std::string(line),
+                  "' has no '='; the file is damaged");
     auto& list = line.starts_with("tensor.") ? tensor_entries : pairs;
     list.emplace_back(std::string(line.substr(0, equals)), unescaped(line.substr(equals + 1)));
   }
@@ -161,8 +160,8 @@ TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, Emu
   for (const auto& [key, value] : tensor_entries) {
     NamedArray tensor = parse_tensor(key, value, bytes, kPreamble + header_bytes, source);
     const std::string tensor_name = tensor.name;
-    require_data(tensors.emplace(tensor_name, std::move(tensor)).second, "opening model '", source, "': tensor '",
-                 tensor_name, "' occurs twice");
+    require_model(tensors.emplace(tensor_name, std::move(tensor)).second, source, "tensor '", tensor_name,
+                  "' occurs twice");
   }
   description.moments = take_moments(tensors, "norm.", description.arch, source);
   selftest = take_selftest(tensors, description.arch, source);

@@ -10,7 +10,7 @@ std::string onnx_bytes(const Emulator& network, const EmulatorMetadata& metadata
   const Emulator rounded = network.as(DType::f32);
   OnnxGraph graph("emulator");
   const auto moments = [&](const char* name, const std::vector<double>& values) {
-    return graph.constant(name, {static_cast<std::int64_t>(values.size())}, values);
+    return graph.constant(name, {std::ssize(values)}, values);
   };
   for (const NamedArray& tensor : weights_of(rounded))
     graph.constant(tensor.name, OnnxGraph::Type::f32, tensor.shape, bytes_of(tensor));

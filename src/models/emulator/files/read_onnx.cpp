@@ -132,13 +132,12 @@ class GraphReader {
 
   Form linear(const Node& node, Constant w, const std::vector<double>& bias) {
     const Form& from = form(node, 0);
-    if (static_cast<std::int64_t>(bias.size()) != w.shape[0] && !bias.empty()) {
+    if (std::ssize(bias) != w.shape[0] && !bias.empty()) {
       refuse(node, "a bias of ", bias.size(), " values for ", w.shape[0], " outputs");
     }
     State state;
     state.kind = State::Kind::linear;
-    const bool first =
-        from.kind == Form::Kind::plain && states_[static_cast<std::size_t>(from.state)].kind == State::Kind::input;
+    const bool first = from.kind == Form::Kind::plain && states_[from.state].kind == State::Kind::input;
     state.parent = first ? from.state : state_of(node, from);
     if (first) normalise(node, from.steps);
     state.weight = std::move(w);
@@ -178,7 +177,7 @@ class GraphReader {
     if (by == nullptr) return product(node, op);
     if (swapped && (op == '-' || op == '/')) refuse(node, "the constant comes first");
     Form out = form(node, swapped ? 1 : 0);
-    if (by->values.empty() || (!by->shape.empty() && by->shape.back() != static_cast<std::int64_t>(by->values.size())))
+    if (by->values.empty() || (!by->shape.empty() && by->shape.back() != std::ssize(by->values)))
       refuse(node, "its constant is neither one value nor one per column");
     const std::vector<Step> step = {{op, by->values}};
     const bool half = is_only(step, '*', 0.5);
@@ -187,9 +186,9 @@ class GraphReader {
     if (out.kind == Kind::twice_gelu && half) return {Kind::plain, add_active(out.state, "gelu"), {}};
     if (out.kind == Kind::sigmoid) out = {Kind::plain, state_of(node, out), {}};
     if (out.kind != Kind::plain) refuse(node, "it changes a part of an activation");
-    const State& state = states_[static_cast<std::size_t>(out.state)];
+    const State& state = states_[out.state];
     if (op == '+' && out.steps.empty() && state.kind == State::Kind::linear && state.bias.empty() &&
-        static_cast<std::int64_t>(by->values.size()) == state.weight.shape[0]) {
+        std::ssize(by->values) == state.weight.shape[0]) {
       State biased = state;
       biased.bias = by->values;
       return {Kind::plain, add(std::move(biased)), {}};
@@ -248,8 +247,7 @@ class GraphReader {
       const bool one = axes ? is_all(axes->values, 1)
                             : node.attributes.contains("axes") &&
                                   node.attributes.at("axes").integers == std::vector<std::int64_t>{1};
-      if (out.kind != Form::Kind::plain || states_[static_cast<std::size_t>(out.state)].kind != State::Kind::input ||
-          !one)
+      if (out.kind != Form::Kind::plain || states_[out.state].kind != State::Kind::input || !one)
         refuse(node, "only of the input, before a convolution");
       out.kind = Form::Kind::channel;
       return out;
@@ -319,7 +317,7 @@ class GraphReader {
 
   TrainedEmulator emulator(const Form& output) {
     using Kind = State::Kind;
-    const auto at = [&](int i) -> const State& { return states_[static_cast<std::size_t>(i)]; };
+    const auto at = [&](int i) -> const State& { return states_[i]; };
     const auto ask = [&](bool condition, const auto&... parts) {
       if (!condition)
         throw ModelFileError(ModelFileReason::format, Fault::usage, join(opening_, ": not an emulator: ", parts...));
@@ -349,7 +347,7 @@ class GraphReader {
     }
     std::ranges::reverse(linears);
     ask(linears.size() >= 2, "it has no hidden layer");
-    arch.layers = static_cast<std::int64_t>(linears.size()) - 1;
+    arch.layers = std::ssize(linears) - 1;
     arch.hidden = linears[0]->weight.shape[0];
     arch.n_out = linears.back()->weight.shape[0];
     arch.n_in = linears[0]->weight.shape[1];
@@ -378,8 +376,8 @@ class GraphReader {
     const auto put_layer = [&](const std::string& name, const State& state) {
       put(name + ".weight", state.weight.shape, state.weight.values);
       const std::int64_t out = state.weight.shape[0];
-      require_format(state.bias.empty() || static_cast<std::int64_t>(state.bias.size()) == out, opening_,
-                     ": a bias of ", state.bias.size(), " values for ", out, " outputs");
+      require_format(state.bias.empty() || std::ssize(state.bias) == out, opening_, ": a bias of ", state.bias.size(),
+                     " values for ", out, " outputs");
       put(name + ".bias", {out}, state.bias.empty() ? std::vector<double>(static_cast<std::size_t>(out)) : state.bias);
     };
     if (front != nullptr) put_layer("conv1d", *front);
@@ -398,7 +396,7 @@ class GraphReader {
     EmulatorMetadata out;
     const auto name = [&](const char* key, const char* otherwise, std::int64_t n, std::vector<std::string>& names) {
       names = split(entry(key), ',');
-      if (static_cast<std::int64_t>(names.size()) == n) return;
+      if (std::ssize(names) == n) return;
       names.clear();
       for (std::int64_t i = 0; i < n; ++i) names.push_back(join(otherwise, i));
     };

@@ -30,12 +30,12 @@ TrainedEmulator read_safetensors(std::string_view bytes, const std::string& sour
   NamedArrays content = safetensors_arrays(bytes, source);
   EmulatorDescription description = parse_description({content.metadata.begin(), content.metadata.end()}, source);
   for (const char* entry : {"data_xxh3", kSelfTest})
-    require_data(content.metadata.contains(entry), "opening model '", source, "': its metadata has no '", entry,
-                 "'; the file is damaged or foreign");
+    require_model(content.metadata.contains(entry), source, "its metadata has no '", entry,
+                  "'; the file is damaged or foreign");
   Tensors tensors;
   for (NamedArray& array : content.arrays) {
-    require_data(array.values.index() < 2 && array.count() > 0, "opening model '", source, "': array '", array.name,
-                 "' has dtype ", array.stored, " and shape ", shape_text(array.shape), ", expected values F32 or F64");
+    require_model(array.values.index() < 2 && array.count() > 0, source, "array '", array.name, "' has dtype ",
+                  array.stored, " and shape ", shape_text(array.shape), ", expected values F32 or F64");
     tensors.emplace(array.name, std::move(array));
   }
   description.moments = take_moments(tensors, "", description.arch, source);

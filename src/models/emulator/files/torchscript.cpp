@@ -32,8 +32,7 @@ std::string torchscript_bytes(const Emulator& network, const EmulatorMetadata& m
   for (std::size_t i = 0; i < weights.size(); ++i) buffer(names.at(i), weights[i].shape, bytes_of(weights[i]));
   for (const auto& [attribute, part] : kMoments) {
     const std::vector<float> narrow((m.*part).begin(), (m.*part).end());
-    buffer(attribute, {static_cast<std::int64_t>(narrow.size())},
-           {reinterpret_cast<const char*>(narrow.data()), 4 * narrow.size()});
+    buffer(attribute, {std::ssize(narrow)}, {reinterpret_cast<const char*>(narrow.data()), 4 * narrow.size()});
   }
   pickle.text("input_names").text_list(public_names(v.input_cf, v.input_names));
   pickle.text("output_names").text_list(public_names(v.output_cf, v.output_names));
