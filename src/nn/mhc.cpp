@@ -53,8 +53,9 @@ MhcSite add_mhc_site(ParamStore& params, const std::string& name, const MhcShape
 }
 
 MhcRead mhc_read(Tape& t, Var x, const MhcSite& site) {
-  require(x.shape().rank() == 3, "mhc: the streams must be (N, n, C), not ", x.shape());
-  const std::int64_t rows = x.shape()[0], n = x.shape()[1], columns = n * (2 + n);
+  const bool equal = x.shape().rank() == 2;
+  require(equal || x.shape().rank() == 3, "mhc: the streams must be (N, n, C) or (N, C), not ", x.shape());
+  const std::int64_t rows = x.shape()[0], n = site.streams(), columns = n * (equal ? 2 : 2 + n);
   const MhcSite* s = &site;
   const Param* params[] = {s->alpha_pre,      s->alpha_post,   s->alpha_res,     s->phi_pre.weight, s->phi_post.weight,
                            s->phi_res.weight, s->phi_pre.bias, s->phi_post.bias, s->phi_res.bias};
@@ -70,7 +71,7 @@ MhcRead mhc_read(Tape& t, Var x, const MhcSite& site) {
   });
   maps.end();
   const profile::Span span("mhc_read");
-  read.u = t.output({rows, x.shape()[2]}, t.wants_grad({x, read.maps}));
+  read.u = t.output({rows, x.columns()}, t.wants_grad({x, read.maps}));
   ops::hyper_read_forward(t.stream(), read.u.value(), x.value(), read.maps.value(), n);
   t.record("mhc_read", read.u, {}, [=, &t] {
     ops::hyper_read_backward(t.stream(), t.grad_of(x), t.grad_of(read.maps), read.u.grad(), x.value(),
@@ -79,11 +80,12 @@ MhcRead mhc_read(Tape& t, Var x, const MhcSite& site) {
   return read;
 }
 
-Var mhc_write(Tape& t, Var x, const MhcRead& read, Var y) {
-  const std::int64_t n = x.shape()[1];
+Var mhc_write(Tape& t, Var x, const MhcRead& read, Var y, const MhcSite& site, MhcResult result) {
+  const std::int64_t n = site.streams();
   const Var maps = read.maps;
   const profile::Span span("mhc_write");
-  Var out = t.output(x.shape(), t.wants_grad({x, y, maps}));
+  const Shape shape = result == MhcResult::sum ? y.shape() : Shape{y.rows(), n, y.columns()};
+  Var out = t.output(shape, t.wants_grad({x, y, maps}));
   ops::hyper_write_forward(t.stream(), out.value(), x.value(), maps.value(), y.value(), n);
   t.record("mhc_write", out, {}, [=, &t] {
     ops::hyper_write_backward(t.stream(), t.grad_of(x), t.grad_of(maps), t.grad_of(y), out.grad(), x.value(),

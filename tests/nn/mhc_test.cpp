@@ -14,9 +14,9 @@ struct Net {
         add_mhc_site(params, "mhc", {.streams = streams, .columns = columns, .iterations = iterations, .gate = 0.3}, 1);
     params.allocate(seed);
   }
-  Var forward(Tape& t, Var x, MhcTrace* trace = nullptr) const {
+  Var forward(Tape& t, Var x, MhcResult result = MhcResult::streams, MhcTrace* trace = nullptr) const {
     return mhc(
-        t, x, site, [&](Var u) { return activation(t, u, Activation::tanh); }, trace);
+        t, x, site, [&](Var u) { return activation(t, u, Activation::tanh); }, result, trace);
   }
 };
 double sigmoid(double a) { return 1 / (1 + std::exp(-a)); }
@@ -34,7 +34,7 @@ TEST_SUITE("nn.mhc") {
         Tape t(stream, arena, DType::f64, Tape::Mode::forward);
         const OwnedTensor x = random_tensor(DType::f64, {kRows, n, kColumns}, "x");
         MhcTrace trace;
-        const Var out = net.forward(t, t.constant(x), &trace);
+        const Var out = net.forward(t, t.constant(x), MhcResult::streams, &trace);
         const MhcSite& s = net.site;
         double worst = 0;
         for (std::int64_t i = 0; i < kRows; ++i) {
@@ -91,6 +91,48 @@ TEST_SUITE("nn.mhc") {
       for_every_isa([&] {
         CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return net.forward(t, v[0]); }, {{rows, streams, 3}},
                         &net.params) < 1e-7);
+      });
+    }
+  }
+
+  TEST_CASE("equal streams as one and the sum of the streams agree with n streams, bit for bit for any rows") {
+    Stream stream;
+    for_every_isa([&] {
+      for (const std::int64_t n : {1, 2, 3, 4, 5}) {
+        CAPTURE(n);
+        constexpr std::int64_t kRows = 19, kColumns = 7;
+        const Net net(DType::f64, n, kColumns, 20, 3), single(DType::f32, n, kColumns, 20, 3);
+        Arena arena;
+        Tape t(stream, arena, DType::f64, Tape::Mode::forward), t32(stream, arena, DType::f32, Tape::Mode::forward);
+        const OwnedTensor one = random_tensor(DType::f64, {kRows, kColumns}, "x"), one32 = converted(one, DType::f32);
+        const OwnedTensor all = random_tensor(DType::f64, {kRows, n, kColumns}, "x"),
+                          all32 = converted(all, DType::f32);
+        const Var equal = net.forward(t, t.constant(one)), equal32 = single.forward(t32, t32.constant(one32));
+        CHECK(difference(equal.value(), net.forward(t, copy_to_streams(t, t.constant(one), n)).value()) < 1e-13);
+        CHECK(difference(equal32.value(), equal.value()) < 1e-5);
+        const Var sum = net.forward(t, t.constant(all), MhcResult::sum),
+                  sum32 = single.forward(t32, t32.constant(all32), MhcResult::sum);
+        CHECK(difference(sum.value(), sum_streams(t, net.forward(t, t.constant(all))).value()) < 1e-13);
+        CHECK(difference(sum32.value(), sum.value()) < 1e-5);
+        for (const std::int64_t row : {0, 7, 18}) {
+          CHECK(same_bits(single.forward(t32, t32.constant(one32->slice(row, 1))).value(),
+                          equal32.value().slice(row, 1)));
+          CHECK(same_bits(single.forward(t32, t32.constant(all32->slice(row, 1)), MhcResult::sum).value(),
+                          sum32.value().slice(row, 1)));
+        }
+      }
+    });
+  }
+
+  TEST_CASE("gradients of equal streams and of the sum of the streams agree with finite differences") {
+    for (const auto& [streams, rows] : {std::pair<std::int64_t, std::int64_t>{4, 3}, {4, 35}, {3, 2}, {1, 2}, {2, 0}}) {
+      Net net(DType::f64, streams, 3, 3, 5);
+      CAPTURE(streams);
+      for_every_isa([&] {
+        CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return net.forward(t, v[0]); }, {{rows, 3}},
+                        &net.params) < 1e-7);
+        CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return net.forward(t, v[0], MhcResult::sum); },
+                        {{rows, streams, 3}}, &net.params) < 1e-7);
       });
     }
   }

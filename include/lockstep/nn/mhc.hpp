@@ -22,6 +22,7 @@ struct MhcSite {
   const Param *alpha_pre = nullptr, *alpha_post = nullptr, *alpha_res = nullptr;  ///< scalars
   Linear phi_pre, phi_post, phi_res;  ///< weights (n, n C), (n, n C), (n n, n C); biases b
   std::int64_t iterations = 20;
+  std::int64_t streams() const { return phi_pre.bias->shape.size(); }
 };
 
 struct MhcShape {
@@ -42,27 +43,41 @@ struct MhcTrace {
   Var u, y, x;  ///< x: the streams after the site
 };
 
+/// What a site makes of the streams X' after it; the last site of a network needs only their sum.
+enum class MhcResult : std::uint8_t { streams, sum };
+
 /// The input that a site reads from the streams, and its maps. See ops/hyper_connections.hpp.
 struct MhcRead {
   Var u;     ///< (N, C)
-  Var maps;  ///< (N, n + n + n n): H_pre, H_post, H_res
+  Var maps;  ///< (N, n + n + n n): H_pre, H_post, H_res; without H_res for equal streams
 };
+/// shapes   x (N, n, C), or (N, C) for n equal streams
 MhcRead mhc_read(Tape& tape, Var x, const MhcSite& site);
-/// X' of the formulas above. shapes  x (N, n, C), y (N, C) -> (N, n, C)
-Var mhc_write(Tape& tape, Var x, const MhcRead& read, Var y);
-
-/// Applies a site around a sub-layer: X' of the formulas above. shapes  x (N, n, C) -> (N, n, C)
-template <class Layer>
-Var mhc(Tape& tape, Var x, const MhcSite& site, const Layer& layer, MhcTrace* trace = nullptr) {
-  const MhcRead read = mhc_read(tape, x, site);
-  const Var y = layer(read.u);
-  const Var out = mhc_write(tape, x, read, y);
-  if (trace) *trace = {read.maps, read.u, y, out};
-  return out;
-}
+/// X' of the formulas above. shapes  x (N, n, C), or (N, C) for n equal streams; y (N, C) -> (N, n, C) or, for their sum,
+/// (N, C)
+Var mhc_write(Tape& tape, Var x, const MhcRead& read, Var y, const MhcSite& site,
+              MhcResult result = MhcResult::streams);
 
 /// Copies x to n streams, (N, C) -> (N, n, C), and sums the streams, (N, n, C) -> (N, C).
 Var copy_to_streams(Tape& tape, Var x, std::int64_t streams);
 Var sum_streams(Tape& tape, Var x);
+
+/// Applies a site around a sub-layer: X' of the formulas above. For a trace and on a GPU, whose kernels know n streams
+/// only, equal streams are copied before and the sum is taken after the site. This differs by rounding alone: in exact
+/// arithmetic the rows of H_res sum to 1, so equal streams keep their value and the gradient of H_res is 0, and a sum
+/// of streams does not depend on the order of its terms.
+///
+/// shapes   x (N, n, C), or (N, C) for n equal streams -> (N, n, C) or, for their sum, (N, C)
+template <class Layer>
+Var mhc(Tape& tape, Var x, const MhcSite& site, const Layer& layer, MhcResult result = MhcResult::streams,
+        MhcTrace* trace = nullptr) {
+  const bool general = trace != nullptr || x.value().device().is_cuda();
+  if (general && x.shape().rank() == 2) x = copy_to_streams(tape, x, site.streams());
+  const MhcRead read = mhc_read(tape, x, site);
+  const Var y = layer(read.u);
+  const Var out = mhc_write(tape, x, read, y, site, general ? MhcResult::streams : result);
+  if (trace) *trace = {read.maps, read.u, y, out};
+  return general && result == MhcResult::sum ? sum_streams(tape, out) : out;
+}
 
 }  // namespace lockstep

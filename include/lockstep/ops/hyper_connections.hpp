@@ -27,8 +27,12 @@ struct HyperConnectionGradients {
 ///   Hres = SK(clamp(alpha_res Wres r + b_res, -10, 10)),   SK(Z): M = exp Z; sinkhorn_steps times each column, then
 ///          each row is divided by its sum
 ///
-/// shapes   x (N, n C), stream by stream; maps (N, n + n + n n): Hpre, Hpost, then Hres as (target, source). raw (N, n
-///          + n + n n), the products W r, and scale (N), the value of 1/sqrt(...), are stored for the backward
+/// Before a network's first site all streams are equal. On a CPU x may then hold one of them, and maps lack Hres: its
+/// rows sum to 1, so it leaves equal streams as they are, and its gradient is 0.
+///
+/// shapes   x (N, n C), stream by stream; maps (N, n + n + n n): Hpre, Hpost, then Hres as (target, source); for equal
+///          streams x (N, C), maps (N, n + n). raw like maps, the products W r, and scale (N), the value of 1/sqrt(...),
+///          are stored for the backward
 /// dtypes   x and parameters f32 | f64, on a GPU also bf16 | f16. maps, raw, scale and all gradients except dx have the
 ///          same type, f32 for halves: halves would break the row and column sums of 1
 /// errors   Error naming the shapes if they do not fit, or if there are more than kMostStreams streams or kMostSteps
@@ -36,23 +40,24 @@ struct HyperConnectionGradients {
 /// source   arXiv:2512.24880, eq. 7-9
 void hyper_maps_forward(Stream&, const Tensor& maps, const Tensor& raw, const Tensor& scale, const Tensor& x,
                         const HyperConnection& h);
-/// The gradients of the maps. dmaps is overwritten. The Sinkhorn steps are recomputed, and the gradient runs through
+/// The gradients of the maps; those of weight_res, bias_res and alpha_res stay as they are without Hres. dmaps is overwritten. The Sinkhorn steps are recomputed, and the gradient runs through
 /// all of them.
 void hyper_maps_backward(Stream&, Target dx, const HyperConnectionGradients& gradients, const Tensor& dmaps,
                          const Tensor& raw, const Tensor& scale, const Tensor& x, const HyperConnection& h);
 
 /// The input of the sub-layer: u = sum_s Hpre_s X_s.
 ///
-/// shapes   u (N, C); x (N, n C); maps (N, 2 n + n n)
+/// shapes   u (N, C); x (N, n C); maps (N, 2 n + n n); for equal streams x (N, C), maps (N, 2 n)
 /// errors   Error naming the shapes if they do not fit
 void hyper_read_forward(Stream&, const Tensor& u, const Tensor& x, const Tensor& maps, std::int64_t streams);
 /// The gradients of x and of the columns Hpre of maps. When dmaps is stored, its other columns become 0.
 void hyper_read_backward(Stream&, Target dx, Target dmaps, const Tensor& du, const Tensor& x, const Tensor& maps,
                          std::int64_t streams);
 
-/// The streams after the sub-layer: X'_m = sum_s Hres_ms X_s + Hpost_m y.
+/// The streams after the sub-layer: X'_m = sum_s Hres_ms X_s + Hpost_m y. On a CPU, out may be their sum over m.
 ///
-/// shapes   out, x (N, n C); maps (N, 2 n + n n); y (N, C)
+/// shapes   out (N, n C), or (N, C) for the sum; x (N, n C); maps (N, 2 n + n n); y (N, C); for equal streams x (N, C),
+///          maps (N, 2 n), out (N, n C)
 /// errors   Error naming the shapes if they do not fit
 void hyper_write_forward(Stream&, const Tensor& out, const Tensor& x, const Tensor& maps, const Tensor& y,
                          std::int64_t streams);

@@ -228,8 +228,6 @@ struct SasRec::Pass {
             .site = site,
             .step_on_gpu = draws.step_on_gpu};
   }
-  Var dropped(Var x, Site site) const { return dropout(t, x, drop(site), rows); }
-
   /// sqrt(C) E[item], with positions (SASRec); then dropout. inputs: as in features()
   Var embed(Var* inputs) {
     const Dropout dropout = drop("dropout.embedding");
@@ -290,9 +288,9 @@ struct SasRec::Pass {
   Var hidden(const Block& b, Var z) const { return linear(t, z, b.conv1, Activation::relu, drop(b.ffn_drop1), rows); }
   /// FFN(z) with the dropout of its result.
   Var feed_forward(const Block& b, Var z, SasRecTrace::Block* trace) const {
-    const Var result = linear(t, hidden(b, z), b.conv2);
-    if (trace) trace->ffn = result;
-    return dropped(result, b.ffn_drop2);
+    const Var inner = hidden(b, z);
+    if (trace) trace->ffn = linear(t, inner, b.conv2);
+    return linear(t, inner, b.conv2, Activation::none, drop(b.ffn_drop2), rows);
   }
   /// x + FFN(z)
   Var add_feed_forward(const Block& b, Var x, Var z, SasRecTrace::Block* trace) const {
@@ -339,18 +337,24 @@ struct SasRec::Pass {
     return arch().mhc == Mhc::collapsed ? mhc_collapsed(t, x, f, *site.alpha_post, site.phi_post) : f;
   }
 
-  /// A block on streams X (M, n, C).
+  /// A block on streams X (M, n, C). The first block starts with equal streams (M, C), the last one sums them (M, C).
   Var streams(const Block& b, Var x, SasRecTrace::Block* trace) const {
+    const bool last = &b == &net.blocks_.back();
     x = mhc(
         t, x, b.attention_site,
         [&](Var u) {
           const Var z = layernorm(t, u, b.attention_norm);
           return attention(b, heads(b, z, arch().timed ? u : z));
         },
-        trace ? &trace->attention_site : nullptr);
+        MhcResult::streams, trace ? &trace->attention_site : nullptr);
     return mhc(
         t, x, b.ffn_site, [&](Var u) { return feed_forward(b, layernorm(t, u, b.ffn_norm), nullptr); },
-        trace ? &trace->ffn_site : nullptr);
+        last ? MhcResult::sum : MhcResult::streams, trace ? &trace->ffn_site : nullptr);
+  }
+  Shape shape_after(const Block& b) const {
+    const auto tokens = static_cast<std::int64_t>(items.size());
+    const bool streams = arch().mhc == Mhc::streams && &b != &net.blocks_.back();
+    return streams ? Shape{tokens, arch().streams, arch().hidden} : Shape{tokens, arch().hidden};
   }
 };
 
@@ -377,19 +381,17 @@ Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& dra
   Pass pass(*this, t, prepared, draws);
   Var x = pass.embed(inputs);
   if (trace) *trace = {.embedded = x, .blocks = {}};
-  const bool streams = arch_.mhc == Mhc::streams;
-  if (streams) x = copy_to_streams(t, x, arch_.streams);
   for (const Block& b : blocks_) {
     if (arch_.recompute && !trace) {
-      x = recompute(t, {x, pass.key_value_positions}, b.params, [pass, &b](Tape& tape, std::span<const Var, 3> in) {
-        return Pass(pass, tape, in[1]).block(b, in[0], nullptr);
-      });
+      x = recompute(t, pass.shape_after(b), {x, pass.key_value_positions}, b.params,
+                    [pass, &b](Tape& tape, std::span<const Var, 3> in) {
+                      return Pass(pass, tape, in[1]).block(b, in[0], nullptr);
+                    });
       continue;
     }
     x = pass.block(b, x, trace ? &trace->blocks.emplace_back() : nullptr);
     if (trace) trace->blocks.back().out = x;
   }
-  if (streams) x = sum_streams(t, x);
   return layernorm(t, x, last_norm_);
 }
 

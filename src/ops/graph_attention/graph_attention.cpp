@@ -8,6 +8,7 @@
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/node_rows.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
 
 namespace lockstep::ops {
 
@@ -21,14 +22,15 @@ constexpr std::int64_t kPrefetch = 12, kLineBytes = 64;
 /// out = tanh(x_rows M + y), or x_rows M if `translation` is empty, in chunks. All threads of a parallel region call
 /// it.
 template <class T>
-void project(Stream& stream, Arena& arena, std::span<const std::int32_t> nodes, const Tensor& table,
-             const Tensor& matrix, const Tensor& translation, const Tensor& out) {
+void project(Stream& stream, std::span<const std::int32_t> nodes, const Tensor& table, const Tensor& matrix,
+             const Tensor& translation, const Tensor& out) {
   const auto count = std::ssize(nodes), d = table.columns(), k = matrix.columns();
+  T* const rows =
+      static_cast<T*>(cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(kNodes * d) * sizeof(T)));
 #pragma omp for schedule(dynamic) nowait
   for (std::int64_t first = 0; first < count; first += kNodes) {
-    arena.reset();
     const std::int64_t n = std::min(kNodes, count - first);
-    const Tensor x = allocate(arena, dtype_of<T>::value, {n, d}), to = out.slice(first, n);
+    const Tensor x = Tensor::of(rows, {n, d}), to = out.slice(first, n);
     const auto row = [&](std::int64_t i) { return table.data<const T>() + nodes[first + i] * d; };
     for (std::int64_t i = 0; i < n; ++i) {
       if (i + kPrefetch < n)
@@ -74,9 +76,8 @@ void attention_logits(Stream& stream, Arena& scratch, const RelationTriples& tri
     const auto dots = cpu::active_graph_attention_kernels<T>().pair_dots;
 #pragma omp parallel
     {
-      Arena arena;
-      project<T>(stream, arena, triples.heads, table, matrix, translation, heads);
-      project<T>(stream, arena, triples.tails, table, matrix, Tensor(), tails);
+      project<T>(stream, triples.heads, table, matrix, translation, heads);
+      project<T>(stream, triples.tails, table, matrix, Tensor(), tails);
 #pragma omp barrier
 #pragma omp for schedule(dynamic)
       for (std::int64_t first = 0; first < count; first += kTriples)

@@ -23,24 +23,52 @@ LOCKSTEP_INLINE Vec<T> products(std::int64_t k, const T* a, const T* b) {
 }
 
 /// Computes as many triples at a time as a vector has lanes: one transposition then sums the lanes of all of them.
-template <class T>
-void pair_dots(std::int64_t n, std::int64_t k, T* logits, const std::int64_t* place, const T* heads,
-               const std::int32_t* head_slot, const T* tails, const std::int32_t* tail_slot) {
+/// kVectors > 0: a row is that many vectors, and a head stays in registers for all of its triples, which are neighbours.
+template <class T, int kVectors>
+void pair_dots_of(std::int64_t n, std::int64_t columns, T* logits, const std::int64_t* place, const T* heads,
+                  const std::int32_t* head_slot, const T* tails, const std::int32_t* tail_slot) {
   constexpr int kL = kLanes<T>;
   constexpr std::int64_t kPrefetch = 16;
+  const std::int64_t k = kVectors > 0 ? kVectors * kL : columns;
+  Vec<T> head[kVectors + 1] = {};
+  std::int32_t held = -1;
   for (std::int64_t i = 0; i < n; i += kL) {
     const std::int64_t count = n - i < kL ? n - i : kL;
-    Vec<T> sums[kL] = {};
+    Vec<T> sums[kL];
+    for (std::int64_t j = count; j < kL; ++j) sums[j] = Vec<T>{};
     for (std::int64_t j = 0; j < count; ++j) {
       if (i + j + kPrefetch < n) {
         const char* p = reinterpret_cast<const char*>(tails + tail_slot[i + j + kPrefetch] * k);
         for (std::int64_t b = 0; b < k * static_cast<std::int64_t>(sizeof(T)); b += 64) __builtin_prefetch(p + b);
       }
-      sums[j] = products(k, heads + head_slot[i + j] * k, tails + tail_slot[i + j] * k);
+      const T *of_head = heads + head_slot[i + j] * k, *of_tail = tails + tail_slot[i + j] * k;
+      if constexpr (kVectors == 0) {
+        sums[j] = products(k, of_head, of_tail);
+        continue;
+      }
+      if (head_slot[i + j] != held)
+        for (int v = 0; v < kVectors; ++v) head[v] = load(of_head + v * kL);
+      held = head_slot[i + j];
+      Vec<T> sum[2] = {};
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[v % 2] = fma(head[v], load(of_tail + v * kL), sum[v % 2]);
+      sums[j] = sum[0] + sum[1];
     }
-    const Vec<T> dots = sum_of<kLanes<T>, T>(sums);
-    for (std::int64_t j = 0; j < count; ++j) logits[place[i + j]] = dots[j];
+    T dots[kL];
+    store(dots, sum_of<kL, T>(sums));
+    for (std::int64_t j = 0; j < count; ++j) {
+      std::int64_t to = place[i + j];
+      asm("" : "+r"(to));  // keeps the compiler from a scatter instruction, which is slower on AMD processors
+      logits[to] = dots[j];
+    }
   }
+}
+
+template <class T>
+void pair_dots(std::int64_t n, std::int64_t k, T* logits, const std::int64_t* place, const T* heads,
+               const std::int32_t* head_slot, const T* tails, const std::int32_t* tail_slot) {
+  const auto dots = k == 4 * kLanes<T> ? pair_dots_of<T, 4> : pair_dots_of<T, 0>;
+  dots(n, k, logits, place, heads, head_slot, tails, tail_slot);
 }
 
 /// to_i = exp(x_i - max x), and their sum.

@@ -32,19 +32,20 @@ LOCKSTEP_INLINE Vec<T> clamped(Vec<T> z) {
   return max(splat(T{-10}), min(splat(T{10}), z));
 }
 
-template <int N>
-struct Count {};
+/// The number of maps of kN streams.
+template <int kN, bool kMixes>
+constexpr int kMapsOf = kN*(kMixes ? 2 + kN : 2);
 
-/// The `size` numbers of each of up to kLanes tokens, number by number: element k of all tokens is one vector. The
-/// numbers of kN > 0 streams are transposed in registers.
-template <class T, int kN>
+/// The `size` numbers of each of up to kLanes tokens, number by number: element k of all tokens is one vector. kSize > 0
+/// numbers are transposed in registers.
+template <class T, int kSize>
 class Tokens {
  public:
   LOCKSTEP_INLINE void read(const T* rows, std::int64_t size, std::int64_t count) {
     rows_ = rows;
     size_ = size;
     count_ = count;
-    if constexpr (kN > 0) {
+    if constexpr (kSize > 0) {
       for (int first = 0; first < kSize; first += kL) {
         const Lanes<T> lanes(kSize - first < kL ? kSize - first : kL);
         Vec<T> v[kL];
@@ -57,20 +58,20 @@ class Tokens {
     }
   }
   LOCKSTEP_INLINE Vec<T> operator[](std::int64_t k) const {
-    if constexpr (kN > 0)
+    if constexpr (kSize > 0)
       return columns_[k];
     else
       return gather(rows_, size_, k, count_);
   }
-  /// Sets number k of all tokens in `rows`: at once, or (kN > 0) in store_all().
+  /// Sets number k of all tokens in `rows`: at once, or (kSize > 0) in store_all().
   LOCKSTEP_INLINE void set(T* rows, std::int64_t k, Vec<T> v) {
-    if constexpr (kN > 0)
+    if constexpr (kSize > 0)
       columns_[k] = v;
     else
       scatter(rows, size_, k, count_, v);
   }
   LOCKSTEP_INLINE void store_all(T* rows) const {
-    if constexpr (kN > 0) {
+    if constexpr (kSize > 0) {
       for (int first = 0; first < kSize; first += kL) {
         const Lanes<T> lanes(kSize - first < kL ? kSize - first : kL);
         Vec<T> v[kL];
@@ -85,10 +86,10 @@ class Tokens {
   }
 
  private:
-  static constexpr int kL = kLanes<T>, kSize = kN * (2 + kN);
+  static constexpr int kL = kLanes<T>;
   const T* rows_;
   std::int64_t size_, count_;
-  Vec<T> columns_[kN > 0 ? (kSize + kL - 1) / kL* kL : 1];
+  Vec<T> columns_[kSize > 0 ? (kSize + kL - 1) / kL* kL : 1];
 };
 
 /// Groups of kLanes tokens whose iterations are interleaved, because half a step waits long for its divisions.
@@ -108,33 +109,42 @@ LOCKSTEP_INLINE std::int64_t count_from(std::int64_t first, std::int64_t tokens)
   return tokens - first < kLanes<T> ? tokens - first : kLanes<T>;
 }
 
+/// Calls f<streams if known at compile time, else 0; whether the gates mix>().
+template <class T, class F>
+LOCKSTEP_INLINE void with_streams(const HyperGates<T>& g, const F& f) {
+  if (g.streams == 4)
+    g.mixes ? f.template operator()<4, true>() : f.template operator()<4, false>();
+  else
+    g.mixes ? f.template operator()<0, true>() : f.template operator()<0, false>();
+}
+
 template <class T>
 LOCKSTEP_INLINE Vec<T> res_logit(const HyperGates<T>& g, std::int64_t cell, Vec<T> raw) {
   return fma(splat(g.alpha[2]), raw, splat(g.bias[2][cell]));
 }
 
 /// The maps of kGroups groups of tokens from token i.
-template <class T, int kN, int kGroups>
+template <class T, int kN, bool kMixes, int kGroups>
 void maps_of(std::int64_t i, std::int64_t tokens, T* maps, const T* raw, const HyperGates<T>& g) {
   const int n = kN > 0 ? kN : static_cast<int>(g.streams);
-  const std::int64_t k = n * (2 + n);
-  Tokens<T, kN> numbers[kGroups];
+  const std::int64_t k = g.maps();
+  Tokens<T, kMapsOf<kN, kMixes>> numbers[kGroups];
   Sinkhorn<T, kN> res[kGroups];
   typename Sinkhorn<T, kN>::Factors f[kGroups];
   for (int group = 0; group < kGroups; ++group) {
     const std::int64_t first = i + group * kLanes<T>;
     numbers[group].read(raw + first * k, k, count_from<T>(first, tokens));
-    for (int a = 0; a < n; ++a) {
+    for (int a = 0; kMixes && a < n; ++a) {
       f[group].row[a] = f[group].column[a] = splat(T{1});
       for (int b = 0; b < n; ++b)
         res[group].k[a][b] = exp(clamped<T>(res_logit(g, a * n + b, numbers[group][(2 + a) * n + b])));
     }
   }
-  for (std::int64_t step = 0; step < g.steps; ++step)
+  for (std::int64_t step = 0; kMixes && step < g.steps; ++step)
 #pragma GCC unroll 2
     for (int group = 0; group < kGroups; ++group) res[group].step(n, f[group], f[group].row);
   for (int group = 0; group < kGroups; ++group) {
-    Tokens<T, kN>& own = numbers[group];
+    auto& own = numbers[group];
     T* to = maps + (i + group * kLanes<T>)*k;
     for (int s = 0; s < n; ++s) {
       const Vec<T> pre = fma(splat(g.alpha[0]), own[s], splat(g.bias[0][s]));
@@ -142,7 +152,7 @@ void maps_of(std::int64_t i, std::int64_t tokens, T* maps, const T* raw, const H
       own.set(to, s, sigmoid<T>(pre));
       own.set(to, n + s, splat(T{2}) * sigmoid<T>(post));
     }
-    for (int a = 0; a < n; ++a)
+    for (int a = 0; kMixes && a < n; ++a)
       for (int b = 0; b < n; ++b)
         own.set(to, (2 + a) * n + b, res[group].k[a][b] * f[group].column[b] * f[group].row[a]);
     own.store_all(to);
@@ -195,17 +205,18 @@ class SinkhornGradient {
 };
 
 /// lane_sums: as `sums` of HyperKernels, for each lane.
-template <class T, int kN, int kGroups>
+template <class T, int kN, bool kMixes, int kGroups>
 void gradient_of(std::int64_t i, std::int64_t tokens, T* dmaps, Vec<T>* lane_sums, const T* raw,
                  const HyperGates<T>& g) {
   const int n = kN > 0 ? kN : static_cast<int>(g.streams);
-  const std::int64_t k = n * (2 + n);
-  Tokens<T, kN> numbers[kGroups], gradients[kGroups];
+  const std::int64_t k = g.maps();
+  Tokens<T, kMapsOf<kN, kMixes>> numbers[kGroups], gradients[kGroups];
   SinkhornGradient<T, kN> res[kGroups];
   for (int group = 0; group < kGroups; ++group) {
     const std::int64_t first = i + group * kLanes<T>, count = count_from<T>(first, tokens);
     numbers[group].read(raw + first * k, k, count);
     gradients[group].read(dmaps + first * k, k, count);
+    if (!kMixes) continue;
     for (int a = 0; a < n; ++a)
       for (int b = 0; b < n; ++b) {
         const std::int64_t column = (2 + a) * n + b;
@@ -214,16 +225,18 @@ void gradient_of(std::int64_t i, std::int64_t tokens, T* dmaps, Vec<T>* lane_sum
       }
     res[group].begin(n);
   }
-  for (std::int64_t step = 0; step < g.steps; ++step)
+  if constexpr (kMixes) {
+    for (std::int64_t step = 0; step < g.steps; ++step)
 #pragma GCC unroll 2
-    for (int group = 0; group < kGroups; ++group) res[group].step(n, step);
-  for (int group = 0; group < kGroups; ++group) res[group].begin_back(n, g.steps);
-  for (std::int64_t step = g.steps - 1; step >= 0; --step)
+      for (int group = 0; group < kGroups; ++group) res[group].step(n, step);
+    for (int group = 0; group < kGroups; ++group) res[group].begin_back(n, g.steps);
+    for (std::int64_t step = g.steps - 1; step >= 0; --step)
 #pragma GCC unroll 2
-    for (int group = 0; group < kGroups; ++group) res[group].undo(n, step);
+      for (int group = 0; group < kGroups; ++group) res[group].undo(n, step);
+  }
   for (int group = 0; group < kGroups; ++group) {
-    const Tokens<T, kN>& own = numbers[group];
-    Tokens<T, kN>& to = gradients[group];
+    const auto& own = numbers[group];
+    auto& to = gradients[group];
     T* rows = dmaps + (i + group * kLanes<T>)*k;
     /// Computes the gradients of alpha, bias and raw from the gradient of z = alpha raw + bias.
     const auto finish = [&](int which, std::int64_t column, Vec<T> dz) {
@@ -238,8 +251,8 @@ void gradient_of(std::int64_t i, std::int64_t tokens, T* dmaps, Vec<T>* lane_sum
         finish(which, column, to[column] * y * (splat(T{1}) - y) * splat(static_cast<T>(which + 1)));
       }
     }
-    res[group].end(n, g.steps);
-    for (int a = 0; a < n; ++a)
+    if (kMixes) res[group].end(n, g.steps);
+    for (int a = 0; kMixes && a < n; ++a)
       for (int b = 0; b < n; ++b) {
         const Vec<T> z = res_logit(g, a * n + b, own[(2 + a) * n + b]);
         const Vec<T> inside = (z > splat(T{10}) || z < splat(T{-10})) ? Vec<T>{} : splat(T{1});
@@ -252,7 +265,7 @@ void gradient_of(std::int64_t i, std::int64_t tokens, T* dmaps, Vec<T>* lane_sum
 template <class T>
 void maps(std::int64_t tokens, std::int64_t width, T* maps, T* raw, T* scale, const T* x, T eps,
           const HyperGates<T>& g) {
-  const std::int64_t k = g.streams * (2 + g.streams);
+  const std::int64_t k = g.maps();
   for (std::int64_t i = 0; i < tokens; ++i, x += width) {
     Vec<T> squares{};
     each_vector<T>(width, [&](std::int64_t c, Lanes<T> lanes) {
@@ -264,22 +277,21 @@ void maps(std::int64_t tokens, std::int64_t width, T* maps, T* raw, T* scale, co
     each_vector<T>(
         k, [&](std::int64_t c, Lanes<T> lanes) { store(row + c, load(row + c, lanes) * splat(scale[i]), lanes); });
   }
-  const auto run = [&]<int kN>(Count<kN>) {
-    each_groups<T, kN>(tokens, [&]<int kGroups>(std::int64_t i) { maps_of<T, kN, kGroups>(i, tokens, maps, raw, g); });
-  };
-  g.streams == 4 ? run(Count<4>{}) : run(Count<0>{});
+  with_streams(g, [&]<int kN, bool kMixes>() {
+    each_groups<T, kN>(tokens,
+                       [&]<int kGroups>(std::int64_t i) { maps_of<T, kN, kMixes, kGroups>(i, tokens, maps, raw, g); });
+  });
 }
 
 template <class T>
 void maps_gradient(std::int64_t tokens, T* dmaps, T* sums, const T* raw, const HyperGates<T>& g) {
-  const std::int64_t k = g.streams * (2 + g.streams);
   Vec<T> lane_sums[3 + kMostStreams * (2 + kMostStreams)] = {};
-  const auto run = [&]<int kN>(Count<kN>) {
-    each_groups<T, kN>(
-        tokens, [&]<int kGroups>(std::int64_t i) { gradient_of<T, kN, kGroups>(i, tokens, dmaps, lane_sums, raw, g); });
-  };
-  g.streams == 4 ? run(Count<4>{}) : run(Count<0>{});
-  for (std::int64_t s = 0; s < 3 + k; ++s) sums[s] += total<T>(lane_sums[s]);
+  with_streams(g, [&]<int kN, bool kMixes>() {
+    each_groups<T, kN>(tokens, [&]<int kGroups>(std::int64_t i) {
+      gradient_of<T, kN, kMixes, kGroups>(i, tokens, dmaps, lane_sums, raw, g);
+    });
+  });
+  for (std::int64_t s = 0; s < 3 + g.maps(); ++s) sums[s] += total<T>(lane_sums[s]);
 }
 
 /// Rows of dx that stay in the second-level cache between the two passes over them. The first pass reads whole rows,

@@ -6,12 +6,14 @@
 
 namespace lockstep::ops::cpu {
 
-/// How raw products become gates. The columns of maps are Hpre, Hpost, Hres.
+/// How raw products become gates. The columns of maps are Hpre, Hpost and, if `mixes`, Hres.
 template <class T>
 struct HyperGates {
   std::int64_t streams, steps;
+  bool mixes;
   T alpha[3];
   const T* bias[3];
+  std::int64_t maps() const { return streams * (mixes ? 2 + streams : 2); }
 };
 
 /// Serial kernels on N tokens of n streams of C channels.
@@ -29,17 +31,23 @@ struct HyperKernels {
                          const T* scale, const T* x, const T* weight);
 };
 
+/// The extents of a call. `equal`: x holds one of n equal streams, and maps lack Hres; `summed`: only the sum of the
+/// streams is written.
+struct HyperExtents {
+  std::int64_t tokens, streams, channels, maps;
+  bool equal = false, summed = false;
+  std::int64_t width() const { return equal ? channels : streams * channels; }  ///< columns of x
+};
+
 /// Reading and writing as in ops/hyper_connections.hpp. Targets may be null; those of maps are added to, the others if
 /// `add`.
 template <class T>
 struct HyperStreamKernels {
-  void (*read)(std::int64_t tokens, std::int64_t channels, std::int64_t streams, T* u, const T* x, const T* maps);
-  void (*read_gradient)(std::int64_t tokens, std::int64_t channels, std::int64_t streams, T* dx, bool add, T* dmaps,
-                        const T* du, const T* x, const T* maps);
-  void (*write)(std::int64_t tokens, std::int64_t channels, std::int64_t streams, T* out, const T* x, const T* maps,
-                const T* y);
-  void (*write_gradient)(std::int64_t tokens, std::int64_t channels, std::int64_t streams, T* dx, bool add_x, T* dy,
-                         bool add_y, T* dmaps, const T* dout, const T* x, const T* maps, const T* y);
+  void (*read)(const HyperExtents& extents, T* u, const T* x, const T* maps);
+  void (*read_gradient)(const HyperExtents& extents, T* dx, bool add, T* dmaps, const T* du, const T* x, const T* maps);
+  void (*write)(const HyperExtents& extents, T* out, const T* x, const T* maps, const T* y);
+  void (*write_gradient)(const HyperExtents& extents, T* dx, bool add_x, T* dy, bool add_y, T* dmaps, const T* dout,
+                         const T* x, const T* maps, const T* y);
 };
 
 LOCKSTEP_KERNELS(HyperKernels, hyper_kernels)

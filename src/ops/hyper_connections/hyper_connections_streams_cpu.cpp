@@ -57,8 +57,8 @@ struct Streams {
   static constexpr int kMost = kN > 0 ? kN : static_cast<int>(HyperConnection::kMostStreams);
   const int count;
   const std::int64_t channels, width, maps;
-  Streams(std::int64_t c, std::int64_t streams)
-      : count(static_cast<int>(streams)), channels(c), width(streams * c), maps(streams * (2 + streams)) {}
+  Streams(std::int64_t c, std::int64_t streams, std::int64_t columns)
+      : count(static_cast<int>(streams)), channels(c), width(streams * c), maps(columns) {}
   LOCKSTEP_INLINE int streams() const { return kN > 0 ? kN : count; }
 
   void read(std::int64_t tokens, T* u, const T* x, const T* map) const {
@@ -204,7 +204,137 @@ struct Streams {
     }
   }
 
+  /// Equal streams, of which x holds one: u = (sum_s Hpre_s) x.
+  void read_equal(std::int64_t tokens, T* u, const T* x, const T* map) const {
+    for (std::int64_t i = 0; i < tokens; ++i, u += channels, x += channels, map += maps) {
+      const Vec<T> factor = splat(sum(map));
+      each_block<T, 1>(
+          channels, [&](std::int64_t c, auto, const auto& at)
+                        __attribute__((always_inline)) { at.put(u + c, factor * at.get(x + c)); });
+    }
+  }
+
+  void read_equal_gradient(std::int64_t tokens, T* dx, bool add, T* dmap, const T* du, const T* x, const T* map) const {
+    for (std::int64_t i = 0; i < tokens; ++i, du += channels, x += channels, map += maps) {
+      const Vec<T> factor = splat(sum(map));
+      Vec<T> of_pre{};
+      each_block<T, 1>(
+          channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
+            const Vec<T> d = at.get(du + c);
+            of_pre = fma(d, at.get(x + c), of_pre);
+            if (dx) at.put(dx + c, fma(factor, d, add ? at.get(dx + c) : Vec<T>{}));
+          });
+      if (dx) dx += channels;
+      if (!dmap) continue;
+      const T each = total<T>(of_pre);
+      for (int s = 0; s < streams(); ++s) dmap[s] += each;
+      dmap += maps;
+    }
+  }
+
+  /// Equal streams, of which x holds one, stay equal when they mix: X'_m = x + Hpost_m y.
+  void write_equal(std::int64_t tokens, T* out, const T* x, const T* map, const T* y) const {
+    const int n = streams();
+    for (std::int64_t i = 0; i < tokens; ++i, out += width, x += channels, map += maps, y += channels)
+      each_block<T, 1>(
+          channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
+            const Vec<T> in = at.get(x + c), of_y = at.get(y + c);
+#pragma GCC unroll 4
+            for (int m = 0; m < n; ++m) at.put(out + m * channels + c, fma(splat(map[n + m]), of_y, in));
+          });
+  }
+
+  void write_equal_gradient(std::int64_t tokens, T* dx, bool add_x, T* dy, bool add_y, T* dmap, const T* dout,
+                            const T* map, const T* y) const {
+    const int n = streams();
+    for (std::int64_t i = 0; i < tokens; ++i, dout += width, map += maps, y += channels) {
+      Vec<T> of_post[kMost] = {};
+      each_block<T, 1>(
+          channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
+            const Vec<T> of_y = at.get(y + c);
+            Vec<T> to_x = dx && add_x ? at.get(dx + c) : Vec<T>{}, to_y = dy && add_y ? at.get(dy + c) : Vec<T>{};
+#pragma GCC unroll 4
+            for (int m = 0; m < n; ++m) {
+              const Vec<T> d = at.get(dout + m * channels + c);
+              of_post[m] = fma(d, of_y, of_post[m]);
+              to_x += d;
+              to_y = fma(splat(map[n + m]), d, to_y);
+            }
+            if (dx) at.put(dx + c, to_x);
+            if (dy) at.put(dy + c, to_y);
+          });
+      if (dx) dx += channels;
+      if (dy) dy += channels;
+      if (!dmap) continue;
+      add_rows<1>(dmap + n, of_post);
+      dmap += maps;
+    }
+  }
+
+  /// The sum of the streams: sum_s (sum_m Hres_ms) X_s + (sum_m Hpost_m) y.
+  void write_sum(std::int64_t tokens, T* out, const T* x, const T* map, const T* y) const {
+    const int n = streams();
+    for (std::int64_t i = 0; i < tokens; ++i, out += channels, x += width, map += maps, y += channels) {
+      T of_x[kMost];
+      sum_targets(of_x, map);
+      const Vec<T> of_y = splat(sum(map + n));
+      each_block<T, 1>(
+          channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
+            Vec<T> to = of_y * at.get(y + c);
+#pragma GCC unroll 4
+            for (int s = 0; s < n; ++s) to = fma(splat(of_x[s]), at.get(x + s * channels + c), to);
+            at.put(out + c, to);
+          });
+    }
+  }
+
+  void write_sum_gradient(std::int64_t tokens, T* dx, bool add_x, T* dy, bool add_y, T* dmap, const T* dout, const T* x,
+                          const T* map, const T* y) const {
+    const int n = streams();
+    for (std::int64_t i = 0; i < tokens; ++i, dout += channels, x += width, map += maps, y += channels) {
+      T of_x[kMost];
+      sum_targets(of_x, map);
+      const Vec<T> of_y = splat(sum(map + n));
+      Vec<T> of_post{}, of_res[kMost] = {};
+      each_block<T, 1>(
+          channels, [&](std::int64_t c, auto, const auto& at) __attribute__((always_inline)) {
+            const Vec<T> d = at.get(dout + c);
+            of_post = fma(d, at.get(y + c), of_post);
+            if (dy) at.put(dy + c, fma(of_y, d, add_y ? at.get(dy + c) : Vec<T>{}));
+#pragma GCC unroll 4
+            for (int s = 0; s < n; ++s) {
+              const std::int64_t from = s * channels + c;
+              of_res[s] = fma(d, at.get(x + from), of_res[s]);
+              if (dx) at.put(dx + from, fma(splat(of_x[s]), d, add_x ? at.get(dx + from) : Vec<T>{}));
+            }
+          });
+      if (dx) dx += width;
+      if (dy) dy += channels;
+      if (!dmap) continue;
+      T each_res[kMost] = {};
+      add_rows<1>(each_res, of_res);
+      const T each_post = total<T>(of_post);
+      for (int m = 0; m < n; ++m) {
+        dmap[n + m] += each_post;
+        for (int s = 0; s < n; ++s) dmap[(2 + m) * n + s] += each_res[s];
+      }
+      dmap += maps;
+    }
+  }
+
  private:
+  LOCKSTEP_INLINE T sum(const T* of_streams) const {
+    T sum = of_streams[0];
+    for (int s = 1; s < streams(); ++s) sum += of_streams[s];
+    return sum;
+  }
+  /// to_s = sum_m Hres_ms
+  LOCKSTEP_INLINE void sum_targets(T* to, const T* map) const {
+    const int n = streams();
+    for (int s = 0; s < n; ++s) to[s] = map[2 * n + s];
+    for (int m = 1; m < n; ++m)
+      for (int s = 0; s < n; ++s) to[s] += map[(2 + m) * n + s];
+  }
   template <int kRows>
   LOCKSTEP_INLINE void add_rows(T* to, Vec<T>* sums) const {
     if constexpr (kN > 0) {
@@ -217,29 +347,38 @@ struct Streams {
 
 /// Calls f with the Streams for this number of streams.
 template <class T, class F>
-LOCKSTEP_INLINE void with_streams(std::int64_t channels, std::int64_t n, const F& f) {
-  n == 4 ? f(Streams<T, 4>(channels, n)) : f(Streams<T, 0>(channels, n));
+LOCKSTEP_INLINE void with_streams(const HyperExtents& e, const F& f) {
+  e.streams == 4 ? f(Streams<T, 4>(e.channels, e.streams, e.maps)) : f(Streams<T, 0>(e.channels, e.streams, e.maps));
 }
 
 template <class T>
-void read(std::int64_t tokens, std::int64_t channels, std::int64_t n, T* u, const T* x, const T* maps) {
-  with_streams<T>(channels, n, [&](const auto& streams) { streams.read(tokens, u, x, maps); });
+void read(const HyperExtents& e, T* u, const T* x, const T* maps) {
+  with_streams<T>(e, [&](const auto& streams) {
+    e.equal ? streams.read_equal(e.tokens, u, x, maps) : streams.read(e.tokens, u, x, maps);
+  });
 }
 template <class T>
-void read_gradient(std::int64_t tokens, std::int64_t channels, std::int64_t n, T* dx, bool add, T* dmaps, const T* du,
-                   const T* x, const T* maps) {
-  with_streams<T>(channels, n,
-                  [&](const auto& streams) { streams.read_gradient(tokens, dx, add, dmaps, du, x, maps); });
+void read_gradient(const HyperExtents& e, T* dx, bool add, T* dmaps, const T* du, const T* x, const T* maps) {
+  with_streams<T>(e, [&](const auto& streams) {
+    e.equal ? streams.read_equal_gradient(e.tokens, dx, add, dmaps, du, x, maps)
+            : streams.read_gradient(e.tokens, dx, add, dmaps, du, x, maps);
+  });
 }
 template <class T>
-void write(std::int64_t tokens, std::int64_t channels, std::int64_t n, T* out, const T* x, const T* maps, const T* y) {
-  with_streams<T>(channels, n, [&](const auto& streams) { streams.write(tokens, out, x, maps, y); });
+void write(const HyperExtents& e, T* out, const T* x, const T* maps, const T* y) {
+  with_streams<T>(e, [&](const auto& streams) {
+    e.equal    ? streams.write_equal(e.tokens, out, x, maps, y)
+    : e.summed ? streams.write_sum(e.tokens, out, x, maps, y)
+               : streams.write(e.tokens, out, x, maps, y);
+  });
 }
 template <class T>
-void write_gradient(std::int64_t tokens, std::int64_t channels, std::int64_t n, T* dx, bool add_x, T* dy, bool add_y,
-                    T* dmaps, const T* dout, const T* x, const T* maps, const T* y) {
-  with_streams<T>(channels, n, [&](const auto& streams) {
-    streams.write_gradient(tokens, dx, add_x, dy, add_y, dmaps, dout, x, maps, y);
+void write_gradient(const HyperExtents& e, T* dx, bool add_x, T* dy, bool add_y, T* dmaps, const T* dout, const T* x,
+                    const T* maps, const T* y) {
+  with_streams<T>(e, [&](const auto& streams) {
+    e.equal    ? streams.write_equal_gradient(e.tokens, dx, add_x, dy, add_y, dmaps, dout, maps, y)
+    : e.summed ? streams.write_sum_gradient(e.tokens, dx, add_x, dy, add_y, dmaps, dout, x, maps, y)
+               : streams.write_gradient(e.tokens, dx, add_x, dy, add_y, dmaps, dout, x, maps, y);
   });
 }
 
