@@ -25,8 +25,7 @@ template <class T>
 void project(Stream& stream, std::span<const std::int32_t> nodes, const Tensor& table, const Tensor& matrix,
              const Tensor& translation, const Tensor& out) {
   const auto count = std::ssize(nodes), d = table.columns(), k = matrix.columns();
-  T* const rows =
-      static_cast<T*>(cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(kNodes * d) * sizeof(T)));
+  T* const rows = cpu::thread_scratch<T>(cpu::Scratch::tables, kNodes * d);
 #pragma omp for schedule(dynamic) nowait
   for (std::int64_t first = 0; first < count; first += kNodes) {
     const std::int64_t n = std::min(kNodes, count - first);
