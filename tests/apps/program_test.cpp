@@ -258,21 +258,19 @@ TEST_SUITE("apps.lockstep") {
   }
 
   TEST_CASE("a path that the system refuses is wrong usage") {
-    const TempDir dir;
-    std::filesystem::create_symlink("loop", dir / "loop");
-    const std::string loop = (dir / "loop").string(), data = (dir / "loop" / "data.h5").string();
-    for (const auto& words :
-         std::vector<std::vector<std::string>>{{"info", loop},
-                                               {"export", "--checkpoint", loop, "--output", (dir / "out").string()},
-                                               {"checkpoint", "verify", loop},
-                                               {"checkpoint", "keep", loop},
-                                               {"compare", loop},
-                                               {"replay", loop},
-                                               {"eval", "--checkpoint", data},
-                                               {"predict", "--checkpoint", data, "--user", "1"},
-                                               {"train", "--config", loop},
-                                               {"train", "--run-dir", loop, "--data.path", "data.h5"},
-                                               {"train", "--run-dir", (dir / "run").string(), "--data.path", data}}) {
+    fs::create_symlink("loop", "loop");
+    const std::string loop = "loop", data = "loop/data.h5";
+    for (const Words& words : std::vector<Words>{{"info", loop},
+                                                 {"export", "--checkpoint", loop, "--output", "out"},
+                                                 {"checkpoint", "verify", loop},
+                                                 {"checkpoint", "keep", loop},
+                                                 {"compare", loop},
+                                                 {"replay", loop},
+                                                 {"eval", "--checkpoint", data},
+                                                 {"predict", "--checkpoint", data, "--user", "1"},
+                                                 {"train", "--config", loop},
+                                                 {"train", "--run-dir", loop, "--data.path", "data.h5"},
+                                                 {"train", "--run-dir", "run", "--data.path", data}}) {
       const auto r = run_lockstep(words);
       CAPTURE(words.front());
       CHECK(r.exit_code == 2);

@@ -58,8 +58,7 @@ TEST_SUITE("prep.netcdf") {
   }
 
   TEST_CASE("NetcdfWriter refuses values that do not fill the dimensions of their variable") {
-    const TempDir dir;
-    NetcdfWriter file(dir / "a.nc");
+    NetcdfWriter file("a.nc");
     file.dimension("y", 2);
     const std::vector<float> three = {1, 2, 3};
     const auto refusal = [&](const std::vector<std::string>& dimensions) {

@@ -232,23 +232,22 @@ TEST_SUITE("prep.puzzle_program") {
   }
 
   TEST_CASE("a number of identifiers that a NumPy folder does not have is refused before memory is reserved for it") {
-    const TempDir dir;
-    write_upstream(dir / "up");
+    write_upstream("up");
     const std::string stated = "\"num_puzzle_identifiers\": ", json = kJson;
     const auto state = [&](const std::string& number) {
       std::string text = json;
       text.replace(text.find(stated) + stated.size(), 1, number);
-      for (const char* split : {"train", "test"}) test::write_text(dir / "up" / split / "dataset.json", text);
+      for (const char* split : {"train", "test"}) write_text(fs::path("up") / split / "dataset.json", text);
     };
     state("2147483647");
     const std::string command = "hrm-npy --input up --task sudoku -o a.h5";
-    check_refused(dir.path(), command, 3, "expected a list of 2147483647 names", "identifiers.json");
-    fs::remove(dir / "up/identifiers.json");
-    check_refused(dir.path(), command, 3, "'num_puzzle_identifiers' is 2147483647, but there are 4 puzzles");
+    check_refused(command, 3, "expected a list of 2147483647 names", "identifiers.json");
+    fs::remove("up/identifiers.json");
+    check_refused(command, 3, "'num_puzzle_identifiers' is 2147483647, but there are 4 puzzles");
     state("6");
-    check_refused(dir.path(), command, 3, "'num_puzzle_identifiers' is 6, but there are 4 puzzles");
+    check_refused(command, 3, "'num_puzzle_identifiers' is 6, but there are 4 puzzles");
     state("5");
-    prepare(dir.path(), command);
+    prepare(command);
   }
 
   TEST_CASE("bad tables end with one line, exit code 3 and no file") {
