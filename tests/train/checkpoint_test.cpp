@@ -261,7 +261,7 @@ TEST_SUITE("train.checkpoint") {
     save_checkpoint(folder.best_file(), trained.parts());
     CHECK(folder.set_aside_after(500) == "");
     const fs::path place = folder.set_aside_after(100);
-    CHECK(place == "previous-2/checkpoints");
+    CHECK(place == "./previous-2/checkpoints");
     for (const char* name : {"step-300.h5", "step-500.h5", "final.h5"}) {
       CHECK(checkpoint_defect(place / name) == "");
       CHECK(!fs::exists(folder.path() / name));

@@ -202,7 +202,7 @@ TEST_SUITE("train.programs.resume") {
                                  "--jacobian.every 0 --checkpoint.layout " +
                                  layout);
       const auto in = [&](const fs::path& folder) { return Words{"-n", "1", "--wdir", fs::absolute(folder)} + rank; };
-      return run_process(mpirun_command() + in("") + Words{":"} + in("other"));
+      return run_process(mpirun_command() + in(fs::current_path()) + Words{":"} + in("other"));
     };
     check_ended(start("sharded"), 2, "does not see the one of rank 0");
     check_ended(start("single"), 0, "does not see the one of rank 0");
