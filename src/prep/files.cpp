@@ -8,10 +8,8 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/io/atomic_file.hpp"
 
 namespace lockstep::prep {
 
@@ -56,14 +54,6 @@ std::vector<std::filesystem::path> expand_files(const std::vector<std::string>& 
 
 bool matches_pattern(const std::filesystem::path& file, const std::string& pattern) {
   return fnmatch(pattern.c_str(), file.c_str(), 0) == 0 || fnmatch(pattern.c_str(), file.filename().c_str(), 0) == 0;
-}
-
-nlohmann::json read_json(const std::filesystem::path& path) {
-  try {
-    return nlohmann::json::parse(read_text_file(path));
-  } catch (const nlohmann::json::exception& problem) {
-    throw Error(Fault::data, join("reading '", path.string(), "': ", problem.what()));
-  }
 }
 
 }  // namespace lockstep::prep

@@ -1,9 +1,12 @@
 #include "support/tolerance.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <ostream>
+#include <utility>
 #include <vector>
 
 namespace lockstep::test {
@@ -21,6 +24,18 @@ T rounded(double x) {
     return {to_f16(static_cast<float>(x))};
   else
     return static_cast<T>(x);
+}
+
+/// The first `count` draws of a site. They are kept, because a comparison of two devices draws each input six times.
+const std::vector<double>& normal_draws(Site name, std::uint64_t seed, std::size_t count) {
+  constexpr std::size_t kMostKept = 1 << 23;
+  thread_local std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<double>> kept;
+  thread_local std::size_t sum = 0;
+  if (sum > kMostKept) kept.clear(), sum = 0;
+  std::vector<double>& draws = kept[{name.id, seed}];
+  const Philox philox(seed, 0, name);
+  for (; draws.size() < count; ++sum) draws.push_back(philox.normal(draws.size()));
+  return draws;
 }
 
 std::vector<double> doubles(const Tensor& t) {
@@ -62,11 +77,9 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 
 OwnedTensor random_tensor(DType dtype, Shape shape, Site name, std::uint64_t seed) {
   OwnedTensor t(dtype, shape);
-  const Philox philox(seed, 0, name);
-  visit_storage(dtype, [&]<class T>() {
-    std::uint64_t i = 0;
-    for (T& value : t->span<T>()) value = rounded<T>(philox.normal(i++));
-  });
+  const std::vector<double>& draws = normal_draws(name, seed, static_cast<std::size_t>(t->size()));
+  visit_storage(dtype,
+                [&]<class T>() { std::transform(draws.begin(), draws.begin() + t->size(), t->data<T>(), rounded<T>); });
   return t;
 }
 

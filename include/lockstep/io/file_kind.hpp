@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <string_view>
 
 namespace lockstep {
 
@@ -30,5 +31,7 @@ const char* name(FileKind kind);
 /// damaged_hdf5; it never reaches the HDF5 library.
 /// errors  usage: missing, a directory, or not readable
 FileKind file_kind(const std::filesystem::path& path);
+/// The same by a file's first bytes alone: hdf5 for every HDF5 file, unknown for zip archives. Needs no HDF5 library.
+FileKind kind_of_bytes(std::string_view bytes);
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #pragma once
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -12,7 +11,5 @@ std::string sha256_of(const std::filesystem::path& path);
 std::vector<std::filesystem::path> expand_files(const std::vector<std::string>& patterns);
 /// Whether a file's name or whole path matches a shell pattern.
 bool matches_pattern(const std::filesystem::path& file, const std::string& pattern);
-/// errors  usage: missing or unreadable; data: invalid JSON
-nlohmann::json read_json(const std::filesystem::path& path);
 
 }  // namespace lockstep::prep

@@ -79,7 +79,7 @@ NamedArrays read_weights(const std::filesystem::path& path, const std::string& k
     require_data(!old_torch, reading,
                  ": a file of PyTorch before 1.6; read it with torch.load and write it with torch.save of a newer one");
     throw Error(Fault::data,
-                join(reading, ": it is ", name(file_kind(path)),
+                join(reading, ": it is ", name(kind_of_bytes(bytes)),
                      ", neither .safetensors nor .npz nor .pt; save the state_dict() with torch.save. For "
                      "the ONNX file of a feed-forward network, use lockstep export --checkpoint FILE.onnx"));
   }

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/files.hpp"
+#include "prep/hrm/puzzle_json.hpp"
 
 namespace lockstep::prep {
 

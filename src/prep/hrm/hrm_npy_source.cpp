@@ -1,7 +1,6 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
@@ -10,6 +9,7 @@
 #include "lockstep/prep/files.hpp"
 #include "lockstep/prep/npy.hpp"
 #include "lockstep/prep/source.hpp"
+#include "prep/hrm/puzzle_json.hpp"
 #include "prep/hrm/puzzle_options.hpp"
 
 namespace lockstep::prep {
