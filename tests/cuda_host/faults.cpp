@@ -60,7 +60,8 @@ thread_local struct {
   switch (caught.signal) {
     case SIGILL:
       fault(cudaErrorLaunchFailure,
-            text("an array index out of its bounds, or a failed assertion", at(caught.instruction)));
+            text("an array index out of its bounds, an access that is not aligned for its type, or a failed assertion",
+                 at(caught.instruction)));
     case SIGFPE:
       fault(cudaErrorLaunchFailure, text("an integer division by zero", at(caught.instruction)));
     default:

@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include "complaint.hpp"
+#include "lockstep/device/cuda_copy_async.hpp"
+#include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "support/device_array.hpp"
@@ -62,6 +64,17 @@ __global__ void shared_array_kernel(float* out, int at) {
   __shared__ float sm_values[8];
   sm_values[threadIdx.x % 8] = 1;
   out[0] = sm_values[at];
+}
+template <class T>
+__global__ void pack_kernel(T* out, const T* in, std::int64_t to, std::int64_t from) {
+  gpu::store<T, 4>(out + to, gpu::load<4>(in + from));
+}
+template <int kBytes>
+__global__ void copy_kernel(float* out, const float* in, int to, std::int64_t from) {
+  auto* sm_values = reinterpret_cast<float*>(sm_bytes);
+  gpu::copy_async<kBytes>(sm_values + to, in + from);
+  gpu::wait_for_copies();
+  out[0] = sm_values[to];
 }
 __global__ void dynamic_shared_kernel(float* out, int at) {
   auto* sm_values = reinterpret_cast<float*>(sm_bytes);
@@ -176,6 +189,30 @@ TEST_SUITE("cuda_host.faults") {
         complaint_of(grid, dynamic_shared_kernel, out.data(), 16),
         "kernel dynamic_shared_kernel, block (0,0,0) wrote to byte 64 of its 64 bytes of dynamic shared memory");
     CHECK(complaint_of(grid, dynamic_shared_kernel, out.data(), 15).empty());
+  }
+
+  TEST_CASE("accesses that are not aligned for their type are errors") {
+    constexpr const char* kFault = "an access that is not aligned for its type";
+    DeviceArray<float> out(16);
+    const DeviceArray<float> in(std::vector<float>(16));
+    const auto pack = [&]<class T>(std::int64_t to, std::int64_t from) {
+      return complaint_of({}, pack_kernel<T>, reinterpret_cast<T*>(out.data()), reinterpret_cast<const T*>(in.data()),
+                          to, from);
+    };
+    CHECK(pack.operator()<float>(4, 8).empty());
+    check_mentions(pack.operator()<float>(6, 8), kFault, "pack_kernel");
+    check_mentions(pack.operator()<float>(4, 9), kFault);
+    CHECK(pack.operator()<bf16>(4, 8).empty());
+    check_mentions(pack.operator()<bf16>(4, 6), kFault);
+    const gpu::Grid grid = {.shared_bytes = 64};
+    const auto copy = [&](auto* kernel, int to, std::int64_t from) {
+      return complaint_of(grid, kernel, out.data(), static_cast<const float*>(in.data()), to, from);
+    };
+    CHECK(copy(copy_kernel<16>, 4, 8).empty());
+    CHECK(copy(copy_kernel<8>, 2, 6).empty());
+    check_mentions(copy(copy_kernel<16>, 4, 6), kFault, "copy_kernel");
+    check_mentions(copy(copy_kernel<16>, 2, 8), kFault);
+    check_mentions(copy(copy_kernel<8>, 2, 5), kFault);
   }
 
   TEST_CASE("tensor-core matrices with misaligned, missing or not shared rows are errors") {

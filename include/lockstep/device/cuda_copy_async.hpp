@@ -11,8 +11,8 @@ namespace lockstep::gpu {
 template <int kBytes>
 __device__ inline void copy_async(void* to_shared, const void* from) {
   static_assert(kBytes == 8 || kBytes % 16 == 0);
-#ifdef __CUDACC__
   constexpr int kEach = kBytes == 8 ? 8 : 16;
+#ifdef __CUDACC__
   const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(to_shared));
 #pragma unroll
   for (int i = 0; i < kBytes; i += kEach)
@@ -21,7 +21,7 @@ __device__ inline void copy_async(void* to_shared, const void* from) {
                  : "r"(to + static_cast<std::uint32_t>(i)), "l"(static_cast<const char*>(from) + i), "n"(kEach)
                  : "memory");
 #else
-  struct Bytes {
+  struct alignas(kEach) Bytes {  // the stand-in checks the alignment
     std::uint64_t word[kBytes / 8];
   };
   *static_cast<Bytes*>(to_shared) = *static_cast<const Bytes*>(from);
