@@ -166,7 +166,7 @@ __device__ void attend_back(const Block<T>& b, const WeightDraws& draws, const D
     const int row = (s * b.time + i) * b.heads + h;
     const R p = std::exp(scale * product - lse[row]);
     R kept = p;
-    if (dropout.rate > 0) {
+    if (drop.threshold > 0) {
       const std::uint32_t draw = weight_draw(dropout.draws(samples[s]), draws, h, i, j);
       kept = drop(p, draw);
       dp = drop(dp, draw);

@@ -284,7 +284,7 @@ class Drops {
  public:
   __device__ Drops(const ClassifierDropout& d, std::uint64_t step, Site site, std::int64_t first_sequence, int time,
                    int width, gpu::Drop<R> drop)
-      : on_(d.encoder > 0),
+      : on_(drop.threshold > 0),  // a comparison of doubles takes long
         dropout_{.rate = d.encoder, .seed = d.seed, .step = step, .site = site},
         samples_(d.sequence_samples.data() + first_sequence),
         time_(time),

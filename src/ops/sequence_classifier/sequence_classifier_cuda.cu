@@ -59,7 +59,7 @@ __device__ void attend(const Block<T>& b, const WeightDraws& draws, const Dropou
     const R p = there ? std::exp(score - top) : R{0};
     const R total = at.reduce(p);
     R kept = p;
-    if (dropout.rate > 0) kept = drop(p, weight_draw(dropout.draws(samples[s]), draws, h, i, there ? at.key : 0));
+    if (drop.threshold > 0) kept = drop(p, weight_draw(dropout.draws(samples[s]), draws, h, i, there ? at.key : 0));
     if (lse != nullptr && mine && at.key == 0) lse[(s * b.time + i) * b.heads + h] = top + std::log(total);
     for (int c = at.key; c < gpu::ceil_div(b.width, at.lanes) * at.lanes; c += at.lanes) {
       R sum = 0;
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(kHeadThreads)
       gpu::Gelu::apply((before - mean) * rstd * gpu::load(all + places.hidden_norm[l].gamma + c) +
                            gpu::load(all + places.hidden_norm[l].beta + c),
                        y, slope);
-      if (dropout.rate > 0) {
+      if (drop.threshold > 0) {
         constexpr int kGroup = static_cast<int>(gpu::kGroupDraws);
         const std::uint32_t draw = gpu::LaneDraws(dropout.draws(d.window_samples[static_cast<std::size_t>(window)]),
                                                   static_cast<std::uint64_t>(c / kGroup), c % kWarp)
