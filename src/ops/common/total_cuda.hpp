@@ -20,7 +20,8 @@ __device__ inline void put_partial(double* partials, double mine) {
 
 template <class T>
 __global__ void __launch_bounds__(kTotalThreads)
-    total_kernel(T* total, const double* __restrict__ partials, int count) {
+    total_kernel(gpu::Earlier earlier, T* total, const double* __restrict__ partials, int count) {
+  earlier.wait();
   double mine = 0;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kTotalThreads) mine += partials[i];
   const double sum = block_reduce(mine);
