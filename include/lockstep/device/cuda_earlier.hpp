@@ -17,10 +17,10 @@ namespace lockstep::gpu {
 /// - These are only the direct dependencies. All threads of the kernel before have waited, too, so it completes after
 ///   everything before it. A kernel without the parameter, of ours, cuBLASLt or NCCL, starts after all earlier work has
 ///   completed. By induction, all earlier work of the stream has completed when the wait returns.
-/// - An early start is possible only from one kernel to the next one. Copies, fills and the first node of a graph begin
-///   after all earlier work has completed, and a kernel behind them starts after they have. An event happens, and
-///   another stream that waits for it continues, when the kernels before it have completed. A kernel that also waits
-///   for another stream (NCCL's) starts after that stream's work has completed.
+/// - An early start is possible only from one kernel to the next one. Copies, fills and graphs begin after all earlier
+///   work has completed, and a kernel behind them starts after they have. An event happens, and another stream that
+///   waits for it continues, when the kernels before it have completed. A kernel that also waits for another stream
+///   (NCCL's) starts after that work, or has it among its dependencies, which the wait covers.
 /// - No kernel needs an early start, which is never guaranteed. Kernels whose blocks wait for one another (cooperative
 ///   launches) take no part: all their blocks must find room at once, which waiting blocks would occupy.
 ///
