@@ -1,6 +1,9 @@
 #include <cxxabi.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <map>
 #include <memory>
 
 #include "cuda_device.hpp"
@@ -10,7 +13,7 @@ namespace lockstep::gpu {
 
 namespace {
 
-__global__ void empty_kernel() {}
+__global__ void empty_kernel(Earlier earlier) { earlier.wait(); }
 
 std::string name_of(const void* kernel) {
   const char* mangled = nullptr;
@@ -31,14 +34,44 @@ int attribute(const Stream& stream, cudaDeviceAttr which) {
   return value;
 }
 
+bool switched_on(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && *text != '\0' && *text != '0';
+}
+
+std::atomic<bool>& early() {
+  static std::atomic<bool> is = switched_on("LOCKSTEP_CUDA_DEPENDENT");
+  return is;
+}
+
+/// Whether the code of a kernel that the current GPU runs was compiled for compute capability 9.0 or later and so
+/// contains the wait, and whether the driver has edges for early starts in graphs. A program without code for this GPU
+/// but with PTX of an earlier one has kernels without the wait: hence the version of the PTX.
+bool has_wait(const void* kernel) {
+  constexpr int kFirstVersion = 90, kFirstDriver = 12030;
+  int driver = 0;
+  check(cudaDriverGetVersion(&driver), "asking for the version of the driver");
+  cudaFuncAttributes code = {};
+  check(cudaFuncGetAttributes(&code, kernel), "asking for the version of the code of the kernel ", name_of(kernel));
+  return driver >= kFirstDriver && std::min(code.ptxVersion, code.binaryVersion) >= kFirstVersion;
+}
+
 }  // namespace
 
 bool launches_wait() {
-  static const bool wait = [] {
-    const char* text = std::getenv("LOCKSTEP_CUDA_SYNC");
-    return text != nullptr && *text != '\0' && *text != '0';
-  }();
+  static const bool wait = switched_on("LOCKSTEP_CUDA_SYNC");
   return wait;
+}
+
+bool kernels_start_early() { return early(); }
+void let_kernels_start_early(bool wanted) { early() = wanted; }
+
+bool may_start_early(const Stream& stream, const void* kernel) {
+  if (!early()) return false;
+  thread_local std::map<std::pair<int, const void*>, bool> known;
+  const auto [found, is_new] = known.try_emplace({stream.device().index, kernel});
+  if (is_new) found->second = has_wait(kernel);
+  return found->second;
 }
 
 void after_launch(cudaError_t status, const Stream& stream, const void* kernel, const Grid& grid) {

@@ -17,22 +17,27 @@ constexpr std::int64_t kElementsPerSum = 4096, kMostSums = 1024;
 
 /// One block per partial sum.
 template <class T>
-__global__ void __launch_bounds__(kThreads) sum_squares_kernel(double* sums, std::int64_t n, const T* __restrict__ x) {
+__global__ void __launch_bounds__(kThreads)
+    sum_squares_kernel(gpu::Earlier earlier, double* sums, std::int64_t n, const T* __restrict__ x) {
+  earlier.wait();
   const double sum = square_sum(n, x, blockIdx.x, gridDim.x);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
 /// Grid-stride. Traffic: reads x and y, writes y.
 template <class T>
-__global__ void __launch_bounds__(kThreads) add_scaled_kernel(T* y, const T* __restrict__ x, T factor, std::int64_t n) {
+__global__ void __launch_bounds__(kThreads)
+    add_scaled_kernel(gpu::Earlier earlier, T* y, const T* __restrict__ x, T factor, std::int64_t n) {
+  earlier.wait();
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += stride) y[i] += factor * x[i];
 }
 
 /// One warp per row of y. An extra pass over the row tests for a non-zero element.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    add_scaled_rows_kernel(T* y, const T* __restrict__ x, T factor, std::int64_t rows, std::int64_t row) {
+__global__ void __launch_bounds__(kThreads) add_scaled_rows_kernel(gpu::Earlier earlier, T* y, const T* __restrict__ x,
+                                                                   T factor, std::int64_t rows, std::int64_t row) {
+  earlier.wait();
   // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t stride = std::int64_t{gridDim.x} * (kThreads / kWarp);

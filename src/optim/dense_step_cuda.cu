@@ -333,7 +333,8 @@ __global__ void __launch_bounds__(kThreads, 1) dense_step_kernel(DenseOperands<T
 
 /// Every block computes the whole norm of the sums over ranks, because a grid barrier would take longer.
 template <class T>
-__global__ void __launch_bounds__(kThreads) dense_update_kernel(DenseOperands<T> s) {
+__global__ void __launch_bounds__(kThreads) dense_update_kernel(gpu::Earlier earlier, DenseOperands<T> s) {
+  earlier.wait();
   double squares = 0;
   for (std::int64_t part = 0; part < s.norm_parts; ++part)
     squares += square_sum(s.norm_size, s.sums, part, s.norm_parts);

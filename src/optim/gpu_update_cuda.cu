@@ -11,7 +11,8 @@ namespace {
 constexpr int kThreads = 256;
 
 template <class T>
-__global__ void open_kernel(T* seed, UpdateState* state, const GpuStepRecord* record) {
+__global__ void open_kernel(gpu::Earlier earlier, T* seed, UpdateState* state, const GpuStepRecord* record) {
+  earlier.wait();
   if (record->known != 0) state->scale = record->loss_scale;
   *seed = static_cast<T>(factor(*state, *record, true));
 }
@@ -21,8 +22,10 @@ __global__ void open_kernel(T* seed, UpdateState* state, const GpuStepRecord* re
 /// the gradient.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    penalise_kernel(const Penalty* penalties, T* gradient, const T* __restrict__ values, double* sums,
-                    const UpdateState* state, RankReports reports, const GpuStepRecord* record, std::int64_t scaled) {
+    penalise_kernel(gpu::Earlier earlier, const Penalty* penalties, T* gradient, const T* __restrict__ values,
+                    double* sums, const UpdateState* state, RankReports reports, const GpuStepRecord* record,
+                    std::int64_t scaled) {
+  earlier.wait();
   __shared__ double sm_weight;
   const std::int64_t block = blockIdx.x;
   while (block >= penalties->first_sum + penalties->sums) ++penalties;
@@ -71,7 +74,8 @@ __device__ double add_in_order(const double* sums, std::int64_t count, double* s
 /// One block. The first thread decides; the others load the partial sums, and look for the bad element of a step that
 /// failed. Latency bound: at most 1024 partial sums per range of the gradient.
 template <class T>
-__global__ void __launch_bounds__(kThreads) decide_kernel(EndOperands<T> j) {
+__global__ void __launch_bounds__(kThreads) decide_kernel(gpu::Earlier earlier, EndOperands<T> j) {
+  earlier.wait();
   __shared__ double sm_sums[kThreads];
   __shared__ std::int64_t sm_found[kThreads];
   __shared__ bool sm_fails;

@@ -11,13 +11,15 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void note_step_kernel(double* history, std::int64_t index, double rate, double root) {
+__global__ void note_step_kernel(gpu::Earlier earlier, double* history, std::int64_t index, double rate, double root) {
+  earlier.wait();
   history[kStride * index] = rate;
   history[kStride * index + 1] = root;
 }
 
 __global__ void __launch_bounds__(kThreads)
-    set_steps_kernel(std::int64_t* done, std::int64_t rows, std::int64_t steps) {
+    set_steps_kernel(gpu::Earlier earlier, std::int64_t* done, std::int64_t rows, std::int64_t steps) {
+  earlier.wait();
   // mutant-equivalent: several threads store the same value
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < rows; i += stride) done[i] = steps;
@@ -25,7 +27,8 @@ __global__ void __launch_bounds__(kThreads)
 
 /// One thread per row. The maximum does not depend on the order of the atomics.
 __global__ void __launch_bounds__(kThreads)
-    claim_rows_kernel(ops::RowSet rows, std::int64_t* done, std::int64_t* from, std::int64_t to) {
+    claim_rows_kernel(gpu::Earlier earlier, ops::RowSet rows, std::int64_t* done, std::int64_t* from, std::int64_t to) {
+  earlier.wait();
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= rows.size()) return;
   static_assert(sizeof(long long) == sizeof(std::int64_t));
@@ -61,7 +64,8 @@ __device__ void replay(const LateSteps<T>& s, std::int64_t done, T& p, T& m, T& 
 /// threads of a row read the same scalars of a step, from the cache. Memory bound: 28 bytes per element in f32 for one
 /// step of all rows.
 template <class T>
-__global__ void __launch_bounds__(kThreads) late_steps_kernel(LateSteps<T> s) {
+__global__ void __launch_bounds__(kThreads) late_steps_kernel(gpu::Earlier earlier, LateSteps<T> s) {
+  earlier.wait();
   const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, elements = s.rows.size() * s.columns;
   if (at >= elements) return;
   const std::int64_t i =
@@ -100,7 +104,8 @@ struct Element {
 
 /// One thread per element, as late_steps_kernel(). Leaves the rows' step counts to lazy_update_kernel().
 template <class T>
-__global__ void __launch_bounds__(kThreads) lazy_catch_up_kernel(LazySteps<T> s) {
+__global__ void __launch_bounds__(kThreads) lazy_catch_up_kernel(gpu::Earlier earlier, LazySteps<T> s) {
+  earlier.wait();
   const Element<T> e(s);
   if (e.row < 0) return;
   const std::int64_t from = e.table->done[e.row];
@@ -116,7 +121,8 @@ __global__ void __launch_bounds__(kThreads) lazy_catch_up_kernel(LazySteps<T> s)
 
 /// One thread per element. Memory bound: 28 bytes per element in f32.
 template <class T>
-__global__ void __launch_bounds__(kThreads) lazy_update_kernel(LazySteps<T> s) {
+__global__ void __launch_bounds__(kThreads) lazy_update_kernel(gpu::Earlier earlier, LazySteps<T> s) {
+  earlier.wait();
   if (!s.update->moves) return;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     double* entry = s.history + kStride * (s.now->to - s.now->base);

@@ -15,7 +15,8 @@ constexpr int kThreads = 128, kWarps = kThreads / kWarp;
 /// first sample does the work for all samples of the row: it collects the offsets of their gradients in shared memory,
 /// kThreads samples at a time. Gradients are added in order, with four loads in flight.
 template <class T>
-__global__ void __launch_bounds__(kThreads) sign_descent_kernel(SignDescent<T> d) {
+__global__ void __launch_bounds__(kThreads) sign_descent_kernel(gpu::Earlier earlier, SignDescent<T> d) {
+  earlier.wait();
   __shared__ std::int64_t sm_uses[kThreads];
   __shared__ int sm_counts[kWarps];
   if (d.moves != nullptr && !*d.moves) return;
@@ -23,9 +24,9 @@ __global__ void __launch_bounds__(kThreads) sign_descent_kernel(SignDescent<T> d
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   const std::int64_t sample = blockIdx.x, c = std::int64_t{blockIdx.y} * kThreads + thread;
   const std::int32_t id = d.ids[sample];
-  bool earlier = false;
-  for (std::int64_t i = thread; i < sample && !earlier; i += kThreads) earlier = d.ids[i] == id;
-  if (__syncthreads_or(earlier) != 0) return;
+  bool seen = false;
+  for (std::int64_t i = thread; i < sample && !seen; i += kThreads) seen = d.ids[i] == id;
+  if (__syncthreads_or(seen) != 0) return;
   T sum = 0;
   for (std::int64_t first = sample; first < d.samples; first += kThreads) {
     const std::int64_t i = first + thread;

@@ -61,7 +61,8 @@ __device__ void update_rows(const FlatChunk& chunk, const Vectors<T>& x, const S
 /// step uses its scalars, which decide_kernel() has written.
 template <class T, class Step>
 __global__ void __launch_bounds__(kThreads, 3)
-    sweep_kernel(const FlatChunk* chunks, Vectors<T> x, Step given, const UpdateNow<T>* now) {
+    sweep_kernel(gpu::Earlier earlier, const FlatChunk* chunks, Vectors<T> x, Step given, const UpdateNow<T>* now) {
+  earlier.wait();
   if (now != nullptr && !now->moves) return;
   const Step rule = now != nullptr ? *reinterpret_cast<const Step*>(now->scalars) : given;
   const FlatChunk chunk = chunks[blockIdx.x];
@@ -78,7 +79,8 @@ __global__ void __launch_bounds__(kThreads, 3)
 
 /// Grid-stride. Traffic: both vectors, read and written once.
 template <class T>
-__global__ void __launch_bounds__(kThreads) exchange_kernel(std::int64_t n, T* a, T* b) {
+__global__ void __launch_bounds__(kThreads) exchange_kernel(gpu::Earlier earlier, std::int64_t n, T* a, T* b) {
+  earlier.wait();
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += stride) {
     const T kept = a[i];

@@ -1,43 +1,58 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "block_runner.hpp"
+#include "error.hpp"
 #include "ledger.hpp"
+#include "memory.hpp"
+#include "symbols.hpp"
+#include "watch.hpp"
 
 // The functions that -fsanitize=thread calls: before each load and store, and instead of atomic operations.
 
 namespace {
-// Kernels call this for each access, so without a ledger it costs one load.
-inline void count_access(const void* address, std::size_t size, bool writes) {
-  if (cuda_host::ledger_is_kept()) [[unlikely]]
-    cuda_host::count_access(address, size, writes);
+
+using namespace cuda_host;
+
+[[gnu::noinline, gnu::cold]] void examine(const void* address, std::size_t size, bool writes, const void* caller) {
+  if ((watched & kMustWait) != 0 && in_own_range(address))
+    fault(cudaErrorLaunchFailure, text(writes ? "writes " : "reads ", describe_address(address), at(caller),
+                                       ", before it has waited for the earlier work of its stream"));
+  if ((watched & kCounts) != 0) count_access(address, size, writes);
 }
+
+[[gnu::always_inline]] inline void access(const void* address, std::size_t size, bool writes) {
+  if (watched != 0) [[unlikely]]
+    examine(address, size, writes, __builtin_return_address(0));
+}
+
 }  // namespace
 
-#define ACCESS(size)                                                                  \
-  void __tsan_read##size(const void* address) { count_access(address, size, false); } \
-  void __tsan_write##size(const void* address) { count_access(address, size, true); } \
-  void __tsan_unaligned_read##size(const void* a) { count_access(a, size, false); }   \
-  void __tsan_unaligned_write##size(const void* a) { count_access(a, size, true); }
+#define ACCESS(size)                                                            \
+  void __tsan_read##size(const void* address) { access(address, size, false); } \
+  void __tsan_write##size(const void* address) { access(address, size, true); } \
+  void __tsan_unaligned_read##size(const void* a) { access(a, size, false); }   \
+  void __tsan_unaligned_write##size(const void* a) { access(a, size, true); }
 
 #define UPDATE(bits, T, name, builtin)                                \
   T __tsan_atomic##bits##_##name(volatile T* address, T value, int) { \
     const void* at = const_cast<const T*>(address);                   \
-    count_access(at, sizeof(T), false);                               \
-    count_access(at, sizeof(T), true);                                \
+    access(at, sizeof(T), false);                                     \
+    access(at, sizeof(T), true);                                      \
     return builtin(address, value, __ATOMIC_SEQ_CST);                 \
   }
 #define ATOMICS(bits, T)                                                                                \
   T __tsan_atomic##bits##_load(const volatile T* address, int) {                                        \
-    count_access(const_cast<const T*>(address), sizeof(T), false);                                      \
+    access(const_cast<const T*>(address), sizeof(T), false);                                            \
     return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                  \
   }                                                                                                     \
   void __tsan_atomic##bits##_store(volatile T* address, T value, int) {                                 \
-    count_access(const_cast<const T*>(address), sizeof(T), true);                                       \
+    access(const_cast<const T*>(address), sizeof(T), true);                                             \
     __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                 \
   }                                                                                                     \
   bool __tsan_atomic##bits##_compare_exchange_strong(volatile T* address, T* old, T value, int, int) {  \
-    count_access(const_cast<const T*>(address), sizeof(T), false);                                      \
-    count_access(const_cast<const T*>(address), sizeof(T), true);                                       \
+    access(const_cast<const T*>(address), sizeof(T), false);                                            \
+    access(const_cast<const T*>(address), sizeof(T), true);                                             \
     return __atomic_compare_exchange_n(address, old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }                                                                                                     \
   bool __tsan_atomic##bits##_compare_exchange_weak(volatile T* address, T* old, T value, int, int) {    \
@@ -60,8 +75,8 @@ ACCESS(2)
 ACCESS(4)
 ACCESS(8)
 ACCESS(16)
-void __tsan_read_range(const void* address, std::size_t size) { count_access(address, size, false); }
-void __tsan_write_range(const void* address, std::size_t size) { count_access(address, size, true); }
+void __tsan_read_range(const void* address, std::size_t size) { access(address, size, false); }
+void __tsan_write_range(const void* address, std::size_t size) { access(address, size, true); }
 void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 void __tsan_atomic_signal_fence(int) {}
 ATOMICS(8, std::uint8_t)

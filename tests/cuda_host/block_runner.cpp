@@ -18,6 +18,7 @@
 #include "memory.hpp"
 #include "sanitizer.hpp"
 #include "symbols.hpp"
+#include "watch.hpp"
 
 namespace {
 constexpr std::size_t kSharedGuard = 256;
@@ -107,8 +108,9 @@ struct WaitingBlock {
 
 class Runner {
  public:
-  void run(const cudaLaunchConfig_t& config, const Kernel& kernel, bool cooperative);
+  void run(const cudaLaunchConfig_t& config, const Kernel& kernel);
 
+  void let_next_start() { lets_next_start_ = true; }
   void grid_barrier(Place place);
   void barrier(Place place, bool predicate);
   int counted() const { return counted_; }
@@ -131,6 +133,7 @@ class Runner {
   void wait(State state, Place place);
   void jump(Fiber& to);
   void arrive(context::transfer_t from);
+  [[noreturn, gnu::cold]] void fault_of_wait(const std::string& what);
   [[noreturn, gnu::cold]] void fault_of_barrier(Place place);
   [[noreturn, gnu::cold]] void fault_of_exchange(unsigned mask, Place place);
   std::unique_ptr<Fiber> make_fiber();
@@ -151,7 +154,7 @@ class Runner {
   const Kernel* kernel_ = nullptr;
   std::span<const std::span<std::byte>> shared_;
   int threads_ = 0, started_ = 0, ended_ = 0, at_barrier_ = 0, at_grid_barrier_ = 0;
-  bool cooperative_ = false;
+  bool cooperative_ = false, must_wait_ = false, lets_next_start_ = false;
   int predicates_ = 0, counted_ = 0;
   Place barrier_place_, grid_barrier_place_;
   bool reverse_ = false;
@@ -240,7 +243,9 @@ void Runner::work() {
       thread.fiber = &self;
       threadIdx = thread.index;
       thread_number = self.thread;
+      if (must_wait_) watched |= kMustWait;
       kernel_->call();
+      if ((watched & kMustWait) != 0) fault_of_wait("has ended");
       thread_[self.thread].state = State::ended;
       ++ended_;
       if (any_ready()) break;
@@ -262,6 +267,7 @@ HOT Fiber& Runner::next_ready() {
 HOT void Runner::wait(State state, Place place) {
   Fiber& self = *current_;
   Thread& thread = thread_[self.thread];
+  if ((watched & kMustWait) != 0) fault_of_wait(text(name_of(state), " at ", where(place)));
   thread.state = state;
   thread.place = place;
   jump(any_ready() ? next_ready() : started_ < threads_ ? idle_fiber() : main_);
@@ -298,6 +304,10 @@ void Runner::grid_barrier(Place place) {
     fault(cudaErrorLaunchFailure, text("waits in the barrier of the grid at ", where(place),
                                        ", but another thread of its block in that at ", where(grid_barrier_place_)));
   wait(State::at_grid_barrier, place);
+}
+
+void Runner::fault_of_wait(const std::string& what) {
+  fault(cudaErrorLaunchFailure, text(what, ", before it has waited for the earlier work of its stream"));
 }
 
 void Runner::fault_of_barrier(Place place) {
@@ -495,7 +505,7 @@ void Runner::check_grid_barrier(const std::vector<WaitingBlock>& waiting, std::u
       fail("block ", name_of(other.index), " in that at ", where(other.place));
 }
 
-void Runner::run(const cudaLaunchConfig_t& config, const Kernel& kernel, bool cooperative) {
+void Runner::run(const cudaLaunchConfig_t& config, const Kernel& kernel) {
   static std::mutex one_at_a_time;
   std::unique_lock lock(one_at_a_time, std::defer_lock);
   if constexpr (kAddressSanitizer) lock.lock();  // because shared memory is static then
@@ -506,10 +516,15 @@ void Runner::run(const cudaLaunchConfig_t& config, const Kernel& kernel, bool co
   const bool reverse = order != nullptr && std::strcmp(order, "reverse") == 0;
   struct Running {
     explicit Running(Runner* self) { running = self; }
-    ~Running() { running = nullptr; }
+    ~Running() {
+      running = nullptr;
+      watched &= ~kMustWait;  // after a fault
+    }
   } const scope(this);
   kernel_ = &kernel;
-  cooperative_ = cooperative;
+  cooperative_ = is_cooperative(config);
+  must_wait_ = config.waits || starts_early(config);
+  lets_next_start_ = false;
   shared_ = shared_variables(kernel.function);
   reverse_ = reverse;
   gridDim = config.gridDim;
@@ -523,6 +538,7 @@ void Runner::run(const cudaLaunchConfig_t& config, const Kernel& kernel, bool co
   poison(sm_bytes + dynamic, sizeof(sm_bytes) - dynamic);
   KernelCount count(config, kernel.function, shared_);
   run_blocks(dynamic, count);
+  if (lets_next_start_) count.lets_next_start();
 }
 
 void Runner::run_blocks(std::size_t dynamic_bytes, KernelCount& count) try {
@@ -568,10 +584,26 @@ Runner& runner_for(const char* what) {
 
 }  // namespace
 
-void run(const cudaLaunchConfig_t& config, const Kernel& kernel, bool cooperative) {
-  thread_local const auto own = std::make_unique<Runner>();
-  own->run(config, kernel, cooperative);
+namespace {
+bool has(const cudaLaunchConfig_t& config, cudaLaunchAttributeID id, int cudaLaunchAttributeValue::*value) {
+  const std::span attributes(config.attrs, config.numAttrs);
+  return std::ranges::any_of(attributes, [&](const cudaLaunchAttribute& a) { return a.id == id && a.val.*value != 0; });
 }
+}  // namespace
+bool is_cooperative(const cudaLaunchConfig_t& config) {
+  return has(config, cudaLaunchAttributeCooperative, &cudaLaunchAttributeValue::cooperative);
+}
+bool starts_early(const cudaLaunchConfig_t& config) {
+  return has(config, cudaLaunchAttributeProgrammaticStreamSerialization,
+             &cudaLaunchAttributeValue::programmaticStreamSerializationAllowed);
+}
+
+void run(const cudaLaunchConfig_t& config, const Kernel& kernel) {
+  thread_local const auto own = std::make_unique<Runner>();
+  own->run(config, kernel);
+}
+void wait_for_earlier_work() { watched &= ~kMustWait; }
+void let_next_start() { runner_for("cudaTriggerProgrammaticLaunchCompletion").let_next_start(); }
 bool in_kernel() { return running != nullptr; }
 void fault(cudaError_t error, const std::string& message) { runner_for("fault").fault(error, message); }
 bool in_fiber_guard(const void* address) { return runner_for("in_fiber_guard").in_guard(address); }

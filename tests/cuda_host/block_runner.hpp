@@ -10,11 +10,16 @@ namespace cuda_host {
 /// Dynamic shared memory per block, as on compute capability 9.0.
 inline constexpr std::size_t kMostSharedBytes = 227 << 10;
 
-/// Runs a kernel. The blocks of a cooperative launch may wait for one another; such a block keeps its threads and its
-/// shared memory while others run.
+/// Attributes of a launch: whether its blocks may wait for one another, and whether it may start before the kernel in
+/// front of it has ended.
+bool is_cooperative(const cudaLaunchConfig_t& config);
+bool starts_early(const cudaLaunchConfig_t& config);
+
+/// Runs a kernel. A block of a cooperative launch that waits for others keeps its threads and its shared memory while
+/// they run.
 ///
 /// errors   Failure that names the kernel, block and thread, and what the kernel did wrong
-void run(const cudaLaunchConfig_t& config, const Kernel& kernel, bool cooperative);
+void run(const cudaLaunchConfig_t& config, const Kernel& kernel);
 
 /// Whether this thread is running a kernel.
 bool in_kernel();

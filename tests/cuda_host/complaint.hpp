@@ -4,6 +4,18 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 
+/// While it lives, kernels that wait for earlier work may start early, or not.
+class EarlyStarts {
+ public:
+  explicit EarlyStarts(bool wanted) { lockstep::gpu::let_kernels_start_early(wanted); }
+  EarlyStarts(const EarlyStarts&) = delete;
+  EarlyStarts& operator=(const EarlyStarts&) = delete;
+  ~EarlyStarts() { lockstep::gpu::let_kernels_start_early(before_); }
+
+ private:
+  bool before_ = lockstep::gpu::kernels_start_early();
+};
+
 /// The message of work on a stream of cuda:0, or of the wait for it; empty if both succeed.
 template <class Work>
 std::string complaint(const Work& work) {

@@ -6,6 +6,7 @@
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "lockstep/device/ledger.hpp"
 #include "support/device_array.hpp"
 #include "support/test.hpp"
 
@@ -108,6 +109,32 @@ struct Table {
   const float* values;
 };
 __global__ void table_kernel(float* out, Table table) { out[0] = table.values[0]; }
+
+__global__ void waits_kernel(gpu::Earlier earlier, float* out, const float* in) {
+  __shared__ float sm_values[32];
+  sm_values[threadIdx.x] = 1;  // no fault: shared memory is the block's own
+  earlier.wait();
+  out[threadIdx.x] = in[threadIdx.x] + sm_values[threadIdx.x];
+}
+__global__ void late_wait_kernel(gpu::Earlier earlier, float* out, const float* in) {
+  const float value = in[threadIdx.x];
+  earlier.wait();
+  out[threadIdx.x] = value;
+}
+__global__ void late_wait_after_store_kernel(gpu::Earlier earlier, unsigned* out) {
+  if (threadIdx.x == 3) atomicAdd(out + 7, 1);
+  earlier.wait();
+}
+__global__ void ends_without_wait_kernel(gpu::Earlier earlier, float* out, int n) {
+  if (static_cast<int>(threadIdx.x) >= n) return;
+  earlier.wait();
+  out[threadIdx.x] = 1;
+}
+__global__ void barrier_before_wait_kernel(gpu::Earlier earlier, float* out) {
+  __syncthreads();
+  earlier.wait();
+  out[threadIdx.x] = 1;
+}
 
 /// What a child process prints on stderr before it dies in f; empty if it survives.
 std::string last_words(const std::function<void()>& f) {
@@ -256,6 +283,47 @@ TEST_SUITE("cuda_host.faults") {
     const DeviceArray<float> elsewhere(4, 1);
     check_mentions(complaint_of(grid, load_kernel, out.data(), static_cast<const float*>(elsewhere.data()), 0),
                    "on cuda:1, but the stream is of cuda:0");
+  }
+
+  TEST_CASE("a kernel whose threads do not wait for the earlier work first is an error, also if none starts early") {
+    const DeviceArray<float> in(std::vector<float>(32, 2)), out(32);
+    const DeviceArray<unsigned> counts(32);
+    const gpu::Grid grid{.grid = 2, .block = 32};
+    for (const bool early : {false, true}) {
+      CAPTURE(early);
+      const EarlyStarts starts(early);
+      if (why_no_ledger().empty()) {  // otherwise kernels do not report their accesses
+        check_mentions(complaint_of(grid, late_wait_kernel, out.data(), in.data()),
+                       "kernel late_wait_kernel, block (0,0,0), thread (0,0,0) reads byte 0 of the 128 bytes at 0x",
+                       ", in late_wait_kernel", ", before it has waited for the earlier work of its stream");
+        check_mentions(complaint_of(grid, late_wait_after_store_kernel, counts.data()), "thread (3,0,0) ",
+                       " byte 28 of the 128 bytes at 0x", ", before it has waited");
+      }
+      check_mentions(complaint_of(grid, ends_without_wait_kernel, out.data(), 30),
+                     "thread (30,0,0) has ended, before it has waited for the earlier work of its stream");
+      check_mentions(complaint_of(grid, barrier_before_wait_kernel, out.data()),
+                     "thread (0,0,0) waits in __syncthreads at faults_test.cpp:", ", before it has waited");
+      CHECK(complaint_of(grid, waits_kernel, out.data(), in.data()).empty());
+      CHECK(out.read() == std::vector<float>(32, 3));
+      CHECK(complaint_of(grid, load_kernel, out.data(), static_cast<const float*>(in.data()), 0).empty());
+    }
+  }
+
+  TEST_CASE("a launch that starts early although its kernel does not wait, or its blocks do for one another") {
+    const DeviceArray<float> in(32), out(32);
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeCooperative;
+    attributes[1].val.cooperative = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = config.blockDim = 1;
+    config.attrs = attributes;
+    config.numAttrs = 1;
+    CHECK(cudaLaunchKernelEx(&config, waits_kernel, gpu::Earlier{}, out.data(), in.data()) == cudaSuccess);
+    CHECK(cudaLaunchKernelEx(&config, load_kernel, out.data(), in.data(), 0) == cudaErrorLaunchFailure);
+    config.numAttrs = 2;
+    CHECK(cudaLaunchKernelEx(&config, waits_kernel, gpu::Earlier{}, out.data(), in.data()) == cudaErrorNotSupported);
   }
 
   TEST_CASE("host code that touches device memory dies with an explanation") {

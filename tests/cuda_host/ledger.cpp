@@ -11,9 +11,11 @@
 #include <tuple>
 #include <vector>
 
+#include "block_runner.hpp"
 #include "error.hpp"
 #include "memory.hpp"
 #include "symbols.hpp"
+#include "watch.hpp"
 
 namespace cuda_host {
 
@@ -75,6 +77,7 @@ struct Kept {
   std::uint32_t block = 0, last_block = 0;  // the running block; the one that started last
   std::mutex mutex;                         // of what follows
   std::map<std::tuple<std::string, std::string>, LedgerEntry> entries;
+  bool next_may_start = false;  // while the last piece of work runs
   Ledger total;
 };
 
@@ -147,6 +150,7 @@ void note_work(const Uses& uses) {
   }
   const std::lock_guard lock(kept->mutex);
   LedgerEntry& e = entry(*kept, uses.name, uses.shape);
+  kept->next_may_start = false;
   on_device -= static_cast<double>(uses.workspace_bytes);
   LedgerEntry launch;
   launch.necessary_bytes = launch.moved_bytes = launch.first_bytes = launch.touched_bytes = on_device;
@@ -163,6 +167,7 @@ void note_launch() {
 void note_graph(std::size_t nodes) {
   const std::lock_guard lock(kept->mutex);
   ++kept->total.graphs;
+  kept->next_may_start = false;  // the first node waits for all earlier work
   kept->total.nodes += static_cast<std::int64_t>(nodes);
 }
 void note_wait(bool idle) {
@@ -176,6 +181,7 @@ KernelCount::KernelCount(const cudaLaunchConfig_t& config, const void* kernel,
   if (!counts_) return;
   one_kernel_at_a_time.lock();
   counting = kept.get();
+  watched |= kCounts;
   Launch& launch = kept->launch;
   launch.first_block = kept->last_block + 1;
   launch.counts = {};
@@ -189,6 +195,7 @@ KernelCount::KernelCount(const cudaLaunchConfig_t& config, const void* kernel,
 KernelCount::~KernelCount() {
   if (!counts_) return;
   counting = nullptr;
+  watched &= ~kCounts;
   const dim3 grid = config_.gridDim, block = config_.blockDim;
   const Launch& launch = kept->launch;
   {
@@ -200,6 +207,8 @@ KernelCount::~KernelCount() {
     add_bytes(e, launch.counts);
     e.flops[static_cast<int>(FlopUnit::half)] += launch.tensor_flops;
     e.flops[static_cast<int>(FlopUnit::fp32)] += config_.flops;
+    if (starts_early(config_) && kept->next_may_start) ++e.early;
+    kept->next_may_start = lets_next_start_;
     e.longest += launch.longest;
     e.longest_shared += launch.longest_shared;
   }

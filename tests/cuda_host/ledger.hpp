@@ -35,6 +35,8 @@ class KernelCount {
   KernelCount& operator=(const KernelCount&) = delete;
   void begin_block();
   void end_block();
+  /// The kernel lets the next one start before its own end.
+  void lets_next_start() { lets_next_start_ = true; }
   /// The counts of a block while other blocks run.
   struct Block {
     std::uint32_t number = 0;
@@ -46,10 +48,10 @@ class KernelCount {
  private:
   const cudaLaunchConfig_t& config_;
   const void* kernel_;
-  bool counts_;
+  bool counts_, lets_next_start_ = false;
 };
 
-/// An access by the running kernel.
+/// An access by the running kernel, while watched (watch.hpp) has kCounts.
 void count_access(const void* address, std::size_t size, bool writes);
 /// Floating-point operations of tensor cores. Does nothing without a ledger.
 void count_tensor_flops(double flops);

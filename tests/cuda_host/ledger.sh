@@ -67,6 +67,13 @@ limits har "nodes=16 launches=16 host_waits=0 memory=1.001 moved=1.78 longest=40
   --config "$configs/har-hapt.ini" --data.path har.h5 --batch.size 8
 limits kgat "nodes=58 launches=58 host_waits=0 memory=1.003 moved=1.2 longest=176 bus_bytes=544" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32
+# The same nodes where kernels start early.
+LOCKSTEP_CUDA_DEPENDENT=1 limits kgat "nodes=58 launches=58" \
+  --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32
+if section kgat; then
+  early=$(count kgat.json early_launches)
+  awk -v early="$early" 'BEGIN { exit !(early >= 29) }' || fail "only $early kernels may start early"
+fi
 # Steps on triples, which follow those on items in each epoch.
 limits kgat_triples "nodes=11 launches=11 host_waits=0 memory=1.004 moved=1.05 longest=147 bus_bytes=608" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32 --from_step 45 --warmup 6 --steps 2

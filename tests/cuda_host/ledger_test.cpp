@@ -1,5 +1,6 @@
 #include "lockstep/device/ledger.hpp"
 
+#include "complaint.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/graph.hpp"
 #include "support/device_array.hpp"
@@ -25,6 +26,15 @@ __global__ void sum_by_one_kernel(float* y, const float* x, int n, int step) {
 }
 
 /// x_i += 1 by an atomic operation, then y_i = x_i.
+__global__ void waits_kernel(gpu::Earlier earlier, int* y) {
+  earlier.wait();
+  y[threadIdx.x] = 1;
+}
+template <int kNumber>
+__global__ void one_of_several_kernel(gpu::Earlier earlier, int* y) {
+  earlier.wait();
+  y[threadIdx.x] = kNumber;
+}
 __global__ void count_kernel(int* y, int* x, int n) {
   const int i = static_cast<int>(threadIdx.x);
   if (i >= n) return;
@@ -83,6 +93,47 @@ TEST_SUITE("cuda_host.ledger" * doctest::skip(!why_no_ledger().empty())) {
         ledger_of([&] { gpu::launch(stream, {.block = kThreads}, count_kernel, b.data(), a.data(), kThreads); });
     CHECK(entry(atomics, "count_kernel").necessary_bytes == 3 * 4 * kThreads);
     CHECK(entry(atomics, "count_kernel").longest == 4);
+  }
+
+  TEST_CASE("the ledger counts launches that may start before the launch in front of them has ended") {
+    const Stream stream({DeviceKind::cuda, 0});
+    const DeviceArray<int> y(std::vector<int>(kThreads, 0)), x(std::vector<int>(kThreads, 0));
+    const gpu::Grid grid{.block = kThreads};
+    const auto work = [&] {
+      gpu::launch(stream, grid, waits_kernel, y.data());
+      gpu::launch(stream, grid, waits_kernel, y.data());
+      gpu::launch(stream, grid, waits_kernel, y.data());
+      gpu::launch(stream, grid, count_kernel, y.data(), x.data(), kThreads);  // does not let the next one start
+      gpu::launch(stream, grid, waits_kernel, y.data());
+      zero_bytes(stream, x.data(), 4);
+      gpu::launch(stream, grid, waits_kernel, y.data());
+    };
+    const auto early = [&](const auto& enqueue) { return entry(ledger_of(enqueue), "waits_kernel").early; };
+    {
+      const EarlyStarts none(false);
+      CHECK(early(work) == 0);
+    }
+    const EarlyStarts all(true);
+    CHECK(early(work) == 2);
+    Graph graph;
+    REQUIRE(graph.capture(stream, work));
+    CHECK(early([&] {
+            graph.launch(stream);
+            graph.launch(stream);
+          }) == 4);
+    // The code of this GPU may be compiled from PTX of an earlier one, which contains no wait.
+    const auto several = [&]<int kNumber> {
+      return entry(ledger_of([&] {
+                     for (int i = 0; i < 3; ++i) gpu::launch(stream, grid, one_of_several_kernel<kNumber>, y.data());
+                   }),
+                   "one_of_several_kernel")
+          .early;
+    };
+    CHECK(several.template operator()<1>() == 2);
+    setenv("LOCKSTEP_CUDA_HOST_CODE", "80", 1);
+    CHECK(several.template operator()<1>() == 2);  // known by now
+    CHECK(several.template operator()<2>() == 0);
+    unsetenv("LOCKSTEP_CUDA_HOST_CODE");
   }
 
   TEST_CASE("bytes of device memory depend on the size of the L2 cache") {

@@ -212,6 +212,12 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   });
 }
 
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  const char* code = std::getenv("LOCKSTEP_CUDA_HOST_CODE");
+  *attributes = {.ptxVersion = code ? std::atoi(code) : 90, .binaryVersion = 90};
+  return cudaSuccess;
+}
+
 cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
   static thread_local std::string last;
   last = function_name(kernel);
@@ -247,10 +253,10 @@ cudaError_t launch(const cudaLaunchConfig_t& config, Kernel kernel, const std::v
       throw Failure{cudaErrorInvalidValue,
                     text(name(), ": ", config.dynamicSmemBytes, " bytes of dynamic shared memory, but ",
                          allowed_shared_bytes(kernel.function), " are reserved for it")};
-    bool cooperative = false;
-    for (const cudaLaunchAttribute& attribute : std::span(config.attrs, config.numAttrs))
-      if (attribute.id == cudaLaunchAttributeCooperative) cooperative = attribute.val.cooperative != 0;
-    if (cooperative) {
+    if (is_cooperative(config)) {
+      require(!starts_early(config), cudaErrorNotSupported, name(),
+              ": a cooperative launch that starts early, whose blocks may find no room beside those of the kernel "
+              "before");
       int resident = 0;
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel.function, static_cast<int>(threads),
                                                     config.dynamicSmemBytes);
@@ -263,7 +269,11 @@ cudaError_t launch(const cudaLaunchConfig_t& config, Kernel kernel, const std::v
     }
     Uses uses{.kernel = kernel.function, .ranges = check_pointers(kernel.function, arguments, config.stream)};
     submit(config.stream, std::move(uses),
-           [config, kernel = std::move(kernel), cooperative] { run(config, kernel, cooperative); });
+           [own = config, attributes = std::vector(config.attrs, config.attrs + config.numAttrs),
+            kernel = std::move(kernel)]() mutable {
+             own.attrs = attributes.data();  // the caller's live only during the call
+             run(own, kernel);
+           });
   });
 }
 

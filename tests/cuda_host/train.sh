@@ -1,11 +1,11 @@
 #!/bin/bash
 # Training on the stand-in, or on a GPU, through the real program:   train.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
 # The trajectory matches the CPU's, by NCCL and by MPI. The bits are equal on 1 and 2 ranks with --reproducible, with
-# and without graphs, and for any size of gradient buckets. A checkpoint continues on the other kind of device.
-# Embeddings are exchanged by rows. Batches that the GPU makes, and those of the host where the data set does not fit,
-# train the same network. Every model takes some steps, and HRM's slots stay on the GPU. The memory check names a batch
-# size that fits (only the stand-in's memory is small enough to test that). Measurements of the GPUs go into the records
-# of the run.
+# and without graphs, with and without kernels that start early, and for any size of gradient buckets. A checkpoint
+# continues on the other kind of device. Embeddings are exchanged by rows. Batches that the GPU makes, and those of the
+# host where the data set does not fit, train the same network. Every model takes some steps, and HRM's slots stay on
+# the GPU. The memory check names a batch size that fits (only the stand-in's memory is small enough to test that).
+# Measurements of the GPUs go into the records of the run.
 # With one GPU, two ranks share it by MPI, and tests that need NCCL on two GPUs are skipped.
 # sections emulator nvml graphs buckets rows last stalled memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
 # shellcheck source=SCRIPTDIR/common.sh
@@ -217,6 +217,8 @@ for model in "${small_models[@]}"; do
   train "${options[@]}" --epochs 1 --steps 3 --run-dir "$kind-cpu" --seed 1
   train "${options[@]}" --epochs 1 --steps 3 --run-dir "$kind-gpu" --seed 1 --device cuda
   same_weights "$kind-cpu" "$kind-gpu" 2e-3
+  LOCKSTEP_CUDA_DEPENDENT=1 train "${options[@]}" --epochs 1 --steps 3 --run-dir "$kind-early" --seed 1 --device cuda
+  same_bits "$kind-gpu" "$kind-early"
   case $kind in
     kgat)  # steps on interactions, then on triples
       same_batches kgat "${options[@]:0:4}" --batch.size 700

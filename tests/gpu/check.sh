@@ -35,13 +35,15 @@ wants() {  # STEP: whether it was asked for
   return 1
 }
 models=(emulator-1000 emulator-16000 sasrec tisasrec kgat har har-images hrm) precisions=(fp32 tf32 bf16)
+early_parts=(code test_ops test_optim golden training)
 programs=(test_ops test_optim test_nn test_models) tools=(memcheck racecheck initcheck synccheck)
 if [ -n "$list" ]; then
   for program in "${programs[@]}"; do wants "tests/$program"; done
   for tool in "${tools[@]}"; do wants "sanitizer/$tool"; done
   for precision in "${precisions[@]}" fp16; do wants "golden/$precision"; done
   for name in training bandwidth spmm; do wants "$name"; done
-  for kind in speed graphs trace; do for model in "${models[@]}"; do wants "$kind/$model"; done; done
+  for name in "${early_parts[@]}"; do wants "early/$name"; done
+  for kind in speed graphs early trace; do for model in "${models[@]}"; do wants "$kind/$model"; done; done
   exit 0
 fi
 [ -n "$bin" ] || for bin in "$home/build/cuda/bin" "$home/bin"; do [ -x "$bin/lockstep" ] && break; done
@@ -128,6 +130,29 @@ elif [ -n "$cases" ]; then
 else
   # shellcheck disable=SC2086
   step training "beside the processor; 2 ranks; NCCL; checkpoints" 1800 "$tests/cuda_host/train.sh" "$bin/lockstep" "$bin/lockstep-prep" $mpirun
+fi
+
+# --- Kernels that start before the one in front of them has ended ------------------------------------------------------------------
+early=(env LOCKSTEP_CUDA_DEPENDENT=1)
+if wants early/code; then
+  program=$bin/lockstep
+  [ -x "$bin/../libexec/lockstep" ] && program=$bin/../libexec/lockstep  # in a bundle
+  if [ -n "$stand_in" ]; then
+    note early "machine code" skipped 0 "" "" "the stand-in has none"
+  else
+    step early "machine code: no access before the wait" 600 "$here/waits.sh" "$program"
+  fi
+fi
+for program in test_ops test_optim; do
+  wants "early/$program" || continue
+  [ -x "$bin/$program" ] || continue
+  step early "$program" 1800 "${early[@]}" "$bin/$program" "$select=$wanted"
+  [ -n "$cases" ] || step early "$program, gradients" 1800 "${early[@]}" "$bin/$program" "-tc=*gradient*" "-tse=*cuda*"
+done
+wants early/golden && step early "all reference files on the GPU" 1800 "${early[@]}" "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden"
+if wants early/training && [ -z "$cases" ]; then
+  # shellcheck disable=SC2086
+  step early "beside the processor; 2 ranks; NCCL; checkpoints" 1800 "${early[@]}" "$tests/cuda_host/train.sh" "$bin/lockstep" "$bin/lockstep-prep" $mpirun
 fi
 
 # --- Bandwidth ------------------------------------------------------------------------------------------------------------------
@@ -263,6 +288,16 @@ for model in "${models[@]}"; do
   if wants "graphs/$model"; then
     describe "$model"
     for graphs in on off; do [[ $model =~ ^(kgat|sasrec|tisasrec)$ && $graphs == on ]] || ours "$model, graphs $graphs" fp32 "${bench[@]}" --graphs $graphs; done
+  fi
+  if wants "early/$model"; then
+    describe "$model"
+    turns=(off on off on)
+    [ -z "$stand_in" ] || turns=(on)
+    for turn in "${turns[@]}"; do
+      [ "$turn" = off ] || export LOCKSTEP_CUDA_DEPENDENT=1
+      ours "$model, early starts $turn" fp32 "${bench[@]}"
+      unset LOCKSTEP_CUDA_DEPENDENT
+    done
   fi
   if wants "trace/$model"; then
     describe "$model"

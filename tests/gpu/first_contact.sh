@@ -12,6 +12,8 @@ kernels     tests/test_ops,tests/test_optim              280
 golden      golden/fp32,golden/bf16                      280
 traces      trace/sasrec,trace/har,trace/emulator-1000   180
 graphs      graphs/*                                     30
+early       early/code,early/test_o*,early/golden        140
+early-speed early/emulator-*,early/*sasrec,early/kgat,early/ha*,early/hrm 30
 bandwidth   bandwidth,spmm                               250
 races       sanitizer/racecheck,sanitizer/synccheck      140
 speed-small speed/emulator-*,speed/har                   60
@@ -20,7 +22,8 @@ speed-large speed/kgat,speed/hrm                         60
 training    training                                     580
 models      tests/test_nn,tests/test_models              280
 memory      sanitizer/memcheck,sanitizer/initcheck       140
-halves      golden/tf32,golden/fp16                      280'
+halves      golden/tf32,golden/fp16                      280
+early-train early/training                               580'
 if [ "${1:-}" = --list ]; then
   awk 'NF {printf "%-12s %s\n", $1, $2}' <<< "$table"
   exit 0

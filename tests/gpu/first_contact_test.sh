@@ -21,9 +21,10 @@ left=$(sort -u "$work/used" | comm -13 - <(sort "$work/all") | grep -vE '^trace/
 code=0
 "$here/first_contact.sh" "$work/out" nothing 2> "$work/message" || code=$?
 [ "$code $(grep -c "no step nothing" "$work/message")" = "2 1" ] || { echo "FAILED: an unknown step"; exit 1; }
-"$here/first_contact.sh" "$work/out" graphs speed-small -- --stand-in --bin "$1" > "$work/log" || { cat "$work/log"; echo "FAILED"; exit 1; }
+"$here/first_contact.sh" "$work/out" graphs speed-small early-speed -- --stand-in --bin "$1" > "$work/log" || { cat "$work/log"; echo "FAILED"; exit 1; }
 for row in "emulator-1000, graphs on, fp32" "emulator-1000, graphs off, fp32" "hrm, graphs on, fp32"; do
   grep -q "^speed	$row, lockstep	ok" "$work/out/graphs/results.tsv" || { cat "$work/log"; echo "FAILED: $row did not run"; exit 1; }
 done
 grep -q "^speed	har, bf16, lockstep	ok" "$work/out/speed-small/results.tsv" || { cat "$work/log"; echo "FAILED: har"; exit 1; }
+grep -q "^speed	kgat, early starts on, fp32, lockstep	ok" "$work/out/early-speed/results.tsv" || { cat "$work/log"; echo "FAILED: early starts"; exit 1; }
 echo "ok  $(wc -l < "$work/all") steps"

@@ -149,6 +149,18 @@ std::vector<std::string> left_out(const std::string& text) {
   }
   return found;
 }
+/// The kernels of a file that take gpu::Earlier but do not wait in their first statement, or name it in another place
+/// than the first.
+std::vector<std::string> without_wait(const std::string& text) {
+  static const std::regex kernel(R"re((\w+)\s*\(([^(){};]*\bEarlier\b[^{};]*)\{\s*([^;]*;))re");
+  static const std::regex first(R"re(\s*(gpu::)?Earlier earlier\b)re");
+  std::vector<std::string> found;
+  for (std::sregex_iterator at(text.begin(), text.end(), kernel), end; at != end; ++at)
+    if (!std::regex_search((*at)[2].str(), first, std::regex_constants::match_continuous) ||
+        (*at)[3] != "earlier.wait();")
+      found.push_back((*at)[1]);
+  return found;
+}
 /// All sources below these folders of the tree, relative to its root, in order.
 std::vector<std::string> sources(const std::vector<std::string>& folders) {
   const fs::path root = source_path();
@@ -235,6 +247,27 @@ TEST_SUITE("tree.sources") {
     const std::string text = "(\"a\") {\n gpu_count();\n}\n TEST_CASE(\"b\") {}\n";
     CHECK(left_out("TEST_SUITE(\"ops\") { TEST_CASE" + text) == std::vector<std::string>{"a"});
     CHECK(left_out("TEST_SUITE(\"ops.cuda\") { TEST_CASE" + text).empty());
+  }
+
+  TEST_CASE("a kernel that may start early waits in its first statement") {
+    std::size_t kernels = 0;
+    for (const auto& file : sources({"src"})) {
+      if (!file.ends_with(".cu") && !file.ends_with("_cuda.hpp")) continue;
+      const std::string text = read_text(source_path(file));
+      CAPTURE(file);
+      CHECK(without_wait(text) == std::vector<std::string>{});
+      for (auto at = text.find("earlier.wait();"); at != std::string::npos; at = text.find("earlier.wait();", at + 1))
+        ++kernels;
+    }
+    CHECK(kernels > 80);
+    const std::string good = "__global__ void f(gpu::Earlier earlier, int n) {\n  earlier.wait();\n  g(n);\n}\n";
+    CHECK(without_wait(good).empty());
+    CHECK(without_wait("__global__ void f(Earlier earlier, int n) {\n  if (n > 0) return;\n  earlier.wait();\n}\n") ==
+          std::vector<std::string>{"f"});
+    CHECK(without_wait("__global__ void f(gpu::Earlier, int n) {\n  g(n);\n}\n" + good) ==
+          std::vector<std::string>{"f"});
+    CHECK(without_wait("__global__ void f(int n, gpu::Earlier earlier) {\n  earlier.wait();\n}\n") ==
+          std::vector<std::string>{"f"});
   }
 
   TEST_CASE("every header is included once: #pragma once stands first") {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/device/cuda_check.hpp"
+#include "lockstep/device/cuda_earlier.hpp"
 #include "lockstep/device/device.hpp"
 
 /// The dynamic shared memory of a block; kernels cast it to their types. In the host build the stand-in runtime defines
@@ -83,16 +84,26 @@ bool launches_wait();
 /// Reports a failed launch; with launches_wait() waits for the kernel, unless the stream is captured.
 void after_launch(cudaError_t status, const Stream& stream, const void* kernel, const Grid& grid);
 
+/// Whether kernels that wait (cuda_earlier.hpp) may start early: LOCKSTEP_CUDA_DEPENDENT=1, or the latest
+/// let_kernels_start_early(), for tests.
+bool kernels_start_early();
+void let_kernels_start_early(bool early);
+/// Whether this kernel, which waits, may start early on the stream's GPU: its code there contains the wait.
+bool may_start_early(const Stream& stream, const void* kernel);
+
 /// How many blocks of a kernel fit on the GPU at once; 0 if it cannot run cooperative launches.
 int resident_blocks(const Stream& stream, const void* kernel, int threads, std::size_t shared_bytes);
 
-/// Launches a kernel on a stream, unless the grid is empty. errors  Error if the launch fails
+/// Launches a kernel on a stream, unless the grid is empty. The arguments are those after gpu::Earlier.
+/// errors  Error if the launch fails
 template <class... Params, class... Args>
 void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&... args) {
+  constexpr bool waits = kWaits<Params...>;
   if (grid.grid.x * grid.grid.y * grid.grid.z == 0) return;
+  const auto* const function = reinterpret_cast<const void*>(kernel);
   // Without this call, static and dynamic shared memory may take 48 KiB together, and the static part is not known here.
   if (grid.shared_bytes > 0) {
-    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+    check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(grid.shared_bytes)),
           "reserving ", grid.shared_bytes, " bytes of shared memory for a kernel");
   }
@@ -101,17 +112,29 @@ void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), A
   config.blockDim = grid.block;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream.native());
-  cudaLaunchAttribute cooperative = {};
-  cooperative.id = cudaLaunchAttributeCooperative;
-  cooperative.val.cooperative = 1;
-  config.attrs = &cooperative;
-  config.numAttrs = grid.cooperative ? 1 : 0;
+  cudaLaunchAttribute attribute = {};
+  config.attrs = &attribute;
+  if (grid.cooperative) {
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+    config.numAttrs = 1;
+  } else if (waits && may_start_early(stream, function)) {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.numAttrs = 1;
+  }
   [&grid](auto& c) {
-    if constexpr (requires { c.flops; }) c.flops = grid.flops;  // a field of the stand-in, which keeps the ledger
+    if constexpr (requires { c.flops; }) {  // fields of the stand-in, which keeps the ledger and checks the wait
+      c.flops = grid.flops;
+      c.waits = waits;
+    }
   }(config);
-  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
-  if (status != cudaSuccess || launches_wait())
-    after_launch(status, stream, reinterpret_cast<const void*>(kernel), grid);
+  cudaError_t status;
+  if constexpr (waits)
+    status = cudaLaunchKernelEx(&config, kernel, Earlier{}, std::forward<Args>(args)...);
+  else
+    status = cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+  if (status != cudaSuccess || launches_wait()) after_launch(status, stream, function, grid);
 }
 
 }  // namespace lockstep::gpu

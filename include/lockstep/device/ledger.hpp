@@ -15,6 +15,7 @@ struct LedgerEntry {
   std::string name;   ///< of the kernel with its template arguments, or "cublasLtMatmul", "copy", "cudaMemset", ...
   std::string shape;  ///< "128x1x1 blocks of 256", or "m x n x k" of a product; empty for others
   std::int64_t launches = 0;
+  std::int64_t early = 0;          ///< of them those that may start while the launch in front of them runs
   std::int64_t blocks = 0;         ///< of one launch; 0: not known
   std::int64_t block_threads = 0;  ///< threads of a block
   /// Distinct bytes of GPU memory that a launch reads before it writes them, and distinct bytes that it writes.

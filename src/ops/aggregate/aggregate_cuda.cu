@@ -102,8 +102,9 @@ struct Split {
 /// reads both branches, writes the row and its marks.
 template <class T>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
-    activate_kernel(RowSet rows, std::int64_t width, real_t<T>* __restrict__ out, std::uint8_t* __restrict__ marks,
-                    Branches<T> of, Dropout dropout, gpu::Drop<real_t<T>> drop) {
+    activate_kernel(gpu::Earlier earlier, RowSet rows, std::int64_t width, real_t<T>* __restrict__ out,
+                    std::uint8_t* __restrict__ marks, Branches<T> of, Dropout dropout, gpu::Drop<real_t<T>> drop) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t i = gpu::warp_row();
   if (i >= rows.size()) return;

@@ -10,7 +10,9 @@ using gpu::kWarp;
 /// One warp per pair: a lane takes every 32nd column. Sums in f64, as on the CPU.
 template <class T>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps, 4)
-    bpr_pairs_kernel(RankedPairs batch, RankedRows<T> rows, T* __restrict__ slope, RankingSums* __restrict__ terms) {
+    bpr_pairs_kernel(gpu::Earlier earlier, RankedPairs batch, RankedRows<T> rows, T* __restrict__ slope,
+                     RankingSums* __restrict__ terms) {
+  earlier.wait();
   const std::int64_t b = gpu::warp_row();
   if (b >= batch.count()) return;
   const T *u = rows.x + batch.user.data()[b] * rows.width, *i = rows.x + batch.liked.data()[b] * rows.width,
@@ -30,8 +32,9 @@ __global__ void __launch_bounds__(kWarp* gpu::kRowWarps, 4)
 
 /// One block, because a batch's terms are only a few KiB. Each thread adds every 256th term, then a tree adds the
 /// threads' sums.
-__global__ void __launch_bounds__(256)
-    sum_rankings_kernel(RankingSums* sums, RankingSums* copy, std::span<const RankingSums> terms) {
+__global__ void __launch_bounds__(256) sum_rankings_kernel(gpu::Earlier earlier, RankingSums* sums, RankingSums* copy,
+                                                           std::span<const RankingSums> terms) {
+  earlier.wait();
   double loss = 0, half_square = 0;
   for (std::size_t b = threadIdx.x; b < terms.size(); b += blockDim.x) {
     const RankingSums term = terms.data()[b];
@@ -49,8 +52,9 @@ __global__ void __launch_bounds__(256)
 /// come from the second-level cache.
 template <class T>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps, 4)
-    bpr_rows_kernel(RankedPairs batch, RankedRows<T> rows, T* __restrict__ drows, const T* __restrict__ slope,
-                    T scale) {
+    bpr_rows_kernel(gpu::Earlier earlier, RankedPairs batch, RankedRows<T> rows, T* __restrict__ drows,
+                    const T* __restrict__ slope, T scale) {
+  earlier.wait();
   const std::int64_t n = gpu::warp_row();
   if (n + 1 >= static_cast<std::int64_t>(batch.use_ptr.size())) return;
   const std::int64_t begin = batch.use_ptr.data()[n], end = batch.use_ptr.data()[n + 1];

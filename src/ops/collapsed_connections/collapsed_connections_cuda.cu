@@ -38,7 +38,9 @@ struct Row {
 
 /// One warp per row: the norm, the gate g and y.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kRowWarps) forward_kernel(Collapsed<T> s, T* __restrict__ y) {
+__global__ void __launch_bounds__(kWarp* kRowWarps)
+    forward_kernel(gpu::Earlier earlier, Collapsed<T> s, T* __restrict__ y) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t i = warp_row();
   if (i >= s.rows) return;
@@ -54,8 +56,10 @@ __global__ void __launch_bounds__(kWarp* kRowWarps) forward_kernel(Collapsed<T> 
 /// (N).
 template <class T>
 __global__ void __launch_bounds__(kWarp* kRowWarps)
-    backward_kernel(Collapsed<T> s, CollapsedGradients<T> to, bool accumulate_dx, bool accumulate_df, real_t<T>* da,
-                    real_t<T>* __restrict__ by_alpha, real_t<T>* __restrict__ inverse, const T* __restrict__ dy) {
+    backward_kernel(gpu::Earlier earlier, Collapsed<T> s, CollapsedGradients<T> to, bool accumulate_dx,
+                    bool accumulate_df, real_t<T>* da, real_t<T>* __restrict__ by_alpha,
+                    real_t<T>* __restrict__ inverse, const T* __restrict__ dy) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t i = warp_row();
   if (i >= s.rows) return;
@@ -107,8 +111,9 @@ struct ByWeight {
 
 /// dW (n, n, C) += by_copy (n, C): all copies have the same gradient. One thread per element of dW.
 template <class T>
-__global__ void __launch_bounds__(256)
-    add_to_copies_kernel(std::int64_t n, std::int64_t columns, T* __restrict__ dweight, const T* __restrict__ by_copy) {
+__global__ void __launch_bounds__(256) add_to_copies_kernel(gpu::Earlier earlier, std::int64_t n, std::int64_t columns,
+                                                            T* __restrict__ dweight, const T* __restrict__ by_copy) {
+  earlier.wait();
   const std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (e < n * n * columns) dweight[e] += by_copy[e / (n * columns) * columns + e % columns];
 }

@@ -52,8 +52,9 @@ __device__ void add_partials(std::int64_t chunks, std::int64_t n, std::int64_t f
 /// A block of 32 warps adds 32 columns of one sum.
 template <class T, int K>
 __global__ void __launch_bounds__(kWarp* kWarp)
-    add_partials_kernel(std::int64_t chunks, std::int64_t n, ColumnSums<T, K> sums, const T* __restrict__ partials,
-                        std::int64_t stride) {
+    add_partials_kernel(gpu::Earlier earlier, std::int64_t chunks, std::int64_t n, ColumnSums<T, K> sums,
+                        const T* __restrict__ partials, std::int64_t stride) {
+  earlier.wait();
   add_partials<kWarp>(chunks, n, std::int64_t{blockIdx.x} * kWarp, static_cast<int>(blockIdx.y), sums, partials,
                       stride);
 }
@@ -74,7 +75,9 @@ inline constexpr std::int64_t kManyBlocks = 512;
 /// element once. The order of additions depends on the shape alone; rows of 0 after the last one change no bit.
 template <class T, int K, class F>
 __global__ void __launch_bounds__(kWarp* kSumWarps)
-    column_sums_kernel(std::int64_t rows, std::int64_t n, ColumnSums<T, K> sums, T* partials, unsigned* arrived, F f) {
+    column_sums_kernel(gpu::Earlier earlier, std::int64_t rows, std::int64_t n, ColumnSums<T, K> sums, T* partials,
+                       unsigned* arrived, F f) {
+  earlier.wait();
   __shared__ T sm_sums[K][kSumWarps][kWarp];
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
   const std::int64_t first_column = std::int64_t{blockIdx.x} * kWarp, column = first_column + lane;

@@ -22,9 +22,10 @@ struct Keep {
 /// so a pass stays memory bound.
 template <class R, class F>
 __global__ void __launch_bounds__(256)
-    drawn_map_kernel(std::int64_t width, std::int64_t sequences, std::int64_t all_rows, std::int64_t packed,
-                     ops::Dropout dropout, const std::int64_t* __restrict__ offsets,
+    drawn_map_kernel(gpu::Earlier earlier, std::int64_t width, std::int64_t sequences, std::int64_t all_rows,
+                     std::int64_t packed, ops::Dropout dropout, const std::int64_t* __restrict__ offsets,
                      const std::uint64_t* __restrict__ samples, Drop<R> drop, F f) {
+  earlier.wait();
   constexpr int kThreadsPerGroup = 8, kWords = 4, kQuad = 4;
   if (blockIdx.x >= sequences) {
     const std::int64_t blocks = std::int64_t{gridDim.x - sequences} * gridDim.y;

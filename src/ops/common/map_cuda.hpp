@@ -10,7 +10,8 @@ namespace lockstep::gpu {
 /// Calls f.template at<N>(i) for each whole pack of elements i .. i + N - 1 and f.template at<1>(i) for the remaining
 /// ones. One thread per pack, grid-stride.
 template <int N, class F>
-__global__ void __launch_bounds__(256) map_kernel(std::int64_t count, F f) {
+__global__ void __launch_bounds__(256) map_kernel(gpu::Earlier earlier, std::int64_t count, F f) {
+  earlier.wait();
   const std::int64_t packs = count / N, items = packs + count % N, stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t item = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; item < items; item += stride) {
     if (item < packs)

@@ -24,7 +24,9 @@ struct ThreeArrays {
 };
 template <class T>
 __global__ void __launch_bounds__(256)
-    zero_behind_kernel(ThreeArrays<T> arrays, std::int64_t columns, const std::int64_t* used, std::int64_t rows) {
+    zero_behind_kernel(gpu::Earlier earlier, ThreeArrays<T> arrays, std::int64_t columns, const std::int64_t* used,
+                       std::int64_t rows) {
+  earlier.wait();
   for (const RowsOf<T>& to : arrays.at)
     for (std::int64_t i = *used * columns + std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
          to.x != nullptr && i < rows * columns; i += std::int64_t{gridDim.x} * blockDim.x)

@@ -20,7 +20,8 @@ __device__ inline void put_partial(double* partials, double mine) {
 
 template <class T>
 __global__ void __launch_bounds__(kTotalThreads)
-    total_kernel(T* total, const double* __restrict__ partials, int count) {
+    total_kernel(gpu::Earlier earlier, T* total, const double* __restrict__ partials, int count) {
+  earlier.wait();
   double mine = 0;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kTotalThreads) mine += partials[i];
   const double sum = block_reduce(mine);
@@ -29,8 +30,8 @@ __global__ void __launch_bounds__(kTotalThreads)
 /// Launches kernel(partials, args...), whose blocks of kTotalThreads threads share work for `threads` threads and call
 /// put_partial(). total () = the sum of the partial sums, converted to its dtype.
 template <class... Params, class... Args>
-void launch_total(const Stream& stream, const Tensor& total, std::int64_t threads, void (*kernel)(double*, Params...),
-                  Args&&... args) {
+void launch_total(const Stream& stream, const Tensor& total, std::int64_t threads,
+                  void (*kernel)(Earlier, double*, Params...), Args&&... args) {
   const std::int64_t blocks = std::clamp<std::int64_t>(ceil_div(threads, kTotalThreads), 1, kTotalBlocks);
   double* const partials = scratch<double>(stream, kTotalBlocks);
   launch(stream, {.grid = blocks, .block = kTotalThreads}, kernel, partials, std::forward<Args>(args)...);

@@ -16,8 +16,9 @@ constexpr int kThreads = 256;
 /// Memory bound: writes y (and the derivative), C times as large as x. bias and derivative may be null.
 template <class T, class Op>
 __global__ void __launch_bounds__(kThreads)
-    conv1d_forward_kernel(ConvShape s, T* __restrict__ y, T* __restrict__ derivative, const T* __restrict__ x,
-                          const T* __restrict__ weight, const T* __restrict__ bias) {
+    conv1d_forward_kernel(gpu::Earlier earlier, ConvShape s, T* __restrict__ y, T* __restrict__ derivative,
+                          const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias) {
+  earlier.wait();
   using R = real_t<T>;
   // mutant-equivalent: an element computed twice gets the same value
   const std::int64_t count = s.rows * s.channels * s.length, stride = std::int64_t{gridDim.x} * kThreads;
@@ -40,7 +41,9 @@ __global__ void __launch_bounds__(kThreads)
 /// One thread per input sums over all channels and taps that use it, in a fixed order.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    conv1d_input_kernel(ConvShape s, T* dx, const T* __restrict__ da, const T* __restrict__ weight, bool accumulate) {
+    conv1d_input_kernel(gpu::Earlier earlier, ConvShape s, T* dx, const T* __restrict__ da,
+                        const T* __restrict__ weight, bool accumulate) {
+  earlier.wait();
   const std::int64_t count = s.rows * s.length, stride = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; at < count; at += stride) {
     const std::int64_t i = gpu::remainder(at, s.length), m = gpu::quotient(at, s.length);
@@ -58,8 +61,10 @@ __global__ void __launch_bounds__(kThreads)
 /// One block per tap of a channel (the last block: its bias) and per chunk of rows. partials (chunks, C (K + 1)): the
 /// taps of all channels, then the biases. da is read K + 1 times, all but the first from the second-level cache.
 template <class T>
-__global__ void __launch_bounds__(kThreads) conv1d_params_kernel(ConvShape s, real_t<T>* __restrict__ partials,
-                                                                 const T* __restrict__ da, const T* __restrict__ x) {
+__global__ void __launch_bounds__(kThreads)
+    conv1d_params_kernel(gpu::Earlier earlier, ConvShape s, real_t<T>* __restrict__ partials, const T* __restrict__ da,
+                         const T* __restrict__ x) {
+  earlier.wait();
   using R = real_t<T>;
   // mutant-equivalent: another thread or block does the same work
   const std::int64_t c = blockIdx.x / (s.kernel + 1), j = blockIdx.x % (s.kernel + 1);

@@ -13,9 +13,10 @@ using gpu::kWarp;
 /// caches. Memory bound: reads x, writes dx.
 template <class T>
 __global__ void __launch_bounds__(gpu::kTotalThreads)
-    cross_entropy_kernel(double* partials, std::int64_t rows, std::int64_t classes, real_t<T>* dx,
+    cross_entropy_kernel(gpu::Earlier earlier, double* partials, std::int64_t rows, std::int64_t classes, real_t<T>* dx,
                          const T* __restrict__ x, const std::int32_t* __restrict__ labels,
                          const double* __restrict__ weights, real_t<T> others, real_t<T> own) {
+  earlier.wait();
   using R = real_t<T>;
   // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -9,8 +9,9 @@ namespace {
 /// millions of entries stay in the second-level cache.
 template <class T>
 __global__ void __launch_bounds__(256)
-    transpose_edges_kernel(std::int64_t count, T* __restrict__ y, const T* __restrict__ x,
+    transpose_edges_kernel(gpu::Earlier earlier, std::int64_t count, T* __restrict__ y, const T* __restrict__ x,
                            const std::int64_t* __restrict__ opposite) {
+  earlier.wait();
   // mutant-equivalent: an element computed twice gets the same value
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < count; e += stride)
@@ -19,8 +20,10 @@ __global__ void __launch_bounds__(256)
 
 /// One thread per four entries, whose draws are one Philox block.
 template <class T>
-__global__ void __launch_bounds__(256) drop_edges_kernel(std::int64_t count, T* __restrict__ y, const T* __restrict__ x,
-                                                         std::uint64_t threshold, T scale, Dropout dropout) {
+__global__ void __launch_bounds__(256)
+    drop_edges_kernel(gpu::Earlier earlier, std::int64_t count, T* __restrict__ y, const T* __restrict__ x,
+                      std::uint64_t threshold, T scale, Dropout dropout) {
+  earlier.wait();
   const Philox draws = dropout.draws(0);
   // mutant-equivalent: an element computed twice gets the same value
   const std::int64_t stride = 4 * std::int64_t{gridDim.x} * blockDim.x;

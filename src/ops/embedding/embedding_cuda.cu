@@ -15,7 +15,9 @@ __device__ real_t<T> value(const FromTable<T>& from, std::int64_t row, std::int6
 /// One warp per row. Memory bound.
 template <class T>
 __global__ void __launch_bounds__(gpu::kWarp* gpu::kRowWarps)
-    embedding_sum_kernel(std::int64_t m, std::int64_t c, T* __restrict__ y, FromTable<T> a, FromTable<T> b) {
+    embedding_sum_kernel(gpu::Earlier earlier, std::int64_t m, std::int64_t c, T* __restrict__ y, FromTable<T> a,
+                         FromTable<T> b) {
+  earlier.wait();
   const std::int64_t row = gpu::warp_row();
   if (row >= m) return;
   for (std::int64_t column = threadIdx.x; column < c; column += gpu::kWarp) {

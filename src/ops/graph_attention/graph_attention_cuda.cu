@@ -31,8 +31,9 @@ struct ShiftTanh {
 /// in ascending order, tails are not.
 template <class T, int V>
 __global__ void __launch_bounds__(kWarp* kWarps)
-    pair_dots_kernel(std::int64_t k, real_t<T>* __restrict__ logits, const T* __restrict__ heads,
+    pair_dots_kernel(gpu::Earlier earlier, std::int64_t k, real_t<T>* __restrict__ logits, const T* __restrict__ heads,
                      const T* __restrict__ tails, RelationTriples triples, int lanes) {
+  earlier.wait();
   const auto count = static_cast<std::int64_t>(triples.place.size());
   // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % lanes, group = static_cast<int>(threadIdx.x) / lanes;
@@ -59,9 +60,10 @@ __global__ void __launch_bounds__(kWarp* kWarps)
 /// logit, the exponentials and their sum (in f64), and the division. The last two read from the caches.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarps)
-    attention_softmax_kernel(ParallelEdges parallel, const std::int64_t* __restrict__ row_ptr,
+    attention_softmax_kernel(gpu::Earlier earlier, ParallelEdges parallel, const std::int64_t* __restrict__ row_ptr,
                              const std::int64_t* __restrict__ edge_ptr, std::int64_t first, std::int64_t last,
                              const T* __restrict__ logits, T* __restrict__ values) {
+  earlier.wait();
   const std::int64_t row = first + std::int64_t{blockIdx.x} * kWarps + threadIdx.y;
   if (row >= last) return;
   const int lane = static_cast<int>(threadIdx.x);

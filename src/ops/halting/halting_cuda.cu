@@ -10,7 +10,8 @@ constexpr int kThreads = 128;
 /// One block per sequence, which returns at once if the sequence has not halted. Only the picks and rows that are
 /// needed cross the bus. Every thread draws the variant (25 numbers for a Sudoku): that takes no longer than one
 /// thread's draw, and needs neither shared memory nor a barrier.
-__global__ void __launch_bounds__(kThreads) begin_sequences_kernel(Sequences all) {
+__global__ void __launch_bounds__(kThreads) begin_sequences_kernel(gpu::Earlier earlier, Sequences all) {
+  earlier.wait();
   if (all.halted[blockIdx.x] != 0) all.begin(blockIdx.x, threadIdx.x, kThreads);
 }
 
@@ -31,10 +32,11 @@ struct Decay {
 /// sequences. This takes a few microseconds, mostly for the transfer of the metrics over the bus.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    halting_loss_kernel(std::int64_t sequences, real_t<T>* __restrict__ loss, real_t<T>* __restrict__ dq,
-                        std::int32_t* __restrict__ steps, std::int32_t* __restrict__ halted, HaltingScore* metrics,
-                        const T* __restrict__ q, const T* __restrict__ next_q, const SequenceScore* scores,
-                        const std::int32_t* least, HaltingRule rule) {
+    halting_loss_kernel(gpu::Earlier earlier, std::int64_t sequences, real_t<T>* __restrict__ loss,
+                        real_t<T>* __restrict__ dq, std::int32_t* __restrict__ steps, std::int32_t* __restrict__ halted,
+                        HaltingScore* metrics, const T* __restrict__ q, const T* __restrict__ next_q,
+                        const SequenceScore* scores, const std::int32_t* least, HaltingRule rule) {
+  earlier.wait();
   double total = 0;
   for (std::int64_t b = threadIdx.x; b < sequences; b += kThreads) {
     const auto pair = [b](const T* logits) {

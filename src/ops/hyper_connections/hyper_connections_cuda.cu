@@ -70,8 +70,9 @@ __device__ T clamped(T z) {
 /// its matrix stays in registers through all Sinkhorn steps. Reads x once, and the weights once per block, from L2.
 template <class T, int kN>
 __global__ void __launch_bounds__(kWarp* kMapWarps)
-    maps_kernel(Maps<T> p, real_t<T>* __restrict__ maps, real_t<T>* __restrict__ raw, real_t<T>* __restrict__ scale,
-                const T* __restrict__ x) {
+    maps_kernel(gpu::Earlier earlier, Maps<T> p, real_t<T>* __restrict__ maps, real_t<T>* __restrict__ raw,
+                real_t<T>* __restrict__ scale, const T* __restrict__ x) {
+  earlier.wait();
   using R = real_t<T>;
   constexpr int kTokens = kMapTokens<kN>, kEach = kTokens / kMapWarps;
   constexpr int kMostMaps = (kN > 0 ? kN : kMost) * (2 + (kN > 0 ? kN : kMost));
@@ -152,9 +153,11 @@ __global__ void __launch_bounds__(kWarp* kMapWarps)
 /// `partials` (blocks, 3 + maps) the sums over a block's tokens of the gradients of alpha (3) and bias (maps).
 template <class T, int kN>
 __global__ void __launch_bounds__(kGateThreads)
-    gates_backward_kernel(Maps<T> p, real_t<T>* __restrict__ dmaps, real_t<T>* __restrict__ factor,
-                          real_t<T>* __restrict__ partials, real_t<T>* __restrict__ sums,
-                          const real_t<T>* __restrict__ raw, const real_t<T>* __restrict__ scale) {
+    gates_backward_kernel(gpu::Earlier earlier, Maps<T> p, real_t<T>* __restrict__ dmaps,
+                          real_t<T>* __restrict__ factor, real_t<T>* __restrict__ partials,
+                          real_t<T>* __restrict__ sums, const real_t<T>* __restrict__ raw,
+                          const real_t<T>* __restrict__ scale) {
+  earlier.wait();
   using R = real_t<T>;
   using Matrix = Sinkhorn<R, kN>;
   const int n = kN > 0 ? kN : p.n, count = n * (2 + n), thread = static_cast<int>(threadIdx.x);
@@ -223,8 +226,9 @@ __global__ void __launch_bounds__(kGateThreads)
 /// products. Reads and writes x and dx once.
 template <class T>
 __global__ void __launch_bounds__(kColumns)
-    maps_dx_kernel(Maps<T> p, T* __restrict__ dx, const real_t<T>* __restrict__ d, const real_t<T>* __restrict__ factor,
-                   const T* __restrict__ x) {
+    maps_dx_kernel(gpu::Earlier earlier, Maps<T> p, T* __restrict__ dx, const real_t<T>* __restrict__ d,
+                   const real_t<T>* __restrict__ factor, const T* __restrict__ x) {
+  earlier.wait();
   using R = real_t<T>;
   constexpr int kTokens = 8;
   __shared__ R sm_d[kTokens][kMost * (2 + kMost)];
@@ -252,8 +256,9 @@ __global__ void __launch_bounds__(kColumns)
 /// is read once. d comes through L1 and is the same for all lanes.
 template <class T>
 __global__ void __launch_bounds__(kColumns)
-    maps_dweight_kernel(Maps<T> p, real_t<T>* __restrict__ partials, const real_t<T>* __restrict__ d,
-                        const T* __restrict__ x) {
+    maps_dweight_kernel(gpu::Earlier earlier, Maps<T> p, real_t<T>* __restrict__ partials,
+                        const real_t<T>* __restrict__ d, const T* __restrict__ x) {
+  earlier.wait();
   using R = real_t<T>;
   constexpr int kEach = 24;
   const std::int64_t c = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
@@ -276,8 +281,9 @@ __global__ void __launch_bounds__(kColumns)
 
 /// Adds partial sums in their order. Element e of each goes to to(e), unless that is null.
 template <class T, class To>
-__global__ void __launch_bounds__(256)
-    sum_chunks_kernel(std::int64_t chunks, std::int64_t size, const T* __restrict__ partials, To to) {
+__global__ void __launch_bounds__(256) sum_chunks_kernel(gpu::Earlier earlier, std::int64_t chunks, std::int64_t size,
+                                                         const T* __restrict__ partials, To to) {
+  earlier.wait();
   const std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (e >= size) return;
   T* out = to(e);

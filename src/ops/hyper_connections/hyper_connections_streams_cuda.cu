@@ -30,8 +30,9 @@ void visit_streams(std::int64_t tokens, std::int64_t channels, std::int64_t n, c
 
 /// One thread per V neighbouring channels of a token. Memory bound: all threads of a token read the same maps.
 template <class T, int kN, int V>
-__global__ void __launch_bounds__(256)
-    read_kernel(Streams<kN> s, T* __restrict__ u, const T* __restrict__ x, const real_t<T>* __restrict__ maps) {
+__global__ void __launch_bounds__(256) read_kernel(gpu::Earlier earlier, Streams<kN> s, T* __restrict__ u,
+                                                   const T* __restrict__ x, const real_t<T>* __restrict__ maps) {
+  earlier.wait();
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x, c = s.channels, packs = s.tokens * c / V;
   for (std::int64_t pack = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; pack < packs; pack += stride) {
     const std::int64_t e = pack * V, token = quotient(e, c), channel = e - token * c;
@@ -51,8 +52,10 @@ __global__ void __launch_bounds__(256)
 
 /// One thread per V neighbouring channels of a token, whose n values are read once. Memory bound.
 template <class T, int kN, int V>
-__global__ void __launch_bounds__(256) write_kernel(Streams<kN> s, T* __restrict__ out, const T* __restrict__ x,
-                                                    const real_t<T>* __restrict__ maps, const T* __restrict__ y) {
+__global__ void __launch_bounds__(256)
+    write_kernel(gpu::Earlier earlier, Streams<kN> s, T* __restrict__ out, const T* __restrict__ x,
+                 const real_t<T>* __restrict__ maps, const T* __restrict__ y) {
+  earlier.wait();
   using R = real_t<T>;
   constexpr int kMost = Streams<kN>::kMost;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x, c = s.channels, packs = s.tokens * c / V;
@@ -107,8 +110,9 @@ struct Into {
 /// One warp per token, V neighbouring channels per lane: dx_k = pre_k du and the sums dpre_k = du . x_k in one pass.
 template <class T, int kN, int V>
 __global__ void __launch_bounds__(kWarp* kTokenWarps)
-    read_backward_kernel(Streams<kN> s, Into<T> dx, real_t<T>* __restrict__ dmaps, const T* __restrict__ du,
-                         const T* __restrict__ x, const real_t<T>* __restrict__ maps) {
+    read_backward_kernel(gpu::Earlier earlier, Streams<kN> s, Into<T> dx, real_t<T>* __restrict__ dmaps,
+                         const T* __restrict__ du, const T* __restrict__ x, const real_t<T>* __restrict__ maps) {
+  earlier.wait();
   using R = real_t<T>;
   constexpr int kMost = Streams<kN>::kMost;
   const std::int64_t token = std::int64_t{blockIdx.x} * kTokenWarps + threadIdx.y, c = s.channels;
@@ -146,9 +150,10 @@ __global__ void __launch_bounds__(kWarp* kTokenWarps)
 /// over dout, x and y.
 template <class T, int kN, int V>
 __global__ void __launch_bounds__(kWarp* kTokenWarps)
-    write_backward_kernel(Streams<kN> s, Into<T> dx, real_t<T>* __restrict__ dmaps, Into<T> dy,
+    write_backward_kernel(gpu::Earlier earlier, Streams<kN> s, Into<T> dx, real_t<T>* __restrict__ dmaps, Into<T> dy,
                           const T* __restrict__ dout, const T* __restrict__ x, const real_t<T>* __restrict__ maps,
                           const T* __restrict__ y) {
+  earlier.wait();
   using R = real_t<T>;
   constexpr int kMost = Streams<kN>::kMost;
   const std::int64_t token = std::int64_t{blockIdx.x} * kTokenWarps + threadIdx.y, c = s.channels;

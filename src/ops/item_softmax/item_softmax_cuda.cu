@@ -20,7 +20,9 @@ __device__ R biased(const ScoreTile<R>& tile, const R* row, std::int64_t j) {
 /// One warp per token, two passes over its row of the tile (largest, sum of exponentials). Memory bound.
 template <class R>
 __global__ void __launch_bounds__(kWarp* kRowWarps)
-    update_kernel(ScoreTile<R> tile, const R* __restrict__ scores, R* __restrict__ largest, R* __restrict__ sum) {
+    update_kernel(gpu::Earlier earlier, ScoreTile<R> tile, const R* __restrict__ scores, R* __restrict__ largest,
+                  R* __restrict__ sum) {
+  earlier.wait();
   const std::int64_t m = warp_row();
   if (m >= tile.tokens) return;
   const std::int32_t next = tile.pos[m];
@@ -42,8 +44,9 @@ __global__ void __launch_bounds__(kWarp* kRowWarps)
 /// One thread per score. Memory bound.
 template <class T>
 __global__ void __launch_bounds__(256)
-    probabilities_kernel(ScoreTile<real_t<T>> tile, T* probabilities, const real_t<T>* scores,
+    probabilities_kernel(gpu::Earlier earlier, ScoreTile<real_t<T>> tile, T* probabilities, const real_t<T>* scores,
                          const real_t<T>* __restrict__ lse, const real_t<T>* __restrict__ dloss) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t i = std::int64_t{blockIdx.x} * 256 + threadIdx.x;
   if (i >= tile.tokens * tile.candidates) return;
@@ -54,7 +57,8 @@ __global__ void __launch_bounds__(256)
 }
 
 template <class R>
-__global__ void __launch_bounds__(256) start_kernel(std::int64_t tokens, R* state) {
+__global__ void __launch_bounds__(256) start_kernel(gpu::Earlier earlier, std::int64_t tokens, R* state) {
+  earlier.wait();
   const std::int64_t m = std::int64_t{blockIdx.x} * 256 + threadIdx.x;
   if (m >= tokens) return;
   state[m] = state[2 * tokens + m];
@@ -63,7 +67,9 @@ __global__ void __launch_bounds__(256) start_kernel(std::int64_t tokens, R* stat
 
 template <class R>
 __global__ void __launch_bounds__(kTotalThreads)
-    finish_kernel(double* partials, std::int64_t tokens, R* state, const std::int32_t* __restrict__ pos) {
+    finish_kernel(gpu::Earlier earlier, double* partials, std::int64_t tokens, R* state,
+                  const std::int32_t* __restrict__ pos) {
+  earlier.wait();
   double mine = 0;
   for (std::int64_t m = std::int64_t{blockIdx.x} * kTotalThreads + threadIdx.x; m < tokens;
        m += std::int64_t{gridDim.x} * kTotalThreads) {

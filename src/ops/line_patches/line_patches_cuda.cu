@@ -22,7 +22,9 @@ struct Palette {
 
 /// One thread per picture.
 template <class T>
-__global__ void palette_kernel(std::int64_t pictures, Palette<T>* palettes, const double* __restrict__ colours) {
+__global__ void palette_kernel(gpu::Earlier earlier, std::int64_t pictures, Palette<T>* palettes,
+                               const double* __restrict__ colours) {
+  earlier.wait();
   const std::int64_t n = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (n >= pictures) return;
   const double* all = colours + n * 3 * kComponents;
@@ -69,7 +71,9 @@ __device__ int append(int* sm_list, int length, bool mine, int value) {
 /// Calls f.put(column, row, f.get(row, column)) for all elements, in tiles of 32 x 32 through shared memory so that
 /// both sides access whole cache lines.
 template <class T, class F>
-__global__ void __launch_bounds__(kWarp * 8) transpose_kernel(std::int64_t rows, std::int64_t columns, F f) {
+__global__ void __launch_bounds__(kWarp * 8)
+    transpose_kernel(gpu::Earlier earlier, std::int64_t rows, std::int64_t columns, F f) {
+  earlier.wait();
   __shared__ T sm_tile[kWarp][kWarp + 1];
   const std::int64_t column = std::int64_t{blockIdx.x} * kWarp, row = std::int64_t{blockIdx.y} * kWarp;
   for (int r = static_cast<int>(threadIdx.y); r < kWarp; r += 8)
@@ -112,8 +116,10 @@ struct ComponentSums {
 /// the rows stay in the second-level cache.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    line_patches_forward_kernel(Pictures<real_t<T>> pictures, T* __restrict__ y, const real_t<T>* __restrict__ rows,
-                                const real_t<T>* __restrict__ sums, const T* __restrict__ bias) {
+    line_patches_forward_kernel(gpu::Earlier earlier, Pictures<real_t<T>> pictures, T* __restrict__ y,
+                                const real_t<T>* __restrict__ rows, const real_t<T>* __restrict__ sums,
+                                const T* __restrict__ bias) {
+  earlier.wait();
   using R = real_t<T>;
   int* sm_list = reinterpret_cast<int*>(sm_bytes);
   const LinePatches& s = pictures.s;
@@ -146,8 +152,9 @@ __global__ void __launch_bounds__(kThreads)
 /// paper and adds their gradients, four at a time in separate sums. partials (chunks, 3 P^2, D).
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    line_patches_backward_kernel(Pictures<real_t<T>> pictures, real_t<T>* __restrict__ partials,
+    line_patches_backward_kernel(gpu::Earlier earlier, Pictures<real_t<T>> pictures, real_t<T>* __restrict__ partials,
                                  const T* __restrict__ dy) {
+  earlier.wait();
   using R = real_t<T>;
   __shared__ int sm_list[kThreads];
   __shared__ R sm_sums[kComponents][kLanes][kColumns];

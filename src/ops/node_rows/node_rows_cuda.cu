@@ -21,7 +21,8 @@ __device__ double square_norm(const T* row, std::int64_t columns) {
 /// One warp per row; a lane takes every 32nd column. The second pass over a row reads from the first-level cache.
 template <class T>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
-    gather_node_rows_kernel(T* __restrict__ y, std::int64_t stride, NodeRows<T> nodes) {
+    gather_node_rows_kernel(gpu::Earlier earlier, T* __restrict__ y, std::int64_t stride, NodeRows<T> nodes) {
+  earlier.wait();
   const std::int64_t i = gpu::warp_row();
   if (i >= static_cast<std::int64_t>(nodes.rows.size()) || nodes.rows.data()[i] < 0) return;
   const T* row = nodes.x + nodes.rows.data()[i] * nodes.columns;
@@ -35,7 +36,9 @@ __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
 /// One warp per row. No two warps have the same row, so additions need no atomics.
 template <class T>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
-    scatter_node_rows_kernel(T* __restrict__ dx, const T* __restrict__ dy, std::int64_t stride, NodeRows<T> nodes) {
+    scatter_node_rows_kernel(gpu::Earlier earlier, T* __restrict__ dx, const T* __restrict__ dy, std::int64_t stride,
+                             NodeRows<T> nodes) {
+  earlier.wait();
   const std::int64_t i = gpu::warp_row();
   if (i >= static_cast<std::int64_t>(nodes.rows.size()) || nodes.rows.data()[i] < 0) return;
   const std::int64_t at = nodes.rows.data()[i] * nodes.columns;
@@ -57,7 +60,8 @@ __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
 /// One warp per row. Memory bound: writes the rows.
 template <class T>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
-    clear_node_rows_kernel(T* __restrict__ x, std::int64_t columns, RowSet rows) {
+    clear_node_rows_kernel(gpu::Earlier earlier, T* __restrict__ x, std::int64_t columns, RowSet rows) {
+  earlier.wait();
   const std::int64_t i = gpu::warp_row();
   if (i >= rows.size()) return;
   const std::int64_t at = rows[i] * columns;
@@ -67,7 +71,9 @@ __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
 /// One warp per row. Memory bound: reads x, writes y.
 template <class Half>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
-    round_node_rows_kernel(Half* __restrict__ y, const float* __restrict__ x, std::int64_t columns, RowSet rows) {
+    round_node_rows_kernel(gpu::Earlier earlier, Half* __restrict__ y, const float* __restrict__ x,
+                           std::int64_t columns, RowSet rows) {
+  earlier.wait();
   const std::int64_t i = gpu::warp_row();
   if (i >= rows.size()) return;
   const std::int64_t at = rows[i] * columns;
@@ -77,9 +83,10 @@ __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
 /// One thread per element of y sums the uses of its row in their order. Adjacent threads have adjacent columns.
 template <class T>
 __global__ void __launch_bounds__(256)
-    sum_node_rows_kernel(std::int64_t count, T* __restrict__ y, std::int64_t columns, const T* __restrict__ x,
-                         std::int64_t stride, const std::int64_t* __restrict__ ptr,
+    sum_node_rows_kernel(gpu::Earlier earlier, std::int64_t count, T* __restrict__ y, std::int64_t columns,
+                         const T* __restrict__ x, std::int64_t stride, const std::int64_t* __restrict__ ptr,
                          const std::int64_t* __restrict__ place) {
+  earlier.wait();
   // mutant-equivalent: an element computed twice gets the same value
   const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {

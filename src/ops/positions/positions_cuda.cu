@@ -63,8 +63,9 @@ constexpr int kThreads = 256, kTiles = 8;
 /// kTiles blocks per sequence, which return at once if starts_b is 0. Writes x; the row comes from the cache.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    fill_sequences_kernel(std::int64_t elements, std::int64_t columns, T* __restrict__ x, const T* __restrict__ row,
-                          const std::int32_t* starts) {
+    fill_sequences_kernel(gpu::Earlier earlier, std::int64_t elements, std::int64_t columns, T* __restrict__ x,
+                          const T* __restrict__ row, const std::int32_t* starts) {
+  earlier.wait();
   if (starts[blockIdx.x] == 0) return;
   T* to = x + blockIdx.x * elements;
   // mutant-equivalent: an element computed twice gets the same value

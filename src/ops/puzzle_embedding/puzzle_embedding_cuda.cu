@@ -13,8 +13,9 @@ constexpr int kThreads = 128;
 /// unless the index is in host memory.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    puzzle_embedding_forward_kernel(PuzzleShape s, T* __restrict__ x, const T* __restrict__ table,
+    puzzle_embedding_forward_kernel(gpu::Earlier earlier, PuzzleShape s, T* __restrict__ x, const T* __restrict__ table,
                                     const T* __restrict__ puzzles, const T* __restrict__ where, real_t<T> scale) {
+  earlier.wait();
   const std::int64_t length = s.prefix + s.cells, b = blockIdx.x / length, t = blockIdx.x - b * length;
   const bool cell = t >= s.prefix;
   const T* from = cell ? table + s.tokens[b * s.cells + t - s.prefix] * s.columns
@@ -29,7 +30,9 @@ __global__ void __launch_bounds__(kThreads)
 /// One block per sequence. Reads the first positions of dx, writes dpuzzle.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    puzzle_gradient_kernel(PuzzleShape s, real_t<T>* __restrict__ dpuzzle, const T* __restrict__ dx, real_t<T> scale) {
+    puzzle_gradient_kernel(gpu::Earlier earlier, PuzzleShape s, real_t<T>* __restrict__ dpuzzle,
+                           const T* __restrict__ dx, real_t<T> scale) {
+  earlier.wait();
   const T* from = dx + blockIdx.x * (s.prefix + s.cells) * s.columns;
   for (std::int64_t i = threadIdx.x; i < s.width; i += kThreads)
     dpuzzle[blockIdx.x * s.width + i] = scale * gpu::load(from + i);
@@ -44,7 +47,9 @@ constexpr int kTileTokens = 32;
 /// once per 32 tokens.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    token_gradient_kernel(PuzzleShape s, real_t<T>* __restrict__ partials, const T* __restrict__ dx, real_t<T> scale) {
+    token_gradient_kernel(gpu::Earlier earlier, PuzzleShape s, real_t<T>* __restrict__ partials,
+                          const T* __restrict__ dx, real_t<T> scale) {
+  earlier.wait();
   __shared__ real_t<T> sm_sums[kTileTokens][kThreads];
   const std::int64_t all = s.batch * s.cells;
   const std::int64_t begin = all * blockIdx.y / gridDim.y, end = all * (blockIdx.y + 1) / gridDim.y;

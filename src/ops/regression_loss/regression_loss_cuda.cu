@@ -9,8 +9,9 @@ namespace {
 /// One element per thread, grid-stride. Memory bound: reads y and target, writes dy.
 template <class T, class Op>
 __global__ void __launch_bounds__(gpu::kTotalThreads)
-    regression_loss_kernel(double* partials, std::int64_t n, real_t<T>* dy, const T* __restrict__ y,
-                           const real_t<T>* __restrict__ target) {
+    regression_loss_kernel(gpu::Earlier earlier, double* partials, std::int64_t n, real_t<T>* dy,
+                           const T* __restrict__ y, const real_t<T>* __restrict__ target) {
+  earlier.wait();
   double mine = 0;
   for (std::int64_t i = std::int64_t{blockIdx.x} * gpu::kTotalThreads + threadIdx.x; i < n;
        i += std::int64_t{gridDim.x} * gpu::kTotalThreads) {
@@ -25,8 +26,9 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
 /// from all differences that include it. moments: means, then deviations.
 template <class T>
 __global__ void __launch_bounds__(gpu::kTotalThreads)
-    smoothness_loss_kernel(double* partials, std::int64_t n, std::int64_t columns, real_t<T>* dy,
+    smoothness_loss_kernel(gpu::Earlier earlier, double* partials, std::int64_t n, std::int64_t columns, real_t<T>* dy,
                            const T* __restrict__ y, const double* __restrict__ moments, int order) {
+  earlier.wait();
   const auto weight = [&](int j) { return order == 1 ? 2.0 * j - 1 : j == 1 ? -2.0 : 1.0; };
   double mine = 0;
   for (std::int64_t i = std::int64_t{blockIdx.x} * gpu::kTotalThreads + threadIdx.x; i < n;

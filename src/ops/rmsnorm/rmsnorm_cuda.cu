@@ -43,8 +43,9 @@ class LaneRow {
 /// One warp per row. Memory bound: a row of C columns costs 2 C elements (x and y), and 2 C or 3 C more with a sum.
 template <class T, int N, int kHeld>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
-    rmsnorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd, const T* x, real_t<T> eps,
-                           RowSum<T> sum) {
+    rmsnorm_forward_kernel(gpu::Earlier earlier, std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd,
+                           const T* x, real_t<T> eps, RowSum<T> sum) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t row = gpu::warp_row(), begin = row * columns;
   if (row >= rows) return;
@@ -77,8 +78,9 @@ __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
 /// because a lane reads an element before it writes it.
 template <class T, int N, int kHeld>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
-    rmsnorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool add, const T* dy,
+    rmsnorm_backward_kernel(gpu::Earlier earlier, std::int64_t rows, std::int64_t columns, T* dx, bool add, const T* dy,
                             const T* __restrict__ y, const real_t<T>* __restrict__ rstd) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t row = gpu::warp_row(), begin = row * columns;
   if (row >= rows) return;

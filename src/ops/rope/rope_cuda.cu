@@ -11,8 +11,9 @@ constexpr int kThreads = 128;
 /// table comes from the second-level cache.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    rope_kernel(std::int64_t width, int pairs, int half, std::int64_t positions, T* x,
+    rope_kernel(gpu::Earlier earlier, std::int64_t width, int pairs, int half, std::int64_t positions, T* x,
                 const real_t<T>* __restrict__ cos, const real_t<T>* __restrict__ sin, real_t<T> sign) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t row = blockIdx.x, angles = row % positions * half;
   for (int p = static_cast<int>(threadIdx.x) * N; p < pairs; p += kThreads * N) {

@@ -11,7 +11,8 @@ using gpu::kWarp;
 /// more.
 template <class T>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
-    copy_block_kernel(T* y, RowSet y_rows, const T* x, RowSet x_rows, std::int64_t columns) {
+    copy_block_kernel(gpu::Earlier earlier, T* y, RowSet y_rows, const T* x, RowSet x_rows, std::int64_t columns) {
+  earlier.wait();
   const std::int64_t i = gpu::warp_row();
   if (i >= y_rows.size()) return;
   T* to = y + y_rows[i] * columns;

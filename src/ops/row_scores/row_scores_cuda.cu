@@ -11,8 +11,10 @@ using namespace gpu;
 /// One warp per score. Rows come from L2 in whole cache lines; each id is read once from host memory.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kRowWarps)
-    row_scores_kernel(std::int64_t count, std::int64_t each, std::int64_t columns, real_t<T>* __restrict__ scores,
-                      const T* __restrict__ f, const T* __restrict__ table, const std::int32_t* __restrict__ ids) {
+    row_scores_kernel(gpu::Earlier earlier, std::int64_t count, std::int64_t each, std::int64_t columns,
+                      real_t<T>* __restrict__ scores, const T* __restrict__ f, const T* __restrict__ table,
+                      const std::int32_t* __restrict__ ids) {
+  earlier.wait();
   const std::int64_t i = warp_row();
   if (i >= count) return;
   const T *x = f + i / each * columns, *e = table + std::int64_t{ids[i]} * columns;

@@ -16,10 +16,11 @@ using namespace gpu;
 /// the table come from L2.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kRowWarps)
-    scores_kernel(std::int64_t tokens, std::int64_t each, std::int64_t columns, real_t<T>* __restrict__ sum,
-                  double* partials, unsigned* arrived, real_t<T>* __restrict__ slopes, const T* __restrict__ f,
-                  const T* __restrict__ table, const std::int32_t* __restrict__ pos,
+    scores_kernel(gpu::Earlier earlier, std::int64_t tokens, std::int64_t each, std::int64_t columns,
+                  real_t<T>* __restrict__ sum, double* partials, unsigned* arrived, real_t<T>* __restrict__ slopes,
+                  const T* __restrict__ f, const T* __restrict__ table, const std::int32_t* __restrict__ pos,
                   const std::int32_t* __restrict__ neg, real_t<T> beta) {
+  earlier.wait();
   using R = real_t<T>;
   __shared__ double sm_losses[kRowWarps];
   const int warp = static_cast<int>(threadIdx.y), lane = static_cast<int>(threadIdx.x);
@@ -59,10 +60,11 @@ __global__ void __launch_bounds__(kWarp* kRowWarps)
 /// One warp per token: df = dloss (slope E_pos + the sum of slope E_neg).
 template <class T>
 __global__ void __launch_bounds__(kWarp* kRowWarps)
-    features_kernel(std::int64_t tokens, std::int64_t each, std::int64_t columns, T* __restrict__ df, bool accumulate,
-                    const real_t<T>* __restrict__ dloss, const real_t<T>* __restrict__ slopes,
-                    const T* __restrict__ table, const std::int32_t* __restrict__ pos,
-                    const std::int32_t* __restrict__ neg) {
+    features_kernel(gpu::Earlier earlier, std::int64_t tokens, std::int64_t each, std::int64_t columns,
+                    T* __restrict__ df, bool accumulate, const real_t<T>* __restrict__ dloss,
+                    const real_t<T>* __restrict__ slopes, const T* __restrict__ table,
+                    const std::int32_t* __restrict__ pos, const std::int32_t* __restrict__ neg) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t m = warp_row();
   if (m >= tokens) return;

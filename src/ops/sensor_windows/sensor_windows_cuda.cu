@@ -10,9 +10,10 @@ constexpr int kThreads = 128;
 /// One block per sequence. Memory bound: reads the channel, or the three of its triad, and writes y.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    sensor_windows_kernel(std::int64_t used, std::int64_t channels, std::int64_t length, T* __restrict__ y,
-                          const double* __restrict__ signals, const WindowPick* picks,
+    sensor_windows_kernel(gpu::Earlier earlier, std::int64_t used, std::int64_t channels, std::int64_t length,
+                          T* __restrict__ y, const double* __restrict__ signals, const WindowPick* picks,
                           const SensorSequence* sequences) {
+  earlier.wait();
   __shared__ SensorSequence sm_sequence;  // both are in host memory: one thread reads them
   __shared__ WindowPick sm_pick;
   if (threadIdx.x == 0) {

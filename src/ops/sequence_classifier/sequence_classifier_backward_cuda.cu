@@ -9,7 +9,9 @@ constexpr int kHeadThreads = 1024;
 
 /// One block per window: the gradients of the classifier's layers and of the pooled vectors.
 template <class T>
-__global__ void __launch_bounds__(kHeadThreads) head_backward_kernel(ClassifierCall<T> call, std::int64_t widest) {
+__global__ void __launch_bounds__(kHeadThreads)
+    head_backward_kernel(gpu::Earlier earlier, ClassifierCall<T> call, std::int64_t widest) {
+  earlier.wait();
   using R = real_t<T>;
   const ClassifierSizes& sizes = call.sizes;
   const ClassifierPlaces& places = call.places;
@@ -194,8 +196,9 @@ __device__ void attend_back(const Block<T>& b, const WeightDraws& draws, const D
 /// and `kept`; writes the operands of the products for weights, and the block's sums for other vectors.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    encoder_backward_kernel(ClassifierCall<T> call, BlockPlan plan, gpu::Drop<real_t<T>> drop, WeightDraws weight_draws,
-                            real_t<T> scale) {
+    encoder_backward_kernel(gpu::Earlier earlier, ClassifierCall<T> call, BlockPlan plan, gpu::Drop<real_t<T>> drop,
+                            WeightDraws weight_draws, real_t<T> scale) {
+  earlier.wait();
   using R = real_t<T>;
   const ClassifierSizes& sizes = call.sizes;
   const ClassifierPlaces& places = call.places;

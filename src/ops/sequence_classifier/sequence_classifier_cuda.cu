@@ -75,8 +75,9 @@ __device__ void attend(const Block<T>& b, const WeightDraws& draws, const Dropou
 /// multiplication reads 3/8 of a value.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    encoder_forward_kernel(ClassifierCall<T> call, BlockPlan plan, gpu::Drop<real_t<T>> drop, WeightDraws weight_draws,
-                           real_t<T> scale) {
+    encoder_forward_kernel(gpu::Earlier earlier, ClassifierCall<T> call, BlockPlan plan, gpu::Drop<real_t<T>> drop,
+                           WeightDraws weight_draws, real_t<T> scale) {
+  earlier.wait();
   using R = real_t<T>;
   const ClassifierSizes& sizes = call.sizes;
   const ClassifierPlaces& places = call.places;
@@ -225,7 +226,8 @@ __global__ void __launch_bounds__(kThreads)
 /// cache, once per window.
 template <class T>
 __global__ void __launch_bounds__(kHeadThreads)
-    head_forward_kernel(ClassifierCall<T> call, std::int64_t widest, gpu::Drop<real_t<T>> drop) {
+    head_forward_kernel(gpu::Earlier earlier, ClassifierCall<T> call, std::int64_t widest, gpu::Drop<real_t<T>> drop) {
+  earlier.wait();
   using R = real_t<T>;
   const ClassifierSizes& sizes = call.sizes;
   const ClassifierPlaces& places = call.places;

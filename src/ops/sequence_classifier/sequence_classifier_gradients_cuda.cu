@@ -132,7 +132,9 @@ __device__ void add_vectors(const Sum<R>& s, std::int64_t block, R* gradient) {
 /// values from shared memory serve sixteen. The other blocks add the sums of the earlier kernels' blocks.
 template <class R>
 __global__ void __launch_bounds__(kThreads, sizeof(R) == 4 ? 4 : 2)
-    products_kernel(Products<R> products, Sums<R> sums, R* partials, R* gradient, std::int64_t flat_size) {
+    products_kernel(gpu::Earlier earlier, Products<R> products, Sums<R> sums, R* partials, R* gradient,
+                    std::int64_t flat_size) {
+  earlier.wait();
   const std::int64_t block = blockIdx.x, after = block - products.blocks;
   if (after < 0) {
     const Product<R>& own = products.at(block);
@@ -147,7 +149,9 @@ __global__ void __launch_bounds__(kThreads, sizeof(R) == 4 ? 4 : 2)
 /// Memory bound.
 template <class R>
 __global__ void __launch_bounds__(kThreads)
-    splits_kernel(Products<R> products, const R* __restrict__ partials, R* gradient, std::int64_t flat_size) {
+    splits_kernel(gpu::Earlier earlier, Products<R> products, const R* __restrict__ partials, R* gradient,
+                  std::int64_t flat_size) {
+  earlier.wait();
   const Product<R>& p = products.at(blockIdx.x);
   const std::int64_t i = (std::int64_t{blockIdx.x} - p.first_block) * kThreads + threadIdx.x,
                      size = std::int64_t{p.n} * p.k, splits = p.splits();

@@ -42,8 +42,9 @@ struct Softmax {
 /// writes their gradient.
 template <class T, template <class> class Loss>
 __global__ void __launch_bounds__(kThreads, 8)
-    sequence_loss_kernel(std::int64_t positions, std::int64_t n, real_t<T>* dlogits, SequenceScore* scores,
-                         const T* __restrict__ logits, const std::int32_t* __restrict__ labels) {
+    sequence_loss_kernel(gpu::Earlier earlier, std::int64_t positions, std::int64_t n, real_t<T>* dlogits,
+                         SequenceScore* scores, const T* __restrict__ logits, const std::int32_t* __restrict__ labels) {
+  earlier.wait();
   const std::int64_t first = blockIdx.x * positions;
   std::int64_t labelled = 0;
   for (std::int64_t p = threadIdx.x; p < positions; p += kThreads) labelled += labels[first + p] >= 0;

@@ -78,7 +78,9 @@ __device__ Pack<T, V> over_groups(Pack<T, V> sum, int lanes) {
 /// are added in the order of the warps. Rows of one block are far apart, so that adjacent long rows are in different
 /// blocks. Memory bound: 12 bytes per entry from device memory, and a row of x, mostly from the second-level cache.
 template <class T, class X, int V, bool kMasked>
-__global__ void __launch_bounds__(kRows* kWarp, 4) spmm_kernel(cpu::SpmmArguments<T, X> a, RowSet rows, int lanes) {
+__global__ void __launch_bounds__(kRows* kWarp, 4)
+    spmm_kernel(gpu::Earlier earlier, cpu::SpmmArguments<T, X> a, RowSet rows, int lanes) {
+  earlier.wait();
   __shared__ T sm_sums[kRows][kWarp * V];
   __shared__ bool sm_long[kRows];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;

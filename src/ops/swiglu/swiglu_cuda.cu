@@ -31,7 +31,9 @@ __device__ void each_column(std::int64_t columns, const F& f) {
 /// and up are scaled here.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    swiglu_forward_kernel(std::int64_t width, T* __restrict__ y, const T* __restrict__ gate_up, RowNorm<T> norm) {
+    swiglu_forward_kernel(gpu::Earlier earlier, std::int64_t width, T* __restrict__ y, const T* __restrict__ gate_up,
+                          RowNorm<T> norm) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t row = blockIdx.x;
   R scale = 1;
@@ -79,7 +81,9 @@ __global__ void __launch_bounds__(kThreads)
 /// once (again from the first-level cache), writes dx.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    swiglu_backward_kernel(std::int64_t width, T* __restrict__ gate_up, const T* __restrict__ dy, RowSlope<T> norm) {
+    swiglu_backward_kernel(gpu::Earlier earlier, std::int64_t width, T* __restrict__ gate_up, const T* __restrict__ dy,
+                           RowSlope<T> norm) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t row = blockIdx.x;
   const R scale = norm.x != nullptr ? norm.rstd[row] : R{1};

@@ -17,8 +17,9 @@ constexpr int kMostThreads = 256;
 /// bound: reads x once. scores may be null.
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
-    token_pool_forward_kernel(std::int64_t time, std::int64_t width, T* __restrict__ z, real_t<T>* w,
-                              const T* __restrict__ x, const T* __restrict__ scores) {
+    token_pool_forward_kernel(gpu::Earlier earlier, std::int64_t time, std::int64_t width, T* __restrict__ z,
+                              real_t<T>* w, const T* __restrict__ x, const T* __restrict__ scores) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t n = blockIdx.x;
   w += n * time;
@@ -46,9 +47,10 @@ __global__ void __launch_bounds__(kMostThreads)
 /// One warp per token. Memory bound: reads x, writes dx. dx and dscores may be null.
 template <class T>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
-    token_pool_backward_kernel(std::int64_t tokens, std::int64_t time, std::int64_t width, T* dx, bool add_dx,
-                               T* dscores, bool add_dscores, const T* __restrict__ dz, const T* __restrict__ z,
-                               const real_t<T>* __restrict__ w, const T* __restrict__ x) {
+    token_pool_backward_kernel(gpu::Earlier earlier, std::int64_t tokens, std::int64_t time, std::int64_t width, T* dx,
+                               bool add_dx, T* dscores, bool add_dscores, const T* __restrict__ dz,
+                               const T* __restrict__ z, const real_t<T>* __restrict__ w, const T* __restrict__ x) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t token = gpu::warp_row();
   if (token >= tokens) return;

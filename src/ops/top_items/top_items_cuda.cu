@@ -53,7 +53,8 @@ struct Candidates {
 /// equals the K-th best is not better. The order in which threads add candidates varies, but the kept set does not.
 /// Reads each score once, from the second-level cache where the product has just written it.
 template <class T>
-__global__ void __launch_bounds__(kThreads) keep_best_kernel(BestItems<T> a, int capacity) {
+__global__ void __launch_bounds__(kThreads) keep_best_kernel(gpu::Earlier earlier, BestItems<T> a, int capacity) {
+  earlier.wait();
   __shared__ int sm_count;
   const Candidates<T> sm = {.score = reinterpret_cast<T*>(sm_bytes),
                             .item = reinterpret_cast<std::int32_t*>(sm_bytes + capacity * sizeof(T)),

@@ -50,7 +50,9 @@ __device__ void clear_row(const Windows& w, std::int64_t row, std::int64_t j) {
 /// lengths of all samples and writes the arrays of samples. Latency bound: a lookup is three dependent loads, a
 /// negative is a search in the history.
 __global__ void __launch_bounds__(kThreads)
-    training_windows_kernel(Windows w, std::int64_t samples, std::int64_t per_block, const RowDraw* draw) {
+    training_windows_kernel(gpu::Earlier earlier, Windows w, std::int64_t samples, std::int64_t per_block,
+                            const RowDraw* draw) {
+  earlier.wait();
   __shared__ std::int64_t sm_first[kThreads], sm_end[kThreads], sm_warp[kWarps];  // sm_end: row after a window
   __shared__ std::int32_t sm_items[kThreads], sm_user[kThreads];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % gpu::kWarp, warp = thread / gpu::kWarp;

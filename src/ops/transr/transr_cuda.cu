@@ -52,7 +52,9 @@ __device__ void multiply(int rows, int inner, int columns, const Left& left, con
 /// launch, where library products would take three launches for each relation. Sums over samples run in their order.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    transr_kernel(RelationSamples samples, TransrArrays<T> a, RankingSums* __restrict__ sums, Layout layout) {
+    transr_kernel(gpu::Earlier earlier, RelationSamples samples, TransrArrays<T> a, RankingSums* __restrict__ sums,
+                  Layout layout) {
+  earlier.wait();
   __shared__ double sm_loss[kTile], sm_half_square[kTile];
   __shared__ T sm_slope[kTile];
   const RelationChunk chunk = samples.chunks.data()[blockIdx.x];

@@ -24,6 +24,10 @@ int block_count(bool predicate, Place place);
 const std::uint64_t* warp_exchange(WarpOp op, unsigned mask, std::uint64_t bits, Place place);
 /// Ends the kernel with a fault: a shuffle reads from a lane that its mask excludes.
 [[noreturn]] void shuffle_from_outside(unsigned mask, int source, Place place);
+/// The calling thread has waited for the earlier work of its stream.
+void wait_for_earlier_work();
+/// The next kernel may start when all blocks have called this.
+void let_next_start();
 /// The lane of the calling thread in its warp.
 inline int lane() { return thread_number % 32; }
 
@@ -89,6 +93,8 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, cuda_host::Place pla
 inline int __any_sync(unsigned mask, int predicate, cuda_host::Place place = cuda_host::Place::current()) {
   return __ballot_sync(mask, predicate, place) != 0;
 }
+inline void cudaGridDependencySynchronize() { cuda_host::wait_for_earlier_work(); }
+inline void cudaTriggerProgrammaticLaunchCompletion() { cuda_host::let_next_start(); }
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 // Atomics on integers only. Floating-point sums in order of arrival would differ from run to run.

@@ -143,9 +143,14 @@ cudaError_t cudaMallocHost(T** memory, std::size_t size) {
 
 // ---- kernels ----
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum cudaLaunchAttributeID { cudaLaunchAttributeCooperative = 2 };
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeIgnore = 0,
+  cudaLaunchAttributeCooperative = 2,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6
+};
 union cudaLaunchAttributeValue {
   int cooperative;
+  int programmaticStreamSerializationAllowed;
 };
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
@@ -157,9 +162,15 @@ struct cudaLaunchConfig_t {
   cudaStream_t stream = nullptr;
   cudaLaunchAttribute* attrs = nullptr;
   unsigned numAttrs = 0;
-  double flops = 0;  ///< not in CUDA: what the ledger counts for the launch
+  double flops = 0;    ///< not in CUDA: what the ledger counts for the launch
+  bool waits = false;  ///< not in CUDA: the kernel waits for earlier work, whether or not it may start early
+};
+struct cudaFuncAttributes {
+  int ptxVersion, binaryVersion;
 };
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+/// Code for compute capability 9.0, or that of LOCKSTEP_CUDA_HOST_CODE (80: 8.0).
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t cudaFuncGetName(const char** name, const void* kernel);
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int block_threads,
                                                           std::size_t shared_bytes);
@@ -193,12 +204,13 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   static_assert(sizeof...(Params) == sizeof...(Args));
   const auto values = std::make_shared<std::tuple<std::decay_t<Params>...>>(std::forward<Args>(args)...);
   std::vector<cuda_host::Argument> arguments;
-  // Padding between members has arbitrary contents that may look like a pointer.
-  std::apply(
-      [&](auto&... value) {
-        ((__builtin_clear_padding(&value), arguments.push_back(cuda_host::argument(value))), ...);
-      },
-      *values);
+  // Padding between members has arbitrary contents that may look like a pointer. An empty object is all padding, in
+  // which the tuple may keep another argument.
+  const auto add = [&]<class T>(T& value) {
+    if constexpr (!std::is_empty_v<T>) __builtin_clear_padding(&value);
+    arguments.push_back(cuda_host::argument(value));
+  };
+  std::apply([&](auto&... value) { (add(value), ...); }, *values);
   return cuda_host::launch(
       *config, {reinterpret_cast<const void*>(kernel), [kernel, values] { std::apply(kernel, *values); }}, arguments);
 }
