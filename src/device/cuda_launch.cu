@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <mutex>
 
 #include "cuda_device.hpp"
 #include "lockstep/device/cuda_launch.hpp"
@@ -90,11 +91,22 @@ std::size_t most_shared_bytes(const Stream& stream) {
   return static_cast<std::size_t>(attribute(stream, cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
+cudaError_t reserve_shared(const Stream& stream, const void* kernel, std::size_t size_bytes) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, std::size_t> reserved;
+  const std::lock_guard lock(mutex);
+  std::size_t& most = reserved[{stream.device().index, kernel}];
+  if (size_bytes <= most) return cudaSuccess;
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(size_bytes));
+  if (status == cudaSuccess) most = size_bytes;
+  return status;
+}
+
 int resident_blocks(const Stream& stream, const void* kernel, int threads, std::size_t shared_bytes) {
   if (attribute(stream, cudaDevAttrCooperativeLaunch) == 0) return 0;
   // Fails if static and dynamic shared memory exceed a block's limit. The error is cleared: it concerns no later call.
-  if (shared_bytes > 0 && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                               static_cast<int>(shared_bytes)) != cudaSuccess) {
+  if (shared_bytes > 0 && reserve_shared(stream, kernel, shared_bytes) != cudaSuccess) {
     cudaGetLastError();
     return 0;
   }

@@ -79,6 +79,11 @@ __device__ inline std::int64_t warp_row() { return std::int64_t{blockIdx.x} * kR
 /// The most shared memory that a block of this GPU can have. Units: bytes
 std::size_t most_shared_bytes(const Stream& stream);
 
+/// Lets the blocks of a kernel have this much dynamic shared memory on the stream's GPU. Without it, static and dynamic
+/// shared memory may take 48 KiB together, and the static part is not known here. The limit never falls: a graph may
+/// hold a launch that needs more than the latest one.
+cudaError_t reserve_shared(const Stream& stream, const void* kernel, std::size_t size_bytes);
+
 /// Whether the host waits for each kernel: LOCKSTEP_CUDA_SYNC=1. Then a fault names the kernel that caused it.
 bool launches_wait();
 /// Reports a failed launch; with launches_wait() waits for the kernel, unless the stream is captured.
@@ -101,12 +106,9 @@ void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), A
   constexpr bool waits = kWaits<Params...>;
   if (grid.grid.x * grid.grid.y * grid.grid.z == 0) return;
   const auto* const function = reinterpret_cast<const void*>(kernel);
-  // Without this call, static and dynamic shared memory may take 48 KiB together, and the static part is not known here.
-  if (grid.shared_bytes > 0) {
-    check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(grid.shared_bytes)),
-          "reserving ", grid.shared_bytes, " bytes of shared memory for a kernel");
-  }
+  if (grid.shared_bytes > 0)
+    check(reserve_shared(stream, function, grid.shared_bytes), "reserving ", grid.shared_bytes,
+          " bytes of shared memory for a kernel");
   cudaLaunchConfig_t config = {};
   config.gridDim = grid.grid;
   config.blockDim = grid.block;
