@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -114,24 +115,26 @@ cudaError_t cudaMallocHost(void** memory, std::size_t size) {
 }
 cudaError_t cudaFreeHost(void* memory) { return give_back("cudaFreeHost", MemoryKind::pinned, memory); }
 cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total) {
-  static const bool full = std::getenv("LOCKSTEP_CUDA_HOST_FULL") != nullptr;
-  *total = device_bytes();
-  *unused = full ? 0 : *total - std::min(*total, device_bytes_used(current_device()));
-  return cudaSuccess;
+  return guarded([&] {
+    static const bool full = std::getenv("LOCKSTEP_CUDA_HOST_FULL") != nullptr;
+    *total = device_bytes();
+    *unused = full ? 0 : *total - std::min(*total, device_bytes_used(current_device()));
+  });
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
-  *attributes = {};
-  attributes->device = -1;
-  const auto found = find_allocation(pointer);
-  if (!found || found->freed) {
-    attributes->hostPointer = const_cast<void*>(pointer);
-    return cudaSuccess;
-  }
-  attributes->device = found->device;
-  attributes->devicePointer = const_cast<void*>(pointer);
-  attributes->type = found->kind == MemoryKind::device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
-  if (found->kind == MemoryKind::pinned) attributes->hostPointer = const_cast<void*>(pointer);
-  return cudaSuccess;
+  return guarded([&] {
+    *attributes = {};
+    attributes->device = -1;
+    const auto found = find_allocation(pointer);
+    if (!found || found->freed) {
+      attributes->hostPointer = const_cast<void*>(pointer);
+      return;
+    }
+    attributes->device = found->device;
+    attributes->devicePointer = const_cast<void*>(pointer);
+    attributes->type = found->kind == MemoryKind::device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+    if (found->kind == MemoryKind::pinned) attributes->hostPointer = const_cast<void*>(pointer);
+  });
 }
 
 namespace {
@@ -230,6 +233,18 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 
 namespace cuda_host {
 
+namespace {
+/// Counts the kernels of the process that run. The one with the number LOCKSTEP_CUDA_HOST_FAULT loses the devices.
+void count_kernel(const void* kernel) {
+  static const char* const number = std::getenv("LOCKSTEP_CUDA_HOST_FAULT");
+  static std::atomic<long> ran = 0;
+  if (number == nullptr || ++ran != std::atol(number)) return;
+  lose_devices({cudaErrorIllegalAddress, text("an illegal memory access was encountered (LOCKSTEP_CUDA_HOST_FAULT, in ",
+                                              function_name(kernel), ")")});
+  require_devices();
+}
+}  // namespace
+
 cudaError_t launch(const cudaLaunchConfig_t& config, Kernel kernel, const std::vector<Argument>& arguments) {
   return guarded([&] {
     const auto name = [&] { return "kernel " + function_name(kernel.function); };
@@ -262,8 +277,10 @@ cudaError_t launch(const cudaLaunchConfig_t& config, Kernel kernel, const std::v
                            " fit on the device at once")};
     }
     Uses uses{.kernel = kernel.function, .ranges = check_pointers(kernel.function, arguments, config.stream)};
-    submit(config.stream, std::move(uses),
-           [config, kernel = std::move(kernel), cooperative] { run(config, kernel, cooperative); });
+    submit(config.stream, std::move(uses), [config, kernel = std::move(kernel), cooperative] {
+      count_kernel(kernel.function);
+      run(config, kernel, cooperative);
+    });
   });
 }
 
