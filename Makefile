@@ -13,6 +13,7 @@ RANKS ?= 2
 DEMO ?= demo
 MUTATE ?=
 GPU_CHECK ?=
+BUNDLE ?=
 
 # Debian and Ubuntu names. gfortran, python3 and the HDF5 tools serve the tests and examples only.
 PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libhdf5-dev hdf5-tools \
@@ -44,13 +45,13 @@ cuda:  ## the programs with the CUDA path, in build/cuda/bin: needs the CUDA Too
 	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF"
 
 cuda-tests:
-	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON"
+	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda TARGETS=gpu_programs CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON"
 
 gpu-check: cuda-tests  ## on a machine with a GPU: compute-sanitizer, reference files, trainings, speed; gpu-check/gpu-check.md
 	@tests/gpu/check.sh --bin $(BUILD)/cuda/bin $(GPU_CHECK)
 
 bundle: cuda-tests  ## build/bundle.tar.xz: the CUDA programs and tests with their libraries, for a machine that has none of them
-	@tests/gpu/bundle.sh $(BUILD)/cuda $(BUILD)/bundle.tar.xz
+	@tests/gpu/bundle.sh $(BUNDLE) $(BUILD)/cuda $(BUILD)/bundle.tar.xz
 
 cuda-host: configure  ## lockstep with the CUDA path on a stand-in for the GPU, in build/cuda-host/bin: for tests
 	@cmake --build $(BUILD) -j $(JOBS) --target cuda_host_lockstep

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -12,6 +13,7 @@
 
 #include "comm/deadline.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/helper_thread.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/comm/gpu_reduce.hpp"
@@ -86,22 +88,37 @@ class Progress {
 };
 
 /// Owns an NCCL communicator. Aborts it instead of destroying it, because destroying a failed communicator may hang.
-/// After a wait() nothing is in progress. Graphs that contain its collectives must be destroyed first. After an error,
-/// collectives may be in progress and the abort may wait for them; after longest_abort_s the process ends.
+/// After a wait() nothing is in progress. Graphs that contain its collectives must be destroyed first.
 struct Handle {
   Handle() = default;
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   ~Handle() {
     if (comm == nullptr) return;
-    const double limit_s = std::uncaught_exceptions() > 0 ? longest_abort_s : 0;
-    Deadline deadline(limit_s, who, "this rank was ending" + (failure.empty() ? "" : " because of: " + failure));
-    deadline.at("ncclCommAbort");
-    ncclCommAbort(comm);
+    if (aborting.joinable()) {
+      aborting.join();
+    } else {
+      if (std::uncaught_exceptions() > 0) limit_abort("");
+      ncclCommAbort(comm);
+    }
+  }
+  /// After an error, collectives in progress may never end, and a call that frees memory waits for them. So the abort
+  /// begins here: it ends them at once, but returns only when no graph contains a collective any more. If it has not
+  /// returned after longest_abort_s, the process ends. No other call of the communicator may follow.
+  void fail(const std::string& why) {
+    failure = why;
+    limit_abort(" because of: " + why);
+    aborting = helper_thread([this] { ncclCommAbort(comm); });
+  }
+  void limit_abort(const std::string& reason) {
+    deadline.emplace(longest_abort_s, who, "this rank was ending" + reason);
+    deadline->at("ncclCommAbort");
   }
   ncclComm_t comm = nullptr;
   double longest_abort_s = 20;
   std::string who, failure;
+  std::optional<Deadline> deadline;
+  std::jthread aborting;
 };
 
 class NcclReduce final : public GpuReduce {
@@ -187,6 +204,7 @@ class NcclReduce final : public GpuReduce {
         throw Error(Fault::internal, lockstep::join("step ", step, ": ", e.what()));
       }
     };
+    require_alive();
     for (const Stopwatch watch; !passed();) {
       ncclResult_t sums = ncclSuccess;
       ncclCommGetAsyncError(nccl_.comm, &sums);
@@ -198,7 +216,13 @@ class NcclReduce final : public GpuReduce {
  private:
   static const char* hint() { return "; run again with NCCL_DEBUG=INFO"; }
 
+  /// A capture that ends with an error of NCCL is discarded, and the error is thrown again.
+  void require_alive() const {
+    if (!nccl_.failure.empty()) throw Error(Fault::internal, nccl_.failure);
+  }
+
   void begin(const Stream& stream, const char* what) {
+    require_alive();
     // Ranks as threads: memory calls of one rank may wait for the work of all GPUs, including a collective that
     // the rank has not started yet. So no rank starts one before all are ready for it (NVIDIA/nccl issues 48, 744).
     if (threads_ != nullptr) threads_->barrier(what);
@@ -240,7 +264,7 @@ class NcclReduce final : public GpuReduce {
     end(lockstep::join("NCCL, ", doing, ": ", ncclGetErrorString(state)));
   }
   [[noreturn]] void end(const std::string& why) {
-    nccl_.failure = why + hint();
+    nccl_.fail(why + hint());
     throw Error(Fault::internal, nccl_.failure);
   }
 

@@ -11,6 +11,16 @@
 
 namespace lockstep::gpu {
 
+namespace {
+/// Throws if work that the host waits for has failed.
+void check_wait(cudaError_t status) {
+  const bool fault =
+      status == cudaErrorIllegalAddress || status == cudaErrorMisalignedAddress || status == cudaErrorLaunchFailure;
+  check(status, "waiting for the GPU",
+        fault ? ", a kernel failed (LOCKSTEP_CUDA_SYNC=1 with --graphs off names it)" : "");
+}
+}  // namespace
+
 int count() {
   int found = 0;
   const cudaError_t status = cudaGetDeviceCount(&found);
@@ -72,11 +82,9 @@ void* main_stream(int device) {
   return stream;
 }
 
-void synchronize(void* stream) {
-  check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "waiting for the GPU");
-}
+void synchronize(void* stream) { check_wait(cudaStreamSynchronize(static_cast<cudaStream_t>(stream))); }
 
-void synchronize_device() { check(cudaDeviceSynchronize(), "waiting for the GPU"); }
+void synchronize_device() { check_wait(cudaDeviceSynchronize()); }
 
 void copy(void* stream, void* to, const void* from, std::size_t size_bytes) {
   check(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)), "copying ",
@@ -145,11 +153,9 @@ bool event_passed(void* event) {
     cudaGetLastError();  // no error, but the next launch would report it
     return false;
   }
-  check(state, "waiting for the GPU");
+  check_wait(state);
   return true;
 }
-void wait_for_event(void* event) {
-  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "waiting for the GPU");
-}
+void wait_for_event(void* event) { check_wait(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); }
 
 }  // namespace lockstep::gpu

@@ -1,8 +1,13 @@
 #include "error.hpp"
 
+#include <atomic>
+
 namespace {
+std::atomic<const cuda_host::Failure*> lost = nullptr;
 thread_local cudaError_t latest = cudaSuccess;  // since the last cudaGetLastError
-thread_local cuda_host::Failure described{cudaSuccess, {}};
+// Without a destructor: those of other objects of the thread may still call the runtime.
+thread_local cudaError_t described = cudaSuccess;
+thread_local char description[4096];
 
 struct Name {
   cudaError_t error;
@@ -46,12 +51,16 @@ const Name& name_of(cudaError_t error) {
 namespace cuda_host {
 
 cudaError_t note(const Failure& failure) {
-  described = failure;
+  description[failure.message.copy(description, sizeof description - 1)] = '\0';
+  described = failure.error;
   return latest = failure.error;
 }
 
-const char* noted(cudaError_t error) {
-  return described.error == error && !described.message.empty() ? described.message.c_str() : nullptr;
+const char* noted(cudaError_t error) { return described == error && description[0] != '\0' ? description : nullptr; }
+
+void lose_devices(const Failure& failure) { lost = new Failure(failure); }
+void require_devices() {
+  if (const Failure* failure = lost) throw Failure(*failure);
 }
 
 }  // namespace cuda_host

@@ -32,10 +32,17 @@ cudaError_t note(const Failure& failure);
 /// The message of the calling thread's latest failure if it has this status code, else null.
 const char* noted(cudaError_t error);
 
+/// Loses the devices of the process: from now on every call fails with this error, as after a fault of a kernel on a
+/// GPU.
+void lose_devices(const Failure& failure);
+/// errors   Failure: the devices are lost
+void require_devices();
+
 /// Runs the body of a runtime function and converts a Failure to the returned status code.
 template <class F>
 cudaError_t guarded(F&& f) {
   try {
+    require_devices();
     f();
     return cudaSuccess;
   } catch (const Failure& failure) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -158,7 +159,8 @@ class Comm {
   int ranks_, rank_, device_;
   Shared* shared_ = nullptr;
   std::uint64_t phase_ = 0;
-  bool aborted_ = false, failed_ = false;
+  std::atomic<bool> aborted_ = false;
+  bool failed_ = false;
   std::string said_;
 };
 
@@ -353,10 +355,23 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
 }
-ncclResult_t ncclCommAbort(ncclComm_t comm) {
+// Ends the collectives in progress, and then waits, as NCCL does, until no graph contains one.
+ncclResult_t ncclCommAbort(ncclComm_t handle) {
   while (std::getenv("LOCKSTEP_CUDA_HOST_ABORT_HANGS")) std::this_thread::sleep_for(std::chrono::seconds(1));
-  if (comm) comm->comm->abort();
-  delete comm;
+  if (!handle) return ncclSuccess;
+  const std::shared_ptr<Comm> comm = std::move(handle->comm);
+  delete handle;
+  comm->abort();
+  // What runs now may touch protected memory, in a thread that blocks all signals.
+  sigset_t faults, before;
+  sigemptyset(&faults);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigaddset(&faults, signal);
+  pthread_sigmask(SIG_UNBLOCK, &faults, &before);
+  while (comm.use_count() > 1) {
+    advance_device(comm->device());
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -114,24 +115,26 @@ cudaError_t cudaMallocHost(void** memory, std::size_t size) {
 }
 cudaError_t cudaFreeHost(void* memory) { return give_back("cudaFreeHost", MemoryKind::pinned, memory); }
 cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total) {
-  static const bool full = std::getenv("LOCKSTEP_CUDA_HOST_FULL") != nullptr;
-  *total = device_bytes();
-  *unused = full ? 0 : *total - std::min(*total, device_bytes_used(current_device()));
-  return cudaSuccess;
+  return guarded([&] {
+    static const bool full = std::getenv("LOCKSTEP_CUDA_HOST_FULL") != nullptr;
+    *total = device_bytes();
+    *unused = full ? 0 : *total - std::min(*total, device_bytes_used(current_device()));
+  });
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
-  *attributes = {};
-  attributes->device = -1;
-  const auto found = find_allocation(pointer);
-  if (!found || found->freed) {
-    attributes->hostPointer = const_cast<void*>(pointer);
-    return cudaSuccess;
-  }
-  attributes->device = found->device;
-  attributes->devicePointer = const_cast<void*>(pointer);
-  attributes->type = found->kind == MemoryKind::device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
-  if (found->kind == MemoryKind::pinned) attributes->hostPointer = const_cast<void*>(pointer);
-  return cudaSuccess;
+  return guarded([&] {
+    *attributes = {};
+    attributes->device = -1;
+    const auto found = find_allocation(pointer);
+    if (!found || found->freed) {
+      attributes->hostPointer = const_cast<void*>(pointer);
+      return;
+    }
+    attributes->device = found->device;
+    attributes->devicePointer = const_cast<void*>(pointer);
+    attributes->type = found->kind == MemoryKind::device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+    if (found->kind == MemoryKind::pinned) attributes->hostPointer = const_cast<void*>(pointer);
+  });
 }
 
 namespace {
@@ -236,6 +239,18 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 
 namespace cuda_host {
 
+namespace {
+/// Counts the kernels of the process that run. The one with the number LOCKSTEP_CUDA_HOST_FAULT loses the devices.
+void count_kernel(const void* kernel) {
+  static const char* const number = std::getenv("LOCKSTEP_CUDA_HOST_FAULT");
+  static std::atomic<long> ran = 0;
+  if (number == nullptr || ++ran != std::atol(number)) return;
+  lose_devices({cudaErrorIllegalAddress, text("an illegal memory access was encountered (LOCKSTEP_CUDA_HOST_FAULT, in ",
+                                              function_name(kernel), ")")});
+  require_devices();
+}
+}  // namespace
+
 cudaError_t launch(const cudaLaunchConfig_t& config, Kernel kernel, const std::vector<Argument>& arguments) {
   return guarded([&] {
     const auto name = [&] { return "kernel " + function_name(kernel.function); };
@@ -271,6 +286,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, Kernel kernel, const std::v
     submit(config.stream, std::move(uses),
            [own = config, attributes = std::vector(config.attrs, config.attrs + config.numAttrs),
             kernel = std::move(kernel)]() mutable {
+             count_kernel(kernel.function);
              own.attrs = attributes.data();  // the caller's live only during the call
              run(own, kernel);
            });

@@ -197,6 +197,7 @@ void order(CUstream_st& stream, const Uses& uses) {
 }
 
 void give(cudaStream_t handle, Uses uses, Begin begin) {
+  require_devices();
   CUstream_st& stream = resolve(handle);
   if (uses.kernel == nullptr && !uses.ranges.empty() && !uses.of_graph)
     begin = [uses, begin = std::move(begin)] {
@@ -256,6 +257,11 @@ void submit_lasting(cudaStream_t stream, Uses uses, std::function<Progress()> be
 void advance_all() {
   if (late()) return;  // streams then advance only when the host waits for them
   for (const cudaStream_t stream : all_streams()) advance(*stream);
+}
+
+void advance_device(int of) {
+  for (const cudaStream_t stream : all_streams())
+    if (stream->device == of) advance(*stream);
 }
 
 void drain_device(int of) {

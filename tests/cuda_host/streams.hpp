@@ -26,6 +26,8 @@ void submit(cudaStream_t stream, Uses uses, Work work);
 void submit_lasting(cudaStream_t stream, Uses uses, std::function<Progress()> begin);
 /// Advances all streams that this thread can lock. For callers that wait for something other than a stream.
 void advance_all();
+/// Advances the device's streams, also those that run late.
+void advance_device(int device);
 /// Waits for all work of the device's streams.
 ///
 /// errors   Failure of the work

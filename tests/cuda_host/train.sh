@@ -7,7 +7,7 @@
 # the GPU. The memory check names a batch size that fits (only the stand-in's memory is small enough to test that).
 # Measurements of the GPUs go into the records of the run.
 # With one GPU, two ranks share it by MPI, and tests that need NCCL on two GPUs are skipped.
-# sections emulator nvml graphs buckets rows last stalled memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
+# sections emulator nvml graphs buckets rows last stalled fault memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
 # shellcheck source=SCRIPTDIR/common.sh
 source "$(dirname "$0")/common.sh"
 
@@ -167,11 +167,12 @@ if section stalled && [ "$gpus" -gt 1 ]; then
   # One rank is stopped during the training: the other one ends the job and says where it waited, also if NCCL's abort
   # hangs. Evaluations, checkpoints, log records and graphs use MPI, not NCCL: the signal follows the first log record at
   # once, so that it finds the rank in one of the 200 steps up to the next one.
+  # The average of the weights is freed before NCCL's communicator, and that waits for the collectives in progress.
   for hangs in "" LOCKSTEP_CUDA_HOST_ABORT_HANGS=1; do
     rm -f log.txt pid-1  # of the job before, whose steps and process must not be taken for this one's
     # shellcheck disable=SC2016
     timeout 120 "${mpirun[@]}" -n 2 env $hangs bash -c 'echo $$ > pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' rank \
-      "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --train.log_every 200 --run-dir "stalls$hangs" --device cuda --backend nccl --graphs off --dist.bucket_bytes 1 --timeout 2 > log.txt 2>&1 &
+      "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --train.log_every 200 --run-dir "stalls$hangs" --device cuda --backend nccl --graphs off --dist.bucket_bytes 1 --optim.ema 0.9 --timeout 2 > log.txt 2>&1 &
     job=$!
     until grep -qs "^step 200/" log.txt; do
       if ! kill -0 $job; then fail "the job ended before step 200"; fi
@@ -183,6 +184,26 @@ if section stalled && [ "$gpus" -gt 1 ]; then
     [ -z "$hangs" ] || says "ncclCommAbort has not returned for .*this rank was ending because of: NCCL, step"
   done
   echo "ok  a stopped rank"
+fi
+
+# A kernel faults, and from then on every call of the runtime fails, also those of destructors: one message, at once.
+if section fault && [[ $("$lockstep" info) == *stand-in* ]]; then
+  export LOCKSTEP_CUDA_HOST_STREAMS=late  # the host learns of it when it waits
+  faults() {  # KERNEL COMMAND...
+    local code=0
+    LOCKSTEP_CUDA_HOST_FAULT=$1 timeout -s KILL 60 "${@:2}" > log.txt 2>&1 || code=$?
+    [ "$code" = 1 ] || fail "kernel $1 faults: exit code $code"
+    [ "$(grep -c '^error' log.txt)" = 1 ] || fail "kernel $1 faults: not one message"
+    says "an illegal memory access was encountered"
+  }
+  averaged=("${rows[@]}" --batch.size 100 --epochs 9 --steps 6 --optim.ema 0.9 --eval.every 1 --device cuda --threads 1)
+  for graphs in off on; do
+    for kernel in 1 2 5 9 14 20 27 35; do faults $kernel "$lockstep" train "${averaged[@]}" --run-dir "fault-$graphs-$kernel" --graphs $graphs; done
+  done
+  faults 40 "$lockstep" verify --model har --golden "$configs/../tests/golden/har_single_meanpool.h5" --device cuda
+  [ "$gpus" = 1 ] || faults 20 "${mpirun[@]}" -n 2 "$lockstep" train "${averaged[@]}" --run-dir fault-two --backend nccl
+  unset LOCKSTEP_CUDA_HOST_STREAMS
+  echo "ok  a kernel that faults"
 fi
 
 if section memory && [[ $("$lockstep" info) == *stand-in* ]]; then

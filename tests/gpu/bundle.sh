@@ -1,9 +1,10 @@
 #!/bin/bash
 # Packs the programs of a build and their libraries, for a machine without MPI, HDF5 and Boost:
-#   bundle.sh BUILD OUTPUT.tar[.xz|.gz]
-# The bundle runs from any folder. It uses the target machine's C library (this version or newer), CUDA libraries and driver, and
-# includes NCCL. The extension of the output selects the compression. docs/gpu.md explains its use.
+#   bundle.sh [--without-nccl] BUILD OUTPUT.tar[.xz|.gz]
+# The bundle runs from any folder. It uses the target machine's C library (of the version that it prints, or newer), CUDA libraries and
+# driver, and includes NCCL unless the machine has it. The extension of the output selects the compression. docs/gpu.md explains its use.
 set -euo pipefail
+nccl='' && [ "${1:-}" = --without-nccl ] && nccl='|libnccl' && shift
 [ $# = 2 ] || { sed -n 2,5p "$0" >&2; exit 2; }
 source=$(cd "$(dirname "$0")/../.." && pwd)
 build=$(cd "$1" && pwd) output=$2
@@ -13,7 +14,7 @@ home=$work/lockstep-bundle
 mkdir -p "$home"/{bin,libexec,lib/openmpi,lib/pmix,share,tests}
 
 # Programs lie in libexec/. bin/ has a link per program to a script that starts it with the bundled libraries.
-for program in lockstep lockstep-prep test_ops test_nn test_optim test_models bench_bandwidth bench_spmm; do
+for program in lockstep lockstep-prep test_{ops,optim,device,comm,train,tasks,nn,models} bench_bandwidth bench_spmm; do
   [ -x "$build/bin/$program" ] && cp "$build/bin/$program" "$home/libexec/"
 done
 [ -x "$home/libexec/lockstep" ] || { echo "bundle: no $build/bin/lockstep: build first" >&2; exit 2; }
@@ -32,24 +33,46 @@ cp -rL "$(path_of pkgdatadir)" "$home/share/openmpi"
 
 # All libraries that these depend on, directly or indirectly, except the C library and CUDA.
 find "$home/libexec" "$home/lib" -type f -exec ldd {} \; 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
-  grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas|libcublasLt|libcusparse|libnvJitLink|libnvidia-[a-z]*)\.so' |
+  grep -vE "/(libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas|libcublasLt|libcusparse|libnvJitLink|libnvidia-[a-z]*$nccl)\.so" |
   while read -r library; do cp -L "$library" "$home/lib/"; done
 
-wanted=$(ldd "$home/libexec/lockstep" | grep -oE 'libcublasLt\.so\.[0-9]+' | head -1 || true)  # none in a build without CUDA
+wanted=$(ldd "$home"/libexec/* | grep -oE "lib(cudart|cublasLt|cusparse|nvJitLink${nccl#|lib})\.so\.[0-9]+" | sort -u | tr '\n' ' ' || true)  # none in a build without CUDA
 cat > "$home/bin/start" <<END
 #!/bin/sh
-# Starts the program with this link's name, with the libraries of this folder. CUDA's come from CUDA_HOME or the usual place.
-wanted=${wanted:-libcublasLt.so}
+# Starts the program with this link's name, with the libraries of this folder. CUDA's come from CUDA_HOME, the usual places, or the
+# packages of a Python with PyTorch (LOCKSTEP_PYTHON).
+wanted="${wanted:-libcublasLt.so}"
 END
 cat >> "$home/bin/start" <<'END'
 home=$(cd "$(dirname "$0")/.." && pwd)
-cuda=
-for folder in ${CUDA_HOME:+"$CUDA_HOME/lib64" "$CUDA_HOME/lib"} /usr/local/cuda/lib64 /usr/local/cuda/lib; do
-  [ -e "$folder/$wanted" ] && cuda=:$folder && break
-done
+path=$home/lib
+has() {  # LIBRARY: whether a folder of the path has it
+  (IFS=: && for folder in $path; do [ ! -e "$folder/$1" ] || exit 0; done; exit 1)
+}
+look() {  # FOLDER: added to the path if it has a library that no folder before it has
+  for library in $wanted; do
+    if [ -e "$1/$library" ] && ! has "$library"; then path=$path:$1; fi
+  done
+}
+missing() {
+  for library in $wanted; do
+    has "$library" || /sbin/ldconfig -p 2> /dev/null | grep -q "$library " || return 0
+  done
+  return 1
+}
 case $LD_LIBRARY_PATH in
   "$home/lib"*) ;;
-  *) export LD_LIBRARY_PATH="$home/lib$cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" ;;
+  *)
+    for folder in ${CUDA_HOME:+"$CUDA_HOME/lib64" "$CUDA_HOME/lib"} /usr/local/cuda/lib64 /usr/local/cuda/lib; do look "$folder"; done
+    if missing; then
+      packages=$("${LOCKSTEP_PYTHON:-python3}" -c 'import glob, nvidia
+for folder in nvidia.__path__: print(*glob.glob(folder + "/*/lib"), sep="\n")' 2> /dev/null)
+      IFS='
+' && for folder in $packages; do IFS=' ' && look "$folder"; done
+      unset IFS
+    fi
+    export LD_LIBRARY_PATH="$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    ;;
 esac
 export OPAL_PREFIX="$home" OMPI_MCA_mca_base_component_path="$home/lib/openmpi" OMPI_MCA_plm=isolated
 export PMIX_INSTALL_PREFIX="$home" PMIX_MCA_mca_base_component_path="$home/lib/pmix"
@@ -63,5 +86,7 @@ cp -r "$source/configs" "$source/LICENSE" "$home/"
 cp -r "$source"/tests/{golden,gpu,peers} "$home/tests/"
 mkdir "$home/tests/cuda_host"
 cp "$source"/tests/cuda_host/*.sh "$home/tests/cuda_host/"
-XZ_OPT=${XZ_OPT:--T0} tar -C "$work" -caf "$output" lockstep-bundle
-echo "$output: $(du -h "$output" | cut -f1), needs $(ldd --version | sed -n '1s/.* /the C library /p') or newer; unpack it, then lockstep-bundle/bin/lockstep info"
+# The programs contain the same kernels, further apart than xz looks by default.
+XZ_OPT=${XZ_OPT:---lzma2=preset=6,dict=512MiB} tar -C "$work" -caf "$output" lockstep-bundle
+library=$(find "$home/libexec" "$home/lib" -type f -exec objdump -T {} + 2> /dev/null | grep -oE 'GLIBC_2\.[0-9]+' | sort -uV | tail -1)
+echo "$output: $(du -h "$output" | cut -f1), needs the C library ${library#GLIBC_} or newer; unpack it, then lockstep-bundle/bin/lockstep info"

@@ -29,9 +29,12 @@ clean bin/lockstep verify --model emulator --golden tests/golden/emulator_defaul
 ln -s start bin/paths
 # shellcheck disable=SC2016
 printf '#!/bin/sh\necho "$LD_LIBRARY_PATH"\n' > libexec/paths && chmod +x libexec/paths
-mkdir -p "$work/a CUDA/lib64" "$work/a CUDA/lib"
-touch "$work/a CUDA/lib/$(sed -n 's/^wanted=//p' bin/start)"
+wanted=$(sed -n 's/^wanted="\(.*\)"/\1/p' bin/start)
+mkdir -p "$work/a CUDA/lib64" "$work/a CUDA/lib" "$work/site/nvidia/cu13/lib"
+touch "$work/a CUDA/lib/$wanted" "$work/site/nvidia/cu13/lib/libof_python.so.1"
 paths() { case $1 in *"$2"*) ;; *) echo "FAILED: '$2' is not in '$1'"; exit 1 ;; esac; }
-paths "$(clean bin/paths)." "lib$([ -e "/usr/local/cuda/lib64/$(sed -n 's/^wanted=//p' bin/start)" ] && echo :/usr/local/cuda/lib64)."
+paths "$(clean bin/paths)." "lib$([ -e "/usr/local/cuda/lib64/$wanted" ] && echo :/usr/local/cuda/lib64)."
 paths "$(clean CUDA_HOME="$work/a CUDA" bin/paths)." "lib:$work/a CUDA/lib."
+sed -i "s/^wanted=.*/wanted=\"$wanted libof_python.so.1\"/" bin/start
+paths "$(clean CUDA_HOME="$work/a CUDA" PYTHONPATH="$work/site" bin/paths)." "lib:$work/a CUDA/lib:$work/site/nvidia/cu13/lib."
 echo "ok"

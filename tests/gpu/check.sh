@@ -1,14 +1,18 @@
 #!/bin/bash
 # Checks that need a GPU: compute-sanitizer on the kernels' tests, the reference files on the device, trainings compared with the CPU,
 # two ranks on one GPU, NCCL, speed compared with PyTorch, bandwidth. The results go to one JSON and one Markdown file.
-#   check.sh [--bin DIR] [--output DIR] [--data DIR] [--seconds S] [--steps PATTERNS | --list] [--limit S] [--stand-in] [--cases PATTERN]
+#   check.sh [--bin DIR] [--output DIR] [--data DIR] [--seconds S] [--steps PATTERNS | --list] [--limit S] [--budget S] [--append]
+#            [--stand-in] [--cases PATTERN]
+#   check.sh --output DIR --merge RESULTS.tsv...     writes DIR/gpu-check.* from the results of several runs; needs no GPU
 #     --bin       folder of the programs (build/cuda/bin)
-#     --output    folder of gpu-check.json, gpu-check.md and the logs (gpu-check)
+#     --output    folder of results.tsv (a line for each step, at once), logs.txt, and gpu-check.json and gpu-check.md (gpu-check)
 #     --data      folder of prepared files, named as in configs/; missing ones are generated
 #     --seconds   duration of each measurement (5)
 #     --steps     only steps whose names match one of these patterns, separated by commas: 'sanitizer/racecheck,speed/hrm'
 #     --list      prints the names of all steps and does nothing
 #     --limit     ends each command after this many seconds
+#     --budget    ends after this many seconds: a command has what is left of them, the steps after that are skipped
+#     --append    adds to the results in the output folder; the last result of a step counts
 #     --stand-in  the programs are of the host build (build/cuda-host/bin): times nothing and runs no sanitizer
 #     --cases     tries out this script: only test cases whose names match, one reference file, no training
 # LOCKSTEP_PYTHON is a Python with torch, for the comparison. Exit code 0: all steps that ran passed; 1: a step failed; 2: wrong usage;
@@ -16,13 +20,15 @@
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$(dirname "$here") home=$(dirname "$(dirname "$here")")
-bin= output=gpu-check data= seconds=5 stand_in= cases= steps='*' list= limit=3600
+bin= output=gpu-check data= seconds=5 stand_in= cases= steps='*' list= limit=3600 budget=1000000 append= merge=
 while [ $# -gt 0 ]; do
   case $1 in
-    --bin | --output | --data | --seconds | --cases | --steps | --limit) declare "${1#--}=${2:?$1 needs a value}" && shift ;;
+    --bin | --output | --data | --seconds | --cases | --steps | --limit | --budget) declare "${1#--}=${2:?$1 needs a value}" && shift ;;
     --stand-in) stand_in=yes ;;
     --list) list=yes ;;
-    *) sed -n 4,15p "$0" >&2; exit 2 ;;
+    --append) append=yes ;;
+    --merge) merge=yes && shift && break ;;
+    *) sed -n 4,20p "$0" >&2; exit 2 ;;
   esac
   shift
 done
@@ -36,7 +42,7 @@ wants() {  # STEP: whether it was asked for
 }
 models=(emulator-1000 emulator-16000 sasrec tisasrec kgat har har-images hrm) precisions=(fp32 tf32 bf16)
 early_parts=(code test_ops test_optim golden training)
-programs=(test_ops test_optim test_nn test_models) tools=(memcheck racecheck initcheck synccheck)
+programs=(test_ops test_optim test_device test_comm test_train test_tasks test_nn test_models) tools=(memcheck racecheck initcheck synccheck)
 if [ -n "$list" ]; then
   for program in "${programs[@]}"; do wants "tests/$program"; done
   for tool in "${tools[@]}"; do wants "sanitizer/$tool"; done
@@ -46,6 +52,54 @@ if [ -n "$list" ]; then
   for kind in speed graphs early trace; do for model in "${models[@]}"; do wants "$kind/$model"; done; done
   exit 0
 fi
+# --- Both files, from results.tsv: of each step the last result ------------------------------------------------------------------
+report() {
+  local results=$output/results.tsv last date device driver version torch failed
+  about() { awk -F'\t' -v what="$1" '$1 == "about" && $2 == what { value = $3 } END { print value }' "$results"; }
+  date=$(about date) device=$(about device) driver=$(about driver) version=$(about lockstep) torch=$(about torch)
+  last=$(awk -F'\t' '$1 != "about" { step = $1 FS $2; if (!(step in result)) name[++n] = step; result[step] = $0 }
+    END { for (i = 1; i <= n; ++i) print result[name[i]] }' "$results")
+  awk -F'\t' -v date="$date" -v device="$device" -v driver="$driver" -v version="$version" -v torch="$torch" '
+    function text(s) { gsub(/\\/, "\\\\", s); gsub(/"/, "\\\"", s); return "\"" s "\"" }
+    BEGIN { printf "{\"date\":%s,\"device\":%s,\"driver\":%s,\"lockstep\":%s,\"torch\":%s,\"results\":[", text(date), text(device), text(driver), text(version), text(torch) }
+    !NF { next }
+    { printf "%s\n{\"section\":%s,\"name\":%s,\"outcome\":%s,\"seconds\":%s", (NR > 1 ? "," : ""), text($1), text($2), text($3), $4
+      if ($5 != "") printf ",\"value\":%s,\"unit\":%s", $5, text($6)
+      if ($7 != "") printf ",\"remark\":%s", text($7)
+      printf "}" }
+    END { print "\n]}" }' <<< "$last" > "$output/gpu-check.json"
+  awk -F'\t' -v date="$date" -v device="$device" -v driver="$driver" -v version="$version" -v torch="$torch" '
+    BEGIN { print "# What a GPU showed\n\n" date ", " device (driver != "" ? ", driver " driver : "") "; " version (torch != "" ? "; PyTorch " torch : "") "."
+            print "\n| step | | outcome | seconds | |\n|---|---|---|---|---|" }
+    !NF { next }
+    $3 != "measured" { printf "| %s | %s | %s | %s | %s |\n", $1, $2, $3, $4, $7 }
+    $3 == "measured" && $1 == "bandwidth" { bandwidth = bandwidth sprintf("| %s | %s | %.0f %% |\n", $2, $7, 100 * $5) }
+    $3 == "measured" && $1 == "spmm" { split($7, part, ", "); spmm = spmm sprintf("| %s | %s | %s | %.2f |\n", $2, part[1], part[2], $5) }
+    $3 == "measured" && $1 == "speed" {  # MODEL, PRECISION, WHO
+      n = split($2, part, ", "); who = part[n]; row = substr($2, 1, length($2) - length(who) - 2)
+      if (!(row in seen)) { seen[row] = ++rows; name[rows] = row }
+      rate[row, who] = $5; remark[row] = who == "lockstep" ? $7 : remark[row] }
+    function shown(v) { return v == "" ? "not measured" : sprintf("%.4g", v) }
+    END {
+      if (bandwidth != "") print "\n| kernel | | of a copy on the device |\n|---|---|---|\n" bandwidth
+      if (spmm != "") print "\n| sparse product, amazon-book\x27s size | time | of a copy on the device | times ours |\n|---|---|---|---|\n" spmm
+      if (rows) print "\n| training, precision | Lockstep, samples/s | | PyTorch, eager | torch.compile | torch.compile, CUDA graphs | ratio to the fastest |\n|---|---|---|---|---|---|---|"
+      for (i = 1; i <= rows; ++i) {
+        r = name[i]; a = rate[r, "PyTorch eager"]; c = rate[r, "PyTorch compile"]; g = rate[r, "PyTorch graphs"]
+        best = a + 0; if (c + 0 > best) best = c; if (g + 0 > best) best = g; mine = rate[r, "lockstep"]
+        printf "| %s | %s | %s | %s | %s | %s | %s |\n", r, shown(mine), remark[r], shown(a), shown(c), shown(g), (best > 0 && mine > 0 ? sprintf("%.2f", mine / best) : "") } }
+    ' <<< "$last" > "$output/gpu-check.md"
+  failed=$(grep -c $'\tFAILED\t' <<< "$last")
+  echo "gpu-check: $output/gpu-check.md and .json; $failed failed"
+  [ "$failed" = 0 ]
+}
+if [ -n "$merge" ]; then
+  [ $# -gt 0 ] || { echo "gpu-check: --merge needs the files results.tsv of some runs" >&2; exit 2; }
+  mkdir -p "$output" && cat "$@" > "$output/merged" && mv "$output/merged" "$output/results.tsv" || exit 2
+  report
+  exit
+fi
+
 [ -n "$bin" ] || for bin in "$home/build/cuda/bin" "$home/bin"; do [ -x "$bin/lockstep" ] && break; done
 [ -x "$bin/lockstep" ] || { echo "gpu-check: no $bin/lockstep: make cuda, or --bin" >&2; exit 2; }
 bin=$(cd "$bin" && pwd)
@@ -56,26 +110,40 @@ case $device in
   *) echo "gpu-check: no GPU here (lockstep info: ${device:-no answer}); docs/cuda-host.md tells what runs without one" >&2; exit 77 ;;
 esac
 [[ $device == *";"* ]] && device="$(awk -F"; " '{print NF}' <<< "$device") x ${device%%;*}"
-mkdir -p "$output/logs" && output=$(cd "$output" && pwd)
+mkdir -p "$output" && output=$(cd "$output" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+mkdir "$work/logs"
 results=$output/results.tsv
-: > "$results"
+[ -n "$append" ] || rm -f "$results" "$output/logs.txt"
 mpirun=mpirun
 [ -x "$bin/mpirun" ] && mpirun=$bin/mpirun  # a bundle's own
 mpirun="$mpirun --oversubscribe --bind-to none"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 python=${LOCKSTEP_PYTHON:-python3}
+about() { printf 'about\t%s\t%s\n' "$1" "$2" >> "$results"; }
+about date "$(date -u '+%Y-%m-%d %H:%M UTC')"
+about device "$device"
+about driver "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)"
+about lockstep "$("$bin/lockstep" info 2>/dev/null | head -1)"
 
 # --- Steps: one line each in results.tsv: section, name, outcome, seconds; measurements also value, unit, remark ------------------
 note() {  # SECTION NAME OUTCOME SECONDS [VALUE UNIT REMARK]
-  local IFS=$'\t'
+  local IFS=$'\t' log
   echo "$*" >> "$results"
   printf '%-8s %-10s %-44s %6s s  %s\n' "$3" "$1" "$2" "$4" "${*:5}" | tr '\t' ' '
+  log=$(log_of "$1" "$2")
+  [ ! -s "$log" ] || { echo "=== $1: $2: $3" && tail -n 400 "$log" | cut -c1-2000; } >> "$output/logs.txt"
 }
-log_of() { echo "$output/logs/$(echo "$1-$2" | tr -c 'A-Za-z0-9.\n-' _).log"; }
+time_for() {  # SECONDS: how many of them the budget and --limit leave a command; fails if next to nothing
+  local most=$(($1 < limit ? $1 : limit)) left=$((budget - SECONDS))
+  echo $((most < left ? most : left))
+  [ $left -gt 5 ]
+}
+log_of() { echo "$work/logs/$(echo "$1-$2" | tr -c 'A-Za-z0-9.\n-' _).log"; }
 step() {  # SECTION NAME LIMIT_S COMMAND...
-  local section=$1 name=$2 most=$(($3 < limit ? $3 : limit)) begin=$SECONDS code=0 log outcome
+  local section=$1 name=$2 most begin=$SECONDS code=0 log outcome
+  most=$(time_for "$3") || { note "$section" "$name" skipped 0 "" "" "no time left"; return 1; }
   log=$(log_of "$section" "$name")
   shift 3
   timeout "$most" "$@" > "$log" 2>&1 || code=$?
@@ -193,13 +261,15 @@ prepared() {  # FILE SOURCE OPTIONS...: the path of a prepared file
 rate_of() { grep -oE "\"$1\": ?[-+0-9.eE]+" | tail -1 | sed -E 's/.*: ?//'; }
 have_torch=
 [ -z "$stand_in" ] && "$python" -c 'import torch, h5py, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && have_torch=yes
+[ -z "$have_torch" ] || about torch "$("$python" -c 'import torch; print(torch.__version__)' 2>/dev/null)"
 
 ours() {  # NAME PRECISION OPTIONS...: lockstep bench
-  local name=$1 precision=$2 size=(--seconds "$seconds") log
+  local name=$1 precision=$2 size=(--seconds "$seconds") log most
   shift 2
+  most=$(time_for 600) || { note speed "$name, $precision, lockstep" skipped 0 "" "" "no time left"; return; }
   log=$(log_of speed "$name, $precision, lockstep")
   [ -n "$stand_in" ] && size=(--steps 2 --warmup 0)
-  if ! timeout "$((limit < 600 ? limit : 600))" "$bin/lockstep" bench --device cuda --json --precision "$precision" "$@" "${size[@]}" > "$log" 2>&1; then
+  if ! timeout "$most" "$bin/lockstep" bench --device cuda --json --precision "$precision" "$@" "${size[@]}" > "$log" 2>&1; then
     if grep -q "error: option.*precision" "$log"; then
       note speed "$name, $precision, lockstep" skipped 0 "" "" "$(grep -a error "$log" | tail -1 | cut -c1-160)"
     else
@@ -214,12 +284,12 @@ ours() {  # NAME PRECISION OPTIONS...: lockstep bench
   fi
 }
 peer() {  # NAME PRECISION VARIANT SCRIPT OPTIONS...
-  local name=$1 precision=$2 variant=$3 log
+  local name=$1 precision=$2 variant=$3 log most
   shift 3
   log=$(log_of speed "$name, $precision, PyTorch $variant")
-  if [ -z "$have_torch" ]; then
+  if [ -z "$have_torch" ] || ! most=$(time_for 900); then
     return
-  elif timeout "$((limit < 900 ? limit : 900))" "$python" -W ignore "$tests/peers/$1" --device cuda --precision "$precision" --seconds "$seconds" --warmup 20 "${@:2}" > "$log" 2>&1; then
+  elif timeout "$most" "$python" -W ignore "$tests/peers/$1" --device cuda --precision "$precision" --seconds "$seconds" --warmup 20 "${@:2}" > "$log" 2>&1; then
     note speed "$name, $precision, PyTorch $variant" measured 0 "$(rate_of per_s < "$log")" "samples/s" ""
   else
     note speed "$name, $precision, PyTorch $variant" FAILED 0 "" "" "$(tail -1 "$log" | cut -c1-160)"
@@ -227,6 +297,7 @@ peer() {  # NAME PRECISION VARIANT SCRIPT OPTIONS...
 }
 [[ -n $have_torch || ($steps != *speed* && $steps != '*') ]] || note speed "PyTorch" skipped 0 "" "" "$([ -n "$stand_in" ] && echo "the stand-in has no speed" || echo "$python has no torch with CUDA, or no h5py; LOCKSTEP_PYTHON names another")"
 
+ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | tail -1)
 # Sizes of the published data sets; tiny ones for the host build.
 config=$home/configs
 of=360000 users=(--users 6000 --min-length 100 --max-length 300) nodes=(--users 6000 --items 3500 --train-items 80 --fillers 5000)
@@ -287,7 +358,7 @@ for model in "${models[@]}"; do
   fi
   if wants "graphs/$model"; then
     describe "$model"
-    for graphs in on off; do [[ $model =~ ^(kgat|sasrec|tisasrec)$ && $graphs == on ]] || ours "$model, graphs $graphs" fp32 "${bench[@]}" --graphs $graphs; done
+    for graphs in on off; do ours "$model, graphs $graphs" fp32 "${bench[@]}" --graphs $graphs; done
   fi
   if wants "early/$model"; then
     describe "$model"
@@ -300,51 +371,20 @@ for model in "${models[@]}"; do
     done
   fi
   if wants "trace/$model"; then
-    describe "$model"
     if [ -n "$stand_in" ]; then
       note trace "$model" skipped 0 "" "" "the stand-in has no time line"
-    elif ! command -v nsys > /dev/null; then
-      note trace "$model" skipped 0 "" "" "no nsys on this machine"
-    else
+    elif command -v nsys > /dev/null; then
+      describe "$model"
       step trace "$model" 600 nsys profile --force-overwrite true --stats true --trace cuda,nvtx --output "$output/trace-$model" \
         "$bin/lockstep" bench --device cuda "${bench[@]}" --steps 30 --warmup 10
+    elif [ -n "$ncu" ]; then  # each kernel by itself: its time and its bytes of memory, to compare with the ledger's estimate
+      describe "$model"
+      step trace "$model" 600 "$ncu" --target-processes all --clock-control none --metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum \
+        --page raw --csv --force-overwrite --log-file "$output/kernels-$model.csv" --launch-count 1500 \
+        "$bin/lockstep" bench --device cuda "${bench[@]}" --graphs off --steps 2 --warmup 1
+    else
+      note trace "$model" skipped 0 "" "" "neither nsys nor ncu on this machine"
     fi
   fi
 done
-
-# --- Both files -----------------------------------------------------------------------------------------------------------------
-date=$(date -u '+%Y-%m-%d %H:%M UTC')
-driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)
-version=$("$bin/lockstep" info 2>/dev/null | head -1)
-torch=$([ -n "$have_torch" ] && "$python" -c 'import torch; print(torch.__version__)' 2>/dev/null)
-awk -F'\t' -v date="$date" -v device="$device" -v driver="$driver" -v version="$version" -v torch="$torch" '
-  function text(s) { gsub(/\\/, "\\\\", s); gsub(/"/, "\\\"", s); return "\"" s "\"" }
-  BEGIN { printf "{\"date\":%s,\"device\":%s,\"driver\":%s,\"lockstep\":%s,\"torch\":%s,\"results\":[", text(date), text(device), text(driver), text(version), text(torch) }
-  { printf "%s\n{\"section\":%s,\"name\":%s,\"outcome\":%s,\"seconds\":%s", (NR > 1 ? "," : ""), text($1), text($2), text($3), $4
-    if ($5 != "") printf ",\"value\":%s,\"unit\":%s", $5, text($6)
-    if ($7 != "") printf ",\"remark\":%s", text($7)
-    printf "}" }
-  END { print "\n]}" }' "$results" > "$output/gpu-check.json"
-awk -F'\t' -v date="$date" -v device="$device" -v driver="$driver" -v version="$version" -v torch="$torch" '
-  BEGIN { print "# What a GPU showed\n\n" date ", " device (driver != "" ? ", driver " driver : "") "; " version (torch != "" ? "; PyTorch " torch : "") "."
-          print "\n| step | | outcome | seconds | |\n|---|---|---|---|---|" }
-  $3 != "measured" { printf "| %s | %s | %s | %s | %s |\n", $1, $2, $3, $4, $7 }
-  $3 == "measured" && $1 == "bandwidth" { bandwidth = bandwidth sprintf("| %s | %s | %.0f %% |\n", $2, $7, 100 * $5) }
-  $3 == "measured" && $1 == "spmm" { split($7, part, ", "); spmm = spmm sprintf("| %s | %s | %s | %.2f |\n", $2, part[1], part[2], $5) }
-  $3 == "measured" && $1 == "speed" {  # MODEL, PRECISION, WHO
-    n = split($2, part, ", "); who = part[n]; row = substr($2, 1, length($2) - length(who) - 2)
-    if (!(row in seen)) { seen[row] = ++rows; name[rows] = row }
-    rate[row, who] = $5; remark[row] = who == "lockstep" ? $7 : remark[row] }
-  function shown(v) { return v == "" ? "not measured" : sprintf("%.4g", v) }
-  END {
-    if (bandwidth != "") print "\n| kernel | | of a copy on the device |\n|---|---|---|\n" bandwidth
-    if (spmm != "") print "\n| sparse product, amazon-book\x27s size | time | of a copy on the device | times ours |\n|---|---|---|---|\n" spmm
-    if (rows) print "\n| training, precision | Lockstep, samples/s | | PyTorch, eager | torch.compile | torch.compile, CUDA graphs | ratio to the fastest |\n|---|---|---|---|---|---|---|"
-    for (i = 1; i <= rows; ++i) {
-      r = name[i]; a = rate[r, "PyTorch eager"]; c = rate[r, "PyTorch compile"]; g = rate[r, "PyTorch graphs"]
-      best = a + 0; if (c + 0 > best) best = c; if (g + 0 > best) best = g; mine = rate[r, "lockstep"]
-      printf "| %s | %s | %s | %s | %s | %s | %s |\n", r, shown(mine), remark[r], shown(a), shown(c), shown(g), (best > 0 && mine > 0 ? sprintf("%.2f", mine / best) : "") } }
-  ' "$results" > "$output/gpu-check.md"
-failed=$(grep -c $'\tFAILED\t' "$results")
-echo "gpu-check: $output/gpu-check.md and .json; $failed failed"
-[ "$failed" = 0 ]
+report

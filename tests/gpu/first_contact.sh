@@ -1,6 +1,7 @@
 #!/bin/bash
-# The first script to run on a machine with a GPU: check.sh in steps of at most ten minutes, the most informative ones
-# first. Each step writes its results to its own folder at once, so that an interrupted run keeps them.
+# The first script to run on a machine with a GPU: check.sh in steps of less than ten minutes, the most informative ones
+# first. All steps add to the same few files of OUTPUT at once, so that an interrupted run keeps them; check.sh --merge
+# makes one table of several runs.
 #   first_contact.sh OUTPUT [STEP...] [-- OPTIONS of check.sh]     all steps, or these
 #   first_contact.sh --list                                        the steps, and the steps of check.sh in each
 # Exit code 0: all steps passed; 1: one failed; 2: wrong usage.
@@ -8,7 +9,7 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # NAME, the patterns of --steps, the longest time of a command in seconds
 table='
-kernels     tests/test_ops,tests/test_optim              280
+kernels     tests/test_device,tests/test_ops,tests/test_optim,tests/test_train,tests/test_comm 280
 golden      golden/fp32,golden/bf16                      280
 traces      trace/sasrec,trace/har,trace/emulator-1000   180
 graphs      graphs/*                                     30
@@ -20,7 +21,7 @@ speed-small speed/emulator-*,speed/har                   60
 speed-items speed/sasrec,speed/tisasrec                  60
 speed-large speed/kgat,speed/hrm                         60
 training    training                                     580
-models      tests/test_nn,tests/test_models              280
+models      tests/test_nn,tests/test_models,tests/test_tasks 280
 memory      sanitizer/memcheck,sanitizer/initcheck       140
 halves      golden/tf32,golden/fp16                      280
 early-train early/training                               580'
@@ -41,6 +42,6 @@ done
 for name in "${names[@]}"; do
   read -r _ steps limit < <(grep "^$name " <<< "$table")
   echo "== $name"
-  timeout 600 "$here/check.sh" --output "$output/$name" --steps "$steps" --limit "$limit" --seconds 3 "$@" || failed=1
+  "$here/check.sh" --output "$output" --append --budget 560 --steps "$steps" --limit "$limit" --seconds 3 "$@" || failed=1
 done
 exit $failed

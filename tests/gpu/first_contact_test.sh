@@ -23,8 +23,19 @@ code=0
 [ "$code $(grep -c "no step nothing" "$work/message")" = "2 1" ] || { echo "FAILED: an unknown step"; exit 1; }
 "$here/first_contact.sh" "$work/out" graphs speed-small early-speed -- --stand-in --bin "$1" > "$work/log" || { cat "$work/log"; echo "FAILED"; exit 1; }
 for row in "emulator-1000, graphs on, fp32" "emulator-1000, graphs off, fp32" "hrm, graphs on, fp32"; do
-  grep -q "^speed	$row, lockstep	ok" "$work/out/graphs/results.tsv" || { cat "$work/log"; echo "FAILED: $row did not run"; exit 1; }
+  grep -q "^speed	$row, lockstep	ok" "$work/out/results.tsv" || { cat "$work/log"; echo "FAILED: $row did not run"; exit 1; }
 done
-grep -q "^speed	har, bf16, lockstep	ok" "$work/out/speed-small/results.tsv" || { cat "$work/log"; echo "FAILED: har"; exit 1; }
-grep -q "^speed	kgat, early starts on, fp32, lockstep	ok" "$work/out/early-speed/results.tsv" || { cat "$work/log"; echo "FAILED: early starts"; exit 1; }
+grep -q "^speed	har, bf16, lockstep	ok" "$work/out/results.tsv" || { cat "$work/log"; echo "FAILED: har"; exit 1; }
+grep -q "^speed	kgat, early starts on, fp32, lockstep	ok" "$work/out/results.tsv" || { cat "$work/log"; echo "FAILED: early starts"; exit 1; }
+[ "$(ls "$work/out" | tr '\n' ' ')" = "gpu-check.json gpu-check.md logs.txt results.tsv " ] || { ls "$work/out"; echo "FAILED: other files"; exit 1; }
+# Results of two runs in one table, without a GPU: of each step the later one.
+cp "$work/out/results.tsv" "$work/first.tsv"
+printf 'about\tdevice\tanother GPU\nspeed\thar, bf16, lockstep\tmeasured\t0\t12\tsamples/s\tstep 1 s\ntests\tnew\tok\t3\t\t\t\n' > "$work/second.tsv"
+"$here/check.sh" --output "$work/both" --merge "$work/first.tsv" "$work/second.tsv" > "$work/log" || { cat "$work/log"; echo "FAILED: merge"; exit 1; }
+for row in ", another GPU; lockstep" "| tests | new | ok | 3 |" "| speed | hrm, graphs on, fp32, lockstep | ok |" "| har, bf16 | 12 | step 1 s |"; do
+  grep -qF "$row" "$work/both/gpu-check.md" || { cat "$work/both/gpu-check.md"; echo "FAILED: no '$row' in the table of both"; exit 1; }
+done
+if grep -qF "har, bf16, lockstep" "$work/both/gpu-check.md"; then echo "FAILED: the earlier result is in the table, too"; exit 1; fi
+"$here/first_contact.sh" "$work/none" graphs -- --stand-in --bin "$1" --budget 0 > "$work/log" || { cat "$work/log"; echo "FAILED: no time"; exit 1; }
+grep -q "^speed	har, graphs on, fp32, lockstep	skipped.*no time left" "$work/none/results.tsv" || { cat "$work/log"; echo "FAILED: it ran beyond its budget"; exit 1; }
 echo "ok  $(wc -l < "$work/all") steps"

@@ -46,7 +46,8 @@ class Ema {
   std::vector<NamedTensor> views_;
 };
 
-/// Puts the averaged weights into the store for the life of the object. Does nothing if `ema` is null.
+/// Puts the averaged weights into the store for the life of the object. Does nothing if `ema` is null. After a fault of
+/// a GPU the destructor cannot put the weights back; it throws unless the error of the fault is under way.
 class WithAverage {
  public:
   WithAverage(Ema* ema, ParamStore& params) : ema_(ema), params_(params) {
@@ -54,8 +55,13 @@ class WithAverage {
   }
   WithAverage(const WithAverage&) = delete;
   WithAverage& operator=(const WithAverage&) = delete;
-  ~WithAverage() {
-    if (ema_ != nullptr) ema_->exchange(params_);
+  ~WithAverage() noexcept(false) {
+    if (ema_ == nullptr) return;
+    try {
+      ema_->exchange(params_);
+    } catch (const Error&) {
+      if (std::uncaught_exceptions() == 0) throw;
+    }
   }
 
  private:
