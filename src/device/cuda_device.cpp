@@ -137,10 +137,11 @@ bool is_gpu_memory(const void* p) {
 void free(std::byte* memory) { cudaFree(memory); }
 void free_pinned(std::byte* memory) { cudaFreeHost(memory); }
 
-void* make_event(int device) {
+void* make_event(int device, bool timed) {
   check(cudaSetDevice(device), "using cuda:", device);
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event on cuda:", device);
+  check(cudaEventCreateWithFlags(&event, timed ? 0U : unsigned{cudaEventDisableTiming}),
+        "creating an event on cuda:", device);
   return event;
 }
 void destroy_event(void* event) { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
@@ -156,6 +157,18 @@ bool event_passed(void* event) {
   check_wait(state);
   return true;
 }
+<<<<<<< HEAD
 void wait_for_event(void* event) { check_wait(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); }
+=======
+void wait_for_event(void* event) {
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "waiting for the GPU");
+}
+double seconds_between(void* first, void* last) {
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(first), static_cast<cudaEvent_t>(last)),
+        "reading the time between two events");
+  return 1e-3 * static_cast<double>(ms);
+}
+>>>>>>> 3e7334a6 (Products on GPUs by timed algorithms on request (run.tune_products); checkpoints record the choices, and a resumed run repeats them)
 
 }  // namespace lockstep::gpu

@@ -37,11 +37,12 @@ bool is_gpu_memory(const void* p);
 /// How often the calling thread's scratch memory (cuda_scratch.hpp) has moved.
 std::uint64_t scratch_moves();
 
-void* make_event(int device);
+void* make_event(int device, bool timed);
 void destroy_event(void* event);
 void record_event(void* event, void* stream);
 bool event_passed(void* event);
 void wait_for_event(void* event);
+double seconds_between(void* first, void* last);
 
 /// Captures work that the calling thread enqueues on the stream from here on, instead of running it.
 void begin_capture(void* stream);

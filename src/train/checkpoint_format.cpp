@@ -16,7 +16,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr const char* kHistory = "/state/history";
+constexpr const char *kHistory = "/state/history", *kProducts = "/state/products";
 
 /// The link name of a series in the file. Names hold class labels and variables, so they may contain '/' or be ".".
 std::string link_name(const std::string& series) {
@@ -89,6 +89,7 @@ void write_state(H5File& file, const TrainState& state) {
       file.set_attribute("/state", name, H5Value(field));
     }
   });
+  if (!state.products.empty()) file.write_text(kProducts, state.products);
   for (const auto& [name, values] : state.history.all()) {
     file.write<double>(join(kHistory, "/", link_name(name)), values, {static_cast<std::int64_t>(values.size())});
   }
@@ -106,6 +107,7 @@ TrainState read_state(const H5File& file) {
       field = static_cast<T>(file.int_attribute("/state", name));
     }
   });
+  if (file.has(kProducts)) state.products = file.read_text(kProducts);
   std::map<std::string, std::vector<double>> series;
   // Older files have a group for each '/' in a name.
   for (const std::string& dataset : file.datasets_under(kHistory))

@@ -19,6 +19,7 @@
 #include "lockstep/device/event.hpp"
 #include "lockstep/device/graph.hpp"
 #include "lockstep/device/near_copy.hpp"
+#include "lockstep/ops/product_choices.hpp"
 #include "lockstep/optim/dense_step.hpp"
 #include "lockstep/optim/gpu_update.hpp"
 #include "train/gpu_row_exchange.hpp"
@@ -360,6 +361,9 @@ class GpuStep {
 
   void call_by_call(const Work& work, Half& half) {
     const profile::Span span("enqueue the step", profile::Kind::phase);
+    const bool known = std::ranges::find(known_, work.key) != known_.end();
+    // The timing of products waits for the stream without a deadline, so no collective may be under way on it.
+    if (!known && ops::products_are_tuned()) wait_for_all();
     try {
       arena_.reset();
       enqueue(work, half);
@@ -369,7 +373,7 @@ class GpuStep {
     compact_ = arena_.high_water_bytes() <= device_bytes_ && arena_.host().high_water_bytes() <= host_bytes_;
     unsure_ = true;
     constexpr std::size_t kMostKnown = 64;
-    if (!model_.draws() || std::ranges::find(known_, work.key) != known_.end()) return;
+    if (!model_.draws() || known) return;
     if (known_.size() == kMostKnown) known_.erase(known_.begin());
     known_.push_back(work.key);
   }

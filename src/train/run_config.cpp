@@ -45,6 +45,10 @@ void add_run(Options& o, RunConfig::Run& run) {
            "capture training steps in CUDA graphs and repeat these; auto: if the model allows it; on: fail if it does "
            "not")
       .may_change();
+  o.add("run.tune_products,tune-products", &run.tune_products, false,
+        "GPUs: time algorithms of cuBLASLt at the first use of each shape of a matrix product, and keep the fastest. "
+        "Results depend on the timings in the last digits; a resumed run takes the algorithms from its checkpoint")
+      .may_change();
   o.choice("run.isa", &run.isa, "auto", {"auto", "generic", "avx2", "avx512", "asimd"},
            "instruction set of the CPU kernels, the same on all ranks; results differ between sets in the last digits. "
            "auto: that of the checkpoint if the run is resumed and all processors have it, else the best one that the "
@@ -290,6 +294,9 @@ void check(const RunConfig& c) {
                 ": only with run.device = cuda; CPUs compute in fp32 or fp64");
   require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)),
                 "option dist.shards = ", c.dist.shards, ": must be a power of two with run.reproducible");
+  require_usage(!c.run.reproducible || !c.run.tune_products,
+                "option run.tune_products = true: results would depend on timings, but run.reproducible promises the "
+                "same bits to every run; choose one");
   require_usage(!c.threads_are_ranks() || c.dist.replicas == 1, "option dist.replicas = ", c.dist.replicas,
                 ": each GPU is a replica; select them with dist.gpu_ids");
   require_usage(c.dist.parallel == "dp" || c.dist.replicas == 1, "option dist.replicas = ", c.dist.replicas,

@@ -10,7 +10,7 @@ namespace lockstep {
 
 namespace {
 using Json = nlohmann::json;
-constexpr const char* kHistory = "history";
+constexpr const char *kHistory = "history", *kProducts = "products";
 }  // namespace
 
 void History::append(const std::vector<std::pair<std::string, double>>& record) {
@@ -52,6 +52,7 @@ std::string pack(const TrainState& state) {
   Json json;
   TrainState::visit(state, [&](const char* name, const auto& field) { json[name] = field; });
   json[kHistory] = state.history.all();
+  json[kProducts] = state.products;
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -61,6 +62,7 @@ TrainState unpack(const std::string& bytes) {
   const Json json = Json::from_cbor(bytes);
   TrainState state;
   TrainState::visit(state, [&](const char* name, auto& field) { json.at(name).get_to(field); });
+  json.at(kProducts).get_to(state.products);
   state.history.restore(json.at(kHistory).get<std::map<std::string, std::vector<double>>>());
   return state;
 }

@@ -7,6 +7,7 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/ops/product_choices.hpp"
 #include "lockstep/train/agreement.hpp"
 #include "lockstep/train/stopping.hpp"
 #include "train/trainer_impl.hpp"
@@ -33,6 +34,7 @@ Trainer::Impl::Impl(World& w, const RunConfig& c, Task& m)
       threads(prepare_cpu(w, c)),
       program(m.make_program(w, c, threads)),
       schedule(resolved(c.schedule, c.train.epochs, last_step()), c.scaled_lr(w.size())) {
+  ops::tune_products(tunes());
   if (c.optim.ema > 0) ema.emplace(m.params(), c.optim.ema);
   if (c.eval.best.empty()) return;
   // Sums of 1: with sums of 0, an output or a table without samples would report no metric.

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <sstream>
 #include <utility>
 
 #include "lockstep/base/error.hpp"
@@ -7,6 +9,7 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/ops/product_choices.hpp"
 #include "lockstep/train/agreement.hpp"
 #include "lockstep/train/stopping.hpp"
 #include "train/trainer_impl.hpp"
@@ -16,6 +19,28 @@ namespace lockstep {
 namespace {
 /// Minimum time between two writes of best.h5 during the run.
 constexpr double kBestEverySeconds = 10;
+
+/// TrainState::products names the rank of a choice that rank 0 has not made.
+constexpr const char* kOfRank = "rank ";
+std::string of_rank(int rank) { return join(kOfRank, rank, ": "); }
+
+/// The algorithms of all ranks' products: those of rank 0, then the different ones of every other rank.
+std::vector<std::string> gather_products(Communicator& comm) {
+  std::string mine;
+  for (const std::string& choice : ops::product_choices()) mine += choice + "\n";
+  std::vector<std::string> gathered;
+  std::set<std::string> of_first;
+  int rank = 0;
+  for (const std::string& lines : comm.all_gather_text(mine, "algorithms of products")) {
+    std::istringstream text(lines);
+    for (std::string choice; std::getline(text, choice);) {
+      if (rank == 0) of_first.insert(choice);
+      if (rank == 0 || !of_first.contains(choice)) gathered.push_back(rank == 0 ? choice : of_rank(rank) + choice);
+    }
+    ++rank;
+  }
+  return gathered;
+}
 }  // namespace
 
 CheckpointParts Trainer::Impl::parts(const TrainState& s, bool resumable) {
@@ -150,6 +175,7 @@ void Trainer::Impl::save(const std::filesystem::path& path, bool in_place) {
   const Stopwatch watch;
   program->settle();
   program->gather_state();
+  if (tunes()) state.products = gather_products(comm);
   // A checkpoint must not hold the weights of a faulty rank.
   if (config.dist.check_every > 0) require_same_weights(world, model.params().hash(), state.step);
   world.at("checkpoint", state.step);  // on all ranks: their next collectives belong to the same step
@@ -285,6 +311,24 @@ void Trainer::Impl::share(const Tensor& tensor, const char* what) {
   comm.broadcast(std::span(static_cast<std::byte*>(host->raw()), host->size_bytes()), 0, what);
 }
 
+/// A rank that the earlier start did not have takes the algorithms of rank 0.
+void Trainer::Impl::recall_products() {
+  std::vector<std::string> choices;
+  const std::string mine = of_rank(world.rank());
+  for (const std::string& choice : state.products) {
+    if (choice.starts_with(mine))
+      choices.push_back(choice.substr(mine.size()));
+    else if (!choice.starts_with(kOfRank))
+      choices.push_back(choice);
+  }
+  const std::int64_t usable = ops::recall_product_choices(model.params().device(), choices);
+  if (usable > 0)
+    log::info("matrix products: ", usable, " algorithms as before the resume; those of new shapes are timed");
+  else if (!choices.empty())
+    log::info(
+        "matrix products: the checkpoint's algorithms are of another GPU or another cuBLASLt; they are timed again");
+}
+
 void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
   std::string packed;
   const std::vector<NamedOptimizer> optimizers = program->optimizers();
@@ -320,6 +364,7 @@ void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
   comm.broadcast(std::as_writable_bytes(std::span<std::int64_t>(numbers)), 0, "optimizer steps");
   for (std::size_t i = 0; i < optimizers.size(); ++i) optimizers[i].optimizer->set_steps(numbers[i]);
   state = unpack(comm.broadcast_text(packed, 0, "training state"));
+  if (tunes()) recall_products();
   program->resumed();
   // The next start must find a checkpoint in the run directory, also if this file lies elsewhere.
   checkpoint_due = config.resumes_file();

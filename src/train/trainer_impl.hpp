@@ -64,6 +64,8 @@ struct Trainer::Impl {
   double epochs_done() const;
   bool writes() const { return world.rank() == 0 && !replays; }
   Ema* average() { return ema ? &*ema : nullptr; }
+  /// Whether the program's GPU products are timed.
+  bool tunes() const { return config.run.tune_products && model.params().device().is_cuda(); }
 
   Outcome run();
   /// Begins to record if the next step is the first of `profiled`. Collective.
@@ -118,6 +120,8 @@ struct Trainer::Impl {
   Outcome interrupt();
   Outcome finish();
   void resume(const std::filesystem::path& checkpoint);
+  /// Takes the algorithms of products from the state.
+  void recall_products();
   /// Broadcasts the elements of rank 0.
   void share(const Tensor& tensor, const char* what);
   std::string take_best_weights();

@@ -1,7 +1,10 @@
 #include "cublasLt.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <sstream>
+#include <vector>
 
 #include "error.hpp"
 #include "matmul.hpp"
@@ -70,10 +73,21 @@ void set(T& member, const void* value, std::size_t size) {
 struct Algorithm {
   std::uint32_t alignment[4];
   std::int32_t m, n, k;
-  bool rounds_parts;
+  bool rounds_parts, fails;
+  std::uint8_t number;  // of last terms that are added separately, to a result of 32 or 64 bits
   std::uint64_t workspace;
+  float ms;
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
+
+/// The entries of LOCKSTEP_CUDA_HOST_PRODUCTS, one for each algorithm.
+std::vector<std::string> kinds() {
+  const char* list = std::getenv("LOCKSTEP_CUDA_HOST_PRODUCTS");
+  std::vector<std::string> all;
+  std::istringstream entries(list != nullptr ? list : "0");
+  for (std::string entry; std::getline(entries, entry, ',');) all.push_back(entry);
+  return all;
+}
 
 MatrixView view(const cublasLtMatrixLayoutOpaque_t& layout, const void* data, bool turned, std::int64_t batch) {
   auto* first = static_cast<std::byte*>(const_cast<void*>(data)) + batch * layout.batch_stride * size_of(layout.type);
@@ -131,6 +145,7 @@ Shape check_shapes(const cublasLtMatmulDescOpaque_t& p, const cublasLtMatrixLayo
 
 }  // namespace
 
+std::size_t cublasLtGetVersion() { return 130000; }
 const char* cublasGetStatusString(cublasStatus_t status) {
   return status == CUBLAS_STATUS_SUCCESS ? "CUBLAS_STATUS_SUCCESS" : said.c_str();
 }
@@ -241,11 +256,19 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     algorithm.workspace = preference->workspace;
     algorithm.rounds_parts =
         (preference->reductions & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)) != 0;
-    results[0] = {};
-    std::memcpy(&results[0].algo, &algorithm, sizeof algorithm);
-    results[0].workspaceSize = preference->workspace;
-    results[0].wavesCount = 1;
-    *found = 1;
+    for (const std::string& kind : kinds()) {
+      if (*found == wanted) return;
+      algorithm.fails = kind == "fails";
+      algorithm.workspace = preference->workspace + (kind == "large" ? 1 : 0);
+      algorithm.ms = std::strtof(kind.c_str(), nullptr);
+      cublasLtMatmulHeuristicResult_t& result = results[*found];
+      result = {};
+      std::memcpy(&result.algo, &algorithm, sizeof algorithm);
+      result.workspaceSize = algorithm.workspace;
+      result.state = kind == "refused" ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+      result.wavesCount = 1;
+      algorithm.number = static_cast<std::uint8_t>(++*found + 1);
+    }
   });
 }
 
@@ -278,6 +301,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
     Algorithm algorithm{};
     std::fill_n(algorithm.alignment, 4, 1);
     if (algo) std::memcpy(&algorithm, algo, sizeof algorithm);
+    require(!algorithm.fails, cudaErrorNotSupported, "cublasLtMatmul: this algorithm fails");
     const double scale = scalar(alpha, product->scale), keep = scalar(beta, product->scale);
     check_matrix("a", *a_layout, a, algorithm.alignment[0]);
     check_matrix("b", *b_layout, b, algorithm.alignment[1]);
@@ -311,18 +335,22 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
     uses.workspace_bytes = workspace_size;
     submit(stream, std::move(uses), [=, p = *product, la = *a_layout, lb = *b_layout, lc = *c_layout, ld = *d_layout] {
       const DeviceAccess access;
+      pass_time(stream, algorithm.ms);
       if (workspace) std::memset(workspace, 0xff, std::min<std::size_t>(workspace_size, 4096));  // not preserved
       for (std::int64_t batch = 0; batch < ld.batches; ++batch) {
         const Digits digits = p.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? Digits::tf32 : Digits::all;
         const MatrixView av = view(la, a, p.a != CUBLAS_OP_N, batch), bv = view(lb, b, p.b != CUBLAS_OP_N, batch),
                          cv = view(lc, c, false, batch), dv = view(ld, d, false, batch);
         // The worst that was allowed: a long sum in two parts, the first one rounded to the type of the output.
-        const std::int64_t first =
-            algorithm.rounds_parts && size_of(ld.type) == 2 && !with_bias ? shape.k / 2 : shape.k;
-        matmul(shape.m, shape.n, first, scale, av, bv, keep, cv, dv, with_bias ? p.bias : nullptr, digits);
-        if (first == shape.k) continue;
-        matmul(shape.m, shape.n, shape.k - first, scale, along(av, 0, first), along(bv, first, 0), 1, dv, dv, nullptr,
-               digits);
+        const bool narrow = size_of(ld.type) == 2;
+        const std::int64_t last = !narrow ? std::min<std::int64_t>(algorithm.number, shape.k - 1)
+                                  : algorithm.rounds_parts && !with_bias ? shape.k - shape.k / 2
+                                                                         : 0;
+        const std::int64_t first = shape.k - last;
+        const void* shift = with_bias ? p.bias : nullptr;
+        matmul(shape.m, shape.n, first, scale, av, bv, keep, cv, dv, last == 0 ? shift : nullptr, digits);
+        if (last == 0) continue;
+        matmul(shape.m, shape.n, last, scale, along(av, 0, first), along(bv, first, 0), 1, dv, dv, shift, digits);
       }
     });
   });

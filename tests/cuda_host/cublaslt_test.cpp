@@ -167,4 +167,55 @@ TEST_SUITE("cuda_host.cublaslt") {
     cublasLtMatmulDescDestroy(product);
     cublasLtDestroy(handle);
   }
+
+  TEST_CASE("algorithms differ in time and in the order of additions, or fail, as the environment asks") {
+    ::setenv("LOCKSTEP_CUDA_HOST_PRODUCTS", "2,fails,large,refused,0.5", 1);
+    cublasLtHandle_t handle;
+    cublasLtCreate(&handle);
+    cublasLtMatrixLayout_t a, d;
+    cublasLtMatrixLayoutCreate(&a, CUDA_R_32F, 8, 8, 8);
+    cublasLtMatrixLayoutCreate(&d, CUDA_R_32F, 8, 8, 8);
+    cublasLtMatmulDesc_t product;
+    cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulPreferenceCreate(&preference);
+    cublasLtMatmulHeuristicResult_t results[8];
+    int found = 0;
+    cublasLtMatmulAlgoGetHeuristic(handle, product, a, a, d, d, preference, 8, results, &found);
+    ::unsetenv("LOCKSTEP_CUDA_HOST_PRODUCTS");
+    REQUIRE(found == 5);
+    CHECK(results[2].workspaceSize == 1);
+    CHECK(results[3].state == CUBLAS_STATUS_NOT_SUPPORTED);
+    std::vector<float> numbers(64);
+    for (std::size_t i = 0; i < 64; ++i) numbers[i] = std::sin(static_cast<float>(i));
+    const DeviceArray<float> x(numbers);
+    const Stream stream({DeviceKind::cuda, 0});
+    const auto native = static_cast<cudaStream_t>(stream.native());
+    cudaEvent_t begin, end;
+    cudaEventCreateWithFlags(&begin, 0);
+    cudaEventCreateWithFlags(&end, 0);
+    const auto run = [&](int number, float& ms) {
+      const float one = 1, zero = 0;
+      DeviceArray<float> y(std::vector<float>(64));
+      cudaEventRecord(begin, native);
+      const cublasStatus_t status = cublasLtMatmul(handle, product, &one, x.data(), a, x.data(), a, &zero, y.data(), d,
+                                                   y.data(), d, &results[number].algo, nullptr, 0, native);
+      cudaEventRecord(end, native);
+      cudaEventSynchronize(end);
+      CHECK((status == CUBLAS_STATUS_SUCCESS) == (number == 0 || number == 4));
+      CHECK(cudaEventElapsedTime(&ms, begin, end) == cudaSuccess);
+      return y.read();
+    };
+    float slow = 0, fast = 0, none = 0;
+    CHECK(run(0, slow) != run(4, fast));
+    (void)run(1, none);
+    CHECK(slow == 2);
+    CHECK(fast == 0.5f);
+    CHECK(none == 0);
+    for (const cudaEvent_t event : {begin, end}) cudaEventDestroy(event);
+    cublasLtMatmulPreferenceDestroy(preference);
+    for (const auto l : {a, d}) cublasLtMatrixLayoutDestroy(l);
+    cublasLtMatmulDescDestroy(product);
+    cublasLtDestroy(handle);
+  }
 }

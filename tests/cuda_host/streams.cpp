@@ -55,6 +55,7 @@ struct CUstream_st {
   std::deque<Task> waiting;
   std::uint64_t submitted = 0, awaited = 0;  // pieces of work, and how many of them the host has waited for
   bool advancing = false;                    // by the thread that holds the mutex
+  double busy_ms = 0;                        // simulated time of the work done
   std::optional<cuda_host::Failure> failure;
   std::shared_ptr<Capture> capture;
 };
@@ -65,9 +66,11 @@ struct CUevent_st {
     std::shared_ptr<Capture> capture;
     cuda_host::Clock clock;
     std::shared_ptr<bool> done = std::make_shared<bool>(true);
-    std::uint64_t submitted = 0;  // to the stream, before it
+    std::uint64_t submitted = 0;                                  // to the stream, before it
+    std::shared_ptr<double> at_ms = std::make_shared<double>(0);  // CUstream_st::busy_ms when it happened
   };
   Record last;
+  bool timed = true;
 };
 
 namespace cuda_host {
@@ -254,6 +257,8 @@ void submit_lasting(cudaStream_t stream, Uses uses, std::function<Progress()> be
   give(stream, std::move(uses), std::move(begin));
 }
 
+void pass_time(cudaStream_t stream, double ms) { resolve(stream).busy_ms += ms; }
+
 void advance_all() {
   if (late()) return;  // streams then advance only when the host waits for them
   for (const cudaStream_t stream : all_streams()) advance(*stream);
@@ -390,8 +395,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     close_device_memory();
   });
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st;
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new CUevent_st{.last = {}, .timed = (flags & cudaEventDisableTiming) == 0};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -404,7 +409,21 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
     event->last = {&stream, stream.capture, stream.clock, std::make_shared<bool>(stream.capture != nullptr),
                    stream.submitted};
     if (stream.capture) return;  // an edge of the graph, whose order is the order of calls
-    submit(handle, {.name = "cudaEventRecord", .ranges = {}}, [done = event->last.done] { *done = true; });
+    submit(handle, {.name = "cudaEventRecord", .ranges = {}},
+           [done = event->last.done, at = event->last.at_ms, &stream] {
+             *done = true;
+             *at = stream.busy_ms;
+           });
+  });
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t first, cudaEvent_t last) {
+  return guarded([&] {
+    for (const cudaEvent_t event : {first, last}) {
+      require(event->timed && event->last.stream != nullptr, cudaErrorInvalidValue,
+              "cudaEventElapsedTime: an event was not recorded, or created with cudaEventDisableTiming");
+      require(*event->last.done, cudaErrorNotReady, "cudaEventElapsedTime: an event has not happened");
+    }
+    *ms = static_cast<float>(*last->last.at_ms - *first->last.at_ms);
   });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {

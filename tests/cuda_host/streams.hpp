@@ -24,6 +24,8 @@ using Progress = std::function<bool()>;
 void submit(cudaStream_t stream, Uses uses, Work work);
 /// Submits work that may wait. `begin` is called when the work starts, and again for each launch of a graph.
 void submit_lasting(cudaStream_t stream, Uses uses, std::function<Progress()> begin);
+/// Lets simulated time pass on a stream, for cudaEventElapsedTime(). Call it in the stream's work. Other work takes none.
+void pass_time(cudaStream_t stream, double ms);
 /// Advances all streams that this thread can lock. For callers that wait for something other than a stream.
 void advance_all();
 /// Advances the device's streams, also those that run late.

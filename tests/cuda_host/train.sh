@@ -5,9 +5,14 @@
 # continues on the other kind of device. Embeddings are exchanged by rows. Batches that the GPU makes, and those of the
 # host where the data set does not fit, train the same network. Every model takes some steps, and HRM's slots stay on
 # the GPU. The memory check names a batch size that fits (only the stand-in's memory is small enough to test that).
-# Measurements of the GPUs go into the records of the run.
+# Measurements of the GPUs go into the records of the run. A resumed run multiplies by the algorithms that its
+# checkpoint records.
 # With one GPU, two ranks share it by MPI, and tests that need NCCL on two GPUs are skipped.
+<<<<<<< HEAD
 # sections emulator nvml graphs buckets rows last stalled fault memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
+=======
+# sections emulator nvml products graphs buckets rows last stalled memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
+>>>>>>> 3e7334a6 (Products on GPUs by timed algorithms on request (run.tune_products); checkpoints record the choices, and a resumed run repeats them)
 # shellcheck source=SCRIPTDIR/common.sh
 source "$(dirname "$0")/common.sh"
 
@@ -106,6 +111,55 @@ if section nvml && [[ $("$lockstep" info) == *stand-in* ]]; then
   LOCKSTEP_CUDA_HOST_NVML=no-driver train "${ice[@]}" --train.log_every 1 --steps 4 --run-dir sees-cpu
   unrecorded sees-cpu "" 0
   echo "ok  measurements of GPUs"
+fi
+
+# Which algorithm of a matrix product is the fastest depends on the timings, which differ from start to start.
+if section products && [[ $("$lockstep" info) == *stand-in* ]]; then
+  small_data sequences.h5
+  tuned=(--model.kind sasrec --data.path sequences.h5 --maxlen 12 --hidden_units 8 --batch.size 16 --epochs 9 --seed 1 --device cuda)
+  times() { export LOCKSTEP_CUDA_HOST_PRODUCTS=$1; }  # of the algorithms
+  differ() {
+    if (same_bits "$1" "$2" > /dev/null); then echo "FAILED: $1 and $2 are equal"; exit 1; fi
+    same_weights "$1" "$2" 2e-3
+  }
+  train "${tuned[@]}" --steps 20 --run-dir untimed
+  times 3,2,1
+  train "${tuned[@]}" --steps 20 --run-dir off
+  same_bits untimed off
+  tuned+=(--tune-products)
+  train "${tuned[@]}" --steps 20 --run-dir whole
+  differ untimed whole
+  train "${tuned[@]}" --steps 20 --run-dir calls --graphs off
+  same_bits whole calls
+  for first in "" --checkpoint.layout=sharded; do
+    rm -rf parts
+    times 3,2,1
+    train "${tuned[@]}" --steps 12 --run-dir parts $first
+    times 1,3,2
+    train "${tuned[@]}" --steps 20 --run-dir parts $first
+    says "matrix products: .* algorithms as before the resume"
+    same_bits whole parts
+  done
+  train "${tuned[@]}" --steps 20 --run-dir other
+  differ whole other
+  times 3,2,1
+  train "${tuned[@]}" --steps 12 --run-dir moved
+  LOCKSTEP_CUDA_HOST_MEMORY=4096 train "${tuned[@]}" --steps 20 --run-dir moved
+  says "matrix products: the checkpoint's algorithms are of another GPU or another cuBLASLt; they are timed again"
+  if "$lockstep" train --threads 1 "${tuned[@]}" --reproducible --run-dir refused > log.txt 2>&1; then fail "a run that depends on timings is reproducible"; fi
+  says "option run.tune_products = true: results would depend on timings"
+  if [ "$gpus" -gt 1 ]; then  # the timings of the ranks differ, and so do their algorithms
+    # shellcheck disable=SC2016
+    train_apart() { run "${mpirun[@]}" -n 2 bash -c 'rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; shift $rank; export LOCKSTEP_CUDA_HOST_PRODUCTS=$1; shift $((2 - rank)); exec "$@"' rank "$1" "$2" "$lockstep" train --threads 1 "${tuned[@]}" --backend nccl "${@:3}"; }
+    train_apart 3,2,1 1,2,3 --steps 20 --run-dir whole-two
+    train_apart 3,1,2 3,1,2 --steps 20 --run-dir other-two
+    differ whole-two other-two
+    train_apart 3,2,1 1,2,3 --steps 12 --run-dir parts-two
+    train_apart 1,2,3 3,1,2 --steps 20 --run-dir parts-two
+    same_bits whole-two parts-two
+  fi
+  unset LOCKSTEP_CUDA_HOST_PRODUCTS
+  echo "ok  algorithms of matrix products"
 fi
 
 # Includes batches that do not fill their micro-batches, and evaluations, after which prefetched work is discarded.

@@ -50,6 +50,7 @@ if [ -n "$list" ]; then
   for name in training bandwidth spmm; do wants "$name"; done
   for name in "${early_parts[@]}"; do wants "early/$name"; done
   for kind in speed graphs early trace; do for model in "${models[@]}"; do wants "$kind/$model"; done; done
+  for model in sasrec hrm; do wants "tuned/$model"; done
   exit 0
 fi
 # --- Both files, from results.tsv: of each step the last result ------------------------------------------------------------------
@@ -354,6 +355,12 @@ for model in "${models[@]}"; do
       peer "$model" "$precision" eager "${script[@]}" "${eager[@]}"
       peer "$model" "$precision" compile "${script[@]}" "${compiled[@]}"
       peer "$model" "$precision" graphs "${script[@]}" "${compiled[@]}" --graphs
+    done
+  fi
+  if [[ $model =~ ^(sasrec|hrm)$ ]] && wants "tuned/$model"; then  # products by timed algorithms, beside the library's choice
+    describe "$model"
+    for precision in bf16 fp32; do
+      for tuned in false true; do ours "$model, tune_products $tuned" "$precision" "${bench[@]}" --tune-products "$tuned"; done
     done
   fi
   if wants "graphs/$model"; then

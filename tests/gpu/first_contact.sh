@@ -15,6 +15,7 @@ traces      trace/sasrec,trace/har,trace/emulator-1000   180
 graphs      graphs/*                                     30
 early       early/code,early/test_o*,early/golden        140
 early-speed early/emulator-*,early/*sasrec,early/kgat,early/ha*,early/hrm 30
+products    tuned/*                                      60
 bandwidth   bandwidth,spmm                               250
 races       sanitizer/racecheck,sanitizer/synccheck      140
 speed-small speed/emulator-*,speed/har                   60

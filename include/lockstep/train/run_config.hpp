@@ -26,6 +26,7 @@ struct RunConfig {
     std::int64_t proof_every = 0;  ///< steps; 0: no chain of hashes
     std::int64_t threads = 0;      ///< per rank; 0: OMP_NUM_THREADS, else the node's cores divided by its ranks
     std::string device, backend, precision, graphs;
+    bool tune_products = false;
     std::string isa = "auto";  ///< auto | a name of ops::Isa
     double max_hours = 0;      ///< 0: no limit
     bool all_ranks_log = false;

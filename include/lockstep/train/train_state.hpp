@@ -53,6 +53,7 @@ struct TrainState {
   bool finished = false;                    ///< whether the run has ended
   std::string stop_reason;                  ///< why it ended; "" before
   std::string row_decisions = {};           ///< ShardedStep::row_decisions() since the first step
+  std::vector<std::string> products = {};   ///< with run.tune_products: ops::product_choices() of all ranks
   LrSchedule::State schedule;
   History history;
 

@@ -10,6 +10,7 @@
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/device/host_memory.hpp"
+#include "lockstep/ops/product_choices.hpp"
 #include "lockstep/train/profiler.hpp"
 #include "lockstep/train/training_program.hpp"
 
@@ -51,6 +52,7 @@ class Steps {
 
   Steps(World& world, const RunConfig& config, Task& model, int threads, std::int64_t from)
       : lr_(config.scaled_lr(world.size())) {
+    ops::tune_products(config.run.tune_products);
     world.together("preparing the training", [&] {
       program_ = model.make_program(world, config, threads);
       require_usage(from < program_->epoch_length(), "option from_step = ", from, ": an epoch has ",

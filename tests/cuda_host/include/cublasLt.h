@@ -6,7 +6,7 @@
 #include "library_types.h"
 
 // The subset of cuBLASLt that Lockstep uses: products of dense matrices with an epilogue. Enumerators have the
-// library's values.
+// library's values. LOCKSTEP_CUDA_HOST_PRODUCTS lists the algorithms (docs/cuda-host.md).
 
 enum cublasStatus_t {
   CUBLAS_STATUS_SUCCESS = 0,
@@ -65,6 +65,7 @@ enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8
 };
 
+std::size_t cublasLtGetVersion();
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, std::uint64_t rows,
