@@ -3,6 +3,7 @@
 #include "lockstep/nn/linear.hpp"
 #include "ops/activations.hpp"
 #include "ops/every_isa.hpp"
+#include "support/devices.hpp"
 #include "support/gradcheck.hpp"
 #include "support/test.hpp"
 
@@ -181,5 +182,50 @@ TEST_SUITE("ops.activation") {
     CHECK_THROWS_WITH_AS(
         ops::parse_activation("swish"),
         "activation 'swish': unknown; choose one of none, gelu, relu, tanh, sigmoid, leakyrelu, elu, silu", Error);
+  }
+}
+
+TEST_SUITE("ops.activation.cuda" * doctest::skip(gpu_count() == 0)) {
+  /// Values and derivatives of GELU on the GPU.
+  std::pair<OwnedTensor, OwnedTensor> gelu_on_gpu(const OwnedTensor& x) {
+    const Device gpu{DeviceKind::cuda, 0};
+    const OwnedTensor there = on_device(x, gpu), y(x->dtype(), x->shape(), gpu), d(x->dtype(), x->shape(), gpu);
+    Stream stream(gpu);
+    ops::activation_forward(stream, y, d, there, Activation::gelu);
+    return {on_cpu(y), on_cpu(d)};
+  }
+
+  TEST_CASE("gelu has a small relative error in f32, also far in the tails") {
+    constexpr std::int64_t kCount = 60001;
+    const OwnedTensor x(DType::f32, {kCount});
+    for (std::int64_t i = 0; i < kCount; ++i)
+      x->data<float>()[i] = static_cast<float>(-16 + 32 * (static_cast<double>(i) + 0.37) / kCount);
+    const auto [y, d] = gelu_on_gpu(x);
+    constexpr double kLeast = 2e-37;  // below, the exponential is subnormal
+    double of_value = 0, of_derivative = 0;
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      const double at = x->data<float>()[i], density = std::exp(-at * at / 2) / std::sqrt(2 * std::acos(-1.0));
+      const auto [value, derivative] = exact(Activation::gelu, at);
+      // The derivative is a sum whose terms cancel near -0.75.
+      const double larger = std::max(std::erfc(-at / std::sqrt(2.0)) / 2, std::abs(at) * density);
+      of_value = std::max(of_value, std::abs(y->data<float>()[i] - value) / std::max(kLeast, std::abs(value)));
+      of_derivative = std::max(of_derivative, std::abs(d->data<float>()[i] - derivative) / std::max(kLeast, larger));
+    }
+    CHECK(of_value < 5e-7);
+    CHECK(of_derivative < 5e-7);
+  }
+
+  TEST_CASE("gelu of huge and infinite numbers is the limit, and a NaN stays a NaN") {
+    constexpr float kInf = std::numeric_limits<float>::infinity();
+    const std::vector<float> at = {kInf, 3e38f, 16, 0, -0.0f, -16, -3e38f, -kInf, NAN};
+    const OwnedTensor x(DType::f32, {std::ssize(at)});
+    std::ranges::copy(at, x->data<float>());
+    const auto [y, d] = gelu_on_gpu(x);
+    const std::vector<float> values(y->data<float>(), y->data<float>() + 8),
+        slopes(d->data<float>(), d->data<float>() + 8);
+    CHECK(values == std::vector<float>{kInf, 3e38f, 16, 0, 0, 0, 0, 0});
+    CHECK(slopes == std::vector<float>{1, 1, 1, 0.5f, 0.5f, 0, 0, 0});
+    CHECK(std::isnan(y->data<float>()[8]));
+    CHECK(std::isnan(d->data<float>()[8]));
   }
 }

@@ -4,6 +4,7 @@
 // negative tail. f64 without AVX-512 uses the other one.
 #include "activation_functions.hpp"
 #include "activation_kernels.hpp"
+#include "ops/common/gelu_tail.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 
@@ -180,13 +181,12 @@ LOCKSTEP_INLINE F exp2_negative(F x) {
                    0.009675539146877798f, 0.001327650339029385f);
   return (F)((I)p + ((I)shifted << 23));
 }
-/// Phi(-x) = erfc(x/sqrt 2)/2 = exp(-x^2/2) t P(t), x = |a|, t = 1/(1 + 0.26 x): relative error 2e-8 of t P(t).
+/// By Phi(-|a|) = erfc(|a|/sqrt 2)/2, from kGeluTail.
 LOCKSTEP_INLINE void fast_gelu(F a, F& y, F& d) {
   const F x = min(splat(kLargestDeviation<float>), abs(a)), e = exp2_negative(x * x * splat(-0.72134752f));
-  const F t = splat(1.0f) / fma(x, splat(0.26f), splat(1.0f));
-  const F p = poly(t, 0.10376219056055007f, 0.10296493714452598f, 0.10339131109658106f, 0.049642581740522246f,
-                   0.16415226352041468f, -0.15553568581858232f, 0.2554664777589194f, -0.154740171773511f,
-                   0.030896085597801014f);
+  const F t = splat(1.0f) / fma(x, splat(kGeluTailScale), splat(1.0f));
+  constexpr auto& c = kGeluTail;
+  const F p = poly(t, c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8]);
   const F tail = e * (t * p);
   y = fma(-x, tail, max(a, F{}));
   d = fma(with_sign(x, a) * splat(0.3989422804014327f), e, a > F{} ? splat(1.0f) - tail : tail);
