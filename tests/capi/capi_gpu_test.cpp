@@ -2,6 +2,7 @@
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "support/device_array.hpp"
 #include "support/golden_emulator.hpp"
+#include "support/random_emulator.hpp"
 #include "support/test.hpp"
 
 namespace {

@@ -70,7 +70,8 @@ int main(int argc, char** argv) try {
   {
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    Field x(n * n_in), dx(n * n_in), ktdy(n * n_in), y(n * n_out), dy(n * n_out), kdx(n * n_out), jacobian(n * n_out * n_in);
+    Field x(n * n_in), dx(n * n_in), ktdy(n * n_in), y(n * n_out), dy(n * n_out), kdx(n * n_out),
+        jacobian(n * n_out * n_in);
     const std::vector<double> increments = wave(n * n_in, 0.61), forcing = wave(n * n_out, 1.7);
     x.fill(stream, wave(n * n_in, 0.37));
     dx.fill(stream, increments);
