@@ -59,7 +59,8 @@ enum {
   LSEM_ERR_MEMORY = 6,    /* out of memory */
   LSEM_ERR_BUFFER = 7,    /* a text did not fit; the part that fits was copied */
   LSEM_ERR_NOT_FOUND = 8, /* no such entry */
-  LSEM_ERR_INTERNAL = 9   /* an error in this library */
+  LSEM_ERR_INTERNAL = 9,  /* an error in this library */
+  LSEM_ERR_GPU = 10       /* no GPU, a library without CUDA, or a call of CUDA that failed */
 };
 
 /* Purposes of a workspace. */
@@ -212,6 +213,55 @@ LSEM_API int lsem_ad_soa_f32(const lsem_lin* lin, const float* const* dy, const 
                              const long* sdx, int accumulate);
 LSEM_API int lsem_ad_soa_f64(const lsem_lin* lin, const double* const* dy, const long* sdy, double* const* dx,
                              const long* sdx, int accumulate);
+
+/* ---- On a GPU ---------------------------------------------------------------------------------------------------- */
+
+/* For programs with states in GPU memory (CUDA, OpenACC, OpenMP offloading) and a library that was built with CUDA.
+ *
+ * Layout     Element [node j, variable i] is x[j * node + i * variable], with a pair of strides for each state: (ldx,
+ *            1) for C arrays x[n][ldx] and Fortran arrays x(ldx, n), and (1, ldx) for one column per variable, x(ldx,
+ *            n_in). A Jacobian is J[(j * n_out + o) * n_in + i].
+ * Streams    A call enqueues its work on `stream`, a cudaStream_t (null: the default stream), and returns. Arrays are
+ *            in the memory of the model's GPU and must stay valid until the work is complete. A fault of a kernel is
+ *            reported by the next CUDA call that waits. Calls allocate nothing and can be captured in a CUDA graph.
+ * Threads    Any number of threads and streams may share a lsem_gpu. The calling thread's current GPU does not change.
+ * Results    They agree with those of the CPU to rounding, and a node's results depend on that node alone. */
+
+/* A copy of an emulator in the memory of a GPU. */
+typedef struct lsem_gpu lsem_gpu;
+
+/* Copies the model with its active inputs, domain and precision to a GPU: `device` is CUDA's number, or -1 for the
+ * calling thread's current GPU. Later changes of the model do not affect the copy. On failure *g is null. Errors:
+ * ARGUMENT, MEMORY, GPU (no GPU; a network whose values exceed the shared memory of a block). */
+LSEM_API int lsem_gpu_open(const lsem_model* m, int device, lsem_gpu** g);
+
+/* Frees the copy after all work on its GPU; null is allowed. */
+LSEM_API void lsem_gpu_close(lsem_gpu* g);
+
+/* y = M(x), as lsem_predict. Errors: ARGUMENT, GPU. */
+LSEM_API int lsem_gpu_predict_f32(const lsem_gpu* g, long n, const float* x, long x_node, long x_variable, float* y,
+                                  long y_node, long y_variable, void* stream);
+LSEM_API int lsem_gpu_predict_f64(const lsem_gpu* g, long n, const double* x, long x_node, long x_variable, double* y,
+                                  long y_node, long y_variable, void* stream);
+
+/* The Jacobian at x, as lsem_jac; `mask` is null or n values in GPU memory. Errors: ARGUMENT, GPU. */
+LSEM_API int lsem_gpu_jac_f32(const lsem_gpu* g, long n, const float* x, long x_node, long x_variable,
+                              const float* mask, int physical, float* J, void* stream);
+LSEM_API int lsem_gpu_jac_f64(const lsem_gpu* g, long n, const double* x, long x_node, long x_variable,
+                              const double* mask, int physical, double* J, void* stream);
+
+/* Tangent linear dy = K dx and adjoint dx = K' dy, added to the result if `accumulate` is not 0, with the Jacobians J
+ * that lsem_gpu_jac computed once: for dx and dy in physical units with physical != 0. Errors: ARGUMENT, GPU. */
+LSEM_API int lsem_gpu_tl_f32(const lsem_gpu* g, long n, const float* J, const float* dx, long dx_node, long dx_variable,
+                             float* dy, long dy_node, long dy_variable, int accumulate, void* stream);
+LSEM_API int lsem_gpu_tl_f64(const lsem_gpu* g, long n, const double* J, const double* dx, long dx_node,
+                             long dx_variable, double* dy, long dy_node, long dy_variable, int accumulate,
+                             void* stream);
+LSEM_API int lsem_gpu_ad_f32(const lsem_gpu* g, long n, const float* J, const float* dy, long dy_node, long dy_variable,
+                             float* dx, long dx_node, long dx_variable, int accumulate, void* stream);
+LSEM_API int lsem_gpu_ad_f64(const lsem_gpu* g, long n, const double* J, const double* dy, long dy_node,
+                             long dy_variable, double* dx, long dx_node, long dx_variable, int accumulate,
+                             void* stream);
 
 /* ---- Other networks: activity recognition, recommenders ---------------------------------------------------------- */
 

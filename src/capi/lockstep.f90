@@ -7,6 +7,8 @@
 !            ldx is the leading extent, size(x, 1). With one array per variable, call the lsem_*_soa functions with
 !            arrays of c_loc(...) addresses.
 ! Optional   Pass a mask or workspace as c_loc(mask), or c_null_ptr for none.
+! GPUs       The lsem_gpu_* functions take addresses in GPU memory: c_loc(x) inside `!$acc host_data use_device(x)`, or
+!            c_devloc(x) of a CUDA Fortran array. The strides of x(n_in, n) are n_in and 1.
 ! Networks   The lsnet_* functions take the addresses of whole arrays: x(length, channels, n), items(slots, n),
 !            scores(items, n).
 ! Precision  The generic names without suffix (lsem_predict, ...) select the precision by the kind: real(c_float) or
@@ -21,7 +23,7 @@ module lockstep
   integer(c_int), parameter, public :: LSEM_ABI_EXPECTED = 1
   integer(c_int), parameter, public :: LSEM_OK = 0, LSEM_ERR_ARGUMENT = 1, LSEM_ERR_OPEN = 2, LSEM_ERR_FORMAT = 3, &
        LSEM_ERR_DAMAGED = 4, LSEM_ERR_SELFTEST = 5, LSEM_ERR_MEMORY = 6, LSEM_ERR_BUFFER = 7, LSEM_ERR_NOT_FOUND = 8, &
-       LSEM_ERR_INTERNAL = 9
+       LSEM_ERR_INTERNAL = 9, LSEM_ERR_GPU = 10
   integer(c_int), parameter, public :: LSEM_WS_PREDICT_F32 = 0, LSEM_WS_PREDICT_F64 = 1, LSEM_WS_JAC_F32 = 2, LSEM_WS_JAC_F64 = 3
   integer(c_int), parameter, public :: LSEM_NET_F64 = 0, LSEM_NET_F32 = 1
   integer(c_int), parameter, public :: LSNET_F32 = 0, LSNET_I64 = 1
@@ -36,6 +38,8 @@ module lockstep
   public :: lsem_predict, lsem_jac, lsem_linearize, lsem_tl, lsem_ad
   public :: lsem_name, lsem_cf_name, lsem_units, lsem_mask_name, lsem_meta
   public :: lsem_error_text, lsem_last_error_text
+  public :: lsem_gpu_open, lsem_gpu_close, lsem_gpu_predict_f32, lsem_gpu_predict_f64, lsem_gpu_jac_f32, lsem_gpu_jac_f64
+  public :: lsem_gpu_tl_f32, lsem_gpu_tl_f64, lsem_gpu_ad_f32, lsem_gpu_ad_f64
   public :: lsnet_open, lsnet_open_mem, lsnet_close, lsnet_meta, lsnet_arrays, lsnet_array_name, lsnet_array_type
   public :: lsnet_array_rank, lsnet_array_extent, lsnet_set, lsnet_workspace_new, lsnet_workspace_free, lsnet_predict
 
@@ -81,6 +85,28 @@ module lockstep
       type(c_ptr), value :: lin
       type(c_ptr), intent(in) :: dy(*), dx(*)
       integer(c_long), intent(in) :: sdy(*), sdx(*)
+      integer(c_int), value :: accumulate
+    end function
+
+    ! x, y, mask, jacobian, from, to: addresses in GPU memory; stream: a cudaStream_t, or c_null_ptr
+    integer(c_int) function gpu_predict(g, n, x, x_node, x_variable, y, y_node, y_variable, stream) bind(c)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: g, x, y, stream
+      integer(c_long), value :: n, x_node, x_variable, y_node, y_variable
+    end function
+
+    integer(c_int) function gpu_jac(g, n, x, x_node, x_variable, mask, physical, jacobian, stream) bind(c)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: g, x, mask, jacobian, stream
+      integer(c_long), value :: n, x_node, x_variable
+      integer(c_int), value :: physical
+    end function
+
+    integer(c_int) function gpu_multiply(g, n, jacobian, from, from_node, from_variable, to, to_node, to_variable, accumulate, &
+                                         stream) bind(c)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: g, jacobian, from, to, stream
+      integer(c_long), value :: n, from_node, from_variable, to_node, to_variable
       integer(c_int), value :: accumulate
     end function
 
@@ -144,6 +170,10 @@ module lockstep
   procedure(linearize_soa), bind(c) :: lsem_linearize_soa_f32, lsem_linearize_soa_f64
   procedure(tl_soa), bind(c) :: lsem_tl_soa_f32, lsem_tl_soa_f64
   procedure(ad_soa), bind(c) :: lsem_ad_soa_f32, lsem_ad_soa_f64
+  procedure(gpu_predict), bind(c) :: lsem_gpu_predict_f32, lsem_gpu_predict_f64
+  procedure(gpu_jac), bind(c) :: lsem_gpu_jac_f32, lsem_gpu_jac_f64
+  procedure(gpu_multiply), bind(c) :: lsem_gpu_tl_f32, lsem_gpu_tl_f64, lsem_gpu_ad_f32, lsem_gpu_ad_f64
+  procedure(free_handle), bind(c) :: lsem_gpu_close
   procedure(free_handle), bind(c) :: lsem_close, lsnet_close, lsem_lin_free, lsnet_workspace_free
   procedure(number_of_model), bind(c) :: lsem_selftest, lsem_n_in, lsem_n_out
   procedure(with_number), bind(c) :: lsem_set_precision, lsem_set_threads, lsnet_arrays
@@ -167,6 +197,14 @@ module lockstep
       import :: c_int, c_ptr, c_double
       type(c_ptr), value :: m
       real(c_double), intent(out) :: lo, hi
+    end function
+
+    ! device: CUDA's number, or -1 for the current GPU
+    integer(c_int) function lsem_gpu_open(m, device, g) bind(c)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int), value :: device
+      type(c_ptr), intent(out) :: g
     end function
 
     ! in_mask: c_loc of n_in integers of kind c_signed_char (0 = inactive), or c_null_ptr

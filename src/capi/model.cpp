@@ -138,8 +138,9 @@ const char* lsem_strerror(int code) {
       "out of memory",
       "the text does not fit the buffer",
       "no such entry",
-      "a fault of liblockstep"};
-  return code >= LSEM_OK && code <= LSEM_ERR_INTERNAL ? kTexts[code] : "not a status code of liblockstep";
+      "a fault of liblockstep",
+      "no GPU, a library without CUDA, or a call of CUDA that failed"};
+  return code >= LSEM_OK && code <= LSEM_ERR_GPU ? kTexts[code] : "not a status code of liblockstep";
 }
 
 const char* lsem_last_error(void) { return last_error; }

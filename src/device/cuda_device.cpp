@@ -68,6 +68,17 @@ std::string uuid(int index) {
   return text;
 }
 
+int current() {
+  int device = 0;
+  check(cudaGetDevice(&device), "asking for the current GPU");
+  return device;
+}
+void make_current(int device) {
+  require_usage(device >= 0 && device < count(), "using cuda:", device, ": this process sees ", count(), " GPUs");
+  check(cudaSetDevice(device), "using cuda:", device);
+}
+void restore_current(int device) { cudaSetDevice(device); }
+
 void* main_stream(int device) {
   static std::mutex mutex;
   static std::vector<cudaStream_t> streams;  // never destroyed: the driver may shut down before static objects

@@ -18,6 +18,12 @@ std::string uuid(int index);
 /// Runs an empty kernel.
 void try_out(const Stream& stream);
 
+/// The GPU that is current for the calling thread.
+int current();
+void make_current(int device);
+/// The same at the end of an object's life: errors are ignored.
+void restore_current(int device);
+
 /// The main stream of the GPU; the first call creates it. Makes `device` current for the calling thread.
 void* main_stream(int device);
 void synchronize(void* stream);

@@ -131,6 +131,20 @@ Stream::Stream(Device device) : device_(device) {
   if constexpr (kHasCuda) native_ = gpu::main_stream(device.index);
 }
 
+Device current_gpu() {
+  require_usage(gpu_count() > 0, "using a GPU: ", why_no_gpu());
+  Device found{DeviceKind::cuda, 0};
+  if constexpr (kHasCuda) found.index = gpu::current();
+  return found;
+}
+
+CurrentGpu::CurrentGpu(Device gpu) : before_(current_gpu().index) {
+  if constexpr (kHasCuda) gpu::make_current(gpu.index);
+}
+CurrentGpu::~CurrentGpu() {
+  if constexpr (kHasCuda) gpu::restore_current(before_);
+}
+
 void Stream::synchronize() const {
   if constexpr (kHasCuda) {
     if (device_.is_cuda()) gpu::synchronize(native());

@@ -350,6 +350,9 @@ cudaError_t cudaSetDevice(int wanted) {
     device = wanted;
   });
 }
+cudaError_t cudaGetDevice(int* current) {
+  return guarded([&] { *current = device; });
+}
 cudaError_t cudaDeviceSynchronize() {
   return guarded([] {
     refuse_while_capturing("cudaDeviceSynchronize");

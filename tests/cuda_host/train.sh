@@ -8,11 +8,7 @@
 # Measurements of the GPUs go into the records of the run. A resumed run multiplies by the algorithms that its
 # checkpoint records.
 # With one GPU, two ranks share it by MPI, and tests that need NCCL on two GPUs are skipped.
-<<<<<<< HEAD
-# sections emulator nvml graphs buckets rows last stalled fault memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
-=======
-# sections emulator nvml products graphs buckets rows last stalled memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
->>>>>>> 3e7334a6 (Products on GPUs by timed algorithms on request (run.tune_products); checkpoints record the choices, and a resumed run repeats them)
+# sections emulator nvml products graphs buckets rows last stalled fault memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
 # shellcheck source=SCRIPTDIR/common.sh
 source "$(dirname "$0")/common.sh"
 

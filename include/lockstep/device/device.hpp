@@ -81,6 +81,9 @@ class Stream {
  public:
   /// errors   Error with the reason if the GPU cannot be used
   explicit Stream(Device device = {});
+  /// A stream that other code made on this GPU: a cudaStream_t, or null for CUDA's default stream. The GPU must be
+  /// current (CurrentGpu) while work is enqueued.
+  Stream(Device gpu, void* native) : device_(gpu), native_(native) {}
   Device device() const { return device_; }
   /// Waits until all enqueued work is complete. errors  Error if any of it failed
   void synchronize() const;
@@ -90,6 +93,19 @@ class Stream {
  private:
   Device device_;
   void* native_ = nullptr;
+};
+
+/// The GPU that is current for the calling thread. errors  Error with the reason if there is none
+Device current_gpu();
+/// Makes a GPU current for the calling thread until the end of its life. errors  as Stream(gpu)
+class CurrentGpu {
+ public:
+  explicit CurrentGpu(Device gpu);
+  CurrentGpu(const CurrentGpu&) = delete;
+  ~CurrentGpu();
+
+ private:
+  int before_;
 };
 
 /// Copies bytes between the host and the stream's device, or within the device. With a GPU, the host memory may be

@@ -3,31 +3,13 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <type_traits>
 #include <vector>
 
 #include "lockstep/models/emulator/emulator.hpp"
+#include "lockstep/ops/feed_forward_states.hpp"
+#include "lockstep/ops/state_view.hpp"
 
 namespace lockstep {
-
-/// A strided view of states: element [node j, variable i] is data[j * node_stride + i * variable_stride].
-///
-/// Nodes first (C order x[n][n_in], Fortran order x(n_in, n)): {x, ld, 1} with ld >= n_in. Variables first (x[n_in][n],
-/// x(n, n_in)): {x, 1, ld}.
-template <class S>
-struct StateView {
-  S* data = nullptr;
-  std::int64_t node_stride = 0;
-  std::int64_t variable_stride = 1;
-  S& at(std::int64_t node, std::int64_t variable) const {
-    return data[node * node_stride + variable * variable_stride];
-  }
-  StateView from(std::int64_t node) const { return {data + node * node_stride, node_stride, variable_stride}; }
-  operator StateView<const S>() const  // NOLINT: implicit on purpose
-      requires(!std::is_const_v<S>) {
-    return {data, node_stride, variable_stride};
-  }
-};
 
 /// Restricts the sensitivities: masked nodes and inactive inputs have a zero Jacobian.
 struct OperatorOptions {
@@ -104,6 +86,11 @@ class EmulatorOperators {
   /// Stores the linearisation at x for tangents and adjoints: K if n_out * n_in <= 2 * layers * hidden, else the D_k.
   template <class S>
   EmulatorLinearization<T> linearize(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select) const;
+
+  /// A copy of network, moments and active inputs in the memory of a GPU. Its units of a Jacobian are those of
+  /// JacobianUnits; a convolution becomes a dense layer.
+  /// errors  see FeedForwardStates
+  ops::FeedForwardStates<T> on_gpu(Device gpu) const;
 
   struct Impl;
 

@@ -1,0 +1,111 @@
+#include "lockstep/lockstep.h"
+#include "lockstep/models/emulator/emulator_files.hpp"
+#include "support/device_array.hpp"
+#include "support/golden_emulator.hpp"
+#include "support/random_emulator.hpp"
+#include "support/test.hpp"
+
+namespace {
+
+bool gpu_present() { return gpu_count() > 0; }
+
+/// A golden emulator, opened through the interface, and the states and results that PyTorch had.
+struct Opened {
+  lsem_model* m = nullptr;
+  H5File golden;
+  long n = 0, n_in = 0, n_out = 0;
+  Opened() : golden(H5File::open(golden_path("emulator_aice.h5"))) {
+    const TrainedEmulator model = golden_emulator("emulator_aice");
+    write_emulator("model", EmulatorFormat::lsem, model.network, model.metadata);
+    REQUIRE(lsem_open("model", &m) == LSEM_OK);
+    n_in = lsem_n_in(m), n_out = lsem_n_out(m);
+    n = golden.info("/inputs/x").shape[0];
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+  ~Opened() { lsem_close(m); }
+};
+
+double apart(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  double worst = 0, largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    worst = std::max(worst, std::abs(a[i] - b[i]));
+    largest = std::max(largest, std::abs(b[i]));
+  }
+  return worst / largest;
+}
+
+}  // namespace
+
+TEST_SUITE("capi.gpu_cuda") {
+  TEST_CASE("without a GPU the copy is refused with the reason") {
+    Opened model;
+    auto* g = reinterpret_cast<lsem_gpu*>(1);
+    CHECK(lsem_gpu_open(nullptr, -1, &g) == LSEM_ERR_ARGUMENT);
+    CHECK(g == nullptr);
+    CHECK(lsem_gpu_open(model.m, -2, &g) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_gpu_open(model.m, 99, &g) == LSEM_ERR_GPU);
+    CHECK(std::string(lsem_last_error()).find(gpu_present() ? "this process sees" : "CUDA") != std::string::npos);
+    CHECK(std::string(lsem_strerror(LSEM_ERR_GPU)).starts_with("no GPU"));
+    lsem_gpu_close(nullptr);
+  }
+
+  TEST_CASE("prediction, Jacobian, tangent linear and adjoint are PyTorch's" * doctest::skip(!gpu_present())) {
+    Opened model;
+    const long n = model.n, n_in = model.n_in, n_out = model.n_out;
+    lsem_gpu* g = nullptr;
+    REQUIRE_MESSAGE(lsem_gpu_open(model.m, -1, &g) == LSEM_OK, lsem_last_error());
+    const test::DeviceArray<double> x(model.golden.read<double>("/inputs/x"));
+    const test::DeviceArray<double> y(to_size(n * n_out)), j(to_size(n * n_out * n_in));
+    REQUIRE(lsem_gpu_predict_f64(g, n, x.data(), n_in, 1, y.data(), n_out, 1, nullptr) == LSEM_OK);
+    REQUIRE(lsem_gpu_jac_f64(g, n, x.data(), n_in, 1, nullptr, 1, j.data(), nullptr) == LSEM_OK);
+    Stream({DeviceKind::cuda, 0}, nullptr).synchronize();
+    CHECK(apart(y.read(), model.golden.read<double>("/outputs_f64/y")) < 1e-12);
+    const std::vector<double> matrix = j.read();
+
+    const std::vector<double> dx = test::random_values(n * n_in, 3), dy = test::random_values(n * n_out, 4);
+    std::vector<double> kdx(to_size(n * n_out), 1), ktdy(to_size(n * n_in), 1);
+    for (long node = 0; node < n; ++node)
+      for (long o = 0; o < n_out; ++o)
+        for (long i = 0; i < n_in; ++i) {
+          const double k = matrix[to_size((node * n_out + o) * n_in + i)];
+          kdx[to_size(node * n_out + o)] += k * dx[to_size(node * n_in + i)];
+          ktdy[to_size(node * n_in + i)] += k * dy[to_size(node * n_out + o)];
+        }
+    const test::DeviceArray<double> from_x(dx), from_y(dy), to_y(std::vector<double>(kdx.size(), 1)),
+        to_x(std::vector<double>(ktdy.size(), 1));
+    REQUIRE(lsem_gpu_tl_f64(g, n, j.data(), from_x.data(), n_in, 1, to_y.data(), n_out, 1, 1, nullptr) == LSEM_OK);
+    REQUIRE(lsem_gpu_ad_f64(g, n, j.data(), from_y.data(), n_out, 1, to_x.data(), n_in, 1, 1, nullptr) == LSEM_OK);
+    Stream({DeviceKind::cuda, 0}, nullptr).synchronize();
+    CHECK(apart(to_y.read(), kdx) < 1e-13);
+    CHECK(apart(to_x.read(), ktdy) < 1e-13);
+
+    CHECK(lsem_gpu_predict_f64(g, 0, nullptr, 0, 0, nullptr, 0, 0, nullptr) == LSEM_OK);
+    CHECK(lsem_gpu_predict_f64(g, n, nullptr, n_in, 1, y.data(), n_out, 1, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_gpu_predict_f64(g, n, x.data(), 0, 1, y.data(), n_out, 1, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_gpu_predict_f64(g, -1, x.data(), n_in, 1, y.data(), n_out, 1, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_gpu_jac_f64(g, n, x.data(), n_in, 1, nullptr, 1, nullptr, nullptr) == LSEM_ERR_ARGUMENT);
+    lsem_gpu_close(g);
+  }
+
+  TEST_CASE("single precision, and a single network for double states" * doctest::skip(!gpu_present())) {
+    Opened model;
+    REQUIRE(lsem_set_precision(model.m, LSEM_NET_F32) == LSEM_OK);
+    lsem_gpu* g = nullptr;
+    REQUIRE(lsem_gpu_open(model.m, 0, &g) == LSEM_OK);
+    const std::vector<double> wanted = model.golden.read<double>("/outputs_f64/y");
+    const test::DeviceArray<double> x(model.golden.read<double>("/inputs/x")), y(wanted.size());
+    const test::DeviceArray<float> x32(model.golden.read<float>("/inputs/x")), y32(wanted.size());
+    REQUIRE(lsem_gpu_predict_f64(g, model.n, x.data(), model.n_in, 1, y.data(), model.n_out, 1, nullptr) == LSEM_OK);
+    REQUIRE(lsem_gpu_predict_f32(g, model.n, x32.data(), model.n_in, 1, y32.data(), model.n_out, 1, nullptr) ==
+            LSEM_OK);
+    Stream({DeviceKind::cuda, 0}, nullptr).synchronize();
+    const double double_states = apart(y.read(), wanted);
+    CHECK(double_states < 3e-6);
+    CHECK(double_states > 1e-12);  // the network computes in single precision
+    const std::vector<float> single = y32.read();
+    CHECK(apart(std::vector<double>(single.begin(), single.end()), wanted) < 3e-6);
+    lsem_gpu_close(g);
+  }
+}
