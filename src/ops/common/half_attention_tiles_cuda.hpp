@@ -31,7 +31,7 @@ struct HalfPlace : AttentionPlace<T> {
   int g, t;
 
   __device__ explicit HalfPlace(const PackedAttention<T>& a, LongestTile longest = LongestTile::last)
-      : AttentionPlace<T>(a, kFragmentRows, longest), g(this->lane / 4), t(this->lane % 4) {}
+      : AttentionPlace<T>(a, blockIdx.x, kFragmentRows, longest), g(this->lane / 4), t(this->lane % 4) {}
   /// The lane's rows, r = 0, 1.
   __device__ int row(int r) const { return this->mine() + g + 8 * r; }
 };

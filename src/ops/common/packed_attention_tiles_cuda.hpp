@@ -35,17 +35,18 @@ struct AttentionPlace {
   int turn;                        ///< the number of tiles of the sequence that have more to do
   std::int64_t behind;             ///< not negative: the index of the block among those of the rows after the sequences
 
-  __device__ AttentionPlace(const PackedAttention<T>& a, int rows_of_warp, LongestTile longest)
+  /// block: its index among those that do the same
+  __device__ AttentionPlace(const PackedAttention<T>& a, std::int64_t block, int rows_of_warp, LongestTile longest)
       : warp(static_cast<int>(threadIdx.y)),
         lane(static_cast<int>(threadIdx.x)),
         rows(static_cast<int>(blockDim.y) * rows_of_warp),
         warp_rows(rows_of_warp) {
     const std::int64_t blocks = gpu::ceil_div(a.time, rows), heads = a.batch * a.heads;
-    behind = blockIdx.x - blocks * heads;
+    behind = block - blocks * heads;
     // Blocks of a head are neighbours unless they differ in work, so that they find its rows in the L2 cache.
-    const std::int64_t all = a.causal ? blockIdx.x % heads : blockIdx.x / blocks;
+    const std::int64_t all = a.causal ? block % heads : block / blocks;
     // mutant-equivalent: another thread or block does the same work
-    turn = static_cast<int>(a.causal ? blockIdx.x / heads : blockIdx.x % blocks);
+    turn = static_cast<int>(a.causal ? block / heads : block % blocks);
     sequence = all / a.heads;
     head = static_cast<int>(all % a.heads);
     // mutant-equivalent: another thread or block does the same work

@@ -1,6 +1,5 @@
 #include <limits>
 
-#include "lockstep/device/cuda_scratch.hpp"
 #include "real_attention_tiles_cuda.hpp"
 
 namespace lockstep::ops::cuda {
@@ -58,15 +57,28 @@ __device__ void put_rows(T* to, std::int64_t stride, bool add, const T (&x)[kRow
   });
 }
 
-/// The gradient of the queries, with the same grid as the forward: ds_ij from recomputed scores, dq_i = sum_j ds_ij
-/// k_j. Also the row sums mean_i = sum_j p_ij dp_ij = sum_c dy_ic y_ic, laid out as lse; without a dq only these.
+/// mean_i = sum_c dy_ic y_ic = sum_j p_ij dp_ij of a row, by kSharers adjacent lanes, of which this is the `share`-th.
+template <int kSharers, class T>
+__device__ T mean_of(const T* dy, const T* y, int width, int pack, int share) {
+  T sum = 0;
+  visit_pack<T>(pack, [&]<int N>() {
+    for (int c = share * N; c < width; c += kSharers * N) {
+      const gpu::Pack<T, N> a = gpu::load<N>(dy + c), b = gpu::load<N>(y + c);
+#pragma unroll
+      for (int k = 0; k < N; ++k) sum += a.at[k] * b.at[k];
+    }
+  });
+#pragma unroll
+  for (int distance = 1; distance < kSharers; distance *= 2) sum += __shfl_xor_sync(gpu::kWholeWarp, sum, distance);
+  return sum;
+}
+
+/// The gradient of the queries, with the rows of the forward: ds_ij from recomputed scores, dq_i = sum_j ds_ij k_j.
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 2 : 1)
-    real_queries_kernel(PackedAttention<T> a, int pack, T* __restrict__ mean, gpu::Drop<T> drop) {
+__device__ void queries_gradient(const PackedAttention<T>& a, std::int64_t block, int pack, gpu::Drop<T> drop) {
   using Tile = RealTile<T, kWidth>;
   constexpr int kRows = Tile::kRows;
-  const RealPlace<T, kWidth> at(a, LongestTile::last);
-  if (at.behind >= 0) return at.zero_behind(a, a.add_dq ? nullptr : a.dq, a.stride);
+  const RealPlace<T, kWidth> at(a, block, LongestTile::last);
   if (at.first >= at.end) return;
   const int width = static_cast<int>(a.width), mine = at.warp * Tile::kWarpRows;
   const std::int64_t columns = a.heads * a.width;
@@ -89,14 +101,10 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 2 : 1
     const bool asks = at.is_query(at.row(r));
     // mutant-equivalent: rows that do not ask have weight 0
     lse[r] = asks ? a.lse[at.in_lse(a, at.row(r))] * kLog2E<T> : T{0};
-    const std::int64_t row = at.row(r) * columns;
-    T sum = 0;  // of every eighth column
-    for (int c = at.t; asks && c < width; c += 8)
-      sum += at.in(a.dy, a, columns)[row + c] * at.in(a.y, a, columns)[row + c];
-    middle[r] = over_rows(sum, gpu::Add());
-    if (asks && at.t == 0) mean[at.in_lse(a, at.row(r))] = middle[r];
+    // mutant-equivalent: rows that do not ask have weight 0
+    const std::int64_t row = asks ? at.row(r) * columns : 0;
+    middle[r] = mean_of<8>(at.in(a.dy, a, columns) + row, at.in(a.y, a, columns) + row, asks ? width : 0, pack, at.t);
   }
-  if (a.dq == nullptr) return gpu::wait_for_copies();
   const T scale = a.scale * kLog2E<T>;
   // The number of keys that a row sees; a fill has no gradient.
   const auto visible = [&](int row) { return a.causal ? row + 1 : at.length; };
@@ -138,18 +146,14 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 2 : 1
 /// The gradients of keys and values: warps own rows of keys, queries are processed in tiles. Scores are recomputed
 /// again, so each gradient has one owner and needs no atomics. The block draws once for all its warps.
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 2 : 1)
-    real_keys_kernel(PackedAttention<T> a, int pack, const T* __restrict__ mean, gpu::Drop<T> drop) {
+__device__ void keys_gradient(const PackedAttention<T>& a, std::int64_t block, int pack, gpu::Drop<T> drop) {
   using Tile = RealTile<T, kWidth>;
   constexpr int kRows = Tile::kRows;
-  const RealPlace<T, kWidth> at(a, LongestTile::first);
-  if (at.behind >= 0) {
-    at.zero_behind(a, a.add_dk ? nullptr : a.dk, a.kv_stride);
-    return at.zero_behind(a, a.add_dv ? nullptr : a.dv, a.kv_stride);
-  }
+  const RealPlace<T, kWidth> at(a, block, LongestTile::first);
   if (at.first >= at.end) return;
   const int width = static_cast<int>(a.width), mine = at.warp * Tile::kWarpRows;
-  const int thread = at.warp * kWarp + at.lane;
+  constexpr int kSharers = 4;  // lanes that add a row's mean
+  const int thread = at.warp * kWarp + at.lane, threads = static_cast<int>(blockDim.y) * kWarp;
   const std::int64_t columns = a.heads * a.width;
   const BackwardTiles<T, kWidth> sm(sm_bytes, at.rows);
   T* const sm_weights = sm.weights + at.warp * kTileRows * Tile::kWeightStride;
@@ -174,10 +178,15 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 2 : 1
     __syncthreads();
     fetch(sm.tile, a.q, a.stride, tile, kTileRows, turned);
     fetch(sm.tile_too, a.dy, columns, tile, kTileRows);
-    if (thread < kTileRows) {
-      const bool asks = at.is_query(tile + thread);
-      sm.lse[thread] = asks ? a.lse[at.in_lse(a, tile + thread)] * kLog2E<T> : T{0};
-      sm.mean[thread] = asks ? mean[at.in_lse(a, tile + thread)] : T{0};
+    for (int i = thread / kSharers; i < kTileRows; i += threads / kSharers) {
+      const bool asks = at.is_query(tile + i);
+      // mutant-equivalent: rows that do not ask have weight 0
+      const std::int64_t row = asks ? (tile + i) * columns : 0;
+      const T middle = mean_of<kSharers>(at.in(a.dy, a, columns) + row, at.in(a.y, a, columns) + row, asks ? width : 0,
+                                         pack, thread % kSharers);
+      if (thread % kSharers != 0) continue;
+      sm.lse[i] = asks ? a.lse[at.in_lse(a, tile + i)] * kLog2E<T> : T{0};
+      sm.mean[i] = middle;
     }
     if (keeps) keeps.draw_all(tile, kTileRows, at.first, at);
     gpu::wait_for_copies();
@@ -217,20 +226,50 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 2 : 1
   if (a.dv != nullptr) put_rows<kWidth>(a.dv, a.kv_stride, a.add_dv, dv, at, a, pack, {}, sm_mine);
 }
 
+/// Whether a launch has blocks for queries, and whether it has some for keys.
+template <class T>
+__host__ __device__ bool wants_queries(const PackedAttention<T>& a) {
+  return a.dq != nullptr;
+}
+template <class T>
+__host__ __device__ bool wants_keys(const PackedAttention<T>& a) {
+  return a.dk != nullptr || a.dv != nullptr;
+}
+
+/// Blocks of keys and blocks of queries, which do not depend on one another, alternate: of each head, or in causal
+/// attention, where tiles differ in work, of each tile of all heads. `blocks` of each kind, and then those of the rows
+/// after the sequences. Seven products of head width, where one block for all rows of a head would need five: two more
+/// are cheaper than so few blocks. Bound by multiply-adds and shared memory.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 2 : 1)
+    real_backward_kernel(PackedAttention<T> a, std::int64_t blocks, int pack, gpu::Drop<T> drop) {
+  const std::int64_t kinds = wants_queries(a) && wants_keys(a) ? 2 : 1, unit = a.causal ? a.batch * a.heads : 1;
+  if (blockIdx.x >= kinds * blocks) {
+    AttentionPlace<T> at(a, blockIdx.x - (kinds - 1) * blocks, RealTile<T, kWidth>::kWarpRows, LongestTile::first);
+    at.zero_behind(a, a.add_dq ? nullptr : a.dq, a.stride);
+    at.zero_behind(a, a.add_dk ? nullptr : a.dk, a.kv_stride);
+    return at.zero_behind(a, a.add_dv ? nullptr : a.dv, a.kv_stride);
+  }
+  const std::int64_t block = blockIdx.x / (kinds * unit) * unit + blockIdx.x % unit;
+  if (wants_keys(a) && (kinds == 1 || blockIdx.x / unit % 2 == 0))
+    keys_gradient<T, kWidth>(a, block, pack, drop);
+  else
+    queries_gradient<T, kWidth>(a, block, pack, drop);
+}
+
 }  // namespace
 
 template <class T>
-void packed_attention_backward(const Stream& stream, const PackedAttention<T>& a, std::int64_t rows) {
+void packed_attention_backward(const Stream& stream, const PackedAttention<T>& a, std::int64_t /*rows*/) {
+  const bool queries = wants_queries(a), keys = wants_keys(a);
+  if (!queries && !keys) return;
   const gpu::Drop<T> drop{cpu::DropRate(a.dropout.rate)};
-  const int pack = access_of(a);
-  T* mean = gpu::scratch<T>(stream, rows * a.heads);
   visit_real_width(a.width, [&]<int kWidth>() {
-    const auto grid = [&](int products) {
-      return real_grid<T, kWidth>(stream, a, BackwardTiles<T, kWidth>::bytes, products);
-    };
-    gpu::launch(stream, grid(3), real_queries_kernel<T, kWidth>, a, pack, mean, drop);
-    if (a.dk != nullptr || a.dv != nullptr)
-      gpu::launch(stream, grid(4), real_keys_kernel<T, kWidth>, a, pack, mean, drop);
+    gpu::Grid grid =
+        real_grid<T, kWidth>(stream, a, BackwardTiles<T, kWidth>::bytes, (queries ? 3 : 0) + (keys ? 4 : 0));
+    const std::int64_t blocks = grid.grid.x - (a.all_rows > 0 ? gpu::kBlocksBehind : 0);
+    if (queries && keys) grid.grid.x += blocks;
+    gpu::launch(stream, grid, real_backward_kernel<T, kWidth>, a, blocks, access_of(a), drop);
   });
 }
 

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 3 : 1
   using Tile = RealTile<T, kWidth>;
   constexpr int kRows = Tile::kRows;
   constexpr T kNone = -std::numeric_limits<T>::infinity();
-  const RealPlace<T, kWidth> at(a, LongestTile::last);
+  const RealPlace<T, kWidth> at(a, blockIdx.x, LongestTile::last);
   if (at.behind >= 0) return at.zero_behind(a, a.y, a.heads * a.width);
   if (at.first >= at.end) return;
   const int width = static_cast<int>(a.width), mine = at.warp * Tile::kWarpRows;

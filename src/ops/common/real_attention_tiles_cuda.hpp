@@ -41,8 +41,8 @@ struct RealPlace : AttentionPlace<T> {
   using Tile = RealTile<T, kWidth>;
   int g, t;
   int end;  ///< after the last row of the block that exists
-  __device__ RealPlace(const PackedAttention<T>& a, LongestTile longest)
-      : AttentionPlace<T>(a, Tile::kWarpRows, longest), g(this->lane / 8), t(this->lane % 8), end(this->length) {
+  __device__ RealPlace(const PackedAttention<T>& a, std::int64_t block, LongestTile longest)
+      : AttentionPlace<T>(a, block, Tile::kWarpRows, longest), g(this->lane / 8), t(this->lane % 8), end(this->length) {
     if (!a.causal || longest == LongestTile::first) return;
     // The last queries, which see most keys, fill whole tiles. The first ones may not; rows below 0 do not exist.
     end = this->length - this->turn * this->rows;
