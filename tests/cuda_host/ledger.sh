@@ -59,7 +59,7 @@ LOCKSTEP_CUDA_HOST_MULTIPROCESSORS=132 limits emulator \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5
 limits emulator "nodes=29 launches=29 host_waits=0 memory=1.007 moved=1.02 longest=34 bus_bytes=3368" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --optim.name sgd
-limits sasrec "nodes=59 launches=59 host_launches=1 host_waits=0 memory=1.003 moved=1.07 longest=100 bus_bytes=512" \
+limits sasrec "nodes=59 launches=59 host_launches=1 host_waits=0 memory=1.003 moved=1.1 longest=100 bus_bytes=512" \
   --config "$configs/sasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
 limits tisasrec "nodes=70 launches=70 host_launches=1 host_waits=0 memory=1.009 moved=1.12 longest=200 bus_bytes=512" \
   --config "$configs/tisasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
@@ -78,7 +78,7 @@ fi
 limits kgat_triples "nodes=11 launches=11 host_waits=0 memory=1.004 moved=1.05 longest=147 bus_bytes=608" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32 --from_step 45 --warmup 6 --steps 2
 # 48 blocks forward, 8 of them with a backward.
-limits hrm "nodes=469 launches=469 host_waits=0 memory=1.001 moved=1.01 longest=134 bus_bytes=904" \
+limits hrm "nodes=461 launches=461 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=904" \
   --config "$configs/hrm-sudoku.ini" --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8
 # All slots begin a puzzle in each step.
 limits hrm_begins "nodes=98 launches=98 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=1320" \

@@ -16,9 +16,9 @@ TEST_SUITE("ops.models.cuda") {
     struct Sizes {
       std::int64_t batch, time, heads, width;
     };
-    for (const Sizes s :
-         {Sizes{2, 7, 3, 5}, Sizes{1, 1, 1, 1}, Sizes{3, 8, 4, 16}, Sizes{2, 20, 2, 8}, Sizes{1, 31, 2, 64},
-          Sizes{2, 67, 1, 33}, Sizes{1, 200, 2, 12}, Sizes{1, 40, 1, 100}, Sizes{0, 4, 2, 3}})
+    for (const Sizes s : {Sizes{2, 7, 3, 5}, Sizes{1, 1, 1, 1}, Sizes{3, 8, 4, 16}, Sizes{2, 20, 2, 8},
+                          Sizes{1, 31, 2, 64}, Sizes{2, 67, 1, 33}, Sizes{1, 200, 2, 12}, Sizes{1, 40, 1, 100},
+                          Sizes{1, 161, 1, 50}, Sizes{1, 35, 1, 128}, Sizes{0, 4, 2, 3}})
       for (const double rate : {0.0, 0.25})
         for (const bool add : {false, true}) {
           CAPTURE(s.time);

@@ -1,5 +1,7 @@
 // The ops of sequence models on a GPU against the CPU: results and gradients for the same arrays.
 
+#include <algorithm>
+
 #include "lockstep/ops/causal_attention.hpp"
 #include "lockstep/ops/collapsed_connections.hpp"
 #include "lockstep/ops/elementwise.hpp"
@@ -22,13 +24,19 @@ struct Attention {
   double fill = -std::numeric_limits<double>::infinity();
   std::vector<std::int64_t> first_query = {};
   bool accumulate = false;
+  std::int64_t behind = 0;  ///< rows after the sequences
 };
 void attend(const Attention& how) {
   const TimedSequences s(how.lengths);
-  const Shape rows{s.rows(), how.columns}, table{how.buckets, how.columns};
+  const std::int64_t all = s.rows() + how.behind;
+  const Shape rows{all, how.columns}, table{how.buckets, how.columns};
   const auto run = [&](Place& p) {
     ops::CausalAttention a;
     a.rows = {p.host(s.offsets), p.host(s.samples)};
+    if (how.behind > 0) {
+      a.rows.room = all;
+      a.rows.longest = *std::max_element(how.lengths.begin(), how.lengths.end()) + 40;
+    }
     a.heads = how.heads;
     if (how.drop_probabilities) a.dropout = {.rate = 0.3, .seed = 3, .step = 2, .site = "attention"};
     if (!how.first_query.empty()) a.first_query = p.host(how.first_query);
@@ -36,9 +44,9 @@ void attend(const Attention& how) {
     ops::TimeBuckets time;
     if (how.timed) time = {p.in("tk", table), p.in("tv", table), p.host(s.times), how.drop, {}};
     if (how.drop_times) time.dropout = {.rate = 0.25, .seed = 3, .step = 2, .site = "times"};
-    const Tensor q = p.in("q", rows), kv = p.in("kv", {s.rows(), 2 * how.columns}), dy = p.in("dy", rows);
-    const Tensor y = p.out("y", rows), logsum = p.real_out("logsum", {s.rows(), how.heads});
-    if (!how.first_query.empty()) fill_zero(p.stream, logsum);  // rows without a query have no logsum
+    const Tensor q = p.in("q", rows), kv = p.in("kv", {all, 2 * how.columns}), dy = p.in("dy", rows);
+    const Tensor y = p.out("y", rows), logsum = p.real_out("logsum", {all, how.heads});
+    if (!how.first_query.empty() || how.behind > 0) fill_zero(p.stream, logsum);  // rows without a query have none
     ops::causal_attention_forward(p.stream, y, logsum, q, kv, a, time);
     const auto to = [&](const char* name, const Tensor& x) { return Target{p.out(name, x.shape()), how.accumulate}; };
     const auto to_table = [&](const char* name) {
@@ -93,6 +101,21 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
     attend({.lengths = {150}, .columns = 3, .heads = 1, .drop_probabilities = true});
     attend({.lengths = {140, 9}, .columns = 6, .heads = 2, .drop_probabilities = true, .first_query = {70, 2}});
     attend({.lengths = {70, 5}, .columns = 4, .heads = 1, .fill = -1, .first_query = {66, 1}});
+  }
+
+  TEST_CASE("attention without times agrees in several blocks and tiles at every width of its kernels") {
+    for (const std::int64_t columns : {1, 8, 50, 64, 100, 128}) {
+      CAPTURE(columns);
+      Attention how{.lengths = {33, 200, 0, 1, 31}, .columns = columns, .heads = 1, .behind = 5};
+      if (columns == 50 || columns == 128) how.lengths = {260, 161, 32};
+      how.drop_probabilities = columns != 8;
+      attend(how);
+      how.lengths = {70, 129};
+      how.accumulate = true;
+      how.first_query = {40, 0};
+      how.fill = columns == 64 ? -1 : how.fill;
+      attend(how);
+    }
   }
 
   TEST_CASE("attention agrees for blocks of several sequences, and for tables larger than shared memory") {

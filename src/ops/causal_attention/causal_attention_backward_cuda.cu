@@ -343,28 +343,23 @@ void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, co
   using R = real_t<T>;
   const CausalPlan plan = causal_plan<T>(columns, a, time);
   if (plan.sequences == 0) return;
-  if constexpr (!std::is_same_v<T, R>)
-    if (plan.timed == Timed::no) {
-      HalfAttention<T> half = half_attention_of<T>(plan, x, columns, a);
-      half.dy = dy;
-      half.dq = dx.q;
-      half.dk = dx.k;
-      half.dv = dx.v;
-      half.y = const_cast<T*>(y);  // results of the forward, only read here
-      half.lse = const_cast<R*>(logsum);
-      half.add_dq = add[0];
-      half.add_dk = add[1];
-      half.add_dv = add[2];
-      gpu::zero_behind<T>(stream, a.rows, columns,
-                          {{{add[0] ? nullptr : dx.q, dx.stride},
-                            {add[1] ? nullptr : dx.k, dx.kv_stride},
-                            {add[2] ? nullptr : dx.v, dx.kv_stride}}});
-      return half_attention_backward(stream, half, a.rows.rows());
-    }
+  if (plan.timed == Timed::no) {
+    PackedAttention<T> packed = packed_attention_of<T>(plan, x, columns, a);
+    packed.dy = dy;
+    packed.dq = dx.q;
+    packed.dk = dx.k;
+    packed.dv = dx.v;
+    packed.y = const_cast<T*>(y);  // results of the forward, only read here
+    packed.lse = const_cast<R*>(logsum);
+    packed.add_dq = add[0];
+    packed.add_dk = add[1];
+    packed.add_dv = add[2];
+    return packed_attention_backward(stream, packed, a.rows.rows());
+  }
   const bool tables = dkeys != nullptr || dvalues != nullptr;
   const std::int64_t blocks =
       tables ? std::min(plan.sequences, std::max<std::int64_t>(1, kTableBlocks / a.heads)) : plan.sequences;
-  visit_causal<T>(plan, [&]<int kChunks, Timed kTimed>() {
+  visit_causal(plan, [&]<int kChunks, Timed kTimed>() {
     const int width = static_cast<int>(columns / a.heads), warps = plan.warps<kQueries<kChunks, kTimed>>();
     std::size_t shared = BackwardTiles<R, kChunks, kTimed>::bytes(warps, width), partials_bytes = 0;
     bool in_shared = true;

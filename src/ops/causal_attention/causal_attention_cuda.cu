@@ -127,17 +127,15 @@ void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, con
   using R = real_t<T>;
   const CausalPlan plan = causal_plan<T>(columns, a, time);
   if (plan.sequences == 0) return;
-  if constexpr (!std::is_same_v<T, R>)
-    if (plan.timed == Timed::no) {
-      HalfAttention<T> half = half_attention_of<T>(plan, x, columns, a);
-      half.y = y;
-      half.lse = logsum;
-      gpu::zero_behind<T>(stream, a.rows, columns, {{{y, columns}}});
-      return half_attention_forward(stream, half);
-    }
+  if (plan.timed == Timed::no) {
+    PackedAttention<T> packed = packed_attention_of<T>(plan, x, columns, a);
+    packed.y = y;
+    packed.lse = logsum;
+    return packed_attention_forward(stream, packed);
+  }
   std::byte* scratch = gpu::scratch(stream, plan.tables_bytes + plan.times_bytes);
   const CausalLaunch<R> p = prepare_causal<T>(stream, plan, scratch, x, columns, a, time);
-  visit_causal<T>(plan, [&]<int kChunks, Timed kTimed>() {
+  visit_causal(plan, [&]<int kChunks, Timed kTimed>() {
     const int warps = plan.warps<kQueries<kChunks, kTimed>>();
     launch(stream,
            {.grid = {p.blocks + blocks_behind(a.rows), p.heads},

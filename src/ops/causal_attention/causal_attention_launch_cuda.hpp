@@ -4,7 +4,7 @@
 
 #include "causal_attention_tiles_cuda.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
-#include "ops/common/half_attention_cuda.hpp"
+#include "ops/common/packed_attention_cuda.hpp"
 
 /// The host side of the launches of causal attention on a GPU.
 namespace lockstep::gpu {
@@ -59,36 +59,37 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
   return plan;
 }
 
-/// Arguments for the tensor-core kernels, which multiply halves without times.
+/// Arguments for the kernels without times.
 template <class T>
-ops::cuda::HalfAttention<T> half_attention_of(const CausalPlan& plan, const CausalRows<const T>& x,
-                                              std::int64_t columns, const CausalAttention& a) {
-  ops::cuda::HalfAttention<T> half{{.batch = plan.sequences,
-                                    .time = plan.longest,
-                                    .heads = a.heads,
-                                    .width = columns / a.heads,
-                                    .scale = 1 / std::sqrt(static_cast<float>(columns / a.heads)),
-                                    .q = x.q,
-                                    .k = x.k,
-                                    .v = x.v,
-                                    .stride = x.stride},
-                                   x.kv_stride};
-  half.dropout = a.dropout;
-  half.samples = near_copy(a.rows.samples.data());
-  half.draws.row_groups = std::uint64_t{1} << 28;
-  half.offsets = near_copy(a.rows.offsets.data());
-  half.first_query = a.first_query.empty() ? nullptr : near_copy(a.first_query.data());
-  half.causal = true;
-  half.fill = static_cast<float>(a.fill);
-  return half;
+ops::cuda::PackedAttention<T> packed_attention_of(const CausalPlan& plan, const CausalRows<const T>& x,
+                                                  std::int64_t columns, const CausalAttention& a) {
+  using R = real_t<T>;
+  ops::cuda::PackedAttention<T> packed{{.batch = plan.sequences,
+                                        .time = plan.longest,
+                                        .heads = a.heads,
+                                        .width = columns / a.heads,
+                                        .scale = 1 / std::sqrt(static_cast<R>(columns / a.heads)),
+                                        .q = x.q,
+                                        .k = x.k,
+                                        .v = x.v,
+                                        .stride = x.stride},
+                                       x.kv_stride};
+  packed.dropout = a.dropout;
+  packed.samples = near_copy(a.rows.samples.data());
+  packed.draws.row_groups = std::uint64_t{1} << 28;
+  packed.offsets = near_copy(a.rows.offsets.data());
+  packed.first_query = a.first_query.empty() ? nullptr : near_copy(a.first_query.data());
+  packed.causal = true;
+  packed.fill = static_cast<R>(a.fill);
+  packed.all_rows = a.rows.room > 0 ? a.rows.rows() : 0;
+  packed.product_flops = plan.product_flops;
+  return packed;
 }
 
-/// Calls f.template operator()<kChunks, kTimed>(). Not for halves without times.
-template <class T, class F>
+/// Calls f.template operator()<kChunks, kTimed>(). Only with times.
+template <class F>
 void visit_causal(const CausalPlan& plan, const F& f) {
   const auto with = [&]<int kChunks>() {
-    if constexpr (std::is_same_v<T, real_t<T>>)
-      if (plan.timed == Timed::no) return f.template operator()<kChunks, Timed::no>();
     plan.timed == Timed::whole ? f.template operator()<kChunks, Timed::whole>()
                                : f.template operator()<kChunks, Timed::masked>();
   };

@@ -17,7 +17,7 @@ struct BackwardTiles {
   static std::size_t bytes(int rows) {
     return static_cast<std::size_t>(2 * (rows + kTile) * kHalfStride<kWidth>) * sizeof(T) +
            static_cast<std::size_t>(2 * kTile) * sizeof(float) +
-           static_cast<std::size_t>(std::max(rows, kTile) * HalfKeeps<T>::kWords) * sizeof(std::uint32_t);
+           static_cast<std::size_t>(std::max(rows, kTile) * WeightKeeps<T>::kWords) * sizeof(std::uint32_t);
   }
   __device__ BackwardTiles(unsigned char* memory, int rows)
       : own(reinterpret_cast<T*>(memory)),
@@ -33,7 +33,7 @@ struct BackwardTiles {
 /// were loaded (`turned`) are rotated back, through the warp's rows of shared memory, and always stored.
 template <int kWidth, class T>
 __device__ void put_rows(T* to, std::int64_t stride, bool add, const float (&x)[kWidth / 8][4], const HalfPlace<T>& at,
-                         const HalfAttention<T>& a, const HalfAccess& access, const Turned<T>& turned, T* sm_mine) {
+                         const PackedAttention<T>& a, const HalfAccess& access, const Turned<T>& turned, T* sm_mine) {
   const float one[2] = {1, 1};
   const int width = static_cast<int>(a.width);
   if (!turned) return store_rows<kWidth>(at.in(to, a, stride), x, one, at, stride, width, add, access.pairs);
@@ -54,16 +54,17 @@ __device__ void put_rows(T* to, std::int64_t stride, bool add, const float (&x)[
 /// The gradient of the queries, with the same grid as the forward: ds_ij from recomputed scores, dq_i = sum_j ds_ij
 /// k_j. Also the row sums mean_i = sum_j p_ij dp_ij = sum_c dy_ic y_ic, laid out as lse; without a dq only these.
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
-    half_queries_kernel(HalfAttention<T> a, HalfAccess access, float* __restrict__ mean, gpu::Drop<float> drop) {
+__global__ void __launch_bounds__(kWarp* kAttentionWarps, kWidth <= 64 ? 4 : 2)
+    half_queries_kernel(PackedAttention<T> a, HalfAccess access, float* __restrict__ mean, gpu::Drop<float> drop) {
   constexpr int kStride = kHalfStride<kWidth>;
   const HalfPlace<T> at(a);
+  if (at.behind >= 0) return at.zero_behind(a, a.add_dq ? nullptr : a.dq, a.stride);
   if (at.first >= at.length) return;
   const int width = static_cast<int>(a.width);
   const std::int64_t columns = a.heads * a.width;
   const BackwardTiles<T, kWidth> sm(sm_bytes, at.rows);
   const int mine = at.warp * kFragmentRows;
-  HalfKeeps<T> keeps(a, at, drop, sm.keeps + mine * HalfKeeps<T>::kWords);
+  WeightKeeps<T> keeps(a, at, drop, sm.keeps + mine * WeightKeeps<T>::kWords);
   const Turned<T> turned = {a.cos, a.sin, width / 2};
   const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count, const Turned<T>& turn = {}) {
     fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack, turn);
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
   for (int r = 0; r < 2; ++r) {
     const bool asks = at.is_query(at.row(r));
     // mutant-equivalent: rows that do not ask have weight 0
-    lse[r] = asks ? a.lse[at.in_lse(a, at.row(r))] * kLog2E : 0.0f;
+    lse[r] = asks ? a.lse[at.in_lse(a, at.row(r))] * kLog2E<float> : 0.0f;
     const std::int64_t row = at.row(r) * columns;
     float sum = 0;  // of every fourth column
     for (int c = at.t; asks && c < width; c += 4)
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
     if (asks && at.t == 0) mean[at.in_lse(a, at.row(r))] = middle[r];
   }
   if (a.dq == nullptr) return;
-  const float scale = a.scale * kLog2E;
+  const float scale = a.scale * kLog2E<float>;
   // mutant-equivalent: keys beyond the last visible one have weight 0
   const auto last_key = [&](int row) { return a.causal && row < at.length ? row + 1 : at.length; };
   // mutant-equivalent: keys beyond the last visible one have weight 0
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
         for (int e = 0; e < 2; ++e) {
           float& x = s[n][2 * r + e];
           float d = dp[n][2 * r + e];
-          if (keeps) d *= keeps.kept(bits, keeps.in_eight(2 * at.t + e));
+          if (keeps) d *= keeps.kept(bits, keeps.in_bits(2 * at.t + e));
           x = 8 * n + 2 * at.t + e < seen ? exp2f(x * scale - lse[r]) * (d - middle[r]) * a.scale : 0.0f;
         }
       }
@@ -129,10 +130,14 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
 /// The gradients of keys and values: warps own rows of keys, queries are processed in tiles. Scores are recomputed
 /// again, so each gradient has one owner and needs no atomics. The block draws once for all its warps.
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 3 : 2)
-    half_keys_kernel(HalfAttention<T> a, HalfAccess access, const float* __restrict__ mean, gpu::Drop<float> drop) {
+__global__ void __launch_bounds__(kWarp* kAttentionWarps, kWidth <= 64 ? 3 : 2)
+    half_keys_kernel(PackedAttention<T> a, HalfAccess access, const float* __restrict__ mean, gpu::Drop<float> drop) {
   constexpr int kStride = kHalfStride<kWidth>;
-  const HalfPlace<T> at(a);
+  const HalfPlace<T> at(a, LongestTile::first);
+  if (at.behind >= 0) {
+    at.zero_behind(a, a.add_dk ? nullptr : a.dk, a.kv_stride);
+    return at.zero_behind(a, a.add_dv ? nullptr : a.dv, a.kv_stride);
+  }
   if (at.first >= at.length) return;
   const int width = static_cast<int>(a.width);
   const std::int64_t columns = a.heads * a.width;
@@ -140,7 +145,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 3 : 2)
   const int mine = at.warp * kFragmentRows, thread = at.warp * kWarp + at.lane;
   // mutant-equivalent: a tile has no more rows than a block has threads
   const int threads = at.rows / kFragmentRows * kWarp;
-  HalfKeeps<T> keeps(a, at, drop, sm.keeps);
+  WeightKeeps<T> keeps(a, at, drop, sm.keeps);
   const Turned<T> turned = {a.cos, a.sin, width / 2};
   const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count, const Turned<T>& turn = {}) {
     fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack, turn);
@@ -149,7 +154,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 3 : 2)
   fetch(sm.own_too, a.v, a.kv_stride, at.first, at.rows);
 
   float dk[kWidth / 8][4] = {}, dv[kWidth / 8][4] = {};
-  const float scale = a.scale * kLog2E, fill = a.fill * kLog2E;
+  const float scale = a.scale * kLog2E<float>, fill = a.fill * kLog2E<float>;
   // mutant-equivalent: queries that see no key have weight 0
   const bool filled = a.fill > -std::numeric_limits<float>::infinity();
   const int from = a.causal && !filled && at.first > at.first_query ? at.first : at.first_query;
@@ -159,7 +164,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 3 : 2)
     fetch(sm.tile_too, a.dy, columns, tile, kTile);
     for (int i = thread; i < kTile; i += threads) {
       const bool asks = at.is_query(tile + i);
-      sm.lse[i] = asks ? a.lse[at.in_lse(a, tile + i)] * kLog2E : 0.0f;
+      sm.lse[i] = asks ? a.lse[at.in_lse(a, tile + i)] * kLog2E<float> : 0.0f;
       sm.mean[i] = asks ? mean[at.in_lse(a, tile + i)] : 0.0f;
     }
     if (keeps) keeps.draw_all(tile, kTile, at.first, at);
@@ -182,7 +187,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 3 : 2)
           float &x = s[n][2 * r + e], &d = dp[n][2 * r + e];
           const bool seen = !a.causal || at.row(r) <= query;
           const float p = asks ? exp2f((seen ? x * scale : fill) - lse) : 0.0f;
-          const float kept = keeps ? keeps.kept(bits, keeps.in_eight(at.g + 8 * r)) : 1.0f;
+          const float kept = keeps ? keeps.kept(bits, keeps.in_bits(at.g + 8 * r)) : 1.0f;
           x = p * kept;
           d = seen ? p * (d * kept - middle) * a.scale : 0.0f;
         }
@@ -198,20 +203,19 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 3 : 2)
 }  // namespace
 
 template <class T>
-void half_attention_backward(const Stream& stream, const HalfAttention<T>& a, std::int64_t rows) {
-  if (rows * a.heads * a.width == 0) return;
+void packed_attention_backward(const Stream& stream, const PackedAttention<T>& a, std::int64_t rows) {
   const gpu::Drop<float> drop{cpu::DropRate(a.dropout.rate)};
   const HalfAccess access(a);
   float* mean = gpu::scratch<float>(stream, rows * a.heads);
   visit_half_width(a.width, [&]<int kWidth>() {
-    const gpu::Grid grid = half_grid(a, BackwardTiles<T, kWidth>::bytes);
+    const gpu::Grid grid = packed_grid(stream, a, kFragmentRows, BackwardTiles<T, kWidth>::bytes);
     gpu::launch(stream, grid, half_queries_kernel<T, kWidth>, a, access, mean, drop);
     if (a.dk != nullptr || a.dv != nullptr)
       gpu::launch(stream, grid, half_keys_kernel<T, kWidth>, a, access, mean, drop);
   });
 }
 
-template void half_attention_backward(const Stream&, const HalfAttention<bf16>&, std::int64_t rows);
-template void half_attention_backward(const Stream&, const HalfAttention<f16>&, std::int64_t rows);
+template void packed_attention_backward(const Stream&, const PackedAttention<bf16>&, std::int64_t rows);
+template void packed_attention_backward(const Stream&, const PackedAttention<f16>&, std::int64_t rows);
 
 }  // namespace lockstep::ops::cuda

@@ -14,7 +14,7 @@ struct ForwardTiles {
   std::uint32_t* keeps;
   static std::size_t bytes(int rows) {
     return static_cast<std::size_t>((rows + 2 * kKeys) * kHalfStride<kWidth>) * sizeof(T) +
-           static_cast<std::size_t>(rows * HalfKeeps<T>::kWords) * sizeof(std::uint32_t);
+           static_cast<std::size_t>(rows * WeightKeeps<T>::kWords) * sizeof(std::uint32_t);
   }
   __device__ ForwardTiles(unsigned char* memory, int rows)
       : q(reinterpret_cast<T*>(memory)),
@@ -28,23 +28,24 @@ struct ForwardTiles {
 /// registers at a time. Exponentials are powers of two, which the GPU has an instruction for. Bound by tensor cores
 /// and, with dropout, by Philox: 10 rounds for 8 weights.
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
-    half_forward_kernel(HalfAttention<T> a, HalfAccess access, gpu::Drop<float> drop) {
+__global__ void __launch_bounds__(kWarp* kAttentionWarps, kWidth <= 64 ? 4 : 2)
+    half_forward_kernel(PackedAttention<T> a, HalfAccess access, gpu::Drop<float> drop) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   constexpr int kStride = kHalfStride<kWidth>;
   const HalfPlace<T> at(a);
+  if (at.behind >= 0) return at.zero_behind(a, a.y, a.heads * a.width);
   if (at.first >= at.length) return;
   const int width = static_cast<int>(a.width);
   const ForwardTiles<T, kWidth> sm(sm_bytes, at.rows);
   const int mine = at.warp * kFragmentRows;
-  HalfKeeps<T> keeps(a, at, drop, sm.keeps + mine * HalfKeeps<T>::kWords);
+  WeightKeeps<T> keeps(a, at, drop, sm.keeps + mine * WeightKeeps<T>::kWords);
   const Turned<T> turned = {a.cos, a.sin, width / 2};
   const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count, const Turned<T>& turn) {
     fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack, turn);
   };
   fetch(sm.q, a.q, a.stride, at.first, at.rows, turned);
 
-  const float scale = a.scale * kLog2E, fill = a.fill * kLog2E;
+  const float scale = a.scale * kLog2E<float>, fill = a.fill * kLog2E<float>;
   const bool filled = a.fill > kNone;
   const auto last_key = [&](int row) { return a.causal && row < at.length ? row + 1 : at.length; };
   float y[kWidth / 8][4] = {}, largest[2] = {kNone, kNone}, sum[2] = {};
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
           float& x = s[n][2 * r + e];
           x = exp2f(x - base);
           sum[r] += x;
-          if (keeps) x *= keeps.kept(bits, keeps.in_eight(2 * at.t + e));
+          if (keeps) x *= keeps.kept(bits, keeps.in_bits(2 * at.t + e));
         }
       }
     }
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
     const int row = at.row(r);
     factor[r] = total == 0 ? 0.0f : 1 / total;  // 0: the row is only a key
     if (a.lse != nullptr && at.t == 0 && at.is_query(row))
-      a.lse[at.in_lse(a, row)] = (largest[r] + log2f(total)) * kLn2;
+      a.lse[at.in_lse(a, row)] = (largest[r] + log2f(total)) * kLn2<float>;
   }
   const std::int64_t columns = a.heads * a.width;
   store_rows<kWidth>(at.in(a.y, a, columns), y, factor, at, columns, width, false, access.pairs);
@@ -119,16 +120,15 @@ __global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
 }  // namespace
 
 template <class T>
-void half_attention_forward(const Stream& stream, const HalfAttention<T>& a) {
-  if (a.batch * a.heads * a.time * a.width == 0) return;
+void packed_attention_forward(const Stream& stream, const PackedAttention<T>& a) {
   const gpu::Drop<float> drop{cpu::DropRate(a.dropout.rate)};
   visit_half_width(a.width, [&]<int kWidth>() {
-    gpu::launch(stream, half_grid(a, ForwardTiles<T, kWidth>::bytes), half_forward_kernel<T, kWidth>, a, HalfAccess(a),
-                drop);
+    gpu::launch(stream, packed_grid(stream, a, kFragmentRows, ForwardTiles<T, kWidth>::bytes),
+                half_forward_kernel<T, kWidth>, a, HalfAccess(a), drop);
   });
 }
 
-template void half_attention_forward(const Stream&, const HalfAttention<bf16>&);
-template void half_attention_forward(const Stream&, const HalfAttention<f16>&);
+template void packed_attention_forward(const Stream&, const PackedAttention<bf16>&);
+template void packed_attention_forward(const Stream&, const PackedAttention<f16>&);
 
 }  // namespace lockstep::ops::cuda

@@ -1,10 +1,9 @@
 #pragma once
 #include <algorithm>
 
-#include "half_attention_cuda.hpp"
 #include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
-#include "philox_cuda.hpp"
+#include "packed_attention_tiles_cuda.hpp"
 #include "rope_cuda.hpp"
 
 /// Code that the passes of attention on tensor cores share: the mapping of rows to threads, tiles in shared memory,
@@ -19,54 +18,22 @@
 /// source   Dao 2023, arXiv:2307.08691
 namespace lockstep::ops::cuda {
 
-using gpu::kWarp;
-
-inline constexpr int kHalfWarps = 4;
 inline constexpr int kFragmentRows = 16;
-inline constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 
 /// Stride of rows in shared memory: an odd number of 16-byte units, so that the eight rows of a matrix load from
 /// different banks.
 template <int kWidth>
 inline constexpr int kHalfStride = kWidth + 8;
 
-/// The position of a thread: a head of a sequence and rows of it. Rows are numbered within the sequence.
+/// The position of a thread, and the rows of its fragments.
 template <class T>
-struct HalfPlace {
-  int warp, lane, g, t;
-  int head, rows;                  ///< head, and the number of rows of the block
-  std::int64_t sequence, base;     ///< base: the sequence's first row in all arrays
-  int length, first_query, first;  ///< of the sequence; first: first row of the block
+struct HalfPlace : AttentionPlace<T> {
+  int g, t;
 
-  __device__ explicit HalfPlace(const HalfAttention<T>& a)
-      : warp(static_cast<int>(threadIdx.y)),
-        lane(static_cast<int>(threadIdx.x)),
-        g(lane / 4),
-        t(lane % 4),
-        rows(static_cast<int>(blockDim.y) * kFragmentRows) {
-    const std::int64_t blocks = gpu::ceil_div(a.time, rows), all = blockIdx.x / blocks;
-    sequence = all / a.heads;
-    head = static_cast<int>(all % a.heads);
-    // mutant-equivalent: another thread or block does the same work
-    first = static_cast<int>(blockIdx.x % blocks) * rows;
-    base = a.offsets != nullptr ? a.offsets[sequence] : sequence * a.time;
-    length = static_cast<int>(a.offsets != nullptr ? a.offsets[sequence + 1] - base : a.time);
-    first_query = a.first_query != nullptr ? static_cast<int>(a.first_query[sequence]) : 0;
-  }
-  /// The warp's first row.
-  __device__ int mine() const { return first + warp * kFragmentRows; }
+  __device__ explicit HalfPlace(const PackedAttention<T>& a, LongestTile longest = LongestTile::last)
+      : AttentionPlace<T>(a, blockIdx.x, kFragmentRows, longest), g(this->lane / 4), t(this->lane % 4) {}
   /// The lane's rows, r = 0, 1.
-  __device__ int row(int r) const { return mine() + g + 8 * r; }
-  __device__ bool is_query(int row) const { return row >= first_query && row < length; }
-  /// The first column of the head in the sequence's first row, in an array with rows `stride` apart.
-  template <class P>
-  __device__ P* in(P* x, const HalfAttention<T>& a, std::int64_t stride) const {
-    return x + base * stride + head * a.width;
-  }
-  /// The index of a row in lse and in arrays with the same layout.
-  __device__ std::int64_t in_lse(const HalfAttention<T>& a, int row) const {
-    return base * a.heads + (a.causal ? row * a.heads + head : head * a.time + row);
-  }
+  __device__ int row(int r) const { return this->mine() + g + 8 * r; }
 };
 
 template <int N, class T>
@@ -185,78 +152,12 @@ __device__ void store_rows(T* to, const float (&x)[kWidth / 8][4], const float (
   }
 }
 
-/// Which weights of a head dropout keeps, as bits in shared memory: four words for the 128 draws of a query's group.
-/// Word w holds draws 32 w .. 32 w + 31 in the order of the Philox blocks (philox_cuda.hpp): bit b is from the lower
-/// half of block b, bit 16 + b from its upper half.
-template <class T>
-class HalfKeeps {
- public:
-  static constexpr int kWords = 4, kDraws = gpu::kGroupDraws;
-  __device__ HalfKeeps(const HalfAttention<T>& a, const HalfPlace<T>& at, gpu::Drop<float> drop, std::uint32_t* sm_bits)
-      : drop_(drop),
-        group_rows_(static_cast<int>(a.draws.group_rows)),
-        row_groups_(a.draws.row_groups),
-        philox_(site_of(a, at).draws(drop.threshold > 0 ? a.samples[at.sequence] : 0)),
-        first_group_(a.causal ? 0 : static_cast<std::uint64_t>(at.head) * a.draws.head_groups),
-        sm_bits_(sm_bits) {}
-
-  __device__ explicit operator bool() const { return drop_.threshold > 0; }
-  /// Draws for queries first .. first + count - 1 and the 128 keys that include `key`. One warp does the work.
-  __device__ void draw(int first, int count, int key, int lane) {
-    for (int i = 0; i < count; i += 2) draw_pair(first, i, key, lane);
-  }
-  /// The same, shared among all warps of the block.
-  __device__ void draw_all(int first, int count, int key, const HalfPlace<T>& at) {
-    const int warps = static_cast<int>(blockDim.y);
-    for (int i = 2 * at.warp; i < count; i += 2 * warps) draw_pair(first, i, key, at.lane);
-  }
-  /// The bits of the i-th query of the last draw, from `key` (a multiple of 8) on. Bit in_eight(k) belongs to key + k.
-  __device__ std::uint32_t from(int i, int query, int key) const {
-    const int draw = first_draw(query) + key % kDraws;
-    return sm_bits_[i * kWords + draw / 32] >> (draw % 32 / 4);
-  }
-  /// For k < 8, or k < 16 if key is a multiple of 16.
-  __device__ static int in_eight(int k) { return k / 4 + k % 4 / 2 * 8 + k % 2 * 16; }
-  /// The dropout factor of a weight.
-  __device__ float kept(std::uint32_t bits, int which) const { return bits >> which & 1u ? drop_.scale : 0.0f; }
-
- private:
-  /// Draws for queries first + i and first + i + 1, one in each half of the warp.
-  __device__ void draw_pair(int first, int i, int key, int lane) {
-    const int half = lane / 16;
-    const std::uint64_t group = first_group_ +
-                                static_cast<std::uint64_t>((first + i + half) / group_rows_) * row_groups_ +
-                                static_cast<std::uint64_t>(key / kDraws);
-    const auto words = philox_.block(ops::cpu::kGroupBlocks * group + static_cast<std::uint64_t>(lane % 16));
-#pragma unroll
-    for (int w = 0; w < kWords; ++w) {
-      const unsigned even = __ballot_sync(gpu::kWholeWarp, (words[w] & 0xffffu) >= drop_.threshold);
-      const unsigned odd = __ballot_sync(gpu::kWholeWarp, (words[w] >> 16) >= drop_.threshold);
-      if (lane % 16 == w)
-        sm_bits_[(i + half) * kWords + w] = half == 0 ? (even & 0xffffu) | odd << 16 : even >> 16 | (odd & 0xffff0000u);
-    }
-  }
-  /// The index of the query's first draw in its group, which short rows share.
-  __device__ int first_draw(int query) const { return query % group_rows_ * (kDraws / group_rows_); }
-  __device__ static Dropout site_of(const HalfAttention<T>& a, const HalfPlace<T>& at) {
-    Dropout d = a.dropout;
-    if (a.causal) d.site.id += static_cast<std::uint32_t>(at.head);
-    return d;
-  }
-  gpu::Drop<float> drop_;
-  int group_rows_;
-  std::uint64_t row_groups_;
-  Philox philox_;
-  std::uint64_t first_group_;
-  std::uint32_t* sm_bits_;
-};
-
 /// How rows are accessed: elements per load, and whether pairs can be stored.
 struct HalfAccess {
   int pack;
   bool pairs;
   template <class T>
-  explicit HalfAccess(const HalfAttention<T>& a) : pack(1), pairs(false) {
+  explicit HalfAccess(const PackedAttention<T>& a) : pack(1), pairs(false) {
     const auto whole = [&]<int N>() {
       return a.width % N == 0 && a.stride % N == 0 && a.kv_stride % N == 0 &&
              (a.cos == nullptr || a.width / 2 % N == 0) &&
@@ -272,16 +173,6 @@ struct HalfAccess {
 template <class F>
 void visit_half_width(std::int64_t width, const F& f) {
   width <= 32 ? f.template operator()<32>() : width <= 64 ? f.template operator()<64>() : f.template operator()<128>();
-}
-
-/// Blocks for all rows of all heads.
-template <class T>
-gpu::Grid half_grid(const HalfAttention<T>& a, std::size_t (*shared_bytes)(int rows)) {
-  const auto warps = static_cast<int>(std::clamp<std::int64_t>(gpu::ceil_div(a.time, kFragmentRows), 1, kHalfWarps));
-  const int rows = warps * kFragmentRows;
-  return {.grid = a.batch * a.heads * gpu::ceil_div(a.time, rows),
-          .block = {kWarp, warps},
-          .shared_bytes = shared_bytes(rows)};
 }
 
 }  // namespace lockstep::ops::cuda
