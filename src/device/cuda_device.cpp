@@ -168,18 +168,12 @@ bool event_passed(void* event) {
   check_wait(state);
   return true;
 }
-<<<<<<< HEAD
 void wait_for_event(void* event) { check_wait(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); }
-=======
-void wait_for_event(void* event) {
-  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "waiting for the GPU");
-}
 double seconds_between(void* first, void* last) {
   float ms = 0;
   check(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(first), static_cast<cudaEvent_t>(last)),
         "reading the time between two events");
   return 1e-3 * static_cast<double>(ms);
 }
->>>>>>> 3e7334a6 (Products on GPUs by timed algorithms on request (run.tune_products); checkpoints record the choices, and a resumed run repeats them)
 
 }  // namespace lockstep::gpu

@@ -25,7 +25,9 @@ code=0
 for row in "emulator-1000, graphs on, fp32" "emulator-1000, graphs off, fp32" "hrm, graphs on, fp32"; do
   grep -q "^speed	$row, lockstep	ok" "$work/out/results.tsv" || { cat "$work/log"; echo "FAILED: $row did not run"; exit 1; }
 done
-<<<<<<< HEAD
+for tuned in false true; do
+  grep -q "^speed	hrm, tune_products $tuned, bf16, lockstep	ok" "$work/out/results.tsv" || { cat "$work/log"; echo "FAILED: products"; exit 1; }
+done
 grep -q "^speed	har, bf16, lockstep	ok" "$work/out/results.tsv" || { cat "$work/log"; echo "FAILED: har"; exit 1; }
 grep -q "^speed	kgat, early starts on, fp32, lockstep	ok" "$work/out/results.tsv" || { cat "$work/log"; echo "FAILED: early starts"; exit 1; }
 [ "$(ls "$work/out" | tr '\n' ' ')" = "gpu-check.json gpu-check.md logs.txt results.tsv " ] || { ls "$work/out"; echo "FAILED: other files"; exit 1; }
@@ -39,11 +41,4 @@ done
 if grep -qF "har, bf16, lockstep" "$work/both/gpu-check.md"; then echo "FAILED: the earlier result is in the table, too"; exit 1; fi
 "$here/first_contact.sh" "$work/none" graphs -- --stand-in --bin "$1" --budget 0 > "$work/log" || { cat "$work/log"; echo "FAILED: no time"; exit 1; }
 grep -q "^speed	har, graphs on, fp32, lockstep	skipped.*no time left" "$work/none/results.tsv" || { cat "$work/log"; echo "FAILED: it ran beyond its budget"; exit 1; }
-=======
-for tuned in false true; do
-  grep -q "^speed	hrm, tune_products $tuned, bf16, lockstep	ok" "$work/out/products/results.tsv" || { cat "$work/log"; echo "FAILED: products"; exit 1; }
-done
-grep -q "^speed	har, bf16, lockstep	ok" "$work/out/speed-small/results.tsv" || { cat "$work/log"; echo "FAILED: har"; exit 1; }
-grep -q "^speed	kgat, early starts on, fp32, lockstep	ok" "$work/out/early-speed/results.tsv" || { cat "$work/log"; echo "FAILED: early starts"; exit 1; }
->>>>>>> 3e7334a6 (Products on GPUs by timed algorithms on request (run.tune_products); checkpoints record the choices, and a resumed run repeats them)
 echo "ok  $(wc -l < "$work/all") steps"
