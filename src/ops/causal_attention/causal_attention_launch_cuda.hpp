@@ -16,11 +16,8 @@ struct CausalPlan {
   Timed timed;
   std::size_t tables_bytes = 0, times_bytes = 0;  ///< of scratch memory, for prepare_causal
   double product_flops = 0;                       ///< of queries with their keys, or of weights with values
-  /// Warps of a block: no more than the longest sequence occupies.
-  template <int kRows>
-  int warps() const {
-    return static_cast<int>(std::clamp<std::int64_t>(ceil_div(longest, kRows), 1, kMostWarps));
-  }
+  /// Tiles of `rows` rows of the longest sequence; at least one, for launches that also fill rows after the sequences.
+  std::int64_t tiles(std::int64_t rows) const { return std::max<std::int64_t>(1, ceil_div(longest, rows)); }
 };
 
 /// Whether each sequence has its own masked copy of the tables.
@@ -93,22 +90,6 @@ void visit_causal(const CausalPlan& plan, const F& f) {
                                : f.template operator()<kChunks, Timed::masked>();
   };
   plan.chunks == 1 ? with.template operator()<1>() : with.template operator()<2>();
-}
-
-template <int kChunks, Timed kTimed>
-__host__ __device__ constexpr std::size_t time_tile_bytes(std::size_t queries) {
-  return kTimed == Timed::no
-             ? 0
-             : queries * kKeys * sizeof(std::int32_t) +
-                   (kTimed == Timed::masked ? queries * (kKeys / 4) * kWarp * sizeof(MaskBits<kChunks>) : 0);
-}
-/// A warp's share of the block's time memory.
-template <int kChunks, Timed kTimed>
-__device__ TimeTile<kChunks> time_tile(unsigned char* memory, const CausalLane& me) {
-  constexpr int kRows = kQueries<kChunks, kTimed>;
-  auto* buckets = reinterpret_cast<std::int32_t*>(memory);
-  auto* masks = reinterpret_cast<MaskBits<kChunks>*>(buckets + me.warps * kRows * kKeys);
-  return {buckets + me.warp * kRows * kKeys, masks + me.warp * kRows * (kKeys / 4) * kWarp};
 }
 
 /// The dropout factor of element (r, channel) of a table in one sequence: 0 or the scale.
