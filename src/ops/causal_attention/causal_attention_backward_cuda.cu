@@ -32,7 +32,9 @@ struct CausalGradients {
   std::int64_t add_dq, add_dk, add_dv;  ///< not 0: add; see ColumnSums::accumulate
   real_t<T>*dkeys, *dvalues;
   real_t<T>* partials;        ///< (table_blocks, heads) of TableSums; null: no gradients of tables
-  real_t<T>* dtables;         ///< the same; null: shared memory has space for a block's sums
+  std::uint8_t* written;      ///< (table_blocks, heads, R), see BlockTables
+  real_t<T>* dtables;         ///< as partials; null: shared memory has space for a block's sums and marks
+  std::uint8_t* marks;        ///< as written
   std::int64_t table_blocks;  ///< of the first kernel
   real_t<T> table_scale;
 };
@@ -58,39 +60,31 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
   const int head = static_cast<int>(blockIdx.y);
   const Sm block(sm_bytes, p.width), sm = block.of_warp(me.warp, p.width);
   const R none = -infinity<R>();
-  R *dtables = nullptr, *partial = nullptr, hot[kHot][kChannels] = {};
+  BlockTables<R> tables{};
+  R hot[kHot][kChannels] = {};
   if (kTimed != Timed::no && to.partials != nullptr) {
-    const std::int64_t size = TableSums(p.last, p.width).size();
-    const std::int64_t mine = (std::int64_t{blockIdx.x} * p.heads + head) * size;
-    partial = to.partials + mine;
-    dtables = to.dtables != nullptr ? to.dtables + mine : reinterpret_cast<R*>(block.end);
-    for (std::int64_t e = threadIdx.x; e < size; e += blockDim.x) dtables[e] = 0;
+    const TableSums table(p.last, p.width);
+    const std::int64_t mine = std::int64_t{blockIdx.x} * p.heads + head, of_block = mine * table.size();
+    auto* const sm_sums = reinterpret_cast<R*>(block.end);
+    const bool shared = to.dtables == nullptr;
+    tables = {shared ? sm_sums : to.dtables + of_block,
+              shared ? reinterpret_cast<std::uint8_t*>(sm_sums + table.size()) : to.marks + mine * table.rows,
+              to.partials + of_block, to.written + mine * table.rows};
+    tables.clear(table);
   }
-  bool flushed = false;
   const auto flush = [&](std::int64_t sequence) {
-    flush_tables<kChunks>(p, me, partial, dtables, hot, block.k, head, sequence, table_drop, !flushed);
-    flushed = true;
+    flush_tables<kChunks>(p, me, tables, hot, block.k, head, sequence, table_drop);
   };
 
   for (std::int64_t item = blockIdx.x; item < tiles * p.sequences; item += p.blocks) {
     const std::int64_t sequence = item % p.sequences, top = (tiles - 1 - item / p.sequences) * Sm::kQueries;
     // With one mask per sequence, sums of different sequences stay apart.
-    if (p.tables_apart > 0 && dtables != nullptr && item >= p.blocks && sequence != (item - p.blocks) % p.sequences)
+    if (p.tables_apart > 0 && tables.sums != nullptr && item >= p.blocks && sequence != (item - p.blocks) % p.sequences)
       flush((item - p.blocks) % p.sequences);
     const CausalHead<R> h(p, sequence, head);
     const std::int64_t at = h.at(p, head, p.columns), q_at = h.at(p, head, p.stride);
     const std::int64_t kv_at = h.at(p, head, p.kv_stride), first = top + me.warp * kRows;
-    R dq[kRows][kChannels] = {}, lse[kRows], mean[kRows];
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const std::int64_t i = first + r;
-      R product = 0;
-      if (h.is_query(i))
-        for (int c = me.lane; c < p.width; c += kWarp)
-          product += load(dy + at + i * p.columns + c) * load(y + at + i * p.columns + c);
-      mean[r] = warp_reduce(product);
-      lse[r] = h.is_query(i) ? logsum[(h.base + i) * p.heads + head] : R{0};
-    }
+    R dq[kRows][kChannels] = {}, lse[kRows] = {}, mean[kRows] = {};
 
     const bool any = top < h.length && top + Sm::kQueries > h.first_query;
     const std::int64_t end = any ? h.keys_of(p, top + Sm::kQueries) : 0;
@@ -103,6 +97,18 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
       load_tile(me, sm.k, k + kv_at + tile * p.kv_stride, kKeys, h.length - tile, p.kv_stride, p.width);
       load_tile(me, sm.v, v + kv_at + tile * p.kv_stride, kKeys, h.length - tile, p.kv_stride, p.width);
       __syncthreads();
+      if (tile == 0) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const std::int64_t i = first + r;
+          if (!h.is_query(i)) continue;
+          R product = 0;
+          for (int c = me.lane; c < p.width; c += kWarp)
+            product += sm.dy[r * tile_stride(p.width) + c] * load(y + at + i * p.columns + c);
+          mean[r] = warp_reduce(product);
+          lse[r] = logsum[(h.base + i) * p.heads + head];
+        }
+      }
       if (first < h.length && (p.filled() || tile < first + kRows)) {
         const std::int64_t key = tile + me.lane;
         R s[kRows] = {}, dp[kRows] = {}, keep[kRows];
@@ -138,17 +144,17 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
           add_weighted<kChunks, kTimed>(dq, p, me, sm.ds, sm.k, h.keys, 0, sm.time,
                                         static_cast<int>(seen < kKeys ? seen : kKeys));
         if constexpr (kTimed != Timed::no)
-          if (dtables != nullptr)
+          if (tables.sums != nullptr)
             for (int r = 0; r < kRows; ++r)
               write_runs(p, block, me, me.warp * kRows + r, h.is_query(first + r) ? first + r + 1 - tile : 0);
       }
       if constexpr (kTimed != Timed::no)
-        if (dtables != nullptr) {
+        if (tables.sums != nullptr) {
           __syncthreads();
           // Queries of the block, by their index in it, that see a key of the tile.
           const int i0 = tile < top ? 0 : static_cast<int>(tile - top);
           const int i1 = static_cast<int>(Sm::kQueries < h.length - top ? Sm::kQueries : h.length - top);
-          add_runs<kChunks, kTimed>(p, block, me, dtables, hot, i0, i1);
+          add_runs<kChunks, kTimed>(p, block, me, tables, hot, i0, i1);
         }
     }
 
@@ -169,7 +175,7 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
   }
   // The last item of this block.
   const std::int64_t last = (tiles * p.sequences - 1 - blockIdx.x) / p.blocks * p.blocks + blockIdx.x;
-  if (dtables != nullptr) flush(last % p.sequences);
+  if (tables.sums != nullptr) flush(last % p.sequences);
 }
 
 /// Warps of a block of the second kernel.
@@ -190,9 +196,11 @@ __device__ void add_tables(const CausalLaunch<real_t<T>>& p, const CausalGradien
   const TableSums table(p.last, p.width);
   const R* part =
       to.partials + head * table.size() + (side * table.rows + row) * table.stride + e % p.columns % p.width;
+  const std::uint8_t* written = to.written + head * table.rows + row;
   R sum = 0;
 #pragma unroll 4
-  for (std::int64_t b = me.warp; b < to.table_blocks; b += kSumWarps) sum += part[b * p.heads * table.size()];
+  for (std::int64_t b = me.warp; b < to.table_blocks; b += kSumWarps)
+    if (written[b * p.heads * table.rows] != 0) sum += part[b * p.heads * table.size()];
   sm_sums[me.warp][me.lane] = sum;
   __syncthreads();
   if (me.warp != 0 || wanted >= 2 * size || out == nullptr) return;
@@ -306,14 +314,16 @@ void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, co
     const int width = static_cast<int>(columns / a.heads);
     const std::int64_t tiles = plan.tiles(Sm::kQueries), key_tiles = plan.tiles(kKeys), items = tiles * plan.sequences;
     const std::int64_t blocks = tables ? std::min(items, std::max<std::int64_t>(1, kTableBlocks / a.heads)) : items;
-    const std::int64_t sums = tables ? TableSums(time.keys.rows() - 1, width).size() : 0;
-    const std::size_t shared = Sm::bytes(width), with_sums = shared + static_cast<std::size_t>(sums) * sizeof(R);
+    const TableSums table(tables ? time.keys.rows() - 1 : -1, width);
+    const std::size_t shared = Sm::bytes(width), with_sums = shared + table.bytes<R>();
     const bool in_shared = with_sums <= gpu::most_shared_bytes(stream);
     const std::int64_t pairs = of_keys ? a.rows.rows() * a.heads * key_tiles * kKeys : 0;
     gpu::ScratchPlan layout;
     layout.add<std::byte>(static_cast<std::int64_t>(plan.tables_bytes + plan.times_bytes));
-    const auto partials = layout.add<R>(blocks * a.heads * sums);
-    const auto dtables = layout.add<R>(in_shared ? 0 : blocks * a.heads * sums);
+    const std::int64_t copies = blocks * a.heads, in_memory = in_shared ? 0 : copies;
+    const auto partials = layout.add<R>(copies * table.size()), dtables = layout.add<R>(in_memory * table.size());
+    const auto written = layout.add<std::uint8_t>(copies * table.rows);
+    const auto marks = layout.add<std::uint8_t>(in_memory * table.rows);
     const auto probabilities = layout.add<R>(pairs), gradients = layout.add<R>(pairs);
     std::byte* const scratch = gpu::scratch(stream, layout.size_bytes());
     CausalLaunch<R> p = prepare_causal<T>(stream, plan, scratch, x, columns, a, time);
@@ -327,7 +337,9 @@ void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, co
                                 .dkeys = dkeys,
                                 .dvalues = dvalues,
                                 .partials = tables ? partials.in(scratch) : nullptr,
+                                .written = tables ? written.in(scratch) : nullptr,
                                 .dtables = in_shared ? nullptr : dtables.in(scratch),
+                                .marks = in_shared ? nullptr : marks.in(scratch),
                                 .table_blocks = blocks,
                                 .table_scale = static_cast<R>(element_scale(time))};
     const PairWeights<R> weights{of_keys ? probabilities.in(scratch) : nullptr,

@@ -19,6 +19,26 @@ struct TableSums {
   __host__ __device__ TableSums(std::int64_t last, int width) : rows(last + 1), stride(table_stride(width)) {}
   // mutant-equivalent: reserves more memory than is used
   __host__ __device__ std::int64_t size() const { return 2 * rows * stride; }
+  /// Bytes of shared memory for a block's sums and marks.
+  template <class T>
+  std::size_t bytes() const {
+    return static_cast<std::size_t>(size()) * sizeof(T) + static_cast<std::size_t>(rows);
+  }
+};
+
+/// The arrays of one block for one head. Sequences use a part of the buckets, so rows without terms are neither written
+/// to the partial sums nor read from them.
+template <class T>
+struct BlockTables {
+  T* sums;
+  std::uint8_t* marks;  ///< (R): whether the row of `sums` has terms
+  T* partial;
+  std::uint8_t* written;  ///< (R): whether the row of `partial` is written
+  __device__ void clear(const TableSums& table) const {
+    for (std::int64_t e = 4 * std::int64_t{threadIdx.x}; e < table.size(); e += 4 * std::int64_t{blockDim.x})
+      *reinterpret_cast<Four<T>*>(sums + e) = {};
+    for (std::int64_t row = threadIdx.x; row < table.rows; row += blockDim.x) marks[row] = written[row] = 0;
+  }
 };
 
 /// Divides the tile's keys among the runs of one of the block's queries, which sees `keys` of them (at most 0: none). Bit
@@ -44,13 +64,13 @@ __device__ void write_runs(const CausalLaunch<T>& p, const S& sm, const CausalLa
 /// both tables' sums over its keys; the halves then exchange them, so that the first has those of the keys' table and
 /// the second those of the values'.
 template <int kChunks, Timed kTimed, class S, class T>
-__device__ void add_runs(const CausalLaunch<T>& p, const S& sm, const CausalLane& me, T* dtables,
+__device__ void add_runs(const CausalLaunch<T>& p, const S& sm, const CausalLane& me, const BlockTables<T>& tables,
                          T (&hot)[kHot][4 * kChunks], int i0, int i1) {
   // Unmasked sums are the same for all channels.
   constexpr int kSums = kTimed == Timed::masked ? 4 * kChunks : 1;
   const TableSums table(p.last, p.width);
   const T* const x = me.half == 0 ? sm.q : sm.dy;
-  T* const mine = dtables + me.half * table.rows * table.stride;
+  T* const mine = tables.sums + me.half * table.rows * table.stride;
   for (int base = 0; base < S::kQueries; base += kWarp) {
     const int candidate = base + me.lane;
     const unsigned candidates = candidate >= i0 && candidate < i1 ? sm.owned[me.warp * S::kQueries + candidate] : 0;
@@ -80,6 +100,8 @@ __device__ void add_runs(const CausalLaunch<T>& p, const S& sm, const CausalLane
           }
         }
         const std::int32_t bucket = sm.time.buckets[i * kKeys + begin];
+        const bool is_hot = bucket == 0 || bucket == p.last;
+        if (!is_hot && me.lane == 0) tables.marks[bucket] = 1;
         T total[kSums];
 #pragma unroll
         for (int c = 0; c < kSums; ++c) {
@@ -94,15 +116,15 @@ __device__ void add_runs(const CausalLaunch<T>& p, const S& sm, const CausalLane
 #pragma unroll
           for (int k = 0; k < 4; ++k) terms.at[k] *= total[kSums == 1 ? 0 : 4 * m + k];
           auto& row = *reinterpret_cast<Four<T>*>(mine + std::int64_t{bucket} * table.stride + c);
-          const Four<T> old = bucket == 0 || bucket == p.last ? Four<T>{} : row;
+          const Four<T> old = is_hot ? Four<T>{} : row;
 #pragma unroll
           for (int k = 0; k < 4; ++k) {
-            if (bucket == 0)
-              hot[0][4 * m + k] += terms.at[k];
-            else if (bucket == p.last)
-              hot[1][4 * m + k] += terms.at[k];
-            else
+            if (!is_hot)
               row.at[k] = old.at[k] + terms.at[k];
+            else if (bucket == 0)
+              hot[0][4 * m + k] += terms.at[k];
+            else
+              hot[1][4 * m + k] += terms.at[k];
           }
         }
       }
@@ -110,14 +132,15 @@ __device__ void add_runs(const CausalLaunch<T>& p, const S& sm, const CausalLane
   }
 }
 
-/// Moves the sums of a block to its share of the partial sums, applying the sequence's mask if there is one, and clears
+/// Adds the sums of a block to its share of the partial sums, applying the sequence's mask if there is one, and clears
 /// them. The warps' sums of a hot bucket pass through `sm_hot` (warps, kHot, 2, table_stride) and are added in the order
 /// of warps. All threads must call it.
 template <int kChunks, class T>
-__device__ void flush_tables(const CausalLaunch<T>& p, const CausalLane& me, T* partial, T* dtables,
+__device__ void flush_tables(const CausalLaunch<T>& p, const CausalLane& me, const BlockTables<T>& tables,
                              T (&hot)[kHot][4 * kChunks], T* sm_hot, int head, std::int64_t sequence,
-                             const Drop<T>& drop, bool first) {
+                             const Drop<T>& drop) {
   const TableSums table(p.last, p.width);
+  if (threadIdx.x == 0) tables.marks[0] = tables.marks[p.last] = 1;
 #pragma unroll
   for (int at = 0; at < kHot; ++at)
 #pragma unroll
@@ -130,7 +153,8 @@ __device__ void flush_tables(const CausalLaunch<T>& p, const CausalLane& me, T* 
   for (std::int64_t e = 4 * std::int64_t{threadIdx.x}; e < table.size(); e += 4 * std::int64_t{blockDim.x}) {
     const std::int64_t c = e % table.stride, row = e / table.stride % table.rows,
                        side = e / (table.stride * table.rows);
-    Four<T> sum = four(dtables + e);
+    if (tables.marks[row] == 0) continue;
+    Four<T> sum = four(tables.sums + e);
     if (row == 0 || row == p.last)
       for (int w = 0; w < me.warps; ++w) {
         const Four<T> of_warp = four(sm_hot + ((w * kHot + (row == 0 ? 0 : 1)) * 2 + side) * table.stride + c);
@@ -142,12 +166,16 @@ __device__ void flush_tables(const CausalLaunch<T>& p, const CausalLane& me, T* 
       if (p.tables_apart > 0 && c + k < p.width)
         sum.at[k] *=
             table_keep(p, drop, p.samples[sequence], static_cast<int>(side), row, std::int64_t{head} * p.width + c + k);
-      if (!first) sum.at[k] += partial[e + k];
+      if (tables.written[row] != 0) sum.at[k] += tables.partial[e + k];
     }
-    *reinterpret_cast<Four<T>*>(partial + e) = sum;
-    *reinterpret_cast<Four<T>*>(dtables + e) = {};
+    *reinterpret_cast<Four<T>*>(tables.partial + e) = sum;
+    *reinterpret_cast<Four<T>*>(tables.sums + e) = {};
   }
   __syncthreads();
+  for (std::int64_t row = threadIdx.x; row < table.rows; row += blockDim.x) {
+    if (tables.marks[row] != 0) tables.written[row] = 1;
+    tables.marks[row] = 0;
+  }
 }
 
 }  // namespace lockstep::gpu

@@ -167,10 +167,19 @@ __device__ constexpr int mask_bit(int chunk, int side, int n, int k) {
 template <class T>
 __device__ void load_tile(const CausalLane& me, real_t<T>* sm, const T* __restrict__ from, int n, std::int64_t valid,
                           std::int64_t apart, int width) {
+  using Pair = Pack<real_t<T>, 2>;
   const int stride = tile_stride(width);
+  const bool pairs =
+      width % 2 == 0 && apart % 2 == 0 && reinterpret_cast<std::uintptr_t>(from) % sizeof(Pack<T, 2>) == 0;
   for (int row = me.warp; row < n; row += me.warps)
-    for (int c = me.lane; c < stride; c += kWarp)
-      sm[row * stride + c] = row < valid && c < width ? load(from + row * apart + c) : real_t<T>{0};
+    if (pairs) {
+      for (int c = 2 * me.lane; c < stride; c += 2 * kWarp)
+        *reinterpret_cast<Pair*>(sm + row * stride + c) =
+            row < valid && c < width ? load<2>(from + row * apart + c) : Pair{};
+    } else {
+      for (int c = me.lane; c < stride; c += kWarp)
+        sm[row * stride + c] = row < valid && c < width ? load(from + row * apart + c) : real_t<T>{0};
+    }
 }
 
 /// s_r += a_r . b_lane: rows a of the warp, b of the tile.
