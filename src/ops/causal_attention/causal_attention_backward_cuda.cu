@@ -32,9 +32,9 @@ struct CausalGradients {
   std::int64_t add_dq, add_dk, add_dv;  ///< not 0: add; see ColumnSums::accumulate
   real_t<T>*dkeys, *dvalues;
   real_t<T>* partials;        ///< (table_blocks, heads) of TableSums; null: no gradients of tables
-  std::uint8_t* written;      ///< (table_blocks, heads, R), see BlockTables
+  std::uint8_t* written;      ///< (heads, R, table_blocks), see BlockTables
   real_t<T>* dtables;         ///< as partials; null: shared memory has space for a block's sums and marks
-  std::uint8_t* marks;        ///< as written
+  std::uint8_t* marks;        ///< (table_blocks, heads, R)
   std::int64_t table_blocks;  ///< of the first kernel
   real_t<T> table_scale;
 };
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
     const bool shared = to.dtables == nullptr;
     tables = {shared ? sm_sums : to.dtables + of_block,
               shared ? reinterpret_cast<std::uint8_t*>(sm_sums + table.size()) : to.marks + mine * table.rows,
-              to.partials + of_block, to.written + mine * table.rows};
+              to.partials + of_block, to.written + head * table.rows * to.table_blocks + blockIdx.x, to.table_blocks};
     tables.clear(table);
   }
   const auto flush = [&](std::int64_t sequence) {
@@ -196,11 +196,11 @@ __device__ void add_tables(const CausalLaunch<real_t<T>>& p, const CausalGradien
   const TableSums table(p.last, p.width);
   const R* part =
       to.partials + head * table.size() + (side * table.rows + row) * table.stride + e % p.columns % p.width;
-  const std::uint8_t* written = to.written + head * table.rows + row;
+  const std::uint8_t* written = to.written + (head * table.rows + row) * to.table_blocks;
   R sum = 0;
 #pragma unroll 4
   for (std::int64_t b = me.warp; b < to.table_blocks; b += kSumWarps)
-    if (written[b * p.heads * table.rows] != 0) sum += part[b * p.heads * table.size()];
+    if (written[b] != 0) sum += part[b * p.heads * table.size()];
   sm_sums[me.warp][me.lane] = sum;
   __syncthreads();
   if (me.warp != 0 || wanted >= 2 * size || out == nullptr) return;

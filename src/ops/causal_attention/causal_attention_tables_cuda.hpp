@@ -33,11 +33,12 @@ struct BlockTables {
   T* sums;
   std::uint8_t* marks;  ///< (R): whether the row of `sums` has terms
   T* partial;
-  std::uint8_t* written;  ///< (R): whether the row of `partial` is written
+  std::uint8_t* written;  ///< whether a row of `partial` is written; rows are `apart`
+  std::int64_t apart;
   __device__ void clear(const TableSums& table) const {
     for (std::int64_t e = 4 * std::int64_t{threadIdx.x}; e < table.size(); e += 4 * std::int64_t{blockDim.x})
       *reinterpret_cast<Four<T>*>(sums + e) = {};
-    for (std::int64_t row = threadIdx.x; row < table.rows; row += blockDim.x) marks[row] = written[row] = 0;
+    for (std::int64_t row = threadIdx.x; row < table.rows; row += blockDim.x) marks[row] = written[row * apart] = 0;
   }
 };
 
@@ -166,14 +167,14 @@ __device__ void flush_tables(const CausalLaunch<T>& p, const CausalLane& me, con
       if (p.tables_apart > 0 && c + k < p.width)
         sum.at[k] *=
             table_keep(p, drop, p.samples[sequence], static_cast<int>(side), row, std::int64_t{head} * p.width + c + k);
-      if (tables.written[row] != 0) sum.at[k] += tables.partial[e + k];
+      if (tables.written[row * tables.apart] != 0) sum.at[k] += tables.partial[e + k];
     }
     *reinterpret_cast<Four<T>*>(tables.partial + e) = sum;
     *reinterpret_cast<Four<T>*>(tables.sums + e) = {};
   }
   __syncthreads();
   for (std::int64_t row = threadIdx.x; row < table.rows; row += blockDim.x) {
-    if (tables.marks[row] != 0) tables.written[row] = 1;
+    if (tables.marks[row] != 0) tables.written[row * tables.apart] = 1;
     tables.marks[row] = 0;
   }
 }
