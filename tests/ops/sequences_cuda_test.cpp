@@ -25,9 +25,12 @@ struct Attention {
   std::vector<std::int64_t> first_query = {};
   bool accumulate = false;
   std::int64_t behind = 0;  ///< rows after the sequences
+  std::int64_t gap = -1;    ///< between the times of rows, and a longer one once; negative: as in TimedSequences
 };
 void attend(const Attention& how) {
-  const TimedSequences s(how.lengths);
+  TimedSequences s(how.lengths);
+  for (std::size_t i = 0; i < s.times.size() && how.gap >= 0; ++i)
+    s.times[i] = static_cast<std::int64_t>(i) * how.gap + (i < 40 ? 0 : 500);
   const std::int64_t all = s.rows() + how.behind;
   const Shape rows{all, how.columns}, table{how.buckets, how.columns};
   const auto run = [&](Place& p) {
@@ -56,9 +59,9 @@ void attend(const Attention& how) {
                                    q, kv, logsum, a, time);
   };
   agrees_on_both(run, 1e-4, 1e-11);
-  // The rounded y enters sums over channels. With times, dk and dv are rounded once for every 64 queries; without
-  // times, the weights are rounded before they are multiplied.
-  halves_agree(run, 0.02, 0.0025);
+  // The rounded y enters sums over channels, and with few distinct times their terms nearly cancel. Without times, the
+  // weights are rounded before they are multiplied.
+  if (how.gap < 0) halves_agree(run, 0.02, 0.0025);
 }
 
 constexpr ops::TimeBuckets::Drop kElement = ops::TimeBuckets::Drop::element, kTable = ops::TimeBuckets::Drop::table;
@@ -120,7 +123,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
 
   TEST_CASE("attention agrees for blocks of several sequences, and for tables larger than shared memory") {
     for (const auto drop : {kElement, kTable}) {
-      attend({.lengths = {3, 2, 4},
+      attend({.lengths = {35, 2, 4},
               .columns = 132,
               .heads = 132,
               .buckets = 4,
@@ -135,6 +138,22 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
               .drop_times = true,
               .drop = drop});
     }
+  }
+
+  TEST_CASE("attention agrees if most times are equal, all gaps differ, all are long, or there is one bucket") {
+    for (const auto drop : {kElement, kTable})
+      for (const auto& [gap, buckets] : {std::pair<std::int64_t, std::int64_t>{0, 5}, {1, 60}, {1000, 5}, {1, 1}}) {
+        CAPTURE(gap);
+        if (drop == kTable && buckets == 1) continue;  // the keys' table then has no gradient
+        attend({.lengths = {45},
+                .columns = 10,
+                .heads = 1,
+                .buckets = buckets,
+                .timed = true,
+                .drop_times = true,
+                .drop = drop,
+                .gap = gap});
+      }
   }
 
   TEST_CASE("tables that are prepared once give the bits of tables that each call prepares") {

@@ -16,11 +16,8 @@ struct CausalPlan {
   Timed timed;
   std::size_t tables_bytes = 0, times_bytes = 0;  ///< of scratch memory, for prepare_causal
   double product_flops = 0;                       ///< of queries with their keys, or of weights with values
-  /// Warps of a block: no more than the longest sequence occupies.
-  template <int kRows>
-  int warps() const {
-    return static_cast<int>(std::clamp<std::int64_t>(ceil_div(longest, kRows), 1, kMostWarps));
-  }
+  /// Tiles of `rows` rows of the longest sequence; at least one, for launches that also fill rows after the sequences.
+  std::int64_t tiles(std::int64_t rows) const { return std::max<std::int64_t>(1, ceil_div(longest, rows)); }
 };
 
 /// Whether each sequence has its own masked copy of the tables.
@@ -43,9 +40,7 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
   CausalPlan plan{.sequences = a.rows.count(),
                   .longest = a.rows.longest_sample(),
                   .chunks = width <= kChunkChannels ? 1 : 2,
-                  .timed = !time                                                     ? Timed::no
-                           : time.dropout && time.drop == TimeBuckets::Drop::element ? Timed::masked
-                                                                                     : Timed::whole};
+                  .timed = time.dropout && time.drop == TimeBuckets::Drop::element ? Timed::masked : Timed::whole};
   std::int64_t pairs = a.pairs;
   for (std::size_t b = 0; a.pairs == 0 && b < a.rows.samples.size(); ++b) {
     const std::int64_t length = a.rows.offsets[b + 1] - a.rows.offsets[b];
@@ -94,22 +89,6 @@ void visit_causal(const CausalPlan& plan, const F& f) {
                                : f.template operator()<kChunks, Timed::masked>();
   };
   plan.chunks == 1 ? with.template operator()<1>() : with.template operator()<2>();
-}
-
-template <int kChunks, Timed kTimed>
-__host__ __device__ constexpr std::size_t time_tile_bytes(std::size_t queries) {
-  return kTimed == Timed::no
-             ? 0
-             : queries * kKeys * sizeof(std::int32_t) +
-                   (kTimed == Timed::masked ? queries * (kKeys / 4) * kWarp * sizeof(MaskBits<kChunks>) : 0);
-}
-/// A warp's share of the block's time memory.
-template <int kChunks, Timed kTimed>
-__device__ TimeTile<kChunks> time_tile(unsigned char* memory, const CausalLane& me) {
-  constexpr int kRows = kQueries<kChunks, kTimed>;
-  auto* buckets = reinterpret_cast<std::int32_t*>(memory);
-  auto* masks = reinterpret_cast<MaskBits<kChunks>*>(buckets + me.warps * kRows * kKeys);
-  return {buckets + me.warp * kRows * kKeys, masks + me.warp * kRows * (kKeys / 4) * kWarp};
 }
 
 /// The dropout factor of element (r, channel) of a table in one sequence: 0 or the scale.
@@ -171,7 +150,6 @@ CausalLaunch<real_t<T>> causal_launch(const CausalRows<const T>& x, std::int64_t
           .offsets = near_copy(a.rows.offsets.data()),
           .samples = near_copy(a.rows.samples.data()),
           .first_query = a.first_query.empty() ? nullptr : near_copy(a.first_query.data()),
-          .fill = static_cast<R>(a.fill),
           .scale = static_cast<R>(1) / std::sqrt(static_cast<R>(width)),
           .dropout = a.dropout,
           .drop = Drop<R>(ops::cpu::DropRate(a.dropout.rate)),
