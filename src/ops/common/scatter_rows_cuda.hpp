@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <span>
 
@@ -20,8 +21,10 @@ struct RowUse {
 };
 
 inline constexpr int kScatterThreads = 1024, kScatterWarps = kScatterThreads / kWarp;
-/// Blocks among which the rows of the table are divided. A power of two, and no more than an H100 runs at once.
-inline constexpr int kScatterOwners = 128;
+/// The rows of the table are divided among 2^bits blocks, so many that a block has about kScatterUses uses; with fewer
+/// uses it would mostly search. An H100 runs the most blocks at once.
+inline constexpr int kScatterMostBits = 7;
+inline constexpr std::int64_t kScatterUses = 64;
 /// Ids of a load, loads of a thread under way, and ids that a block searches in one round.
 inline constexpr int kScatterIds = 4, kScatterLoads = 2, kScatterRound = kScatterThreads * kScatterIds * kScatterLoads;
 /// Most uses whose rows are in shared memory at once, and columns of them.
@@ -82,7 +85,7 @@ struct ScatterTile {
   ScatterMemory<R> shared;
   int uses, width;
   std::int64_t column, columns;  ///< the first column of `width`, and all
-  int lane, warp;
+  int block_bits, lane, warp;
 
   /// Copies the gradients to shared memory, N columns at a time.
   template <int N>
@@ -115,8 +118,7 @@ struct ScatterTile {
     };
     for (int first = 0; first < uses; first += kWarp) {
       const int u = first + lane;
-      const bool own = u < uses && static_cast<unsigned>(shared.rows[u]) / kScatterOwners % kScatterWarps ==
-                                       static_cast<unsigned>(warp);
+      const bool own = u < uses && (shared.rows[u] >> block_bits) % kScatterWarps == warp;
       for (unsigned found = __ballot_sync(kWholeWarp, own); found != 0;) {
         int at[kBatch];
 #pragma unroll
@@ -142,7 +144,7 @@ struct ScatterTile {
   }
 };
 
-/// Block b owns the rows r of the table with r mod kScatterOwners = b, so that neighbours, which are often used equally
+/// Block b owns the rows r of the table with r mod 2^block_bits = b, so that neighbours, which are often used equally
 /// often, have different blocks. It searches all ids for its rows, and lists the places that it finds in ascending
 /// order. All threads copy the gradients of a piece of the list to shared memory. Then each warp adds those of its own
 /// rows to the table, in ascending order. A row of the table has one warp in the whole grid, so neither atomics nor
@@ -151,8 +153,8 @@ struct ScatterTile {
 /// the table once for each piece, or more often if several of its rows take turns.
 template <class T, class F>
 __global__ void __launch_bounds__(kScatterThreads)
-    scatter_rows_kernel(std::int64_t columns, real_t<T>* table, ScatterIds ids, std::int32_t padding, int piece,
-                        bool packed, const T* dy, F use_of) {
+    scatter_rows_kernel(std::int64_t columns, real_t<T>* table, ScatterIds ids, std::int32_t padding, int block_bits,
+                        int piece, bool packed, const T* dy, F use_of) {
   const ScatterMemory<real_t<T>> shared(sm_bytes);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   // Places have 32 bits.
@@ -171,6 +173,7 @@ __global__ void __launch_bounds__(kScatterThreads)
 #pragma unroll
     for (int l = 0; l < kScatterLoads; ++l) part.load(i + l * kWarp * kScatterIds, next[l]);
   };
+  const unsigned own_bits = 0x80000000u | ((1u << block_bits) - 1);
   int found = 0;
   load_round(0);
   for (int round = 0; round < rounds; ++round) {
@@ -183,8 +186,7 @@ __global__ void __launch_bounds__(kScatterThreads)
       for (int k = 0; k < kScatterIds; ++k) id[l][k] = next[l][k];
     if (round + 1 < rounds) load_round(round + 1);
     const auto own = [&](std::int32_t i) {  // negative ids have no owner
-      constexpr unsigned kBits = 0x80000000u | (kScatterOwners - 1);
-      return (static_cast<unsigned>(i) & kBits) == blockIdx.x && i != padding;
+      return (static_cast<unsigned>(i) & own_bits) == blockIdx.x && i != padding;
     };
     int before[kScatterLoads], in_warp = 0;  // before: places that the warp finds before those of the lane
 #pragma unroll
@@ -225,7 +227,7 @@ __global__ void __launch_bounds__(kScatterThreads)
       }
       for (std::int64_t column = 0; column < columns; column += kScatterColumns) {
         const int width = static_cast<int>(columns - column < kScatterColumns ? columns - column : kScatterColumns);
-        const ScatterTile<T> tile{shared, uses, width, column, columns, lane, warp};
+        const ScatterTile<T> tile{shared, uses, width, column, columns, block_bits, lane, warp};
         __syncthreads();  // the slice before it has been added
         if (packed)
           tile.template copy<2>(dy);
@@ -261,14 +263,17 @@ void scatter_rows(const Stream& stream, const std::array<std::span<const std::in
   const auto row_bytes = static_cast<std::size_t>(std::min<std::int64_t>(columns, kScatterColumns)) * sizeof(R);
   const std::size_t fixed = ScatterMemory<R>::kFixed,
                     piece = std::min<std::size_t>(kScatterPiece, (most_shared_bytes(stream) - fixed) / row_bytes);
+  const int block_bits =
+      std::min<int>(kScatterMostBits, std::bit_width(static_cast<std::uint64_t>((m - 1) / kScatterUses)));
   launch(
       stream,
-      {.grid = std::min<std::int64_t>(rows, kScatterOwners),
+      {.grid = std::min(rows, std::int64_t{1} << block_bits),
        .block = kScatterThreads,
        .shared_bytes = fixed + piece * row_bytes},
       scatter_rows_kernel<T, F>, columns, table,
       ScatterIds{near[0], near[1], std::ssize(lists[0]), std::ssize(lists[1]), static_cast<std::int32_t>(shift), used},
-      static_cast<std::int32_t>(padding), static_cast<int>(piece), columns % 2 == 0 && aligned_for<2>(dy), dy, use_of);
+      static_cast<std::int32_t>(padding), block_bits, static_cast<int>(piece), columns % 2 == 0 && aligned_for<2>(dy),
+      dy, use_of);
 }
 
 }  // namespace lockstep::gpu
