@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
 #include <cstddef>
+#include <limits>
 #include <span>
 
 #include "lockstep/device/cuda_half.hpp"
@@ -157,7 +159,7 @@ __global__ void __launch_bounds__(kScatterThreads)
                         int piece, bool packed, const T* dy, F use_of) {
   const ScatterMemory<real_t<T>> shared(sm_bytes);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
-  // Places have 32 bits.
+  // Places have 32 bits, see scatter_rows().
   const int first_count = static_cast<int>(ids.first_count), second_count = static_cast<int>(ids.second_count),
             most = ids.used != nullptr ? static_cast<int>(*ids.used) : first_count + second_count,
             first_end = most < first_count ? most : first_count, second_end = most < second_count ? most : second_count,
@@ -251,6 +253,7 @@ void scatter_rows(const Stream& stream, const std::array<std::span<const std::in
   using R = real_t<T>;
   const auto m = static_cast<std::int64_t>(lists[0].size() + lists[1].size());
   if (m == 0 || columns == 0 || rows == 0) return;
+  assert(m <= std::numeric_limits<std::int32_t>::max() - kScatterRound);
   const std::int32_t* near[] = {near_copy(lists[0].data()), near_copy(lists[1].data())};
   if (!in_gpu_memory(stream.device(), near[0])) {  // all blocks would read the ids over the bus
     std::byte* copy = scratch(stream, static_cast<std::size_t>(m) * sizeof(std::int32_t));
