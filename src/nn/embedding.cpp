@@ -54,7 +54,7 @@ Var embedding_pair(Tape& t, const Param& first, const Param& second, std::span<c
   t.record("embedding_pair", y, {&first, &second}, [=, &t, &first] {
     const Tensor& dy = dropout ? t.own_grad(y) : y.grad();
     if (dropout) ops::dropout(t.stream(), {dy}, dy, dropout, rows);
-    ops::embedding_pair_backward(t.stream(), both(t.grad_of(first).tensor), dy, ids);
+    ops::embedding_pair_backward(t.stream(), both(t.grad_of(first).tensor), dy, ids, rows);
   });
   return y;
 }

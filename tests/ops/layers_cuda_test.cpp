@@ -164,6 +164,52 @@ TEST_SUITE("ops.layers.cuda") {
       }
   }
 
+  TEST_CASE("gradients of embeddings are added in the order of the ids" * doctest::skip(!gpu_present())) {
+    struct Case {
+      std::int64_t rows, c;
+      std::size_t uses;
+    };
+    const Philox draws(5, 0, "ids");
+    for (const auto& [rows, c, uses] : {Case{1, 2, 9001}, {12, 50, 20000}, {300, 5, 9000}, {70000, 67, 700}}) {
+      CAPTURE(rows);
+      std::vector<std::int32_t> ids(uses);
+      for (std::size_t i = 0; i < uses; ++i) {  // half of them in few rows; the others also beyond 128 * 32 rows
+        const std::uint64_t most = i % 2 != 0 ? std::min<std::int64_t>(rows, 3) : rows;
+        ids[i] = static_cast<std::int32_t>(draws.below(most, i));
+      }
+      const auto m = static_cast<std::int64_t>(uses);
+      const auto add = [&, rows = rows, c = c](Place& p, std::span<const std::int32_t> list) {
+        const Tensor d = p.real_out("d", {rows, c});
+        ops::embedding_backward(p.stream, d, p.in("dy", {m, c}), list, 1, 2);
+        p.stream.synchronize();
+        return d;
+      };
+      for (const DType type : {DType::f32, DType::f64}) {
+        Place here(type, {}), there(type, {DeviceKind::cuda, 0});
+        const Tensor expected = add(here, ids);
+        CHECK(same_bits(HostView(add(there, there.host(ids))), expected));
+        std::vector<std::int32_t> later = ids;
+        later.insert(later.begin(), 7);
+        const Tensor unaligned = there.ints(later, {m + 1});
+        const LastFirst order;
+        CHECK(same_bits(HostView(add(there, {unaligned.data<std::int32_t>() + 1, uses})), expected));
+      }
+    }
+  }
+
+  TEST_CASE("gradients of a pair of tables leave out rows after the samples" * doctest::skip(!gpu_present())) {
+    const std::vector<std::int64_t> offsets = {0, 2, 5};
+    const std::vector<std::uint64_t> samples = {4, 9};
+    for (const std::int64_t room : {0, 8}) {
+      const std::vector<std::int32_t> ids = {1, 3, 1, 0, 3, 0, 0, 1};
+      const std::int64_t m = room > 0 ? room : 5;
+      every_dtype_agrees([&](Place& p) {
+        ops::embedding_pair_backward(p.stream, p.real_out("dtables", {2, 4, 9}), p.in("dy", {m, 18}),
+                                     p.host(ids).first(to_size(m)), {p.host(offsets), p.host(samples), room});
+      });
+    }
+  }
+
   TEST_CASE("sums and means of sequences agree with the CPU" * doctest::skip(!gpu_present())) {
     for (const std::int64_t n : {0, 6, 300})
       for (const std::int64_t width : {8, 5}) {

@@ -275,7 +275,7 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
   }
 
   TEST_CASE("the sampled cross entropy agrees with the CPU for frequent items and tokens without an item") {
-    for (const std::int64_t tokens : {1, 37, 700}) {
+    for (const std::int64_t tokens : {1, 37, 700, 8193}) {
       std::vector<std::int32_t> pos, neg;
       const Philox draws(5, 0, "items");
       for (std::int64_t m = 0; m < tokens; ++m) {

@@ -38,8 +38,10 @@ void embedding_sum(Stream&, const Tensor& y, const EmbeddedRows& a, const Embedd
 /// dtypes, errors  as embedding_forward
 void embedding_pair(Stream&, const Tensor& y, const Tensor& tables, std::span<const std::int32_t> ids,
                     const Dropout& dropout, const SampleRows& rows);
-/// dtables (2, R, C): dA[ids_m] += the first C columns of dy_m, dB[ids_m] += the others, for m ascending.
-void embedding_pair_backward(Stream&, const Tensor& dtables, const Tensor& dy, std::span<const std::int32_t> ids);
+/// dtables (2, R, C): dA[ids_m] += the first C columns of dy_m, dB[ids_m] += the others, for m ascending over the rows
+/// of samples.
+void embedding_pair_backward(Stream&, const Tensor& dtables, const Tensor& dy, std::span<const std::int32_t> ids,
+                             const SampleRows& rows);
 
 /// The gradient of the table: dtable[ids_m] += scale dy_m for m ascending, always added. Rows with id `padding` are
 /// skipped (negative: none). On the CPU, with `places`, the gradient of ids_m goes to row places_m instead.

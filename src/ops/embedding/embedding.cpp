@@ -89,15 +89,15 @@ void embedding_pair(Stream& stream, const Tensor& y, const Tensor& tables, std::
   });
 }
 
-void embedding_pair_backward(Stream& stream, const Tensor& dtables, const Tensor& dy,
-                             std::span<const std::int32_t> ids) {
+void embedding_pair_backward(Stream& stream, const Tensor& dtables, const Tensor& dy, std::span<const std::int32_t> ids,
+                             const SampleRows& rows) {
   check_pair("embedding backward", dtables, dy, ids);
   const std::int64_t columns = dtables.columns(), table_rows = dtables.shape()[1];
-  on_gpu(dy, [&]<class T>() { cuda::embedding_pair_backward<T>(stream, columns, table_rows, dtables, dy, ids); });
+  on_gpu(dy, [&]<class T>() { cuda::embedding_pair_backward<T>(stream, columns, table_rows, dtables, dy, ids, rows); });
   on_cpu(dy, [&]<class T>() {
     const T* from = dy.data<T>();
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
-    for (const std::int32_t id : ids)
+    for (const std::int32_t id : ids.first(static_cast<std::size_t>(rows.used())))
       for (const std::int64_t side : {0, 1}) {
         scale_row(columns, dtables.data<T>() + (side * table_rows + id) * columns, from, T{1}, true);
         from += columns;

@@ -89,24 +89,16 @@ struct Pair {
 };
 
 /// The gradients of both tables: those of the first for all rows, then those of the second.
-template <class T>
+template <class R>
 struct Halves {
-  const T* dy;
-  std::int64_t rows, columns;
-  __device__ real_t<T> value(std::int64_t row, std::int64_t column) const {
-    const std::int64_t half = row < rows ? 2 * row : 2 * (row - rows) + 1;
-    return gpu::load(dy + half * columns + column);
-  }
+  std::int64_t rows;
+  __device__ gpu::RowUse<R> operator()(std::int64_t m) const { return {m < rows ? 2 * m : 2 * (m - rows) + 1, R{1}}; }
 };
 
-template <class T>
+template <class R>
 struct Scaled {
-  const T* dy;
-  std::int64_t columns;
-  real_t<T> scale;
-  __device__ real_t<T> value(std::int64_t row, std::int64_t column) const {
-    return scale * gpu::load(dy + row * columns + column);
-  }
+  R scale;
+  __device__ gpu::RowUse<R> operator()(std::int64_t m) const { return {m, scale}; }
 };
 
 }  // namespace
@@ -135,15 +127,16 @@ void embedding_pair(const Stream& stream, std::int64_t m, std::int64_t c, std::i
 
 template <class T>
 void embedding_pair_backward(const Stream& stream, std::int64_t c, std::int64_t r, real_t<T>* dtables, const T* dy,
-                             std::span<const std::int32_t> ids) {
-  gpu::scatter_rows(stream, {ids, ids}, c, 2 * r, dtables, -1, Halves<T>{dy, std::ssize(ids), c}, r);
+                             std::span<const std::int32_t> ids, const SampleRows& rows) {
+  gpu::scatter_rows(stream, {ids, ids}, c, 2 * r, dtables, -1, dy, Halves<real_t<T>>{std::ssize(ids)}, r,
+                    rows.room > 0 ? near_copy(rows.offsets.data() + rows.count()) : nullptr);
 }
 
 template <class T>
 void embedding_backward(const Stream& stream, std::int64_t m, std::int64_t c, std::int64_t r, real_t<T>* dtable,
                         const T* dy, const std::int32_t* ids, real_t<T> scale, std::int64_t padding) {
-  gpu::scatter_rows(stream, {std::span(ids, static_cast<std::size_t>(m)), {}}, c, r, dtable, padding,
-                    Scaled<T>{dy, c, scale});
+  gpu::scatter_rows(stream, {std::span(ids, static_cast<std::size_t>(m)), {}}, c, r, dtable, padding, dy,
+                    Scaled<real_t<T>>{scale});
 }
 
 LOCKSTEP_EACH_STORAGE(embedding_sum, embedding_pair, embedding_pair_backward, embedding_backward)

@@ -25,7 +25,7 @@ void embedding_pair(const Stream& stream, std::int64_t m, std::int64_t c, std::i
                     const std::int32_t* ids, const Dropout& dropout, const SampleRows& rows);
 template <class T>
 void embedding_pair_backward(const Stream& stream, std::int64_t c, std::int64_t r, real_t<T>* dtables, const T* dy,
-                             std::span<const std::int32_t> ids);
+                             std::span<const std::int32_t> ids, const SampleRows& rows);
 /// dtable (R, C): dtable[ids_m] += scale dy_m for m ascending, without ids of `padding`.
 template <class T>
 void embedding_backward(const Stream& stream, std::int64_t m, std::int64_t c, std::int64_t r, real_t<T>* dtable,

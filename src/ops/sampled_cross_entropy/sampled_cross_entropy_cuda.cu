@@ -82,14 +82,13 @@ __global__ void __launch_bounds__(kWarp* kRowWarps)
 }
 
 /// The gradients of rows of the table: from the next items of all tokens, then from their negatives.
-template <class T>
+template <class R>
 struct ItemGradient {
-  const real_t<T>*dloss, *slopes;
-  const T* f;
-  std::int64_t tokens, each, columns;
-  __device__ real_t<T> value(std::int64_t i, std::int64_t c) const {
+  const R *dloss, *slopes;
+  std::int64_t tokens, each;
+  __device__ RowUse<R> operator()(std::int64_t i) const {
     const std::int64_t m = i < tokens ? i : (i - tokens) / each, k = i < tokens ? 0 : 1 + (i - tokens) % each;
-    return *dloss * slopes[k * tokens + m] * load(f + m * columns + c);
+    return {m, *dloss * slopes[k * tokens + m]};
   }
 };
 
@@ -120,7 +119,7 @@ void sampled_cross_entropy_backward(const Stream& stream, T* df, bool accumulate
     launch(stream, warp_per_row(tokens), features_kernel<T>, tokens, each, columns, df, accumulate, dloss, slopes,
            table, near_copy(pos.data()), near_copy(neg.data()));
   if (dtable == nullptr) return;
-  scatter_rows(stream, {pos, neg}, columns, rows, dtable, 0, ItemGradient<T>{dloss, slopes, f, tokens, each, columns});
+  scatter_rows(stream, {pos, neg}, columns, rows, dtable, 0, f, ItemGradient<real_t<T>>{dloss, slopes, tokens, each});
 }
 
 LOCKSTEP_EACH_STORAGE(sampled_cross_entropy_forward, sampled_cross_entropy_backward)
