@@ -45,10 +45,12 @@ struct CausalGradients {
 /// costs three products of head width; masks are drawn once. Bound by instructions: with element masks by Philox.
 template <class T, int kChunks, Timed kTimed>
 __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
-    causal_backward_queries_kernel(CausalLaunch<real_t<T>> p, CausalGradients<T> to, PairWeights<real_t<T>> weights,
-                                   std::int64_t tiles, const T* __restrict__ dy, const T* __restrict__ y,
-                                   const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
-                                   const real_t<T>* __restrict__ logsum, Drop<real_t<T>> table_drop) {
+    causal_backward_queries_kernel(gpu::Earlier earlier, CausalLaunch<real_t<T>> p, CausalGradients<T> to,
+                                   PairWeights<real_t<T>> weights, std::int64_t tiles, const T* __restrict__ dy,
+                                   const T* __restrict__ y, const T* __restrict__ q, const T* __restrict__ k,
+                                   const T* __restrict__ v, const real_t<T>* __restrict__ logsum,
+                                   Drop<real_t<T>> table_drop) {
+  earlier.wait();
   using R = real_t<T>;
   using Sm = BackwardTiles<R, kChunks, kTimed>;
   constexpr int kChannels = 4 * kChunks;
@@ -208,8 +210,10 @@ __device__ void add_tables(const CausalLaunch<real_t<T>>& p, const CausalGradien
 /// traffic of the partial sums.
 template <class T, int kChunks>
 __global__ void __launch_bounds__(kWarp* kSumWarps)
-    causal_backward_sums_kernel(CausalLaunch<real_t<T>> p, CausalGradients<T> to, PairWeights<real_t<T>> weights,
-                                std::int64_t key_blocks, const T* __restrict__ dy, const T* __restrict__ q) {
+    causal_backward_sums_kernel(gpu::Earlier earlier, CausalLaunch<real_t<T>> p, CausalGradients<T> to,
+                                PairWeights<real_t<T>> weights, std::int64_t key_blocks, const T* __restrict__ dy,
+                                const T* __restrict__ q) {
+  earlier.wait();
   using R = real_t<T>;
   constexpr int kChannels = 4 * kChunks, kGroup = kKeys / kSumWarps;
   if (p.behind()) {

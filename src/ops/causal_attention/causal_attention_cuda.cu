@@ -17,8 +17,10 @@ using ForwardTiles = Tiles<R, kChunks, kTimed, kForwardWarps, false>;
 /// masks, by Philox, 10 rounds for 16 masks.
 template <class T, int kChunks, Timed kTimed>
 __global__ void __launch_bounds__(kWarp* kForwardWarps, sizeof(real_t<T>) == 4 ? 3 : 1)
-    causal_forward_kernel(CausalLaunch<real_t<T>> p, T* __restrict__ y, real_t<T>* __restrict__ logsum,
-                          const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v) {
+    causal_forward_kernel(gpu::Earlier earlier, CausalLaunch<real_t<T>> p, T* __restrict__ y,
+                          real_t<T>* __restrict__ logsum, const T* __restrict__ q, const T* __restrict__ k,
+                          const T* __restrict__ v) {
+  earlier.wait();
   using R = real_t<T>;
   using Sm = ForwardTiles<R, kChunks, kTimed>;
   constexpr int kChannels = 4 * kChunks;

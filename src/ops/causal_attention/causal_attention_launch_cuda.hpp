@@ -107,9 +107,10 @@ __device__ T table_keep(const CausalLaunch<T>& p, const Drop<T>& drop, std::uint
 /// Memory bound.
 template <class T>
 __global__ void __launch_bounds__(256)
-    time_tables_kernel(CausalLaunch<real_t<T>> p, std::int64_t count, real_t<T>* __restrict__ out,
+    time_tables_kernel(gpu::Earlier earlier, CausalLaunch<real_t<T>> p, std::int64_t count, real_t<T>* __restrict__ out,
                        const T* __restrict__ keys, const T* __restrict__ values, Drop<real_t<T>> drop,
                        real_t<T> scale) {
+  earlier.wait();
   const std::int64_t stride = table_stride(p.width), rows = p.last + 1;
   for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < count;
        e += std::int64_t{gridDim.x} * blockDim.x) {  // mutant-equivalent: an element computed twice gets the same value

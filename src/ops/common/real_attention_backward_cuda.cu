@@ -242,7 +242,8 @@ __host__ __device__ bool wants_keys(const PackedAttention<T>& a) {
 /// are cheaper than so few blocks. Bound by multiply-adds and shared memory.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 2 : 1)
-    real_backward_kernel(PackedAttention<T> a, std::int64_t blocks, int pack, gpu::Drop<T> drop) {
+    real_backward_kernel(gpu::Earlier earlier, PackedAttention<T> a, std::int64_t blocks, int pack, gpu::Drop<T> drop) {
+  earlier.wait();
   const std::int64_t kinds = wants_queries(a) && wants_keys(a) ? 2 : 1, unit = a.causal ? a.batch * a.heads : 1;
   if (blockIdx.x >= kinds * blocks) {
     AttentionPlace<T> at(a, blockIdx.x - (kinds - 1) * blocks, RealTile<T, kWidth>::kWarpRows, LongestTile::first);

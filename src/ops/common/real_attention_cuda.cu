@@ -30,7 +30,8 @@ struct ForwardTiles {
 /// source   Dao et al. 2022, arXiv:2205.14135
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 3 : 1)
-    real_forward_kernel(PackedAttention<T> a, int pack, gpu::Drop<T> drop) {
+    real_forward_kernel(gpu::Earlier earlier, PackedAttention<T> a, int pack, gpu::Drop<T> drop) {
+  earlier.wait();
   using Tile = RealTile<T, kWidth>;
   constexpr int kRows = Tile::kRows;
   constexpr T kNone = -std::numeric_limits<T>::infinity();

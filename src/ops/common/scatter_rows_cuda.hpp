@@ -155,8 +155,9 @@ struct ScatterTile {
 /// the table once for each piece, or more often if several of its rows take turns.
 template <class T, class F>
 __global__ void __launch_bounds__(kScatterThreads)
-    scatter_rows_kernel(std::int64_t columns, real_t<T>* table, ScatterIds ids, std::int32_t padding, int block_bits,
-                        int piece, bool packed, const T* dy, F use_of) {
+    scatter_rows_kernel(gpu::Earlier earlier, std::int64_t columns, real_t<T>* table, ScatterIds ids,
+                        std::int32_t padding, int block_bits, int piece, bool packed, const T* dy, F use_of) {
+  earlier.wait();
   const ScatterMemory<real_t<T>> shared(sm_bytes);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   // Places have 32 bits, see scatter_rows().

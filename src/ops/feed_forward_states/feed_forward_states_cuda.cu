@@ -114,7 +114,9 @@ __device__ void forward(const StatesNetwork<T>& net, Values<T>& sm, T* slopes) {
 /// memory. Traffic: reads x, writes y.
 template <int kNodes, class T, class S>
 __global__ void __launch_bounds__(kThreads)
-    predict_states_kernel(StatesNetwork<T> net, std::int64_t n, StateView<const S> x, StateView<S> y) {
+    predict_states_kernel(gpu::Earlier earlier, StatesNetwork<T> net, std::int64_t n, StateView<const S> x,
+                          StateView<S> y) {
+  earlier.wait();
   Values<T> sm(net, kNodes);
   load_states<kNodes>(net, n, x, sm.layer);
   forward<kNodes>(net, sm, static_cast<T*>(nullptr));
@@ -134,8 +136,9 @@ __global__ void __launch_bounds__(kThreads)
 /// the slopes of the forward pass. Compute bound. Traffic: reads x, writes j.
 template <int kNodes, class T, class S>
 __global__ void __launch_bounds__(kThreads)
-    jacobian_states_kernel(StatesNetwork<T> net, std::int64_t n, StateView<const S> x, StatesMask<S> mask,
-                           std::int64_t units, S* __restrict__ j) {
+    jacobian_states_kernel(gpu::Earlier earlier, StatesNetwork<T> net, std::int64_t n, StateView<const S> x,
+                           StatesMask<S> mask, std::int64_t units, S* __restrict__ j) {
+  earlier.wait();
   __shared__ int sm_keep[kNodes];
   Values<T> sm(net, kNodes);
   const std::int64_t first = std::int64_t{blockIdx.x} * kNodes, in = net.n_in(), out = net.n_out();
@@ -207,8 +210,10 @@ __global__ void __launch_bounds__(kThreads)
 /// One thread per element of `to`.
 template <class S>
 __global__ void __launch_bounds__(kThreads)
-    multiply_states_kernel(std::int64_t n, std::int64_t n_out, std::int64_t n_in, const S* __restrict__ k,
-                           StateView<const S> from, StateView<S> to, std::int64_t transposed, std::int64_t accumulate) {
+    multiply_states_kernel(gpu::Earlier earlier, std::int64_t n, std::int64_t n_out, std::int64_t n_in,
+                           const S* __restrict__ k, StateView<const S> from, StateView<S> to, std::int64_t transposed,
+                           std::int64_t accumulate) {
+  earlier.wait();
   const std::int64_t results = transposed ? n_in : n_out, terms = transposed ? n_out : n_in;
   const std::int64_t e = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (e >= n * results) return;

@@ -55,9 +55,10 @@ class Row {
 /// One warp per row, read once; the variance is that of centred values. Memory bound: reads x, writes y.
 template <class T, int N, int kHeld>
 __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
-    layernorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, real_t<T>* __restrict__ mean,
-                             real_t<T>* __restrict__ rstd, const T* x, const T* __restrict__ gamma,
-                             const T* __restrict__ beta, real_t<T> eps) {
+    layernorm_forward_kernel(gpu::Earlier earlier, std::int64_t rows, std::int64_t columns, T* y,
+                             real_t<T>* __restrict__ mean, real_t<T>* __restrict__ rstd, const T* x,
+                             const T* __restrict__ gamma, const T* __restrict__ beta, real_t<T> eps) {
+  earlier.wait();
   using R = real_t<T>;
   const std::int64_t row = gpu::warp_row();
   if (row >= rows) return;
@@ -98,10 +99,12 @@ constexpr int kBackwardWarps = kElements > 0 && kElements <= 4 ? kWarp : gpu::kR
 /// the last block adds them. dx, partials or derivative may be null. Memory bound: reads x and dy, writes dx.
 template <class T, int N, int kHeld, int kSums>
 __global__ void __launch_bounds__(kWarp* kBackwardWarps<N * kHeld>)
-    layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate, T* derivative,
-                              gpu::ColumnSums<real_t<T>, kSums> parameters, real_t<T>* partials, unsigned* arrived,
-                              const T* dy, const T* __restrict__ x, const real_t<T>* __restrict__ mean,
-                              const real_t<T>* __restrict__ rstd, const T* __restrict__ gamma) {
+    layernorm_backward_kernel(gpu::Earlier earlier, std::int64_t rows, std::int64_t columns, T* dx, bool accumulate,
+                              T* derivative, gpu::ColumnSums<real_t<T>, kSums> parameters, real_t<T>* partials,
+                              unsigned* arrived, const T* dy, const T* __restrict__ x,
+                              const real_t<T>* __restrict__ mean, const real_t<T>* __restrict__ rstd,
+                              const T* __restrict__ gamma) {
+  earlier.wait();
   using R = real_t<T>;
   constexpr int kWarps = kBackwardWarps<N * kHeld>;
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
