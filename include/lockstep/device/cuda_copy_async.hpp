@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 #include "lockstep/device/cuda_launch.hpp"
 
@@ -7,11 +8,11 @@
 /// (compute capability 8.0 and later). On the stand-in a copy is complete at once.
 namespace lockstep::gpu {
 
-/// Copies kBytes (8, or a multiple of 16). Both addresses are multiples of 8 or 16.
+/// Copies kBytes (4, 8, or a multiple of 16). Both addresses are multiples of 4, 8 or 16.
 template <int kBytes>
 __device__ inline void copy_async(void* to_shared, const void* from) {
-  static_assert(kBytes == 8 || kBytes % 16 == 0);
-  constexpr int kEach = kBytes == 8 ? 8 : 16;
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes % 16 == 0);
+  constexpr int kEach = kBytes < 16 ? kBytes : 16;
 #ifdef __CUDACC__
   const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(to_shared));
 #pragma unroll
@@ -21,8 +22,9 @@ __device__ inline void copy_async(void* to_shared, const void* from) {
                  : "r"(to + static_cast<std::uint32_t>(i)), "l"(static_cast<const char*>(from) + i), "n"(kEach)
                  : "memory");
 #else
+  using Word = std::conditional_t<kBytes == 4, std::uint32_t, std::uint64_t>;
   struct alignas(kEach) Bytes {  // the stand-in checks the alignment
-    std::uint64_t word[kBytes / 8];
+    Word word[kBytes / sizeof(Word)];
   };
   *static_cast<Bytes*>(to_shared) = *static_cast<const Bytes*>(from);
 #endif

@@ -6,112 +6,106 @@
 namespace lockstep::ops::cuda {
 namespace {
 
-constexpr int kTile = 32;  ///< rows of a tile, limited by registers
+constexpr int kQueries = 16;  ///< of a step of half_keys_kernel, limited by registers
+/// Warps of a block with keys of a longer sequence. The block's keys share groups of draws, 128 keys each.
+constexpr int kKeyWarps = 4;
+/// Stride of the rows of a whole head's gradients of scores in shared memory, see kHalfStride.
+template <int kWidth>
+constexpr int kWholeStride = kWholeRows<kWidth> + 8;
 
-/// Shared memory of a block: two arrays of its own rows, two of a tile's rows, and the bits of the draws.
-template <class T, int kWidth>
-struct BackwardTiles {
-  T *own, *own_too, *tile, *tile_too;
-  float *lse, *mean;  ///< of a tile
-  std::uint32_t* keeps;
-  static std::size_t bytes(int rows) {
-    return static_cast<std::size_t>(2 * (rows + kTile) * kHalfStride<kWidth>) * sizeof(T) +
-           static_cast<std::size_t>(2 * kTile) * sizeof(float) +
-           static_cast<std::size_t>(std::max(rows, kTile) * WeightKeeps<T>::kWords) * sizeof(std::uint32_t);
-  }
-  __device__ BackwardTiles(unsigned char* memory, int rows)
-      : own(reinterpret_cast<T*>(memory)),
-        own_too(own + rows * kHalfStride<kWidth>),
-        tile(own_too + rows * kHalfStride<kWidth>),
-        tile_too(tile + kTile * kHalfStride<kWidth>),
-        lse(reinterpret_cast<float*>(tile_too + kTile * kHalfStride<kWidth>)),
-        mean(lse + kTile),
-        keeps(reinterpret_cast<std::uint32_t*>(mean + kTile)) {}
-};
-
-/// Stores or adds the gradients of the warp's rows, rounded to halves. Gradients of rows that were rotated when they
-/// were loaded (`turned`) are rotated back, through the warp's rows of shared memory, and always stored.
+/// Row sums sum_c dy_ic y_ic = sum_j p_ij dp_ij of the lane's rows. A lane adds groups of 8 columns, whatever a load
+/// holds.
 template <int kWidth, class T>
-__device__ void put_rows(T* to, std::int64_t stride, bool add, const float (&x)[kWidth / 8][4], const HalfPlace<T>& at,
-                         const PackedAttention<T>& a, const HalfAccess& access, const Turned<T>& turned, T* sm_mine) {
-  const float one[2] = {1, 1};
-  const int width = static_cast<int>(a.width);
-  if (!turned) return store_rows<kWidth>(at.in(to, a, stride), x, one, at, stride, width, add, access.pairs);
+__device__ void sum_rows(float (&sums)[2], const HalfPlace<T>& at, const PackedAttention<T>& a, const HalfPlan& plan) {
+  const std::int64_t columns = a.heads * a.width;
+  visit_pack(plan.pack, [&]<int N>() {
 #pragma unroll
-  for (int r = 0; r < 2; ++r)
+    for (int r = 0; r < 2; ++r) {
+      const int row = at.row(r);
+      const int width = at.is_query(row) ? static_cast<int>(a.width) : 0;
+      const T *const dy = at.in(a.dy, a, columns) + row * columns, *const y = at.in(a.y, a, columns) + row * columns;
+      sums[r] = 0;
 #pragma unroll
-    for (int n = 0; n < kWidth / 8; ++n)
-      gpu::store<T, 2>(sm_mine + (at.g + 8 * r) * kHalfStride<kWidth> + 8 * n + 2 * at.t,
-                       {x[n][2 * r], x[n][2 * r + 1]});
-  __syncwarp();
-  const auto put = [&]<int N>() {
-    turned.template put_back<N>(at.in(to, a, stride), stride, sm_mine, kHalfStride<kWidth>, at.mine(), kFragmentRows,
-                                at.length);
-  };
-  access.pairs ? put.template operator()<2>() : put.template operator()<1>();
+      for (int i = 0; i < kWidth / 4; i += N) {
+        const int c = i / 8 * 32 + 8 * at.t + i % 8;
+        if (c >= width) continue;
+        const gpu::Pack<float, N> u = gpu::load<N>(dy + c), v = gpu::load<N>(y + c);
+#pragma unroll
+        for (int k = 0; k < N; ++k) sums[r] += u.at[k] * v.at[k];
+      }
+      sums[r] = over_row(sums[r], gpu::Add());
+    }
+  });
 }
 
 /// The gradient of the queries, with the same grid as the forward: ds_ij from recomputed scores, dq_i = sum_j ds_ij
-/// k_j. Also the row sums mean_i = sum_j p_ij dp_ij = sum_c dy_ic y_ic, laid out as lse; without a dq only these.
+/// k_j. Also the row sums mean_i = sum_j p_ij dp_ij, laid out as lse; without a dq only these.
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kWarp* kAttentionWarps, kWidth <= 64 ? 4 : 2)
-    half_queries_kernel(PackedAttention<T> a, HalfAccess access, float* __restrict__ mean, gpu::Drop<float> drop) {
+__global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, 2)
+    half_queries_kernel(PackedAttention<T> a, HalfPlan plan, float* __restrict__ mean, gpu::Drop<float> drop) {
   constexpr int kStride = kHalfStride<kWidth>;
   const HalfPlace<T> at(a);
   if (at.behind >= 0) return at.zero_behind(a, a.add_dq ? nullptr : a.dq, a.stride);
   if (at.first >= at.length) return;
   const int width = static_cast<int>(a.width);
-  const std::int64_t columns = a.heads * a.width;
-  const BackwardTiles<T, kWidth> sm(sm_bytes, at.rows);
+  const HalfMemory<T, kWidth, 2> sm(sm_bytes, at.rows, plan);
   const int mine = at.warp * kFragmentRows;
-  WeightKeeps<T> keeps(a, at, drop, sm.keeps + mine * WeightKeeps<T>::kWords);
+  T *const sm_q = sm.own, *const sm_dy = sm.own + at.rows * kStride;
+  WeightKeeps<T> keeps(a, at, drop, reinterpret_cast<std::uint32_t*>(sm.rest) + mine * WeightKeeps<T>::kWords);
   const Turned<T> turned = {a.cos, a.sin, width / 2};
-  const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count, const Turned<T>& turn = {}) {
-    fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack, turn);
-  };
-  fetch(sm.own, a.q, a.stride, at.first, at.rows, turned);
-  fetch(sm.own_too, a.dy, columns, at.first, at.rows);
+  const HalfRows<T, kWidth> queries(at, a, plan, a.q, a.stride, turned), dys(at, a, plan, a.dy, a.heads * a.width),
+      keys(at, a, plan, a.k, a.kv_stride, turned), values(at, a, plan, a.v, a.kv_stride);
 
-  float dq[kWidth / 8][4] = {}, lse[2], middle[2];
+  // mutant-equivalent: keys beyond the last visible one have weight 0
+  const auto last_key = [&](int row) { return a.causal && row < at.length ? row + 1 : at.length; };
+  // mutant-equivalent: keys beyond the last visible one have weight 0
+  const int end = last_key(at.first + at.rows - 1);  // a fill has no gradient
+  // mutant-equivalent: keys beyond the last visible one have weight 0
+  const int my_end = at.mine() >= at.length ? 0 : last_key(at.mine() + kFragmentRows - 1);
+  const auto fetch = [&](int tile, int buffer) {
+    keys.fetch(sm.first(buffer), tile, plan.rows_at(tile, end));
+    values.fetch(sm.second(buffer), tile, plan.rows_at(tile, end));
+  };
+  const auto turn = [&](int tile, int buffer) { keys.turn(sm.first(buffer), tile, plan.rows_at(tile, end)); };
+  if (a.dq != nullptr) {
+    queries.fetch(sm_q, at.first, at.rows);
+    dys.fetch(sm_dy, at.first, at.rows);
+    fetch(0, 0);
+  }
+  float lse[2], middle[2];
+  sum_rows<kWidth>(middle, at, a, plan);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const bool asks = at.is_query(at.row(r));
     // mutant-equivalent: rows that do not ask have weight 0
     lse[r] = asks ? a.lse[at.in_lse(a, at.row(r))] * kLog2E<float> : 0.0f;
-    const std::int64_t row = at.row(r) * columns;
-    float sum = 0;  // of every fourth column
-    for (int c = at.t; asks && c < width; c += 4)
-      sum += gpu::load(at.in(a.dy, a, columns) + row + c) * gpu::load(at.in(a.y, a, columns) + row + c);
-    middle[r] = over_row(sum, gpu::Add());
     if (asks && at.t == 0) mean[at.in_lse(a, at.row(r))] = middle[r];
   }
   if (a.dq == nullptr) return;
+  gpu::wait_for_copies();
+  queries.turn(sm_q, at.first, at.rows);
+  turn(0, 0);
+  __syncthreads();
+
+  const HalfFragments<kWidth> q(sm_q + mine * kStride, at.lane), dy(sm_dy + mine * kStride, at.lane);
+  float dq[kWidth / 8][4] = {};
+  const float one[2] = {1, 1};
   const float scale = a.scale * kLog2E<float>;
-  // mutant-equivalent: keys beyond the last visible one have weight 0
-  const auto last_key = [&](int row) { return a.causal && row < at.length ? row + 1 : at.length; };
-  // mutant-equivalent: keys beyond the last visible one have weight 0
-  const int end = last_key(at.first + at.rows - 1);  // a fill has no gradient
-  for (int tile = 0; tile < end; tile += kTile) {
-    __syncthreads();
-    fetch(sm.tile, a.k, a.kv_stride, tile, kTile, turned);
-    fetch(sm.tile_too, a.v, a.kv_stride, tile, kTile);
-    __syncthreads();
-    // mutant-equivalent: keys beyond the last visible one have weight 0
-    if (at.mine() >= at.length || tile >= last_key(at.mine() + kFragmentRows - 1)) continue;
-    if (keeps && tile % gpu::kGroupDraws == 0) {
-      keeps.draw(at.mine(), kFragmentRows, tile, at.lane);
+  const auto step = [&](int key, const T* sm_k, const T* sm_v) {
+    if (keeps && key % gpu::kGroupDraws == 0) {
+      keeps.draw(at.mine(), kFragmentRows, key, at.lane);
       __syncwarp();
     }
-    float s[kTile / 8][4], dp[kTile / 8][4];
-    row_products<kWidth, kTile>(s, sm.own + mine * kStride, sm.tile, at.lane, width);
-    row_products<kWidth, kTile>(dp, sm.own_too + mine * kStride, sm.tile_too, at.lane, width);
+    float s[kStep / 8][4], dp[kStep / 8][4];
+    row_products<kWidth, kStep>(s, q, sm_k, at.lane, width);
+    row_products<kWidth, kStep>(dp, dy, sm_v, at.lane, width);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = at.row(r);
-      const int seen = at.is_query(row) ? last_key(row) - tile : 0;
+      const int seen = at.is_query(row) ? last_key(row) - key : 0;
 #pragma unroll
-      for (int n = 0; n < kTile / 8; ++n) {
-        const std::uint32_t bits = keeps ? keeps.from(at.g + 8 * r, row, tile + 8 * n) : 0;
+      for (int n = 0; n < kStep / 8; ++n) {
+        const std::uint32_t bits = keeps ? keeps.from(at.g + 8 * r, row, key + 8 * n) : 0;
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = s[n][2 * r + e];
@@ -121,18 +115,31 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, kWidth <= 64 ? 4 : 2)
         }
       }
     }
-    add_weighted_rows<kWidth, kTile>(dq, s, sm.tile, at.lane, width);
+#pragma unroll
+    for (int m = 0; m < kStep / 16; ++m) {
+      std::uint32_t w[4];
+      round_weights<T>(w, s[2 * m], s[2 * m + 1]);
+      add_weighted_rows<kWidth>(dq, w, sm_k + 16 * m * kStride, at.lane, width);
+    }
     __syncwarp();  // before the next draws
-  }
-  put_rows<kWidth>(a.dq, a.stride, a.add_dq, dq, at, a, access, turned, sm.own + mine * kStride);
+  };
+  walk_tiles<false>(plan, 0, end, fetch, turn, [&](int tile, int buffer) {
+    for (int i = 0; i < plan.tile && tile + i < my_end; i += kStep)
+      step(tile + i, sm.first(buffer) + i * kStride, sm.second(buffer) + i * kStride);
+  });
+  put_rows<kWidth>(a.dq, a.stride, a.add_dq, dq, one, at, a, plan, turned, sm_q + mine * kStride);
 }
 
-/// The gradients of keys and values: warps own rows of keys, queries are processed in tiles. Scores are recomputed
+/// The gradients of keys and values: warps own rows of keys, queries are processed in steps. Scores are recomputed
 /// again, so each gradient has one owner and needs no atomics. The block draws once for all its warps.
-template <class T, int kWidth>
-__global__ void __launch_bounds__(kWarp* kAttentionWarps, kWidth <= 64 ? 3 : 2)
-    half_keys_kernel(PackedAttention<T> a, HalfAccess access, const float* __restrict__ mean, gpu::Drop<float> drop) {
-  constexpr int kStride = kHalfStride<kWidth>;
+///
+/// With kWhole a block has all rows of a head of equal sequences and also computes the row sums and the gradient of
+/// the queries: the warps leave ds, rounded to halves as for dk, in shared memory; then each takes 16 queries. Scores
+/// are computed once, and each array passes through memory once.
+template <class T, int kWidth, bool kWhole>
+__global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
+    half_keys_kernel(PackedAttention<T> a, HalfPlan plan, const float* __restrict__ mean, gpu::Drop<float> drop) {
+  constexpr int kStride = kHalfStride<kWidth>, kScores = kWholeStride<kWidth>;
   const HalfPlace<T> at(a, LongestTile::first);
   if (at.behind >= 0) {
     at.zero_behind(a, a.add_dk ? nullptr : a.dk, a.kv_stride);
@@ -140,64 +147,113 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, kWidth <= 64 ? 3 : 2)
   }
   if (at.first >= at.length) return;
   const int width = static_cast<int>(a.width);
-  const std::int64_t columns = a.heads * a.width;
-  const BackwardTiles<T, kWidth> sm(sm_bytes, at.rows);
+  const HalfMemory<T, kWidth, 2> sm(sm_bytes, at.rows, plan);
   const int mine = at.warp * kFragmentRows, thread = at.warp * kWarp + at.lane;
   // mutant-equivalent: a tile has no more rows than a block has threads
   const int threads = at.rows / kFragmentRows * kWarp;
-  WeightKeeps<T> keeps(a, at, drop, sm.keeps);
+  T *const sm_k = sm.own, *const sm_v = sm.own + at.rows * kStride;
+  // Of the queries of each tile: lse, mean and the bits of the draws.
+  auto* const sm_lse = reinterpret_cast<float*>(sm.rest);
+  float* const sm_mean = sm_lse + plan.buffers * plan.tile;
+  auto* const sm_keeps = reinterpret_cast<std::uint32_t*>(sm_mean + plan.buffers * plan.tile);
+  T* const sm_ds = reinterpret_cast<T*>(sm_keeps + plan.buffers * plan.tile * WeightKeeps<T>::kWords);
   const Turned<T> turned = {a.cos, a.sin, width / 2};
-  const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count, const Turned<T>& turn = {}) {
-    fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack, turn);
-  };
-  fetch(sm.own, a.k, a.kv_stride, at.first, at.rows, turned);
-  fetch(sm.own_too, a.v, a.kv_stride, at.first, at.rows);
+  const HalfRows<T, kWidth> queries(at, a, plan, a.q, a.stride, turned), dys(at, a, plan, a.dy, a.heads * a.width),
+      keys(at, a, plan, a.k, a.kv_stride, turned), values(at, a, plan, a.v, a.kv_stride);
 
-  float dk[kWidth / 8][4] = {}, dv[kWidth / 8][4] = {};
   const float scale = a.scale * kLog2E<float>, fill = a.fill * kLog2E<float>;
   // mutant-equivalent: queries that see no key have weight 0
   const bool filled = a.fill > -std::numeric_limits<float>::infinity();
-  const int from = a.causal && !filled && at.first > at.first_query ? at.first : at.first_query;
-  for (int tile = from / kTile * kTile; tile < at.length; tile += kTile) {
-    __syncthreads();
-    fetch(sm.tile, a.q, a.stride, tile, kTile, turned);
-    fetch(sm.tile_too, a.dy, columns, tile, kTile);
-    for (int i = thread; i < kTile; i += threads) {
+  // The first query of a key's column, in steps.
+  const auto first_query = [&](int key) {
+    return (!kWhole && a.causal && !filled && key > at.first_query ? key : at.first_query) / kQueries * kQueries;
+  };
+  const int from = first_query(at.first);
+  WeightKeeps<T> keeps(a, at, drop, sm_keeps);
+  const auto fetch = [&](int tile, int buffer) {
+    const int count = plan.rows_at(tile, at.length), row = buffer * plan.tile;
+    queries.fetch(sm.first(buffer), tile, count);
+    dys.fetch(sm.second(buffer), tile, count);
+    for (int i = thread; i < count; i += threads) {
       const bool asks = at.is_query(tile + i);
-      sm.lse[i] = asks ? a.lse[at.in_lse(a, tile + i)] * kLog2E<float> : 0.0f;
-      sm.mean[i] = asks ? mean[at.in_lse(a, tile + i)] : 0.0f;
+      if (asks) gpu::copy_async<sizeof(float)>(sm_lse + row + i, a.lse + at.in_lse(a, tile + i));
+      if (!kWhole && asks) gpu::copy_async<sizeof(float)>(sm_mean + row + i, mean + at.in_lse(a, tile + i));
     }
-    if (keeps) keeps.draw_all(tile, kTile, at.first, at);
-    __syncthreads();
-    if (at.mine() >= at.length) continue;
-    float s[kTile / 8][4], dp[kTile / 8][4];
-    row_products<kWidth, kTile>(s, sm.own + mine * kStride, sm.tile, at.lane, width);
-    row_products<kWidth, kTile>(dp, sm.own_too + mine * kStride, sm.tile_too, at.lane, width);
+    if (keeps) keeps.draw_all(tile, count, at.first, at, row);
+  };
+  const auto turn = [&](int tile, int buffer) { queries.turn(sm.first(buffer), tile, plan.rows_at(tile, at.length)); };
+  keys.fetch(sm_k, at.first, at.rows);
+  values.fetch(sm_v, at.first, at.rows);
+  fetch(from, 0);
+  if constexpr (kWhole) {
+    float sums[2];
+    sum_rows<kWidth>(sums, at, a, plan);
+    if (at.t < 2) sm_mean[mine + at.g + 8 * at.t] = at.t == 0 ? sums[0] : sums[1];
+  }
+  gpu::wait_for_copies();
+  keys.turn(sm_k, at.first, at.rows, kWhole ? sm.first(0) : nullptr);
+  if (!kWhole) turn(from, 0);
+  __syncthreads();
+
+  float dk[kWidth / 8][4] = {}, dv[kWidth / 8][4] = {};
+  const HalfFragments<kWidth> k(sm_k + mine * kStride, at.lane), v(sm_v + mine * kStride, at.lane);
+  const auto step = [&](int tile, int i, int buffer) {
+    const T *const sm_q = sm.first(buffer) + i * kStride, *const sm_dy = sm.second(buffer) + i * kStride;
+    const int row = buffer * plan.tile + i;
+    float s[kQueries / 8][4], dp[kQueries / 8][4];
+    row_products<kWidth, kQueries>(s, k, sm_q, at.lane, width);
+    row_products<kWidth, kQueries>(dp, v, sm_dy, at.lane, width);
 #pragma unroll
-    for (int n = 0; n < kTile / 8; ++n)
+    for (int n = 0; n < kQueries / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int i = 8 * n + 2 * at.t + e;
-        const int query = tile + i;
+        const int j = 8 * n + 2 * at.t + e, query = tile + i + j;
         const bool asks = at.is_query(query);
-        const float lse = sm.lse[i], middle = sm.mean[i];
-        const std::uint32_t bits = keeps ? keeps.from(i, query, at.mine()) : 0;
+        const float lse = sm_lse[row + j] * kLog2E<float>, middle = sm_mean[row + j];
+        const std::uint32_t bits = keeps ? keeps.from(row + j, query, at.mine()) : 0;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           float &x = s[n][2 * r + e], &d = dp[n][2 * r + e];
-          const bool seen = !a.causal || at.row(r) <= query;
+          // mutant-equivalent: a key that does not exist is 0, and its weight would have to overflow to change a sum
+          const bool seen = kWhole ? at.row(r) < at.length : !a.causal || at.row(r) <= query;
           const float p = asks ? exp2f((seen ? x * scale : fill) - lse) : 0.0f;
           const float kept = keeps ? keeps.kept(bits, keeps.in_bits(at.g + 8 * r)) : 1.0f;
           x = p * kept;
-          d = seen ? p * (d * kept - middle) * a.scale : 0.0f;
+          d = asks && seen ? p * (d * kept - middle) * a.scale : 0.0f;
         }
       }
-    add_weighted_rows<kWidth, kTile>(dv, s, sm.tile_too, at.lane, width);
-    add_weighted_rows<kWidth, kTile>(dk, dp, sm.tile, at.lane, width);
+    std::uint32_t w[4];
+    round_weights<T>(w, s[0], s[1]);
+    add_weighted_rows<kWidth>(dv, w, sm_dy, at.lane, width);
+    round_weights<T>(w, dp[0], dp[1]);
+    add_weighted_rows<kWidth>(dk, w, sm_q, at.lane, width);
+    if constexpr (kWhole) {
+      auto* const to = reinterpret_cast<std::uint32_t*>(sm_ds + (mine + at.g) * kScores + i + 2 * at.t);
+#pragma unroll
+      for (int part = 0; part < 4; ++part) to[part % 2 * 4 * kScores + part / 2 * 4] = w[part];
+    }
+  };
+  const int my_from = at.mine() < at.length ? first_query(at.mine()) : at.length;
+  walk_tiles<kWhole>(plan, from, at.length, fetch, turn, [&](int tile, int buffer) {
+    for (int i = my_from > tile ? my_from - tile : 0; i < plan.tile && tile + i < at.length; i += kQueries)
+      step(tile, i, buffer);
+  });
+  if constexpr (kWhole) __syncthreads();  // ds is complete; q and dy are free
+  const float one[2] = {1, 1};
+  T *const sm_dk = kWhole ? sm.first(0) : sm_k, *const sm_dv = kWhole ? sm.second(0) : sm_v;
+  if (a.dk != nullptr)
+    put_rows<kWidth>(a.dk, a.kv_stride, a.add_dk, dk, one, at, a, plan, turned, sm_dk + mine * kStride);
+  if (a.dv != nullptr) put_rows<kWidth>(a.dv, a.kv_stride, a.add_dv, dv, one, at, a, plan, {}, sm_dv + mine * kStride);
+  if constexpr (kWhole) {
+    if (a.dq == nullptr) return;
+    float dq[kWidth / 8][4] = {};
+    for (int key = 0; key < at.rows; key += 16) {
+      std::uint32_t w[4];
+      gpu::load_transposed(w, sm_ds + (key + at.lane % 8 + at.lane / 16 * 8) * kScores + mine + at.lane / 8 % 2 * 8);
+      add_weighted_rows<kWidth>(dq, w, sm_k + key * kStride, at.lane, width);
+    }
+    put_rows<kWidth>(a.dq, a.stride, a.add_dq, dq, one, at, a, plan, turned, sm_v + mine * kStride);
   }
-  T* const sm_mine = sm.own + mine * kStride;
-  if (a.dk != nullptr) put_rows<kWidth>(a.dk, a.kv_stride, a.add_dk, dk, at, a, access, turned, sm_mine);
-  if (a.dv != nullptr) put_rows<kWidth>(a.dv, a.kv_stride, a.add_dv, dv, at, a, access, {}, sm_mine);
 }
 
 }  // namespace
@@ -205,13 +261,23 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, kWidth <= 64 ? 3 : 2)
 template <class T>
 void packed_attention_backward(const Stream& stream, const PackedAttention<T>& a, std::int64_t rows) {
   const gpu::Drop<float> drop{cpu::DropRate(a.dropout.rate)};
-  const HalfAccess access(a);
-  float* mean = gpu::scratch<float>(stream, rows * a.heads);
   visit_half_width(a.width, [&]<int kWidth>() {
-    const gpu::Grid grid = packed_grid(stream, a, kFragmentRows, BackwardTiles<T, kWidth>::bytes);
-    gpu::launch(stream, grid, half_queries_kernel<T, kWidth>, a, access, mean, drop);
+    using Memory = HalfMemory<T, kWidth, 2>;
+    const HalfPlan for_keys(a, kWholeRows<kWidth>, kKeyWarps);
+    const auto tile_rows = static_cast<std::size_t>(for_keys.buffers * for_keys.tile);
+    const std::size_t bytes = Memory::bytes(
+        for_keys, tile_rows * 2 * sizeof(float) + WeightKeeps<T>::bytes(for_keys.buffers * for_keys.tile));
+    if (for_keys.whole(a)) {
+      const std::size_t scores = static_cast<std::size_t>(for_keys.rows() * kWholeStride<kWidth>) * sizeof(T);
+      return gpu::launch(stream, for_keys.grid(a, bytes + scores), half_keys_kernel<T, kWidth, true>, a, for_keys,
+                         nullptr, drop);
+    }
+    float* mean = gpu::scratch<float>(stream, rows * a.heads);
+    const HalfPlan plan = plan_for_queries<kWidth>(a);
+    gpu::launch(stream, plan.grid(a, Memory::bytes(plan, WeightKeeps<T>::bytes(plan.rows()))),
+                half_queries_kernel<T, kWidth>, a, plan, mean, drop);
     if (a.dk != nullptr || a.dv != nullptr)
-      gpu::launch(stream, grid, half_keys_kernel<T, kWidth>, a, access, mean, drop);
+      gpu::launch(stream, for_keys.grid(a, bytes), half_keys_kernel<T, kWidth, false>, a, for_keys, mean, drop);
   });
 }
 

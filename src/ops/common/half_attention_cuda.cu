@@ -5,73 +5,65 @@
 namespace lockstep::ops::cuda {
 namespace {
 
-constexpr int kKeys = 64;  // of a tile
-
-/// Shared memory of a block.
-template <class T, int kWidth>
-struct ForwardTiles {
-  T *q, *k, *v;
-  std::uint32_t* keeps;
-  static std::size_t bytes(int rows) {
-    return static_cast<std::size_t>((rows + 2 * kKeys) * kHalfStride<kWidth>) * sizeof(T) +
-           static_cast<std::size_t>(rows * WeightKeeps<T>::kWords) * sizeof(std::uint32_t);
-  }
-  __device__ ForwardTiles(unsigned char* memory, int rows)
-      : q(reinterpret_cast<T*>(memory)),
-        k(q + rows * kHalfStride<kWidth>),
-        v(k + kKeys * kHalfStride<kWidth>),
-        keeps(reinterpret_cast<std::uint32_t*>(v + kKeys * kHalfStride<kWidth>)) {}
-};
-
-/// Warps own rows of queries; keys and values are processed in tiles. Scores, softmax and weighted values are computed
-/// in one pass that rescales its sums when the largest score grows. A warp holds 16 x 64 of the (T, T) weights in
-/// registers at a time. Exponentials are powers of two, which the GPU has an instruction for. Bound by tensor cores
-/// and, with dropout, by Philox: 10 rounds for 8 weights.
-template <class T, int kWidth>
-__global__ void __launch_bounds__(kWarp* kAttentionWarps, kWidth <= 64 ? 4 : 2)
-    half_forward_kernel(PackedAttention<T> a, HalfAccess access, gpu::Drop<float> drop) {
+/// Warps own rows of queries; keys and values are processed in steps. Scores, softmax and weighted values are computed
+/// in one pass that rescales its sums when the largest score grows. A warp holds its queries and 16 x 32 of the (T, T)
+/// weights in registers. Exponentials are powers of two, which the GPU has an instruction for. Short sequences are bound
+/// by memory traffic (q, k, v and y once), long ones by tensor cores and, with dropout, by Philox: 10 rounds for 8
+/// weights.
+template <class T, int kWidth, bool kWhole>
+__global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, kWhole&& kWidth <= 64 ? 3 : 2)
+    half_forward_kernel(PackedAttention<T> a, HalfPlan plan, gpu::Drop<float> drop) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   constexpr int kStride = kHalfStride<kWidth>;
   const HalfPlace<T> at(a);
   if (at.behind >= 0) return at.zero_behind(a, a.y, a.heads * a.width);
   if (at.first >= at.length) return;
   const int width = static_cast<int>(a.width);
-  const ForwardTiles<T, kWidth> sm(sm_bytes, at.rows);
+  const HalfMemory<T, kWidth, 1> sm(sm_bytes, at.rows, plan);
   const int mine = at.warp * kFragmentRows;
-  WeightKeeps<T> keeps(a, at, drop, sm.keeps + mine * WeightKeeps<T>::kWords);
+  WeightKeeps<T> keeps(a, at, drop, reinterpret_cast<std::uint32_t*>(sm.rest) + mine * WeightKeeps<T>::kWords);
   const Turned<T> turned = {a.cos, a.sin, width / 2};
-  const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count, const Turned<T>& turn) {
-    fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack, turn);
-  };
-  fetch(sm.q, a.q, a.stride, at.first, at.rows, turned);
+  const HalfRows<T, kWidth> queries(at, a, plan, a.q, a.stride, turned), keys(at, a, plan, a.k, a.kv_stride, turned),
+      values(at, a, plan, a.v, a.kv_stride);
 
   const float scale = a.scale * kLog2E<float>, fill = a.fill * kLog2E<float>;
   const bool filled = a.fill > kNone;
   const auto last_key = [&](int row) { return a.causal && row < at.length ? row + 1 : at.length; };
-  float y[kWidth / 8][4] = {}, largest[2] = {kNone, kNone}, sum[2] = {};
   // mutant-equivalent: keys beyond the last visible one have weight 0
   const int end = filled ? at.length : last_key(at.first + at.rows - 1);
-  for (int tile = 0; tile < end; tile += kKeys) {
-    __syncthreads();  // all warps have finished with the previous tile
-    fetch(sm.k, a.k, a.kv_stride, tile, kKeys, turned);
-    fetch(sm.v, a.v, a.kv_stride, tile, kKeys, {});
-    __syncthreads();
-    // mutant-equivalent: keys beyond the last visible one have weight 0
-    if (at.mine() >= at.length || (!filled && tile >= last_key(at.mine() + kFragmentRows - 1))) continue;
-    if (keeps && tile % gpu::kGroupDraws == 0) {
-      keeps.draw(at.mine(), kFragmentRows, tile, at.lane);
+  // mutant-equivalent: keys beyond the last visible one have weight 0
+  const int my_end = at.mine() >= at.length ? 0 : filled ? end : last_key(at.mine() + kFragmentRows - 1);
+  const auto fetch = [&](int tile, int buffer) {
+    keys.fetch(sm.first(buffer), tile, plan.rows_at(tile, end));
+    values.fetch(sm.second(buffer), tile, plan.rows_at(tile, end));
+  };
+  const auto turn = [&](int tile, int buffer) { keys.turn(sm.first(buffer), tile, plan.rows_at(tile, end)); };
+  queries.fetch(sm.own, at.first, at.rows);
+  fetch(0, 0);
+  static_assert(kWholeRows<kWidth> <= gpu::kGroupDraws);
+  if (kWhole && keeps) keeps.draw(at.mine(), kFragmentRows, 0, at.lane);
+  gpu::wait_for_copies();
+  queries.turn(sm.own, at.first, at.rows, kWhole ? sm.first(0) : nullptr);
+  if (!kWhole) turn(0, 0);
+  __syncthreads();
+
+  const HalfFragments<kWidth> q(sm.own + mine * kStride, at.lane);
+  float y[kWidth / 8][4] = {}, largest[2] = {kNone, kNone}, sum[2] = {};
+  const auto step = [&](int key, const T* sm_k, const T* sm_v) {
+    if (!kWhole && keeps && key % gpu::kGroupDraws == 0) {
+      keeps.draw(at.mine(), kFragmentRows, key, at.lane);
       __syncwarp();
     }
-    float s[kKeys / 8][4];
-    row_products<kWidth, kKeys>(s, sm.q + mine * kStride, sm.k, at.lane, width);
+    float s[kStep / 8][4];
+    row_products<kWidth, kStep>(s, q, sm_k, at.lane, width);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = at.row(r);
-      // Keys of the tile that the query sees, and keys that it has a score for.
-      const int seen = at.is_query(row) ? last_key(row) - tile : 0, there = at.is_query(row) ? at.length - tile : 0;
+      // Keys of the step that the query sees, and keys that it has a score for.
+      const int seen = at.is_query(row) ? last_key(row) - key : 0, there = at.is_query(row) ? at.length - key : 0;
       float most = largest[r];
 #pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
+      for (int n = 0; n < kStep / 8; ++n)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = s[n][2 * r + e];
@@ -89,8 +81,8 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, kWidth <= 64 ? 4 : 2)
         y[n][2 * r + 1] *= shrink;
       }
 #pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
-        const std::uint32_t bits = keeps ? keeps.from(at.g + 8 * r, row, tile + 8 * n) : 0;
+      for (int n = 0; n < kStep / 8; ++n) {
+        const std::uint32_t bits = keeps ? keeps.from(at.g + 8 * r, row, key + 8 * n) : 0;
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = s[n][2 * r + e];
@@ -100,9 +92,18 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, kWidth <= 64 ? 4 : 2)
         }
       }
     }
-    add_weighted_rows<kWidth, kKeys>(y, s, sm.v, at.lane, width);
-    __syncwarp();  // before the next draws
-  }
+#pragma unroll
+    for (int m = 0; m < kStep / 16; ++m) {
+      std::uint32_t w[4];
+      round_weights<T>(w, s[2 * m], s[2 * m + 1]);
+      add_weighted_rows<kWidth>(y, w, sm_v + 16 * m * kStride, at.lane, width);
+    }
+    if (!kWhole) __syncwarp();  // before the next draws
+  };
+  walk_tiles<kWhole>(plan, 0, end, fetch, turn, [&](int tile, int buffer) {
+    for (int i = 0; i < plan.tile && tile + i < my_end; i += kStep)
+      step(tile + i, sm.first(buffer) + i * kStride, sm.second(buffer) + i * kStride);
+  });
 
   float factor[2];
 #pragma unroll
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, kWidth <= 64 ? 4 : 2)
       a.lse[at.in_lse(a, row)] = (largest[r] + log2f(total)) * kLn2<float>;
   }
   const std::int64_t columns = a.heads * a.width;
-  store_rows<kWidth>(at.in(a.y, a, columns), y, factor, at, columns, width, false, access.pairs);
+  put_rows<kWidth>(a.y, columns, false, y, factor, at, a, plan, {}, sm.own + mine * kStride);
 }
 
 }  // namespace
@@ -123,8 +124,10 @@ template <class T>
 void packed_attention_forward(const Stream& stream, const PackedAttention<T>& a) {
   const gpu::Drop<float> drop{cpu::DropRate(a.dropout.rate)};
   visit_half_width(a.width, [&]<int kWidth>() {
-    gpu::launch(stream, packed_grid(stream, a, kFragmentRows, ForwardTiles<T, kWidth>::bytes),
-                half_forward_kernel<T, kWidth>, a, HalfAccess(a), drop);
+    const HalfPlan plan = plan_for_queries<kWidth>(a);
+    const gpu::Grid grid = plan.grid(a, HalfMemory<T, kWidth, 1>::bytes(plan, WeightKeeps<T>::bytes(plan.rows())));
+    plan.whole(a) ? gpu::launch(stream, grid, half_forward_kernel<T, kWidth, true>, a, plan, drop)
+                  : gpu::launch(stream, grid, half_forward_kernel<T, kWidth, false>, a, plan, drop);
   });
 }
 

@@ -41,14 +41,17 @@ struct AttentionPlace {
         lane(static_cast<int>(threadIdx.x)),
         rows(static_cast<int>(blockDim.y) * rows_of_warp),
         warp_rows(rows_of_warp) {
-    const std::int64_t blocks = gpu::ceil_div(a.time, rows), heads = a.batch * a.heads;
-    behind = block - blocks * heads;
+    // 32 bits suffice for the index of a block; divisions of 64 bits would take a visible part of a short head's time.
+    const auto blocks = static_cast<unsigned>(gpu::ceil_div(static_cast<int>(a.time), rows)),
+               all_heads = static_cast<unsigned>(a.batch * a.heads), index = static_cast<unsigned>(block),
+               heads = static_cast<unsigned>(a.heads);
+    behind = block - std::int64_t{blocks} * all_heads;
     // Blocks of a head are neighbours unless they differ in work, so that they find its rows in the L2 cache.
-    const std::int64_t all = a.causal ? block % heads : block / blocks;
+    const unsigned all = a.causal ? index % all_heads : index / blocks;
     // mutant-equivalent: another thread or block does the same work
-    turn = static_cast<int>(a.causal ? block / heads : block % blocks);
-    sequence = all / a.heads;
-    head = static_cast<int>(all % a.heads);
+    turn = static_cast<int>(a.causal ? index / all_heads : index % blocks);
+    sequence = all / heads;
+    head = static_cast<int>(all % heads);
     // mutant-equivalent: another thread or block does the same work
     first = (a.causal && longest == LongestTile::last ? static_cast<int>(blocks) - 1 - turn : turn) * rows;
     base = a.offsets != nullptr ? a.offsets[sequence] : sequence * a.time;
@@ -92,15 +95,16 @@ class WeightKeeps {
         first_group_(a.causal ? 0 : static_cast<std::uint64_t>(at.head) * a.draws.head_groups),
         sm_bits_(sm_bits) {}
 
+  static std::size_t bytes(int rows) { return static_cast<std::size_t>(rows * kWords) * sizeof(std::uint32_t); }
   __device__ explicit operator bool() const { return drop_.threshold > 0; }
   /// Draws for queries first .. first + count - 1 and the 128 keys that include `key`. One warp does the work.
   __device__ void draw(int first, int count, int key, int lane) {
     for (int i = 0; i < count; i += 2) draw_pair(first, i, key, lane);
   }
-  /// The same, shared among all warps of the block.
-  __device__ void draw_all(int first, int count, int key, const AttentionPlace<T>& at) {
+  /// The same, shared among all warps of the block. The bits of the first query are those of the begin-th.
+  __device__ void draw_all(int first, int count, int key, const AttentionPlace<T>& at, int begin = 0) {
     const int warps = static_cast<int>(blockDim.y);
-    for (int i = 2 * at.warp; i < count; i += 2 * warps) draw_pair(first, i, key, at.lane);
+    for (int i = 2 * at.warp; i < count; i += 2 * warps) draw_pair(first - begin, begin + i, key, at.lane);
   }
   /// The bits of the i-th query of the last draw, from `key` (a multiple of 8) on. Bit in_bits(k) belongs to key + k.
   __device__ std::uint32_t from(int i, int query, int key) const {
