@@ -42,7 +42,9 @@ __device__ void sum_rows(float (&sums)[2], const HalfPlace<T>& at, const PackedA
 /// k_j. Also the row sums mean_i = sum_j p_ij dp_ij, laid out as lse; without a dq only these.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, 2)
-    half_queries_kernel(PackedAttention<T> a, HalfPlan plan, float* __restrict__ mean, gpu::Drop<float> drop) {
+    half_queries_kernel(gpu::Earlier earlier, PackedAttention<T> a, HalfPlan plan, float* __restrict__ mean,
+                        gpu::Drop<float> drop) {
+  earlier.wait();
   constexpr int kStride = kHalfStride<kWidth>;
   const HalfPlace<T> at(a);
   if (at.behind >= 0) return at.zero_behind(a, a.add_dq ? nullptr : a.dq, a.stride);
@@ -138,7 +140,9 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, 2)
 /// are computed once, and each array passes through memory once.
 template <class T, int kWidth, bool kWhole>
 __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
-    half_keys_kernel(PackedAttention<T> a, HalfPlan plan, const float* __restrict__ mean, gpu::Drop<float> drop) {
+    half_keys_kernel(gpu::Earlier earlier, PackedAttention<T> a, HalfPlan plan, const float* __restrict__ mean,
+                     gpu::Drop<float> drop) {
+  earlier.wait();
   constexpr int kStride = kHalfStride<kWidth>, kScores = kWholeStride<kWidth>;
   const HalfPlace<T> at(a, LongestTile::first);
   if (at.behind >= 0) {

@@ -12,7 +12,8 @@ namespace {
 /// weights.
 template <class T, int kWidth, bool kWhole>
 __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, kWhole&& kWidth <= 64 ? 3 : 2)
-    half_forward_kernel(PackedAttention<T> a, HalfPlan plan, gpu::Drop<float> drop) {
+    half_forward_kernel(gpu::Earlier earlier, PackedAttention<T> a, HalfPlan plan, gpu::Drop<float> drop) {
+  earlier.wait();
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   constexpr int kStride = kHalfStride<kWidth>;
   const HalfPlace<T> at(a);
