@@ -61,7 +61,7 @@ TEST_SUITE("capi.gpu_cuda") {
     REQUIRE(lsem_gpu_predict_f64(g, n, x.data(), n_in, 1, y.data(), n_out, 1, nullptr) == LSEM_OK);
     REQUIRE(lsem_gpu_jac_f64(g, n, x.data(), n_in, 1, nullptr, 1, j.data(), nullptr) == LSEM_OK);
     Stream({DeviceKind::cuda, 0}, nullptr).synchronize();
-    CHECK(apart(y.read(), model.golden.read<double>("/outputs_f64/y")) < 1e-12);
+    CHECK(apart(y.read(), model.golden.read<double>("/outputs_f64/predict")) < 1e-12);
     const std::vector<double> matrix = j.read();
 
     const std::vector<double> dx = test::random_values(n * n_in, 3), dy = test::random_values(n * n_out, 4);
@@ -94,7 +94,7 @@ TEST_SUITE("capi.gpu_cuda") {
     REQUIRE(lsem_set_precision(model.m, LSEM_NET_F32) == LSEM_OK);
     lsem_gpu* g = nullptr;
     REQUIRE(lsem_gpu_open(model.m, 0, &g) == LSEM_OK);
-    const std::vector<double> wanted = model.golden.read<double>("/outputs_f64/y");
+    const std::vector<double> wanted = model.golden.read<double>("/outputs_f64/predict");
     const test::DeviceArray<double> x(model.golden.read<double>("/inputs/x")), y(wanted.size());
     const test::DeviceArray<float> x32(model.golden.read<float>("/inputs/x")), y32(wanted.size());
     REQUIRE(lsem_gpu_predict_f64(g, model.n, x.data(), model.n_in, 1, y.data(), model.n_out, 1, nullptr) == LSEM_OK);
