@@ -45,7 +45,6 @@ class FeedForwardStates {
   FeedForwardStates(Device gpu, const FeedForward<T>& net, const StatesScaling<T>& scaling);
   FeedForwardStates(FeedForwardStates&&) noexcept;
   ~FeedForwardStates();
-  Device device() const;
   /// shapes   x (n, n_in), y (n, n_out)
   template <class S>
   void predict(const Stream& stream, std::int64_t n, StateView<const S> x, StateView<S> y) const;

@@ -13,7 +13,6 @@ struct FeedForwardStates<T>::Impl {
   StatesNetwork<T> net = {};
   Buffer memory;  ///< of all arrays
   int nodes = 0;
-  Device device;
 };
 
 namespace {
@@ -76,7 +75,6 @@ FeedForwardStates<T>::FeedForwardStates(Device gpu, const FeedForward<T>& source
 
   const CurrentGpu current(gpu);
   const Stream stream(gpu);
-  impl->device = gpu;
   impl->memory = Buffer(gpu, arrays.bytes().size(), MemoryUse::parameters);
   copy_bytes(stream, impl->memory.data(), arrays.bytes().data(), arrays.bytes().size());
   stream.synchronize();
@@ -101,14 +99,7 @@ FeedForwardStates<T>::FeedForwardStates(Device gpu, const FeedForward<T>& source
 template <class T>
 FeedForwardStates<T>::FeedForwardStates(FeedForwardStates&&) noexcept = default;
 template <class T>
-FeedForwardStates<T>::~FeedForwardStates() {
-  if (!impl_) return;
-}
-
-template <class T>
-Device FeedForwardStates<T>::device() const {
-  return impl_->device;
-}
+FeedForwardStates<T>::~FeedForwardStates() = default;
 
 template <class T>
 template <class S>
