@@ -36,7 +36,7 @@ find "$home/libexec" "$home/lib" -type f -exec ldd {} \; 2>/dev/null | awk '$2 =
   grep -vE "/(libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas|libcublasLt|libcusparse|libnvJitLink|libnvidia-[a-z]*$nccl)\.so" |
   while read -r library; do cp -L "$library" "$home/lib/"; done
 
-wanted=$(ldd "$home"/libexec/* | grep -oE "lib(cudart|cublasLt|cusparse|nvJitLink${nccl#|lib})\.so\.[0-9]+" | sort -u | tr '\n' ' ' || true)  # none in a build without CUDA
+wanted=$(ldd "$home"/libexec/* | grep -oE "lib(cudart|cublasLt|cusparse|nvJitLink${nccl/lib/})\.so\.[0-9]+" | sort -u | tr '\n' ' ' || true)  # none in a build without CUDA
 cat > "$home/bin/start" <<END
 #!/bin/sh
 # Starts the program with this link's name, with the libraries of this folder. CUDA's come from CUDA_HOME, the usual places, or the
