@@ -151,7 +151,7 @@ class Network(nn.Module):
             index = rel.unsqueeze(1).expand(B, h, T, T)
             s = s + torch.gather(torch.matmul(q, tk.transpose(-1, -2)), 3, index)
             p = self.dropout(torch.softmax(s.masked_fill(blocked, -math.inf), -1))
-            W = torch.zeros(B, h, T, tk.shape[-2], dtype=p.dtype).scatter_add(3, index, p)
+            W = torch.zeros(B, h, T, tk.shape[-2], dtype=p.dtype, device=p.device).scatter_add(3, index, p)
             out = torch.matmul(p, v) + torch.matmul(W, tv)
         return out.transpose(1, 2).flatten(-2)
 
@@ -160,10 +160,11 @@ class Network(nn.Module):
         o, (B, T) = self.o, seq.shape
         real = seq != 0
         seen = real.unsqueeze(-1).to(self.item_emb.weight.dtype)
-        causal = torch.ones(T, T, dtype=torch.bool).triu(1)
-        blocked = (causal | ~real.unsqueeze(1)).masked_fill(torch.eye(T, dtype=torch.bool), False).unsqueeze(1)
+        causal = torch.ones(T, T, dtype=torch.bool, device=seq.device).triu(1)
+        itself = torch.eye(T, dtype=torch.bool, device=seq.device)  # torch.compile does not use the default device for it
+        blocked = (causal | ~real.unsqueeze(1)).masked_fill(itself, False).unsqueeze(1)
         x = self.item_emb(seq) * math.sqrt(o.hidden)
-        slot = torch.arange(o.maxlen - T, o.maxlen)
+        slot = torch.arange(o.maxlen - T, o.maxlen, device=seq.device)
         times = None
         if self.timed:
             position = lambda m: self.dropout(m.weight[slot].expand(B, -1, -1))

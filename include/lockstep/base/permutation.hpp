@@ -16,7 +16,7 @@ class Permutation {
  public:
   static constexpr int kRounds = 6;
   Permutation(std::int64_t n, std::uint64_t seed, std::uint64_t epoch);
-  std::int64_t size() const { return n_; }
+  constexpr std::int64_t size() const { return n_; }
   constexpr std::int64_t operator()(std::int64_t position) const {
     static_assert(kRounds % 2 == 0, "the halves swap their widths in each round");
     const std::uint64_t left_mask = (std::uint64_t{1} << left_bits_) - 1,
