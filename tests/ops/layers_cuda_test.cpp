@@ -115,14 +115,16 @@ TEST_SUITE("ops.layers.cuda") {
               ops::layernorm_forward(p.stream, p.out("y alone", {rows, c}), {}, {}, x, gamma, beta, 1e-3);
               ops::layernorm_backward(p.stream, {p.out("dx", {rows, c}), true}, {p.real_out("dgamma", {c}), true},
                                       {p.real_out("dbeta", {c}), true}, dy, x, mean, rstd, gamma);
-              ops::layernorm_backward(p.stream, {p.out("dx alone", {rows, c}), false}, {}, {}, dy, x, mean, rstd,
-                                      gamma);
+              if (c > 1)  // else dx is 0 but for rounding
+                ops::layernorm_backward(p.stream, {p.out("dx alone", {rows, c}), false}, {}, {}, dy, x, mean, rstd,
+                                        gamma);
               ops::layernorm_backward(p.stream, {p.out("dx and more", {rows, c}), true},
                                       {p.real_out("dgamma and more", {c}), true},
                                       {p.real_out("dbeta and more", {c}), true}, dy, x, mean, rstd, gamma,
                                       p.out("derivative", {rows, c}), {p.real_out("sums", {c}), true});
-              ops::layernorm_backward(p.stream, {p.out("dx, sums", {rows, c}), false}, {}, {}, dy, x, mean, rstd, gamma,
-                                      {}, {p.real_out("sums alone", {c}), false});
+              if (c > 1)
+                ops::layernorm_backward(p.stream, {p.out("dx, sums", {rows, c}), false}, {}, {}, dy, x, mean, rstd,
+                                        gamma, {}, {p.real_out("sums alone", {c}), false});
             },
             1e-4, 1e-11);
       }

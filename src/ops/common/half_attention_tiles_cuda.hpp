@@ -285,6 +285,7 @@ __device__ void put_rows(T* to, std::int64_t stride, bool add, const float (&x)[
   const int width = static_cast<int>(a.width);
   to = at.in(to, a, stride);
   const bool added = add && !turned;
+  __syncwarp();  // no lane reads sm_mine any more
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     T* const row = to + std::int64_t{at.row(r)} * stride + 2 * at.t;

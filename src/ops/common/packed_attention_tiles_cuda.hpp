@@ -107,8 +107,9 @@ class WeightKeeps {
     for (int i = 2 * at.warp; i < count; i += 2 * warps) draw_pair(first - begin, begin + i, key, at.lane);
   }
   /// The bits of the i-th query of the last draw, from `key` (a multiple of 8) on. Bit in_bits(k) belongs to key + k.
+  /// Keys after the last one of a short row have no draws; their bits are any of the query's.
   __device__ std::uint32_t from(int i, int query, int key) const {
-    const int draw = first_draw(query) + key % kDraws;
+    const int draw = (first_draw(query) + key) % kDraws;
     return sm_bits_[i * kWords + draw / 32] >> (draw % 32 / 4);
   }
   /// For k < 8, k < 16 or k < 32 if key is a multiple of 8, 16 or 32.

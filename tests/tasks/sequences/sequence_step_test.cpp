@@ -122,6 +122,19 @@ struct Result {
   std::vector<std::vector<float>> gradients;
   bool operator==(const Result&) const = default;
 };
+/// The largest difference of a loss or gradient, relative to the largest element of its step.
+double differ_by(const Result& a, const Result& b) {
+  double worst = 0;
+  for (std::size_t step = 0; step < a.losses.size(); ++step) {
+    double largest = 0, most = 0;
+    for (std::size_t i = 0; i < a.gradients[step].size(); ++i) {
+      largest = std::max<double>(largest, std::abs(b.gradients[step][i]));
+      most = std::max<double>(most, std::abs(a.gradients[step][i] - b.gradients[step][i]));
+    }
+    worst = std::max({worst, most / largest, std::abs(a.losses[step] / b.losses[step] - 1)});
+  }
+  return worst;
+}
 Result steps_of(CountingTask& task, Graphs graphs) {
   const auto alone = make_self_communicator();
   ShardedStep steps(*alone, task, {.graphs = graphs});
@@ -218,7 +231,9 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
     }
   }
 
-  TEST_CASE("batches of other lengths repeat the same graphs; graphs and rows behind the samples change no bit") {
+  TEST_CASE(
+      "batches of other lengths repeat the same graphs, with the bits of calls; rows behind the samples change "
+      "rounding alone") {
     const Device gpu{DeviceKind::cuda, 0};
     for (const Variant& variant : variants()) {
       CAPTURE(variant.name);
@@ -226,9 +241,11 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
                    graphs = task_of(variant, gpu, 0), roomy = task_of(variant, gpu, 100);
       const Result expected = steps_of(exact, Graphs::off);
       CHECK(expected.losses[0] > 0);
-      CHECK(steps_of(calls, Graphs::off) == expected);
-      CHECK(steps_of(graphs, Graphs::on) == expected);
-      CHECK(steps_of(roomy, Graphs::on) == expected);
+      const Result called = steps_of(calls, Graphs::off);
+      CHECK(steps_of(graphs, Graphs::on) == called);
+      // On a GPU cuBLASLt may multiply other numbers of rows by another algorithm; the stand-in does not.
+      for (const Result& other : {called, steps_of(roomy, Graphs::on)})
+        CHECK((test::on_stand_in() ? other == expected : differ_by(other, expected) < 1e-5));
       CHECK(graphs.passes < calls.passes * 3 / 4);
     }
   }
