@@ -55,14 +55,23 @@ TEST_SUITE("ops.layers.cuda") {
   }
 
   TEST_CASE("sums over many rows agree with the CPU" * doctest::skip(!gpu_present())) {
-    every_dtype_agrees(
-        [&](Place& p) {
-          const Tensor x = p.in("x", {4001, 3}), w = p.in("w", {5, 3}), d = p.in("d", {4001, 5});
-          ops::linear_backward(p.stream, {}, {p.real_out("dw", {5, 3}), true}, {p.real_out("db", {5}), false},
-                               p.out("dy", {4001, 5}), d, x, w);
-          ops::linear_backward(p.stream, {}, {}, {p.real_out("db alone", {5}), true}, p.in("dy", {4001, 5}), {}, x, w);
-        },
-        2e-5);  // sums of 4001 terms, in another order
+    // Packs of 1, 2 and 4 elements; one and three tiles of outputs, the last one not full; too many inputs or outputs.
+    for (const Sizes s :
+         {Sizes{4001, 5, 3}, {1024, 150, 50}, {17000, 4, 2}, {1100, 64, 64}, {1100, 9, 65}, {1100, 257, 8}}) {
+      CAPTURE(s.m);
+      CAPTURE(s.n);
+      every_dtype_agrees(
+          [&](Place& p) {
+            const Tensor x = p.in("x", {s.m, s.k}), w = p.in("w", {s.n, s.k}), d = p.in("d", {s.m, s.n});
+            ops::linear_backward(p.stream, {p.out("dx", {s.m, s.k}), false}, {p.real_out("dw", {s.n, s.k}), true},
+                                 {p.real_out("db", {s.n}), false}, p.out("dy", {s.m, s.n}), d, x, w);
+            ops::linear_backward(p.stream, {}, {p.real_out("dw alone", {s.n, s.k}), false}, {}, p.in("dy", {s.m, s.n}),
+                                 {}, x, w);
+            ops::linear_backward(p.stream, {}, {}, {p.real_out("db alone", {s.n}), true}, p.in("dy", {s.m, s.n}), {}, x,
+                                 w);
+          },
+          2e-5);  // sums of many terms, in another order
+    }
   }
 
   TEST_CASE("activations agree with the CPU" * doctest::skip(!gpu_present())) {

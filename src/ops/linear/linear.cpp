@@ -64,11 +64,11 @@ void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
   require(!dbias || dbias.tensor.shape() == Shape{s.n}, "linear backward: weight is ", weight.shape(),
           ", so dbias must be (", s.n, "), not ", dbias.tensor.shape());
   on_gpu(x, [&]<class T>() {
-    T* da = dy.data<T>();
-    cuda::scale_and_sum<T>(stream, s.m, s.n, da, derivative, dbias.tensor, dbias.accumulate);
-    if (dx) cuda::product<T, T>(stream, cuda::Product::nn, s.m, s.k, s.n, dx.tensor, da, weight, dx.accumulate);
-    if (dweight)
-      cuda::product<T, real_t<T>>(stream, cuda::Product::tn, s.n, s.k, s.m, dweight.tensor, da, x, dweight.accumulate);
+    const auto gradient = [](const Target& to) {
+      return cuda::Gradient<T>{to ? to.tensor.data<real_t<T>>() : nullptr, to.accumulate};
+    };
+    cuda::linear_gradients<T>(stream, {s.m, s.n, s.k}, dy.data<T>(), derivative, x, gradient(dweight), gradient(dbias));
+    if (dx) cuda::product<T, T>(stream, cuda::Product::nn, s.m, s.k, s.n, dx.tensor, dy, weight, dx.accumulate);
   });
   on_cpu(x, [&]<class T>() {
     T* da = dy.data<T>();

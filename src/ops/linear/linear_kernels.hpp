@@ -23,4 +23,15 @@ template <class T>
 void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, const T* derivative, real_t<T>* sums,
                    bool accumulate);
 
+/// Where a gradient goes, or null.
+template <class T>
+struct Gradient {
+  real_t<T>* to;
+  bool accumulate;
+};
+/// dy *= derivative (unless null); then dw (N, K) (+)= dy' x and db (N) (+)= column sums of dy.
+template <class T>
+void linear_gradients(const Stream& stream, const LinearShape& s, T* dy, const T* derivative, const T* x,
+                      const Gradient<T>& dw, const Gradient<T>& db);
+
 }  // namespace lockstep::ops::cuda
