@@ -19,6 +19,7 @@ for program in lockstep lockstep-prep test_{ops,optim,device,comm,train,tasks,nn
 done
 [ -x "$home/libexec/lockstep" ] || { echo "bundle: no $build/bin/lockstep: build first" >&2; exit 2; }
 mpirun=$(readlink -f "$(command -v mpirun)") && cp "$mpirun" "$home/libexec/mpirun"
+[ ! -e "$build/lib/libkernel_times.so" ] || cp "$build/lib/libkernel_times.so" "$home/lib/"
 strip "$home"/libexec/*
 
 # Open MPI's components, except those for networks and schedulers, which a single machine does not need.
@@ -33,7 +34,7 @@ cp -rL "$(path_of pkgdatadir)" "$home/share/openmpi"
 
 # All libraries that these depend on, directly or indirectly, except the C library and CUDA.
 find "$home/libexec" "$home/lib" -type f -exec ldd {} \; 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
-  grep -vE "/(libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas|libcublasLt|libcusparse|libnvJitLink|libnvidia-[a-z]*$nccl)\.so" |
+  grep -vE "/(libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas|libcublasLt|libcusparse|libcupti|libnvJitLink|libnvidia-[a-z]*$nccl)\.so" |
   while read -r library; do cp -L "$library" "$home/lib/"; done
 
 wanted=$(ldd "$home"/libexec/* | grep -oE "lib(cudart|cublasLt|cusparse|nvJitLink${nccl/lib/})\.so\.[0-9]+" | sort -u | tr '\n' ' ' || true)  # none in a build without CUDA
@@ -44,6 +45,7 @@ cat > "$home/bin/start" <<END
 wanted="${wanted:-libcublasLt.so}"
 END
 cat >> "$home/bin/start" <<'END'
+[ -z "$CUDA_INJECTION64_PATH" ] || wanted="$wanted libcupti.so.13"  # of libkernel_times.so
 home=$(cd "$(dirname "$0")/.." && pwd)
 path=$home/lib
 has() {  # LIBRARY: whether a folder of the path has it
@@ -63,7 +65,8 @@ missing() {
 case $LD_LIBRARY_PATH in
   "$home/lib"*) ;;
   *)
-    for folder in ${CUDA_HOME:+"$CUDA_HOME/lib64" "$CUDA_HOME/lib"} /usr/local/cuda/lib64 /usr/local/cuda/lib; do look "$folder"; done
+    for folder in ${CUDA_HOME:+"$CUDA_HOME/lib64" "$CUDA_HOME/lib" "$CUDA_HOME/extras/CUPTI/lib64"} /usr/local/cuda/lib64 /usr/local/cuda/lib \
+      /usr/local/cuda/extras/CUPTI/lib64; do look "$folder"; done
     if missing; then
       packages=$("${LOCKSTEP_PYTHON:-python3}" -c 'import glob, nvidia
 for folder in nvidia.__path__: print(*glob.glob(folder + "/*/lib"), sep="\n")' 2> /dev/null)

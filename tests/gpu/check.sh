@@ -2,7 +2,7 @@
 # Checks that need a GPU: compute-sanitizer on the kernels' tests, the reference files on the device, trainings compared with the CPU,
 # two ranks on one GPU, NCCL, speed compared with PyTorch, bandwidth. The results go to one JSON and one Markdown file.
 #   check.sh [--bin DIR] [--output DIR] [--data DIR] [--seconds S] [--steps PATTERNS | --list] [--limit S] [--budget S] [--append]
-#            [--stand-in] [--cases PATTERN]
+#            [--jobs N] [--stand-in] [--cases PATTERN]
 #   check.sh --output DIR --merge RESULTS.tsv...     writes DIR/gpu-check.* from the results of several runs; needs no GPU
 #     --bin       folder of the programs (build/cuda/bin)
 #     --output    folder of results.tsv (a line for each step, at once), logs.txt, and gpu-check.json and gpu-check.md (gpu-check)
@@ -13,6 +13,7 @@
 #     --limit     ends each command after this many seconds
 #     --budget    ends after this many seconds: a command has what is left of them, the steps after that are skipped
 #     --append    adds to the results in the output folder; the last result of a step counts
+#     --jobs      checks that run at the same time (1); what is measured always runs alone
 #     --stand-in  the programs are of the host build (build/cuda-host/bin): times nothing and runs no sanitizer
 #     --cases     tries out this script: only test cases whose names match, one reference file, no training
 # LOCKSTEP_PYTHON is a Python with torch, for the comparison. Exit code 0: all steps that ran passed; 1: a step failed; 2: wrong usage;
@@ -20,15 +21,15 @@
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$(dirname "$here") home=$(dirname "$(dirname "$here")")
-bin= output=gpu-check data= seconds=5 stand_in= cases= steps='*' list= limit=3600 budget=1000000 append= merge=
+bin= output=gpu-check data= seconds=5 stand_in= cases= steps='*' list= limit=3600 budget=1000000 append= merge= jobs=1
 while [ $# -gt 0 ]; do
   case $1 in
-    --bin | --output | --data | --seconds | --cases | --steps | --limit | --budget) declare "${1#--}=${2:?$1 needs a value}" && shift ;;
+    --bin | --output | --data | --seconds | --cases | --steps | --limit | --budget | --jobs) declare "${1#--}=${2:?$1 needs a value}" && shift ;;
     --stand-in) stand_in=yes ;;
     --list) list=yes ;;
     --append) append=yes ;;
     --merge) merge=yes && shift && break ;;
-    *) sed -n 4,20p "$0" >&2; exit 2 ;;
+    *) sed -n 4,21p "$0" >&2; exit 2 ;;
   esac
   shift
 done
@@ -47,7 +48,7 @@ if [ -n "$list" ]; then
   for program in "${programs[@]}"; do wants "tests/$program"; done
   for tool in "${tools[@]}"; do wants "sanitizer/$tool"; done
   for precision in "${precisions[@]}" fp16; do wants "golden/$precision"; done
-  for name in training bandwidth spmm; do wants "$name"; done
+  for name in training bandwidth spmm warm; do wants "$name"; done
   for name in "${early_parts[@]}"; do wants "early/$name"; done
   for kind in speed graphs early trace; do for model in "${models[@]}"; do wants "$kind/$model"; done; done
   for model in sasrec hrm; do wants "tuned/$model"; done
@@ -131,10 +132,13 @@ about lockstep "$("$bin/lockstep" info 2>/dev/null | head -1)"
 # --- Steps: one line each in results.tsv: section, name, outcome, seconds; measurements also value, unit, remark ------------------
 note() {  # SECTION NAME OUTCOME SECONDS [VALUE UNIT REMARK]
   local IFS=$'\t' log
-  echo "$*" >> "$results"
-  printf '%-8s %-10s %-44s %6s s  %s\n' "$3" "$1" "$2" "$4" "${*:5}" | tr '\t' ' '
   log=$(log_of "$1" "$2")
-  [ ! -s "$log" ] || { echo "=== $1: $2: $3" && tail -n 400 "$log" | cut -c1-2000; } >> "$output/logs.txt"
+  (
+    [ "$jobs" = 1 ] || flock 9  # checks that end together do not mix their lines
+    echo "$*" >> "$results"
+    printf '%-8s %-10s %-44s %6s s  %s\n' "$3" "$1" "$2" "$4" "${*:5}" | tr '\t' ' '
+    [ ! -s "$log" ] || { echo "=== $1: $2: $3" && tail -n 400 "$log" | cut -c1-2000; } >> "$output/logs.txt"
+  ) 9> "$work/lock"
 }
 time_for() {  # SECONDS: how many of them the budget and --limit leave a command; fails if next to nothing
   local most=$(($1 < limit ? $1 : limit)) left=$((budget - SECONDS))
@@ -157,16 +161,33 @@ step() {  # SECTION NAME LIMIT_S COMMAND...
   note "$section" "$name" $outcome $((SECONDS - begin)) "" "" "$([ $outcome = ok ] || grep -aE '[^ ]' "$log" | tail -1 | cut -c1-200 | tr '\t' ' ')"
   [ $outcome != FAILED ]
 }
+check() {  # SECTION NAME LIMIT_S COMMAND...: a step beside up to --jobs others, which together take every core once
+  if [ "$jobs" = 1 ]; then
+    step "$@"
+  else
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+    OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((($(nproc) + jobs - 1) / jobs))} step "$@" &
+  fi
+}
 
 # --- The kernels' tests, plain and under compute-sanitizer ----------------------------------------------------------------------
-wanted=${cases:-*cuda*}
-select=-ts
-[ -n "$cases" ] && select=-tc
+# Each suite runs by itself: after a fault of the GPU, every later call of a process fails.
+suites() {  # PROGRAM: the options that select each of its suites for a GPU, or the cases of a trial
+  [ -z "$cases" ] || { echo "-tc=$cases"; return; }
+  "$bin/$1" -lts | grep cuda | sed 's/^/-ts=/'
+}
+tests_of() {  # SECTION PROGRAM LABEL LIMIT_S COMMAND...
+  local one name
+  for one in $(suites "$2"); do
+    name=$([ -n "$cases" ] && echo "$2" || echo "${one#-ts=}")
+    check "$1" "$3$name" "$4" "${@:5}" "$bin/$2" "$one"
+  done
+}
 for program in "${programs[@]}"; do
   wants "tests/$program" || continue
   [ -x "$bin/$program" ] || { note tests "$program" skipped 0 "" "" "not built: LOCKSTEP_TESTS=ON"; continue; }
-  step tests "$program" 1800 "$bin/$program" "$select=$wanted"
-  [ -n "$cases" ] || step tests "$program, gradients" 1800 "$bin/$program" "-tc=*gradient*" "-tse=*cuda*"
+  tests_of tests "$program" "" 1800
+  [ -n "$cases" ] || check tests "$program, gradients" 1800 "$bin/$program" "-tc=*gradient*" "-tse=*cuda*"
 done
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 for tool in "${tools[@]}"; do
@@ -177,7 +198,7 @@ for tool in "${tools[@]}"; do
     elif [ -z "$sanitizer" ]; then
       note sanitizer "$tool, $program" skipped 0 "" "" "no compute-sanitizer on this machine"
     elif [ -x "$bin/$program" ]; then
-      step sanitizer "$tool, $program" 3600 "$sanitizer" --tool "$tool" --error-exitcode 9 --target-processes all "$bin/$program" "$select=$wanted"
+      tests_of sanitizer "$program" "$tool, " 3600 "$sanitizer" --tool "$tool" --error-exitcode 9 --target-processes all
     fi
   done
 done
@@ -188,17 +209,23 @@ if [ -n "$cases" ]; then
   golden=$work/golden
   mkdir "$golden" && ln -s "$tests/golden/emulator_default.h5" "$golden/"
 fi
-wants golden/fp32 && step golden "all reference files on the GPU" 1800 "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden"
+wants golden/fp32 && check golden "all reference files on the GPU" 1800 "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden"
 for precision in tf32 bf16 fp16; do
-  wants "golden/$precision" && step golden "reference files in $precision" 1800 "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden" "--precision $precision"
+  wants "golden/$precision" && check golden "reference files in $precision" 1800 "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden" "--precision $precision"
 done
+trainings() {  # SECTION COMMAND...: every section of train.sh
+  local section
+  for section in $(sed -n 's/^# sections //p' "$tests/cuda_host/train.sh"); do
+    # shellcheck disable=SC2086
+    check "$1" "training: $section" 1800 env LOCKSTEP_SECTION="$section" "${@:2}" "$tests/cuda_host/train.sh" "$bin/lockstep" "$bin/lockstep-prep" $mpirun
+  done
+}
 if ! wants training; then
   :
 elif [ -n "$cases" ]; then
   note training "beside the processor" skipped 0 "" "" "a trial"
 else
-  # shellcheck disable=SC2086
-  step training "beside the processor; 2 ranks; NCCL; checkpoints" 1800 "$tests/cuda_host/train.sh" "$bin/lockstep" "$bin/lockstep-prep" $mpirun
+  trainings training
 fi
 
 # --- Kernels that start before the one in front of them has ended ------------------------------------------------------------------
@@ -209,20 +236,20 @@ if wants early/code; then
   if [ -n "$stand_in" ]; then
     note early "machine code" skipped 0 "" "" "the stand-in has none"
   else
-    step early "machine code: no access before the wait" 600 "$here/waits.sh" "$program"
+    check early "machine code: no access before the wait" 600 "$here/waits.sh" "$program"
   fi
 fi
 for program in test_ops test_optim; do
   wants "early/$program" || continue
   [ -x "$bin/$program" ] || continue
-  step early "$program" 1800 "${early[@]}" "$bin/$program" "$select=$wanted"
-  [ -n "$cases" ] || step early "$program, gradients" 1800 "${early[@]}" "$bin/$program" "-tc=*gradient*" "-tse=*cuda*"
+  tests_of early "$program" "" 1800 "${early[@]}"
+  [ -n "$cases" ] || check early "$program, gradients" 1800 "${early[@]}" "$bin/$program" "-tc=*gradient*" "-tse=*cuda*"
 done
-wants early/golden && step early "all reference files on the GPU" 1800 "${early[@]}" "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden"
+wants early/golden && check early "all reference files on the GPU" 1800 "${early[@]}" "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden"
 if wants early/training && [ -z "$cases" ]; then
-  # shellcheck disable=SC2086
-  step early "beside the processor; 2 ranks; NCCL; checkpoints" 1800 "${early[@]}" "$tests/cuda_host/train.sh" "$bin/lockstep" "$bin/lockstep-prep" $mpirun
+  trainings early "${early[@]}"
 fi
+wait  # from here on, every step has the machine to itself
 
 # --- Bandwidth ------------------------------------------------------------------------------------------------------------------
 if [ -x "$bin/bench_bandwidth" ] && wants bandwidth; then
@@ -298,11 +325,10 @@ peer() {  # NAME PRECISION VARIANT SCRIPT OPTIONS...
 }
 [[ -n $have_torch || ($steps != *speed* && $steps != '*') ]] || note speed "PyTorch" skipped 0 "" "" "$([ -n "$stand_in" ] && echo "the stand-in has no speed" || echo "$python has no torch with CUDA, or no h5py; LOCKSTEP_PYTHON names another")"
 
-ncu=$(command -v ncu || ls /usr/local/cuda/bin/ncu /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | tail -1)
 # Sizes of the published data sets; tiny ones for the host build.
 config=$home/configs
 of=360000 users=(--users 6000 --min-length 100 --max-length 300) nodes=(--users 6000 --items 3500 --train-items 80 --fillers 5000)
-puzzles=() small=() hrm=(--batch.size 384)
+puzzles=() small=() hrm=(--batch.size 384 --warmup 3)
 if [ -n "$stand_in" ]; then
   of=100 users=(--users 30) nodes=(--users 30)
   puzzles=(--order 2 --train 24 --test 8) small=(--batch.size 2) hrm=(--batch.size 2 --model.hidden_size 16 --model.num_heads 2)
@@ -346,6 +372,20 @@ describe() {
       script=(hrm_peer.py --bench --batch 384) compiled=(--compile) ;;
   esac
 }
+# torch.compile takes a minute for a model. Filling its cache for all models at once leaves seconds for each measurement.
+if wants warm && [ -n "$have_torch" ]; then
+  for model in "${models[@]}"; do
+    describe "$model"
+    for precision in "${precisions[@]}"; do
+      for graphs in "" --graphs; do
+        # shellcheck disable=SC2086
+        check warm "$model, $precision $graphs" 300 "$python" -W ignore "$tests/peers/${script[0]}" "${script[@]:1}" "${compiled[@]}" $graphs \
+          --device cuda --precision "$precision" --seconds 0.1 --warmup 3
+      done
+    done
+  done
+  wait
+fi
 for model in "${models[@]}"; do
   [ -z "$stand_in" ] || [ "$model" != har-images ] || continue  # too large for it
   if wants "speed/$model"; then
@@ -378,19 +418,17 @@ for model in "${models[@]}"; do
     done
   fi
   if wants "trace/$model"; then
+    times=$(ls "$bin/../lib/libkernel_times.so" 2> /dev/null)
     if [ -n "$stand_in" ]; then
       note trace "$model" skipped 0 "" "" "the stand-in has no time line"
-    elif command -v nsys > /dev/null; then
-      describe "$model"
-      step trace "$model" 600 nsys profile --force-overwrite true --stats true --trace cuda,nvtx --output "$output/trace-$model" \
-        "$bin/lockstep" bench --device cuda "${bench[@]}" --steps 30 --warmup 10
-    elif [ -n "$ncu" ]; then  # each kernel by itself: its time and its bytes of memory, to compare with the ledger's estimate
-      describe "$model"
-      step trace "$model" 600 "$ncu" --target-processes all --clock-control none --metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum \
-        --page raw --csv --force-overwrite --log-file "$output/kernels-$model.csv" --launch-count 1500 \
-        "$bin/lockstep" bench --device cuda "${bench[@]}" --graphs off --steps 2 --warmup 1
+    elif [ -z "$times" ]; then
+      note trace "$model" skipped 0 "" "" "no libkernel_times.so: the toolkit of the build had no CUPTI"
     else
-      note trace "$model" skipped 0 "" "" "neither nsys nor ncu on this machine"
+      describe "$model"
+      for precision in fp32 bf16; do
+        step trace "$model, $precision" 120 env CUDA_INJECTION64_PATH="$times" LOCKSTEP_KERNEL_TIMES="$output/kernels-$model-$precision.txt" \
+          "$bin/lockstep" bench --device cuda "${bench[@]}" --precision "$precision" --graphs off --steps 20 --warmup 10
+      done
     fi
   fi
 done

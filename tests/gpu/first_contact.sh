@@ -9,25 +9,21 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # NAME, the patterns of --steps, the longest time of a command in seconds
 table='
-kernels     tests/test_device,tests/test_ops,tests/test_optim,tests/test_train,tests/test_comm 280
-golden      golden/fp32,golden/bf16                      280
-traces      trace/sasrec,trace/har,trace/emulator-1000   180
-graphs      graphs/*                                     30
-early       early/code,early/test_o*,early/golden        140
-early-speed early/emulator-*,early/*sasrec,early/kgat,early/ha*,early/hrm 30
+checks      tests/*,golden/*,training,early/code         280
+traces      trace/*                                      60
+graphs      graphs/*                                     60
 products    tuned/*                                      60
-bandwidth   bandwidth,spmm                               250
-races       sanitizer/racecheck,sanitizer/synccheck      140
+early-speed early/emulator-*,early/*sasrec,early/kgat,early/ha*,early/hrm 60
+warm        warm                                         200
 speed-small speed/emulator-*,speed/har                   60
 speed-items speed/sasrec,speed/tisasrec                  60
-speed-large speed/kgat,speed/hrm                         60
-training    training                                     580
-models      tests/test_nn,tests/test_models,tests/test_tasks 280
-memory      sanitizer/memcheck,sanitizer/initcheck       140
-halves      golden/tf32,golden/fp16                      280
-early-train early/training                               580'
+speed-large speed/kgat,speed/hrm                         100
+bandwidth   bandwidth,spmm                               250
+early       early/test_o*,early/golden,early/training    280
+sanitizer   sanitizer/*                                  280
+speed-images speed/har-images                            100'
 if [ "${1:-}" = --list ]; then
-  awk 'NF {printf "%-12s %s\n", $1, $2}' <<< "$table"
+  awk 'NF {printf "%-13s %s\n", $1, $2}' <<< "$table"
   exit 0
 fi
 [ $# -gt 0 ] || { sed -n 4,6p "$0" >&2; exit 2; }
@@ -43,6 +39,6 @@ done
 for name in "${names[@]}"; do
   read -r _ steps limit < <(grep "^$name " <<< "$table")
   echo "== $name"
-  "$here/check.sh" --output "$output" --append --budget 560 --steps "$steps" --limit "$limit" --seconds 3 "$@" || failed=1
+  "$here/check.sh" --output "$output" --append --budget 560 --steps "$steps" --limit "$limit" --seconds 3 --jobs "$(nproc)" "$@" || failed=1
 done
 exit $failed
