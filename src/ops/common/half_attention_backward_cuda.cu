@@ -267,7 +267,7 @@ void packed_attention_backward(const Stream& stream, const PackedAttention<T>& a
   const gpu::Drop<float> drop{cpu::DropRate(a.dropout.rate)};
   visit_half_width(a.width, [&]<int kWidth>() {
     using Memory = HalfMemory<T, kWidth, 2>;
-    const HalfPlan for_keys(a, kWholeRows<kWidth>, kKeyWarps);
+    const HalfPlan for_keys(a, kWholeRows<kWidth>, kTileRows<kWidth>, kKeyWarps);
     const auto tile_rows = static_cast<std::size_t>(for_keys.buffers * for_keys.tile);
     const std::size_t bytes = Memory::bytes(
         for_keys, tile_rows * 2 * sizeof(float) + WeightKeeps<T>::bytes(for_keys.buffers * for_keys.tile));

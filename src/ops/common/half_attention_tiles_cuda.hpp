@@ -29,7 +29,10 @@
 namespace lockstep::ops::cuda {
 
 inline constexpr int kFragmentRows = 16;
-inline constexpr int kStep = 32;  ///< rows of the opposite side, limited by registers; also of a tile
+inline constexpr int kStep = 32;  ///< rows of the opposite side, limited by registers
+/// Rows of a tile of a sequence that takes several: two steps between barriers where shared memory permits.
+template <int kWidth>
+inline constexpr int kTileRows = kWidth <= 64 ? 2 * kStep : kStep;
 /// The longest sequences that one block takes as a whole, all of it in shared memory at once.
 template <int kWidth>
 inline constexpr int kWholeRows = kWidth <= 64 ? 96 : 64;
@@ -59,9 +62,10 @@ struct HalfPlan {
   int warps;    ///< of a block
   int tile;     ///< rows of a tile
   int buffers;  ///< 1: the tile holds the longest sequence; or 2
-  /// long_warps: of a block if one block does not take the whole head.
+  /// tile_rows, long_warps: of a block that does not take the whole head.
   template <class T>
-  HalfPlan(const PackedAttention<T>& a, int whole_rows, int long_warps) : warps(long_warps), tile(kStep), buffers(2) {
+  HalfPlan(const PackedAttention<T>& a, int whole_rows, int tile_rows, int long_warps)
+      : warps(long_warps), tile(tile_rows), buffers(2) {
     const auto whole = [&]<int N>() {
       return a.width % N == 0 && a.stride % N == 0 && a.kv_stride % N == 0 &&
              (a.cos == nullptr || a.width / 2 % N == 0) &&
@@ -328,7 +332,7 @@ template <int kWidth, class T>
 HalfPlan plan_for_queries(const PackedAttention<T>& a) {
   const std::int64_t fragments = gpu::ceil_div(std::max<std::int64_t>(1, a.time), kFragmentRows);
   const std::int64_t blocks = gpu::ceil_div(fragments, kQueryWarps<kWidth>);
-  return HalfPlan(a, kWholeRows<kWidth>, static_cast<int>(gpu::ceil_div(fragments, blocks)));
+  return HalfPlan(a, kWholeRows<kWidth>, kTileRows<kWidth>, static_cast<int>(gpu::ceil_div(fragments, blocks)));
 }
 
 /// Calls f.template operator()<kWidth>().
