@@ -237,6 +237,7 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
       for (int part = 0; part < 4; ++part) to[part % 2 * 4 * kScores + part / 2 * 4] = w[part];
     }
   };
+  // mutant-equivalent: a key that does not exist is 0
   const int my_from = at.mine() < at.length ? first_query(at.mine()) : at.length;
   walk_tiles<kWhole>(plan, from, at.length, fetch, turn, [&](int tile, int buffer) {
     for (int i = my_from > tile ? my_from - tile : 0; i < plan.tile && tile + i < at.length; i += kQueries)
