@@ -53,7 +53,7 @@ struct ClassifierScratch {
 inline std::int64_t block_sums(const ClassifierSizes& s) { return (4 + 4 * s.layers + s.time) * s.dim; }
 
 /// Rows that one block of the products for weights sums.
-inline constexpr std::int64_t kSplitRows = 256;
+inline constexpr std::int64_t kSplitRows = 128;
 
 namespace cuda {
 
