@@ -106,9 +106,9 @@ class DenseStepOf final : public DenseStep {
     s.decay = step.average != nullptr ? static_cast<T>(step.average->decay()) : T{0};
   }
 
-  /// At least one block for each part of the samples; more if each then adds at least 128 elements of the gradient.
+  /// At least one block for each part of the samples; more if each then adds at least 64 elements of the gradient.
   static int blocks(const Layout<T>& now) {
-    constexpr std::int64_t kElements = 128;
+    constexpr std::int64_t kElements = 64;
     const std::int64_t wanted = std::max(now.operands.parts, (now.operands.size + kElements - 1) / kElements);
     return static_cast<int>(std::min<std::int64_t>(wanted, now.blocks));
   }

@@ -11,7 +11,7 @@ namespace lockstep::optim_kernels {
 
 inline constexpr int kMostDenseLayers = 9;
 /// Samples whose values a block holds at a time.
-inline constexpr int kFewRows = 8, kManyRows = 16;
+inline constexpr int kFewRows = 8, kManyRows = 32;
 /// Values of each rank after the gradient: weight, flags, loss.
 inline constexpr int kRankSums = 3;
 
