@@ -17,7 +17,7 @@ namespace lockstep::optim_kernels::cuda {
 namespace {
 
 using gpu::kWarp;
-constexpr int kThreads = 512, kWarps = kThreads / kWarp;
+constexpr int kThreads = kDenseThreads, kWarps = kThreads / kWarp;
 
 /// Four elements of shared memory: one load in f32, two in f64.
 template <class T>
@@ -259,32 +259,34 @@ __device__ void compute_part(const DenseOperands<T>& s, const ops::RowDraw& draw
   for (std::int64_t i = threadIdx.x; i < s.size / 4; i += kThreads) put_quad(to + 4 * i, quad(sum + 4 * i));
 }
 
-/// Adds the parts of the gradient, in f64. A block has 64 elements at a time, two per lane; each warp adds every
+/// Adds the parts of the gradient, in f64. A block has 128 elements at a time, four per lane; each warp adds every
 /// kWarps-th part, with several loads in flight, and the sums of the warps are added in order. So the order depends on
 /// the number of parts alone. Also writes the sum of squares of every kWarp elements.
 template <class T>
 __device__ void add_parts(const DenseOperands<T>& s) {
-  constexpr int kBlock = 2 * kWarp;
-  __shared__ double sm_sums[kWarps][kBlock];
+  constexpr int kBlock = kAddedElements;
+  static_assert(kBlock == 4 * kWarp && kWarps * kBlock == kAddedSums);
+  auto* const sm_sums = reinterpret_cast<double(*)[kBlock]>(sm_bytes);
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   for (std::int64_t base = std::int64_t{blockIdx.x} * kBlock; base < s.size; base += std::int64_t{gridDim.x} * kBlock) {
-    double sum[2] = {};
-    if (base + 2 * lane < s.size) {
-      const T* from = s.partials + base + 2 * lane;
+    double sum[4] = {};
+    if (base + 4 * lane < s.size) {
+      const T* from = s.partials + base + 4 * lane;
 #pragma unroll 8
       for (std::int64_t part = warp; part < s.parts; part += kWarps) {
-        const Pair<T> values = *reinterpret_cast<const Pair<T>*>(from + part * s.size);
-        sum[0] += static_cast<double>(values.at[0]);
-        sum[1] += static_cast<double>(values.at[1]);
+        const Quad<T> values = quad(from + part * s.size);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) sum[c] += static_cast<double>(values.at[c]);
       }
     }
     __syncthreads();  // the sums of the previous elements have been read
-    sm_sums[warp][2 * lane] = sum[0];
-    sm_sums[warp][2 * lane + 1] = sum[1];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) sm_sums[warp][4 * lane + c] = sum[c];
     __syncthreads();
     const int own = static_cast<int>(threadIdx.x);
     if (own >= kBlock) continue;
     double total = 0;
+#pragma unroll
     for (int w = 0; w < kWarps; ++w) total += sm_sums[w][own];
     const T value = static_cast<T>(total);
     const double square = gpu::warp_reduce(static_cast<double>(value) * static_cast<double>(value));
