@@ -236,10 +236,13 @@ __global__ void __launch_bounds__(kThreads)
   if (const int r = b.warp; r < b.rows) {
     const std::int64_t sequence = b.first_sequence + b.by_time(r);
     const R weight = kept.token_weights[b.first_row + r];
+    const Ahead<R> dpooled(scratch.dpooled + sequence * d, d, b.lane), tokens(kept.tokens + b.at(r, 0, d), d, b.lane),
+        pooled(kept.pooled + sequence * d, d, b.lane);
     R product = 0;
+#pragma unroll 1
     for (int c = b.lane; c < d; c += kWarp) {
-      const R g = scratch.dpooled[sequence * d + c];
-      product += g * (kept.tokens[b.at(r, c, d)] - kept.pooled[sequence * d + c]);
+      const R g = dpooled[c];
+      product += g * (tokens[c] - pooled[c]);
       x(r, c) = g * weight;
     }
     const R ds = scores == 0 ? R{0} : weight * gpu::warp_reduce(product);

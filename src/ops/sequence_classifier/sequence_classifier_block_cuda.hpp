@@ -151,6 +151,7 @@ class Weights {
   __device__ static void fetch(const Matrix<T>& from, T* to) {
     constexpr int kQuad = 4;
     const int quads = from.k / kQuad, ld = from.k + kGap;
+#pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < round_up(from.n) * quads; i += kThreads) {
       const int row = i / quads, c = i % quads * kQuad;
       T* there = to + row * ld + c;
@@ -251,8 +252,10 @@ template <class R, class Value>
 __device__ void row_statistics(int n, int lane, R eps, R& mean, R& rstd, const Value& value) {
   const R count = static_cast<R>(n);
   R sum = 0, squares = 0;
+#pragma unroll 1
   for (int c = lane; c < n; c += kWarp) sum += value(c);
   mean = gpu::warp_reduce(sum) / count;
+#pragma unroll 1
   for (int c = lane; c < n; c += kWarp) squares += (value(c) - mean) * (value(c) - mean);
   rstd = 1 / std::sqrt(gpu::warp_reduce(squares) / count + eps);
 }

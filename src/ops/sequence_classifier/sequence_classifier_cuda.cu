@@ -192,12 +192,11 @@ __global__ void __launch_bounds__(kThreads)
                kept.tanh_slope[b.at(r, c, scores)] = slope;
              });
     __syncthreads();
-    for (int r = static_cast<int>(threadIdx.x); r < b.rows; r += kThreads) {
-      R score = 0;
-      for (int c = 0; c < scores; ++c)
-        score += b.sm_columns[r * b.ld_columns + c] * gpu::load(all + places.score.weight + c);
-      b.sm_token[r] = score + gpu::load(all + places.score.bias);
-    }
+    R score = 0;
+    for (int c = b.lane; b.warp < b.rows && c < scores; c += kWarp)
+      score += b.sm_columns[b.warp * b.ld_columns + c] * gpu::load(all + places.score.weight + c);
+    score = gpu::warp_reduce(score);
+    if (b.warp < b.rows && b.lane == 0) b.sm_token[b.warp] = score + gpu::load(all + places.score.bias);
   }
   __syncthreads();
   for (int s = b.warp; s < b.sequences; s += kWarps) {
