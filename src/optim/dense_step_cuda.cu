@@ -297,7 +297,7 @@ __device__ void add_parts(const DenseOperands<T>& s) {
 }
 
 /// Writes this rank's weight, flags and loss, and zeros for the other ranks. Copies the state from before the step: all
-/// blocks read the copy while the first block writes the next state.
+/// blocks of dense_update_kernel() read the copy while the first one writes the next state.
 template <class T>
 __device__ void report(const DenseOperands<T>& s) {
   if (blockIdx.x != 0) return;
@@ -315,7 +315,8 @@ __device__ void report(const DenseOperands<T>& s) {
 
 /// Clipping, the check for values that are not finite, and the update, given the gradient's sum of squares.
 template <class T>
-__device__ void end_step(const DenseOperands<T>& s, double squares) {
+__device__ void end_step(const DenseOperands<T>& s, double squares, const UpdateState& before,
+                         const GpuStepRecord& record) {
   __shared__ T sm_scalars[std::tuple_size_v<StepScalars>];
   __shared__ bool sm_moves, sm_fails;
   __shared__ std::int64_t sm_found[kThreads];
@@ -327,8 +328,7 @@ __device__ void end_step(const DenseOperands<T>& s, double squares) {
       all.flags |= static_cast<std::int64_t>(own[1]);
       all.loss += static_cast<double>(own[2]);
     }
-    const Decision<T> made = decide<T>(all, *s.before, *reinterpret_cast<const GpuStepRecord*>(s.record), squares, 0,
-                                       false, s.updates != 0, s.clip_norm);
+    const Decision<T> made = decide<T>(all, before, record, squares, 0, false, s.updates != 0, s.clip_norm);
     for (std::size_t i = 0; i < std::tuple_size_v<StepScalars>; ++i) sm_scalars[i] = made.now.scalars[i];
     sm_moves = made.now.moves;
     sm_fails = made.outcome.failed != 0;
@@ -368,13 +368,22 @@ __global__ void __launch_bounds__(kThreads, 1) dense_step_kernel(DenseOperands<T
     compute_part<T, kRows>(s, *reinterpret_cast<const ops::RowDraw*>(sm_draw), part, sm);
   if (has_word) s.record[thread] = word;
   grid.sync();
+  constexpr int kRecordWords = sizeof(GpuStepRecord) / 8, kEndWords = kRecordWords + sizeof(UpdateState) / 8;
+  static_assert(kEndWords <= kThreads && sizeof(GpuStepRecord) % 8 == 0 && sizeof(UpdateState) % 8 == 0);
+  __shared__ std::uint64_t sm_end[kEndWords];  // the record and the state, for end_step()
+  std::uint64_t end_word = 0;
+  if (thread < kEndWords)
+    end_word = thread < kRecordWords ? s.record[thread]
+                                     : reinterpret_cast<const std::uint64_t*>(s.state)[thread - kRecordWords];
   add_parts(s);
   report(s);
   if (s.ranks > 1) return;
+  if (thread < kEndWords) sm_end[thread] = end_word;
   grid.sync();
   double squares = 0;
   for (std::int64_t i = thread; i < gpu::ceil_div(s.size, kWarp); i += kThreads) squares += s.squares[i];
-  end_step(s, gpu::block_reduce(squares));
+  end_step(s, gpu::block_reduce(squares), *reinterpret_cast<const UpdateState*>(sm_end + kRecordWords),
+           *reinterpret_cast<const GpuStepRecord*>(sm_end));
 }
 
 /// Every block computes the whole norm of the sums over ranks, because a grid barrier would take longer.
@@ -384,7 +393,7 @@ __global__ void __launch_bounds__(kSquareThreads) dense_update_kernel(gpu::Earli
   double squares = 0;
   for (std::int64_t part = 0; part < s.norm_parts; ++part)
     squares += square_sum(s.norm_size, s.sums, part, s.norm_parts);
-  end_step(s, squares);
+  end_step(s, squares, *s.before, *reinterpret_cast<const GpuStepRecord*>(s.record));
 }
 
 template <class T>
