@@ -106,9 +106,9 @@ class DenseStepOf final : public DenseStep {
     s.decay = step.average != nullptr ? static_cast<T>(step.average->decay()) : T{0};
   }
 
-  /// At least one block for each part of the samples; more if each then adds at least 128 elements of the gradient.
+  /// At least one block for each part of the samples; more if each then adds kAddedElements elements of the gradient.
   static int blocks(const Layout<T>& now) {
-    constexpr std::int64_t kElements = 128;
+    constexpr std::int64_t kElements = optim_kernels::kAddedElements;
     const std::int64_t wanted = std::max(now.operands.parts, (now.operands.size + kElements - 1) / kElements);
     return static_cast<int>(std::min<std::int64_t>(wanted, now.blocks));
   }
@@ -123,7 +123,7 @@ class DenseStepOf final : public DenseStep {
     s.activation = static_cast<std::int64_t>(network_.activation);
     s.loss = static_cast<std::int64_t>(network_.loss);
     s.loss_scale = static_cast<T>(network_.loss_scale);
-    std::int64_t at = 0;
+    std::int64_t at = 0;  // of the shared memory, which later holds the sums of warps
     const auto take = [&](std::int64_t elements) { return std::exchange(at, at + round_up(elements, 4)); };
     for (std::int64_t k = 0; k < s.layers; ++k) {
       const Param &w = *network_.weights[k], &b = *network_.biases[k];
@@ -140,6 +140,7 @@ class DenseStepOf final : public DenseStep {
       l.sm_dy = take(rows * l.dy_stride);
       s.size = std::max(s.size, round_up(b.offset + l.out, 4));
     }
+    at = std::max<std::int64_t>(at, optim_kernels::kAddedSums * sizeof(double) / sizeof(T));
     s.sm_size = at;
     s.sm_sum = -1;
     if constexpr (kHasCuda) {

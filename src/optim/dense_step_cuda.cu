@@ -1,6 +1,7 @@
 #include <cooperative_groups.h>
 
 #include "lockstep/base/instantiate.hpp"
+#include "lockstep/device/cuda_copy_async.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "ops/common/activation_cuda.hpp"
 #include "ops/common/regression.hpp"
@@ -16,7 +17,7 @@ namespace lockstep::optim_kernels::cuda {
 namespace {
 
 using gpu::kWarp;
-constexpr int kThreads = kSquareThreads, kWarps = kThreads / kWarp;
+constexpr int kThreads = kDenseThreads, kWarps = kThreads / kWarp;
 
 /// Four elements of shared memory: one load in f32, two in f64.
 template <class T>
@@ -32,7 +33,36 @@ __device__ void put_quad(T* to, const Quad<T>& values) {
   *reinterpret_cast<Quad<T>*>(to) = values;
 }
 
-/// Loads all weights and clears the rest of the shared memory. The padding after rows must be 0.
+/// Columns of a warp's tile of a product; a lane computes a few elements of kTileRows rows. Lanes that differ in bit 0
+/// or in bit 1 read the same packs of one operand: shared memory serves 16 lanes at once.
+constexpr int kTileColumns = 8, kTileRows = kWarp / kTileColumns;
+struct TileLane {
+  int row, column;
+  __device__ TileLane() {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    row = lane % 2 + lane / 16 * 2;
+    column = lane / 2 % kTileColumns;
+  }
+};
+/// Calls f(row, column) for the lane's element of each tile of a grid of rows x columns elements, a warp per tile; rows
+/// is a multiple of kTileRows.
+template <class F>
+__device__ void each_in_tiles(int rows, int columns, const F& f) {
+  const TileLane at;
+  const int across = gpu::ceil_div(columns, kTileColumns), tiles = rows / kTileRows * across;
+#pragma unroll 1
+  for (int tile = static_cast<int>(threadIdx.x) / kWarp; tile < tiles; tile += kWarps) {
+    const int down = tile / across, column = (tile - down * across) * kTileColumns + at.column;
+    if (column < columns) f(down * kTileRows + at.row, column);
+  }
+}
+
+template <class T>
+struct alignas(2 * sizeof(T)) Pair {
+  T at[2];
+};
+
+/// Starts to load all weights and clears the rest of the shared memory. The padding after rows must be 0.
 template <class T>
 __device__ void load_weights(const DenseOperands<T>& s, T* sm) {
   for (std::int64_t i = threadIdx.x; i < s.sm_size / 4; i += kThreads) put_quad(sm + 4 * i, {});
@@ -43,15 +73,15 @@ __device__ void load_weights(const DenseOperands<T>& s, T* sm) {
     const T* from = s.values + l.weight;
     T* to = sm + l.sm_weight;
     if (in % 4 == 0) {
-#pragma unroll 4
       for (int i = 4 * static_cast<int>(threadIdx.x); i < weights; i += 4 * kThreads)
-        put_quad(to + i / in * l.stride + i % in, quad(from + i));
+        gpu::copy_async<4 * sizeof(T)>(to + i / in * l.stride + i % in, from + i);
     } else {
-#pragma unroll 4
-      for (int i = static_cast<int>(threadIdx.x); i < weights; i += kThreads) to[i / in * l.stride + i % in] = from[i];
+      for (int i = static_cast<int>(threadIdx.x); i < weights; i += kThreads)
+        gpu::copy_async<sizeof(T)>(to + i / in * l.stride + i % in, from + i);
     }
     // mutant-equivalent: an element loaded twice has the same value
-    for (std::int64_t o = threadIdx.x; o < l.out; o += kThreads) sm[l.sm_bias + o] = s.values[l.bias + o];
+    for (std::int64_t o = threadIdx.x; o < l.out; o += kThreads)
+      gpu::copy_async<sizeof(T)>(sm + l.sm_bias + o, s.values + l.bias + o);
   }
 }
 
@@ -74,41 +104,52 @@ __device__ void load_rows(const DenseOperands<T>& s, const ops::RowDraw& draw, s
     else
       sm[output.sm_dy + row * output.dy_stride + c - inputs] = value;
   }
+  gpu::wait_for_copies();  // of the weights, the first time
   __syncthreads();
 }
 
-/// One layer for all rows: a thread computes one output of kRows / 4 rows. Each pack of weights is used for all these
-/// rows. All lanes read the same packs of x, which shared memory broadcasts. The odd number of packs in a stride puts
-/// the lanes' weight packs into different banks. Returns this thread's share of the loss.
+/// One layer for all rows: a thread computes a square of outputs: with few rows one, otherwise two outputs of two rows.
+/// The odd number of packs in a stride puts the packs of weights into different banks. Returns this thread's share of
+/// the loss.
 template <class T, int kRows>
 __device__ double forward(const DenseOperands<T>& s, int k, int rows, T* sm) {
-  constexpr int kGroup = kRows / 4;
+  constexpr int kEach = kRows == kFewRows ? 1 : 2;
   const DenseLayer& l = s.layer[k];
   const bool last = k + 1 == s.layers;
-  const int out = static_cast<int>(l.out), in = static_cast<int>(l.in), stride = static_cast<int>(l.stride);
+  const int out = static_cast<int>(l.out), in = static_cast<int>(l.in), stride = static_cast<int>(l.stride),
+            apart = gpu::ceil_div(out, kEach);  // of a thread's outputs
   double loss = 0;
-  for (int item = static_cast<int>(threadIdx.x); item < 4 * out; item += kThreads) {
-    const int o = item % out, first = item / out * kGroup;
-    const T *w = sm + l.sm_weight + o * stride, *x = sm + l.sm_x + first * stride;
-    T sum[kGroup] = {};
+  each_in_tiles(kRows / kEach, apart, [&](int group, int o) {
+    const T *w = sm + l.sm_weight, *x = sm + l.sm_x + group * kEach * stride;
+    const int own[2] = {o * stride, (o + apart < out ? o + apart : o) * stride};
+    T sum[kEach][kEach] = {};
+#pragma unroll 4
     for (int i = 0; i < in; i += 4) {
-      const Quad<T> weight = quad(w + i);
+      Quad<T> weight[kEach];
 #pragma unroll
-      for (int r = 0; r < kGroup; ++r) {
+      for (int q = 0; q < kEach; ++q) weight[q] = quad(w + own[q] + i);
+#pragma unroll
+      for (int r = 0; r < kEach; ++r) {
         const Quad<T> value = quad(x + r * stride + i);
 #pragma unroll
-        for (int c = 0; c < 4; ++c) sum[r] = std::fma(value.at[c], weight.at[c], sum[r]);
+        for (int c = 0; c < 4; ++c)
+#pragma unroll
+          for (int q = 0; q < kEach; ++q) sum[r][q] = std::fma(value.at[c], weight[q].at[c], sum[r][q]);
       }
     }
-    const T bias = sm[l.sm_bias + o];
+#pragma unroll 1  // one copy of the activations
+    for (int e = 0; e < kEach * kEach; ++e) {
+      T a = sum[0][0];
 #pragma unroll
-    for (int r = 0; r < kGroup; ++r) {
-      const int row = first + r;
-      const T a = sum[r] + bias;
-      T* dy = sm + l.sm_dy + row * l.dy_stride + o;
+      for (int other = 1; other < kEach * kEach; ++other)
+        if (e == other) a = sum[other / kEach][other % kEach];
+      const int row = group * kEach + e / kEach, column = o + e % kEach * apart;
+      if (column >= out) continue;
+      a += sm[l.sm_bias + column];
+      T* dy = sm + l.sm_dy + row * l.dy_stride + column;
       if (!last) {
         const DenseLayer& next = s.layer[k + 1];
-        gpu::activate(static_cast<ops::Activation>(s.activation), a, sm[next.sm_x + row * next.stride + o], *dy);
+        gpu::activate(static_cast<ops::Activation>(s.activation), a, sm[next.sm_x + row * next.stride + column], *dy);
       } else if (row < rows) {
         T slope;
         loss += static_cast<double>(ops::regression(static_cast<ops::Regression>(s.loss), a - *dy, slope));
@@ -117,72 +158,73 @@ __device__ double forward(const DenseOperands<T>& s, int k, int rows, T* sm) {
         *dy = 0;
       }
     }
-  }
+  });
   return loss;
 }
 
-/// The gradients of one layer's parameters, stored in `to`, or added if `add`. A thread computes 4 x 4 elements of the
-/// weight's gradient: 16 products for two loaded packs.
+/// The gradients of one layer's parameters, stored in `to`, or added if `add`. A thread computes 4 x 2 elements of the
+/// weight's gradient.
 template <class T, int kRows>
 __device__ void parameter_gradients(const DenseLayer& l, bool add, T* to, const T* sm) {
-  const int out = static_cast<int>(l.out), in = static_cast<int>(l.in), packs = (in + 3) / 4;
+  const int out = static_cast<int>(l.out), in = static_cast<int>(l.in), pairs = (in + 1) / 2;
   const auto put = [add](T* place, T value) { *place = add ? *place + value : value; };
-  const auto put_four = [add](T* place, Quad<T> values) {
-    if (add) {
-      const Quad<T> before = quad(place);
-#pragma unroll
-      for (int c = 0; c < 4; ++c) values.at[c] = before.at[c] + values.at[c];
-    }
-    put_quad(place, values);
-  };
-  for (int item = static_cast<int>(threadIdx.x); item < (out + 3) / 4 * packs; item += kThreads) {
-    const int o = item / packs * 4, i = item % packs * 4;
-    Quad<T> sum[4] = {};
-#pragma unroll
+  each_in_tiles(gpu::ceil_div(out, 4 * kTileRows) * kTileRows, pairs, [&](int pack, int pair) {
+    const int o = 4 * pack, i = 2 * pair;
+    if (o >= out) return;
+    T sum[4][2] = {};
+    const T *dys = sm + l.sm_dy + o, *xs = sm + l.sm_x + i;
+#pragma unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const Quad<T> dy = quad(sm + l.sm_dy + r * l.dy_stride + o), x = quad(sm + l.sm_x + r * l.stride + i);
+      const Quad<T> dy = quad(dys + r * l.dy_stride);
+      const Pair<T> x = *reinterpret_cast<const Pair<T>*>(xs + r * l.stride);
 #pragma unroll
       for (int a = 0; a < 4; ++a)
 #pragma unroll
-        for (int b = 0; b < 4; ++b) sum[a].at[b] = std::fma(dy.at[a], x.at[b], sum[a].at[b]);
+        for (int b = 0; b < 2; ++b) sum[a][b] = std::fma(dy.at[a], x.at[b], sum[a][b]);
     }
 #pragma unroll
     for (int a = 0; a < 4; ++a) {
       T* place = to + l.weight + std::int64_t{o + a} * in + i;
       if (o + a < out && in % 4 == 0) {
-        put_four(place, sum[a]);
+        auto& both = *reinterpret_cast<Pair<T>*>(place);
+        const Pair<T> before = add ? both : Pair<T>{};
+        both = {before.at[0] + sum[a][0], before.at[1] + sum[a][1]};
       } else if (o + a < out) {
-#pragma unroll
-        for (int b = 0; b < 4; ++b)
-          if (i + b < in) put(place + b, sum[a].at[b]);
+        put(place, sum[a][0]);
+        if (i + 1 < in) put(place + 1, sum[a][1]);
       }
     }
-  }
+  });
   for (int o = static_cast<int>(threadIdx.x); o < out; o += kThreads) {
     T sum = 0;
+#pragma unroll 8
     for (int r = 0; r < kRows; ++r) sum += sm[l.sm_dy + r * l.dy_stride + o];
     put(to + l.bias + o, sum);
   }
 }
 
-/// dx = dy W, times the slope of the previous layer, which it overwrites. A thread computes four columns of a row.
+/// dx = dy W, times the slope of the previous layer, which it overwrites. A thread computes four columns of a row. Packs
+/// of dy that exceed a row have zeros there; the values after the last row of W are finite.
 template <class T, int kRows>
 __device__ void input_gradients(const DenseLayer& l, const DenseLayer& before, T* sm) {
-  const int packs = (static_cast<int>(l.in) + 3) / 4;
-  for (int item = static_cast<int>(threadIdx.x); item < kRows * packs; item += kThreads) {
-    const int row = item / packs, i = item % packs * 4;
-    const T *dy = sm + l.sm_dy + row * l.dy_stride, *w = sm + l.sm_weight + i;
+  const int packs = (static_cast<int>(l.in) + 3) / 4, stride = static_cast<int>(l.stride);
+  each_in_tiles(kRows, packs, [&](int row, int pack) {
+    const T *dy = sm + l.sm_dy + row * l.dy_stride, *w = sm + l.sm_weight + 4 * pack;
     T sum[4] = {};
-#pragma unroll 4
-    for (int o = 0; o < l.out; ++o) {
-      const Quad<T> weight = quad(w + o * l.stride);
+#pragma unroll 2
+    for (int o = 0; o < l.out; o += 4) {
+      const Quad<T> value = quad(dy + o);
 #pragma unroll
-      for (int c = 0; c < 4; ++c) sum[c] = std::fma(dy[o], weight.at[c], sum[c]);
+      for (int q = 0; q < 4; ++q) {
+        const Quad<T> weight = quad(w + (o + q) * stride);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) sum[c] = std::fma(value.at[q], weight.at[c], sum[c]);
+      }
     }
-    T* to = sm + before.sm_dy + row * before.dy_stride + i;
+    T* to = sm + before.sm_dy + row * before.dy_stride + 4 * pack;
 #pragma unroll
     for (int c = 0; c < 4; ++c) to[c] *= sum[c];
-  }
+  });
 }
 
 /// The gradient of one part of the samples, in row `part` of s.partials, and its loss.
@@ -222,8 +264,9 @@ __device__ void compute_part(const DenseOperands<T>& s, const ops::RowDraw& draw
 /// the number of parts alone. Also writes the sum of squares of every kWarp elements.
 template <class T>
 __device__ void add_parts(const DenseOperands<T>& s) {
-  constexpr int kBlock = 4 * kWarp;
-  __shared__ double sm_sums[kWarps][kBlock];
+  constexpr int kBlock = kAddedElements;
+  static_assert(kBlock == 4 * kWarp && kWarps * kBlock == kAddedSums);
+  auto* const sm_sums = reinterpret_cast<double(*)[kBlock]>(sm_bytes);
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   for (std::int64_t base = std::int64_t{blockIdx.x} * kBlock; base < s.size; base += std::int64_t{gridDim.x} * kBlock) {
     double sum[4] = {};
@@ -243,6 +286,7 @@ __device__ void add_parts(const DenseOperands<T>& s) {
     const int own = static_cast<int>(threadIdx.x);
     if (own >= kBlock) continue;
     double total = 0;
+#pragma unroll
     for (int w = 0; w < kWarps; ++w) total += sm_sums[w][own];
     const T value = static_cast<T>(total);
     const double square = gpu::warp_reduce(static_cast<double>(value) * static_cast<double>(value));
@@ -253,7 +297,7 @@ __device__ void add_parts(const DenseOperands<T>& s) {
 }
 
 /// Writes this rank's weight, flags and loss, and zeros for the other ranks. Copies the state from before the step: all
-/// blocks read the copy while the first block writes the next state.
+/// blocks of dense_update_kernel() read the copy while the first one writes the next state.
 template <class T>
 __device__ void report(const DenseOperands<T>& s) {
   if (blockIdx.x != 0) return;
@@ -271,7 +315,8 @@ __device__ void report(const DenseOperands<T>& s) {
 
 /// Clipping, the check for values that are not finite, and the update, given the gradient's sum of squares.
 template <class T>
-__device__ void end_step(const DenseOperands<T>& s, double squares) {
+__device__ void end_step(const DenseOperands<T>& s, double squares, const UpdateState& before,
+                         const GpuStepRecord& record) {
   __shared__ T sm_scalars[std::tuple_size_v<StepScalars>];
   __shared__ bool sm_moves, sm_fails;
   __shared__ std::int64_t sm_found[kThreads];
@@ -283,8 +328,7 @@ __device__ void end_step(const DenseOperands<T>& s, double squares) {
       all.flags |= static_cast<std::int64_t>(own[1]);
       all.loss += static_cast<double>(own[2]);
     }
-    const Decision<T> made = decide<T>(all, *s.before, *reinterpret_cast<const GpuStepRecord*>(s.record), squares, 0,
-                                       false, s.updates != 0, s.clip_norm);
+    const Decision<T> made = decide<T>(all, before, record, squares, 0, false, s.updates != 0, s.clip_norm);
     for (std::size_t i = 0; i < std::tuple_size_v<StepScalars>; ++i) sm_scalars[i] = made.now.scalars[i];
     sm_moves = made.now.moves;
     sm_fails = made.outcome.failed != 0;
@@ -298,8 +342,8 @@ __device__ void end_step(const DenseOperands<T>& s, double squares) {
   if (!sm_moves) return;
   const AdamStep<T> rule = *reinterpret_cast<const AdamStep<T>*>(sm_scalars);
   const Vectors<T> x = {s.values, s.sums, {s.m, s.v}, s.average, s.decay};
-  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < s.norm_size; i += stride)
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < s.norm_size; i += stride)
     update_element(x, i, i, true, rule);
 }
 
@@ -313,32 +357,43 @@ __global__ void __launch_bounds__(kThreads, 1) dense_step_kernel(DenseOperands<T
   __shared__ std::uint64_t sm_draw[kDrawWords];
   const auto grid = cooperative_groups::this_grid();
   const int thread = static_cast<int>(threadIdx.x);
-  if (blockIdx.x == 0)
-    for (std::int64_t i = thread; i < s.record_words; i += kThreads) s.record[i] = s.h_record[i];
+  std::uint64_t word = 0;  // of pinned memory: arrives while the block computes
+  const bool has_word = blockIdx.x == 0 && thread < s.record_words;
+  if (has_word) word = s.h_record[thread];
   if (static_cast<std::int64_t>(blockIdx.x) < s.parts) {
     if (thread < kDrawWords) sm_draw[thread] = reinterpret_cast<const std::uint64_t*>(s.draw)[thread];
     load_weights(s, sm);
   }
   for (std::int64_t part = blockIdx.x; part < s.parts; part += gridDim.x)
     compute_part<T, kRows>(s, *reinterpret_cast<const ops::RowDraw*>(sm_draw), part, sm);
+  if (has_word) s.record[thread] = word;
   grid.sync();
+  constexpr int kRecordWords = sizeof(GpuStepRecord) / 8, kEndWords = kRecordWords + sizeof(UpdateState) / 8;
+  static_assert(kEndWords <= kThreads && sizeof(GpuStepRecord) % 8 == 0 && sizeof(UpdateState) % 8 == 0);
+  __shared__ std::uint64_t sm_end[kEndWords];  // the record and the state, for end_step()
+  std::uint64_t end_word = 0;
+  if (thread < kEndWords)
+    end_word = thread < kRecordWords ? s.record[thread]
+                                     : reinterpret_cast<const std::uint64_t*>(s.state)[thread - kRecordWords];
   add_parts(s);
   report(s);
   if (s.ranks > 1) return;
+  if (thread < kEndWords) sm_end[thread] = end_word;
   grid.sync();
   double squares = 0;
   for (std::int64_t i = thread; i < gpu::ceil_div(s.size, kWarp); i += kThreads) squares += s.squares[i];
-  end_step(s, gpu::block_reduce(squares));
+  end_step(s, gpu::block_reduce(squares), *reinterpret_cast<const UpdateState*>(sm_end + kRecordWords),
+           *reinterpret_cast<const GpuStepRecord*>(sm_end));
 }
 
 /// Every block computes the whole norm of the sums over ranks, because a grid barrier would take longer.
 template <class T>
-__global__ void __launch_bounds__(kThreads) dense_update_kernel(gpu::Earlier earlier, DenseOperands<T> s) {
+__global__ void __launch_bounds__(kSquareThreads) dense_update_kernel(gpu::Earlier earlier, DenseOperands<T> s) {
   earlier.wait();
   double squares = 0;
   for (std::int64_t part = 0; part < s.norm_parts; ++part)
     squares += square_sum(s.norm_size, s.sums, part, s.norm_parts);
-  end_step(s, squares);
+  end_step(s, squares, *s.before, *reinterpret_cast<const GpuStepRecord*>(s.record));
 }
 
 template <class T>
@@ -369,7 +424,7 @@ void dense_step(const Stream& stream, int blocks, int rows, const DenseOperands<
 
 template <class T>
 void dense_update(const Stream& stream, int blocks, const DenseOperands<T>& step) {
-  gpu::launch(stream, {.grid = blocks, .block = kThreads}, dense_update_kernel<T>, step);
+  gpu::launch(stream, {.grid = blocks, .block = kSquareThreads}, dense_update_kernel<T>, step);
 }
 
 LOCKSTEP_EACH_FLOAT(dense_blocks, dense_step, dense_update)

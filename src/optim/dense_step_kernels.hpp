@@ -11,7 +11,9 @@ namespace lockstep::optim_kernels {
 
 inline constexpr int kMostDenseLayers = 9;
 /// Samples whose values a block holds at a time.
-inline constexpr int kFewRows = 8, kManyRows = 16;
+inline constexpr int kFewRows = 8, kManyRows = 32;
+/// Threads of a block; elements of the gradient that it adds at a time; sums of its warps, f64 in shared memory.
+inline constexpr int kDenseThreads = 512, kAddedElements = 128, kAddedSums = kDenseThreads / 32 * kAddedElements;
 /// Values of each rank after the gradient: weight, flags, loss.
 inline constexpr int kRankSums = 3;
 

@@ -42,13 +42,15 @@ namespace context = boost::context::detail;
 constexpr int kMostThreads = 1024;
 constexpr int kLanes = 32;
 constexpr std::size_t kPage = 4096;
+/// Each guard page splits a mapping, and Linux allows 65530 of them: only so many fibers have one.
+constexpr std::size_t kGuardedFibers = 16384;
 constexpr std::size_t kStackBytes = kAddressSanitizer ? 256 << 10 : 64 << 10;
 
 /// A stack that runs the threads of a block one after another. When a thread must wait, it keeps the fiber, and another
 /// fiber continues with the next threads.
 struct Fiber {
   context::fcontext_t at = nullptr;
-  std::byte* stack = nullptr;  ///< lowest usable byte; a guard page lies below
+  std::byte* stack = nullptr;  ///< lowest usable byte; a guard page may lie below
   std::size_t stack_size = 0;
   int thread = -1;
   void* sanitizer = nullptr;
@@ -178,7 +180,7 @@ std::unique_ptr<Fiber> Runner::make_fiber() {
   const std::size_t colour = fibers_.size() * 7 % 32 * (kPage / 32);
   const std::size_t mapped = kPage + kStackBytes + kPage;
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED || mprotect(memory, kPage, PROT_NONE) != 0)
+  if (memory == MAP_FAILED || (fibers_.size() < kGuardedFibers && mprotect(memory, kPage, PROT_NONE) != 0))
     throw Failure{cudaErrorMemoryAllocation, "no memory for the stack of a fiber"};
   auto fiber = std::make_unique<Fiber>();
   fiber->stack = static_cast<std::byte*>(memory) + kPage;

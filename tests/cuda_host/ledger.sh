@@ -55,7 +55,7 @@ fi
 # thread of any kernel. bus_bytes: host memory that kernels and copies read and write.
 # One kernel, counted with the blocks that it has on a GPU of 132 multiprocessors; then the same by separate kernels.
 LOCKSTEP_CUDA_HOST_MULTIPROCESSORS=132 limits emulator \
-  "nodes=1 launches=1 host_waits=0 memory=1.013 moved=2.92 longest=80 moved_bytes=7550000 bus_bytes=8384" \
+  "nodes=1 launches=1 host_waits=0 memory=1.013 moved=2.92 longest=80 moved_bytes=7560000 bus_bytes=8384" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5
 limits emulator "nodes=29 launches=29 host_waits=0 memory=1.007 moved=1.02 longest=34 bus_bytes=3368" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --optim.name sgd

@@ -46,7 +46,6 @@ std::pair<ClassifierKept<R>, std::int64_t> kept_arrays(const ClassifierSizes& s,
   k.inner = next.add(all * s.dim);
   k.qkv = next.add(all * 3 * a);
   k.attended = next.add(all * a);
-  k.lse = next.add(all * s.heads);
   k.middle = next.add(all * s.dim);
   k.other = next.add(all * s.dim);
   k.gelu = next.add(all * s.mlp);

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "sequence_classifier_block_cuda.hpp"
 
 namespace lockstep::ops::cuda {
@@ -93,68 +95,70 @@ struct BackwardOrder {
 template <class T, class R, class Put>
 __device__ void normalise_back(const Block<T>& b, const R* dy, int ld, const R* x, const T* gamma, R eps, R* sums,
                                const Put& put) {
+  const int r = b.warp;
+  const bool there = r < b.rows;
+  const Ahead<R> ahead(x + b.at(there ? r : 0, 0, b.dim), b.dim, b.lane);
+  const Ahead<T> weights(gamma, b.dim, b.lane);
   __syncthreads();
-  const R count = static_cast<R>(b.dim);
-  for (int r = b.warp; r < b.rows; r += kWarps) {
-    R* h = b.sm_wide2 + r * b.ld_wide2;  // a lane uses its own columns only
-    for (int c = b.lane; c < b.dim; c += kWarp) h[c] = x[b.at(r, c, b.dim)];
-    R m, s, sum_a = 0, sum_ah = 0;
+  R* h = b.sm_wide2 + r * b.ld_wide2;
+  R s = 0, mean_a = 0, mean_ah = 0;
+  if (there) {
+    const R count = static_cast<R>(b.dim);
+    b.each(b.dim, [&](int, int c) { h[c] = ahead[c]; });  // a lane uses its own columns only
+    R m, sum_a = 0, sum_ah = 0;
     row_statistics(b.dim, b.lane, eps, m, s, [&](int c) { return h[c]; });
-    for (int c = b.lane; c < b.dim; c += kWarp) {
-      const R a = dy[r * ld + c] * gpu::load(gamma + c);
+    b.each(b.dim, [&](int, int c) {
+      const R a = dy[r * ld + c] * weights[c];
       h[c] = (h[c] - m) * s;
       sum_a += a;
       sum_ah += a * h[c];
-    }
-    const R mean_a = gpu::warp_reduce(sum_a) / count, mean_ah = gpu::warp_reduce(sum_ah) / count;
-    if (b.lane != 0) continue;
-    R* to = b.sm_statistics + r * BlockPlan::kStatistics;
-    to[0] = s, to[1] = mean_a, to[2] = mean_ah;
+    });
+    mean_a = gpu::warp_reduce(sum_a) / count;
+    mean_ah = gpu::warp_reduce(sum_ah) / count;
   }
   __syncthreads();
-  for (int c = static_cast<int>(threadIdx.x); c < b.dim; c += kThreads) {
+  constexpr int kColumns = 8, kParts = kWarp / kColumns;  // a lane adds every kParts-th row of a column
+  for (int first = b.warp * kColumns; first < b.dim; first += kWarps * kColumns) {
+    const int c = first + b.lane % kColumns < b.dim ? first + b.lane % kColumns : b.dim - 1;
     R dgamma = 0, dbeta = 0;
-#pragma unroll 4
-    for (int r = 0; r < b.rows; ++r) {
-      dgamma += dy[r * ld + c] * b.sm_wide2[r * b.ld_wide2 + c];
-      dbeta += dy[r * ld + c];
+#pragma unroll 2
+    for (int row = b.lane / kColumns; row < b.rows; row += kParts) {
+      dgamma += dy[row * ld + c] * b.sm_wide2[row * b.ld_wide2 + c];
+      dbeta += dy[row * ld + c];
     }
+    for (int distance = kWarp / 2; distance >= kColumns; distance /= 2) {
+      dgamma += __shfl_xor_sync(gpu::kWholeWarp, dgamma, distance);
+      dbeta += __shfl_xor_sync(gpu::kWholeWarp, dbeta, distance);
+    }
+    if (b.lane >= kColumns || first + b.lane >= b.dim) continue;
     sums[c] = dgamma;
     sums[b.dim + c] = dbeta;
   }
   __syncthreads();
-  b.each(b.dim, [&](int r, int c) {
-    const R* row = b.sm_statistics + r * BlockPlan::kStatistics;
-    put(r, c, row[0] * (dy[r * ld + c] * gpu::load(gamma + c) - row[1] - b.sm_wide2[r * b.ld_wide2 + c] * row[2]));
-  });
+  b.each(b.dim, [&](int, int c) { put(r, c, s * (dy[r * ld + c] * weights[c] - mean_a - h[c] * mean_ah)); });
   __syncthreads();
 }
 
-/// Computes the gradients of queries, keys and values (sm_wide), in sm_wide2, from the gradient of the weighted values
-/// in sm_columns. Begins with a barrier; the caller must call one after it.
+/// Computes the gradients of queries, keys and values (sm_wide), in sm_wide2 and dqkv (rows, 3 A), from the gradient of
+/// the weighted values in sm_columns. Begins with a barrier; the caller must call one after it.
 template <class T, class R>
 __device__ void attend_back(const Block<T>& b, const WeightDraws& draws, const Dropout& dropout,
-                            const std::uint64_t* samples, gpu::Drop<R> drop, R scale, const R* lse, const R* attended) {
+                            const std::uint64_t* samples, gpu::Drop<R> drop, R scale, R* dqkv) {
   constexpr int kPack = gpu::pack_size<R>();
+  constexpr R kNone = -std::numeric_limits<R>::infinity();
+  const QueryLanes at(b.time, b.lane);
   const int queries = b.rows * b.heads;
-  R *sm_kept = b.sm_pairs, *sm_ds = sm_kept + round_up(queries * b.time), *sm_mean = b.sm_wide2;
+  R *sm_kept = b.sm_pairs, *sm_ds = sm_kept + round_up(queries * b.time);
   __syncthreads();
-  for (int n = b.warp; n < queries; n += kWarps) {  // sum_j p_ij dp_ij = sum_c dy_ic y_ic
-    const int r = n / b.heads, first = n % b.heads * b.width;
-    R sum = 0;
-    for (int c = b.lane; c < b.width; c += kWarp)
-      sum += b.sm_columns[r * b.ld_columns + first + c] * attended[r * b.columns + first + c];
-    sum = gpu::warp_reduce(sum);
-    if (b.lane == 0) sm_mean[n] = sum;
-  }
-  __syncthreads();
-  for (int pair = static_cast<int>(threadIdx.x); pair < queries * b.time; pair += kThreads) {
-    const int j = pair % b.time, query = pair / b.time, i = query % b.time, h = query / b.time % b.heads,
-              s = query / (b.time * b.heads);
-    const R* q = b.sm_wide + (s * b.time + i) * b.ld_wide + h * b.width;
-    const R* k = b.sm_wide + (s * b.time + j) * b.ld_wide + b.columns + h * b.width;
+  for (int first = b.warp * at.groups; first < queries; first += kWarps * at.groups) {
+    const bool there = at.key < b.time;
+    const int query = first + at.group < queries ? first + at.group : queries - 1;  // all lanes take part in shuffles
+    const int key = there ? at.key : 0;
+    const auto [s, head, i] = Query(b, query);
+    const R* q = b.sm_wide + (s * b.time + i) * b.ld_wide + head * b.width;
+    const R* k = b.sm_wide + (s * b.time + key) * b.ld_wide + b.columns + head * b.width;
     const R* v = k + b.columns;
-    const R* dy = b.sm_columns + (s * b.time + i) * b.ld_columns + h * b.width;
+    const R* dy = b.sm_columns + (s * b.time + i) * b.ld_columns + head * b.width;
     R product = 0, dp = 0;
     for (int c = 0; c < b.width; c += kPack) {
       const gpu::Pack<R, kPack> qc = gpu::load<kPack>(q + c), kc = gpu::load<kPack>(k + c),
@@ -165,30 +169,35 @@ __device__ void attend_back(const Block<T>& b, const WeightDraws& draws, const D
         dp += dc.at[p] * vc.at[p];
       }
     }
-    const int row = (s * b.time + i) * b.heads + h;
-    const R p = std::exp(scale * product - lse[row]);
+    const R score = there ? scale * product : kNone;
+    const R top = at.reduce(score, gpu::Max());
+    const R e = there ? std::exp(score - top) : R{0};
+    const R p = e / at.reduce(e);
     R kept = p;
     if (drop.threshold > 0) {
-      const std::uint32_t draw = weight_draw(dropout.draws(samples[s]), draws, h, i, j);
+      const std::uint32_t draw = weight_draw(dropout.draws(samples[s]), draws, head, i, key);
       kept = drop(p, draw);
       dp = drop(dp, draw);
     }
-    sm_kept[pair] = kept;
-    sm_ds[pair] = p * (dp - sm_mean[row]) * scale;
+    const R mean = at.reduce(p * dp);
+    if (!there || first + at.group >= queries) continue;
+    sm_kept[query * b.time + key] = kept;
+    sm_ds[query * b.time + key] = p * (dp - mean) * scale;
   }
   __syncthreads();
+  const int s = b.by_time(b.warp), own = b.warp - s * b.time;  // of the warp's row
   b.each(3 * b.columns, [&](int r, int c) {
-    const int which = c / b.columns, h = c % b.columns / b.width, s = r / b.time, i = r % b.time;
+    const int which = c < b.columns ? 0 : c < 2 * b.columns ? 1 : 2, h = b.by_width(c - which * b.columns);
     const R* pairs = (which == 2 ? sm_kept : sm_ds) + (s * b.heads + h) * b.time * b.time;
     // dq_i = sum_j ds_ij k_j, dk_i = sum_j ds_ji q_j, dv_i = sum_j drop(p_ji) dy_j
     const R* other = which == 0   ? b.sm_wide + s * b.time * b.ld_wide + c + b.columns
                      : which == 1 ? b.sm_wide + s * b.time * b.ld_wide + c - b.columns
                                   : b.sm_columns + s * b.time * b.ld_columns + c - 2 * b.columns;
-    const int ld = which == 2 ? b.ld_columns : b.ld_wide, first = which == 0 ? i * b.time : i,
+    const int ld = which == 2 ? b.ld_columns : b.ld_wide, first = which == 0 ? own * b.time : own,
               stride = which == 0 ? 1 : b.time;
     R sum = 0;
     for (int j = 0; j < b.time; ++j) sum += pairs[first + j * stride] * other[j * ld];
-    b.sm_wide2[r * b.ld_wide2 + c] = sum;
+    dqkv[r * 3 * b.columns + c] = b.sm_wide2[r * b.ld_wide2 + c] = sum;
   });
 }
 
@@ -210,10 +219,12 @@ __global__ void __launch_bounds__(kThreads)
   const R eps = static_cast<R>(sizes.eps);
   const std::int64_t m = sizes.windows * sizes.sequences * sizes.time;
   const std::uint64_t step = call.dropout.step_on_gpu != nullptr ? *call.dropout.step_on_gpu : call.dropout.step;
+  __shared__ std::uint64_t sm_samples[kMostRows];
+  load_samples(b, call.dropout, drop.threshold > 0, sm_samples);
   const auto drops = [&](Site site, int width) {
-    return Drops<R>(call.dropout, step, site, b.first_sequence, b.time, width, drop);
+    return Drops<R>(call.dropout, step, site, sm_samples, b.by_time, b.time, width, drop);
   };
-  const auto zero = [](int, int) { return R{0}; };
+  const auto nothing = [](int, int) { return R{0}; };
   R* sums = scratch.norms + blockIdx.x * ((4 + 4 * sizes.layers + sizes.time) * sizes.dim);
   const auto own_sums = [&](int pair) { return sums + 2 * pair * d; };
   const BackwardOrder<T> order{all, sizes, places};
@@ -222,18 +233,20 @@ __global__ void __launch_bounds__(kThreads)
   const auto inner = [&](int r, int c) -> R& { return b.sm_inner[r * b.ld_inner + c]; };
 
   // Pooling: sm_x receives the gradient of the tokens.
-  for (int r = b.warp; r < b.rows; r += kWarps) {
-    const std::int64_t sequence = b.first_sequence + r / b.time;
+  if (const int r = b.warp; r < b.rows) {
+    const std::int64_t sequence = b.first_sequence + b.by_time(r);
     const R weight = kept.token_weights[b.first_row + r];
+    const Ahead<R> dpooled(scratch.dpooled + sequence * d, d, b.lane), tokens(kept.tokens + b.at(r, 0, d), d, b.lane),
+        pooled(kept.pooled + sequence * d, d, b.lane);
     R product = 0;
+#pragma unroll 1
     for (int c = b.lane; c < d; c += kWarp) {
-      const R g = scratch.dpooled[sequence * d + c];
-      product += g * (kept.tokens[b.at(r, c, d)] - kept.pooled[sequence * d + c]);
+      const R g = dpooled[c];
+      product += g * (tokens[c] - pooled[c]);
       x(r, c) = g * weight;
     }
-    if (scores == 0) continue;
-    const R ds = weight * gpu::warp_reduce(product);
-    if (b.lane == 0) scratch.dscore[b.first_row + r] = ds;
+    const R ds = scores == 0 ? R{0} : weight * gpu::warp_reduce(product);
+    if (scores > 0 && b.lane == 0) scratch.dscore[b.first_row + r] = ds;
     for (int c = b.lane; c < round_up(scores); c += kWarp) {
       R da = 0;
       if (c < scores) {
@@ -244,8 +257,8 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   if (scores > 0) {
-    multiply_back(b, round_up(scores), d, b.sm_columns, b.ld_columns, weights.next(), zero,
-                  [&](int r, int c, R sum) { x(r, c) += sum; });
+    multiply_back(b, round_up(scores), d, b.sm_columns, b.ld_columns, weights.next(), x,
+                  [&](int r, int c, R sum, R before) { x(r, c) = before + sum; });
   }
   normalise_back(b, b.sm_x, b.ld_x, kept.x + layers * m * d, all + places.output_norm.gamma, eps, own_sums(1),
                  [&](int r, int c, R dx) { x(r, c) = dx; });
@@ -260,40 +273,40 @@ __global__ void __launch_bounds__(kThreads)
                      [&](int r, int c, R dx) { x(r, c) = dx; });
     Drops<R> attention_drops = drops(sites.attention, d), mlp_drops = drops(sites.mlp, d);
     b.each(d, [&](int r, int c) { of(scratch.dmlp, d)[b.at(r, c, d)] = inner(r, c) = mlp_drops(r, c, x(r, c)); });
-    multiply_back(b, d, b.mlp, b.sm_inner, b.ld_inner, weights.next(), zero, [&](int r, int c, R sum) {
-      const std::int64_t i = b.at(r, c, b.mlp);
-      of(scratch.dup, b.mlp)[i] = b.sm_wide[r * b.ld_wide + c] = sum * of(kept.slope, b.mlp)[i];
-    });
+    multiply_back(
+        b, d, b.mlp, b.sm_inner, b.ld_inner, weights.next(),
+        [&](int r, int c) { return of(kept.slope, b.mlp)[b.at(r, c, b.mlp)]; },
+        [&](int r, int c, R sum, R slope) {
+          of(scratch.dup, b.mlp)[b.at(r, c, b.mlp)] = b.sm_wide[r * b.ld_wide + c] = sum * slope;
+        });
     if (before) {
-      multiply_back(b, b.mlp, d, b.sm_wide, b.ld_wide, weights.next(), zero,
-                    [&](int r, int c, R sum) { inner(r, c) = sum; });
+      multiply_back(b, b.mlp, d, b.sm_wide, b.ld_wide, weights.next(), nothing,
+                    [&](int r, int c, R sum, R) { inner(r, c) = sum; });
       normalise_back(b, b.sm_inner, b.ld_inner, of(kept.middle, d), all + at.mlp_norm.gamma, eps, own_sums(3 + 2 * l),
                      [&](int r, int c, R dx) { x(r, c) += dx; });
     } else {
-      multiply_back(b, b.mlp, d, b.sm_wide, b.ld_wide, weights.next(), zero,
-                    [&](int r, int c, R sum) { x(r, c) += sum; });
+      multiply_back(b, b.mlp, d, b.sm_wide, b.ld_wide, weights.next(), x,
+                    [&](int r, int c, R sum, R old) { x(r, c) = old + sum; });
       __syncthreads();
     }
     b.each(d, [&](int r, int c) {
       of(scratch.dattention, d)[b.at(r, c, d)] = inner(r, c) = attention_drops(r, c, x(r, c));
     });
-    b.each(3 * b.columns, [&](int r, int c) {
-      b.sm_wide[r * b.ld_wide + c] = of(kept.qkv, 3 * b.columns)[b.at(r, c, 3 * b.columns)];
-    });
-    multiply_back(b, d, b.columns, b.sm_inner, b.ld_inner, weights.next(), zero,
-                  [&](int r, int c, R sum) { b.sm_columns[r * b.ld_columns + c] = sum; });
+    constexpr int kQuad = 4;
+    for (int c = kQuad * b.lane; b.warp < b.rows && c < 3 * b.columns; c += kQuad * kWarp)
+      gpu::copy_async<kQuad * sizeof(R)>(b.sm_wide + b.warp * b.ld_wide + c,
+                                         of(kept.qkv, 3 * b.columns) + b.at(b.warp, c, 3 * b.columns));
+    multiply_back(b, d, b.columns, b.sm_inner, b.ld_inner, weights.next(), nothing,
+                  [&](int r, int c, R sum, R) { b.sm_columns[r * b.ld_columns + c] = sum; });
     const Dropout weight_dropout{
         .rate = call.dropout.encoder, .seed = call.dropout.seed, .step = step, .site = sites.weights};
-    attend_back(b, weight_draws, weight_dropout, call.dropout.sequence_samples.data() + b.first_sequence, drop, scale,
-                of(kept.lse, b.heads) + b.first_row * b.heads, of(kept.attended, b.columns) + b.first_row * b.columns);
-    b.each(3 * b.columns, [&](int r, int c) {  // the thread's own values
-      of(scratch.dqkv, 3 * b.columns)[b.at(r, c, 3 * b.columns)] = b.sm_wide2[r * b.ld_wide2 + c];
-    });
+    attend_back(b, weight_draws, weight_dropout, sm_samples, drop, scale,
+                of(scratch.dqkv, 3 * b.columns) + b.at(0, 0, 3 * b.columns));
     for (int which = 0; which < 3; ++which)  // one sum over the rows of all three matrices
       multiply_back(
           b, b.columns, d, b.sm_wide2 + which * b.columns, b.ld_wide2, weights.next(),
           [&](int r, int c) { return which == 0 ? R{0} : inner(r, c); },
-          [&](int r, int c, R sum) { inner(r, c) = sum; });
+          [&](int r, int c, R sum, R old) { inner(r, c) = old + sum; });
     normalise_back(b, b.sm_inner, b.ld_inner, of(kept.x, d), all + at.attention_norm.gamma, eps, own_sums(2 + 2 * l),
                    [&](int r, int c, R dx) { x(r, c) += dx; });
   }

@@ -16,9 +16,10 @@ namespace lockstep::ops::cuda::classifier {
 
 using gpu::kWarp;
 
-inline constexpr int kWarps = 12, kThreads = kWarps * kWarp;
-/// Rows of a block, and rows of a product that a thread computes at once: it reads each weight once for all of them.
-inline constexpr int kMostRows = 24, kTileRows = 4;
+/// A warp per row, where rows are independent.
+inline constexpr int kMostRows = 24, kWarps = kMostRows, kThreads = kWarps * kWarp;
+/// A tile of a product, for a warp: each lane has one row and two columns.
+inline constexpr int kTileRows = 4, kTileColumns = 8;
 /// Padding of rows in shared memory: lanes that read 16 bytes of adjacent rows use different banks.
 inline constexpr int kGap = 4;
 
@@ -45,13 +46,23 @@ struct BlockPlan {
     slot = std::max(
         {s.dim * (s.patch + kGap), std::max({a, s.mlp, scores}) * (s.dim + kGap), s.dim * (std::max(a, s.mlp) + kGap)});
   }
-  /// Statistics of a row: 1 / deviation and two means of its gradient.
-  static constexpr std::int64_t kStatistics = 3;
   /// A multiple of 4, because `rows` is.
-  std::int64_t reals() const { return rows * (x + inner + wide + columns + wide2 + kStatistics + 1) + pairs; }
+  std::int64_t reals() const { return rows * (x + inner + wide + columns + wide2 + 1) + pairs; }
   std::size_t bytes(std::size_t stored, std::size_t real) const {
     return static_cast<std::size_t>(reals()) * real + 2 * static_cast<std::size_t>(slot) * stored;
   }
+};
+
+/// Divides integers below 2^31 / d by d.
+class Divisor {
+ public:
+  __device__ explicit Divisor(int d) : inverse_((0x80000000u + static_cast<std::uint32_t>(d) - 1) / d) {}
+  __device__ int operator()(int n) const {
+    return static_cast<int>((std::uint64_t{static_cast<std::uint32_t>(n)} * inverse_) >> 31);
+  }
+
+ private:
+  std::uint32_t inverse_;
 };
 
 /// The position of a thread, and the arrays of its block.
@@ -62,7 +73,8 @@ struct Block {
   int sequences, rows;  ///< of this block that exist
   std::int64_t first_sequence, first_row;
   int ld_x, ld_inner, ld_wide, ld_columns, ld_wide2;
-  R *sm_x, *sm_inner, *sm_wide, *sm_columns, *sm_wide2, *sm_statistics, *sm_token, *sm_pairs;
+  Divisor by_time, by_heads, by_width;
+  R *sm_x, *sm_inner, *sm_wide, *sm_columns, *sm_wide2, *sm_token, *sm_pairs;
   T* sm_slots;
 
   __device__ Block(const ClassifierSizes& s, const BlockPlan& plan)
@@ -80,7 +92,10 @@ struct Block {
         ld_inner(static_cast<int>(plan.inner)),
         ld_wide(static_cast<int>(plan.wide)),
         ld_columns(static_cast<int>(plan.columns)),
-        ld_wide2(static_cast<int>(plan.wide2)) {
+        ld_wide2(static_cast<int>(plan.wide2)),
+        by_time(time),
+        by_heads(heads),
+        by_width(width) {
     const std::int64_t left = s.windows * s.sequences - first_sequence;
     // mutant-equivalent: either of two equal values
     sequences = static_cast<int>(left < plan.sequences ? left : plan.sequences);
@@ -92,8 +107,7 @@ struct Block {
     sm_columns = sm_wide + all * ld_wide;
     sm_wide2 = sm_columns + all * ld_columns;
     sm_pairs = sm_wide2 + all * ld_wide2;
-    sm_statistics = sm_pairs + plan.pairs;
-    sm_token = sm_statistics + all * BlockPlan::kStatistics;
+    sm_token = sm_pairs + plan.pairs;
     sm_slots = reinterpret_cast<T*>(sm_token + all);
   }
   /// Element (row, c) of an array (M, n).
@@ -101,8 +115,9 @@ struct Block {
   /// Calls f(row, column) for each element of the block's rows, a warp per row.
   template <class F>
   __device__ void each(int n, const F& f) const {
-    for (int r = warp; r < rows; r += kWarps)
-      for (int c = lane; c < n; c += kWarp) f(r, c);
+    if (warp >= rows) return;
+#pragma unroll 1
+    for (int c = lane; c < n; c += kWarp) f(warp, c);
   }
 };
 
@@ -136,6 +151,7 @@ class Weights {
   __device__ static void fetch(const Matrix<T>& from, T* to) {
     constexpr int kQuad = 4;
     const int quads = from.k / kQuad, ld = from.k + kGap;
+#pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < round_up(from.n) * quads; i += kThreads) {
       const int row = i / quads, c = i % quads * kQuad;
       T* there = to + row * ld + c;
@@ -152,106 +168,83 @@ class Weights {
   Order order_;
 };
 
-/// Products of the block's rows with a matrix (n, k). put(row, column, value) receives each sum, plus the bias, once;
-/// sums run in ascending order. A warp has tiles of kTileRows rows and kColumns 32 columns, a lane kColumns of them, 32
-/// apart. x and the weights come from shared memory, x as a broadcast to all lanes.
-template <int kColumns, class T, class R, class Put>
-__device__ void forward_tiles(const Block<T>& b, int n, int k, const R* x, int ld_x, const T* w, const T* bias,
-                              const Put& put) {
-  constexpr int kPack = gpu::pack_size<R>();
-  const int ld = k + kGap, across = gpu::ceil_div(n, kColumns * kWarp), tiles = gpu::ceil_div(b.rows, kTileRows);
-  for (int tile = b.warp; tile < across * tiles; tile += kWarps) {
-    const int row = tile / across * kTileRows, column = tile % across * (kColumns * kWarp) + b.lane;
-    R sum[kTileRows][kColumns] = {};
-    const T* own[kColumns];
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j) own[j] = w + (column + j * kWarp < n ? column + j * kWarp : n - 1) * ld;
-#pragma unroll 2
-    for (int c = 0; c < k; c += kPack) {
-      gpu::Pack<R, kPack> weight[kColumns];
-#pragma unroll
-      for (int j = 0; j < kColumns; ++j) weight[j] = gpu::load<kPack>(own[j] + c);
-#pragma unroll
-      for (int r = 0; r < kTileRows; ++r) {
-        const gpu::Pack<R, kPack> value = gpu::load<kPack>(x + (row + r) * ld_x + c);
-#pragma unroll
-        for (int p = 0; p < kPack; ++p)
-#pragma unroll
-          for (int j = 0; j < kColumns; ++j) sum[r][j] += value.at[p] * weight[j].at[p];
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      const int c = column + j * kWarp;
-      if (c >= n) continue;
-      const R start = gpu::load(bias + c);
-#pragma unroll
-      for (int r = 0; r < kTileRows; ++r)
-        if (row + r < b.rows) put(row + r, c, sum[r][j] + start);
-    }
-  }
-}
-/// y_rn = sum_k x_rk w_nk + bias_n. k is a multiple of 4.
+/// A lane's place in a tile. Lanes that differ in bit 0 or in bit 1 read the same weights or the same row: shared memory
+/// serves 16 lanes at once.
+struct TileLane {
+  int row, column;
+  __device__ explicit TileLane(int lane) : row(lane % 2 + lane / 16 * 2), column(lane / 2 % kTileColumns) {}
+};
+
+/// y_rn = sum_k x_rk w_nk + bias_n, in ascending order, for the block's rows and a matrix (n, k). put(row, column, y)
+/// receives each sum once. A lane's columns are 32 apart: they share draws of dropout. k is a multiple of 4.
 template <class T, class R, class Put>
 __device__ void multiply(const Block<T>& b, int n, int k, const R* x, int ld_x, const T* w, const T* bias,
                          const Put& put) {
-  // With two columns a thread reads less per multiplication; with one, narrow results occupy more warps.
-  // mutant-equivalent: both ways give the same sums
-  if (gpu::ceil_div(n, 2 * kWarp) * gpu::ceil_div(b.rows, kTileRows) >= kWarps)
-    forward_tiles<2>(b, n, k, x, ld_x, w, bias, put);
-  else
-    forward_tiles<1>(b, n, k, x, ld_x, w, bias, put);
-}
-
-/// dx_rk = start(r, k) + sum_n dy_rn w_nk. Columns n .. round_up(n) - 1 of dy are 0.
-template <int kColumns, class T, class R, class Start, class Put>
-__device__ void backward_tiles(const Block<T>& b, int n, int k, const R* dy, int ld_dy, const T* w, const Start& start,
-                               const Put& put) {
-  constexpr int kPack = gpu::pack_size<R>();
-  const int ld = k + kGap, across = gpu::ceil_div(k, kColumns * kWarp), tiles = gpu::ceil_div(b.rows, kTileRows);
-  for (int tile = b.warp; tile < across * tiles; tile += kWarps) {
-    const int row = tile / across * kTileRows, column = tile % across * (kColumns * kWarp) + b.lane;
-    R sum[kTileRows][kColumns];
-    const T* own[kColumns];
+  constexpr int kPack = gpu::pack_size<R>(), kBothColumns = 2 * kWarp, kAcross = kWarp / kTileColumns;
+  const TileLane at(b.lane);
+  const int ld = k + kGap, across = gpu::ceil_div(n, kBothColumns) * kAcross,
+            tiles = gpu::ceil_div(b.rows, kTileRows) * across;
+#pragma unroll 1
+  for (int tile = b.warp; tile < tiles; tile += kWarps) {
+    const int down = tile / across, right = tile - down * across, row = down * kTileRows + at.row;
+    const int first = right / kAcross * kBothColumns + right % kAcross * kTileColumns + at.column,
+              second = first + kWarp;
+    // mutant-equivalent: columns from n on are not used
+    const int first_read = first < n ? first : n - 1, second_read = second < n ? second : n - 1;
+    const R* from = x + row * ld_x;
+    const T *own = w + first_read * ld, *other = w + second_read * ld;
+    const R start[] = {gpu::load(bias + first_read), gpu::load(bias + second_read)};  // arrive during the loop
+    R sum[2] = {};
+#pragma unroll 4
+    for (int c = 0; c < k; c += kPack) {
+      const gpu::Pack<R, kPack> value = gpu::load<kPack>(from + c), left = gpu::load<kPack>(own + c),
+                                next = gpu::load<kPack>(other + c);
 #pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      const bool there = column + j * kWarp < k;
-      own[j] = w + (there ? column + j * kWarp : k - 1);
-#pragma unroll
-      for (int r = 0; r < kTileRows; ++r)
-        sum[r][j] = there && row + r < b.rows ? start(row + r, column + j * kWarp) : R{0};
-    }
-#pragma unroll 2
-    for (int i = 0; i < n; i += kPack) {
-      R weight[kPack][kColumns];
-#pragma unroll
-      for (int p = 0; p < kPack; ++p)
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j) weight[p][j] = gpu::load(own[j] + (i + p) * ld);
-#pragma unroll
-      for (int r = 0; r < kTileRows; ++r) {
-        const gpu::Pack<R, kPack> value = gpu::load<kPack>(dy + (row + r) * ld_dy + i);
-#pragma unroll
-        for (int p = 0; p < kPack; ++p)
-#pragma unroll
-          for (int j = 0; j < kColumns; ++j) sum[r][j] += value.at[p] * weight[p][j];
+      for (int p = 0; p < kPack; ++p) {
+        sum[0] += value.at[p] * left.at[p];
+        sum[1] += value.at[p] * next.at[p];
       }
     }
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-      for (int r = 0; r < kTileRows; ++r)
-        if (row + r < b.rows && column + j * kWarp < k) put(row + r, column + j * kWarp, sum[r][j]);
+    if (row >= b.rows) continue;
+#pragma unroll 1  // one copy of put(), which is long
+    for (int j = 0; j < 2; ++j) {
+      const int column = j == 0 ? first : second;
+      if (column < n) put(row, column, j == 0 ? sum[0] + start[0] : sum[1] + start[1]);
+    }
   }
 }
-template <class T, class R, class Start, class Put>
-__device__ void multiply_back(const Block<T>& b, int n, int k, const R* dy, int ld_dy, const T* w, const Start& start,
+
+/// Calls put(row, k, sum_n dy_rn w_nk, before(row, k)). before() is called before the sums. Columns n .. round_up(n) - 1
+/// of dy are 0. A lane has two adjacent columns.
+template <class T, class R, class Before, class Put>
+__device__ void multiply_back(const Block<T>& b, int n, int k, const R* dy, int ld_dy, const T* w, const Before& before,
                               const Put& put) {
-  // mutant-equivalent: both ways give the same sums
-  if (gpu::ceil_div(k, 2 * kWarp) * gpu::ceil_div(b.rows, kTileRows) >= kWarps)
-    backward_tiles<2>(b, n, k, dy, ld_dy, w, start, put);
-  else
-    backward_tiles<1>(b, n, k, dy, ld_dy, w, start, put);
+  constexpr int kPack = gpu::pack_size<R>(), kBothColumns = 2 * kTileColumns;
+  const TileLane at(b.lane);
+  const int ld = k + kGap, across = gpu::ceil_div(k, kBothColumns), tiles = gpu::ceil_div(b.rows, kTileRows) * across;
+#pragma unroll 1
+  for (int tile = b.warp; tile < tiles; tile += kWarps) {
+    const int down = tile / across, right = tile - down * across, row = down * kTileRows + at.row,
+              column = right * kBothColumns + 2 * at.column;
+    const bool there = row < b.rows && column < k;
+    const R* from = dy + row * ld_dy;
+    const T* own = w + (column < k ? column : k - 2);
+    R sum[2] = {}, old[2] = {};
+    if (there) old[0] = before(row, column), old[1] = before(row, column + 1);
+#pragma unroll 2
+    for (int i = 0; i < n; i += kPack) {
+      const gpu::Pack<R, kPack> value = gpu::load<kPack>(from + i);
+#pragma unroll
+      for (int p = 0; p < kPack; ++p) {
+        const gpu::Pack<R, 2> weight = gpu::load<2>(own + (i + p) * ld);
+        sum[0] += value.at[p] * weight.at[0];
+        sum[1] += value.at[p] * weight.at[1];
+      }
+    }
+    if (!there) continue;
+    put(row, column, sum[0], old[0]);
+    put(row, column + 1, sum[1], old[1]);
+  }
 }
 
 /// The mean of a row and 1 / its deviation, for a warp; value(c) is column c.
@@ -259,34 +252,61 @@ template <class R, class Value>
 __device__ void row_statistics(int n, int lane, R eps, R& mean, R& rstd, const Value& value) {
   const R count = static_cast<R>(n);
   R sum = 0, squares = 0;
+#pragma unroll 1
   for (int c = lane; c < n; c += kWarp) sum += value(c);
   mean = gpu::warp_reduce(sum) / count;
+#pragma unroll 1
   for (int c = lane; c < n; c += kWarp) squares += (value(c) - mean) * (value(c) - mean);
   rstd = 1 / std::sqrt(gpu::warp_reduce(squares) / count + eps);
 }
+
+/// The values of a vector at a lane's first two columns, loaded before they are needed.
+template <class T>
+class Ahead {
+ public:
+  __device__ Ahead(const T* from, int n, int lane) : from_(from), lane_(lane), first_{}, second_{} {
+    if (lane < n) first_ = from[lane];
+    if (lane + kWarp < n) second_ = from[lane + kWarp];
+  }
+  __device__ real_t<T> operator[](int c) const {
+    return gpu::to_real(c == lane_ ? first_ : c == lane_ + kWarp ? second_ : from_[c]);
+  }
+
+ private:
+  const T* from_;
+  int lane_;
+  T first_, second_;
+};
 
 /// Calls put(row, c, y) for the layer norm y of each row of x. put() may write to x.
 template <class T, class R, class Put>
 __device__ void normalise(const Block<T>& b, const R* x, int ld, const T* weights, const ClassifierPlaces::Norm& norm,
                           R eps, const Put& put) {
-  for (int r = b.warp; r < b.rows; r += kWarps) {
-    const auto value = [&](int c) { return x[r * ld + c]; };
-    R m, s;
-    row_statistics(b.dim, b.lane, eps, m, s, value);
-    for (int c = b.lane; c < b.dim; c += kWarp)
-      put(r, c, (value(c) - m) * s * gpu::load(weights + norm.gamma + c) + gpu::load(weights + norm.beta + c));
-  }
+  const Ahead<T> gamma(weights + norm.gamma, b.dim, b.lane), beta(weights + norm.beta, b.dim, b.lane);
+  if (b.warp >= b.rows) return;
+  const auto value = [&](int c) { return x[b.warp * ld + c]; };
+  R m, s;
+  row_statistics(b.dim, b.lane, eps, m, s, value);
+  b.each(b.dim, [&](int r, int c) { put(r, c, (value(c) - m) * s * gamma[c] + beta[c]); });
+}
+
+/// Copies the samples' numbers of the block's sequences. A barrier must follow.
+template <class T>
+__device__ void load_samples(const Block<T>& b, const ClassifierDropout& d, bool on, std::uint64_t* sm_samples) {
+  const int s = static_cast<int>(threadIdx.x);
+  if (on && s < b.sequences) sm_samples[s] = d.sequence_samples[static_cast<std::size_t>(b.first_sequence + s)];
 }
 
 /// Dropout of arrays (M, width) at one site, keyed by sequence.
 template <class R>
 class Drops {
  public:
-  __device__ Drops(const ClassifierDropout& d, std::uint64_t step, Site site, std::int64_t first_sequence, int time,
-                   int width, gpu::Drop<R> drop)
+  __device__ Drops(const ClassifierDropout& d, std::uint64_t step, Site site, const std::uint64_t* sm_samples,
+                   Divisor by_time, int time, int width, gpu::Drop<R> drop)
       : on_(drop.threshold > 0),  // a comparison of doubles takes long
         dropout_{.rate = d.encoder, .seed = d.seed, .step = step, .site = site},
-        samples_(d.sequence_samples.data() + first_sequence),
+        sm_samples_(sm_samples),
+        by_time_(by_time),
         time_(time),
         width_(width),
         drop_(drop) {}
@@ -295,18 +315,18 @@ class Drops {
     apply(row, c, x, unused);
     return x;
   }
-  /// Drops both values or none. A Philox block has the draws of four elements 32 apart, and adjacent rows and columns
-  /// of a tile share blocks.
+  /// Drops both values or none. A Philox block has the draws of four elements 32 apart.
   __device__ void apply(int row, int c, R& x, R& y) {
     if (!on_) return;
-    const int sequence = row / time_, i = (row - sequence * time_) * width_ + c;
-    constexpr int kGroup = static_cast<int>(gpu::kGroupDraws);
-    const int group = i / kGroup, place = i % kWarp;
+    constexpr auto kGroup = static_cast<std::uint32_t>(gpu::kGroupDraws);
+    const int sequence = by_time_(row);
+    const auto i = static_cast<std::uint32_t>((row - sequence * time_) * width_ + c);
+    const std::uint32_t group = i / kGroup, place = i % kWarp;
     if (sequence != sequence_ || group != group_ || place != place_) {
-      draws_ = gpu::LaneDraws(dropout_.draws(samples_[sequence]), static_cast<std::uint64_t>(group), place);
+      draws_ = gpu::LaneDraws(dropout_.draws(sm_samples_[sequence]), group, static_cast<int>(place));
       sequence_ = sequence, group_ = group, place_ = place;
     }
-    const std::uint32_t draw = draws_.at(i % kGroup / kWarp);
+    const std::uint32_t draw = draws_.at(static_cast<int>(i % kGroup / kWarp));
     x = drop_(x, draw);
     y = drop_(y, draw);
   }
@@ -314,8 +334,10 @@ class Drops {
  private:
   bool on_;
   Dropout dropout_;
-  const std::uint64_t* samples_;
-  int time_, width_, sequence_ = -1, group_ = -1, place_ = -1;
+  const std::uint64_t* sm_samples_;
+  Divisor by_time_;
+  int time_, width_, sequence_ = -1;
+  std::uint32_t group_ = 0, place_ = 0;
   gpu::Drop<R> drop_;
   gpu::LaneDraws draws_;
 };
@@ -338,15 +360,25 @@ struct QueryLanes {
   }
 };
 
+/// The position of query (sequence, head, token).
+struct Query {
+  int sequence, head, token;
+  template <class T>
+  __device__ Query(const Block<T>& b, int query) {
+    const int before = b.by_time(query);
+    token = query - before * b.time;
+    sequence = b.by_heads(before);
+    head = before - sequence * b.heads;
+  }
+};
+
 /// The draw that drops the weight of a query and a key.
 __device__ inline std::uint32_t weight_draw(const Philox& philox, const WeightDraws& draws, int head, int query,
                                             int key) {
-  const auto row = static_cast<std::uint64_t>(query);
-  const std::uint64_t group =
-      static_cast<std::uint64_t>(head) * draws.head_groups + row / draws.group_rows * draws.row_groups;
-  const int place =
-      static_cast<int>(row % draws.group_rows * (static_cast<std::uint64_t>(gpu::kGroupDraws) / draws.group_rows)) +
-      key;
+  // Narrow integers: divisions of wide ones take long.
+  const auto row = static_cast<std::uint32_t>(query), rows = static_cast<std::uint32_t>(draws.group_rows);
+  const std::uint64_t group = static_cast<std::uint64_t>(head) * draws.head_groups + row / rows * draws.row_groups;
+  const int place = static_cast<int>(row % rows * (static_cast<std::uint32_t>(gpu::kGroupDraws) / rows)) + key;
   return gpu::LaneDraws(philox, group, place % kWarp).at(place / kWarp);
 }
 

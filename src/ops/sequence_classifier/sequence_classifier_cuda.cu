@@ -35,7 +35,7 @@ struct ForwardOrder {
 /// Computes y_i = sum_j drop(p_ij) v_j for all heads, in sm_columns, from queries, keys and values in sm_wide.
 template <class T, class R>
 __device__ void attend(const Block<T>& b, const WeightDraws& draws, const Dropout& dropout,
-                       const std::uint64_t* samples, gpu::Drop<R> drop, R scale, R* lse) {
+                       const std::uint64_t* samples, gpu::Drop<R> drop, R scale) {
   constexpr int kPack = gpu::pack_size<R>();
   constexpr R kNone = -std::numeric_limits<R>::infinity();
   const QueryLanes at(b.time, b.lane);
@@ -43,7 +43,7 @@ __device__ void attend(const Block<T>& b, const WeightDraws& draws, const Dropou
   for (int first = b.warp * at.groups; first < queries; first += kWarps * at.groups) {
     const bool mine = first + at.group < queries;
     const int query = mine ? first + at.group : queries - 1;  // all lanes take part in shuffles
-    const int s = query / (b.heads * b.time), h = query / b.time % b.heads, i = query % b.time;
+    const auto [s, h, i] = Query(b, query);
     const bool there = at.key < b.time;
     const R* base = b.sm_wide + s * b.time * b.ld_wide + h * b.width;
     const R *q = base + i * b.ld_wide, *k = base + (there ? at.key : 0) * b.ld_wide + b.columns,
@@ -60,7 +60,6 @@ __device__ void attend(const Block<T>& b, const WeightDraws& draws, const Dropou
     const R total = at.reduce(p);
     R kept = p;
     if (drop.threshold > 0) kept = drop(p, weight_draw(dropout.draws(samples[s]), draws, h, i, there ? at.key : 0));
-    if (lse != nullptr && mine && at.key == 0) lse[(s * b.time + i) * b.heads + h] = top + std::log(total);
     for (int c = at.key; c < gpu::ceil_div(b.width, at.lanes) * at.lanes; c += at.lanes) {
       R sum = 0;
       for (int j = 0; j < b.time; ++j)
@@ -71,8 +70,8 @@ __device__ void attend(const Block<T>& b, const WeightDraws& draws, const Dropou
 }
 
 /// One block per few sequences, whose tokens stay in shared memory from the patches to the pooled vectors. Reads the
-/// patches and all weights; writes the pooled vectors and, if a backward follows, `kept`. Bound by shared memory: a
-/// multiplication reads 3/8 of a value.
+/// patches and all weights; writes the pooled vectors and, if a backward follows, `kept`. Bound by latency and
+/// by shared memory: a multiplication reads 3/2 of a value, most lanes the same as others.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     encoder_forward_kernel(gpu::Earlier earlier, ClassifierCall<T> call, BlockPlan plan, gpu::Drop<real_t<T>> drop,
@@ -90,8 +89,10 @@ __global__ void __launch_bounds__(kThreads)
   const R eps = static_cast<R>(sizes.eps);
   const std::int64_t m = sizes.windows * sizes.sequences * sizes.time;
   const std::uint64_t step = call.dropout.step_on_gpu != nullptr ? *call.dropout.step_on_gpu : call.dropout.step;
+  __shared__ std::uint64_t sm_samples[kMostRows];
+  load_samples(b, call.dropout, drop.threshold > 0, sm_samples);
   const auto drops = [&](Site site, int width) {
-    return Drops<R>(call.dropout, step, site, b.first_sequence, b.time, width, drop);
+    return Drops<R>(call.dropout, step, site, sm_samples, b.by_time, b.time, width, drop);
   };
   const ForwardOrder<T> order{all, sizes, places};
   Weights<T, ForwardOrder<T>> weights(b.sm_slots, plan.slot, order.count(), order);
@@ -131,8 +132,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     const Dropout weight_dropout{
         .rate = call.dropout.encoder, .seed = call.dropout.seed, .step = step, .site = sites.weights};
-    attend(b, weight_draws, weight_dropout, call.dropout.sequence_samples.data() + b.first_sequence, drop, scale,
-           keeps ? to(kept.lse, b.heads) + b.first_row * b.heads : nullptr);
+    attend(b, weight_draws, weight_dropout, sm_samples, drop, scale);
     Drops<R> attention_drops = drops(sites.attention, b.dim), gelu_drops = drops(sites.gelu, b.mlp),
              mlp_drops = drops(sites.mlp, b.dim);
     multiply(b, b.dim, b.columns, b.sm_columns, b.ld_columns, weights.next(), all + at.output.bias,
@@ -192,12 +192,11 @@ __global__ void __launch_bounds__(kThreads)
                kept.tanh_slope[b.at(r, c, scores)] = slope;
              });
     __syncthreads();
-    for (int r = static_cast<int>(threadIdx.x); r < b.rows; r += kThreads) {
-      R score = 0;
-      for (int c = 0; c < scores; ++c)
-        score += b.sm_columns[r * b.ld_columns + c] * gpu::load(all + places.score.weight + c);
-      b.sm_token[r] = score + gpu::load(all + places.score.bias);
-    }
+    R score = 0;
+    for (int c = b.lane; b.warp < b.rows && c < scores; c += kWarp)
+      score += b.sm_columns[b.warp * b.ld_columns + c] * gpu::load(all + places.score.weight + c);
+    score = gpu::warp_reduce(score);
+    if (b.warp < b.rows && b.lane == 0) b.sm_token[b.warp] = score + gpu::load(all + places.score.bias);
   }
   __syncthreads();
   for (int s = b.warp; s < b.sequences; s += kWarps) {

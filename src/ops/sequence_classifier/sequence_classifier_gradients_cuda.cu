@@ -8,8 +8,8 @@ namespace {
 
 using gpu::kWarp;
 
-/// A tile of a gradient (n, k); each thread has kEach x kEach elements, and each block kRows rows in shared memory.
-constexpr int kTile = 64, kEach = 4, kThreads = (kTile / kEach) * (kTile / kEach), kRows = 16;
+/// A tile of a gradient (n, k); each thread has kDown x kAcross elements, and each block kRows rows in shared memory.
+constexpr int kTile = 64, kDown = 8, kAcross = 4, kThreads = (kTile / kDown) * (kTile / kAcross), kRows = 16;
 
 /// The gradient of a layer's weight and bias: dW = dy^T x, db = sum of the rows of dy. Narrow integers, because the
 /// arguments of a kernel have 4 KiB.
@@ -62,51 +62,69 @@ __device__ void add_products(const Product<R>& p, std::int64_t block, R* partial
   const std::int64_t across = gpu::ceil_div(p.k, kTile), down = gpu::ceil_div(p.n, kTile);
   const std::int64_t split = block / (across * down), i0 = block / across % down * kTile, j0 = block % across * kTile;
   const std::int64_t first = split * kSplitRows, last = first + kSplitRows < p.rows ? first + kSplitRows : p.rows;
-  const int thread = static_cast<int>(threadIdx.x), i = thread / (kTile / kEach) * kEach,
-            j = thread % (kTile / kEach) * kEach;
-  R sum[kEach][kEach] = {}, bias[kEach] = {};
+  const int thread = static_cast<int>(threadIdx.x), i = thread / (kTile / kAcross) * kDown,
+            j = thread % (kTile / kAcross) * kAcross;
+  const bool sums_bias = j0 == 0 && thread < kTile;
+  constexpr int kPack = gpu::pack_size<R>(), kLoads = kRows * kTile / kThreads, kLoadRows = kThreads / kTile;
+  const int own_row = thread / kTile, own = thread % kTile;  // of the elements that the thread loads
+  const bool has_dy = i0 + own < p.n, has_x = j0 + own < p.k;
+  R dy[kLoads], x[kLoads];  // the next rows, which arrive while the block multiplies
+  const auto fetch = [&](std::int64_t row) {
+    const R *from_dy = p.dy + (row + own_row) * p.n + i0 + own, *from_x = p.x + (row + own_row) * p.k + j0 + own;
+    const int rows = static_cast<int>(last - row) - own_row;
+#pragma unroll
+    for (int e = 0; e < kLoads; ++e) {
+      dy[e] = e * kLoadRows < rows && has_dy ? from_dy[e * kLoadRows * p.n] : R{0};
+      x[e] = e * kLoadRows < rows && has_x ? from_x[e * kLoadRows * p.k] : R{0};
+    }
+  };
+  R sum[kDown][kAcross] = {}, bias = 0;
+  fetch(first);
   // mutant-equivalent: rows from `last` on count as zeros
   for (std::int64_t row = first; row < last; row += kRows) {
     __syncthreads();
 #pragma unroll
-    for (int e = thread; e < kRows * kTile; e += kThreads) {
-      const int r = e / kTile, c = e % kTile;
-      const bool there = row + r < last;
-      sm_dy[r][c] = there && i0 + c < p.n ? p.dy[(row + r) * p.n + i0 + c] : R{0};
-      sm_x[r][c] = there && j0 + c < p.k ? p.x[(row + r) * p.k + j0 + c] : R{0};
+    for (int e = 0; e < kLoads; ++e) {
+      sm_dy[own_row + e * kLoadRows][own] = dy[e];
+      sm_x[own_row + e * kLoadRows][own] = x[e];
     }
     __syncthreads();
-#pragma unroll 4
+    fetch(row + kRows);
+#pragma unroll 2
     for (int r = 0; r < kRows; ++r) {
-      constexpr int kPack = gpu::pack_size<R>();
-      R a[kEach], b[kEach];
+      R a[kDown], b[kAcross];
 #pragma unroll
-      for (int at = 0; at < kEach; at += kPack) {
-        const gpu::Pack<R, kPack> left = gpu::load<kPack>(&sm_dy[r][i + at]),
-                                  right = gpu::load<kPack>(&sm_x[r][j + at]);
+      for (int at = 0; at < kDown; at += kPack) {
+        const gpu::Pack<R, kPack> pack = gpu::load<kPack>(&sm_dy[r][i + at]);
 #pragma unroll
-        for (int e = 0; e < kPack; ++e) a[at + e] = left.at[e], b[at + e] = right.at[e];
+        for (int e = 0; e < kPack; ++e) a[at + e] = pack.at[e];
       }
 #pragma unroll
-      for (int u = 0; u < kEach; ++u) {
-        bias[u] += a[u];
+      for (int at = 0; at < kAcross; at += kPack) {
+        const gpu::Pack<R, kPack> pack = gpu::load<kPack>(&sm_x[r][j + at]);
 #pragma unroll
-        for (int v = 0; v < kEach; ++v) sum[u][v] += a[u] * b[v];
+        for (int e = 0; e < kPack; ++e) b[at + e] = pack.at[e];
       }
+#pragma unroll
+      for (int u = 0; u < kDown; ++u)
+#pragma unroll
+        for (int v = 0; v < kAcross; ++v) sum[u][v] += a[u] * b[v];
     }
+    if (sums_bias)
+      for (int r = 0; r < kRows; ++r) bias += sm_dy[r][thread];
   }
   R* to = partials + split * flat_size;
 #pragma unroll
-  for (int u = 0; u < kEach; ++u) {
+  for (int u = 0; u < kDown; ++u) {
     if (i0 + i + u >= p.n) continue;
 #pragma unroll
-    for (int v = 0; v < kEach; ++v)
+    for (int v = 0; v < kAcross; ++v)
       if (j0 + j + v < p.k) to[p.weight + (i0 + i + u) * p.k + j0 + j + v] = sum[u][v];
-    if (j0 == 0 && j == 0) to[p.bias + i0 + i + u] = bias[u];
   }
+  if (sums_bias && i0 + thread < p.n) to[p.bias + i0 + thread] = bias;
 }
 
-/// Adds 32 elements of a sum to the gradient, in f64: warp w adds the vectors w, w + 8, ..., and the first warp adds
+/// Adds 32 elements of a sum to the gradient, in f64: warp w adds the vectors w, w + 4, ..., and the first warp adds
 /// these sums.
 template <class R>
 __device__ void add_vectors(const Sum<R>& s, std::int64_t block, R* gradient) {
@@ -117,7 +135,7 @@ __device__ void add_vectors(const Sum<R>& s, std::int64_t block, R* gradient) {
   const std::int64_t i = block * kWarp + lane;
   double sum = 0;
   if (i < s.n) {
-#pragma unroll 4
+#pragma unroll 8
     for (std::int64_t part = warp; part < s.count; part += kWarps)
       sum += static_cast<double>(s.parts[part * s.stride + i]);
   }
@@ -128,10 +146,10 @@ __device__ void add_vectors(const Sum<R>& s, std::int64_t block, R* gradient) {
   gradient[s.to + i] += static_cast<R>(sum);
 }
 
-/// The first blocks compute a tile of a gradient over kSplitRows rows each. They are bound by multiplications: eight
-/// values from shared memory serve sixteen. The other blocks add the sums of the earlier kernels' blocks.
+/// The first blocks compute a tile of a gradient over kSplitRows rows each. They are bound by multiplications: twelve
+/// values from shared memory serve 32. The other blocks add the sums of the earlier kernels' blocks.
 template <class R>
-__global__ void __launch_bounds__(kThreads, sizeof(R) == 4 ? 4 : 2)
+__global__ void __launch_bounds__(kThreads, sizeof(R) == 4 ? 5 : 2)
     products_kernel(gpu::Earlier earlier, Products<R> products, Sums<R> sums, R* partials, R* gradient,
                     std::int64_t flat_size) {
   earlier.wait();
@@ -158,7 +176,7 @@ __global__ void __launch_bounds__(kThreads)
   if (i >= size + p.n) return;
   const std::int64_t at = i < size ? p.weight + i : p.bias + i - size;
   double sum = 0;
-#pragma unroll 4
+#pragma unroll 6
   for (std::int64_t split = 0; split < splits; ++split) sum += static_cast<double>(partials[split * flat_size + at]);
   gradient[at] += static_cast<R>(sum);
 }

@@ -21,7 +21,6 @@ struct ClassifierKept {
   R* inner;         ///< (layers, M, D): after the attention's layer norm
   R* qkv;           ///< (layers, M, 3 A)
   R* attended;      ///< (layers, M, A)
-  R* lse;           ///< (layers, M, heads)
   R* middle;        ///< (layers, M, D): after the attention's residual
   R* other;         ///< (layers, M, D): pre-norm: the normalised `middle`; post-norm: the sum before the layer norm
   R *gelu, *slope;  ///< (layers, M, MLP): output and derivative of GELU, with dropout
@@ -53,7 +52,7 @@ struct ClassifierScratch {
 inline std::int64_t block_sums(const ClassifierSizes& s) { return (4 + 4 * s.layers + s.time) * s.dim; }
 
 /// Rows that one block of the products for weights sums.
-inline constexpr std::int64_t kSplitRows = 256;
+inline constexpr std::int64_t kSplitRows = 128;
 
 namespace cuda {
 
