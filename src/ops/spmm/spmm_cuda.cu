@@ -26,6 +26,12 @@ __device__ bool has(const std::uint64_t* set, std::int32_t i) {
   return (set[u / 64] >> (u % 64)) & 1;
 }
 
+/// A row that a block computes. Chunks of entries are numbered through all its rows.
+struct Row {
+  std::int64_t at, begin;  ///< its number, or -1; its first entry
+  int entries, first_chunk, end_chunk;
+};
+
 template <class T>
 struct Entry {
   T value;
@@ -34,87 +40,102 @@ struct Entry {
 
 /// A block computes some rows, columns [kColumns blockIdx.y, kColumns (blockIdx.y + 1)). Its warps take turns at all
 /// chunks of entries of these rows: none waits for a longer row. A warp sums its chunks of a row, so chunks n,
-/// n + kWarps, ... of a row are one sum wherever the row is, and these sums are added in the order of n. The next chunk
-/// is on its way while a warp waits for rows of x, of which groups of lanes, a power of two, hold V columns per lane and
-/// alternate over the entries. Adjacent blocks have adjacent rows, which have neighbours in common. Bound by the
-/// second-level cache: for each entry a row of x, less what a first-level cache has kept of its narrow part.
+/// n + kWarps, ... of a row are one sum wherever the row is, and these sums are added in the order of n. While a warp
+/// waits for rows of x, of which groups of lanes hold V columns per lane and alternate over the entries, its next chunk
+/// is on its way. Adjacent blocks have adjacent rows, which have neighbours in common. Bound by the second-level cache:
+/// for each entry a row of x, less what a first-level cache has kept of these few columns.
 template <class T, class X, int V, bool kMasked>
 __global__ void __launch_bounds__(kWarps* kWarp, 4)
-    spmm_kernel(gpu::Earlier earlier, cpu::SpmmArguments<T, X> a, RowSet rows, int block_rows, int lanes) {
+    spmm_kernel(gpu::Earlier earlier, cpu::SpmmArguments<T, X> a, RowSet rows, int block_rows) {
   // A chunk has more entries if some of them do not count.
-  constexpr int kColumns = kLine / sizeof(T), kLoads = kMasked ? 4 : 1, kChunk = kLoads * kWarp;
-  static_assert(kMostRows * kColumns <= kWarps * kWarp);
+  constexpr int kColumns = kLine / sizeof(T), kLoads = kMasked ? 3 : 1, kChunk = kLoads * kWarp;
+  constexpr int kLanes = kColumns / V, kGroups = kWarp / kLanes;
+  static_assert(kMostRows * kColumns <= kWarps * kWarp && kWarp % (kRequests * kGroups) == 0);
   earlier.wait();
   alignas(16) __shared__ T sm_sums[kMostRows][kWarps][kColumns];
   __shared__ Entry<T> sm_entries[kWarps][kChunk];
+  __shared__ Row sm_rows[kMostRows];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int group = lane / lanes, groups = kWarp / lanes, column_in_part = lane % lanes * V;
-  const std::int64_t part = std::int64_t{blockIdx.y} * kColumns, column = part + column_in_part;
-  const bool active = column < a.width;
+  const int group = lane / kLanes, column_in_part = lane % kLanes * V;
+  const std::int64_t part = std::int64_t{blockIdx.y} * kColumns;
 
-  // In each warp, lane i knows the block's i-th row; others have none. Chunks are numbered through all rows.
-  const std::int64_t first_index = blockIdx.x / kApart * kApart * block_rows, left = rows.size() - first_index;
-  const std::int64_t fewest = gpu::ceil_div(left, block_rows), apart = fewest < kApart ? fewest : kApart;
-  const std::int64_t index = first_index + lane * apart + blockIdx.x % kApart;
-  const bool there = lane < block_rows && index < rows.size();
-  const std::int64_t row = there ? rows[index] : 0;
-  const std::int64_t begin = there ? a.indptr[row] : 0;
-  const int entries = there ? static_cast<int>(a.indptr[row + 1] - begin) : 0, chunks = gpu::ceil_div(entries, kChunk);
-  int last_chunk = chunks;  // and one
-  for (int distance = 1; distance < kMostRows; distance *= 2) {
-    const int before = __shfl_up_sync(kWholeWarp, last_chunk, static_cast<unsigned>(distance));
-    if (lane >= distance) last_chunk += before;
+  if (warp == 0) {
+    const std::int64_t first_index = blockIdx.x / kApart * kApart * block_rows, left = rows.size() - first_index;
+    const std::int64_t fewest = gpu::ceil_div(left, block_rows), apart = fewest < kApart ? fewest : kApart;
+    const std::int64_t index = first_index + lane * apart + blockIdx.x % kApart;
+    const bool there = lane < block_rows && index < rows.size();
+    const std::int64_t at = there ? rows[index] : -1, begin = there ? a.indptr[at] : 0;
+    const int entries = there ? static_cast<int>(a.indptr[at + 1] - begin) : 0, chunks = gpu::ceil_div(entries, kChunk);
+    int end_chunk = chunks;
+    for (int distance = 1; distance < kMostRows; distance *= 2) {
+      const int before = __shfl_up_sync(kWholeWarp, end_chunk, static_cast<unsigned>(distance));
+      if (lane >= distance) end_chunk += before;
+    }
+    if (lane < kMostRows) sm_rows[lane] = {at, begin, entries, end_chunk - chunks, end_chunk};
   }
-  const int first_chunk = last_chunk - chunks, all_chunks = __shfl_sync(kWholeWarp, last_chunk, kMostRows - 1);
+  __syncthreads();
+  const int chunks = sm_rows[kMostRows - 1].end_chunk;
 
   // The element of y that this thread stores in the end.
   const int to = static_cast<int>(threadIdx.x) / kColumns, to_column = static_cast<int>(threadIdx.x) % kColumns;
-  const bool stores = __shfl_sync(kWholeWarp, there, to) && part + to_column < a.width;
-  T* const y = a.y + __shfl_sync(kWholeWarp, row, to) * a.width + part + to_column;
-  const T old = a.accumulate && stores ? *y : T{0};
+  const bool stores = to < kMostRows && sm_rows[to].at >= 0 && part + to_column < a.width;
+  const auto y = [&] { return a.y + sm_rows[to].at * a.width + part + to_column; };
+  const T old = a.accumulate && stores ? *y() : T{0};
 
+  // Lanes beyond the last column compute it, too, but do not store.
+  const std::int64_t column = part + column_in_part < a.width ? part + column_in_part : a.width - V;
+  const auto* const x_column = reinterpret_cast<const std::byte*>(a.x + column);
+  const auto row_bytes = static_cast<int>(a.width * sizeof(X));  // 32 bits: an address takes one instruction
   std::int32_t next_column[kLoads];
   T next_value[kLoads];
-  // Loads a chunk and returns its row; beyond the last chunk, kMostRows and no entries.
-  const auto load_next = [&](int chunk) {
-    const int of = __popc(__ballot_sync(kWholeWarp, lane < kMostRows && last_chunk <= chunk));
-    const std::int64_t row_begin = __shfl_sync(kWholeWarp, begin, of);
-    const int at = (chunk - __shfl_sync(kWholeWarp, first_chunk, of)) * kChunk + lane;
-    const int row_entries = __shfl_sync(kWholeWarp, entries, of);
+  // Loads a chunk, whose row is of_row or a later one, and returns its row. Where the row has ended, x is read as for
+  // its last entry and counts as 0.
+  const auto load_next = [&](int chunk, int of_row) {
+    if (chunk >= chunks) return kMostRows;
+    while (chunk >= sm_rows[of_row].end_chunk) ++of_row;
+    const Row& of = sm_rows[of_row];
+    const int at = (chunk - of.first_chunk) * kChunk + lane;
 #pragma unroll
     for (int l = 0; l < kLoads; ++l) {
-      const int e = at + l * kWarp;
-      next_column[l] = e < row_entries ? a.column[row_begin + e] : -1;
-      next_value[l] = e < row_entries ? a.values[row_begin + e] : T{0};
+      const bool there = at + l * kWarp < of.entries;
+      const std::int64_t e = of.begin + (there ? at + l * kWarp : of.entries - 1);
+      next_column[l] = there || !kMasked ? a.column[e] : -1;
+      next_value[l] = there ? a.values[e] : T{0};
     }
-    return of;
+    return of_row;
   };
 
   Pack<T, V> sum = {};
-  int next = load_next(warp);
-  for (int chunk = warp; chunk < all_chunks; chunk += kWarps) {
+  int next = load_next(warp, 0);
+  for (int chunk = warp; chunk < chunks; chunk += kWarps) {
     int count = 0;
+    if constexpr (kMasked) {
 #pragma unroll
-    for (int l = 0; l < kLoads; ++l) {
-      const bool counts = next_column[l] >= 0 && (!kMasked || has(a.columns, next_column[l]));
-      const unsigned set = __ballot_sync(kWholeWarp, counts);
-      if (counts)
-        sm_entries[warp][count + __popc(set & ((1u << lane) - 1))] = {.value = next_value[l], .column = next_column[l]};
-      count += __popc(set);
+      for (int l = 0; l < kLoads; ++l) {
+        const bool counts = next_column[l] >= 0 && has(a.columns, next_column[l]);
+        const unsigned set = __ballot_sync(kWholeWarp, counts);
+        if (counts) sm_entries[warp][count + __popc(set & ((1u << lane) - 1))] = {next_value[l], next_column[l]};
+        count += __popc(set);
+      }
+      __syncwarp();
+      if (count % kWarp != 0 && lane >= count % kWarp)
+        sm_entries[warp][count / kWarp * kWarp + lane] = {T{0}, sm_entries[warp][0].column};
+    } else {
+      count = kWarp;
+      sm_entries[warp][lane] = {next_value[0], next_column[0]};
     }
     __syncwarp();
     const int now = next;
-    next = load_next(chunk + kWarps);
-    for (int first = 0; first < count; first += kRequests * groups) {
-      Pack<T, V> x[kRequests] = {};
-      T value[kRequests] = {};
+    next = load_next(chunk + kWarps, now);
+#pragma unroll 1
+    for (int first = 0; first < count; first += kRequests * kGroups) {
+      Pack<T, V> x[kRequests];
+      T value[kRequests];
 #pragma unroll
       for (int k = 0; k < kRequests; ++k) {
-        const int e = first + k * groups + group;
-        if (e >= count || !active) continue;
-        const Entry<T> entry = sm_entries[warp][e];
+        const Entry<T> entry = sm_entries[warp][first + k * kGroups + group];
         value[k] = entry.value;
-        x[k] = gpu::load<V>(a.x + entry.column * a.width + column);
+        x[k] = gpu::load<V>(reinterpret_cast<const X*>(x_column + std::int64_t{entry.column} * row_bytes));
       }
 #pragma unroll
       for (int k = 0; k < kRequests; ++k) {
@@ -124,35 +145,33 @@ __global__ void __launch_bounds__(kWarps* kWarp, 4)
     }
     __syncwarp();
     if (next == now) continue;
-    for (int distance = lanes; distance < kWarp; distance *= 2) {
+#pragma unroll
+    for (int distance = kLanes; distance < kWarp; distance *= 2) {
 #pragma unroll
       for (int v = 0; v < V; ++v) sum.at[v] += __shfl_xor_sync(kWholeWarp, sum.at[v], distance);
     }
-    const int chunk_of_row = chunk - __shfl_sync(kWholeWarp, first_chunk, now);
-    if (group == 0) gpu::store<T, V>(&sm_sums[now][chunk_of_row % kWarps][column_in_part], sum);
+    if (group == 0)
+      gpu::store<T, V>(&sm_sums[now][(chunk - sm_rows[now].first_chunk) % kWarps][column_in_part], sum);
     sum = {};
   }
   __syncthreads();
-  const int parts = __shfl_sync(kWholeWarp, chunks, to);
   if (!stores) return;
+  const int of_row = sm_rows[to].end_chunk - sm_rows[to].first_chunk, sums = of_row < kWarps ? of_row : kWarps;
   T total = 0;
-  for (int n = 0; n < kWarps && n < parts; ++n) total += sm_sums[to][n][to_column];
-  *y = total + old;
+  for (int n = 0; n < sums; ++n) total += sm_sums[to][n][to_column];
+  *y() = total + old;
 }
 
 template <class T, class X, int V>
 void start(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet& rows) {
-  constexpr int kColumns = kLine / sizeof(T);
-  int lanes = 1;
-  while (lanes * V < kColumns && lanes * V < a.width) lanes *= 2;
   const auto block_rows =
       static_cast<int>(std::clamp<std::int64_t>(gpu::ceil_div(rows.size(), kEnoughBlocks), 1, kMostRows));
-  const gpu::Grid grid = {.grid = {gpu::ceil_div(rows.size(), block_rows), gpu::ceil_div(a.width, kColumns)},
+  const gpu::Grid grid = {.grid = {gpu::ceil_div(rows.size(), block_rows), gpu::ceil_div(a.width * sizeof(T), kLine)},
                           .block = kWarps * kWarp};
   if (a.columns != nullptr)
-    gpu::launch(stream, grid, spmm_kernel<T, X, V, true>, a, rows, block_rows, lanes);
+    gpu::launch(stream, grid, spmm_kernel<T, X, V, true>, a, rows, block_rows);
   else
-    gpu::launch(stream, grid, spmm_kernel<T, X, V, false>, a, rows, block_rows, lanes);
+    gpu::launch(stream, grid, spmm_kernel<T, X, V, false>, a, rows, block_rows);
 }
 
 }  // namespace
