@@ -36,6 +36,22 @@ __device__ void by_warps(std::int64_t n, const F& f) {
 // mutant-equivalent: any order of the lanes
 __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
+/// Lanes that search for a sample's item together.
+constexpr int kSeekers = 8;
+/// items_before(), with kSeekers loads at once. All lanes of a warp call it, those of a group with the same arguments.
+__device__ std::int64_t items_before_by_lanes(const std::int32_t* items, std::int64_t n, std::int64_t k) {
+  const int seeker = lane() % kSeekers;
+  std::int64_t low = 0, high = n;  // the result is one of low .. high
+  while (__any_sync(gpu::kWholeWarp, low < high)) {
+    const std::int64_t step = (high - low) / (kSeekers + 1) + 1, at = low + (seeker + 1) * step - 1;
+    const unsigned below = __ballot_sync(gpu::kWholeWarp, at < high && items[at] - at <= k);
+    const int count = __popc((below >> (lane() - seeker)) & ((1u << kSeekers) - 1));
+    low += count * step;
+    if (count < kSeekers && low + step - 1 < high) high = low + step - 1;
+  }
+  return low;
+}
+
 __device__ void fill_packs(std::int32_t* values, std::int64_t n) {
   // mutant-equivalent: any value above all rows
   by_threads(gpu::ceil_div(n, kCounted) * kCounted - n, [&](std::int64_t i) { values[n + i] = kNone; });
@@ -119,22 +135,24 @@ __device__ void clear_lists(const Uses& uses) {
   });
 }
 
-/// One thread per sample draws. Then each use finds its index in the sorted order by counting: 2.5 n^2 comparisons, 24
-/// million for 1024 samples, without the launches and barriers of a sort. Latency bound: a draw is some ten dependent
-/// loads, and the blocks wait for one another three times.
+/// A group of lanes per sample draws. Then each use finds its index in the sorted order by counting: 2.5 n^2 comparisons, 24
+/// million for 1024 samples, without the launches and barriers of a sort. Latency bound: a draw is some
+/// eight dependent loads, and the blocks wait for one another three times.
 __global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
   const auto grid = cooperative_groups::this_grid();
   const PairSource& source = a.source;
   const std::int64_t samples = source.count;
   clear_lists(a.uses);
   by_threads(a.words, [&](std::int64_t w) { a.bits[w] = 0; });
-  by_threads(samples, [&](std::int64_t b) {
+  by_threads(gpu::ceil_div(samples * kSeekers, kWarp) * kWarp, [&](std::int64_t i) {
+    const std::int64_t b = i / kSeekers < samples ? i / kSeekers : samples - 1;  // whole warps draw
     DrawnPair pair;
     if (source.draw != nullptr) {
-      pair = drawn_pair(source.table, *source.draw, b);
+      pair = drawn_pair(source.table, *source.draw, b, items_before_by_lanes);
     } else {
       pair = {source.columns[0].data()[b], source.columns[1].data()[b], source.columns[2].data()[b]};
     }
+    if (i % kSeekers != 0 || i / kSeekers >= samples) return;
     std::int32_t* const row = a.uses.row + 3 * b;
     row[0] = pair.user;
     row[1] = pair.liked;
