@@ -65,7 +65,7 @@ struct Counts {
 template <int K, class F>
 __device__ Counts<K> count(const std::int32_t* values, std::int64_t n, const F& f) {
   Counts<K> sum = {};
-#pragma unroll 8
+#pragma unroll 4
   for (std::int64_t j = kCounted * lane(); j < n; j += kCounted * kWarp) {
     const auto x = *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(values + j);
 #pragma unroll
@@ -82,17 +82,32 @@ __device__ std::int32_t less_than(const std::int32_t* values, std::int64_t n, st
   return count<1>(values, n, [&](int, std::int32_t x, std::int64_t) { return x < value; }).at[0];
 }
 
+/// A copy of `values` in shared memory, which all warps of the block count, or `values` if they are too many. All threads
+/// of a block call it, again only after they have met.
+__device__ const std::int32_t* near(const std::int32_t* values, std::int64_t n) {
+  constexpr std::int64_t kMost = 4096;
+  alignas(16) __shared__ std::int32_t sm_values[kMost];
+  if (n > kMost) return values;
+#pragma unroll 4
+  for (std::int64_t i = kCounted * std::int64_t{threadIdx.x}; i < n; i += kCounted * kThreads)
+    *reinterpret_cast<Pack<std::int32_t, kCounted>*>(sm_values + i) =
+        *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(values + i);
+  __syncthreads();
+  return sm_values;
+}
+
 /// Sorts the uses by row, stably, and calls put(index, use). A warp counts for several uses at once, so that each load
 /// serves them all.
 template <class Put>
 __device__ void sort_uses(const Uses& uses, const Put& put) {
+  const std::int32_t* const rows = near(uses.row, uses.n);
   by_warps(gpu::ceil_div(uses.n, kCounted), [&](std::int64_t group) {
     const std::int64_t first = kCounted * group;
-    const auto row = *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(uses.row + first);
+    const auto row = *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(rows + first);
     const auto smaller =
-        count<kCounted>(uses.row, uses.n, [&](int k, std::int32_t x, std::int64_t) { return x < row.at[k]; });
+        count<kCounted>(rows, uses.n, [&](int k, std::int32_t x, std::int64_t) { return x < row.at[k]; });
     const auto equal =
-        count<kCounted>(uses.row, first, [&](int k, std::int32_t x, std::int64_t) { return x == row.at[k]; });
+        count<kCounted>(rows, first, [&](int k, std::int32_t x, std::int64_t) { return x == row.at[k]; });
 #pragma unroll
     for (int k = 0; k < kCounted; ++k) {
       // mutant-equivalent: the arrays have space for one more use
@@ -110,17 +125,18 @@ __device__ void sort_uses(const Uses& uses, const Put& put) {
 /// Lists the distinct rows and their first uses, after sort_uses(), and calls put(index of its row, use).
 template <class Put>
 __device__ void list_rows(const Uses& uses, const Put& put) {
+  const std::int32_t* const firsts = near(uses.first, uses.n);
   by_warps(gpu::ceil_div(uses.n, kCounted), [&](std::int64_t group) {
     const std::int64_t first = kCounted * group;
     const auto row = *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(uses.row + first);
     const auto indices =
-        count<kCounted>(uses.first, uses.n, [&](int k, std::int32_t x, std::int64_t) { return x < row.at[k]; });
+        count<kCounted>(firsts, uses.n, [&](int k, std::int32_t x, std::int64_t) { return x < row.at[k]; });
 #pragma unroll
     for (int k = 0; k < kCounted; ++k) {
       if (lane() != k || first + k >= uses.n) continue;
       const std::int32_t index = indices.at[k];
       put(index, first + k);
-      if (uses.first[first + k] == kNone) continue;
+      if (firsts[first + k] == kNone) continue;
       uses.rows[index] = row.at[k];
       uses.ptr[index] = uses.start[first + k];
     }
