@@ -150,8 +150,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 4)
 #pragma unroll
       for (int v = 0; v < V; ++v) sum.at[v] += __shfl_xor_sync(kWholeWarp, sum.at[v], distance);
     }
-    if (group == 0)
-      gpu::store<T, V>(&sm_sums[now][(chunk - sm_rows[now].first_chunk) % kWarps][column_in_part], sum);
+    if (group == 0) gpu::store<T, V>(&sm_sums[now][(chunk - sm_rows[now].first_chunk) % kWarps][column_in_part], sum);
     sum = {};
   }
   __syncthreads();
