@@ -82,8 +82,8 @@ __device__ std::int32_t less_than(const std::int32_t* values, std::int64_t n, st
   return count<1>(values, n, [&](int, std::int32_t x, std::int64_t) { return x < value; }).at[0];
 }
 
-/// A copy of `values` in shared memory, which all warps of the block count, or `values` if they are too many. All threads
-/// of a block call it, again only after they have met.
+/// A copy of `values` in shared memory, in which all warps of the block count, or `values` if they are too many. All
+/// threads of a block call it, again only after they have met.
 __device__ const std::int32_t* near(const std::int32_t* values, std::int64_t n) {
   constexpr std::int64_t kMost = 4096;
   alignas(16) __shared__ std::int32_t sm_values[kMost];
@@ -151,8 +151,8 @@ __device__ void clear_lists(const Uses& uses) {
   });
 }
 
-/// A group of lanes per sample draws. Then each use finds its index in the sorted order by counting: 2.5 n^2 comparisons, 24
-/// million for 1024 samples, without the launches and barriers of a sort. Latency bound: a draw is some
+/// A group of lanes per sample draws. Then each use finds its index in the sorted order by counting: 2.5 n^2
+/// comparisons, 24 million for 1024 samples, without the launches and barriers of a sort. Latency bound: a draw is some
 /// eight dependent loads, and the blocks wait for one another three times.
 __global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
   const auto grid = cooperative_groups::this_grid();
