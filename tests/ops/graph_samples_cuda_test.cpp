@@ -202,7 +202,7 @@ TEST_SUITE("ops.graph_samples.cuda" * doctest::skip(gpu_count() == 0)) {
           std::array<Rows, 3> of_pairs;
           std::array<Rows, 4> of_triples;
           for (std::int64_t b = 0; b < count; ++b) {
-            const ops::DrawnPair pair = ops::drawn_pair(pairs, draws[0], b);
+            const ops::DrawnPair pair = ops::drawn_pair(pairs, draws[0], b, ops::items_before);
             of_pairs[0].push_back(pair.user), of_pairs[1].push_back(pair.liked), of_pairs[2].push_back(pair.other);
             const ops::DrawnTriple triple = ops::drawn_triple(triples, draws[1], b);
             of_triples[0].push_back(triple.head), of_triples[1].push_back(triple.relation);

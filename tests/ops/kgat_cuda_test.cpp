@@ -25,28 +25,35 @@ void note_sums(Place& p, const ops::RankingSums* sums, std::size_t count) {
   p.out_sums(values);
 }
 
-/// A matrix of 75 rows: empty ones, one with 700 entries, one with 257, the others with up to 40.
 struct Matrix {
-  static constexpr std::int64_t kRows = 75, kColumns = 90;
+  static constexpr std::int64_t kColumns = 90;
   std::vector<std::int64_t> indptr = {0};
   std::vector<std::int32_t> column;
-  Matrix() {
+  template <class Count>
+  Matrix(std::int64_t rows, const Count& count_of) {
     const Philox draw(5, 0, "matrix");
-    for (std::int64_t r = 0; r < kRows; ++r) {
-      const std::int64_t count = r == 11 ? 700 : r == 12 ? 257 : r % 7 == 0 ? 0 : r % 41;
-      for (std::int64_t e = 0; e < count; ++e)
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t e = 0; e < count_of(r); ++e)
         column.push_back(static_cast<std::int32_t>(draw.below(kColumns, static_cast<std::uint64_t>(column.size()))));
       indptr.push_back(static_cast<std::int64_t>(column.size()));
     }
   }
   std::int64_t entries() const { return static_cast<std::int64_t>(column.size()); }
 };
+/// Empty rows, one with 700 entries, one with 257, the others with up to 40.
+struct SmallMatrix : Matrix {
+  static constexpr std::int64_t kRows = 75;
+  SmallMatrix()
+      : Matrix(kRows, [](std::int64_t r) {
+          return r == 11 ? 700 : r == 12 ? 257 : r % 7 == 0 ? 0 : r % 41;
+        }) {}
+};
 
 }  // namespace
 
 TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
   TEST_CASE("spmm agrees with the CPU for any width, long rows, chosen rows and columns, stored and added") {
-    const Matrix m;
+    const SmallMatrix m;
     const std::vector<std::int32_t> some = {0, 3, 11, 12, 40, 74};
     std::vector<std::uint64_t> bits(2, 0);
     for (std::int64_t c = 0; c < Matrix::kColumns; c += 3) bits[to_size(c / 64)] |= std::uint64_t{1} << (c % 64);
@@ -55,16 +62,34 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
       agree([&](Place& p) {
         const Tensor x = p.in("x", {Matrix::kColumns, width}), values = p.in("values", {m.entries()});
         const ops::CsrPattern pattern = {p.host(m.indptr), p.host(m.column)};
-        const Shape rows{Matrix::kRows, width};
-        ops::spmm(p.stream, {p.out("y", rows)}, pattern, values, x, ops::RowSet::range(0, Matrix::kRows));
+        const Shape rows{SmallMatrix::kRows, width};
+        ops::spmm(p.stream, {p.out("y", rows)}, pattern, values, x, ops::RowSet::range(0, SmallMatrix::kRows));
         ops::spmm(p.stream, {p.out("z", rows), true}, pattern, values, x, ops::RowSet::list(p.host(some)),
                   p.host(bits));
       });
     }
   }
 
+  TEST_CASE("a row of spmm has the same bits however many rows a block computes") {
+    constexpr std::int64_t kRows = 9001, kPart = 1300, kWidth = 20;
+    const Matrix m(kRows, [](std::int64_t r) { return r % 1500 == 7 ? 600 : r % 5 == 3 ? 40 : r % 3; });
+    std::vector<std::uint64_t> bits = {0x123456789abcdef, 0x5555555};
+    agree([&](Place& p) {
+      const Tensor x = p.in("x", {Matrix::kColumns, kWidth}), values = p.in("values", {m.entries()});
+      const ops::CsrPattern pattern = {p.host(m.indptr), p.host(m.column)};
+      for (const ops::RowBits columns : {ops::RowBits(), ops::RowBits(p.host(bits))}) {
+        const Tensor all = p.out("all", {kRows, kWidth}), parts = p.out("parts", all.shape());
+        ops::spmm(p.stream, {all}, pattern, values, x, ops::RowSet::range(0, kRows), columns);
+        for (std::int64_t first = 0; first < kRows; first += kPart)
+          ops::spmm(p.stream, {parts}, pattern, values, x, ops::RowSet::range(first, std::min(kPart, kRows - first)),
+                    columns);
+        CHECK(same_bits(HostView(all), HostView(parts)));
+      }
+    });
+  }
+
   TEST_CASE("spmm reads bf16 as the CPU does, after the same rounding") {
-    const Matrix m;
+    const SmallMatrix m;
     std::vector<std::int32_t> all = [] {
       std::vector<std::int32_t> rows(Matrix::kColumns);
       std::iota(rows.begin(), rows.end(), 0);
@@ -75,8 +100,8 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(!gpu_present())) {
       const auto run = [&](Place& p) {
         const Tensor x = p.in("x", {Matrix::kColumns, width}), half = p.put(OwnedTensor(DType::bf16, x.shape()));
         ops::round_node_rows(p.stream, half, x, ops::RowSet::list(p.host(all)));
-        ops::spmm(p.stream, {p.out("y", {Matrix::kRows, width})}, {p.host(m.indptr), p.host(m.column)},
-                  p.in("values", {m.entries()}), half, ops::RowSet::range(0, Matrix::kRows));
+        ops::spmm(p.stream, {p.out("y", {SmallMatrix::kRows, width})}, {p.host(m.indptr), p.host(m.column)},
+                  p.in("values", {m.entries()}), half, ops::RowSet::range(0, SmallMatrix::kRows));
       };
       agrees(run, DType::f32, DType::f32, 2e-6);
     }

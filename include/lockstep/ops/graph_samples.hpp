@@ -90,7 +90,10 @@ struct TripleTable {
 struct DrawnPair {
   std::int32_t user = 0, liked = 0, other = 0;
 };
-constexpr DrawnPair drawn_pair(const InteractionTable& table, const PoolDraw& draw, std::int64_t b) {
+/// items_before: the function of this name, or one with its results.
+template <class ItemsBefore>
+constexpr DrawnPair drawn_pair(const InteractionTable& table, const PoolDraw& draw, std::int64_t b,
+                               const ItemsBefore& items_before) {
   const Philox draws = draw.draws(b);
   const std::int32_t user = table.pool.data()[draw.place(b)];
   const std::int64_t begin = table.indptr.data()[user], n = table.indptr.data()[user + 1] - begin;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ops/common/map_cuda.hpp"
 #include "spmm_kernels.hpp"
 
@@ -8,132 +10,167 @@ using gpu::kWarp;
 using gpu::kWholeWarp;
 using gpu::Pack;
 
-/// Rows of a block, one warp each.
-constexpr int kRows = 8;
-/// Rows with more entries than this are summed by all warps of their block.
-constexpr std::int64_t kLong = 256;
+/// Warps of a block, and the most rows that it computes.
+constexpr int kWarps = 8, kMostRows = 8;
+/// With fewer blocks than this, they have fewer rows each.
+constexpr std::int64_t kEnoughBlocks = 1024;
+/// The rows of a block are this far apart, because long rows are often adjacent.
+constexpr std::int64_t kApart = 128;
+/// Bytes of a row of y that a block computes: a line of the first-level cache.
+constexpr int kLine = 128;
+/// Rows of x that a lane requests at once.
+constexpr int kRequests = 8;
 
-__device__ bool has(const std::uint64_t* set, std::int32_t i) { return (set[i / 64] >> (i % 64)) & 1; }
+__device__ bool has(const std::uint64_t* set, std::int32_t i) {
+  const auto u = static_cast<std::uint32_t>(i);
+  return (set[u / 64] >> (u % 64)) & 1;
+}
 
-/// How the lanes of a warp share the columns of a row: groups of lanes, a power of two, hold V columns per lane from
-/// `column` on, and the groups alternate over the entries.
-struct Layout {
-  int lane, group, groups;
-  std::int64_t column;
-  bool active;  ///< whether this lane's columns exist
+/// A row that a block computes. Chunks of entries are numbered through all its rows.
+struct Row {
+  std::int64_t at, begin;  ///< its number, or -1; its first entry
+  int entries, first_chunk, end_chunk;
 };
 
-/// The sum of this lane's columns over the chunks of 32 entries `first`, first + step, ... of a row's entries [begin,
-/// end). Each lane loads column number and value of one entry, and shuffles pass them around. Every group has its own
-/// sum.
-template <bool kMasked, int V, class T, class X>
-__device__ Pack<T, V> sum_entries(const cpu::SpmmArguments<T, X>& a, const Layout& at, std::int64_t begin,
-                                  std::int64_t end, int first, int step) {
-  Pack<T, V> sum = {};
-  for (std::int64_t chunk = begin + first * kWarp; chunk < end; chunk += step * kWarp) {
-    const std::int64_t mine = chunk + at.lane;
-    std::int32_t column = mine < end ? a.column[mine] : -1;
-    const T value = mine < end ? a.values[mine] : T{0};
-    if (kMasked && column >= 0 && !has(a.columns, column)) column = -1;
-    if (kMasked && !__any_sync(kWholeWarp, column >= 0)) continue;
-    // mutant-equivalent: entries beyond a row's end are skipped
-    const int entries = end - chunk < kWarp ? static_cast<int>(end - chunk) : kWarp;
-#pragma unroll 4
-    for (int e = 0; e < entries; e += at.groups) {
-      const std::int32_t c = __shfl_sync(kWholeWarp, column, e + at.group);
-      const T w = __shfl_sync(kWholeWarp, value, e + at.group);
-      if (c < 0 || !at.active) continue;
-      const Pack<T, V> x = gpu::load<V>(a.x + c * a.width + at.column);
-#pragma unroll
-      for (int v = 0; v < V; ++v) sum.at[v] = fma(w, x.at[v], sum.at[v]);
-    }
-  }
-  return sum;
-}
+template <class T>
+struct Entry {
+  T value;
+  std::int32_t column;
+};
 
-template <int V, class T, class X>
-__device__ void put(const cpu::SpmmArguments<T, X>& a, const Layout& at, std::int64_t row, Pack<T, V> sum) {
-  if (at.group != 0 || !at.active) return;
-  T* y = a.y + row * a.width + at.column;
-  if (a.accumulate) {
-    const Pack<T, V> before = gpu::load<V>(y);
-#pragma unroll
-    for (int v = 0; v < V; ++v) sum.at[v] += before.at[v];
-  }
-  gpu::store<T, V>(y, sum);
-}
-
-/// The sum over the groups of a warp, in every lane.
-template <int V, class T>
-__device__ Pack<T, V> over_groups(Pack<T, V> sum, int lanes) {
-  for (int distance = lanes; distance < kWarp; distance *= 2) {
-#pragma unroll
-    for (int v = 0; v < V; ++v) sum.at[v] += __shfl_xor_sync(kWholeWarp, sum.at[v], distance);
-  }
-  return sum;
-}
-
-/// One warp per row, 16 bytes of x per lane: 64 columns of f32 take half a warp, so two entries are in flight at once
-/// in each of four unrolled iterations, 2 KiB. All warps of a block share its long rows, chunk by chunk, and their sums
-/// are added in the order of the warps. Rows of one block are far apart, so that adjacent long rows are in different
-/// blocks. Memory bound: 12 bytes per entry from device memory, and a row of x, mostly from the second-level cache.
+/// A block computes some rows, columns [kColumns blockIdx.y, kColumns (blockIdx.y + 1)). Its warps take turns at all
+/// chunks of entries of these rows: none waits for a longer row. A warp sums its chunks of a row, so chunks n,
+/// n + kWarps, ... of a row are one sum wherever the row is, and these sums are added in the order of n. While a warp
+/// waits for rows of x, of which groups of lanes hold V columns per lane and alternate over the entries, its next chunk
+/// is on its way. Adjacent blocks have adjacent rows, which have neighbours in common. Bound by the second-level cache:
+/// for each entry a row of x, less what a first-level cache has kept of these few columns.
 template <class T, class X, int V, bool kMasked>
-__global__ void __launch_bounds__(kRows* kWarp, 4)
-    spmm_kernel(gpu::Earlier earlier, cpu::SpmmArguments<T, X> a, RowSet rows, int lanes) {
+__global__ void __launch_bounds__(kWarps* kWarp, 4)
+    spmm_kernel(gpu::Earlier earlier, cpu::SpmmArguments<T, X> a, RowSet rows, int block_rows) {
+  // A chunk has more entries if some of them do not count.
+  constexpr int kColumns = kLine / sizeof(T), kLoads = kMasked ? 3 : 1, kChunk = kLoads * kWarp;
+  constexpr int kLanes = kColumns / V, kGroups = kWarp / kLanes;
+  static_assert(kMostRows * kColumns <= kWarps * kWarp && kWarp % (kRequests * kGroups) == 0);
   earlier.wait();
-  __shared__ T sm_sums[kRows][kWarp * V];
-  __shared__ bool sm_long[kRows];
+  alignas(16) __shared__ T sm_sums[kMostRows][kWarps][kColumns];
+  __shared__ Entry<T> sm_entries[kWarps][kChunk];
+  __shared__ Row sm_rows[kMostRows];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  Layout at = {.lane = lane, .group = lane / lanes, .groups = kWarp / lanes, .column = 0, .active = true};
-  const auto row_number = [&](int w) { return std::int64_t{w} * gridDim.x + blockIdx.x; };
-  const auto columns_from = [&](std::int64_t first) {
-    at.column = first + lane % lanes * V;
-    at.active = at.column < a.width;
-  };
+  const int group = lane / kLanes, column_in_part = lane % kLanes * V;
+  const std::int64_t part = std::int64_t{blockIdx.y} * kColumns;
 
-  const bool there = row_number(warp) < rows.size();
-  const std::int64_t row = there ? rows[row_number(warp)] : 0;
-  const std::int64_t begin = there ? a.indptr[row] : 0, end = there ? a.indptr[row + 1] : 0;
-  const bool is_long = end - begin > kLong;  // mutant-equivalent: any warps may sum a row
-  if (lane == 0) sm_long[warp] = is_long;
-  if (there && !is_long) {
-    for (std::int64_t first = 0; first < a.width; first += lanes * V) {
-      columns_from(first);
-      put<V>(a, at, row, over_groups<V>(sum_entries<kMasked, V>(a, at, begin, end, 0, 1), lanes));
+  if (warp == 0) {
+    const std::int64_t first_index = blockIdx.x / kApart * kApart * block_rows, left = rows.size() - first_index;
+    const std::int64_t fewest = gpu::ceil_div(left, block_rows), apart = fewest < kApart ? fewest : kApart;
+    const std::int64_t index = first_index + lane * apart + blockIdx.x % kApart;
+    const bool there = lane < block_rows && index < rows.size();
+    const std::int64_t at = there ? rows[index] : -1, begin = there ? a.indptr[at] : 0;
+    const int entries = there ? static_cast<int>(a.indptr[at + 1] - begin) : 0, chunks = gpu::ceil_div(entries, kChunk);
+    int end_chunk = chunks;
+    for (int distance = 1; distance < kMostRows; distance *= 2) {
+      const int before = __shfl_up_sync(kWholeWarp, end_chunk, static_cast<unsigned>(distance));
+      if (lane >= distance) end_chunk += before;
     }
+    if (lane < kMostRows) sm_rows[lane] = {at, begin, entries, end_chunk - chunks, end_chunk};
   }
   __syncthreads();
-  for (int w = 0; w < kRows; ++w) {
-    if (!sm_long[w]) continue;
-    const std::int64_t hub = rows[row_number(w)], from = a.indptr[hub], to = a.indptr[hub + 1];
-    for (std::int64_t first = 0; first < a.width; first += lanes * V) {
-      columns_from(first);
-      const Pack<T, V> part = over_groups<V>(sum_entries<kMasked, V>(a, at, from, to, warp, kRows), lanes);
+  const int chunks = sm_rows[kMostRows - 1].end_chunk;
+
+  // The element of y that this thread stores in the end.
+  const int to = static_cast<int>(threadIdx.x) / kColumns, to_column = static_cast<int>(threadIdx.x) % kColumns;
+  const bool stores = to < kMostRows && sm_rows[to].at >= 0 && part + to_column < a.width;
+  const auto y = [&] { return a.y + sm_rows[to].at * a.width + part + to_column; };
+  const T old = a.accumulate && stores ? *y() : T{0};
+
+  // Lanes beyond the last column compute it, too, but do not store.
+  const std::int64_t column = part + column_in_part < a.width ? part + column_in_part : a.width - V;
+  const auto* const x_column = reinterpret_cast<const std::byte*>(a.x + column);
+  const auto row_bytes = static_cast<int>(a.width * sizeof(X));  // 32 bits: an address takes one instruction
+  std::int32_t next_column[kLoads];
+  T next_value[kLoads];
+  // Loads a chunk, whose row is of_row or a later one, and returns its row. Where the row has ended, x is read as for
+  // its last entry and counts as 0.
+  const auto load_next = [&](int chunk, int of_row) {
+    if (chunk >= chunks) return kMostRows;
+    while (chunk >= sm_rows[of_row].end_chunk) ++of_row;
+    const Row& of = sm_rows[of_row];
+    const int at = (chunk - of.first_chunk) * kChunk + lane;
 #pragma unroll
-      for (int v = 0; v < V; ++v) sm_sums[warp][v * kWarp + lane] = part.at[v];
-      __syncthreads();
-      if (warp == 0) {
-        Pack<T, V> sum = {};
-        for (int part_of = 0; part_of < kRows; ++part_of) {
-#pragma unroll
-          for (int v = 0; v < V; ++v) sum.at[v] += sm_sums[part_of][v * kWarp + lane];
-        }
-        put<V>(a, at, hub, sum);
-      }
-      __syncthreads();
+    for (int l = 0; l < kLoads; ++l) {
+      const bool there = at + l * kWarp < of.entries;
+      const std::int64_t e = of.begin + (there ? at + l * kWarp : of.entries - 1);
+      next_column[l] = there || !kMasked ? a.column[e] : -1;
+      next_value[l] = there ? a.values[e] : T{0};
     }
+    return of_row;
+  };
+
+  Pack<T, V> sum = {};
+  int next = load_next(warp, 0);
+  for (int chunk = warp; chunk < chunks; chunk += kWarps) {
+    int count = 0;
+    if constexpr (kMasked) {
+#pragma unroll
+      for (int l = 0; l < kLoads; ++l) {
+        const bool counts = next_column[l] >= 0 && has(a.columns, next_column[l]);
+        const unsigned set = __ballot_sync(kWholeWarp, counts);
+        if (counts) sm_entries[warp][count + __popc(set & ((1u << lane) - 1))] = {next_value[l], next_column[l]};
+        count += __popc(set);
+      }
+      __syncwarp();
+      if (count % kWarp != 0 && lane >= count % kWarp)
+        sm_entries[warp][count / kWarp * kWarp + lane] = {T{0}, sm_entries[warp][0].column};
+    } else {
+      count = kWarp;
+      sm_entries[warp][lane] = {next_value[0], next_column[0]};
+    }
+    __syncwarp();
+    const int now = next;
+    next = load_next(chunk + kWarps, now);
+#pragma unroll 1
+    for (int first = 0; first < count; first += kRequests * kGroups) {
+      Pack<T, V> x[kRequests];
+      T value[kRequests];
+#pragma unroll
+      for (int k = 0; k < kRequests; ++k) {
+        const Entry<T> entry = sm_entries[warp][first + k * kGroups + group];
+        value[k] = entry.value;
+        x[k] = gpu::load<V>(reinterpret_cast<const X*>(x_column + std::int64_t{entry.column} * row_bytes));
+      }
+#pragma unroll
+      for (int k = 0; k < kRequests; ++k) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) sum.at[v] = fma(value[k], x[k].at[v], sum.at[v]);
+      }
+    }
+    __syncwarp();
+    if (next == now) continue;
+#pragma unroll
+    for (int distance = kLanes; distance < kWarp; distance *= 2) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) sum.at[v] += __shfl_xor_sync(kWholeWarp, sum.at[v], distance);
+    }
+    if (group == 0) gpu::store<T, V>(&sm_sums[now][(chunk - sm_rows[now].first_chunk) % kWarps][column_in_part], sum);
+    sum = {};
   }
+  __syncthreads();
+  if (!stores) return;
+  const int of_row = sm_rows[to].end_chunk - sm_rows[to].first_chunk, sums = of_row < kWarps ? of_row : kWarps;
+  T total = 0;
+  for (int n = 0; n < sums; ++n) total += sm_sums[to][n][to_column];
+  *y() = total + old;
 }
 
 template <class T, class X, int V>
 void start(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet& rows) {
-  int lanes = 1;
-  while (lanes < kWarp && lanes * V < a.width) lanes *= 2;
-  const gpu::Grid grid = {.grid = gpu::ceil_div(rows.size(), kRows), .block = kRows * kWarp};
+  const auto block_rows =
+      static_cast<int>(std::clamp<std::int64_t>(gpu::ceil_div(rows.size(), kEnoughBlocks), 1, kMostRows));
+  const gpu::Grid grid = {.grid = {gpu::ceil_div(rows.size(), block_rows), gpu::ceil_div(a.width * sizeof(T), kLine)},
+                          .block = kWarps * kWarp};
   if (a.columns != nullptr)
-    gpu::launch(stream, grid, spmm_kernel<T, X, V, true>, a, rows, lanes);
+    gpu::launch(stream, grid, spmm_kernel<T, X, V, true>, a, rows, block_rows);
   else
-    gpu::launch(stream, grid, spmm_kernel<T, X, V, false>, a, rows, lanes);
+    gpu::launch(stream, grid, spmm_kernel<T, X, V, false>, a, rows, block_rows);
 }
 
 }  // namespace
