@@ -21,33 +21,51 @@ struct ColumnSums {
   __device__ void put(int k, std::int64_t column, T sum) const {
     if (to[k] != nullptr) to[k][column] = accumulate[k] ? to[k][column] + sum : sum;
   }
+  /// The same for a k that is not known at compile time, without copying the arrays to local memory.
+  __device__ void put_at(int k, std::int64_t column, T sum) const {
+#pragma unroll
+    for (int known = 0; known < K; ++known)
+      if (known == k) put(known, column, sum);
+  }
 };
 
-/// Adds columns first .. first + 31 of sum k of partials (chunks, K, n), `stride` elements apart, in f64. All kWarps
-/// warps of a block call it; a lane has a column, so that loads are whole cache lines. Warp w adds chunks w, w +
-/// kWarps, ..., with four loads in flight; the sums of the warps are then added in a fixed tree. Partial sums of 0
-/// after the last one change no bit.
+/// Adds `count` neighbouring columns of partials, whose chunks are `stride` elements apart, in f64, and calls put(i,
+/// sum) for each. All threads of a block of kWarps warps call it; count is at most their number. Neighbouring threads
+/// have neighbouring columns, so that loads are whole cache lines, with many in flight; of the P threads of a column,
+/// number p adds chunks p, p + P, ..., and one then adds the P sums. Partial sums of 0 after the last one change no bit.
+template <int kWarps, class T, class F>
+__device__ void add_partials(std::int64_t chunks, int count, const T* partials, std::int64_t stride, const F& put) {
+  constexpr int kThreads = kWarps * kWarp, kInFlight = 16;
+  __shared__ double sm_sums[kThreads];
+  const int thread = static_cast<int>(threadIdx.y) * kWarp + static_cast<int>(threadIdx.x);
+  const int parts = kThreads / count, part = thread / count;
+  double sum = 0;
+  for (std::int64_t first = part; part < parts && first < chunks; first += parts * kInFlight) {
+    T values[kInFlight];
+#pragma unroll
+    for (int j = 0; j < kInFlight; ++j) {
+      const std::int64_t chunk = first + j * parts;
+      values[j] = chunk < chunks ? partials[chunk * stride + thread % count] : T{0};
+    }
+#pragma unroll
+    for (int j = 0; j < kInFlight; ++j) sum += static_cast<double>(values[j]);
+  }
+  __syncthreads();  // the previous call's sums have been read
+  sm_sums[thread] = sum;
+  __syncthreads();
+  if (thread >= count) return;
+  double total = 0;
+#pragma unroll 8
+  for (int p = 0; p < parts; ++p) total += sm_sums[p * count + thread];
+  put(thread, static_cast<T>(total));
+}
+/// Adds columns first .. first + 31 of sum k of partials (chunks, K, n).
 template <int kWarps, class T, int K>
 __device__ void add_partials(std::int64_t chunks, std::int64_t n, std::int64_t first, int k,
                              const ColumnSums<T, K>& sums, const T* partials, std::int64_t stride) {
-  __shared__ double sm_sums[kWarps][kWarp + 1];  // a column more, so that a warp reads different banks
-  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
-  double sum = 0;
-  if (first + lane < n) {
-#pragma unroll 4
-    for (std::int64_t chunk = warp; chunk < chunks; chunk += kWarps)
-      sum += static_cast<double>(partials[chunk * stride + k * n + first + lane]);
-  }
-  __syncthreads();  // the previous call's sums have been read
-  sm_sums[warp][lane] = sum;
-  __syncthreads();
-  for (int column = warp; column < kWarp; column += kWarps) {
-    const double total = warp_reduce(lane < kWarps ? sm_sums[lane < kWarps ? lane : 0][column] : 0.0);
-    if (lane != 0 || first + column >= n) continue;
-#pragma unroll
-    for (int known = 0; known < K; ++known)  // an index known at compile time keeps `sums` out of local memory
-      if (known == k) sums.put(known, first + column, static_cast<T>(total));
-  }
+  const int count = static_cast<int>(n - first < kWarp ? n - first : kWarp);
+  add_partials<kWarps>(chunks, count, partials + k * n + first, stride,
+                       [&](int i, T sum) { sums.put_at(k, first + i, sum); });
 }
 /// A block of 32 warps adds 32 columns of one sum.
 template <class T, int K>
@@ -85,8 +103,19 @@ __global__ void __launch_bounds__(kWarp* kSumWarps)
   if (column < n) {
     for (std::int64_t first = blockIdx.y * kSumRows; first < rows; first += gridDim.y * kSumRows) {
       const std::int64_t last = first + kSumRows < rows ? first + kSumRows : rows;
-#pragma unroll 4
-      for (std::int64_t row = first + warp; row < last; row += kSumWarps) f.add(row, column, sum);
+      constexpr int kRows = kSumRows / kSumWarps;
+      if constexpr (requires { f.read(first, column); }) {
+        decltype(f.read(first, column)) values[kRows];
+#pragma unroll
+        for (int j = 0; j < kRows; ++j)
+          if (first + warp + j * kSumWarps < last) values[j] = f.read(first + warp + j * kSumWarps, column);
+#pragma unroll
+        for (int j = 0; j < kRows; ++j)
+          if (first + warp + j * kSumWarps < last) f.add(first + warp + j * kSumWarps, column, values[j], sum);
+      } else {
+#pragma unroll kRows
+        for (std::int64_t row = first + warp; row < last; row += kSumWarps) f.add(row, column, sum);
+      }
     }
   }
   for (int k = 0; k < K; ++k) sm_sums[k][warp][lane] = sum[k];
@@ -117,6 +146,7 @@ std::size_t column_sums_bytes(std::int64_t rows, std::int64_t n) {
   return static_cast<std::size_t>(column_sum_chunks(rows, n) * K * n) * sizeof(T);
 }
 /// sums_k,c (+)= sum over rows of the value that f.add(row, c, sum) adds to sum[k]. f is called once for each element.
+/// If f also writes, f.add(row, c, f.read(row, c), sum): all rows of a thread are then read before it writes any.
 template <class T, int K, class F>
 void column_sums(const Stream& stream, std::int64_t rows, std::int64_t n, const ColumnSums<T, K>& sums, const F& f,
                  std::byte* scratch) {

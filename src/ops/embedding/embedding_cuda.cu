@@ -35,7 +35,7 @@ struct DroppedSum {
   std::int64_t columns;
   using R = real_t<T>;
   template <int N>
-  __device__ void at(std::int64_t i, const gpu::Keep<R>& keep) const {
+  __device__ gpu::Pack<R, N> read(std::int64_t i) const {
     const std::int64_t row = gpu::quotient(i, columns), column = gpu::remainder(i, columns);
     const auto pack = [&](const FromTable<T>& from) {
       gpu::Pack<R, N> x = gpu::load<N>(from.table + from.ids[row] * columns + column);
@@ -46,12 +46,19 @@ struct DroppedSum {
     gpu::Pack<R, N> sum = pack(a), second{};
     if (b.table != nullptr) second = pack(b);
 #pragma unroll
+    for (int k = 0; k < N; ++k) sum.at[k] += second.at[k];
+    return sum;
+  }
+  template <int N>
+  __device__ void write(std::int64_t i, gpu::Pack<R, N> sum, const gpu::Keep<R>& keep) const {
+    gpu::Pack<R, N> kept;
+#pragma unroll
     for (int k = 0; k < N; ++k) {
-      sum.at[k] = keep(k, sum.at[k] + second.at[k]);
-      second.at[k] = keep(k, R{1});
+      sum.at[k] = keep(k, sum.at[k]);
+      kept.at[k] = keep(k, R{1});
     }
     gpu::store(y + i, sum);
-    if (derivative != nullptr) gpu::store(derivative + i, second);
+    if (derivative != nullptr) gpu::store(derivative + i, kept);
   }
   __device__ void behind(std::int64_t i) const {
     gpu::store(y + i, R{0});
@@ -69,20 +76,17 @@ struct Pair {
   using R = real_t<T>;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    gpu::store(y + i, from<N>(i));
+    gpu::store(y + i, read<N>(i));
   }
   template <int N>
-  __device__ void at(std::int64_t i, const gpu::Keep<R>& keep) const {
-    gpu::Pack<R, N> x = from<N>(i);
+  __device__ void write(std::int64_t i, gpu::Pack<R, N> x, const gpu::Keep<R>& keep) const {
 #pragma unroll
     for (int k = 0; k < N; ++k) x.at[k] = keep(k, x.at[k]);
     gpu::store(y + i, x);
   }
   __device__ void behind(std::int64_t i) const { gpu::store(y + i, R{0}); }
-
- private:
   template <int N>
-  __device__ gpu::Pack<R, N> from(std::int64_t i) const {
+  __device__ gpu::Pack<R, N> read(std::int64_t i) const {
     const std::int64_t half = gpu::quotient(i, columns), column = gpu::remainder(i, columns);
     return gpu::load<N>(tables + ((half % 2) * table_rows + ids[half / 2]) * columns + column);
   }
@@ -106,11 +110,11 @@ struct Scaled {
 template <class T>
 void embedding_sum(const Stream& stream, std::int64_t m, std::int64_t c, T* y, FromTable<T> a, FromTable<T> b,
                    const Dropout& dropout, const SampleRows& rows, T* derivative) {
-  const bool packed = c % 4 == 0 && gpu::aligned_for<4>(y, derivative, a.table, b.table);
   a.ids = near_copy(a.ids);
   b.ids = near_copy(b.ids);
   if (dropout)
-    gpu::drawn_map<real_t<T>>(stream, c, packed, dropout, rows, DroppedSum<T>{y, derivative, a, b, c});
+    gpu::drawn_map<real_t<T>>(stream, c, c, dropout, rows, DroppedSum<T>{y, derivative, a, b, c}, y, derivative,
+                              a.table, b.table);
   else
     gpu::launch(stream, gpu::warp_per_row(m), embedding_sum_kernel<T>, m, c, y, a, b);
 }
@@ -120,7 +124,7 @@ void embedding_pair(const Stream& stream, std::int64_t m, std::int64_t c, std::i
                     const std::int32_t* ids, const Dropout& dropout, const SampleRows& rows) {
   const Pair<T> pair{y, tables, near_copy(ids), c, r};
   if (dropout)
-    gpu::drawn_map<real_t<T>>(stream, 2 * c, c % 4 == 0 && gpu::aligned_for<4>(y, tables), dropout, rows, pair);
+    gpu::drawn_map<real_t<T>>(stream, 2 * c, c, dropout, rows, pair, y, tables);
   else
     gpu::map<T>(stream, 2 * m * c, c % gpu::pack_size<T>() == 0 && gpu::aligned(y, tables), pair);
 }

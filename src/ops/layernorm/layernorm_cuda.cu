@@ -18,7 +18,7 @@ constexpr int most_per_lane() {
 }
 
 /// A row as a warp sees it, in packs of N columns: lane l has packs l, l + 32, ... With kHeld > 0 a lane holds kHeld of
-/// them in registers. Halves are loaded in pairs, so that a warp loads whole cache lines.
+/// them in registers; those of a null row are 0. Halves are loaded in pairs, so that a warp loads whole cache lines.
 template <class T, int N, int kHeld>
 class Row {
  public:
@@ -26,7 +26,9 @@ class Row {
   __device__ Row(const T* x, std::int64_t columns, int lane) : x_(x), columns_(columns), lane_(lane) {
     if constexpr (kHeld > 0) {
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) packs_[i] = column(i) < columns ? gpu::load<N>(x + column(i)) : Pack<R, N>{};
+      for (int i = 0; i < kHeld; ++i)
+        packs_[i] =
+            x != nullptr && column(i) < columns ? *reinterpret_cast<const Pack<T, N>*>(x + column(i)) : Pack<T, N>{};
     }
   }
   /// Calls f(column, pack, i); i counts this lane's packs.
@@ -35,21 +37,27 @@ class Row {
     if constexpr (kHeld > 0) {
 #pragma unroll
       for (int i = 0; i < kHeld; ++i)
-        if (column(i) < columns_) f(std::int64_t{column(i)}, packs_[i], i);
+        if (column(i) < columns_) f(std::int64_t{column(i)}, gpu::load<N>(packs_[i].at), i);
     } else {
       int i = 0;
       for (std::int64_t c = lane_ * N; c < columns_; c += kWarp * N) f(c, gpu::load<N>(x_ + c), i++);
     }
   }
 
-  __device__ const Pack<R, N>& pack(int i) const { return packs_[i]; }
+  /// Pack i of this lane, which begins at column c.
+  __device__ Pack<R, N> pack(std::int64_t c, int i) const {
+    if constexpr (kHeld > 0)
+      return gpu::load<N>(packs_[i].at);
+    else
+      return gpu::load<N>(x_ + c);
+  }
 
  private:
   __device__ int column(int i) const { return (i * kWarp + lane_) * N; }
   const T* x_;
   std::int64_t columns_;
   int lane_;
-  Pack<R, N> packs_[kHeld > 0 ? kHeld : 1];
+  Pack<T, N> packs_[kHeld > 0 ? kHeld : 1];
 };
 
 /// One warp per row, read once; the variance is that of centred values. Memory bound: reads x, writes y.
@@ -112,18 +120,15 @@ __global__ void __launch_bounds__(kWarp* kBackwardWarps<N * kHeld>)
   Pack<R, N> sums[kSums][kHeld > 0 ? kHeld : 1] = {};
   for (std::int64_t row = std::int64_t{blockIdx.x} * kWarps + warp; row < rows;
        row += std::int64_t{gridDim.x} * kWarps) {
+    T *const to = dx + row * columns, *const also = derivative != nullptr ? derivative + row * columns : nullptr;
+    // Loads begin here, so that none waits for the sums or for a store to another array. Long rows lack the registers.
     const Row<T, N, kHeld> values(x + row * columns, columns, lane), slopes(dy + row * columns, columns, lane);
+    const Row<T, N, kHeld * sizeof(T) <= 32 ? kHeld : 0> before(accumulate ? to : nullptr, columns, lane),
+        factors(also, columns, lane);
     const R m = mean[row], s = rstd[row];
     R sum_a = 0, sum_ah = 0;
-    const T* d = dy + row * columns;
-    const auto slope = [&](std::int64_t c, int i) {
-      if constexpr (kHeld > 0)
-        return slopes.pack(i);
-      else
-        return gpu::load<N>(d + c);
-    };
     values.each([&](std::int64_t c, const Pack<R, N>& v, int i) {
-      const Pack<R, N> scale = gpu::load<N>(gamma + c), g = slope(c, i);
+      const Pack<R, N> scale = gpu::load<N>(gamma + c), g = slopes.pack(c, i);
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         const R h = (v.at[k] - m) * s, a = g.at[k] * scale.at[k];
@@ -137,19 +142,18 @@ __global__ void __launch_bounds__(kWarp* kBackwardWarps<N * kHeld>)
     });
     if (dx == nullptr) continue;
     const R mean_a = gpu::warp_reduce(sum_a) / count, mean_ah = gpu::warp_reduce(sum_ah) / count;
-    T *const to = dx + row * columns, *const also = derivative != nullptr ? derivative + row * columns : nullptr;
     values.each([&](std::int64_t c, const Pack<R, N>& v, int i) {
-      const Pack<R, N> scale = gpu::load<N>(gamma + c), g = slope(c, i);
-      const Pack<R, N> before = accumulate ? gpu::load<N>(to + c) : Pack<R, N>{};
-      Pack<R, N> value;
+      const Pack<R, N> scale = gpu::load<N>(gamma + c), g = slopes.pack(c, i);
+      Pack<R, N> value, start{};
+      if (accumulate) start = before.pack(c, i);
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         value.at[k] = s * (g.at[k] * scale.at[k] - mean_a - (v.at[k] - m) * s * mean_ah);
-        if (accumulate) value.at[k] += before.at[k];
+        if (accumulate) value.at[k] += start.at[k];
       }
       gpu::store(to + c, value);
       if (also != nullptr) {
-        const Pack<R, N> factor = gpu::load<N>(also + c);
+        const Pack<R, N> factor = factors.pack(c, i);
 #pragma unroll
         for (int k = 0; k < N; ++k) value.at[k] *= factor.at[k];
         gpu::store(also + c, value);
@@ -162,28 +166,26 @@ __global__ void __launch_bounds__(kWarp* kBackwardWarps<N * kHeld>)
   }
   if constexpr (kHeld > 0) {
     if (partials == nullptr) return;
-    __shared__ R sm_sums[kSums][kHeld * kWarp * N];
-    for (int w = 0; w < kWarps; ++w) {  // one warp after another, in a fixed order
-      if (w == warp) {
+    __shared__ R sm_sums[kWarps][kHeld * kWarp * N];
 #pragma unroll
-        for (int e = 0; e < kHeld * N; ++e) {
-          const int i = e / N, c = (i * kWarp + lane) * N + e % N;
+    for (int k = 0; k < kSums; ++k) {
+      __syncthreads();  // the previous sums have been read
 #pragma unroll
-          for (int k = 0; k < kSums; ++k)
-            sm_sums[k][c] = w == 0 ? sums[k][i].at[e % N] : sm_sums[k][c] + sums[k][i].at[e % N];
-        }
-      }
+      for (int e = 0; e < kHeld * N; ++e) sm_sums[warp][(e / N * kWarp + lane) * N + e % N] = sums[k][e / N].at[e % N];
       __syncthreads();
+      // mutant-equivalent: an element computed twice gets the same value
+      for (std::int64_t c = warp * kWarp + lane; c < columns; c += kWarp * kWarps) {
+        R total = 0;
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) total += sm_sums[w][c];
+        partials[(std::int64_t{blockIdx.x} * kSums + k) * columns + c] = total;
+      }
     }
-    // mutant-equivalent: an element computed twice gets the same value
-    for (std::int64_t c = warp * kWarp + lane; c < columns; c += kWarp * kWarps)
-      for (int k = 0; k < kSums; ++k) partials[(std::int64_t{blockIdx.x} * kSums + k) * columns + c] = sm_sums[k][c];
     if constexpr (kWarps == kWarp) {
       if (!gpu::is_last_block(arrived, gridDim.x)) return;
-      for (std::int64_t first = 0; first < columns; first += kWarp)
-        for (int k = 0; k < kSums; ++k)
-          gpu::add_partials<kWarps>(gridDim.x, columns, first, k, parameters, static_cast<const R*>(partials),
-                                    kSums * columns);
+      const int n = static_cast<int>(columns);
+      gpu::add_partials<kWarps>(gridDim.x, kSums * n, static_cast<const R*>(partials), kSums * columns,
+                                [&](int i, R sum) { parameters.put_at(i / n, i % n, sum); });
     }
   }
 }

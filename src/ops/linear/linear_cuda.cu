@@ -19,32 +19,35 @@ struct Activate {
   std::int64_t n;
   using R = real_t<T>;
   template <int N>
+  struct Values {
+    gpu::Pack<R, N> value, start, base;
+  };
+  template <int N>
   __device__ void at(std::int64_t i) const {
-    apply<N>(i, [](int, R x) { return x; });
+    write<N>(i, read<N>(i), [](int, R x) { return x; });
   }
   template <int N>
-  __device__ void at(std::int64_t i, const gpu::Keep<R>& keep) const {
-    apply<N>(i, keep);
+  __device__ Values<N> read(std::int64_t i) const {
+    Values<N> v{gpu::load<N>(y + i), {}, {}};
+    if (bias != nullptr) v.start = gpu::load<N>(bias + gpu::remainder(i, n));
+    if (residual != nullptr) v.base = gpu::load<N>(residual + i);
+    return v;
   }
-  __device__ void behind(std::int64_t i) const {
-    gpu::store(y + i, residual != nullptr ? gpu::load(residual + i) : R{0});
-    if (derivative != nullptr) gpu::store(derivative + i, R{0});
-  }
-
- private:
   template <int N, class Keep>
-  __device__ void apply(std::int64_t i, const Keep& keep) const {
-    gpu::Pack<real_t<T>, N> value = gpu::load<N>(y + i), slope, start{}, base{};
-    if (bias != nullptr) start = gpu::load<N>(bias + gpu::remainder(i, n));
-    if (residual != nullptr) base = gpu::load<N>(residual + i);
+  __device__ void write(std::int64_t i, const Values<N>& v, const Keep& keep) const {
+    gpu::Pack<R, N> value, slope;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      Op::apply(value.at[k] + start.at[k], value.at[k], slope.at[k]);
-      value.at[k] = base.at[k] + keep(k, value.at[k]);
+      Op::apply(v.value.at[k] + v.start.at[k], value.at[k], slope.at[k]);
+      value.at[k] = v.base.at[k] + keep(k, value.at[k]);
       slope.at[k] = keep(k, slope.at[k]);
     }
     gpu::store(y + i, value);
     if (derivative != nullptr) gpu::store(derivative + i, slope);
+  }
+  __device__ void behind(std::int64_t i) const {
+    gpu::store(y + i, residual != nullptr ? gpu::load(residual + i) : R{0});
+    if (derivative != nullptr) gpu::store(derivative + i, R{0});
   }
 };
 
@@ -54,10 +57,11 @@ struct ScaledSum {
   T* dy;
   const T* derivative;
   std::int64_t n;
-  __device__ void add(std::int64_t row, std::int64_t column, real_t<T> (&sum)[1]) const {
-    const std::int64_t i = row * n + column;
-    const real_t<T> da = gpu::load(dy + i) * gpu::load(derivative + i);
-    gpu::store(dy + i, da);
+  __device__ real_t<T> read(std::int64_t row, std::int64_t column) const {
+    return gpu::load(dy + row * n + column) * gpu::load(derivative + row * n + column);
+  }
+  __device__ void add(std::int64_t row, std::int64_t column, real_t<T> da, real_t<T> (&sum)[1]) const {
+    gpu::store(dy + row * n + column, da);
     sum[0] += da;
   }
 };
@@ -80,9 +84,8 @@ void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivat
   gpu::visit_activation(activation, [&]<class Op>() {
     const Activate<T, Op> activate{y, derivative, bias, residual, s.n};
     if (dropout)
-      gpu::drawn_map<real_t<T>>(stream, s.m * s.n / rows.rows(),
-                                s.n % 4 == 0 && gpu::aligned_for<4>(y, derivative, bias, residual), dropout, rows,
-                                activate);
+      gpu::drawn_map<real_t<T>>(stream, s.m * s.n / rows.rows(), s.n, dropout, rows, activate, y, derivative, bias,
+                                residual);
     else
       gpu::map<T>(stream, s.m * s.n, s.n % gpu::pack_size<T>() == 0 && gpu::aligned(y, derivative, bias, residual),
                   activate);
