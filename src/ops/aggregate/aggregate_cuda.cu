@@ -148,10 +148,18 @@ struct Derive {
   const R* dout;
   const std::uint8_t* marks;
   R slope, scale;
-  __device__ void add(std::int64_t i, std::int64_t c, R (&sum)[2]) const {
-    const std::int64_t from = rows[i] * width + c, to = i * width + c;
-    const std::uint8_t mark = marks[from];
-    const R kept = mark & cpu::kKept ? dout[from] * scale : R{0};
+  struct Value {
+    R dout;
+    std::uint8_t mark;
+  };
+  __device__ Value read(std::int64_t i, std::int64_t c) const {
+    const std::int64_t from = rows[i] * width + c;
+    return {dout[from], marks[from]};
+  }
+  __device__ void add(std::int64_t i, std::int64_t c, const Value& value, R (&sum)[2]) const {
+    const std::int64_t to = i * width + c;
+    const std::uint8_t mark = value.mark;
+    const R kept = mark & cpu::kKept ? value.dout * scale : R{0};
     const R p = mark & cpu::kFirst ? kept : kept * slope;
     gpu::store(d1 + to, p * kGradientScale<T>), sum[0] += p;
     if (d2 == nullptr) return;

@@ -13,9 +13,8 @@
 /// A warp has 4 kRows rows of a head: queries, or keys in the gradient of keys and values. The opposite side is
 /// processed in tiles of 32 rows. Lane 8 g + t has the warp's rows g + 4 r, and the tile's rows t + 8 n of a product of
 /// rows (kRows x 4 results), or 16 bytes of columns in each of kChunks packs of a weighted sum (up to kRows x 8
-/// results). So an operand that a lane reads from shared memory is used 4 to 8 times: for 8 rows of float, 1.5 bytes
-/// per multiplication in a product of rows and 1 in a weighted sum, where a multiprocessor reads 1 byte in the time of
-/// one. Addresses of a quarter of a warp are in different banks. Each lane adds in ascending order.
+/// results). So an operand that a lane reads from shared memory is used 4 to 8 times. Addresses of a quarter of a warp
+/// are in different banks. Each lane adds in ascending order.
 namespace lockstep::ops::cuda {
 
 inline constexpr int kTileRows = 32, kTileRowsOfLane = 4;
@@ -24,8 +23,9 @@ inline constexpr int kTileRows = 32, kTileRowsOfLane = 4;
 template <class T, int kWidth>
 struct RealTile {
   static constexpr int kPack = gpu::pack_size<T>();
-  /// Rows of a lane, limited by registers: those of the gradient of keys and values hold 2 kRows x kWidth / 8 sums.
-  static constexpr int kRows = sizeof(T) * kWidth <= 256 && sizeof(T) == 4 ? 8 : sizeof(T) * kWidth <= 512 ? 4 : 2;
+  /// Rows of a lane. Twice as many would read less from shared memory for a multiplication, but an H100 waited: for the
+  /// last warps of the longest sequences, beside which few others ran, and for instructions of loops twice as long.
+  static constexpr int kRows = sizeof(T) * kWidth <= 512 ? 4 : 2;
   static constexpr int kWarpRows = 4 * kRows;
   static constexpr int kChunks = gpu::ceil_div(kWidth, 8 * kPack);
   static constexpr int kColumns = kChunks * kPack;  ///< of a lane

@@ -16,8 +16,8 @@ namespace {
 constexpr int kTile = 64, kEach = 4, kThreads = (kTile / kEach) * (kTile / kEach);
 template <class R>
 constexpr int kGroupRows = sizeof(R) == 4 ? 64 : 32;
-/// Two blocks for each multiprocessor of a large GPU.
-constexpr std::int64_t kMostGroups = 256;
+/// Two blocks for each multiprocessor of a large GPU. More write more parts, which the second launch reads.
+constexpr std::int64_t kMostBlocks = 256;
 /// With fewer rows the library's product is as fast.
 constexpr std::int64_t kFewestRows = 1024;
 constexpr std::int64_t kMostOutputs = 256;
@@ -82,17 +82,19 @@ __global__ void __launch_bounds__(kThreads) tall_product_kernel(gpu::Earlier ear
   }
 }
 
-/// Adds the parts of dw (`weights` elements) and db (n): 32 elements for each block.
+/// Adds the parts of dw (`weights` elements) and db (n): 32 elements for each block. Latency bound: small blocks, so that
+/// all of them run at once.
+constexpr int kSumWarps = 8;
 template <class R>
-__global__ void __launch_bounds__(gpu::kWarp* gpu::kWarp)
+__global__ void __launch_bounds__(kSumWarps* gpu::kWarp)
     tall_sums_kernel(gpu::Earlier earlier, std::int64_t parts, std::int64_t weights, std::int64_t n,
                      gpu::ColumnSums<R, 1> dw, gpu::ColumnSums<R, 1> db, const R* __restrict__ from) {
   earlier.wait();
   const std::int64_t blocks = gpu::ceil_div(weights, gpu::kWarp), block = blockIdx.x;
   const bool bias = block >= blocks;
   const gpu::ColumnSums<R, 1> sums{{bias ? db.to[0] : dw.to[0]}, {bias ? db.accumulate[0] : dw.accumulate[0]}};
-  gpu::add_partials<gpu::kWarp>(parts, bias ? n : weights, (bias ? block - blocks : block) * gpu::kWarp, 0, sums,
-                                bias ? from + weights : from, weights + n);
+  gpu::add_partials<kSumWarps>(parts, bias ? n : weights, (bias ? block - blocks : block) * gpu::kWarp, 0, sums,
+                               bias ? from + weights : from, weights + n);
 }
 
 }  // namespace
@@ -106,12 +108,13 @@ void linear_gradients(const Stream& stream, const LinearShape& s, T* dy, const T
     if (dw.to != nullptr) product<T, R>(stream, Product::tn, s.n, s.k, s.m, dw.to, dy, x, dw.accumulate);
     return;
   }
-  const std::int64_t groups = std::min(gpu::ceil_div(s.m, kGroupRows<R>), kMostGroups), weights = s.n * s.k;
+  const std::int64_t tiles = gpu::ceil_div(s.n, kTile), weights = s.n * s.k;
+  const std::int64_t groups = std::min(gpu::ceil_div(s.m, kGroupRows<R>), kMostBlocks / tiles);
   const TallProduct<T> p{s.m, s.n, s.k, dy, derivative, x, gpu::scratch<R>(stream, groups * (weights + s.n))};
   const auto whole = [&]<int N>() {
     return s.n % N == 0 && s.k % N == 0 && gpu::aligned_for<N>(static_cast<const T*>(dy), derivative, x);
   };
-  const gpu::Grid grid{.grid = {groups, gpu::ceil_div(s.n, kTile)}, .block = kThreads};
+  const gpu::Grid grid{.grid = {groups, tiles}, .block = kThreads};
   if (whole.template operator()<4>())
     gpu::launch(stream, grid, tall_product_kernel<T, 4>, p);
   else if (whole.template operator()<2>())
@@ -120,7 +123,7 @@ void linear_gradients(const Stream& stream, const LinearShape& s, T* dy, const T
     gpu::launch(stream, grid, tall_product_kernel<T, 1>, p);
   const std::int64_t blocks =
       gpu::ceil_div(weights, gpu::kWarp) + (db.to != nullptr ? gpu::ceil_div(s.n, gpu::kWarp) : 0);
-  gpu::launch(stream, {.grid = blocks, .block = {gpu::kWarp, gpu::kWarp}}, tall_sums_kernel<R>, groups, weights, s.n,
+  gpu::launch(stream, {.grid = blocks, .block = {gpu::kWarp, kSumWarps}}, tall_sums_kernel<R>, groups, weights, s.n,
               gpu::ColumnSums<R, 1>{{dw.to}, {dw.accumulate}}, gpu::ColumnSums<R, 1>{{db.to}, {db.accumulate}},
               static_cast<const R*>(p.parts));
 }
