@@ -47,11 +47,11 @@ struct Entry {
 template <class T, class X, int V, bool kMasked>
 __global__ void __launch_bounds__(kWarps* kWarp, 4)
     spmm_kernel(gpu::Earlier earlier, cpu::SpmmArguments<T, X> a, RowSet rows, int block_rows) {
+  earlier.wait();
   // A chunk has more entries if some of them do not count.
   constexpr int kColumns = kLine / sizeof(T), kLoads = kMasked ? 3 : 1, kChunk = kLoads * kWarp;
   constexpr int kLanes = kColumns / V, kGroups = kWarp / kLanes;
   static_assert(kMostRows * kColumns <= kWarps * kWarp && kWarp % (kRequests * kGroups) == 0);
-  earlier.wait();
   alignas(16) __shared__ T sm_sums[kMostRows][kWarps][kColumns];
   __shared__ Entry<T> sm_entries[kWarps][kChunk];
   __shared__ Row sm_rows[kMostRows];
