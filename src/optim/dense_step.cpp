@@ -60,6 +60,8 @@ class DenseStepOf final : public DenseStep {
       s.rank = rank;
       s.ranks = ranks;
       s.record_words = static_cast<std::int64_t>((sizeof(GpuStepRecord) + RankReport::size_bytes(1)) / 8);
+      require(s.record_words <= optim_kernels::kDenseThreads, "a step record of ", s.record_words,
+              " words: a thread of a block copies one");
       s.state = reinterpret_cast<optim_kernels::UpdateState*>(end_.state);
       s.before = reinterpret_cast<optim_kernels::UpdateState*>(before_.data());
       s.updates = end_.optimizer != nullptr ? 1 : 0;

@@ -2,10 +2,12 @@
 
 #include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_copy_async.hpp"
+#include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "ops/common/activation_cuda.hpp"
 #include "ops/common/regression.hpp"
 #include "ops/common/sample_table_cuda.hpp"
+#include "ops/common/tile_lane_cuda.hpp"
 #include "optim/dense_step_kernels.hpp"
 #include "optim/gpu_update_cuda.hpp"
 #include "optim/square_sum_cuda.hpp"
@@ -16,6 +18,8 @@ namespace lockstep::optim_kernels::cuda {
 
 namespace {
 
+using gpu::kTileColumns;
+using gpu::kTileRows;
 using gpu::kWarp;
 constexpr int kThreads = kDenseThreads, kWarps = kThreads / kWarp;
 
@@ -33,22 +37,12 @@ __device__ void put_quad(T* to, const Quad<T>& values) {
   *reinterpret_cast<Quad<T>*>(to) = values;
 }
 
-/// Columns of a warp's tile of a product; a lane computes a few elements of kTileRows rows. Lanes that differ in bit 0
-/// or in bit 1 read the same packs of one operand: shared memory serves 16 lanes at once.
-constexpr int kTileColumns = 8, kTileRows = kWarp / kTileColumns;
-struct TileLane {
-  int row, column;
-  __device__ TileLane() {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    row = lane % 2 + lane / 16 * 2;
-    column = lane / 2 % kTileColumns;
-  }
-};
 /// Calls f(row, column) for the lane's element of each tile of a grid of rows x columns elements, a warp per tile; rows
 /// is a multiple of kTileRows.
 template <class F>
 __device__ void each_in_tiles(int rows, int columns, const F& f) {
-  const TileLane at;
+  // mutant-equivalent: the lanes of a warp share a tile in any order
+  const gpu::TileLane at(static_cast<int>(threadIdx.x) % kWarp);
   const int across = gpu::ceil_div(columns, kTileColumns), tiles = rows / kTileRows * across;
 #pragma unroll 1
   for (int tile = static_cast<int>(threadIdx.x) / kWarp; tile < tiles; tile += kWarps) {
@@ -56,11 +50,6 @@ __device__ void each_in_tiles(int rows, int columns, const F& f) {
     if (column < columns) f(down * kTileRows + at.row, column);
   }
 }
-
-template <class T>
-struct alignas(2 * sizeof(T)) Pair {
-  T at[2];
-};
 
 /// Starts to load all weights and clears the rest of the shared memory. The padding after rows must be 0.
 template <class T>
@@ -141,7 +130,7 @@ __device__ double forward(const DenseOperands<T>& s, int k, int rows, T* sm) {
     for (int e = 0; e < kEach * kEach; ++e) {
       T a = sum[0][0];
 #pragma unroll
-      for (int other = 1; other < kEach * kEach; ++other)
+      for (int other = 1; other < kEach * kEach; ++other)  // mutant-equivalent: e is less
         if (e == other) a = sum[other / kEach][other % kEach];
       const int row = group * kEach + e / kEach, column = o + e % kEach * apart;
       if (column >= out) continue;
@@ -176,7 +165,7 @@ __device__ void parameter_gradients(const DenseLayer& l, bool add, T* to, const 
 #pragma unroll 8
     for (int r = 0; r < kRows; ++r) {
       const Quad<T> dy = quad(dys + r * l.dy_stride);
-      const Pair<T> x = *reinterpret_cast<const Pair<T>*>(xs + r * l.stride);
+      const gpu::Pack<T, 2> x = *reinterpret_cast<const gpu::Pack<T, 2>*>(xs + r * l.stride);
 #pragma unroll
       for (int a = 0; a < 4; ++a)
 #pragma unroll
@@ -186,8 +175,8 @@ __device__ void parameter_gradients(const DenseLayer& l, bool add, T* to, const 
     for (int a = 0; a < 4; ++a) {
       T* place = to + l.weight + std::int64_t{o + a} * in + i;
       if (o + a < out && in % 4 == 0) {
-        auto& both = *reinterpret_cast<Pair<T>*>(place);
-        const Pair<T> before = add ? both : Pair<T>{};
+        auto& both = *reinterpret_cast<gpu::Pack<T, 2>*>(place);
+        const gpu::Pack<T, 2> before = add ? both : gpu::Pack<T, 2>{};
         both = {before.at[0] + sum[a][0], before.at[1] + sum[a][1]};
       } else if (o + a < out) {
         put(place, sum[a][0]);

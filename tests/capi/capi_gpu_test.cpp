@@ -81,6 +81,18 @@ TEST_SUITE("capi.gpu_cuda") {
     CHECK(apart(to_y.read(), kdx) < 1e-13);
     CHECK(apart(to_x.read(), ktdy) < 1e-13);
 
+    // Matrices of more nodes than one block multiplies: each is its node's number.
+    const long many = 999;
+    std::vector<double> numbers(to_size(many * n_out * n_in)), wanted(to_size(many * n_out));
+    for (std::size_t e = 0; e < numbers.size(); ++e) numbers[e] = static_cast<double>(e / to_size(n_out * n_in));
+    for (std::size_t e = 0; e < wanted.size(); ++e) wanted[e] = static_cast<double>(e / to_size(n_out)) * double(n_in);
+    const test::DeviceArray<double> matrices(numbers), ones(std::vector<double>(to_size(many * n_in), 1)),
+        products(wanted.size());
+    REQUIRE(lsem_gpu_tl_f64(g, many, matrices.data(), ones.data(), n_in, 1, products.data(), n_out, 1, 0, nullptr) ==
+            LSEM_OK);
+    Stream({DeviceKind::cuda, 0}, nullptr).synchronize();
+    CHECK(products.read() == wanted);
+
     CHECK(lsem_gpu_predict_f64(g, 0, nullptr, 0, 0, nullptr, 0, 0, nullptr) == LSEM_OK);
     CHECK(lsem_gpu_predict_f64(g, n, nullptr, n_in, 1, y.data(), n_out, 1, nullptr) == LSEM_ERR_ARGUMENT);
     CHECK(lsem_gpu_predict_f64(g, n, x.data(), 0, 1, y.data(), n_out, 1, nullptr) == LSEM_ERR_ARGUMENT);

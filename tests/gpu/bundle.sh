@@ -38,14 +38,15 @@ find "$home/libexec" "$home/lib" -type f -exec ldd {} \; 2>/dev/null | awk '$2 =
   while read -r library; do cp -L "$library" "$home/lib/"; done
 
 wanted=$(ldd "$home"/libexec/* | grep -oE "lib(cudart|cublasLt|cusparse|nvJitLink${nccl/lib/})\.so\.[0-9]+" | sort -u | tr '\n' ' ' || true)  # none in a build without CUDA
+cupti=$(ldd "$home"/lib/libkernel_times.so 2> /dev/null | grep -oE 'libcupti\.so\.[0-9]+' | head -1 || true)
 cat > "$home/bin/start" <<END
 #!/bin/sh
 # Starts the program with this link's name, with the libraries of this folder. CUDA's come from CUDA_HOME, the usual places, or the
 # packages of a Python with PyTorch (LOCKSTEP_PYTHON).
 wanted="${wanted:-libcublasLt.so}"
+[ -z "\$CUDA_INJECTION64_PATH" ] || wanted="\$wanted $cupti"  # of libkernel_times.so
 END
 cat >> "$home/bin/start" <<'END'
-[ -z "$CUDA_INJECTION64_PATH" ] || wanted="$wanted libcupti.so.13"  # of libkernel_times.so
 home=$(cd "$(dirname "$0")/.." && pwd)
 path=$home/lib
 has() {  # LIBRARY: whether a folder of the path has it

@@ -5,7 +5,8 @@
 #            [--jobs N] [--stand-in] [--cases PATTERN]
 #   check.sh --output DIR --merge RESULTS.tsv...     writes DIR/gpu-check.* from the results of several runs; needs no GPU
 #     --bin       folder of the programs (build/cuda/bin)
-#     --output    folder of results.tsv (a line for each step, at once), logs.txt, and gpu-check.json and gpu-check.md (gpu-check)
+#     --output    folder of results.tsv (a line for each step, at once), logs.txt, kernel-times.txt (of the traces), and gpu-check.json
+#                 and gpu-check.md (gpu-check)
 #     --data      folder of prepared files, named as in configs/; missing ones are generated
 #     --seconds   duration of each measurement (5)
 #     --steps     only steps whose names match one of these patterns, separated by commas: 'sanitizer/racecheck,speed/hrm'
@@ -29,7 +30,7 @@ while [ $# -gt 0 ]; do
     --list) list=yes ;;
     --append) append=yes ;;
     --merge) merge=yes && shift && break ;;
-    *) sed -n 4,21p "$0" >&2; exit 2 ;;
+    *) sed -n 4,22p "$0" >&2; exit 2 ;;
   esac
   shift
 done
@@ -117,7 +118,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/logs"
 results=$output/results.tsv
-[ -n "$append" ] || rm -f "$results" "$output/logs.txt"
+[ -n "$append" ] || rm -f "$results" "$output/logs.txt" "$output/kernel-times.txt"
 mpirun=mpirun
 [ -x "$bin/mpirun" ] && mpirun=$bin/mpirun  # a bundle's own
 mpirun="$mpirun --oversubscribe --bind-to none"
@@ -426,8 +427,9 @@ for model in "${models[@]}"; do
     else
       describe "$model"
       for precision in fp32 bf16; do
-        step trace "$model, $precision" 120 env CUDA_INJECTION64_PATH="$times" LOCKSTEP_KERNEL_TIMES="$output/kernels-$model-$precision.txt" \
-          "$bin/lockstep" bench --device cuda "${bench[@]}" --precision "$precision" --graphs off --steps 20 --warmup 10
+        step trace "$model, $precision" 120 env CUDA_INJECTION64_PATH="$times" LOCKSTEP_KERNEL_TIMES="$work/kernels.txt" \
+          "$bin/lockstep" bench --device cuda "${bench[@]}" --precision "$precision" --graphs off --steps 20 --warmup 10 &&
+          { echo "=== $model, $precision" && cat "$work/kernels.txt"; } >> "$output/kernel-times.txt"
       done
     fi
   fi

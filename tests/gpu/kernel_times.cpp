@@ -1,8 +1,7 @@
 // The time of every kernel, copy and clearing of memory of a program, as the GPU runs them:
 //   CUDA_INJECTION64_PATH=libkernel_times.so LOCKSTEP_KERNEL_TIMES=FILE PROGRAM...
 // CUDA loads the library when it starts. When the program ends, FILE has a summary of the later half of all work, the
-// longest first, then the last 500 pieces of work in order. CUPTI records times in the background, so that they are
-// those of the program alone; in a graph (--graphs on) only kernels of whole graphs would be seen.
+// longest first, then the last 500 pieces of work in order.
 #include <cupti.h>
 #include <cxxabi.h>
 

@@ -143,9 +143,10 @@ Rows random_rows(std::int64_t count, std::int64_t below, std::uint64_t sample) {
 
 TEST_SUITE("ops.graph_samples.cuda" * doctest::skip(gpu_count() == 0)) {
   TEST_CASE("a GPU lists the rows of the host's pairs, their uses and the nodes of the last layer") {
-    // Nodes fewer and more than uses, on word boundaries and not; one row alone.
-    for (const auto& [count, nodes] : {std::pair{1, 1}, std::pair{1, 500}, std::pair{5, 15}, std::pair{30, 64},
-                                       std::pair{40, 130}, std::pair{70, 211}, std::pair{100, 1000}}) {
+    // Nodes fewer and more than uses, on word boundaries and not; one row alone; as many uses as a block copies, and more.
+    for (const auto& [count, nodes] :
+         {std::pair{1, 1}, std::pair{1, 500}, std::pair{5, 15}, std::pair{30, 64}, std::pair{40, 130},
+          std::pair{70, 211}, std::pair{100, 1000}, std::pair{1365, 900}, std::pair{1370, 2000}}) {
       CAPTURE(count);
       CAPTURE(nodes);
       for (const std::int64_t last : {std::int64_t{1}, std::int64_t{nodes}}) {  // rows below it

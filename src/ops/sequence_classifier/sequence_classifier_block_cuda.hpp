@@ -8,18 +8,20 @@
 #include "lockstep/device/cuda_reduce.hpp"
 #include "ops/common/activation_cuda.hpp"
 #include "ops/common/philox_cuda.hpp"
+#include "ops/common/tile_lane_cuda.hpp"
 #include "sequence_classifier_kernels.hpp"
 
 /// Code that the encoder's kernels share: products of rows in shared memory with one weight matrix after another, layer
 /// norms of rows, dropout.
 namespace lockstep::ops::cuda::classifier {
 
+using gpu::kTileColumns;
+using gpu::kTileRows;
 using gpu::kWarp;
+using gpu::TileLane;
 
 /// A warp per row, where rows are independent.
 inline constexpr int kMostRows = 24, kWarps = kMostRows, kThreads = kWarps * kWarp;
-/// A tile of a product, for a warp: each lane has one row and two columns.
-inline constexpr int kTileRows = 4, kTileColumns = 8;
 /// Padding of rows in shared memory: lanes that read 16 bytes of adjacent rows use different banks.
 inline constexpr int kGap = 4;
 
@@ -166,13 +168,6 @@ class Weights {
   std::int64_t slot_;
   int count_, used_ = 0;
   Order order_;
-};
-
-/// A lane's place in a tile. Lanes that differ in bit 0 or in bit 1 read the same weights or the same row: shared memory
-/// serves 16 lanes at once.
-struct TileLane {
-  int row, column;
-  __device__ explicit TileLane(int lane) : row(lane % 2 + lane / 16 * 2), column(lane / 2 % kTileColumns) {}
 };
 
 /// y_rn = sum_k x_rk w_nk + bias_n, in ascending order, for the block's rows and a matrix (n, k). put(row, column, y)

@@ -61,6 +61,7 @@ __device__ void add_products(const Product<R>& p, std::int64_t block, R* partial
   __shared__ __align__(16) R sm_x[kRows][kTile];
   const std::int64_t across = gpu::ceil_div(p.k, kTile), down = gpu::ceil_div(p.n, kTile);
   const std::int64_t split = block / (across * down), i0 = block / across % down * kTile, j0 = block % across * kTile;
+  // mutant-equivalent: either of two equal values
   const std::int64_t first = split * kSplitRows, last = first + kSplitRows < p.rows ? first + kSplitRows : p.rows;
   const int thread = static_cast<int>(threadIdx.x), i = thread / (kTile / kAcross) * kDown,
             j = thread % (kTile / kAcross) * kAcross;

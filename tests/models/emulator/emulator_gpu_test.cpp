@@ -138,6 +138,11 @@ TEST_SUITE("models.emulator_cuda") {
     const Results<double> here = on_cpu(operators, x, {}), there = on_gpu(operators, x, {});
     CHECK(apart(there.y, here.y) < 1e-12);
     CHECK(apart(there.physical, here.physical) < 1e-12);
+    // More outputs than the groups of a block compute at once.
+    const Emulator wide = test::random_emulator({.n_in = 3, .n_out = 2, .hidden = 300, .layers = 2});
+    const EmulatorOperators<double> wide_operators(wide);
+    const std::vector<double> states = test::random_states(wide, 5);
+    CHECK(apart(on_gpu(wide_operators, states, {}).y, on_cpu(wide_operators, states, {}).y) < 1e-12);
     const EmulatorOperators<double> large(test::random_emulator({.n_in = 4, .n_out = 1, .hidden = 600, .layers = 3}));
     CHECK_THROWS_WITH_AS((void)large.on_gpu(kGpu), doctest::Contains("do not fit 16 times"), Error);
     const EmulatorOperators<float> deep(test::random_emulator({.n_in = 4, .n_out = 1, .hidden = 4, .layers = 16}));

@@ -135,12 +135,24 @@ TEST_SUITE("models.sequence_classifier_cuda") {
     compare(arch, DType::f64, 3, 0, 1e-12);
   }
 
-  TEST_CASE("gradients that two blocks sum agree with those of the layers" * doctest::skip(!gpu_present())) {
+  TEST_CASE("gradients that several blocks sum agree with those of the layers" * doctest::skip(!gpu_present())) {
     for (const bool pre_norm : {true, false}) {
       HarArch arch = arch_with(8);
       arch.pre_norm = pre_norm;
       arch.encoder_dropout = 0.3;
       compare(arch, DType::f64, 11, 0.3, 1e-12);  // 264 rows
+    }
+  }
+
+  TEST_CASE("tokens of more columns than a lane loads ahead agree with those of the layers" *
+            doctest::skip(!gpu_present())) {
+    for (const bool pre_norm : {true, false}) {
+      HarArch arch = arch_with(5);
+      arch.dim = 100;  // a lane has up to four columns
+      arch.pre_norm = pre_norm;
+      arch.encoder_dropout = 0.3;
+      compare(arch, DType::f64, 3, 0.3, 1e-12);
+      compare(arch, DType::bf16, 3, 0.3, 0x1p-4);
     }
   }
 

@@ -43,8 +43,8 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
         {{.in = 14, .out = 1, .hidden = 64, .layers = 3}, {60, 33}},
         {{.in = 5, .out = 9, .hidden = 33, .layers = 4}, {17, 130}},
         {{.in = 3, .out = 2, .hidden = 2, .layers = 8}, {40, 40, 40}},
-        // Parts of several groups of rows, the last one smaller.
-        {{.in = 3, .out = 2, .hidden = 5, .layers = 2, .rows = 4000}, {1024, 1025, 2050, 3100}},
+        // Parts of one group of 8 or 32 rows, then of several, the last one smaller.
+        {{.in = 3, .out = 2, .hidden = 5, .layers = 2, .rows = 12000}, {1024, 1025, 4097, 8250}},
         {{.in = 4, .out = 3, .hidden = 6, .layers = 2, .bootstrap = true}, {50, 50, 50}},
         // 8 sums of squares fill their allocation: the stand-in has NaN behind them.
         {{.in = 4, .out = 2, .hidden = 32, .layers = 1}, {30, 25}},
@@ -65,9 +65,9 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
   }
 
   TEST_CASE("a kernel's steps repeat bit by bit, in graphs and not, in any order of blocks and threads") {
-    for (const std::int64_t count : {100, 3000}) {  // without and with several groups of rows in a part
+    for (const std::int64_t count : {100, 4200}) {  // without and with several groups of rows in a part
       CAPTURE(count);
-      const Network network = {.hidden = 9, .rows = 4000};
+      const Network network = {.hidden = 9, .rows = 6000};
       const std::vector<std::int64_t> counts(6, count);
       Training first(network, true), second(network, true), third(network, true);
       first.train(counts, 0.1, Graphs::off);
