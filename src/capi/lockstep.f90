@@ -8,7 +8,7 @@
 !            arrays of c_loc(...) addresses.
 ! Optional   Pass a mask or workspace as c_loc(mask), or c_null_ptr for none.
 ! GPUs       The lsem_gpu_* functions take addresses in GPU memory: c_loc(x) inside `!$acc host_data use_device(x)`, or
-!            c_devloc(x) of a CUDA Fortran array. The strides of x(n_in, n) are n_in and 1.
+!            transfer(c_devloc(x), c_null_ptr) of a CUDA Fortran array. The strides of x(n_in, n) are n_in and 1.
 ! Networks   The lsnet_* functions take the addresses of whole arrays: x(length, channels, n), items(slots, n),
 !            scores(items, n).
 ! Precision  The generic names without suffix (lsem_predict, ...) select the precision by the kind: real(c_float) or

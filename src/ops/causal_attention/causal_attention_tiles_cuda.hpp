@@ -373,14 +373,18 @@ __device__ void time_products(const CausalLaunch<T>& p, const CausalHead<T>& h, 
       x[m] = four(sm_q + r * stride + c);
       if constexpr (kBoth) dx[m] = four(sm_dy + r * stride + c);
     }
+    if constexpr (kTimed == Timed::masked)
+#pragma unroll 4
+      for (int quad = 0; quad < kKeys / 4 && tile + 4 * quad <= i; ++quad)
+        sm.mask(r, quad, me.lane) =
+            draw_masks<kChunks>(h.time_draws, i, tile + 4 * quad + 2 * me.half, me.channel, p.threshold);
     TableRow<kChunks, T> keys, values;
 #pragma unroll 1
     // mutant-equivalent: keys beyond the last visible one have weight 0
     for (int quad = 0; quad < kKeys / 4 && tile + 4 * quad <= i; ++quad) {
       const int j = 4 * quad + 2 * me.half;
       MaskBits<kChunks> mask = 0;
-      if constexpr (kTimed == Timed::masked)
-        sm.mask(r, quad, me.lane) = mask = draw_masks<kChunks>(h.time_draws, i, tile + j, me.channel, p.threshold);
+      if constexpr (kTimed == Timed::masked) mask = sm.mask(r, quad, me.lane);
       T sums[kBoth ? 4 : 2] = {};  // for both keys, then for the values' table
 #pragma unroll
       for (int n = 0; n < 2; ++n) {

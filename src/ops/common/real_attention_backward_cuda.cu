@@ -29,39 +29,12 @@ struct BackwardTiles {
         keeps(reinterpret_cast<std::uint32_t*>(mean + kTileRows)) {}
 };
 
-/// Stores or adds the gradients of the warp's rows. Gradients of rows that were rotated when they were loaded
-/// (`turned`) are rotated back, through the warp's rows of shared memory, and always stored.
-template <int kWidth, class T, int kRows>
-__device__ void put_rows(T* to, std::int64_t stride, bool add, const T (&x)[kRows][RealTile<T, kWidth>::kColumns],
-                         const RealPlace<T, kWidth>& at, const PackedAttention<T>& a, int pack, const Turned<T>& turned,
-                         T* sm_mine) {
-  using Tile = RealTile<T, kWidth>;
-  to = at.in(to, a, stride);
-  if (!turned) {
-    T one[kRows];
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) one[r] = 1;
-    return store_rows<kWidth>(to, stride, add, x, one, at, static_cast<int>(a.width), pack);
-  }
-  __syncwarp();
-#pragma unroll
-  for (int r = 0; r < kRows; ++r)
-#pragma unroll
-    for (int e = 0; e < Tile::kColumns; ++e) {
-      const int c = (e / Tile::kPack * 8 + at.t) * Tile::kPack + e % Tile::kPack;
-      if (c < kWidth) sm_mine[(at.g + 4 * r) * Tile::kStride + c] = x[r][e];
-    }
-  __syncwarp();
-  visit_pack<T>(pack, [&]<int N>() {
-    turned.template put_back<N>(to, stride, sm_mine, Tile::kStride, at.mine(), Tile::kWarpRows, at.end);
-  });
-}
-
 /// mean_i = sum_c dy_ic y_ic = sum_j p_ij dp_ij of a row, by kSharers adjacent lanes, of which this is the `share`-th.
 template <int kSharers, class T>
 __device__ T mean_of(const T* dy, const T* y, int width, int pack, int share) {
   T sum = 0;
   visit_pack<T>(pack, [&]<int N>() {
+#pragma unroll 4
     for (int c = share * N; c < width; c += kSharers * N) {
       const gpu::Pack<T, N> a = gpu::load<N>(dy + c), b = gpu::load<N>(y + c);
 #pragma unroll
@@ -140,7 +113,10 @@ __device__ void queries_gradient(const PackedAttention<T>& a, std::int64_t block
     __syncwarp();
     add_weighted_rows<kWidth>(dq, sm_weights, sm.tile, at, count < kTileRows ? count : kTileRows);
   }
-  put_rows<kWidth>(a.dq, a.stride, a.add_dq, dq, at, a, pack, turned, sm.own + mine * Tile::kStride);
+  T one[kRows];
+#pragma unroll
+  for (T& x : one) x = 1;
+  put_rows<kWidth>(a.dq, a.stride, a.add_dq, dq, one, at, a, pack, turned, sm.own + mine * Tile::kStride);
 }
 
 /// The gradients of keys and values: warps own rows of keys, queries are processed in tiles. Scores are recomputed
@@ -221,9 +197,12 @@ __device__ void keys_gradient(const PackedAttention<T>& a, std::int64_t block, i
     __syncwarp();
     add_weighted_rows<kWidth>(dk, sm_weights, sm.tile, at, count);
   }
+  T one[kRows];
+#pragma unroll
+  for (T& x : one) x = 1;
   T* const sm_mine = sm.own + mine * Tile::kStride;
-  if (a.dk != nullptr) put_rows<kWidth>(a.dk, a.kv_stride, a.add_dk, dk, at, a, pack, turned, sm_mine);
-  if (a.dv != nullptr) put_rows<kWidth>(a.dv, a.kv_stride, a.add_dv, dv, at, a, pack, {}, sm_mine);
+  if (a.dk != nullptr) put_rows<kWidth>(a.dk, a.kv_stride, a.add_dk, dk, one, at, a, pack, turned, sm_mine);
+  if (a.dv != nullptr) put_rows<kWidth>(a.dv, a.kv_stride, a.add_dv, dv, one, at, a, pack, {}, sm_mine);
 }
 
 /// Whether a launch has blocks for queries, and whether it has some for keys.
@@ -241,7 +220,7 @@ __host__ __device__ bool wants_keys(const PackedAttention<T>& a) {
 /// after the sequences. Seven products of head width, where one block for all rows of a head would need five: two more
 /// are cheaper than so few blocks. Bound by multiply-adds and shared memory.
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 2 : 1)
+__global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? (kWidth <= 64 ? 3 : 2) : 1)
     real_backward_kernel(gpu::Earlier earlier, PackedAttention<T> a, std::int64_t blocks, int pack, gpu::Drop<T> drop) {
   earlier.wait();
   const std::int64_t kinds = wants_queries(a) && wants_keys(a) ? 2 : 1, unit = a.causal ? a.batch * a.heads : 1;

@@ -29,7 +29,7 @@ struct ForwardTiles {
 /// ascending order of tiles. Bound by multiply-adds and shared memory.
 /// source   Dao et al. 2022, arXiv:2205.14135
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 3 : 1)
+__global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? (kWidth <= 64 ? 4 : 3) : 1)
     real_forward_kernel(gpu::Earlier earlier, PackedAttention<T> a, int pack, gpu::Drop<T> drop) {
   earlier.wait();
   using Tile = RealTile<T, kWidth>;
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? 3 : 1
       a.lse[at.in_lse(a, row)] = (largest[r] + std::log2(total)) * kLn2<T>;
   }
   const std::int64_t columns = a.heads * a.width;
-  store_rows<kWidth>(at.in(a.y, a, columns), columns, false, y, factor, at, width, pack);
+  put_rows<kWidth>(a.y, columns, false, y, factor, at, a, pack, Turned<T>{}, sm.q + mine * Tile::kStride);
 }
 
 }  // namespace

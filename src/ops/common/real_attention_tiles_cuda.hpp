@@ -70,8 +70,11 @@ __device__ void fetch_packs(T* sm_to, const T* from, std::int64_t stride, int fi
   const int apart = turned ? turned.half : 0;
   const int thread = static_cast<int>(threadIdx.y) * kWarp + static_cast<int>(threadIdx.x);
   const int rows = static_cast<int>(blockDim.y) * kWarp / kSharers;
+  // Not unrolled, like the other loops: copies need no thread to wait, and long code waits for its instructions.
+#pragma unroll 1
   for (int r = thread / kSharers; r < count; r += rows) {
     const T* const row = from + std::int64_t{first + r} * stride;
+#pragma unroll 1
     for (int c = thread % kSharers * kCopied; c < kWidth - apart; c += kSharers * kCopied) {
       T* const sm_at = sm_to + r * kStride + c;
       const bool there = first + r >= 0 && first + r < end && c + apart < width;
@@ -111,7 +114,7 @@ __device__ void part_products(T (&s)[kRows][kTileRowsOfLane], const T* sm_a, con
 #pragma unroll
     for (int n = 0; n < kTileRowsOfLane; ++n) s[r][n] = 0;
   const T *const row_a = sm_a + at.g * Tile::kStride, *const row_b = sm_b + at.t * Tile::kStride;
-#pragma unroll 2
+#pragma unroll 1
   for (int c = 0; c < width; c += kPack) {
     gpu::Pack<T, kPack> b[kPart];
 #pragma unroll
@@ -183,25 +186,44 @@ __device__ T over_rows(T x, Op op) {
   return x;
 }
 
-/// Stores or adds the lane's sums, times a factor for each row, to the rows of an array that exist.
+/// Stores the lane's sums, times a factor for each row, in the rows of an array that exist, or adds them. They pass
+/// through the warp's rows of shared memory, so that a short loop writes whole rows. Gradients of rows that were rotated
+/// when they were loaded (`turned`) are rotated back there and always stored.
 template <int kWidth, class T, int kRows>
-__device__ void store_rows(T* to, std::int64_t stride, bool add, const T (&x)[kRows][RealTile<T, kWidth>::kColumns],
-                           const T (&factor)[kRows], const RealPlace<T, kWidth>& at, int width, int pack) {
+__device__ void put_rows(T* to, std::int64_t stride, bool add, const T (&x)[kRows][RealTile<T, kWidth>::kColumns],
+                         const T (&factor)[kRows], const RealPlace<T, kWidth>& at, const PackedAttention<T>& a,
+                         int pack, const Turned<T>& turned, T* sm_mine) {
   using Tile = RealTile<T, kWidth>;
+  constexpr int kPack = Tile::kPack;
+  const int width = static_cast<int>(a.width);
+  to = at.in(to, a, stride);
+  __syncwarp();  // no lane reads sm_mine any more
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+#pragma unroll
+    for (int m = 0; m < Tile::kChunks; ++m) {
+      gpu::Pack<T, kPack> values;
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) values.at[k] = x[r][m * kPack + k] * factor[r];
+      const int c = (8 * m + at.t) * kPack;
+      if (c < kWidth) gpu::store(sm_mine + (at.g + 4 * r) * Tile::kStride + c, values);
+    }
+  __syncwarp();
   visit_pack<T>(pack, [&]<int N>() {
+    if (turned)
+      return turned.template put_back<N>(to, stride, sm_mine, Tile::kStride, at.mine(), Tile::kWarpRows, at.end);
+    constexpr int kPacks = kWidth / N;
+    for (int e = at.lane; e < Tile::kWarpRows * kPacks; e += kWarp) {
+      const int r = e / kPacks, c = e % kPacks * N, row = at.mine() + r;
+      if (row < 0 || row >= at.end || c >= width) continue;
+      gpu::Pack<T, N> values = gpu::load<N>(sm_mine + r * Tile::kStride + c);
+      T* const place = to + std::int64_t{row} * stride + c;
+      if (add) {
+        const gpu::Pack<T, N> before = gpu::load<N>(place);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (at.row(r) < 0 || at.row(r) >= at.end) continue;
-      T* const row = to + std::int64_t{at.row(r)} * stride;
-#pragma unroll
-      for (int e = 0; e < Tile::kColumns; e += N) {
-        const int c = (e / Tile::kPack * 8 + at.t) * Tile::kPack + e % Tile::kPack;
-        if (c >= width) continue;
-        gpu::Pack<T, N> values = add ? gpu::load<N>(row + c) : gpu::Pack<T, N>{};
-#pragma unroll
-        for (int k = 0; k < N; ++k) values.at[k] = add ? values.at[k] + x[r][e + k] : x[r][e + k] * factor[r];
-        gpu::store(row + c, values);
+        for (int k = 0; k < N; ++k) values.at[k] += before.at[k];
       }
+      gpu::store(place, values);
     }
   });
 }

@@ -40,6 +40,7 @@ struct Turned {
   __device__ void put_back(T* to, std::int64_t stride, const T* sm_rows, int sm_stride, std::int64_t first, int count,
                            std::int64_t time) const {
     const int packs = half / N;
+#pragma unroll 2
     for (int e = static_cast<int>(threadIdx.x); e < count * packs; e += gpu::kWarp) {
       const int r = e / packs, c = e % packs * N;
       if (first + r >= time) break;
