@@ -170,10 +170,11 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
         time.dropout = {.rate = 0.25, .seed = 3, .step = 2, .site = "times"};
         const auto run = [&](const std::string& name) {
           const Tensor y = p.out(name + " y", rows), logsum = p.real_out(name + " logsum", {s.rows(), 2});
-          const Tensor dq = p.out(name + " dq", rows), dkeys = p.real_out(name + " dkeys", {9, 12});
+          const Tensor dq = p.out(name + " dq", rows), dkv = p.out(name + " dkv", kv.shape()),
+                       dkeys = p.real_out(name + " dkeys", {9, 12}), dvalues = p.real_out(name + " dvalues", {9, 12});
           ops::causal_attention_forward(p.stream, y, logsum, q, kv, a, time);
-          ops::causal_attention_backward(p.stream, {dq}, {}, {dkeys}, {}, dy, y, q, kv, logsum, a, time);
-          return std::array{y, dq, dkeys};
+          ops::causal_attention_backward(p.stream, {dq}, {dkv}, {dkeys}, {dvalues}, dy, y, q, kv, logsum, a, time);
+          return std::array{y, dq, dkv, dkeys, dvalues};
         };
         const auto apart = run("apart");
         time.prepared = p.real_in("prepared", {ops::prepared_times_size(a, time)});

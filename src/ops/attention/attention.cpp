@@ -143,7 +143,7 @@ void attention_backward(Stream& stream, Target dqkv, const Tensor& dy, const Ten
     a.dq = dqkv.tensor.data<T>();
     a.dk = a.dq + columns;
     a.dv = a.dk + columns;
-    a.add_dq = a.add_dk = a.add_dv = dqkv.accumulate;
+    a.add_dq = a.add_dkv = dqkv.accumulate;
     cuda::attention_backward<T>(stream, a);
   });
   on_cpu(y, [&]<class T>() {

@@ -69,8 +69,8 @@ struct Attention {
   T* y = nullptr;
   real_t<T>* lse = nullptr;  ///< (batch, heads, time), or null
   const T* dy = nullptr;
-  T *dq = nullptr, *dk = nullptr, *dv = nullptr;  ///< null: not computed
-  bool add_dq = false, add_dk = false, add_dv = false;
+  T *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  bool add_dq = false, add_dkv = false;
   Dropout dropout = {};
   const std::uint64_t* samples = nullptr;  ///< (batch)
   WeightDraws draws = {};

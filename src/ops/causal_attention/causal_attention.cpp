@@ -117,8 +117,8 @@ class HeadTables {
   void end(bool last, Target dkeys, Target dvalues) {
     if (!gradients_ || (!per_sequence() && !last)) return;
     for (const int side : {0, 1})
-      if (const Target& target = side == 0 ? dkeys : dvalues)
-        kernels().add_to_table(layout(side), target.tensor.template data<T>(), gradients_ + side * size_);
+      kernels().add_to_table(layout(side), (side == 0 ? dkeys : dvalues).tensor.template data<T>(),
+                             gradients_ + side * size_);
   }
   cpu::TimeHead<T> head(std::int64_t head, const std::int64_t* times) const {
     cpu::TimeHead<T> out;
@@ -274,27 +274,24 @@ void causal_attention_backward(Stream& stream, Target dq, Target dkv, Target dke
   check("causal_attention backward", q, kv, dy, a, time);
   require(y.shape() == dy.shape(), "causal_attention backward: dy is ", dy.shape(), ", so y must be too, not ",
           y.shape());
-  for (const auto& [d, x] : {std::pair{&dq, &q}, {&dkv, &kv}}) {
-    require(!*d || d->tensor.shape() == x->shape(), "causal_attention backward: q is ", q.shape(), ", kv ", kv.shape(),
-            ", so dq and dkv must be too, not ", d->tensor.shape());
-  }
+  for (const auto& [d, x] : {std::pair{&dq, &q}, {&dkv, &kv}, {&dkeys, &time.keys}, {&dvalues, &time.values}})
+    require(d->tensor.shape() == x->shape(), "causal_attention backward: q is ", q.shape(), ", kv ", kv.shape(),
+            ", tables of times ", time.keys.shape(), ", so their gradients must be too, not ", d->tensor.shape());
   for (const Target* t : {&dkeys, &dvalues})
     if (*t && !t->accumulate) fill_zero(stream, t->tensor);
   const std::int64_t columns = y.columns();
   const bool packed = !kv;
   on_gpu(q, [&]<class T>() {
-    const bool add_kv = (packed ? dq : dkv).accumulate;
-    const bool add[] = {dq.accumulate, add_kv, add_kv};
-    cuda::causal_attention_backward<T>(stream, rows_of<T>(packed, columns, dq.tensor, dkv.tensor), add, dkeys.tensor,
-                                       dvalues.tensor, dy, y, rows_of<const T>(packed, columns, q, kv), logsum, columns,
-                                       a, time);
+    cuda::causal_attention_backward<T>(stream, rows_of<T>(packed, columns, dq.tensor, dkv.tensor), dq.accumulate,
+                                       (packed ? dq : dkv).accumulate, dkeys.tensor, dvalues.tensor, dy, y,
+                                       rows_of<const T>(packed, columns, q, kv), logsum, columns, a, time);
   });
   on_cpu(q, [&]<class T>() {
     for (const Target* t : {&dq, &dkv})
       if (*t && !t->accumulate) fill_zero(stream, t->tensor);
     const auto x = rows_of<const T>(packed, columns, q, kv);
     const auto dx = rows_of<T>(packed, columns, dq.tensor, dkv.tensor);
-    HeadTables<T> tables(time, a.heads, dkeys || dvalues);
+    HeadTables<T> tables(time, a.heads, true);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];
       tables.begin(a.rows.samples[b], times_of(a, b, time));
@@ -303,10 +300,9 @@ void causal_attention_backward(Stream& stream, Target dq, Target dkv, Target dke
         const std::int64_t column = head * h.width;
         h.dy = at<T>(dy, row, column);
         h.logsum = at<T>(logsum, row, head);
-        const auto gradient = [&](T* d, std::int64_t stride) { return d ? d + row * stride + column : nullptr; };
-        h.dq = gradient(dx.q, dx.stride);
-        h.dk = gradient(dx.k, dx.kv_stride);
-        h.dv = gradient(dx.v, dx.kv_stride);
+        h.dq = dx.q + row * dx.stride + column;
+        h.dk = dx.k + row * dx.kv_stride + column;
+        h.dv = dx.v + row * dx.kv_stride + column;
         h.time = tables.head(head, time ? time.times.data() + row : nullptr);
         cpu::active_causal_attention_kernels<T>().backward(h);
       }

@@ -18,20 +18,20 @@ template <class R, int kChunks, Timed kTimed>
 using BackwardTiles = Tiles<R, kChunks, kTimed, kQueryWarps<R, kChunks>, true>;
 
 /// The weights of pairs and the gradients of their scores: (N, heads, keys of the longest sequence, in whole tiles). The
-/// first kernel writes them for the tiles of keys that a query sees, and the second one reads them. Null: not needed.
+/// first kernel writes them for the tiles of keys that a query sees, and the second one reads them.
 template <class R>
 struct PairWeights {
   R *p, *ds;
   std::int64_t keys;
 };
 
-/// The destinations of the gradients; null: not computed.
+/// The destinations of the gradients.
 template <class T>
 struct CausalGradients {
   T *dq, *dk, *dv;
-  std::int64_t add_dq, add_dk, add_dv;  ///< not 0: add; see ColumnSums::accumulate
+  std::int64_t add_dq, add_dkv;  ///< not 0: add; see ColumnSums::accumulate
   real_t<T>*dkeys, *dvalues;
-  real_t<T>* partials;        ///< (table_blocks, heads) of TableSums; null: no gradients of tables
+  real_t<T>* partials;        ///< (table_blocks, heads) of TableSums
   std::uint8_t* written;      ///< (heads, R, table_blocks), see BlockTables
   real_t<T>* dtables;         ///< as partials; null: shared memory has space for a block's sums and marks
   std::uint8_t* marks;        ///< (table_blocks, heads, R)
@@ -55,25 +55,23 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
   using Sm = BackwardTiles<R, kChunks, kTimed>;
   constexpr int kChannels = 4 * kChunks;
   if (p.behind()) {
-    if (to.dq != nullptr && !to.add_dq) p.fill_behind(to.dq, p.stride);
+    if (!to.add_dq) p.fill_behind(to.dq, p.stride);
     return;
   }
   const CausalLane me;
   const int head = static_cast<int>(blockIdx.y);
   const Sm block(sm_bytes, p.width), sm = block.of_warp(me.warp, p.width);
   const R none = -infinity<R>();
-  BlockTables<R> tables{};
   R hot[kHot][kChannels] = {};
-  if (to.partials != nullptr) {
-    const TableSums table(p.last, p.width);
-    const std::int64_t mine = std::int64_t{blockIdx.x} * p.heads + head, of_block = mine * table.size();
-    auto* const sm_sums = reinterpret_cast<R*>(block.end);
-    const bool shared = to.dtables == nullptr;
-    tables = {shared ? sm_sums : to.dtables + of_block,
-              shared ? reinterpret_cast<std::uint8_t*>(sm_sums + table.size()) : to.marks + mine * table.rows,
-              to.partials + of_block, to.written + head * table.rows * to.table_blocks + blockIdx.x, to.table_blocks};
-    tables.clear(table);
-  }
+  const TableSums table(p.last, p.width);
+  const std::int64_t mine = std::int64_t{blockIdx.x} * p.heads + head, of_block = mine * table.size();
+  auto* const sm_sums = reinterpret_cast<R*>(block.end);
+  const bool shared = to.dtables == nullptr;
+  const BlockTables<R> tables = {
+      shared ? sm_sums : to.dtables + of_block,
+      shared ? reinterpret_cast<std::uint8_t*>(sm_sums + table.size()) : to.marks + mine * table.rows,
+      to.partials + of_block, to.written + head * table.rows * to.table_blocks + blockIdx.x, to.table_blocks};
+  tables.clear(table);
   const auto flush = [&](std::int64_t sequence) {
     flush_tables<kChunks>(p, me, tables, hot, block.k, head, sequence, table_drop);
   };
@@ -81,13 +79,14 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
   for (std::int64_t item = blockIdx.x; item < tiles * p.sequences; item += p.blocks) {
     const std::int64_t sequence = item % p.sequences, top = (tiles - 1 - item / p.sequences) * Sm::kQueries;
     // With one mask per sequence, sums of different sequences stay apart.
-    if (p.tables_apart > 0 && tables.sums != nullptr && item >= p.blocks && sequence != (item - p.blocks) % p.sequences)
+    if (p.tables_apart > 0 && item >= p.blocks && sequence != (item - p.blocks) % p.sequences)
       flush((item - p.blocks) % p.sequences);
     const CausalHead<R> h(p, sequence, head);
     const std::int64_t at = h.at(p, head, p.columns), q_at = h.at(p, head, p.stride);
     const std::int64_t kv_at = h.at(p, head, p.kv_stride), first = top + me.warp * kRows;
     R dq[kRows][kChannels] = {}, lse[kRows] = {}, mean[kRows] = {};
 
+    // mutant-equivalent: keys of tiles without queries have weight 0
     const bool any = top < h.length && top + Sm::kQueries > h.first_query;
     const std::int64_t end = any ? h.keys_of(top + Sm::kQueries) : 0;
     for (std::int64_t tile = 0; tile < end; tile += kKeys) {
@@ -129,7 +128,7 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
           const R probability = s[r] == none ? R{0} : exp(s[r] - lse[r]), kept = p.drops() ? keep[r] : R{1};
           sm.p[pair] = probability * kept;
           sm.ds[pair] = seen ? probability * (dp[r] * kept - mean[r]) * p.scale : R{0};
-          if (weights.p != nullptr && h.is_query(i)) {
+          if (h.is_query(i)) {
             const std::int64_t at_pair = ((h.base + i) * p.heads + head) * weights.keys + key;
             weights.p[at_pair] = sm.p[pair];
             weights.ds[at_pair] = sm.ds[pair];
@@ -138,23 +137,19 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
         __syncwarp();
         // mutant-equivalent: keys beyond the last visible one have weight 0
         const std::int64_t seen = first + kRows - tile;
-        if (to.dq != nullptr && seen > 0)
+        if (seen > 0)
           add_weighted<kChunks, kTimed>(dq, p, me, sm.ds, sm.k, h.keys, 0, sm.time,
                                         static_cast<int>(seen < kKeys ? seen : kKeys));
-        if (tables.sums != nullptr)
-          for (int r = 0; r < kRows; ++r)
-            write_runs(p, block, me, me.warp * kRows + r, h.is_query(first + r) ? first + r + 1 - tile : 0);
+        for (int r = 0; r < kRows; ++r)
+          write_runs(p, block, me, me.warp * kRows + r, h.is_query(first + r) ? first + r + 1 - tile : 0);
       }
-      if (tables.sums != nullptr) {
-        __syncthreads();
-        // Queries of the block, by their index in it, that see a key of the tile.
-        const int i0 = tile < top ? 0 : static_cast<int>(tile - top);
-        const int i1 = static_cast<int>(Sm::kQueries < h.length - top ? Sm::kQueries : h.length - top);
-        add_runs<kChunks, kTimed>(p, block, me, tables, hot, i0, i1);
-      }
+      __syncthreads();
+      // Queries of the block, by their index in it, that see a key of the tile.
+      const int i0 = tile < top ? 0 : static_cast<int>(tile - top);
+      const int i1 = static_cast<int>(Sm::kQueries < h.length - top ? Sm::kQueries : h.length - top);
+      add_runs<kChunks, kTimed>(p, block, me, tables, hot, i0, i1);
     }
 
-    if (to.dq == nullptr) continue;
     join_halves(dq);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -171,7 +166,7 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
   }
   // The last item of this block.
   const std::int64_t last = (tiles * p.sequences - 1 - blockIdx.x) / p.blocks * p.blocks + blockIdx.x;
-  if (tables.sums != nullptr) flush(last % p.sequences);
+  flush(last % p.sequences);
 }
 
 /// Warps of a block of the second kernel.
@@ -199,7 +194,7 @@ __device__ void add_tables(const CausalLaunch<real_t<T>>& p, const CausalGradien
     if (written[b] != 0) sum += part[b * p.heads * table.size()];
   sm_sums[me.warp][me.lane] = sum;
   __syncthreads();
-  if (me.warp != 0 || wanted >= 2 * size || out == nullptr) return;
+  if (me.warp != 0 || wanted >= 2 * size) return;
   for (int w = 1; w < kSumWarps; ++w) sum += sm_sums[w][me.lane];
   out[e % size] += to.table_scale * sum;
 }
@@ -217,9 +212,9 @@ __global__ void __launch_bounds__(kWarp* kSumWarps)
   using R = real_t<T>;
   constexpr int kChannels = 4 * kChunks, kGroup = kKeys / kSumWarps;
   if (p.behind()) {
-    if (to.dk != nullptr && !to.add_dk) p.fill_behind(to.dk, p.kv_stride);
-    if (to.dv != nullptr && !to.add_dv) p.fill_behind(to.dv, p.kv_stride);
-    return;
+    if (to.add_dkv) return;
+    p.fill_behind(to.dk, p.kv_stride);
+    return p.fill_behind(to.dv, p.kv_stride);
   }
   if (blockIdx.x >= key_blocks) return add_tables(p, to, blockIdx.x - key_blocks);
   const std::int64_t item = blockIdx.x / 2, sequence = item / p.heads % p.sequences;
@@ -228,7 +223,7 @@ __global__ void __launch_bounds__(kWarp* kSumWarps)
   const bool values = blockIdx.x % 2 != 0;
   T* const out = values ? to.dv : to.dk;
   const CausalHead<R> h(p, sequence, head);
-  if (out == nullptr || tile >= h.length) return;
+  if (tile >= h.length) return;
   const CausalLane me;
   const int stride = tile_stride(p.width), in_table = table_stride(p.width);
   R *const sm_x = reinterpret_cast<R*>(sm_bytes), *const sm_weights = sm_x + kKeys * stride;
@@ -273,7 +268,7 @@ __global__ void __launch_bounds__(kWarp* kSumWarps)
       const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;
       if (channel >= p.width) continue;
       store(out + h.at(p, head, p.kv_stride) + j * p.kv_stride + channel, sums[n][c],
-            (values ? to.add_dv : to.add_dk) != 0);
+            to.add_dkv != 0);
     }
   }
 }
@@ -281,7 +276,7 @@ __global__ void __launch_bounds__(kWarp* kSumWarps)
 }  // namespace
 
 template <class T>
-void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, const bool (&add)[3], real_t<T>* dkeys,
+void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, bool add_dq, bool add_dkv, real_t<T>* dkeys,
                                real_t<T>* dvalues, const T* dy, const T* y, const CausalRows<const T>& x,
                                const real_t<T>* logsum, std::int64_t columns, const CausalAttention& a,
                                const TimeBuckets& time) {
@@ -296,21 +291,19 @@ void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, co
     packed.dv = dx.v;
     packed.y = const_cast<T*>(y);  // results of the forward, only read here
     packed.lse = const_cast<R*>(logsum);
-    packed.add_dq = add[0];
-    packed.add_dk = add[1];
-    packed.add_dv = add[2];
+    packed.add_dq = add_dq;
+    packed.add_dkv = add_dkv;
     return packed_attention_backward(stream, packed, a.rows.rows());
   }
-  const bool tables = dkeys != nullptr || dvalues != nullptr, of_keys = dx.k != nullptr || dx.v != nullptr;
   visit_causal(plan, [&]<int kChunks, Timed kTimed>() {
     using Sm = BackwardTiles<R, kChunks, kTimed>;
     const int width = static_cast<int>(columns / a.heads);
     const std::int64_t tiles = plan.tiles(Sm::kQueries), key_tiles = plan.tiles(kKeys), items = tiles * plan.sequences;
-    const std::int64_t blocks = tables ? std::min(items, std::max<std::int64_t>(1, kTableBlocks / a.heads)) : items;
-    const TableSums table(tables ? time.keys.rows() - 1 : -1, width);
+    const std::int64_t blocks = std::min(items, std::max<std::int64_t>(1, kTableBlocks / a.heads));
+    const TableSums table(time.keys.rows() - 1, width);
     const std::size_t shared = Sm::bytes(width), with_sums = shared + table.bytes<R>();
     const bool in_shared = with_sums <= gpu::most_shared_bytes(stream);
-    const std::int64_t pairs = of_keys ? a.rows.rows() * a.heads * key_tiles * kKeys : 0;
+    const std::int64_t pairs = a.rows.rows() * a.heads * key_tiles * kKeys;
     gpu::ScratchPlan layout;
     layout.add<std::byte>(static_cast<std::int64_t>(plan.tables_bytes + plan.times_bytes));
     const std::int64_t copies = blocks * a.heads, in_memory = in_shared ? 0 : copies;
@@ -324,19 +317,17 @@ void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, co
     const CausalGradients<T> to{.dq = dx.q,
                                 .dk = dx.k,
                                 .dv = dx.v,
-                                .add_dq = add[0],
-                                .add_dk = add[1],
-                                .add_dv = add[2],
+                                .add_dq = add_dq,
+                                .add_dkv = add_dkv,
                                 .dkeys = dkeys,
                                 .dvalues = dvalues,
-                                .partials = tables ? partials.in(scratch) : nullptr,
-                                .written = tables ? written.in(scratch) : nullptr,
+                                .partials = partials.in(scratch),
+                                .written = written.in(scratch),
                                 .dtables = in_shared ? nullptr : dtables.in(scratch),
                                 .marks = in_shared ? nullptr : marks.in(scratch),
                                 .table_blocks = blocks,
                                 .table_scale = static_cast<R>(element_scale(time))};
-    const PairWeights<R> weights{of_keys ? probabilities.in(scratch) : nullptr,
-                                 of_keys ? gradients.in(scratch) : nullptr, key_tiles * kKeys};
+    const PairWeights<R> weights{probabilities.in(scratch), gradients.in(scratch), key_tiles * kKeys};
     launch(stream,
            {.grid = {blocks + blocks_behind(a.rows), p.heads},
             .block = kWarp * kQueryWarps<R, kChunks>,
@@ -344,13 +335,13 @@ void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, co
             .flops = 3 * plan.product_flops},
            causal_backward_queries_kernel<T, kChunks, kTimed>, p, to, weights, tiles, dy, y, x.q, x.k, x.v, logsum,
            Drop<R>(cpu::DropRate(time.dropout.rate)));
-    const std::int64_t key_blocks = of_keys ? 2 * plan.sequences * a.heads * key_tiles : 0;
-    p.blocks = key_blocks + (tables ? ceil_div(2 * time.keys.rows() * columns, kWarp) : 0);
+    const std::int64_t key_blocks = 2 * plan.sequences * a.heads * key_tiles;
+    p.blocks = key_blocks + ceil_div(2 * time.keys.rows() * columns, kWarp);
     launch(stream,
-           {.grid = p.blocks + (of_keys ? blocks_behind(a.rows) : 0),
+           {.grid = p.blocks + blocks_behind(a.rows),
             .block = kWarp * kSumWarps,
             .shared_bytes = (kKeys * static_cast<std::size_t>(tile_stride(width)) + kKeys * kKeys) * sizeof(R),
-            .flops = of_keys ? 2 * plan.product_flops : 0},
+            .flops = 2 * plan.product_flops},
            causal_backward_sums_kernel<T, kChunks>, p, to, weights, key_blocks, dy, x.q);
   });
 }

@@ -332,12 +332,11 @@ void backward(const CausalHead<T>& h) {
         w.time.resume(r);
         w.time.gradients(grads + r * w.columns, scores + r * w.columns, h.time.keys, w.sum, w.row(r), h.time.dkeys,
                          w.drow(r), h.time.dvalues);
-        if (h.dq) add_row(h.dq + (begin + r) * h.stride, w.sum, h.width);
+        add_row(h.dq + (begin + r) * h.stride, w.sum, h.width);
       }
     }
     const auto add_product = [&](T* c, std::int64_t c_stride, std::int64_t m, std::int64_t k, const T* a,
                                  bool by_columns, const T* b, std::int64_t b_stride) {
-      if (!c) return;
       const Triangle triangle = by_columns ? Triangle::upper_a : Triangle::lower_a;
       strided_product<T>({.m = m,
                           .n = h.width,
@@ -353,8 +352,7 @@ void backward(const CausalHead<T>& h) {
                           .triangle = h.filled ? Triangle::none : triangle,
                           .diagonal = first});
     };
-    add_product(h.dq ? h.dq + first * h.stride : nullptr, h.stride, end - first, keys, w.grads, false, h.k,
-                h.kv_stride);
+    add_product(h.dq + first * h.stride, h.stride, end - first, keys, w.grads, false, h.k, h.kv_stride);
     add_product(h.dk, h.kv_stride, keys, end - first, w.grads, true, h.q + first * h.stride, h.stride);
     add_product(h.dv, h.kv_stride, keys, end - first, w.scores, true, h.dy + first * h.y_stride, h.y_stride);
   }

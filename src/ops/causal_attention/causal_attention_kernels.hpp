@@ -24,7 +24,7 @@ template <class T>
 struct TimeHead {
   const T* keys = nullptr;  ///< null: no time terms
   const T* values = nullptr;
-  T* dkeys = nullptr;  ///< laid out as the tables; null: not computed
+  T* dkeys = nullptr;  ///< laid out as the tables; null in the forward pass
   T* dvalues = nullptr;
   const std::int64_t* times = nullptr;
   std::int64_t last = 0;       ///< the bucket of long times
@@ -93,7 +93,7 @@ void prepare_times(const Stream& stream, real_t<T>* prepared, std::int64_t colum
 /// y is the result of the forward: the gradient of the softmax needs the sum of y dy over a row. add: whether dq, dk
 /// and dv are added.
 template <class T>
-void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, const bool (&add)[3], real_t<T>* dkeys,
+void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, bool add_dq, bool add_dkv, real_t<T>* dkeys,
                                real_t<T>* dvalues, const T* dy, const T* y, const CausalRows<const T>& x,
                                const real_t<T>* logsum, std::int64_t columns, const CausalAttention& attention,
                                const TimeBuckets& time);

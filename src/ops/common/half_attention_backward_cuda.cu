@@ -69,11 +69,9 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, 2)
     values.fetch(sm.second(buffer), tile, plan.rows_at(tile, end));
   };
   const auto turn = [&](int tile, int buffer) { keys.turn(sm.first(buffer), tile, plan.rows_at(tile, end)); };
-  if (a.dq != nullptr) {
-    queries.fetch(sm_q, at.first, at.rows);
-    dys.fetch(sm_dy, at.first, at.rows);
-    fetch(0, 0);
-  }
+  queries.fetch(sm_q, at.first, at.rows);
+  dys.fetch(sm_dy, at.first, at.rows);
+  fetch(0, 0);
   float lse[2], middle[2];
   sum_rows<kWidth>(middle, at, a, plan);
 #pragma unroll
@@ -83,7 +81,6 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, 2)
     lse[r] = asks ? a.lse[at.in_lse(a, at.row(r))] * kLog2E<float> : 0.0f;
     if (asks && at.t == 0) mean[at.in_lse(a, at.row(r))] = middle[r];
   }
-  if (a.dq == nullptr) return;
   gpu::wait_for_copies();
   queries.turn(sm_q, at.first, at.rows);
   turn(0, 0);
@@ -146,8 +143,8 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
   constexpr int kStride = kHalfStride<kWidth>, kScores = kWholeStride<kWidth>;
   const HalfPlace<T> at(a, LongestTile::first);
   if (at.behind >= 0) {
-    at.zero_behind(a, a.add_dk ? nullptr : a.dk, a.kv_stride);
-    return at.zero_behind(a, a.add_dv ? nullptr : a.dv, a.kv_stride);
+    at.zero_behind(a, a.add_dkv ? nullptr : a.dk, a.kv_stride);
+    return at.zero_behind(a, a.add_dkv ? nullptr : a.dv, a.kv_stride);
   }
   if (at.first >= at.length) return;
   const int width = static_cast<int>(a.width);
@@ -246,11 +243,9 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
   if constexpr (kWhole) __syncthreads();  // ds is complete; q and dy are free
   const float one[2] = {1, 1};
   T *const sm_dk = kWhole ? sm.first(0) : sm_k, *const sm_dv = kWhole ? sm.second(0) : sm_v;
-  if (a.dk != nullptr)
-    put_rows<kWidth>(a.dk, a.kv_stride, a.add_dk, dk, one, at, a, plan, turned, sm_dk + mine * kStride);
-  if (a.dv != nullptr) put_rows<kWidth>(a.dv, a.kv_stride, a.add_dv, dv, one, at, a, plan, {}, sm_dv + mine * kStride);
+  put_rows<kWidth>(a.dk, a.kv_stride, a.add_dkv, dk, one, at, a, plan, turned, sm_dk + mine * kStride);
+  put_rows<kWidth>(a.dv, a.kv_stride, a.add_dkv, dv, one, at, a, plan, {}, sm_dv + mine * kStride);
   if constexpr (kWhole) {
-    if (a.dq == nullptr) return;
     float dq[kWidth / 8][4] = {};
     for (int key = 0; key < at.rows; key += 16) {
       std::uint32_t w[4];
@@ -281,8 +276,7 @@ void packed_attention_backward(const Stream& stream, const PackedAttention<T>& a
     const HalfPlan plan = plan_for_queries<kWidth>(a);
     gpu::launch(stream, plan.grid(a, Memory::bytes(plan, WeightKeeps<T>::bytes(plan.rows()))),
                 half_queries_kernel<T, kWidth>, a, plan, mean, drop);
-    if (a.dk != nullptr || a.dv != nullptr)
-      gpu::launch(stream, for_keys.grid(a, bytes), half_keys_kernel<T, kWidth, false>, a, for_keys, mean, drop);
+    gpu::launch(stream, for_keys.grid(a, bytes), half_keys_kernel<T, kWidth, false>, a, for_keys, mean, drop);
   });
 }
 

@@ -96,6 +96,7 @@ class WeightKeeps {
         sm_bits_(sm_bits) {}
 
   static std::size_t bytes(int rows) { return static_cast<std::size_t>(rows * kWords) * sizeof(std::uint32_t); }
+  // mutant-equivalent: no draw is below 0
   __device__ explicit operator bool() const { return drop_.threshold > 0; }
   /// Draws for queries first .. first + count - 1 and the 128 keys that include `key`. One warp does the work.
   __device__ void draw(int first, int count, int key, int lane) {

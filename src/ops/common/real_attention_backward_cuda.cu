@@ -111,6 +111,7 @@ __device__ void queries_gradient(const PackedAttention<T>& a, std::int64_t block
     }
     put_weights<kWidth>(sm_weights, s, at);
     __syncwarp();
+    // mutant-equivalent: the smaller of two
     add_weighted_rows<kWidth>(dq, sm_weights, sm.tile, at, count < kTileRows ? count : kTileRows);
   }
   T one[kRows];
@@ -201,18 +202,8 @@ __device__ void keys_gradient(const PackedAttention<T>& a, std::int64_t block, i
 #pragma unroll
   for (T& x : one) x = 1;
   T* const sm_mine = sm.own + mine * Tile::kStride;
-  if (a.dk != nullptr) put_rows<kWidth>(a.dk, a.kv_stride, a.add_dk, dk, one, at, a, pack, turned, sm_mine);
-  if (a.dv != nullptr) put_rows<kWidth>(a.dv, a.kv_stride, a.add_dv, dv, one, at, a, pack, {}, sm_mine);
-}
-
-/// Whether a launch has blocks for queries, and whether it has some for keys.
-template <class T>
-__host__ __device__ bool wants_queries(const PackedAttention<T>& a) {
-  return a.dq != nullptr;
-}
-template <class T>
-__host__ __device__ bool wants_keys(const PackedAttention<T>& a) {
-  return a.dk != nullptr || a.dv != nullptr;
+  put_rows<kWidth>(a.dk, a.kv_stride, a.add_dkv, dk, one, at, a, pack, turned, sm_mine);
+  put_rows<kWidth>(a.dv, a.kv_stride, a.add_dkv, dv, one, at, a, pack, {}, sm_mine);
 }
 
 /// Blocks of keys and blocks of queries, which do not depend on one another, alternate: of each head, or in causal
@@ -223,15 +214,16 @@ template <class T, int kWidth>
 __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? (kWidth <= 64 ? 3 : 2) : 1)
     real_backward_kernel(gpu::Earlier earlier, PackedAttention<T> a, std::int64_t blocks, int pack, gpu::Drop<T> drop) {
   earlier.wait();
-  const std::int64_t kinds = wants_queries(a) && wants_keys(a) ? 2 : 1, unit = a.causal ? a.batch * a.heads : 1;
-  if (blockIdx.x >= kinds * blocks) {
-    AttentionPlace<T> at(a, blockIdx.x - (kinds - 1) * blocks, RealTile<T, kWidth>::kWarpRows, LongestTile::first);
+  if (blockIdx.x >= 2 * blocks) {
+    AttentionPlace<T> at(a, blockIdx.x - blocks, RealTile<T, kWidth>::kWarpRows, LongestTile::first);
     at.zero_behind(a, a.add_dq ? nullptr : a.dq, a.stride);
-    at.zero_behind(a, a.add_dk ? nullptr : a.dk, a.kv_stride);
-    return at.zero_behind(a, a.add_dv ? nullptr : a.dv, a.kv_stride);
+    at.zero_behind(a, a.add_dkv ? nullptr : a.dk, a.kv_stride);
+    return at.zero_behind(a, a.add_dkv ? nullptr : a.dv, a.kv_stride);
   }
-  const std::int64_t block = blockIdx.x / (kinds * unit) * unit + blockIdx.x % unit;
-  if (wants_keys(a) && (kinds == 1 || blockIdx.x / unit % 2 == 0))
+  const std::int64_t unit = a.causal ? a.batch * a.heads : 1;
+  // mutant-equivalent: another block of the unit does the same work
+  const std::int64_t block = blockIdx.x / (2 * unit) * unit + blockIdx.x % unit;
+  if (blockIdx.x / unit % 2 == 0)
     keys_gradient<T, kWidth>(a, block, pack, drop);
   else
     queries_gradient<T, kWidth>(a, block, pack, drop);
@@ -241,14 +233,11 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? (kWid
 
 template <class T>
 void packed_attention_backward(const Stream& stream, const PackedAttention<T>& a, std::int64_t /*rows*/) {
-  const bool queries = wants_queries(a), keys = wants_keys(a);
-  if (!queries && !keys) return;
   const gpu::Drop<T> drop{cpu::DropRate(a.dropout.rate)};
   visit_real_width(a.width, [&]<int kWidth>() {
-    gpu::Grid grid =
-        real_grid<T, kWidth>(stream, a, BackwardTiles<T, kWidth>::bytes, (queries ? 3 : 0) + (keys ? 4 : 0));
+    gpu::Grid grid = real_grid<T, kWidth>(stream, a, BackwardTiles<T, kWidth>::bytes, 7);
     const std::int64_t blocks = grid.grid.x - (a.all_rows > 0 ? gpu::kBlocksBehind : 0);
-    if (queries && keys) grid.grid.x += blocks;
+    grid.grid.x += blocks;
     gpu::launch(stream, grid, real_backward_kernel<T, kWidth>, a, blocks, access_of(a), drop);
   });
 }

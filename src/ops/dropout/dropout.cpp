@@ -36,6 +36,7 @@ void drop(Stream& stream, const Tensor& y, const Tensor& to, const Tensor& x, co
     }
     T* const behind = y.data<T>() + rows.used() * width;
     if (added == nullptr) std::fill(behind, y.data<T>() + y.size(), T{0});
+    if (also) std::fill(also.data<T>() + rows.used() * width, also.data<T>() + y.size(), T{0});
     if (added != nullptr && added != y.data<T>()) std::copy(added + rows.used() * width, added + y.size(), behind);
   });
 }

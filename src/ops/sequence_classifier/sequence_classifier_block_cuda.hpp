@@ -264,6 +264,7 @@ class Ahead {
     if (lane + kWarp < n) second_ = from[lane + kWarp];
   }
   __device__ real_t<T> operator[](int c) const {
+    // mutant-equivalent: reads the value again
     return gpu::to_real(c == lane_ ? first_ : c == lane_ + kWarp ? second_ : from_[c]);
   }
 
