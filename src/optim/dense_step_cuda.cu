@@ -192,8 +192,8 @@ __device__ void parameter_gradients(const DenseLayer& l, bool add, T* to, const 
   }
 }
 
-/// dx = dy W, times the slope of the previous layer, which it overwrites. A thread computes four columns of a row. Packs
-/// of dy that exceed a row have zeros there; the values after the last row of W are finite.
+/// dx = dy W, times the slope of the previous layer, which it overwrites. A thread computes four columns of a row.
+/// Packs of dy that exceed a row have zeros there; the values after the last row of W are finite.
 template <class T, int kRows>
 __device__ void input_gradients(const DenseLayer& l, const DenseLayer& before, T* sm) {
   const int packs = (static_cast<int>(l.in) + 3) / 4, stride = static_cast<int>(l.stride);

@@ -1,5 +1,6 @@
-// Writes model files of every format, for the programs under tests that read them: from the golden emulators; and of other
-// networks, with the inputs of some samples (NAME.input0, ...) and their scores by the network itself (NAME.scores).
+// Writes model files of every format, for the programs under tests that read them: from the golden emulators; and of
+// other networks, with the inputs of some samples (NAME.input0, ...) and their scores by the network itself
+// (NAME.scores).
 //
 //   make_models DIRECTORY
 #include <cstdio>

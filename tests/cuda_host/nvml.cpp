@@ -1,6 +1,6 @@
-// A stand-in for NVML, as libnvidia-ml.so.1 beside the programs of the stand-in. The GPU of bus n reports n + 50 percent,
-// n GiB, 100 + n W and 1000 + n MHz. LOCKSTEP_CUDA_HOST_NVML: no-driver (it does not start), mig (no utilisation, and no
-// right to read the memory), lost=N (the GPU is lost after N readings).
+// A stand-in for NVML, as libnvidia-ml.so.1 beside the programs of the stand-in. The GPU of bus n reports n + 50
+// percent, n GiB, 100 + n W and 1000 + n MHz. LOCKSTEP_CUDA_HOST_NVML: no-driver (it does not start), mig (no
+// utilisation, and no right to read the memory), lost=N (the GPU is lost after N readings).
 #include <atomic>
 #include <cstdint>
 #include <cstdio>

@@ -24,7 +24,8 @@ using Progress = std::function<bool()>;
 void submit(cudaStream_t stream, Uses uses, Work work);
 /// Submits work that may wait. `begin` is called when the work starts, and again for each launch of a graph.
 void submit_lasting(cudaStream_t stream, Uses uses, std::function<Progress()> begin);
-/// Lets simulated time pass on a stream, for cudaEventElapsedTime(). Call it in the stream's work. Other work takes none.
+/// Lets simulated time pass on a stream, for cudaEventElapsedTime(). Call it in the stream's work. Other work takes
+/// none.
 void pass_time(cudaStream_t stream, double ms);
 /// Advances all streams that this thread can lock. For callers that wait for something other than a stream.
 void advance_all();
@@ -36,8 +37,8 @@ void advance_device(int device);
 void drain_device(int device);
 /// Waits for all work of the device's streams, but leaves failures for the next query of the stream.
 void settle(int device);
-/// With LOCKSTEP_CUDA_HOST_MEMORY_WAITS, unless streams run late: waits for the work of all other devices of this process,
-/// as the memory calls of GPUs may.
+/// With LOCKSTEP_CUDA_HOST_MEMORY_WAITS, unless streams run late: waits for the work of all other devices of this
+/// process, as the memory calls of GPUs may.
 void settle_others(int device);
 /// The device of a stream.
 int device_of(cudaStream_t stream);

@@ -1,6 +1,6 @@
 /// Damaged files of every format that the programs read: each is refused by one printable message, or read. None ends
-/// the process, hangs, or throws anything but a lockstep::Error. With --exact one bit is flipped or the file ends early;
-/// a sealed format must then refuse the file or read exactly the contents of the sample.
+/// the process, hangs, or throws anything but a lockstep::Error. With --exact one bit is flipped or the file ends
+/// early; a sealed format must then refuse the file or read exactly the contents of the sample.
 #include <filesystem>
 #include <iostream>
 #include <ranges>

@@ -143,7 +143,8 @@ Rows random_rows(std::int64_t count, std::int64_t below, std::uint64_t sample) {
 
 TEST_SUITE("ops.graph_samples.cuda" * doctest::skip(gpu_count() == 0)) {
   TEST_CASE("a GPU lists the rows of the host's pairs, their uses and the nodes of the last layer") {
-    // Nodes fewer and more than uses, on word boundaries and not; one row alone; as many uses as a block copies, and more.
+    // Nodes fewer and more than uses, on word boundaries and not; one row alone; as many uses as a block copies, and
+    // more.
     for (const auto& [count, nodes] :
          {std::pair{1, 1}, std::pair{1, 500}, std::pair{5, 15}, std::pair{30, 64}, std::pair{40, 130},
           std::pair{70, 211}, std::pair{100, 1000}, std::pair{1365, 900}, std::pair{1370, 2000}}) {
@@ -182,8 +183,8 @@ TEST_SUITE("ops.graph_samples.cuda" * doctest::skip(gpu_count() == 0)) {
   }
 
   TEST_CASE("a GPU draws the samples that the host draws") {
-    // Users with one item, all but one, and half of them; user 1 cannot be drawn. Of ten nodes, three have triples: node
-    // 0 few, node 1 with all but one tail, node 2 with all.
+    // Users with one item, all but one, and half of them; user 1 cannot be drawn. Of ten nodes, three have triples:
+    // node 0 few, node 1 with all but one tail, node 2 with all.
     const std::vector<std::int64_t> user_ptr = {0, 1, 1, 6, 9}, node_ptr = {0, 4, 13, 23, 23, 23, 23, 23, 23, 23, 23};
     const Rows item = {3, 0, 1, 2, 4, 5, 1, 3, 4}, users = {0, 2, 3}, heads = {0, 1, 2};
     Rows tail = {1, 1, 5, 9}, rel = {0, 1, 0, 2};

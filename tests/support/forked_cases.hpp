@@ -20,8 +20,8 @@ struct CaseOutcomes {
 };
 
 /// Runs cases `first` .. `last`-1 in child processes, many per child. A lockstep::Error is a refusal. Failures are: a
-/// case that throws anything else, ends its process (signal, sanitizer) or takes more than `seconds`. After the end of a
-/// child a new one continues with the next case. The output of the cases is discarded.
+/// case that throws anything else, ends its process (signal, sanitizer) or takes more than `seconds`. After the end of
+/// a child a new one continues with the next case. The output of the cases is discarded.
 CaseOutcomes run_forked(std::int64_t first, std::int64_t last, const std::function<Ending(std::int64_t)>& run,
                         unsigned seconds = 20);
 

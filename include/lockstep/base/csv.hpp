@@ -9,8 +9,8 @@ namespace lockstep {
 
 /// Opens a text file or a pipe. errors  Error (usage): it is missing, unreadable or a directory
 std::ifstream open_text(const std::string& path);
-/// Reads the next line of the text file `path`, without the "\r" of Windows and, in the first line, without a UTF-8 byte
-/// order mark. `number` counts the lines, from 0 before the first one. Returns false at the end of the file.
+/// Reads the next line of the text file `path`, without the "\r" of Windows and, in the first line, without a UTF-8
+/// byte order mark. `number` counts the lines, from 0 before the first one. Returns false at the end of the file.
 /// errors  as clean_first_line()
 bool next_line(std::istream& in, std::string& line, std::int64_t& number, const std::string& path);
 /// Removes the UTF-8 byte order mark from the first line of the text file `path`.

@@ -43,8 +43,8 @@ bool on_terminal();
 /// Shows a status line below the log. The next call replaces it; "" removes it. Does nothing without a terminal.
 void status(std::string_view line);
 
-/// The Error that an exception is, or that describes one of the standard library: a file operation that fails because of
-/// its path (usage) or the machine (internal), lack of memory or a program error (internal).
+/// The Error that an exception is, or that describes one of the standard library: a file operation that fails because
+/// of its path (usage) or the machine (internal), lack of memory or a program error (internal).
 Error as_error(const std::exception& problem);
 
 template <class... Parts>

@@ -53,8 +53,8 @@ struct MhcRead {
 };
 /// shapes   x (N, n, C), or (N, C) for n equal streams
 MhcRead mhc_read(Tape& tape, Var x, const MhcSite& site);
-/// X' of the formulas above. shapes  x (N, n, C), or (N, C) for n equal streams; y (N, C) -> (N, n, C) or, for their sum,
-/// (N, C)
+/// X' of the formulas above. shapes  x (N, n, C), or (N, C) for n equal streams; y (N, C) -> (N, n, C) or, for their
+/// sum, (N, C)
 Var mhc_write(Tape& tape, Var x, const MhcRead& read, Var y, const MhcSite& site,
               MhcResult result = MhcResult::streams);
 

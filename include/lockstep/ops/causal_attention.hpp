@@ -69,8 +69,8 @@ std::int64_t prepared_times_size(const CausalAttention& attention, const TimeBuc
 
 /// The gradients of causal_attention_forward. y is the result of the forward. Probabilities are recomputed from logsum
 /// and masks are drawn again. Targets have the shapes of q, kv, time.keys and time.values, and are empty where these
-/// are. Sums over sequences run in ascending order; on a GPU they are sums of partial sums, one per block, over tiles of
-/// queries that depend on the shapes alone.
+/// are. Sums over sequences run in ascending order; on a GPU they are sums of partial sums, one per block, over tiles
+/// of queries that depend on the shapes alone.
 void causal_attention_backward(Stream&, Target dq, Target dkv, Target dkeys, Target dvalues, const Tensor& dy,
                                const Tensor& y, const Tensor& q, const Tensor& kv, const Tensor& logsum,
                                const CausalAttention& attention, const TimeBuckets& time = {});

@@ -31,8 +31,8 @@ struct HyperConnectionGradients {
 /// rows sum to 1, so it leaves equal streams as they are, and its gradient is 0.
 ///
 /// shapes   x (N, n C), stream by stream; maps (N, n + n + n n): Hpre, Hpost, then Hres as (target, source); for equal
-///          streams x (N, C), maps (N, n + n). raw like maps, the products W r, and scale (N), the value of 1/sqrt(...),
-///          are stored for the backward
+///          streams x (N, C), maps (N, n + n). raw like maps, the products W r, and scale (N), the value of
+///          1/sqrt(...), are stored for the backward
 /// dtypes   x and parameters f32 | f64, on a GPU also bf16 | f16. maps, raw, scale and all gradients except dx have the
 ///          same type, f32 for halves: halves would break the row and column sums of 1
 /// errors   Error naming the shapes if they do not fit, or if there are more than kMostStreams streams or kMostSteps
@@ -40,8 +40,8 @@ struct HyperConnectionGradients {
 /// source   arXiv:2512.24880, eq. 7-9
 void hyper_maps_forward(Stream&, const Tensor& maps, const Tensor& raw, const Tensor& scale, const Tensor& x,
                         const HyperConnection& h);
-/// The gradients of the maps; those of weight_res, bias_res and alpha_res stay as they are without Hres. dmaps is overwritten. The Sinkhorn steps are recomputed, and the gradient runs through
-/// all of them.
+/// The gradients of the maps; those of weight_res, bias_res and alpha_res stay as they are without Hres. dmaps is
+/// overwritten. The Sinkhorn steps are recomputed, and the gradient runs through all of them.
 void hyper_maps_backward(Stream&, Target dx, const HyperConnectionGradients& gradients, const Tensor& dmaps,
                          const Tensor& raw, const Tensor& scale, const Tensor& x, const HyperConnection& h);
 

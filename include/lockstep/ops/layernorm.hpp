@@ -23,12 +23,13 @@ void layernorm_forward(Stream&, const Tensor& y, const Tensor& mean, const Tenso
 ///   dx_ic (+)= s_i (a_ic - mean_c a_ic - h_ic mean_c (a_ic h_ic)),   dgamma_c (+)= sum_i dy_ic h_ic,
 ///   dbeta_c (+)= sum_i dy_ic
 ///
-/// An empty target is not computed; dgamma and dbeta are both present or both empty. Then, for the operation that made x:
+/// An empty target is not computed; dgamma and dbeta are both present or both empty. Then, for the operation that made
+/// x:
 ///
 ///   derivative_ic *= dx_ic (unless empty),   sums_c (+)= sum_i of derivative_ic, or of dx_ic if that is empty
 ///
-/// with the complete dx, which must then be present. Sums over rows run in ascending order within blocks of kTnRows rows
-/// (gemm.hpp), block after block.
+/// with the complete dx, which must then be present. Sums over rows run in ascending order within blocks of kTnRows
+/// rows (gemm.hpp), block after block.
 void layernorm_backward(Stream&, Target dx, Target dgamma, Target dbeta, const Tensor& dy, const Tensor& x,
                         const Tensor& mean, const Tensor& rstd, const Tensor& gamma, const Tensor& derivative = {},
                         Target sums = {});

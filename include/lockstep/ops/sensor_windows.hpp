@@ -30,8 +30,8 @@ struct SensorSequence {
 ///
 /// shapes   signals (n, C, L); y (sequences, ...) with the first n <= L values of each sequence
 /// dtypes   signals f64; y f32 | f64 | bf16 | f16 (rounded to f32, then to halves)
-/// errors   Error if y or signals are not on a GPU, or the shapes do not fit. Picks and sequences must be in memory that
-///          kernels can read; their numbers are not checked.
+/// errors   Error if y or signals are not on a GPU, or the shapes do not fit. Picks and sequences must be in memory
+///          that kernels can read; their numbers are not checked.
 void sensor_windows(Stream&, const Tensor& y, const Tensor& signals, std::span<const WindowPick> picks,
                     std::span<const SensorSequence> sequences);
 

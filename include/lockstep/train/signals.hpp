@@ -4,9 +4,9 @@
 
 namespace lockstep {
 
-/// During its lifetime SIGTERM, SIGUSR1 and SIGINT request a stop instead of ending the process. The destructor restores
-/// the previous handlers. A second signal has no effect, but a second SIGINT ends the process. Scopes may be nested; all
-/// of them see a received signal.
+/// During its lifetime SIGTERM, SIGUSR1 and SIGINT request a stop instead of ending the process. The destructor
+/// restores the previous handlers. A second signal has no effect, but a second SIGINT ends the process. Scopes may be
+/// nested; all of them see a received signal.
 class StopSignals {
  public:
   StopSignals();

@@ -143,8 +143,8 @@ class ShardTask : public Task {
   virtual std::int64_t samples_in_cache() const { return 0; }
   /// loss() as a network that one kernel can train, if it is such a network; draw() must then set DrawnShard::rows.
   virtual std::optional<DenseNetwork> dense_network() const { return {}; }
-  /// The number of rows of the shard's samples, such as tokens, if shards of the same count differ in it; else 0. `each`
-  /// receives the rows of every sample, unless it is empty or the result is 0.
+  /// The number of rows of the shard's samples, such as tokens, if shards of the same count differ in it; else 0.
+  /// `each` receives the rows of every sample, unless it is empty or the result is 0.
   ///
   /// Ranks and threads of CPUs share the rows of a batch. Steps on a GPU round the number up, so that few different
   /// numbers occur, and set Shard::room on all ranks to the largest: a graph is repeated for all steps with the same

@@ -14,8 +14,8 @@ namespace lockstep::apps {
 ///              waves * (accesses * latency + shared accesses * shared latency) / kInFlight, host bytes / bus rate)
 ///
 /// where m is LedgerEntry::memory_bytes of the L2 cache, and accesses are those of the busiest thread. `floor` is the
-/// time for the necessary bytes and flops alone, without launches and latencies. Launches run one after another. Neither
-/// is a measurement.
+/// time for the necessary bytes and flops alone, without launches and latencies. Launches run one after another.
+/// Neither is a measurement.
 nlohmann::ordered_json ledger_json(const Ledger& ledger, std::int64_t steps);
 /// The report as a table.
 std::string ledger_text(const nlohmann::ordered_json& report);

@@ -17,8 +17,8 @@ constexpr int kQueryWarps = 16 / kChunks / (static_cast<int>(sizeof(R)) / 4);
 template <class R, int kChunks, Timed kTimed>
 using BackwardTiles = Tiles<R, kChunks, kTimed, kQueryWarps<R, kChunks>, true>;
 
-/// The weights of pairs and the gradients of their scores: (N, heads, keys of the longest sequence, in whole tiles). The
-/// first kernel writes them for the tiles of keys that a query sees, and the second one reads them.
+/// The weights of pairs and the gradients of their scores: (N, heads, keys of the longest sequence, in whole tiles).
+/// The first kernel writes them for the tiles of keys that a query sees, and the second one reads them.
 template <class R>
 struct PairWeights {
   R *p, *ds;
@@ -39,10 +39,11 @@ struct CausalGradients {
   real_t<T> table_scale;
 };
 
-/// A block works on 2 queries per warp of one head, of one sequence after another; the queries with most keys come first.
-/// Tiles of 32 keys are processed in turn. Probabilities P are recomputed from logsum, dS from P, the product dP and the
-/// row sums D_i = dy_i y_i. Stores P and dS for the second kernel and dq, and sums the gradients of tables. Each pair
-/// costs three products of head width; masks are drawn once. Bound by instructions: with element masks by Philox.
+/// A block works on 2 queries per warp of one head, of one sequence after another; the queries with most keys come
+/// first. Tiles of 32 keys are processed in turn. Probabilities P are recomputed from logsum, dS from P, the product dP
+/// and the row sums D_i = dy_i y_i. Stores P and dS for the second kernel and dq, and sums the gradients of tables.
+/// Each pair costs three products of head width; masks are drawn once. Bound by instructions: with element masks by
+/// Philox.
 template <class T, int kChunks, Timed kTimed>
 __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
     causal_backward_queries_kernel(gpu::Earlier earlier, CausalLaunch<real_t<T>> p, CausalGradients<T> to,
@@ -199,10 +200,10 @@ __device__ void add_tables(const CausalLaunch<real_t<T>>& p, const CausalGradien
   out[e % size] += to.table_scale * sum;
 }
 
-/// Sums over the first kernel's results. A block has 32 keys of one head of one sequence and computes dk (even blocks) or
-/// dv, a warp for each 4 keys, over tiles of 32 queries in ascending order; the halves of a warp alternate over queries.
-/// The keys with most queries come first. Further blocks add the partial sums of the tables' gradients. Bound by the
-/// traffic of the partial sums.
+/// Sums over the first kernel's results. A block has 32 keys of one head of one sequence and computes dk (even blocks)
+/// or dv, a warp for each 4 keys, over tiles of 32 queries in ascending order; the halves of a warp alternate over
+/// queries. The keys with most queries come first. Further blocks add the partial sums of the tables' gradients. Bound
+/// by the traffic of the partial sums.
 template <class T, int kChunks>
 __global__ void __launch_bounds__(kWarp* kSumWarps)
     causal_backward_sums_kernel(gpu::Earlier earlier, CausalLaunch<real_t<T>> p, CausalGradients<T> to,

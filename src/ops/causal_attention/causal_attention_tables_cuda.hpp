@@ -42,9 +42,9 @@ struct BlockTables {
   }
 };
 
-/// Divides the tile's keys among the runs of one of the block's queries, which sees `keys` of them (at most 0: none). Bit
-/// j of heads[query]: a run begins at key j; the bit after the last key is set, too. Bit j of owned[warp, query]: this
-/// run belongs to that warp.
+/// Divides the tile's keys among the runs of one of the block's queries, which sees `keys` of them (at most 0: none).
+/// Bit j of heads[query]: a run begins at key j; the bit after the last key is set, too. Bit j of owned[warp, query]:
+/// this run belongs to that warp.
 template <class S, class T>
 __device__ void write_runs(const CausalLaunch<T>& p, const S& sm, const CausalLane& me, int query, std::int64_t keys) {
   const std::int32_t bucket = sm.time.buckets[query * kKeys + me.lane];
@@ -61,9 +61,9 @@ __device__ void write_runs(const CausalLaunch<T>& p, const S& sm, const CausalLa
   if (me.lane < me.warps) sm.owned[me.lane * S::kQueries + query] = mine;
 }
 
-/// dtable_r(ij) += weight_ij x_i over the warp's runs of the block's queries [i0, i1) and the tile's keys. Half a warp has
-/// both tables' sums over its keys; the halves then exchange them, so that the first has those of the keys' table and
-/// the second those of the values'.
+/// dtable_r(ij) += weight_ij x_i over the warp's runs of the block's queries [i0, i1) and the tile's keys. Half a warp
+/// has both tables' sums over its keys; the halves then exchange them, so that the first has those of the keys' table
+/// and the second those of the values'.
 template <int kChunks, Timed kTimed, class S, class T>
 __device__ void add_runs(const CausalLaunch<T>& p, const S& sm, const CausalLane& me, const BlockTables<T>& tables,
                          T (&hot)[kHot][4 * kChunks], int i0, int i1) {
@@ -134,8 +134,8 @@ __device__ void add_runs(const CausalLaunch<T>& p, const S& sm, const CausalLane
 }
 
 /// Adds the sums of a block to its share of the partial sums, applying the sequence's mask if there is one, and clears
-/// them. The warps' sums of a hot bucket pass through `sm_hot` (warps, kHot, 2, table_stride) and are added in the order
-/// of warps. All threads must call it.
+/// them. The warps' sums of a hot bucket pass through `sm_hot` (warps, kHot, 2, table_stride) and are added in the
+/// order of warps. All threads must call it.
 template <int kChunks, class T>
 __device__ void flush_tables(const CausalLaunch<T>& p, const CausalLane& me, const BlockTables<T>& tables,
                              T (&hot)[kHot][4 * kChunks], T* sm_hot, int head, std::int64_t sequence,

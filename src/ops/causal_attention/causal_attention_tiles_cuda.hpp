@@ -14,9 +14,9 @@
 ///
 /// A block works on a tile of queries of one head of one sequence, and on tiles of kKeys keys in turn. Each warp has
 /// kRows queries; all warps share the keys. Scores use one lane per key. Sums over keys use one lane per four channels,
-/// and the two halves of a warp alternate over pairs of keys (0 1, 4 5, ... and 2 3, 6 7, ...). This matches the order of
-/// the CPU's draws for time dropout, so one Philox block gives a lane the masks of its four channels for two keys and
-/// both tables.
+/// and the two halves of a warp alternate over pairs of keys (0 1, 4 5, ... and 2 3, 6 7, ...). This matches the order
+/// of the CPU's draws for time dropout, so one Philox block gives a lane the masks of its four channels for two keys
+/// and both tables.
 ///
 /// For a fixed query the gap to key j does not increase with j, so the keys of a query form runs of equal buckets. A
 /// table row is loaded once per run of a lane's keys.
@@ -194,8 +194,8 @@ __device__ void add_scores(T (&s)[kRows], const T* sm_a, const T* sm_b, int lane
   }
 }
 
-/// The dropout factors (0 or the scale) of queries first and first + 1 and the lane's key of the tile. Half a warp draws
-/// for one query, 128 keys at once, and the lanes exchange their draws.
+/// The dropout factors (0 or the scale) of queries first and first + 1 and the lane's key of the tile. Half a warp
+/// draws for one query, 128 keys at once, and the lanes exchange their draws.
 template <class T>
 __device__ void draw_keeps(T (&keep)[kRows], const CausalLaunch<T>& p, const Philox& draws, const CausalLane& me,
                            std::int64_t first, std::int64_t tile) {
@@ -341,8 +341,8 @@ struct Tiles {
   }
 };
 
-/// Writes the buckets of a query and the tile's keys, one per lane. Keys that the query does not see, or all if there is
-/// no query, have bucket 0.
+/// Writes the buckets of a query and the tile's keys, one per lane. Keys that the query does not see, or all if there
+/// is no query, have bucket 0.
 template <class T>
 __device__ void write_buckets(const CausalLaunch<T>& p, const CausalHead<T>& h, std::int64_t i, std::int64_t key,
                               std::int32_t* bucket) {

@@ -25,9 +25,9 @@ struct Gelu {
     y = a * phi;
     d = phi + a * kDensity<T> * std::exp(T(-0.5) * a * a);
   }
-  /// Phi(-|a|) and phi(a) share an exponential, whose argument is exact: the rounding of a^2 becomes a factor. The error
-  /// of y, and that of d relative to the larger of its terms, is below 5e-7. Below 2e-37, where the exponential becomes
-  /// subnormal, it is below 5e-7 of that.
+  /// Phi(-|a|) and phi(a) share an exponential, whose argument is exact: the rounding of a^2 becomes a factor. The
+  /// error of y, and that of d relative to the larger of its terms, is below 5e-7. Below 2e-37, where the exponential
+  /// becomes subnormal, it is below 5e-7 of that.
   constexpr static void apply(float a, float& y, float& d) {
     const float size = std::fabs(a), x = size > 15 ? 15.0f : size;  // from 15 on the exponential is 0
     const float square = x * x, rounded = std::exp(-0.5f * square);

@@ -32,7 +32,8 @@ struct ColumnSums {
 /// Adds `count` neighbouring columns of partials, whose chunks are `stride` elements apart, in f64, and calls put(i,
 /// sum) for each. All threads of a block of kWarps warps call it; count is at most their number. Neighbouring threads
 /// have neighbouring columns, so that loads are whole cache lines, with many in flight; of the P threads of a column,
-/// number p adds chunks p, p + P, ..., and one then adds the P sums. Partial sums of 0 after the last one change no bit.
+/// number p adds chunks p, p + P, ..., and one then adds the P sums. Partial sums of 0 after the last one change no
+/// bit.
 template <int kWarps, class T, class F>
 __device__ void add_partials(std::int64_t chunks, int count, const T* partials, std::int64_t stride, const F& put) {
   constexpr int kThreads = kWarps * kWarp, kInFlight = 16;

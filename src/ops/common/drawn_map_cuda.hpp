@@ -18,8 +18,8 @@ struct Keep {
 /// Calls f.template write<N>(i, f.template read<N>(i), keep) for packs of N elements i .. i + N - 1, N = 4, 2 or 1, and
 /// f.behind(i) for the elements of rows after the samples. A thread reads all its packs before it draws and writes,
 /// because each wait for memory takes longer than the rest. A block of threads works on one chunk of one sample;
-/// further blocks work on the rows after the samples. A thread has four runs of four elements, 32 apart: their draws are
-/// two Philox blocks, and eight threads together still access whole cache lines. The draws cost about ten integer
+/// further blocks work on the rows after the samples. A thread has four runs of four elements, 32 apart: their draws
+/// are two Philox blocks, and eight threads together still access whole cache lines. The draws cost about ten integer
 /// operations per element, so a pass stays memory bound.
 template <int N, class R, class F>
 __global__ void __launch_bounds__(256)

@@ -7,9 +7,9 @@ namespace {
 
 /// Warps own rows of queries; keys and values are processed in steps. Scores, softmax and weighted values are computed
 /// in one pass that rescales its sums when the largest score grows. A warp holds its queries and 16 x 32 of the (T, T)
-/// weights in registers. Exponentials are powers of two, which the GPU has an instruction for. Short sequences are bound
-/// by memory traffic (q, k, v and y once), long ones by tensor cores and, with dropout, by Philox: 10 rounds for 8
-/// weights.
+/// weights in registers. Exponentials are powers of two, which the GPU has an instruction for. Short sequences are
+/// bound by memory traffic (q, k, v and y once), long ones by tensor cores and, with dropout, by Philox: 10 rounds for
+/// 8 weights.
 template <class T, int kWidth, bool kWhole>
 __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, kWhole&& kWidth <= 64 ? 3 : 2)
     half_forward_kernel(gpu::Earlier earlier, PackedAttention<T> a, HalfPlan plan, gpu::Drop<float> drop) {

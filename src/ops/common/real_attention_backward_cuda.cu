@@ -5,8 +5,8 @@
 namespace lockstep::ops::cuda {
 namespace {
 
-/// Shared memory of a block: two arrays of its own rows, two of a tile's rows, the weights of each warp, and the bits of
-/// the draws.
+/// Shared memory of a block: two arrays of its own rows, two of a tile's rows, the weights of each warp, and the bits
+/// of the draws.
 template <class T, int kWidth>
 struct BackwardTiles {
   using Tile = RealTile<T, kWidth>;

@@ -189,8 +189,8 @@ __device__ T over_rows(T x, Op op) {
 }
 
 /// Stores the lane's sums, times a factor for each row, in the rows of an array that exist, or adds them. They pass
-/// through the warp's rows of shared memory, so that a short loop writes whole rows. Gradients of rows that were rotated
-/// when they were loaded (`turned`) are rotated back there and always stored.
+/// through the warp's rows of shared memory, so that a short loop writes whole rows. Gradients of rows that were
+/// rotated when they were loaded (`turned`) are rotated back there and always stored.
 template <int kWidth, class T, int kRows>
 __device__ void put_rows(T* to, std::int64_t stride, bool add, const T (&x)[kRows][RealTile<T, kWidth>::kColumns],
                          const T (&factor)[kRows], const RealPlace<T, kWidth>& at, const PackedAttention<T>& a,

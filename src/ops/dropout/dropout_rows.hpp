@@ -48,8 +48,8 @@ class GroupDraws {
   alignas(64) std::uint32_t words_[kGroupWords];
 };
 
-/// y_i = to_i + x_i keep_i scale for i < n; a null `to` is 0. Element 0 uses the first draw of group `group`. y may be x
-/// or `to`. The same elements of `also` are dropped, unless it is null.
+/// y_i = to_i + x_i keep_i scale for i < n; a null `to` is 0. Element 0 uses the first draw of group `group`. y may be
+/// x or `to`. The same elements of `also` are dropped, unless it is null.
 template <class T>
 LOCKSTEP_INLINE void dropout_row(std::int64_t n, T* y, const T* to, const T* x, const PhiloxKey& key,
                                  std::uint64_t group, const DropRate& rate, T* also = nullptr) {

@@ -274,8 +274,8 @@ class Library {
   }
 
   /// The fastest of the algorithms that succeed, if any does. The times are those of kernels one after the other with
-  /// operands in the cache; if the GPU is faster than the host enqueues, they are all alike. The first algorithm must be
-  /// beaten by more than times vary.
+  /// operands in the cache; if the GPU is faster than the host enqueues, they are all alike. The first algorithm must
+  /// be beaten by more than times vary.
   std::optional<Algorithm> time(const Stream& stream, const Plan& plan, std::vector<Algorithm> algorithms,
                                 const Operands& x) const {
     constexpr int kRounds = 5, kRepeats = 4;

@@ -23,7 +23,8 @@ LOCKSTEP_INLINE Vec<T> products(std::int64_t k, const T* a, const T* b) {
 }
 
 /// Computes as many triples at a time as a vector has lanes: one transposition then sums the lanes of all of them.
-/// kVectors > 0: a row is that many vectors, and a head stays in registers for all of its triples, which are neighbours.
+/// kVectors > 0: a row is that many vectors, and a head stays in registers for all of its triples, which are
+/// neighbours.
 template <class T, int kVectors>
 void pair_dots_of(std::int64_t n, std::int64_t columns, T* logits, const std::int64_t* place, const T* heads,
                   const std::int32_t* head_slot, const T* tails, const std::int32_t* tail_slot) {

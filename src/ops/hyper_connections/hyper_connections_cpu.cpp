@@ -36,8 +36,8 @@ LOCKSTEP_INLINE Vec<T> clamped(Vec<T> z) {
 template <int kN, bool kMixes>
 constexpr int kMapsOf = kN*(kMixes ? 2 + kN : 2);
 
-/// The `size` numbers of each of up to kLanes tokens, number by number: element k of all tokens is one vector. kSize > 0
-/// numbers are transposed in registers.
+/// The `size` numbers of each of up to kLanes tokens, number by number: element k of all tokens is one vector. kSize >
+/// 0 numbers are transposed in registers.
 template <class T, int kSize>
 class Tokens {
  public:

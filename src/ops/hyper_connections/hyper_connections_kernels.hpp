@@ -25,8 +25,8 @@ struct HyperKernels {
   /// dmaps becomes the gradient of W r. The gradients of alpha pre, post, res and of all biases are added to sums (3 +
   /// maps).
   void (*maps_gradient)(std::int64_t tokens, T* dmaps, T* sums, const T* raw, const HyperGates<T>& gates);
-  /// dx_ic += sum_k dmaps_ik scale_i weight_kc - x_ic scale_i^2 sum_k(dmaps_ik raw_ik) / width (unless dx is null), then
-  /// dmaps_ik *= scale_i. weight (maps, width) holds the three weights.
+  /// dx_ic += sum_k dmaps_ik scale_i weight_kc - x_ic scale_i^2 sum_k(dmaps_ik raw_ik) / width (unless dx is null),
+  /// then dmaps_ik *= scale_i. weight (maps, width) holds the three weights.
   void (*input_gradient)(std::int64_t tokens, std::int64_t width, std::int64_t maps, T* dx, T* dmaps, const T* raw,
                          const T* scale, const T* x, const T* weight);
 };

@@ -97,8 +97,8 @@ __global__ void __launch_bounds__(kWarp* gpu::kRowWarps)
   }
 }
 
-/// Warps of a block of the backward pass, whose lanes hold so many elements. Short rows leave enough registers for large
-/// blocks; the last block then adds the sums of all.
+/// Warps of a block of the backward pass, whose lanes hold so many elements. Short rows leave enough registers for
+/// large blocks; the last block then adds the sums of all.
 template <int kElements>
 constexpr int kBackwardWarps = kElements > 0 && kElements <= 4 ? kWarp : gpu::kRowWarps;
 

@@ -6,9 +6,10 @@
 namespace lockstep::ops::cuda {
 namespace {
 
-/// Gradients of narrow layers: dw_nk = sum_m da_mn x_mk and db_n = sum_m da_mn, where da = dy derivative, over many rows
-/// m. As a library's product this is a split sum and a pass that adds its parts, after one or two passes for da and db:
-/// four launches, of which the last ones keep few multiprocessors busy. Here one launch reads dy, derivative and x once.
+/// Gradients of narrow layers: dw_nk = sum_m da_mn x_mk and db_n = sum_m da_mn, where da = dy derivative, over many
+/// rows m. As a library's product this is a split sum and a pass that adds its parts, after one or two passes for da
+/// and db: four launches, of which the last ones keep few multiprocessors busy. Here one launch reads dy, derivative
+/// and x once.
 ///
 /// A block of 256 threads sums every gridDim.x-th group of rows. It copies 64 columns of da and all of x to shared
 /// memory, with all loads of a group under way at once; a thread has 4 x 4 sums. A second launch adds the parts of all
@@ -82,8 +83,8 @@ __global__ void __launch_bounds__(kThreads) tall_product_kernel(gpu::Earlier ear
   }
 }
 
-/// Adds the parts of dw (`weights` elements) and db (n): 32 elements for each block. Latency bound: small blocks, so that
-/// all of them run at once.
+/// Adds the parts of dw (`weights` elements) and db (n): 32 elements for each block. Latency bound: small blocks, so
+/// that all of them run at once.
 constexpr int kSumWarps = 8;
 template <class R>
 __global__ void __launch_bounds__(kSumWarps* gpu::kWarp)

@@ -209,8 +209,8 @@ __device__ void multiply(const Block<T>& b, int n, int k, const R* x, int ld_x, 
   }
 }
 
-/// Calls put(row, k, sum_n dy_rn w_nk, before(row, k)). before() is called before the sums. Columns n .. round_up(n) - 1
-/// of dy are 0. A lane has two adjacent columns.
+/// Calls put(row, k, sum_n dy_rn w_nk, before(row, k)). before() is called before the sums. Columns n .. round_up(n) -
+/// 1 of dy are 0. A lane has two adjacent columns.
 template <class T, class R, class Before, class Put>
 __device__ void multiply_back(const Block<T>& b, int n, int k, const R* dy, int ld_dy, const T* w, const Before& before,
                               const Put& put) {

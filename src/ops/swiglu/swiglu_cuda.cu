@@ -27,8 +27,8 @@ __device__ void each_column(std::int64_t columns, const F& f) {
 }
 
 /// One block per row and kBlockColumns, N columns of a thread at a time. Memory bound: reads gate and up, writes y, and
-/// with a norm reads x (again from the first-level cache) and writes z. A row's scale commutes with the product, so gate
-/// and up are scaled here.
+/// with a norm reads x (again from the first-level cache) and writes z. A row's scale commutes with the product, so
+/// gate and up are scaled here.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     swiglu_forward_kernel(gpu::Earlier earlier, std::int64_t width, T* __restrict__ y, const T* __restrict__ gate_up,

@@ -144,7 +144,8 @@ void read_split(const fs::path& folder, PuzzleSet& set, std::int64_t& names, std
   require_data(groups == stated, "reading '", file.string(), "': ", stated, " groups, the index arrays have ", groups);
 }
 
-/// Names the identifiers, as identifiers.json does if it exists. errors  data: `names` exceeds what the folder describes
+/// Names the identifiers, as identifiers.json does if it exists. errors  data: `names` exceeds what the folder
+/// describes
 void name_identifiers(const fs::path& folder, std::int64_t names, PuzzleSet& set) {
   const fs::path file = folder / "identifiers.json";
   const bool named = fs::exists(file);

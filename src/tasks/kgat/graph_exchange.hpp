@@ -56,8 +56,8 @@ class GraphExchange final : public RowOwner {
   void share(const Tensor& table, const PlacedRows& rows, const char* what) override;
   /// Fetches the other ranks' elements of a vector that lies row by row: those of row r are [indptr[r], indptr[r + 1]).
   void share_values(const Tensor& values, std::span<const std::int64_t> indptr, const char* what);
-  /// Fetches the other ranks' chunks, which are distributed like shards. `at(c)` is the row of the array at which chunk c
-  /// begins; at(chunks) is the end.
+  /// Fetches the other ranks' chunks, which are distributed like shards. `at(c)` is the row of the array at which chunk
+  /// c begins; at(chunks) is the end.
   void share_chunks(const Tensor& array, std::int64_t chunks, const std::function<std::int64_t(std::int64_t)>& at,
                     const char* what);
 

@@ -41,7 +41,8 @@ Options make_options(Arguments& a) {
 }
 
 /// The raw ids and names of the numbers 0 .. count-1 in a list, or without a list the numbers.
-/// errors  usage: no such file; data, naming the line: no number below `count` after the raw id; a number without a line
+/// errors  usage: no such file; data, naming the line: no number below `count` after the raw id; a number without a
+///          line
 IdTable read_list(const std::string& path, std::int64_t count) {
   if (path.empty()) return IdTable::numbers(count);
   std::ifstream in = open_text(path);

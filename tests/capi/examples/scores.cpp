@@ -1,8 +1,10 @@
-// How a C++ program shares one trained network between threads: each thread scores a part of the samples with a workspace of its own.
+// How a C++ program shares one trained network between threads: each thread scores a part of the samples with a
+// workspace of its own.
 //
 //   scores MODEL.safetensors OUTPUT INPUT...
 //
-// Each INPUT is a file with the elements of one input, for as many samples as it holds; OUTPUT gets those of the first output.
+// Each INPUT is a file with the elements of one input, for as many samples as it holds; OUTPUT gets those of the first
+// output.
 #include <lockstep/lockstep.h>
 
 #include <cstdint>

@@ -9,7 +9,8 @@ using namespace lockstep::prep;
 namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// 100 points: aice = 0, .01, .. .99, latitude -99 .. 99 in steps of 2 (clipped to 89), sst 0.1 degrees apart from -2 on.
+/// 100 points: aice = 0, .01, .. .99, latitude -99 .. 99 in steps of 2 (clipped to 89), sst 0.1 degrees apart from -2
+/// on.
 Candidates sample() {
   Candidates c;
   c.names = {"sst", "aice", "hi"};

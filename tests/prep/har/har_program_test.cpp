@@ -87,7 +87,8 @@ void write_recording(const fs::path& path, int rows, const std::string& header =
   write_text(path, text);
 }
 
-/// Means of the acceleration, swing of every channel, and how often x crosses its mean: what tells the synthetic activities apart.
+/// Means of the acceleration, swing of every channel, and how often x crosses its mean: what tells the synthetic
+/// activities apart.
 std::vector<double> features_of(const HarSet& set, std::int64_t n) {
   const auto window = set.window(n);
   std::vector<double> out;

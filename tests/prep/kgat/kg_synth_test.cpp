@@ -7,7 +7,8 @@ using namespace lockstep::prep;
 
 namespace {
 
-/// Mean share of a user's test items among the 20 best of `score(user, item)`; train items left out, ties to the smaller id.
+/// Mean share of a user's test items among the 20 best of `score(user, item)`; train items left out, ties to the
+/// smaller id.
 template <class Score>
 double recall_at_20(const KgSet& set, Score score) {
   double sum = 0;
@@ -81,7 +82,8 @@ TEST_SUITE("prep.kg_synth") {
       for (const auto own : set.train.of(user)) score += shared[at(own * rule.items + item)];
       return score;
     });
-    // Among the hidden items alone, where popularity and open items cannot get in the way, sharing users says nothing either.
+    // Among the hidden items alone, where popularity and open items cannot get in the way, sharing users says nothing
+    // either.
     const double by_users_hidden = recall_at_20(set, [&](std::int64_t user, std::int32_t item) {
       double score = planted_hidden(rule, item) ? 0 : -1e9;
       for (const auto own : set.train.of(user)) score += shared[at(own * rule.items + item)];
@@ -92,7 +94,8 @@ TEST_SUITE("prep.kg_synth") {
     CAPTURE(by_users_hidden);
     CHECK(by_graph > 0.6);
     CHECK(by_users < 0.08);
-    // 20 of 196 hidden items that are not the user's: 0.102 by chance; 4800 draws give +- 0.005, items in common add to that.
+    // 20 of 196 hidden items that are not the user's: 0.102 by chance; 4800 draws give +- 0.005, items in common add to
+    // that.
     CHECK(std::abs(by_users_hidden - 20.0 / 196) < 0.03);
   }
 
@@ -129,7 +132,8 @@ TEST_SUITE("prep.kg_synth") {
       tail_rank += t.tail < 120;
     }
     CHECK(different.size() == 40000);
-    // Few enough duplicates were thrown away that shares stay near those of the draws: 0.7 of the heads, 1/H6 of relation 0.
+    // Few enough duplicates were thrown away that shares stay near those of the draws: 0.7 of the heads, 1/H6 of
+    // relation 0.
     CHECK(items / 40000 == Approx(0.7).epsilon(0.03));
     CHECK(relations[0] / 40000 == Approx(1 / 2.45).epsilon(0.06));
     CHECK(relations[5] / 40000 == Approx(1 / (6 * 2.45)).epsilon(0.12));

@@ -4,7 +4,8 @@
 
 namespace {
 
-/// A run that takes some seconds: small batches, a checkpoint every 400 steps, schedule, average and stopping state in use.
+/// A run that takes some seconds: small batches, a checkpoint every 400 steps, schedule, average and stopping state in
+/// use.
 Words training(const std::string& run, const std::string& epochs = "120", const Words& more = {}) {
   write_text("base.ini",
              "[data]\npath = data.h5\n[run]\nreproducible = true\n[model]\nhidden_size = 16\nhidden_layers = 2\n"

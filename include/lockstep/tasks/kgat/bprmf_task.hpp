@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-/// Matrix factorisation ranked pairwise: score(u, i) = user_embed_u . item_embed_i. The baseline of KGAT; its checkpoint
-/// pre-trains KGAT (`model.pretrain`).
+/// Matrix factorisation ranked pairwise: score(u, i) = user_embed_u . item_embed_i. The baseline of KGAT; its
+/// checkpoint pre-trains KGAT (`model.pretrain`).
 ///
 ///   user_embed (users, d), item_embed (items, d): U(-b, b), b = sqrt(6 / (rows + d))
 ///

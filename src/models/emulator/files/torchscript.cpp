@@ -3,8 +3,8 @@
 #include "pickle.hpp"
 #include "torchscript_code.hpp"
 
-/// A TorchScript archive without libtorch: an uncompressed ZIP of the module's source (torchscript_code.cpp), a pickle of its
-/// attributes, and the raw elements of its tensors.
+/// A TorchScript archive without libtorch: an uncompressed ZIP of the module's source (torchscript_code.cpp), a pickle
+/// of its attributes, and the raw elements of its tensors.
 /// source  PyTorch torch/csrc/jit/docs/serialization.md
 namespace lockstep::files {
 namespace {
