@@ -55,15 +55,15 @@ fi
 # thread of any kernel. bus_bytes: host memory that kernels and copies read and write.
 # One kernel, counted with the blocks that it has on a GPU of 132 multiprocessors; then the same by separate kernels.
 LOCKSTEP_CUDA_HOST_MULTIPROCESSORS=132 limits emulator \
-  "nodes=1 launches=1 host_waits=0 memory=1.013 moved=2.92 longest=80 moved_bytes=7560000 bus_bytes=8384" \
+  "nodes=1 launches=1 host_waits=0 memory=1.013 moved=2.92 longest=62 moved_bytes=7560000 bus_bytes=8384" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5
-limits emulator "nodes=29 launches=29 host_waits=0 memory=1.007 moved=1.02 longest=34 bus_bytes=3368" \
+limits emulator "nodes=29 launches=29 host_waits=0 memory=1.007 moved=1.02 longest=29 bus_bytes=3368" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --optim.name sgd
-limits sasrec "nodes=59 launches=59 host_launches=1 host_waits=0 memory=1.003 moved=1.101 longest=100 bus_bytes=512" \
+limits sasrec "nodes=59 launches=59 host_launches=1 host_waits=0 memory=1.003 moved=1.101 longest=52 bus_bytes=512" \
   --config "$configs/sasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
-limits tisasrec "nodes=70 launches=70 host_launches=1 host_waits=0 memory=1.009 moved=1.172 longest=84 bus_bytes=512" \
+limits tisasrec "nodes=70 launches=70 host_launches=1 host_waits=0 memory=1.009 moved=1.172 longest=65 bus_bytes=512" \
   --config "$configs/tisasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
-limits har "nodes=16 launches=16 host_waits=0 memory=1.001 moved=1.78 longest=406 bus_bytes=16712" \
+limits har "nodes=16 launches=16 host_waits=0 memory=1.001 moved=1.78 longest=211 bus_bytes=16712" \
   --config "$configs/har-hapt.ini" --data.path har.h5 --batch.size 8
 limits kgat "nodes=58 launches=58 host_waits=0 memory=1.003 moved=1.23 longest=176 bus_bytes=544" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32
@@ -78,9 +78,9 @@ fi
 limits kgat_triples "nodes=11 launches=11 host_waits=0 memory=1.004 moved=1.05 longest=147 bus_bytes=608" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32 --from_step 45 --warmup 6 --steps 2
 # 48 blocks forward, 8 of them with a backward.
-limits hrm "nodes=461 launches=461 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=904" \
+limits hrm "nodes=461 launches=461 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=392" \
   --config "$configs/hrm-sudoku.ini" --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8
 # All slots begin a puzzle in each step.
-limits hrm_begins "nodes=98 launches=98 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=1320" \
+limits hrm_begins "nodes=98 launches=98 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=840" \
   --config "$configs/hrm-sudoku.ini" --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8 \
   --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1

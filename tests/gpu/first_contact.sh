@@ -15,8 +15,8 @@ graphs      graphs/*                                     60
 products    tuned/*                                      60
 early-speed early/emulator-*,early/*sasrec,early/kgat,early/ha*,early/hrm 60
 warm        warm                                         200
-speed-small speed/emulator-*,speed/har                   60
-speed-items speed/sasrec,speed/tisasrec                  60
+speed-small speed/emulator-*,speed/har                   120
+speed-items speed/sasrec,speed/tisasrec                  120
 speed-large speed/kgat,speed/hrm                         100
 bandwidth   bandwidth,spmm                               250
 early       early/test_o*,early/golden,early/training    280

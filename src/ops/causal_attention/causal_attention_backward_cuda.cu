@@ -78,18 +78,18 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
   };
 
   for (std::int64_t item = blockIdx.x; item < tiles * p.sequences; item += p.blocks) {
-    const std::int64_t sequence = item % p.sequences, top = (tiles - 1 - item / p.sequences) * Sm::kQueries;
+    const std::int64_t sequence = item % p.sequences;
     // With one mask per sequence, sums of different sequences stay apart.
     if (p.tables_apart > 0 && item >= p.blocks && sequence != (item - p.blocks) % p.sequences)
       flush((item - p.blocks) % p.sequences);
-    const CausalHead<R> h(p, sequence, head);
+    CausalHead<R> h(p, sequence, head);
+    const std::int64_t top = h.first_of_tile(item / p.sequences, Sm::kQueries);
     const std::int64_t at = h.at(p, head, p.columns), q_at = h.at(p, head, p.stride);
     const std::int64_t kv_at = h.at(p, head, p.kv_stride), first = top + me.warp * kRows;
     R dq[kRows][kChannels] = {}, lse[kRows] = {}, mean[kRows] = {};
 
-    // mutant-equivalent: keys of tiles without queries have weight 0
-    const bool any = top < h.length && top + Sm::kQueries > h.first_query;
-    const std::int64_t end = any ? h.keys_of(top + Sm::kQueries) : 0;
+    // mutant-equivalent: keys of a tile without queries have weight 0
+    const std::int64_t end = h.length > h.first_query ? h.length : 0;
     for (std::int64_t tile = 0; tile < end; tile += kKeys) {
       __syncthreads();  // the previous tiles are no longer in use
       if (tile == 0) {
@@ -268,8 +268,7 @@ __global__ void __launch_bounds__(kWarp* kSumWarps)
     for (int c = 0; c < kChannels; ++c) {
       const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;
       if (channel >= p.width) continue;
-      store(out + h.at(p, head, p.kv_stride) + j * p.kv_stride + channel, sums[n][c],
-            to.add_dkv != 0);
+      store(out + h.at(p, head, p.kv_stride) + j * p.kv_stride + channel, sums[n][c], to.add_dkv != 0);
     }
   }
 }
@@ -277,10 +276,10 @@ __global__ void __launch_bounds__(kWarp* kSumWarps)
 }  // namespace
 
 template <class T>
-void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, bool add_dq, bool add_dkv, real_t<T>* dkeys,
-                               real_t<T>* dvalues, const T* dy, const T* y, const CausalRows<const T>& x,
-                               const real_t<T>* logsum, std::int64_t columns, const CausalAttention& a,
-                               const TimeBuckets& time) {
+void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, bool add_dq, bool add_dkv,
+                               real_t<T>* dkeys, real_t<T>* dvalues, const T* dy, const T* y,
+                               const CausalRows<const T>& x, const real_t<T>* logsum, std::int64_t columns,
+                               const CausalAttention& a, const TimeBuckets& time) {
   using R = real_t<T>;
   const CausalPlan plan = causal_plan<T>(columns, a, time);
   if (plan.sequences == 0) return;

@@ -27,9 +27,9 @@ __global__ void __launch_bounds__(kWarp* kForwardWarps, sizeof(real_t<T>) == 4 ?
   if (p.behind()) return p.fill_behind(y, p.columns);
   const CausalLane me;
   const int head = static_cast<int>(blockIdx.y);
-  const CausalHead<R> h(p, blockIdx.x, head);
-  const std::int64_t top = std::int64_t{gridDim.z - 1 - blockIdx.z} * Sm::kQueries, first = top + me.warp * kRows;
-  if (top >= h.length) return;  // mutant-equivalent: has no rows
+  CausalHead<R> h(p, blockIdx.x, head);
+  const std::int64_t top = h.first_of_tile(blockIdx.z, Sm::kQueries), first = top + me.warp * kRows;
+  if (h.length <= 0) return;  // mutant-equivalent: has no rows
   const std::int64_t at = h.at(p, head, p.columns), q_at = h.at(p, head, p.stride), kv_at = h.at(p, head, p.kv_stride);
   const Sm block(sm_bytes, p.width), sm = block.of_warp(me.warp, p.width);
   const R none = -infinity<R>();
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kWarp* kForwardWarps, sizeof(real_t<T>) == 4 ?
 #pragma unroll
   for (int r = 0; r < kRows; ++r) largest[r] = none;
 
-  const std::int64_t end = top + Sm::kQueries > h.first_query ? h.keys_of(top + Sm::kQueries) : 0;
+  const std::int64_t end = h.length > h.first_query ? h.length : 0;
   for (std::int64_t tile = 0; tile < end; tile += kKeys) {
     __syncthreads();  // the previous keys are no longer in use
     load_tile(me, sm.k, k + kv_at + tile * p.kv_stride, kKeys, h.length - tile, p.kv_stride, p.width);

@@ -93,9 +93,9 @@ void prepare_times(const Stream& stream, real_t<T>* prepared, std::int64_t colum
 /// y is the result of the forward: the gradient of the softmax needs the sum of y dy over a row. add: whether dq, dk
 /// and dv are added.
 template <class T>
-void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, bool add_dq, bool add_dkv, real_t<T>* dkeys,
-                               real_t<T>* dvalues, const T* dy, const T* y, const CausalRows<const T>& x,
-                               const real_t<T>* logsum, std::int64_t columns, const CausalAttention& attention,
-                               const TimeBuckets& time);
+void causal_attention_backward(const Stream& stream, const CausalRows<T>& dx, bool add_dq, bool add_dkv,
+                               real_t<T>* dkeys, real_t<T>* dvalues, const T* dy, const T* y,
+                               const CausalRows<const T>& x, const real_t<T>* logsum, std::int64_t columns,
+                               const CausalAttention& attention, const TimeBuckets& time);
 
 }  // namespace lockstep::ops::cuda

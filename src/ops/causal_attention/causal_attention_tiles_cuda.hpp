@@ -120,10 +120,11 @@ struct CausalHead {
     keys = p.tables + sequence * p.tables_apart + head * table;
     values = keys + p.heads * table;
   }
-  /// The first key after those that queries before `end` see.
-  __device__ std::int64_t keys_of(std::int64_t end) const {
-    // mutant-equivalent: keys beyond the last visible one have weight 0
-    return end > length ? length : end;
+  /// The first row of a tile of queries, of which `later` tiles of the sequence see more keys. Cuts off the rows after
+  /// it, which it does not see. Tiles end with the sequence, so that an incomplete one is the first: it sees few keys.
+  __device__ std::int64_t first_of_tile(std::int64_t later, int rows) {
+    length -= later * rows;
+    return length > rows ? length - rows : 0;
   }
   __device__ bool is_query(std::int64_t i) const { return i >= first_query && i < length; }
   /// The offset of the head's first channel in the sequence's first row of an array with rows `stride` apart.
