@@ -229,9 +229,10 @@ TEST_SUITE("ops.causal_attention") {
         };
         Stream stream;
         const auto run = [&](const Tensor& q, const Tensor& kv, const Tensor& y, Target dq, Target dkv) {
-          const OwnedTensor logsum(DType::f32, {c.rows(), heads});
+          const OwnedTensor logsum(DType::f32, {c.rows(), heads}), dkeys(DType::f32, time.keys.shape()),
+              dvalues(DType::f32, time.values.shape());
           ops::causal_attention_forward(stream, y, logsum, q, kv, a, time);
-          ops::causal_attention_backward(stream, dq, dkv, {}, {}, dy, y, q, kv, logsum, a, time);
+          ops::causal_attention_backward(stream, dq, dkv, {dkeys}, {dvalues}, dy, y, q, kv, logsum, a, time);
         };
         const OwnedTensor qkv = together(x.q, x.kv), y(DType::f32, shape), y_together(DType::f32, shape);
         const auto stored_over = [](const Tensor& like) { return random_tensor(DType::f32, like.shape(), "old"); };

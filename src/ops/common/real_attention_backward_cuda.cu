@@ -114,10 +114,7 @@ __device__ void queries_gradient(const PackedAttention<T>& a, std::int64_t block
     // mutant-equivalent: the smaller of two
     add_weighted_rows<kWidth>(dq, sm_weights, sm.tile, at, count < kTileRows ? count : kTileRows);
   }
-  T one[kRows];
-#pragma unroll
-  for (T& x : one) x = 1;
-  put_rows<kWidth>(a.dq, a.stride, a.add_dq, dq, one, at, a, pack, turned, sm.own + mine * Tile::kStride);
+  put_rows<kWidth>(a.dq, a.stride, a.add_dq, dq, at, a, pack, turned, sm.own + mine * Tile::kStride);
 }
 
 /// The gradients of keys and values: warps own rows of keys, queries are processed in tiles. Scores are recomputed
@@ -198,12 +195,9 @@ __device__ void keys_gradient(const PackedAttention<T>& a, std::int64_t block, i
     __syncwarp();
     add_weighted_rows<kWidth>(dk, sm_weights, sm.tile, at, count);
   }
-  T one[kRows];
-#pragma unroll
-  for (T& x : one) x = 1;
   T* const sm_mine = sm.own + mine * Tile::kStride;
-  put_rows<kWidth>(a.dk, a.kv_stride, a.add_dkv, dk, one, at, a, pack, turned, sm_mine);
-  put_rows<kWidth>(a.dv, a.kv_stride, a.add_dkv, dv, one, at, a, pack, {}, sm_mine);
+  put_rows<kWidth>(a.dk, a.kv_stride, a.add_dkv, dk, at, a, pack, turned, sm_mine);
+  put_rows<kWidth>(a.dv, a.kv_stride, a.add_dkv, dv, at, a, pack, {}, sm_mine);
 }
 
 /// Blocks of keys and blocks of queries, which do not depend on one another, alternate: of each head, or in causal

@@ -104,17 +104,16 @@ __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? (kWid
     add_weighted_rows<kWidth>(y, sm_weights, sm.v, at, count < kTileRows ? count : kTileRows);
   }
 
-  T factor[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const T total = over_rows(sum[r], gpu::Add());
+    const T total = over_rows(sum[r], gpu::Add()), factor = total == 0 ? T{0} : 1 / total;  // 0: the row is only a key
     const int row = at.row(r);
-    factor[r] = total == 0 ? T{0} : 1 / total;  // 0: the row is only a key
+#pragma unroll
+    for (int c = 0; c < Tile::kColumns; ++c) y[r][c] *= factor;
     if (a.lse != nullptr && at.t == 0 && at.is_query(row))
       a.lse[at.in_lse(a, row)] = (largest[r] + std::log2(total)) * kLn2<T>;
   }
-  const std::int64_t columns = a.heads * a.width;
-  put_rows<kWidth>(a.y, columns, false, y, factor, at, a, pack, Turned<T>{}, sm.q + mine * Tile::kStride);
+  put_rows<kWidth>(a.y, a.heads * a.width, false, y, at, a, pack, Turned<T>{}, sm.q + mine * Tile::kStride);
 }
 
 }  // namespace

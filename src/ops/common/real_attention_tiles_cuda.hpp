@@ -188,13 +188,13 @@ __device__ T over_rows(T x, Op op) {
   return x;
 }
 
-/// Stores the lane's sums, times a factor for each row, in the rows of an array that exist, or adds them. They pass
-/// through the warp's rows of shared memory, so that a short loop writes whole rows. Gradients of rows that were
-/// rotated when they were loaded (`turned`) are rotated back there and always stored.
+/// Stores the lane's sums in the rows of an array that exist, or adds them. They pass through the warp's rows of shared
+/// memory, so that a short loop writes whole rows. Gradients of rows that were rotated when they were loaded (`turned`)
+/// are rotated back there and always stored.
 template <int kWidth, class T, int kRows>
 __device__ void put_rows(T* to, std::int64_t stride, bool add, const T (&x)[kRows][RealTile<T, kWidth>::kColumns],
-                         const T (&factor)[kRows], const RealPlace<T, kWidth>& at, const PackedAttention<T>& a,
-                         int pack, const Turned<T>& turned, T* sm_mine) {
+                         const RealPlace<T, kWidth>& at, const PackedAttention<T>& a, int pack, const Turned<T>& turned,
+                         T* sm_mine) {
   using Tile = RealTile<T, kWidth>;
   constexpr int kPack = Tile::kPack;
   const int width = static_cast<int>(a.width);
@@ -206,7 +206,7 @@ __device__ void put_rows(T* to, std::int64_t stride, bool add, const T (&x)[kRow
     for (int m = 0; m < Tile::kChunks; ++m) {
       gpu::Pack<T, kPack> values;
 #pragma unroll
-      for (int k = 0; k < kPack; ++k) values.at[k] = x[r][m * kPack + k] * factor[r];
+      for (int k = 0; k < kPack; ++k) values.at[k] = x[r][m * kPack + k];
       const int c = (8 * m + at.t) * kPack;
       if (c < kWidth) gpu::store(sm_mine + (at.g + 4 * r) * Tile::kStride + c, values);
     }
