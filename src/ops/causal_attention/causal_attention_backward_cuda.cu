@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kWarp* kSumWarps)
   const std::int64_t item = blockIdx.x / 2, sequence = item / p.heads % p.sequences;
   const std::int64_t tile = item / p.heads / p.sequences * kKeys;
   const int head = static_cast<int>(item % p.heads);
-  const bool values = blockIdx.x % 2 != 0;
+  const bool values = blockIdx.x % 2 != 0;  // mutant-equivalent: the neighbour does the same work
   T* const out = values ? to.dv : to.dk;
   const CausalHead<R> h(p, sequence, head);
   if (tile >= h.length) return;
@@ -242,6 +242,7 @@ __global__ void __launch_bounds__(kWarp* kSumWarps)
       sm_weights[r * kKeys + me.lane] = h.is_query(i) ? of_pairs[row * weights.keys + tile + me.lane] : R{0};
     }
     __syncthreads();
+    // mutant-equivalent: rows that do not exist have weight 0
     const int count = static_cast<int>(h.length - top < kKeys ? h.length - top : kKeys);
 #pragma unroll 2
     for (int r = me.half; r < count; r += 2) {

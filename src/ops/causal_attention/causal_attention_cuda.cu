@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(kWarp* kForwardWarps, sizeof(real_t<T>) == 4 ?
 #pragma unroll
   for (int r = 0; r < kRows; ++r) largest[r] = none;
 
+  // mutant-equivalent: keys of a tile without queries have weight 0
   const std::int64_t end = h.length > h.first_query ? h.length : 0;
   for (std::int64_t tile = 0; tile < end; tile += kKeys) {
     __syncthreads();  // the previous keys are no longer in use

@@ -53,6 +53,7 @@ __device__ const Four<T>& four(const T* p) {
 /// Stride of table rows: a multiple of four.
 inline __host__ __device__ int table_stride(int width) { return (width + 3) / 4 * 4; }
 /// Stride of rows in shared memory: an odd multiple of four, so that the lanes' rows start in different banks.
+// mutant-equivalent: also a wider row
 inline __host__ __device__ int tile_stride(int width) { return ((width + 3) / 4 | 1) * 4; }
 
 template <class T>
