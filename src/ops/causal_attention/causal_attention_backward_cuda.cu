@@ -205,7 +205,7 @@ __device__ void add_tables(const CausalLaunch<real_t<T>>& p, const CausalGradien
 /// queries. The keys with most queries come first. Further blocks add the partial sums of the tables' gradients. Bound
 /// by the traffic of the partial sums.
 template <class T, int kChunks>
-__global__ void __launch_bounds__(kWarp* kSumWarps)
+__global__ void __launch_bounds__(kWarp* kSumWarps, sizeof(real_t<T>) == 4 ? 3 : 1)
     causal_backward_sums_kernel(gpu::Earlier earlier, CausalLaunch<real_t<T>> p, CausalGradients<T> to,
                                 PairWeights<real_t<T>> weights, std::int64_t key_blocks, const T* __restrict__ dy,
                                 const T* __restrict__ q) {
