@@ -22,7 +22,7 @@ program balance
     stop 2
   end if
   call get_command_argument(1, path)
-  if (lsem_abi_version() /= LSEM_ABI_EXPECTED) stop 'liblockstep has another interface than its module'
+  if (lsem_abi_version() /= LSEM_ABI_EXPECTED) error stop 'liblockstep has another interface than its module'
   call check(lsem_open(path, model))
   n_in = lsem_n_in(model)
   n_out = lsem_n_out(model)
@@ -51,11 +51,12 @@ program balance
 
   ! K dx of a node in the middle, by hand: the Jacobian is J(input, output, node).
   if (any(abs(matmul(dx(:, 500), jacobian(:, :, 500)) - kdx(:, 500)) > 1d-12 * maxval(abs(kdx)))) &
-       stop 'the tangent linear is not the Jacobian times dx'
+       error stop 'the tangent linear is not the Jacobian times dx'
   left = sum(kdx * dy)
   right = sum(dx * ktdy)
   print '(a, es23.15, a, es23.15)', '<K dx, dy> =', left, '   <dx, K'' dy> =', right
-  if (abs(left - right) > 1d-12 * sum(abs(kdx * dy))) stop 'the adjoint is not the transpose of the tangent linear'
+  if (abs(left - right) > 1d-12 * sum(abs(kdx * dy))) &
+       error stop 'the adjoint is not the transpose of the tangent linear'
 
   ! A state with the nodes first, x(n, n_in): one address per variable, stride 1.
   allocate (xt(n, n_in), yt(n, n_out), px(n_in), py(n_out), sx(n_in), sy(n_out))
@@ -69,11 +70,11 @@ program balance
   sx = 1
   sy = 1
   call check(lsem_predict_soa_f64(model, n, px, sx, py, sy, c_null_ptr))
-  if (maxval(abs(transpose(yt) - y)) > 0) stop 'the two layouts give different predictions'
+  if (maxval(abs(transpose(yt) - y)) > 0) error stop 'the two layouts give different predictions'
 
   call lsem_lin_free(lin)
   call lsem_close(model)
-  if (lsem_open('/nonexistent', model) /= LSEM_ERR_OPEN) stop 'a missing file was opened'
+  if (lsem_open('/nonexistent', model) /= LSEM_ERR_OPEN) error stop 'a missing file was opened'
   print '(2a)', 'a missing file: ', trim(lsem_error_text(LSEM_ERR_OPEN))
 
 contains

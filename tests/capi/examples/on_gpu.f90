@@ -56,7 +56,8 @@ program on_gpu
   left = sum(kdx * dy)
   right = sum(dx * ktdy)
   print '(a, es23.15, a, es23.15)', '<K dx, dy> =', left, '   <dx, K'' dy> =', right
-  if (.not. abs(left - right) <= 1d-12 * sum(abs(kdx * dy))) stop 'the adjoint is not the transpose of the tangent linear'
+  if (.not. abs(left - right) <= 1d-12 * sum(abs(kdx * dy))) &
+       error stop 'the adjoint is not the transpose of the tangent linear'
   call lsem_close(model)
 
 contains

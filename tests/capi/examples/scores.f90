@@ -16,7 +16,7 @@ program scores_of_samples
   integer(c_long) :: n, length, slots
   integer, parameter :: unit = 10
 
-  if (command_argument_count() < 3) stop 'usage: scores_f MODEL.safetensors OUTPUT INPUT...'
+  if (command_argument_count() < 3) error stop 'usage: scores_f MODEL.safetensors OUTPUT INPUT...'
   call get_command_argument(1, path)
   call check(lsnet_open(path, model))
   call check(lsnet_meta(model, 'kind', kind))
@@ -38,7 +38,7 @@ program scores_of_samples
     inputs(1) = c_loc(items(1, 1))
     if (lsnet_arrays(model, 0_c_int) == 2) then
       slots = lsnet_array_extent(model, 0_c_int, 1_c_int, 1_c_int)
-      if (samples(4, 8 * slots) /= n) stop 'not as many samples in both inputs'
+      if (samples(4, 8 * slots) /= n) error stop 'not as many samples in both inputs'
       allocate (others(slots, n))
       read (unit) others
       close (unit)
