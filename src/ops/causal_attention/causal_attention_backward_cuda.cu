@@ -138,9 +138,8 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<real_t<T>, kChunks>, 1)
         __syncwarp();
         // mutant-equivalent: keys beyond the last visible one have weight 0
         const std::int64_t seen = first + kRows - tile;
-        if (seen > 0)
-          add_weighted<kChunks, kTimed>(dq, p, me, sm.ds, sm.k, h.keys, 0, sm.time,
-                                        static_cast<int>(seen < kKeys ? seen : kKeys));
+        add_weighted<kChunks, kTimed>(dq, p, me, sm.ds, sm.k, h.keys, 0, sm.time,
+                                      static_cast<int>(seen < kKeys ? seen : kKeys));
         for (int r = 0; r < kRows; ++r)
           write_runs(p, block, me, me.warp * kRows + r, h.is_query(first + r) ? first + r + 1 - tile : 0);
       }

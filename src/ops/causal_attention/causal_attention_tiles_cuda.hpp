@@ -375,6 +375,7 @@ __device__ void time_products(const CausalLaunch<T>& p, const CausalHead<T>& h, 
       x[m] = four(sm_q + r * stride + c);
       if constexpr (kBoth) dx[m] = four(sm_dy + r * stride + c);
     }
+    // A loop of its own: the draws of one pair of keys are a chain of operations, and several chains run side by side.
     if constexpr (kTimed == Timed::masked)
 #pragma unroll 4
       for (int quad = 0; quad < kKeys / 4 && tile + 4 * quad <= i; ++quad)
