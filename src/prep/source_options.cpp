@@ -17,11 +17,14 @@ SourceOptions::SourceOptions(Options& options, Input kind) {
   options.add("output,o", &output, "", "prepared file; replaced only when the new one is complete")
       .value_name("FILE.h5")
       .required();
-  options.add("quiet", &quiet, false, "print nothing but errors");
+  options.add("strict", &strict, false, "take every warning about the raw data for an error, and write nothing");
+  options.add("quiet", &quiet, false, "print nothing but warnings and errors");
 }
 
 void SourceOptions::print_written() const {
-  std::cout << "  written          " << output << " ("
+  if (quiet) return;
+  summary.print(std::cout);
+  std::cout << "  written            " << output << " ("
             << human_bytes(static_cast<double>(std::filesystem::file_size(output))) << ")\n";
 }
 

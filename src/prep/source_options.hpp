@@ -3,21 +3,26 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/prep/summary.hpp"
+
 namespace lockstep {
 class Options;
 }
 
 namespace lockstep::prep {
 
-/// The options --input (where `kind` is files), --output and --quiet.
+/// The options --input (where `kind` is files), --output, --strict and --quiet, and what the source understood.
 struct SourceOptions {
   std::vector<std::string> input;
   std::string output;
-  bool quiet = false;
+  bool strict = false, quiet = false;
+  Summary summary;
 
   enum class Input : std::uint8_t { files, none };
   explicit SourceOptions(Options& options, Input kind = Input::files);
-  /// Prints name and size of the written file.
+  /// The last look before the file is written: see Summary::settle().
+  void settle(DatasetNotes& notes) const { summary.settle(strict, notes); }
+  /// Prints the summary, and name and size of the written file, unless --quiet.
   void print_written() const;
 };
 

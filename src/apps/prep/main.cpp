@@ -14,6 +14,7 @@
 #include "lockstep/prep/format.hpp"
 #include "lockstep/prep/reference.hpp"
 #include "lockstep/prep/source.hpp"
+#include "lockstep/prep/summary.hpp"
 
 namespace lockstep::prep {
 namespace {
@@ -22,6 +23,8 @@ int run_check(const Args& args) {
   Options options("lockstep-prep check", "Validate prepared files: schema, ranges, splits, derived values.");
   std::vector<std::string> files;
   options.positional("FILE.h5", &files, "prepared files", 1);
+  bool strict = false;
+  options.add("strict", &strict, false, "a file with warnings is not usable");
   options.example("lockstep-prep check icecolumn.h5", "prints problems; exit code 3 if there are any");
   if (!options.parse(args)) return 0;
   std::size_t bad = 0;
@@ -29,14 +32,17 @@ int run_check(const Args& args) {
     const H5File file = H5File::open(path);
     std::vector<std::string> remarks;
     const auto problems = format_of(file).check(file, remarks);
+    const auto warnings = stored_warnings(file);
     if (!is_sealed(file))
       remarks.emplace_back(
           "no checksums, so damage is not detected: made by an older lockstep-prep or another program; prepare it "
           "again");
     for (const auto& remark : remarks) std::cout << path << ": note: " << remark << "\n";
+    for (const auto& warning : warnings) std::cout << path << ": warning: " << warning << "\n";
     for (const auto& problem : problems) std::cout << path << ": " << problem << "\n";
-    std::cout << path << (problems.empty() ? ": good\n" : ": not usable\n");
-    bad += !problems.empty();
+    const bool usable = problems.empty() && (warnings.empty() || !strict);
+    std::cout << path << (usable ? warnings.empty() ? ": good\n" : ": usable, with warnings\n" : ": not usable\n");
+    bad += !usable;
   }
   require_data(bad == 0, "checking prepared files: ", bad, " of ", files.size(), " ", bad == 1 ? "is" : "are",
                " not usable");
@@ -52,6 +58,7 @@ int run_info(const Args& args) {
   for (const auto& path : files) {
     const H5File file = H5File::open(path);
     format_of(file).describe(file, std::cout);
+    for (const auto& warning : stored_warnings(file)) std::cout << "  warning            " << warning << "\n";
   }
   return 0;
 }

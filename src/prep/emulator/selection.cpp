@@ -297,30 +297,26 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
   return set;
 }
 
-void print_report(const SelectionReport& r, const EmulatorSet& set, std::ostream& out) {
-  out << "  points read      " << r.candidates << "\n";
-  for (const auto& place : r.places) out << "  positions        " << place << "\n";
-  if (r.valid != r.candidates) out << "  masked out       " << r.candidates - r.valid << "\n";
+void summarise(const SelectionReport& r, const EmulatorSet& set, Summary& summary) {
+  summary.line("points read", r.candidates);
+  for (const auto& place : r.places) summary.line("positions", place);
+  if (r.valid != r.candidates) summary.line("masked out", r.candidates - r.valid);
   if (r.in_mode != r.valid)
-    out << "  outside the mode " << r.valid - r.in_mode << "  (" << set.mask_mode << ", aice threshold " << set.min_ice
-        << ")\n";
-  if (r.at_pole != r.in_mode) out << "  not at the pole  " << r.in_mode - r.at_pole << "\n";
-  out << "  dropped          " << r.at_pole - r.complete;
-  for (std::size_t i = 0; i < r.dropped.size(); ++i)
-    out << (i == 0 ? "  (missing, NaN or infinite: " : ", ") << r.dropped[i].first << " " << r.dropped[i].second;
-  out << (r.dropped.empty() ? "\n" : ")\n");
-  if (r.subsampled != r.complete) out << "  sub-sampled to   " << r.subsampled << "\n";
-  if (r.thinned != r.subsampled) out << "  thinned to       " << r.thinned << "\n";
+    summary.line("outside the mode", r.valid - r.in_mode, "  (", set.mask_mode, ", aice threshold ", set.min_ice, ")");
+  if (r.at_pole != r.in_mode) summary.line("not at the pole", r.in_mode - r.at_pole);
+  const auto dropped = listed(r.dropped, ", ", [](const auto& of) { return join(of.first, " ", of.second); });
+  summary.line("dropped", r.at_pole - r.complete,
+               dropped.empty() ? "" : "  (missing, NaN or infinite: " + dropped + ")");
+  if (r.subsampled != r.complete) summary.line("sub-sampled to", r.subsampled);
+  if (r.thinned != r.subsampled) summary.line("thinned to", r.thinned);
   std::vector<std::string> unknown;
   for (const auto* columns : {&set.inputs, &set.outputs}) {
     for (std::size_t i = 0; i < columns->names.size(); ++i)
       if (columns->units[i].empty()) unknown.push_back(columns->names[i]);
   }
-  if (!unknown.empty()) out << "  unknown units    " << listed(unknown) << "  (--units names them)\n";
-  if (!r.constant.inputs.empty()) out << "  constant inputs  " << listed(r.constant.inputs) << "\n";
-  if (!r.constant.outputs.empty()) out << "  constant outputs " << listed(r.constant.outputs) << "\n";
-  out << "  rows             " << set.rows() << " = " << set.rows_in(0) << " train + " << set.rows_in(1)
-      << " validation + " << set.rows_in(2) << " test\n";
+  if (!unknown.empty()) summary.line("unknown units", listed(unknown), "  (--units names them)");
+  if (!r.constant.inputs.empty()) summary.line("constant inputs", listed(r.constant.inputs));
+  if (!r.constant.outputs.empty()) summary.line("constant outputs", listed(r.constant.outputs));
 }
 
 }  // namespace lockstep::prep

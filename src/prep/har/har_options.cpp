@@ -38,22 +38,22 @@ void note_files(HarSet& set, const std::filesystem::path& folder, const std::vec
   }
 }
 
-void finish_har(const SourceOptions& common, HarSet& set) {
+void finish_har(SourceOptions& common, HarSet& set) {
   if (set.channel_mean.empty()) take_channel_moments(set);
-  write_har_set(common.output, set);
-  if (common.quiet) return;
-  std::cout << "  windows          " << set.windows() << " = " << set.windows_in(0) << " train + " << set.windows_in(1)
-            << " validation + " << set.windows_in(2) << " test\n"
-            << "  each             " << set.channels() << " channels x " << set.length << " samples at "
-            << set.sample_rate << " Hz\n";
-  print_class_table(set, std::cout);
+  Summary& summary = common.summary;
+  summary.line("windows", set.windows(), " = ", set.windows_in(0), " train + ", set.windows_in(1), " validation + ",
+               set.windows_in(2), " test");
+  summary.line("each", set.channels(), " channels x ", set.length, " samples at ", set.sample_rate, " Hz");
   if (set.windows_in(0) > 0) {
     const auto train = set.class_counts(0);
     for (std::size_t k = 0; k < train.size(); ++k) {
       if (train[k] == 0)
-        std::cout << "  warning: class " << set.class_names[k] << " has no training window, so it cannot be learnt\n";
+        summary.warning("class ", set.class_names[k], " has no training window, so it cannot be learnt");
     }
   }
+  common.settle(set.notes);
+  write_har_set(common.output, set);
+  if (!common.quiet) print_class_table(set, std::cout);
   common.print_written();
 }
 

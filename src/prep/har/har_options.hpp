@@ -24,6 +24,6 @@ void check_har_split(const Options& options, const HarSplit& split);
 /// Records names, relative to `folder`, and checksums of raw files.
 void note_files(HarSet& set, const std::filesystem::path& folder, const std::vector<std::filesystem::path>& files);
 /// Computes the moments if the caller has none, writes the file, and prints a summary with the windows of each class.
-void finish_har(const SourceOptions& common, HarSet& set);
+void finish_har(SourceOptions& common, HarSet& set);
 
 }  // namespace lockstep::prep

@@ -279,14 +279,14 @@ bool run_har(const Args& args) {
     set.notes.emplace_back("seed", static_cast<std::int64_t>(split.seed));
   }
   set.notes.emplace_back("stride", stride);
-  if (!common.quiet && too_short > 0)
-    std::cout << "  left out         " << too_short << " of " << rows.size()
-              << " recordings, which are shorter than a window\n";
-  for (std::size_t c = 0; c < rising.size() && !common.quiet; ++c) {
+  if (too_short > 0)
+    common.summary.line("left out", too_short, " of ", rows.size(), " recordings, which are shorter than a window");
+  for (std::size_t c = 0; c < rising.size(); ++c) {
     if (rising[c])
-      std::cout << "  note: " << set.channel_names[c]
-                << " rises with each sample of each recording; if it counts time, "
-                << "leave it out with --skip-columns " << set.channel_names[c] << "\n";
+      common.summary.note(set.channel_names[c],
+                          " rises with each sample of each recording; if it counts time, leave it out "
+                          "with --skip-columns ",
+                          set.channel_names[c]);
   }
   finish_har(common, set);
   return true;

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <unordered_set>
 
 #include "lockstep/base/error.hpp"
@@ -42,23 +41,21 @@ void PuzzleOptions::apply(PuzzleSet& set) const {
   set.online = augment == "online";
 }
 
-void PuzzleOptions::write(const PuzzleSet& set) const {
-  write_puzzle_set(output, set, deflate);
-  if (quiet) return;
-  const auto line = [](const char* split, const std::vector<PuzzlePart>& parts) {
-    for (const auto& part : parts)
-      std::cout << "  " << split << "/" << part.name << "  " << part.groups() << " groups, " << part.puzzles()
-                << " puzzles, " << part.rows << " examples\n";
+void PuzzleOptions::write(PuzzleSet& set) {
+  const auto parts = [&](const char* split, const std::vector<PuzzlePart>& all) {
+    for (const auto& part : all)
+      summary.line(join(split, "/", part.name), part.groups(), " groups, ", part.puzzles(), " puzzles, ", part.rows,
+                   " examples");
   };
-  line("train", set.train);
-  line("val  ", set.val);
-  line("test ", set.test);
+  parts("train", set.train);
+  parts("val", set.val);
+  parts("test", set.test);
   if (set.num_aug > 0)
-    std::cout << "  variants   " << set.num_aug << " of each training puzzle, "
-              << (set.online ? "drawn while training" : "stored") << "\n";
+    summary.line("variants", set.num_aug, " of each training puzzle, ", set.online ? "drawn while training" : "stored");
   if (val_ && set.val.empty() && !set.test.empty() && set.test.front().rows > 0)
-    std::cout
-        << "  note: without validation puzzles, training selects its best weights by the test puzzles; see --val\n";
+    summary.note("without validation puzzles, training selects its best weights by the test puzzles; see --val");
+  settle(set.notes);
+  write_puzzle_set(output, set, deflate);
   print_written();
 }
 
@@ -110,15 +107,15 @@ PuzzleTables::PuzzleTables(Options& options, const std::string& puzzles) {
               "number of training " + puzzles + " to keep, chosen at random; 0 keeps all");
 }
 
-void PuzzleTables::write(const PuzzleOptions& common, const PuzzleParser& parse, std::int64_t minimum,
+void PuzzleTables::write(PuzzleOptions& common, const PuzzleParser& parse, std::int64_t minimum,
                          PuzzleSet (*set_of)(std::int64_t cells), std::int64_t num_aug,
-                         const decltype(PuzzleSet::notes)& notes) const {
+                         const DatasetNotes& notes) const {
   require_writable(common.output, {train_, test_});
   const auto read = [&](const std::string& path) {
     BasePuzzles puzzles = read_puzzles(path, parse, minimum);
-    if (!common.quiet && puzzles.repeated > 0)
-      std::cout << "  note: " << puzzles.repeated << " rows of '" << path
-                << "' repeat the question and answer of an earlier row; they are kept\n";
+    if (puzzles.repeated > 0)
+      common.summary.note(puzzles.repeated, " rows of '", path,
+                          "' repeat the question and answer of an earlier row; they are kept");
     return puzzles;
   };
   const BasePuzzles table = read(train_);

@@ -27,7 +27,7 @@ struct PuzzleOptions : SourceOptions {
   /// Copies seed and online to the set.
   void apply(PuzzleSet& set) const;
   /// Writes the file and prints a summary.
-  void write(const PuzzleSet& set) const;
+  void write(PuzzleSet& set);
 
  private:
   bool val_ = false;
@@ -46,9 +46,8 @@ class PuzzleTables {
   /// minimum  rows with a rating below it are dropped; below 0: none
   /// set_of   makes a set without puzzles for grids of this many cells
   /// errors   data: an invalid row; tables whose grids differ in size
-  void write(const PuzzleOptions& common, const PuzzleParser& parse, std::int64_t minimum,
-             PuzzleSet (*set_of)(std::int64_t cells), std::int64_t num_aug,
-             const decltype(PuzzleSet::notes)& notes = {}) const;
+  void write(PuzzleOptions& common, const PuzzleParser& parse, std::int64_t minimum,
+             PuzzleSet (*set_of)(std::int64_t cells), std::int64_t num_aug, const DatasetNotes& notes = {}) const;
 
  private:
   std::string train_, test_;

@@ -1,7 +1,6 @@
 #include "prep/kgat/kg_output.hpp"
 
 #include <cmath>
-#include <iostream>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
@@ -22,7 +21,7 @@ KgOutput::KgOutput(Options& options, const std::string& seed_help) : SourceOptio
   options.add("gzip", &gzip, 0, between(0, 9), "deflate level of the arrays: 0 none, 1 fastest .. 9 smallest");
 }
 
-void KgOutput::write(KgSet& set, const std::vector<KgFinding>& findings) const {
+void KgOutput::write(KgSet& set, const std::vector<KgFinding>& findings) {
   require_writable(output);
   if (!name.empty()) set.name = name;
   if (valid_fraction > 0) {
@@ -32,28 +31,24 @@ void KgOutput::write(KgSet& set, const std::vector<KgFinding>& findings) const {
   }
   set.symmetric = symmetric_upstream ? SymmetricForm::upstream : SymmetricForm::sound;
   set.ckg = build_ckg(set.sizes, set.train, set.triples, set.symmetric);
+  settle(set.notes);
   write_kg_set(output, set, gzip);
-  if (quiet) return;
 
-  const auto line = [](const std::string& what, const auto&... values) {
-    std::cout << "  " << what << std::string(what.size() < 17 ? 17 - what.size() : 1, ' ');
-    (std::cout << ... << values) << "\n";
-  };
   const KgSizes& sizes = set.sizes;
-  line("users", sizes.users);
-  line("items", sizes.items);
-  line("entities", sizes.entities);
-  line("interactions", sizes.train, " train + ", set.valid.item.size(), " validation + ", sizes.test, " test");
-  line("triples", sizes.kg_triples, " of ", sizes.kg_relations, " relations");
-  line("graph", sizes.nodes(), " nodes, ", sizes.ckg_triples(), " triples of ", sizes.relations(), " relations, ",
-       set.ckg.nnz(), " pairs");
+  summary.line("users", sizes.users);
+  summary.line("items", sizes.items);
+  summary.line("entities", sizes.entities);
+  summary.line("interactions", sizes.train, " train + ", set.valid.item.size(), " validation + ", sizes.test, " test");
+  summary.line("triples", sizes.kg_triples, " of ", sizes.kg_relations, " relations");
+  summary.line("graph", sizes.nodes(), " nodes, ", sizes.ckg_triples(), " triples of ", sizes.relations(),
+               " relations, ", set.ckg.nnz(), " pairs");
   if (sizes.kg_triples > 0) {
     // Interactions are never parallel, so every surplus triple comes from the knowledge graph.
     const auto surplus = static_cast<double>(sizes.ckg_triples() - set.ckg.nnz());
-    line("parallel", exact(std::round(surplus / static_cast<double>(2 * sizes.kg_triples) * 1e4) / 100),
-         " % of the triples and their inverses share their pair with another");
+    summary.line("parallel", exact(std::round(surplus / static_cast<double>(2 * sizes.kg_triples) * 1e4) / 100),
+                 " % of the triples and their inverses share their pair with another");
   }
-  for (const auto& finding : findings) line("note", finding.count, " ", finding.what, "; ", finding.first);
+  for (const auto& finding : findings) summary.note(finding.count, " ", finding.what, "; ", finding.first);
   print_written();
 }
 

@@ -18,7 +18,7 @@ struct KgOutput : SourceOptions {
 
   /// `seed_help` is the help text of --seed.
   KgOutput(Options& options, const std::string& seed_help);
-  void write(KgSet& set, const std::vector<KgFinding>& findings) const;
+  void write(KgSet& set, const std::vector<KgFinding>& findings);
 };
 
 /// Reads a raw file, as LineReader does; the path is its name in messages.

@@ -137,15 +137,14 @@ std::vector<std::string> check_sequence_set(const H5File& file, std::vector<std:
   return problems;
 }
 
-void print_report(const SequenceReport& report, const SequenceSet& set, std::ostream& out) {
-  out << "  interactions read  " << report.lines << " of " << report.raw_users << " users and " << report.raw_items
-      << " items\n"
-      << "  filtered out       " << report.few_user << " of users with fewer than " << set.min_user << ", then "
-      << report.few_item << " of items with fewer than " << set.min_item << "\n";
-  print_summary(set, out);
+void summarise(const SequenceReport& report, const SequenceSet& set, Summary& summary) {
+  summary.line("interactions read", report.lines, " of ", report.raw_users, " users and ", report.raw_items, " items");
+  summary.line("filtered out", report.few_user, " of users with fewer than ", set.min_user, ", then ", report.few_item,
+               " of items with fewer than ", set.min_item);
+  summarise(set, summary);
 }
 
-void print_summary(const SequenceSet& set, std::ostream& out) {
+void summarise(const SequenceSet& set, Summary& summary) {
   std::vector<std::int64_t> lengths;
   std::int64_t evaluated = 0, trainable = 0, ties = 0, pairs = 0, train = 0;
   for (std::int64_t u = 0; u < set.n_users(); ++u) {
@@ -160,21 +159,16 @@ void print_summary(const SequenceSet& set, std::ostream& out) {
   }
   std::ranges::sort(lengths);
   const std::string mean = printed("%.2f", static_cast<double>(set.rows()) / static_cast<double>(lengths.size()));
-  out << "  users, items       " << set.n_users() << ", " << set.n_items() << (set.keep_ids ? " (raw ids kept)" : "")
-      << "\n"
-      << "  interactions       " << set.rows() << " = " << train << " train + " << evaluated << " validation + "
-      << evaluated << " test\n"
-      << "  lengths            " << lengths.front() << " / " << mean << " / " << lengths[lengths.size() / 2] << " / "
-      << lengths.back() << " (min / mean / median / max)\n"
-      << "  users to train on  " << trainable << "; to evaluate " << evaluated << " (at least " << set.min_split
-      << " interactions)\n";
-  if (!set.has_time()) {
-    out << "  times              none\n";
-    return;
-  }
+  summary.line("users, items", set.n_users(), ", ", set.n_items(), set.keep_ids ? " (raw ids kept)" : "");
+  summary.line("interactions", set.rows(), " = ", train, " train + ", evaluated, " validation + ", evaluated, " test");
+  summary.line("lengths", lengths.front(), " / ", mean, " / ", lengths[lengths.size() / 2], " / ", lengths.back(),
+               " (min / mean / median / max)");
+  summary.line("users to train on", trainable, "; to evaluate ", evaluated, " (at least ", set.min_split,
+               " interactions)");
+  if (!set.has_time()) return summary.line("times", "none");
   const double percent = pairs > 0 ? 100.0 * static_cast<double>(ties) / static_cast<double>(pairs) : 0.0;
-  out << "  times              scale " << set.time_scale << ", largest " << set.time_max << "; "
-      << printed("%.1f %%", percent) << " of neighbours have equal scaled times\n";
+  summary.line("times", "scale ", set.time_scale, ", largest ", set.time_max, "; ", printed("%.1f %%", percent),
+               " of neighbours have equal scaled times");
 }
 
 void describe_sequence_set(const H5File& file, std::ostream& out) {
@@ -182,7 +176,9 @@ void describe_sequence_set(const H5File& file, std::ostream& out) {
   const std::string defect = offsets_defect(set.offsets, set.rows(), Rise::weak);
   require_data(defect.empty(), "describing '", file.path().string(), "': /users/offsets ", defect);
   Page page(out, file, "interaction data set");
-  print_summary(set, out);
+  Summary summary;
+  summarise(set, summary);
+  summary.print(out);
   page.line("filter", "users with at least ", set.min_user, ", items with at least ", set.min_item,
             " interactions in the raw files");
   const auto ids = [](const RawIds& raw) {

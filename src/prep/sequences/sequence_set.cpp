@@ -89,7 +89,7 @@ void write_rule(H5File& file, const SequenceSet& set, const H5Layout& layout) {
 }  // namespace
 
 void write_sequence_set(const std::filesystem::path& path, const SequenceSet& set) {
-  write_dataset(path, kSequencesFormat, {}, [&](H5File& file) {
+  write_dataset(path, kSequencesFormat, set.notes, [&](H5File& file) {
     const std::int64_t users = set.n_users(), items = set.n_items(), n = set.rows();
     require(users <= kMost && items <= kMost, "writing '", path.string(), "': ", users, " users and ", items,
             " items do not fit 32 bits");

@@ -1,5 +1,3 @@
-#include <iostream>
-
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
@@ -13,7 +11,8 @@ namespace lockstep::prep {
 
 namespace {
 /// Notes that ids are text because some are not integers, which the user may not expect.
-void remark_on_ids(const IdTable& table, const RawIds& ids, const Interactions& raw, const char* what) {
+void remark_on_ids(const IdTable& table, const RawIds& ids, const Interactions& raw, const char* what,
+                   Summary& summary) {
   if (!ids.is_text) return;
   std::size_t integers = 0, first_text = table.size();
   for (std::size_t entry = 0; entry < table.size(); ++entry) {
@@ -24,8 +23,8 @@ void remark_on_ids(const IdTable& table, const RawIds& ids, const Interactions& 
   }
   if (integers == 0 || first_text == table.size()) return;
   const auto place = table.place(first_text);
-  std::cout << "  note: " << what << " ids are taken as text because of '" << table.id(first_text) << "' ("
-            << raw.files[static_cast<std::size_t>(place.file)].string() << ", line " << place.line << ")\n";
+  summary.note(what, " ids are taken as text because of '", table.id(first_text), "' (",
+               raw.files[static_cast<std::size_t>(place.file)].string(), ", line ", place.line, ")");
 }
 }  // namespace
 
@@ -91,19 +90,20 @@ bool run_sequences(const Args& args) {
     set.source_name += comma + file.filename().string();
     set.source_sha256 += comma + sha256_of(file);
   }
-  write_sequence_set(common.output, set);
-  if (common.quiet) return true;
-  std::cout << "  formats            " << listed(interactions.formats) << "\n";
-  remark_on_ids(interactions.users, set.users, interactions, "user");
-  remark_on_ids(interactions.items, set.items, interactions, "item");
+  Summary& summary = common.summary;
+  summary.line("formats", listed(interactions.formats));
+  remark_on_ids(interactions.users, set.users, interactions, "user", summary);
+  remark_on_ids(interactions.items, set.items, interactions, "item", summary);
   if (!interactions.unused.empty())
-    std::cout << "  note: no column 'timestamp' or 'time', so the order of the lines counts; if one of the columns "
-              << listed(interactions.unused) << " holds times, name it with --time-column\n";
+    summary.note("no column 'timestamp' or 'time', so the order of the lines counts; if one of the columns ",
+                 listed(interactions.unused), " holds times, name it with --time-column");
   if (!interactions.fraction.empty())
-    std::cout << "  note: some times have fractions of a second; they decide the order, whole seconds are stored\n";
+    summary.note("some times have fractions of a second; they decide the order, whole seconds are stored");
   if (const std::int64_t repeated = repeated_lines(interactions); repeated > 0)
-    std::cout << "  note: " << repeated << " lines repeat user, item and time of an earlier line and are kept\n";
-  print_report(report, set, std::cout);
+    summary.note(repeated, " lines repeat user, item and time of an earlier line and are kept");
+  summarise(report, set, summary);
+  common.settle(set.notes);
+  write_sequence_set(common.output, set);
   common.print_written();
   return true;
 }

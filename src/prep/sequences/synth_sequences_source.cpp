@@ -1,4 +1,3 @@
-#include <iostream>
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
@@ -73,15 +72,15 @@ bool run_synth_sequences(const Args& args) {
   require_memory_for(interactions * kInteraction, join("making the data: about ", interactions, " interactions need"),
                      "lower users or max-length");
   require_space(common.output, static_cast<std::int64_t>(interactions * kInteraction));
-  const SequenceSet set = make_gap_sessions(what);
+  SequenceSet set = make_gap_sessions(what);
   if (!raw.empty()) write_text_atomically(raw, as_text(set));
-  write_sequence_set(common.output, set);
-  if (common.quiet) return true;
-  print_summary(set, std::cout);
+  summarise(set, common.summary);
   const IdealRates ideal = ideal_rates(set, HeldOut::test);
-  std::cout << "  best possible      test HR@10 " << ideal.hr_gap << ", NDCG@10 " << ideal.ndcg_gap
-            << " with the pauses (time span " << 2 * what.categories - 1 << " or more), " << ideal.hr_order << ", "
-            << ideal.ndcg_order << " without\n";
+  common.summary.line("best possible", "test HR@10 ", ideal.hr_gap, ", NDCG@10 ", ideal.ndcg_gap,
+                      " with the pauses (time span ", 2 * what.categories - 1, " or more), ", ideal.hr_order, ", ",
+                      ideal.ndcg_order, " without");
+  common.settle(set.notes);
+  write_sequence_set(common.output, set);
   common.print_written();
   return true;
 }

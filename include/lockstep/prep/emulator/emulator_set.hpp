@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/io/h5.hpp"
+#include "lockstep/io/dataset_file.hpp"
 
 namespace lockstep::prep {
 
@@ -63,8 +63,8 @@ struct EmulatorSet {
   std::string mask_mode = "both";
   double min_ice = 0;
   std::uint64_t seed = 0;
-  std::vector<std::string> sources, sha256;            ///< names and checksums of the raw files
-  std::vector<std::pair<std::string, H5Value>> notes;  ///< further attributes: how the rows were chosen
+  std::vector<std::string> sources, sha256;  ///< names and checksums of the raw files
+  DatasetNotes notes;                        ///< further attributes: how the rows were chosen
 
   std::int64_t rows() const { return static_cast<std::int64_t>(split.size()); }
   std::size_t n_in() const { return inputs.names.size(); }

@@ -1,13 +1,13 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <iosfwd>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/prep/emulator/emulator_set.hpp"
 #include "lockstep/prep/emulator/grid.hpp"
+#include "lockstep/prep/summary.hpp"
 
 namespace lockstep {
 class Options;
@@ -73,7 +73,7 @@ struct SelectionReport {
   ConstantColumns constant;
   std::vector<std::string> places;  ///< as in Candidates
 };
-void print_report(const SelectionReport& report, const EmulatorSet& set, std::ostream& out);
+void summarise(const SelectionReport& report, const EmulatorSet& set, Summary& summary);
 
 /// Selects rows by mask, mode, pole, completeness, sub-sampling and thinning, in this order; then splits them and
 /// computes the moments. errors  data: a step that leaves no rows, a constant output column unless it is kept

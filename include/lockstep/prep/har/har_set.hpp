@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/io/h5.hpp"
+#include "lockstep/io/dataset_file.hpp"
 
 namespace lockstep::prep {
 
@@ -28,7 +28,7 @@ struct HarSet {
   std::vector<double> channel_mean, channel_std;
   std::string source;                      ///< the command that wrote it
   std::vector<std::string> files, sha256;  ///< names and checksums of the raw files
-  std::vector<std::pair<std::string, H5Value>> notes;
+  DatasetNotes notes;
 
   std::int64_t windows() const { return static_cast<std::int64_t>(labels.size()); }
   std::int64_t channels() const { return static_cast<std::int64_t>(channel_names.size()); }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/puzzle_variant.hpp"
-#include "lockstep/io/h5.hpp"
+#include "lockstep/io/dataset_file.hpp"
 
 namespace lockstep::prep {
 
@@ -40,10 +40,10 @@ struct PuzzleSet {
   std::int64_t pad_id = 0, ignore_label_id = 0, blank_identifier_id = 0;  ///< ignore_label_id -1: none
   std::vector<std::string> identifiers = {"<blank>"};                     ///< [num_puzzle_identifiers]
   std::vector<PuzzlePart> train, test;
-  std::vector<PuzzlePart> val;                         ///< empty, or as many puzzles as were asked for
-  std::vector<std::string> sources, sha256;            ///< names and checksums of the raw files
-  std::vector<std::string> source_names;               ///< indexed by PuzzlePart::source
-  std::vector<std::pair<std::string, H5Value>> notes;  ///< further attributes: how the puzzles were chosen
+  std::vector<PuzzlePart> val;               ///< empty, or as many puzzles as were asked for
+  std::vector<std::string> sources, sha256;  ///< names and checksums of the raw files
+  std::vector<std::string> source_names;     ///< indexed by PuzzlePart::source
+  DatasetNotes notes;                        ///< further attributes: how the puzzles were chosen
 };
 
 const char* name(PuzzleTask task);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/triple_graph.hpp"
-#include "lockstep/io/h5.hpp"
+#include "lockstep/io/dataset_file.hpp"
 
 namespace lockstep::prep {
 
@@ -70,8 +70,8 @@ struct KgSet {
   std::vector<Triple> triples;   ///< distinct, in the order of their first occurrence
   Ckg ckg;
   SymmetricForm symmetric = SymmetricForm::sound;
-  std::vector<std::string> sources, sha256;            ///< raw files and their checksums
-  std::vector<std::pair<std::string, H5Value>> notes;  ///< further attributes: policies, seeds, generator
+  std::vector<std::string> sources, sha256;  ///< raw files and their checksums
+  DatasetNotes notes;                        ///< further attributes: policies, seeds, generator
 };
 
 /// Moves about `fraction` of each user's train items to `valid`; at least one stays. A user's draw depends only on seed

@@ -2,13 +2,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "lockstep/prep/sequences/sequence_set.hpp"
+#include "lockstep/prep/summary.hpp"
 
 namespace lockstep::prep {
 
@@ -87,8 +87,8 @@ struct SequenceReport {
 /// errors  data: the filter leaves nothing; no user keeps two train interactions; an id that `ids` = integer or
 ///         `keep_ids` does not allow, with file and line
 SequenceSet make_sequences(const Interactions& raw, const SequenceOptions& options, SequenceReport& report);
-void print_report(const SequenceReport& report, const SequenceSet& set, std::ostream& out);
-/// Prints lengths, splits and times of a set.
-void print_summary(const SequenceSet& set, std::ostream& out);
+/// What was read and kept, then lengths, splits and times of the set.
+void summarise(const SequenceReport& report, const SequenceSet& set, Summary& summary);
+void summarise(const SequenceSet& set, Summary& summary);
 
 }  // namespace lockstep::prep

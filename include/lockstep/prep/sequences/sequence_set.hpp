@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/sequence_window.hpp"
-#include "lockstep/io/h5.hpp"
+#include "lockstep/io/dataset_file.hpp"
 
 namespace lockstep::prep {
 
@@ -46,6 +46,7 @@ struct SequenceSet {
   bool keep_ids = false;  ///< dense numbers are the raw ids
   std::string source_name, source_sha256;
   std::optional<GapRule> rule;  ///< only in generated data
+  DatasetNotes notes;           ///< further attributes
 
   std::int64_t n_users() const { return static_cast<std::int64_t>(n_train.size()); }
   std::int64_t n_items() const { return static_cast<std::int64_t>(item_count.size()); }
