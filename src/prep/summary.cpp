@@ -19,27 +19,25 @@ void Summary::column(const std::string& name, const std::string& unit, std::span
   const std::size_t missing = values.size() - finite.size();
   const std::string without = missing > 0 ? join(", ", missing, " of ", values.size(), " missing") : "";
   if (finite.empty()) return line(name, "no values", without);
-  const auto middle_of = [](std::vector<double>& of) {
-    const auto middle = of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2);
-    std::ranges::nth_element(of, middle);
-    return *middle;
-  };
-  const auto [least, most] = std::ranges::minmax(finite);
-  line(name, printed("%.6g to %.6g", least, most), unit.empty() ? ", unit unknown" : " " + unit, ", median ",
-       printed("%.6g", middle_of(finite)), without);
+  std::ranges::sort(finite);
+  line(name, printed("%.6g to %.6g", finite.front(), finite.back()), unit.empty() ? ", unit unknown" : " " + unit,
+       ", median ", printed("%.6g", finite[finite.size() / 2]), without);
 
-  // Physical columns span a few orders of magnitude around their typical size; fill values lie far beyond it.
-  constexpr double kAbsurd = 1e15, kTimesTypical = 1e6;
+  // A fill value lies far beyond what is typical, with nothing between it and the other values; precipitation, for
+  // one, spans more orders of magnitude than that, but fills them.
+  constexpr double kAbsurd = 1e30, kTimesTypical = 1e6, kTimesNext = 100;
   std::erase(finite, 0.0);
   std::ranges::transform(finite, finite.begin(), [](double v) { return std::abs(v); });
+  std::ranges::sort(finite);
   if (finite.empty()) return;
-  const double typical = middle_of(finite), largest = std::ranges::max(finite);
-  if (largest < kAbsurd && largest < kTimesTypical * typical) return;
-  const double limit = largest >= kAbsurd ? std::min(kAbsurd, largest) : kTimesTypical * typical;
-  const auto far = std::ranges::count_if(finite, [&](double v) { return v >= limit; });
-  warning("column ", name, ": ", far, " of ", values.size(), " values have a magnitude of ", printed("%.3g", limit),
-          " or more, up to ", printed("%.6g", largest), ", and half are below ", printed("%.3g", typical),
-          "; if these are fill values, declare them in the file or mask their points");
+  const double typical = finite[finite.size() / 2];
+  auto far = std::ranges::lower_bound(finite, kAbsurd);
+  for (auto at = std::ranges::lower_bound(finite, kTimesTypical * typical); at < far; ++at)
+    if (*at >= kTimesNext * *(at - 1)) far = at;
+  if (far == finite.end()) return;
+  warning("column ", name, ": ", finite.end() - far, " of ", values.size(), " values have magnitudes of ",
+          printed("%.6g", *far), " to ", printed("%.6g", finite.back()), ", and a typical one is ",
+          printed("%.3g", typical), "; if these are fill values, declare them in the file or mask their points");
 }
 
 void Summary::print(std::ostream& out) const {
