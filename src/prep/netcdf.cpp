@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <charconv>
 #include <limits>
 
 #include "lockstep/base/error.hpp"
@@ -23,25 +25,20 @@ namespace {
 /// errors  data, naming what was being done
 void check(int status, const std::string& doing) { require_data(status == NC_NOERR, doing, ": ", nc_strerror(status)); }
 
+bool is_number(nc_type type) { return type >= NC_BYTE && type <= NC_UINT64 && type != NC_CHAR; }
+
 std::string quoted(const std::string& variable, const fs::path& path) {
   return "'" + variable + "' of '" + path.string() + "'";
 }
 
-/// The numbers of an attribute; none if the attribute is missing or is text.
-struct Numbers {
-  std::vector<double> values;
-  nc_type type = NC_NAT;
-  bool real() const { return type == NC_FLOAT || type == NC_DOUBLE; }
-  double first_or(double otherwise) const { return values.empty() ? otherwise : values.front(); }
-};
-Numbers numbers_of(int group, int variable, const char* name) {
-  Numbers out;
-  std::size_t length = 0;
-  if (nc_inq_att(group, variable, name, &out.type, &length) != NC_NOERR || out.type == NC_CHAR || out.type > NC_UINT64)
-    return {};
-  out.values.resize(length);
-  if (nc_get_att_double(group, variable, name, out.values.data()) != NC_NOERR) return {};
-  return out;
+/// The number that a text is, such as " 0.005 ".
+std::optional<double> number_in(std::string_view text) {
+  const std::string word = trim(text);
+  const char* const begin = word.data() + word.starts_with('+');
+  double value = 0;
+  const auto [end, failed] = std::from_chars(begin, word.data() + word.size(), value);
+  if (failed != std::errc{} || end != word.data() + word.size()) return {};
+  return value;
 }
 
 std::optional<std::string> text_of(int group, int variable, const char* name) {
@@ -64,6 +61,37 @@ std::optional<std::string> text_of(int group, int variable, const char* name) {
   return {};
 }
 
+/// The numbers of an attribute; none if the attribute is missing.
+struct Numbers {
+  std::vector<double> values;
+  nc_type type = NC_NAT;
+  bool real() const { return type == NC_FLOAT || type == NC_DOUBLE; }
+};
+/// Text such as "0.005" or "-5, 40" counts as numbers of type double.
+/// doing  "reading 'sst' of 'a.nc'"; errors  data: text of another kind, which would silently leave values as packed
+Numbers numbers_of(int group, int variable, const char* name, const std::string& doing) {
+  Numbers out;
+  std::size_t length = 0;
+  if (nc_inq_att(group, variable, name, &out.type, &length) != NC_NOERR) return {};
+  if (out.type != NC_CHAR && out.type <= NC_UINT64) {
+    out.values.resize(length);
+    if (nc_get_att_double(group, variable, name, out.values.data()) != NC_NOERR) return {};
+    return out;
+  }
+  out.type = NC_DOUBLE;
+  const auto text = text_of(group, variable, name);
+  std::string numbers = text.value_or("");
+  std::ranges::replace(numbers, ',', ' ');
+  for (const auto& word : split(numbers, ' ')) {
+    if (trim(word).empty()) continue;
+    const auto value = number_in(word);
+    require_data(value.has_value(), doing, ": its attribute ", name, " is the text '", *text,
+                 "', not a number; correct or remove it, for example with ncatted");
+    out.values.push_back(*value);
+  }
+  return out;
+}
+
 /// The format's fill value for a variable without the attribute. Bytes have none: every value may be data.
 std::optional<double> default_fill(nc_type type) {
   constexpr std::pair<nc_type, double> kFills[] = {{NC_SHORT, NC_FILL_SHORT},
@@ -82,64 +110,75 @@ std::optional<double> default_fill(nc_type type) {
 /// Decodes stored values by the attributes of their variable.
 class Decoder {
  public:
-  Decoder(int group, int variable, nc_type type) : type_(type) {
-    const std::string mark = text_of(group, variable, "_Unsigned").value_or("");
-    unsigned_ = mark == "true" || mark == "TRUE" || mark == "True";
-    const Numbers scale = numbers_of(group, variable, "scale_factor"),
-                  offset = numbers_of(group, variable, "add_offset");
-    scale_ = scale.first_or(1);
-    offset_ = offset.first_or(0);
+  Decoder(int group, int variable, nc_type type, const std::string& doing) : type_(type) {
+    std::string mark = text_of(group, variable, "_Unsigned").value_or("");
+    std::ranges::transform(mark, mark.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    unsigned_ = mark == "true";
+    signed_ = mark == "false";
+    const auto attribute = [&](const char* name) { return numbers_of(group, variable, name, doing); };
+    const auto one = [&](const char* name, double otherwise, Numbers& numbers) {
+      numbers = attribute(name);
+      require_data(numbers.values.size() <= 1, doing, ": its attribute ", name, " has ", numbers.values.size(),
+                   " numbers, but one unpacks the variable; correct it, for example with ncatted");
+      return numbers.values.empty() ? otherwise : numbers.values.front();
+    };
+    Numbers scale, offset;
+    scale_ = one("scale_factor", 1, scale);
+    offset_ = one("add_offset", 0, offset);
     const bool integers = type != NC_FLOAT && type != NC_DOUBLE;
     const bool unpacks = integers && (scale.real() || offset.real());
-    bool marked = false;
-    for (const char* name : {"_FillValue", "missing_value"}) {
-      const Numbers missing = numbers_of(group, variable, name);
+    const Numbers fill = attribute("_FillValue"), other = attribute("missing_value");
+    for (const Numbers& missing : {fill, other}) {
       for (const double value : missing.values) {
-        marked = true;
         missing_.push_back(stored(value));
         // A real number on packed integers may be meant in unpacked units.
         if (unpacks && missing.real()) missing_unpacked_.push_back(value);
+        if (const auto f32 = static_cast<float>(value); type == NC_DOUBLE && static_cast<double>(f32) == value)
+          missing_f32_.push_back(f32);
       }
     }
-    if (const auto fill = default_fill(type); fill && !marked) missing_.push_back(stored(*fill));
+    // The library fills what is never written, whatever else missing_value marks.
+    if (const auto written = default_fill(type); written && fill.values.empty()) missing_.push_back(stored(*written));
     const auto bound = [&](const Numbers& found, std::size_t at, double sign) {
       if (found.values.size() <= at) return;
       auto& range = unpacks && found.real() ? range_unpacked_ : range_;
       (sign < 0 ? range.first : range.second) = unpacks && found.real() ? found.values[at] : stored(found.values[at]);
     };
-    const Numbers range = numbers_of(group, variable, "valid_range");
-    bound(range.values.size() == 2 ? range : numbers_of(group, variable, "valid_min"), 0, -1);
-    bound(range.values.size() == 2 ? range : numbers_of(group, variable, "valid_max"), range.values.size() == 2 ? 1 : 0,
-          1);
+    const Numbers range = attribute("valid_range");
+    bound(range.values.size() == 2 ? range : attribute("valid_min"), 0, -1);
+    bound(range.values.size() == 2 ? range : attribute("valid_max"), range.values.size() == 2 ? 1 : 0, 1);
   }
 
   double operator()(double raw) const {
     const double value = stored(raw), unpacked = value * scale_ + offset_;
-    const auto is = [](const std::vector<double>& all, double one) { return std::ranges::find(all, one) != all.end(); };
+    const auto is = [](const auto& all, auto one) { return std::ranges::find(all, one) != all.end(); };
     const auto outside = [](const std::pair<double, double>& range, double one) {
       return one < range.first || one > range.second;
     };
-    if (is(missing_, value) || is(missing_unpacked_, unpacked) || outside(range_, value) ||
-        outside(range_unpacked_, unpacked))
+    if (is(missing_, value) || is(missing_unpacked_, unpacked) || is(missing_f32_, static_cast<float>(value)) ||
+        outside(range_, value) || outside(range_unpacked_, unpacked))
       return std::numeric_limits<double>::quiet_NaN();
     return scale_ != 1 || offset_ != 0 ? unpacked : value;
   }
 
  private:
-  /// A number as a variable of this type holds it: rounded to f32, or read as unsigned.
+  /// A number as a variable of this type holds it: rounded to f32, or read as unsigned or signed against its type.
   double stored(double value) const {
     if (type_ == NC_FLOAT) return static_cast<double>(static_cast<float>(value));
-    if (!unsigned_ || value >= 0) return value;
-    return type_ == NC_BYTE    ? value + 0x1p8
-           : type_ == NC_SHORT ? value + 0x1p16
-           : type_ == NC_INT   ? value + 0x1p32
-                               : value;
+    const double values = type_ == NC_BYTE || type_ == NC_UBYTE     ? 0x1p8
+                          : type_ == NC_SHORT || type_ == NC_USHORT ? 0x1p16
+                          : type_ == NC_INT || type_ == NC_UINT     ? 0x1p32
+                                                                    : 0;
+    if (unsigned_ && value < 0) return value + values;
+    if (signed_ && values > 0 && value >= values / 2) return value - values;
+    return value;
   }
 
   nc_type type_;
-  bool unsigned_ = false;
+  bool unsigned_ = false, signed_ = false;
   double scale_ = 1, offset_ = 0;
   std::vector<double> missing_, missing_unpacked_;
+  std::vector<float> missing_f32_;  ///< of doubles, where the attribute holds a number that was rounded to f32
   std::pair<double, double> range_{-std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()},
       range_unpacked_ = range_;
 };
@@ -207,12 +246,18 @@ std::vector<std::string> NcFile::variables() const {
   return names;
 }
 
+std::string NcFile::suggestion(const std::string& variable) const {
+  const auto names = variables();
+  auto found = std::ranges::find_if(names, [&](const auto& name) { return name.ends_with("/" + variable); });
+  const std::string near = found != names.end() ? *found : nearest(variable, names);
+  return near.empty() ? "" : "; did you mean '" + near + "'?";
+}
+
 NcVariable NcFile::describe(const std::string& variable) const {
   const Place place = find(variable);
   if (place.variable < 0) {
-    const std::string near = nearest(variable, variables());
-    throw Error(Fault::data, join("reading ", quoted(variable, path_), ": there is no such variable",
-                                  near.empty() ? "" : "; did you mean '" + near + "'?"));
+    throw Error(Fault::data,
+                join("reading ", quoted(variable, path_), ": there is no such variable", suggestion(variable)));
   }
   const std::string doing = "describing " + quoted(variable, path_);
   int axes = 0;
@@ -228,6 +273,9 @@ NcVariable NcFile::describe(const std::string& variable) const {
     out.dims.emplace_back(name.data());
     out.shape.push_back(static_cast<std::int64_t>(length));
   }
+  nc_type type = NC_NAT;
+  check(nc_inq_vartype(place.group, place.variable, &type), doing);
+  out.numeric = is_number(type);
   out.units = text_of(place.group, place.variable, "units").value_or("");
   out.standard_name = text_of(place.group, place.variable, "standard_name").value_or("");
   return out;
@@ -244,8 +292,7 @@ std::vector<double> NcFile::read_box(const Place& place, const NcVariable& what,
   const std::string doing = "reading " + quoted(what.name, path_);
   nc_type type = NC_NAT;
   check(nc_inq_vartype(place.group, place.variable, &type), doing);
-  require_data(type >= NC_BYTE && type <= NC_UINT64 && type != NC_CHAR, doing,
-               ": it holds text or a user-defined type; only numbers are read");
+  require_data(is_number(type), doing, ": it holds text or a user-defined type; only numbers are read");
   std::size_t filters = 0;
   if (nc_inq_var_filter_ids(place.group, place.variable, &filters, nullptr) == NC_NOERR && filters > 0) {
     std::vector<unsigned> ids(filters);
@@ -268,7 +315,7 @@ std::vector<double> NcFile::read_box(const Place& place, const NcVariable& what,
   if (n == 0) return values;
   check(nc_get_vara_double(place.group, place.variable, start.data(), extent.data(), values.data()), doing);
 
-  const Decoder decode(place.group, place.variable, type);
+  const Decoder decode(place.group, place.variable, type, doing);
   for (double& value : values) value = decode(value);
   return values;
 }

@@ -120,6 +120,14 @@ TEST_SUITE("prep.netcdf") {
       mark(bounds, "valid_max", NC_DOUBLE, {1});
       const int bytes =
           raw.variable("bytes", NC_BYTE, {n}, {1, -1, -128, 127}, {{"scale_factor", 2}}, {{"_Unsigned", "true"}});
+      raw.variable("never_filled", NC_FLOAT, {n}, {1, NC_FILL_FLOAT, -999, 4}, {{"missing_value", -999}});
+      mark(raw.variable("double", NC_DOUBLE, {n}, {1, -999.99, 3, 4}), "missing_value", NC_DOUBLE,
+           {static_cast<double>(-999.99f)});
+      raw.variable(
+          "text", NC_SHORT, {n}, {1, -9, 100, 4}, {},
+          {{"scale_factor", " 0.5"}, {"add_offset", "+1e1"}, {"missing_value", "-9"}, {"valid_range", "0, 20"}});
+      raw.variable("no_scale", NC_SHORT, {n}, {1, 2, 3, 4}, {}, {{"scale_factor", "0,005 K"}});
+      raw.variable("two_scales", NC_SHORT, {n}, {1, 2, 3, 4}, {}, {{"scale_factor", "0.1 0.2"}});
       mark(bytes, "missing_value", NC_BYTE, {-1});
       mark(bytes, "valid_max", NC_BYTE, {-128});
     }
@@ -136,6 +144,18 @@ TEST_SUITE("prep.netcdf") {
     CHECK(read("unpacked_range") == "- 101 101.5 - ");
     CHECK(read("bounds") == "- 0 1 - ");
     CHECK(read("bytes") == "2 - 256 254 ");
+    CHECK(read("never_filled") == "1 - - 4 ");
+    CHECK(read("double") == "1 - 3 4 ");
+    CHECK(read("text") == "10.5 - - 12 ");
+    check_mentions(error_of(Fault::data, [&] { file.read("no_scale"); }), "'no_scale' of 'a.nc'",
+                   "scale_factor is the text '0,005 K', not a number");
+    check_mentions(error_of(Fault::data, [&] { file.read("two_scales"); }), "scale_factor has 2 numbers");
+    {
+      RawFile raw("u.nc", NC_NETCDF4);
+      const int n = raw.dim("n", 3);
+      raw.variable("ubyte", NC_UBYTE, {n}, {1, 255, 128}, {{"scale_factor", 0.5}}, {{"_Unsigned", "False"}});
+    }
+    CHECK(NcFile::open("u.nc").read("ubyte") == std::vector<double>{0.5, -0.5, -64});
   }
 
   TEST_CASE("variables in groups are found by their path") {

@@ -13,6 +13,7 @@ struct NcVariable {
   std::vector<std::string> dims;
   std::vector<std::int64_t> shape;
   std::string units, standard_name;  ///< "" when the file gives none
+  bool numeric = true;               ///< not text
 };
 
 /// A NetCDF file of any flavour (classic, 64-bit offset, 64-bit data, NetCDF-4), read through libnetcdf. Names may
@@ -29,14 +30,18 @@ class NcFile {
 
   bool has(const std::string& variable) const;
   std::vector<std::string> variables() const;
+  /// "; did you mean 'PRODUCT/sst'?" of a variable that the file lacks: the same name in a group, or a near one. Or "".
+  std::string suggestion(const std::string& variable) const;
   /// errors  data: no such variable, with the nearest name
   NcVariable describe(const std::string& variable) const;
   std::optional<std::string> text_attribute(const std::string& variable, const std::string& attribute) const;
 
-  /// All values in C order: raw * scale_factor + add_offset in double, with the raw integers unsigned under
-  /// `_Unsigned`; NaN where the raw value equals `_FillValue` or `missing_value` (or, without such an attribute, the
-  /// format's own fill value of a type wider than a byte) or lies outside `valid_range`, `valid_min` .. `valid_max`. On
-  /// packed integers, valid ranges of a real type are in unpacked units, and fill values of a real type in either.
+  /// All values in C order: raw * scale_factor + add_offset in double, with the raw integers unsigned or signed as
+  /// `_Unsigned` says; NaN where the raw value equals `_FillValue` (or, without it, the format's own fill value of a type
+  /// wider than a byte) or `missing_value`, or lies outside `valid_range`, `valid_min` .. `valid_max`. A double also
+  /// equals a missing value that is its rounding to f32. On packed integers, valid ranges of a real type are in unpacked units,
+  /// and fill values of a real type in either. Numbers may be text.
+  /// errors  data: an attribute that is text other than numbers
   /// source  CF conventions 1.11, sections 2.5.1 and 8.1; NetCDF User's Guide, attribute conventions
   std::vector<double> read(const std::string& variable) const;
   /// Like read(), with a fixed index along one axis; negative indices count from the end.
