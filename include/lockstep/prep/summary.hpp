@@ -29,8 +29,8 @@ class Summary {
   void warning(const Parts&... parts) {
     warnings_.push_back(join(parts...));
   }
-  /// A line with the range, median and missing values (NaN) of a column, and a warning if its largest magnitude is one
-  /// that only a fill value has. `unit` is "" where unknown.
+  /// A line with the range, median and missing values (NaN) of a column, unless there are many columns, and a warning of
+  /// values that stand for missing ones: magnitudes that only a fill value has, numbers like -9999 apart from all others. `unit` is "" where unknown.
   void column(const std::string& name, const std::string& unit, std::span<const double> values);
 
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -43,6 +43,7 @@ class Summary {
     std::string name, text;
   };
   std::vector<Line> lines_;
+  std::size_t columns_ = 0, rest_ = 0;  ///< number of columns; the line that counts those without one
   std::vector<std::string> warnings_;
 };
 
