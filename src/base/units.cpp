@@ -21,7 +21,7 @@ std::string unit_name(std::string_view text) {
         "\u00B0C"}},
       {"m", {"meter", "meters", "metre", "metres"}},
       {"s", {"sec", "second", "seconds"}},
-      {"%", {"percent"}},
+      {"%", {"percent", "Percent", "percentage", "pct"}},
       {"W", {"watt", "Watt"}},
       {"Pa", {"pascal", "Pascal"}}};
   for (const auto& [name, spellings] : kSpellings)

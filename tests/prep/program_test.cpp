@@ -40,8 +40,9 @@ TEST_SUITE("prep.program") {
         prepare(
             "netcdf --input 'tile?.nc' --geolocation place1.nc,place2.nc --inputs tsea,deep=soil@3*2+1 --outputs t2m "
             "--mask 'slmsk != 1' --validation-split 0.2 -o out.h5"),
-        "points read      12", "masked out       2", "dropped          2", "t2m 2",
-        "rows             8 = 7 train + 1 validation + 0 test");
+        "points read        12", "masked out         2  (not: slmsk != 1)", "dropped            2", "t2m 2",
+        "by index: they share neither axes nor positions", "deep=soil@3        37 to 45, unit unknown",
+        "rows               8 = 7 train + 1 validation + 0 test");
     const auto set = read("out.h5");
     CHECK(set.x == std::vector<float>{0, 37, 2, 41, 3, 43, 4, 45, 0, 37, 4, 41, 6, 43, 8, 45});
     CHECK(set.y == std::vector<float>{270, 271, 271.5, 272, 270, 271, 271.5, 272});
@@ -72,7 +73,7 @@ TEST_SUITE("prep.program") {
     const std::string words = "--outputs aice --validation-split 0.25 -o out.h5 ";
     const auto units = [&](const std::string& input, const char* unknown) {
       check_mentions(prepare("netcdf --input " + input + " " + words),
-                     std::string("unknown units    ") + unknown + "  (--units");
+                     std::string("unknown units      ") + unknown + "  (--units");
       return read("out.h5").inputs.units.front();
     };
     CHECK(units("none.nc --inputs sst", "sst, aice") == "");
@@ -115,12 +116,12 @@ TEST_SUITE("prep.program") {
     }
     const auto tile = run_prep("netcdf --input tile.nc --inputs a --outputs b --validation-split 0.25 -o tile.h5");
     REQUIRE(tile.status == 0);
-    check_mentions(tile.text, "positions        geolat, geolon\n");
+    check_mentions(tile.text, "positions          geolat, geolon\n");
     CHECK(read("tile.h5").lat == std::vector<float>{50, 51, 60, 61});
     CHECK(read("tile.h5").lon == std::vector<float>{10, 20, 11, 21});
     const auto cf = run_prep("netcdf --input cf.nc --inputs a --outputs b --validation-split 0.25 -o cf.h5");
     REQUIRE(cf.status == 0);
-    check_mentions(cf.text, "positions        phi, lambda\n");
+    check_mentions(cf.text, "positions          phi, lambda\n");
     CHECK(read("cf.h5").lat == std::vector<float>{-50, -51, -60, -61});
     prepare("netcdf --input cf.nc --inputs a --outputs b --lat lat --validation-split 0.25 -o own.h5");
     CHECK(read("own.h5").lat == std::vector<float>{1, 1, 2, 2});
@@ -286,7 +287,7 @@ TEST_SUITE("prep.program") {
          "none of 6 points passes the mask"},
         {"netcdf --input tile1.nc --inputs tsea --outputs t2m --pole north -o o.h5", "no latitude"},
         {"netcdf --input tile1.nc --inputs tsea --outputs t2m --test-days 2016-02-05 -o o.h5",
-         "the files give no times"},
+         "the files give no dates: no variable counts time"},
         {"cice-history --input tile1.nc --inputs sst -o o.h5", "ULAT, lat, latitude, TLAT"},
         {"check cut.h5", "truncated"},
         {"check foreign.nc", "foreign.nc"},
@@ -317,7 +318,8 @@ TEST_SUITE("prep.program") {
       raw.variable("a", NC_DOUBLE, {n}, std::vector<double>(20, 5.0));
       raw.variable("b", NC_DOUBLE, {n}, counting(20));
     }
-    check_mentions(prepare("netcdf --input a.nc --inputs a --outputs b -o a.h5"), "constant inputs  a\n");
+    check_mentions(prepare("netcdf --input a.nc --inputs a --outputs b -o a.h5"),
+                   "constant inputs in the training rows: a;");
     check_mentions(prepare("netcdf --input a.nc --inputs b --outputs a -o b.h5", 3), "the output column a is constant",
                    "--variables.constant_outputs keep");
     prepare("netcdf --input a.nc --inputs b --outputs a --variables.constant_outputs keep -o b.h5");

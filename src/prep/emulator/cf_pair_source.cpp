@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -45,12 +47,71 @@ std::int32_t recorded_level(const NcFile& file, const ColumnSpec& spec, bool atm
     return atmosphere ? static_cast<std::int32_t>(variable.shape[*axis] - 1) : 0;
   return atmosphere ? static_cast<std::int32_t>(without_axis) : 0;
 }
+/// An ocean file's points, and for each its point in the atmosphere file.
+struct Pair {
+  FilePoints points;
+  Grid air_grid;
+  std::vector<std::int64_t> partner;
+};
+
+Pair pair_up(const NcFile& ocean, const ColumnSpec& thickness, const NcFile& atmosphere, const ColumnSpec& air,
+             std::vector<std::string>& pairs) {
+  const auto placed = [](const NcFile& file, const ColumnSpec& spec) {
+    FilePoints points;
+    points.grid = common_grid(file, {spec});
+    const auto names = coordinates_of(file, spec.variable);
+    read_place(file, points.grid, "", "", names, points);
+    points.times = read_times(file, points.grid, names);
+    return points;
+  };
+  Pair out{placed(ocean, thickness), {}, {}};
+  FilePoints& points = out.points;
+  const FilePoints over = placed(atmosphere, air);
+  out.air_grid = over.grid;
+  const std::string what = "pairing '" + ocean.path().string() + "' with '" + atmosphere.path().string() + "'";
+  const auto steps = [](const FilePoints& of) { return std::ranges::max(of.times.step) + 1; };
+  const bool dated = points.times.trouble.empty() && over.times.trouble.empty();
+  require_data(!dated || comparable(points.times.calendar, over.times.calendar), what,
+               ": the times of the first count in the calendar ", calendar_name(points.times.calendar),
+               ", those of the second in ", calendar_name(over.times.calendar), "; give files of one calendar");
+  auto own = coordinates_of(points), other = coordinates_of(over);
+  std::string steps_text;
+  const bool one_dated = points.times.trouble.empty() != over.times.trouble.empty();
+  if (!dated && (one_dated || steps(points) > 1 || steps(over) > 1)) {
+    own.push_back(step_coordinate(points.times));
+    other.push_back(step_coordinate(over.times));
+    steps_text = " and, as times cannot be compared (" +
+                 (points.times.trouble.empty() ? over.times.trouble : points.times.trouble) +
+                 "), the order of time steps";
+  }
+  const std::string with = ocean.path().filename().string() + " with " + atmosphere.path().filename().string() + " by ";
+  const bool placed_both = points.place_dims > 0 && over.place_dims > 0;
+  if (placed_both) {
+    out.partner = pair_points(own, other, points.times.calendar, what);
+    pairs.push_back(with + (dated ? "latitude, longitude and time, " : "latitude and longitude" + steps_text + ", ") +
+                    describe_pairs(out.partner, over.times.step.size()));
+    return out;
+  }
+  require_data(points.grid.shape == over.grid.shape, what, ": their grids differ, and their positions are not known");
+  if (dated) pair_points(own, other, points.times.calendar, what);
+  pairs.push_back(with + "index: " + (points.place_dims > 0 ? atmosphere : ocean).path().filename().string() +
+                  " has no latitude and longitude");
+  out.air_grid = points.grid;
+  for (std::int64_t i = 0; i < points.grid.size(); ++i) out.partner.push_back(i);
+  if (points.lat.empty()) {
+    points.lat = over.lat;
+    points.lon = over.lon;
+    points.place = over.place;
+  }
+  return out;
+}
 }  // namespace
 
 Candidates read_pair(const PairOptions& options, const Selection& selection) {
   require_usage(options.atmosphere.size() == options.ocean.size(), "reading pairs: ", options.atmosphere.size(),
                 " atmosphere files and ", options.ocean.size(), " ocean files");
   Candidates out = start_candidates(selection.columns_needed());
+  out.mask = join("cells up to ", kThickest_m, " m thick, air of ", kColdest_K, " to ", kWarmest_K, " K");
   for (std::size_t pair = 0; pair < options.ocean.size(); ++pair) {
     const NcFile atmosphere = NcFile::open(options.atmosphere[pair]), ocean = NcFile::open(options.ocean[pair]);
     const auto file_of = [&](bool is_atmosphere) -> const NcFile& { return is_atmosphere ? atmosphere : ocean; };
@@ -59,16 +120,15 @@ Candidates read_pair(const PairOptions& options, const Selection& selection) {
       return with_level(file_of(column.atmosphere), name, column);
     };
     const ColumnSpec thickness = demand("thick"), air = demand("tair");
-    const Grid grid = common_grid(ocean, {thickness}), air_grid = common_grid(atmosphere, {air});
-    require_data(grid.shape == air_grid.shape, "reading '", ocean.path().string(), "' and '",
-                 atmosphere.path().string(), "': their grids differ");
-    FilePoints points;
-    const auto thick = read_on_grid(ocean, thickness, grid), tair = read_on_grid(atmosphere, air, grid);
+    const Pair files = pair_up(ocean, demand("thick"), atmosphere, demand("tair"), out.pairs);
+    const auto read = [&](bool is_atmosphere, const ColumnSpec& spec) {
+      if (!is_atmosphere) return read_on_grid(ocean, spec, files.points.grid);
+      return of_partners(read_on_grid(atmosphere, spec, files.air_grid), files.partner);
+    };
+    FilePoints points = files.points;
+    const auto thick = read(false, demand("thick")), tair = read(true, demand("tair"));
     for (std::size_t i = 0; i < thick.size(); ++i)
       points.valid.push_back(thick[i] > 0 && thick[i] <= kThickest_m && tair[i] >= kColdest_K && tair[i] <= kWarmest_K);
-    read_place(ocean, grid, "", "", coordinates_of(ocean, thickness.variable), points);
-    if (points.lat.empty()) read_place(atmosphere, grid, "", "", coordinates_of(atmosphere, air.variable), points);
-    points.time = read_times(ocean, grid);
     for (std::size_t c = 0; c < out.names.size(); ++c) {
       const auto column = pair_column(out.names[c], options);
       const bool present = column && file_of(column->atmosphere).has(column->variable);
@@ -78,17 +138,17 @@ Candidates read_pair(const PairOptions& options, const Selection& selection) {
                      column ? "'" + column->variable + "' " : "", "for '", out.names[c], "'; name it with --names ",
                      out.names[c], "=ocean:VARIABLE, or fill it with --missing zero");
         points.values.emplace_back();
+        out.filled[c] = 1;
         continue;
       }
       const NcFile& file = file_of(column->atmosphere);
       const ColumnSpec spec = with_level(file, out.names[c], *column);
-      points.values.push_back(read_on_grid(file, spec, grid));
+      points.values.push_back(read(column->atmosphere, spec));
       out.level[c] = recorded_level(file, spec, column->atmosphere, options.atm_level_index);
       out.side[c] = column->atmosphere ? "atmosphere" : "ocean";
       out.cf[c] = spec.variable;
-      take_units(out, c, file.describe(spec.variable).units, file);
+      take_variable(out, c, spec, file);
     }
-    points.grid = grid;
     append_points(out, std::move(points), options.ocean[pair]);
   }
   // /source numbers the ocean files; the atmosphere files follow them in the list of sources.

@@ -1,5 +1,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/files.hpp"
 #include "lockstep/prep/source.hpp"
@@ -9,7 +10,17 @@
 namespace lockstep::prep {
 
 namespace {
-const std::vector<std::string> kMaskNames = {"umask", "mask", "land_mask", "ocean_mask"};
+const std::vector<std::string> kMaskNames = {"umask", "tmask", "mask", "land_mask", "ocean_mask"};
+
+/// The usual names, then CICE's own: aice_h is aice averaged over hours, aice_d over days, aice_1 one step's.
+std::vector<std::string> history_names(const KnownColumn& column) {
+  std::vector<std::string> names(column.history_names.begin(), column.history_names.end());
+  for (const std::string name : column.history_names) {
+    if (!name.ends_with("_h")) continue;
+    for (const char* period : {"", "_1", "_d", "_m", "_y"}) names.push_back(name.substr(0, name.size() - 2) + period);
+  }
+  return names;
+}
 
 /// The variable of a short name: the user's choice, or the first usual name that the file has.
 std::optional<std::string> history_variable(const NcFile& file, const std::string& name,
@@ -20,15 +31,15 @@ std::optional<std::string> history_variable(const NcFile& file, const std::strin
   if (name == "mask") return first_present(file, kMaskNames);
   const KnownColumn* known = find_column(name);
   if (known == nullptr) return {};
-  return first_present(file, {known->history_names.begin(), known->history_names.end()});
+  return first_present(file, history_names(*known));
 }
 
 [[noreturn]] void fail_missing(const NcFile& file, const std::string& name) {
   std::string tried;
   if (const KnownColumn* known = find_column(name)) {
-    for (const char* alternative : known->history_names) tried += join(tried.empty() ? "" : ", ", alternative);
+    tried = listed(history_names(*known));
   } else {
-    tried = name == "mask"  ? "umask, mask, land_mask, ocean_mask"
+    tried = name == "mask"  ? listed(kMaskNames)
             : name == "lat" ? "ULAT, lat, latitude, TLAT"
                             : "ULON, lon, longitude, TLON";
   }
@@ -65,11 +76,15 @@ Candidates read_history(const HistoryOptions& options, const Selection& selectio
     points.lat = read_on_grid(file, specs[0], grid);
     points.lon = read_on_grid(file, specs[1], grid);
     for (const double mask : read_on_grid(file, specs[2], grid)) points.valid.push_back(mask == 1);
-    points.time = read_times(file, grid);
+    out.mask = specs[2].variable + " == 1";
+    points.times = read_times(file, grid, coordinates_of(file, specs.back().variable));
     for (std::size_t c = 0; c < columns.size(); ++c) {
       points.values.push_back(columns[c] ? read_on_grid(file, *columns[c], grid) : std::vector<double>{});
-      if (!columns[c]) continue;
-      take_units(out, c, file.describe(columns[c]->variable).units, file);
+      if (columns[c]) {
+        take_variable(out, c, *columns[c], file);
+      } else {
+        out.filled[c] = 1;
+      }
     }
     points.grid = grid;
     append_points(out, std::move(points), path);
@@ -81,7 +96,7 @@ bool run_cice_history(const Args& args) {
   Options options(
       "lockstep-prep cice-history", "Columns of sea-ice history files, one row per water point.",
       "Keeps the points with mask 1 in file order. Variables are found by the names that CICE and related models "
-      "use (aice_h, aicen, aice, ...); --names overrides them.");
+      "use (aice_h, aicen, aice, aice_d, ...); --names overrides them.");
   options.section("input", "What to read from the files");
   SourceOptions common(options);
   Selection selection;

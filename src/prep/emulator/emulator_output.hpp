@@ -13,7 +13,7 @@ inline const std::vector<std::string> kDefaultInputs = {"sst",  "sss",  "tair", 
 inline const std::vector<std::string> kDefaultOutputs = {"aice"};
 
 /// Selects rows, writes the file and reports the number of points after each step.
-void write_selected(SourceOptions& common, const Candidates& candidates, const Selection& selection);
+void write_selected(SourceOptions& common, Candidates candidates, const Selection& selection);
 /// Writes a finished set and reports its number of rows.
 void write_generated(SourceOptions& common, EmulatorSet& set);
 

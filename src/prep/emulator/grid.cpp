@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 
 namespace lockstep::prep {
 
@@ -23,10 +24,12 @@ std::string lower(std::string text) {
   return text;
 }
 
+/// Whether a variable counts from a date, whatever its unit and calendar.
+bool counts_time(const NcVariable& variable) { return lower(variable.units).find(" since ") != std::string::npos; }
+
 /// Whether a dimension is a time axis, by its name or its coordinate variable.
 bool is_time(const NcFile& file, const std::string& dim) {
-  if (file.has(dim) &&
-      (file.text_attribute(dim, "axis").value_or("") == "T" || parse_time_unit(file.describe(dim).units)))
+  if (file.has(dim) && (file.text_attribute(dim, "axis").value_or("") == "T" || counts_time(file.describe(dim))))
     return true;
   const std::string name = lower(dim);
   return name == "t" || name == "record" || name.find("time") != std::string::npos;
@@ -157,28 +160,91 @@ bool fits_grid(const NcFile& file, const std::string& variable, const Grid& grid
   return match_axes(file, file.describe(variable), grid).has_value();
 }
 
-std::vector<std::int64_t> read_times(const NcFile& file, const Grid& grid) {
-  std::vector<std::int64_t> out(static_cast<std::size_t>(grid.size()), 0);
-  std::vector<std::string> candidates = grid.dims;
-  candidates.emplace_back("time");
-  for (const auto& name : candidates) {
+namespace {
+/// The variable of the points' times, "" without one.
+std::string time_variable(const NcFile& file, const Grid& grid, const std::vector<std::string>& coordinates) {
+  std::vector<std::string> names = coordinates;
+  names.insert(names.end(), grid.dims.begin(), grid.dims.end());
+  names.emplace_back("time");
+  for (const auto& name : file.variables()) {
+    const NcVariable variable = file.describe(name);
+    if (variable.dims.size() == 1 && is_time(file, variable.dims[0])) names.push_back(name);
+  }
+  std::string first;
+  for (const auto& name : names) {
     if (!file.has(name)) continue;
     const NcVariable variable = file.describe(name);
-    const auto unit = parse_time_unit(variable.units);
-    const std::string calendar = lower(file.text_attribute(name, "calendar").value_or("standard"));
-    const bool civil = calendar == "standard" || calendar == "gregorian" || calendar == "proleptic_gregorian";
-    if (!unit || !civil || variable.shape.size() > 1) continue;
-    const bool on_grid = variable.shape.empty() || variable.shape[0] == 1 ||
-                         std::find(grid.dims.begin(), grid.dims.end(), name) != grid.dims.end();
-    if (!on_grid) continue;
-    const auto values = variable.shape.size() == 1 && variable.shape[0] == 1
-                            ? std::vector<double>(out.size(), file.read(name).front())
-                            : read_on_grid(file, {name, name, {}, 1, 0}, grid);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      const double seconds = values[i] * unit->seconds_per_unit;
-      if (std::abs(seconds) < 1e15) out[i] = unit->origin_s + std::llround(seconds);  // neither NaN nor beyond 64 bits
+    const std::string& meaning = variable.standard_name;
+    if (!variable.numeric || meaning.starts_with("forecast_") || !fits_grid(file, name, grid)) continue;
+    const bool own_axis = std::ranges::find(grid.dims, name) != grid.dims.end() && is_time(file, name);
+    if (!counts_time(variable) && !own_axis) continue;
+    if (meaning == "time" && counts_time(variable)) return name;
+    if (first.empty()) first = name;
+  }
+  return first;
+}
+}  // namespace
+
+Times read_times(const NcFile& file, const Grid& grid, const std::vector<std::string>& coordinates) {
+  const auto n = static_cast<std::size_t>(grid.size());
+  Times out;
+  out.variable = time_variable(file, grid, coordinates);
+  std::vector<double> values(n, 0);
+  if (out.variable.empty()) {
+    // Without a variable the places along the axis are the order.
+    const auto axis = std::ranges::find_if(grid.dims, [&](const auto& dim) { return is_time(file, dim); });
+    const auto at = axis - grid.dims.begin();
+    std::int64_t below = 1;
+    for (auto d = std::ssize(grid.dims) - 1; d > at; --d) below *= grid.shape[static_cast<std::size_t>(d)];
+    for (std::size_t i = 0; axis != grid.dims.end() && i < n; ++i)
+      values[i] = static_cast<double>(static_cast<std::int64_t>(i) / below % grid.shape[static_cast<std::size_t>(at)]);
+    out.trouble = "no variable counts time from a date";
+  } else {
+    values = read_on_grid(file, {out.variable, out.variable, {}, 1, 0}, grid);
+  }
+  std::vector<double> steps = values;
+  std::erase_if(steps, [](double v) { return !std::isfinite(v); });
+  std::ranges::sort(steps);
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  for (const double value : values)
+    out.step.push_back(std::ranges::lower_bound(steps, std::isfinite(value) ? value : 0.0) - steps.begin());
+  out.seconds.assign(n, 0);
+  if (out.variable.empty()) return out;
+
+  const NcVariable variable = file.describe(out.variable);
+  out.units = variable.units;
+  const std::string named = file.text_attribute(out.variable, "calendar").value_or("");
+  const auto calendar = parse_calendar(named);
+  const auto unit = calendar ? TimeUnit::parse(out.units, *calendar) : std::nullopt;
+  const std::string of = "of " + out.variable + " in '" + file.path().string() + "'";
+  out.calendar = calendar.value_or(Calendar::standard);
+  if (!calendar) {
+    out.trouble = "the calendar '" + named + "' of " + out.variable + " is not read";
+  } else if (!unit) {
+    out.trouble = "the unit '" + out.units + "' of " + out.variable + " is not read";
+  } else {
+    if (unit->in_months()) out.units += " (months of the calendar)";
+    std::int64_t missing = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto seconds = unit->seconds(values[i]);
+      out.seconds[i] = seconds.value_or(0);
+      missing += !seconds;
     }
-    break;
+    if (missing > 0)
+      out.doubts.push_back(join("times ", of, ": ", missing, " of ", n, " points have none, stored as 0"));
+  }
+  const auto text = [&](double value) {
+    const auto seconds = unit ? unit->seconds(value) : std::nullopt;
+    return seconds ? date_text(*seconds, out.calendar) : printed("%.10g", value);
+  };
+  if (variable.shape.size() == 1) {
+    const auto axis = file.read(out.variable);
+    for (std::size_t i = 1; i < axis.size(); ++i) {
+      if (axis[i] > axis[i - 1]) continue;
+      out.doubts.push_back(join("times ", of, " do not rise: entry ", i, " is ", text(axis[i]), " after ",
+                                text(axis[i - 1]), "; look for repeated or exchanged files or steps"));
+      break;
+    }
   }
   return out;
 }

@@ -8,7 +8,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/emulator/grid.hpp"
-#include "prep/date_time.hpp"
 
 namespace lockstep::prep {
 
@@ -109,35 +108,15 @@ bool satisfies(double value, const MaskTerm& term) {
   return value >= term.value;
 }
 
-std::int64_t parse_day(std::string_view text) {
+std::int64_t parse_day(std::string_view text, Calendar calendar) {
   const std::string day(trim(text));
   int y = 0, m = 0, d = 0, used = 0;
   const bool read =
       std::sscanf(day.c_str(), "%d-%d-%d%n", &y, &m, &d, &used) == 3 && used == static_cast<int>(day.size());
-  const auto number = read ? day_number(y, m, d) : std::nullopt;
-  require_usage(number.has_value(), "day '", text, "': expected a date like 2016-02-05");
+  const auto number = read ? day_number(calendar, y, m, d) : std::nullopt;
+  require_usage(number.has_value(), "day '", text, "': expected a date of the ", calendar_name(calendar),
+                " calendar like 2016-02-05");
   return *number;
-}
-
-std::optional<TimeUnit> parse_time_unit(std::string_view units) {
-  std::array<char, 16> word{};
-  int y = 0, m = 0, d = 0, used = 0;
-  const std::string text(units);
-  if (std::sscanf(text.c_str(), "%15s since %d-%d-%d%n", word.data(), &y, &m, &d, &used) != 4) return {};
-  TimeUnit out{0, 0};
-  std::string unit = word.data();
-  if (unit.size() > 1 && unit.back() == 's') unit.pop_back();
-  if (unit == "second" || unit == "sec" || unit == "s") out.seconds_per_unit = 1;
-  if (unit == "minute" || unit == "min") out.seconds_per_unit = 60;
-  if (unit == "hour" || unit == "hr" || unit == "h") out.seconds_per_unit = 3600;
-  if (unit == "day" || unit == "d") out.seconds_per_unit = 86400;
-  const auto day = day_number(y, m, d);
-  if (out.seconds_per_unit == 0 || !day) return {};
-  int hour = 0, minute = 0;
-  double second = 0;
-  std::sscanf(text.c_str() + used, "%*[ T]%d:%d:%lf", &hour, &minute, &second);
-  out.origin_s = *day * 86400 + hour * 3600 + minute * 60 + static_cast<std::int64_t>(second);
-  return out;
 }
 
 }  // namespace lockstep::prep

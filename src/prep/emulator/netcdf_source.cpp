@@ -16,9 +16,51 @@ namespace {
 /// errors  usage: the user named a variable that the file lacks
 void require_variable(const NcFile& file, const std::string& variable) {
   if (file.has(variable)) return;
-  const std::string near = nearest(variable, file.variables());
-  throw Error(Fault::usage, join("'", file.path().string(), "' has no variable '", variable, "'",
-                                 near.empty() ? "" : "; did you mean '" + near + "'?"));
+  throw Error(Fault::usage,
+              join("'", file.path().string(), "' has no variable '", variable, "'", file.suggestion(variable)));
+}
+
+/// For each point of the grid its point in a file of positions: by the axes that both files have, else by the positions
+/// of both. Empty where neither is known: the points are then paired by index.
+std::vector<std::int64_t> find_places(const NcFile& file, const Grid& grid, const Times& times,
+                                      const std::vector<std::string>& coordinates, const NcFile& place,
+                                      const FilePoints& placed, std::vector<std::string>& pairs) {
+  using Kind = Coordinate::Kind;
+  std::vector<Coordinate> own, other;
+  std::size_t axes = 0;
+  for (std::size_t d = 0; d < grid.dims.size(); ++d) {
+    const std::string& dim = grid.dims[d];
+    if (grid.shape[d] == 1 || dim == times.variable) continue;
+    ++axes;
+    if (!file.has(dim) || !place.has(dim)) continue;
+    const NcVariable axis = file.describe(dim);
+    if (!axis.numeric || !place.describe(dim).numeric || !fits_grid(place, dim, grid)) continue;
+    const Kind kind = axis.units.starts_with("degree") && axis.units.find("_e") != std::string::npos ? Kind::longitude
+                      : axis.units.starts_with("degree")                                             ? Kind::latitude
+                                                                                                     : Kind::plain;
+    own.push_back({dim, kind, read_on_grid(file, {dim, dim, {}, 1, 0}, grid)});
+    other.push_back({dim, kind, read_on_grid(place, {dim, dim, {}, 1, 0}, grid)});
+  }
+  if (own.size() < axes) {
+    FilePoints here;
+    read_place(file, grid, "", "", coordinates, here);
+    own = coordinates_of(here);
+    other = coordinates_of(placed);
+    // A file may have the axes of an idealised grid, lat(y), beside which the positions are geolat(y, x).
+    if (here.place_dims < placed.place_dims) own.clear();
+  }
+  const std::string with = file.path().filename().string() + " with " + place.path().filename().string() + " by ";
+  if (own.empty() || other.empty()) {
+    pairs.push_back(with + "index: they share neither axes nor positions to compare");
+    return {};
+  }
+  const auto by = listed(own, ", ", [](const auto& c) { return c.name; });
+  own.push_back(step_coordinate(times));
+  other.push_back(own.back());
+  const auto partner = pair_points(own, other, times.calendar,
+                                   "pairing '" + file.path().string() + "' with '" + place.path().string() + "'");
+  pairs.push_back(with + by + ", " + describe_pairs(partner, partner.size()));
+  return partner;
 }
 }  // namespace
 
@@ -27,6 +69,8 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
   require_usage(places <= 1 || places == options.files.size(), "option input.geolocation: ", places, " files for ",
                 options.files.size(), " input files; give none, one, or one each");
   Candidates out = start_candidates(selection.columns_needed());
+  out.mask = listed(options.mask, " and ",
+                    [](const auto& term) { return join(term.variable, " ", term.op, " ", term.value); });
   const auto spec_of = [&](const std::string& name) {
     for (const auto& column : options.columns) {
       if (column.short_name == name) return column;
@@ -40,6 +84,7 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
     for (const auto& name : out.names) {
       const ColumnSpec spec = spec_of(name);
       if (!file.has(spec.variable) && selection.missing == "zero") {
+        out.filled[columns.size()] = 1;
         columns.emplace_back();
         continue;
       }
@@ -54,13 +99,6 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
     std::optional<NcFile> place_file;
     if (places > 0) place_file.emplace(NcFile::open(options.geolocation[places == 1 ? 0 : f]));
     const NcFile& place = place_file ? *place_file : file;
-    for (const auto& term : options.mask) {
-      ColumnSpec spec = spec_of(term.variable);
-      const NcFile& holder = !file.has(spec.variable) && place.has(spec.variable) ? place : file;
-      require_variable(holder, spec.variable);
-      const auto values = read_on_grid(holder, spec, grid);
-      for (std::size_t i = 0; i < values.size(); ++i) points.valid[i] = points.valid[i] && satisfies(values[i], term);
-    }
     if (!options.lat.empty()) require_variable(place, options.lat);
     if (!options.lon.empty()) require_variable(place, options.lon);
     std::vector<std::string> coordinates;
@@ -68,16 +106,31 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
       const auto names = coordinates_of(file, spec.variable);
       coordinates.insert(coordinates.end(), names.begin(), names.end());
     }
+    points.times = read_times(file, grid, coordinates);
     read_place(place, grid, options.lat, options.lon, coordinates, points);
     require_data(!points.lat.empty() || (selection.pole == "all" && selection.split_by != "lat-block"), "reading '",
                  place.path().string(), "': no latitude, which the selection needs; name it with --lat");
-    points.time = read_times(file, grid);
+    std::vector<std::int64_t> partner;
+    if (place_file) partner = find_places(file, grid, points.times, coordinates, place, points, out.pairs);
+    if (!partner.empty()) {
+      for (auto* values : {&points.lat, &points.lon})
+        if (!values->empty()) *values = of_partners(*values, partner);
+    }
+    for (const auto& term : options.mask) {
+      ColumnSpec spec = spec_of(term.variable);
+      const bool in_place = !file.has(spec.variable) && place.has(spec.variable);
+      const NcFile& holder = in_place ? place : file;
+      require_variable(holder, spec.variable);
+      auto values = read_on_grid(holder, spec, grid);
+      if (in_place && !partner.empty()) values = of_partners(values, partner);
+      for (std::size_t i = 0; i < values.size(); ++i) points.valid[i] = points.valid[i] && satisfies(values[i], term);
+    }
     for (std::size_t c = 0; c < columns.size(); ++c) {
       points.values.push_back(columns[c] ? read_on_grid(file, *columns[c], grid) : std::vector<double>{});
       if (!columns[c]) continue;
       const NcVariable variable = file.describe(columns[c]->variable);
       if (!variable.standard_name.empty()) out.cf[c] = variable.standard_name;
-      if (columns[c]->scale == 1 && columns[c]->offset == 0) take_units(out, c, variable.units, file);
+      take_variable(out, c, *columns[c], file);
       if (columns[c]->level) out.level[c] = static_cast<std::int32_t>(*columns[c]->level);
     }
     points.grid = grid;

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <ostream>
+#include <ranges>
+#include <set>
+#include <span>
+#include <tuple>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/base/units.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/emulator/columns.hpp"
 #include "lockstep/prep/files.hpp"
@@ -171,6 +175,18 @@ ColumnNames names_of(const Candidates& c, const std::vector<std::string>& wanted
   return out;
 }
 
+/// The units of a column: the user's, otherwise the files'.
+std::string units_of(const Candidates& c, const Selection& s, const std::string& name) {
+  const auto given = parse_names(s.units, "variables.units");
+  if (const auto found = given.find(name); found != given.end()) return found->second;
+  return c.units[static_cast<std::size_t>(std::ranges::find(c.names, name) - c.names.begin())];
+}
+
+/// What 1 is in the units of aice: the options state fractions, and a column may be in percent.
+double whole_ice(const Candidates& c, const Selection& s) {
+  return !s.synthetic_label && same_units(units_of(c, s, "aice"), "%") ? 100 : 1;
+}
+
 /// "ocean" or "atmosphere" when all inputs share it, otherwise one word per input.
 std::string input_source(const Candidates& c, const std::vector<std::string>& inputs) {
   std::vector<std::string> sides;
@@ -192,6 +208,7 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
   report.candidates = static_cast<std::int64_t>(c.points());
   for (std::size_t p = 0; p < c.points(); ++p) points.push_back(static_cast<std::int64_t>(p));
   report.valid = narrow(points, "passes the mask", [&](std::size_t p) { return c.valid[p] != 0; });
+  const double whole = s.needs_aice() ? whole_ice(c, s) : 1, threshold = s.min_ice * whole;
   if (s.mask_mode != "both") {
     const auto& aice = column("aice");
     // Points with a missing aice pass; they are counted below with the other missing values.
@@ -200,11 +217,11 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
                                  s.mask_mode == "ocean" ? "< "
                                  : s.ice_ge             ? ">= "
                                                         : "> ",
-                                 s.min_ice),
+                                 threshold, whole > 1 ? " %, its unit; if it is a fraction, say --units aice=1" : ""),
                             [&](std::size_t p) {
                               if (!std::isfinite(aice[p])) return true;
-                              if (s.mask_mode == "ocean") return aice[p] < s.min_ice;
-                              return s.ice_ge ? aice[p] >= s.min_ice : aice[p] > s.min_ice;
+                              if (s.mask_mode == "ocean") return aice[p] < threshold;
+                              return s.ice_ge ? aice[p] >= threshold : aice[p] > threshold;
                             });
   } else {
     report.in_mode = report.valid;
@@ -218,7 +235,7 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
           if (!(s.pole == "north" ? north : s.pole == "south" ? south : north || south)) return false;
           if (!s.pole_clean) return true;
           const double aice = column("aice")[p];
-          return aice > 0 && aice <= 1;
+          return aice > 0 && aice <= whole;
         });
   }
 
@@ -253,19 +270,27 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
   report.thinned = static_cast<std::int64_t>(points.size());
 
   EmulatorSet set;
+  set.notes = {{"split_by", s.split_by},        {"validation_split", s.validation_split},
+               {"test_split", s.test_split},    {"pole", s.pole},
+               {"subsample", s.subsample},      {"thin_fraction", s.thin_fraction},
+               {"max_patterns", s.max_patterns}};
   const auto units = parse_names(s.units, "variables.units");
   set.inputs = names_of(c, s.inputs, units);
   set.outputs = names_of(c, s.outputs, units);
   set.input_source = input_source(c, s.inputs);
+  std::vector<std::int64_t> steps;
   const auto degrees = [](double v) { return std::isfinite(v) ? static_cast<float>(v) : 0.0f; };
   for (const std::int64_t point : points) {
     const auto p = static_cast<std::size_t>(point);
     for (std::size_t i = 0; i < s.inputs.size(); ++i) set.x.push_back(static_cast<float>((*columns[i])[p]));
     for (std::size_t o = 0; o < s.outputs.size(); ++o)
       set.y.push_back(static_cast<float>((*columns[s.inputs.size() + o])[p]));
+    report.unplaced += !std::isfinite(c.lat[p]) || !std::isfinite(c.lon[p]);
     set.lat.push_back(degrees(c.lat[p]));
     set.lon.push_back(degrees(c.lon[p]));
     set.time.push_back(c.time[p]);
+    // Without dates, files follow each other in the order in which they are given.
+    steps.push_back(c.dated ? c.time[p] : (std::int64_t{c.source[p]} << 32) + c.step[p]);
     set.cell.push_back(c.cell[p]);
     set.source.push_back(c.source[p]);
   }
@@ -279,17 +304,14 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
     set.sha256.push_back(sha256_of(file));
   }
   set.moment_rows = s.moments == "all" ? MomentRows::all : MomentRows::train;
-  set.split = split_rows(set, s, c.files);
-  report.places = c.places;
+  if (c.dated && !comparable(c.calendar, Calendar::standard))
+    set.notes.emplace_back("calendar", std::string(calendar_name(c.calendar)));
+  set.split = split_rows(set, s, c, steps);
   report.constant = take_moments(set);
   if (s.constant_outputs == "error")
     require_data(report.constant.outputs.empty(), "selecting rows: the output column ", listed(report.constant.outputs),
                  " is constant in the training rows, so there is nothing to learn; "
                  "select other rows, or keep it with --variables.constant_outputs keep");
-  set.notes = {{"split_by", s.split_by},        {"validation_split", s.validation_split},
-               {"test_split", s.test_split},    {"pole", s.pole},
-               {"subsample", s.subsample},      {"thin_fraction", s.thin_fraction},
-               {"max_patterns", s.max_patterns}};
   if (s.pole != "all") set.notes.emplace_back("lat_min", s.lat_min);
   if (s.synthetic_label) set.notes.emplace_back("synthetic_label", std::int64_t{1});
   if (!s.test_files.empty()) set.notes.emplace_back("test_files", s.test_files);
@@ -297,25 +319,152 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
   return set;
 }
 
-void summarise(const SelectionReport& r, const EmulatorSet& set, Summary& summary) {
+namespace {
+std::string range_text(const std::vector<float>& values) {
+  const auto [least, most] = std::ranges::minmax(values);
+  return printed("%.6g to %.6g", static_cast<double>(least), static_cast<double>(most));
+}
+
+/// The variables of positions, their ranges, and what cannot be a latitude or a longitude.
+void summarise_places(const Candidates& c, const EmulatorSet& set, std::int64_t unplaced, Summary& summary) {
+  for (const auto& place : c.places) summary.line("positions", place);
+  if (std::ranges::all_of(c.places, [](const auto& place) { return place == "unknown"; })) return;
+  summary.line("", "latitude ", range_text(set.lat), ", longitude ", range_text(set.lon), " degrees");
+  const auto beyond = [&](const std::vector<float>& of, float limit) {
+    return std::ranges::count_if(of, [&](float v) { return std::abs(v) > limit; });
+  };
+  const auto lat = beyond(set.lat, 90.001F), lon = beyond(set.lon, 360.001F);
+  if (lat > 0 && beyond(set.lon, 90.001F) == 0) {
+    summary.warning("positions: the latitudes are ", range_text(set.lat), " and the longitudes ", range_text(set.lon),
+                    " degrees, as if they were exchanged; name them with --lat and --lon");
+  } else if (lat > 0 || lon > 0) {
+    summary.warning("positions: ", lat, " of ", set.rows(), " latitudes lie beyond -90 to 90 and ", lon,
+                    " longitudes beyond -360 to 360 (latitude ", range_text(set.lat), ", longitude ",
+                    range_text(set.lon), "); if these are fill values, declare them in the file or mask their points");
+  }
+  const bool one_place = set.rows() > 1 && std::ranges::all_of(set.lat, [&](float v) { return v == set.lat[0]; }) &&
+                         std::ranges::all_of(set.lon, [&](float v) { return v == set.lon[0]; });
+  if (one_place && set.grid_dims.size() > 1)
+    summary.warning("positions: all ", set.rows(), " rows lie at latitude ", set.lat[0], ", longitude ", set.lon[0]);
+  if (unplaced > 0) summary.note(unplaced, " of ", set.rows(), " rows have no position, stored as 0");
+}
+
+/// First and last time, and steps that several files have of the same place.
+void summarise_times(const Candidates& c, const EmulatorSet& set, Summary& summary) {
+  if (!c.undated.empty()) {
+    const bool ordered = std::ranges::any_of(c.step, [](std::int64_t step) { return step > 0; }) || c.files.size() > 1;
+    summary.line("times", "no dates: ", listed(c.undated), ordered ? "; the order of steps and files counts" : "");
+    if (!c.time_axes.empty())
+      summary.warning("times: some files give dates and others none: ", listed(c.undated), "; those rows have time 0");
+  }
+  for (const auto& axis : c.time_axes) summary.line("times", axis);
+  if (!c.dated || set.time.empty()) return;
+  std::vector<std::int64_t> times = set.time;
+  std::ranges::sort(times);
+  times.erase(std::unique(times.begin(), times.end()), times.end());
+  const auto date = [&](std::int64_t t) { return date_text(t, c.calendar); };
+  summary.line("", date(times.front()), " to ", date(times.back()), ", ", times.size(),
+               times.size() == 1 ? " step" : " steps");
+  constexpr std::int64_t kLatest_s = 32503680000;  // the year 3000
+  if (times.back() > kLatest_s && comparable(c.calendar, Calendar::standard))
+    summary.warning("times: the last is ", date(times.back()), "; look at the unit of time");
+  // The first point of each step stands for its places: tiles of one time differ there.
+  std::map<std::tuple<std::int64_t, double, double>, std::int32_t> seen;
+  std::set<std::pair<std::int32_t, std::int64_t>> looked_at;
+  for (std::size_t p = 0; p < c.points(); ++p) {
+    if (!std::isfinite(c.lat[p]) || !std::isfinite(c.lon[p]) || c.valid[p] == 0) continue;
+    if (!looked_at.emplace(c.source[p], c.time[p]).second) continue;
+    const auto [before, is_new] = seen.try_emplace({c.time[p], c.lat[p], c.lon[p]}, c.source[p]);
+    if (is_new) continue;
+    const auto name = [&](std::int32_t file) { return c.files[static_cast<std::size_t>(file)].filename().string(); };
+    return summary.warning("times: ", date(c.time[p]), " is in ", name(before->second), " and in ", name(c.source[p]),
+                           " for the same places; rows that are read twice may be in two parts of the split");
+  }
+}
+
+/// What the values of a column say about its units: K that are degrees Celsius, percent that are fractions.
+void doubt_units(const std::string& name, const std::string& units, const std::string& cf,
+                 std::span<const double> values, Summary& summary) {
+  const auto [least, most] = std::ranges::minmax(values);
+  const bool temperature = cf.find("temperature") != std::string::npos && cf.find("anomaly") == std::string::npos &&
+                           cf.find("difference") == std::string::npos && cf.find("tendency") == std::string::npos;
+  const bool area = cf.find("area_fraction") != std::string::npos;
+  std::string like;
+  if (temperature && same_units(units, "K") && least < 100) like = "degC";
+  if (same_units(units, "degC") && most > 150) like = "K";
+  if (area && same_units(units, "%") && most <= 1.001) like = "1";
+  if (area && !same_units(units, "%") && most > 1.5) like = "%";
+  if (like.empty()) return;
+  summary.warning("column ", name, ": values of ", printed("%.6g to %.6g", least, most), " are unlikely in ",
+                  units.empty() ? "the unit 1" : "'" + units + "'", "; if they are in ", like, ", say --units ", name,
+                  "=", like);
+}
+}  // namespace
+
+void summarise_columns(const EmulatorSet& set, const std::vector<std::string>& variables, Summary& summary) {
+  std::size_t at = 0;
+  const auto side = [&](const ColumnNames& columns, const std::vector<float>& rows) {
+    const std::size_t n = columns.names.size();
+    for (std::size_t c = 0; c < n; ++c) {
+      std::vector<double> values;
+      for (std::size_t i = c; i < rows.size(); i += n) values.push_back(static_cast<double>(rows[i]));
+      const std::string& name = columns.names[c];
+      const std::string variable = at < variables.size() ? variables[at] : name;
+      ++at;
+      summary.column(variable == name || variable.empty() ? name : name + "=" + variable,
+                     c < columns.units.size() ? columns.units[c] : "", values);
+      if (!variables.empty()) doubt_units(name, columns.units[c], columns.cf[c], values, summary);
+    }
+  };
+  side(set.inputs, set.x);
+  side(set.outputs, set.y);
+}
+
+void summarise(const Candidates& c, const Selection& s, const SelectionReport& r, const EmulatorSet& set,
+               Summary& summary) {
+  constexpr std::size_t kShown = 6;
+  const auto more = [&](std::size_t n) { return n > kShown ? join(" and ", n - kShown, " more") : std::string(); };
+  std::vector<std::string> names;
+  for (const auto& file : c.files | std::views::take(kShown)) names.push_back(file.filename().string());
+  summary.line("files", listed(names), more(c.files.size()));
+  for (const auto& pair : c.pairs | std::views::take(kShown)) summary.line("pair", pair);
+  if (c.pairs.size() > kShown) summary.line("", more(c.pairs.size()).substr(1), " pairs");
+  summarise_places(c, set, r.unplaced, summary);
+  summarise_times(c, set, summary);
+  std::vector<std::string> wanted = s.inputs, variables, filled, unknown;
+  wanted.insert(wanted.end(), s.outputs.begin(), s.outputs.end());
+  for (const auto& name : wanted) {
+    const auto at = static_cast<std::size_t>(std::ranges::find(c.names, name) - c.names.begin());
+    variables.push_back(listed(c.variables[at], "|"));
+    if (c.filled[at] != 0) filled.push_back(name);
+    const std::string units = units_of(c, s, name);
+    if (units.empty()) unknown.push_back(name);
+    const auto& without = c.without_units[at];
+    if (!c.units[at].empty() && !without.empty() && units == c.units[at])
+      summary.warning("column ", name, ": ", without.size(), " of ", c.files.size(),
+                      " files state no unit (the first is ", without.front(), "), the others ", units,
+                      "; see whether their values are in ", units, ", and say --units ", name, "=", units);
+  }
+  summarise_columns(set, variables, summary);
+  if (!unknown.empty()) summary.line("unknown units", listed(unknown), "  (--units names them)");
+  if (!filled.empty()) summary.note("files lack ", listed(filled), ", and --missing zero stands for it");
   summary.line("points read", r.candidates);
-  for (const auto& place : r.places) summary.line("positions", place);
-  if (r.valid != r.candidates) summary.line("masked out", r.candidates - r.valid);
+  if (r.valid != r.candidates) summary.line("masked out", r.candidates - r.valid, "  (not: ", c.mask, ")");
   if (r.in_mode != r.valid)
     summary.line("outside the mode", r.valid - r.in_mode, "  (", set.mask_mode, ", aice threshold ", set.min_ice, ")");
+  if (s.needs_aice() && whole_ice(c, s) > 1)
+    summary.note("aice is in %: the threshold ", s.min_ice, " is ", s.min_ice * 100, " %");
   if (r.at_pole != r.in_mode) summary.line("not at the pole", r.in_mode - r.at_pole);
   const auto dropped = listed(r.dropped, ", ", [](const auto& of) { return join(of.first, " ", of.second); });
   summary.line("dropped", r.at_pole - r.complete,
                dropped.empty() ? "" : "  (missing, NaN or infinite: " + dropped + ")");
   if (r.subsampled != r.complete) summary.line("sub-sampled to", r.subsampled);
   if (r.thinned != r.subsampled) summary.line("thinned to", r.thinned);
-  std::vector<std::string> unknown;
-  for (const auto* columns : {&set.inputs, &set.outputs}) {
-    for (std::size_t i = 0; i < columns->names.size(); ++i)
-      if (columns->units[i].empty()) unknown.push_back(columns->names[i]);
-  }
-  if (!unknown.empty()) summary.line("unknown units", listed(unknown), "  (--units names them)");
-  if (!r.constant.inputs.empty()) summary.line("constant inputs", listed(r.constant.inputs));
+  std::vector<std::string> constant = r.constant.inputs;
+  std::erase_if(constant, [&](const auto& name) { return std::ranges::find(filled, name) != filled.end(); });
+  if (!constant.empty())
+    summary.warning("constant inputs in the training rows: ", listed(constant),
+                    "; see whether they were read as meant");
   if (!r.constant.outputs.empty()) summary.line("constant outputs", listed(r.constant.outputs));
 }
 

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/emulator/grid.hpp"
 #include "lockstep/prep/emulator/selection.hpp"
@@ -37,7 +38,8 @@ void mark_random(std::vector<std::uint8_t>& split, std::int64_t count, std::uint
 /// Marks whole groups in the given order until at least `count` rows are marked. At least one group stays for training.
 void mark_groups(std::vector<std::uint8_t>& split, const std::vector<std::vector<std::int64_t>>& groups,
                  std::int64_t count, std::uint8_t part, const char* what) {
-  require_data(groups.size() >= 2, "splitting rows by ", what, ": all rows are in one group; use split.by = random");
+  require_data(groups.size() >= 2, "splitting rows by ", what, ": all rows that are left are in one, so no other part ",
+               "can have one of its own; give more data, or choose another split.by");
   std::int64_t marked = 0;
   for (std::size_t g = 0; g + 1 < groups.size() && marked < count; ++g) {
     for (const std::int64_t row : groups[g]) mark(split, row, part);
@@ -55,7 +57,7 @@ std::vector<std::vector<std::int64_t>> group_by(const std::vector<std::int64_t>&
 }
 
 void mark_fraction(std::vector<std::uint8_t>& split, double fraction, std::uint8_t part, const EmulatorSet& rows,
-                   const Selection& s, Site site) {
+                   const std::vector<std::int64_t>& steps, const Selection& s, Site site) {
   if (fraction <= 0) return;
   const auto left = rows_left(split);
   const auto count = static_cast<std::int64_t>(static_cast<double>(left.size()) * fraction);
@@ -64,9 +66,9 @@ void mark_fraction(std::vector<std::uint8_t>& split, double fraction, std::uint8
   if (s.split_by == "random") {
     mark_random(split, count, part, s, site);
   } else if (s.split_by == "time") {
-    auto groups = group_by(left, [&](std::size_t row) { return rows.time[row]; });
+    auto groups = group_by(left, [&](std::size_t row) { return steps[row]; });
     std::reverse(groups.begin(), groups.end());  // the latest first
-    mark_groups(split, groups, count, part, "time");
+    mark_groups(split, groups, count, part, "time step");
   } else {
     const auto groups = group_by(left, [&](std::size_t row) {
       return static_cast<std::int64_t>(std::floor(static_cast<double>(rows.lat[row]) / s.block_degrees));
@@ -74,14 +76,15 @@ void mark_fraction(std::vector<std::uint8_t>& split, double fraction, std::uint8
     std::vector<std::vector<std::int64_t>> shuffled;
     for (const std::int64_t g : draw_permutation(static_cast<std::int64_t>(groups.size()), s.seed, site))
       shuffled.push_back(groups[static_cast<std::size_t>(g)]);
-    mark_groups(split, shuffled, count, part, "bands of latitude");
+    mark_groups(split, shuffled, count, part, "band of latitude");
   }
 }
 
 }  // namespace
 
-std::vector<std::uint8_t> split_rows(const EmulatorSet& rows, const Selection& s,
-                                     const std::vector<std::filesystem::path>& files) {
+std::vector<std::uint8_t> split_rows(const EmulatorSet& rows, const Selection& s, const Candidates& candidates,
+                                     const std::vector<std::int64_t>& steps) {
+  const auto& files = candidates.files;
   const std::size_t n = rows.cell.size();
   std::vector<std::uint8_t> split(n, kTrain);
   if (!s.test_files.empty()) {
@@ -98,21 +101,22 @@ std::vector<std::uint8_t> split_rows(const EmulatorSet& rows, const Selection& s
     }
   }
   for (const auto& day : s.test_days) {
-    const std::int64_t wanted = parse_day(day);
+    require_data(candidates.dated, "option split.test_days: the files give no dates: ", listed(candidates.undated),
+                 "; name whole files with split.test_files, or use split.by = time");
+    const std::int64_t wanted = parse_day(day, candidates.calendar);
     std::int64_t found = 0;
     for (std::size_t row = 0; row < n; ++row) {
       const std::int64_t t = rows.time[row];
-      if (t == 0 || (t >= 0 ? t / kDay : -((kDay - 1 - t) / kDay)) != wanted) continue;
+      if ((t >= 0 ? t / kDay : -((kDay - 1 - t) / kDay)) != wanted) continue;
       split[row] = kTest;
       ++found;
     }
-    require_data(found > 0, "option split.test_days: no row is of ", day,
-                 std::all_of(rows.time.begin(), rows.time.end(), [](auto t) { return t == 0; })
-                     ? "; the files give no times"
-                     : "");
+    const auto [first, last] = std::ranges::minmax(rows.time);
+    require_data(found > 0, "option split.test_days: no row is of ", day, "; the rows are of ",
+                 date_text(first, candidates.calendar), " to ", date_text(last, candidates.calendar));
   }
-  mark_fraction(split, s.test_split, kTest, rows, s, "prep.test");
-  mark_fraction(split, s.validation_split, kValidation, rows, s, "prep.validation");
+  mark_fraction(split, s.test_split, kTest, rows, steps, s, "prep.test");
+  mark_fraction(split, s.validation_split, kValidation, rows, steps, s, "prep.validation");
   require_data(std::find(split.begin(), split.end(), kTrain) != split.end(), "splitting rows: none of ", n,
                " is left for training");
   return split;

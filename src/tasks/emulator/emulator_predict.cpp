@@ -102,7 +102,10 @@ class PredictionGrid {
         for (std::size_t row = 0; row < rows.size(); ++row)
           values[static_cast<std::size_t>(point_[row])] = static_cast<double>(rows[row]);
         const std::string name = free(standard_name);
-        file.variable<double>(name, dims_, values, kFill<double>, {{"standard_name", standard_name}, {"units", units}});
+        std::map<std::string, std::string> about = {{"standard_name", standard_name}, {"units", units}};
+        if (std::string_view(standard_name) == "time" && input_.has_attribute("/", "calendar"))
+          about["calendar"] = input_.text_attribute("/", "calendar");
+        file.variable<double>(name, dims_, values, kFill<double>, about);
         coordinates += (coordinates.empty() ? "" : " ") + name;
       };
       coordinate("/lat", "latitude", "degrees_north", float());

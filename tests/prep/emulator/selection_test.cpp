@@ -218,7 +218,8 @@ TEST_SUITE("prep.selection") {
     Candidates one_day = sample();
     std::fill(one_day.time.begin(), one_day.time.end(), 0);
     s.split_by = "time";
-    check_mentions(error_of(Fault::data, [&] { select_rows(one_day, s, report); }), "in one group");
+    check_mentions(error_of(Fault::data, [&] { select_rows(one_day, s, report); }),
+                   "by time step: all rows that are left are in one");
   }
 
   TEST_CASE("rows know the grid of their files, and none where files differ; check knows points beyond it") {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/prep/cf_time.hpp"
 #include "lockstep/prep/netcdf.hpp"
 
 namespace lockstep::prep {
@@ -44,17 +45,20 @@ std::vector<double> read_on_grid(const NcFile& file, const ColumnSpec& column, c
 /// Whether read_on_grid() can match the dimensions of a variable.
 bool fits_grid(const NcFile& file, const std::string& variable, const Grid& grid);
 
-/// Seconds since 1970-01-01 of each point, from the coordinate variable of the time axis or a scalar `time`; zeros when
-/// the file has neither or uses a non-standard calendar.
-std::vector<std::int64_t> read_times(const NcFile& file, const Grid& grid);
-/// Parses `days since 2016-02-01 12:00:00`; nullopt for any other text. A value v is origin_s + v * seconds_per_unit.
-struct TimeUnit {
-  double seconds_per_unit;
-  std::int64_t origin_s;
+/// The times of a grid's points, from the variable of the time axis or a scalar.
+struct Times {
+  std::string variable, units;  ///< "" where the file has none
+  Calendar calendar = Calendar::standard;
+  std::string trouble;                ///< why there are no dates, or ""
+  std::vector<std::int64_t> seconds;  ///< [point], since 1970-01-01 of the calendar; zeros without dates
+  std::vector<std::int64_t> step;     ///< [point], place in the order of the axis, which needs no dates
+  std::vector<std::string> doubts;    ///< such as an axis that does not rise
 };
-std::optional<TimeUnit> parse_time_unit(std::string_view units);
-/// Days since 1970-01-01 of `2016-02-05`. errors  usage: not a date
-std::int64_t parse_day(std::string_view text);
+/// `coordinates`: names in the CF attribute of the columns. Of several variables, one with the standard name `time`
+/// comes first (`valid_time` of a forecast), then the axis' own.
+Times read_times(const NcFile& file, const Grid& grid, const std::vector<std::string>& coordinates = {});
+/// Days since 1970-01-01 of `2016-02-05`. errors  usage: not a date of the calendar
+std::int64_t parse_day(std::string_view text, Calendar calendar = Calendar::standard);
 
 /// One condition of `mask == 1 and slmsk != 1`. Candidates satisfy every condition; a missing value satisfies none.
 struct MaskTerm {

@@ -18,16 +18,26 @@ namespace lockstep::prep {
 /// All points of all files in file order, before selection. NaN marks a missing value.
 struct Candidates {
   std::vector<std::string> names;  ///< short names of inputs, outputs and columns that only the selection needs
-  std::vector<std::vector<double>> columns;  ///< [column][point]
-  std::vector<std::string> cf, units, side;  ///< [column]; side is "atmosphere" or "ocean"
-  std::vector<std::int32_t> level;           ///< [column]
-  std::vector<double> lat, lon;              ///< [point], degrees; NaN where unknown
+  std::vector<std::vector<double>> columns;             ///< [column][point]
+  std::vector<std::string> cf, units, side;             ///< [column]; side is "atmosphere" or "ocean"
+  std::vector<std::vector<std::string>> variables;      ///< [column], of the files, each once
+  std::vector<std::vector<std::string>> without_units;  ///< [column], names of files
+  std::vector<std::uint8_t> filled;  ///< [column], 1 where a file's zeros stand for a missing variable
+  std::vector<std::int32_t> level;   ///< [column]
+  std::vector<double> lat, lon;      ///< [point], degrees; NaN where unknown
   std::vector<std::int64_t> time, cell;
+  std::vector<std::int64_t> step;               ///< place in the order of the file's time axis
+  bool dated = true;                            ///< every file has times that are read
+  std::vector<std::string> time_axes, undated;  ///< the dated files' variables and units, and why others have no dates
+  Calendar calendar = Calendar::standard;
   std::vector<std::int32_t> source;
   std::vector<std::uint8_t> valid;  ///< 1 where the file's own mask accepts the point
   std::vector<std::filesystem::path> files;
   std::vector<std::string> places;  ///< the variables of lat and lon, each combination once
+  std::vector<std::string> pairs;   ///< of files, and how their points were paired
+  std::string mask;                 ///< what makes a point valid, for people
   Grid grid;                        ///< of every file; without dimensions if files differ
+  Summary summary;                  ///< what was understood while reading
 
   std::size_t points() const { return valid.size(); }
   /// errors  internal: no such column
@@ -69,18 +79,22 @@ void check_selection(const Selection& selection);
 /// How many candidates each step keeps.
 struct SelectionReport {
   std::int64_t candidates = 0, valid = 0, in_mode = 0, at_pole = 0, complete = 0, subsampled = 0, thinned = 0;
+  std::int64_t unplaced = 0;                                  ///< rows of files with positions whose own is missing
   std::vector<std::pair<std::string, std::int64_t>> dropped;  ///< by column: rows with a missing, NaN or infinite value
   ConstantColumns constant;
-  std::vector<std::string> places;  ///< as in Candidates
 };
-void summarise(const SelectionReport& report, const EmulatorSet& set, Summary& summary);
+void summarise(const Candidates& candidates, const Selection& selection, const SelectionReport& report,
+               const EmulatorSet& set, Summary& summary);
+/// A line for each column of a set, with its range. variables  those of the inputs, then of the outputs; may be empty
+void summarise_columns(const EmulatorSet& set, const std::vector<std::string>& variables, Summary& summary);
 
 /// Selects rows by mask, mode, pole, completeness, sub-sampling and thinning, in this order; then splits them and
 /// computes the moments. errors  data: a step that leaves no rows, a constant output column unless it is kept
 EmulatorSet select_rows(const Candidates& candidates, const Selection& selection, SelectionReport& report);
 
-/// The split of each row: 0 train, 1 validation, 2 test. errors  data: a requested part that stays empty
-std::vector<std::uint8_t> split_rows(const EmulatorSet& rows, const Selection& selection,
-                                     const std::vector<std::filesystem::path>& files);
+/// The split of each row: 0 train, 1 validation, 2 test. `steps` numbers the rows' time steps in order.
+/// errors  data: a requested part that stays empty, a requested day of files without dates
+std::vector<std::uint8_t> split_rows(const EmulatorSet& rows, const Selection& selection, const Candidates& candidates,
+                                     const std::vector<std::int64_t>& steps);
 
 }  // namespace lockstep::prep

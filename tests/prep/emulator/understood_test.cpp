@@ -1,0 +1,335 @@
+/// What the sources of NetCDF files understood: pairs, times, fill values, units. As users run them.
+#include "lockstep/prep/emulator/emulator_set.hpp"
+#include "prep/program.hpp"
+#include "prep/raw_file.hpp"
+#include "support/test.hpp"
+
+namespace {
+prep::EmulatorSet read(const fs::path& path) { return prep::read_emulator_set(H5File::open(path)); }
+
+using Texts = std::vector<std::pair<std::string, std::string>>;
+
+constexpr std::size_t kLats = 6, kLons = 8;
+
+/// A grid of 6 x 8 places on some days of 2020, and how a file writes it.
+struct Layout {
+  std::vector<double> lats = {-75, -45, -15, 15, 45, 75}, lons = {0, 45, 90, 135, 180, 225, 270, 315}, days = {0, 1};
+  bool transposed = false;   ///< (lon, lat, time)
+  bool curvilinear = false;  ///< TLAT(y, x) and TLON(y, x)
+  nc_type type = NC_DOUBLE;
+  std::string units = "days since 2020-01-01", calendar = "standard";
+};
+/// A field that tells every place and day apart.
+double field(double lat, double lon, double day) { return 250 + lat / 3 + std::fmod(lon + 720, 360) / 100 + day; }
+
+/// Writes `variables` with the field times a factor of their own, to which `offset` is added.
+void write_field(const std::string& name, const Layout& l,
+                 const std::vector<std::tuple<std::string, double, double>>& variables) {
+  RawFile raw(name, NC_NETCDF4);
+  const int t = raw.dim("time", l.days.size()), y = raw.dim(l.curvilinear ? "y" : "lat", l.lats.size()),
+            x = raw.dim(l.curvilinear ? "x" : "lon", l.lons.size());
+  std::vector<double> lat2, lon2;
+  for (const double lat : l.lats)
+    for (const double lon : l.lons) {
+      lat2.push_back(lat);
+      lon2.push_back(lon);
+    }
+  if (l.curvilinear) {
+    raw.variable("TLAT", l.type, {y, x}, lat2);
+    raw.variable("TLON", l.type, {y, x}, lon2);
+  } else {
+    raw.variable("lat", l.type, {y}, l.lats, {}, {{"units", "degrees_north"}});
+    raw.variable("lon", l.type, {x}, l.lons, {}, {{"units", "degrees_east"}});
+  }
+  if (!l.units.empty())
+    raw.variable("time", NC_DOUBLE, {t}, l.days, {}, {{"units", l.units}, {"calendar", l.calendar}});
+  for (const auto& [variable, factor, offset] : variables) {
+    std::vector<double> values;
+    const auto add = [&, f = factor, o = offset](double lat, double lon, double day) {
+      values.push_back(field(std::round(lat), std::round(lon), day) * f + o);
+    };
+    if (l.transposed) {
+      for (const double lon : l.lons)
+        for (const double lat : l.lats)
+          for (const double day : l.days) add(lat, lon, day);
+    } else {
+      for (const double day : l.days)
+        for (const double lat : l.lats)
+          for (const double lon : l.lons) add(lat, lon, day);
+    }
+    raw.variable(variable, NC_DOUBLE, l.transposed ? std::vector{x, y, t} : std::vector{t, y, x}, values, {},
+                 {{"units", "1"}});
+  }
+}
+
+void write_ocean(const Layout& layout) {
+  write_field("ocean.nc", layout,
+              {{"sea_water_potential_temperature", 1, -273},
+               {"sea_water_cell_thickness", 0, 5},
+               {"sea_ice_area_fraction", 0.001, 0}});
+}
+const std::string kPair = "cf-pair --atmosphere air.nc --ocean ocean.nc --inputs sst,tair --outputs aice ";
+
+std::vector<double> reversed(std::vector<double> values) {
+  std::ranges::reverse(values);
+  return values;
+}
+}  // namespace
+
+TEST_SUITE("prep.understood") {
+  TEST_CASE("the points of two files are paired by latitude, longitude and time, however they are written") {
+    const Layout ocean;
+    const std::pair<const char*, std::function<void(Layout&)>> cases[] = {
+        {"in the same order", [](Layout&) {}},
+        {"in the same order", [](Layout& l) { l.type = NC_FLOAT, l.lats[1] += 0.004, l.lons[0] = 359.999; }},
+        {"reordered", [](Layout& l) { l.lats = reversed(l.lats); }},
+        {"reordered", [](Layout& l) { l.lons = {-180, -135, -90, -45, 0, 45, 90, 135}; }},
+        {"reordered", [](Layout& l) { l.lons = {-180, -135, -90, -45, -1e-6, 45, 90, 135}, l.type = NC_FLOAT; }},
+        {"reordered", [](Layout& l) { l.transposed = true; }},
+        {"reordered",
+         [](Layout& l) {
+           l.days = {1, 0};
+         }},
+        {"in the same order, 48 points of the second left aside",
+         [](Layout& l) {
+           l.days = {-1, 0, 1};
+         }},
+        {"in the same order",
+         [](Layout& l) {
+           l.units = "hours since 2019-12-31 23:00 -1:00", l.days = {0, 24};
+         }},
+        {"in the same order", [](Layout& l) { l.calendar = "proleptic_gregorian"; }},
+        {"in the same order", [](Layout& l) { l.curvilinear = true; }},
+        {"reordered", [](Layout& l) { l.curvilinear = true, l.lats = reversed(l.lats), l.lons = reversed(l.lons); }}};
+    write_ocean(ocean);
+    for (const auto& [order, change] : cases) {
+      Layout air = ocean;
+      change(air);
+      const bool hours = air.units.starts_with("hours");  // the field counts days
+      write_field("air.nc", air, {{"air_temperature", 1, 0}});
+      check_mentions(prepare(kPair + "-o p.h5"),
+                     std::string("with air.nc by latitude, longitude and time, ") + order + "\n");
+      const auto set = read("p.h5");
+      REQUIRE(set.rows() == 96);
+      for (std::size_t i = 0; i < 96 && !hours; ++i) CHECK(set.x[2 * i + 1] == Approx(set.x[2 * i] + 273));
+    }
+  }
+
+  TEST_CASE("points without a partner are refused with the coordinates of both files") {
+    const Layout ocean;
+    write_ocean(ocean);
+    const std::pair<std::function<void(Layout&)>, std::vector<std::string>> cases[] = {
+        {[](Layout& l) {
+           l.days = {9, 10};
+         },
+         {"time 2020-01-01 00:00 of the first has no partner", "time 2020-01-10 00:00 to 2020-01-11 00:00"}},
+        {[](Layout& l) {
+           l.days = {0.5, 1.5};
+         },
+         {"no partner", "2020-01-01 12:00"}},
+        {[](Layout& l) {
+           for (double& v : l.lons) v += 22.5;
+         },
+         {"longitude 0, time", "longitude 22.5 to 337.5"}},
+        {[](Layout& l) {
+           for (double& v : l.lats) v += 1;
+         },
+         {"latitude -75", "latitude -74 to 76"}},
+        {[](Layout& l) { l.days = {0}; }, {"time 2020-01-02 00:00 of the first", "(96 points)", "(48 points)"}},
+        {[](Layout& l) { l.lons[3] = l.lons[4]; }, {"longitude 135"}},
+        {[](Layout& l) { l.calendar = "noleap"; }, {"count in the calendar standard", "noleap"}}};
+    for (const auto& [change, words] : cases) {
+      Layout air = ocean;
+      change(air);
+      write_field("air.nc", air, {{"air_temperature", 1, 0}});
+      check_refused(kPair + "-o p.h5", 3, "pairing 'ocean.nc' with 'air.nc'", words.front(), words.back());
+    }
+    // Without dates, steps follow each other in both files.
+    Layout air = ocean;
+    air.units = "";
+    air.lats = reversed(air.lats);
+    write_field("air.nc", air, {{"air_temperature", 1, 0}});
+    check_mentions(prepare(kPair + "-o p.h5"),
+                   "latitude and longitude and, as times cannot be compared (no variable counts time from a date), the "
+                   "order of time steps, reordered");
+    CHECK(read("p.h5").x[1] == Approx(read("p.h5").x[0] + 273));
+  }
+
+  TEST_CASE("positions from another file are paired by the axes that both have, or by the positions of both") {
+    Layout layout;
+    write_field("a.nc", layout, {{"a", 1, 0}, {"b", 2, 0}});
+    for (const bool by_position : {false, true}) {
+      Layout place = layout;
+      place.lats = reversed(place.lats);
+      {
+        RawFile raw("place.nc", NC_NETCDF4);
+        const int y = raw.dim(by_position ? "j" : "lat", kLats), x = raw.dim(by_position ? "i" : "lon", kLons);
+        if (!by_position) {
+          raw.variable("lat", NC_DOUBLE, {y}, place.lats, {}, {{"units", "degrees_north"}});
+          raw.variable("lon", NC_DOUBLE, {x}, place.lons, {}, {{"units", "degrees_east"}});
+        }
+        std::vector<double> lat, lon, mask;
+        for (const double v : place.lats)
+          for (const double w : place.lons) {
+            lat.push_back(v);
+            lon.push_back(w - 360);
+            mask.push_back(v > 0 ? 1 : 0);
+          }
+        raw.variable("geolat", NC_DOUBLE, {y, x}, lat);
+        raw.variable("geolon", NC_DOUBLE, {y, x}, lon);
+        raw.variable("wet", NC_DOUBLE, {y, x}, mask);
+      }
+      if (by_position) {
+        layout.curvilinear = true;
+        write_field("a.nc", layout, {{"a", 1, 0}, {"b", 2, 0}});
+      }
+      check_mentions(
+          prepare("netcdf --input a.nc --geolocation place.nc --inputs a --outputs b --mask 'wet == 1' -o p.h5"),
+          by_position ? "a.nc with place.nc by latitude, longitude, reordered"
+                      : "a.nc with place.nc by lat, lon, reordered");
+      const auto set = read("p.h5");
+      REQUIRE(set.rows() == 48);
+      for (std::size_t i = 0; i < 48; ++i) {
+        CHECK(set.lat[i] > 0);
+        const double day = i < 24 ? 0 : 1;
+        CHECK(set.x[i] == Approx(field(set.lat[i], set.lon[i], day)));
+      }
+    }
+  }
+
+  TEST_CASE("a split by time needs the order of the axis only; days are those of the calendar") {
+    const std::string words = "netcdf --input a.nc --inputs a --outputs b --validation-split 0.3 ";
+    Layout layout;
+    layout.days = {740, 741, 742};
+    layout.units = "days since 0001-01-01";
+    const auto write = [&](const std::string& units, const std::string& calendar) {
+      layout.units = units;
+      layout.calendar = calendar;
+      write_field("a.nc", layout, {{"a", 1, 0}, {"b", 2, 0}});
+    };
+    const auto last = [&] {
+      const auto set = read("o.h5");
+      for (std::size_t i = 0; i < 144; ++i) CHECK(set.split[i] == (i >= 96 ? 1 : 0));
+      return set.time[100];
+    };
+    write("days since 0001-01-01", "noleap");
+    check_mentions(prepare(words + "--split-by time -o o.h5"), "time, days since 0001-01-01, calendar noleap",
+                   "0003-01-11 00:00 to 0003-01-13 00:00, 3 steps");
+    CHECK(last() == -(1967LL * 365 - 12) * 86400);
+    CHECK(H5File::open("o.h5").text_attribute("/", "calendar") == "noleap");
+    prepare(words + "--test-days 0003-01-12 -o o.h5");
+    CHECK(read("o.h5").rows_in(2) == 48);
+    check_refused(words + "--test-days 0003-02-29 -o o.h5", 2, "expected a date of the noleap calendar");
+    check_refused(words + "--test-days 0004-01-01 -o o.h5", 3, "no row is of 0004-01-01; the rows are of 0003-01-11");
+    write("days since 2000-01-01", "none");
+    check_mentions(prepare(words + "--split-by time -o o.h5"), "the calendar 'none' of time is not read");
+    CHECK(last() == 0);
+    check_refused(words + "--test-days 2002-01-12 -o o.h5", 3, "the calendar 'none' of time is not read");
+    write("fortnights since 2000-01-01", "standard");
+    check_mentions(prepare(words + "--split-by time -o o.h5"), "the unit 'fortnights since 2000-01-01' of time");
+    CHECK(last() == 0);
+    write("", "");
+    prepare(words + "--split-by time -o o.h5");
+    CHECK(last() == 0);
+    layout.days = {0, 0, 1};
+    write("days since 2000-01-01", "standard");
+    check_mentions(prepare(words + "-o o.h5"),
+                   "warning: times of time in 'a.nc' do not rise: entry 1 is 2000-01-01 00:00 after 2000-01-01");
+    fs::copy("a.nc", "b.nc");
+    check_mentions(prepare("netcdf --input a.nc,b.nc --inputs a --outputs b -o o.h5"),
+                   "2000-01-01 00:00 is in a.nc and in b.nc for the same places");
+  }
+
+  TEST_CASE("thresholds of ice are fractions, also of a column in percent; units that differ or mislead are named") {
+    const auto write = [](const char* name, const std::string& units, double factor, const std::string& of_sst = "K") {
+      RawFile raw(name, NC_NETCDF4);
+      const int n = raw.dim("n", 20);
+      raw.variable("aice", NC_DOUBLE, {n}, counting(20, 0.05 * factor), {},
+                   units.empty() ? Texts{} : Texts{{"units", units}});
+      raw.variable("sst", NC_DOUBLE, {n}, counting(20), {}, of_sst.empty() ? Texts{} : Texts{{"units", of_sst}});
+      raw.variable("b", NC_DOUBLE, {n}, counting(20, 3), {}, {{"units", "1"}});
+    };
+    const std::string words =
+        " --inputs b,aice --outputs sst=sst*1 --mask-mode sea_ice --min-ice 0.175 -o o.h5 --input ";
+    write("percent.nc", "%", 100);
+    check_mentions(prepare("netcdf --units sst=degC" + words + "percent.nc"),
+                   "aice is in %: the threshold 0.175 is 17.5 %");
+    CHECK(read("o.h5").rows() == 16);
+    write("fraction.nc", "1", 1);
+    prepare("netcdf" + words + "fraction.nc");
+    CHECK(read("o.h5").rows() == 16);
+    CHECK(read("o.h5").min_ice == 0.175);
+    write("hidden.nc", "", 100);
+    check_mentions(prepare("netcdf" + words + "hidden.nc"),
+                   "warning: column aice: values of 5 to 95 are unlikely in the unit 1", "--units aice=%");
+    prepare("netcdf --units aice=%" + words + "hidden.nc");
+    CHECK(read("o.h5").rows() == 16);
+    write("small.nc", "Percent", 1);
+    check_refused("netcdf" + words + "small.nc", 3, "aice > 17.5 %", "--units aice=1");
+    check_mentions(prepare("netcdf --input small.nc --inputs b,aice --outputs sst -o o.h5"),
+                   "values of 0 to 0.95 are unlikely in 'Percent'", "values of 0 to 19 are unlikely in 'K'");
+    write("none.nc", "1", 1, "");
+    check_mentions(prepare("netcdf --input fraction.nc,none.nc --inputs b --outputs sst -o o.h5"),
+                   "column sst: 1 of 2 files state no unit (the first is none.nc), the others K");
+    const auto strict = prepare("netcdf --strict --input fraction.nc,none.nc --inputs b --outputs sst -o s.h5", 3);
+    CHECK_FALSE(fs::exists("s.h5"));
+  }
+
+  TEST_CASE("positions are found by their meaning, in radians too, and impossible ones are warned of") {
+    const auto write = [](const std::string& lat, const Texts& of_lat, const std::string& lon, const Texts& of_lon,
+                          double factor) {
+      RawFile raw("a.nc", NC_NETCDF4);
+      const int y = raw.dim("j", 3), x = raw.dim("i", 4);
+      raw.variable(lat, NC_DOUBLE, {y}, {60 * factor, 70 * factor, 80 * factor}, {}, of_lat);
+      raw.variable(lon, NC_DOUBLE, {x}, {100 * factor, 110 * factor, 120 * factor, 130 * factor}, {}, of_lon);
+      raw.variable("a", NC_DOUBLE, {y, x}, counting(12));
+      raw.variable("b", NC_DOUBLE, {y, x}, counting(12));
+    };
+    const auto text = [&](const std::string& more = "") {
+      return prepare("netcdf --input a.nc --inputs a --outputs b -o o.h5 " + more);
+    };
+    write("Y", {{"standard_name", "latitude"}}, "X", {{"standard_name", "longitude"}}, 1);
+    check_mentions(text(), "positions          Y, X\n", "latitude 60 to 80, longitude 100 to 130 degrees");
+    write("yc", {{"units", "degreesN"}}, "xc", {{"units", "degree_E"}}, 1);
+    check_mentions(text(), "positions          yc, xc\n");
+    write("yc", {{"units", "degrees"}, {"axis", "Y"}}, "xc", {{"units", "degrees"}, {"axis", "X"}}, 1);
+    check_mentions(text(), "positions          yc, xc\n");
+    write("clat", {{"standard_name", "latitude"}, {"units", "radian"}}, "clon",
+          {{"standard_name", "longitude"}, {"units", "radian"}}, std::numbers::pi / 180);
+    check_mentions(text(), "latitude 60 to 80, longitude 100 to 130 degrees");
+    write("rlat", {{"standard_name", "grid_latitude"}, {"units", "degrees"}, {"axis", "Y"}}, "x",
+          {{"standard_name", "projection_x_coordinate"}, {"units", "m"}, {"axis", "X"}}, 1);
+    check_mentions(text(), "positions          unknown");
+    write("lon", {}, "lat", {}, 1);
+    check_mentions(text(), "as if they were exchanged; name them with --lat and --lon");
+    check_mentions(text("--lat lon --lon lat"), "latitude 60 to 80");
+    write("lat", {}, "lon", {}, 1e30);
+    check_mentions(text(), "12 of 12 latitudes lie beyond -90 to 90 and 12 longitudes");
+  }
+
+  TEST_CASE("variables in groups, and CICE's own names with and without the period of their means") {
+    {
+      int id = 0, group = 0, dim = 0, variable = 0;
+      REQUIRE(nc_create("g.nc", NC_NETCDF4, &id) == NC_NOERR);
+      nc_def_dim(id, "n", 2, &dim);
+      nc_def_grp(id, "PRODUCT", &group);
+      nc_def_var(group, "sst", NC_FLOAT, 1, &dim, &variable);
+      nc_close(id);
+    }
+    check_refused("netcdf --input g.nc --inputs sst --outputs b -o o.h5", 2, "did you mean 'PRODUCT/sst'?");
+    for (const std::string period : {"", "_h", "_d", "_m", "_1"}) {
+      {
+        RawFile raw("h.nc", NC_NETCDF4);
+        const int y = raw.dim("nj", 3), x = raw.dim("ni", 4);
+        raw.variable("TLAT", NC_DOUBLE, {y, x}, counting(12, 7));
+        raw.variable("TLON", NC_DOUBLE, {y, x}, counting(12, 30));
+        raw.variable("tmask", NC_DOUBLE, {y, x}, {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+        raw.variable("aice" + period, NC_DOUBLE, {y, x}, counting(12, 0.05));
+        raw.variable("Tair" + period, NC_DOUBLE, {y, x}, counting(12));
+      }
+      const std::string text = prepare("cice-history --input h.nc --inputs tair --outputs aice -o o.h5");
+      check_mentions(text, "tair=Tair" + period + " ", "masked out         1  (not: tmask == 1)");
+      CHECK(read("o.h5").x[0] == 1);
+    }
+  }
+}
