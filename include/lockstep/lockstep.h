@@ -23,7 +23,16 @@
  *            they also allocate a dense copy. Where a workspace may be null, the call allocates what it needs.
  * Precision  _f32 computes in single precision, _f64 in double. lsem_set_precision makes the _f64 functions evaluate
  *            the network in single precision; states, normalisation and results are still double.
- * Non-finite A node whose state is not finite has predictions that are not finite, and a zero Jacobian.
+ * Non-finite One rule for all functions with derivatives, whatever the size of the network:
+ *              - A node is excluded if its mask value is outside the domain (also if that is NaN), or its state is not
+ *                finite (a missing point). At excluded nodes, and for inactive inputs at all nodes, derivatives are
+ *                exactly 0, whatever dx and dy hold there; with `accumulate` the result keeps its value.
+ *              - At every other node a derivative that is not finite is an error (NOT_FINITE), never 0: because dy, or
+ *                dx of an active input, is not finite there, or because the arithmetic overflows. The message names the
+ *                first such node. The values that `accumulate` adds to are not checked.
+ *              - Predictions know no mask: those of a node whose state is not finite are NaN, without an error.
+ *            The lsem_gpu_* functions follow the same rule, but return before the work is done and so without this
+ *            error: a value that is not finite remains so in the results that it enters.
  */
 #ifndef LOCKSTEP_LOCKSTEP_H
 #define LOCKSTEP_LOCKSTEP_H
@@ -51,16 +60,17 @@ typedef struct lsem_lin lsem_lin;
 /* Status codes. */
 enum {
   LSEM_OK = 0,
-  LSEM_ERR_ARGUMENT = 1,  /* a null pointer, a negative count, a stride that is too small, an index out of range */
-  LSEM_ERR_OPEN = 2,      /* the file does not exist or cannot be read */
-  LSEM_ERR_FORMAT = 3,    /* not a model file, or of a kind or version that this library does not read */
-  LSEM_ERR_DAMAGED = 4,   /* a model file whose checksum or contents are wrong */
-  LSEM_ERR_SELFTEST = 5,  /* the network does not reproduce the self-test rows of its file */
-  LSEM_ERR_MEMORY = 6,    /* out of memory */
-  LSEM_ERR_BUFFER = 7,    /* a text did not fit; the part that fits was copied */
-  LSEM_ERR_NOT_FOUND = 8, /* no such entry */
-  LSEM_ERR_INTERNAL = 9,  /* an error in this library */
-  LSEM_ERR_GPU = 10       /* no GPU, a library without CUDA, or a call of CUDA that failed */
+  LSEM_ERR_ARGUMENT = 1,   /* a null pointer, a negative count, a stride that is too small, an index out of range */
+  LSEM_ERR_OPEN = 2,       /* the file does not exist or cannot be read */
+  LSEM_ERR_FORMAT = 3,     /* not a model file, or of a kind or version that this library does not read */
+  LSEM_ERR_DAMAGED = 4,    /* a model file whose checksum or contents are wrong */
+  LSEM_ERR_SELFTEST = 5,   /* the network does not reproduce the self-test rows of its file */
+  LSEM_ERR_MEMORY = 6,     /* out of memory */
+  LSEM_ERR_BUFFER = 7,     /* a text did not fit; the part that fits was copied */
+  LSEM_ERR_NOT_FOUND = 8,  /* no such entry */
+  LSEM_ERR_INTERNAL = 9,   /* an error in this library */
+  LSEM_ERR_GPU = 10,       /* no GPU, a library without CUDA, or a call of CUDA that failed */
+  LSEM_ERR_NOT_FINITE = 11 /* a derivative at a node inside the domain is not finite; see above */
 };
 
 /* Purposes of a workspace. */
@@ -155,16 +165,17 @@ LSEM_API int lsem_predict_f64(const lsem_model* m, long n, const double* x, long
 
 /* The Jacobian at x, which is in physical units. J: n * n_out * n_in values. physical != 0: dy_o/dx_i in physical
  * units; 0: of normalised outputs by normalised inputs, that is physical * std(x_i) / std(y_o).
- * mask: n values of the mask variable, or null (all nodes are in the domain). Entries are zero for nodes outside the
- * domain, for inactive inputs, and where they would not be finite. `ws` may be null. Errors: ARGUMENT, MEMORY. */
+ * mask: n values of the mask variable, or null (all nodes are in the domain). Entries are zero for excluded nodes and
+ * inactive inputs. `ws` may be null. Errors: ARGUMENT, MEMORY, NOT_FINITE. */
 LSEM_API int lsem_jac_f32(const lsem_model* m, long n, const float* x, long ldx, const float* mask, int physical,
                           float* J, void* ws);
 LSEM_API int lsem_jac_f64(const lsem_model* m, long n, const double* x, long ldx, const double* mask, int physical,
                           double* J, void* ws);
 
-/* Linearises M around x once, for many tangent linear and adjoint calls. Domain, active inputs and non-finite entries
- * are treated as in lsem_jac. x and mask may be freed after the call. A lsem_lin has the precision of its creation:
- * pass it to functions with the same suffix. On failure *out is null. Errors: ARGUMENT, MEMORY. */
+/* Linearises M around x once, for many tangent linear and adjoint calls. Domain and active inputs are treated as in
+ * lsem_jac; a derivative that overflows is an error of the products. x and mask may be freed after the call. A lsem_lin
+ * has the precision of its creation: pass it to functions with the same suffix. On failure *out is null. Errors:
+ * ARGUMENT, MEMORY. */
 LSEM_API int lsem_linearize_f32(const lsem_model* m, long n, const float* x, long ldx, const float* mask,
                                 lsem_lin** out);
 LSEM_API int lsem_linearize_f64(const lsem_model* m, long n, const double* x, long ldx, const double* mask,
@@ -178,7 +189,7 @@ LSEM_API size_t lsem_lin_bytes(const lsem_lin* lin);
 LSEM_API void lsem_lin_free(lsem_lin* lin);
 
 /* Tangent linear dy = K dx, or dy += K dx with accumulate != 0. dx: rows of lddx >= n_in; dy: rows of lddy >= n_out;
- * physical units; no overlap. Errors: ARGUMENT (also: a lsem_lin of the other precision), MEMORY. */
+ * physical units; no overlap. Errors: ARGUMENT (also: a lsem_lin of the other precision), MEMORY, NOT_FINITE. */
 LSEM_API int lsem_tl_f32(const lsem_lin* lin, const float* dx, long lddx, float* dy, long lddy, int accumulate);
 LSEM_API int lsem_tl_f64(const lsem_lin* lin, const double* dx, long lddx, double* dy, long lddy, int accumulate);
 
@@ -244,14 +255,16 @@ LSEM_API int lsem_gpu_predict_f32(const lsem_gpu* g, long n, const float* x, lon
 LSEM_API int lsem_gpu_predict_f64(const lsem_gpu* g, long n, const double* x, long x_node, long x_variable, double* y,
                                   long y_node, long y_variable, void* stream);
 
-/* The Jacobian at x, as lsem_jac; `mask` is null or n values in GPU memory. Errors: ARGUMENT, GPU. */
+/* The Jacobian at x, as lsem_jac; `mask` is null or n values in GPU memory. Entries of excluded nodes and inactive
+ * inputs are -0, and no others: so lsem_gpu_tl and lsem_gpu_ad recognise them. Errors: ARGUMENT, GPU. */
 LSEM_API int lsem_gpu_jac_f32(const lsem_gpu* g, long n, const float* x, long x_node, long x_variable,
                               const float* mask, int physical, float* J, void* stream);
 LSEM_API int lsem_gpu_jac_f64(const lsem_gpu* g, long n, const double* x, long x_node, long x_variable,
                               const double* mask, int physical, double* J, void* stream);
 
 /* Tangent linear dy = K dx and adjoint dx = K' dy, added to the result if `accumulate` is not 0, with the Jacobians J
- * that lsem_gpu_jac computed once: for dx and dy in physical units with physical != 0. Errors: ARGUMENT, GPU. */
+ * that lsem_gpu_jac computed once: for dx and dy in physical units with physical != 0. Entries -0 of J are left out,
+ * whatever dx and dy hold there. Errors: ARGUMENT, GPU. */
 LSEM_API int lsem_gpu_tl_f32(const lsem_gpu* g, long n, const float* J, const float* dx, long dx_node, long dx_variable,
                              float* dy, long dy_node, long dy_variable, int accumulate, void* stream);
 LSEM_API int lsem_gpu_tl_f64(const lsem_gpu* g, long n, const double* J, const double* dx, long dx_node,

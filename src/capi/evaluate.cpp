@@ -39,11 +39,22 @@ void predict_view(const lsem_model* m, long n, StateView<const S> x, StateView<S
   m->with_operators<S>([&](const auto& operators) { operators->template predict<S>(n, x, y, ws); });
 }
 
+/// errors  Failure: `node`, the result of an operator, is a node and not -1
+void require_finite(std::int64_t node, const char* result, const char* input) {
+  if (node >= 0)
+    throw Failure(LSEM_ERR_NOT_FINITE,
+                  join("the ", result, " of node ", node, ", which is inside the domain, is not finite: ", input,
+                       " is not, or is too large; correct it, or exclude the node by the mask"));
+}
+
+/// first  number of the first node in the caller's arrays, for messages
 template <class S>
-void jacobian_view(const lsem_model* m, long n, StateView<const S> x, const S* mask, int physical, S* j, void* ws) {
+void jacobian_view(const lsem_model* m, long first, long n, StateView<const S> x, const S* mask, int physical, S* j,
+                   void* ws) {
   const JacobianUnits units = physical ? JacobianUnits::physical : JacobianUnits::normalised;
-  m->with_operators<S>(
-      [&](const auto& operators) { operators->template jacobian<S>(n, x, {.mask = mask}, units, j, ws); });
+  const std::int64_t node = m->with_operators<S>(
+      [&](const auto& operators) { return operators->template jacobian<S>(n, x, {.mask = mask}, units, j, ws); });
+  require_finite(node < 0 ? node : first + node, "Jacobian", "its state");
 }
 
 template <class S>
@@ -88,7 +99,7 @@ int jacobian(const lsem_model* m, long n, const S* x, long ldx, const S* mask, i
     check_call(m, n);
     check_rows(x, n, ldx, m->n_in(), "x");
     require_argument(j || n == 0, "J is null");
-    if (n > 0) jacobian_view<S>(m, n, {x, ldx, 1}, mask, physical, j, ws);
+    if (n > 0) jacobian_view<S>(m, 0, n, {x, ldx, 1}, mask, physical, j, ws);
   });
 }
 
@@ -112,7 +123,7 @@ int jacobian_fields(const lsem_model* m, long n, const S* const* x, const long* 
       const long count = std::min(block, n - first);
       if (!in_place) gather(in, first, count, x_tile);
       const StateView<const S> view = in_place ? x_view.from(first) : StateView<const S>{x_tile, in.count, 1};
-      jacobian_view<S>(m, count, view, mask ? mask + first : nullptr, physical, j_tile, workspace.data());
+      jacobian_view<S>(m, first, count, view, mask ? mask + first : nullptr, physical, j_tile, workspace.data());
       scatter(j_tile, out, first, count, StoreMode::store);
     }
   });
@@ -177,11 +188,11 @@ void apply_view(const lsem_lin* lin, Direction direction, StateView<const S> fro
   std::visit(
       [&](const auto& typed) {
         char* workspace = thread_scratch(typed.linearization.workspace_bytes());
-        if (direction == Direction::tangent) {
-          typed.linearization.template tangent<S>(from, to, mode, workspace);
-        } else {
-          typed.linearization.template adjoint<S>(from, to, mode, workspace);
-        }
+        if (direction == Direction::tangent)
+          require_finite(typed.linearization.template tangent<S>(from, to, mode, workspace), "tangent linear",
+                         "its dx or K");
+        else
+          require_finite(typed.linearization.template adjoint<S>(from, to, mode, workspace), "adjoint", "its dy or K");
       },
       lin->typed);
 }

@@ -4,8 +4,9 @@
 ! Compile this file with the compiler of the program that uses it, and link with -llockstep.
 !
 ! Layout     A state is an array x(n_in, n), a prediction y(n_out, n), a Jacobian J(n_in, n_out, n): no transposition.
-!            ldx is the leading extent, size(x, 1). With one array per variable, call the lsem_*_soa functions with
-!            arrays of c_loc(...) addresses.
+!            ldx is the leading extent, size(x, 1). A section is passed as a copy, so its ldx is its own first extent,
+!            not that of the array: k for big(2:k+1, :). With one array per variable, call the lsem_*_soa functions
+!            with arrays of c_loc(...) addresses.
 ! Optional   Pass a mask or workspace as c_loc(mask), or c_null_ptr for none.
 ! GPUs       The lsem_gpu_* functions take addresses in GPU memory: c_loc(x) inside `!$acc host_data use_device(x)`, or
 !            transfer(c_devloc(x), c_null_ptr) of a CUDA Fortran array. The strides of x(n_in, n) are n_in and 1.
@@ -23,7 +24,7 @@ module lockstep
   integer(c_int), parameter, public :: LSEM_ABI_EXPECTED = 1
   integer(c_int), parameter, public :: LSEM_OK = 0, LSEM_ERR_ARGUMENT = 1, LSEM_ERR_OPEN = 2, LSEM_ERR_FORMAT = 3, &
        LSEM_ERR_DAMAGED = 4, LSEM_ERR_SELFTEST = 5, LSEM_ERR_MEMORY = 6, LSEM_ERR_BUFFER = 7, LSEM_ERR_NOT_FOUND = 8, &
-       LSEM_ERR_INTERNAL = 9, LSEM_ERR_GPU = 10
+       LSEM_ERR_INTERNAL = 9, LSEM_ERR_GPU = 10, LSEM_ERR_NOT_FINITE = 11
   integer(c_int), parameter, public :: LSEM_WS_PREDICT_F32 = 0, LSEM_WS_PREDICT_F64 = 1, LSEM_WS_JAC_F32 = 2, LSEM_WS_JAC_F64 = 3
   integer(c_int), parameter, public :: LSEM_NET_F64 = 0, LSEM_NET_F32 = 1
   integer(c_int), parameter, public :: LSNET_F32 = 0, LSNET_I64 = 1

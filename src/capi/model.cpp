@@ -139,8 +139,9 @@ const char* lsem_strerror(int code) {
       "the text does not fit the buffer",
       "no such entry",
       "a fault of liblockstep",
-      "no GPU, a library without CUDA, or a call of CUDA that failed"};
-  return code >= LSEM_OK && code <= LSEM_ERR_GPU ? kTexts[code] : "not a status code of liblockstep";
+      "no GPU, a library without CUDA, or a call of CUDA that failed",
+      "a derivative at a node inside the domain is not finite"};
+  return code >= LSEM_OK && code <= LSEM_ERR_NOT_FINITE ? kTexts[code] : "not a status code of liblockstep";
 }
 
 const char* lsem_last_error(void) { return last_error; }

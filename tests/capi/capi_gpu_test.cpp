@@ -101,6 +101,73 @@ TEST_SUITE("capi.gpu_cuda") {
     lsem_gpu_close(g);
   }
 
+  TEST_CASE("NaN is left out at excluded nodes and inactive inputs, and stays anywhere else" *
+            doctest::skip(!gpu_present())) {
+    Opened model;
+    const long n = model.n, n_in = model.n_in, n_out = model.n_out, masked = 2, missing = 3, infinite = 4, valid = 5;
+    REQUIRE(n > valid);
+    std::vector<unsigned char> active(to_size(n_in), 1);
+    active[1] = 0;
+    REQUIRE(lsem_set_active(model.m, active.data()) == LSEM_OK);
+    REQUIRE(lsem_set_domain(model.m, 0.5, 1) == LSEM_OK);
+    lsem_gpu* g = nullptr;
+    REQUIRE(lsem_gpu_open(model.m, 0, &g) == LSEM_OK);
+    const auto excluded = [&](long node) { return node == masked || node == missing || node == infinite; };
+    std::vector<double> states = model.golden.read<double>("/inputs/x"), domain(to_size(n), 1);
+    states[to_size(missing * n_in)] = std::nan("");
+    states[to_size(infinite * n_in + 1)] = -HUGE_VAL;
+    domain[to_size(masked)] = 0;
+    const test::DeviceArray<double> x(states), mask(domain), y(to_size(n * n_out)), j(to_size(n * n_out * n_in));
+    REQUIRE(lsem_gpu_predict_f64(g, n, x.data(), n_in, 1, y.data(), n_out, 1, nullptr) == LSEM_OK);
+    REQUIRE(lsem_gpu_jac_f64(g, n, x.data(), n_in, 1, mask.data(), 1, j.data(), nullptr) == LSEM_OK);
+    const Stream stream({DeviceKind::cuda, 0}, nullptr);
+    stream.synchronize();
+    const std::vector<double> predicted = y.read(), matrix = j.read();
+    for (long e = 0; e < n * n_out; ++e)
+      CHECK(std::isnan(predicted[to_size(e)]) == (e / n_out == missing || e / n_out == infinite));
+    for (long e = 0; e < n * n_out * n_in; ++e) {
+      const double value = matrix[to_size(e)];
+      CHECK((value == 0 && std::signbit(value)) == (excluded(e / (n_out * n_in)) || e % n_in == 1));
+    }
+
+    std::vector<double> dx = test::random_values(n * n_in, 3), dy = test::random_values(n * n_out, 4);
+    const auto products = [&](bool tangent, const std::vector<double>& from, double old) {
+      const test::DeviceArray<double> in(from), to(std::vector<double>(to_size(n * (tangent ? n_out : n_in)), old));
+      const auto call = tangent ? lsem_gpu_tl_f64 : lsem_gpu_ad_f64;
+      REQUIRE(call(g, n, j.data(), in.data(), tangent ? n_in : n_out, 1, to.data(), tangent ? n_out : n_in, 1, old != 0,
+                   nullptr) == LSEM_OK);
+      stream.synchronize();
+      return to.read();
+    };
+    const std::vector<double> kdx = products(true, dx, 0), ktdy = products(false, dy, 0);
+    for (long node = 0; node < n; ++node) {
+      for (long i = 0; i < n_in; ++i)
+        if (excluded(node) || i == 1) dx[to_size(node * n_in + i)] = std::nan("");
+      for (long o = 0; o < n_out && excluded(node); ++o) dy[to_size(node * n_out + o)] = std::nan("");
+    }
+    CHECK(products(true, dx, 0) == kdx);
+    CHECK(products(false, dy, 0) == ktdy);
+    for (const long node : {masked, missing, infinite}) {
+      CHECK(kdx[to_size(node * n_out)] == 0);
+      CHECK(products(true, dx, 7)[to_size(node * n_out)] == 7);
+      CHECK(products(false, dy, 7)[to_size(node * n_in)] == 7);
+    }
+    dx[to_size(valid * n_in)] = dy[to_size(valid * n_out)] = std::nan("");
+    CHECK(std::isnan(products(true, dx, 0)[to_size(valid * n_out)]));
+    const std::vector<double> adjoint = products(false, dy, 0);
+    for (long i = 0; i < n_in; ++i) {
+      const double value = adjoint[to_size(valid * n_in + i)];
+      CHECK((i == 1 ? value == 0 : std::isnan(value)));
+    }
+    // A derivative that happens to be 0 at a node inside the domain does not hide NaN.
+    const test::DeviceArray<double> zeros(std::vector<double>(to_size(n_out * n_in), 0)),
+        nan(std::vector<double>(to_size(n_in), std::nan(""))), to(to_size(n_out));
+    REQUIRE(lsem_gpu_tl_f64(g, 1, zeros.data(), nan.data(), n_in, 1, to.data(), n_out, 1, 0, nullptr) == LSEM_OK);
+    stream.synchronize();
+    CHECK(std::isnan(to.read()[0]));
+    lsem_gpu_close(g);
+  }
+
   TEST_CASE("single precision, and a single network for double states" * doctest::skip(!gpu_present())) {
     Opened model;
     REQUIRE(lsem_set_precision(model.m, LSEM_NET_F32) == LSEM_OK);

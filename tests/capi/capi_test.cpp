@@ -1,6 +1,7 @@
 #include "lockstep/lockstep.h"
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "support/golden_emulator.hpp"
+#include "support/random_emulator.hpp"
 #include "support/test.hpp"
 
 namespace {
@@ -294,6 +295,111 @@ TEST_SUITE("capi.emulator") {
       REQUIRE(Api<T>::jac(o.m, o.n, x.data(), o.n_in, nullptr, 1, j.data(), nullptr) == LSEM_OK);
       for (std::size_t i = 0; i < j.size(); ++i) CHECK(j[i] == (i < 3 * row ? T(0) : clean[i]));
     }
+  }
+
+  // Networks whose linearisation stores K, and the slopes; nodes of one group, and of tiles and groups.
+  TEST_CASE_TEMPLATE("one rule for masks and values that are not finite, in both forms of a linearisation", T, float,
+                     double) {
+    constexpr T kNaN = std::numeric_limits<T>::quiet_NaN(), kInfinity = std::numeric_limits<T>::infinity();
+    for (const std::int64_t hidden : {2, 32})
+      for (const long n : {4L, 70L}) {
+        CAPTURE(hidden);
+        CAPTURE(n);
+        constexpr long kIn = 4, kOut = 3, kMasked = 1, kMissing = 2, kInactive = 3;
+        const Moments moments = {{1, 2, 3, 4}, {0.5, 2, 20, 3}, {10, 20, 30}, {3, 0.3, 30}};
+        const Emulator network({.n_in = kIn, .n_out = kOut, .hidden = hidden, .layers = 1, .activation = "tanh"},
+                               moments, DType::f64, 1, BiasInit::torch);
+        EmulatorVariables v;
+        v.input_names = {"a", "b", "c", "d"}, v.output_names = {"o", "p", "q"};
+        v.input_cf = v.input_units = std::vector<std::string>(kIn), v.input_level.resize(kIn);
+        v.output_cf = v.output_units = std::vector<std::string>(kOut), v.output_level.resize(kOut);
+        EmulatorMetadata metadata;
+        metadata.variables = v;
+        write_emulator("ruled", EmulatorFormat::lsem, network, metadata);
+        lsem_model* m = nullptr;
+        REQUIRE_MESSAGE(lsem_open("ruled", &m) == LSEM_OK, lsem_last_error());
+        REQUIRE(lsem_set_domain(m, 0.5, 1) == LSEM_OK);
+        const unsigned char active[kIn] = {1, 1, 1, 0};
+        REQUIRE(lsem_set_active(m, active) == LSEM_OK);
+        const auto values = [](const std::vector<double>& from) { return std::vector<T>(from.begin(), from.end()); };
+        auto x = values(test::random_states(network, n));
+        const std::vector<T> dx = values(test::random_values(n * kIn, 3)),
+                             dy = values(test::random_values(n * kOut, 4));
+        std::vector<T> mask(to_size(n), 1);
+        mask[kMasked] = 0;
+        const auto row = [](std::vector<T>& of, long node, long width) {
+          return std::span(of).subspan(to_size(node * width), to_size(width));
+        };
+        row(x, kMissing, kIn)[1] = kInfinity;
+
+        std::vector<T> y(to_size(n * kOut)), j(to_size(n * kOut * kIn));
+        REQUIRE(Api<T>::predict(m, n, x.data(), kIn, y.data(), kOut, nullptr) == LSEM_OK);
+        for (long node = 0; node < n; ++node)
+          for (const T value : row(y, node, kOut)) CHECK(std::isnan(value) == (node == kMissing));
+        REQUIRE(Api<T>::jac(m, n, x.data(), kIn, mask.data(), 1, j.data(), nullptr) == LSEM_OK);
+        for (long e = 0; e < std::ssize(j); ++e) {
+          const long node = e / (kOut * kIn);
+          CHECK((j[to_size(e)] == 0) == (node == kMasked || node == kMissing || e % kIn == kInactive));
+        }
+
+        lsem_lin* lin = nullptr;
+        REQUIRE(Api<T>::linearize(m, n, x.data(), kIn, mask.data(), &lin) == LSEM_OK);
+        const auto tl = [&](const std::vector<T>& from, std::vector<T>& to, int accumulate) {
+          return Api<T>::tl(lin, from.data(), kIn, to.data(), kOut, accumulate);
+        };
+        const auto ad = [&](const std::vector<T>& from, std::vector<T>& to, int accumulate) {
+          return Api<T>::ad(lin, from.data(), kOut, to.data(), kIn, accumulate);
+        };
+        std::vector<T> tangent(y.size()), adjoint(x.size());
+        REQUIRE(tl(dx, tangent, 0) == LSEM_OK);
+        REQUIRE(ad(dy, adjoint, 0) == LSEM_OK);
+        // NaN at excluded nodes and inactive inputs changes no bit.
+        std::vector<T> dx_nan = dx, dy_nan = dy;
+        for (const long node : {kMasked, kMissing}) {
+          std::ranges::fill(row(dx_nan, node, kIn), kNaN);
+          std::ranges::fill(row(dy_nan, node, kOut), kNaN);
+        }
+        for (long node = 0; node < n; ++node) row(dx_nan, node, kIn)[kInactive] = node % 2 ? kNaN : kInfinity;
+        std::vector<T> to_y(y.size(), 7), to_x(x.size(), 7);
+        REQUIRE_MESSAGE(tl(dx_nan, to_y, 0) == LSEM_OK, lsem_last_error());
+        REQUIRE_MESSAGE(ad(dy_nan, to_x, 0) == LSEM_OK, lsem_last_error());
+        CHECK(to_y == tangent);
+        CHECK(to_x == adjoint);
+        for (const long node : {kMasked, kMissing}) {
+          for (const T value : row(to_y, node, kOut)) CHECK(value == 0);
+          for (const T value : row(to_x, node, kIn)) CHECK(value == 0);
+        }
+        std::fill(to_y.begin(), to_y.end(), T(7)), std::fill(to_x.begin(), to_x.end(), T(7));
+        row(to_x, 0, kIn)[kInactive] = kNaN;
+        REQUIRE(tl(dx_nan, to_y, 1) == LSEM_OK);
+        REQUIRE(ad(dy_nan, to_x, 1) == LSEM_OK);
+        for (std::size_t e = 0; e < to_y.size(); ++e) CHECK(to_y[e] == 7 + tangent[e]);
+        for (std::size_t e = 0; e < to_x.size(); ++e)
+          CHECK((e == kInactive ? std::isnan(to_x[e]) : to_x[e] == 7 + adjoint[e]));
+
+        // At any other node it is an error, never 0.
+        const long valid = n - 1;
+        const auto names = [&](long node) {
+          return std::string(lsem_last_error()).find(join("of node ", node, ",")) != std::string::npos;
+        };
+        for (const T bad : {kNaN, kInfinity, -kInfinity})
+          for (const int accumulate : {0, 1}) {
+            std::vector<T> dx_bad = dx_nan, dy_bad = dy_nan;
+            row(dx_bad, valid, kIn)[2] = row(dy_bad, valid, kOut)[1] = bad;
+            CHECK(tl(dx_bad, to_y, accumulate) == LSEM_ERR_NOT_FINITE);
+            CHECK(names(valid));
+            for (const T value : row(to_y, valid, kOut)) CHECK_FALSE(std::isfinite(value));
+            CHECK(ad(dy_bad, to_x, accumulate) == LSEM_ERR_NOT_FINITE);
+            CHECK(names(valid));
+            for (long i = 0; i < kInactive; ++i) CHECK_FALSE(std::isfinite(row(to_x, valid, kIn)[to_size(i)]));
+          }
+        lsem_lin_free(lin);
+
+        row(x, valid, kIn)[0] = std::numeric_limits<T>::max();  // finite, but not when it is normalised
+        CHECK(Api<T>::jac(m, n, x.data(), kIn, mask.data(), 1, j.data(), nullptr) == LSEM_ERR_NOT_FINITE);
+        CHECK(names(valid));
+        lsem_close(m);
+      }
   }
 
   TEST_CASE("double states around a single-precision network lose no digits of the state") {

@@ -14,8 +14,8 @@ namespace lockstep::ops {
 template <class T>
 struct StatesScaling {
   std::span<const double> input_mean, input_std, output_mean, output_std;
-  /// (n_out, n_in): factors of the Jacobian of normalised outputs by normalised inputs, for two choices of units. An
-  /// entry of 0 makes that of the Jacobian 0.
+  /// (n_out, n_in): factors of the Jacobian of normalised outputs by normalised inputs, for two choices of units. 0
+  /// excludes an entry of the Jacobian.
   std::span<const T> jacobian[2];
 };
 
@@ -45,11 +45,14 @@ class FeedForwardStates {
   FeedForwardStates(Device gpu, const FeedForward<T>& net, const StatesScaling<T>& scaling);
   FeedForwardStates(FeedForwardStates&&) noexcept;
   ~FeedForwardStates();
+  /// NaN where the state is not finite.
+  ///
   /// shapes   x (n, n_in), y (n, n_out)
   template <class S>
   void predict(const Stream& stream, std::int64_t n, StateView<const S> x, StateView<S> y) const;
-  /// By rows (adjoints) if n_out <= n_in, else by columns (tangents). Entries are 0 outside the mask, for nodes whose
-  /// state is not finite, and where they would not be finite.
+  /// By rows (adjoints) if n_out <= n_in, else by columns (tangents). Excluded entries are -0: outside the mask, where
+  /// the state is not finite, and where StatesScaling::jacobian is 0. No other entry is -0; one that overflows is not
+  /// finite.
   ///
   /// shapes   x (n, n_in), j (n, n_out, n_in)
   /// source   the chain rule; Griewank, Walther 2008, "Evaluating derivatives", ch. 3
@@ -65,7 +68,9 @@ class FeedForwardStates {
 enum class Transposed : std::uint8_t { no, yes };
 
 /// to_j = K_j from_j, or K_j' from_j, with a matrix K_j (n_out, n_in) for each node j; added to `to` if `accumulate`.
-/// All arrays are in GPU memory. Memory bound: reads K once.
+/// Entries -0 of K contribute nothing, whatever `from` holds there: FeedForwardStates::jacobian marks so what is
+/// excluded. A value of `from` that is not finite makes all other results that it enters not finite. All arrays are in
+/// GPU memory. Memory bound: reads K once.
 template <class S>
 void multiply_states(const Stream& stream, std::int64_t n, std::int64_t n_out, std::int64_t n_in, const S* k,
                      StateView<const S> from, StateView<S> to, Transposed transposed, bool accumulate);

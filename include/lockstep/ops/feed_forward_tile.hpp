@@ -91,10 +91,11 @@ struct FeedForwardTile {
   void (*adjoint)(const FeedForward<T>&, const T* d, const T* dy, T* scratch, T* dz);
   /// dz (n_in) = row o of J.
   void (*row)(const FeedForward<T>&, const T* d, std::int64_t o, T* scratch, T* dz);
-  /// v[r] = (v[r] - mean[r]) / std[r].
+  /// v[r] = (v[r] - mean[r]) / std[r], and NaN where that is not finite: an activation makes a number of an infinity.
   void (*normalise)(std::int64_t rows, T* v, const T* mean, const T* std);
-  /// v[r] = scale[r] v[r], and 0 where that is not finite or keep is 0. keep (nodes) or null.
-  void (*finish)(std::int64_t rows, T* v, const T* scale, const T* keep);
+  /// v[r] = keep scale[r] v[r], and 0 where keep or scale[r] is 0, whatever v[r] is. Returns whether all results are
+  /// finite. keep (nodes) or null: 1.
+  bool (*finish)(std::int64_t rows, T* v, const T* scale, const T* keep);
   /// y (n_out) = K x (n_in) with a matrix K (n_out * n_in, nodes) of each node.
   void (*multiply)(std::int64_t n_out, std::int64_t n_in, const T* k, const T* x, T* y);
   /// x (n_in) = K^T y (n_out).

@@ -126,13 +126,19 @@ class Run {
     if (a_.min_abs_latitude > 0) latitude = rows_->read<T>("/lat", first, count, 0);
     const NodeSelection<T> select{mask.empty() ? nullptr : mask.data(), latitude.empty() ? nullptr : latitude.data()};
     const StateView<const T> state{x.data(), in_, 1};
-    operators_->template jacobian<T>(count, state, select, JacobianUnits::normalised, values(0).data());
-    operators_->template jacobian<T>(count, state, select, JacobianUnits::physical, values(1).data());
+    const auto require_finite = [&](std::int64_t row, const char* what, const char* dataset) {
+      require_data(row < 0, "computing the ", what, " of row ", first + row, " of '", a_.input,
+                   "': it is not finite, although the row is inside the domain: ", dataset,
+                   " is not finite or too large there; correct it, or mask the row");
+    };
+    for (const auto& [units, column] : {std::pair(JacobianUnits::normalised, 0), std::pair(JacobianUnits::physical, 1)})
+      require_finite(operators_->template jacobian<T>(count, state, select, units, values(column).data()), "Jacobian",
+                     "/x");
 
     const auto linear = operators_->template linearize<T>(count, state, select);
     const std::vector<T> dx = has_dx_ ? rows_->read<T>("/dx", first, count, in_) : draw(first, count);
     std::vector<T> tl(static_cast<std::size_t>(count * out_)), ad(static_cast<std::size_t>(count * in_));
-    linear.template tangent<T>({dx.data(), in_, 1}, {tl.data(), out_, 1});
+    require_finite(linear.template tangent<T>({dx.data(), in_, 1}, {tl.data(), out_, 1}), "tangent", "/dx");
     const std::span<double> sums = blocks_.next_block();
     test_adjoint(linear, dx, tl, ad, sums);
     for (std::int64_t r = 0; r < count; ++r) {
@@ -147,7 +153,7 @@ class Run {
     if (has_dx_) values(2) = tl;
     if (!has_dy_) return;
     const std::vector<T> dy = rows_->read<T>("/dy", first, count, out_);
-    linear.template adjoint<T>({dy.data(), out_, 1}, {ad.data(), in_, 1});
+    require_finite(linear.template adjoint<T>({dy.data(), out_, 1}, {ad.data(), in_, 1}), "adjoint", "/dy");
     values(has_dx_ ? 3 : 2) = ad;
   }
 
@@ -199,8 +205,7 @@ class Run {
 
   void check_adjoint() const {
     require_data(!has_dx_ || (std::isfinite(sums_[0]) && std::isfinite(sums_[1])), "reading '", a_.input,
-                 "': /dx has values that are not finite, or too large, at nodes inside the domain: <K dx, dy> = ",
-                 sums_[0], "; mend them, or mask these nodes");
+                 "': /dx has values that are too large: <K dx, dy> = ", sums_[0], "; correct them, or mask these rows");
     require(gap() <= kTolerance, "adjoint test: <K dx, dy> = ", sums_[0], " and <dx, K^T dy> = ", sums_[1],
             " differ by ", gap(), " of the larger one, more than ", kTolerance);
   }
@@ -239,9 +244,10 @@ int run_jacobian(World& world, const Args& args) {
       "output has /jac, d y_norm / d z, and /jac_physical, d y / d x, both (rows, outputs, inputs). If the "
       "input has /dx (rows, inputs) the output also has /tl = K dx; if it has /dy (rows, outputs), /ad = K^T "
       "dy. The Jacobian is zero at nodes outside the domain: where /mask, or the emulator's mask variable, is outside "
-      "the range of --domain or of the emulator, or, without a range, where /mask is 0. The command always makes the "
-      "adjoint test <K dx, dy> = <dx, K^T dy> over all rows, and writes no output if it fails. The ranks share the "
-      "rows.");
+      "the range of --domain or of the emulator, or, without a range, where /mask is 0. It is also zero at nodes whose "
+      "state is not finite. There /dx and /dy may hold anything; at other nodes a result that is not finite is an "
+      "error. The command always makes the adjoint test <K dx, dy> = <dx, K^T dy> over all rows, and writes no output "
+      "if it fails. The ranks share the rows.");
   add_file_options(options, a, "Jacobians");
   options.add("background-only", &a.background_only, {}, "inputs whose columns of the Jacobian are zero")
       .value_name("NAME,...");

@@ -11,9 +11,10 @@ struct EmulatorLinearization<T>::Impl {
   std::shared_ptr<const typename EmulatorOperators<T>::Impl> of;
   std::int64_t n = 0;
   bool jacobian = false;
-  std::int64_t rows = 0;  ///< of a block: n_out * n_in for K; hidden_rows for the D_k, plus one for `keep`
+  std::int64_t rows = 0;  ///< of a block: n_out * n_in for K, hidden_rows for the D_k, plus one for `keep`
   Buffer store;           ///< per block an array in the layout of its kernels
   T* block_at(std::int64_t first) const { return reinterpret_cast<T*>(store.data()) + first * rows; }
+  const T* keep_of(const Tile<T>& tile) const { return block_at(tile.first) + (rows - 1) * tile.kernels.nodes; }
 };
 
 template <class T>
@@ -52,7 +53,7 @@ EmulatorLinearization<T> EmulatorOperators<T>::linearize(std::int64_t n, StateVi
   stored->n = n;
   const std::int64_t in = arch.n_in;
   stored->jacobian = arch.n_out * arch.n_in <= 2 * arch.layers * arch.hidden;
-  stored->rows = stored->jacobian ? arch.n_out * arch.n_in : impl.network.net.hidden_rows() + 1;
+  stored->rows = 1 + (stored->jacobian ? arch.n_out * arch.n_in : impl.network.net.hidden_rows());
   std::int64_t capacity = 0;  // nodes
   if (n > 0) {
     const auto last = impl.block(n, impl.blocks(n) - 1);
@@ -62,10 +63,12 @@ EmulatorLinearization<T> EmulatorOperators<T>::linearize(std::int64_t n, StateVi
   for_each_tile<T>(impl, n, nullptr, [&](const Tile<T>& tile) {
     const std::int64_t nodes = tile.kernels.nodes;
     gather_normalised<T, S>(impl, tile, x);
-    const T* keep = selected<S, T>(impl, select, tile);
+    const T* keep = selected<S, T>(impl, select, tile, x);
     T* to = stored->block_at(tile.first);
+    T* last = to + (stored->rows - 1) * nodes;
+    for (std::int64_t lane = 0; lane < nodes; ++lane) last[lane] = keep ? keep[lane] : T{1};
     if (stored->jacobian) {
-      const std::int64_t to_row = tile.kernels.row_step(), to_node = tile.kernels.node_step(stored->rows);
+      const std::int64_t to_row = tile.kernels.row_step(), to_node = tile.kernels.node_step(arch.n_out * in);
       tile_jacobian<T>(impl, tile, JacobianUnits::physical, keep,
                        [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values, std::int64_t row_step,
                            std::int64_t node_step) {
@@ -75,19 +78,19 @@ EmulatorLinearization<T> EmulatorOperators<T>::linearize(std::int64_t n, StateVi
                        });
     } else {
       tile.kernels.forward(impl.network.net, tile.input, to, tile.scratch, tile.output);
-      T* last = to + impl.network.net.hidden_rows() * nodes;
-      for (std::int64_t lane = 0; lane < nodes; ++lane) last[lane] = keep ? keep[lane] : T{1};
     }
+    return kNoNode;  // the products report it
   });
   return EmulatorLinearization<T>(std::move(stored));
 }
 
 template <class T>
 template <class S>
-void EmulatorLinearization<T>::tangent(StateView<const S> dx, StateView<S> dy, StoreMode mode, void* memory) const {
+std::int64_t EmulatorLinearization<T>::tangent(StateView<const S> dx, StateView<S> dy, StoreMode mode,
+                                               void* memory) const {
   const auto& impl = *impl_->of;
   const ops::FeedForward<T>& net = impl.network.net;
-  for_each_tile<T>(impl, impl_->n, memory, [&](const Tile<T>& tile) {
+  return for_each_tile<T>(impl, impl_->n, memory, [&](const Tile<T>& tile) {
     const T* stored = impl_->block_at(tile.first);
     gather(tile, net.n_in, dx, tile.input, [&](std::int64_t v, S value) {
       const double scale = impl.input_scale[v];
@@ -95,47 +98,48 @@ void EmulatorLinearization<T>::tangent(StateView<const S> dx, StateView<S> dy, S
                  ? T{0}
                  : static_cast<T>(impl_->jacobian ? static_cast<double>(value) : static_cast<double>(value) * scale);
     });
-    if (impl_->jacobian) {
+    if (impl_->jacobian)
       tile.kernels.multiply(net.n_out, net.n_in, stored, tile.input, tile.output);
-    } else {
+    else
       tile.kernels.tangent(net, stored, tile.input, tile.scratch, tile.output);
-      tile.kernels.finish(net.n_out, tile.output, impl.output_std.data(),
-                          stored + net.hidden_rows() * tile.kernels.nodes);
-    }
+    const std::vector<T>& scale = impl_->jacobian ? impl.ones : impl.output_std;
+    const std::int64_t first = finish(tile, net.n_out, tile.output, scale.data(), impl_->keep_of(tile));
     scatter(tile, net.n_out, tile.output, dy, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
+    return first;
   });
 }
 
 template <class T>
 template <class S>
-void EmulatorLinearization<T>::adjoint(StateView<const S> dy, StateView<S> dx, StoreMode mode, void* memory) const {
+std::int64_t EmulatorLinearization<T>::adjoint(StateView<const S> dy, StateView<S> dx, StoreMode mode,
+                                               void* memory) const {
   const auto& impl = *impl_->of;
   const ops::FeedForward<T>& net = impl.network.net;
-  for_each_tile<T>(impl, impl_->n, memory, [&](const Tile<T>& tile) {
+  return for_each_tile<T>(impl, impl_->n, memory, [&](const Tile<T>& tile) {
     const T* stored = impl_->block_at(tile.first);
     gather(tile, net.n_out, dy, tile.output, [&](std::int64_t v, S value) {
       return static_cast<T>(impl_->jacobian ? static_cast<double>(value)
                                             : static_cast<double>(value) * impl.emulator.moments().output_std[v]);
     });
-    if (impl_->jacobian) {
+    if (impl_->jacobian)
       tile.kernels.multiply_transposed(net.n_out, net.n_in, stored, tile.output, tile.input);
-    } else {
+    else
       tile.kernels.adjoint(net, stored, tile.output, tile.scratch, tile.input);
-      tile.kernels.finish(net.n_in, tile.input, impl.input_scale_t.data(),
-                          stored + net.hidden_rows() * tile.kernels.nodes);
-    }
+    const std::vector<T>& scale = impl_->jacobian ? impl.active : impl.input_scale_t;
+    const std::int64_t first = finish(tile, net.n_in, tile.input, scale.data(), impl_->keep_of(tile));
     scatter(tile, net.n_in, tile.input, dx, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
+    return first;
   });
 }
 
 template class EmulatorLinearization<float>;
 template class EmulatorLinearization<double>;
 
-#define LOCKSTEP_LINEARIZATION(T, S)                                                                         \
-  template EmulatorLinearization<T> EmulatorOperators<T>::linearize(std::int64_t, StateView<const S>,        \
-                                                                    const NodeSelection<S>&) const;          \
-  template void EmulatorLinearization<T>::tangent(StateView<const S>, StateView<S>, StoreMode, void*) const; \
-  template void EmulatorLinearization<T>::adjoint(StateView<const S>, StateView<S>, StoreMode, void*) const;
+#define LOCKSTEP_LINEARIZATION(T, S)                                                                                 \
+  template EmulatorLinearization<T> EmulatorOperators<T>::linearize(std::int64_t, StateView<const S>,                \
+                                                                    const NodeSelection<S>&) const;                  \
+  template std::int64_t EmulatorLinearization<T>::tangent(StateView<const S>, StateView<S>, StoreMode, void*) const; \
+  template std::int64_t EmulatorLinearization<T>::adjoint(StateView<const S>, StateView<S>, StoreMode, void*) const;
 LOCKSTEP_LINEARIZATION(float, float)
 LOCKSTEP_LINEARIZATION(float, double)
 LOCKSTEP_LINEARIZATION(double, float)

@@ -119,39 +119,40 @@ void EmulatorOperators<T>::predict(std::int64_t n, StateView<const S> x, StateVi
       return static_cast<S>(static_cast<Wide>(value) * static_cast<Wide>(moments.output_std[o]) +
                             static_cast<Wide>(moments.output_mean[o]));
     });
+    return kNoNode;
   });
 }
 
 template <class T>
 template <class S>
-void EmulatorOperators<T>::jacobian(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
-                                    JacobianUnits units, S* j, void* memory) const {
+std::int64_t EmulatorOperators<T>::jacobian(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
+                                            JacobianUnits units, S* j, void* memory) const {
   const profile::Span span("jacobian");
   const Impl& impl = *impl_;
   const std::int64_t in = impl.n_in(), size = impl.n_out() * in;
-  for_each_tile<T>(impl, n, memory, [&](const Tile<T>& tile) {
+  return for_each_tile<T>(impl, n, memory, [&](const Tile<T>& tile) {
     gather_normalised<T, S>(impl, tile, x);
-    const T* keep = selected<S, T>(impl, select, tile);
-    tile_jacobian<T>(impl, tile, units, keep,
-                     [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values, std::int64_t row_step,
-                         std::int64_t node_step) {
-                       S* to = j + tile.first * size + o * in + i;
-                       if constexpr (std::is_same_v<S, T>) {
-                         if (impl.by_rows()) return tile.kernels.to_rows(inputs, tile.count, values, to, size);
-                       }
-                       for (std::int64_t k = 0; k < inputs; ++k)
-                         for (std::int64_t node = 0; node < tile.count; ++node)
-                           to[node * size + k] = static_cast<S>(values[k * row_step + node * node_step]);
-                     });
+    const T* keep = selected<S, T>(impl, select, tile, x);
+    return tile_jacobian<T>(impl, tile, units, keep,
+                            [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values,
+                                std::int64_t row_step, std::int64_t node_step) {
+                              S* to = j + tile.first * size + o * in + i;
+                              if constexpr (std::is_same_v<S, T>) {
+                                if (impl.by_rows()) return tile.kernels.to_rows(inputs, tile.count, values, to, size);
+                              }
+                              for (std::int64_t k = 0; k < inputs; ++k)
+                                for (std::int64_t node = 0; node < tile.count; ++node)
+                                  to[node * size + k] = static_cast<S>(values[k * row_step + node * node_step]);
+                            });
   });
 }
 
 template <class T>
 template <class S>
-void EmulatorOperators<T>::tangent(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
-                                   StateView<const S> dx, StateView<S> dy, StoreMode mode, void* memory) const {
+std::int64_t EmulatorOperators<T>::tangent(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
+                                           StateView<const S> dx, StateView<S> dy, StoreMode mode, void* memory) const {
   const Impl& impl = *impl_;
-  for_each_tile<T>(impl, n, memory, [&](const Tile<T>& tile) {
+  return for_each_tile<T>(impl, n, memory, [&](const Tile<T>& tile) {
     gather_normalised<T, S>(impl, tile, x);
     tile.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
     gather(tile, impl.n_in(), dx, tile.other_input, [&](std::int64_t v, S value) {
@@ -159,39 +160,43 @@ void EmulatorOperators<T>::tangent(std::int64_t n, StateView<const S> x, const N
       return scale == 0 ? T{0} : static_cast<T>(static_cast<double>(value) * scale);
     });
     tile.kernels.tangent(impl.network.net, tile.derivative, tile.other_input, tile.scratch, tile.output);
-    tile.kernels.finish(impl.n_out(), tile.output, impl.output_std.data(), selected<S, T>(impl, select, tile));
+    const std::int64_t first =
+        finish(tile, impl.n_out(), tile.output, impl.output_std.data(), selected<S, T>(impl, select, tile, x));
     scatter(tile, impl.n_out(), tile.output, dy, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
+    return first;
   });
 }
 
 template <class T>
 template <class S>
-void EmulatorOperators<T>::adjoint(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
-                                   StateView<const S> dy, StateView<S> dx, StoreMode mode, void* memory) const {
+std::int64_t EmulatorOperators<T>::adjoint(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
+                                           StateView<const S> dy, StateView<S> dx, StoreMode mode, void* memory) const {
   const Impl& impl = *impl_;
-  for_each_tile<T>(impl, n, memory, [&](const Tile<T>& tile) {
+  return for_each_tile<T>(impl, n, memory, [&](const Tile<T>& tile) {
     gather_normalised<T, S>(impl, tile, x);
     tile.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
     gather(tile, impl.n_out(), dy, tile.other_output, [&](std::int64_t v, S value) {
       return static_cast<T>(static_cast<double>(value) * impl.emulator.moments().output_std[v]);
     });
     tile.kernels.adjoint(impl.network.net, tile.derivative, tile.other_output, tile.scratch, tile.other_input);
-    tile.kernels.finish(impl.n_in(), tile.other_input, impl.input_scale_t.data(), selected<S, T>(impl, select, tile));
+    const std::int64_t first =
+        finish(tile, impl.n_in(), tile.other_input, impl.input_scale_t.data(), selected<S, T>(impl, select, tile, x));
     scatter(tile, impl.n_in(), tile.other_input, dx, mode, [](std::int64_t, T value) { return static_cast<S>(value); });
+    return first;
   });
 }
 
 template class EmulatorOperators<float>;
 template class EmulatorOperators<double>;
 
-#define LOCKSTEP_OPERATORS(T, S)                                                                            \
-  template void EmulatorOperators<T>::predict(std::int64_t, StateView<const S>, StateView<S>, void*) const; \
-  template void EmulatorOperators<T>::jacobian(std::int64_t, StateView<const S>, const NodeSelection<S>&,   \
-                                               JacobianUnits, S*, void*) const;                             \
-  template void EmulatorOperators<T>::tangent(std::int64_t, StateView<const S>, const NodeSelection<S>&,    \
-                                              StateView<const S>, StateView<S>, StoreMode, void*) const;    \
-  template void EmulatorOperators<T>::adjoint(std::int64_t, StateView<const S>, const NodeSelection<S>&,    \
-                                              StateView<const S>, StateView<S>, StoreMode, void*) const;
+#define LOCKSTEP_OPERATORS(T, S)                                                                                  \
+  template void EmulatorOperators<T>::predict(std::int64_t, StateView<const S>, StateView<S>, void*) const;       \
+  template std::int64_t EmulatorOperators<T>::jacobian(std::int64_t, StateView<const S>, const NodeSelection<S>&, \
+                                                       JacobianUnits, S*, void*) const;                           \
+  template std::int64_t EmulatorOperators<T>::tangent(std::int64_t, StateView<const S>, const NodeSelection<S>&,  \
+                                                      StateView<const S>, StateView<S>, StoreMode, void*) const;  \
+  template std::int64_t EmulatorOperators<T>::adjoint(std::int64_t, StateView<const S>, const NodeSelection<S>&,  \
+                                                      StateView<const S>, StateView<S>, StoreMode, void*) const;
 LOCKSTEP_OPERATORS(float, float)
 LOCKSTEP_OPERATORS(float, double)
 LOCKSTEP_OPERATORS(double, float)

@@ -3,8 +3,10 @@
 // from and to states.
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <type_traits>
 #include <vector>
@@ -145,7 +147,21 @@ void scatter(const Tile<T>& tile, std::int64_t variables, const T* array, StateV
   }
 }
 
-/// tile.input = the normalised inputs. With T = S the arithmetic is in T, else in double.
+/// A call's result if no node has a value that is not finite.
+inline constexpr std::int64_t kNoNode = std::numeric_limits<std::int64_t>::max();
+
+/// FeedForwardTile::finish(); returns the first node with a result that is not finite, or kNoNode.
+template <class T>
+std::int64_t finish(const Tile<T>& tile, std::int64_t variables, T* array, const T* scale, const T* keep) {
+  if (tile.kernels.finish(variables, array, scale, keep)) return kNoNode;
+  for (std::int64_t lane = 0; lane < tile.count; ++lane)
+    for (std::int64_t v = 0; v < variables; ++v)
+      if (!std::isfinite(array[v * tile.kernels.row_step() + lane * tile.kernels.node_step(variables)]))
+        return tile.first + lane;
+  return kNoNode;  // only lanes without a node
+}
+
+/// tile.input = the normalised inputs, NaN where they are not finite. With T = S the arithmetic is in T, else in double.
 template <class T, class S>
 void gather_normalised(const typename EmulatorOperators<T>::Impl& impl, const Tile<T>& tile, StateView<const S> x) {
   if constexpr (std::is_same_v<T, S>) {
@@ -164,31 +180,24 @@ void gather_normalised(const typename EmulatorOperators<T>::Impl& impl, const Ti
     const Moments& m = impl.emulator.moments();
     gather(tile, impl.n_in(), x, tile.input, [&](std::int64_t v, S value) {
       const auto i = static_cast<std::size_t>(v);
-      return static_cast<T>((static_cast<double>(value) - m.input_mean[i]) / m.input_std[i]);
+      const T z = static_cast<T>((static_cast<double>(value) - m.input_mean[i]) / m.input_std[i]);
+      return z - z == T{0} ? z : z - z;
     });
   }
 }
 
-/// 1 for nodes that the options select and whose state, tile.input, is finite, else 0. The state is checked because
-/// an activation's slope may be finite where its argument is not. Null if all nodes are 1.
+/// The factor of each node's derivatives: 0 where the options exclude the node or its state is not finite; NaN where
+/// only its normalised state, tile.input, is not finite; else 1. Null if all are 1. The state is checked because an
+/// activation's slope may be finite where its argument is not.
 template <class S, class T>
-const T* selected(const typename EmulatorOperators<T>::Impl& impl, const NodeSelection<S>& select,
-                  const Tile<T>& tile) {
+const T* selected(const typename EmulatorOperators<T>::Impl& impl, const NodeSelection<S>& select, const Tile<T>& tile,
+                  StateView<const S> x) {
   const OperatorOptions& options = impl.options;
   const std::int64_t nodes = tile.kernels.nodes, n_in = impl.n_in();
   const T* z = tile.input;
   T* const keep = tile.keep;
-  for (std::int64_t lane = 0; lane < nodes; ++lane) {
-    const std::int64_t node = tile.first + lane;
-    bool in = true;
-    if (lane < tile.count && select.mask)
-      in = select.mask[node] >= options.mask_min && select.mask[node] <= options.mask_max;
-    if (lane < tile.count && select.latitude) in = in && std::abs(select.latitude[node]) >= options.min_abs_latitude;
-    keep[lane] = in ? 1 : 0;
-  }
-  const auto check = [&](std::int64_t lane, T value) {
-    keep[lane] = value - value == T{0} ? keep[lane] : T{0};  // false for infinities and NaN
-  };
+  for (std::int64_t lane = 0; lane < nodes; ++lane) keep[lane] = 1;
+  const auto check = [&](std::int64_t lane, T value) { keep[lane] = value - value == T{0} ? keep[lane] : value; };
   if (tile.kernels.node_major)
     for (std::int64_t lane = 0; lane < nodes; ++lane, z += n_in)
       for (std::int64_t v = 0; v < n_in; ++v) check(lane, z[v]);
@@ -196,47 +205,65 @@ const T* selected(const typename EmulatorOperators<T>::Impl& impl, const NodeSel
     for (std::int64_t v = 0; v < n_in; ++v)
       for (std::int64_t lane = 0; lane < nodes; ++lane) check(lane, z[v * nodes + lane]);
   T all = 1;
-  for (std::int64_t lane = 0; lane < nodes; ++lane) all *= keep[lane];
+  for (std::int64_t lane = 0; lane < nodes; ++lane) {
+    const std::int64_t node = tile.first + lane;
+    if (lane >= tile.count) {
+      keep[lane] = 1;
+    } else {
+      bool in = true;
+      if (select.mask) in = select.mask[node] >= options.mask_min && select.mask[node] <= options.mask_max;
+      if (select.latitude) in = in && std::abs(select.latitude[node]) >= options.min_abs_latitude;
+      for (std::int64_t v = 0; keep[lane] != 1 && v < n_in; ++v) in = in && std::isfinite(x.at(node, v));
+      if (!in) keep[lane] = 0;
+    }
+    all *= keep[lane];
+  }
   return all == T{1} ? nullptr : keep;
 }
 
 /// Computes the tile's Jacobian, scaled and masked, and passes it to emit(output, first input, number of inputs,
-/// values, steps of the values from input to input and from node to node).
+/// values, steps of the values from input to input and from node to node). Returns the node of finish().
 template <class T, class Emit>
-void tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, const Tile<T>& tile, JacobianUnits units,
-                   const T* keep, const Emit& emit) {
+std::int64_t tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, const Tile<T>& tile, JacobianUnits units,
+                           const T* keep, const Emit& emit) {
   const ops::FeedForwardTile<T>& kernels = tile.kernels;
   const auto u = static_cast<std::size_t>(units);
   const std::int64_t in = impl.n_in(), out = impl.n_out(), step = kernels.row_step();
+  std::int64_t first = kNoNode;
   kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, nullptr);
   if (impl.by_rows()) {
     for (std::int64_t o = 0; o < out; ++o) {
       kernels.row(impl.network.net, tile.derivative, o, tile.scratch, tile.other_input);
-      kernels.finish(in, tile.other_input, impl.row_scale[u].data() + o * in, keep);
+      first = std::min(first, finish(tile, in, tile.other_input, impl.row_scale[u].data() + o * in, keep));
       emit(o, 0, in, tile.other_input, step, kernels.node_step(in));
     }
   } else {
     for (std::int64_t i = 0; i < in; ++i) {
       kernels.column(impl.network.net, tile.derivative, i, tile.scratch, tile.other_output);
-      kernels.finish(out, tile.other_output, impl.column_scale[u].data() + i * out, keep);
+      first = std::min(first, finish(tile, out, tile.other_output, impl.column_scale[u].data() + i * out, keep));
       for (std::int64_t o = 0; o < out; ++o) emit(o, i, 1, tile.other_output + o * step, step, kernels.node_step(out));
     }
   }
+  return first;
 }
 
-/// Calls body(tile) for all blocks of n nodes, in parallel. memory  the caller's workspace; null: allocates one
+/// Calls body(tile) for all blocks of n nodes, in parallel. Returns the least of its results, or -1 if that is kNoNode.
+/// memory  the caller's workspace; null: allocates one
 template <class T, class Body>
-void for_each_tile(const typename EmulatorOperators<T>::Impl& impl, std::int64_t n, void* memory, const Body& body) {
+std::int64_t for_each_tile(const typename EmulatorOperators<T>::Impl& impl, std::int64_t n, void* memory,
+                           const Body& body) {
   const Workspace<T> workspace(impl, memory);
   const std::int64_t blocks = impl.blocks(n);
-  const auto run = [&](std::int64_t index, int thread) { body(workspace.tile(impl.block(n, index), thread)); };
+  const auto run = [&](std::int64_t index, int thread) { return body(workspace.tile(impl.block(n, index), thread)); };
+  std::int64_t first = kNoNode;
   if (impl.options.threads == 1 ||
       n <= impl.tile->nodes) {  // entering a parallel region takes longer than some columns
-    for (std::int64_t index = 0; index < blocks; ++index) run(index, 0);
-    return;
+    for (std::int64_t index = 0; index < blocks; ++index) first = std::min(first, run(index, 0));
+  } else {
+#pragma omp parallel for num_threads(impl.options.threads) schedule(static) reduction(min : first)
+    for (std::int64_t index = 0; index < blocks; ++index) first = std::min(first, run(index, omp_get_thread_num()));
   }
-#pragma omp parallel for num_threads(impl.options.threads) schedule(static)
-  for (std::int64_t index = 0; index < blocks; ++index) run(index, omp_get_thread_num());
+  return first == kNoNode ? -1 : first;
 }
 
 }  // namespace emulator_tile

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "lockstep/models/emulator/emulator_operators.hpp"
 
@@ -65,6 +66,12 @@ SensitivityMetrics sensitivity_metrics(const Emulator& emulator, std::int64_t ro
           m.rows[r * in + i] += static_cast<double>(jacobian[(r * out + o) * in + i]);
   });
   if (rows == 0) return m;
+  if (!std::ranges::all_of(m.rows, [](double value) { return std::isfinite(value); })) {
+    m.frobenius_norm = m.mean_abs_gradient = m.spectral_norm = m.stability = m.max_gradient = m.gradient_std =
+        m.max_sensitivity = std::numeric_limits<double>::quiet_NaN();
+    m.feature_sensitivity.assign(in, m.max_sensitivity);
+    return m;
+  }
   const double n = static_cast<double>(m.rows.size());
   double sum = 0, squares = 0;
   m.feature_sensitivity.assign(in, 0);

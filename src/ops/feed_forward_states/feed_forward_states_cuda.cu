@@ -76,7 +76,8 @@ __device__ void for_each(const StateView<S>& view, std::int64_t variables, std::
   }
 }
 
-/// Loads and normalises the block's states; nodes after the last one are 0.
+/// Loads and normalises the block's states: NaN where that is not finite, because an activation makes a number of an
+/// infinity. Nodes after the last one are 0.
 template <int kNodes, class T, class S>
 __device__ void load_states(const StatesNetwork<T>& net, std::int64_t n, const StateView<const S>& x, T* sm_z) {
   const std::int64_t first = std::int64_t{blockIdx.x} * kNodes;
@@ -90,7 +91,7 @@ __device__ void load_states(const StatesNetwork<T>& net, std::int64_t n, const S
       z = (value - static_cast<T>(net.input_mean[i])) / static_cast<T>(net.input_std[i]);
     else
       z = static_cast<T>((static_cast<double>(value) - net.input_mean[i]) / net.input_std[i]);
-    sm_z[i * kNodes + node] = z;
+    sm_z[i * kNodes + node] = z - z == T{0} ? z : z - z;
   });
   __syncthreads();
 }
@@ -141,21 +142,25 @@ __global__ void __launch_bounds__(kThreads)
     jacobian_states_kernel(gpu::Earlier earlier, StatesNetwork<T> net, std::int64_t n, StateView<const S> x,
                            StatesMask<S> mask, std::int64_t units, S* __restrict__ j) {
   earlier.wait();
-  __shared__ int sm_keep[kNodes];
+  enum : int { excluded, included, overflowed };  // nodes by their derivatives: 0, computed, NaN
+  __shared__ int sm_node[kNodes];
   Values<T> sm(net, kNodes);
   const std::int64_t first = std::int64_t{blockIdx.x} * kNodes, in = net.n_in(), out = net.n_out();
   load_states<kNodes>(net, n, x, sm.layer);
   for (int node = static_cast<int>(threadIdx.x); node < kNodes; node += kThreads) {
-    bool keep = true;
+    bool in_domain = true, normal = true;
     if (mask.mask != nullptr && first + node < n) {
       const auto value = static_cast<double>(mask.mask[first + node]);
-      keep = value >= mask.min && value <= mask.max;
+      in_domain = value >= mask.min && value <= mask.max;
     }
     for (std::int64_t i = 0; i < in; ++i) {
       const T z = sm.layer[i * kNodes + node];
-      keep = keep && z - z == T{0};  // false for infinities and NaN
+      if (z - z == T{0}) continue;
+      const S value = x.at(first + node, i);
+      normal = false;
+      in_domain = in_domain && value - value == S{0};  // false for infinities and NaN
     }
-    sm_keep[node] = keep ? 1 : 0;
+    sm_node[node] = !in_domain ? excluded : normal ? included : overflowed;
   }
   forward<kNodes>(net, sm, sm.slopes);
   const bool by_rows = out <= in;
@@ -172,9 +177,11 @@ __global__ void __launch_bounds__(kThreads)
     };
   };
   const auto put = [&](int node, std::int64_t o, std::int64_t i, T value) {
-    const T scaled = net.scale[units][o * in + i] * value;
-    const bool kept = sm_keep[node] != 0 && scaled - scaled == T{0};
-    j[((first + node) * out + o) * in + i] = static_cast<S>(kept ? scaled : T{0});
+    const T scale = net.scale[units][o * in + i];
+    T scaled = sm_node[node] == overflowed ? T(NAN) : scale * value;
+    if (scaled == 0) scaled = 0;  // -0 marks what is excluded
+    if (sm_node[node] == excluded || scale == 0) scaled = T(-0.0);
+    j[((first + node) * out + o) * in + i] = static_cast<S>(scaled);
   };
   const StateView<S> row_view = {nullptr, in, 1}, column_view = {nullptr, out * in, 1};
   for (std::int64_t index = 0; index < (by_rows ? out : in); ++index) {
@@ -209,7 +216,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// One thread per element of `to`.
+/// One thread per element of `to`. Entries -0 of the matrix are left out.
 template <class S>
 __global__ void __launch_bounds__(kThreads)
     multiply_states_kernel(gpu::Earlier earlier, std::int64_t n, std::int64_t n_out, std::int64_t n_in,
@@ -223,7 +230,10 @@ __global__ void __launch_bounds__(kThreads)
   const S* matrix = k + node * n_out * n_in + (transposed ? r : r * n_in);
   const std::int64_t step = transposed ? n_in : 1;
   S sum = 0;
-  for (std::int64_t t = 0; t < terms; ++t) sum = std::fma(matrix[t * step], from.at(node, t), sum);
+  for (std::int64_t t = 0; t < terms; ++t) {
+    const S factor = matrix[t * step];
+    if (factor != 0 || !std::signbit(factor)) sum = std::fma(factor, from.at(node, t), sum);
+  }
   S& result = to.at(node, r);
   result = accumulate ? result + sum : sum;
 }

@@ -169,18 +169,24 @@ template <int C, class T>
 void normalise(std::int64_t rows, T* v, const T* mean, const T* std) {
   for (int c = 0; c < C; ++c, v += rows)
     each_vector<T>(rows, [&](std::int64_t r, Lanes<T> lanes) {
-      store(v + r, (load(v + r, lanes) - load(mean + r, lanes)) / load(std + r, lanes), lanes);
+      const Vec<T> z = (load(v + r, lanes) - load(mean + r, lanes)) / load(std + r, lanes);
+      store(v + r, z - z == Vec<T>{} ? z : z - z, lanes);  // inf - inf is NaN
     });
 }
 template <int C, class T>
-void finish(std::int64_t rows, T* v, const T* scale, const T* keep) {
+bool finish(std::int64_t rows, T* v, const T* scale, const T* keep) {
+  Vec<T> none{};  // a lane becomes NaN at its first value that is not finite
   for (int c = 0; c < C; ++c, v += rows) {
-    const bool kept = !keep || keep[c] != 0;
+    const T kept = keep ? keep[c] : T{1};
     each_vector<T>(rows, [&](std::int64_t r, Lanes<T> lanes) {
-      const Vec<T> x = load(v + r, lanes) * load(scale + r, lanes);
-      store(v + r, kept ? (x - x == Vec<T>{} ? x : Vec<T>{}) : Vec<T>{}, lanes);
+      const Vec<T> factor = load(scale + r, lanes);
+      const Vec<T> x =
+          kept != 0 ? (factor != Vec<T>{} ? load(v + r, lanes) * factor * splat(kept) : Vec<T>{}) : Vec<T>{};
+      none = none + (x - x);
+      store(v + r, x, lanes);
     });
   }
+  return all_zero(none, kLanes<T>);
 }
 template <int C, class T>
 void multiply(std::int64_t n_out, std::int64_t n_in, const T* k, const T* x, T* y) {

@@ -239,20 +239,23 @@ void normalise(std::int64_t rows, T* v, const T* mean, const T* std) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (int i = 0; i < kNodes<T>; i += kLanes<T>) {
       T* at = v + r * kNodes<T> + i;
-      store(at, (load(at) - splat(mean[r])) / splat(std[r]));
+      const Vec<T> z = (load(at) - splat(mean[r])) / splat(std[r]);
+      store(at, z - z == Vec<T>{} ? z : z - z);  // inf - inf is NaN
     }
 }
 
 template <class T>
-void finish(std::int64_t rows, T* v, const T* scale, const T* keep) {
+bool finish(std::int64_t rows, T* v, const T* scale, const T* keep) {
+  Vec<T> none{};  // a lane becomes NaN at its first value that is not finite
   for (std::int64_t r = 0; r < rows; ++r)
     for (int i = 0; i < kNodes<T>; i += kLanes<T>) {
       T* at = v + r * kNodes<T> + i;
-      Vec<T> x = load(at) * splat(scale[r]);
-      x = x - x == Vec<T>{} ? x : Vec<T>{};  // false for infinities and NaN
-      if (keep) x = load(keep + i) != Vec<T>{} ? x : Vec<T>{};
+      Vec<T> x = scale[r] != 0 ? load(at) * splat(scale[r]) : Vec<T>{};
+      if (keep) x = load(keep + i) != Vec<T>{} ? x * load(keep + i) : Vec<T>{};
+      none = none + (x - x);
       store(at, x);
     }
+  return all_zero(none, kLanes<T>);
 }
 
 template <class T>

@@ -37,4 +37,12 @@ template <int S, class Chain>
     return (chain(0) + chain(1)) + (chain(2) + chain(3));
 }
 
+/// Whether all `lanes` of a vector are 0; NaN is not.
+template <class V>
+[[gnu::always_inline]] inline bool all_zero(const V& v, int lanes) {
+  for (int i = 0; i < lanes; ++i)
+    if (!(v[i] == 0)) return false;
+  return true;
+}
+
 }  // namespace lockstep::ops::cpu

@@ -47,8 +47,12 @@ class EmulatorLinearization;
 ///
 /// T is the type of the weights and the arithmetic, S the type of the states. Each vector lane computes one node, so no
 /// result depends on n, on other nodes or on the number of threads. The Jacobian is exact: the chain rule with
-/// D_k = phi'(a_k), in reverse mode if n_out <= n_in, else in forward mode. Entries of Jacobians, tangents and adjoints
-/// that are not finite become 0.
+/// D_k = phi'(a_k), in reverse mode if n_out <= n_in, else in forward mode.
+///
+/// Derivatives are 0 at nodes that OperatorOptions exclude or whose state is not finite, and for inactive inputs,
+/// whatever dx and dy hold there. At all other nodes a derivative that is not finite, because dx or dy is not or
+/// because it overflows, stays so; jacobian, tangent and adjoint return the first such node, or -1. Predictions are
+/// computed at all nodes, and are NaN where the state is not finite.
 ///
 /// A call does not allocate if the caller passes a `workspace` of workspace_bytes() bytes, of any alignment, one per
 /// concurrent call.
@@ -71,17 +75,17 @@ class EmulatorOperators {
 
   /// j (n, n_out, n_in), contiguous: dy/dx at physical x, in the given units.
   template <class S>
-  void jacobian(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select, JacobianUnits units, S* j,
-                void* workspace = nullptr) const;
+  std::int64_t jacobian(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select, JacobianUnits units, S* j,
+                        void* workspace = nullptr) const;
 
   /// dy = K dx, or dy += K dx, at x: one forward pass and one tangent pass. Physical units.
   template <class S>
-  void tangent(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select, StateView<const S> dx,
-               StateView<S> dy, StoreMode mode = StoreMode::store, void* workspace = nullptr) const;
+  std::int64_t tangent(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select, StateView<const S> dx,
+                       StateView<S> dy, StoreMode mode = StoreMode::store, void* workspace = nullptr) const;
   /// dx = K^T dy (or dx += K^T dy) at x.
   template <class S>
-  void adjoint(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select, StateView<const S> dy,
-               StateView<S> dx, StoreMode mode = StoreMode::store, void* workspace = nullptr) const;
+  std::int64_t adjoint(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select, StateView<const S> dy,
+                       StateView<S> dx, StoreMode mode = StoreMode::store, void* workspace = nullptr) const;
 
   /// Stores the linearisation at x for tangents and adjoints: K if n_out * n_in <= 2 * layers * hidden, else the D_k.
   template <class S>
@@ -99,7 +103,8 @@ class EmulatorOperators {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// A linearisation at fixed states, for many tangents and adjoints. Immutable: calls may run concurrently.
+/// A linearisation at fixed states, for many tangents and adjoints. Immutable: calls may run concurrently. Both forms
+/// treat excluded nodes and values that are not finite as EmulatorOperators does.
 template <class T>
 class EmulatorLinearization {
  public:
@@ -112,12 +117,12 @@ class EmulatorLinearization {
   std::size_t workspace_bytes() const;
   /// dy = K dx, or dy += K dx. Physical units.
   template <class S>
-  void tangent(StateView<const S> dx, StateView<S> dy, StoreMode mode = StoreMode::store,
-               void* workspace = nullptr) const;
+  std::int64_t tangent(StateView<const S> dx, StateView<S> dy, StoreMode mode = StoreMode::store,
+                       void* workspace = nullptr) const;
   /// dx = K^T dy, or dx += K^T dy.
   template <class S>
-  void adjoint(StateView<const S> dy, StateView<S> dx, StoreMode mode = StoreMode::store,
-               void* workspace = nullptr) const;
+  std::int64_t adjoint(StateView<const S> dy, StateView<S> dx, StoreMode mode = StoreMode::store,
+                       void* workspace = nullptr) const;
 
  private:
   friend class EmulatorOperators<T>;

@@ -19,7 +19,7 @@ struct SensitivityMetrics {
   std::int64_t most_sensitive_feature = 0;
   double max_sensitivity = 0;  ///< mean |R| of that feature
 };
-/// Sensitivities at x (rows, n_in), in physical units.
+/// Sensitivities at x (rows, n_in), in physical units. All statistics are NaN if one sensitivity is not finite.
 SensitivityMetrics sensitivity_metrics(const Emulator& emulator, std::int64_t rows, const float* x);
 
 }  // namespace lockstep
