@@ -88,23 +88,25 @@ void add_ensemble(const Sums& to, const std::vector<Tensor>& predictions, const 
 }
 
 std::int64_t bin_of(double relative_error) {
-  if (!(relative_error > 0)) return 0;
+  if (relative_error <= 0) return 0;
   const double at = (std::log10(relative_error) - kLow) / (kHigh - kLow) * static_cast<double>(kBins);
-  return static_cast<std::int64_t>(std::clamp(at, 0.0, static_cast<double>(kBins - 1)));
+  return at < static_cast<double>(kBins - 1) ? static_cast<std::int64_t>(std::max(at, 0.0)) : kBins - 1;  // also NaN
 }
 
 double median(const double* bins) {
   double total = 0;
   for (std::int64_t b = 0; b < kBins; ++b) total += bins[b];
-  double below = 0;
-  for (std::int64_t b = 0; b < kBins; ++b) {
-    if (bins[b] > 0 && below + bins[b] >= total / 2) {
-      const double at = static_cast<double>(b) + (total / 2 - below) / bins[b];
-      return std::pow(10.0, kLow + (kHigh - kLow) * at / static_cast<double>(kBins));
-    }
-    below += bins[b];
-  }
-  return 0;
+  // The value below which `rank` values lie, if those of a bin are spread evenly.
+  const auto value = [&](double rank) {
+    double below = 0;
+    for (std::int64_t b = 0; b < kBins; below += bins[b++])
+      if (below + bins[b] > rank)
+        return std::pow(10.0, kLow + (kHigh - kLow) * (static_cast<double>(b) + (rank - below) / bins[b]) /
+                                         static_cast<double>(kBins));
+    return 0.0;
+  };
+  const double half = std::fmod(total, 2) == 0 ? 0.5 : 0;  // the mean of the two middle values of an even number
+  return (value(total / 2 - half) + value(total / 2 + half)) / 2;
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
 #include "support/test.hpp"
+#include "tasks/emulator/emulator_metrics.hpp"
 #include "tasks/evaluation.hpp"
 
 namespace {
@@ -142,8 +143,25 @@ TEST_SUITE("tasks.emulator_task") {
     std::sort(errors.begin(), errors.end());
     const double lower = errors[errors.size() / 2 - 1], upper = errors[errors.size() / 2];
     const double got = f.metrics(Split::validation, {20}).at("jacobian_error");
-    CHECK(got > lower * 0.996);
-    CHECK(got < upper * 1.004);
+    CHECK(errors.size() % 2 == 0);
+    CHECK(upper > 1.01 * lower);
+    CHECK(got == Approx((lower + upper) / 2).epsilon(0.004));
+  }
+
+  TEST_CASE("the binned median is that of the values, of an even number the mean of the middle two") {
+    const auto median_of = [](std::vector<double> values) {
+      std::vector<double> bins(emulator_metrics::kBins);
+      for (const double value : values) bins[to_size(emulator_metrics::bin_of(value))] += 1;
+      return emulator_metrics::median(bins.data());
+    };
+    CHECK(median_of({0.3880, 0.4180}) == Approx(0.4030).epsilon(0.004));
+    CHECK(median_of({0.1, 0.2, 3}) == Approx(0.2).epsilon(0.004));
+    CHECK(median_of({0.1, 0.2, 3, 5}) == Approx(1.6).epsilon(0.004));
+    CHECK(median_of({0.2, 0.2, 0.2, 5}) == Approx(0.2).epsilon(0.004));
+    CHECK(median_of({2}) == Approx(2).epsilon(0.004));
+    CHECK(median_of({}) == 0);
+    const double nan = std::nan("");
+    CHECK(median_of({0.1, nan, nan}) > 90);  // a Jacobian that is not finite is no good one
   }
 
   TEST_CASE("losses agree with their definition and gradients with differences, with and without smoothness") {
@@ -340,6 +358,11 @@ TEST_SUITE("tasks.emulator_task") {
     CHECK(one.spectral_norm == Approx(one.frobenius_norm));
     CHECK(one.stability == 1);
     CHECK(sensitivity_metrics(f.model->emulator(), 0, f.contents.x.data()).rows.empty());
+    Emulator diverged = f.model->emulator().as(DType::f32);
+    diverged.weight(0).value.data<float>()[0] = std::numeric_limits<float>::infinity();
+    const SensitivityMetrics none = sensitivity_metrics(diverged, 3, f.contents.x.data());
+    for (const double value : {none.frobenius_norm, none.spectral_norm, none.max_gradient, none.max_sensitivity})
+      CHECK(std::isnan(value));
   }
 
   TEST_CASE("saved metadata are read back") {
