@@ -13,6 +13,7 @@ namespace {
 constexpr const char* kNames[] = {"a checkpoint",
                                   "a part of a sharded checkpoint",
                                   "a prepared data set",
+                                  "a file of predictions or Jacobians",
                                   "an emulator's model file",
                                   "a safetensors file",
                                   "an HDF5 file of another program",
@@ -43,6 +44,34 @@ FileKind kind_of_text(std::string_view head) {
   }
 }
 
+/// Whether the bytes begin with fields of ONNX's ModelProto, which may come in any order. `head` may end within a field.
+/// source  github.com/onnx/onnx, onnx.proto
+bool is_onnx(std::string_view head) {
+  const auto varint = [&](std::uint64_t& value) {
+    value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (head.empty()) return false;
+      const auto byte = static_cast<unsigned char>(head[0]);
+      head.remove_prefix(1);
+      value |= std::uint64_t{byte & 0x7FU} << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  };
+  while (!head.empty()) {
+    std::uint64_t key = 0, value = 0;
+    if (!varint(key)) return head.empty();
+    const std::uint64_t field = key >> 3, wire = key & 7;
+    const bool number = field == 1 || field == 5;  // ir_version, model_version
+    const bool text =
+        (field >= 2 && field <= 8 && field != 5) || field == 14 || field == 20 || field == 25 || field == 26;
+    if (!(number && wire == 0) && !(text && wire == 2)) return false;
+    if (!varint(value)) return head.empty();
+    if (text) head.remove_prefix(std::min<std::uint64_t>(value, head.size()));
+  }
+  return true;
+}
+
 }  // namespace
 
 const char* name(FileKind kind) { return kNames[static_cast<std::size_t>(kind)]; }
@@ -58,8 +87,8 @@ FileKind kind_of_bytes(std::string_view bytes) {
   if (head.size() > kJsonAt && head[kJsonAt] == '{' && head[kJsonAt - 1] == '\0') return FileKind::safetensors;
   if (std::ranges::any_of(kCompressed, [&](std::string_view magic) { return head.starts_with(magic); }))
     return FileKind::compressed;
-  if (head.starts_with("\x08") && head.find("\x12") <= 3) return FileKind::onnx;  // ir_version, then producer_name
-  return kind_of_text(head);
+  const FileKind text = kind_of_text(head);
+  return text == FileKind::unknown && is_onnx(head) ? FileKind::onnx : text;
 }
 
 }  // namespace lockstep

@@ -26,7 +26,7 @@ TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTes
     return files::read_checked(path.string(), selftest,
                                [&](EmulatorSelfTest& test) { return files::read_h5model(path, test, weights); });
   }
-  return read_emulator(std::as_bytes(std::span(bytes)), path.string(), selftest);
+  return files::read_flat(bytes, path.string(), std::filesystem::absolute(path).parent_path(), selftest);
 }
 
 }  // namespace lockstep

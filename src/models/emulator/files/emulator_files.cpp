@@ -9,6 +9,7 @@
 
 #include "files.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/weights.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 
@@ -152,20 +153,22 @@ TrainedEmulator files::read_checked(const std::string& source, EmulatorSelfTest*
   return std::move(*emulator);
 }
 
-TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string& source, EmulatorSelfTest* selftest) {
-  const std::string_view bytes(reinterpret_cast<const char*>(span.data()), span.size());
-  const auto read = files::is_lsem(bytes)          ? files::read_lsem
-                    : is_safetensors(bytes)        ? files::read_safetensors
-                    : files::is_onnx(bytes)        ? files::read_onnx
-                    : bytes.starts_with(kZipMagic) ? files::read_torchscript
+TrainedEmulator files::read_flat(std::string_view bytes, const std::string& source, const std::filesystem::path& folder,
+                                 EmulatorSelfTest* selftest) {
+  const auto read = is_lsem(bytes)                 ? read_lsem
+                    : is_safetensors(bytes)        ? read_safetensors
+                    : bytes.starts_with(kZipMagic) ? read_torchscript
                                                    : nullptr;
-  if (read != nullptr)
-    return files::read_checked(source, selftest, [&](EmulatorSelfTest& test) { return read(bytes, source, test); });
+  const bool onnx = read == nullptr && kind_of_bytes(bytes) == FileKind::onnx;
+  if (read != nullptr || onnx)
+    return read_checked(source, selftest, [&](EmulatorSelfTest& test) {
+      return onnx ? read_onnx(bytes, source, folder, test) : read(bytes, source, test);
+    });
   const auto refuse = [&](Fault fault, const char* why) {
     throw ModelFileError(ModelFileReason::format, fault, join("opening model '", source, "': ", why));
   };
   if (bytes.empty()) refuse(Fault::data, "the file is empty");
-  if (bytes.starts_with(files::kHdf5Magic)) refuse(Fault::usage, "an HDF5 model can only be opened as a file");
+  if (bytes.starts_with(kHdf5Magic)) refuse(Fault::usage, "an HDF5 model can only be opened as a file");
   throw ModelFileError(
       ModelFileReason::format, Fault::data,
       join("opening model '", source,
@@ -181,7 +184,11 @@ TrainedEmulator read_flat_emulator(const std::filesystem::path& path, EmulatorSe
                               "': it is HDF5, and this library was built without HDF5; convert it by `lockstep export "
                               "--format lsem`"));
   }
-  return read_emulator(std::as_bytes(std::span(bytes)), path.string(), selftest);
+  return files::read_flat(bytes, path.string(), std::filesystem::absolute(path).parent_path(), selftest);
+}
+
+TrainedEmulator read_emulator(std::span<const std::byte> bytes, const std::string& source, EmulatorSelfTest* selftest) {
+  return files::read_flat({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, source, {}, selftest);
 }
 
 }  // namespace lockstep

@@ -82,11 +82,16 @@ constexpr std::string_view kHdf5Magic = "\x89HDF\r\n\x1a\n";
 TrainedEmulator read_checked(const std::string& source, EmulatorSelfTest* out,
                              const std::function<TrainedEmulator(EmulatorSelfTest&)>& read);
 
+/// Reads a model of any format but HDF5, named `source` in messages. folder  as for read_onnx()
+TrainedEmulator read_flat(std::string_view bytes, const std::string& source, const std::filesystem::path& folder,
+                          EmulatorSelfTest* selftest);
+
 /// Recognise and read one format. The self-test is returned unchecked.
 bool is_lsem(std::string_view bytes);
-bool is_onnx(std::string_view bytes);
+/// folder  of files with weights; "": there are none
 /// errors  also ModelFileError (usage), naming the node: a graph that is no emulator
-TrainedEmulator read_onnx(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
+TrainedEmulator read_onnx(std::string_view bytes, const std::string& source, const std::filesystem::path& folder,
+                          EmulatorSelfTest& selftest);
 /// A TorchScript archive: the top module's predict(x) if it has one, else its forward(x). Nothing is executed.
 /// errors  also ModelFileError (usage), naming the file and the statement: code that is no emulator
 TrainedEmulator read_torchscript(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);

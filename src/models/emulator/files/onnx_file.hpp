@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
@@ -12,7 +13,7 @@
 /// same form.
 namespace lockstep::files::onnx {
 
-/// A tensor of f32, f64 or i64. A tensor of another type has no values.
+/// A tensor of f32, f64, i64, i32 or bool. A tensor of another type has no values.
 struct Constant {
   std::vector<std::int64_t> shape;
   std::vector<double> values;
@@ -23,8 +24,9 @@ struct Constant {
 struct Attribute {
   std::int64_t integer = 0;
   float real = 0;
+  std::string text;
   std::vector<std::int64_t> integers;
-  Constant tensor;
+  Constant tensor;  ///< also of a list of real numbers
 };
 
 struct Node {
@@ -38,6 +40,11 @@ struct Node {
   double real(const char* key, double otherwise) const {
     return attributes.contains(key) ? static_cast<double>(attributes.at(key).real) : otherwise;
   }
+  std::string text(const char* key, const char* otherwise) const {
+    return attributes.contains(key) ? attributes.at(key).text : otherwise;
+  }
+  /// Whether input i is given: an empty name stands for one that is left out.
+  bool has_input(std::size_t i) const { return i < inputs.size() && !inputs[i].empty(); }
 };
 
 struct File {
@@ -46,8 +53,10 @@ struct File {
   std::vector<std::string> inputs, outputs;  ///< of the graph, without constants
   std::map<std::string, Constant> constants;
 };
-/// errors  data, beginning with `opening`: damaged; ModelFileError (format): sparse weights, or weights in another file
-File read(std::string_view bytes, const std::string& opening);
+/// folder   where files with weights lie, and their only place; "": weights in other files are refused
+/// errors   data, beginning with `opening`: damaged, or a file with weights that is missing, too short or elsewhere;
+///          ModelFileError (format): sparse weights
+File read(std::string_view bytes, const std::string& opening, const std::filesystem::path& folder);
 
 }  // namespace lockstep::files::onnx
 

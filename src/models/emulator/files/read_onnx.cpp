@@ -97,8 +97,9 @@ class GraphReader {
   }
   const Constant& weight(const Node& node, std::size_t i, std::size_t axes) const {
     const Constant* found = constant(node, i);
-    if (found == nullptr || found->shape.size() != axes || found->values.empty())
+    if (found == nullptr || found->shape.size() != axes)
       refuse(node, "its input ", i, " is no constant of ", axes, " axes");
+    if (found->values.empty()) refuse(node, "its input ", i, " has no elements of type float or double");
     return *found;
   }
   static Constant transposed(const Constant& m) {
@@ -159,14 +160,14 @@ class GraphReader {
     };
     if (from.kind != Form::Kind::channel || w.shape[1] != 1 || !node.attributes.contains("pads") ||
         !is("pads", {kernel / 2, kernel / 2}) || !is("strides", {1}) || !is("dilations", {1}) ||
-        node.integer("group", 1) != 1 || node.attributes.contains("auto_pad"))
+        node.integer("group", 1) != 1 || node.text("auto_pad", "NOTSET") != "NOTSET")
       refuse(node, "only one over all inputs, with as many outputs");
     normalise(node, from.steps);
     State state;
     state.kind = State::Kind::conv;
     state.parent = from.state;
     state.weight = w;
-    if (node.inputs.size() > 2) state.bias = weight(node, 2, 1).values;
+    if (node.has_input(2)) state.bias = weight(node, 2, 1).values;
     return {Form::Kind::plain, add(std::move(state)), {}};
   }
 
@@ -213,15 +214,26 @@ class GraphReader {
 
   Form understand_form(const Node& node) {
     const std::string& op = node.op;
-    if (op == "Identity" || op == "Dropout") return form(node, 0);
+    if (op == "Identity") return form(node, 0);
+    if (op == "Dropout") {
+      const Constant* training = constant(node, 2);
+      if (node.has_input(2) && (training == nullptr || !is_all(training->values, 0)))
+        refuse(node, "it drops values; export the network in evaluation mode");
+      return form(node, 0);
+    }
+    if (op == "Cast") {
+      if (!casts_to_float(node)) refuse(node, "only to float or double");
+      return form(node, 0);
+    }
     if (op == "Gemm") {
-      if (node.integer("transA", 0) != 0 || node.real("alpha", 1) != 1 || node.real("beta", 1) != 1)
-        refuse(node, "only x W' + b");
-      const Constant& w = weight(node, 1, 2);
-      const Constant* bias = constant(node, 2);
-      if (node.inputs.size() > 2 && bias == nullptr) refuse(node, "its bias is no constant");
-      return linear(node, node.integer("transB", 0) != 0 ? w : transposed(w),
-                    bias ? bias->values : std::vector<double>());
+      if (node.integer("transA", 0) != 0) refuse(node, "only x W' + b");
+      Constant w = node.integer("transB", 0) != 0 ? weight(node, 1, 2) : transposed(weight(node, 1, 2));
+      const Constant* given = constant(node, 2);
+      if (node.has_input(2) && given == nullptr) refuse(node, "its bias is no constant");
+      std::vector<double> bias = given ? given->values : std::vector<double>();
+      for (double& value : w.values) value *= node.real("alpha", 1);
+      for (double& value : bias) value *= node.real("beta", 1);
+      return linear(node, std::move(w), bias);
     }
     if (op == "MatMul") return linear(node, transposed(weight(node, 1, 2)), {});
     if (op == "Conv") return convolution(node);
@@ -232,8 +244,13 @@ class GraphReader {
     if (op == "Relu") return active(node, "relu");
     if (op == "Tanh") return active(node, "tanh");
     if (op == "LeakyRelu" && std::abs(node.real("alpha", 0.01) - 0.01) < 1e-6) return active(node, "leakyrelu");
+    if (op == "Swish" && node.real("alpha", 1) == 1) return active(node, "silu");
     if (op == "Elu" && node.real("alpha", 1) == 1) return active(node, "elu");
-    if (op == "Gelu" && !node.attributes.contains("approximate")) return active(node, "gelu");
+    if (op == "Gelu") {
+      if (node.text("approximate", "none") != "none")
+        refuse(node, "approximate = ", node.text("approximate", ""), " is another function than the network's gelu");
+      return active(node, "gelu");
+    }
     if (op == "Sigmoid") return {Form::Kind::sigmoid, state_of(node, form(node, 0)), {}};
     if (op == "Erf") {
       const Form& from = form(node, 0);
@@ -252,7 +269,12 @@ class GraphReader {
       out.kind = Form::Kind::channel;
       return out;
     }
-    if (op == "Flatten" && node.integer("axis", 1) == 1) {
+    if (op == "Flatten" && (node.integer("axis", 1) == 1 || node.integer("axis", 1) == -1)) {
+      const Form& from = form(node, 0);
+      const State& state = states_[from.state];
+      const int layer = state.kind == State::Kind::active ? state.parent : from.state;
+      if (from.kind == Form::Kind::plain && states_[layer].kind != State::Kind::conv) return from;  // has two axes
+      if (node.integer("axis", 1) != 1) refuse(node, "only from axis 1 on");
       State flat;
       flat.kind = State::Kind::flat;
       flat.parent = state_of(node, form(node, 0));
@@ -261,14 +283,34 @@ class GraphReader {
     refuse(node, "this operator, or this form of it, is not read");
   }
 
+  static bool casts_to_float(const Node& node) {
+    const std::int64_t type = node.integer("to", 0);  // of TensorProto
+    return type == 1 || type == 11;
+  }
+
+  Constant constant_of(const Node& node) const {
+    const auto given = [&](const char* key) { return node.attributes.contains(key); };
+    if (given("value")) return node.attributes.at("value").tensor;
+    if (given("value_float")) return {{}, {node.real("value_float", 0)}};
+    if (given("value_int")) return {{}, {static_cast<double>(node.integer("value_int", 0))}};
+    if (given("value_floats")) return node.attributes.at("value_floats").tensor;
+    if (!given("value_ints")) refuse(node, "its value is no tensor and no number");
+    const std::vector<std::int64_t>& list = node.attributes.at("value_ints").integers;
+    return {{std::ssize(list)}, {list.begin(), list.end()}};
+  }
+
   void understand(const Node& node) {
     if (node.outputs.empty()) return;
-    if (node.op == "Constant" && node.attributes.contains("value")) {
-      file_.constants[node.outputs[0]] = node.attributes.at("value").tensor;
-    } else if (node.op == "Transpose" && constant(node, 0) != nullptr) {
-      file_.constants[node.outputs[0]] = transposed(weight(node, 0, 2));
-    } else if (node.op == "Identity" && constant(node, 0) != nullptr) {
-      file_.constants[node.outputs[0]] = *constant(node, 0);
+    const Constant* known = constant(node, 0);
+    if (node.op == "Constant") {
+      file_.constants[node.outputs[0]] = constant_of(node);
+    } else if (node.op == "Transpose" && known != nullptr) {
+      const std::vector<std::int64_t> order =
+          node.attributes.contains("perm") ? node.attributes.at("perm").integers : std::vector<std::int64_t>{1, 0};
+      const Constant& matrix = weight(node, 0, 2);
+      file_.constants[node.outputs[0]] = order == std::vector<std::int64_t>{0, 1} ? matrix : transposed(matrix);
+    } else if ((node.op == "Identity" || (node.op == "Cast" && casts_to_float(node))) && known != nullptr) {
+      file_.constants[node.outputs[0]] = *known;
     } else {
       forms_[node.outputs[0]] = understand_form(node);
     }
@@ -419,16 +461,13 @@ class GraphReader {
 
 }  // namespace
 
-bool is_onnx(std::string_view bytes) {
-  return bytes.starts_with("\x08") && bytes.substr(0, 4).find('\x12') <= 3;  // ir_version, then producer_name
-}
-
 TrainedEmulator emulator_of(onnx::File file, const std::string& source) {
   return GraphReader(std::move(file), source).read();
 }
 
-TrainedEmulator read_onnx(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest) {
-  TrainedEmulator out = emulator_of(onnx::read(bytes, "opening model '" + source + "'"), source);
+TrainedEmulator read_onnx(std::string_view bytes, const std::string& source, const std::filesystem::path& folder,
+                          EmulatorSelfTest& selftest) {
+  TrainedEmulator out = emulator_of(onnx::read(bytes, "opening model '" + source + "'", folder), source);
   selftest = make_selftest(out.network);
   return out;
 }
