@@ -6,6 +6,7 @@
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/seal.hpp"
 
 namespace lockstep {
@@ -23,6 +24,7 @@ std::string wanted_text(const std::vector<std::int64_t>& shape) {
 
 void write_dataset(const std::filesystem::path& path, const DatasetFormat& format, const DatasetNotes& notes,
                    const std::function<void(H5File&)>& fill) {
+  require_replaceable(path, FileKind::data_set, {});
   write_atomically(path, [&](const std::filesystem::path& temporary) {
     H5File file = H5File::create(temporary);
     fill(file);

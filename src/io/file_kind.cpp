@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
 #include "lockstep/io/file_system.hpp"
 #include "lockstep/io/seal.hpp"
@@ -26,7 +27,8 @@ FileKind kind_of_hdf5(const std::filesystem::path& path) {
     if (format == "lockstep-emulator-model") return FileKind::model;
     for (const DatasetFormat& known : {kSequencesFormat, kKgatFormat, kEmulatorFormat, kHrmFormat, kHarFormat})
       if (format == known.name) return FileKind::data_set;
-    return FileKind::hdf5;
+    return file.has_attribute("/", "lockstep") && file.has_attribute("/", "command") ? FileKind::predictions
+                                                                                     : FileKind::hdf5;
   } catch (const Error&) {
     return FileKind::damaged_hdf5;
   }
@@ -64,6 +66,18 @@ FileKind file_kind(const std::filesystem::path& path) {
   if (head.starts_with("PK\x03\x04")) return kind_of_zip(head, in);
   const FileKind kind = kind_of_bytes(head);
   return kind == FileKind::hdf5 ? kind_of_hdf5(path) : kind;
+}
+
+void require_replaceable(const std::filesystem::path& path, FileKind kind, std::optional<bool> force,
+                         const std::vector<std::filesystem::path>& inputs) {
+  require_writable(path, inputs);
+  if (!std::filesystem::exists(path) || force.value_or(false)) return;
+  const FileKind found = file_kind(path);
+  const std::string advice = join("; choose another output, or ", force ? "add --force" : "remove that file first");
+  require_usage(found == kind || found == FileKind::empty, "writing '", path.string(), "': it exists and is ",
+                name(found), ", which ", name(kind), " would replace", advice);
+  require_usage(std::filesystem::canonical(path).parent_path().filename() != "checkpoints", "writing '", path.string(),
+                "': it exists in a folder of checkpoints, where a run keeps what it continues from", advice);
 }
 
 }  // namespace lockstep

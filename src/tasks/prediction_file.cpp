@@ -16,6 +16,7 @@
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/report/progress_line.hpp"
 
 namespace lockstep {
@@ -376,13 +377,15 @@ std::int64_t PredictionColumn::width() const {
 Option& add_output_options(Options& options, PredictionOutput& output, const std::string& written) {
   options.choice("format", &output.format, "auto", {"auto", "hdf5", "csv", "jsonl"},
                  "format of the output; auto: by its extension, .h5, .csv or .jsonl (JSON lines)");
+  options.add("force", &output.force, false,
+              "replace an existing file of another kind, or one in a folder named checkpoints");
   return options.add("output", &output.path, "", written + "; an existing file is replaced at the end, atomically")
       .value_name("FILE");
 }
 
 void require_output(const PredictionOutput& output, const std::vector<std::string>& inputs) {
-  format_of(output);
-  require_writable(output.path, {inputs.begin(), inputs.end()});
+  const FileKind kind = format_of(output) == Format::hdf5 ? FileKind::predictions : FileKind::text;
+  require_replaceable(output.path, kind, output.force, {inputs.begin(), inputs.end()});
 }
 
 PredictionAttributes describe_source(const std::string& kind, const std::string& checkpoint,
@@ -392,6 +395,7 @@ PredictionAttributes describe_source(const std::string& kind, const std::string&
                                                  "--num-threads"};
   std::string line = command;
   for (std::size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--force") continue;
     if (left_out.contains(args[i]))
       ++i;  // skips its value, too
     else if (!left_out.contains(args[i].substr(0, args[i].find('='))))

@@ -58,8 +58,13 @@ H5File open_verified(const std::filesystem::path& path) {
   require_usage(std::filesystem::exists(path), "opening checkpoint ", path, ": no such file");
   const std::string defect = checkpoint_defect(path);
   const FileKind kind = defect.empty() ? FileKind::checkpoint : file_kind(path);
+  const bool weights = kind == FileKind::safetensors || kind == FileKind::pytorch || kind == FileKind::numpy;
+  const bool model = kind == FileKind::model || kind == FileKind::onnx || kind == FileKind::torchscript;
   require_data(kind == FileKind::checkpoint || kind == FileKind::damaged_hdf5, "opening checkpoint ", path, ": it is ",
-               name(kind), ", not a checkpoint of lockstep");
+               name(kind), ", not a checkpoint of lockstep",
+               weights ? "; lockstep import makes one of it"
+               : model ? "; lockstep predict, jacobian, export and info take it"
+                       : "");
   require_data(defect.empty(), "checkpoint ", path, " is refused: ", defect);
   return H5File::open(path);
 }
@@ -75,12 +80,12 @@ void write_whole(const H5File& manifest, const std::filesystem::path& into) {
 }
 }  // namespace
 
-void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into) {
+void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into, bool force) {
   const H5File from = open_verified(manifest);
   require_usage(is_manifest(from), "checkpoint ", manifest, ": it is not a manifest; it needs no merge");
   std::vector<std::filesystem::path> read = part_files(from);
   read.push_back(manifest);
-  require_writable(into, read);
+  require_replaceable(into, FileKind::checkpoint, force, read);
   write_whole(from, into);
 }
 

@@ -1,3 +1,4 @@
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/lockstep.h"
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "prep/program.hpp"
@@ -37,6 +38,38 @@ TEST_SUITE("apps.export") {
     // The provenance stays that of the first export.
     CHECK(back.metadata.meta.size() == model.metadata.meta.size() + 2);
     CHECK(back.metadata.meta[3] == std::pair<std::string, std::string>("exported_from", "a.lsem"));
+  }
+
+  TEST_CASE("the ending of the output chooses the format, and --format may not contradict it") {
+    const TrainedEmulator model = golden_emulator("emulator_aice");
+    write_emulator("a.lsem", EmulatorFormat::lsem, model.network, model.metadata);
+    const auto by_ending = [](const fs::path& to) {
+      return run_lockstep({"export", "--checkpoint", "a.lsem", "--output", to});
+    };
+    for (const auto& [to, kind] : {std::pair{"b.onnx", FileKind::onnx},
+                                   {"b.safetensors", FileKind::safetensors},
+                                   {"b.h5model", FileKind::model},
+                                   {"b.h5", FileKind::model},
+                                   {"b.ts", FileKind::torchscript},
+                                   {"b.pt", FileKind::torchscript},
+                                   {"b.lsem", FileKind::model},
+                                   {"b", FileKind::model}}) {
+      CAPTURE(to);
+      succeeded(by_ending(to));
+      CHECK(file_kind(to) == kind);
+    }
+    check_ended(by_ending("b.csv"), 2, "the ending .csv names no format");
+    check_ended(export_to("a.lsem", "lsem", "c.onnx"), 2, "the ending of c.onnx is that of onnx");
+    check_ended(export_to("a.lsem", "torchscript", "c.h5"), 2, "the ending of c.h5 is that of h5model");
+    CHECK_FALSE(fs::exists("c.onnx"));
+    CHECK(export_to("a.lsem", "onnx", "c.net").exit_code == 0);
+    // A file of another kind is replaced only by force.
+    const std::string before = read_text("b.onnx");
+    fs::rename("b.onnx", "b.other");
+    check_ended(export_to("a.lsem", "lsem", "b.other"), 2, "it exists and is an ONNX file, which");
+    CHECK(read_text("b.other") == before);
+    succeeded(run_lockstep({"export", "--checkpoint", "a.lsem", "--format", "lsem", "--output", "b.other", "--force"}));
+    CHECK(file_kind("b.other") == FileKind::model);
   }
 
   TEST_CASE("an export sets the mask of the model") {

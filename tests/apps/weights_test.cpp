@@ -166,7 +166,7 @@ TEST_SUITE("apps.weights") {
       CHECK(arrays.at("item_emb.weight").values ==
             decltype(NamedArray::values)(file.read<float>(std::string(group) + "/item_emb.weight")));
     }
-    check_ended(run("export --format lsem --checkpoint " + checkpoint + " --output " + out), 2, "safetensors or onnx");
+    check_ended(run("export --format lsem --checkpoint " + checkpoint + " --output out.lsem"), 2, "safetensors or onnx");
   }
 
   TEST_CASE("weights of another system, width or data set are refused with all names, and nothing is written") {

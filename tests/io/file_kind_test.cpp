@@ -1,5 +1,7 @@
 #include "lockstep/io/file_kind.hpp"
 
+#include <map>
+
 #include "lockstep/io/seal.hpp"
 #include "support/test.hpp"
 
@@ -38,6 +40,51 @@ TEST_SUITE("io.file_kind") {
     CHECK(file_kind(golden_path("emulator_aice.ts")) == FileKind::torchscript);
     CHECK_THROWS_AS(file_kind("missing"), Error);
     CHECK_THROWS_AS(file_kind("."), Error);
+  }
+
+  TEST_CASE("an output replaces a file of its own kind, and only that, unless it is forced") {
+    const auto h5 = [](const fs::path& path, const std::map<std::string, std::string>& attributes) {
+      H5File file = H5File::create(path);
+      for (const auto& [name, value] : attributes) file.set_attribute("/", name, value);
+      file.close();
+    };
+    fs::create_directories("run/checkpoints");
+    h5("old-checkpoint", {{"format", "lockstep-checkpoint"}});
+    h5("old-model", {{"format", "lockstep-emulator-model"}});
+    h5("old-set", {{"format", "lockstep-har"}});
+    h5("old-predictions", {{"lockstep", "1.2"}, {"command", "lockstep predict"}});
+    h5("theirs", {{"command", "ncks"}});
+    write_text("notes", "words\n");
+    write_text("settings", "[optim]\nlr = 1\n");
+    write_text("unknown", "\x01\x02");
+    write_text("nothing", "");
+    h5("run/checkpoints/final.h5", {{"format", "lockstep-checkpoint"}});
+    const std::vector<std::string> present = {"old-checkpoint", "old-model", "old-set",  "old-predictions",
+                                              "theirs",         "notes",     "settings", "unknown"};
+    for (const std::string& path : present)
+      for (const FileKind kind : {FileKind::checkpoint, FileKind::model, FileKind::data_set, FileKind::predictions,
+                                  FileKind::text, FileKind::onnx}) {
+        CAPTURE(path);
+        CAPTURE(name(kind));
+        require_replaceable(path, kind, true);
+        if (file_kind(path) == kind) {
+          require_replaceable(path, kind, false);
+        } else {
+          CHECK(contains(error_of(Fault::usage, [&] { require_replaceable(path, kind, false); }),
+                         join("it exists and is ", name(file_kind(path)), ", which ", name(kind), " would replace")));
+          CHECK(
+              error_of(Fault::usage, [&] { require_replaceable(path, kind, {}); }).ends_with("remove that file first"));
+        }
+      }
+    CHECK(file_kind("old-predictions") == FileKind::predictions);
+    for (const char* path : {"nothing", "new", "run/checkpoints/new.h5"})
+      require_replaceable(path, FileKind::checkpoint, false);
+    fs::create_symlink("run/checkpoints/final.h5", "link");
+    for (const char* path : {"run/checkpoints/final.h5", "link", "run/checkpoints/../checkpoints/final.h5"})
+      CHECK(contains(error_of(Fault::usage, [&] { require_replaceable(path, FileKind::checkpoint, false); }),
+                     "it exists in a folder of checkpoints"));
+    require_replaceable("link", FileKind::checkpoint, true);
+    CHECK_THROWS_AS(require_replaceable("notes", FileKind::text, true, {"notes"}), Error);  // --force spares no input
   }
 
   TEST_CASE("an HDF5 file is recognised by its format, and a wrong end mark before it is opened") {

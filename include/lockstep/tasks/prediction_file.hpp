@@ -18,11 +18,12 @@ class Option;
 struct PredictionOutput {
   std::string path;    ///< "": nowhere
   std::string format;  ///< "hdf5", "csv", "jsonl"; "auto": by the extension of the path
+  bool force = false;  ///< replaces a file of any kind
 };
-/// Adds --output, which it returns, and --format. `written` describes the contents: "predictions".
+/// Adds --output, which it returns, --format and --force. `written` describes the contents: "predictions".
 Option& add_output_options(Options& options, PredictionOutput& output, const std::string& written);
 /// Checks that the file can be written and is not one of the inputs ("" for none). One rank calls it before the work.
-/// errors  usage: an extension that names no format; see require_writable()
+/// errors  usage: an extension that names no format; see require_replaceable()
 void require_output(const PredictionOutput& output, const std::vector<std::string>& inputs);
 
 /// One column of a table of predictions: a value, or an array of values, per row.
@@ -64,7 +65,7 @@ struct PredictionTable {
 };
 
 /// Attributes for the origin of predictions: `kind` of the model, `checkpoint`, `data_hash` (hexadecimal, unless
-/// empty), `command` (without --output and the number of threads, so that equal predictions are equal files) and
+/// empty), `command` (without --output, --force and the number of threads, so that equal predictions are equal files) and
 /// `lockstep`, the version.
 PredictionAttributes describe_source(const std::string& kind, const std::string& checkpoint,
                                      const std::string& data_hash, const std::string& command, const Args& args);

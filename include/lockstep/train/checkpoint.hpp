@@ -47,8 +47,10 @@ struct CheckpointParts {
 void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts);
 
 /// Merges a manifest and its parts into one file.
-/// errors  Error: usage if it is not a manifest, or `into` is one of its files; data if the checkpoint is not whole
-void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into);
+/// force   see require_replaceable()
+/// errors  Error: usage if it is not a manifest, `into` is one of its files, or it would replace another file; data if
+///         the checkpoint is not whole
+void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into, bool force);
 
 /// Why a file is not a whole checkpoint, or "" if it is. Checks the end mark, length and checksum of the file, then the
 /// checksums of all datasets and of the structure. A file that this process has written or verified is not read again

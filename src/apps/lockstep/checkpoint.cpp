@@ -129,6 +129,7 @@ int diff(const std::string& left, const std::string& right, const std::string& g
 int run_checkpoint(World& world, const Args& args) {
   std::vector<std::string> words;
   std::string group;
+  bool force = false;
   Options options("lockstep checkpoint", "Verify, compare, merge and protect checkpoints.",
                   "verify FILE...: checks that each file is whole (length and checksum of its bytes, of every dataset "
                   "and of the structure), and that it agrees with the proof chain of its run directory; exit code 3 if "
@@ -138,6 +139,8 @@ int run_checkpoint(World& world, const Args& args) {
                   "accept sharded checkpoints directly.\n\nkeep FILE...: protects checkpoints from removal by "
                   "checkpoint.keep, with a file FILE.keep beside each; unkeep FILE...: ends the protection.");
   options.positional("verify|diff|merge|keep|unkeep FILE...", &words, "what to do, and with which checkpoints", 2);
+  options.add("force", &force, false,
+              "merge: replace an existing file of another kind, or one in a folder named checkpoints");
   options.add("under", &group, "/", "diff: only datasets below this group").value_name("GROUP");
   options.example("lockstep checkpoint verify runs/a/checkpoints/*.h5", "are they whole?");
   options.example("lockstep checkpoint keep runs/a/checkpoints/step-3000.h5", "protect this checkpoint from removal");
@@ -151,13 +154,19 @@ int run_checkpoint(World& world, const Args& args) {
                   ": must be verify, diff, merge, keep or unkeep");
     require_usage(!two || words.size() == 3, "lockstep checkpoint ", what, ": takes two files, not ", words.size() - 1);
     if (world.rank() != 0) return;
-    if (what == "merge") return merge_checkpoint(words[1], words[2]);
+    if (what == "merge") {
+      merge_checkpoint(words[1], words[2], force);
+      std::cout << "wrote " << words[2] << ": step " << CheckpointReader(words[2], true).state().step << " of "
+                << words[1] << ", " << human_bytes(static_cast<double>(fs::file_size(words[2]))) << std::endl;
+      return;
+    }
     if (!two && what != "verify") {
       for (std::size_t i = 1; i < words.size(); ++i) {
         const FileKind kind = file_kind(words[i]);
         require_data(!protect || kind == FileKind::checkpoint, "protecting '", words[i], "': it is ", name(kind),
                      ", not a checkpoint of lockstep");
         set_protected(words[i], protect);
+        std::cout << words[i] << (protect ? ": protected" : ": no longer protected") << " from removal" << std::endl;
       }
       return;
     }

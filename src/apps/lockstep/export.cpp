@@ -23,8 +23,43 @@ namespace {
 struct ExportArguments {
   std::string checkpoint, format, output, weights, data, mask_variable;
   std::vector<double> domain;
-  bool tables = false;
+  bool tables = false, force = false;
 };
+
+/// Endings of file names, their formats, and the kinds of these files.
+struct Ending {
+  const char *ending, *format;
+  FileKind kind;
+};
+constexpr Ending kEndings[] = {{".lsem", "lsem", FileKind::model},
+                               {".h5model", "h5model", FileKind::model},
+                               {".h5", "h5model", FileKind::model},
+                               {".hdf5", "h5model", FileKind::model},
+                               {".onnx", "onnx", FileKind::onnx},
+                               {".safetensors", "safetensors", FileKind::safetensors},
+                               {".ts", "torchscript", FileKind::torchscript},
+                               {".torchscript", "torchscript", FileKind::torchscript},
+                               {".pt", "torchscript", FileKind::torchscript},
+                               {".pth", "torchscript", FileKind::torchscript}};
+
+/// The format that --format or the ending of the output chooses; `usual` for a name without an ending. Checks that the
+/// output may be written.
+/// errors  usage: they contradict each other; an unknown ending; see require_replaceable()
+std::string chosen_format(const ExportArguments& a, const std::string& usual, const Options& options) {
+  const std::string ending = std::filesystem::path(a.output).extension().string();
+  const auto known = std::ranges::find(kEndings, ending, &Ending::ending);
+  const bool is_known = known != std::end(kEndings);
+  if (a.format.empty() && !is_known && !ending.empty())
+    options.reject("output", "the ending " + ending +
+                                 " names no format; use .lsem, .h5model, .onnx, .ts or .safetensors, or set --format");
+  if (!a.format.empty() && is_known && a.format != known->format)
+    options.reject("format", "the ending of " + a.output + " is that of " + known->format +
+                                 "; choose another ending, or omit --format");
+  std::string format = !a.format.empty() ? a.format : is_known ? known->format : usual;
+  const FileKind kind = std::ranges::find(kEndings, format, &Ending::format)->kind;
+  require_replaceable(a.output, kind, a.force, {a.checkpoint});
+  return format;
+}
 
 std::string exported_by() { return "lockstep " + build_info().version + " (git " + build_info().git + ")"; }
 
@@ -66,7 +101,7 @@ void export_emulator(const ExportArguments& a, const Options& options) {
     mask.max = a.domain[1];
   }
   add_provenance(emulator.metadata, a.checkpoint);
-  const EmulatorFormat format = emulator_format(a.format.empty() ? "lsem" : a.format);
+  const EmulatorFormat format = emulator_format(chosen_format(a, "lsem", options));
   write_emulator(a.output, format, emulator.network, emulator.metadata);
   const EmulatorArch& arch = emulator.network.arch();
   std::cout << "wrote " << a.output << ": " << name(format) << ", " << arch.n_in << " inputs, " << arch.n_out
@@ -129,7 +164,7 @@ void export_weights(const ExportArguments& a, const Options& options) {
   const std::string kind_name = reader.model_kind();
   const TaskKind& kind = task_kind(kind_name);
   const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
-  const std::string format = a.format.empty() ? "safetensors" : a.format;
+  const std::string format = chosen_format(a, "safetensors", options);
   if (format != "safetensors" && (format != "onnx" || exchange.onnx == nullptr))
     options.reject("format", "a " + kind_name + " model is exported as safetensors" +
                                  (exchange.onnx != nullptr ? " or onnx" : " only"));
@@ -196,8 +231,11 @@ int run_export(World& world, const Args& args) {
       "An existing file is replaced only when the new one is complete.");
   options.add("checkpoint", &a.checkpoint, "", "checkpoint or model file to read").value_name("FILE").required();
   options.choice("format", &a.format, "", {"", "h5model", "lsem", "onnx", "torchscript", "safetensors"},
-                 "format of the output; default: lsem for emulators, else safetensors");
+                 "format of the output; default: that of its ending (.lsem, .h5model, .onnx, .ts, .safetensors); "
+                 "without an ending lsem for emulators, else safetensors");
   options.add("output", &a.output, "", "file to write").value_name("FILE").required();
+  options.add("force", &a.force, false,
+              "replace an existing file of another kind, or one in a folder named checkpoints");
   options.choice("weights", &a.weights, "auto", {"auto", "trained", "average"},
                  "trained: those of the last step; average: their moving average; auto: the average if there is one");
   options
@@ -216,10 +254,9 @@ int run_export(World& world, const Args& args) {
       .add("domain", &a.domain, {},
            "emulators: smallest and largest value of the mask variable with a Jacobian; it is zero elsewhere")
       .value_name("MIN,MAX");
-  options.example("lockstep export --checkpoint runs/ice/checkpoints/best.h5 --format lsem --output ice.lsem",
+  options.example("lockstep export --checkpoint runs/ice/checkpoints/best.h5 --output ice.lsem",
                   "for a forecast model, with liblockstep");
-  options.example("lockstep export --checkpoint ice.lsem --format torchscript --output ice.ts",
-                  "convert a model file to another format");
+  options.example("lockstep export --checkpoint ice.lsem --output ice.ts", "convert a model file to another format");
   options.example("lockstep export --checkpoint runs/ml-1m/checkpoints/best.h5 --output sasrec.safetensors",
                   "for load_state_dict() in PyTorch");
   options.example(
@@ -229,12 +266,11 @@ int run_export(World& world, const Args& args) {
 
   world.together("exporting", [&] {
     if (world.rank() != 0) return;
-    require_writable(a.output, {a.checkpoint});
     const FileKind found = file_kind(a.checkpoint);
     // A file of an unknown kind may be a model: its reader says what it lacks.
     for (const FileKind other :
-         {FileKind::checkpoint_part, FileKind::data_set, FileKind::hdf5, FileKind::pytorch, FileKind::numpy,
-          FileKind::configuration, FileKind::text, FileKind::empty, FileKind::compressed})
+         {FileKind::checkpoint_part, FileKind::data_set, FileKind::predictions, FileKind::hdf5, FileKind::pytorch,
+          FileKind::numpy, FileKind::configuration, FileKind::text, FileKind::empty, FileKind::compressed})
       require_data(found != other, "exporting '", a.checkpoint, "': it is ", name(found),
                    ", neither a checkpoint of lockstep nor a model file (lsem, h5model, safetensors, ONNX, "
                    "TorchScript); lockstep import makes a checkpoint of weights");

@@ -6,7 +6,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
-#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/run_config.hpp"
@@ -58,6 +58,7 @@ std::string conversions(const NamedArrays& arrays, DType dtype) {
 int run_import(World& world, const Args& args) {
   RunConfig config;
   std::string weights, key, output;
+  bool force = false;
   Options options(
       "lockstep import", "Make a checkpoint from weights that another program has written.",
       "The command reads .safetensors, .npz of NumPy, and .pt or .pth of torch.save, whose pickle it never executes. "
@@ -70,6 +71,7 @@ int run_import(World& world, const Args& args) {
            "dictionary of a .pt file that holds the weights, such as model or ema.state_dict; \"\": the only one")
       .value_name("PATH");
   options.add("output", &output, "", "checkpoint to write").value_name("FILE").required();
+  options.add("force", &force, false, "replace an existing file of another kind, or one in a folder named checkpoints");
   options.list_only({"model.*", "data.*", "run.seed", "run.precision"});
   options.example("lockstep import --model.kind sasrec --weights sasrec.pt --data ml-1m.h5 --output sasrec.h5",
                   "weights of a PyTorch program");
@@ -80,7 +82,7 @@ int run_import(World& world, const Args& args) {
   world.together("importing", [&] {
     require_usage(!kind_name.empty(), "option model.kind is missing: name the kind of the network");
     if (world.rank() != 0) return;
-    require_writable(output, {weights, config.data.path});
+    require_replaceable(output, FileKind::checkpoint, force, {weights, config.data.path});
     const TaskKind& kind = task_kind(kind_name);
     const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
     NamedArrays arrays = from_public(without_prefixes(read_weights(weights, key)), exchange.names);

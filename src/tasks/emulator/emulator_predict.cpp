@@ -11,6 +11,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/io/netcdf_writer.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"
@@ -155,7 +156,8 @@ void predict(World& world, const Args& args, const Arguments& a, const std::vect
   std::optional<PredictionGrid<T>> grid;  ///< of rank 0, for netCDF
   world.together("opening the input", [&] {
     const std::vector<std::string> read = a.inputs();
-    if (world.rank() == 0 && netcdf) require_writable(a.output.path, {read.begin(), read.end()});
+    if (world.rank() == 0 && netcdf)
+      require_replaceable(a.output.path, FileKind::predictions, a.output.force, {read.begin(), read.end()});
     if (world.rank() == 0 && !netcdf) require_output(a.output, read);
     rows = std::make_unique<InputRows>(a.input, emulator, world.rank() == 0);
     targets = !rows->other_outputs() && rows->has("/y", out);

@@ -270,6 +270,7 @@ int predict_har(World& world, const Args& args) {
     if (world.rank() != 0) return;
     require_output(a.output, {a.config.data.path, a.checkpoint});
     if (a.recordings.path.empty()) return;
+    a.recordings.force = a.output.force;
     require_output(a.recordings, {a.config.data.path, a.checkpoint});
     require_different(a.output.path, a.recordings.path);
   });

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/dataset_file.hpp"
 #include "lockstep/io/file_system.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -86,7 +87,7 @@ void predict_arc(World& world, const Args& args, const HrmPrediction& a, const R
     if (world.rank() != 0) return;
     if (!a.output.path.empty()) require_output(a.output, {path, a.checkpoint});
     if (a.submission.empty()) return;
-    require_writable(a.submission, {path, a.checkpoint});
+    require_replaceable(a.submission, FileKind::text, a.output.force, {path, a.checkpoint});
     if (!a.output.path.empty()) require_different(a.output.path, a.submission);
   });
   const std::unique_ptr<Task> loaded = load_task(world, config, *placement, &reader.file());

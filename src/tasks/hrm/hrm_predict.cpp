@@ -8,6 +8,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -129,7 +130,7 @@ int predict_text(World& world, const Args& args, const HrmPrediction& a, const H
     require_usage(a.submission.empty(), "option submission = ", a.submission, ": only tasks of ARC have one");
     if (!a.output.path.empty() && world.rank() == 0) {
       if (as_lines)
-        require_writable(a.output.path, {a.input, a.checkpoint});
+        require_replaceable(a.output.path, FileKind::text, a.output.force, {a.input, a.checkpoint});
       else
         require_output(a.output, {a.input, a.checkpoint});
     }

@@ -33,6 +33,23 @@ for own in $final $final.*.part-1-of-3; do
   says "writing '$own': it is the input"
 done
 ok "$LOCKSTEP" checkpoint verify $final
+# Nothing else is lost without --force: a checkpoint of a run, a file of another kind.
+cp whole/checkpoints/final.h5 before.h5
+run 2 "$LOCKSTEP" checkpoint merge $final whole/checkpoints/final.h5
+says "'whole/checkpoints/final.h5': it exists in a folder of checkpoints, .* or add --force"
+cmp before.h5 whole/checkpoints/final.h5
+cp data.h5 taken.h5
+run 2 "$LOCKSTEP" checkpoint merge $final taken.h5
+says "'taken.h5': it exists and is a prepared data set, which a checkpoint would replace; .* or add --force"
+cmp data.h5 taken.h5
+run 2 "$PREP" synth-icecolumn --rows 300 --output before.h5
+says "'before.h5': it exists and is a checkpoint, which a prepared data set would replace"
+ok "$LOCKSTEP" checkpoint merge --force $final taken.h5
+says "wrote taken.h5: step [0-9]* of $final"
+ok "$LOCKSTEP" checkpoint merge $final taken.h5
+same_model taken.h5 merged.h5
+ok "$LOCKSTEP" checkpoint keep merged.h5
+says "merged.h5: protected from removal"
 
 # A manifest under another name keeps its parts, also when a later start removes old checkpoints.
 mv "$(ls -d parts/checkpoints/step-*.h5 | sort -t- -k2 -n | head -1)" parts/checkpoints/kept.h5
