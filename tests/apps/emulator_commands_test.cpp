@@ -70,7 +70,8 @@ TEST_SUITE("apps.emulator") {
       file.write_text("/vars/output_names", {"aice", "hi"});
     });
     CHECK_FALSE(contains(run_lockstep(f.command("predict")).out, "rmse aice"));
-    REQUIRE(run_lockstep(f.command("predict", {"--format", "csv"})).exit_code == 0);
+    check_ended(run_lockstep(f.command("predict", {"--format", "csv"})), 2, "it exists and is a file of predictions");
+    REQUIRE(run_lockstep(f.command("predict", {"--format", "csv", "--force"})).exit_code == 0);
     CHECK(read_text(f.output).starts_with("y_aice,y_tsfc\n"));
   }
 
@@ -146,14 +147,98 @@ TEST_SUITE("apps.emulator") {
                 "every node is outside the domain (/mask is 0 or |/lat| below 40");
   }
 
+  TEST_CASE("jacobian: whatever masked rows and inactive inputs hold, and in either form of the linearisation") {
+    for (const std::int64_t hidden : {1, 8}) {  // stores the slopes, K
+      CAPTURE(hidden);
+      Files f;
+      f.emulator = random_emulator({.n_in = 5, .n_out = 2, .hidden = hidden, .layers = 1}, DType::f32);
+      TrainedEmulator plain{f.emulator.as(DType::f32), read_emulator(f.model).metadata};
+      plain.metadata.mask = {};
+      write_emulator(f.model, EmulatorFormat::lsem, plain.network, plain.metadata);
+      f.x.resize(20);
+      f.x[3 * 5 + 1] = std::nanf("");
+      std::vector<float> dx(20, 1), dy(8, 1);
+      dx[5] = dx[15] = dy[2] = dy[7] = std::nanf("");  // of rows 1, which is masked, and 3, which is missing
+      for (std::size_t row = 0; row < 4; ++row) dx[row * 5 + 4] = HUGE_VALF;
+      f.write([&](H5File& file) {
+        file.write<float>("/mask", std::vector<float>{1, 0, 1, 1}, {4});
+        file.write<float>("/dx", dx, {4, 5});
+        file.write<float>("/dy", dy, {4, 2});
+      });
+      const ProcessResult r = run_lockstep(f.command("jacobian", {"--background-only", "in4"}));
+      CHECK_MESSAGE(r.exit_code == 0, r.err);
+      const H5File out = H5File::open(f.output);
+      const auto tl = out.read<float>("/tl"), ad = out.read<float>("/ad");
+      for (std::size_t e = 0; e < tl.size(); ++e) CHECK((tl[e] == 0) == (e / 2 == 1 || e / 2 == 3));
+      for (std::size_t e = 0; e < ad.size(); ++e) CHECK((ad[e] == 0) == (e / 5 == 1 || e / 5 == 3 || e % 5 == 4));
+      check_ended(run_lockstep(f.command("jacobian")), 3, "the tangent of row 0");  // in4 is active
+    }
+  }
+
+  TEST_CASE("a model file of any format is taken as --checkpoint") {
+    const Files f;
+    f.write();
+    succeeded(run_lockstep(f.command("predict")));
+    const std::vector<float> y = H5File::open(f.output).read<float>("/y");
+    for (const char* name : {"m.lsem", "m.h5model", "m.safetensors", "m.onnx", "m.ts"}) {
+      CAPTURE(name);
+      succeeded(run_lockstep({"export", "--checkpoint", f.model, "--output", name}));
+      for (const char* option : {"--checkpoint", "--model-file"}) {
+        succeeded(run_lockstep({"predict", option, name, "--input", f.input, "--output", "y.h5"}));
+        const std::vector<float> found = H5File::open("y.h5").read<float>("/y");
+        double worst = 0;
+        for (std::size_t e = 0; e < y.size(); ++e)
+          worst = std::max(worst, std::abs(static_cast<double>(found[e]) - static_cast<double>(y[e])));
+        CHECK(worst < 1e-4);  // of values of about 10
+        succeeded(run_lockstep({"jacobian", option, name, "--input", f.input, "--output", "j.h5"}));
+      }
+      succeeded(run_lockstep({"info", "--checkpoint", name}));
+      check_ended(run_lockstep({"eval", "--checkpoint", name}), 3, "not a checkpoint of lockstep; lockstep ");
+    }
+  }
+
+  TEST_CASE("units that a file does not name are taken as the model's, with one warning") {
+    EmulatorContents contents = emulator_contents(200, 3, 2);  // inputs in K, outputs in 1
+    write_emulator_data("data.h5", contents);
+    succeeded(run_lockstep(
+        words_of("train --model.kind emulator --data.path data.h5 --run-dir run --epochs 1 --model.hidden_size 4")));
+    const std::string checkpoint = "run/checkpoints/final.h5";
+    const auto commands = [&](const std::string& data) {
+      return std::vector<Words>{{"predict", "--checkpoint", checkpoint, "--input", data, "--output", "y.h5"},
+                                {"jacobian", "--checkpoint", checkpoint, "--input", data, "--output", "j.h5"},
+                                {"eval", "--checkpoint", checkpoint, "--data.path", data}};
+    };
+    for (const Words& words : commands("data.h5"))
+      CHECK_FALSE(contains(succeeded(run_lockstep(words)).err, "units unknown"));
+    contents.variables.input_units[1].clear();
+    contents.variables.output_units[0].clear();
+    write_emulator_data("unknown.h5", contents);
+    for (const Words& words : commands("unknown.h5")) {
+      const std::string said = succeeded(run_lockstep(words, 2)).err;
+      CHECK(occurrences(said, "'unknown.h5': units unknown; its values are taken as the model's: ") == 1);
+      check_mentions(said, contents.variables.input_names[1] + " in K", contents.variables.output_names[0] + " in 1");
+      CHECK_FALSE(contains(said, contents.variables.input_names[0] + " in K"));
+    }
+    H5File plain = H5File::create("plain.h5");
+    plain.write<float>("/x", std::vector<float>(6, 1), {2, 3});
+    plain.close();
+    const Words words = {"predict", "--checkpoint", checkpoint, "--input", "plain.h5", "--output", "y.h5"};
+    CHECK(contains(succeeded(run_lockstep(words)).err, "'plain.h5': units unknown"));
+    contents.variables.input_units[1] = "degC";
+    write_emulator_data("celsius.h5", contents);
+    for (const Words& other : commands("celsius.h5"))
+      check_ended(run_lockstep(other), 3, "is in degC, the model's is in K");
+  }
+
   TEST_CASE("bad input has a message and the right exit code, and leaves an existing output unchanged") {
     Files f;
     write_text(f.output, "precious");
     const auto refused = [&](const std::vector<std::string>& words, int code, const std::string& what, int ranks = 1) {
-      check_ended(run_lockstep(words, ranks), code, what);
+      check_ended(run_lockstep(words + Words{"--force"}, ranks), code, what);
       CHECK(read_text(f.output) == "precious");
       for (const auto& entry : fs::directory_iterator(".")) CHECK_FALSE(contains(entry.path().string(), ".tmp."));
     };
+    check_ended(run_lockstep(f.command("predict")), 2, "'out.h5': it exists and is a text file, which");
     refused(f.command("predict"), 2, "in.h5");  // not there
     f.write([&](H5File& file) { file.write<float>("/y", std::vector<float>(3), {3, 1}); });
     refused(f.command("predict"), 3, "'/y'", 2);
@@ -170,7 +255,19 @@ TEST_SUITE("apps.emulator") {
       dx[7] = std::nanf("");
       file.write<float>("/dx", dx, {kRows, 5});
     });
-    refused(f.command("jacobian", {"--domain", "-1e30,1e30"}), 3, "/dx has values that are not finite");
+    refused(f.command("jacobian", {"--domain", "-1e30,1e30"}), 3, "the tangent of row 1 of 'in.h5': it is not finite");
+    // Rows are counted in the file, not in a block.
+    const std::size_t late = kRows - 3;
+    for (const char* bad : {"/dx", "/dy"}) {
+      f.write([&](H5File& file) {
+        const std::int64_t columns = std::string(bad) == "/dx" ? 5 : 2;
+        std::vector<float> values(to_size(kRows * columns), 1);
+        values[late * to_size(columns)] = HUGE_VALF;
+        file.write<float>(bad, values, {kRows, columns});
+      });
+      refused(f.command("jacobian", {"--domain", "-1e30,1e30"}), 3, join("of row ", late, " of 'in.h5'"), 2);
+      CHECK(run_lockstep(f.command("jacobian", {"--domain", "-2e30,-1e30", "--output", "masked.h5"})).exit_code == 3);
+    }
     H5File other = H5File::create(f.input);
     other.write<float>("/x", std::vector<float>(12), {3, 4});
     other.close();

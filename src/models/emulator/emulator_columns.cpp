@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/units.hpp"
 
 namespace lockstep {
@@ -23,10 +24,13 @@ void check_column(const std::vector<double>& values, std::int64_t columns, bool 
 }  // namespace
 
 void require_same_units(const EmulatorVariables& model, const EmulatorVariables& data, const std::string& where) {
+  std::string unknown;
   const auto compare = [&](const std::vector<std::string>& names, const std::vector<std::string>& its,
                            const std::vector<std::string>& found, const std::vector<std::int64_t>& its_level,
                            const std::vector<std::int64_t>& level) {
     for (std::size_t c = 0; c < std::min(its.size(), found.size()); ++c) {
+      if (!its[c].empty() && found[c].empty())
+        unknown += (unknown.empty() ? "" : ", ") + join(names[c], " in ", its[c]);
       if (its[c].empty() || found[c].empty() || same_units(its[c], found[c])) continue;
       throw Error(Fault::data,
                   join(where, ": column '", names[c], "' is in ", found[c], ", the model's is in ", its[c],
@@ -39,6 +43,7 @@ void require_same_units(const EmulatorVariables& model, const EmulatorVariables&
   };
   compare(model.input_names, model.input_units, data.input_units, model.input_level, data.input_level);
   compare(model.output_names, model.output_units, data.output_units, model.output_level, data.output_level);
+  if (!unknown.empty()) log::warning(where, ": units unknown; its values are taken as the model's: ", unknown);
 }
 
 void check_moments(const Moments& moments, std::int64_t n_in, std::int64_t n_out, const std::string& source) {

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/seal.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/ensemble.hpp"
@@ -14,11 +15,12 @@ namespace lockstep {
 void add_file_options(Options& options, EmulatorFiles& files, const std::string& written) {
   options
       .add("checkpoint", &files.checkpoint, "",
-           "checkpoint with the emulator; predict: also several (A.h5,B.h5), or the directory of an ensemble")
+           "checkpoint or model file with the emulator; predict: also several (A.h5,B.h5), or the directory of an "
+           "ensemble")
       .value_name("FILE");
   options
       .add("model-file", &files.model_file, "",
-           "model file with the emulator (h5model, lsem, safetensors), instead of a checkpoint")
+           "model file with the emulator (h5model, lsem, onnx, safetensors, torchscript), instead of a checkpoint")
       .value_name("FILE");
   options.add("input", &files.input, "", "states").value_name("FILE").required();
   add_output_options(options, files.output, written).required();
@@ -32,10 +34,10 @@ void require_precision(const Options& options) {
 }
 
 PredictionAttributes describe_source(const EmulatorFiles& files, const std::string& command, const Args& args) {
-  const bool trained = !files.checkpoint.empty();
-  return describe_source("emulator", trained ? files.checkpoint : files.model_file,
-                         trained ? CheckpointReader(checkpoint_files(files.checkpoint).front(), true).data_hash() : "",
-                         command, args);
+  const std::string source = files.checkpoint.empty() ? files.model_file : files.checkpoint;
+  const std::string first = checkpoint_files(source).front();
+  const bool trained = file_kind(first) == FileKind::checkpoint;
+  return describe_source("emulator", source, trained ? CheckpointReader(first, true).data_hash() : "", command, args);
 }
 
 std::vector<std::string> EmulatorFiles::inputs() const {
@@ -104,8 +106,8 @@ InputRows::InputRows(const std::filesystem::path& path, const TrainedEmulator& e
   verify("/x");
   const bool outputs_named = file_.has("/vars/output_names");
   other_outputs_ = outputs_named && file_.read_text("/vars/output_names") != emulator.metadata.variables.output_names;
-  if (!file_.has("/vars/input_names")) return;
-  const std::vector<std::string> names = file_.read_text("/vars/input_names");
+  const bool named = file_.has("/vars/input_names");
+  const auto names = named ? file_.read_text("/vars/input_names") : std::vector<std::string>();
   const std::vector<std::string>& expected = emulator.metadata.variables.input_names;
   for (std::size_t i = 0; i < std::min(names.size(), expected.size()); ++i)
     require_data(names[i] == expected[i], where("/vars/input_names"), ": column ", i, " is '", names[i],
@@ -118,6 +120,7 @@ InputRows::InputRows(const std::filesystem::path& path, const TrainedEmulator& e
     if (file_.has(dataset)) to = file_.read<std::int64_t>(dataset);
   };
   texts("/vars/input_units", found.input_units);
+  found.input_units.resize(expected.size());
   levels("/vars/input_level", found.input_level);
   if (outputs_named && !other_outputs_) {
     texts("/vars/output_units", found.output_units);

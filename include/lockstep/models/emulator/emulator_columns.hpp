@@ -31,9 +31,9 @@ struct EmulatorVariables {
   bool operator==(const EmulatorVariables&) const = default;
 };
 
-/// Refuses data whose columns differ from a model's in units or levels. Unknown units ("") match any; a level counted
-/// from the start is not compared with one counted from the end (negative). Compares only the columns that `data`
-/// lists.
+/// Refuses data whose columns differ from a model's in units or levels. Unknown units ("") match any, with a warning if
+/// only the data's are; a level counted from the start is not compared with one counted from the end (negative).
+/// Compares only the columns that `data` lists.
 /// errors  data, naming `where`, the column and both values
 void require_same_units(const EmulatorVariables& model, const EmulatorVariables& data, const std::string& where);
 
