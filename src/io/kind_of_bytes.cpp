@@ -44,7 +44,7 @@ FileKind kind_of_text(std::string_view head) {
   }
 }
 
-/// Whether the bytes begin with fields of ONNX's ModelProto, which may come in any order. `head` may end within a field.
+/// Whether the bytes begin with fields of ONNX's ModelProto, in any order. `head` may end within a field.
 /// source  github.com/onnx/onnx, onnx.proto
 bool is_onnx(std::string_view head) {
   const auto varint = [&](std::uint64_t& value) {

@@ -9,6 +9,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/file_kind.hpp"
+#include "lockstep/io/weights.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/ensemble.hpp"
@@ -71,9 +72,10 @@ std::string model_kind(World& world, const Args& args, const Files& files) {
       kind = CheckpointReader(first).model_kind();
     } catch (const Error&) {
       const FileKind found = file_kind(first);
-      if (found != FileKind::model && found != FileKind::safetensors && found != FileKind::onnx &&
-          found != FileKind::torchscript)
-        throw;
+      const bool emulator = found == FileKind::safetensors
+                                ? read_weights(first).metadata["format"] == "lockstep-emulator-model"
+                                : found == FileKind::model || found == FileKind::onnx || found == FileKind::torchscript;
+      if (!emulator) throw;
       kind = "emulator";
     }
   });

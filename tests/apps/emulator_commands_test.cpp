@@ -197,11 +197,12 @@ TEST_SUITE("apps.emulator") {
     }
   }
 
-  TEST_CASE("units that a file does not name are taken as the model's, with one warning") {
+  TEST_CASE("units that a file does not name are taken as the model's, with one note") {
     EmulatorContents contents = emulator_contents(200, 3, 2);  // inputs in K, outputs in 1
     write_emulator_data("data.h5", contents);
-    succeeded(run_lockstep(
-        words_of("train --model.kind emulator --data.path data.h5 --run-dir run --epochs 1 --model.hidden_size 4")));
+    succeeded(
+        run_lockstep(words_of("train --model.kind emulator --data.path data.h5 --run-dir run --epochs 1 --batch.size "
+                              "20 --model.hidden_size 4")));
     const std::string checkpoint = "run/checkpoints/final.h5";
     const auto commands = [&](const std::string& data) {
       return std::vector<Words>{{"predict", "--checkpoint", checkpoint, "--input", data, "--output", "y.h5"},

@@ -47,8 +47,7 @@ TEST_SUITE("apps.lockstep") {
               "error: option eval.users = 3: this command ignores the key; --help lists those that it reads\n"},
              {{"predict", "--checkpoint", "a.h5", "--model.kind", "emulator", "--user", "3"},
               "error: unknown option --user; lockstep predict has --checkpoint, --model-file, --input, --format, "
-              "--output; "
-              "see lockstep predict --help\n"},
+              "--force, --output; see lockstep predict --help\n"},
              {{"bench", "--rows", "9223372036854775807"},
               "error: option rows = 9223372036854775807: must be 10..1000000000\n"},
              {{"train", "--threads", "100000"}, "error: option run.threads = 100000: must be 0..1024\n"},

@@ -65,8 +65,8 @@ struct PredictionTable {
 };
 
 /// Attributes for the origin of predictions: `kind` of the model, `checkpoint`, `data_hash` (hexadecimal, unless
-/// empty), `command` (without --output, --force and the number of threads, so that equal predictions are equal files) and
-/// `lockstep`, the version.
+/// empty), `command` (without --output, --force and the number of threads, so that equal predictions are equal files)
+/// and `lockstep`, the version.
 PredictionAttributes describe_source(const std::string& kind, const std::string& checkpoint,
                                      const std::string& data_hash, const std::string& command, const Args& args);
 

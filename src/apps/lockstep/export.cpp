@@ -166,8 +166,8 @@ void export_weights(const ExportArguments& a, const Options& options) {
   const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
   const std::string format = chosen_format(a, "safetensors", options);
   if (format != "safetensors" && (format != "onnx" || exchange.onnx == nullptr))
-    options.reject("format", "a " + kind_name + " model is exported as safetensors" +
-                                 (exchange.onnx != nullptr ? " or onnx" : " only"));
+    options.reject(a.format.empty() ? "output" : "format", "a " + kind_name + " model is exported as safetensors" +
+                                                               (exchange.onnx != nullptr ? " or onnx" : " only"));
   if (a.tables && exchange.tables == nullptr)
     options.reject("tables", "for kgat only: a " + kind_name + " model computes with nothing but its weights");
   if (!a.data.empty() && !exchange.names_in_data && !a.tables)

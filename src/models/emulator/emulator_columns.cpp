@@ -43,7 +43,7 @@ void require_same_units(const EmulatorVariables& model, const EmulatorVariables&
   };
   compare(model.input_names, model.input_units, data.input_units, model.input_level, data.input_level);
   compare(model.output_names, model.output_units, data.output_units, model.output_level, data.output_level);
-  if (!unknown.empty()) log::warning(where, ": units unknown; its values are taken as the model's: ", unknown);
+  if (!unknown.empty()) log::info(where, ": units unknown; its values are taken as the model's: ", unknown);
 }
 
 void check_moments(const Moments& moments, std::int64_t n_in, std::int64_t n_out, const std::string& source) {

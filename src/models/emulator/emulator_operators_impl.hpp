@@ -161,7 +161,7 @@ std::int64_t finish(const Tile<T>& tile, std::int64_t variables, T* array, const
   return kNoNode;  // only lanes without a node
 }
 
-/// tile.input = the normalised inputs, NaN where they are not finite. With T = S the arithmetic is in T, else in double.
+/// tile.input = the normalised inputs, NaN where they are not finite. With T = S the arithmetic is in T, else double.
 template <class T, class S>
 void gather_normalised(const typename EmulatorOperators<T>::Impl& impl, const Tile<T>& tile, StateView<const S> x) {
   if constexpr (std::is_same_v<T, S>) {

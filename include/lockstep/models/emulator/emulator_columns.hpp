@@ -31,7 +31,7 @@ struct EmulatorVariables {
   bool operator==(const EmulatorVariables&) const = default;
 };
 
-/// Refuses data whose columns differ from a model's in units or levels. Unknown units ("") match any, with a warning if
+/// Refuses data whose columns differ from a model's in units or levels. Unknown units ("") match any, with a note if
 /// only the data's are; a level counted from the start is not compared with one counted from the end (negative).
 /// Compares only the columns that `data` lists.
 /// errors  data, naming `where`, the column and both values
