@@ -87,7 +87,7 @@ Param& ParamStore::add_adjoining(std::string name, Shape shape, Init init) {
   return p;
 }
 
-void ParamStore::allocate(std::uint64_t seed) {
+void ParamStore::allocate() {
   require(!values_.view(), "ParamStore::allocate was called twice");
   const auto step = static_cast<std::int64_t>(Buffer::kAlignment / size_bytes(dtype_));
   const auto round_up = [&] { flat_size_ = (flat_size_ + step - 1) / step * step; };
@@ -102,6 +102,10 @@ void ParamStore::allocate(std::uint64_t seed) {
                      "lower the sizes of the network, model.*");
   values_ = OwnedTensor(dtype_, Shape{flat_size_}, {}, MemoryUse::parameters);
   set_views();
+}
+
+void ParamStore::allocate(std::uint64_t seed) {
+  allocate();
   for (Param& p : params_) {
     const Philox draws(seed, 0, Site("init." + p.name));
     visit_float(dtype_, [&]<class T>() {

@@ -58,6 +58,12 @@ TEST_SUITE("nn.params") {
     const std::string message = error_of(kStopRequested, [&] { other.allocate(1); });
     stop_request = 0;
     check_mentions(message, "building the network: stopped by SIGTERM");
+    ParamStore copy;  // an evaluation makes one, and no step may be lost
+    const Param& w = copy.add("w", {4}, init::ones());
+    stop_request = SIGTERM;
+    copy.allocate();
+    stop_request = 0;
+    CHECK(std::ranges::all_of(w.value.span<float>(), [](float value) { return value == 0; }));
   }
 
   TEST_CASE("initial values depend on seed, name and element only, and f32 values are the rounded f64 values") {

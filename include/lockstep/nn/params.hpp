@@ -102,9 +102,12 @@ class ParamStore {
   Param& add(std::string name, Shape shape, Init init);
   /// The same without a gap after the previous parameter: operations can use both as one array.
   Param& add_adjoining(std::string name, Shape shape, Init init);
-  /// Sets the initial values.
-  /// errors   Error if called twice; Error (usage) if memory is short; kStopRequested (base/stop_request.hpp)
+  /// Sets the initial values. It belongs to the start of a program, which a request to stop ends here.
+  /// errors   as allocate(); kStopRequested (base/stop_request.hpp)
   void allocate(std::uint64_t seed);
+  /// Sets all values to zero, for a copy of another network. A running training may call it.
+  /// errors   Error if called twice; Error (usage) if memory is short
+  void allocate();
   /// Moves the values to another device. Earlier views and Gradients become invalid.
   void move_to(Device device);
   /// Selects the dtype in which operations read and store values: bf16, f16 or dtype(). The master values that training

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string_view>
 
 #include "apps/lockstep/commands.hpp"
@@ -13,6 +14,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/h5.hpp"
+#include "lockstep/train/signals.hpp"
 
 namespace lockstep::apps {
 namespace {
@@ -73,6 +75,10 @@ int run(World& world, Args args) {
 int main(int argc, char** argv) {
   lockstep::apps::limit_spinning(argv);
   lockstep::H5File::prepare_library();
+  // A signal while MPI starts asks a training to stop, as later ones do.
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  std::optional<lockstep::StopSignals> signals;
+  if (command == "train" || command == "folds") signals.emplace();
   try {
     lockstep::World world(&argc, &argv);
     const lockstep::Args args(argv + std::min(argc, 1), argv + argc);

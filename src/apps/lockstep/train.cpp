@@ -21,7 +21,6 @@
 #include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/rank_memory.hpp"
 #include "lockstep/train/run_config.hpp"
-#include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {
@@ -281,7 +280,6 @@ int run_train(World& world, const Args& args) {
            "profile-A-B.json in the run directory; see docs/profiling.md")
       .value_name("A..B");
   if (!parse(world, options, args, config)) return 0;
-  const StopSignals signals;  // a signal during the loading of the data stops the run after its first step
   complete(config, options, args);
   log::set_all_ranks(config.run.all_ranks_log);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});

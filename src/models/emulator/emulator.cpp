@@ -15,7 +15,6 @@ ParamStore::Init xavier_and_zeros(std::int64_t fan_in, std::int64_t fan_out, boo
 ParamStore::Init xavier_and_torch(std::int64_t fan_in, std::int64_t fan_out, bool bias) {
   return bias ? init::uniform(1 / std::sqrt(static_cast<double>(fan_in))) : init::xavier_normal(fan_in, fan_out);
 }
-ParamStore::Init all_zeros(std::int64_t, std::int64_t, bool) { return init::zeros(); }
 
 }  // namespace
 
@@ -43,10 +42,12 @@ void EmulatorArch::check(Fault fault) const {
 }
 
 Emulator::Emulator(EmulatorArch arch, Moments moments, DType dtype, std::uint64_t seed, BiasInit bias_init)
-    : Emulator(std::move(arch), std::move(moments), dtype, seed,
-               bias_init == BiasInit::torch ? xavier_and_torch : xavier_and_zeros) {}
+    : Emulator(std::move(arch), std::move(moments), dtype,
+               bias_init == BiasInit::torch ? xavier_and_torch : xavier_and_zeros) {
+  params_->allocate(seed);
+}
 
-Emulator::Emulator(EmulatorArch arch, Moments moments, DType dtype, std::uint64_t seed, MakeInit init)
+Emulator::Emulator(EmulatorArch arch, Moments moments, DType dtype, MakeInit init)
     : arch_(std::move(arch)), moments_(std::move(moments)), params_(std::make_unique<ParamStore>(dtype)) {
   arch_.check(Fault::usage);
   check_moments(moments_, arch_.n_in, arch_.n_out, "emulator");
@@ -66,7 +67,6 @@ Emulator::Emulator(EmulatorArch arch, Moments moments, DType dtype, std::uint64_
     weights_.push_back(layer.weight);
     biases_.push_back(layer.bias);
   }
-  params_->allocate(seed);
 }
 
 const Param& Emulator::weight(std::int64_t k) const { return *weights_.at(static_cast<std::size_t>(k)); }
@@ -119,7 +119,8 @@ Var Emulator::jacobian_products(Tape& tape, const EmulatorTrace& trace, Var v, J
 }
 
 Emulator Emulator::as(DType dtype) const {
-  Emulator copy(arch_, moments_, dtype, 0, all_zeros);
+  Emulator copy(arch_, moments_, dtype, xavier_and_zeros);
+  copy.params_->allocate();
   for (const Param& from : params_->all()) assign(copy.params_->at(from.name), array_of(from));
   return copy;
 }

@@ -115,7 +115,8 @@ class Emulator {
  private:
   /// Returns the initialiser of a weight or bias with these fans.
   using MakeInit = ParamStore::Init (*)(std::int64_t fan_in, std::int64_t fan_out, bool bias);
-  Emulator(EmulatorArch arch, Moments moments, DType dtype, std::uint64_t seed, MakeInit init);
+  /// Without values: the caller allocates the parameters.
+  Emulator(EmulatorArch arch, Moments moments, DType dtype, MakeInit init);
 
   EmulatorArch arch_;
   Moments moments_;
