@@ -73,6 +73,44 @@ void CheckpointFolder::make_room_for_best(std::int64_t place, std::int64_t keep,
   for (; last > place; --last) std::filesystem::rename(best_file(last - 1), best_file(last));
 }
 
+std::filesystem::path CheckpointFolder::previous_best(std::int64_t place) const {
+  return folder_ / "previous-best" / best_file(place).filename();
+}
+
+void CheckpointFolder::set_best_aside() const {
+  namespace fs = std::filesystem;
+  const fs::path place = previous_best().parent_path(), unfinished = place.string() + ".tmp";
+  if (fs::exists(place)) return;
+  fs::remove_all(unfinished);
+  fs::create_directories(unfinished);
+  for (std::int64_t rank = 1; fs::exists(best_file(rank)); ++rank) {
+    const fs::path copy = unfinished / best_file(rank).filename();
+    std::error_code failed;
+    fs::create_hard_link(best_file(rank), copy, failed);
+    if (failed) fs::copy_file(best_file(rank), copy);  // the file system has no links
+  }
+  fs::rename(unfinished, place);
+}
+
+void CheckpointFolder::restore_best(std::int64_t step) const {
+  namespace fs = std::filesystem;
+  const fs::path place = previous_best().parent_path();
+  fs::remove_all(place.string() + ".tmp");
+  if (!fs::exists(place)) return;
+  bool changed = !fs::exists(best_file());
+  std::int64_t last = 0;
+  for (; fs::exists(best_file(last + 1)) || fs::exists(previous_best(last + 1)); ++last)
+    changed = changed || step_inside(best_file(last + 1)) > step;
+  // Backwards: while an interrupted restoration is incomplete, a file of a later step is left.
+  for (; changed && last >= 1; --last) {
+    if (fs::exists(previous_best(last)))
+      fs::rename(previous_best(last), best_file(last));
+    else
+      fs::remove(best_file(last));
+  }
+  fs::remove_all(place);
+}
+
 namespace {
 std::filesystem::path protection_of(const std::filesystem::path& checkpoint) { return checkpoint.string() + ".keep"; }
 }  // namespace
@@ -137,6 +175,8 @@ void CheckpointFolder::prune(std::int64_t keep) const {
     }
   }
   remove_orphaned_parts(folder_);
+  std::error_code ignored;
+  std::filesystem::remove_all(previous_best().parent_path(), ignored);
 }
 
 std::filesystem::path CheckpointFolder::newest_whole(std::vector<Rejected>& rejected) const {

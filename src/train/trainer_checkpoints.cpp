@@ -92,6 +92,7 @@ void Trainer::Impl::start_writing(Saving what) {
     if (writes()) create_directories_on_disk(folder->path());
     if (now.best_place > 0) {
       const profile::Span span("write the best weights", profile::Kind::phase);
+      folder->set_best_aside();
       folder->make_room_for_best(now.best_place, config.checkpoint.best_keep, now.step);
       best_writing.write(folder->best_file(now.best_place));
     }
@@ -277,9 +278,16 @@ std::string Trainer::Impl::take_best_weights() {
 /// If the best weights so far are lost, the run must choose among the following evaluations.
 void Trainer::Impl::check_best() {
   std::int64_t lost = 0;
-  if (writes() && state.best_epoch >= 0) {
+  world.together("comparing the best weights with the checkpoint", [&] {
+    if (!writes()) return;
+    folder->restore_best(state.step);
+    if (state.best_epoch < 0) return;
     const std::filesystem::path file = folder->best_file();
-    const std::string defect = std::filesystem::exists(file) ? checkpoint_defect(file) : "it is missing";
+    std::string defect = std::filesystem::exists(file) ? checkpoint_defect(file) : "it is missing";
+    if (defect.empty() && state.best_step >= 0) {
+      const std::int64_t step = CheckpointReader(file, true).state().step;
+      if (step != state.best_step) defect = join("it is of step ", step, ", not ", state.best_step);
+    }
     lost = defect.empty() ? 0 : 1;
     if (lost != 0)
       log::warning(

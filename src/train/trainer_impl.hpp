@@ -115,7 +115,8 @@ struct Trainer::Impl {
   /// checkpoint
   ///         is), or another run has taken it over
   void require_run_directory() const;
-  /// Forgets the best evaluation if best.h5 is missing or damaged. Collective.
+  /// Restores the best files of the state's checkpoint. Forgets the best evaluation if best.h5 is missing, damaged or
+  /// of another step. Collective.
   void check_best();
   Outcome interrupt();
   Outcome finish();

@@ -126,6 +126,8 @@ void Trainer::Impl::go_back(const std::string& difference) {
   });
   checkpoint = comm.broadcast_text(checkpoint.string(), 0, "checkpoint's name");
   resume(checkpoint);
+  best_pending = false;
+  check_best();
   checkpoint_due = false;
   proof_from = state.step;
   agreed_at = -1;

@@ -173,6 +173,48 @@ TEST_SUITE("train.checkpoint") {
     CHECK(contains(error_of(Fault::usage, [&] { set_protected("none.h5", true); }), "no such file"));
   }
 
+  TEST_CASE("a run that continues from a checkpoint has its best files, whatever was better after it") {
+    const CheckpointFolder folder(".");
+    fs::create_directories(folder.path());
+    Trained trained;
+    const auto write = [&](std::int64_t place, std::int64_t step) {
+      trained.state.step = step;
+      folder.set_best_aside();
+      folder.make_room_for_best(place, 3, step);
+      save_checkpoint(folder.best_file(place), trained.parts());
+    };
+    const auto steps = [&] {
+      std::vector<std::int64_t> found;
+      for (std::int64_t place = 1; fs::exists(folder.best_file(place)); ++place)
+        found.push_back(CheckpointReader(folder.best_file(place)).state().step);
+      return found;
+    };
+    using Steps = std::vector<std::int64_t>;
+    const fs::path aside = folder.path() / "previous-best";
+    write(1, 10);
+    write(1, 20);
+    CHECK(steps() == Steps{20, 10});
+    folder.restore_best(0);  // there was no checkpoint
+    CHECK(steps().empty());
+    write(1, 10);
+    write(2, 15);
+    folder.prune(1);  // a checkpoint, of step 20
+    CHECK(!fs::exists(aside));
+    write(1, 30);
+    write(2, 40);
+    CHECK(steps() == Steps{30, 40, 10});
+    folder.restore_best(20);
+    CHECK(steps() == Steps{10, 15});
+    CHECK(!fs::exists(aside));
+    write(2, 30);
+    folder.restore_best(20);
+    CHECK(steps() == Steps{10, 15});
+    write(2, 30);
+    folder.restore_best(35);  // killed between the checkpoint of step 35 and prune()
+    CHECK(steps() == Steps{10, 30, 15});
+    CHECK(!fs::exists(aside));
+  }
+
   TEST_CASE("any flipped bit of any byte is refused") {
     save_checkpoint("a.h5", Trained().parts());
     const std::string whole = read_text("a.h5");

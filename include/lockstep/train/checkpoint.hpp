@@ -122,6 +122,11 @@ class CheckpointFolder {
   /// Moves the best files from `place` on down one place, to free `place` for the weights of this step. Drops the file
   /// of the same step, or else the file at place `keep`.
   void make_room_for_best(std::int64_t place, std::int64_t keep, std::int64_t step) const;
+  /// Call it before a best file changes: if none has changed since the last checkpoint, links them in the folder
+  /// `previous-best`, because a run that continues from that checkpoint needs them.
+  void set_best_aside() const;
+  /// Undoes the changes of the best files since the last checkpoint if a run continues from it, at this step.
+  void restore_best(std::int64_t step) const;
   std::filesystem::path final_file() const { return folder_ / "final.h5"; }
   /// `step-N.h5` and `final.h5` by descending step, whole or damaged.
   std::vector<std::filesystem::path> candidates() const;
@@ -129,7 +134,8 @@ class CheckpointFolder {
   /// Otherwise a run that continues from an earlier checkpoint would later resume from one of them, because their steps
   /// are higher. Returns the new folder, or "" if there are none. errors  Error (internal) if a file cannot be moved
   std::filesystem::path set_aside_after(std::int64_t step) const;
-  /// Removes all `step-N.h5` except the last `keep` whole ones and the protected ones.
+  /// Call it after a checkpoint: removes all `step-N.h5` except the last `keep` whole ones and the protected ones, and
+  /// the best files of earlier checkpoints.
   void prune(std::int64_t keep) const;
 
   struct Rejected {
@@ -140,6 +146,7 @@ class CheckpointFolder {
   std::filesystem::path newest_whole(std::vector<Rejected>& rejected) const;
 
  private:
+  std::filesystem::path previous_best(std::int64_t place = 1) const;
   std::filesystem::path folder_;
 };
 
