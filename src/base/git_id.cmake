@@ -1,8 +1,19 @@
-# Writes the commit of SOURCE to OUT if it changed, to avoid needless rebuilds.
+# Writes the commit of SOURCE, or without git a hash of the sources, to OUT if it changed, to avoid needless rebuilds.
 execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12 --exclude=*
                 OUTPUT_VARIABLE id ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE status)
-if(NOT status EQUAL 0 OR id STREQUAL "")
-  set(id unknown)
+# An unpacked tree may lie within another repository.
+execute_process(COMMAND git -C ${SOURCE} ls-files --error-unmatch CMakeLists.txt OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE foreign)
+if(NOT status EQUAL 0 OR NOT foreign EQUAL 0)
+  file(GLOB_RECURSE sources LIST_DIRECTORIES false RELATIVE ${SOURCE} ${SOURCE}/include/* ${SOURCE}/src/*)
+  list(SORT sources)
+  set(hashes)
+  foreach(source IN LISTS sources)
+    file(SHA256 ${SOURCE}/${source} hash)
+    string(APPEND hashes "${source} ${hash}\n")
+  endforeach()
+  string(SHA256 hash "${hashes}")
+  string(SUBSTRING ${hash} 0 12 hash)
+  set(id "unknown, sources ${hash}")
 endif()
 set(text "#define LOCKSTEP_GIT_ID \"${id}\"\n")
 if(EXISTS ${OUT})

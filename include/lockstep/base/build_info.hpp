@@ -6,7 +6,8 @@ namespace lockstep {
 /// Version, commit, compiler and libraries of this binary, for `--version`, banners and the provenance of files.
 struct BuildInfo {
   std::string version;   ///< "0.1.0"
-  std::string git;       ///< "1a2b3c4d5e6f"; with "-dirty" if changes were uncommitted; "unknown" without git
+  std::string git;       ///< "1a2b3c4d5e6f"; with "-dirty" if changes were uncommitted; without git "unknown,
+                         ///< sources " and a hash of src and include
   std::string compiler;  ///< "GNU 12.2.0"
   std::string type;      ///< "Release"
   std::string mpi, hdf5, boost;
