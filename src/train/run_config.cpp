@@ -242,8 +242,9 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
            "none: send gradients in full precision; bf16: send them as bf16 (half the bytes) and sum them in fp32")
       .may_change();
   o.add("dist.shards", &c.dist.shards, 16, at_least(1),
-        "number of shards of a batch over all ranks and threads (fewer if they would be too small); with "
-        "run.reproducible exactly this number, which must be a power of two");
+        "number of shards of a batch over all ranks and threads (fewer if they would be too small, more with more "
+        "threads); with run.reproducible exactly this number, which must be a power of two, and threads without a "
+        "shard are idle");
   o.choice(
        "dist.parallel,parallel,multi-gpu", &c.dist.parallel, "ddp", {"ddp", "dp"},
        "ddp: one process per device, started by mpirun; dp: one process drives several devices with the same result: "

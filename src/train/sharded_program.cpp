@@ -150,11 +150,16 @@ std::optional<StepOutcome> outcome_of(World& world, const RunConfig& config, con
                      .flags = static_cast<unsigned>(found.flags)};
 }
 
+std::string samples_of_each(std::int64_t samples, std::int64_t ranks) {
+  if (samples % ranks == 0) return std::to_string(samples / ranks);
+  return printed("about %.1f", static_cast<double>(samples) / static_cast<double>(ranks));
+}
+
 std::vector<std::pair<std::string, std::string>> ShardedProgram::facts() {
   const std::int64_t accumulate = config_.batch.accumulate;
   const std::string micro = accumulate > 1 ? join(" in ", accumulate, " micro-batches of ", batch_) : "";
   const bool replicas = config_.dist.parallel == "dp" && !config_.threads_are_ranks();
-  const double share = static_cast<double>(per_step_) / static_cast<double>(config_.devices(world_.size()));
+  const std::string share = samples_of_each(per_step_, config_.devices(world_.size()));
   return {{"batch", join(per_step_, " samples per step over all ", replicas ? "replicas" : "ranks", micro, ", ", share,
                          replicas ? " per replica" : " per rank")}};
 }

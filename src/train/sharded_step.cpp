@@ -1,12 +1,26 @@
 #include "lockstep/train/sharded_step.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <string_view>
 #include <variant>
 
+#include "lockstep/base/log.hpp"
 #include "train/cpu_step.hpp"
 #include "train/gpu_step.hpp"
 
 namespace lockstep {
+
+std::string idle_threads(const StepOptions& options, std::int64_t ranks) {
+  const std::int64_t threads = ranks * options.threads;
+  std::int64_t busy = 0;
+  for (std::int64_t r = 0; r < ranks; ++r)
+    busy += std::min<std::int64_t>(shards_of(options.shards, r, ranks).count(), options.threads);
+  if (!options.reproducible || busy == threads) return "";
+  return join("run.reproducible: ", options.shards, " shards keep ", busy, " of ", threads,
+              " threads busy; set dist.shards = ", std::bit_ceil(static_cast<std::uint64_t>(threads)),
+              " before the first start (another number of shards gives other bits), or use fewer threads");
+}
 
 struct ShardedStep::Impl {
   std::variant<std::unique_ptr<CpuStep<float>>, std::unique_ptr<CpuStep<double>>, std::unique_ptr<GpuStep>> step;
@@ -41,6 +55,8 @@ ShardedStep::ShardedStep(Communicator& comm, ShardTask& task, const StepOptions&
   require_usage(
       options.graphs != Graphs::on,
       "option run.graphs = on: it needs --device cuda and gradients that do not go through the host; use auto");
+  const std::string idle = device.is_cuda() ? "" : idle_threads(options, comm.size());
+  if (!idle.empty() && comm.rank() == 0) log::warning(idle);
   visit_float(task.params().dtype(),
               [&]<class T>() { impl_->step = std::make_unique<CpuStep<T>>(comm, task, options); });
 }

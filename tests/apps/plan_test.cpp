@@ -135,6 +135,17 @@ TEST_SUITE("apps.plan") {
     CHECK(found);
   }
 
+  TEST_CASE("plan names the threads that a reproducible run leaves without a shard, and the number of shards to set") {
+    const Data column("synth-icecolumn --rows 300"), graph("synth-kg --users 13");
+    const std::string many = "--batch.size 40 --reproducible --ranks 4 --ranks-per-node 1 --threads 40";
+    const std::string emulator = column.plan("--model.kind emulator " + many).out;
+    check_mentions(emulator,
+                   "warning: run.reproducible: 16 shards keep 16 of 160 threads busy; set dist.shards = 256 ");
+    for (const char* options : {"--dist.shards 256", "--no-reproducible", "--threads 4"})
+      CHECK_FALSE(contains(column.plan("--model.kind emulator " + many + " " + options).out, "warning"));
+    CHECK_FALSE(contains(graph.plan("--model.kind kgat " + many).out, "warning"));
+  }
+
   TEST_CASE("the rate is that of the last training record; a line that is no record ends the reading") {
     const Data data("synth-sequences --users 12");
     const std::string line = R"({"step":5,"epoch":1,"split":"train","samples_per_s":250})";

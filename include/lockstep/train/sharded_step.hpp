@@ -43,6 +43,10 @@ struct StepOptions {
   double timeout_s = 0;  ///< of NCCL; WorldOptions has the one of MPI
 };
 
+/// Why CPU threads have no work in a reproducible step over `ranks` ranks, and the remedy; "" if every thread has a
+/// shard, or the step is not reproducible.
+std::string idle_threads(const StepOptions& options, std::int64_t ranks);
+
 /// Requests of a rank to all ranks. The result of a step holds the union over ranks.
 enum StepFlag : unsigned {
   kStop = 1,

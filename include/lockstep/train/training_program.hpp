@@ -33,6 +33,9 @@ struct StepResult {
   double compute = 0, reduce = 0, update = 0;  ///< wall seconds of this rank
 };
 
+/// The samples of a step on each of the ranks, for the banner: `32, 2` -> "16", `32, 3` -> "about 10.7".
+std::string samples_of_each(std::int64_t samples, std::int64_t ranks);
+
 /// The steps of a run's epochs. The trainer knows neither batches nor gradients. Most tasks use ShardedProgram; a task
 /// that alternates losses, or splits one large problem over the ranks, has its own program.
 class TrainingProgram {

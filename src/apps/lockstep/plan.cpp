@@ -114,7 +114,12 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   };
   std::cout << a.ranks << " ranks, " << per_node << " per node, "
             << (on_gpu ? std::string("a GPU") : join(threads, " threads")) << " each; " << needs.parameters
-            << " parameters; " << batch << " samples per batch\n\nMemory of a rank" << (on_gpu ? "'s GPU" : "") << "\n";
+            << " parameters; " << batch << " samples per batch\n";
+  const bool by_shards = !on_gpu && !needs.gradient_buffers && needs.owned_parameters == 0;  // as ShardedStep
+  if (const std::string idle = idle_threads(c.step_options(static_cast<int>(threads)), a.ranks);
+      by_shards && !idle.empty())
+    std::cout << "warning: " << idle << "\n";
+  std::cout << "\nMemory of a rank" << (on_gpu ? "'s GPU" : "") << "\n";
   row("weights", m.weights);
   if (m.rounded > 0) row("rounded weights", m.rounded, c.run.precision + ", as operations read them");
   row("gradient buffers", m.gradients,

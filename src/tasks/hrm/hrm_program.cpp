@@ -173,9 +173,9 @@ std::vector<std::pair<std::string, std::string>> HrmProgram::facts() {
   const std::int64_t accumulate = config_.batch.accumulate;
   const std::string micro = accumulate > 1 ? join(" in ", accumulate, " micro-batches of ", batch_) : "";
   const HrmArch& a = model_.network().arch();
-  return {{"batch", join(per_step_, " slots over all ranks", micro, ", ",
-                         static_cast<double>(per_step_) / world_.size(), " per rank; every group ",
-                         model_.options().visits, " times per epoch; an incomplete last batch is dropped")},
+  return {{"batch", join(per_step_, " slots over all ranks", micro, ", ", samples_of_each(per_step_, world_.size()),
+                         " per rank; every group ", model_.options().visits,
+                         " times per epoch; an incomplete last batch is dropped")},
           {"recurrence",
            join(a.h_cycles, " x ", a.l_cycles, " cycles, at most ", model_.options().loss.halt_max_steps, " segments",
                 model_.options().depth_curriculum ? "; a third of the cycles below 30 % of the run, two "

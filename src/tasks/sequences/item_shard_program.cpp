@@ -137,8 +137,8 @@ class ItemShardProgram final : public TrainingProgram {
   std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
   std::string backend() const override { return comm_.backend(); }
   std::vector<std::pair<std::string, std::string>> facts() override {
-    return {{"batch", join(batch_, " samples per step over all ranks, ",
-                           static_cast<double>(batch_) / static_cast<double>(comm_.size()), " per rank")},
+    return {{"batch",
+             join(batch_, " samples per step over all ranks, ", samples_of_each(batch_, comm_.size()), " per rank")},
             {"items", join("dist.items = shard: ", task_.data().n_items, " items, about ",
                            task_.data().n_items / comm_.size(), " per rank")}};
   }

@@ -38,6 +38,16 @@ TEST_SUITE("train.programs.resume") {
     CHECK_FALSE(equal_checkpoints(final_of("r1"), final_of("other"), "/model"));
   }
 
+  TEST_CASE("the banner names threads without a shard, and a share of samples that is not whole") {
+    write_data(500);
+    check_ended(lockstep_program(3, 3, training("run", "1", {"--dist.shards", "8"})), 0,
+                "17 samples per step over all ranks, about 5.7 per rank\n",
+                "8 shards keep 8 of 9 threads busy; set dist.shards = 16 before the first start");
+    const std::string fits = lockstep_program(1, 2, training("other", "1", {"--dist.shards", "2"})).err;
+    check_mentions(fits, "17 samples per step over all ranks, 17 per rank\n");
+    CHECK_FALSE(contains(fits, "busy"));
+  }
+
   TEST_CASE("default mode: ranks and threads change the weights by rounding alone, and an evaluation not at all") {
     write_data(1000);
     const auto train = [&](const std::string& run, int ranks, int threads) {
