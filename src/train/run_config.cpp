@@ -152,7 +152,7 @@ void add_training(Options& o, RunConfig& c) {
 
   o.section("eval", "Evaluation");
   o.add("eval.every", &c.eval.every, 1, at_least(1),
-        "epochs between two evaluations of the validation samples; the last epoch is always evaluated");
+        "epochs between two evaluations of the validation samples; the last step of a run is always evaluated");
   o.add("eval.every_steps", &c.eval.every_steps, 0, non_negative,
         "steps between two additional evaluations, for long epochs; 0: off");
   o.add("eval.max_samples", &c.eval.max_samples, 0, non_negative,

@@ -73,6 +73,8 @@ std::string stop_reason(const RunConfig::Stop& rules, const TrainState& state) {
   return "";
 }
 
+std::string all_done(std::int64_t steps) { return join("all ", steps, " steps are done"); }
+
 bool too_late(double used_s, double limit_s, double slowest_checkpoint_s, double work_s) {
   const double checkpoint_s = slowest_checkpoint_s > 0 ? 2 * slowest_checkpoint_s : limit_s / 20;
   return limit_s > 0 && used_s > std::max(limit_s - checkpoint_s - work_s, limit_s / 2);

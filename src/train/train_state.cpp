@@ -25,6 +25,12 @@ void History::append(const std::vector<std::pair<std::string, double>>& record) 
   }
 }
 
+void History::drop_last() {
+  --size_;
+  for (auto& [name, series] : series_) series.pop_back();
+  std::erase_if(series_, [&](const auto& entry) { return known(entry.first).empty(); });
+}
+
 const std::vector<double>& History::series(const std::string& name) const {
   static const std::vector<double> none;
   const auto found = series_.find(name);

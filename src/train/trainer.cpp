@@ -61,17 +61,11 @@ Outcome Trainer::Impl::run() {
   // After a fault of one rank, prove() and ranks_agree() go back to the last checkpoint and return false.
   for (;; ++steps_here) {
     if (state.step >= profiled.last) end_profile();
-    const bool validates = model.size(Split::validation) > 0;
-    if (state.position == program->epoch_length()) {
-      if (evaluates_epoch() && !ranks_agree()) continue;
-      if (validates && steps_here > 0 && too_late_to_evaluate(state.evaluation_seconds)) return interrupt();
-      if (!end_epoch()) return interrupt();  // evaluates, applies the stopping rules
-    } else if (validates && every(config.eval.every_steps) &&
-               state.step > std::max<std::int64_t>(0, state.evaluated_step)) {
+    if (evaluation_due()) {
       if (!ranks_agree()) continue;
-      if (steps_here > 0 && too_late_to_evaluate(state.evaluation_seconds)) return interrupt();
-      if (!evaluate_between()) return interrupt();
+      if (too_late_to_evaluate(state.evaluation_seconds)) return interrupt();
     }
+    if (!end_step()) return interrupt();  // evaluates, applies the stopping rules
     const bool ends = !state.stop_reason.empty() || state.step >= last_step();
     if (!prove(ends)) continue;
     if (ends) return finish();
@@ -180,10 +174,17 @@ void Trainer::Impl::check_weights() {
   require_same_weights(world, model.params().hash(), state.step);
 }
 
-bool Trainer::Impl::evaluates_epoch() const {
-  const bool due =
-      (state.epoch + 1) % config.eval.every == 0 || state.step >= last_step();  // always after the last epoch
-  return due && model.size(Split::validation) > 0;
+bool Trainer::Impl::evaluation_due() const {
+  const std::int64_t steps = config.eval.every_steps;
+  const bool by_steps =
+      steps > 0 && state.step % steps == 0 && state.step > std::max<std::int64_t>(0, state.evaluated_step);
+  const bool by_epochs = state.position == program->epoch_length() && (state.epoch + 1) % config.eval.every == 0;
+  return (by_steps || by_epochs) && model.size(Split::validation) > 0;
+}
+
+bool Trainer::Impl::end_step() {
+  if (state.position == program->epoch_length()) return end_epoch();
+  return !evaluation_due() || evaluate_between();
 }
 
 bool Trainer::Impl::end_epoch() {
@@ -201,7 +202,7 @@ bool Trainer::Impl::end_epoch() {
   program->end_epoch(state, record);
   phase.end();
   Evaluation found;
-  if (evaluates_epoch()) {
+  if (evaluation_due()) {
     found = evaluate_average(Split::validation, config.eval.max_samples);
     if (found.metrics.empty()) return false;
   }
@@ -211,7 +212,7 @@ bool Trainer::Impl::end_epoch() {
   if (found.metrics.empty()) {
     state.history.append(record);
   } else {
-    record_evaluation(std::move(found), record, config.jacobian.every > 0 && state.epoch % config.jacobian.every == 0);
+    record_evaluation(std::move(found), record);
   }
   if (state.stop_reason.empty()) state.stop_reason = stop_reason_of_epoch(config.stop, state);
   if (config.checkpoint.every > 0 && state.epoch % config.checkpoint.every == 0) checkpoint_due = true;
@@ -224,17 +225,31 @@ bool Trainer::Impl::evaluate_between() {
   std::vector<std::pair<std::string, double>> record = {{"epoch", epochs_done()},
                                                         {"step", static_cast<double>(state.step)},
                                                         {"lr", schedule.lr(state.step - 1, state.epoch)}};
-  record_evaluation(std::move(found), record, false);
+  record_evaluation(std::move(found), record);
   return true;
 }
 
-void Trainer::Impl::record_evaluation(Evaluation found, std::vector<std::pair<std::string, double>>& record,
-                                      bool diagnostics) {
+bool Trainer::Impl::evaluate_last() {
+  if (model.size(Split::validation) == 0 || state.evaluated_step == state.step) return true;
+  const TrainState before = state;
+  if (too_late_to_evaluate(state.evaluation_seconds) || !evaluate_between()) return false;
+  // A longer run would not evaluate here: its schedule and stopping rules must not see this evaluation.
+  state.schedule = before.schedule;
+  schedule.set_state(state.schedule);
+  state.evaluated_step = before.evaluated_step;
+  state.scored = before.scored;
+  state.stop_best = before.stop_best;
+  state.since_best = before.since_best;
+  state.stop_reason = before.stop_reason;
+  return true;
+}
+
+void Trainer::Impl::record_evaluation(Evaluation found, std::vector<std::pair<std::string, double>>& record) {
   Metric decides;
   world.together("choosing the best weights", [&] { decides = deciding(found.metrics); });
   const Metric* loss = find_metric(found.metrics, "loss");
   const Metric watched = loss != nullptr ? *loss : found.metrics.front();
-  if (diagnostics) {
+  if (config.jacobian.every > 0 && state.position == 0 && state.epoch % config.jacobian.every == 0) {
     const WithAverage with(average(), model.params());
     std::vector<Metric> more = model.diagnostics();
     // All ranks decide by the values of rank 0: on other processors the last digits may differ.
@@ -323,7 +338,7 @@ bool Trainer::Impl::time_is_over(double reserve_s) const {
 }
 
 bool Trainer::Impl::too_late_to_evaluate(double reserve_s) {
-  if (config.run.max_hours == 0) return false;
+  if (config.run.max_hours == 0 || steps_here == 0) return false;
   const bool over = !comm.agree(!writes() || !time_is_over(reserve_s), "time left for an evaluation");
   if (over && writes()) stopped_by = kMaxHours;
   return over;

@@ -243,14 +243,17 @@ Outcome Trainer::Impl::interrupt() {
 Outcome Trainer::Impl::finish() {
   end_profile();
   if (interval.samples > 0) log_interval();  // the run ends within an epoch
-  state.finished = true;
-  if (state.stop_reason.empty()) state.stop_reason = join("all ", state.step, " steps are done");
-  require(save_now(folder->final_file()), "ending after step ", state.step,
-          ": the final checkpoint could not be written");
+  if (!state.finished && !evaluate_last()) return interrupt();
+  if (!state.finished || resumed_from != folder->final_file()) {  // a finished run leaves its file as it is
+    state.finished = true;
+    if (state.stop_reason.empty()) state.stop_reason = all_done(state.step);
+    require(save_now(folder->final_file()), "ending after step ", state.step,
+            ": the final checkpoint could not be written");
+  }
   const auto validation = static_cast<double>(model.size(Split::validation));
   const double whole = validation + static_cast<double>(model.size(Split::test));
   const auto used = static_cast<double>(evaluated_samples(model.size(Split::validation), config.eval.max_samples));
-  const bool late = steps_here > 0 && too_late_to_evaluate(state.evaluation_seconds * whole / std::max(1.0, used));
+  const bool late = too_late_to_evaluate(state.evaluation_seconds * whole / std::max(1.0, used));
   if (!late && report_final(take_best_weights())) return Outcome::finished;
   const std::string outcome =
       join("stopped", stopped_by.empty() ? "" : " by " + stopped_by, " before the end of the final evaluation");
@@ -266,7 +269,7 @@ std::string Trainer::Impl::take_best_weights() {
   world.together("reading the best weights", [&] {
     if (!writes() || state.best_epoch < 0) return;
     CheckpointReader(folder->best_file()).load_average_or_weights(model.params());
-    description = join("best weights, of epoch ", state.best_epoch);
+    description = join("best weights, of ", best_moment());
   });
   description = comm.broadcast_text(description, 0, "description of the weights");
   if (description == "final weights") return description;
@@ -291,9 +294,9 @@ void Trainer::Impl::check_best() {
     lost = defect.empty() ? 0 : 1;
     if (lost != 0)
       log::warning(
-          "the best weights so far, of epoch ", state.best_epoch, " in ", file, ", are lost: ", defect,
+          "the best weights so far, of ", best_moment(), " in ", file, ", are lost: ", defect,
           "; stop this run and restore a whole copy of the file, or the best of the following evaluations replaces it");
-  }
+  });
   if (comm.all_reduced(lost, ReduceOp::max, "best weights") == 0) return;
   state.best_epoch = state.best_step = -1;
   state.best = 0;
@@ -378,9 +381,15 @@ void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
   checkpoint_due = config.resumes_file();
   schedule.set_state(state.schedule);
   seconds_before = state.seconds;
-  if (state.finished && state.step < last_step()) {  // the configuration now asks for more steps
+  resumed_from = checkpoint;
+  // The configuration may ask for more steps. A run that a stopping rule has ended stays as it is.
+  if (state.finished && state.step < last_step() && state.stop_reason == all_done(state.step)) {
     state.finished = false;
-    state.stop_reason = stop_reason(config.stop, state);
+    state.stop_reason.clear();
+    const std::vector<double>& steps = state.history.series("step");
+    if (model.size(Split::validation) > 0 && state.evaluated_step != state.step && !steps.empty() &&
+        steps.back() == static_cast<double>(state.step))
+      state.history.drop_last();  // of evaluate_last()
   }
 }
 

@@ -79,19 +79,25 @@ struct Trainer::Impl {
   /// the weights or the optimizers. Collective.
   void settle_steps();
   void check_weights();
-  /// Whether an evaluation follows the epoch that has just ended.
-  bool evaluates_epoch() const;
-  /// Evaluates if an evaluation is due. Returns false, and changes nothing, if a signal ended the evaluation.
+  /// Whether an evaluation follows the step that has just ended: by eval.every_steps, or by eval.every after an epoch.
+  bool evaluation_due() const;
+  /// Ends the epoch after its last step, and evaluates if it is due. Returns false, and changes nothing, if a signal
+  /// ended the evaluation. Collective.
+  bool end_step();
   bool end_epoch();
-  /// The evaluation of eval.every_steps. Returns as end_epoch().
+  /// An evaluation with a record of its own in the history. Returns as end_step().
   bool evaluate_between();
+  /// Evaluates the last weights of a run, unless end_step() has. Returns false if a signal ended the evaluation, or if
+  /// run.max_hours leaves no time.
+  bool evaluate_last();
   /// Applies an evaluation of the validation samples to the state: best weights, schedule, stopping rules, log.
-  void record_evaluation(Evaluation found, std::vector<std::pair<std::string, double>>& record, bool diagnostics);
+  void record_evaluation(Evaluation found, std::vector<std::pair<std::string, double>>& record);
   /// StepFlags of this rank.
   unsigned flags();
   /// Whether run.max_hours leaves no time for a checkpoint and `reserve_s` more seconds.
   bool time_is_over(double reserve_s) const;
-  /// Whether run.max_hours leaves rank 0 no time for an evaluation of `reserve_s` seconds. Collective.
+  /// Whether run.max_hours leaves rank 0 no time for an evaluation of `reserve_s` seconds. Never at the first step of a
+  /// start. Collective.
   bool too_late_to_evaluate(double reserve_s);
   Evaluation evaluate_average(Split split, std::int64_t most_samples);
   /// The metric that eval.best names, else the first. errors  Error (usage): eval.best names none of them
@@ -126,6 +132,8 @@ struct Trainer::Impl {
   /// Broadcasts the elements of rank 0.
   void share(const Tensor& tensor, const char* what);
   std::string take_best_weights();
+  /// When the best evaluation was: "epoch 3", or "step 22" within an epoch.
+  std::string best_moment() const;
   void start_from(const std::filesystem::path& checkpoint);
 
   /// Starts or continues the proof chain of the run. Collective.
@@ -191,6 +199,7 @@ struct Trainer::Impl {
   std::optional<Saving> saving;
   bool written = true;                 ///< whether the last checkpoint was written
   std::filesystem::path last_written;  ///< file name of the last checkpoint of this start
+  std::filesystem::path resumed_from;  ///< the checkpoint of the last resume(); "": none
   CheckpointWriter writer;             // declared after the members that its thread uses
   Interval interval;
   PhaseSeconds logged;                ///< of this start, until the last record

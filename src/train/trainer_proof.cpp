@@ -149,17 +149,8 @@ Replayed Trainer::Impl::replay(const ProofChain& chain, std::int64_t until) {
   signals = &stop;
   replays = true;
   Replayed result{.from = state.step, .until = state.step, .agreed = -1, .links = 0, .difference = {}};
-  const auto every = [&](std::int64_t steps) { return steps > 0 && state.step % steps == 0; };
   for (;;) {
-    const bool validates = model.size(Split::validation) > 0;
-    bool goes_on = true;
-    if (state.position == program->epoch_length()) {
-      goes_on = end_epoch();
-    } else if (validates && every(config.eval.every_steps) &&
-               state.step > std::max<std::int64_t>(0, state.evaluated_step)) {
-      goes_on = evaluate_between();
-    }
-    if (!goes_on) return result;  // a signal ended the evaluation, whose result is part of this step's state
+    if (!end_step()) return result;  // a signal ended the evaluation, whose result is part of this step's state
     result.until = state.step;
     if (const ProofLink* known = chain.link(state.step)) {
       ProofLink mine = link();

@@ -215,6 +215,11 @@ void Trainer::Impl::log_evaluation(Split split, const Evaluation& found, std::in
   log->record(std::move(record));
 }
 
+std::string Trainer::Impl::best_moment() const {
+  const bool within = state.best_step >= 0 && state.best_step != state.best_epoch * program->steps_per_epoch();
+  return within ? join("step ", state.best_step) : join("epoch ", state.best_epoch);
+}
+
 bool Trainer::Impl::report_final(const std::string& whose_weights) {
   for (const Split split : {Split::validation, Split::test}) {
     if (model.size(split) == 0 || config.eval.final == "none") continue;
@@ -239,7 +244,7 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
     for (const BaselineMetrics& b : baselines)
       log::info("compare: ", b.name, ", ", called, " samples: ", first_of(b.metrics, 2));
     log->add(std::move(table));
-    // A run that ends within its first epoch has no other record of a validation.
+    // A run without a finite value of eval.best has no best weights.
     if (split == Split::test || state.best_epoch < 0)
       log_evaluation(split, found, 0, false, state.best_epoch < 0 ? "final" : "best");
   }
@@ -249,7 +254,7 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
     if (!svg.empty()) log->add(ReportPicture{std::move(title), std::move(svg)});
   }
   if (std::filesystem::exists(folder->best_file())) {
-    log->made(folder->best_file(), join("weights of the best evaluation, after epoch ", state.best_epoch));
+    log->made(folder->best_file(), join("weights of the best evaluation, after ", best_moment()));
   }
   report_time();
   log->made(folder->final_file(), "final weights, with everything that a run needs to continue");

@@ -27,6 +27,9 @@ std::string stop_reason(const RunConfig::Stop& rules, const TrainState& state);
 /// source  baka-world/SASRec.pytorch, the early stop of main.py
 std::string stop_reason_of_epoch(const RunConfig::Stop& rules, const TrainState& state);
 
+/// The reason of a run that no rule has ended: it has done its epochs or steps. More of them continue it.
+std::string all_done(std::int64_t steps);
+
 /// Whether work of `work_s` seconds would end after `limit_s` minus the time reserved for a checkpoint. The reserve is
 /// twice the time of the slowest checkpoint so far, or a twentieth of the limit before the first one (0). Never true in
 /// the first half of the limit, so that each start of a run makes progress.

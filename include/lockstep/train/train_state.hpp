@@ -16,6 +16,8 @@ class History {
  public:
   /// Appends a record. Series that it does not name get NaN.
   void append(const std::vector<std::pair<std::string, double>>& record);
+  /// Drops the last record, and the series that only it has.
+  void drop_last();
   std::int64_t size() const { return size_; }
   /// All values of a series; empty if no record names it.
   const std::vector<double>& series(const std::string& name) const;
@@ -42,7 +44,7 @@ struct TrainState {
   double best = 0;                          ///< best value of eval.best on the validation split
   std::int64_t best_epoch = -1;             ///< epochs completed at `best`; -1: none yet
   std::int64_t best_step = -1;              ///< steps done at `best`; -1: none yet, or unknown
-  std::int64_t evaluated_step = -1;         ///< steps done at the last evaluation of eval.every_steps
+  std::int64_t evaluated_step = -1;         ///< steps done at the last evaluation of eval.every or eval.every_steps
   bool scored = false;                      ///< whether an evaluation had a finite value
   double stop_best = 0;                     ///< last value that improved by more than stop.min_delta
   std::int64_t since_best = 0;              ///< evaluations since stop_best

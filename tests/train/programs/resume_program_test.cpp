@@ -1,3 +1,4 @@
+#include "lockstep/report/run_records.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "program.hpp"
 #include "support/test.hpp"
@@ -144,6 +145,85 @@ TEST_SUITE("train.programs.resume") {
     REQUIRE(lockstep_program(1, 1, training("parts", "3")).exit_code == 0);
     REQUIRE(lockstep_program(1, 1, training("parts", "6")).exit_code == 0);
     check_same_end("whole", "parts");
+  }
+
+  TEST_CASE("the command of a finished run changes neither its checkpoints nor its metrics, whatever ended it") {
+    write_data(500);
+    struct Case {
+      const char *ended, *epochs, *options;
+    };
+    for (const Case& c : std::initializer_list<Case>{
+             {"stop.rule = train_loss", "400", "--stop.rule train_loss --optim.lr 0.03 --eval.every 7"},
+             {"stop.patience", "400", "--stop.patience 2 --eval.every 2 --optim.lr 0.03"},
+             {"stop.tolerance", "400", "--stop.tolerance 0.5 --stop.min_epochs 2 --stop.window 2"},
+             {"stop.jacobian_tolerance", "400", "--stop.jacobian_tolerance 0.5 --stop.jacobian_min_epochs 2"},
+             {"all 45 steps are done", "400", "--train.steps 45 --eval.every 2"},
+             {"all 90 steps are done", "3", "--eval.every 2 --checkpoint.best_keep 2"}}) {
+      CAPTURE(c.options);
+      const auto train = [&](const std::string& epochs) {
+        return succeeded(lockstep_program(1, 1, training("run", epochs, words_of(c.options))));
+      };
+      const auto metrics = [] {
+        std::string lines;
+        std::istringstream text(read_text("run/metrics.jsonl"));
+        for (std::string line; std::getline(text, line);)  // what follows the metrics are times
+          lines += line.substr(0, line.find(R"("seconds")")) + "\n";
+        return lines;
+      };
+      check_mentions(train(c.epochs).err, c.ended);
+      const std::string before = metrics(), final = read_text(final_of("run"));
+      const std::string best = read_text("run/checkpoints/best.h5");
+      check_mentions(train(c.epochs).err, c.ended);
+      CHECK(read_text(final_of("run")) == final);
+      CHECK(read_text("run/checkpoints/best.h5") == best);
+      CHECK(metrics() == before);
+      if (std::string_view(c.ended).starts_with("stop.")) {
+        check_mentions(train("500").err, c.ended);  // more epochs do not continue what a rule has ended
+        CHECK(read_text(final_of("run")) == final);
+      }
+      fs::remove_all("run");
+    }
+  }
+
+  TEST_CASE(
+      "the last step is evaluated whatever ends a run, and a longer run has the weights of one that never ended") {
+    write_data(500);
+    const auto evaluated = [](const std::string& run) {
+      std::string steps;
+      for (const lockstep::EvalRecord& e : lockstep::read_run_records(run).evaluations)
+        if (e.split == "validation" && e.weights.empty()) steps += (steps.empty() ? "" : " ") + std::to_string(e.step);
+      return steps;
+    };
+    const Words rare = {"--eval.every", "2", "--stop.patience", "4"};  // 30 steps per epoch
+    const auto train = [&](const std::string& run, const std::string& epochs, const Words& more) {
+      return succeeded(lockstep_program(1, 1, training(run, epochs, rare + more)));
+    };
+    train("whole", "8", {});
+    train("parts", "8", {"--steps", "22"});
+    CHECK(evaluated("parts") == "22");
+    CHECK(lockstep::CheckpointReader("parts/checkpoints/best.h5").state().step == 22);
+    train("parts", "3", {});  // ends after an epoch that eval.every leaves out
+    CHECK(evaluated("parts") == "22 60 90");
+    train("parts", "8", {});
+    CHECK(evaluated("whole") == "60 120 180 240");
+    CHECK(evaluated("parts") == "22 60 90 120 180 240");
+    check_same_end("whole", "parts");
+    // A rule that looks at the training loss ends a run after an epoch that eval.every leaves out.
+    train("loss", "400", {"--stop.rule", "train_loss", "--optim.lr", "0.03", "--eval.every", "7"});
+    const std::int64_t last = lockstep::CheckpointReader(final_of("loss")).state().step;
+    CHECK(last % 210 != 0);
+    CHECK(evaluated("loss").ends_with(" " + std::to_string(last)));
+  }
+
+  TEST_CASE("evaluations by steps also fall on ends of epochs that eval.every leaves out, and a replay agrees") {
+    write_data(500);
+    const Words options = {"--eval.every_steps", "15", "--eval.every", "100", "--run.proof_every", "15"};
+    succeeded(lockstep_program(1, 1, training("run", "3", options)));
+    std::vector<std::int64_t> steps;
+    for (const lockstep::EvalRecord& e : lockstep::read_run_records("run").evaluations)
+      if (e.split == "validation" && e.weights.empty()) steps.push_back(e.step);
+    CHECK(steps == std::vector<std::int64_t>{15, 30, 45, 60, 75, 90});
+    check_ended(lockstep_program(1, 1, {"replay", "run"}), 0);
   }
 
   TEST_CASE("evaluations by steps: a run that SIGINT ends and another start continues has the same history") {
