@@ -9,6 +9,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/train/checkpoint.hpp"
+#include "lockstep/train/stopping.hpp"
 
 namespace lockstep {
 
@@ -35,12 +36,21 @@ std::vector<std::string> checkpoint_files(const std::string& text) {
   require_usage(members > 1, "opening '", text, "': a directory without an ensemble; name a checkpoint file",
                 fs::exists(best) ? join(", such as ", best.string(), ",") : "", " or the run directory of an ensemble");
   std::vector<std::string> files;
+  std::int64_t steps = -1;  // of the members that no stopping rule has ended
   for (std::int64_t number = 1; number <= members; ++number) {
     const CheckpointFolder folder(fs::path(text) / member_folder(number));
-    const fs::path file = fs::exists(folder.best_file()) ? folder.best_file() : folder.final_file();
-    require_data(fs::exists(file), "opening the ensemble '", text, "': member ", number,
-                 " has no checkpoint best.h5 or final.h5 yet; let its training end, or list the files of the others");
-    files.push_back(file.string());
+    std::vector<CheckpointFolder::Rejected> rejected;
+    const fs::path last = folder.newest_whole(rejected);
+    const TrainState state = last.empty() ? TrainState() : CheckpointReader(last, true).state();
+    const bool whole_length = state.stop_reason == all_done(state.step);
+    if (whole_length && steps < 0) steps = state.step;
+    require_data(
+        state.finished && (!whole_length || state.step == steps), "opening the ensemble '", text, "': the training of ",
+        member_folder(number), " is not finished: ",
+        last.empty() ? std::string("it has no whole checkpoint") : join("its last checkpoint is of step ", state.step),
+        steps >= 0 ? join(" of ", steps) : "",
+        "; repeat the command that trains the ensemble, or list the files of the other members, A.h5,B.h5");
+    files.push_back((fs::exists(folder.best_file()) ? folder.best_file() : folder.final_file()).string());
   }
   return files;
 }

@@ -1,6 +1,7 @@
 #include "lockstep/io/seal.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
+#include "lockstep/train/checkpoint.hpp"
 #include "support/emulator_file.hpp"
 #include "support/random_emulator.hpp"
 #include "support/test.hpp"
@@ -357,5 +358,34 @@ TEST_SUITE("apps.emulator") {
     check_ended(run_lockstep({"jacobian", "--checkpoint", run, "--input", data, "--output", output + "2"}), 2,
                 "this command takes one");
     check_ended(run_lockstep({"eval", "--checkpoint", "."}), 2, "a directory without an ensemble");
+  }
+
+  TEST_CASE("an ensemble is refused while a member is in training, has none, or is shorter than the others") {
+    write_emulator_data("data.h5", emulator_contents(600, 4, 2));
+    const auto train = [](const std::string& run, const char* more) {
+      return run_lockstep(words_of(join("train --model.kind emulator --data.path data.h5 --run-dir ", run,
+                                        " --batch.size 100 --model.hidden_size 8 --checkpoint.every_steps 1 ", more)));
+    };
+    REQUIRE(train("run", "--epochs 2 --ensemble.members 3").exit_code == 0);
+    const std::string steps = join(CheckpointReader("run/member-1/checkpoints/final.h5").state().step);
+    const auto refused = [&](const std::string& why) {
+      for (const char* command : {"eval", "predict --input data.h5 --output y.h5"})
+        check_ended(run_lockstep(words_of(join(command, " --checkpoint run"))), 3,
+                    "the training of member-2 is not finished: " + why);
+    };
+    const fs::path own = "run/member-2/checkpoints", whole = "whole";
+    fs::rename(own, whole);
+    refused("it has no whole checkpoint of " + steps);
+    fs::copy(whole, own);
+    CHECK(run_lockstep({"eval", "--checkpoint", "run"}).exit_code == 0);
+    fs::remove(own / "final.h5");
+    refused(join("its last checkpoint is of step ", std::stoi(steps) - 1, " of ", steps));
+    // The first member has more epochs, and the others not yet.
+    REQUIRE(train("run", "--epochs 2 --ensemble.members 3").exit_code == 0);
+    fs::remove_all("one");
+    fs::rename("run/member-1", "one");
+    REQUIRE(train("one", "--epochs 4 --ensemble.members 1").exit_code == 0);
+    fs::rename("one", "run/member-1");
+    refused(join("its last checkpoint is of step ", steps, " of ", 2 * std::stoi(steps)));
   }
 }

@@ -29,7 +29,7 @@ class EnsembleTask {
 std::int64_t member_count_in(const std::filesystem::path& run_dir);
 /// The files of `--checkpoint TEXT`. TEXT is a comma-separated list, a file, or the run directory of an ensemble: then
 /// the best (else the final) checkpoints of the members that its config.ini names.
-/// errors  Error (usage): a directory without an ensemble; (data): a member without checkpoint
+/// errors  Error (usage): a directory without an ensemble; (data): a member that has not finished its training
 std::vector<std::string> checkpoint_files(const std::string& text);
 
 }  // namespace lockstep
