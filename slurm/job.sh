@@ -20,7 +20,15 @@ trap 'on_signal USR1' USR1
 trap 'on_signal TERM' TERM
 
 LOCKSTEP=${LOCKSTEP:-$LOCKSTEP_HOME/build/bin/lockstep}
-LOCKSTEP_PREP=${LOCKSTEP_PREP:-$(dirname "$LOCKSTEP")/lockstep-prep}
+LOCKSTEP_PREP=${LOCKSTEP_PREP:-$(dirname "$(type -P "$LOCKSTEP" || echo "$LOCKSTEP")")/lockstep-prep}
+for program in "$LOCKSTEP" "$LOCKSTEP_PREP"; do
+  type -P "$program" >/dev/null ||
+    { say "there is no program $program: build it (make; for the GPU scripts make cuda), or set LOCKSTEP_HOME or LOCKSTEP"; exit 127; }
+done
+if [ -n "${CONFIG:-}" ] && { [ ! -f "$CONFIG" ] || [ ! -r "$CONFIG" ]; }; then
+  say "CONFIG=$CONFIG: no such file can be read from $PWD; name one relative to this folder, or by its full path"
+  exit 2
+fi
 if [ -n "${PBS_JOBID:-}" ]; then
   LAUNCHER=mpirun
   JOB=${PBS_JOBID%%.*} START=${START:-0}
@@ -98,6 +106,12 @@ if [ -n "${PBS_JOBID:-}" ]; then
   fi
 fi
 
+# If the job may start again, perhaps on other nodes, training requires a run directory that all of them see.
+if [ "${MAX_RESTARTS:-100}" != 0 ] &&
+  { [ -n "${PBS_JOBID:-}" ] || [[ "$(scontrol -o show job "$JOB" 2>/dev/null) " == *" Requeue=1 "* ]]; }; then
+  export LOCKSTEP_REQUEUE=yes
+fi
+
 # run COMMAND...: runs it on every rank while this shell handles signals. Returns the launcher's exit code.
 run() { attend "${launch[@]}" "$@"; }
 
@@ -120,32 +134,57 @@ attend() {
   return "$rc"
 }
 
+# What a start of a job leaves for the next one: the data set that was checked, with its size and time, and the faults
+# since the last progress. Another job, also one with the same number, does not use it.
+CHECKED=${RUN_DIR:-.}/.checked FAULTS=${RUN_DIR:-.}/.faults
+forget() { rm -f "$CHECKED" "$FAULTS"; }
+[ "$START" != 0 ] || forget
+note() { mkdir -p "${RUN_DIR:-.}" && echo "$2" >"$1"; }
+
 # preflight DATA: checks that the data set is whole and that the ranks can communicate; ends the job otherwise. A later
-# start of the same job does not check the same file again: .checked-JOB names it with its size and time.
+# start of the same job does not check the same file again.
 preflight() {
-  local rc stamp=.checked-${FIRST_JOB:-$JOB} file
+  local rc file
   say "job $JOB, start $((START + 1)): $NODES nodes ($NODE_LIST), $RANKS_PER_NODE ranks per node, $THREADS threads per rank"
   [ "${PREFLIGHT:-yes}" = yes ] || return 0
   file=$(stat -L -c '%s %y %n' -- "$1" 2>/dev/null)
-  if [ -n "$file" ] && [ "$file" = "$(cat "$stamp" 2>/dev/null)" ]; then
+  if [ -n "$file" ] && [ "$file" = "$(cat "$CHECKED" 2>/dev/null)" ]; then
     say "preflight: the data set is the one that an earlier start has checked"
   else
-    attend "$LOCKSTEP_PREP" check "$1" || { rc=$?; [ "$stopping" = 0 ] || leave 85; say "preflight: the data set is refused"; exit "$rc"; }
-    echo "$file" >"$stamp"
+    attend "$LOCKSTEP_PREP" check "$1" || {
+      rc=$?
+      [ "$stopping" = 0 ] || leave 85
+      case $rc in
+        3) say "preflight: the data set is refused" ;;
+        126 | 127) say "preflight: $LOCKSTEP_PREP cannot be started" ;;
+        137) say "preflight: the data set could not be checked: the system has killed the check, most often for lack of memory" ;;
+        *) say "preflight: the data set could not be checked" ;;
+      esac
+      leave "$rc"
+    }
+    note "$CHECKED" "$file"
   fi
-  run "$LOCKSTEP" comm-test --max-bytes 4MiB --budget 5 --timeout 60 || { rc=$?; [ "$stopping" = 0 ] || leave 85; say "preflight: the ranks cannot work together (exit code $rc)"; leave "$rc"; }
+  run "$LOCKSTEP" comm-test --max-bytes 4MiB --budget 5 --timeout 60 || {
+    rc=$?
+    [ "$stopping" = 0 ] || leave 85
+    case $rc in
+      126 | 127) say "preflight: ${launch[0]} cannot be started, or it cannot start $LOCKSTEP" ;;
+      *) say "preflight: the ranks cannot work together (exit code $rc)" ;;
+    esac
+    leave "$rc"
+  }
 }
 
 requeue() {
-  if [ "$START" -ge "${MAX_RESTARTS:-100}" ]; then say "not requeued: started ${MAX_RESTARTS:-100} times already"; return; fi
+  if [ "$START" -ge "${MAX_RESTARTS:-100}" ]; then say "not requeued: started ${MAX_RESTARTS:-100} times already"; return 1; fi
   # Printed before the call, because a requeued job may be killed at once.
   say "requeueing: $1"
   if [ -z "${PBS_JOBID:-}" ]; then
-    scontrol requeue "$JOB" || say "not requeued: Slurm refuses (--no-requeue, or JobRequeue=0 at this site); submit it again to continue"
+    scontrol requeue "$JOB" || { say "not requeued: Slurm refuses (--no-requeue, or JobRequeue=0 at this site); submit it again to continue"; return 1; }
   else
     # A user may not rerun a job of PBS: the next start is a new job with the same settings, log and run directory.
-    START=$((START + 1)) FIRST_JOB=${FIRST_JOB:-$JOB} qsub -V -N "$PBS_JOBNAME" ${QSUB_FLAGS:-} "$LOCKSTEP_HOME/slurm/$SCRIPT" ||
-      say "not requeued: qsub refuses; submit it again to continue"
+    START=$((START + 1)) qsub -V -N "$PBS_JOBNAME" ${QSUB_FLAGS:-} "$LOCKSTEP_HOME/slurm/$SCRIPT" ||
+      { say "not requeued: qsub refuses; submit it again to continue"; return 1; }
   fi
 }
 
@@ -153,21 +192,32 @@ requeue() {
 # the machine (1, or killed by a signal: above 128, or the signal's number from MPICH's mpirun) requeues it, but without
 # progress only RETRIES times; wrong usage (2) and bad data (3) never do.
 leave() {
-  local rc=$1 faults=.faults-${FIRST_JOB:-$JOB} count=0 reached= newest
+  local rc=$1 job= again=no count=0 reached= newest
   say "exit code $rc"
-  # Slurm calls a job that scancel or the time limit ends CANCELLED or TIMEOUT. A job that still runs has to make room
-  # for another one (preemption with a grace time), and continues later.
-  if [ "$cancelled" = 1 ] && [ "$rc" = 85 ] && scontrol -o show job "$JOB" 2>/dev/null | grep -q 'JobState=RUNNING '; then cancelled=0; fi
-  if [ "$cancelled" = 1 ]; then
-    say "cancelled, or at its time limit: submit it again to continue"
+  if [ "$cancelled" = 1 ]; then job=$(scontrol -o show job "$JOB" 2>/dev/null); fi
+  # A job that Slurm sends SIGTERM while it runs has to make room for another one (preemption with a grace time), and
+  # continues later. A job that loses a node may have been requeued by Slurm.
+  if [ "$rc" = 85 ] && [[ $job == *JobState=RUNNING\ * ]]; then cancelled=0; fi
+  if [[ $job =~ Restarts=([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -gt "$START" ]; then
+    again=yes
+    say "Slurm has requeued the job: it continues from its last checkpoint"
+  elif [ "$cancelled" = 1 ]; then
+    case $job in
+      *Reason=NodeDown*) say "a node of the job has failed: submit it again to continue" ;;
+      *Reason=TimeLimit*) say "the job is at its time limit: submit it again to continue" ;;
+      *) say "cancelled: submit it again to continue" ;;
+    esac
   elif [ "$rc" = 85 ]; then
-    requeue "it continues from its last checkpoint"
+    requeue "it continues from its last checkpoint" && again=yes
   elif [[ ! $rc =~ ^(0|2|3|126|127)$ ]]; then  # 126, 127: there is no such program
     newest=$(ls -t "${RUN_DIR:-.}"/checkpoints/step-* "${RUN_DIR:-.}"/pretrain/checkpoints/step-* 2>/dev/null | head -n 1)
-    [ -f "$faults" ] && read -r count reached <"$faults"
+    [ -f "$FAULTS" ] && read -r count reached <"$FAULTS"
     [ "$newest" = "$reached" ] || count=0
-    if [ "$count" -lt "${RETRIES:-1}" ]; then echo "$((count + 1)) $newest" >"$faults"; requeue "fault $((count + 1)) since the last progress, of which ${RETRIES:-1} are forgiven"; fi
+    if [ "$count" -lt "${RETRIES:-1}" ]; then
+      note "$FAULTS" "$((count + 1)) $newest"
+      requeue "fault $((count + 1)) since the last progress, of which ${RETRIES:-1} are forgiven" && again=yes
+    fi
   fi
-  [ "$rc" = 0 ] && rm -f "$faults" ".checked-${FIRST_JOB:-$JOB}"
+  [ "$again" = yes ] || forget
   exit "$rc"
 }

@@ -15,18 +15,21 @@ END
 cat >fake/scontrol <<'END'
 #!/usr/bin/env bash
 echo "scontrol $*" >>calls
-[ "$1" != -o ] || echo "JobId=7 JobState=${STATE:-CANCELLED} Reason=None"
+[ "$1" != -o ] || echo "JobId=7 JobState=${STATE:-COMPLETING} Reason=${REASON:-None} Requeue=${REQUEUE:-1} Restarts=${RESTARTS:-0}"
 [ "$1" != requeue ] || exit "${REQUEUE_CODE:-0}"
 END
 cat >fake/program <<'END'
 #!/usr/bin/env bash
 echo "$0 $*" >>calls
 case $(basename "$0") in
-  lockstep-prep) [ -z "${USR1_DURING_CHECK:-}" ] || { kill -USR1 $PPID; sleep 1; } ;;
+  lockstep-prep)
+    [ -z "${USR1_DURING_CHECK:-}" ] || { kill -USR1 $PPID; sleep 1; }
+    exit "${CHECK_CODE:-0}"
+    ;;
   lockstep)
     [ "$1" = train ] || exit 0
     [ -z "${TERM_DURING_TRAINING:-}" ] || { trap : USR1; kill -TERM $PPID; sleep 1; }
-    echo "threads $OMP_NUM_THREADS" >>calls
+    echo "threads $OMP_NUM_THREADS, requeue ${LOCKSTEP_REQUEUE:-no}" >>calls
     exit "${CODE:-0}"
     ;;
 esac
@@ -65,6 +68,41 @@ called 'train --config plain.ini --data.path other.h5 '
 CONFIG=without.ini job 2 cpu-1node.sbatch
 says 'without.ini has no data.path: set DATA'
 
+# What is missing is named by one line.
+mistake() { job "$1" "$2"; [ "$(wc -l <last.out) $(wc -c <last.err)" = "1 0" ] || fail "not one line"; [ ! -e calls ] || fail "a program was called"; }
+for script in slurm/*.sbatch; do
+  LOCKSTEP_HOME=nowhere mistake 2 "$(basename "$script")"
+  says 'LOCKSTEP_HOME=nowhere has no slurm/job.sh: submit from the folder that has it, or set LOCKSTEP_HOME$'
+done
+PBS_O_WORKDIR=$PWD LOCKSTEP_HOME=nowhere mistake 2 cpu.pbs
+says 'LOCKSTEP_HOME=nowhere has no slurm/job.sh'
+for data in '' set.h5; do
+  DATA=$data CONFIG=nothere.ini mistake 2 cpu-1node.sbatch
+  says "CONFIG=nothere.ini: no such file can be read from $PWD"
+done
+for name in LOCKSTEP LOCKSTEP_PREP; do
+  run 127 env $name=nowhere/bin/program bash slurm/gpu-1node.sbatch
+  says 'there is no program nowhere/bin/program: build it'
+done
+PATH=$PWD/build/bin:$PATH LOCKSTEP=lockstep job 0 cpu-1node.sbatch
+called '^\S*/build/bin/lockstep-prep check' '^\S*/build/bin/lockstep train '
+
+# Only exit code 3 of the check blames the data. A fault of the machine is repeated once.
+CHECK_CODE=3 job 3 cpu-1node.sbatch
+says 'preflight: the data set is refused$'
+for code in 126 127; do
+  CHECK_CODE=$code job $code cpu-1node.sbatch
+  says 'preflight: .*/build/bin/lockstep-prep cannot be started$'
+done
+LAUNCHER=mpirun MPIEXEC=nowhere/mpirun job 127 cpu-1node.sbatch
+says 'preflight: nowhere/mpirun cannot be started, or it cannot start .*/build/bin/lockstep$'
+CHECK_CODE=2 job 2 cpu-1node.sbatch
+says 'preflight: the data set could not be checked$'
+never_called 'scontrol requeue'
+CHECK_CODE=137 job 137 cpu-1node.sbatch
+says 'the data set could not be checked: the system has killed the check, most often for lack of memory$'
+called 'scontrol requeue'
+
 # Exit code 85 requeues the job. The log says so, also if Slurm refuses.
 CODE=85 job 85 cpu-1node.sbatch
 called 'scontrol requeue 7'
@@ -73,56 +111,85 @@ CODE=85 REQUEUE_CODE=1 job 85 cpu-1node.sbatch
 says 'not requeued: Slurm refuses'
 for code in 2 3; do
   CODE=$code job $code cpu-1node.sbatch
-  never_called scontrol
+  never_called 'scontrol requeue'
 done
 
-# A later start checks the data set again only if it has changed. A start that was stopped during the check has not checked it.
+# A job that may be requeued says so to the training.
+job 0 cpu-1node.sbatch
+called 'requeue yes'
+REQUEUE=0 job 0 cpu-1node.sbatch
+called 'requeue no'
+MAX_RESTARTS=0 job 0 cpu-1node.sbatch
+called 'requeue no'
+
+# A later start checks the data set again only if it has changed. A start that was stopped during the check has not
+# checked it, and neither has another job with this number.
+start() { SLURM_RESTART_COUNT=$1 job "$2" "$3"; }
+left() { find . -name '.checked*' -o -name '.faults*'; }
 echo rows >set.h5
-DATA=set.h5 USR1_DURING_CHECK=yes job 85 cpu-1node.sbatch
-DATA=set.h5 CODE=85 job 85 cpu-1node.sbatch
+export DATA=set.h5 RUN_DIR=chain
+USR1_DURING_CHECK=yes start 0 85 cpu-1node.sbatch
+CODE=85 start 1 85 cpu-1node.sbatch
 called 'lockstep-prep check set.h5'
-DATA=set.h5 CODE=85 job 85 cpu-1node.sbatch
+CODE=85 start 2 85 cpu-1node.sbatch
 never_called 'lockstep-prep check'
 called 'lockstep comm-test' 'lockstep train'
 echo more >>set.h5
-DATA=set.h5 job 0 cpu-1node.sbatch
+CODE=85 start 3 85 cpu-1node.sbatch
 called 'lockstep-prep check set.h5'
-DATA=set.h5 job 0 cpu-1node.sbatch
+CODE=85 start 0 85 cpu-1node.sbatch
 called 'lockstep-prep check set.h5'
+start 1 0 cpu-1node.sbatch
+never_called 'lockstep-prep check'
+[ -z "$(left)" ] || fail "left behind: $(left)"
 
 # A fault of the machine requeues the job once, and again after each new checkpoint: a long chain meets several faults.
-export RUN_DIR=chain
-CODE=1 job 1 cpu-1node.sbatch
+CODE=1 start 0 1 cpu-1node.sbatch
 called 'scontrol requeue 7'
-CODE=1 job 1 cpu-1node.sbatch
+CODE=1 start 1 1 cpu-1node.sbatch
 never_called 'scontrol requeue'
 for folder in chain/pretrain/checkpoints chain/checkpoints; do
+  CODE=1 start 0 1 cpu-1node.sbatch
   mkdir -p $folder && touch $folder/step-100.h5
-  CODE=1 job 1 cpu-1node.sbatch
+  CODE=1 start 1 1 cpu-1node.sbatch
   called 'scontrol requeue 7'
-  CODE=1 job 1 cpu-1node.sbatch
+  CODE=1 start 2 1 cpu-1node.sbatch
   never_called 'scontrol requeue'
+  [ -z "$(left)" ] || fail "left behind: $(left)"
 done
-rm -f .faults-7
-CODE=9 job 9 cpu-1node.sbatch  # MPICH's mpirun exits with the signal that killed a rank
+CODE=9 start 0 9 cpu-1node.sbatch  # MPICH's mpirun exits with the signal that killed a rank
 called 'scontrol requeue 7'
-rm -f .faults-7
+CODE=1 start 0 1 cpu-1node.sbatch  # another job with this number
+called 'scontrol requeue 7'
+# Jobs that do not come back leave nothing in the folders.
+for outcome in CODE=2 CODE=3 CHECK_CODE=3 "CODE=85 REQUEUE_CODE=1" "CODE=1 RETRIES=0" "CODE=85 MAX_RESTARTS=0"; do
+  run "$(grep -oE '[0-9]+' <<<"$outcome" | head -n 1)" env $outcome bash slurm/cpu-1node.sbatch
+  [ -z "$(left)" ] || fail "left behind by $outcome: $(left)"
+done
+unset DATA RUN_DIR
 
 # A signal during the check of the data set stops the job before the training, and requeues it.
 USR1_DURING_CHECK=yes job 85 cpu-1node.sbatch
 called 'lockstep-prep check' 'scontrol requeue 7'
 never_called 'lockstep (comm-test|train)'
 # So does a signal during the script's own set-up.
-mkdir -p early/slurm/sites && ln -s "$home/slurm/job.sh" early/slurm/job.sh && echo 'kill -USR1 $$' >early/slurm/sites/slow.sh
+mkdir -p early/slurm/sites && ln -s "$PWD/build" early/build && ln -s "$home/slurm/job.sh" early/slurm/job.sh && echo 'kill -USR1 $$' >early/slurm/sites/slow.sh
 LOCKSTEP_HOME=early SITE=slow job 85 cpu-1node.sbatch
 called 'scontrol requeue 7'
-never_called lockstep
+never_called 'lockstep-prep|lockstep (comm-test|train)'
 # After SIGTERM a cancelled job is not requeued; a preempted one, which Slurm still lists as running, is.
 TERM_DURING_TRAINING=yes CODE=85 job 85 cpu-1node.sbatch
 never_called 'scontrol requeue'
-says 'cancelled, or at its time limit'
+says 'cancelled: submit it again to continue'
 TERM_DURING_TRAINING=yes CODE=85 STATE=RUNNING job 85 cpu-1node.sbatch
 called 'scontrol requeue 7'
+# The log says why Slurm ends a job. After the loss of a node Slurm may have requeued the job itself.
+TERM_DURING_TRAINING=yes CODE=85 REASON=TimeLimit job 85 cpu-1node.sbatch
+says 'the job is at its time limit: submit it again to continue'
+TERM_DURING_TRAINING=yes CODE=143 REASON=NodeDown job 143 cpu-1node.sbatch
+says 'a node of the job has failed: submit it again to continue'
+TERM_DURING_TRAINING=yes CODE=143 RESTARTS=1 job 143 cpu-1node.sbatch
+says 'Slurm has requeued the job: it continues from its last checkpoint'
 
 # Without hardware threads a rank gets no more threads than cores, whatever Slurm counts.
 printf '#!/bin/sh\necho "# socket,core"\nfor c in 0 0 1 1; do echo 0,$c; done\n' >fake/lscpu

@@ -94,6 +94,10 @@ void require_shared_directory(World& world, const RunConfig& config) {
   world.together("looking for the run directory", [&] {
     require_usage(config.checkpoint.layout != "sharded", where,
                   ", so it cannot write its part of a checkpoint; choose a directory that all hosts share");
+    require_usage(
+        world.rank() != 0 || std::getenv("LOCKSTEP_REQUEUE") == nullptr, where,
+        ": if the job is requeued on other nodes, it does not find its checkpoints; choose a directory that all "
+        "hosts share, or submit the job with --no-requeue");
     if (world.rank() == 0)
       log::warning(where,
                    "; a start with another first host would not find the checkpoints: choose a directory that all "

@@ -7,7 +7,7 @@ needs h5diff hdf5-tools
 ln -s "$tree/slurm" slurm && ln -s "$tree/configs" configs && mkdir -p build stand-in && ln -s "$BIN" build/bin
 cat >stand-in/qsub <<'END'
 #!/bin/bash
-echo "START=$START FIRST_JOB=$FIRST_JOB $*" >>submitted
+echo "START=$START $*" >>submitted
 END
 cat >stand-in/qstat <<'END'
 #!/bin/bash
@@ -25,8 +25,8 @@ job() { run "$1" env PBS_JOBID="$2.head" DATA=data.h5 TRAIN_FLAGS="$flags" "${@:
 
 job 85 7 WALLTIME=00:05:00 STOP_BEFORE=300 PREFLIGHT=yes  # which takes longer than the signal
 says 'the job got SIGUSR1' 'requeueing'
-[ "$(cat submitted)" = "START=1 FIRST_JOB=7 -V -N ice $PWD/slurm/cpu.pbs" ] || fail "submitted: $(cat submitted)"
-job 0 8 WALLTIME=10:00:00 START=1 FIRST_JOB=7
+[ "$(cat submitted)" = "START=1 -V -N ice $PWD/slurm/cpu.pbs" ] || fail "submitted: $(cat submitted)"
+job 0 8 WALLTIME=10:00:00 START=1
 same_model whole/checkpoints/final.h5 runs/ice/checkpoints/final.h5
 job 3 9 WALLTIME=10:00:00 DATA=nodes PREFLIGHT=yes
 says 'the data set is refused'

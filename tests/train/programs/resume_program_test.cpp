@@ -296,6 +296,9 @@ TEST_SUITE("train.programs.resume") {
       return run_process(mpirun_command() + in(fs::current_path()) + Words{":"} + in("other"));
     };
     check_ended(start("sharded"), 2, "does not see the one of rank 0");
+    ::setenv("LOCKSTEP_REQUEUE", "yes", 1);  // as the job scripts do
+    check_ended(start("single"), 2, "does not see the one of rank 0: if the job is requeued on other nodes");
+    ::unsetenv("LOCKSTEP_REQUEUE");
     check_ended(start("single"), 0, "does not see the one of rank 0");
     CHECK(contains(lockstep::CheckpointReader("run/checkpoints/final.h5").config(),
                    "path = " + fs::absolute("data.h5").string()));
