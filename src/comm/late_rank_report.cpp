@@ -11,11 +11,6 @@ namespace {
 constexpr std::size_t kNamed = 4;  // ranks at fault that the message describes individually
 constexpr std::size_t kTableRows = 64;
 
-bool waits(const RankSeen& r) {
-  return r.answered && r.process != Process::dead && r.process != Process::stopped &&
-         r.at.activity == Activity::in_collective;
-}
-
 std::string call_of(const Whereabouts& at) {
   std::string text = join("#", at.sequence, " ", at.channel.view() == "world" ? "" : "node ", at.operation.view());
   if (at.type.view() != "") text += join(" of ", at.count, " ", at.type.view());
@@ -139,6 +134,11 @@ std::string table_of(const std::vector<RankSeen>& ranks, const std::vector<const
 }
 }  // namespace
 
+bool waits(const RankSeen& r) {
+  return r.answered && r.process != Process::dead && r.process != Process::stopped &&
+         r.at.activity == Activity::in_collective;
+}
+
 std::string report_text(const Alarm& alarm, const std::vector<RankSeen>& ranks) {
   const RankSeen* reference = reference_of(alarm, ranks);
   std::vector<std::pair<int, const RankSeen*>> at_fault;
@@ -147,10 +147,11 @@ std::string report_text(const Alarm& alarm, const std::vector<RankSeen>& ranks) 
   }
   std::stable_sort(at_fault.begin(), at_fault.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
 
-  std::string text = alarm.kind == Alarm::Kind::dead
-                         ? join("the job cannot continue: rank ", alarm.rank, " has died")
-                         : join("no progress for ", human_seconds(alarm.timeout_s), " (dist.timeout)");
-  if (reference != nullptr && alarm.kind == Alarm::Kind::late) {
+  const std::string time = human_seconds(alarm.timeout_s);
+  std::string text = alarm.kind == Alarm::Kind::dead   ? join("the job cannot continue: rank ", alarm.rank, " has died")
+                     : alarm.kind == Alarm::Kind::slow ? join("no step for ", time, ", and the job still waits")
+                                                       : join("no progress for ", time, " (dist.timeout)");
+  if (reference != nullptr && alarm.kind != Alarm::Kind::dead) {
     const auto waiting = std::count_if(ranks.begin(), ranks.end(),
                                        [&](const RankSeen& r) { return waits(r) && same_call(r.at, reference->at); });
     text += join(": ", waiting, " of ", ranks.size(), " ranks wait in collective ", call_of(reference->at), " of ",
@@ -168,7 +169,7 @@ std::string report_text(const Alarm& alarm, const std::vector<RankSeen>& ranks) 
         "its "
         "settings (OMPI_MCA_btl, OMPI_MCA_pml, UCX_TLS) may be at fault";
   }
-  return text + table_of(ranks, culprits);
+  return alarm.kind == Alarm::Kind::slow ? text : text + table_of(ranks, culprits);
 }
 
 }  // namespace lockstep

@@ -16,15 +16,18 @@ struct RankSeen {
   bool answered;  ///< false: the state is unknown, and identity has rank and host only
 };
 
-/// The reason for a report.
+/// The reason for a report. A slow collective is no reason to end the job.
 struct Alarm {
-  enum class Kind : std::int32_t { late, dead } kind;
-  std::int32_t rank;  ///< late: the rank that waited too long; dead: the rank that died
-  double timeout_s;
+  enum class Kind : std::int32_t { late, dead, slow } kind;
+  std::int32_t rank;  ///< late, slow: the rank that waits; dead: the rank that died
+  double timeout_s;   ///< slow: how long it has waited
 };
 
-/// The report that names late, stopped and dead ranks: one message with the event, the ranks at fault and a table of
-/// all ranks.
+/// Whether a rank is known to run and to wait in a collective.
+bool waits(const RankSeen& rank);
+
+/// The report that names late, stopped and dead ranks: one message with the event, the ranks at fault and, if the job
+/// ends, a table of all ranks.
 ///
 /// At fault are, in this order: ranks that died, ranks stopped by a signal, ranks that do not answer, ranks that have
 /// not reached the collective in which the others wait, ranks in another collective. If all ranks are in the same

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/helper_thread.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/text.hpp"
 
 namespace lockstep {
 
@@ -20,6 +21,7 @@ constexpr double kForwarded_s = 0.5;  // for the launcher to forward a report: i
 constexpr double kAbortEnds_s = 4;    // for MPI_Abort to end the job
 constexpr double kNeighbourEvery_s = 0.2;  // after a death mpirun leaves the other ranks a second
 constexpr double kQuietBeforeServing_s = 2;
+constexpr int kNodesAsked = 3;  // if this many nodes do not answer, a second report is acceptable
 }  // namespace
 
 Watchdog::Watchdog(Setup setup) : s_(std::move(setup)) {
@@ -83,6 +85,10 @@ void Watchdog::look_at_self(double passed_s) {
   quiet_s_ = w.world_sequence == last_sequence_ ? quiet_s_ + passed_s : 0;
   last_sequence_ = w.world_sequence;
   if (w.activity != Activity::in_collective || w.since_ns != late_since_ns_) {
+    if (warned_)
+      log::warning("the job goes on after ",
+                   human_seconds(1e-9 * static_cast<double>(monotonic_ns() - late_since_ns_)));
+    noticed_ = warned_ = false;
     late_s_ = 0;
     late_since_ns_ = w.activity == Activity::in_collective ? w.since_ns : 0;
     return;
@@ -90,6 +96,24 @@ void Watchdog::look_at_self(double passed_s) {
   late_s_ += passed_s;
   const double timeout = timeout_s_;
   if (timeout > 0 && late_s_ > timeout) raise({Alarm::Kind::late, s_.rank, timeout});
+  if (w.step >= 0 && !noticed_ && late_s_ > (timeout > 0 ? std::min(warn_after_s_, timeout / 2) : warn_after_s_)) {
+    noticed_ = true;
+    warn_after_s_ *= 2;
+    warn_of_wait();
+  }
+}
+
+void Watchdog::warn_of_wait() {
+  const bool one_node = node_count() == 1;
+  if (s_.node >= kNodesAsked || !(one_node || s_.threads_may_call_mpi) || alarmed_ || s_.board->ending != 0) return;
+  const auto warns = [&](const std::vector<RankSeen>& ranks) {
+    const auto first = std::find_if(ranks.begin(), ranks.end(), waits);
+    return first != ranks.end() && first->identity.rank == s_.rank;
+  };
+  if (!warns(own_node())) return;
+  const std::vector<RankSeen> ranks = all_ranks(!one_node, kLook);
+  warned_ = warns(ranks);
+  if (warned_) log::warning(report_text({Alarm::Kind::slow, s_.rank, late_s_}, ranks));
 }
 
 void Watchdog::look_at_neighbour() {
@@ -136,7 +160,7 @@ void Watchdog::act(bool may_call_mpi) {
     leave_by_force();
   }
   if (!may_call_mpi) {
-    log::error(report_text(alarm_, all_ranks(false)));
+    log::error(report_text(alarm_, all_ranks(false, kQuery)));
     end_by_force(1);
   }
   std::int32_t nobody = 0;
@@ -158,7 +182,7 @@ void Watchdog::act(bool may_call_mpi) {
     await_end(kReportEnds_s);
     leave_by_force();
   }
-  log::error(report_text(alarm_, all_ranks(true)));
+  log::error(report_text(alarm_, all_ranks(true, kQuery)));
   std::fflush(nullptr);
   abort_job(1);
 }
@@ -236,7 +260,7 @@ std::vector<RankSeen> Watchdog::own_node() const {
   return seen;
 }
 
-std::vector<RankSeen> Watchdog::all_ranks(bool may_call_mpi) {
+std::vector<RankSeen> Watchdog::all_ranks(bool may_call_mpi, Tag query) {
   std::vector<RankSeen> all(static_cast<std::size_t>(s_.size));
   for (int r = 0; r < s_.size; ++r) {
     RankSeen& rank = all[static_cast<std::size_t>(r)];
@@ -249,19 +273,20 @@ std::vector<RankSeen> Watchdog::all_ranks(bool may_call_mpi) {
   }
   for (const RankSeen& rank : own_node()) all[static_cast<std::size_t>(rank.identity.rank)] = rank;
   if (may_call_mpi && node_count() > 1) {
-    gather(all, true);
-    gather(all, false);
+    replies_.clear();
+    gather(all, true, query);
+    gather(all, false, query);
   }
   return all;
 }
 
-void Watchdog::gather(std::vector<RankSeen>& all, bool first_ranks_only) {
+void Watchdog::gather(std::vector<RankSeen>& all, bool first_ranks_only, Tag query) {
   std::vector<bool> asked(static_cast<std::size_t>(node_count()), false);
   for (int r = 0; r < s_.size; ++r) {
     const auto node = static_cast<std::size_t>(s_.node_of[static_cast<std::size_t>(r)]);
     if (all[static_cast<std::size_t>(r)].answered || (first_ranks_only && asked[node])) continue;
     asked[node] = true;
-    send(r, kQuery, {});
+    send(r, query, {});
   }
   const auto complete = [&] {
     for (const RankSeen& rank : replies_) all[static_cast<std::size_t>(rank.identity.rank)] = rank;
@@ -272,7 +297,6 @@ void Watchdog::gather(std::vector<RankSeen>& all, bool first_ranks_only) {
 }
 
 bool Watchdog::others_take_report(const Alarm& alarm) {
-  constexpr int kNodesAsked = 3;  // if this many nodes do not answer, a second report is acceptable
   for (int node = 0; node < std::min(s_.node, kNodesAsked); ++node) {
     for (int r = 0; r < s_.size; ++r) {
       if (s_.node_of[static_cast<std::size_t>(r)] == node) send(r, kAlarm, std::as_bytes(std::span(&alarm, 1)));
@@ -307,6 +331,8 @@ void Watchdog::serve() {
     switch (status.MPI_TAG) {
       case kQuery:
         s_.board->ending = 1;
+        [[fallthrough]];
+      case kLook:
         send(status.MPI_SOURCE, kReply, std::as_bytes(std::span<const RankSeen>(own_node())));
         break;
       case kReply: {

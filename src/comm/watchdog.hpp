@@ -27,6 +27,9 @@ namespace lockstep {
 /// its node's table, then all ranks of nodes that did not answer, prints the report and calls MPI_Abort. If the job
 /// does not end, each watchdog kills the processes of its node after a while.
 ///
+/// Well before the timeout, the lowest of the ranks that wait in a collective of a step warns, with the same query but
+/// without ending the job: after 10 s (or half the timeout, if that is less), and then only for waits twice as long.
+///
 /// Time in which a process did not run (a suspended job) does not count.
 ///
 /// With MPI_THREAD_MULTIPLE the thread itself communicates with other nodes. Otherwise it never calls MPI: the waiting
@@ -60,7 +63,7 @@ class Watchdog {
   [[noreturn]] void end_by_force(int exit_code);
 
  private:
-  enum Tag : int { kQuery = 1, kReply, kAlarm, kTaken };
+  enum Tag : int { kQuery = 1, kLook, kReply, kAlarm, kTaken };
   struct Outgoing {
     std::vector<std::byte> bytes;
     MPI_Request request = MPI_REQUEST_NULL;
@@ -69,6 +72,7 @@ class Watchdog {
   void run(const std::stop_token& stop);
   double tick_s() const;
   void look_at_self(double passed_s);
+  void warn_of_wait();
   void look_at_neighbour();
   void raise(const Alarm& alarm);
   void act(bool may_call_mpi);
@@ -78,8 +82,9 @@ class Watchdog {
   [[noreturn]] void leave_by_force();
   bool others_take_report(const Alarm& alarm);
   std::vector<RankSeen> own_node() const;
-  std::vector<RankSeen> all_ranks(bool may_call_mpi);
-  void gather(std::vector<RankSeen>& all, bool first_ranks_only);
+  /// query  kQuery, after which no rank continues its work, or kLook
+  std::vector<RankSeen> all_ranks(bool may_call_mpi, Tag query);
+  void gather(std::vector<RankSeen>& all, bool first_ranks_only, Tag query);
   /// Answers other nodes until done() returns true, or for `seconds` at most. Returns whether done() was true.
   bool serve_until(const std::function<bool()>& done, double seconds);
   void await_end(double seconds);
@@ -92,6 +97,8 @@ class Watchdog {
   double quiet_s_ = 0;  ///< since this rank last began a collective of all ranks
   std::uint64_t last_sequence_ = 0;
   std::int64_t late_since_ns_ = 0;
+  double warn_after_s_ = 10;
+  bool noticed_ = false, warned_ = false;  ///< of the present wait
   std::int64_t looked_ns_ = 0;
   std::atomic<bool> alarmed_{false};
   Alarm alarm_{};

@@ -31,6 +31,7 @@ void suspend_all(const std::vector<std::int64_t>& pids) {
 void fail(const std::string& fault, World& world, std::vector<float>& gradient, const std::vector<std::int64_t>& pids) {
   if (fault == "stop") raise(SIGSTOP);
   if (fault == "kill") raise(SIGKILL);
+  if (fault == "pause") std::this_thread::sleep_for(std::chrono::seconds(6));
   if (fault == "late") std::this_thread::sleep_for(std::chrono::hours(1));
   if (fault == "exit") _exit(7);
   if (fault == "suspend") suspend_all(pids);
@@ -64,7 +65,7 @@ int sum_on_gpus(World& world, int guilty) {
 
 int job(World& world, const std::string& fault, int guilty) {
   WorldOptions options;
-  options.timeout_s = fault == "started" ? 2 : 1;
+  options.timeout_s = fault == "pause" ? 10 : fault == "started" ? 2 : 1;
   options.check_collectives = fault.ends_with("-checked");
   world.configure(options);
   if (fault == "gpu-late") return sum_on_gpus(world, guilty);
@@ -84,6 +85,7 @@ int job(World& world, const std::string& fault, int guilty) {
     if (now && fault.starts_with("skip")) continue;
     if (now && fault == "leave") return 0;
     comm.all_reduce(std::span<float>(gradient), ReduceOp::sum, "gradient");
+    if (fault == "pause") std::this_thread::sleep_for(std::chrono::milliseconds(200));  // until the watchdog looks
     if (fault == "started") {
       // Twice the deadline in total, but never in a single wait: the job must continue.
       if (world.rank() == guilty) std::this_thread::sleep_for(std::chrono::milliseconds(400));

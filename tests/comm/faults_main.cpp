@@ -170,6 +170,19 @@ TEST_SUITE("comm.faults") {
     CHECK(o.seconds > 3);
   }
 
+  TEST_CASE("one rank warns of a long wait before the deadline, and says when it ends") {
+    for (const int guilty : {0, 1}) {
+      const Job o = run(3, "pause", guilty);
+      o.check_ended(0);
+      const int speaker = guilty == 0 ? 1 : 0;
+      o.check_says_once("no step for ", "the job goes on after ");
+      o.check_says(join("warning [rank ", speaker, "/3, "),
+                   "and the job still waits: 2 of 3 ranks wait in collective #",
+                   "all_reduce sum of 100 f32 'gradient' of train, step 5", join("rank ", guilty, " ("),
+                   "is late: it has been in train, step 5, for ", "the job is done");
+    }
+  }
+
   TEST_CASE("waits shorter than the deadline never end the job") {
     const Job o = run(2, "started", 1);
     o.check_ended(0);

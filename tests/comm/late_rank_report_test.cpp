@@ -88,6 +88,16 @@ TEST_SUITE("comm.late_rank_report") {
                    "rank 3 (host1, pid 1003) is late: it waits in #9 all_reduce sum");
   }
 
+  TEST_CASE("a warning names what the ranks wait for and the ranks at fault, without a table") {
+    std::vector<RankSeen> ranks = all_waiting(4);
+    ranks[1].process = Process::stopped;
+    CHECK(report_text({Alarm::Kind::slow, 0, 10}, ranks) ==
+          "no step for 10.0s, and the job still waits: 3 of 4 ranks wait in collective #12 all_reduce sum of 100 f32 "
+          "'gradient' of train, step 5;\n  rank 1 (host0, pid 1001) is stopped by a signal (SIGSTOP, a debugger?); it "
+          "was "
+          "in train, step 5");
+  }
+
   TEST_CASE("the table for a thousand ranks is short and contains the ranks at fault") {
     std::vector<RankSeen> ranks = all_waiting(1000);
     ranks[777].process = Process::stopped;
