@@ -1,5 +1,6 @@
 #include "lockstep/report/run_records.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -29,6 +30,7 @@ Json json_of(const StepRecord& r) {
   line["lr"] = r.lr;
   if (r.grad_norm >= 0) line["grad_norm"] = r.grad_norm;
   line["samples_per_s"] = r.samples_per_s;
+  if (r.ranks > 0) line["ranks"] = r.ranks;
   Json seconds = {{"total", r.seconds}};
   for (const auto& [phase, value] : r.phases) seconds[phase] = value;
   line["seconds"] = seconds;
@@ -57,6 +59,10 @@ Json json_of(const EvalRecord& r) {
 double number(const Json& line, const char* key) {
   const auto found = line.find(key);
   return found != line.end() && found->is_number() ? found->get<double>() : std::nan("");
+}
+std::int64_t whole(const Json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 std::string text(const Json& line, const char* key) {
   const auto found = line.find(key);
@@ -87,6 +93,7 @@ StepRecord step_record(const Json& line) {
                .samples_per_s = number(line, "samples_per_s"),
                .seconds = number(seconds, "total"),
                .phases = {},
+               .ranks = whole(line, "ranks"),
                .metrics = metrics_of(object(line, "metrics")),
                .time = number(line, "time")};
   const Json gpus = object(line, "gpus");
@@ -154,6 +161,16 @@ std::size_t read_records(std::string_view text, const std::function<bool(RunReco
     if (!take(line["split"] == kTrain ? RunRecord(step_record(line)) : RunRecord(eval_record(line)))) break;
   }
   return at;
+}
+
+void name_slowest(StepRecord& record, const std::vector<double>& seconds) {
+  const auto slowest = std::ranges::max_element(seconds);
+  record.slowest_rank = static_cast<int>(slowest - seconds.begin());
+  std::vector<double> others(seconds);
+  others.erase(others.begin() + record.slowest_rank);
+  std::ranges::sort(others);
+  const double median = (others[(others.size() - 1) / 2] + others[others.size() / 2]) / 2;
+  record.slowest_by = median > 0 ? *slowest / median - 1 : 0;
 }
 
 void require_recordable(const fs::path& run_dir) {

@@ -8,6 +8,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/ops/isa.hpp"
 #include "lockstep/report/heat_map.hpp"
+#include "lockstep/report/run_records.hpp"
 #include "train/trainer_impl.hpp"
 
 namespace lockstep {
@@ -145,11 +146,9 @@ void Trainer::Impl::gather(StepRecord& record, const GpuReading& gpu) {
     comm.all_gather_known(std::as_bytes(std::span(&mine, 1)),
                           std::vector<std::int64_t>(all.size(), std::int64_t{sizeof mine}),
                           std::as_writable_bytes(std::span(all)), "seconds and GPUs of the ranks");
-    double sum = 0;
-    for (const OfRank& rank : all) sum += rank.compute;
-    const auto most = std::ranges::max_element(all, {}, &OfRank::compute);
-    record.slowest_rank = static_cast<int>(most - all.begin());
-    record.slowest_by = sum > 0 ? most->compute * static_cast<double>(all.size()) / sum - 1 : 0;
+    std::vector<double> seconds;
+    for (const OfRank& rank : all) seconds.push_back(rank.compute);
+    name_slowest(record, seconds);
   }
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     GpuValues values{.rank = static_cast<int>(rank), .values = {}};
@@ -177,6 +176,7 @@ void Trainer::Impl::log_interval() {
                     .lr = interval.lr,
                     .grad_norm = interval.steps > 0 ? interval.norm : -1,
                     .phases = interval.phases(),
+                    .ranks = world.size(),
                     .metrics = std::move(metrics)};
   gather(record, gpu);
   record.seconds = interval.watch.seconds();

@@ -27,6 +27,7 @@ StepRecord training(std::int64_t step) {
           .lr = 0.5,
           .seconds = 3,
           .phases = {{"update", 1}},
+          .ranks = 4,
           .gpus = {{0, {{"utilization_percent", 97}, {"power_w", 400.5}}}, {3, {{"power_w", 90}}}},
           .metrics = {}};
 }
@@ -34,6 +35,19 @@ StepRecord training(std::int64_t step) {
 }  // namespace
 
 TEST_SUITE("report.run_records") {
+  TEST_CASE("the slowest rank is compared with the median of the others") {
+    StepRecord record;
+    const auto slowest = [&](const std::vector<double>& seconds) {
+      name_slowest(record, seconds);
+      return std::pair(record.slowest_rank, record.slowest_by);
+    };
+    CHECK(slowest({1, 5}) == std::pair(1, 4.0));
+    CHECK(slowest({2, 1, 9, 4}) == std::pair(2, 3.5));
+    CHECK(slowest({3, 1, 2}) == std::pair(0, 1.0));
+    CHECK(slowest({1, 1}) == std::pair(0, 0.0));
+    CHECK(slowest({0, 1}) == std::pair(1, 0.0));
+  }
+
   TEST_CASE("a record reads back as it was written, in order, up to a line that is cut off") {
     const std::string text = record_line(training(5)) + record_line(evaluation(6, "validation")), cut = "{\"step\":7,";
     std::vector<RunRecord> read;
@@ -44,6 +58,7 @@ TEST_SUITE("report.run_records") {
     for (const RunRecord& r : read) again += record_line(r);
     CHECK(again == text);
     const auto& s = std::get<StepRecord>(read[0]);
+    CHECK(s.ranks == 4);
     REQUIRE(s.gpus.size() == 2);
     CHECK(s.gpus[1].rank == 3);
     CHECK(s.gpus[0].values[1].value == 400.5);

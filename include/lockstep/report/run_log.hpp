@@ -68,8 +68,9 @@ struct StepRecord {
   double samples_per_s = 0;          ///< over all ranks
   double seconds = 0;                ///< wall time of these steps
   PhaseSeconds phases;               ///< of rank 0, summed over these steps
+  std::int64_t ranks = 0;            ///< that computed these steps; 0: unknown
   int slowest_rank = -1;             ///< the rank that computed longest; negative: a single rank
-  double slowest_by = 0;             ///< excess over the mean time of all ranks, as a fraction of it
+  double slowest_by = 0;             ///< excess over the median time of the others, as a fraction of it
   std::vector<GpuValues> gpus = {};  ///< at the end of these steps
   std::vector<Metric> metrics;       ///< loss_scale, loss_unweighted, ...
   double time = 0;                   ///< when it was written, set by RunLog. Units: seconds since 1970

@@ -23,6 +23,9 @@ std::string record_line(const RunRecord& record);
 /// Returns the total length of the accepted lines, in bytes.
 std::size_t read_records(std::string_view text, const std::function<bool(RunRecord)>& take);
 
+/// Sets slowest_rank and slowest_by. seconds: the compute time of each rank, of at least two
+void name_slowest(StepRecord& record, const std::vector<double>& seconds);
+
 /// Checks, before an evaluation, that add_evaluation() will be able to open its file.
 /// errors  Error (usage): as require_writable(); (internal): as AppendFile
 void require_recordable(const std::filesystem::path& run_dir);
