@@ -100,7 +100,7 @@ RankMemory rank_memory(const RunConfig& c, const PlannedRanks& r, const TaskNeed
           .scratch = needs.scratch_bytes * of_threads + needs.gathered_bytes,
           .arrays = needs.rank_bytes,
           .evaluation = needs.evaluation_bytes * of_threads,
-          .data = needs.gpu_data_bytes,
+          .data = on_gpu ? needs.gpu_data_bytes : 0,
           .products = on_gpu && needs.activation_bytes_per_sample > 0 ? kProductScratch : 0,
           .gradient_buffers = buffers,
           .all_state = state * (trained + twice)};

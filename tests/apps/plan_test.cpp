@@ -153,6 +153,38 @@ TEST_SUITE("apps.plan") {
     const ProcessResult r = data.plan("--model.kind sasrec --batch.size 2 --run-dir " + data.dir.path().string());
     CAPTURE(r.err);
     CHECK(r.exit_code == 0);
-    check_mentions(r.out, "at 250 samples/s");
+    check_mentions(r.out, "at 250 samples/s (measured in ", ", on an unknown number of ranks): ");
+  }
+
+  TEST_CASE("a rate that other ranks have measured is called so") {
+    const Data data("synth-sequences --users 12");
+    const std::string run =
+        "--model.kind sasrec --batch.size 2 --steps 2 --train.log_every 1 --run-dir " + (data.dir / "run").string();
+    succeeded(data.run("train", run + " --eval.final none"));
+    check_mentions(succeeded(data.plan(run)).out, "samples/s (measured in ", "/run on 1 rank): ");
+    check_mentions(succeeded(data.plan(run + " --ranks 4 --batch.scope global")).out,
+                   "/run on 1 rank, the rate of 4 ranks will differ): ");
+  }
+
+  TEST_CASE("only the plan for a GPU lists a copy of the data set in its memory") {
+    for (const auto& [source, kind] :
+         {std::pair("synth-sudoku --order 2 --train 30 --test 5", "hrm"),
+          std::pair("synth-icecolumn --rows 300", "emulator"), std::pair("synth-sequences --users 30", "sasrec"),
+          std::pair("synth-kg --users 13", "kgat")}) {
+      CAPTURE(kind);
+      const Data data(source);
+      const std::string options = join("--batch.size 4 --model.kind ", kind);
+      const std::string on_cpu = succeeded(data.plan(options)).out;
+      CHECK_FALSE(contains(on_cpu, "GPU"));
+      check_mentions(succeeded(data.plan(options + " --run.device cuda")).out, "a copy in the GPU's memory");
+    }
+  }
+
+  TEST_CASE("the memory of the planned nodes can be given") {
+    const Data data("synth-sequences --users 12");
+    const std::string options = "--model.kind sasrec --batch.size 2 ";
+    check_mentions(succeeded(data.plan(options + "--memory 192")).out, "--memory", "192.0 GiB  largest batch: ");
+    check_mentions(succeeded(data.plan(options + "--memory 0.001")).out, "1.0 MiB  too little for this configuration");
+    check_mentions(succeeded(data.plan(options + "--memory 80 --run.device cuda")).out, "80.0 GiB  largest batch: ");
   }
 }

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -28,22 +29,31 @@ namespace {
 struct PlanArguments {
   RunConfig config;
   std::int64_t ranks = 1, ranks_per_node = 0;
-  double rate = 0;
+  double rate = 0, memory_gib = 0;
 };
 
-/// Samples per second in the last training record of the run directory, or 0.
-double measured_rate(const std::string& run_dir) {
-  double rate = 0;
+/// The last training record of the run directory with a rate, or one without.
+StepRecord measured_step(const std::string& run_dir) {
+  StepRecord last;
   read_records(read_if_there(std::filesystem::path(run_dir) / kMetricsFile), [&](const RunRecord& record) {
     const auto* step = std::get_if<StepRecord>(&record);
-    if (step != nullptr && step->samples_per_s > 0) rate = step->samples_per_s;
+    if (step != nullptr && step->samples_per_s > 0) last = *step;
     return true;
   });
-  return rate;
+  return last;
+}
+
+/// Where the rate is from: "measured in runs/a on 4 ranks", and a warning if the plan has another number.
+std::string measured_on(const std::string& run_dir, std::int64_t measured, std::int64_t planned) {
+  const auto ranks = [](std::int64_t n) { return join(n, n == 1 ? " rank" : " ranks"); };
+  if (measured == 0) return join("measured in ", run_dir, ", on an unknown number of ranks");
+  return join("measured in ", run_dir, " on ", ranks(measured),
+              measured == planned ? "" : join(", the rate of ", ranks(planned), " will differ"));
 }
 
 /// Steps and seconds of a run. per_step: samples of a step; given_rate: samples per second, 0: as measured
-void print_time(const RunConfig& c, double given_rate, const TaskNeeds& needs, std::int64_t per_step) {
+void print_time(const RunConfig& c, double given_rate, const TaskNeeds& needs, std::int64_t per_step,
+                std::int64_t ranks) {
   const std::int64_t per_epoch =
       needs.steps_per_epoch > 0 ? needs.steps_per_epoch : (needs.train_samples + per_step - 1) / per_step;
   const double by_epochs = static_cast<double>(per_epoch) * static_cast<double>(c.train.epochs);
@@ -51,14 +61,16 @@ void print_time(const RunConfig& c, double given_rate, const TaskNeeds& needs, s
   std::cout << "  " << per_epoch << " steps per epoch, "
             << (steps < by_epochs ? join(c.train.steps, " steps (train.steps)") : join(c.train.epochs, " epochs"))
             << "\n";
-  const double rate = given_rate > 0 ? given_rate : measured_rate(c.run.dir);
+  const StepRecord last = given_rate > 0 ? StepRecord{} : measured_step(c.run.dir);
+  const double rate = given_rate > 0 ? given_rate : last.samples_per_s;
   if (rate > 0) {
     const double epoch = static_cast<double>(needs.train_samples) / rate;
-    std::cout << "  at " << join(rate) << " samples/s (" << (given_rate > 0 ? "--rate" : "measured in " + c.run.dir)
+    std::cout << "  at " << join(rate) << " samples/s ("
+              << (given_rate > 0 ? "--rate" : measured_on(c.run.dir, last.ranks, ranks))
               << "): " << human_seconds(epoch) << " per epoch, "
               << human_seconds(epoch * steps / static_cast<double>(per_epoch)) << " in all, without evaluations\n";
   } else {
-    std::cout << "  no measured rate: set --rate, or --run-dir of an earlier run\n";
+    std::cout << "  no measured rate: set --rate (lockstep bench measures it), or --run-dir of an earlier run\n";
   }
 }
 
@@ -158,10 +170,16 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   if (gathered > 0) row("others' state", gathered, "in each rank while a checkpoint is copied or written");
   if (!on_gpu) row("sum", node + copies, "of rank 0's node");
   const MemoryLimit limit = memory_limit();
-  const double memory = on_gpu ? static_cast<double>(gpu_count() > 0 ? gpu_memory(0).total : 0) : limit.bytes;
+  const bool given = a.memory_gib > 0;
+  const double memory = given    ? std::ldexp(a.memory_gib, 30)
+                        : on_gpu ? static_cast<double>(gpu_count() > 0 ? gpu_memory(0).total : 0)
+                                 : limit.bytes;
   const double of_ranks = on_gpu ? memory : (memory - needs.data_bytes - copies) / static_cast<double>(per_node);
   const std::int64_t largest = memory == 0 ? 0 : largest_batch(a, needs.train_samples, of_ranks);
-  row(on_gpu ? "this GPU has" : limit.source, memory,
+  row(given    ? "--memory"
+      : on_gpu ? "this GPU has"
+               : limit.source,
+      memory,
       memory == 0    ? "no GPU here"
       : largest == 0 ? "too little for this configuration"
                      : join("largest batch: ", largest,
@@ -174,7 +192,7 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
         join("in ", c.data.stage, " of each node, while it is loaded"));
 
   std::cout << "\nTime\n";
-  print_time(c, a.rate, needs, per_step);
+  print_time(c, a.rate, needs, per_step, a.ranks);
 }
 
 }  // namespace
@@ -190,6 +208,8 @@ int run_plan(World& world, const Args& args) {
   options.add("ranks_per_node", &a.ranks_per_node, 0, between(0, 1e9), "ranks per node; 0: all on one node");
   options.add("rate", &a.rate, 0, non_negative,
               "samples per second of all ranks; 0: read from metrics.jsonl of run.dir");
+  options.add("memory", &a.memory_gib, 0, non_negative,
+              "GiB of a node, or with run.device = cuda of a GPU; 0: of this machine");
   options.example("lockstep plan --config configs/emulator-icecolumn.ini --ranks 64 --ranks-per-node 8",
                   "a run on eight nodes");
   if (!parse(world, options, args, a.config)) return 0;
@@ -204,7 +224,7 @@ int run_plan(World& world, const Args& args) {
     if (const auto first = make_pretraining(options, a.config)) {
       const RunConfig& c = first->config;
       std::cout << "\nPretraining before it, as " << c.model_kind << "\n";
-      print_time(c, 0, checked_needs(c, ranks), c.global_batch(ranks) * c.batch.accumulate);
+      print_time(c, 0, checked_needs(c, ranks), c.global_batch(ranks) * c.batch.accumulate, ranks);
     }
   });
   return 0;
