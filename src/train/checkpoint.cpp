@@ -104,6 +104,13 @@ CheckpointReader::CheckpointReader(const std::filesystem::path& path, bool verif
   if (is_manifest(file_)) sharded_ = std::make_shared<const ShardedArrays>(file_);
 }
 
+std::uintmax_t CheckpointReader::size_bytes() const {
+  std::uintmax_t bytes = std::filesystem::file_size(path_);
+  if (sharded_)
+    for (const std::filesystem::path& part : part_files(file_)) bytes += std::filesystem::file_size(part);
+  return bytes;
+}
+
 std::vector<std::string> CheckpointReader::arrays(const std::string& group) const {
   std::vector<std::string> names;
   if (file_.is_group(group)) names = file_.datasets_under(group);

@@ -69,6 +69,7 @@ class CheckpointReader {
   const std::filesystem::path& path() const { return path_; }
   /// The file itself. It lacks the arrays of a sharded checkpoint, which only the functions below read.
   const H5File& file() const { return file_; }
+  std::uintmax_t size_bytes() const;  ///< on disk, with the parts
   /// Absolute paths of all arrays below a group, sorted; empty if there is no such group.
   std::vector<std::string> arrays(const std::string& group) const;
   bool has(const std::string& array) const;

@@ -52,7 +52,7 @@ int verify(const std::vector<std::string>& files) {
     }
     std::cout << file << ": whole; " << reader.model_kind() << ", " << values << " weights, step " << state.step
               << ", epoch " << state.epoch << (reader.has_optimizer() ? "" : ", weights only") << ", "
-              << human_bytes(static_cast<double>(fs::file_size(file))) << (is_protected(file) ? ", protected" : "")
+              << human_bytes(static_cast<double>(reader.size_bytes())) << (is_protected(file) ? ", protected" : "")
               << chain << "\n";
   }
   return code;

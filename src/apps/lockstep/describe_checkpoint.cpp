@@ -23,7 +23,7 @@ Json checkpoint_facts(const std::filesystem::path& path) {
   for (const auto& [series, values] : state.history.all())
     if (const auto known = state.history.known(series); !known.empty()) metrics[series] = known.back();
   return {{"file", path.string()},
-          {"size_bytes", std::filesystem::file_size(path)},
+          {"size_bytes", reader.size_bytes()},
           {"whole", true},
           {"model", reader.model_kind()},
           {"step", state.step},

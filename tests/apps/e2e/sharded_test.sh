@@ -15,6 +15,12 @@ final=parts/checkpoints/final.h5
 [ "$(ls parts/checkpoints/step-*.part-* | wc -l)" = 6 ] || fail "parts of removed checkpoints stay: $(ls parts/checkpoints)"
 ok "$LOCKSTEP" checkpoint verify parts/checkpoints/*.h5
 for group in /model /optim /ema; do same whole/checkpoints/final.h5 $final $group; done
+# A sharded checkpoint is as large as its manifest and parts together.
+bytes=$(cat $final $final.*.part-*-of-3 | wc -c)
+ok "$LOCKSTEP" info $final --json
+[ "$(number size_bytes last.out)" = "$bytes" ] || fail "info says $(number size_bytes last.out) bytes instead of $bytes"
+ok "$LOCKSTEP" checkpoint verify $final
+says "$(awk -v b="$bytes" 'BEGIN {printf "%.1f KiB", b / 1024}')"
 ok "$LOCKSTEP" checkpoint merge $final merged.h5
 h5diff whole/checkpoints/final.h5 merged.h5 /optim || fail "the merged file differs from the single one"
 same_model whole/checkpoints/final.h5 merged.h5
