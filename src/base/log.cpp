@@ -14,6 +14,7 @@
 #include <optional>
 #include <system_error>
 
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep::log {
@@ -117,7 +118,8 @@ void write(LogLevel level, std::string_view message) {
 
 Error as_error(const std::exception& problem) {
   if (const auto* error = dynamic_cast<const Error*>(&problem)) return *error;
-  if (dynamic_cast<const std::bad_alloc*>(&problem) != nullptr) return {Fault::internal, "out of memory"};
+  if (dynamic_cast<const std::bad_alloc*>(&problem) != nullptr)
+    return out_of_memory("", "use more memory, smaller data or a smaller batch");
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&problem)) {
     constexpr std::array kOfPath = {
         std::errc::permission_denied, std::errc::operation_not_permitted,       std::errc::no_such_file_or_directory,

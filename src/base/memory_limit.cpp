@@ -29,6 +29,8 @@ double group_limit(const fs::path& root, fs::path group, const char* file) {
     if (group == group.parent_path()) return least;
   }
 }
+
+constexpr const char* kProcessLimit = "ulimit -v allows";
 }  // namespace
 
 MemoryLimit memory_limit() {
@@ -48,7 +50,7 @@ MemoryLimit memory_limit() {
   }
   rlimit space{};
   if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
-    lower(static_cast<double>(space.rlim_cur), "ulimit -v allows");
+    lower(static_cast<double>(space.rlim_cur), kProcessLimit);
   return limit;
 }
 
@@ -56,6 +58,13 @@ void require_memory_for(double bytes, const std::string& what, const std::string
   const MemoryLimit limit = memory_limit();
   require_usage(bytes <= limit.bytes, what, " ", human_bytes(bytes), ", but ", limit.source, " ",
                 human_bytes(limit.bytes), "; ", advice);
+}
+
+Error out_of_memory(const std::string& what, const std::string& advice) {
+  const MemoryLimit limit = memory_limit();
+  return {limit.source == kProcessLimit ? Fault::usage : Fault::internal,
+          join(what, what.empty() ? "" : ": ", "out of memory, ", limit.source, " ", human_bytes(limit.bytes),
+               " in all; ", advice)};
 }
 
 }  // namespace lockstep

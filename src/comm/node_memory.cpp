@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/device/device.hpp"
 #include "mpi_comm.hpp"
@@ -51,6 +52,7 @@ class SegmentMemory final : public NodeMemory {
       if (worst == 0) return;
       if (first && file >= 0) shm_unlink(name.c_str());
       if (file >= 0) close(file);
+      if (worst == ENOMEM) throw out_of_memory(doing, "use more memory, a smaller data set or one rank per node");
       struct statvfs space {};
       const bool known = statvfs("/dev/shm", &space) == 0;
       const auto bytes = [&](auto blocks) {

@@ -14,13 +14,16 @@ std::uint64_t Placement::hash(const std::function<std::uint64_t()>& compute) {
 }
 
 void Placement::require_memory(DType dtype, const Shape& shape) {
-  require_memory_for(static_cast<double>(shape.size()) * static_cast<double>(size_bytes(dtype)),
-                     join("loading the data set: an array ", shape, " needs"), "choose a smaller data set");
+  const bool first = placed_bytes_ == 0;
+  placed_bytes_ += static_cast<double>(shape.size()) * static_cast<double>(size_bytes(dtype));
+  require_memory_for(placed_bytes_,
+                     join("loading the data set: an array ", shape, first ? " needs" : " and those before it need"),
+                     "choose a smaller data set");
 }
 
 Tensor LocalPlacement::place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) {
   require_memory(dtype, shape);
-  const Tensor array = arrays_.emplace_back(dtype, shape);
+  const Tensor array = arrays_.emplace_back(dtype, shape, Device{}, MemoryUse::data);
   fill(array);
   return array;
 }

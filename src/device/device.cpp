@@ -12,6 +12,7 @@
 
 #include "cuda_device.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/device/discard.hpp"
 #include "lockstep/device/gpu_tools.hpp"
@@ -26,12 +27,19 @@ constexpr std::size_t round_up(std::size_t n, std::size_t multiple) { return (n 
 /// Allocations of at least this size are zero pages of the system, which use no memory until they are written.
 constexpr std::size_t kPagesFrom = std::size_t{4} << 20;
 
-std::byte* allocate_host(std::size_t size_bytes) {
+std::byte* allocate_host(std::size_t size_bytes, MemoryUse use) {
   const bool pages = size_bytes >= kPagesFrom;
   void* memory = pages ? ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                        : std::aligned_alloc(Buffer::kAlignment, size_bytes);
-  require(memory != nullptr && memory != MAP_FAILED, "allocating ", human_bytes(size_bytes),
-          " of host memory: the system has none left; use a smaller batch or fewer ranks per node");
+  if (memory == nullptr || memory == MAP_FAILED)
+    throw out_of_memory(join("allocating ", human_bytes(static_cast<double>(size_bytes)), " of host memory for ",
+                             use == MemoryUse::data    ? "the data set"
+                             : use == MemoryUse::other ? "the program"
+                                                       : name(use)),
+                        use == MemoryUse::data ? "choose a smaller data set"
+                        : use == MemoryUse::activations
+                            ? "use a smaller batch or fewer ranks per node"
+                            : "lower the sizes of the network, or use fewer ranks per node");
   // Table rows are read in random order: with small pages, address translation costs more than the row itself.
   if (pages) ::madvise(memory, size_bytes, MADV_HUGEPAGE);  // a hint that the system may ignore
   if (!pages) std::memset(memory, 0, size_bytes);
@@ -192,7 +200,7 @@ Buffer::Buffer(Device device, std::size_t size_bytes, MemoryUse use, Memory memo
   const std::size_t rounded = round_up(size_bytes, kAlignment);
   std::byte* data = nullptr;
   if (memory == Memory::host) {
-    data = allocate_host(rounded);
+    data = allocate_host(rounded, use);
   } else if constexpr (kHasCuda) {
     data = memory == Memory::gpu ? gpu::allocate(device.index, rounded, use) : gpu::allocate_pinned(rounded);
   }

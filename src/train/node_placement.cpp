@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
@@ -15,8 +16,13 @@ class NodePlacement final : public Placement {
     // Matches the call of load_task() by a rank that has failed earlier, such as on a wrong file header.
     world_.together("loading the data set", [&] { require_memory(dtype, shape); });
     const std::size_t bytes = static_cast<std::size_t>(shape.size()) * lockstep::size_bytes(dtype);
-    memory_.push_back(world_.share_on_node(std::max<std::size_t>(bytes, 1)));
-    const Tensor array(memory_.back()->bytes().data(), dtype, shape);
+    Tensor array;
+    if (world_.node_size() == 1) {
+      array = own_.emplace_back(dtype, shape, Device{}, MemoryUse::data);
+    } else {
+      memory_.push_back(world_.share_on_node(std::max<std::size_t>(bytes, 1)));
+      array = Tensor(memory_.back()->bytes().data(), dtype, shape);
+    }
     world_.together("loading the data set", [&] {
       if (world_.node_rank() == 0) fill(array);
     });
@@ -25,6 +31,7 @@ class NodePlacement final : public Placement {
 
  private:
   World& world_;
+  std::deque<OwnedTensor> own_;  ///< of a single rank
   std::vector<std::shared_ptr<NodeMemory>> memory_;
 };
 

@@ -3,6 +3,7 @@
 #include <new>
 #include <system_error>
 
+#include "lockstep/base/memory_limit.hpp"
 #include "support/test.hpp"
 
 namespace {
@@ -64,7 +65,9 @@ TEST_SUITE("base.log") {
     for (const std::errc code : {std::errc::io_error, std::errc::no_space_on_device})
       CHECK(failure(code).fault() == Fault::internal);
     CHECK(log::as_error(Error(Fault::data, "damaged")).fault() == Fault::data);
-    CHECK(log::as_error(std::bad_alloc()).what() == std::string("out of memory"));
+    const Error full = log::as_error(std::bad_alloc());
+    check_mentions(full.what(), "out of memory, " + memory_limit().source, " in all; ");
+    CHECK(full.fault() == Fault::internal);
   }
 
   TEST_CASE("a removed sink receives nothing") {

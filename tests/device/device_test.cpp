@@ -1,5 +1,7 @@
 #include "lockstep/device/device.hpp"
 
+#include <sys/resource.h>
+
 #include "support/test.hpp"
 
 namespace {
@@ -31,6 +33,22 @@ TEST_SUITE("device.buffer") {
 
   TEST_CASE("an impossible allocation is an error that names the size" * doctest::skip(kAddressSanitizer)) {
     check_mentions(error_of(Fault::internal, [] { Buffer(Device{}, std::size_t{1} << 60); }), "1024.0 PiB");
+  }
+
+  TEST_CASE("an allocation beyond ulimit -v names its purpose and the limit" * doctest::skip(kAddressSanitizer)) {
+    const auto says = [](MemoryUse use, const char* purpose, const char* advice) {
+      rlimit old{};
+      REQUIRE(::getrlimit(RLIMIT_AS, &old) == 0);
+      const rlimit tight = {std::size_t{1} << 30, old.rlim_max};
+      REQUIRE(::setrlimit(RLIMIT_AS, &tight) == 0);
+      const std::string text = error_of(Fault::usage, [&] { Buffer(Device{}, std::size_t{1} << 30, use); });
+      ::setrlimit(RLIMIT_AS, &old);
+      CHECK(text == join("allocating 1.0 GiB of host memory for ", purpose,
+                         ": out of memory, ulimit -v allows 1.0 GiB in all; ", advice));
+    };
+    says(MemoryUse::data, "the data set", "choose a smaller data set");
+    says(MemoryUse::activations, "activations", "use a smaller batch or fewer ranks per node");
+    says(MemoryUse::optimizer, "optimizer", "lower the sizes of the network, or use fewer ranks per node");
   }
 
   TEST_CASE("using a GPU in a build without CUDA fails with advice") {

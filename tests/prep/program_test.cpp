@@ -311,6 +311,24 @@ TEST_SUITE("prep.program") {
     CHECK(names_in(".") == std::vector<std::string>{"a.h5"});
   }
 
+  TEST_CASE("a data set that does not fit into the memory is not called damaged") {
+    prepare("synth-icecolumn --rows 50 -o a.h5");
+    constexpr std::int64_t kValues = 16'000'000;
+    H5File large = H5File::create("large.h5");
+    large.set_attribute("/", "format", std::string("lockstep-emulator"));
+    large.create_dataset("/x", H5Type::f64, {kValues}, {.chunk = {1'000'000}, .deflate = 1});
+    for (std::int64_t first = 0; first < kValues; first += 1'000'000)
+      large.write_rows<double>("/x", first, 1'000'000, std::vector<double>(1'000'000));
+    large.close();
+    for (const std::string command : {"check", "info"}) {
+      const auto run = run_prep(command + " large.h5", "ulimit -v 100000;");
+      CHECK(run.status == 2);
+      check_mentions(run.text, "reading 'large.h5': its arrays need 122.1 MiB, but ulimit -v allows 97.7 MiB; ",
+                     "more memory");
+      CHECK(run_prep(command + " a.h5", "ulimit -v 100000;").status == 0);
+    }
+  }
+
   TEST_CASE("a constant input is kept with deviation 1 and reported, a constant output is refused unless it is kept") {
     {
       RawFile raw("a.nc", NC_64BIT_DATA);

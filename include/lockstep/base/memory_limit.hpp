@@ -1,6 +1,8 @@
 #pragma once
 #include <string>
 
+#include "lockstep/base/error.hpp"
+
 namespace lockstep {
 
 /// The most memory that the processes of this job can have on this machine.
@@ -17,5 +19,8 @@ MemoryLimit memory_limit();
 /// units   bytes
 /// errors  Error (usage): they exceed memory_limit(); names both sizes
 void require_memory_for(double bytes, const std::string& what, const std::string& advice);
+/// The error of an allocation that the system refuses: usage if `ulimit -v` is the reason, else internal.
+/// what    "allocating 3.0 MiB of host memory"; "": unknown
+Error out_of_memory(const std::string& what, const std::string& advice);
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ class Placement {
  public:
   virtual ~Placement() = default;
   /// Allocates an array and fills it before returning. The array is read-only from then on, and lives as long as this
-  /// Placement. errors  Error (usage): the array exceeds the memory of this machine
+  /// Placement. errors  Error (usage): the arrays exceed the memory of this machine
   virtual Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) = 0;
   /// The hash of the data set; one process per copy computes it.
   std::uint64_t hash(const std::function<std::uint64_t()>& compute);
@@ -31,9 +31,10 @@ class Placement {
 
  protected:
   /// The system promises more memory than it has, and ends the process that uses it.
-  static void require_memory(DType dtype, const Shape& shape);
+  void require_memory(DType dtype, const Shape& shape);
 
  private:
+  double placed_bytes_ = 0;
   std::filesystem::path copy_;
 };
 

@@ -7,6 +7,7 @@
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -19,6 +20,20 @@
 namespace lockstep::prep {
 namespace {
 
+/// Opens a prepared file, to read it whole.
+H5File opened(const std::string& path) {
+  H5File file = H5File::open(path);
+  double bytes = 0;
+  for (const std::string& dataset : file.datasets_under("/")) {
+    const H5Info info = file.info(dataset);
+    const std::size_t each =
+        info.type == H5Type::text ? sizeof(std::string) : visit_numbers(info.type, []<class T>() { return sizeof(T); });
+    bytes += static_cast<double>(info.elements()) * static_cast<double>(each);
+  }
+  require_memory_for(bytes, join("reading '", path, "': its arrays need"), "use a machine or a job with more memory");
+  return file;
+}
+
 int run_check(const Args& args) {
   Options options("lockstep-prep check", "Validate prepared files: schema, ranges, splits, derived values.");
   std::vector<std::string> files;
@@ -29,7 +44,7 @@ int run_check(const Args& args) {
   if (!options.parse(args)) return 0;
   std::size_t bad = 0;
   for (const auto& path : files) {
-    const H5File file = H5File::open(path);
+    const H5File file = opened(path);
     std::vector<std::string> remarks;
     const auto problems = format_of(file).check(file, remarks);
     const auto warnings = stored_warnings(file);
@@ -56,7 +71,7 @@ int run_info(const Args& args) {
   options.example("lockstep-prep info icecolumn.h5", "a page about the file");
   if (!options.parse(args)) return 0;
   for (const auto& path : files) {
-    const H5File file = H5File::open(path);
+    const H5File file = opened(path);
     format_of(file).describe(file, std::cout);
     for (const auto& warning : stored_warnings(file)) std::cout << "  warning            " << warning << "\n";
   }
