@@ -41,26 +41,32 @@ void clean_first_line(std::string& line, const std::string& path) {
   for (const Packed& packed : kPacked)
     require_data(!line.starts_with(packed.magic), "reading '", path, "': it is compressed with ", packed.name,
                  "; unpack it first: ", packed.unpack, " '", path, "'");
+  require_data(!line.starts_with("\xFF\xFE") && !line.starts_with("\xFE\xFF") && line.find('\0') == std::string::npos,
+               "reading '", path, "': it is UTF-16 text or no text at all; iconv -f UTF-16 -t UTF-8 '", path,
+               "' converts it");
   require_data(line.find('\r') == std::string::npos, "reading '", path,
                "': its lines end with carriage returns alone; write line feeds: tr '\\r' '\\n' < '", path, "'");
   if (line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
 }
 
-bool split_csv(std::string_view line, std::vector<std::string>& fields) {
+bool split_csv(std::string_view line, std::vector<std::string>& fields, char separator) {
+  const auto past_blanks = [&](std::size_t at) { return std::min(line.find_first_not_of(" \t", at), line.size()); };
   std::size_t used = 0;
   for (std::size_t at = 0;; ++at) {
     if (used == fields.size()) fields.emplace_back();
     std::string& field = fields[used++];
-    if (at < line.size() && line[at] == '"') {
+    const std::size_t quote = past_blanks(at);
+    if (quote < line.size() && line[quote] == '"') {
       field.clear();
-      for (++at;; ++at) {
+      for (at = quote + 1;; ++at) {
         if (at >= line.size()) return false;
         if (line[at] == '"' && (++at >= line.size() || line[at] != '"')) break;
         field += line[at];
       }
-      if (at < line.size() && line[at] != ',') return false;
+      at = past_blanks(at);
+      if (at < line.size() && line[at] != separator) return false;
     } else {
-      const std::size_t end = std::min(line.find(',', at), line.size());
+      const std::size_t end = std::min(line.find(separator, at), line.size());
       field.assign(line.substr(at, end - at));
       at = end;
     }

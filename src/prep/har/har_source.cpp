@@ -15,7 +15,7 @@
 #include "lockstep/prep/har/har_signal.hpp"
 #include "lockstep/prep/source.hpp"
 #include "prep/har/har_options.hpp"
-#include "prep/line_reader.hpp"
+#include "lockstep/io/line_reader.hpp"
 
 namespace lockstep::prep {
 

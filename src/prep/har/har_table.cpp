@@ -8,7 +8,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
-#include "prep/line_reader.hpp"
+#include "lockstep/io/line_reader.hpp"
 
 namespace lockstep::prep {
 

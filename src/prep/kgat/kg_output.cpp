@@ -7,7 +7,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/files.hpp"
-#include "prep/line_reader.hpp"
+#include "lockstep/io/line_reader.hpp"
 
 namespace lockstep::prep {
 

@@ -141,18 +141,33 @@ void summarise(const SequenceReport& report, const SequenceSet& set, Summary& su
   summary.line("interactions read", report.lines, " of ", report.raw_users, " users and ", report.raw_items, " items");
   summary.line("filtered out", report.few_user, " of users with fewer than ", set.min_user, ", then ", report.few_item,
                " of items with fewer than ", set.min_item);
+  const auto percent = [](std::int64_t part, std::int64_t all) {
+    return 100 * static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(all, 1));
+  };
+  const double lines = percent(report.few_user + report.few_item, report.lines),
+               items = set.keep_ids ? 0 : percent(report.raw_items - set.n_items(), report.raw_items);
+  constexpr double kMuch = 20;
+  if (lines >= kMuch || items >= kMuch)
+    summary.note(printed("the filter drops %.0f %% of the interactions and %.0f %% of the items", lines, items),
+                 "; for data that was filtered before: --min-user 1 --min-item 1");
   summarise(set, summary);
 }
 
 void summarise(const SequenceSet& set, Summary& summary) {
   std::vector<std::int64_t> lengths;
-  std::int64_t evaluated = 0, trainable = 0, ties = 0, pairs = 0, train = 0;
+  std::int64_t evaluated = 0, trainable = 0, ties = 0, pairs = 0, train = 0, known_valid = 0, known_test = 0;
   for (std::int64_t u = 0; u < set.n_users(); ++u) {
     const std::int64_t m = set.length(u);
     if (m > 0) lengths.push_back(m);
     evaluated += m >= set.min_split;
     trainable += set.n_train[static_cast<std::size_t>(u)] >= 2;
     train += set.n_train[static_cast<std::size_t>(u)];
+    if (m >= set.min_split) {
+      const auto items = set.items_of(u);
+      const auto known = [&](std::size_t last) { return std::ranges::count(items.first(last), items[last]) > 0; };
+      known_valid += known(items.size() - 2);
+      known_test += known(items.size() - 1);
+    }
     const auto times = set.times_of(u);
     for (std::size_t k = 1; k < times.size(); ++k) ties += times[k] == times[k - 1];
     pairs += std::max<std::int64_t>(m - 1, 0);
@@ -161,13 +176,18 @@ void summarise(const SequenceSet& set, Summary& summary) {
   const std::string mean = printed("%.2f", static_cast<double>(set.rows()) / static_cast<double>(lengths.size()));
   summary.line("users, items", set.n_users(), ", ", set.n_items(), set.keep_ids ? " (raw ids kept)" : "");
   summary.line("interactions", set.rows(), " = ", train, " train + ", evaluated, " validation + ", evaluated, " test");
-  summary.line("lengths", lengths.front(), " / ", mean, " / ", lengths[lengths.size() / 2], " / ", lengths.back(),
-               " (min / mean / median / max)");
+  summary.line("lengths", lengths.front(), " / ", mean, " / ", lengths[lengths.size() / 2], " / ",
+               lengths[(lengths.size() - 1) * 9 / 10], " / ", lengths.back(),
+               " (min / mean / median / 90th percentile / max)");
   summary.line("users to train on", trainable, "; to evaluate ", evaluated, " (at least ", set.min_split,
                " interactions)");
+  const auto share = [](std::int64_t part, std::int64_t all) {
+    return printed("%.1f %%", all > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(all) : 0.0);
+  };
+  summary.line("recurring", share(known_valid, evaluated), " of the validation items and ",
+               share(known_test, evaluated), " of the test items occur earlier in the same history");
   if (!set.has_time()) return summary.line("times", "none");
-  const double percent = pairs > 0 ? 100.0 * static_cast<double>(ties) / static_cast<double>(pairs) : 0.0;
-  summary.line("times", "scale ", set.time_scale, ", largest ", set.time_max, "; ", printed("%.1f %%", percent),
+  summary.line("times", "scale ", set.time_scale, ", largest ", set.time_max, "; ", share(ties, pairs),
                " of neighbours have equal scaled times");
 }
 

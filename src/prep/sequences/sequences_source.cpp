@@ -32,21 +32,39 @@ bool run_sequences(const Args& args) {
   Options options(
       "lockstep-prep sequences", "Interactions of users with items, as sequences in time.",
       "Formats: movielens (user::item::rating::timestamp), tsv4 (user, item, rating, time), tsv3 (user, "
-      "item, time), pairs (user item, in time order, no times), triples (user item time, blanks), csv (commas or tabs; "
-      "a header names the columns, also as name:type), each also compressed with gzip. Without --format the first line "
-      "determines the format. Times are seconds since 1970 or ISO dates. Ids are integers or text; every rating counts "
-      "as an interaction.");
+      "item, time), pairs (user item, in time order, no times), triples (user item time, blanks), csv (a header names "
+      "the columns, also as name:type; commas, tabs, semicolons, bars or blanks), json (an object per line), each also "
+      "compressed with gzip. Without --format the first line determines the format. --columns reads any other table "
+      "without a header. Times are numbers of --time-unit or ISO dates. Ids are integers or text; every line counts as "
+      "an interaction, unless --where leaves it out.");
   options.section("input", "What to read from the files");
   SourceOptions common(options);
-  RawOptions raw;
+  InteractionOptions raw;
   SequenceOptions sequence;
-  auto formats = raw_formats();
+  std::string repeated;
+  auto formats = interaction_formats();
   formats.insert(formats.begin(), "auto");
   options.choice("input.format,format", &raw.format, "auto", formats, "format of the lines");
-  options.add("input.user_column,user-column", &raw.user_column, "user_id", "csv: column of users");
-  options.add("input.item_column,item-column", &raw.item_column, "item_id", "csv: column of items");
+  options
+      .add("input.columns,columns", &raw.columns, {},
+           "names of all columns of a file without a header, by position: user, item, time where there are times, - or "
+           "any other name for the rest")
+      .value_name("NAME,...");
+  options.add("input.user_column,user-column", &raw.user_column, "",
+              "csv, json: column of users; default: user_id, user, userId or reviewerID");
+  options.add("input.item_column,item-column", &raw.item_column, "",
+              "csv, json: column of items; default: item_id, item, itemId, movieId or asin");
   options.add("input.time_column,time-column", &raw.time_column, "",
-              "csv: column of times; default: `timestamp` or `time`, if present");
+              "csv, json: column of times, - for none; default: timestamp, time or unixReviewTime, if present");
+  options.choice("input.time_unit,time-unit", &raw.time_unit, "s", time_units(),
+                 "what times that are numbers count since 1970; yyyymmdd: digits of a date, with hhmmss or without");
+  options
+      .add("input.where,where", &raw.where, {},
+           "read only lines for which all these conditions on columns hold, such as 'rating >= 4': = != < <= > >= on "
+           "numbers, times or texts; an empty field is neither less nor greater")
+      .value_name("CONDITION,...");
+  options.choice("input.repeated,repeated", &repeated, "keep", {"keep", "drop"},
+                 "lines that repeat user, item and time of an earlier line");
   options.choice("input.ids,ids", &sequence.ids, "auto", {"auto", "integer", "text"},
                  "integer ids sort as numbers, text ids by bytes; auto: integers if all ids are");
   options.section("filter", "Filter");
@@ -71,18 +89,24 @@ bool run_sequences(const Args& args) {
       "--output days.h5",
       "a CSV file with another header, times in days");
   options.example(
+      "lockstep-prep sequences --input ratings_Beauty.csv --columns user,item,rating,time --where 'rating >= 4' "
+      "--output "
+      "liked.h5",
+      "a CSV file without a header, good ratings only");
+  options.example(
       "lockstep-prep sequences --input ratings.dat --min-user 1 --min-item 1 --keep-ids --min-split 4 --time-scale raw "
       "--output raw.h5",
       "unfiltered, raw ids and seconds, for comparison with public code");
   if (!options.parse(args)) return false;
   require_usage(!(sequence.keep_ids && sequence.ids == "text"),
                 "options keep-ids and ids: text ids cannot be kept as numbers");
-  require_usage(raw.user_column != raw.item_column, "options user-column and item-column: both are '", raw.user_column,
-                "'");
+  require_usage(raw.user_column.empty() || raw.user_column != raw.item_column,
+                "options user-column and item-column: both are '", raw.user_column, "'");
   const auto files = expand_files(common.input);
   require_writable(common.output, files);
 
-  const Interactions interactions = read_interactions(files, raw);
+  Interactions interactions = read_interactions(files, raw);
+  const std::int64_t repeats = repeated_lines(interactions, repeated == "drop" ? Repeated::drop : Repeated::keep);
   SequenceReport report;
   SequenceSet set = make_sequences(interactions, sequence, report);
   for (const auto& file : files) {
@@ -91,16 +115,25 @@ bool run_sequences(const Args& args) {
     set.source_sha256 += comma + sha256_of(file);
   }
   Summary& summary = common.summary;
-  summary.line("formats", listed(interactions.formats));
+  const auto& counts = interactions.counts;
+  for (const auto& reading : interactions.readings) summary.line("format", reading);
+  for (std::size_t c = 0; c < raw.where.size(); ++c)
+    summary.line("left out", counts.left_out[c], " lines by --where '", raw.where[c], "'");
+  if (counts.trimmed > 0) summary.note("blanks around ", counts.trimmed, " fields are removed");
+  if (counts.empty > 0) summary.note(counts.empty, " empty lines are skipped");
   remark_on_ids(interactions.users, set.users, interactions, "user", summary);
   remark_on_ids(interactions.items, set.items, interactions, "item", summary);
-  if (!interactions.unused.empty())
-    summary.note("no column 'timestamp' or 'time', so the order of the lines counts; if one of the columns ",
-                 listed(interactions.unused), " holds times, name it with --time-column");
+  summarise_ids(interactions.users, interactions.user, "user", summary);
+  summarise_ids(interactions.items, interactions.item, "item", summary);
+  if (!interactions.has_time && !interactions.unused.empty())
+    summary.note("no times, so the order of the lines counts; if one of the columns ", listed(interactions.unused),
+                 " holds times, name it with --time-column, or `time` in --columns");
+  summarise_times(interactions, raw.time_unit, summary);
   if (!interactions.fraction.empty())
     summary.note("some times have fractions of a second; they decide the order, whole seconds are stored");
-  if (const std::int64_t repeated = repeated_lines(interactions); repeated > 0)
-    summary.note(repeated, " lines repeat user, item and time of an earlier line and are kept");
+  if (repeats > 0)
+    summary.note(repeats, " lines repeat user, item and time of an earlier line and are ",
+                 repeated == "drop" ? "dropped" : "kept; --repeated drop drops them");
   summarise(report, set, summary);
   common.settle(set.notes);
   write_sequence_set(common.output, set);

@@ -3,19 +3,12 @@
 
 #include <zlib.h>
 
-#include "prep/sequences/interaction_lines.hpp"
 #include "support/test.hpp"
 
 using namespace lockstep::prep;
 
 namespace {
-std::vector<std::string> fields(std::string_view line, LineKind kind) {
-  std::vector<std::string> out;
-  CHECK(split_line(line, kind, out));
-  return out;
-}
-
-Interactions read(const std::string& text, const RawOptions& options = {}) {
+Interactions read(const std::string& text, const InteractionOptions& options = {}) {
   write_text("raw", text);
   return read_interactions({"raw"}, options);
 }
@@ -40,51 +33,12 @@ std::vector<std::int64_t> scaled(const std::vector<std::int64_t>& raw, const std
 }  // namespace
 
 TEST_SUITE("prep.interactions") {
-  TEST_CASE("fields are split at the separator of the format") {
-    using Words = std::vector<std::string>;
-    CHECK(fields("1::2::3", LineKind::double_colon) == Words{"1", "2", "3"});
-    CHECK(fields("1\t\t3", LineKind::tab) == Words{"1", "", "3"});
-    CHECK(fields(" 1 \t 2 ", LineKind::blanks) == Words{"1", "2"});
-    CHECK(fields("a,\"b, \"\"c\"\"\",,d", LineKind::comma) == Words{"a", "b, \"c\"", "", "d"});
-    CHECK(fields("\"a\"", LineKind::comma) == Words{"a"});
-    CHECK(fields("a,", LineKind::comma) == Words{"a", ""});
-    Words out;
-    CHECK_FALSE(split_line("a,\"b", LineKind::comma, out));
-    CHECK_FALSE(split_line("\"a\"b,c", LineKind::comma, out));
-  }
-
-  TEST_CASE("times are seconds, with or without a fraction, or dates") {
-    const auto time = [](std::string_view text) {
-      Moment value;
-      CAPTURE(text);
-      CHECK(read_time(text, value) == TimeFault::none);
-      return static_cast<double>(value.seconds) + value.fraction;
-    };
-    CHECK(time("978300760") == 978300760);
-    CHECK(time("978300760.0") == 978300760);
-    CHECK(time("1.5e9") == 1500000000);
-    CHECK(time("978300760.25") == 978300760.25);
-    CHECK(time("-0.25") == -0.25);
-    CHECK(time("2016-02-05") == 1454630400);
-    CHECK(time("2016-02-05 12:30") == 1454675400);
-    CHECK(time("2016-02-05T12:30:15.5Z") == 1454675415.5);
-    CHECK(time("2016-02-05T12:30:15+01:30") == 1454675415 - 5400);
-    CHECK(time("2016-02-05T12:30:15-0130") == 1454675415 + 5400);
-    Moment value;
-    for (const char* text : {"12x", "", "nan", "2016-02-30", "2016-2-5", "2016-02-05 24:00", "2016-02-05T12:30:15 ",
-                             "2016-02-05T12:30:15+1", "2016-02-05T", "05/02/2016"}) {
-      CAPTURE(text);
-      CHECK(read_time(text, value) == TimeFault::no_time);
-    }
-    CHECK(read_time("9223372036854775808", value) == TimeFault::too_large);
-  }
-
   TEST_CASE("fractions of a second decide the order, whole seconds are kept") {
-    const auto raw = read("user_id,item_id,time\n1,4,100\n1,3,101.75\n1,2,101.5\n1,1,101.25\n");
+    auto raw = read("user_id,item_id,time\n1,4,100\n1,3,101.75\n1,2,101.5\n1,1,101.25\n");
     const auto set = make(raw, unfiltered());
     CHECK(set.item == std::vector<std::int32_t>{4, 1, 2, 3});
     CHECK(set.time_raw == std::vector<std::int64_t>{100, 101, 101, 101});
-    CHECK(repeated_lines(raw) == 0);
+    CHECK(repeated_lines(raw, Repeated::drop) == 0);
   }
 
   TEST_CASE("a gzip file reads as the plain one; other compression and damage are errors") {
@@ -129,10 +83,11 @@ TEST_SUITE("prep.interactions") {
     for (const auto& [format, text] : cases) {
       for (const bool named : {false, true}) {
         CAPTURE(text);
-        RawOptions options;
+        InteractionOptions options;
         if (named) options.format = format;
         const auto raw = read(text, options);
-        CHECK(raw.formats == std::vector<std::string>{format});
+        CHECK(raw.readings.size() == 1);
+        CHECK(raw.readings.at(0).starts_with(join(format, ", separated by ")));
         REQUIRE(raw.size() == 3);
         CHECK(raw.time == std::vector<std::int64_t>{100, 50, 90});
         CHECK(raw.user == std::vector<std::int32_t>{0, 1, 0});
@@ -142,11 +97,11 @@ TEST_SUITE("prep.interactions") {
     }
     for (const char* text : {"2 10\n1 30\n2 7\n", "2\t10\n1\t30\n2\t7\n"}) {
       const auto raw = read(text);
-      CHECK(raw.formats == std::vector<std::string>{"pairs"});
+      CHECK(raw.readings.at(0).starts_with("pairs"));
       CHECK_FALSE(raw.has_time);
       CHECK(raw.size() == 3);
     }
-    RawOptions columns;
+    InteractionOptions columns;
     columns.user_column = "userId";
     columns.item_column = "movieId";
     columns.time_column = "when";
@@ -232,7 +187,7 @@ TEST_SUITE("prep.interactions") {
 
   TEST_CASE("bad lines are named by file and number") {
     const std::pair<std::string, std::string> cases[] = {
-        {"1::2::3::4\n1::2::3\n", "line 2: 3 fields, expected 4 (user::item::rating::timestamp)"},
+        {"1::2::3::4\n1::2::3\n", "line 2: 3 fields separated by '::', expected 4 (user, item, rating, time)"},
         {"1::2::3::4::5\n", "line 1: 5 fields"},
         {"1::2::good::4\n", "line 1: rating 'good' is not a number"},
         {"1::2::3::4\n1::2::3::-4\n", "line 2: time -4 is negative"},
@@ -241,11 +196,10 @@ TEST_SUITE("prep.interactions") {
         {"1::2::3::1969-12-31\n", "line 1: time 1969-12-31 is negative"},
         {"1::2::3::noon\n", "line 1: time 'noon' is neither a number of seconds nor a date"},
         {"1::::3::4\n", "line 1: an empty item id"},
-        {"1 2 3\n\n1 2 4\n", "line 2: an empty line"},
-        {"1 2\n1 2 3\n", "line 2: 3 fields, expected 2"},
-        {"1 2 3 4\n", "line 1: cannot tell the format: 4 fields separated by blanks; name it with --format"},
-        {"userId,movieId\n1,2\n", "line 1: cannot tell the format: commas"},
-        {"user_id,item\n1,2\n", "line 1: the header has no column 'item_id'"},
+        {"1 2\n1 2 3\n", "line 2: 3 fields separated by blanks, expected 2"},
+        {"1 2 3 4\n", "line 1: cannot tell the format: 4 fields separated by blanks, and no column"},
+        {"buyer,product\n1,2\n", "line 1: cannot tell the format: 2 fields separated by commas"},
+        {"user_id,product\n1,2\n", "line 1: the header has no column called item_id, item"},
         {"user_id,item_id,time,timestamp\n1,2,3,4\n", "choose one with --time-column"},
         {"user_id,item_id,item_id\n1,2,3\n", "names 'item_id' twice"},
         {"user_id,item_id\n1,\"2\n", "line 2: a quoted field is not closed"},
@@ -272,7 +226,7 @@ TEST_SUITE("prep.interactions") {
                    "line 2: item id '2x' is not an integer");
     check_mentions(error_of(Fault::data, [&] { make(read("1 1 1\n1 99999999999999999999 2\n"), unfiltered()); }),
                    "line 2: item id '99999999999999999999' is out of range");
-    check_mentions(error_of(Fault::data, [&] { make(read("user item\n1 2\n1 3\n"), unfiltered()); }),
+    check_mentions(error_of(Fault::data, [&] { make(read("buyer product\n1 2\n1 3\n"), unfiltered()); }),
                    "is it a header?");
     check_mentions(error_of(Fault::data, [&] { make(read("1 1 1\n1 2 2\n"), {}); }), "the filter leaves none of 2",
                    "fewer than 5", "--min-user");

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lockstep/io/interaction_file.hpp"
 #include "lockstep/prep/sequences/sequence_set.hpp"
 #include "lockstep/prep/summary.hpp"
 
@@ -43,31 +44,26 @@ struct Interactions {
   std::vector<double> fraction;          ///< (lines) of a second, 0 .. 1; empty when all times are whole
   bool has_time = false;
   std::vector<std::filesystem::path> files;
-  std::vector<std::string> formats;  ///< of each file, as detected
-  std::vector<std::string> unused;   ///< columns, named by no option, of the first csv file without times
+  std::vector<std::string> readings;  ///< how files were read, each distinct one once
+  std::vector<std::string> unused;    ///< columns that the first file leaves aside
+  InteractionFile::Counts counts;     ///< of all files
 
   std::size_t size() const { return user.size(); }
 };
 
-/// The names of the raw formats: movielens, tsv4, tsv3, pairs, triples, csv.
-const std::vector<std::string>& raw_formats();
-
-struct RawOptions {
-  std::string format = "auto";
-  std::string user_column = "user_id", item_column = "item_id";  ///< of csv
-  std::string time_column;                                       ///< of csv; "" takes `timestamp` or `time` if present
-};
-
-/// Reads the files in order, with or without gzip compression. Ratings must be numbers and are ignored: every line is
-/// an interaction. Times are seconds or ISO 8601 dates.
+/// Reads the files in order, as InteractionFile does. Ratings are no condition: every line is an interaction.
 ///
-/// errors  usage: unreadable; data, naming file and line: a line of another form, an empty id or one that is not UTF-8,
-///         a rating that is not a number, a time that is negative, too large or in another form; data: a format that
-///         cannot be detected, files with and without times, no lines at all
-Interactions read_interactions(const std::vector<std::filesystem::path>& files, const RawOptions& options);
+/// errors  as InteractionFile; data: files with and without times, no lines at all
+Interactions read_interactions(const std::vector<std::filesystem::path>& files, const InteractionOptions& options);
 
-/// The number of lines that repeat user, item and time of an earlier line; 0 without times.
-std::int64_t repeated_lines(const Interactions& raw);
+enum class Repeated : std::uint8_t { keep, drop };
+/// Counts the lines that repeat user, item and time of an earlier line, 0 without times, and may drop them.
+std::int64_t repeated_lines(Interactions& raw, Repeated what);
+
+/// Dates, unit and number of distinct values of the times, with warnings where they are implausible.
+void summarise_times(const Interactions& raw, const std::string& unit, Summary& summary);
+/// Warns of ids that usually stand for a missing value.
+void summarise_ids(const IdTable& table, const std::vector<std::int32_t>& lines, const char* what, Summary& summary);
 
 struct SequenceOptions {
   std::int64_t min_user = 5, min_item = 5, min_split = 3;

@@ -1,9 +1,11 @@
-#include "prep/date_time.hpp"
+#include "lockstep/base/date_time.hpp"
 
 #include <charconv>
 #include <chrono>
 
-namespace lockstep::prep {
+#include "lockstep/base/text.hpp"
+
+namespace lockstep {
 
 std::optional<std::int64_t> day_number(int year, int month, int day) {
   using namespace std::chrono;
@@ -62,4 +64,16 @@ std::optional<Moment> parse_date_time(std::string_view text) {
   return out;
 }
 
-}  // namespace lockstep::prep
+std::string date_time_text(std::int64_t seconds) {
+  using namespace std::chrono;
+  constexpr std::int64_t kDay = 86400, kCycle = 146097;  // the calendar repeats after 400 years
+  const std::int64_t day = seconds / kDay, rest = seconds % kDay;
+  const year_month_day date{sys_days(days(day % kCycle))};
+  return printed("%04lld-%02u-%02u %02lld:%02lld:%02lld",
+                 static_cast<long long>(static_cast<int>(date.year()) + day / kCycle * 400),
+                 static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+                 static_cast<long long>(rest / 3600), static_cast<long long>(rest / 60 % 60),
+                 static_cast<long long>(rest % 60));
+}
+
+}  // namespace lockstep

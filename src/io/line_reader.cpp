@@ -1,4 +1,4 @@
-#include "prep/line_reader.hpp"
+#include "lockstep/io/line_reader.hpp"
 
 #include <zlib.h>
 
@@ -10,7 +10,7 @@
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 
-namespace lockstep::prep {
+namespace lockstep {
 
 namespace {
 constexpr std::size_t kBlock = 1 << 18;
@@ -86,4 +86,4 @@ bool LineReader::next(std::string& line) {
   return true;
 }
 
-}  // namespace lockstep::prep
+}  // namespace lockstep

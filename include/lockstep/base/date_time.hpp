@@ -1,9 +1,10 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
-namespace lockstep::prep {
+namespace lockstep {
 
 /// Days since 1970-01-01 of a date of the Gregorian calendar; nullopt if there is no such day.
 std::optional<std::int64_t> day_number(int year, int month, int day);
@@ -16,5 +17,7 @@ struct Moment {
 /// Parses an ISO 8601 date with an optional time and zone: `2016-02-05`, `2016-02-05 12:30`,
 /// `2016-02-05T12:30:15.25+01:00`. Without a zone the time is UTC. Returns nullopt for any other text.
 std::optional<Moment> parse_date_time(std::string_view text);
+/// `2016-02-05 12:30:15` of the seconds >= 0 since 1970-01-01 00:00.
+std::string date_time_text(std::int64_t seconds);
 
-}  // namespace lockstep::prep
+}  // namespace lockstep

@@ -7,7 +7,7 @@
 
 struct z_stream_s;
 
-namespace lockstep::prep {
+namespace lockstep {
 
 /// The lines of a text file, which may be compressed with gzip.
 ///
@@ -31,4 +31,4 @@ class LineReader {
   bool first_ = true, member_ended_ = false, later_member_ = false;
 };
 
-}  // namespace lockstep::prep
+}  // namespace lockstep
