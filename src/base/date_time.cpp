@@ -43,8 +43,10 @@ std::optional<Moment> parse_date_time(std::string_view text) {
   Moment out{*days * 86400, 0};
   if (text.empty()) return out;
   if (!take(text, 'T') && !take(text, ' ')) return {};
-  if (!take(text, 2, 23, hour) || !take(text, ':') || !take(text, 2, 59, minute)) return {};
-  if (take(text, ':')) {
+  if (!take(text, 2, 23, hour)) return {};
+  const bool minutes = take(text, ':');
+  if (minutes && !take(text, 2, 59, minute)) return {};
+  if (minutes && take(text, ':')) {
     if (!take(text, 2, 60, second)) return {};
     if (text.starts_with('.')) {
       const auto [end, failed] =

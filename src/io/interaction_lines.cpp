@@ -23,7 +23,7 @@ std::string iso_of_digits(std::string_view digits) {
     if (kForm[iso.size()] < 'a') iso += kForm[iso.size()];
     iso += c;
   }
-  return iso.size() == 13 ? iso + ":00" : iso;
+  return iso;
 }
 }  // namespace
 

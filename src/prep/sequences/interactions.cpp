@@ -39,7 +39,7 @@ void read_file(const std::filesystem::path& path, const InteractionOptions& opti
     out.item.push_back(out.items.intern(file.item(), place));
   }
   out.files.push_back(path);
-  if (out.files.size() == 1) out.unused = file.left_aside();
+  out.left_aside |= !file.left_aside().empty();
   if (std::ranges::find(out.readings, file.reading()) == out.readings.end()) out.readings.push_back(file.reading());
   const InteractionFile::Counts& counts = file.counts();
   InteractionFile::Counts& sum = out.counts;

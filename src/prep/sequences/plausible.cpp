@@ -48,13 +48,17 @@ void summarise_times(const Interactions& raw, const std::string& unit, Summary& 
   const bool few = distinct < kFew && n > 10 * distinct && !whole_days && !all_dates;
   if (outside == 0 && !few) return;
   const std::string fitting = unit == "s" && no_dates ? fitting_unit(first, last) : "";
-  summary.warning(
-      outside > 0 ? join(outside, " of ", n, " times are before 1980 or after 2100") : "few different times",
-      ": they run from ", range, " and have ", distinct, " distinct values; ",
-      outside > 0 && !fitting.empty()
-          ? join("they look like ", fitting, ", which --time-unit ", fitting, " reads")
-          : "if they are no times but ratings, counts or positions, leave them aside: --columns "
-            "user,item,rating, or with a header --time-column -");
+  const std::string what =
+      outside > 0 ? join(outside, " of ", n, " times are before 1980 or after 2100") : "few different times";
+  const std::string advice =
+      outside > 0 && !fitting.empty() ? join("they look like ", fitting, ", which --time-unit ", fitting, " reads")
+      : outside > 0 && outside < n    ? std::string(
+                                            "if these are missing or in another unit, leave their lines out, such "
+                                               "as by --where 'time >= 1980-01-01'")
+                                   : std::string(
+                                         "if they are no times but ratings, counts or positions, leave them "
+                                         "aside: --columns user,item,rating, or with a header --time-column -");
+  summary.warning(what, ": they run from ", range, " and have ", distinct, " distinct values; ", advice);
 }
 
 void summarise_ids(const IdTable& table, const std::vector<std::int32_t>& lines, const char* what, Summary& summary) {

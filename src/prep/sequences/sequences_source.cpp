@@ -125,9 +125,10 @@ bool run_sequences(const Args& args) {
   remark_on_ids(interactions.items, set.items, interactions, "item", summary);
   summarise_ids(interactions.users, interactions.user, "user", summary);
   summarise_ids(interactions.items, interactions.item, "item", summary);
-  if (!interactions.has_time && !interactions.unused.empty())
-    summary.note("no times, so the order of the lines counts; if one of the columns ", listed(interactions.unused),
-                 " holds times, name it with --time-column, or `time` in --columns");
+  if (!interactions.has_time && interactions.left_aside)
+    summary.note(
+        "no times, so the order of the lines counts; if a column that is left aside holds times, name it with "
+        "--time-column, or `time` in --columns");
   summarise_times(interactions, raw.time_unit, summary);
   if (!interactions.fraction.empty())
     summary.note("some times have fractions of a second; they decide the order, whole seconds are stored");

@@ -194,7 +194,7 @@ TEST_SUITE("prep.interactions") {
         {"1::2::3::4\n1::2::3::9223372036854775807\n", "line 2: time 9223372036854775807 is out of range"},
         {"1::2::3::99999999999999999999\n", "line 1: time 99999999999999999999 is out of range"},
         {"1::2::3::1969-12-31\n", "line 1: time 1969-12-31 is negative"},
-        {"1::2::3::noon\n", "line 1: time 'noon' is neither a number of seconds nor a date"},
+        {"1::2::3::noon\n", "line 1: time 'noon' is neither a number nor a date"},
         {"1::::3::4\n", "line 1: an empty item id"},
         {"1 2\n1 2 3\n", "line 2: 3 fields separated by blanks, expected 2"},
         {"1 2 3 4\n", "line 1: cannot tell the format: 4 fields separated by blanks, and no column"},

@@ -133,12 +133,15 @@ TEST_SUITE("prep.sequences_program") {
         {2, "sequences -i good --format moovielens -o o.h5", "movielens"},
         {2, "sequences -i good --min-user 0 -o o.h5", "min"},
         {2, "sequences -i good --min-split 2 -o o.h5", "min"},
+        {2, "sequences -i good --columns user,item --user-column 1 -o o.h5", "files without a header"},
+        {2, "sequences -i good --time-unit week -o o.h5", "yyyymmdd"},
+        {2, "sequences -i good --where rating -o o.h5", "option where = 'rating'"},
         {2, "sequences -i good --keep-ids --ids text -o o.h5", "cannot be kept"},
         {2, "sequences -i good --time-scale unit:week -o o.h5", "unit:day"},
         {2, "synth-sequences --min-length 9 --max-length 8 -o o.h5", "9 > 8"},
         {2, "synth-sequences --members 1 -o o.h5", "32 items for sessions of up to 50"},
         {2, "synth-sequences --noise 1.5 -o o.h5", "noise"},
-        {3, "sequences -i cut -o o.h5", "'cut', line 2: 3 fields, expected 4"},
+        {3, "sequences -i cut -o o.h5", "'cut', line 2: 3 fields separated by '::', expected 4"},
         {3, "sequences -i negative -o o.h5", "'negative', line 2: time -5 is negative"},
         {3, "sequences -i good -o o.h5", "the filter leaves none of 3"},
         {3, "sequences -i single --min-user 1 --min-item 1 -o o.h5", "no user has two interactions"},
@@ -151,14 +154,88 @@ TEST_SUITE("prep.sequences_program") {
 
   TEST_CASE("a time column of another name and repeated lines are reported") {
     write_text("other.csv", "user_id,item_id,when\n1,1,10\n1,2,20\n1,3,30\n1,4,40\n");
-    write_text("times.csv", "user_id,item_id,time\n1,1,10\n1,2,20\n1,2,20\n1,2,30\n1,1,10\n");
+    write_text("times.csv", "user_id,item_id,time\n1,1,10\n1,2,20\n1,2,20\n1,2,30\n1,1,10\n1,1,40\n");
     const auto other = run_prep("sequences --input other.csv --min-user 1 --min-item 1 -o o.h5");
     CHECK(other.status == 0);
-    check_mentions(other.text, "no column 'timestamp' or 'time'", "columns when holds", "--time-column");
+    check_mentions(other.text, "no times, so the order of the lines counts", "left aside: when", "--time-column");
     const std::string named =
         prepare("sequences --input other.csv --time-column when --min-user 1 --min-item 1 -o o.h5");
-    CHECK(named.find("note:") == std::string::npos);
-    check_mentions(prepare("sequences --input times.csv --min-user 1 --min-item 1 -o o.h5"), "note: 2 lines repeat");
+    CHECK(!contains(named, "note"));
+    const std::string words = "sequences --input times.csv --min-user 1 --min-item 1 -o o.h5 --repeated ";
+    check_mentions(prepare(words + "keep"), "2 lines repeat user, item and time of an earlier line and are kept");
+    CHECK(read("o.h5").time_raw == std::vector<std::int64_t>{10, 10, 20, 20, 30, 40});
+    check_mentions(prepare(words + "drop"), "2 lines repeat", "and are dropped");
+    CHECK(read("o.h5").time_raw == std::vector<std::int64_t>{10, 20, 30, 40});
+    CHECK(read("o.h5").item == std::vector<std::int32_t>{1, 2, 2, 1});
+  }
+
+  TEST_CASE("the summary names columns, dates, recurring items and what the filters dropped") {
+    std::string rows = "userId;movieId;rating;timestamp;tag\n", more;
+    for (int user = 1; user <= 4; ++user)
+      for (int k = 0; k < 6; ++k)
+        rows += join(user, "; ", k == 5 ? 1 : k + 1, ";", k == 4 ? 2 : 5, ";", 1500000000 + 86401 * (user + k), ";x\n");
+    for (int item = 100; item < 106; ++item) more += join("9;", item, ";5;1500000000;x\n");
+    write_text("full.csv", rows + "\n" + more);
+    check_mentions(prepare("sequences -i full.csv -o o.h5 --min-item 4 --where 'rating > 4,tag = x'"),
+                   "csv, separated by semicolons; user = userId, item = movieId, time = timestamp; left aside: nothing",
+                   "4 lines by --where 'rating > 4'", "0 lines by --where 'tag = x'",
+                   "2017-07-14 02:40:00 to 2017-07-23 02:40:09 UTC, 10 distinct; numbers, taken as s since 1970",
+                   "blanks around 24 fields are removed", "1 empty lines are skipped",
+                   "the filter drops 23 % of the interactions and 60 % of the items", "--min-user 1 --min-item 1",
+                   "0.0 % of the validation items and 100.0 % of the test items occur earlier",
+                   "5 / 5.00 / 5 / 5 / 5 (min / mean / median / 90th percentile / max)");
+    CHECK(read("o.h5").rows() == 20);
+    check_mentions(prepare("sequences -i full.csv -o o.h5 --columns user,item,rating,time,tag", 3),
+                   "line 1: time 'timestamp'", "if this line is a header");
+  }
+
+  TEST_CASE("implausible times and ids are warnings, which the file keeps and --strict refuses") {
+    // 30 users have the items 1 .. 5; `time` makes the field from the seconds.
+    const auto table = [](const std::function<std::string(std::int64_t)>& time) {
+      std::string text;
+      for (int user = 1; user <= 30; ++user)
+        for (int item = 1; item <= 5; ++item)
+          text += join(user, "\t", item, "\t", time(1400000000 + std::int64_t{90061} * (user * 5 + item)), "\n");
+      write_text("raw.tsv", text);
+    };
+    const auto warned = [](const std::string& more = "") {
+      const std::string text = prepare("sequences -i raw.tsv --min-user 1 --min-item 1 -o o.h5 " + more);
+      const bool stored = H5File::open("o.h5").has_attribute("/", "warnings");
+      CHECK(stored == contains(text, "warning: "));
+      return stored ? text : "";
+    };
+    table([](std::int64_t t) { return std::to_string(t); });
+    CHECK(warned() == "");
+    const auto plain = content("o.h5");
+    table([](std::int64_t t) { return std::to_string(t % 5 + 1); });
+    check_mentions(warned(), "150 of 150 times are before 1980 or after 2100", "5 distinct values",
+                   "ratings, counts or positions", "--columns user,item,rating");
+    check_mentions(prepare("check o.h5"), "before 1980");
+    prepare("check o.h5 --strict", 3);
+    check_mentions(prepare("sequences -i raw.tsv --min-user 1 --min-item 1 --strict -o strict.h5", 3), "before 1980");
+    CHECK(!fs::exists("strict.h5"));
+    CHECK(warned("--columns user,item,-") == "");
+    table([](std::int64_t t) { return std::to_string(t * 1000); });
+    check_mentions(warned(), "they run from 46", "they look like ms, which --time-unit ms reads");
+    CHECK(warned("--time-unit ms") == "");
+    CHECK((content("o.h5") == plain));
+    table([](std::int64_t t) { return std::to_string(t * 1000000); });
+    check_mentions(warned(), "--time-unit us");
+    table([](std::int64_t t) { return std::to_string(t / 86400); });
+    check_mentions(warned(), "--time-unit day");
+    table([](std::int64_t t) { return join("201", t % 9 + 1, "0523"); });
+    check_mentions(warned(), "--time-unit yyyymmdd");
+    CHECK(warned("--time-unit yyyymmdd") == "");
+    table([](std::int64_t t) { return std::to_string(t % 7 == 0 ? 0 : t); });
+    check_mentions(warned(), "of 150 times are before 1980", "leave their lines out");
+    CHECK(warned("--where 'time >= 1980-01-01'") == "");
+    table([](std::int64_t t) { return std::to_string(1400000000 + t % 3); });
+    check_mentions(warned(), "few different times", "3 distinct values");
+    table([](std::int64_t t) { return std::to_string((16000 + t % 3) * 86400); });  // days have few values
+    CHECK(warned() == "");
+    write_text("raw.tsv", "user\titem\n1\t1\n1\t2\nNaN\t1\nNaN\t2\n1\t3\n1\t4\n");
+    check_mentions(warned(), "2 of 6 interactions have the user 'NaN'", "--where 'COLUMN != NaN'");
+    CHECK(warned("--where 'user != NaN'") == "");
   }
 
   TEST_CASE("text among integers is reported, and text ids read back") {

@@ -45,7 +45,7 @@ struct Interactions {
   bool has_time = false;
   std::vector<std::filesystem::path> files;
   std::vector<std::string> readings;  ///< how files were read, each distinct one once
-  std::vector<std::string> unused;    ///< columns that the first file leaves aside
+  bool left_aside = false;            ///< whether a file has columns that are not used
   InteractionFile::Counts counts;     ///< of all files
 
   std::size_t size() const { return user.size(); }
