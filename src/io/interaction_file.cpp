@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "io/interaction_lines.hpp"
+#include "lockstep/io/interaction_lines.hpp"
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/sequence_window.hpp"
 #include "lockstep/base/text.hpp"

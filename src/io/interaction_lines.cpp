@@ -1,4 +1,4 @@
-#include "io/interaction_lines.hpp"
+#include "lockstep/io/interaction_lines.hpp"
 
 #include <algorithm>
 #include <charconv>

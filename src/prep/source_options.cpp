@@ -5,6 +5,7 @@
 
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/interaction_file.hpp"
 
 namespace lockstep::prep {
 
@@ -26,6 +27,30 @@ void SourceOptions::print_written() const {
   summary.print(std::cout);
   std::cout << "  written            " << output << " ("
             << human_bytes(static_cast<double>(std::filesystem::file_size(output))) << ")\n";
+}
+
+void add_interaction_options(Options& options, InteractionOptions& table) {
+  auto formats = interaction_formats();
+  formats.insert(formats.begin(), "auto");
+  options.choice("input.format,format", &table.format, "auto", formats, "format of the lines");
+  options
+      .add("input.columns,columns", &table.columns, {},
+           "names of all columns of a file without a header, by position: user, item, time where there are times, - or "
+           "any other name for the rest")
+      .value_name("NAME,...");
+  options.add("input.user_column,user-column", &table.user_column, "",
+              "csv, json: column of users; default: user_id, user, userId or reviewerID");
+  options.add("input.item_column,item-column", &table.item_column, "",
+              "csv, json: column of items; default: item_id, item, itemId, movieId or asin");
+  options.add("input.time_column,time-column", &table.time_column, "",
+              "csv, json: column of times, - for none; default: timestamp, time or unixReviewTime, if present");
+  options.choice("input.time_unit,time-unit", &table.time_unit, "s", time_units(),
+                 "what times that are numbers count since 1970; yyyymmdd: digits of a date, with hhmmss or without");
+  options
+      .add("input.where,where", &table.where, {},
+           "read only lines for which all these conditions on columns hold, such as 'rating >= 4': = != < <= > >= on "
+           "numbers, times or texts; an empty field is neither less nor greater")
+      .value_name("CONDITION,...");
 }
 
 }  // namespace lockstep::prep

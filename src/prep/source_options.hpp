@@ -7,7 +7,8 @@
 
 namespace lockstep {
 class Options;
-}
+struct InteractionOptions;
+}  // namespace lockstep
 
 namespace lockstep::prep {
 
@@ -25,5 +26,8 @@ struct SourceOptions {
   /// Prints the summary, and name and size of the written file, unless --quiet.
   void print_written() const;
 };
+
+/// The options that say how InteractionFile reads a table, such as --columns and --where.
+void add_interaction_options(Options& options, InteractionOptions& table);
 
 }  // namespace lockstep::prep

@@ -1,7 +1,7 @@
 /// Files of interactions as users have them: separators, headers, positions, JSON lines, units of time, conditions.
 #include "lockstep/io/interaction_file.hpp"
 
-#include "io/interaction_lines.hpp"
+#include "lockstep/io/interaction_lines.hpp"
 #include "support/test.hpp"
 
 namespace {

@@ -116,13 +116,12 @@ Ckg build_ckg(const KgSizes& sizes, const UserItems& train, std::span<const Trip
   return graph;
 }
 
-void carve_validation(KgSet& set, double fraction, std::uint64_t seed) {
-  require(set.valid.indptr.empty(), "carving a validation set: there is one already");
-  UserItems train{{0}, {}}, valid{{0}, {}};
+UserItems carve(KgSet& set, double fraction, std::uint64_t seed, Site site) {
+  UserItems train{{0}, {}}, carved{{0}, {}};
   for (std::int64_t user = 0; user < set.sizes.users; ++user) {
     const auto items = set.train.of(user);
     std::vector<std::int32_t> order(items.begin(), items.end());
-    const Philox random(seed, 0, "prep.kg.valid", static_cast<std::uint64_t>(user));
+    const Philox random(seed, 0, site, static_cast<std::uint64_t>(user));
     // A fraction of an item becomes an item with that probability, so that the share is exact on average.
     const auto wanted = static_cast<std::int64_t>(fraction * static_cast<double>(order.size()) + random.uniform(0));
     const std::int64_t taken = std::min(wanted, std::max<std::int64_t>(std::ssize(order) - 1, 0));
@@ -131,14 +130,14 @@ void carve_validation(KgSet& set, double fraction, std::uint64_t seed) {
     const auto cut = order.begin() + taken;
     std::sort(order.begin(), cut);
     std::sort(cut, order.end());
-    valid.item.insert(valid.item.end(), order.begin(), cut);
+    carved.item.insert(carved.item.end(), order.begin(), cut);
     train.item.insert(train.item.end(), cut, order.end());
-    valid.indptr.push_back(static_cast<std::int64_t>(valid.item.size()));
+    carved.indptr.push_back(static_cast<std::int64_t>(carved.item.size()));
     train.indptr.push_back(static_cast<std::int64_t>(train.item.size()));
   }
   set.train = std::move(train);
-  set.valid = std::move(valid);
   set.sizes.train = static_cast<std::int64_t>(set.train.item.size());
+  return carved;
 }
 
 }  // namespace lockstep::prep

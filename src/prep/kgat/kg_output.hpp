@@ -11,6 +11,7 @@ namespace lockstep::prep {
 /// Options that every graph source shares, and the last step: validation set, graph, file, report.
 struct KgOutput : SourceOptions {
   std::string name;
+  std::string text;  ///< folder for text files, or ""
   bool symmetric_upstream = false;
   double valid_fraction = 0;
   std::uint64_t seed = 0;

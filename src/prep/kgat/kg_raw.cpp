@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <numeric>
+#include <set>
 
 #include "lockstep/base/error.hpp"
 
@@ -24,6 +25,7 @@ class Lines {
  public:
   explicit Lines(const KgText& text) : name_(text.name), rest_(text.text) {}
   bool next(std::vector<std::string_view>& fields) {
+    const std::int64_t before = line_;
     fields.clear();
     while (fields.empty() && !rest_.empty()) {
       ++line_;
@@ -38,9 +40,12 @@ class Lines {
         line.remove_prefix(stop);
       }
     }
+    if (!fields.empty() && before > 0 && line_ > before + 1 && skipped_++ == 0) first_skipped_ = before + 1;
     return !fields.empty();
   }
   std::int64_t line() const { return line_; }
+  std::int64_t skipped() const { return skipped_; }  ///< groups of empty lines amid others
+  std::int64_t first_skipped() const { return first_skipped_; }
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
     throw Error(Fault::data, join("reading '", name_, "' line ", line_, ": ", parts...));
@@ -50,7 +55,9 @@ class Lines {
     std::int64_t value = -1;
     const auto [end, failed] = std::from_chars(field.data(), field.data() + field.size(), value);
     if (failed == std::errc::invalid_argument || end != field.data() + field.size())
-      fail(quoted(field), " is not a valid ", kind, " id; ids are whole numbers from 0");
+      fail(quoted(field), " is not a valid ", kind, " id; ids are whole numbers from 0, ",
+           field.find(',') != std::string_view::npos ? "separated by blanks"
+                                                     : "or --interactions reads tables with text ids");
     if (failed != std::errc{} || value < 0 || value > kLargestId)
       fail(kind, " id ", quoted(field), " is out of range; ids are 0 .. ", kLargestId);
     if (declared > 0 && value >= declared)
@@ -61,7 +68,7 @@ class Lines {
  private:
   std::string name_;
   std::string_view rest_;
-  std::int64_t line_ = 0;
+  std::int64_t line_ = 0, skipped_ = 0, first_skipped_ = 0;
 };
 
 /// The largest id of a kind so far, with its file and line.
@@ -81,8 +88,11 @@ struct Interaction {
 /// The lines of one interaction file.
 struct InteractionText {
   std::string name;
+  bool table = false;
   std::vector<Interaction> pairs;
   std::vector<std::pair<std::int32_t, std::int64_t>> users;  ///< user and line, in file order
+  std::size_t width = 0;                                     ///< fields of every line; 0 when lines differ
+  std::int64_t empty = 0, first_empty = 0;                   ///< lines amid others
 
   /// The first line of a user, 0 when there is none. `users` must be sorted.
   std::int64_t line_of(std::int32_t user) const {
@@ -92,9 +102,12 @@ struct InteractionText {
 };
 
 InteractionText parse_interactions(const KgText& text, const KgRules& rules, Largest& user, Largest& item) {
-  InteractionText out{text.name, {}, {}};
+  InteractionText out;
+  out.name = text.name;
+  out.table = text.table;
   Lines lines(text);
   for (std::vector<std::string_view> fields; lines.next(fields);) {
+    out.width = out.users.empty() || fields.size() == out.width ? fields.size() : 0;
     const std::int32_t u = lines.id(fields[0], "user", rules.users);
     user.see(u, text.name, lines.line());
     out.users.emplace_back(u, lines.line());
@@ -103,6 +116,8 @@ InteractionText parse_interactions(const KgText& text, const KgRules& rules, Lar
       item.see(out.pairs.back().item, text.name, lines.line());
     }
   }
+  out.empty = lines.skipped();
+  out.first_empty = lines.first_skipped();
   return out;
 }
 
@@ -110,6 +125,9 @@ InteractionText parse_interactions(const KgText& text, const KgRules& rules, Lar
 class Findings {
  public:
   explicit Findings(std::vector<KgFinding>& findings) : findings_(findings) {}
+  void warn(const std::string& what, std::int64_t count, const std::string& first) {
+    findings_.push_back({what, count, first, true});
+  }
   /// `where` is the file and line of the first occurrence ("train.txt line 3"), `first` describes it.
   void add(const std::string& what, std::int64_t count, KgPolicy policy, const std::string& option,
            const std::string& where, const std::string& first) {
@@ -118,7 +136,7 @@ class Findings {
       throw Error(Fault::data,
                   join("reading ", where.empty() ? "the ids" : where, ": ", first, " (", what.substr(0, what.find(',')),
                        ": ", count, "); mend the file, or choose another --", option));
-    findings_.push_back({what, count, where.empty() ? first : where + ": " + first});
+    findings_.push_back({what, count, where.empty() ? first : where + ": " + first, false});
   }
 
  private:
@@ -126,6 +144,15 @@ class Findings {
 };
 
 std::string place(const std::string& file, std::int64_t line) { return join("'", file, "' line ", line); }
+
+/// Whether the lines look like a table of user, item and rating or time, not like lists of items; "" if not.
+std::string doubt_about(const InteractionText& text) {
+  std::set<std::int32_t> users;
+  for (const auto& [user, line] : text.users) users.insert(user);
+  if (text.width < 3 || 2 * users.size() > text.users.size()) return "";
+  return join("lines that all have ", text.width, " fields, for ", users.size(), " users: if '", text.name,
+              "' is not of lists 'user item item ...' but a table such as 'user item rating', --interactions reads it");
+}
 
 /// Sorts interactions, removes repeated pairs and merges the lines of a user.
 void unite(InteractionText& text, const KgRules& rules, Findings& findings) {
@@ -138,7 +165,11 @@ void unite(InteractionText& text, const KgRules& rules, Findings& findings) {
     where = place(text.name, text.users[i].second);
     what = join("user ", text.users[i].first, " already has line ", text.users[i - 1].second);
   }
-  findings.add("further lines of a user, merged", again, rules.duplicates, "duplicates", where, what);
+  if (!text.table) findings.add("further lines of a user, merged", again, rules.duplicates, "duplicates", where, what);
+  if (const std::string doubt = doubt_about(text); !doubt.empty()) findings.warn(doubt, std::ssize(text.users), where);
+  if (!text.table)
+    findings.add("empty lines amid others, skipped", text.empty, KgPolicy::keep, "", place(text.name, text.first_empty),
+                 "the first");
 
   std::sort(text.pairs.begin(), text.pairs.end(), [](const Interaction& a, const Interaction& b) {
     return std::tie(a.user, a.item, a.line) < std::tie(b.user, b.item, b.line);
@@ -336,7 +367,8 @@ KgSet read_kg_text(const KgText& train_text, const KgText& test_text, const std:
     const Largest& blame = user.id + 1 >= sizes.entities ? user : (entity.id >= item.id ? entity : item);
     throw Error(Fault::data,
                 join("reading ", place(blame.file, blame.line), ": id ", blame.id, " makes ", sizes.nodes(),
-                     " nodes, more than ", rules.max_nodes, "; mend the id, or raise --max-nodes"));
+                     " nodes, more than ", rules.max_nodes, "; mend the id, or raise --max-nodes",
+                     doubt_about(train).empty() ? "" : join(" (", train.users.size(), " ", doubt_about(train), ")")));
   }
   require_data(sizes.kg_relations <= rules.max_nodes, "reading ", place(relation.file, relation.line), ": relation id ",
                relation.id, " makes ", sizes.kg_relations, " relations; mend the id, or raise --max-nodes");

@@ -1,8 +1,10 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/source.hpp"
 #include "prep/kgat/kg_output.hpp"
+#include "prep/kgat/kg_tables.hpp"
 
 namespace lockstep::prep {
 
@@ -20,6 +22,38 @@ constexpr ListFile kLists[] = {{"item_list.txt", "item", 3, &KgSizes::items},
                                {"user_list.txt", "user", 2, &KgSizes::users},
                                {"relation_list.txt", "relation", 2, &KgSizes::kg_relations}};
 
+/// The name of the folder's only file with this ending, "" if it has none. errors  usage: several
+std::string only_file(const fs::path& folder, const std::string& ending) {
+  std::string found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ending) continue;
+    const std::string name = entry.path().filename().string();
+    require_usage(found.empty(), "option input = '", folder.string(), "': it has '", found, "' and '", name,
+                  "'; name one with --interactions, --kg or --link");
+    found = name;
+  }
+  return found;
+}
+
+/// The lists that belong to train.txt, test.txt and kg_final.txt, for `lockstep predict --user-names, --item-names`.
+/// Blanks in ids become '_', because blanks separate the fields of a list.
+void write_lists(const fs::path& folder, const KgNames& names) {
+  const auto write = [&](const char* file, const std::vector<std::string>& ids, const std::vector<std::string>& third) {
+    std::string text = third.empty() ? "org_id remap_id\n" : "org_id remap_id freebase_id\n";
+    const auto word = [](std::string id) {
+      std::ranges::replace(id, ' ', '_');
+      return id;
+    };
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      text += join(word(ids[i]), " ", i, third.empty() ? "" : " " + word(third[i]), "\n");
+    write_text_atomically(folder / file, text);
+  };
+  write("user_list.txt", names.users, {});
+  write("item_list.txt", names.items, names.entities);
+  write("entity_list.txt", names.entities, {});
+  write("relation_list.txt", names.relations, {});
+}
+
 KgPolicy policy_of(const std::string& word) {
   if (word == "refuse") return KgPolicy::refuse;
   return word == "keep" ? KgPolicy::keep : KgPolicy::drop;
@@ -33,15 +67,30 @@ bool run_kg(const Args& args) {
       "values.",
       "The folder holds train.txt and test.txt (a line per user: user item item ...), kg_final.txt (head relation "
       "tail), and optionally item_list.txt, entity_list.txt, user_list.txt, relation_list.txt, whose entries are only "
-      "counted. The files may be compressed with gzip. Items are the entities 0 .. n_items-1.");
-  std::string input, train, test, kg, duplicates, parallel, overlap, empty_users, empty_relations, missing_ids;
+      "counted. The files may be compressed with gzip. Items are the entities 0 .. n_items-1. Without train.txt the "
+      "folder's .inter, .kg and .link files are read (RecBole's atomic files), with ids of any kind; a random share of "
+      "each user's interactions becomes the test set.");
+  std::string input, train, test, kg, interactions, link, duplicates, parallel, overlap, empty_users, empty_relations,
+      missing_ids;
   bool no_kg = false;
   KgRules rules;
   options.add("input,i", &input, "", "folder with the text files").value_name("DIR").required();
-  KgOutput out(options, "seed of --valid-fraction");
+  KgOutput out(options, "seed of --test-fraction and --valid-fraction");
   options.add("train", &train, "train.txt", "file of train interactions, in the folder").value_name("FILE");
   options.add("test", &test, "test.txt", "file of test interactions, in the folder").value_name("FILE");
   options.add("kg", &kg, "kg_final.txt", "file of triples, in the folder").value_name("FILE");
+  options
+      .add("interactions", &interactions, "",
+           "table of interactions with ids of any kind, in the folder, instead of --train and --test; --kg is then a "
+           "table too")
+      .value_name("FILE");
+  options.add("link", &link, "", "with --interactions: table of items and their entities, in the folder")
+      .value_name("FILE");
+  InteractionOptions table;
+  double test_fraction = 0;
+  add_interaction_options(options, table);
+  options.add("test-fraction", &test_fraction, 0.2, below_one,
+              "with --interactions: share of each user's interactions that becomes the test set; at least one stays");
   options.add("no-kg", &no_kg, false, "only interactions, for a matrix factorisation");
   options.choice("duplicates", &duplicates, "once", {"once", "refuse"},
                  "repeated interactions, triples or lines of a user: count once, or fail");
@@ -78,17 +127,48 @@ bool run_kg(const Args& args) {
 
   const fs::path folder = input;
   require_usage(fs::is_directory(folder), "option input = '", input, "': no such folder");
-  require_usage(no_kg || fs::exists(folder / kg), "reading '", (folder / kg).string(),
+  std::error_code absent;
+  require_usage(!fs::equivalent(folder, out.text, absent), "option text = '", out.text,
+                "': it is the input, whose files it would replace; choose another folder");
+  if (interactions.empty() && !fs::exists(folder / train)) {
+    interactions = only_file(folder, ".inter");
+    if (!interactions.empty() && !fs::exists(folder / kg)) kg = only_file(folder, ".kg");
+    if (!interactions.empty() && link.empty()) link = only_file(folder, ".link");
+  }
+  const bool tables = !interactions.empty();
+  require_usage(tables || (table.columns.empty() && table.where.empty() && table.user_column.empty() &&
+                           table.item_column.empty() && link.empty()),
+                "options columns, where, user-column, item-column, link: they describe a table; name it with "
+                "--interactions");
+  require_usage(no_kg || (!kg.empty() && fs::exists(folder / kg)), "reading '", (folder / kg).string(),
                 "': no such file; --no-kg prepares only interactions, synth-kg generates a graph");
-  require_writable(out.output, {folder / train, folder / test, folder / kg});
-  std::optional<KgText> kg_text;
-  if (!no_kg) kg_text = read_kg_file(folder / kg);
+  std::vector<fs::path> files =
+      tables ? std::vector{folder / interactions} : std::vector{folder / train, folder / test};
+  if (!no_kg) files.push_back(folder / kg);
+  if (!link.empty()) files.push_back(folder / link);
+  require_writable(out.output, files);
   std::vector<KgFinding> findings;
-  KgSet set = read_kg_text(read_kg_file(folder / train), read_kg_file(folder / test), kg_text, rules, findings);
+  KgSet set;
+  KgNames names;
+  if (tables) {
+    KgTables read = read_kg_tables(folder / interactions, table, no_kg ? std::nullopt : std::optional(folder / kg),
+                                   link.empty() ? std::nullopt : std::optional(folder / link), out.summary);
+    set = read_kg_text(read.interactions, {"", "", true}, read.kg, rules, findings);
+    std::erase_if(findings, [](const KgFinding& f) { return f.what.starts_with("files without test"); });
+    set.test = carve(set, test_fraction, out.seed, "prep.kg.test");
+    set.sizes.test = static_cast<std::int64_t>(set.test.item.size());
+    names = std::move(read.names);
+  } else {
+    std::optional<KgText> kg_text;
+    if (!no_kg) kg_text = read_kg_file(folder / kg);
+    set = read_kg_text(read_kg_file(folder / train), read_kg_file(folder / test), kg_text, rules, findings);
+  }
   set.name = fs::weakly_canonical(folder).filename().string();
-  record_source(set, folder / train);
-  record_source(set, folder / test);
-  if (!no_kg) record_source(set, folder / kg);
+  for (const auto& file : files) record_source(set, file);
+  out.summary.line("files", listed(set.sources));
+  if (tables)
+    out.summary.note("the test set is a random share of ", test_fraction,
+                     " of each user's interactions, whatever their times (--test-fraction, --seed)");
   for (const auto& list : kLists) {
     if (!fs::exists(folder / list.file)) continue;
     require_writable(out.output, {folder / list.file});
@@ -99,7 +179,12 @@ bool run_kg(const Args& args) {
   note("duplicates", duplicates);
   note("parallel", parallel);
   note("overlap", overlap);
+  if (tables) {
+    set.notes.emplace_back("test_fraction", test_fraction);
+    if (out.valid_fraction == 0) set.notes.emplace_back("seed", static_cast<std::int64_t>(out.seed));
+  }
   out.write(set, findings);
+  if (tables && !out.text.empty()) write_lists(out.text, names);
   return true;
 }
 

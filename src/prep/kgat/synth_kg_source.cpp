@@ -8,34 +8,7 @@
 
 namespace lockstep::prep {
 
-namespace {
 namespace fs = std::filesystem;
-
-std::string text_of(const UserItems& part) {
-  std::string text;
-  for (std::int64_t user = 0; user < part.users(); ++user) {
-    text += std::to_string(user);
-    for (const std::int32_t item : part.of(user)) text += " " + std::to_string(item);
-    text += "\n";
-  }
-  return text;
-}
-
-/// Writes the set as the text files that `kg` reads.
-void write_text_files(const fs::path& folder, const KgSet& set) {
-  std::error_code failed;
-  fs::create_directories(folder, failed);
-  require_usage(!failed, "option text = '", folder.string(), "': ", failed.message());
-  write_text_atomically(folder / "train.txt", text_of(set.train));
-  write_text_atomically(folder / "test.txt", text_of(set.test));
-  std::string text;
-  for (const auto& t : set.triples) {
-    text += std::to_string(t.head) + " " + std::to_string(t.relation) + " " + std::to_string(t.tail);
-    text += "\n";
-  }
-  write_text_atomically(folder / "kg_final.txt", text);
-}
-}  // namespace
 
 bool run_synth_kg(const Args& args) {
   Options options(
@@ -46,10 +19,9 @@ bool run_synth_kg(const Args& args) {
       "model can tell the hidden items apart. sized: adds entities and distinct random triples to the "
       "interactions of a folder. That graph is independent of the interactions: do not evaluate quality with "
       "it.");
-  std::string task, input, text;
+  std::string task, input;
   KgOutput out(options, "seed of every random choice");
   options.choice("task", &task, "planted", {"planted", "sized"}, "kind of graph");
-  options.add("text", &text, "", "also write train.txt, test.txt and kg_final.txt into this folder").value_name("DIR");
 
   PlantedKg rule;
   options.add("users", &rule.users, std::int64_t{600}, between(1, 1e8), "planted: users");
@@ -78,7 +50,7 @@ bool run_synth_kg(const Args& args) {
   if (!options.parse(args)) return false;
   require_writable(out.output);
   for (const char* file : {"train.txt", "test.txt", "kg_final.txt"})
-    if (!text.empty()) require_different(out.output, fs::path(text) / file);
+    if (!out.text.empty()) require_different(out.output, fs::path(out.text) / file);
 
   KgSet set;
   std::vector<KgFinding> findings;
@@ -99,7 +71,7 @@ bool run_synth_kg(const Args& args) {
     const fs::path folder = input;
     require_usage(fs::is_directory(folder), "option input = '", input, "': no such folder");
     std::error_code absent;
-    require_usage(!fs::equivalent(folder, text, absent), "option text = '", text,
+    require_usage(!fs::equivalent(folder, out.text, absent), "option text = '", out.text,
                   "': it is the input, whose files it would replace; choose another folder");
     set =
         read_kg_text(read_kg_file(folder / "train.txt"), read_kg_file(folder / "test.txt"), std::nullopt, {}, findings);
@@ -116,7 +88,6 @@ bool run_synth_kg(const Args& args) {
   set.notes.emplace_back("generator", std::string("synth-kg"));
   set.notes.emplace_back("task", task);
   if (out.valid_fraction == 0) set.notes.emplace_back("seed", static_cast<std::int64_t>(out.seed));
-  if (!text.empty()) write_text_files(text, set);
   out.write(set, findings);
   return true;
 }

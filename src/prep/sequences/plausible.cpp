@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "io/interaction_lines.hpp"
+#include "lockstep/io/interaction_lines.hpp"
 #include "lockstep/base/date_time.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/sequences/interactions.hpp"

@@ -42,27 +42,7 @@ bool run_sequences(const Args& args) {
   InteractionOptions raw;
   SequenceOptions sequence;
   std::string repeated;
-  auto formats = interaction_formats();
-  formats.insert(formats.begin(), "auto");
-  options.choice("input.format,format", &raw.format, "auto", formats, "format of the lines");
-  options
-      .add("input.columns,columns", &raw.columns, {},
-           "names of all columns of a file without a header, by position: user, item, time where there are times, - or "
-           "any other name for the rest")
-      .value_name("NAME,...");
-  options.add("input.user_column,user-column", &raw.user_column, "",
-              "csv, json: column of users; default: user_id, user, userId or reviewerID");
-  options.add("input.item_column,item-column", &raw.item_column, "",
-              "csv, json: column of items; default: item_id, item, itemId, movieId or asin");
-  options.add("input.time_column,time-column", &raw.time_column, "",
-              "csv, json: column of times, - for none; default: timestamp, time or unixReviewTime, if present");
-  options.choice("input.time_unit,time-unit", &raw.time_unit, "s", time_units(),
-                 "what times that are numbers count since 1970; yyyymmdd: digits of a date, with hhmmss or without");
-  options
-      .add("input.where,where", &raw.where, {},
-           "read only lines for which all these conditions on columns hold, such as 'rating >= 4': = != < <= > >= on "
-           "numbers, times or texts; an empty field is neither less nor greater")
-      .value_name("CONDITION,...");
+  add_interaction_options(options, raw);
   options.choice("input.repeated,repeated", &repeated, "keep", {"keep", "drop"},
                  "lines that repeat user, item and time of an earlier line");
   options.choice("input.ids,ids", &sequence.ids, "auto", {"auto", "integer", "text"},
@@ -100,8 +80,6 @@ bool run_sequences(const Args& args) {
   if (!options.parse(args)) return false;
   require_usage(!(sequence.keep_ids && sequence.ids == "text"),
                 "options keep-ids and ids: text ids cannot be kept as numbers");
-  require_usage(raw.user_column.empty() || raw.user_column != raw.item_column,
-                "options user-column and item-column: both are '", raw.user_column, "'");
   const auto files = expand_files(common.input);
   require_writable(common.output, files);
 

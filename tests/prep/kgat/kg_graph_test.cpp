@@ -165,7 +165,7 @@ TEST_SUITE("prep.kg_graph") {
     }
     const KgSet whole = parse_kg(train, "", "0 0 1\n");
     KgSet set = whole;
-    carve_validation(set, 0.1, 5);
+    set.valid = carve(set, 0.1, 5, "prep.kg.valid");
     CHECK(set.sizes.train + static_cast<std::int64_t>(set.valid.item.size()) == whole.sizes.train);
     const double share = static_cast<double>(set.valid.item.size()) / static_cast<double>(whole.sizes.train);
     CHECK(share == Approx(0.1).epsilon(0.1));  // 600 of 5986, +- 10 per standard deviation
@@ -181,16 +181,16 @@ TEST_SUITE("prep.kg_graph") {
     }
     CHECK(sizes == std::set<std::size_t>{0, 1, 2});
     KgSet again = whole, other = whole;
-    carve_validation(again, 0.1, 5);
-    carve_validation(other, 0.1, 6);
+    again.valid = carve(again, 0.1, 5, "prep.kg.valid");
+    other.valid = carve(other, 0.1, 6, "prep.kg.valid");
     CHECK(again.valid.item == set.valid.item);
     CHECK(other.valid.item != set.valid.item);
     // A user's share does not depend on the others.
     KgSet first = parse_kg(train.substr(0, train.find("\n1 ") + 1), "", "0 0 1\n");
-    carve_validation(first, 0.1, 5);
+    first.valid = carve(first, 0.1, 5, "prep.kg.valid");
     CHECK(std::ranges::equal(first.valid.of(0), set.valid.of(0)));
     KgSet gap = parse_kg("0 1 2\n2 3 4\n", "", "0 0 1\n");  // user 1 has no items
-    carve_validation(gap, 0.9, 5);
+    gap.valid = carve(gap, 0.9, 5, "prep.kg.valid");
     CHECK(gap.valid.item.size() == 2);
   }
 }

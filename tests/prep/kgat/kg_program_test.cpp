@@ -103,6 +103,86 @@ TEST_SUITE("prep.kg_program") {
     check_equal(read("a.h5").ckg, build_kg("0 4 1\n1 2 \n2 0 3\n", "0 2\n1 0 2\n", "0 0 5\n1 1 5\n2 0 6\n0 1 5\n").ckg);
   }
 
+  TEST_CASE("atomic files with text ids become the graph of their numbers, and lists name the numbers") {
+    // i2 has no link; the third link is of an item without interactions, the fourth of an entity that i0 has.
+    const std::string inter =
+        "user_id:token\titem_id:token\trating:float\nann\ti0\t5\nann\ti1\t5\nbob\ti2\t5\nbob\ti0\t1\n"
+        "\nbob\ti1\t4\nann\ti0\t5\n";
+    const std::string link = "item_id:token\tentity_id:token\ni0\tm.a\ni1\tm.b\ni9\tm.z\ni2\tm.a\n";
+    const std::string kg =
+        "head_id:token\trelation_id:token\ttail_id:token\nm.a\tfilm.genre\tm.g\nm.b\tfilm.genre\tm.g\n"
+        "m.z\tfilm.actor\ti2\nm.a\tfilm.genre\tm.g\n";
+    fs::create_directories("atomic");
+    write_text("atomic/x.inter", inter);
+    write_text("atomic/x.link", link);
+    write_text("atomic/x.kg", kg);
+    check_mentions(prepare("kg -i atomic --test-fraction 0 --text lists -o a.h5"), "item = item_id",
+                   "left aside: rating", "x.link: 2 of 3 items are an entity; 1 lines are of other items",
+                   "1 links to the entity of an earlier item", "x.kg: 3 entities besides the items, 2 relations",
+                   "largest relations  0: 2, 1: 1", "2 as heads, 0 as tails, of 3", "random share of 0",
+                   "1 repeated interactions, counted once; 'atomic/x.inter' line 8: user 0 already has item 0",
+                   "1 repeated triples, counted once; 'atomic/x.kg' line 5");
+    const auto set = read("a.h5");
+    CHECK(set.train.indptr == std::vector<std::int64_t>{0, 2, 5});
+    CHECK(set.train.item == std::vector<std::int32_t>{0, 1, 0, 1, 2});
+    CHECK(set.triples == std::vector<Triple>{{0, 0, 3}, {1, 0, 3}, {4, 1, 5}});  // i2 as an entity is another thing
+    CHECK(set.sources == std::vector<std::string>{"x.inter", "x.kg", "x.link"});
+    CHECK(read_text("lists/item_list.txt") == "org_id remap_id freebase_id\ni0 0 m.a\ni1 1 m.b\ni2 2 item:i2\n");
+    CHECK(read_text("lists/user_list.txt") == "org_id remap_id\nann 0\nbob 1\n");
+    prepare("check a.h5");
+    prepare("kg -i lists -o back.h5");
+    check_equal(read("back.h5").ckg, set.ckg);
+    // The same in other notations, by position, and without links: an item is then the entity of its id.
+    write_text("atomic/a.csv", "5,i0,ann\n5,i1,ann\n5,i2,bob\n1,i0,bob\n4,i1,bob\n5,i0,ann\n");
+    write_text("atomic/l.csv", "i0,m.a\ni1,m.b\ni9,m.z\ni2,m.a\n");
+    write_text("atomic/k.csv", "m.a,genre,m.g\nm.b,genre,m.g\nm.z,actor,i2\n");
+    prepare(
+        "kg -i atomic --interactions a.csv --columns rating,item,user --link l.csv --kg k.csv --test-fraction 0 -o "
+        "b.h5");
+    check_equal(read("b.h5").ckg, set.ckg);
+    write_text("atomic/k.csv", "i0,genre,m.g\ni1,genre,m.g\nm.z,actor,i2\n");
+    prepare("kg -i atomic --interactions a.csv --columns rating,item,user --kg k.csv --test-fraction 0 -o c.h5");
+    CHECK(read("c.h5").triples == std::vector<Triple>{{0, 0, 3}, {1, 0, 3}, {4, 1, 2}});
+    check_mentions(prepare("kg -i atomic --where 'rating > 1' --test-fraction 0.5 --valid-fraction 0.1 -o d.h5"),
+                   "1 lines by --where 'rating > 1'");
+    const auto parts = read("d.h5");
+    CHECK(parts.sizes.train + parts.sizes.test + static_cast<std::int64_t>(parts.valid.item.size()) == 4);
+    CHECK(parts.sizes.test > 0);
+    write_text("atomic/y.inter", inter);
+    check_refused("kg -i atomic -o e.h5", 2, "'x.inter'", "'y.inter'", "--interactions");
+    write_text("atomic/short", "m.a genre\n");
+    check_refused("kg -i atomic --interactions x.inter --kg short -o e.h5", 3, "'atomic/short' line 1",
+                  "found 2 fields");
+    write_small();
+    check_refused("kg -i raw --where 'rating > 1' -o e.h5", 2, "name it with --interactions");
+    check_refused("kg -i raw --text ./raw -o e.h5", 2, "would replace");
+  }
+
+  TEST_CASE("tables taken for lists, items outside of the graph and empty lines are reported") {
+    std::string table;
+    for (int user = 0; user < 4; ++user)
+      for (int item = 0; item < 5; ++item) table += join(user, " ", item, " ", 10 + item, "\n");
+    write_folder(table, "0 5\n\n1 5\n", "20 0 21\n\n\n22 0 21\n");
+    const std::string text = prepare("kg -i raw -o a.h5");
+    check_mentions(text, "warning: 20 lines that all have 3 fields, for 4 users", "'raw/train.txt'", "--interactions",
+                   "warning: none of the 15 items occurs in a triple",
+                   "1 empty lines amid others, skipped; 'raw/test.txt' line 2");
+    check_mentions(prepare("check a.h5"), "lines that all have 3 fields");
+    check_mentions(prepare("kg -i raw -o b.h5 --strict", 3), "lines that all have 3 fields");
+    CHECK(!fs::exists("b.h5"));
+    prepare("kg -i raw --interactions train.txt --columns user,item,time -o c.h5");
+    CHECK(read("c.h5").sizes.items == 5);
+    write_folder("1 10 1500888598\n1 11 1500888658\n1 12 1500888798\n", "1 1\n", "0 0 5\n");
+    check_refused("kg -i raw -o b.h5", 3, "more than 100000000", "3 lines that all have 3 fields, for 1 users");
+    write_folder("0,0,1,3\n", "0 2\n", "0 0 4\n");
+    check_refused("kg -i raw -o b.h5", 3, "'0,0,1,3' is not a valid user id", "separated by blanks");
+    write_folder("0 0 1 3\n", "0 2\n", "m.04ab film.genre m.0b\n");
+    check_refused("kg -i raw -o b.h5", 3, "'m.04ab' is not a valid head id",
+                  "--interactions reads tables with text ids");
+    write_small();
+    CHECK(!contains(prepare("kg -i raw -o a.h5"), "warning"));
+  }
+
   TEST_CASE("options set compression, upstream values, a validation set and no graph") {
     prepare("synth-kg --users 60 --text raw -o a.h5");
     prepare("kg -i raw --gzip 9 -o small.h5");

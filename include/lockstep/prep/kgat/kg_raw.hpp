@@ -30,13 +30,15 @@ struct KgRules {
 /// A text and its name in messages.
 struct KgText {
   std::string name, text;
+  bool table = false;  ///< made from a table: an interaction per line, and other lines are empty
 };
 
 /// A suspicious fact about the input.
 struct KgFinding {
   std::string what;
   std::int64_t count = 0;
-  std::string first;  ///< where it occurs first, and the text there
+  std::string first;         ///< where it occurs first, and the text there
+  bool implausible = false;  ///< a warning
 };
 
 /// Parses train, test and, if given, the knowledge graph into sizes, train, test and triples of a set; does not build

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/philox.hpp"
 #include "lockstep/base/triple_graph.hpp"
 #include "lockstep/io/dataset_file.hpp"
 
@@ -66,7 +67,7 @@ Ckg build_ckg(const KgSizes& sizes, const UserItems& train, std::span<const Trip
 struct KgSet {
   std::string name;
   KgSizes sizes;
-  UserItems train, test, valid;  ///< valid: without indptr before carve_validation()
+  UserItems train, test, valid;  ///< valid: without indptr if there is none
   std::vector<Triple> triples;   ///< distinct, in the order of their first occurrence
   Ckg ckg;
   SymmetricForm symmetric = SymmetricForm::sound;
@@ -74,9 +75,9 @@ struct KgSet {
   DatasetNotes notes;                        ///< further attributes: policies, seeds, generator
 };
 
-/// Moves about `fraction` of each user's train items to `valid`; at least one stays. A user's draw depends only on seed
-/// and user. errors  internal: `valid` exists already
-void carve_validation(KgSet& set, double fraction, std::uint64_t seed);
+/// Takes about `fraction` of each user's items out of `set.train` and returns them; at least one stays. A user's draw
+/// depends only on seed, site and user.
+UserItems carve(KgSet& set, double fraction, std::uint64_t seed, Site site);
 
 /// Writes the file atomically; `deflate`: 0 (none) .. 9. errors  internal: the disk is full; usage: not writable
 void write_kg_set(const std::filesystem::path& path, const KgSet& set, int deflate);

@@ -1,0 +1,101 @@
+/// Turns tables with ids of any kind into the text format of knowledge graphs.
+#include "prep/kgat/kg_tables.hpp"
+
+#include <unordered_map>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/io/interaction_lines.hpp"
+#include "lockstep/io/line_reader.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+/// Numbers ids in the order of their first occurrence.
+class Numbers {
+ public:
+  explicit Numbers(std::vector<std::string>& names) : names_(names) {}
+  std::int64_t of(const std::string& id) {
+    const auto [entry, is_new] = numbers_.emplace(id, std::ssize(names_));
+    if (is_new) names_.push_back(id);
+    return entry->second;
+  }
+  bool knows(const std::string& id) const { return numbers_.contains(id); }
+
+ private:
+  std::vector<std::string>& names_;
+  std::unordered_map<std::string, std::int64_t> numbers_;
+};
+
+/// Calls row(line, fields) for each line of a table of `width` columns.
+template <class Row>
+void each_row(const std::filesystem::path& path, std::size_t width, const char* form, const Row& row) {
+  LineReader lines(path);
+  std::vector<std::string> fields;
+  std::int64_t number = 0;
+  for (std::string line; lines.next(line);) {
+    ++number;
+    if (trim(line).empty()) continue;
+    split_line(line, separator_of(line), fields);
+    for (auto& field : fields) field = trim(field);
+    require_data(fields.size() == width, "reading '", path.string(), "' line ", number, ": expected ", form, ", found ",
+                 fields.size(), fields.size() == 1 ? " field" : " fields");
+    if (number > 1 || !fields[0].ends_with(":token")) row(number, fields);
+  }
+}
+
+/// Puts a line at its number, so that messages about the text name the line of the file.
+void put(std::string& text, std::int64_t& at, std::int64_t line, const std::string& content) {
+  for (++at; at < line; ++at) text += '\n';
+  text += content + '\n';
+}
+}  // namespace
+
+KgTables read_kg_tables(const std::filesystem::path& interactions, const InteractionOptions& options,
+                        const std::optional<std::filesystem::path>& kg,
+                        const std::optional<std::filesystem::path>& link, Summary& summary) {
+  KgTables out{{interactions.string(), "", true}, {}, {}};
+  Numbers users(out.names.users), items(out.names.items), entities(out.names.entities), relations(out.names.relations);
+  InteractionFile file(interactions, options);
+  std::int64_t at = 0;
+  while (file.next())
+    put(out.interactions.text, at, file.line(), join(users.of(file.user()), " ", items.of(file.item())));
+  summary.line("interactions", interactions.filename().string(), ": ", file.reading());
+  for (std::size_t c = 0; c < options.where.size(); ++c)
+    summary.line("left out", file.counts().left_out[c], " lines by --where '", options.where[c], "'");
+
+  std::unordered_map<std::string, std::string> entity_of;
+  std::int64_t linked = 0, unknown = 0, shared = 0;
+  if (link) {
+    std::unordered_map<std::string, std::string> item_of;
+    each_row(*link, 2, "item and entity", [&](std::int64_t, const std::vector<std::string>& fields) {
+      if (!items.knows(fields[0])) {
+        ++unknown;
+      } else if (const auto [entry, is_new] = item_of.emplace(fields[1], fields[0]); !is_new) {
+        shared += entry->second != fields[0];
+      } else {
+        linked += entity_of.emplace(fields[0], fields[1]).second;
+      }
+    });
+    summary.line("links", link->filename().string(), ": ", linked, " of ", out.names.items.size(),
+                 " items are an entity; ", unknown, " lines are of other items");
+    if (shared > 0) summary.note(shared, " links to the entity of an earlier item are ignored");
+  }
+  for (const std::string& item : out.names.items) {
+    const auto found = entity_of.find(item);
+    // An item without a link must not meet an entity that happens to have its id.
+    entities.of(found != entity_of.end() ? found->second : link ? "item:" + item : item);
+  }
+  if (!kg) return out;
+  at = 0;
+  KgText& text = out.kg.emplace(KgText{kg->string(), "", true});
+  each_row(*kg, 3, "head, relation and tail", [&](std::int64_t line, const std::vector<std::string>& fields) {
+    const std::int64_t head = entities.of(fields[0]), relation = relations.of(fields[1]), tail = entities.of(fields[2]);
+    put(text.text, at, line, join(head, " ", relation, " ", tail));
+  });
+  summary.line("triples", kg->filename().string(), ": ", out.names.entities.size() - out.names.items.size(),
+               " entities besides the items, ", out.names.relations.size(), " relations");
+  return out;
+}
+
+}  // namespace lockstep::prep
