@@ -7,10 +7,10 @@
 #include <set>
 #include <utility>
 
-#include "lockstep/io/interaction_lines.hpp"
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/sequence_window.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/interaction_lines.hpp"
 #include "lockstep/io/line_reader.hpp"
 
 namespace lockstep {
@@ -187,6 +187,7 @@ struct InteractionFile::State {
   void find_format() {
     const auto start = text.find_first_not_of(" \t");
     if (!options.columns.empty()) {
+      if (names_columns()) fail("a header, but --columns describes files without one; leave it out");
       format = "columns";
       names = options.columns;
       return;
@@ -201,10 +202,11 @@ struct InteractionFile::State {
     Names first;
     split_line(text, separator, first);
     for (const auto& preset : presets()) {
-      const bool fits = preset.separator == separator && preset.columns.size() == first.size();
-      if (automatic ? !fits && (preset.separator != Separator::double_colon || separator != preset.separator)
-                    : format != preset.name || (format == "pairs" && preset.separator != separator))
-        continue;
+      const bool same_separator = preset.separator == separator;
+      const bool same_width = preset.columns.size() == first.size() || separator == Separator::double_colon;
+      const bool chosen =
+          automatic ? same_separator && same_width : format == preset.name && (same_separator || format != "pairs");
+      if (!chosen) continue;
       format = preset.name;
       separator = preset.separator;
       names = preset.columns;

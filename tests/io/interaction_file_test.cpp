@@ -135,6 +135,7 @@ TEST_SUITE("io.interaction_file") {
     }
     check_mentions(refusal("a,x,9,100\n", options), "line 1: 4 fields separated by commas, expected 5 (item, -, user");
     check_mentions(refusal("i,x,u,t,n\na,x,9,100,n\n", options), "line 1: time 't'", "if this line is a header");
+    check_mentions(refusal("item,shop,user,t,n\na,x,9,100,n\n", options), "line 1: a header", "leave it out");
     options.columns = {"user", "time"};
     check_mentions(refusal("1 2\n", options, Fault::usage), "option columns = user, time",
                    "one of them user and one item");

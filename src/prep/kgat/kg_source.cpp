@@ -165,7 +165,6 @@ bool run_kg(const Args& args) {
   }
   set.name = fs::weakly_canonical(folder).filename().string();
   for (const auto& file : files) record_source(set, file);
-  out.summary.line("files", listed(set.sources));
   if (tables)
     out.summary.note("the test set is a random share of ", test_fraction,
                      " of each user's interactions, whatever their times (--test-fraction, --seed)");
@@ -175,6 +174,7 @@ bool run_kg(const Args& args) {
     findings.push_back(read_kg_list(read_kg_file(folder / list.file), list.columns, set.sizes.*list.size, list.what));
     record_source(set, folder / list.file);
   }
+  out.summary.line("files", listed(set.sources));
   const auto note = [&](const char* key, const std::string& value) { set.notes.emplace_back(key, value); };
   note("duplicates", duplicates);
   note("parallel", parallel);
