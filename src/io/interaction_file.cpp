@@ -238,6 +238,7 @@ struct InteractionFile::State {
       return names.size() - 1;
     }
     if (found == names.end()) {
+      for (const auto& name : names) check_utf8(name, "header");
       const std::string near = nearest(wanted, names);
       fail(where_names_are(), " has no column '", wanted, "'", near.empty() ? "" : "; did you mean '" + near + "'?",
            " (", option, "; it has ", listed(names), ")");
@@ -321,9 +322,16 @@ struct InteractionFile::State {
       fail(fields.size(), fields.size() == 1 ? " field" : " fields", " separated by ", name(separator), ", expected ",
            names.size(), " (", listed(names), ")");
     for (auto& field : fields) {
-      const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
-      if (field.empty() || (!is_blank(field.front()) && !is_blank(field.back()))) continue;
-      field = trim(field);
+      std::string_view bare = field;
+      for (std::size_t before = 0; before != bare.size();) {
+        before = bare.size();
+        for (const std::string_view blank : {" ", "\t", "\xC2\xA0"}) {  // the last is a no-break space
+          if (bare.starts_with(blank)) bare.remove_prefix(blank.size());
+          if (bare.ends_with(blank)) bare.remove_suffix(blank.size());
+        }
+      }
+      if (bare.size() == field.size()) continue;
+      field = std::string(bare);
       ++counts.trimmed;
     }
   }
@@ -348,11 +356,13 @@ struct InteractionFile::State {
              : "; if this line is a header, name its columns with --user-column, --item-column and --time-column");
   }
 
+  void check_utf8(const std::string& word, const std::string& what) const {
+    if (!is_clean_utf8(word))
+      fail("the ", what, " is not UTF-8 text; if the file is Latin-1: iconv -f LATIN1 -t UTF-8 '", path.string(), "'");
+  }
   void check_id(const std::string& id, const char* what) const {
     if (id.empty()) fail("an empty ", what, " id; --where '", what, " != \"\"' leaves such lines out");
-    if (!is_clean_utf8(id))
-      fail("the ", what, " id is not UTF-8 text; if the file is Latin-1: iconv -f LATIN1 -t UTF-8 '", path.string(),
-           "'");
+    check_utf8(id, join(what, " id"));
     constexpr std::size_t kLongest = 1024;  // a prepared file stores all ids with the length of the longest
     if (id.size() > kLongest)
       fail("the ", what, " id '", shown(id), "' has ", id.size(), " bytes, at most ", kLongest,

@@ -110,6 +110,7 @@ TEST_SUITE("io.interaction_file") {
     }
     CHECK(rows("user_id:token item_id:token timestamp:float\n1 10 5\n") == Rows{{"1", "10", 5}});
     CHECK(rows("userId,movieId,rating,timestamp\n1,10,3,5\n") == Rows{{"1", "10", 5}});
+    CHECK(rows("user,item\n\xC2\xA0 1\xC2\xA0,2\n") == Rows{{"1", "2", 0}});  // no-break spaces
     named.time_column = "-";
     CHECK(rows("who,what,timestamp\n1,10,5\n", named) == Rows{{"1", "10", 0}});
     write_text("table", ",user,item,time,price,shop\n0, 1,2 ,3,4,5\n\n1,1,2,3,4,5\n\n");
@@ -218,6 +219,8 @@ TEST_SUITE("io.interaction_file") {
     check_mentions(refusal(std::string("\xFF\xFEu\0s\0", 6)), "UTF-16", "iconv");
     check_mentions(refusal(std::string("u\0s\0e\0", 6)), "UTF-16");
     check_mentions(refusal("us\xE9r 1 1500888598\n"), "not UTF-8", "iconv -f LATIN1");
+    named.user_column = "K\xC3\xA4ufer";
+    check_mentions(refusal("K\xE4ufer;item\n1;2\n", named), "the header is not UTF-8", "iconv -f LATIN1");
     check_mentions(refusal("1 2 16836000000000000000\n"), "out of range");
   }
 }

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "lockstep/io/interaction_lines.hpp"
 #include "lockstep/base/date_time.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/interaction_lines.hpp"
 #include "lockstep/prep/sequences/interactions.hpp"
 
 namespace lockstep::prep {
@@ -51,7 +51,7 @@ void summarise_times(const Interactions& raw, const std::string& unit, Summary& 
   const std::string what =
       outside > 0 ? join(outside, " of ", n, " times are before 1980 or after 2100") : "few different times";
   const std::string advice =
-      outside > 0 && !fitting.empty() ? join("they look like ", fitting, ", which --time-unit ", fitting, " reads")
+      outside > 0 && !fitting.empty() ? join("with --time-unit ", fitting, " they lie between 1980 and 2100")
       : outside > 0 && outside < n    ? std::string(
                                             "if these are missing or in another unit, leave their lines out, such "
                                                "as by --where 'time >= 1980-01-01'")
