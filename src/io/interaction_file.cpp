@@ -404,6 +404,8 @@ InteractionFile::InteractionFile(const std::filesystem::path& path, const Intera
                                             options.item_column.empty() && options.time_column.empty()),
                 "option columns: it describes files without a header, so format, user-column, item-column and "
                 "time-column do not apply");
+  require_usage(options.user_column.empty() || options.user_column != options.item_column,
+                "options user-column and item-column: both are '", options.user_column, "'");
   state_ = std::make_unique<State>(path, options);
   for (const TimeUnit& unit : kTimeUnits)
     if (options.time_unit == unit.name) state_->unit = unit;

@@ -219,6 +219,9 @@ TEST_SUITE("io.interaction_file") {
     check_mentions(refusal(std::string("\xFF\xFEu\0s\0", 6)), "UTF-16", "iconv");
     check_mentions(refusal(std::string("u\0s\0e\0", 6)), "UTF-16");
     check_mentions(refusal("us\xE9r 1 1500888598\n"), "not UTF-8", "iconv -f LATIN1");
+    named.item_column = "userid";
+    check_mentions(refusal("userid,item\n1,2\n", named, Fault::usage), "both are 'userid'");
+    named.item_column = "";
     named.user_column = "K\xC3\xA4ufer";
     check_mentions(refusal("K\xE4ufer;item\n1;2\n", named), "the header is not UTF-8", "iconv -f LATIN1");
     check_mentions(refusal("1 2 16836000000000000000\n"), "out of range");

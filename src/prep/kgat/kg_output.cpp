@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <set>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
@@ -48,18 +47,16 @@ void summarise_graph(const KgSet& set, Summary& summary) {
   const auto heads = std::ranges::count(head, 1), tails = std::ranges::count(tail, 1);
   summary.line("items in the graph", heads, " as heads, ", tails, " as tails, of ", sizes.items);
   if (heads + tails == 0)
-    summary.warning("none of the ", sizes.items,
-                    " items occurs in a triple, so the graph says nothing about them; items "
-                    "must be the entities 0 .. ",
-                    sizes.items - 1);
+    summary.warning("none of the ", sizes.items, " items occurs in a triple, so the graph says nothing about them; ",
+                    "items must be the first entities, 0 .. ", sizes.items - 1);
 }
 
-/// Writes the set as the text files that `kg` reads.
-void write_kg_text(const fs::path& folder, const KgSet& set) {
+/// Writes the set, with these train items, as the text files that `kg` reads.
+void write_kg_text(const fs::path& folder, const KgSet& set, const UserItems& train) {
   std::error_code failed;
   fs::create_directories(folder, failed);
   require_usage(!failed, "option text = '", folder.string(), "': ", failed.message());
-  write_text_atomically(folder / "train.txt", text_of(set.train));
+  write_text_atomically(folder / "train.txt", text_of(train));
   write_text_atomically(folder / "test.txt", text_of(set.test));
   std::string text;
   for (const auto& t : set.triples) {
@@ -85,7 +82,7 @@ KgOutput::KgOutput(Options& options, const std::string& seed_help) : SourceOptio
 void KgOutput::write(KgSet& set, const std::vector<KgFinding>& findings) {
   require_writable(output);
   if (!name.empty()) set.name = name;
-  if (!text.empty()) write_kg_text(text, set);
+  const UserItems train = text.empty() ? UserItems{} : set.train;  // with those that become validation items
   if (valid_fraction > 0) {
     set.valid = carve(set, valid_fraction, seed, "prep.kg.valid");
     set.notes.emplace_back("valid_fraction", valid_fraction);
@@ -94,11 +91,12 @@ void KgOutput::write(KgSet& set, const std::vector<KgFinding>& findings) {
   set.symmetric = symmetric_upstream ? SymmetricForm::upstream : SymmetricForm::sound;
   set.ckg = build_ckg(set.sizes, set.train, set.triples, set.symmetric);
   const KgSizes& sizes = set.sizes;
-  const std::set<std::int32_t> trained(set.train.item.begin(), set.train.item.end());
+  std::vector<std::uint8_t> trained(at(sizes.items), 0);
+  for (const std::int32_t item : set.train.item) trained[at(item)] = 1;
   std::int64_t active = 0;
   for (std::int64_t user = 0; user < sizes.users; ++user) active += !set.train.of(user).empty();
   summary.line("users", sizes.users, ", ", active, " of them with train items");
-  summary.line("items", sizes.items, ", ", trained.size(), " of them with train interactions");
+  summary.line("items", sizes.items, ", ", std::ranges::count(trained, 1), " of them with train interactions");
   summary.line("entities", sizes.entities);
   summary.line("interactions", sizes.train, " train + ", set.valid.item.size(), " validation + ", sizes.test, " test");
   summary.line("triples", sizes.kg_triples, " of ", sizes.kg_relations, " relations");
@@ -118,6 +116,7 @@ void KgOutput::write(KgSet& set, const std::vector<KgFinding>& findings) {
       summary.note(finding.count, " ", finding.what, "; ", finding.first);
   }
   settle(set.notes);
+  if (!text.empty()) write_kg_text(text, set, train);
   write_kg_set(output, set, gzip);
   print_written();
 }

@@ -147,9 +147,10 @@ std::string place(const std::string& file, std::int64_t line) { return join("'",
 
 /// Whether the lines look like a table of user, item and rating or time, not like lists of items; "" if not.
 std::string doubt_about(const InteractionText& text) {
+  if (text.width < 3) return "";
   std::set<std::int32_t> users;
   for (const auto& [user, line] : text.users) users.insert(user);
-  if (text.width < 3 || 2 * users.size() > text.users.size()) return "";
+  if (2 * users.size() > text.users.size()) return "";
   return join("lines that all have ", text.width, " fields, for ", users.size(), " users: if '", text.name,
               "' is not of lists 'user item item ...' but a table such as 'user item rating', --interactions reads it");
 }

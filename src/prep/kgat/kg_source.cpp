@@ -137,8 +137,8 @@ bool run_kg(const Args& args) {
   }
   const bool tables = !interactions.empty();
   require_usage(tables || (table.columns.empty() && table.where.empty() && table.user_column.empty() &&
-                           table.item_column.empty() && link.empty()),
-                "options columns, where, user-column, item-column, link: they describe a table; name it with "
+                           table.item_column.empty() && table.format == "auto" && link.empty()),
+                "options columns, where, format, user-column, item-column, link: they describe a table; name it with "
                 "--interactions");
   require_usage(no_kg || (!kg.empty() && fs::exists(folder / kg)), "reading '", (folder / kg).string(),
                 "': no such file; --no-kg prepares only interactions, synth-kg generates a graph");

@@ -38,7 +38,7 @@ void summarise_times(const Interactions& raw, const std::string& unit, Summary& 
   const std::string range = join(date_time_text(first), " to ", date_time_text(last));
   const std::string numbers =
       join("numbers, taken as ", unit == "yyyymmdd" ? "dates " : "", unit, unit == "yyyymmdd" ? "" : " since 1970");
-  const bool all_dates = raw.counts.dates == n, no_dates = raw.counts.dates == 0;
+  const bool all_dates = raw.counts.dates >= n, no_dates = raw.counts.dates == 0;
   summary.line("raw times", range, " UTC, ", distinct, " distinct; ",
                all_dates  ? "dates"
                : no_dates ? numbers
@@ -50,14 +50,12 @@ void summarise_times(const Interactions& raw, const std::string& unit, Summary& 
   const std::string fitting = unit == "s" && no_dates ? fitting_unit(first, last) : "";
   const std::string what =
       outside > 0 ? join(outside, " of ", n, " times are before 1980 or after 2100") : "few different times";
-  const std::string advice =
-      outside > 0 && !fitting.empty() ? join("with --time-unit ", fitting, " they lie between 1980 and 2100")
-      : outside > 0 && outside < n    ? std::string(
-                                            "if these are missing or in another unit, leave their lines out, such "
-                                               "as by --where 'time >= 1980-01-01'")
-                                   : std::string(
-                                         "if they are no times but ratings, counts or positions, leave them "
-                                         "aside: --columns user,item,rating, or with a header --time-column -");
+  std::string advice =
+      "if they are no times but ratings, counts or positions, leave them aside: --columns user,item,rating, or with a "
+      "header --time-column -";
+  if (outside > 0 && outside < n)
+    advice = "if these are missing or in another unit, leave their lines out, such as by --where 'time >= 1980-01-01'";
+  if (outside > 0 && !fitting.empty()) advice = join("with --time-unit ", fitting, " they lie between 1980 and 2100");
   summary.warning(what, ": they run from ", range, " and have ", distinct, " distinct values; ", advice);
 }
 

@@ -69,9 +69,8 @@ bool run_sequences(const Args& args) {
       "--output days.h5",
       "a CSV file with another header, times in days");
   options.example(
-      "lockstep-prep sequences --input ratings_Beauty.csv --columns user,item,rating,time --where 'rating >= 4' "
-      "--output "
-      "liked.h5",
+      "lockstep-prep sequences --input reviews.csv --columns user,item,rating,time --where 'rating >= 4' "
+      "--output liked.h5",
       "a CSV file without a header, good ratings only");
   options.example(
       "lockstep-prep sequences --input ratings.dat --min-user 1 --min-item 1 --keep-ids --min-split 4 --time-scale raw "
@@ -104,9 +103,8 @@ bool run_sequences(const Args& args) {
   summarise_ids(interactions.users, interactions.user, "user", summary);
   summarise_ids(interactions.items, interactions.item, "item", summary);
   if (!interactions.has_time && interactions.left_aside)
-    summary.note(
-        "no times, so the order of the lines counts; if a column that is left aside holds times, name it with "
-        "--time-column, or `time` in --columns");
+    summary.note("no times, so the order of the lines counts; if a column left aside holds times, name it with ",
+                 "--time-column, or `time` in --columns");
   summarise_times(interactions, raw.time_unit, summary);
   if (!interactions.fraction.empty())
     summary.note("some times have fractions of a second; they decide the order, whole seconds are stored");
