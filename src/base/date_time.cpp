@@ -7,6 +7,8 @@
 
 namespace lockstep {
 
+namespace {
+/// Days since 1970-01-01 of a date of the Gregorian calendar; nullopt if there is no such day.
 std::optional<std::int64_t> day_number(int year, int month, int day) {
   using namespace std::chrono;
   // std::chrono stores a year in 16 bits, a month and a day in 8: larger numbers would wrap.
@@ -17,7 +19,6 @@ std::optional<std::int64_t> day_number(int year, int month, int day) {
   return sys_days(date).time_since_epoch().count();
 }
 
-namespace {
 /// Removes exactly `digits` digits, of a value up to `largest`, from the start of `text`.
 bool take(std::string_view& text, std::size_t digits, int largest, int& out) {
   if (text.size() < digits || text.substr(0, digits).find_first_not_of("0123456789") != std::string_view::npos)

@@ -6,9 +6,6 @@
 
 namespace lockstep {
 
-/// Days since 1970-01-01 of a date of the Gregorian calendar; nullopt if there is no such day.
-std::optional<std::int64_t> day_number(int year, int month, int day);
-
 /// Seconds since 1970-01-01 00:00 UTC.
 struct Moment {
   std::int64_t seconds = 0;
