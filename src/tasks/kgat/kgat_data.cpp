@@ -12,6 +12,8 @@ namespace lockstep {
 
 namespace {
 
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
 /// Reads arrays of one file into the placement and checks what later indexing relies on.
 class Arrays {
  public:
@@ -22,20 +24,50 @@ class Arrays {
     return place<std::int64_t>(
         name, count + 1, [&](std::span<const std::int64_t> v) { set_.require_offsets(name, v, total, Rise::weak); });
   }
-  /// Each in 0 .. below-1.
-  template <class T>
-  std::span<const T> ids(const std::string& name, std::int64_t count, std::int64_t below) {
-    return place<T>(name, count, [&](std::span<const T> v) { set_.require_ids(name, v, below, "id"); });
+  /// Each in 0 .. below-1, with fits(values, group, row) for each row of each group that `groups` bounds.
+  ///
+  /// order  what fits() requires
+  template <class T, class Fits>
+  std::span<const T> ids(const std::string& name, std::int64_t count, std::int64_t below,
+                         std::span<const std::int64_t> groups, const char* order, const Fits& fits) {
+    return place<T>(name, count, [&](std::span<const T> v) {
+      set_.require_ids(name, v, below, "id");
+      for (std::int64_t group = 0; group + 1 < std::ssize(groups); ++group)
+        for (std::size_t row = at(groups[at(group)]); row < at(groups[at(group + 1)]); ++row)
+          require_fit(fits(v, group, row), name, v[row], row, order);
+    });
+  }
+  /// The triples of each entry of the pattern: offsets, and triples of the entry's pair.
+  std::span<const std::int64_t> entry_triples(const std::string& name, const KgGraph& graph) {
+    return place<std::int64_t>(name, graph.nnz() + 1, [&](std::span<const std::int64_t> v) {
+      set_.require_offsets(name, v, graph.triples(), Rise::weak);
+      const char* order = "the triples of an entry must be those of its node and column";
+      for (std::int64_t node = 0; node < graph.nodes; ++node) {
+        const std::size_t first = at(graph.adj_indptr[at(node)]), last = at(graph.adj_indptr[at(node + 1)]);
+        require_fit(v[first] == graph.indptr[at(node)], name, v[first], first, order);
+        for (std::size_t entry = first; entry < last; ++entry)
+          for (std::size_t triple = at(v[entry]); triple < at(v[entry + 1]); ++triple)
+            require_fit(graph.tail[triple] == graph.col[entry], name, v[entry], entry, order);
+      }
+    });
   }
   UserItems interactions(const std::string& group, std::int64_t users, std::int64_t items, std::int64_t count) {
     UserItems part;
     part.indptr = offsets(group + "/indptr", users, count);
-    part.item = ids<std::int32_t>(group + "/item", count, items);
+    part.item = ids<std::int32_t>(group + "/item", count, items, part.indptr,
+                                  "the items of a user must be ascending and distinct",
+                                  [&](std::span<const std::int32_t> item, std::int64_t user, std::size_t row) {
+                                    return row == at(part.indptr[at(user)]) || item[row - 1] < item[row];
+                                  });
     return part;
   }
   std::uint64_t hash() const { return hash_; }
 
  private:
+  void require_fit(bool fits, const std::string& name, std::int64_t value, std::size_t row, const char* order) const {
+    require_data(fits, set_.reading(name), ": ", value, " in row ", row, " does not fit: ", order,
+                 "; rebuild it with lockstep-prep");
+  }
   template <class T, class Check>
   std::span<const T> place(const std::string& name, std::int64_t count, const Check& check) {
     const Tensor array = placement_.place(dtype_of<T>::value, {count}, [&](const Tensor& to) {
@@ -84,14 +116,39 @@ KgData KgData::read(const std::filesystem::path& path, Placement& placement) {
   if (file.is_group("/cf/valid"))
     data.valid = arrays.interactions("/cf/valid", data.users, data.items, size("n_cf_valid"));
   graph.indptr = arrays.offsets("/ckg/indptr", graph.nodes, triples);
-  graph.tail = arrays.ids<std::int32_t>("/ckg/tail", triples, graph.nodes);
-  graph.rel = arrays.ids<std::int32_t>("/ckg/rel", triples, graph.relations);
+  using Ids = std::span<const std::int32_t>;
+  using Places = std::span<const std::int64_t>;
+  graph.tail =
+      arrays.ids<std::int32_t>("/ckg/tail", triples, graph.nodes, graph.indptr, "the tails of a head must be ascending",
+                               [&](Ids tail, std::int64_t head, std::size_t row) {
+                                 return row == at(graph.indptr[at(head)]) || tail[row - 1] <= tail[row];
+                               });
+  graph.rel = arrays.ids<std::int32_t>(
+      "/ckg/rel", triples, graph.relations, graph.indptr, "the relations of a head and a tail must be ascending",
+      [&](Ids rel, std::int64_t head, std::size_t row) {
+        return row == at(graph.indptr[at(head)]) || graph.tail[row - 1] < graph.tail[row] || rel[row - 1] <= rel[row];
+      });
   graph.rel_indptr = arrays.offsets("/ckg/rel_indptr", graph.relations, triples);
-  graph.rel_perm = arrays.ids<std::int64_t>("/ckg/rel_perm", triples, triples);
+  graph.rel_perm = arrays.ids<std::int64_t>(
+      "/ckg/rel_perm", triples, triples, graph.rel_indptr, "the triples of a relation must be its own, ascending",
+      [&](Places triple, std::int64_t relation, std::size_t row) {
+        return graph.rel[at(triple[row])] == relation &&
+               (row == at(graph.rel_indptr[at(relation)]) || triple[row - 1] < triple[row]);
+      });
   graph.adj_indptr = arrays.offsets("/adj/indptr", graph.nodes, nnz);
-  graph.col = arrays.ids<std::int32_t>("/adj/col", nnz, graph.nodes);
-  graph.edge_ptr = arrays.offsets("/adj/edge_ptr", nnz, triples);
-  graph.transpose = arrays.ids<std::int64_t>("/adj/transpose", nnz, nnz);
+  graph.col = arrays.ids<std::int32_t>("/adj/col", nnz, graph.nodes, graph.adj_indptr,
+                                       "the columns of a node must be ascending and distinct",
+                                       [&](Ids col, std::int64_t node, std::size_t row) {
+                                         return row == at(graph.adj_indptr[at(node)]) || col[row - 1] < col[row];
+                                       });
+  graph.edge_ptr = arrays.entry_triples("/adj/edge_ptr", graph);
+  graph.transpose = arrays.ids<std::int64_t>(
+      "/adj/transpose", nnz, nnz, graph.adj_indptr, "it must be the entry of the reversed pair",
+      [&](Places transpose, std::int64_t node, std::size_t row) {
+        const std::int64_t entry = transpose[row], other = graph.col[row];
+        return graph.adj_indptr[at(other)] <= entry && entry < graph.adj_indptr[at(other + 1)] &&
+               graph.col[at(entry)] == node;
+      });
   data.hash = arrays.hash();
   return data;
 }
