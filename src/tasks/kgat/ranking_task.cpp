@@ -22,6 +22,36 @@ RankingTask::RankingTask(KgData data, std::vector<std::int64_t> cutoffs)
   }
 }
 
+std::span<const std::int32_t> RankingTask::left_out(Arena& arena, Split split, std::int64_t user) const {
+  const std::span<const std::int32_t> train = data_.train.of(user), valid = data_.valid.of(user);
+  if (split != Split::test || valid.empty()) return train;
+  const std::span<std::int32_t> both = arena.array<std::int32_t>(train.size() + valid.size());
+  std::ranges::merge(train, valid, both.begin());
+  return both;
+}
+
+std::string RankingTask::protocol(Split split) const {
+  std::int64_t known = 0;
+  const std::int64_t untrained = untrained_items();
+  Arena arena;
+  for (const std::int32_t user : evaluated_[static_cast<std::size_t>(split)]) {
+    const std::span<const std::int32_t> out = left_out(arena, split, user);
+    for (const std::int32_t item : relevant_[static_cast<std::size_t>(split)]->of(user))
+      known += std::ranges::binary_search(out, item);
+    arena.reset();
+  }
+  return join(size(split), " users, full ranking of ", data_.items, " items, training ",
+              split == Split::test && data_.valid.count() > 0 ? "and validation " : "", "items left out",
+              known > 0 ? join("; ", known, " held-out items are among these and count as missed") : "",
+              untrained > 0 ? join("; ", untrained, " of the items occur in no training interaction") : "");
+}
+
+std::int64_t RankingTask::untrained_items() const {
+  std::vector<std::uint8_t> trained(static_cast<std::size_t>(data_.items));
+  for (const std::int32_t item : data_.train.item) trained[static_cast<std::size_t>(item)] = 1;
+  return std::ranges::count(trained, 0);
+}
+
 std::int64_t RankingTask::size(Split split) const {
   return split == Split::train ? data_.train.count()
                                : static_cast<std::int64_t>(evaluated_[static_cast<std::size_t>(split)].size());
@@ -70,10 +100,10 @@ void RankingTask::rank(Tape& tape, Split split, std::int64_t first, std::int64_t
   const auto user = [&](std::int64_t i) { return who[static_cast<std::size_t>(i)]; };
   const Tensor rows = rows_of(tape, std::vector<std::int64_t>(who.begin(), who.end()));
 
-  const auto left_out = [&](std::int64_t i) { return data_.train.of(user(i)); };
+  const auto known = [&](std::int64_t i) { return left_out(tape.host_arena(), split, user(i)); };
   const std::int64_t depth = ranking_.depth();
   const std::span<std::int32_t> top = allocate(tape.host_arena(), DType::i32, {count * depth}).span<std::int32_t>();
-  ops::top_items(tape.stream(), tape.arena(), items_, rows, left_out, depth, top.data());
+  ops::top_items(tape.stream(), tape.arena(), items_, rows, known, depth, top.data());
   tape.stream().synchronize();
   for (std::int64_t i = 0; i < count; ++i)
     ranking_.add(top.subspan(static_cast<std::size_t>(i * depth), static_cast<std::size_t>(depth)),
@@ -83,14 +113,15 @@ void RankingTask::rank(Tape& tape, Split split, std::int64_t first, std::int64_t
 std::vector<Baseline> RankingTask::baselines() const {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(data_.items));
   for (const std::int32_t item : data_.train.item) ++counts[static_cast<std::size_t>(item)];
-  const auto evaluate = [this, popular = by_count(counts)](Tape&, Split split, std::int64_t first, std::int64_t count,
-                                                           double* sums) {
+  const auto evaluate = [this, popular = by_count(counts)](Tape& tape, Split split, std::int64_t first,
+                                                           std::int64_t count, double* sums) {
     const auto depth = static_cast<std::size_t>(ranking_.depth());
     std::vector<std::int32_t> top;
     for (const std::int32_t user : users(split, first, count)) {
       top.clear();
+      const std::span<const std::int32_t> known = left_out(tape.host_arena(), split, user);
       for (std::size_t i = 0; i < popular.size() && top.size() < depth; ++i)
-        if (!data_.train.has(user, popular[i])) top.push_back(popular[i]);
+        if (!std::ranges::binary_search(known, popular[i])) top.push_back(popular[i]);
       ranking_.add(top, relevant_[static_cast<std::size_t>(split)]->of(user), sums);
     }
   };

@@ -16,7 +16,8 @@ namespace lockstep {
 /// and the item's row.
 ///
 /// A split evaluates the users with an item in it. Without validation items, validation uses the test items, as the
-/// reference programs do. Training items are left out of a ranking.
+/// reference programs do. Training items are left out of a ranking, and those of the validation out of that of the test:
+/// a held-out item among them counts as missed. All other items are candidates, trained or not.
 class RankingTask : public SampleTask {
  public:
   const KgData& data() const { return data_; }
@@ -35,9 +36,9 @@ class RankingTask : public SampleTask {
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   void evaluate_each(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split, const std::vector<double>& sums) const override { return ranking_.metrics(sums); }
-  std::string protocol(Split split) const override {
-    return join(size(split), " users, full ranking of ", data_.items, " items, training items left out");
-  }
+  std::string protocol(Split split) const override;
+  /// The number of items that occur in no training interaction.
+  std::int64_t untrained_items() const;
   /// The most popular items: by training interactions, ties to the smaller number.
   std::vector<Baseline> baselines() const override;
   /// recall@K and ndcg@K, the smallest K first.
@@ -55,6 +56,8 @@ class RankingTask : public SampleTask {
   virtual void user_rows(Stream& stream, std::span<const std::int32_t> list, const Tensor& rows) const = 0;
 
  private:
+  /// The items that a user's ranking leaves out, ascending. In the arena, or a part of the data.
+  std::span<const std::int32_t> left_out(Arena& arena, Split split, std::int64_t user) const;
   /// Adds the sums of user i to sums[i * stride].
   void rank(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums, std::int64_t stride) const;
   /// The users of samples [first, first + count) of a split.
