@@ -76,6 +76,8 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
                 {"parameters", join(model.params().count(), " in ", model.params().all().size(), " arrays")},
                 {"data", join(c.data.path, ": ", model.size(Split::train), " training, ", on_test ? 0 : validation,
                               " validation, ", model.size(Split::test), " test samples")}});
+  for (const auto& [split, most] : {std::pair{Split::validation, c.eval.max_samples}, {Split::test, std::int64_t{0}}})
+    if (model.evaluates(split)) lines.emplace_back("evaluation", protocol_of(model, split, most));
   if (on_test) {
     lines.emplace_back("validation",
                        join("the data set has no validation samples; ", validation, " of the ", model.size(Split::test),

@@ -22,9 +22,11 @@ prep::SequenceSet sequence_set(const std::vector<std::vector<std::int32_t>>& ite
 }
 
 SequenceData read_set(const prep::SequenceSet& set, LocalPlacement& placement) {
-  const TempDir dir;
-  prep::write_sequence_set(dir / "data.h5", set);
-  return SequenceData::read(dir / "data.h5", placement);
+  static const TempDir dir;  // tasks read the names of users later
+  static int number = 0;
+  const auto path = dir / join("data-", ++number, ".h5");
+  prep::write_sequence_set(path, set);
+  return SequenceData::read(path, placement);
 }
 
 prep::SequenceSet gap_sessions(std::int64_t users, std::uint64_t seed) {

@@ -9,6 +9,7 @@
 #include "support/random_puzzles.hpp"
 #include "support/sequence_file.hpp"
 #include "support/test.hpp"
+#include "tasks/evaluation.hpp"
 
 namespace {
 
@@ -89,6 +90,79 @@ TEST_SUITE("tasks.baselines") {
     CHECK(m.at("ndcg@2") == Approx(0.75));
   }
 
+  TEST_CASE("the ranking of a graph's test items leaves out training and validation items") {
+    // Two, one and no training interactions: the order is 0, 1, 2.
+    const std::vector<std::int64_t> train_ptr = {0, 1, 3}, valid_ptr = {0, 1, 1}, test_ptr = {0, 1, 2};
+    const std::vector<std::int32_t> train = {0, 0, 1}, valid = {1}, test = {2, 1};
+    KgData data;
+    data.users = 2;
+    data.items = data.entities = 3;
+    data.train = {train_ptr, train};
+    data.valid = {valid_ptr, valid};
+    data.test = {test_ptr, test};
+    BprmfTask::Options options;
+    options.embed_dim = 2;
+    options.cutoffs = {1};
+    BprmfTask model(options, data);
+    // Item 2 is all that either user lacks in the test: user 0 wants it, user 1 wants the training item 1.
+    model.begin_evaluation();
+    CHECK(evaluation_metrics(model, Split::test, {1, 1}, DType::f32).at("recall@1") == 0.5);
+    CHECK(baselines(model).at("most popular items").at("recall@1") == 0.5);
+    CHECK(model.protocol(Split::test) ==
+          "2 users, full ranking of 3 items, training and validation items left out; 1 held-out items are among these "
+          "and count as missed; 1 of the items occur in no training interaction");
+    CHECK(model.protocol(Split::validation) ==
+          "1 users, full ranking of 3 items, training items left out; 1 of the items occur in no training interaction");
+  }
+
+  TEST_CASE("users whose held-out item recurs or who lack no item are not evaluated, and the protocol names them") {
+    // Items 1 and 2 occur four times in training, 3 and 4 once, 5 and 6 never. The last item is the test's target.
+    const std::vector<std::vector<std::int32_t>> histories = {
+        {1, 2, 3, 4}, {1, 2, 3, 1}, {1, 2, 2, 5}, {1, 2, 3, 4, 5, 6}};
+    LocalPlacement placement;
+    const auto make = [&](RankingOptions ranking) {
+      SasRecArch arch;
+      arch.hidden = 6;
+      ranking.at = {1, 3};
+      return std::make_unique<SequenceTask>(SequenceTask::Options{.arch = arch, .ranking = ranking},
+                                            read_set(sequence_set(histories, 6), placement));
+    };
+    for (const bool full : {true, false}) {
+      const auto model = make({.full = full});
+      CHECK(model->size(Split::validation) == 2);  // users 0 and 1
+      CHECK(model->size(Split::test) == 2);        // users 0 and 2
+      const Values m = baselines(*model).at("most popular items");
+      CHECK(m.at("hr@1") == 0.5);  // 4 comes before 5 and 6; 5 comes after 3 and 4
+      CHECK(m.at("hr@3") == 1);
+      CHECK(m.at("ndcg@3") == Approx((1 + 1 / std::log2(4.0)) / 2));
+      CHECK(m.at("candidates") == 2.5);
+      CHECK(evaluation_metrics(*model, Split::test, {2}, DType::f32).at("candidates") == 2.5);
+    }
+    const std::string left_out =
+        "known items left out; eval.repeats = drop (keep evaluates them) leaves out 1 user whose held-out item is in "
+        "their history ('101'); "
+        "left out: 1 user without another item to rank ('103')";
+    const std::string untrained = "; 2 of the items occur in no training interaction";
+    CHECK(make({.full = true})->protocol(Split::test) == "2 users, full ranking of 6 items, " + left_out + untrained);
+    CHECK(make({.candidates = 7})->protocol(Split::test) ==
+          "2 users, sampled-7 ranking of 6 items, " + left_out +
+              "; 2 users have fewer than 70 items to draw from, none of which is drawn twice" + untrained);
+
+    const auto all = make({.full = true, .both = true, .repeats = Repeats::keep});
+    CHECK(
+        all->protocol(Split::test) ==
+        "4 users, full ranking of 6 items, known items included; 4 users have fewer than 1000 items to draw from, none "
+        "of which is drawn twice" +
+            untrained);
+    const Values m = baselines(*all).at("most popular items");  // 3, 0, 4 and 5 items come before the targets
+    CHECK(m.at("hr@1") == 0.25);
+    CHECK(m.at("hr@3") == 0.25);
+    CHECK(m.at("candidates") == 5);
+    CHECK(m.at("sampled-100.hr@1") == 0.25);
+    check_mentions(error_of(Fault::data, [&] { make({.repeats = Repeats::refuse}); }),
+                   "1 user whose held-out item is in their history ('102'); set eval.repeats");
+  }
+
   TEST_CASE("the popularity baseline ranks the candidates that a sequence model ranks") {
     // Training items are all but the last two: items 1, 2, 3 occur three, two and one times, 4 and 5 never.
     for (const bool full : {true, false}) {
@@ -98,9 +172,9 @@ TEST_SUITE("tasks.baselines") {
       const SequenceTask model({.arch = arch, .ranking = {.full = full, .at = {1, 2}}},
                                read_set(sequence_set({{1, 2, 3, 4}, {1, 3, 2, 5}, {1, 2, 4, 3}}, 5), placement));
       const Values m = baselines(model).at("most popular items");
-      CHECK(m.at("hr@1") == Approx(2.0 / 3));             // the second user's target 5 comes after 4
-      CHECK(m.at("hr@2") == Approx(full ? 1 : 2.0 / 3));  // 100 draws of 4 come before it
-      CHECK(m.at("ndcg@2") == Approx((2 + (full ? 1 / std::log2(3.0) : 0)) / 3));
+      CHECK(m.at("hr@1") == Approx(2.0 / 3));  // the second user's target 5 comes after 4
+      CHECK(m.at("hr@2") == 1);                // of few items none is drawn twice
+      CHECK(m.at("ndcg@2") == Approx((2 + 1 / std::log2(3.0)) / 3));
       CHECK(m.at("ties") == 0);
       CHECK(m.count("loss") == 0);
     }

@@ -73,10 +73,12 @@ void SequenceConfig::add_options(Options& o) {
   o.choice("eval.candidates,eval", &candidates_, "sampled", {"sampled", "full"},
            "rank the held-out item against drawn items, or all items, outside the user's history");
   o.add("eval.both", &ranking_.both, true,
-        "also report the other ranking, under its own name; full scores all items for each user; sampled is omitted if "
-        "a user knows nearly all items");
+        "also report the other ranking, under its own name; full scores all items for each user");
   o.add("eval.negatives", &ranking_.candidates, 100, between(1, 1e6),
-        "sampled: number of drawn items, with replacement");
+        "sampled: number of drawn items; they may repeat if the user lacks ten times as many");
+  o.choice("eval.repeats", &repeats_, "drop", {"drop", "keep", "refuse"},
+           "held-out items that the user had before. drop: these users are not evaluated; keep: they are, and known "
+           "items are candidates, also in the lists of lockstep predict; refuse: an error");
   o.add("eval.k", &at_, {10}, between(1, 1e6), "K of NDCG@K, HR@K and MRR@K; the first NDCG selects the best weights");
   o.add("eval.users", &ranking_.users, 0, non_negative, "number of users to evaluate, drawn once; 0: all");
 
@@ -128,6 +130,7 @@ SequenceTask::Options SequenceConfig::model_options(DType dtype, std::uint64_t s
   a.l2_items_only = l2_tables_ == "items";
   a.xavier_uniform = initial_ == "xavier_uniform";
   options.ranking.full = candidates_ == "full";
+  options.ranking.repeats = repeats_ == "keep" ? Repeats::keep : repeats_ == "refuse" ? Repeats::refuse : Repeats::drop;
   options.ranking.at.clear();
   for (const double k : at_) {
     require_usage(k == std::floor(k), "option eval.k = ", k, ": must be whole numbers");

@@ -100,6 +100,18 @@ bool SequenceData::knows(std::int64_t user, std::int32_t wanted, bool held_out) 
   return std::binary_search(begin, sorted, wanted) || (held_out && std::find(sorted, end, wanted) != end);
 }
 
+bool SequenceData::recurs(Split split, std::int64_t user) const {
+  const std::span<const std::int32_t> before = items(user, seen_before(split));
+  return std::ranges::find(before, target(split, user)) != before.end();
+}
+
+std::int64_t SequenceData::unknown_items(std::int64_t user) const {
+  const std::span<const std::int32_t> all = items(user, Seen::everything);
+  std::vector<std::int32_t> distinct(all.begin(), all.end());
+  std::ranges::sort(distinct);
+  return n_items - (std::ranges::unique(distinct).begin() - distinct.begin());
+}
+
 SequenceData SequenceData::read(const std::filesystem::path& path, Placement& placement) {
   const H5File file = placement.open(path);
   const DatasetFile set(file, kSequencesFormat);

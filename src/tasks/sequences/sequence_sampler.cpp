@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
 
@@ -130,19 +129,32 @@ SequenceBatch newest_batch(Arena& arena, const WindowShape& shape, std::span<con
   return batch;
 }
 
-void draw_unknown(const SequenceData& data, std::int64_t user, std::uint64_t seed, std::span<std::int32_t> out) {
+std::int64_t Rivals::count(std::int64_t user) const {
+  return repeats == Repeats::keep ? data.n_items - 1 : data.unknown_items(user);
+}
+
+bool Rivals::has(std::int64_t user, std::int32_t target, std::int32_t item) const {
+  return repeats == Repeats::keep ? item != target : !data.knows(user, item, true);
+}
+
+void Rivals::draw(std::int64_t user, std::int32_t target, std::uint64_t seed, std::span<std::int32_t> out) const {
   const Philox draws(seed, 0, "candidates", static_cast<std::uint64_t>(user));
-  constexpr std::uint64_t kMostRefused = ops::kNegativeTries * ops::kNegativeTries;
-  std::uint64_t index = 0, refused = 0;
-  for (std::int32_t& item : out) {
-    do {
-      item = 1 + static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(data.n_items), index++));
-      if (++refused < kMostRefused) continue;
-      throw Error(Fault::data, join("drawing candidates for user ", user + 1, " of '", data.path.string(),
-                                    "': the user's history has nearly all of the ", data.n_items,
-                                    " items; use eval.candidates = full"));
-    } while (data.knows(user, item, true));
-    refused = 0;
+  if (count(user) >= enough_for(std::ssize(out))) {
+    std::uint64_t index = 0;
+    for (std::int32_t& item : out) {
+      do {
+        item = 1 + static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(data.n_items), index++));
+      } while (!has(user, target, item));
+    }
+    return;
+  }
+  std::vector<std::int32_t> all;
+  for (std::int32_t item = 1; item <= data.n_items; ++item)
+    if (has(user, target, item)) all.push_back(item);
+  std::ranges::fill(out, 0);
+  for (std::size_t k = 0; k < std::min(all.size(), out.size()); ++k) {
+    std::swap(all[k], all[k + draws.below(all.size() - k, k)]);
+    out[k] = all[k];
   }
 }
 

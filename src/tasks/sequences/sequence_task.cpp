@@ -39,15 +39,14 @@ double multiplications(const SasRecArch& a, const SequenceData& data) {
   return static_cast<double>(a.blocks) * (tokens * per_token + pairs * (a.timed ? 4 : 2) * d) + scored * tokens * d;
 }
 
-/// Whether at least one percent of the items are outside each user's history, so that few draws are refused.
-bool can_draw_candidates(const SequenceData& data) {
-  for (std::int64_t user = 0; user < data.n_users; ++user) {
-    if (100 * static_cast<std::int64_t>(data.items(user, Seen::everything).size()) <= 99 * data.n_items) continue;
-    std::int64_t unknown = 0;
-    for (std::int32_t item = 1; item <= data.n_items; ++item) unknown += data.knows(user, item, true) ? 0 : 1;
-    if (100 * unknown < data.n_items) return false;
-  }
-  return true;
+/// "12 users WHO ('a', 'b', 'c' and 9 more)", with their ids in the raw data.
+std::string users_text(const SequenceData& data, const std::vector<std::int32_t>& users, const std::string& who) {
+  constexpr std::size_t kMost = 3;
+  const std::vector<std::string> ids = SequenceNames::read(H5File::open(data.path)).users;
+  const std::span<const std::int32_t> first = std::span(users).first(std::min(kMost, users.size()));
+  return join(users.size(), users.size() == 1 ? " user" : " users", " ", who, " (",
+              listed(first, ", ", [&](std::int32_t user) { return "'" + ids[static_cast<std::size_t>(user)] + "'"; }),
+              users.size() > kMost ? join(" and ", users.size() - kMost, " more") : "", ")");
 }
 
 double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
@@ -60,15 +59,50 @@ SequenceTask::SequenceTask(Options options, SequenceData data)
       network_((options_.arch.items = data_.n_items, options_.arch), options_.dtype, options_.seed) {
   require_usage(!network_.arch().timed || data_.has_time(), "model.kind = tisasrec: '", data_.path.string(),
                 "' has no times; use model.kind = sasrec");
-  if (options_.ranking.full && options_.ranking.both) options_.ranking.both = can_draw_candidates(data_);
+  for (const Split split : {Split::validation, Split::test}) choose_evaluated(split);
   if (network_.arch().loss.kind == ItemLoss::Kind::sampled_softmax)
     popular_ = PopularItems(data_, network_.arch().loss.popularity, network_.arch().loss.negatives);
   flops_per_sample_ = 6 * multiplications(network_.arch(), data_) / static_cast<double>(data_.size(Split::train));
 }
 
+void SequenceTask::choose_evaluated(Split split) {
+  const RankingOptions& ranking = options_.ranking;
+  std::vector<std::int32_t> recurring, alone;
+  std::int64_t few = 0;
+  Evaluated& to = evaluated_[static_cast<std::size_t>(split)];
+  for (std::int64_t s = 0; s < data_.size(split); ++s) {
+    const std::int64_t user = data_.user(split, s), others = rivals().count(user);
+    const bool recurs = ranking.repeats != Repeats::keep && data_.recurs(split, user);
+    (recurs ? recurring : others == 0 ? alone : to.users).push_back(static_cast<std::int32_t>(user));
+    if (!recurs && others > 0 && others < Rivals::enough_for(ranking.candidates)) ++few;
+  }
+  std::string& notes = to.notes;
+  if (!recurring.empty()) {
+    notes = users_text(data_, recurring, "whose held-out item is in their history");
+    require_data(ranking.repeats != Repeats::refuse, "evaluating '", data_.path.string(), "': ", notes,
+                 "; set eval.repeats = drop to leave them out, or keep to rank known items too");
+    notes = "; eval.repeats = drop (keep evaluates them) leaves out " + notes;
+  }
+  if (!alone.empty()) notes += "; left out: " + users_text(data_, alone, "without another item to rank");
+  if (few > 0 && ranks_drawn())
+    notes += join("; ", few, " users have fewer than ", Rivals::enough_for(ranking.candidates),
+                  " items to draw from, none of which is drawn twice");
+  if (const std::int64_t untrained = untrained_items(); untrained > 0)
+    notes += join("; ", untrained, " of the items occur in no training interaction");
+}
+
+std::int64_t SequenceTask::untrained_items() const {
+  std::vector<std::uint8_t> trained(static_cast<std::size_t>(data_.n_items) + 1);
+  for (std::int64_t user = 0; user < data_.n_users; ++user)
+    for (const std::int32_t item : data_.items(user, Seen::training)) trained[static_cast<std::size_t>(item)] = 1;
+  return std::count(trained.begin() + 1, trained.end(), 0);
+}
+
 std::int64_t SequenceTask::size(Split split) const {
-  const std::int64_t all = data_.size(split), wanted = options_.ranking.users;
-  return split == Split::train || wanted == 0 ? all : std::min(all, wanted);
+  if (split == Split::train) return data_.size(split);
+  const std::int64_t all = std::ssize(evaluated_[static_cast<std::size_t>(split)].users),
+                     wanted = options_.ranking.users;
+  return wanted == 0 ? all : std::min(all, wanted);
 }
 
 std::int64_t SequenceTask::samples_in_cache(const SasRecArch& arch) {
@@ -233,25 +267,6 @@ Tensor SequenceTask::states(Tape& tape, std::span<const UserHistory> histories) 
   return newest;
 }
 
-void SequenceTask::leave_out_known(const Tensor& scores, std::span<const std::int64_t> users) const {
-  visit_float(scores.dtype(), [&]<class T>() {
-    for (std::size_t b = 0; b < users.size(); ++b) {
-      T* row = scores.data<T>() + static_cast<std::int64_t>(b) * scores.columns();
-      row[0] = -std::numeric_limits<T>::infinity();
-      for (const std::int32_t item : data_.items(users[b], Seen::everything))
-        row[item] = -std::numeric_limits<T>::infinity();
-    }
-  });
-}
-
-Tensor SequenceTask::all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const {
-  const Tensor there = tape.keep({features.rows(), data_.n_items + 1}, tape.real_dtype());
-  ops::gemm_nt(tape.stream(), {there}, features, tape.value(network_.item_table()));
-  const Tensor scores = on_host(tape.stream(), tape.arena(), there);
-  leave_out_known(scores, users);
-  return scores;
-}
-
 namespace {
 
 /// One user's contribution to the sums. `place` is the number of candidates with a greater score than the target.
@@ -277,33 +292,46 @@ struct UserMetrics {
 }  // namespace
 
 SequenceTask::Ranked SequenceTask::ranked(Tape& tape, Split split, std::int64_t first, std::int64_t count) const {
-  const Permutation chosen(data_.size(split), options_.seed, 0);  // the evaluated users, unless all are
+  const std::vector<std::int32_t>& all = evaluated_[static_cast<std::size_t>(split)].users;
+  const Permutation chosen(std::ssize(all), options_.seed, 0);  // the evaluated users, unless all are
   const Tensor who = allocate(tape.host_arena(), DType::i64, {count});
   const std::span<std::int64_t> users = who.span<std::int64_t>();
   const std::int64_t drawn = ranks_drawn() ? options_.ranking.candidates : 0;
   const Tensor items = allocate(tape.host_arena(), DType::i32, {count, 1 + drawn});
   for (std::int64_t b = 0; b < count; ++b) {
-    const std::int64_t user = data_.user(split, size(split) < data_.size(split) ? chosen(first + b) : first + b);
+    const std::int64_t at = size(split) < std::ssize(all) ? chosen(first + b) : first + b;
+    const std::int64_t user = all[static_cast<std::size_t>(at)];
     users[static_cast<std::size_t>(b)] = user;
     const std::span<std::int32_t> row = items.slice(b, 1).span<std::int32_t>();
     row[0] = data_.target(split, user);
-    draw_unknown(data_, user, options_.seed, row.subspan(1));
+    if (drawn > 0) rivals().draw(user, row[0], options_.seed, row.subspan(1));
   }
   return {users, items};
 }
 
-void SequenceTask::add(std::span<const std::int64_t> users, const Tensor& scores, const Tensor& everything,
-                       double* sums) const {
+void SequenceTask::add(const Ranked& ranked, const Tensor& scores, const Tensor& everything, double* sums) const {
   const RankingOptions& ranking = options_.ranking;
   visit_float(scores.dtype(), [&]<class T>() {
-    for (std::size_t b = 0; b < users.size(); ++b) {
+    constexpr T kLeftOut = -std::numeric_limits<T>::infinity();
+    for (std::size_t b = 0; b < ranked.users.size(); ++b) {
       const auto at = static_cast<std::int64_t>(b);
-      const std::span<const T> row = scores.slice(at, 1).span<T>();
-      require(std::isfinite(row[0]), "evaluation: the score of user ", users[b] + 1, " is ", row[0],
+      const std::int64_t who = ranked.users[b];
+      const std::span<const std::int32_t> items = ranked.items.slice(at, 1).span<const std::int32_t>();
+      const std::span<T> row = scores.slice(at, 1).span<T>();
+      require(std::isfinite(row[0]), "evaluation: the score of user ", who + 1, " is ", row[0],
               ": the weights are not finite");
+      for (std::size_t k = 1; k < row.size(); ++k)
+        if (items[k] == 0) row[k] = kLeftOut;
+      if (everything) {
+        T* all = everything.slice(at, 1).data<T>();
+        all[0] = all[items[0]] = kLeftOut;
+        if (ranking.repeats != Repeats::keep)
+          for (const std::int32_t item : data_.items(who, Seen::everything)) all[item] = kLeftOut;
+      }
       double* to = sums + 4;
       const auto rank = [&](bool all) {
-        const UserMetrics user(row[0], all ? std::span<const T>(everything.slice(at, 1).span<T>()) : row.subspan(1));
+        const std::span<const T> others = all ? everything.slice(at, 1).span<T>() : row.subspan(1);
+        const UserMetrics user(row[0], others);
         for (const std::int64_t k : ranking.at) {
           if (user.place < k) {
             to[0] += 1 / std::log2(static_cast<double>(user.place + 2));
@@ -332,7 +360,13 @@ void SequenceTask::evaluate(Tape& tape, Split split, std::int64_t first, std::in
   const Tensor there = tape.keep(rows.items.shape(), tape.real_dtype());
   ops::row_scores(tape.stream(), there, features, tape.value(network_.item_table()), rows.items.span<std::int32_t>());
   const Tensor scores = on_host(tape.stream(), tape.arena(), there);
-  add(rows.users, scores, ranks_all() ? all_scores(tape, features, rows.users) : Tensor{}, sums);
+  Tensor everything;
+  if (ranks_all()) {
+    const Tensor all = tape.keep({count, data_.n_items + 1}, tape.real_dtype());
+    ops::gemm_nt(tape.stream(), {all}, features, tape.value(network_.item_table()));
+    everything = on_host(tape.stream(), tape.arena(), all);
+  }
+  add(rows, scores, everything, sums);
 }
 
 std::vector<Baseline> SequenceTask::baselines() const {
@@ -354,9 +388,8 @@ std::vector<Baseline> SequenceTask::baselines() const {
     if (ranks_all()) {
       everything = allocate(tape.host_arena(), DType::f64, {count, data_.n_items + 1});
       for (std::int64_t b = 0; b < count; ++b) std::ranges::copy(score, everything.slice(b, 1).data<double>());
-      leave_out_known(everything, rows.users);
     }
-    add(rows.users, scores, everything, sums);
+    add(rows, scores, everything, sums);
     sums[3] = std::numeric_limits<double>::quiet_NaN();  // ranks have no cross-entropy
   };
   return {{"most popular items", evaluate}};
@@ -384,9 +417,12 @@ std::string SequenceTask::name_of(bool full) const {
 }
 
 std::string SequenceTask::protocol(Split split) const {
-  const std::string drawn = size(split) < data_.size(split) ? join(" drawn from ", data_.size(split)) : "";
+  const Evaluated& evaluated = evaluated_[static_cast<std::size_t>(split)];
+  const std::size_t all = evaluated.users.size();
+  const std::string drawn = size(split) < static_cast<std::int64_t>(all) ? join(" drawn from ", all) : "";
   return join(size(split), " users", drawn, ", ", name_of(options_.ranking.full), " ranking of ", data_.n_items,
-              " items, known items left out");
+              " items, known items ", options_.ranking.repeats == Repeats::keep ? "included" : "left out",
+              evaluated.notes);
 }
 
 void SequenceTask::save(H5File& file) const {

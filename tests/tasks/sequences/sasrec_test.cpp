@@ -220,8 +220,9 @@ TEST_SUITE("tasks.sequence_task") {
     LocalPlacement placement;
     SequenceData data = read_set(gap_sessions(40), placement);
     const std::int64_t items = data.n_items;
-    SequenceTask model({.arch = small(), .ranking = {.full = true, .both = true, .at = {1, 10}}, .seed = 1},
-                       std::move(data));
+    SequenceTask model(
+        {.arch = small(), .ranking = {.full = true, .both = true, .candidates = 5, .at = {1, 10}}, .seed = 1},
+        std::move(data));
     // Scores of all items from the newest features, computed directly.
     double hits = 0, ndcg = 0, reciprocal = 0;
     const Tensor table = model.network().item_table().value;
@@ -258,18 +259,18 @@ TEST_SUITE("tasks.sequence_task") {
     CHECK(metrics[7].value < 1e-3);
     CHECK(metrics[8].name == "candidates");
     CHECK(metrics[8].value < static_cast<double>(items));
-    CHECK(metrics[12].name == "sampled-100.ndcg@10");
+    CHECK(metrics[12].name == "sampled-5.ndcg@10");
 
     // The metrics of the other ranking are those of a run that ranks so.
     SequenceData same = read_set(gap_sessions(40), placement);
-    SequenceTask sampled({.arch = small(), .ranking = {.at = {1, 10}}, .seed = 1}, std::move(same));
+    SequenceTask sampled({.arch = small(), .ranking = {.candidates = 5, .at = {1, 10}}, .seed = 1}, std::move(same));
     const std::vector<Metric> alone =
         sampled.metrics(Split::test, evaluation_sums(sampled, Split::test, {40}, DType::f32));
     for (std::size_t k = 0; k < 6; ++k) {
-      CHECK(metrics[9 + k].name == "sampled-100." + alone[k].name);
+      CHECK(metrics[9 + k].name == "sampled-5." + alone[k].name);
       CHECK(metrics[9 + k].value == alone[k].value);
     }
-    CHECK(alone[8].value == 100);
+    CHECK(alone[8].value == 5);
   }
 
   TEST_CASE("each loss draws what it needs, and more negatives than other items are refused") {

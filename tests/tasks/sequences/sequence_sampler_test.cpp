@@ -134,10 +134,10 @@ TEST_SUITE("tasks.sequence_sampler") {
     CHECK_FALSE(test.pos);
   }
 
-  TEST_CASE("negatives and candidates cover exactly the unknown items") {
+  TEST_CASE("negatives cover exactly the items outside the training part of the history") {
     LocalPlacement placement;
     const SequenceData data = read_set(sequence_set({{1, 2, 3, 1, 5, 6}, {1, 2, 3, 4}}, 8), placement);
-    std::set<std::int32_t> trained, evaluated;
+    std::set<std::int32_t> trained;
     Arena arena;
     for (std::int64_t step = 0; step < 40; ++step) {
       arena.reset();
@@ -149,14 +149,45 @@ TEST_SUITE("tasks.sequence_sampler") {
       }
     }
     CHECK(trained == std::set<std::int32_t>{4, 5, 6, 7, 8});
-    std::vector<std::int32_t> candidates(200), again(200);
-    draw_unknown(data, 0, 9, candidates);
-    draw_unknown(data, 0, 9, again);
-    evaluated.insert(candidates.begin(), candidates.end());
-    CHECK(evaluated == std::set<std::int32_t>{4, 7, 8});
-    CHECK(candidates == again);
+  }
+
+  TEST_CASE("few rivals are drawn once each, with zeros after the last; many with replacement") {
+    LocalPlacement placement;
+    const auto drawn = [](const Rivals& rivals, std::int64_t user, std::int32_t target, std::size_t count,
+                          std::uint64_t seed = 9) {
+      std::vector<std::int32_t> items(count);
+      rivals.draw(user, target, seed, items);
+      return items;
+    };
+    const std::vector<std::vector<std::int32_t>> histories = {
+        {1, 2, 3, 1, 5, 6}, {1, 2, 3, 4}, {1, 2, 3, 4, 5, 6, 7, 8}};
+    const SequenceData data = read_set(sequence_set(histories, 8), placement);
+    const Rivals unknown{data}, others{data, Repeats::keep};
+    CHECK(unknown.count(0) == 3);
+    CHECK(unknown.count(1) == 4);
+    CHECK(unknown.count(2) == 0);
+    CHECK(others.count(2) == 7);
+    CHECK(drawn(unknown, 2, 8, 2) == std::vector<std::int32_t>{0, 0});
+    std::vector<std::int32_t> all = drawn(unknown, 0, 6, 5);
+    CHECK(std::set<std::int32_t>(all.begin(), all.begin() + 3) == std::set<std::int32_t>{4, 7, 8});
+    CHECK(all[3] + all[4] == 0);
+    std::map<std::int32_t, int> times;
+    for (std::uint64_t seed = 0; seed < 600; ++seed) {
+      const std::vector<std::int32_t> two = drawn(unknown, 0, 6, 2, seed);
+      REQUIRE(two[0] != two[1]);
+      for (const std::int32_t item : two) ++times[item];
+    }
+    for (const std::int32_t item : {4, 7, 8}) CHECK(times[item] == Approx(400).epsilon(0.1));
+    all = drawn(others, 0, 6, 7);
+    CHECK(std::set<std::int32_t>(all.begin(), all.end()) == std::set<std::int32_t>{1, 2, 3, 4, 5, 7, 8});
+
     LocalPlacement more;
-    const SequenceData full = read_set(sequence_set({{1, 2, 3}, {1, 2, 3}, {2, 1, 3, 2}}, 3), more);
-    CHECK_THROWS_AS(draw_unknown(full, 0, 9, candidates), Error);
+    const SequenceData large = read_set(sequence_set(histories, 36), more);  // user 0 lacks 31 items: 10 times 3
+    const Philox draws(9, 0, "candidates", 0);
+    std::vector<std::int32_t> wanted;
+    for (std::uint64_t index = 0; wanted.size() < 3; ++index)
+      if (const auto item = 1 + static_cast<std::int32_t>(draws.below(36, index)); !large.knows(0, item, true))
+        wanted.push_back(item);
+    CHECK(drawn({large}, 0, 6, 3) == wanted);
   }
 }

@@ -29,7 +29,7 @@ class SequenceConfig : public TaskConfig {
  private:
   SasRecArch arch_;
   RankingOptions ranking_;
-  std::string norm_, pad_mask_, mhc_, time_dropout_, loss_, l2_tables_, initial_, candidates_, items_;
+  std::string norm_, pad_mask_, mhc_, time_dropout_, loss_, l2_tables_, initial_, candidates_, repeats_, items_;
   std::vector<double> at_;
 };
 

@@ -54,6 +54,10 @@ struct SequenceData {
   std::int32_t target(Split split, std::int64_t user) const;
   /// Whether an item is one of the user's training items, or, with `held_out`, one of all their items.
   bool knows(std::int64_t user, std::int32_t item, bool held_out) const;
+  /// Whether the user had a split's target before.
+  bool recurs(Split split, std::int64_t user) const;
+  /// The number of items that the user never had.
+  std::int64_t unknown_items(std::int64_t user) const;
 
   /// Reads a file that lockstep-prep wrote.
   /// errors  data, naming the file: another format or version; a missing attribute or dataset; a wrong shape or type;

@@ -50,8 +50,26 @@ SequenceBatch newest_batch(Arena& arena, const WindowShape& shape, std::span<con
 /// A user as a training sample.
 ops::HistorySample history_sample(const SequenceData& data, std::int64_t user);
 
-/// Draws the candidates that a held-out item is ranked against: uniform, with replacement, from the items outside the
-/// user's whole history. A function of (seed, user). errors  data: the user knows nearly every item
-void draw_unknown(const SequenceData& data, std::int64_t user, std::uint64_t seed, std::span<std::int32_t> out);
+/// What happens to a held-out item that the user had before.
+enum class Repeats : std::uint8_t {
+  drop,    ///< the user is not evaluated
+  keep,    ///< it is evaluated, and the items of the history are candidates
+  refuse,  ///< an error
+};
+
+/// The items that a user's held-out item is ranked against: those outside the user's whole history, or with
+/// Repeats::keep all others.
+struct Rivals {
+  const SequenceData& data;
+  Repeats repeats = Repeats::drop;
+
+  std::int64_t count(std::int64_t user) const;
+  bool has(std::int64_t user, std::int32_t target, std::int32_t item) const;
+  /// Draws rivals, uniformly; a function of (seed, user). Items may repeat, unless count() is less than enough_for() as
+  /// many as `out` holds: then all are distinct, and zeros follow when there are no more.
+  void draw(std::int64_t user, std::int32_t target, std::uint64_t seed, std::span<std::int32_t> out) const;
+  /// The number of rivals from which so many are drawn with replacement: few draws repeat an item.
+  static std::int64_t enough_for(std::int64_t draws) { return 10 * draws; }
+};
 
 }  // namespace lockstep

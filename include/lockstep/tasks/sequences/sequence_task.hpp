@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,11 +19,12 @@ inline constexpr const char* kSequenceGroup = "/sequence_model";
 
 /// How held-out items are ranked.
 struct RankingOptions {
-  bool full = false;                    ///< against all items outside the user's history; false: against drawn items
+  bool full = false;                    ///< against all Rivals; false: against drawn ones
   bool both = false;                    ///< report the other of the two rankings as well
-  std::int64_t candidates = 100;        ///< items to draw, with replacement
+  std::int64_t candidates = 100;        ///< items to draw
   std::vector<std::int64_t> at = {10};  ///< the K of NDCG@K, HR@K and MRR@K
   std::int64_t users = 0;               ///< users to evaluate, drawn once; 0: all
+  Repeats repeats = Repeats::drop;      ///< of held-out items
   bool operator==(const RankingOptions&) const = default;
 };
 
@@ -43,7 +45,8 @@ class SequenceTask : public ShardTask {
     DType dtype = DType::f32;
     std::uint64_t seed = 0;
   };
-  /// errors  usage: see SasRecArch::check; a timed model and a data set without times
+  /// errors  usage: see SasRecArch::check; a timed model and a data set without times. data: Repeats::refuse, and a
+  ///         held-out item that the user had before
   SequenceTask(Options options, SequenceData data);
 
   const char* kind() const override { return network_.arch().timed ? "tisasrec" : "sasrec"; }
@@ -75,7 +78,8 @@ class SequenceTask : public ShardTask {
     return std::clamp<std::int64_t>((std::int64_t{1} << 23) / (items + 1), 1, 64);
   }
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
-  /// "2999 users, full ranking of 3266 items, known items left out".
+  /// "2999 users, full ranking of 3266 items, known items left out", then the users who are not evaluated, and the items
+  /// without training.
   std::string protocol(Split split) const override;
   /// The most popular items: by training interactions, ties to the smaller number.
   std::vector<Baseline> baselines() const override;
@@ -91,6 +95,9 @@ class SequenceTask : public ShardTask {
   SasRec& network() { return network_; }
   const SasRec& network() const { return network_; }
   const SequenceData& data() const { return data_; }
+  Repeats repeats() const { return options_.ranking.repeats; }
+  /// The number of items that occur in no training interaction.
+  std::int64_t untrained_items() const;
 
   /// States of histories, each of at least one item: the features (B, C) after its newest item. Their products with the
   /// item table are the scores. In the tape's arena.
@@ -98,20 +105,19 @@ class SequenceTask : public ShardTask {
 
  private:
   /// The users of samples [first, first + count), and for each the target and then the items drawn as candidates, i32
-  /// (count, 1 + candidates).
+  /// (count, 1 + candidates); 0 where there are no more.
   struct Ranked {
     std::span<const std::int64_t> users;
     Tensor items;
   };
   Ranked ranked(Tape& tape, Split split, std::int64_t first, std::int64_t count) const;
-  /// Adds the users' metrics to the sums. On the host: scores  of ranked().items;  everything  all_scores() if a
-  /// ranking has all items as candidates, else empty
-  void add(std::span<const std::int64_t> users, const Tensor& scores, const Tensor& everything, double* sums) const;
-  /// Sets scores of all items, (users, I + 1), to minus infinity for item 0 and for items that the user knows.
-  void leave_out_known(const Tensor& scores, std::span<const std::int64_t> users) const;
-  /// Scores of all items, (users, I + 1), on the host; minus infinity for item 0 and for items that the user knows.
-  Tensor all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const;
+  /// Adds the users' metrics to the sums. On the host: scores  of ranked.items;  everything  (users, I + 1) scores of
+  /// all items if a ranking has them as candidates, else empty
+  void add(const Ranked& ranked, const Tensor& scores, const Tensor& everything, double* sums) const;
 
+  Rivals rivals() const { return {data_, options_.ranking.repeats}; }
+  /// Chooses the users of a split.
+  void choose_evaluated(Split split);
   bool ranks_all() const { return options_.ranking.full || options_.ranking.both; }
   bool ranks_drawn() const { return !options_.ranking.full || options_.ranking.both; }
   /// "full" or "sampled-100".
@@ -131,6 +137,11 @@ class SequenceTask : public ShardTask {
   SequenceData data_;
   SasRec network_;
   PopularItems popular_;  ///< of sampled_softmax
+  struct Evaluated {
+    std::vector<std::int32_t> users;
+    std::string notes;  ///< the end of the protocol
+  };
+  std::array<Evaluated, 3> evaluated_;  ///< by split; nobody for training
   std::optional<OnGpu> on_gpu_;
   double flops_per_sample_ = 0;
 };
