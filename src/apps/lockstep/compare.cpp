@@ -43,7 +43,7 @@ Options make_options(CompareArguments& a) {
       "compared with the first one by a paired t-test over the seeds that both have. There is no test between rows of "
       "different data or protocols. The configuration keys in which rows differ are listed last.");
   options.positional("RUN", &a.runs, "run directories", 1);
-  options.choice("split", &a.split, "test", {"val", "test"}, "split whose metrics to show");
+  options.choice("split", &a.split, "test", {"val", "validation", "test"}, "split whose metrics to show");
   options.add("metric", &a.metrics, {}, "metrics to show; default: the first three that all rows have")
       .value_name("NAME,...");
   options.add("markdown", &a.markdown, false, "print Markdown tables");

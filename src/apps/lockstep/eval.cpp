@@ -42,8 +42,8 @@ Options make_options(EvalArguments& a) {
            "mean and spread")
       .value_name("FILE")
       .required();
-  options.choice("split", &a.split, "test", {"train", "val", "test"},
-                 "split of the data set; train: emulator and har only");
+  options.choice("split", &a.split, "test", {"train", "val", "validation", "test"},
+                 "split of the data set; val and validation are the same; train: emulator and har only");
   options.add("other-data", &a.other_data, false,
               "accept a data set other than that of the training; its users, items or puzzles must be numbered in the "
               "same way");
@@ -60,12 +60,21 @@ Options make_options(EvalArguments& a) {
   options.add("record", &a.record, false,
               "add the metrics to evaluations.jsonl of the checkpoint's run directory, for lockstep compare");
   options.add("json", &a.json, false, "print one JSON object: metrics, and tables such as a confusion matrix");
-  options.list_only({"model.kind",   "data.path",     "data.stage",      "data.percent",      "data.folds",
-                     "data.fold",    "data.graph",    "eval.candidates", "eval.both",         "eval.negatives",
-                     "eval.k",       "eval.users",    "eval.ks",         "eval.max_examples", "eval.segments",
-                     "eval.tries",   "eval.combine",  "eval.noise",      "eval.halt",         "run.seed",
-                     "run.device",   "run.threads",   "run.isa",         "run.precision",     "dist.check_collectives",
-                     "dist.timeout", "dist.parallel", "dist.gpu_ids"});
+  options.list_only({"model.kind",        "data.path",
+                     "data.stage",        "data.percent",
+                     "data.folds",        "data.fold",
+                     "data.graph",        "eval.candidates",
+                     "eval.both",         "eval.negatives",
+                     "eval.repeats",      "eval.k",
+                     "eval.users",        "eval.ks",
+                     "eval.max_examples", "eval.segments",
+                     "eval.tries",        "eval.combine",
+                     "eval.noise",        "eval.halt",
+                     "run.seed",          "run.device",
+                     "run.threads",       "run.isa",
+                     "run.precision",     "dist.check_collectives",
+                     "dist.timeout",      "dist.parallel",
+                     "dist.gpu_ids"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
                   "the metrics of the test samples");
   options.example("lockstep eval --checkpoint runs/ensemble",
@@ -89,14 +98,12 @@ std::vector<MetricTable> with_class_scores(const std::vector<MetricTable>& table
   return all;
 }
 
-void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metric>& metrics,
-           const std::vector<MetricTable>& tables, const std::vector<BaselineMetrics>& baselines) {
+void print(const EvalArguments& a, std::int64_t samples, const std::string& protocol,
+           const std::vector<Metric>& metrics, const std::vector<MetricTable>& tables,
+           const std::vector<BaselineMetrics>& baselines) {
   if (a.json) {
-    Json out = {{"checkpoint", a.checkpoint},
-                {"data", a.config.data.path},
-                {"split", a.split},
-                {"samples", samples},
-                {"metrics", json_of(metrics)}};
+    Json out = {{"checkpoint", a.checkpoint}, {"data", a.config.data.path}, {"split", a.split},
+                {"samples", samples},         {"protocol", protocol},       {"metrics", json_of(metrics)}};
     Json& named = out["tables"] = Json::object();
     for (const MetricTable& t : tables)
       named[t.name] = {{"rows", t.rows}, {"columns", t.columns}, {"values", t.values}};
@@ -104,7 +111,8 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
     std::cout << out.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
     return;
   }
-  std::cout << a.checkpoint << ", " << samples << " " << a.split << " samples of " << a.config.data.path << "\n";
+  std::cout << a.checkpoint << ", " << samples << " " << a.split << " samples of " << a.config.data.path << "\n"
+            << protocol << "\n";
   std::size_t width = 0;
   for (const Metric& m : metrics) width = std::max(width, m.name.size());
   constexpr int kValue = 14;
@@ -197,7 +205,7 @@ int eval(World& world, const EvalArguments& a, const Readers& readers) {
   const auto placement = make_node_placement(world);
   const auto model = load_task(world, a.config, *placement, &reader.file());
   const auto* samples = dynamic_cast<const SampleTask*>(model.get());
-  const Split split = a.split == "train" ? Split::train : a.split == "val" ? Split::validation : Split::test;
+  const Split split = a.split == "train" ? Split::train : a.split == "test" ? Split::test : Split::validation;
   world.together("loading the weights", [&] {
     require_usage(model->evaluates(split), "option split = ", a.split, ": model.kind = ", model->kind(),
                   " evaluates held-out samples only; choose val or test");
@@ -223,7 +231,8 @@ int eval(World& world, const EvalArguments& a, const Readers& readers) {
         readers[i]->load_average_or_weights(*members[i]);
       }
     }
-    require_data(model->size(split) > 0, a.config.data.path, ": it has no ", name(split), " samples");
+    require_data(model->size(split) > 0, a.config.data.path, ": it has no ", name(split),
+                 " samples to evaluate: ", protocol_of(*model, split));
     require_usage(!a.controls || (samples != nullptr && !samples->controls().empty()),
                   "option controls: model.kind = ", model->kind(), samples == nullptr ? "" : ", as it was trained,",
                   " has no graph to shuffle or remove; controls are for kgat with data.graph = whole");
@@ -256,7 +265,7 @@ int eval(World& world, const EvalArguments& a, const Readers& readers) {
     const std::vector<MetricTable> more = compare(world, a, *samples, split, threads, mine);
     tables.insert(tables.end(), more.begin(), more.end());
   }
-  if (world.rank() == 0) print(a, model->size(split), metrics, tables, baselines);
+  if (world.rank() == 0) print(a, model->size(split), protocol_of(*model, split), metrics, tables, baselines);
   if (world.rank() == 0 && compares && !a.json) std::cout << kComparison << "\n";
   return 0;
 }

@@ -45,7 +45,7 @@ Options make_options(Arguments& a) {
       "classes with equally many windows the one with the larger sum of probabilities. Where windows have labels, the "
       "command prints accuracy and confusion matrix.");
   options.add("checkpoint", &a.checkpoint, "", "checkpoint with the network").value_name("FILE").required();
-  options.choice("split", &a.split, "test", {"train", "val", "test"}, "split of the data set");
+  options.choice("split", &a.split, "test", {"train", "val", "validation", "test"}, "split of the data set");
   add_output_options(options, a.output, "predictions of windows").required();
   options
       .add("recordings", &a.recordings.path, "",
@@ -261,7 +261,7 @@ int predict_har(World& world, const Args& args) {
   Options options = make_options(a);
   if (!parse(world, options, args, a.config)) return 0;
   const auto reader = open_checkpoint(world, a.checkpoint, args, options, a.config);
-  const Split split = a.split == "train" ? Split::train : a.split == "val" ? Split::validation : Split::test;
+  const Split split = a.split == "train" ? Split::train : a.split == "test" ? Split::test : Split::validation;
   std::optional<Origins> origins;
   world.together("opening the data set", [&] {
     auto* har = dynamic_cast<HarConfig*>(a.config.task.get());
