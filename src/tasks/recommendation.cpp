@@ -142,6 +142,14 @@ std::vector<WrittenId> written(const std::vector<std::string>& texts, const std:
   return ids;
 }
 
+/// The ids of a table. file: the option that also takes ids with commas
+std::string described(const IdTable& table, const std::string& what, const std::string& data_path,
+                      const std::string& file) {
+  bool commas = false;
+  for (std::int64_t i = 0; i < table.size() && !commas; ++i) commas = table.id(i).find(',') != std::string::npos;
+  return table.described(what, data_path) + (commas ? "; " + file + " FILE takes ids that contain a comma" : "");
+}
+
 std::string where(const std::string& option, const std::string& path) {
   return path.empty() ? "option " + option : join("reading '", path, "'");
 }
@@ -163,7 +171,8 @@ void add_recommendation_options(Options& options, RecommendationOptions& o) {
   options.add("user", &o.users, {}, "users, by their ids in the raw data").value_name("ID,...");
   options.add("users-file", &o.users_file, "", "file with the ids of users, one per line").value_name("FILE");
   options.add("all-users", &o.all_users, false, "all users of the data set");
-  options.add("top", &o.top, 10, at_least(1), "items per user, best first");
+  options.add("top", &o.top, 10, at_least(1),
+              "items per user, best first; the default is all items if there are fewer");
   options
       .add("candidates", &o.candidates, {},
            "items, by id or name: their scores for each user, in this order, instead of the best items")
@@ -213,7 +222,7 @@ std::vector<std::int64_t> select_users(const RecommendationOptions& o, const IdT
                                        const std::string& data_path) {
   if (!o.all_users)
     return find_ids(written(o.users, o.users_file), users, where("user", o.users_file),
-                    users.described("users", data_path));
+                    described(users, "users", data_path, "--users-file"));
   return all_of(users);
 }
 
@@ -274,12 +283,14 @@ int recommend(World& world, const Args& args, Options& options, RecommendationOp
     model = make(*task);
   });
   std::vector<std::int32_t> candidates;
-  const std::string all_items = model.item_ids.described("items", model.data_path);
+  const std::string all_items = described(model.item_ids, "items", model.data_path, "--candidates-file");
   world.together("choosing the items", [&] {
     for (const std::int64_t item : find_ids(written(o.candidates, o.candidates_file), model.item_ids,
                                             where("candidates", o.candidates_file), all_items))
       candidates.push_back(static_cast<std::int32_t>(item));
-    require_usage(o.top <= model.item_ids.size(), "option top = ", o.top, ": more than ", all_items);
+    require_usage(!options.given("top") || o.top <= model.item_ids.size(), "option top = ", o.top, ": more than ",
+                  all_items);
+    o.top = std::min(o.top, model.item_ids.size());
   });
   const std::int64_t count = candidates.empty() ? o.top : static_cast<std::int64_t>(candidates.size());
   const bool lists = o.embeddings == "none";
@@ -295,7 +306,13 @@ int recommend(World& world, const Args& args, Options& options, RecommendationOp
     write_predictions(world, o.output, table);
   }
   if (world.rank() != 0) return 0;
-  if (lists && candidates.empty()) std::cout << "left out: " << model.left_out_text << "\n";
+  if (lists && candidates.empty()) {
+    std::cout << "left out: " << model.left_out_text << "\n";
+    if (o.top == model.item_ids.size()) std::cout << "note: the lists rank all " << o.top << " items\n";
+    if (model.untrained > 0)
+      std::cout << "note: " << model.untrained << " of the " << model.item_ids.size()
+                << " items occur in no training interaction; as in evaluations, they may be in the lists\n";
+  }
   std::cout << std::flush;
   return 0;
 }

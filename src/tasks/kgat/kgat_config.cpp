@@ -86,8 +86,8 @@ void KgatConfig::add_options(Options& o) {
   o.add("model.pretrain", &model_.pretrained, "",
         "bprmf: first train matrix factorisation, in the folder pretrain of the run directory, and start from its best "
         "tables; FILE: start from those of a bprmf checkpoint, or of any HDF5 file with user_embed and item_embed; "
-        "empty: start from random ones")
-      .value_name("bprmf|FILE");
+        "none or empty: start from random ones")
+      .value_name("bprmf|FILE|none");
   o.add("model.pretrain_epochs", &pretrain_epochs_, 60, at_least(1),
         "pretrain = bprmf: passes over the interactions, unless a stop.* rule ends it earlier");
   o.add("model.pretrain_lr", &pretrain_lr_, 0.001, positive, "pretrain = bprmf: its optim.lr");
@@ -116,6 +116,7 @@ void KgatConfig::add_options(Options& o) {
 
 KgatTask::Options KgatConfig::resolved(DType dtype) const {
   KgatTask::Options options = model_;
+  if (options.pretrained == "none") options.pretrained.clear();
   options.dtype = dtype;
   options.arch.conv_dims = whole("model.conv_dims", conv_dims_);
   options.cutoffs = whole("eval.ks", cutoffs_);

@@ -78,6 +78,7 @@ Recommender make_recommender(const Arguments& a, RankingTask& task) {
   model.item_ids = read_list(a.item_names, data.items);
   if (a.of_users()) model.chosen = select_users(a, model.users, a.user_names.empty() ? model.data_path : a.user_names);
   model.items = task.item_rows();
+  model.untrained = task.untrained_items();
   model.states = [&task](Tape& tape, std::span<const std::int64_t> users) { return task.rows_of(tape, users); };
   model.left_out = [&data, splits = a.excluded_splits()](std::int64_t user, std::vector<std::int32_t>& items) {
     const UserItems* of[] = {&data.train, &data.valid, &data.test};

@@ -23,7 +23,8 @@ Options make_options(Arguments& a) {
       "lockstep predict", "Recommend the next items to users.",
       "Users and items have the identifiers of the raw data. The model sees a user's whole history, including the "
       "held-out items. The best items exclude that history, or with --exclude a part of it; with --histories, they "
-      "exclude the history of the file. The data set is that of the checkpoint's run, unless --data.path names another "
+      "exclude the history of the file. A model that was evaluated with eval.repeats = keep excludes nothing, unless "
+      "--exclude is given. The data set is that of the checkpoint's run, unless --data.path names another "
       "one, with --other-data and the same items. The ranks share the users, on the CPU.");
   add_recommendation_options(options, a);
   options
@@ -92,6 +93,7 @@ Recommender make_recommender(const Arguments& a, const SequenceTask& task, Seque
   const bool from_file = !a.histories.empty();
   Recommender model;
   model.data_path = data.path.string();
+  model.untrained = task.untrained_items();
   std::vector<std::string> item_names = read_names(a.item_names, names.items);
   model.item_ids = IdTable(std::move(names.items), std::move(item_names));
   if (from_file) {
@@ -151,8 +153,9 @@ int predict_sequence(World& world, const Args& args) {
                       "option exclude = ", a.exclude, ": the histories of a file have no splits; use all or none");
       },
       [&](Task& task) {
-        return make_recommender(a, dynamic_cast<const SequenceTask&>(task),
-                                SequenceNames::read(H5File::open(a.config.data.path)), file);
+        const auto& model = dynamic_cast<const SequenceTask&>(task);
+        if (model.repeats() == Repeats::keep && !options.given("exclude")) a.exclude = "none";
+        return make_recommender(a, model, SequenceNames::read(H5File::open(a.config.data.path)), file);
       });
 }
 

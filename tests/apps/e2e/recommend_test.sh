@@ -55,6 +55,50 @@ printf '7\n\n150\n' >users.txt
 predict 0 1 sasrec --users-file users.txt --top 2 --item-names names.dat --output named.jsonl
 grep -qE '^\{"user": 150, "item": \[[0-9]+, [0-9]+\], "score": \[-?[0-9.e-]+, -?[0-9.e-]+\], "name": \["Film [0-9]+ \(1999\)", "Film' named.jsonl || fail "$(cat named.jsonl)"
 
+# A catalogue of four items: one user has an item again, two users have all, one lacks an item.
+cat >few.csv <<'END'
+user_id,item_id,timestamp
+"a,b",x,1
+"a,b",y,2
+"a,b",z,3
+"a,b",x,4
+bob,x,1
+bob,y,2
+bob,z,3
+bob,w,4
+eve,w,1
+eve,z,2
+eve,y,3
+eve,x,4
+dan,x,1
+dan,y,2
+dan,z,3
+END
+ok "$PREP" sequences --input few.csv --min-user 1 --min-item 1 --output few.h5
+for repeats in drop keep; do
+  ok "$LOCKSTEP" train --model.kind sasrec --data.path few.h5 --run-dir few-$repeats --batch_size 2 --num_epochs 1 --maxlen 4 --hidden_units 4 --eval.repeats $repeats
+done
+says 'test, 4 users, sampled-100 ranking of 4 items, known items included'
+ok "$LOCKSTEP" eval --checkpoint few-drop/checkpoints/final.h5
+says "^test, 1 users, sampled-100 ranking of 4 items, known items left out; eval.repeats = drop \(keep evaluates them\) leaves out 1 user whose held-out item is in their history \\('a,b'\\)" \
+  "; left out: 2 users without another item to rank \\('bob', 'eve'\\)" 'candidates +1$' 'hr@10 +1$'
+ok "$LOCKSTEP" eval --checkpoint few-drop/checkpoints/final.h5 --split validation
+run 3 "$LOCKSTEP" train --model.kind sasrec --data.path few.h5 --run-dir few-error --eval.repeats refuse
+says_once "1 user whose held-out item is in their history \\('a,b'\\); set eval.repeats = drop"
+predict 0 1 few-drop --user dan
+says '^left out: the user.s items of train, valid and test$' '^note: the lists rank all 4 items$' '^    1 .* w$'
+predict 0 1 few-keep --user dan
+says '^left out: nothing$' '^    4 '
+predict 0 1 few-keep --user dan --exclude all
+says_once '^left out: the user.s items of train, valid and test$'
+predict 0 1 few-drop --user dan --candidates w,x
+predict 0 1 few-drop --embeddings items --output few-items.csv
+[ "$(wc -l <few-items.csv)" = 5 ] || fail "not all items: $(cat few-items.csv)"
+predict 2 1 few-drop --user dan --top 5
+says_once 'option top = 5: more than the 4 items'
+predict 2 1 few-drop --user 'a,b'
+says_once "'a', 'b' are none of the 4 users .*; --users-file FILE takes ids that contain a comma"
+
 # Bad input: one message, and no file.
 refused() { # CODE TEXT KIND [options]
   local code=$1 text=$2 kind=$3; shift 3
@@ -101,7 +145,7 @@ python=${LOCKSTEP_PYTHON:-python3}
 predict 0 1 tisasrec --all-users --embeddings users --output users.h5
 predict 0 1 tisasrec --embeddings items --output items.h5
 predict 0 1 tisasrec --all-users --candidates 3,1,2 --output candidates.csv
-predict 0 2 kgat --all-users --exclude train --top 20 --output train.h5
+predict 0 2 kgat --all-users --exclude train+valid --top 20 --output known.h5
 ok "$LOCKSTEP" eval --checkpoint kgat/checkpoints/final.h5 --split test --json
 LIMIT=200 ok "$python" "$tree/tests/apps/e2e/read_predictions.py" "$(number 'recall@20' last.out)"
 passed "lists, scores and embeddings of all users and of histories from a file"
