@@ -310,8 +310,8 @@ int recommend(World& world, const Args& args, Options& options, RecommendationOp
     std::cout << "left out: " << model.left_out_text << "\n";
     if (o.top == model.item_ids.size()) std::cout << "note: the lists rank all " << o.top << " items\n";
     if (model.untrained > 0)
-      std::cout << "note: " << model.untrained << " of the " << model.item_ids.size()
-                << " items occur in no training interaction; as in evaluations, they may be in the lists\n";
+      std::cout << "note: items without a training interaction, which may be in the lists, as in evaluations: "
+                << model.untrained << "\n";
   }
   std::cout << std::flush;
   return 0;

@@ -109,10 +109,10 @@ TEST_SUITE("tasks.baselines") {
     CHECK(evaluation_metrics(model, Split::test, {1, 1}, DType::f32).at("recall@1") == 0.5);
     CHECK(baselines(model).at("most popular items").at("recall@1") == 0.5);
     CHECK(model.protocol(Split::test) ==
-          "2 users, full ranking of 3 items, training and validation items left out; 1 held-out items are among these "
-          "and count as missed; 1 of the items occur in no training interaction");
+          "2 users, full ranking of 3 items, training and validation items left out; held-out items among these, "
+          "which count as missed: 1; items without a training interaction: 1");
     CHECK(model.protocol(Split::validation) ==
-          "1 users, full ranking of 3 items, training items left out; 1 of the items occur in no training interaction");
+          "1 users, full ranking of 3 items, training items left out; items without a training interaction: 1");
   }
 
   TEST_CASE("users whose held-out item recurs or who lack no item are not evaluated, and the protocol names them") {
@@ -142,18 +142,17 @@ TEST_SUITE("tasks.baselines") {
         "known items left out; eval.repeats = drop (keep evaluates them) leaves out 1 user whose held-out item is in "
         "their history ('101'); "
         "left out: 1 user without another item to rank ('103')";
-    const std::string untrained = "; 2 of the items occur in no training interaction";
+    const std::string untrained = "; items without a training interaction: 2";
     CHECK(make({.full = true})->protocol(Split::test) == "2 users, full ranking of 6 items, " + left_out + untrained);
     CHECK(make({.candidates = 7})->protocol(Split::test) ==
           "2 users, sampled-7 ranking of 6 items, " + left_out +
-              "; 2 users have fewer than 70 items to draw from, none of which is drawn twice" + untrained);
+              "; users with fewer than 70 items to draw from, none of which is drawn twice: 2" + untrained);
 
     const auto all = make({.full = true, .both = true, .repeats = Repeats::keep});
-    CHECK(
-        all->protocol(Split::test) ==
-        "4 users, full ranking of 6 items, known items included; 4 users have fewer than 1000 items to draw from, none "
-        "of which is drawn twice" +
-            untrained);
+    CHECK(all->protocol(Split::test) ==
+          "4 users, full ranking of 6 items, known items included; users with fewer than 1000 items to draw from, none "
+          "of which is drawn twice: 4" +
+              untrained);
     const Values m = baselines(*all).at("most popular items");  // 3, 0, 4 and 5 items come before the targets
     CHECK(m.at("hr@1") == 0.25);
     CHECK(m.at("hr@3") == 0.25);

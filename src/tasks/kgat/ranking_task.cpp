@@ -42,8 +42,8 @@ std::string RankingTask::protocol(Split split) const {
   }
   return join(size(split), " users, full ranking of ", data_.items, " items, training ",
               split == Split::test && data_.valid.count() > 0 ? "and validation " : "", "items left out",
-              known > 0 ? join("; ", known, " held-out items are among these and count as missed") : "",
-              untrained > 0 ? join("; ", untrained, " of the items occur in no training interaction") : "");
+              known > 0 ? join("; held-out items among these, which count as missed: ", known) : "",
+              untrained > 0 ? join("; items without a training interaction: ", untrained) : "");
 }
 
 std::int64_t RankingTask::untrained_items() const {

@@ -85,10 +85,10 @@ void SequenceTask::choose_evaluated(Split split) {
   }
   if (!alone.empty()) notes += "; left out: " + users_text(data_, alone, "without another item to rank");
   if (few > 0 && ranks_drawn())
-    notes += join("; ", few, " users have fewer than ", Rivals::enough_for(ranking.candidates),
-                  " items to draw from, none of which is drawn twice");
+    notes += join("; users with fewer than ", Rivals::enough_for(ranking.candidates),
+                  " items to draw from, none of which is drawn twice: ", few);
   if (const std::int64_t untrained = untrained_items(); untrained > 0)
-    notes += join("; ", untrained, " of the items occur in no training interaction");
+    notes += join("; items without a training interaction: ", untrained);
 }
 
 std::int64_t SequenceTask::untrained_items() const {
