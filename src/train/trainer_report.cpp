@@ -70,6 +70,7 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
                         c.first_devices == 1 ? " device" : " devices", "; this start has ", c.devices(world.size())));
   }
   for (auto& line : program->facts()) lines.push_back(std::move(line));
+  for (auto& line : model.facts()) lines.push_back(std::move(line));
   lines.insert(lines.end(),
                {{"learning rate", join(exact(c.scaled_lr(world.size())), scaled, ", ", c.optim.name, ", schedule ",
                                        c.schedule.name, schedule_notes())},

@@ -79,6 +79,8 @@ class Task {
   /// How the metrics of a split are computed, for records: "2999 users, full ranking of 3266 items". Metrics are
   /// comparable if data set and protocol are the same.
   virtual std::string protocol(Split split) const;
+  /// What a user should know about the configuration, for the first lines of a run and its report: topic and text.
+  virtual std::vector<std::pair<std::string, std::string>> facts() const { return {}; }
   /// Tables from the same sums, such as a confusion matrix.
   virtual std::vector<MetricTable> tables(Split, const std::vector<double>&) const { return {}; }
   /// Baselines from the training samples alone, the same on every rank; no communication. Their cost is bounded, or one

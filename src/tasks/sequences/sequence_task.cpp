@@ -425,6 +425,13 @@ std::string SequenceTask::protocol(Split split) const {
               evaluated.notes);
 }
 
+std::vector<std::pair<std::string, std::string>> SequenceTask::facts() const {
+  if (network_.arch().loss.kind != ItemLoss::Kind::bce) return {};
+  return {{"loss",
+           "bce compares a target with one drawn item; softmax ranks better on each data set that docs/your-own-data.md "
+           "lists"}};
+}
+
 void SequenceTask::save(H5File& file) const {
   const SasRecArch& a = network_.arch();
   file.create_group(kSequenceGroup);

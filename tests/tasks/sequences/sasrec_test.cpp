@@ -285,6 +285,7 @@ TEST_SUITE("tasks.sequence_task") {
       OwnTape tape(DType::f32, Tape::Mode::train, &gradients);
       const ShardLoss loss = model.loss(tape, {.seed = 1, .count = 2});
       CHECK(loss.weight == 4);
+      CHECK(model.facts().size() == (kind == ItemLoss::Kind::bce ? 1 : 0));
       CHECK(std::isfinite(*loss.sum.value().data<float>()));
       tape.backward(loss.sum);
       if (kind == ItemLoss::Kind::bce || kind == ItemLoss::Kind::softmax) continue;

@@ -81,6 +81,8 @@ class SequenceTask : public ShardTask {
   /// "2999 users, full ranking of 3266 items, known items left out", then the users who are not evaluated, and the items
   /// without training.
   std::string protocol(Split split) const override;
+  /// With the loss bce: that others rank better.
+  std::vector<std::pair<std::string, std::string>> facts() const override;
   /// The most popular items: by training interactions, ties to the smaller number.
   std::vector<Baseline> baselines() const override;
   std::int64_t samples_in_cache() const override { return samples_in_cache(network_.arch()); }
