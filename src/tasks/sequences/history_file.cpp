@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <unordered_map>
+#include <unordered_set>
 
-#include "lockstep/base/csv.hpp"
+#include "lockstep/base/date_time.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/sequence_window.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/line_reader.hpp"
 
 namespace lockstep {
 namespace {
@@ -18,49 +21,48 @@ namespace {
 struct Events {
   std::int64_t line = 0;  ///< the first
   std::vector<std::int32_t> items;
-  std::vector<std::int64_t> times;
+  std::vector<Moment> times;
 };
 
 class Reader {
  public:
-  Reader(const std::string& path, const IdTable& items, const std::string& known_items)
-      : path_(path), items_(items), known_items_(known_items), in_(open_text(path)) {}
+  Reader(const std::string& path, const IdTable& items, Unknown unknown)
+      : path_(path), items_(items), unknown_(unknown) {}
 
-  void read() {
-    while (next() && text_.empty()) {
+  void read(const InteractionOptions& options) {
+    LineReader lines(path_);
+    bool more = next(lines);
+    if (more && text_.starts_with("{") && nlohmann::json::parse(text_, nullptr, false).contains("items")) {
+      for (; more; more = next(lines)) read_object();
+    } else {
+      InteractionFile file(path_, options);
+      timed = file.has_time();
+      while (file.next()) {
+        line_ = file.line();
+        add(of(file.user()), file.item(), file.time());
+      }
     }
-    if (text_.starts_with("{")) {
-      do {
-        if (!text_.empty()) read_object();
-      } while (next());
-    } else if (!text_.empty()) {
-      read_header();
-      while (next())
-        if (!text_.empty()) read_event();
-    }
-    if (!unknown_.empty())
-      throw Error(Fault::data, join("reading '", path_, "': ", listed(unknown_), unknown_.size() == 1 ? " is" : " are",
-                                    " none of ", known_items_));
-    std::vector<WrittenId> empty;
-    for (std::size_t u = 0; u < events.size(); ++u)
-      if (events[u].items.empty()) empty.push_back({users[u], events[u].line});
-    require_data(empty.empty(), "reading '", path_, "': ", listed(empty), ": a history without items");
     require_data(!users.empty(), "reading '", path_, "': it contains no histories");
   }
 
   std::vector<std::string> users;
   std::vector<Events> events;
-  bool timed = false;  ///< every event has a time
+  std::vector<WrittenId> unknown;  ///< events of items that the table lacks
+  bool timed = false;              ///< every event has a time
 
  private:
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
     throw Error(Fault::data, join("reading '", path_, "', line ", line_, ": ", parts...));
   }
-  bool next() {
-    if (!next_line(in_, text_, line_, path_)) return false;
-    text_ = trim(text_);
-    return true;
+  /// The next line that is not empty.
+  bool next(LineReader& lines) {
+    while (lines.next(text_)) {
+      ++line_;
+      text_ = trim(text_);
+      if (!text_.empty()) return true;
+    }
+    return false;
   }
   /// The events of a user; adds an unknown user.
   Events& of(const std::string& user) {
@@ -72,48 +74,28 @@ class Reader {
     }
     return events[at->second];
   }
-  void add_item(Events& to, const std::string& item) {
+  void add(Events& to, const std::string& item, const Moment& time) {
     const std::int64_t number = items_.find(item);
-    if (number < 0) unknown_.push_back({item, line_});
+    if (number < 0) unknown.push_back({item, line_});
+    if (number < 0 && unknown_ == Unknown::skip) return;
     to.items.push_back(static_cast<std::int32_t>(number + 1));
-  }
-  std::int64_t checked_time(std::int64_t time) const {
-    if (time < 0 || time > kLargestTime) fail("time ", time, " is out of range; it must be 0 .. ", kLargestTime);
-    return time;
-  }
-
-  void read_header() {
-    if (!split_csv(text_, fields_)) fail(kCsvDefect);
-    const auto column = [&](const char* name) {
-      const auto at = std::find(fields_.begin(), fields_.end(), name);
-      return at == fields_.end() ? std::string::npos : static_cast<std::size_t>(at - fields_.begin());
-    };
-    user_ = column("user");
-    item_ = column("item");
-    time_ = column("time");
-    timed = time_ != std::string::npos;
-    width_ = fields_.size();
-    if (user_ == std::string::npos || item_ == std::string::npos)
-      fail("neither a JSON object nor a CSV header with the columns user and item (and time)");
-  }
-  void read_event() {
-    if (!split_csv(text_, fields_)) fail(kCsvDefect);
-    if (fields_.size() != width_) fail(fields_.size(), " fields, the header has ", width_);
-    Events& events_of = of(fields_[user_]);
-    add_item(events_of, fields_[item_]);
-    if (!timed) return;
-    const std::string& text = fields_[time_];
-    std::int64_t time = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), time);
-    if (error != std::errc() || end != text.data() + text.size())
-      fail("time '", text, "' is not a whole number of seconds");
-    events_of.times.push_back(checked_time(time));
+    if (timed) to.times.push_back(time);
   }
 
   std::string id_of(const nlohmann::json& value) const {
     if (value.is_number_integer()) return value.dump();
     if (!value.is_string()) fail("an id must be a text or a whole number");
     return value.get<std::string>();
+  }
+  Moment time_of(const nlohmann::json& value) const {
+    if (value.is_string())
+      if (const auto date = parse_date_time(value.get<std::string>())) return *date;
+    if (!value.is_number()) fail("time ", value.dump(), " is neither a number of seconds nor a date");
+    const auto real = value.get<double>();
+    if (!(real >= 0) || real > static_cast<double>(kLargestTime))
+      fail("time ", value.dump(), " is out of range; it must be 0 .. ", kLargestTime);
+    if (value.is_number_integer()) return {value.get<std::int64_t>(), 0};
+    return {static_cast<std::int64_t>(std::floor(real)), real - std::floor(real)};
   }
   void read_object() {
     const nlohmann::json object = nlohmann::json::parse(text_, nullptr, false);
@@ -129,31 +111,20 @@ class Reader {
     Events& to = of(user);
     if (users.size() == known) fail("user '", user, "' occurs twice, first in line ", to.line);
     const nlohmann::json items = array("items");
-    for (const auto& item : items) add_item(to, id_of(item));
     const bool has_times = object.contains("times");
     if (known > 0 && has_times != timed) fail(has_times ? "times, unlike the lines before" : "no array 'times'");
     timed = has_times;
-    if (!timed) return;
-    const nlohmann::json times = array("times");
-    if (times.size() != items.size()) fail(items.size(), " items and ", times.size(), " times");
-    for (const auto& time : times) {
-      if (!time.is_number_integer()) fail("a time is not a whole number of seconds");
-      if (time.is_number_unsigned() && time.get<std::uint64_t>() > static_cast<std::uint64_t>(kLargestTime))
-        fail("time ", time.dump(), " is out of range; it must be 0 .. ", kLargestTime);
-      to.times.push_back(checked_time(time.get<std::int64_t>()));
-    }
+    const nlohmann::json times = timed ? array("times") : nlohmann::json::array();
+    if (timed && times.size() != items.size()) fail(items.size(), " items and ", times.size(), " times");
+    for (std::size_t k = 0; k < items.size(); ++k) add(to, id_of(items[k]), timed ? time_of(times[k]) : Moment{});
   }
 
-  std::string path_;
+  const std::string path_;
   const IdTable& items_;
-  const std::string& known_items_;
-  std::ifstream in_;
+  const Unknown unknown_;
   std::string text_;
   std::int64_t line_ = 0;
-  std::vector<std::string> fields_;
-  std::size_t user_ = 0, item_ = 0, time_ = 0, width_ = 0;
   std::unordered_map<std::string, std::size_t> number_;
-  std::vector<WrittenId> unknown_;
 };
 
 }  // namespace
@@ -165,27 +136,49 @@ UserHistory Histories::of(std::int64_t user) const {
           time.empty() ? std::span<const std::int64_t>() : std::span(time).subspan(first, count)};
 }
 
-Histories read_histories(const std::string& path, const IdTable& items, const std::string& known_items, bool timed,
-                         const std::string& scale) {
-  Reader reader(path, items, known_items);
-  reader.read();
+Histories read_histories(const std::string& path, const InteractionOptions& options, const IdTable& items,
+                         const std::string& known_items, Unknown unknown, bool timed, const std::string& scale) {
+  Reader reader(path, items, unknown);
+  reader.read(options);
   require_data(!timed || reader.timed, "reading '", path, "': it has no times, and this model needs them");
-  Histories histories{.users = std::move(reader.users), .offsets = {0}, .item = {}, .time = {}};
-  for (const Events& events : reader.events) {
+  Histories histories{.users = {}, .offsets = {0}, .item = {}, .time = {}, .left_out = ""};
+  std::vector<WrittenId> empty;
+  for (std::size_t u = 0; u < reader.users.size(); ++u) {
+    const Events& events = reader.events[u];
+    if (events.items.empty()) {
+      empty.push_back({reader.users[u], events.line});
+      continue;
+    }
+    histories.users.push_back(std::move(reader.users[u]));
     std::vector<std::size_t> order(events.items.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     if (reader.timed)
-      std::stable_sort(order.begin(), order.end(),
-                       [&](std::size_t a, std::size_t b) { return events.times[a] < events.times[b]; });
+      std::ranges::stable_sort(
+          order, {}, [&](std::size_t k) { return std::pair(events.times[k].seconds, events.times[k].fraction); });
     std::vector<std::int64_t> raw;
     for (const std::size_t k : order) {
       histories.item.push_back(events.items[k]);
-      if (timed) raw.push_back(events.times[k]);
+      if (timed) raw.push_back(events.times[k].seconds);
     }
     histories.offsets.push_back(static_cast<std::int64_t>(histories.item.size()));
     histories.time.resize(histories.time.size() + raw.size());
     scale_times(raw, scale, std::span(histories.time).last(raw.size()));
   }
+  const std::string no_items = empty.empty() ? "" : listed(empty) + ": a history without items";
+  const std::string skip = "; --unknown skip leaves them out";
+  if (unknown == Unknown::refuse) {
+    require_data(reader.unknown.empty(), "reading '", path, "': ", listed(reader.unknown),
+                 reader.unknown.size() == 1 ? " is" : " are", " none of ", known_items, skip);
+    require_data(empty.empty(), "reading '", path, "': ", no_items, skip);
+  }
+  require_data(!histories.users.empty(), "reading '", path, "': no history has one of ", known_items);
+  std::unordered_set<std::string> distinct;
+  for (const WrittenId& id : reader.unknown) distinct.insert(id.text);
+  if (!distinct.empty())
+    histories.left_out = join(reader.unknown.size(), " events of ", distinct.size(), " unknown items");
+  if (!empty.empty())
+    histories.left_out +=
+        join(histories.left_out.empty() ? "" : ", ", empty.size(), " users without a known item: ", listed(empty));
   return histories;
 }
 

@@ -14,7 +14,8 @@ namespace lockstep {
 namespace {
 
 struct Arguments : RecommendationOptions {
-  std::string item_names, histories;
+  std::string item_names, histories, unknown;
+  InteractionOptions reading;  ///< of the histories
   std::int64_t recent = 5;
 };
 
@@ -28,12 +29,20 @@ Options make_options(Arguments& a) {
       "one, with --other-data and the same items. The ranks share the users, on the CPU.");
   add_recommendation_options(options, a);
   options
-      .add(
-          "histories", &a.histories, "",
-          "histories of users, whether or not the data set has them: CSV with the columns user, item and time "
-          "(seconds; tisasrec needs it), an event per line, or JSON lines {\"user\": ..., \"items\": [...], \"times\": "
-          "[...]}. Items are ids or names")
+      .add("histories", &a.histories, "",
+           "histories of users, whether or not the data set has them: a file that lockstep-prep sequences reads, such "
+           "as CSV with the columns user, item and time (tisasrec needs it), or JSON lines {\"user\": ..., \"items\": "
+           "[...], \"times\": [...]}. Items are ids or names")
       .value_name("FILE");
+  options.choice("unknown", &a.unknown, "refuse", {"refuse", "skip"},
+                 "events of items that the data set lacks, and users without another event: skip leaves them out");
+  options.add("columns", &a.reading.columns, {},
+              "histories without a header: names of all columns, as in lockstep-prep");
+  options.add("user-column", &a.reading.user_column, "", "histories: column of users");
+  options.add("item-column", &a.reading.item_column, "", "histories: column of items");
+  options.add("time-column", &a.reading.time_column, "", "histories: column of times, - for none");
+  options.choice("time-unit", &a.reading.time_unit, "s", time_units(), "histories: what times that are numbers count");
+  options.add("where", &a.reading.where, {}, "histories: conditions on columns, as in lockstep-prep");
   options.add("recent", &a.recent, 5, non_negative, "newest items of the history to print");
   options
       .add("item-names", &a.item_names, "",
@@ -98,8 +107,10 @@ Recommender make_recommender(const Arguments& a, const SequenceTask& task, Seque
   model.item_ids = IdTable(std::move(names.items), std::move(item_names));
   if (from_file) {
     const H5File set = H5File::open(data.path);
-    file = read_histories(a.histories, model.item_ids, model.item_ids.described("items", model.data_path),
-                          task.network().arch().timed, data.has_time() ? set.text_attribute("/", "time_scale") : "raw");
+    file = read_histories(a.histories, a.reading, model.item_ids, model.item_ids.described("items", model.data_path),
+                          a.unknown == "skip" ? Unknown::skip : Unknown::refuse, task.network().arch().timed,
+                          data.has_time() ? set.text_attribute("/", "time_scale") : "raw");
+    model.skipped = file.left_out;
     model.users = IdTable(file.users);
     model.chosen = all_of(model.users);
   } else {
@@ -149,6 +160,8 @@ int predict_sequence(World& world, const Args& args) {
       world, args, options, a,
       [&] {
         check(a, options, world, {"histories", a.histories}, {a.histories, a.item_names, a.config.data.path});
+        for (const char* of : {"unknown", "columns", "user-column", "item-column", "time-column", "time-unit", "where"})
+          require_usage(!options.given(of) || !a.histories.empty(), "option ", of, ": only with --histories FILE");
         require_usage(a.histories.empty() || a.excluded_splits() == 0 || a.excluded_splits() == 3,
                       "option exclude = ", a.exclude, ": the histories of a file have no splits; use all or none");
       },
