@@ -306,7 +306,7 @@ int recommend(World& world, const Args& args, Options& options, RecommendationOp
     write_predictions(world, o.output, table);
   }
   if (world.rank() != 0) return 0;
-  if (!model.skipped.empty()) std::cout << "note: left out of the histories: " << model.skipped << "\n";
+  for (const std::string& note : model.notes) std::cout << "note: " << note << "\n";
   if (lists && candidates.empty()) {
     std::cout << "left out: " << model.left_out_text << "\n";
     if (o.top == model.item_ids.size()) std::cout << "note: the lists rank all " << o.top << " items\n";

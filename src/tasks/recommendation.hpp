@@ -62,7 +62,7 @@ struct Recommender {
   OwnedTensor items;                 ///< (I, C), f32 | f64, on the host
   std::string left_out_text;         ///< what the lists leave out: "the user's items of train and valid", "nothing"
   std::int64_t untrained = 0;        ///< items without a training interaction
-  std::string skipped;               ///< what of the input is left out, for a note; "": nothing
+  std::vector<std::string> notes;    ///< on the input
   /// The states of users, (users.size(), C), in the tape's arena. Several threads call this at the same time.
   std::function<Tensor(Tape& tape, std::span<const std::int64_t> users)> states;
   /// Appends the items that a user's list leaves out, ascending.

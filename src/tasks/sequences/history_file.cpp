@@ -41,6 +41,7 @@ class Reader {
         line_ = file.line();
         add(of(file.user()), file.item(), file.time());
       }
+      reading = file.reading();
     }
     require_data(!users.empty(), "reading '", path_, "': it contains no histories");
   }
@@ -49,6 +50,7 @@ class Reader {
   std::vector<Events> events;
   std::vector<WrittenId> unknown;  ///< events of items that the table lacks
   bool timed = false;              ///< every event has a time
+  std::string reading;
 
  private:
   template <class... Parts>
@@ -141,7 +143,7 @@ Histories read_histories(const std::string& path, const InteractionOptions& opti
   Reader reader(path, items, unknown);
   reader.read(options);
   require_data(!timed || reader.timed, "reading '", path, "': it has no times, and this model needs them");
-  Histories histories{.users = {}, .offsets = {0}, .item = {}, .time = {}, .left_out = ""};
+  Histories histories{.users = {}, .offsets = {0}, .item = {}, .time = {}, .reading = reader.reading, .left_out = ""};
   std::vector<WrittenId> empty;
   for (std::size_t u = 0; u < reader.users.size(); ++u) {
     const Events& events = reader.events[u];

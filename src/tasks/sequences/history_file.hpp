@@ -18,6 +18,7 @@ struct Histories {
   std::vector<std::int64_t> offsets;  ///< (users + 1)
   std::vector<std::int32_t> item;     ///< 1..I, oldest first
   std::vector<std::int64_t> time;     ///< scaled as the data set's times; empty without times
+  std::string reading;                ///< InteractionFile::reading(); empty for a user per line
   std::string left_out;  ///< "3 events of 2 unknown items, 1 users without a known item: 'bob' (line 7)"; "": nothing
   UserHistory of(std::int64_t user) const;
 };

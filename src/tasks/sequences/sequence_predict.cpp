@@ -110,7 +110,8 @@ Recommender make_recommender(const Arguments& a, const SequenceTask& task, Seque
     file = read_histories(a.histories, a.reading, model.item_ids, model.item_ids.described("items", model.data_path),
                           a.unknown == "skip" ? Unknown::skip : Unknown::refuse, task.network().arch().timed,
                           data.has_time() ? set.text_attribute("/", "time_scale") : "raw");
-    model.skipped = file.left_out;
+    if (!file.reading.empty()) model.notes.push_back("histories are read as " + file.reading);
+    if (!file.left_out.empty()) model.notes.push_back("left out of the histories: " + file.left_out);
     model.users = IdTable(file.users);
     model.chosen = all_of(model.users);
   } else {

@@ -75,6 +75,7 @@ TEST_SUITE("tasks.history_file") {
     CHECK(h.item == Items{3, 1});
     CHECK(h.time == Times{1, 1});
     CHECK(h.left_out == "3 events of 2 unknown items, 2 users without a known item: 'v' (line 4), 'w' (line 6)");
+    CHECK(h.reading == "csv, separated by commas; user = user, item = item, time = time; left aside: nothing");
     const Histories json = read("{\"user\": 1, \"items\": [10]}\n{\"user\": 2, \"items\": []}", false, Unknown::skip);
     CHECK(json.left_out == "1 users without a known item: '2' (line 2)");
     CHECK(read("user,item\nu,10\n", false, Unknown::skip).left_out.empty());
