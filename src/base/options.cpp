@@ -382,6 +382,7 @@ std::vector<std::pair<Options::Impl::Section, std::vector<const Option::Spec*>>>
 bool Options::lists(const std::string& key) const { return impl_->listed(impl_->at(key)); }
 bool Options::given(const std::string& key) const { return impl_->at(key).origin != "default"; }
 std::string Options::origin(const std::string& key) const { return impl_->at(key).origin; }
+std::string Options::accepted(const std::string& key) const { return impl_->at(key).placeholder(); }
 std::string Options::value(const std::string& key) const { return impl_->at(key).text(); }
 std::string Options::initial(const std::string& key) const { return impl_->at(key).initial; }
 

@@ -181,6 +181,8 @@ class Options {
   std::string value(const std::string& key) const;
   /// The default, in the format of value().
   std::string initial(const std::string& key) const;
+  /// The values that a key accepts, as help shows them: "pre|post", "N", "true|false".
+  std::string accepted(const std::string& key) const;
   /// All keys of the configuration (with a dot), in table order.
   std::vector<std::string> keys() const;
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,11 +13,25 @@ namespace lockstep {
 /// Values of options, such as {"model.hidden_units", "50"}.
 using OptionValues = std::vector<std::pair<std::string, std::string>>;
 
+/// An option that changes what a network computes and that no array determines: lockstep import asks for it.
+struct AskedOption {
+  const char* key;
+  const char* upstream;  ///< its value in the public code
+  /// Asked only where another option has one of these values, separated by |; null: always.
+  const char* where = nullptr;
+  const char* is = nullptr;
+};
+
 /// How the weights of a kind are exported and imported. Arrays have our names.
 struct WeightExchange {
   NameRules names = {};
-  /// The options that follow from the shapes of arrays. Null: none.
-  OptionValues (*options)(const NamedArrays& arrays) = nullptr;
+  /// The options that follow from the arrays, given those that a user has set. Null: none.
+  OptionValues (*options)(const NamedArrays& arrays, const Options& set) = nullptr;
+  /// All other options of the network. Options that serve training alone are in neither list.
+  std::span<const AskedOption> asked = {};
+  const char* upstream = "";  ///< names the public code whose values `asked` has
+  /// What the data set gives the network, such as "names of classes".
+  std::string (*from_data)(const NamedArrays& arrays) = nullptr;
   /// Adds a description of a checkpoint's network to the metadata of a weight file, and the names in its data set
   /// unless `data` is null. Null: nothing.
   void (*describe)(const TaskConfig& config, const H5File& checkpoint, const H5File* data, const NamedArrays& arrays,

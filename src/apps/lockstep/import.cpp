@@ -31,15 +31,40 @@ OptionValues exported_options(const WeightMetadata& metadata, const std::string&
   return values;
 }
 
-/// Sets the options that neither a file nor the command line gives. Returns them as text.
-std::string set_missing(Options& options, const OptionValues& values, const std::string& source) {
-  std::string set;
-  for (const auto& [key, value] : values) {
-    if (options.given(key)) continue;
-    options.parse_ini(ini_line(key, value), source);
-    if (options.value(key) != options.initial(key)) set += (set.empty() ? "" : ", ") + key + " = " + options.value(key);
+/// Where each option of the network comes from: "command line", a file, or the arrays.
+using Origins = std::map<std::string, std::string>;
+
+/// Sets the options that nothing has set yet.
+void set_missing(Options& options, const OptionValues& values, const std::string& source, Origins& origins) {
+  for (const auto& [key, value] : values)
+    if (origins.try_emplace(key, source).second) options.parse_ini(ini_line(key, value), source);
+}
+
+/// Lists the options that the arrays do not determine and nothing has set. errors  usage: there is one
+void require_asked(const Options& options, const WeightExchange& exchange, const Origins& origins,
+                   const std::string& what) {
+  std::string list;
+  for (const AskedOption& asked : exchange.asked) {
+    const bool settled = asked.where == nullptr || origins.contains(asked.where);
+    const auto values = asked.where == nullptr ? std::vector<std::string>{} : split(asked.is, '|');
+    const bool applies = asked.where == nullptr || std::ranges::count(values, options.value(asked.where)) > 0;
+    if (origins.contains(asked.key) || (settled && !applies)) continue;
+    list += join("\n  --", asked.key, " ", options.accepted(asked.key),
+                 asked.where == nullptr ? "" : join(" (where ", asked.where, " = ", asked.is, ")"), "; ",
+                 exchange.upstream, ": ", asked.upstream);
   }
-  return set;
+  require_usage(list.empty(), what, ": the arrays do not determine these options of the network:", list,
+                "\nset each of them to its value in the program that trained the weights");
+}
+
+/// A line per origin with the options of the network that come from there.
+std::string text_of(const Options& options, const Origins& origins) {
+  std::map<std::string, std::string> lines;
+  for (const auto& [key, origin] : origins) {
+    std::string& line = lines[origin];
+    line += (line.empty() ? "" : ", ") + key.substr(key.find('.') + 1) + " = " + options.value(key);
+  }
+  return listed(lines, "", [](const auto& line) { return "\nfrom " + line.first + ": " + line.second; });
 }
 
 /// "2 of Half as f32, 1 of f64 as f32", or "".
@@ -63,7 +88,9 @@ int run_import(World& world, const Args& args) {
       "lockstep import", "Make a checkpoint from weights that another program has written.",
       "The command reads .safetensors, .npz of NumPy, and .pt or .pth of torch.save, whose pickle it never executes. "
       "Names and shapes are those of the public code's state_dict (docs/weights.md), with or without the prefixes "
-      "module., _orig_mod. and model.inner. Sizes that no option gives follow from the shapes of the arrays. "
+      "module., _orig_mod. and model.inner. Sizes that no option gives follow from the shapes of the arrays; every "
+      "other "
+      "option of the network must be set, unless lockstep export has written it into the file. "
       "lockstep eval, predict, export, and train --init-from accept the checkpoint.");
   options.add("weights", &weights, "", "file of arrays to read").value_name("FILE").required();
   options
@@ -73,8 +100,10 @@ int run_import(World& world, const Args& args) {
   options.add("output", &output, "", "checkpoint to write").value_name("FILE").required();
   options.add("force", &force, false, "replace an existing file of another kind, or one in a folder named checkpoints");
   options.list_only({"model.*", "data.*", "run.seed", "run.precision"});
-  options.example("lockstep import --model.kind sasrec --weights sasrec.pt --data ml-1m.h5 --output sasrec.h5",
-                  "weights of a PyTorch program");
+  options.example(
+      "lockstep import --model.kind sasrec --weights sasrec.pt --model.num_heads 1 --model.norm post "
+      "--model.pad_mask none --model.ln_eps 1e-8 --data ml-1m.h5 --output sasrec.h5",
+      "weights of pmixer's PyTorch program");
   options.example("lockstep eval --checkpoint sasrec.h5", "the metrics of these weights");
   if (!parse(world, options, args, config)) return 0;
   const std::string kind_name = model_kind(world, args);
@@ -86,9 +115,19 @@ int run_import(World& world, const Args& args) {
     const TaskKind& kind = task_kind(kind_name);
     const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
     NamedArrays arrays = from_public(without_prefixes(read_weights(weights, key)), exchange.names);
-    std::string set = set_missing(options, exported_options(arrays.metadata, kind_name, weights, options), weights);
-    if (set.empty() && exchange.options != nullptr)
-      set = set_missing(options, exchange.options(arrays), "the shapes in " + weights);
+    Origins origins;
+    for (const std::string& option : options.keys()) {
+      const std::string from = options.origin(option);
+      if (options.given(option) && option.starts_with("model.") && option != "model.kind")
+        origins[option] = "the " + from.substr(0, from.rfind(':'));
+    }
+    set_missing(options, exported_options(arrays.metadata, kind_name, weights, options),
+                "the configuration in " + weights, origins);
+    if (exchange.options != nullptr)
+      set_missing(options, exchange.options(arrays, options), "the arrays in " + weights, origins);
+    const std::string what = "importing '" + weights + "' as " + kind_name;
+    require_asked(options, exchange, origins, what);
+    const std::string from_data = exchange.from_data == nullptr ? "" : exchange.from_data(arrays);
     if (!config.data.path.empty()) config.data.path = fs::absolute(config.data.path).lexically_normal().string();
     check(config);
 
@@ -97,7 +136,7 @@ int run_import(World& world, const Args& args) {
         .path = config.data.path, .seed = config.run.seed, .dtype = config.dtype(), .placement = placement};
     const auto task =
         exchange.load != nullptr ? exchange.load(*config.task, source, arrays) : config.task->load(source);
-    load_arrays(task->params(), arrays, exchange.names, "importing '" + weights + "' as " + kind_name);
+    load_arrays(task->params(), arrays, exchange.names, what);
     if (exchange.complete != nullptr) exchange.complete(*task);
 
     const TrainState state;
@@ -112,7 +151,7 @@ int run_import(World& world, const Args& args) {
     const std::string converted = conversions(arrays, task->params().dtype());
     std::cout << "wrote " << output << ": " << kind_name << ", " << arrays.arrays.size() << " arrays, "
               << task->params().count() << " parameters" << (converted.empty() ? "" : "\nconverted: ") << converted
-              << (set.empty() ? "" : "\nfrom " + weights + ": ") << set << std::endl;
+              << text_of(options, origins) << "\nfrom " << config.data.path << ": " << from_data << std::endl;
   });
   return 0;
 }

@@ -8,7 +8,9 @@ namespace lockstep {
 
 namespace {
 
-OptionValues options_of(const NamedArrays& arrays) {
+constexpr AskedOption kAsked[] = {{"model.activation", "gelu"}};
+
+OptionValues options_of(const NamedArrays& arrays, const Options&) {
   OptionValues values;
   std::int64_t layers = 0;
   while (arrays.find(join("network.", 2 * layers + 2, ".weight")) != nullptr) ++layers;
@@ -20,6 +22,11 @@ OptionValues options_of(const NamedArrays& arrays) {
   if (const std::int64_t kernel = extent(arrays, "conv1d.weight", 2); kernel % 2 == 1)
     add_size(values, "model.conv_kernel_size", kernel);
   return values;
+}
+
+std::string from_data(const NamedArrays& arrays) {
+  const bool beside = arrays.find(kMoments[0].first) != nullptr;
+  return join("names and units of the variables", beside ? "" : ", their means and standard deviations");
 }
 
 /// Moments beside the weights replace those of the data set: the network was trained with them.
@@ -46,6 +53,9 @@ std::unique_ptr<Task> load(const TaskConfig& config, const TaskSource& source, N
 
 }  // namespace
 
-WeightExchange exchange_emulator() { return {.names = {}, .options = options_of, .describe = nullptr, .load = load}; }
+WeightExchange exchange_emulator() {
+  return {
+      .options = options_of, .asked = kAsked, .upstream = "the public emulator", .from_data = from_data, .load = load};
+}
 
 }  // namespace lockstep

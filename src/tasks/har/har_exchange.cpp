@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "lockstep/base/options.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/har/har_onnx.hpp"
 #include "lockstep/models/har/har_weights.hpp"
@@ -10,7 +11,14 @@ namespace lockstep {
 
 namespace {
 
-OptionValues options_of(const NamedArrays& arrays) {
+constexpr AskedOption kAsked[] = {
+    {"model.mode", "flatten"},
+    {"model.heads", "12"},
+    {"model.mlp_norm", "post"},
+    {"model.ln_eps", "1e-5 (1e-12 in published ViT weights)"},
+};
+
+OptionValues options_of(const NamedArrays& arrays, const Options& set) {
   OptionValues values;
   const bool image = arrays.find("encoder.stem_conv.weight") != nullptr;
   const std::string stem = image ? "encoder.stem_conv.weight" : "encoder.stem.weight";
@@ -25,10 +33,11 @@ OptionValues options_of(const NamedArrays& arrays) {
   add_size(values, "model.layers", count_arrays(arrays, "encoder.encoder_layers.#.mha_ln.weight"));
   add_size(values, "model.mlp", extent(arrays, "encoder.encoder_layers.0.mlp.dense1.weight", 0));
   const std::int64_t columns = extent(arrays, "encoder.encoder_layers.0.mha.query_dense.weight", 0);
-  const std::int64_t width = image ? 64 : 16;
-  if (columns % width == 0) {
-    add_size(values, "model.heads", columns / width);
-    add_size(values, "model.head_width", columns > 0 ? width : 0);
+  // The arrays hold the product of these two only.
+  for (const auto& [known, other] :
+       {std::pair{"model.heads", "model.head_width"}, std::pair{"model.head_width", "model.heads"}}) {
+    const std::int64_t parts = set.given(known) ? std::stoll(set.value(known)) : 0;
+    if (parts > 0 && columns % parts == 0) add_size(values, other, columns / parts);
   }
   values.emplace_back("model.pool", arrays.find("pooling.attention.0.weight") != nullptr ? "attention" : "mean");
   std::string hidden;
@@ -52,10 +61,19 @@ void describe_network(const TaskConfig& config, const H5File& checkpoint, const 
   describe(metadata, arch, data);
 }
 
+std::string from_data(const NamedArrays&) {
+  return "names of the classes; names, means and standard deviations of the channels";
+}
+
 }  // namespace
 
 WeightExchange exchange_har() {
-  return {.names = {}, .options = options_of, .describe = describe_network, .onnx = har_onnx};
+  return {.options = options_of,
+          .asked = kAsked,
+          .upstream = "ts2seq",
+          .from_data = from_data,
+          .describe = describe_network,
+          .onnx = har_onnx};
 }
 
 }  // namespace lockstep

@@ -10,7 +10,14 @@ namespace lockstep {
 
 namespace {
 
-OptionValues options_of(const NamedArrays& arrays) {
+constexpr AskedOption kAsked[] = {
+    {"model.num_heads", "8", "model.mlp_t", "false"},  {"model.h_cycles", "2; TRM: 3"},
+    {"model.l_cycles", "2; TRM: 6 (mazes and ARC 4)"}, {"model.pos_encodings", "rope"},
+    {"model.puzzle_emb_len", "-1; TRM: 16"},           {"model.halt_max_steps", "16"},
+    {"model.q_continue", "true; TRM: false"},
+};
+
+OptionValues options_of(const NamedArrays& arrays, const Options&) {
   OptionValues values;
   const std::int64_t hidden = extent(arrays, "embed_tokens.embedding_weight", 1),
                      inter = extent(arrays, "L_level.layers.0.mlp.down_proj.weight", 1),
@@ -29,8 +36,9 @@ OptionValues options_of(const NamedArrays& arrays) {
   add_size(values, "model.l_layers", count_arrays(arrays, "L_level.layers.#.mlp.down_proj.weight"));
   add_size(values, "model.h_layers", h_layers);
   values.emplace_back("model.one_network", h_layers == 0 ? "true" : "false");
-  if (length > 0) values.emplace_back("model.mlp_t", "true");
+  values.emplace_back("model.mlp_t", length > 0 ? "true" : "false");
   values.emplace_back("model.puzzle_emb_ndim", std::to_string(puzzle));
+  if (puzzle == 0) values.emplace_back("model.puzzle_emb_len", "-1");
   const bool learned = arrays.find("embed_pos.embedding_weight") != nullptr;
   if (learned || length > 0) values.emplace_back("model.pos_encodings", learned ? "learned" : "none");
   return values;
@@ -48,8 +56,13 @@ void describe_network(const TaskConfig& config, const H5File& checkpoint, const 
   describe(metadata, arch);
 }
 
+std::string from_data(const NamedArrays&) { return "cells of a puzzle, symbols, puzzle identifiers"; }
+
 }  // namespace
 
-WeightExchange exchange_hrm() { return {{}, options_of, describe_network}; }
+WeightExchange exchange_hrm() {
+  return {
+      .options = options_of, .asked = kAsked, .upstream = "HRM", .from_data = from_data, .describe = describe_network};
+}
 
 }  // namespace lockstep

@@ -11,7 +11,14 @@ namespace lockstep {
 
 namespace {
 
-OptionValues options_of(const NamedArrays& arrays) {
+constexpr AskedOption kAsked[] = {
+    {"model.attention", "true"},
+    {"model.parallel_edges", "sum_logits", "model.attention", "true"},
+    {"model.laplacian", "random-walk", "model.attention", "false"},
+    {"model.leaky_slope", "0.01 (the TensorFlow program: 0.2)"},
+};
+
+OptionValues options_of(const NamedArrays& arrays, const Options&) {
   OptionValues values;
   const std::int64_t width = extent(arrays, "entity_user_embed.weight", 1);
   add_size(values, "model.embed_dim", width);
@@ -24,7 +31,6 @@ OptionValues options_of(const NamedArrays& arrays) {
         (l > 0 ? "," : "") + std::to_string(extent(arrays, join("aggregator_layers.", l, ".", linear, ".weight"), 0));
   if (dims.empty()) return values;
   values.emplace_back("model.conv_dims", dims);
-  values.emplace_back("model.mess_dropout", "0.1");  // the default has a rate for each of its own layers
   const bool wide = extent(arrays, "aggregator_layers.0.linear.weight", 1) == 2 * width;
   values.emplace_back("model.aggregator", two ? "bi-interaction" : wide ? "graphsage" : "gcn");
   return values;
@@ -74,7 +80,9 @@ void complete(Task& task) {
                     kgat.options().parallel_edges);
 }
 
-OptionValues bprmf_options(const NamedArrays& arrays) {
+std::string from_data(const NamedArrays&) { return "numbers of users and items, the graph"; }
+
+OptionValues bprmf_options(const NamedArrays& arrays, const Options&) {
   const std::int64_t width = extent(arrays, "item_embed", 1);
   return width > 0 ? OptionValues{{"model.embed_dim", std::to_string(width)}} : OptionValues{};
 }
@@ -91,10 +99,15 @@ void describe_tables(const TaskConfig&, const H5File&, const H5File*, const Name
 WeightExchange exchange_kgat() {
   return {.names = kgat_names(),
           .options = options_of,
+          .asked = kAsked,
+          .upstream = "the public PyTorch program",
+          .from_data = from_data,
           .describe = describe_network,
           .complete = complete,
           .tables = tables_of};
 }
-WeightExchange exchange_bprmf() { return {bprmf_names(), bprmf_options, describe_tables}; }
+WeightExchange exchange_bprmf() {
+  return {.names = bprmf_names(), .options = bprmf_options, .from_data = from_data, .describe = describe_tables};
+}
 
 }  // namespace lockstep
