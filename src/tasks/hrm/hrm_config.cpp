@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
 
 namespace lockstep {
@@ -100,6 +101,8 @@ std::unique_ptr<Task> HrmConfig::load(const TaskSource& source) const {
                  " cells, but those of checkpoint ", source.checkpoint->path().string(), " have ", trained,
                  "; a network with model.mlp_t needs puzzles of its own length, so name such a data set");
   }
+  if (source.checkpoint != nullptr)
+    require_names(*source.checkpoint, data.identifier_names, source.path.string(), "puzzle identifiers");
   return std::make_unique<HrmTask>(model_options(source.dtype, source.seed), std::move(data));
 }
 

@@ -9,6 +9,7 @@
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/data/gpu_copy.hpp"
+#include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/ops/cast.hpp"
@@ -484,6 +485,7 @@ std::string HrmTask::protocol(Split split) const {
 void HrmTask::save(H5File& file) const {
   const HrmArch& a = network_.arch();
   file.set_attribute("/", "task", data_.task);
+  save_names(file, data_.identifier_names);
   for (const auto& [name, value] : {std::pair{"seq_len", a.seq_len},
                                     {"vocab_size", a.vocab},
                                     {"num_puzzle_identifiers", a.identifiers},

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/data/names.hpp"
 #include "lockstep/io/dataset_file.hpp"
 
 namespace lockstep {
@@ -134,12 +135,15 @@ PuzzleData PuzzleData::open(const std::filesystem::path& path, Placement& placem
     data.online = {data.task == "sudoku" ? PuzzleTask::sudoku : PuzzleTask::maze, data.seq_len, seed};
   }
   if (file.has("/source_names")) data.source_names = set.read_text("/source_names", -1);
-  if (data.task == "arc" && file.has("/identifiers")) {
+  if (file.has("/identifiers")) {
     const std::vector<std::string> names = set.read_text("/identifiers", -1);
-    require_data(static_cast<std::int64_t>(names.size()) == data.identifiers && data.seq_len == kArcCells,
-                 set.opening(), ": ", names.size(), " identifiers' names and fields of ", data.seq_len,
-                 " cells, expected ", data.identifiers, " and ", kArcCells);
-    std::transform(names.begin(), names.end(), std::back_inserter(data.arc_names), read_arc_name);
+    data.identifier_names = hash_of_names(names);
+    if (data.task == "arc") {
+      require_data(static_cast<std::int64_t>(names.size()) == data.identifiers && data.seq_len == kArcCells,
+                   set.opening(), ": ", names.size(), " identifiers' names and fields of ", data.seq_len,
+                   " cells, expected ", data.identifiers, " and ", kArcCells);
+      std::transform(names.begin(), names.end(), std::back_inserter(data.arc_names), read_arc_name);
+    }
   }
   const PartReader reader(set, data, placement);
   for (const auto& [split, parts] :

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/ops/item_softmax.hpp"
 #include "lockstep/train/run_config.hpp"
@@ -163,6 +164,7 @@ std::unique_ptr<Task> SequenceConfig::load(const TaskSource& source) const {
     require_data(trained == data.n_items, "checkpoint '", source.checkpoint->path().string(), "' was trained on ",
                  trained, " items; '", source.path.string(), "' has ", data.n_items,
                  "; use the data set of the checkpoint");
+    require_names(*source.checkpoint, data.item_names, source.path.string(), "items");
   }
   return std::make_unique<SequenceTask>(std::move(options), std::move(data));
 }

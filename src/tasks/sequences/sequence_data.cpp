@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/data/names.hpp"
 #include "lockstep/io/dataset_file.hpp"
 
 namespace lockstep {
@@ -68,6 +69,15 @@ Tensor choose_users(Placement& placement, const SequenceData& data,
   }
   return placement.place(DType::i32, {static_cast<std::int64_t>(users.size())},
                          [&](const Tensor& to) { std::copy(users.begin(), users.end(), to.data<std::int32_t>()); });
+}
+
+/// The raw ids of users or items, numbers as text.
+std::vector<std::string> raw_ids(const DatasetFile& set, const std::string& dataset, std::int64_t count) {
+  set.expect(dataset, {H5Type::i64, H5Type::text}, {count});
+  if (set.file().info(dataset).type == H5Type::text) return set.read_text(dataset, count);
+  std::vector<std::string> names;
+  for (const std::int64_t id : set.read<std::int64_t>(dataset, {count})) names.push_back(std::to_string(id));
+  return names;
 }
 
 std::uint64_t chain(const Tensor& t, std::uint64_t seed) { return hash64(t.raw(), t.size_bytes(), seed); }
@@ -145,20 +155,15 @@ SequenceData SequenceData::read(const std::filesystem::path& path, Placement& pl
         chain(data.item, chain(data.n_train, chain(data.offsets, static_cast<std::uint64_t>(sizes.items))));
     return data.has_time() ? chain(data.time, hash) : hash;
   });
+  if (file.has("/items/raw_id"))
+    data.item_names = placement.hash([&] { return hash_of_names(raw_ids(set, "/items/raw_id", sizes.items)); });
   return data;
 }
 
 SequenceNames SequenceNames::read(const H5File& file) {
   const DatasetFile set(file, kSequencesFormat);
   const Sizes sizes(set);
-  const auto names_of = [&](const std::string& dataset, std::int64_t count) {
-    set.expect(dataset, {H5Type::i64, H5Type::text}, {count});
-    if (file.info(dataset).type == H5Type::text) return set.read_text(dataset, count);
-    std::vector<std::string> names;
-    for (const std::int64_t id : set.read<std::int64_t>(dataset, {count})) names.push_back(std::to_string(id));
-    return names;
-  };
-  return {names_of("/users/raw_id", sizes.users), names_of("/items/raw_id", sizes.items)};
+  return {raw_ids(set, "/users/raw_id", sizes.users), raw_ids(set, "/items/raw_id", sizes.items)};
 }
 
 }  // namespace lockstep

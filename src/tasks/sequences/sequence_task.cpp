@@ -9,6 +9,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/data/by_count.hpp"
 #include "lockstep/data/gpu_copy.hpp"
+#include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/ops/embedding.hpp"
 #include "lockstep/ops/gemm.hpp"
@@ -434,6 +435,7 @@ std::vector<std::pair<std::string, std::string>> SequenceTask::facts() const {
 
 void SequenceTask::save(H5File& file) const {
   const SasRecArch& a = network_.arch();
+  save_names(file, data_.item_names);
   file.create_group(kSequenceGroup);
   for (const auto& [key, value] : {std::pair<const char*, std::int64_t>{"timed", a.timed},
                                    {"items", a.items},

@@ -52,8 +52,9 @@ struct PuzzleData {
   PuzzleVariants online;                     ///< the variants of such a file
   std::vector<PuzzlePart> train, test, val;  ///< val is empty in files without validation puzzles
   std::vector<std::string> source_names;
-  std::vector<ArcName> arc_names;  ///< one per identifier if the task is arc, else empty
-  std::uint64_t hash = 0;          ///< XXH3 over all arrays of all splits
+  std::vector<ArcName> arc_names;      ///< one per identifier if the task is arc, else empty
+  std::uint64_t hash = 0;              ///< XXH3 over all arrays of all splits
+  std::uint64_t identifier_names = 0;  ///< hash_of_names() of the identifiers
 
   /// Reads the stored tokens of an example, spans of seq_len, into the network's form: ignored labels are -1.
   void read(const PuzzleExample& example, std::span<std::int32_t> inputs, std::span<std::int32_t> labels) const;

@@ -40,8 +40,9 @@ struct SequenceData {
   Tensor item;     ///< i32 (N), 1..I
   Tensor time;     ///< i64 (N), scaled times, ascending per user, the first >= 1; empty if the source has none
   Tensor known;    ///< i32 (N), each user's training items sorted, then the held-out items
-  Tensor trained, evaluated;  ///< i32, users of the training split, and of the other two
-  std::uint64_t hash = 0;     ///< XXH3 over offsets, n_train, item, time and sizes
+  Tensor trained, evaluated;     ///< i32, users of the training split, and of the other two
+  std::uint64_t hash = 0;        ///< XXH3 over offsets, n_train, item, time and sizes
+  std::uint64_t item_names = 0;  ///< hash_of_names() of the raw ids of items
 
   bool has_time() const { return static_cast<bool>(time); }
   std::int64_t size(Split split) const { return samples(split).size(); }
