@@ -53,8 +53,10 @@ ArcAnswer arc_answer(const ArcName& name, std::span<const std::int32_t> field) {
 }
 
 std::vector<ArcCandidate> arc_candidates(std::span<const ArcBallot> ballots) {
+  static const std::uint64_t kEmpty = ArcAnswer{}.hash();
   std::vector<ArcCandidate> candidates;  // ballots are sorted, so equal answers are adjacent
   for (const ArcBallot& b : ballots) {
+    if (b.answer == kEmpty) continue;
     if (candidates.empty() || candidates.back().answer != b.answer) candidates.push_back({b.answer, 0, 0});
     candidates.back().votes += 1;
     candidates.back().confidence += 1 / (1 + std::exp(-b.q_halt));

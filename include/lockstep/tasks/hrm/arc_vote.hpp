@@ -52,7 +52,9 @@ struct ArcCandidate {
   std::uint64_t answer = 0;
   double votes = 0, confidence = 0;  ///< number of variants, sum of their sigma(q_halt)
 };
-/// The candidates of one test input, the best first: by votes, then by mean confidence, then by hash.
+/// The candidates of one test input, the best first: by votes, then by mean confidence, then by hash. An answer without
+/// cells is none.
+/// differs  from the public code, where it is one, which a submission cannot hold
 /// shapes  ballots, sorted, all of one task and input
 std::vector<ArcCandidate> arc_candidates(std::span<const ArcBallot> ballots);
 
