@@ -6,6 +6,7 @@
 #include <set>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/files.hpp"
 #include "prep/hrm/puzzle_json.hpp"
@@ -148,33 +149,146 @@ ArcTask task_of(const Json& json, const std::string& name, const std::string& wh
   return task;
 }
 
+/// "DIR/arc-agi_training" of DIR/arc-agi_training_challenges.json, with kind = challenges; "" for other files.
+std::string contest_part(const std::filesystem::path& file, const std::string& kind) {
+  const std::string stem = file.stem().string();
+  const bool named = file.extension() == ".json" && (stem.ends_with("_" + kind) || stem.ends_with("-" + kind));
+  return named ? (file.parent_path() / stem.substr(0, stem.size() - kind.size() - 1)).lexically_normal().string() : "";
+}
+
+/// The *.json files of a folder, by name; none of anything else.
+std::vector<std::filesystem::path> json_files(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  std::ranges::sort(files);
+  return files;
+}
+
+/// Whether a word of a name, without the digits at its end, is evaluation or test.
+bool is_evaluation(std::string name) {
+  std::ranges::replace_if(
+      name, [](char c) { return c == '-' || c == '.' || c == ' '; }, '_');
+  return std::ranges::any_of(split(name, '_'), [](const std::string& word) {
+    const std::string letters = word.substr(0, word.find_last_not_of("0123456789") + 1);
+    return letters == "evaluation" || letters == "test";
+  });
+}
+
+/// Adds the outputs of the test pairs, {name: [grid, ...]}. A task that the file omits stays without them.
+void add_answers(Json& tasks, const std::string& where, const std::filesystem::path& file) {
+  const Json answers = read_json(file);
+  require_data(answers.is_object(), "reading '", file.string(), "': expected an object of lists of grids by task");
+  for (const auto& [name, grids] : answers.items()) {
+    require_data(tasks.contains(name), "reading '", file.string(), "': task '", name, "' is not in '", where, "'");
+    Json& task = tasks[name];
+    const bool fits = task.is_object() && task.contains("test") && task["test"].is_array() && grids.is_array() &&
+                      task["test"].size() == grids.size();
+    require_data(fits, "reading '", file.string(), "': task '", name,
+                 "' does not have one answer for each of its test pairs in '", where, "'");
+    for (std::size_t i = 0; i < grids.size(); ++i) {
+      Json& pair = task["test"][i];
+      if (grids[i].is_null() || !pair.is_object()) continue;
+      require_data(!pair.contains("output") || pair["output"] == grids[i], "reading '", file.string(), "': task '",
+                   name, "': answer ", i + 1, " differs from the output in '", where, "'");
+      pair["output"] = grids[i];
+    }
+  }
+}
+
 }  // namespace
 
-std::vector<ArcTask> read_arc_tasks(const std::filesystem::path& path) {
+std::vector<ArcInput> arc_inputs(const std::vector<std::filesystem::path>& paths,
+                                 std::vector<std::string>& left_aside) {
+  std::vector<ArcInput> inputs;
+  std::map<std::string, std::filesystem::path> answers;
+  const auto take = [&](const std::filesystem::path& file) {
+    if (const std::string part = contest_part(file, "solutions"); !part.empty())
+      answers[part] = file;
+    else if (file.stem() == "sample_submission")
+      left_aside.push_back(file.string());
+    else
+      inputs.push_back({file, ""});
+  };
+  for (const std::filesystem::path& path : paths) {
+    const std::vector<std::filesystem::path> files = json_files(path);
+    const bool contest =
+        std::ranges::any_of(files, [](const auto& file) { return !contest_part(file, "challenges").empty(); });
+    if (!contest) {
+      take(path);
+      continue;
+    }
+    for (const auto& file : files) {
+      if (contest_part(file, "challenges").empty() && contest_part(file, "solutions").empty())
+        left_aside.push_back(file.string());
+      else
+        take(file);
+    }
+  }
+  for (ArcInput& input : inputs) {
+    const auto found = answers.find(contest_part(input.tasks, "challenges"));
+    if (found == answers.end()) continue;
+    input.answers = found->second;
+    answers.erase(found);
+  }
+  require_usage(answers.empty(), "option input: '", answers.empty() ? "" : answers.begin()->second.string(),
+                "' holds the answers of tasks in a file of the same name with 'challenges'; name that file too");
+  return inputs;
+}
+
+std::vector<ArcTask> read_arc_tasks(const ArcInput& input) {
+  const std::filesystem::path& path = input.tasks;
   std::error_code error;
   std::vector<ArcTask> tasks;
+  auto absolute = std::filesystem::absolute(path, error).lexically_normal();
+  if (!absolute.has_filename()) absolute = absolute.parent_path();
+  const bool evaluation = is_evaluation(absolute.stem().string());
   if (std::filesystem::is_regular_file(path, error)) {
-    const Json all = read_json(path);
+    Json all = read_json(path);
     require_data(all.is_object() && !all.empty() && !all.contains("train"), "reading '", path.string(),
                  "': expected an object of tasks by name; put the file of a single task into a folder");
+    if (!input.answers.empty()) add_answers(all, path.string(), input.answers);
     for (const auto& [name, json] : all.items()) {
-      tasks.push_back(task_of(json, name, join(path.string(), "' task '", name), false));
+      const bool grids = json.is_array() && !json.empty() && json[0].is_array();
+      require_data(!grids, "reading '", path.string(), "': task '", name,
+                   "' is a list of grids, as in a file of solutions; name the file of its challenges too, and call "
+                   "the two X_challenges.json and X_solutions.json");
+      tasks.push_back(task_of(json, name, join(path.string(), "' task '", name), evaluation));
       tasks.back().where = path.string();
     }
     return tasks;
   }
   require_usage(std::filesystem::is_directory(path, error), "reading '", path.string(), "': no such folder");
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(path)) {
-    if (entry.path().extension() == ".json") files.push_back(entry.path());
-  }
+  const std::vector<std::filesystem::path> files = json_files(path);
   require_data(!files.empty(), "reading '", path.string(), "': no .json file in it");
-  std::sort(files.begin(), files.end());
-  auto absolute = std::filesystem::absolute(path, error).lexically_normal();
-  if (!absolute.has_filename()) absolute = absolute.parent_path();
   for (const auto& file : files)
-    tasks.push_back(task_of(read_json(file), file.stem().string(), file.string(), absolute.filename() == "evaluation"));
+    tasks.push_back(task_of(read_json(file), file.stem().string(), file.string(), evaluation));
   return tasks;
+}
+
+std::int64_t choose_of_same_name(std::vector<std::vector<ArcTask>>& folders, SameName how) {
+  std::map<std::string, const ArcTask*> chosen;
+  std::int64_t others = 0;
+  for (const auto& folder : folders) {
+    for (const ArcTask& task : folder) {
+      const auto [other, fresh] = chosen.emplace(task.name, &task);
+      if (fresh) continue;
+      require_data(how != SameName::refuse, "reading '", task.where, "': task '", task.name, "' is also in '",
+                   other->second->where, "'; keep one of them with --same-name first or last");
+      if (how == SameName::last) other->second = &task;
+      ++others;
+    }
+  }
+  std::vector<std::vector<ArcTask>> kept;
+  for (const auto& folder : folders) {
+    kept.emplace_back();
+    for (const ArcTask& task : folder)
+      if (chosen.at(task.name) == &task) kept.back().push_back(task);
+  }
+  std::erase_if(kept, [](const auto& folder) { return folder.empty(); });
+  folders = std::move(kept);
+  return others;
 }
 
 void arc_tokens(const ArcGrid& grid, int row, int column, std::span<std::uint8_t> field) {
@@ -251,7 +365,6 @@ PuzzleSet arc_set(const std::vector<std::vector<ArcTask>>& folders, std::int64_t
   set.num_aug = num_aug;
   set.seed = seed;
   auto tasks = std::make_shared<std::vector<Drawn>>();
-  std::map<std::string, std::string> names;
   std::uint64_t folder_number = 0;
   for (const auto& folder : folders) {
     const Philox random(seed, folder_number++, "arc.order");
@@ -260,8 +373,6 @@ PuzzleSet arc_set(const std::vector<std::vector<ArcTask>>& folders, std::int64_t
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i, i)]);
     for (const std::size_t at : order) {
       const ArcTask& task = folder[at];
-      const auto [other, fresh] = names.emplace(task.name, task.where);
-      require_data(fresh, "reading '", task.where, "': task '", task.name, "' is also in '", other->second, "'");
       Drawn drawn{task, draw_arc_variants(task, num_aug, seed, tasks->size()), {}};
       for (std::size_t v = 0; v < drawn.variants.size(); ++v) {
         drawn.identifiers.push_back(static_cast<std::int32_t>(set.identifiers.size()));

@@ -20,7 +20,8 @@ void parse_solved_maze(const PuzzleRow& row, std::vector<std::uint8_t>& question
 bool run_maze(const Args& args) {
   Options options(
       "lockstep-prep maze", "Square mazes with their paths, from tables.",
-      "A table has the header source,question,answer,rating; question and answer are the cells row by row: '#' wall, "
+      "A table has the header source,question,answer,rating, or other names of these columns; source and rating may be "
+      "absent. Question and answer are the cells row by row: '#' wall, "
       "blank, S start, G goal, o path (answers only).");
   bool aug = false;
   const PuzzleTables tables(options, "mazes");

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <unordered_set>
 
 #include "lockstep/base/error.hpp"
@@ -89,6 +90,7 @@ void check_indices(const PuzzleSet& set, const PuzzlePart& part, const std::stri
 struct Remarkable {
   std::int64_t longer = 0;      ///< maze answers that are not shortest paths
   std::int64_t unanswered = 0;  ///< ARC tests without an output
+  std::int64_t few_givens = 0;  ///< Sudokus that cannot have a single solution
 };
 
 /// Why an example of a split is invalid, or "".
@@ -103,6 +105,7 @@ std::string example_defect(const PuzzleSet& set, bool test, const Tokens& inputs
         --token;
       }
     }
+    seen.few_givens += givens_of(question) < fewest_givens(order);
     if (const std::string twice = sudoku_contradiction(order, question); !twice.empty())
       return "the question contradicts itself: " + twice;
     return sudoku_answer_defect(order, question, answer);
@@ -191,7 +194,59 @@ void compare_splits(const PuzzleSet& set, std::vector<std::string>& remarks) {
   }
 }
 
+/// The grid in a field, without its place: the colours, then the width.
+Tokens grid_of(const Tokens& field) {
+  Tokens grid;
+  std::size_t left = kArcSide, right = 0;
+  for (std::size_t i = 0; i < field.size(); ++i) {
+    if (field[i] < kArcColour) continue;
+    left = std::min(left, i % kArcSide);
+    right = std::max(right, i % kArcSide);
+    grid.push_back(field[i]);
+  }
+  grid.push_back(static_cast<std::uint8_t>(right - left));
+  return grid;
+}
+
 }  // namespace
+
+std::vector<std::string> arc_repeats(const PuzzleSet& set) {
+  using Pair = std::pair<Tokens, Tokens>;
+  Tokens inputs(static_cast<std::size_t>(set.seq_len)), labels(inputs.size());
+  /// The pairs of a group's first puzzle, the task itself.
+  const auto pairs_of = [&](const PuzzlePart& part, std::int64_t group) {
+    std::vector<Pair> pairs;
+    const auto puzzle = static_cast<std::size_t>(part.group_indices[static_cast<std::size_t>(group)]);
+    for (std::int64_t row = part.puzzle_indices[puzzle]; row < part.puzzle_indices[puzzle + 1]; ++row) {
+      part.tokens(row, inputs, labels);
+      pairs.emplace_back(grid_of(inputs), grid_of(labels));
+    }
+    std::ranges::sort(pairs);
+    return pairs;
+  };
+  std::set<std::vector<Pair>> tasks;
+  std::set<Pair> trained;
+  std::int64_t twice = 0, tests = 0, known = 0;
+  for (const PuzzlePart& part : set.train) {
+    for (std::int64_t group = 0; group < part.groups(); ++group) {
+      std::vector<Pair> pairs = pairs_of(part, group);
+      trained.insert(pairs.begin(), pairs.end());
+      twice += !tasks.insert(std::move(pairs)).second;
+    }
+  }
+  for (const PuzzlePart& part : set.test) {
+    for (std::int64_t group = 0; group < part.groups(); ++group) {
+      for (const Pair& pair : pairs_of(part, group)) {
+        ++tests;
+        known += trained.contains(pair);
+      }
+    }
+  }
+  std::vector<std::string> remarks;
+  if (twice > 0) remarks.push_back(join(twice, " tasks have the training pairs of another task with another name"));
+  if (known > 0) remarks.push_back(join(known, " of ", tests, " tests are also training examples"));
+  return remarks;
+}
 
 std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::string>& remarks) {
   Problems problems;
@@ -230,9 +285,12 @@ std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::s
     for (const auto& part : *parts) check_rows(set, part, split + "/" + part.name, seen, problems);
   }
   if (seen.longer > 0) remarks.push_back(join(seen.longer, " answers are not the shortest path"));
+  if (seen.few_givens > 0) remarks.push_back(join(seen.few_givens, " puzzles ", kFewGivens));
   if (seen.unanswered > 0)
     remarks.push_back(join(seen.unanswered, " test examples have no answer: lockstep predict solves them"));
   if (problems.empty() && set.task != PuzzleTask::arc) compare_splits(set, remarks);
+  if (problems.empty() && set.task == PuzzleTask::arc)
+    for (const std::string& remark : arc_repeats(set)) remarks.push_back(remark);
   return problems;
 }
 

@@ -23,6 +23,12 @@ std::int32_t rating_of(const std::string& text, const std::string& where) {
   return rating;
 }
 
+/// The first of tab, semicolon and comma in a line; a comma if it has none.
+char separator_of(const std::string& line) {
+  const auto at = line.find_first_of("\t;,");
+  return at == std::string::npos ? ',' : line[at];
+}
+
 /// A character in printable form.
 std::string shown(char c) {
   if (c >= ' ' && c <= '~') return join("'", c, "'");
@@ -55,42 +61,74 @@ PuzzlePart part_of(PuzzleSet& set, BasePuzzles base, std::int64_t stored_variant
 
 }  // namespace
 
-void read_puzzle_csv(std::istream& in, const std::string& file, const std::function<void(const PuzzleRow&)>& use) {
+PuzzleHeader read_puzzle_csv(std::istream& in, const std::string& file, const PuzzleColumns& columns, bool lists,
+                             const std::function<void(const PuzzleRow&)>& use) {
   std::string line;
   std::int64_t number = 0, count = 0;
-  std::size_t columns = 0;
+  std::size_t width = 0;
   std::ptrdiff_t source = -1, question = -1, answer = -1, rating = -1;
+  char separator = ',';
+  PuzzleHeader header;
   PuzzleRow row;
   std::vector<std::string> fields;
-  while (next_line(in, line, number, file)) {
-    if (line.empty()) continue;
-    row.where = join("'", file, "' line ", number);
-    require_data(split_csv(line, fields), "reading ", row.where, ": ", kCsvDefect);
-    if (columns == 0) {
-      columns = fields.size();
-      const auto column = [&](const char* name) {
-        const auto found = std::find(fields.begin(), fields.end(), name);
-        return found == fields.end() ? std::ptrdiff_t{-1} : found - fields.begin();
-      };
-      source = column("source"), question = column("question"), answer = column("answer"), rating = column("rating");
-      require_data(question >= 0 && answer >= 0, "reading ", row.where,
-                   ": the header names no 'question' and 'answer'; expected source,question,answer,rating");
-      continue;
+  const auto read_header = [&] {
+    separator = separator_of(line);
+    require_data(split_csv(line, fields, separator), "reading ", row.where, ": ", kCsvDefect);
+    for (std::string& name : fields) name = trim(name);
+    width = fields.size();
+    if (lists && sudoku_order(fields[0].size()) > 0 &&
+        fields[0].find_first_not_of(".0123456789") == std::string::npos) {
+      question = 0;
+      answer = width > 1 ? 1 : -1;
+      header.used = join("no header: question", answer < 0 ? "; the answers are computed" : ", answer");
+      return false;
     }
-    require_data(fields.size() == columns, "reading ", row.where, ": ", fields.size(), " fields, the header has ",
-                 columns);
+    const auto column = [&](const char* what, const std::string& asked, std::vector<std::string> usual) {
+      if (!asked.empty()) usual = {asked};
+      for (const std::string& name : usual) {
+        const auto found = std::ranges::find(fields, name);
+        if (found == fields.end()) continue;
+        header.used += join(header.used.empty() ? "" : ", ", what, name == what ? "" : " = " + name);
+        return found - fields.begin();
+      }
+      require_data(asked.empty(), "reading ", row.where, ": the header has no column '", asked, "'; its columns are ",
+                   listed(fields));
+      return std::ptrdiff_t{-1};
+    };
+    question = column("question", columns.question, {"question", "puzzle", "puzzles", "quiz", "quizzes"});
+    answer = column("answer", columns.answer, {"answer", "solution", "solutions"});
+    rating = column("rating", columns.rating, {"rating"});
+    source = column("source", "", {"source"});
+    require_data(question >= 0 && answer >= 0, "reading ", row.where, ": none of the columns ", listed(fields), " is ",
+                 question < 0 ? "the question" : "the answer", "; name it with --",
+                 question < 0 ? "question" : "answer", "-column");
+    std::vector<std::string> others;
+    for (std::ptrdiff_t i = 0; i < std::ssize(fields); ++i)
+      if (i != question && i != answer && i != rating && i != source)
+        others.push_back(fields[static_cast<std::size_t>(i)]);
+    header.left_aside = listed(others);
+    return true;
+  };
+  while (next_line(in, line, number, file)) {
+    if (line.empty() || (width == 0 && line[0] == '#')) continue;
+    row.where = join("'", file, "' line ", number);
+    if (width == 0 && read_header()) continue;
+    require_data(split_csv(line, fields, separator), "reading ", row.where, ": ", kCsvDefect);
+    require_data(fields.size() == width, "reading ", row.where, ": ", fields.size(), " fields, ",
+                 header.used.starts_with("no header") ? "the first line has " : "the header has ", width);
     const auto field = [&](std::ptrdiff_t at) { return at < 0 ? std::string() : fields[static_cast<std::size_t>(at)]; };
-    row.source = field(source);
+    row.source = trim(field(source));
     require_data(is_clean_utf8(row.source), "reading ", row.where, ": the source is not UTF-8 text");
     row.question = field(question);
     row.answer = field(answer);
     row.rating.reset();
-    if (rating >= 0) row.rating = rating_of(field(rating), row.where);
+    if (rating >= 0) row.rating = rating_of(trim(field(rating)), row.where);
     use(row);
     ++count;
   }
   require_data(!in.bad(), "reading '", file, "' failed after line ", number);
-  require_data(columns > 0 && count > 0, "reading '", file, "': no puzzles in it");
+  require_data(width > 0 && count > 0, "reading '", file, "': no puzzles in it");
+  return header;
 }
 
 void BasePuzzles::add(const PuzzleRow& row, const std::vector<std::uint8_t>& question,
@@ -122,17 +160,30 @@ BasePuzzles BasePuzzles::picked(const std::vector<std::int64_t>& rows) const {
 }
 
 void parse_sudoku(const PuzzleRow& row, std::vector<std::uint8_t>& question, std::vector<std::uint8_t>& answer) {
-  const int order = sudoku_order(row.question.size());
-  require_data(order > 0, "reading ", row.where, ": the question has ", row.question.size(),
+  std::string asked = trim(row.question);
+  const std::string solved = trim(row.answer);
+  if (asked.size() < solved.size() && sudoku_order(solved.size()) > 0 &&
+      asked.find_first_not_of("0123456789") == std::string::npos)
+    asked.insert(0, solved.size() - asked.size(), '0');
+  const int order = sudoku_order(asked.size());
+  require_data(order > 0, "reading ", row.where, ": the question has ", asked.size(),
                " characters; a Sudoku has 81 (9x9) or 16 (4x4)");
-  require_data(row.answer.size() == row.question.size(), "reading ", row.where, ": the answer has ", row.answer.size(),
-               " characters, the question ", row.question.size());
-  question = digits_of(row.question, order * order, "question", row.where);
-  answer = digits_of(row.answer, order * order, "answer", row.where);
+  require_data(solved.empty() || solved.size() == asked.size(), "reading ", row.where, ": the answer has ",
+               solved.size(), " characters, the question ", asked.size());
+  question = digits_of(asked, order * order, "question", row.where);
   const std::string twice = sudoku_contradiction(order, question);
   require_data(twice.empty(), "reading ", row.where, ": the question contradicts itself: ", twice);
-  const std::string defect = sudoku_answer_defect(order, question, answer);
-  require_data(defect.empty(), "reading ", row.where, ": ", defect);
+  if (solved.empty()) {
+    const SudokuSolution solution = solve_sudoku(order, question);
+    require_data(solution.count == 1, "reading ", row.where, ": the question has no answer, and ",
+                 solution.count == 0 ? "no solution" : "more than one solution");
+    answer = solution.first;
+  } else {
+    answer = digits_of(solved, order * order, "answer", row.where);
+    const std::string defect = sudoku_answer_defect(order, question, answer);
+    require_data(defect.empty(), "reading ", row.where, ": ", defect,
+                 asked.size() > trim(row.question).size() ? "; the question has too few characters" : "");
+  }
   for (auto* grid : {&question, &answer})
     for (auto& digit : *grid) ++digit;
 }

@@ -1,6 +1,8 @@
 #include "prep/hrm/puzzle_options.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -9,9 +11,11 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/files.hpp"
 #include "lockstep/prep/hrm/puzzle_division.hpp"
+#include "lockstep/prep/hrm/sudoku.hpp"
 
 namespace lockstep::prep {
 
@@ -67,8 +71,46 @@ void PuzzleOptions::add_val(Options& options, const std::string& help) {
 }
 
 namespace {
+/// The range of the numbers that `of` gives for the puzzles: "24 to 31", "24".
+template <class Of>
+std::string range_of(std::int64_t count, const Of& of) {
+  std::int64_t least = of(0), most = least;
+  for (std::int64_t i = 1; i < count; ++i) {
+    least = std::min<std::int64_t>(least, of(i));
+    most = std::max<std::int64_t>(most, of(i));
+  }
+  return least == most ? join(least) : join(least, " to ", most);
+}
+
+/// What a table holds.
+void summarise(const BasePuzzles& puzzles, const std::string& path, const PuzzleHeader& header, bool sudoku,
+               Summary& summary) {
+  const auto side = std::lround(std::sqrt(static_cast<double>(puzzles.cells)));
+  const auto digits_of = [&](std::int64_t i) {
+    const auto first = puzzles.inputs.begin() + i * puzzles.cells;
+    return std::count_if(first, first + puzzles.cells, [](std::uint8_t token) { return token > 1; });
+  };
+  summary.line("table", "'", path, "': ", puzzles.size(), " puzzles of ", side, " x ", side, " cells",
+               sudoku ? ", givens " + range_of(puzzles.size(), digits_of) : "",
+               puzzles.rating.empty() ? ", no ratings" : ", rating " + range_of(puzzles.size(), [&](std::int64_t i) {
+                                                           return puzzles.rating[static_cast<std::size_t>(i)];
+                                                         }));
+  summary.line("  columns", header.used, header.left_aside.empty() ? "" : "; left aside: ", header.left_aside);
+  if (puzzles.repeated > 0)
+    summary.note(puzzles.repeated, " rows of '", path,
+                 "' repeat the question and answer of an earlier row; they are kept");
+  if (puzzles.restored > 0)
+    summary.note(puzzles.restored, " questions of '", path,
+                 "' had lost zeros at their start, as in a spreadsheet; they are restored, and the answers fit them");
+  std::int64_t few = 0;
+  for (std::int64_t i = 0; sudoku && i < puzzles.size(); ++i)
+    few += digits_of(i) < fewest_givens(sudoku_order(static_cast<std::size_t>(puzzles.cells)));
+  if (few > 0) summary.note(few, " puzzles of '", path, "' ", kFewGivens);
+}
+
 /// The puzzles of a table, or none if `path` is "".
-BasePuzzles read_puzzles(const std::string& path, const PuzzleParser& parse, std::int64_t minimum) {
+BasePuzzles read_puzzles(const std::string& path, const PuzzleColumns& columns, bool sudoku, const PuzzleParser& parse,
+                         std::int64_t minimum, Summary& summary) {
   BasePuzzles puzzles;
   if (path.empty()) return puzzles;
   require_usage(!std::filesystem::exists(path) || std::filesystem::is_regular_file(path), "reading '", path,
@@ -78,17 +120,19 @@ BasePuzzles read_puzzles(const std::string& path, const PuzzleParser& parse, std
   std::vector<std::uint8_t> question, answer;
   std::int64_t seen = 0;
   std::unordered_set<std::size_t> known;
-  read_puzzle_csv(in, path, [&](const PuzzleRow& row) {
+  const PuzzleHeader header = read_puzzle_csv(in, path, columns, sudoku, [&](const PuzzleRow& row) {
     require_data(minimum < 0 || row.rating.has_value(), "reading ", row.where,
                  ": no rating, which option min-difficulty = ", minimum, " needs");
     parse(row, question, answer);
     ++seen;
     if (minimum >= 0 && *row.rating < minimum) return;
     puzzles.add(row, question, answer);
+    puzzles.restored += trim(row.question).size() < question.size();
     puzzles.repeated += !known.insert(std::hash<std::string>{}(row.question + row.answer)).second;
   });
   require_data(puzzles.size() > 0, "reading '", path, "': none of ", seen, " puzzles has a rating of at least ",
                minimum);
+  summarise(puzzles, path, header, sudoku, summary);
   return puzzles;
 }
 
@@ -103,6 +147,10 @@ void add_source_file(PuzzleSet& set, const std::string& path) {
 PuzzleTables::PuzzleTables(Options& options, const std::string& puzzles) {
   options.add("train", &train_, "", "table of training " + puzzles).value_name("FILE.csv").required();
   options.add("test", &test_, "", "table of test " + puzzles).value_name("FILE.csv");
+  options.add("question-column", &columns_.question, "", "column of the questions; \"\": question, puzzle or quizzes");
+  options.add("answer-column", &columns_.answer, "", "column of the answers; \"\": answer or solution(s)");
+  options.add("rating-column", &columns_.rating, "",
+              "column of whole numbers, the difficulty; \"\": rating, if there is one");
   options.add("subsample-size", &subsample_, std::int64_t{0}, non_negative,
               "number of training " + puzzles + " to keep, chosen at random; 0 keeps all");
 }
@@ -111,15 +159,9 @@ void PuzzleTables::write(PuzzleOptions& common, const PuzzleParser& parse, std::
                          PuzzleSet (*set_of)(std::int64_t cells), std::int64_t num_aug,
                          const DatasetNotes& notes) const {
   require_writable(common.output, {train_, test_});
-  const auto read = [&](const std::string& path) {
-    BasePuzzles puzzles = read_puzzles(path, parse, minimum);
-    if (puzzles.repeated > 0)
-      common.summary.note(puzzles.repeated, " rows of '", path,
-                          "' repeat the question and answer of an earlier row; they are kept");
-    return puzzles;
-  };
-  const BasePuzzles table = read(train_);
-  BasePuzzles tested = read(test_);
+  const bool sudoku = set_of == sudoku_set;
+  const BasePuzzles table = read_puzzles(train_, columns_, sudoku, parse, minimum, common.summary);
+  BasePuzzles tested = read_puzzles(test_, columns_, sudoku, parse, minimum, common.summary);
   require_data(tested.size() == 0 || tested.cells == table.cells, "reading '", test_, "': grids of ", tested.cells,
                " cells, '", train_, "' has ", table.cells);
   PuzzleSet set = set_of(table.cells);

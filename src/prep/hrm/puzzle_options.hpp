@@ -36,7 +36,7 @@ struct PuzzleOptions : SourceOptions {
 /// Checks and tokenises a row of a table.
 using PuzzleParser = std::function<void(const PuzzleRow&, std::vector<std::uint8_t>&, std::vector<std::uint8_t>&)>;
 
-/// Puzzles from a table for training and one for tests: the options train, test and subsample-size.
+/// Puzzles from a table for training and one for tests: the options train, test, the columns and subsample-size.
 class PuzzleTables {
  public:
   /// puzzles  what the help calls them
@@ -51,6 +51,7 @@ class PuzzleTables {
 
  private:
   std::string train_, test_;
+  PuzzleColumns columns_;
   std::int64_t subsample_ = 0;
 };
 

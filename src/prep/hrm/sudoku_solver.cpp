@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -147,6 +148,12 @@ bool fill_at_random(const Board& b, State& s, const std::function<std::uint64_t(
 }
 
 }  // namespace
+
+std::int64_t givens_of(std::span<const std::uint8_t> grid) {
+  return std::ranges::count_if(grid, [](std::uint8_t digit) { return digit > 0; });
+}
+
+std::int64_t fewest_givens(int order) { return order == 3 ? 17 : 4; }
 
 int sudoku_order(std::size_t cells) { return cells == 16 ? 2 : cells == 81 ? 3 : 0; }
 

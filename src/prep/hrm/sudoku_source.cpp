@@ -19,8 +19,11 @@ void parse_unique(const PuzzleRow& row, std::vector<std::uint8_t>& question, std
 bool run_sudoku(const Args& args) {
   Options options(
       "lockstep-prep sudoku", "Sudoku puzzles of order 3 (9x9) or 2 (4x4) from tables.",
-      "A table has the header source,question,answer,rating; question and answer are the cells row by row, a blank is "
-      "'.' or '0'. Each puzzle is one group; a training group also holds num-aug variants under the symmetries.");
+      "A table has the header source,question,answer,rating, or other names of these columns; source and rating may be "
+      "absent. Question and answer are the cells row by row, a blank is '.' or '0'. A file without a header, as lists "
+      "of "
+      "hard Sudokus are, has a question per line, which is solved, or a question and its answer. Each puzzle is one "
+      "group; a training group also holds num-aug variants under the symmetries.");
   std::int64_t minimum = 0, num_aug = 0;
   bool unique = false;
   const PuzzleTables tables(options, "puzzles");

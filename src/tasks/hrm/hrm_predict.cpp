@@ -33,7 +33,8 @@ struct Puzzle {
 Puzzle read_puzzle(const std::string& line, const std::string& where, const std::string& letters,
                    const PuzzleData& data) {
   require_data(static_cast<std::int64_t>(line.size()) == data.seq_len, where, "the puzzle has ", line.size(),
-               " characters; the network solves puzzles of ", data.seq_len);
+               " cells; the network solves puzzles of ", data.seq_len,
+               ", each on one line, or a row of it on each line");
   Puzzle puzzle;
   for (std::size_t i = 0; i < line.size(); ++i) {
     const char c = data.task == "sudoku" && line[i] == '0' ? '.' : line[i];
@@ -50,21 +51,45 @@ Puzzle read_puzzle(const std::string& line, const std::string& where, const std:
   return puzzle;
 }
 
-/// The puzzles of a file. Appends the message of each other line to `bad`.
+/// The cells of a line of a Sudoku, without the blanks, bars and other signs between rows and boxes.
+std::string cells_of(const std::string& line) {
+  std::string cells = line;
+  std::erase_if(cells, [](char c) { return std::string_view(" \t|,;:").find(c) != std::string_view::npos; });
+  return cells.find_first_not_of("-+=") == std::string::npos ? "" : cells;
+}
+
+/// The puzzles of a file: one per line, or one row of a puzzle per line. Appends the message of each other line to
+/// `bad`.
 std::vector<Puzzle> read_puzzles(const std::string& path, const PuzzleData& data, std::vector<std::string>& bad) {
   const std::string letters = alphabet(data.task, data.vocab_size);
+  const auto side = static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(data.seq_len))));
   std::ifstream in = open_text(path);
   std::vector<Puzzle> puzzles;
-  std::string line;
-  for (std::int64_t number = 0; next_line(in, line, number, path);) {
-    if (line.empty()) continue;
+  std::string line, rows;
+  std::int64_t first = 0;  // line of the first one of `rows`
+  const auto take = [&](const std::string& puzzle, std::int64_t from) {
     try {
-      puzzles.push_back(read_puzzle(line, join("reading '", path, "', line ", number, ": "), letters, data));
-      puzzles.back().line = number;
+      puzzles.push_back(read_puzzle(puzzle, join("reading '", path, "', line ", from, ": "), letters, data));
+      puzzles.back().line = from;
     } catch (const Error& error) {
       bad.emplace_back(error.what());
     }
+  };
+  for (std::int64_t number = 0; next_line(in, line, number, path);) {
+    if (data.task == "sudoku" && line.starts_with('#')) continue;
+    const std::string cells = data.task == "sudoku" ? cells_of(line) : line;
+    if (cells.empty()) continue;
+    if (cells.size() != side) {
+      take(cells, number);
+      continue;
+    }
+    if (rows.empty()) first = number;
+    rows += cells;
+    if (rows.size() < side * side) continue;
+    take(rows, first);
+    rows.clear();
   }
+  if (!rows.empty()) take(rows, first);
   require_data(!puzzles.empty(), bad.empty() ? join("reading '", path, "': no puzzles in it") : bad.front());
   return puzzles;
 }
@@ -227,7 +252,8 @@ int predict_hrm(World& world, const Args& args) {
       "breaks a rule or changes a given cell. A network of ARC answers the test inputs of its data set, or of "
       "--data.path, in all variants; --submission writes the two answers with the most votes.");
   options.add("checkpoint", &a.checkpoint, "", "checkpoint with the network").value_name("FILE").required();
-  options.add("input", &a.input, "", "Sudokus or mazes, one per line").value_name("FILE");
+  options.add("input", &a.input, "", "Sudokus or mazes, one per line, or one row of a puzzle per line")
+      .value_name("FILE");
   add_output_options(options, a.output,
                      "answers and halting values, as a table; with another extension, of Sudokus and mazes, a text "
                      "file: each answer on the line of its puzzle, in the format of the input");

@@ -15,7 +15,7 @@ std::vector<std::vector<ArcTask>> folders() {
   for (const char* folder : {"training", "evaluation"}) {
     fs::create_directory(folder);
     for (const char* task : {"a", "b"}) write_text(std::string(folder) + "/" + task + folder[0] + ".json", kTask);
-    out.push_back(read_arc_tasks(std::string(folder) + "/"));
+    out.push_back(read_arc_tasks({std::string(folder) + "/", ""}));
   }
   return out;
 }
@@ -136,7 +136,7 @@ TEST_SUITE("prep.arc") {
     write_text("all.json",
                R"({"r":{"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3,4]]}]},)"
                R"("s":{"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3]],"output":[[4]]}]}})");
-    const PuzzleSet set = arc_set({read[0], read_arc_tasks("open"), read_arc_tasks("all.json")}, 2, 1);
+    const PuzzleSet set = arc_set({read[0], read_arc_tasks({"open", ""}), read_arc_tasks({"all.json", ""})}, 2, 1);
     REQUIRE(set.test[0].groups() == 2);
     CHECK(set.test[0].rows == 3 * (2 + 1));
     const Row first = row_of(set.test[0], 0);
@@ -152,17 +152,17 @@ TEST_SUITE("prep.arc") {
 
     write_text("all.json", R"({"r":{"train":[{"input":[[1]],"output":[[2]]}],)"
                            R"("test":[{"input":[[3]],"output":[[4]]},{"input":[[3]]}]}})");
-    check_mentions(error_of(Fault::data, [&] { read_arc_tasks("all.json"); }), "task 'r' test pair 2",
+    check_mentions(error_of(Fault::data, [&] { read_arc_tasks({"all.json", ""}); }), "task 'r' test pair 2",
                    "no output, unlike the first pair");
     write_text("all.json", kTask);
-    check_mentions(error_of(Fault::data, [&] { read_arc_tasks("all.json"); }), "all.json",
+    check_mentions(error_of(Fault::data, [&] { read_arc_tasks({"all.json", ""}); }), "all.json",
                    "an object of tasks by name");
   }
 
   TEST_CASE("bad tasks are named by file, pair, row and cell") {
     const auto error = [&](const std::string& text) {
       write_text("t.json", text);
-      return error_of(Fault::data, [&] { read_arc_tasks("."); });
+      return error_of(Fault::data, [&] { read_arc_tasks({".", ""}); });
     };
     const auto with = [](const std::string& grid) {
       return R"({"train":[{"input":)" + grid + R"(,"output":[[1]]}],"test":[{"input":[[1]],"output":[[1]]}]})";
@@ -179,10 +179,10 @@ TEST_SUITE("prep.arc") {
     for (int i = 0; i < 30; ++i) wide += ",0";
     check_mentions(error(with(wide + "]]")), "row 1 of 'input' is not a list of 1 to 30");
     write_text("t.json", with("[[1]]"));
-    const auto tasks = read_arc_tasks(".");
+    const auto tasks = read_arc_tasks({".", ""});
     check_mentions(error_of(Fault::data, [&] { arc_set({tasks, tasks}, 0, 0); }), "task 't' is also in");
     fs::create_directory("empty");
-    check_mentions(error_of(Fault::data, [&] { read_arc_tasks("empty"); }), "no .json file");
-    check_mentions(error_of(Fault::usage, [&] { read_arc_tasks("none"); }), "no such folder");
+    check_mentions(error_of(Fault::data, [&] { read_arc_tasks({"empty", ""}); }), "no .json file");
+    check_mentions(error_of(Fault::usage, [&] { read_arc_tasks({"none", ""}); }), "no such folder");
   }
 }

@@ -30,11 +30,20 @@ struct ArcTask {
   std::vector<ArcPair> train, test;
 };
 
-/// Reads the *.json files of a folder in order of name, one task each, or the tasks of one JSON file, by name. A folder
-/// called `evaluation` holds test tasks.
+/// A folder of *.json files, one task each, or a file of tasks by name, and the file that holds its answers apart ("":
+/// none), as contests publish them: X_challenges.json and X_solutions.json.
+struct ArcInput {
+  std::filesystem::path tasks, answers;
+};
+/// Pairs the files of challenges and solutions; folders that hold such files are replaced by them.
+/// left_aside  gets the files that hold no tasks
+/// errors      usage: solutions without their challenges
+std::vector<ArcInput> arc_inputs(const std::vector<std::filesystem::path>& paths, std::vector<std::string>& left_aside);
+/// Reads the tasks of a folder in order of file name, or those of a file, by name. They are test tasks if a word of the
+/// folder's or file's name is evaluation or test, such as in arc-agi_evaluation2_challenges.json.
 /// errors  usage: no such folder; data: a folder without tasks, invalid JSON, a grid that is empty, ragged, larger than
-///         30 x 30 or has other colours, a task with outputs for some of its test pairs only
-std::vector<ArcTask> read_arc_tasks(const std::filesystem::path& path);
+///         30 x 30 or has other colours, a task with outputs for some of its test pairs only, answers of another task
+std::vector<ArcTask> read_arc_tasks(const ArcInput& input);
 
 /// Places a grid at (row, column) in a 30 x 30 field of padding, with end markers below it and to its right where the
 /// field continues.
@@ -55,8 +64,12 @@ ArcGrid apply_arc_variant(const ArcVariant& variant, const ArcGrid& grid);
 std::vector<ArcVariant> draw_arc_variants(const ArcTask& task, std::int64_t num_aug, std::uint64_t seed,
                                           std::uint64_t task_number);
 
+/// Which one of several tasks with one name counts.
+enum class SameName : std::uint8_t { refuse, first, last };
+/// Removes all but one of the tasks with one name. Returns how many. errors  data: `how` is refuse, and there are such
+std::int64_t choose_of_same_name(std::vector<std::vector<ArcTask>>& folders, SameName how);
+
 /// Builds the data set: shuffles the tasks of each folder and makes splits, variants, identifiers and offsets.
-/// errors  data: two tasks with one name
 PuzzleSet arc_set(const std::vector<std::vector<ArcTask>>& folders, std::int64_t num_aug, std::uint64_t seed);
 
 }  // namespace lockstep::prep

@@ -63,6 +63,8 @@ PuzzleSet read_puzzle_set(const H5File& file);
 /// Problems of a prepared file, one line each: schema, index arrays, identifiers, tokens, totals, checksums, and
 /// answers: a valid Sudoku that extends its question, a path from start to goal, grids with their end markers.
 std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::string>& remarks);
+/// Remarks on ARC tasks that a set holds under two names, and on tests that are also training examples.
+std::vector<std::string> arc_repeats(const PuzzleSet& set);
 /// Prints a page about a prepared file: groups, puzzles, ratings, origin, and one puzzle.
 void describe_puzzle_set(const H5File& file, std::ostream& out);
 

@@ -13,6 +13,15 @@ using SudokuGrid = std::vector<std::uint8_t>;
 /// The order of a Sudoku: 2 for 16 cells, 3 for 81, 0 for any other number.
 int sudoku_order(std::size_t cells);
 
+/// The number of digits of a grid.
+std::int64_t givens_of(std::span<const std::uint8_t> grid);
+/// The fewest givens of a Sudoku with one solution: 17 of order 3, 4 of order 2.
+///
+/// source   McGuire, Tugemann, Civario 2012, arXiv:1201.0749; order 2 by enumeration
+std::int64_t fewest_givens(int order);
+inline constexpr const char* kFewGivens =
+    "have fewer givens than any Sudoku with one solution (9x9: 17, 4x4: 4), so other answers are right too";
+
 /// Names a digit that occurs twice in a row, column or box, "digit 4 twice in row 3", counted from 1; "" if there is
 /// none.
 std::string sudoku_contradiction(int order, std::span<const std::uint8_t> grid);
