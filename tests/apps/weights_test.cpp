@@ -216,6 +216,88 @@ TEST_SUITE("apps.weights") {
     check_ended(run("import --model.kind sasrec --weights " + out + data + " --output " + out), 2);
   }
 
+  TEST_CASE("import asks for what arrays do not determine, says where each option is from, and then agrees") {
+    const std::pair<std::vector<std::string>, const char*> asked[] = {
+        {{"num_heads N", "norm pre|post|original", "pad_mask key|none|query", "ln_eps NUMBER"},
+         "--model.num_heads 2 --model.norm pre --model.pad_mask key --model.ln_eps 1e-8"},
+        {{"num_heads N", "norm pre|post|original", "pad_mask key|none|query", "ln_eps NUMBER",
+          "mhc none|streams|collapsed", "mhc_sinkhorn_iter N (where model.mhc = streams|collapsed)"},
+         "--model.num_heads 1 --model.norm pre --model.pad_mask key --model.ln_eps 1e-6 --model.mhc streams "
+         "--model.mhc_sinkhorn_iter 20"},
+        {{"attention true|false", "leaky_slope NUMBER", "parallel_edges per_triple|sum_logits"},
+         "--model.attention true --model.leaky_slope 0.01 --model.parallel_edges per_triple"},
+        {{}, ""},
+        {{"num_heads N", "h_cycles N", "l_cycles N", "puzzle_emb_len N", "halt_max_steps N", "q_continue true|false"},
+         "--model.num_heads 2 --model.h_cycles 2 --model.l_cycles 2 --model.puzzle_emb_len -1 "
+         "--model.halt_max_steps 16 --model.q_continue true"},
+        {{"mode flatten|independent|average|first", "heads N", "mlp_norm auto|pre|post", "ln_eps NUMBER"},
+         "--model.mode flatten --model.heads 4 --model.mlp_norm pre --model.ln_eps 1e-5"},
+        {{"activation gelu|relu"}, "--model.activation gelu"},
+    };
+    for (std::size_t i = 0; i < std::size(kCases); ++i) {
+      const std::string kind = kCases[i].kind, checkpoint = train(kCases[i]), out = "w.safetensors";
+      CAPTURE(kind);
+      succeeded(run("export --format safetensors --checkpoint " + checkpoint + " --output " + out));
+      NamedArrays bare = read_weights(out);
+      bare.metadata.clear();
+      write_text(out, safetensors_bytes(bare));
+      const std::string words = "import --model.kind " + kind + " --weights " + out + " --data data.h5 --output i.h5 ";
+      if (!asked[i].first.empty()) {
+        const ProcessResult refused = run(words);
+        check_ended(refused, 2, "the arrays do not determine these options of the network");
+        for (const std::string& option : asked[i].first) check_mentions(refused.err, "--model." + option);
+        CHECK_FALSE(contains(refused.err, "dropout"));
+        CHECK_FALSE(fs::exists("i.h5"));
+      }
+      const ProcessResult taken = succeeded(run(words + asked[i].second));
+      check_mentions(taken.out, "from the arrays in w.safetensors: ", "from data.h5: ");
+      if (!asked[i].first.empty()) check_mentions(taken.out, "from the command line: ");
+      CHECK_FALSE(contains(taken.out, "dropout"));
+      const ProcessResult a = succeeded(run("eval --checkpoint " + checkpoint)),
+                          b = succeeded(run("eval --checkpoint i.h5"));
+      CHECK(a.out.substr(a.out.find('\n')) == b.out.substr(b.out.find('\n')));
+    }
+    write_text("net.ini", "[model]\nkind = emulator\nactivation = gelu\n");
+    check_mentions(succeeded(run("import --config net.ini --weights w.safetensors --data data.h5 --output i.h5")).out,
+                   "from net.ini: activation = gelu");
+  }
+
+  TEST_CASE("data whose items or identifiers have other names are refused, also with --other-data") {
+    train(kCases[0]);
+    const auto table = [](const std::string& item) {
+      std::string text = "user_id,item_id,timestamp\n";
+      for (int user = 1; user <= 4; ++user)
+        for (int i = 0; i < 6; ++i)
+          text += std::to_string(user) + "," + item + std::to_string((user + i) % 8) + "," + std::to_string(i) + "\n";
+      return text;
+    };
+    for (const std::string item : {"a", "b"}) {
+      write_text(item + ".csv", table(item));
+      prepare("sequences --min-user 1 --min-item 1 --quiet --input " + item + ".csv --output " + item + ".h5");
+    }
+    const std::string small = " --model.hidden_units 4 --model.maxlen 5 --batch.size 2 --steps 2 --run-dir ";
+    succeeded(run("train --model.kind sasrec --data a.h5" + small + "s"));
+    const std::string sasrec = "eval --other-data --checkpoint s/checkpoints/final.h5 --data.path ";
+    succeeded(run(sasrec + "a.h5"));
+    check_ended(run(sasrec + "b.h5"), 3, "was trained with other items", "'b.h5'");
+
+    fs::create_directories("training");
+    fs::create_directories("evaluation");
+    const std::string task =
+        R"({"train":[{"input":[[1,2],[3,4]],"output":[[2]]}],"test":[{"input":[[3,4]],"output":[[5,6]]}]})";
+    write_text("training/t.json", task);
+    write_text("evaluation/e.json", task);
+    for (const char* seed : {"1", "2"})
+      prepare(std::string("arc --input training,evaluation --num-aug 3 --quiet --seed ") + seed + " --output arc" +
+              seed + ".h5");
+    succeeded(
+        run("train --model.kind hrm --data arc1.h5 --model.hidden_size 4 --model.num_heads 1 --model.h_layers 1 "
+            "--model.l_layers 1 --model.halt_max_steps 1 --batch.size 2 --steps 1 --run-dir r"));
+    const std::string hrm = "eval --other-data --checkpoint r/checkpoints/final.h5 --data.path ";
+    succeeded(run(hrm + "arc1.h5"));
+    check_ended(run(hrm + "arc2.h5"), 3, "was trained with other puzzle identifiers", "'arc2.h5'");
+  }
+
   TEST_CASE("info lists the arrays of a weight file") {
     NamedArrays content;
     content.arrays.resize(1);

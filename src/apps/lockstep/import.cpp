@@ -119,7 +119,7 @@ int run_import(World& world, const Args& args) {
     for (const std::string& option : options.keys()) {
       const std::string from = options.origin(option);
       if (options.given(option) && option.starts_with("model.") && option != "model.kind")
-        origins[option] = "the " + from.substr(0, from.rfind(':'));
+        origins[option] = from == "command line" ? "the command line" : from.substr(0, from.rfind(':'));
     }
     set_missing(options, exported_options(arrays.metadata, kind_name, weights, options),
                 "the configuration in " + weights, origins);

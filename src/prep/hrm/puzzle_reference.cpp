@@ -52,7 +52,7 @@ BasePuzzles table(const H5File& golden, const std::string& group, const std::str
   std::istringstream in(golden.text_attribute(group, attribute));
   BasePuzzles puzzles;
   Tokens question, answer;
-  read_puzzle_csv(in, attribute, [&](const PuzzleRow& row) {
+  read_puzzle_csv(in, attribute, {}, false, [&](const PuzzleRow& row) {
     parse(row, question, answer);
     puzzles.add(row, question, answer);
   });

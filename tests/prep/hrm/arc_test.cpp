@@ -152,11 +152,84 @@ TEST_SUITE("prep.arc") {
 
     write_text("all.json", R"({"r":{"train":[{"input":[[1]],"output":[[2]]}],)"
                            R"("test":[{"input":[[3]],"output":[[4]]},{"input":[[3]]}]}})");
-    check_mentions(error_of(Fault::data, [&] { read_arc_tasks({"all.json", ""}); }), "task 'r' test pair 2",
-                   "no output, unlike the first pair");
+    check_mentions(error_of(Fault::data,
+                            [&] {
+                              read_arc_tasks({"all.json", ""});
+                            }),
+                   "task 'r' test pair 2", "no output, unlike the first pair");
     write_text("all.json", kTask);
-    check_mentions(error_of(Fault::data, [&] { read_arc_tasks({"all.json", ""}); }), "all.json",
-                   "an object of tasks by name");
+    check_mentions(error_of(Fault::data,
+                            [&] {
+                              read_arc_tasks({"all.json", ""});
+                            }),
+                   "all.json", "an object of tasks by name");
+  }
+
+  TEST_CASE("a contest's challenges and solutions become tasks with answers; evaluation and test are held out") {
+    const std::string pairs =
+        R"({"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3,4]]},{"input":[[5]]}]})";
+    for (const char* part : {"training", "evaluation2", "test"}) {
+      write_text(std::string("x-") + part + "_challenges.json", std::string("{\"") + part[0] + "1\":" + pairs + "}");
+      if (part[0] != 't' || part[1] != 'e')
+        write_text(std::string("x-") + part + "_solutions.json", std::string("{\"") + part[0] + "1\":[[[6]],[[7,8]]]}");
+    }
+    write_text("sample_submission.json", "{}");
+    std::vector<std::string> left_aside;
+    const auto inputs = arc_inputs({"."}, left_aside);
+    REQUIRE(inputs.size() == 3);  // by name: evaluation2, test, training
+    CHECK(left_aside == std::vector<std::string>{"./sample_submission.json"});
+    std::vector<ArcTask> tasks;
+    for (const ArcInput& input : inputs) tasks.push_back(read_arc_tasks(input).front());
+    CHECK(tasks[0].evaluation);
+    CHECK(tasks[1].evaluation);
+    CHECK_FALSE(tasks[2].evaluation);
+    CHECK(tasks[0].test[1].output.cells == std::vector<std::uint8_t>{7, 8});
+    CHECK(tasks[1].test[1].output.cells.empty());
+    CHECK(tasks[2].test[0].output.cells == std::vector<std::uint8_t>{6});
+    // The files by name, in any order; answers without tasks, of other tasks, too few.
+    CHECK(arc_inputs({"x-training_solutions.json", "x-training_challenges.json"}, left_aside).front().answers ==
+          "x-training_solutions.json");
+    check_mentions(error_of(Fault::usage, [&] { arc_inputs({"x-training_solutions.json"}, left_aside); }),
+                   "x-training_solutions.json", "name that file too");
+    const auto error = [&](const std::string& answers) {
+      write_text("a.json", answers);
+      return error_of(Fault::data, [&] { read_arc_tasks({"x-training_challenges.json", "a.json"}); });
+    };
+    check_mentions(error(R"({"other":[[[1]]]})"), "task 'other' is not in 'x-training_challenges.json'");
+    check_mentions(error(R"({"t1":[[[1]]]})"), "task 't1' does not have one answer for each of its test pairs");
+    check_mentions(error(R"({"t1":[[[1]],null]})"), "unlike the first pair");
+    check_mentions(error_of(Fault::data,
+                            [&] {
+                              read_arc_tasks({"x-training_solutions.json", ""});
+                            }),
+                   "'t1' is a list of grids, as in a file of solutions");
+  }
+
+  TEST_CASE("of several tasks with one name the chosen one counts; repeated tasks under other names are noted") {
+    const auto make = [](const std::string& folder, const std::string& name, int colour) {
+      fs::create_directories(folder);
+      write_text(folder + "/" + name + ".json", R"({"train":[{"input":[[1]],"output":[[2,2]]}],"test":[{"input":[[)" +
+                                                    std::to_string(colour) + R"(]],"output":[[4]]}]})");
+      return read_arc_tasks({folder, ""});
+    };
+    const std::vector<std::vector<ArcTask>> all = {make("one", "a", 5), make("two", "a", 6),
+                                                   make("evaluation", "b", 5)};
+    for (const SameName how : {SameName::first, SameName::last}) {
+      auto tasks = all;
+      CHECK(choose_of_same_name(tasks, how) == 1);
+      REQUIRE(tasks.size() == 2);
+      CHECK(tasks[0][0].test[0].input.cells[0] == (how == SameName::first ? 5 : 6));
+      // b, held out, is a of folder one.
+      const std::vector<std::string> remarks = arc_repeats(arc_set(tasks, 2, 1));
+      CHECK(remarks == (how == SameName::first ? std::vector<std::string>{"1 of 1 tests are also training examples"}
+                                               : std::vector<std::string>{}));
+    }
+    auto tasks = all;
+    check_mentions(error_of(Fault::data, [&] { choose_of_same_name(tasks, SameName::refuse); }),
+                   "task 'a' is also in 'one/a.json'", "--same-name first or last");
+    const auto copy = make("three", "c", 5);
+    CHECK(arc_repeats(arc_set({all[0], copy}, 0, 1)) ==
+          std::vector<std::string>{"1 tasks have the training pairs of another task with another name"});
   }
 
   TEST_CASE("bad tasks are named by file, pair, row and cell") {
@@ -178,9 +251,6 @@ TEST_SUITE("prep.arc") {
     std::string wide = "[[0";
     for (int i = 0; i < 30; ++i) wide += ",0";
     check_mentions(error(with(wide + "]]")), "row 1 of 'input' is not a list of 1 to 30");
-    write_text("t.json", with("[[1]]"));
-    const auto tasks = read_arc_tasks({".", ""});
-    check_mentions(error_of(Fault::data, [&] { arc_set({tasks, tasks}, 0, 0); }), "task 't' is also in");
     fs::create_directory("empty");
     check_mentions(error_of(Fault::data, [&] { read_arc_tasks({"empty", ""}); }), "no .json file");
     check_mentions(error_of(Fault::usage, [&] { read_arc_tasks({"none", ""}); }), "no such folder");

@@ -128,6 +128,21 @@ TEST_SUITE("prep.puzzle_program") {
     check_mentions(prepare("sudoku --train t.csv --val 21 -o many.h5", 2), "option val = 21");
   }
 
+  TEST_CASE("a table's columns, givens, ratings, lost zeros and puzzles of many solutions are printed") {
+    std::string sparse(81, '0');
+    for (std::size_t i = 0; i < 16; ++i) sparse[5 * i] = kA[5 * i];
+    std::string lost = kQ;
+    std::ranges::replace(lost, '.', '0');
+    write_text("t.csv", std::string("question,answer,rating,level\n") + kQ + "," + kA + ",7,x\n" + lost.substr(2) +
+                            "," + kA + ",9,y\n" + sparse + "," + kA + ",1,z\n");
+    const std::string text = prepare("sudoku --train t.csv -o o.h5");
+    check_mentions(text, "'t.csv': 3 puzzles of 9 x 9 cells, givens 16 to 21, rating 1 to 9",
+                   "question, answer, rating; left aside: level", "1 questions of 't.csv' had lost zeros",
+                   "1 puzzles of 't.csv' have fewer givens than any Sudoku with one solution");
+    check_mentions(prepare("check o.h5"), "1 puzzles have fewer givens", "o.h5: good");
+    prepare("sudoku --train t.csv --strict -o o.h5");  // notes, no warnings
+  }
+
   TEST_CASE("mazes from a table, eight images per training group") {
     write_text("m.csv", "source,question,answer,rating\ng,S  # # #    ## G,\"S  #o# #oooo## G\",6\n");
     prepare("maze --train m.csv --test m.csv --aug -o m.h5");
@@ -264,7 +279,7 @@ TEST_SUITE("prep.puzzle_program") {
     write_text("four.csv", header + "x,123434122143432.,1234341221434321,0\n");
     const auto before = names_in(".");
     const std::pair<const char*, const char*> cases[] = {
-        {"sudoku --train header.csv -o o.h5", "'header.csv' line 1: the header names no 'question'"},
+        {"sudoku --train header.csv -o o.h5", "'header.csv' line 1: none of the columns a, b is the question"},
         {"sudoku --train empty.csv -o o.h5", "no puzzles in it"},
         {"sudoku --train short.csv -o o.h5", "'short.csv' line 3: the question has 2 characters"},
         {"sudoku --train two.csv --require-unique -o o.h5",

@@ -111,7 +111,7 @@ TEST_SUITE("prep.sudoku") {
       BasePuzzles puzzles;
       std::istringstream in("source,question,answer,rating\n" + text);
       std::vector<std::uint8_t> question, answer;
-      read_puzzle_csv(in, "t.csv", [&](const PuzzleRow& row) {
+      read_puzzle_csv(in, "t.csv", {}, true, [&](const PuzzleRow& row) {
         parse_sudoku(row, question, answer);
         puzzles.add(row, question, answer);
       });
@@ -149,5 +149,53 @@ TEST_SUITE("prep.sudoku") {
     check_mentions(error("x," + q + "," + a + "\n"), "3 fields, the header has 4");
     check_mentions(error("x,\"" + q + "," + a + ",0\n"), "a quoted field is not closed");
     check_mentions(error("x,1234341221434321,1234341221434321,0\n"), "16 cells, the puzzles before it have 81");
+  }
+
+  TEST_CASE("tables have any usual header and separator; lists have none; what was left aside is named") {
+    const std::string q = "..9..4...7.....3.......91.........8....2......6..3.5..23..1...........9......8.4.";
+    const std::string a = "359164728741852369682379154523691487417285936968437512234916875876543291195728643";
+    struct Read {
+      PuzzleHeader header;
+      std::vector<std::uint8_t> question, answer;
+    };
+    const auto read = [](const std::string& text, const PuzzleColumns& columns = {}) {
+      Read read;
+      std::istringstream in(text);
+      read.header = read_puzzle_csv(in, "t.csv", columns, true,
+                                    [&](const PuzzleRow& row) { parse_sudoku(row, read.question, read.answer); });
+      return read;
+    };
+    const Read expected = read("source,question,answer,rating\nx," + q + "," + a + ",3\n");
+    CHECK(expected.header.used == "question, answer, rating, source");
+    CHECK(expected.header.left_aside.empty());
+    std::string zeros = q;
+    std::ranges::replace(zeros, '.', '0');
+    for (const std::string& text : {
+             "quizzes,solutions\n" + zeros + "," + a + "\n",
+             "id,puzzle,solution,clues,difficulty\n1," + q + "," + a + ",21,2.5\n",
+             "source; question; answer; rating\nx; " + q + "; " + a + "; 3\n",
+             "question\tanswer\n" + q + "\t" + a + "\n",
+             "question,answer\n" + zeros.substr(2) + "," + a + "\n",  // as a number
+             "# hard ones\n" + q + "\n",                              // solved
+             q + "," + a + "\n",
+         }) {
+      CAPTURE(text);
+      const Read found = read(text);
+      CHECK(found.question == expected.question);
+      CHECK(found.answer == expected.answer);
+    }
+    CHECK(read("id,puzzle,solution,clues\n1," + q + "," + a + ",21\n").header.left_aside == "id, clues");
+    CHECK(read("p,s,level\n" + q + "," + a + ",21\n", {"p", "s", "level"}).header.used ==
+          "question = p, answer = s, rating = level");
+    const auto error = [&](const std::string& text, const PuzzleColumns& columns = {}) {
+      return error_of(Fault::data, [&] { read(text, columns); });
+    };
+    check_mentions(error("a,b\n1,2\n"), "line 1: none of the columns a, b is the question", "--question-column");
+    check_mentions(error("question,b\n1,2\n"), "is the answer", "--answer-column");
+    check_mentions(error("a,b\n1,2\n", {"c", "", ""}), "no column 'c'; its columns are a, b");
+    check_mentions(error(std::string(81, '.') + "\n"), "no answer, and more than one solution");
+    // Digits that do not begin with zeros are not made to fit.
+    check_mentions(error("question,answer\n" + zeros.substr(0, 79) + "," + a + "\n"), "line 2",
+                   "the question has too few characters");
   }
 }

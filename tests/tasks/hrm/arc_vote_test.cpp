@@ -71,6 +71,13 @@ TEST_SUITE("tasks.arc_vote") {
     CHECK(answer.hash() == ballot("task", kTruth, 0).truth);
     CHECK(arc_answer(name, std::vector<std::int32_t>(kSide * kSide, 0)).cells.empty());
 
+    // Pass@K and the submission leave out answers without cells, however many variants give them.
+    const std::vector<ArcBallot> empty(3, ballot("task", {0, 0, {}}, 5));
+    CHECK(arc_candidates(empty).empty());
+    std::vector<ArcBallot> mostly_empty = empty;
+    mostly_empty.push_back(ballot("task", kTruth, -5));
+    CHECK(rate(arc_pass_rates(mostly_empty), 1) == 1);
+
     const Grid third{1, 1, {9}};
     std::vector<ArcBallot> ballots = {ballot("task", kWrong, 0), ballot("task", kTruth, -1), ballot("task", third, 2),
                                       ballot("task", kTruth, -1)};
