@@ -45,13 +45,14 @@ void require_asked(const Options& options, const WeightExchange& exchange, const
                    const std::string& what) {
   std::string list;
   for (const AskedOption& asked : exchange.asked) {
-    const bool settled = asked.where == nullptr || origins.contains(asked.where);
-    const auto values = asked.where == nullptr ? std::vector<std::string>{} : split(asked.is, '|');
-    const bool applies = asked.where == nullptr || std::ranges::count(values, options.value(asked.where)) > 0;
-    if (origins.contains(asked.key) || (settled && !applies)) continue;
-    list += join("\n  --", asked.key, " ", options.accepted(asked.key),
-                 asked.where == nullptr ? "" : join(" (where ", asked.where, " = ", asked.is, ")"), "; ",
-                 exchange.upstream, ": ", asked.upstream);
+    if (origins.contains(asked.key)) continue;
+    std::string where;
+    if (asked.where != nullptr && !origins.contains(asked.where))
+      where = join(" (where ", asked.where, " = ", asked.is, ")");
+    else if (asked.where != nullptr && std::ranges::count(split(asked.is, '|'), options.value(asked.where)) == 0)
+      continue;
+    list += join("\n  --", asked.key, " ", options.accepted(asked.key), where, "; ", exchange.upstream, ": ",
+                 asked.upstream);
   }
   require_usage(list.empty(), what, ": the arrays do not determine these options of the network:", list,
                 "\nset each of them to its value in the program that trained the weights");

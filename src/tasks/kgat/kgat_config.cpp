@@ -120,6 +120,8 @@ KgatTask::Options KgatConfig::resolved(DType dtype) const {
   options.dtype = dtype;
   options.arch.conv_dims = whole("model.conv_dims", conv_dims_);
   options.cutoffs = whole("eval.ks", cutoffs_);
+  std::vector<double>& rates = options.message_dropout;  // equal ones, as by default, are one for all layers
+  if (!rates.empty() && std::ranges::count(rates, rates.front()) == std::ssize(rates)) rates.resize(1);
   options.arch.aggregator = aggregator_ == "gcn"         ? ops::Aggregator::gcn
                             : aggregator_ == "graphsage" ? ops::Aggregator::graphsage
                                                          : ops::Aggregator::bi_interaction;

@@ -1,6 +1,5 @@
 #include "lockstep/tasks/kgat/kgat_task.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -19,11 +18,9 @@ KgatTask::Options checked(KgatTask::Options options, const KgData& data) {
   arch.edges = data.graph.nnz();
   const auto layers = static_cast<std::size_t>(arch.layers());
   require_usage(layers >= 1, "option model.conv_dims: at least one layer is needed");
-  std::vector<double>& rates = options.message_dropout;
-  if (!rates.empty() && std::ranges::count(rates, rates.front()) == std::ssize(rates))
-    rates.resize(layers, rates.front());
-  require_usage(rates.empty() || rates.size() == layers, "option model.mess_dropout: ", rates.size(), " rates for ",
-                layers, " layers");
+  if (options.message_dropout.size() == 1) options.message_dropout.resize(layers, options.message_dropout.front());
+  require_usage(options.message_dropout.empty() || options.message_dropout.size() == layers,
+                "option model.mess_dropout: ", options.message_dropout.size(), " rates for ", layers, " layers");
   return options;
 }
 
