@@ -213,17 +213,19 @@ std::vector<ArcInput> arc_inputs(const std::vector<std::filesystem::path>& paths
   };
   for (const std::filesystem::path& path : paths) {
     const std::vector<std::filesystem::path> files = json_files(path);
-    const bool contest =
-        std::ranges::any_of(files, [](const auto& file) { return !contest_part(file, "challenges").empty(); });
+    const auto of_contest = [](const auto& file) {
+      return !contest_part(file, "challenges").empty() || !contest_part(file, "solutions").empty();
+    };
+    const bool contest = std::ranges::any_of(files, of_contest);
     if (!contest) {
       take(path);
       continue;
     }
     for (const auto& file : files) {
-      if (contest_part(file, "challenges").empty() && contest_part(file, "solutions").empty())
-        left_aside.push_back(file.string());
-      else
+      if (of_contest(file))
         take(file);
+      else
+        left_aside.push_back(file.string());
     }
   }
   for (ArcInput& input : inputs) {

@@ -1,6 +1,7 @@
 #include "lockstep/prep/hrm/puzzle_csv.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <istream>
@@ -21,6 +22,12 @@ std::int32_t rating_of(const std::string& text, const std::string& where) {
                "' is not an integer");
   require_data(rating >= 0, "reading ", where, ": rating ", rating, " is negative");
   return rating;
+}
+
+/// Whether two names differ at most by the case of their letters.
+bool same(const std::string& a, const std::string& b) {
+  const auto lower = [](unsigned char c) { return std::tolower(c); };
+  return std::ranges::equal(a, b, {}, lower, lower);
 }
 
 /// The first of tab, semicolon and comma in a line; a comma if it has none.
@@ -80,13 +87,13 @@ PuzzleHeader read_puzzle_csv(std::istream& in, const std::string& file, const Pu
         fields[0].find_first_not_of(".0123456789") == std::string::npos) {
       question = 0;
       answer = width > 1 ? 1 : -1;
-      header.used = join("no header: question", answer < 0 ? "; the answers are computed" : ", answer");
+      header.used = join("no header: question", answer < 0 ? "" : ", answer");
       return false;
     }
     const auto column = [&](const char* what, const std::string& asked, std::vector<std::string> usual) {
       if (!asked.empty()) usual = {asked};
       for (const std::string& name : usual) {
-        const auto found = std::ranges::find(fields, name);
+        const auto found = std::ranges::find_if(fields, [&](const std::string& field) { return same(field, name); });
         if (found == fields.end()) continue;
         header.used += join(header.used.empty() ? "" : ", ", what, name == what ? "" : " = " + name);
         return found - fields.begin();
@@ -101,7 +108,8 @@ PuzzleHeader read_puzzle_csv(std::istream& in, const std::string& file, const Pu
     source = column("source", "", {"source"});
     require_data(question >= 0 && answer >= 0, "reading ", row.where, ": none of the columns ", listed(fields), " is ",
                  question < 0 ? "the question" : "the answer", "; name it with --",
-                 question < 0 ? "question" : "answer", "-column");
+                 question < 0 ? "question" : "answer", "-column",
+                 lists ? ", or give one puzzle per line without a header" : "");
     std::vector<std::string> others;
     for (std::ptrdiff_t i = 0; i < std::ssize(fields); ++i)
       if (i != question && i != answer && i != rating && i != source)

@@ -102,6 +102,7 @@ void summarise(const BasePuzzles& puzzles, const std::string& path, const Puzzle
   if (puzzles.restored > 0)
     summary.note(puzzles.restored, " questions of '", path,
                  "' had lost zeros at their start, as in a spreadsheet; they are restored, and the answers fit them");
+  if (puzzles.solved > 0) summary.note(puzzles.solved, " answers are not in '", path, "'; they are computed");
   std::int64_t few = 0;
   for (std::int64_t i = 0; sudoku && i < puzzles.size(); ++i)
     few += digits_of(i) < fewest_givens(sudoku_order(static_cast<std::size_t>(puzzles.cells)));
@@ -127,7 +128,8 @@ BasePuzzles read_puzzles(const std::string& path, const PuzzleColumns& columns, 
     ++seen;
     if (minimum >= 0 && *row.rating < minimum) return;
     puzzles.add(row, question, answer);
-    puzzles.restored += trim(row.question).size() < question.size();
+    puzzles.solved += trim(row.answer).empty();
+    puzzles.restored += sudoku && trim(row.question).size() < question.size();
     puzzles.repeated += !known.insert(std::hash<std::string>{}(row.question + row.answer)).second;
   });
   require_data(puzzles.size() > 0, "reading '", path, "': none of ", seen, " puzzles has a rating of at least ",

@@ -191,6 +191,9 @@ TEST_SUITE("prep.arc") {
           "x-training_solutions.json");
     check_mentions(error_of(Fault::usage, [&] { arc_inputs({"x-training_solutions.json"}, left_aside); }),
                    "x-training_solutions.json", "name that file too");
+    fs::create_directory("answers");
+    write_text("answers/x_solutions.json", "{}");
+    check_mentions(error_of(Fault::usage, [&] { arc_inputs({"answers"}, left_aside); }), "name that file too");
     const auto error = [&](const std::string& answers) {
       write_text("a.json", answers);
       return error_of(Fault::data, [&] { read_arc_tasks({"x-training_challenges.json", "a.json"}); });

@@ -136,11 +136,14 @@ TEST_SUITE("prep.puzzle_program") {
     write_text("t.csv", std::string("question,answer,rating,level\n") + kQ + "," + kA + ",7,x\n" + lost.substr(2) +
                             "," + kA + ",9,y\n" + sparse + "," + kA + ",1,z\n");
     const std::string text = prepare("sudoku --train t.csv -o o.h5");
-    check_mentions(text, "'t.csv': 3 puzzles of 9 x 9 cells, givens 16 to 21, rating 1 to 9",
+    check_mentions(text, "'t.csv': 3 puzzles of 9 x 9 cells, givens 16 to 17, rating 1 to 9",
                    "question, answer, rating; left aside: level", "1 questions of 't.csv' had lost zeros",
                    "1 puzzles of 't.csv' have fewer givens than any Sudoku with one solution");
     check_mentions(prepare("check o.h5"), "1 puzzles have fewer givens", "o.h5: good");
     prepare("sudoku --train t.csv --strict -o o.h5");  // notes, no warnings
+    write_text("list.txt", std::string(kQ) + "\n");
+    check_mentions(prepare("sudoku --train list.txt -o o.h5"), "no header: question",
+                   "1 answers are not in 'list.txt'");
   }
 
   TEST_CASE("mazes from a table, eight images per training group") {

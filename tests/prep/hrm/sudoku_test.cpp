@@ -174,7 +174,7 @@ TEST_SUITE("prep.sudoku") {
              "quizzes,solutions\n" + zeros + "," + a + "\n",
              "id,puzzle,solution,clues,difficulty\n1," + q + "," + a + ",21,2.5\n",
              "source; question; answer; rating\nx; " + q + "; " + a + "; 3\n",
-             "question\tanswer\n" + q + "\t" + a + "\n",
+             "Question\tAnswer\n" + q + "\t" + a + "\n",
              "question,answer\n" + zeros.substr(2) + "," + a + "\n",  // as a number
              "# hard ones\n" + q + "\n",                              // solved
              q + "," + a + "\n",

@@ -42,6 +42,7 @@ struct BasePuzzles {
   std::int64_t cells = 0;            ///< per grid; 0 before the first puzzle
   std::int64_t repeated = 0;         ///< rows of the table that equal an earlier one
   std::int64_t restored = 0;         ///< questions that had lost zeros at their start
+  std::int64_t solved = 0;           ///< answers that the table does not have
   std::int64_t size() const { return cells == 0 ? 0 : static_cast<std::int64_t>(inputs.size()) / cells; }
   /// Adds a puzzle. errors  data: another number of cells than the first puzzle has
   void add(const PuzzleRow& row, const std::vector<std::uint8_t>& question, const std::vector<std::uint8_t>& answer);
