@@ -66,7 +66,8 @@ def sequence(kind, mhc):
         candidates = torch.arange(1, data.items + 1).expand(data.users, -1)
         outputs = lambda net: {"score": net.eval().predict(newest(item), newest(time), candidates)}
         (folder / "items").write_text("".join(f"{id}\n" for id in raw))
-        words = f"--model.num_heads 2 --model.time_span 9 --model.mhc {mhc}".split() + (["--model.norm", "pre"] if mhc == "streams" else [])
+        words = f"--model.num_heads 2 --model.time_span 9 --model.mhc {mhc} --model.pad_mask key --model.ln_eps 1e-8 --model.ffn_residual true".split()
+        words += [] if kind == "tisasrec" and mhc == "none" else ["--model.norm", "pre", "--model.mhc_sinkhorn_iter", "20"]
         return module, new, outputs, words, ["--all-users", "--candidates-file", folder / "items"]
     return make
 
@@ -115,7 +116,7 @@ def har(path, folder):
     module = Har(a)
     few_steps(module, lambda: F.cross_entropy(module.net(x), labels))
     outputs = lambda m: {"probability": torch.softmax(m.net.eval()(test), 1)}
-    return module, lambda: Har(a), outputs, ["--model.heads", "4", "--model.head_width", "8"], []
+    return module, lambda: Har(a), outputs, "--model.heads 4 --model.head_width 8 --model.mode flatten --model.mlp_norm pre --model.ln_eps 1e-5".split(), []
 
 
 def emulator(path, folder):
@@ -140,7 +141,7 @@ def emulator(path, folder):
         return emulator_peer.forward(peer, dict(net.named_parameters()), z) * net.output_std + net.output_mean
 
     few_steps(module, lambda: F.mse_loss((forward(module) - module.output_mean) / module.output_std, (y - module.output_mean) / module.output_std))
-    return module, lambda: other, lambda net: {"y": forward(net)}, [], ["--input", path]
+    return module, lambda: other, lambda net: {"y": forward(net)}, ["--model.activation", "gelu"], ["--input", path]
 
 
 def kgat(path, folder):
@@ -170,7 +171,8 @@ def kgat(path, folder):
 
     few_steps(module, loss)
     (folder / "items").write_text("".join(f"{i}\n" for i in range(size["items"])))
-    return module, lambda: other, outputs, [], ["--all-users", "--candidates-file", folder / "items"]
+    words = "--model.attention true --model.parallel_edges per_triple --model.leaky_slope 0.01".split()
+    return module, lambda: other, outputs, words, ["--all-users", "--candidates-file", folder / "items"]
 
 
 def hrm(path, folder):
@@ -198,7 +200,9 @@ def hrm(path, folder):
             z_h, z_l, logits, q = peer.inner(z_h, z_l, x)
         return {"q_halt": q[:, 0], "q_continue": q[:, 1], "answer": logits.argmax(-1) - 1}
 
-    return module, lambda: other, outputs, ["--model.num_heads", "2"], ["--input", folder / "puzzles", "--segments", "3"]
+    words = "--model.num_heads 2 --model.h_cycles 2 --model.l_cycles 2 --model.pos_encodings rope --model.puzzle_emb_len -1".split()
+    words += "--model.halt_max_steps 16 --model.q_continue true".split()
+    return module, lambda: other, outputs, words, ["--input", folder / "puzzles", "--segments", "3"]
 
 
 def beside(state, path):

@@ -76,7 +76,8 @@ def check_fused(folder):
         module = FusedAttention(file)
     state = {name: value.detach().clone() for name, value in module.state_dict().items()}
     torch.save(state, weights)
-    run(BIN / "lockstep", "import", "--model.kind", "sasrec", "--weights", weights, "--data", data, "--model.norm", "original", "--output", checkpoint)
+    words = "--model.num_heads 2 --model.norm original --model.ffn_residual true --model.pad_mask key --model.ln_eps 1e-8".split()
+    run(BIN / "lockstep", "import", "--model.kind", "sasrec", "--weights", weights, "--data", data, *words, "--output", checkpoint)
     run(BIN / "lockstep", "eval", "--checkpoint", checkpoint)
     run(BIN / "lockstep", "export", "--checkpoint", checkpoint, "--format", "safetensors", "--output", exported)
     back = load_file(exported)

@@ -90,8 +90,7 @@ int run_import(World& world, const Args& args) {
       "The command reads .safetensors, .npz of NumPy, and .pt or .pth of torch.save, whose pickle it never executes. "
       "Names and shapes are those of the public code's state_dict (docs/weights.md), with or without the prefixes "
       "module., _orig_mod. and model.inner. Sizes that no option gives follow from the shapes of the arrays; every "
-      "other "
-      "option of the network must be set, unless lockstep export has written it into the file. "
+      "other option of the network must be set, unless lockstep export has written it into the file. "
       "lockstep eval, predict, export, and train --init-from accept the checkpoint.");
   options.add("weights", &weights, "", "file of arrays to read").value_name("FILE").required();
   options
