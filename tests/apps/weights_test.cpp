@@ -151,6 +151,19 @@ TEST_SUITE("apps.weights") {
       }
     }
     lsnet_close(model);
+
+    // The same puzzles, a row per line with bars between the boxes: the same answers, each on the puzzle's first line.
+    std::string rows = "# a row per line\n", answered;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      rows += letters.substr(to_size(tokens[i]), 1);
+      rows += i % 4 == 1 ? " | " : i % 16 == 15 ? "\n\n" : i % 16 == 7 ? "\n---+---\n" : i % 4 == 3 ? "\n" : "";
+    }
+    write_text("rows", rows);
+    succeeded(run("predict --checkpoint " + checkpoint + " --input rows --segments 3 --output q.txt"));
+    for (const char c : read_text("q.txt"))
+      if (c != '\n' || (!answered.empty() && answered.back() != '\n')) answered += c;
+    CHECK(answered == read_text("p.txt"));
+    CHECK(read_text("q.txt").starts_with("\n" + answered.substr(0, 16) + "\n\n"));
   }
 
   TEST_CASE("an export has the trained or the averaged weights, and says which") {
