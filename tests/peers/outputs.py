@@ -244,6 +244,7 @@ def check(case, save, module, new, outputs, import_words, predict_words, data, f
     kind, state = case.split()[0], {name: value.detach() for name, value in module.state_dict().items()}
     save(state, saved)
     wrong = ["--model.kind", "kgat" if kind == "bprmf" else "bprmf", "--weights", saved, "--data", prepared("kg", folder)]
+    wrong += "--model.attention true --model.parallel_edges per_triple --model.leaky_slope 0.01".split() if kind == "bprmf" else []
     message = run(BIN / "lockstep", "import", *wrong, "--output", folder / "refused.h5", code=3)
     assert "missing" in message and "not in this network" in message and not (folder / "refused.h5").exists(), message
     run(BIN / "lockstep", "import", "--model.kind", kind, "--weights", saved, "--data", data, *import_words, "--output", checkpoint)

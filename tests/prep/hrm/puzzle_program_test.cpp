@@ -119,8 +119,8 @@ TEST_SUITE("prep.puzzle_program") {
       rows += question + "," + answer + "\n";
     }
     write_text("t.csv", "question,answer\n" + rows);
-    check_mentions(make("sudoku --train t.csv --val 4 --num-aug 2"), "note: 3 rows of 't.csv' repeat", "19 groups",
-                   "val  /all  4 groups, 4 puzzles");
+    check_mentions(make("sudoku --train t.csv --val 4 --num-aug 2"), "3 rows of 't.csv' repeat", "19 groups",
+                   "val/all            4 groups, 4 puzzles");
     prepare("check out.h5");
     make("synth-maze --side 6 --train 5 --test 2 --val 3 --aug");
     CHECK(tokens("/val").size() == 3 * 36);
