@@ -21,6 +21,9 @@ OptionValues options_of(const NamedArrays& arrays, const Options&) {
   add_size(values, "model.conv_channels", extent(arrays, "conv1d.weight", 0));
   if (const std::int64_t kernel = extent(arrays, "conv1d.weight", 2); kernel % 2 == 1)
     add_size(values, "model.conv_kernel_size", kernel);
+  // A model file that Lockstep has exported says it in its own entry.
+  if (const auto entry = arrays.metadata.find("activation"); entry != arrays.metadata.end())
+    values.emplace_back("model.activation", entry->second);
   return values;
 }
 
