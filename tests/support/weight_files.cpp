@@ -95,7 +95,7 @@ HarArch small_har(HarArch::Mode mode, HarArch::Pool pool, bool pre_norm) {
   arch.pool = pool;
   arch.pre_norm = pre_norm;
   arch.channels = 3;
-  arch.length = 23;  // the last samples fill no patch
+  arch.length = 23;  // the last patch is not full
   arch.patch = 5;
   arch.dim = 12;
   arch.layers = 2;

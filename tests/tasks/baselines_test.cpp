@@ -68,6 +68,37 @@ Values har_baseline(const std::vector<std::string>& classes, HarArch::Mode mode,
   return baselines(model).at("always b");
 }
 
+/// The accuracy and the finite loss of the nearest training windows. Classes differ by the swing of a channel and share
+/// its mean; a second channel of much larger numbers says nothing.
+Values nearest_windows(HarArch::Mode mode) {
+  prep::HarSet set;
+  set.length = 16;
+  set.class_names = {"still", "slow", "fast"};
+  set.channel_names = {"acc", "pressure"};
+  set.sample_rate = 50;
+  set.source = "test";
+  for (std::int32_t n = 0; n < 90; ++n) {
+    const std::int32_t label = n % 3;
+    std::vector<std::vector<double>> columns(2);
+    for (int t = 0; t < 16; ++t) {
+      columns[0].push_back(9.8 + 0.1 * label * std::sin(label * t + n));
+      columns[1].push_back(101325 + 10 * std::cos(n * n));
+    }
+    prep::HarOrigin origin;
+    origin.label = label;
+    origin.split = n < 60 ? 0 : 2;
+    prep::append_windows(set, columns, 0, 16, 16, origin);
+  }
+  prep::take_channel_moments(set);
+  prep::write_har_set("har.h5", set);
+  LocalPlacement placement;
+  HarTask::Options options;
+  options.arch.patch = options.arch.dim = options.arch.mlp = 8;
+  options.arch.layers = 1;
+  options.arch.mode = mode;
+  return baselines(HarTask(options, HarData::read("har.h5", placement))).at("nearest windows");
+}
+
 }  // namespace
 
 TEST_SUITE("tasks.baselines") {
@@ -189,6 +220,16 @@ TEST_SUITE("tasks.baselines") {
     const double mean = (std::log(4.0 / 3) + std::log(4.0)) / 2;
     CHECK(har_baseline({"a", "b"}, HarArch::Mode::average, 0.2).at("loss") == Approx(mean));
     CHECK(har_baseline({"a", "b", "never"}, HarArch::Mode::average, 0.2).count("loss") == 0);
+  }
+
+  TEST_CASE("the nearest training windows tell classes apart that differ in their swing; they have no loss") {
+    for (const HarArch::Mode mode : {HarArch::Mode::average, HarArch::Mode::independent}) {
+      const Values m = nearest_windows(mode);
+      CHECK(m.at("accuracy") == 1);
+      CHECK(m.at("f1.slow") == 1);
+      CHECK(m.at("support.fast") == 10);
+      CHECK(m.count("loss") == 0);
+    }
   }
 
   TEST_CASE("the baseline for puzzles is the most frequent answer to each token, or an unknown token itself") {

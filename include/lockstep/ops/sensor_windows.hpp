@@ -28,7 +28,7 @@ struct SensorSequence {
 ///
 /// Computed in f64 without FMA and rounded once, so it has the bits of the same calculation on the CPU.
 ///
-/// shapes   signals (n, C, L); y (sequences, ...) with the first n <= L values of each sequence
+/// shapes   signals (n, C, L); y (sequences, ...): the first samples of each sequence; zeros after its last
 /// dtypes   signals f64; y f32 | f64 | bf16 | f16 (rounded to f32, then to halves)
 /// errors   Error if y or signals are not on a GPU, or the shapes do not fit. Picks and sequences must be in memory
 ///          that kernels can read; their numbers are not checked.

@@ -59,7 +59,7 @@ Dropout dropout_of(const HarDraws* draws, double rate, const std::string& site) 
 }  // namespace
 
 std::int64_t HarArch::tokens() const {
-  if (input == Input::signal) return length / patch;
+  if (input == Input::signal) return (length + patch - 1) / patch;
   const std::int64_t side = image / patch;
   return side * side;
 }

@@ -50,8 +50,9 @@ class HarFunction : public ArrayFunction {
       const std::int64_t c = i % channels;
       const float* from = x + (i / channels * arch.channels + c) * arch.length;
       const double mean = data_.channel_mean[c], scale = 1 / data_.channel_std[c];
-      for (std::int64_t t = 0; t < arch.tokens() * arch.patch; ++t)
+      for (std::int64_t t = 0; t < arch.length; ++t)
         *to++ = static_cast<T>((static_cast<double>(from[t]) - mean) * scale);
+      to = std::fill_n(to, arch.tokens() * arch.patch - arch.length, T{0});
     }
     return out;
   }

@@ -15,9 +15,8 @@ Value mean_over(OnnxGraph& graph, const Value& x, std::int64_t axis) {
 
 /// The embedded patches of each sequence. shapes  x (n, C, L) -> (n S, T, D), S sequences of a window
 Value embed(OnnxGraph& graph, const HarArch& arch, Value x, const HarMetadata& data) {
-  const std::int64_t used = arch.tokens() * arch.patch, channels = arch.mode == Mode::first ? 1 : arch.channels;
-  if (used < arch.length)
-    x = graph.node("Slice", {x, graph.integers({0}), graph.integers({used}), graph.integers({2})});
+  const std::int64_t lacking = arch.tokens() * arch.patch - arch.length,
+                     channels = arch.mode == Mode::first ? 1 : arch.channels;
   if (channels < arch.channels)
     x = graph.node("Slice", {x, graph.integers({0}), graph.integers({channels}), graph.integers({1})});
   const auto per_channel = [&](const char* name, const std::vector<double>& values) {
@@ -25,6 +24,7 @@ Value embed(OnnxGraph& graph, const HarArch& arch, Value x, const HarMetadata& d
   };
   x = graph.node("Sub", {x, per_channel("channel_mean", data.channel_mean)});
   x = graph.node("Div", {x, per_channel("channel_std", data.channel_std)});
+  if (lacking > 0) x = graph.node("Pad", {x, graph.integers({0, 0, 0, 0, 0, lacking})});
   x = graph.node("Reshape", {x, graph.integers({-1, arch.tokens(), arch.patch})});
   x = graph.linear(x, "encoder.stem");
   if (arch.mode != Mode::average) return x;

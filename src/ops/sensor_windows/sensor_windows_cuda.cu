@@ -29,6 +29,10 @@ __global__ void __launch_bounds__(kThreads)
                        : signals[(pick.next * channels + channel) * length + at - pick.ahead];
   };
   for (std::int64_t t = threadIdx.x; t < used; t += kThreads) {
+    if (t >= length) {
+      gpu::store(y + blockIdx.x * used + t, static_cast<real_t<T>>(0));
+      continue;
+    }
     double x = 0;
     if (s.triad < 0) {
       x = sample(s.channel, t);

@@ -1,6 +1,8 @@
 #include "lockstep/tasks/har/har_task.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <memory>
 #include <numeric>
 
 #include "lockstep/base/permutation.hpp"
@@ -16,6 +18,7 @@
 #include "tasks/arena_array.hpp"
 #include "tasks/har/har_augment.hpp"
 #include "tasks/har/har_metrics.hpp"
+#include "tasks/har/har_neighbours.hpp"
 #include "tasks/har/har_pictures.hpp"
 
 namespace lockstep {
@@ -71,6 +74,14 @@ HarTask::HarTask(Options options, HarData data)
   for (const std::int32_t n : train_) all[static_cast<std::size_t>(data_.label(n))].push_back(n);
   for (const auto& members : all)
     if (!members.empty()) members_.push_back(members);
+  if (options_.augment.shift && std::ssize(train_) < data_.count[0]) {
+    // A shifted window may not hold samples of a window that data.percent leaves out.
+    const auto stored = data_.following.span<std::int32_t>();
+    following_.assign(stored.begin(), stored.end());
+    for (std::size_t i = 0; i < following_.size(); i += 2)
+      if (!std::ranges::binary_search(train_, following_[i])) following_[i] = -1, following_[i + 1] = 0;
+    data_.following = Tensor::of(following_.data(), data_.following.shape());
+  }
   if (options_.balance != HarBalance::weights) return;
   for (std::size_t k = 0; k < all.size(); ++k)
     if (!all[k].empty())
@@ -187,7 +198,8 @@ Tensor HarTask::signals(Arena& host, std::span<const Sequence> sequences, const 
       const double* x = signals + s.channel * length;
       const double mean = data_.channel_mean[static_cast<std::size_t>(s.channel)],
                    scale = 1 / data_.channel_std[static_cast<std::size_t>(s.channel)];
-      for (std::int64_t t = 0; t < used; ++t) out[t] = static_cast<T>((x[t] - mean) * scale);
+      for (std::int64_t t = 0; t < length; ++t) out[t] = static_cast<T>((x[t] - mean) * scale);
+      std::fill(out + length, out + used, T{0});
     }
   });
   return patches;
@@ -345,6 +357,7 @@ void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t
 }
 
 std::vector<Baseline> HarTask::baselines() const {
+  if (train_.empty()) return {};
   const auto classes = static_cast<std::size_t>(data_.classes());
   std::vector<std::int64_t> counts(classes);
   for (const std::int32_t window : train_) ++counts[static_cast<std::size_t>(data_.label(window))];
@@ -356,18 +369,28 @@ std::vector<Baseline> HarTask::baselines() const {
   for (std::size_t k = 0; k < classes; ++k)
     loss[k] = options_.smoothing > 0 ? (1 - options_.smoothing) * surprise[k] + options_.smoothing * mean : surprise[k];
   const std::int32_t guess = by_count(counts).front();
-  const auto evaluate = [this, guess, loss](Tape&, Split split, std::int64_t first, std::int64_t count, double* sums) {
-    const HarSums to(sums, data_.classes());
-    const double rows = per_channel() ? static_cast<double>(data_.channels()) : 1;  // of a window
-    for (const std::int64_t window : windows_of(split, first, count)) {
-      const std::int32_t label = data_.label(window);
-      *to.rows += rows;
-      *to.loss += rows * loss[static_cast<std::size_t>(label)];
-      if (label == guess) *to.correct += rows;
-      to.confusion[label * data_.classes() + guess] += 1;
-    }
+  const auto baseline = [this](const std::string& name, const auto& class_of, const auto& loss_of) {
+    return Baseline{name, [=, this](Tape&, Split split, std::int64_t first, std::int64_t number, double* sums) {
+                      const HarSums to(sums, data_.classes());
+                      const double rows = per_channel() ? static_cast<double>(data_.channels()) : 1;  // of a window
+                      for (const std::int64_t window : windows_of(split, first, number)) {
+                        const std::int32_t label = data_.label(window), found = class_of(window);
+                        *to.rows += rows;
+                        *to.loss += rows * loss_of(label);
+                        if (label == found) *to.correct += rows;
+                        to.confusion[label * data_.classes() + found] += 1;
+                      }
+                    }};
   };
-  return {{join("always ", data_.class_names[static_cast<std::size_t>(guess)]), evaluate}};
+  const auto neighbours = std::make_shared<const HarNeighbours>(data_, train_);
+  return {
+      baseline(
+          join("always ", data_.class_names[static_cast<std::size_t>(guess)]), [guess](std::int64_t) { return guess; },
+          [loss](std::int32_t label) { return loss[static_cast<std::size_t>(label)]; }),
+      baseline(
+          "nearest windows",
+          [neighbours, this](std::int64_t window) { return neighbours->class_of(data_.window(window)); },
+          [](std::int32_t) { return std::numeric_limits<double>::quiet_NaN(); })};
 }
 
 void HarTask::classify(Tape& tape, std::span<const std::int64_t> windows, std::span<double> out) const {

@@ -163,6 +163,30 @@ TEST_SUITE("tasks.har_task") {
     CHECK(chosen(50, 1).first == 2);
     CHECK(chosen(1, 1).first == 1);
     CHECK(chosen(50, 1).second == chosen(50, 2).second);
+    const Fixture shifted([](HarTask::Options& o) {
+      o.percent = 50;
+      o.augment.shift = true;
+    });
+    const auto all = shifted.model->train_windows();
+    const auto following = shifted.model->data().following.span<std::int32_t>();
+    for (std::size_t n = 0; n < 15; ++n)  // a shift reads no window that is left out
+      CHECK((following[2 * n] == -1 || std::ranges::find(all, following[2 * n]) != all.end()));
+  }
+
+  TEST_CASE("every sample of a window counts, also in a last patch that is not full") {
+    const auto scores = [](std::size_t sample) {
+      const Fixture f([](HarTask::Options& o) { o.arch.patch = 5; },  // 12 samples in three patches
+                      [&](prep::HarSet& set) {
+                        if (sample < kLength) set.signals[sample] += 1;  // of the first window's first channel
+                      });
+      CHECK(f.model->network().arch().tokens() == 3);
+      OwnTape tape(DType::f64);
+      std::vector<double> out(3);
+      f.model->classify(tape, std::vector<std::int64_t>{0}, out);
+      return out;
+    };
+    const std::vector<double> before = scores(kLength);
+    for (std::size_t sample = 0; sample < kLength; ++sample) CHECK(scores(sample) != before);
   }
 
   TEST_CASE("balanced sampling draws every class equally often, and its windows in turn, as a function of the epoch") {

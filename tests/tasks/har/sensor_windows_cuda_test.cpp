@@ -7,7 +7,7 @@
 TEST_SUITE("tasks.sensor_windows_cuda") {
   TEST_CASE("windows from GPU memory have the bits of those that the CPU draws" * doctest::skip(gpu_count() == 0)) {
     constexpr Device kGpu{DeviceKind::cuda, 0};
-    constexpr std::int64_t kWindows = 4, kChannels = 7, kLength = 150, kUsed = 144;
+    constexpr std::int64_t kWindows = 4, kChannels = 7, kLength = 150, kUsed = 160;  // zeros follow the last sample
     const OwnedTensor signals = random_tensor(DType::f64, {kWindows, kChannels, kLength}, "signals");
     std::vector<std::int32_t> labels(kWindows), following = {1, 60, 2, kLength, 3, 1, -1, 0};
     HarData data;
@@ -34,7 +34,8 @@ TEST_SUITE("tasks.sensor_windows_cuda") {
                              .factor = factors[to_size(channel)],
                              .mean = mean,
                              .scale = scale});
-        for (std::int64_t t = 0; t < kUsed; ++t) expected.push_back((x[to_size(channel * kLength + t)] - mean) * scale);
+        for (std::int64_t t = 0; t < kUsed; ++t)
+          expected.push_back(t < kLength ? (x[to_size(channel * kLength + t)] - mean) * scale : 0);
       }
     }
     CHECK(shifted > 3);

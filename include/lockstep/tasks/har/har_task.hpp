@@ -67,7 +67,8 @@ class HarTask final : public ShardTask {
   std::int64_t sum_count() const override;
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
-  /// The majority class of the training windows (ties: the lower class); its loss is that of the classes' frequencies.
+  /// The majority class of the training windows (ties: the lower class), with the loss of the classes' frequencies; and
+  /// the nearest training windows (see har_neighbours.hpp), without a loss. Without training windows none.
   std::vector<Baseline> baselines() const override;
   std::string protocol(Split split) const override {
     return join(size(split), " windows", per_channel() ? ", each by the mean of its channels" : "");
@@ -133,6 +134,7 @@ class HarTask final : public ShardTask {
   Options options_;
   HarData data_;
   std::vector<std::int32_t> train_;
+  std::vector<std::int32_t> following_;  ///< HarData::following without the windows that data.percent leaves out
   std::vector<std::vector<std::int32_t>> members_;  ///< training windows of each class that has some
   std::vector<std::int32_t> triads_;                ///< first channel of each x, y, z triad of a sensor
   std::vector<double> class_weight_;

@@ -1,0 +1,78 @@
+#include "tasks/har/har_neighbours.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace lockstep {
+
+HarNeighbours::HarNeighbours(const HarData& data, std::span<const std::int32_t> train)
+    : channels_(data.channels()), length_(data.length()) {
+  const auto all = std::ssize(train), used = std::min(all, kMostWindows);
+  std::vector<std::vector<double>> rows;
+  for (std::int64_t i = 0; i < used; ++i) {
+    const std::int32_t window = train[static_cast<std::size_t>(i * all / used)];
+    rows.push_back(features_of(data.window(window)));
+    classes_.push_back(data.label(window));
+  }
+  const std::size_t width = rows.front().size();
+  mean_.resize(width);
+  scale_.resize(width);
+  for (std::size_t f = 0; f < width; ++f) {
+    const auto mean_of = [&](const auto& term) {
+      double sum = 0;
+      for (const auto& row : rows) sum += term(row[f]);
+      return sum / static_cast<double>(rows.size());
+    };
+    mean_[f] = mean_of([](double x) { return x; });
+    const double deviation = std::sqrt(mean_of([&](double x) { return (x - mean_[f]) * (x - mean_[f]); }));
+    scale_[f] = deviation > 1e-10 * std::abs(mean_[f]) ? 1 / deviation : 0;
+  }
+  for (const auto& row : rows)
+    for (std::size_t f = 0; f < width; ++f) features_.push_back((row[f] - mean_[f]) * scale_[f]);
+}
+
+std::vector<double> HarNeighbours::features_of(const double* window) const {
+  std::vector<double> out;
+  const auto samples = static_cast<double>(length_);
+  for (const double *x = window, *end = window + channels_ * length_; x < end; x += length_) {
+    const auto [least, most] = std::minmax_element(x, x + length_);
+    const double mean = std::accumulate(x, x + length_, 0.0) / samples;
+    double square = 0, step = 0, crossings = 0;
+    for (std::int64_t t = 0; t < length_; ++t) {
+      square += (x[t] - mean) * (x[t] - mean);
+      if (t == 0) continue;
+      step += std::abs(x[t] - x[t - 1]);
+      crossings += (x[t] > mean) != (x[t - 1] > mean);
+    }
+    out.insert(out.end(), {mean, std::sqrt(square / samples), *least, *most, step / samples, crossings / samples});
+  }
+  return out;
+}
+
+std::int32_t HarNeighbours::class_of(const double* window) const {
+  std::vector<double> features = features_of(window);
+  const std::size_t width = features.size();
+  for (std::size_t f = 0; f < width; ++f) features[f] = (features[f] - mean_[f]) * scale_[f];
+  std::vector<std::pair<double, std::size_t>> near(classes_.size());  // distance, window
+  for (std::size_t n = 0; n < near.size(); ++n) {
+    double distance = 0;
+    for (std::size_t f = 0; f < width; ++f) {
+      const double d = features[f] - features_[n * width + f];
+      distance += d * d;
+    }
+    near[n] = {distance, n};
+  }
+  const auto end = near.begin() + std::min(kNeighbours, std::ssize(near));
+  std::partial_sort(near.begin(), end, near.end());
+  std::map<std::int32_t, int> votes;
+  for (auto n = near.begin(); n != end; ++n) ++votes[classes_[n->second]];
+  std::int32_t best = classes_[near.front().second];
+  for (auto n = near.begin(); n != end; ++n)
+    if (votes[classes_[n->second]] > votes[best]) best = classes_[n->second];
+  return best;
+}
+
+}  // namespace lockstep
