@@ -67,6 +67,6 @@ fi
 if section har; then
   "$prep" synth-har --subjects 4 --seconds 10 --output data.h5 --quiet
   both --model.kind har --data.path data.h5 --batch.size 16 --model.layers 2
-  both --model.kind har --data.path data.h5 --batch.size 8 --input image --model.image 32 --model.dim 32 --model.layers 2 \
+  both --model.kind har --data.path data.h5 --batch.size 8 --model.input image --model.image 32 --model.dim 32 --model.layers 2 \
     --model.heads 2 --model.head_width 16 --model.mlp 64
 fi

@@ -76,7 +76,7 @@ void normalise_as_trained(HarData& data, const H5File& checkpoint) {
 }  // namespace
 
 void HarConfig::add_options(Options& o) {
-  o.choice("model.input,input", &input_, "signal", {"signal", "image"},
+  o.choice("model.input", &input_, "signal", {"signal", "image"},
            "source of the patches: the samples of a channel, or a picture of it as a line, drawn on demand");
   o.choice("model.mode,mode", &mode_, "flatten", {"flatten", "independent", "average", "first"},
            "input of one classification: all channels side by side, one channel, the mean of the channels, the first "

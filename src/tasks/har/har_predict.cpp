@@ -30,14 +30,14 @@ constexpr std::int64_t kBlockWindows = 16 * kPassWindows;
 
 struct Arguments {
   RunConfig config;
-  std::string checkpoint, split;
+  std::string checkpoint, input, split;
   PredictionOutput output, recordings;
 };
 
 Options make_options(Arguments& a) {
   Options options(
       "lockstep predict", "Classify windows of sensor signals.",
-      "The windows are those of a prepared set: that of the training, or the one that --data.path names, such as "
+      "The windows are those of a prepared set: that of the training, or the one that --input names, such as "
       "lockstep-prep har --unlabelled makes from recordings without labels. Its "
       "channels, classes, window length and sampling rate must be those of the training, and so must its units where "
       "both are known. The output has a row per window: recording, subject, start, the most likely class and the "
@@ -45,6 +45,7 @@ Options make_options(Arguments& a) {
       "classes with equally many windows the one with the larger sum of probabilities. Where windows have labels, the "
       "command prints accuracy and confusion matrix.");
   options.add("checkpoint", &a.checkpoint, "", "checkpoint with the network").value_name("FILE").required();
+  options.add("input", &a.input, "", "prepared set with the windows; default: data.path").value_name("FILE.h5");
   options.choice("split", &a.split, "test", {"train", "val", "validation", "test"}, "split of the data set");
   add_output_options(options, a.output, "predictions of windows").required();
   options
@@ -52,10 +53,10 @@ Options make_options(Arguments& a) {
            "votes of recordings, in the format of the extension; empty: none. Windows of unknown recordings have no "
            "vote")
       .value_name("FILE");
-  options.example("lockstep predict --checkpoint run/checkpoints/best.h5 --data.path new.h5 --output windows.csv",
+  options.example("lockstep predict --checkpoint run/checkpoints/best.h5 --input new.h5 --output windows.csv",
                   "the class of each window");
   options.example(
-      "mpirun -n 4 lockstep predict --checkpoint run/checkpoints/best.h5 --data.path new.h5 --output windows.h5 "
+      "mpirun -n 4 lockstep predict --checkpoint run/checkpoints/best.h5 --input new.h5 --output windows.h5 "
       "--recordings recordings.csv",
       "the same on four ranks, and one class for each recording");
   options.list_only({"model.kind", "data.path", "data.stage", "run.device", "run.threads", "run.isa", "run.precision",
@@ -260,7 +261,9 @@ int predict_har(World& world, const Args& args) {
   Arguments a;
   Options options = make_options(a);
   if (!parse(world, options, args, a.config)) return 0;
+  if (!a.input.empty() && options.given("data.path")) options.reject("input", "data.path names the windows, too");
   const auto reader = open_checkpoint(world, a.checkpoint, args, options, a.config);
+  if (!a.input.empty()) a.config.data.path = a.input;
   const Split split = a.split == "train" ? Split::train : a.split == "test" ? Split::test : Split::validation;
   std::optional<Origins> origins;
   world.together("opening the data set", [&] {

@@ -38,7 +38,7 @@ ok "$LOCKSTEP" train $SHORT --run-dir halves --batch-size 24 --steps 0
 same_model large/checkpoints/final.h5 halves/checkpoints/final.h5
 
 # --- pictures, every mode, a frozen encoder that begins with another run's weights
-PICTURE="$OPTIONS --input image --model.image 32 --patch-size 8 --model.dim 16 --model.layers 1 --model.heads 2 --model.head_width 8 --model.mlp 16 \
+PICTURE="$OPTIONS --model.input image --model.image 32 --patch-size 8 --model.dim 16 --model.layers 1 --model.heads 2 --model.head_width 8 --model.mlp 16 \
   --hidden-dims 8 --warmup-epochs 0 --epochs 1 --batch-size 16"
 for mode in flatten independent average first; do ok "$LOCKSTEP" train $PICTURE --data-pct 10 --mode $mode --run-dir image-$mode; done
 for name in $(h5ls image-flatten/checkpoints/final.h5/model | awk '/^encoder/ {print $1}'); do
@@ -78,13 +78,15 @@ says 'new.csv:1: the label is empty; --unlabelled'
 ok "$PREP" har new.csv --unlabelled --rate 50 --window 16 --stride 4 --units g,m/s2 --like own.h5 --output new.h5
 ok "$PREP" check new.h5
 says '26 windows have no label'
-NEW="predict --checkpoint own/checkpoints/final.h5 --data.path new.h5"
+NEW="predict --checkpoint own/checkpoints/final.h5 --input new.h5"
 for format in csv h5 jsonl; do
   ok "$LOCKSTEP" $NEW --output windows.$format --recordings votes.$format
   for file in windows votes; do mv $file.$format one-$file.$format; done
   ok on 3 "$LOCKSTEP" $NEW --output windows.$format --recordings votes.$format
   for file in windows votes; do cmp one-$file.$format $file.$format || fail "$file.$format differs on 3 ranks"; done
 done
+run 2 "$LOCKSTEP" $NEW --data.path own.h5 --output windows.csv
+says 'option input' 'data.path names the windows, too'
 run 2 "$LOCKSTEP" $NEW --output votes.csv --recordings ./votes.csv
 says 'the same file'
 ok "$LOCKSTEP" $NEW --output windows.csv --recordings votes.csv
