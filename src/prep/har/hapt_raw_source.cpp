@@ -122,6 +122,8 @@ bool run_hapt_raw(const Args& args) {
     }
   }
   set.notes.emplace_back("transitions_left_out", static_cast<std::int64_t>(left_out));
+  if (left_out > 0)
+    common.summary.line("left out", left_out, " postural transitions; --transitions makes windows of them");
   require_writable(common.output, files);
   note_files(set, folder, files);
   split_validation(set, split);

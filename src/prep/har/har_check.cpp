@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -108,6 +109,7 @@ std::vector<std::string> check_har_set(const H5File& file, std::vector<std::stri
   const auto mean = set.channel_mean, std = set.channel_std;
   take_channel_moments(set);
   check_moments(set.channel_names, {mean, std}, {set.channel_mean, set.channel_std}, problems, remarks);
+  std::ranges::copy(class_notes(set), std::back_inserter(remarks));
   const auto counts = set.class_counts(0);
   for (std::size_t k = 0; k < counts.size(); ++k) {
     if (counts[k] == 0) remarks.push_back(join("there are no training windows of ", set.class_names[k]));
@@ -115,12 +117,42 @@ std::vector<std::string> check_har_set(const H5File& file, std::vector<std::stri
   return problems;
 }
 
+namespace {
+/// The known subjects of each class.
+std::vector<std::set<std::int32_t>> class_subjects(const HarSet& set) {
+  std::vector<std::set<std::int32_t>> subjects(set.class_names.size());
+  for (std::size_t n = 0; n < set.labels.size(); ++n) {
+    if (set.labels[n] >= 0 && set.subject[n] >= 0)
+      subjects[static_cast<std::size_t>(set.labels[n])].insert(set.subject[n]);
+  }
+  return subjects;
+}
+}  // namespace
+
+std::vector<std::string> class_notes(const HarSet& set) {
+  std::vector<std::string> notes;
+  const auto subjects = class_subjects(set);
+  const auto train = set.class_counts(0), test = set.class_counts(2);
+  const std::set<std::int32_t> all(set.subject.begin(), set.subject.end());
+  for (std::size_t k = 0; k < subjects.size(); ++k) {
+    const std::string& name = set.class_names[k];
+    if (subjects[k].size() == 1 && all.size() > 2)
+      notes.push_back(join("class ", name, " has windows of one subject only, ", set.subject_name(*subjects[k].begin()),
+                           ": no other subject can test it"));
+    else if (train[k] > 0 && test[k] == 0 && set.windows_in(2) > 0)
+      notes.push_back(join("class ", name, " has no test window, so test metrics do not show how well it is found"));
+  }
+  return notes;
+}
+
 void print_class_table(const HarSet& set, std::ostream& out) {
-  out << printed("  %-24s %10s %10s %10s\n", "class", "train", "val", "test");
+  out << printed("  %-24s %10s %10s %10s %10s\n", "class", "train", "val", "test", "subjects");
   const std::array counts = {set.class_counts(0), set.class_counts(1), set.class_counts(2)};
+  const auto subjects = class_subjects(set);
   for (std::size_t k = 0; k < set.class_names.size(); ++k)
-    out << printed("  %-24s %10lld %10lld %10lld\n", set.class_names[k].c_str(), static_cast<long long>(counts[0][k]),
-                   static_cast<long long>(counts[1][k]), static_cast<long long>(counts[2][k]));
+    out << printed("  %-24s %10lld %10lld %10lld %10zu\n", set.class_names[k].c_str(),
+                   static_cast<long long>(counts[0][k]), static_cast<long long>(counts[1][k]),
+                   static_cast<long long>(counts[2][k]), subjects[k].size());
   if (set.unlabelled() > 0)
     out << printed("  %-24s %10d %10d %10lld\n", "without a label", 0, 0, static_cast<long long>(set.unlabelled()));
 }

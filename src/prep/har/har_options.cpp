@@ -1,9 +1,12 @@
 #include "prep/har/har_options.hpp"
 
 #include <iostream>
+#include <map>
 
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/prep/files.hpp"
+#include "prep/har/har_plausible.hpp"
 
 namespace lockstep::prep {
 
@@ -26,7 +29,8 @@ void add_har_split_options(Options& options, HarSplit& split, const std::vector<
   options.add("split.seed,seed", &split.seed, std::uint64_t{42}, "seed of every random choice");
 }
 
-void check_har_split(const Options& options, const HarSplit& split) {
+void check_har_split(const Options& options, HarSplit& split) {
+  split.val_given = options.given("split.val_subjects");
   if (split.val_split == "random" && options.given("split.val_subjects"))
     options.reject("split.val_subjects", "has no effect with split.val_split = random");
 }
@@ -44,6 +48,24 @@ void finish_har(SourceOptions& common, HarSet& set) {
   summary.line("windows", set.windows(), " = ", set.windows_in(0), " train + ", set.windows_in(1), " validation + ",
                set.windows_in(2), " test");
   summary.line("each", set.channels(), " channels x ", set.length, " samples at ", set.sample_rate, " Hz");
+  const auto C = static_cast<std::size_t>(set.channels()), L = static_cast<std::size_t>(set.length);
+  for (std::size_t c = 0; c < C; ++c) {
+    std::vector<double> values;
+    for (std::int64_t n = 0; n < set.windows(); ++n) {
+      const auto x = set.window(n).subspan(c * L, L);
+      values.insert(values.end(), x.begin(), x.end());
+    }
+    summary.column(set.channel_names[c], set.channel_units.empty() ? "" : set.channel_units[c], values);
+  }
+  std::map<std::int32_t, std::int64_t> subjects;
+  for (const std::int32_t subject : set.subject) ++subjects[subject];
+  std::vector<std::string> each;
+  for (const auto& [subject, windows] : subjects)
+    each.push_back(join(subject < 0 ? "unknown" : set.subject_name(subject), " ", windows));
+  constexpr std::size_t kMost = 12;
+  if (each.size() > kMost) each.resize(kMost), each.push_back(join("and ", subjects.size() - kMost, " more"));
+  summary.line("subjects", subjects.size(), ", with windows: ", listed(each));
+  for (const auto& note : class_notes(set)) summary.note(note);
   if (set.windows_in(0) > 0) {
     const auto train = set.class_counts(0);
     for (std::size_t k = 0; k < train.size(); ++k) {
@@ -51,6 +73,9 @@ void finish_har(SourceOptions& common, HarSet& set) {
         summary.warning("class ", set.class_names[k], " has no training window, so it cannot be learnt");
     }
   }
+  look_at_classes(set, summary);
+  look_at_units(set, summary);
+  compare_scales(set, summary);
   common.settle(set.notes);
   write_har_set(common.output, set);
   if (!common.quiet) print_class_table(set, std::cout);

@@ -18,8 +18,8 @@ inline const std::vector<std::string> kHarValSubjects = {"5", "17", "25", "30"};
 enum class TestPart : std::uint8_t { given, by_fraction };
 void add_har_split_options(Options& options, HarSplit& split, const std::vector<std::string>& val_subjects,
                            TestPart test);
-/// Checks combinations of options. errors  usage
-void check_har_split(const Options& options, const HarSplit& split);
+/// Checks combinations of options, and notes whether the validation subjects were given. errors  usage
+void check_har_split(const Options& options, HarSplit& split);
 
 /// Records names, relative to `folder`, and checksums of raw files.
 void note_files(HarSet& set, const std::filesystem::path& folder, const std::vector<std::filesystem::path>& files);

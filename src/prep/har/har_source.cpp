@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <charconv>
-#include <iostream>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,10 +12,11 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
+#include "lockstep/io/line_reader.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
 #include "lockstep/prep/source.hpp"
 #include "prep/har/har_options.hpp"
-#include "lockstep/io/line_reader.hpp"
+#include "prep/har/har_times.hpp"
 
 namespace lockstep::prep {
 
@@ -28,8 +29,9 @@ struct ManifestRow {
   std::optional<std::uint8_t> split;
 };
 
-/// unlabelled: labels may be empty, and rows without a split are test rows.
-std::vector<ManifestRow> read_manifest(const fs::path& path, bool unlabelled) {
+/// unlabelled: labels may be empty, and rows without a split are test rows. Labels and subjects that columns of the
+/// tables give must be empty; a row may then be a path alone.
+std::vector<ManifestRow> read_manifest(const fs::path& path, bool unlabelled, const ColumnChoice& choice) {
   static const std::map<std::string, std::uint8_t> kSplits = {{"train", 0}, {"val", 1}, {"validation", 1}, {"test", 2}};
   std::vector<ManifestRow> rows;
   std::map<std::string, std::string> seen;  // path -> where
@@ -46,14 +48,20 @@ std::vector<ManifestRow> read_manifest(const fs::path& path, bool unlabelled) {
     for (auto& field : fields) field = trim(field);
     if (std::exchange(first, false) && fields == std::vector<std::string>{"path", "label", "subject", "split"})
       continue;
+    if (fields.size() == 1 && !choice.label.empty()) fields.resize(4);
     require_data(fields.size() == 4, row.where, ": ", fields.size(),
                  " fields, expected path,label,subject,split (the last two may be empty)");
     row.path = fields[0];
     row.label = fields[1];
     row.subject = fields[2];
     require_data(!row.path.empty(), row.where, ": the path is empty");
-    require_data(unlabelled || !row.label.empty(), row.where,
-                 ": the label is empty; --unlabelled accepts recordings without labels, for lockstep predict");
+    require_data(unlabelled || !choice.label.empty() || !row.label.empty(), row.where,
+                 ": the label is empty; --unlabelled accepts recordings without labels, for lockstep predict, and "
+                 "--label-column takes labels from the table");
+    require_data(choice.label.empty() || row.label.empty(), row.where, ": label '", row.label,
+                 "', but --label-column takes labels from the table");
+    require_data(choice.subject.empty() || row.subject.empty(), row.where, ": subject '", row.subject,
+                 "', but --subject-column takes subjects from the table");
     const auto [other, fresh] = seen.emplace(row.path, row.where);
     require_data(fresh, row.where, ": '", row.path, "' is named already in ", other->second);
     if (!fields[3].empty()) {
@@ -89,8 +97,22 @@ std::vector<std::string> sorted_names(const std::vector<std::string>& all) {
   return names;
 }
 std::int32_t index_of(const std::vector<std::string>& names, const std::string& name) {
-  return static_cast<std::int32_t>(std::find(names.begin(), names.end(), name) - names.begin());
+  return static_cast<std::int32_t>(std::ranges::find(names, name) - names.begin());
 }
+
+/// Different words, numbered in the order of their first use, and the place of that use.
+class Words {
+ public:
+  std::int32_t number(const std::string& word, const std::string& where) {
+    const auto [at, fresh] = numbers_.emplace(word, static_cast<std::int32_t>(words.size()));
+    if (fresh) words.push_back(word), places.push_back(where);
+    return at->second;
+  }
+  std::vector<std::string> words, places;
+
+ private:
+  std::map<std::string, std::int32_t> numbers_;
+};
 
 /// Copies the classes of a prepared set, its units unless `set` has units, and its normalisation if `moments`. Returns
 /// the names of its channels.
@@ -113,21 +135,237 @@ std::vector<std::string> copy_metadata(HarSet& set, const std::string& path, boo
   return channels;
 }
 
-/// Rows without a split need a subject. A subject may not have rows with and without a split, since its windows could
-/// then be in two parts.
-void check_splits(const std::vector<ManifestRow>& rows) {
-  std::map<std::string, const ManifestRow*> with;
-  for (const auto& row : rows) {
-    if (row.split) with.emplace(row.subject, &row);
+/// Reads the tables of a manifest into windows. Labels and subjects are numbered in the order of their first use until
+/// finish().
+class Recordings {
+ public:
+  struct Options {
+    ColumnChoice choice;
+    std::vector<std::string> skip_labels;
+    std::int64_t stride = 0;
+    bool unlabelled = false;
+  };
+  Recordings(HarSet& set, Options options) : set_(set), options_(std::move(options)), times_(set.sample_rate) {}
+
+  void read(const ManifestRow& row, const fs::path& path, std::int32_t recording) {
+    const TextTable table = read_table(path);
+    const auto rows = static_cast<std::int64_t>(table.rows());
+    std::vector<std::vector<double>> channels;
+    for (std::size_t c = 0; c < table.columns; ++c) channels.push_back(table.column(c));
+    look_for_times(channels);
+    const auto label = labels_of(row, table), subject = subjects_of(row, table);
+    std::vector<bool> usable(table.rows()), joined(table.rows());
+    for (std::size_t i = 0; i < usable.size(); ++i) {
+      const bool whole = std::ranges::none_of(channels, [&](const auto& x) { return std::isnan(x[i]); }) &&
+                         (table.times.empty() || std::isfinite(table.times[i]));
+      for (std::size_t c = 0; c < channels.size(); ++c) missing_of_[c] += std::isnan(channels[c][i]);
+      const bool known = subject[i] >= 0 || row.split || table.subjects.of_row.empty();
+      usable[i] = whole && label[i] >= kUnlabelled && known;
+      joined[i] = i > 0 && label[i] == label[i - 1] && subject[i] == subject[i - 1];
+      ++samples_;
+      skipped_ += label[i] == kSkipped;
+      without_label_ += label[i] == kMissing;
+      missing_ += label[i] >= kUnlabelled && !whole;
+      without_subject_ += label[i] >= kUnlabelled && whole && !known;
+    }
+    const std::vector<std::int64_t> lacking = times_.lacking(table, joined);
+    std::int64_t lost = 0, made = 0;  // samples that lack before the current row; windows of the recording
+    for (std::int64_t begin = 0, end = 0; begin < rows; begin = end) {
+      const auto at = static_cast<std::size_t>(begin);
+      // Windows of two people or on both sides of a gap must not seem to follow one another.
+      if (begin > 0) lost += std::max<std::int64_t>(lacking[at], subject[at] != subject[at - 1]);
+      const auto goes_on = [&](std::size_t i) { return usable[i] && joined[i] && lacking[i] == 0; };
+      for (end = begin + 1; end < rows && usable[at] && goes_on(static_cast<std::size_t>(end)); ++end) {
+      }
+      if (!usable[at]) continue;
+      const HarOrigin origin{label[at], subject[at], recording, row.split.value_or(0)};
+      const auto windows = append_windows(set_, channels, begin, end, options_.stride, origin);
+      for (auto n = set_.start.end() - windows; n != set_.start.end(); ++n) *n += lost;
+      made += windows;
+      short_ += windows == 0 ? end - begin : 0;
+    }
+    too_short_ += made == 0;
+    unsplit_.resize(static_cast<std::size_t>(set_.windows()), !row.split);
   }
-  for (const auto& row : rows) {
-    if (row.split) continue;
-    require_data(!row.subject.empty(), row.where, ": neither subject nor split");
-    const auto other = with.find(row.subject);
-    require_data(other == with.end(), row.where, ": subject '", row.subject, "' has no split here, but one in ",
-                 other == with.end() ? "" : other->second->where, "; give it in all rows of a subject, or in none");
+
+  /// Numbers the classes, unless the set has them, and the subjects. Sets the names of classes, subjects and channels.
+  /// errors  data: a label that is no class of `like`; a subject with and without a split
+  void finish(const std::string& like) {
+    if (like.empty()) set_.class_names = sorted_names(labels_.words);
+    std::vector<std::int32_t> classes, subjects;
+    for (std::size_t i = 0; i < labels_.words.size(); ++i) {
+      classes.push_back(index_of(set_.class_names, labels_.words[i]));
+      require_data(classes.back() < std::ssize(set_.class_names), labels_.places[i], ": label '", labels_.words[i],
+                   "' is not a class of '", like, "'");
+    }
+    // Integer subjects keep their value; others are numbered, and their names stored.
+    const bool numbered = std::ranges::all_of(subjects_.words, [](const auto& name) {
+      const auto value = as_number(name);
+      return value && *value >= 0 && *value <= INT32_MAX && std::to_string(*value) == name;
+    });
+    if (!numbered) set_.subject_names = sorted_names(subjects_.words);
+    for (const auto& name : subjects_.words)
+      subjects.push_back(numbered ? static_cast<std::int32_t>(*as_number(name)) : index_of(set_.subject_names, name));
+    for (auto& label : set_.labels) label = label < 0 ? -1 : classes[static_cast<std::size_t>(label)];
+    for (auto& subject : set_.subject) subject = subject < 0 ? -1 : subjects[static_cast<std::size_t>(subject)];
   }
-}
+
+  /// The windows that have no split of their own.
+  std::vector<std::int64_t> unsplit() const {
+    std::vector<std::int64_t> windows;
+    for (std::size_t n = 0; n < unsplit_.size(); ++n) {
+      if (unsplit_[n]) windows.push_back(static_cast<std::int64_t>(n));
+    }
+    return windows;
+  }
+
+  void report(Summary& summary, std::size_t recordings) const {
+    summary.line("channels", listed(set_.channel_names));
+    if (!aside_.empty()) summary.line("left aside", "columns ", listed(aside_));
+    times_.report(summary);
+    if (const std::string text = left_out(recordings); !text.empty()) summary.line("left out", text);
+    const auto samples = static_cast<double>(samples_);
+    for (std::size_t c = 0; c < missing_of_.size(); ++c) {
+      if (static_cast<double>(missing_of_[c]) > 0.2 * samples)
+        summary.warning("column ", set_.channel_names[c], " lacks ", missing_of_[c], " of ", samples_,
+                        " values, and its missing samples are left out; without --skip-columns ", set_.channel_names[c],
+                        " little is left");
+    }
+    if (!comma_decimals_.empty())
+      summary.warning(comma_decimals_,
+                      ": every second column holds whole numbers only, written like decimals (07, -0): "
+                      "if commas are decimal commas, separate the columns by semicolons or blanks");
+    const auto steps = static_cast<double>(samples_ - static_cast<std::int64_t>(recordings));
+    for (std::size_t c = 0; c < rises_.size(); ++c) {
+      if (static_cast<double>(rises_[c]) < std::max(5.0, 0.01 * steps) ||
+          static_cast<double>(falls_[c]) > 0.001 * steps)
+        continue;
+      const std::string& name = set_.channel_names[c];
+      summary.warning(name, " never falls within a recording, as a time or a counter: if it is one, --time-column ",
+                      name, " compares it with the rate and finds gaps, --skip-columns ", name, " leaves it aside");
+    }
+  }
+
+  /// Samples and recordings that give no window, by reason.
+  std::string left_out(std::size_t recordings) const {
+    std::vector<std::string> reasons;
+    const auto reason = [&](std::int64_t n, const auto&... parts) {
+      if (n > 0) reasons.push_back(join(n, parts...));
+    };
+    reason(too_short_, " of ", recordings, " recordings, which have no piece as long as a window");
+    reason(without_label_, " of ", samples_, " samples without a label");
+    reason(skipped_, " samples of --skip-labels ", listed(options_.skip_labels, ","));
+    reason(without_subject_, " of ", samples_, " samples without a subject");
+    std::vector<std::string> columns;
+    for (std::size_t c = 0; c < missing_of_.size(); ++c) {
+      if (missing_of_[c] > 0) columns.push_back(join(set_.channel_names[c], " ", missing_of_[c]));
+    }
+    reason(missing_, " of ", samples_, " samples with missing values", columns.empty() ? "" : " in ", listed(columns));
+    reason(short_, " samples in pieces shorter than a window");
+    return listed(reasons, "; ");
+  }
+
+  /// Rows without a split need a subject. A subject may not have rows with and without a split, since its windows could
+  /// then be in two parts.
+  void check_splits() const {
+    for (const auto& [subject, uses] : uses_) {
+      const auto& [with, without] = uses;
+      require_data(subject >= 0 || without.empty(), without, ": neither subject nor split");
+      require_data(subject < 0 || with.empty() || without.empty(), without, ": subject '",
+                   subject < 0 ? "" : subjects_.words[static_cast<std::size_t>(subject)],
+                   "' has no split here, but one in ", with, "; give it in all rows of a subject, or in none");
+    }
+  }
+
+ private:
+  static constexpr std::int32_t kUnlabelled = -1, kMissing = -2, kSkipped = -3;  // labels of samples
+
+  TextTable read_table(const fs::path& path) {
+    ColumnChoice& choice = options_.choice;
+    TextTable table = read_text_table(path, fields_, Header::optional, choice);
+    if (choice.header.empty()) choice.header = table.header;
+    require_data(table.header.empty() || table.header == choice.header, table.path.string(),
+                 ":1: other channel names than in the recordings before it");
+    require_data(fields_ == 0 || table.columns == rises_.size(), table.path.string(), ":1: ", table.columns,
+                 " channels, but ", rises_.size(),
+                 " in the recordings before it, which have no line of names; list a "
+                 "table with names first, or give --time-column none");
+    if (fields_ == 0 || !table.header.empty()) set_.channel_names = table.names;
+    fields_ = table.fields;
+    aside_ = table.aside;
+    if (table.comma_decimals && comma_decimals_.empty()) comma_decimals_ = path.string();
+    return table;
+  }
+
+  void look_for_times(const std::vector<std::vector<double>>& channels) {
+    rises_.resize(channels.size());
+    falls_.resize(channels.size());
+    missing_of_.resize(channels.size());
+    for (std::size_t c = 0; c < channels.size(); ++c)
+      for (std::size_t i = 1; i < channels[c].size(); ++i) {
+        rises_[c] += channels[c][i] > channels[c][i - 1];
+        falls_[c] += channels[c][i] < channels[c][i - 1];
+      }
+  }
+
+  /// The number of each sample's label, or one of the constants.
+  std::vector<std::int32_t> labels_of(const ManifestRow& row, const TextTable& table) {
+    const auto number = [&](const std::string& label, const std::string& where) {
+      if (std::ranges::find(options_.skip_labels, label) != options_.skip_labels.end()) return kSkipped;
+      require_data(printable(label) == label, where, ": the label is not UTF-8 text");
+      return labels_.number(label, where);
+    };
+    if (table.labels.of_row.empty())
+      return std::vector<std::int32_t>(table.rows(), row.label.empty() ? kUnlabelled : number(row.label, row.where));
+    return column(table, table.labels, number, options_.unlabelled ? kUnlabelled : kMissing);
+  }
+
+  std::vector<std::int32_t> subjects_of(const ManifestRow& row, const TextTable& table) {
+    const auto number = [&](const std::string& subject, const std::string& where) {
+      require_data(printable(subject) == subject, where, ": the subject is not UTF-8 text");
+      return subjects_.number(subject, where);
+    };
+    std::vector<std::int32_t> out(table.rows(), -1);
+    if (!table.subjects.of_row.empty())
+      out = column(table, table.subjects, number, -1);
+    else if (!row.subject.empty())
+      std::ranges::fill(out, number(row.subject, row.where));
+    for (const std::int32_t subject : std::set(out.begin(), out.end())) {
+      if (subject < 0 && !table.subjects.of_row.empty()) continue;
+      auto& [with, without] = uses_[subject];
+      std::string& use = row.split ? with : without;
+      if (use.empty()) use = row.where;
+    }
+    return out;
+  }
+
+  template <class Number>
+  static std::vector<std::int32_t> column(const TextTable& table, const TextColumn& texts, const Number& number,
+                                          std::int32_t missing) {
+    std::vector<std::int32_t> of_word(texts.words.size()), out(table.rows());
+    std::vector<bool> known(of_word.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const auto w = static_cast<std::size_t>(texts.of_row[i]);
+      if (!known[w]) of_word[w] = is_missing(texts.words[w]) ? missing : number(texts.words[w], table.line_of(i));
+      known[w] = true;
+      out[i] = of_word[w];
+    }
+    return out;
+  }
+
+  HarSet& set_;
+  Options options_;
+  SampleTimes times_;
+  Words labels_, subjects_;
+  std::map<std::int32_t, std::pair<std::string, std::string>> uses_;  ///< of a subject: a row with, one without split
+  std::vector<std::string> aside_;
+  std::string comma_decimals_;                            ///< a table that seems to have decimal commas
+  std::vector<std::int64_t> rises_, falls_, missing_of_;  ///< of each channel
+  std::vector<bool> unsplit_;
+  std::size_t fields_ = 0;
+  std::int64_t samples_ = 0, without_label_ = 0, skipped_ = 0, without_subject_ = 0, missing_ = 0, short_ = 0,
+               too_short_ = 0;
+};
 
 }  // namespace
 
@@ -136,19 +374,23 @@ bool run_har(const Args& args) {
       "lockstep-prep har", "Windows of any sensor recordings: one text table per recording, listed in a file.",
       "A row of the manifest is path,label,subject,split. The path is relative to the manifest, the subject may be "
       "empty, and the split is train, val, test or empty. Fields may be quoted; lines that begin with # are comments. "
-      "A table has one line per sample and one column per channel, separated by blanks or commas, with or without a "
-      "line of channel names. Labels are numbered in sorted order. Rows without a split go to training or test by "
-      "subject. Validation windows are taken from training unless a row says val. With --like, a manifest of test rows "
+      "A table has one line per sample and one column per channel, separated by semicolons, tabs, commas or blanks, "
+      "with or without a line of names. Labels and subjects may be columns of the tables instead: --label-column, "
+      "--subject-column. A window lies within one activity of one subject, has no missing sample and crosses no gap "
+      "in time. Labels are numbered in sorted order. Rows without a split go to training or test by subject. "
+      "Validation windows are taken from training unless a row says val. With --like, a manifest of test rows "
       "only makes a set for the evaluation of a trained model; with --unlabelled, a set for its predictions.");
   SourceOptions common(options, SourceOptions::Input::none);
   HarSet set;
   HarSplit split;
   std::string format, like;
   std::vector<std::string> manifest;
-  ColumnChoice choice;
-  bool unlabelled = false;
+  Recordings::Options reading;
+  ColumnChoice& choice = reading.choice;
+  choice.missing = true;
+  bool& unlabelled = reading.unlabelled;
   double rate = 0;
-  std::int64_t window = 0, stride = 0;
+  std::int64_t window = 0, &stride = reading.stride;
   options.positional("FILE", &manifest, "the manifest", 1, 1);
   options.choice("format", &format, "manifest", {"manifest"}, "format of FILE");
   options.add("rate", &rate, 0.0, positive, "samples per second").unit("Hz").required();
@@ -160,8 +402,22 @@ bool run_har(const Args& args) {
            "columns that become channels, in this order; names from the header, or channel_0, channel_1, ... without a "
            "header; default: all")
       .value_name("NAME,...");
-  options.add("skip-columns", &choice.skip, {}, "columns that do not become channels, such as times")
-      .value_name("NAME,...");
+  options.add("skip-columns", &choice.skip, {}, "columns that do not become channels").value_name("NAME,...");
+  options.add("label-column", &choice.label, "", "column with the label of each sample; the manifest then has none")
+      .value_name("NAME");
+  options
+      .add("subject-column", &choice.subject, "", "column with the subject of each sample; the manifest then has none")
+      .value_name("NAME");
+  options
+      .add("time-column", &choice.time, "",
+           "column with the time of each sample, as numbers in s, ms, us or ns or as dates: it becomes no channel, is "
+           "compared with the rate, and windows end at its gaps; default: the first column whose name says time; none: "
+           "no column")
+      .value_name("NAME");
+  options
+      .add("skip-labels", &reading.skip_labels, {},
+           "labels whose samples are left out, such as 0 for other activities; those without a label always are")
+      .value_name("LABEL,...");
   options
       .add("like", &like, "",
            "prepared set that defines the classes, their numbers and the channels, and, for a set without training "
@@ -177,6 +433,10 @@ bool run_har(const Args& args) {
       "lockstep-prep har --format manifest recordings.csv --rate 50 --window 128 --stride 64 --output own.h5",
       "windows of 2.56 s that overlap by half");
   options.example(
+      "lockstep-prep har list.csv --label-column activity --subject-column user --time-column timestamp --rate 20 "
+      "--window 60 --output own.h5",
+      "tables with many activities and people: a row of list.csv is their path alone");
+  options.example(
       "lockstep-prep har tests.csv --rate 50 --window 128 --like own.h5 --skip-columns time --output new-tests.h5",
       "recordings that the manifest names as test, for a model that was trained on own.h5");
   options.example("lockstep-prep har new.csv --unlabelled --rate 50 --window 128 --like own.h5 --output new.h5",
@@ -190,17 +450,10 @@ bool run_har(const Args& args) {
   if (stride == 0) stride = window;
 
   const fs::path list = manifest.front();
-  const auto rows = read_manifest(list, unlabelled);
-  check_splits(rows);
-  std::vector<std::string> labels, subjects;
-  for (const auto& row : rows) {
-    if (!row.label.empty()) labels.push_back(row.label);
-    if (!row.subject.empty()) subjects.push_back(row.subject);
-  }
+  const auto rows = read_manifest(list, unlabelled, choice);
   set.length = window;
   set.sample_rate = rate;
   set.source = "har-manifest";
-  set.class_names = sorted_names(labels);
   const bool tests_only = std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.split == 2; });
   require_usage(!tests_only || !like.empty(), list.string(), ": all ", rows.size(),
                 " recordings are for tests; name the prepared training set by --like");
@@ -208,53 +461,21 @@ bool run_har(const Args& args) {
   if (!like.empty()) {
     require_writable(common.output, {like});
     like_channels = copy_metadata(set, like, tests_only);
-    for (const auto& row : rows)
-      require_data(row.label.empty() || std::ranges::find(set.class_names, row.label) != set.class_names.end(),
-                   row.where, ": label '", row.label, "' is not a class of '", like, "'");
   }
-  // Integer subjects keep their value; others are numbered, and their names stored.
-  const bool numbered = std::all_of(subjects.begin(), subjects.end(), [](const auto& name) {
-    const auto value = as_number(name);
-    return value && *value >= 0 && *value <= INT32_MAX && std::to_string(*value) == name;
-  });
-  if (!numbered) set.subject_names = sorted_names(subjects);
-
   std::vector<fs::path> files = {list};
-  std::size_t fields = 0;
-  std::vector<bool> rising;  // of each channel: whether all recordings rise from sample to sample
-  std::int64_t too_short = 0;
-  std::vector<bool> unsplit;
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    const auto& row = rows[r];
+  Recordings recordings(set, reading);
+  for (const auto& row : rows) {
     files.push_back(list.parent_path() / row.path);
     std::error_code too_long;
     require_usage(fs::is_regular_file(files.back(), too_long), row.where, ": '", files.back().string(),
                   "': no such file");
-    const TextTable table = read_text_table(files.back(), fields, Header::optional, choice);
-    fields = table.fields;
-    if (choice.header.empty()) choice.header = table.header;
-    require_data(table.header.empty() || table.header == choice.header, table.path.string(),
-                 ":1: other channel names than in the recordings before it");
-    if (r == 0 || !table.header.empty()) set.channel_names = table.names;
-    std::vector<std::vector<double>> channels;
-    rising.resize(table.columns, true);
-    for (std::size_t c = 0; c < table.columns; ++c) {
-      channels.push_back(table.column(c));
-      rising[c] =
-          rising[c] && std::ranges::adjacent_find(channels[c], std::ranges::greater_equal{}) == channels[c].end();
-    }
-    HarOrigin origin{row.label.empty() ? -1 : index_of(set.class_names, row.label), -1, static_cast<std::int32_t>(r),
-                     row.split.value_or(0)};
-    if (!row.subject.empty())
-      origin.subject =
-          numbered ? static_cast<std::int32_t>(*as_number(row.subject)) : index_of(set.subject_names, row.subject);
-    const auto made = append_windows(set, channels, 0, static_cast<std::int64_t>(table.rows()), stride, origin);
-    too_short += made == 0;
-    unsplit.resize(static_cast<std::size_t>(set.windows()), !row.split);
+    recordings.read(row, files.back(), static_cast<std::int32_t>(files.size()) - 2);
   }
+  recordings.check_splits();
+  recordings.finish(like);
   require_writable(common.output, files);
-  require_data(set.windows() > 0, list.string(), ": all ", rows.size(), " recordings are shorter than a window of ",
-               window, " samples");
+  require_data(set.windows() > 0, list.string(), ": no window of ", window, " samples: left out are ",
+               recordings.left_out(rows.size()), "; --skip-columns leaves columns aside");
   require_data(like.empty() || set.channel_names == like_channels, "reading '", list.string(), "': its channels ",
                listed(set.channel_names), " are not those of '", like, "', ", listed(like_channels),
                "; choose them with --columns");
@@ -264,11 +485,8 @@ bool run_har(const Args& args) {
                 listed(set.channel_names), ")");
   note_files(set, list.parent_path(), files);
 
-  std::vector<std::int64_t> free;
-  for (std::size_t n = 0; n < unsplit.size(); ++n) {
-    if (unsplit[n]) free.push_back(static_cast<std::int64_t>(n));
-  }
-  if (!free.empty()) split_subjects(set, free, split.test_fraction, 2, split.seed, "prep.har.test");
+  if (const auto windows = recordings.unsplit(); !windows.empty())
+    split_subjects(set, windows, split.test_fraction, 2, split.seed, "prep.har.test");
   if (set.windows_in(1) == 0 && !tests_only) {
     split_validation(set, split);
   } else {
@@ -279,15 +497,7 @@ bool run_har(const Args& args) {
     set.notes.emplace_back("seed", static_cast<std::int64_t>(split.seed));
   }
   set.notes.emplace_back("stride", stride);
-  if (too_short > 0)
-    common.summary.line("left out", too_short, " of ", rows.size(), " recordings, which are shorter than a window");
-  for (std::size_t c = 0; c < rising.size(); ++c) {
-    if (rising[c])
-      common.summary.note(set.channel_names[c],
-                          " rises with each sample of each recording; if it counts time, leave it out "
-                          "with --skip-columns ",
-                          set.channel_names[c]);
-  }
+  recordings.report(common.summary, rows.size());
   finish_har(common, set);
   return true;
 }

@@ -174,8 +174,9 @@ void split_validation(HarSet& set, const HarSplit& how) {
         continue;
       }
       const auto known = listed(groups, ",", [&](const auto& group) { return set.subject_name(group.first); });
-      throw Error(Fault::usage, join("option split.val_subjects: subject '", wanted,
-                                     "' has no training windows; those that have are ", known));
+      throw Error(Fault::usage, join(how.val_given ? "option split.val_subjects" : "the default of --val-subjects",
+                                     ": subject '", wanted, "' has no training windows; those that have are ", known,
+                                     how.val_given ? "" : ": name some of them with --val-subjects"));
     }
   }
   require_data(set.windows_in(0) > 0, "splitting windows: none of ", windows.size(), " is left for training");

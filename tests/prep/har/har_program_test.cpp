@@ -80,10 +80,11 @@ void write_hapt(const std::string& labels) {
 }
 const std::string kHapt = "hapt-raw -i HAPT --val-split random -o out.h5 ";
 
-/// A table of `rows` samples of two channels.
+/// A table of `rows` samples of two channels, x = 5 t mod 7 and its square.
 void write_recording(const fs::path& path, int rows, const std::string& header = "") {
   std::string text = header;
-  for (int t = 0; t < rows; ++t) text += std::to_string(t) + "," + std::to_string(t * t) + "\n";
+  for (int t = 0; t < rows; ++t)
+    text += std::to_string(5 * t % 7) + "," + std::to_string(5 * t % 7 * (5 * t % 7)) + "\n";
   write_text(path, text);
 }
 
@@ -113,7 +114,7 @@ std::vector<double> features_of(const HarSet& set, std::int64_t n) {
 TEST_SUITE("prep.har") {
   TEST_CASE("the published layout becomes windows, labels from 0 and subjects; whole subjects are for validation") {
     const Published published;
-    check_mentions(prepare(kUci + "--val-subjects 5,30"), "windows          10 = 4 train + 4 validation + 2 test",
+    check_mentions(prepare(kUci + "--val-subjects 5,30"), "windows            10 = 4 train + 4 validation + 2 test",
                    "9 channels x 4 samples at 50 Hz");
     const HarSet set = read("out.h5");
     CHECK(set.labels == std::vector<std::int32_t>{4, 0, 0, 1, 5, 2, 3, 4, 1, 5});
@@ -188,7 +189,9 @@ TEST_SUITE("prep.har") {
     write_text(subjects, "2\n-4\n");
     check_fails(kUci, 3, "subject_test.txt:2: subject -4 is negative");
     write_text(subjects, "2\n4\n");
-    check_fails(kUci, 2, "subject '17' has no training windows; those that have are 1,3,5,30");
+    check_fails(kUci, 2,
+                "the default of --val-subjects: subject '17' has no training windows; those that have are 1,3,5,30");
+    check_fails(kUci + "--val-subjects 5,17", 2, "option split.val_subjects: subject '17' has no training windows");
     check_fails(kUci + "--val-subjects 1,3,5,30", 3, "none of 8 is left for training");
     check_fails(kUci + "--val-split random --val-subjects 5", 2, "split.val_subjects", "has no effect");
     write_text(good.folder / "activity_labels.txt", "1 WALKING\n2\n");
@@ -262,7 +265,7 @@ TEST_SUITE("prep.har") {
     const auto run = run_prep("har --format manifest list.csv --rate 20 --window 4 --stride 3 --output out.h5");
     CAPTURE(run.text);
     REQUIRE(run.status == 0);
-    check_mentions(run.text, "left out         1 of 4 recordings", "7 = 3 train + 2 validation + 2 test");
+    check_mentions(run.text, "left out           1 of 4 recordings", "7 = 3 train + 2 validation + 2 test");
     const HarSet set = read("out.h5");
     CHECK(set.class_names == std::vector<std::string>{"run", "sit", "walk"});
     CHECK(set.channel_names == std::vector<std::string>{"front", "back"});
@@ -272,7 +275,7 @@ TEST_SUITE("prep.har") {
     CHECK(set.recording == std::vector<std::int32_t>{0, 0, 0, 1, 1, 3, 3});
     CHECK(set.start == std::vector<std::int64_t>{0, 3, 6, 0, 3, 0, 3});
     const auto second = set.window(1);
-    CHECK(std::vector<double>(second.begin(), second.end()) == std::vector<double>{3, 4, 5, 6, 9, 16, 25, 36});
+    CHECK(std::vector<double>(second.begin(), second.end()) == std::vector<double>{1, 6, 4, 2, 1, 36, 16, 4});
     CHECK(set.sample_rate == 20);
     prepare("check out.h5");
     check_mentions(run_prep("info out.h5").text, "train: ann", "front", "0.2 s");
@@ -338,15 +341,18 @@ TEST_SUITE("prep.har") {
     for (const char* name : {"a.csv", "b.csv", "c.csv"}) write_recording(name, 8);
     write_text("list.csv", "a.csv,walk,1,train\nb.csv,sit,2,test\nc.csv,walk,3,val\n");
     check_mentions(prepare("har list.csv --rate 20 --window 4 -o a.h5"),
-                   "class                         train        val       test\n",
-                   "sit                               0          0          2\n",
-                   "walk                              2          2          0\n",
-                   "warning: class sit has no training window");
+                   "class                         train        val       test   subjects\n",
+                   "sit                               0          0          2          1\n",
+                   "walk                              2          2          0          2\n",
+                   "warning: class sit has no training window",
+                   "note               class sit has windows of one subject", "only, 2",
+                   "note               class walk has no test window");
+    check_mentions(run_prep("check a.h5").text, "note: class sit has windows of one subject only, 2");
   }
 
   TEST_CASE("columns are chosen or skipped by name, with or without a header, also where one holds text") {
     write_text("a.csv",  // as Windows writes it
-               "\xEF\xBB\xBFtime,\"acc, x\",\"acc_y\"\r\n2020-01-01 00:00:00,1,\"5\"\r\n2020-01-01 00:00:01,2,6\r\n");
+               "\xEF\xBB\xBFwhen,\"acc, x\",\"acc_y\"\r\n2020-01-01 00:00:00,1,\"5\"\r\n2020-01-01 00:00:01,2,6\r\n");
     write_text("b.csv", "2020-01-01 00:00:00,3,7\n2020-01-01 00:00:01,4,8\n");
     write_text("list.csv", "# recordings of May\n\"a.csv\",\"walk, slowly\",1,train\nb.csv,sit,2,val\n");
     const std::string words = "har list.csv --rate 20 --window 2 -o a.h5 ";
@@ -354,7 +360,7 @@ TEST_SUITE("prep.har") {
       prepare(words + options);
       return read("a.h5");
     };
-    HarSet set = taken("--skip-columns time");
+    HarSet set = taken("--skip-columns when");
     CHECK(set.channel_names == std::vector<std::string>{"acc, x", "acc_y"});
     CHECK(set.class_names == std::vector<std::string>{"sit", "walk, slowly"});
     CHECK(set.signals == std::vector<double>{1, 2, 5, 6, 3, 4, 7, 8});
@@ -363,18 +369,164 @@ TEST_SUITE("prep.har") {
     CHECK(set.signals == std::vector<double>{5, 6, 7, 8});
     check_fails("har list.csv --rate 20 --window 2 -o out.h5", 3, "a.csv:2: '2020-01-01 00:00:00' is not a number");
     check_fails("har list.csv --rate 20 --window 2 -o out.h5 --columns acc_z", 2, "no column 'acc_z'",
-                "time, acc, x, acc_y");
+                "when, acc, x, acc_y");
     write_text("list.csv", "b.csv,sit,2,train\n");
     set = taken("--columns channel_2,channel_1 --val-split random --val-fraction 0");
     CHECK(set.channel_names == std::vector<std::string>{"channel_2", "channel_1"});
     CHECK(set.signals == std::vector<double>{7, 8, 3, 4});
     write_text("list.csv", "\"a.csv,sit,2,train\n");
     check_fails("har list.csv --rate 20 --window 2 -o out.h5", 3, "list.csv:1: a quoted field");
-    write_recording("c.csv", 8, "clock,value\n");
+    write_text("c.csv", "index,value\n0,1\n1,5\n2,3\n3,4\n4,2\n5,9\n6,1\n7,5\n");
     write_text("list.csv", "c.csv,sit,2,train\n");
     CHECK(taken("--stride 9223372036854775807 --val-split random --val-fraction 0").windows() == 1);
     const auto run = run_prep(words + "--val-split random --val-fraction 0");
-    check_mentions(run.text, "note: clock rises with each sample", "--skip-columns clock");
+    check_mentions(run.text, "warning: index never falls within a recording", "--skip-columns index");
+    CHECK_FALSE(contains(run.text, "value never falls"));
+  }
+
+  TEST_CASE("columns of labels, subjects and times: a window has one activity of one subject and crosses no gap") {
+    // 20 Hz in ms. Sample 12 is without a value, sample 30 comes 2 s late, from sample 40 on it is another person.
+    std::string text = "user;activity;timestamp;note;ax;ay\n";
+    for (int t = 0; t < 60; ++t) {
+      const char* activity = t < 20 ? "walk" : t < 25 ? "nan" : t < 28 ? "other" : t < 50 ? "sit" : "walk";
+      text += std::string(t < 40 ? "ann" : "bob") + ";" + activity + ";" +
+              std::to_string(50 * t + (t >= 30 ? 1950 : 0)) + ";x;" +
+              (t == 12 ? "" : std::to_string(5 * t % 7) + ",5") + ";" + std::to_string(3 * t % 5) + "\n";
+    }
+    write_text("all.csv", text);
+    write_text("list.csv", "all.csv\n");
+    const std::string words =
+        "har list.csv --rate 20 --window 4 --label-column activity --subject-column user "
+        "--skip-columns note --val-split random --val-fraction 0 --test-fraction 0 -o out.h5 ";
+    check_mentions(prepare(words + "--skip-labels other"), "channels           ax, ay\n",
+                   "left aside         columns note\n", "column timestamp in ms, from 0 s to 4.9 s; it is no channel",
+                   "20 Hz as given, 20 Hz by the times", "1 within recordings, 2 s in all, the first of 2 s before",
+                   "all.csv:32;", "5 of 60 samples without a label", "3 samples of --skip-labels other",
+                   "1 of 60 samples with missing values in ax 1", "2 samples in pieces shorter than a window",
+                   "subjects           2, with windows: ann 6, bob 4");
+    const HarSet set = read("out.h5");
+    CHECK(set.class_names == std::vector<std::string>{"sit", "walk"});
+    CHECK(set.labels == std::vector<std::int32_t>{1, 1, 1, 1, 0, 0, 0, 0, 1, 1});
+    CHECK(set.subject == std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, 1, 1, 1, 1});
+    // 39 samples lack at the gap, and a person never goes on where another one ends.
+    CHECK(set.start == std::vector<std::int64_t>{0, 4, 8, 13, 69, 73, 80, 84, 90, 94});
+    CHECK(set.window(0)[1] == 5.5);
+    CHECK(set.window(4)[0] == 5 * 30 % 7 + 0.5);
+    prepare(words + "--time-column none");
+    CHECK(read("out.h5").channel_names == std::vector<std::string>{"timestamp", "ax", "ay"});
+    fs::remove("out.h5");
+    check_fails(
+        "har list.csv --rate 20 --window 4 --subject-column user --label-column activity --columns ax,user -o out.h5",
+        2, "column 'user' is chosen for a channel and for labels");
+    write_text("some.csv", "user,x\nann,1\nann,2\n?,3\n,4\nbob,5\nbob,6\n");
+    write_text("list.csv", "some.csv,walk,,\n");
+    check_mentions(prepare("har list.csv --rate 20 --window 2 --subject-column user --test-fraction 0 -o out.h5"),
+                   "2 of 6 samples without a subject", "1 train + 1 validation");
+    write_text("list.csv", "all.csv,walk,,\n");
+    fs::remove("out.h5");
+    check_fails(words, 3, "list.csv:1: label 'walk', but --label-column takes labels from the table");
+    write_text("list.csv", "all.csv,,cleo,\n");
+    check_fails(words, 3, "list.csv:1: subject 'cleo', but --subject-column");
+  }
+
+  TEST_CASE("times are compared with the rate, and warned of where they fall or repeat") {
+    const auto said = [&](const auto& time, const std::string& more = "") {
+      std::string text = "x,Creation_Time\n";
+      for (int t = 0; t < 100; ++t) text += std::to_string(5 * t % 7) + "," + time(t) + "\n";
+      write_text("a.csv", text);
+      write_text("list.csv", "a.csv,walk,1,train\n");
+      return prepare("har list.csv --rate 50 --window 10 --val-split random --val-fraction 0 -o out.h5 " + more);
+    };
+    const auto number = [](double scale) {
+      return [scale](int t) { return std::to_string(std::llround(1.424696e9 * scale + t * 0.02 * scale)); };
+    };
+    for (const auto& [unit, scale] : {std::pair<std::string, double>{"ms", 1e3}, {"us", 1e6}, {"ns", 1e9}}) {
+      const std::string text = said(number(scale));
+      check_mentions(text, "column Creation_Time in " + unit + ", from 2015-02-23 12:53:20 to 2015-02-23 12:53:21",
+                     "50 Hz as given, 50 Hz by the times");
+      CHECK_FALSE(contains(text, "warning"));
+    }
+    check_mentions(said([](int t) { return std::to_string(t * 0.01); }),
+                   "warning: --rate 50 is not the rate of 1 of 1 recordings by their times in column Creation_Time: "
+                   "a.csv 100 Hz");
+    check_mentions(said([](int t) { return std::to_string(0.04 * (t / 2)); }), "50.51 Hz by the times",
+                   "warning: the times of column Creation_Time do not rise at 50 of 99 samples");
+    check_mentions(said([](int t) { return std::to_string(0.02 * (t * 37 % 100)); }),
+                   "warning: the times of column Creation_Time fall at", "of 99 samples, first at a.csv:5");
+    check_mentions(said([](int t) { return "2026-05-17 09:30:0" + std::to_string(t * 0.02); }),
+                   "from 2026-05-17 09:30:00 to 2026-05-17 09:30:01", "50 Hz by the times");
+    check_mentions(said([](int t) { return std::to_string(t); }), "counts samples; it is no channel");
+    check_mentions(said([](int t) { return std::to_string(t * 0.02); }, "--columns x,Creation_Time"),
+                   "warning: Creation_Time never falls");
+  }
+
+  TEST_CASE(
+      "a subject or recording in another unit than the others is warned of, as are values that a unit cannot have") {
+    const auto said = [&](const auto& scale, const std::string& more = "") {  // of a subject, class and sensor
+      std::string list;
+      for (int who = 0; who < 5; ++who)
+        for (int what = 0; what < 2; ++what) {
+          std::string text = "acc_x,acc_y,acc_z,gyro_x,gyro_y,gyro_z\n";
+          for (int t = 0; t < 60; ++t) {
+            const double swing = (what + 0.1) * std::sin(0.7 * t + who), a = scale(who, what, 0),
+                         g = scale(who, what, 1);
+            text += join(a * swing, ",", a * (9.8 + swing / 3), ",", a * 0.3, ",", g * swing, ",",
+                         g * swing * (1 + 0.1 * who), ",", g * 0.01 * std::cos(t)) +
+                    "\n";
+          }
+          const std::string name = join("p", who, what ? "-walk.csv" : "-sit.csv");
+          write_text(name, text);
+          list += join(name, ",", what ? "walk" : "sit", ",p", who, ",\n");
+        }
+      write_text("list.csv", list);
+      return prepare("har list.csv --rate 50 --window 20 -o out.h5 " + more);
+    };
+    CHECK_FALSE(contains(said([](int, int, int) { return 1.0; }), "warning"));
+    check_mentions(said([](int who, int, int s) { return who == 3 && s == 0 ? 1 / 9.80665 : 1; }),
+                   "warning: acc_x, acc_y, acc_z of subject p3 are about 1/9.807 times those of the others",
+                   "as g and m/s2 differ");
+    check_mentions(said([](int who, int what, int s) { return who == 1 && what == 1 && s == 0 ? 101.97162 : 1; }),
+                   "warning: acc_x, acc_y, acc_z of recording p1-walk.csv are about 102 times",
+                   "as mg and m/s2 differ");
+    check_mentions(said([](int who, int, int s) { return s == 1 && who > 2 ? 57.29578 : 1; }),
+                   "warning: gyro_x, gyro_y, gyro_z of subjects p3, p4 are about 57.3 times",
+                   "as deg/s and rad/s differ");
+    const auto same = [](int, int, int) { return 1.0; };
+    check_mentions(said(same, "--units g,g,g,rad/s,rad/s,rad/s"), "warning: acc_x, acc_y, acc_z: -1.",
+                   " g, with a typical length of 9.8", ", that of gravity in m/s2");
+    CHECK_FALSE(contains(said(same, "--units m/s2,m/s2,m/s2,rad/s,rad/s,rad/s"), "warning"));
+    check_mentions(prepare("check out.h5"), "good");
+    write_recording("a.csv", 60, "x,y\n");
+    write_text("list.csv", "a.csv,walk,1,train\n");
+    const std::string words =
+        "har list.csv --rate 50 --window 20 --val-split random --val-fraction 0 --units g -o out.h5 ";
+    check_mentions(prepare(words), "warning: x: 0 to 6 g, are whole numbers only, as a converter counts");
+    check_mentions(prepare("check --strict out.h5", 3), "x: 0 to 6 g");
+    fs::remove("out.h5");
+    check_mentions(prepare(words + "--strict", 3), "preparing with --strict", "as a converter counts");
+    CHECK_FALSE(fs::exists("out.h5"));
+  }
+
+  TEST_CASE("labels that mean none, or that only case or blanks tell apart, and decimal commas are warned of") {
+    for (const char* name : {"a.csv", "b.csv", "c.csv", "d.csv"}) write_recording(name, 8);
+    write_text("list.csv", "a.csv,walk fast,1,train\nb.csv,Walk_fast,2,train\nc.csv,nan,3,train\nd.csv,sit,3,train\n");
+    const std::string words = "har list.csv --rate 20 --window 4 --val-split random --val-fraction 0 -o a.h5 ";
+    check_mentions(prepare(words), "warning: classes 'Walk_fast', 'walk fast' differ by case, blanks",
+                   "warning: class 'nan' looks like a missing label; --skip-labels nan");
+    check_mentions(prepare(words + "--skip-labels nan"), "8 samples of --skip-labels nan");
+    CHECK(read("a.h5").class_names == std::vector<std::string>{"Walk_fast", "sit", "walk fast"});
+    write_text("a.csv", "0,17,-9,81\n-0,05,9,80\n1,25,9,07\n0,75,9,5\n");
+    write_text("list.csv", "a.csv,walk,1,train\n");
+    check_mentions(prepare(words), "warning: a.csv: every second column holds whole numbers only");
+    write_text("a.csv", "walk,0,17,-9,81\nwalk,-0,05,9,80\n");
+    write_text("list.csv", "a.csv,,1,train\n");
+    check_mentions(
+        prepare("har list.csv --label-column channel_0 --rate 20 --window 2 --val-split random --val-fraction 0 "
+                "-o a.h5"),
+        "warning: a.csv: every second column");
+    write_text("list.csv", "a.csv,walk,1,train\n");
+    write_text("a.csv", "0,17,-9,81\n-10,55,9,80\n1,25,9,17\n0,75,9,5\n");  // so do the counts of a converter
+    CHECK_FALSE(contains(prepare(words), "warning: a.csv"));
   }
 
   TEST_CASE("recordings for tests alone make a set like the training's") {
@@ -421,6 +573,7 @@ TEST_SUITE("prep.har") {
   TEST_CASE("errors in a manifest or its tables name file and line") {
     write_recording("a.csv", 10, "x,y\n");
     write_recording("b.csv", 10, "x,z\n");
+    write_recording("d.csv", 10, "x,y\n");
     write_text("c.csv", "1 2 3\n4 5 6\n");
     const std::string words = "har list.csv --rate 20 --window 4 -o out.h5 ";
     const auto with = [&](const std::string& list, int status, const auto&... parts) {
@@ -432,13 +585,17 @@ TEST_SUITE("prep.har") {
     with("a.csv,walk,1,train\n\na.csv,sit,1,train\n", 3, "list.csv:3: 'a.csv' is named already in", "list.csv:1");
     with("a.csv,walk,1,training\n", 3, "list.csv:1: split 'training' is not one of train, val, test");
     with("a.csv,walk,,\n", 3, "list.csv:1: neither subject nor split");
-    with("a.csv,walk,1,train\nc.csv,walk,1,\n", 3, "list.csv:2: subject '1' has no split here, but one in",
+    with("a.csv,walk,1,train\nd.csv,walk,1,\n", 3, "list.csv:2: subject '1' has no split here, but one in",
          "list.csv:1");
     with("missing.csv,walk,1,train\n", 2, "list.csv:1: 'missing.csv': no such file");
     with(std::string(300, 'n') + ",walk,1,train\n", 2, "nnn': no such file");
     with("a.csv,walk,1,train\nb.csv,walk,2,train\n", 3, "b.csv:1: other channel names");
     with("a.csv,walk,1,train\nc.csv,walk,2,train\n", 3, "c.csv:1: 3 values, expected 2");
-    with("c.csv,walk,1,train\n", 3, "list.csv: all 1 recordings are shorter than a window of 4 samples");
+    with("c.csv,walk,1,train\n", 3, "list.csv: no window of 4 samples: left out are 1 of 1 recordings");
+    write_text("bare.csv", "0,5\n1,3\n2,4\n3,1\n");
+    write_text("clock.csv", "time,x\n0,5\n1,3\n2,4\n3,1\n");
+    with("bare.csv,walk,1,train\nclock.csv,walk,1,train\n", 3,
+         "clock.csv:1: 1 channels, but 2 in the recordings before");
     with("a.csv,walk,1,\n", 3, "1 subject is not enough for two parts");
     with("\n", 3, "list.csv: no recordings");
     with("a.csv,caf\xE9,1,train\n", 3, "list.csv:1: it is not UTF-8 text");

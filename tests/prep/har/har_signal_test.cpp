@@ -52,6 +52,31 @@ TEST_SUITE("prep.har_signal") {
     CHECK(b.header == std::vector<std::string>{"ax", "ay"});
     CHECK(b.values == std::vector<double>{1, 2, 3, 4, 5, 6});
     CHECK(b.line_of(0) == "b.csv:2");
+    const auto values = [](const std::string& text) {
+      write_text("c.txt", text);
+      return read_text_table("c.txt", 0, Header::optional).values;
+    };
+    const std::vector<double> expected = {0.5, -2, 3, 4.25};
+    for (const char* text : {"0.5,-2;\n3,4.25;\n", "0,5;-2\n3;4,25\n", "0,5 -2,0\n3,0 4,25\n", "0,5\t-2,0\n3\t4,25\n",
+                             "x;y;\n0,5;-2;\n3;4,25;\n", "0.5,-2,\n3,4.25,\n", "acc x\tacc y\n0.5\t-2\n3\t4.25\n",
+                             "x y\n0.5, -2\n3, 4.25\n", "\"x\";\"y\"\n\"0,5\";-2\n3;4,25\n"}) {
+      CAPTURE(text);
+      CHECK(values(text) == expected);
+    }
+  }
+
+  TEST_CASE("names of columns say time, or do not") {
+    for (const char* name :
+         {"time", "Time", "t", "timestamp", "Creation_Time", "attr_time", "timeStamp", "SampleTimeFine",
+          "timestamp (ms)", "unix_timestamp", "seconds_elapsed", "ms", "date", "clock"}) {
+      CAPTURE(name);
+      CHECK(says_time(name));
+    }
+    for (const char* name :
+         {"x", "temperature", "sometimes", "centimetres", "att", "tx", "s_x", "ms2", "channel_0", ""}) {
+      CAPTURE(name);
+      CHECK_FALSE(says_time(name));
+    }
   }
 
   TEST_CASE("an error in a table names its line") {
@@ -65,9 +90,9 @@ TEST_SUITE("prep.har_signal") {
     check_mentions(message("1 2\n3 4.5.6\n"), "'4.5.6' is not a number");
     check_mentions(message("1 2\n3 nan\n"), "t.txt:2: nan is not finite");
     check_mentions(message("1 2\n3 1e999\n"), "t.txt:2: '1e999' is not a number");
-    check_mentions(message("1 2\n3,,4\n"), "t.txt:2: 3 values, expected 2");
-    check_mentions(message("1 2\n,4\n"), "t.txt:2: an empty field");
-    check_mentions(message("1 2\n3,\n"), "t.txt:2: an empty field");
+    check_mentions(message("1,2\n3,,4\n"), "t.txt:2: 3 values, expected 2");
+    check_mentions(message("1,2\n,4\n"), "t.txt:2: an empty field");
+    check_mentions(message("1,2\n3,\n"), "t.txt:2: an empty field");
     check_mentions(message("1 2\n\n3 4\n"), "t.txt:2: a blank line");
     check_mentions(message("a b c\n3 4\n"), "t.txt:1: 3 names, expected 2");
     check_mentions(message("a b\nc d\n"), "t.txt:2: 'c' is not a number");

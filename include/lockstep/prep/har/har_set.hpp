@@ -73,6 +73,7 @@ void take_channel_moments(HarSet& set);
 struct HarSplit {
   std::string val_split;                  ///< subject | random
   std::vector<std::string> val_subjects;  ///< empty: drawn by the seed
+  bool val_given = true;                  ///< the user named them
   double val_fraction = 0, test_fraction = 0;
   std::uint64_t seed = 0;
 };
@@ -93,7 +94,9 @@ void write_har_set(const std::filesystem::path& path, const HarSet& set);
 /// or type
 HarSet read_har_set(const H5File& file);
 
-/// Prints the windows of each class and part.
+/// Notes on classes that only one subject, or only some of the parts with windows, have.
+std::vector<std::string> class_notes(const HarSet& set);
+/// Prints the windows of each class and part, and the number of its subjects.
 void print_class_table(const HarSet& set, std::ostream& out);
 /// Problems of a prepared file, one line each: schema, values beyond 32-bit floats, ranges, subjects on both sides of a
 /// split by subject, moments that differ from the recomputed ones. Facts that are not errors, such as classes without

@@ -1,8 +1,10 @@
 #pragma once
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::prep {
@@ -33,15 +35,30 @@ struct SplitSignal {
 };
 SplitSignal split_signal(std::span<const double> raw);
 
-/// The numbers of a text file: one row per line. A line with a comma is comma-separated, with quotes as in CSV files;
-/// any other line is separated by blanks.
+/// Texts of the rows of a table, such as labels; each different text is stored once.
+struct TextColumn {
+  std::vector<std::string> words;
+  std::vector<std::int32_t> of_row;  ///< index into words; empty: the table has no such column
+  const std::string& at(std::size_t row) const { return words[static_cast<std::size_t>(of_row[row])]; }
+};
+
+/// The numbers of a text file: one row per line. The first line decides whether semicolons, tabs, commas or blanks
+/// separate its fields, and so does the first line of numbers after a line of names. Fields may be quoted as in CSV
+/// files. A separator or a semicolon at the end of the lines is no field. A comma inside a number is a decimal comma,
+/// unless commas separate.
 struct TextTable {
   std::filesystem::path path;
   std::vector<std::string> header;  ///< fields of a first line without numbers, or empty
   std::size_t fields = 0;           ///< in each line
-  std::vector<std::string> names;   ///< of the columns: from the header, otherwise `channel_0`, `channel_1`, ...
-  std::size_t columns = 0;          ///< chosen ones
-  std::vector<double> values;       ///< (rows, columns)
+  std::vector<std::string> names;   ///< of the channels: from the header, otherwise `channel_0`, `channel_1`, ...
+  std::vector<std::string> aside;   ///< names of the columns that were not read
+  std::size_t columns = 0;          ///< channels
+  std::vector<double> values;       ///< (rows, columns); NaN: missing
+  TextColumn labels, subjects;
+  std::string time_name;        ///< the column of `times`, or ""
+  std::vector<double> times;    ///< of each row, in the column's unit, or in seconds since 1970; NaN: missing
+  bool dates = false;           ///< times are dates or clock times
+  bool comma_decimals = false;  ///< every second column holds digits only, some of them as no whole number is written
   std::size_t rows() const { return columns == 0 ? 0 : values.size() / columns; }
   double at(std::size_t row, std::size_t column) const { return values[row * columns + column]; }
   /// "FILE:LINE" of a row.
@@ -51,9 +68,18 @@ struct TextTable {
 enum class Header : std::uint8_t { none, optional };
 /// Which columns of a table are read, by name.
 struct ColumnChoice {
-  std::vector<std::string> take, skip;  ///< empty: takes all, skips none
+  std::vector<std::string> take, skip;  ///< channels; empty: takes all others, skips none
   std::vector<std::string> header;      ///< names of the columns if the table has no header; empty: none
+  std::string label, subject;           ///< columns of texts; empty: none
+  /// The column of times; empty: the first one that is no channel by `take` and whose name says time; none: none.
+  std::string time = "none";
+  bool missing = false;  ///< numbers may be missing: empty, nan, NA, n/a or ?
 };
+/// Whether a field says that its value is missing.
+bool is_missing(std::string_view field);
+/// Whether the name of a column says that it holds times: `time`, `Creation_Time`, `timestamp (ms)`, `t`.
+bool says_time(std::string_view name);
+
 /// Reads the chosen columns, which must hold numbers, of a table with `fields` fields per line (0: as many as the first
 /// line has). Only the end of the file may have blank lines.
 /// errors  usage: the file or a chosen column is missing; data, naming file and line: another number of fields, a field
