@@ -222,10 +222,12 @@ struct Positions {
                     "' is chosen for a channel and for labels, subjects or times");
       used[channels.back()] = true;
     }
-    // Columns whose names say time become no channels unless `take` names them; the first one gives the times.
+    // Columns whose names say time become no channels unless `take` names them; the first one gives the times, but a
+    // date only if no other does.
+    const auto is_date = [&](std::size_t c) { return names[c] == "date" || names[c] == "Date" || names[c] == "DATE"; };
     for (std::size_t c = 0; c < names.size() && choice.time.empty(); ++c) {
       if (used[c] || !says_time(names[c])) continue;
-      if (time == kNone) time = c;
+      if (time == kNone || (is_date(time) && !is_date(c))) time = c;
       used[c] = true;
     }
     for (const auto& name : choice.skip) used[place(name)] = true;

@@ -129,10 +129,10 @@ void SampleTimes::report(Summary& summary) const {
                  first_gap_, "; no window lies across them");
   const auto share = [&](std::int64_t n) { return static_cast<double>(n) / static_cast<double>(steps_); };
   if (share(falls_) > kFewFalls)
-    summary.warning("the times of column ", column_, " fall at ", falls_, " of ", steps_, " samples, first at ",
-                    first_fall_,
-                    ": the table is not in order of time; sort it, or name another column with "
-                    "--time-column");
+    summary.warning(
+        "the times of column ", column_, " fall at ", falls_, " of ", steps_, " samples, first at ", first_fall_,
+        ": windows end there if these are a few new sessions; otherwise sort the table, or name another column "
+        "with --time-column");
   else if (falls_ > 0)
     summary.note("the times of column ", column_, " fall at ", falls_, " samples, first at ", first_fall_,
                  "; a new session begins there");

@@ -455,6 +455,11 @@ TEST_SUITE("prep.har") {
                    "warning: the times of column Creation_Time fall at", "of 99 samples, first at a.csv:5");
     check_mentions(said([](int t) { return "2026-05-17 09:30:0" + std::to_string(t * 0.02); }),
                    "from 2026-05-17 09:30:00 to 2026-05-17 09:30:01", "50 Hz by the times");
+    write_text("dated.csv",
+               "Date;Time;x\n2026-03-01;09:00:00.00;5\n2026-03-01;09:00:00.02;3\n2026-03-01;09:00:00.04;4\n");
+    write_text("dated-list.csv", "dated.csv,walk,1,train\n");
+    check_mentions(prepare("har dated-list.csv --rate 50 --window 3 --val-split random --val-fraction 0 -o dated.h5"),
+                   "left aside         columns Date\n", "column Time in s", "50 Hz by the times");
     check_mentions(said([](int t) { return std::to_string(t); }), "counts samples; it is no channel");
     check_mentions(said([](int t) { return std::to_string(t * 0.02); }, "--columns x,Creation_Time"),
                    "warning: Creation_Time never falls");
