@@ -399,7 +399,8 @@ constexpr char kObjects[] =
     "[60]}\n";
 constexpr char kIds[] = "12\n7\n\n39\n";
 std::uint64_t read_text_histories(const fs::path& directory) {
-  const Histories read = read_histories((directory / "in.txt").string(), {}, items(), "40 items", Unknown::refuse, true, "per_user_min");
+  const Histories read =
+      read_histories((directory / "in.txt").string(), {}, items(), "40 items", Unknown::refuse, true, "per_user_min");
   return hash64(read.item.data(), read.item.size() * sizeof read.item[0]);
 }
 std::uint64_t read_text_ids(const fs::path& directory) {

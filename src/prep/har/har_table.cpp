@@ -12,8 +12,8 @@
 #include "lockstep/base/date_time.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/prep/har/har_signal.hpp"
 #include "lockstep/io/line_reader.hpp"
+#include "lockstep/prep/har/har_signal.hpp"
 
 namespace lockstep::prep {
 

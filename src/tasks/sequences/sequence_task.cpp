@@ -428,9 +428,10 @@ std::string SequenceTask::protocol(Split split) const {
 
 std::vector<std::pair<std::string, std::string>> SequenceTask::facts() const {
   if (network_.arch().loss.kind != ItemLoss::Kind::bce) return {};
-  return {{"loss",
-           "bce compares a target with one drawn item; softmax ranks better on each data set that docs/your-own-data.md "
-           "lists"}};
+  return {
+      {"loss",
+       "bce compares a target with one drawn item; softmax ranks better on each data set that docs/your-own-data.md "
+       "lists"}};
 }
 
 void SequenceTask::save(H5File& file) const {

@@ -72,7 +72,7 @@ says 'model.expansion = 0.001: rounds the width of a gated layer to 0'
 
 printf '1...\n' >bad.txt
 run 3 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input bad.txt
-says 'line 1: the puzzle has 4 characters'
+says 'line 1: the puzzle has 4 cells'
 printf '................\n\n11..............\n1..............1\n' >bad.txt
 run 3 on 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input bad.txt --output answers.txt
 says 'line 1: ' 'line 4: ' 'of 2 puzzles solved; 1 line is no puzzle'
