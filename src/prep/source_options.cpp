@@ -22,11 +22,10 @@ SourceOptions::SourceOptions(Options& options, Input kind) {
   options.add("quiet", &quiet, false, "print nothing but warnings and errors");
 }
 
-void SourceOptions::print_written() const {
+void SourceOptions::print_written() {
   if (quiet) return;
+  summary.line("written", output, " (", human_bytes(static_cast<double>(std::filesystem::file_size(output))), ")");
   summary.print(std::cout);
-  std::cout << "  written            " << output << " ("
-            << human_bytes(static_cast<double>(std::filesystem::file_size(output))) << ")\n";
 }
 
 void add_interaction_options(Options& options, InteractionOptions& table) {

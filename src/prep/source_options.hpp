@@ -24,7 +24,7 @@ struct SourceOptions {
   /// The last look before the file is written: see Summary::settle().
   void settle(DatasetNotes& notes) const { summary.settle(strict, notes); }
   /// Prints the summary, and name and size of the written file, unless --quiet.
-  void print_written() const;
+  void print_written();
 };
 
 /// The options that say how InteractionFile reads a table, such as --columns and --where.

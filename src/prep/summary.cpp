@@ -89,9 +89,12 @@ void Summary::column(const std::string& name, const std::string& unit, std::span
 }
 
 void Summary::print(std::ostream& out) const {
-  constexpr std::size_t kWidth = 19;
+  constexpr std::size_t kMost = 44;  // longer names stand out of the column
+  std::size_t width = 19;
+  for (const auto& line : lines_)
+    if (line.name.size() < kMost) width = std::max(width, line.name.size() + 1);
   for (const auto& [name, text] : lines_)
-    out << "  " << name << std::string(name.size() < kWidth ? kWidth - name.size() : 1, ' ') << text << "\n";
+    out << "  " << name << std::string(name.size() < width ? width - name.size() : 1, ' ') << text << "\n";
 }
 
 void Summary::settle(bool strict, DatasetNotes& notes) const {
