@@ -4,7 +4,7 @@
 # turns. POINTS=100 is the long form.
 source "$(dirname "$0")/lib.sh" "$@"
 source "$(dirname "$0")/systems.sh"
-POINTS=${POINTS:-4}
+POINTS=${POINTS:-2}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0:alloc_dealloc_mismatch=0
 small_data
 # at N NUMBER COMMAND...: runs it, with the signal NUMBER at the Nth allocation
