@@ -289,7 +289,7 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
     set.lat.push_back(degrees(c.lat[p]));
     set.lon.push_back(degrees(c.lon[p]));
     set.time.push_back(c.time[p]);
-    // Without dates, files follow each other in the order in which they are given.
+    // Without dates, files follow each other in the order of the command line.
     steps.push_back(c.dated ? c.time[p] : (std::int64_t{c.source[p]} << 32) + c.step[p]);
     set.cell.push_back(c.cell[p]);
     set.source.push_back(c.source[p]);
