@@ -12,7 +12,8 @@ struct Moment {
   double fraction = 0;  ///< of a second, 0 <= fraction < 1
 };
 /// Parses an ISO 8601 date with an optional time and zone: `2016-02-05`, `2016-02-05 12`,
-/// `2016-02-05 12:30`, `2016-02-05T12:30:15.25+01:00`. Without a zone the time is UTC. Returns nullopt for any other text.
+/// `2016-02-05 12:30`, `2016-02-05T12:30:15.25+01:00`. Without a zone the time is UTC. Returns nullopt for any other
+/// text.
 std::optional<Moment> parse_date_time(std::string_view text);
 /// `2016-02-05 12:30:15` of the seconds >= 0 since 1970-01-01 00:00.
 std::string date_time_text(std::int64_t seconds);

@@ -37,10 +37,10 @@ class NcFile {
   std::optional<std::string> text_attribute(const std::string& variable, const std::string& attribute) const;
 
   /// All values in C order: raw * scale_factor + add_offset in double, with the raw integers unsigned or signed as
-  /// `_Unsigned` says; NaN where the raw value equals `_FillValue` (or, without it, the format's own fill value of a type
-  /// wider than a byte) or `missing_value`, or lies outside `valid_range`, `valid_min` .. `valid_max`. A double also
-  /// equals a missing value that is its rounding to f32. On packed integers, valid ranges of a real type are in unpacked units,
-  /// and fill values of a real type in either. Numbers may be text.
+  /// `_Unsigned` says; NaN where the raw value equals `_FillValue` (or, without it, the format's own fill value of a
+  /// type wider than a byte) or `missing_value`, or lies outside `valid_range`, `valid_min` .. `valid_max`. A double
+  /// also equals a missing value that is its rounding to f32. On packed integers, valid ranges of a real type are in
+  /// unpacked units, and fill values of a real type in either. Numbers may be text.
   /// errors  data: an attribute that is text other than numbers
   /// source  CF conventions 1.11, sections 2.5.1 and 8.1; NetCDF User's Guide, attribute conventions
   std::vector<double> read(const std::string& variable) const;

@@ -29,8 +29,9 @@ class Summary {
   void warning(const Parts&... parts) {
     warnings_.push_back(join(parts...));
   }
-  /// A line with the range, median and missing values (NaN) of a column, unless there are many columns, and a warning of
-  /// values that stand for missing ones: magnitudes that only a fill value has, numbers like -9999 apart from all others. `unit` is "" where unknown.
+  /// A line with the range, median and missing values (NaN) of a column, unless there are many columns, and a warning
+  /// of values that stand for missing ones: magnitudes that only a fill value has, numbers like -9999 apart from all
+  /// others. `unit` is "" where unknown.
   void column(const std::string& name, const std::string& unit, std::span<const double> values);
 
   const std::vector<std::string>& warnings() const { return warnings_; }

@@ -5,8 +5,8 @@ namespace lockstep::prep {
 
 /// A table with these columns and no points.
 Candidates start_candidates(const std::vector<std::string>& names);
-/// Records the variable and units of a column in one file; "" and "none" mean unknown. errors  data: an earlier file has
-/// other units
+/// Records the variable and units of a column in one file; "" and "none" mean unknown. errors  data: an earlier file
+/// has other units
 void take_variable(Candidates& out, std::size_t column, const ColumnSpec& spec, const NcFile& file);
 /// Points of one file: `values[c]` of each column (empty: zeros), positions and times.
 struct FilePoints {
@@ -40,8 +40,8 @@ struct Coordinate {
 std::vector<Coordinate> coordinates_of(const FilePoints& points);
 /// The number of the time step within the file, for files whose times cannot be compared.
 Coordinate step_coordinate(const Times& times);
-/// For each point of one file the point of the other with the same coordinates, up to rounding; -1 where a coordinate is
-/// missing. `what`: "pairing 'a.nc' with 'b.nc'".
+/// For each point of one file the point of the other with the same coordinates, up to rounding; -1 where a coordinate
+/// is missing. `what`: "pairing 'a.nc' with 'b.nc'".
 /// errors  data: a point without a partner, or with several; the message has the coordinates of both
 std::vector<std::int64_t> pair_points(const std::vector<Coordinate>& own, const std::vector<Coordinate>& other,
                                       Calendar calendar, const std::string& what);

@@ -24,11 +24,11 @@ struct PuzzleColumns {
 struct PuzzleHeader {
   std::string used, left_aside;  ///< "question = puzzle, answer = solution"; "id, clues"
 };
-/// Calls `use` for each row of a table with a header, whose columns may have any order; source and rating may be absent.
-/// Columns are separated by commas, semicolons or tabs, as the header is. Fields may be quoted; blanks around names,
-/// sources and ratings are removed; lines may end with CR LF; empty lines are skipped, and so are lines that begin with
-/// # before the header. With `lists`, a file whose first line is a Sudoku has no header: its lines are questions, or
-/// questions and answers.
+/// Calls `use` for each row of a table with a header, whose columns may have any order; source and rating may be
+/// absent. Columns are separated by commas, semicolons or tabs, as the header is. Fields may be quoted; blanks around
+/// names, sources and ratings are removed; lines may end with CR LF; empty lines are skipped, and so are lines that
+/// begin with # before the header. With `lists`, a file whose first line is a Sudoku has no header: its lines are
+/// questions, or questions and answers.
 /// errors  data, with file and line: a missing column, a wrong number of fields, an unclosed quote, a rating that is
 ///         not a number
 PuzzleHeader read_puzzle_csv(std::istream& in, const std::string& file, const PuzzleColumns& columns, bool lists,

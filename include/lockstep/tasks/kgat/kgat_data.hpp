@@ -50,10 +50,10 @@ struct KgData {
     return split == Split::train ? train : split == Split::validation ? valid : test;
   }
 
-  /// Reads a file that lockstep-prep wrote. Checks all values that the program later uses as indices, and the order that
-  /// its searches rely on.
-  /// errors  data, naming file, dataset and row: another format or version, an attribute or dataset missing or of another
-  ///         shape, offsets that do not ascend, ids out of range, another order than that of data/README.md
+  /// Reads a file that lockstep-prep wrote. Checks all values that the program later uses as indices, and the order
+  /// that its searches rely on.
+  /// errors  data, naming file, dataset and row: another format or version, an attribute or dataset missing or of
+  ///         another shape, offsets that do not ascend, ids out of range, another order than that of data/README.md
   static KgData read(const std::filesystem::path& path, Placement& placement);
   /// Replaces the graph by one whose arrays this object and its copies share.
   void own_graph(TripleGraph arrays, std::int64_t relations);

@@ -16,8 +16,8 @@ namespace lockstep {
 /// and the item's row.
 ///
 /// A split evaluates the users with an item in it. Without validation items, validation uses the test items, as the
-/// reference programs do. Training items are left out of a ranking, and those of the validation out of that of the test:
-/// a held-out item among them counts as missed. All other items are candidates, trained or not.
+/// reference programs do. Training items are left out of a ranking, and those of the validation out of that of the
+/// test: a held-out item among them counts as missed. All other items are candidates, trained or not.
 class RankingTask : public SampleTask {
  public:
   const KgData& data() const { return data_; }

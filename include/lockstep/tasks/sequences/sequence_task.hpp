@@ -78,8 +78,8 @@ class SequenceTask : public ShardTask {
     return std::clamp<std::int64_t>((std::int64_t{1} << 23) / (items + 1), 1, 64);
   }
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
-  /// "2999 users, full ranking of 3266 items, known items left out", then the users who are not evaluated, and the items
-  /// without training.
+  /// "2999 users, full ranking of 3266 items, known items left out", then the users who are not evaluated, and the
+  /// items without training.
   std::string protocol(Split split) const override;
   /// With the loss bce: that others rank better.
   std::vector<std::pair<std::string, std::string>> facts() const override;
