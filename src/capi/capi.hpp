@@ -3,8 +3,8 @@
 #include <memory>
 #include <variant>
 
+#include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/lockstep.h"
-#include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 
 namespace lockstep::capi {

@@ -3,7 +3,7 @@
 #include <span>
 
 #include "capi.hpp"
-#include "lockstep/models/emulator/emulator_files.hpp"
+#include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/models/har/har_function.hpp"
 #include "lockstep/models/hrm/hrm_function.hpp"
 #include "lockstep/models/kgat/bprmf_function.hpp"

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "late_rank_report.hpp"
+#include "fault_report.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "status.hpp"
 

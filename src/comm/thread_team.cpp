@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <thread>
 
-#include "late_rank_report.hpp"
+#include "fault_report.hpp"
 #include "lockstep/base/log.hpp"
 
 namespace lockstep {

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "late_rank_report.hpp"
+#include "fault_report.hpp"
 #include "status.hpp"
 
 namespace lockstep {

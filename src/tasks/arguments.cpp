@@ -7,11 +7,11 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/weights.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/run_config.hpp"
 

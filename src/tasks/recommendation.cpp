@@ -9,9 +9,9 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/ops/row_scores.hpp"
 #include "lockstep/ops/top_items.hpp"
-#include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "tasks/parallel_blocks.hpp"
 
@@ -274,8 +274,8 @@ int recommend(World& world, const Args& args, Options& options, RecommendationOp
   if (o.config.run.precision != "fp64") o.config.run.precision = "fp32";
   world.together("checking the options", inspect);
   const int threads = prepare_cpu(world, o.config);
-  const auto placement = make_node_placement(world);
-  const auto task = load_task(world, o.config, *placement, &reader->file());
+  const auto data_memory = make_node_data_memory(world);
+  const auto task = load_task(world, o.config, *data_memory, &reader->file());
   Recommender model;
   world.together("loading weights and names", [&] {
     if (!o.other_data) reader->require_data_of(*task, o.config.data.path);

@@ -6,9 +6,9 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_folders.hpp"
-#include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/stopping.hpp"
 
 namespace lockstep {

@@ -18,18 +18,18 @@ void place_task(World& world, const RunConfig& config, Task& model) {
   model.params().store_as(config.storage());
 }
 
-std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement& placement, const H5File* checkpoint,
-                                WeightSource weights) {
+std::unique_ptr<Task> load_task(World& world, const RunConfig& config, DataMemory& data_memory,
+                                const H5File* checkpoint, WeightSource weights) {
   std::unique_ptr<Task> model;
   std::exception_ptr failure;
   std::unique_ptr<StagedFile> staged;
   if (!config.data.stage.empty()) staged = std::make_unique<StagedFile>(world, config.data.path, config.data.stage);
-  placement.read_from(staged ? staged->path() : "");
+  data_memory.read_from(staged ? staged->path() : "");
   try {
     model = config.task->load({.path = config.data.path,
                                .seed = config.run.seed,
                                .dtype = config.dtype(),
-                               .placement = placement,
+                               .data_memory = data_memory,
                                .checkpoint = checkpoint,
                                .weights = weights,
                                .pretrained = config.pretrained});
@@ -38,12 +38,12 @@ std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement
   } catch (...) {
     failure = std::current_exception();
   }
-  // Other ranks call together() here or in NodePlacement::place(); the calls match, so all ranks fail together.
+  // Other ranks call together() here or in NodeDataMemory::place(); the calls match, so all ranks fail together.
   world.together("loading the data set", [&] {
     if (failure) std::rethrow_exception(failure);
     place_task(world, config, *model);
   });
-  placement.read_from("");
+  data_memory.read_from("");
   warn_of_shared_gpus(world, model->params().device());
   require_same(world, "data set", hex64(model->data_hash()), "all ranks must read the same file");
   return model;

@@ -6,19 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint_copy.hpp"
+#include "checkpoint/checkpoint_writer.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/device/gpu_monitor.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_log.hpp"
+#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/train/evaluator.hpp"
 #include "lockstep/train/profiler.hpp"
-#include "lockstep/train/sharded_step.hpp"
 #include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "lockstep/train/training_program.hpp"
-#include "train/checkpoint_copy.hpp"
-#include "train/checkpoint_writer.hpp"
-#include "train/proof_writer.hpp"
+#include "proof/proof_writer.hpp"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
+#include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/lockstep.h"
-#include "lockstep/models/emulator/emulator_files.hpp"
 #include "prep/program.hpp"
 #include "support/golden_emulator.hpp"
 #include "support/test.hpp"

@@ -16,9 +16,9 @@
 
 #include "bench/timing.hpp"
 #include "lockstep/base/stopwatch.hpp"
+#include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/lockstep.h"
-#include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/ops/fma_peak.hpp"
 #include "support/random_emulator.hpp"
 

@@ -117,7 +117,7 @@ struct Bench {
   World& world;
   Arguments a;
   int threads;
-  LocalPlacement placement;
+  LocalDataMemory data_memory;
   Device device;
   KgatTask model;
   KgatStep step;
@@ -149,7 +149,7 @@ struct Bench {
         a(arguments),
         threads(threads_of(w, arguments)),
         device(choose_device(w, a.device)),
-        model(options(a), KgData::read(a.data, placement)),
+        model(options(a), KgData::read(a.data, data_memory)),
         step(w.communicator(), model.net(), moved().propagation(), step_options(w, a)),
         sampler(model.data(), 2019) {}
   KgatTask& moved() {

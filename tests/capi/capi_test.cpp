@@ -1,5 +1,5 @@
+#include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/lockstep.h"
-#include "lockstep/models/emulator/emulator_files.hpp"
 #include "support/golden_emulator.hpp"
 #include "support/random_emulator.hpp"
 #include "support/test.hpp"

@@ -7,9 +7,9 @@
 #include <exception>
 #include <filesystem>
 
+#include "lockstep/formats/har_onnx.hpp"
+#include "lockstep/formats/sasrec_onnx.hpp"
 #include "lockstep/io/atomic_file.hpp"
-#include "lockstep/models/har/har_onnx.hpp"
-#include "lockstep/models/sequences/sasrec_onnx.hpp"
 #include "support/golden_emulator.hpp"
 #include "support/weight_files.hpp"
 

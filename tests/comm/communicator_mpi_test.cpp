@@ -1,5 +1,5 @@
-#include "lockstep/comm/comm_test.hpp"
 #include "lockstep/comm/communicator.hpp"
+#include "lockstep/doctor/communication_check.hpp"
 #include "support/mpi_main.hpp"
 #include "support/test.hpp"
 

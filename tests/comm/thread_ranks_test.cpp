@@ -1,8 +1,8 @@
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/comm/comm_test.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/doctor/communication_check.hpp"
 #include "support/test.hpp"
 
 namespace {

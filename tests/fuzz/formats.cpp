@@ -4,27 +4,27 @@
 
 #include <algorithm>
 
+#include "formats/pickle.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
-#include "lockstep/data/placement.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
+#include "lockstep/data/data_memory.hpp"
+#include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/io/weights.hpp"
 #include "lockstep/io/zip.hpp"
 #include "lockstep/lockstep.h"
-#include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/har/har_weights.hpp"
 #include "lockstep/prep/format.hpp"
 #include "lockstep/prep/source.hpp"
+#include "lockstep/proof/proof.hpp"
 #include "lockstep/tasks/emulator/emulator_data.hpp"
 #include "lockstep/tasks/har/har_data.hpp"
 #include "lockstep/tasks/hrm/puzzle_data.hpp"
 #include "lockstep/tasks/kgat/kgat_data.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/tasks/sequences/sequence_data.hpp"
-#include "lockstep/train/checkpoint.hpp"
-#include "lockstep/train/proof.hpp"
 #include "lockstep/train/run_config.hpp"
-#include "models/emulator/files/pickle.hpp"
 #include "support/npy.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
@@ -103,11 +103,11 @@ std::uint64_t hash_of(const H5File& file) {
 
 template <class Data>
 std::uint64_t read_data(const fs::path& path) {
-  LocalPlacement placement;
+  LocalDataMemory data_memory;
   if constexpr (std::is_same_v<Data, PuzzleData>)
-    Data::open(path, placement);
+    Data::open(path, data_memory);
   else
-    Data::read(path, placement);
+    Data::read(path, data_memory);
   const H5File file = H5File::open(path);
   std::vector<std::string> remarks;
   const auto problems = prep::format_of(file).check(file, remarks);

@@ -44,7 +44,7 @@ wants() {  # STEP: whether it was asked for
 }
 models=(emulator-1000 emulator-16000 sasrec tisasrec kgat har har-images hrm) precisions=(fp32 tf32 bf16)
 early_parts=(code test_ops test_optim golden training)
-programs=(test_ops test_optim test_device test_comm test_train test_tasks test_nn test_models) tools=(memcheck racecheck initcheck synccheck)
+programs=(test_ops test_optim test_device test_comm test_step test_tasks test_nn test_models) tools=(memcheck racecheck initcheck synccheck)
 if [ -n "$list" ]; then
   for program in "${programs[@]}"; do wants "tests/$program"; done
   for tool in "${tools[@]}"; do wants "sanitizer/$tool"; done

@@ -17,24 +17,24 @@ using Offsets = std::vector<std::int64_t>;
 /// The five kinds: a command that makes a small set, what training reads of it, and the datasets that it does not read.
 struct Kind {
   std::string command;
-  std::function<std::uint64_t(const fs::path&, Placement&)> hash;
+  std::function<std::uint64_t(const fs::path&, DataMemory&)> hash;
   std::vector<std::string> unread;
 };
 const std::vector<Kind> kKinds = {
     {"synth-lorenz96 --members 3 --steps 20 --size 5",
-     [](const auto& path, Placement& p) { return EmulatorData::read(path, p).hash; },
+     [](const auto& path, DataMemory& p) { return EmulatorData::read(path, p).hash; },
      {"/cell", "/lat", "/lon", "/source", "/time"}},
     {"synth-har --subjects 3 --seconds 3",
-     [](const auto& path, Placement& p) { return HarData::read(path, p).hash; },
+     [](const auto& path, DataMemory& p) { return HarData::read(path, p).hash; },
      {"/test/subject", "/train/subject", "/val/subject"}},
     {"synth-kg --users 30 --items 80 --tastes 4 --train-items 6 --valid-fraction 0.1",
-     [](const auto& path, Placement& p) { return KgData::read(path, p).hash; },
+     [](const auto& path, DataMemory& p) { return KgData::read(path, p).hash; },
      {"/adj/random_walk", "/adj/symmetric", "/kg/triple", "/node/degree"}},
     {"synth-sudoku --order 2 --train 6 --test 3",
-     [](const auto& path, Placement& p) { return PuzzleData::open(path, p).hash; },
+     [](const auto& path, DataMemory& p) { return PuzzleData::open(path, p).hash; },
      {}},
     {"synth-sequences --users 10",
-     [](const auto& path, Placement& p) { return SequenceData::read(path, p).hash; },
+     [](const auto& path, DataMemory& p) { return SequenceData::read(path, p).hash; },
      {"/inter/time_raw", "/items/count", "/synth/category", "/synth/cluster", "/users/raw_id"}},
 };
 
@@ -121,8 +121,8 @@ TEST_SUITE("io.dataset_file") {
       const fs::path good = "good.h5", bad = "bad.h5";
       prepare(kind.command + " -o good.h5");
       CHECK(problems_of(good).empty());
-      LocalPlacement placement;
-      const std::uint64_t hash = kind.hash(good, placement);
+      LocalDataMemory data_memory;
+      const std::uint64_t hash = kind.hash(good, data_memory);
       std::vector<std::string> unread;
       for (const std::string& dataset : H5File::open(good).datasets_under("/")) {
         if (H5File::open(good).info(dataset).shape.front() == 0) continue;
@@ -132,7 +132,7 @@ TEST_SUITE("io.dataset_file") {
         const std::string where = "dataset '" + dataset + "' is damaged";
         check_mentions(refusal([&] { problems_of(bad); }), "bad.h5", where, "copy it again, or rebuild it");
         std::uint64_t found = 0;
-        const std::string training = refusal([&] { found = kind.hash(bad, placement); });
+        const std::string training = refusal([&] { found = kind.hash(bad, data_memory); });
         if (training == "no error") {
           unread.push_back(dataset);
           CHECK(found == hash);
@@ -155,17 +155,17 @@ TEST_SUITE("io.dataset_file") {
       H5Aclose(H5Acreate2(file, "note", H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT));
       H5Sclose(space);
       H5Fclose(file);
-      LocalPlacement placement;
+      LocalDataMemory data_memory;
       for (const std::string& message :
-           {refusal([&] { problems_of("a.h5"); }), refusal([&] { kind.hash("a.h5", placement); })})
+           {refusal([&] { problems_of("a.h5"); }), refusal([&] { kind.hash("a.h5", data_memory); })})
         check_mentions(message, "a.h5", "names, shapes or attributes are damaged", "copy it again, or rebuild it");
     }
   }
 
   TEST_CASE("a data set that exceeds the memory is refused before it is loaded") {
-    LocalPlacement placement;
+    LocalDataMemory data_memory;
     const std::string message = test::error_of(Fault::usage, [&] {
-      placement.place(DType::f64, {1 << 20, 1 << 20, 9}, [](const Tensor&) { FAIL("it is loaded"); });
+      data_memory.place(DType::f64, {1 << 20, 1 << 20, 9}, [](const Tensor&) { FAIL("it is loaded"); });
     });
     check_mentions(message, "an array (1048576, 1048576, 9) needs", "choose a smaller data set");
   }
@@ -176,8 +176,8 @@ TEST_SUITE("io.dataset_file") {
       const fs::path path = "a.h5";
       prepare(kind.command + " -o a.h5");
       CHECK(read_text(path).find("GCOL") == std::string::npos);  // a heap: strings of variable length
-      LocalPlacement placement;
-      const std::uint64_t hash = kind.hash(path, placement);
+      LocalDataMemory data_memory;
+      const std::uint64_t hash = kind.hash(path, data_memory);
       std::vector<std::string> datasets = H5File::open(path).datasets_under("/");
       for (const std::string& dataset : datasets)
         if (H5File::open(path).info(dataset).type == H5Type::text) make_variable(path, dataset);
@@ -188,7 +188,7 @@ TEST_SUITE("io.dataset_file") {
         if (H5Aexists_by_name(file, dataset.c_str(), "xxh3", H5P_DEFAULT) > 0)
           H5Adelete_by_name(file, dataset.c_str(), "xxh3", H5P_DEFAULT);
       H5Fclose(file);
-      CHECK(kind.hash(path, placement) == hash);
+      CHECK(kind.hash(path, data_memory) == hash);
       check_mentions(prepare("check a.h5"), "no checksums", "prepare it again", "a.h5: good");
     }
   }

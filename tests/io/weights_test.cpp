@@ -2,8 +2,8 @@
 
 #include <zlib.h>
 
+#include "formats/pickle.hpp"
 #include "lockstep/io/zip.hpp"
-#include "models/emulator/files/pickle.hpp"
 #include "support/npy.hpp"
 #include "support/test.hpp"
 

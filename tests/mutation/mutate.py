@@ -35,7 +35,7 @@ import xml.etree.ElementTree
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # The programs of which ctest's entries on the stand-in are run; those on several ranks with two.
-PROGRAMS = ["test_ops", "test_nn", "test_optim", "test_models", "test_tasks", "test_tasks_mpi", "test_train_mpi",
+PROGRAMS = ["test_ops", "test_nn", "test_optim", "test_models", "test_tasks", "test_tasks_mpi", "test_step_mpi",
             "test_capi"]
 KINDS = ["sign", "index", "compare", "constant"]
 OUTCOMES = ["killed", "survived", "equivalent"]

@@ -144,13 +144,13 @@ TEST_SUITE("ops.layers.cuda") {
     const std::vector<std::uint64_t> samples = {7, 9, std::uint64_t{1} << 33, 2};
     const ops::Dropout dropout{.rate = 0.3, .seed = 5, .step = 11, .site = "test"};
     for (const std::int64_t width : {1, 3, 8, 33, 130})
-      for (const std::int64_t room : {0, 57})
+      for (const std::int64_t capacity : {0, 57})
         for (const bool whole : {false, true}) {
           CAPTURE(width);
-          CAPTURE(room);
+          CAPTURE(capacity);
           CAPTURE(whole);
-          const std::int64_t n = room > 0 ? room : 51;
-          const auto rows = [&](Place& p) { return ops::SampleRows{p.host(offsets), p.host(samples), room, 50}; };
+          const std::int64_t n = capacity > 0 ? capacity : 51;
+          const auto rows = [&](Place& p) { return ops::SampleRows{p.host(offsets), p.host(samples), capacity, 50}; };
           every_dtype_agrees(
               [&](Place& p) {
                 ops::dropout(p.stream, {p.out("y", {n, width}), whole}, p.in("x", {n, width}), dropout, rows(p));
@@ -220,12 +220,12 @@ TEST_SUITE("ops.layers.cuda") {
   TEST_CASE("gradients of a pair of tables leave out rows after the samples" * doctest::skip(!gpu_present())) {
     const std::vector<std::int64_t> offsets = {0, 2, 5};
     const std::vector<std::uint64_t> samples = {4, 9};
-    for (const std::int64_t room : {0, 8}) {
+    for (const std::int64_t capacity : {0, 8}) {
       const std::vector<std::int32_t> ids = {1, 3, 1, 0, 3, 0, 0, 1};
-      const std::int64_t m = room > 0 ? room : 5;
+      const std::int64_t m = capacity > 0 ? capacity : 5;
       every_dtype_agrees([&](Place& p) {
         ops::embedding_pair_backward(p.stream, p.real_out("dtables", {2, 4, 9}), p.in("dy", {m, 18}),
-                                     p.host(ids).first(to_size(m)), {p.host(offsets), p.host(samples), room});
+                                     p.host(ids).first(to_size(m)), {p.host(offsets), p.host(samples), capacity});
       });
     }
   }

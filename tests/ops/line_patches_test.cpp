@@ -1,6 +1,6 @@
 #include "lockstep/ops/line_patches.hpp"
 
-#include "lockstep/base/rasteriser.hpp"
+#include "lockstep/samples/rasteriser.hpp"
 #include "ops/every_isa.hpp"
 #include "support/test.hpp"
 

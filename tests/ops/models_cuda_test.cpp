@@ -1,4 +1,3 @@
-#include "lockstep/base/rasteriser.hpp"
 #include "lockstep/ops/attention.hpp"
 #include "lockstep/ops/conv1d.hpp"
 #include "lockstep/ops/cross_entropy.hpp"
@@ -6,6 +5,7 @@
 #include "lockstep/ops/line_patches.hpp"
 #include "lockstep/ops/regression_loss.hpp"
 #include "lockstep/ops/token_pool.hpp"
+#include "lockstep/samples/rasteriser.hpp"
 #include "ops/on_both.hpp"
 #include "support/test.hpp"
 

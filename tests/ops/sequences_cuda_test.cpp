@@ -37,7 +37,7 @@ void attend(const Attention& how) {
     ops::CausalAttention a;
     a.rows = {p.host(s.offsets), p.host(s.samples)};
     if (how.behind > 0) {
-      a.rows.room = all;
+      a.rows.capacity = all;
       a.rows.longest = *std::max_element(how.lengths.begin(), how.lengths.end()) + 40;
     }
     a.heads = how.heads;

@@ -65,10 +65,10 @@ void write_emulator_data(const std::filesystem::path& path, const EmulatorConten
   file.close();
 }
 
-EmulatorData read_data(const EmulatorContents& contents, LocalPlacement& placement) {
+EmulatorData read_data(const EmulatorContents& contents, LocalDataMemory& data_memory) {
   const TempDir dir;
   write_emulator_data(dir / "data.h5", contents);
-  return EmulatorData::read(dir / "data.h5", placement);
+  return EmulatorData::read(dir / "data.h5", data_memory);
 }
 
 }  // namespace lockstep::test

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/models/emulator/emulator_files.hpp"
+#include "lockstep/formats/emulator_files.hpp"
 
 namespace lockstep::test {
 

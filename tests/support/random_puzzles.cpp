@@ -6,20 +6,20 @@ namespace lockstep::test {
 namespace {
 
 template <class T, class F>
-Tensor place(Placement& placement, Shape shape, const F& value) {
-  return placement.place(dtype_of<T>::value, shape, [&](const Tensor& to) {
+Tensor place(DataMemory& data_memory, Shape shape, const F& value) {
+  return data_memory.place(dtype_of<T>::value, shape, [&](const Tensor& to) {
     for (std::int64_t i = 0; i < to.size(); ++i) to.data<T>()[i] = static_cast<T>(value(i));
   });
 }
 
-Tensor starts(Placement& placement, const std::vector<std::int64_t>& sizes) {
+Tensor starts(DataMemory& data_memory, const std::vector<std::int64_t>& sizes) {
   std::vector<std::int64_t> index = {0};
   for (const std::int64_t size : sizes) index.push_back(index.back() + size);
-  return place<std::int64_t>(placement, {static_cast<std::int64_t>(index.size())},
+  return place<std::int64_t>(data_memory, {static_cast<std::int64_t>(index.size())},
                              [&](std::int64_t i) { return index[static_cast<std::size_t>(i)]; });
 }
 
-PuzzlePart plain_part(Placement& placement, std::int64_t rows, std::int64_t cells, std::int64_t vocab,
+PuzzlePart plain_part(DataMemory& data_memory, std::int64_t rows, std::int64_t cells, std::int64_t vocab,
                       std::int64_t identifiers, const char* site) {
   const auto token = [&](std::int64_t i) {
     return 1 + static_cast<std::int64_t>(
@@ -27,19 +27,19 @@ PuzzlePart plain_part(Placement& placement, std::int64_t rows, std::int64_t cell
   };
   PuzzlePart part;
   part.name = "all";
-  part.inputs = place<std::uint8_t>(placement, {rows, cells}, token);
+  part.inputs = place<std::uint8_t>(data_memory, {rows, cells}, token);
   // The answer increments every token cyclically and ignores some cells.
-  part.labels = place<std::uint8_t>(placement, {rows, cells},
+  part.labels = place<std::uint8_t>(data_memory, {rows, cells},
                                     [&](std::int64_t i) { return i % 11 == 5 ? 0 : 1 + token(i) % (vocab - 1); });
   part.puzzle_indices = part.group_indices =
-      place<std::int64_t>(placement, {rows + 1}, [](std::int64_t i) { return i; });
-  part.puzzle_identifiers = place<std::int32_t>(placement, {rows}, [&](std::int64_t i) { return i % identifiers; });
+      place<std::int64_t>(data_memory, {rows + 1}, [](std::int64_t i) { return i; });
+  part.puzzle_identifiers = place<std::int32_t>(data_memory, {rows}, [&](std::int64_t i) { return i % identifiers; });
   return part;
 }
 
 }  // namespace
 
-PuzzleData random_puzzles(Placement& placement, std::int64_t groups, std::int64_t cells, std::int64_t vocab,
+PuzzleData random_puzzles(DataMemory& data_memory, std::int64_t groups, std::int64_t cells, std::int64_t vocab,
                           std::int64_t identifiers) {
   PuzzleData data;
   data.path = "(synthetic)";
@@ -47,22 +47,22 @@ PuzzleData random_puzzles(Placement& placement, std::int64_t groups, std::int64_
   data.seq_len = cells;
   data.vocab_size = vocab;
   data.identifiers = identifiers;
-  data.train.push_back(plain_part(placement, groups, cells, vocab, identifiers, "train"));
-  data.test.push_back(plain_part(placement, groups / 3, cells, vocab, identifiers, "test"));
+  data.train.push_back(plain_part(data_memory, groups, cells, vocab, identifiers, "train"));
+  data.test.push_back(plain_part(data_memory, groups / 3, cells, vocab, identifiers, "test"));
   return data;
 }
 
-PuzzlePart uneven_part(Placement& placement, const std::vector<std::int64_t>& puzzles_of_group,
+PuzzlePart uneven_part(DataMemory& data_memory, const std::vector<std::int64_t>& puzzles_of_group,
                        const std::vector<std::int64_t>& examples_of_puzzle, std::int64_t cells) {
   std::int64_t rows = 0;
   for (const std::int64_t examples : examples_of_puzzle) rows += examples;
   PuzzlePart part;
   part.name = "all";
   part.inputs = part.labels =
-      place<std::uint8_t>(placement, {rows, cells}, [&](std::int64_t i) { return i / cells % 7; });
-  part.puzzle_indices = starts(placement, examples_of_puzzle);
-  part.group_indices = starts(placement, puzzles_of_group);
-  part.puzzle_identifiers = place<std::int32_t>(placement, {static_cast<std::int64_t>(examples_of_puzzle.size())},
+      place<std::uint8_t>(data_memory, {rows, cells}, [&](std::int64_t i) { return i / cells % 7; });
+  part.puzzle_indices = starts(data_memory, examples_of_puzzle);
+  part.group_indices = starts(data_memory, puzzles_of_group);
+  part.puzzle_identifiers = place<std::int32_t>(data_memory, {static_cast<std::int64_t>(examples_of_puzzle.size())},
                                                 [](std::int64_t i) { return i; });
   return part;
 }

@@ -13,7 +13,7 @@ prep::SequenceSet sequence_set(const std::vector<std::vector<std::int32_t>>& ite
                                const std::vector<std::vector<std::int64_t>>& times = {});
 
 /// The set as a task reads it from a file.
-SequenceData read_set(const prep::SequenceSet& set, LocalPlacement& placement);
+SequenceData read_set(const prep::SequenceSet& set, LocalDataMemory& data_memory);
 
 /// A small generated set of sessions in which the time gaps determine the next item.
 prep::SequenceSet gap_sessions(std::int64_t users, std::uint64_t seed = 1);

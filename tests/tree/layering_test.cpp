@@ -7,21 +7,27 @@ namespace {
 /// Which layers a layer may include directly. It may also include what those may include.
 const std::map<std::string, std::vector<std::string>> kMayInclude = {
     {"base", {}},
+    {"samples", {"base"}},
     {"device", {"base"}},
     {"io", {"base"}},
     {"comm", {"device"}},
+    {"doctor", {"comm"}},
     {"tensor", {"device"}},
-    {"ops", {"tensor"}},
+    {"ops", {"tensor", "samples"}},
     {"nn", {"ops"}},
     {"optim", {"nn"}},
     {"data", {"io", "tensor"}},
-    {"prep", {"io"}},
+    {"prep", {"io", "samples"}},
     {"models", {"nn", "io"}},
+    {"formats", {"models"}},
     {"report", {"io"}},
-    {"train", {"optim", "data", "comm", "report"}},
-    {"tasks", {"models", "train"}},
-    {"capi", {"models"}},
-    {"apps", {"tasks", "prep", "capi"}},
+    {"step", {"optim", "data", "comm"}},
+    {"checkpoint", {"optim", "comm", "report"}},
+    {"proof", {"checkpoint"}},
+    {"train", {"step", "proof"}},
+    {"tasks", {"formats", "train"}},
+    {"capi", {"formats"}},
+    {"apps", {"tasks", "prep", "capi", "doctor"}},
 };
 
 std::set<std::string> reachable(const std::string& layer) {
@@ -45,11 +51,11 @@ const std::vector<Foreign> kForeign = {
     {"netcdf", {"src/prep/"}},
     {"boost/", {"src/base/", "src/report/"}},
     {"nlohmann/",
-     {"src/comm/", "src/io/", "src/models/", "src/prep/", "src/report/", "src/train/", "src/tasks/", "src/apps/",
-      "src/capi/"}},
+     {"src/comm/", "src/doctor/", "src/io/", "src/models/", "src/formats/", "src/prep/", "src/report/", "src/step/",
+      "src/checkpoint/", "src/train/", "src/tasks/", "src/apps/", "src/capi/"}},
     {"xxhash", {"src/base/"}},
     {"openssl/", {"src/base/", "src/io/", "src/prep/"}},
-    {"zlib", {"src/base/", "src/io/", "src/models/", "src/prep/", "src/report/"}},
+    {"zlib", {"src/base/", "src/io/", "src/formats/", "src/prep/", "src/report/"}},
     {"cblas", {"src/ops/"}},
 };
 bool is_cuda_header(const std::string& header) {

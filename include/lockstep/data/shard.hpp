@@ -10,8 +10,8 @@ struct Shard {
   std::int64_t step = 0;                       ///< global step, from 0
   std::int64_t first = 0;                      ///< position of the first sample in the epoch
   std::int64_t count = 0;                      ///< samples; may be 0
-  std::int64_t room = 0;                       ///< rows of the arrays that draw() fills, see ShardTask::rows()
-  const void* drawn = nullptr;                 ///< result of ShardTask::draw() for this shard; null: loss() draws
+  std::int64_t token_capacity = 0;             ///< rows of the arrays that draw() fills, see ShardModel::rows()
+  const void* drawn = nullptr;                 ///< result of ShardModel::draw() for this shard; null: loss() draws
   const std::uint64_t* step_on_gpu = nullptr;  ///< `step` in GPU memory, for kernels that a graph repeats; may be null
 };
 

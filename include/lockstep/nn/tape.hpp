@@ -8,7 +8,7 @@
 #include <span>
 #include <type_traits>
 
-#include "lockstep/device/near_copy.hpp"
+#include "lockstep/device/staged_copy.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/tensor/tensor.hpp"
 

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <span>
 
-#include "lockstep/base/puzzle_variant.hpp"
 #include "lockstep/ops/sequence_loss.hpp"
+#include "lockstep/samples/puzzle_variant.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep::ops {

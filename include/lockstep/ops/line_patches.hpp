@@ -5,7 +5,7 @@
 
 namespace lockstep::ops {
 
-/// Pictures of at most three colours as bit masks, as base/rasteriser.hpp draws them, possibly rotated. Pixel (x, y) of
+/// Pictures of at most three colours as bit masks, as samples/rasteriser.hpp draws them, possibly rotated. Pixel (x, y) of
 /// picture n has colour 1 where its bit in `line` is set, colour 2 where its bit in `outside` is set, and colour 0
 /// elsewhere.
 struct LinePictures {

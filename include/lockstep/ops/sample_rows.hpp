@@ -12,21 +12,22 @@ namespace lockstep::ops {
 /// so they depend on neither the shard nor the rank that holds it. The caller owns the memory, which must outlive the
 /// tape.
 ///
-/// `room` is a fixed capacity: the arrays then have that many rows, and the rows after the samples are 0 in all results
-/// and gradients of operations on samples. The launches on a GPU then depend on room, longest and the number of samples
+/// `capacity` is a fixed capacity: the arrays then have that many rows, and the rows after the samples are 0 in all results
+/// and gradients of operations on samples. The launches on a GPU then depend on capacity, longest and the number of samples
 /// alone, so that a graph can repeat them for other offsets.
 struct SampleRows {
   std::span<const std::int64_t> offsets;   ///< (B + 1), ascending, offsets[0] = 0
   std::span<const std::uint64_t> samples;  ///< (B) global sample numbers
-  std::int64_t room = 0;                   ///< rows of the arrays; 0: as many as the samples have
-  std::int64_t longest = 0;                ///< with room: no sample has more rows
+  std::int64_t capacity = 0;               ///< rows of the arrays; 0: as many as the samples have
+  std::int64_t longest = 0;                ///< with capacity: no sample has more rows
   std::int64_t count() const { return std::ssize(samples); }
   /// Rows of the samples, and rows of the arrays.
   std::int64_t used() const { return offsets.empty() ? 0 : offsets.back(); }
-  std::int64_t rows() const { return room > 0 ? room : used(); }
+  std::int64_t rows() const { return capacity > 0 ? capacity : used(); }
   std::int64_t longest_sample() const {
     std::int64_t most = longest;
-    for (std::size_t b = 0; room == 0 && b < samples.size(); ++b) most = std::max(most, offsets[b + 1] - offsets[b]);
+    for (std::size_t b = 0; capacity == 0 && b < samples.size(); ++b)
+      most = std::max(most, offsets[b + 1] - offsets[b]);
     return most;
   }
 };

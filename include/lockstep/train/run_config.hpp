@@ -7,7 +7,7 @@
 
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
-#include "lockstep/train/sharded_step.hpp"
+#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/train/task_config.hpp"
 
 namespace lockstep {

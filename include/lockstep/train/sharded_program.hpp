@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "lockstep/train/sharded_step.hpp"
+#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/train/training_program.hpp"
 
 namespace lockstep {

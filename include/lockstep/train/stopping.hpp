@@ -1,8 +1,8 @@
 #pragma once
 #include <string>
 
+#include "lockstep/checkpoint/train_state.hpp"
 #include "lockstep/train/run_config.hpp"
-#include "lockstep/train/train_state.hpp"
 
 namespace lockstep {
 

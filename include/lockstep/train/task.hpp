@@ -1,21 +1,15 @@
 #pragma once
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "lockstep/data/shard.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/data/split.hpp"
-#include "lockstep/nn/params.hpp"
-#include "lockstep/nn/tape.hpp"
-#include "lockstep/optim/dense_step.hpp"
-#include "lockstep/optim/optimizer.hpp"
 #include "lockstep/report/metric.hpp"
+#include "lockstep/step/shard_model.hpp"
 
 namespace lockstep {
 
@@ -41,11 +35,8 @@ struct Baseline {
 /// A network with its data set, as the trainer sees it. Samples are numbered 0 .. size-1 within a split.
 ///
 /// A task whose step is the gradient of a batch of samples derives from ShardTask. Other tasks have their own program.
-class Task {
+class Task : public CheckpointedModel {
  public:
-  virtual ~Task() = default;
-  /// The value of model.kind.
-  virtual const char* kind() const = 0;
   virtual ParamStore& params() = 0;
   /// Moves the weights, and every other array that a pass reads, to `device`. A checkpoint may be loaded before or
   /// after.
@@ -98,60 +89,13 @@ class Task {
   virtual double flops_per_sample() const { return 0; }
   /// Further units that a benchmark counts.
   virtual std::vector<SampleUnit> units() const { return {}; }
-
-  /// Writes everything except the weights that is needed to use the network without the training data: normalisation,
-  /// names, architecture. Another thread calls it during training, so it must read only data that training never
-  /// changes.
-  virtual void save(H5File& file) const = 0;
-  /// Hash of the data set's contents. Equal on all ranks, and in a run and its continuation.
-  virtual std::uint64_t data_hash() const = 0;
-  /// Whether weights refer to the data set's indices of users, items or puzzles, so that they are meaningless on
-  /// another data set.
-  virtual bool tied_to_data() const { return false; }
-};
-
-/// The loss of one shard: a sum over its samples, on the tape, and the weight of that sum in the global mean.
-struct ShardLoss {
-  Var sum;            ///< scalar; its gradient with seed 1 is the shard's contribution to the gradient of the sum
-  double weight = 0;  ///< rows, valid targets, windows. Gradient of a step = (sum over shards) / (sum of weights)
-};
-
-/// The host's part of a shard's pass: its samples, in memory that kernels can read.
-struct DrawnShard {
-  const void* inputs = nullptr;            ///< Shard::drawn
-  double weight = 0;                       ///< ShardLoss::weight
-  std::array<std::int64_t, 4> shape = {};  ///< all that the launches depend on besides Shard::count and Shard::room
-  bool near = false;                       ///< whether kernels read the samples from a copy in GPU memory (NearCopy)
-  const ops::RowDraw* rows = nullptr;      ///< the samples' rows of ShardTask::dense_network()'s table
 };
 
 /// A task that trains on batches of samples: a step takes the next positions of the epoch's order and cuts them into
-/// shards. Different threads compute different shards at the same time.
-class ShardTask : public Task {
+/// shards.
+class ShardTask : public Task, public ShardModel {
  public:
-  /// Forward pass of the training samples at the shard's positions of its epoch.
-  ///
-  /// On a GPU the pass is recorded before the previous step has finished. Only kernels may modify persistent state. A
-  /// pass that waits for the GPU cannot be captured in a graph.
-  virtual ShardLoss loss(Tape& tape, const Shard& shard) const = 0;
-  /// The host's part of loss(), in memory of `host`. A graph of loss() is repeated for other shards of the same count
-  /// and shape: draw() then writes the same arrays to the same addresses, and kernels read them there. Everything else
-  /// that changes from step to step must be in GPU memory, such as Shard::step_on_gpu. Call it only if draws().
-  virtual DrawnShard draw(Arena& /*host*/, const Shard& /*shard*/) const { return {}; }
-  /// Whether there is a draw(). Otherwise steps are launched call by call.
-  virtual bool draws() const { return false; }
-  /// Limit of samples that a CPU thread takes through forward and backward at a time, so that their activations stay in
-  /// cache; a larger shard is computed in chunks of at most this size. 0: a shard is one chunk.
-  virtual std::int64_t samples_in_cache() const { return 0; }
-  /// loss() as a network that one kernel can train, if it is such a network; draw() must then set DrawnShard::rows.
-  virtual std::optional<DenseNetwork> dense_network() const { return {}; }
-  /// The number of rows of the shard's samples, such as tokens, if shards of the same count differ in it; else 0.
-  /// `each` receives the rows of every sample, unless it is empty or the result is 0.
-  ///
-  /// Ranks and threads of CPUs share the rows of a batch. Steps on a GPU round the number up, so that few different
-  /// numbers occur, and set Shard::room on all ranks to the largest: a graph is repeated for all steps with the same
-  /// room. The additional rows must not change any result.
-  virtual std::int64_t rows(const Shard&, std::span<std::int64_t> /*each*/) const { return 0; }
+  ParamStore& params() override = 0;
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).

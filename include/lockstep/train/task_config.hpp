@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/train/task.hpp"
 
 namespace lockstep {
@@ -27,7 +27,7 @@ struct TaskSource {
   std::filesystem::path path;  ///< data.path: a file of lockstep-prep
   std::uint64_t seed = 0;
   DType dtype = DType::f32;  ///< of weights and activations
-  Placement& placement;      ///< owns the data set's arrays; outlives the task
+  DataMemory& data_memory;   ///< owns the data set's arrays; outlives the task
   /// If not null, the source of normalisation, names and sizes instead of the data set.
   const H5File* checkpoint = nullptr;
   WeightSource weights = WeightSource::initial;
@@ -60,8 +60,8 @@ struct TaskNeeds {
   double data_bytes = 0;                        ///< the arrays of the data set, once per node
   double activation_bytes_per_sample = 0;       ///< for the samples that a thread, or the GPU, computes at a time
   std::int64_t least_shard = 1;                 ///< ShardTask::least_shard()
-  std::int64_t samples_in_cache = 0;            ///< ShardTask::samples_in_cache()
-  bool rows_vary = false;                       ///< ShardTask::rows(): a GPU computes more rows than the samples have
+  std::int64_t samples_in_cache = 0;            ///< ShardModel::samples_in_cache()
+  bool rows_vary = false;                       ///< ShardModel::rows(): a GPU computes more rows than the samples have
   double scratch_bytes = 0;                     ///< further memory of a thread
   double rank_bytes = 0;                        ///< further memory of a rank for any batch, such as arrays of a graph
   double gpu_data_bytes = 0;                    ///< GPU memory of the data set

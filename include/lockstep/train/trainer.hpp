@@ -7,15 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
-#include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/profiler.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/task.hpp"
 
 namespace lockstep {
 
-class Placement;
+class DataMemory;
 class ProofChain;
 class RunLog;
 
@@ -100,7 +100,7 @@ void warn_of_shared_gpus(World& world, Device device);
 int on_each_gpu(World& world, const RunConfig& config, const std::function<int(World&)>& body);
 
 /// Memory for data sets: one copy per node, shared by its ranks.
-std::unique_ptr<Placement> make_node_placement(World& world);
+std::unique_ptr<DataMemory> make_node_data_memory(World& world);
 
 /// Moves a task to this rank's device and sets its precision. errors  Error (usage): no such device; a precision that
 /// the task does not offer
@@ -108,11 +108,11 @@ void place_task(World& world, const RunConfig& config, Task& model);
 
 /// Builds the task of the configuration and loads its data, once per node. Collective.
 ///
-/// placement   owns the arrays; it must outlive the task
+/// data_memory   owns the arrays; it must outlive the task
 /// checkpoint  if not null, the source of normalisation, names and sizes instead of the data set
 /// weights     where the weights come from
 /// errors      on all ranks if one of them fails, with one message
-std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement& placement,
+std::unique_ptr<Task> load_task(World& world, const RunConfig& config, DataMemory& data_memory,
                                 const H5File* checkpoint = nullptr, WeightSource weights = WeightSource::initial);
 
 /// Checks that all ranks run the same program file. Collective. errors  Error (usage): names the rank that differs

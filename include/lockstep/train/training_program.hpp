@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/checkpoint/checkpoint.hpp"
+#include "lockstep/checkpoint/train_state.hpp"
 #include "lockstep/optim/optimizer.hpp"
-#include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/task.hpp"
-#include "lockstep/train/train_state.hpp"
 
 namespace lockstep {
 

@@ -16,7 +16,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/ops/fma_peak.hpp"
 #include "lockstep/ops/isa.hpp"
@@ -209,16 +209,16 @@ void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, T
 int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
   const int threads = prepare_cpu(world, config);
 
-  LocalPlacement placement;
+  LocalDataMemory data_memory;
   std::unique_ptr<Task> model;
   if (bench.synthetic) {
     world.together("generating the data", [&] {
       require_memory_for_rows(world, bench);
-      model = synthetic_model(config, bench.rows, placement);
+      model = synthetic_model(config, bench.rows, data_memory);
       place_task(world, config, *model);
     });
   } else {
-    model = load_task(world, config, placement);
+    model = load_task(world, config, data_memory);
   }
   const auto* emulator = dynamic_cast<const EmulatorTask*>(model.get());
   std::vector<std::string> jobs = {bench.what};

@@ -7,7 +7,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/stopwatch.hpp"
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/tasks/emulator/emulator_config.hpp"
 
 namespace lockstep::apps {
@@ -15,23 +15,23 @@ namespace lockstep::apps {
 namespace {
 
 /// Rows whose targets are a smooth function of standard normal inputs.
-EmulatorData synthetic_data(const SyntheticRows& size, std::uint64_t seed, Placement& placement) {
+EmulatorData synthetic_data(const SyntheticRows& size, std::uint64_t seed, DataMemory& data_memory) {
   const std::int64_t n = size.rows, n_in = size.inputs, n_out = size.outputs;
   EmulatorData data;
   data.path = "(synthetic)";
-  data.x = placement.place(DType::f32, {n, n_in}, [&](const Tensor& x) {
+  data.x = data_memory.place(DType::f32, {n, n_in}, [&](const Tensor& x) {
     const Philox draw(seed, 0, "bench.x");
     for (std::int64_t i = 0; i < x.size(); ++i)
       x.data<float>()[i] = static_cast<float>(draw.normal(static_cast<std::uint64_t>(i)));
   });
-  data.y = placement.place(DType::f32, {n, n_out}, [&](const Tensor& y) {
+  data.y = data_memory.place(DType::f32, {n, n_out}, [&](const Tensor& y) {
     for (std::int64_t r = 0; r < n; ++r) {
       const float* x = data.x.data<float>() + r * n_in;
       for (std::int64_t o = 0; o < n_out; ++o)
         y.data<float>()[r * n_out + o] = std::sin(x[o % n_in] + 0.5F * x[(o + 1) % n_in] * x[(o + 2) % n_in]);
     }
   });
-  data.order = placement.place(DType::i32, {n}, [](const Tensor& order) {
+  data.order = data_memory.place(DType::i32, {n}, [](const Tensor& order) {
     for (std::int64_t r = 0; r < order.size(); ++r) order.data<std::int32_t>()[r] = static_cast<std::int32_t>(r);
   });
   const std::int64_t held_out = std::min<std::int64_t>(n / 10, 1000);
@@ -52,14 +52,14 @@ EmulatorData synthetic_data(const SyntheticRows& size, std::uint64_t seed, Place
 
 }  // namespace
 
-std::unique_ptr<Task> synthetic_model(const RunConfig& config, const SyntheticRows& size, Placement& placement) {
+std::unique_ptr<Task> synthetic_model(const RunConfig& config, const SyntheticRows& size, DataMemory& data_memory) {
   const auto* emulator = dynamic_cast<const EmulatorConfig*>(config.task.get());
   require_usage(emulator != nullptr, "model.kind = ", config.model_kind,
                 ": set data.path; only the emulator has synthetic data");
   EmulatorTask::Options options = emulator->model_options(config.dtype(), config.run.seed);
   options.arch.n_in = size.inputs;
   options.arch.n_out = size.outputs;
-  return std::make_unique<EmulatorTask>(options, synthetic_data(size, config.run.seed, placement));
+  return std::make_unique<EmulatorTask>(options, synthetic_data(size, config.run.seed, data_memory));
 }
 
 OperatorMeasurement measure_operator(World& world, const EmulatorTask& model, OperatorCall call, int threads,

@@ -16,7 +16,7 @@ struct SyntheticRows {
 
 /// The configuration's emulator on synthetic rows: targets are a smooth function of standard normal inputs.
 /// errors  Error (usage): another kind of model
-std::unique_ptr<Task> synthetic_model(const RunConfig& config, const SyntheticRows& size, Placement& placement);
+std::unique_ptr<Task> synthetic_model(const RunConfig& config, const SyntheticRows& size, DataMemory& data_memory);
 
 struct OperatorMeasurement {
   std::vector<double> samples_per_s;  ///< over all ranks, one value per sweep over all rows

@@ -5,8 +5,8 @@
 
 #include "apps/lockstep/measure_step.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/step/scaling.hpp"
 #include "lockstep/train/run_config.hpp"
-#include "lockstep/train/scaling.hpp"
 #include "lockstep/train/task.hpp"
 
 namespace lockstep::apps {

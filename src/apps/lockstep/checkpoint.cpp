@@ -1,4 +1,4 @@
-#include "lockstep/train/checkpoint.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 
 #include <cmath>
 #include <iostream>
@@ -9,8 +9,8 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/file_kind.hpp"
+#include "lockstep/proof/proof.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/proof.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {

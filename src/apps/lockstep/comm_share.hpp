@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "apps/lockstep/measure_step.hpp"
-#include "lockstep/comm/comm_test.hpp"
-#include "lockstep/train/scaling.hpp"
+#include "lockstep/doctor/communication_check.hpp"
+#include "lockstep/step/scaling.hpp"
 
 namespace lockstep::apps {
 

@@ -1,5 +1,3 @@
-#include "lockstep/comm/comm_test.hpp"
-
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -8,8 +6,9 @@
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
-#include "lockstep/comm/doctor.hpp"
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
+#include "lockstep/doctor/communication_check.hpp"
+#include "lockstep/doctor/doctor.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_system.hpp"
 #include "lockstep/train/run_config.hpp"
@@ -88,8 +87,8 @@ int run_comm_test(World& world, const Args& args) {
   }
   if (with_model) {
     const int threads = prepare_cpu(world, config);
-    LocalPlacement placement;
-    const std::unique_ptr<Task> model = load_task(world, config, placement);
+    LocalDataMemory data_memory;
+    const std::unique_ptr<Task> model = load_task(world, config, data_memory);
     const CommShare share = comm_share(world, config, *model, report, threads, kShareOfBudget * budget_s);
     out["model"] = comm_share_json(share);
     text += comm_share_text(share);

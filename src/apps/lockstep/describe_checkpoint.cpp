@@ -1,6 +1,6 @@
 #include "apps/lockstep/describe.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/train/checkpoint.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 
 namespace lockstep::apps {
 

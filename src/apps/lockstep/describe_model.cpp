@@ -1,6 +1,6 @@
 #include "apps/lockstep/describe.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/models/emulator/emulator_files.hpp"
+#include "lockstep/formats/emulator_files.hpp"
 
 namespace lockstep::apps {
 

@@ -9,9 +9,9 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/report/run_records.hpp"
-#include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/comparison.hpp"
 #include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/evaluator.hpp"
@@ -169,8 +169,8 @@ std::vector<MetricTable> compare(World& world, const EvalArguments& a, const Sam
       require_usage(config.task->has_samples(), "option against = ", path, ": its model.kind = ", config.model_kind,
                     " has no metrics of single samples; kgat and bprmf have");
     });
-    const auto placement = make_node_placement(world);
-    const auto other = load_task(world, config, *placement, &reader->file());
+    const auto data_memory = make_node_data_memory(world);
+    const auto other = load_task(world, config, *data_memory, &reader->file());
     world.together("loading the weights", [&] {
       if (!a.other_data) reader->require_data_of(*other, config.data.path);
       reader->load_average_or_weights(other->params());
@@ -202,8 +202,8 @@ using Readers = std::vector<std::unique_ptr<CheckpointReader>>;
 int eval(World& world, const EvalArguments& a, const Readers& readers) {
   const CheckpointReader& reader = *readers.front();
   const int threads = prepare_cpu(world, a.config);
-  const auto placement = make_node_placement(world);
-  const auto model = load_task(world, a.config, *placement, &reader.file());
+  const auto data_memory = make_node_data_memory(world);
+  const auto model = load_task(world, a.config, *data_memory, &reader.file());
   const auto* samples = dynamic_cast<const SampleTask*>(model.get());
   const Split split = a.split == "train" ? Split::train : a.split == "test" ? Split::test : Split::validation;
   world.together("loading the weights", [&] {

@@ -8,13 +8,13 @@
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
+#include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_kind.hpp"
-#include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
@@ -129,7 +129,7 @@ NamedArrays arrays_below(const CheckpointReader& reader, const std::string& grou
 /// The task of the checkpoint on the data set of its training. errors  usage: no such file, or it is the output; data:
 /// another data set
 std::unique_ptr<Task> load_on_its_data(const ExportArguments& a, const CheckpointReader& reader,
-                                       const RunConfig& config, Placement& placement) {
+                                       const RunConfig& config, DataMemory& data_memory) {
   const std::string& path = a.data.empty() ? config.data.path : a.data;
   require_usage(std::filesystem::exists(path), "option ", a.data.empty() ? "tables" : "data",
                 ": the data set of the training, '", path, "', does not exist; name it by --data");
@@ -137,7 +137,7 @@ std::unique_ptr<Task> load_on_its_data(const ExportArguments& a, const Checkpoin
   auto task = config.task->load({.path = path,
                                  .seed = config.run.seed,
                                  .dtype = config.run.precision == "fp64" ? DType::f64 : DType::f32,
-                                 .placement = placement,
+                                 .data_memory = data_memory,
                                  .checkpoint = &reader.file()});
   const std::string hash = hex64(task->data_hash());
   require_data(hash == reader.data_hash(), "checkpoint ", a.checkpoint, ": it was trained on other data (hash ",
@@ -148,8 +148,8 @@ std::unique_ptr<Task> load_on_its_data(const ExportArguments& a, const Checkpoin
 /// The tables that the network of the checkpoint computes from the data set of its training.
 NamedArrays tables_of(const ExportArguments& a, const CheckpointReader& reader, const RunConfig& config,
                       const WeightExchange& exchange) {
-  LocalPlacement placement;
-  const auto task = load_on_its_data(a, reader, config, placement);
+  LocalDataMemory data_memory;
+  const auto task = load_on_its_data(a, reader, config, data_memory);
   if (a.weights == "trained")
     reader.load_weights(task->params());
   else
@@ -200,8 +200,8 @@ void export_weights(const ExportArguments& a, const Options& options) {
     require_finite(arrays, "exporting '" + a.checkpoint + "'");
     std::optional<H5File> data;
     if (!a.data.empty()) {
-      LocalPlacement placement;
-      load_on_its_data(a, reader, config, placement);
+      LocalDataMemory data_memory;
+      load_on_its_data(a, reader, config, data_memory);
       data.emplace(H5File::open(a.data));
     }
     if (exchange.describe != nullptr)

@@ -4,11 +4,11 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
@@ -131,9 +131,9 @@ int run_import(World& world, const Args& args) {
     if (!config.data.path.empty()) config.data.path = fs::absolute(config.data.path).lexically_normal().string();
     check(config);
 
-    LocalPlacement placement;
+    LocalDataMemory data_memory;
     const TaskSource source = {
-        .path = config.data.path, .seed = config.run.seed, .dtype = config.dtype(), .placement = placement};
+        .path = config.data.path, .seed = config.run.seed, .dtype = config.dtype(), .data_memory = data_memory};
     const auto task =
         exchange.load != nullptr ? exchange.load(*config.task, source, arrays) : config.task->load(source);
     load_arrays(task->params(), arrays, exchange.names, what);

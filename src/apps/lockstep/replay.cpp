@@ -11,9 +11,9 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/ops/isa.hpp"
+#include "lockstep/proof/proof.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_log.hpp"
-#include "lockstep/train/proof.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
 
@@ -113,8 +113,8 @@ void apply_chain(ReplayArguments& a, const Options& options, const ProofChain& c
 
 /// The replay on one rank.
 int replay(World& world, const ReplayArguments& a, const ProofChain& chain, const fs::path& checkpoint) {
-  const auto placement = make_node_placement(world);
-  const auto model = load_task(world, a.config, *placement, nullptr, weights_of(checkpoint));
+  const auto data_memory = make_node_data_memory(world);
+  const auto model = load_task(world, a.config, *data_memory, nullptr, weights_of(checkpoint));
   Trainer trainer(world, a.config, *model);
   if (!checkpoint.empty()) {
     trainer.resume(checkpoint);

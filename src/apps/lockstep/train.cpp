@@ -14,7 +14,7 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_log.hpp"
@@ -134,8 +134,8 @@ fs::path open_run(World& world, const Options& options, RunConfig& config, TakeO
 /// profiled    the steps whose timeline is written
 int train(World& world, const RunConfig& config, const fs::path& checkpoint, StepRange profiled) {
   require_memory(world, config);
-  const auto placement = make_node_placement(world);
-  const auto model = load_task(world, config, *placement, nullptr, weights_of(checkpoint));
+  const auto data_memory = make_node_data_memory(world);
+  const auto model = load_task(world, config, *data_memory, nullptr, weights_of(checkpoint));
   RunLog log;  // outlives the trainer
   Trainer trainer(world, config, *model);
   if (!checkpoint.empty()) {

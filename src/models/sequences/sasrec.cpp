@@ -186,8 +186,8 @@ struct SasRec::Pass {
   std::span<const std::int64_t> times;        ///< TiSASRec only
   std::span<const std::int64_t> first_query;  ///< padded TiSASRec only
   std::int64_t pairs;
-  Var key_value_positions;                    ///< TiSASRec: of keys and values, side by side; drawn once per step
-  Tensor prepared_times;                      ///< TiSASRec, on a GPU
+  Var key_value_positions;  ///< TiSASRec: of keys and values, side by side; drawn once per step
+  Tensor prepared_times;    ///< TiSASRec, on a GPU
 
   Pass(const SasRec& network, Tape& tape, const SequenceBatch& b, const SasRecDraws& d)
       : net(network),
@@ -196,7 +196,7 @@ struct SasRec::Pass {
         rows{span_of<std::int64_t>(b.begin),
              {reinterpret_cast<const std::uint64_t*>(b.user.data<std::int64_t>()),
               static_cast<std::size_t>(b.samples())},
-             b.room,
+             b.token_capacity,
              b.slots},
         items(span_of<std::int32_t>(b.item)),
         slots(span_of<std::int32_t>(b.slot)),

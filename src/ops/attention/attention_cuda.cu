@@ -1,6 +1,6 @@
 #include "attention_kernels.hpp"
 #include "lockstep/device/cuda_half.hpp"
-#include "ops/common/packed_attention_cuda.hpp"
+#include "ops/attention/packed_attention_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "causal_attention_kernels.hpp"
-#include "lockstep/device/near_copy.hpp"
+#include "lockstep/device/staged_copy.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
 

@@ -4,7 +4,7 @@
 
 #include "causal_attention_tiles_cuda.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
-#include "ops/common/packed_attention_cuda.hpp"
+#include "ops/attention/packed_attention_cuda.hpp"
 
 /// The host side of the launches of causal attention on a GPU.
 namespace lockstep::gpu {
@@ -49,7 +49,7 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
   plan.product_flops = 2 * static_cast<double>(pairs * columns);
   if (time) {
     if (!time.prepared) plan.tables_bytes = static_cast<std::size_t>(tables_size(columns, a, time)) * sizeof(real_t<T>);
-    if (!in_gpu_memory(time.keys.device(), near_copy(time.times.data()))) plan.times_bytes = time.times.size_bytes();
+    if (!in_gpu_memory(time.keys.device(), staged_copy(time.times.data()))) plan.times_bytes = time.times.size_bytes();
   }
   return plan;
 }
@@ -70,13 +70,13 @@ ops::cuda::PackedAttention<T> packed_attention_of(const CausalPlan& plan, const 
                                         .stride = x.stride},
                                        x.kv_stride};
   packed.dropout = a.dropout;
-  packed.samples = near_copy(a.rows.samples.data());
+  packed.samples = staged_copy(a.rows.samples.data());
   packed.draws.row_groups = std::uint64_t{1} << 28;
-  packed.offsets = near_copy(a.rows.offsets.data());
-  packed.first_query = a.first_query.empty() ? nullptr : near_copy(a.first_query.data());
+  packed.offsets = staged_copy(a.rows.offsets.data());
+  packed.first_query = a.first_query.empty() ? nullptr : staged_copy(a.first_query.data());
   packed.causal = true;
   packed.fill = static_cast<R>(a.fill);
-  packed.all_rows = a.rows.room > 0 ? a.rows.rows() : 0;
+  packed.all_rows = a.rows.capacity > 0 ? a.rows.rows() : 0;
   packed.product_flops = plan.product_flops;
   return packed;
 }
@@ -148,9 +148,9 @@ CausalLaunch<real_t<T>> causal_launch(const CausalRows<const T>& x, std::int64_t
           .blocks = a.rows.count(),
           .heads = heads,
           .width = width,
-          .offsets = near_copy(a.rows.offsets.data()),
-          .samples = near_copy(a.rows.samples.data()),
-          .first_query = a.first_query.empty() ? nullptr : near_copy(a.first_query.data()),
+          .offsets = staged_copy(a.rows.offsets.data()),
+          .samples = staged_copy(a.rows.samples.data()),
+          .first_query = a.first_query.empty() ? nullptr : staged_copy(a.first_query.data()),
           .scale = static_cast<R>(1) / std::sqrt(static_cast<R>(width)),
           .dropout = a.dropout,
           .drop = Drop<R>(ops::cpu::DropRate(a.dropout.rate)),
@@ -179,7 +179,7 @@ CausalLaunch<real_t<T>> prepare_causal(const Stream& stream, const CausalPlan& p
   using R = real_t<T>;
   CausalLaunch<R> p = causal_launch<T>(x, columns, a, time);
   if (!time) return p;
-  p.times = near_copy(time.times.data());
+  p.times = staged_copy(time.times.data());
   if (plan.times_bytes > 0) {
     auto* times = reinterpret_cast<std::int64_t*>(scratch + plan.tables_bytes);
     copy_bytes(stream, times, time.times.data(), plan.times_bytes);

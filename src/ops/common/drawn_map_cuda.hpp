@@ -76,8 +76,8 @@ void drawn_map(const Stream& stream, std::int64_t width, std::int64_t columns, c
   const std::int64_t chunks = std::min(kMostChunks, ceil_div(threads, block));
   const auto run = [&]<int N>() {
     launch(stream, {.grid = {rows.count() + blocks_behind(rows), chunks}, .block = block}, drawn_map_kernel<N, R, F>,
-           width, rows.count(), rows.rows(), dropout, near_copy(rows.offsets.data()), near_copy(rows.samples.data()),
-           Drop<R>(ops::cpu::DropRate(dropout.rate)), f);
+           width, rows.count(), rows.rows(), dropout, staged_copy(rows.offsets.data()),
+           staged_copy(rows.samples.data()), Drop<R>(ops::cpu::DropRate(dropout.rate)), f);
   };
   if (columns % 4 == 0 && aligned_for<4>(pointers...)) return run.template operator()<4>();
   if (columns % 2 == 0 && aligned_for<2>(pointers...)) return run.template operator()<2>();

@@ -10,7 +10,7 @@
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
-#include "lockstep/device/near_copy.hpp"
+#include "lockstep/device/staged_copy.hpp"
 
 /// Adds many rows to rows of a table, chosen by ids, in a fixed order: gradients of embeddings.
 namespace lockstep::gpu {
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(kScatterThreads)
 }
 
 /// table[ids_m] += use_of(m).factor dy[use_of(m).row] for m ascending over both lists (R rows of C columns). Ids in
-/// host memory without a NearCopy are copied first. Rows with id `padding` are skipped. shift is added to the ids of
+/// host memory without a StagedCopy are copied first. Rows with id `padding` are skipped. shift is added to the ids of
 /// the second list. If `used` is not null, the ids of each list from *used on are skipped, too.
 template <class T, class F>
 void scatter_rows(const Stream& stream, const std::array<std::span<const std::int32_t>, 2>& lists, std::int64_t columns,
@@ -255,7 +255,7 @@ void scatter_rows(const Stream& stream, const std::array<std::span<const std::in
   const auto m = static_cast<std::int64_t>(lists[0].size() + lists[1].size());
   if (m == 0 || columns == 0 || rows == 0) return;
   assert(m <= std::numeric_limits<std::int32_t>::max() - kScatterRound);
-  const std::int32_t* near[] = {near_copy(lists[0].data()), near_copy(lists[1].data())};
+  const std::int32_t* near[] = {staged_copy(lists[0].data()), staged_copy(lists[1].data())};
   if (!in_gpu_memory(stream.device(), near[0])) {  // all blocks would read the ids over the bus
     std::byte* copy = scratch(stream, static_cast<std::size_t>(m) * sizeof(std::int32_t));
     for (const int i : {0, 1}) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "embedding_kernels.hpp"
-#include "lockstep/device/near_copy.hpp"
+#include "lockstep/device/staged_copy.hpp"
 #include "lockstep/ops/dropout.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/elementwise/elementwise_kernels.hpp"

@@ -110,8 +110,8 @@ struct Scaled {
 template <class T>
 void embedding_sum(const Stream& stream, std::int64_t m, std::int64_t c, T* y, FromTable<T> a, FromTable<T> b,
                    const Dropout& dropout, const SampleRows& rows, T* derivative) {
-  a.ids = near_copy(a.ids);
-  b.ids = near_copy(b.ids);
+  a.ids = staged_copy(a.ids);
+  b.ids = staged_copy(b.ids);
   if (dropout)
     gpu::drawn_map<real_t<T>>(stream, c, c, dropout, rows, DroppedSum<T>{y, derivative, a, b, c}, y, derivative,
                               a.table, b.table);
@@ -122,7 +122,7 @@ void embedding_sum(const Stream& stream, std::int64_t m, std::int64_t c, T* y, F
 template <class T>
 void embedding_pair(const Stream& stream, std::int64_t m, std::int64_t c, std::int64_t r, T* y, const T* tables,
                     const std::int32_t* ids, const Dropout& dropout, const SampleRows& rows) {
-  const Pair<T> pair{y, tables, near_copy(ids), c, r};
+  const Pair<T> pair{y, tables, staged_copy(ids), c, r};
   if (dropout)
     gpu::drawn_map<real_t<T>>(stream, 2 * c, c, dropout, rows, pair, y, tables);
   else
@@ -133,7 +133,7 @@ template <class T>
 void embedding_pair_backward(const Stream& stream, std::int64_t c, std::int64_t r, real_t<T>* dtables, const T* dy,
                              std::span<const std::int32_t> ids, const SampleRows& rows) {
   gpu::scatter_rows(stream, {ids, ids}, c, 2 * r, dtables, -1, dy, Halves<real_t<T>>{std::ssize(ids)}, r,
-                    rows.room > 0 ? near_copy(rows.offsets.data() + rows.count()) : nullptr);
+                    rows.capacity > 0 ? staged_copy(rows.offsets.data() + rows.count()) : nullptr);
 }
 
 template <class T>

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "item_softmax_kernels.hpp"
-#include "lockstep/device/near_copy.hpp"
+#include "lockstep/device/staged_copy.hpp"
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/gemm.hpp"
@@ -79,7 +79,7 @@ void for_tiles(const TileSize& size, const Tensor& f, const SoftmaxCandidates& c
       work(ScoreTile<R>{.tokens = tokens,
                         .candidates = candidates,
                         .first = c.first + j,
-                        .pos = near_copy(pos.data() + m),
+                        .pos = staged_copy(pos.data() + m),
                         .ids = c.ids ? c.ids.data<std::int32_t>() + j : nullptr,
                         .bias = c.bias ? c.bias.data<R>() + j : nullptr},
            m);
@@ -220,7 +220,7 @@ void item_softmax_forward(Stream& stream, const Tensor& loss, const Tensor& stat
             cuda::item_softmax_update(stream, tile, scores_of(stream, tile, m, parts.scores, f, c).template data<R>(),
                                       lse.data<R>() + m, sum.data<R>() + m);
           });
-          cuda::item_softmax_finish(stream, f.rows(), loss, state.data<R>(), near_copy(pos.data()));
+          cuda::item_softmax_finish(stream, f.rows(), loss, state.data<R>(), staged_copy(pos.data()));
         }
       }))
     return;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "line_patches_kernels.hpp"
-#include "lockstep/base/rasteriser.hpp"
+#include "lockstep/samples/rasteriser.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "line_patches_kernels.hpp"
-#include "lockstep/base/rasteriser.hpp"
+#include "lockstep/samples/rasteriser.hpp"
 #include "ops/common/column_sums_cuda.hpp"
 
 namespace lockstep::ops::cuda {

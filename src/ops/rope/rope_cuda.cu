@@ -1,5 +1,5 @@
 #include "ops/common/map_cuda.hpp"
-#include "ops/common/rope_cuda.hpp"
+#include "ops/common/rotation_cuda.hpp"
 #include "rope_kernels.hpp"
 
 namespace lockstep::ops::cuda {

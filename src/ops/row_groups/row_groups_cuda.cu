@@ -1,4 +1,4 @@
-#include "lockstep/device/near_copy.hpp"
+#include "lockstep/device/staged_copy.hpp"
 #include "ops/common/map_cuda.hpp"
 #include "row_groups_kernels.hpp"
 
@@ -87,7 +87,7 @@ void sum_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, std
 template <class T>
 void mask_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, bool accumulate, const T* x,
                const std::int32_t* ids) {
-  map<T>(stream, rows * columns, packed(columns, y, x), Mask<T>{y, accumulate, x, columns, near_copy(ids)});
+  map<T>(stream, rows * columns, packed(columns, y, x), Mask<T>{y, accumulate, x, columns, staged_copy(ids)});
 }
 
 LOCKSTEP_EACH_STORAGE(copy_rows, sum_rows, mask_rows)

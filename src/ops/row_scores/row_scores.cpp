@@ -1,6 +1,6 @@
 #include "lockstep/ops/row_scores.hpp"
 
-#include "lockstep/device/near_copy.hpp"
+#include "lockstep/device/staged_copy.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "row_scores_kernels.hpp"
 

@@ -1,6 +1,6 @@
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
-#include "lockstep/device/near_copy.hpp"
+#include "lockstep/device/staged_copy.hpp"
 #include "row_scores_kernels.hpp"
 
 namespace lockstep::ops::cuda {
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kWarp* kRowWarps)
 template <class T>
 void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std::int64_t columns, real_t<T>* scores,
                 const T* f, const T* table, const std::int32_t* ids) {
-  launch(stream, warp_per_row(count), row_scores_kernel<T>, count, each, columns, scores, f, table, near_copy(ids));
+  launch(stream, warp_per_row(count), row_scores_kernel<T>, count, each, columns, scores, f, table, staged_copy(ids));
 }
 
 LOCKSTEP_EACH_STORAGE(row_scores)

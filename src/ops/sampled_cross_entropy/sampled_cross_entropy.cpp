@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/device/near_copy.hpp"
+#include "lockstep/device/staged_copy.hpp"
 #include "ops/common/on_gpu.hpp"
 #include "ops/elementwise/elementwise_kernels.hpp"
 #include "sampled_cross_entropy_kernels.hpp"

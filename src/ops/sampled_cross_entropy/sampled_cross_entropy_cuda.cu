@@ -123,7 +123,7 @@ void sampled_cross_entropy_forward(const Stream& stream, real_t<T>* loss, real_t
   const Grid grid = warp_per_row(std::max<std::int64_t>(1, ceil_div((1 + each) * tokens, kScores)));
   auto* partials = scratch<double>(stream, grid.grid.x);
   launch(stream, grid, scores_kernel<T>, tokens, each, columns, loss, partials, block_counters(stream), slopes, f,
-         table, near_copy(pos.data()), near_copy(neg.data()), beta);
+         table, staged_copy(pos.data()), staged_copy(neg.data()), beta);
 }
 
 template <class T>
@@ -134,7 +134,7 @@ void sampled_cross_entropy_backward(const Stream& stream, T* df, bool accumulate
   const auto tokens = static_cast<std::int64_t>(pos.size()), each = negatives_of_each(pos, neg);
   if (df != nullptr)
     launch(stream, warp_per_row(tokens), features_kernel<T>, tokens, each, columns, df, accumulate, dloss, slopes,
-           table, near_copy(pos.data()), near_copy(neg.data()));
+           table, staged_copy(pos.data()), staged_copy(neg.data()));
   if (dtable == nullptr) return;
   scatter_rows(stream, {pos, neg}, columns, rows, dtable, 0, f, ItemGradient<real_t<T>>{dloss, slopes, tokens, each});
 }

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "lockstep/device/cuda_launch.hpp"
-#include "lockstep/device/near_copy.hpp"
+#include "lockstep/device/staged_copy.hpp"
 #include "ops/common/map_cuda.hpp"
 #include "training_windows_kernels.hpp"
 
@@ -131,7 +131,7 @@ void training_windows(const Stream& stream, std::int64_t samples, const Windows&
                          std::max({std::int64_t{1}, kThreads / width, gpu::ceil_div(windows.rows, gpu::kMostBlocks)}),
                      blocks = std::max<std::int64_t>(1, gpu::ceil_div(windows.rows, per_block));
   gpu::launch(stream, {.grid = blocks, .block = kThreads}, training_windows_kernel, windows, samples, per_block,
-              near_copy(draw));
+              staged_copy(draw));
 }
 
 template <class T>

@@ -1,8 +1,8 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/rasteriser.hpp"
 #include "lockstep/prep/reference.hpp"
+#include "lockstep/samples/rasteriser.hpp"
 
 namespace lockstep::prep {
 

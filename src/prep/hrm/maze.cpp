@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "lockstep/base/puzzle_variant.hpp"
+#include "lockstep/samples/puzzle_variant.hpp"
 
 namespace lockstep::prep {
 

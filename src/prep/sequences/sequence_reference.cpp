@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/sequence_window.hpp"
 #include "lockstep/prep/reference.hpp"
 #include "lockstep/prep/sequences/interactions.hpp"
+#include "lockstep/samples/sequence_window.hpp"
 
 namespace lockstep::prep {
 

@@ -60,7 +60,7 @@ EmulatorTask::Options EmulatorConfig::model_options(DType dtype, std::uint64_t s
 }
 
 std::unique_ptr<Task> EmulatorConfig::load(const TaskSource& source) const {
-  EmulatorData data = EmulatorData::read(source.path, source.placement);
+  EmulatorData data = EmulatorData::read(source.path, source.data_memory);
   if (source.checkpoint != nullptr) {
     const EmulatorDescription description = read_emulator_metadata(*source.checkpoint);
     require_data(description.metadata.variables.input_names == data.variables.input_names &&

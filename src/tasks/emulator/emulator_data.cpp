@@ -64,8 +64,8 @@ std::span<const std::int32_t> EmulatorData::rows_of(Split split) const {
   return {order.data<std::int32_t>() + first, static_cast<std::size_t>(count[s])};
 }
 
-EmulatorData EmulatorData::read(const std::filesystem::path& path, Placement& placement) {
-  const H5File file = placement.open(path);
+EmulatorData EmulatorData::read(const std::filesystem::path& path, DataMemory& data_memory) {
+  const H5File file = data_memory.open(path);
   const DatasetFile set(file, kEmulatorFormat);
   const std::int64_t n = set.size("n", 1, std::numeric_limits<std::int32_t>::max());
   const std::int64_t n_in = set.size("n_in", 1), n_out = set.size("n_out", 1);
@@ -82,24 +82,24 @@ EmulatorData EmulatorData::read(const std::filesystem::path& path, Placement& pl
   if (file.has_attribute("/", "mask_mode")) data.mask_mode = file.text_attribute("/", "mask_mode");
   data.moments = read_moments(file, "/moments", n_in, n_out);
   data.variables = read_variables(file, "/vars", n_in, n_out);
-  data.x = placement.place(DType::f32, {n, n_in}, [&](const Tensor& to) {
+  data.x = data_memory.place(DType::f32, {n, n_in}, [&](const Tensor& to) {
     read_columns(set, "/x", {n, n_in}, to, [&](std::int64_t c) { return column_name(data.variables.input_names, c); });
   });
-  data.y = placement.place(DType::f32, {n, n_out}, [&](const Tensor& to) {
+  data.y = data_memory.place(DType::f32, {n, n_out}, [&](const Tensor& to) {
     read_columns(set, "/y", {n, n_out}, to,
                  [&](std::int64_t c) { return column_name(data.variables.output_names, c); });
   });
   if (has_jacobian)
-    data.jacobian = placement.place(DType::f32, {n, n_out, n_in}, [&](const Tensor& to) {
+    data.jacobian = data_memory.place(DType::f32, {n, n_out, n_in}, [&](const Tensor& to) {
       read_columns(set, "/jac", {n, n_out, n_in}, to, [&](std::int64_t c) {
         return join("d ", column_name(data.variables.output_names, c / n_in), " / d ",
                     column_name(data.variables.input_names, c % n_in));
       });
     });
   std::array<std::int64_t, 3> count{};
-  data.order = placement.place(DType::i32, {n},
-                               [&](const Tensor& to) { sort_by_split(set, n, to.span<std::int32_t>(), count); });
-  const Tensor summary = placement.place(DType::i64, {4}, [&](const Tensor& to) {
+  data.order = data_memory.place(DType::i32, {n},
+                                 [&](const Tensor& to) { sort_by_split(set, n, to.span<std::int32_t>(), count); });
+  const Tensor summary = data_memory.place(DType::i64, {4}, [&](const Tensor& to) {
     std::copy(count.begin(), count.end(), to.data<std::int64_t>());
     std::uint64_t hash = chain(data.order, chain(data.y, chain(data.x, 0)));
     if (has_jacobian) hash = chain(data.jacobian, hash);

@@ -34,7 +34,7 @@ std::string from_data(const NamedArrays& arrays) {
 
 /// Moments beside the weights replace those of the data set: the network was trained with them.
 std::unique_ptr<Task> load(const TaskConfig& config, const TaskSource& source, NamedArrays& arrays) {
-  EmulatorData data = EmulatorData::read(source.path, source.placement);
+  EmulatorData data = EmulatorData::read(source.path, source.data_memory);
   Moments& m = data.moments;
   std::size_t found = 0;
   for (const auto& [name, part] : kMoments) {

@@ -5,9 +5,9 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/seal.hpp"
-#include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/ensemble.hpp"
 
 namespace lockstep {

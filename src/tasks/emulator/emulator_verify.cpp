@@ -7,8 +7,8 @@
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
+#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
-#include "lockstep/train/sharded_step.hpp"
 #include "tasks/arena_array.hpp"
 #include "tasks/verifier.hpp"
 
@@ -48,19 +48,19 @@ class ReferenceModel final : public EmulatorTask {
   std::vector<std::vector<std::int32_t>> batches_;
 };
 
-Tensor place(Placement& placement, const H5File& file, const std::string& dataset) {
+Tensor place(DataMemory& data_memory, const H5File& file, const std::string& dataset) {
   const H5Info info = file.info(dataset);
-  return placement.place(DType::f32, Shape(info.shape),
-                         [&](const Tensor& to) { file.read_into<float>(dataset, to.span<float>()); });
+  return data_memory.place(DType::f32, Shape(info.shape),
+                           [&](const Tensor& to) { file.read_into<float>(dataset, to.span<float>()); });
 }
 
 /// All rows of the reference as training rows.
-EmulatorData reference_data(const H5File& file, Placement& placement) {
+EmulatorData reference_data(const H5File& file, DataMemory& data_memory) {
   EmulatorData data;
   data.path = file.path();
-  data.x = place(placement, file, "/inputs/x");
-  data.y = place(placement, file, "/inputs/t");
-  data.order = placement.place(DType::i32, {data.rows()}, [&](const Tensor& to) {
+  data.x = place(data_memory, file, "/inputs/x");
+  data.y = place(data_memory, file, "/inputs/t");
+  data.order = data_memory.place(DType::i32, {data.rows()}, [&](const Tensor& to) {
     for (std::int32_t i = 0; i < data.rows(); ++i) to.data<std::int32_t>()[i] = i;
   });
   data.count = {data.rows(), 0, 0};
@@ -83,7 +83,7 @@ EmulatorLoss loss_of(const H5File& file) {
           .smooth_order = file.int_attribute("/", "smooth_order")};
 }
 
-ReferenceModel make_model(const H5File& file, Placement& placement, DType dtype) {
+ReferenceModel make_model(const H5File& file, DataMemory& data_memory, DType dtype) {
   EmulatorTask::Options options;
   options.dtype = dtype;
   options.arch.hidden = file.int_attribute("/", "hidden");
@@ -95,7 +95,7 @@ ReferenceModel make_model(const H5File& file, Placement& placement, DType dtype)
   std::vector<std::vector<std::int32_t>> batches;
   for (int b = 0; file.has("/batches/" + std::to_string(b)); ++b)
     batches.push_back(file.read<std::int32_t>("/batches/" + std::to_string(b)));
-  ReferenceModel model(options, reference_data(file, placement), std::move(batches));
+  ReferenceModel model(options, reference_data(file, data_memory), std::move(batches));
   load_reference_weights(model.params(), file);
   return model;
 }
@@ -280,8 +280,8 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
 
 template <class T>
 void verify_network(Verifier& v, World& world, const H5File& file, const VerifyOptions& options) {
-  LocalPlacement placement;
-  ReferenceModel model = make_model(file, placement, dtype_of<T>::value);
+  LocalDataMemory data_memory;
+  ReferenceModel model = make_model(file, data_memory, dtype_of<T>::value);
   model.move_to(options.device);
   if (is_half(options.storage)) model.params().store_as(options.storage);
   verify_values(v, model);

@@ -205,7 +205,7 @@ std::vector<std::string> HarConfig::folds(const std::filesystem::path& path) con
 }
 
 std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
-  HarData data = HarData::read(source.path, source.placement, labels_, folds_);
+  HarData data = HarData::read(source.path, source.data_memory, labels_, folds_);
   require_data(source.checkpoint != nullptr || data.count[0] > 0, "opening data set '", source.path.string(),
                "': it has no training windows; it serves only to evaluate a trained model");
   if (source.checkpoint != nullptr) normalise_as_trained(data, *source.checkpoint);

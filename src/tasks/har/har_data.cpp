@@ -196,8 +196,9 @@ std::vector<std::int32_t> HarData::train_labels(const std::filesystem::path& pat
   return most;
 }
 
-HarData HarData::read(const std::filesystem::path& path, Placement& placement, Labels labels, const HarFolds& folds) {
-  const Reader reader(placement.open(path));
+HarData HarData::read(const std::filesystem::path& path, DataMemory& data_memory, Labels labels,
+                      const HarFolds& folds) {
+  const Reader reader(data_memory.open(path));
   HarData data;
   data.path = path;
   const H5File& file = reader.set().file();
@@ -231,18 +232,18 @@ HarData HarData::read(const std::filesystem::path& path, Placement& placement, L
     for (std::int64_t p = 0, first = 0; p < 3; first += stored[static_cast<std::size_t>(p++)])
       f(static_cast<std::size_t>(p), all.slice(first, stored[static_cast<std::size_t>(p)]));
   };
-  data.signals = placement.place(DType::f64, {windows, channels, length}, [&](const Tensor& to) {
+  data.signals = data_memory.place(DType::f64, {windows, channels, length}, [&](const Tensor& to) {
     each_part(to, [&](std::size_t p, const Tensor& part) { reader.signals(p, part, data.channel_names); });
     reorder(to.span<double>(), channels * length, order);
   });
-  data.labels = placement.place(DType::i32, {windows}, [&](const Tensor& to) {
+  data.labels = data_memory.place(DType::i32, {windows}, [&](const Tensor& to) {
     each_part(to, [&](std::size_t p, const Tensor& part) {
       reader.labels(p, part.span<std::int32_t>(), data.classes(), labels);
     });
     reorder(to.span<std::int32_t>(), 1, order);
   });
   if (folds.given()) take_moments(data);
-  data.following = placement.place(DType::i32, {windows, 2}, [&](const Tensor& to) {
+  data.following = data_memory.place(DType::i32, {windows, 2}, [&](const Tensor& to) {
     auto recording = reader.column<std::int32_t>("recording");
     auto start = reader.column<std::int64_t>("start");
     reorder(std::span(recording), 1, order);
@@ -255,7 +256,7 @@ HarData HarData::read(const std::filesystem::path& path, Placement& placement, L
              first, length, data.labels.data<std::int32_t>() + first, to.data<std::int32_t>() + 2 * first);
     }
   });
-  data.hash = placement.hash([&] {
+  data.hash = data_memory.hash([&] {
     std::uint64_t sum = hash64(data.signals.raw(), data.signals.size_bytes());
     sum = hash64(data.labels.raw(), data.labels.size_bytes(), sum);
     return hash64(data.count.data(), sizeof data.count, sum);

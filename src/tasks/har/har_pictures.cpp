@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "lockstep/base/rasteriser.hpp"
+#include "lockstep/samples/rasteriser.hpp"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// The memory of one picture: bit masks (base/rasteriser.hpp) and colours (ops/line_patches.hpp).
+/// The memory of one picture: bit masks (samples/rasteriser.hpp) and colours (ops/line_patches.hpp).
 struct HarPicture {
   std::uint32_t* line = nullptr;
   std::uint32_t* outside = nullptr;  ///< pixels beyond the rotated picture's edges; null without draws

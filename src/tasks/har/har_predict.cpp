@@ -10,13 +10,13 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/data/placement.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/file_system.hpp"
 #include "lockstep/report/metric.hpp"
 #include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/har/har_config.hpp"
 #include "lockstep/tasks/prediction_file.hpp"
-#include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "tasks/har/har_metrics.hpp"
@@ -278,8 +278,8 @@ int predict_har(World& world, const Args& args) {
     require_different(a.output.path, a.recordings.path);
   });
   const int threads = prepare_cpu(world, a.config);
-  const auto placement = make_node_placement(world);
-  const auto loaded = load_task(world, a.config, *placement, &reader->file());
+  const auto data_memory = make_node_data_memory(world);
+  const auto loaded = load_task(world, a.config, *data_memory, &reader->file());
   const auto& model = dynamic_cast<const HarTask&>(*loaded);
   world.together("loading the weights", [&] {
     reader->load_average_or_weights(loaded->params());

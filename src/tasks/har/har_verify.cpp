@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/rasteriser.hpp"
 #include "lockstep/models/har/har.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
-#include "lockstep/train/sharded_step.hpp"
+#include "lockstep/samples/rasteriser.hpp"
+#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/train/stopping.hpp"
 #include "lockstep/train/task.hpp"
 #include "tasks/verifier.hpp"

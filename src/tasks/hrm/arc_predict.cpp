@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
 #include "lockstep/io/file_kind.hpp"
@@ -76,7 +76,7 @@ class Votes {
 void predict_arc(World& world, const Args& args, const HrmPrediction& a, const RunConfig& config,
                  const CheckpointReader& reader, int threads) {
   const std::string& path = config.data.path;
-  const auto placement = make_node_placement(world);
+  const auto data_memory = make_node_data_memory(world);
   world.together("checking the options", [&] {
     a.tries.check("arc");
     require_usage(a.input.empty(), "option input: puzzles of task arc have no text form; --data.path names a data set");
@@ -88,7 +88,7 @@ void predict_arc(World& world, const Args& args, const HrmPrediction& a, const R
     require_replaceable(a.submission, FileKind::text, a.output.force, {path, a.checkpoint});
     if (!a.output.path.empty()) require_different(a.output.path, a.submission);
   });
-  const std::unique_ptr<Task> loaded = load_task(world, config, *placement, &reader.file());
+  const std::unique_ptr<Task> loaded = load_task(world, config, *data_memory, &reader.file());
   const auto& model = dynamic_cast<const HrmTask&>(*loaded);
   const PuzzleData& data = model.data();
   Texts names;

@@ -6,7 +6,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
-#include "lockstep/base/puzzle_variant.hpp"
+#include "lockstep/samples/puzzle_variant.hpp"
 
 namespace lockstep {
 

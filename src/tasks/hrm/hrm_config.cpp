@@ -94,7 +94,7 @@ HrmTask::Options HrmConfig::model_options(DType dtype, std::uint64_t seed) const
 }
 
 std::unique_ptr<Task> HrmConfig::load(const TaskSource& source) const {
-  PuzzleData data = PuzzleData::open(source.path, source.placement);
+  PuzzleData data = PuzzleData::open(source.path, source.data_memory);
   if (source.checkpoint != nullptr && model_.arch.mlp_t) {
     const std::int64_t trained = source.checkpoint->int_attribute("/", "seq_len");
     require_data(data.seq_len == trained, "data set '", source.path.string(), "': its puzzles have ", data.seq_len,

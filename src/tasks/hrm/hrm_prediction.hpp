@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/tasks/hrm/hrm_config.hpp"
 #include "lockstep/tasks/hrm/puzzle_tries.hpp"
 #include "lockstep/tasks/prediction_file.hpp"
-#include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep {

@@ -2,8 +2,8 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/hrm/hrm_task.hpp"
-#include "lockstep/train/sharded_step.hpp"
 #include "lockstep/train/training_program.hpp"
 
 namespace lockstep {

@@ -89,7 +89,7 @@ std::vector<std::vector<std::int32_t>> read_draws(const H5File& file) {
 std::vector<std::uint8_t> bytes_of(const std::vector<std::int32_t>& values) { return {values.begin(), values.end()}; }
 
 /// Puzzles 0..n-1 with one example each.
-PuzzlePart plain_part(Placement& placement, const std::string& name, const std::vector<std::uint8_t>& inputs,
+PuzzlePart plain_part(DataMemory& data_memory, const std::string& name, const std::vector<std::uint8_t>& inputs,
                       const std::vector<std::uint8_t>& labels, const std::vector<std::int32_t>& identifiers,
                       std::int64_t cells) {
   const auto n = static_cast<std::int64_t>(identifiers.size());
@@ -97,14 +97,14 @@ PuzzlePart plain_part(Placement& placement, const std::string& name, const std::
   for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int64_t>(i);
   PuzzlePart part;
   part.name = name;
-  part.inputs = place(placement, inputs, {n, cells});
-  part.labels = place(placement, labels, {n, cells});
-  part.puzzle_indices = part.group_indices = place(placement, index, {n + 1});
-  part.puzzle_identifiers = place(placement, identifiers, {n});
+  part.inputs = place(data_memory, inputs, {n, cells});
+  part.labels = place(data_memory, labels, {n, cells});
+  part.puzzle_indices = part.group_indices = place(data_memory, index, {n + 1});
+  part.puzzle_identifiers = place(data_memory, identifiers, {n});
   return part;
 }
 
-PuzzleData reference_data(const H5File& file, Placement& placement) {
+PuzzleData reference_data(const H5File& file, DataMemory& data_memory) {
   PuzzleData data;
   data.path = file.path();
   data.seq_len = file.int_attribute("/", "seq_len");
@@ -114,7 +114,7 @@ PuzzleData reference_data(const H5File& file, Placement& placement) {
   for (std::int64_t t = 0; t < file.int_attribute("/", "steps"); ++t) {
     const std::string group = "/steps/" + std::to_string(t) + "/batch/";
     // An ignored label, -1, becomes kIgnored.
-    data.train.push_back(plain_part(placement, "steps", bytes_of(file.read<std::int32_t>(group + "inputs")),
+    data.train.push_back(plain_part(data_memory, "steps", bytes_of(file.read<std::int32_t>(group + "inputs")),
                                     bytes_of(labels_of(file, group + "labels")),
                                     file.read<std::int32_t>(group + "puzzle_identifiers"), data.seq_len));
   }
@@ -123,7 +123,7 @@ PuzzleData reference_data(const H5File& file, Placement& placement) {
     if (name == "batches") continue;
     auto labels = file.read<std::uint8_t>(group + "labels");
     std::ranges::replace(labels, std::uint8_t{0}, kIgnored);
-    data.test.push_back(plain_part(placement, name, file.read<std::uint8_t>(group + "inputs"), labels,
+    data.test.push_back(plain_part(data_memory, name, file.read<std::uint8_t>(group + "inputs"), labels,
                                    file.read<std::int32_t>(group + "puzzle_identifiers"), data.seq_len));
   }
   return data;
@@ -166,7 +166,7 @@ class NetworkCheck {
         options_(options),
         v_(v),
         dtype_(options.f64 ? DType::f64 : DType::f32),
-        model_(reference_options(file, dtype_), reference_data(file, placement_), read_draws(file)) {
+        model_(reference_options(file, dtype_), reference_data(file, data_memory_), read_draws(file)) {
     load_reference_weights(model_.params(), file);
     model_.move_to(options.device);
     if (is_half(options.storage)) model_.params().store_as(options.storage);
@@ -371,7 +371,7 @@ class NetworkCheck {
   const VerifyOptions& options_;
   Verifier& v_;
   DType dtype_;
-  LocalPlacement placement_;
+  LocalDataMemory data_memory_;
   ReferenceModel model_;
 };
 

@@ -140,7 +140,7 @@ class RecordedDraws final : public PuzzleDraws {
 }  // namespace
 
 void verify_hrm_sampler(Verifier& v, const H5File& file) {
-  LocalPlacement placement;
+  LocalDataMemory data_memory;
   const std::string data = "/sampler/data/";
   PuzzleData puzzles;
   const std::vector<std::int64_t> shape = file.info(data + "inputs").shape;
@@ -149,16 +149,16 @@ void verify_hrm_sampler(Verifier& v, const H5File& file) {
   PuzzlePart part;
   const auto bytes = [&](const std::string& name) {
     const auto values = file.read<std::int32_t>(data + name);
-    return place(placement, std::vector<std::uint8_t>(values.begin(), values.end()), Shape(shape));
+    return place(data_memory, std::vector<std::uint8_t>(values.begin(), values.end()), Shape(shape));
   };
   const auto indices = [&](const std::string& name) {
     const std::vector<std::int64_t> values = file.read<std::int64_t>(data + name);
-    return place(placement, values, {static_cast<std::int64_t>(values.size())});
+    return place(data_memory, values, {static_cast<std::int64_t>(values.size())});
   };
   part.inputs = bytes("inputs"), part.labels = bytes("labels");
   part.puzzle_indices = indices("puzzle_indices"), part.group_indices = indices("group_indices");
   const auto ids = file.read<std::int32_t>(data + "puzzle_identifiers");
-  part.puzzle_identifiers = place(placement, ids, {static_cast<std::int64_t>(ids.size())});
+  part.puzzle_identifiers = place(data_memory, ids, {static_cast<std::int64_t>(ids.size())});
   const std::int64_t batch = file.int_attribute("/sampler", "global_batch_size"),
                      visits = file.int_attribute("/sampler", "epochs_per_iter") * part.groups();
   for (const std::string world : {"world1", "world2", "world3"})

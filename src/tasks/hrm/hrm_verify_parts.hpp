@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <vector>
 
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "tasks/verifier.hpp"
 
 namespace lockstep {
 
-/// An array of the placement with these values.
+/// An array of the data_memory with these values.
 template <class T>
-Tensor place(Placement& placement, const std::vector<T>& values, Shape shape) {
-  return placement.place(dtype_of<T>::value, shape,
-                         [&](const Tensor& to) { std::copy(values.begin(), values.end(), to.data<T>()); });
+Tensor place(DataMemory& data_memory, const std::vector<T>& values, Shape shape) {
+  return data_memory.place(dtype_of<T>::value, shape,
+                           [&](const Tensor& to) { std::copy(values.begin(), values.end(), to.data<T>()); });
 }
 
 /// Adam-atan2, sign descent, schedule, initial values, losses.

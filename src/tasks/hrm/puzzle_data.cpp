@@ -14,8 +14,8 @@ namespace {
 /// Reads one part of a split; the process that fills an array also checks it.
 class PartReader {
  public:
-  PartReader(const DatasetFile& set, const PuzzleData& data, Placement& placement)
-      : set_(set), data_(data), placement_(placement) {}
+  PartReader(const DatasetFile& set, const PuzzleData& data, DataMemory& data_memory)
+      : set_(set), data_(data), data_memory_(data_memory) {}
 
   PuzzlePart read(const std::string& split, const std::string& name) const {
     const std::string group = "/" + split + "/" + name;
@@ -41,7 +41,7 @@ class PartReader {
   template <class T, class Check>
   Tensor place(const std::string& dataset, const std::vector<std::int64_t>& shape, const Check& check) const {
     const std::vector<std::int64_t> found = set_.expect(dataset, {h5_type_of<T>::value}, shape);
-    return placement_.place(dtype_of<T>::value, Shape(found), [&](const Tensor& to) {
+    return data_memory_.place(dtype_of<T>::value, Shape(found), [&](const Tensor& to) {
       set_.read_into<T>(dataset, found, to.span<T>());
       check(std::span<const T>(to.span<T>()));
     });
@@ -63,7 +63,7 @@ class PartReader {
 
   const DatasetFile& set_;
   const PuzzleData& data_;
-  Placement& placement_;
+  DataMemory& data_memory_;
 };
 
 std::vector<std::string> set_names(const H5File& file, const std::string& split) {
@@ -115,8 +115,8 @@ PuzzleData::Rows PuzzleData::read(std::span<const PuzzleExample> examples) const
   return rows;
 }
 
-PuzzleData PuzzleData::open(const std::filesystem::path& path, Placement& placement) {
-  const H5File file = placement.open(path);
+PuzzleData PuzzleData::open(const std::filesystem::path& path, DataMemory& data_memory) {
+  const H5File file = data_memory.open(path);
   const DatasetFile set(file, kHrmFormat);
   PuzzleData data;
   data.path = path;
@@ -145,7 +145,7 @@ PuzzleData PuzzleData::open(const std::filesystem::path& path, Placement& placem
       std::transform(names.begin(), names.end(), std::back_inserter(data.arc_names), read_arc_name);
     }
   }
-  const PartReader reader(set, data, placement);
+  const PartReader reader(set, data, data_memory);
   for (const auto& [split, parts] :
        {std::pair{"train", &data.train}, std::pair{"val", &data.val}, std::pair{"test", &data.test}}) {
     if (!file.is_group(std::string("/") + split)) continue;

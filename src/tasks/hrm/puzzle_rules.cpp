@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/maze.hpp"
+#include "lockstep/samples/maze.hpp"
 
 namespace lockstep {
 

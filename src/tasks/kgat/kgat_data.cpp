@@ -14,10 +14,10 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// Reads arrays of one file into the placement and checks what later indexing relies on.
+/// Reads arrays of one file into the data_memory and checks what later indexing relies on.
 class Arrays {
  public:
-  Arrays(const DatasetFile& set, Placement& placement) : set_(set), placement_(placement) {}
+  Arrays(const DatasetFile& set, DataMemory& data_memory) : set_(set), data_memory_(data_memory) {}
 
   /// 0 = first <= ... <= last = total.
   std::span<const std::int64_t> offsets(const std::string& name, std::int64_t count, std::int64_t total) {
@@ -70,17 +70,17 @@ class Arrays {
   }
   template <class T, class Check>
   std::span<const T> place(const std::string& name, std::int64_t count, const Check& check) {
-    const Tensor array = placement_.place(dtype_of<T>::value, {count}, [&](const Tensor& to) {
+    const Tensor array = data_memory_.place(dtype_of<T>::value, {count}, [&](const Tensor& to) {
       set_.read_into<T>(name, {count}, to.span<T>());
       check(std::span<const T>(to.span<T>()));
     });
-    const std::uint64_t sum = placement_.hash([&] { return hash64(array.raw(), array.size_bytes()); });
+    const std::uint64_t sum = data_memory_.hash([&] { return hash64(array.raw(), array.size_bytes()); });
     hash_ = hash64(&sum, sizeof sum, hash_);
     return array.span<const T>();
   }
 
   const DatasetFile& set_;
-  Placement& placement_;
+  DataMemory& data_memory_;
   std::uint64_t hash_ = 0;
 };
 
@@ -91,8 +91,8 @@ bool UserItems::has(std::int64_t user, std::int64_t wanted) const {
   return std::binary_search(mine.begin(), mine.end(), static_cast<std::int32_t>(wanted));
 }
 
-KgData KgData::read(const std::filesystem::path& path, Placement& placement) {
-  const H5File file = placement.open(path);
+KgData KgData::read(const std::filesystem::path& path, DataMemory& data_memory) {
+  const H5File file = data_memory.open(path);
   const DatasetFile set(file, kKgatFormat);
   const auto size = [&](const char* attribute) { return set.size(attribute); };
   KgData data;
@@ -110,7 +110,7 @@ KgData KgData::read(const std::filesystem::path& path, Placement& placement) {
                graph.nodes, " nodes, ", graph.relations, " relations, ", triples, " triples and ", nnz,
                " pattern entries do not fit together");
 
-  Arrays arrays(set, placement);
+  Arrays arrays(set, data_memory);
   data.train = arrays.interactions("/cf/train", data.users, data.items, size("n_cf_train"));
   data.test = arrays.interactions("/cf/test", data.users, data.items, size("n_cf_test"));
   if (file.is_group("/cf/valid"))

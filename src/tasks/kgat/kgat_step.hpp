@@ -16,9 +16,9 @@
 #include "lockstep/ops/bpr.hpp"
 #include "lockstep/optim/gpu_update.hpp"
 #include "lockstep/optim/lazy_adam.hpp"
+#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/kgat/kgat_sampler.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
-#include "lockstep/train/sharded_step.hpp"
 #include "tasks/kgat/graph_exchange.hpp"
 
 namespace lockstep {

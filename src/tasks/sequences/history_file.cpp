@@ -10,9 +10,9 @@
 
 #include "lockstep/base/date_time.hpp"
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/sequence_window.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/line_reader.hpp"
+#include "lockstep/samples/sequence_window.hpp"
 
 namespace lockstep {
 namespace {

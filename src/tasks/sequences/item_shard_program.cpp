@@ -18,8 +18,8 @@
 #include "lockstep/ops/item_softmax.hpp"
 #include "lockstep/ops/row_scores.hpp"
 #include "lockstep/ops/sampled_cross_entropy.hpp"
+#include "lockstep/step/step_extras.hpp"
 #include "lockstep/train/sharded_program.hpp"
-#include "lockstep/train/step_extras.hpp"
 
 namespace lockstep {
 

@@ -157,7 +157,7 @@ void require_supported_sequence(const RunConfig& config, int ranks) {
 }
 
 std::unique_ptr<Task> SequenceConfig::load(const TaskSource& source) const {
-  SequenceData data = SequenceData::read(source.path, source.placement);
+  SequenceData data = SequenceData::read(source.path, source.data_memory);
   SequenceTask::Options options = model_options(source.dtype, source.seed);
   if (source.checkpoint != nullptr) {
     const std::int64_t trained = source.checkpoint->int_attribute(kSequenceGroup, "items");

@@ -27,9 +27,9 @@ struct Sizes {
 
 /// Reads a whole dataset of `rows` elements into placed memory.
 template <class T>
-Tensor place(Placement& placement, const DatasetFile& set, const std::string& dataset, std::int64_t rows) {
-  return placement.place(dtype_of<T>::value, {rows},
-                         [&](const Tensor& to) { set.read_into<T>(dataset, {rows}, to.span<T>()); });
+Tensor place(DataMemory& data_memory, const DatasetFile& set, const std::string& dataset, std::int64_t rows) {
+  return data_memory.place(dtype_of<T>::value, {rows},
+                           [&](const Tensor& to) { set.read_into<T>(dataset, {rows}, to.span<T>()); });
 }
 
 /// Checks a user's rows.
@@ -59,7 +59,7 @@ void check_user(const DatasetFile& set, const SequenceData& data, std::int64_t u
 }
 
 /// The users that `accepts` selects, ascending.
-Tensor choose_users(Placement& placement, const SequenceData& data,
+Tensor choose_users(DataMemory& data_memory, const SequenceData& data,
                     bool (*accepts)(std::int64_t train, std::int64_t all)) {
   std::vector<std::int32_t> users;
   const auto* offsets = data.offsets.data<std::int64_t>();
@@ -67,8 +67,8 @@ Tensor choose_users(Placement& placement, const SequenceData& data,
     if (accepts(data.n_train.data<std::int32_t>()[u], offsets[u + 1] - offsets[u]))
       users.push_back(static_cast<std::int32_t>(u));
   }
-  return placement.place(DType::i32, {static_cast<std::int64_t>(users.size())},
-                         [&](const Tensor& to) { std::copy(users.begin(), users.end(), to.data<std::int32_t>()); });
+  return data_memory.place(DType::i32, {static_cast<std::int64_t>(users.size())},
+                           [&](const Tensor& to) { std::copy(users.begin(), users.end(), to.data<std::int32_t>()); });
 }
 
 /// The raw ids of users or items, numbers as text.
@@ -122,19 +122,19 @@ std::int64_t SequenceData::unknown_items(std::int64_t user) const {
   return n_items - (std::ranges::unique(distinct).begin() - distinct.begin());
 }
 
-SequenceData SequenceData::read(const std::filesystem::path& path, Placement& placement) {
-  const H5File file = placement.open(path);
+SequenceData SequenceData::read(const std::filesystem::path& path, DataMemory& data_memory) {
+  const H5File file = data_memory.open(path);
   const DatasetFile set(file, kSequencesFormat);
   const Sizes sizes(set);
   SequenceData data;
   data.path = path;
   data.n_users = sizes.users;
   data.n_items = sizes.items;
-  data.offsets = place<std::int64_t>(placement, set, "/users/offsets", sizes.users + 1);
-  data.n_train = place<std::int32_t>(placement, set, "/users/n_train", sizes.users);
-  data.item = place<std::int32_t>(placement, set, "/inter/item", sizes.rows);
-  if (sizes.has_time) data.time = place<std::int64_t>(placement, set, "/inter/time_scaled", sizes.rows);
-  data.known = placement.place(DType::i32, {sizes.rows}, [&](const Tensor& to) {
+  data.offsets = place<std::int64_t>(data_memory, set, "/users/offsets", sizes.users + 1);
+  data.n_train = place<std::int32_t>(data_memory, set, "/users/n_train", sizes.users);
+  data.item = place<std::int32_t>(data_memory, set, "/inter/item", sizes.rows);
+  if (sizes.has_time) data.time = place<std::int64_t>(data_memory, set, "/inter/time_scaled", sizes.rows);
+  data.known = data_memory.place(DType::i32, {sizes.rows}, [&](const Tensor& to) {
     const auto* offsets = data.offsets.data<std::int64_t>();
     set.require_offsets("/users/offsets", data.offsets.span<const std::int64_t>(), sizes.rows, Rise::weak);
     const auto* item = data.item.data<std::int32_t>();
@@ -145,10 +145,10 @@ SequenceData SequenceData::read(const std::filesystem::path& path, Placement& pl
       std::sort(first, first + data.n_train.data<std::int32_t>()[u]);
     }
   });
-  data.trained = choose_users(placement, data, [](std::int64_t train, std::int64_t) { return train >= 2; });
+  data.trained = choose_users(data_memory, data, [](std::int64_t train, std::int64_t) { return train >= 2; });
   data.evaluated =
-      choose_users(placement, data, [](std::int64_t train, std::int64_t all) { return all > train && train >= 1; });
-  data.hash = placement.hash([&] {
+      choose_users(data_memory, data, [](std::int64_t train, std::int64_t all) { return all > train && train >= 1; });
+  data.hash = data_memory.hash([&] {
     require_data(data.trained.size() > 0, set.opening(), ": none of the ", sizes.users,
                  " users has two interactions to train on; filter less in lockstep-prep, or bring more data");
     const std::uint64_t hash =
@@ -156,7 +156,7 @@ SequenceData SequenceData::read(const std::filesystem::path& path, Placement& pl
     return data.has_time() ? chain(data.time, hash) : hash;
   });
   if (file.has("/items/raw_id"))
-    data.item_names = placement.hash([&] { return hash_of_names(raw_ids(set, "/items/raw_id", sizes.items)); });
+    data.item_names = data_memory.hash([&] { return hash_of_names(raw_ids(set, "/items/raw_id", sizes.items)); });
   return data;
 }
 

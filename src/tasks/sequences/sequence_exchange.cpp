@@ -1,5 +1,5 @@
+#include "lockstep/formats/sasrec_onnx.hpp"
 #include "lockstep/io/h5.hpp"
-#include "lockstep/models/sequences/sasrec_onnx.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
 #include "lockstep/tasks/sequences/sequence_config.hpp"
 #include "lockstep/tasks/weight_exchange.hpp"

@@ -49,7 +49,7 @@ SequenceBatch training_batch(Arena& arena, const SequenceData& data, const Windo
         batch.targets += sample.targets(shape.slots);
         return tokens_of(shape, sample.items - 1);
       },
-      shard.room);
+      shard.token_capacity);
   batch.pos = allocate(arena, DType::i32, {batch.tokens()});
   batch.neg = allocate(arena, DType::i32, {batch.tokens(), negatives});
   const std::int64_t used = batch.begin.data<std::int64_t>()[shard.count];

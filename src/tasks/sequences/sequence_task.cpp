@@ -187,12 +187,12 @@ DrawnShard SequenceTask::draw(Arena& host, const Shard& shard) const {
   if (on_gpu_ &&
       shard.step_on_gpu != nullptr) {  // the pass may be repeated as a graph, and only kernels read the batch
     drawn->counts = count_windows(data_, network_.arch().window(), shard);
-    return {.inputs = drawn, .weight = static_cast<double>(drawn->counts.targets), .shape = {1}, .near = true};
+    return {.inputs = drawn, .weight = static_cast<double>(drawn->counts.targets), .shape = {1}, .staged = true};
   }
   auto* batch = new (host.allocate(sizeof(SequenceBatch))) SequenceBatch(this->batch(host, shard));
   network_.prepare(host, *batch);
   drawn->batch = batch;
-  return {.inputs = drawn, .weight = static_cast<double>(batch->targets), .near = true};
+  return {.inputs = drawn, .weight = static_cast<double>(batch->targets), .staged = true};
 }
 
 SequenceBatch SequenceTask::windows_on_gpu(Tape& tape, const Shard& shard, const Drawn& drawn) const {
@@ -200,16 +200,16 @@ SequenceBatch SequenceTask::windows_on_gpu(Tape& tape, const Shard& shard, const
   const auto array = [&](DType dtype, Shape shape) { return tape.keep(shape, dtype); };
   SequenceBatch batch;
   batch.slots = arch.slots;
-  batch.room = shard.room > 0 ? shard.room : drawn.counts.tokens;
+  batch.token_capacity = shard.token_capacity > 0 ? shard.token_capacity : drawn.counts.tokens;
   batch.targets = drawn.counts.targets;
   batch.pairs = drawn.counts.pairs;
-  const Shape tokens{batch.room}, samples{shard.count};
+  const Shape tokens{batch.token_capacity}, samples{shard.count};
   batch.begin = array(DType::i64, {shard.count + 1});
   batch.user = array(DType::i64, samples);
   batch.item = array(DType::i32, tokens);
   batch.slot = array(DType::i32, tokens);
   batch.pos = array(DType::i32, tokens);
-  batch.neg = array(DType::i32, {batch.room, arch.loss.negatives_each()});
+  batch.neg = array(DType::i32, {batch.token_capacity, arch.loss.negatives_each()});
   (arch.timed ? batch.time : batch.position) = array(arch.timed ? DType::i64 : DType::i32, tokens);
   if (arch.pad_mask == SasRecArch::PadMask::query) batch.first_query = array(DType::i64, samples);
   const ops::WindowRule rule = {.slots = arch.slots,

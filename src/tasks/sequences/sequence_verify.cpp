@@ -10,8 +10,8 @@
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/optim/optimizer.hpp"
+#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
-#include "lockstep/train/sharded_step.hpp"
 #include "tasks/verifier.hpp"
 
 namespace lockstep {

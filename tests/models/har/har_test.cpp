@@ -1,9 +1,9 @@
 #include "lockstep/models/har/har.hpp"
 
-#include "lockstep/base/rasteriser.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/nn/transfer.hpp"
+#include "lockstep/samples/rasteriser.hpp"
 #include "support/gradcheck.hpp"
 #include "support/test.hpp"
 #include "support/weight_files.hpp"

@@ -1,6 +1,6 @@
 #include "lockstep/prep/hrm/maze.hpp"
 
-#include "lockstep/base/puzzle_variant.hpp"
+#include "lockstep/samples/puzzle_variant.hpp"
 #include "prep/hrm/puzzle_options.hpp"
 #include "support/test.hpp"
 

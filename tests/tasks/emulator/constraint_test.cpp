@@ -96,7 +96,7 @@ TEST_SUITE("tasks.constraint") {
   }
 
   TEST_CASE("a task adds the squares to its loss, reports the mean violation and refuses a GPU") {
-    LocalPlacement placement;
+    LocalDataMemory data_memory;
     const EmulatorContents contents = emulator_contents(200, 4, 2);
     const auto task = [&](const std::string& constraint) {
       EmulatorTask::Options options;
@@ -104,7 +104,7 @@ TEST_SUITE("tasks.constraint") {
       options.arch.hidden = 7;
       options.loss.constraint = constraint;
       options.loss.constraint_weight = 0.7;
-      return std::make_unique<EmulatorTask>(options, read_data(contents, placement));
+      return std::make_unique<EmulatorTask>(options, read_data(contents, data_memory));
     };
     const auto metric = [](EmulatorTask& t, const std::string& name) {
       const auto all = evaluation_metrics(t, Split::validation, {20});

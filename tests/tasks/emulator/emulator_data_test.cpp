@@ -7,8 +7,8 @@ namespace {
 
 /// The message of the data error that reading the file throws, or "no error".
 std::string refusal(const fs::path& path) {
-  LocalPlacement placement;
-  return error_of(Fault::data, [&] { EmulatorData::read(path, placement); });
+  LocalDataMemory data_memory;
+  return error_of(Fault::data, [&] { EmulatorData::read(path, data_memory); });
 }
 
 std::string refusal_of(const std::function<void(EmulatorContents&)>& spoil) {
@@ -27,8 +27,8 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 TEST_SUITE("tasks.emulator_data") {
   TEST_CASE("written data are read back, with rows sorted by split") {
     const EmulatorContents c = emulator_contents(40, 3, 2);
-    LocalPlacement placement;
-    const EmulatorData data = read_data(c, placement);
+    LocalDataMemory data_memory;
+    const EmulatorData data = read_data(c, data_memory);
     CHECK(data.rows() == 40);
     CHECK(data.n_in() == 3);
     CHECK(data.n_out() == 2);
@@ -51,8 +51,8 @@ TEST_SUITE("tasks.emulator_data") {
     const auto hash = [&](const std::function<void(EmulatorContents&)>& change) {
       EmulatorContents c = emulator_contents(40, 3, 2);
       change(c);
-      LocalPlacement placement;
-      return read_data(c, placement).hash;
+      LocalDataMemory data_memory;
+      return read_data(c, data_memory).hash;
     };
     const std::uint64_t plain = hash([](auto&) {});
     CHECK(plain == hash([](auto&) {}));
@@ -66,8 +66,8 @@ TEST_SUITE("tasks.emulator_data") {
   TEST_CASE("a data set with more rows than one read is complete") {
     EmulatorContents c = emulator_contents(70001, 2, 1);
     c.jacobian.clear();
-    LocalPlacement placement;
-    const EmulatorData data = read_data(c, placement);
+    LocalDataMemory data_memory;
+    const EmulatorData data = read_data(c, data_memory);
     CHECK(std::equal(c.x.begin(), c.x.end(), data.x.data<float>()));
     CHECK(data.rows_of(Split::test).back() == 69999);
     CHECK_FALSE(data.has_jacobian());

@@ -1,7 +1,7 @@
 #pragma once
 #include "lockstep/comm/communicator.hpp"
+#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
-#include "lockstep/train/sharded_step.hpp"
 #include "support/devices.hpp"
 #include "support/emulator_file.hpp"
 #include "support/test.hpp"
@@ -44,7 +44,7 @@ struct EmulatorTraining {
     options.bias_init = BiasInit::torch;
     options.bootstrap = n.bootstrap;
     model =
-        std::make_unique<EmulatorModel>(options, read_data(emulator_contents(n.rows, n.in, n.out), placement), dense);
+        std::make_unique<EmulatorModel>(options, read_data(emulator_contents(n.rows, n.in, n.out), data_memory), dense);
     model->move_to(device);
     ranges = trainable_ranges(model->params());
     optimizer = make_optimizer({.name = "adamw", .weight_decay = 0.01}, model->params(), ranges);
@@ -75,7 +75,7 @@ struct EmulatorTraining {
     return all;
   }
 
-  LocalPlacement placement;
+  LocalDataMemory data_memory;
   std::unique_ptr<EmulatorModel> model;
   std::vector<FlatRange> ranges;
   std::unique_ptr<Optimizer> optimizer;

@@ -1,6 +1,6 @@
 #include "lockstep/tasks/har/har_folds.hpp"
 
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/prep/har/har_set.hpp"
 #include "lockstep/tasks/har/har_data.hpp"
 #include "support/test.hpp"
@@ -88,9 +88,9 @@ TEST_SUITE("tasks.har_folds") {
         set.split[n] = std::ranges::binary_search(tested, set.subject[n]) ? 2 : 0;
       prep::take_channel_moments(set);
       prep::write_har_set("fold.h5", set);
-      LocalPlacement placement;
-      const HarData fold = HarData::read("filed.h5", placement, HarData::Labels::required, {"5", number}),
-                    filed = HarData::read("fold.h5", placement);
+      LocalDataMemory data_memory;
+      const HarData fold = HarData::read("filed.h5", data_memory, HarData::Labels::required, {"5", number}),
+                    filed = HarData::read("fold.h5", data_memory);
       CHECK(fold.count == filed.count);
       CHECK(fold.hash == filed.hash);  // of signals, labels and counts
       CHECK(std::ranges::equal(fold.following.span<std::int32_t>(), filed.following.span<std::int32_t>()));
@@ -109,9 +109,9 @@ TEST_SUITE("tasks.har_folds") {
     };
     refused("21", "option data.folds = 21: 'people.h5' has 20 subjects; there must be at least as many as folds");
     prep::write_har_set("filed.h5", set_of(w));
-    LocalPlacement placement;
+    LocalDataMemory data_memory;
     for (const std::int64_t number : {0, 6})
-      CHECK_THROWS_WITH_AS(HarData::read("filed.h5", placement, HarData::Labels::required, {"5", number}),
+      CHECK_THROWS_WITH_AS(HarData::read("filed.h5", data_memory, HarData::Labels::required, {"5", number}),
                            doctest::Contains("must be one of the folds 1 .. 5 of data.folds = 5"), Error);
     w.label[4] = -1;
     refused("5", "window 4 has no label");

@@ -38,7 +38,7 @@ prep::HarSet activities(std::int64_t recordings = 9, std::int64_t samples = 36) 
 }
 
 struct Fixture {
-  LocalPlacement placement;
+  LocalDataMemory data_memory;
   std::unique_ptr<HarTask> model;
   explicit Fixture(const std::function<void(HarTask::Options&)>& change = {},
                    const std::function<void(prep::HarSet&)>& relabel = {}) {
@@ -57,7 +57,7 @@ struct Fixture {
     options.dtype = DType::f64;
     options.seed = 3;
     if (change) change(options);
-    model = std::make_unique<HarTask>(options, HarData::read("data.h5", placement));
+    model = std::make_unique<HarTask>(options, HarData::read("data.h5", data_memory));
   }
   /// Sum and weight of a shard.
   std::pair<double, double> loss(std::int64_t first, std::int64_t count, std::int64_t epoch = 1) const {
@@ -304,15 +304,15 @@ TEST_SUITE("tasks.har_task") {
       prep::HarSet set = activities();
       spoil(set);
       prep::write_har_set("spoilt.h5", set);
-      LocalPlacement placement;
-      CHECK_THROWS_WITH_AS(HarData::read("spoilt.h5", placement), doctest::Contains(message.c_str()), Error);
+      LocalDataMemory data_memory;
+      CHECK_THROWS_WITH_AS(HarData::read("spoilt.h5", data_memory), doctest::Contains(message.c_str()), Error);
     };
     refused([](prep::HarSet& s) { s.signals[7 * kLength + 2 * kLength + 5] = std::nan(""); },
             "window 1, channel acc_z, sample 5 is nan");
     refused([](prep::HarSet& s) { s.labels[3] = 3; }, "label 3 in row 3 is not in 0 .. 2");
     refused([](prep::HarSet& s) { s.channel_std[0] = 0; }, "each entry of channel_std must be > 0");
-    LocalPlacement placement;
+    LocalDataMemory data_memory;
     H5File::create("other.h5").close();
-    CHECK_THROWS_WITH_AS(HarData::read("other.h5", placement), doctest::Contains("no attribute 'format'"), Error);
+    CHECK_THROWS_WITH_AS(HarData::read("other.h5", data_memory), doctest::Contains("no attribute 'format'"), Error);
   }
 }

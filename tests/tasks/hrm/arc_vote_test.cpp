@@ -1,6 +1,6 @@
 #include "lockstep/tasks/hrm/arc_vote.hpp"
 
-#include "lockstep/base/puzzle_variant.hpp"
+#include "lockstep/samples/puzzle_variant.hpp"
 #include "support/test.hpp"
 
 namespace {

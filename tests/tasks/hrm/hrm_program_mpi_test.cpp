@@ -1,4 +1,4 @@
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/train/evaluator.hpp"
 #include "support/mpi_main.hpp"
 #include "support/random_puzzles.hpp"
@@ -34,8 +34,8 @@ RunConfig config(bool reproducible, std::int64_t accumulate = 1, const char* gra
 }
 
 /// Puzzles of 3 x 3 cells, each in 8 rotated and mirrored variants, which training draws.
-PuzzleData drawn_puzzles(Placement& placement) {
-  PuzzleData data = random_puzzles(placement, 30);
+PuzzleData drawn_puzzles(DataMemory& data_memory) {
+  PuzzleData data = random_puzzles(data_memory, 30);
   data.online = {PuzzleTask::maze, data.seq_len, 5};
   data.variants = 8;
   return data;
@@ -52,7 +52,7 @@ struct Placed : HrmTask {
 struct Run {
   Run(World& world, RunConfig settings, int threads, DType dtype = DType::f32, Device device = {})
       : config(std::move(settings)),
-        model(tiny(dtype), drawn_puzzles(placement), device),
+        model(tiny(dtype), drawn_puzzles(data_memory), device),
         program(world, config, model, threads) {}
   void steps(std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
@@ -89,7 +89,7 @@ struct Run {
     return same;
   }
   RunConfig config;
-  LocalPlacement placement;
+  LocalDataMemory data_memory;
   Placed model;
   HrmProgram program;
   TrainState state;

@@ -47,8 +47,8 @@ std::string refusal_of(const std::function<void(Contents&)>& spoil) {
   Contents contents;
   spoil(contents);
   write("puzzles.h5", contents);
-  LocalPlacement placement;
-  return error_of(Fault::data, [&] { PuzzleData::open("puzzles.h5", placement); });
+  LocalDataMemory data_memory;
+  return error_of(Fault::data, [&] { PuzzleData::open("puzzles.h5", data_memory); });
 }
 
 void refused(const std::function<void(Contents&)>& spoil, const std::string& part) {
@@ -60,8 +60,8 @@ void refused(const std::function<void(Contents&)>& spoil, const std::string& par
 TEST_SUITE("tasks.puzzle_data") {
   TEST_CASE("written data are read back") {
     write("puzzles.h5", {});
-    LocalPlacement placement;
-    const PuzzleData data = PuzzleData::open("puzzles.h5", placement);
+    LocalDataMemory data_memory;
+    const PuzzleData data = PuzzleData::open("puzzles.h5", data_memory);
     REQUIRE(data.train.size() == 1);
     const PuzzlePart& part = data.train[0];
     CHECK(data.test.empty());

@@ -5,8 +5,8 @@
 
 TEST_SUITE("tasks.puzzle_sampler") {
   TEST_CASE("an iteration visits every group equally often, in a different order each time") {
-    LocalPlacement placement;
-    const PuzzleData data = random_puzzles(placement, 20);
+    LocalDataMemory data_memory;
+    const PuzzleData data = random_puzzles(data_memory, 20);
     PuzzleSampler sampler(data, 5, 3, 8);
     CHECK(sampler.nominal_batches() == 7);  // 60 visits, the last 4 are dropped
     sampler.begin(0);
@@ -30,9 +30,9 @@ TEST_SUITE("tasks.puzzle_sampler") {
   }
 
   TEST_CASE("any range of a batch agrees with the whole batch, for puzzles with one and with several examples") {
-    LocalPlacement placement;
-    PuzzleData data = random_puzzles(placement, 20);
-    data.train.push_back(uneven_part(placement, {1, 3, 2}, {4, 1, 7, 2, 1, 3}));
+    LocalDataMemory data_memory;
+    PuzzleData data = random_puzzles(data_memory, 20);
+    data.train.push_back(uneven_part(data_memory, {1, 3, 2}, {4, 1, 7, 2, 1, 3}));
     PuzzleSampler sampler(data, 5, 9, 6);
     sampler.begin(2);
     REQUIRE(sampler.batches() > 30);
@@ -52,9 +52,9 @@ TEST_SUITE("tasks.puzzle_sampler") {
   }
 
   TEST_CASE("a puzzle's examples occur once, and all of them if they fit into the batch") {
-    LocalPlacement placement;
+    LocalDataMemory data_memory;
     PuzzleData data;
-    data.train.push_back(uneven_part(placement, {1, 1}, {5, 5}));
+    data.train.push_back(uneven_part(data_memory, {1, 1}, {5, 5}));
     PuzzleSampler sampler(data, 1, 4, 10);
     sampler.begin(0);
     for (std::int64_t b = 0; b < sampler.batches(); ++b) {
@@ -71,8 +71,8 @@ TEST_SUITE("tasks.puzzle_sampler") {
   }
 
   TEST_CASE("every variant of an online file is drawn") {
-    LocalPlacement placement;
-    PuzzleData data = random_puzzles(placement, 4);
+    LocalDataMemory data_memory;
+    PuzzleData data = random_puzzles(data_memory, 4);
     data.variants = 3;
     PuzzleSampler sampler(data, 1, 50, 10);
     sampler.begin(0);
@@ -86,8 +86,8 @@ TEST_SUITE("tasks.puzzle_sampler") {
   }
 
   TEST_CASE("a batch that no epoch fills is refused") {
-    LocalPlacement placement;
-    const PuzzleData data = random_puzzles(placement, 5);
+    LocalDataMemory data_memory;
+    const PuzzleData data = random_puzzles(data_memory, 5);
     CHECK_THROWS_AS(PuzzleSampler(data, 1, 1, 6), Error);
   }
 }

@@ -1,5 +1,5 @@
 #include "lockstep/base/hash.hpp"
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/tasks/hrm/hrm_task.hpp"
 #include "lockstep/tasks/hrm/puzzle_tries.hpp"
@@ -21,7 +21,7 @@ struct Fixture {
     o.dtype = dtype;
     o.tries = tries;
     o.eval_halt = true;
-    PuzzleData data = random_puzzles(placement, 3 * kPuzzles, 16, 6, 1);
+    PuzzleData data = random_puzzles(data_memory, 3 * kPuzzles, 16, 6, 1);
     data.task = task;
     model = std::make_unique<HrmTask>(o, std::move(data));
     for (Param& p : model->params().all()) spread(p);
@@ -47,7 +47,7 @@ struct Fixture {
                        thinking, threads, see);
   }
   static constexpr std::int64_t kPuzzles = 70;  // more than one block
-  LocalPlacement placement;
+  LocalDataMemory data_memory;
   std::unique_ptr<HrmTask> model;
   std::vector<std::int32_t> inputs, identifiers;
 };

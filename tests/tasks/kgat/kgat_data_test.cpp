@@ -23,8 +23,8 @@ std::string refusal(const std::function<void(prep::KgSet&)>& spoil) {
   prep::KgSet set = small_set();
   spoil(set);
   prep::write_kg_set("kg.h5", set, 0);
-  LocalPlacement placement;
-  const std::string message = error_of(Fault::data, [&] { KgData::read("kg.h5", placement); });
+  LocalDataMemory data_memory;
+  const std::string message = error_of(Fault::data, [&] { KgData::read("kg.h5", data_memory); });
   check_mentions(message, "kg.h5");
   return message;
 }
@@ -35,7 +35,7 @@ TEST_SUITE("tasks.kgat_data") {
   TEST_CASE("the hash is that of the arrays in the order of the format, each read once") {
     const prep::KgSet set = small_set();
     prep::write_kg_set("kg.h5", set, 0);
-    LocalPlacement placement;
+    LocalDataMemory data_memory;
     std::uint64_t hash = 0;
     const auto add = [&](const auto& values) {
       const std::uint64_t sum = hash64(values.data(), values.size() * sizeof values[0]);
@@ -51,13 +51,13 @@ TEST_SUITE("tasks.kgat_data") {
     for (const auto* places : {&set.ckg.rel_indptr, &set.ckg.rel_perm, &set.ckg.adj_indptr}) add(*places);
     add(set.ckg.col);
     for (const auto* places : {&set.ckg.edge_ptr, &set.ckg.transpose}) add(*places);
-    CHECK(KgData::read("kg.h5", placement).hash == hash);
+    CHECK(KgData::read("kg.h5", data_memory).hash == hash);
   }
 
   TEST_CASE("each order that searches rely on is checked, with dataset and row") {
     prep::write_kg_set("whole.h5", small_set(), 0);
-    LocalPlacement placement;
-    CHECK(KgData::read("whole.h5", placement).test.has(1, 2));
+    LocalDataMemory data_memory;
+    CHECK(KgData::read("whole.h5", data_memory).test.has(1, 2));
 
     const char* ascending = "the items of a user must be ascending and distinct";
     const auto check = [](const std::string& message, const std::string& where, const std::string& rule) {

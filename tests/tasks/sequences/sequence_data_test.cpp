@@ -15,8 +15,8 @@ std::string refusal(const std::function<void(prep::SequenceSet&)>& spoil) {
   prep::SequenceSet set = sequence_set(kItems, 6, kTimes);
   spoil(set);
   prep::write_sequence_set("data.h5", set);
-  LocalPlacement placement;
-  const std::string message = error_of(Fault::data, [&] { SequenceData::read("data.h5", placement); });
+  LocalDataMemory data_memory;
+  const std::string message = error_of(Fault::data, [&] { SequenceData::read("data.h5", data_memory); });
   check_mentions(message, "data.h5");
   return message;
 }
@@ -25,8 +25,8 @@ std::string refusal(const std::function<void(prep::SequenceSet&)>& spoil) {
 
 TEST_SUITE("tasks.sequence_data") {
   TEST_CASE("each split has the users with enough items") {
-    LocalPlacement placement;
-    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), placement);
+    LocalDataMemory data_memory;
+    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), data_memory);
     CHECK(data.n_users == 5);
     CHECK(data.n_items == 6);
     CHECK(list(data.trained.span<const std::int32_t>()) == std::vector<std::int32_t>{0, 2, 4});
@@ -37,8 +37,8 @@ TEST_SUITE("tasks.sequence_data") {
   }
 
   TEST_CASE("each split sees the history before its target") {
-    LocalPlacement placement;
-    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), placement);
+    LocalDataMemory data_memory;
+    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), data_memory);
     CHECK(list(data.items(0, Seen::training)) == std::vector<std::int32_t>{3, 1, 4});
     CHECK(list(data.items(0, seen_before(Split::validation))) == std::vector<std::int32_t>{3, 1, 4});
     CHECK(data.target(Split::validation, 0) == 1);
@@ -50,8 +50,8 @@ TEST_SUITE("tasks.sequence_data") {
   }
 
   TEST_CASE("knows() finds training items, and held-out items on request") {
-    LocalPlacement placement;
-    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), placement);
+    LocalDataMemory data_memory;
+    const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), data_memory);
     for (const std::int32_t item : {1, 2, 3, 4, 5, 6}) {
       CHECK(data.knows(0, item, false) == (item == 1 || item == 3 || item == 4));
       CHECK(data.knows(0, item, true) == (item == 1 || item == 3 || item == 4 || item == 5));
@@ -59,11 +59,11 @@ TEST_SUITE("tasks.sequence_data") {
   }
 
   TEST_CASE("a set without times has none") {
-    LocalPlacement placement;
-    const SequenceData data = read_set(sequence_set(kItems, 6), placement);
+    LocalDataMemory data_memory;
+    const SequenceData data = read_set(sequence_set(kItems, 6), data_memory);
     CHECK_FALSE(data.has_time());
     CHECK(data.times(0, Seen::validation).empty());
-    LocalPlacement other;
+    LocalDataMemory other;
     CHECK(data.hash != read_set(sequence_set(kItems, 6, kTimes), other).hash);
   }
 

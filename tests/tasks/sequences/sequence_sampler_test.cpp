@@ -1,7 +1,7 @@
 #include "lockstep/tasks/sequences/sequence_sampler.hpp"
 
 #include "lockstep/base/permutation.hpp"
-#include "lockstep/base/sequence_window.hpp"
+#include "lockstep/samples/sequence_window.hpp"
 #include "support/sequence_file.hpp"
 #include "support/test.hpp"
 
@@ -18,8 +18,8 @@ std::int64_t begin_of(const SequenceBatch& batch, std::int64_t b) { return batch
 
 TEST_SUITE("tasks.sequence_sampler") {
   TEST_CASE("a packed batch holds the training windows without their padding") {
-    LocalPlacement placement;
-    const SequenceData data = read_set(gap_sessions(20), placement);
+    LocalDataMemory data_memory;
+    const SequenceData data = read_set(gap_sessions(20), data_memory);
     const WindowShape shape{.slots = 9, .timed = true};
     const Shard shard{.seed = 3, .epoch = 2, .step = 11, .first = 4, .count = 7};
     Arena arena;
@@ -48,8 +48,8 @@ TEST_SUITE("tasks.sequence_sampler") {
   }
 
   TEST_CASE("with padding every slot is a token") {
-    LocalPlacement placement;
-    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5, 6}, {4, 5, 6, 1}}, 8), placement);
+    LocalDataMemory data_memory;
+    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5, 6}, {4, 5, 6, 1}}, 8), data_memory);
     Arena arena;
     const Shard shard{.count = 2};
     const SequenceBatch batch = training_batch(arena, data, {.slots = 5, .padded = true}, shard);
@@ -63,8 +63,8 @@ TEST_SUITE("tasks.sequence_sampler") {
   }
 
   TEST_CASE("a sample is the same in any shard") {
-    LocalPlacement placement;
-    const SequenceData data = read_set(gap_sessions(30), placement);
+    LocalDataMemory data_memory;
+    const SequenceData data = read_set(gap_sessions(30), data_memory);
     const WindowShape shape{.slots = 12, .timed = true};
     Arena arena, other;
     const SequenceBatch all = training_batch(arena, data, shape, {.seed = 5, .step = 3, .first = 0, .count = 20});
@@ -80,8 +80,8 @@ TEST_SUITE("tasks.sequence_sampler") {
   }
 
   TEST_CASE("several negatives per target are unknown items, and differ") {
-    LocalPlacement placement;
-    const SequenceData data = read_set(gap_sessions(20), placement);
+    LocalDataMemory data_memory;
+    const SequenceData data = read_set(gap_sessions(20), data_memory);
     Arena arena;
     const Shard shard{.seed = 3, .step = 1, .count = 20};
     const SequenceBatch batch = training_batch(arena, data, {.slots = 9}, shard, 5);
@@ -97,9 +97,9 @@ TEST_SUITE("tasks.sequence_sampler") {
   }
 
   TEST_CASE("popular items are drawn in proportion to a power of their events, with the logarithm as bias") {
-    LocalPlacement placement;
+    LocalDataMemory data_memory;
     // Training items: 1 four times, 2 twice, 3, 4 and 5 never (counted as once).
-    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4}, {1, 2, 4, 5}, {1, 1, 3, 5}}, 5), placement);
+    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4}, {1, 2, 4, 5}, {1, 1, 3, 5}}, 5), data_memory);
     for (const double power : {0.0, 0.5, 1.0}) {
       std::vector<double> weight = {std::pow(4, power), std::pow(2, power), 1, 1, 1}, seen(5);
       double all = 0;
@@ -121,8 +121,8 @@ TEST_SUITE("tasks.sequence_sampler") {
   }
 
   TEST_CASE("a window ends with the newest item that the split may see") {
-    LocalPlacement placement;
-    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5, 6}, {2}, {4, 5, 6}}, 8), placement);
+    LocalDataMemory data_memory;
+    const SequenceData data = read_set(sequence_set({{1, 2, 3, 4, 5, 6}, {2}, {4, 5, 6}}, 8), data_memory);
     Arena arena;
     const std::vector<UserHistory> histories = {data.history(0, Seen::training), data.history(2, Seen::training)};
     const SequenceBatch valid = newest_batch(arena, {.slots = 3}, histories);
@@ -135,8 +135,8 @@ TEST_SUITE("tasks.sequence_sampler") {
   }
 
   TEST_CASE("negatives cover exactly the items outside the training part of the history") {
-    LocalPlacement placement;
-    const SequenceData data = read_set(sequence_set({{1, 2, 3, 1, 5, 6}, {1, 2, 3, 4}}, 8), placement);
+    LocalDataMemory data_memory;
+    const SequenceData data = read_set(sequence_set({{1, 2, 3, 1, 5, 6}, {1, 2, 3, 4}}, 8), data_memory);
     std::set<std::int32_t> trained;
     Arena arena;
     for (std::int64_t step = 0; step < 40; ++step) {
@@ -152,7 +152,7 @@ TEST_SUITE("tasks.sequence_sampler") {
   }
 
   TEST_CASE("few rivals are drawn once each, with zeros after the last; many with replacement") {
-    LocalPlacement placement;
+    LocalDataMemory data_memory;
     const auto drawn = [](const Rivals& rivals, std::int64_t user, std::int32_t target, std::size_t count,
                           std::uint64_t seed = 9) {
       std::vector<std::int32_t> items(count);
@@ -161,7 +161,7 @@ TEST_SUITE("tasks.sequence_sampler") {
     };
     const std::vector<std::vector<std::int32_t>> histories = {
         {1, 2, 3, 1, 5, 6}, {1, 2, 3, 4}, {1, 2, 3, 4, 5, 6, 7, 8}};
-    const SequenceData data = read_set(sequence_set(histories, 8), placement);
+    const SequenceData data = read_set(sequence_set(histories, 8), data_memory);
     const Rivals unknown{data}, others{data, Repeats::keep};
     CHECK(unknown.count(0) == 3);
     CHECK(unknown.count(1) == 4);
@@ -181,7 +181,7 @@ TEST_SUITE("tasks.sequence_sampler") {
     all = drawn(others, 0, 6, 7);
     CHECK(std::set<std::int32_t>(all.begin(), all.end()) == std::set<std::int32_t>{1, 2, 3, 4, 5, 7, 8});
 
-    LocalPlacement more;
+    LocalDataMemory more;
     const SequenceData large = read_set(sequence_set(histories, 36), more);  // user 0 lacks 31 items: 10 times 3
     const Philox draws(9, 0, "candidates", 0);
     std::vector<std::int32_t> wanted;

@@ -1,6 +1,6 @@
 #include "lockstep/nn/own_tape.hpp"
+#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
-#include "lockstep/train/sharded_step.hpp"
 #include "support/devices.hpp"
 #include "support/sequence_file.hpp"
 #include "support/test.hpp"
@@ -55,8 +55,8 @@ std::vector<Variant> variants() {
 }
 
 SequenceData read(const prep::SequenceSet& set) {
-  static LocalPlacement placement;  // keeps the arrays
-  return read_set(set, placement);
+  static LocalDataMemory data_memory;  // keeps the arrays
+  return read_set(set, data_memory);
 }
 
 CountingTask task_of(const Variant& variant, Device device, std::int64_t more) {
@@ -167,7 +167,7 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
         CAPTURE(shard.step);
         CAPTURE(shard.first);
         CAPTURE(shard.count);
-        CAPTURE(shard.room);
+        CAPTURE(shard.token_capacity);
         arena.reset(), draws.reset();
         SequenceBatch expected = task.batch(draws.host(), shard);
         task.network().prepare(draws.host(), expected);
@@ -182,7 +182,7 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
         stream.synchronize();
         CHECK(found.item.device().is_cuda());
         CHECK(found.targets == expected.targets);
-        CHECK(found.room == expected.tokens());
+        CHECK(found.token_capacity == expected.tokens());
         std::int64_t pairs = 0;
         for (std::int64_t b = 0; b < shard.count; ++b) {
           const auto* begin = expected.begin.data<std::int64_t>();
@@ -210,7 +210,7 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
             Shard part = part_of(all, rank, ranks);
             if (part.count == 0) continue;
             compare(part, number);
-            if (!arch.padded()) part.room = task.rows(part, {}) + 77;
+            if (!arch.padded()) part.token_capacity = task.rows(part, {}) + 77;
             compare(part, number);
           }
       }
@@ -256,10 +256,10 @@ TEST_SUITE("tasks.sequence_step") {
     for (const Variant& variant : variants()) {
       CAPTURE(variant.name);
       CountingTask task = task_of(variant, {}, 0);
-      const auto gradient = [&](std::int64_t room, double& loss) {
+      const auto gradient = [&](std::int64_t capacity, double& loss) {
         Gradients gradients(task.params());
         OwnTape tape(DType::f32, Tape::Mode::train, &gradients);
-        const Shard shard{.seed = 4, .step = 3, .count = 12, .room = room};
+        const Shard shard{.seed = 4, .step = 3, .count = 12, .token_capacity = capacity};
         const Var sum = task.loss(tape, shard).sum;
         loss = *sum.value().data<float>();
         tape.backward(sum);

@@ -22,13 +22,13 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/h5.hpp"
+#include "lockstep/proof/proof.hpp"
 #include "lockstep/report/run_log.hpp"
+#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/proof.hpp"
-#include "lockstep/train/sharded_step.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "lockstep/train/training_program.hpp"
-#include "train/toy_task.hpp"
+#include "support/toy_task.hpp"
 
 using namespace lockstep;
 

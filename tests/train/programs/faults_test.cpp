@@ -1,4 +1,4 @@
-#include "lockstep/train/checkpoint.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "program.hpp"
 #include "support/job.hpp"
 #include "support/test.hpp"

@@ -1,4 +1,4 @@
-#include "lockstep/train/proof.hpp"
+#include "lockstep/proof/proof.hpp"
 #include "program.hpp"
 #include "support/test.hpp"
 

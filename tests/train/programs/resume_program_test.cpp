@@ -1,5 +1,5 @@
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/report/run_records.hpp"
-#include "lockstep/train/checkpoint.hpp"
 #include "program.hpp"
 #include "support/test.hpp"
 

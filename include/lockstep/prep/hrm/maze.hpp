@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/maze.hpp"
+#include "lockstep/samples/maze.hpp"
 
 namespace lockstep::prep {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/puzzle_variant.hpp"
 #include "lockstep/io/dataset_file.hpp"
+#include "lockstep/samples/puzzle_variant.hpp"
 
 namespace lockstep::prep {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "lockstep/base/philox.hpp"
-#include "lockstep/base/triple_graph.hpp"
 #include "lockstep/io/dataset_file.hpp"
+#include "lockstep/samples/triple_graph.hpp"
 
 namespace lockstep::prep {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/sequence_window.hpp"
 #include "lockstep/io/dataset_file.hpp"
+#include "lockstep/samples/sequence_window.hpp"
 
 namespace lockstep::prep {
 

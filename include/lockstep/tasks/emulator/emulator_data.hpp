@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/data/split.hpp"
 #include "lockstep/models/emulator/emulator_columns.hpp"
 #include "lockstep/tensor/tensor.hpp"
@@ -37,7 +37,7 @@ struct EmulatorData {
   /// Reads a file that lockstep-prep wrote.
   /// errors  data, naming the file: another format or version; a missing attribute or dataset; a wrong shape or type; a
   ///         value that is not finite, with its column and row; no training or no validation rows; std <= 0
-  static EmulatorData read(const std::filesystem::path& path, Placement& placement);
+  static EmulatorData read(const std::filesystem::path& path, DataMemory& data_memory);
 };
 
 }  // namespace lockstep

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "lockstep/comm/world.hpp"
+#include "lockstep/formats/emulator_files.hpp"
 #include "lockstep/io/h5.hpp"
-#include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/tasks/prediction_file.hpp"
 
 namespace lockstep {

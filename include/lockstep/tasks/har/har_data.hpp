@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/data/split.hpp"
 #include "lockstep/tasks/har/har_folds.hpp"
 #include "lockstep/tensor/tensor.hpp"
@@ -45,7 +45,7 @@ struct HarData {
   ///
   /// errors  data, naming file, dataset and window: another format, a wrong shape or type, a value that is not finite,
   ///         a label that is not a class; with folds also those of stratified_folds(), and usage: no such fold
-  static HarData read(const std::filesystem::path& path, Placement& placement, Labels labels = Labels::required,
+  static HarData read(const std::filesystem::path& path, DataMemory& data_memory, Labels labels = Labels::required,
                       const HarFolds& folds = {});
   /// The subjects that each fold of a file tests: "subject 7", "subjects 2, 9". errors  as read()
   static std::vector<std::string> folds(const std::filesystem::path& path, const std::string& how);

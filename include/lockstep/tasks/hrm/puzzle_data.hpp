@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/puzzle_variant.hpp"
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
+#include "lockstep/samples/puzzle_variant.hpp"
 #include "lockstep/tasks/hrm/arc_vote.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -66,7 +66,7 @@ struct PuzzleData {
 
   /// errors  data, naming the file: another format or version; a dataset that is missing or of a wrong type or shape;
   ///         with the row: indices that do not ascend, an identifier or token out of range
-  static PuzzleData open(const std::filesystem::path& path, Placement& placement);
+  static PuzzleData open(const std::filesystem::path& path, DataMemory& data_memory);
 };
 
 }  // namespace lockstep

@@ -4,10 +4,10 @@
 #include <memory>
 #include <span>
 
-#include "lockstep/base/triple_graph.hpp"
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/data/split.hpp"
 #include "lockstep/models/kgat/knowledge_graph.hpp"
+#include "lockstep/samples/triple_graph.hpp"
 
 namespace lockstep {
 
@@ -35,7 +35,7 @@ enum class GraphControl : std::uint8_t { whole, shuffled, removed };
 /// "whole", "shuffled", "removed"
 const char* name(GraphControl control);
 
-/// A prepared knowledge-graph data set (lockstep-kgat) in memory, one copy per placement. Items are the entities
+/// A prepared knowledge-graph data set (lockstep-kgat) in memory, one copy per data_memory. Items are the entities
 /// 0 .. items-1; user u is node entities + u.
 struct KgData {
   std::filesystem::path path;
@@ -43,7 +43,7 @@ struct KgData {
   UserItems train, valid, test;  ///< valid is empty unless it was carved out of train
   KgGraph graph;
   std::uint64_t hash = 0;                    ///< XXH3 over interactions and triples of the file
-  std::shared_ptr<const TripleGraph> owned;  ///< the arrays of `graph` unless the placement owns them
+  std::shared_ptr<const TripleGraph> owned;  ///< the arrays of `graph` unless the data_memory owns them
 
   std::int64_t nodes() const { return entities + users; }
   const UserItems& of(Split split) const {
@@ -54,7 +54,7 @@ struct KgData {
   /// that its searches rely on.
   /// errors  data, naming file, dataset and row: another format or version, an attribute or dataset missing or of
   ///         another shape, offsets that do not ascend, ids out of range, another order than that of data/README.md
-  static KgData read(const std::filesystem::path& path, Placement& placement);
+  static KgData read(const std::filesystem::path& path, DataMemory& data_memory);
   /// Replaces the graph by one whose arrays this object and its copies share.
   void own_graph(TripleGraph arrays, std::int64_t relations);
   /// The same data with another graph, a private copy per process. The permutation of a relation's tails

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/placement.hpp"
+#include "lockstep/data/data_memory.hpp"
 #include "lockstep/data/split.hpp"
 
 namespace lockstep {
@@ -64,7 +64,7 @@ struct SequenceData {
   /// errors  data, naming the file: another format or version; a missing attribute or dataset; a wrong shape or type;
   ///         offsets that do not ascend; an item out of range, with its row; times that go backwards; no user with two
   ///         training items
-  static SequenceData read(const std::filesystem::path& path, Placement& placement);
+  static SequenceData read(const std::filesystem::path& path, DataMemory& data_memory);
 
  private:
   const Tensor& samples(Split split) const { return split == Split::train ? trained : evaluated; }

@@ -13,7 +13,7 @@ namespace lockstep {
 
 /// The training windows at the shard's positions of its epoch. Each target has `negatives` drawn items, uniform over
 /// the items that are not among the user's training items (over all items if the user knows all), drawn by (seed, step,
-/// user, slot). The arrays of tokens have Shard::room rows, if that is set.
+/// user, slot). The arrays of tokens have Shard::token_capacity rows, if that is set.
 SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard,
                              std::int64_t negatives = 1);
 /// The sizes of a batch, computed only from the lengths of histories.

@@ -1,0 +1,135 @@
+#include "checkpoint/checkpoint_format.hpp"
+
+#include <sys/stat.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/io/seal.hpp"
+
+namespace lockstep {
+
+namespace {
+
+constexpr const char *kHistory = "/state/history", *kProducts = "/state/products";
+
+/// The link name of a series in the file. Names hold class labels and variables, so they may contain '/' or be ".".
+std::string link_name(const std::string& series) {
+  if (series == ".") return "%2E";
+  std::string link;
+  for (const char c : series) link += c == '/' ? "%2F" : c == '%' ? "%25" : std::string(1, c);
+  return link;
+}
+
+std::string series_name(const std::string& link) {
+  std::string series;
+  for (std::size_t i = 0; i < link.size(); ++i) {
+    const std::string code = link.substr(i, 3);
+    const char c = code == "%2F" ? '/' : code == "%25" ? '%' : code == "%2E" ? '.' : '\0';
+    series += c != '\0' ? c : link[i];
+    if (c != '\0') i += 2;
+  }
+  return series;
+}
+
+/// Distinguishes a file from a later one of the same name.
+struct FileIdentity {
+  ::dev_t device;
+  ::ino_t inode;
+  ::off_t size;
+  std::int64_t seconds, nanoseconds;
+  std::string end_mark;
+  bool operator==(const FileIdentity&) const = default;
+};
+
+std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return std::nullopt;
+  try {
+    return FileIdentity{found.st_dev,         found.st_ino,          found.st_size,
+                        found.st_mtim.tv_sec, found.st_mtim.tv_nsec, read_end_mark(path)};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::mutex whole_mutex;
+std::map<std::string, FileIdentity>& whole_files() {
+  static std::map<std::string, FileIdentity> files;
+  return files;
+}
+
+}  // namespace
+
+void note_whole(const std::filesystem::path& path) {
+  const std::optional<FileIdentity> identity = identity_of(path);
+  if (!identity) return;
+  const std::lock_guard lock(whole_mutex);
+  whole_files()[std::filesystem::absolute(path).string()] = *identity;
+}
+
+bool known_whole(const std::filesystem::path& path) {
+  const std::optional<FileIdentity> identity = identity_of(path);
+  const std::lock_guard lock(whole_mutex);
+  const auto known = whole_files().find(std::filesystem::absolute(path).string());
+  return identity && known != whole_files().end() && known->second == *identity;
+}
+
+void write_state(H5File& file, const TrainState& state) {
+  file.create_group(kHistory);
+  TrainState::visit(state, [&]<class T>(const char* name, const T& field) {
+    if constexpr (std::is_same_v<T, bool>) {
+      file.set_attribute("/state", name, static_cast<std::int64_t>(field));
+    } else {
+      file.set_attribute("/state", name, H5Value(field));
+    }
+  });
+  if (!state.products.empty()) file.write_text(kProducts, state.products);
+  for (const auto& [name, values] : state.history.all()) {
+    file.write<double>(join(kHistory, "/", link_name(name)), values, {static_cast<std::int64_t>(values.size())});
+  }
+}
+
+TrainState read_state(const H5File& file) {
+  TrainState state;
+  TrainState::visit(state, [&]<class T>(const char* name, T& field) {
+    if (TrainState::is_recent(name) && !file.has_attribute("/state", name)) return;
+    if constexpr (std::is_same_v<T, std::string>) {
+      field = file.text_attribute("/state", name);
+    } else if constexpr (std::is_same_v<T, double>) {
+      field = file.real_attribute("/state", name);
+    } else {
+      field = static_cast<T>(file.int_attribute("/state", name));
+    }
+  });
+  if (file.has(kProducts)) state.products = file.read_text(kProducts);
+  std::map<std::string, std::vector<double>> series;
+  // Older files have a group for each '/' in a name.
+  for (const std::string& dataset : file.datasets_under(kHistory))
+    series[series_name(dataset.substr(std::string_view(kHistory).size() + 1))] = file.read<double>(dataset);
+  state.history.restore(std::move(series));
+  return state;
+}
+
+std::string checkpoint_contents_defect(const std::filesystem::path& path) {
+  try {
+    const H5File file = H5File::open(path);
+    if (!file.has_attribute("/", "format") || file.text_attribute("/", "format") != kCheckpointFormat)
+      return "it is not a checkpoint of lockstep";
+    const std::int64_t version = file.int_attribute("/", "version");
+    if (version != kCheckpointVersion)
+      return join("its format version is ", version, ", this program reads ", kCheckpointVersion);
+    if (std::string defect = contents_defect(file); !defect.empty()) return defect;
+    if (file.has("/state")) (void)read_state(file);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace lockstep

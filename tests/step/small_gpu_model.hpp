@@ -1,0 +1,83 @@
+#pragma once
+#include "lockstep/nn/dropout.hpp"
+#include "lockstep/nn/linear.hpp"
+#include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/transfer.hpp"
+#include "lockstep/step/sharded_step.hpp"
+#include "support/test.hpp"
+
+namespace lockstep::test {
+
+/// Two layers with dropout, fitted to points that are a function of their number.
+class SmallModel final : public ShardTask {
+ public:
+  explicit SmallModel(Device gpu = {DeviceKind::cuda, 0}) {
+    first_ = add_linear(params_, "first", 5, 8, init::normal(0.5), init::zeros());
+    second_ = add_linear(params_, "second", 8, 3, init::normal(0.5), init::zeros());
+    params_.allocate(3);
+    params_.move_to(gpu);
+  }
+  const char* kind() const override { return "small"; }
+  ParamStore& params() override { return params_; }
+  std::int64_t size(Split) const override { return 100; }
+  DrawnShard draw(Arena& host, const Shard& shard) const override {
+    const auto points = [&](std::int64_t columns, double factor) {
+      const Tensor t = allocate(host, DType::f32, {shard.count, columns});
+      for (std::int64_t i = 0; i < t.size(); ++i)
+        t.data<float>()[i] = static_cast<float>(((shard.first * columns + i) * 37 % 101) * factor - 0.5);
+      if (shard.step == huge_at || shard.step == huge_too) t.data<float>()[0] = 1e25f;
+      return t;
+    };
+    const auto list = [&]<class T>(std::int64_t count, T first) {
+      const std::span<T> all(static_cast<T*>(host.allocate(static_cast<std::size_t>(count) * sizeof(T))),
+                             static_cast<std::size_t>(count));
+      for (T& value : all) value = first++;
+      return all;
+    };
+    auto* batch = new (host.allocate(sizeof(Batch))) Batch{points(5, 0.01), points(3, 0.02), {}};
+    batch->rows.offsets = list(shard.count + 1, std::int64_t{0});
+    batch->rows.samples = list(shard.count, static_cast<std::uint64_t>(shard.first));
+    return {.inputs = batch, .weight = static_cast<double>(shard.count)};
+  }
+  ShardLoss loss(Tape& tape, const Shard& shard) const override {
+    ++passes;
+    const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard).inputs;
+    const Batch& batch = *static_cast<const Batch*>(drawn);
+    const Dropout dropped = {.rate = 0.25,
+                             .seed = 9,
+                             .step = static_cast<std::uint64_t>(shard.step),
+                             .site = "test",
+                             .step_on_gpu = shard.step_on_gpu};
+    const Var x = tape.constant(to_tape(tape, batch.x));
+    const Var h = dropout(tape, linear(tape, x, first_, Activation::relu), dropped, batch.rows);
+    const Var loss = regression_loss(tape, linear(tape, h, second_), to_tape(tape, batch.y), Regression::mse);
+    if (waits && waits(shard.step)) tape.stream().synchronize();
+    return {loss, static_cast<double>(shard.count)};
+  }
+  bool draws() const override { return apart; }
+  std::int64_t sum_count() const override { return 0; }
+  void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
+  std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
+  void save(H5File&) const override {}
+  std::uint64_t data_hash() const override { return 0; }
+
+  std::function<bool(std::int64_t step)> waits;  ///< whether loss() waits for the GPU, which no graph can contain
+  bool apart = true;                             ///< draws()
+  std::int64_t huge_at = -1, huge_too = -1;      ///< steps whose loss is infinite
+  mutable int passes = 0;                        ///< calls of loss(): steps that are not repeated
+
+ private:
+  struct Batch {
+    Tensor x, y;
+    SampleRows rows;
+  };
+  ParamStore params_;
+  Linear first_, second_;
+};
+
+inline std::vector<float> floats(const Tensor& t) {
+  const HostView host(t);
+  return {host->data<float>(), host->data<float>() + host->size()};
+}
+
+}  // namespace lockstep::test
