@@ -298,8 +298,8 @@ class GpuStep {
     return work;
   }
 
-  /// Shard::token_capacity of a step: the rows of the largest part of any rank, rounded up to one of eight sizes between powers
-  /// of two.
+  /// Shard::token_capacity of a step: the rows of the largest part of any rank, rounded up to one of eight sizes
+  /// between powers of two.
   std::int64_t token_capacity_for(const GlobalBatch& batch) const {
     std::int64_t most = 0;
     for (std::int64_t m = 0; m < micro_batches(batch) && model_.draws(); ++m)
@@ -314,8 +314,9 @@ class GpuStep {
   /// the same keys, so they decide alike as long as no rank has lost its graphs. Collective if any rank's memory may
   /// have moved since the ranks last agreed.
   const Graph* graph_for(Work& work, Half& half) {
-    require_usage(model_.draws() || use_graphs_ != Graphs::on, "option run.graphs = on: steps of ", model_.kind(),
-                  " differ in shape and cannot be repeated as graphs; use auto");
+    require_usage(model_.draws() || use_graphs_ != Graphs::on,
+                  "option run.graphs = on: steps of this model differ in shape and cannot be "
+                  "repeated as graphs; use auto");
     if (use_graphs_ == Graphs::off || !model_.draws() || rows_.on()) return nullptr;
     work.key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(work.average)));
     work.key.push_back(std::bit_cast<std::int64_t>(work.batch.loss_scale));

@@ -5,8 +5,8 @@
 
 namespace lockstep::ops {
 
-/// Pictures of at most three colours as bit masks, as samples/rasteriser.hpp draws them, possibly rotated. Pixel (x, y) of
-/// picture n has colour 1 where its bit in `line` is set, colour 2 where its bit in `outside` is set, and colour 0
+/// Pictures of at most three colours as bit masks, as samples/rasteriser.hpp draws them, possibly rotated. Pixel (x, y)
+/// of picture n has colour 1 where its bit in `line` is set, colour 2 where its bit in `outside` is set, and colour 0
 /// elsewhere.
 struct LinePictures {
   std::int64_t count = 0;

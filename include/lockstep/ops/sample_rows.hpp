@@ -12,9 +12,9 @@ namespace lockstep::ops {
 /// so they depend on neither the shard nor the rank that holds it. The caller owns the memory, which must outlive the
 /// tape.
 ///
-/// `capacity` is a fixed capacity: the arrays then have that many rows, and the rows after the samples are 0 in all results
-/// and gradients of operations on samples. The launches on a GPU then depend on capacity, longest and the number of samples
-/// alone, so that a graph can repeat them for other offsets.
+/// `capacity` is a fixed capacity: the arrays then have that many rows, and the rows after the samples are 0 in all
+/// results and gradients of operations on samples. The launches on a GPU then depend on capacity, longest and the
+/// number of samples alone, so that a graph can repeat them for other offsets.
 struct SampleRows {
   std::span<const std::int64_t> offsets;   ///< (B + 1), ascending, offsets[0] = 0
   std::span<const std::uint64_t> samples;  ///< (B) global sample numbers

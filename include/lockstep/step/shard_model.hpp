@@ -21,7 +21,7 @@ struct ShardLoss {
 struct DrawnShard {
   const void* inputs = nullptr;            ///< Shard::drawn
   double weight = 0;                       ///< ShardLoss::weight
-  std::array<std::int64_t, 4> shape = {};  ///< all that the launches depend on besides Shard::count and Shard::token_capacity
+  std::array<std::int64_t, 4> shape = {};  ///< all that launches depend on besides the shard's count and capacity
   bool staged = false;                     ///< whether kernels read the samples from a copy in GPU memory (StagedCopy)
   const ops::RowDraw* rows = nullptr;      ///< the samples' rows of ShardModel::dense_network()'s table
 };
@@ -46,14 +46,16 @@ class ShardModel {
   /// Limit of samples that a CPU thread takes through forward and backward at a time, so that their activations stay in
   /// cache; a larger shard is computed in chunks of at most this size. 0: a shard is one chunk.
   virtual std::int64_t samples_in_cache() const { return 0; }
+  /// The smallest useful shard, in samples: a smaller one would not fill the vector units.
+  virtual std::int64_t least_shard() const { return 1; }
   /// loss() as a network that one kernel can train, if it is such a network; draw() must then set DrawnShard::rows.
   virtual std::optional<DenseNetwork> dense_network() const { return {}; }
   /// The number of rows of the shard's samples, such as tokens, if shards of the same count differ in it; else 0.
   /// `each` receives the rows of every sample, unless it is empty or the result is 0.
   ///
   /// Ranks and threads of CPUs share the rows of a batch. Steps on a GPU round the number up, so that few different
-  /// numbers occur, and set Shard::token_capacity on all ranks to the largest: a graph is repeated for all steps with the same
-  /// capacity. The additional rows must not change any result.
+  /// numbers occur, and set Shard::token_capacity on all ranks to the largest: a graph is repeated for all steps with
+  /// the same capacity. The additional rows must not change any result.
   virtual std::int64_t rows(const Shard&, std::span<std::int64_t> /*each*/) const { return 0; }
 };
 

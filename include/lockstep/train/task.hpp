@@ -82,7 +82,7 @@ class Task : public CheckpointedModel {
   virtual std::vector<Metric> diagnostics() const { return {}; }
   /// A picture of the network at work on one test sample, for the report: title and SVG; empty for none.
   virtual std::pair<std::string, std::string> picture() const { return {}; }
-  /// The smallest useful shard, in samples: a smaller one would not fill the vector units.
+  /// ShardModel::least_shard().
   virtual std::int64_t least_shard() const { return 1; }
   /// Floating-point operations in the matrix products of one training sample, forward and backward, for "% of peak".
   /// 0 when unknown.
@@ -96,6 +96,7 @@ class Task : public CheckpointedModel {
 class ShardTask : public Task, public ShardModel {
  public:
   ParamStore& params() override = 0;
+  std::int64_t least_shard() const override { return 1; }
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).

@@ -59,7 +59,7 @@ struct TaskNeeds {
   double carried_bytes_per_sample = 0;          ///< state of a step's samples that persists, also in checkpoints
   double data_bytes = 0;                        ///< the arrays of the data set, once per node
   double activation_bytes_per_sample = 0;       ///< for the samples that a thread, or the GPU, computes at a time
-  std::int64_t least_shard = 1;                 ///< ShardTask::least_shard()
+  std::int64_t least_shard = 1;                 ///< ShardModel::least_shard()
   std::int64_t samples_in_cache = 0;            ///< ShardModel::samples_in_cache()
   bool rows_vary = false;                       ///< ShardModel::rows(): a GPU computes more rows than the samples have
   double scratch_bytes = 0;                     ///< further memory of a thread

@@ -4,8 +4,8 @@
 #include "lockstep/device/cuda_copy_async.hpp"
 #include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "ops/common/rotation_cuda.hpp"
 #include "packed_attention_tiles_cuda.hpp"
-#include "rope_cuda.hpp"
 
 /// Code that the passes of attention on tensor cores share: the mapping of rows to threads, tiles in shared memory,
 /// their products, and the draws of dropout.

@@ -3,9 +3,9 @@
 
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_launch.hpp"
+#include "ops/common/philox_cuda.hpp"
+#include "ops/common/rows_behind_cuda.hpp"
 #include "packed_attention_cuda.hpp"
-#include "philox_cuda.hpp"
-#include "rows_behind_cuda.hpp"
 
 /// Code that attention of halves and of float and double share: the mapping of blocks to rows, and the draws of
 /// dropout.

@@ -17,8 +17,8 @@ struct WindowShape {
 /// Windows of several users, packed one after another without padding (unless WindowShape::padded). The arrays lie in
 /// an arena: of the host, or of the GPU that the network is on; then `token_capacity` and `pairs` are set.
 ///
-/// With `token_capacity`, the arrays of tokens have that many rows. In rows after the last sample, item, slot, time, pos and neg
-/// are 0; these rows change neither the loss nor a gradient.
+/// With `token_capacity`, the arrays of tokens have that many rows. In rows after the last sample, item, slot, time,
+/// pos and neg are 0; these rows change neither the loss nor a gradient.
 ///
 /// shapes   begin (B+1), user (B); item, slot, time, position, pos (M) with M tokens in all samples, or token_capacity;
 ///          neg (M, K);
