@@ -4,11 +4,11 @@
 #include <chrono>
 #include <set>
 
-#include "checkpoint/checkpoint_copy.hpp"
 #include "checkpoint/checkpoint_format.hpp"
-#include "checkpoint/checkpoint_parts.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/checkpoint/checkpoint_copy.hpp"
+#include "lockstep/checkpoint/checkpoint_parts.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/seal.hpp"

@@ -1,4 +1,4 @@
-#include "checkpoint/checkpoint_copy.hpp"
+#include "lockstep/checkpoint/checkpoint_copy.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -2,9 +2,9 @@
 #include <charconv>
 #include <limits>
 
-#include "checkpoint/checkpoint_parts.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
+#include "lockstep/checkpoint/checkpoint_parts.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/seal.hpp"
 #include "lockstep/report/run_log.hpp"

@@ -1,4 +1,4 @@
-#include "checkpoint/checkpoint_parts.hpp"
+#include "lockstep/checkpoint/checkpoint_parts.hpp"
 
 #include <algorithm>
 #include <set>

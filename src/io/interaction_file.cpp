@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "lockstep/base/csv.hpp"
+#include "lockstep/base/date_time.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/interaction_lines.hpp"
 #include "lockstep/io/line_reader.hpp"
-#include "lockstep/samples/sequence_window.hpp"
 
 namespace lockstep {
 

@@ -4,11 +4,11 @@
 #include <charconv>
 #include <map>
 
-#include "checkpoint/checkpoint_copy.hpp"
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/checkpoint/checkpoint_copy.hpp"
 #include "lockstep/io/atomic_file.hpp"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "proof/proof_writer.hpp"
+#include "lockstep/proof/proof_writer.hpp"
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"

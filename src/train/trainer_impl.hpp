@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_copy.hpp"
-#include "checkpoint/checkpoint_writer.hpp"
 #include "lockstep/base/stopwatch.hpp"
+#include "lockstep/checkpoint/checkpoint_copy.hpp"
+#include "lockstep/checkpoint/checkpoint_writer.hpp"
 #include "lockstep/device/gpu_monitor.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/proof/proof_writer.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/step/sharded_step.hpp"
 #include "lockstep/train/evaluator.hpp"
@@ -18,7 +19,6 @@
 #include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "lockstep/train/training_program.hpp"
-#include "proof/proof_writer.hpp"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "checkpoint/checkpoint_copy.hpp"
+#include "lockstep/checkpoint/checkpoint_copy.hpp"
 #include "lockstep/io/seal.hpp"
 #include "support/test.hpp"
 #include "support/toy_task.hpp"

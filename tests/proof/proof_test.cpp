@@ -1,6 +1,6 @@
 #include "lockstep/proof/proof.hpp"
 
-#include "proof/proof_writer.hpp"
+#include "lockstep/proof/proof_writer.hpp"
 #include "support/test.hpp"
 #include "support/toy_task.hpp"
 

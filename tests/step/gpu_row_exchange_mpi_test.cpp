@@ -13,7 +13,7 @@ constexpr std::int64_t kWidth = 4;
 Device own_gpu() { return {DeviceKind::cuda, test_world().rank() % std::max(1, gpu_count())}; }
 
 /// Two tables, one before and one behind dense weights, fitted to points that are functions of the sample's number.
-class TwoTables final : public ShardTask {
+class TwoTables final : public ShardModel {
  public:
   TwoTables(std::int64_t items, std::int64_t users, bool row_sparse) {
     items_ = &params_.add("items", {items, kWidth}, init::normal(0.5));
@@ -23,9 +23,7 @@ class TwoTables final : public ShardTask {
     params_.allocate(3);
     params_.move_to(own_gpu());
   }
-  const char* kind() const override { return "two tables"; }
   ParamStore& params() override { return params_; }
-  std::int64_t size(Split) const override { return 1000; }
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
     const auto ids = [&](std::int64_t rows, std::int64_t factor) {
       std::vector<std::int32_t> values;
@@ -41,11 +39,6 @@ class TwoTables final : public ShardTask {
     return {regression_loss(tape, linear(tape, tables, layer_), to_tape(tape, target), Regression::mse),
             static_cast<double>(shard.count)};
   }
-  std::int64_t sum_count() const override { return 0; }
-  void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
-  std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
-  void save(H5File&) const override {}
-  std::uint64_t data_hash() const override { return 0; }
 
  private:
   ParamStore params_{DType::f64};

@@ -9,7 +9,7 @@
 namespace lockstep::test {
 
 /// Two layers with dropout, fitted to points that are a function of their number.
-class SmallModel final : public ShardTask {
+class SmallModel final : public ShardModel {
  public:
   explicit SmallModel(Device gpu = {DeviceKind::cuda, 0}) {
     first_ = add_linear(params_, "first", 5, 8, init::normal(0.5), init::zeros());
@@ -17,9 +17,7 @@ class SmallModel final : public ShardTask {
     params_.allocate(3);
     params_.move_to(gpu);
   }
-  const char* kind() const override { return "small"; }
   ParamStore& params() override { return params_; }
-  std::int64_t size(Split) const override { return 100; }
   DrawnShard draw(Arena& host, const Shard& shard) const override {
     const auto points = [&](std::int64_t columns, double factor) {
       const Tensor t = allocate(host, DType::f32, {shard.count, columns});
@@ -55,11 +53,6 @@ class SmallModel final : public ShardTask {
     return {loss, static_cast<double>(shard.count)};
   }
   bool draws() const override { return apart; }
-  std::int64_t sum_count() const override { return 0; }
-  void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
-  std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
-  void save(H5File&) const override {}
-  std::uint64_t data_hash() const override { return 0; }
 
   std::function<bool(std::int64_t step)> waits;  ///< whether loss() waits for the GPU, which no graph can contain
   bool apart = true;                             ///< draws()

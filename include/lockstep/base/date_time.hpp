@@ -18,4 +18,8 @@ std::optional<Moment> parse_date_time(std::string_view text);
 /// `2016-02-05 12:30:15` of the seconds >= 0 since 1970-01-01 00:00.
 std::string date_time_text(std::int64_t seconds);
 
+/// The largest time of an interaction; 0 is the smallest. Differences and scaled times then stay within 64 bits. Units:
+/// seconds.
+inline constexpr std::int64_t kLargestTime = std::int64_t{1} << 62;
+
 }  // namespace lockstep

@@ -54,7 +54,4 @@ const std::vector<std::string>& time_scales();
 ///
 /// source  Li, Wang, McAuley 2020, "Time interval aware self-attention for sequential recommendation", sec. 3.2
 void scale_times(std::span<const std::int64_t> raw, const std::string& scale, std::span<std::int64_t> scaled);
-/// The largest raw time; 0 is the smallest. Differences and scaled times then stay within 64 bits. Units: seconds.
-inline constexpr std::int64_t kLargestTime = std::int64_t{1} << 62;
-
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <zlib.h>
 
+#include "lockstep/base/date_time.hpp"
 #include "support/test.hpp"
 
 using namespace lockstep::prep;

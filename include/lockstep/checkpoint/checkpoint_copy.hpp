@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/checkpoint_parts.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
+#include "lockstep/checkpoint/checkpoint_parts.hpp"
 #include "lockstep/io/h5.hpp"
 
 namespace lockstep {
