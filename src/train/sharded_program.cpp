@@ -21,36 +21,45 @@ std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samp
 }
 
 ShardedProgram::ShardedProgram(World& world, const RunConfig& config, ShardTask& task, int threads)
-    : world_(world),
+    : ShardedProgram(world, config, task, threads, checked_batch(config, world.size(), task.size(Split::train)), {}) {
+  const std::int64_t samples = task.size(Split::train);
+  epoch_ = {.positions = samples, .steps = (samples + per_step_ - 1) / per_step_};
+}
+
+ShardedProgram::ShardedProgram(World& world, const RunConfig& config, ShardTask& task, int threads, std::int64_t batch,
+                               EpochLength epoch)
+    : TrainingProgram(epoch),
+      world_(world),
       config_(config),
-      task_(task),
-      samples_(task.size(Split::train)),
-      batch_(checked_batch(config, world.size(), samples_)),
+      batch_(batch),
       per_step_(batch_ * config.batch.accumulate),
+      task_(task),
       norm_ranges_(task.norm_ranges()),
       optimizer_(make_optimizer(config.optim, task.params(), trainable_ranges(task.params()))),
       update_(make_gpu_update(config, task.params(), *optimizer_, norm_ranges_)),
       step_(world.communicator(), task, config.step_options(threads), update_ ? &*update_ : nullptr) {}
 
+GlobalBatch ShardedProgram::batch_at(const TrainState& state) {
+  return {.seed = config_.run.seed,
+          .epoch = state.epoch,
+          .step = state.step,
+          .first = state.position,
+          .count = std::min(per_step_, epoch_.positions - state.position),
+          .micro = batch_};
+}
+
 StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
-  const std::int64_t count = std::min(per_step_, samples_ - state.position);
-  const bool gpu = step_.stays_on_gpu();
-  const GlobalBatch batch = {.seed = config_.run.seed,
-                             .epoch = state.epoch,
-                             .step = state.step,
-                             .first = state.position,
-                             .count = count,
-                             .micro = batch_,
-                             .loss_scale = gpu ? 1 : loss_scale(config_, state, count)};
+  GlobalBatch batch = batch_at(state);
   if (!logged_) step_.take_row_decisions(state.row_decisions);
-  StepResult result = {.advance = count, .samples = count};
-  if (gpu) {
+  StepResult result = {.advance = end_of(batch) - state.position, .samples = batch.count};
+  if (step_.stays_on_gpu()) {
     profile::Phase phase("step on the GPU", result.compute);
     step_.start(batch, flags, {.lr = lr, .loss_scale = state.loss_scale, .average = average});
-    epoch_ = state.epoch;
-    result.outcome = outcome_of(world_, config_, task_.params(), state.epoch, step_.take(false));
+    last_epoch_ = state.epoch;
+    result.outcome = outcome(step_.take(false));
     phase.end();
   } else {
+    batch.loss_scale = loss_scale(config_, state, batch.count);
     const StepSums sums = step_.run(batch, flags);  // all ranks hold the same summed gradient
     result.compute = step_.seconds().compute;
     result.reduce = step_.seconds().reduce;
@@ -75,13 +84,21 @@ StepOutcome ShardedProgram::update(const TrainState& state, const GlobalBatch& b
   if (!overflowed(world_, config_, task_.params(), step_.gradient(), state, outcome)) {
     const double clip = clip_scale(outcome.norm, config_.optim.clip_norm);
     optimizer_->step(step_.gradient(), lr, clip / weight, average);
+    update_more(lr, average);
+    updated(batch.step);
   }
   return outcome;
 }
 
 std::optional<StepOutcome> ShardedProgram::take_last() {
   if (!step_.stays_on_gpu()) return {};
-  return outcome_of(world_, config_, task_.params(), epoch_, step_.take(true));
+  return outcome(step_.take(true));
+}
+
+std::optional<StepOutcome> ShardedProgram::outcome(const std::optional<EndedStep>& ended) {
+  const std::optional<StepOutcome> found = outcome_of(world_, config_, task_.params(), last_epoch_, ended);
+  if (found && !found->skipped) updated(found->step);
+  return found;
 }
 
 std::optional<GpuUpdate> make_gpu_update(const RunConfig& config, ParamStore& params, Optimizer& optimizer,
@@ -155,13 +172,18 @@ std::string samples_of_each(std::int64_t samples, std::int64_t ranks) {
   return printed("about %.1f", static_cast<double>(samples) / static_cast<double>(ranks));
 }
 
-std::vector<std::pair<std::string, std::string>> ShardedProgram::facts() {
+std::string ShardedProgram::micro_batches() const {
   const std::int64_t accumulate = config_.batch.accumulate;
-  const std::string micro = accumulate > 1 ? join(" in ", accumulate, " micro-batches of ", batch_) : "";
+  return accumulate > 1 ? join(" in ", accumulate, " micro-batches of ", batch_) : "";
+}
+
+ProgramFacts ShardedProgram::facts() {
   const bool replicas = config_.dist.parallel == "dp" && !config_.threads_are_ranks();
   const std::string share = samples_of_each(per_step_, config_.devices(world_.size()));
-  return {{"batch", join(per_step_, " samples per step over all ", replicas ? "replicas" : "ranks", micro, ", ", share,
-                         replicas ? " per replica" : " per rank")}};
+  return {.backend = step_.backend(),
+          .sends_buckets = !config_.run.reproducible,
+          .lines = {{"batch", join(per_step_, " samples per step over all ", replicas ? "replicas" : "ranks",
+                                   micro_batches(), ", ", share, replicas ? " per replica" : " per rank")}}};
 }
 
 std::unique_ptr<TrainingProgram> ShardTask::make_program(World& world, const RunConfig& config, int threads) {

@@ -46,14 +46,14 @@ Trainer::Impl::Impl(World& w, const RunConfig& c, Task& m)
 
 std::int64_t Trainer::Impl::last_step() const {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
-  const std::int64_t per_epoch = program->steps_per_epoch();
+  const std::int64_t per_epoch = program->epoch().steps;
   const std::int64_t by_epochs = config.train.epochs > kMost / per_epoch ? kMost : config.train.epochs * per_epoch;
   return config.train.steps > 0 ? std::min(config.train.steps, by_epochs) : by_epochs;
 }
 
 double Trainer::Impl::epochs_done() const {
   return static_cast<double>(state.epoch) +
-         static_cast<double>(state.position) / static_cast<double>(program->epoch_length());
+         static_cast<double>(state.position) / static_cast<double>(program->epoch().positions);
 }
 
 Outcome Trainer::Impl::run() {
@@ -170,7 +170,7 @@ void Trainer::Impl::add(const StepOutcome& done) {
 
 void Trainer::Impl::check_weights() {
   settle_steps();
-  program->settle();
+  program->settle(false);
   require_same_weights(world, model.params().hash(), state.step);
 }
 
@@ -178,12 +178,12 @@ bool Trainer::Impl::evaluation_due() const {
   const std::int64_t steps = config.eval.every_steps;
   const bool by_steps =
       steps > 0 && state.step % steps == 0 && state.step > std::max<std::int64_t>(0, state.evaluated_step);
-  const bool by_epochs = state.position == program->epoch_length() && (state.epoch + 1) % config.eval.every == 0;
+  const bool by_epochs = state.position == program->epoch().positions && (state.epoch + 1) % config.eval.every == 0;
   return (by_steps || by_epochs) && model.size(Split::validation) > 0;
 }
 
 bool Trainer::Impl::end_step() {
-  if (state.position == program->epoch_length()) return end_epoch();
+  if (state.position == program->epoch().positions) return end_epoch();
   return !evaluation_due() || evaluate_between();
 }
 
@@ -289,7 +289,7 @@ Evaluation Trainer::Impl::evaluate_average(Split split, std::int64_t most_sample
   Evaluation found;
   settle_steps();
   profile::Phase phase("evaluate", found.seconds);
-  program->settle();
+  program->settle(false);
   const WithAverage with(average(), model.params());
   found.metrics =
       evaluate(comm, model, split, threads, &found.tables, {.most_samples = most_samples, .signals = signals});
@@ -350,7 +350,7 @@ Trainer::Trainer(World& world, const RunConfig& config, Task& model) {
 }
 Trainer::~Trainer() = default;
 
-std::int64_t Trainer::steps_per_epoch() const { return impl_->program->steps_per_epoch(); }
+std::int64_t Trainer::steps_per_epoch() const { return impl_->program->epoch().steps; }
 std::int64_t Trainer::last_step() const { return impl_->last_step(); }
 const TrainState& Trainer::state() const { return impl_->state; }
 std::vector<std::pair<std::string, std::string>> Trainer::facts() { return impl_->facts(); }

@@ -44,10 +44,11 @@ std::vector<std::string> gather_products(Communicator& comm) {
 }  // namespace
 
 CheckpointParts Trainer::Impl::parts(const TrainState& s, bool resumable) {
+  ProgramState more = resumable ? program->state() : ProgramState();
   return {.model = &model,
           .params = &model.params(),
-          .optimizers = resumable ? program->optimizers() : std::vector<NamedOptimizer>(),
-          .vectors = resumable ? program->vectors() : std::vector<NamedTensor>(),
+          .optimizers = std::move(more.optimizers),
+          .vectors = std::move(more.vectors),
           .ema = average(),
           .state = &s,
           .config = config.text,
@@ -174,8 +175,7 @@ void Trainer::Impl::save(const std::filesystem::path& path, bool in_place) {
   last_flags.reset();  // they belong to steps before this checkpoint
   profile::Phase phase("checkpoint", interval.checkpoint);
   const Stopwatch watch;
-  program->settle();
-  program->gather_state();
+  program->settle(true);
   if (tunes()) state.products = gather_products(comm);
   // A checkpoint must not hold the weights of a faulty rank.
   if (config.dist.check_every > 0) require_same_weights(world, model.params().hash(), state.step);
@@ -199,7 +199,6 @@ void Trainer::Impl::save(const std::filesystem::path& path, bool in_place) {
     start_writing(std::move(next));
   }
   if (in_place) await_writers();
-  program->release_state();
   phase.end();
   since_checkpoint.restart();
 }
@@ -342,8 +341,7 @@ void Trainer::Impl::recall_products() {
 
 void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
   std::string packed;
-  const std::vector<NamedOptimizer> optimizers = program->optimizers();
-  const std::vector<NamedTensor> vectors = program->vectors();
+  const auto [optimizers, vectors] = program->state();
   world.together("reading the checkpoint", [&] {
     if (!writes()) return;
     const CheckpointReader reader(checkpoint);
@@ -359,8 +357,8 @@ void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
                  "); name the data set of its training, or choose another --run-dir");
     const TrainState stored = reader.state();
     require_data(
-        stored.position >= 0 && stored.position <= program->epoch_length() && stored.step >= 0 && stored.epoch >= 0,
-        "checkpoint ", checkpoint, ": position ", stored.position, " in an epoch of ", program->epoch_length(),
+        stored.position >= 0 && stored.position <= program->epoch().positions && stored.step >= 0 && stored.epoch >= 0,
+        "checkpoint ", checkpoint, ": position ", stored.position, " in an epoch of ", program->epoch().positions,
         " at step ", stored.step);
     packed = pack(stored);
   });

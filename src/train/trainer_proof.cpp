@@ -34,22 +34,18 @@ void Trainer::Impl::open_proof(const std::filesystem::path& dir) {
   proves = config.run.reproducible && config.run.proof_every > 0 && !dir.empty();
   if (!proves) return;
   proof_from = state.step;
-  program->gather_state();
+  program->settle(true);
   world.together("opening the proof chain", [&] {
     if (!writes()) return;
     proof.emplace(dir, proof_run());
     if (world.size() > 1) copy.take(parts(state, true));  // for go_back() before the first checkpoint
   });
-  program->release_state();
 }
 
 ProofLink Trainer::Impl::link() {
   settle_steps();
-  program->settle();
-  program->gather_state();
-  ProofLink made = proof_link(parts(state, true));
-  program->release_state();
-  return made;
+  program->settle(true);
+  return proof_link(parts(state, true));
 }
 
 bool Trainer::Impl::agree_on(const ProofLink& mine) {

@@ -45,6 +45,7 @@ std::string first_of(const std::vector<Metric>& metrics, std::size_t count) {
 std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
   const std::string hosts = list_hosts(comm.all_gather_text(world.host(), "host names"));
   const RunConfig& c = config;
+  ProgramFacts of_program = program->facts();
   const std::string& mpi = world.mpi_description();
   const std::string ranks = join(world.size(), " on ", world.nodes(), world.nodes() == 1 ? " host" : " hosts", " (",
                                  hosts, "), ", threads, threads == 1 ? " thread each" : " threads each",
@@ -52,7 +53,7 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
   const Device place = model.params().device();
   const std::string device = join(
       name(place), " (", place.is_cuda() ? describe_gpu(place.index) : ops::name(ops::active_isa()), "), ",
-      c.run.precision, ", gradients by ", program->backend(), c.dist.compress == "none" ? "" : " as " + c.dist.compress,
+      c.run.precision, ", gradients by ", of_program.backend, c.dist.compress == "none" ? "" : " as " + c.dist.compress,
       c.threads_are_ranks()     ? ", dp: one process, a thread for each GPU"
       : c.dist.parallel == "dp" ? join(", dp with ", c.dist.replicas, " replicas")
                                 : "",
@@ -69,7 +70,7 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
         "resumed", join("batch and learning rate stay those of the first start, on ", c.first_devices,
                         c.first_devices == 1 ? " device" : " devices", "; this start has ", c.devices(world.size())));
   }
-  for (auto& line : program->facts()) lines.push_back(std::move(line));
+  for (auto& line : of_program.lines) lines.push_back(std::move(line));
   for (auto& line : model.facts()) lines.push_back(std::move(line));
   lines.insert(lines.end(),
                {{"learning rate", join(exact(c.scaled_lr(world.size())), scaled, ", ", c.optim.name, ", schedule ",
@@ -84,7 +85,7 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
                        join("the data set has no validation samples; ", validation, " of the ", model.size(Split::test),
                             " test samples choose the best weights, so the test metrics are optimistic"));
   }
-  lines.emplace_back("steps", join(program->steps_per_epoch(), " per epoch", end));
+  lines.emplace_back("steps", join(program->epoch().steps, " per epoch", end));
   return lines;
 }
 
@@ -219,7 +220,7 @@ void Trainer::Impl::log_evaluation(Split split, const Evaluation& found, std::in
 }
 
 std::string Trainer::Impl::best_moment() const {
-  const bool within = state.best_step >= 0 && state.best_step != state.best_epoch * program->steps_per_epoch();
+  const bool within = state.best_step >= 0 && state.best_step != state.best_epoch * program->epoch().steps;
   return within ? join("step ", state.best_step) : join("epoch ", state.best_epoch);
 }
 

@@ -32,37 +32,53 @@ std::optional<StepOutcome> outcome_of(World& world, const RunConfig& config, con
 /// Returns `samples`, the size of a batch over all ranks. errors  Error (usage): more than the training split has
 std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples);
 
-/// The training program of a ShardTask. Each step takes the next global batch in the epoch's order, sums the gradients
-/// of its shards and runs one optimizer.
-class ShardedProgram final : public TrainingProgram {
+/// The training program of a ShardTask. Each step takes a global batch, the next one in the epoch's order, sums the
+/// gradients of its shards and runs one optimizer. A program with other batches, or with more to update, overrides the
+/// protected functions.
+class ShardedProgram : public TrainingProgram {
  public:
   /// errors  Error (usage): a batch larger than the training split
   ShardedProgram(World& world, const RunConfig& config, ShardTask& task, int threads);
 
-  std::int64_t epoch_length() const override { return samples_; }
-  std::int64_t steps_per_epoch() const override { return (samples_ + per_step_ - 1) / per_step_; }
-  StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override;
-  std::optional<StepOutcome> take_last() override;
-  std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
-  std::string backend() const override { return step_.backend(); }
-  bool sends_buckets() const override { return !config_.run.reproducible; }
-  std::vector<std::pair<std::string, std::string>> facts() override;
+  StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) final;
+  std::optional<StepOutcome> take_last() final;
+  ProgramState state() override { return {{{"", optimizer_.get()}}}; }
+  ProgramFacts facts() override;
+  /// Gradient of the sum of the last step's losses.
+  const FlatGradient& gradient() const { return step_.gradient(); }
 
- private:
-  StepOutcome update(const TrainState& state, const GlobalBatch& batch, const StepSums& sums, double lr, Ema* average);
+ protected:
+  /// batch  samples of a micro-batch over all ranks
+  ShardedProgram(World& world, const RunConfig& config, ShardTask& task, int threads, std::int64_t batch,
+                 EpochLength epoch);
+  /// The samples of the step at this position. `loss_scale` is set later.
+  virtual GlobalBatch batch_at(const TrainState& state);
+  /// The position after the step with this batch.
+  virtual std::int64_t end_of(const GlobalBatch& batch) const { return batch.first + batch.count; }
+  /// Updates what the optimizer does not, after its update on CPUs. Collective.
+  virtual void update_more(double /*lr*/, Ema* /*average*/) {}
+  /// Called for each step that has updated the weights, on all ranks.
+  virtual void updated(std::int64_t /*step*/) {}
 
   World& world_;
   const RunConfig& config_;
-  ShardTask& task_;
-  const std::int64_t samples_;   ///< of the training split
   const std::int64_t batch_;     ///< samples of a micro-batch, over all ranks
   const std::int64_t per_step_;  ///< samples of an optimizer step
+  std::optional<GpuUpdate> update_;
+  ShardedStep& sharded_step() { return step_; }
+  /// " in 4 micro-batches of 16" if a step has several, else "".
+  std::string micro_batches() const;
+
+ private:
+  StepOutcome update(const TrainState& state, const GlobalBatch& batch, const StepSums& sums, double lr, Ema* average);
+  std::optional<StepOutcome> outcome(const std::optional<EndedStep>& ended);
+
+  ShardTask& task_;
   const std::vector<FlatRange> norm_ranges_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::optional<GpuUpdate> update_;
   ShardedStep step_;
-  std::int64_t epoch_ = 0;  ///< of the last step
-  bool logged_ = false;     ///< whether ShardedStep::row_choice() is in the log
+  std::int64_t last_epoch_ = 0;  ///< of the last step
+  bool logged_ = false;          ///< whether ShardedStep::row_choice() is in the log
 };
 
 }  // namespace lockstep

@@ -36,15 +36,31 @@ struct StepResult {
 /// The samples of a step on each of the ranks, for the banner: `32, 2` -> "16", `32, 3` -> "about 10.7".
 std::string samples_of_each(std::int64_t samples, std::int64_t ranks);
 
-/// The steps of a run's epochs. The trainer knows neither batches nor gradients. Most tasks use ShardedProgram; a task
-/// that alternates losses, or splits one large problem over the ranks, has its own program.
+/// The length of an epoch.
+struct EpochLength {
+  std::int64_t positions = 0;  ///< the value of TrainState::position at its end
+  std::int64_t steps = 0;
+};
+
+/// What a checkpoint stores of a program besides the weights: optimizers in /optim/<name>, other vectors in /program.
+struct ProgramState {
+  std::vector<NamedOptimizer> optimizers;
+  std::vector<NamedTensor> vectors = {};
+};
+
+/// What a program says of itself.
+struct ProgramFacts {
+  std::string backend;         ///< the library that reduces gradients over ranks
+  bool sends_buckets = false;  ///< the gradient is sent in the buckets of gradient_messages() during the backward pass
+  std::vector<std::pair<std::string, std::string>> lines = {};  ///< of the banner: batches, and its own decisions
+};
+
+/// The steps of a run's epochs. The trainer knows neither batches nor gradients. Most tasks use ShardedProgram, or
+/// derive from it; a task that alternates losses, or splits one large problem over the ranks, has its own program.
 class TrainingProgram {
  public:
   virtual ~TrainingProgram() = default;
-
-  /// The value of TrainState::position at the end of an epoch, and the number of steps of an epoch.
-  virtual std::int64_t epoch_length() const = 0;
-  virtual std::int64_t steps_per_epoch() const = 0;
+  const EpochLength& epoch() const { return epoch_; }
 
   /// Runs the step at (state.step, state.epoch, state.position): forward and backward pass, reduction over ranks,
   /// clipping, update. Random numbers depend only on this position and the seed. Collective.
@@ -61,26 +77,21 @@ class TrainingProgram {
   virtual void end_epoch(const TrainState&, std::vector<std::pair<std::string, double>>& /*record*/) {}
   /// Metrics of the steps since the last call, for the log; the same on all ranks.
   virtual std::vector<Metric> interval_metrics() { return {}; }
-  /// Called before evaluations and checkpoints. A program that defers updates, or stores some weights on other ranks,
-  /// must bring the weights and the optimizers' vectors of this rank up to date. Collective.
-  virtual void settle() {}
-  /// Called after settle() when the optimizers' vectors are needed, too: copies the elements that other ranks store to
-  /// this rank. release_state() may free them again. Collective.
-  virtual void gather_state() {}
-  virtual void release_state() {}
 
-  /// State of checkpoints other than the weights: optimizers in /optim/<name>, other vectors in /program.
-  virtual std::vector<NamedOptimizer> optimizers() = 0;
-  virtual std::vector<NamedTensor> vectors() { return {}; }
+  /// Called before evaluations and checkpoints. A program that defers updates, or stores some weights on other ranks,
+  /// must bring the weights and state().vectors of this rank up to date. Collective.
+  ///
+  /// optimizers  also their vectors: copies the elements that other ranks store to this rank, until the next step
+  virtual void settle(bool /*optimizers*/) {}
+  virtual ProgramState state() = 0;
   /// Called on all ranks after a checkpoint has been loaded into weights, optimizers and vectors.
   virtual void resumed() {}
+  /// Collective.
+  virtual ProgramFacts facts() = 0;
 
-  /// The library that reduces gradients over ranks, for the banner.
-  virtual std::string backend() const = 0;
-  /// Whether the gradient is sent in the buckets of gradient_messages() (scaling.hpp) during the backward pass.
-  virtual bool sends_buckets() const { return false; }
-  /// Lines of the banner about batches and the program's own decisions. Collective.
-  virtual std::vector<std::pair<std::string, std::string>> facts() = 0;
+ protected:
+  explicit TrainingProgram(EpochLength epoch) : epoch_(epoch) {}
+  EpochLength epoch_;
 };
 
 }  // namespace lockstep

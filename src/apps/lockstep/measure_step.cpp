@@ -55,13 +55,13 @@ class Steps {
     ops::tune_products(config.run.tune_products);
     world.together("preparing the training", [&] {
       program_ = model.make_program(world, config, threads);
-      require_usage(from < program_->epoch_length(), "option from_step = ", from, ": an epoch has ",
-                    program_->epoch_length(), " steps");
+      require_usage(from < program_->epoch().positions, "option from_step = ", from, ": an epoch has ",
+                    program_->epoch().positions, " steps");
     });
     state_.step = state_.position = from;
   }
   Times next() {
-    if (state_.position == program_->epoch_length()) {
+    if (state_.position == program_->epoch().positions) {
       state_.position = 0;
       ++state_.epoch;
     }
@@ -75,7 +75,7 @@ class Steps {
   /// Waits for the last step, on which a GPU may still work.
   void finish() { program_->take_last(); }
   std::int64_t done() const { return state_.step; }
-  bool sends_buckets() const { return program_->sends_buckets(); }
+  bool sends_buckets() const { return program_->facts().sends_buckets; }
 
  private:
   std::unique_ptr<TrainingProgram> program_;

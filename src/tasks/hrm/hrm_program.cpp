@@ -3,26 +3,19 @@
 #include <algorithm>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/profile.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
 #include "lockstep/tasks/hrm/hrm_config.hpp"
-#include "lockstep/train/sharded_program.hpp"
 
 namespace lockstep {
 
 HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmTask& model, int threads)
-    : world_(world),
-      config_(config),
+    : ShardedProgram(world, config, model, threads, config.global_batch(world.size()), {}),
       model_(model),
-      batch_(config.global_batch(world.size())),
-      per_step_(batch_ * config.batch.accumulate),
-      puzzle_rate_(model.options().puzzle_lr > 0 ? model.options().puzzle_lr / config.optim.lr : 1),
-      ranges_(trainable_ranges(model.params())),
-      optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
-      update_(make_gpu_update(config, model.params(), *optimizer_, ranges_)),
-      step_(world.communicator(), model, config.step_options(threads), update_ ? &*update_ : nullptr) {
+      puzzle_rate_(model.options().puzzle_lr > 0 ? model.options().puzzle_lr / config.optim.lr : 1) {
   model_.begin_run(per_step_);
+  epoch_.steps = model_.sampler().nominal_batches();
+  epoch_.positions = epoch_.steps * per_step_;
   interval_.resize(static_cast<std::size_t>(per_step_));
   if (const Param* table = model.network().puzzle_table(); table != nullptr && update_) {
     const HrmSlots& slots = model.slots();
@@ -32,7 +25,7 @@ HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmTask& model, in
                       .rate = puzzle_rate_,
                       .weight_decay = model.options().puzzle_weight_decay});
   }
-  const double per_epoch = static_cast<double>(steps_per_epoch());
+  const auto per_epoch = static_cast<double>(epoch_.steps);
   const double by_epochs = per_epoch * static_cast<double>(config.train.epochs);
   const auto run = static_cast<double>(config.train.steps), total = static_cast<double>(config.schedule.total);
   model_.set_run_steps(total > 0 ? total * (config.schedule.unit == "step" ? 1 : per_epoch)
@@ -40,61 +33,24 @@ HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmTask& model, in
                                  : by_epochs);
 }
 
-std::int64_t HrmProgram::end_of(std::int64_t first) const {
-  return (first / per_step_ + 1) * epoch_length() / model_.sampler().batches();
-}
-
-StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
+GlobalBatch HrmProgram::batch_at(const TrainState& state) {
+  settled_ = false;
   // If puzzles have several examples, epochs differ in their number of batches: positions are spread evenly over the
   // batches.
-  const std::int64_t batches = model_.begin_epoch(state.epoch), length = epoch_length();
-  const bool gpu = step_.stays_on_gpu();
-  const GlobalBatch global = {.seed = config_.run.seed,
-                              .epoch = state.epoch,
-                              .step = state.step,
-                              .first = (state.position * batches + length - 1) / length * per_step_,
-                              .count = per_step_,
-                              .micro = batch_,
-                              .loss_scale = gpu ? 1 : loss_scale(config_, state, per_step_)};
-  StepResult result = {.advance = end_of(global.first) - state.position, .samples = per_step_};
-  settled_ = false;
-  if (gpu) {
-    profile::Phase phase("step on the GPU", result.compute);
-    step_.start(global, flags, {.lr = lr, .loss_scale = state.loss_scale, .average = average});
-    epoch_ = state.epoch;
-    result.outcome = outcome(step_.take(false));
-    phase.end();
-  } else {
-    const StepSums sums = step_.run(global, flags);
-    result.compute = step_.seconds().compute;
-    result.reduce = step_.seconds().reduce;
-    StepOutcome& outcome = result.outcome.emplace(
-        StepOutcome{.step = state.step, .loss = sums.loss, .weight = sums.weight, .flags = sums.flags});
-    profile::Phase phase("update", result.update);
-    const double weight = global.loss_scale * outcome.weight;
-    outcome.norm = gradient_norm(step_.gradient(), ranges_) / weight;
-    if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, outcome)) {
-      optimizer_->step(step_.gradient(), lr, clip_scale(outcome.norm, config_.optim.clip_norm) / weight, average);
-      update_puzzle_table(lr * puzzle_rate_, average);
-      add_scores(state.step);
-    }
-    phase.end();
-  }
-  return result;
+  const std::int64_t batches = model_.begin_epoch(state.epoch), length = epoch_.positions;
+  return {.seed = config_.run.seed,
+          .epoch = state.epoch,
+          .step = state.step,
+          .first = (state.position * batches + length - 1) / length * per_step_,
+          .count = per_step_,
+          .micro = batch_};
 }
 
-std::optional<StepOutcome> HrmProgram::take_last() {
-  if (!step_.stays_on_gpu()) return {};
-  return outcome(step_.take(true));
+std::int64_t HrmProgram::end_of(const GlobalBatch& batch) const {
+  return (batch.first / per_step_ + 1) * epoch_.positions / model_.sampler().batches();
 }
 
-std::optional<StepOutcome> HrmProgram::outcome(const std::optional<EndedStep>& ended) {
-  const std::optional<StepOutcome> found = outcome_of(world_, config_, model_.params(), epoch_, ended);
-  if (found && !found->skipped) add_scores(found->step);
-  return found;
-}
-
-void HrmProgram::add_scores(std::int64_t step) {
+void HrmProgram::updated(std::int64_t step) {
   const std::span<const ops::HaltingScore> scores = model_.slots().scores(step);
   for (std::size_t i = 0; i < scores.size(); ++i) interval_[i] += scores[i];
   ++interval_steps_;
@@ -107,7 +63,7 @@ std::pair<ops::HaltingScore, double> HrmProgram::take_scores() {
   return {sum, static_cast<double>(std::exchange(interval_steps_, 0) * per_step_)};
 }
 
-void HrmProgram::update_puzzle_table(double lr, Ema* average) {
+void HrmProgram::update_more(double lr, Ema* average) {
   const Param* table = model_.network().puzzle_table();
   if (table == nullptr) return;
   HrmSlots& slots = model_.slots();
@@ -116,7 +72,7 @@ void HrmProgram::update_puzzle_table(double lr, Ema* average) {
   scratch_.reset();
   // The table is not averaged: its shadow is a copy.
   const Tensor shadow = average != nullptr ? average->state()[static_cast<std::size_t>(table->index)].value : Tensor{};
-  sign_sgd_rows(scratch_, table->value, slots.identifiers, slots.puzzle_gradient, lr,
+  sign_sgd_rows(scratch_, table->value, slots.identifiers, slots.puzzle_gradient, lr * puzzle_rate_,
                 model_.options().puzzle_weight_decay, shadow);
 }
 
@@ -134,7 +90,7 @@ void HrmProgram::gather(std::span<std::byte> rows, const char* what) {
   for (std::int64_t micro = 0; micro < config_.batch.accumulate; ++micro) {
     const std::int64_t before = micro * batch_;
     const auto part = [&](int rank) {
-      const Shard of = step_.rank_part(slots, micro, rank);
+      const Shard of = sharded_step().rank_part(slots, micro, rank);
       return ShardRange{(of.first - before) * row_bytes, (of.first - before + of.count) * row_bytes};
     };
     all_gather_parts(
@@ -143,13 +99,13 @@ void HrmProgram::gather(std::span<std::byte> rows, const char* what) {
   }
 }
 
-void HrmProgram::settle() {
+void HrmProgram::settle(bool /*optimizers*/) {
   if (settled_) return;
-  for (const NamedTensor& t : vectors()) gather(t.value, "carried states");
+  for (const NamedTensor& t : carried()) gather(t.value, "carried states");
   settled_ = true;
 }
 
-std::vector<NamedTensor> HrmProgram::vectors() {
+std::vector<NamedTensor> HrmProgram::carried() const {
   HrmSlots& s = model_.slots();
   return {{"carry/z_H", s.z_h},
           {"carry/z_L", s.z_l},
@@ -158,6 +114,12 @@ std::vector<NamedTensor> HrmProgram::vectors() {
           {"carry/inputs", s.inputs},
           {"carry/labels", s.labels},
           {"carry/puzzle_identifiers", s.identifiers}};
+}
+
+ProgramState HrmProgram::state() {
+  ProgramState all = ShardedProgram::state();
+  all.vectors = carried();
+  return all;
 }
 
 void HrmProgram::resumed() {
@@ -169,18 +131,18 @@ std::vector<Metric> HrmProgram::interval_metrics() {
   return score_metrics(sum, sequences, "");
 }
 
-std::vector<std::pair<std::string, std::string>> HrmProgram::facts() {
-  const std::int64_t accumulate = config_.batch.accumulate;
-  const std::string micro = accumulate > 1 ? join(" in ", accumulate, " micro-batches of ", batch_) : "";
+ProgramFacts HrmProgram::facts() {
   const HrmArch& a = model_.network().arch();
-  return {{"batch", join(per_step_, " slots over all ranks", micro, ", ", samples_of_each(per_step_, world_.size()),
-                         " per rank; every group ", model_.options().visits,
-                         " times per epoch; an incomplete last batch is dropped")},
-          {"recurrence",
-           join(a.h_cycles, " x ", a.l_cycles, " cycles, at most ", model_.options().loss.halt_max_steps, " segments",
-                model_.options().depth_curriculum ? "; a third of the cycles below 30 % of the run, two "
-                                                    "thirds below 60 %"
-                                                  : "")}};
+  ProgramFacts all = ShardedProgram::facts();
+  all.lines = {
+      {"batch", join(per_step_, " slots over all ranks", micro_batches(), ", ",
+                     samples_of_each(per_step_, world_.size()), " per rank; every group ", model_.options().visits,
+                     " times per epoch; an incomplete last batch is dropped")},
+      {"recurrence",
+       join(a.h_cycles, " x ", a.l_cycles, " cycles, at most ", model_.options().loss.halt_max_steps, " segments",
+            model_.options().depth_curriculum ? "; a third of the cycles below 30 % of the run, two thirds below 60 %"
+                                              : "")}};
+  return all;
 }
 
 namespace {

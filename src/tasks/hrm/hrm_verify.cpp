@@ -291,7 +291,7 @@ class NetworkCheck {
       StepResult done = program.step(state, lr, average ? &*average : nullptr, 0);
       if (const std::optional<StepOutcome> last = program.take_last()) done.outcome = last;
       ++state.step, state.position += done.advance;
-      program.settle();
+      program.settle(false);
       step(program, "steps/" + std::to_string(t), done, lr);
       const std::string after = "after_steps/" + std::to_string(t + 1);
       if (file_.has("/" + after)) v_.parameters(after, model_.params(), model_.params().values(), kWeights, true);

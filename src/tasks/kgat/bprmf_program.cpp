@@ -31,21 +31,20 @@ class BprmfProgram final : public TrainingProgram {
  public:
   /// errors  Error (usage): half precision, or as require_supported()
   BprmfProgram(World& world, const RunConfig& config, BprmfTask& model)
-      : world_(world),
+      : TrainingProgram({}),
+        world_(world),
         config_(config),
         model_(model),
         batch_size_(config.global_batch(world.size())),
-        steps_(model.size(Split::train) / batch_size_ + 1),
         sampler_(model.data(), config.run.seed),
         stream_(model.params().device()),
         arenas_{Arena(stream_.device()), Arena(stream_.device())} {
     require_supported_bprmf(config, world.size());
+    epoch_.positions = epoch_.steps = model.size(Split::train) / batch_size_ + 1;
     adam_ = std::make_unique<LazyAdam>(config.optim, model.params(),
                                        std::vector<RowsOf>{{&model.users()}, {&model.items()}});
   }
 
-  std::int64_t epoch_length() const override { return steps_; }
-  std::int64_t steps_per_epoch() const override { return steps_; }
   StepResult step(const TrainState& state, double lr, Ema*, unsigned flags) override {
     StepResult result;
     StepOutcome& outcome = result.outcome.emplace(StepOutcome{.step = state.step});
@@ -94,18 +93,18 @@ class BprmfProgram final : public TrainingProgram {
     return result;
   }
 
-  void settle() override { adam_->flush(); }
-  std::vector<NamedOptimizer> optimizers() override { return {{"", adam_.get()}}; }
-  std::string backend() const override { return world_.communicator().backend(); }
-  std::vector<std::pair<std::string, std::string>> facts() override {
-    return {{"batch", join(batch_size_, " interactions per step over all ranks")}};
+  void settle(bool /*optimizers*/) override { adam_->flush(); }
+  ProgramState state() override { return {{{"", adam_.get()}}}; }
+  ProgramFacts facts() override {
+    return {.backend = world_.communicator().backend(),
+            .lines = {{"batch", join(batch_size_, " interactions per step over all ranks")}}};
   }
 
  private:
   World& world_;
   const RunConfig& config_;
   BprmfTask& model_;
-  const std::int64_t batch_size_, steps_;
+  const std::int64_t batch_size_;
   KgatSampler sampler_;
   std::unique_ptr<LazyAdam> adam_;
   CfBatch batch_;

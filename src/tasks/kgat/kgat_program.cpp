@@ -48,7 +48,8 @@ class KgatProgram final : public TrainingProgram {
  public:
   /// errors  Error (usage) as require_supported()
   KgatProgram(World& world, const RunConfig& config, KgatTask& model)
-      : world_(world),
+      : TrainingProgram({}),
+        world_(world),
         config_(config),
         model_(model),
         cf_batch_(config.global_batch(world.size())),
@@ -59,11 +60,10 @@ class KgatProgram final : public TrainingProgram {
         step_options_(step_options(world, config, model.options(), model.params().device())),
         step_(world.communicator(), model.net(), model.propagation(), step_options_),
         kg_loss_(DType::f64, {2}) {
+    epoch_.positions = epoch_.steps = cf_steps_ + kg_steps_;
     if (step_.runs_on_gpu()) tables_ = sampler_.tables(model.params().device(), model.options().triples);
   }
 
-  std::int64_t epoch_length() const override { return cf_steps_ + kg_steps_; }
-  std::int64_t steps_per_epoch() const override { return epoch_length(); }
   StepResult step(const TrainState& state, double lr, Ema*, unsigned flags) override {
     const bool is_cf = state.position < cf_steps_;
     StepResult result = {.advance = 1, .samples = is_cf ? cf_batch_ : kg_batch_};
@@ -71,7 +71,7 @@ class KgatProgram final : public TrainingProgram {
     // The updates of one kind of steps do not use the outcomes of the other kind.
     if (std::exchange(cf_, is_cf) != is_cf) result.outcome = take_last();
     if (state.position == 0) kg_loss_->data<double>()[0] = kg_loss_->data<double>()[1] = 0;
-    epoch_ = state.epoch;
+    last_epoch_ = state.epoch;
     if (step_.runs_on_gpu()) {
       const profile::Span span("step on the GPU", profile::Kind::phase);
       start(state, lr, flags);
@@ -103,11 +103,11 @@ class KgatProgram final : public TrainingProgram {
     if (model_.options().attention) step_.refresh_adjacency();
   }
 
-  void settle() override { step_.settle(); }
-  std::vector<NamedOptimizer> optimizers() override {
-    return {{"interactions", &step_.cf_optimizer()}, {"triples", &step_.kg_optimizer()}};
+  void settle(bool /*optimizers*/) override { step_.settle(); }
+  ProgramState state() override {
+    return {{{"interactions", &step_.cf_optimizer()}, {"triples", &step_.kg_optimizer()}},
+            {{"triples_loss", kg_loss_}}};
   }
-  std::vector<NamedTensor> vectors() override { return {{"triples_loss", kg_loss_}}; }
   void resumed() override { step_.restored(); }
   std::vector<Metric> interval_metrics() override {
     const double sum = std::exchange(interval_triples_, 0);
@@ -115,18 +115,19 @@ class KgatProgram final : public TrainingProgram {
     if (steps == 0) return {};
     return {{"triples_loss", sum / static_cast<double>(steps)}};
   }
-  std::string backend() const override { return step_.exchange().backend(); }
-  std::vector<std::pair<std::string, std::string>> facts() override {
+  ProgramFacts facts() override {
     const KgData& data = model_.data();
-    return {{"batch", join(cf_batch_, " interactions, ", kg_batch_, " triples per step over all ranks")},
-            {"graph", join(data.nodes(), " nodes, ", data.graph.nnz(), " edges of ", data.graph.triples(), " triples, ",
-                           data.graph.relations, " relations, ", name(model_.options().graph))},
-            {"propagation",
-             step_options_.mode == KgatMode::replicate
-                 ? std::string("replicate")
-                 : join("nested-rows, all rows of a layer above ", step_options_.row_threshold, " of the nodes")},
-            {"epoch", join(cf_steps_, " steps of interactions, ", kg_steps_, " of triples, ",
-                           model_.options().attention ? "attention recomputed after them" : "the adjacency stays")}};
+    return {.backend = step_.exchange().backend(),
+            .lines = {{"batch", join(cf_batch_, " interactions, ", kg_batch_, " triples per step over all ranks")},
+                      {"graph", join(data.nodes(), " nodes, ", data.graph.nnz(), " edges of ", data.graph.triples(),
+                                     " triples, ", data.graph.relations, " relations, ", name(model_.options().graph))},
+                      {"propagation", step_options_.mode == KgatMode::replicate
+                                          ? std::string("replicate")
+                                          : join("nested-rows, all rows of a layer above ", step_options_.row_threshold,
+                                                 " of the nodes")},
+                      {"epoch",
+                       join(cf_steps_, " steps of interactions, ", kg_steps_, " of triples, ",
+                            model_.options().attention ? "attention recomputed after them" : "the adjacency stays")}}};
   }
 
  private:
@@ -155,7 +156,7 @@ class KgatProgram final : public TrainingProgram {
     Drawn& now = drawn_[static_cast<std::size_t>(state.step % 2)];
     if (now.step != state.step || now.is_cf != (state.position < cf_steps_)) draw(state.step, state.position, now);
     if (model_.params().device().is_cuda()) {
-      const std::int64_t step = state.step + 1, position = (state.position + 1) % epoch_length();
+      const std::int64_t step = state.step + 1, position = (state.position + 1) % epoch_.positions;
       prefetch_ = std::async(std::launch::async, [this, step, position, rank = world_.rank()] {
         profile::name_helper(rank, "next batch");
         omp_set_num_threads(1);  // in this thread: starting more threads would cost more than the draw
@@ -184,7 +185,7 @@ class KgatProgram final : public TrainingProgram {
   /// The outcome of a step, after its check.
   std::optional<StepOutcome> outcome(const std::optional<KgatStepResult>& done) {
     if (!done) return {};
-    require_finite(world_, config_, done->step, epoch_, done->is_cf ? "interactions" : "triples", done->loss,
+    require_finite(world_, config_, done->step, last_epoch_, done->is_cf ? "interactions" : "triples", done->loss,
                    done->norm);
     StepOutcome outcome = {.step = done->step, .flags = done->flags};
     if (done->is_cf) {
@@ -211,7 +212,7 @@ class KgatProgram final : public TrainingProgram {
   KgatStep step_;
   OwnedTensor kg_loss_;          ///< f64 (2): sum of the mean losses of this epoch's steps on triples, and their number
   bool cf_ = true;               ///< kind of the last step
-  std::int64_t epoch_ = 0;       ///< of the last step
+  std::int64_t last_epoch_ = 0;  ///< of the last step
   double interval_triples_ = 0;  ///< sum of the mean losses of the steps on triples since the last record of the log
   std::int64_t interval_steps_ = 0;
   std::array<Drawn, 2> drawn_;  ///< of even and odd steps

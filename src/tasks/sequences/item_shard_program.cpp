@@ -45,7 +45,8 @@ template <class T>
 class ItemShardProgram final : public TrainingProgram {
  public:
   ItemShardProgram(World& world, const RunConfig& config, SequenceTask& task, int threads)
-      : world_(world),
+      : TrainingProgram({}),
+        world_(world),
         comm_(world.communicator()),
         config_(config),
         task_(task),
@@ -68,6 +69,7 @@ class ItemShardProgram final : public TrainingProgram {
         losses_(static_cast<std::size_t>(shards_)),
         targets_(static_cast<std::size_t>(mine_.count())),
         slot_(static_cast<std::size_t>(own_.count() / table_.shape.columns())) {
+    epoch_ = {.positions = samples_, .steps = (samples_ + batch_ - 1) / batch_};
     // The tape of a shard never adds to the table: its gradients need not be cleared there.
     task.params().at(table_.name).row_sparse = true;
     OptimizerOptions options = config.optim;
@@ -81,14 +83,13 @@ class ItemShardProgram final : public TrainingProgram {
     *one_->data<T>() = 1;
   }
 
-  std::int64_t epoch_length() const override { return samples_; }
-  std::int64_t steps_per_epoch() const override { return (samples_ + batch_ - 1) / batch_; }
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override {
     const std::int64_t count = std::min(batch_, samples_ - state.position);
     const Shard batch = {
         .seed = config_.run.seed, .epoch = state.epoch, .step = state.step, .first = state.position, .count = count};
     StepResult result = {.advance = count, .samples = count};
     StepOutcome& outcome = result.outcome.emplace(StepOutcome{.step = state.step});
+    if (std::exchange(gathered_, false)) release_states();
     profile::Phase phase("compute", result.compute);
     memory_.reset();
     compute_features(batch);
@@ -123,24 +124,23 @@ class ItemShardProgram final : public TrainingProgram {
     return result;
   }
 
-  void gather_state() override {
+  void settle(bool optimizers) override {
+    if (!optimizers || std::exchange(gathered_, true)) return;
     for_states([&](const Tensor& rows, int r) {
       comm_.broadcast(std::as_writable_bytes(rows.span<T>()), r, "optimizer's rows");
     });
   }
-  void release_state() override {
-    for_states([&](const Tensor& rows, int r) {
-      if (r != comm_.rank()) discard(rows.raw(), rows.size_bytes());
-    });
+  void resumed() override {
+    gathered_ = false;
+    release_states();
   }
-  void resumed() override { release_state(); }
-  std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
-  std::string backend() const override { return comm_.backend(); }
-  std::vector<std::pair<std::string, std::string>> facts() override {
-    return {{"batch",
-             join(batch_, " samples per step over all ranks, ", samples_of_each(batch_, comm_.size()), " per rank")},
-            {"items", join("dist.items = shard: ", task_.data().n_items, " items, about ",
-                           task_.data().n_items / comm_.size(), " per rank")}};
+  ProgramState state() override { return {{{"", optimizer_.get()}}}; }
+  ProgramFacts facts() override {
+    return {.backend = comm_.backend(),
+            .lines = {{"batch", join(batch_, " samples per step over all ranks, ",
+                                     samples_of_each(batch_, comm_.size()), " per rank")},
+                      {"items", join("dist.items = shard: ", task_.data().n_items, " items, about ",
+                                     task_.data().n_items / comm_.size(), " per rank")}}};
   }
 
  private:
@@ -416,6 +416,13 @@ class ItemShardProgram final : public TrainingProgram {
     }
   }
 
+  /// Frees the memory of the rows of the optimizer's vectors that other ranks store.
+  void release_states() const {
+    for_states([&](const Tensor& rows, int r) {
+      if (r != comm_.rank()) discard(rows.raw(), rows.size_bytes());
+    });
+  }
+
   World& world_;
   Communicator& comm_;
   const RunConfig& config_;
@@ -428,6 +435,7 @@ class ItemShardProgram final : public TrainingProgram {
   const ops::SoftmaxCandidates items_;
   const FlatRange own_;          ///< elements of the own rows
   std::vector<FlatRange> rest_;  ///< elements of all other parameters
+  bool gathered_ = false;        ///< whether this rank has all rows of the optimizer's vectors
   std::int64_t rest_begin_;      ///< the table comes first
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<Worker> workers_;

@@ -56,13 +56,13 @@ struct Run {
         program(world, config, model, threads) {}
   void steps(std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
-      if (state.position == program.epoch_length()) state.position = 0, ++state.epoch;
+      if (state.position == program.epoch().positions) state.position = 0, ++state.epoch;
       const StepResult done = program.step(state, 1e-2, nullptr, 0);
       ++state.step, state.position += done.advance;
       if (done.outcome) outcome = *done.outcome;
     }
     if (const std::optional<StepOutcome> last = program.take_last()) outcome = *last;
-    program.settle();
+    program.settle(false);
   }
   /// Copies all checkpointed state from another run.
   void continue_from(Run& other) {
@@ -71,9 +71,9 @@ struct Run {
       std::memcpy(target->raw(), source->raw(), to.size_bytes());
     };
     copy(model.params().values(), other.model.params().values());
-    const auto mine = program.vectors(), theirs = other.program.vectors();
+    const auto mine = program.state().vectors, theirs = other.program.state().vectors;
     for (std::size_t i = 0; i < mine.size(); ++i) copy(mine[i].value, theirs[i].value);
-    Optimizer &a = *program.optimizers()[0].optimizer, &b = *other.program.optimizers()[0].optimizer;
+    Optimizer &a = *program.state().optimizers[0].optimizer, &b = *other.program.state().optimizers[0].optimizer;
     for (std::size_t i = 0; i < a.state().size(); ++i) copy(a.state()[i].value, b.state()[i].value);
     a.set_steps(b.steps());
     state = other.state;
@@ -81,7 +81,7 @@ struct Run {
   }
   bool same_bits(Run& other) {
     bool same = model.params().hash() == other.model.params().hash();
-    const auto mine = program.vectors(), theirs = other.program.vectors();
+    const auto mine = program.state().vectors, theirs = other.program.state().vectors;
     for (std::size_t i = 0; i < mine.size(); ++i) {
       const HostView a(mine[i].value), b(theirs[i].value);
       same &= std::memcmp(a->raw(), b->raw(), a->size_bytes()) == 0;
@@ -175,11 +175,11 @@ TEST_SUITE("tasks.hrm_program") {
     for (Run* run : {&here, &there}) run->steps(8);
     CHECK(difference(here, there) < 1e-9);
     const auto carried = [](Run& run, std::size_t i) {
-      const HostView host(run.program.vectors()[i].value);
+      const HostView host(run.program.state().vectors[i].value);
       const auto values = host->span<const std::int32_t>();
       return std::vector<std::int32_t>(values.begin(), values.end());
     };
-    for (std::size_t i = 2; i < here.program.vectors().size(); ++i) CHECK(carried(here, i) == carried(there, i));
+    for (std::size_t i = 2; i < here.program.state().vectors.size(); ++i) CHECK(carried(here, i) == carried(there, i));
   }
 
   TEST_CASE("GPU: a step that overflows in fp16 changes no weights, but counts as a segment" *
