@@ -37,7 +37,7 @@ ShardedProgram::ShardedProgram(World& world, const RunConfig& config, ShardTask&
       norm_ranges_(task.norm_ranges()),
       optimizer_(make_optimizer(config.optim, task.params(), trainable_ranges(task.params()))),
       update_(make_gpu_update(config, task.params(), *optimizer_, norm_ranges_)),
-      step_(world.communicator(), task, config.step_options(threads), update_ ? &*update_ : nullptr) {}
+      step_(world.communicator(), task, config.step_options(threads), gpu_update()) {}
 
 GlobalBatch ShardedProgram::batch_at(const TrainState& state) {
   return {.seed = config_.run.seed,

@@ -64,8 +64,9 @@ class ShardedProgram : public TrainingProgram {
   const RunConfig& config_;
   const std::int64_t batch_;     ///< samples of a micro-batch, over all ranks
   const std::int64_t per_step_;  ///< samples of an optimizer step
-  std::optional<GpuUpdate> update_;
   ShardedStep& sharded_step() { return step_; }
+  /// The end of a step whose gradient stays on a GPU, or null.
+  GpuUpdate* gpu_update() { return update_ ? &*update_ : nullptr; }
   /// " in 4 micro-batches of 16" if a step has several, else "".
   std::string micro_batches() const;
 
@@ -76,6 +77,7 @@ class ShardedProgram : public TrainingProgram {
   ShardTask& task_;
   const std::vector<FlatRange> norm_ranges_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::optional<GpuUpdate> update_;
   ShardedStep step_;
   std::int64_t last_epoch_ = 0;  ///< of the last step
   bool logged_ = false;          ///< whether ShardedStep::row_choice() is in the log

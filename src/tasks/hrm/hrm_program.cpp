@@ -17,9 +17,9 @@ HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmTask& model, in
   epoch_.steps = model_.sampler().nominal_batches();
   epoch_.positions = epoch_.steps * per_step_;
   interval_.resize(static_cast<std::size_t>(per_step_));
-  if (const Param* table = model.network().puzzle_table(); table != nullptr && update_) {
+  if (const Param* table = model.network().puzzle_table(); table != nullptr && gpu_update() != nullptr) {
     const HrmSlots& slots = model.slots();
-    update_->descend({.table = table,
+    gpu_update()->descend({.table = table,
                       .ids = slots.identifiers,
                       .gradients = slots.puzzle_gradient,
                       .rate = puzzle_rate_,
