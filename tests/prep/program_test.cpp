@@ -41,8 +41,9 @@ TEST_SUITE("prep.program") {
             "netcdf --input 'tile?.nc' --geolocation place1.nc,place2.nc --inputs tsea,deep=soil@3*2+1 --outputs t2m "
             "--mask 'slmsk != 1' --validation-split 0.2 -o out.h5"),
         "points read        12", "masked out         2  (not: slmsk != 1)", "dropped            2", "t2m 2",
-        "by index: they share neither axes nor positions", "deep=soil@3        37 to 45, unit unknown",
-        "rows               8 = 7 train + 1 validation + 0 test");
+        "pairing tile1.nc with place1.nc, (Time = 1, yaxis_1 = 2, xaxis_1 = 3) and (lat = 2, lon = 3) and 1 more: by "
+        "index",
+        "deep=soil@3        37 to 45, unit unknown", "rows               8 = 7 train + 1 validation + 0 test");
     const auto set = read("out.h5");
     CHECK(set.x == std::vector<float>{0, 37, 2, 41, 3, 43, 4, 45, 0, 37, 4, 41, 6, 43, 8, 45});
     CHECK(set.y == std::vector<float>{270, 271, 271.5, 272, 270, 271, 271.5, 272});

@@ -153,7 +153,7 @@ void read_place(const NcFile& file, const Grid& grid, const std::string& lat_nam
   const auto lat = choose(lat_name, {"latitude", "north", 'Y', kLatNames}),
              lon = choose(lon_name, {"longitude", "east", 'X', kLonNames});
   if (lat) points.lat = read_degrees(file, *lat, grid);
-  if (lat) points.place_dims = file.describe(*lat).dims.size();
+  if (lat) points.place_grid = {file.path(), file.describe(*lat).dims, file.describe(*lat).shape};
   if (lon) points.lon = read_degrees(file, *lon, grid);
   points.place = lat.value_or("") + (lat && lon ? ", " : "") + lon.value_or("");
 }

@@ -14,7 +14,7 @@ struct FilePoints {
   std::vector<std::vector<double>> values;
   std::vector<double> lat, lon;  ///< empty: unknown
   std::string place;             ///< the variables of lat and lon
-  std::size_t place_dims = 0;    ///< dimensions of lat
+  Grid place_grid;               ///< dimensions of lat
   Times times;
   std::vector<std::uint8_t> valid;
 };
@@ -47,6 +47,8 @@ std::vector<std::int64_t> pair_points(const std::vector<Coordinate>& own, const 
                                       Calendar calendar, const std::string& what);
 /// The values of the partners; NaN without one.
 std::vector<double> of_partners(const std::vector<double>& values, const std::vector<std::int64_t>& partner);
+/// Records that the order of the points, in these dimensions, is all by which two files can be paired.
+void pair_by_index(Candidates& out, const std::string& files, const Grid& own, const Grid& other);
 /// "in the same order", "reordered", and how many points of the other file are left aside.
 std::string describe_pairs(const std::vector<std::int64_t>& partner, std::size_t others);
 

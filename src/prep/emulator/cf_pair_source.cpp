@@ -55,7 +55,7 @@ struct Pair {
 };
 
 Pair pair_up(const NcFile& ocean, const ColumnSpec& thickness, const NcFile& atmosphere, const ColumnSpec& air,
-             std::vector<std::string>& pairs) {
+             Candidates& candidates) {
   const auto placed = [](const NcFile& file, const ColumnSpec& spec) {
     FilePoints points;
     points.grid = common_grid(file, {spec});
@@ -84,20 +84,24 @@ Pair pair_up(const NcFile& ocean, const ColumnSpec& thickness, const NcFile& atm
                  (points.times.trouble.empty() ? over.times.trouble : points.times.trouble) +
                  "), the order of time steps";
   }
-  const std::string with = ocean.path().filename().string() + " with " + atmosphere.path().filename().string() + " by ";
-  const bool placed_both = points.place_dims > 0 && over.place_dims > 0;
-  if (placed_both) {
+  const std::string with = ocean.path().filename().string() + " with " + atmosphere.path().filename().string();
+  const auto on_map = [](const FilePoints& of) { return !of.lon.empty() && !of.place_grid.dims.empty(); };
+  if (on_map(points) && on_map(over)) {
     out.partner = pair_points(own, other, points.times.calendar, what);
-    pairs.push_back(with + (dated ? "latitude, longitude and time, " : "latitude and longitude" + steps_text + ", ") +
-                    describe_pairs(out.partner, over.times.step.size()));
+    const std::string by = dated ? "latitude, longitude and time" : "latitude and longitude" + steps_text;
+    candidates.pairs.push_back(with + " by " + by + ", " + describe_pairs(out.partner, over.times.step.size()));
     return out;
   }
-  require_data(points.grid.shape == over.grid.shape, what, ": their grids differ, and their positions are not known");
-  if (dated) pair_points(own, other, points.times.calendar, what);
-  pairs.push_back(with + "index: " + (points.place_dims > 0 ? atmosphere : ocean).path().filename().string() +
-                  " has no latitude and longitude");
+  require_data(points.grid.shape == over.grid.shape, what, ": their grids ",
+               dims_text(points.grid.dims, points.grid.shape), " and ", dims_text(over.grid.dims, over.grid.shape),
+               " differ, and their positions are not known in both; add latitude and longitude to both");
+  if (dated) {
+    out.partner = pair_points(own, other, points.times.calendar, what);
+  } else {
+    for (std::int64_t i = 0; i < points.grid.size(); ++i) out.partner.push_back(i);
+  }
+  pair_by_index(candidates, with, points.grid, over.grid);
   out.air_grid = points.grid;
-  for (std::int64_t i = 0; i < points.grid.size(); ++i) out.partner.push_back(i);
   if (points.lat.empty()) {
     points.lat = over.lat;
     points.lon = over.lon;
@@ -120,7 +124,7 @@ Candidates read_pair(const PairOptions& options, const Selection& selection) {
       return with_level(file_of(column.atmosphere), name, column);
     };
     const ColumnSpec thickness = demand("thick"), air = demand("tair");
-    const Pair files = pair_up(ocean, demand("thick"), atmosphere, demand("tair"), out.pairs);
+    const Pair files = pair_up(ocean, demand("thick"), atmosphere, demand("tair"), out);
     const auto read = [&](bool is_atmosphere, const ColumnSpec& spec) {
       if (!is_atmosphere) return read_on_grid(ocean, spec, files.points.grid);
       return of_partners(read_on_grid(atmosphere, spec, files.air_grid), files.partner);

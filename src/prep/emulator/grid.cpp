@@ -10,14 +10,13 @@
 
 namespace lockstep::prep {
 
-namespace {
-
 std::string dims_text(const std::vector<std::string>& dims, const std::vector<std::int64_t>& shape) {
   std::string out = "(";
   for (std::size_t i = 0; i < dims.size(); ++i) out += (i > 0 ? ", " : "") + dims[i] + " = " + std::to_string(shape[i]);
   return out + ")";
 }
 
+namespace {
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

@@ -24,7 +24,7 @@ void require_variable(const NcFile& file, const std::string& variable) {
 /// of both. Empty where neither is known: the points are then paired by index.
 std::vector<std::int64_t> find_places(const NcFile& file, const Grid& grid, const Times& times,
                                       const std::vector<std::string>& coordinates, const NcFile& place,
-                                      const FilePoints& placed, std::vector<std::string>& pairs) {
+                                      const FilePoints& placed, Candidates& out) {
   using Kind = Coordinate::Kind;
   std::vector<Coordinate> own, other;
   std::size_t axes = 0;
@@ -41,25 +41,25 @@ std::vector<std::int64_t> find_places(const NcFile& file, const Grid& grid, cons
     own.push_back({dim, kind, read_on_grid(file, {dim, dim, {}, 1, 0}, grid)});
     other.push_back({dim, kind, read_on_grid(place, {dim, dim, {}, 1, 0}, grid)});
   }
-  if (own.size() < axes) {
+  const std::string with = file.path().filename().string() + " with " + place.path().filename().string();
+  if (own.empty() || own.size() < axes) {
     FilePoints here;
     read_place(file, grid, "", "", coordinates, here);
     own = coordinates_of(here);
     other = coordinates_of(placed);
     // A file may have the axes of an idealised grid, lat(y), beside which the positions are geolat(y, x).
-    if (here.place_dims < placed.place_dims) own.clear();
-  }
-  const std::string with = file.path().filename().string() + " with " + place.path().filename().string() + " by ";
-  if (own.empty() || other.empty()) {
-    pairs.push_back(with + "index: they share neither axes nor positions to compare");
-    return {};
+    const bool coarser = here.place_grid.dims.size() < placed.place_grid.dims.size();
+    if (own.empty() || placed.lat.empty() || placed.lon.empty() || coarser) {
+      pair_by_index(out, with, grid, placed.place_grid);
+      return {};
+    }
   }
   const auto by = listed(own, ", ", [](const auto& c) { return c.name; });
   own.push_back(step_coordinate(times));
   other.push_back(own.back());
   const auto partner = pair_points(own, other, times.calendar,
                                    "pairing '" + file.path().string() + "' with '" + place.path().string() + "'");
-  pairs.push_back(with + by + ", " + describe_pairs(partner, partner.size()));
+  out.pairs.push_back(with + " by " + by + ", " + describe_pairs(partner, partner.size()));
   return partner;
 }
 }  // namespace
@@ -108,10 +108,12 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
     }
     points.times = read_times(file, grid, coordinates);
     read_place(place, grid, options.lat, options.lon, coordinates, points);
-    require_data(!points.lat.empty() || (selection.pole == "all" && selection.split_by != "lat-block"), "reading '",
-                 place.path().string(), "': no latitude, which the selection needs; name it with --lat");
+    const bool needs_lat = place_file || selection.pole != "all" || selection.split_by == "lat-block";
+    require_data(!needs_lat || !points.lat.empty(), "reading '", place.path().string(), "': no latitude on the grid ",
+                 dims_text(grid.dims, grid.shape), " of '", file.path().string(),
+                 "'; name it with --lat, or give a file of this grid");
     std::vector<std::int64_t> partner;
-    if (place_file) partner = find_places(file, grid, points.times, coordinates, place, points, out.pairs);
+    if (place_file) partner = find_places(file, grid, points.times, coordinates, place, points, out);
     if (!partner.empty()) {
       for (auto* values : {&points.lat, &points.lon})
         if (!values->empty()) *values = of_partners(*values, partner);

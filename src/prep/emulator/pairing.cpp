@@ -201,6 +201,11 @@ std::vector<double> of_partners(const std::vector<double>& values, const std::ve
   return out;
 }
 
+void pair_by_index(Candidates& out, const std::string& files, const Grid& own, const Grid& other) {
+  out.pairs.push_back(files + " by index");
+  out.indexed.push_back(join(files, ", ", dims_text(own.dims, own.shape), " and ", dims_text(other.dims, other.shape)));
+}
+
 std::string describe_pairs(const std::vector<std::int64_t>& partner, std::size_t others) {
   const bool ordered = std::ranges::is_sorted(partner);
   return join(ordered ? "in the same order" : "reordered",

@@ -429,6 +429,11 @@ void summarise(const Candidates& c, const Selection& s, const SelectionReport& r
   summary.line("files", listed(names), more(c.files.size()));
   for (const auto& pair : c.pairs | std::views::take(kShown)) summary.line("pair", pair);
   if (c.pairs.size() > kShown) summary.line("", more(c.pairs.size()).substr(1), " pairs");
+  if (!c.indexed.empty())
+    summary.warning(
+        "pairing ", c.indexed.front(), c.indexed.size() > 1 ? join(" and ", c.indexed.size() - 1, " more") : "",
+        ": by index, as neither latitude and longitude nor values of their axes are in both; if the order of their "
+        "points differs, values of different places are combined; add latitude and longitude to both");
   summarise_places(c, set, r.unplaced, summary);
   summarise_times(c, set, summary);
   std::vector<std::string> wanted = s.inputs, variables, filled, unknown;

@@ -16,6 +16,7 @@ struct Layout {
   std::vector<double> lats = {-75, -45, -15, 15, 45, 75}, lons = {0, 45, 90, 135, 180, 225, 270, 315}, days = {0, 1};
   bool transposed = false;   ///< (lon, lat, time)
   bool curvilinear = false;  ///< TLAT(y, x) and TLON(y, x)
+  bool placed = true;        ///< has latitude and longitude
   nc_type type = NC_DOUBLE;
   std::string units = "days since 2020-01-01", calendar = "standard";
 };
@@ -37,7 +38,7 @@ void write_field(const std::string& name, const Layout& l,
   if (l.curvilinear) {
     raw.variable("TLAT", l.type, {y, x}, lat2);
     raw.variable("TLON", l.type, {y, x}, lon2);
-  } else {
+  } else if (l.placed) {
     raw.variable("lat", l.type, {y}, l.lats, {}, {{"units", "degrees_north"}});
     raw.variable("lon", l.type, {x}, l.lons, {}, {{"units", "degrees_east"}});
   }
@@ -195,6 +196,31 @@ TEST_SUITE("prep.understood") {
         CHECK(set.x[i] == Approx(field(set.lat[i], set.lon[i], day)));
       }
     }
+  }
+
+  TEST_CASE("points that nothing but their order pairs are a warning; grids of two sizes are refused") {
+    Layout sea, air;
+    air.placed = false;
+    const auto write = [&] {
+      write_ocean(sea);
+      write_field("air.nc", air, {{"air_temperature", 1, 0}});
+    };
+    write();
+    const std::string grid = "(time = 2, lat = 6, lon = 8)";
+    const std::string warning = "pairing ocean.nc with air.nc, " + grid + " and " + grid + ": by index, as neither";
+    check_mentions(prepare(kPair + "-o p.h5"), " ocean.nc with air.nc by index\n", warning,
+                   "add latitude and longitude to both");
+    check_mentions(prepare("check p.h5"), warning);
+    check_refused(kPair + "--strict -o q.h5", 3, warning);
+    air.lats.pop_back();
+    write();
+    check_refused(kPair + "-o q.h5", 3, "their grids " + grid + " and (time = 2, lat = 5, lon = 8) differ");
+    air.placed = true;
+    write();
+    check_refused(
+        "netcdf --input ocean.nc --geolocation air.nc --inputs sea_water_cell_thickness "
+        "--outputs sea_ice_area_fraction -o q.h5",
+        3, "'air.nc': no latitude on the grid " + grid + " of 'ocean.nc'");
   }
 
   TEST_CASE("a split by time needs the order of the axis only; days are those of the calendar") {

@@ -29,6 +29,9 @@ struct Grid {
   std::int64_t size() const;
 };
 
+/// (lat = 2, lon = 3)
+std::string dims_text(const std::vector<std::string>& dims, const std::vector<std::int64_t>& shape);
+
 /// The vertical axis of a variable, recognised by its name or its coordinate variable.
 std::optional<std::size_t> level_axis(const NcFile& file, const NcVariable& variable);
 

@@ -33,11 +33,12 @@ struct Candidates {
   std::vector<std::int32_t> source;
   std::vector<std::uint8_t> valid;  ///< 1 where the file's own mask accepts the point
   std::vector<std::filesystem::path> files;
-  std::vector<std::string> places;  ///< the variables of lat and lon, each combination once
-  std::vector<std::string> pairs;   ///< of files, and how their points were paired
-  std::string mask;                 ///< what makes a point valid, for people
-  Grid grid;                        ///< of every file; without dimensions if files differ
-  Summary summary;                  ///< what was understood while reading
+  std::vector<std::string> places;   ///< the variables of lat and lon, each combination once
+  std::vector<std::string> pairs;    ///< of files, and how their points were paired
+  std::vector<std::string> indexed;  ///< the pairs whose points were paired by index
+  std::string mask;                  ///< what makes a point valid, for people
+  Grid grid;                         ///< of every file; without dimensions if files differ
+  Summary summary;                   ///< what was understood while reading
 
   std::size_t points() const { return valid.size(); }
   /// errors  internal: no such column
