@@ -1,6 +1,13 @@
 #include "lockstep/io/weights.hpp"
 
+#include <map>
+#include <set>
+
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/lockstep.h"
+#include "lockstep/tasks/registry.hpp"
+#include "lockstep/train/run_config.hpp"
 #include "prep/program.hpp"
 #include "support/test.hpp"
 
@@ -274,6 +281,49 @@ TEST_SUITE("apps.weights") {
     write_text("net.ini", "[model]\nkind = emulator\nactivation = gelu\n");
     check_mentions(succeeded(run("import --config net.ini --weights w.safetensors --data data.h5 --output i.h5")).out,
                    "from net.ini: activation = gelu");
+  }
+
+  TEST_CASE("every option of a network follows from the arrays, is asked for, or serves training alone") {
+    // The arrays that options follow from, and the options for training.
+    const std::pair<std::string, std::string> sequences = {
+        "item_emb.weight pos_emb.weight time_matrix_K_emb.weight forward_layernorms.0.weight mhc_attn.0.phi_pre.weight",
+        "dropout time_dropout mhc_init_gate recompute init "};
+    const std::map<std::string, std::pair<std::string, std::string>> networks = {
+        {"emulator", {"network.0.weight network.2.weight conv1d.weight", "bias_init "}},
+        {"har",
+         {"encoder.stem_conv.weight encoder.pos_embedding encoder.encoder_layers.0.mha_ln.weight "
+          "encoder.encoder_layers.0.mlp.dense1.weight encoder.encoder_layers.0.mha.query_dense.weight",
+          "dropout encoder_dropout freeze_encoder frozen_dropout encoder_weights "}},
+        {"hrm",
+         {"embed_tokens.embedding_weight L_level.layers.0.mlp.down_proj.weight H_level.layers.0.mlp.down_proj.weight",
+          "last_cycle_gradient halt_exploration_prob "}},
+        {"kgat",
+         {"entity_user_embed.weight relation_embed.weight aggregator_layers.0.linear.weight",
+          "mess_dropout node_dropout kge pretrain pretrain_epochs pretrain_lr pretrain_l2 pretrain_scale storage "}},
+        {"bprmf", {"item_embed", ""}},
+        {"sasrec", sequences},
+        {"tisasrec", sequences}};
+    for (const lockstep::TaskKind& kind : lockstep::task_kinds()) {
+      CAPTURE(std::string(kind.name));
+      const auto& [names, training] = networks.at(kind.name);
+      NamedArrays arrays;
+      for (const std::string& name : lockstep::split(names, ' '))
+        arrays.arrays.push_back({.name = name, .shape = {3, 3, 3}, .values = std::vector<float>(27)});
+      std::ranges::sort(arrays.arrays, {}, &NamedArray::name);
+      lockstep::RunConfig config;
+      lockstep::Options options("");
+      lockstep::add_options(options, config, kind.name);
+      if (options.knows("model.heads")) options.parse_ini("[model]\nheads = 3\n", "");
+      const lockstep::WeightExchange exchange = kind.exchange();
+      std::set<std::string> settled = {"model.kind"};
+      for (const auto& [key, value] : exchange.options(arrays, options)) settled.insert(key);
+      for (const lockstep::AskedOption& asked : exchange.asked) settled.insert(asked.key);
+      std::string others;
+      for (const std::string& key : options.keys())
+        if (key.starts_with("model.") && settled.erase(key) == 0) others += key.substr(6) + " ";
+      CHECK(others == training);
+      CHECK(settled.empty());
+    }
   }
 
   TEST_CASE("data whose items or identifiers have other names are refused, also with --other-data") {
