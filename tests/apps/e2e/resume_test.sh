@@ -37,4 +37,21 @@ for lazy in "" --optim.lazy; do
   same_model rows$lazy-whole/checkpoints/final.h5 rows$lazy/checkpoints/final.h5
 done
 differing_model rows-whole/checkpoints/final.h5 rows--optim.lazy-whole/checkpoints/final.h5
-passed "other ranks: the same weights"
+# The command of a finished training again changes no result of its parts: folds, members, a pretraining whose main training starts
+# again. With almost no learning rate the rule ends each part long before its last epoch.
+ok "$PREP" synth-har --subjects 3 --seconds 12 --output short.h5
+ok "$PREP" synth-kg --users 40 --output small.h5
+ok "$PREP" synth-icecolumn --rows 600 --output columns.h5
+RULE="--stop.rule train_loss --optim.lr 1e-9 --eval.every 9 --train.epochs 100"
+for parts in "folds --config $tree/configs/har-synth.ini --data.path short.h5 --data.folds subjects --model.dim 8 --model.layers 1" \
+  "train --data.path columns.h5 --batch.size 50 --model.hidden_size 8 --ensemble.members 2" \
+  "train --config $tree/configs/kgat-synth.ini --data.path small.h5 --model.conv_dims 8 --model.pretrain bprmf --model.pretrain_epochs 100 --model.pretrain_lr 1e-9"; do
+  rm -rf again
+  for results in first second; do
+    rm -rf again/checkpoints
+    ok "$LOCKSTEP" $parts $RULE --run-dir again
+    find again -path 'again/*/checkpoints/*' -o -name folds.json | sort | xargs sha256sum >$results
+  done
+  diff first second >&2 || fail "the same command has changed results: $parts"
+done
+passed "other ranks, repeated commands: the same weights"
