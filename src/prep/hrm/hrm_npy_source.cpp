@@ -198,6 +198,9 @@ bool run_hrm_npy(const Args& args) {
   set.test = std::move(test);
   set.task = puzzle_task(task == "auto" ? guess_task(set) : task, "option task");
   name_identifiers(root, names, set);
+  common.summary.line("puzzles", name(set.task), task == "auto" ? ", by the sizes" : "", "; ", set.seq_len,
+                      " tokens per grid, vocabulary ", set.vocab_size, ", padding ", set.pad_id, "; ", names,
+                      " identifiers");
   common.apply(set);
   common.write(set);
   return true;

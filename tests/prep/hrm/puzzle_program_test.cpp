@@ -204,7 +204,8 @@ TEST_SUITE("prep.puzzle_program") {
 
   TEST_CASE("a folder of NumPy files becomes the same puzzles, names and indices") {
     write_upstream("up");
-    prepare("hrm-npy --input up --task sudoku -o a.h5");
+    check_mentions(prepare("hrm-npy --input up --task sudoku -o a.h5"),
+                   "sudoku; 16 tokens per grid, vocabulary 6, padding 0; 2 identifiers");
     prepare("check a.h5");
     const auto file = H5File::open("a.h5");
     const PuzzleSet set = read_puzzle_set(file);
