@@ -76,13 +76,12 @@ class FaultyModel final : public test::ToyTask {
 class FaultyProgram final : public TrainingProgram {
  public:
   FaultyProgram(World& world, const RunConfig& config, FaultyModel& model, int threads)
-      : config_(config),
+      : TrainingProgram({.positions = model.size(Split::train), .steps = model.size(Split::train) / config.batch.size}),
+        config_(config),
         model_(model),
         ranges_(trainable_ranges(model.params())),
         optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
         step_(world.communicator(), model, config.step_options(threads)) {}
-  std::int64_t epoch_length() const override { return model_.size(Split::train); }
-  std::int64_t steps_per_epoch() const override { return epoch_length() / config_.batch.size; }
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override {
     const StepSums sums = step_.run({.seed = config_.run.seed,
                                      .epoch = state.epoch,
@@ -104,9 +103,8 @@ class FaultyProgram final : public TrainingProgram {
             .outcome = StepOutcome{
                 .step = state.step, .loss = sums.loss, .weight = sums.weight, .norm = norm, .flags = sums.flags}};
   }
-  std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
-  std::string backend() const override { return step_.backend(); }
-  std::vector<std::pair<std::string, std::string>> facts() override { return {}; }
+  ProgramState state() override { return {{{"", optimizer_.get()}}}; }
+  ProgramFacts facts() override { return {.backend = step_.backend()}; }
 
  private:
   const RunConfig& config_;
