@@ -209,6 +209,10 @@ Option& Option::may_change() {
   spec_->changeable = true;
   return *this;
 }
+Option& Option::instead_of(std::string other) {
+  spec_->other = std::move(other);
+  return *this;
+}
 Option& Option::decides_others() {
   spec_->decides = true;
   return *this;
@@ -260,6 +264,10 @@ Option& Options::insert(std::string names, T* target, T initial, Check check, st
     check_value(*row, value);
     *target = std::move(value);
   };
+  row->reset = [row, target] {
+    *target = read_value<T>(*row, row->initial);
+    row->origin = "default";
+  };
   row->text = [target] { return write_value(*target); };
   *target = std::move(initial);
   impl_->name_it(key, *row);
@@ -301,6 +309,12 @@ void Options::alias(const std::string& key, std::string other) {
   row.aliases.push_back(std::move(other));
 }
 
+void Options::exact_alias(const std::string& key, std::string other) {
+  Option::Spec& row = impl_->at(key);
+  impl_->exact.emplace(other, &row);
+  row.help += join("; --", other, " stands for this key");
+}
+
 void Options::shorthand(const std::string& name, const std::string& key, const std::string& value) {
   Option::Spec& row = impl_->at(key);
   row.help += join("; --", name, " stands for ", value);
@@ -324,6 +338,9 @@ void Options::list_only(std::vector<std::string> keys) { impl_->lists.push_back(
 
 void Options::explain_unknown(std::function<std::string(const std::string& name)> explain) {
   impl_->explain = std::move(explain);
+}
+void Options::translate_entries(std::function<void(std::vector<IniEntry>&, const std::string& source)> translate) {
+  impl_->translate = std::move(translate);
 }
 bool Options::knows(const std::string& name) const { return impl_->find(name) != nullptr; }
 
@@ -401,7 +418,7 @@ void Options::reject(const std::string& key, const std::string& what) const {
 std::vector<std::string> Options::differences(std::string_view other_ini, const std::string& source) const {
   std::vector<std::string> found;
   std::map<const Option::Spec*, std::string> theirs;
-  for (const auto& entry : read_ini(other_ini, source)) {
+  for (const auto& entry : impl_->entries_of(other_ini, source)) {
     const Option::Spec* row = impl_->find(entry.key);
     if (row == nullptr || !row->configuration())
       found.push_back(join(entry.key, ": ", entry.value, " there, unknown here"));

@@ -16,11 +16,13 @@ struct Option::Spec {
   std::string help, unit_name, value, initial;
   Check rule;
   std::vector<std::string> choices, aliases;
+  std::string other;  ///< instead_of()
   bool needed = false, changeable = false, decides = false;
   std::string origin = "default";
   /// Reads a text of this type and writes it back. Throws Error with the reason if the text is invalid.
   std::function<std::string(const std::string&)> canonical;
   std::function<void(const std::string&)> store;  ///< reads a text into the target
+  std::function<void()> reset;                    ///< restores the default
   std::function<std::string()> text;              ///< writes the target as text
 
   bool configuration() const { return key.find('.') != std::string::npos; }
@@ -56,9 +58,11 @@ struct Options::Impl {
   std::vector<std::unique_ptr<Option>> options;
   std::map<std::string, Option::Spec*> names;                               ///< folded key or alias -> row
   std::map<std::string, std::pair<Option::Spec*, std::string>> shorthands;  ///< folded name -> row and value
+  std::map<std::string, Option::Spec*> exact;                               ///< exact_alias()
   std::vector<Positional> positionals;
   std::vector<Example> examples;
-  std::function<std::string(const std::string&)> explain;  ///< explain_unknown()
+  std::function<std::string(const std::string&)> explain;                            ///< explain_unknown()
+  std::function<void(std::vector<IniEntry>&, const std::string& source)> translate;  ///< translate_entries()
 
   Option::Spec& at(const std::string& key) const;
   Option::Spec* find(const std::string& name) const;
@@ -72,6 +76,11 @@ struct Options::Impl {
   std::string suggestion(const std::string& name, const char* dashes) const;
   std::string usage_line() const;
   void apply(const std::vector<IniEntry>& entries, const std::string& source);
+  std::vector<IniEntry> entries_of(std::string_view text, const std::string& source) const;
+  /// Call it after one place, such as a file, has set rows: applies instead_of(). `set` tells whether it has set a row.
+  void choose_alternatives(const std::function<bool(const Option::Spec&)>& set);
+  /// Whether the row has an alternative that is in effect.
+  bool replaced(const Option::Spec& row) const;
 };
 
 /// Maps `-` and `_` to `.`, so that all three separators compare equal. Letters keep their case.

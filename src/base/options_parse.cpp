@@ -30,10 +30,37 @@ void Options::Impl::apply(const std::vector<IniEntry>& entries, const std::strin
     require_usage(fresh, where, ": ", entry.key, " is another name of ", first->second, ", which is already set");
     row->set(entry.value, where);
   }
+  choose_alternatives([&](const Option::Spec& row) { return seen.contains(&row); });
+}
+
+std::vector<IniEntry> Options::Impl::entries_of(std::string_view text, const std::string& source) const {
+  std::vector<IniEntry> entries = read_ini(text, source);
+  if (translate) translate(entries, source);
+  return entries;
+}
+
+void Options::Impl::choose_alternatives(const std::function<bool(const Option::Spec&)>& set) {
+  for (const auto& option : options) {
+    Option::Spec& row = *option->spec_;
+    if (row.other.empty()) continue;
+    Option::Spec& other = at(row.other);
+    require_usage(!set(row) || !set(other), "options ", other.key, " = ", other.text(), " and ", row.key, " = ",
+                  row.text(), " (", row.origin, "): only one of them can hold; give one");
+    if (set(row)) other.reset();
+    if (set(other)) row.reset();
+  }
+}
+
+bool Options::Impl::replaced(const Option::Spec& row) const {
+  if (!row.other.empty()) return row.origin == "default";
+  return std::ranges::any_of(options, [&](const auto& option) {
+    const Option::Spec& each = *option->spec_;
+    return each.other == row.key && each.origin != "default";
+  });
 }
 
 void Options::parse_ini(std::string_view text, const std::string& source) {
-  impl_->apply(read_ini(text, source), source);
+  impl_->apply(impl_->entries_of(text, source), source);
 }
 
 std::string Options::read_file(const std::string& path) {
@@ -128,6 +155,8 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
     const std::string value = equals == std::string::npos ? "" : kAttached + arg.substr(equals + 1);
     const std::string flag = value.empty() ? "true" : value;
     const bool single = typed[1] != '-';
+    if (const auto found = table.exact.find(name); !single && found != table.exact.end())
+      return {found->second->key, value};
     if (!single || name.size() == 1) {
       if (name == "help" || name == "h") return {"help", flag};
       if (configurable && (name == "config" || (name == "c" && table.find("c") == nullptr))) return {"config", value};
@@ -261,6 +290,7 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
 
   for (const auto& path : configs) parse_ini(read(path), path);
   for (const auto& [row, value] : typed) row->set(value, "command line");
+  table.choose_alternatives([&](const Option::Spec& row) { return seen.contains(&row); });
   for (const auto& option : table.options) {
     const Option::Spec& row = *option->spec_;
     require_usage(!row.needed || row.origin != "default", "option --", row.key, " ", row.placeholder(),

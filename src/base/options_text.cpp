@@ -184,6 +184,7 @@ std::string Options::ini() const {
     const bool titled = std::ranges::any_of(impl_->sections, [&](const auto& s) { return s.prefix == prefix; });
     out += "\n[" + prefix + "]" + (titled ? "  # " + section.title : "") + "\n";
     for (const Option::Spec* row : rows) {
+      if (impl_->replaced(*row)) continue;
       const std::string name = row->key.substr(prefix.size() + 1);
       const std::string remark = row->remark();
       std::string comment = row->help;

@@ -99,6 +99,8 @@ const TaskKind& task_kind(const std::string& name) {
 void add_options(Options& options, RunConfig& config, const std::string& kind) {
   add_options(options, config, kind, task_kind(kind).make_config(), task_kind_names());
   options.explain_unknown([kind](const std::string& name) {
+    if (name == "batch.scope")
+      return std::string("; batch.size counts the samples of all ranks, batch.per_rank those of each");
     std::string others;
     for (const TaskKind& other : kKinds) {
       RunConfig its;

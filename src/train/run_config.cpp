@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 
 namespace lockstep {
 
@@ -87,11 +89,29 @@ void add_data_and_model(Options& o, RunConfig& c, const std::vector<std::string>
       .decides_others();
 }
 
+/// Earlier versions had batch.scope: whether batch.size counts the samples of all ranks (global) or of each (rank).
+void translate_batch_scope(std::vector<IniEntry>& entries, const std::string& source) {
+  const auto named = [&](const char* key) { return std::ranges::find(entries, key, &IniEntry::key); };
+  const auto scope = named("batch.scope");
+  if (scope == entries.end()) return;
+  const IniEntry found = *scope;
+  entries.erase(scope);
+  if (found.value == "global") return;
+  const auto size = named("batch.size");
+  require_usage(size != entries.end(), source, ":", found.line, ": batch.scope = ", found.value,
+                ": write batch.per_rank = N instead, N samples on each rank");
+  size->key = "batch.per_rank";
+  log::info(source, ":", found.line, ": batch.scope = rank with batch.size = ", size->value,
+            " is read as batch.per_rank = ", size->value, "; write that instead");
+}
+
 void add_batch_and_optimizer(Options& o, RunConfig& c) {
   o.section("batch", "Batch");
-  o.add("batch.size,training.batch_size", &c.batch.size, 1000, at_least(1), "samples per micro-batch; see batch.scope");
-  o.choice("batch.scope", &c.batch.scope, "global", {"global", "rank"},
-           "whether batch.size counts the samples of all ranks together or of each rank");
+  o.add("batch.size,training.batch_size", &c.batch.size, 1000, at_least(1),
+        "samples per micro-batch, over all ranks: the same training on any number of ranks");
+  o.add("batch.per_rank,batch_size_per_gpu", &c.batch.per_rank, 0, at_least(1),
+        "samples per micro-batch on each rank, instead of batch.size: the batch grows with the ranks")
+      .instead_of("batch.size");
   o.add("batch.accumulate", &c.batch.accumulate, 1, between(1, 1e6), "micro-batches per optimizer step");
 
   o.section("optim", "Optimizer");
@@ -274,6 +294,7 @@ void add_options(Options& options, RunConfig& config, const std::string& kind, s
   if (config.task->has_diagnostics()) add_diagnostics(options, config);
   add_checkpoint_and_dist(options, config);
   config.task->add_options(options);
+  options.translate_entries(translate_batch_scope);
 }
 
 std::string asked_model_kind(const std::vector<std::string>& args,
@@ -302,6 +323,15 @@ void check(const RunConfig& c) {
                 ": each GPU is a replica; select them with dist.gpu_ids");
   require_usage(c.dist.parallel == "dp" || c.dist.replicas == 1, "option dist.replicas = ", c.dist.replicas,
                 ": only with dist.parallel = dp; with ddp start this many processes");
+}
+
+std::string RunConfig::batch_text(std::int64_t samples, int ranks) const {
+  const std::int64_t n = devices(ranks);
+  const char* what = dist.parallel == "dp" && !threads_are_ranks() ? "replica" : "rank";
+  const std::string each = samples % n == 0
+                               ? std::to_string(samples / n)
+                               : printed("about %.1f", static_cast<double>(samples) / static_cast<double>(n));
+  return join(samples, n == 1 ? " on " : " over ", n, " ", what, n == 1 ? "" : join("s (", each, " each)"));
 }
 
 std::int64_t RunConfig::devices(int ranks) const {

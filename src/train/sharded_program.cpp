@@ -14,8 +14,9 @@ namespace lockstep {
 
 std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples) {
   const std::int64_t batch = config.global_batch(ranks);
-  require_usage(batch <= samples, "option batch.size = ", config.batch.size,
-                config.batch.scope == "rank" ? " per rank" : "", ": a batch of ", batch, " is larger than the ",
+  const bool per_rank = config.batch.per_rank > 0;
+  require_usage(batch <= samples, "option batch.", per_rank ? "per_rank = " : "size = ",
+                per_rank ? config.batch.per_rank : config.batch.size, ": a batch of ", batch, " is larger than the ",
                 samples, " training samples of ", config.data.path);
   return batch;
 }
@@ -167,23 +168,15 @@ std::optional<StepOutcome> outcome_of(World& world, const RunConfig& config, con
                      .flags = static_cast<unsigned>(found.flags)};
 }
 
-std::string samples_of_each(std::int64_t samples, std::int64_t ranks) {
-  if (samples % ranks == 0) return std::to_string(samples / ranks);
-  return printed("about %.1f", static_cast<double>(samples) / static_cast<double>(ranks));
-}
-
 std::string ShardedProgram::micro_batches() const {
   const std::int64_t accumulate = config_.batch.accumulate;
-  return accumulate > 1 ? join(" in ", accumulate, " micro-batches of ", batch_) : "";
+  return accumulate > 1 ? join(", in ", accumulate, " micro-batches of ", batch_) : "";
 }
 
 ProgramFacts ShardedProgram::facts() {
-  const bool replicas = config_.dist.parallel == "dp" && !config_.threads_are_ranks();
-  const std::string share = samples_of_each(per_step_, config_.devices(world_.size()));
   return {.backend = step_.backend(),
           .sends_buckets = !config_.run.reproducible,
-          .lines = {{"batch", join(per_step_, " samples per step over all ", replicas ? "replicas" : "ranks",
-                                   micro_batches(), ", ", share, replicas ? " per replica" : " per rank")}}};
+          .lines = {{"batch", config_.batch_text(per_step_, world_.size()) + micro_batches()}}};
 }
 
 std::unique_ptr<TrainingProgram> ShardTask::make_program(World& world, const RunConfig& config, int threads) {

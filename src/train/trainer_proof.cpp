@@ -12,7 +12,7 @@ namespace lockstep {
 
 ProofRun Trainer::Impl::proof_run() const {
   const RunConfig& c = config;
-  const bool scales = c.batch.scope == "rank" || c.optim.scale_lr != "none";
+  const bool scales = c.batch.per_rank > 0 || c.optim.scale_lr != "none";
   const bool spans = c.schedule.name == "cosine" && c.schedule.total == 0;
   ProofRun now{.step = state.step,
                .kind = model.kind(),

@@ -141,7 +141,7 @@ TEST_SUITE("apps.compare") {
   }
 
   TEST_CASE("precision, compression, and devices where batch or learning rate depend on them, decide the results") {
-    const std::string rank = "batch.scope = rank\ndist.parallel = dp\n", two = "dist.replicas = 2\n",
+    const std::string rank = "batch.per_rank = 8\ndist.parallel = dp\n", two = "dist.replicas = 2\n",
                       plain = add("plain", {});
     for (const auto& [config, key] :
          {std::pair("run.precision = fp64\n", "run.precision"), std::pair("dist.compress = bf16\n", "dist.compress")}) {

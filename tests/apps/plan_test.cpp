@@ -97,7 +97,7 @@ TEST_SUITE("apps.plan") {
     const Data data("synth-har --subjects 7 --seconds 12");
     for (const std::string options : {"--data.percent 30", "--data.folds 3 --data.fold 2 --data.percent 13"}) {
       CAPTURE(options);
-      const std::string run = "--model.kind har --batch.size 1 --batch.scope global --model.layers 1 " + options;
+      const std::string run = "--model.kind har --batch.size 1 --model.layers 1 " + options;
       const ProcessResult trained =
           succeeded(data.run("train", run + " --steps 1 --eval.final none --run-dir " + (data.dir / "run").string()));
       const std::string planned = data.plan(run).out;
@@ -162,7 +162,7 @@ TEST_SUITE("apps.plan") {
         "--model.kind sasrec --batch.size 2 --steps 2 --train.log_every 1 --run-dir " + (data.dir / "run").string();
     succeeded(data.run("train", run + " --eval.final none"));
     check_mentions(succeeded(data.plan(run)).out, "samples/s (measured in ", "/run on 1 rank): ");
-    check_mentions(succeeded(data.plan(run + " --ranks 4 --batch.scope global")).out,
+    check_mentions(succeeded(data.plan(run + " --ranks 4")).out,
                    "/run on 1 rank, the rate of 4 ranks will differ): ");
   }
 

@@ -20,7 +20,7 @@ variants() {
   [ "${LOCKSTEP_BENCH_COMPILE:-1}" = 0 ] || echo -n ,compiled,compiled-max
 }
 ours() { # JOB SHAPE
-  $(launcher "$2") "$LOCKSTEP" bench --synthetic --what "$1" --rows "$ROWS" --threads "${2#*x}" --batch.size 1000 --batch.scope global --seconds "$SECONDS_EACH" --json
+  $(launcher "$2") "$LOCKSTEP" bench --synthetic --what "$1" --rows "$ROWS" --threads "${2#*x}" --batch.size 1000 --seconds "$SECONDS_EACH" --json
 }
 theirs() { # JOB SHAPE VARIANTS
   peer emulator_peer.py --bench "$1" --ranks "${2%x*}" --threads "${2#*x}" --rows "$ROWS" --seconds "$SECONDS_EACH" --variants "$3"

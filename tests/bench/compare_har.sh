@@ -18,7 +18,7 @@ variants() { echo "${LOCKSTEP_BENCH_VARIANTS:-eager,compile}"; }
 windows() { [ "$1" = signal ] && echo $((32 * CORES)) || echo "$CORES"; }
 ours() { # INPUT SHAPE
   $(launcher "$2") "$LOCKSTEP" bench --model har --input "$1" --data.path "$DATA" --threads "${2#*x}" --batch-size "$(windows "$1")" \
-    --batch.scope global --warmup 2 --seconds "$SECONDS_EACH" --no-augmentation --json
+    --warmup 2 --seconds "$SECONDS_EACH" --no-augmentation --json
 }
 theirs() { # INPUT SHAPE VARIANTS
   peer har_peer.py --bench --input "$1" --data "$DATA" --ranks "${2%x*}" --threads "${2#*x}" --batch "$(windows "$1")" --seconds "$SECONDS_EACH" \

@@ -3,7 +3,7 @@
 # with throttled links. Compares the gradient in large buckets (one message, embeddings apart), in buckets that are sent
 # during the backward pass, and in bf16, each with the prediction of the scaling model from the two-node run.
 #   BUILD=build tests/bench/compare_links.sh RATE CONFIG.ini BUCKET [option of lockstep bench ...]
-#   STEPS=12 tests/bench/compare_links.sh 1000 configs/sasrec-ml1m.ini 64KiB --batch.size 128 --batch.scope rank   (Mbit/s)
+#   STEPS=12 tests/bench/compare_links.sh 1000 configs/sasrec-ml1m.ini 64KiB --batch.per_rank 128   (Mbit/s)
 # All nodes share this machine's cores (shape_links in common.sh).
 # A step counts the wait of the rank that arrived last, which excludes waiting for slower ranks; the median over steps
 # is reported. "Links as they are" is the same wait without throttling: the time that this machine needs to move

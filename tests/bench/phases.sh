@@ -31,7 +31,7 @@ share() { sed -n 's/.*training took [^:]*://p' "$work/log" | tr ',' '\n' | awk -
       echo "$name: $case, $shape" >&2
       rm -rf "$work/run"
       # shellcheck disable=SC2046
-      $(launcher "$shape") "$LOCKSTEP" train $(system_options "$case") $(length "$case") --threads "${shape#*x}" --batch.scope global \
+      $(launcher "$shape") "$LOCKSTEP" train $(system_options "$case") $(length "$case") --threads "${shape#*x}" \
         --profile 11..30 --run-dir "$work/run" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
       # Microseconds of `batch` in the thread with most of them, and those of the steps, of rank 0.
       batch=$(awk -F'"' '/"ph":"X"/ && /"pid":0,/ {

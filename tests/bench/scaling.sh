@@ -19,11 +19,11 @@ CASES="emulator SASRec HAR HRM KGAT"
 for round in $(seq "$ROUNDS"); do
   for case in $CASES; do
     echo "round $round of $ROUNDS: $case" >&2
-    for run in "one 1x1 global" "threads 1x$CORES global" "strong ${CORES}x1 global" "weak ${CORES}x1 rank"; do
-      read -r label shape scope <<<"$run"
+    for run in "one 1x1 size" "threads 1x$CORES size" "strong ${CORES}x1 size" "weak ${CORES}x1 per_rank"; do
+      read -r label shape batch <<<"$run"
       [ "$case.$label" = KGAT.weak ] && continue
       # shellcheck disable=SC2046
-      bench "$shape" $(system_options "$case") --batch.size "$(system_batch "$case")" --batch.scope "$scope" >"$work/last"
+      bench "$shape" $(system_options "$case") "--batch.$batch" "$(system_batch "$case")" >"$work/last"
       number per_s <"$work/last" >>"$work/$case.$label"
       [ "$label" != one ] || for phase in compute reduce update; do number $phase <"$work/last"; done >"$work/$case.phases"
     done

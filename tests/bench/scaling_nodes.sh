@@ -42,10 +42,10 @@ waits() { # LINKS: milliseconds of computation and of waiting, the share of wait
   echo "|---|---|---|---|---|---|---|---|---|"
   for case in ${LOCKSTEP_BENCH_CASES:-emulator SASRec HAR HRM KGAT KGAT-rows}; do
     for nodes in $NODES; do
-      for scope in global rank; do
-        [[ $case$scope != KGAT*rank ]] || continue  # a step computes the whole graph
-        echo "$name: $case, $nodes nodes, $scope" >&2
-        size=(--batch.size "$(system_batch "$case")" --batch.scope $scope)
+      for batch in size per_rank; do
+        [[ $case$batch != KGAT*rank ]] || continue  # a step computes the whole graph
+        echo "$name: $case, $nodes nodes, batch.$batch" >&2
+        size=("--batch.$batch" "$(system_batch "$case")")
         shape_links off "$nodes"
         counts=$(sent_bytes; train 4; sent_bytes; train 14; sent_bytes)
         sent=$(awk -v n="$nodes" '{v[NR] = $1} END {printf "%.1f", (v[3] - 2 * v[2] + v[1]) / 10 / n / 1e3}' <<<"$counts")
@@ -56,7 +56,7 @@ waits() { # LINKS: milliseconds of computation and of waiting, the share of wait
         done
         column() { cut -d' ' -f"$2" "$work/$1"; }
         all=$(system_batch "$case")
-        [ $scope = global ] || all="$((all * nodes)), $all each"
+        [ $batch = size ] || all="$((all * nodes)), $all each"
         waiting="$(column slow 2 | cells %.2f) | $(column slow 3 | cells %.1f) | $(column free 3 | cells %.1f)"
         [[ $case != KGAT* ]] || waiting="- | - | -"  # its steps count their exchanges as computation
         echo "| $case | $nodes | $all | $sent | $(column slow 1 | cells %.1f) | $(column free 1 | cells %.1f) | $waiting |"

@@ -40,11 +40,11 @@ if section backends; then
   if grep -q "as graphs" log.txt; then fail "several GPUs of one process run graphs"; fi
   says "gradients by nccl"
   same_bits nccl-processes nccl-threads
-  train "${ice[@]}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --dist.bucket_bytes 1000 --batch.scope rank --steps 2
-  says "gradients by threads" "100 samples per step"
+  train "${ice[@]}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --dist.bucket_bytes 1000 --batch.per_rank 50 --steps 2
+  says "gradients by threads" "100 over 2 ranks (50 each)"
   train "${ice[@]}" --run-dir short-threads --parallel dp --gpu-ids 0,1 --dist.compress bf16 --steps 2
   "$prep" synth-sequences --output items.h5 --users 60 --min-length 8 --max-length 12 --categories 8 --clusters 5 --members 20 --quiet
-  items=(--model.kind sasrec --data.path items.h5 --maxlen 12 --hidden_units 8 --batch.size 8 --batch.scope global --steps 6 --epochs 9 --seed 1)
+  items=(--model.kind sasrec --data.path items.h5 --maxlen 12 --hidden_units 8 --batch.size 8 --steps 6 --epochs 9 --seed 1)
   processes 2 "${items[@]}" --run-dir items-processes
   train "${items[@]}" --run-dir items-threads --parallel dp --gpu-ids 0,1
   says "gradients of tables: by rows"
@@ -98,7 +98,7 @@ fi
 
 for model in "${small_models[@]}"; do
   small_model "$model" || continue
-  options+=(--batch.scope global --epochs 1)
+  options+=( --epochs 1)
   train "${options[@]}" --steps 3 --run-dir "$kind-one" --seed 1 --reproducible
   train "${options[@]}" --steps 3 --run-dir "$kind-two" --seed 1 --reproducible --parallel dp --gpu-ids 1,3
   same_bits "$kind-one" "$kind-two"

@@ -56,7 +56,7 @@ done
 for kind in kgat bprmf; do
   section $kind || continue
   "$prep" synth-kg --users 1000 --output data.h5 --quiet
-  both --model.kind $kind --data.path data.h5 --batch.size 256 --batch.scope global
+  both --model.kind $kind --data.path data.h5 --batch.size 256
 done
 if section hrm; then
   "$prep" synth-sudoku --order 2 --train 24 --test 4 --output data.h5 --quiet

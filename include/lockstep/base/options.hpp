@@ -65,6 +65,10 @@ class Option {
   /// Allows a run directory or checkpoint to be continued with another value. For options that change how a run
   /// executes, not what it computes.
   Option& may_change();
+  /// Makes this key and another one alternatives: whichever the command line, or else the last file, gives is in effect,
+  /// the other has its default and is not in ini(). To give both in one place is a usage error. Without either, the
+  /// other one is in effect.
+  Option& instead_of(std::string other);
   /// If this key differs, differences() reports only this key: it decides which other keys exist and what they mean.
   Option& decides_others();
 
@@ -122,6 +126,9 @@ class Options {
   /// Adds a second name for a key, on the command line and (as `section.name` or plain `name`) in files. One letter
   /// makes `-x`.
   void alias(const std::string& key, std::string other);
+  /// As alias(), for a word that the table would take for another key: only this spelling means `key`, and only on the
+  /// command line.
+  void exact_alias(const std::string& key, std::string other);
   /// Adds a command-line word for one value of a key: `--name` means `--key value`.
   void shorthand(const std::string& name, const std::string& key, const std::string& value);
   /// Replaces the default of a key, for example by the learning rate of a model's paper.
@@ -138,6 +145,8 @@ class Options {
   /// Sets a function that returns text to add to the error about an unknown name, such as the program that has this
   /// option, or "".
   void explain_unknown(std::function<std::string(const std::string& name)> explain);
+  /// Sets a function that translates entries of files and checkpoints of earlier versions, before they are read.
+  void translate_entries(std::function<void(std::vector<IniEntry>&, const std::string& source)> translate);
   /// Whether the table has a key or an alias of this name.
   bool knows(const std::string& name) const;
   /// Whether help lists this key.

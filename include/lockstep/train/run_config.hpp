@@ -38,9 +38,9 @@ struct RunConfig {
   std::string model_kind;            ///< model.kind, a kind of the registry
   std::unique_ptr<TaskConfig> task;  ///< the options of that kind
   struct Batch {
-    std::int64_t size = 0;
-    std::string scope;            ///< global | rank: the set of samples that `size` counts
-    std::int64_t accumulate = 1;  ///< micro-batches of this size per optimizer step
+    std::int64_t size = 0;        ///< samples of a micro-batch over all ranks
+    std::int64_t per_rank = 0;    ///< samples of a micro-batch on each rank, instead of `size`; 0: size holds
+    std::int64_t accumulate = 1;  ///< micro-batches per optimizer step
   } batch;
   struct Optim : OptimizerOptions {
     double lr = 0;
@@ -108,16 +108,20 @@ struct RunConfig {
   bool threads_are_ranks() const { return dist.parallel == "dp" && run.device == "cuda"; }
   /// Ranks, or dp replicas on the CPU. errors  Error (usage): dp on the CPU with several processes
   std::int64_t devices(int ranks) const;
-  /// The factor of batch.scope = rank and optim.scale_lr. errors  as devices()
+  /// The factor of batch.per_rank and optim.scale_lr. errors  as devices()
   std::int64_t scale(int ranks) const { return first_devices > 0 ? first_devices : devices(ranks); }
-  /// The samples of a step on all devices, for a batch.size or another size that batch.scope applies to.
+  /// The samples on all devices, for a size that counts as the batch does: of each rank with batch.per_rank.
   std::int64_t over_devices(std::int64_t size, int ranks) const {
-    return (batch.scope == "rank" ? scale(ranks) : 1) * size;
+    return (batch.per_rank > 0 ? scale(ranks) : 1) * size;
   }
-  std::int64_t global_batch(int ranks) const { return over_devices(batch.size, ranks); }
+  std::int64_t global_batch(int ranks) const {
+    return over_devices(batch.per_rank > 0 ? batch.per_rank : batch.size, ranks);
+  }
+  /// "64 over 2 ranks (32 each)": samples on all devices.
+  std::string batch_text(std::int64_t samples, int ranks) const;
   /// Whether devices() differs from that of the first start, and the batch or the learning rate depends on it.
   bool keeps_scale_of_first_start(int ranks) const {
-    return scale(ranks) != devices(ranks) && (batch.scope == "rank" || optim.scale_lr != "none");
+    return scale(ranks) != devices(ranks) && (batch.per_rank > 0 || optim.scale_lr != "none");
   }
   double scaled_lr(int ranks) const;
   /// Type of the master weights, losses and gradients.

@@ -67,7 +67,7 @@ class ShardedProgram : public TrainingProgram {
   ShardedStep& sharded_step() { return step_; }
   /// The end of a step whose gradient stays on a GPU, or null.
   GpuUpdate* gpu_update() { return update_ ? &*update_ : nullptr; }
-  /// " in 4 micro-batches of 16" if a step has several, else "".
+  /// ", in 4 micro-batches of 16" if a step has several, else "".
   std::string micro_batches() const;
 
  private:

@@ -33,9 +33,6 @@ struct StepResult {
   double compute = 0, reduce = 0, update = 0;  ///< wall seconds of this rank
 };
 
-/// The samples of a step on each of the ranks, for the banner: `32, 2` -> "16", `32, 3` -> "about 10.7".
-std::string samples_of_each(std::int64_t samples, std::int64_t ranks);
-
 /// The length of an epoch.
 struct EpochLength {
   std::int64_t positions = 0;  ///< the value of TrainState::position at its end

@@ -167,12 +167,15 @@ void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, T
   const double memory =
       world.communicator().all_reduced(memory_limit().bytes / world.node_size(), ReduceOp::min, "memory");
   std::vector<Json> rows;
-  const std::int64_t asked = config.batch.size;
-  for (config.batch.size = 8; config.batch.size <= 256; config.batch.size *= 2) {
+  const bool per_rank = config.batch.per_rank > 0;
+  std::int64_t& size = per_rank ? config.batch.per_rank : config.batch.size;
+  const char* key = per_rank ? "batch.per_rank" : "batch.size";
+  const std::int64_t asked = size;
+  for (size = 8; size <= 256; size *= 2) {
     if (config.global_batch(world.size()) * config.batch.accumulate > model.size(Split::train)) break;
     if (!rows.empty() && 2 * rows.back()["memory_bytes"].get<double>() > memory) break;
     Json row = to_json(measure_step(world, config, model, threads, options.budget), model);
-    row["batch_size"] = config.batch.size;
+    row["batch_size"] = size;
     rows.push_back(std::move(row));
     if (world.rank() != 0) continue;
     const Json& r = rows.back();
@@ -181,9 +184,8 @@ void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, T
       continue;
     }
     if (rows.size() == 1)
-      std::cout << "batch.size (" << config.batch.scope << ")  samples per step  rates, memory of a rank\n";
-    std::cout << std::setw(10) << std::right << config.batch.size << std::setw(24) << r["batch"].get<std::int64_t>()
-              << "  ";
+      std::cout << std::setw(14) << std::right << key << "  samples per step  rates, memory of a rank\n";
+    std::cout << std::setw(14) << std::right << size << std::setw(18) << r["batch"].get<std::int64_t>() << "  ";
     if (r.contains("units_per_s")) {
       for (const auto& [name, per_s] : r["units_per_s"].items()) std::cout << grouped(per_s) << " " << name << "/s, ";
     } else {
@@ -191,18 +193,19 @@ void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, T
     }
     std::cout << human_bytes(r["memory_bytes"]) << std::endl;
   }
-  config.batch.size = asked;
+  size = asked;
   world.together("sweeping the batch", [&] {
     require_usage(!rows.empty(), "option sweep_batch: the training split is smaller than the smallest batch, 8",
-                  config.batch.scope == "rank" ? " per rank" : "");
+                  per_rank ? " per rank" : "");
   });
   if (world.rank() != 0 || options.json) return;
   double best = 0;
   for (const Json& r : rows) best = std::max(best, r["samples"]["per_s"].get<double>());
   const auto chosen = std::find_if(rows.begin(), rows.end(),
                                    [&](const Json& r) { return r["samples"]["per_s"].get<double>() >= kTie * best; });
-  std::cout << "recommended: --batch.size " << (*chosen)["batch_size"] << ", the smallest within 3 % of the best rate, "
-            << human_bytes((*chosen)["memory_bytes"]) << " per rank\n";
+  std::cout << "recommended: --" << key << " " << (*chosen)["batch_size"]
+            << ", the smallest within 3 % of the best rate, " << human_bytes((*chosen)["memory_bytes"])
+            << " per rank\n";
 }
 
 /// The measurements on one rank. sweep_batch() changes the configuration temporarily.

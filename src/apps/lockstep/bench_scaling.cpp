@@ -46,7 +46,7 @@ StepWork step_work(const World& world, const RunConfig& config, Task& model, con
   work.update_s = measured.update_s;
   work.ranks = world.size();
   work.ranks_per_member = world.nodes() > 1 ? (world.size() + world.nodes() - 1) / world.nodes() : 1;
-  work.fixed_global_batch = config.batch.scope == "global";
+  work.fixed_global_batch = config.batch.per_rank == 0;
   const double element = config.dist.compress == "bf16" ? 2 : static_cast<double>(size_bytes(model.params().dtype()));
   work.bucket_bytes = gradient_messages(model.params(), bucket_bytes, element);
   work.overlap = work.bucket_bytes.size() > 1;
@@ -72,7 +72,7 @@ Json predict_scaling(World& world, const RunConfig& config, Task& model, const S
   out["bytes_per_s"] = cost.beta_s > 0 ? 1 / cost.beta_s : 0;
   out["between"] = world.nodes() > 1 ? "hosts" : "ranks";
   out["ranks_per_host"] = work.ranks_per_member;
-  out["batch_scope"] = config.batch.scope;
+  out["fixed_global_batch"] = config.batch.per_rank == 0;
   out["gradient_bytes"] = bytes;
   const StepPrediction here = predict_step(work, cost, world.size());
   out["measured"] = {{"ranks", world.size()},
@@ -97,7 +97,7 @@ std::string scaling_text(const Json& r) {
   std::string text = join("prediction from alpha ", human_seconds(r["alpha_s"]), ", ",
                           human_bytes(r["bytes_per_s"].get<double>()), "/s between ", r["between"].get<std::string>(),
                           "; gradient ", human_bytes(r["gradient_bytes"].get<double>()), ", batch per ",
-                          r["batch_scope"] == "global" ? "step fixed" : "rank fixed",
+                          r["fixed_global_batch"].get<bool>() ? "step fixed" : "rank fixed",
                           "\n   ranks        step     messages  exposed   speed-up  efficiency\n");
   for (const Json& p : r["predictions"])
     text += printed("%8d  %10s  %11s  %6.1f %%  %9.1f  %8.1f %%\n", p["ranks"].get<int>(),

@@ -124,7 +124,7 @@ std::string names(const EvalRecord& evaluation) {
 /// The number of devices if batch or learning rate depends on it, else "any".
 std::string devices_of(const Run& run) {
   const RunConfig& c = *run.config;
-  if (c.batch.scope != "rank" && c.optim.scale_lr == "none") return "any";
+  if (c.batch.per_rank == 0 && c.optim.scale_lr == "none") return "any";
   const CheckpointFolder folder(run.dir);
   for (const fs::path& file : {folder.final_file(), folder.best_file()})
     if (fs::exists(file)) return join(CheckpointReader(file, true).devices());

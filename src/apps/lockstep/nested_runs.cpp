@@ -21,7 +21,7 @@ std::unique_ptr<NestedRun> nested_run(const Options& options, const RunConfig& c
   auto run = std::make_unique<NestedRun>();
   add_options(run->options, run->config, kind);
   std::map<std::string, std::string> values;
-  for (const std::string& key : options.keys()) values[key] = options.value(key);
+  for (const IniEntry& entry : read_ini(options.ini(), folder)) values[entry.key] = entry.value;
   for (const auto& [key, value] : changes) values[key] = value;
   values["model.kind"] = kind;
   std::string ini;

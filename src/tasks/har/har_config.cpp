@@ -144,8 +144,7 @@ void HarConfig::add_options(Options& o) {
   o.set_default("optim.clip_norm", "1");
   o.alias("optim.clip_norm", "max-grad-norm");
   o.set_default("batch.size", "32");
-
-  o.set_default("batch.scope", "rank");
+  o.exact_alias("batch.per_rank", "batch-size");
   o.alias("batch.accumulate", "grad-accum-steps");
   o.set_default("train.epochs", "20");
   o.set_default("schedule.name", "cosine");

@@ -20,10 +20,10 @@ HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmTask& model, in
   if (const Param* table = model.network().puzzle_table(); table != nullptr && gpu_update() != nullptr) {
     const HrmSlots& slots = model.slots();
     gpu_update()->descend({.table = table,
-                      .ids = slots.identifiers,
-                      .gradients = slots.puzzle_gradient,
-                      .rate = puzzle_rate_,
-                      .weight_decay = model.options().puzzle_weight_decay});
+                           .ids = slots.identifiers,
+                           .gradients = slots.puzzle_gradient,
+                           .rate = puzzle_rate_,
+                           .weight_decay = model.options().puzzle_weight_decay});
   }
   const auto per_epoch = static_cast<double>(epoch_.steps);
   const double by_epochs = per_epoch * static_cast<double>(config.train.epochs);
@@ -135,9 +135,8 @@ ProgramFacts HrmProgram::facts() {
   const HrmArch& a = model_.network().arch();
   ProgramFacts all = ShardedProgram::facts();
   all.lines = {
-      {"batch", join(per_step_, " slots over all ranks", micro_batches(), ", ",
-                     samples_of_each(per_step_, world_.size()), " per rank; every group ", model_.options().visits,
-                     " times per epoch; an incomplete last batch is dropped")},
+      {"batch", join(config_.batch_text(per_step_, world_.size()), micro_batches(), "; every group ",
+                     model_.options().visits, " times per epoch; an incomplete last batch is dropped")},
       {"recurrence",
        join(a.h_cycles, " x ", a.l_cycles, " cycles, at most ", model_.options().loss.halt_max_steps, " segments",
             model_.options().depth_curriculum ? "; a third of the cycles below 30 % of the run, two thirds below 60 %"

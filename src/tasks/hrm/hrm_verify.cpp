@@ -265,7 +265,7 @@ class NetworkCheck {
 
   void steps() {
     RunConfig config;
-    config.batch = {.size = model_.batch(), .scope = "global", .accumulate = 1};
+    config.batch = {.size = model_.batch()};
     config.run.reproducible = options_.reproducible;
     config.dist.shards = options_.shards;
     config.dist.bucket_bytes = 1 << 16;

@@ -97,7 +97,7 @@ class BprmfProgram final : public TrainingProgram {
   ProgramState state() override { return {{{"", adam_.get()}}}; }
   ProgramFacts facts() override {
     return {.backend = world_.communicator().backend(),
-            .lines = {{"batch", join(batch_size_, " interactions per step over all ranks")}}};
+            .lines = {{"batch", config_.batch_text(batch_size_, world_.size())}}};
   }
 
  private:

@@ -18,7 +18,6 @@ constexpr const char* kBprmf = "bprmf";
 /// Defaults of the reference programs, for keys that every kind has.
 void set_common_defaults(Options& o) {
   o.set_default("batch.size", "1024");
-  o.set_default("batch.scope", "rank");
   o.set_default("optim.lr", "0.0001");
   o.set_default("optim.weight_decay", "0");
   o.set_default("train.epochs", "1000");

@@ -117,17 +117,19 @@ class KgatProgram final : public TrainingProgram {
   }
   ProgramFacts facts() override {
     const KgData& data = model_.data();
-    return {.backend = step_.exchange().backend(),
-            .lines = {{"batch", join(cf_batch_, " interactions, ", kg_batch_, " triples per step over all ranks")},
-                      {"graph", join(data.nodes(), " nodes, ", data.graph.nnz(), " edges of ", data.graph.triples(),
-                                     " triples, ", data.graph.relations, " relations, ", name(model_.options().graph))},
-                      {"propagation", step_options_.mode == KgatMode::replicate
-                                          ? std::string("replicate")
-                                          : join("nested-rows, all rows of a layer above ", step_options_.row_threshold,
-                                                 " of the nodes")},
-                      {"epoch",
-                       join(cf_steps_, " steps of interactions, ", kg_steps_, " of triples, ",
-                            model_.options().attention ? "attention recomputed after them" : "the adjacency stays")}}};
+    return {
+        .backend = step_.exchange().backend(),
+        .lines = {
+            {"batch",
+             join(config_.batch_text(cf_batch_, world_.size()), " of interactions; ", kg_batch_, " of triples")},
+            {"graph", join(data.nodes(), " nodes, ", data.graph.nnz(), " edges of ", data.graph.triples(), " triples, ",
+                           data.graph.relations, " relations, ", name(model_.options().graph))},
+            {"propagation",
+             step_options_.mode == KgatMode::replicate
+                 ? std::string("replicate")
+                 : join("nested-rows, all rows of a layer above ", step_options_.row_threshold, " of the nodes")},
+            {"epoch", join(cf_steps_, " steps of interactions, ", kg_steps_, " of triples, ",
+                           model_.options().attention ? "attention recomputed after them" : "the adjacency stays")}}};
   }
 
  private:

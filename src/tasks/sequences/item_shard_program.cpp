@@ -137,8 +137,7 @@ class ItemShardProgram final : public TrainingProgram {
   ProgramState state() override { return {{{"", optimizer_.get()}}}; }
   ProgramFacts facts() override {
     return {.backend = comm_.backend(),
-            .lines = {{"batch", join(batch_, " samples per step over all ranks, ",
-                                     samples_of_each(batch_, comm_.size()), " per rank")},
+            .lines = {{"batch", config_.batch_text(batch_, comm_.size())},
                       {"items", join("dist.items = shard: ", task_.data().n_items, " items, about ",
                                      task_.data().n_items / comm_.size(), " per rank")}}};
   }

@@ -22,7 +22,7 @@ says '^classes$' 'precision +recall' '^confusion$' '^  SITTING( +[0-9]+){6}$'
 SHORT="$SMALL --epochs 1 --reproducible --augment.shift --augment.turn 10 --augment.stretch 0.1"
 ok on 2 "$LOCKSTEP" train $SHORT --run-dir ddp --batch-size 12
 ok "$LOCKSTEP" train $SHORT --run-dir dp --batch-size 12 --parallel dp --replicas 2 --threads 2
-says 'dp with 2 replicas' '24 samples per step' '12 per replica'
+says 'dp with 2 replicas' 'batch: 24 over 2 replicas \(12 each\)'
 same_model ddp/checkpoints/final.h5 dp/checkpoints/final.h5
 ok "$LOCKSTEP" train $SHORT --run-dir one --batch-size 12
 differing_model ddp/checkpoints/final.h5 one/checkpoints/final.h5
@@ -131,7 +131,7 @@ ok "$LOCKSTEP" $FOLDS --run-dir folds
 cmp folds/folds.json folds3/folds.json || fail "folds.json differs after another start"
 run 2 on 2 "$LOCKSTEP" $FOLDS --run-dir folds --weight-decay 0.1
 says 'holds a run of another configuration' 'optim.weight_decay'
-ok on 2 "$LOCKSTEP" train $SMALL --epochs 2 --batch-size 16 --reproducible --batch.scope global --data.folds 4 --data.fold 2 --data.balance weights --run-dir fold2
+ok on 2 "$LOCKSTEP" train $SMALL --epochs 2 --batch.size 16 --reproducible --data.folds 4 --data.fold 2 --data.balance weights --run-dir fold2
 same_model folds/fold-2/checkpoints/final.h5 fold2/checkpoints/final.h5
 ok "$LOCKSTEP" eval --checkpoint folds/fold-2/checkpoints/final.h5 --json
 [ "$(number accuracy last.out)" = "$(sed -n '/"fold": 2/,$p' folds/folds.json >two && number accuracy two)" ] || fail "eval of a fold tests other windows"

@@ -10,7 +10,7 @@ best() { # KEY RUN_DIR: the largest value in its log
 }
 
 # The same budget for both: 20 epochs at the same rate. Only the graph tells hidden items apart.
-COMMON="--data.path planted.h5 --batch.size 256 --batch.scope global --optim.lr 0.01 --eval.every 5 --stop.patience 0"
+COMMON="--data.path planted.h5 --batch.size 256 --optim.lr 0.01 --eval.every 5 --stop.patience 0"
 ok "$LOCKSTEP" train --model.kind bprmf $COMMON --epochs 20 --run-dir bprmf
 ok "$LOCKSTEP" train --model.kind kgat $COMMON --epochs 20 --run-dir kgat
 for metric in recall@20 ndcg@20; do
@@ -119,7 +119,7 @@ says 'did you mean recall@20'
 [ ! -e nothing/metrics.jsonl ] || fail "a run with an unknown metric has started"
 
 # Every mode on any number of ranks: the same weights, attention and moments. Dropout of messages and edges is on.
-SHORT="--data.path planted.h5 --batch.size 96 --batch.scope global --optim.lr 0.01 --epochs 1 --model.node_dropout 0.1 --model.conv_dims 16,8 --model.mess_dropout 0.1 --model.embed_dim 16"
+SHORT="--data.path planted.h5 --batch.size 96 --optim.lr 0.01 --epochs 1 --model.node_dropout 0.1 --model.conv_dims 16,8 --model.mess_dropout 0.1 --model.embed_dim 16"
 ok "$LOCKSTEP" train --model.kind kgat $SHORT --run-dir one
 for ranks in 2 3; do
   for mode in replicate nested-rows "nested-rows --dist.row_threshold 0"; do
@@ -130,8 +130,8 @@ for ranks in 2 3; do
 done
 run 2 "$LOCKSTEP" train --model.kind kgat $SHORT --dist.mode column-switch --run-dir refused
 says "must be auto, replicate or nested-rows"
-ok on 2 "$LOCKSTEP" train --model.kind bprmf --data.path planted.h5 --batch.size 96 --batch.scope global --epochs 1 --run-dir mf-2
-ok "$LOCKSTEP" train --model.kind bprmf --data.path planted.h5 --batch.size 96 --batch.scope global --epochs 1 --run-dir mf-1
+ok on 2 "$LOCKSTEP" train --model.kind bprmf --data.path planted.h5 --batch.size 96 --epochs 1 --run-dir mf-2
+ok "$LOCKSTEP" train --model.kind bprmf --data.path planted.h5 --batch.size 96 --epochs 1 --run-dir mf-1
 same_model mf-1/checkpoints/final.h5 mf-2/checkpoints/final.h5
 
 # An epoch has 101 steps of interactions and 113 of triples: stopped in the middle of the second epoch's interactions and of its triples.
@@ -145,7 +145,7 @@ for steps in 250 380; do
 done
 
 # Matrix factorisation first, then KGAT from its tables: one run, stopped and killed in either phase and continued on other ranks.
-KEY="--data.path planted.h5 --batch.size 96 --batch.scope global --optim.lr 0.01 --eval.every 2 --model.conv_dims 16,8 --model.embed_dim 16 --model.mess_dropout 0.1 \
+KEY="--data.path planted.h5 --batch.size 96 --optim.lr 0.01 --eval.every 2 --model.conv_dims 16,8 --model.embed_dim 16 --model.mess_dropout 0.1 \
   --checkpoint.every 0 --checkpoint.every_steps 25"
 BOTH="$KEY --epochs 1 --model.kind kgat --model.pretrain bprmf --model.pretrain_epochs 6 --model.pretrain_lr 0.02 --model.pretrain_l2 0.003 --model.pretrain_scale 2 --reproducible"
 ok "$LOCKSTEP" plan $BOTH

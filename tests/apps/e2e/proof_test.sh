@@ -8,7 +8,7 @@ train() { # SYSTEM RUN RANKS THREADS [further options]
   local system=$1 run=$2 ranks=$3 threads=$4 schedule="--schedule.name constant"; shift 4
   [ $system != emulator ] || schedule="--schedule.name plateau --schedule.patience 1 --jacobian.every 0 --optim.ema 0.9"
   OMP_NUM_THREADS=$threads ok on $ranks "$LOCKSTEP" train --model.kind $system $(small_options $system) --run-dir $run --reproducible \
-    --run.proof_every 3 --batch.scope global --schedule.warmup 0 --epochs 2 --checkpoint.every 1 --eval.final none $schedule "$@"
+    --run.proof_every 3 --schedule.warmup 0 --epochs 2 --checkpoint.every 1 --eval.final none $schedule "$@"
 }
 same_chain() { cmp -s $1/proof.chain $2/proof.chain || { diff $1/proof.chain $2/proof.chain | cut -c1-300 >&2; fail "the chains of $1 and $2 differ"; }; }
 

@@ -8,7 +8,7 @@ for kind in sasrec tisasrec; do
   ok "$LOCKSTEP" train --model.kind $kind --data.path data.h5 --run-dir $kind --batch_size 64 --num_epochs 1 --maxlen 20 --hidden_units 12 --num_heads 2 --time_span 7
 done
 for kind in bprmf kgat; do
-  ok "$LOCKSTEP" train --model.kind $kind --data.path planted.h5 --run-dir $kind --batch.size 256 --batch.scope global --optim.lr 0.01 --epochs 1
+  ok "$LOCKSTEP" train --model.kind $kind --data.path planted.h5 --run-dir $kind --batch.size 256 --optim.lr 0.01 --epochs 1
 done
 predict() { # CODE RANKS KIND [further options]
   local code=$1 ranks=$2 kind=$3; shift 3

@@ -7,7 +7,7 @@ needs h5diff hdf5-tools
 ok "$PREP" synth-har --subjects 3 --output har.h5
 ok "$PREP" synth-kg --seed 7 --output kg.h5
 HAR="--config $tree/configs/har-synth.ini --data.path har.h5 --train.epochs 2"
-KGAT="--config $tree/configs/kgat-synth.ini --data.path kg.h5 --batch.scope rank --batch.size 128 --train.epochs 2"
+KGAT="--config $tree/configs/kgat-synth.ini --data.path kg.h5 --batch.per_rank 128 --train.epochs 2"
 for kind in HAR KGAT; do
   PER_RANK="${!kind} --optim.scale_lr linear --reproducible"
   ok on 2 "$LOCKSTEP" train --run-dir $kind-whole $PER_RANK

@@ -17,7 +17,7 @@ emulator --checkpoint.every 1
 SLURM_JOB_ID=7 emulator --resume never --checkpoint.every 1 --checkpoint.best_keep 2 --profile 2..3 --reproducible
 ok "$LOCKSTEP" eval --checkpoint emulator/checkpoints/best.h5 --record
 ok "$LOCKSTEP" train $(small_options emulator) --run-dir ensemble --epochs 1 --ensemble.members 2
-train() { ok on "${ranks:-1}" "$LOCKSTEP" train --model.kind "$1" $(small_options "$1") --run-dir "$1" --epochs 1 --batch.scope global "${@:2}"; }
+train() { ok on "${ranks:-1}" "$LOCKSTEP" train --model.kind "$1" $(small_options "$1") --run-dir "$1" --epochs 1 "${@:2}"; }
 train har --schedule.warmup 0
 for kind in kgat bprmf sasrec; do train $kind; done
 ranks=2 train tisasrec

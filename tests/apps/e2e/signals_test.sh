@@ -49,10 +49,10 @@ system() {
 often="--reproducible --steps 12 --train.log_every 1 --eval.every_steps 2 --checkpoint.every_steps 3 --checkpoint.best_keep 2"
 on= ; for kind in emulator kgat bprmf tisasrec hrm har; do
   more=; case $kind in emulator) more="--jacobian.every 1" ;; esac
-  system $kind "$LOCKSTEP" train --model.kind $kind $(small_options $kind) --batch.scope global $often $more
+  system $kind "$LOCKSTEP" train --model.kind $kind $(small_options $kind) $often $more
 done
 system ensemble "$LOCKSTEP" train $(small_options emulator) $often --ensemble.members 2
-system folds "$LOCKSTEP" folds --model.kind har $(small_options har) --batch.scope global $often --data.folds 2
+system folds "$LOCKSTEP" folds --model.kind har $(small_options har) $often --data.folds 2
 on="$MPIRUN -n 2"; export SIGNAL_RANK=1
 system two-ranks "$LOCKSTEP" train $(small_options emulator) $often --jacobian.every 1 --checkpoint.layout sharded
 [ $stopped -ge $((POINTS * 9)) ] || fail "only $stopped signals stopped a run"

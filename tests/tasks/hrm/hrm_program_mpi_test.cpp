@@ -21,7 +21,7 @@ RunConfig config(bool reproducible, std::int64_t accumulate = 1, const char* gra
   RunConfig c;
   c.train.epochs = 99;  // of 7 steps each
   c.run.graphs = graphs;
-  c.batch = {.size = 12 / accumulate, .scope = "global", .accumulate = accumulate};
+  c.batch = {.size = 12 / accumulate, .accumulate = accumulate};
   c.run.reproducible = reproducible;
   c.run.seed = 9;
   c.dist.shards = 4;

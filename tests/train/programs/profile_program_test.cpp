@@ -90,7 +90,7 @@ TEST_SUITE("train.programs.profile") {
 
   TEST_CASE("a profile of kgat has the phases of both losses") {
     check_names(
-        profiled("synth-kg --seed 7 --users 60", "--model.kind kgat --batch.size 256 --batch.scope global", "2..6"),
+        profiled("synth-kg --seed 7 --users 60", "--model.kind kgat --batch.size 256", "2..6"),
         {"phase step", "phase interactions", "phase batch", "forward spmm", "backward spmm", "forward aggregate",
          "backward aggregate", "forward bpr", "forward transr", "phase triples", "phase lazy_adam", "phase update"});
   }

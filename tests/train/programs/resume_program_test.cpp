@@ -42,10 +42,10 @@ TEST_SUITE("train.programs.resume") {
   TEST_CASE("the banner names threads without a shard, and a share of samples that is not whole") {
     write_data(500);
     check_ended(lockstep_program(3, 3, training("run", "1", {"--dist.shards", "8"})), 0,
-                "17 samples per step over all ranks, about 5.7 per rank\n",
+                "17 over 3 ranks (about 5.7 each)\n",
                 "8 shards keep 8 of 9 threads busy; set dist.shards = 16 before the first start");
     const std::string fits = lockstep_program(1, 2, training("other", "1", {"--dist.shards", "2"})).err;
-    check_mentions(fits, "17 samples per step over all ranks, 17 per rank\n");
+    check_mentions(fits, "17 on 1 rank\n");
     CHECK_FALSE(contains(fits, "busy"));
   }
 

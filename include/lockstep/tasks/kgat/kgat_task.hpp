@@ -39,7 +39,8 @@ class KgatTask final : public RankingTask {
     double node_dropout = 0;
     std::optional<DType> storage;  ///< bf16, f16: the type in which products read the embeddings
     double cf_l2 = 1e-5, kg_l2 = 1e-5;
-    std::int64_t kg_batch = 0;  ///< samples of a step on triples, per `batch.scope`; 0: twice those on interactions
+    std::int64_t kg_batch =
+        0;  ///< samples of a step on triples, counted as the batch is; 0: twice those on interactions
     std::vector<std::int64_t> cutoffs = {20, 40, 60, 80, 100};
     std::optional<KgatMode> mode;  ///< none: nested_rows on CPUs, replicate on GPUs
     double row_threshold = 0.7;    ///< of nested_rows
