@@ -40,7 +40,7 @@ if section backends; then
   if grep -q "as graphs" log.txt; then fail "several GPUs of one process run graphs"; fi
   says "gradients by nccl"
   same_bits nccl-processes nccl-threads
-  train "${ice[@]}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --dist.bucket_bytes 1000 --batch.per_rank 50 --steps 2
+  train "${ice[@]/--batch.size/--batch.per_rank}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --dist.bucket_bytes 1000 --steps 2
   says "gradients by threads" "100 over 2 ranks (50 each)"
   train "${ice[@]}" --run-dir short-threads --parallel dp --gpu-ids 0,1 --dist.compress bf16 --steps 2
   "$prep" synth-sequences --output items.h5 --users 60 --min-length 8 --max-length 12 --categories 8 --clusters 5 --members 20 --quiet

@@ -54,7 +54,7 @@ says 'continuing from'
 run 2 "$LOCKSTEP" train ${PICTURE/epochs 1/epochs 2} --data-pct 10 --run-dir frozen --encoder-weights moved.h5 --freeze-encoder
 says 'model.encoder_weights: encoder.h5 there, moved.h5 here'
 ok "$LOCKSTEP" bench $PICTURE --sweep-batch --seconds 0.01 --warmup 1
-says 'windows/s' 'images/s' 'recommended: --batch.size'
+says 'windows/s' 'images/s' 'recommended: --batch.per_rank'
 
 # --- recordings for tests alone are judged by a trained model, if their sampling rate is that of the training
 for recording in a b c; do awk -v s=$recording 'BEGIN {print "x,y"; for (t = 0; t < 64; ++t) print sin(t * (s == "a" ? 1 : 2)), cos(t)}' >$recording.csv; done
