@@ -201,6 +201,11 @@ Option& Option::value_name(std::string name) {
   spec_->value = std::move(name);
   return *this;
 }
+Option& Option::value_alias(std::string word, std::string value) {
+  spec_->help += join("; ", word, " stands for ", value);
+  spec_->synonyms.emplace(std::move(word), std::move(value));
+  return *this;
+}
 Option& Option::required() {
   spec_->needed = true;
   return *this;
@@ -225,8 +230,9 @@ void Option::Spec::reject(const std::string& text, const std::string& from, cons
 }
 
 void Option::Spec::set(const std::string& value, const std::string& from) {
+  const auto synonym = synonyms.find(value);
   try {
-    store(value);
+    store(synonym == synonyms.end() ? value : synonym->second);
   } catch (const Error& e) {
     reject(value, from, e.what());
   }
@@ -309,10 +315,16 @@ void Options::alias(const std::string& key, std::string other) {
   row.aliases.push_back(std::move(other));
 }
 
-void Options::exact_alias(const std::string& key, std::string other) {
-  Option::Spec& row = impl_->at(key);
-  impl_->exact.emplace(other, &row);
-  row.help += join("; --", other, " stands for this key");
+void Options::word(const std::string& names, bool takes_value, std::string help,
+                   std::function<Reply(const std::string& value)> reply) {
+  impl_->words.push_back(
+      std::make_unique<Impl::Word>(Impl::Word{split(names, ','), takes_value, std::move(help), std::move(reply)}));
+}
+
+const Options::Impl::Word* Options::Impl::find_word(const std::string& name) const {
+  for (const auto& word : words)
+    if (std::ranges::find(word->names, name) != word->names.end()) return word.get();
+  return nullptr;
 }
 
 void Options::shorthand(const std::string& name, const std::string& key, const std::string& value) {
@@ -342,7 +354,9 @@ void Options::explain_unknown(std::function<std::string(const std::string& name)
 void Options::translate_entries(std::function<void(std::vector<IniEntry>&, const std::string& source)> translate) {
   impl_->translate = std::move(translate);
 }
-bool Options::knows(const std::string& name) const { return impl_->find(name) != nullptr; }
+bool Options::knows(const std::string& name) const {
+  return impl_->find(name) != nullptr || impl_->find_word(name) != nullptr;
+}
 
 void Options::example(std::string command, std::string what) {
   impl_->examples.push_back({std::move(command), std::move(what)});

@@ -16,7 +16,8 @@ struct Option::Spec {
   std::string help, unit_name, value, initial;
   Check rule;
   std::vector<std::string> choices, aliases;
-  std::string other;  ///< instead_of()
+  std::map<std::string, std::string> synonyms;  ///< value_alias()
+  std::string other;                            ///< instead_of()
   bool needed = false, changeable = false, decides = false;
   std::string origin = "default";
   /// Reads a text of this type and writes it back. Throws Error with the reason if the text is invalid.
@@ -58,7 +59,13 @@ struct Options::Impl {
   std::vector<std::unique_ptr<Option>> options;
   std::map<std::string, Option::Spec*> names;                               ///< folded key or alias -> row
   std::map<std::string, std::pair<Option::Spec*, std::string>> shorthands;  ///< folded name -> row and value
-  std::map<std::string, Option::Spec*> exact;                               ///< exact_alias()
+  struct Word {
+    std::vector<std::string> names;
+    bool takes_value = false;
+    std::string help;
+    std::function<Reply(const std::string&)> reply;
+  };
+  std::vector<std::unique_ptr<Word>> words;  ///< of other programs
   std::vector<Positional> positionals;
   std::vector<Example> examples;
   std::function<std::string(const std::string&)> explain;                            ///< explain_unknown()
@@ -76,6 +83,7 @@ struct Options::Impl {
   std::string suggestion(const std::string& name, const char* dashes) const;
   std::string usage_line() const;
   void apply(const std::vector<IniEntry>& entries, const std::string& source);
+  const Word* find_word(const std::string& name) const;
   std::vector<IniEntry> entries_of(std::string_view text, const std::string& source) const;
   /// Call it after one place, such as a file, has set rows: applies instead_of(). `set` tells whether it has set a row.
   void choose_alternatives(const std::function<bool(const Option::Spec&)>& set);

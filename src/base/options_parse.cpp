@@ -79,6 +79,8 @@ namespace {
 
 std::string* captured = nullptr;
 
+bool is_yaml(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
+
 /// Marks a value after `=`: Boost rejects a value that is empty or looks like an option.
 constexpr char kAttached = '\x02';
 constexpr const char* kWord = "\x01word";  // an argument without dashes
@@ -89,6 +91,8 @@ void print(const std::string& text) {
   else if (log::speaker().rank == 0)
     std::cout << text << std::flush;
 }
+
+constexpr char kForeign = '\x03';  // before a word of another program
 
 /// A value from the command line. parse() stores it after the files.
 struct Typed {
@@ -111,6 +115,7 @@ std::string Options::Impl::suggestion(const std::string& name, const char* dashe
     candidates.push_back(row.key);
     for (const auto& alias : row.aliases) candidates.push_back(alias);
   }
+  for (const auto& word : words) candidates.insert(candidates.end(), word->names.begin(), word->names.end());
   if (has_configuration()) candidates.insert(candidates.end(), {"config", "set"});
   candidates.push_back("help");
   std::string near = nearest(name, candidates);
@@ -138,6 +143,7 @@ std::string Options::Impl::suggestion(const std::string& name, const char* dashe
     return join(names ? "; " + program + " has " + lockstep::listed(own) : "", "; see ", program, " --help");
   }
   if (near.empty()) return known;
+  if (const Option::Spec* row = find(near); row != nullptr) near = row->key;
   return join(known, "; did you mean ", dashes, near, "?");
 }
 
@@ -155,8 +161,8 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
     const std::string value = equals == std::string::npos ? "" : kAttached + arg.substr(equals + 1);
     const std::string flag = value.empty() ? "true" : value;
     const bool single = typed[1] != '-';
-    if (const auto found = table.exact.find(name); !single && found != table.exact.end())
-      return {found->second->key, value};
+    if (const Impl::Word* word = table.find_word(name); !single && word != nullptr)
+      return {kForeign + word->names.front(), word->takes_value ? value : flag};
     if (!single || name.size() == 1) {
       if (name == "help" || name == "h") return {"help", flag};
       if (configurable && (name == "config" || (name == "c" && table.find("c") == nullptr))) return {"config", value};
@@ -187,7 +193,8 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
     options_end = options_end || arg == "--";
     if (!options_end && !joined.empty() && (arg == "true" || arg == "false") && joined.back().starts_with("--")) {
       const Option::Spec* row = table.find(joined.back().substr(2));
-      if (row != nullptr && row->flag()) {
+      const Impl::Word* word = table.find_word(joined.back().substr(2));
+      if (word != nullptr ? !word->takes_value : row != nullptr && row->flag()) {
         joined.back() += "=" + arg;
         continue;
       }
@@ -202,6 +209,7 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
   };
   for (const char* key : {"help", "config", "set", kWord}) declare(key);
   for (const auto& option : table.options) declare(option->spec_->key);
+  for (const auto& word : table.words) declare(kForeign + word->names.front());
   po::positional_options_description words;
   words.add(kWord, -1);
 
@@ -232,6 +240,7 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
   std::vector<Typed> typed;
   std::set<const Option::Spec*> seen;
   std::vector<std::string> configs, given_words;
+  std::vector<std::pair<const Impl::Word*, std::string>> foreign;
   std::optional<std::string> help;
   const auto type = [&](Option::Spec& row, const std::string& value) {
     if (seen.insert(&row).second) {
@@ -251,11 +260,20 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
     const bool attached = value.starts_with(kAttached);
     if (attached) value.erase(0, 1);
     if (option.position_key >= 0 || option.string_key == kWord) {
-      given_words.insert(given_words.end(), option.value.begin(), option.value.end());
+      for (const std::string& word : option.value) {
+        const auto equals = word.find('=');
+        Option::Spec* row = equals == std::string::npos ? nullptr : table.find(word.substr(0, equals));
+        if (row != nullptr && row->configuration())
+          type(*row, word.substr(equals + 1));
+        else
+          given_words.push_back(word);
+      }
       continue;
     }
     if (!attached && value.size() > 2 && value.starts_with("--")) without_value(option.string_key);
-    if (option.string_key == "help") {
+    if (option.string_key.starts_with(kForeign)) {
+      foreign.emplace_back(table.find_word(option.string_key.substr(1)), value);
+    } else if (option.string_key == "help") {
       help = value;
     } else if (option.string_key == "config") {
       configs.push_back(value);
@@ -288,8 +306,19 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
     return false;
   }
 
-  for (const auto& path : configs) parse_ini(read(path), path);
+  for (const auto& path : configs) {
+    const std::string text = read(path);
+    is_yaml(path) ? table.apply(read_yaml(text, path), path) : parse_ini(text, path);
+  }
   for (const auto& [row, value] : typed) row->set(value, "command line");
+  for (const auto& [word, value] : foreign) {
+    const Reply reply = word->reply(value);
+    for (const auto& [key, meant] : reply.keys) {
+      seen.insert(&table.at(key));
+      table.at(key).set(meant, "command line");
+    }
+    if (!reply.note.empty()) log::info("option --", word->names.front(), ": ", reply.note);
+  }
   table.choose_alternatives([&](const Option::Spec& row) { return seen.contains(&row); });
   for (const auto& option : table.options) {
     const Option::Spec& row = *option->spec_;
@@ -305,8 +334,14 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
                   table.program, " --help");
     *positional.target = std::move(mine);
   }
-  require_usage(next == given_words.size(), "unexpected argument '", next < given_words.size() ? given_words[next] : "",
-                "'; see ", table.program, " --help");
+  if (next < given_words.size()) {
+    const std::string& word = given_words[next];
+    const auto equals = word.find('=');
+    throw Error(Fault::usage,
+                join("unexpected argument '", word, "'",
+                     equals != std::string::npos && configurable ? table.suggestion(word.substr(0, equals), "")
+                                                                 : join("; see ", table.program, " --help")));
+  }
   return true;
 }
 
@@ -330,7 +365,8 @@ std::string Options::peek(const std::vector<std::string>& args, const std::vecto
   };
   std::string value;
   for (const std::string& path : config_files(args)) {
-    for (const IniEntry& entry : read_ini(read(path), path)) {
+    const std::string text = read(path);
+    for (const IniEntry& entry : is_yaml(path) ? read_yaml(text, path) : read_ini(text, path)) {
       if (named(entry.key)) value = entry.value;
     }
   }

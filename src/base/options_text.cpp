@@ -26,6 +26,9 @@ std::string spelling(const Option::Spec& row) {
   return text;
 }
 
+/// `--num_workers, --num-workers`.
+std::string spelling(const std::vector<std::string>& words) { return "--" + listed(words, ", --"); }
+
 std::string ini_text(const std::string& value) {
   const bool plain = value.find_first_of("#;\"\n\r\\") == std::string::npos && trim(value) == value;
   if (plain) return value;
@@ -165,6 +168,10 @@ std::string Options::help(int columns) const {
     if (first) common();
   }
   if (first) out += "\nOptions\n", common();
+  if (!table.words.empty()) {
+    out += "\nWords of other programs\n";
+    for (const auto& word : table.words) entry(spelling(word->names) + (word->takes_value ? " VALUE" : ""), word->help);
+  }
   if (!table.examples.empty()) {
     out += table.examples.size() == 1 ? "\nExample\n" : "\nExamples\n";
     for (const auto& example : table.examples)

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <filesystem>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
@@ -42,6 +43,7 @@ void add_run(Options& o, RunConfig::Run& run) {
   o.choice("run.backend,backend", &run.backend, "auto", {"auto", "mpi", "nccl"},
            "library that sums gradients over ranks: nccl from GPU to GPU, mpi through host memory; auto: nccl if every "
            "rank has its own GPU")
+      .value_alias("gloo", "mpi")
       .may_change();
   o.choice("run.graphs,graphs", &run.graphs, "auto", {"auto", "on", "off"},
            "capture training steps in CUDA graphs and repeat these; auto: if the model allows it; on: fail if it does "
@@ -107,7 +109,7 @@ void translate_batch_scope(std::vector<IniEntry>& entries, const std::string& so
 
 void add_batch_and_optimizer(Options& o, RunConfig& c) {
   o.section("batch", "Batch");
-  o.add("batch.size,training.batch_size", &c.batch.size, 1000, at_least(1),
+  o.add("batch.size,global_batch_size,training.batch_size", &c.batch.size, 1000, at_least(1),
         "samples per micro-batch, over all ranks: the same training on any number of ranks");
   o.add("batch.per_rank,batch_size_per_gpu", &c.batch.per_rank, 0, at_least(1),
         "samples per micro-batch on each rank, instead of batch.size: the batch grows with the ranks")
@@ -121,7 +123,7 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
   o.add("optim.lr,lr,training.learning_rate", &c.optim.lr, 1e-4, positive, "learning rate, before optim.scale_lr");
   o.choice("optim.scale_lr,lr-scaling", &c.optim.scale_lr, "none", {"none", "linear", "sqrt"},
            "multiply the learning rate by the number of ranks (dp: of replicas) or by its square root");
-  o.add("optim.weight_decay,training.weight_decay", &c.optim.weight_decay, 1e-4, non_negative,
+  o.add("optim.weight_decay,weight_decay,training.weight_decay", &c.optim.weight_decay, 1e-4, non_negative,
         "weight decay of all parameters, including biases");
   o.add("optim.momentum,training.momentum", &c.optim.momentum, 0.9, below_one, "sgd: momentum");
   o.add("optim.beta1", &c.optim.beta1, 0.9, below_one, "adam, adamw, adam_atan2: decay rate of the mean gradient");
@@ -281,6 +283,56 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
       .may_change();
 }
 
+/// Words of the guides of the public programs that are no keys.
+void add_words(Options& o, RunConfig& c) {
+  const auto note = [&](const char* names, bool takes_value, const std::string& text) {
+    o.word(names, takes_value, text, [text](const std::string&) { return Options::Reply{.note = text}; });
+  };
+  const auto answer = [&](const char* names, bool takes_value, const std::string& text) {
+    o.word(names, takes_value, text, [names, text](const std::string& value) {
+      require_usage(value == "false", "option --", split(names, ',').front(), ": ", text);
+      return Options::Reply{};
+    });
+  };
+  note("num_workers,num-workers", true, "nothing: the threads of a rank draw its samples; --threads sets their number");
+  note("multi_gpu", false, "nothing: mpirun or srun starts a rank for each GPU");
+  note("master_port,master-port", true, "nothing: ranks find one another through MPI, without a port");
+  answer("nnodes,node_rank,node-rank,master_addr,master-addr,nproc_per_node,nproc-per-node", true,
+         "srun or mpirun --hostfile starts the ranks of all nodes, see docs/cluster.md");
+  answer("inference_only", false, "lockstep eval --checkpoint FILE evaluates a trained network");
+  o.word("use_amp,use-amp", false, "--precision bf16 on a GPU; nothing on CPUs, which compute in fp32",
+         [&c](const std::string& value) {
+           if (value == "false") return Options::Reply{};
+           if (c.run.device != "cuda") return Options::Reply{.note = "CPUs compute in fp32"};
+           return Options::Reply{.note = "--precision bf16", .keys = {{"run.precision", "bf16"}}};
+         });
+  o.word("fp16", false, "--precision fp16 on a GPU", [&c](const std::string& value) {
+    if (value == "false") return Options::Reply{};
+    require_usage(c.run.device == "cuda",
+                  "option --fp16: CPUs compute in fp32 or fp64; leave it out, or add --device cuda");
+    return Options::Reply{.keys = {{"run.precision", "fp16"}}};
+  });
+  o.word("num_gpus,num-gpus", true, "--parallel dp --gpu-ids 0,1,...: one process on several GPUs",
+         [&c](const std::string& value) {
+           const std::int64_t n =
+               value.empty() || value.find_first_not_of("0123456789") != std::string::npos ? 0 : std::stoll(value);
+           require_usage(n >= 1 && n <= 1024, "option --num_gpus = ", value, ": must be a number of GPUs");
+           require_usage(c.run.device == "cuda", "option --num_gpus = ", n, ": with --device cuda; on CPUs, mpirun -n ",
+                         n, " lockstep train ... starts the ranks");
+           std::string ids = "0";
+           for (std::int64_t i = 1; i < n; ++i) ids += join(",", i);
+           return Options::Reply{.keys = {{"dist.parallel", "dp"}, {"dist.gpu_ids", ids}}};
+         });
+  o.word("dataset", true, "data.path = data/VALUE.h5, or data/KIND-VALUE.h5", [&c](const std::string& name) {
+    const std::string kind = c.model_kind, own = "data/" + kind + "-" + name + ".h5", plain = "data/" + name + ".h5";
+    const std::string path = std::filesystem::exists(own) ? own : plain;
+    require_usage(std::filesystem::exists(path), "option --dataset = ", name, ": there is neither ", plain, " nor ",
+                  own, "; prepare the data with ", c.task->preparation(), " --output ", plain,
+                  ", or name a file with --data.path");
+    return Options::Reply{.note = "data.path = " + path, .keys = {{"data.path", path}}};
+  });
+}
+
 }  // namespace
 
 void add_options(Options& options, RunConfig& config, const std::string& kind, std::unique_ptr<TaskConfig> task,
@@ -294,6 +346,7 @@ void add_options(Options& options, RunConfig& config, const std::string& kind, s
   if (config.task->has_diagnostics()) add_diagnostics(options, config);
   add_checkpoint_and_dist(options, config);
   config.task->add_options(options);
+  add_words(options, config);
   options.translate_entries(translate_batch_scope);
 }
 
@@ -306,6 +359,8 @@ std::string asked_model_kind(const std::vector<std::string>& args,
 
 void check(const RunConfig& c) {
   require_usage(!c.data.path.empty(), "option data.path is empty: set it to a file of lockstep-prep");
+  require_usage(!std::filesystem::is_directory(c.data.path), "option data.path = ", c.data.path, ": it is a folder; ",
+                c.task->preparation(), " --output FILE.h5 makes a data set of public data");
   c.task->check();
   require_usage(c.run.init.empty() || !c.resumes_file(), "option run.init = ", c.run.init,
                 ": run.resume = ", c.run.resume,

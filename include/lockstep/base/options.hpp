@@ -48,6 +48,11 @@ struct IniEntry {
 ///
 /// errors   Error (usage) that names `source` and the line
 std::vector<IniEntry> read_ini(std::string_view text, const std::string& source);
+/// Reads the entries of a YAML text of sections and scalars: `section:`, below it `key: value`, a list of scalars as
+/// `[a, b]` or as lines `- a`. The value of a list has commas.
+///
+/// errors   Error (usage) that names `source` and the line: anything else, such as deeper sections, anchors, tabs
+std::vector<IniEntry> read_yaml(std::string_view text, const std::string& source);
 /// The line `key = value` with its line break, in the form that read_ini() reads. Quotes the value where necessary.
 std::string ini_line(const std::string& key, const std::string& value);
 
@@ -60,6 +65,8 @@ class Option {
   Option& unit(std::string name);
   /// Sets the placeholder of the value in the help: FILE, DIR, N.
   Option& value_name(std::string name);
+  /// Accepts `word` for one of the values of a choice.
+  Option& value_alias(std::string word, std::string value);
   /// Makes a missing value a usage error.
   Option& required();
   /// Allows a run directory or checkpoint to be continued with another value. For options that change how a run
@@ -91,8 +98,8 @@ class Option {
 ///     options.add("json", &json, false, "print JSON");  // no dot: command line only, never in an INI file
 ///     if (!options.parse(args)) return 0;                // --help was given: the text is printed
 ///
-/// Keys with a dot are configuration: parse() reads them from `--config FILE`, `--set key=value` and `--key value`, and
-/// ini() writes them. Order: default < file < command line. On the command line `.`, `-` and `_` are equivalent:
+/// Keys with a dot are configuration: parse() reads them from `--config FILE` (INI; YAML if it ends in .yaml or .yml),
+/// `--set key=value`, `--key value` and `key=value`, and ini() writes them. Order: default < file < command line. On the command line `.`, `-` and `_` are equivalent:
 /// `--optim.weight_decay`, `--optim-weight-decay`. A bool accepts `--flag`, `--no-flag`, `--flag false` and
 /// `--flag=false`. add() stores the defaults in the targets, parse() stores the values.
 ///
@@ -126,9 +133,19 @@ class Options {
   /// Adds a second name for a key, on the command line and (as `section.name` or plain `name`) in files. One letter
   /// makes `-x`.
   void alias(const std::string& key, std::string other);
-  /// As alias(), for a word that the table would take for another key: only this spelling means `key`, and only on the
-  /// command line.
-  void exact_alias(const std::string& key, std::string other);
+  /// What a word of another program means here.
+  struct Reply {
+    std::string note = {};                                       ///< for the log; "": nothing
+    std::vector<std::pair<std::string, std::string>> keys = {};  ///< values, as if the command line had given them
+  };
+  /// Accepts `--name` of another program that is no other name of a key, or of another one than the table would find.
+  /// The reply comes after all other values are stored. It throws Error (usage) to refuse the word.
+  ///
+  /// names        spellings that count, separated by commas: `num_workers,num-workers`
+  /// takes_value  else `--name true|false` is allowed too
+  /// help         its meaning, for help and docs
+  void word(const std::string& names, bool takes_value, std::string help,
+            std::function<Reply(const std::string& value)> reply);
   /// Adds a command-line word for one value of a key: `--name` means `--key value`.
   void shorthand(const std::string& name, const std::string& key, const std::string& value);
   /// Replaces the default of a key, for example by the learning rate of a model's paper.

@@ -88,6 +88,8 @@ class TaskConfig {
   virtual void add_options(Options& options) = 0;
   /// Checks combinations of keys. errors  Error (usage)
   virtual void check() const {}
+  /// The command that prepares published data for this kind, for messages.
+  virtual const char* preparation() const { return "lockstep-prep SOURCE"; }
   /// The run that trains the first weights; none: they are random, or come from a file.
   virtual std::optional<Pretraining> pretraining() const { return {}; }
   /// Whether Task::diagnostics() returns metrics; `jacobian.*` and `stop.jacobian_*` are keys then.

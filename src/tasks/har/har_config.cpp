@@ -140,11 +140,12 @@ void HarConfig::add_options(Options& o) {
   o.set_default("optim.name", "adamw");
   o.set_default("optim.lr", "0.001");
   o.set_default("optim.weight_decay", "0.0001");
-  o.alias("optim.weight_decay", "weight-decay");
   o.set_default("optim.clip_norm", "1");
   o.alias("optim.clip_norm", "max-grad-norm");
   o.set_default("batch.size", "32");
-  o.exact_alias("batch.per_rank", "batch-size");
+  o.word("batch-size", true, "batch.per_rank: the samples of each process", [](const std::string& samples) {
+    return Options::Reply{.keys = {{"batch.per_rank", samples}}};
+  });
   o.alias("batch.accumulate", "grad-accum-steps");
   o.set_default("train.epochs", "20");
   o.set_default("schedule.name", "cosine");

@@ -63,9 +63,9 @@ void HrmConfig::add_options(Options& o) {
   o.add("eval.halt,halt", &model_.eval_halt, false,
         "a try ends when the network halts (q_halt > q_continue; TRM: q_halt > 0), at the latest after eval.segments; "
         "evaluations with one try run all segments");
-  o.add("optim.puzzle_lr", &model_.puzzle_lr, 0, non_negative,
+  o.add("optim.puzzle_lr,puzzle_emb_lr", &model_.puzzle_lr, 0, non_negative,
         "learning rate of the puzzle embeddings, with the same schedule; 0: optim.lr");
-  o.add("optim.puzzle_weight_decay", &model_.puzzle_weight_decay, 0.1, non_negative,
+  o.add("optim.puzzle_weight_decay,puzzle_emb_weight_decay", &model_.puzzle_weight_decay, 0.1, non_negative,
         "weight decay of the puzzle embeddings that a step uses");
   for (const auto& [key, value] : {std::pair{"batch.size", "768"},
                                    {"optim.name", "adam_atan2"},
@@ -80,6 +80,7 @@ void HrmConfig::add_options(Options& o) {
                                    {"stop.patience", "0"},
                                    {"stop.tolerance", "0"}})
     o.set_default(key, value);
+  o.alias("eval.every", "eval_interval");
 }
 
 void HrmConfig::check() const { model_.arch.check(); }

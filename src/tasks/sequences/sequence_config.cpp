@@ -102,14 +102,19 @@ void SequenceConfig::add_options(Options& o) {
   for (const auto& [key, alias] :
        std::initializer_list<std::pair<const char*, const char*>>{{"optim.name", "optimizer"},
                                                                   {"optim.scale_lr", "lr_scale"},
-                                                                  {"optim.weight_decay", "weight_decay"},
                                                                   {"schedule.step_size", "lr_decay_step"},
                                                                   {"schedule.gamma", "lr_decay_rate"},
                                                                   {"schedule.warmup", "warmup_steps"},
                                                                   {"train.epochs", "num_epochs"},
                                                                   {"stop.patience", "patience"},
+                                                                  {"run.dir", "train_dir"},
                                                                   {"run.resume", "state_dict_path"}})
     o.alias(key, alias);
+  o.word("mhc_no_amp", false, "nothing: all sums are fp32; with --precision bf16 the streams are stored in bf16, too",
+         [](const std::string&) {
+           return Options::Reply{
+               .note = "all sums are fp32 anyway; with --precision bf16 the streams are stored in bf16, too"};
+         });
 }
 
 SequenceTask::Options SequenceConfig::model_options(DType dtype, std::uint64_t seed) const {

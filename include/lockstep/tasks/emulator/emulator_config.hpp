@@ -10,6 +10,7 @@ namespace lockstep {
 class EmulatorConfig final : public TaskConfig {
  public:
   void add_options(Options& options) override;
+  const char* preparation() const override { return "lockstep-prep netcdf FILE..."; }
   bool has_diagnostics() const override { return true; }
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;

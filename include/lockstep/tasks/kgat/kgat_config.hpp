@@ -12,6 +12,7 @@ namespace lockstep {
 class KgatConfig final : public TaskConfig {
  public:
   void add_options(Options& options) override;
+  const char* preparation() const override { return "lockstep-prep kg --input DIR"; }
   void check() const override;
   std::optional<Pretraining> pretraining() const override;
   bool has_samples() const override { return true; }
@@ -32,6 +33,7 @@ class KgatConfig final : public TaskConfig {
 class BprmfConfig final : public TaskConfig {
  public:
   void add_options(Options& options) override;
+  const char* preparation() const override { return "lockstep-prep kg --input DIR"; }
   void check() const override;
   bool has_samples() const override { return true; }
   std::unique_ptr<Task> load(const TaskSource& source) const override;

@@ -15,6 +15,7 @@ class SequenceConfig : public TaskConfig {
  public:
   SequenceConfig() = default;
   void add_options(Options& options) override;
+  const char* preparation() const override { return "lockstep-prep sequences --input FILE"; }
   void check() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;

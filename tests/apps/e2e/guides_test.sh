@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# The command lines of the guides of the five public programs: each runs, or is answered with the words to use.
+# `train KIND WORD...` stands for the program of the guide; docs/quick-reference.md has the pairs.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+source "$tree/tests/apps/e2e/systems.sh"
+small_data
+mkdir data
+cp tisasrec.h5 data/ml-1m.h5
+cp kgat.h5 data/kgat-last-fm.h5
+short="--steps 2 --eval.final none"
+# runs RANKS KIND WORD... / answered TEXT KIND WORD...
+runs() { ok on "$1" "$LOCKSTEP" train --model.kind "$2" $short "${@:3}" --resume never; }
+answered() { run 2 "$LOCKSTEP" train --model.kind "$2" "${@:3}"; says "$1"; }
+items=(--hidden_units 8 --num_heads 1)
+graph=(--model.embed_dim 16 --model.conv_dims 16 --model.mess_dropout 0.1)
+cells=(--model.hidden_size 32 --model.num_heads 2 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 2)
+windows=(--data.path har.h5 --model.dim 16 --model.layers 1 --model.heads 2 --model.mlp 32 --model.hidden 16)
+
+# --- sequences
+runs 4 tisasrec --dataset=ml-1m --train_dir=tisasrec_4gpu --batch_size=64 --use_amp --multi_gpu --master_port=29500 "${items[@]}"
+says 'batch: 64 over 4 ranks \(16 each\)' 'option --use_amp: CPUs compute in fp32' 'option --multi_gpu: nothing: mpirun or srun starts a rank' \
+  'option --master_port: nothing' 'option --dataset: data.path = data/ml-1m.h5'
+exists tisasrec_4gpu/checkpoints/final.h5
+runs 1 tisasrec --dataset=ml-1m --train_dir=tisasrec_lowmem --batch_size=64 --maxlen=100 --use_amp --mhc_no_amp "${items[@]}"
+says 'option --mhc_no_amp: all sums are fp32 anyway'
+runs 1 sasrec --dataset=ml-1m --train_dir=words --num_workers=8 --lr=0.0005 --warmup_steps=500 --no_mhc --no_time --inference_only=false --batch_size 64 "${items[@]}"
+says 'option --num_workers: nothing: the threads of a rank draw its samples' 'learning rate: 5e-04|learning rate: 0.0005'
+for backend in gloo mpi; do runs 2 sasrec --dataset=ml-1m --train_dir=backend --backend=$backend --batch_size 64 "${items[@]}"; says 'gradients by mpi'; done
+answered 'option --inference_only: lockstep eval --checkpoint FILE' sasrec --inference_only=true
+answered 'option --dataset = ml-20m: there is neither data/ml-20m.h5 nor data/tisasrec-ml-20m.h5; prepare the data with lockstep-prep sequences' tisasrec --dataset ml-20m
+for word in --nnodes=2 --node_rank=0 --master_addr=host1 --nproc_per_node=4; do
+  answered 'srun or mpirun --hostfile starts the ranks of all nodes, see docs/cluster.md' sasrec $word
+done
+
+# --- KGAT
+runs 2 kgat --dataset last-fm --batch_size_per_gpu 64 --epochs 1 --run-dir kgat "${graph[@]}"
+says 'data.path = data/kgat-last-fm.h5' 'batch: 128 over 2 ranks \(64 each\) of interactions; 256 of triples'
+answered 'option --num_gpus = 2: with --device cuda; on CPUs, mpirun -n 2 lockstep train' kgat --num_gpus 2
+answered 'option --fp16: CPUs compute in fp32 or fp64' kgat --fp16 --dataset last-fm
+
+# --- the emulator: YAML with sections and scalars
+cat >config.yaml <<'YAML'
+# of the public program
+data:
+  data_path: emulator.h5
+training:
+  batch_size: 50
+  learning_rate: 0.001  # lr
+  epochs: 1
+model:
+  hidden_size: 8
+output:
+  model_dir: "yaml run"
+YAML
+runs 2 emulator --config config.yaml
+says 'batch: 50 over 2 ranks' 'learning rate: 0.001'
+exists 'yaml run/checkpoints/final.h5'
+refuses() { printf '%b' "$1" >bad.yaml; run 2 "$LOCKSTEP" train --config bad.yaml; says "bad.yaml:$2"; }
+refuses 'training:\n\tbatch_size: 5\n' '2: a tab before the key; indent with blanks'
+refuses 'training: &base\n  batch_size: 5\n' "1: '&base' is not a scalar; anchors"
+refuses 'training:\n  batch_size: 5\n  batch_size: 6\n' '3: training.batch_size is already set in line 2'
+refuses 'training:\n  batch_size: 5\n  puzzle_emb_lr: 6\n' '3: unknown key training.puzzle_emb_lr'
+refuses 'training:\n  deep:\n    batch_size: 5\n' "3: 'batch_size: 5' is deeper than a key of a section"
+refuses 'data:\n  - path: a\n' "2: '- path: a': only lists of scalars"
+refuses 'data\n' "1: 'data' is neither section: nor key: value"
+
+# --- HRM: key=value without dashes
+runs 2 hrm data_path=hrm.h5 epochs=20 eval_interval=10 lr=1e-4 puzzle_emb_lr=1e-4 weight_decay=1.0 puzzle_emb_weight_decay=1.0 global_batch_size=8 "${cells[@]}" \
+  --data.group_visits 2 --run-dir hrm
+says 'batch: 8 over 2 ranks'
+grep -qxE 'puzzle_lr = (0.0001|1e-0?4)' hrm/config.ini && grep -qx 'puzzle_weight_decay = 1' hrm/config.ini && grep -qx 'every = 10' hrm/config.ini ||
+  fail "the words did not reach the configuration"
+mkdir npy
+answered 'option data.path = .*npy: it is a folder; lockstep-prep hrm-npy --input DIR' hrm data_path=npy
+answered "unexpected argument 'puzzle_emb_lrx=1'; did you mean optim.puzzle_lr\?" hrm puzzle_emb_lrx=1
+answered 'unknown option --puzzle_emb_lr for model.kind = har; it is a key of hrm' har --puzzle_emb_lr 1
+
+# --- HAR
+runs 4 har --multi-gpu ddp --mode flatten --epochs 20 --batch-size 8 --lr 4e-3 --warmup-epochs 2 --num-workers 4 --save-dir checkpoints/ddp_4gpu --weight-decay 1e-4 "${windows[@]}"
+says 'batch: 32 over 4 ranks \(8 each\)'
+exists checkpoints/ddp_4gpu/checkpoints/final.h5
+runs 1 har --multi-gpu dp --replicas 2 --batch-size 8 --save-dir dp "${windows[@]}"
+says 'batch: 16 over 2 replicas \(8 each\)'
+runs 4 har --batch-size 4 --grad-accum-steps 4 --save-dir accum "${windows[@]}"
+says 'batch: 64 over 4 ranks \(16 each\), in 4 micro-batches of 16'
+passed "the command lines of the guides"
