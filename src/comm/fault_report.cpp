@@ -166,8 +166,7 @@ std::string report_text(const Alarm& alarm, const std::vector<RankSeen>& ranks) 
   if (at_fault.empty()) {
     text +=
         ";\n  every rank is in it: the data do not arrive. Run lockstep comm-test on this allocation; the fabric or "
-        "its "
-        "settings (OMPI_MCA_btl, OMPI_MCA_pml, UCX_TLS) may be at fault";
+        "its settings (OMPI_MCA_btl, OMPI_MCA_pml, UCX_TLS) may be at fault";
   }
   return alarm.kind == Alarm::Kind::slow ? text : text + table_of(ranks, culprits);
 }

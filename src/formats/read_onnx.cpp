@@ -81,8 +81,7 @@ class GraphReader {
                               "; an emulator has linear layers of one width, one activation, and a normalisation"));
   }
 
-  // ---- The graph
-  // -----------------------------------------------------------------------------------------------------
+  // ---- The graph ----------------------------------------------------------------------------------------------------
 
   const Constant* constant(const Node& node, std::size_t i) const {
     if (i >= node.inputs.size()) return nullptr;
@@ -316,8 +315,7 @@ class GraphReader {
     }
   }
 
-  // ---- The emulator
-  // --------------------------------------------------------------------------------------------------
+  // ---- The emulator -------------------------------------------------------------------------------------------------
 
   /// The steps as x * scale + shift.
   std::pair<std::vector<double>, std::vector<double>> affine(const std::vector<Step>& steps, std::int64_t n) const {

@@ -80,8 +80,7 @@ class TorchScriptReader {
     return torch_folder(archive_, opening_);
   }
 
-  // ---- Objects
-  // -------------------------------------------------------------------------------------------------------
+  // ---- Objects ------------------------------------------------------------------------------------------------------
 
   static bool is_module(const Object& value) {
     return value.kind == Object::Kind::call && value.text.starts_with(kModules) && value.state != nullptr;
@@ -142,8 +141,7 @@ class TorchScriptReader {
     return {Value::Kind::path, 0, name, {}, of.object};
   }
 
-  // ---- Statements
-  // ----------------------------------------------------------------------------------------------------
+  // ---- Statements ---------------------------------------------------------------------------------------------------
 
   [[noreturn]] void refuse(const std::string& why) const {
     throw ModelFileError(ModelFileReason::format, Fault::usage,
@@ -259,8 +257,7 @@ class TorchScriptReader {
     return static_cast<std::int64_t>(value.number);
   }
 
-  // ---- Calls
-  // ---------------------------------------------------------------------------------------------------------
+  // ---- Calls --------------------------------------------------------------------------------------------------------
 
   /// Evaluates a call. The opening bracket has been read.
   Value call(const Value& callee) {
@@ -436,8 +433,7 @@ class TorchScriptReader {
     return tensor_value(name);
   }
 
-  // ---- The description
-  // -----------------------------------------------------------------------------------------------
+  // ---- The description ----------------------------------------------------------------------------------------------
 
   /// Our own description in `meta`, or the lists of names.
   void describe(const Object& top) {

@@ -35,7 +35,6 @@ namespace lockstep {
 /// Host-written buffers are double-buffered (Half), so the host is at most one step ahead. A bucket of the gradient is
 /// reduced in place as soon as the last operation that adds to it is enqueued, so messages overlap the backward pass.
 ///
-///
 /// The step of a dense network is one kernel if the network fits (DenseStep); with several ranks, two kernels and one
 /// collective.
 ///

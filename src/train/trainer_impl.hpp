@@ -118,8 +118,7 @@ struct Trainer::Impl {
   void keep_best(const Metric& decides, bool better);
   void start_writing(Saving what);
   /// errors  Error (internal) on rank 0: the run directory was moved, replaced or removed (says where its last
-  /// checkpoint
-  ///         is), or another run has taken it over
+  ///         checkpoint is), or another run has taken it over
   void require_run_directory() const;
   /// Restores the best files of the state's checkpoint. Forgets the best evaluation if best.h5 is missing, damaged or
   /// of another step. Collective.

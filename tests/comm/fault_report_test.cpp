@@ -94,8 +94,7 @@ TEST_SUITE("comm.fault_report") {
     CHECK(report_text({Alarm::Kind::slow, 0, 10}, ranks) ==
           "no step for 10.0s, and the job still waits: 3 of 4 ranks wait in collective #12 all_reduce sum of 100 f32 "
           "'gradient' of train, step 5;\n  rank 1 (host0, pid 1001) is stopped by a signal (SIGSTOP, a debugger?); it "
-          "was "
-          "in train, step 5");
+          "was in train, step 5");
   }
 
   TEST_CASE("the table for a thousand ranks is short and contains the ranks at fault") {

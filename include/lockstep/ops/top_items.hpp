@@ -45,8 +45,7 @@ class ItemTable {
 /// `top` is host memory. For a GPU it must be pinned; it is valid, and `scratch` may be reused, once the stream has
 /// finished this call.
 ///
-/// shapes   users (M, D); excluded(m) ascending items of 0..I-1; top (M, K), padded with -1 if fewer than K items
-/// remain
+/// shapes   users (M, D); excluded(m) ascending items of 0..I-1; top (M, K), padded with -1 if fewer than K remain
 /// dtypes   f32 | f64, as the table. An item whose score is NaN is never chosen
 /// errors   Error if the shapes do not fit, or on a GPU if K is above 2048
 void top_items(Stream&, Arena& scratch, const ItemTable& table, const Tensor& users,

@@ -21,8 +21,7 @@ bool run_sudoku(const Args& args) {
       "lockstep-prep sudoku", "Sudoku puzzles of order 3 (9x9) or 2 (4x4) from tables.",
       "A table has the header source,question,answer,rating, or other names of these columns; source and rating may be "
       "absent. Question and answer are the cells row by row, a blank is '.' or '0'. A file without a header, as lists "
-      "of "
-      "hard Sudokus are, has a question per line, which is solved, or a question and its answer. Each puzzle is one "
+      "of hard Sudokus are, has a question per line, which is solved, or a question and its answer. Each puzzle is one "
       "group; a training group also holds num-aug variants under the symmetries.");
   std::int64_t minimum = 0, num_aug = 0;
   bool unique = false;
