@@ -14,15 +14,19 @@ DEMO ?= demo
 MUTATE ?=
 GPU_CHECK ?=
 BUNDLE ?=
+BASE ?=
+FILES ?=
 
 # Debian and Ubuntu names. gfortran, python3 and the HDF5 tools serve the tests and examples only.
 PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libhdf5-dev hdf5-tools \
   libboost-program-options-dev libboost-context-dev libboost-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev libnetcdf-dev libssl-dev \
   doctest-dev librandom123-dev gfortran procps xz-utils groff-base python3-h5py
+# For those who change the sources. One version, so that all see the same layout.
+DEV_PACKAGES := clang-format-14
 MPIRUN = OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none
 
 .NOTPARALLEL:
-.PHONY: help deps configure build cuda cuda-tests cuda-host bundle gpu-check mutate demo check test test-mpi bench format lint install docs clean
+.PHONY: help deps deps-dev configure build cuda cuda-tests cuda-host bundle gpu-check mutate demo check test test-mpi bench format format-check lint install docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -33,6 +37,9 @@ deps:  ## install the distribution packages that are missing (apt; as root or wi
 	if [ -n "$$missing" ]; then echo "deps: installing" $$missing; \
 	  sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
+
+deps-dev: PACKAGES += $(DEV_PACKAGES)
+deps-dev: deps  ## the same, with what format needs
 
 configure:
 	@cmake -S . -B $(BUILD) $$(command -v ninja >/dev/null && [ ! -f $(BUILD)/Makefile ] && echo -G Ninja) \
@@ -83,8 +90,14 @@ bench: TARGETS = lockstep lockstep-prep bench_columns bench_item_softmax bench_k
 bench: build  ## all comparisons in one report, build/bench/report.md; with PyTorch where LOCKSTEP_PYTHON names a Python that has it
 	@BUILD=$(BUILD) tests/bench/report.sh
 
-format:  ## clang-format over our sources
-	@git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' | xargs clang-format -i
+# FILES, or what differs from the commit BASE, or all; $(call chosen,cpp|hpp): of these, sources that end so.
+chosen = $(if $(FILES),printf '%s\n' $(FILES),$(if $(BASE),git diff --name-only --diff-filter=d $(BASE),git ls-files)) | \
+  { grep -E '^(src|include|tests)/.*\.($(1))$$' || true; }
+format:  ## clang-format over all sources, or FILES="..." or what differs from BASE=COMMIT
+	@$(call chosen,cpp|hpp|h|c|cu) | xargs -r -P $(JOBS) -n 50 clang-format-14 -i
+
+format-check:  ## is that without effect?
+	@$(call chosen,cpp|hpp|h|c|cu) | xargs -r -P $(JOBS) -n 50 clang-format-14 --dry-run --Werror
 
 # clang-tidy cannot read GCC's precompiled headers.
 lint:  ## clang-tidy over our sources

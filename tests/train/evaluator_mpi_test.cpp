@@ -1,5 +1,4 @@
 #include "lockstep/train/evaluator.hpp"
-
 #include "support/mpi_main.hpp"
 #include "support/test.hpp"
 #include "support/toy_task.hpp"

@@ -1,4 +1,6 @@
 #pragma once
+#include <type_traits>
+
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/f16.hpp"
 
@@ -6,12 +8,6 @@ namespace lockstep {
 
 /// The type in which an operation computes on values stored as T: double for f64, float for f32, bf16 and f16.
 template <class T>
-struct real_of;
-template <> struct real_of<float> { using type = float; };
-template <> struct real_of<double> { using type = double; };
-template <> struct real_of<bf16> { using type = float; };
-template <> struct real_of<f16> { using type = float; };
-template <class T>
-using real_t = typename real_of<T>::type;
+using real_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@ namespace lockstep {
 
 enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8 };
 
+// clang-format off
 template <class T>
 struct dtype_of;
 template <> struct dtype_of<float> { static constexpr DType value = DType::f32; };
@@ -25,6 +26,7 @@ template <> struct dtype_of<f16> { static constexpr DType value = DType::f16; };
 template <> struct dtype_of<std::int32_t> { static constexpr DType value = DType::i32; };
 template <> struct dtype_of<std::int64_t> { static constexpr DType value = DType::i64; };
 template <> struct dtype_of<std::uint8_t> { static constexpr DType value = DType::u8; };
+// clang-format on
 
 std::size_t size_bytes(DType dtype);
 const char* name(DType dtype);
@@ -93,12 +95,14 @@ class Tensor {
     assert(!data_ || dtype_of<std::remove_const_t<T>>::value == dtype_);
     return static_cast<T*>(data_);
   }
+  // clang-format off
   /// The same for an argument of pointer type.
   template <class T>
     requires requires { dtype_of<std::remove_const_t<T>>::value; }
   operator T*() const { return data<T>(); }  // NOLINT: implicit on purpose
   template <class T>
   std::span<T> span() const { return {data<T>(), static_cast<std::size_t>(size())}; }
+  // clang-format on
   /// The same elements in another shape of the same size. errors  Error if the sizes differ
   Tensor reshaped(Shape shape) const;
   /// Rows [first, first + count) of the outermost axis. errors  Error if they are out of range

@@ -2,11 +2,10 @@
  *
  *   balance MODEL.lsem
  */
+#include <lockstep/lockstep.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <lockstep/lockstep.h>
 
 static int failed(int status, const char* what) {
   if (status == LSEM_OK) return 0;
