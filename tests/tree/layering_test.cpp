@@ -191,6 +191,17 @@ TEST_SUITE("tree.layering") {
       for (const auto& violation : violations(file, read_text(source_path(file)))) FAIL_CHECK(violation);
   }
 
+  TEST_CASE("docs/overview.md lists the folders of src, and their arrows") {
+    const std::string page = read_text(source_path("docs/overview.md"));
+    for (const auto& [layer, below] : kMayInclude) {
+      std::string row = "\n\\| `" + layer + "(/<\\w+>)?` \\|[^|\n]*\\|";
+      for (const auto& name : below) row += (name == below.front() ? " " : ", ") + name;
+      CAPTURE(layer);
+      CHECK(std::regex_search(page, std::regex(row + " \\|\n")));
+      CHECK(fs::is_directory(source_path("src/" + layer)));
+    }
+  }
+
   TEST_CASE("a wrong arrow is found") {
     const auto wrong = [](const std::string& path, const std::string& line) {
       return violations(path, "// x\n  #  include " + line + "\n");
