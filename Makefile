@@ -26,7 +26,7 @@ DEV_PACKAGES := clang-format-14
 MPIRUN = OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none
 
 .NOTPARALLEL:
-.PHONY: help deps deps-dev configure build cuda cuda-tests cuda-host bundle gpu-check mutate demo check test test-mpi bench format format-check lint install docs clean
+.PHONY: help deps deps-dev configure build cuda cuda-tests cuda-host bundle gpu-check mutate demo check test test-mpi bench size format format-check lint install docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -89,6 +89,9 @@ bench: CMAKE_ARGS += -DLOCKSTEP_BENCH=ON
 bench: TARGETS = lockstep lockstep-prep bench_columns bench_item_softmax bench_kgat
 bench: build  ## all comparisons in one report, build/bench/report.md; with PyTorch where LOCKSTEP_PYTHON names a Python that has it
 	@BUILD=$(BUILD) tests/bench/report.sh
+
+size:  ## lines of each folder of src, include and tests; BASE=COMMIT: and how many more than there
+	@tests/tree/size.sh $(BASE)
 
 # FILES, or what differs from the commit BASE, or all; $(call chosen,cpp|hpp): of these, sources that end so.
 chosen = $(if $(FILES),printf '%s\n' $(FILES),$(if $(BASE),git diff --name-only --diff-filter=d $(BASE),git ls-files)) | \
