@@ -133,7 +133,7 @@ std::string Options::Impl::suggestion(const std::string& name, const char* dashe
     const std::string match = nearest(fold(name), alike);
     if (!match.empty()) near = folded.at(match);
   }
-  const std::string known = explain ? explain(name) : "";
+  std::string known = explain ? explain(name) : "";
   if (near.empty() && known.empty()) {
     constexpr std::size_t kFew = 8;
     std::vector<std::string> own;  // without the keys of a configuration

@@ -13,12 +13,12 @@ constexpr std::size_t kTableRows = 64;
 
 std::string call_of(const Whereabouts& at) {
   std::string text = join("#", at.sequence, " ", at.channel.view() == "world" ? "" : "node ", at.operation.view());
-  if (at.type.view() != "") text += join(" of ", at.count, " ", at.type.view());
+  if (!at.type.view().empty()) text += join(" of ", at.count, " ", at.type.view());
   return join(text, " '", at.what.view(), "'");
 }
 
 std::string place_of(const RankSeen& r) {
-  std::string text = r.at.phase.view() == "" ? std::string("start") : std::string(r.at.phase.view());
+  std::string text = r.at.phase.view().empty() ? std::string("start") : std::string(r.at.phase.view());
   if (r.at.step >= 0) text += join(", step ", r.at.step);
   return text;
 }

@@ -131,7 +131,7 @@ bool is_protected(const std::filesystem::path& checkpoint);
 /// The checkpoints of a run directory: `checkpoints/step-N.h5`, `best.h5`, `final.h5`.
 class CheckpointFolder {
  public:
-  explicit CheckpointFolder(std::filesystem::path run_dir) : folder_(std::move(run_dir) / "checkpoints") {}
+  explicit CheckpointFolder(const std::filesystem::path& run_dir) : folder_(run_dir / "checkpoints") {}
   const std::filesystem::path& path() const { return folder_; }
   std::filesystem::path step_file(std::int64_t step) const;
   /// "best.h5" for place 1, "best-2.h5" for the second best evaluation, and so on.

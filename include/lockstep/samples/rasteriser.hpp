@@ -54,6 +54,7 @@ constexpr int y_of(double value, Range range, int size) {
 namespace detail {
 
 /// floor(|f| + 0.5) and ceil(|f| - 0.5), with the sign of f; the sum and the difference are rounded to float32.
+// NOLINTNEXTLINE(bugprone-incorrect-roundings): the pixels of the public code
 constexpr int round_up(float f) { return f >= 0.0f ? static_cast<int>(f + 0.5f) : -static_cast<int>(-f + 0.5f); }
 constexpr int round_down(float f) {
   const float shifted = (f >= 0.0f ? f : -f) - 0.5f;  // >= -0.5, where truncation rounds up

@@ -60,8 +60,7 @@ namespace {
 /// Xavier-normal or Xavier-uniform with the public code's fans; row 0 is zero if padded.
 ParamStore::Init matrix_init(const SasRecArch& arch, std::int64_t rows, std::int64_t columns, bool padded) {
   const auto sum = static_cast<double>(rows + columns);
-  const ParamStore::Init draw =
-      arch.xavier_uniform ? init::uniform(std::sqrt(6 / sum)) : init::normal(std::sqrt(2 / sum));
+  ParamStore::Init draw = arch.xavier_uniform ? init::uniform(std::sqrt(6 / sum)) : init::normal(std::sqrt(2 / sum));
   if (!padded) return draw;
   return [=](const Philox& draws, std::uint64_t element) {
     return element < static_cast<std::uint64_t>(columns) ? 0.0 : draw(draws, element);

@@ -29,7 +29,7 @@ Sums::Sums(double* sums, const Layout& l) : layout(l) {
   std::int64_t at = 0;
   each_part(layout, *this, [&]<class P>(std::int64_t count, P*& part) {
     part = sums != nullptr && count > 0 ? reinterpret_cast<P*>(sums + at) : nullptr;
-    at += count * static_cast<std::int64_t>(sizeof(P) / sizeof(double));
+    at += count * static_cast<std::int64_t>(sizeof(P) / sizeof(double));  // NOLINT: P may be double
   });
 }
 
@@ -37,7 +37,7 @@ std::int64_t Sums::count(const Layout& layout) {
   std::int64_t total = 0;
   Sums any(nullptr, layout);
   each_part(layout, any, [&]<class P>(std::int64_t count, P*&) {
-    total += count * static_cast<std::int64_t>(sizeof(P) / sizeof(double));
+    total += count * static_cast<std::int64_t>(sizeof(P) / sizeof(double));  // NOLINT: P may be double
   });
   return total;
 }

@@ -293,7 +293,7 @@ void HrmTask::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<con
     const std::int64_t width = a.length() * a.hidden;
     for (const auto& [state, first] : {std::pair{&z_h, std::int64_t{0}}, {&z_l, width}}) {
       const Tensor values = allocate(t.host_arena(), t.real_dtype(), state->shape());
-      visit_float(values.dtype(), [&]<class T>() {
+      visit_float(values.dtype(), [&, first = first]<class T>() {
         for (std::int64_t i = 0; i < values.size(); ++i)
           values.data<T>()[i] = static_cast<T>(noise(i / width, static_cast<std::uint64_t>(first + i % width)));
       });
@@ -475,7 +475,7 @@ std::vector<Metric> HrmTask::metrics(Split, const std::vector<double>& sums) con
 
 std::string HrmTask::protocol(Split split) const {
   const Tries& t = options_.tries;
-  const std::string text = join(size(split), " puzzles, ", options_.eval_segments, " segments");
+  std::string text = join(size(split), " puzzles, ", options_.eval_segments, " segments");
   if (t.count == 1) return text;
   return join(text, "; @K by up to ", t.count, " tries, combined by ", t.combine, ", that differ by ",
               t.noise > 0 ? join("noise ", t.noise) : "symmetries",
