@@ -193,6 +193,8 @@ class GraphReader {
       biased.bias = by->values;
       return {Kind::plain, add(std::move(biased)), {}};
     }
+    constexpr std::size_t kMostSteps = 16;  // a graph of n operations must not take memory for n * n steps
+    if (out.steps.size() == kMostSteps) refuse(node, "more than ", kMostSteps, " constants one after another");
     out.steps.push_back(step[0]);
     return out;
   }

@@ -210,7 +210,9 @@ void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape
   require_data(H5Pget_external_count(plist) == 0, "reading ", what, ": external storage is not read");
 
   const std::int64_t elements = count(shape, what);
-  const std::int64_t bytes = elements * static_cast<std::int64_t>(element_size);
+  std::int64_t bytes = 0;
+  require_data(!__builtin_mul_overflow(elements, static_cast<std::int64_t>(element_size), &bytes), "reading ", what,
+               ": shape ", shape_text(shape), " of elements of ", element_size, " bytes; the file is damaged");
   bool deflated = false;
   for (int i = 0; i < H5Pget_nfilters(plist); ++i) {
     unsigned flags = 0, config = 0;

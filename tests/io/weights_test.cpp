@@ -146,6 +146,8 @@ TEST_SUITE("io.weights") {
       check_mentions(refusal([&] { safetensors_arrays(safetensors(header, eight), "a"); }), message);
     }
     check_mentions(refusal([&] { safetensors_arrays("abc", "a"); }), "truncated");
+    const std::string deep = R"({"a":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}";
+    check_mentions(refusal([&] { safetensors_arrays(safetensors(deep, eight), "a"); }), "nested too deeply");
   }
 
   TEST_CASE("tensors of torch.save are found, also in nested dictionaries and with strides") {
@@ -233,6 +235,12 @@ TEST_SUITE("io.weights") {
     check_mentions(torch_refusal(archive("\x80\x02\x8f.")), "instruction 0x8f");
     check_mentions(torch_refusal(archive(std::string("\x80\x02]q\0h\0", 7) + "a.")),
                    "no dictionary");  // nested in itself
+    std::string calls =
+        "\x80\x02"
+        "ctorch\nSize\nq\x01(" +
+        std::string(1000, 'N') + "tq\x02";
+    for (int i = 0; i < 1000; ++i) calls += "h\x01h\x02R";  // with the same thousand arguments
+    check_mentions(torch_refusal(archive(calls)), "more arguments of calls than bytes");
 
     const std::string whole = one_tensor({});
     std::string flipped = whole;
@@ -298,6 +306,7 @@ TEST_SUITE("io.weights") {
              {of(npy("<c8", "1,", two)), "dtype c8"},
              {of(npy("|O8", "1,", two)), "dtype O8"},
              {of("nothing of NumPy"), "no NumPy array"},
+             {of("\x93NUMPY\1" + std::string(1, '\0') + "\xff\xff" + std::string(1 << 16, ' ')), "a header of 65535"},
              {of(npy("<f4", "1,", one), "a.txt"), "is no .npy array"},
          })
       check_mentions(refusal([&] { npz_arrays(bytes, "a.npz"); }), message);

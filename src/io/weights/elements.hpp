@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
@@ -38,6 +39,7 @@ struct Layout {
 /// Row-major, or column-major for `fortran`.
 inline Layout contiguous(const std::vector<std::int64_t>& shape, bool fortran = false) {
   Layout layout{shape, std::vector<std::int64_t>(shape.size(), 1)};
+  if (std::ranges::find(shape, 0) != shape.end()) return layout;  // the product of the other extents may not fit
   for (std::size_t i = 1; i < shape.size(); ++i) {
     const std::size_t axis = fortran ? i : shape.size() - 1 - i, inner = fortran ? axis - 1 : axis + 1;
     layout.strides[axis] = layout.strides[inner] * shape[inner];

@@ -5,6 +5,7 @@
 #include "elements.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/json_depth.hpp"
 
 /// safetensors: u64 header length · JSON header · raw arrays, without gaps.
 /// source  github.com/huggingface/safetensors, "Format"
@@ -30,8 +31,9 @@ std::string data_hash(Json header, std::string_view data) {
   return hex64(hash64(data.data(), data.size(), hash64(text_of(header))));
 }
 
-/// Parses the header. errors  data: no JSON object, a key twice
+/// Parses the header. errors  data: no JSON object, a deep one, a key twice
 Json parse_header(std::string_view text, const std::string& opening) {
+  require_data(!nests_deeply(text), opening, ": its header is nested too deeply; the file is damaged");
   std::vector<std::set<std::string>> keys;  // one set per open object
   std::string twice;
   const auto watch = [&](int, Json::parse_event_t event, const Json& parsed) {

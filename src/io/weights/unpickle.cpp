@@ -107,6 +107,8 @@ class Machine {
     const Value* arguments = pop();
     const Value* function = pop();
     if (!function->is(Kind::global) || !arguments->is(Kind::tuple)) damaged("a call of no function");
+    copied_ += arguments->items.size();  // one tuple may be the arguments of many calls
+    if (copied_ > bytes_.size()) damaged("more arguments of calls than bytes");
     Value* record = push(Kind::call);
     record->text = function->text;
     record->items = arguments->items;
@@ -124,7 +126,7 @@ class Machine {
   const std::string& what_;
   bool (*allowed_)(std::string_view);
   std::deque<Value>& values_;
-  std::size_t at_ = 0;
+  std::size_t at_ = 0, copied_ = 0;
   std::vector<Value*> stack_;
   std::vector<std::size_t> marks_;
   std::unordered_map<std::uint64_t, Value*> memo_;

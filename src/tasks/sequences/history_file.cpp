@@ -11,6 +11,7 @@
 #include "lockstep/base/date_time.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/json_depth.hpp"
 #include "lockstep/io/line_reader.hpp"
 #include "lockstep/samples/sequence_window.hpp"
 
@@ -100,6 +101,7 @@ class Reader {
     return {static_cast<std::int64_t>(std::floor(real)), real - std::floor(real)};
   }
   void read_object() {
+    if (nests_deeply(text_)) fail("its lists and objects are nested too deeply");
     const nlohmann::json object = nlohmann::json::parse(text_, nullptr, false);
     const auto array = [&](const char* key) {
       const auto at = object.find(key);

@@ -240,6 +240,7 @@ TEST_SUITE("prep.puzzle_program") {
          "more values than the 47 that are stored"},
         {"all__labels.npy", "no array", "no NumPy array"},
         {"dataset.json", "{", "parse error"},
+        {"dataset.json", std::string(100'000, '[') + std::string(100'000, ']'), "nested too deeply"},
         {"dataset.json", R"({"seq_len": 16, "vocab_size": 500})", "'vocab_size' is 500"}};
     for (const auto& [file, bytes, expected] : cases) {
       write_upstream("up");

@@ -96,6 +96,8 @@ TEST_SUITE("tasks.history_file") {
                    "no array 'times'"));
     CHECK(contains(refusal("{\"user\": 1, \"items\": [10]", false), "line 1: not a JSON object"));
     CHECK(contains(refusal("{\"items\": [10]}", false), "line 1: expected an object"));
+    CHECK(contains(refusal("{\"user\": 1, \"items\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}"),
+                   "nested too deeply"));
     CHECK(contains(refusal("{\"user\": 1, \"items\": [10], \"times\": [\"soon\"]}"), "time \"soon\" is neither"));
     CHECK(contains(refusal("{\"user\": [1], \"items\": [10]}"), "an id must be"));
     CHECK(contains(refusal("who,what\n1,10\n"), "line 1: cannot tell the format"));
