@@ -79,9 +79,10 @@ TimeFault read_time(std::string_view text, Moment& value, const TimeUnit& unit) 
   const auto whole = std::from_chars(begin, end, count);
   if (text.empty() || unit.digits) return TimeFault::no_time;
   if (whole.ptr == end && whole.ec == std::errc{}) {
-    const std::int64_t rest = (count % unit.per_second + unit.per_second) % unit.per_second;
+    const std::int64_t rest = (count % unit.per_second + unit.per_second) % unit.per_second,
+                       below = count / unit.per_second - (count % unit.per_second < 0);
     value.fraction = static_cast<double>(rest) / static_cast<double>(unit.per_second);
-    const bool fits = !__builtin_mul_overflow((count - rest) / unit.per_second, unit.seconds, &value.seconds);
+    const bool fits = !__builtin_mul_overflow(below, unit.seconds, &value.seconds);
     return fits ? TimeFault::none : TimeFault::too_large;
   }
   const auto [after, failed] = std::from_chars(begin, end, real);

@@ -130,7 +130,7 @@ std::optional<double> time_of_day(std::string_view text) {
     } else if (take(text, ':') && !take(text, zone_minute)) {
       return {};
     }
-    if (!text.empty() || digits > 4 || zone_hour > 14 || zone_minute < 0 || zone_minute > 59) return {};
+    if (!text.empty() || digits < 1 || digits > 4 || zone_hour > 14 || zone_minute < 0 || zone_minute > 59) return {};
   }
   return (hour + sign * zone_hour) * 3600 + (minute + sign * zone_minute) * 60 + second;
 }
@@ -162,7 +162,7 @@ bool comparable(Calendar a, Calendar b) {
 }
 
 std::optional<std::int64_t> day_number(Calendar calendar, int year, int month, int day) {
-  if (std::abs(year) > kMostYears || month < 1 || month > 12 || day < 1) return {};
+  if (year < -kMostYears || year > kMostYears || month < 1 || month > 12 || day < 1) return {};
   if (calendar == Calendar::standard) {
     if (const std::int64_t days = plain_day(Calendar::proleptic, year, month, day); days >= kReform)
       return day_number(Calendar::proleptic, year, month, day);

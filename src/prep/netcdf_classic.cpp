@@ -13,14 +13,19 @@ namespace {
 class ClassicHeader {
  public:
   ClassicHeader(std::ifstream& in, const std::filesystem::path& path, int version)
-      : in_(in), path_(path), wide_(version == 5), wide_offset_(version != 1) {}
+      : in_(in),
+        path_(path),
+        file_size_(static_cast<std::int64_t>(std::filesystem::file_size(path))),
+        wide_(version == 5),
+        wide_offset_(version != 1) {}
 
   std::int64_t size_required() {
-    const std::int64_t records = count();
-    std::vector<std::int64_t> dims(list());
-    for (auto& dim : dims) {
+    std::int64_t records = count();
+    if (records == 0xFFFFFFFF && !wide_) records = 0;  // "streaming": the number of records is not known
+    std::vector<std::int64_t> dims;
+    for (std::size_t n = list(); n-- > 0;) {
       skip_padded(count());
-      dim = count();
+      dims.push_back(count());
     }
     skip_attributes();
 
@@ -49,11 +54,12 @@ class ClassicHeader {
       count();  // vsize: redundant, and cannot hold large sizes
       const std::int64_t begin = number(wide_offset_ ? 8 : 4);
       std::int64_t bytes = 0;
-      require_sound(begin >= 0 && !__builtin_mul_overflow(elements, type_size(type), &bytes));
+      require_sound(!__builtin_mul_overflow(elements, type_size(type), &bytes) && is_size(begin) && is_size(bytes));
       if (is_record) {
         ++record_variables;
         record_unpadded = bytes;
         record_bytes += (bytes + 3) / 4 * 4;
+        require_sound(is_size(record_bytes));
         record_end = std::max(record_end, begin + bytes);
       } else if (bytes > 0) {
         end = std::max(end, begin + bytes);
@@ -62,13 +68,15 @@ class ClassicHeader {
     if (record_variables == 1) record_bytes = record_unpadded;
     if (record_variables > 0 && records > 0) {
       std::int64_t span = 0;
-      require_sound(!__builtin_mul_overflow(records - 1, record_bytes, &span));
+      require_sound(!__builtin_mul_overflow(records - 1, record_bytes, &span) && is_size(span));
       end = std::max(end, record_end + span);
     }
     return end;
   }
 
  private:
+  /// Not negative, and sums of three do not overflow.
+  static bool is_size(std::int64_t bytes) { return bytes >= 0 && bytes < std::int64_t{1} << 60; }
   void require_sound(bool holds) {
     require_data(holds, "reading '", path_.string(), "': the NetCDF header is damaged or cut off");
   }
@@ -81,17 +89,17 @@ class ClassicHeader {
   std::int64_t count() {
     const std::int64_t n = number(wide_ ? 8 : 4);
     require_sound(n >= 0);
-    return n == 0xFFFFFFFF && !wide_ ? 0 : n;  // "streaming": the number of records is not known
+    return n;
   }
   /// The number of entries of a list. Skips the tag (0 for an absent list).
   std::size_t list() {
     number(4);
     const std::int64_t n = count();
-    require_sound(n < (1 << 24));
+    require_sound(n < (1 << 24) && n <= file_size_ / 8);  // the library allocates them before it reads them
     return static_cast<std::size_t>(n);
   }
   void skip_padded(std::int64_t bytes) {
-    require_sound(bytes < (std::int64_t{1} << 40));
+    require_sound(bytes <= file_size_);
     in_.seekg((bytes + 3) / 4 * 4, std::ios::cur);
   }
   void skip_attributes() {
@@ -111,6 +119,7 @@ class ClassicHeader {
 
   std::ifstream& in_;
   const std::filesystem::path& path_;
+  std::int64_t file_size_;
   bool wide_, wide_offset_;
 };
 

@@ -85,7 +85,8 @@ TEST_SUITE("prep.cf_time") {
     for (const char* units :
          {"time level", "days", "", "fortnights since 2000-01-01", "days since 2000-13-01", "days since 2001-02-29",
           "day as %Y%m%d.%f", "days since noon", "days since 2000-01-01 EST", "days since 2000-01-01 25:00",
-          "days since 2000-01-01 00:00 +0100x"}) {
+          "days since 2000-01-01 00:00 +0100x", "days since 2000-01-01 00:00 +-2147483648",
+          "days since -2147483648-01-01"}) {
       CAPTURE(units);
       CHECK(date(units, 1) == "unit");
     }

@@ -197,6 +197,15 @@ TEST_SUITE("prep.netcdf") {
       CHECK(*promised <= size);
       CHECK(*promised > size - 4);  // only the padding of the last value may follow
     }
+    std::string damaged = read_text("a.nc");
+    damaged.replace(damaged.find("plain") + 56, 8, "\x7f" + std::string(7, '\xff'));  // where its values begin
+    write_text("d.nc", damaged);
+    check_mentions(error_of(Fault::data, [] { classic_size("d.nc"); }), "header is damaged");
+    write_sample("a.nc", 0);
+    damaged = read_text("a.nc");
+    damaged.replace(damaged.find("plain") - 4, 4, "\xff\xff\xff\xff");  // bytes of its name: the library allocates them
+    write_text("d.nc", damaged);
+    check_mentions(error_of(Fault::data, [] { classic_size("d.nc"); }), "header is damaged");
     write_sample("a.nc", NC_NETCDF4);
     CHECK_FALSE(classic_size("a.nc").has_value());
   }
