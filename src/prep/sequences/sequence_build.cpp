@@ -86,6 +86,7 @@ class Numbering {
       if (options_.ids == "integer" || options_.keep_ids)
         fail(first_text, "is not an integer", options_.keep_ids ? ", so ids cannot be kept" : "");
       if (texts == 1 && integers > 0 && table_.place(first_text).line == 1 &&
+          !raw_.readings.front().starts_with("json") &&
           table_.id(first_text).find_first_of("0123456789") == std::string::npos)
         fail(first_text, "among integers: is it a header? Remove it, or read the file with --format csv");
       text_ = true;

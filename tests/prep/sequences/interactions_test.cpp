@@ -229,6 +229,10 @@ TEST_SUITE("prep.interactions") {
                    "line 2: item id '99999999999999999999' is out of range");
     check_mentions(error_of(Fault::data, [&] { make(read("buyer product\n1 2\n1 3\n"), unfiltered()); }),
                    "is it a header?");
+    const char* objects = R"({"user": "ann", "item": 1}
+{"user": 2, "item": 1}
+{"user": 2, "item": 3})";  // without a header
+    CHECK(make(read(objects), unfiltered()).users.texts == std::vector<std::string>{"2", "ann"});
     check_mentions(error_of(Fault::data, [&] { make(read("1 1 1\n1 2 2\n"), {}); }), "the filter leaves none of 2",
                    "fewer than 5", "--min-user");
     check_mentions(error_of(Fault::data, [&] { make(read("1 1 1\n2 2 2\n"), unfiltered()); }),
