@@ -142,7 +142,7 @@ RunOwner::~RunOwner() {
 }
 
 void RunOwner::await_end_of_owner(bool locked, const Times& times) const {
-  constexpr double kStart_s = 2;  // from a process's lock to its text
+  constexpr double kStart_s = 2;  // from a process's lock to its text, or from the end of its launcher to its own
   const Snapshot first = read_owner(file_);
   const auto refuse = [&](const Snapshot& owner) {
     throw Error(Fault::usage, join("run directory '", dir_.string(), "' is in use by another run",
@@ -152,11 +152,10 @@ void RunOwner::await_end_of_owner(bool locked, const Times& times) const {
   };
   if (was_requeued(first)) return;
   const Life life = life_of(first);
-  if (life == Life::alive) refuse(first);
   if (life == Life::ended && !locked) return;
   // A lock whose file time is not renewed belongs to an older program, unless its holder is about to write its text.
   const bool renewed = life == Life::unknown && !first.identity.empty();
-  if (!renewed && !locked) return;
+  if (life != Life::alive && !renewed && !locked) return;
   const double wait_s = renewed ? times.stale_s - age_s(first.changed, dir_) : kStart_s;
   if (wait_s > kStart_s)
     log::info("run directory '", dir_.string(), "': waiting up to ", human_seconds(wait_s),
@@ -165,9 +164,8 @@ void RunOwner::await_end_of_owner(bool locked, const Times& times) const {
   while (watch.seconds() < wait_s) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const Snapshot now = read_owner(file_);
-    if (now == first) continue;
-    if (life_of(now) == Life::ended && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
-    refuse(now);
+    if (life_of(now) == Life::ended && (::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)) return;
+    if (life == Life::alive ? now.identity != first.identity : now != first) refuse(now);
   }
   if (!renewed) refuse(first);
   if (locked)
