@@ -3,6 +3,8 @@
 #include <netcdf.h>
 
 #include <algorithm>
+#include <cctype>
+#include <map>
 
 #include "formats/pickle.hpp"
 #include "lockstep/base/error.hpp"
@@ -308,6 +310,11 @@ Files make_manifest(const fs::path& directory) {
 }
 constexpr char kPrepareManifest[] = "har --format manifest @/list.csv --rate 20 --window 4 --stride 3";
 
+template <const char* Text>
+Files make_text(const fs::path& directory) {
+  test::write_text(directory / "in.txt", Text);
+  return {"in.txt"};
+}
 Files make_ratings(const fs::path& directory) {
   std::string lines;
   for (int user = 1; user < 6; ++user)
@@ -318,6 +325,19 @@ Files make_ratings(const fs::path& directory) {
   return {"ratings.dat"};
 }
 constexpr char kPrepareRatings[] = "sequences --input @/ratings.dat";
+constexpr char kTable[] =
+    "user,item,rating,timestamp\nanna,12,4,10\nanna,7,3.5,35\nanna,12,5,2020-01-02T03:04:05Z\n\"b, ob\",12,2,60\n"
+    "\"b, ob\",7,4,70\nanna,9,2,900000\n";
+constexpr char kLines[] =
+    "{\"user_id\": \"anna\", \"asin\": 12, \"unixReviewTime\": 10}\n"
+    "{\"user_id\": \"anna\", \"asin\": 7, \"unixReviewTime\": 1e3}\n"
+    "{\"user_id\": \"anna\", \"asin\": \"9\", \"unixReviewTime\": \"77\"}\n"
+    "{\"user_id\": \"anna\", \"asin\": 7, \"unixReviewTime\": 2000}\n"
+    "{\"user_id\": \"\u00e9\\n\", \"asin\": 12, \"unixReviewTime\": 5}\n";
+constexpr char kPrepareInteractions[] = "sequences --input @/in.txt --min-user 1 --min-item 1 --where rating>=2";
+constexpr char kPrepareObjects[] = "sequences --input @/in.txt --min-user 1 --min-item 1";
+constexpr char kMazes[] = "source,question,answer\na,S  ## G  ,Soo##oGoo\nb,\"SG       \",\"SG       \"\n";
+constexpr char kPrepareMazes[] = "maze --train @/in.txt";
 
 Files make_graph(const fs::path& directory) {
   std::string train, kg;
@@ -344,6 +364,27 @@ Files make_puzzles(const fs::path& directory) {
   return {"train.csv"};
 }
 constexpr char kPreparePuzzles[] = "sudoku --train @/train.csv";
+
+/// A folder of the HRM repository's builders: one Sudoku, the same for training and test.
+Files make_builder(const fs::path& directory) {
+  const std::vector<std::uint8_t> grid = {2, 3, 4, 5, 4, 5, 2, 3, 3, 2, 5, 4, 5, 4, 3, 2};
+  const std::map<std::string, std::string> contents = {
+      {"dataset.json",
+       R"({"pad_id": 0, "ignore_label_id": 0, "blank_identifier_id": 0, "vocab_size": 6, "seq_len": 16,)"
+       R"( "num_puzzle_identifiers": 2, "total_groups": 1, "mean_puzzle_examples": 1, "sets": ["all"]})"},
+      {"all__inputs.npy", test::npy("|u1", "1, 16", grid)},
+      {"all__labels.npy", test::npy("|u1", "1, 16", grid)},
+      {"all__puzzle_indices.npy", test::npy<std::int32_t>("<i4", "2,", {0, 1})},
+      {"all__group_indices.npy", test::npy<std::int32_t>("<i4", "2,", {0, 1})},
+      {"all__puzzle_identifiers.npy", test::npy<std::int32_t>("<i4", "1,", {1})}};
+  for (const char* split : {"raw/train", "raw/test"}) {
+    fs::create_directories(directory / split);
+    for (const auto& [name, text] : contents) test::write_text(directory / split / name, text);
+  }
+  test::write_text(directory / "raw/identifiers.json", R"(["<blank>", "first"])");
+  return {"raw/train/dataset.json", "raw/train/all__inputs.npy", "raw/identifiers.json"};
+}
+constexpr char kPrepareBuilder[] = "hrm-npy --input @/raw --task sudoku";
 
 Files make_arc(const fs::path& directory) {
   fs::create_directories(directory / "tasks");
@@ -388,11 +429,6 @@ const IdTable& items() {
   static const IdTable table = IdTable::numbers(40);
   return table;
 }
-template <const char* Text>
-Files make_text(const fs::path& directory) {
-  test::write_text(directory / "in.txt", Text);
-  return {"in.txt"};
-}
 constexpr char kEvents[] = "user,item,time\nanna,12,10\nanna,7,35\n\"b, ob\",3,60\nanna,7,36\n";
 constexpr char kObjects[] =
     "{\"user\": \"anna\", \"items\": [\"12\", 7], \"times\": [10, 35]}\n{\"user\": 5, \"items\": [3], \"times\": "
@@ -432,8 +468,12 @@ constexpr Format kFormats[] = {
     {"ini", true, false, make_configuration, read_configuration},
     {"manifest", true, false, make_manifest, prepare<kPrepareManifest>},
     {"ratings", true, false, make_ratings, prepare<kPrepareRatings>},
+    {"interactions-csv", true, false, make_text<kTable>, prepare<kPrepareInteractions>},
+    {"interactions-jsonl", true, false, make_text<kLines>, prepare<kPrepareObjects>},
     {"graph", true, false, make_graph, prepare<kPrepareGraph>},
     {"puzzles", true, false, make_puzzles, prepare<kPreparePuzzles>},
+    {"mazes", true, false, make_text<kMazes>, prepare<kPrepareMazes>},
+    {"hrm-npy", false, false, make_builder, prepare<kPrepareBuilder>},
     {"arc", true, false, make_arc, prepare<kPrepareArc>},
     {"netcdf", false, false, make_netcdf, prepare<kPrepareNetcdf>},
     {"histories-csv", true, false, make_text<kEvents>, read_text_histories},
@@ -444,5 +484,14 @@ constexpr Format kFormats[] = {
 }  // namespace
 
 std::span<const Format> formats() { return kFormats; }
+
+std::string message_defect(std::string_view message) {
+  if (message.empty()) return "an empty message";
+  for (const char c : message)
+    if (std::iscntrl(static_cast<unsigned char>(c)) != 0 && c != '\n' && c != '\t')
+      return "a message with the control character " + std::to_string(static_cast<int>(c)) + ": " +
+             std::string(message);
+  return {};
+}
 
 }  // namespace lockstep::fuzz

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::fuzz {
@@ -19,5 +20,7 @@ struct Format {
 };
 
 std::span<const Format> formats();
+/// Why a message cannot be shown on a terminal, or "".
+std::string message_defect(std::string_view message);
 
 }  // namespace lockstep::fuzz

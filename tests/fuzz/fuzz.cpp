@@ -1,6 +1,7 @@
 /// Damaged files of every format that the programs read: each is refused by one printable message, or read. None ends
 /// the process, hangs, or throws anything but a lockstep::Error. With --exact one bit is flipped or the file ends
-/// early; a sealed format must then refuse the file or read exactly the contents of the sample.
+/// early; a sealed format must then refuse the file or read exactly the contents of the sample. Without it every other
+/// file gets valid checksums, to reach the readers behind them, and the inputs in corpus/FORMAT are read as well.
 #include <filesystem>
 #include <iostream>
 #include <ranges>
@@ -12,8 +13,8 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/h5.hpp"
-#include "lockstep/io/seal.hpp"
 #include "support/forked_cases.hpp"
+#include "support/paths.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
@@ -28,23 +29,22 @@ struct Settings {
   std::string keep;
 };
 
-/// Why a message cannot be shown on a terminal, or "".
-std::string message_defect(std::string_view message) {
-  if (message.empty()) return "an empty message";
-  for (const char c : message)
-    if (std::iscntrl(static_cast<unsigned char>(c)) != 0 && c != '\n' && c != '\t')
-      return "a message with the control character " + std::to_string(static_cast<int>(c)) + ": " +
-             std::string(message);
-  return {};
-}
-
-/// The damaged bytes of a case. Every other damaged checkpoint gets a valid end mark, to reach the readers behind it.
+/// The damaged bytes of a case.
 std::string damaged(const fuzz::Format& format, const std::string& bytes, std::int64_t number,
                     const Settings& settings) {
   fuzz::Random random(hash64(std::string_view(format.name), static_cast<std::uint64_t>(settings.seed)) +
                       static_cast<std::uint64_t>(number));
   if (settings.exact) return fuzz::flip_or_truncate(bytes, random);
   return format.text ? fuzz::mutate_text(bytes, random) : fuzz::mutate_bytes(bytes, random);
+}
+
+/// Inputs that tests/fuzz/coverage.cpp found, for any file of the format.
+std::vector<std::string> kept_inputs(const fuzz::Format& format) {
+  const fs::path folder = test::source_path("tests/fuzz/corpus/" + std::string(format.name));
+  std::vector<std::string> inputs;
+  if (fs::exists(folder))
+    for (const std::string& name : test::names_in(folder)) inputs.push_back(test::read_text(folder / name));
+  return inputs;
 }
 
 /// Returns the number of failures.
@@ -63,29 +63,36 @@ std::size_t fuzz_format(const fuzz::Format& format, const Settings& settings) {
           first.failures.empty() ? "refused" : first.failures.front().what);
   intact = std::stoull(test::read_text(digest));
 
-  const auto victim = [&](std::int64_t number) { return static_cast<std::size_t>(number) % files.size(); };
-  const auto outcomes = test::run_forked(settings.first, settings.first + settings.cases, [&](std::int64_t number) {
+  // The seeded cases, then the kept inputs as each file of the format.
+  const std::vector<std::string> kept = settings.exact ? std::vector<std::string>() : kept_inputs(format);
+  const auto n_files = static_cast<std::int64_t>(files.size());
+  const std::int64_t seeded = settings.first + settings.cases,
+                     last = seeded + static_cast<std::int64_t>(kept.size()) * n_files;
+  const auto victim = [&](std::int64_t number) { return static_cast<std::size_t>(number % n_files); };
+  const auto input = [&](std::int64_t number) {
+    return number < seeded ? damaged(format, samples[victim(number)], number, settings)
+                           : kept[static_cast<std::size_t>((number - seeded) / n_files)];
+  };
+  const auto outcomes = test::run_forked(settings.first, last, [&](std::int64_t number) {
     for (std::size_t i = 0; i < files.size(); ++i) test::write_text(dir / files[i], samples[i]);
     const std::size_t bad = victim(number);
-    const std::string bytes = damaged(format, samples[bad], number, settings);
-    test::write_text(dir / files[bad], bytes);
-    if (!settings.exact && number % 2 == 1 && std::string_view(format.name).ends_with("checkpoint") &&
-        bytes.size() > 64) {
-      test::write_text(dir / files[bad], std::string_view(bytes).substr(0, bytes.size() - 64));
-      append_end_mark(dir / files[bad]);
-    }
+    const std::string bytes = input(number);
+    if (settings.exact || (number < seeded && number % 2 == 0))
+      test::write_text(dir / files[bad], bytes);
+    else
+      fuzz::write_resealed(dir / files[bad], bytes);
     try {
       const std::uint64_t hash = format.read(dir.path());
       if (settings.exact && format.sealed && hash != intact && bytes != samples[bad])
         throw std::logic_error("other contents were read without an error");
     } catch (const Error& error) {
-      const std::string defect = message_defect(error.what());
+      const std::string defect = fuzz::message_defect(error.what());
       if (!defect.empty()) throw std::logic_error(defect);
       throw;
     }
     return test::Ending::accepted;
   });
-  std::cout << format.name << ": " << settings.cases << " damaged files, " << outcomes.refused << " refused, "
+  std::cout << format.name << ": " << last - settings.first << " damaged files, " << outcomes.refused << " refused, "
             << outcomes.accepted << " read, " << outcomes.failures.size() << " failures" << std::endl;
   constexpr std::size_t kShown = 10;
   if (outcomes.failures.size() > kShown) std::cout << "  the first " << kShown << ":" << std::endl;
@@ -93,10 +100,10 @@ std::size_t fuzz_format(const fuzz::Format& format, const Settings& settings) {
     const std::size_t bad = victim(number);
     std::cout << "  case " << number << " (" << files[bad] << "): " << what << std::endl;
     if (settings.keep.empty()) continue;
-    const fs::path kept = fs::path(settings.keep) / (std::string(format.name) + "-" + std::to_string(number)) /
-                          fs::path(files[bad]).filename();
-    fs::create_directories(kept.parent_path());
-    test::write_text(kept, damaged(format, samples[bad], number, settings));
+    const fs::path place = fs::path(settings.keep) / (std::string(format.name) + "-" + std::to_string(number)) /
+                           fs::path(files[bad]).filename();
+    fs::create_directories(place.parent_path());
+    test::write_text(place, input(number));
   }
   return outcomes.failures.size();
 }

@@ -1,11 +1,16 @@
 #include "fuzz/mutation.hpp"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstring>
 #include <limits>
 #include <string_view>
+
+#include "lockstep/io/seal.hpp"
+#include "support/temp_dir.hpp"
 
 namespace lockstep::fuzz {
 
@@ -147,6 +152,38 @@ void insert_odd(std::string& text, Random& random) {
   text.insert(at, inserted);
 }
 
+template <class T>
+T number_at(std::string_view bytes, std::size_t at) {
+  T value{};
+  std::memcpy(&value, bytes.data() + at, sizeof value);
+  return value;
+}
+
+/// Stores the CRC-32 of these bytes at `to`.
+void store_crc(std::string& bytes, std::size_t begin, std::size_t size, std::size_t to) {
+  const auto crc = static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()) + begin, size));
+  std::memcpy(bytes.data() + to, &crc, sizeof crc);
+}
+
+/// The checksums of the members that are stored, in the directory at the end of the archive.
+void reseal_zip(std::string& bytes) {
+  constexpr std::size_t kEnd = 22, kEntry = 46, kHeader = 30;
+  const std::size_t end = bytes.rfind("PK\x05\x06");
+  if (end == std::string::npos || bytes.size() - end < kEnd) return;
+  std::size_t at = number_at<std::uint32_t>(bytes, end + 16);
+  while (at < end && end - at >= kEntry) {
+    const std::size_t header = number_at<std::uint32_t>(bytes, at + 42),
+                      size = number_at<std::uint32_t>(bytes, at + 20);
+    if (header <= end - kHeader) {
+      const std::size_t begin = header + kHeader + number_at<std::uint16_t>(bytes, header + 26) +
+                                number_at<std::uint16_t>(bytes, header + 28);
+      if (begin <= end && size <= end - begin) store_crc(bytes, begin, size, at + 16);
+    }
+    at += kEntry + number_at<std::uint16_t>(bytes, at + 28) + number_at<std::uint16_t>(bytes, at + 30) +
+          number_at<std::uint16_t>(bytes, at + 32);
+  }
+}
+
 }  // namespace
 
 std::string flip_or_truncate(std::string bytes, Random& random) {
@@ -176,6 +213,14 @@ std::string mutate_text(std::string text, Random& random) {
       damage_bytes(text, random);
   }
   return text;
+}
+
+void write_resealed(const std::filesystem::path& path, std::string bytes) {
+  if (bytes.starts_with("PK")) reseal_zip(bytes);
+  if (bytes.starts_with("LSEMUL") && bytes.size() > 4) store_crc(bytes, 0, bytes.size() - 4, bytes.size() - 4);
+  const std::size_t mark = bytes.rfind("\nlockstep end mark");
+  test::write_text(path, std::string_view(bytes).substr(0, mark));
+  if (mark != std::string::npos) append_end_mark(path);
 }
 
 }  // namespace lockstep::fuzz

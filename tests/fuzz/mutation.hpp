@@ -1,4 +1,5 @@
 #pragma once
+#include <filesystem>
 #include <random>
 #include <string>
 
@@ -14,5 +15,9 @@ std::string mutate_bytes(std::string bytes, Random& random);
 /// One to four damages of text: numbers become extreme or no numbers, lines are removed, repeated or exchanged, odd
 /// characters are inserted; or mutate_bytes().
 std::string mutate_text(std::string text, Random& random);
+
+/// Writes a damaged file with valid checksums, to reach the readers behind them: the end mark of HDF5 files, the CRC-32
+/// of .lsem files and those of a ZIP archive's stored members.
+void write_resealed(const std::filesystem::path& path, std::string bytes);
 
 }  // namespace lockstep::fuzz
