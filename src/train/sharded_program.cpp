@@ -15,9 +15,9 @@ namespace lockstep {
 std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples) {
   const std::int64_t batch = config.global_batch(ranks);
   const bool per_rank = config.batch.per_rank > 0;
-  require_usage(batch <= samples, "option batch.", per_rank ? "per_rank = " : "size = ",
-                per_rank ? config.batch.per_rank : config.batch.size, ": a batch of ", batch, " is larger than the ",
-                samples, " training samples of ", config.data.path);
+  require_usage(batch <= samples, "option batch.",
+                per_rank ? "per_rank = " : "size = ", per_rank ? config.batch.per_rank : config.batch.size,
+                ": a batch of ", batch, " is larger than the ", samples, " training samples of ", config.data.path);
   return batch;
 }
 

@@ -162,8 +162,7 @@ TEST_SUITE("apps.plan") {
         "--model.kind sasrec --batch.size 2 --steps 2 --train.log_every 1 --run-dir " + (data.dir / "run").string();
     succeeded(data.run("train", run + " --eval.final none"));
     check_mentions(succeeded(data.plan(run)).out, "samples/s (measured in ", "/run on 1 rank): ");
-    check_mentions(succeeded(data.plan(run + " --ranks 4")).out,
-                   "/run on 1 rank, the rate of 4 ranks will differ): ");
+    check_mentions(succeeded(data.plan(run + " --ranks 4")).out, "/run on 1 rank, the rate of 4 ranks will differ): ");
   }
 
   TEST_CASE("only the plan for a GPU lists a copy of the data set in its memory") {
