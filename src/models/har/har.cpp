@@ -187,6 +187,22 @@ Var Har::embed(Tape& t, const ops::LinePictures& pictures) const {
   return y;
 }
 
+void window_log_probabilities(const Tensor& logits, std::int64_t classes, std::int64_t group, std::span<double> out) {
+  const auto width = static_cast<std::size_t>(classes);
+  std::ranges::fill(out, 0.0);
+  visit_float(logits.dtype(), [&]<class T>() {
+    const T* x = logits.data<T>();
+    for (std::size_t n = 0; n < out.size() / width * static_cast<std::size_t>(group); ++n, x += classes) {
+      const double most = static_cast<double>(*std::max_element(x, x + classes));
+      double sum = 0;
+      for (std::size_t k = 0; k < width; ++k) sum += std::exp(static_cast<double>(x[k]) - most);
+      double* to = out.data() + n / static_cast<std::size_t>(group) * width;
+      for (std::size_t k = 0; k < width; ++k) to[k] += static_cast<double>(x[k]) - most - std::log(sum);
+    }
+  });
+  for (double& value : out) value /= static_cast<double>(group);
+}
+
 Var Har::encode(Tape& t, Var x, const HarDraws* draws, const Observer* watch) const {
   const HarDraws* drawn = arch_.frozen && !arch_.frozen_dropout ? nullptr : draws;
   const SampleRows rows = drawn ? drawn->sequences : SampleRows{};

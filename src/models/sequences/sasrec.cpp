@@ -405,6 +405,16 @@ Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& dra
   return x;
 }
 
+Tensor SasRec::newest(Tape& t, const SequenceBatch& batch) const {
+  const Var all = features(t, batch, {});
+  const std::int64_t count = batch.samples();
+  const Tensor last = allocate(t.host_arena(), DType::i32, {count}), out = t.keep({count, arch_.hidden});
+  for (std::int64_t b = 0; b < count; ++b)
+    last.data<std::int32_t>()[b] = static_cast<std::int32_t>(batch.begin.data<std::int64_t>()[b + 1] - 1);
+  ops::embedding_forward(t.stream(), out, all.value(), last.span<const std::int32_t>(), 1);
+  return out;
+}
+
 Var SasRec::loss(Tape& t, Var features, const SequenceBatch& batch) const {
   const std::span<const std::int32_t> pos = span_of<std::int32_t>(batch.pos);
   if (arch_.loss.kind == ItemLoss::Kind::softmax)

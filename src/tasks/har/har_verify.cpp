@@ -14,6 +14,7 @@
 #include "lockstep/step/sharded_step.hpp"
 #include "lockstep/train/stopping.hpp"
 #include "lockstep/train/task.hpp"
+#include "tasks/har/har_metrics.hpp"
 #include "tasks/verifier.hpp"
 
 namespace lockstep {
@@ -199,16 +200,14 @@ Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t co
   };
   r.loss = loss(model.smoothing());
   r.plain_loss = loss(0);
-  const auto classes = static_cast<std::size_t>(model.network().arch().classes);
-  for (std::size_t at = 0; at < r.logits.size(); at += classes) {
-    const auto begin = r.logits.begin() + static_cast<std::ptrdiff_t>(at),
-               end = begin + static_cast<std::ptrdiff_t>(classes);
-    const auto best = std::max_element(begin, end);
-    double sum = 0;
-    for (auto x = begin; x != end; ++x) sum += std::exp(*x - *best);
-    for (auto x = begin; x != end; ++x) r.log_probs.push_back(*x - *best - std::log(sum));
-    r.predicted.push_back(static_cast<double>(best - begin));
-    if (best - begin == labels.data<std::int32_t>()[at / classes]) r.accuracy += 100 / n;
+  const std::int64_t classes = model.network().arch().classes;
+  r.log_probs.resize(r.logits.size());
+  window_log_probabilities(Tensor::of(r.logits.data(), {count, classes}), classes, 1, r.log_probs);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t best = largest_class(
+        std::span(r.logits).subspan(static_cast<std::size_t>(i * classes), static_cast<std::size_t>(classes)));
+    r.predicted.push_back(static_cast<double>(best));
+    if (best == labels.data<std::int32_t>()[i]) r.accuracy += 100 / n;
   }
   return r;
 }

@@ -61,6 +61,10 @@ struct HarDraws {
   SampleRows windows;                          ///< one row per classification, for the classifier
 };
 
+/// The log-probabilities of windows from logits (N group, classes): the mean over the `group` consecutive rows of a
+/// window. shapes  out (N, classes)
+void window_log_probabilities(const Tensor& logits, std::int64_t classes, std::int64_t group, std::span<double> out);
+
 /// A ViT encoder shared by all channels, attention pooling per channel, and a classifier of the concatenated pooled
 /// vectors. With x (T, D) the tokens of a channel:
 ///

@@ -129,6 +129,8 @@ class SasRec {
   ///          does not reach the item table
   Var features(Tape& tape, const SequenceBatch& batch, const SasRecDraws& draws, const Observer* watch = nullptr,
                Var* inputs = nullptr) const;
+  /// The features of each sample's newest token, without dropout. shapes  (B, C)
+  Tensor newest(Tape& tape, const SequenceBatch& batch) const;
   /// The factor of a table row as an input.
   double input_scale() const { return std::sqrt(static_cast<double>(arch_.hidden)); }
   /// Number of parts of the exact softmax's sums over items, see ops::SoftmaxCandidates. 0 (default): undivided.
