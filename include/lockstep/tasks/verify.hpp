@@ -6,8 +6,8 @@
 
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/reference_report.hpp"
-#include "lockstep/tensor/tensor.hpp"
 #include "lockstep/step/sharded_step.hpp"
+#include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep {
 

@@ -13,7 +13,6 @@
 #include "lockstep/samples/rasteriser.hpp"
 #include "lockstep/step/sharded_step.hpp"
 #include "lockstep/train/stopping.hpp"
-#include "lockstep/train/task.hpp"
 #include "tasks/har/har_metrics.hpp"
 #include "tasks/verifier.hpp"
 
@@ -97,7 +96,7 @@ HarArch arch_of(const H5File& file) {
 }
 
 /// The reference's pictures as patches: step s takes the windows of its micro-batches.
-class ReferenceModel final : public ShardTask {
+class ReferenceModel final : public ShardModel {
  public:
   ReferenceModel(const H5File& file, DType dtype)
       : net_(arch_of(file), dtype, 0),
@@ -108,14 +107,7 @@ class ReferenceModel final : public ShardTask {
     load_reference_weights(net_.params(), file);
     visit_float(dtype, [&]<class T>() { cut<T>(file.read<T>("/inputs/images")); });
   }
-  const char* kind() const override { return "har"; }
   ParamStore& params() override { return net_.params(); }
-  std::int64_t size(Split split) const override { return split == Split::train ? sizes_.windows() : 0; }
-  std::int64_t sum_count() const override { return 0; }
-  void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
-  std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
-  void save(H5File&) const override {}
-  std::uint64_t data_hash() const override { return 0; }
 
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
     const std::int64_t first = shard.step * sizes_.per_step() + shard.first;
@@ -359,7 +351,7 @@ void verify_har(World& world, const H5File& file, const VerifyOptions& options, 
                "': neither pictures with weights nor sequences; this is not a reference file of har");
   Verifier v(file, options, report);
   ReferenceModel model(file, options.f64 ? DType::f64 : DType::f32);
-  model.move_to(options.device);
+  model.params().move_to(options.device);
   if (is_half(options.storage)) model.params().store_as(options.storage);
   verify_values(v, model);
   verify_steps(v, world, model, options);

@@ -11,7 +11,6 @@
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/step/sharded_step.hpp"
-#include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "tasks/verifier.hpp"
 
 namespace lockstep {
@@ -57,7 +56,7 @@ SasRecArch arch_of(const H5File& file) {
 }
 
 /// The reference's windows as training samples: step s takes those of batch s.
-class ReferenceModel final : public ShardTask {
+class ReferenceModel final : public ShardModel {
  public:
   ReferenceModel(const H5File& file, DType dtype)
       : net_(arch_of(file), dtype, 0), samples_(file.int_attribute("/", "batch")) {
@@ -87,14 +86,8 @@ class ReferenceModel final : public ShardTask {
       batches_.back().bias = read("bias", drawn, std::numeric_limits<double>::max());
     }
   }
-  const char* kind() const override { return net_.arch().timed ? "tisasrec" : "sasrec"; }
   ParamStore& params() override { return net_.params(); }
-  std::int64_t size(Split split) const override { return split == Split::train ? samples_ : 0; }
-  std::int64_t sum_count() const override { return 0; }
-  void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
-  std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
-  void save(H5File&) const override {}
-  std::uint64_t data_hash() const override { return 0; }
+  std::int64_t samples() const { return samples_; }
 
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
     const SequenceBatch b = batch(tape, shard.step, shard.first, shard.count);
@@ -166,7 +159,7 @@ class ReferenceModel final : public ShardTask {
 class Tokens {
  public:
   Tokens(Verifier& v, const ReferenceModel& model, std::int64_t step) : v_(v), model_(model), step_(step) {
-    for (std::int64_t s = 0; s < model.size(Split::train); ++s)
+    for (std::int64_t s = 0; s < model.samples(); ++s)
       for (const std::int64_t m : model.tokens_of(step, s)) tokens_.push_back(m);
   }
   /// Compares the rows that `keep` accepts, by their position in the reference.
@@ -210,7 +203,7 @@ void verify_maps(const Tokens& tokens, const std::string& site, const std::vecto
 /// Compares all intermediate values of the first batch with the initial weights.
 void verify_values(Verifier& v, const ReferenceModel& model) {
   OwnTape tape(model.network().params());
-  const std::int64_t samples = model.size(Split::train);
+  const std::int64_t samples = model.samples();
   const SequenceBatch batch = model.batch(tape, 0, 0, samples);
   const Tokens tokens(v, model, 0);
   const Observer watch = [&](const std::string& name, const Tensor& value) {
@@ -270,7 +263,7 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
   ShardedStep step(world.communicator(), model, options.step);
   std::vector<double> losses;
   for (std::int64_t s = 0; s < model.batches(); ++s) {
-    const StepSums sums = step.run({.step = s, .count = model.size(Split::train)});
+    const StepSums sums = step.run({.step = s, .count = model.samples()});
     losses.push_back(sums.loss / sums.weight + add_penalty(model.params(), step.gradient(), sums.weight));
     if (s == 0) {
       v.relative("outputs", "loss", losses, kOutput);
@@ -297,7 +290,7 @@ void verify_sequence(World& world, const H5File& file, const VerifyOptions& opti
   VerifyOptions as_computed = options;  // collapsed hyper-connections are always computed in double
   as_computed.f64 = model.params().dtype() == DType::f64;
   Verifier v(file, as_computed, report);
-  model.move_to(options.device);
+  model.params().move_to(options.device);
   if (is_half(options.storage)) {
     require_usage(!as_computed.f64, "option precision: this file's network computes in double; use fp32");
     model.params().store_as(options.storage);
