@@ -1,8 +1,10 @@
 #pragma once
 // Shared by the verifications of all models: finds arrays in the reference file and compares them.
+#include <concepts>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/io/h5.hpp"
@@ -17,6 +19,30 @@ inline void load_reference_weights(ParamStore& params, const H5File& file, NameR
   load_arrays(params, from_public(h5_arrays(file, "/weights"), rules), rules,
               "verifying '" + file.path().string() + "'");
 }
+
+/// The elements of a tensor of f32, f64, bf16, f16 or i32.
+std::vector<double> doubles(const Tensor& tensor);
+
+/// Each parameter's name, and its part of a flat vector times `scale`.
+std::vector<std::pair<std::string, std::vector<double>>> by_parameter(const ParamStore& params, const Tensor& flat,
+                                                                      double scale = 1);
+
+/// Computed values: one number, numbers, or the elements of a tensor.
+struct Values {
+  std::vector<double> all;
+  Values(double value) : all{value} {}
+  template <class T>
+  Values(const std::vector<T>& values) : all(values.begin(), values.end()) {}
+  template <std::convertible_to<Tensor> T>
+  Values(const T& tensor) : all(doubles(tensor)) {}
+};
+
+/// The tolerance of a row, computed in f32 and in f64.
+struct Tolerance {
+  double f32, f64;
+  constexpr Tolerance(double in_f32, double in_f64) : f32(in_f32), f64(in_f64) {}
+  constexpr Tolerance(double both) : Tolerance(both, both) {}
+};
 
 /// Compares against the datasets of one file.
 class Verifier {
@@ -36,27 +62,26 @@ class Verifier {
   /// Integers are converted to double.
   std::vector<double> reference(const std::string& group, const std::string& name) const;
 
-  /// The tolerance of a row: `single` for f32, `in_double` for f64.
-  double tolerance(double single, double in_double = 1e-12) const { return f64_ ? in_double : single; }
-
   /// Adds a row that compares values with group/name; does nothing if the file has no such dataset.
-  void relative(const std::string& group, const std::string& name, std::span<const double> values, double tolerance,
+  void relative(const std::string& group, const std::string& name, const Values& values, Tolerance tolerance,
                 const std::string& remark = "");
-  void absolute(const std::string& group, const std::string& name, std::span<const double> values, double tolerance,
+  void absolute(const std::string& group, const std::string& name, const Values& values, Tolerance tolerance,
                 const std::string& remark = "");
-  void relative(const std::string& group, const std::string& name, const Tensor& values, double tolerance,
-                const std::string& remark = "");
+  /// The same for many rows of a group, such as the values that an Observer receives: a function of name, values and
+  /// remark.
+  auto relative(const std::string& group, Tolerance tolerance) {
+    return [=, this](const std::string& name, const Values& values, const std::string& remark = "") {
+      relative(group, name, values, tolerance, remark);
+    };
+  }
   /// Adds a row for one number that is not a dataset of the file.
   void value(const std::string& name, double value, double reference, double tolerance);
   /// Adds a row that compares values with the rows of a reference that have these numbers.
-  void selected(const std::string& group, const std::string& name, std::span<const double> values,
-                std::span<const std::int64_t> rows, double tolerance);
-  /// Adds a row for each parameter of the store, with values from a flat vector.
-  void parameters(const std::string& group, const ParamStore& params, const Tensor& flat, double tolerance,
-                  bool absolute, double scale = 1, const std::string& remark = "");
+  void selected(const std::string& group, const std::string& name, const Values& values,
+                std::span<const std::int64_t> rows, Tolerance tolerance);
 
  private:
-  void compare(const std::string& group, const std::string& name, std::span<const double> values, double tolerance,
+  void compare(const std::string& group, const std::string& name, const Values& values, Tolerance tolerance,
                bool absolute, const std::string& remark);
   /// Binary digits of a product's operands; 0: as many as f32 or f64 have.
   static int digits_of(const VerifyOptions& options) {
@@ -64,15 +89,12 @@ class Verifier {
   }
   /// The tolerance for few digits; nothing for a row that is not compared with few digits.
   std::optional<double> coarse(const std::string& row_name, double tolerance, bool absolute) const;
-  void compare_with(const std::vector<double>& expected, const std::string& row_name, std::span<const double> values,
-                    double tolerance, bool absolute);
+  void compare_with(const std::vector<double>& expected, const std::string& row_name, const Values& values,
+                    Tolerance tolerance, bool absolute);
   const H5File& file_;
   bool f64_;
   int digits_;
   ReferenceReport& report_;
 };
-
-/// The elements of a tensor of f32, f64, bf16 or f16.
-std::vector<double> doubles(const Tensor& tensor);
 
 }  // namespace lockstep

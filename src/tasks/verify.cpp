@@ -10,6 +10,10 @@
 namespace lockstep {
 std::vector<double> doubles(const Tensor& tensor) {
   const HostView host(tensor);
+  if (tensor.dtype() == DType::i32) {
+    const auto integers = host->span<const std::int32_t>();
+    return {integers.begin(), integers.end()};
+  }
   return visit_storage(tensor.dtype(), [&]<class T>() {
     std::vector<double> values;
     for (const T x : host->span<T>()) {
@@ -32,18 +36,30 @@ std::vector<double> Verifier::reference(const std::string& group, const std::str
   return {integers.begin(), integers.end()};
 }
 
-void Verifier::compare(const std::string& group, const std::string& name, std::span<const double> values,
-                       double tolerance, bool absolute, const std::string& remark) {
+std::vector<std::pair<std::string, std::vector<double>>> by_parameter(const ParamStore& params, const Tensor& flat,
+                                                                      double scale) {
+  std::vector<double> all = doubles(flat);
+  for (double& value : all) value *= scale;
+  std::vector<std::pair<std::string, std::vector<double>>> parts;
+  for (const Param& p : params.all()) {
+    const auto first = all.begin() + p.offset;
+    parts.emplace_back(p.name, std::vector(first, first + p.shape.size()));
+  }
+  return parts;
+}
+
+void Verifier::compare(const std::string& group, const std::string& name, const Values& values, Tolerance tolerance,
+                       bool absolute, const std::string& remark) {
   if (!has(group, name)) return;
   compare_with(reference(group, name), path(group, name).substr(1) + (remark.empty() ? "" : " (" + remark + ")"),
                values, tolerance, absolute);
 }
 
-void Verifier::selected(const std::string& group, const std::string& name, std::span<const double> values,
-                        std::span<const std::int64_t> rows, double tolerance) {
+void Verifier::selected(const std::string& group, const std::string& name, const Values& values,
+                        std::span<const std::int64_t> rows, Tolerance tolerance) {
   if (!has(group, name)) return;
   const std::vector<double> all = reference(group, name);
-  const std::size_t width = rows.empty() ? 0 : values.size() / rows.size();
+  const std::size_t width = rows.empty() ? 0 : values.all.size() / rows.size();
   std::vector<double> expected;
   for (const std::int64_t row : rows) {
     const std::size_t first = static_cast<std::size_t>(row) * width;
@@ -64,39 +80,24 @@ std::optional<double> Verifier::coarse(const std::string& row_name, double toler
   return std::max(tolerance, std::ldexp(gradient ? 24 : 12, -digits_));
 }
 
-void Verifier::compare_with(const std::vector<double>& expected, const std::string& row_name,
-                            std::span<const double> values, double single, bool absolute) {
-  const std::optional<double> tolerance = coarse(row_name, single, absolute);
+void Verifier::compare_with(const std::vector<double>& expected, const std::string& row_name, const Values& values,
+                            Tolerance fine, bool absolute) {
+  const std::optional<double> tolerance = coarse(row_name, f64_ ? fine.f64 : fine.f32, absolute);
   if (!tolerance) return;
-  report_.compare(row_name, values, std::span<const double>(expected), *tolerance,
-                  absolute ? Difference::absolute : Difference::relative);
+  report_.compare(row_name, values.all, expected, *tolerance, absolute ? Difference::absolute : Difference::relative);
 }
 
-void Verifier::relative(const std::string& group, const std::string& name, std::span<const double> values,
-                        double tolerance, const std::string& remark) {
+void Verifier::relative(const std::string& group, const std::string& name, const Values& values, Tolerance tolerance,
+                        const std::string& remark) {
   compare(group, name, values, tolerance, false, remark);
 }
-void Verifier::absolute(const std::string& group, const std::string& name, std::span<const double> values,
-                        double tolerance, const std::string& remark) {
-  compare(group, name, values, tolerance, true, remark);
-}
-void Verifier::relative(const std::string& group, const std::string& name, const Tensor& values, double tolerance,
+void Verifier::absolute(const std::string& group, const std::string& name, const Values& values, Tolerance tolerance,
                         const std::string& remark) {
-  compare(group, name, doubles(values), tolerance, false, remark);
+  compare(group, name, values, tolerance, true, remark);
 }
 
 void Verifier::value(const std::string& name, double value, double reference, double tolerance) {
   if (digits_ == 0) report_.compare(name, std::vector{value}, std::vector{reference}, tolerance);
-}
-
-void Verifier::parameters(const std::string& group, const ParamStore& params, const Tensor& flat, double tolerance,
-                          bool absolute, double scale, const std::string& remark) {
-  const std::vector<double> all = doubles(flat);
-  for (const Param& p : params.all()) {
-    std::vector<double> values(all.begin() + p.offset, all.begin() + p.offset + p.shape.size());
-    for (double& value : values) value *= scale;
-    compare(group, p.name, values, tolerance, absolute, remark);
-  }
 }
 
 std::vector<std::string> verifiable_kinds() {

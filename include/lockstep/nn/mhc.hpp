@@ -3,6 +3,7 @@
 #include <string>
 
 #include "lockstep/nn/linear.hpp"
+#include "lockstep/nn/observer.hpp"
 #include "lockstep/nn/tape.hpp"
 
 namespace lockstep {
@@ -37,12 +38,6 @@ struct MhcShape {
 /// errors   Error if the number of streams or iterations is out of range
 MhcSite add_mhc_site(ParamStore& params, const std::string& name, const MhcShape& shape, std::int64_t site);
 
-/// The intermediate values of a site, for verification and tests.
-struct MhcTrace {
-  Var maps;     ///< (N, n + n + n n): H_pre, H_post, H_res
-  Var u, y, x;  ///< x: the streams after the site
-};
-
 /// What a site makes of the streams X' after it; the last site of a network needs only their sum.
 enum class MhcResult : std::uint8_t { streams, sum };
 
@@ -62,21 +57,24 @@ Var mhc_write(Tape& tape, Var x, const MhcRead& read, Var y, const MhcSite& site
 Var copy_to_streams(Tape& tape, Var x, std::int64_t streams);
 Var sum_streams(Tape& tape, Var x);
 
-/// Applies a site around a sub-layer: X' of the formulas above. For a trace and on a GPU, whose kernels know n streams
-/// only, equal streams are copied before and the sum is taken after the site. This differs by rounding alone: in exact
-/// arithmetic the rows of H_res sum to 1, so equal streams keep their value and the gradient of H_res is 0, and a sum
-/// of streams does not depend on the order of its terms.
+/// Applies a site around a sub-layer: X' of the formulas above. For an observer and on a GPU, whose kernels know n
+/// streams only, equal streams are copied before and the sum is taken after the site. This differs by rounding alone:
+/// in exact arithmetic the rows of H_res sum to 1, so equal streams keep their value and the gradient of H_res is 0,
+/// and a sum of streams does not depend on the order of its terms.
 ///
 /// shapes   x (N, n, C), or (N, C) for n equal streams -> (N, n, C) or, for their sum, (N, C)
+/// watch    receives `name` + maps (as in MhcRead), u, y, and X: the streams after the site
 template <class Layer>
 Var mhc(Tape& tape, Var x, const MhcSite& site, const Layer& layer, MhcResult result = MhcResult::streams,
-        MhcTrace* trace = nullptr) {
-  const bool general = trace != nullptr || x.value().device().is_cuda();
+        const Observer* watch = nullptr, const std::string& name = "") {
+  const bool general = watch != nullptr || x.value().device().is_cuda();
   if (general && x.shape().rank() == 2) x = copy_to_streams(tape, x, site.streams());
   const MhcRead read = mhc_read(tape, x, site);
   const Var y = layer(read.u);
   const Var out = mhc_write(tape, x, read, y, site, general ? MhcResult::streams : result);
-  if (trace) *trace = {read.maps, read.u, y, out};
+  if (watch)
+    for (const auto& [part, value] : {std::pair{"maps", read.maps}, {"u", read.u}, {"y", y}, {"X", out}})
+      (*watch)(name + part, value.value());
   return general && result == MhcResult::sum ? sum_streams(tape, out) : out;
 }
 

@@ -6,6 +6,7 @@
 
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/reference_report.hpp"
+#include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep {
@@ -18,10 +19,8 @@ struct VerifyOptions {
   /// large for a gradient that is only rounding noise.
   DType storage = DType::f32;
   bool tf32 = false;
-  int threads = 1;
-  bool reproducible = false;
   Device device;
-  std::int64_t shards = 16;
+  StepOptions step;
 };
 
 /// The kinds that have reference files: the values of --model.

@@ -30,13 +30,13 @@ int run_verify(World& world, const Args& args) {
       "GPUs only: store values in 16 bits, or round the operands of matrix products to tf32; compares the first batch, "
       "with wider tolerances");
   options.add("threads", &threads, 1, between(1, 1024), "threads per rank");
-  options.add("reproducible", &how.reproducible, false, "sum gradients in one fixed tree");
+  options.add("reproducible", &how.step.reproducible, false, "sum gradients in one fixed tree");
   options.example("lockstep verify --golden tests/golden/emulator_default.h5",
                   "the default emulator in single precision");
   options.example("mpirun -n 3 lockstep verify --model emulator --golden tests/golden/emulator_conv.h5 --double",
                   "each batch split over three ranks");
   if (!parse(world, options, args)) return 0;
-  how.threads = static_cast<int>(threads);
+  how.step.threads = static_cast<int>(threads);
   how.storage = precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
   how.tf32 = precision == "tf32";
   world.together("choosing the device", [&] { how.device = choose_device(world, device); });

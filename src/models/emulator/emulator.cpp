@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lockstep/base/error.hpp"
 #include "lockstep/models/weights.hpp"
 #include "lockstep/nn/tangent.hpp"
 
@@ -102,6 +103,17 @@ Var Emulator::forward(Tape& tape, Var z, EmulatorTrace* trace) const {
           trace->act.push_back(post);
         });
   return linear(tape, h, {&weight(arch_.layers), &bias(arch_.layers)});
+}
+
+void EmulatorTrace::name(const Observer& observer) const {
+  if (conv_pre) {
+    observer("conv_pre", conv_pre.value());
+    observer("conv_act", conv_act.value());
+  }
+  for (std::size_t k = 0; k < pre.size(); ++k) {
+    observer(join("layer_", 2 * k), pre[k].value());
+    observer(join("layer_", 2 * k + 1), act[k].value());
+  }
 }
 
 Var Emulator::jacobian_products(Tape& tape, const EmulatorTrace& trace, Var v, JacobianSide side) const {

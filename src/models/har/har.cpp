@@ -187,12 +187,28 @@ Var Har::embed(Tape& t, const ops::LinePictures& pictures) const {
   return y;
 }
 
-Var Har::encode(Tape& t, Var x, const HarDraws* draws, HarTrace* trace) const {
+void window_log_probabilities(const Tensor& logits, std::int64_t classes, std::int64_t group, std::span<double> out) {
+  const auto width = static_cast<std::size_t>(classes);
+  std::ranges::fill(out, 0.0);
+  visit_float(logits.dtype(), [&]<class T>() {
+    const T* x = logits.data<T>();
+    for (std::size_t n = 0; n < out.size() / width * static_cast<std::size_t>(group); ++n, x += classes) {
+      const double most = static_cast<double>(*std::max_element(x, x + classes));
+      double sum = 0;
+      for (std::size_t k = 0; k < width; ++k) sum += std::exp(static_cast<double>(x[k]) - most);
+      double* to = out.data() + n / static_cast<std::size_t>(group) * width;
+      for (std::size_t k = 0; k < width; ++k) to[k] += static_cast<double>(x[k]) - most - std::log(sum);
+    }
+  });
+  for (double& value : out) value /= static_cast<double>(group);
+}
+
+Var Har::encode(Tape& t, Var x, const HarDraws* draws, const Observer* watch) const {
   const HarDraws* drawn = arch_.frozen && !arch_.frozen_dropout ? nullptr : draws;
   const SampleRows rows = drawn ? drawn->sequences : SampleRows{};
   const auto dropped = [&](const std::string& site) { return dropout_of(drawn, arch_.encoder_dropout, site); };
   x = layernorm(t, x, stem_norm_);
-  if (trace) trace->embedded = x;
+  if (watch) (*watch)("stem_ln", x.value());
   x = add_positions(t, x, *positions_);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const Layer& layer = layers_[l];
@@ -209,27 +225,27 @@ Var Har::encode(Tape& t, Var x, const HarDraws* draws, HarTrace* trace) const {
     const Var up = linear(t, inner, layer.up, Activation::gelu, dropped(site + "gelu"), rows);
     x = residual_linear(t, middle, up, layer.down, dropped(site + "mlp"), rows);
     if (!arch_.pre_norm) x = layernorm(t, x, layer.mlp_norm);
-    if (trace) trace->layers.push_back({qkv, linear(t, heads, layer.output), x});
+    if (!watch) continue;
+    (*watch)(join("layer", l, "_qkv"), qkv.value());
+    (*watch)(join("layer", l, "_mha"), linear(t, heads, layer.output).value());
+    (*watch)(join("layer", l), x.value());
   }
   return layernorm(t, x, output_norm_);
 }
 
-Var Har::pool(Tape& t, Var x, HarTrace* trace) const {
+Var Har::pool(Tape& t, Var x, const Observer* watch) const {
   if (arch_.pool == HarArch::Pool::mean) return token_pool(t, x, {}, arch_.sequences());
   const Var scores = linear(t, linear(t, x, score_hidden_, Activation::tanh), score_);
-  if (trace) trace->scores = scores;
+  if (watch) (*watch)("pool_scores", scores.value());
   return token_pool(t, x, scores, arch_.sequences());
 }
 
-Var Har::classify(Tape& t, Var embedded, const HarDraws* draws, HarTrace* trace) const {
+Var Har::classify(Tape& t, Var embedded, const HarDraws* draws, const Observer* watch) const {
   if (arch_.mode == HarArch::Mode::average) embedded = mean_of_sequences(t, embedded, arch_.channels);
-  const Var tokens = encode(t, embedded, draws, trace);
-  const Var pooled = pool(t, tokens, trace);
-  if (trace) {
-    trace->tokens = tokens;
-    trace->pooled = pooled;
-  }
-  Var x = pooled;
+  const Var tokens = encode(t, embedded, draws, watch);
+  if (watch) (*watch)("tokens", tokens.value());
+  Var x = pool(t, tokens, watch);
+  if (watch) (*watch)("pooled", x.value());
   for (std::size_t i = 0; i < head_.size(); ++i) {
     x = activation(t, layernorm(t, linear(t, x, head_[i].linear), head_[i].norm), Activation::gelu);
     if (const Dropout dropped = dropout_of(draws, arch_.dropout, join("har.head.", i)))

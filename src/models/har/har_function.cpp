@@ -1,6 +1,6 @@
 #include "lockstep/models/har/har_function.hpp"
 
-#include <cmath>
+#include <algorithm>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/models/har/har_weights.hpp"
@@ -28,13 +28,15 @@ class HarFunction : public ArrayFunction {
     const auto* x = static_cast<const float*>(inputs[0]);
     auto* scores = static_cast<float*>(outputs[0]);
     visit_float(tape.dtype(), [&]<class T>() {
-      const Var logits = network_.classify(tape, patches<T>(tape, x, n), nullptr);
-      const T* values = logits.value().template data<T>();
-      const std::int64_t per_window = logits.rows() / n, classes = arch.classes;
-      for (std::int64_t i = 0; i < n * classes; ++i) {
-        const T* window = values + i / classes * per_window * classes;
-        scores[i] = static_cast<float>(per_window == 1 ? static_cast<double>(window[i % classes])
-                                                       : mean_log_probability(window, per_window, i % classes));
+      const Tensor logits = network_.classify(tape, patches<T>(tape, x, n), nullptr).value();
+      const std::int64_t per_window = logits.rows() / n;
+      const auto to_float = [](auto score) { return static_cast<float>(score); };
+      if (per_window == 1) {
+        std::ranges::transform(logits.span<const T>(), scores, to_float);
+      } else {
+        std::vector<double> means(static_cast<std::size_t>(n * arch.classes));
+        window_log_probabilities(logits, arch.classes, per_window, means);
+        std::ranges::transform(means, scores, to_float);
       }
     });
   }
@@ -55,20 +57,6 @@ class HarFunction : public ArrayFunction {
       to = std::fill_n(to, arch.tokens() * arch.patch - arch.length, T{0});
     }
     return out;
-  }
-
-  /// The mean log-probability of class k over `rows` rows of logits.
-  template <class T>
-  double mean_log_probability(const T* logits, std::int64_t rows, std::int64_t k) const {
-    const std::int64_t classes = network_.arch().classes;
-    double mean = 0;
-    for (std::int64_t r = 0; r < rows; ++r, logits += classes) {
-      const double largest = static_cast<double>(*std::max_element(logits, logits + classes));
-      double sum = 0;
-      for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(logits[c]) - largest);
-      mean += (static_cast<double>(logits[k]) - largest - std::log(sum)) / static_cast<double>(rows);
-    }
-    return mean;
   }
 
   Har network_;

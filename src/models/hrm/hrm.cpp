@@ -173,7 +173,7 @@ Var Hrm::gated(Tape& t, const Block& b, Var x) const {
   return gated_residual(t, x, *b.gate_up, *b.down, arch_.mlp_t ? std::nullopt : std::optional(arch_.rms_eps));
 }
 
-Normed Hrm::block(Tape& t, const Level& l, std::size_t i, Var x, const HrmObserver* watch, const NormTo& to) const {
+Normed Hrm::block(Tape& t, const Level& l, std::size_t i, Var x, const Observer* watch, const NormTo& to) const {
   const Block& b = l.blocks[i];
   const auto note = [&](const char* part, Var value, Var subtracted) {
     if (!watch) return;
@@ -197,7 +197,7 @@ Normed Hrm::block(Tape& t, const Level& l, std::size_t i, Var x, const HrmObserv
 }
 
 /// to  destination of the last norm
-Normed Hrm::level(Tape& t, const Level& l, Var input, const HrmObserver* watch, const NormTo& to) const {
+Normed Hrm::level(Tape& t, const Level& l, Var input, const Observer* watch, const NormTo& to) const {
   const profile::Span span("level", profile::Kind::phase, l.name.c_str());
   Normed out{.y = input, .sum = {}};
   for (std::size_t i = 0; i < l.blocks.size(); ++i)
@@ -209,7 +209,7 @@ Normed Hrm::level(Tape& t, const Level& l, Var input, const HrmObserver* watch, 
 /// z = level(input), then input = (z + a) + b, without gradient; b may be empty. Each block's memory is released at its
 /// end, so the cycles need only the states and the memory of one block.
 void Hrm::silent_level(Tape& t, const Level& l, const Tensor& z, const Tensor& input, const Tensor& a, const Tensor& b,
-                       const HrmObserver* watch) const {
+                       const Observer* watch) const {
   const profile::Span span("level without gradient", profile::Kind::phase, l.name.c_str());
   for (std::size_t i = 0; i < l.blocks.size(); ++i) {
     const ArenaScope scope(t.arena());
@@ -229,7 +229,7 @@ void Hrm::silent_level(Tape& t, const Level& l, const Tensor& z, const Tensor& i
 /// `l_calls_of_last` L calls. Each call writes its state to `memory` and, in the pass of its last norm, the next call's
 /// input to memory.input, which thus holds the input of the call that follows.
 void Hrm::silent_cycles(Tape& t, States now, const States& memory, const Tensor& x, HrmCycles cycles,
-                        std::int64_t l_calls_of_last, const HrmObserver* watch) const {
+                        std::int64_t l_calls_of_last, const Observer* watch) const {
   ops::add(t.stream(), memory.input, now.z_l, now.z_h, x);
   for (std::int64_t i = 0; i < cycles.h; ++i) {
     const bool last = i + 1 == cycles.h;
@@ -245,7 +245,7 @@ void Hrm::silent_cycles(Tape& t, States now, const States& memory, const Tensor&
 }
 
 Hrm::Output Hrm::inner(Tape& t, const Tensor& z_h, const Tensor& z_l, Var x, HrmCycles cycles, Ask ask,
-                       const HrmObserver* watch) const {
+                       const Observer* watch) const {
   const profile::Span span("segment", profile::Kind::phase);
   const std::int64_t differentiated = arch_.last_cycle_gradient ? cycles.l : 1;
   const States states = {z_h, z_l, t.keep(z_h.shape())};

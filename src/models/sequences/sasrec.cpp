@@ -187,6 +187,7 @@ struct SasRec::Pass {
   std::int64_t pairs;
   Var key_value_positions;  ///< TiSASRec: of keys and values, side by side; drawn once per step
   Tensor prepared_times;    ///< TiSASRec, on a GPU
+  const Observer* watch = nullptr;
 
   Pass(const SasRec& network, Tape& tape, const SequenceBatch& b, const SasRecDraws& d)
       : net(network),
@@ -220,6 +221,16 @@ struct SasRec::Pass {
         prepared_times(p.prepared_times) {}
 
   const SasRecArch& arch() const { return net.arch_; }
+  std::string path(const Block& b, const char* name) const { return join("block", &b - net.blocks_.data(), "/", name); }
+  void note(const Block& b, const char* name, Var value) const {
+    if (watch) (*watch)(path(b, name), value.value());
+  }
+  /// The values after both sites of a block with collapsed hyper-connections.
+  void note_sites(const Block& b, Var attention, Var ffn) const {
+    if (arch().mhc != Mhc::collapsed) return;
+    note(b, "attn/mhc_out", attention);
+    note(b, "ffn/mhc_out", ffn);
+  }
   Dropout drop(Site site) const {
     return {.rate = draws.training ? arch().dropout : 0,
             .seed = draws.seed,
@@ -279,56 +290,54 @@ struct SasRec::Pass {
   /// Att(a, c) from its heads.
   Var attention(const Block& b, Var heads) const { return arch().timed ? heads : linear(t, heads, b.out); }
   /// x + Att(a, c) from its heads.
-  Var add_attention(const Block& b, Var x, Var heads, SasRecTrace::Block* trace) const {
-    if (trace) trace->attention = attention(b, heads);
+  Var add_attention(const Block& b, Var x, Var heads) const {
+    if (watch) note(b, "attn_out", attention(b, heads));
     return arch().timed ? add(t, x, heads) : residual_linear(t, x, heads, b.out);
   }
   /// The first layer of FFN(z).
   Var hidden(const Block& b, Var z) const { return linear(t, z, b.conv1, Activation::relu, drop(b.ffn_drop1), rows); }
   /// FFN(z) with the dropout of its result.
-  Var feed_forward(const Block& b, Var z, SasRecTrace::Block* trace) const {
+  Var feed_forward(const Block& b, Var z) const {
     const Var inner = hidden(b, z);
-    if (trace) trace->ffn = linear(t, inner, b.conv2);
+    if (watch) note(b, "ffn_out", linear(t, inner, b.conv2));
     return linear(t, inner, b.conv2, Activation::none, drop(b.ffn_drop2), rows);
   }
   /// x + FFN(z)
-  Var add_feed_forward(const Block& b, Var x, Var z, SasRecTrace::Block* trace) const {
+  Var add_feed_forward(const Block& b, Var x, Var z) const {
     const Var inner = hidden(b, z);
-    if (trace) trace->ffn = linear(t, inner, b.conv2);
+    if (watch) note(b, "ffn_out", linear(t, inner, b.conv2));
     return residual_linear(t, x, inner, b.conv2, drop(b.ffn_drop2), rows);
   }
 
-  /// trace: null unless wanted
-  Var block(const Block& b, Var x, SasRecTrace::Block* trace) const {
-    x = arch().mhc == Mhc::streams ? streams(b, x, trace) : plain(b, x, trace);
+  Var block(const Block& b, Var x) const {
+    x = arch().mhc == Mhc::streams ? streams(b, x) : plain(b, x);
     return arch().pad_mask == PadMask::query ? without_padding(t, x, items) : x;
   }
   /// A block without mHC, or with collapsed hyper-connections. Layer norms come first among the operations on a sum,
   /// see residual_linear().
-  Var plain(const Block& b, Var x, SasRecTrace::Block* trace) const {
-    if (arch().norm == Norm::original)
-      return arch().mhc == Mhc::collapsed ? collapsed_original(b, x, trace) : original(b, x, trace);
+  Var plain(const Block& b, Var x) const {
+    if (arch().norm == Norm::original) return arch().mhc == Mhc::collapsed ? collapsed_original(b, x) : original(b, x);
     const bool pre = arch().norm == Norm::pre;
     const Var z = pre ? layernorm(t, x, b.attention_norm) : x;
-    const Var h = add_attention(b, x, heads(b, z, z), trace);
-    x = collapse(b.attention_site, x, pre ? h : layernorm(t, h, b.attention_norm));
-    if (trace) trace->attention_collapsed = x;
-    const Var g = add_feed_forward(b, x, pre ? layernorm(t, x, b.ffn_norm) : x, trace);
-    x = collapse(b.ffn_site, x, pre ? g : layernorm(t, g, b.ffn_norm));
-    if (trace) trace->ffn_collapsed = x;
+    const Var h = add_attention(b, x, heads(b, z, z));
+    const Var c = collapse(b.attention_site, x, pre ? h : layernorm(t, h, b.attention_norm));
+    const Var g = add_feed_forward(b, c, pre ? layernorm(t, c, b.ffn_norm) : c);
+    x = collapse(b.ffn_site, c, pre ? g : layernorm(t, g, b.ffn_norm));
+    note_sites(b, c, x);
     return x;
   }
-  Var original(const Block& b, Var x, SasRecTrace::Block* trace) const {
+  Var original(const Block& b, Var x) const {
     const Var q = layernorm(t, x, b.attention_norm);
-    const Var z = layernorm(t, add_attention(b, q, heads(b, q, x), trace), b.ffn_norm);
-    return arch().ffn_residual ? add_feed_forward(b, z, z, trace) : feed_forward(b, z, trace);
+    const Var z = layernorm(t, add_attention(b, q, heads(b, q, x)), b.ffn_norm);
+    return arch().ffn_residual ? add_feed_forward(b, z, z) : feed_forward(b, z);
   }
   /// Sub-layers without residuals: the hyper-connections replace them.
-  Var collapsed_original(const Block& b, Var x, SasRecTrace::Block* trace) const {
+  Var collapsed_original(const Block& b, Var x) const {
     const Var f = attention(b, heads(b, layernorm(t, x, b.attention_norm), x));
+    note(b, "attn_out", f);
     const Var h = collapse(b.attention_site, x, f), z = layernorm(t, h, b.ffn_norm);
-    x = collapse(b.ffn_site, z, feed_forward(b, z, trace));
-    if (trace) trace->attention = f, trace->attention_collapsed = h, trace->ffn_collapsed = x;
+    x = collapse(b.ffn_site, z, feed_forward(b, z));
+    note_sites(b, h, x);
     return x;
   }
   /// The collapsed hyper-connection of x and f if the model has them, else f.
@@ -337,7 +346,7 @@ struct SasRec::Pass {
   }
 
   /// A block on streams X (M, n, C). The first block starts with equal streams (M, C), the last one sums them (M, C).
-  Var streams(const Block& b, Var x, SasRecTrace::Block* trace) const {
+  Var streams(const Block& b, Var x) const {
     const bool last = &b == &net.blocks_.back();
     x = mhc(
         t, x, b.attention_site,
@@ -345,10 +354,10 @@ struct SasRec::Pass {
           const Var z = layernorm(t, u, b.attention_norm);
           return attention(b, heads(b, z, arch().timed ? u : z));
         },
-        MhcResult::streams, trace ? &trace->attention_site : nullptr);
+        MhcResult::streams, watch, path(b, "attn/"));
     return mhc(
-        t, x, b.ffn_site, [&](Var u) { return feed_forward(b, layernorm(t, u, b.ffn_norm), nullptr); },
-        last ? MhcResult::sum : MhcResult::streams, trace ? &trace->ffn_site : nullptr);
+        t, x, b.ffn_site, [&](Var u) { return feed_forward(b, layernorm(t, u, b.ffn_norm)); },
+        last ? MhcResult::sum : MhcResult::streams, watch, path(b, "ffn/"));
   }
   Shape shape_after(const Block& b) const {
     const auto tokens = static_cast<std::int64_t>(items.size());
@@ -373,25 +382,37 @@ void SasRec::prepare(Arena& arena, SequenceBatch& batch) const {
   }
 }
 
-Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& draws, SasRecTrace* trace,
+Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& draws, const Observer* watch,
                      Var* inputs) const {
   SequenceBatch prepared = batch;
   if (!batch.position && !batch.first_query) prepare(t.host_arena(), prepared);
   Pass pass(*this, t, prepared, draws);
+  pass.watch = watch;
   Var x = pass.embed(inputs);
-  if (trace) *trace = {.embedded = x, .blocks = {}};
+  if (watch) (*watch)("embedded", x.value());
   for (const Block& b : blocks_) {
-    if (arch_.recompute && !trace) {
-      x = recompute(t, pass.shape_after(b), {x, pass.key_value_positions}, b.params,
-                    [pass, &b](Tape& tape, std::span<const Var, 3> in) {
-                      return Pass(pass, tape, in[1]).block(b, in[0], nullptr);
-                    });
+    if (arch_.recompute && !watch) {
+      x = recompute(
+          t, pass.shape_after(b), {x, pass.key_value_positions}, b.params,
+          [pass, &b](Tape& tape, std::span<const Var, 3> in) { return Pass(pass, tape, in[1]).block(b, in[0]); });
       continue;
     }
-    x = pass.block(b, x, trace ? &trace->blocks.emplace_back() : nullptr);
-    if (trace) trace->blocks.back().out = x;
+    x = pass.block(b, x);
+    pass.note(b, "out", x);
   }
-  return layernorm(t, x, last_norm_);
+  x = layernorm(t, x, last_norm_);
+  if (watch) (*watch)("log_feats", x.value());
+  return x;
+}
+
+Tensor SasRec::newest(Tape& t, const SequenceBatch& batch) const {
+  const Var all = features(t, batch, {});
+  const std::int64_t count = batch.samples();
+  const Tensor last = allocate(t.host_arena(), DType::i32, {count}), out = t.keep({count, arch_.hidden});
+  for (std::int64_t b = 0; b < count; ++b)
+    last.data<std::int32_t>()[b] = static_cast<std::int32_t>(batch.begin.data<std::int64_t>()[b + 1] - 1);
+  ops::embedding_forward(t.stream(), out, all.value(), last.span<const std::int32_t>(), 1);
+  return out;
 }
 
 Var SasRec::loss(Tape& t, Var features, const SequenceBatch& batch) const {

@@ -4,7 +4,6 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
-#include "lockstep/ops/embedding.hpp"
 #include "lockstep/ops/gemm.hpp"
 
 namespace lockstep {
@@ -59,22 +58,17 @@ class SasRecFunction : public ArrayFunction {
           return arch.slots - (arch.padded() ? 0 : start);
         });
     const auto* begin = batch.begin.data<std::int64_t>();
-    const Tensor newest = allocate(arena, DType::i32, {n});
-    for (std::int64_t b = 0, m = 0; b < n; ++b) {
+    for (std::int64_t b = 0, m = 0; b < n; ++b)
       for (std::int64_t t = arch.slots - (begin[b + 1] - begin[b]); t < arch.slots; ++t, ++m) {
         batch.item.data<std::int32_t>()[m] = static_cast<std::int32_t>(history(items, b)[t]);
         batch.slot.data<std::int32_t>()[m] = static_cast<std::int32_t>(t);
         if (arch.timed) batch.time.data<std::int64_t>()[m] = history(items, b)[t] ? history(times, b)[t] : 0;
       }
-      newest.data<std::int32_t>()[b] = static_cast<std::int32_t>(m - 1);
-    }
 
     Stream stream;
     Tape tape(stream, arena, network_.params().dtype(), Tape::Mode::forward);
-    const Var features = network_.features(tape, batch, {});
-    const Tensor last = tape.keep({n, arch.hidden}), scores = tape.keep({n, arch.items + 1});
-    ops::embedding_forward(stream, last, features.value(), newest.span<const std::int32_t>(), 1);
-    ops::gemm_nt(stream, {scores}, last, tape.value(network_.item_table()));
+    const Tensor scores = tape.keep({n, arch.items + 1});
+    ops::gemm_nt(stream, {scores}, network_.newest(tape, batch), tape.value(network_.item_table()));
     auto* out = static_cast<float*>(outputs[0]);
     visit_float(tape.dtype(), [&]<class T>() {
       for (std::int64_t b = 0; b < n; ++b) {

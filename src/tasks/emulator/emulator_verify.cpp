@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "lockstep/base/log.hpp"
@@ -17,14 +16,15 @@ namespace {
 
 // Tolerances in single precision, relative to an array's largest value. In brackets: the difference between PyTorch's
 // single and double precision.
-constexpr double kOutput = 2e-6;    // [2.2e-7]
-constexpr double kJacobian = 3e-6;  // [5.3e-7]
-constexpr double kGradient = 5e-6;  // [1.1e-6]
-constexpr double kWeights = 2e-3;   // times the learning rate, absolute: Adam divides small gradients by their own size
-constexpr double kSquares = 2 * kGradient;
-constexpr double kRemainder =
-    1e-2;  // a difference of nearly equal predictions: its noise is 1e-7 of a prediction, not of the remainder
-constexpr double kCondition = 1e-4;  // the smallest singular value has the absolute error of the largest
+constexpr double kDouble = 1e-12;
+constexpr Tolerance kOutput{2e-6, kDouble};    // [2.2e-7]
+constexpr Tolerance kJacobian{3e-6, kDouble};  // [5.3e-7]
+constexpr Tolerance kGradient{5e-6, kDouble};  // [1.1e-6]
+constexpr double kWeights = 2e-3;  // times the learning rate, absolute: Adam divides small gradients by their own size
+constexpr Tolerance kSquares{1e-5, kDouble};
+/// Of a difference of nearly equal predictions: its noise is 1e-7 of a prediction, not of the remainder.
+constexpr Tolerance kRemainder{1e-2, kDouble};
+constexpr Tolerance kCondition{1e-4, kDouble};  // the smallest singular value has the absolute error of the largest
 
 /// The reference's rows as a model: step s takes the rows of batch s.
 class ReferenceModel final : public EmulatorTask {
@@ -103,21 +103,15 @@ ReferenceModel make_model(const H5File& file, DataMemory& data_memory, DType dty
 /// The network's values layer by layer, one node of the tape each.
 void verify_values(Verifier& v, const ReferenceModel& model) {
   OwnTape tape(model.emulator().params());
+  const auto output = v.relative("outputs", kOutput);
   const auto rows = model.normalised(tape, model.data().rows_of(Split::train));
-  v.relative("outputs", "x_norm", rows.z, v.tolerance(kOutput));
-  v.relative("outputs", "t_norm", rows.t, v.tolerance(kOutput));
+  output("x_norm", rows.z);
+  output("t_norm", rows.t);
   EmulatorTrace trace;
   const Var y = model.emulator().forward(tape, tape.constant(rows.z), &trace);
-  if (trace.conv_pre) {
-    v.relative("outputs", "conv_pre", trace.conv_pre.value(), v.tolerance(kOutput));
-    v.relative("outputs", "conv_act", trace.conv_act.value(), v.tolerance(kOutput));
-  }
-  for (std::size_t k = 0; k < trace.pre.size(); ++k) {
-    v.relative("outputs", "layer_" + std::to_string(2 * k), trace.pre[k].value(), v.tolerance(kOutput));
-    v.relative("outputs", "layer_" + std::to_string(2 * k + 1), trace.act[k].value(), v.tolerance(kOutput));
-  }
-  v.relative("outputs", "layer_" + std::to_string(2 * trace.pre.size()), y.value(), v.tolerance(kOutput));
-  v.relative("outputs", "y_norm", y.value(), v.tolerance(kOutput));
+  trace.name(output);
+  output(join("layer_", 2 * trace.pre.size()), y.value());
+  output("y_norm", y.value());
 }
 
 /// The physical operators, from states in the same type.
@@ -137,18 +131,18 @@ class Products {
     const std::vector<T> x = v.file().read<T>("/inputs/x"), dx = v.file().read<T>("/inputs/dx"),
                          dy = v.file().read<T>("/inputs/dy");
     const std::vector<double> prediction = predict(x);
-    v.relative("outputs", "predict", prediction, v.tolerance(kOutput));
+    v.relative("outputs", "predict", prediction, kOutput);
+    const auto product = v.relative("outputs", kJacobian);
     std::vector<T> j(size(out_ * in_)), k(size(out_)), g(size(in_));
     for (const JacobianUnits units : {JacobianUnits::normalised, JacobianUnits::physical}) {
       operators_.template jacobian<T>(n_, view(x, in_), {}, units, j.data());
-      v.relative("outputs", units == JacobianUnits::physical ? "jac_physical" : "jac",
-                 std::vector<double>(j.begin(), j.end()), v.tolerance(kJacobian));
+      product(units == JacobianUnits::physical ? "jac_physical" : "jac", j);
     }
     const auto products = [&](const std::string& remark) {
-      v.relative("outputs", "jvp_physical", std::vector<double>(k.begin(), k.end()), v.tolerance(kJacobian), remark);
-      v.relative("outputs", "vjp_physical", std::vector<double>(g.begin(), g.end()), v.tolerance(kJacobian), remark);
-      v.relative("outputs", "adjoint_lhs", row_products(k, dy, out_), v.tolerance(kJacobian), remark);
-      v.relative("outputs", "adjoint_rhs", row_products(dx, g, in_), v.tolerance(kJacobian), remark);
+      product("jvp_physical", k, remark);
+      product("vjp_physical", g, remark);
+      product("adjoint_lhs", row_products(k, dy, out_), remark);
+      product("adjoint_rhs", row_products(dx, g, in_), remark);
     };
     const auto linear = operators_.template linearize<T>(n_, view(x, in_), {});
     linear.template tangent<T>(view(dx, in_), {k.data(), out_, 1});
@@ -168,7 +162,7 @@ class Products {
         sum += std::pow(there[i] - prediction[i] - eps * static_cast<double>(k[i]), 2);
       remainders.push_back(std::sqrt(sum));
     }
-    v.relative("outputs", "taylor_remainder", remainders, v.tolerance(kRemainder));
+    v.relative("outputs", "taylor_remainder", remainders, kRemainder);
   }
 
  private:
@@ -188,18 +182,16 @@ class Products {
 
 void verify_sensitivity(Verifier& v, const ReferenceModel& model) {
   const SensitivityMetrics m = sensitivity_metrics(model.emulator(), model.data().rows(), model.data().x.data<float>());
-  const auto scalar = [&](const char* name, double value, double tolerance) {
-    v.relative("jac_metrics", name, std::array{value}, v.tolerance(tolerance));
-  };
-  v.relative("jac_metrics", "rows", m.rows, v.tolerance(kJacobian));
-  scalar("frobenius_norm", m.frobenius_norm, kJacobian);
-  scalar("mean_abs_gradient", m.mean_abs_gradient, kJacobian);
-  scalar("spectral_norm", m.spectral_norm, kJacobian);
-  scalar("stability", m.stability, kCondition);
-  scalar("max_gradient", m.max_gradient, kJacobian);
-  scalar("gradient_std", m.gradient_std, kJacobian);
-  v.relative("jac_metrics", "feature_sensitivity", m.feature_sensitivity, v.tolerance(kJacobian));
-  scalar("most_sensitive_feature", static_cast<double>(m.most_sensitive_feature), 0);
+  const auto metric = v.relative("jac_metrics", kJacobian);
+  metric("rows", m.rows);
+  metric("frobenius_norm", m.frobenius_norm);
+  metric("mean_abs_gradient", m.mean_abs_gradient);
+  metric("spectral_norm", m.spectral_norm);
+  v.relative("jac_metrics", "stability", m.stability, kCondition);
+  metric("max_gradient", m.max_gradient);
+  metric("gradient_std", m.gradient_std);
+  metric("feature_sensitivity", m.feature_sensitivity);
+  v.relative("jac_metrics", "most_sensitive_feature", static_cast<double>(m.most_sensitive_feature), {0, kDouble});
 }
 
 /// Gradients of the first batch by one node per layer, on this rank alone.
@@ -209,8 +201,9 @@ void verify_layer_gradients(Verifier& v, ReferenceModel& model, const EmulatorLo
   const auto rows = model.normalised(tape, model.batch(0));
   const Var y = model.emulator().forward(tape, tape.constant(rows.z));
   tape.backward(emulator_loss(tape, y, rows.t, loss, model.data().moments));
-  v.parameters("grads", model.params(), gradients.flat(), v.tolerance(kGradient), false,
-               1 / static_cast<double>(model.batch(0).size()), "by layer");
+  for (const auto& [name, values] :
+       by_parameter(model.params(), gradients.flat(), 1 / static_cast<double>(model.batch(0).size())))
+    v.relative("grads", name, values, kGradient, "by layer");
 }
 
 /// The mean loss over all rows, as an evaluation finds it.
@@ -249,33 +242,31 @@ template <class T>
 void verify_steps(Verifier& v, World& world, ReferenceModel& model, const VerifyOptions& options) {
   const H5File& file = v.file();
   const double lr = file.real_attribute("/", "lr"), decay = file.real_attribute("/", "ema");
+  const Tolerance weights(kWeights * lr, kDouble);
   const LrSchedule schedule = make_schedule(file, lr);
   const auto optimizer = make_reference_optimizer(file, model.params());
   Ema ema(model.params(), decay);
-  ShardedStep step(world.communicator(), model,
-                   {.threads = options.threads, .shards = options.shards, .reproducible = options.reproducible});
+  ShardedStep step(world.communicator(), model, options.step);
   std::vector<double> losses, rates;
   for (std::int64_t s = 0; s < model.batches(); ++s) {
     const StepSums sums = step.run({.step = s, .count = static_cast<std::int64_t>(model.batch(s).size())});
     losses.push_back(sums.loss / sums.weight);
     rates.push_back(schedule.lr(s, 0));
     if (s == 0) {
-      v.relative("outputs", "loss_batch0", std::array{losses[0]}, v.tolerance(kOutput));
-      v.parameters("grads", model.params(), step.gradient(), v.tolerance(kGradient), false, 1 / sums.weight);
+      v.relative("outputs", "loss_batch0", losses[0], kOutput);
+      for (const auto& [name, values] : by_parameter(model.params(), step.gradient(), 1 / sums.weight))
+        v.relative("grads", name, values, kGradient);
     }
     optimizer->step(step.gradient(), rates.back(), 1 / sums.weight, decay > 0 ? &ema : nullptr);
   }
-  v.relative("steps", "loss", losses, v.tolerance(kOutput));
-  v.relative("steps", "lr", rates, v.tolerance(1e-12));
-  v.parameters("after_steps", model.params(), model.params().values(), v.tolerance(kWeights * lr), true);
+  v.relative("steps", "loss", losses, kOutput);
+  v.relative("steps", "lr", rates, 1e-12);
+  for (const Param& p : model.params().all()) v.absolute("after_steps", p.name, p.value, weights);
   for (const NamedTensor& slot : optimizer->state())
-    v.relative("opt_state", slot.name, slot.value,
-               v.tolerance(slot.name.starts_with("exp_avg_sq/") ? kSquares : kGradient));
+    v.relative("opt_state", slot.name, slot.value, slot.name.starts_with("exp_avg_sq/") ? kSquares : kGradient);
   if (decay > 0)
-    for (const NamedTensor& shadow : ema.state())
-      v.absolute("after_steps_ema", shadow.name, doubles(shadow.value), v.tolerance(kWeights * lr));
-  v.relative("outputs", "predict_after_steps", Products<T>(model).predict(file.read<T>("/inputs/x")),
-             v.tolerance(kOutput));
+    for (const NamedTensor& shadow : ema.state()) v.absolute("after_steps_ema", shadow.name, shadow.value, weights);
+  v.relative("outputs", "predict_after_steps", Products<T>(model).predict(file.read<T>("/inputs/x")), kOutput);
 }
 
 template <class T>
@@ -287,7 +278,7 @@ void verify_network(Verifier& v, World& world, const H5File& file, const VerifyO
   verify_values(v, model);
   Products<T>(model).verify(v);
   verify_sensitivity(v, model);
-  v.relative("outputs", "loss_all", std::array{mean_loss(model)}, v.tolerance(kOutput));
+  v.relative("outputs", "loss_all", mean_loss(model), kOutput);
   verify_layer_gradients(v, model, loss_of(file));
   verify_steps<T>(v, world, model, options);
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/models/har/har.hpp"
+
 namespace lockstep {
 
 namespace {
@@ -10,22 +12,6 @@ namespace {
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 }  // namespace
-
-void window_log_probabilities(const Tensor& logits, std::int64_t classes, std::int64_t group, std::span<double> out) {
-  const auto width = static_cast<std::size_t>(classes);
-  std::ranges::fill(out, 0.0);
-  visit_float(logits.dtype(), [&]<class T>() {
-    const T* x = logits.data<T>();
-    for (std::size_t n = 0; n < out.size() / width * static_cast<std::size_t>(group); ++n, x += classes) {
-      const double most = static_cast<double>(*std::max_element(x, x + classes));
-      double sum = 0;
-      for (std::size_t k = 0; k < width; ++k) sum += std::exp(static_cast<double>(x[k]) - most);
-      double* to = out.data() + n / static_cast<std::size_t>(group) * width;
-      for (std::size_t k = 0; k < width; ++k) to[k] += static_cast<double>(x[k]) - most - std::log(sum);
-    }
-  });
-  for (double& value : out) value /= static_cast<double>(group);
-}
 
 std::int64_t largest_class(std::span<const double> values) {
   return std::max_element(values.begin(), values.end()) - values.begin();

@@ -23,9 +23,6 @@ struct HarSums {
   std::int64_t classes;
 };
 
-/// The log-probabilities of windows from logits (N group, classes): the mean over the `group` consecutive rows of a
-/// window. shapes  out (N, classes)
-void window_log_probabilities(const Tensor& logits, std::int64_t classes, std::int64_t group, std::span<double> out);
 /// The class with the largest of these values; of equal values, the lower class.
 std::int64_t largest_class(std::span<const double> values);
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <string>
@@ -14,7 +13,7 @@
 #include "lockstep/samples/rasteriser.hpp"
 #include "lockstep/step/sharded_step.hpp"
 #include "lockstep/train/stopping.hpp"
-#include "lockstep/train/task.hpp"
+#include "tasks/har/har_metrics.hpp"
 #include "tasks/verifier.hpp"
 
 namespace lockstep {
@@ -22,13 +21,14 @@ namespace {
 
 // Tolerances relative to an array's largest value. In brackets: the difference between the reference's own single and
 // double precision.
-constexpr double kOutput = 1e-5;
-constexpr double kGradient = 5e-5;  // [5e-6]
-constexpr double kRounding = 1e-5;  // of gradients in single precision: twice the reference's
+constexpr double kDouble = 1e-10;
+constexpr Tolerance kOutput{1e-5, kDouble};
+constexpr Tolerance kGradient{5e-5, kDouble};  // [5e-6]
+constexpr Tolerance kLossAfter{1e-4, 1e-9};    // of the changed weights
+constexpr double kRounding = 1e-5;             // of gradients in single precision: twice the reference's
 /// Absolute, after the steps, for weights near 1 that are rounded in each; AdamDifference adds what a difference of the
 /// gradients explains.
 constexpr double kWeights = 1e-6;
-constexpr double kDouble = 1e-10;
 /// Gradients that are zero but for rounding: adding the same to all scores of a softmax changes nothing.
 constexpr double kNothing = 1e-6;
 bool vanishes(const std::string& name) {
@@ -44,32 +44,32 @@ bool vanishes(const std::string& name) {
 /// depends on the order of sums; most others differ by 1e-6.
 class AdamDifference {
  public:
-  AdamDifference(const OptimizerOptions& adam, std::int64_t size)
-      : beta2_(adam.beta2), eps_(adam.eps), square_(static_cast<std::size_t>(size)), bound_(square_) {}
+  explicit AdamDifference(const OptimizerOptions& adam) : beta2_(adam.beta2), eps_(adam.eps) {}
   /// gradient  of a step, times `scale`; d is the largest element of a parameter times `rounding`
   void add_step(const ParamStore& params, const Tensor& gradient, double scale, double lr, double rounding) {
-    const std::vector<double> all = doubles(gradient);
     correction_ *= beta2_;
     constexpr double kMostMove = 1.1;  // |u| in the first steps, by Cauchy and Schwarz
-    for (const Param& p : params.all()) {
-      const auto first = static_cast<std::size_t>(p.offset), last = first + static_cast<std::size_t>(p.shape.size());
-      double largest = 0;
-      for (std::size_t i = first; i < last; ++i) largest = std::max(largest, std::abs(all[i] * scale));
-      double& d = rounding_[p.name];
-      d = std::max(d, rounding * largest);
-      for (std::size_t i = first; i < last; ++i) {
-        square_[i] += (1 - beta2_) * (all[i] * scale * all[i] * scale - square_[i]);
-        const double root = std::sqrt(square_[i] / (1 - correction_));
-        bound_[i] += lr * std::min(2 * kMostMove, d * (1 + kMostMove) / (root + eps_));
+    for (const auto& [name, values] : by_parameter(params, gradient, scale)) {
+      Bounds& b = bounds_[name];
+      b.square.resize(values.size());
+      b.bound.resize(values.size());
+      for (const double g : values) b.rounding = std::max(b.rounding, rounding * std::abs(g));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        b.square[i] += (1 - beta2_) * (values[i] * values[i] - b.square[i]);
+        const double root = std::sqrt(b.square[i] / (1 - correction_));
+        b.bound[i] += lr * std::min(2 * kMostMove, b.rounding * (1 + kMostMove) / (root + eps_));
       }
     }
   }
-  double operator[](std::int64_t element) const { return bound_[static_cast<std::size_t>(element)]; }
+  const std::vector<double>& of(const std::string& parameter) const { return bounds_.at(parameter).bound; }
 
  private:
+  struct Bounds {
+    double rounding = 0;  ///< d
+    std::vector<double> square, bound;
+  };
   double beta2_, eps_, correction_ = 1;
-  std::map<std::string, double> rounding_;  ///< d of each parameter
-  std::vector<double> square_, bound_;
+  std::map<std::string, Bounds> bounds_;  ///< by parameter
 };
 
 struct Sizes {
@@ -96,7 +96,7 @@ HarArch arch_of(const H5File& file) {
 }
 
 /// The reference's pictures as patches: step s takes the windows of its micro-batches.
-class ReferenceModel final : public ShardTask {
+class ReferenceModel final : public ShardModel {
  public:
   ReferenceModel(const H5File& file, DType dtype)
       : net_(arch_of(file), dtype, 0),
@@ -107,14 +107,7 @@ class ReferenceModel final : public ShardTask {
     load_reference_weights(net_.params(), file);
     visit_float(dtype, [&]<class T>() { cut<T>(file.read<T>("/inputs/images")); });
   }
-  const char* kind() const override { return "har"; }
   ParamStore& params() override { return net_.params(); }
-  std::int64_t size(Split split) const override { return split == Split::train ? sizes_.windows() : 0; }
-  std::int64_t sum_count() const override { return 0; }
-  void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
-  std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
-  void save(H5File&) const override {}
-  std::uint64_t data_hash() const override { return 0; }
 
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
     const std::int64_t first = shard.step * sizes_.per_step() + shard.first;
@@ -122,11 +115,11 @@ class ReferenceModel final : public ShardTask {
             static_cast<double>(shard.count)};
   }
   /// The logits of the reference's windows [first, first + count).
-  Var logits(Tape& tape, std::int64_t first, std::int64_t count, HarTrace* trace = nullptr) const {
+  Var logits(Tape& tape, std::int64_t first, std::int64_t count, const Observer* watch = nullptr) const {
     const std::int64_t channels = net_.arch().channels;
     const Tensor patches = to_tape(tape, patches_->slice(first * channels, count * channels));
-    if (trace == nullptr) return net_.classify(tape, patches, nullptr);
-    return net_.classify(tape, net_.embed(tape, patches), nullptr, trace);
+    if (watch == nullptr) return net_.classify(tape, patches, nullptr);
+    return net_.classify(tape, net_.embed(tape, patches), nullptr, watch);
   }
   Tensor labels(Tape& tape, std::int64_t first, std::int64_t count) const {
     const Tensor labels = allocate(tape.host_arena(), DType::i32, {count});
@@ -187,8 +180,9 @@ struct Result {
   double accuracy = 0;              ///< percent
   std::vector<double> logits, log_probs, predicted;
 };
-Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t count, HarTrace* trace, Tape& tape) {
-  const Var logits = model.logits(tape, first, count, trace);
+Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t count) {
+  OwnTape tape(model.network().params());
+  const Var logits = model.logits(tape, first, count);
   const Tensor labels = model.labels(tape, first, count);
   Result r;
   r.logits = doubles(logits.value());
@@ -198,81 +192,49 @@ Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t co
   };
   r.loss = loss(model.smoothing());
   r.plain_loss = loss(0);
-  const auto classes = static_cast<std::size_t>(model.network().arch().classes);
-  for (std::size_t at = 0; at < r.logits.size(); at += classes) {
-    const auto begin = r.logits.begin() + static_cast<std::ptrdiff_t>(at),
-               end = begin + static_cast<std::ptrdiff_t>(classes);
-    const auto best = std::max_element(begin, end);
-    double sum = 0;
-    for (auto x = begin; x != end; ++x) sum += std::exp(*x - *best);
-    for (auto x = begin; x != end; ++x) r.log_probs.push_back(*x - *best - std::log(sum));
-    r.predicted.push_back(static_cast<double>(best - begin));
-    if (best - begin == labels.data<std::int32_t>()[at / classes]) r.accuracy += 100 / n;
+  const std::int64_t classes = model.network().arch().classes;
+  r.log_probs.resize(r.logits.size());
+  window_log_probabilities(Tensor::of(r.logits.data(), {count, classes}), classes, 1, r.log_probs);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t best = largest_class(
+        std::span(r.logits).subspan(static_cast<std::size_t>(i * classes), static_cast<std::size_t>(classes)));
+    r.predicted.push_back(static_cast<double>(best));
+    if (best == labels.data<std::int32_t>()[i]) r.accuracy += 100 / n;
   }
   return r;
 }
-Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t count) {
-  OwnTape tape(model.network().params());
-  return classify(model, first, count, nullptr, tape);
-}
 
 void verify_values(Verifier& v, const ReferenceModel& model) {
-  OwnTape tape(model.network().params());
-  HarTrace trace;
-  classify(model, 0, model.sizes().batch, &trace, tape);
-  const Result r = classify(model, 0, model.sizes().batch, nullptr, tape);  // on a GPU by other kernels
-  const double tolerance = v.tolerance(kOutput, kDouble);
-  const auto compare = [&](const std::string& name, const Var& value) {
-    v.relative("outputs", name, value.value(), tolerance);
-  };
-  compare("stem_ln", trace.embedded);
-  for (std::size_t l = 0; l < trace.layers.size(); ++l) {
-    const std::string layer = join("layer", l);
-    v.relative("outputs", layer + "_attn", attention_weights(trace.layers[l].qkv.value(), model.network().arch()),
-               tolerance);
-    compare(layer + "_mha", trace.layers[l].attention);
-    compare(layer, trace.layers[l].output);
-  }
-  compare("tokens", trace.tokens);
-  if (trace.scores) compare("pool_scores", trace.scores);
-  compare("pooled", trace.pooled);
-  v.relative("outputs", "logits", r.logits, tolerance);
-  v.relative("outputs", "log_probs", r.log_probs, tolerance);
-  v.relative("outputs", "loss", std::array{r.loss}, tolerance);
-  v.relative("outputs", "loss_no_smoothing", std::array{r.plain_loss}, tolerance);
-  v.absolute("outputs", "pred", r.predicted, 0);
-}
-
-/// Each parameter's gradient, times `scale`.
-void verify_gradients(Verifier& v, const ParamStore& params, const Tensor& flat, double scale) {
-  const std::vector<double> all = doubles(flat);
-  for (const Param& p : params.all()) {
-    std::vector<double> values(all.begin() + p.offset, all.begin() + p.offset + p.shape.size());
-    for (double& value : values) value *= scale;
-    if (vanishes(p.name))
-      v.absolute("grads", p.name, values, kNothing);
+  const auto output = v.relative("outputs", kOutput);
+  const Observer watch = [&](const std::string& name, const Tensor& value) {
+    if (name.ends_with("_qkv"))
+      output(name.substr(0, name.rfind('_')) + "_attn", attention_weights(value, model.network().arch()));
     else
-      v.relative("grads", p.name, values, v.tolerance(kGradient, kDouble));
-  }
+      output(name, value);
+  };
+  OwnTape tape(model.network().params());
+  model.logits(tape, 0, model.sizes().batch, &watch);
+  const Result r = classify(model, 0, model.sizes().batch);  // on a GPU by other kernels
+  output("logits", r.logits);
+  output("log_probs", r.log_probs);
+  output("loss", r.loss);
+  output("loss_no_smoothing", r.plain_loss);
+  v.absolute("outputs", "pred", r.predicted, 0);
 }
 
 /// Compares the weights after the steps. In single precision, weights with vanishing gradients are omitted, and the
 /// part of each difference that rounding of gradients explains is subtracted.
 void verify_weights(Verifier& v, const ParamStore& params, const AdamDifference& difference, bool f64) {
-  const std::vector<double> all = doubles(params.values());
-  for (const Param& p : params.all()) {
-    if (!v.has("after_steps", p.name) || (vanishes(p.name) && !f64)) continue;
-    std::vector<double> values(all.begin() + p.offset, all.begin() + p.offset + p.shape.size());
+  for (auto& [name, values] : by_parameter(params, params.values())) {
+    if (!v.has("after_steps", name) || (vanishes(name) && !f64)) continue;
     if (f64) {
-      v.absolute("after_steps", p.name, values, vanishes(p.name) ? kNothing : kDouble);
+      v.absolute("after_steps", name, values, vanishes(name) ? kNothing : kDouble);
       continue;
     }
-    const std::vector<double> expected = v.reference("after_steps", p.name);
-    for (std::size_t i = 0; i < std::min(values.size(), expected.size()); ++i) {
-      const double allowed = difference[p.offset + static_cast<std::int64_t>(i)];
-      values[i] -= std::clamp(values[i] - expected[i], -allowed, allowed);
-    }
-    v.absolute("after_steps", p.name, values, kWeights, "beyond rounding of gradients");
+    const std::vector<double> expected = v.reference("after_steps", name), &allowed = difference.of(name);
+    for (std::size_t i = 0; i < std::min(values.size(), expected.size()); ++i)
+      values[i] -= std::clamp(values[i] - expected[i], -allowed[i], allowed[i]);
+    v.absolute("after_steps", name, values, kWeights, "beyond rounding of gradients");
   }
 }
 
@@ -288,15 +250,14 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
   const std::vector<FlatRange> ranges = trainable_ranges(model.params());
   const auto optimizer = make_optimizer(adam, model.params(), ranges);
   const double lr = file.real_attribute("/", "lr"), clip = file.real_attribute("/", "clip");
-  ShardedStep step(world.communicator(), model,
-                   {.threads = options.threads, .shards = options.shards, .reproducible = options.reproducible});
+  ShardedStep step(world.communicator(), model, options.step);
 
   const StepSums first = step.run({.count = sizes.batch});
-  verify_gradients(v, model.params(), step.gradient(), 1 / first.weight);
-  v.relative("outputs", "grad_norm", std::array{gradient_norm(step.gradient(), ranges) / first.weight},
-             v.tolerance(kGradient, kDouble));
+  for (const auto& [name, values] : by_parameter(model.params(), step.gradient(), 1 / first.weight))
+    vanishes(name) ? v.absolute("grads", name, values, kNothing) : v.relative("grads", name, values, kGradient);
+  v.relative("outputs", "grad_norm", gradient_norm(step.gradient(), ranges) / first.weight, kGradient);
 
-  AdamDifference difference(adam, model.params().flat_size());
+  AdamDifference difference(adam);
   std::vector<double> losses, norms;
   double accuracy = 0;
   const std::int64_t micros = sizes.steps * sizes.accumulate;
@@ -315,17 +276,16 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
   const auto mean = [&](const auto& metric) {
     double sum = 0;
     for (std::int64_t m = 0; m < micros; ++m) sum += metric(m);
-    return std::array{sum / static_cast<double>(micros)};
+    return sum / static_cast<double>(micros);
   };
-  const double output = v.tolerance(kOutput, kDouble);
-  v.relative("train_log", "microbatch_loss", losses, output);
-  v.relative("train_log", "grad_norm_before_clip", norms, v.tolerance(kGradient, kDouble));
-  v.relative("train_log", "mean_loss", mean([&](std::int64_t m) { return losses[static_cast<std::size_t>(m)]; }),
-             output);
-  v.relative("train_log", "mean_accuracy_pct", std::array{accuracy}, output);
+  const auto log = v.relative("train_log", kOutput);
+  log("microbatch_loss", losses);
+  v.relative("train_log", "grad_norm_before_clip", norms, kGradient);
+  log("mean_loss", mean([&](std::int64_t m) { return losses[static_cast<std::size_t>(m)]; }));
+  log("mean_accuracy_pct", accuracy);
   const auto after = [&](std::int64_t m) { return classify(model, m * sizes.batch, sizes.batch); };
-  v.relative("train_log", "val_loss_after", mean([&](std::int64_t m) { return after(m).loss; }), 10 * output);
-  v.relative("train_log", "val_accuracy_pct_after", mean([&](std::int64_t m) { return after(m).accuracy; }), output);
+  v.relative("train_log", "val_loss_after", mean([&](std::int64_t m) { return after(m).loss; }), kLossAfter);
+  log("val_accuracy_pct_after", mean([&](std::int64_t m) { return after(m).accuracy; }));
   verify_weights(v, model.params(), difference, options.f64);
 }
 
@@ -391,7 +351,7 @@ void verify_har(World& world, const H5File& file, const VerifyOptions& options, 
                "': neither pictures with weights nor sequences; this is not a reference file of har");
   Verifier v(file, options, report);
   ReferenceModel model(file, options.f64 ? DType::f64 : DType::f32);
-  model.move_to(options.device);
+  model.params().move_to(options.device);
   if (is_half(options.storage)) model.params().store_as(options.storage);
   verify_values(v, model);
   verify_steps(v, world, model, options);

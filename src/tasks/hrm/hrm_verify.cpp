@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "lockstep/nn/own_tape.hpp"
@@ -184,11 +183,8 @@ class NetworkCheck {
     if (!options_.f64 || !file_.has("/" + dataset)) return single;
     return file_.info("/" + dataset).type == H5Type::f32 ? kStoredSingle : kDouble;
   }
-  void compare(const std::string& group, const std::string& name, std::span<const double> values, double single) {
+  void compare(const std::string& group, const std::string& name, const Values& values, double single) {
     v_.relative(group, name, values, tolerance(group + "/" + name, single));
-  }
-  void compare(const std::string& group, const std::string& name, const Tensor& values, double single) {
-    compare(group, name, doubles(values), single);
   }
 
   /// The first inner call of the first step, call by call.
@@ -207,7 +203,7 @@ class NetworkCheck {
     compare("trace", "input_embeddings", x.value(), kValue);
     int calls = 0;
     std::vector<std::string> seen;
-    const HrmObserver watch = [&](const std::string& name, const Tensor& value) {
+    const Observer watch = [&](const std::string& name, const Tensor& value) {
       if (name.find('.') == std::string::npos) {
         const std::string number = std::to_string(calls++);
         compare("trace", (number.size() < 2 ? "0" : "") + number + "_" + name, value, kValue);
@@ -266,8 +262,8 @@ class NetworkCheck {
   void steps() {
     RunConfig config;
     config.batch = {.size = model_.batch()};
-    config.run.reproducible = options_.reproducible;
-    config.dist.shards = options_.shards;
+    config.run.reproducible = options_.step.reproducible;
+    config.dist.shards = options_.step.shards;
     config.dist.bucket_bytes = 1 << 16;
     config.optim.name = "adam_atan2";
     config.optim.beta1 = file_.real_attribute("/", "beta1");
@@ -282,7 +278,7 @@ class NetworkCheck {
                                .origin = 1,
                                .min_ratio = file_.real_attribute("/", "min_ratio")},
                               config.optim.lr);
-    HrmProgram program(world_, config, model_, options_.threads);
+    HrmProgram program(world_, config, model_, options_.step.threads);
     std::optional<Ema> average;
     if (file_.has_attribute("/", "ema")) average.emplace(model_.params(), file_.real_attribute("/", "ema"));
     TrainState state;
@@ -293,21 +289,22 @@ class NetworkCheck {
       ++state.step, state.position += done.advance;
       program.settle(false);
       step(program, "steps/" + std::to_string(t), done, lr);
-      const std::string after = "after_steps/" + std::to_string(t + 1);
-      if (file_.has("/" + after)) v_.parameters(after, model_.params(), model_.params().values(), kWeights, true);
-      if (average && file_.has("/average_" + after))
-        v_.parameters("average_" + after, model_.params(), average->flat(), kWeights, true);
+      const std::string after = join("after_steps/", t + 1);
+      for (const Param& p : model_.params().all()) v_.absolute(after, p.name, p.value, kWeights);
+      if (!average) continue;
+      for (const auto& [name, values] : by_parameter(model_.params(), average->flat()))
+        v_.absolute("average_" + after, name, values, kWeights);
     }
   }
 
   void step(HrmProgram& program, const std::string& group, const StepResult& done, double lr) {
     const double batch = static_cast<double>(model_.batch());
     const HrmSlots& slots = model_.slots();
-    for (const auto& [name, value] : {std::pair{"steps", &slots.steps}, {"halted", &slots.halted}})
-      v_.relative(group + "/carry", name, whole(*value), 0);
-    for (const auto& [name, value] :
-         {std::pair{"current_inputs", &slots.inputs}, {"current_puzzle_identifiers", &slots.identifiers}})
-      v_.relative(group + "/carry", name, whole(*value), 0);
+    for (const auto& [name, value] : {std::pair{"steps", &slots.steps},
+                                      {"halted", &slots.halted},
+                                      {"current_inputs", &slots.inputs},
+                                      {"current_puzzle_identifiers", &slots.identifiers}})
+      v_.relative(group + "/carry", name, *value, 0);
     compare(group + "/carry", "z_H", slots.z_h, kValue);
     compare(group + "/carry", "z_L", slots.z_l, kValue);
 
@@ -316,7 +313,7 @@ class NetworkCheck {
       program.gather(*rows, what);
     compare(outputs, "logits", model_.logits, kValue);
     const std::vector<double> both = doubles(model_.q), both_next = doubles(model_.next_q),
-                              done_steps = whole(slots.steps);
+                              done_steps = doubles(slots.steps);
     std::vector<double> q[2], next[2], target;
     for (std::size_t i = 0; i < done_steps.size(); ++i) {
       for (std::size_t k = 0; k < 2; ++k) q[k].push_back(both[2 * i + k]), next[k].push_back(both_next[2 * i + k]);
@@ -330,7 +327,7 @@ class NetworkCheck {
       compare(outputs, "next_q_continue_logits", next[1], kValue);
       compare(outputs, "target_q_continue", target, kValue);
     }
-    compare(outputs, "loss", std::array{done.outcome->loss}, kValue);
+    compare(outputs, "loss", done.outcome->loss, kValue);
     const auto [sum, sequences] = program.take_scores();
     for (const auto& [name, value] : {std::pair{"count", sum.count},
                                       {"accuracy", sum.accuracy},
@@ -346,24 +343,15 @@ class NetworkCheck {
     attribute(outputs, "lr", lr, 1e-12);
     attribute(outputs, "lr_puzzle_emb", lr / file_.real_attribute("/", "lr") * model_.options().puzzle_lr, 1e-12);
 
-    const std::vector<double> all = doubles(program.gradient());
-    for (const Param& p : model_.params().all()) {
-      if (!p.trainable || !file_.has("/" + group + "/grads/" + p.name)) continue;
-      std::vector<double> gradient(all.begin() + p.offset, all.begin() + p.offset + p.shape.size());
-      for (double& g : gradient) g /= batch;
-      compare(group + "/grads", p.name, gradient, kGradient);
+    for (auto& [name, values] : by_parameter(model_.params(), program.gradient())) {
+      for (double& g : values) g /= batch;
+      compare(group + "/grads", name, values, kGradient);
     }
     std::vector<double> rows = doubles(slots.puzzle_gradient);
     for (double& g : rows) g /= batch;
     compare(group + "/grads", "puzzle_emb.local_weights", rows, kGradient);
-    v_.absolute(group + "/after", "puzzle_emb.weights", doubles(model_.network().puzzle_table()->value),
+    v_.absolute(group + "/after", "puzzle_emb.weights", model_.network().puzzle_table()->value,
                 options_.f64 ? 1e-12 : kWeights);
-  }
-
-  static std::vector<double> whole(const Tensor& t) {
-    const HostView host(t);
-    const std::span<const std::int32_t> values = host->span<const std::int32_t>();
-    return {values.begin(), values.end()};
   }
 
   World& world_;

@@ -19,13 +19,13 @@ namespace {
 
 // Tolerances in single precision, relative to an array's largest value. In brackets: the difference between PyTorch's
 // own single and double precision.
-constexpr double kForward = 1e-5;   // [4e-6]
-constexpr double kGradient = 5e-5;  // [1e-5]
-constexpr double kWeights = 1e-5;   // absolute [5e-7]
-constexpr double kMoments = 1e-4;
-constexpr double kAdjacency = 1e-6;  // absolute
-constexpr double kMetrics = 1e-7;    // absolute: the reference program computes precision and the others in single
 constexpr double kDouble = 1e-10;
+constexpr Tolerance kForward{1e-5, kDouble};   // [4e-6]
+constexpr Tolerance kGradient{5e-5, kDouble};  // [1e-5]
+constexpr Tolerance kWeights{1e-5, kDouble};   // absolute [5e-7]
+constexpr Tolerance kMoments{1e-4, kDouble};
+constexpr Tolerance kAdjacency{1e-6, kDouble};  // absolute
+constexpr double kMetrics = 1e-7;  // absolute: the reference program computes precision and the others in single
 
 /// The reference's graph and interactions as a data set that owns its memory.
 struct ReferenceData {
@@ -141,7 +141,7 @@ class KgatVerification {
     o.world = &world_;
     return {world_.communicator(), model_.net(), model_.propagation(), o};
   }
-  double tolerance(double single) const { return dtype_ == DType::f64 ? kDouble : single; }
+  void output(const std::string& name, const Values& values) { v_.relative("outputs", name, values, kForward); }
   const KgGraph& graph() const { return reference_.data.graph; }
 
   KgatTask::Options options() const {
@@ -190,8 +190,8 @@ class KgatVerification {
     }
     double all = 0;
     for (const double value : values) all += std::abs(value);
-    if (std::abs(all - listed) > kAdjacency * all) ours.clear();  // an entry is missing in the reference
-    v_.absolute(group, name + "/val", ours, tolerance(kAdjacency));
+    if (std::abs(all - listed) > kAdjacency.f32 * all) ours.clear();  // an entry is missing in the reference
+    v_.absolute(group, name + "/val", ours, kAdjacency);
   }
 
   void laplacians() {
@@ -210,14 +210,14 @@ class KgatVerification {
     std::vector<double> v, pi;
     const std::vector<double> ours = doubles(plan_.logits());
     for (const std::int64_t e : reference_.of_reference) v.push_back(ours[static_cast<std::size_t>(e)]);
-    v_.relative("outputs", "attention/logits", v, tolerance(kForward));
+    output("attention/logits", v);
     const auto head = file_.read<std::int64_t>("/inputs/ckg_h");
     std::map<std::int64_t, double> most, sum;
     for (std::size_t i = 0; i < v.size(); ++i)
       most[head[i]] = most.count(head[i]) ? std::max(most[head[i]], v[i]) : v[i];
     for (std::size_t i = 0; i < v.size(); ++i) sum[head[i]] += std::exp(v[i] - most[head[i]]);
     for (std::size_t i = 0; i < v.size(); ++i) pi.push_back(std::exp(v[i] - most[head[i]]) / sum[head[i]]);
-    v_.absolute("outputs", "attention/pi_per_triple", pi, tolerance(kAdjacency));
+    v_.absolute("outputs", "attention/pi_per_triple", pi, kAdjacency);
     compare_adjacency("outputs", "attention/A_per_triple");
     refresh("sum_logits");
     compare_adjacency("outputs", "attention/A_sum_logits");
@@ -263,17 +263,17 @@ class KgatVerification {
     std::int64_t offset = arch.embed_dim;
     for (int l = 0; l < arch.layers(); ++l) {
       const std::string layer = group + join("layer", l, "/");
-      v_.relative("outputs", layer + "side", p.s(l), tolerance(kForward));
-      v_.relative("outputs", layer + "out", p.x(l + 1), tolerance(kForward));
+      output(layer + "side", p.s(l));
+      output(layer + "out", p.x(l + 1));
       std::vector<double> normed;
       for (std::int64_t n = 0; n < arch.nodes; ++n) {
         const auto from = all.begin() + n * arch.final_width() + offset;
         normed.insert(normed.end(), from, from + arch.width(l + 1));
       }
-      v_.relative("outputs", layer + "norm_out", normed, tolerance(kForward));
+      output(layer + "norm_out", normed);
       offset += arch.width(l + 1);
     }
-    v_.relative("outputs", group + "all_embed", all, tolerance(kForward));
+    output(group + "all_embed", all);
 
     const CfBatch batch = cf_batch(0);
     const KgatTask::Options& o = model_.options();
@@ -290,20 +290,19 @@ class KgatVerification {
       liked.push_back(dot(pairs.user[b], pairs.liked[b]));
       other.push_back(dot(pairs.user[b], pairs.other[b]));
     }
-    v_.relative("outputs", group + "pos_score", liked, tolerance(kForward));
-    v_.relative("outputs", group + "neg_score", other, tolerance(kForward));
+    output(group + "pos_score", liked);
+    output(group + "neg_score", other);
     const auto count = static_cast<double>(batch.count());
-    v_.relative("outputs", group + "bpr_loss", std::array{sums.loss / count}, tolerance(kForward));
-    v_.relative("outputs", group + "l2", std::array{sums.half_square / count}, tolerance(kForward));
-    v_.relative("outputs", group + "cf_loss", std::array{(sums.loss + o.cf_l2 * sums.half_square) / count},
-                tolerance(kForward));
+    output(group + "bpr_loss", sums.loss / count);
+    output(group + "l2", sums.half_square / count);
+    output(group + "cf_loss", (sums.loss + o.cf_l2 * sums.half_square) / count);
     step.exchange().share(step.embedding_gradient(), ops::RowSet::range(0, arch.nodes), "gradient to compare");
-    v_.relative("grads", group + model_.net().embedding().name, step.embedding_gradient(), tolerance(kGradient));
+    v_.relative("grads", group + model_.net().embedding().name, step.embedding_gradient(), kGradient);
     const std::int64_t begin = model_.net().aggregators_begin(), end = model_.net().aggregators_end();
     for (const Param& param : model_.params().all()) {
       if (param.offset < begin || param.offset >= end) continue;
       v_.relative("grads", group + param.name,
-                  step.aggregator_gradient().slice(param.offset - begin, param.shape.size()), tolerance(kGradient));
+                  step.aggregator_gradient().slice(param.offset - begin, param.shape.size()), kGradient);
     }
   }
 
@@ -347,16 +346,15 @@ class KgatVerification {
     }
     KgatStep step = make_step();
     const ops::RankingSums sums = step.step_kg(batch, 0).sums;
-    v_.relative("outputs", "kg/proj_h", rows[0], tolerance(kForward));
-    v_.relative("outputs", "kg/proj_pos_t", rows[1], tolerance(kForward));
-    v_.relative("outputs", "kg/proj_neg_t", rows[2], tolerance(kForward));
-    v_.relative("outputs", "kg/pos_score", f[0], tolerance(kForward));
-    v_.relative("outputs", "kg/neg_score", f[1], tolerance(kForward));
+    output("kg/proj_h", rows[0]);
+    output("kg/proj_pos_t", rows[1]);
+    output("kg/proj_neg_t", rows[2]);
+    output("kg/pos_score", f[0]);
+    output("kg/neg_score", f[1]);
     const auto count = static_cast<double>(batch.count());
-    v_.relative("outputs", "kg/rank_loss", std::array{sums.loss / count}, tolerance(kForward));
-    v_.relative("outputs", "kg/l2", std::array{sums.half_square / count}, tolerance(kForward));
-    v_.relative("outputs", "kg/kg_loss", std::array{(sums.loss + o.kg_l2 * sums.half_square) / count},
-                tolerance(kForward));
+    output("kg/rank_loss", sums.loss / count);
+    output("kg/l2", sums.half_square / count);
+    output("kg/kg_loss", (sums.loss + o.kg_l2 * sums.half_square) / count);
     const auto dense = [&](const Param& p, const std::vector<std::int32_t>& rows_of, const Tensor& gradient) {
       std::vector<double> all(static_cast<std::size_t>(p.shape.size()), 0);
       const std::vector<double> some = doubles(gradient);
@@ -364,7 +362,7 @@ class KgatVerification {
       for (std::size_t i = 0; i < rows_of.size(); ++i)
         std::copy_n(some.begin() + static_cast<std::ptrdiff_t>(i * width), width,
                     all.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rows_of[i]) * width));
-      v_.relative("grads", "kg/" + p.name, all, tolerance(kGradient));
+      v_.relative("grads", "kg/" + p.name, all, kGradient);
     };
     const KgatStep::KgGradient& gradient = step.kg_gradient();
     dense(model_.net().embedding(), batch.rows(), gradient.nodes);
@@ -374,8 +372,7 @@ class KgatVerification {
 
   void compare_weights(KgatStep& step, const std::string& name) {
     step.settle();
-    for (const Param& p : model_.params().all())
-      v_.absolute("after_steps", name + "/" + p.name, doubles(p.value), tolerance(kWeights));
+    for (const Param& p : model_.params().all()) v_.absolute("after_steps", name + "/" + p.name, p.value, kWeights);
   }
 
   /// Compares two epochs: three steps on interactions, three on triples, attention; two and one, attention; evaluation.
@@ -401,15 +398,14 @@ class KgatVerification {
     step_kg(3, 3);
     compare_weights(step, mode + "/epoch2");
     const auto compare_moments = [&](const char* group, const Optimizer& adam) {
-      for (const NamedTensor& t : adam.state())
-        v_.relative("after_steps", mode + group + t.name, t.value, tolerance(kMoments));
+      for (const NamedTensor& t : adam.state()) v_.relative("after_steps", mode + group + t.name, t.value, kMoments);
     };
     compare_moments("/epoch2_adam_cf/", step.cf_optimizer());
     compare_moments("/epoch2_adam_kg/", step.kg_optimizer());
     step.refresh_adjacency();
     compare_adjacency("after_steps", mode + "/epoch2_A");
-    v_.relative("after_steps", mode + "/cf_losses", cf_losses, tolerance(kForward));
-    v_.relative("after_steps", mode + "/kg_losses", kg_losses, tolerance(kForward));
+    v_.relative("after_steps", mode + "/cf_losses", cf_losses, kForward);
+    v_.relative("after_steps", mode + "/kg_losses", kg_losses, kForward);
     evaluation(mode + "/eval/");
   }
 
@@ -426,7 +422,7 @@ class KgatVerification {
       for (std::int64_t b = 0; b < items; ++b)
         scores.push_back(
             std::inner_product(u.begin() + a * width, u.begin() + (a + 1) * width, i.begin() + b * width, 0.0));
-    v_.relative("after_steps", group + "scores", scores, tolerance(kForward));
+    v_.relative("after_steps", group + "scores", scores, kForward);
 
     // The reference puts the training items after the others, in no order.
     std::vector<double> ranking = v_.reference("after_steps", group + "ranking");

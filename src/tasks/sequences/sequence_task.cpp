@@ -11,7 +11,6 @@
 #include "lockstep/data/gpu_copy.hpp"
 #include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
-#include "lockstep/ops/embedding.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/row_scores.hpp"
 #include "tasks/sequences/item_shard_program.hpp"
@@ -257,15 +256,7 @@ ShardLoss SequenceTask::loss(Tape& tape, const Shard& shard) const {
 }
 
 Tensor SequenceTask::states(Tape& tape, std::span<const UserHistory> histories) const {
-  const SequenceBatch batch = newest_batch(tape.host_arena(), network_.arch().window(), histories);
-  const Var features = network_.features(tape, batch, {});
-  const std::int64_t count = batch.samples();
-  const Tensor last = allocate(tape.host_arena(), DType::i32, {count});
-  const Tensor newest = tape.keep({count, network_.arch().hidden});
-  for (std::int64_t b = 0; b < count; ++b)
-    last.data<std::int32_t>()[b] = static_cast<std::int32_t>(batch.begin.data<std::int64_t>()[b + 1] - 1);
-  ops::embedding_forward(tape.stream(), newest, features.value(), last.span<const std::int32_t>(), 1);
-  return newest;
+  return network_.newest(tape, newest_batch(tape.host_arena(), network_.arch().window(), histories));
 }
 
 namespace {

@@ -11,17 +11,16 @@
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/step/sharded_step.hpp"
-#include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "tasks/verifier.hpp"
 
 namespace lockstep {
 namespace {
 
 // Tolerances relative to an array's largest value.
-constexpr double kOutput = 2e-5;
-constexpr double kGradient = 2e-4;
-constexpr double kWeights = 2e-5;
 constexpr double kDouble = 1e-9;
+constexpr Tolerance kOutput{2e-5, kDouble};
+constexpr Tolerance kGradient{2e-4, kDouble};
+constexpr Tolerance kWeights{2e-5, kDouble};
 /// Absolute bound of gradients that are zero except for rounding. Adam normalises them, so their steps are arbitrary.
 constexpr double kVanishing = 1e-7;
 
@@ -57,7 +56,7 @@ SasRecArch arch_of(const H5File& file) {
 }
 
 /// The reference's windows as training samples: step s takes those of batch s.
-class ReferenceModel final : public ShardTask {
+class ReferenceModel final : public ShardModel {
  public:
   ReferenceModel(const H5File& file, DType dtype)
       : net_(arch_of(file), dtype, 0), samples_(file.int_attribute("/", "batch")) {
@@ -87,14 +86,8 @@ class ReferenceModel final : public ShardTask {
       batches_.back().bias = read("bias", drawn, std::numeric_limits<double>::max());
     }
   }
-  const char* kind() const override { return net_.arch().timed ? "tisasrec" : "sasrec"; }
   ParamStore& params() override { return net_.params(); }
-  std::int64_t size(Split split) const override { return split == Split::train ? samples_ : 0; }
-  std::int64_t sum_count() const override { return 0; }
-  void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
-  std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
-  void save(H5File&) const override {}
-  std::uint64_t data_hash() const override { return 0; }
+  std::int64_t samples() const { return samples_; }
 
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
     const SequenceBatch b = batch(tape, shard.step, shard.first, shard.count);
@@ -104,21 +97,17 @@ class ReferenceModel final : public ShardTask {
   SequenceBatch batch(Tape& tape, std::int64_t step, std::int64_t first, std::int64_t count) const {
     const Batch& from = batches_.at(static_cast<std::size_t>(step));
     std::vector<std::int64_t> tokens;
-    SequenceBatch b;
     Arena& arena = tape.host_arena();
-    b.begin = allocate(arena, DType::i64, {count + 1}), b.user = allocate(arena, DType::i64, {count});
-    b.begin.data<std::int64_t>()[0] = 0;
-    for (std::int64_t s = 0; s < count; ++s) {
-      for (const std::int64_t m : tokens_of(step, first + s)) tokens.push_back(m);
-      b.begin.data<std::int64_t>()[s + 1] = static_cast<std::int64_t>(tokens.size());
-      b.user.data<std::int64_t>()[s] = first + s;
-    }
-    const Shape shape{static_cast<std::int64_t>(tokens.size())};
-    b.slots = net_.arch().slots;
-    for (Tensor* t : {&b.item, &b.slot, &b.pos}) *t = allocate(arena, DType::i32, shape);
+    SequenceBatch b =
+        allocate_batch(arena, net_.arch().slots, net_.arch().timed, count, [&](std::int64_t s, std::int64_t& user) {
+          user = first + s;
+          const std::vector<std::int64_t> more = tokens_of(step, user);
+          tokens.insert(tokens.end(), more.begin(), more.end());
+          return std::ssize(more);
+        });
     const std::size_t each = from.neg.size() / from.pos.size();
-    b.neg = allocate(arena, DType::i32, {shape[0], static_cast<std::int64_t>(each)});
-    if (net_.arch().timed) b.time = allocate(arena, DType::i64, shape);
+    b.pos = allocate(arena, DType::i32, {b.tokens()});
+    b.neg = allocate(arena, DType::i32, {b.tokens(), static_cast<std::int64_t>(each)});
     for (std::size_t k = 0; k < tokens.size(); ++k) {
       const auto m = static_cast<std::size_t>(tokens[k]);
       b.item.data<std::int32_t>()[k] = static_cast<std::int32_t>(from.seq[m]);
@@ -170,7 +159,7 @@ class ReferenceModel final : public ShardTask {
 class Tokens {
  public:
   Tokens(Verifier& v, const ReferenceModel& model, std::int64_t step) : v_(v), model_(model), step_(step) {
-    for (std::int64_t s = 0; s < model.size(Split::train); ++s)
+    for (std::int64_t s = 0; s < model.samples(); ++s)
       for (const std::int64_t m : model.tokens_of(step, s)) tokens_.push_back(m);
   }
   /// Compares the rows that `keep` accepts, by their position in the reference.
@@ -185,15 +174,12 @@ class Tokens {
       values.insert(values.end(), all.begin() + static_cast<std::ptrdiff_t>(k * width),
                     all.begin() + static_cast<std::ptrdiff_t>((k + 1) * width));
     }
-    v_.selected("outputs", name, values, rows, v_.tolerance(kOutput, kDouble));
+    v_.selected("outputs", name, values, rows, kOutput);
   }
   /// Compares rows of events, and of padding if the network computes padding like events.
   void events(const std::string& name, const std::vector<double>& packed) const {
     const bool all = model_.network().arch().pad_mask == SasRecArch::PadMask::none;
     compare(name, packed, [&](std::int64_t m) { return all || !model_.is_padding(step_, m); });
-  }
-  void events(const std::string& name, Var packed) const {
-    if (packed) events(name, doubles(packed.value()));
   }
 
  private:
@@ -203,45 +189,30 @@ class Tokens {
   std::vector<std::int64_t> tokens_;
 };
 
-void verify_site(const Tokens& tokens, const std::string& name, const MhcTrace& site) {
-  if (!site.maps) return;
-  const std::int64_t n = site.x.shape()[1];
-  const std::vector<double> maps = doubles(site.maps.value());
+/// Compares H_pre, H_post and H_res of a site with n streams, which are side by side.
+void verify_maps(const Tokens& tokens, const std::string& site, const std::vector<double>& maps, std::int64_t n) {
   const auto columns = [&](const char* map, std::int64_t first, std::int64_t count) {
     std::vector<double> values;
     for (auto row = maps.begin(); row != maps.end(); row += n * (2 + n))
       values.insert(values.end(), row + first, row + first + count);
-    tokens.events(name + map, values);
+    tokens.events(site + map, values);
   };
-  columns("/H_pre", 0, n), columns("/H_post", n, n), columns("/H_res", 2 * n, n * n);
-  tokens.events(name + "/u", site.u);
-  tokens.events(name + "/y", site.y);
-  tokens.events(name + "/X", site.x);
+  columns("H_pre", 0, n), columns("H_post", n, n), columns("H_res", 2 * n, n * n);
 }
 
 /// Compares all intermediate values of the first batch with the initial weights.
 void verify_values(Verifier& v, const ReferenceModel& model) {
   OwnTape tape(model.network().params());
-  const std::int64_t samples = model.size(Split::train);
+  const std::int64_t samples = model.samples();
   const SequenceBatch batch = model.batch(tape, 0, 0, samples);
-  SasRecTrace trace;
-  const Var f = model.network().features(tape, batch, {}, &trace);
   const Tokens tokens(v, model, 0);
-  tokens.events("embedded", trace.embedded);
-  for (std::size_t i = 0; i < trace.blocks.size(); ++i) {
-    const SasRecTrace::Block& block = trace.blocks[i];
-    const std::string prefix = join("block", i, "/");
-    tokens.events(prefix + "attn_out", block.attention);
-    tokens.events(prefix + "ffn_out", block.ffn);
-    if (model.network().arch().mhc == SasRecArch::Mhc::none) tokens.events(prefix + "out", block.out);
-    verify_site(tokens, prefix + "attn", block.attention_site);
-    verify_site(tokens, prefix + "ffn", block.ffn_site);
-    if (model.network().arch().mhc == SasRecArch::Mhc::collapsed) {
-      tokens.events(prefix + "attn/mhc_out", block.attention_collapsed);
-      tokens.events(prefix + "ffn/mhc_out", block.ffn_collapsed);
-    }
-  }
-  tokens.events("log_feats", f);
+  const Observer watch = [&](const std::string& name, const Tensor& value) {
+    if (name.ends_with("/maps"))
+      verify_maps(tokens, name.substr(0, name.rfind('/') + 1), doubles(value), model.network().arch().streams);
+    else
+      tokens.events(name, doubles(value));
+  };
+  const Var f = model.network().features(tape, batch, {}, &watch);
 
   visit_float(tape.real_dtype(), [&]<class T>() {
     const std::int64_t c = f.columns();
@@ -266,7 +237,7 @@ void verify_values(Verifier& v, const ReferenceModel& model) {
     std::vector<double> scores;
     for (std::size_t i = 0; i < candidates.size(); ++i)
       scores.push_back(static_cast<double>(score(batch.begin.data<std::int64_t>()[i / each + 1] - 1, candidates[i])));
-    v.relative("outputs", "predict", scores, v.tolerance(kOutput, kDouble));
+    v.relative("outputs", "predict", scores, kOutput);
   });
 }
 
@@ -289,30 +260,26 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
   const double lr = file.real_attribute("/", "lr");
 
   const auto optimizer = make_optimizer(how, model.params(), trainable_ranges(model.params()));
-  ShardedStep step(world.communicator(), model,
-                   {.threads = options.threads, .shards = options.shards, .reproducible = options.reproducible});
+  ShardedStep step(world.communicator(), model, options.step);
   std::vector<double> losses;
   for (std::int64_t s = 0; s < model.batches(); ++s) {
-    const StepSums sums = step.run({.step = s, .count = model.size(Split::train)});
+    const StepSums sums = step.run({.step = s, .count = model.samples()});
     losses.push_back(sums.loss / sums.weight + add_penalty(model.params(), step.gradient(), sums.weight));
     if (s == 0) {
-      v.relative("outputs", "loss", losses, v.tolerance(kOutput, kDouble));
-      const std::vector<double> gradient = doubles(step.gradient());
-      for (const Param& p : model.params().all()) {
-        std::vector<double> values(gradient.begin() + p.offset, gradient.begin() + p.offset + p.shape.size());
+      v.relative("outputs", "loss", losses, kOutput);
+      for (auto& [name, values] : by_parameter(model.params(), step.gradient())) {
         for (double& value : values) value /= sums.weight;
-        if (counts(v, p.name))
-          v.relative("grads", p.name, values, v.tolerance(kGradient, kDouble));
+        if (counts(v, name))
+          v.relative("grads", name, values, kGradient);
         else
-          v.absolute("grads", p.name, values, v.tolerance(10 * kVanishing, kDouble), "nothing but rounding");
+          v.absolute("grads", name, values, {10 * kVanishing, kDouble}, "nothing but rounding");
       }
     }
     optimizer->step(step.gradient(), lr, 1 / sums.weight);
   }
-  v.relative("after_steps", "losses", losses, v.tolerance(kOutput, kDouble));
+  v.relative("after_steps", "losses", losses, kOutput);
   for (const Param& p : model.params().all())
-    if (options.f64 || counts(v, p.name))
-      v.relative("after_steps", "weights/" + p.name, p.value, v.tolerance(kWeights, kDouble));
+    if (options.f64 || counts(v, p.name)) v.relative("after_steps", "weights/" + p.name, p.value, kWeights);
 }
 
 }  // namespace
@@ -323,7 +290,7 @@ void verify_sequence(World& world, const H5File& file, const VerifyOptions& opti
   VerifyOptions as_computed = options;  // collapsed hyper-connections are always computed in double
   as_computed.f64 = model.params().dtype() == DType::f64;
   Verifier v(file, as_computed, report);
-  model.move_to(options.device);
+  model.params().move_to(options.device);
   if (is_half(options.storage)) {
     require_usage(!as_computed.f64, "option precision: this file's network computes in double; use fp32");
     model.params().store_as(options.storage);

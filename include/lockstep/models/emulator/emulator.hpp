@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/models/emulator/emulator_columns.hpp"
+#include "lockstep/nn/observer.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/tape.hpp"
 
@@ -54,10 +55,12 @@ enum class BiasInit : std::uint8_t {
   torch,  ///< U(-1/sqrt(fan_in), 1/sqrt(fan_in))
 };
 
-/// Intermediate values of a forward pass, for comparison with a reference.
+/// Intermediate values of a forward pass, which products with its Jacobian need.
 struct EmulatorTrace {
   Var conv_pre, conv_act;     ///< (N, C, n_in) and (N, C * n_in); empty without a convolution
   std::vector<Var> pre, act;  ///< a_k and h_k of the hidden layers, (N, hidden)
+  /// Passes on conv_pre and conv_act, and layer_2k and layer_2k+1: a_k and h_k.
+  void name(const Observer& observer) const;
 };
 
 /// The side from which directions multiply a Jacobian J (n_out, n_in).

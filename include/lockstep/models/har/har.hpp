@@ -6,6 +6,7 @@
 #include "lockstep/nn/dropout.hpp"
 #include "lockstep/nn/layernorm.hpp"
 #include "lockstep/nn/linear.hpp"
+#include "lockstep/nn/observer.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/tape.hpp"
 #include "lockstep/ops/line_patches.hpp"
@@ -52,18 +53,6 @@ struct HarArch {
   void check() const;
 };
 
-/// Intermediate values of a forward pass, for comparison with a reference.
-struct HarTrace {
-  struct Layer {
-    Var qkv;        ///< (N, T, 3 A)
-    Var attention;  ///< before the residual
-    Var output;
-  };
-  Var embedded;  ///< after the stem's layer norm, before positions are added
-  std::vector<Layer> layers;
-  Var tokens, scores, pooled;
-};
-
 /// Keys of the dropout of a training pass.
 struct HarDraws {
   std::uint64_t seed = 0, step = 0;
@@ -71,6 +60,10 @@ struct HarDraws {
   SampleRows sequences;                        ///< one row per sequence, for the encoder
   SampleRows windows;                          ///< one row per classification, for the classifier
 };
+
+/// The log-probabilities of windows from logits (N group, classes): the mean over the `group` consecutive rows of a
+/// window. shapes  out (N, classes)
+void window_log_probabilities(const Tensor& logits, std::int64_t classes, std::int64_t group, std::span<double> out);
 
 /// A ViT encoder shared by all channels, attention pooling per channel, and a classifier of the concatenated pooled
 /// vectors. With x (T, D) the tokens of a channel:
@@ -100,7 +93,9 @@ class Har {
   /// shapes  -> (count, T, D)
   Var embed(Tape& tape, const ops::LinePictures& pictures) const;
   /// The logits. draws is null in evaluation. shapes  embedded (B S, T, D), S = arch().sequences() -> (B, classes)
-  Var classify(Tape& tape, Var embedded, const HarDraws* draws, HarTrace* trace = nullptr) const;
+  /// watch  receives stem_ln (before positions are added); of each layer layer<l>_qkv (N, T, 3 A), layer<l>_mha (before
+  ///        the residual) and layer<l>; tokens, pool_scores, pooled
+  Var classify(Tape& tape, Var embedded, const HarDraws* draws, const Observer* watch = nullptr) const;
   /// The logits of patches: embed() and classify(), or one fused operation if the device has it
   /// (ops/sequence_classifier.hpp) and no part of the network is frozen in training.
   Var classify(Tape& tape, const Tensor& patches, const HarDraws* draws) const;
@@ -111,8 +106,8 @@ class Har {
     std::vector<Linear> qkv;  ///< adjacent in memory
     Linear output, up, down;
   };
-  Var encode(Tape& tape, Var x, const HarDraws* draws, HarTrace* trace) const;
-  Var pool(Tape& tape, Var x, HarTrace* trace) const;
+  Var encode(Tape& tape, Var x, const HarDraws* draws, const Observer* watch) const;
+  Var pool(Tape& tape, Var x, const Observer* watch) const;
   /// The network as the operand of the fused operation, without draws.
   ops::SequenceClassifier whole(std::int64_t windows) const;
 

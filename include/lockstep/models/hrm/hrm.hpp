@@ -1,10 +1,10 @@
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "lockstep/nn/linear.hpp"
+#include "lockstep/nn/observer.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/rmsnorm.hpp"
 #include "lockstep/nn/rope.hpp"
@@ -58,9 +58,6 @@ struct PuzzleRows {
   Tensor gradient;     ///< (B, puzzle_width()), written by the backward; may be empty
 };
 
-/// Receives intermediate values by name, for comparison with a reference.
-using HrmObserver = std::function<void(const std::string& name, const Tensor& value)>;
-
 /// The hierarchical reasoning model: a slow stack of blocks H and a fast stack L alternately update two latent states.
 ///
 ///   block(x):        x = rms(x + Attention(x));  x = rms(x + SwiGLU(x));  with mlp_t token_mixing() comes first
@@ -101,11 +98,11 @@ class Hrm {
   enum class Ask : std::uint8_t { all, states };
   /// One inner call of the full depth. Calls of a level without gradient overwrite z_h and z_l (B, T, D).
   Output inner(Tape& tape, const Tensor& z_h, const Tensor& z_l, Var x, Ask ask = Ask::all,
-               const HrmObserver* watch = nullptr) const {
+               const Observer* watch = nullptr) const {
     return inner(tape, z_h, z_l, x, arch_.cycles(), ask, watch);
   }
   Output inner(Tape& tape, const Tensor& z_h, const Tensor& z_l, Var x, HrmCycles cycles, Ask ask = Ask::all,
-               const HrmObserver* watch = nullptr) const;
+               const Observer* watch = nullptr) const;
   /// Copies the states after a call to z_h and z_l, for the next call.
   static void keep_states(Tape& tape, const Tensor& z_h, const Tensor& z_l, const Output& out);
   /// The output of the last of `segments` inner calls from the initial states. tokens, puzzles  as in embed()
@@ -131,12 +128,12 @@ class Hrm {
   };
   Var attend(Tape& tape, const Block& block, Var x) const;
   Var gated(Tape& tape, const Block& block, Var x) const;
-  Normed block(Tape& tape, const Level& level, std::size_t i, Var x, const HrmObserver* watch, const NormTo& to) const;
-  Normed level(Tape& tape, const Level& level, Var input, const HrmObserver* watch, const NormTo& to) const;
+  Normed block(Tape& tape, const Level& level, std::size_t i, Var x, const Observer* watch, const NormTo& to) const;
+  Normed level(Tape& tape, const Level& level, Var input, const Observer* watch, const NormTo& to) const;
   void silent_level(Tape& tape, const Level& level, const Tensor& z, const Tensor& input, const Tensor& a,
-                    const Tensor& b, const HrmObserver* watch) const;
+                    const Tensor& b, const Observer* watch) const;
   void silent_cycles(Tape& tape, States now, const States& memory, const Tensor& x, HrmCycles cycles,
-                     std::int64_t l_calls_of_last, const HrmObserver* watch) const;
+                     std::int64_t l_calls_of_last, const Observer* watch) const;
   const Level& slow() const { return arch_.one_network ? l_level_ : h_level_; }
 
   HrmArch arch_;

@@ -100,17 +100,6 @@ struct SasRecDraws {
   const std::uint64_t* step_on_gpu = nullptr;  ///< see Dropout
 };
 
-/// Intermediate values of a forward pass, for comparison with a reference.
-struct SasRecTrace {
-  struct Block {
-    Var attention, ffn, out;  ///< before residuals and the dropout of the result
-    MhcTrace attention_site, ffn_site;
-    Var attention_collapsed, ffn_collapsed;
-  };
-  Var embedded;
-  std::vector<Block> blocks;
-};
-
 /// SASRec or TiSASRec, each with or without mHC, and its weights. docs/models/sasrec.md has the formulas. Parameters
 /// have the names of the public PyTorch code.
 ///
@@ -133,10 +122,15 @@ class SasRec {
   /// Features f (M, C) after each token. The batch's arrays must outlive the tape. A batch that was not prepared is
   /// prepared in the tape's host_arena().
   ///
+  /// watch    receives embedded; of each block block<i>/attn_out, ffn_out (before residuals and the dropout of the
+  ///          result) and out; of its sites block<i>/attn/ and ffn/ mhc_out if collapsed, or the values of mhc();
+  ///          log_feats
   /// inputs   if not null, receives the items' embeddings as a variable of the tape: their gradient stays there and
   ///          does not reach the item table
-  Var features(Tape& tape, const SequenceBatch& batch, const SasRecDraws& draws, SasRecTrace* trace = nullptr,
+  Var features(Tape& tape, const SequenceBatch& batch, const SasRecDraws& draws, const Observer* watch = nullptr,
                Var* inputs = nullptr) const;
+  /// The features of each sample's newest token, without dropout. shapes  (B, C)
+  Tensor newest(Tape& tape, const SequenceBatch& batch) const;
   /// The factor of a table row as an input.
   double input_scale() const { return std::sqrt(static_cast<double>(arch_.hidden)); }
   /// Number of parts of the exact softmax's sums over items, see ops::SoftmaxCandidates. 0 (default): undivided.
