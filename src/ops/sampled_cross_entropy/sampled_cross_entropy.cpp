@@ -5,7 +5,7 @@
 
 #include "lockstep/device/staged_copy.hpp"
 #include "ops/common/on_gpu.hpp"
-#include "ops/elementwise/elementwise_kernels.hpp"
+#include "ops/common/row_kernels.hpp"
 #include "sampled_cross_entropy_kernels.hpp"
 
 namespace lockstep::ops {
@@ -72,7 +72,7 @@ void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Ten
     cuda::sampled_cross_entropy_forward<T>(stream, loss, slopes, f, table, c, pos, neg, static_cast<R>(beta));
   });
   on_cpu(f, [&]<class T>() {
-    const auto dot = cpu::active_elementwise_kernels<T>().dot;
+    const auto dot = cpu::active_row_kernels<T>().dot;
     const RowPrefetch<T> prefetch(table, c, pos, neg, each);
     double sum = 0;
     for (std::size_t m = 0; m < pos.size(); ++m) {
@@ -111,7 +111,7 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
   on_cpu(f, [&]<class T>() {
     T* const to = df.tensor.data<T>();
     T* const to_table = dtable.data<T>();
-    const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
+    const auto add_row = cpu::active_row_kernels<T>().add;
     const RowPrefetch<T> prefetch(table, c, pos, neg, each);
     const Items to_pos = places.pos.empty() ? pos : places.pos, to_neg = places.neg.empty() ? neg : places.neg;
     const T seed = *dloss.data<T>();
@@ -126,8 +126,8 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
         const std::int64_t item = (k == 0 ? pos : neg)[n], place = (k == 0 ? to_pos : to_neg)[n];
         const T slope = seed * slopes.data<T>()[k * pos.size() + m];
         const T *e = table.data<T>() + item * c, *x = f.data<T>() + row;
-        if (dx != nullptr) scale_row(c, dx, e, slope, true);
-        if (to_table != nullptr) scale_row(c, to_table + place * c, x, slope, true);
+        if (dx != nullptr) add_row(c, dx, e, slope);
+        if (to_table != nullptr) add_row(c, to_table + place * c, x, slope);
       }
     }
   });
