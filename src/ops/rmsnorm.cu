@@ -1,6 +1,84 @@
+#include "lockstep/ops/rmsnorm.hpp"
+
+#include "lockstep/ops/dispatch.hpp"
+
+namespace lockstep::ops {
+
+/// to = (y + a) + b, where y is the result of a norm. b may be null. A null `to` means no sum.
+template <class T>
+struct RowSum {
+  T* to;
+  const T *a, *b;
+};
+
+}  // namespace lockstep::ops
+
+namespace lockstep::ops::cpu {
+
+template <class T>
+struct RmsnormKernels {
+  /// rstd may be null.
+  void (*forward)(std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x, T eps, RowSum<T> sum);
+  /// Adds to dx if the flag is set, else stores.
+  void (*backward)(std::int64_t rows, std::int64_t columns, T* dx, bool add, const T* dy, const T* y, const T* rstd);
+};
+
+LOCKSTEP_KERNELS(RmsnormKernels, rmsnorm_kernels)
+
+}  // namespace lockstep::ops::cpu
+
+#ifdef LOCKSTEP_ISA
+#include "ops/common/simd.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+
+/// Two passes over a row, which stays in the first-level cache.
+template <class T>
+void forward(std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x, T eps, RowSum<T> sum) {
+  for (std::int64_t i = 0; i < rows; ++i, y += columns, x += columns) {
+    Vec<T> squares{};
+    for_vectors<T>(columns, [&](const auto& get, const auto&) {
+      const Vec<T> v = get(x);
+      squares = fma(v, v, squares);
+    });
+    const T scale = T{1} / root(total<T>(squares) / static_cast<T>(columns) + eps);
+    if (rstd) rstd[i] = scale;
+    for_vectors<T>(columns, [&](const auto& get, const auto& put) {
+      const Vec<T> v = get(x) * splat(scale);
+      put(y, v);
+      if (sum.to) put(sum.to, sum.b ? v + get(sum.a) + get(sum.b) : v + get(sum.a));
+    });
+    if (!sum.to) continue;
+    sum.to += columns;
+    sum.a += columns;
+    if (sum.b) sum.b += columns;
+  }
+}
+
+template <class T>
+void backward(std::int64_t rows, std::int64_t columns, T* dx, bool add, const T* dy, const T* y, const T* rstd) {
+  for (std::int64_t i = 0; i < rows; ++i, y += columns, dy += columns, dx += columns) {
+    Vec<T> products{};
+    for_vectors<T>(columns, [&](const auto& get, const auto&) { products = fma(get(y), get(dy), products); });
+    const Vec<T> mean = splat(-total<T>(products) / static_cast<T>(columns)), scale = splat(rstd[i]);
+    for_vectors<T>(columns, [&](const auto& get, const auto& put) {
+      const Vec<T> dv = scale * fma(get(y), mean, get(dy));
+      put(dx, add ? get(dx) + dv : dv);
+    });
+  }
+}
+
+}  // namespace
+
+LOCKSTEP_KERNEL_TABLE(RmsnormKernels, rmsnorm_kernels, forward<T>, backward<T>)
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA
+
+#else
 #include "lockstep/device/cuda_reduce.hpp"
 #include "ops/common/map_cuda.hpp"
-#include "rmsnorm_kernels.hpp"
+#include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -137,6 +215,47 @@ void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t colu
   });
 }
 
-LOCKSTEP_EACH_STORAGE(rmsnorm_forward, rmsnorm_backward)
-
 }  // namespace lockstep::ops::cuda
+
+namespace lockstep::ops {
+
+namespace {
+template <class T>
+RowSum<T> row_sum(const NormSum& sum) {
+  return {sum.to, sum.a, sum.b};
+}
+}  // namespace
+
+void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& rstd, const Tensor& x, double eps,
+                     const NormSum& sum) {
+  require(y.shape() == x.shape(), "rmsnorm: x is ", x.shape(), ", so y must be too, not ", y.shape());
+  require(!rstd || rstd.size() == x.rows(), "rmsnorm: x is ", x.shape(), ", so rstd must have ", x.rows(),
+          " elements, not ", rstd.size());
+  require(
+      !sum.to || (sum.to.shape() == x.shape() && sum.a.shape() == x.shape() && (!sum.b || sum.b.shape() == x.shape())),
+      "rmsnorm: x is ", x.shape(), ", so a sum and what it adds must be too, not ", sum.to.shape(), ", ", sum.a.shape(),
+      " and ", sum.b.shape());
+  on_gpu(x, [&]<class T>() {
+    cuda::rmsnorm_forward<T>(stream, x.rows(), x.columns(), y, rstd, x, static_cast<real_t<T>>(eps), row_sum<T>(sum));
+  });
+  on_cpu(x, [&]<class T>() {
+    cpu::active_rmsnorm_kernels<T>().forward(x.rows(), x.columns(), y, rstd, x, static_cast<T>(eps), row_sum<T>(sum));
+  });
+}
+
+void rmsnorm_backward(Stream& stream, Target dx, const Tensor& dy, const Tensor& y, const Tensor& rstd) {
+  if (!dx) return;
+  require(dy.shape() == y.shape() && rstd.size() == y.rows() && dx.tensor.shape() == y.shape(),
+          "rmsnorm backward: y is ", y.shape(), ", dy ", dy.shape(), ", dx ", dx.tensor.shape(), ", rstd ",
+          rstd.shape(), "; these do not fit together");
+  on_gpu(y, [&]<class T>() {
+    cuda::rmsnorm_backward<T>(stream, y.rows(), y.columns(), dx.tensor, dx.accumulate, dy, y, rstd);
+  });
+  on_cpu(y, [&]<class T>() {
+    cpu::active_rmsnorm_kernels<T>().backward(y.rows(), y.columns(), dx.tensor, dx.accumulate, dy, y, rstd);
+  });
+}
+
+}  // namespace lockstep::ops
+
+#endif

@@ -1,8 +1,100 @@
+#include "lockstep/ops/layernorm.hpp"
+
+#include "lockstep/ops/dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// Serial kernels on N rows of C columns. mean and rstd may be null in the forward.
+template <class T>
+struct LayerNormKernels {
+  void (*forward)(std::int64_t n, std::int64_t c, T* y, T* mean, T* rstd, const T* x, const T* gamma, const T* beta,
+                  T eps);
+  /// dx (unless null) is stored, or added if `accumulate`. dgamma and dbeta of these rows are added to sums (2 C),
+  /// unless null.
+  void (*backward)(std::int64_t n, std::int64_t c, T* dx, bool accumulate, T* sums, const T* dy, const T* x,
+                   const T* mean, const T* rstd, const T* gamma);
+};
+
+LOCKSTEP_KERNELS(LayerNormKernels, layernorm_kernels)
+
+}  // namespace lockstep::ops::cpu
+
+#ifdef LOCKSTEP_ISA
+#include "ops/common/simd.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+
+/// 1 in the lanes that exist, 0 in the others.
+template <class T>
+LOCKSTEP_INLINE Vec<T> ones(Lanes<T> lanes) {
+  alignas(64) static constexpr T kOnes[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  return load(kOnes, lanes);
+}
+
+template <class T>
+void forward(std::int64_t n, std::int64_t c, T* y, T* mean, T* rstd, const T* x, const T* gamma, const T* beta, T eps) {
+  for (std::int64_t i = 0; i < n; ++i, x += c, y += c) {
+    Vec<T> sum{}, squares{};
+    each_vector<T>(c, [&](std::int64_t at, Lanes<T> lanes) { sum += load(x + at, lanes); });
+    const T m = total<T>(sum) / static_cast<T>(c);
+    each_vector<T>(c, [&](std::int64_t at, Lanes<T> lanes) {
+      const Vec<T> d = (load(x + at, lanes) - splat(m)) * ones<T>(lanes);
+      squares = fma(d, d, squares);
+    });
+    const T s = T{1} / root(total<T>(squares) / static_cast<T>(c) + eps);
+    each_vector<T>(c, [&](std::int64_t at, Lanes<T> lanes) {
+      const Vec<T> h = (load(x + at, lanes) - splat(m)) * splat(s);
+      store(y + at, fma(h, load(gamma + at, lanes), load(beta + at, lanes)), lanes);
+    });
+    if (mean) {
+      mean[i] = m;
+      rstd[i] = s;
+    }
+  }
+}
+
+template <class T>
+void backward(std::int64_t n, std::int64_t c, T* dx, bool accumulate, T* sums, const T* dy, const T* x, const T* mean,
+              const T* rstd, const T* gamma) {
+  for (std::int64_t i = 0; i < n; ++i, x += c, dy += c) {
+    const Vec<T> m = splat(mean[i]), s = splat(rstd[i]);
+    Vec<T> sum_a{}, sum_ah{};
+    each_vector<T>(c, [&](std::int64_t at, Lanes<T> lanes) {
+      const Vec<T> h = (load(x + at, lanes) - m) * s, d = load(dy + at, lanes), a = d * load(gamma + at, lanes);
+      sum_a += a;
+      sum_ah = fma(a, h, sum_ah);
+      if (sums) {
+        store(sums + at, fma(d, h, load(sums + at, lanes)), lanes);
+        store(sums + c + at, load(sums + c + at, lanes) + d, lanes);
+      }
+    });
+    if (!dx) continue;
+    const Vec<T> mean_a = splat(total<T>(sum_a) / static_cast<T>(c)),
+                 mean_ah = splat(total<T>(sum_ah) / static_cast<T>(c));
+    each_vector<T>(c, [&](std::int64_t at, Lanes<T> lanes) {
+      const Vec<T> h = (load(x + at, lanes) - m) * s, a = load(dy + at, lanes) * load(gamma + at, lanes);
+      const Vec<T> d = s * (a - mean_a - h * mean_ah);
+      store(dx + at, accumulate ? load(dx + at, lanes) + d : d, lanes);
+    });
+    dx += c;
+  }
+}
+
+}  // namespace
+
+LOCKSTEP_KERNEL_TABLE(LayerNormKernels, layernorm_kernels, forward<T>, backward<T>)
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA
+
+#else
 #include <algorithm>
 
-#include "layernorm_kernels.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "lockstep/ops/gemm.hpp"
 #include "ops/common/column_sums_cuda.hpp"
+#include "ops/common/on_gpu.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -275,6 +367,71 @@ void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T*
       dx, dy, x, gamma, derivative);
 }
 
-LOCKSTEP_EACH_STORAGE(layernorm_forward, layernorm_backward)
-
 }  // namespace lockstep::ops::cuda
+
+namespace lockstep::ops {
+
+namespace {
+void check(const char* what, const Tensor& x, const Tensor& y, const Tensor& vector) {
+  require(y.shape() == x.shape(), what, ": x is ", x.shape(), ", so the other rows must be too, not ", y.shape());
+  require(vector.shape() == Shape{x.columns()}, what, ": x is ", x.shape(), ", so gamma and beta must be (",
+          x.columns(), "), not ", vector.shape());
+}
+}  // namespace
+
+void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
+                       const Tensor& gamma, const Tensor& beta, double eps) {
+  check("layernorm", x, y, gamma);
+  check("layernorm", x, y, beta);
+  require(!mean == !rstd && (!mean || (mean.size() == x.rows() && rstd.size() == x.rows())), "layernorm: x is ",
+          x.shape(), ", so mean and rstd must have ", x.rows(), " elements each");
+  on_gpu(x, [&]<class T>() {
+    using R = real_t<T>;
+    cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y, mean, rstd, x, gamma, beta, static_cast<R>(eps));
+  });
+  on_cpu(x, [&]<class T>() {
+    cpu::active_layernorm_kernels<T>().forward(x.rows(), x.columns(), y, mean, rstd, x, gamma, beta,
+                                               static_cast<T>(eps));
+  });
+}
+
+void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, const Tensor& dy, const Tensor& x,
+                        const Tensor& mean, const Tensor& rstd, const Tensor& gamma, const Tensor& derivative,
+                        Target sums) {
+  check("layernorm backward", x, dy, gamma);
+  require(!dx || dx.tensor.shape() == x.shape(), "layernorm backward: x is ", x.shape(), ", so dx must be too, not ",
+          dx.tensor.shape());
+  require(!dgamma == !dbeta, "layernorm backward: dgamma and dbeta must be both present or both empty");
+  require(x.rows() == 0 || dx || (!derivative && !sums), "layernorm backward: derivative and sums require dx");
+  require((!derivative || derivative.shape() == x.shape()) && (!sums || sums.tensor.shape() == gamma.shape()),
+          "layernorm backward: x is ", x.shape(), ", so derivative must be too, not ", derivative.shape(),
+          ", and sums must be ", gamma.shape(), ", not ", sums.tensor.shape());
+  const std::int64_t rows = x.rows(), columns = x.columns();
+  on_gpu(x, [&]<class T>() {
+    cuda::layernorm_backward<T>(stream, rows, columns, dx.tensor, dx.accumulate, dgamma.tensor, dgamma.accumulate,
+                                dbeta.tensor, dbeta.accumulate, dy, x, mean, rstd, gamma, derivative, sums.tensor,
+                                sums.accumulate);
+  });
+  on_cpu(x, [&]<class T>() {
+    T* partial = dgamma ? cpu::thread_scratch<T>(cpu::Scratch::partial, 2 * columns) : nullptr;
+    for (const Target* t : {&dgamma, &dbeta})
+      if (*t && !t->accumulate) std::fill_n(t->tensor.template data<T>(), columns, T{});
+    for (std::int64_t first = 0; first < rows; first += kTnRows) {
+      if (partial) std::fill_n(partial, 2 * columns, T{});
+      const std::int64_t at = first * columns;
+      cpu::active_layernorm_kernels<T>().backward(
+          std::min(kTnRows, rows - first), columns, dx ? dx.tensor.data<T>() + at : nullptr, dx.accumulate, partial,
+          dy.data<T>() + at, x.data<T>() + at, mean.data<T>() + first, rstd.data<T>() + first, gamma);
+      for (std::int64_t c = 0; partial && c < columns; ++c) {
+        dgamma.tensor.data<T>()[c] += partial[c];
+        dbeta.tensor.data<T>()[c] += partial[columns + c];
+      }
+    }
+    T *const to = dx.tensor.data<T>(), *const slope = derivative.data<T>();
+    cpu::scale_and_sum<T>(rows, columns, slope ? slope : to, slope ? to : nullptr, sums.tensor, sums.accumulate);
+  });
+}
+
+}  // namespace lockstep::ops
+
+#endif
