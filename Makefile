@@ -82,7 +82,7 @@ test-mpi: build  ## build, then the multi-rank tests
 	@cd $(BUILD) && ctest --output-on-failure -L mpi
 
 mutate: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
-mutate: build  ## does a test fail when a CUDA kernel is wrong? MUTATE="--per-function 5 rope_cuda.cu": which, and how many
+mutate: build  ## does a test fail when a CUDA kernel is wrong? MUTATE="--per-function 5 rope.cu": which, and how many
 	@tests/mutation/mutate.py --build $(BUILD) --jobs $(JOBS) $(MUTATE)
 
 bench: CMAKE_ARGS += -DLOCKSTEP_BENCH=ON

@@ -86,7 +86,7 @@ def matching(code, at, pair):
 def bodies(code):
     """The ranges of the bodies of device functions."""
     found = []
-    for match in re.finditer(r"__(?:global|device)__|\bLOCKSTEP_RULE\b", code):
+    for match in re.finditer(r"__(?:global|device)__|\bLOCKSTEP_MAP\b", code):
         at = match.end()
         while at < len(code) and code[at] not in "{;":
             at = matching(code, at, "()") + 1 if code[at] == "(" else at + 1
@@ -250,7 +250,7 @@ class Build:
         self.work = self.folder / "mutation"
         entries = json.loads((self.folder / "compile_commands.json").read_text())
         self.commands = {pathlib.Path(e["file"]): shlex.split(e["command"])
-                         for e in entries if e["file"].endswith("_cuda.cu")}
+                         for e in entries if e["file"].endswith(".cu") and "LOCKSTEP_HAS_CUDA=1" in e["command"]}
         if not self.commands:
             raise OSError(f"{self.folder} has no host build of the kernels (LOCKSTEP_CUDA=OFF, LOCKSTEP_TESTS=ON)")
         self.headers = [h for where in ("src/ops", "src/optim", "include/lockstep/device")

@@ -5,7 +5,7 @@
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/layernorm.hpp"
 #include "lockstep/ops/linear.hpp"
-#include "lockstep/ops/sequences.hpp"
+#include "lockstep/ops/row_groups.hpp"
 #include "ops/activations.hpp"
 #include "ops/on_both.hpp"
 #include "support/test.hpp"

@@ -10,7 +10,7 @@
 #include "lockstep/nn/token_pool.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/linear.hpp"
-#include "lockstep/ops/sequences.hpp"
+#include "lockstep/ops/row_groups.hpp"
 
 namespace lockstep {
 

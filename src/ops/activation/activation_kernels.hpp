@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 
-#include "lockstep/device/device.hpp"
 #include "lockstep/ops/activation.hpp"
 #include "lockstep/ops/dispatch.hpp"
 
@@ -10,28 +9,21 @@ namespace lockstep::ops::cpu {
 /// y_i = f(x_i) and, unless derivative is null, derivative_i = f'(x_i). y may be x.
 template <class T>
 using ActivationKernel = void (*)(std::int64_t n, T* y, T* derivative, const T* x);
-/// dx_i = dy_i d_i, stored, or added if `accumulate`. dx may be dy.
+/// first_i = f'(x_i), second_i = f''(x_i).
 template <class T>
-using MultiplyKernel = void (*)(std::int64_t n, T* dx, const T* dy, const T* d, bool accumulate);
+using SlopesKernel = void (*)(std::int64_t n, T* first, T* second, const T* x);
 
-LOCKSTEP_KERNELS(MultiplyKernel, multiply_kernel)
-LOCKSTEP_EACH_ISA(template <class T> ActivationKernel<T> activation_kernel(Activation activation);)
+LOCKSTEP_EACH_ISA(template <class T> ActivationKernel<T> activation_kernel(Activation activation);
+                  template <class T> SlopesKernel<T> slopes_kernel(Activation activation);)
 
 /// Null for Activation::none.
 template <class T>
 ActivationKernel<T> active_activation_kernel(Activation activation) {
   return LOCKSTEP_ACTIVE(activation_kernel<T>(activation));
 }
+template <class T>
+SlopesKernel<T> active_slopes_kernel(Activation activation) {
+  return LOCKSTEP_ACTIVE(slopes_kernel<T>(activation));
+}
 
 }  // namespace lockstep::ops::cpu
-
-namespace lockstep::ops::cuda {
-
-/// As ActivationKernel, and also for Activation::none.
-template <class T>
-void activation_forward(const Stream& stream, std::int64_t n, T* y, T* derivative, const T* x, Activation activation);
-/// As MultiplyKernel.
-template <class T>
-void multiply(const Stream& stream, std::int64_t n, T* dx, const T* dy, const T* d, bool accumulate);
-
-}  // namespace lockstep::ops::cuda

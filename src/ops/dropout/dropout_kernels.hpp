@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 
-#include "lockstep/device/device.hpp"
 #include "lockstep/ops/dispatch.hpp"
 #include "lockstep/ops/sample_rows.hpp"
 #include "ops/common/philox_group.hpp"
@@ -25,13 +24,3 @@ using DropoutKernel = void (*)(std::int64_t n, T* y, const T* to, const T* x, T*
 LOCKSTEP_KERNELS(DropoutKernel, dropout_kernel)
 
 }  // namespace lockstep::ops::cpu
-
-namespace lockstep::ops::cuda {
-
-/// y_i = to_i + x_i keep_i scale for the rows of all samples, `width` elements each; a null `to` is 0. y may be x or
-/// `to`.
-template <class T>
-void dropout(const Stream& stream, std::int64_t width, T* y, const T* to, const T* x, const Dropout& dropout,
-             const SampleRows& rows);
-
-}  // namespace lockstep::ops::cuda

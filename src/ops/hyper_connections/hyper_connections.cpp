@@ -7,7 +7,7 @@
 #include "lockstep/base/profile.hpp"
 #include "lockstep/ops/row_groups.hpp"
 #include "ops/common/on_gpu.hpp"
-#include "ops/elementwise/elementwise_kernels.hpp"
+#include "ops/common/row_kernels.hpp"
 #include "ops/gemm/cached_values.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
 
@@ -88,7 +88,7 @@ template <class T>
 void add(const Target& target, const T* values) {
   if (!target) return;
   T* to = target.tensor.data<T>();
-  cpu::active_elementwise_kernels<T>().scale(target.tensor.size(), to, values, T{1}, true);
+  cpu::active_row_kernels<T>().add(target.tensor.size(), to, values, T{1});
 }
 
 }  // namespace

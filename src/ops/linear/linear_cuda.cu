@@ -1,5 +1,4 @@
 #include "linear_kernels.hpp"
-#include "ops/activation/activation_kernels.hpp"
 #include "ops/common/activation_cuda.hpp"
 #include "ops/common/column_sums_cuda.hpp"
 #include "ops/common/drawn_map_cuda.hpp"
@@ -48,6 +47,17 @@ struct Activate {
   __device__ void behind(std::int64_t i) const {
     gpu::store(y + i, residual != nullptr ? gpu::load(residual + i) : R{0});
     if (derivative != nullptr) gpu::store(derivative + i, R{0});
+  }
+};
+
+/// Multiplies dy by the derivative.
+template <class T>
+struct Scaled {
+  T* dy;
+  const T* derivative;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    gpu::store(dy + i, gpu::load<N>(dy + i) * gpu::load<N>(derivative + i));
   }
 };
 
@@ -101,7 +111,7 @@ void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, 
   else if (sums != nullptr)
     gpu::column_sums(stream, m, n, to, gpu::Plain<T>{dy, n});
   else if (derivative != nullptr)
-    multiply<T>(stream, m * n, dy, dy, derivative, false);
+    gpu::map<T>(stream, m * n, gpu::aligned(dy, derivative), Scaled<T>{dy, derivative});
 }
 
 LOCKSTEP_EACH_STORAGE(linear_forward, scale_and_sum)
