@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
+#include <mutex>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
@@ -103,8 +104,11 @@ void translate_batch_scope(std::vector<IniEntry>& entries, const std::string& so
   require_usage(size != entries.end(), source, ":", found.line, ": batch.scope = ", found.value,
                 ": write batch.per_rank = N instead, N samples on each rank");
   size->key = "batch.per_rank";
-  log::info(source, ":", found.line, ": batch.scope = rank with batch.size = ", size->value,
-            " is read as batch.per_rank = ", size->value, "; write that instead");
+  static std::once_flag said;  // a text is read several times
+  std::call_once(said, [&] {
+    log::info(source, ":", found.line, ": batch.scope = rank with batch.size = ", size->value,
+              " is read as batch.per_rank = ", size->value, "; write that instead");
+  });
 }
 
 void add_batch_and_optimizer(Options& o, RunConfig& c) {
