@@ -1,3 +1,5 @@
+#include "lockstep/device/cuda_launch.hpp"
+
 #include <cxxabi.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 #include <mutex>
 
 #include "cuda_device.hpp"
-#include "lockstep/device/cuda_launch.hpp"
 
 namespace lockstep::gpu {
 

@@ -1,7 +1,8 @@
+#include "optim/gpu_update_cuda.hpp"
+
 #include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
-#include "optim/gpu_update_cuda.hpp"
 
 // Compiled with -fmad=false, for the same bits as on the CPU.
 namespace lockstep::optim_kernels::cuda {

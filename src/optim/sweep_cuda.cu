@@ -1,7 +1,8 @@
+#include "optim/sweep_cuda.hpp"
+
 #include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "optim/cuda_kernels.hpp"
-#include "optim/sweep_cuda.hpp"
 
 // Compiled with -fmad=false, for the same bits as on the CPU.
 namespace lockstep::optim_kernels::cuda {
