@@ -371,8 +371,9 @@ std::string Options::peek(const std::vector<std::string>& args, const std::vecto
     }
   }
   for (std::size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
-    if (!args[i].starts_with("--")) continue;
-    std::string word = args[i].substr(2);
+    const bool dashes = args[i].starts_with("--");
+    if (!dashes && args[i].find('=') == std::string::npos) continue;  // key=value needs no dashes
+    std::string word = args[i].substr(dashes ? 2 : 0);
     if (word == "set" && i + 1 < args.size()) {
       word = args[++i];
     } else if (word.starts_with("set=")) {

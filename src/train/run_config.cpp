@@ -319,7 +319,9 @@ void add_words(Options& o, RunConfig& c) {
   o.word("num_gpus,num-gpus", true, "--parallel dp --gpu-ids 0,1,...: one process on several GPUs",
          [&c](const std::string& value) {
            const std::int64_t n =
-               value.empty() || value.find_first_not_of("0123456789") != std::string::npos ? 0 : std::stoll(value);
+               value.empty() || value.size() > 4 || value.find_first_not_of("0123456789") != std::string::npos
+                   ? 0
+                   : std::stoll(value);
            require_usage(n >= 1 && n <= 1024, "option --num_gpus = ", value, ": must be a number of GPUs");
            require_usage(c.run.device == "cuda", "option --num_gpus = ", n, ": with --device cuda; on CPUs, mpirun -n ",
                          n, " lockstep train ... starts the ranks");

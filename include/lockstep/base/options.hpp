@@ -72,9 +72,9 @@ class Option {
   /// Allows a run directory or checkpoint to be continued with another value. For options that change how a run
   /// executes, not what it computes.
   Option& may_change();
-  /// Makes this key and another one alternatives: whichever the command line, or else the last file, gives is in effect,
-  /// the other has its default and is not in ini(). To give both in one place is a usage error. Without either, the
-  /// other one is in effect.
+  /// Makes this key and another one alternatives: whichever the command line, or else the last file, gives is in
+  /// effect, the other has its default and is not in ini(). To give both in one place is a usage error. Without either,
+  /// the other one is in effect.
   Option& instead_of(std::string other);
   /// If this key differs, differences() reports only this key: it decides which other keys exist and what they mean.
   Option& decides_others();
@@ -99,9 +99,10 @@ class Option {
 ///     if (!options.parse(args)) return 0;                // --help was given: the text is printed
 ///
 /// Keys with a dot are configuration: parse() reads them from `--config FILE` (INI; YAML if it ends in .yaml or .yml),
-/// `--set key=value`, `--key value` and `key=value`, and ini() writes them. Order: default < file < command line. On the command line `.`, `-` and `_` are equivalent:
-/// `--optim.weight_decay`, `--optim-weight-decay`. A bool accepts `--flag`, `--no-flag`, `--flag false` and
-/// `--flag=false`. add() stores the defaults in the targets, parse() stores the values.
+/// `--set key=value`, `--key value` and `key=value`, and ini() writes them. Order: default < file < command line. On
+/// the command line `.`, `-` and `_` are equivalent: `--optim.weight_decay`, `--optim-weight-decay`. A bool accepts
+/// `--flag`, `--no-flag`, `--flag false` and `--flag=false`. add() stores the defaults in the targets, parse() stores
+/// the values.
 ///
 /// errors   Error (usage): `option optim.lr = -0.001: must be > 0`; an unknown key, with the nearest known one; a key
 ///          that occurs twice in one file. Error (internal) if the table contradicts itself

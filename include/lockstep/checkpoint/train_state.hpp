@@ -36,7 +36,7 @@ class History {
 struct TrainState {
   std::int64_t step = 0;      ///< optimizer steps done
   std::int64_t epoch = 0;     ///< epochs completed
-  std::int64_t position = 0;  ///< in the current epoch, up to TrainingProgram::epoch_length()
+  std::int64_t position = 0;  ///< in the current epoch, up to EpochLength::positions
   std::int64_t epoch_steps = 0;
   double epoch_loss = 0, epoch_weight = 0;  ///< sums over the steps of the current epoch
   double epoch_batch_means = 0;             ///< sum of the steps' mean losses, for the unweighted mean
