@@ -12,6 +12,73 @@
 
 namespace lockstep {
 
+namespace {
+
+/// The configured end of a step (clipping, update, average) for a model on a GPU; nothing on the CPU.
+std::optional<GpuUpdate> make_gpu_update(const RunConfig& config, ParamStore& params, Optimizer& optimizer,
+                                         std::vector<FlatRange> norm_ranges) {
+  if (!params.device().is_cuda()) return {};
+  return GpuUpdate(
+      params, &optimizer, std::move(norm_ranges),
+      {.clip_norm = config.optim.clip_norm, .lazy = config.optim.lazy, .scaled = config.storage() == DType::f16});
+}
+
+/// The factor of a step's sum of losses in the backward pass: 1 except with fp16.
+double loss_scale(const RunConfig& config, const TrainState& state, std::int64_t samples) {
+  return config.storage() == DType::f16 ? state.loss_scale.of_sum(samples) : 1;
+}
+
+/// Whether the loss scale of fp16 made a gradient overflow, so that the step must update nothing. Sets `scaled` and
+/// `skipped` of the outcome; on overflow also sets its loss and weight to 0. errors  as require_finite()
+bool overflowed(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
+                const TrainState& state, StepOutcome& outcome) {
+  outcome.scaled = config.storage() == DType::f16;
+  const double mean = outcome.loss / outcome.weight;
+  outcome.skipped =
+      outcome.scaled && state.loss_scale.can_fall() && !(std::isfinite(mean) && std::isfinite(outcome.norm));
+  if (!outcome.skipped) {
+    require_finite(world, config, params, gradient, state, mean, outcome.norm);
+    return false;
+  }
+  outcome.loss = outcome.weight = 0;
+  return true;
+}
+
+/// Throws the error of a step whose loss or norm is not finite. element()  describes the first bad element of the
+/// gradient, or returns "". The values are the same on all ranks, so all ranks call it.
+void fail(World& world, const RunConfig& config, const ParamStore& params, std::int64_t step, std::int64_t epoch,
+          double loss, double norm, const std::function<std::string()>& element) {
+  world.together("checking the step", [&] {
+    std::string where = element();
+    if (!where.empty()) where = ", first in the gradient of " + where;
+    std::string weights = first_non_finite(params, params.values());
+    if (!weights.empty()) weights = "; the weights were not finite before the step: " + weights;
+    throw Error(Fault::usage,
+                join("step ", step, " (epoch ", epoch, "): the loss is ", loss, " and the norm of its gradient ", norm,
+                     where, weights, "; lower optim.lr = ", exact(config.optim.lr), " or set optim.clip_norm"));
+  });
+}
+
+/// The outcome of a step that a GPU has completed. Collective if the step failed. errors  as require_finite()
+std::optional<StepOutcome> outcome_of(World& world, const RunConfig& config, const ParamStore& params,
+                                      std::int64_t epoch, const std::optional<EndedStep>& ended) {
+  if (!ended) return {};
+  const GpuOutcome& found = ended->outcome;
+  if (found.failed != 0)
+    fail(world, config, params, ended->step, epoch, found.loss / found.weight, found.norm,
+         [&] { return found.bad_element < 0 ? "" : element_text(params, found.bad_element, found.bad_value); });
+  const bool skipped = found.skipped != 0;
+  return StepOutcome{.step = ended->step,
+                     .loss = skipped ? 0 : found.loss,
+                     .weight = skipped ? 0 : found.weight,
+                     .norm = found.norm,
+                     .scaled = config.storage() == DType::f16 && found.weight > 0,
+                     .skipped = skipped,
+                     .flags = static_cast<unsigned>(found.flags)};
+}
+
+}  // namespace
+
 std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples) {
   const std::int64_t batch = config.global_batch(ranks);
   const bool per_rank = config.batch.per_rank > 0;
@@ -102,70 +169,10 @@ std::optional<StepOutcome> ShardedProgram::outcome(const std::optional<EndedStep
   return found;
 }
 
-std::optional<GpuUpdate> make_gpu_update(const RunConfig& config, ParamStore& params, Optimizer& optimizer,
-                                         std::vector<FlatRange> norm_ranges) {
-  if (!params.device().is_cuda()) return {};
-  return GpuUpdate(
-      params, &optimizer, std::move(norm_ranges),
-      {.clip_norm = config.optim.clip_norm, .lazy = config.optim.lazy, .scaled = config.storage() == DType::f16});
-}
-
-double loss_scale(const RunConfig& config, const TrainState& state, std::int64_t samples) {
-  return config.storage() == DType::f16 ? state.loss_scale.of_sum(samples) : 1;
-}
-
-bool overflowed(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
-                const TrainState& state, StepOutcome& outcome) {
-  outcome.scaled = config.storage() == DType::f16;
-  const double mean = outcome.loss / outcome.weight;
-  outcome.skipped =
-      outcome.scaled && state.loss_scale.can_fall() && !(std::isfinite(mean) && std::isfinite(outcome.norm));
-  if (!outcome.skipped) {
-    require_finite(world, config, params, gradient, state, mean, outcome.norm);
-    return false;
-  }
-  outcome.loss = outcome.weight = 0;
-  return true;
-}
-
-namespace {
-/// Throws the error of a step whose loss or norm is not finite. element()  describes the first bad element of the
-/// gradient, or returns "". The values are the same on all ranks, so all ranks call it.
-void fail(World& world, const RunConfig& config, const ParamStore& params, std::int64_t step, std::int64_t epoch,
-          double loss, double norm, const std::function<std::string()>& element) {
-  world.together("checking the step", [&] {
-    std::string where = element();
-    if (!where.empty()) where = ", first in the gradient of " + where;
-    std::string weights = first_non_finite(params, params.values());
-    if (!weights.empty()) weights = "; the weights were not finite before the step: " + weights;
-    throw Error(Fault::usage,
-                join("step ", step, " (epoch ", epoch, "): the loss is ", loss, " and the norm of its gradient ", norm,
-                     where, weights, "; lower optim.lr = ", exact(config.optim.lr), " or set optim.clip_norm"));
-  });
-}
-}  // namespace
-
 void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
                     const TrainState& state, double loss, double norm) {
   if (std::isfinite(loss) && std::isfinite(norm)) return;
   fail(world, config, params, state.step, state.epoch, loss, norm, [&] { return first_non_finite(params, gradient); });
-}
-
-std::optional<StepOutcome> outcome_of(World& world, const RunConfig& config, const ParamStore& params,
-                                      std::int64_t epoch, const std::optional<EndedStep>& ended) {
-  if (!ended) return {};
-  const GpuOutcome& found = ended->outcome;
-  if (found.failed != 0)
-    fail(world, config, params, ended->step, epoch, found.loss / found.weight, found.norm,
-         [&] { return found.bad_element < 0 ? "" : element_text(params, found.bad_element, found.bad_value); });
-  const bool skipped = found.skipped != 0;
-  return StepOutcome{.step = ended->step,
-                     .loss = skipped ? 0 : found.loss,
-                     .weight = skipped ? 0 : found.weight,
-                     .norm = found.norm,
-                     .scaled = config.storage() == DType::f16 && found.weight > 0,
-                     .skipped = skipped,
-                     .flags = static_cast<unsigned>(found.flags)};
 }
 
 std::string ShardedProgram::micro_batches() const {

@@ -15,20 +15,6 @@ namespace lockstep {
 void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
                     const TrainState& state, double loss, double norm);
 
-/// The factor of a step's sum of losses in the backward pass: 1 except with fp16.
-double loss_scale(const RunConfig& config, const TrainState& state, std::int64_t samples);
-/// Whether the loss scale of fp16 made a gradient overflow, so that the step must update nothing. Sets `scaled` and
-/// `skipped` of the outcome; on overflow also sets its loss and weight to 0. errors  as require_finite()
-bool overflowed(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
-                const TrainState& state, StepOutcome& outcome);
-
-/// The configured end of a step (clipping, update, average) for a model on a GPU; nothing on the CPU.
-std::optional<GpuUpdate> make_gpu_update(const RunConfig& config, ParamStore& params, Optimizer& optimizer,
-                                         std::vector<FlatRange> norm_ranges);
-/// The outcome of a step that a GPU has completed. Collective if the step failed. errors  as require_finite()
-std::optional<StepOutcome> outcome_of(World& world, const RunConfig& config, const ParamStore& params,
-                                      std::int64_t epoch, const std::optional<EndedStep>& ended);
-
 /// Returns `samples`, the size of a batch over all ranks. errors  Error (usage): more than the training split has
 std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples);
 
