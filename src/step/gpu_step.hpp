@@ -17,11 +17,11 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/gpu_reduce.hpp"
 #include "lockstep/device/event.hpp"
-#include "lockstep/device/graph.hpp"
 #include "lockstep/device/staged_copy.hpp"
 #include "lockstep/ops/product_choices.hpp"
 #include "lockstep/optim/dense_step.hpp"
 #include "lockstep/optim/gpu_update.hpp"
+#include "lockstep/step/graph_replay.hpp"
 #include "step/gpu_row_exchange.hpp"
 #include "step/grad_sync.hpp"
 #include "step/micro_batch.hpp"
@@ -38,15 +38,14 @@ namespace lockstep {
 /// The step of a dense network is one kernel if the network fits (DenseStep); with several ranks, two kernels and one
 /// collective.
 ///
-/// A step whose launches depend only on its key (Key) is captured once per half and then repeated by one launch. The
-/// first step of a key runs call by call: it grows the memory, and libraries load their kernels.
+/// If the model draws its samples apart from its loss, steps are repeated as graphs (GraphReplay).
 class GpuStep {
  public:
   GpuStep(Communicator& comm, ShardModel& model, const StepOptions& options, std::unique_ptr<GpuReduce> reduce,
           const GpuUpdate* update)
       : comm_(comm),
         model_(model),
-        use_graphs_(options.graphs),
+        graphs_on_(options.graphs == Graphs::on),
         ahead_(!reduce || std::string_view(comm.backend()) != "threads"),
         stream_(model.params().device()),
         arena_(stream_.device()),
@@ -59,7 +58,8 @@ class GpuStep {
         update_(update != nullptr ? *update : only_sums_),
         rows_(comm, model.params(), ranges_, gradients_),
         halves_{Half(stream_.device()), Half(stream_.device())},
-        reduce_(std::move(reduce)) {
+        reduce_(std::move(reduce)),
+        graphs_(stream_, {.graphs = options.graphs, .wait = [this] { wait_for_all(); }, .agree = agreement()}) {
     for (const Param& p : model.params().all()) {
       std::size_t bucket = 0;
       while (p.offset < ranges_[bucket].begin || p.offset >= ranges_[bucket].end) ++bucket;
@@ -78,8 +78,7 @@ class GpuStep {
   ~GpuStep() {
     // After an error, collectives may never end: memory may be freed only after NCCL has aborted them, and NCCL may
     // abort only after graphs that contain collectives are destroyed.
-    for (Half& half : halves_)
-      for (Captured& captured : half.graphs) captured.graph = {};
+    graphs_.destroy();
     try {
       if (!reduce_) wait_for_all();
     } catch (const Error&) {  // of a step whose outcome was not taken
@@ -106,13 +105,7 @@ class GpuStep {
     update_.describe(*record, input.lr, input.loss_scale, other.open ? 1 : 0);
     std::memset(half.report(), 0, RankReport::size_bytes(micros_));
     new (half.report()) RankReport{.weight = work.weight, .flags = static_cast<double>(flags)};
-    if (const Graph* graph = graph_for(work, half)) {
-      const profile::Span span("launch of the graph", profile::Kind::phase);
-      graph->launch(stream_);
-      if (!std::exchange(logged_, true)) log::info("steps run on the GPU as graphs");
-    } else {
-      call_by_call(work, half);
-    }
+    launch(work, half);
     half.end.record(stream_);
     half.open = batch.step;
   }
@@ -121,7 +114,7 @@ class GpuStep {
     Half& now = halves_[current_];
     Half& before = halves_[1 - current_];
     if (!before.open && !last && ahead_) return {};
-    if (last) unsure_ = true;
+    if (last) graphs_.memory_may_have_moved();
     Half& half = before.open ? before : now;
     if (!half.open) return {};
     wait_for(half);
@@ -152,36 +145,12 @@ class GpuStep {
   std::int64_t buckets = 1;
 
  private:
-  /// All that the launches of a step depend on. Two steps with equal keys on one rank have equal keys on every rank.
-  using Key = std::vector<std::int64_t>;
-
-  /// An arena of pinned memory: the host arena of a GPU arena.
-  class PinnedArena {
-   public:
-    explicit PinnedArena(Device device, std::size_t size_bytes = 0) : both_(device, Buffer::kAlignment) {
-      get().allocate(size_bytes);
-      get().reset();  // one block of this size
-    }
-    Arena& get() { return both_.host(); }
-
-   private:
-    Arena both_;
-  };
-
-  /// A captured step, and the pinned memory that the capture has written besides the samples, such as constants.
-  struct Captured {
-    Key key;
-    PinnedArena host;
-    Graph graph;
-  };
-
   /// Memory that the host writes and the GPU reads in one step. The previous and next steps use the other half.
   struct Half {
     explicit Half(Device device) : draws(device), end(device) {}
     Buffer outcome = Buffer::pinned(sizeof(GpuOutcome));
     PinnedArena draws;                 ///< GpuStepRecord and RankReport, and the samples
     std::byte* record = nullptr;       ///< start of the memory of `draws`
-    std::vector<Captured> graphs;      ///< the last element is the last one used
     Event end;                         ///< end of its last step
     std::optional<std::int64_t> open;  ///< the step, until the host takes its outcome
     std::byte* report() const { return record + sizeof(GpuStepRecord); }
@@ -194,7 +163,7 @@ class GpuStep {
     const ops::RowDraw* rows = nullptr;  ///< DrawnShard::rows of the last part
     double weight = 0;                   ///< sum over the parts if ShardModel::draws(); else loss() sets it
     std::size_t staged_bytes = 0;        ///< size of the record, plus the samples if kernels read a copy
-    Key key;
+    GraphReplay::Key key;
     Ema* average = nullptr;
   };
 
@@ -221,7 +190,7 @@ class GpuStep {
   /// Makes the buffers of records large enough for `micros` micro-batches.
   void reserve(std::int64_t micros) {
     if (micros <= micros_) return;
-    discard_graphs();
+    graphs_.memory_moved();
     micros_ = micros;
     if (reduce_)
       all_reports_ = Buffer(stream_.device(), RankReport::size_bytes(micros) * static_cast<std::size_t>(comm_.size()));
@@ -239,16 +208,9 @@ class GpuStep {
       if (halves_[half].open) wait_for(halves_[half]);
   }
 
-  /// Discards all graphs, because they hold addresses of memory that has moved.
-  void discard_graphs() {
-    wait_for_all();
-    for (Half& half : halves_) half.graphs.clear();
-  }
-
   /// Enlarges the memory of the samples to one block of this size in each half.
   void enlarge(std::size_t size_bytes, std::size_t staged_bytes) {
-    discard_graphs();
-    lost_ = true;
+    graphs_.memory_moved();
     for (Half& half : halves_) half.draws = PinnedArena(stream_.device(), size_bytes);
     if (staged_bytes > staged_.size_bytes()) staged_ = Buffer(stream_.device(), staged_bytes);
   }
@@ -256,8 +218,7 @@ class GpuStep {
   /// Merges the arena's blocks into one. Then its reset() allocates nothing; an allocation could wait for a GPU that
   /// waits for other ranks.
   void compact() {
-    discard_graphs();
-    lost_ = true;
+    graphs_.memory_moved();
     host_bytes_ = 0;
     for (int half = 0; half < 2; ++half) {  // the pinned memory is double-buffered
       arena_.reset();
@@ -309,59 +270,35 @@ class GpuStep {
     return (most + each - 1) / each * each;
   }
 
-  /// The graph of this step, or null if it runs call by call: on all ranks or on none, as NCCL requires. All ranks have
-  /// the same keys, so they decide alike as long as no rank has lost its graphs. Collective if any rank's memory may
-  /// have moved since the ranks last agreed.
-  const Graph* graph_for(Work& work, Half& half) {
-    require_usage(model_.draws() || use_graphs_ != Graphs::on,
+  /// Whether all ranks say so, if they agree on their graphs.
+  std::function<bool(bool)> agreement() {
+    if (!reduce_) return {};
+    return [this](bool mine) { return comm_.agree(mine, "graphs"); };
+  }
+
+  /// Enqueues the step: as a graph, or call by call.
+  void launch(Work& work, Half& half) {
+    require_usage(model_.draws() || !graphs_on_,
                   "option run.graphs = on: steps of this model differ in shape and cannot be "
                   "repeated as graphs; use auto");
-    if (use_graphs_ == Graphs::off || !model_.draws() || rows_.on()) return nullptr;
+    if (!model_.draws()) return call_by_call(work, half, false);
     work.key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(work.average)));
     work.key.push_back(std::bit_cast<std::int64_t>(work.batch.loss_scale));
-    const bool known = std::ranges::find(known_, work.key) != known_.end();
-    unsure_ = unsure_ || !known;  // a new key may have enlarged the memory of the samples
-    bool lost = std::exchange(lost_, false);
-    for (const Half& each : halves_)
-      for (const Captured& captured : each.graphs) lost = lost || !captured.graph.ready();
-    require(!reduce_ || unsure_ || !lost, "repeating a step: the memory of this rank has moved since its capture");
-    if (reduce_ && unsure_) lost = !comm_.agree(!lost, "graphs");
-    unsure_ = false;
-    if (lost) discard_graphs();
-    if (const auto found = std::ranges::find(half.graphs, work.key, &Captured::key); found != half.graphs.end()) {
-      std::rotate(found, found + 1, half.graphs.end());
-      return &half.graphs.back().graph;
-    }
-    return known ? capture(work, half) : nullptr;
+    graphs_.run(current_, work.key,
+                {.call_by_call = [&](bool known) { call_by_call(work, half, known); },
+                 .enqueue =
+                     [&](Arena& host) {
+                       arena_.rewind({});
+                       enqueue(work, half, &host);
+                     },
+                 .host_bytes = host_bytes_,
+                 .repeats = !rows_.on()});
   }
 
-  const Graph* capture(const Work& work, Half& half) {
-    const profile::Span span("capture of a graph", profile::Kind::phase);
-    constexpr std::size_t kMostGraphs = 8;
-    if (half.graphs.size() == kMostGraphs) half.graphs.erase(half.graphs.begin());
-    Captured& made = half.graphs.emplace_back(work.key, PinnedArena(stream_.device(), host_bytes_), Graph());
-    arena_.rewind({});
-    const bool captured = made.graph.capture(stream_, [&] { enqueue(work, half, &made.host.get()); });
-    if (!captured && reduce_) reduce_->join(stream_);
-    const std::string why = captured ? "see the log of another rank" : made.graph.why();
-    if (reduce_ ? comm_.agree(captured, "graphs") : captured) {
-      failures_ = 0;
-      return &made.graph;
-    }
-    half.graphs.pop_back();
-    unsure_ = true;
-    constexpr int kEnough = 8;
-    if (++failures_ < kEnough) return nullptr;
-    require(use_graphs_ != Graphs::on, "option run.graphs = on: a step cannot be captured in a graph: ", why,
-            "; use auto");
-    log::info("steps run without CUDA graphs: a step cannot be captured: ", why);
-    use_graphs_ = Graphs::off;
-    return nullptr;
-  }
-
-  void call_by_call(const Work& work, Half& half) {
+  /// known  whether a step of these shapes has run
+  void call_by_call(const Work& work, Half& half, bool known) {
     const profile::Span span("enqueue the step", profile::Kind::phase);
-    const bool known = std::ranges::find(known_, work.key) != known_.end();
+    if (reduce_) reduce_->join(stream_);  // what a capture that failed has left
     // The timing of products waits for the stream without a deadline, so no collective may be under way on it.
     if (!known && ops::products_are_tuned()) wait_for_all();
     try {
@@ -371,11 +308,6 @@ class GpuStep {
       throw Error(e.fault(), e.facts() + advice(work.batch), e.where());
     }
     compact_ = arena_.high_water_bytes() <= device_bytes_ && arena_.host().high_water_bytes() <= host_bytes_;
-    unsure_ = true;
-    constexpr std::size_t kMostKnown = 64;
-    if (!model_.draws() || known) return;
-    if (known_.size() == kMostKnown) known_.erase(known_.begin());
-    known_.push_back(work.key);
   }
 
   /// The batch size that would fit, found by halving the shard. The interrupted step is lost.
@@ -519,8 +451,8 @@ class GpuStep {
 
   Communicator& comm_;
   ShardModel& model_;
-  Graphs use_graphs_;
-  bool ahead_;  ///< false: threads of one process are ranks, and memory calls of one may wait for the work of all
+  bool graphs_on_;  ///< run.graphs = on
+  bool ahead_;      ///< false: threads of one process are ranks, and memory calls of one may wait for the work of all
   Stream stream_;
   Arena arena_;
   Gradients gradients_;
@@ -537,17 +469,13 @@ class GpuStep {
   Buffer all_reports_;                             ///< on the GPU, with NCCL
   Buffer staged_;                                  ///< on the GPU: a copy of the record and report, and of the samples
   std::size_t current_ = 0;                        ///< half of the last step
-  std::vector<Key> known_;                         ///< keys of steps that have run call by call, oldest first
-  bool lost_ = false;                              ///< memory that graphs use has moved since the last step
-  bool unsure_ = true;                             ///< whether memory that graphs use may have moved on another rank
-  bool logged_ = false;
-  int failures_ = 0;
   GpuUpdate only_sums_;
   const GpuUpdate& update_;
   std::unique_ptr<DenseStep> dense_;  ///< null: separate kernels
   GpuRowExchange rows_;
   std::array<Half, 2> halves_;
-  std::unique_ptr<GpuReduce> reduce_;  ///< last: destroyed before memory is freed
+  std::unique_ptr<GpuReduce> reduce_;  ///< destroyed before memory is freed
+  GraphReplay graphs_;
 };
 
 }  // namespace lockstep

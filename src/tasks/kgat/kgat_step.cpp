@@ -62,6 +62,10 @@ KgatStep::KgatStep(Communicator& comm, Kgat& net, KgatPropagation& propagation, 
                 "--reproducible; use auto");
   if (!runs_on_gpu()) return;
   for (int kind = 0; kind < 2; ++kind) kinds_.emplace_back(stream_.device());
+  // Each kind of step has two halves, and each half the graph of its last step.
+  graphs_.emplace(stream_, GraphReplay::Options{.graphs = options.graphs, .halves = 4, .most = 1, .wait = [this] {
+                                                  stream_.synchronize();
+                                                }});
   update_cf_.emplace(net.params(), &adam_cf_, std::vector<FlatRange>{{0, gradients_->size()}},
                      GpuUpdate::Options{.clip_norm = options.clip_norm});
 }

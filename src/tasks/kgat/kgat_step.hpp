@@ -10,12 +10,12 @@
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/device/event.hpp"
-#include "lockstep/device/graph.hpp"
 #include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/models/kgat/kgat_attention.hpp"
 #include "lockstep/ops/bpr.hpp"
 #include "lockstep/optim/gpu_update.hpp"
 #include "lockstep/optim/lazy_adam.hpp"
+#include "lockstep/step/graph_replay.hpp"
 #include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/kgat/kgat_sampler.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
@@ -136,8 +136,6 @@ class KgatStep {
     Event end;                           ///< of its last step
     KgGradient kg_gradient;              ///< of its last step on triples, padding rows included
     std::optional<KgatStepResult> open;  ///< of the step whose outcome was not returned by take() yet
-    std::vector<std::int64_t> key;       ///< the values that the launches of its last step depend on
-    Graph graph;
     GpuOutcome* gpu() const { return reinterpret_cast<GpuOutcome*>(outcome.data()); }
     ops::RankingSums* sums() const { return reinterpret_cast<ops::RankingSums*>(outcome.data() + sizeof(GpuOutcome)); }
   };
@@ -153,10 +151,9 @@ class KgatStep {
   void start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std::int64_t number, double lr, unsigned flags);
   /// The half of the next step, and whether the step before is open.
   std::pair<Half*, int> next_half(std::size_t kind);
-  /// Runs a step's work: call by call, or as a graph if batch size, memory and the table that the GPU draws from (or
-  /// null) are those of the half's last step.
-  void run(Half& half, std::int64_t size, const void* drawn_from, const Staged& staged,
-           const std::function<void()>& enqueue);
+  /// Runs a step's work, as a graph if batch size, memory and the table that the GPU draws from (or null) are those of
+  /// earlier steps.
+  void run(std::int64_t size, const void* drawn_from, const Staged& staged, const std::function<void()>& enqueue);
   void end_step(Half& half, const KgatStepResult& open);
   /// The mean loss of a batch.
   static double mean_loss(const ops::RankingSums& sums, double l2, std::int64_t count) {
@@ -239,10 +236,10 @@ class KgatStep {
   // Of steps that run on a GPU alone:
   std::optional<GpuUpdate> update_cf_, update_kg_;
   std::int64_t kg_elements_ = 0;  ///< of the gradient that update_kg_ expects
-  int failures_ = 0;              ///< of captures
-  bool logged_ = false;
-  std::size_t kind_ = 0;     ///< of the last step
-  std::vector<Kind> kinds_;  ///< steps on interactions, steps on triples
+  std::int64_t kg_updates_ = 0;   ///< how often update_kg_ was made
+  std::size_t kind_ = 0;          ///< of the last step
+  std::vector<Kind> kinds_;       ///< steps on interactions, steps on triples
+  std::optional<GraphReplay> graphs_;
 };
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/train/agreement.hpp"
 #include "tasks/kgat/kgat_step.hpp"
@@ -64,7 +63,7 @@ void KgatStep::start_cf(ops::PairSource source, const ops::PoolDraw* draw, std::
       stage(staged, arena, std::span<const GpuStepRecord>(&next, 1), std::span<const Report>(&report, 1),
             std::span(draw, draw != nullptr ? 1 : 0), source.columns[0], source.columns[1], source.columns[2]);
   place(source, draws, {user, liked, other});
-  run(*half, size, draw != nullptr ? source.table.pool.data() : nullptr, staged, [&] {
+  run(size, draw != nullptr ? source.table.pool.data() : nullptr, staged, [&] {
     const ops::PairBatch batch = ops::pair_batch(stream_, arena, source, graph_.nodes);
     // Rows that are added to the last layer have gradient 0.
     rows_.build_placed(graph_, net_.arch().layers(), batch.listed, batch.bits);
@@ -105,10 +104,10 @@ void KgatStep::start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std
                      elements = 3 * size * d + std::min(size, graph_.relations) * (d * k + k);
   if (elements != kg_elements_) {
     assert(open == 0);
-    for (Half& each : kinds_[1].halves) each.key.clear();
     update_kg_.emplace(net_.params(), &adam_kg_, std::vector<FlatRange>{{0, elements}},
                        GpuUpdate::Options{.clip_norm = options_.clip_norm});
     kg_elements_ = elements;
+    ++kg_updates_;
   }
   GpuStepRecord next = {.step = static_cast<std::uint64_t>(number), .samples = size};
   update_kg_->describe(next, lr, {}, open);
@@ -120,7 +119,7 @@ void KgatStep::start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std
             std::span<const LazyNow>(&lazy, 1), std::span(draw, draw != nullptr ? 1 : 0), source.columns[0],
             source.columns[1], source.columns[2], source.columns[3]);
   place(source, draws, {head, relation, tail, other});
-  run(*half, size, draw != nullptr ? source.table.pool.data() : nullptr, staged, [&] {
+  run(size, draw != nullptr ? source.table.pool.data() : nullptr, staged, [&] {
     const ops::TripleBatch batch = ops::triple_batch(stream_, arena, source, graph_.relations, KgBatch::kChunk);
     RowsNow tables[] = {
         {&net_.embedding(), batch.rows}, {&net_.matrices(), batch.relations}, {&net_.translations(), batch.relations}};
@@ -147,39 +146,23 @@ void KgatStep::start_kg(ops::TripleSource source, const ops::PoolDraw* draw, std
   end_step(*half, {.step = number, .is_cf = false, .flags = flags_of_all(comm_, flags), .samples = size});
 }
 
-void KgatStep::run(Half& half, std::int64_t size, const void* drawn_from, const Staged& staged,
+void KgatStep::run(std::int64_t size, const void* drawn_from, const Staged& staged,
                    const std::function<void()>& enqueue) {
+  const auto number = [](const void* p) { return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(p)); };
+  Kind& kind = kinds_[kind_];
+  const Arena::Mark begin = kind.arena.mark();
   const auto all = [&] {
+    kind.arena.rewind(begin);  // of a capture that failed
     staged.copy(stream_);
     enqueue();
   };
-  const auto number = [](const void* p) { return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(p)); };
-  const std::vector<std::int64_t> key = {size, number(drawn_from), number(staged.on_gpu), number(staged.pinned),
-                                         number(adam_kg_.gpu_history())};
-  if (options_.graphs == Graphs::off || std::exchange(half.key, key) != key) {
-    half.graph = {};
-    return all();
-  }
-  if (!half.graph.ready()) {
-    const profile::Span span("capture of a graph", profile::Kind::phase);
-    Arena& arena = kinds_[kind_].arena;
-    const Arena::Mark begin = arena.mark();
-    if (!half.graph.capture(stream_, all)) {
-      constexpr int kEnough = 8;
-      if (++failures_ == kEnough) {
-        require(options_.graphs != Graphs::on,
-                "option run.graphs = on: a step cannot be captured in a graph: ", half.graph.why(), "; use auto");
-        log::info("steps run without CUDA graphs: a step cannot be captured: ", half.graph.why());
-        options_.graphs = Graphs::off;
-      }
-      arena.rewind(begin);
-      return all();
-    }
-    failures_ = 0;
-  }
-  const profile::Span span("launch of the graph", profile::Kind::phase);
-  half.graph.launch(stream_);
-  if (!std::exchange(logged_, true)) log::info("steps run on the GPU as graphs");
+  const GraphReplay::Key key = {size,
+                                number(drawn_from),
+                                number(staged.on_gpu),
+                                number(staged.pinned),
+                                number(adam_kg_.gpu_history()),
+                                kind_ == 0 ? 0 : kg_updates_};
+  graphs_->run(2 * kind_ + kind.turn, key, {.call_by_call = [&](bool) { all(); }, .enqueue = [&](Arena&) { all(); }});
 }
 
 void KgatStep::end_step(Half& half, const KgatStepResult& open) {
