@@ -245,8 +245,8 @@ class GpuStep {
       part.token_capacity = capacity;
       work.key.push_back(part.count);
       if (part.count > 0 && model_.draws()) {
-        const DrawnShard drawn = model_.draw(host, part);
-        part.drawn = drawn.inputs;
+        const DrawnShard& drawn = model_.draw(host, part);
+        part.drawn = &drawn;
         work.rows = drawn.rows;
         staged = staged || drawn.staged;
         work.weight += drawn.weight;

@@ -18,7 +18,7 @@ class SmallModel final : public ShardModel {
     params_.move_to(gpu);
   }
   ParamStore& params() override { return params_; }
-  DrawnShard draw(Arena& host, const Shard& shard) const override {
+  const DrawnShard& draw(Arena& host, const Shard& shard) const override {
     const auto points = [&](std::int64_t columns, double factor) {
       const Tensor t = allocate(host, DType::f32, {shard.count, columns});
       for (std::int64_t i = 0; i < t.size(); ++i)
@@ -32,15 +32,15 @@ class SmallModel final : public ShardModel {
       for (T& value : all) value = first++;
       return all;
     };
-    auto* batch = new (host.allocate(sizeof(Batch))) Batch{points(5, 0.01), points(3, 0.02), {}};
+    auto* batch = new (host.allocate(sizeof(Batch)))
+        Batch{{.weight = static_cast<double>(shard.count)}, points(5, 0.01), points(3, 0.02), {}};
     batch->rows.offsets = list(shard.count + 1, std::int64_t{0});
     batch->rows.samples = list(shard.count, static_cast<std::uint64_t>(shard.first));
-    return {.inputs = batch, .weight = static_cast<double>(shard.count)};
+    return *batch;
   }
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
     ++passes;
-    const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard).inputs;
-    const Batch& batch = *static_cast<const Batch*>(drawn);
+    const auto& batch = samples_of<Batch>(tape.host_arena(), shard);
     const Dropout dropped = {.rate = 0.25,
                              .seed = 9,
                              .step = static_cast<std::uint64_t>(shard.step),
@@ -60,7 +60,7 @@ class SmallModel final : public ShardModel {
   mutable int passes = 0;                        ///< calls of loss(): steps that are not repeated
 
  private:
-  struct Batch {
+  struct Batch : DrawnShard {
     Tensor x, y;
     SampleRows rows;
   };

@@ -3,6 +3,8 @@
 
 namespace lockstep {
 
+struct DrawnShard;
+
 /// A shard of one step's global batch: a range of positions in the epoch's order, and the keys of its random draws.
 struct Shard {
   std::uint64_t seed = 0;
@@ -11,7 +13,7 @@ struct Shard {
   std::int64_t first = 0;                      ///< position of the first sample in the epoch
   std::int64_t count = 0;                      ///< samples; may be 0
   std::int64_t token_capacity = 0;             ///< rows of the arrays that draw() fills, see ShardModel::rows()
-  const void* drawn = nullptr;                 ///< result of ShardModel::draw() for this shard; null: loss() draws
+  const DrawnShard* drawn = nullptr;           ///< result of ShardModel::draw() for this shard; null: loss() draws
   const std::uint64_t* step_on_gpu = nullptr;  ///< `step` in GPU memory, for kernels that a graph repeats; may be null
 };
 

@@ -17,9 +17,8 @@ struct ShardLoss {
   double weight = 0;  ///< rows, valid targets, windows. Gradient of a step = (sum over shards) / (sum of weights)
 };
 
-/// The host's part of a shard's pass: its samples, in memory that kernels can read.
+/// The host's part of a shard's pass, in memory that kernels can read. Each model derives its samples from it.
 struct DrawnShard {
-  const void* inputs = nullptr;            ///< Shard::drawn
   double weight = 0;                       ///< ShardLoss::weight
   std::array<std::int64_t, 4> shape = {};  ///< all that launches depend on besides the shard's count and capacity
   bool staged = false;                     ///< whether kernels read the samples from a copy in GPU memory (StagedCopy)
@@ -40,7 +39,10 @@ class ShardModel {
   /// The host's part of loss(), in memory of `host`. A graph of loss() is repeated for other shards of the same count
   /// and shape: draw() then writes the same arrays to the same addresses, and kernels read them there. Everything else
   /// that changes from step to step must be in GPU memory, such as Shard::step_on_gpu. Call it only if draws().
-  virtual DrawnShard draw(Arena& /*host*/, const Shard& /*shard*/) const { return {}; }
+  virtual const DrawnShard& draw(Arena& /*host*/, const Shard& /*shard*/) const {
+    static const DrawnShard nothing;
+    return nothing;
+  }
   /// Whether there is a draw(). Otherwise steps are launched call by call.
   virtual bool draws() const { return false; }
   /// Limit of samples that a CPU thread takes through forward and backward at a time, so that their activations stay in
@@ -57,6 +59,13 @@ class ShardModel {
   /// numbers occur, and set Shard::token_capacity on all ranks to the largest: a graph is repeated for all steps with
   /// the same capacity. The additional rows must not change any result.
   virtual std::int64_t rows(const Shard&, std::span<std::int64_t> /*each*/) const { return 0; }
+
+ protected:
+  /// The samples of a pass: those that the step has drawn, or, if it draws none, those of draw().
+  template <class Samples>
+  const Samples& samples_of(Arena& host, const Shard& shard) const {
+    return static_cast<const Samples&>(shard.drawn != nullptr ? *shard.drawn : draw(host, shard));
+  }
 };
 
 }  // namespace lockstep

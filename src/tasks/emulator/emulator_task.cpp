@@ -214,12 +214,10 @@ double EmulatorTask::constrain(std::span<const std::int32_t> rows, const Tensor&
 
 std::int64_t EmulatorTask::size(Split split) const { return data_.count[static_cast<std::size_t>(split)]; }
 
-struct EmulatorTask::Batch {
-  std::span<const std::int32_t> rows;
-  Rows normalised;
-  JacobianTargets jacobian;             ///< with loss.jacobian
-  const ops::RowDraw* drawn = nullptr;  ///< of table(), in place of `rows` and `normalised`
-  std::int64_t count = 0;
+struct EmulatorTask::Batch : DrawnShard {
+  std::span<const std::int32_t> indices = {};  ///< of the rows, and
+  Rows normalised = {};                        ///< their values, unless DrawnShard::rows has them
+  JacobianTargets jacobian = {};               ///< with loss.jacobian
 };
 
 EmulatorTask::Rows EmulatorTask::rows_in(Arena& host, DType dtype, std::span<const std::int32_t> rows) const {
@@ -242,20 +240,18 @@ const EmulatorTask::Batch& EmulatorTask::batch_of(Arena& host, std::span<const s
   const profile::Span making("batch", profile::Kind::phase);
   const DType dtype = real_dtype(emulator_.params().storage());
   auto* batch = new (host.allocate(sizeof(Batch)))
-      Batch{.rows = rows, .normalised = rows_in(host, dtype, rows), .jacobian = {}, .count = std::ssize(rows)};
+      Batch{{.weight = static_cast<double>(shard.count)}, rows, rows_in(host, dtype, rows), {}};
   if (options_.loss.jacobian > 0)
     batch->jacobian = jacobian_targets(host, dtype, data_, rows, shard, options_.loss.directions);
   return *batch;
 }
 
 ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
-  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard).inputs;
-  const Batch& batch = *static_cast<const Batch*>(drawn);
-  const std::span<const std::int32_t> rows = batch.rows;
+  const auto& batch = samples_of<Batch>(tape.host_arena(), shard);
   Rows samples = batch.normalised;
-  if (batch.drawn != nullptr) {
-    samples = {tape.keep({batch.count, data_.n_in()}), tape.keep({batch.count, data_.n_out()})};
-    ops::take_samples(tape.stream(), samples.z, samples.t, *table_, batch.drawn);
+  if (batch.rows != nullptr) {
+    samples = {tape.keep({shard.count, data_.n_in()}), tape.keep({shard.count, data_.n_out()})};
+    ops::take_samples(tape.stream(), samples.z, samples.t, *table_, batch.rows);
   } else {
     samples = {to_tape(tape, samples.z), on_device(tape.stream(), tape.arena(), samples.t)};
   }
@@ -269,14 +265,14 @@ ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
   if (constraint_) {
     const Var penalty = tape.output({}, tape.wants_grad({y}));
     const Tensor slope = penalty.wants_grad() ? tape.keep(y.shape()) : Tensor{};
-    const double value = terms.constraint_weight * constrain(rows, y.value(), slope, nullptr);
+    const double value = terms.constraint_weight * constrain(batch.indices, y.value(), slope, nullptr);
     visit_float(tape.dtype(), [&]<class T>() { *penalty.value().data<T>() = static_cast<T>(value); });
     tape.record("constraint", penalty, {}, [=, &tape, weight = terms.constraint_weight] {
       ops::scale_by(tape.stream(), tape.grad_of(y), slope, penalty.grad(), weight);
     });
     sum = add(tape, sum, penalty);
   }
-  return {sum, static_cast<double>(batch.count)};
+  return {sum, batch.weight};
 }
 
 double EmulatorTask::flops_per_sample() const {
@@ -296,16 +292,15 @@ ops::RowDraw EmulatorTask::rows_of(const Shard& shard) const {
           .bootstrap = options_.bootstrap ? 1 : 0};
 }
 
-DrawnShard EmulatorTask::draw(Arena& host, const Shard& shard) const { return draw_rows(host, rows_of(shard), shard); }
+const DrawnShard& EmulatorTask::draw(Arena& host, const Shard& shard) const {
+  return draw_rows(host, rows_of(shard), shard);
+}
 
-DrawnShard EmulatorTask::draw_rows(Arena& host, const ops::RowDraw& order, const Shard& shard) const {
+const DrawnShard& EmulatorTask::draw_rows(Arena& host, const ops::RowDraw& order, const Shard& shard) const {
   profile::Span drawing("draw samples", profile::Kind::phase);
-  const auto weight = static_cast<double>(shard.count);
   if (table() != nullptr) {
-    const auto* drawn = new (host.allocate(sizeof(ops::RowDraw))) ops::RowDraw(order);
-    auto* batch = new (host.allocate(sizeof(Batch)))
-        Batch{.rows = {}, .normalised = {}, .jacobian = {}, .drawn = drawn, .count = shard.count};
-    return {.inputs = batch, .weight = weight, .rows = drawn};
+    const auto* rows = new (host.allocate(sizeof(ops::RowDraw))) ops::RowDraw(order);
+    return *new (host.allocate(sizeof(Batch))) Batch{{.weight = static_cast<double>(shard.count), .rows = rows}};
   }
   const std::span<const std::int32_t> train = data_.rows_of(Split::train);
   const auto rows = arena_array<std::int32_t>(host, shard.count);
@@ -325,7 +320,7 @@ DrawnShard EmulatorTask::draw_rows(Arena& host, const ops::RowDraw& order, const
     __builtin_prefetch(data_.y.data<float>() + row * out);
   }
   drawing.end();
-  return {.inputs = &batch_of(host, rows, shard), .weight = weight};
+  return batch_of(host, rows, shard);
 }
 
 emulator_metrics::Layout EmulatorTask::layout() const {

@@ -31,7 +31,7 @@ class ReferenceModel final : public EmulatorTask {
  public:
   ReferenceModel(Options options, EmulatorData data, std::vector<std::vector<std::int32_t>> batches)
       : EmulatorTask(std::move(options), std::move(data)), batches_(std::move(batches)) {}
-  DrawnShard draw(Arena& host, const Shard& shard) const override {
+  const DrawnShard& draw(Arena& host, const Shard& shard) const override {
     const auto rows =
         batch(shard.step).subspan(static_cast<std::size_t>(shard.first), static_cast<std::size_t>(shard.count));
     const auto kept = arena_array<std::int32_t>(host, shard.count);

@@ -256,17 +256,15 @@ Var HarTask::logits(Tape& tape, const Inputs& inputs, const HarDraws* draws) con
 }
 
 /// The inputs of a training pass.
-struct HarTask::Batch {
+struct HarTask::Batch : DrawnShard {
   Inputs inputs;
   HarDraws draws;
   std::span<std::int32_t> labels;
-  std::span<double> weights;  ///< of the samples; empty: all 1
-  double weight;              ///< their sum
+  std::span<double> weights;  ///< of the samples, and `weight` is their sum; empty: all 1
 };
 
 ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
-  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard).inputs;
-  const Batch& batch = *static_cast<const Batch*>(drawn);
+  const auto& batch = samples_of<Batch>(tape.host_arena(), shard);
   HarDraws draws = batch.draws;
   draws.step_on_gpu = shard.step_on_gpu;
   const Var logits = this->logits(tape, batch.inputs, &draws);
@@ -274,7 +272,7 @@ ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
   return {cross_entropy(tape, logits, tensor(batch.labels), options_.smoothing, tensor(batch.weights)), batch.weight};
 }
 
-DrawnShard HarTask::draw(Arena& host, const Shard& shard) const {
+const DrawnShard& HarTask::draw(Arena& host, const Shard& shard) const {
   const profile::Span drawing("batch", profile::Kind::phase);
   const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   const std::int64_t channels = data_.channels();
@@ -316,12 +314,8 @@ DrawnShard HarTask::draw(Arena& host, const Shard& shard) const {
     return per_channel() ? sequence_key(sequences[i]) : static_cast<std::uint64_t>(windows[i]);
   });
 
-  auto* batch = new (host.allocate(sizeof(Batch))) Batch{.inputs = inputs_of(host, sequences, &shard),
-                                                         .draws = draws,
-                                                         .labels = labels,
-                                                         .weights = weights,
-                                                         .weight = weight};
-  return {.inputs = batch, .weight = weight};
+  return *new (host.allocate(sizeof(Batch)))
+      Batch{{.weight = weight}, inputs_of(host, sequences, &shard), draws, labels, weights};
 }
 
 std::int64_t HarTask::sum_count() const { return HarSums::count(data_.classes()); }

@@ -206,18 +206,22 @@ std::int64_t HrmTask::least_steps(const Shard& shard, std::int64_t slot) const {
 }
 
 /// The host's draws for a training pass.
-struct HrmTask::Batch {
+struct HrmTask::Batch : DrawnShard {
   std::span<ops::PuzzlePick> picks;
   std::span<std::int32_t> least;  ///< least_steps()
 };
 
-DrawnShard HrmTask::draw(Arena& host, const Shard& shard) const {
+const DrawnShard& HrmTask::draw(Arena& host, const Shard& shard) const {
   // Halted slots start their row of the batch. Only the device knows which slots have halted, so the host picks all
   // rows.
   const profile::Span drawing("batch", profile::Kind::phase);
   const std::int64_t count = shard.count, first = shard.first % slots_->steps->size();
+  const HrmCycles cycles = cycles_at(shard.step);
+  // The step's parity selects the memory of its scores.
   const auto* batch = new (host.allocate(sizeof(Batch)))
-      Batch{.picks = arena_array<ops::PuzzlePick>(host, count), .least = arena_array<std::int32_t>(host, count)};
+      Batch{{.weight = static_cast<double>(count), .shape = {first, cycles.h, cycles.l, shard.step % 2}},
+            arena_array<ops::PuzzlePick>(host, count),
+            arena_array<std::int32_t>(host, count)};
   const std::span<PuzzleExample> rows = arena_array<PuzzleExample>(host, count);
   read_batch(shard, first, rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -226,9 +230,7 @@ DrawnShard HrmTask::draw(Arena& host, const Shard& shard) const {
                           ? static_cast<std::int32_t>(least_steps(shard, first + static_cast<std::int64_t>(i)))
                           : 0;
   }
-  const HrmCycles cycles = cycles_at(shard.step);
-  // The step's parity selects the memory of its scores.
-  return {.inputs = batch, .weight = static_cast<double>(count), .shape = {first, cycles.h, cycles.l, shard.step % 2}};
+  return *batch;
 }
 
 ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
@@ -242,11 +244,10 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
   const Tensor carried_h = own(s.z_h), carried_l = own(s.z_l);
   const Tensor z_h = in_dtype(t, carried_h, t.dtype()), z_l = in_dtype(t, carried_l, t.dtype());
 
-  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(t.host_arena(), shard).inputs;
-  const auto& [picks, least] = *static_cast<const Batch*>(drawn);
+  const auto& batch = samples_of<Batch>(t.host_arena(), shard);
   profile::Span starting("slots", profile::Kind::phase);
   network_.reset(t, z_h, z_l, halted);
-  ops::begin_sequences(t.stream(), data, steps, halted, picks,
+  ops::begin_sequences(t.stream(), data, steps, halted, batch.picks,
                        {.variants = data_.online, .ignored = data_.ignore_label_id});
   starting.end();
 
@@ -267,7 +268,7 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
   const std::span<ops::HaltingScore> reports =
       s.scores(shard.step).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   ops::halting_loss(t.stream(), loss.value(), dq.reshaped(pairs), steps, halted, reports,
-                    {.q = out.q.value().reshaped(pairs), .next_q = next_q, .scores = scores, .least = least},
+                    {.q = out.q.value().reshaped(pairs), .next_q = next_q, .scores = scores, .least = batch.least},
                     {.most_steps = rule.halt_max_steps, .q_continue = rule.q_continue, .decay = rule.decay});
   t.record("hrm_loss", loss, {}, [=, &t, logits = out.logits, halting = out.q] {
     ops::scale_by(t.stream(), t.grad_of(logits), dlogits, loss.grad(), 1);

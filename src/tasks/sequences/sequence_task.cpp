@@ -171,27 +171,27 @@ std::int64_t SequenceTask::rows(const Shard& shard, std::span<std::int64_t> each
 }
 
 /// The host's draws for a training pass: a batch, or the inputs of the kernels that make one.
-struct SequenceTask::Drawn {
-  const SequenceBatch* batch = nullptr;
+struct SequenceTask::Drawn : DrawnShard {
   ops::RowDraw samples;
+  const SequenceBatch* batch = nullptr;
   WindowCounts counts = {};
 };
 
-DrawnShard SequenceTask::draw(Arena& host, const Shard& shard) const {
-  auto* drawn = new (host.allocate(sizeof(Drawn)))
-      Drawn{.samples = {.order = Permutation(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch)),
-                        .seed = shard.seed,
-                        .first = shard.first,
-                        .count = shard.count}};
-  if (on_gpu_ &&
-      shard.step_on_gpu != nullptr) {  // the pass may be repeated as a graph, and only kernels read the batch
-    drawn->counts = count_windows(data_, network_.arch().window(), shard);
-    return {.inputs = drawn, .weight = static_cast<double>(drawn->counts.targets), .shape = {1}, .staged = true};
+const DrawnShard& SequenceTask::draw(Arena& host, const Shard& shard) const {
+  const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
+  auto& drawn = *new (host.allocate(sizeof(Drawn))) Drawn{
+      {.staged = true}, {.order = order, .seed = shard.seed, .first = shard.first, .count = shard.count}};
+  if (on_gpu_ && shard.step_on_gpu != nullptr) {  // a graph may repeat the pass, and only kernels read the batch
+    drawn.counts = count_windows(data_, network_.arch().window(), shard);
+    drawn.weight = static_cast<double>(drawn.counts.targets);
+    drawn.shape = {1};
+    return drawn;
   }
   auto* batch = new (host.allocate(sizeof(SequenceBatch))) SequenceBatch(this->batch(host, shard));
   network_.prepare(host, *batch);
-  drawn->batch = batch;
-  return {.inputs = drawn, .weight = static_cast<double>(batch->targets), .staged = true};
+  drawn.batch = batch;
+  drawn.weight = static_cast<double>(batch->targets);
+  return drawn;
 }
 
 SequenceBatch SequenceTask::windows_on_gpu(Tape& tape, const Shard& shard, const Drawn& drawn) const {
@@ -241,7 +241,7 @@ SequenceBatch SequenceTask::windows_on_gpu(Tape& tape, const Shard& shard, const
 
 SequenceBatch SequenceTask::batch(Tape& tape, const Shard& shard) const {
   if (shard.drawn == nullptr) return batch(tape.host_arena(), shard);
-  const Drawn& drawn = *static_cast<const Drawn*>(shard.drawn);
+  const auto& drawn = static_cast<const Drawn&>(*shard.drawn);
   return drawn.batch != nullptr ? *drawn.batch : windows_on_gpu(tape, shard, drawn);
 }
 

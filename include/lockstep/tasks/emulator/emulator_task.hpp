@@ -85,7 +85,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   void move_to(Device device) override;
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
-  DrawnShard draw(Arena& host, const Shard& shard) const override;
+  const DrawnShard& draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
   /// Only with the data set on a GPU, and without convolution and without smoothness, Jacobian and constraint terms.
   std::optional<DenseNetwork> dense_network() const override;
@@ -125,7 +125,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   /// The training rows of a shard.
   ops::RowDraw rows_of(const Shard& shard) const;
   /// draw() of these rows.
-  DrawnShard draw_rows(Arena& host, const ops::RowDraw& order, const Shard& shard) const;
+  const DrawnShard& draw_rows(Arena& host, const ops::RowDraw& order, const Shard& shard) const;
 
  private:
   /// The inputs of a training pass for rows of the data set, in host memory that kernels can read.

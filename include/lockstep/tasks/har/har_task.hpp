@@ -60,7 +60,7 @@ class HarTask final : public ShardTask {
   ParamStore& params() override { return net_.params(); }
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
-  DrawnShard draw(Arena& host, const Shard& shard) const override;
+  const DrawnShard& draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
   /// On a GPU with enough free memory the windows move, too, and batches are made there.
   void move_to(Device device) override;

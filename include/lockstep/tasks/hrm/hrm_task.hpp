@@ -82,7 +82,7 @@ class HrmTask : public ShardTask {
   void move_to(Device device) override { network_.move_to(device); }
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
-  DrawnShard draw(Arena& host, const Shard& shard) const override;
+  const DrawnShard& draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
   std::int64_t least_shard() const override { return least_shard(network_.arch()); }
   static std::int64_t least_shard(const HrmArch& arch);

@@ -53,7 +53,7 @@ class SequenceTask : public ShardTask {
   ParamStore& params() override { return network_.params(); }
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
-  DrawnShard draw(Arena& host, const Shard& shard) const override;
+  const DrawnShard& draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
   /// On a GPU with enough free memory the histories move, too, and the batches of draw() are made there.
   void move_to(Device device) override;
