@@ -18,15 +18,15 @@ same_weights() {  # RUN RUN LIMIT: no weight of the final checkpoints differs by
     if (most == "none" || most + 0 > limit) { print; bad = 1 } } END { exit bad }' diff.txt ||
     { echo "FAILED: $1 and $2 differ by more than $3"; exit 1; }
 }
-train() { run "$lockstep" train --resume auto --threads 1 "$@"; }
-train_on_two() { run "${mpirun[@]}" -n 2 "$lockstep" train --resume auto --threads 1 "$@"; }
+train() { run "$lockstep" train --resume auto --threads 1 --eval.final none "$@"; }
+train_on_two() { run "${mpirun[@]}" -n 2 "$lockstep" train --resume auto --threads 1 --eval.final none "$@"; }
 # One step of plain descent moves a weight by its gradient, while Adam's first steps move every weight by the learning
 # rate. The gradient of each array must be the CPU's, up to this fraction of the array's largest element. Gradients that
 # are 0 but for rounding, such as those of a key's bias, are left out.
 same_gradients() {  # RUN LIMIT OPTIONS...
   local run=$1 limit=$2 rate
   local step=("${@:3}" --optim.name sgd --optim.momentum 0 --optim.weight_decay 0 --optim.clip_norm 0
-    --schedule.name constant --schedule.warmup 0 --epochs 9 --steps 1 --eval.final none --seed 1)
+    --schedule.name constant --schedule.warmup 0 --epochs 9 --steps 1 --seed 1)
   for rate in 1e-30 1e4; do train "${step[@]}" --optim.lr $rate --run-dir "$run-$rate"; done
   train "${step[@]}" --optim.lr 1e4 --run-dir "$run-gpu-step" --device cuda
   "$lockstep" checkpoint diff --under /model "$run-1e-30/checkpoints/final.h5" "$run-1e4/checkpoints/final.h5" > moved.txt || [ $? = 1 ]
@@ -118,40 +118,40 @@ if section products && [[ $("$lockstep" info) == *stand-in* ]]; then
     if (same_bits "$1" "$2" > /dev/null); then echo "FAILED: $1 and $2 are equal"; exit 1; fi
     same_weights "$1" "$2" 2e-3
   }
-  train "${tuned[@]}" --steps 20 --run-dir untimed
+  train "${tuned[@]}" --steps 9 --run-dir untimed
   times 3,2,1
-  train "${tuned[@]}" --steps 20 --run-dir off
+  train "${tuned[@]}" --steps 9 --run-dir off
   same_bits untimed off
   tuned+=(--tune-products)
-  train "${tuned[@]}" --steps 20 --run-dir whole
+  train "${tuned[@]}" --steps 9 --run-dir whole
   differ untimed whole
-  train "${tuned[@]}" --steps 20 --run-dir calls --graphs off
+  train "${tuned[@]}" --steps 9 --run-dir calls --graphs off
   same_bits whole calls
   for first in "" --checkpoint.layout=sharded; do
     rm -rf parts
     times 3,2,1
-    train "${tuned[@]}" --steps 12 --run-dir parts $first
+    train "${tuned[@]}" --steps 5 --run-dir parts $first
     times 1,3,2
-    train "${tuned[@]}" --steps 20 --run-dir parts $first
+    train "${tuned[@]}" --steps 9 --run-dir parts $first
     says "matrix products: .* algorithms as before the resume"
     same_bits whole parts
   done
-  train "${tuned[@]}" --steps 20 --run-dir other
+  train "${tuned[@]}" --steps 9 --run-dir other
   differ whole other
   times 3,2,1
-  train "${tuned[@]}" --steps 12 --run-dir moved
-  LOCKSTEP_CUDA_HOST_MEMORY=4096 train "${tuned[@]}" --steps 20 --run-dir moved
+  train "${tuned[@]}" --steps 5 --run-dir moved
+  LOCKSTEP_CUDA_HOST_MEMORY=4096 train "${tuned[@]}" --steps 9 --run-dir moved
   says "matrix products: the checkpoint's algorithms are of another GPU or another cuBLASLt; they are timed again"
   if "$lockstep" train --threads 1 "${tuned[@]}" --reproducible --run-dir refused > log.txt 2>&1; then fail "a run that depends on timings is reproducible"; fi
   says "option run.tune_products = true: results would depend on timings"
   if [ "$gpus" -gt 1 ]; then  # the timings of the ranks differ, and so do their algorithms
     # shellcheck disable=SC2016
     train_apart() { run "${mpirun[@]}" -n 2 bash -c 'rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; shift $rank; export LOCKSTEP_CUDA_HOST_PRODUCTS=$1; shift $((2 - rank)); exec "$@"' rank "$1" "$2" "$lockstep" train --threads 1 "${tuned[@]}" --backend nccl "${@:3}"; }
-    train_apart 3,2,1 1,2,3 --steps 20 --run-dir whole-two
-    train_apart 3,1,2 3,1,2 --steps 20 --run-dir other-two
+    train_apart 3,2,1 1,2,3 --steps 9 --run-dir whole-two
+    train_apart 3,1,2 3,1,2 --steps 9 --run-dir other-two
     differ whole-two other-two
-    train_apart 3,2,1 1,2,3 --steps 12 --run-dir parts-two
-    train_apart 1,2,3 3,1,2 --steps 20 --run-dir parts-two
+    train_apart 3,2,1 1,2,3 --steps 5 --run-dir parts-two
+    train_apart 1,2,3 3,1,2 --steps 9 --run-dir parts-two
     same_bits whole-two parts-two
   fi
   unset LOCKSTEP_CUDA_HOST_PRODUCTS
@@ -308,14 +308,14 @@ for model in "${small_models[@]}"; do
     sasrec | tisasrec)  # batches of other lengths; the host runs ahead of a GPU that works as late as it may
       for graphs in off on; do
         for streams in now late; do
-          LOCKSTEP_CUDA_HOST_STREAMS=$streams train "${options[@]}" --epochs 9 --steps 20 --run-dir "$kind-$graphs-$streams" --seed 1 --device cuda --graphs $graphs
+          LOCKSTEP_CUDA_HOST_STREAMS=$streams train "${options[@]}" --epochs 9 --steps 10 --run-dir "$kind-$graphs-$streams" --seed 1 --device cuda --graphs $graphs
           same_bits "$kind-off-now" "$kind-$graphs-$streams"
         done
       done
       says "steps run on the GPU as graphs"
       if [ "$gpus" -gt 1 ]; then  # parts of other lengths on the ranks
         for graphs in off auto; do
-          train_on_two "${options[@]}" --epochs 9 --steps 20 --run-dir "$kind-two-$graphs" --seed 1 --device cuda --backend nccl --graphs $graphs
+          train_on_two "${options[@]}" --epochs 9 --steps 10 --run-dir "$kind-two-$graphs" --seed 1 --device cuda --backend nccl --graphs $graphs
         done
         says "steps run on the GPU as graphs"
         same_bits "$kind-two-off" "$kind-two-auto"
@@ -334,25 +334,25 @@ if section slots; then
     --model.halt_max_steps 3 --model.halt_exploration_prob 0.5
     --batch.size 4 --batch.accumulate 2 --schedule.warmup 0 --epochs 9 --eval.every 9 --device cuda)
   same_run() { for group in /model /optim /program; do same_bits "$1" "$2" $group; done; }  # weights, optimizer, slots
-  train "${slots[@]}" --steps 14 --run-dir slots-calls --graphs off
-  train "${slots[@]}" --steps 14 --run-dir slots-graphs --graphs on
+  train "${slots[@]}" --steps 10 --run-dir slots-calls --graphs off
+  train "${slots[@]}" --steps 10 --run-dir slots-graphs --graphs on
   says "steps run on the GPU as graphs"
-  LOCKSTEP_CUDA_HOST_STREAMS=late LOCKSTEP_CUDA_HOST_ORDER=reverse train "${slots[@]}" --steps 14 --run-dir slots-late
+  LOCKSTEP_CUDA_HOST_STREAMS=late LOCKSTEP_CUDA_HOST_ORDER=reverse train "${slots[@]}" --steps 10 --run-dir slots-late
   says "steps run on the GPU as graphs"
   says "the GPU makes the batches: the puzzles have "
   if [[ $("$lockstep" info) == *stand-in* ]]; then  # without room for the puzzles, the host stages their tokens
-    LOCKSTEP_CUDA_HOST_FULL=1 LOCKSTEP_CUDA_HOST_STREAMS=late train "${slots[@]}" --steps 14 --run-dir slots-staged
+    LOCKSTEP_CUDA_HOST_FULL=1 LOCKSTEP_CUDA_HOST_STREAMS=late train "${slots[@]}" --steps 10 --run-dir slots-staged
     says "the host makes the batches: the puzzles have "
     same_run slots-calls slots-staged
   fi
   train "${slots[@]}" --steps 5 --run-dir slots-parts
-  train "${slots[@]}" --steps 14 --run-dir slots-parts
+  train "${slots[@]}" --steps 10 --run-dir slots-parts
   says "continuing from"
   for other in graphs late parts; do same_run slots-calls slots-$other; done
   if [ "$gpus" -gt 1 ]; then
-    train_on_two "${slots[@]}" --steps 14 --run-dir slots-two-calls --graphs off --backend nccl
+    train_on_two "${slots[@]}" --steps 10 --run-dir slots-two-calls --graphs off --backend nccl
     export LOCKSTEP_CUDA_HOST_STREAMS=late
-    train_on_two "${slots[@]}" --steps 14 --run-dir slots-two-late --graphs on --backend nccl
+    train_on_two "${slots[@]}" --steps 10 --run-dir slots-two-late --graphs on --backend nccl
     unset LOCKSTEP_CUDA_HOST_STREAMS
     same_run slots-two-calls slots-two-late
   fi
