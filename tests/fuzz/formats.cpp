@@ -283,13 +283,23 @@ std::uint64_t read_network(const fs::path& directory) {
 
 // ---- Configurations -------------------------------------------------------------------------------------------------
 
-Files make_configuration(const fs::path& directory) {
-  fs::copy_file(test::source_path("configs/har-hapt.ini"), directory / "run.ini");
-  return {"run.ini"};
+constexpr char kIni[] = "run.ini", kYaml[] = "run.yaml";
+
+Files make_ini(const fs::path& directory) {
+  fs::copy_file(test::source_path("configs/har-hapt.ini"), directory / kIni);
+  return {kIni};
 }
 
+Files make_yaml(const fs::path& directory) {
+  test::write_text(directory / kYaml,
+                   "# a run\nmodel:\n  kind: har\n  layers: 2\n  mode: 'flatten'\nbatch:\n  size: 32  # of all ranks\n"
+                   "dist:\n  gpu_ids:\n    - 0\n    - \"1\"\ndata_path: null\n");
+  return {kYaml};
+}
+
+template <const char* kFile>
 std::uint64_t read_configuration(const fs::path& directory) {
-  const std::string path = (directory / "run.ini").string();
+  const std::string path = (directory / kFile).string();
   const std::string kind = Options::peek({"--config", path}, {"model.kind"});
   Options options("lockstep train", "");
   RunConfig config;
@@ -465,7 +475,8 @@ constexpr Format kFormats[] = {
     {"solver", false, true, make_network<test::hrm_file>, read_network},
     {"npz", false, false, make_npz, read_arrays},
     {"pt", false, false, make_torch, read_arrays},
-    {"ini", true, false, make_configuration, read_configuration},
+    {"ini", true, false, make_ini, read_configuration<kIni>},
+    {"yaml", true, false, make_yaml, read_configuration<kYaml>},
     {"manifest", true, false, make_manifest, prepare<kPrepareManifest>},
     {"ratings", true, false, make_ratings, prepare<kPrepareRatings>},
     {"interactions-csv", true, false, make_text<kTable>, prepare<kPrepareInteractions>},
