@@ -25,6 +25,7 @@
 #include "step/gpu_row_exchange.hpp"
 #include "step/grad_sync.hpp"
 #include "step/micro_batch.hpp"
+#include "step/token_capacity.hpp"
 
 namespace lockstep {
 
@@ -258,16 +259,12 @@ class GpuStep {
     return work;
   }
 
-  /// Shard::token_capacity of a step: the rows of the largest part of any rank, rounded up to one of eight sizes
-  /// between powers of two.
+  /// Shard::token_capacity of all ranks: that of the largest part.
   std::int64_t token_capacity_for(const GlobalBatch& batch) const {
     std::int64_t most = 0;
     for (std::int64_t m = 0; m < micro_batches(batch) && model_.draws(); ++m)
       for (int rank = 0; rank < comm_.size(); ++rank) most = std::max(most, model_.rows(rank_part(batch, m, rank), {}));
-    constexpr std::int64_t kLeast = 64;
-    const std::int64_t each =
-        std::max(kLeast, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)) / 8));
-    return (most + each - 1) / each * each;
+    return token_capacity(most);
   }
 
   /// Whether all ranks say so, if they agree on their graphs.
