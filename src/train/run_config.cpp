@@ -38,7 +38,7 @@ void add_run(Options& o, RunConfig::Run& run) {
         "checkpoint verify` compare with; 0: off")
       .may_change();
   o.add("run.threads,threads,num_threads", &run.threads, 0, between(0, 1024),
-        "threads per rank; 0: OMP_NUM_THREADS, else the cores of the node divided by its ranks")
+        "threads per rank; 0: OMP_NUM_THREADS, else the rank's cores divided by the ranks that may use the same ones")
       .may_change();
   o.choice("run.device,device", &run.device, "cpu", {"cpu", "cuda"}, "device that computes").may_change();
   o.choice("run.backend,backend", &run.backend, "auto", {"auto", "mpi", "nccl"},

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every link between the pages of the project leads to a file, and to a heading if it names one.
+# Every link between the pages of the project leads to a file, and to a heading if it names one. The head of each
+# configuration prepares the data set that it reads.
 source "$(dirname "$0")/lib.sh" "$1"
 # headings FILE: the anchors of its headings: lower case, punctuation dropped, blanks as hyphens
 headings() { awk '/^```/ {code = !code} !code && /^#/' "$1" | sed -E 's/^#+ +//' | tr 'A-Z ' 'a-z-' | sed -E 's/[][`().,:;*/&?!+=<>"'"'"']//g'; }
@@ -14,4 +15,8 @@ while IFS=: read -r page target; do
   links=$((links + 1))
 done < <(cd "$tree" && grep -oHE '\]\([^) ]+\)' README.md CHANGELOG.md data/README.md docs/*.md docs/*/*.md | sed -E 's/\]\(//; s/\)$//' | grep -vE ':(https?|mailto):')
 [ "$links" -ge 50 ] || fail "only $links links found"
+for config in "$tree"/configs/*.ini; do
+  data=$(sed -n 's/^path = //p' "$config")
+  grep -qE "^; .*--output $data$" "$config" || fail "$config reads $data, which no command in its head writes"
+done
 passed "$links links"
