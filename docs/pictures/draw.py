@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Draws the pictures of the documentation as SVG, for light and dark pages: draw.py (make docs runs it).
+"""Draws the pictures of the documentation as SVG, for light and dark pages: draw.py [DIR] (make docs runs it).
 
 The numbers of scaling.svg are read from docs/benchmarks.md.
 """
 import pathlib
 import re
+import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 BLUE, ORANGE, GREEN, GREY = "#3b82c4", "#d9822b", "#3f9c5a", "#8b949e"
@@ -22,7 +23,7 @@ class Picture:
     """An SVG file under construction."""
 
     def __init__(self, name, width, height, title):
-        self.path = HERE / name
+        self.path = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else HERE) / name
         self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
                       f'height="{height}" role="img"><title>{title}</title>', STYLE]
 
@@ -48,12 +49,13 @@ def step():
     p = Picture("step.svg", 860, 330, "Layers of Lockstep, and one training step on two ranks")
     p.text(10, 20, "Layers: each uses only those below", "head")
     rows = ["programs: lockstep, lockstep-prep; liblockstep", "tasks: sasrec, kgat, emulator, hrm, har",
-            "train: loop, evaluation, checkpoints, proof", "models, nn, optim, data", "ops: forward and backward, CPU and CUDA",
-            "tensor, comm (MPI, NCCL), io (HDF5), device", "base: errors, options, random numbers"]
+            "train: loop, evaluation, checkpoints, proof", "models, nn, optim, data",
+            "ops: forward and backward, CPU and CUDA", "tensor, comm (MPI, NCCL), io (HDF5), device", "base: errors, options, random numbers"]
     for n, row in enumerate(rows):
         p.box(10, 34 + 40 * n, 310, 32, row)
     p.text(350, 20, "One step: every rank starts with the same weights", "head")
-    p.box(350, 34, 500, 28, "batch of the step: samples 0 .. 511 of the epoch's permutation, a function of (seed, epoch)")
+    p.box(350, 34, 500, 28,
+          "batch of the step: samples 0 .. 511 of the epoch's permutation, a function of (seed, epoch)")
     for r in range(2):
         x = 350 + 255 * r
         p.box(x, 84, 245, 164)
@@ -93,7 +95,8 @@ def tree():
         top = 206 + 28 * n
         for r in range(ranks):
             first, last = 8 * r // ranks, 8 * (r + 1) // ranks
-            p.box(x[0][first] - 36, top, x[0][last - 1] - x[0][first] + 72, 22, f"{label}: rank {r}" if r == 0 else f"rank {r}")
+            name = f"{label}: rank 0" if r == 0 else f"rank {r}"
+            p.box(x[0][first] - 36, top, x[0][last - 1] - x[0][first] + 72, 22, name)
     p.save()
 
 
