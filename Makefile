@@ -112,11 +112,12 @@ lint:  ## clang-tidy over all sources, or FILES="..." or what differs from BASE=
 install: build  ## into PREFIX (/usr/local)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
-docs: build  ## docs/options.md, docs/prep-options.md and the man pages, from the options tables
+docs: build  ## the generated pages, pictures and man pages, from options tables, headers and benchmarks
 	@$(BUILD)/bin/lockstep help --markdown > docs/options.md
 	@$(BUILD)/bin/lockstep-prep help --markdown > docs/prep-options.md
 	@$(BUILD)/bin/lockstep help --man $(BUILD)/man/man1
 	@$(BUILD)/bin/lockstep-prep help --man $(BUILD)/man/man1
+	@python3 docs/reference.py && python3 docs/pictures/draw.py
 
 clean:  ## remove build/ and the demo's output
 	@rm -rf $(BUILD) $(DEMO)

@@ -39,7 +39,9 @@ if [ -n "${PBS_JOBID:-}" ]; then
 else
   LAUNCHER=${LAUNCHER:-srun}
   JOB=$SLURM_JOB_ID START=${SLURM_RESTART_COUNT:-0} NODES=$SLURM_JOB_NUM_NODES NODE_LIST=$SLURM_JOB_NODELIST
-  RANKS_PER_NODE=${SLURM_NTASKS_PER_NODE:-1}
+  gpus=${SLURM_GPUS_PER_NODE:-${SLURM_GPUS_ON_NODE:-1}}
+  RANKS_PER_NODE=${SLURM_NTASKS_PER_NODE:-${gpus##*:}}  # without a number of tasks, one per GPU
+  export SLURM_TASKS_PER_NODE="$RANKS_PER_NODE(x$NODES)"  # mpirun starts no more
   # Whole nodes (--exclusive) come without SLURM_CPUS_PER_TASK: the node's processors are shared among its ranks.
   PROCESSORS=$SLURM_CPUS_ON_NODE
   if [ "${SLURM_HINT:-}" = nomultithread ]; then  # Slurm counts the hardware threads, of which a rank gets one per core
@@ -82,7 +84,8 @@ else
   # srun does not inherit sbatch's --cpus-per-task (Slurm 22.05 and later).
   # Not --kill-on-bad-exit=1: ranks that stop cleanly exit with 85, and the first exit would kill the others (143, 137).
   # --wait: seconds from the end of the first rank until Slurm ends the step; lockstep ends earlier, with a report.
-  launch=(srun --mpi="$SRUN_MPI" --kill-on-bad-exit=0 --wait="${WAIT:-60}" --cpus-per-task="$THREADS" ${SRUN_FLAGS:---cpu-bind=cores})
+  launch=(srun --mpi="$SRUN_MPI" --kill-on-bad-exit=0 --wait="${WAIT:-60}" --ntasks=$((NODES * RANKS_PER_NODE))
+    --ntasks-per-node="$RANKS_PER_NODE" --cpus-per-task="$THREADS" ${SRUN_FLAGS:---cpu-bind=cores})
 fi
 
 # data_of CONFIG: the value of data.path in a configuration file.

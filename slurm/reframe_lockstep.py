@@ -1,5 +1,5 @@
 """ReFrame tests of a site's Lockstep: are collectives correct, does training give the same bits on all ranks? With its
-module loaded, or LOCKSTEP naming the program: reframe -C SITE.py -c slurm/reframe_lockstep.py -r (docs/cluster.md)"""
+module loaded, or LOCKSTEP naming the program: reframe -C SITE.py -c slurm/reframe_lockstep.py -r (docs/install.md)"""
 
 import os
 

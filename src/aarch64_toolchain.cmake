@@ -1,5 +1,5 @@
 # Cross-compiles for AArch64 on another Linux machine, with Debian's g++-aarch64-linux-gnu and a folder of arm64
-# packages (docs/cluster.md, "Arm"); programs of the build run in qemu-aarch64. An AArch64 machine needs none of this.
+# packages (docs/install.md, "Arm"); programs of the build run in qemu-aarch64. An AArch64 machine needs none of this.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(LOCKSTEP_SYSROOT "$ENV{LOCKSTEP_SYSROOT}" CACHE PATH "Folder with the libraries of an AArch64 system (tests/aarch64/sysroot.sh makes one)")

@@ -38,7 +38,7 @@ void add_run(Options& o, RunConfig::Run& run) {
         "checkpoint verify` compare with; 0: off")
       .may_change();
   o.add("run.threads,threads,num_threads", &run.threads, 0, between(0, 1024),
-        "threads per rank; 0: OMP_NUM_THREADS, else the cores of the node divided by its ranks")
+        "threads per rank; 0: OMP_NUM_THREADS, else the rank's cores divided by the ranks that may use the same ones")
       .may_change();
   o.choice("run.device,device", &run.device, "cpu", {"cpu", "cuda"}, "device that computes").may_change();
   o.choice("run.backend,backend", &run.backend, "auto", {"auto", "mpi", "nccl"},
@@ -302,7 +302,7 @@ void add_words(Options& o, RunConfig& c) {
   note("multi_gpu", false, "nothing: mpirun or srun starts a rank for each GPU");
   note("master_port,master-port", true, "nothing: ranks find one another through MPI, without a port");
   answer("nnodes,node_rank,node-rank,master_addr,master-addr,nproc_per_node,nproc-per-node", true,
-         "srun or mpirun --hostfile starts the ranks of all nodes, see docs/cluster.md");
+         "srun or mpirun --hostfile starts the ranks of all nodes, see docs/launching.md");
   answer("inference_only", false, "lockstep eval --checkpoint FILE evaluates a trained network");
   o.word("use_amp,use-amp", false, "--precision bf16 on a GPU; nothing on CPUs, which compute in fp32",
          [&c](const std::string& value) {

@@ -26,9 +26,9 @@ trains() {
 export LAUNCHER=srun PREFLIGHT=yes
 trains 1 4 nccl gpu-1node.sbatch
 export PREFLIGHT=no
-trains 2 2 nccl gpu-2node.sbatch --ntasks-per-node=2 --gpus-per-node=2
-trains 4 1 nccl gpu-4node.sbatch --ntasks-per-node=1 --gpus-per-node=1
-trains 2 2 mpi gpu-2node.sbatch --ntasks-per-node=2 --gpus-per-node=2
+trains 2 2 nccl gpu-2node.sbatch --gpus-per-node=2
+trains 4 1 nccl gpu-4node.sbatch --gpus-per-node=1
+trains 2 2 mpi gpu-2node.sbatch --gpus-per-node=2
 LAUNCHER=mpirun trains 1 4 nccl gpu-1node.sbatch
 
 # CUDA_VISIBLE_DEVICES determines the devices.

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # The shipped job scripts on a small Slurm: they train on 2 and 4 nodes, stop at a signal, requeue themselves, and end with the weights of
-# an undisturbed run, also on other nodes. Slurm accepts the GPU scripts.
+# an undisturbed run, also on other nodes. Slurm accepts the GPU scripts, and all with the lines that a site may uncomment.
 source "$(dirname "$0")/lib.sh" "$@"
 for script in slurm/*.sbatch; do
   run 0 "$here/small_slurm.sh" exec head sbatch --test-only "$script"
+  sed 's/^##SBATCH/#SBATCH/; s/=NAME$/=main/' "$script" >site.sbatch
+  run 0 "$here/small_slurm.sh" exec head sbatch --test-only site.sbatch
 done
 
 ok "$PREP" synth-icecolumn --rows 4000 --seed 3 --output data.h5

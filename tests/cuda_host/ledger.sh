@@ -1,7 +1,7 @@
 #!/bin/bash
 # What a training step makes a GPU do, held to limits:   ledger.sh LOCKSTEP LOCKSTEP_PREP
 # Each model takes some steps on the stand-in with its published layers and small data. No count may exceed its limit
-# below, which is what the model needed when it was last lowered. docs/gpu.md has the goals.
+# below, which is what the model needed when it was last lowered. docs/design/gpu-ledger.md has the goals.
 # sections emulator sasrec tisasrec har kgat kgat_triples hrm hrm_begins
 # shellcheck source=SCRIPTDIR/common.sh
 source "$(dirname "$0")/common.sh"
@@ -27,7 +27,7 @@ limits() {  # NAME "KEY=LIMIT ..." ARGUMENT...
     awk -v found="$found" -v limit="$limit" 'BEGIN { exit !(found <= limit) }' ||
       { echo "$name: $key is $found per step, above its limit $limit"; bad=1; }
     awk -v found="$found" -v limit="$limit" 'BEGIN { exit !(found >= 0.9 * limit) }' ||
-      echo "$name: $key is $found per step: its limit $limit can be lowered, here and in docs/gpu.md"
+      echo "$name: $key is $found per step: its limit $limit can be lowered, here and in docs/design/gpu-ledger.md"
   done
   [ $bad = 0 ] || { cat "$name.json"; echo "FAILED: the ledger of $name"; exit 1; }
   echo "ok  $name"

@@ -2,7 +2,7 @@
 # Packs the programs of a build and their libraries, for a machine without MPI, HDF5 and Boost:
 #   bundle.sh [--without-nccl] BUILD OUTPUT.tar[.xz|.gz]
 # The bundle runs from any folder. It uses the target machine's C library (of the version that it prints, or newer), CUDA libraries and
-# driver, and includes NCCL unless the machine has it. The extension of the output selects the compression. docs/gpu.md explains its use.
+# driver, and includes NCCL unless the machine has it. The extension of the output selects the compression. docs/design/gpu-check.md explains its use.
 set -euo pipefail
 nccl='' && [ "${1:-}" = --without-nccl ] && nccl='|libnccl' && shift
 [ $# = 2 ] || { sed -n 2,5p "$0" >&2; exit 2; }

@@ -29,6 +29,7 @@ std::string run_page(const std::string& title) {
     }
   }
   REQUIRE(commands.find("lockstep-prep") != std::string::npos);
+  fs::create_directories("data");
   write_text("commands.sh", "set -e\nexport PATH=" + program_folder() + ":$PATH\n" + commands);
   const auto run = run_shell("sh commands.sh");
   CAPTURE(run.text);
@@ -87,24 +88,25 @@ std::int64_t users_with(const prep::UserItems& part) {
 TEST_SUITE("prep.datasets") {
   TEST_CASE("the page's commands for synthetic data work") {
     run_page("Synthetic data");
-    CHECK(read_columns("icecolumn.h5").rows() == 24000);
-    CHECK(read_columns("lorenz96.h5").jac.size() == 12000u * 1600);
-    CHECK(read_columns("two-scale.h5").rows() == 16000);
-    CHECK(read_columns("seaice.h5").rows() > 500);
-    CHECK(read_windows("activities.h5").windows() == 1584);
-    CHECK(H5File::open("sessions.h5").real_attribute("/synth", "ideal_test_hr10_gap") == Approx(0.911).epsilon(0.001));
+    CHECK(read_columns("data/icecolumn.h5").rows() == 24000);
+    CHECK(read_columns("data/lorenz96.h5").jac.size() == 12000u * 1600);
+    CHECK(read_columns("data/two-scale.h5").rows() == 16000);
+    CHECK(read_columns("data/seaice.h5").rows() > 500);
+    CHECK(read_windows("data/activities.h5").windows() == 1584);
+    const auto sessions = H5File::open("data/sessions.h5");
+    CHECK(sessions.real_attribute("/synth", "ideal_test_hr10_gap") == Approx(0.911).epsilon(0.001));
   }
 
   TEST_CASE("the page's commands for puzzles work") {
     run_page("Puzzles");
-    const auto file = H5File::open("sudoku.h5");
+    const auto file = H5File::open("data/sudoku.h5");
     CHECK(prep::read_puzzle_set(file).train[0].rows == 400);
   }
 
   TEST_CASE("the page's commands for planted preferences work") {
     run_page("Planted preferences");
-    CHECK(read_graph("planted.h5").sizes.users == 600);
-    const auto large = read_graph("planted-large.h5"), text = read_graph("planted-from-text.h5");
+    CHECK(read_graph("data/kgat-synth.h5").sizes.users == 600);
+    const auto large = read_graph("data/planted-large.h5"), text = read_graph("data/planted-from-text.h5");
     CHECK(large.sizes.train == 2000 * 20);
     CHECK(large.train.item == text.train.item);
   }
@@ -113,7 +115,7 @@ TEST_SUITE("prep.datasets") {
 TEST_SUITE("prep.datasets.real") {
   TEST_CASE("sudoku-hard-mix: 45000 + 5000 puzzles with one solution each; a thousand, and the whole test table") {
     if (!run_real("sudoku-hard-mix", "sudoku-hard-mix")) return;
-    const auto thousand = H5File::open("sudoku-1k.h5");
+    const auto thousand = H5File::open("data/sudoku-1k.h5");
     CHECK(prep::read_puzzle_set(thousand).train[0].groups() == 1000);
     CHECK(prep::read_puzzle_set(thousand).test[0].groups() == 5000);
     prepare(
@@ -131,7 +133,7 @@ TEST_SUITE("prep.datasets.real") {
 
   TEST_CASE("arc-agi-1: 960 tasks, of which 400 are tested") {
     if (!run_real("arc-agi-1", "arc-agi-1")) return;
-    const auto file = H5File::open("arc1.h5");
+    const auto file = H5File::open("data/arc1.h5");
     std::vector<std::string> remarks;
     CHECK(prep::check_puzzle_set(file, remarks).empty());
     CHECK(prep::read_puzzle_set(file).train[0].groups() == 960);
@@ -141,7 +143,7 @@ TEST_SUITE("prep.datasets.real") {
 
   TEST_CASE("arctic20: sea ice and ocean, days 1-4 for training, day 5 for the test") {
     if (!run_real("arctic20_roms", "arctic20")) return;
-    const auto set = read_columns("arctic20.h5");
+    const auto set = read_columns("data/arctic20.h5");
     CHECK(set.rows_in(0) == 15401);
     CHECK(set.rows_in(1) == 1711);
     CHECK(set.rows_in(2) == 4278);
@@ -151,7 +153,7 @@ TEST_SUITE("prep.datasets.real") {
 
   TEST_CASE("ufs_c48: sea surface of six tiles, a random fifth for the test") {
     if (!run_real("ufs_c48_surface", "ufs_c48")) return;
-    const auto set = read_columns("ufs_c48.h5");
+    const auto set = read_columns("data/ufs.h5");
     CHECK(set.rows_in(0) == 7061);
     CHECK(set.rows_in(1) == 784);
     CHECK(set.rows_in(2) == 1961);
@@ -160,7 +162,7 @@ TEST_SUITE("prep.datasets.real") {
 
   TEST_CASE("hapt: raw recordings become the windows of the official subjects") {
     if (!run_real("har_hapt_raw", "hapt")) return;
-    const auto set = read_windows("hapt.h5");
+    const auto set = read_windows("data/hapt.h5");
     CHECK(set.windows() == 10411);
     CHECK(set.windows_in(1) == 1484);
     CHECK(class_counts(set, {0, 1}) == std::vector<int>{1226, 1073, 987, 1293, 1423, 1413});
@@ -169,7 +171,7 @@ TEST_SUITE("prep.datasets.real") {
 
   TEST_CASE("uci_har: the published layout, a part of it without subjects") {
     if (!run_real("har_uci_subset", "uci_har")) return;
-    const auto set = read_windows("uci-har.h5");
+    const auto set = read_windows("data/uci-har.h5");
     CHECK(set.windows_in(0) == 1920);
     CHECK(set.windows_in(1) == 480);
     CHECK(class_counts(set, {0, 1}) == std::vector<int>{400, 350, 322, 420, 449, 459});
@@ -180,7 +182,7 @@ TEST_SUITE("prep.datasets.real") {
   TEST_CASE("kgat-ml1m: published sizes, parallel edges, self loops and isolated items") {
     const auto said = run_real("kgat-ml1m", "kgat-ml1m", "raw/kgat-ml1m");
     if (!said) return;
-    const auto set = read_graph("ml1m.h5");
+    const auto set = read_graph("data/kgat-ml1m.h5");
     check_sizes(set, {6040, 3193, 7954, 8, 112040, 750509, 190786}, 13994, 1725098, 1722064);
     CHECK(set.sizes.relations() == 18);
     check_mentions(*said, "120 repeated triples",  // of 112160 lines
@@ -193,7 +195,7 @@ TEST_SUITE("prep.datasets.real") {
   TEST_CASE("kgat-book-crossing: published sizes and the many parallel edges") {
     const auto said = run_real("kgat-book-crossing", "kgat-book-crossing", "raw/kgat-book-crossing");
     if (!said) return;
-    const auto set = read_graph("book-crossing.h5");
+    const auto set = read_graph("data/kgat-book-crossing.h5");
     check_sizes(set, {17860, 14967, 77903, 25, 151500, 61123, 8750}, 95763, 425246, 292204);
     CHECK(set.sizes.relations() == 52);
     CHECK(users_with(set.test) == 2483);
@@ -202,17 +204,17 @@ TEST_SUITE("prep.datasets.real") {
 
   TEST_CASE("kgat-amazon-book-cf: interactions alone, and with a graph of the real one's size") {
     if (!run_real("kgat-amazon-book-cf", "kgat-amazon-book-cf", "raw/kgat-amazon-book-cf")) return;
-    const auto cf = prep::read_kg_set(H5File::open("amazon-book-cf.h5"));
+    const auto cf = prep::read_kg_set(H5File::open("data/amazon-book-cf.h5"));
     check_sizes(cf, {70679, 24915, 24915, 0, 0, 652514, 193920}, 95594, 1305028, 1305028);
     CHECK(users_with(cf.test) == 70591);
-    const auto sized = prep::read_kg_set(H5File::open("amazon-book-sized.h5"));
+    const auto sized = prep::read_kg_set(H5File::open("data/amazon-book-sized.h5"));
     check_sizes(sized, {70679, 24915, 113487, 39, 2557746, 652514, 193920}, 184166, 6420520, 6284935);
     CHECK(sized.sizes.relations() == 80);
   }
 
   TEST_CASE("ml-1m: the first 2999 users, to the last scaled time") {
     if (!run_real("ml-1m-users-1-2999", "ml-1m")) return;
-    const auto set = prep::read_sequence_set(H5File::open("ml-1m.h5"));
+    const auto set = prep::read_sequence_set(H5File::open("data/ml-1m.h5"));
     CHECK(set.n_users() == 2999);
     CHECK(set.n_items() == 3266);
     CHECK(set.rows() == 486907);
@@ -243,7 +245,7 @@ TEST_SUITE("prep.datasets.real") {
 
   TEST_CASE("amazon-beauty: order without times, short sequences over many items") {
     if (!run_real("amazon-beauty-5core", "amazon-beauty")) return;
-    const auto set = prep::read_sequence_set(H5File::open("beauty.h5"));
+    const auto set = prep::read_sequence_set(H5File::open("data/beauty.h5"));
     CHECK(set.n_users() == 22363);
     CHECK(set.n_items() == 12101);
     CHECK(set.rows() == 198502);

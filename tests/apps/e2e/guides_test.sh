@@ -29,7 +29,7 @@ for backend in gloo mpi; do runs 2 sasrec --dataset=ml-1m --train_dir=backend --
 answered 'option --inference_only: lockstep eval --checkpoint FILE' sasrec --inference_only=true
 answered 'option --dataset = ml-20m: there is neither data/ml-20m.h5 nor data/tisasrec-ml-20m.h5; prepare the data with lockstep-prep sequences' tisasrec --dataset ml-20m
 for word in --nnodes=2 --node_rank=0 --master_addr=host1 --nproc_per_node=4; do
-  answered 'srun or mpirun --hostfile starts the ranks of all nodes, see docs/cluster.md' sasrec $word
+  answered 'srun or mpirun --hostfile starts the ranks of all nodes, see docs/launching.md' sasrec $word
 done
 
 # --- KGAT

@@ -1,4 +1,4 @@
-"""Spack recipe. It builds the branch main of the checkout that it lies in (docs/cluster.md):
+"""Spack recipe. It builds the branch main of the checkout that it lies in (docs/install.md):
 
 spack repo add slurm/spack/spack_repo/lockstep && spack install lockstep
 """
