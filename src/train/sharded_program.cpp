@@ -183,6 +183,7 @@ std::string ShardedProgram::micro_batches() const {
 ProgramFacts ShardedProgram::facts() {
   return {.backend = step_.backend(),
           .sends_buckets = !config_.run.reproducible,
+          .least_shard = task_.least_shard(),
           .lines = {{"batch", config_.batch_text(per_step_, world_.size()) + micro_batches()}}};
 }
 
