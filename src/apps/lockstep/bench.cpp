@@ -223,7 +223,7 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
   } else {
     model = load_task(world, config, data_memory);
   }
-  const auto* emulator = dynamic_cast<const EmulatorTask*>(model.get());
+  const auto* emulator = config.model_kind == "emulator" ? &own<EmulatorTask>(*model) : nullptr;
   std::vector<std::string> jobs = {bench.what};
   if (bench.what == "all")
     jobs = emulator ? std::vector<std::string>{"train", "predict", "jacobian"} : std::vector<std::string>{"train"};

@@ -15,21 +15,12 @@
 
 namespace lockstep {
 
-void require_supported_bprmf(const RunConfig& config, int) {
-  require_supported(config, "bprmf");
-  require_usage(config.run.graphs != "on",
-                "option run.graphs = on: steps of bprmf cannot be captured in graphs; use auto");
-  require_usage(!is_half(config.storage()), "option run.precision = ", config.run.precision,
-                ": a model of kind bprmf has no matrix products to train in half precision; use fp32");
-}
-
 namespace {
 
 /// Matrix factorisation: floor(interactions / batch) + 1 steps per epoch, each on a drawn batch. Every rank computes
 /// the whole step, which costs less than exchanging gradients.
 class BprmfProgram final : public TrainingProgram {
  public:
-  /// errors  Error (usage): half precision, or as require_supported()
   BprmfProgram(World& world, const RunConfig& config, BprmfTask& model)
       : TrainingProgram({}),
         world_(world),
@@ -39,7 +30,6 @@ class BprmfProgram final : public TrainingProgram {
         sampler_(model.data(), config.run.seed),
         stream_(model.params().device()),
         arenas_{Arena(stream_.device()), Arena(stream_.device())} {
-    require_supported_bprmf(config, world.size());
     epoch_.positions = epoch_.steps = model.size(Split::train) / batch_size_ + 1;
     adam_ = std::make_unique<LazyAdam>(config.optim, model.params(),
                                        std::vector<RowsOf>{{&model.users()}, {&model.items()}});
@@ -117,6 +107,7 @@ class BprmfProgram final : public TrainingProgram {
 }  // namespace
 
 std::unique_ptr<TrainingProgram> BprmfTask::make_program(World& world, const RunConfig& config, int) {
+  config.task->require_supported(config, world.size());
   return std::make_unique<BprmfProgram>(world, config, *this);
 }
 

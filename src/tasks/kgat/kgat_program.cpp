@@ -17,7 +17,6 @@ namespace lockstep {
 namespace {
 
 KgatStepOptions step_options(World& world, const RunConfig& config, const KgatTask::Options& o, Device device) {
-  require_supported(config, "kgat");
   return {.mode = o.mode.value_or(device.is_cuda() ? KgatMode::replicate : KgatMode::nested_rows),
           .row_threshold = o.row_threshold,
           .segments = config.dist.shards,
@@ -46,7 +45,6 @@ std::int64_t triples_per_step(const RunConfig& config, const KgatTask& model, in
 /// shards.
 class KgatProgram final : public TrainingProgram {
  public:
-  /// errors  Error (usage) as require_supported()
   KgatProgram(World& world, const RunConfig& config, KgatTask& model)
       : TrainingProgram({}),
         world_(world),
@@ -223,9 +221,8 @@ class KgatProgram final : public TrainingProgram {
 
 }  // namespace
 
-void require_supported_kgat(const RunConfig& config, int) { require_supported(config, "kgat"); }
-
 std::unique_ptr<TrainingProgram> KgatTask::make_program(World& world, const RunConfig& config, int) {
+  config.task->require_supported(config, world.size());
   return std::make_unique<KgatProgram>(world, config, *this);
 }
 

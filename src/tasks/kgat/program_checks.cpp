@@ -7,15 +7,6 @@
 
 namespace lockstep {
 
-void require_supported(const RunConfig& config, const char* kind) {
-  const auto& o = config.optim;
-  require_usage(o.name == "adam" && o.weight_decay == 0, "option optim.name = ", o.name,
-                ", optim.weight_decay = ", o.weight_decay, ": a model of kind ", kind,
-                " is trained by adam without weight decay");
-  require_usage(o.ema == 0 && config.batch.accumulate == 1, "options optim.ema and batch.accumulate: a model of kind ",
-                kind, " is trained without them");
-}
-
 void require_finite(World& world, const RunConfig& config, std::int64_t step, std::int64_t epoch, const char* phase,
                     double loss, double norm) {
   if (std::isfinite(loss) && std::isfinite(norm)) return;

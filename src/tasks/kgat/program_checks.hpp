@@ -4,9 +4,6 @@
 
 namespace lockstep {
 
-/// errors  Error (usage) naming the options that a program with LazyAdam does not support
-void require_supported(const RunConfig& config, const char* kind);
-
 /// errors  Error (usage) on all ranks, which hold the same numbers, when the mean loss or the norm of its gradient is
 ///         not finite: names the step and `phase`
 void require_finite(World& world, const RunConfig& config, std::int64_t step, std::int64_t epoch, const char* phase,
