@@ -8,9 +8,8 @@
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/tasks/kgat/kgat_sampler.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
-#include "lockstep/train/training_program.hpp"
+#include "lockstep/train/sharded_program.hpp"
 #include "tasks/kgat/kgat_step.hpp"
-#include "tasks/kgat/program_checks.hpp"
 
 namespace lockstep {
 
@@ -185,8 +184,8 @@ class KgatProgram final : public TrainingProgram {
   /// The outcome of a step, after its check.
   std::optional<StepOutcome> outcome(const std::optional<KgatStepResult>& done) {
     if (!done) return {};
-    require_finite(world_, config_, done->step, last_epoch_, done->is_cf ? "interactions" : "triples", done->loss,
-                   done->norm);
+    require_finite(world_, config_, done->step, last_epoch_, done->is_cf ? ", phase interactions" : ", phase triples",
+                   done->loss, done->norm);
     StepOutcome outcome = {.step = done->step, .flags = done->flags};
     if (done->is_cf) {
       outcome.weight = static_cast<double>(cf_batch_);
