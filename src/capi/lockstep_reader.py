@@ -10,19 +10,29 @@
 
 A missing, truncated or wrong file raises ReaderError, which tells what could not be read, why, and what to change.
 Checksums are not verified, because that needs XXH3; `lockstep checkpoint verify FILE` verifies them.
+
+As a program it sends a run to a tracker of experiments, for which it needs the tracker's own package:
+`lockstep_reader.py --to wandb runs/sasrec-ml1m --follow`.
 """
 
 from __future__ import annotations
 
+import argparse
+import fcntl
 import json
+import math
+import os
+import re
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import h5py
 import numpy as np
 
-__all__ = ["Checkpoint", "Predictions", "ReaderError", "Run", "read_config"]
+__all__ = ["Checkpoint", "Predictions", "ReaderError", "Run", "TrackerError", "read_config", "send"]
 
 _MARK_BYTES = 64
 _MARK_BEGIN = b"\nlockstep end mark 1:         "
@@ -230,7 +240,7 @@ class Run:
     """A run directory: its configuration, records and checkpoints.
 
     Attributes: path, config_text, config ({"optim.lr": "0.001"}), records (the lines of metrics.jsonl as dicts; a number
-    that was not finite is None).
+    that was not finite is None), whole (false if metrics.jsonl ends within a line).
     """
 
     def __init__(self, path: str | Path):
@@ -241,12 +251,14 @@ class Run:
         self.config_text = (self.path / "config.ini").read_text()
         self.config = read_config(self.config_text)
         self.records: list[dict[str, Any]] = []
-        lines = (self.path / "metrics.jsonl").read_text().splitlines()
+        self.whole = True
+        lines = (self.path / "metrics.jsonl").read_bytes().splitlines()  # the last may end within a character
         for number, line in enumerate(lines, 1):
             try:
                 self.records.append(json.loads(line))
             except ValueError as error:
                 if number == len(lines):  # the run is writing this line, or was killed while it did
+                    self.whole = False
                     break
                 raise ReaderError(f"reading {self.path / 'metrics.jsonl'}, line {number}: {error}") from error
 
@@ -295,3 +307,190 @@ class Predictions(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self.column_attributes)
+
+
+class TrackerError(ReaderError):
+    """A tracker of experiments cannot be used as it was asked for."""
+
+
+def _scalars(record: dict[str, Any]) -> dict[str, float]:
+    """The values of a record under the names that the run's TensorBoard files use; those of GPUs are under system/."""
+    split, metrics = record["split"], dict(record["metrics"])
+    values = {f"loss/{split}": record["loss"]} if "loss" in record else {}
+    if split == "train":
+        values |= {name: record[name] for name in ("epoch", "lr", "grad_norm", "slowest_by") if name in record}
+        values["throughput/samples_per_s"] = record["samples_per_s"]
+        values |= {f"seconds/{phase}": value for phase, value in record["seconds"].items() if phase != "total"}
+        for rank, gpu in record.get("gpus", {}).items():
+            values |= {f"system/gpu/{rank}/{name}": value for name, value in gpu.items()}
+    else:
+        metrics.pop("loss", None)
+    values |= {f"metrics/{split}/{name}": value for name, value in metrics.items()}
+    if record.get("best"):
+        values |= {"best/step": record["step"]} | {f"best/{name}": value for name, value in metrics.items()}
+    return {name: math.nan if value is None else value for name, value in values.items()}
+
+
+class _Wandb:
+    """A run of Weights & Biases. Each record is a row of its history, with the run's step as `step`: its own step
+    numbers count rows, because it drops rows of an earlier step."""
+
+    def __init__(self, project: str | None):
+        import wandb
+        self.wandb, self.project, self.refusals = wandb, project, (wandb.Error, ValueError, OSError)
+        self.where = project or ""
+
+    def begin(self, run: Run, key: str | None) -> str:
+        config = {}
+        for name, value in run.config.items():
+            try:
+                config[name] = json.loads(value)
+            except ValueError:
+                config[name] = value
+        settings = self.wandb.Settings(console="off", disable_code=True, disable_git=True, x_disable_stats=True)
+        self.run = self.wandb.init(project=self.project, id=key, resume="allow", name=run.path.resolve().name,
+                                   config=config, settings=settings)
+        self.run.define_metric("*", step_metric="step")
+        return self.run.id
+
+    def log(self, records: list[dict[str, Any]], rows: int) -> None:
+        for row, record in enumerate(records, rows):
+            values = {"step": record["step"], "_timestamp": record["time"]} | _scalars(record)
+            self.run.log(values, step=row, commit=True)
+
+    def end(self, texts: dict[str, str], state: str) -> None:
+        self.run.summary.update({**texts, "state": state})
+        self.run.finish(exit_code=int(state == "KILLED"))
+
+
+class _Mlflow:
+    """A run of MLflow. Its names have no characters such as @: ndcg@10 becomes ndcg_10."""
+
+    def __init__(self, project: str | None):
+        import mlflow
+        self.mlflow, self.project, self.refusals = mlflow, project, (mlflow.MlflowException, ImportError, OSError)
+        self.where = f"{mlflow.get_tracking_uri()} {project or ''}"
+
+    def begin(self, run: Run, key: str | None) -> str:
+        if key is None and self.project:
+            self.mlflow.set_experiment(self.project)
+        self.run = self.mlflow.start_run(key, run_name=run.path.resolve().name, log_system_metrics=False).info.run_id
+        if key is None:  # a parameter cannot change later
+            self.mlflow.log_params(run.config)
+        return self.run
+
+    def log(self, records: list[dict[str, Any]], rows: int) -> None:
+        metric = self.mlflow.entities.Metric
+        self.mlflow.MlflowClient().log_batch(
+            self.run, [metric(re.sub(r"[^\w\-. :/]", "_", name), value, int(1000 * r["time"]), r["step"])
+                       for r in records for name, value in _scalars(r).items()])
+
+    def end(self, texts: dict[str, str], state: str) -> None:
+        self.mlflow.set_tags(texts)
+        self.mlflow.end_run(state)
+
+
+def _state(path: Path) -> str:
+    """Whether a run is RUNNING, FINISHED or KILLED: it touches its .lock every 5 s, and empties it at its end."""
+    lock = path / ".lock"
+    if not lock.exists() or lock.stat().st_size == 0:
+        return "FINISHED"
+    return "RUNNING" if time.time() - lock.stat().st_mtime < 60 else "KILLED"
+
+
+def send(path: str | Path, to: str, project: str | None = None, follow: bool = False) -> str:
+    """Sends the configuration, records and state of a run to a tracker ("wandb", "mlflow"); returns what it did.
+
+    `tracker-TO.json` in the run directory holds the last step sent of each split, for each project: another call sends
+    later steps alone, also after the run was resumed. follow: goes on until the run has ended.
+    """
+    path = Path(path)
+    if to == "tensorboard":
+        if not any(path.glob("events.out.tfevents.*")):
+            raise ReaderError(f"showing the run {path}: it has no events.out.tfevents.*; name the folder of --run-dir")
+        return f"{path} already holds the event files of the training: tensorboard --logdir {path}"
+    try:
+        tracker = {"wandb": _Wandb, "mlflow": _Mlflow}[to](project)
+    except ImportError as error:
+        raise TrackerError(f"sending the run {path} to {to}: {error}; install it for {sys.executable}") from error
+    place, sent = path / f"tracker-{to}.json", None
+    while sent is None:
+        begun = time.monotonic()
+        while follow and not (path / "metrics.jsonl").exists() and time.monotonic() - begun < 60:
+            time.sleep(1)
+        Run(path)
+        try:
+            with open(os.open(place, os.O_RDWR | os.O_CREAT, 0o666), "r+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                sent = _send(path, tracker, place, file, follow)
+        except BlockingIOError as error:
+            raise TrackerError(f"sending the run {path} to {to}: another process does so; wait for its end") from error
+        except tracker.refusals as error:
+            raise TrackerError(f"sending the run {path} to {to}: {' '.join(str(error).split())}") from error
+    return sent
+
+
+def _send(path: Path, tracker: _Wandb | _Mlflow, place: Path, file: IO[str], follow: bool) -> str | None:
+    """send() with the opened file of the position. None: the run was moved, because another began in its directory."""
+    position = json.JSONDecoder().raw_decode(file.read() or "{}")[0]
+    sent = position.setdefault(tracker.where, {"key": None, "rows": 0, "steps": {}, "state": ""})
+    begun, first, texts = False, sent["rows"], {}
+    try:
+        while True:
+            state = _state(path)  # before the records: none is written after the end
+            try:
+                run = Run(path)
+            except ReaderError:
+                if place.exists():
+                    raise
+            if not place.exists():  # it is moved before the records
+                state = "KILLED"
+                return None
+            new = [r for r in run.records if r["step"] > sent["steps"].get(r["split"], -1)]
+            if not begun and run.records and (new or state not in ("RUNNING", sent["state"])):
+                sent["key"] = tracker.begin(run, sent["key"])
+                begun = True
+            if begun:
+                tracker.log(new, sent["rows"])
+                sent["rows"] += len(new)
+                sent["steps"] |= {r["split"]: r["step"] for r in new}
+                sent["state"] = state
+                text = json.dumps(position).encode()
+                os.pwrite(file.fileno(), text, 0)
+                os.ftruncate(file.fileno(), len(text))
+            if not follow or state != "RUNNING":
+                break
+            time.sleep(2)
+    finally:
+        if begun:
+            for r in run.records:
+                if r["split"] != "train":
+                    texts |= {f"protocol/{r['split']}": r["protocol"], "data.file": r["data"]["file"],
+                              "data.hash": r["data"]["hash"]}
+            tracker.end(texts, state)
+    if not run.records:
+        raise ReaderError(f"sending the run {path}: its metrics.jsonl has no record yet; repeat the command later")
+    if not run.whole:
+        print(f"{path / 'metrics.jsonl'} ends within a line; another call sends it when it is whole", file=sys.stderr)
+    return f"{path}: {sent['rows'] - first} new records of {len(run.records)} sent; the run is {state.lower()}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Sends a run to a tracker of experiments.")
+    parser.add_argument("run", metavar="RUN", help="the run directory")
+    parser.add_argument("--to", required=True, choices=["wandb", "mlflow", "tensorboard"])
+    parser.add_argument("--project", help="the project of Weights & Biases, or experiment of MLflow")
+    parser.add_argument("--follow", action="store_true", help="go on until the run has ended")
+    arguments = parser.parse_args()
+    try:
+        print(send(arguments.run, arguments.to, arguments.project, arguments.follow))
+    except ReaderError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, TrackerError) else 3
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

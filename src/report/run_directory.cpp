@@ -35,11 +35,12 @@ bool is_timeline(const fs::path& file) {
   return file.filename().string().starts_with("profile-") && file.extension() == ".json";
 }
 
-/// The files of a run in its directory. Other files are never moved.
+/// The files of a run in its directory. Other files are never moved. Those of lockstep_reader.py are the first: their
+/// absence tells it that the run was moved.
 std::vector<fs::path> outputs_of_a_run(const fs::path& dir) {
   std::vector<fs::path> found;
-  for (const char* name : {"config.ini", "train.log", "val.log", kMetricsFile, kEvaluationsFile, "report.html",
-                           "proof.chain", "checkpoints", "folds.json"})
+  for (const char* name : {"tracker-mlflow.json", "tracker-wandb.json", "config.ini", "train.log", "val.log",
+                           kMetricsFile, kEvaluationsFile, "report.html", "proof.chain", "checkpoints", "folds.json"})
     if (fs::exists(dir / name)) found.push_back(dir / name);
   for (const fs::path& run : nested_runs(dir)) found.push_back(run);
   for (const auto& entry : fs::directory_iterator(dir))

@@ -1,6 +1,7 @@
 #include "lockstep/tasks/registry.hpp"
 
 #include <algorithm>
+#include <concepts>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
@@ -10,6 +11,7 @@
 #include "lockstep/tasks/hrm/hrm_config.hpp"
 #include "lockstep/tasks/kgat/kgat_config.hpp"
 #include "lockstep/tasks/sequences/sequence_config.hpp"
+#include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep {
@@ -27,12 +29,6 @@ void verify_hrm(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 void verify_kgat(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 void verify_sequence(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 
-// Defined with the training programs.
-void require_supported_bprmf(const RunConfig&, int ranks);
-void require_supported_hrm(const RunConfig&, int ranks);
-void require_supported_kgat(const RunConfig&, int ranks);
-void require_supported_sequence(const RunConfig&, int ranks);
-
 WeightExchange exchange_bprmf();
 WeightExchange exchange_emulator();
 WeightExchange exchange_har();
@@ -42,27 +38,40 @@ WeightExchange exchange_sequence();
 
 namespace {
 
-template <class Config>
-std::unique_ptr<TaskConfig> make() {
-  return std::make_unique<Config>();
+template <class Ability, class OwnTask>
+constexpr auto ability() -> Ability& (*)(Task&) {
+  if constexpr (std::derived_from<OwnTask, Ability>) return [](Task& task) -> Ability& { return own<OwnTask>(task); };
+  return nullptr;
 }
 
-/// A new kind is one line here and one folder in tasks/ (docs/adding-a-model.md).
+/// Adds what follows from the kind's own types. Config::load() makes an OwnTask.
+template <class Config, class OwnTask>
+constexpr TaskKind kind(TaskKind kind) {
+  kind.make_config = []() -> std::unique_ptr<TaskConfig> { return std::make_unique<Config>(); };
+  kind.samples = ability<SampleTask, OwnTask>();
+  kind.ensemble = ability<EnsembleTask, OwnTask>();
+  return kind;
+}
+
+/// A new kind is one entry here and one folder in tasks/ (docs/adding-a-model.md).
 constexpr TaskKind kKinds[] = {
-    {"emulator", make<EmulatorConfig>, predict_emulator, nullptr, verify_emulator, exchange_emulator,
-     "emulator-icecolumn", "outputs of a column model from its state, with exact Jacobians"},
-    {"har", make<HarConfig>, predict_har, nullptr, verify_har, exchange_har, "har-synth",
-     "activity in a window of sensor signals"},
-    {"hrm", make<HrmConfig>, predict_hrm, require_supported_hrm, verify_hrm, exchange_hrm, "hrm-laptop",
-     "solution of a puzzle (Sudoku, maze, ARC), by HRM or TRM"},
-    {"kgat", make<KgatConfig>, predict_kgat, require_supported_kgat, verify_kgat, exchange_kgat, "kgat-ml1m",
-     "items for a user, from interactions and a knowledge graph"},
-    {"bprmf", make<BprmfConfig>, predict_kgat, require_supported_bprmf, nullptr, exchange_bprmf, "bprmf-ml1m",
-     "items for a user, from interactions alone; can train kgat's initial tables"},
-    {"sasrec", make<SequenceConfig>, predict_sequence, require_supported_sequence, verify_sequence, exchange_sequence,
-     "sasrec-ml1m", "next item of a user's history, from its order"},
-    {"tisasrec", make<TiSasRecConfig>, predict_sequence, require_supported_sequence, verify_sequence, exchange_sequence,
-     "tisasrec-ml1m", "next item of a user's history, from its order and times"},
+    kind<EmulatorConfig, EmulatorTask>({"emulator", "emulator-icecolumn",
+                                        "outputs of a column model from its state, with exact Jacobians",
+                                        predict_emulator, exchange_emulator, verify_emulator}),
+    kind<HarConfig, HarTask>(
+        {"har", "har-synth", "activity in a window of sensor signals", predict_har, exchange_har, verify_har}),
+    kind<HrmConfig, HrmTask>({"hrm", "hrm-laptop", "solution of a puzzle (Sudoku, maze, ARC), by HRM or TRM",
+                              predict_hrm, exchange_hrm, verify_hrm}),
+    kind<KgatConfig, KgatTask>({"kgat", "kgat-ml1m", "items for a user, from interactions and a knowledge graph",
+                                predict_kgat, exchange_kgat, verify_kgat}),
+    kind<BprmfConfig, BprmfTask>({"bprmf", "bprmf-ml1m",
+                                  "items for a user, from interactions alone; can train kgat's initial tables",
+                                  predict_kgat, exchange_bprmf}),
+    kind<SequenceConfig, SequenceTask>({"sasrec", "sasrec-ml1m", "next item of a user's history, from its order",
+                                        predict_sequence, exchange_sequence, verify_sequence}),
+    kind<TiSasRecConfig, SequenceTask>({"tisasrec", "tisasrec-ml1m",
+                                        "next item of a user's history, from its order and times", predict_sequence,
+                                        exchange_sequence, verify_sequence}),
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
   const ShardRange mine = shards_of(chunks, comm.rank(), comm.size());
   std::vector<double> storage(static_cast<std::size_t>(mine.count() * sums), 0);
   const auto first_of = [&](std::int64_t chunk) { return size * chunk / chunks; };
-  const auto* samples = options.each == nullptr ? nullptr : &dynamic_cast<const SampleTask&>(model);
+  const SampleTask* samples = options.samples;
   std::vector<double> each;  // the sums of this rank's samples
   if (samples != nullptr) each.resize(static_cast<std::size_t>((first_of(mine.end) - first_of(mine.begin)) * sums));
   std::vector<std::span<double>> local;

@@ -44,18 +44,19 @@ bool overflowed(World& world, const RunConfig& config, const ParamStore& params,
   return true;
 }
 
-/// Throws the error of a step whose loss or norm is not finite. element()  describes the first bad element of the
-/// gradient, or returns "". The values are the same on all ranks, so all ranks call it.
-void fail(World& world, const RunConfig& config, const ParamStore& params, std::int64_t step, std::int64_t epoch,
-          double loss, double norm, const std::function<std::string()>& element) {
+/// Throws the error of a step whose loss or norm is not finite. params  null: the step has updated the weights.
+/// element()  describes the first bad element of the gradient, or returns "". The values are the same on all ranks, so
+/// all ranks call it.
+void fail(World& world, const RunConfig& config, const ParamStore* params, std::int64_t step, std::int64_t epoch,
+          const char* phase, double loss, double norm, const std::function<std::string()>& element) {
   world.together("checking the step", [&] {
     std::string where = element();
     if (!where.empty()) where = ", first in the gradient of " + where;
-    std::string weights = first_non_finite(params, params.values());
+    std::string weights = params != nullptr ? first_non_finite(*params, params->values()) : "";
     if (!weights.empty()) weights = "; the weights were not finite before the step: " + weights;
     throw Error(Fault::usage,
-                join("step ", step, " (epoch ", epoch, "): the loss is ", loss, " and the norm of its gradient ", norm,
-                     where, weights, "; lower optim.lr = ", exact(config.optim.lr), " or set optim.clip_norm"));
+                join("step ", step, " (epoch ", epoch, phase, "): the loss is ", loss, " and the norm of its gradient ",
+                     norm, where, weights, "; lower optim.lr = ", exact(config.optim.lr), " or set optim.clip_norm"));
   });
 }
 
@@ -65,7 +66,7 @@ std::optional<StepOutcome> outcome_of(World& world, const RunConfig& config, con
   if (!ended) return {};
   const GpuOutcome& found = ended->outcome;
   if (found.failed != 0)
-    fail(world, config, params, ended->step, epoch, found.loss / found.weight, found.norm,
+    fail(world, config, &params, ended->step, epoch, "", found.loss / found.weight, found.norm,
          [&] { return found.bad_element < 0 ? "" : element_text(params, found.bad_element, found.bad_value); });
   const bool skipped = found.skipped != 0;
   return StepOutcome{.step = ended->step,
@@ -172,7 +173,14 @@ std::optional<StepOutcome> ShardedProgram::outcome(const std::optional<EndedStep
 void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
                     const TrainState& state, double loss, double norm) {
   if (std::isfinite(loss) && std::isfinite(norm)) return;
-  fail(world, config, params, state.step, state.epoch, loss, norm, [&] { return first_non_finite(params, gradient); });
+  fail(world, config, &params, state.step, state.epoch, "", loss, norm,
+       [&] { return first_non_finite(params, gradient); });
+}
+
+void require_finite(World& world, const RunConfig& config, std::int64_t step, std::int64_t epoch, const char* phase,
+                    double loss, double norm) {
+  if (!std::isfinite(loss) || !std::isfinite(norm))
+    fail(world, config, nullptr, step, epoch, phase, loss, norm, [] { return ""; });
 }
 
 std::string ShardedProgram::micro_batches() const {
@@ -183,6 +191,7 @@ std::string ShardedProgram::micro_batches() const {
 ProgramFacts ShardedProgram::facts() {
   return {.backend = step_.backend(),
           .sends_buckets = !config_.run.reproducible,
+          .least_shard = task_.least_shard(),
           .lines = {{"batch", config_.batch_text(per_step_, world_.size()) + micro_batches()}}};
 }
 

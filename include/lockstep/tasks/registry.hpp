@@ -11,20 +11,25 @@
 
 namespace lockstep {
 
+class EnsembleTask;
+class SampleTask;
+
 /// One value of model.kind, and the functions of the programs for it.
 struct TaskKind {
   const char* name;
-  std::unique_ptr<TaskConfig> (*make_config)();
-  /// `lockstep predict`; null: the kind has no prediction.
-  int (*predict)(World&, const Args&);
-  /// Throws Error (usage) if the training program does not support the options of a run; null: it supports all.
-  void (*require_supported)(const RunConfig&, int ranks);
-  /// `lockstep verify`: appends a row per array of the reference file; null: the kind has no reference files.
-  void (*verify)(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
-  /// `lockstep export` and `lockstep import`; null: the parameters' own names, and no description.
-  WeightExchange (*exchange)();
   const char* example;  ///< a configuration that trains it: configs/<example>.ini
   const char* summary;  ///< one line, as help texts show it
+  /// `lockstep predict`; null: the kind has no prediction.
+  int (*predict)(World&, const Args&) = nullptr;
+  /// `lockstep export` and `lockstep import`; null: the parameters' own names, and no description.
+  WeightExchange (*exchange)() = nullptr;
+  /// `lockstep verify`: appends a row per array of the reference file; null: the kind has no reference files.
+  void (*verify)(World&, const H5File&, const VerifyOptions&, ReferenceReport&) = nullptr;
+  // From the kind's types:
+  std::unique_ptr<TaskConfig> (*make_config)() = nullptr;
+  /// The task as one with metrics of single samples, or that makes ensembles; null: tasks of the kind do not.
+  SampleTask& (*samples)(Task&) = nullptr;
+  EnsembleTask& (*ensemble)(Task&) = nullptr;
 };
 
 /// All kinds. The first one is the default of model.kind.

@@ -2,6 +2,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,15 @@ struct WeightExchange {
   /// errors  usage, beginning with `what`: a form of the network that ONNX cannot hold
   std::string (*onnx)(const NamedArrays& file, const std::string& what) = nullptr;
 };
+
+template <auto f, class R, class Own, class... Rest>
+constexpr auto with_base(R (*)(Own&, Rest...)) {
+  using Base = std::conditional_t<std::is_const_v<Own>, const TaskConfig, Task>;
+  return +[](Base& object, Rest... rest) -> R { return f(own<Own>(object), std::forward<Rest>(rest)...); };
+}
+/// A function of a kind's own configuration (const) or task, as WeightExchange has it.
+template <auto f>
+inline constexpr auto of_base = with_base<f>(f);
 
 /// Adds the value of an option, unless it is 0.
 void add_size(OptionValues& values, const std::string& key, std::int64_t value);

@@ -19,13 +19,15 @@ std::int64_t evaluation_chunks(std::int64_t sums, std::int64_t samples);
 
 class StopSignals;
 
+class SampleTask;
 struct SampleValues;
 
 struct EvaluationOptions {
   std::int64_t most_samples = 0;         ///< limit; the evaluated samples are spread evenly over the split; 0: all
   const StopSignals* signals = nullptr;  ///< a signal to any rank ends the evaluation without metrics
-  SampleValues* each = nullptr;          ///< receives the metrics of each sample; only for a SampleTask
-  const Baseline* baseline = nullptr;    ///< evaluated instead of the network; metrics that it lacks are omitted
+  const SampleTask* samples = nullptr;   ///< the task, to receive the metrics of each sample in `each`; null: do not
+  SampleValues* each = nullptr;
+  const Baseline* baseline = nullptr;  ///< evaluated instead of the network; metrics that it lacks are omitted
 };
 /// The number of samples that an evaluation uses of a split of `size`.
 inline std::int64_t evaluated_samples(std::int64_t size, std::int64_t most_samples) {

@@ -14,6 +14,9 @@ namespace lockstep {
 /// errors  Error (usage) on all ranks if one is not finite: names the step and the first bad parameter
 void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
                     const TrainState& state, double loss, double norm);
+/// The same for a program without a flat gradient, also after the update. errors  names step and epoch, then `phase`
+void require_finite(World& world, const RunConfig& config, std::int64_t step, std::int64_t epoch, const char* phase,
+                    double loss, double norm);
 
 /// Returns `samples`, the size of a batch over all ranks. errors  Error (usage): more than the training split has
 std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples);

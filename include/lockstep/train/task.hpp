@@ -25,6 +25,12 @@ struct SampleUnit {
   double per_sample = 1;
 };
 
+/// One training sample, for benchmarks.
+struct SampleWork {
+  double flops = 0;  ///< floating-point operations in matrix products, forward and backward; 0: unknown
+  std::vector<SampleUnit> units = {};
+};
+
 /// A baseline that needs no network, such as the most popular items; a trained network must be better.
 struct Baseline {
   std::string name;  ///< "most popular items"
@@ -82,13 +88,7 @@ class Task : public CheckpointedModel {
   virtual std::vector<Metric> diagnostics() const { return {}; }
   /// A picture of the network at work on one test sample, for the report: title and SVG; empty for none.
   virtual std::pair<std::string, std::string> picture() const { return {}; }
-  /// ShardModel::least_shard().
-  virtual std::int64_t least_shard() const { return 1; }
-  /// Floating-point operations in the matrix products of one training sample, forward and backward, for "% of peak".
-  /// 0 when unknown.
-  virtual double flops_per_sample() const { return 0; }
-  /// Further units that a benchmark counts.
-  virtual std::vector<SampleUnit> units() const { return {}; }
+  virtual SampleWork work() const { return {}; }
 };
 
 /// A task that trains on batches of samples: a step takes the next positions of the epoch's order and cuts them into
@@ -96,7 +96,6 @@ class Task : public CheckpointedModel {
 class ShardTask : public Task, public ShardModel {
  public:
   ParamStore& params() override = 0;
-  std::int64_t least_shard() const override { return 1; }
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).

@@ -7,12 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.hpp"
 #include "lockstep/data/data_memory.hpp"
 #include "lockstep/train/task.hpp"
 
 namespace lockstep {
 
 class Options;
+struct RunConfig;
 
 /// Where the weights of a loaded task come from. initial: random, or from a file (model.pretrain,
 /// model.encoder_weights). checkpoint: the caller loads them next, so load() reads no file of initial weights.
@@ -94,13 +96,21 @@ class TaskConfig {
   virtual std::optional<Pretraining> pretraining() const { return {}; }
   /// Whether Task::diagnostics() returns metrics; `jacobian.*` and `stop.jacobian_*` are keys then.
   virtual bool has_diagnostics() const { return false; }
-  /// Whether load() makes a SampleTask, so that evaluations have metrics of single samples.
-  virtual bool has_samples() const { return false; }
+  /// errors  Error (usage): the training program does not support the options of the run
+  virtual void require_supported(const RunConfig&, int /*ranks*/) const {}
   /// errors  usage: options that do not fit the data; data: a file that is damaged, of another format or unlike the
   ///         checkpoint
   virtual std::unique_ptr<Task> load(const TaskSource& source) const = 0;
   /// Reads only the header of the data set. errors  as load()
   virtual TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const = 0;
 };
+
+/// The configuration or task of a kind as the kind's own type. errors  Error (internal): it is of another kind
+template <class Own, class Base>
+Own& own(Base& object) {
+  auto* found = dynamic_cast<Own*>(&object);
+  require(found != nullptr, "a function of one kind of model was called for another kind");
+  return *found;
+}
 
 }  // namespace lockstep

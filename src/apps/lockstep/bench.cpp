@@ -70,8 +70,8 @@ Json to_json(const StepMeasurement& m, const Task& model) {
   out["samples"] = rates(m.samples_per_s);
   out["step_s"] = {{"median", m.median_s}, {"p95", m.p95_s}, {"mean", m.mean_s}, {"first", m.first_s}};
   out["phases_s"] = {{"compute", m.compute_s}, {"reduce", m.reduce_s}, {"update", m.update_s}};
-  for (const SampleUnit& unit : model.units())
-    out["units_per_s"][unit.name] = unit.per_sample * quantile(m.samples_per_s);
+  const SampleWork work = model.work();
+  for (const SampleUnit& unit : work.units) out["units_per_s"][unit.name] = unit.per_sample * quantile(m.samples_per_s);
   out["memory_bytes"] = m.memory_bytes;
   const bool on_gpu = m.gpu_memory.total > 0;
   Json& by_use = out[on_gpu ? "gpu_memory_bytes" : "host_memory_bytes"];
@@ -80,7 +80,7 @@ Json to_json(const StepMeasurement& m, const Task& model) {
   out["all_reduce"] = {
       {"bytes", m.gradient_bytes},      {"alone_s", m.alone_s},     {"alone_share", m.alone_s / m.mean_s},
       {"share", m.reduce_s / m.mean_s}, {"exposed_s", m.exposed_s}, {"exposed_share", m.exposed_s / m.mean_s}};
-  out["flops_per_sample"] = model.flops_per_sample();
+  out["flops_per_sample"] = work.flops;
   out["start_to_first_step_s"] = m.start_s;
   return out;
 }
@@ -223,7 +223,7 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
   } else {
     model = load_task(world, config, data_memory);
   }
-  const auto* emulator = dynamic_cast<const EmulatorTask*>(model.get());
+  const auto* emulator = config.model_kind == "emulator" ? &own<EmulatorTask>(*model) : nullptr;
   std::vector<std::string> jobs = {bench.what};
   if (bench.what == "all")
     jobs = emulator ? std::vector<std::string>{"train", "predict", "jacobian"} : std::vector<std::string>{"train"};

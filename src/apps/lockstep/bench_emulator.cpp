@@ -53,10 +53,9 @@ EmulatorData synthetic_data(const SyntheticRows& size, std::uint64_t seed, DataM
 }  // namespace
 
 std::unique_ptr<Task> synthetic_model(const RunConfig& config, const SyntheticRows& size, DataMemory& data_memory) {
-  const auto* emulator = dynamic_cast<const EmulatorConfig*>(config.task.get());
-  require_usage(emulator != nullptr, "model.kind = ", config.model_kind,
+  require_usage(config.model_kind == "emulator", "model.kind = ", config.model_kind,
                 ": set data.path; only the emulator has synthetic data");
-  EmulatorTask::Options options = emulator->model_options(config.dtype(), config.run.seed);
+  EmulatorTask::Options options = own<EmulatorConfig>(*config.task).model_options(config.dtype(), config.run.seed);
   options.arch.n_in = size.inputs;
   options.arch.n_out = size.outputs;
   return std::make_unique<EmulatorTask>(options, synthetic_data(size, config.run.seed, data_memory));

@@ -30,7 +30,7 @@ CommShare comm_share(World& world, const RunConfig& config, Task& model, const C
   std::vector<AllReduceTime> times;
   for (const CommTiming& t : report.timings)
     if (t.collective == "start_all_reduce") times.push_back({t.bytes, t.median_s});
-  if (world.size() == 1 || times.size() < 2 || !share.measured.buckets) return share;
+  if (world.size() == 1 || times.size() < 2 || !share.measured.facts.sends_buckets) return share;
   share.cost = fit_link_cost(times, link_members(world));
   for (const std::int64_t size : bucket_sizes(config.dist.bucket_bytes, share.measured.gradient_bytes)) {
     const StepWork work = step_work(world, config, model, share.measured, size);
@@ -55,8 +55,8 @@ std::string comm_share_text(const CommShare& share) {
   text += printed(", waiting for messages %s: %.1f %% of a step (with waiting for slower ranks %.1f %%)\n",
                   human_seconds(m.exposed_s).c_str(), 100 * m.exposed_s / m.mean_s, 100 * m.reduce_s / m.mean_s);
   if (share.choices.empty())
-    return text + (m.buckets ? "No prediction: only messages of one size were timed.\n"
-                             : "No prediction: the gradient does not travel in buckets.\n");
+    return text + (m.facts.sends_buckets ? "No prediction: only messages of one size were timed.\n"
+                                         : "No prediction: the gradient does not travel in buckets.\n");
   text += join("expected from alpha ", human_seconds(share.cost.alpha_s), " and ",
                human_bytes(share.cost.beta_s > 0 ? 1 / share.cost.beta_s : 0),
                "/s:\n  dist.bucket_bytes  messages  all of them   waited for  of a step\n");

@@ -12,6 +12,7 @@
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/report/run_records.hpp"
+#include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/comparison.hpp"
 #include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/evaluator.hpp"
@@ -142,9 +143,9 @@ constexpr const char* kComparison =
 std::vector<MetricTable> compare(World& world, const EvalArguments& a, const SampleTask& model, Split split,
                                  int threads, const SampleValues& mine) {
   std::vector<MetricTable> tables;
-  const auto add = [&](const std::string& name, Task& other) {
+  const auto add = [&](const std::string& name, SampleTask& other) {
     SampleValues theirs;
-    evaluate(world.communicator(), other, split, threads, nullptr, {.each = &theirs});
+    evaluate(world.communicator(), other, split, threads, nullptr, {.samples = &other, .each = &theirs});
     world.together("comparing samples",
                    [&] { tables.push_back(compare_samples("against " + name, mine, theirs, a.config.run.seed)); });
   };
@@ -166,8 +167,8 @@ std::vector<MetricTable> compare(World& world, const EvalArguments& a, const Sam
     config.dist = a.config.dist;  // the checkpoint's configuration has replaced it
     config.run.device = a.config.run.device;
     world.together("choosing the model", [&] {
-      require_usage(config.task->has_samples(), "option against = ", path, ": its model.kind = ", config.model_kind,
-                    " has no metrics of single samples; kgat and bprmf have");
+      require_usage(task_kind(config.model_kind).samples != nullptr, "option against = ", path,
+                    ": its model.kind = ", config.model_kind, " has no metrics of single samples; kgat and bprmf have");
     });
     const auto data_memory = make_node_data_memory(world);
     const auto other = load_task(world, config, *data_memory, &reader->file());
@@ -175,7 +176,7 @@ std::vector<MetricTable> compare(World& world, const EvalArguments& a, const Sam
       if (!a.other_data) reader->require_data_of(*other, config.data.path);
       reader->load_average_or_weights(other->params());
     });
-    add(path, *other);
+    add(path, task_kind(config.model_kind).samples(*other));
   }
   return tables;
 }
@@ -204,7 +205,8 @@ int eval(World& world, const EvalArguments& a, const Readers& readers) {
   const int threads = prepare_cpu(world, a.config);
   const auto data_memory = make_node_data_memory(world);
   const auto model = load_task(world, a.config, *data_memory, &reader.file());
-  const auto* samples = dynamic_cast<const SampleTask*>(model.get());
+  const TaskKind& kind = task_kind(a.config.model_kind);
+  const SampleTask* samples = kind.samples != nullptr ? &kind.samples(*model) : nullptr;
   const Split split = a.split == "train" ? Split::train : a.split == "test" ? Split::test : Split::validation;
   world.together("loading the weights", [&] {
     require_usage(model->evaluates(split), "option split = ", a.split, ": model.kind = ", model->kind(),
@@ -219,15 +221,15 @@ int eval(World& world, const EvalArguments& a, const Readers& readers) {
     if (readers.size() == 1) {
       reader.load_average_or_weights(model->params());
     } else {
-      auto* ensemble = dynamic_cast<EnsembleTask*>(model.get());
-      require_usage(ensemble != nullptr, "option checkpoint = ", a.checkpoint, ": ", readers.size(),
+      require_usage(kind.ensemble != nullptr, "option checkpoint = ", a.checkpoint, ": ", readers.size(),
                     " checkpoints; model.kind = ", model->kind(), " has no ensembles, so name one");
-      const std::vector<ParamStore*> members = ensemble->make_ensemble(std::ssize(readers));
+      EnsembleTask& ensemble = kind.ensemble(*model);
+      const std::vector<ParamStore*> members = ensemble.make_ensemble(std::ssize(readers));
       for (std::size_t i = 0; i < readers.size(); ++i) {
         require_data(readers[i]->data_hash() == reader.data_hash(),
                      "evaluating an ensemble: ", readers[i]->path().string(), " was trained on another data set than ",
                      reader.path().string(), "; the normalisation of its members must be the same");
-        ensemble->require_member(readers[i]->file());
+        ensemble.require_member(readers[i]->file());
         readers[i]->load_average_or_weights(*members[i]);
       }
     }
@@ -243,8 +245,8 @@ int eval(World& world, const EvalArguments& a, const Readers& readers) {
   SampleValues mine;
   const bool compares = a.controls || !a.against.empty();
   const Stopwatch watch;
-  const std::vector<Metric> metrics =
-      evaluate(world.communicator(), *model, split, threads, &tables, {.each = compares ? &mine : nullptr});
+  const std::vector<Metric> metrics = evaluate(world.communicator(), *model, split, threads, &tables,
+                                               {.samples = compares ? samples : nullptr, .each = &mine});
   if (a.record)
     world.together("recording the evaluation", [&] {
       if (world.rank() != 0) return;

@@ -174,15 +174,14 @@ int run_folds(World& world, const Args& args) {
   world.together("checking the configuration", [&] {
     check(config);
     if (world.rank() != 0) return;
-    const auto* har = dynamic_cast<const HarConfig*>(config.task.get());
-    require_usage(har != nullptr, "option model.kind = ", config.model_kind,
+    require_usage(config.model_kind == "har", "option model.kind = ", config.model_kind,
                   ": lockstep folds is for model.kind = har");
     if (config.eval.final == "none") options.reject("eval.final", "the folds need the metrics of their test samples");
     if (config.dist.parallel == "dp") options.reject("dist.parallel", "one rank trains a fold; choose ddp");
     if (config.resumes_file()) options.reject("run.resume", "each fold has its own checkpoints; choose auto or never");
     if (options.value("data.fold") != "0")
       options.reject("data.fold", "lockstep folds trains all folds; lockstep train trains this one");
-    const std::vector<std::string> tests = har->folds(config.data.path);
+    const std::vector<std::string> tests = own<HarConfig>(*config.task).folds(config.data.path);
     if (tests.empty()) options.reject("data.folds", "lockstep folds needs a number of folds, or subjects");
     for (const std::string& t : tests) text += t + "\n";
     open_directory(config, options, TakeOver::no);

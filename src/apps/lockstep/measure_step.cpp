@@ -75,7 +75,7 @@ class Steps {
   /// Waits for the last step, on which a GPU may still work.
   void finish() { program_->take_last(); }
   std::int64_t done() const { return state_.step; }
-  bool sends_buckets() const { return program_->facts().sends_buckets; }
+  ProgramFacts facts() const { return program_->facts(); }
 
  private:
   std::unique_ptr<TrainingProgram> program_;
@@ -171,7 +171,7 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Task& model,
                                     ReduceOp::max, "memory");
   m.start_s = comm.all_reduced(start_s, ReduceOp::max, "time of the start");
   const std::int64_t elements = model.params().flat_size();
-  m.buckets = training.sends_buckets();
+  m.facts = training.facts();
   m.gradient_bytes = 4 * static_cast<double>(elements);
   if (comm.size() > 1)
     m.alone_s = visit_float(model.params().dtype(), [&]<class T>() { return all_reduce_s<T>(comm, elements); });

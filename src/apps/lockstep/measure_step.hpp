@@ -7,6 +7,7 @@
 #include "lockstep/report/timeline.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/task.hpp"
+#include "lockstep/train/training_program.hpp"
 
 namespace lockstep::apps {
 
@@ -24,6 +25,7 @@ struct StepBudget {
 /// Measured training steps. Units: seconds per step, means over steps and ranks unless stated otherwise.
 struct StepMeasurement {
   int ranks = 1, threads = 1;
+  ProgramFacts facts;
   std::int64_t batch = 0;  ///< samples of a step, over all ranks
   std::int64_t rows = 0;   ///< of the training split
   std::int64_t steps = 0;
@@ -36,7 +38,6 @@ struct StepMeasurement {
   double exposed_s = 0;
   double alone_s = 0;         ///< of a blocking all-reduce of the gradient without computation: median; 0 on one rank
   double gradient_bytes = 0;  ///< in f32
-  bool buckets = false;       ///< whether the gradient travels in buckets during the backward pass
   double memory_bytes = 0;    ///< resident, or of the GPU; of the rank with the most
   GpuMemory gpu_memory;       ///< of this rank's GPU; zeros without one
   std::array<std::size_t, kMemoryUses> host_memory{};  ///< of this rank

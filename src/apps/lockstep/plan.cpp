@@ -17,7 +17,6 @@
 #include "lockstep/device/device.hpp"
 #include "lockstep/report/append_file.hpp"
 #include "lockstep/report/run_records.hpp"
-#include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/rank_memory.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/sharded_program.hpp"
@@ -76,7 +75,7 @@ void print_time(const RunConfig& c, double given_rate, const TaskNeeds& needs, s
 
 /// needs_of() with the batch of the configuration. errors  Error (usage): a configuration that training also refuses
 TaskNeeds checked_needs(const RunConfig& c, int ranks) {
-  if (const auto require_supported = task_kind(c.model_kind).require_supported) require_supported(c, ranks);
+  c.task->require_supported(c, ranks);
   const TaskNeeds needs = needs_of(c, ranks, c.global_batch(ranks));
   if (needs.steps_per_epoch == 0) checked_batch(c, ranks, needs.train_samples);  // the steps are of ShardedProgram
   return needs;

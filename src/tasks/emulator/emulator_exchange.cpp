@@ -33,7 +33,7 @@ std::string from_data(const NamedArrays& arrays) {
 }
 
 /// Moments beside the weights replace those of the data set: the network was trained with them.
-std::unique_ptr<Task> load(const TaskConfig& config, const TaskSource& source, NamedArrays& arrays) {
+std::unique_ptr<Task> load(const EmulatorConfig& config, const TaskSource& source, NamedArrays& arrays) {
   EmulatorData data = EmulatorData::read(source.path, source.data_memory);
   Moments& m = data.moments;
   std::size_t found = 0;
@@ -50,15 +50,17 @@ std::unique_ptr<Task> load(const TaskConfig& config, const TaskSource& source, N
   require_data(found == 0 || found == 4, "importing the normalisation: ", found,
                " of input_mean, input_std, output_mean and output_std; give all or none of them");
   check_moments(m, data.n_in(), data.n_out(), "importing the normalisation");
-  return std::make_unique<EmulatorTask>(
-      dynamic_cast<const EmulatorConfig&>(config).model_options(source.dtype, source.seed), std::move(data));
+  return std::make_unique<EmulatorTask>(config.model_options(source.dtype, source.seed), std::move(data));
 }
 
 }  // namespace
 
 WeightExchange exchange_emulator() {
-  return {
-      .options = options_of, .asked = kAsked, .upstream = "the public emulator", .from_data = from_data, .load = load};
+  return {.options = options_of,
+          .asked = kAsked,
+          .upstream = "the public emulator",
+          .from_data = from_data,
+          .load = of_base<load>};
 }
 
 }  // namespace lockstep

@@ -275,13 +275,13 @@ ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
   return {sum, batch.weight};
 }
 
-double EmulatorTask::flops_per_sample() const {
+SampleWork EmulatorTask::work() const {
   const EmulatorArch& arch = emulator_.arch();
   const std::int64_t first =
       arch.conv_channels > 0 ? arch.conv_channels * arch.conv_kernel * arch.n_in : arch.hidden * arch.n_in;
   const std::int64_t directions =
       options_.loss.jacobian > 0 ? jacobian_directions(options_.loss.directions, arch.n_in, arch.n_out) : 0;
-  return 2.0 * static_cast<double>(3 * (1 + directions) * arch.multiplications() - first);
+  return {2.0 * static_cast<double>(3 * (1 + directions) * arch.multiplications() - first)};
 }
 
 ops::RowDraw EmulatorTask::rows_of(const Shard& shard) const {

@@ -47,9 +47,9 @@ OptionValues options_of(const NamedArrays& arrays, const Options& set) {
   return values;
 }
 
-void describe_network(const TaskConfig& config, const H5File& checkpoint, const H5File*, const NamedArrays&,
+void describe_network(const HarConfig& config, const H5File& checkpoint, const H5File*, const NamedArrays&,
                       WeightMetadata& metadata) {
-  HarArch arch = dynamic_cast<const HarConfig&>(config).arch();
+  HarArch arch = config.arch();
   const HarMetadata data = {.class_names = checkpoint.read_text("/har/class_names"),
                             .channel_names = checkpoint.read_text("/har/channel_names"),
                             .channel_mean = checkpoint.read<double>("/har/channel_mean"),
@@ -72,7 +72,7 @@ WeightExchange exchange_har() {
           .asked = kAsked,
           .upstream = "ts2seq",
           .from_data = from_data,
-          .describe = describe_network,
+          .describe = of_base<describe_network>,
           .onnx = har_onnx};
 }
 

@@ -267,9 +267,7 @@ int predict_har(World& world, const Args& args) {
   const Split split = a.split == "train" ? Split::train : a.split == "test" ? Split::test : Split::validation;
   std::optional<Origins> origins;
   world.together("opening the data set", [&] {
-    auto* har = dynamic_cast<HarConfig*>(a.config.task.get());
-    require_data(har != nullptr, "checkpoint ", a.checkpoint, ": its model is ", reader->model_kind(), ", not har");
-    har->read_for_prediction();
+    own<HarConfig>(*a.config.task).read_for_prediction();
     if (world.rank() != 0) return;
     require_output(a.output, {a.config.data.path, a.checkpoint});
     if (a.recordings.path.empty()) return;
@@ -280,7 +278,7 @@ int predict_har(World& world, const Args& args) {
   const int threads = prepare_cpu(world, a.config);
   const auto data_memory = make_node_data_memory(world);
   const auto loaded = load_task(world, a.config, *data_memory, &reader->file());
-  const auto& model = dynamic_cast<const HarTask&>(*loaded);
+  const auto& model = own<HarTask>(*loaded);
   world.together("loading the weights", [&] {
     reader->load_average_or_weights(loaded->params());
     const std::int64_t rows = model.data().count[static_cast<std::size_t>(split)];

@@ -107,10 +107,11 @@ std::int64_t HarTask::size(Split split) const {
 
 std::int64_t HarTask::encoded() const { return net_.arch().mode == HarArch::Mode::first ? 1 : data_.channels(); }
 
-std::vector<SampleUnit> HarTask::units() const {
+SampleWork HarTask::work() const {
   const double channels = static_cast<double>(encoded());
   const std::string what = net_.arch().input == HarArch::Input::image ? "images" : "channels";
-  return {{"windows", per_channel() ? 1 / channels : 1}, {what, per_channel() ? 1 : channels}};
+  return {net_.arch().training_flops(),
+          {{"windows", per_channel() ? 1 / channels : 1}, {what, per_channel() ? 1 : channels}}};
 }
 
 std::int64_t HarTask::evaluation_block() const {

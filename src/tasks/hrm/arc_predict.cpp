@@ -89,7 +89,7 @@ void predict_arc(World& world, const Args& args, const HrmPrediction& a, const R
     if (!a.output.path.empty()) require_different(a.output.path, a.submission);
   });
   const std::unique_ptr<Task> loaded = load_task(world, config, *data_memory, &reader.file());
-  const auto& model = dynamic_cast<const HrmTask&>(*loaded);
+  const auto& model = own<HrmTask>(*loaded);
   const PuzzleData& data = model.data();
   Texts names;
   world.together("loading the weights", [&] {

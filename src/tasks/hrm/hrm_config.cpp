@@ -4,6 +4,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/data/names.hpp"
 #include "lockstep/io/h5.hpp"
+#include "lockstep/train/run_config.hpp"
 
 namespace lockstep {
 
@@ -92,6 +93,12 @@ HrmTask::Options HrmConfig::model_options(DType dtype, std::uint64_t seed) const
   options.dtype = dtype;
   options.seed = options.tries.seed = seed;
   return options;
+}
+
+void HrmConfig::require_supported(const RunConfig& config, int) const {
+  const std::int64_t count = tries().count;
+  require_usage(config.eval.max_samples == 0 || count == 1, "option eval.max_samples = ", config.eval.max_samples,
+                ": with eval.tries = ", count, " an evaluation tries all puzzles; set eval.max_examples instead");
 }
 
 std::unique_ptr<Task> HrmConfig::load(const TaskSource& source) const {

@@ -44,15 +44,14 @@ OptionValues options_of(const NamedArrays& arrays, const Options&) {
   return values;
 }
 
-void describe_network(const TaskConfig& config, const H5File& checkpoint, const H5File*, const NamedArrays&,
+void describe_network(const HrmConfig& config, const H5File& checkpoint, const H5File*, const NamedArrays&,
                       WeightMetadata& metadata) {
-  const auto& hrm = dynamic_cast<const HrmConfig&>(config);
-  HrmArch arch = hrm.arch();
+  HrmArch arch = config.arch();
   arch.seq_len = checkpoint.int_attribute("/", "seq_len");
   arch.vocab = checkpoint.int_attribute("/", "vocab_size");
   arch.identifiers = checkpoint.int_attribute("/", "num_puzzle_identifiers");
   metadata["data.task"] = checkpoint.text_attribute("/", "task");
-  metadata[kSegmentsEntry] = std::to_string(hrm.segments());
+  metadata[kSegmentsEntry] = std::to_string(config.segments());
   describe(metadata, arch);
 }
 
@@ -61,8 +60,11 @@ std::string from_data(const NamedArrays&) { return "cells of a puzzle, symbols, 
 }  // namespace
 
 WeightExchange exchange_hrm() {
-  return {
-      .options = options_of, .asked = kAsked, .upstream = "HRM", .from_data = from_data, .describe = describe_network};
+  return {.options = options_of,
+          .asked = kAsked,
+          .upstream = "HRM",
+          .from_data = from_data,
+          .describe = of_base<describe_network>};
 }
 
 }  // namespace lockstep

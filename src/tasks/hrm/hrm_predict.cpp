@@ -274,23 +274,22 @@ int predict_hrm(World& world, const Args& args) {
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
   std::unique_ptr<CheckpointReader> reader;
   RunConfig stored;
-  const HrmConfig* hrm = nullptr;
   world.together("opening the checkpoint", [&] {
     reader = std::make_unique<CheckpointReader>(a.checkpoint);
+    require_data(reader->model_kind() == "hrm", "checkpoint ", a.checkpoint, ": its model is ", reader->model_kind(),
+                 ", not hrm");
     Options table("lockstep predict");
     add_options(table, stored, reader->model_kind());
     table.parse_ini(reader->config(), a.checkpoint);
     require_same_network(options, reader->config(), "checkpoint " + a.checkpoint, !Options::config_files(args).empty());
-    hrm = dynamic_cast<const HrmConfig*>(stored.task.get());
-    const auto* asked = dynamic_cast<const HrmConfig*>(a.config.task.get());
-    require_usage(asked != nullptr, "option model.kind = ", a.config.model_kind, ": predict solves puzzles with hrm");
-    a.tries = asked->tries();
+    const auto& asked = own<HrmConfig>(*a.config.task);
+    a.tries = asked.tries();
     a.tries.seed = a.config.run.seed;
-    a.thinking.halt = asked->halts();
-    require_data(hrm != nullptr, "checkpoint ", a.checkpoint, ": its model is ", reader->model_kind(), ", not hrm");
+    a.thinking.halt = asked.halts();
   });
   const int threads = prepare_cpu(world, a.config);
-  if (reader->file().text_attribute("/", "task") != "arc") return predict_text(world, args, a, *hrm, *reader, threads);
+  if (reader->file().text_attribute("/", "task") != "arc")
+    return predict_text(world, args, a, own<HrmConfig>(*stored.task), *reader, threads);
   if (options.given("data.path")) stored.data.path = a.config.data.path;
   stored.data.stage = a.config.data.stage;
   stored.run = a.config.run;

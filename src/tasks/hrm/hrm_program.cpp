@@ -5,7 +5,6 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
-#include "lockstep/tasks/hrm/hrm_config.hpp"
 
 namespace lockstep {
 
@@ -144,19 +143,8 @@ ProgramFacts HrmProgram::facts() {
   return all;
 }
 
-namespace {
-void require_supported(const RunConfig& config, const Tries& tries) {
-  require_usage(config.eval.max_samples == 0 || tries.count == 1, "option eval.max_samples = ", config.eval.max_samples,
-                ": with eval.tries = ", tries.count, " an evaluation tries all puzzles; set eval.max_examples instead");
-}
-}  // namespace
-
-void require_supported_hrm(const RunConfig& config, int) {
-  require_supported(config, dynamic_cast<const HrmConfig&>(*config.task).tries());
-}
-
 std::unique_ptr<TrainingProgram> HrmTask::make_program(World& world, const RunConfig& config, int threads) {
-  require_supported(config, options_.tries);
+  config.task->require_supported(config, world.size());
   return std::make_unique<HrmProgram>(world, config, *this, threads);
 }
 

@@ -116,12 +116,12 @@ std::int64_t HrmTask::least_shard(const HrmArch& arch) {
   return std::max<std::int64_t>(1, 512 / arch.length());
 }
 
-double HrmTask::flops_per_sample() const {
+SampleWork HrmTask::work() const {
   const HrmArch& a = network_.arch();
   const double l = a.level_flops(a.l_layers), h = a.level_flops(a.one_network ? a.l_layers : a.h_layers);
   const auto n = static_cast<double>(a.h_cycles), m = static_cast<double>(a.l_cycles);
   const double calls = n * (m * l + h), inner = options_.loss.q_continue && options_.loss.halt_max_steps > 1 ? 2 : 1;
-  return inner * calls + 2 * ((a.last_cycle_gradient ? m : 1) * l + h);
+  return {inner * calls + 2 * ((a.last_cycle_gradient ? m : 1) * l + h)};
 }
 
 HrmCycles HrmTask::cycles_at(std::int64_t step) const {

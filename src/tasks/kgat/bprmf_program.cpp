@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <memory>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
@@ -10,18 +9,9 @@
 #include "lockstep/tasks/kgat/bprmf_task.hpp"
 #include "lockstep/tasks/kgat/kgat_sampler.hpp"
 #include "lockstep/train/agreement.hpp"
-#include "lockstep/train/training_program.hpp"
-#include "tasks/kgat/program_checks.hpp"
+#include "lockstep/train/sharded_program.hpp"
 
 namespace lockstep {
-
-void require_supported_bprmf(const RunConfig& config, int) {
-  require_supported(config, "bprmf");
-  require_usage(config.run.graphs != "on",
-                "option run.graphs = on: steps of bprmf cannot be captured in graphs; use auto");
-  require_usage(!is_half(config.storage()), "option run.precision = ", config.run.precision,
-                ": a model of kind bprmf has no matrix products to train in half precision; use fp32");
-}
 
 namespace {
 
@@ -29,7 +19,6 @@ namespace {
 /// the whole step, which costs less than exchanging gradients.
 class BprmfProgram final : public TrainingProgram {
  public:
-  /// errors  Error (usage): half precision, or as require_supported()
   BprmfProgram(World& world, const RunConfig& config, BprmfTask& model)
       : TrainingProgram({}),
         world_(world),
@@ -37,12 +26,10 @@ class BprmfProgram final : public TrainingProgram {
         model_(model),
         batch_size_(config.global_batch(world.size())),
         sampler_(model.data(), config.run.seed),
+        adam_(config.optim, model.params(), {{&model.users()}, {&model.items()}}),
         stream_(model.params().device()),
         arenas_{Arena(stream_.device()), Arena(stream_.device())} {
-    require_supported_bprmf(config, world.size());
     epoch_.positions = epoch_.steps = model.size(Split::train) / batch_size_ + 1;
-    adam_ = std::make_unique<LazyAdam>(config.optim, model.params(),
-                                       std::vector<RowsOf>{{&model.users()}, {&model.items()}});
   }
 
   StepResult step(const TrainState& state, double lr, Ema*, unsigned flags) override {
@@ -66,8 +53,8 @@ class BprmfProgram final : public TrainingProgram {
     const auto [user, liked, other, use_ptr, use, of_items, of_users] =
         for_kernels(stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use,
                     std::span(rows).first(static_cast<std::size_t>(split)), std::span<const std::int32_t>(users_));
-    adam_->catch_up(model_.items(), of_items);
-    adam_->catch_up(model_.users(), of_users);
+    adam_.catch_up(model_.items(), of_items);
+    adam_.catch_up(model_.users(), of_users);
     const auto count = static_cast<std::int64_t>(rows.size());
     const Tensor values = allocate(arena, dtype, {count, d}), gradient = allocate(arena, dtype, {count, d}),
                  slope = allocate(arena, dtype, {batch_size_});
@@ -76,25 +63,24 @@ class BprmfProgram final : public TrainingProgram {
                           ops::RowScale::none);
     auto& sums = *static_cast<ops::RankingSums*>(arena.host().allocate(sizeof(ops::RankingSums)));
     ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, values, l2, slope, gradient, sums);
-    const double norm = gradient_norm(gradient, {{0, gradient.size()}});  // waits for the sums too
+    outcome.norm = gradient_norm(gradient, {{0, gradient.size()}});  // waits for the sums too
     result.advance = 1;
     result.samples = batch_size_;
     outcome.loss = sums.loss + l2 * sums.half_square;
     outcome.weight = static_cast<double>(batch_size_);
-    outcome.norm = norm;
-    require_finite(world_, config_, state.step, state.epoch, "interactions", outcome.loss / outcome.weight, norm);
+    require_finite(world_, config_, state.step, state.epoch, "", outcome.loss / outcome.weight, outcome.norm);
     phase.next("update", result.update);
-    adam_->begin_step(lr, clip_scale(norm, config_.optim.clip_norm));
-    adam_->update(model_.items(), of_items, gradient.slice(0, split));
-    adam_->update(model_.users(), of_users, gradient.slice(split, count - split));
+    adam_.begin_step(lr, clip_scale(outcome.norm, config_.optim.clip_norm));
+    adam_.update(model_.items(), of_items, gradient.slice(0, split));
+    adam_.update(model_.users(), of_users, gradient.slice(split, count - split));
     phase.next("reduce", result.reduce);
     outcome.flags = flags_of_all(world_.communicator(), flags);
     phase.end();
     return result;
   }
 
-  void settle(bool /*optimizers*/) override { adam_->flush(); }
-  ProgramState state() override { return {{{"", adam_.get()}}}; }
+  void settle(bool /*optimizers*/) override { adam_.flush(); }
+  ProgramState state() override { return {{{"", &adam_}}}; }
   ProgramFacts facts() override {
     return {.backend = world_.communicator().backend(),
             .lines = {{"batch", config_.batch_text(batch_size_, world_.size())}}};
@@ -106,7 +92,7 @@ class BprmfProgram final : public TrainingProgram {
   BprmfTask& model_;
   const std::int64_t batch_size_;
   KgatSampler sampler_;
-  std::unique_ptr<LazyAdam> adam_;
+  LazyAdam adam_;
   CfBatch batch_;
   std::vector<std::int32_t> users_;  ///< of the batch, ascending
   Stream stream_;
@@ -117,6 +103,7 @@ class BprmfProgram final : public TrainingProgram {
 }  // namespace
 
 std::unique_ptr<TrainingProgram> BprmfTask::make_program(World& world, const RunConfig& config, int) {
+  config.task->require_supported(config, world.size());
   return std::make_unique<BprmfProgram>(world, config, *this);
 }
 

@@ -8,6 +8,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/tasks/kgat/kgat_sampler.hpp"
+#include "lockstep/train/run_config.hpp"
 
 namespace lockstep {
 
@@ -27,6 +28,16 @@ void set_common_defaults(Options& o) {
   o.alias("batch.size", "cf_batch_size");
   o.alias("eval.every", "evaluate_every");
   o.alias("stop.patience", "stopping_steps");
+}
+
+/// errors  Error (usage) naming the options that a program with LazyAdam does not support
+void require_plain_adam(const RunConfig& config, const char* kind) {
+  const auto& o = config.optim;
+  require_usage(o.name == "adam" && o.weight_decay == 0, "option optim.name = ", o.name,
+                ", optim.weight_decay = ", o.weight_decay, ": a model of kind ", kind,
+                " is trained by adam without weight decay");
+  require_usage(o.ema == 0 && config.batch.accumulate == 1, "options optim.ema and batch.accumulate: a model of kind ",
+                kind, " is trained without them");
 }
 
 void add_cutoffs(Options& o, std::vector<double>* target) {
@@ -156,6 +167,8 @@ std::optional<Pretraining> KgatConfig::pretraining() const {
                       {"loss.cf_l2", exact(pretrain_l2_)}}};
 }
 
+void KgatConfig::require_supported(const RunConfig& config, int) const { require_plain_adam(config, "kgat"); }
+
 std::unique_ptr<Task> KgatConfig::load(const TaskSource& source) const {
   KgatTask::Options options = resolved(source.dtype);
   options.seed = source.seed;
@@ -238,6 +251,14 @@ void BprmfConfig::add_options(Options& o) {
 }
 
 void BprmfConfig::check() const { RankingMetrics{whole("eval.ks", cutoffs_)}; }
+
+void BprmfConfig::require_supported(const RunConfig& config, int) const {
+  require_plain_adam(config, kBprmf);
+  require_usage(config.run.graphs != "on",
+                "option run.graphs = on: steps of bprmf cannot be captured in graphs; use auto");
+  require_usage(!is_half(config.storage()), "option run.precision = ", config.run.precision,
+                ": a model of kind bprmf has no matrix products to train in half precision; use fp32");
+}
 
 std::unique_ptr<Task> BprmfConfig::load(const TaskSource& source) const {
   BprmfTask::Options options = model_;

@@ -36,9 +36,9 @@ OptionValues options_of(const NamedArrays& arrays, const Options&) {
   return values;
 }
 
-void describe_network(const TaskConfig& config, const H5File& checkpoint, const H5File*, const NamedArrays& arrays,
+void describe_network(const KgatConfig& config, const H5File& checkpoint, const H5File*, const NamedArrays& arrays,
                       WeightMetadata& metadata) {
-  KgatArch arch = dynamic_cast<const KgatConfig&>(config).resolved().arch;
+  KgatArch arch = config.resolved().arch;
   arch.nodes = extent(arrays, "entity_user_embed.weight", 0);
   arch.relations = extent(arrays, "relation_embed.weight", 0);
   arch.edges = extent(arrays, "adjacency", 0);
@@ -49,8 +49,7 @@ void describe_network(const TaskConfig& config, const H5File& checkpoint, const 
 }
 
 /// The rows whose inner products are the scores, as tables of kind bprmf.
-NamedArrays tables_of(Task& task) {
-  auto& kgat = dynamic_cast<KgatTask&>(task);
+NamedArrays tables_of(KgatTask& kgat) {
   std::vector<std::int64_t> users(static_cast<std::size_t>(kgat.data().users));
   std::iota(users.begin(), users.end(), std::int64_t{0});
   const OwnedTensor items = kgat.item_rows();
@@ -72,8 +71,7 @@ NamedArrays tables_of(Task& task) {
 }
 
 /// The public code recomputes the attention before each evaluation too.
-void complete(Task& task) {
-  auto& kgat = dynamic_cast<KgatTask&>(task);
+void complete(KgatTask& kgat) {
   const KgGraph& graph = kgat.data().graph;
   if (!kgat.options().attention) return;
   refresh_attention(kgat.net(), graph, AttentionPlan(graph, 0, graph.nodes, kgat.params().dtype()),
@@ -102,9 +100,9 @@ WeightExchange exchange_kgat() {
           .asked = kAsked,
           .upstream = "the public PyTorch program",
           .from_data = from_data,
-          .describe = describe_network,
-          .complete = complete,
-          .tables = tables_of};
+          .describe = of_base<describe_network>,
+          .complete = of_base<complete>,
+          .tables = of_base<tables_of>};
 }
 WeightExchange exchange_bprmf() {
   return {.names = bprmf_names(), .options = bprmf_options, .from_data = from_data, .describe = describe_tables};

@@ -102,7 +102,7 @@ int predict_kgat(World& world, const Args& args) {
       [&] {
         check(a, options, world, {}, {a.user_names, a.item_names, a.config.data.path});
       },
-      [&](Task& task) { return make_recommender(a, dynamic_cast<RankingTask&>(task)); });
+      [&](Task& task) { return make_recommender(a, own<RankingTask>(task)); });
 }
 
 }  // namespace lockstep

@@ -8,16 +8,14 @@
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/tasks/kgat/kgat_sampler.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
-#include "lockstep/train/training_program.hpp"
+#include "lockstep/train/sharded_program.hpp"
 #include "tasks/kgat/kgat_step.hpp"
-#include "tasks/kgat/program_checks.hpp"
 
 namespace lockstep {
 
 namespace {
 
 KgatStepOptions step_options(World& world, const RunConfig& config, const KgatTask::Options& o, Device device) {
-  require_supported(config, "kgat");
   return {.mode = o.mode.value_or(device.is_cuda() ? KgatMode::replicate : KgatMode::nested_rows),
           .row_threshold = o.row_threshold,
           .segments = config.dist.shards,
@@ -46,7 +44,6 @@ std::int64_t triples_per_step(const RunConfig& config, const KgatTask& model, in
 /// shards.
 class KgatProgram final : public TrainingProgram {
  public:
-  /// errors  Error (usage) as require_supported()
   KgatProgram(World& world, const RunConfig& config, KgatTask& model)
       : TrainingProgram({}),
         world_(world),
@@ -187,8 +184,8 @@ class KgatProgram final : public TrainingProgram {
   /// The outcome of a step, after its check.
   std::optional<StepOutcome> outcome(const std::optional<KgatStepResult>& done) {
     if (!done) return {};
-    require_finite(world_, config_, done->step, last_epoch_, done->is_cf ? "interactions" : "triples", done->loss,
-                   done->norm);
+    require_finite(world_, config_, done->step, last_epoch_, done->is_cf ? ", phase interactions" : ", phase triples",
+                   done->loss, done->norm);
     StepOutcome outcome = {.step = done->step, .flags = done->flags};
     if (done->is_cf) {
       outcome.weight = static_cast<double>(cf_batch_);
@@ -223,9 +220,8 @@ class KgatProgram final : public TrainingProgram {
 
 }  // namespace
 
-void require_supported_kgat(const RunConfig& config, int) { require_supported(config, "kgat"); }
-
 std::unique_ptr<TrainingProgram> KgatTask::make_program(World& world, const RunConfig& config, int) {
+  config.task->require_supported(config, world.size());
   return std::make_unique<KgatProgram>(world, config, *this);
 }
 

@@ -157,10 +157,6 @@ void SequenceConfig::require_supported(const RunConfig& config, int ranks) const
     require_item_shards(config, H5File::open(config.data.path).int_attribute("/", "n_items"), ranks);
 }
 
-void require_supported_sequence(const RunConfig& config, int ranks) {
-  dynamic_cast<const SequenceConfig&>(*config.task).require_supported(config, ranks);
-}
-
 std::unique_ptr<Task> SequenceConfig::load(const TaskSource& source) const {
   SequenceData data = SequenceData::read(source.path, source.data_memory);
   SequenceTask::Options options = model_options(source.dtype, source.seed);

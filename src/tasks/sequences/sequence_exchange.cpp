@@ -35,9 +35,9 @@ OptionValues options_of(const NamedArrays& arrays, const Options&) {
   return values;
 }
 
-void describe_network(const TaskConfig& config, const H5File& checkpoint, const H5File* data, const NamedArrays&,
+void describe_network(const SequenceConfig& config, const H5File& checkpoint, const H5File* data, const NamedArrays&,
                       WeightMetadata& metadata) {
-  SasRecArch arch = dynamic_cast<const SequenceConfig&>(config).model_options(DType::f32, 0).arch;
+  SasRecArch arch = config.model_options(DType::f32, 0).arch;
   arch.items = checkpoint.int_attribute(kSequenceGroup, "items");
   describe(metadata, arch);
   if (data == nullptr) return;
@@ -56,7 +56,7 @@ WeightExchange exchange_sequence() {
           .asked = kAsked,
           .upstream = "pmixer's code",
           .from_data = from_data,
-          .describe = describe_network,
+          .describe = of_base<describe_network>,
           .names_in_data = true,
           .onnx = sasrec_onnx};
 }

@@ -167,7 +167,7 @@ int predict_sequence(World& world, const Args& args) {
                       "option exclude = ", a.exclude, ": the histories of a file have no splits; use all or none");
       },
       [&](Task& task) {
-        const auto& model = dynamic_cast<const SequenceTask&>(task);
+        const auto& model = own<SequenceTask>(task);
         if (model.repeats() == Repeats::keep && !options.given("exclude")) a.exclude = "none";
         return make_recommender(a, model, SequenceNames::read(H5File::open(a.config.data.path)), file);
       });

@@ -7,7 +7,7 @@ page=$tree/docs/run-directory.md
 
 # Documented names that no run here writes or leaves: fp16 and measurements of GPUs need a GPU, votes need ARC tasks, and
 # the previous best files are removed by the next checkpoint.
-unwritten='checkpoints/previous-best/ metrics.loss_scale metrics.skipped_steps metrics.pass@K'
+unwritten='checkpoints/previous-best/ tracker-NAME.json metrics.loss_scale metrics.skipped_steps metrics.pass@K'
 unwritten+=' training gpus.RANK.utilization_percent training gpus.RANK.memory_bytes training gpus.RANK.power_w training gpus.RANK.sm_clock_mhz'
 
 # --- the runs; the first directory also holds a former run

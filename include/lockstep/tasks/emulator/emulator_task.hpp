@@ -108,7 +108,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   /// .stability, .max_gradient, .gradient_std, .feature.NAME, .most_sensitive_feature, .max_sensitivity
   std::vector<Metric> diagnostics() const override;
   /// Three products per layer for the pass and for each direction of the Jacobian, less one: inputs need no gradient.
-  double flops_per_sample() const override;
+  SampleWork work() const override;
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
 

@@ -74,8 +74,7 @@ class HarTask final : public ShardTask {
     return join(size(split), " windows", per_channel() ? ", each by the mean of its channels" : "");
   }
   std::vector<MetricTable> tables(Split split, const std::vector<double>& sums) const override;
-  double flops_per_sample() const override { return net_.arch().training_flops(); }
-  std::vector<SampleUnit> units() const override;
+  SampleWork work() const override;
   std::int64_t evaluation_block() const override;
   /// The log-probabilities of windows, numbered over all splits, without dropout and augmentation; in mode
   /// `independent` the mean over the channels. shapes  out (windows, classes)

@@ -12,6 +12,7 @@ class HrmConfig final : public TaskConfig {
   void add_options(Options& options) override;
   const char* preparation() const override { return "lockstep-prep hrm-npy --input DIR"; }
   void check() const override;
+  void require_supported(const RunConfig& config, int ranks) const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   /// A task with the architecture of a checkpoint and no data, for HrmTask::solve(). The caller loads the weights.
   std::unique_ptr<HrmTask> load_trained(const H5File& checkpoint, DType dtype) const;

@@ -103,7 +103,7 @@ class HrmTask : public ShardTask {
   std::vector<std::string> collective_metric_names() const override;
   /// "150 puzzles, 8 segments"; with several tries, how they differ and how their answers are combined.
   std::string protocol(Split split) const override;
-  double flops_per_sample() const override;
+  SampleWork work() const override;
   /// A test puzzle, and the answer after each segment until it no longer changes.
   std::pair<std::string, std::string> picture() const override;
   void save(H5File& file) const override;

@@ -15,7 +15,7 @@ class KgatConfig final : public TaskConfig {
   const char* preparation() const override { return "lockstep-prep kg --input DIR"; }
   void check() const override;
   std::optional<Pretraining> pretraining() const override;
-  bool has_samples() const override { return true; }
+  void require_supported(const RunConfig& config, int ranks) const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
   /// The task options. errors  usage: a list of values that are no whole numbers
@@ -35,7 +35,7 @@ class BprmfConfig final : public TaskConfig {
   void add_options(Options& options) override;
   const char* preparation() const override { return "lockstep-prep kg --input DIR"; }
   void check() const override;
-  bool has_samples() const override { return true; }
+  void require_supported(const RunConfig& config, int ranks) const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
 

@@ -20,7 +20,7 @@ class SequenceConfig : public TaskConfig {
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
   /// errors  usage: the program of dist.items = shard does not support the options of this run
-  void require_supported(const RunConfig& config, int ranks) const;
+  void require_supported(const RunConfig& config, int ranks) const override;
   /// The task options. errors  usage: values that are invalid together
   SequenceTask::Options model_options(DType dtype, std::uint64_t seed) const;
 

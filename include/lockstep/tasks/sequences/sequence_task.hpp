@@ -89,7 +89,7 @@ class SequenceTask : public ShardTask {
   /// The number of samples with 40,000 features. 0 for losses over many items, whose cost the targets of a shard share.
   static std::int64_t samples_in_cache(const SasRecArch& arch);
   /// Mean over the training windows; attention counts only the keys that a query sees.
-  double flops_per_sample() const override { return flops_per_sample_; }
+  SampleWork work() const override { return {flops_per_sample_}; }
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
   bool tied_to_data() const override { return true; }
