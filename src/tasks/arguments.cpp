@@ -184,6 +184,14 @@ std::string help_argument(const Args& args) {
   return "";
 }
 
+std::string trained_precision(const CheckpointReader& checkpoint) {
+  RunConfig stored;
+  Options options("lockstep train");
+  add_options(options, stored, checkpoint.model_kind());
+  options.parse_ini(checkpoint.config(), checkpoint.path().string());
+  return stored.precision();
+}
+
 std::unique_ptr<CheckpointReader> open_checkpoint(World& world, const std::string& path, const Args& args,
                                                   const Options& given, RunConfig& config) {
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});

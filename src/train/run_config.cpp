@@ -60,10 +60,10 @@ void add_run(Options& o, RunConfig::Run& run) {
            "processors of all ranks have")
       .may_change();
   o.choice(
-       "run.precision,precision", &run.precision, "fp32", {"fp32", "fp64", "tf32", "bf16", "fp16"},
-       "type of weights and activations. GPUs only: tf32 rounds the operands of fp32 matrix products to 10 mantissa "
-       "bits; bf16 and fp16 store weights and activations in 16 bits, but keep fp32 master weights and sums; fp16 "
-       "also scales the loss")
+       "run.precision,precision", &run.precision, "auto", {"auto", "fp32", "fp64", "tf32", "bf16", "fp16"},
+       "type of weights and activations. auto: fp32, but on GPUs bf16 if the model's publication trains in it. GPUs "
+       "only: tf32 rounds the operands of fp32 matrix products to 10 mantissa bits; bf16 and fp16 store weights and "
+       "activations in 16 bits, but keep fp32 master weights and sums; fp16 also scales the loss")
       .may_change();
   o.add(
        "run.max_hours,max-hours", &run.max_hours, 0, non_negative,
@@ -372,7 +372,7 @@ void check(const RunConfig& c) {
                 ": run.resume = ", c.run.resume,
                 " names another checkpoint; choose one: init starts at step 0 with its weights, resume "
                 "continues its run");
-  require_usage(c.run.device == "cuda" || c.run.precision == "fp32" || c.run.precision == "fp64",
+  require_usage(c.run.device == "cuda" || c.precision() == "fp32" || c.precision() == "fp64",
                 "option run.precision = ", c.run.precision,
                 ": only with run.device = cuda; CPUs compute in fp32 or fp64");
   require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)),
@@ -400,6 +400,11 @@ std::int64_t RunConfig::devices(int ranks) const {
   require_usage(dist.parallel != "dp" || ranks == 1, "option dist.parallel = dp: one process drives all replicas, but ",
                 ranks, " were started; start one, or choose ddp");
   return dist.parallel == "dp" ? dist.replicas : ranks;
+}
+
+std::string RunConfig::precision() const {
+  if (run.precision != "auto") return run.precision;
+  return run.device == "cuda" ? task->published_precision() : "fp32";
 }
 
 StepOptions RunConfig::step_options(int threads) const {

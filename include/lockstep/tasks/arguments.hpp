@@ -29,6 +29,8 @@ std::string help_argument(const Args& args);
 /// files  whether configuration files were passed: their defaults then count, too
 /// errors  Error (usage): lists the keys that differ, with both values
 void require_same_network(const Options& given, const std::string& config, const std::string& source, bool files);
+/// RunConfig::precision() of the run that has written the checkpoint.
+std::string trained_precision(const CheckpointReader& checkpoint);
 /// Opens and verifies a checkpoint, and checks the configuration. Without `--config` in the arguments, uses the
 /// checkpoint's configuration, overridden by the keys of `given` from the command line. Sets the world's timeout.
 /// Collective.

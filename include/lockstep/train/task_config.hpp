@@ -90,6 +90,8 @@ class TaskConfig {
   virtual void check() const {}
   /// The command that prepares published data for this kind, for messages.
   virtual const char* preparation() const { return "lockstep-prep SOURCE"; }
+  /// The run.precision of the model's publication, for GPUs.
+  virtual const char* published_precision() const { return "fp32"; }
   /// The run that trains the first weights; none: they are random, or come from a file.
   virtual std::optional<Pretraining> pretraining() const { return {}; }
   /// Whether Task::diagnostics() returns metrics; `jacobian.*` and `stop.jacobian_*` are keys then.

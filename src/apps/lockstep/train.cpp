@@ -18,6 +18,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_log.hpp"
+#include "lockstep/tasks/arguments.hpp"
 #include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/rank_memory.hpp"
 #include "lockstep/train/run_config.hpp"
@@ -51,7 +52,9 @@ fs::path choose_checkpoint(const Options& options, RunConfig& config) {
   require_usage(list.empty(), "checkpoint ", chosen.string(), " is of another configuration:", list);
   config.first_devices = reader.devices();
   config.first_isa = reader.isa();
-  log::info("continuing from ", chosen.string(), ", step ", reader.state().step);
+  const std::string then = trained_precision(reader), now = config.precision();
+  log::info("continuing from ", chosen.string(), ", step ", reader.state().step,
+            then == now ? "" : join("; the steps up to here were computed in ", then, ", the next ones in ", now));
   return chosen;
 }
 

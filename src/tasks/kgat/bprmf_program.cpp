@@ -19,7 +19,7 @@ void require_supported_bprmf(const RunConfig& config, int) {
   require_supported(config, "bprmf");
   require_usage(config.run.graphs != "on",
                 "option run.graphs = on: steps of bprmf cannot be captured in graphs; use auto");
-  require_usage(!is_half(config.storage()), "option run.precision = ", config.run.precision,
+  require_usage(!is_half(config.storage()), "option run.precision = ", config.precision(),
                 ": a model of kind bprmf has no matrix products to train in half precision; use fp32");
 }
 
