@@ -329,14 +329,16 @@ void add_words(Options& o, RunConfig& c) {
            for (std::int64_t i = 1; i < n; ++i) ids += join(",", i);
            return Options::Reply{.keys = {{"dist.parallel", "dp"}, {"dist.gpu_ids", ids}}};
          });
-  o.word("dataset", true, "data.path = data/VALUE.h5, or data/KIND-VALUE.h5", [&c](const std::string& name) {
-    const std::string kind = c.model_kind, own = "data/" + kind + "-" + name + ".h5", plain = "data/" + name + ".h5";
-    const std::string path = std::filesystem::exists(own) ? own : plain;
-    require_usage(std::filesystem::exists(path), "option --dataset = ", name, ": there is neither ", plain, " nor ",
-                  own, "; prepare the data with ", c.task->preparation(), " --output ", plain,
-                  ", or name a file with --data.path");
-    return Options::Reply{.note = "data.path = " + path, .keys = {{"data.path", path}}};
-  });
+  o.word("dataset", true, "data/[KIND-]VALUE.h5; without --config, configs/KIND-VALUE.ini",
+         [&c](const std::string& name) {
+           const std::string kind = c.model_kind, own = "data/" + kind + "-" + name + ".h5",
+                             plain = "data/" + name + ".h5";
+           const std::string path = std::filesystem::exists(own) ? own : plain;
+           require_usage(std::filesystem::exists(path), "option --dataset = ", name, ": there is neither ", plain,
+                         " nor ", own, "; prepare the data with ", c.task->preparation(), " --output ", plain,
+                         ", or name a file with --data.path");
+           return Options::Reply{.note = "data.path = " + path, .keys = {{"data.path", path}}};
+         });
 }
 
 }  // namespace

@@ -20,6 +20,9 @@ bool parse(World& world, Options& options, const Args& args);
 /// parse() for a command with a configuration. Adds the keys of model_kind() to the options, or of the first kind if
 /// there is none. Without a kind, help lists the kinds and the keys that all kinds have.
 bool parse(World& world, Options& options, const Args& args, RunConfig& config);
+/// The arguments with `--config configs/KIND-NAME.ini` before them, if they have `--dataset NAME` and no `--config`, and
+/// that file exists.
+Args with_configuration_of_dataset(Args args);
 /// The model.kind of the arguments or their files, else the kind of the `--checkpoint` file, else "". Collective.
 std::string model_kind(World& world, const Args& args);
 /// The first argument that asks for help (`--help`, `-h`, `--help=FORM`), or "".

@@ -44,7 +44,7 @@ struct Pretraining {
 /// The step to plan.
 struct PlannedStep {
   std::int64_t samples = 0;  ///< over all ranks, of all micro-batches
-  std::int64_t scale = 1;    ///< RunConfig::over_devices() for one sample
+  std::int64_t scale = 1;    ///< RunConfig::over_devices() for one sample, of all micro-batches
   std::int64_t ranks = 1, shards = 16;
   bool reproducible = false;
   bool on_gpu = false;

@@ -35,7 +35,7 @@ class BprmfProgram final : public TrainingProgram {
         world_(world),
         config_(config),
         model_(model),
-        batch_size_(config.global_batch(world.size())),
+        batch_size_(interactions_per_step(config, world.size())),
         sampler_(model.data(), config.run.seed),
         stream_(model.params().device()),
         arenas_{Arena(stream_.device()), Arena(stream_.device())} {
@@ -97,7 +97,7 @@ class BprmfProgram final : public TrainingProgram {
   ProgramState state() override { return {{{"", adam_.get()}}}; }
   ProgramFacts facts() override {
     return {.backend = world_.communicator().backend(),
-            .lines = {{"batch", config_.batch_text(batch_size_, world_.size())}}};
+            .lines = {{"batch", interactions_text(config_, world_.size())}}};
   }
 
  private:

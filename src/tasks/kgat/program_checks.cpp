@@ -12,8 +12,17 @@ void require_supported(const RunConfig& config, const char* kind) {
   require_usage(o.name == "adam" && o.weight_decay == 0, "option optim.name = ", o.name,
                 ", optim.weight_decay = ", o.weight_decay, ": a model of kind ", kind,
                 " is trained by adam without weight decay");
-  require_usage(o.ema == 0 && config.batch.accumulate == 1, "options optim.ema and batch.accumulate: a model of kind ",
-                kind, " is trained without them");
+  require_usage(o.ema == 0, "option optim.ema = ", o.ema, ": a model of kind ", kind, " is trained without it");
+}
+
+std::int64_t interactions_per_step(const RunConfig& config, int ranks) {
+  return config.batch.accumulate * config.global_batch(ranks);
+}
+
+std::string interactions_text(const RunConfig& config, int ranks) {
+  const std::int64_t micro = config.global_batch(ranks), k = config.batch.accumulate;
+  return config.batch_text(k * micro, ranks) + " of interactions" +
+         (k > 1 ? join(", ", k, " micro-batches of ", micro, " at once") : "");
 }
 
 void require_finite(World& world, const RunConfig& config, std::int64_t step, std::int64_t epoch, const char* phase,
