@@ -224,8 +224,10 @@ void add_diagnostics(Options& o, RunConfig& c) {
 
 void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.section("checkpoint", "Checkpoints");
-  o.add("checkpoint.every,training.save_interval", &c.checkpoint.every, 10, non_negative,
-        "epochs between two checkpoints; 0: off")
+  o.add(
+       "checkpoint.every,training.save_interval", &c.checkpoint.every, -1, at_least(-1),
+       "epochs between two checkpoints; 0: off; -1: one after each epoch, but only as often as they cost less than 1 % "
+       "of the time")
       .may_change();
   o.add("checkpoint.every_steps", &c.checkpoint.every_steps, 0, non_negative, "steps between two checkpoints; 0: off")
       .may_change();

@@ -95,7 +95,6 @@ void SequenceConfig::add_options(Options& o) {
                                                                   {"schedule.gamma", "0.98"},
                                                                   {"train.epochs", "300"},
                                                                   {"eval.every", "20"},
-                                                                  {"checkpoint.every", "20"},
                                                                   {"stop.patience", "3"},
                                                                   {"stop.tolerance", "0"}})
     o.set_default(key, value);
