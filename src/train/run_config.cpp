@@ -16,8 +16,10 @@ namespace {
 
 void add_run(Options& o, RunConfig::Run& run) {
   o.section("run", "Run", "Run directory, device and limits.");
-  o.add("run.dir,output.model_dir", &run.dir, "",
-        "run directory for logs, metrics, checkpoints and report; empty: runs/<name of the configuration file>")
+  o.add(
+       "run.dir,output.model_dir", &run.dir, "",
+       "run directory for logs, metrics, checkpoints and report; empty: runs/<name of the configuration file>, so that "
+       "the same command continues its run; auto: a new one, runs/<that name>-<date>-<time>")
       .value_name("DIR")
       .may_change();
   o.add(

@@ -13,6 +13,7 @@
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/process.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -222,10 +223,25 @@ int train_members(World& world, const Options& options, RunConfig& config, TakeO
 
 }  // namespace
 
-void complete(RunConfig& config, const Options& options, const Args& args) {
-  if (config.run.dir.empty()) {
+void complete(World& world, RunConfig& config, const Options& options, const Args& args) {
+  const bool timed = config.run.dir == "auto";
+  if (timed || config.run.dir.empty()) {
     const std::vector<std::string> files = Options::config_files(args);
-    config.run.dir = (fs::path("runs") / (files.empty() ? fs::path("run") : fs::path(files.back()).stem())).string();
+    std::string name = !files.empty() ? fs::path(files.back()).stem().string() : timed ? config.model_kind : "run";
+    if (timed) {
+      world.together("naming the run directory", [&] {
+        require_usage(
+            std::getenv("LOCKSTEP_REQUEUE") == nullptr,
+            "option run.dir = auto: if the job is requeued, it begins again in another directory; name one, or "
+            "submit the job with --no-requeue");
+      });
+      std::string time = world.communicator().broadcast_text(local_time(), 0, "time of the start");
+      std::erase_if(time, [](char c) { return c == '-' || c == ':'; });
+      std::ranges::replace(time, ' ', '-');
+      name += "-" + time;
+    }
+    config.run.dir = (fs::path("runs") / name).string();
+    if (timed) log::info("run directory: ", config.run.dir);
   }
   // Checkpoints hold the configuration: other commands find the files from any folder.
   for (std::string* path : {&config.data.path, &config.run.init})
@@ -287,7 +303,7 @@ int run_train(World& world, const Args& args) {
            "profile-A-B.json in the run directory; see docs/profiling.md")
       .value_name("A..B");
   if (!parse(world, options, args, config)) return 0;
-  complete(config, options, args);
+  complete(world, config, options, args);
   log::set_all_ranks(config.run.all_ranks_log);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);

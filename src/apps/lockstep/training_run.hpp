@@ -9,7 +9,8 @@
 namespace lockstep::apps {
 
 /// Fills in what the arguments leave open: the run directory, absolute paths, and the text of the configuration.
-void complete(RunConfig& config, const Options& options, const Args& args);
+/// Collective.
+void complete(World& world, RunConfig& config, const Options& options, const Args& args);
 
 /// open_run_directory() for config.run.dir and run.resume. If this is a later start of a requeued Slurm job, which
 /// repeats the command of the first one, config.run.resume becomes auto. Call it on rank 0.
