@@ -28,9 +28,10 @@ void add_run(Options& o, RunConfig::Run& run) {
        "files to previous-N; FILE: continue from this checkpoint")
       .value_name("auto|never|FILE")
       .may_change();
-  o.add("run.init,init-from", &run.init, "",
-        "checkpoint with the initial weights of a new run; its data and options may differ, but its arrays must match; "
-        "a resumed run ignores it")
+  o.add(
+       "run.init,init-from", &run.init, "",
+       "initial weights of a new run: a checkpoint, whose data and options may differ, but its arrays must match, or a "
+       "file that lockstep import reads (.pth, .safetensors, .npz), with the same options; a resumed run ignores it")
       .value_name("FILE");
   o.add("run.seed,seed", &run.seed, 0, "seed of all random numbers, such as initial weights and the order of samples");
   o.add("run.reproducible,reproducible", &run.reproducible, false,

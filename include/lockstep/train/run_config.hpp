@@ -98,6 +98,7 @@ struct RunConfig {
   std::string text;  ///< resolved INI text, as saved in the run directory and in checkpoints
   /// devices() of the run's first start: a resumed run keeps that batch and learning rate; 0: this is the first start.
   std::int64_t first_devices = 0;
+  std::string initial;     ///< checkpoint made of run.init, if another program has written that; "": none
   std::string pretrained;  ///< checkpoint with the best weights of the task's pretraining; "": none
   std::string first_isa;   ///< instruction set of the checkpoint that a resumed run continues; "": none
 

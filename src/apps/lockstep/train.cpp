@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -145,7 +146,7 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
   if (!checkpoint.empty()) {
     trainer.resume(checkpoint);
   } else if (!config.run.init.empty()) {
-    trainer.start_from(config.run.init);
+    trainer.start_from(config.initial.empty() ? config.run.init : config.initial);
   }
 
   trainer.profile(profiled);
@@ -264,7 +265,7 @@ void open_directory(RunConfig& config, const Options& options, TakeOver take_ove
 }
 
 int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
-                 const std::string& profiled_steps) {
+                 const std::string& profiled_steps, std::optional<ForeignWeights> first_weights) {
   std::unique_ptr<NestedRun> first;
   StepRange profiled;
   world.together("checking the configuration", [&] {
@@ -279,6 +280,15 @@ int training_run(World& world, const Options& options, RunConfig& config, TakeOv
   if (first && checkpoint.empty()) {  // a resumed run needs no pretraining
     if (const int code = pretrain(world, *first, config, take_over); code != kExitDone) return code;
   }
+  if (first_weights && checkpoint.empty()) {
+    config.initial = (fs::path(config.run.dir) / "initial.h5").string();
+    world.together("importing the first weights", [&] {
+      if (world.rank() == 0)
+        log::info("first weights, from ", config.run.init, ": ",
+                  first_weights->write(config.initial, config, config.text));
+    });
+  }
+  first_weights.reset();
   return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint, profiled); });
 }
 
@@ -303,11 +313,17 @@ int run_train(World& world, const Args& args) {
            "profile-A-B.json in the run directory; see docs/profiling.md")
       .value_name("A..B");
   if (!parse(world, options, args, config)) return 0;
+  std::optional<ForeignWeights> first_weights;
+  world.together("reading the first weights", [&] {
+    if (!holds_foreign_weights(config.run.init)) return;
+    first_weights.emplace(config.run.init, "", config.model_kind).set_options(options);
+  });
   complete(world, config, options, args);
   log::set_all_ranks(config.run.all_ranks_log);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
-  return training_run(world, options, config, take_over ? TakeOver::yes : TakeOver::no, steps);
+  return training_run(world, options, config, take_over ? TakeOver::yes : TakeOver::no, steps,
+                      std::move(first_weights));
 }
 
 }  // namespace lockstep::apps
