@@ -64,6 +64,7 @@ struct Options::Impl {
     bool takes_value = false;
     std::string help;
     std::function<Reply(const std::string&)> reply;
+    std::string spelling() const;  ///< `--num_workers, --num-workers VALUE`
   };
   std::vector<std::unique_ptr<Word>> words;  ///< of other programs
   std::vector<Positional> positionals;

@@ -20,14 +20,10 @@ std::string dashed(const std::string& alias) { return (alias.size() == 1 ? "-" :
 /// `--optim.lr, --lr NUMBER`, `--[no-]json`.
 std::string spelling(const Option::Spec& row) {
   std::string text = row.flag() ? "--[no-]" + row.key : "--" + row.key;
-  for (const auto& alias : row.aliases)
-    if (alias.find('.') == std::string::npos) text += ", " + dashed(alias);
+  for (const auto& alias : row.aliases) text += ", " + dashed(alias);
   if (!row.flag()) text += " " + row.placeholder();
   return text;
 }
-
-/// `--num_workers, --num-workers`.
-std::string spelling(const std::vector<std::string>& words) { return "--" + listed(words, ", --"); }
 
 std::string ini_text(const std::string& value) {
   const bool plain = value.find_first_of("#;\"\n\r\\") == std::string::npos && trim(value) == value;
@@ -111,6 +107,18 @@ std::string Option::Spec::remark() const {
   return listed(parts, "; ");
 }
 
+std::string Options::Impl::Word::spelling() const {
+  return "--" + lockstep::listed(names, ", --") + (takes_value ? " VALUE" : "");
+}
+
+std::vector<std::pair<std::string, std::string>> Options::spellings() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& option : impl_->options)
+    for (const auto& alias : option->spec_->aliases) all.emplace_back(dashed(alias), option->spec_->key);
+  for (const auto& word : impl_->words) all.emplace_back(word->spelling(), word->help);
+  return all;
+}
+
 std::string Options::Impl::usage_line() const {
   std::string line = program;
   if (has_configuration()) line += " [--config FILE] [--set KEY=VALUE ...]";
@@ -170,7 +178,7 @@ std::string Options::help(int columns) const {
   if (first) out += "\nOptions\n", common();
   if (!table.words.empty()) {
     out += "\nWords of other programs\n";
-    for (const auto& word : table.words) entry(spelling(word->names) + (word->takes_value ? " VALUE" : ""), word->help);
+    for (const auto& word : table.words) entry(word->spelling(), word->help);
   }
   if (!table.examples.empty()) {
     out += table.examples.size() == 1 ? "\nExample\n" : "\nExamples\n";
@@ -298,6 +306,8 @@ std::string Options::man() const {
       entry(spelling(*row), row->help + (remark.empty() ? "" : " [" + remark + "]"));
     }
   }
+  if (!table.words.empty()) out += ".SS Words of other programs\n";
+  for (const auto& word : table.words) entry(word->spelling(), word->help);
   if (!table.examples.empty()) {
     out += ".SH EXAMPLES\n";
     for (const auto& example : table.examples)

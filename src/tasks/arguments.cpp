@@ -171,6 +171,17 @@ bool parse(World& world, Options& options, const Args& args, RunConfig& config) 
   return true;
 }
 
+Args with_configuration_of_dataset(Args args) {
+  if (!Options::config_files(args).empty()) return args;
+  const auto no_file = [](const std::string&) { return std::string(); };
+  const std::string name = Options::peek(args, {"dataset"}, no_file), kind = asked_model_kind(args, no_file);
+  const std::string file = "configs/" + kind + "-" + name + ".ini";
+  if (name.empty() || kind.empty() || !std::filesystem::exists(file)) return args;
+  log::info("option --dataset: the configuration is ", file);
+  args.insert(args.begin(), {"--config", file});
+  return args;
+}
+
 std::string model_kind(World& world, const Args& args) {
   require_same_arguments(world, args);
   return model_kind(world, args, read_files(world, args));
@@ -182,6 +193,14 @@ std::string help_argument(const Args& args) {
     if (arg == "--help" || arg == "-h" || arg.starts_with("--help=")) return arg;
   }
   return "";
+}
+
+std::string trained_precision(const CheckpointReader& checkpoint) {
+  RunConfig stored;
+  Options options("lockstep train");
+  add_options(options, stored, checkpoint.model_kind());
+  options.parse_ini(checkpoint.config(), checkpoint.path().string());
+  return stored.precision();
 }
 
 std::unique_ptr<CheckpointReader> open_checkpoint(World& world, const std::string& path, const Args& args,

@@ -11,9 +11,9 @@ namespace lockstep {
 
 void place_task(World& world, const RunConfig& config, Task& model) {
   model.move_to(choose_device(world, config.run.device, config.dist.gpu_ids));
-  ops::allow_tf32(config.run.precision == "tf32");
+  ops::allow_tf32(config.precision() == "tf32");
   if (!is_half(config.storage())) return;
-  require_usage(model.params().dtype() == DType::f32, "option run.precision = ", config.run.precision,
+  require_usage(model.params().dtype() == DType::f32, "option run.precision = ", config.precision(),
                 ": these options of model.kind = ", model.kind(), " compute in fp64; use fp32");
   model.params().store_as(config.storage());
 }

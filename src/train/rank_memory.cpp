@@ -33,7 +33,7 @@ double samples_at_once(const RunConfig& c, const PlannedRanks& r, const TaskNeed
 TaskNeeds needs_of(const RunConfig& c, int ranks, std::int64_t batch) {
   return c.task->needs(c.data.path, c.model_kind == "kgat" ? c.dtype() : c.storage(),
                        {.samples = batch * c.batch.accumulate,
-                        .scale = c.over_devices(1, ranks),
+                        .scale = c.over_devices(1, ranks) * c.batch.accumulate,
                         .ranks = ranks,
                         .shards = c.dist.shards,
                         .reproducible = c.run.reproducible,

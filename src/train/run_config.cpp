@@ -16,8 +16,10 @@ namespace {
 
 void add_run(Options& o, RunConfig::Run& run) {
   o.section("run", "Run", "Run directory, device and limits.");
-  o.add("run.dir,output.model_dir", &run.dir, "",
-        "run directory for logs, metrics, checkpoints and report; empty: runs/<name of the configuration file>")
+  o.add(
+       "run.dir,output.model_dir", &run.dir, "",
+       "run directory for logs, metrics, checkpoints and report; empty: runs/<name of the configuration file>, so that "
+       "the same command continues its run; auto: a new one, runs/<that name>-<date>-<time>")
       .value_name("DIR")
       .may_change();
   o.add(
@@ -26,9 +28,10 @@ void add_run(Options& o, RunConfig::Run& run) {
        "files to previous-N; FILE: continue from this checkpoint")
       .value_name("auto|never|FILE")
       .may_change();
-  o.add("run.init,init-from", &run.init, "",
-        "checkpoint with the initial weights of a new run; its data and options may differ, but its arrays must match; "
-        "a resumed run ignores it")
+  o.add(
+       "run.init,init-from", &run.init, "",
+       "initial weights of a new run: a checkpoint, whose data and options may differ, but its arrays must match, or a "
+       "file that lockstep import reads (.pth, .safetensors, .npz), with the same options; a resumed run ignores it")
       .value_name("FILE");
   o.add("run.seed,seed", &run.seed, 0, "seed of all random numbers, such as initial weights and the order of samples");
   o.add("run.reproducible,reproducible", &run.reproducible, false,
@@ -60,10 +63,10 @@ void add_run(Options& o, RunConfig::Run& run) {
            "processors of all ranks have")
       .may_change();
   o.choice(
-       "run.precision,precision", &run.precision, "fp32", {"fp32", "fp64", "tf32", "bf16", "fp16"},
-       "type of weights and activations. GPUs only: tf32 rounds the operands of fp32 matrix products to 10 mantissa "
-       "bits; bf16 and fp16 store weights and activations in 16 bits, but keep fp32 master weights and sums; fp16 "
-       "also scales the loss")
+       "run.precision,precision", &run.precision, "auto", {"auto", "fp32", "fp64", "tf32", "bf16", "fp16"},
+       "type of weights and activations. auto: fp32, but on GPUs bf16 if the model's publication trains in it. GPUs "
+       "only: tf32 rounds the operands of fp32 matrix products to 10 mantissa bits; bf16 and fp16 store weights and "
+       "activations in 16 bits, but keep fp32 master weights and sums; fp16 also scales the loss")
       .may_change();
   o.add(
        "run.max_hours,max-hours", &run.max_hours, 0, non_negative,
@@ -224,8 +227,10 @@ void add_diagnostics(Options& o, RunConfig& c) {
 
 void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.section("checkpoint", "Checkpoints");
-  o.add("checkpoint.every,training.save_interval", &c.checkpoint.every, 10, non_negative,
-        "epochs between two checkpoints; 0: off")
+  o.add(
+       "checkpoint.every,training.save_interval", &c.checkpoint.every, -1, at_least(-1),
+       "epochs between two checkpoints; 0: off; -1: one after each epoch, but only as often as they cost less than 1 % "
+       "of the time")
       .may_change();
   o.add("checkpoint.every_steps", &c.checkpoint.every_steps, 0, non_negative, "steps between two checkpoints; 0: off")
       .may_change();
@@ -329,14 +334,16 @@ void add_words(Options& o, RunConfig& c) {
            for (std::int64_t i = 1; i < n; ++i) ids += join(",", i);
            return Options::Reply{.keys = {{"dist.parallel", "dp"}, {"dist.gpu_ids", ids}}};
          });
-  o.word("dataset", true, "data.path = data/VALUE.h5, or data/KIND-VALUE.h5", [&c](const std::string& name) {
-    const std::string kind = c.model_kind, own = "data/" + kind + "-" + name + ".h5", plain = "data/" + name + ".h5";
-    const std::string path = std::filesystem::exists(own) ? own : plain;
-    require_usage(std::filesystem::exists(path), "option --dataset = ", name, ": there is neither ", plain, " nor ",
-                  own, "; prepare the data with ", c.task->preparation(), " --output ", plain,
-                  ", or name a file with --data.path");
-    return Options::Reply{.note = "data.path = " + path, .keys = {{"data.path", path}}};
-  });
+  o.word("dataset", true, "data/[KIND-]VALUE.h5; without --config, configs/KIND-VALUE.ini",
+         [&c](const std::string& name) {
+           const std::string kind = c.model_kind, own = "data/" + kind + "-" + name + ".h5",
+                             plain = "data/" + name + ".h5";
+           const std::string path = std::filesystem::exists(own) ? own : plain;
+           require_usage(std::filesystem::exists(path), "option --dataset = ", name, ": there is neither ", plain,
+                         " nor ", own, "; prepare the data with ", c.task->preparation(), " --output ", plain,
+                         ", or name a file with --data.path");
+           return Options::Reply{.note = "data.path = " + path, .keys = {{"data.path", path}}};
+         });
 }
 
 }  // namespace
@@ -372,7 +379,7 @@ void check(const RunConfig& c) {
                 ": run.resume = ", c.run.resume,
                 " names another checkpoint; choose one: init starts at step 0 with its weights, resume "
                 "continues its run");
-  require_usage(c.run.device == "cuda" || c.run.precision == "fp32" || c.run.precision == "fp64",
+  require_usage(c.run.device == "cuda" || c.precision() == "fp32" || c.precision() == "fp64",
                 "option run.precision = ", c.run.precision,
                 ": only with run.device = cuda; CPUs compute in fp32 or fp64");
   require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)),
@@ -400,6 +407,11 @@ std::int64_t RunConfig::devices(int ranks) const {
   require_usage(dist.parallel != "dp" || ranks == 1, "option dist.parallel = dp: one process drives all replicas, but ",
                 ranks, " were started; start one, or choose ddp");
   return dist.parallel == "dp" ? dist.replicas : ranks;
+}
+
+std::string RunConfig::precision() const {
+  if (run.precision != "auto") return run.precision;
+  return run.device == "cuda" ? task->published_precision() : "fp32";
 }
 
 StepOptions RunConfig::step_options(int threads) const {

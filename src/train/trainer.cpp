@@ -215,8 +215,23 @@ bool Trainer::Impl::end_epoch() {
     record_evaluation(std::move(found), record);
   }
   if (state.stop_reason.empty()) state.stop_reason = stop_reason_of_epoch(config.stop, state);
-  if (config.checkpoint.every > 0 && state.epoch % config.checkpoint.every == 0) checkpoint_due = true;
+  const std::int64_t every = config.checkpoint.every;
+  if (every > 0 ? state.epoch % every == 0 : every < 0 && checkpoint_is_cheap()) checkpoint_due = true;
   return true;
+}
+
+bool Trainer::Impl::checkpoint_is_cheap() {
+  constexpr double kShare = 0.01;
+  const double since = since_checkpoint.seconds();  // rank 0's clock decides
+  const bool busy = saving && !saving->path.empty();
+  const bool cheap = comm.agree(!writes() || (!busy && checkpoint_cost <= kShare * since), "cost of a checkpoint");
+  if (!cheap && writes() && !busy && !std::exchange(checkpoints_are_rare, true))
+    log::info("checkpoints: writing one took ", printed("%.2g", checkpoint_cost),
+              " s, so there is not one after each "
+              "epoch but about every ",
+              printed("%.2g", checkpoint_cost / kShare),
+              " s, for 1 % of the time; checkpoint.every = N sets another interval");
+  return cheap;
 }
 
 bool Trainer::Impl::evaluate_between() {

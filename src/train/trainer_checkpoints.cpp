@@ -149,6 +149,7 @@ void Trainer::Impl::complete() {
     give_up(log::as_error(error).what());
   }
   if (!saving->unsynced.empty()) log::warning(saving->unsynced, "; records before the checkpoint may be lost");
+  if (!saving->path.empty()) checkpoint_cost = saving->copy_seconds + seconds;
   state.checkpoint_seconds = std::max(state.checkpoint_seconds, saving->copy_seconds + seconds);
   saving.reset();
 }

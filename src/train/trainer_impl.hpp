@@ -79,6 +79,8 @@ struct Trainer::Impl {
   /// the weights or the optimizers. Collective.
   void settle_steps();
   void check_weights();
+  /// Whether a checkpoint now costs less than 1 % of the time since the last one. Collective.
+  bool checkpoint_is_cheap();
   /// Whether an evaluation follows the step that has just ended: by eval.every_steps, or by eval.every after an epoch.
   bool evaluation_due() const;
   /// Ends the epoch after its last step, and evaluates if it is due. Returns false, and changes nothing, if a signal
@@ -208,6 +210,8 @@ struct Trainer::Impl {
   StepRange profiled;
   std::optional<Profiler> profiler;  ///< while it records
   bool checkpoint_due = false;
+  double checkpoint_cost = 0;          ///< seconds of the last checkpoint of this start, on rank 0; 0: none yet
+  bool checkpoints_are_rare = false;   ///< the log has said so
   std::int64_t steps_here = 0;         ///< steps of this start
   unsigned flags_seen = 0;             ///< StepFlags of any rank since run() last read them
   std::optional<unsigned> last_flags;  ///< of the last step with a known outcome since the last checkpoint began

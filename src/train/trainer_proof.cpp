@@ -20,7 +20,7 @@ ProofRun Trainer::Impl::proof_run() const {
                .build = proof_build(),
                .isa = ops::record_name(ops::active_isa()),
                .device = c.run.device,
-               .precision = c.run.precision,
+               .precision = c.precision(),
                .seed = c.run.seed,
                .devices = scales ? c.scale(world.size()) : 0,
                .total = spans ? schedule.total() : 0,

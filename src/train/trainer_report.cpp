@@ -51,13 +51,18 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
                                  hosts, "), ", threads, threads == 1 ? " thread each" : " threads each",
                                  world.size() > 1 && !c.threads_are_ranks() ? ", " + mpi.substr(0, mpi.find(',')) : "");
   const Device place = model.params().device();
-  const std::string device = join(
-      name(place), " (", place.is_cuda() ? describe_gpu(place.index) : ops::name(ops::active_isa()), "), ",
-      c.run.precision, ", gradients by ", of_program.backend, c.dist.compress == "none" ? "" : " as " + c.dist.compress,
-      c.threads_are_ranks()     ? ", dp: one process, a thread for each GPU"
-      : c.dist.parallel == "dp" ? join(", dp with ", c.dist.replicas, " replicas")
-                                : "",
-      c.run.reproducible ? join(", reproducible over ", c.dist.shards, " shards") : "");
+  const std::string why = c.run.precision != "auto" ? ""
+                          : c.run.device == "cpu"   ? " (auto: that of CPUs)"
+                          : is_half(c.storage())    ? join(" (auto: ", c.model_kind, " is published with it)")
+                                                    : " (auto)";
+  const std::string device =
+      join(name(place), " (", place.is_cuda() ? describe_gpu(place.index) : ops::name(ops::active_isa()),
+           "), precision ", c.precision(), why, ", gradients by ", of_program.backend,
+           c.dist.compress == "none" ? "" : " as " + c.dist.compress,
+           c.threads_are_ranks()     ? ", dp: one process, a thread for each GPU"
+           : c.dist.parallel == "dp" ? join(", dp with ", c.dist.replicas, " replicas")
+                                     : "",
+           c.run.reproducible ? join(", reproducible over ", c.dist.shards, " shards") : "");
   const std::string scaled = c.optim.scale_lr == "none"
                                  ? ""
                                  : join(", optim.lr ", exact(c.optim.lr), " scaled by scale_lr = ", c.optim.scale_lr);

@@ -162,6 +162,7 @@ TEST_SUITE("apps.compare") {
     CHECK(scaled["rows"].size() == 2);
     // With a batch of all devices together, their number changes nothing.
     refused({plain, add("global", {.config = "dist.parallel = dp\n" + two})}, 2, {"the same configuration"});
+    refused({plain, add("named", {.config = "run.precision = fp32\n"})}, 2, {"the same configuration"});  // auto here
   }
 
   TEST_CASE("best-N.h5 and final.h5 from before a run continued do not count; step-N.h5 stays as it is") {

@@ -179,6 +179,24 @@ TEST_SUITE("apps.plan") {
     }
   }
 
+  TEST_CASE("on GPUs the precision is that of the publication, unless it is named") {
+    const Data puzzles("synth-sudoku --order 2 --train 30 --test 5"), windows("synth-har --subjects 4 --seconds 10");
+    const std::string half = "bf16, as operations read them";
+    for (const auto& [data, options, published] :
+         {std::tuple(&puzzles, std::string("--model.kind hrm --batch.size 4"), true),
+          std::tuple(&windows, std::string("--model.kind har --batch.size 4 --model.input image"), true),
+          std::tuple(&windows, std::string("--model.kind har --batch.size 4"), false)}) {
+      CAPTURE(options);
+      const auto plan = [&](const char* more) { return succeeded(data->plan(options + more)).out; };
+      CHECK(contains(plan(" --run.device cuda"), half) == published);
+      CHECK(contains(plan(" --run.device cuda --precision bf16"), half));
+      CHECK_FALSE(contains(plan(" --run.device cuda --precision fp32"), half));
+      CHECK_FALSE(contains(plan(""), half));
+      check_ended(data->plan(options + " --precision bf16"), 2,
+                  "option run.precision = bf16: only with run.device = cuda");
+    }
+  }
+
   TEST_CASE("the memory of the planned nodes can be given") {
     const Data data("synth-sequences --users 12");
     const std::string options = "--model.kind sasrec --batch.size 2 ";

@@ -353,6 +353,22 @@ TEST_SUITE("base.options") {
     CHECK(contains(o.man(), ".B \\-\\-optim.lr, \\-\\-lr NUMBER\nlearning rate [> 0; default 0.001]\n"));
   }
 
+  TEST_CASE("help and the manual page have every spelling: aliases with a section, and words of other programs") {
+    double lr = 0;
+    Options o("prog", "");
+    o.add("optim.lr,lr,training.learning_rate", &lr, 1, "learning rate");
+    o.word("fp16,half", false, "--precision fp16", [](const std::string&) { return Options::Reply{}; });
+    o.word("num_gpus", true, "several GPUs", [](const std::string&) { return Options::Reply{}; });
+    for (std::string text : {o.help(), o.man()}) {
+      std::erase(text, '\\');  // of troff
+      check_mentions(text, "--optim.lr, --lr, --training.learning_rate NUMBER", "--fp16, --half", "--num_gpus VALUE");
+    }
+    CHECK(o.spellings() == std::vector<std::pair<std::string, std::string>>{{"--lr", "optim.lr"},
+                                                                            {"--training.learning_rate", "optim.lr"},
+                                                                            {"--fp16, --half", "--precision fp16"},
+                                                                            {"--num_gpus VALUE", "several GPUs"}});
+  }
+
   TEST_CASE("a table that contradicts itself is an internal error") {
     int n = 0;
     Options o("prog", "");

@@ -32,7 +32,7 @@ small_models=(  # kind, data, options
   "tisasrec sequences.h5 --maxlen 12 --hidden_units 8 --mhc streams --batch.size 16"
   "kgat kg.h5 --batch.size 32"
   "bprmf kg.h5 --batch.size 32"
-  "hrm sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --model.h_layers 1 --model.l_layers 2 --model.halt_max_steps 3 --batch.size 8 --schedule.warmup 0"
+  "hrm sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --model.h_layers 1 --model.l_layers 2 --model.halt_max_steps 3 --batch.size 8 --schedule.warmup 0 --precision fp32"
   "har har.h5 --model.layers 2 --model.dim 16 --model.heads 2 --model.head_width 8 --model.mlp 32 --batch.size 8 --schedule.warmup 0"
 )
 small_data() {  # FILE: creates it if it does not exist

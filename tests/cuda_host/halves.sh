@@ -28,7 +28,7 @@ while read -r name data bf16 fp16 tf32 rest; do
   section "$name" || continue
   small_data "$data"
   read -ra options <<< "--data.path $data $rest"
-  train "${options[@]}" --steps 6 --run-dir "$name-fp32" --device cuda
+  train "${options[@]}" --steps 6 --run-dir "$name-fp32" --device cuda --precision fp32
   for other in "bf16 $bf16" "fp16 $fp16" "tf32 $tf32"; do
     read -r precision limit <<< "$other"
     [ "$limit" != - ] || continue
@@ -36,8 +36,13 @@ while read -r name data bf16 fp16 tf32 rest; do
     follows "$name-fp32" "$name-$precision" "$limit"
     echo "ok  $name in $precision: $(cat follows.txt)"
   done
+  if [ "$name" = hrm ]; then  # as published
+    train "${options[@]}" --steps 6 --run-dir "$name-auto" --device cuda
+    says "precision bf16 (auto: hrm is published with it), "
+    same_bits "$name-bf16" "$name-auto"
+  fi
   train "${options[@]}" --steps 8 --run-dir "$name-bf16" --device cpu
-  says "continuing from"
+  says "continuing from .*; the steps up to here were computed in bf16, the next ones in fp32" "precision fp32 (auto: that of CPUs), "
 done << MODELS
 emulator ice.h5 0.002 0.0005 0.0005 --config $configs/emulator-icecolumn.ini --batch.size 50 --epochs 9
 sasrec sequences.h5 0.002 0.0005 - --model.kind sasrec --maxlen 12 --hidden_units 8 --batch.size 16 --epochs 3 --optim.lr 0.01

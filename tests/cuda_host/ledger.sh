@@ -79,8 +79,8 @@ limits kgat_triples "nodes=11 launches=11 host_waits=0 memory=1.004 moved=1.05 l
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32 --from_step 45 --warmup 6 --steps 2
 # 48 blocks forward, 8 of them with a backward.
 limits hrm "nodes=461 launches=461 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=392" \
-  --config "$configs/hrm-sudoku.ini" --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8
+  --config "$configs/hrm-sudoku.ini" --precision fp32 --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8
 # All slots begin a puzzle in each step.
 limits hrm_begins "nodes=98 launches=98 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=840" \
-  --config "$configs/hrm-sudoku.ini" --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8 \
+  --config "$configs/hrm-sudoku.ini" --precision fp32 --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8 \
   --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1

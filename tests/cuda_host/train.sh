@@ -332,7 +332,7 @@ if section slots; then
   small_data sudoku.h5
   slots=(--model.kind hrm --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --model.h_layers 1 --model.l_layers 1
     --model.halt_max_steps 3 --model.halt_exploration_prob 0.5
-    --batch.size 4 --batch.accumulate 2 --schedule.warmup 0 --epochs 9 --eval.every 9 --device cuda)
+    --batch.size 4 --batch.accumulate 2 --schedule.warmup 0 --epochs 9 --eval.every 9 --device cuda --precision fp32)
   same_run() { for group in /model /optim /program; do same_bits "$1" "$2" $group; done; }  # weights, optimizer, slots
   train "${slots[@]}" --steps 10 --run-dir slots-calls --graphs off
   train "${slots[@]}" --steps 10 --run-dir slots-graphs --graphs on

@@ -212,6 +212,9 @@ class Options {
   std::string accepted(const std::string& key) const;
   /// All keys of the configuration (with a dot), in table order.
   std::vector<std::string> keys() const;
+  /// The spellings other than a key, as the command line has them, with what they stand for: {"--lr", "optim.lr"},
+  /// {"--fp16", "--precision fp16 on a GPU"}.
+  std::vector<std::pair<std::string, std::string>> spellings() const;
 
   /// The resolved configuration as INI text with comments. parse_ini() restores the same values bit for bit.
   std::string ini() const;

@@ -20,6 +20,9 @@ bool parse(World& world, Options& options, const Args& args);
 /// parse() for a command with a configuration. Adds the keys of model_kind() to the options, or of the first kind if
 /// there is none. Without a kind, help lists the kinds and the keys that all kinds have.
 bool parse(World& world, Options& options, const Args& args, RunConfig& config);
+/// The arguments with `--config configs/KIND-NAME.ini` before them, if they have `--dataset NAME` and no `--config`, and
+/// that file exists.
+Args with_configuration_of_dataset(Args args);
 /// The model.kind of the arguments or their files, else the kind of the `--checkpoint` file, else "". Collective.
 std::string model_kind(World& world, const Args& args);
 /// The first argument that asks for help (`--help`, `-h`, `--help=FORM`), or "".
@@ -29,6 +32,8 @@ std::string help_argument(const Args& args);
 /// files  whether configuration files were passed: their defaults then count, too
 /// errors  Error (usage): lists the keys that differ, with both values
 void require_same_network(const Options& given, const std::string& config, const std::string& source, bool files);
+/// RunConfig::precision() of the run that has written the checkpoint.
+std::string trained_precision(const CheckpointReader& checkpoint);
 /// Opens and verifies a checkpoint, and checks the configuration. Without `--config` in the arguments, uses the
 /// checkpoint's configuration, overridden by the keys of `given` from the command line. Sets the world's timeout.
 /// Collective.

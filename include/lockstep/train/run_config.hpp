@@ -25,7 +25,8 @@ struct RunConfig {
     bool reproducible = false;
     std::int64_t proof_every = 0;  ///< steps; 0: no chain of hashes
     std::int64_t threads = 0;      ///< per rank; 0: OMP_NUM_THREADS, else the node's cores divided by its ranks
-    std::string device, backend, precision, graphs;
+    std::string device, backend, graphs;
+    std::string precision;  ///< auto, or what RunConfig::precision() returns
     bool tune_products = false;
     std::string isa = "auto";  ///< auto | a name of ops::Isa
     double max_hours = 0;      ///< 0: no limit
@@ -74,7 +75,7 @@ struct RunConfig {
     double jacobian_tolerance = 0;
   } stop;
   struct Checkpoint {
-    std::int64_t every = 10;  ///< epochs; 0: only best and final
+    std::int64_t every = -1;  ///< epochs; 0: only best and final; -1: each epoch where that is cheap
     std::int64_t every_steps = 0;
     double every_minutes = 0;
     std::int64_t keep = 3;
@@ -97,6 +98,7 @@ struct RunConfig {
   std::string text;  ///< resolved INI text, as saved in the run directory and in checkpoints
   /// devices() of the run's first start: a resumed run keeps that batch and learning rate; 0: this is the first start.
   std::int64_t first_devices = 0;
+  std::string initial;     ///< checkpoint made of run.init, if another program has written that; "": none
   std::string pretrained;  ///< checkpoint with the best weights of the task's pretraining; "": none
   std::string first_isa;   ///< instruction set of the checkpoint that a resumed run continues; "": none
 
@@ -124,12 +126,12 @@ struct RunConfig {
     return scale(ranks) != devices(ranks) && (batch.per_rank > 0 || optim.scale_lr != "none");
   }
   double scaled_lr(int ranks) const;
+  /// The precision that run.precision stands for on run.device.
+  std::string precision() const;
   /// Type of the master weights, losses and gradients.
-  DType dtype() const { return run.precision == "fp64" ? DType::f64 : DType::f32; }
+  DType dtype() const { return precision() == "fp64" ? DType::f64 : DType::f32; }
   /// Type in which operations store weights and activations.
-  DType storage() const {
-    return run.precision == "bf16" ? DType::bf16 : run.precision == "fp16" ? DType::f16 : dtype();
-  }
+  DType storage() const { return precision() == "bf16" ? DType::bf16 : precision() == "fp16" ? DType::f16 : dtype(); }
 };
 
 /// Adds the keys of all sections, bound to the fields of `config`: the common keys, and those of the task, which

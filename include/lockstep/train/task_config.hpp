@@ -46,7 +46,7 @@ struct Pretraining {
 /// The step to plan.
 struct PlannedStep {
   std::int64_t samples = 0;  ///< over all ranks, of all micro-batches
-  std::int64_t scale = 1;    ///< RunConfig::over_devices() for one sample
+  std::int64_t scale = 1;    ///< RunConfig::over_devices() for one sample, of all micro-batches
   std::int64_t ranks = 1, shards = 16;
   bool reproducible = false;
   bool on_gpu = false;
@@ -92,6 +92,8 @@ class TaskConfig {
   virtual void check() const {}
   /// The command that prepares published data for this kind, for messages.
   virtual const char* preparation() const { return "lockstep-prep SOURCE"; }
+  /// The run.precision of the model's publication, for GPUs.
+  virtual const char* published_precision() const { return "fp32"; }
   /// The run that trains the first weights; none: they are random, or come from a file.
   virtual std::optional<Pretraining> pretraining() const { return {}; }
   /// Whether Task::diagnostics() returns metrics; `jacobian.*` and `stop.jacobian_*` are keys then.

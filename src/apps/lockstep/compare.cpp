@@ -89,6 +89,10 @@ bool has_key(const Run& run, const std::string& key) {
   return std::ranges::find(keys, key) != keys.end();
 }
 
+std::string value(const Run& run, const std::string& key) {
+  return key == "run.precision" ? run.config->precision() : run.table->value(key);
+}
+
 /// The keys of run `a`, except kind and seed, that affect the results and differ in run `b`. A key that `b` lacks
 /// counts with its default.
 std::vector<std::string> differing_keys_of(const Run& a, const Run& b) {
@@ -112,7 +116,7 @@ std::vector<std::string> differing_keys(const Run& a, const Run& b) {
       if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
   // A run may continue with other values of these keys, but its results depend on them.
   for (const char* key : {"train.epochs", "train.steps", "run.precision", "dist.compress"})
-    if (a.table->value(key) != b.table->value(key)) keys.emplace_back(key);
+    if (value(a, key) != value(b, key)) keys.emplace_back(key);
   if (a.devices != b.devices) keys.emplace_back(kDevices);
   return keys;
 }
@@ -339,8 +343,8 @@ Rows differing_keys(const std::deque<Row>& rows) {
     std::vector<std::string>& line = lines.emplace_back(std::vector{key});
     for (const Row& row : rows) {
       const Run& run = *row.runs[0];
-      const std::string value = key == kDevices ? run.devices : has_key(run, key) ? run.table->value(key) : "-";
-      line.push_back(value.empty() ? "nothing" : value);
+      const std::string shown = key == kDevices ? run.devices : has_key(run, key) ? value(run, key) : "-";
+      line.push_back(shown.empty() ? "nothing" : shown);
     }
   }
   return lines;

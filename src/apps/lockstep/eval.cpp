@@ -191,10 +191,7 @@ fs::path run_of(const std::string& checkpoint) {
 
 /// ", in PRECISION" if the precision is not that of the training, otherwise "".
 std::string other_precision(const CheckpointReader& checkpoint, const RunConfig& config) {
-  std::string trained;
-  for (const IniEntry& entry : read_ini(checkpoint.config(), checkpoint.path().string()))
-    if (entry.key == "run.precision") trained = entry.value;
-  return trained.empty() || trained == config.run.precision ? "" : ", in " + config.run.precision;
+  return trained_precision(checkpoint) == config.precision() ? "" : ", in " + config.precision();
 }
 
 using Readers = std::vector<std::unique_ptr<CheckpointReader>>;

@@ -136,7 +136,7 @@ std::unique_ptr<Task> load_on_its_data(const ExportArguments& a, const Checkpoin
   require_writable(a.output, {path});
   auto task = config.task->load({.path = path,
                                  .seed = config.run.seed,
-                                 .dtype = config.run.precision == "fp64" ? DType::f64 : DType::f32,
+                                 .dtype = config.dtype(),
                                  .data_memory = data_memory,
                                  .checkpoint = &reader.file()});
   const std::string hash = hex64(task->data_hash());

@@ -165,7 +165,7 @@ int run_folds(World& world, const Args& args) {
                   "leave one subject out");
   if (!parse(world, options, args, config)) return 0;
   const StopSignals signals;
-  complete(config, options, args);
+  complete(world, config, options, args);
   log::set_all_ranks(config.run.all_ranks_log);
   // Ranks end at different times, so the last collectives have no time limit.
   world.configure({.timeout_s = 0, .check_collectives = config.dist.check_collectives});

@@ -47,7 +47,7 @@ std::string help_of(World& world, const Command& command, const std::string& for
   return capture.text;
 }
 
-/// The common keys, then the keys and other defaults of each kind.
+/// The common keys, then the keys, other spellings and other defaults of each kind.
 std::string configuration() {
   struct Kind {
     std::string name;
@@ -60,7 +60,11 @@ std::string configuration() {
   first.table.list_only(common);
   std::string text =
       "\n## Configuration\n\nThe common keys of all models, with the defaults of `model.kind = " + first.name + "`.\n" +
-      first.table.markdown(Options::Part::configuration);
+      first.table.markdown(Options::Part::configuration) +
+      "\n### Words of other programs\n\n| word | meaning |\n| --- | --- |\n";
+  const auto words = first.table.spellings();
+  for (const auto& [word, meaning] : words)
+    if (!first.table.knows(meaning)) text += "| `" + word + "` | " + meaning + " |\n";
   for (const std::string& name : task_kind_names()) {
     Kind kind{name, {}};
     add_options(kind.table, kind.config, name);
@@ -69,7 +73,12 @@ std::string configuration() {
     kind.table.list_only(own);
     text += "\n## Configuration of `model.kind = " + name + "`\n";
     text += kind.table.markdown(Options::Part::configuration);
-    std::string others;
+    std::string spellings, others;
+    for (const auto& found : kind.table.spellings())
+      if (std::ranges::find(words, found) == words.end() && std::ranges::find(own, found.second) == own.end())
+        spellings += (spellings.empty() ? "`" : ", `") + found.first +
+                     "`: " + (kind.table.knows(found.second) ? "`" + found.second + "`" : found.second);
+    if (!spellings.empty()) text += "\n" + wrapped("Further spellings. " + spellings + ".", 0, kMarkdownColumns) + "\n";
     for (const std::string& key : common) {
       if (key == "model.kind" || kind.table.initial(key) == first.table.initial(key)) continue;
       others += (others.empty() ? "" : ", ") + ("`" + key + " = " + kind.table.initial(key) + "`");

@@ -1,15 +1,16 @@
+#include "apps/lockstep/import.hpp"
+
+#include <algorithm>
 #include <iostream>
+#include <map>
 
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/file_kind.hpp"
-#include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
 namespace {
@@ -81,6 +82,57 @@ std::string conversions(const NamedArrays& arrays, DType dtype) {
 
 }  // namespace
 
+bool holds_foreign_weights(const std::string& path) {
+  constexpr FileKind kKinds[] = {FileKind::safetensors, FileKind::numpy, FileKind::pytorch};
+  return fs::exists(path) && std::ranges::find(kKinds, file_kind(path)) != std::end(kKinds);
+}
+
+ForeignWeights::ForeignWeights(const std::string& path, const std::string& key, const std::string& kind)
+    : path_(path), kind_(kind), what_("importing '" + path + "' as " + kind) {
+  if (const TaskKind& its = task_kind(kind); its.exchange != nullptr) exchange_ = its.exchange();
+  arrays_ = from_public(without_prefixes(read_weights(path, key)), exchange_.names);
+}
+
+void ForeignWeights::set_options(Options& options) {
+  Origins origins;
+  for (const std::string& option : options.keys()) {
+    const std::string from = options.origin(option);
+    if (options.given(option) && option.starts_with("model.") && option != "model.kind")
+      origins[option] = from == "command line" ? "the command line" : from.substr(0, from.rfind(':'));
+  }
+  set_missing(options, exported_options(arrays_.metadata, kind_, path_, options), "the configuration in " + path_,
+              origins);
+  if (exchange_.options != nullptr)
+    set_missing(options, exchange_.options(arrays_, options), "the arrays in " + path_, origins);
+  require_asked(options, exchange_, origins, what_);
+  sources_ = text_of(options, origins);
+}
+
+std::string ForeignWeights::write(const std::string& output, const RunConfig& config, const std::string& text) {
+  const std::string from_data = exchange_.from_data == nullptr ? "" : exchange_.from_data(arrays_);
+  LocalDataMemory data_memory;
+  const TaskSource source = {
+      .path = config.data.path, .seed = config.run.seed, .dtype = config.dtype(), .data_memory = data_memory};
+  const auto task =
+      exchange_.load != nullptr ? exchange_.load(*config.task, source, arrays_) : config.task->load(source);
+  load_arrays(task->params(), arrays_, exchange_.names, what_);
+  if (exchange_.complete != nullptr) exchange_.complete(*task);
+
+  const TrainState state;
+  save_checkpoint(output, {.model = task.get(),
+                           .params = &task->params(),
+                           .optimizers = {},
+                           .vectors = {},
+                           .state = &state,
+                           .config = text,
+                           .seed = config.run.seed,
+                           .data_hash = task->data_hash()});
+  const std::string converted = conversions(arrays_, task->params().dtype());
+  return join(kind_, ", ", arrays_.arrays.size(), " arrays, ", task->params().count(), " parameters",
+              converted.empty() ? "" : "\nconverted: ", converted, sources_, "\nfrom ", config.data.path, ": ",
+              from_data);
+}
+
 int run_import(World& world, const Args& args) {
   RunConfig config;
   std::string weights, key, output;
@@ -112,46 +164,11 @@ int run_import(World& world, const Args& args) {
     require_usage(!kind_name.empty(), "option model.kind is missing: name the kind of the network");
     if (world.rank() != 0) return;
     require_replaceable(output, FileKind::checkpoint, force, {weights, config.data.path});
-    const TaskKind& kind = task_kind(kind_name);
-    const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
-    NamedArrays arrays = from_public(without_prefixes(read_weights(weights, key)), exchange.names);
-    Origins origins;
-    for (const std::string& option : options.keys()) {
-      const std::string from = options.origin(option);
-      if (options.given(option) && option.starts_with("model.") && option != "model.kind")
-        origins[option] = from == "command line" ? "the command line" : from.substr(0, from.rfind(':'));
-    }
-    set_missing(options, exported_options(arrays.metadata, kind_name, weights, options),
-                "the configuration in " + weights, origins);
-    if (exchange.options != nullptr)
-      set_missing(options, exchange.options(arrays, options), "the arrays in " + weights, origins);
-    const std::string what = "importing '" + weights + "' as " + kind_name;
-    require_asked(options, exchange, origins, what);
-    const std::string from_data = exchange.from_data == nullptr ? "" : exchange.from_data(arrays);
+    ForeignWeights found(weights, key, kind_name);
+    found.set_options(options);
     if (!config.data.path.empty()) config.data.path = fs::absolute(config.data.path).lexically_normal().string();
     check(config);
-
-    LocalDataMemory data_memory;
-    const TaskSource source = {
-        .path = config.data.path, .seed = config.run.seed, .dtype = config.dtype(), .data_memory = data_memory};
-    const auto task =
-        exchange.load != nullptr ? exchange.load(*config.task, source, arrays) : config.task->load(source);
-    load_arrays(task->params(), arrays, exchange.names, what);
-    if (exchange.complete != nullptr) exchange.complete(*task);
-
-    const TrainState state;
-    save_checkpoint(output, {.model = task.get(),
-                             .params = &task->params(),
-                             .optimizers = {},
-                             .vectors = {},
-                             .state = &state,
-                             .config = options.ini(),
-                             .seed = config.run.seed,
-                             .data_hash = task->data_hash()});
-    const std::string converted = conversions(arrays, task->params().dtype());
-    std::cout << "wrote " << output << ": " << kind_name << ", " << arrays.arrays.size() << " arrays, "
-              << task->params().count() << " parameters" << (converted.empty() ? "" : "\nconverted: ") << converted
-              << text_of(options, origins) << "\nfrom " << config.data.path << ": " << from_data << std::endl;
+    std::cout << "wrote " << output << ": " << found.write(output, config, options.ini()) << std::endl;
   });
   return 0;
 }

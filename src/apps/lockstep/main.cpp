@@ -66,7 +66,7 @@ int run(World& world, Args args) {
   if (name == "--help" || name == "-h") return run_help(world, args);
   const Command* command = nullptr;
   world.together("finding the command", [&] { command = &find_command(name); });
-  return command->run(world, args);
+  return command->run(world, with_configuration_of_dataset(std::move(args)));
 }
 
 }  // namespace

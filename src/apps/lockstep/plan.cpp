@@ -132,7 +132,7 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
     std::cout << "warning: " << idle << "\n";
   std::cout << "\nMemory of a rank" << (on_gpu ? "'s GPU" : "") << "\n";
   row("weights", m.weights);
-  if (m.rounded > 0) row("rounded weights", m.rounded, c.run.precision + ", as operations read them");
+  if (m.rounded > 0) row("rounded weights", m.rounded, c.precision() + ", as operations read them");
   row("gradient buffers", m.gradients,
       on_gpu || m.gradient_buffers == 1
           ? ""

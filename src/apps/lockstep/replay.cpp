@@ -84,7 +84,7 @@ void apply_chain(ReplayArguments& a, const Options& options, const ProofChain& c
     return now == then ? "" : join("\n  ", what, ": ", now, " now, ", then, " in the chain");
   };
   std::string list = differs("build", proof_build(), run.build) + differs("device", c.run.device, run.device) +
-                     differs("precision", c.run.precision, run.precision);
+                     differs("precision", c.precision(), run.precision);
   const std::vector<ops::Isa>& sets = ops::available_isas();
   const auto same = std::ranges::find_if(sets, [&](ops::Isa isa) { return ops::record_name(isa) == run.isa; });
   if (same == sets.end()) {

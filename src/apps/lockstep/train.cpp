@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -13,11 +14,13 @@
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/process.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_log.hpp"
+#include "lockstep/tasks/arguments.hpp"
 #include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/rank_memory.hpp"
 #include "lockstep/train/run_config.hpp"
@@ -51,7 +54,9 @@ fs::path choose_checkpoint(const Options& options, RunConfig& config) {
   require_usage(list.empty(), "checkpoint ", chosen.string(), " is of another configuration:", list);
   config.first_devices = reader.devices();
   config.first_isa = reader.isa();
-  log::info("continuing from ", chosen.string(), ", step ", reader.state().step);
+  const std::string then = trained_precision(reader), now = config.precision();
+  log::info("continuing from ", chosen.string(), ", step ", reader.state().step,
+            then == now ? "" : join("; the steps up to here were computed in ", then, ", the next ones in ", now));
   return chosen;
 }
 
@@ -141,7 +146,7 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
   if (!checkpoint.empty()) {
     trainer.resume(checkpoint);
   } else if (!config.run.init.empty()) {
-    trainer.start_from(config.run.init);
+    trainer.start_from(config.initial.empty() ? config.run.init : config.initial);
   }
 
   trainer.profile(profiled);
@@ -219,10 +224,25 @@ int train_members(World& world, const Options& options, RunConfig& config, TakeO
 
 }  // namespace
 
-void complete(RunConfig& config, const Options& options, const Args& args) {
-  if (config.run.dir.empty()) {
+void complete(World& world, RunConfig& config, const Options& options, const Args& args) {
+  const bool timed = config.run.dir == "auto";
+  if (timed || config.run.dir.empty()) {
     const std::vector<std::string> files = Options::config_files(args);
-    config.run.dir = (fs::path("runs") / (files.empty() ? fs::path("run") : fs::path(files.back()).stem())).string();
+    std::string name = !files.empty() ? fs::path(files.back()).stem().string() : timed ? config.model_kind : "run";
+    if (timed) {
+      world.together("naming the run directory", [&] {
+        require_usage(
+            std::getenv("LOCKSTEP_REQUEUE") == nullptr,
+            "option run.dir = auto: if the job is requeued, it begins again in another directory; name one, or "
+            "submit the job with --no-requeue");
+      });
+      std::string time = world.communicator().broadcast_text(local_time(), 0, "time of the start");
+      std::erase_if(time, [](char c) { return c == '-' || c == ':'; });
+      std::ranges::replace(time, ' ', '-');
+      name += "-" + time;
+    }
+    config.run.dir = (fs::path("runs") / name).string();
+    if (timed) log::info("run directory: ", config.run.dir);
   }
   // Checkpoints hold the configuration: other commands find the files from any folder.
   for (std::string* path : {&config.data.path, &config.run.init})
@@ -245,7 +265,7 @@ void open_directory(RunConfig& config, const Options& options, TakeOver take_ove
 }
 
 int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
-                 const std::string& profiled_steps) {
+                 const std::string& profiled_steps, std::optional<ForeignWeights> first_weights) {
   std::unique_ptr<NestedRun> first;
   StepRange profiled;
   world.together("checking the configuration", [&] {
@@ -260,6 +280,15 @@ int training_run(World& world, const Options& options, RunConfig& config, TakeOv
   if (first && checkpoint.empty()) {  // a resumed run needs no pretraining
     if (const int code = pretrain(world, *first, config, take_over); code != kExitDone) return code;
   }
+  if (first_weights && checkpoint.empty()) {
+    config.initial = (fs::path(config.run.dir) / "initial.h5").string();
+    world.together("importing the first weights", [&] {
+      if (world.rank() == 0)
+        log::info("first weights, from ", config.run.init, ": ",
+                  first_weights->write(config.initial, config, config.text));
+    });
+  }
+  first_weights.reset();
   return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint, profiled); });
 }
 
@@ -284,11 +313,17 @@ int run_train(World& world, const Args& args) {
            "profile-A-B.json in the run directory; see docs/profiling.md")
       .value_name("A..B");
   if (!parse(world, options, args, config)) return 0;
-  complete(config, options, args);
+  std::optional<ForeignWeights> first_weights;
+  world.together("reading the first weights", [&] {
+    if (!holds_foreign_weights(config.run.init)) return;
+    first_weights.emplace(config.run.init, "", config.model_kind).set_options(options);
+  });
+  complete(world, config, options, args);
   log::set_all_ranks(config.run.all_ranks_log);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
-  return training_run(world, options, config, take_over ? TakeOver::yes : TakeOver::no, steps);
+  return training_run(world, options, config, take_over ? TakeOver::yes : TakeOver::no, steps,
+                      std::move(first_weights));
 }
 
 }  // namespace lockstep::apps

@@ -1,6 +1,8 @@
 #pragma once
+#include <optional>
 #include <string>
 
+#include "apps/lockstep/import.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/tasks/arguments.hpp"
@@ -9,7 +11,8 @@
 namespace lockstep::apps {
 
 /// Fills in what the arguments leave open: the run directory, absolute paths, and the text of the configuration.
-void complete(RunConfig& config, const Options& options, const Args& args);
+/// Collective.
+void complete(World& world, RunConfig& config, const Options& options, const Args& args);
 
 /// open_run_directory() for config.run.dir and run.resume. If this is a later start of a requeued Slurm job, which
 /// repeats the command of the first one, config.run.resume becomes auto. Call it on rank 0.
@@ -19,8 +22,9 @@ void open_directory(RunConfig& config, const Options& options, TakeOver take_ove
 /// code. Collective.
 ///
 /// profiled_steps  "A..B" or ""; see --profile
+/// first_weights   run.init, if another program has written it
 /// errors          Error (usage): a contradictory configuration, or one that does not match the data or the directory
 int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
-                 const std::string& profiled_steps = "");
+                 const std::string& profiled_steps = "", std::optional<ForeignWeights> first_weights = {});
 
 }  // namespace lockstep::apps

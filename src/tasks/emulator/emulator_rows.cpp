@@ -29,7 +29,7 @@ void add_file_options(Options& options, EmulatorFiles& files, const std::string&
 
 void require_precision(const Options& options) {
   const std::string precision = options.value("run.precision");
-  if (precision != "fp32" && precision != "fp64")
+  if (precision != "auto" && precision != "fp32" && precision != "fp64")
     options.reject("run.precision", "this command computes in fp32 or fp64");
 }
 

@@ -10,6 +10,7 @@
 #include "lockstep/tasks/kgat/kgat_sampler.hpp"
 #include "lockstep/train/agreement.hpp"
 #include "lockstep/train/sharded_program.hpp"
+#include "tasks/kgat/interaction_batch.hpp"
 
 namespace lockstep {
 
@@ -24,7 +25,7 @@ class BprmfProgram final : public TrainingProgram {
         world_(world),
         config_(config),
         model_(model),
-        batch_size_(config.global_batch(world.size())),
+        batch_size_(interactions_per_step(config, world.size())),
         sampler_(model.data(), config.run.seed),
         adam_(config.optim, model.params(), {{&model.users()}, {&model.items()}}),
         stream_(model.params().device()),
@@ -83,7 +84,7 @@ class BprmfProgram final : public TrainingProgram {
   ProgramState state() override { return {{{"", &adam_}}}; }
   ProgramFacts facts() override {
     return {.backend = world_.communicator().backend(),
-            .lines = {{"batch", config_.batch_text(batch_size_, world_.size())}}};
+            .lines = {{"batch", interactions_text(config_, world_.size())}}};
   }
 
  private:

@@ -36,8 +36,7 @@ void require_plain_adam(const RunConfig& config, const char* kind) {
   require_usage(o.name == "adam" && o.weight_decay == 0, "option optim.name = ", o.name,
                 ", optim.weight_decay = ", o.weight_decay, ": a model of kind ", kind,
                 " is trained by adam without weight decay");
-  require_usage(o.ema == 0 && config.batch.accumulate == 1, "options optim.ema and batch.accumulate: a model of kind ",
-                kind, " is trained without them");
+  require_usage(o.ema == 0, "option optim.ema = ", o.ema, ": a model of kind ", kind, " is trained without it");
 }
 
 void add_cutoffs(Options& o, std::vector<double>* target) {
@@ -256,7 +255,7 @@ void BprmfConfig::require_supported(const RunConfig& config, int) const {
   require_plain_adam(config, kBprmf);
   require_usage(config.run.graphs != "on",
                 "option run.graphs = on: steps of bprmf cannot be captured in graphs; use auto");
-  require_usage(!is_half(config.storage()), "option run.precision = ", config.run.precision,
+  require_usage(!is_half(config.storage()), "option run.precision = ", config.precision(),
                 ": a model of kind bprmf has no matrix products to train in half precision; use fp32");
 }
 

@@ -4,11 +4,13 @@
 #include <future>
 #include <utility>
 
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/tasks/kgat/kgat_sampler.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
 #include "lockstep/train/sharded_program.hpp"
+#include "tasks/kgat/interaction_batch.hpp"
 #include "tasks/kgat/kgat_step.hpp"
 
 namespace lockstep {
@@ -36,7 +38,8 @@ KgatStepOptions step_options(World& world, const RunConfig& config, const KgatTa
 
 std::int64_t triples_per_step(const RunConfig& config, const KgatTask& model, int ranks) {
   const std::int64_t asked = model.options().kg_batch;
-  return asked == 0 ? 2 * config.global_batch(ranks) : config.over_devices(asked, ranks);
+  return asked == 0 ? 2 * interactions_per_step(config, ranks)
+                    : config.batch.accumulate * config.over_devices(asked, ranks);
 }
 
 /// The training of KGAT. An epoch has floor(interactions / batch) + 1 steps on interactions, then floor(triples / kg
@@ -49,7 +52,7 @@ class KgatProgram final : public TrainingProgram {
         world_(world),
         config_(config),
         model_(model),
-        cf_batch_(config.global_batch(world.size())),
+        cf_batch_(interactions_per_step(config, world.size())),
         kg_batch_(triples_per_step(config, model, world.size())),
         cf_steps_(model.size(Split::train) / cf_batch_ + 1),
         kg_steps_(model.options().triples ? model.data().graph.triples() / kg_batch_ + 1 : 0),
@@ -58,6 +61,11 @@ class KgatProgram final : public TrainingProgram {
         step_(world.communicator(), model.net(), model.propagation(), step_options_),
         kg_loss_(DType::f64, {2}) {
     epoch_.positions = epoch_.steps = cf_steps_ + kg_steps_;
+    if (world.size() > 1 && world.rank() == 0 && model.params().device().is_cuda() &&
+        step_options_.mode == KgatMode::replicate)
+      log::warning("each of the ", world.size(),
+                   " GPUs computes the same step, so more GPUs make it no faster; one GPU, "
+                   "or dist.mode = nested-rows, which divides the rows");
     if (step_.runs_on_gpu()) tables_ = sampler_.tables(model.params().device(), model.options().triples);
   }
 
@@ -114,19 +122,17 @@ class KgatProgram final : public TrainingProgram {
   }
   ProgramFacts facts() override {
     const KgData& data = model_.data();
-    return {
-        .backend = step_.exchange().backend(),
-        .lines = {
-            {"batch",
-             join(config_.batch_text(cf_batch_, world_.size()), " of interactions; ", kg_batch_, " of triples")},
-            {"graph", join(data.nodes(), " nodes, ", data.graph.nnz(), " edges of ", data.graph.triples(), " triples, ",
-                           data.graph.relations, " relations, ", name(model_.options().graph))},
-            {"propagation",
-             step_options_.mode == KgatMode::replicate
-                 ? std::string("replicate")
-                 : join("nested-rows, all rows of a layer above ", step_options_.row_threshold, " of the nodes")},
-            {"epoch", join(cf_steps_, " steps of interactions, ", kg_steps_, " of triples, ",
-                           model_.options().attention ? "attention recomputed after them" : "the adjacency stays")}}};
+    return {.backend = step_.exchange().backend(),
+            .lines = {{"batch", join(interactions_text(config_, world_.size()), "; ", kg_batch_, " of triples")},
+                      {"graph", join(data.nodes(), " nodes, ", data.graph.nnz(), " edges of ", data.graph.triples(),
+                                     " triples, ", data.graph.relations, " relations, ", name(model_.options().graph))},
+                      {"propagation", step_options_.mode == KgatMode::replicate
+                                          ? std::string("replicate")
+                                          : join("nested-rows, all rows of a layer above ", step_options_.row_threshold,
+                                                 " of the nodes")},
+                      {"epoch",
+                       join(cf_steps_, " steps of interactions, ", kg_steps_, " of triples, ",
+                            model_.options().attention ? "attention recomputed after them" : "the adjacency stays")}}};
   }
 
  private:

@@ -95,7 +95,6 @@ void SequenceConfig::add_options(Options& o) {
                                                                   {"schedule.gamma", "0.98"},
                                                                   {"train.epochs", "300"},
                                                                   {"eval.every", "20"},
-                                                                  {"checkpoint.every", "20"},
                                                                   {"stop.patience", "3"},
                                                                   {"stop.tolerance", "0"}})
     o.set_default(key, value);
@@ -108,7 +107,7 @@ void SequenceConfig::add_options(Options& o) {
                                                                   {"train.epochs", "num_epochs"},
                                                                   {"stop.patience", "patience"},
                                                                   {"run.dir", "train_dir"},
-                                                                  {"run.resume", "state_dict_path"}})
+                                                                  {"run.init", "state_dict_path"}})
     o.alias(key, alias);
   o.word("mhc_no_amp", false, "nothing: all sums are fp32; with --precision bf16 the streams are stored in bf16, too",
          [](const std::string&) {

@@ -20,7 +20,8 @@ windows=(--data.path har.h5 --model.dim 16 --model.layers 1 --model.heads 2 --mo
 runs 4 tisasrec --dataset=ml-1m --train_dir=tisasrec_4gpu --batch_size=64 --use_amp --multi_gpu --master_port=29500 "${items[@]}"
 says 'batch: 64 over 4 ranks \(16 each\)' 'option --use_amp: CPUs compute in fp32' 'option --multi_gpu: nothing: mpirun or srun starts a rank' \
   'option --master_port: nothing' 'option --dataset: data.path = data/ml-1m.h5'
-exists tisasrec_4gpu/checkpoints/final.h5
+exists tisasrec_4gpu/{train.log,val.log,checkpoints/best.h5,checkpoints/final.h5} tisasrec_4gpu/events.out.tfevents.*
+runs 2 tisasrec --dataset=ml-1m --train_dir=tisasrec_2gpu --batch_size=32 --use_amp --multi_gpu "${items[@]}"
 runs 1 tisasrec --dataset=ml-1m --train_dir=tisasrec_lowmem --batch_size=64 --maxlen=100 --use_amp --mhc_no_amp "${items[@]}"
 says 'option --mhc_no_amp: all sums are fp32 anyway'
 runs 1 sasrec --dataset=ml-1m --train_dir=words --num_workers=8 --lr=0.0005 --warmup_steps=500 --no_mhc --no_time --inference_only=false --batch_size 64 "${items[@]}"
@@ -28,6 +29,47 @@ says 'option --num_workers: nothing: the threads of a rank draw its samples' 'le
 for backend in gloo mpi; do runs 2 sasrec --dataset=ml-1m --train_dir=backend --backend=$backend --batch_size 64 "${items[@]}"; says 'gradients by mpi'; done
 answered 'option --inference_only: lockstep eval --checkpoint FILE' sasrec --inference_only=true
 answered 'option --dataset = ml-20m: there is neither data/ml-20m.h5 nor data/tisasrec-ml-20m.h5; prepare the data with lockstep-prep sequences' tisasrec --dataset ml-20m
+answered 'option run.backend = nccl' sasrec --dataset ml-1m --backend=nccl --batch_size 64 "${items[@]}"
+# Weights of a checkpoint, of a file of lockstep export, and of another program, whose options must be given.
+network=(--model.pad_mask key --model.ln_eps 1e-8 --model.ffn_residual true)
+final=tisasrec_4gpu/checkpoints/final.h5
+ok "$LOCKSTEP" export --checkpoint $final --output own.safetensors
+ok python3 - own.safetensors other.pth <<'PY'
+# The arrays of a safetensors file as torch.save writes them, without torch.
+import collections, io, itertools, json, pickle, sys, types, zipfile
+Storage = type("FloatStorage", (), {"__module__": "torch"})
+def _rebuild_tensor_v2(*parts): pass
+_rebuild_tensor_v2.__module__ = "torch._utils"
+for name, member in ("torch", Storage), ("torch._utils", _rebuild_tensor_v2):
+    sys.modules[name] = types.ModuleType(name)
+    setattr(sys.modules[name], member.__name__, member)
+class Tensor:
+    def __init__(self, key, shape):
+        self.storage, self.shape = Storage(), tuple(shape)
+        strides = list(itertools.accumulate([1, *shape[:0:-1]], lambda a, b: a * b))[::-1]
+        self.storage.key, self.storage.count, self.strides = key, strides[0] * shape[0], tuple(strides)
+    def __reduce__(self):
+        return _rebuild_tensor_v2, (self.storage, 0, self.shape, self.strides, False, collections.OrderedDict())
+class Pickler(pickle.Pickler):
+    def persistent_id(self, value):
+        return ("storage", Storage, value.key, "cpu", value.count) if isinstance(value, Storage) else None
+data = open(sys.argv[1], "rb").read()
+size = int.from_bytes(data[:8], "little")
+header = {n: a for n, a in json.loads(data[8:8 + size]).items() if n != "__metadata__"}
+text = io.BytesIO()
+Pickler(text, 2).dump(collections.OrderedDict((n, Tensor(str(i), a["shape"])) for i, (n, a) in enumerate(header.items())))
+with zipfile.ZipFile(sys.argv[2], "w") as file:
+    file.writestr("other/data.pkl", text.getvalue())
+    for i, a in enumerate(header.values()):
+        file.writestr(f"other/data/{i}", data[8 + size + a["data_offsets"][0]:8 + size + a["data_offsets"][1]])
+PY
+for file in $final own.safetensors other.pth; do
+  words=(); [ $file = own.safetensors ] || words=("${items[@]}")
+  [ $file != other.pth ] || { answered 'the arrays do not determine these options of the network:' tisasrec --dataset ml-1m --state_dict_path=$file; words+=("${network[@]}"); }
+  runs 2 tisasrec --dataset=ml-1m --train_dir=from-${file##*/} --batch_size=64 --state_dict_path=$file --inference_only=false "${words[@]}"
+  [ $file = $final ] || says "first weights, from .*$file: tisasrec, [0-9]* arrays" "from the (arrays|configuration) in $file: "
+  same_model from-final.h5/checkpoints/final.h5 from-${file##*/}/checkpoints/final.h5
+done
 for word in --nnodes=2 --node_rank=0 --master_addr=host1 --nproc_per_node=4; do
   answered 'srun or mpirun --hostfile starts the ranks of all nodes, see docs/launching.md' sasrec $word
 done
@@ -35,6 +77,11 @@ done
 # --- KGAT
 runs 2 kgat --dataset last-fm --batch_size_per_gpu 64 --epochs 1 --run-dir kgat "${graph[@]}"
 says 'data.path = data/kgat-last-fm.h5' 'batch: 128 over 2 ranks \(64 each\) of interactions; 256 of triples'
+mkdir configs
+printf '[model]\nkind = kgat\nembed_dim = 16\nconv_dims = 16\n[batch]\nsize = 96\n' >configs/kgat-last-fm.ini
+runs 2 kgat --dataset last-fm --batch.accumulate 2 --lr-scaling sqrt
+says 'option --dataset: the configuration is configs/kgat-last-fm.ini' 'batch: 192 over 2 ranks \(96 each\) of interactions, 2 micro-batches of 96 at once; 384 of triples' 'scaled by scale_lr = sqrt'
+exists runs/kgat-last-fm/checkpoints/final.h5
 answered 'option --num_gpus = 2: with --device cuda; on CPUs, mpirun -n 2 lockstep train' kgat --num_gpus 2
 answered 'option --fp16: CPUs compute in fp32 or fp64' kgat --fp16 --dataset last-fm
 
@@ -52,14 +99,15 @@ model:
 output:
   model_dir: "yaml run"
 YAML
-runs 2 emulator --config config.yaml
-says 'batch: 50 over 2 ranks' 'learning rate: 0.001'
+runs 2 emulator --config config.yaml --optim.scale_lr sqrt
+says 'batch: 50 over 2 ranks' 'learning rate: 0.00141.*scaled by scale_lr = sqrt'
 exists 'yaml run/checkpoints/final.h5'
 refuses() { printf '%b' "$1" >bad.yaml; run 2 "$LOCKSTEP" train --config bad.yaml; says "bad.yaml:$2"; }
 refuses 'training:\n\tbatch_size: 5\n' '2: a tab before the key; indent with blanks'
 refuses 'training: &base\n  batch_size: 5\n' "1: '&base' is not a scalar; anchors"
 refuses 'training:\n  batch_size: 5\n  batch_size: 6\n' '3: training.batch_size is already set in line 2'
 refuses 'training:\n  batch_size: 5\n  puzzle_emb_lr: 6\n' '3: unknown key training.puzzle_emb_lr'
+refuses 'puzzle_emb_lr: 6\n' '1: unknown key puzzle_emb_lr for model.kind = emulator; it is a key of hrm'
 refuses 'training:\n  deep:\n    batch_size: 5\n' "3: 'batch_size: 5' is deeper than a key of a section"
 refuses 'data:\n  - path: a\n' "2: '- path: a': only lists of scalars"
 refuses 'data\n' "1: 'data' is neither section: nor key: value"
@@ -74,13 +122,44 @@ mkdir npy
 answered 'option data.path = .*npy: it is a folder; lockstep-prep hrm-npy --input DIR' hrm data_path=npy
 answered "unexpected argument 'puzzle_emb_lrx=1'; did you mean optim.puzzle_lr\?" hrm puzzle_emb_lrx=1
 answered 'unknown option --puzzle_emb_lr for model.kind = har; it is a key of hrm' har --puzzle_emb_lr 1
+answered "unexpected argument 'puzzle_emb_lr=1' for model.kind = har; it is a key of hrm" har puzzle_emb_lr=1
+# A directory for each start, named by all ranks alike.
+for start in 1 2; do
+  runs 2 hrm --data.path hrm.h5 --batch.size 8 "${cells[@]}" --data.group_visits 2 --run-dir auto --checkpoint.layout sharded
+  says 'run directory: runs/hrm-[0-9]{8}-[0-9]{6}$'
+  sleep 1
+done
+[ "$(ls -d runs/hrm-*/checkpoints | wc -l)" = 2 ] || fail "not a directory for each start"
 
 # --- HAR
 runs 4 har --multi-gpu ddp --mode flatten --epochs 20 --batch-size 8 --lr 4e-3 --warmup-epochs 2 --num-workers 4 --save-dir checkpoints/ddp_4gpu --weight-decay 1e-4 "${windows[@]}"
 says 'batch: 32 over 4 ranks \(8 each\)'
 exists checkpoints/ddp_4gpu/checkpoints/final.h5
+says 'precision fp32 \(auto: that of CPUs\)'
+ok on 4 "$LOCKSTEP" train --model.kind har $short --batch-size 8 --lr 4e-3 --warmup-epochs 2 --save-dir checkpoints/ddp_4gpu --weight-decay 1e-4 "${windows[@]}" --steps 3
+says 'continuing from checkpoints/ddp_4gpu/'
+runs 8 har --multi-gpu ddp --epochs 20 --batch-size 4 --lr 4e-3 --save-dir ddp_8gpu "${windows[@]}"
+says 'batch: 32 over 8 ranks \(4 each\)'
+answered 'option dist.gpu_ids = 0,...: only with --device cuda' har --multi-gpu dp --gpu-ids 0,1 --batch-size 8 "${windows[@]}"
+answered 'options batch.size = 8 and batch.per_rank = 4 .*: only one of them can hold; give one' har --batch-size 4 --batch.size 8 "${windows[@]}"
+answered 'option batch.per_rank = 0: must be >= 1' har --batch-size 0 "${windows[@]}"
+answered 'option run.precision = bf16: only with run.device = cuda' har --precision bf16 "${windows[@]}"
 runs 1 har --multi-gpu dp --replicas 2 --batch-size 8 --save-dir dp "${windows[@]}"
 says 'batch: 16 over 2 replicas \(8 each\)'
 runs 4 har --batch-size 4 --grad-accum-steps 4 --save-dir accum "${windows[@]}"
 says 'batch: 64 over 4 ranks \(16 each\), in 4 micro-batches of 16'
+
+# --- a checkpoint after each epoch, while that is cheap: clocks choose the files, not the weights
+epochs=(--dataset=ml-1m --batch_size=64 --num_epochs 6 --eval.final none --eval.every 100 --checkpoint.copy false "${items[@]}")
+ok on 2 "$LOCKSTEP" train --model.kind sasrec "${epochs[@]}" --train_dir often
+says_once 'checkpoints: writing one took .* s, so there is not one after each epoch but about every '
+ok on 2 "$LOCKSTEP" train --model.kind sasrec "${epochs[@]}" --train_dir each --checkpoint.every 1
+[ "$(ls each/checkpoints/step-*.h5 | wc -l)" = 3 ] || fail "checkpoint.every = 1 left no 3 checkpoints"
+same_model often/checkpoints/final.h5 each/checkpoints/final.h5
+
+# --- the card has the words that are no options
+for word in train_distributed.sh torchrun torch.distributed.launch hpc/train.sh MASTER_ADDR MASTER_PORT TORCH_DISTRIBUTED_DEBUG \
+  NCCL_DEBUG NCCL_IB_DISABLE NCCL_P2P_LEVEL NCCL_SOCKET_IFNAME OMP_NUM_THREADS NUM_GPUS BATCH_SIZE; do
+  grep -q "$word" "$tree/docs/quick-reference.md" || fail "docs/quick-reference.md lacks $word"
+done
 passed "the command lines of the guides"

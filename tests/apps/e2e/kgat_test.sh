@@ -130,7 +130,15 @@ for ranks in 2 3; do
 done
 run 2 "$LOCKSTEP" train --model.kind kgat $SHORT --dist.mode column-switch --run-dir refused
 says "must be auto, replicate or nested-rows"
+# Micro-batches are the bits of one batch that is as large as all of them.
+ok on 2 "$LOCKSTEP" train --model.kind kgat ${SHORT/size 96/size 48} --batch.accumulate 2 --run-dir micro
+says '96 over 2 ranks \(48 each\) of interactions, 2 micro-batches of 48 at once; 192 of triples'
+same_model one/checkpoints/final.h5 micro/checkpoints/final.h5
+ok "$LOCKSTEP" train --model.kind bprmf --data.path planted.h5 --batch.size 32 --batch.accumulate 3 --epochs 1 --run-dir mf-micro
+run 2 "$LOCKSTEP" train --model.kind bprmf --data.path planted.h5 --optim.ema 0.9
+says 'option optim.ema = 0.9: a model of kind bprmf is trained without it'
 ok on 2 "$LOCKSTEP" train --model.kind bprmf --data.path planted.h5 --batch.size 96 --epochs 1 --run-dir mf-2
+same_model mf-2/checkpoints/final.h5 mf-micro/checkpoints/final.h5
 ok "$LOCKSTEP" train --model.kind bprmf --data.path planted.h5 --batch.size 96 --epochs 1 --run-dir mf-1
 same_model mf-1/checkpoints/final.h5 mf-2/checkpoints/final.h5
 

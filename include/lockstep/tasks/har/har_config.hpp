@@ -12,6 +12,7 @@ class HarConfig final : public TaskConfig {
  public:
   void add_options(Options& options) override;
   const char* preparation() const override { return "lockstep-prep har FILE --rate HZ --window N"; }
+  const char* published_precision() const override { return input_ == "image" ? "bf16" : "fp32"; }
   void check() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   /// Makes load() accept test windows without a label, and ignore data.folds: predictions use the splits of the file.

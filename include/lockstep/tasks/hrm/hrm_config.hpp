@@ -11,6 +11,7 @@ class HrmConfig final : public TaskConfig {
  public:
   void add_options(Options& options) override;
   const char* preparation() const override { return "lockstep-prep hrm-npy --input DIR"; }
+  const char* published_precision() const override { return "bf16"; }
   void check() const override;
   void require_supported(const RunConfig& config, int ranks) const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
