@@ -176,8 +176,8 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
         Shard given = shard;
         given.step = -1;  // kernels read the other one
         given.step_on_gpu = reinterpret_cast<const std::uint64_t*>(step_on_gpu->data<std::int64_t>());
-        const DrawnShard drawn = task.draw(draws.host(), given);
-        given.drawn = drawn.inputs;
+        const DrawnShard& drawn = task.draw(draws.host(), given);
+        given.drawn = &drawn;
         CHECK(drawn.weight == static_cast<double>(expected.targets));
         Tape tape(stream, arena, DType::f32, Tape::Mode::forward);
         const SequenceBatch found = task.batch(tape, given);
@@ -228,7 +228,7 @@ TEST_SUITE("tasks.sequence_step.cuda" * doctest::skip(gpu_count() == 0)) {
     const OwnedTensor step(DType::i64, {1}, gpu);
     for (const bool host : {false, true}) {
       shard.step_on_gpu = host ? nullptr : reinterpret_cast<const std::uint64_t*>(step->data<std::int64_t>());
-      shard.drawn = task.draw(draws.host(), shard).inputs;
+      shard.drawn = &task.draw(draws.host(), shard);
       CHECK(task.batch(tape, shard).item.device().is_cuda() == !host);
     }
   }
