@@ -74,7 +74,8 @@ Options make_options(EvalArguments& a) {
                      "run.threads",       "run.isa",
                      "run.precision",     "dist.check_collectives",
                      "dist.timeout",      "dist.parallel",
-                     "dist.gpu_ids"});
+                     "dist.gpu_ids",      "data.layout",
+                     "data.memory"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
                   "the metrics of the test samples");
   options.example("lockstep eval --checkpoint runs/ensemble",
@@ -202,7 +203,7 @@ using Readers = std::vector<std::unique_ptr<CheckpointReader>>;
 int eval(World& world, const EvalArguments& a, const Readers& readers) {
   const CheckpointReader& reader = *readers.front();
   const int threads = prepare_cpu(world, a.config);
-  const auto data_memory = make_node_data_memory(world);
+  const auto data_memory = make_node_data_memory(world, a.config.row_options());
   const auto model = load_task(world, a.config, *data_memory, &reader.file());
   const auto* samples = dynamic_cast<const SampleTask*>(model.get());
   const Split split = a.split == "train" ? Split::train : a.split == "test" ? Split::test : Split::validation;
