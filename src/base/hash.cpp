@@ -6,6 +6,7 @@
 #include <boost/crc.hpp>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 
 namespace lockstep {
 
@@ -13,8 +14,21 @@ std::uint64_t hash64(const void* bytes, std::size_t size_bytes, std::uint64_t se
   return XXH3_64bits_withSeed(bytes, size_bytes, seed);
 }
 
-Hash64::Hash64() : state_(XXH3_createState(), [](void* s) { XXH3_freeState(static_cast<XXH3_state_t*>(s)); }) {
-  XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_.get()));
+Hash64::Hash64(std::uint64_t seed)
+    : state_(XXH3_createState(), [](void* s) { XXH3_freeState(static_cast<XXH3_state_t*>(s)); }) {
+  XXH3_64bits_reset_withSeed(static_cast<XXH3_state_t*>(state_.get()), seed);
+}
+
+std::vector<std::byte> Hash64::state() const {
+  const auto* bytes = static_cast<const std::byte*>(state_.get());
+  return {bytes, bytes + sizeof(XXH3_state_t)};
+}
+
+void Hash64::take(std::span<const std::byte> state) {
+  auto* mine = static_cast<XXH3_state_t*>(state_.get());
+  const unsigned char* secret = mine->extSecret;  // an address of this process, determined by the seed
+  std::memcpy(mine, state.data(), sizeof *mine);
+  mine->extSecret = secret;
 }
 
 void Hash64::add(const void* bytes, std::size_t size_bytes) {

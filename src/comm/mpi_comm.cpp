@@ -137,44 +137,17 @@ class MpiComm final : public Communicator {
 
   void all_to_all_known(std::span<const std::span<const std::byte>> to, std::span<const std::int64_t> from_sizes,
                         std::span<std::byte> into, const char* what) override {
-    require(std::ssize(to) == size_ && std::ssize(from_sizes) == size_, "all_to_all '", what, "': ", to.size(),
-            " pieces and ", from_sizes.size(), " sizes for ", size_, " ranks");
-    const std::int64_t total = std::accumulate(from_sizes.begin(), from_sizes.end(), std::int64_t{0});
-    require(std::ssize(into) == total, "all_to_all '", what, "': memory for ", into.size(), " bytes, but ", total,
-            " arrive");
     const InCollective in = begin("all_to_all", 0, "", what);
-    std::vector<std::byte*> at(to.size());
-    for (std::size_t r = 0, begin = 0; r < to.size(); begin += static_cast<std::size_t>(from_sizes[r]), ++r)
-      at[r] = into.data() + begin;
-    const auto self = static_cast<std::size_t>(rank_);
-    require(std::ssize(to[self]) == from_sizes[self], "all_to_all '", what, "': rank ", rank_, " sends itself ",
-            to[self].size(), " bytes but expects ", from_sizes[self]);
-    if (!to[self].empty()) std::memcpy(at[self], to[self].data(), to[self].size());
-    // Point to point: empty messages cost nothing, lengths are unlimited, and no intermediate copy is needed.
-    constexpr int kTag = 17;
-    std::vector<MPI_Request> requests;
-    const auto post = [&](std::size_t size, auto call) {
-      if (size == 0) return;
-      in_pieces(size, context_.options.max_message_bytes, [&](std::size_t first, std::size_t count) {
-        requests.push_back(MPI_REQUEST_NULL);
-        check_mpi(call(first, static_cast<int>(count), &requests.back()), join("all_to_all '", what, "'"));
-      });
-    };
-    for (int shift = 1; shift < size_; ++shift) {
-      const int r = (rank_ + size_ - shift) % size_;
-      post(static_cast<std::size_t>(from_sizes[static_cast<std::size_t>(r)]),
-           [&](std::size_t first, int count, MPI_Request* request) {
-             return MPI_Irecv(at[static_cast<std::size_t>(r)] + first, count, MPI_BYTE, r, kTag, comm_, request);
-           });
-    }
-    for (int shift = 1; shift < size_; ++shift) {
-      const int r = (rank_ + shift) % size_;
-      const std::span<const std::byte> piece = to[static_cast<std::size_t>(r)];
-      post(piece.size(), [&](std::size_t first, int count, MPI_Request* request) {
-        return MPI_Isend(piece.data() + first, count, MPI_BYTE, r, kTag, comm_, request);
-      });
-    }
+    std::vector<MPI_Request> requests = post_all_to_all(to, from_sizes, into, what);
     if (!requests.empty()) drive(requests, "all_to_all", what);
+  }
+
+  std::unique_ptr<Request> start_all_to_all(std::span<const std::span<const std::byte>> to,
+                                            std::span<const std::int64_t> from_sizes, std::span<std::byte> into,
+                                            const char* what) override {
+    const InCollective in = begin("started all_to_all", 0, "", what);
+    return std::make_unique<PendingMessages>(*this, post_all_to_all(to, from_sizes, into, what), sequence_,
+                                             "all_to_all", 0, "", what);
   }
 
   void barrier(const char* what) override {
@@ -185,7 +158,7 @@ class MpiComm final : public Communicator {
   }
 
  private:
-  /// A started sum. The destructor of a derived class calls finish() first.
+  /// A started collective. The destructor of a derived class calls finish() first.
   class Pending : public Request {
    public:
     Pending(MpiComm& comm, std::uint64_t sequence, const char* operation, std::uint64_t count, const char* type,
@@ -209,7 +182,7 @@ class MpiComm final : public Communicator {
     }
 
    protected:
-    /// Completes the sum.
+    /// Completes the collective.
     virtual void drive() = 0;
     void end_progress() {
       if (progress_ != nullptr) std::exchange(progress_, nullptr)->end();
@@ -235,17 +208,19 @@ class MpiComm final : public Communicator {
     Progress* progress_;
   };
 
-  class PendingSum final : public Pending {
+  class PendingMessages final : public Pending {
    public:
-    PendingSum(MpiComm& comm, std::vector<MPI_Request> requests, std::uint64_t sequence, std::uint64_t count,
-               const char* type, const char* what)
-        : Pending(comm, sequence, "all_reduce sum", count, type, what), requests_(std::move(requests)) {}
-    ~PendingSum() override { finish(); }
+    PendingMessages(MpiComm& comm, std::vector<MPI_Request> requests, std::uint64_t sequence, const char* operation,
+                    std::uint64_t count, const char* type, const char* what)
+        : Pending(comm, sequence, operation, count, type, what),
+          operation_(operation),
+          requests_(std::move(requests)) {}
+    ~PendingMessages() override { finish(); }
     bool test() override {
       if (requests_.empty()) return true;
       int done = 0;
       check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
-                join("all_reduce '", what_, "'"));
+                join(operation_, " '", what_, "'"));
       if (done) {
         requests_.clear();
         end_progress();
@@ -255,9 +230,10 @@ class MpiComm final : public Communicator {
 
    private:
     void drive() override {
-      comm_.drive(requests_, "all_reduce", what_.c_str());
+      comm_.drive(requests_, operation_, what_.c_str());
       requests_.clear();
     }
+    const char* operation_;
     std::vector<MPI_Request> requests_;
   };
 
@@ -417,7 +393,51 @@ class MpiComm final : public Communicator {
                                comm_, &requests.back()),
                 join("all_reduce '", what, "'"));
     });
-    return std::make_unique<PendingSum>(*this, std::move(requests), sequence_, values.size(), element_name<T>(), what);
+    return std::make_unique<PendingMessages>(*this, std::move(requests), sequence_, "all_reduce sum", values.size(),
+                                             element_name<T>(), what);
+  }
+
+  /// Copies this rank's own piece, and starts the messages of an all-to-all.
+  std::vector<MPI_Request> post_all_to_all(std::span<const std::span<const std::byte>> to,
+                                           std::span<const std::int64_t> from_sizes, std::span<std::byte> into,
+                                           const char* what) {
+    require(std::ssize(to) == size_ && std::ssize(from_sizes) == size_, "all_to_all '", what, "': ", to.size(),
+            " pieces and ", from_sizes.size(), " sizes for ", size_, " ranks");
+    const std::int64_t total = std::accumulate(from_sizes.begin(), from_sizes.end(), std::int64_t{0});
+    require(std::ssize(into) == total, "all_to_all '", what, "': memory for ", into.size(), " bytes, but ", total,
+            " arrive");
+    std::vector<std::byte*> at(to.size());
+    for (std::size_t r = 0, begin = 0; r < to.size(); begin += static_cast<std::size_t>(from_sizes[r]), ++r)
+      at[r] = into.data() + begin;
+    const auto self = static_cast<std::size_t>(rank_);
+    require(std::ssize(to[self]) == from_sizes[self], "all_to_all '", what, "': rank ", rank_, " sends itself ",
+            to[self].size(), " bytes but expects ", from_sizes[self]);
+    if (!to[self].empty()) std::memcpy(at[self], to[self].data(), to[self].size());
+    // Point to point: empty messages cost nothing, lengths are unlimited, and no intermediate copy is needed.
+    constexpr int kTag = 17;
+    std::vector<MPI_Request> requests;
+    const auto post = [&](std::size_t size, auto call) {
+      if (size == 0) return;
+      in_pieces(size, context_.options.max_message_bytes, [&](std::size_t first, std::size_t count) {
+        requests.push_back(MPI_REQUEST_NULL);
+        check_mpi(call(first, static_cast<int>(count), &requests.back()), join("all_to_all '", what, "'"));
+      });
+    };
+    for (int shift = 1; shift < size_; ++shift) {
+      const int r = (rank_ + size_ - shift) % size_;
+      post(static_cast<std::size_t>(from_sizes[static_cast<std::size_t>(r)]),
+           [&](std::size_t first, int count, MPI_Request* request) {
+             return MPI_Irecv(at[static_cast<std::size_t>(r)] + first, count, MPI_BYTE, r, kTag, comm_, request);
+           });
+    }
+    for (int shift = 1; shift < size_; ++shift) {
+      const int r = (rank_ + shift) % size_;
+      const std::span<const std::byte> piece = to[static_cast<std::size_t>(r)];
+      post(piece.size(), [&](std::size_t first, int count, MPI_Request* request) {
+        return MPI_Isend(piece.data() + first, count, MPI_BYTE, r, kTag, comm_, request);
+      });
+    }
+    return requests;
   }
 
   /// Counts the collective. In debug mode, compares it with the calls of the other ranks.

@@ -133,7 +133,8 @@ void take_stored_configuration(RunConfig& config, const Options& given, const Ch
   for (const std::string& key : given.keys()) {
     if (given.given(key)) mine += ini_line(key, given.value(key));
   }
-  stored.data.stage.clear();  // it belongs to the allocation of the training
+  stored.data.stage.clear();  // these two belong to the allocation of the training
+  stored.data.layout = "auto";
   if (!mine.empty()) options.parse_ini(mine, "command line");
   config = std::move(stored);
 }

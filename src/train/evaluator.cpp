@@ -11,6 +11,7 @@
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
+#include "lockstep/data/row_source.hpp"
 #include "lockstep/train/comparison.hpp"
 #include "lockstep/train/signals.hpp"
 
@@ -49,37 +50,63 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
   model.params().refresh(main);
   std::exception_ptr error;
   const auto interrupted = [&] { return options.signals != nullptr && options.signals->received() != 0; };
+  // The number of evenly spread samples that fall into a chunk; the chunk evaluates as many from its start.
+  const auto count_of = [&](std::int64_t chunk) {
+    const auto before = [&](std::int64_t sample) { return size == 0 ? 0 : (sample * used + size - 1) / size; };
+    return before(first_of(chunk + 1)) - before(first_of(chunk));
+  };
+  const auto compute = [&](std::int64_t first_chunk, std::int64_t last_chunk) {
 #pragma omp parallel num_threads(threads)
-  {
-    Stream stream(device);
-    Arena& arena = arenas[static_cast<std::size_t>(omp_get_thread_num())];
+    {
+      Stream stream(device);
+      Arena& arena = arenas[static_cast<std::size_t>(omp_get_thread_num())];
 #pragma omp for schedule(dynamic)
-    for (std::int64_t i = 0; i < mine.count(); ++i) {
-      try {
-        const std::int64_t chunk = mine.begin + i, begin = first_of(chunk);
-        // The number of evenly spread samples that fall into this chunk; the chunk evaluates as many from its start.
-        const auto before = [&](std::int64_t sample) { return size == 0 ? 0 : (sample * used + size - 1) / size; };
-        const std::int64_t end = begin + before(first_of(chunk + 1)) - before(begin);
-        for (std::int64_t first = begin; first < end && !interrupted(); first += block) {
-          const profile::Span span("evaluation block", profile::Kind::phase);
-          arena.reset();
-          Tape tape(stream, arena, model.params().storage(), Tape::Mode::forward);
-          const std::int64_t count = std::min(block, end - first);
-          double* to = local[static_cast<std::size_t>(i)].data();
-          if (baseline != nullptr) {
-            baseline->evaluate(tape, split, first, count, to);
-          } else if (samples != nullptr) {
-            double* rows = each.data() + (first - first_of(mine.begin)) * sums;
-            samples->evaluate_each(tape, split, first, count, rows);
-            for (std::int64_t k = 0; k < count * sums; ++k) to[k % sums] += rows[k];
-          } else {
-            model.evaluate(tape, split, first, count, to);
+      for (std::int64_t i = first_chunk; i < last_chunk; ++i) {
+        try {
+          const std::int64_t chunk = mine.begin + i, begin = first_of(chunk), end = begin + count_of(chunk);
+          for (std::int64_t first = begin; first < end && !interrupted(); first += block) {
+            const profile::Span span("evaluation block", profile::Kind::phase);
+            arena.reset();
+            Tape tape(stream, arena, model.params().storage(), Tape::Mode::forward);
+            const std::int64_t count = std::min(block, end - first);
+            double* to = local[static_cast<std::size_t>(i)].data();
+            if (baseline != nullptr) {
+              baseline->evaluate(tape, split, first, count, to);
+            } else if (samples != nullptr) {
+              double* rows = each.data() + (first - first_of(mine.begin)) * sums;
+              samples->evaluate_each(tape, split, first, count, rows);
+              for (std::int64_t k = 0; k < count * sums; ++k) to[k % sums] += rows[k];
+            } else {
+              model.evaluate(tape, split, first, count, to);
+            }
           }
-        }
-      } catch (...) {
+        } catch (...) {
 #pragma omp critical(evaluator_error)
-        error = std::current_exception();
+          error = std::current_exception();
+        }
       }
+    }
+  };
+  RowSource* rows = model.row_source();
+  if (rows == nullptr || rows->whole()) {
+    compute(0, mine.count());
+  } else {
+    // The rows of some chunks at a time; those of the next ones come during the computation.
+    const std::int64_t most = (chunks + comm.size() - 1) / comm.size(),
+                       each_round =
+                           std::clamp<std::int64_t>(rows->fetch_rows() / comm.size() / (size / chunks + 1), 1, most);
+    const auto end_of = [&](std::int64_t round) { return std::min(mine.count(), (round + 1) * each_round); };
+    const auto start = [&](std::int64_t round) {
+      std::vector<std::int64_t> wanted;
+      for (std::int64_t i = round * each_round; i < end_of(round); ++i)
+        model.reads(split, first_of(mine.begin + i), count_of(mine.begin + i), wanted);
+      rows->start(std::move(wanted));
+    };
+    start(0);
+    for (std::int64_t round = 0; round * each_round < most; ++round) {
+      rows->finish();
+      if ((round + 1) * each_round < most) start(round + 1);
+      compute(round * each_round, end_of(round));
     }
   }
   if (error) std::rethrow_exception(error);

@@ -26,6 +26,10 @@ std::unique_ptr<Task> load_task(World& world, const RunConfig& config, DataMemor
   if (!config.data.stage.empty()) staged = std::make_unique<StagedFile>(world, config.data.path, config.data.stage);
   data_memory.read_from(staged ? staged->path() : "");
   try {
+    const std::string undivided = config.task->undivided();
+    require_usage(config.data.layout != "divided" || undivided.empty(),
+                  "option data.layout = divided: model.kind = ", config.model_kind, ": ", undivided,
+                  "; use replicate or auto");
     model = config.task->load({.path = config.data.path,
                                .seed = config.run.seed,
                                .dtype = config.dtype(),

@@ -11,7 +11,7 @@ namespace {
 /// One copy of each array per node, in memory that its ranks share. The first rank of the node fills it.
 class NodeDataMemory final : public DataMemory {
  public:
-  explicit NodeDataMemory(World& world) : world_(world) {}
+  NodeDataMemory(World& world, const RowOptions& options) : DataMemory(&world, options), world_(world) {}
   Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) override {
     // Matches the call of load_task() by a rank that has failed earlier, such as on a wrong file header.
     world_.together("loading the data set", [&] { require_memory(dtype, shape); });
@@ -37,6 +37,8 @@ class NodeDataMemory final : public DataMemory {
 
 }  // namespace
 
-std::unique_ptr<DataMemory> make_node_data_memory(World& world) { return std::make_unique<NodeDataMemory>(world); }
+std::unique_ptr<DataMemory> make_node_data_memory(World& world, const RowOptions& options) {
+  return std::make_unique<NodeDataMemory>(world, options);
+}
 
 }  // namespace lockstep

@@ -89,6 +89,15 @@ void add_data_and_model(Options& o, RunConfig& c, const std::vector<std::string>
         "node's environment; empty: read data.path itself")
       .value_name("DIR")
       .may_change();
+  o.choice(
+       "data.layout", &c.data.layout, "auto", {"auto", "replicate", "divided"},
+       "where the rows of the data set are: all in the memory of every node (replicate), or divided over the nodes, "
+       "which then exchange the rows of each step; rows that exceed data.memory on all nodes together stay in the "
+       "file. auto: replicate while they fit into data.memory")
+      .may_change();
+  o.add("data.memory", &c.data.memory_gib, 0, non_negative,
+        "GiB of a node for the rows of the data set; 0: half of what the node has")
+      .may_change();
 
   o.section("model", "Model");
   o.choice("model.kind,model", &c.model_kind, c.model_kind, kinds, "kind of model; decides which other keys exist")
@@ -412,6 +421,13 @@ std::int64_t RunConfig::devices(int ranks) const {
 std::string RunConfig::precision() const {
   if (run.precision != "auto") return run.precision;
   return run.device == "cuda" ? task->published_precision() : "fp32";
+}
+
+RowOptions RunConfig::row_options() const {
+  return {.layout = data.layout == "divided"     ? DataLayout::divided
+                    : data.layout == "replicate" ? DataLayout::replicate
+                                                 : DataLayout::automatic,
+          .memory_bytes = std::ldexp(data.memory_gib, 30)};
 }
 
 StepOptions RunConfig::step_options(int threads) const {

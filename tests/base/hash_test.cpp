@@ -39,6 +39,18 @@ TEST_SUITE("base.hash") {
     }
   }
 
+  TEST_CASE("a hash goes on in another object from its state, with any seed") {
+    const std::string text(1000, 'x');
+    for (const std::uint64_t seed : {std::uint64_t{0}, std::uint64_t{5}})
+      for (const std::size_t cut : {std::size_t{0}, std::size_t{100}, std::size_t{700}}) {
+        Hash64 first(seed), second(seed);
+        first.add(text.data(), cut);
+        second.take(first.state());
+        second.add(text.data() + cut, text.size() - cut);
+        CHECK(second.value() == hash64(text, seed));
+      }
+  }
+
   TEST_CASE("hexadecimal digits are lower-case and always sixteen") {
     CHECK(hex64(0) == "0000000000000000");
     CHECK(hex64(0xABCDEF) == "0000000000abcdef");

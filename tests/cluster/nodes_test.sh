@@ -17,6 +17,17 @@ for node in node1 node2; do ! slurm exec $node ls /dev/shm | grep -q stage || fa
 ok "$LOCKSTEP" train $TRAIN --run-dir plain
 ok "$LOCKSTEP" checkpoint diff plain/checkpoints/final.h5 staged/checkpoints/final.h5
 
+# Rows that are divided over 2 and 4 nodes, in memory and in the file, train as rows on each node do.
+for n in 2 4; do
+  on_nodes 0 $n "$LOCKSTEP" train $TRAIN --run-dir divided-$n --data.layout divided
+  says_once "rows: divided over $n nodes"
+  ok "$LOCKSTEP" checkpoint diff plain/checkpoints/final.h5 divided-$n/checkpoints/final.h5
+done
+on_nodes 0 2 "$LOCKSTEP" train $TRAIN --run-dir in-file --data.layout divided --data.memory 1.6e-5
+says_once 'rows: stay in the file'
+ok "$LOCKSTEP" checkpoint diff plain/checkpoints/final.h5 in-file/checkpoints/final.h5
+on_nodes 0 2 "$LOCKSTEP" eval --checkpoint plain/checkpoints/final.h5 --data.layout divided
+
 # The doctor reads the interfaces of its own network namespace.
 for k in 1 2 3 4; do slurm exec node$k mount -t sysfs sysfs /sys || { echo "skipped: no sysfs for a node"; exit 77; }; done
 examine() { on_nodes 0 4 "$LOCKSTEP" comm-test --doctor --json --max-bytes 64KiB --budget 6 "$@"; }

@@ -148,6 +148,30 @@ TEST_SUITE("comm.communicator") {
     CHECK(large.back() == static_cast<float>(comm().size()));
   }
 
+  TEST_CASE("a started exchange brings each rank its piece, also while other exchanges run") {
+    const auto ranks = to_size(comm().size());
+    // Rank r sends rank q a piece of 100000 r + q bytes, each of value r + q.
+    const auto piece = [](std::size_t r, std::size_t q) {
+      return std::vector<std::byte>(100'000 * r + q, static_cast<std::byte>(r + q));
+    };
+    std::vector<std::vector<std::byte>> sent;
+    std::vector<std::byte> expected;
+    std::vector<std::int64_t> sizes;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      sent.push_back(piece(to_size(comm().rank()), r));
+      const std::vector<std::byte> mine = piece(r, to_size(comm().rank()));
+      expected.insert(expected.end(), mine.begin(), mine.end());
+      sizes.push_back(std::ssize(mine));
+    }
+    const std::vector<std::span<const std::byte>> pieces(sent.begin(), sent.end());
+    std::vector<std::byte> started(expected.size()), between(expected.size());
+    const auto request = comm().start_all_to_all(pieces, sizes, started, "started");
+    comm().all_to_all_known(pieces, sizes, between, "between");
+    request->wait();
+    CHECK(started == expected);
+    CHECK(between == expected);
+  }
+
   TEST_CASE("a started all-reduce progresses while its ranks make no calls") {
     if (comm().size() == 1) return;
     std::vector<double> large(std::size_t{1} << 20, 1.0);

@@ -16,7 +16,7 @@ const std::map<std::string, std::vector<std::string>> kMayInclude = {
     {"ops", {"tensor", "samples"}},
     {"nn", {"ops"}},
     {"optim", {"nn"}},
-    {"data", {"io", "tensor"}},
+    {"data", {"io", "tensor", "comm"}},
     {"prep", {"io", "samples"}},
     {"models", {"nn", "io"}},
     {"formats", {"models"}},

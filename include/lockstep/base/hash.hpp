@@ -2,8 +2,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
@@ -14,12 +16,15 @@ std::uint64_t hash64(const void* bytes, std::size_t size_bytes, std::uint64_t se
 inline std::uint64_t hash64(std::string_view text, std::uint64_t seed = 0) {
   return hash64(text.data(), text.size(), seed);
 }
-/// Computes hash64() with seed 0 incrementally.
+/// Computes hash64() incrementally.
 class Hash64 {
  public:
-  Hash64();
+  explicit Hash64(std::uint64_t seed = 0);
   void add(const void* bytes, std::size_t size_bytes);
   std::uint64_t value() const;
+  /// The hash so far, for a process that continues with take() in an object of the same seed.
+  std::vector<std::byte> state() const;
+  void take(std::span<const std::byte> state);
 
  private:
   std::unique_ptr<void, void (*)(void*)> state_;

@@ -88,6 +88,11 @@ class Communicator {
   virtual void all_to_all_known(std::span<const std::span<const std::byte>> to,
                                 std::span<const std::int64_t> from_sizes, std::span<std::byte> into,
                                 const char* what) = 0;
+  /// Starts such an exchange. The memory that `to` and `into` name must not be touched until the request is complete.
+  /// Ranks that are threads complete it at once.
+  virtual std::unique_ptr<Request> start_all_to_all(std::span<const std::span<const std::byte>> to,
+                                                    std::span<const std::int64_t> from_sizes, std::span<std::byte> into,
+                                                    const char* what);
   virtual void barrier(const char* what) = 0;
 
   /// As all_gather_known and all_to_all_known, but exchange the lengths first: only the sender needs to know them.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "lockstep/data/row_source.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep {
@@ -18,7 +19,11 @@ class H5File;
 /// copy; if it throws, place() throws the same error on every rank that shares the copy.
 class DataMemory {
  public:
+  /// world, options  of rows(); null: this process holds all of them
+  explicit DataMemory(World* world = nullptr, const RowOptions& options = {}) : rows_(*this, world, options) {}
   virtual ~DataMemory() = default;
+  DataMemory(const DataMemory&) = delete;
+  DataMemory& operator=(const DataMemory&) = delete;
   /// Allocates an array and fills it before returning. The array is read-only from then on, and lives as long as this
   /// DataMemory. errors  Error (usage): the arrays exceed the memory of this machine
   virtual Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) = 0;
@@ -28,6 +33,9 @@ class DataMemory {
   H5File open(const std::filesystem::path& path) const;
   /// copy   a file with the same bytes; "": read the data set itself
   void read_from(std::filesystem::path copy) { copy_ = std::move(copy); }
+  bool reads_copy() const { return !copy_.empty(); }
+  /// The arrays that may be divided over nodes.
+  RowSource& rows() { return rows_; }
 
  protected:
   /// The system promises more memory than it has, and ends the process that uses it.
@@ -36,6 +44,7 @@ class DataMemory {
  private:
   double placed_bytes_ = 0;
   std::filesystem::path copy_;
+  RowSource rows_;
 };
 
 /// Private memory of this process.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "lockstep/data/shard.hpp"
 #include "lockstep/nn/params.hpp"
@@ -59,6 +60,8 @@ class ShardModel {
   /// numbers occur, and set Shard::token_capacity on all ranks to the largest: a graph is repeated for all steps with
   /// the same capacity. The additional rows must not change any result.
   virtual std::int64_t rows(const Shard&, std::span<std::int64_t> /*each*/) const { return 0; }
+  /// Appends the rows of Task::row_source() that loss() and draw() of this shard read.
+  virtual void reads(const Shard&, std::vector<std::int64_t>& /*rows*/) const {}
 
  protected:
   /// The samples of a pass: those that the step has drawn, or, if it draws none, those of draw().

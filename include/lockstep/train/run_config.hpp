@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/data/data_layout.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/step/sharded_step.hpp"
@@ -34,7 +35,9 @@ struct RunConfig {
   } run;
   struct Data {
     std::string path;
-    std::string stage;  ///< directory on each node for a copy of `path` while it is loaded; "": none
+    std::string stage;      ///< directory on each node for a copy of `path` while it is loaded; "": none
+    std::string layout;     ///< auto | replicate | divided
+    double memory_gib = 0;  ///< data.memory: of a node for rows; 0: half of what it has
   } data;
   std::string model_kind;            ///< model.kind, a kind of the registry
   std::unique_ptr<TaskConfig> task;  ///< the options of that kind
@@ -104,6 +107,7 @@ struct RunConfig {
 
   /// Whether run.resume names a checkpoint.
   bool resumes_file() const { return run.resume != "auto" && run.resume != "never"; }
+  RowOptions row_options() const;
   /// threads  per rank
   StepOptions step_options(int threads) const;
   /// Whether one process drives several GPUs (dp on GPUs): each GPU has a thread that is a rank.

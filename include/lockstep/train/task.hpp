@@ -15,6 +15,7 @@ namespace lockstep {
 
 class Communicator;
 class H5File;
+class RowSource;
 class TrainingProgram;
 class World;
 struct RunConfig;
@@ -52,6 +53,13 @@ class Task : public CheckpointedModel {
   /// Creates the program that runs the steps of an epoch. errors  Error (usage): a batch that does not fit the data
   virtual std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) = 0;
 
+  /// The rows of the data set, if they may be divided over nodes; null: this process can read all of them. If they are
+  /// not RowSource::whole(), callers fetch the rows that a pass reads() before it.
+  virtual RowSource* row_source() const { return nullptr; }
+  /// Appends the rows that evaluate() of these samples reads.
+  virtual void reads(Split, std::int64_t /*first*/, std::int64_t /*count*/, std::vector<std::int64_t>& /*rows*/) const {
+  }
+
   /// Number of sums of an evaluation. Ranks and threads evaluate chunks of a split; the sums (f64) of all chunks are
   /// added in a fixed order, so the metrics are the same on any number of ranks.
   virtual std::int64_t sum_count() const = 0;
@@ -80,11 +88,11 @@ class Task : public CheckpointedModel {
   virtual std::vector<std::pair<std::string, std::string>> facts() const { return {}; }
   /// Tables from the same sums, such as a confusion matrix.
   virtual std::vector<MetricTable> tables(Split, const std::vector<double>&) const { return {}; }
-  /// Baselines from the training samples alone, the same on every rank; no communication. Their cost is bounded, or one
-  /// pass over the data set. They must not outlive the task.
+  /// Baselines from the training samples alone, the same on every rank; collective if rows are divided. Their cost is
+  /// bounded, or one pass over the data set. They must not outlive the task.
   virtual std::vector<Baseline> baselines() const { return {}; }
   /// Metrics of the network itself, computed every few epochs (the emulator's sensitivities). The same on every rank;
-  /// no communication.
+  /// collective if rows are divided.
   virtual std::vector<Metric> diagnostics() const { return {}; }
   /// A picture of the network at work on one test sample, for the report: title and SVG; empty for none.
   virtual std::pair<std::string, std::string> picture() const { return {}; }
@@ -96,6 +104,8 @@ class Task : public CheckpointedModel {
 class ShardTask : public Task, public ShardModel {
  public:
   ParamStore& params() override = 0;
+  using ShardModel::reads;
+  using Task::reads;
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).

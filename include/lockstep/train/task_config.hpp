@@ -60,6 +60,8 @@ struct TaskNeeds {
   std::int64_t fixed_parameters = 0;            ///< of these, values without a gradient buffer and optimizer state
   double carried_bytes_per_sample = 0;          ///< state of a step's samples that persists, also in checkpoints
   double data_bytes = 0;                        ///< the arrays of the data set, once per node
+  double row_bytes = 0;                         ///< of these, a sample's row, which may be divided over nodes; 0: none
+  std::int64_t data_rows = 0;                   ///< the number of such rows, of all splits
   double activation_bytes_per_sample = 0;       ///< for the samples that a thread, or the GPU, computes at a time
   std::int64_t least_shard = 1;                 ///< ShardModel::least_shard()
   std::int64_t samples_in_cache = 0;            ///< ShardModel::samples_in_cache()
@@ -100,6 +102,8 @@ class TaskConfig {
   virtual bool has_diagnostics() const { return false; }
   /// errors  Error (usage): the training program does not support the options of the run
   virtual void require_supported(const RunConfig&, int /*ranks*/) const {}
+  /// Why load() does not divide rows over nodes (RowSource), for messages; "": it does.
+  virtual const char* undivided() const { return "its data set is needed whole on each node"; }
   /// errors  usage: options that do not fit the data; data: a file that is damaged, of another format or unlike the
   ///         checkpoint
   virtual std::unique_ptr<Task> load(const TaskSource& source) const = 0;

@@ -99,8 +99,8 @@ void warn_of_shared_gpus(World& world, Device device);
 /// errors  Error (usage): dp with several processes; a GPU that does not exist or is named twice
 int on_each_gpu(World& world, const RunConfig& config, const std::function<int(World&)>& body);
 
-/// Memory for data sets: one copy per node, shared by its ranks.
-std::unique_ptr<DataMemory> make_node_data_memory(World& world);
+/// Memory for data sets: one copy per node, shared by its ranks; rows as these options say.
+std::unique_ptr<DataMemory> make_node_data_memory(World& world, const RowOptions& options = {});
 
 /// Moves a task to this rank's device and sets its precision. errors  Error (usage): no such device; a precision that
 /// the task does not offer

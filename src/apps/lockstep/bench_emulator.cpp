@@ -26,7 +26,7 @@ EmulatorData synthetic_data(const SyntheticRows& size, std::uint64_t seed, DataM
   });
   data.y = data_memory.place(DType::f32, {n, n_out}, [&](const Tensor& y) {
     for (std::int64_t r = 0; r < n; ++r) {
-      const float* x = data.x.data<float>() + r * n_in;
+      const float* x = data.x.row<float>(r);
       for (std::int64_t o = 0; o < n_out; ++o)
         y.data<float>()[r * n_out + o] = std::sin(x[o % n_in] + 0.5F * x[(o + 1) % n_in] * x[(o + 2) % n_in]);
     }
@@ -74,7 +74,7 @@ OperatorMeasurement measure_operator(World& world, const EmulatorTask& model, Op
   const EmulatorOperators<float> operators(model.emulator(), options);
   std::vector<std::byte> workspace(operators.workspace_bytes(call));
   std::vector<float> result(static_cast<std::size_t>(rows * n_out * (jacobian ? n_in : 1)));
-  const StateView<const float> x{data.x.data<float>() + begin * n_in, n_in, 1};
+  const StateView<const float> x{data.x.row<float>(begin), n_in, 1};
   const auto sweep = [&] {
     if (jacobian) {
       operators.jacobian<float>(rows, x, {}, JacobianUnits::physical, result.data(), workspace.data());

@@ -75,7 +75,8 @@ Options make_options(EvalArguments& a) {
                      "run.threads",       "run.isa",
                      "run.precision",     "dist.check_collectives",
                      "dist.timeout",      "dist.parallel",
-                     "dist.gpu_ids"});
+                     "dist.gpu_ids",      "data.layout",
+                     "data.memory"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
                   "the metrics of the test samples");
   options.example("lockstep eval --checkpoint runs/ensemble",
@@ -200,7 +201,7 @@ using Readers = std::vector<std::unique_ptr<CheckpointReader>>;
 int eval(World& world, const EvalArguments& a, const Readers& readers) {
   const CheckpointReader& reader = *readers.front();
   const int threads = prepare_cpu(world, a.config);
-  const auto data_memory = make_node_data_memory(world);
+  const auto data_memory = make_node_data_memory(world, a.config.row_options());
   const auto model = load_task(world, a.config, *data_memory, &reader.file());
   const TaskKind& kind = task_kind(a.config.model_kind);
   const SampleTask* samples = kind.samples != nullptr ? &kind.samples(*model) : nullptr;

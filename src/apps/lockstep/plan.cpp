@@ -117,7 +117,19 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   const bool on_gpu = c.run.device == "cuda";
   const std::int64_t batch = c.global_batch(static_cast<int>(a.ranks)), per_step = batch * c.batch.accumulate;
   const RankMemory m = rank_memory(c, planned_ranks(a), needs, batch);
-  const double node = m.sum() * static_cast<double>(per_node) + needs.data_bytes;
+  const MemoryLimit limit = memory_limit();
+  const double host_memory = a.memory_gib > 0 && !on_gpu ? std::ldexp(a.memory_gib, 30) : limit.bytes;
+  const RowOptions options = c.row_options();
+  const double divisible = needs.row_bytes * static_cast<double>(needs.data_rows),
+               for_rows = options.memory_bytes > 0 ? options.memory_bytes : host_memory / 2;
+  const auto nodes = static_cast<double>((a.ranks + per_node - 1) / per_node);
+  const RowPlace place = needs.row_bytes == 0
+                             ? RowPlace::replicated
+                             : place_of_rows(options.layout, divisible, static_cast<std::int64_t>(nodes), for_rows);
+  const double held = place == RowPlace::replicated ? needs.data_bytes
+                      : place == RowPlace::divided  ? needs.data_bytes - divisible + divisible / nodes
+                                                    : needs.data_bytes - divisible + for_rows;
+  const double node = m.sum() * static_cast<double>(per_node) + held;
 
   const auto row = [](const std::string& what, double bytes, const std::string& note = "") {
     std::cout << "  " << std::left << std::setw(24) << what << std::right << std::setw(12) << human_bytes(bytes)
@@ -155,7 +167,10 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   if (m.evaluation > 0) row("evaluation", m.evaluation, "scores of all candidates, of each thread");
   row("sum", m.sum());
   std::cout << "\nMemory of a node\n";
-  row("data set", needs.data_bytes, "one copy, shared by the ranks");
+  row("data set", held,
+      place == RowPlace::replicated ? "one copy, shared by the ranks"
+      : place == RowPlace::divided  ? join("rows divided over ", nodes, " nodes (data.layout)")
+                                    : join("of ", human_bytes(divisible), " of rows, which stay in the file"));
   const bool sharded = c.checkpoint.layout == "sharded" && a.ranks > 1;
   const bool copied = c.checkpoint.copy || on_gpu;  // data in a GPU's memory are written from a copy
   const double copy = copied ? m.weights + m.all_state + m.average : 0;
@@ -168,12 +183,11 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   row("best weights", best, "in rank 0: the last ones, and those that are being written");
   if (gathered > 0) row("others' state", gathered, "in each rank while a checkpoint is copied or written");
   if (!on_gpu) row("sum", node + copies, "of rank 0's node");
-  const MemoryLimit limit = memory_limit();
   const bool given = a.memory_gib > 0;
   const double memory = given    ? std::ldexp(a.memory_gib, 30)
                         : on_gpu ? static_cast<double>(gpu_count() > 0 ? gpu_memory(0).total : 0)
                                  : limit.bytes;
-  const double of_ranks = on_gpu ? memory : (memory - needs.data_bytes - copies) / static_cast<double>(per_node);
+  const double of_ranks = on_gpu ? memory : (memory - held - copies) / static_cast<double>(per_node);
   const std::int64_t largest = memory == 0 ? 0 : largest_batch(a, needs.train_samples, of_ranks);
   row(given    ? "--memory"
       : on_gpu ? "this GPU has"
@@ -191,6 +205,12 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
         join("in ", c.data.stage, " of each node, while it is loaded"));
 
   std::cout << "\nTime\n";
+  if (place != RowPlace::replicated && nodes > 1) {
+    // A node computes 1 / nodes of a step, of which it holds 1 / nodes.
+    const double sent = static_cast<double>(per_step) * needs.row_bytes / nodes * (1 - 1 / nodes);
+    std::cout << "  a step brings each node " << human_bytes(sent) << " of rows: " << human_seconds(8 * sent / 1e9)
+              << " of a link of 1 Gbit/s, " << human_seconds(8 * sent / 1e10) << " of 10 Gbit/s\n";
+  }
   print_time(c, a.rate, needs, per_step, a.ranks);
 }
 

@@ -44,8 +44,9 @@ Options make_options(ReplayArguments& a) {
   options.add(
       "anyway", &a.anyway, false,
       "compare even if the build, the instruction set, the device or the precision differs from that of the chain");
-  options.list_only({"train.steps", "data.path", "data.stage", "run.device", "run.threads", "run.isa", "run.precision",
-                     "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
+  options.list_only({"train.steps", "data.path", "data.stage", "data.layout", "data.memory", "run.device",
+                     "run.threads", "run.isa", "run.precision", "dist.timeout", "dist.check_collectives",
+                     "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep replay runs/a --from 3000 --steps 2000", "recompute steps 3001 to 5000 and compare");
   options.example("mpirun -n 4 lockstep replay runs/a", "recompute the whole run on four ranks");
   return options;
@@ -113,7 +114,7 @@ void apply_chain(ReplayArguments& a, const Options& options, const ProofChain& c
 
 /// The replay on one rank.
 int replay(World& world, const ReplayArguments& a, const ProofChain& chain, const fs::path& checkpoint) {
-  const auto data_memory = make_node_data_memory(world);
+  const auto data_memory = make_node_data_memory(world, a.config.row_options());
   const auto model = load_task(world, a.config, *data_memory, nullptr, weights_of(checkpoint));
   Trainer trainer(world, a.config, *model);
   if (!checkpoint.empty()) {

@@ -139,7 +139,7 @@ fs::path open_run(World& world, const Options& options, RunConfig& config, TakeO
 /// profiled    the steps whose timeline is written
 int train(World& world, const RunConfig& config, const fs::path& checkpoint, StepRange profiled) {
   require_memory(world, config);
-  const auto data_memory = make_node_data_memory(world);
+  const auto data_memory = make_node_data_memory(world, config.row_options());
   const auto model = load_task(world, config, *data_memory, nullptr, weights_of(checkpoint));
   RunLog log;  // outlives the trainer
   Trainer trainer(world, config, *model);

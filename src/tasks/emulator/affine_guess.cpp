@@ -6,7 +6,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::int64_t kMostRows = 100'000;
+constexpr std::int64_t kMostRows = 100'000, kFetched = 8192;
 constexpr double kRidge = 1e-6;
 
 void normalise(std::span<const float> x, const std::vector<double>& mean, const std::vector<double>& std, double* to) {
@@ -69,14 +69,18 @@ AffineGuess persistence(const EmulatorData& data, bool& found) {
 
 AffineGuess linear_regression(const EmulatorData& data) {
   const auto in = static_cast<std::size_t>(data.n_in()), out = static_cast<std::size_t>(data.n_out()), n = in + 1;
-  const std::span<const std::int32_t> rows = data.rows_of(Split::train);
-  const auto all = static_cast<std::int64_t>(rows.size()), used = std::min(all, kMostRows);
+  const std::int64_t all = data.count[0], used = std::min(all, kMostRows);
+  const auto row_of = [&](std::int64_t r) { return data.row_of(Split::train, all * r / used); };
   const Moments& m = data.moments;
   std::vector<double> a(n * n), b(n * out), z(n, 1), t(out);  // the last of z stays 1, for the bias
   for (std::int64_t r = 0; r < used; ++r) {
-    const std::int64_t row = rows[static_cast<std::size_t>(all * r / used)];
-    normalise({data.x.data<float>() + row * data.n_in(), in}, m.input_mean, m.input_std, z.data());
-    normalise({data.y.data<float>() + row * data.n_out(), out}, m.output_mean, m.output_std, t.data());
+    if (r % kFetched == 0 && !data.whole()) {
+      std::vector<std::int64_t> rows;
+      for (std::int64_t i = r; i < std::min(used, r + kFetched); ++i) rows.push_back(row_of(i));
+      data.source->fetch(std::move(rows));
+    }
+    normalise({data.x.row<float>(row_of(r)), in}, m.input_mean, m.input_std, z.data());
+    normalise({data.y.row<float>(row_of(r)), out}, m.output_mean, m.output_std, t.data());
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t j = 0; j <= i; ++j) a[i * n + j] += z[i] * z[j];
       for (std::size_t o = 0; o < out; ++o) b[i * out + o] += z[i] * t[o];

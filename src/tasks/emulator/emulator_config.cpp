@@ -92,8 +92,10 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   needs.train_samples = std::ranges::count(split, std::uint8_t{0});
   needs.parameters = arch.parameters();
   const auto rows = static_cast<double>(split.size());
-  needs.data_bytes = rows * 4 * static_cast<double>(arch.n_in + arch.n_out + 1);
-  if (file.has("/jac")) needs.data_bytes += rows * 4 * static_cast<double>(arch.n_in * arch.n_out);
+  const std::int64_t columns = arch.n_in + arch.n_out + (file.has("/jac") ? arch.n_in * arch.n_out : 0);
+  needs.data_rows = static_cast<std::int64_t>(split.size());
+  needs.row_bytes = 4 * static_cast<double>(columns);
+  needs.data_bytes = rows * (needs.row_bytes + 4);
   needs.least_shard = EmulatorTask::kLeastShard;
   const std::int64_t directions = loss_.jacobian > 0 ? jacobian_directions(loss_.directions, arch.n_in, arch.n_out) : 0;
   const auto element = static_cast<double>(size_bytes(dtype));

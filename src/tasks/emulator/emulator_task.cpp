@@ -38,10 +38,9 @@ std::int64_t find_aice(const EmulatorVariables& variables) {
 
 /// Normalises rows of a data set into `to` (rows, columns).
 template <class T>
-void normalise(Arena& host, const Tensor& from, const std::vector<double>& mean, const std::vector<double>& std,
-               std::span<const std::int32_t> rows, T* __restrict to) {
-  const std::int64_t columns = from.columns();
-  const float* all = from.data<float>();
+void normalise(Arena& host, const RowArray& from, const std::vector<double>& mean, const std::vector<double>& std,
+               std::span<const std::int64_t> rows, T* __restrict to) {
+  const std::int64_t columns = from.shape().columns();
   const Tensor moments = allocate(host, dtype_of<T>::value, {2, columns});
   T* const __restrict m = moments.template data<T>();
   T* const __restrict s = m + columns;
@@ -50,7 +49,7 @@ void normalise(Arena& host, const Tensor& from, const std::vector<double>& mean,
     s[c] = static_cast<T>(std[static_cast<std::size_t>(c)]);
   }
   for (std::size_t r = 0; r < rows.size(); ++r) {
-    const float* row = all + rows[r] * columns;
+    const float* row = from.row<float>(rows[r]);
     for (std::int64_t c = 0; c < columns; ++c) to[c] = (static_cast<T>(row[c]) - m[c]) / s[c];
     to += columns;
   }
@@ -130,7 +129,8 @@ void EmulatorTask::move_to(Device device) {
   ShardTask::move_to(device);
   table_.reset();
   on_gpu_.clear();
-  if (!device.is_cuda() || options_.loss.jacobian > 0) return;
+  if (!device.is_cuda() || options_.loss.jacobian > 0 || !data_.whole()) return;
+  if (data_.order.dtype() != DType::i32) return;  // kernels have row numbers of 32 bits
   const std::int64_t in = data_.n_in(), out = data_.n_out();
   const Tensor training = data_.order.slice(0, size(Split::train));
   const std::size_t bytes = data_.x.size_bytes() + data_.y.size_bytes() + training.size_bytes();
@@ -149,7 +149,8 @@ void EmulatorTask::move_to(Device device) {
     for (const auto& [name, part] : kMoments)
       to = std::ranges::transform(data_.moments.*part, to, [](double v) { return static_cast<T>(v); }).out;
   });
-  table_ = {.x = moved(data_.x), .y = moved(data_.y), .order = moved(training), .moments = moved(moments)};
+  table_ = {
+      .x = moved(data_.x.whole()), .y = moved(data_.y.whole()), .order = moved(training), .moments = moved(moments)};
 }
 
 const ops::SampleTable* EmulatorTask::table() const {
@@ -172,7 +173,7 @@ std::optional<DenseNetwork> EmulatorTask::dense_network() const {
   return network;
 }
 
-void EmulatorTask::require_in_domain(std::int32_t row, const std::vector<double>& y, const std::vector<double>& values,
+void EmulatorTask::require_in_domain(std::int64_t row, const std::vector<double>& y, const std::vector<double>& values,
                                      const std::vector<double>& slope) const {
   const auto finite = [](const std::vector<double>& all) {
     return std::ranges::all_of(all, [](double v) { return std::isfinite(v); });
@@ -186,7 +187,7 @@ void EmulatorTask::require_in_domain(std::int32_t row, const std::vector<double>
                                  predicted, "; keep arguments in their domain, as log(max(aice, 0.001)) does"));
 }
 
-double EmulatorTask::constrain(std::span<const std::int32_t> rows, const Tensor& y, const Tensor& dy,
+double EmulatorTask::constrain(std::span<const std::int64_t> rows, const Tensor& y, const Tensor& dy,
                                double* sizes) const {
   const auto out = static_cast<std::size_t>(data_.n_out());
   std::vector<double> physical(out), slope(out), values(static_cast<std::size_t>(constraint_->size()));
@@ -194,11 +195,10 @@ double EmulatorTask::constrain(std::span<const std::int32_t> rows, const Tensor&
   visit_float(y.dtype(), [&]<class T>() {
     const T* from = y.data<T>();
     T* to = dy.data<T>();
-    for (const std::int32_t row : rows) {
+    for (const std::int64_t row : rows) {
       const std::vector<double>&mean = data_.moments.output_mean, &std = data_.moments.output_std;
       for (std::size_t o = 0; o < out; ++o) physical[o] = static_cast<double>(from[o]) * std[o] + mean[o];
-      constraint_->evaluate(data_.x.data<float>() + row * data_.n_in(), physical.data(), values.data(),
-                            to ? slope.data() : nullptr);
+      constraint_->evaluate(data_.x.row<float>(row), physical.data(), values.data(), to ? slope.data() : nullptr);
       if (to) require_in_domain(row, physical, values, slope);
       for (std::size_t i = 0; i < values.size(); ++i) {
         sum += values[i] * values[i];
@@ -215,12 +215,12 @@ double EmulatorTask::constrain(std::span<const std::int32_t> rows, const Tensor&
 std::int64_t EmulatorTask::size(Split split) const { return data_.count[static_cast<std::size_t>(split)]; }
 
 struct EmulatorTask::Batch : DrawnShard {
-  std::span<const std::int32_t> indices = {};  ///< of the rows, and
+  std::span<const std::int64_t> indices = {};  ///< of the rows, and
   Rows normalised = {};                        ///< their values, unless DrawnShard::rows has them
   JacobianTargets jacobian = {};               ///< with loss.jacobian
 };
 
-EmulatorTask::Rows EmulatorTask::rows_in(Arena& host, DType dtype, std::span<const std::int32_t> rows) const {
+EmulatorTask::Rows EmulatorTask::rows_in(Arena& host, DType dtype, std::span<const std::int64_t> rows) const {
   const auto count = static_cast<std::int64_t>(rows.size());
   const Rows out{allocate(host, dtype, {count, data_.n_in()}), allocate(host, dtype, {count, data_.n_out()})};
   visit_float(dtype, [&]<class T>() {
@@ -230,12 +230,12 @@ EmulatorTask::Rows EmulatorTask::rows_in(Arena& host, DType dtype, std::span<con
   return out;
 }
 
-EmulatorTask::Rows EmulatorTask::normalised(Tape& tape, std::span<const std::int32_t> rows) const {
+EmulatorTask::Rows EmulatorTask::normalised(Tape& tape, std::span<const std::int64_t> rows) const {
   const Rows host = rows_in(tape.host_arena(), tape.real_dtype(), rows);
   return {to_tape(tape, host.z), on_device(tape.stream(), tape.arena(), host.t)};
 }
 
-const EmulatorTask::Batch& EmulatorTask::batch_of(Arena& host, std::span<const std::int32_t> rows,
+const EmulatorTask::Batch& EmulatorTask::batch_of(Arena& host, std::span<const std::int64_t> rows,
                                                   const Shard& shard) const {
   const profile::Span making("batch", profile::Kind::phase);
   const DType dtype = real_dtype(emulator_.params().storage());
@@ -302,25 +302,28 @@ const DrawnShard& EmulatorTask::draw_rows(Arena& host, const ops::RowDraw& order
     const auto* rows = new (host.allocate(sizeof(ops::RowDraw))) ops::RowDraw(order);
     return *new (host.allocate(sizeof(Batch))) Batch{{.weight = static_cast<double>(shard.count), .rows = rows}};
   }
-  const std::span<const std::int32_t> train = data_.rows_of(Split::train);
-  const auto rows = arena_array<std::int32_t>(host, shard.count);
+  const auto rows = arena_array<std::int64_t>(host, shard.count);
   // The rows of a shuffled epoch are scattered in memory. Two passes prefetch all of them, so that the lookups do not
   // wait for one another.
   for (std::int64_t i = 0; i < shard.count; ++i) {
     const std::int64_t position = order(i);
-    __builtin_prefetch(&train[static_cast<std::size_t>(position)]);
-    rows[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(position);
+    data_.prefetch_row_of(position);
+    rows[static_cast<std::size_t>(i)] = position;
   }
-  const std::int64_t in = data_.n_in(), out = data_.n_out();
-  for (std::int32_t& row : rows) {
-    row = train[static_cast<std::size_t>(row)];
-    const float* x = data_.x.data<float>() + row * in;
+  for (std::int64_t& row : rows) {
+    row = data_.row_of(Split::train, row);
+    const float* x = data_.x.row<float>(row);
     __builtin_prefetch(x);
-    __builtin_prefetch(x + in - 1);
-    __builtin_prefetch(data_.y.data<float>() + row * out);
+    __builtin_prefetch(x + data_.n_in() - 1);
+    __builtin_prefetch(data_.y.row<float>(row));
   }
   drawing.end();
   return batch_of(host, rows, shard);
+}
+
+void EmulatorTask::reads(const Shard& shard, std::vector<std::int64_t>& rows) const {
+  const ops::RowDraw order = rows_of(shard);
+  for (std::int64_t i = 0; i < shard.count; ++i) rows.push_back(data_.row_of(Split::train, order(i)));
 }
 
 emulator_metrics::Layout EmulatorTask::layout() const {
@@ -367,10 +370,9 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
                          double* sums) const {
   using namespace emulator_metrics;
   const Sums to(sums, layout());
-  const std::span<const std::int32_t> numbers =
-      data_.rows_of(split).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  const std::vector<std::int64_t> numbers = data_.rows_of(split, first, count);
   const std::int64_t in = data_.n_in(), out = data_.n_out();
-  const auto row_of = [&](std::int64_t i) { return std::int64_t{numbers[static_cast<std::size_t>(i)]}; };
+  const auto row_of = [&](std::int64_t i) { return numbers[static_cast<std::size_t>(i)]; };
   const Moments& m = data_.moments;
   const Rows rows = normalised(tape, numbers);
   Tensor y;
@@ -387,7 +389,7 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
       to.forget_ensemble();  // a guess has no members
       std::vector<double> t(static_cast<std::size_t>(out));
       for (std::int64_t r = 0; r < count; ++r) {
-        guess->predict(m, {data_.x.data<float>() + row_of(r) * in, static_cast<std::size_t>(in)}, t);
+        guess->predict(m, {data_.x.row<float>(row_of(r)), static_cast<std::size_t>(in)}, t);
         visit_float(host.dtype(), [&]<class T>() {
           std::ranges::transform(t, host.data<T>() + r * out, [](double v) { return static_cast<T>(v); });
         });
@@ -416,7 +418,7 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
         s.pp += p * p;
         s.tp += t * p;
         if (o != aice_) continue;
-        const double aice = static_cast<double>(data_.y.data<float>()[row_of(r) * out + o]),
+        const double aice = static_cast<double>(data_.y.row<float>(row_of(r))[o]),
                      error = e * m.output_std[static_cast<std::size_t>(o)];
         const auto add_to = [&](RangeSums& range) {
           range.rows += 1;
@@ -431,7 +433,7 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
     T* x = arena_array<T>(tape.host_arena(), count * in).data();
     T* j = arena_array<T>(tape.host_arena(), count * out * in).data();
     for (std::int64_t r = 0; r < count; ++r)
-      for (std::int64_t i = 0; i < in; ++i) x[r * in + i] = static_cast<T>(data_.x.data<float>()[row_of(r) * in + i]);
+      for (std::int64_t i = 0; i < in; ++i) x[r * in + i] = static_cast<T>(data_.x.row<float>(row_of(r))[i]);
     if (guess == nullptr) {
       const auto jacobian_of = [&](const Emulator& e, T* result) {
         EmulatorOperators<T>(e).template jacobian<T>(count, {x, in, 1}, {}, JacobianUnits::normalised, result);
@@ -448,7 +450,7 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
         j[i] = static_cast<T>(guess->weights[i % values]);
     }
     for (std::int64_t r = 0; r < count; ++r) {
-      const float* truth = data_.jacobian.data<float>() + row_of(r) * out * in;
+      const float* truth = data_.jacobian.row<float>(row_of(r));
       double error = 0, size = 0;
       for (std::int64_t o = 0; o < out; ++o)
         for (std::int64_t i = 0; i < in; ++i) {
@@ -482,12 +484,12 @@ std::vector<MetricTable> EmulatorTask::tables(Split, const std::vector<double>& 
 }
 
 std::vector<Metric> EmulatorTask::diagnostics() const {
-  const std::span<const std::int32_t> rows = data_.rows_of(Split::validation);
-  const std::int64_t count = std::min(options_.sensitivity_rows, static_cast<std::int64_t>(rows.size())),
-                     in = data_.n_in();
+  const std::int64_t count = std::min(options_.sensitivity_rows, size(Split::validation)), in = data_.n_in();
+  const std::vector<std::int64_t> rows = data_.rows_of(Split::validation, 0, count);
+  if (!data_.whole()) data_.source->fetch(rows);
   std::vector<float> x(static_cast<std::size_t>(count * in));
   for (std::int64_t r = 0; r < count; ++r)
-    std::copy_n(data_.x.data<float>() + rows[static_cast<std::size_t>(r)] * in, in, x.data() + r * in);
+    std::copy_n(data_.x.row<float>(rows[static_cast<std::size_t>(r)]), in, x.data() + r * in);
   const SensitivityMetrics s = sensitivity_metrics(emulator_, count, x.data());
   std::vector<Metric> out = {
       {"jacobian.frobenius_norm", s.frobenius_norm}, {"jacobian.mean_abs_gradient", s.mean_abs_gradient},

@@ -61,7 +61,7 @@ EmulatorData reference_data(const H5File& file, DataMemory& data_memory) {
   data.x = place(data_memory, file, "/inputs/x");
   data.y = place(data_memory, file, "/inputs/t");
   data.order = data_memory.place(DType::i32, {data.rows()}, [&](const Tensor& to) {
-    for (std::int32_t i = 0; i < data.rows(); ++i) to.data<std::int32_t>()[i] = i;
+    std::iota(to.data<std::int32_t>(), to.data<std::int32_t>() + to.size(), 0);
   });
   data.count = {data.rows(), 0, 0};
   data.moments = read_moments(file, "/norm", data.n_in(), data.n_out());
@@ -181,7 +181,7 @@ class Products {
 };
 
 void verify_sensitivity(Verifier& v, const ReferenceModel& model) {
-  const SensitivityMetrics m = sensitivity_metrics(model.emulator(), model.data().rows(), model.data().x.data<float>());
+  const SensitivityMetrics m = sensitivity_metrics(model.emulator(), model.data().rows(), model.data().x.row<float>(0));
   const auto metric = v.relative("jac_metrics", kJacobian);
   metric("rows", m.rows);
   metric("frobenius_norm", m.frobenius_norm);
@@ -198,7 +198,8 @@ void verify_sensitivity(Verifier& v, const ReferenceModel& model) {
 void verify_layer_gradients(Verifier& v, ReferenceModel& model, const EmulatorLoss& loss) {
   Gradients gradients(model.params());
   OwnTape tape(model.params().storage(), Tape::Mode::train, &gradients, model.params().device());
-  const auto rows = model.normalised(tape, model.batch(0));
+  const std::span<const std::int32_t> batch = model.batch(0);
+  const auto rows = model.normalised(tape, std::vector<std::int64_t>(batch.begin(), batch.end()));
   const Var y = model.emulator().forward(tape, tape.constant(rows.z));
   tape.backward(emulator_loss(tape, y, rows.t, loss, model.data().moments));
   for (const auto& [name, values] :

@@ -14,7 +14,7 @@ std::int64_t jacobian_directions(std::int64_t directions, std::int64_t n_in, std
   return directions == 0 ? all : std::min(directions, all);
 }
 
-JacobianTargets jacobian_targets(Arena& host, DType dtype, const EmulatorData& data, std::span<const std::int32_t> rows,
+JacobianTargets jacobian_targets(Arena& host, DType dtype, const EmulatorData& data, std::span<const std::int64_t> rows,
                                  const Shard& shard, std::int64_t directions) {
   const std::int64_t n_in = data.n_in(), n_out = data.n_out(), n = static_cast<std::int64_t>(rows.size());
   const JacobianSide side = n_out <= n_in ? JacobianSide::outputs : JacobianSide::inputs;
@@ -27,8 +27,8 @@ JacobianTargets jacobian_targets(Arena& host, DType dtype, const EmulatorData& d
   double* const sum = scratch.data<double>();
   visit_float(dtype, [&]<class T>() {
     for (std::int64_t r = 0; r < n; ++r) {
-      const std::int32_t row = rows[static_cast<std::size_t>(r)];
-      const float* physical = data.jacobian.data<float>() + row * n_out * n_in;
+      const std::int64_t row = rows[static_cast<std::size_t>(r)];
+      const float* physical = data.jacobian.row<float>(row);
       const Philox draw(shard.seed, static_cast<std::uint64_t>(shard.step), "jacobian directions",
                         static_cast<std::uint64_t>(row));
       for (std::int64_t k = 0; k < count; ++k) {

@@ -15,7 +15,7 @@ struct JacobianTargets {
   std::int64_t values = 1;  ///< divisor of the sum over directions, per row: n_in n_out, times K for an estimate
 };
 /// shard  keys of the random directions
-JacobianTargets jacobian_targets(Arena& host, DType dtype, const EmulatorData& data, std::span<const std::int32_t> rows,
+JacobianTargets jacobian_targets(Arena& host, DType dtype, const EmulatorData& data, std::span<const std::int64_t> rows,
                                  const Shard& shard, std::int64_t directions);
 
 /// `scale` times the mean over the elements of (J - J*)^2 in normalised units, summed over rows and recorded on the

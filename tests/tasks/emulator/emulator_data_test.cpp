@@ -32,8 +32,8 @@ TEST_SUITE("tasks.emulator_data") {
     CHECK(data.rows() == 40);
     CHECK(data.n_in() == 3);
     CHECK(data.n_out() == 2);
-    CHECK(std::equal(c.x.begin(), c.x.end(), data.x.data<float>()));
-    CHECK(std::equal(c.y.begin(), c.y.end(), data.y.data<float>()));
+    CHECK(std::equal(c.x.begin(), c.x.end(), data.x.row<float>(0)));
+    CHECK(std::equal(c.y.begin(), c.y.end(), data.y.row<float>(0)));
     CHECK(data.moments == c.moments);
     CHECK(data.variables == c.variables);
     CHECK(data.mask_mode == "both");
@@ -44,7 +44,7 @@ TEST_SUITE("tasks.emulator_data") {
     CHECK(data.rows_of(Split::train).size() == 32);
     REQUIRE(data.has_jacobian());
     CHECK(data.jacobian.shape() == Shape{40, 2, 3});
-    CHECK(data.jacobian.data<float>()[7] == static_cast<float>(c.jacobian[7]));
+    CHECK(data.jacobian.row<float>(0)[7] == static_cast<float>(c.jacobian[7]));
   }
 
   TEST_CASE("the hash differs between data sets and is equal for equal ones") {
@@ -68,7 +68,7 @@ TEST_SUITE("tasks.emulator_data") {
     c.jacobian.clear();
     LocalDataMemory data_memory;
     const EmulatorData data = read_data(c, data_memory);
-    CHECK(std::equal(c.x.begin(), c.x.end(), data.x.data<float>()));
+    CHECK(std::equal(c.x.begin(), c.x.end(), data.x.row<float>(0)));
     CHECK(data.rows_of(Split::test).back() == 69999);
     CHECK_FALSE(data.has_jacobian());
     c.x[70000 * 2 + 1] = kNaN;

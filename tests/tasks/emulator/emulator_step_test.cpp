@@ -171,11 +171,11 @@ TEST_SUITE("tasks.emulator_step.cuda" * doctest::skip(gpu_count() == 0)) {
           const std::int64_t row = data.rows_of(Split::train)[to_size((*drawn.rows)(i))];
           for (std::int64_t c = 0; c < 4; ++c)
             CHECK(z_here->data<double>()[i * 4 + c] ==
-                  (static_cast<double>(data.x.data<float>()[row * 4 + c]) - data.moments.input_mean[to_size(c)]) /
+                  (static_cast<double>(data.x.row<float>(0)[row * 4 + c]) - data.moments.input_mean[to_size(c)]) /
                       data.moments.input_std[to_size(c)]);
           for (std::int64_t c = 0; c < 2; ++c)
             CHECK(t_here->data<double>()[i * 2 + c] ==
-                  (static_cast<double>(data.y.data<float>()[row * 2 + c]) - data.moments.output_mean[to_size(c)]) /
+                  (static_cast<double>(data.y.row<float>(0)[row * 2 + c]) - data.moments.output_mean[to_size(c)]) /
                       data.moments.output_std[to_size(c)]);
         }
       }

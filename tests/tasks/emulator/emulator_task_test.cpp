@@ -35,7 +35,7 @@ struct Fixture {
     OwnTape tape(DType::f64);
     const auto rows = model->data().rows_of(split);
     std::vector<double> z;
-    for (const std::int32_t row : rows)
+    for (const std::int64_t row : rows)
       for (std::size_t i = 0; i < 4; ++i)
         z.push_back((static_cast<double>(contents.x[to_size(row) * 4 + i]) - 0.1) / 1.5);
     const Var y = model->emulator().forward(
@@ -121,7 +121,7 @@ TEST_SUITE("tasks.emulator_task") {
     const Emulator& e = f.model->emulator();
     std::vector<double> errors;
     const double h = 1e-5;
-    for (const std::int32_t row : f.model->data().rows_of(Split::validation)) {
+    for (const std::int64_t row : f.model->data().rows_of(Split::validation)) {
       double distance = 0, size = 0;
       for (std::size_t i = 0; i < 4; ++i) {
         std::vector<double> z;

@@ -2,25 +2,27 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "lockstep/data/data_memory.hpp"
+#include "lockstep/data/row_source.hpp"
 #include "lockstep/data/split.hpp"
 #include "lockstep/models/emulator/emulator_columns.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep {
 
-/// A prepared data set (lockstep-emulator-data) in memory: physical columns in f32, and the rows of each split.
+/// A prepared data set (lockstep-emulator-data): physical columns in f32, and the rows of each split.
 ///
-/// Only the process that fills a copy reads and checks the columns. It reads directly into the arrays.
+/// Only a process that fills memory reads and checks the columns. It reads directly into the arrays.
 struct EmulatorData {
   std::filesystem::path path;
-  Tensor x;         ///< f32 (n, n_in), physical units
-  Tensor y;         ///< f32 (n, n_out), physical units
-  Tensor order;     ///< i32 (n), row numbers: training, then validation, then test; ascending within a split
-  Tensor jacobian;  ///< f32 (n, n_out, n_in), dy/dx in physical units (/jac); empty if the file has none
+  RowArray x;                   ///< f32 (n, n_in), physical units
+  RowArray y;                   ///< f32 (n, n_out), physical units
+  RowArray jacobian;            ///< f32 (n, n_out, n_in), dy/dx in physical units (/jac); empty if the file has none
+  RowSource* source = nullptr;  ///< of these three; null: all rows are in memory
+  Tensor order;  ///< i32 (n), i64 from 2^31 rows, row numbers: training, validation, test; ascending within a split
   std::array<std::int64_t, 3> count{};  ///< rows of each split
   Moments moments;
   EmulatorVariables variables;
@@ -30,8 +32,19 @@ struct EmulatorData {
   std::int64_t rows() const { return x.shape()[0]; }
   std::int64_t n_in() const { return x.shape()[1]; }
   std::int64_t n_out() const { return y.shape()[1]; }
-  /// Row numbers of a split.
-  std::span<const std::int32_t> rows_of(Split split) const;
+  std::int64_t first_of(Split split) const;  ///< in `order`
+  /// The rows of the split's samples [first, first + count), by default of all.
+  std::vector<std::int64_t> rows_of(Split split, std::int64_t first = 0, std::int64_t count = -1) const;
+  /// The row of a sample of a split.
+  std::int64_t row_of(Split split, std::int64_t sample) const {
+    const std::int64_t at = first_of(split) + sample;
+    return order.dtype() == DType::i32 ? order.data<std::int32_t>()[at] : order.data<std::int64_t>()[at];
+  }
+  void prefetch_row_of(std::int64_t at) const {
+    __builtin_prefetch(static_cast<const std::byte*>(order.raw()) + at * (order.dtype() == DType::i32 ? 4 : 8));
+  }
+  /// Whether this process can read all rows at any time.
+  bool whole() const { return source == nullptr || source->whole(); }
   bool has_jacobian() const { return static_cast<bool>(jacobian); }
 
   /// Reads a file that lockstep-prep wrote.

@@ -87,6 +87,11 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   const DrawnShard& draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
+  RowSource* row_source() const override { return data_.source; }
+  void reads(const Shard& shard, std::vector<std::int64_t>& rows) const override;
+  void reads(Split split, std::int64_t first, std::int64_t count, std::vector<std::int64_t>& rows) const override {
+    for (std::int64_t i = first; i < first + count; ++i) rows.push_back(data_.row_of(split, i));
+  }
   /// Only with the data set on a GPU, and without convolution and without smoothness, Jacobian and constraint terms.
   std::optional<DenseNetwork> dense_network() const override;
   static constexpr std::int64_t kLeastShard = 128;  ///< fewer rows do not amortise packing the weights
@@ -121,7 +126,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   struct Rows {
     Tensor z, t;  ///< normalised inputs (N, n_in), and targets (N, n_out) in real_dtype(), in the tape's memory
   };
-  Rows normalised(Tape& tape, std::span<const std::int32_t> rows) const;
+  Rows normalised(Tape& tape, std::span<const std::int64_t> rows) const;
   /// The training rows of a shard.
   ops::RowDraw rows_of(const Shard& shard) const;
   /// draw() of these rows.
@@ -131,7 +136,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   /// The inputs of a training pass for rows of the data set, in host memory that kernels can read.
   struct Batch;
   /// shard  keys of the random directions
-  const Batch& batch_of(Arena& host, std::span<const std::int32_t> rows, const Shard& shard) const;
+  const Batch& batch_of(Arena& host, std::span<const std::int64_t> rows, const Shard& shard) const;
 
   /// evaluate() of the network (guess null) or of a baseline.
   void score(Tape& tape, Split split, std::int64_t first, std::int64_t count, const AffineGuess* guess,
@@ -139,16 +144,16 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
 
   /// The data set in GPU memory, for kernels that gather samples in the type of the weights; null if not used.
   const ops::SampleTable* table() const;
-  Rows rows_in(Arena& host, DType dtype, std::span<const std::int32_t> rows) const;
+  Rows rows_in(Arena& host, DType dtype, std::span<const std::int64_t> rows) const;
   std::int64_t members() const { return 1 + static_cast<std::int64_t>(others_.size()); }
   emulator_metrics::Layout layout() const;  ///< of the sums
   /// Returns the sum of v_i^2 over the constraints' values v_i at these rows. Writes its gradient with respect to y to
   /// `dy` unless that is empty, and adds |v_i| to `sizes` unless that is null. y, dy (rows, n_out), normalised, in host
   /// memory.
-  double constrain(std::span<const std::int32_t> rows, const Tensor& y, const Tensor& dy, double* sizes) const;
+  double constrain(std::span<const std::int64_t> rows, const Tensor& y, const Tensor& dy, double* sizes) const;
   /// Checks the constraints' values at a row, for its physical prediction y, and the gradient of their squares.
   /// errors  Error (usage) if one is not finite although y is
-  void require_in_domain(std::int32_t row, const std::vector<double>& y, const std::vector<double>& values,
+  void require_in_domain(std::int64_t row, const std::vector<double>& y, const std::vector<double>& values,
                          const std::vector<double>& slope) const;
 
   Options options_;
