@@ -7,10 +7,11 @@
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"
 #include "support/gradcheck.hpp"
+#include "support/op_row.hpp"
 #include "support/test.hpp"
 
 namespace {
-struct Sizes {
+struct Heads {
   std::int64_t batch, time, heads, width;
   Shape shape() const { return {batch, time, heads * width}; }
   Shape input() const { return {batch, time, 3 * heads * width}; }
@@ -26,37 +27,10 @@ AttentionOptions with_heads(std::int64_t heads) {
   o.heads = heads;
   return o;
 }
-constexpr Sizes kSizes[] = {{2, 7, 3, 5},   {1, 1, 1, 1},    {3, 8, 4, 16}, {1, 31, 2, 64},
-                            {2, 67, 1, 33}, {1, 200, 1, 12}, {0, 4, 2, 3}};
-
-/// The definition, in f64.
-void reference(const Sizes& s, const Tensor& y, const Tensor& qkv) {
-  const std::int64_t columns = s.heads * s.width;
-  const auto at = [&](int part, std::int64_t b, std::int64_t i, std::int64_t c) {
-    return qkv.data<double>()[((b * s.time + i) * 3 + part) * columns + c];
-  };
-  std::vector<double> p(to_size(s.time));
-  for (std::int64_t b = 0; b < s.batch; ++b)
-    for (std::int64_t h = 0; h < s.heads; ++h)
-      for (std::int64_t i = 0; i < s.time; ++i) {
-        double sum = 0;
-        for (std::int64_t j = 0; j < s.time; ++j) {
-          double product = 0;
-          for (std::int64_t c = h * s.width; c < (h + 1) * s.width; ++c) product += at(0, b, i, c) * at(1, b, j, c);
-          sum += p[to_size(j)] = std::exp(s.options().scale * product);
-        }
-        for (std::int64_t c = h * s.width; c < (h + 1) * s.width; ++c) {
-          double value = 0;
-          for (std::int64_t j = 0; j < s.time; ++j) value += p[to_size(j)] / sum * at(2, b, j, c);
-          y.data<double>()[(b * s.time + i) * columns + c] = value;
-        }
-      }
-}
-
 struct Result {
   OwnedTensor y, lse, dqkv;
 };
-Result run(const Sizes& s, const Tensor& qkv, const Tensor& dy) {
+Result run(const Heads& s, const Tensor& qkv, const Tensor& dy) {
   const DType type = qkv.dtype();
   Result r{OwnedTensor(type, s.shape()), OwnedTensor(type, {s.batch, s.heads, s.time}), OwnedTensor(type, s.input())};
   Stream stream;
@@ -67,36 +41,68 @@ Result run(const Sizes& s, const Tensor& qkv, const Tensor& dy) {
 }  // namespace
 
 TEST_SUITE("ops.attention") {
-  TEST_CASE("forward agrees with the definition") {
-    for_every_isa([&] {
-      for (const Sizes& s : kSizes)
-        for (const DType type : {DType::f32, DType::f64}) {
-          CAPTURE(s.time);
-          CAPTURE(s.width);
-          const OwnedTensor qkv = random_tensor(type, s.input(), "qkv"), y(type, s.shape()),
-                            expected(DType::f64, s.shape());
-          Stream stream;
-          ops::attention_forward(stream, y, {}, qkv, s.options());
-          reference(s, expected, converted(qkv, DType::f64));
-          CHECK(difference(y, expected) < (type == DType::f32 ? 2e-6 : 1e-14));
-        }
-    });
+  TEST_CASE("definition, gradients, bits and devices, with and without dropout") {
+    for (const double rate : {0.0, 0.25}) {
+      CAPTURE(rate);
+      const auto run = [&](Place& p, Int batch, Int time, Int heads, Int width) {
+        std::vector<std::uint64_t> samples;
+        for (Int b = 0; b < batch; ++b) samples.push_back(static_cast<std::uint64_t>(5 + 3 * b));
+        AttentionOptions options = Heads{batch, time, heads, width}.options();
+        options.dropout = {.rate = rate, .seed = 3, .step = 4, .site = "test"};
+        options.samples = p.host(samples);
+        const Shape one{batch, time, heads * width}, all{batch, time, 3 * heads * width};
+        const Tensor qkv = p.in("qkv", all), y = p.out("y", one), lse = p.real_out("lse", {batch, heads, time});
+        ops::attention_forward(p.stream, y, lse, qkv, options);
+        ops::attention_forward(p.stream, p.out("y again", one), {}, qkv, options);
+        ops::attention_backward(p.stream, p.to("dqkv", all), p.in("dy", one), y, lse, qkv, options);
+      };
+      const auto definition = [&](Plain& r, Int batch, Int time, Int heads, Int width) {
+        const auto qkv = r.in("qkv"), lse = r.out("lse");
+        const auto y = rate == 0 ? r.out("y") : Plain::Array{};
+        for (Int b = 0; b < batch; ++b)
+          for (Int h = 0; h < heads; ++h)
+            for (Int i = 0; i < time; ++i) {
+              const auto at = [&](Int part, Int t, Int c) { return qkv(b, t, (part * heads + h) * width + c); };
+              std::vector<double> p(to_size(time));
+              double sum = 0;
+              for (Int j = 0; j < time; ++j) {
+                double product = 0;
+                for (Int c = 0; c < width; ++c) product += at(0, i, c) * at(1, j, c);
+                sum += p[to_size(j)] = std::exp(product / std::sqrt(static_cast<double>(width)));
+              }
+              lse(b, h, i) = std::log(sum);
+              for (Int j = 0; j < time && y; ++j)
+                for (Int c = 0; c < width; ++c) y(b, i, h * width + c) += p[to_size(j)] / sum * at(2, j, c);
+            }
+      };
+      CHECK(faults({.sizes = {{2, 7, 3, 5}, {3, 8, 4, 16}, {1, 31, 2, 64}, {2, 67, 1, 33}, {0, 4, 2, 3}},
+                    .run = run,
+                    .definition = definition,
+                    .f32 = 2e-6,
+                    .f64 = 1e-14,
+                    .rows = rate == 0,  // draws are keyed by samples
+                    // The last one's gradient is computed block by block.
+                    .cpu_sizes = {{1, 1, 1, 1}, {6, 75, 4, 16}, {1, 200, 1, 12}, {1, 131, 1, 2}},
+                    .gpu_sizes = {{1, 200, 2, 12}, {1, 40, 1, 100}, {1, 161, 1, 50}, {1, 35, 1, 128}}}) == "");
+    }
   }
 
-  TEST_CASE("gradient agrees with finite differences") {
+  TEST_CASE("gradient of the record agrees with finite differences; one position agrees with the CPU") {
     for_every_isa([&] {
-      for (const Sizes s : {Sizes{2, 7, 3, 5}, Sizes{1, 1, 1, 1}, Sizes{1, 8, 2, 16}, Sizes{0, 2, 1, 3}}) {
-        CAPTURE(s.time);
-        const auto f = [&](Tape& t, const std::vector<Var>& v) { return attention(t, v[0], s.options()); };
-        CHECK(gradcheck(f, {s.input()}) < 1e-7);
-      }
+      const Heads s{2, 7, 3, 5};
+      const auto f = [&](Tape& t, const std::vector<Var>& v) { return attention(t, v[0], s.options()); };
+      CHECK(gradcheck(f, {s.input()}) < 1e-7);
     });
+    for (const Heads s : {Heads{1, 1, 1, 1}, Heads{0, 2, 1, 3}}) {
+      const auto f = [&](Tape& t, const std::vector<Var>& v) { return attention(t, v[0], s.options()); };
+      CHECK(gradcheck(f, {s.input()}) < 1e-7);
+    }
   }
 
   TEST_CASE("gradient with rotated queries and keys agrees with finite differences") {
     // Half heads that fill whole packs and that do not; a sequence of several tiles; the widest heads of a kernel.
-    for (const Sizes s :
-         {Sizes{2, 4, 2, 6}, Sizes{1, 5, 2, 16}, Sizes{1, 67, 1, 4}, Sizes{1, 3, 1, 32}, Sizes{1, 2, 1, 64}}) {
+    for (const Heads s :
+         {Heads{2, 4, 2, 6}, Heads{1, 5, 2, 16}, Heads{1, 67, 1, 4}, Heads{1, 3, 1, 32}, Heads{1, 2, 1, 64}}) {
       CAPTURE(s.width);
       ParamStore params(DType::f64);
       const Param& w = params.add("w", {3 * s.heads * s.width, 2}, init::zeros());
@@ -124,7 +130,7 @@ TEST_SUITE("ops.attention") {
 
   TEST_CASE("rotation inside attention gives the result of attention on rotated queries and keys" *
             doctest::test_suite("ops.attention.cuda")) {
-    for (const Sizes s : {Sizes{2, 9, 2, 10}, Sizes{1, 70, 2, 64}}) {
+    for (const Heads s : {Heads{2, 9, 2, 10}, Heads{1, 70, 2, 64}}) {
       const OwnedTensor qkv = random_tensor(DType::f64, s.input(), "qkv"), y = OwnedTensor(DType::f64, s.shape()),
                         expected = OwnedTensor(DType::f64, s.shape());
       const OwnedTensor before = converted(qkv, DType::f64);
@@ -150,46 +156,8 @@ TEST_SUITE("ops.attention") {
     }
   }
 
-  TEST_CASE("the gradient of a long sequence, computed block by block, agrees with finite differences") {
-    const Sizes s{1, 131, 1, 2};
-    const auto f = [&](Tape& t, const std::vector<Var>& v) { return attention(t, v[0], s.options()); };
-    CHECK(gradcheck(f, {s.input()}) < 1e-7);
-  }
-
-  TEST_CASE("the f32 gradient agrees with the f64 gradient") {
-    for_every_isa([&] {
-      for (const Sizes& s : kSizes) {
-        CAPTURE(s.time);
-        const OwnedTensor qkv = random_tensor(DType::f64, s.input(), "qkv"),
-                          dy = random_tensor(DType::f64, s.shape(), "dy");
-        const Result exact = run(s, qkv, dy), single = run(s, converted(qkv, DType::f32), converted(dy, DType::f32));
-        CHECK(difference(single.lse, exact.lse) < 1e-6);
-        CHECK(difference(single.dqkv, exact.dqkv) < 1e-5);
-      }
-    });
-  }
-
-  TEST_CASE("a sequence has the same bits alone, in a batch, and on any number of threads") {
-    const Sizes s{6, 75, 4, 16}, alone{1, 75, 4, 16};
-    const OwnedTensor qkv = random_tensor(DType::f32, s.input(), "qkv"),
-                      dy = random_tensor(DType::f32, s.shape(), "dy");
-    const auto with_threads = [&](int count) {
-      const Threads limit(count);
-      return run(s, qkv, dy);
-    };
-    const Result all = with_threads(1), threads = with_threads(3);
-    for (std::int64_t b = 0; b < s.batch; ++b) {
-      const Result one = run(alone, qkv->slice(b, 1), dy->slice(b, 1));
-      CHECK(same_bits(one.y, all.y->slice(b, 1)));
-      CHECK(same_bits(one.dqkv, all.dqkv->slice(b, 1)));
-    }
-
-    CHECK(same_bits(threads.y, all.y));
-    CHECK(same_bits(threads.dqkv, all.dqkv));
-  }
-
   TEST_CASE("scores of any size neither overflow nor vanish") {
-    const Sizes s{1, 9, 1, 4};
+    const Heads s{1, 9, 1, 4};
     const OwnedTensor qkv = random_tensor(DType::f32, s.input(), "qkv"),
                       dy = random_tensor(DType::f32, s.shape(), "dy");
     for (std::int64_t row = 0; row < s.time; ++row)
@@ -204,7 +172,7 @@ TEST_SUITE("ops.attention") {
   }
 
   TEST_CASE("a NaN stays a NaN") {
-    const Sizes s{1, 9, 1, 4};
+    const Heads s{1, 9, 1, 4};
     const OwnedTensor qkv = random_tensor(DType::f32, s.input(), "qkv");
     qkv->data<float>()[12 + 4 + 1] = std::numeric_limits<float>::quiet_NaN();  // of a key
     const Result r = run(s, qkv, random_tensor(DType::f32, s.shape(), "dy"));

@@ -1,10 +1,14 @@
 #include "lockstep/ops/dropout.hpp"
 
 #include "lockstep/nn/dropout.hpp"
+#include "lockstep/ops/linear.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
+#include "support/op_row.hpp"
 #include "support/test.hpp"
+
+using ops::Activation;
 
 namespace {
 constexpr Dropout kDropout{.rate = 0.2, .seed = 5, .step = 3, .site = "test"};
@@ -18,24 +22,38 @@ std::uint32_t draw(const Dropout& d, std::uint64_t sample, std::uint64_t i) {
 }  // namespace
 
 TEST_SUITE("ops.dropout") {
-  TEST_CASE("every instruction set drops the elements that the definition drops, and scales up the others") {
-    Stream stream;
-    const std::vector<std::int64_t> offsets = {0, 3, 3, 10};
-    const std::vector<std::uint64_t> samples = {7, 8, std::uint64_t{1} << 33};
-    for_every_isa([&] {
-      for (const DType dtype : {DType::f32, DType::f64}) {
-        const OwnedTensor x = random_tensor(dtype, {10, 37}, "x"), y(dtype, {10, 37});
-        ops::dropout(stream, {y}, x, kDropout, {offsets, samples});
-        visit_float(dtype, [&]<class T>() {
-          const T scale = static_cast<T>(65536.0 / (65536 - 13107));
-          for (const std::size_t b : {0u, 2u})
-            for (std::int64_t i = offsets[b] * 37; i < offsets[b + 1] * 37; ++i) {
-              const bool keep = draw(kDropout, samples[b], static_cast<std::uint64_t>(i - offsets[b] * 37)) >= 13107;
-              CHECK(y->data<T>()[i] == (keep ? x->data<T>()[i] * scale : T{0}));
+  TEST_CASE("definition, gradients, bits and devices, alone and in a layer, with and without rows after the samples") {
+    const std::vector<std::int64_t> offsets = {0, 3, 3, 50, 51};
+    const std::vector<std::uint64_t> samples = {7, 9, std::uint64_t{1} << 33, 2};
+    for (const std::int64_t capacity : {0, 57}) {
+      const Int n = capacity > 0 ? capacity : 51;
+      const auto run = [&](Place& p, Int width) {
+        const Shape shape{n, width};
+        const ops::SampleRows rows{p.host(offsets), p.host(samples), capacity, 50};
+        const Tensor d = p.out("layer's derivative", shape), over = p.over("y in place", p.in("x", shape));
+        ops::dropout(p.stream, p.to("y", shape), p.in("x", shape), kDropout, rows);
+        ops::dropout(p.stream, {over}, over, kDropout, rows);
+        ops::dropout(p.stream, p.to("dx", shape), p.in("dy", shape), kDropout, rows);
+        ops::linear_forward(p.stream, p.out("layer", shape), d, p.in("z", {n, 4}), p.weight("w", {width, 4}),
+                            p.weight("b", {width}), Activation::gelu, kDropout, rows,
+                            width % 2 == 1 ? p.in("residual", shape) : Tensor{});
+      };
+      const auto definition = [&](Plain& r, Int width) {
+        const auto x = r.in("x"), y = r.out("y"), over = r.out("y in place");
+        for (std::size_t b = 0; b < samples.size(); ++b)
+          for (Int m = offsets[b]; m < offsets[b + 1]; ++m)
+            for (Int i = 0; i < width; ++i) {
+              const auto index = static_cast<std::uint64_t>((m - offsets[b]) * width + i);
+              over(m, i) = y(m, i) = draw(kDropout, samples[b], index) >= 13107 ? x(m, i) * 65536 / (65536 - 13107) : 0;
             }
-        });
-      }
-    });
+      };
+      CHECK(faults({.sizes = {{1}, {3}, {8}, {33}, {130}},
+                    .run = run,
+                    .definition = definition,
+                    .f32 = 2e-7,
+                    .f64 = 1e-15,
+                    .rows = false}) == "");
+    }
   }
 
   TEST_CASE("an activation and its derivative drop the elements that dropout() drops") {
@@ -98,7 +116,7 @@ TEST_SUITE("ops.dropout") {
     }
   }
 
-  TEST_CASE("gradient agrees with finite differences; at rate 0 nothing is recorded") {
+  TEST_CASE("gradient of the record agrees with finite differences; at rate 0 nothing is recorded") {
     static const std::vector<std::int64_t> offsets = {0, 3, 5};
     static const std::vector<std::uint64_t> samples = {4, 9};
     for_every_isa([&] {

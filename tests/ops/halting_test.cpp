@@ -197,7 +197,7 @@ TEST_SUITE("ops.halting.cuda") {
         };
         std::vector<Seen> all;
         every_dtype_agrees([&](Place& p) {
-          const Tensor counts = p.ints(steps, {batch}), halted = p.ints(ones, {batch});
+          const Tensor counts = p.put(Tensor::of(steps.data(), {batch})), halted = p.put(Tensor::of(ones.data(), {batch}));
           const auto metrics = p.host(std::vector<ops::HaltingScore>(n));
           ops::decay_sequences(p.stream, p.real_out("dlogits", {batch, 2, 3}), counts, rule.decay);
           ops::halting_loss(p.stream, p.real_out("loss", {}), p.real_out("dq", {batch, 2}), counts, halted,
@@ -274,12 +274,12 @@ TEST_SUITE("ops.halting.cuda") {
                              .group = static_cast<std::uint64_t>(b / 3),
                              .variant = static_cast<std::uint64_t>(drawn ? b % 8 : 0),
                              .identifier = static_cast<std::int32_t>(90 + b)});
-          const ops::SequenceData to = {p.ints(numbers(cells.size(), 20000), cells),
-                                        p.ints(numbers(cells.size(), 40000), cells),
-                                        p.ints(numbers(c.batch, 60000), each)};
-          const Tensor steps = p.ints(numbers(c.batch, 7), each);
+          const ops::SequenceData to = {p.put(Tensor::of(numbers(cells.size(), 20000).data(), cells)),
+                                        p.put(Tensor::of(numbers(cells.size(), 40000).data(), cells)),
+                                        p.put(Tensor::of(numbers(c.batch, 60000).data(), each))};
+          const Tensor steps = p.put(Tensor::of(numbers(c.batch, 7).data(), each));
           ops::begin_sequences(
-              p.stream, to, steps, p.ints(halted, each), p.host(picks),
+              p.stream, to, steps, p.put(Tensor::of(halted.data(), each)), p.host(picks),
               {.variants = drawn ? PuzzleVariants(c.task, c.cells, 3) : PuzzleVariants(), .ignored = 4});
           p.stream.synchronize();
           std::vector<std::int32_t>& values = seen.emplace_back();

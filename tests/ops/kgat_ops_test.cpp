@@ -1,11 +1,12 @@
 // The ops of knowledge-graph networks: aggregators, both ranking losses, attention.
 
-#include "every_isa.hpp"
 #include "lockstep/ops/aggregate.hpp"
 #include "lockstep/ops/bpr.hpp"
 #include "lockstep/ops/graph_attention.hpp"
 #include "lockstep/ops/transr.hpp"
 #include "ops/aggregate_layer.hpp"
+#include "ops/every_isa.hpp"
+#include "support/op_row.hpp"
 #include "support/test.hpp"
 
 namespace {
@@ -25,10 +26,6 @@ OwnedTensor numeric(const Tensor& x, const std::function<double()>& f) {
     at = before;
   }
   return gradient;
-}
-
-double dot(const Tensor& a, const Tensor& b) {
-  return std::inner_product(a.data<double>(), a.data<double>() + a.size(), b.data<double>(), 0.0);
 }
 
 constexpr ops::Aggregator kKinds[] = {ops::Aggregator::bi_interaction, ops::Aggregator::gcn,
@@ -64,34 +61,56 @@ struct Layer {
 }  // namespace
 
 TEST_SUITE("ops.aggregate") {
-  TEST_CASE("gradients agree with finite differences, with dropout and without") {
-    for_every_isa([] {
-      for (const ops::Aggregator kind : kKinds) {
-        for (const double dropout : {0.0, 0.3}) {
-          Layer l(kind, DType::f64, dropout);
-          const OwnedTensor c = random_tensor(DType::f64, l.out->shape(), "c");
-          const ops::RowSet all = ops::RowSet::range(0, Layer::kNodes);
-          const auto loss = [&] {
-            l.forward(all);
-            return dot(l.out, c);
+  TEST_CASE("definition, gradients, bits and devices, on all rows and on some, with and without dropout") {
+    for (const ops::Aggregator kind : kKinds)
+      for (const double dropout : {0.0, 0.3})
+        for (const bool some : {false, true}) {
+          const std::vector<std::int32_t> list = {1, 4, 33, 69};
+          const auto run = [&](Place& p, Int nodes, Int in, Int out) {
+            const Shape w1{out, kind == ops::Aggregator::graphsage ? 2 * in : in}, w2{out, in}, b{out};
+            const ops::AggregateLayer layer = aggregate_layer(kind, p.weight("w1", w1), p.weight("b1", b),
+                                                              p.weight("w2", w2), p.weight("b2", b), dropout),
+                                      gradient =
+                                          aggregate_layer(kind, p.added(p.sum("dw1", w1)), p.added(p.sum("db1", b)),
+                                                          p.added(p.sum("dw2", w2)), p.added(p.sum("db2", b)), dropout);
+            const ops::AggregateRows rows = {.x = p.in("x", {nodes, in}),
+                                             .s = p.in("s", {nodes, in}),
+                                             .out = p.out("out", {nodes, out}),
+                                             .marks = p.exact_out("marks", OwnedTensor(DType::u8, {nodes, out}))};
+            const Tensor dout = p.in("dout", {nodes, out}), dx = p.out("dx", {nodes, in}),
+                         ds = p.out("ds", {nodes, in});
+            const ops::RowSet all = ops::RowSet::range(0, nodes);
+            ops::aggregate_forward(p.stream, p.arena, layer, rows, all);
+            for (const ops::RowSet& part :
+                 some ? std::vector{ops::RowSet::list(p.host(list)), ops::RowSet::range(40, 20)} : std::vector{all})
+              ops::aggregate_backward(p.stream, p.arena, layer, rows, part, dout, ds, dx, gradient);
           };
-          loss();
-          OwnedTensor dw1(DType::f64, l.w1->shape()), db1(DType::f64, l.b1->shape()), dw2(DType::f64, l.w2->shape()),
-              db2(DType::f64, l.b2->shape()), dx(DType::f64, l.x->shape()), ds(DType::f64, l.s->shape());
-          const ops::AggregateLayer gradient = aggregate_layer(kind, dw1, db1, dw2, db2, dropout);
-          Arena arena;
-          Stream stream;
-          ops::aggregate_backward(stream, arena, l.layer, l.rows, all, c, ds, dx, gradient);
-          CHECK(difference(dx, numeric(l.x, loss)) < 1e-8);
-          CHECK(difference(ds, numeric(l.s, loss)) < 1e-8);
-          CHECK(difference(dw1, numeric(l.w1, loss)) < 1e-8);
-          CHECK(difference(db1, numeric(l.b1, loss)) < 1e-8);
-          if (kind != ops::Aggregator::bi_interaction) continue;
-          CHECK(difference(dw2, numeric(l.w2, loss)) < 1e-8);
-          CHECK(difference(db2, numeric(l.b2, loss)) < 1e-8);
+          const auto definition = [&](Plain& r, Int nodes, Int in, Int out) {
+            if (dropout > 0) return;
+            const auto w1 = r.in("w1"), b1 = r.in("b1"), w2 = r.in("w2"), b2 = r.in("b2");
+            const auto x = r.in("x"), s = r.in("s"), y = r.out("out");
+            const auto f = [](double z) { return z > 0 ? z : 0.2 * z; };
+            for (Int n = 0; n < nodes; ++n)
+              for (Int o = 0; o < out; ++o) {
+                double first = b1(o), second = b2(o);
+                for (Int i = 0; i < in; ++i) {
+                  first += kind == ops::Aggregator::graphsage ? x(n, i) * w1(o, i) + s(n, i) * w1(o, in + i)
+                                                              : (x(n, i) + s(n, i)) * w1(o, i);
+                  second += x(n, i) * s(n, i) * w2(o, i);
+                }
+                y(n, o) = f(first) + (kind == ops::Aggregator::bi_interaction ? f(second) : 0);
+              }
+          };
+          OpRow row{.sizes = {},
+                    .run = run,
+                    .definition = definition,
+                    .f64 = 1e-13,
+                    .gpu = {.f32 = 2e-6, .f64 = 1e-13, .bf16 = 0, .f16 = 0},
+                    .rows = !some && dropout == 0};  // the draws are keyed by the row
+          if (!some) row.sizes = {{9, 5, 7}};
+          row.gpu_sizes = {{70, 5, 7}, {70, 64, 32}, {70, 8, 150}};
+          CHECK(faults(row) == "");
         }
-      }
-    });
   }
 
   TEST_CASE("a row's bits depend on no other row, and other rows are unchanged") {
@@ -110,31 +129,53 @@ TEST_SUITE("ops.aggregate") {
 }
 
 TEST_SUITE("ops.bpr") {
-  TEST_CASE("loss and gradient follow the formula, including rows used more than once") {
-    // Rows 0, 1 are users; 2, 3, 4 are items. Row 3 is both liked and not liked.
-    const std::vector<std::int32_t> user = {0, 1, 0}, liked = {2, 3, 4}, other = {3, 2, 3};
-    const std::vector<std::int64_t> ptr = {0, 2, 3, 5, 8, 9};
-    const std::vector<std::int32_t> use = {0, 6, 3, 1, 5, 2, 4, 8, 7};
-    const ops::RankedPairs pairs = {user, liked, other, ptr, use};
-    const OwnedTensor rows = random_tensor(DType::f64, {5, 11}, "rows"), drows(DType::f64, {5, 11}),
-                      slope(DType::f64, {3});
+  TEST_CASE("definition, gradients, bits and devices, including rows used more than once") {
     constexpr double kL2 = 0.1;
-    Stream stream;
-    Arena arena;
-    ops::RankingSums sums;
-    const auto loss = [&] {
-      ops::bpr(stream, arena, pairs, rows, kL2, slope, {}, sums);
-      return (sums.loss + kL2 * sums.half_square) / 3;
+    // Rows: users, then items, which are liked in some pairs and not in others.
+    const auto row_of = [](Int pair, Int role, Int users, Int items) {
+      return role == 0 ? pair % users : users + (pair + role) % items;
     };
-    double expected = 0;
-    for (std::size_t b = 0; b < 3; ++b) {
-      const auto product = [&](std::int32_t i, std::int32_t j) { return dot(rows->slice(i, 1), rows->slice(j, 1)); };
-      expected += std::log1p(std::exp(product(user[b], other[b]) - product(user[b], liked[b])));
-      for (const std::int32_t r : {user[b], liked[b], other[b]}) expected += kL2 * product(r, r) / 2;
-    }
-    CHECK(loss() == Approx(expected / 3).epsilon(1e-12));
-    ops::bpr(stream, arena, pairs, rows, kL2, slope, drows, sums);
-    CHECK(difference(drows, numeric(rows, loss)) < 1e-8);
+    const auto run = [&](Place& p, Int pairs, Int users, Int items, Int width) {
+      std::vector<std::int32_t> rows[3], use;
+      std::vector<std::int64_t> ptr = {0};
+      for (Int row = 0; row < users + items; ++row) {
+        for (Int n = 0; n < 3 * pairs; ++n)
+          if (row_of(n / 3, n % 3, users, items) == row) use.push_back(static_cast<std::int32_t>(n));
+        ptr.push_back(std::ssize(use));
+      }
+      for (Int n = 0; n < pairs; ++n)
+        for (Int role = 0; role < 3; ++role)
+          rows[role].push_back(static_cast<std::int32_t>(row_of(n, role, users, items)));
+      const Shape shape{users + items, width};
+      auto& sums = *static_cast<ops::RankingSums*>(p.arena.host().allocate(sizeof(ops::RankingSums)));
+      const ops::RankedPairs batch = {p.host(rows[0]), p.host(rows[1]), p.host(rows[2]), p.host(ptr), p.host(use)};
+      ops::bpr(p.stream, p.arena, batch, p.weight("rows", shape), kL2, p.out("slope", {pairs}), p.out("drows", shape),
+               sums);
+      p.stream.synchronize();
+      p.out_values("loss", {(sums.loss + kL2 * sums.half_square) / static_cast<double>(pairs)}, 1e-13);
+      p.out_values("half square", {sums.half_square}, 1e-13);
+    };
+    const auto definition = [&](Plain& r, Int pairs, Int users, Int items, Int width) {
+      const auto rows = r.in("rows"), loss = r.out("loss"), half = r.out("half square");
+      for (Int n = 0; n < pairs; ++n) {
+        double difference = 0;  // of the scores: other minus liked
+        for (Int i = 0; i < width; ++i) {
+          const double u = rows(row_of(n, 0, users, items), i), liked = rows(row_of(n, 1, users, items), i),
+                       other = rows(row_of(n, 2, users, items), i);
+          difference += u * (other - liked);
+          half(0) += (u * u + liked * liked + other * other) / 2;
+        }
+        loss(0) += std::log1p(std::exp(difference)) / static_cast<double>(pairs);
+      }
+      loss(0) += kL2 * half(0) / static_cast<double>(pairs);
+    };
+    CHECK(faults({.sizes = {{3, 2, 3, 11}, {3, 2, 3, 1}, {300, 5, 7, 3}},  // more pairs than a block has threads
+                  .run = run,
+                  .definition = definition,
+                  .f64 = 1e-12,
+                  .gpu = {.f32 = 2e-6, .f64 = 1e-13, .bf16 = 0, .f16 = 0},
+                  .rows = false,
+                  .gpu_sizes = {{3, 2, 3, 33}, {3, 2, 3, 176}}}) == "");
   }
 }
 

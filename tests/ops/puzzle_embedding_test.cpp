@@ -1,15 +1,8 @@
 #include "lockstep/ops/puzzle_embedding.hpp"
 
 #include "lockstep/ops/positions.hpp"
+#include "support/op_row.hpp"
 #include "support/test.hpp"
-
-namespace {
-double dot(const Tensor& a, const Tensor& b) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < a.size(); ++i) sum += a.data<double>()[i] * b.data<double>()[i];
-  return sum;
-}
-}  // namespace
 
 TEST_SUITE("ops.puzzle_embedding") {
   TEST_CASE("the puzzle comes first, padded with zeros, then its cells; positions are added, everything is scaled") {
@@ -29,24 +22,47 @@ TEST_SUITE("ops.puzzle_embedding") {
     CHECK(same_bits(x, Tensor::of(expected.data(), {1, 3, 3})));
   }
 
-  TEST_CASE("the gradient is the adjoint of the forward in each table") {
-    const std::int64_t batch = 3, cells = 4, prefix = 2, d = 5, width = 7, vocabulary = 6, puzzles = 2;
-    const std::vector<std::int32_t> tokens = {0, 5, 5, 2, 1, 0, 0, 3, 4, 4, 4, 4}, ids = {1, 0, 1};
-    const Shape shape{batch, prefix + cells, d};
-    const OwnedTensor x(DType::f64, shape), dx = random_tensor(DType::f64, shape, "dx");
-    const OwnedTensor table = random_tensor(DType::f64, {vocabulary, d}, "table"),
-                      rows = random_tensor(DType::f64, {puzzles, width}, "rows"),
-                      where = random_tensor(DType::f64, {prefix + cells, d}, "where");
-    const OwnedTensor dtable(DType::f64, table->shape()), dwhere(DType::f64, where->shape()),
-        dpuzzle(DType::f64, {batch, width});
-    const ops::PuzzleEmbedding e = {
-        table, rows, where, Tensor::of(tokens.data(), {batch, cells}), Tensor::of(ids.data(), {batch}), 1.3};
-    Stream stream;
-    ops::puzzle_embedding_forward(stream, x, e);
-    ops::puzzle_embedding_backward(stream, dpuzzle, dtable, dwhere, dx, e);
-    double puzzle = 0;
-    for (std::int64_t b = 0; b < batch; ++b) puzzle += dot(dpuzzle->slice(b, 1), rows->slice(ids[to_size(b)], 1));
-    CHECK(dot(x, dx) == Approx(dot(table, dtable) + dot(where, dwhere) + puzzle).epsilon(1e-12));
+  TEST_CASE("definition, gradients, bits and devices, with learned positions and without") {
+    for (const bool learned : {false, true}) {
+      const auto run = [&](Place& p, Int batch, Int cells, Int prefix, Int columns, Int width, Int vocabulary) {
+        std::vector<std::int32_t> tokens, ids;
+        for (Int i = 0; i < batch * cells; ++i) tokens.push_back(static_cast<std::int32_t>(i * 5 % vocabulary));
+        for (Int b = 0; b < batch; ++b) ids.push_back(static_cast<std::int32_t>(b % 3));
+        const Shape shape{batch, prefix + cells, columns}, where{prefix + cells, columns};
+        const ops::PuzzleEmbedding e = {.table = p.weight("table", {vocabulary, columns}),
+                                        .puzzles = width > 0 ? p.weight("puzzles", {3, width}) : Tensor{},
+                                        .where = learned ? p.weight("where", where) : Tensor{},
+                                        .tokens = p.ints("tokens", tokens, {batch, cells}),
+                                        .ids = p.ints("ids", ids, {batch}),
+                                        .scale = 1.7};
+        ops::puzzle_embedding_forward(p.stream, p.out("x", shape), e);
+        ops::puzzle_embedding_backward(p.stream, width > 0 ? p.real_out("dpuzzle", {batch, width}) : Tensor{},
+                                       p.added(p.sum("dtable", {vocabulary, columns})),
+                                       learned ? p.added(p.sum("dwhere", where)) : Tensor{}, p.in("dx", shape), e);
+      };
+      const auto definition = [&](Plain& r, Int batch, Int cells, Int prefix, Int columns, Int width, Int) {
+        const auto table = r.in("table"), puzzles = r.in("puzzles"), where = r.in("where"), x = r.out("x");
+        const std::vector<std::int32_t> tokens = r.list("tokens"), ids = r.list("ids");
+        for (Int b = 0; b < batch; ++b)
+          for (Int t = 0; t < prefix + cells; ++t)
+            for (Int i = 0; i < columns; ++i) {
+              const Int at = t * columns + i;
+              const double e = t >= prefix  ? table(Int{tokens[to_size(b * cells + t - prefix)]}, i)
+                               : at < width ? puzzles(Int{ids[to_size(b)]}, at)
+                                            : 0;
+              x(b, t, i) = 1.7 * (e + (learned ? where(t, i) : 0));
+            }
+      };
+      CHECK(faults({.sizes = {{3, 7, 1, 20, 20, 5},
+                              {2, 5, 2, 33, 50, 40},
+                              {4, 3, 0, 8, 0, 2},
+                              {1, 1, 3, 130, 7, 1},
+                              {40, 31, 1, 12, 5, 11},
+                              {0, 0, 1, 4, 4, 3}},
+                    .run = run,
+                    .definition = definition,
+                    .gpu = {.f32 = 2e-5}}) == "");
+    }
   }
 
   TEST_CASE("indices out of range are an error") {
@@ -60,25 +76,33 @@ TEST_SUITE("ops.puzzle_embedding") {
 }
 
 TEST_SUITE("ops.positions") {
-  TEST_CASE("chosen positions are copied, and their gradient returns to them") {
-    const OwnedTensor x = random_tensor(DType::f64, {2, 4, 3}, "x"), y(DType::f64, {2, 2, 3}),
-                      back(DType::f64, {2, 4, 3});
+  TEST_CASE("definition, gradients, bits and devices of chosen positions, and of a row for sequences that start") {
+    const auto run = [](Place& p, Int batch, Int length, Int first, Int count, Int width) {
+      const Shape all{batch, length, width}, some{batch, count, width};
+      std::vector<std::int32_t> starts;
+      for (Int b = 0; b < batch; ++b) starts.push_back(b % 2 == 0);
+      ops::take_positions(p.stream, p.out("y", some), p.in("x", all), first);
+      ops::take_positions_backward(p.stream, p.to("dx", all), p.in("dy", some), first);
+      ops::fill_sequences(p.stream, p.out("z", all), p.weight("row", {width}), p.ints("starts", starts, {batch}));
+    };
+    const auto definition = [](Plain& r, Int batch, Int length, Int first, Int count, Int width) {
+      const auto x = r.in("x"), dy = r.in("dy"), row = r.in("row"), before = r.in("z");
+      const auto y = r.out("y"), dx = r.out("dx"), z = r.out("z");
+      for (Int b = 0; b < batch; ++b)
+        for (Int t = 0; t < length; ++t)
+          for (Int i = 0; i < width; ++i) {
+            const bool taken = t >= first && t < first + count;
+            if (taken) y(b, t - first, i) = x(b, t, i);
+            dx(b, t, i) = taken ? dy(b, t - first, i) : 0;
+            z(b, t, i) = b % 2 == 0 ? row(i) : before(b, t, i);
+          }
+    };
+    CHECK(faults({.sizes = {{3, 7, 1, 6, 5}, {2, 5, 0, 1, 32}, {1, 1, 0, 1, 1}, {4, 9, 2, 3, 33}, {0, 3, 1, 2, 4}},
+                  .run = run,
+                  .definition = definition,
+                  .gpu_sizes = {{2, 3, 1, 0, 4}}}) == "");
+    const OwnedTensor x(DType::f64, {2, 4, 3}), y(DType::f64, {2, 2, 3});
     Stream stream;
-    ops::take_positions(stream, y, x, 1);
-    for (std::int64_t b = 0; b < 2; ++b) CHECK(same_bits(y->slice(b, 1), x->slice(b, 1).reshaped({4, 3}).slice(1, 2)));
-    ops::take_positions_backward(stream, {back, false}, y, 1);
-    CHECK(dot(back, x) == Approx(dot(y, y)));
-    ops::take_positions_backward(stream, {back, true}, y, 1);
-    CHECK(dot(back, x) == Approx(2 * dot(y, y)));
     CHECK_THROWS_AS(ops::take_positions(stream, y, x, 3), Error);
-  }
-
-  TEST_CASE("only sequences that start receive the row") {
-    const OwnedTensor x(DType::f32, {3, 2, 2}), row = random_tensor(DType::f32, {2}, "row");
-    const std::vector<std::int32_t> starts = {0, 1, 0};
-    Stream stream;
-    ops::fill_sequences(stream, x, row, Tensor::of(starts.data(), {3}));
-    for (const std::int64_t t : {2, 3}) CHECK(same_bits(x->reshaped({6, 2}).slice(t, 1), row));
-    for (const std::int64_t t : {0, 1, 4, 5}) CHECK(x->data<float>()[2 * t] == 0);
   }
 }

@@ -1,8 +1,65 @@
 #include "lockstep/ops/sequence_loss.hpp"
 
+#include "support/op_row.hpp"
 #include "support/test.hpp"
 
 TEST_SUITE("ops.sequence_loss") {
+  TEST_CASE("definition, gradients, bits and devices, hits included") {
+    for (const ops::TokenLoss kind : {ops::TokenLoss::stablemax, ops::TokenLoss::softmax}) {
+      CAPTURE(std::string(ops::name(kind)));
+      const auto run = [&](Place& p, Int batch, Int positions, Int classes) {
+        std::vector<std::int32_t> labels;
+        for (Int i = 0; i < batch * positions; ++i)  // the first sequence has no labels
+          labels.push_back(i < positions && batch > 1 ? -100 : static_cast<std::int32_t>(i * 7 % (classes + 1)) - 1);
+        const Shape shape{batch, positions, classes};
+        const auto scores = p.host(std::vector<ops::SequenceScore>(to_size(batch)));
+        ops::sequence_loss(p.stream, p.real_out("dlogits", shape),
+                           {const_cast<ops::SequenceScore*>(scores.data()), scores.size()}, p.in("logits", shape),
+                           p.ints("labels", labels, {batch, positions}), kind);
+        p.stream.synchronize();
+        std::vector<double> loss, labelled, correct;
+        for (const ops::SequenceScore& s : scores) {
+          loss.push_back(s.loss);
+          labelled.push_back(static_cast<double>(s.labelled));
+          correct.push_back(static_cast<double>(s.correct));
+        }
+        p.out_values("loss", loss);
+        p.out_values("labelled", labelled, 1e-300);
+        p.out_values("correct", correct, 1e-300);
+      };
+      const auto definition = [&](Plain& r, Int batch, Int positions, Int classes) {
+        const auto x = r.in("logits"), loss = r.out("loss"), labelled = r.out("labelled"), correct = r.out("correct");
+        const std::vector<std::int32_t> labels = r.list("labels");
+        for (Int b = 0; b < batch; ++b) {
+          for (Int t = 0; t < positions; ++t) {
+            const Int label = labels[to_size(b * positions + t)];
+            if (label < 0) continue;
+            double sum = 0;
+            const auto s = [&](Int k) {
+              const double z = x(b, t, k);
+              return kind == ops::TokenLoss::softmax ? std::exp(z) : z >= 0 ? z + 1 : 1 / (1 - z);
+            };
+            bool largest = true;
+            for (Int k = 0; k < classes; ++k) {
+              sum += s(k);
+              largest = largest && x(b, t, k) <= x(b, t, label);
+            }
+            loss(b) -= std::log(s(label) / sum);
+            labelled(b) += 1;
+            correct(b) += largest;
+          }
+          if (labelled(b) > 0) loss(b) /= labelled(b);
+        }
+      };
+      CHECK(faults({.sizes = {{3, 7, 5}, {1, 2, 1}, {2, 129, 33}, {0, 3, 2}},
+                    .run = run,
+                    .definition = definition,
+                    .f32 = 1e-12,
+                    .f64 = 1e-12,
+                    .gpu_sizes = {{2, 300, 12}}}) == "");
+    }
+  }
+
   TEST_CASE("losses and gradients equal the reference's at each position") {
     const H5File file = H5File::open(golden_path("hrm_optim.h5"));
     const std::vector<std::int32_t> labels = file.read<std::int32_t>("/losses/labels");

@@ -1,13 +1,14 @@
 #include "lockstep/ops/spmm.hpp"
 
-#include "every_isa.hpp"
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/f16.hpp"
+#include "ops/every_isa.hpp"
+#include "support/op_row.hpp"
 #include "support/test.hpp"
 
 namespace {
 
-/// A random matrix with empty, single-entry and long rows; row 0 has a third of all columns.
+/// A random matrix with empty, single-entry and long rows; row 0 has a third of all columns, row 2 and 4 have many entries.
 struct Sparse {
   std::vector<std::int64_t> indptr = {0};
   std::vector<std::int32_t> column;
@@ -15,7 +16,9 @@ struct Sparse {
     for (std::int64_t r = 0; r < rows; ++r) {
       const Philox draws(7, 0, "pattern", static_cast<std::uint64_t>(r));
       const double density = r == 0 ? 0.33 : r % 5 == 1 ? 0 : 0.04;
-      for (std::int64_t c = 0; c < columns; ++c)
+      for (std::uint64_t e = 0; e < (r == 2 ? 700u : r == 4 ? 257u : 0u); ++e)
+        column.push_back(static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(columns), 1000 + e)));
+      for (std::int64_t c = 0; c < columns && r != 2 && r != 4; ++c)
         if (draws.uniform(static_cast<std::uint64_t>(c)) < density) column.push_back(static_cast<std::int32_t>(c));
       indptr.push_back(static_cast<std::int64_t>(column.size()));
     }
@@ -31,61 +34,64 @@ std::vector<T> draw(std::int64_t n, const char* site) {
   return values;
 }
 
-template <class T>
-void check(std::int64_t rows, std::int64_t width, double tolerance) {
-  CAPTURE(rows);
-  CAPTURE(width);
-  constexpr std::int64_t kColumns = 211;
-  const Sparse a(rows, kColumns);
-  auto values = draw<T>(static_cast<std::int64_t>(a.column.size()), "values");
-  auto x = draw<T>(kColumns * width, "x");
-  const auto before = draw<T>(rows * width, "y");
-  std::vector<std::uint64_t> bits(4, 0);
-  for (std::size_t c = 0; c < kColumns; c += 3) bits[c / 64] |= std::uint64_t{1} << (c % 64);
-  std::vector<std::int32_t> list;
-  for (std::int64_t r = 0; r < rows; r += 2) list.push_back(static_cast<std::int32_t>(r));
-  Stream stream;
-  for (const bool some_rows : {false, true}) {
-    for (const bool some_columns : {false, true}) {
-      for (const bool accumulate : {false, true}) {
-        auto y = before;
-        const auto set = some_rows ? ops::RowSet::list(list) : ops::RowSet::range(0, rows);
-        ops::spmm(stream, {Tensor::of(y.data(), {rows, width}), accumulate}, a.pattern(),
-                  Tensor::of(values.data(), {static_cast<std::int64_t>(values.size())}),
-                  Tensor::of(x.data(), {kColumns, width}), set, some_columns ? ops::RowBits(bits) : ops::RowBits());
-        double worst = 0;
-        for (std::int64_t r = 0; r < rows; ++r) {
-          for (std::int64_t c = 0; c < width; ++c) {
-            const auto at = to_size(r * width + c);
-            double sum = some_rows && r % 2 == 1 ? before[at] : accumulate ? before[at] : 0;
-            for (std::int64_t e = a.indptr[to_size(r)]; !(some_rows && r % 2 == 1) && e < a.indptr[to_size(r) + 1];
-                 ++e) {
-              const std::int32_t column = a.column[to_size(e)];
-              if (some_columns && column % 3 != 0) continue;
-              sum += static_cast<double>(values[to_size(e)]) * x[to_size(column * width + c)];
-            }
-            worst = std::max(worst, std::abs(sum - y[at]));
-          }
-        }
-        CHECK(worst < tolerance);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 TEST_SUITE("ops.spmm") {
-  TEST_CASE("the product agrees with plain sums for any width, rows and columns") {
-    for_every_isa([] {
-      for (const std::int64_t width : {1, 5, 10, 16, 31, 32, 48, 64, 65, 100, 176}) {
-        check<float>(37, width, 2e-5);
-        check<double>(37, width, 1e-13);
-      }
-      check<float>(2000, 16, 2e-5);  // several groups of rows and of entries
-      check<float>(0, 8, 1e-5);
-      check<double>(1, 3, 1e-13);
-    });
+  TEST_CASE("definition, bits and devices for any width, rows and columns (a product has no gradient of its own)") {
+    constexpr Int kColumns = 211;
+    std::map<Int, Sparse> matrices;
+    const auto matrix = [&](Int rows) -> const Sparse& {
+      return matrices.try_emplace(rows, rows, kColumns).first->second;
+    };
+    std::vector<std::uint64_t> third(4, 0);
+    for (std::size_t c = 0; c < kColumns; c += 3) third[c / 64] |= std::uint64_t{1} << (c % 64);
+    for (const bool some_columns : {false, true}) {
+      const auto run = [&](Place& p, Int rows, Int width) {
+        const Sparse& a = matrix(rows);
+        std::vector<std::int32_t> even;
+        for (Int r = 0; r < rows; r += 2) even.push_back(static_cast<std::int32_t>(r));
+        const ops::CsrPattern pattern = {p.host(a.indptr), p.host(a.column)};
+        const ops::RowBits columns = some_columns ? ops::RowBits(p.host(third)) : ops::RowBits();
+        const ops::RowSet all = ops::RowSet::range(0, rows), some = ops::RowSet::list(p.host(even));
+        const Tensor values = p.weight("values", {std::ssize(a.column)}), x = p.weight("x", {kColumns, width});
+        const Tensor listed = p.out("listed", {rows, width}), added = p.out("listed, added", {rows, width});
+        ops::spmm(p.stream, p.to("y", {rows, width}), pattern, values, x, all, columns);
+        ops::spmm(p.stream, {listed, false}, pattern, values, x, some, columns);
+        ops::spmm(p.stream, {added, true}, pattern, values, x, some, columns);
+      };
+      const auto definition = [&](Plain& r, Int rows, Int width) {
+        const Sparse& a = matrix(rows);
+        const auto values = r.in("values"), x = r.in("x"), before = r.in("listed"), old = r.in("listed, added");
+        const auto y = r.out("y"), listed = r.out("listed"), added = r.out("listed, added");
+        for (Int m = 0; m < rows; ++m)
+          for (Int i = 0; i < width; ++i) {
+            for (Int e = a.indptr[to_size(m)]; e < a.indptr[to_size(m) + 1]; ++e)
+              if (const Int c = a.column[to_size(e)]; !some_columns || c % 3 == 0) y(m, i) += values(e) * x(c, i);
+            listed(m, i) = m % 2 == 0 ? y(m, i) : before(m, i);
+            added(m, i) = old(m, i) + (m % 2 == 0 ? y(m, i) : 0);
+          }
+      };
+      CHECK(faults({.sizes = {{37, 1}, {37, 10}, {37, 33}, {37, 64}},
+                    .run = run,
+                    .definition = definition,
+                    .f32 = 5e-6,
+                    .f64 = 1e-13,
+                    .gpu = {.f32 = 2e-6, .f64 = 1e-13, .bf16 = 0, .f16 = 0},
+                    .rows = false,  // rows of the matrix; below
+                    // The tall one: several groups of rows and of entries.
+                    .cpu_sizes = {{37, 5},
+                                  {37, 16},
+                                  {37, 31},
+                                  {37, 32},
+                                  {37, 48},
+                                  {37, 65},
+                                  {37, 100},
+                                  {37, 176},
+                                  {2000, 16},
+                                  {0, 8},
+                                  {1, 3}},
+                    .gpu_sizes = {{37, 4}, {37, 132}}}) == "");
+    }
   }
 
   TEST_CASE("a row's bits depend on neither the threads nor the other rows") {

@@ -17,21 +17,25 @@ inline std::vector<Device> devices() {
 /// Whether the GPU is the host build of the kernels (docs/cuda-host.md).
 inline bool on_stand_in() { return gpu_count() > 0 && describe_gpu(0).find("stand-in") != std::string::npos; }
 
-/// During its lifetime the host build of the kernels (docs/cuda-host.md) runs the last block first, and in each block
-/// the last thread first: a result that changes depends on an unspecified order. A GPU ignores it.
-class LastFirst {
+/// During its lifetime the host build of the kernels (docs/cuda-host.md) runs blocks, and in each block threads, in this
+/// order: "forward" or "reverse". A result that changes depends on an unspecified order. A GPU ignores it.
+class BlockOrder {
  public:
-  LastFirst() {
-    if (const char* order = std::getenv(kVariable)) before_ = order;
-    setenv(kVariable, "reverse", 1);
+  explicit BlockOrder(const char* order) {
+    if (const char* old = std::getenv(kVariable)) before_ = old;
+    setenv(kVariable, order, 1);
   }
-  LastFirst(const LastFirst&) = delete;
-  LastFirst& operator=(const LastFirst&) = delete;
-  ~LastFirst() { setenv(kVariable, before_.c_str(), 1); }
+  BlockOrder(const BlockOrder&) = delete;
+  BlockOrder& operator=(const BlockOrder&) = delete;
+  ~BlockOrder() { setenv(kVariable, before_.c_str(), 1); }
 
  private:
   static constexpr const char* kVariable = "LOCKSTEP_CUDA_HOST_ORDER";
   std::string before_;
+};
+class LastFirst : BlockOrder {
+ public:
+  LastFirst() : BlockOrder("reverse") {}
 };
 
 /// A copy on a device.
