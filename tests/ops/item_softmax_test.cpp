@@ -1,11 +1,11 @@
 #include "lockstep/ops/item_softmax.hpp"
 
-#include "every_isa.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "lockstep/nn/params.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
+#include "support/op_row.hpp"
 #include "support/test.hpp"
 
 namespace {
@@ -32,103 +32,71 @@ Ids next_items(std::int64_t tokens, std::int64_t items) {
   return pos;
 }
 
-/// Loss and gradients, widened to f64. Features and table are drawn from N(0, size^2).
-struct Result {
-  double loss = 0;
-  std::vector<double> df, dtable;
-};
-struct Case {
-  std::int64_t tokens, items, columns;
-  double size = 1;
-  std::int64_t parts = 1;
-};
-OwnedTensor scaled(DType type, Shape shape, const char* what, double size) {
-  OwnedTensor x = converted(random_tensor(DType::f64, shape, what), DType::f64);
-  for (double& v : x->span<double>()) v *= size;
-  return converted(x, type);
-}
-Result run(DType type, const Case& c, const Ids& pos) {
-  const OwnedTensor f = scaled(type, {c.tokens, c.columns}, "f", c.size),
-                    table = scaled(type, {c.items + 1, c.columns}, "table", c.size), loss(type, {}),
-                    state(type, {3, c.tokens}), df(type, {c.tokens, c.columns}), dtable(type, {c.items + 1, c.columns}),
-                    dloss(type, {}),
-                    scratch(type, {ops::softmax_scratch({}, false, c.tokens, c.items, c.columns, c.parts)});
-  visit_float(type, [&]<class T>() { *dloss->data<T>() = T(0.5); });
-  Stream stream;
-  const ops::SoftmaxCandidates all{.rows = table->slice(1, c.items), .ids = {}, .bias = {}, .parts = c.parts};
-  ops::item_softmax_forward(stream, loss, state, scratch, f, table, all, pos);
-  ops::item_softmax_backward(stream, {df.view()}, {dtable->slice(1, c.items), true}, dtable, dloss, state, scratch, f,
-                             table, all, pos);
-  const auto values = [](const Tensor& t) {
-    const OwnedTensor wide = converted(t, DType::f64);
-    return std::vector<double>(wide->data<double>(), wide->data<double>() + t.size());
+OpRow row(Int parts, double size = 1) {
+  const auto run = [=](Place& p, Int tokens, Int items, Int c) {
+    const Tensor f = p.in("f", {tokens, c}, size), table = p.weight("table", {items + 1, c}, size);
+    const Tensor state = p.sum("state", {3, tokens}), dtable = p.added(p.sum("dtable", {items + 1, c}));
+    const Tensor scratch =
+        p.real_weight("scratch", {ops::softmax_scratch(f.device(), is_half(p.dtype()), tokens, items, c, parts)});
+    const auto next = p.list("pos", next_items(tokens, items));
+    const ops::SoftmaxCandidates all{.rows = table.slice(1, items), .ids = {}, .bias = {}, .parts = parts};
+    ops::item_softmax_forward(p.stream, p.sum("loss", {}), state, scratch, f, table, all, next);
+    ops::item_softmax_backward(p.stream, p.to("df", {tokens, c}), {dtable.slice(1, items), true}, dtable,
+                               p.real_weight("dloss", {}), state, scratch, f, table, all, next);
   };
-  return {values(loss)[0], values(df), values(dtable)};
-}
-/// The same from the definition, half the gradient of the loss.
-Result expected(DType type, const Case& c, const Ids& pos) {
-  const OwnedTensor f = converted(scaled(type, {c.tokens, c.columns}, "f", c.size), DType::f64),
-                    table = converted(scaled(type, {c.items + 1, c.columns}, "table", c.size), DType::f64);
-  Result r{0, std::vector<double>(to_size(f->size())), std::vector<double>(to_size(table->size()))};
-  std::vector<double> z(to_size(c.items) + 1);
-  for (std::int64_t m = 0; m < c.tokens; ++m) {
-    const std::int64_t next = pos[to_size(m)];
-    if (next == 0) continue;
-    const double* x = f->data<double>() + m * c.columns;
-    double most = -INFINITY, sum = 0;
-    for (std::int64_t i = 1; i <= c.items; ++i) {
-      double& score = z[to_size(i)] = 0;
-      for (std::int64_t k = 0; k < c.columns; ++k) score += x[k] * table->data<double>()[i * c.columns + k];
-      most = std::max(most, score);
-    }
-    for (std::int64_t i = 1; i <= c.items; ++i) sum += std::exp(z[to_size(i)] - most);
-    r.loss += most + std::log(sum) - z[to_size(next)];
-    for (std::int64_t i = 1; i <= c.items; ++i) {
-      const double p = 0.5 * (std::exp(z[to_size(i)] - most) / sum - (i == next));
-      for (std::int64_t k = 0; k < c.columns; ++k) {
-        r.df[to_size(m * c.columns + k)] += p * table->data<double>()[i * c.columns + k];
-        r.dtable[to_size(i * c.columns + k)] += p * x[k];
+  const auto definition = [](Plain& r, Int tokens, Int items, Int c) {
+    const auto f = r.in("f"), table = r.in("table"), dloss = r.in("dloss"), before = r.in("dtable");
+    const auto loss = r.out("loss"), df = r.out("df"), dtable = r.out("dtable");
+    for (Int i = 0; i < (items + 1) * c; ++i) dtable(i / c, i % c) = before(i / c, i % c);
+    std::vector<double> z(to_size(items) + 1);
+    for (Int m = 0; m < tokens; ++m) {
+      const Int next = r.list("pos")[to_size(m)];
+      if (next == 0) continue;
+      double most = -INFINITY, sum = 0;
+      for (Int i = 1; i <= items; ++i) {
+        double& score = z[to_size(i)] = 0;
+        for (Int k = 0; k < c; ++k) score += f(m, k) * table(i, k);
+        most = std::max(most, score);
+      }
+      for (Int i = 1; i <= items; ++i) sum += std::exp(z[to_size(i)] - most);
+      loss() += most + std::log(sum) - z[to_size(next)];
+      for (Int i = 1; i <= items; ++i) {
+        const double p = dloss() * (std::exp(z[to_size(i)] - most) / sum - (i == next));
+        for (Int k = 0; k < c; ++k) {
+          df(m, k) += p * table(i, k);
+          dtable(i, k) += p * f(m, k);
+        }
       }
     }
-  }
-  return r;
+  };
+  return {.sizes = {},
+          .run = run,
+          .definition = definition,
+          .f32 = 1e-5,
+          .f64 = 1e-13,
+          .gpu = {.f32 = 5e-5, .f64 = 1e-11},
+          .rows = false};
 }
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double most = 1e-300, worst = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    most = std::max(most, std::abs(b[i]));
-    worst = std::max(worst, std::abs(a[i] - b[i]));
-  }
-  return worst / most;
-}
-
 }  // namespace
 
 TEST_SUITE("ops.item_softmax") {
-  TEST_CASE("loss and gradients agree with the definition for one or several tiles and parts") {
-    for (const Case& c : {Case{1, 1, 3}, Case{7, 40, 5}, Case{530, 19, 4}, Case{9, 600, 7}, Case{520, 300, 3},
-                          Case{530, 600, 3, 1, 2}, Case{7, 3, 5, 1, 8}, Case{9, 700, 4, 1, 4}})
-      for (const DType type : {DType::f32, DType::f64})
-        for_every_isa([&] {
-          CAPTURE(c.tokens);
-          CAPTURE(c.items);
-          const Ids pos = next_items(c.tokens, c.items);
-          const Result r = run(type, c, pos), e = expected(type, c, pos);
-          const double bound = type == DType::f32 ? 1e-5 : 1e-13;
-          CHECK(std::abs(r.loss - e.loss) <= bound * std::max(1.0, e.loss));
-          CHECK(difference(r.df, e.df) < bound);
-          CHECK(difference(r.dtable, e.dtable) < bound);
-        });
+  TEST_CASE("definition, gradients, bits and devices for one or several tiles and parts") {
+    OpRow one = row(1), two = row(2), four = row(4), eight = row(8);
+    one.sizes = {{9, 40, 5}};
+    one.cpu_sizes = {{1, 1, 3}, {530, 19, 4}, {9, 600, 7}, {520, 300, 3}};
+    one.gpu_sizes = {{3, 4100, 5}, {8200, 3, 5}};
+    two.cpu_sizes = {{530, 600, 3}};
+    four.cpu_sizes = {{9, 700, 4}};
+    eight.cpu_sizes = {{7, 3, 5}};
+    for (const OpRow& all : {one, two, four, eight}) CHECK(faults(all) == "");
   }
 
   TEST_CASE("scores of hundreds neither overflow nor vanish, also when the largest is in the last tile") {
-    const Case c{6, 300, 9, 15};
-    const Ids pos = next_items(c.tokens, c.items);
-    const Result r = run(DType::f32, c, pos), e = expected(DType::f32, c, pos);
-    CHECK(e.loss > 500);
-    CHECK(std::abs(r.loss - e.loss) < 1e-5 * e.loss);
-    CHECK(difference(r.df, e.df) < 1e-4);
-    CHECK(difference(r.dtable, e.dtable) < 1e-4);
+    OpRow large = row(1, 15);
+    large.cpu_sizes = {{6, 300, 9}};
+    large.f32 = 1e-4;
+    large.gradient = 0;
+    CHECK(faults(large) == "");
   }
 
   TEST_CASE("a NaN among the features makes the loss NaN") {
@@ -143,7 +111,7 @@ TEST_SUITE("ops.item_softmax") {
     CHECK(std::isnan(loss));
   }
 
-  TEST_CASE("gradient of the exact softmax agrees with finite differences") {
+  TEST_CASE("gradient of the record of the exact softmax agrees with finite differences") {
     for (const std::int64_t tokens : {1, 7}) {
       Table table(9, 5, false);
       const Ids pos = next_items(tokens, 8);
@@ -154,7 +122,9 @@ TEST_SUITE("ops.item_softmax") {
     }
   }
 
-  TEST_CASE("gradient of the sampled softmax agrees with finite differences, with repeated and next items drawn") {
+  TEST_CASE(
+      "gradient of the record of the sampled softmax agrees with finite differences, with repeated and next items "
+      "drawn") {
     Table table(12, 5, true);
     const Ids pos = next_items(7, 11), ids = {3, 1, 1, 8, 10, 8};
     OwnedTensor bias = random_tensor(DType::f64, {6}, "bias");
@@ -168,7 +138,8 @@ TEST_SUITE("ops.item_softmax") {
     CHECK(gradcheck(f, {{7, 5}}, &table.store) < 1e-7);
   }
 
-  TEST_CASE("gradient of the binary cross-entropy with several negatives agrees with finite differences") {
+  TEST_CASE(
+      "gradient of the record of the binary cross-entropy with several negatives agrees with finite differences") {
     for (const std::int32_t each : {1, 3}) {
       Table table(12, 5, true);
       const Ids pos = next_items(6, 11);
