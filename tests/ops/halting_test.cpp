@@ -197,7 +197,8 @@ TEST_SUITE("ops.halting.cuda") {
         };
         std::vector<Seen> all;
         every_dtype_agrees([&](Place& p) {
-          const Tensor counts = p.put(Tensor::of(steps.data(), {batch})), halted = p.put(Tensor::of(ones.data(), {batch}));
+          const Tensor counts = p.put(Tensor::of(steps.data(), {batch})),
+                       halted = p.put(Tensor::of(ones.data(), {batch}));
           const auto metrics = p.host(std::vector<ops::HaltingScore>(n));
           ops::decay_sequences(p.stream, p.real_out("dlogits", {batch, 2, 3}), counts, rule.decay);
           ops::halting_loss(p.stream, p.real_out("loss", {}), p.real_out("dq", {batch, 2}), counts, halted,

@@ -27,12 +27,14 @@ TEST_SUITE("ops.linear") {
           ops::linear_backward(p.stream, {}, {}, {}, p.over("da again", p.in("dy", {m, n})), d, x, w);
         };
         const auto definition = [&](Plain& r, Int m, Int n, Int k) {
-          const auto x = r.in("x"), w = r.in("w"), b = r.in("b"), y = r.out("y"), d = r.out("derivative");
+          const auto x = r.in("x"), w = r.in("w"), b = r.in("b"), dy = r.in("dy");
+          const auto y = r.out("y"), d = r.out("derivative"), da = r.out("da");
           for (Int i = 0; i < m; ++i)
             for (Int j = 0; j < n; ++j) {
               double sum = whole ? b(j) : 0;
               for (Int q = 0; q < k; ++q) sum += x(i, q) * w(j, q);
               std::tie(y(i, j), d(i, j)) = exact(f, sum);
+              da(i, j) = dy(i, j) * d(i, j);
             }
         };
         const bool common = f == Activation::none || f == Activation::gelu;

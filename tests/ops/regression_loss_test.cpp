@@ -36,6 +36,7 @@ TEST_SUITE("ops.regression_loss") {
       CHECK(faults({.sizes = {{7, 3}, {1, 3}, {9, 33}, {0, 2}, {300, 3}},
                     .run = run,
                     .definition = definition,
+                    .f32 = 2e-7,
                     .f64 = 1e-13,
                     .gradient = 0,
                     .cpu_sizes = {{100003, 1}}}) == "");

@@ -116,11 +116,14 @@ TEST_SUITE("models.sequence_classifier_cuda") {
       for (const double dropout : {0.0, 0.3}) {
         arch.encoder_dropout = arch.dropout = dropout;
         // The last block of the encoder's kernels has fewer sequences. In f32 sums of a hundred terms in other orders.
-        compare(arch, DType::f32, 5, dropout, 2e-5);
-        compare(arch, DType::f64, 5, dropout, 1e-12);
-        // The layers round each result to 8 or 11 bits, the operation rounds the logits.
-        compare(arch, DType::bf16, 5, dropout, 0x1p-4);
-        compare(arch, DType::f16, 5, dropout, 0x1p-7);
+        // The layers round each result to 8 or 11 bits, the operation rounds the logits. Two types each, alternately.
+        if ((dropout > 0) == (tokens % 2 == 0)) {
+          compare(arch, DType::f32, 5, dropout, 2e-5);
+          compare(arch, DType::bf16, 5, dropout, 0x1p-4);
+        } else {
+          compare(arch, DType::f64, 5, dropout, 1e-12);
+          compare(arch, DType::f16, 5, dropout, 0x1p-7);
+        }
       }
     }
   }
