@@ -99,7 +99,7 @@ model:
 output:
   model_dir: "yaml run"
 YAML
-runs 2 emulator --config config.yaml --optim.scale_lr sqrt
+runs 2 emulator --config config.yaml --optim.scale_lr sqrt --data.layout divided
 says 'batch: 50 over 2 ranks' 'learning rate: 0.00141.*scaled by scale_lr = sqrt'
 exists 'yaml run/checkpoints/final.h5'
 refuses() { printf '%b' "$1" >bad.yaml; run 2 "$LOCKSTEP" train --config bad.yaml; says "bad.yaml:$2"; }

@@ -4,6 +4,7 @@
 source "$(dirname "$0")/systems.sh"
 source "$(dirname "$0")/lib.sh" "$@"
 needs h5diff hdf5-tools
+needs python3 python3
 tiny_data
 EMULATOR="$(tiny_systems | sed -n "s/^emulator //p") --jacobian.every 1 --eval.every_steps 3"
 # 16 KiB of a node for rows: fewer than 100 of the 600 rows are in memory at a time.
