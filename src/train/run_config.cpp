@@ -239,7 +239,7 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.add(
        "checkpoint.every,training.save_interval", &c.checkpoint.every, -1, at_least(-1),
        "epochs between two checkpoints; 0: off; -1: one after each epoch, but only as often as they cost less than 1 % "
-       "of the time")
+       "of the time; off with every_steps or every_minutes")
       .may_change();
   o.add("checkpoint.every_steps", &c.checkpoint.every_steps, 0, non_negative, "steps between two checkpoints; 0: off")
       .may_change();

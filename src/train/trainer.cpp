@@ -216,7 +216,8 @@ bool Trainer::Impl::end_epoch() {
   }
   if (state.stop_reason.empty()) state.stop_reason = stop_reason_of_epoch(config.stop, state);
   const std::int64_t every = config.checkpoint.every;
-  if (every > 0 ? state.epoch % every == 0 : every < 0 && checkpoint_is_cheap()) checkpoint_due = true;
+  const bool by_cost = every < 0 && config.checkpoint.every_steps == 0 && config.checkpoint.every_minutes == 0;
+  if (every > 0 ? state.epoch % every == 0 : by_cost && checkpoint_is_cheap()) checkpoint_due = true;
   return true;
 }
 

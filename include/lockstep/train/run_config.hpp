@@ -78,7 +78,7 @@ struct RunConfig {
     double jacobian_tolerance = 0;
   } stop;
   struct Checkpoint {
-    std::int64_t every = -1;  ///< epochs; 0: only best and final; -1: each epoch where that is cheap
+    std::int64_t every = -1;  ///< epochs; 0: off; -1: by cost, unless one of the next two is > 0
     std::int64_t every_steps = 0;
     double every_minutes = 0;
     std::int64_t keep = 3;
