@@ -166,6 +166,7 @@ std::vector<RowArray> RowSource::place(std::int64_t n, const std::vector<RowColu
     for (int axis = 1; axis < array.shape_.rank(); ++axis) extents.push_back(array.shape_[axis]);
     array.held_ = memory_.place(column.of.dtype, Shape(extents), [&](const Tensor& to) { column.of.read(first_, to); });
     column.held = static_cast<const std::byte*>(array.held_.raw());
+    column.of.read = {};  // closes the file
   }
   return arrays;
 }

@@ -284,11 +284,11 @@ class GpuStep {
     graphs_.run(current_, work.key,
                 {.call_by_call = [&](bool known) { call_by_call(work, half, known); },
                  .enqueue =
-                     [&](Arena& host) {
+                     [&](Arena* host) {
                        arena_.rewind({});
-                       enqueue(work, half, &host);
+                       enqueue(work, half, host);
                      },
-                 .host_bytes = host_bytes_,
+                 .host_bytes = std::max<std::size_t>(host_bytes_, 1),  // a capture that needs more fails
                  .repeats = !rows_.on()});
   }
 

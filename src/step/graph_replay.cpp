@@ -60,8 +60,9 @@ const Graph* GraphReplay::capture(std::size_t half, const Key& key, const Work& 
   const profile::Span span("capture of a graph", profile::Kind::phase);
   std::vector<Captured>& graphs = halves_[half];
   if (graphs.size() == options_.most) graphs.erase(graphs.begin());
-  Captured& made = graphs.emplace_back(key, PinnedArena(stream_.device(), work.host_bytes), Graph());
-  const bool captured = made.graph.capture(stream_, [&] { work.enqueue(made.host.get()); });
+  Captured& made = graphs.emplace_back(Captured{.key = key, .host = {}, .graph = {}});
+  if (work.host_bytes > 0) made.host.emplace(stream_.device(), work.host_bytes);
+  const bool captured = made.graph.capture(stream_, [&] { work.enqueue(made.host ? &made.host->get() : nullptr); });
   const std::string why = captured ? "see the log of another rank" : made.graph.why();
   if (options_.agree ? options_.agree(captured) : captured) {
     failures_ = 0;

@@ -22,7 +22,7 @@ compare() {  # DEVICE ARGUMENT...
   shift
   "$lockstep" plan --device "$device" --threads 1 "$@" > plan.txt 2> log.txt || fail "plan $*"
   "$lockstep" bench --device "$device" --threads 1 --steps 2 --warmup 2 --json "$@" > bench.json 2> log.txt || fail "bench $*"
-  near parameters "$(planned weights)" "$(held parameters)" 0.05
+  near parameters $(($(planned weights) + $(planned "rounded weights"))) "$(held parameters)" 0.05
   near "optimizer state" "$(planned "optimizer state")" "$(held optimizer)" 0.05
   # Arrays of a graph are activations, too, on a GPU also other memory.
   if [ "$device" = cpu ]; then

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "lockstep/device/device.hpp"
@@ -48,8 +49,8 @@ class GraphReplay {
   struct Work {
     /// Runs it, after `known`: whether a step with this key has run before.
     std::function<void(bool known)> call_by_call;
-    /// Enqueues it in a capture. `host` keeps what it writes besides the samples, such as constants.
-    std::function<void(Arena& host)> enqueue;
+    /// Enqueues it in a capture. `host` keeps what it writes besides the samples, such as constants; null: nothing.
+    std::function<void(Arena* host)> enqueue;
     std::size_t host_bytes = 0;  ///< that enqueue() takes from `host`
     bool repeats = true;         ///< false: its launches depend on more than its key, so it is no graph
   };
@@ -66,7 +67,7 @@ class GraphReplay {
  private:
   struct Captured {
     Key key;
-    PinnedArena host;
+    std::optional<PinnedArena> host;
     Graph graph;
   };
   /// Discards all graphs on all ranks if any rank has lost its own.

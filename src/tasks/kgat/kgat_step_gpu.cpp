@@ -162,7 +162,7 @@ void KgatStep::run(std::int64_t size, const void* drawn_from, const Staged& stag
                                 number(staged.pinned),
                                 number(adam_kg_.gpu_history()),
                                 kind_ == 0 ? 0 : kg_updates_};
-  graphs_->run(2 * kind_ + kind.turn, key, {.call_by_call = [&](bool) { all(); }, .enqueue = [&](Arena&) { all(); }});
+  graphs_->run(2 * kind_ + kind.turn, key, {.call_by_call = [&](bool) { all(); }, .enqueue = [&](Arena*) { all(); }});
 }
 
 void KgatStep::end_step(Half& half, const KgatStepResult& open) {
