@@ -140,7 +140,7 @@ std::vector<RowArray> RowSource::place(std::int64_t n, const std::vector<RowColu
   for (const RowColumn& column : columns) {
     const std::int64_t row_bytes =
         column.shape.size() / std::max<std::int64_t>(n, 1) * static_cast<std::int64_t>(size_bytes(column.dtype));
-    columns_.push_back({.of = column, .row_bytes = row_bytes, .offset = record_bytes_});
+    columns_.push_back({.of = {}, .row_bytes = row_bytes, .offset = record_bytes_});
     record_bytes_ += (row_bytes + 7) / 8 * 8;
   }
   choose_layout();
@@ -152,21 +152,25 @@ std::vector<RowArray> RowSource::place(std::int64_t n, const std::vector<RowColu
     count_ = whole() ? n : begin_of(node + 1) - first_;
   }
   std::vector<RowArray> arrays;
-  for (Column& column : columns_) {
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    const RowColumn& of = columns[c];
+    Column& column = columns_[c];
     RowArray& array = arrays.emplace_back();
-    array.shape_ = column.of.shape;
+    array.shape_ = of.shape;
     array.first_ = first_;
     array.count_ = count_;
     array.row_bytes_ = column.row_bytes;
     array.source_ = this;
-    array.column_ = arrays.size() - 1;
-    array.held_ = Tensor(nullptr, column.of.dtype, {});
-    if (in_file_) continue;
+    array.column_ = c;
+    array.held_ = Tensor(nullptr, of.dtype, {});
+    if (in_file_) {
+      column.of = of;
+      continue;
+    }
     std::vector<std::int64_t> extents = {count_};
     for (int axis = 1; axis < array.shape_.rank(); ++axis) extents.push_back(array.shape_[axis]);
-    array.held_ = memory_.place(column.of.dtype, Shape(extents), [&](const Tensor& to) { column.of.read(first_, to); });
+    array.held_ = memory_.place(of.dtype, Shape(extents), [&](const Tensor& to) { of.read(first_, to); });
     column.held = static_cast<const std::byte*>(array.held_.raw());
-    column.of.read = {};  // closes the file
   }
   return arrays;
 }

@@ -54,7 +54,7 @@ class RowArray {
 /// An array to place: its row's type and shape, and a function that reads and checks rows from `first` as many as `to`
 /// holds. It is also called from another thread.
 struct RowColumn {
-  DType dtype;
+  DType dtype = DType::f32;
   Shape shape;  ///< of all rows
   std::function<void(std::int64_t first, const Tensor& to)> read;
 };
@@ -106,7 +106,7 @@ class RowSource {
  private:
   friend class RowArray;
   struct Column {
-    RowColumn of;
+    RowColumn of;                            ///< of rows in the file; else empty, so that the file is closed
     std::int64_t row_bytes = 0, offset = 0;  ///< offset: in the record of a row
     const std::byte* held = nullptr;         ///< rows [first_, first_ + count_)
   };
