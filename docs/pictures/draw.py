@@ -77,7 +77,7 @@ def step():
 def tree():
     """The fixed binary tree of gradient sums under --reproducible."""
     p = Picture("tree.svg", 760, 290, "Gradients of shards are added in one fixed binary tree")
-    p.text(10, 20, "--reproducible: the gradients of 8 shards are added in one tree, whoever owns them", "head")
+    p.text(10, 20, "--reproducible: the gradients of 8 shards are added in one tree, whichever rank owns them", "head")
     x = [[50 + 94 * i for i in range(8)]]
     for _ in range(3):
         x.append([(x[-1][2 * i] + x[-1][2 * i + 1]) / 2 for i in range(len(x[-1]) // 2)])
