@@ -6,7 +6,7 @@
     print(run.config["optim.lr"], run.series("ndcg@10", split="validation"))
     best = run.checkpoint("best")
     table = best.weight("item_emb.weight")          # averaged where the checkpoint has averages
-    scores = lockstep.Predictions("predictions.h5")["score"]
+    scores = lockstep.Predictions("top.h5")["score"]
 
 A missing, truncated or wrong file raises ReaderError, which tells what could not be read, why, and what to change.
 Checksums are not verified, because that needs XXH3; `lockstep checkpoint verify FILE` verifies them.

@@ -22,7 +22,7 @@ std::string run_page(const std::string& title) {
   std::string commands;
   bool inside = false;
   for (const auto& line : split(std::string_view(page).substr(begin, page.find("\n## ", begin) - begin), '\n')) {
-    if (line == "```") {
+    if (line.starts_with("```")) {
       inside = !inside;
     } else if (inside) {
       commands += line + "\n";
