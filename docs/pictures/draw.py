@@ -55,7 +55,7 @@ def step():
         p.box(10, 34 + 40 * n, 310, 32, row)
     p.text(350, 20, "One step: every rank starts with the same weights", "head")
     p.box(350, 34, 500, 28,
-          "batch of the step: samples 0 .. 511 of the epoch's permutation, a function of (seed, epoch)")
+          "batch: samples 0 .. 511 of the permutation of (seed, epoch)")
     for r in range(2):
         x = 350 + 255 * r
         p.box(x, 84, 245, 164)
