@@ -9,7 +9,7 @@ export PATH=$BIN:$PATH PYTHON=${LOCKSTEP_PYTHON:-python3} PYTHONPATH=$tree/src/c
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
 "$PYTHON" -c 'import h5py, numpy' 2>/dev/null || { not_run "the Python of the pages: $PYTHON has no h5py"; PYTHON=true; }
 # run_page PAGE: runs the commands of its ```sh blocks and its ```python blocks that begin with an import, in order, but
-# not what the list names. A row of the list without a command, and a command in a block without a language, fail.
+# not what the list names. A row of the list without a command, and a command outside of such blocks, fail.
 run_page() {
   awk -F ' *[|] *' -v page="$1" '
     function listed(text,  row) {
@@ -17,7 +17,7 @@ run_page() {
       return 0
     }
     function bad(what) {print page ": " what >"/dev/stderr"; failed = 1}
-    FNR == NR {if ($1 == page) begins[FNR] = $2; next}
+    FNR == NR {if ($1 == page) begins[FNR] = $2; language = "none"; next}
     /^```/ && language == "python" && text ~ /^(from|import) / && !listed(text) {
       print "\"$PYTHON\" - <<\"END\"\n" text "END"
     }
@@ -29,8 +29,8 @@ run_page() {
       if (!listed(text)) print text
       text = ""
     }
-    language == "" && /^([$]|make|mpirun|srun|sbatch|lockstep|lockstep-prep|build\/[^ ]*|tests\/[^ ]*) / && !listed($0) {
-      bad("a command in a block without a language: " $0)
+    /^(    )?([$]|make|mpirun|srun|sbatch|lockstep|lockstep-prep|build\/[^ ]*|tests\/[^ ]*) / && !listed($0) {
+      if (language == "" || language == "none" && /^ /) bad("a command outside of an sh block: " $0)
     }
     END {for (row in begins) if (!(row in used)) bad("no command begins with \"" begins[row] "\""); exit failed}
   ' "$not_run_list" "$tree/$1" >page.sh || fail "$1 and pages_not_run.txt do not agree"

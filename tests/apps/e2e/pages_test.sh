@@ -23,6 +23,7 @@ awk 'BEGIN {for (n = 0; n < 4000; ++n) print n % 200 + 1 "::" n * n % 53 + 1 "::
 ok "$PREP" sequences --input ratings.dat --output data/ml-1m.h5
 ok "$PREP" synth-kg --users 160 --output data/kgat-ml1m.h5
 awk 'BEGIN {print "org_id remap_id"; for (n = 0; n < 400; ++n) print "film-" n, n}' >raw/kgat-ml1m/item_list.txt
+awk 'BEGIN {for (n = 1; n < 54; ++n) print n "::Film " n " (1995)::Comedy"}' >movies.dat
 ok "$PREP" synth-har --subjects 6 --output data/hapt.h5
 cp data/icecolumn.h5 data/arctic20.h5
 cp data/icecolumn.h5 states.h5
