@@ -13,7 +13,7 @@
 /// same form.
 namespace lockstep::files::onnx {
 
-/// A tensor of f32, f64, i64, i32 or bool. A tensor of another type has no values.
+/// A tensor of f32, f64, i64, i32 or bool. A tensor of any other type has no values.
 struct Constant {
   std::vector<std::int64_t> shape;
   std::vector<double> values;

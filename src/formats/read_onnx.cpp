@@ -6,9 +6,9 @@
 #include "lockstep/base/text.hpp"
 #include "onnx_file.hpp"
 
-/// Feed-forward networks in ONNX files of any program: linear layers (Gemm, or MatMul and Add), one kind of activation,
-/// a normalisation of inputs and outputs by constants, and our own convolution front end. The graph is not executed:
-/// each value is understood as a form that an emulator has, or its node is refused.
+/// Feed-forward networks in ONNX files from any exporter: linear layers (Gemm, or MatMul and Add), one kind of
+/// activation, a normalisation of inputs and outputs by constants, and our own convolution front end. The graph is not
+/// executed: each value is understood as a form that an emulator has, or its node is refused.
 /// source  github.com/onnx/onnx, onnx.proto and Operators.md
 namespace lockstep::files {
 namespace {

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// A copy of the shape with another last extent.
+/// A copy of the shape with a different last extent.
 inline Shape with_columns(const Shape& shape, std::int64_t columns) {
   std::array<std::int64_t, Shape::kMaxRank> extents{};
   for (int axis = 0; axis < shape.rank(); ++axis) extents[axis] = shape[axis];

@@ -297,7 +297,7 @@ namespace lockstep::ops {
 
 namespace {
 
-/// Chunk sizes of a thread: nodes to project, and triples.
+/// Chunk sizes per thread: projected nodes, and triples.
 constexpr std::int64_t kNodes = 256, kTriples = 8192;
 /// Prefetch distance in rows of the table, which are scattered over memory.
 constexpr std::int64_t kPrefetch = 12, kLineBytes = 64;

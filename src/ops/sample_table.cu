@@ -8,7 +8,7 @@ namespace lockstep::ops {
 
 namespace {
 
-/// One element of z or t per thread; the threads of a row draw it each. Latency bound: rows are scattered in memory.
+/// One element of z or t per thread; each thread draws its row. Latency bound: rows are scattered in memory.
 template <class T>
 struct Take {
   T *z, *t;

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kWarp* kRowWarps, 6)
   const int warp = static_cast<int>(threadIdx.y), lane = static_cast<int>(threadIdx.x), own = lane % kScores;
   const std::int64_t first = warp_row() * kScores, scores = tokens * (1 + each);
   if (first < scores) {
-    // A lane knows one score; a score after the last one repeats that.
+    // A lane holds one score; lanes after the last score repeat it.
     const std::int64_t i = first + own < scores ? first + own : scores - 1, m = i / (1 + each), k = i % (1 + each);
     const std::int64_t next = pos[m], item = k == 0 ? next : neg[m * each + k - 1];
     const T *rows[kScores], *items[kScores];

@@ -160,7 +160,7 @@ TEST_SUITE("ops.item_softmax") {
     OwnTape t(DType::f64);
     const Var x = t.constant(f);
     const double exact = *item_softmax(t, x, *table.items, pos).value().data<double>();
-    // The candidates come in another order, so the sums round differently: some units in the last place.
+    // The candidates are in a different order, so the sums round differently, by some units in the last place.
     CHECK(*sampled_softmax(t, x, *table.items, pos, ids, bias).value().data<double>() == Approx(exact).epsilon(1e-13));
   }
 

@@ -63,7 +63,7 @@ TEST_SUITE("ops.token_mixing") {
 
   TEST_CASE("two positions, and sequences of which a pair fills the cache, agree with the CPU" *
             doctest::test_suite("ops.token_mixing.cuda") * doctest::skip(gpu_count() == 0)) {
-    // With two positions the gradient is half rounding. Sums of 32768 terms come in another order.
+    // With two positions the gradient is half rounding. Sums of 32768 terms have a different order.
     CHECK(faults({.sizes = {},
                   .run = run,
                   .gpu = {.f32 = 1e-4, .bf16 = 0, .f16 = 0},

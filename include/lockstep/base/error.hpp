@@ -12,7 +12,7 @@ namespace lockstep {
 enum class Fault : int {
   internal = 1,  ///< the program or the machine: a failed library call, a full disk, a lost rank
   usage = 2,     ///< the user: a wrong option, an impossible combination
-  data = 3,      ///< an input file: damaged, of another format or of the wrong shape
+  data = 3,      ///< an input file: damaged, or of the wrong format or shape
 };
 
 /// The exception type of every failure. A message reads: what could not be done: the values that show why; what to

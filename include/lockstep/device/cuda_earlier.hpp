@@ -18,7 +18,7 @@ namespace lockstep::gpu {
 ///   everything before it. A kernel without the parameter, of ours, cuBLASLt or NCCL, starts after all earlier work has
 ///   completed. By induction, all earlier work of the stream has completed when the wait returns.
 /// - An early start is possible only from one kernel to the next one. Copies, fills and graphs begin after all earlier
-///   work has completed, and a kernel behind them starts after they have. An event happens, and another stream that
+///   work has completed, and a kernel after them starts when they have. An event happens, and another stream that
 ///   waits for it continues, when the kernels before it have completed. A kernel that also waits for another stream
 ///   (NCCL's) starts after that work, or has it among its dependencies, which the wait covers.
 /// - No kernel needs an early start, which is never guaranteed. Kernels whose blocks wait for one another (cooperative

@@ -71,7 +71,7 @@ std::tuple<std::span<const T>...> stage(Staged& staged, Arena& arena, std::span<
 
 /// Makes host arrays accessible to the kernels of a step: the arrays themselves on the CPU; on a GPU one asynchronous
 /// copy of all arrays into the arena's memory. The host arrays may change as soon as the call returns. The pinned
-/// staging memory is free again once the stream has passed the copy.
+/// staging memory is free once the stream has passed the copy.
 template <class... T>
 std::tuple<std::span<const T>...> for_kernels(const Stream& stream, Arena& arena, std::span<const T>... arrays) {
   if (!arena.device().is_cuda()) return {arrays...};

@@ -38,7 +38,7 @@ struct LedgerEntry {
 
   /// Bytes between device memory and an L2 cache of this size that is empty when a launch begins and written back when
   /// it ends: first_bytes, and again_bytes unless the cache holds all that the launch touches, or all that it has moved
-  /// since. The second is a bound: what has moved twice since takes less room.
+  /// since. The second is a bound: data that has moved twice since takes less room.
   double memory_bytes(double cache_bytes) const;
 };
 

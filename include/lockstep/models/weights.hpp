@@ -41,7 +41,7 @@ NamedArrays without_prefixes(NamedArrays arrays);
 
 /// Sets the parameters from arrays of our names, rounded to the parameters' dtype. Parameters without public name may
 /// be missing.
-/// errors  data, beginning with `what`: lists all arrays that are missing, unknown or of another shape
+/// errors  data, beginning with `what`: lists all arrays that are missing, unknown or of the wrong shape
 void load_arrays(ParamStore& params, const NamedArrays& arrays, NameRules rules, const std::string& what);
 /// load_arrays() for the parameters whose names begin with `prefix`, which the arrays omit.
 void load_arrays_below(const std::string& prefix, ParamStore& params, const NamedArrays& arrays,

@@ -6,7 +6,7 @@ namespace lockstep {
 
 using ops::CausalAttention;
 
-/// The time-aware terms of an attention, whose tables are parameters. See ops/causal_attention.hpp.
+/// The time-aware terms of causal attention; their tables are parameters. See ops/causal_attention.hpp.
 struct TimeTables {
   const Param* keys = nullptr;
   const Param* values = nullptr;

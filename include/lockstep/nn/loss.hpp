@@ -36,7 +36,7 @@ Var sampled_cross_entropy(Tape& tape, Var f, const Param& table, std::span<const
 /// shapes   f (M, C), table E (R, C), pos (M) -> ()
 /// errors   Error if the shapes do not match, or if the table is row-sparse
 Var item_softmax(Tape& tape, Var f, const Param& table, std::span<const std::int32_t> pos, std::int64_t parts = 1);
-/// As item_softmax(), but among the next item and K drawn candidates, which all tokens share. bias is added to the
+/// Like item_softmax(), but among the next item and K drawn candidates, which all tokens share. bias is added to the
 /// candidates' scores. `pos`, `ids` and `bias` must outlive the tape.
 ///
 /// shapes   f (M, C), table E (R, C), pos (M), ids (K), bias (K) -> ()

@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-/// Receives the intermediate values of a forward pass, by the names that they have in reference files. A pass that has
-/// an observer may run further operations to compute them.
+/// Receives the intermediate values of a forward pass, by the names that they have in reference files. A pass with an
+/// observer may run further operations to compute them.
 using Observer = std::function<void(const std::string& name, const Tensor& value)>;
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ const char* name(Activation activation);
 /// errors   Error (usage) that lists the names if `name` is unknown
 Activation parse_activation(std::string_view name);
 
-/// Apply an activation to each element and store its derivative for the backward.
+/// Applies an activation to each element and stores its derivative for the backward.
 ///
 ///   y_i = f(x_i),   derivative_i = f'(x_i)
 ///
@@ -31,7 +31,7 @@ Activation parse_activation(std::string_view name);
 /// source   gelu: Hendrycks, Gimpel 2016, arXiv:1606.08415 (erf form); silu: Elfwing, Uchibe, Doya 2017; elu: Clevert
 /// et al. 2015
 void activation_forward(Stream&, const Tensor& y, const Tensor& derivative, const Tensor& x, Activation activation);
-/// Multiply by the stored derivative: dx_i = dy_i derivative_i. dx is stored, or added when dx.accumulate. dx may be
+/// Multiplies by the stored derivative: dx_i = dy_i derivative_i. dx is stored, or added when dx.accumulate. dx may be
 /// dy.
 ///
 /// shapes   dx, dy, derivative equal

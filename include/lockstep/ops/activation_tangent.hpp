@@ -11,7 +11,7 @@ namespace lockstep::ops {
 /// dtypes   as activation_forward
 /// errors   Error naming the shapes if they differ
 void activation_slopes(Stream&, const Tensor& first, const Tensor& second, const Tensor& x, Activation activation);
-/// Multiply K directions per element by the derivative: t_kj = s_kj first_j, stored, or added when t.accumulate.
+/// Multiplies K directions per element by the derivative: t_kj = s_kj first_j, stored, or added when t.accumulate.
 ///
 /// shapes   t, s equal, K times the elements of first
 /// dtypes   as activation_forward

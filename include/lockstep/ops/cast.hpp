@@ -3,7 +3,7 @@
 
 namespace lockstep::ops {
 
-/// Convert x to another dtype: y_i = x_i, rounded to nearest, ties to even.
+/// Converts x to another dtype: y_i = x_i, rounded to nearest, ties to even.
 ///
 /// shapes   y, x of equal size
 /// dtypes   each of f32 | bf16 | f16, or f64 to f64, bf16 or f16; bf16 and f16 on a GPU only

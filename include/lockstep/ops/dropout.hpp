@@ -4,7 +4,7 @@
 
 namespace lockstep::ops {
 
-/// Drop elements at random and scale up the rest to keep the expectation.
+/// Drops elements at random and scales up the rest to keep the expectation.
 ///
 ///   y_i = x_i keep_i / (1 - p),   keep_i = [u_i >= 65536 p]
 ///
@@ -18,7 +18,7 @@ namespace lockstep::ops {
 /// errors   Error if the shapes do not fit or the rate is not in [0, 1)
 /// source   Srivastava et al. 2014 (inverted form)
 void dropout(Stream&, Target y, const Tensor& x, const Dropout& dropout, const SampleRows& rows);
-/// Drop the same elements of an activation y and of its derivative, in place, with one draw for both; then add `base`
+/// Drops the same elements of an activation y and of its derivative, in place, with one draw for both; then adds `base`
 /// to y. derivative and base may be empty.
 ///
 /// errors   Error if the shapes do not fit, the rate is not in [0, 1), or there is a derivative on a GPU

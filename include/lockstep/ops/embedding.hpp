@@ -8,7 +8,7 @@
 
 namespace lockstep::ops {
 
-/// Look up rows of a table by number and scale them.
+/// Looks up rows of a table by number and scales them.
 ///
 ///   y_m = scale table[ids_m]
 ///

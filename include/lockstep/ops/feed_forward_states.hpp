@@ -68,9 +68,9 @@ class FeedForwardStates {
 enum class Transposed : std::uint8_t { no, yes };
 
 /// to_j = K_j from_j, or K_j' from_j, with a matrix K_j (n_out, n_in) for each node j; added to `to` if `accumulate`.
-/// Entries -0 of K contribute nothing, whatever `from` holds there: FeedForwardStates::jacobian marks so what is
-/// excluded. A value of `from` that is not finite makes all other results that it enters not finite. All arrays are in
-/// GPU memory. Memory bound: reads K once.
+/// Entries -0 of K contribute nothing, whatever `from` holds there: FeedForwardStates::jacobian marks excluded entries
+/// so. A value of `from` that is not finite makes all other results that it enters not finite. All arrays are in GPU
+/// memory. Memory bound: reads K once.
 template <class S>
 void multiply_states(const Stream& stream, std::int64_t n, std::int64_t n_out, std::int64_t n_in, const S* k,
                      StateView<const S> from, StateView<S> to, Transposed transposed, bool accumulate);

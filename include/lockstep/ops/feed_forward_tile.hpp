@@ -91,7 +91,7 @@ struct FeedForwardTile {
   void (*adjoint)(const FeedForward<T>&, const T* d, const T* dy, T* scratch, T* dz);
   /// dz (n_in) = row o of J.
   void (*row)(const FeedForward<T>&, const T* d, std::int64_t o, T* scratch, T* dz);
-  /// v[r] = (v[r] - mean[r]) / std[r], and NaN where that is not finite: an activation makes a number of an infinity.
+  /// v[r] = (v[r] - mean[r]) / std[r], and NaN where that is not finite: an activation turns an infinity into a number.
   void (*normalise)(std::int64_t rows, T* v, const T* mean, const T* std);
   /// v[r] = keep scale[r] v[r], and 0 where keep or scale[r] is 0, whatever v[r] is. Returns whether all results are
   /// finite. keep (nodes) or null: 1.

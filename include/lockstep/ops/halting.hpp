@@ -29,7 +29,7 @@ struct PuzzleRule {
   std::int64_t ignored = -1;  ///< the label token that becomes -1 (not labelled); -1: none
 };
 
-/// Replace halted sequences by new ones: where halted_b is not 0, row b of `to` becomes the variant of picks_b, and
+/// Replaces halted sequences by new ones: where halted_b is not 0, row b of `to` becomes the variant of picks_b, and
 /// steps_b becomes 0. No other picks are read. On a GPU the picks, and the tokens they point to, must be in GPU memory
 /// or in pinned host memory.
 ///
@@ -71,7 +71,7 @@ struct HaltingScore {
   HaltingScore& operator+=(const HaltingScore& other);
 };
 
-/// Adaptive computation time: count one segment of each sequence, decide which sequences halt, and compute the
+/// Adaptive computation time: counts one segment of each sequence, decides which sequences halt, and computes the
 /// segment's loss.
 ///
 ///   steps_b += 1;  last_b = steps_b >= most_steps

@@ -16,7 +16,7 @@ std::string record_name(Isa isa);
 const std::vector<Isa>& available_isas();
 /// The set that the kernels use: the last of available_isas(), unless use_isa() chose another.
 Isa active_isa();
-/// Make all threads use `isa` from now on, for tests and comparisons. Must not be called while an op runs.
+/// Makes all threads use `isa` from now on, for tests and comparisons. Do not call it while an op runs.
 ///
 /// errors   Error (usage) if `isa` is not available
 void use_isa(Isa isa);

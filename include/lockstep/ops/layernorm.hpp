@@ -3,7 +3,7 @@
 
 namespace lockstep::ops {
 
-/// Normalise each row to zero mean and unit variance, then scale and shift.
+/// Normalises each row to zero mean and unit variance, then scales and shifts it.
 ///
 ///   y_ic = (x_ic - m_i) s_i gamma_c + beta_c,   m_i = mean_c x_ic,   s_i = 1/sqrt(mean_c (x_ic - m_i)^2 + eps)
 ///

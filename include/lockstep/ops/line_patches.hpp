@@ -22,8 +22,8 @@ struct LinePictures {
 ///   y_ntd = bias_d + sum_c,i,j weight_d,c,i,j picture_n(c, P row + i, P column + j),   t = row (size / P) + column
 ///         = paper_nd + sum over pixels (i, j) of another colour k of sum_c (colour_kc - colour_0c) weight_d,c,i,j
 ///
-/// with paper_n the embedding of an empty patch. Pixels beyond the last whole patch at the right and at the bottom are
-/// ignored. Pictures have no gradient.
+/// where paper_n is the embedding of an empty patch. Pixels beyond the last whole patch at the right and at the bottom
+/// are ignored. Pictures have no gradient.
 ///
 /// shapes   y, dy (N, T, D), T = (size / P)^2; weight (D, 3, P, P); bias (D)
 /// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with gradients of weight and bias in f32

@@ -16,7 +16,7 @@ enum class RowScale : std::uint8_t {
   norm,  ///< max(|x|, 1e-12)
 };
 
-/// Gather rows and scale them: columns [column, column + C) of row i of y become row rows_i of x.
+/// Gathers rows and scales them: columns [column, column + C) of row i of y become row rows_i of x.
 ///
 /// shapes   x (N, C); y (rows.size(), at least column + C)
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, equal; norms in f64
@@ -31,19 +31,19 @@ void gather_node_rows(Stream&, const Tensor& y, std::int64_t column, const Tenso
 void scatter_node_rows(Stream&, const Tensor& dx, const Tensor& dy, std::int64_t column, const Tensor& x,
                        std::span<const std::int32_t> rows, RowScale scale);
 
-/// Set rows of x to 0.
+/// Sets rows of x to 0.
 ///
 /// dtypes   f32 | f64
 void clear_node_rows(Stream&, const Tensor& x, const RowSet& rows);
 
-/// Round rows of x to halves, to nearest, ties to even, and store them in y.
+/// Rounds rows of x to halves, to nearest, ties to even, and stores them in y.
 ///
 /// shapes   equal
 /// dtypes   y bf16 | f16, x f32
 /// errors   Error if shapes or dtypes do not fit
 void round_node_rows(Stream&, const Tensor& y, const Tensor& x, const RowSet& rows);
 
-/// Sum rows by segments: y_nc = sum over u in [ptr_n, ptr_(n+1)), ascending, of x_(r, column + c), where the row r is
+/// Sums rows by segments: y_nc = sum over u in [ptr_n, ptr_(n+1)), ascending, of x_(r, column + c), where the row r is
 /// place_u, or u if `place` is empty.
 ///
 /// shapes   y (N, C); x (any, at least column + C); ptr (N + 1)

@@ -8,7 +8,7 @@ struct NormSum {
   Tensor to, a, b;
 };
 
-/// Scale each row to a root mean square of 1, without weights.
+/// Scales each row to a root mean square of 1, without weights.
 ///
 ///   rstd_i = 1/sqrt(mean_c x_ic^2 + eps),   y_ic = x_ic rstd_i
 ///

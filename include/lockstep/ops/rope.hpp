@@ -3,7 +3,7 @@
 
 namespace lockstep::ops {
 
-/// Fill the table of a rotary position embedding: cosine and sine of the angle t theta^(-2j / d) for position t and
+/// Fills the table of a rotary position embedding: cosine and sine of the angle t theta^(-2j / d) for position t and
 /// pair j < d/2.
 ///
 /// shapes   cos, sin (T, d/2)
@@ -13,7 +13,7 @@ void rope_table(const Tensor& cos, const Tensor& sin, double theta);
 
 enum class Rotation { forward, inverse };
 
-/// Rotate queries and keys by their position, in place. Each head's vector is split into halves (a, b):
+/// Rotates queries and keys by their position, in place. Each head's vector is split into halves (a, b):
 ///
 ///   (a_j, b_j) <- (a_j cos_tj - b_j sin_tj,  b_j cos_tj + a_j sin_tj)
 ///

@@ -3,9 +3,9 @@
 
 namespace lockstep::ops {
 
-/// Mix the positions of each sequence with one gated layer for all channels, add the result to the sequence and scale
-/// each channel to a root mean square of 1 over the positions. The sequences are the right operands of the products, so
-/// nothing is transposed.
+/// Mixes the positions of each sequence with one gated layer for all channels, adds the result to the sequence and
+/// scales each channel to a root mean square of 1 over the positions. The sequences are the right operands of the
+/// products, so nothing is transposed.
 ///
 ///   g_bid = sum_t gate_up_it x_btd,   u_bid = sum_t gate_up_(I+i)t x_btd,   h_bid = g_bid sigmoid(g_bid) u_bid
 ///   v_btd = x_btd + sum_i down_ti h_bid,   rstd_bd = 1/sqrt(mean_t v_btd^2 + eps),   y_btd = v_btd rstd_bd

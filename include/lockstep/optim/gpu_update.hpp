@@ -41,7 +41,7 @@ struct RankReports {
 };
 
 /// Sign descent (sign_sgd_rows) on a table outside the optimizer, from one gradient row per sample of the step. Each
-/// rank computes the rows of its samples; with NCCL the others' rows are gathered in the same arrays.
+/// rank computes the rows of its samples; with NCCL the same arrays gather the rows of the other ranks.
 struct RowDescent {
   const Param* table = nullptr;
   Tensor ids;        ///< i32 (samples over all ranks)

@@ -85,9 +85,9 @@ class LazyAdam final : public Optimizer {
   StepScalars scalars(double lr, std::int64_t t) const override;
   /// Describes the next step. `open_steps` (0 or 1): the number of earlier steps that steps() does not count yet.
   LazyNow describe(double lr, int open_steps);
-  /// Enqueue catch_up() and update(), for at most three tables in one launch. The update also writes the history. It
+  /// Enqueues catch_up() or update(), for at most three tables in one launch. The update also writes the history. It
   /// does nothing if `scalars` (optim_kernels::UpdateNow) say so; no further step is possible then, because the update
-  /// marks the rows as caught up.
+  /// marks the rows as up to date.
   void enqueue_catch_up(std::span<const RowsNow> tables, const LazyNow* now);
   void enqueue_update(std::span<const RowsNow> tables, const LazyNow* now, const void* scalars);
   /// The address of the history, which changes when the history grows.

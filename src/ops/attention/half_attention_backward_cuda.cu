@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
   // mutant-equivalent: a tile has no more rows than a block has threads
   const int threads = at.rows / kFragmentRows * kWarp;
   T *const sm_k = sm.own, *const sm_v = sm.own + at.rows * kStride;
-  // Of the queries of each tile: lse, mean and the bits of the draws.
+  // For the queries of each tile: lse, mean and the bits of the draws.
   auto* const sm_lse = reinterpret_cast<float*>(sm.rest);
   float* const sm_mean = sm_lse + plan.buffers * plan.tile;
   auto* const sm_keeps = reinterpret_cast<std::uint32_t*>(sm_mean + plan.buffers * plan.tile);

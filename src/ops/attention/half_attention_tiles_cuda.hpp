@@ -30,7 +30,7 @@ namespace lockstep::ops::cuda {
 
 inline constexpr int kFragmentRows = 16;
 inline constexpr int kStep = 32;  ///< rows of the opposite side, limited by registers
-/// Rows of a tile of a sequence that takes several: two steps between barriers where shared memory permits.
+/// Rows of a tile if a sequence takes several: two steps between barriers where shared memory permits.
 template <int kWidth>
 inline constexpr int kTileRows = kWidth <= 64 ? 2 * kStep : kStep;
 /// The longest sequences that one block takes as a whole, all of it in shared memory at once.
@@ -62,7 +62,7 @@ struct HalfPlan {
   int warps;    ///< of a block
   int tile;     ///< rows of a tile
   int buffers;  ///< 1: the tile holds the longest sequence; or 2
-  /// tile_rows, long_warps: of a block that does not take the whole head.
+  /// tile_rows, long_warps: for blocks that do not take a whole head.
   template <class T>
   HalfPlan(const PackedAttention<T>& a, int whole_rows, int tile_rows, int long_warps)
       : warps(long_warps), tile(tile_rows), buffers(2) {
@@ -116,7 +116,8 @@ __device__ void visit_pack(int pack, const F& f) {
   pack == 8 ? f.template operator()<8>() : pack == 2 ? f.template operator()<2>() : f.template operator()<1>();
 }
 
-/// A head's columns in an array, and their way to shared memory. All threads of the block must call both functions.
+/// Locates a head's columns in an array and copies them to shared memory. All threads of the block must call both
+/// functions.
 template <class T, int kWidth>
 struct HalfRows {
   const T* from;  ///< row 0 of the sequence
@@ -194,8 +195,8 @@ struct HalfMemory {
 };
 
 /// Calls work(tile, buffer) for the tiles from row `first` to `end`, while fetch(tile, buffer) copies the next one. The
-/// first is there; turn(tile, buffer) follows a thread's own copies. With kWhole there is only one tile. All threads of
-/// the block must call it.
+/// first has been copied; turn(tile, buffer) runs after a thread's own copies. With kWhole there is only one tile. All
+/// threads of the block must call it.
 template <bool kWhole, class Fetch, class Turn, class Work>
 __device__ void walk_tiles(const HalfPlan& plan, int first, int end, const Fetch& fetch, const Turn& turn,
                            const Work& work) {
@@ -281,8 +282,8 @@ __device__ float over_row(float x, Op op) {
 }
 
 /// Stores or adds the warp's fragments, times a factor for each of the lane's rows, to the rows of an array that exist.
-/// What is stored passes through sm_mine, 16 rows of shared memory that no other warp uses, for stores of whole packs;
-/// gradients of columns that were rotated when they were loaded (`turned`) are rotated back there and always stored.
+/// Stores pass through sm_mine, 16 rows of shared memory that no other warp uses, so that they store whole packs.
+/// Gradients of columns that were rotated when loaded (`turned`) are rotated back there and always stored.
 template <int kWidth, class T>
 __device__ void put_rows(T* to, std::int64_t stride, bool add, const float (&x)[kWidth / 8][4],
                          const float (&factor)[2], const HalfPlace<T>& at, const PackedAttention<T>& a,

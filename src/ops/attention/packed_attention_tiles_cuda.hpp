@@ -21,7 +21,7 @@ inline constexpr T kLn2 = static_cast<T>(0.69314718055994530942);
 
 inline constexpr int kAttentionWarps = 4;
 
-/// Which rows of a causal sequence have most to do: the last queries, which see most keys, or the first keys.
+/// Which rows of a causal sequence have the most work: the last queries, which see most keys, or the first keys.
 enum class LongestTile : std::uint8_t { first, last };
 
 /// The position of a thread: a head of a sequence and rows of it. Rows are numbered within the sequence. Blocks of a
@@ -32,10 +32,10 @@ struct AttentionPlace {
   int head, rows, warp_rows;       ///< head, and the number of rows of the block and of a warp
   std::int64_t sequence, base;     ///< base: the sequence's first row in all arrays
   int length, first_query, first;  ///< of the sequence; first: first row of the block
-  int turn;                        ///< the number of tiles of the sequence that have more to do
+  int turn;                        ///< the number of tiles of the sequence that have more work
   std::int64_t behind;             ///< not negative: the index of the block among those of the rows after the sequences
 
-  /// block: its index among those that do the same
+  /// block: its index among those with the same work
   __device__ AttentionPlace(const PackedAttention<T>& a, std::int64_t block, int rows_of_warp, LongestTile longest)
       : warp(static_cast<int>(threadIdx.y)),
         lane(static_cast<int>(threadIdx.x)),

@@ -201,9 +201,9 @@ __device__ void keys_gradient(const PackedAttention<T>& a, std::int64_t block, i
 }
 
 /// Blocks of keys and blocks of queries, which do not depend on one another, alternate: of each head, or in causal
-/// attention, where tiles differ in work, of each tile of all heads. `blocks` of each kind, and then those of the rows
-/// after the sequences. Seven products of head width, where one block for all rows of a head would need five: two more
-/// are cheaper than so few blocks. Bound by multiply-adds and shared memory.
+/// attention, where tiles differ in work, of each tile of all heads. There are `blocks` of each kind, then those of the
+/// rows after the sequences. Computes seven products of head width; one block for all rows of a head would need only
+/// five, but so few blocks would take longer. Bound by multiply-adds and shared memory.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kWarp* kAttentionWarps, sizeof(T) == 4 ? (kWidth <= 64 ? 3 : 2) : 1)
     real_backward_kernel(gpu::Earlier earlier, PackedAttention<T> a, std::int64_t blocks, int pack, gpu::Drop<T> drop) {

@@ -23,8 +23,8 @@ inline constexpr int kTileRows = 32, kTileRowsOfLane = 4;
 template <class T, int kWidth>
 struct RealTile {
   static constexpr int kPack = gpu::pack_size<T>();
-  /// Rows of a lane. Twice as many would read less from shared memory for a multiplication, but an H100 waited: for the
-  /// last warps of the longest sequences, beside which few others ran, and for instructions of loops twice as long.
+  /// Rows of a lane. Twice as many would read less shared memory per multiplication, but made an H100 wait for the last
+  /// warps of the longest sequences, which ran almost alone, and for the instructions of longer loops.
   static constexpr int kRows = sizeof(T) * kWidth <= 512 ? 4 : 2;
   static constexpr int kWarpRows = 4 * kRows;
   static constexpr int kChunks = gpu::ceil_div(kWidth, 8 * kPack);
@@ -189,8 +189,8 @@ __device__ T over_rows(T x, Op op) {
 }
 
 /// Stores the lane's sums in the rows of an array that exist, or adds them. They pass through the warp's rows of shared
-/// memory, so that a short loop writes whole rows. Gradients of rows that were rotated when they were loaded (`turned`)
-/// are rotated back there and always stored.
+/// memory, so that a short loop writes whole rows. Gradients of rows that were rotated when loaded (`turned`) are
+/// rotated back there and always stored.
 template <int kWidth, class T, int kRows>
 __device__ void put_rows(T* to, std::int64_t stride, bool add, const T (&x)[kRows][RealTile<T, kWidth>::kColumns],
                          const RealPlace<T, kWidth>& at, const PackedAttention<T>& a, int pack, const Turned<T>& turned,

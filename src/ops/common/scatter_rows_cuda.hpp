@@ -23,8 +23,8 @@ struct RowUse {
 };
 
 inline constexpr int kScatterThreads = 1024, kScatterWarps = kScatterThreads / kWarp;
-/// The rows of the table are divided among 2^bits blocks, so many that a block has about kScatterUses uses; with fewer
-/// uses it would mostly search. An H100 runs the most blocks at once.
+/// The rows of the table are divided among 2^bits blocks, so that a block has about kScatterUses uses; with fewer it
+/// would mostly search. An H100 runs the most blocks at once.
 inline constexpr int kScatterMostBits = 7;
 inline constexpr std::int64_t kScatterUses = 64;
 /// Ids of a load, loads of a thread under way, and ids that a block searches in one round.
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kScatterThreads)
     const auto own = [&](std::int32_t i) {  // negative ids have no owner
       return (static_cast<unsigned>(i) & own_bits) == blockIdx.x && i != padding;
     };
-    int before[kScatterLoads], in_warp = 0;  // before: places that the warp finds before those of the lane
+    int before[kScatterLoads], in_warp = 0;  // before: places that the warp lists ahead of the lane's
 #pragma unroll
     for (int l = 0; l < kScatterLoads; ++l) {
       before[l] = in_warp;

@@ -76,8 +76,8 @@ __device__ void for_each(const StateView<S>& view, std::int64_t variables, std::
   }
 }
 
-/// Loads and normalises the block's states: NaN where that is not finite, because an activation makes a number of an
-/// infinity. Nodes after the last one are 0.
+/// Loads and normalises the block's states: NaN where that is not finite, because an activation turns an infinity into
+/// a number. Nodes after the last one are 0.
 template <int kNodes, class T, class S>
 __device__ void load_states(const StatesNetwork<T>& net, std::int64_t n, const StateView<const S>& x, T* sm_z) {
   const std::int64_t first = std::int64_t{blockIdx.x} * kNodes;

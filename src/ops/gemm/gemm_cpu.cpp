@@ -41,7 +41,7 @@ void pack_rows(T* out, const T* a, std::int64_t lda, std::int64_t m, std::int64_
   }
 }
 
-/// Activates rows of c that have just been computed and adds the residual.
+/// Applies the activation to freshly computed rows of c and adds the residual.
 template <class T>
 void finish_rows(std::int64_t m, std::int64_t n, T* c, std::int64_t first, const Epilogue<T>& e) {
   const std::int64_t at = first * n, count = m * n;

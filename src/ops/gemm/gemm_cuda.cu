@@ -273,9 +273,9 @@ class Library {
     algorithm_table().algorithms[name_of(key)] = text(plan.algorithm);
   }
 
-  /// The fastest of the algorithms that succeed, if any does. The times are those of kernels one after the other with
-  /// operands in the cache; if the GPU is faster than the host enqueues, they are all alike. The first algorithm must
-  /// be beaten by more than times vary.
+  /// The fastest of the algorithms that succeed, if any does. Kernels are timed back to back with operands in the
+  /// cache; if the GPU is faster than the host enqueues, all times are alike. An algorithm replaces the first one only
+  /// if it is faster by more than the times vary.
   std::optional<Algorithm> time(const Stream& stream, const Plan& plan, std::vector<Algorithm> algorithms,
                                 const Operands& x) const {
     constexpr int kRounds = 5, kRepeats = 4;

@@ -12,7 +12,7 @@ namespace {
 using gpu::kWarp;
 using gpu::Pack;
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-/// More blocks would wait longer for one another, and the stand-in has memory for the stacks of this many only.
+/// More blocks would wait longer for one another, and the stand-in has stacks for only this many.
 constexpr std::int64_t kMostBlocks = 96;
 
 /// Greater than all rows and relations. Pads arrays that count() reads to whole packs.
@@ -83,7 +83,7 @@ __device__ std::int32_t less_than(const std::int32_t* values, std::int64_t n, st
 }
 
 /// A copy of `values` in shared memory, in which all warps of the block count, or `values` if they are too many. All
-/// threads of a block call it, again only after they have met.
+/// threads of a block call it, and again only after a barrier.
 __device__ const std::int32_t* near(const std::int32_t* values, std::int64_t n) {
   constexpr std::int64_t kMost = 4096;
   alignas(16) __shared__ std::int32_t sm_values[kMost];
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
   grid.sync();
   list_rows(a.uses, [&](std::int32_t index, std::int64_t use) { a.at[use % 3 * samples + use / 3] = index; });
   grid.sync();
-  // The list has the rows with fewer than `lacking` nodes below them that are no rows, then all nodes to the last.
+  // The list has the rows that fewer than `lacking` non-rows precede, then all nodes from there on.
   const std::int64_t lacking = a.nodes - a.listed_size;
   by_threads(a.listed_size, [&](std::int64_t i) {
     const std::int32_t row = a.uses.rows[i];
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
   });
 }
 
-/// As pair_batch_kernel(). Before the uses, the samples themselves are sorted, by relation.
+/// Like pair_batch_kernel(), but sorts the samples by relation first.
 __global__ void __launch_bounds__(kThreads) triple_batch_kernel(TripleArrays a) {
   const auto grid = cooperative_groups::this_grid();
   const TripleSource& source = a.source;
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kThreads) triple_batch_kernel(TripleArrays a) 
   });
   grid.sync();
   const std::int32_t* const relations = a.drawn[1];
-  /// A sample's index in the order by relation, and how many samples of its relation are before it, and from it on.
+  /// A sample's index in the order by relation, and the number of samples of its relation before it, and from it on.
   struct Place {
     std::int64_t at, before, left;
   };

@@ -98,7 +98,7 @@ Tensor scores_of(Stream& stream, const ScoreTile<R>& tile, std::int64_t m, const
   return scores;
 }
 
-/// As softmax_part_backward(), over all tiles.
+/// Like softmax_part_backward(), over all tiles.
 template <class T>
 void backward_on_gpu(Stream& stream, Target df, Target drows, const Tensor& dloss, const Tensor& state,
                      const Scratch& parts, const Tensor& f, const SoftmaxCandidates& c,

@@ -7,9 +7,8 @@ namespace lockstep::ops::cuda {
 namespace {
 
 /// Gradients of narrow layers: dw_nk = sum_m da_mn x_mk and db_n = sum_m da_mn, where da = dy derivative, over many
-/// rows m. As a library's product this is a split sum and a pass that adds its parts, after one or two passes for da
-/// and db: four launches, of which the last ones keep few multiprocessors busy. Here one launch reads dy, derivative
-/// and x once.
+/// rows m. A library needs four launches: one or two passes for da and db, a split product, and a pass that adds its
+/// parts; the last ones keep few multiprocessors busy. Here one launch reads dy, derivative and x once.
 ///
 /// A block of 256 threads sums every gridDim.x-th group of rows. It copies 64 columns of da and all of x to shared
 /// memory, with all loads of a group under way at once; a thread has 4 x 4 sums. A second launch adds the parts of all

@@ -171,7 +171,7 @@ class Weights {
 };
 
 /// y_rn = sum_k x_rk w_nk + bias_n, in ascending order, for the block's rows and a matrix (n, k). put(row, column, y)
-/// receives each sum once. A lane's columns are 32 apart: they share draws of dropout. k is a multiple of 4.
+/// receives each sum once. A lane's columns are 32 apart, so that they share draws of dropout. k is a multiple of 4.
 template <class T, class R, class Put>
 __device__ void multiply(const Block<T>& b, int n, int k, const R* x, int ld_x, const T* w, const T* bias,
                          const Put& put) {

@@ -71,8 +71,8 @@ __device__ void attend(const Block<T>& b, const WeightDraws& draws, const Dropou
 }
 
 /// One block per few sequences, whose tokens stay in shared memory from the patches to the pooled vectors. Reads the
-/// patches and all weights; writes the pooled vectors and, if a backward follows, `kept`. Bound by latency and
-/// by shared memory: a multiplication reads 3/2 of a value, most lanes the same as others.
+/// patches and all weights; writes the pooled vectors and, if a backward follows, `kept`. Bound by latency and by
+/// shared memory: a multiplication reads 3/2 values, most of them shared with other lanes.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     encoder_forward_kernel(gpu::Earlier earlier, ClassifierCall<T> call, BlockPlan plan, gpu::Drop<real_t<T>> drop,

@@ -43,7 +43,7 @@ struct Entry {
 /// n + kWarps, ... of a row are one sum wherever the row is, and these sums are added in the order of n. While a warp
 /// waits for rows of x, of which groups of lanes hold V columns per lane and alternate over the entries, its next chunk
 /// is on its way. Adjacent blocks have adjacent rows, which have neighbours in common. Bound by the second-level cache:
-/// for each entry a row of x, less what a first-level cache has kept of these few columns.
+/// each entry reads a row of x, except where a first-level cache still holds these columns.
 template <class T, class X, int V, bool kMasked>
 __global__ void __launch_bounds__(kWarps* kWarp, 4)
     spmm_kernel(gpu::Earlier earlier, cpu::SpmmArguments<T, X> a, RowSet rows, int block_rows) {

@@ -51,7 +51,7 @@ struct Normalise {
   }
 };
 
-/// As Normalise: the gradient dv of the sum, and dx (+)= dv unless dx is null. Reads y and dy twice, writes dv, reads
+/// Like Normalise: the gradient dv of the sum, and dx (+)= dv unless dx is null. Reads y and dy twice, writes dv, reads
 /// and writes dx.
 template <class T>
 struct Slopes {

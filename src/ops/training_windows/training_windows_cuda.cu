@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t from = base > first_row ? base : first_row, to = chunk_end < last_row ? chunk_end : last_row;
     for (std::int64_t i = thread; i < (to - from) * width; i += kThreads) {
       const std::int64_t row = from + gpu::quotient(i, width), of = first_above(sm_end, kThreads, row);
-      // Slots count from the end: the newest event has the last one.
+      // Slots are counted from the end: the newest event has the last one.
       make_token(w, {sm_first[of], sm_items[of], sm_user[of]}, draw->seed, row, slots - (sm_end[of] - row),
                  gpu::remainder(i, width));
     }

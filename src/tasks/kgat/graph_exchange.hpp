@@ -16,9 +16,9 @@ namespace lockstep {
 class NodeCut {
  public:
   /// Work of a row besides its entries, in units of an entry: the cost of dense products, element-wise work and update,
-  /// divided by that of an entry in a sparse product. Measured with layers of 64, 64, 32 and 16 columns on a processor
-  /// with AVX-512: 75 over all nodes of kgat-ml1m. There two ranks would have equal times at 40, because the entries of
-  /// the first rows are more expensive: they read all parts of the table.
+  /// divided by that of an entry in a sparse product. On kgat-ml1m (layers of 64, 64, 32 and 16 columns, AVX-512) the
+  /// measured ratio is 75. Two ranks would take equal times at 40, because the first rows have more expensive entries,
+  /// which read all parts of the table.
   static constexpr std::int64_t kRowCost = 48;
   /// shapes  indptr (nodes + 1), 64-bit: correct for up to 2^62 entries
   /// errors  Error if `segments` or `ranks` is not positive
@@ -50,7 +50,7 @@ class GraphExchange final : public RowOwner {
   Communicator& comm() const { return comm_; }
   std::int64_t first() const { return partitioned_ ? cut_.first(comm_.rank()) : 0; }
   std::int64_t last() const { return partitioned_ ? cut_.last(comm_.rank()) : cut_.nodes(); }
-  /// Tables in this memory are the same on all ranks: share() of their rows is a barrier.
+  /// All ranks see one copy of the tables in this memory, so share() of their rows is only a barrier.
   void set_shared(std::span<const std::byte> memory) { shared_ = memory; }
   PlacedRows own(const PlacedRows& rows) const override { return partitioned_ ? rows.between(first(), last()) : rows; }
   void share(const Tensor& table, const PlacedRows& rows, const char* what) override;

@@ -26,7 +26,7 @@ namespace lockstep {
 struct KgatStepOptions {
   KgatMode mode = KgatMode::nested_rows;
   double row_threshold = 0.7;  ///< of nested_rows
-  std::int64_t segments = 16;  ///< dist.shards: of nodes, in the sums of the weights' gradients
+  std::int64_t segments = 16;  ///< dist.shards: segments of nodes whose weight gradients are summed
   double cf_l2 = 1e-5, kg_l2 = 1e-5;
   std::vector<double> message_dropout;  ///< per layer, or empty
   double node_dropout = 0;
@@ -41,7 +41,7 @@ struct KgatStepOptions {
   OptimizerOptions optimizer = {};
 };
 
-/// The outcome of a step: the same on all ranks, except for the seconds. Nothing is updated when it is not finite.
+/// The outcome of a step: the same on all ranks, except for the seconds. A step that is not finite updates nothing.
 struct KgatStepResult {
   std::int64_t step = 0;  ///< as passed to start_cf() or start_kg()
   bool is_cf = false;

@@ -319,7 +319,7 @@ TEST_SUITE("models.emulator_operators") {
       if (k % 5 == 1 || k % 5 == 3) expected[k] = 0;
     CHECK(some.jacobian() == expected);
     for (std::size_t k = 0; k < some.dx.size(); ++k)
-      if (k % 5 == 1 || k % 5 == 3) some.dx[k] = kNaN;  // what is not looked at does no harm
+      if (k % 5 == 1 || k % 5 == 3) some.dx[k] = kNaN;  // excluded values have no effect
     for (std::size_t k = 0; k < all.dx.size(); ++k)
       if (k % 5 == 1 || k % 5 == 3) all.dx[k] = 0;
     CHECK(apart(some.tangent(), all.tangent()) < 1e-14);

@@ -23,7 +23,7 @@ void parse(const WeightMetadata& metadata, const std::string& what, HarArch& arc
 /// Loads the encoder's weights from HDF5 (one dataset per weight) or a file of read_weights(). Names are those of Har's
 /// parameters, with or without the prefix `encoder.`.
 ///
-/// errors  usage: no such file; data: missing or unknown names (the message lists all), a weight of another shape
+/// errors  usage: no such file; data: missing or unknown names (the message lists all), a weight of the wrong shape
 void load_encoder_weights(Har& network, const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -42,7 +42,7 @@ class KgatPropagation {
   ///          everything else has the network's type, then f32.
   KgatPropagation(Kgat& net, const KgGraph& graph, std::optional<DType> storage = {});
 
-  /// Call when the adjacency's values have changed.
+  /// Call it when the adjacency's values have changed.
   void adjacency_changed();
   /// Starts a pass with this dropout; null: without dropout.
   void begin(const Noise* noise);
@@ -103,7 +103,7 @@ class KgatPropagation {
   /// Runs work(arena, rows) for chunks of the rows, on the CPU shared among its threads.
   template <class Work>
   void in_chunks(const PlacedRows& rows, const Work& work);
-  /// As in_chunks() for a GPU, one chunk after another.
+  /// Like in_chunks(), but on a GPU, one chunk after another.
   template <class Work>
   void in_gpu_chunks(const ops::RowSet& rows, const Work& work);
 

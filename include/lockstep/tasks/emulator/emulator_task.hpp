@@ -138,7 +138,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   /// shard  keys of the random directions
   const Batch& batch_of(Arena& host, std::span<const std::int64_t> rows, const Shard& shard) const;
 
-  /// evaluate() of the network (guess null) or of a baseline.
+  /// Evaluates the network (guess null) or a baseline.
   void score(Tape& tape, Split split, std::int64_t first, std::int64_t count, const AffineGuess* guess,
              double* sums) const;
 

@@ -32,7 +32,7 @@ class RowUses {
   std::vector<std::int64_t> use_ptr_;
 };
 
-/// A batch for collaborative filtering: each user with an item that it has and an item that it lacks, as rows of one
+/// A batch for collaborative filtering: users, each with an item that it has and one that it lacks, as rows of one
 /// table.
 struct CfBatch {
   std::vector<std::int32_t> user, liked, other;  ///< (B)
