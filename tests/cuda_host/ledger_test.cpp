@@ -87,7 +87,7 @@ TEST_SUITE("cuda_host.ledger" * doctest::skip(!why_no_ledger().empty())) {
     CHECK(sum.longest == 101);
     CHECK(sum.longest_shared >= 200);
     CHECK(sum.longest_shared <= 204);
-    // Reading what the kernel has written is not necessary; an atomic operation reads and writes.
+    // A read of data that the kernel has written is not necessary; an atomic operation reads and writes.
     const DeviceArray<int> a(std::vector<int>(kThreads, 0)), b(std::vector<int>(kThreads, 0));
     const Ledger atomics =
         ledger_of([&] { gpu::launch(stream, {.block = kThreads}, count_kernel, b.data(), a.data(), kThreads); });

@@ -362,7 +362,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
   const std::shared_ptr<Comm> comm = std::move(handle->comm);
   delete handle;
   comm->abort();
-  // What runs now may touch protected memory, in a thread that blocks all signals.
+  // The work may touch protected memory, in a thread that blocks all signals.
   sigset_t faults, before;
   sigemptyset(&faults);
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigaddset(&faults, signal);

@@ -40,9 +40,9 @@ Clock& host_clock();
 ///
 /// errors   Failure (cudaErrorIllegalState) that names both
 void note_uses(int stream, Clock& clock, const Uses& uses);
-/// Call when the host has waited for all work of a stream: its uses can no longer conflict.
+/// Call it when the host has waited for all work of a stream: its uses can no longer conflict.
 void forget_uses(int stream);
-/// Call when memory is freed.
+/// Call it when memory is freed.
 void forget_memory(const void* begin);
 
 }  // namespace cuda_host

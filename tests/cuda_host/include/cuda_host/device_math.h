@@ -14,7 +14,7 @@ CUDA_HOST_MIN_MAX(unsigned long)
 CUDA_HOST_MIN_MAX(long long)
 CUDA_HOST_MIN_MAX(unsigned long long)
 #undef CUDA_HOST_MIN_MAX
-// As fmin and fmax: if one argument is NaN, the result is the other.
+// Like fmin and fmax: if one argument is NaN, the result is the other.
 inline float min(float a, float b) { return ::fminf(a, b); }
 inline float max(float a, float b) { return ::fmaxf(a, b); }
 inline double min(double a, double b) { return ::fmin(a, b); }
