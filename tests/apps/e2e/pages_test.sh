@@ -32,14 +32,13 @@ cp data/ml-1m.h5 ml-1m.h5
 cp configs/emulator-icecolumn.ini run.ini
 ok lockstep train --config configs/emulator-icecolumn.ini --run-dir runs/ice
 ok lockstep train --config configs/sasrec-ml1m.ini --run-dir runs/ml-1m
-ran=0 first=(docs/profiling.md docs/cluster.md)
+first=(docs/profiling.md docs/cluster.md)
 
 # --- the pages
 mapfile -t others < <(cd "$tree" && find docs data tests -name '*.md' |
   grep -vxF "$(printf '%s\n' "${first[@]}" docs/your-own-data.md)" | sort)
-for page in "${first[@]}" "${others[@]}"; do run_page "$page"; ran=$((ran + $(wc -l <page.sh))); done
+for page in "${first[@]}" "${others[@]}"; do run_page "$page"; done
 for page in $(cut -d '|' -f 1 "$not_run_list" | grep -v '^#'); do
   [ -e "$tree/$page" ] || fail "pages_not_run.txt names $page, which does not exist"
 done
-[ "$ran" -ge 30 ] || fail "only $ran commands found"
-passed "$ran commands of $((${#first[@]} + ${#others[@]})) pages"
+passed "the commands of $((${#first[@]} + ${#others[@]})) pages"
