@@ -2,30 +2,61 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/data/dataset_rows.hpp"
 #include "lockstep/data/names.hpp"
-#include "lockstep/io/dataset_file.hpp"
 
 namespace lockstep {
 namespace {
 
-/// Reads one part of a split; the process that fills an array also checks it.
+/// Reads the parts of the splits; the process that fills an array also checks it.
 class PartReader {
  public:
-  PartReader(const DatasetFile& set, const PuzzleData& data, DataMemory& data_memory)
-      : set_(set), data_(data), data_memory_(data_memory) {}
+  PartReader(std::shared_ptr<const OpenSet> open, const PuzzleData& data, DataMemory& data_memory)
+      : open_(std::move(open)), set_(open_->set), data_(data), data_memory_(data_memory) {}
 
-  PuzzlePart read(const std::string& split, const std::string& name) const {
+  /// Adds a part to the table of inputs and labels.
+  void add(const std::string& split, const std::string& name) {
     const std::string group = "/" + split + "/" + name;
+    const auto rows_of = [&](const std::string& dataset) {
+      return set_.expect(dataset, {H5Type::u8}, {-1, data_.seq_len})[0];
+    };
+    const std::int64_t rows = rows_of(group + "/inputs"), labels = rows_of(group + "/labels");
+    require_data(labels == rows, set_.reading(group + "/labels"), ": ", labels, " rows, but inputs have ", rows);
+    inputs_.push_back({group + "/inputs", 0, rows});
+    labels_.push_back({group + "/labels", 0, rows});
+  }
+
+  /// Places the table; read() then reads its parts, in the order of add().
+  void place_table() {
+    const auto tokens = [&](const std::vector<DatasetPiece>& pieces, const char* what) {
+      return DatasetRows<std::uint8_t>(
+          open_, pieces,
+          [open = open_, what, vocab = data_.vocab_size, width = data_.seq_len](
+              const std::string& dataset, std::int64_t first, std::span<const std::uint8_t> values) {
+            open->set.require_ids(dataset, values, vocab, what, width, first);
+          });
+    };
+    const DatasetRows<std::uint8_t> inputs = tokens(inputs_, "token"), labels = tokens(labels_, "label");
+    std::int64_t rows = 0;
+    for (const DatasetPiece& piece : inputs_) rows += piece.count;
+    table_ = data_memory_.rows().place(rows, {inputs.column(), labels.column()}, data_.path);
+    inputs.verify(data_memory_, table_[0]);
+    labels.verify(data_memory_, table_[1]);
+  }
+
+  PuzzlePart read(const std::string& split, const std::string& name) {
+    const std::string group = "/" + split + "/" + name;
+    const std::int64_t rows = inputs_[parts_++].count;
     PuzzlePart part;
     part.name = name;
-    part.inputs = tokens(group + "/inputs", "token");
-    part.labels = tokens(group + "/labels", "label");
-    const std::int64_t rows = part.inputs.shape()[0];
-    require_data(part.labels.shape()[0] == rows, set_.reading(group + "/labels"), ": ", part.labels.shape()[0],
-                 " rows, but inputs have ", rows);
+    part.inputs = table_[0];
+    part.labels = table_[1];
+    part.first = std::exchange(first_, first_ + rows);
     part.puzzle_identifiers = ids(group + "/puzzle_identifiers", -1, data_.identifiers, "identifier");
     part.puzzle_indices = indices(group + "/puzzle_indices", part.puzzle_identifiers.size() + 1, rows);
     part.group_indices = indices(group + "/group_indices", -1, part.puzzle_identifiers.size());
@@ -55,15 +86,15 @@ class PartReader {
       set_.require_offsets(dataset, index, end, Rise::strict);
     });
   }
-  Tensor tokens(const std::string& dataset, const char* what) const {
-    return place<std::uint8_t>(dataset, {-1, data_.seq_len}, [&](std::span<const std::uint8_t> all) {
-      set_.require_ids(dataset, all, data_.vocab_size, what, data_.seq_len);
-    });
-  }
 
+  std::shared_ptr<const OpenSet> open_;
   const DatasetFile& set_;
   const PuzzleData& data_;
   DataMemory& data_memory_;
+  std::vector<DatasetPiece> inputs_, labels_;
+  std::vector<RowArray> table_;
+  std::size_t parts_ = 0;   ///< that were read
+  std::int64_t first_ = 0;  ///< row of the next one
 };
 
 std::vector<std::string> set_names(const H5File& file, const std::string& split) {
@@ -73,13 +104,14 @@ std::vector<std::string> set_names(const H5File& file, const std::string& split)
   return sets;
 }
 
-std::uint64_t hash_of(const PuzzleData& data) {
+std::uint64_t hash_of(const PuzzleData& data, RowSource& rows) {
   std::uint64_t hash = 0;
-  const auto add = [&](const Tensor& t) { hash = hash64(t.raw(), t.size_bytes(), hash); };
   for (const auto* split : {&data.train, &data.test, &data.val})
-    for (const PuzzlePart& p : *split)
-      for (const Tensor* t : {&p.inputs, &p.labels, &p.puzzle_indices, &p.group_indices, &p.puzzle_identifiers})
-        add(*t);
+    for (const PuzzlePart& p : *split) {
+      for (const RowArray* array : {&p.inputs, &p.labels}) hash = rows.hash(*array, hash, p.first, p.examples());
+      for (const Tensor* t : {&p.puzzle_indices, &p.group_indices, &p.puzzle_identifiers})
+        hash = hash64(t->raw(), t->size_bytes(), hash);
+    }
   return hash;
 }
 
@@ -95,8 +127,8 @@ std::int64_t PuzzlePart::group_of(std::int64_t puzzle) const { return segment_of
 
 void PuzzleData::read(const PuzzleExample& example, std::span<std::int32_t> inputs,
                       std::span<std::int32_t> labels) const {
-  const std::uint8_t* in = example.part->inputs.data<std::uint8_t>() + example.row * seq_len;
-  const std::uint8_t* out = example.part->labels.data<std::uint8_t>() + example.row * seq_len;
+  const auto* in = example.part->inputs.row<std::uint8_t>(example.table_row());
+  const auto* out = example.part->labels.row<std::uint8_t>(example.table_row());
   for (std::size_t i = 0; i < static_cast<std::size_t>(seq_len); ++i) {
     inputs[i] = in[i];
     labels[i] = out[i] == ignore_label_id ? -1 : out[i];
@@ -115,9 +147,17 @@ PuzzleData::Rows PuzzleData::read(std::span<const PuzzleExample> examples) const
   return rows;
 }
 
+PuzzleData::Rows PuzzleData::fetch(std::span<const PuzzleExample> examples) const {
+  std::vector<std::int64_t> rows;
+  for (const PuzzleExample& example : examples) rows.push_back(example.table_row());
+  if (!rows.empty()) examples.front().part->inputs.fetch(std::move(rows));
+  return read(examples);
+}
+
 PuzzleData PuzzleData::open(const std::filesystem::path& path, DataMemory& data_memory) {
-  const H5File file = data_memory.open(path);
-  const DatasetFile set(file, kHrmFormat);
+  const auto open = std::make_shared<const OpenSet>(data_memory.open(path), kHrmFormat);
+  const H5File& file = open->file;
+  const DatasetFile& set = open->set;
   PuzzleData data;
   data.path = path;
   data.task = file.text_attribute("/", "task");
@@ -145,14 +185,21 @@ PuzzleData PuzzleData::open(const std::filesystem::path& path, DataMemory& data_
       std::transform(names.begin(), names.end(), std::back_inserter(data.arc_names), read_arc_name);
     }
   }
-  const PartReader reader(set, data, data_memory);
-  for (const auto& [split, parts] :
-       {std::pair{"train", &data.train}, std::pair{"val", &data.val}, std::pair{"test", &data.test}}) {
-    if (!file.is_group(std::string("/") + split)) continue;
-    for (const std::string& name : set_names(file, split)) parts->push_back(reader.read(split, name));
-  }
-  require_data(!data.train.empty(), set.opening(), ": it has no training puzzles");
-  data.hash = hash_of(data);
+  PartReader reader(open, data, data_memory);
+  const auto each_part = [&](const auto& f) {
+    for (const auto& [split, parts] :
+         {std::pair{"train", &data.train}, std::pair{"val", &data.val}, std::pair{"test", &data.test}})
+      if (file.is_group(std::string("/") + split))
+        for (const std::string& name : set_names(file, split)) f(split, name, *parts);
+  };
+  each_part([&](const char* split, const std::string& name, auto&) { reader.add(split, name); });
+  require_data(file.is_group("/train") && !set_names(file, "train").empty(), set.opening(),
+               ": it has no training puzzles");
+  reader.place_table();
+  each_part([&](const char* split, const std::string& name, std::vector<PuzzlePart>& parts) {
+    parts.push_back(reader.read(split, name));
+  });
+  data.hash = hash_of(data, data_memory.rows());
   return data;
 }
 
