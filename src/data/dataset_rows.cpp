@@ -6,53 +6,64 @@
 namespace lockstep {
 
 template <class T>
-RowColumn DatasetRows<T>::column() const {
-  std::vector<std::int64_t> extents = open_->file.info(pieces_.front().dataset).shape;
+DatasetRows dataset_rows(const std::shared_ptr<const OpenSet>& open, const std::vector<DatasetPiece>& pieces,
+                         const ValueCheck<T>& check, std::span<const std::int64_t> starts) {
+  std::vector<std::int64_t> extents = open->file.info(pieces.front().dataset).shape;
   extents[0] = 0;
-  for (const DatasetPiece& piece : pieces_) extents[0] += piece.count;
-  const auto read = [own = *this](std::int64_t row, const Tensor& to) {
-    const std::int64_t begin = own.starts_.empty() ? row : own.starts_[static_cast<std::size_t>(row)],
+  for (const DatasetPiece& piece : pieces) extents[0] += piece.count;
+  const auto read = [=](std::int64_t row, const Tensor& to) {
+    const std::int64_t begin = starts.empty() ? row : starts[static_cast<std::size_t>(row)],
                        end = begin + to.shape()[0];
     std::int64_t at = 0;
-    for (const auto& [dataset, first, count] : own.pieces_) {
+    for (const auto& [dataset, first, count] : pieces) {
       const std::int64_t from = std::max(begin, at), after = std::min(end, at + count);
       if (from < after)
-        own.open_->set.template read_rows<T>(
-            dataset, first + from - at, after - from, to.slice(from - begin, after - from).template span<T>(),
-            [&](std::int64_t value, std::span<const T> values) { own.check_(dataset, value, values); });
+        open->set.read_rows<T>(dataset, first + from - at, after - from, to.slice(from - begin, after - from).span<T>(),
+                               [&](std::int64_t value, std::span<const T> values) { check(dataset, value, values); });
       at += count;
     }
   };
-  return {.dtype = dtype_of<T>::value, .shape = Shape(extents), .read = read, .starts = starts_};
+  return {open, pieces, h5_type_of<T>::value, {dtype_of<T>::value, Shape(extents), read, starts}};
 }
 
-template <class T>
-void DatasetRows<T>::verify(DataMemory& data_memory, const RowArray& array) const {
-  const DatasetFile& set = open_->set;
-  const bool whole = array.whole();
-  std::set<std::string> again;  // datasets of which no hash of rows is that of the values
-  std::int64_t at = 0;
-  for (const auto& [dataset, first, count] : pieces_) {
-    const H5Info info = open_->file.info(dataset);
-    const bool all = count == info.shape[0], same = info.type == h5_type_of<T>::value;
-    if (!all || (!whole && !same))
-      again.insert(dataset);
-    else if (!whole)
-      set.require_sum(
-          dataset, starts_.empty() ? data_memory.rows().hash(array, 0, at, count) : data_memory.rows().hash(array, 0));
-    at += count;
+std::vector<RowArray> place_rows(DataMemory& data_memory, const std::vector<DatasetRows>& arrays) {
+  std::vector<RowColumn> columns;
+  for (const DatasetRows& array : arrays) columns.push_back(array.column);
+  const RowColumn& column = columns.front();
+  const OpenSet& open = *arrays.front().open;
+  const std::int64_t rows = column.starts.empty() ? column.shape[0] : std::ssize(column.starts) - 1;
+  RowSource& source = data_memory.rows();
+  std::vector<RowArray> placed = source.place(rows, columns, open.file.path());
+  std::set<std::string> again;  // datasets whose values no hash of rows covers
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    std::int64_t at = 0;
+    for (const auto& [dataset, first, count] : arrays[i].pieces) {
+      const H5Info info = open.file.info(dataset);
+      const bool all = count == info.shape[0], same = info.type == arrays[i].type;
+      if (!all || (!source.whole() && !same))
+        again.insert(dataset);
+      else if (!source.whole())
+        open.set.require_sum(dataset,
+                             column.starts.empty() ? source.hash(placed[i], 0, at, count) : source.hash(placed[i], 0));
+      at += count;
+    }
   }
   if (!again.empty())
     data_memory.hash([&] {
-      for (const std::string& dataset : again) set.require_sum(dataset);
+      for (const std::string& dataset : again) open.set.require_sum(dataset);
       return std::uint64_t{0};
     });
+  return placed;
 }
 
-template class DatasetRows<float>;
-template class DatasetRows<double>;
-template class DatasetRows<std::uint8_t>;
-template class DatasetRows<std::int32_t>;
-template class DatasetRows<std::int64_t>;
+#define INSTANTIATE(T)                                                                                       \
+  template DatasetRows dataset_rows(const std::shared_ptr<const OpenSet>&, const std::vector<DatasetPiece>&, \
+                                    const ValueCheck<T>&, std::span<const std::int64_t>);
+INSTANTIATE(float)
+INSTANTIATE(double)
+INSTANTIATE(std::uint8_t)
+INSTANTIATE(std::int32_t)
+INSTANTIATE(std::int64_t)
+#undef INSTANTIATE
 
 }  // namespace lockstep

@@ -13,18 +13,18 @@ namespace {
 
 /// The rows of a dataset, each value checked. `column(c)` names column c in messages.
 template <class Column>
-DatasetRows<float> checked_rows(const std::shared_ptr<const OpenSet>& open, const char* name, Column column) {
+DatasetRows checked_rows(const std::shared_ptr<const OpenSet>& open, const char* name, Column column) {
   const std::vector<std::int64_t> shape = open->file.info(name).shape;
   const std::int64_t width = Shape(shape).size() / shape[0];
-  return {open, {{name, 0, shape[0]}}, [=](const std::string& dataset, std::int64_t first, auto values) {
-            const auto bad =
-                std::find_if_not(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
-            if (bad == values.end()) return;
-            const std::int64_t at = first + (bad - values.begin());
-            throw Error(Fault::data,
-                        join(open->set.reading(dataset), ": row ", at / width, ", column ", column(at % width), " is ",
-                             *bad, "; drop such rows or rebuild the file with lockstep-prep"));
-          }};
+  return dataset_rows<float>(
+      open, {{name, 0, shape[0]}}, [=](const std::string& dataset, std::int64_t first, auto values) {
+        const auto bad =
+            std::find_if_not(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+        if (bad == values.end()) return;
+        const std::int64_t at = first + (bad - values.begin());
+        throw Error(Fault::data, join(open->set.reading(dataset), ": row ", at / width, ", column ", column(at % width),
+                                      " is ", *bad, "; drop such rows or rebuild the file with lockstep-prep"));
+      });
 }
 
 std::string column_name(const std::vector<std::string>& names, std::int64_t c) {
@@ -84,17 +84,13 @@ EmulatorData EmulatorData::read(const std::filesystem::path& path, DataMemory& d
   data.moments = read_moments(file, "/moments", n_in, n_out);
   data.variables = read_variables(file, "/vars", n_in, n_out);
   const std::vector<std::string>&in = data.variables.input_names, &out = data.variables.output_names;
-  std::vector<DatasetRows<float>> datasets = {
-      checked_rows(open, "/x", [in](std::int64_t c) { return column_name(in, c); }),
-      checked_rows(open, "/y", [out](std::int64_t c) { return column_name(out, c); })};
+  std::vector<DatasetRows> datasets = {checked_rows(open, "/x", [in](std::int64_t c) { return column_name(in, c); }),
+                                       checked_rows(open, "/y", [out](std::int64_t c) { return column_name(out, c); })};
   if (has_jacobian)
     datasets.push_back(checked_rows(open, "/jac", [in, out, n_in](std::int64_t c) {
       return join("d ", column_name(out, c / n_in), " / d ", column_name(in, c % n_in));
     }));
-  std::vector<RowColumn> columns;
-  for (const DatasetRows<float>& dataset : datasets) columns.push_back(dataset.column());
-  RowSource& rows = data_memory.rows();
-  const std::vector<RowArray> arrays = rows.place(n, columns, path);
+  const std::vector<RowArray> arrays = place_rows(data_memory, datasets);
   data.x = arrays[0];
   data.y = arrays[1];
   if (has_jacobian) data.jacobian = arrays[2];
@@ -111,8 +107,7 @@ EmulatorData EmulatorData::read(const std::filesystem::path& path, DataMemory& d
   std::copy_n(counts.data<std::int64_t>(), 3, data.count.begin());
 
   for (std::size_t i = 0; i < arrays.size(); ++i) {
-    data.hash = rows.hash(arrays[i], data.hash);
-    datasets[i].verify(data_memory, arrays[i]);
+    data.hash = data_memory.rows().hash(arrays[i], data.hash);
     if (i == 1)
       data.hash = data_memory.hash([&] { return hash64(data.order.raw(), data.order.size_bytes(), data.hash); });
   }

@@ -149,8 +149,7 @@ void EmulatorTask::move_to(Device device) {
     for (const auto& [name, part] : kMoments)
       to = std::ranges::transform(data_.moments.*part, to, [](double v) { return static_cast<T>(v); }).out;
   });
-  table_ = {
-      .x = moved(data_.x.all()), .y = moved(data_.y.all()), .order = moved(training), .moments = moved(moments)};
+  table_ = {.x = moved(data_.x.all()), .y = moved(data_.y.all()), .order = moved(training), .moments = moved(moments)};
 }
 
 const ops::SampleTable* EmulatorTask::table() const {

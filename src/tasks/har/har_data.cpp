@@ -40,8 +40,8 @@ class Reader {
   }
 
   /// The signals of all parts in this order; empty: that of the file.
-  DatasetRows<double> signals(const std::array<std::int64_t, 3>& stored, const std::vector<std::int32_t>& order,
-                              const HarData& data, std::int64_t length) const {
+  DatasetRows signals(const std::array<std::int64_t, 3>& stored, const std::vector<std::int32_t>& order,
+                      const HarData& data, std::int64_t length) const {
     std::vector<DatasetPiece> pieces;
     const auto add = [&](std::size_t part, std::int64_t first, std::int64_t count) {
       const std::string name = std::string(kParts[part]) + "signals";
@@ -56,18 +56,18 @@ class Reader {
       while (window >= stored[part]) window -= stored[part++];
       add(part, window, 1);
     }
-    return {open_, pieces,
-            [open = open_, channels = data.channel_names, length](const std::string& name, std::int64_t first,
-                                                                  std::span<const double> values) {
-              const auto bad =
-                  std::find_if_not(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
-              if (bad == values.end()) return;
-              const std::int64_t at = first + (bad - values.begin()), width = std::ssize(channels) * length;
-              throw Error(Fault::data,
-                          join(open->set.reading(name), ": window ", at / width, ", channel ",
-                               channels[static_cast<std::size_t>(at % width / length)], ", sample ", at % length,
-                               " is ", *bad, "; drop such windows or rebuild the file with lockstep-prep"));
-            }};
+    return dataset_rows<double>(
+        open_, pieces,
+        [open = open_, channels = data.channel_names, length](const std::string& name, std::int64_t first,
+                                                              std::span<const double> values) {
+          const auto bad = std::find_if_not(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
+          if (bad == values.end()) return;
+          const std::int64_t at = first + (bad - values.begin()), width = std::ssize(channels) * length;
+          throw Error(Fault::data,
+                      join(open->set.reading(name), ": window ", at / width, ", channel ",
+                           channels[static_cast<std::size_t>(at % width / length)], ", sample ", at % length, " is ",
+                           *bad, "; drop such windows or rebuild the file with lockstep-prep"));
+        });
   }
 
   void labels(std::size_t part, std::span<std::int32_t> to, std::int64_t classes, HarData::Labels kind) const {
@@ -251,10 +251,7 @@ HarData HarData::read(const std::filesystem::path& path, DataMemory& data_memory
     order = reader.order(reader.folds(folds.how), folds, folds.number, tests);
     data.count = {windows - tests, 0, tests};
   }
-  const DatasetRows<double> signals = reader.signals(stored, order, data, length);
-  RowSource& rows = data_memory.rows();
-  data.signals = rows.place(windows, {signals.column()}, path).front();
-  signals.verify(data_memory, data.signals);
+  data.signals = place_rows(data_memory, {reader.signals(stored, order, data, length)}).front();
   data.labels = data_memory.place(DType::i32, {windows}, [&](const Tensor& to) {
     for (std::size_t p = 0, first = 0; p < 3; first += static_cast<std::size_t>(stored[p++]))
       reader.labels(p, to.span<std::int32_t>().subspan(first, static_cast<std::size_t>(stored[p])), data.classes(),
@@ -275,7 +272,7 @@ HarData HarData::read(const std::filesystem::path& path, DataMemory& data_memory
              first, length, data.labels.data<std::int32_t>() + first, to.data<std::int32_t>() + 2 * first);
     }
   });
-  const std::uint64_t of_signals = rows.hash(data.signals, 0);
+  const std::uint64_t of_signals = data_memory.rows().hash(data.signals, 0);
   data.hash = data_memory.hash([&] {
     const std::uint64_t sum = hash64(data.labels.raw(), data.labels.size_bytes(), of_signals);
     return hash64(data.count.data(), sizeof data.count, sum);

@@ -275,7 +275,7 @@ ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
 
 const DrawnShard& HarTask::draw(Arena& host, const Shard& shard) const {
   const profile::Span drawing("batch", profile::Kind::phase);
-  const Permutation order = order_of(shard);
+  const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   const std::int64_t channels = data_.channels();
   const std::span<std::int64_t> windows = arena_array<std::int64_t>(host, shard.count);
   const std::span<std::int32_t> labels = arena_array<std::int32_t>(host, shard.count);
@@ -319,12 +319,8 @@ const DrawnShard& HarTask::draw(Arena& host, const Shard& shard) const {
       Batch{{.weight = weight}, inputs_of(host, sequences, &shard), draws, labels, weights};
 }
 
-Permutation HarTask::order_of(const Shard& shard) const {
-  return {size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch)};
-}
-
 void HarTask::reads(const Shard& shard, std::vector<std::int64_t>& rows) const {
-  const Permutation order = order_of(shard);
+  const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   for (std::int64_t i = 0; i < shard.count; ++i) {
     rows.push_back(window_of(order(shard.first + i), shard) % data_.windows());
     if (const std::int32_t next = data_.following.data<std::int32_t>()[2 * rows.back()];

@@ -19,90 +19,48 @@ class PartReader {
   PartReader(std::shared_ptr<const OpenSet> open, const PuzzleData& data, DataMemory& data_memory)
       : open_(std::move(open)), set_(open_->set), data_(data), data_memory_(data_memory) {}
 
-  /// Adds a part to the table of inputs and labels.
-  void add(const std::string& split, const std::string& name) {
-    const std::string group = "/" + split + "/" + name;
-    const auto rows_of = [&](const std::string& dataset) {
-      return set_.expect(dataset, {H5Type::u8}, {-1, data_.seq_len})[0];
-    };
-    const std::int64_t rows = rows_of(group + "/inputs"), labels = rows_of(group + "/labels");
-    require_data(labels == rows, set_.reading(group + "/labels"), ": ", labels, " rows, but inputs have ", rows);
-    inputs_.push_back({group + "/inputs", 0, rows});
-    labels_.push_back({group + "/labels", 0, rows});
+  /// An array of the table of all parts: the dataset `name` of each of these groups.
+  DatasetRows tokens(const std::vector<std::string>& groups, const std::string& name, const char* what) const {
+    std::vector<DatasetPiece> pieces;
+    for (const std::string& group : groups)
+      pieces.push_back({group + name, 0, set_.expect(group + name, {H5Type::u8}, {-1, data_.seq_len})[0]});
+    return dataset_rows<std::uint8_t>(open_, pieces,
+                                      [open = open_, what, vocab = data_.vocab_size, width = data_.seq_len](
+                                          const std::string& dataset, std::int64_t first, auto values) {
+                                        open->set.require_ids(dataset, values, vocab, what, width, first);
+                                      });
   }
 
-  /// Places the table; read() then reads its parts, in the order of add().
-  void place_table() {
-    const auto tokens = [&](const std::vector<DatasetPiece>& pieces, const char* what) {
-      return DatasetRows<std::uint8_t>(
-          open_, pieces,
-          [open = open_, what, vocab = data_.vocab_size, width = data_.seq_len](
-              const std::string& dataset, std::int64_t first, std::span<const std::uint8_t> values) {
-            open->set.require_ids(dataset, values, vocab, what, width, first);
-          });
-    };
-    const DatasetRows<std::uint8_t> inputs = tokens(inputs_, "token"), labels = tokens(labels_, "label");
-    std::int64_t rows = 0;
-    for (const DatasetPiece& piece : inputs_) rows += piece.count;
-    table_ = data_memory_.rows().place(rows, {inputs.column(), labels.column()}, data_.path);
-    inputs.verify(data_memory_, table_[0]);
-    labels.verify(data_memory_, table_[1]);
-  }
-
-  PuzzlePart read(const std::string& split, const std::string& name) {
-    const std::string group = "/" + split + "/" + name;
-    const std::int64_t rows = inputs_[parts_++].count;
+  PuzzlePart read(const std::string& group, std::int64_t rows) const {
     PuzzlePart part;
-    part.name = name;
-    part.inputs = table_[0];
-    part.labels = table_[1];
-    part.first = std::exchange(first_, first_ + rows);
+    part.name = group.substr(group.rfind('/') + 1);
     part.puzzle_identifiers = ids(group + "/puzzle_identifiers", -1, data_.identifiers, "identifier");
     part.puzzle_indices = indices(group + "/puzzle_indices", part.puzzle_identifiers.size() + 1, rows);
     part.group_indices = indices(group + "/group_indices", -1, part.puzzle_identifiers.size());
     if (set_.file().has(group + "/rating"))
-      part.rating = place<std::int32_t>(group + "/rating", {part.groups()}, [](auto) {});
+      part.rating = place_dataset<std::int32_t>(data_memory_, set_, group + "/rating", {part.groups()}, [](auto) {});
     if (set_.file().has(group + "/source"))
       part.source = ids(group + "/source", part.groups(), std::ssize(data_.source_names), "source");
     return part;
   }
 
  private:
-  /// An array of this shape (-1: any extent), checked.
-  template <class T, class Check>
-  Tensor place(const std::string& dataset, const std::vector<std::int64_t>& shape, const Check& check) const {
-    const std::vector<std::int64_t> found = set_.expect(dataset, {h5_type_of<T>::value}, shape);
-    return data_memory_.place(dtype_of<T>::value, Shape(found), [&](const Tensor& to) {
-      set_.read_into<T>(dataset, found, to.span<T>());
-      check(std::span<const T>(to.span<T>()));
-    });
-  }
   Tensor ids(const std::string& dataset, std::int64_t size, std::int64_t count, const char* what) const {
-    return place<std::int32_t>(dataset, {size},
-                               [&](std::span<const std::int32_t> all) { set_.require_ids(dataset, all, count, what); });
+    return place_dataset<std::int32_t>(
+        data_memory_, set_, dataset, set_.expect(dataset, {H5Type::i32}, {size}),
+        [&](std::span<const std::int32_t> all) { set_.require_ids(dataset, all, count, what); });
   }
   Tensor indices(const std::string& dataset, std::int64_t size, std::int64_t end) const {
-    return place<std::int64_t>(dataset, {size}, [&](std::span<const std::int64_t> index) {
-      set_.require_offsets(dataset, index, end, Rise::strict);
-    });
+    return place_dataset<std::int64_t>(
+        data_memory_, set_, dataset, set_.expect(dataset, {H5Type::i64}, {size}),
+        [&](std::span<const std::int64_t> index) { set_.require_offsets(dataset, index, end, Rise::strict); });
   }
 
   std::shared_ptr<const OpenSet> open_;
   const DatasetFile& set_;
   const PuzzleData& data_;
   DataMemory& data_memory_;
-  std::vector<DatasetPiece> inputs_, labels_;
-  std::vector<RowArray> table_;
-  std::size_t parts_ = 0;   ///< that were read
-  std::int64_t first_ = 0;  ///< row of the next one
 };
-
-std::vector<std::string> set_names(const H5File& file, const std::string& split) {
-  std::vector<std::string> sets;
-  for (const std::string& name : file.list("/" + split))
-    if (file.is_group("/" + split + "/" + name)) sets.push_back(name);
-  return sets;
-}
 
 std::uint64_t hash_of(const PuzzleData& data, RowSource& rows) {
   std::uint64_t hash = 0;
@@ -185,20 +143,29 @@ PuzzleData PuzzleData::open(const std::filesystem::path& path, DataMemory& data_
       std::transform(names.begin(), names.end(), std::back_inserter(data.arc_names), read_arc_name);
     }
   }
-  PartReader reader(open, data, data_memory);
-  const auto each_part = [&](const auto& f) {
-    for (const auto& [split, parts] :
-         {std::pair{"train", &data.train}, std::pair{"val", &data.val}, std::pair{"test", &data.test}})
-      if (file.is_group(std::string("/") + split))
-        for (const std::string& name : set_names(file, split)) f(split, name, *parts);
-  };
-  each_part([&](const char* split, const std::string& name, auto&) { reader.add(split, name); });
-  require_data(file.is_group("/train") && !set_names(file, "train").empty(), set.opening(),
-               ": it has no training puzzles");
-  reader.place_table();
-  each_part([&](const char* split, const std::string& name, std::vector<PuzzlePart>& parts) {
-    parts.push_back(reader.read(split, name));
-  });
+  const PartReader reader(open, data, data_memory);
+  std::vector<std::string> groups;
+  std::vector<std::vector<PuzzlePart>*> parts;  // that the groups belong to
+  for (const auto& [split, of_split] :
+       {std::pair{"/train", &data.train}, std::pair{"/val", &data.val}, std::pair{"/test", &data.test}})
+    if (file.is_group(split))
+      for (const std::string& name : file.list(split))
+        if (const std::string group = join(split, "/", name); file.is_group(group))
+          groups.push_back(group), parts.push_back(of_split);
+  require_data(!parts.empty() && parts.front() == &data.train, set.opening(), ": it has no training puzzles");
+  const DatasetRows inputs = reader.tokens(groups, "/inputs", "token"),
+                    labels = reader.tokens(groups, "/labels", "label");
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    require_data(labels.pieces[i].count == inputs.pieces[i].count, set.reading(labels.pieces[i].dataset), ": ",
+                 labels.pieces[i].count, " rows, but inputs have ", inputs.pieces[i].count);
+  const std::vector<RowArray> table = place_rows(data_memory, {inputs, labels});
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    PuzzlePart& part = parts[i]->emplace_back(reader.read(groups[i], inputs.pieces[i].count));
+    part.inputs = table[0];
+    part.labels = table[1];
+    part.first = std::exchange(first, first + part.examples());
+  }
   data.hash = hash_of(data, data_memory.rows());
   return data;
 }

@@ -27,16 +27,6 @@ struct Sizes {
   static constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max() - 1;
 };
 
-/// Reads a whole dataset of `rows` elements into placed memory, and checks them.
-template <class T, class Check>
-Tensor place(DataMemory& data_memory, const DatasetFile& set, const std::string& dataset, std::int64_t rows,
-             const Check& check) {
-  return data_memory.place(dtype_of<T>::value, {rows}, [&](const Tensor& to) {
-    set.read_into<T>(dataset, {rows}, to.span<T>());
-    check(to.span<const T>());
-  });
-}
-
 /// errors  data: a user whose interactions are not divided as the format says
 void check_divisions(const DatasetFile& set, std::span<const std::int64_t> offsets,
                      std::span<const std::int32_t> n_train) {
@@ -50,8 +40,8 @@ void check_divisions(const DatasetFile& set, std::span<const std::int64_t> offse
 /// An array of interactions, whose rows are users. `defect(value, first)` describes what is wrong with a value, or
 /// returns ""; first: whether it is the first of its user, so that no other is in front of it.
 template <class T, class Defect>
-DatasetRows<T> checked_rows(const std::shared_ptr<const OpenSet>& open, const char* name,
-                            std::span<const std::int64_t> offsets, const Defect& defect) {
+DatasetRows checked_rows(const std::shared_ptr<const OpenSet>& open, const char* name,
+                         std::span<const std::int64_t> offsets, const Defect& defect) {
   const auto check = [=](const std::string& dataset, std::int64_t first, std::span<const T> values) {
     std::int64_t user = std::ranges::upper_bound(offsets, first) - offsets.begin() - 1;
     for (const T& value : values) {
@@ -62,7 +52,7 @@ DatasetRows<T> checked_rows(const std::shared_ptr<const OpenSet>& open, const ch
         throw Error(Fault::data, join(open->set.reading(dataset), ": row ", row, " (user ", user + 1, ")", text));
     }
   };
-  return {open, {{name, 0, offsets.back()}}, check, offsets};
+  return dataset_rows<T>(open, {{name, 0, offsets.back()}}, check, offsets);
 }
 
 /// The users that `accepts` selects, ascending.
@@ -141,35 +131,28 @@ SequenceData SequenceData::read(const std::filesystem::path& path, DataMemory& d
   data.path = path;
   data.n_users = sizes.users;
   data.n_items = sizes.items;
-  data.offsets = place<std::int64_t>(data_memory, set, "/users/offsets", sizes.users + 1, [&](auto offsets) {
+  data.offsets = place_dataset<std::int64_t>(data_memory, set, "/users/offsets", {sizes.users + 1}, [&](auto offsets) {
     set.require_offsets("/users/offsets", offsets, sizes.rows, Rise::weak);
   });
   const auto offsets = data.offsets.span<const std::int64_t>();
-  data.n_train = place<std::int32_t>(data_memory, set, "/users/n_train", sizes.users,
-                                     [&](auto n_train) { check_divisions(set, offsets, n_train); });
+  data.n_train = place_dataset<std::int32_t>(data_memory, set, "/users/n_train", {sizes.users},
+                                             [&](auto n_train) { check_divisions(set, offsets, n_train); });
   set.expect("/inter/item", {H5Type::i32}, {sizes.rows});
-  const auto items =
+  std::vector<DatasetRows> datasets = {
       checked_rows<std::int32_t>(open, "/inter/item", offsets, [items = data.n_items](const std::int32_t* item, bool) {
         return *item >= 1 && *item <= items ? std::string() : join(" is ", *item, ": must be 1..", items);
-      });
-  const auto times = checked_rows<std::int64_t>(
-      open, "/inter/time_scaled", offsets, [](const std::int64_t* time, bool first) -> std::string {
-        if (first) return *time >= 1 ? "" : join(" is ", *time, ": must be at least 1");
-        return *time >= time[-1] ? "" : join(": the time goes back from ", time[-1], " to ", *time);
-      });
-  std::vector<RowColumn> columns = {items.column()};
+      })};
   if (sizes.has_time) {
     set.expect("/inter/time_scaled", {H5Type::i64, H5Type::i32}, {sizes.rows});
-    columns.push_back(times.column());
+    datasets.push_back(checked_rows<std::int64_t>(
+        open, "/inter/time_scaled", offsets, [](const std::int64_t* time, bool first) -> std::string {
+          if (first) return *time >= 1 ? "" : join(" is ", *time, ": must be at least 1");
+          return *time >= time[-1] ? "" : join(": the time goes back from ", time[-1], " to ", *time);
+        }));
   }
-  RowSource& rows = data_memory.rows();
-  const std::vector<RowArray> arrays = rows.place(sizes.users, columns, path);
+  const std::vector<RowArray> arrays = place_rows(data_memory, datasets);
   data.item = arrays[0];
-  items.verify(data_memory, data.item);
-  if (sizes.has_time) {
-    data.time = arrays[1];
-    times.verify(data_memory, data.time);
-  }
+  if (sizes.has_time) data.time = arrays[1];
   data.trained = choose_users(data_memory, data, [](std::int64_t train, std::int64_t) { return train >= 2; });
   data.evaluated =
       choose_users(data_memory, data, [](std::int64_t train, std::int64_t all) { return all > train && train >= 1; });
@@ -178,7 +161,7 @@ SequenceData SequenceData::read(const std::filesystem::path& path, DataMemory& d
                  " users has two interactions to train on; filter less in lockstep-prep, or bring more data");
     return chain(data.n_train, chain(data.offsets, static_cast<std::uint64_t>(sizes.items)));
   });
-  for (const RowArray& array : arrays) data.hash = rows.hash(array, data.hash);
+  for (const RowArray& array : arrays) data.hash = data_memory.rows().hash(array, data.hash);
   if (file.has("/items/raw_id"))
     data.item_names = data_memory.hash([&] { return hash_of_names(raw_ids(set, "/items/raw_id", sizes.items)); });
   return data;

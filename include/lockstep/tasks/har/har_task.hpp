@@ -99,8 +99,7 @@ class HarTask final : public ShardTask {
   std::int64_t drawn_window(std::int64_t i, std::uint64_t seed, std::int64_t epoch) const;
 
  private:
-  /// The training samples of a shard: sample i is of drawn_window(i), or with per_channel() a channel of one.
-  Permutation order_of(const Shard& shard) const;
+  /// The drawn_window() of a training sample.
   std::int64_t window_of(std::int64_t sample, const Shard& shard) const {
     return drawn_window(per_channel() ? sample / data_.channels() : sample, shard.seed, shard.epoch);
   }
