@@ -117,6 +117,15 @@ void DatasetFile::read_into(const std::string& dataset, const std::vector<std::i
 }
 
 template <class T>
+void DatasetFile::read_rows(const std::string& dataset, std::int64_t first, std::int64_t rows, std::span<T> out,
+                            const std::function<void(std::int64_t first, std::span<const T> values)>& check) const {
+  const std::vector<std::int64_t> shape = file_.info(dataset).shape;
+  if (rows == shape.front()) return read_into(dataset, shape, out, check);
+  file_.read_rows<T>(dataset, first, rows, out);
+  if (check && rows > 0) check(first * (std::ssize(out) / rows), out);
+}
+
+template <class T>
 std::vector<T> DatasetFile::read(const std::string& dataset, const std::vector<std::int64_t>& shape) const {
   expect(dataset, {h5_type_of<T>::value}, shape);
   std::vector<T> values(static_cast<std::size_t>(file_.info(dataset).elements()));
@@ -155,8 +164,10 @@ void DatasetFile::refuse_id(const std::string& dataset, std::int64_t value, std:
 using Extents = std::vector<std::int64_t>;
 template <class T>
 using Visit = std::function<void(std::int64_t, std::span<const T>)>;
-#define INSTANTIATE(T)                                                                                           \
-  template void DatasetFile::read_into(const std::string&, const Extents&, std::span<T>, const Visit<T>&) const; \
+#define INSTANTIATE(T)                                                                                                \
+  template void DatasetFile::read_into(const std::string&, const Extents&, std::span<T>, const Visit<T>&) const;      \
+  template void DatasetFile::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<T>, const Visit<T>&) \
+      const;                                                                                                          \
   template std::vector<T> DatasetFile::read(const std::string&, const Extents&) const;
 LOCKSTEP_EACH_ELEMENT(INSTANTIATE)
 #undef INSTANTIATE

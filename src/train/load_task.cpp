@@ -26,10 +26,6 @@ std::unique_ptr<Task> load_task(World& world, const RunConfig& config, DataMemor
   if (!config.data.stage.empty()) staged = std::make_unique<StagedFile>(world, config.data.path, config.data.stage);
   data_memory.read_from(staged ? staged->path() : "");
   try {
-    const std::string undivided = config.task->undivided();
-    require_usage(config.data.layout != "divided" || undivided.empty(),
-                  "option data.layout = divided: model.kind = ", config.model_kind, ": ", undivided,
-                  "; use replicate or auto");
     model = config.task->load({.path = config.data.path,
                                .seed = config.run.seed,
                                .dtype = config.dtype(),
@@ -45,6 +41,9 @@ std::unique_ptr<Task> load_task(World& world, const RunConfig& config, DataMemor
   // Other ranks call together() here or in NodeDataMemory::place(); the calls match, so all ranks fail together.
   world.together("loading the data set", [&] {
     if (failure) std::rethrow_exception(failure);
+    require_usage(config.data.layout != "divided" || model->row_source() != nullptr,
+                  "option data.layout = divided: model.kind = ", config.model_kind,
+                  ": its data set is needed whole on each node; use replicate or auto");
     place_task(world, config, *model);
   });
   data_memory.read_from("");

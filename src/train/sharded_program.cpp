@@ -9,7 +9,6 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/data/row_source.hpp"
 
 namespace lockstep {
 
@@ -107,7 +106,13 @@ ShardedProgram::ShardedProgram(World& world, const RunConfig& config, ShardTask&
       norm_ranges_(task.norm_ranges()),
       optimizer_(make_optimizer(config.optim, task.params(), trainable_ranges(task.params()))),
       update_(make_gpu_update(config, task.params(), *optimizer_, norm_ranges_)),
-      step_(world.communicator(), task, config.step_options(threads), gpu_update()) {}
+      step_(world.communicator(), task, config.step_options(threads), gpu_update()),
+      rows_(task.row_source(), [this](const TrainState& at, std::vector<std::int64_t>& rows) {
+        const GlobalBatch batch = batch_at(at);
+        for (std::int64_t micro = 0; micro * batch_ < batch.count; ++micro)
+          task_.reads(step_.rank_part(batch, micro, world_.rank()), rows);
+        return StepRows::Step{batch.count, end_of(batch)};
+      }) {}
 
 GlobalBatch ShardedProgram::batch_at(const TrainState& state) {
   return {.seed = config_.run.seed,
@@ -121,7 +126,7 @@ GlobalBatch ShardedProgram::batch_at(const TrainState& state) {
 StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
   GlobalBatch batch = batch_at(state);
   if (!logged_) step_.take_row_decisions(state.row_decisions);
-  fetch_rows(state);
+  rows_.fetch(state, epoch_.positions);
   StepResult result = {.advance = end_of(batch) - state.position, .samples = batch.count};
   if (step_.stays_on_gpu()) {
     profile::Phase phase("step on the GPU", result.compute);
@@ -143,38 +148,6 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
   }
   result.row_decisions = step_.row_decisions();
   return result;
-}
-
-void ShardedProgram::fetch_rows(const TrainState& state) {
-  RowSource* rows = task_.row_source();
-  if (rows == nullptr || rows->whole()) return;
-  if (fetches_ != rows->fetches()) here_ = ahead_ = {};  // an evaluation has fetched rows since
-  if (state.step >= here_.first && state.step < here_.end) return rows->poll();
-  const profile::Span waiting("wait for rows", profile::Kind::phase);
-  if (ahead_.end == 0 || ahead_.first != state.step) ahead_ = start_rows(state.step, state.epoch, state.position);
-  rows->finish();
-  here_ = std::exchange(ahead_, {});
-  if (here_.position < epoch_.positions) ahead_ = start_rows(here_.end, here_.epoch, here_.position);
-  fetches_ = rows->fetches();
-}
-
-ShardedProgram::Fetched ShardedProgram::start_rows(std::int64_t step, std::int64_t epoch, std::int64_t position) {
-  RowSource& rows = *task_.row_source();
-  std::vector<std::int64_t> wanted;
-  TrainState at;
-  at.step = step;
-  at.epoch = epoch;
-  at.position = position;
-  for (std::int64_t samples = 0;
-       at.position < epoch_.positions && (samples == 0 || samples + per_step_ <= rows.fetch_rows()); ++at.step) {
-    const GlobalBatch batch = batch_at(at);
-    for (std::int64_t micro = 0; micro * batch_ < batch.count; ++micro)
-      task_.reads(step_.rank_part(batch, micro, world_.rank()), wanted);
-    samples += batch.count;
-    at.position = end_of(batch);
-  }
-  rows.start(std::move(wanted));
-  return {.first = step, .end = at.step, .epoch = epoch, .position = at.position};
 }
 
 StepOutcome ShardedProgram::update(const TrainState& state, const GlobalBatch& batch, const StepSums& sums, double lr,

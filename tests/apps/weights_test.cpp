@@ -387,4 +387,17 @@ TEST_SUITE("apps.weights") {
     const H5File a = H5File::open("a/checkpoints/final.h5"), b = H5File::open("b/checkpoints/final.h5");
     CHECK(h5_arrays(a, "/model").arrays == h5_arrays(b, "/model").arrays);
   }
+
+  TEST_CASE("every member of an ensemble and every fold starts from the weights of another program") {
+    for (const auto& [c, command, folder] : {std::tuple{kCases[6], "train --ensemble.members 2", "member-"},
+                                             {kCases[5], "folds --data.folds 2", "fold-"}}) {
+      const std::string checkpoint = train(c);
+      succeeded(run("export --format safetensors --checkpoint " + checkpoint + " --output w.safetensors"));
+      succeeded(run(std::string(command) + " --init-from w.safetensors --model.kind " + c.kind +
+                    " --data data.h5 --batch.size 4 --steps 1 --run-dir next " + c.options));
+      const auto weights = [](const std::string& file) { return h5_arrays(H5File::open(file), "/model").arrays; };
+      for (const char* number : {"1", "2"})
+        CHECK(weights(join("next/", folder, number, "/initial.h5")) == weights(checkpoint));
+    }
+  }
 }

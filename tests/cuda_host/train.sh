@@ -3,10 +3,10 @@
 # The trajectory matches the CPU's, by NCCL and by MPI. The bits are equal on 1 and 2 ranks with --reproducible, with
 # and without graphs, with and without kernels that start early, and for any size of gradient buckets. A checkpoint
 # continues on the other kind of device. Embeddings are exchanged by rows. Batches that the GPU makes, and those of the
-# host where the data set does not fit, train the same network. Every model takes some steps, and HRM's slots stay on
-# the GPU. The memory check names a batch size that fits (only the stand-in's memory is small enough to test that).
-# Measurements of the GPUs go into the records of the run. A resumed run multiplies by the algorithms that its
-# checkpoint records.
+# host where the data set does not fit or stays in its file, train the same network. Every model takes some steps, and
+# HRM's slots stay on the GPU. The memory check names a batch size that fits (only the stand-in's memory is small enough
+# to test that). Measurements of the GPUs go into the records of the run. A resumed run multiplies by the algorithms
+# that its checkpoint records.
 # With one GPU, two ranks share it by MPI, and tests that need NCCL on two GPUs are skipped.
 # sections emulator nvml products graphs buckets rows last stalled fault memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
 # shellcheck source=SCRIPTDIR/common.sh
@@ -293,7 +293,16 @@ for model in "${small_models[@]}"; do
   case $kind in
     kgat)  # steps on interactions, then on triples
       same_batches kgat "${options[@]:0:4}" --batch.size 700
+      if [ "$gpus" -gt 1 ]; then
+        train_on_two "${options[@]}" --epochs 1 --steps 1 --run-dir kgat-two --device cuda
+        says "each of the 2 GPUs computes the same step, so more GPUs make it no faster; one GPU, or dist.mode"
+      fi
       ;;
+    har | hrm | sasrec | tisasrec)  # rows that stay in the file
+      train "${options[@]}" --epochs 1 --steps 3 --run-dir "$kind-file" --seed 1 --device cuda --data.layout divided --data.memory 1e-7
+      says "rows: stay in the file"
+      same_bits "$kind-gpu" "$kind-file"
+      ;;&
     har | sasrec | tisasrec)
       same_batches "$kind" "${options[@]}"
       ;;&

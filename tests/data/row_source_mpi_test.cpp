@@ -86,6 +86,63 @@ TEST_SUITE("data.row_source") {
     for (std::int64_t i = 0; i < kRows * kWidth; ++i) numbers.push_back(number(i / kWidth, i % kWidth));
     for (const std::uint64_t seed : {std::uint64_t{0}, std::uint64_t{77}})
       CHECK(rows.source.hash(rows.arrays[0], seed) == hash64(numbers.data(), numbers.size() * sizeof(float), seed));
+    CHECK(rows.source.hash(rows.arrays[0], 5, 100, 500) ==
+          hash64(numbers.data() + 100 * kWidth, 500 * kWidth * sizeof(float), 5));
+    CHECK(rows.source.hash(rows.arrays[0], 5, 100, 0) == hash64("", 0, 5));
+  }
+
+  TEST_CASE("a sum over rows calls for each row once, on a rank that has it") {
+    InFile rows;
+    std::vector<double> found(300);
+    const auto row_of = [](std::int64_t i) { return kRows - 1 - 3 * i; };
+    rows.arrays[0].sum_over(
+        300, row_of, [&](std::int64_t i) { found[to_size(i)] += rows.arrays[0].row<float>(row_of(i))[1]; }, found);
+    for (std::int64_t i = 0; i < 300; ++i) CHECK(found[to_size(i)] == number(row_of(i), 1));
+  }
+
+  TEST_CASE("rows may differ in size, and some may be empty") {
+    std::vector<std::int64_t> starts = {0};
+    for (std::int64_t row = 0; row < kRows; ++row) starts.push_back(starts.back() + (row % 7 == 3 ? 0 : row % 40));
+    const std::int64_t all = starts.back();
+    const auto values = [&]<class T>(T) {
+      return RowColumn{dtype_of<T>::value,
+                       {all},
+                       [&](std::int64_t first, const Tensor& to) {
+                         for (std::int64_t i = 0; i < to.size(); ++i)
+                           to.data<T>()[i] = static_cast<T>(3 * (starts[to_size(first)] + i));
+                       },
+                       starts};
+    };
+    for (const double memory_bytes : {4096.0, 1e9}) {
+      LocalDataMemory memory;
+      RowSource source(memory, &test_world(), {.layout = DataLayout::divided, .memory_bytes = memory_bytes});
+      const auto arrays = source.place(kRows, {values(std::int32_t{}), values(std::int64_t{})}, {});
+      CHECK(source.whole() == (memory_bytes == 1e9));
+      const std::vector<std::int64_t> wanted = {3, 999, 39, 40 + test_world().rank(), 500};
+      arrays[0].fetch(wanted);
+      for (const std::int64_t row : wanted)
+        for (std::int64_t at = starts[to_size(row)], i = 0; at < starts[to_size(row) + 1]; ++at, ++i) {
+          CHECK(arrays[0].row<std::int32_t>(row)[i] == 3 * at);
+          CHECK(arrays[1].row<std::int64_t>(row)[i] == 3 * at);
+        }
+      std::vector<std::int64_t> numbers;
+      for (std::int64_t at = 0; at < all; ++at) numbers.push_back(3 * at);
+      CHECK(source.hash(arrays[1], 9) == hash64(numbers.data(), numbers.size() * sizeof(std::int64_t), 9));
+      CHECK(source.hash(arrays[1], 9, 0, 30) == hash64(numbers.data(), to_size(starts[30]) * sizeof(std::int64_t), 9));
+    }
+  }
+
+  TEST_CASE("row numbers have 64 bits") {
+    constexpr std::int64_t kMany = 3'000'000'000;
+    LocalDataMemory memory;
+    RowSource source(memory, &test_world(), {.layout = DataLayout::divided, .memory_bytes = 4096});
+    const auto low_byte = [](std::int64_t first, const Tensor& to) {
+      for (std::int64_t i = 0; i < to.size(); ++i) to.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(first + i);
+    };
+    const RowArray rows = source.place(kMany, {{DType::u8, {kMany, 1}, low_byte}}, {}).front();
+    const std::vector<std::int64_t> wanted = {kMany - 1 - test_world().rank(), 2'147'483'648, 2'147'483'647, 0};
+    rows.fetch(wanted);
+    for (const std::int64_t row : wanted) CHECK(*rows.row<std::uint8_t>(row) == row % 256);
   }
 
   TEST_CASE("rows that fit are held, and the layout decides nothing else") {
@@ -95,7 +152,7 @@ TEST_SUITE("data.row_source") {
       const std::vector<RowArray> arrays = source.place(kRows, columns(), {});
       CHECK(source.whole());
       CHECK(arrays[0].row<float>(kRows - 1)[1] == number(kRows - 1, 1));
-      CHECK(arrays[1].whole().size() == kRows * kBytes);
+      CHECK(arrays[1].all().size() == kRows * kBytes);
     }
   }
 

@@ -41,4 +41,8 @@ prep::SequenceSet gap_sessions(std::int64_t users, std::uint64_t seed) {
   return prep::make_gap_sessions(what);
 }
 
+bool has_had(const SequenceData& data, std::int64_t user, std::int32_t item, Seen seen) {
+  return std::ranges::count(data.items(user, seen), item) > 0;
+}
+
 }  // namespace lockstep::test

@@ -14,6 +14,8 @@ prep::SequenceSet sequence_set(const std::vector<std::vector<std::int32_t>>& ite
 
 /// The set as a task reads it from a file.
 SequenceData read_set(const prep::SequenceSet& set, LocalDataMemory& data_memory);
+/// Whether a part of a user's history has this item.
+bool has_had(const SequenceData& data, std::int64_t user, std::int32_t item, Seen seen);
 
 /// A small generated set of sessions in which the time gaps determine the next item.
 prep::SequenceSet gap_sessions(std::int64_t users, std::uint64_t seed = 1);

@@ -67,18 +67,26 @@ class DatasetFile {
   template <class T>
   void read_into(const std::string& dataset, const std::vector<std::int64_t>& shape, std::span<T> out,
                  const std::function<void(std::int64_t first, std::span<const T> values)>& check = {}) const;
+  /// The same for rows [first, first + rows) of the outermost axis; values are compared with their checksum only if
+  /// these are all rows.
+  template <class T>
+  void read_rows(const std::string& dataset, std::int64_t first, std::int64_t rows, std::span<T> out,
+                 const std::function<void(std::int64_t first, std::span<const T> values)>& check = {}) const;
   template <class T>
   std::vector<T> read(const std::string& dataset, const std::vector<std::int64_t>& shape) const;
   std::vector<std::string> read_text(const std::string& dataset, std::int64_t count) const;
   /// Compares the values of all datasets below a group with their checksums, for code that reads them from file().
   void verify(const std::string& group) const;
-  /// Checks that each value is in 0 .. count-1. `what` names a value, `width` is the number of values in a row.
+  /// Compares the values of one dataset with their checksum. hash  of the values; without it they are read
+  void require_sum(const std::string& dataset, std::optional<std::uint64_t> hash = {}) const;
+  /// Checks that each value is in 0 .. count-1. `what` names a value, `width` is the number of values in a row, `first`
+  /// the number of the first value.
   template <class T>
   void require_ids(const std::string& dataset, std::span<const T> values, std::int64_t count, const char* what,
-                   std::int64_t width = 1) const {
+                   std::int64_t width = 1, std::int64_t first = 0) const {
     const auto bad = std::find_if(values.begin(), values.end(), [count](T v) { return v < 0 || v >= count; });
     if (bad != values.end())
-      refuse_id(dataset, static_cast<std::int64_t>(*bad), (bad - values.begin()) / width, count, what);
+      refuse_id(dataset, static_cast<std::int64_t>(*bad), (first + (bad - values.begin())) / width, count, what);
   }
   void require_offsets(const std::string& dataset, std::span<const std::int64_t> offsets, std::int64_t end,
                        Rise rise) const;
@@ -86,10 +94,18 @@ class DatasetFile {
  private:
   [[noreturn]] void refuse_id(const std::string& dataset, std::int64_t value, std::int64_t row, std::int64_t count,
                               const char* what) const;
-  void require_sum(const std::string& dataset, std::optional<std::uint64_t> hash) const;
   const H5File& file_;
   bool sealed_;
   std::string opening_;
+};
+
+/// A prepared file that is open as long as something reads its rows.
+struct OpenSet {
+  OpenSet(H5File opened, const DatasetFormat& format) : file(std::move(opened)), set(file, format) {}
+  OpenSet(const OpenSet&) = delete;
+  OpenSet& operator=(const OpenSet&) = delete;
+  const H5File file;
+  const DatasetFile set;
 };
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lockstep/step/sharded_step.hpp"
+#include "lockstep/train/step_rows.hpp"
 #include "lockstep/train/training_program.hpp"
 
 namespace lockstep {
@@ -65,20 +66,10 @@ class ShardedProgram : public TrainingProgram {
 
   ShardTask& task_;
   const std::vector<FlatRange> norm_ranges_;
-  /// Some steps whose rows are fetched together.
-  struct Fetched {
-    std::int64_t first = 0, end = 0;       ///< steps
-    std::int64_t epoch = 0, position = 0;  ///< after the last of them
-  };
-  /// Makes the rows of this step available, and lets those of later steps come during the computation.
-  void fetch_rows(const TrainState& state);
-  Fetched start_rows(std::int64_t step, std::int64_t epoch, std::int64_t position);
-
-  Fetched here_, ahead_;      ///< rows that are here, and rows that are coming
-  std::int64_t fetches_ = 0;  ///< RowSource::fetches() of ahead_
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GpuUpdate> update_;
   ShardedStep step_;
+  StepRows rows_;
   std::int64_t last_epoch_ = 0;  ///< of the last step
   bool logged_ = false;          ///< whether ShardedStep::row_choice() is in the log
 };

@@ -102,8 +102,6 @@ class TaskConfig {
   virtual bool has_diagnostics() const { return false; }
   /// errors  Error (usage): the training program does not support the options of the run
   virtual void require_supported(const RunConfig&, int /*ranks*/) const {}
-  /// Why load() does not divide rows over nodes (RowSource), for messages; "": it does.
-  virtual const char* undivided() const { return "its data set is needed whole on each node"; }
   /// errors  usage: options that do not fit the data; data: a file that is damaged, of another format or unlike the
   ///         checkpoint
   virtual std::unique_ptr<Task> load(const TaskSource& source) const = 0;

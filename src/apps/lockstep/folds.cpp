@@ -38,11 +38,12 @@ std::string line_of(const Json& json, int indent) {
 
 /// Trains one fold on this rank alone, or continues it; returns the exit code. `options` is bound to
 /// `mine`, which has this rank's threads and device.
-int train_fold(World& world, const Options& options, const RunConfig& mine, std::int64_t fold) {
+int train_fold(World& world, const Options& options, const RunConfig& mine, std::int64_t fold,
+               const std::optional<ForeignWeights>& first_weights) {
   const std::unique_ptr<NestedRun> run = make_fold(options, mine, fold);
   return run_as_threads(world, 1, [&](World& alone) {
     log::set_thread_speaker({world.rank(), world.size(), world.host()});  // rank 0 prints its own folds
-    return training_run(alone, run->options, run->config, TakeOver::no);
+    return training_run(alone, run->options, run->config, TakeOver::no, "", first_weights);
   });
 }
 
@@ -165,6 +166,7 @@ int run_folds(World& world, const Args& args) {
                   "leave one subject out");
   if (!parse(world, options, args, config)) return 0;
   const StopSignals signals;
+  const std::optional<ForeignWeights> first_weights = read_first_weights(world, config, options);
   complete(world, config, options, args);
   log::set_all_ranks(config.run.all_ranks_log);
   // Ranks end at different times, so the last collectives have no time limit.
@@ -202,8 +204,9 @@ int run_folds(World& world, const Args& args) {
   for (auto f = static_cast<std::size_t>(world.rank()); f < tests.size() && code == kExitDone; f += size) {
     world.at("fold", static_cast<std::int64_t>(f + 1));
     log::info("fold ", f + 1, " of ", tests.size(), ": tests ", tests[f]);
-    code = signals.received() != 0 ? kExitInterrupted
-                                   : train_fold(world, options, config, static_cast<std::int64_t>(f + 1));
+    code = signals.received() != 0
+               ? kExitInterrupted
+               : train_fold(world, options, config, static_cast<std::int64_t>(f + 1), first_weights);
     if (code == kExitDone)
       mine[std::to_string(f)] = test_record(fs::path(config.run.dir) / fold_folder(static_cast<std::int64_t>(f + 1)));
   }

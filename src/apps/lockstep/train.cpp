@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/nested_runs.hpp"
@@ -197,9 +198,20 @@ int pretrain(World& world, NestedRun& first, RunConfig& config, TakeOver take_ov
   return kExitDone;
 }
 
+/// Makes the checkpoint of a run's first weights, if another program has written them. Collective.
+void import_weights(World& world, RunConfig& config, std::optional<ForeignWeights> weights) {
+  if (!weights) return;
+  config.initial = (fs::path(config.run.dir) / "initial.h5").string();
+  world.together("importing the first weights", [&] {
+    if (world.rank() == 0)
+      log::info("first weights, from ", config.run.init, ": ", weights->write(config.initial, config, config.text));
+  });
+}
+
 /// Trains the members of an ensemble one after the other, on all ranks. Each is a run of its own. Returns the exit code
 /// of the last one. Collective.
-int train_members(World& world, const Options& options, RunConfig& config, TakeOver take_over) {
+int train_members(World& world, const Options& options, RunConfig& config, TakeOver take_over,
+                  const std::optional<ForeignWeights>& first_weights) {
   const std::int64_t members = member_count(options);
   world.together("opening the run directory", [&] {
     require_usage(!config.resumes_file(), "option run.resume = ", config.run.resume, ": an ensemble has ", members,
@@ -215,6 +227,7 @@ int train_members(World& world, const Options& options, RunConfig& config, TakeO
     RunConfig& its = member->config;
     log::info("member ", number, " of ", members, ": seed ", its.run.seed, ", in ", its.run.dir);
     const fs::path checkpoint = open_run(world, member->options, its, take_over);
+    if (checkpoint.empty()) import_weights(world, its, first_weights);
     const int code = on_each_gpu(world, its, [&](World& rank) { return train(rank, its, checkpoint, {}); });
     if (code != kExitDone) return code;
   }
@@ -250,6 +263,15 @@ void complete(World& world, RunConfig& config, const Options& options, const Arg
   config.text = options.ini();
 }
 
+std::optional<ForeignWeights> read_first_weights(World& world, const RunConfig& config, Options& options) {
+  std::optional<ForeignWeights> found;
+  world.together("reading the first weights", [&] {
+    if (!holds_foreign_weights(config.run.init)) return;
+    found.emplace(config.run.init, "", config.model_kind).set_options(options);
+  });
+  return found;
+}
+
 void open_directory(RunConfig& config, const Options& options, TakeOver take_over) {
   const char* job = std::getenv("SLURM_JOB_ID");
   const bool once = config.run.resume != "auto" && job != nullptr;
@@ -275,20 +297,12 @@ int training_run(World& world, const Options& options, RunConfig& config, TakeOv
     require_usage(member_count(options) == 1 || profiled.empty(), "option profile = ", profiled_steps,
                   ": it records one run; an ensemble has ", member_count(options));
   });
-  if (member_count(options) > 1) return train_members(world, options, config, take_over);
+  if (member_count(options) > 1) return train_members(world, options, config, take_over, first_weights);
   const fs::path checkpoint = open_run(world, options, config, take_over);
   if (first && checkpoint.empty()) {  // a resumed run needs no pretraining
     if (const int code = pretrain(world, *first, config, take_over); code != kExitDone) return code;
   }
-  if (first_weights && checkpoint.empty()) {
-    config.initial = (fs::path(config.run.dir) / "initial.h5").string();
-    world.together("importing the first weights", [&] {
-      if (world.rank() == 0)
-        log::info("first weights, from ", config.run.init, ": ",
-                  first_weights->write(config.initial, config, config.text));
-    });
-  }
-  first_weights.reset();
+  if (checkpoint.empty()) import_weights(world, config, std::exchange(first_weights, {}));
   return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint, profiled); });
 }
 
@@ -313,11 +327,7 @@ int run_train(World& world, const Args& args) {
            "profile-A-B.json in the run directory; see docs/profiling.md")
       .value_name("A..B");
   if (!parse(world, options, args, config)) return 0;
-  std::optional<ForeignWeights> first_weights;
-  world.together("reading the first weights", [&] {
-    if (!holds_foreign_weights(config.run.init)) return;
-    first_weights.emplace(config.run.init, "", config.model_kind).set_options(options);
-  });
+  std::optional<ForeignWeights> first_weights = read_first_weights(world, config, options);
   complete(world, config, options, args);
   log::set_all_ranks(config.run.all_ranks_log);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});

@@ -14,6 +14,10 @@ namespace lockstep::apps {
 /// Collective.
 void complete(World& world, RunConfig& config, const Options& options, const Args& args);
 
+/// run.init, if another program has written it; then also sets the options of the network that follow from it.
+/// Collective. errors  usage: lists the options that neither the file nor the user determines
+std::optional<ForeignWeights> read_first_weights(World& world, const RunConfig& config, Options& options);
+
 /// open_run_directory() for config.run.dir and run.resume. If this is a later start of a requeued Slurm job, which
 /// repeats the command of the first one, config.run.resume becomes auto. Call it on rank 0.
 void open_directory(RunConfig& config, const Options& options, TakeOver take_over);
@@ -22,7 +26,7 @@ void open_directory(RunConfig& config, const Options& options, TakeOver take_ove
 /// code. Collective.
 ///
 /// profiled_steps  "A..B" or ""; see --profile
-/// first_weights   run.init, if another program has written it
+/// first_weights   read_first_weights()
 /// errors          Error (usage): a contradictory configuration, or one that does not match the data or the directory
 int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
                  const std::string& profiled_steps = "", std::optional<ForeignWeights> first_weights = {});

@@ -74,10 +74,10 @@ AffineGuess linear_regression(const EmulatorData& data) {
   const Moments& m = data.moments;
   std::vector<double> a(n * n), b(n * out), z(n, 1), t(out);  // the last of z stays 1, for the bias
   for (std::int64_t r = 0; r < used; ++r) {
-    if (r % kFetched == 0 && !data.whole()) {
+    if (r % kFetched == 0 && !data.x.whole()) {
       std::vector<std::int64_t> rows;
       for (std::int64_t i = r; i < std::min(used, r + kFetched); ++i) rows.push_back(row_of(i));
-      data.source->fetch(std::move(rows));
+      data.x.fetch(std::move(rows));
     }
     normalise({data.x.row<float>(row_of(r)), in}, m.input_mean, m.input_std, z.data());
     normalise({data.y.row<float>(row_of(r)), out}, m.output_mean, m.output_std, t.data());

@@ -6,39 +6,25 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
-#include "lockstep/io/dataset_file.hpp"
-#include "lockstep/io/seal.hpp"
+#include "lockstep/data/dataset_rows.hpp"
 
 namespace lockstep {
 namespace {
 
-/// The file of a data set, open as long as something reads its rows.
-struct OpenSet {
-  explicit OpenSet(H5File opened) : file(std::move(opened)), set(file, kEmulatorFormat) {}
-  H5File file;
-  DatasetFile set;
-};
-
 /// The rows of a dataset, each value checked. `column(c)` names column c in messages.
 template <class Column>
-RowColumn checked_rows(std::shared_ptr<const OpenSet> open, std::string dataset, const Shape& shape, Column column) {
-  return {DType::f32, shape, [=](std::int64_t first_row, const Tensor& to) {
-            std::vector<std::int64_t> extents;
-            for (int axis = 0; axis < shape.rank(); ++axis) extents.push_back(shape[axis]);
-            const std::int64_t width = shape.size() / shape[0];
-            const auto check = [&](std::int64_t first, std::span<const float> values) {
-              const auto bad =
-                  std::find_if_not(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
-              if (bad == values.end()) return;
-              const std::int64_t at = first + (bad - values.begin());
-              throw Error(Fault::data,
-                          join(open->set.reading(dataset), ": row ", at / width, ", column ", column(at % width),
-                               " is ", *bad, "; drop such rows or rebuild the file with lockstep-prep"));
-            };
-            if (to.shape() == shape) return open->set.read_into<float>(dataset, extents, to.span<float>(), check);
-            open->file.read_rows<float>(dataset, first_row, to.shape()[0], to.span<float>());
-            check(first_row * width, to.span<const float>());
-          }};
+DatasetRows checked_rows(const std::shared_ptr<const OpenSet>& open, const char* name, Column column) {
+  const std::vector<std::int64_t> shape = open->file.info(name).shape;
+  const std::int64_t width = Shape(shape).size() / shape[0];
+  return dataset_rows<float>(
+      open, {{name, 0, shape[0]}}, [=](const std::string& dataset, std::int64_t first, auto values) {
+        const auto bad =
+            std::find_if_not(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+        if (bad == values.end()) return;
+        const std::int64_t at = first + (bad - values.begin());
+        throw Error(Fault::data, join(open->set.reading(dataset), ": row ", at / width, ", column ", column(at % width),
+                                      " is ", *bad, "; drop such rows or rebuild the file with lockstep-prep"));
+      });
 }
 
 std::string column_name(const std::vector<std::string>& names, std::int64_t c) {
@@ -79,7 +65,7 @@ std::vector<std::int64_t> EmulatorData::rows_of(Split split, std::int64_t first,
 }
 
 EmulatorData EmulatorData::read(const std::filesystem::path& path, DataMemory& data_memory) {
-  const auto open = std::make_shared<const OpenSet>(data_memory.open(path));
+  const auto open = std::make_shared<const OpenSet>(data_memory.open(path), kEmulatorFormat);
   const H5File& file = open->file;
   const DatasetFile& set = open->set;
   const std::int64_t n = set.size("n", 1);
@@ -98,22 +84,16 @@ EmulatorData EmulatorData::read(const std::filesystem::path& path, DataMemory& d
   data.moments = read_moments(file, "/moments", n_in, n_out);
   data.variables = read_variables(file, "/vars", n_in, n_out);
   const std::vector<std::string>&in = data.variables.input_names, &out = data.variables.output_names;
-  std::vector<std::string> names = {"/x", "/y"};
-  std::vector<RowColumn> columns = {
-      checked_rows(open, "/x", {n, n_in}, [in](std::int64_t c) { return column_name(in, c); }),
-      checked_rows(open, "/y", {n, n_out}, [out](std::int64_t c) { return column_name(out, c); })};
-  if (has_jacobian) {
-    names.emplace_back("/jac");
-    columns.push_back(checked_rows(open, "/jac", {n, n_out, n_in}, [in, out, n_in](std::int64_t c) {
+  std::vector<DatasetRows> datasets = {checked_rows(open, "/x", [in](std::int64_t c) { return column_name(in, c); }),
+                                       checked_rows(open, "/y", [out](std::int64_t c) { return column_name(out, c); })};
+  if (has_jacobian)
+    datasets.push_back(checked_rows(open, "/jac", [in, out, n_in](std::int64_t c) {
       return join("d ", column_name(out, c / n_in), " / d ", column_name(in, c % n_in));
     }));
-  }
-  RowSource& rows = data_memory.rows();
-  const std::vector<RowArray> arrays = rows.place(n, columns, path);
+  const std::vector<RowArray> arrays = place_rows(data_memory, datasets);
   data.x = arrays[0];
   data.y = arrays[1];
   if (has_jacobian) data.jacobian = arrays[2];
-  data.source = &rows;
   std::array<std::int64_t, 3> count{};
   const bool narrow = n <= std::numeric_limits<std::int32_t>::max();
   data.order = data_memory.place(narrow ? DType::i32 : DType::i64, {n}, [&](const Tensor& to) {
@@ -127,15 +107,7 @@ EmulatorData EmulatorData::read(const std::filesystem::path& path, DataMemory& d
   std::copy_n(counts.data<std::int64_t>(), 3, data.count.begin());
 
   for (std::size_t i = 0; i < arrays.size(); ++i) {
-    const std::uint64_t before = data.hash;
-    data.hash = rows.hash(arrays[i], before);
-    // Rows that were read in parts are compared with their checksum here; there is none of f64 that is read as f32.
-    if (!rows.whole() && is_sealed(file) && file.info(names[i]).type == H5Type::f32) {
-      const std::string defect = values_defect(file, names[i], before == 0 ? data.hash : rows.hash(arrays[i], 0));
-      require_data(defect.empty(), set.opening(), ": ", defect,
-                   "; the disk, a copy or another program has changed the file: copy it again, or rebuild it with "
-                   "lockstep-prep");
-    }
+    data.hash = data_memory.rows().hash(arrays[i], data.hash);
     if (i == 1)
       data.hash = data_memory.hash([&] { return hash64(data.order.raw(), data.order.size_bytes(), data.hash); });
   }

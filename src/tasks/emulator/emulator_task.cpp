@@ -129,7 +129,7 @@ void EmulatorTask::move_to(Device device) {
   ShardTask::move_to(device);
   table_.reset();
   on_gpu_.clear();
-  if (!device.is_cuda() || options_.loss.jacobian > 0 || !data_.whole()) return;
+  if (!device.is_cuda() || options_.loss.jacobian > 0 || !data_.x.whole()) return;
   if (data_.order.dtype() != DType::i32) return;  // kernels have row numbers of 32 bits
   const std::int64_t in = data_.n_in(), out = data_.n_out();
   const Tensor training = data_.order.slice(0, size(Split::train));
@@ -149,8 +149,7 @@ void EmulatorTask::move_to(Device device) {
     for (const auto& [name, part] : kMoments)
       to = std::ranges::transform(data_.moments.*part, to, [](double v) { return static_cast<T>(v); }).out;
   });
-  table_ = {
-      .x = moved(data_.x.whole()), .y = moved(data_.y.whole()), .order = moved(training), .moments = moved(moments)};
+  table_ = {.x = moved(data_.x.all()), .y = moved(data_.y.all()), .order = moved(training), .moments = moved(moments)};
 }
 
 const ops::SampleTable* EmulatorTask::table() const {
@@ -486,7 +485,7 @@ std::vector<MetricTable> EmulatorTask::tables(Split, const std::vector<double>& 
 std::vector<Metric> EmulatorTask::diagnostics() const {
   const std::int64_t count = std::min(options_.sensitivity_rows, size(Split::validation)), in = data_.n_in();
   const std::vector<std::int64_t> rows = data_.rows_of(Split::validation, 0, count);
-  if (!data_.whole()) data_.source->fetch(rows);
+  data_.x.fetch(rows);
   std::vector<float> x(static_cast<std::size_t>(count * in));
   for (std::int64_t r = 0; r < count; ++r)
     std::copy_n(data_.x.row<float>(rows[static_cast<std::size_t>(r)]), in, x.data() + r * in);

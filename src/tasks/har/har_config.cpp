@@ -246,7 +246,9 @@ TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const
   for (const std::int32_t label : HarData::train_labels(path, folds_)) ++classes[label];
   for (const auto& [label, count] : classes) needs.train_samples += windows_kept(count, percent_);
   if (single) needs.train_samples *= network.channels;
-  needs.data_bytes = windows * (8 * static_cast<double>(shape[1] * shape[2]) + 12);
+  needs.data_rows = static_cast<std::int64_t>(windows);
+  needs.row_bytes = 8 * static_cast<double>(shape[1] * shape[2]);
+  needs.data_bytes = windows * (needs.row_bytes + 12);
   // Values of a token that a pass keeps: embedding, pooling and their gradients; per layer two norms, queries, keys and
   // values, attention and its projection, two residuals, and the MLP.
   const double columns = static_cast<double>(network.heads * network.head_width),
@@ -255,8 +257,7 @@ TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const
       9 * dim + static_cast<double>(network.layers) * (6.5 * dim + 8 * columns + 3 * static_cast<double>(network.mlp));
   needs.activation_bytes_per_sample =
       static_cast<double>(size_bytes(dtype)) * static_cast<double>(network.sequences() * network.tokens()) * token;
-  if (step.on_gpu && network.input == HarArch::Input::signal)
-    needs.gpu_data_bytes = windows * 8 * static_cast<double>(shape[1] * shape[2]);
+  if (step.on_gpu && network.input == HarArch::Input::signal) needs.gpu_data_bytes = windows * needs.row_bytes;
   return needs;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -10,7 +11,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
-#include "lockstep/io/dataset_file.hpp"
+#include "lockstep/data/dataset_rows.hpp"
 
 namespace lockstep {
 
@@ -21,34 +22,49 @@ constexpr std::array<const char*, 3> kParts = {"/train/", "/val/", "/test/"};
 /// Checks shapes across the parts, then reads the arrays.
 class Reader {
  public:
-  explicit Reader(H5File file) : file_(std::move(file)), set_(file_, kHarFormat) {}
-  const DatasetFile& set() const { return set_; }
+  explicit Reader(H5File file) : open_(std::make_shared<const OpenSet>(std::move(file), kHarFormat)) {}
+  const DatasetFile& set() const { return open_->set; }
 
   /// (windows, channels, samples) of each part.
   std::array<std::vector<std::int64_t>, 3> shapes(std::int64_t channels) const {
     std::array<std::vector<std::int64_t>, 3> all;
     for (std::size_t p = 0; p < kParts.size(); ++p) {
       const std::string group = kParts[p];
-      all[p] = set_.expect(group + "signals", {H5Type::f64}, {-1, channels, p == 0 ? -1 : all[0][2]});
-      require_data(all[p][2] > 0, set_.reading(group + "signals"), ": windows without samples");
-      set_.expect(group + "labels", {H5Type::i32}, {all[p][0]});
-      set_.expect(group + "recording", {H5Type::i32}, {all[p][0]});
-      set_.expect(group + "start", {H5Type::i64}, {all[p][0]});
+      all[p] = set().expect(group + "signals", {H5Type::f64}, {-1, channels, p == 0 ? -1 : all[0][2]});
+      require_data(all[p][2] > 0, set().reading(group + "signals"), ": windows without samples");
+      set().expect(group + "labels", {H5Type::i32}, {all[p][0]});
+      set().expect(group + "recording", {H5Type::i32}, {all[p][0]});
+      set().expect(group + "start", {H5Type::i64}, {all[p][0]});
     }
     return all;
   }
 
-  void signals(std::size_t part, const Tensor& to, const std::vector<std::string>& channels) const {
-    const std::string name = std::string(kParts[part]) + "signals";
-    const std::int64_t length = to.shape()[2], width = to.shape()[1] * length;
-    set_.read_into<double>(
-        name, {to.shape()[0], to.shape()[1], length}, to.span<double>(),
-        [&](std::int64_t first, std::span<const double> values) {
+  /// The signals of all parts in this order; empty: that of the file.
+  DatasetRows signals(const std::array<std::int64_t, 3>& stored, const std::vector<std::int32_t>& order,
+                      const HarData& data, std::int64_t length) const {
+    std::vector<DatasetPiece> pieces;
+    const auto add = [&](std::size_t part, std::int64_t first, std::int64_t count) {
+      const std::string name = std::string(kParts[part]) + "signals";
+      if (!pieces.empty() && pieces.back().dataset == name && pieces.back().first + pieces.back().count == first)
+        pieces.back().count += count;
+      else
+        pieces.push_back({name, first, count});
+    };
+    for (std::size_t part = 0; order.empty() && part < kParts.size(); ++part) add(part, 0, stored[part]);
+    for (std::int64_t window : order) {
+      std::size_t part = 0;
+      while (window >= stored[part]) window -= stored[part++];
+      add(part, window, 1);
+    }
+    return dataset_rows<double>(
+        open_, pieces,
+        [open = open_, channels = data.channel_names, length](const std::string& name, std::int64_t first,
+                                                              std::span<const double> values) {
           const auto bad = std::find_if_not(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
           if (bad == values.end()) return;
-          const std::int64_t at = first + (bad - values.begin());
+          const std::int64_t at = first + (bad - values.begin()), width = std::ssize(channels) * length;
           throw Error(Fault::data,
-                      join(set_.reading(name), ": window ", at / width, ", channel ",
+                      join(open->set.reading(name), ": window ", at / width, ", channel ",
                            channels[static_cast<std::size_t>(at % width / length)], ", sample ", at % length, " is ",
                            *bad, "; drop such windows or rebuild the file with lockstep-prep"));
         });
@@ -56,14 +72,14 @@ class Reader {
 
   void labels(std::size_t part, std::span<std::int32_t> to, std::int64_t classes, HarData::Labels kind) const {
     const std::string name = std::string(kParts[part]) + "labels";
-    set_.read_into<std::int32_t>(name, {static_cast<std::int64_t>(to.size())}, to);
+    set().read_into<std::int32_t>(name, {static_cast<std::int64_t>(to.size())}, to);
     const auto unknown = std::ranges::find(to, -1);
     const bool may_lack = part == static_cast<std::size_t>(Split::test);
-    require_data(unknown == to.end() || !may_lack || kind == HarData::Labels::optional, set_.reading(name), ": window ",
-                 unknown - to.begin(), " has no label; such a set serves lockstep predict only");
+    require_data(unknown == to.end() || !may_lack || kind == HarData::Labels::optional, set().reading(name),
+                 ": window ", unknown - to.begin(), " has no label; such a set serves lockstep predict only");
     std::vector<std::int32_t> known(to.begin(), to.end());
     if (may_lack) std::ranges::replace(known, -1, 0);
-    set_.require_ids(name, std::span<const std::int32_t>(known), classes, "label");
+    set().require_ids(name, std::span<const std::int32_t>(known), classes, "label");
   }
 
   /// The values of all parts, one after another.
@@ -71,7 +87,7 @@ class Reader {
   std::vector<T> column(const char* name) const {
     std::vector<T> all;
     for (const std::string part : kParts) {
-      const std::vector<T> values = set_.read<T>(part + name, {-1});
+      const std::vector<T> values = set().read<T>(part + name, {-1});
       all.insert(all.end(), values.begin(), values.end());
     }
     return all;
@@ -79,9 +95,9 @@ class Reader {
 
   std::vector<std::vector<std::int32_t>> folds(const std::string& how) const {
     const auto subject = column<std::int32_t>("subject"), label = column<std::int32_t>("labels");
-    require_data(subject.size() == label.size(), set_.opening(), ": ", subject.size(), " subjects of ", label.size(),
+    require_data(subject.size() == label.size(), set().opening(), ": ", subject.size(), " subjects of ", label.size(),
                  " windows");
-    return stratified_folds(how, subject, label, file_.path().string());
+    return stratified_folds(how, subject, label, open_->file.path().string());
   }
 
   /// The windows of the file, with those of fold `number` of `all` last. Sets `tests` to their number.
@@ -102,37 +118,44 @@ class Reader {
   }
 
  private:
-  H5File file_;
-  DatasetFile set_;
+  std::shared_ptr<const OpenSet> open_;
 };
 
-/// Reorders rows of `width` elements; an empty order changes nothing.
+/// Reorders values; an empty order changes nothing.
 template <class T>
-void reorder(std::span<T> rows, std::int64_t width, const std::vector<std::int32_t>& order) {
-  if (order.empty()) return;
-  const std::vector<T> stored(rows.begin(), rows.end());
-  for (std::size_t i = 0; i < order.size(); ++i)
-    std::copy_n(stored.begin() + order[i] * width, width, rows.begin() + static_cast<std::int64_t>(i) * width);
+void reorder(std::span<T> values, const std::vector<std::int32_t>& order) {
+  const std::vector<T> stored(values.begin(), values.end());
+  for (std::size_t i = 0; i < order.size(); ++i) values[i] = stored[static_cast<std::size_t>(order[i])];
 }
 
 /// Mean and deviation of each channel over the training windows, as lockstep-prep computes them.
 void take_moments(HarData& data) {
-  const std::int64_t channels = data.channels(), length = data.length();
-  const double samples = static_cast<double>(data.count[0] * length);
-  const auto mean_of = [&](std::int64_t c, const auto& term) {
-    double sum = 0;
-    for (std::int64_t n = 0; n < data.count[0]; ++n) {
-      const double* x = data.window(n) + c * length;
-      sum += std::accumulate(x, x + length, 0.0, [&](double all, double value) { return all + term(value); });
-    }
-    return sum / samples;
+  const std::int64_t channels = data.channels(), length = data.length(), windows = data.count[0];
+  std::vector<double> sums(static_cast<std::size_t>(windows * channels));  // of each window
+  const auto means_of = [&](const auto& term) {
+    std::ranges::fill(sums, 0);
+    const auto add = [&](std::int64_t n) {
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const double* x = data.window(n) + c * length;
+        sums[static_cast<std::size_t>(n * channels + c)] =
+            std::accumulate(x, x + length, 0.0, [&](double all, double value) { return all + term(c, value); });
+      }
+    };
+    data.signals.sum_over(windows, std::identity(), add, sums);
+    std::vector<double> means(static_cast<std::size_t>(channels));
+    for (std::size_t i = 0; i < sums.size(); ++i) means[i % means.size()] += sums[i];
+    for (double& mean : means) mean /= static_cast<double>(windows * length);
+    return means;
   };
-  for (std::int64_t c = 0; c < channels; ++c) {
-    const double mean = mean_of(c, [](double x) { return x; });
-    const double std = std::sqrt(mean_of(c, [mean](double x) { return (x - mean) * (x - mean); }));
+  data.channel_mean = means_of([](std::int64_t, double x) { return x; });
+  data.channel_std = means_of([&](std::int64_t c, double x) {
+    const double far = x - data.channel_mean[static_cast<std::size_t>(c)];
+    return far * far;
+  });
+  for (std::size_t c = 0; c < data.channel_std.size(); ++c) {
     constexpr double kRelative = 1e-10, kSmallest = 1e-30;
-    data.channel_mean[static_cast<std::size_t>(c)] = mean;
-    data.channel_std[static_cast<std::size_t>(c)] = std > std::max(kRelative * std::abs(mean), kSmallest) ? std : 1.0;
+    const double std = std::sqrt(data.channel_std[c]);
+    data.channel_std[c] = std > std::max(kRelative * std::abs(data.channel_mean[c]), kSmallest) ? std : 1.0;
   }
 }
 
@@ -228,26 +251,19 @@ HarData HarData::read(const std::filesystem::path& path, DataMemory& data_memory
     order = reader.order(reader.folds(folds.how), folds, folds.number, tests);
     data.count = {windows - tests, 0, tests};
   }
-  const auto each_part = [&](const Tensor& all, const auto& f) {
-    for (std::int64_t p = 0, first = 0; p < 3; first += stored[static_cast<std::size_t>(p++)])
-      f(static_cast<std::size_t>(p), all.slice(first, stored[static_cast<std::size_t>(p)]));
-  };
-  data.signals = data_memory.place(DType::f64, {windows, channels, length}, [&](const Tensor& to) {
-    each_part(to, [&](std::size_t p, const Tensor& part) { reader.signals(p, part, data.channel_names); });
-    reorder(to.span<double>(), channels * length, order);
-  });
+  data.signals = place_rows(data_memory, {reader.signals(stored, order, data, length)}).front();
   data.labels = data_memory.place(DType::i32, {windows}, [&](const Tensor& to) {
-    each_part(to, [&](std::size_t p, const Tensor& part) {
-      reader.labels(p, part.span<std::int32_t>(), data.classes(), labels);
-    });
-    reorder(to.span<std::int32_t>(), 1, order);
+    for (std::size_t p = 0, first = 0; p < 3; first += static_cast<std::size_t>(stored[p++]))
+      reader.labels(p, to.span<std::int32_t>().subspan(first, static_cast<std::size_t>(stored[p])), data.classes(),
+                    labels);
+    reorder(to.span<std::int32_t>(), order);
   });
   if (folds.given()) take_moments(data);
   data.following = data_memory.place(DType::i32, {windows, 2}, [&](const Tensor& to) {
     auto recording = reader.column<std::int32_t>("recording");
     auto start = reader.column<std::int64_t>("start");
-    reorder(std::span(recording), 1, order);
-    reorder(std::span(start), 1, order);
+    reorder(std::span(recording), order);
+    reorder(std::span(start), order);
     for (const Split split : {Split::train, Split::validation, Split::test}) {
       const std::int64_t first = data.first_of(split);
       follow(recording.data() + first,
@@ -256,9 +272,9 @@ HarData HarData::read(const std::filesystem::path& path, DataMemory& data_memory
              first, length, data.labels.data<std::int32_t>() + first, to.data<std::int32_t>() + 2 * first);
     }
   });
+  const std::uint64_t of_signals = data_memory.rows().hash(data.signals, 0);
   data.hash = data_memory.hash([&] {
-    std::uint64_t sum = hash64(data.signals.raw(), data.signals.size_bytes());
-    sum = hash64(data.labels.raw(), data.labels.size_bytes(), sum);
+    const std::uint64_t sum = hash64(data.labels.raw(), data.labels.size_bytes(), of_signals);
     return hash64(data.count.data(), sizeof data.count, sum);
   });
   return data;

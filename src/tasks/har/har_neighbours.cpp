@@ -11,27 +11,28 @@ namespace lockstep {
 HarNeighbours::HarNeighbours(const HarData& data, std::span<const std::int32_t> train)
     : channels_(data.channels()), length_(data.length()) {
   const auto all = std::ssize(train), used = std::min(all, kMostWindows);
-  std::vector<std::vector<double>> rows;
-  for (std::int64_t i = 0; i < used; ++i) {
-    const std::int32_t window = train[static_cast<std::size_t>(i * all / used)];
-    rows.push_back(features_of(data.window(window)));
-    classes_.push_back(data.label(window));
-  }
-  const std::size_t width = rows.front().size();
+  const auto window_of = [&](std::int64_t i) { return train[static_cast<std::size_t>(i * all / used)]; };
+  const std::size_t width = 6 * static_cast<std::size_t>(channels_);
+  features_.resize(static_cast<std::size_t>(used) * width);
+  const auto add = [&](std::int64_t i) {
+    std::ranges::copy(features_of(data.window(window_of(i))), features_.begin() + i * static_cast<std::int64_t>(width));
+  };
+  data.signals.sum_over(used, window_of, add, features_);
+  for (std::int64_t i = 0; i < used; ++i) classes_.push_back(data.label(window_of(i)));
   mean_.resize(width);
   scale_.resize(width);
   for (std::size_t f = 0; f < width; ++f) {
     const auto mean_of = [&](const auto& term) {
       double sum = 0;
-      for (const auto& row : rows) sum += term(row[f]);
-      return sum / static_cast<double>(rows.size());
+      for (std::size_t at = f; at < features_.size(); at += width) sum += term(features_[at]);
+      return sum / static_cast<double>(used);
     };
     mean_[f] = mean_of([](double x) { return x; });
     const double deviation = std::sqrt(mean_of([&](double x) { return (x - mean_[f]) * (x - mean_[f]); }));
     scale_[f] = deviation > 1e-10 * std::abs(mean_[f]) ? 1 / deviation : 0;
   }
-  for (const auto& row : rows)
-    for (std::size_t f = 0; f < width; ++f) features_.push_back((row[f] - mean_[f]) * scale_[f]);
+  for (std::size_t at = 0; at < features_.size(); ++at)
+    features_[at] = (features_[at] - mean_[at % width]) * scale_[at % width];
 }
 
 std::vector<double> HarNeighbours::features_of(const double* window) const {

@@ -132,9 +132,9 @@ std::span<const HarTask::Sequence> HarTask::sequences_of(Arena& host, std::span<
 void HarTask::move_to(Device device) {
   ShardTask::move_to(device);
   resident_ = {};
-  if (!device.is_cuda() || net_.arch().input != HarArch::Input::signal) return;
+  if (!device.is_cuda() || net_.arch().input != HarArch::Input::signal || !data_.signals.whole()) return;
   if (!may_copy_to_gpu(device, "the windows", data_.signals.size_bytes())) return;
-  resident_ = Resident(std::span<const double>(data_.signals.span<double>()), device);
+  resident_ = Resident(data_.signals.all().span<const double>(), device);
 }
 
 Philox HarTask::window_draws(std::int64_t number, const Shard& shard) {
@@ -286,7 +286,7 @@ const DrawnShard& HarTask::draw(Arena& host, const Shard& shard) const {
   for (std::int64_t i = 0; i < shard.count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const std::int64_t sample = order(shard.first + i);
-    windows[at] = drawn_window(per_channel() ? sample / channels : sample, shard.seed, shard.epoch);
+    windows[at] = window_of(sample, shard);
     labels[at] = data_.label(windows[at] % data_.windows());
     if (weighted) weight += weights[at] = class_weight(labels[at]);
     if (per_channel()) singles[at] = {windows[at], sample % channels};
@@ -317,6 +317,16 @@ const DrawnShard& HarTask::draw(Arena& host, const Shard& shard) const {
 
   return *new (host.allocate(sizeof(Batch)))
       Batch{{.weight = weight}, inputs_of(host, sequences, &shard), draws, labels, weights};
+}
+
+void HarTask::reads(const Shard& shard, std::vector<std::int64_t>& rows) const {
+  const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
+  for (std::int64_t i = 0; i < shard.count; ++i) {
+    rows.push_back(window_of(order(shard.first + i), shard) % data_.windows());
+    if (const std::int32_t next = data_.following.data<std::int32_t>()[2 * rows.back()];
+        options_.augment.shift && next >= 0)
+      rows.push_back(next);
+  }
 }
 
 std::int64_t HarTask::sum_count() const { return HarSums::count(data_.classes()); }

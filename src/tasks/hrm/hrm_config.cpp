@@ -152,8 +152,9 @@ TaskNeeds HrmConfig::needs(const std::filesystem::path& path, DType dtype, const
       2.0 * static_cast<double>(arch.length() * arch.hidden) * static_cast<double>(size_bytes(dtype)) +
       4.0 * static_cast<double>(2 * arch.seq_len + 3);
   for (const std::string& dataset : file.datasets_under("/"))
-    if (dataset.ends_with("/inputs"))
-      needs.data_bytes += 2.0 * static_cast<double>(file.info(dataset).shape[0] * arch.seq_len);
+    if (dataset.ends_with("/inputs")) needs.data_rows += file.info(dataset).shape[0];
+  needs.row_bytes = 2.0 * static_cast<double>(arch.seq_len);
+  needs.data_bytes = needs.row_bytes * static_cast<double>(needs.data_rows);
   // Values of a position that a pass keeps: the states, their gradients and the heads; per block of the differentiated
   // calls its inputs, q, k and v (or gate and up across positions), the result, and gate, up and their product.
   const auto d = static_cast<double>(arch.hidden), i = static_cast<double>(arch.inter());

@@ -86,10 +86,8 @@ std::pair<std::string, std::string> HrmTask::picture() const {
   const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(data_.seq_len))));
   if (size(Split::test) == 0 || side * side != data_.seq_len) return {};
   const auto cells = static_cast<std::size_t>(data_.seq_len);
-  const PuzzleExample example = sample_of(Split::test, 0);
-  std::vector<std::int32_t> inputs(cells), labels(cells), before;
-  data_.read(example, inputs, labels);
-  const std::int32_t ids[] = {example.identifier};
+  const auto& [inputs, labels, ids] = pictured_;
+  std::vector<std::int32_t> before;
 
   const bool arc = data_.task == "arc";
   const std::int64_t shown = arc ? coloured_side(inputs, labels, side) : side;

@@ -1,6 +1,8 @@
 #include "lockstep/tasks/hrm/hrm_task.hpp"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -80,14 +82,22 @@ HrmTask::HrmTask(Options options, PuzzleData data)
   for (const auto& [parts, answered] : {std::pair{&data_.val, &answered_val_}, {&data_.test, &answered_test_}}) {
     std::int64_t example = 0;
     for (const PuzzlePart& part : *parts) {
-      for (std::int64_t row = 0; row < part.examples(); ++row, ++example) {
-        const auto labels = part.labels.slice(row, 1).span<std::uint8_t>();
-        const bool unknown = data_.task == "arc" &&
-                             std::ranges::all_of(labels, [&](auto token) { return token == data_.ignore_label_id; });
-        if (!unknown) answered->push_back(example);
+      std::vector<double> unknown(static_cast<std::size_t>(part.examples()));
+      const auto check = [&](std::int64_t row) {
+        const auto* labels = part.labels.row<std::uint8_t>(part.first + row);
+        unknown[static_cast<std::size_t>(row)] =
+            std::all_of(labels, labels + data_.seq_len, [&](auto token) { return token == data_.ignore_label_id; });
+      };
+      if (data_.task == "arc")
+        part.labels.sum_over(
+            part.examples(), [&](std::int64_t row) { return part.first + row; }, check, unknown);
+      for (const double none : unknown) {
+        if (none == 0) answered->push_back(example);
+        ++example;
       }
     }
   }
+  if (!answered_test_.empty()) pictured_ = data_.fetch(std::array{sample_of(Split::test, 0)});
 }
 
 std::int64_t HrmTask::tests() const {
@@ -148,14 +158,14 @@ void HrmTask::begin_run(std::int64_t slots) {
   const HostView halted(slots_->halted, HostView::Access::write);
   for (std::int32_t& one : halted->span<std::int32_t>()) one = 1;
 
-  std::size_t bytes = 0;
-  for (const PuzzlePart& part : data_.train) bytes += part.inputs.size_bytes() + part.labels.size_bytes();
-  const bool copied = device.is_cuda() && may_copy_to_gpu(device, "the puzzles", bytes);
-  stages_tokens_ = device.is_cuda() && !copied;
   tokens_.clear();
+  if (!device.is_cuda() || !data_.train.front().inputs.whole()) return;
+  std::int64_t bytes = 0;
+  for (const PuzzlePart& part : data_.train) bytes += 2 * part.examples() * data_.seq_len;
+  if (!may_copy_to_gpu(device, "the puzzles", static_cast<std::size_t>(bytes))) return;
   for (const PuzzlePart& part : data_.train)
-    for (const Tensor* t : {&part.inputs, &part.labels})
-      tokens_.emplace_back(std::span<const std::uint8_t>(t->span<std::uint8_t>()), copied ? device : Device());
+    for (const RowArray* array : {&part.inputs, &part.labels})
+      tokens_.emplace_back(array->all().slice(part.first, part.examples()).span<const std::uint8_t>(), device);
 }
 
 void HrmTask::check_slots() const {
@@ -182,17 +192,24 @@ void HrmTask::read_batch(const Shard& shard, std::int64_t first, std::span<Puzzl
   sampler_->rows(shard.first / slots_->steps->size(), first, rows);
 }
 
+void HrmTask::reads(const Shard& shard, std::vector<std::int64_t>& rows) const {
+  std::vector<PuzzleExample> examples(static_cast<std::size_t>(shard.count));
+  read_batch(shard, shard.first % slots_->steps->size(), examples);
+  for (const PuzzleExample& example : examples) rows.push_back(example.table_row());
+}
+
 ops::PuzzlePick HrmTask::pick(Arena& host, const PuzzleExample& example) const {
   const auto part = static_cast<std::size_t>(example.part - data_.train.data());
-  const auto tokens = [&](std::size_t array) {
-    const std::uint8_t* row = tokens_[array].span().data() + example.row * data_.seq_len;
-    if (!stages_tokens_) return row;
+  const auto tokens = [&](const RowArray& array, std::size_t copy) {
+    if (!tokens_.empty()) return tokens_[copy].span().data() + example.row * data_.seq_len;
+    const auto* row = array.row<std::uint8_t>(example.table_row());
+    if (!network_.params().device().is_cuda()) return row;
     const std::span<std::uint8_t> staged = arena_array<std::uint8_t>(host, data_.seq_len);
     std::copy_n(row, staged.size(), staged.begin());
     return static_cast<const std::uint8_t*>(staged.data());
   };
-  return {.inputs = tokens(2 * part),
-          .labels = tokens(2 * part + 1),
+  return {.inputs = tokens(example.part->inputs, 2 * part),
+          .labels = tokens(example.part->labels, 2 * part + 1),
           .group = static_cast<std::uint64_t>(example.group),
           .variant = static_cast<std::uint64_t>(example.variant),
           .identifier = example.identifier};
@@ -386,20 +403,26 @@ void HrmTask::add(const PuzzleExample& example, std::int64_t labelled, std::int6
 std::vector<Baseline> HrmTask::baselines() const {
   constexpr std::int64_t kMostExamples = 100'000;  // of each set of training puzzles, spread over it
   const auto tokens = static_cast<std::size_t>(data_.vocab_size), width = static_cast<std::size_t>(data_.seq_len);
-  std::vector<std::vector<std::int64_t>> counts(tokens, std::vector<std::int64_t>(tokens));  // [input][answer]
+  std::vector<double> counts(tokens * tokens);  // (input, answer)
   std::vector<std::int32_t> inputs(width), labels(width);
   for (const PuzzlePart& part : data_.train) {
     const std::int64_t examples = part.examples(), used = std::min(examples, kMostExamples);
-    for (std::int64_t i = 0; i < used; ++i) {
-      data_.read({.part = &part, .row = examples * i / used}, inputs, labels);
+    std::vector<double> of_part(counts.size());
+    const auto example = [&](std::int64_t i) { return PuzzleExample{.part = &part, .row = examples * i / used}; };
+    const auto add = [&](std::int64_t i) {
+      data_.read(example(i), inputs, labels);
       for (std::size_t cell = 0; cell < width; ++cell)
-        if (labels[cell] >= 0) ++counts[static_cast<std::size_t>(inputs[cell])][static_cast<std::size_t>(labels[cell])];
-    }
+        if (labels[cell] >= 0)
+          ++of_part[static_cast<std::size_t>(inputs[cell]) * tokens + static_cast<std::size_t>(labels[cell])];
+    };
+    part.inputs.sum_over(
+        used, [&](std::int64_t i) { return example(i).table_row(); }, add, of_part);
+    std::ranges::transform(counts, of_part, counts.begin(), std::plus());
   }
   std::vector<std::int32_t> answer;
-  for (const std::vector<std::int64_t>& of : counts) {
-    const auto most = std::ranges::max_element(of);
-    answer.push_back(static_cast<std::int32_t>(*most > 0 ? most - of.begin() : std::ssize(answer)));
+  for (auto of = counts.begin(); of < counts.end(); of += data_.vocab_size) {
+    const auto most = std::max_element(of, of + data_.vocab_size);
+    answer.push_back(static_cast<std::int32_t>(*most > 0 ? most - of : std::ssize(answer)));
   }
   const auto evaluate = [this, answer = std::move(answer)](Tape&, Split split, std::int64_t first, std::int64_t count,
                                                            double* sums) {

@@ -2,84 +2,74 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/data/dataset_rows.hpp"
 #include "lockstep/data/names.hpp"
-#include "lockstep/io/dataset_file.hpp"
 
 namespace lockstep {
 namespace {
 
-/// Reads one part of a split; the process that fills an array also checks it.
+/// Reads the parts of the splits; the process that fills an array also checks it.
 class PartReader {
  public:
-  PartReader(const DatasetFile& set, const PuzzleData& data, DataMemory& data_memory)
-      : set_(set), data_(data), data_memory_(data_memory) {}
+  PartReader(std::shared_ptr<const OpenSet> open, const PuzzleData& data, DataMemory& data_memory)
+      : open_(std::move(open)), set_(open_->set), data_(data), data_memory_(data_memory) {}
 
-  PuzzlePart read(const std::string& split, const std::string& name) const {
-    const std::string group = "/" + split + "/" + name;
+  /// An array of the table of all parts: the dataset `name` of each of these groups.
+  DatasetRows tokens(const std::vector<std::string>& groups, const std::string& name, const char* what) const {
+    std::vector<DatasetPiece> pieces;
+    for (const std::string& group : groups)
+      pieces.push_back({group + name, 0, set_.expect(group + name, {H5Type::u8}, {-1, data_.seq_len})[0]});
+    return dataset_rows<std::uint8_t>(open_, pieces,
+                                      [open = open_, what, vocab = data_.vocab_size, width = data_.seq_len](
+                                          const std::string& dataset, std::int64_t first, auto values) {
+                                        open->set.require_ids(dataset, values, vocab, what, width, first);
+                                      });
+  }
+
+  PuzzlePart read(const std::string& group, std::int64_t rows) const {
     PuzzlePart part;
-    part.name = name;
-    part.inputs = tokens(group + "/inputs", "token");
-    part.labels = tokens(group + "/labels", "label");
-    const std::int64_t rows = part.inputs.shape()[0];
-    require_data(part.labels.shape()[0] == rows, set_.reading(group + "/labels"), ": ", part.labels.shape()[0],
-                 " rows, but inputs have ", rows);
+    part.name = group.substr(group.rfind('/') + 1);
     part.puzzle_identifiers = ids(group + "/puzzle_identifiers", -1, data_.identifiers, "identifier");
     part.puzzle_indices = indices(group + "/puzzle_indices", part.puzzle_identifiers.size() + 1, rows);
     part.group_indices = indices(group + "/group_indices", -1, part.puzzle_identifiers.size());
     if (set_.file().has(group + "/rating"))
-      part.rating = place<std::int32_t>(group + "/rating", {part.groups()}, [](auto) {});
+      part.rating = place_dataset<std::int32_t>(data_memory_, set_, group + "/rating", {part.groups()}, [](auto) {});
     if (set_.file().has(group + "/source"))
       part.source = ids(group + "/source", part.groups(), std::ssize(data_.source_names), "source");
     return part;
   }
 
  private:
-  /// An array of this shape (-1: any extent), checked.
-  template <class T, class Check>
-  Tensor place(const std::string& dataset, const std::vector<std::int64_t>& shape, const Check& check) const {
-    const std::vector<std::int64_t> found = set_.expect(dataset, {h5_type_of<T>::value}, shape);
-    return data_memory_.place(dtype_of<T>::value, Shape(found), [&](const Tensor& to) {
-      set_.read_into<T>(dataset, found, to.span<T>());
-      check(std::span<const T>(to.span<T>()));
-    });
-  }
   Tensor ids(const std::string& dataset, std::int64_t size, std::int64_t count, const char* what) const {
-    return place<std::int32_t>(dataset, {size},
-                               [&](std::span<const std::int32_t> all) { set_.require_ids(dataset, all, count, what); });
+    return place_dataset<std::int32_t>(
+        data_memory_, set_, dataset, set_.expect(dataset, {H5Type::i32}, {size}),
+        [&](std::span<const std::int32_t> all) { set_.require_ids(dataset, all, count, what); });
   }
   Tensor indices(const std::string& dataset, std::int64_t size, std::int64_t end) const {
-    return place<std::int64_t>(dataset, {size}, [&](std::span<const std::int64_t> index) {
-      set_.require_offsets(dataset, index, end, Rise::strict);
-    });
-  }
-  Tensor tokens(const std::string& dataset, const char* what) const {
-    return place<std::uint8_t>(dataset, {-1, data_.seq_len}, [&](std::span<const std::uint8_t> all) {
-      set_.require_ids(dataset, all, data_.vocab_size, what, data_.seq_len);
-    });
+    return place_dataset<std::int64_t>(
+        data_memory_, set_, dataset, set_.expect(dataset, {H5Type::i64}, {size}),
+        [&](std::span<const std::int64_t> index) { set_.require_offsets(dataset, index, end, Rise::strict); });
   }
 
+  std::shared_ptr<const OpenSet> open_;
   const DatasetFile& set_;
   const PuzzleData& data_;
   DataMemory& data_memory_;
 };
 
-std::vector<std::string> set_names(const H5File& file, const std::string& split) {
-  std::vector<std::string> sets;
-  for (const std::string& name : file.list("/" + split))
-    if (file.is_group("/" + split + "/" + name)) sets.push_back(name);
-  return sets;
-}
-
-std::uint64_t hash_of(const PuzzleData& data) {
+std::uint64_t hash_of(const PuzzleData& data, RowSource& rows) {
   std::uint64_t hash = 0;
-  const auto add = [&](const Tensor& t) { hash = hash64(t.raw(), t.size_bytes(), hash); };
   for (const auto* split : {&data.train, &data.test, &data.val})
-    for (const PuzzlePart& p : *split)
-      for (const Tensor* t : {&p.inputs, &p.labels, &p.puzzle_indices, &p.group_indices, &p.puzzle_identifiers})
-        add(*t);
+    for (const PuzzlePart& p : *split) {
+      for (const RowArray* array : {&p.inputs, &p.labels}) hash = rows.hash(*array, hash, p.first, p.examples());
+      for (const Tensor* t : {&p.puzzle_indices, &p.group_indices, &p.puzzle_identifiers})
+        hash = hash64(t->raw(), t->size_bytes(), hash);
+    }
   return hash;
 }
 
@@ -95,8 +85,8 @@ std::int64_t PuzzlePart::group_of(std::int64_t puzzle) const { return segment_of
 
 void PuzzleData::read(const PuzzleExample& example, std::span<std::int32_t> inputs,
                       std::span<std::int32_t> labels) const {
-  const std::uint8_t* in = example.part->inputs.data<std::uint8_t>() + example.row * seq_len;
-  const std::uint8_t* out = example.part->labels.data<std::uint8_t>() + example.row * seq_len;
+  const auto* in = example.part->inputs.row<std::uint8_t>(example.table_row());
+  const auto* out = example.part->labels.row<std::uint8_t>(example.table_row());
   for (std::size_t i = 0; i < static_cast<std::size_t>(seq_len); ++i) {
     inputs[i] = in[i];
     labels[i] = out[i] == ignore_label_id ? -1 : out[i];
@@ -115,9 +105,17 @@ PuzzleData::Rows PuzzleData::read(std::span<const PuzzleExample> examples) const
   return rows;
 }
 
+PuzzleData::Rows PuzzleData::fetch(std::span<const PuzzleExample> examples) const {
+  std::vector<std::int64_t> rows;
+  for (const PuzzleExample& example : examples) rows.push_back(example.table_row());
+  if (!rows.empty()) examples.front().part->inputs.fetch(std::move(rows));
+  return read(examples);
+}
+
 PuzzleData PuzzleData::open(const std::filesystem::path& path, DataMemory& data_memory) {
-  const H5File file = data_memory.open(path);
-  const DatasetFile set(file, kHrmFormat);
+  const auto open = std::make_shared<const OpenSet>(data_memory.open(path), kHrmFormat);
+  const H5File& file = open->file;
+  const DatasetFile& set = open->set;
   PuzzleData data;
   data.path = path;
   data.task = file.text_attribute("/", "task");
@@ -145,14 +143,30 @@ PuzzleData PuzzleData::open(const std::filesystem::path& path, DataMemory& data_
       std::transform(names.begin(), names.end(), std::back_inserter(data.arc_names), read_arc_name);
     }
   }
-  const PartReader reader(set, data, data_memory);
-  for (const auto& [split, parts] :
-       {std::pair{"train", &data.train}, std::pair{"val", &data.val}, std::pair{"test", &data.test}}) {
-    if (!file.is_group(std::string("/") + split)) continue;
-    for (const std::string& name : set_names(file, split)) parts->push_back(reader.read(split, name));
+  const PartReader reader(open, data, data_memory);
+  std::vector<std::string> groups;
+  std::vector<std::vector<PuzzlePart>*> parts;  // that the groups belong to
+  for (const auto& [split, of_split] :
+       {std::pair{"/train", &data.train}, std::pair{"/val", &data.val}, std::pair{"/test", &data.test}})
+    if (file.is_group(split))
+      for (const std::string& name : file.list(split))
+        if (const std::string group = join(split, "/", name); file.is_group(group))
+          groups.push_back(group), parts.push_back(of_split);
+  require_data(!parts.empty() && parts.front() == &data.train, set.opening(), ": it has no training puzzles");
+  const DatasetRows inputs = reader.tokens(groups, "/inputs", "token"),
+                    labels = reader.tokens(groups, "/labels", "label");
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    require_data(labels.pieces[i].count == inputs.pieces[i].count, set.reading(labels.pieces[i].dataset), ": ",
+                 labels.pieces[i].count, " rows, but inputs have ", inputs.pieces[i].count);
+  const std::vector<RowArray> table = place_rows(data_memory, {inputs, labels});
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    PuzzlePart& part = parts[i]->emplace_back(reader.read(groups[i], inputs.pieces[i].count));
+    part.inputs = table[0];
+    part.labels = table[1];
+    part.first = std::exchange(first, first + part.examples());
   }
-  require_data(!data.train.empty(), set.opening(), ": it has no training puzzles");
-  data.hash = hash_of(data);
+  data.hash = hash_of(data, data_memory.rows());
   return data;
 }
 

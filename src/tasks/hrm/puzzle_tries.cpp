@@ -274,7 +274,7 @@ std::vector<Metric> tries_metrics(Communicator& comm, const HrmTask& model, Spli
     std::vector<PuzzleExample> examples;
     for (std::size_t i = 0; i < count; ++i)
       examples.push_back(model.sample_of(split, first + static_cast<std::int64_t>(i)));
-    const PuzzleData::Rows rows = model.data().read(examples);
+    const PuzzleData::Rows rows = model.data().fetch(examples);
     const auto see = [&](std::int64_t k, std::span<const PuzzleVote> votes) {
       const auto point = static_cast<std::size_t>(std::ranges::lower_bound(points, k) - points.begin());
       for (std::size_t i = 0; i < count; ++i) {

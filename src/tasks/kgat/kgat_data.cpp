@@ -6,7 +6,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/philox.hpp"
-#include "lockstep/io/dataset_file.hpp"
+#include "lockstep/data/dataset_rows.hpp"
 
 namespace lockstep {
 
@@ -70,10 +70,7 @@ class Arrays {
   }
   template <class T, class Check>
   std::span<const T> place(const std::string& name, std::int64_t count, const Check& check) {
-    const Tensor array = data_memory_.place(dtype_of<T>::value, {count}, [&](const Tensor& to) {
-      set_.read_into<T>(name, {count}, to.span<T>());
-      check(std::span<const T>(to.span<T>()));
-    });
+    const Tensor array = place_dataset<T>(data_memory_, set_, name, {count}, check);
     const std::uint64_t sum = data_memory_.hash([&] { return hash64(array.raw(), array.size_bytes()); });
     hash_ = hash64(&sum, sizeof sum, hash_);
     return array.span<const T>();

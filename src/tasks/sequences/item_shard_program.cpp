@@ -20,6 +20,7 @@
 #include "lockstep/ops/sampled_cross_entropy.hpp"
 #include "lockstep/step/step_extras.hpp"
 #include "lockstep/train/sharded_program.hpp"
+#include "lockstep/train/step_rows.hpp"
 
 namespace lockstep {
 
@@ -68,7 +69,13 @@ class ItemShardProgram final : public TrainingProgram {
         token_(static_cast<std::size_t>(shards_) + 1),
         losses_(static_cast<std::size_t>(shards_)),
         targets_(static_cast<std::size_t>(mine_.count())),
-        slot_(static_cast<std::size_t>(own_.count() / table_.shape.columns())) {
+        slot_(static_cast<std::size_t>(own_.count() / table_.shape.columns())),
+        data_rows_(task.row_source(), [this](const TrainState& at, std::vector<std::int64_t>& rows) {
+          const Shard batch = batch_at(at);
+          for (std::int64_t shard = mine_.begin; shard < mine_.end; ++shard)
+            task_.reads(samples_of(batch, shard), rows);
+          return StepRows::Step{batch.count, batch.first + batch.count};
+        }) {
     epoch_ = {.positions = samples_, .steps = (samples_ + batch_ - 1) / batch_};
     // The tape of a shard never adds to the table: its gradients need not be cleared there.
     task.params().at(table_.name).row_sparse = true;
@@ -84,10 +91,9 @@ class ItemShardProgram final : public TrainingProgram {
   }
 
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override {
-    const std::int64_t count = std::min(batch_, samples_ - state.position);
-    const Shard batch = {
-        .seed = config_.run.seed, .epoch = state.epoch, .step = state.step, .first = state.position, .count = count};
-    StepResult result = {.advance = count, .samples = count};
+    const Shard batch = batch_at(state);
+    data_rows_.fetch(state, samples_);
+    StepResult result = {.advance = batch.count, .samples = batch.count};
     StepOutcome& outcome = result.outcome.emplace(StepOutcome{.step = state.step});
     if (std::exchange(gathered_, false)) release_states();
     profile::Phase phase("compute", result.compute);
@@ -152,6 +158,13 @@ class ItemShardProgram final : public TrainingProgram {
     Gradients gradients;
   };
 
+  Shard batch_at(const TrainState& state) const {
+    return {.seed = config_.run.seed,
+            .epoch = state.epoch,
+            .step = state.step,
+            .first = state.position,
+            .count = std::min(batch_, samples_ - state.position)};
+  }
   Shard samples_of(const Shard& batch, std::int64_t shard) const { return part_of(batch, shard, shards_); }
   /// Elements of the flat vectors that part p, or rank r, owns.
   FlatRange elements(std::int64_t p) const { return task_.norm_ranges()[static_cast<std::size_t>(p)]; }
@@ -454,6 +467,7 @@ class ItemShardProgram final : public TrainingProgram {
   Tensor part_df_;                  ///< (own parts, M, C)
   std::vector<std::int32_t> slot_;  ///< (own rows) 1 + index of the row in `touched_`, or 0
   std::int64_t slots_ = 0;
+  StepRows data_rows_;
   Tensor touched_;  ///< (1 + slots shards, C) each shard's gradient of the rows that are inputs or targets
 };
 

@@ -191,8 +191,10 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
   }
   needs.parameters = arch.parameters();
   const auto rows = static_cast<double>(file.int_attribute("/", "n_interactions"));
-  needs.data_bytes =
-      rows * (file.int_attribute("/", "has_time") != 0 ? 16 : 8) + 20 * static_cast<double>(trained.size());
+  const auto users = static_cast<double>(trained.size());
+  needs.data_rows = std::ssize(trained);
+  needs.row_bytes = rows * (file.int_attribute("/", "has_time") != 0 ? 12 : 4) / users;
+  needs.data_bytes = users * (needs.row_bytes + 20);
   if (step.on_gpu) {  // as in SequenceTask::move_to()
     const bool candidates = arch.loss.kind == ItemLoss::Kind::sampled_softmax;
     needs.gpu_data_bytes = rows * (4 + (arch.loss.negatives_each() > 0 ? 4 : 0) + (arch.timed ? 8 : 0)) +

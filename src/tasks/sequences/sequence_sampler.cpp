@@ -95,10 +95,8 @@ WindowCounts count_windows(const SequenceData& data, const WindowShape& shape, c
   return counts;
 }
 
-PopularItems::PopularItems(const SequenceData& data, double power, std::int64_t count)
-    : count_(count), up_to_(static_cast<std::size_t>(data.n_items) + 1), bias_(up_to_.size()) {
-  for (std::int64_t u = 0; u < data.n_users; ++u)
-    for (const std::int32_t item : data.items(u, Seen::training)) up_to_[static_cast<std::size_t>(item)] += 1;
+PopularItems::PopularItems(std::span<const std::int64_t> training_counts, double power, std::int64_t count)
+    : count_(count), up_to_(training_counts.begin(), training_counts.end()), bias_(up_to_.size()) {
   for (std::size_t i = 1; i < up_to_.size(); ++i) up_to_[i] = up_to_[i - 1] + std::pow(std::max(up_to_[i], 1.0), power);
   for (std::size_t i = 1; i < up_to_.size(); ++i)
     bias_[i] = -std::log(static_cast<double>(count) * (up_to_[i] - up_to_[i - 1]) / up_to_.back());
@@ -130,27 +128,26 @@ SequenceBatch newest_batch(Arena& arena, const WindowShape& shape, std::span<con
 }
 
 std::int64_t Rivals::count(std::int64_t user) const {
-  return repeats == Repeats::keep ? data.n_items - 1 : data.unknown_items(user);
-}
-
-bool Rivals::has(std::int64_t user, std::int32_t target, std::int32_t item) const {
-  return repeats == Repeats::keep ? item != target : !data.knows(user, item, true);
+  return data.n_items - (repeats == Repeats::keep ? 1 : std::ssize(data.distinct_items(user)));
 }
 
 void Rivals::draw(std::int64_t user, std::int32_t target, std::uint64_t seed, std::span<std::int32_t> out) const {
   const Philox draws(seed, 0, "candidates", static_cast<std::uint64_t>(user));
-  if (count(user) >= enough_for(std::ssize(out))) {
+  const std::vector<std::int32_t> others =
+      repeats == Repeats::keep ? std::vector{target} : data.distinct_items(user);  // that are no rivals
+  const auto is_rival = [&](std::int32_t item) { return !std::ranges::binary_search(others, item); };
+  if (data.n_items - std::ssize(others) >= enough_for(std::ssize(out))) {
     std::uint64_t index = 0;
     for (std::int32_t& item : out) {
       do {
         item = 1 + static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(data.n_items), index++));
-      } while (!has(user, target, item));
+      } while (!is_rival(item));
     }
     return;
   }
   std::vector<std::int32_t> all;
   for (std::int32_t item = 1; item <= data.n_items; ++item)
-    if (has(user, target, item)) all.push_back(item);
+    if (is_rival(item)) all.push_back(item);
   std::ranges::fill(out, 0);
   for (std::size_t k = 0; k < std::min(all.size(), out.size()); ++k) {
     std::swap(all[k], all[k + draws.below(all.size() - k, k)]);

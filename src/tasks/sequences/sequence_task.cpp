@@ -23,8 +23,7 @@ double multiplications(const SasRecArch& a, const SequenceData& data) {
   const auto d = static_cast<double>(a.hidden), n = static_cast<double>(a.streams);
   double tokens = 0, pairs = 0;
   for (std::int64_t s = 0; s < data.size(Split::train); ++s) {
-    const auto inputs = static_cast<std::int64_t>(data.items(data.user(Split::train, s), Seen::training).size()) - 1;
-    const auto length = static_cast<double>(std::min(inputs, a.slots));
+    const auto length = static_cast<double>(history_sample(data, data.user(Split::train, s)).targets(a.slots));
     tokens += length;
     pairs += length * (length + 1) / 2;
   }
@@ -56,46 +55,65 @@ double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::l
 SequenceTask::SequenceTask(Options options, SequenceData data)
     : options_(std::move(options)),
       data_(std::move(data)),
-      network_((options_.arch.items = data_.n_items, options_.arch), options_.dtype, options_.seed) {
+      network_((options_.arch.items = data_.n_items, options_.arch), options_.dtype, options_.seed),
+      counts_(data_.training_counts()) {
   require_usage(!network_.arch().timed || data_.has_time(), "model.kind = tisasrec: '", data_.path.string(),
                 "' has no times; use model.kind = sasrec");
-  for (const Split split : {Split::validation, Split::test}) choose_evaluated(split);
+  choose_evaluated();
   if (network_.arch().loss.kind == ItemLoss::Kind::sampled_softmax)
-    popular_ = PopularItems(data_, network_.arch().loss.popularity, network_.arch().loss.negatives);
+    popular_ = PopularItems(counts_, network_.arch().loss.popularity, network_.arch().loss.negatives);
   flops_per_sample_ = 6 * multiplications(network_.arch(), data_) / static_cast<double>(data_.size(Split::train));
 }
 
-void SequenceTask::choose_evaluated(Split split) {
+void SequenceTask::choose_evaluated() {
   const RankingOptions& ranking = options_.ranking;
-  std::vector<std::int32_t> recurring, alone;
-  std::int64_t few = 0;
-  Evaluated& to = evaluated_[static_cast<std::size_t>(split)];
-  for (std::int64_t s = 0; s < data_.size(split); ++s) {
-    const std::int64_t user = data_.user(split, s), others = rivals().count(user);
-    const bool recurs = ranking.repeats != Repeats::keep && data_.recurs(split, user);
-    (recurs ? recurring : others == 0 ? alone : to.users).push_back(static_cast<std::int32_t>(user));
-    if (!recurs && others > 0 && others < Rivals::enough_for(ranking.candidates)) ++few;
+  const std::int64_t samples = data_.size(Split::validation);  // those of the test split, too
+  const auto user_of = [&](std::int64_t s) { return data_.user(Split::validation, s); };
+  // Of each user the number of rivals, and whether the held-out items recur.
+  std::vector<double> facts(static_cast<std::size_t>(3 * samples));
+  const auto add = [&](std::int64_t s) {
+    double* to = facts.data() + 3 * s;
+    to[0] = static_cast<double>(rivals().count(user_of(s)));
+    for (const Split split : {Split::validation, Split::test})
+      to[static_cast<std::size_t>(split)] = ranking.repeats != Repeats::keep && data_.recurs(split, user_of(s));
+  };
+  data_.item.sum_over(samples, user_of, add, facts);
+
+  for (const Split split : {Split::validation, Split::test}) {
+    std::vector<std::int32_t> recurring, alone;
+    std::int64_t few = 0;
+    Evaluated& to = evaluated_[static_cast<std::size_t>(split)];
+    for (std::int64_t s = 0; s < samples; ++s) {
+      const double* of = facts.data() + 3 * s;
+      const bool recurs = of[static_cast<std::size_t>(split)] != 0;
+      (recurs ? recurring : of[0] == 0 ? alone : to.users).push_back(static_cast<std::int32_t>(user_of(s)));
+      if (!recurs && of[0] > 0 && of[0] < static_cast<double>(Rivals::enough_for(ranking.candidates))) ++few;
+    }
+    std::string& notes = to.notes;
+    if (!recurring.empty()) {
+      notes = users_text(data_, recurring, "whose held-out item is in their history");
+      require_data(ranking.repeats != Repeats::refuse, "evaluating '", data_.path.string(), "': ", notes,
+                   "; set eval.repeats = drop to leave them out, or keep to rank known items too");
+      notes = "; eval.repeats = drop (keep evaluates them) leaves out " + notes;
+    }
+    if (!alone.empty()) notes += "; left out: " + users_text(data_, alone, "without another item to rank");
+    if (few > 0 && ranks_drawn())
+      notes += join("; users with fewer than ", Rivals::enough_for(ranking.candidates),
+                    " items to draw from, none of which is drawn twice: ", few);
+    if (const std::int64_t untrained = untrained_items(); untrained > 0)
+      notes += join("; items without a training interaction: ", untrained);
   }
-  std::string& notes = to.notes;
-  if (!recurring.empty()) {
-    notes = users_text(data_, recurring, "whose held-out item is in their history");
-    require_data(ranking.repeats != Repeats::refuse, "evaluating '", data_.path.string(), "': ", notes,
-                 "; set eval.repeats = drop to leave them out, or keep to rank known items too");
-    notes = "; eval.repeats = drop (keep evaluates them) leaves out " + notes;
-  }
-  if (!alone.empty()) notes += "; left out: " + users_text(data_, alone, "without another item to rank");
-  if (few > 0 && ranks_drawn())
-    notes += join("; users with fewer than ", Rivals::enough_for(ranking.candidates),
-                  " items to draw from, none of which is drawn twice: ", few);
-  if (const std::int64_t untrained = untrained_items(); untrained > 0)
-    notes += join("; items without a training interaction: ", untrained);
 }
 
-std::int64_t SequenceTask::untrained_items() const {
-  std::vector<std::uint8_t> trained(static_cast<std::size_t>(data_.n_items) + 1);
-  for (std::int64_t user = 0; user < data_.n_users; ++user)
-    for (const std::int32_t item : data_.items(user, Seen::training)) trained[static_cast<std::size_t>(item)] = 1;
-  return std::count(trained.begin() + 1, trained.end(), 0);
+std::int64_t SequenceTask::evaluated_user(Split split, std::int64_t sample) const {
+  const std::vector<std::int32_t>& all = evaluated_[static_cast<std::size_t>(split)].users;
+  const bool drawn = size(split) < std::ssize(all);
+  return all[static_cast<std::size_t>(drawn ? Permutation(std::ssize(all), options_.seed, 0)(sample) : sample)];
+}
+
+void SequenceTask::reads(const Shard& shard, std::vector<std::int64_t>& rows) const {
+  const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
+  for (std::int64_t b = 0; b < shard.count; ++b) rows.push_back(data_.user(Split::train, order(shard.first + b)));
 }
 
 std::int64_t SequenceTask::size(Split split) const {
@@ -122,21 +140,24 @@ SequenceBatch SequenceTask::batch(Arena& arena, const Shard& shard) const {
 void SequenceTask::move_to(Device device) {
   ShardTask::move_to(device);
   on_gpu_.reset();
-  if (!device.is_cuda()) return;
+  if (!device.is_cuda() || !data_.item.whole()) return;
   const bool timed = network_.arch().timed, negatives = network_.arch().loss.negatives_each() > 0;
   std::vector<ops::HistorySample> samples;
   for (std::int64_t s = 0; s < data_.size(Split::train); ++s)
     samples.push_back(history_sample(data_, data_.user(Split::train, s)));
-  const auto items = data_.item.span<const std::int32_t>(),
-             known = negatives ? data_.known.span<const std::int32_t>() : std::span<const std::int32_t>();
-  const auto times = timed ? data_.time.span<const std::int64_t>() : std::span<const std::int64_t>();
+  const auto items = data_.item.all().span<const std::int32_t>();
+  const auto times = timed ? data_.time.all().span<const std::int64_t>() : std::span<const std::int64_t>();
   const std::span<const double> up_to = popular_.up_to(), biases = popular_.biases();
-  const std::size_t bytes = std::span(samples).size_bytes() + items.size_bytes() + known.size_bytes() +
+  const std::size_t bytes = std::span(samples).size_bytes() + (negatives ? 2 : 1) * items.size_bytes() +
                             times.size_bytes() + up_to.size_bytes() + biases.size_bytes();
   if (!may_copy_to_gpu(device, "the histories", bytes)) return;
+  std::vector<std::int32_t> known;
+  if (negatives) known.assign(items.begin(), items.end());
+  for (const ops::HistorySample& sample : samples)
+    if (negatives) std::sort(known.begin() + sample.first, known.begin() + sample.first + sample.items);
   on_gpu_ = {.samples = {std::move(samples), device},
              .items = {items, device},
-             .known = {known, device},
+             .known = {std::move(known), device},
              .times = {times, device},
              .up_to = {up_to, device},
              .biases = {biases, device}};
@@ -284,15 +305,12 @@ struct UserMetrics {
 }  // namespace
 
 SequenceTask::Ranked SequenceTask::ranked(Tape& tape, Split split, std::int64_t first, std::int64_t count) const {
-  const std::vector<std::int32_t>& all = evaluated_[static_cast<std::size_t>(split)].users;
-  const Permutation chosen(std::ssize(all), options_.seed, 0);  // the evaluated users, unless all are
   const Tensor who = allocate(tape.host_arena(), DType::i64, {count});
   const std::span<std::int64_t> users = who.span<std::int64_t>();
   const std::int64_t drawn = ranks_drawn() ? options_.ranking.candidates : 0;
   const Tensor items = allocate(tape.host_arena(), DType::i32, {count, 1 + drawn});
   for (std::int64_t b = 0; b < count; ++b) {
-    const std::int64_t at = size(split) < std::ssize(all) ? chosen(first + b) : first + b;
-    const std::int64_t user = all[static_cast<std::size_t>(at)];
+    const std::int64_t user = evaluated_user(split, first + b);
     users[static_cast<std::size_t>(b)] = user;
     const std::span<std::int32_t> row = items.slice(b, 1).span<std::int32_t>();
     row[0] = data_.target(split, user);
@@ -362,11 +380,8 @@ void SequenceTask::evaluate(Tape& tape, Split split, std::int64_t first, std::in
 }
 
 std::vector<Baseline> SequenceTask::baselines() const {
-  const auto items = static_cast<std::size_t>(data_.n_items) + 1;
-  std::vector<std::int64_t> counts(items);
-  for (std::int64_t u = 0; u < data_.n_users; ++u)
-    for (const std::int32_t item : data_.items(u, Seen::training)) ++counts[static_cast<std::size_t>(item)];
-  const std::vector<std::int32_t> popular = by_count(counts);
+  const std::size_t items = counts_.size();
+  const std::vector<std::int32_t> popular = by_count(counts_);
   std::vector<double> score(items);  // distinct, so that nothing ties with the target
   for (std::size_t place = 0; place < items; ++place)
     score[static_cast<std::size_t>(popular[place])] = -static_cast<double>(place);

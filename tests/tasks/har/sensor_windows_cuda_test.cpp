@@ -12,7 +12,7 @@ TEST_SUITE("tasks.sensor_windows_cuda") {
     std::vector<std::int32_t> labels(kWindows), following = {1, 60, 2, kLength, 3, 1, -1, 0};
     HarData data;
     data.channel_names = {"acc_x", "acc_y", "acc_z", "pressure", "gyro_x", "gyro_y", "gyro_z"};
-    data.signals = signals;
+    data.signals = signals.view();
     data.labels = Tensor::of(labels.data(), {kWindows});
     data.following = Tensor::of(following.data(), {kWindows, 2});
     const std::vector<std::int32_t> triads = triads_of(data.channel_names);

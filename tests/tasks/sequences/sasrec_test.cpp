@@ -242,7 +242,7 @@ TEST_SUITE("tasks.sequence_task") {
       const std::int32_t target = model.data().target(Split::test, user);
       int place = 0;
       for (std::int32_t item = 1; item <= items; ++item)
-        place += !model.data().knows(user, item, true) && score(item) > score(target);
+        place += !has_had(model.data(), user, item, Seen::everything) && score(item) > score(target);
       hits += place < 10;
       ndcg += place < 10 ? 1 / std::log2(place + 2.0) : 0;
       reciprocal += place < 10 ? 1 / (place + 1.0) : 0;

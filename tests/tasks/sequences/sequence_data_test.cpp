@@ -49,13 +49,11 @@ TEST_SUITE("tasks.sequence_data") {
     CHECK(std::vector<std::int64_t>(times.begin(), times.end()) == std::vector<std::int64_t>{1, 1, 2, 4});
   }
 
-  TEST_CASE("knows() finds training items, and held-out items on request") {
+  TEST_CASE("items are counted: of a user each once, of the training each time") {
     LocalDataMemory data_memory;
     const SequenceData data = read_set(sequence_set(kItems, 6, kTimes), data_memory);
-    for (const std::int32_t item : {1, 2, 3, 4, 5, 6}) {
-      CHECK(data.knows(0, item, false) == (item == 1 || item == 3 || item == 4));
-      CHECK(data.knows(0, item, true) == (item == 1 || item == 3 || item == 4 || item == 5));
-    }
+    CHECK(data.distinct_items(0) == std::vector<std::int32_t>{1, 3, 4, 5});
+    CHECK(data.training_counts() == std::vector<std::int64_t>{0, 2, 2, 1, 1, 1, 2});
   }
 
   TEST_CASE("a set without times has none") {

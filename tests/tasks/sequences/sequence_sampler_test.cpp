@@ -41,7 +41,7 @@ TEST_SUITE("tasks.sequence_sampler") {
         CHECK(batch.item.data<std::int32_t>()[at] == seq[slot]);
         CHECK(batch.pos.data<std::int32_t>()[at] == pos[slot]);
         CHECK(batch.time.data<std::int64_t>()[at] == time[slot]);
-        CHECK_FALSE(data.knows(user, batch.neg.data<std::int32_t>()[at], false));
+        CHECK_FALSE(has_had(data, user, batch.neg.data<std::int32_t>()[at], Seen::training));
       }
     }
     CHECK(batch.targets == batch.tokens());
@@ -90,7 +90,8 @@ TEST_SUITE("tasks.sequence_sampler") {
     for (std::int64_t b = 0; b < batch.samples(); ++b)
       for (std::int64_t m = begin_of(batch, b); m < begin_of(batch, b + 1); ++m) {
         const auto* drawn = batch.neg.data<std::int32_t>() + 5 * m;
-        for (int k = 0; k < 5; ++k) CHECK_FALSE(data.knows(batch.user.data<std::int64_t>()[b], drawn[k], false));
+        for (int k = 0; k < 5; ++k)
+          CHECK_FALSE(has_had(data, batch.user.data<std::int64_t>()[b], drawn[k], Seen::training));
         differ = differ || drawn[0] != drawn[1];
       }
     CHECK(differ);
@@ -105,7 +106,7 @@ TEST_SUITE("tasks.sequence_sampler") {
       double all = 0;
       for (const double w : weight) all += w;
       constexpr std::int64_t kDraws = 20000;
-      const PopularItems popular(data, power, kDraws);
+      const PopularItems popular(data.training_counts(), power, kDraws);
       Arena arena;
       SequenceBatch batch, again;
       popular.draw(arena, 1, 7, DType::f64, batch);
@@ -186,7 +187,8 @@ TEST_SUITE("tasks.sequence_sampler") {
     const Philox draws(9, 0, "candidates", 0);
     std::vector<std::int32_t> wanted;
     for (std::uint64_t index = 0; wanted.size() < 3; ++index)
-      if (const auto item = 1 + static_cast<std::int32_t>(draws.below(36, index)); !large.knows(0, item, true))
+      if (const auto item = 1 + static_cast<std::int32_t>(draws.below(36, index));
+          !has_had(large, 0, item, Seen::everything))
         wanted.push_back(item);
     CHECK(drawn({large}, 0, 6, 3) == wanted);
   }

@@ -12,7 +12,6 @@ class EmulatorConfig final : public TaskConfig {
   void add_options(Options& options) override;
   const char* preparation() const override { return "lockstep-prep netcdf FILE..."; }
   bool has_diagnostics() const override { return true; }
-  const char* undivided() const override { return ""; }
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
   /// The task options, for callers that bring their own data.

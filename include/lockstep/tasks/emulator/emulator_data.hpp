@@ -18,10 +18,9 @@ namespace lockstep {
 /// Only a process that fills memory reads and checks the columns. It reads directly into the arrays.
 struct EmulatorData {
   std::filesystem::path path;
-  RowArray x;                   ///< f32 (n, n_in), physical units
-  RowArray y;                   ///< f32 (n, n_out), physical units
-  RowArray jacobian;            ///< f32 (n, n_out, n_in), dy/dx in physical units (/jac); empty if the file has none
-  RowSource* source = nullptr;  ///< of these three; null: all rows are in memory
+  RowArray x;         ///< f32 (n, n_in), physical units
+  RowArray y;         ///< f32 (n, n_out), physical units
+  RowArray jacobian;  ///< f32 (n, n_out, n_in), dy/dx in physical units (/jac); empty if the file has none
   Tensor order;  ///< i32 (n), i64 from 2^31 rows, row numbers: training, validation, test; ascending within a split
   std::array<std::int64_t, 3> count{};  ///< rows of each split
   Moments moments;
@@ -43,8 +42,6 @@ struct EmulatorData {
   void prefetch_row_of(std::int64_t at) const {
     __builtin_prefetch(static_cast<const std::byte*>(order.raw()) + at * (order.dtype() == DType::i32 ? 4 : 8));
   }
-  /// Whether this process can read all rows at any time.
-  bool whole() const { return source == nullptr || source->whole(); }
   bool has_jacobian() const { return static_cast<bool>(jacobian); }
 
   /// Reads a file that lockstep-prep wrote.

@@ -87,7 +87,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   const DrawnShard& draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
-  RowSource* row_source() const override { return data_.source; }
+  RowSource* row_source() const override { return data_.x.source(); }
   void reads(const Shard& shard, std::vector<std::int64_t>& rows) const override;
   void reads(Split split, std::int64_t first, std::int64_t count, std::vector<std::int64_t>& rows) const override {
     for (std::int64_t i = first; i < first + count; ++i) rows.push_back(data_.row_of(split, i));

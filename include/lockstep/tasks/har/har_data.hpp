@@ -20,7 +20,7 @@ struct HarData {
   std::vector<std::string> channel_units;         ///< one per channel; empty: unknown
   double sample_rate = 0;                         ///< Hz
   std::vector<double> channel_mean, channel_std;  ///< (C), over the training windows
-  Tensor signals;                                 ///< f64 (n, C, L)
+  RowArray signals;                               ///< f64 (n, C, L)
   Tensor labels;                                  ///< i32 (n), 0 .. classes-1; -1 unknown
   /// i32 (n, 2): the next window of the same split, recording and class that overlaps or adjoins this one, and how many
   /// samples later it begins; (-1, 0) if there is none.
@@ -35,7 +35,7 @@ struct HarData {
   /// Number of the first window of a split.
   std::int64_t first_of(Split split) const;
   /// Signals (C, L) of window n.
-  const double* window(std::int64_t n) const { return signals.data<double>() + n * channels() * length(); }
+  const double* window(std::int64_t n) const { return signals.row<double>(n); }
   std::int32_t label(std::int64_t n) const { return labels.data<std::int32_t>()[n]; }
 
   /// Whether every window must have a label; optional: windows of the test split may lack it.

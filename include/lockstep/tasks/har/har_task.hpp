@@ -62,6 +62,11 @@ class HarTask final : public ShardTask {
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   const DrawnShard& draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
+  RowSource* row_source() const override { return data_.signals.source(); }
+  void reads(const Shard& shard, std::vector<std::int64_t>& rows) const override;
+  void reads(Split split, std::int64_t first, std::int64_t count, std::vector<std::int64_t>& rows) const override {
+    for (const std::int64_t window : windows_of(split, first, count)) rows.push_back(window);
+  }
   /// On a GPU with enough free memory the windows move, too, and batches are made there.
   void move_to(Device device) override;
   std::int64_t sum_count() const override;
@@ -94,6 +99,10 @@ class HarTask final : public ShardTask {
   std::int64_t drawn_window(std::int64_t i, std::uint64_t seed, std::int64_t epoch) const;
 
  private:
+  /// The drawn_window() of a training sample.
+  std::int64_t window_of(std::int64_t sample, const Shard& shard) const {
+    return drawn_window(per_channel() ? sample / data_.channels() : sample, shard.seed, shard.epoch);
+  }
   /// The windows of samples [first, first + count) of an evaluation.
   std::vector<std::int64_t> windows_of(Split split, std::int64_t first, std::int64_t count) const;
   /// An input sequence of the encoder: one channel of one window. In training, `window` is a drawn_window().

@@ -84,6 +84,11 @@ class HrmTask : public ShardTask {
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   const DrawnShard& draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
+  RowSource* row_source() const override { return data_.train.empty() ? nullptr : data_.train.front().inputs.source(); }
+  void reads(const Shard& shard, std::vector<std::int64_t>& rows) const override;
+  void reads(Split split, std::int64_t first, std::int64_t count, std::vector<std::int64_t>& rows) const override {
+    for (std::int64_t i = first; i < first + count; ++i) rows.push_back(sample_of(split, i).table_row());
+  }
   std::int64_t least_shard() const override { return least_shard(network_.arch()); }
   static std::int64_t least_shard(const HrmArch& arch);
   std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
@@ -184,9 +189,9 @@ class HrmTask : public ShardTask {
   Hrm network_;
   std::optional<HrmSlots> slots_;  ///< loss() writes the rows of its shard
   std::optional<PuzzleSampler> sampler_;
-  /// Inputs and labels of each training part, which steps read unless stages_tokens_.
+  /// Inputs and labels of each training part in GPU memory; empty on a CPU, or if the host copies those of each step.
   std::vector<Resident<std::uint8_t>> tokens_;
-  bool stages_tokens_ = false;  ///< the host copies the tokens of each step
+  PuzzleData::Rows pictured_;  ///< the first test sample
   double run_steps_ = 0;
   /// Ballots of the current evaluation. Mutable: threads that share this task append to it in evaluate() const, under a
   /// lock.

@@ -17,13 +17,14 @@ class H5File;
 /// One named set: groups of puzzles, puzzles of examples. An example is one row of inputs and labels.
 struct PuzzlePart {
   std::string name;
-  Tensor inputs, labels;      ///< u8 (N, seq_len)
+  RowArray inputs, labels;    ///< u8 (rows of all parts, seq_len)
+  std::int64_t first = 0;     ///< row of the first example
   Tensor puzzle_indices;      ///< i64 (P+1), first example of each puzzle
   Tensor group_indices;       ///< i64 (G+1), first puzzle of each group
   Tensor puzzle_identifiers;  ///< i32 (P)
   Tensor rating, source;      ///< i32 (G), or empty if the file has none
 
-  std::int64_t examples() const { return inputs.shape()[0]; }
+  std::int64_t examples() const { return first_example(puzzles()); }
   std::int64_t puzzles() const { return puzzle_identifiers.size(); }
   std::int64_t groups() const { return group_indices.size() - 1; }
   std::int64_t first_example(std::int64_t puzzle) const { return puzzle_indices.data<std::int64_t>()[puzzle]; }
@@ -40,9 +41,10 @@ struct PuzzleExample {
   std::int64_t group = 0;
   std::int64_t variant = 0;  ///< of the row, drawn while training (online files); 0: the stored puzzle
   std::int32_t identifier = 0;
+  std::int64_t table_row() const { return part->first + row; }  ///< of inputs and labels
 };
 
-/// A prepared puzzle file (hrm-puzzles) in memory.
+/// A prepared puzzle file (hrm-puzzles). Inputs and labels of all parts are the rows of one table.
 struct PuzzleData {
   std::filesystem::path path;
   std::string task;  ///< sudoku | maze | arc
@@ -63,6 +65,8 @@ struct PuzzleData {
     std::vector<std::int32_t> inputs, labels, identifiers;
   };
   Rows read(std::span<const PuzzleExample> examples) const;
+  /// The same for any examples, the same ones on all ranks. Collective unless all rows are here.
+  Rows fetch(std::span<const PuzzleExample> examples) const;
 
   /// errors  data, naming the file: another format or version; a dataset that is missing or of a wrong type or shape;
   ///         with the row: indices that do not ascend, an identifier or token out of range

@@ -27,7 +27,7 @@ struct UserHistory {
   std::span<const std::int64_t> times;
 };
 
-/// A prepared interaction set (lockstep-seqrec) in memory: each user's items in chronological order, and the users of
+/// A prepared interaction set (lockstep-seqrec): each user's items in chronological order, and the users of
 /// each split.
 ///
 /// Users are numbered 0 .. U-1, items 1 .. I; item 0 is padding. A *sample* of the training split is a user with at
@@ -37,9 +37,8 @@ struct SequenceData {
   std::int64_t n_users = 0, n_items = 0;
   Tensor offsets;  ///< i64 (U+1); user u has the interactions offsets[u] .. offsets[u+1]-1
   Tensor n_train;  ///< i32 (U), number of training items; they come first
-  Tensor item;     ///< i32 (N), 1..I
-  Tensor time;     ///< i64 (N), scaled times, ascending per user, the first >= 1; empty if the source has none
-  Tensor known;    ///< i32 (N), each user's training items sorted, then the held-out items
+  RowArray item;   ///< i32 (N), 1..I; a user is a row
+  RowArray time;   ///< i64 (N), scaled times, ascending per user, the first >= 1; empty if the source has none
   Tensor trained, evaluated;     ///< i32, users of the training split, and of the other two
   std::uint64_t hash = 0;        ///< XXH3 over offsets, n_train, item, time and sizes
   std::uint64_t item_names = 0;  ///< hash_of_names() of the raw ids of items
@@ -53,12 +52,12 @@ struct SequenceData {
   UserHistory history(std::int64_t user, Seen seen) const { return {items(user, seen), times(user, seen)}; }
   /// The held-out item of the validation or test split.
   std::int32_t target(Split split, std::int64_t user) const;
-  /// Whether an item is one of the user's training items, or, with `held_out`, one of all their items.
-  bool knows(std::int64_t user, std::int32_t item, bool held_out) const;
   /// Whether the user had a split's target before.
   bool recurs(Split split, std::int64_t user) const;
-  /// The number of items that the user never had.
-  std::int64_t unknown_items(std::int64_t user) const;
+  /// The user's items, ascending, each once.
+  std::vector<std::int32_t> distinct_items(std::int64_t user) const;
+  /// The number of training interactions of each item (I + 1). Collective unless all rows are here.
+  std::vector<std::int64_t> training_counts() const;
 
   /// Reads a file that lockstep-prep wrote.
   /// errors  data, naming the file: another format or version; a missing attribute or dataset; a wrong shape or type;

@@ -30,7 +30,8 @@ WindowCounts count_windows(const SequenceData& data, const WindowShape& shape, c
 class PopularItems {
  public:
   PopularItems() = default;
-  PopularItems(const SequenceData& data, double power, std::int64_t count);
+  /// training_counts  see SequenceData
+  PopularItems(std::span<const std::int64_t> training_counts, double power, std::int64_t count);
   /// The candidates, and the biases -log(count q_j) of their scores, where q_j is the probability of a draw. A function
   /// of (seed, step).
   ///
@@ -64,7 +65,6 @@ struct Rivals {
   Repeats repeats = Repeats::drop;
 
   std::int64_t count(std::int64_t user) const;
-  bool has(std::int64_t user, std::int32_t target, std::int32_t item) const;
   /// Draws rivals, uniformly; a function of (seed, user). Items may repeat, unless count() is less than enough_for() as
   /// many as `out` holds: then all are distinct, and zeros follow when there are no more.
   void draw(std::int64_t user, std::int32_t target, std::uint64_t seed, std::span<std::int32_t> out) const;

@@ -55,6 +55,11 @@ class SequenceTask : public ShardTask {
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   const DrawnShard& draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
+  RowSource* row_source() const override { return data_.item.source(); }
+  void reads(const Shard& shard, std::vector<std::int64_t>& rows) const override;
+  void reads(Split split, std::int64_t first, std::int64_t count, std::vector<std::int64_t>& rows) const override {
+    for (std::int64_t i = first; i < first + count; ++i) rows.push_back(evaluated_user(split, i));
+  }
   /// On a GPU with enough free memory the histories move, too, and the batches of draw() are made there.
   void move_to(Device device) override;
   /// The tokens of the windows, which differ from batch to batch unless windows are padded.
@@ -99,7 +104,7 @@ class SequenceTask : public ShardTask {
   const SequenceData& data() const { return data_; }
   Repeats repeats() const { return options_.ranking.repeats; }
   /// The number of items that occur in no training interaction.
-  std::int64_t untrained_items() const;
+  std::int64_t untrained_items() const { return std::count(counts_.begin() + 1, counts_.end(), 0); }
 
   /// States of histories, each of at least one item: the features (B, C) after its newest item. Their products with the
   /// item table are the scores. In the tape's arena.
@@ -118,8 +123,10 @@ class SequenceTask : public ShardTask {
   void add(const Ranked& ranked, const Tensor& scores, const Tensor& everything, double* sums) const;
 
   Rivals rivals() const { return {data_, options_.ranking.repeats}; }
-  /// Chooses the users of a split.
-  void choose_evaluated(Split split);
+  /// Chooses the users of the validation and test splits. Collective unless all rows are here.
+  void choose_evaluated();
+  /// The user of an evaluation's sample.
+  std::int64_t evaluated_user(Split split, std::int64_t sample) const;
   bool ranks_all() const { return options_.ranking.full || options_.ranking.both; }
   bool ranks_drawn() const { return !options_.ranking.full || options_.ranking.both; }
   /// "full" or "sampled-100".
@@ -138,7 +145,8 @@ class SequenceTask : public ShardTask {
   Options options_;
   SequenceData data_;
   SasRec network_;
-  PopularItems popular_;  ///< of sampled_softmax
+  std::vector<std::int64_t> counts_;  ///< SequenceData::training_counts()
+  PopularItems popular_;              ///< of sampled_softmax
   struct Evaluated {
     std::vector<std::int32_t> users;
     std::string notes;  ///< the end of the protocol
