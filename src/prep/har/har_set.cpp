@@ -111,24 +111,26 @@ void fields(SetFile& io, HarSet& set) {
   io.attribute("sha256", set.sha256);
   io.optional("subject_names", set.subject_names);
   const std::int64_t subjects = set.subject_names.empty() ? Range().most : std::ssize(set.subject_names) - 1;
-  if (io.reads())
+  const auto group_of = [](int part) { return std::string("/") + kHarParts[static_cast<std::size_t>(part)] + "/"; };
+  if (io.reads()) {
     require_data(C > 0 && classes > 0, io.in().opening(), ": ", C, " channels and ", classes,
                  " classes; there must be at least one each");
-  for (int part = 0; part < 3; ++part) {
-    const std::string group = std::string("/") + kHarParts[static_cast<std::size_t>(part)] + "/";
-    if (io.reads()) {
-      const std::string dataset = group + "signals";
+    for (int part = 0; part < 3; ++part) {
+      const std::string dataset = group_of(part) + "signals";
       const Extents shape = io.in().expect(dataset, {H5Type::f64}, {-1, C, part == 0 ? -1 : set.length});
       set.length = shape[2];
       require_data(set.length > 0, io.in().reading(dataset), ": windows without samples");
       set.split.insert(set.split.end(), static_cast<std::size_t>(shape[0]), static_cast<std::uint8_t>(part));
     }
+    set.signals.reserve(set.split.size() * static_cast<std::size_t>(C * set.length));
+  }
+  for (int part = 0; part < 3; ++part) {
     const std::int64_t n = set.windows_in(part);
     const auto rows = [&]<class T>(const char* name, std::vector<T>& all, const Extents& shape,
                                    const std::vector<Range>& range) {
       std::vector<T> own;
       if (!io.reads()) own = gather(all, shape, set.split, part);
-      io.array(group + name, own, shape, range);
+      io.array(group_of(part) + name, own, shape, range);
       if (io.reads()) all.insert(all.end(), own.begin(), own.end());
     };
     io.storage({.rows = kChunkWindows});
