@@ -17,12 +17,12 @@ void Page::sources(const std::vector<std::string>& names, const std::vector<std:
 
 void Page::attributes(const std::string& object, const DatasetNotes& some) {
   for (const std::string& attribute : file_.attributes(object)) width_ = std::max(width_, attribute.size() + 1);
-  for (const auto& [name, value] : some)
+  for (const auto& attribute : some)
     std::visit(
-        [&](const auto& one) {
-          if constexpr (requires { out_ << one; }) line(name, one);
+        [&](const auto& value) {
+          if constexpr (requires { out_ << value; }) line(attribute.first, value);
         },
-        value);
+        attribute.second);
 }
 
 }  // namespace lockstep::prep

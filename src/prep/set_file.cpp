@@ -27,9 +27,11 @@ void SetFile::transfer(const std::string& name, H5Value& value, std::int64_t cou
   const std::size_t slash = name.rfind('/');
   const std::string object = slash == std::string::npos ? "/" : name.substr(0, slash), base = name.substr(slash + 1);
   known_.insert(name);
-  if (out_ != nullptr && object == "/") attributes_.emplace_back(base, value);
-  if (out_ != nullptr && object != "/") out_->set_attribute(object, base, value);
-  if (out_ != nullptr) return;
+  if (out_ != nullptr) {
+    if (object != "/") return out_->set_attribute(object, base, value);
+    attributes_.emplace_back(base, value);
+    return;
+  }
   const auto read = [&, &file = in_->file()]<class T>(T& v) {
     if constexpr (std::is_same_v<T, std::int64_t>) v = file.int_attribute(object, base);
     if constexpr (std::is_same_v<T, double>) v = file.real_attribute(object, base);

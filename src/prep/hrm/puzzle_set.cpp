@@ -138,24 +138,6 @@ PuzzleTotals::PuzzleTotals(const std::vector<PuzzlePart>& parts) {
   }
 }
 
-PuzzlePart grouped_part(const PuzzleSet& set, std::shared_ptr<const std::vector<std::uint8_t>> inputs,
-                        std::shared_ptr<const std::vector<std::uint8_t>> labels, std::int64_t stored_variants) {
-  PuzzlePart part;
-  const auto width = static_cast<std::size_t>(set.seq_len);
-  const std::int64_t groups = static_cast<std::int64_t>(inputs->size() / width), size = 1 + stored_variants;
-  part.rows = groups * size;
-  for (std::int64_t row = 0; row < part.rows; ++row) part.puzzle_indices.push_back(row + 1);
-  for (std::int64_t group = 0; group < groups; ++group) part.group_indices.push_back((group + 1) * size);
-  part.puzzle_identifiers.assign(static_cast<std::size_t>(part.rows), 0);
-  part.tokens = [inputs, labels, width, size, variants = PuzzleVariants(set.task, set.seq_len, set.seed)](
-                    std::int64_t row, std::span<std::uint8_t> out_inputs, std::span<std::uint8_t> out_labels) {
-    const auto group = static_cast<std::size_t>(row / size);
-    variants.apply(group, static_cast<std::uint64_t>(row % size), std::span(*inputs).subspan(group * width, width),
-                   std::span(*labels).subspan(group * width, width), out_inputs, out_labels);
-  };
-  return part;
-}
-
 void write_puzzle_set(const std::filesystem::path& path, const PuzzleSet& set, int deflate) {
   write_set(path, kHrmFormat, set, fields, deflate);
 }

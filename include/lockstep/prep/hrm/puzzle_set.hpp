@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <functional>
 #include <iosfwd>
-#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -56,10 +55,6 @@ struct PuzzleTotals {
   /// Examples of a puzzle; 0 without puzzles.
   double mean() const { return puzzles == 0 ? 0 : static_cast<double>(rows) / static_cast<double>(puzzles); }
 };
-
-/// Makes a part from base puzzles of seq_len tokens each; each is a group with `stored_variants` further puzzles.
-PuzzlePart grouped_part(const PuzzleSet& set, std::shared_ptr<const std::vector<std::uint8_t>> inputs,
-                        std::shared_ptr<const std::vector<std::uint8_t>> labels, std::int64_t stored_variants);
 
 /// Writes the file atomically; `deflate`: 0 .. 9. errors  internal: the disk is full; usage: not writable
 void write_puzzle_set(const std::filesystem::path& path, const PuzzleSet& set, int deflate);
