@@ -174,12 +174,12 @@ LSEM_API int lsem_jac_f64(const lsem_model* m, long n, const double* x, long ldx
 
 /* Linearises M around x once, for many tangent linear and adjoint calls. Domain and active inputs are treated as in
  * lsem_jac; a derivative that overflows is an error of the products. x and mask may be freed after the call. A lsem_lin
- * has the precision of its creation: pass it to functions with the same suffix. On failure *out is null. Errors:
+ * has the precision of its creation: pass it to functions with the same suffix. On failure *lin is null. Errors:
  * ARGUMENT, MEMORY. */
 LSEM_API int lsem_linearize_f32(const lsem_model* m, long n, const float* x, long ldx, const float* mask,
-                                lsem_lin** out);
+                                lsem_lin** lin);
 LSEM_API int lsem_linearize_f64(const lsem_model* m, long n, const double* x, long ldx, const double* mask,
-                                lsem_lin** out);
+                                lsem_lin** lin);
 
 /* Number of nodes of a linearisation; -1 for null. */
 LSEM_API long lsem_lin_nodes(const lsem_lin* lin);
@@ -213,9 +213,9 @@ LSEM_API int lsem_jac_soa_f32(const lsem_model* m, long n, const float* const* x
 LSEM_API int lsem_jac_soa_f64(const lsem_model* m, long n, const double* const* x, const long* sx, const double* mask,
                               int physical, double* const* J, const long* sJ, void* ws);
 LSEM_API int lsem_linearize_soa_f32(const lsem_model* m, long n, const float* const* x, const long* sx,
-                                    const float* mask, lsem_lin** out);
+                                    const float* mask, lsem_lin** lin);
 LSEM_API int lsem_linearize_soa_f64(const lsem_model* m, long n, const double* const* x, const long* sx,
-                                    const double* mask, lsem_lin** out);
+                                    const double* mask, lsem_lin** lin);
 LSEM_API int lsem_tl_soa_f32(const lsem_lin* lin, const float* const* dx, const long* sdx, float* const* dy,
                              const long* sdy, int accumulate);
 LSEM_API int lsem_tl_soa_f64(const lsem_lin* lin, const double* const* dx, const long* sdx, double* const* dy,
@@ -338,10 +338,11 @@ LSEM_API int lsnet_set(lsnet_model* m, const char* setting, long value);
 LSEM_API lsnet_workspace* lsnet_workspace_new(void);
 LSEM_API void lsnet_workspace_free(lsnet_workspace* ws);
 
-/* Computes all outputs of n >= 0 samples, in blocks of samples, so its memory does not grow with n. in: one address per
- * input, out: one per output, in their order. If `ws` is null, the call allocates its memory. Errors: ARGUMENT (also a
- * user, item or token that does not exist, or a history without items), MEMORY. */
-LSEM_API int lsnet_predict(const lsnet_model* m, long n, const void* const* in, void* const* out, lsnet_workspace* ws);
+/* Computes all outputs of n >= 0 samples, in blocks of samples, so its memory does not grow with n. inputs: one address
+ * per input, outputs: one per output, in their order. If `ws` is null, the call allocates its memory. Errors: ARGUMENT
+ * (also a user, item or token that does not exist, or a history without items), MEMORY. */
+LSEM_API int lsnet_predict(const lsnet_model* m, long n, const void* const* inputs, void* const* outputs,
+                           lsnet_workspace* ws);
 
 #ifdef __cplusplus
 }

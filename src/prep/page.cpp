@@ -1,9 +1,6 @@
 #include "prep/page.hpp"
 
 #include <algorithm>
-#include <string_view>
-
-#include "lockstep/io/seal.hpp"
 
 namespace lockstep::prep {
 
@@ -18,19 +15,14 @@ void Page::sources(const std::vector<std::string>& names, const std::vector<std:
   if (names.size() > kShown) line("", "and ", names.size() - kShown, " more");
 }
 
-void Page::attributes(const std::string& object, std::initializer_list<const char*> shown) {
-  const std::vector<std::string> all = file_.attributes(object);
-  for (const std::string& attribute : all) width_ = std::max(width_, attribute.size() + 1);
-  for (const std::string& attribute : all) {
-    const bool known = attribute == "format" || attribute == "version" || is_seal(attribute) ||
-                       std::ranges::find(shown, std::string_view(attribute)) != shown.end();
-    if (known) continue;
+void Page::attributes(const std::string& object, const DatasetNotes& some) {
+  for (const std::string& attribute : file_.attributes(object)) width_ = std::max(width_, attribute.size() + 1);
+  for (const auto& attribute : some)
     std::visit(
         [&](const auto& value) {
-          if constexpr (requires { out_ << value; }) line(attribute, value);
+          if constexpr (requires { out_ << value; }) line(attribute.first, value);
         },
-        file_.attribute(object, attribute));
-  }
+        attribute.second);
 }
 
 }  // namespace lockstep::prep

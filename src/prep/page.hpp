@@ -1,11 +1,10 @@
 #pragma once
-#include <initializer_list>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/text.hpp"
-#include "lockstep/io/h5.hpp"
+#include "lockstep/io/dataset_file.hpp"
 
 namespace lockstep::prep {
 
@@ -25,8 +24,8 @@ class Page {
   }
   /// Raw files with their checksums; only the first of a long list.
   void sources(const std::vector<std::string>& names, const std::vector<std::string>& sums);
-  /// Scalar attributes of an object, except those that other lines show.
-  void attributes(const std::string& object, std::initializer_list<const char*> shown);
+  /// Those attributes of an object that are no lists.
+  void attributes(const std::string& object, const DatasetNotes& some);
   std::ostream& out() { return out_; }
 
  private:

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-
-#include "lockstep/base/error.hpp"
-
 namespace lockstep::prep {
 
 void check_names(const std::vector<std::string>& names, const std::string& what, Problems& problems) {
@@ -17,6 +14,10 @@ void check_names(const std::vector<std::string>& names, const std::string& what,
 void check_sums(const std::vector<std::string>& sources, const std::vector<std::string>& sums, Problems& problems) {
   if (sums.size() != sources.size())
     problems.push_back(join(sums.size(), " checksums for ", sources.size(), " sources"));
+}
+
+void require_sound(const Problems& problems, const std::filesystem::path& file) {
+  require_data(problems.empty(), "describing '", file.string(), "': ", problems.empty() ? "" : problems.front());
 }
 
 void check_moments(const std::vector<std::string>& columns, const ColumnMoments& stored, const ColumnMoments& computed,

@@ -2,6 +2,7 @@
 /// write. The cases with real data need LOCKSTEP_DATASETS, the folder that holds it.
 
 #include "lockstep/base/text.hpp"
+#include "lockstep/io/seal.hpp"
 #include "lockstep/prep/emulator/emulator_set.hpp"
 #include "lockstep/prep/files.hpp"
 #include "lockstep/prep/har/har_set.hpp"
@@ -12,6 +13,29 @@
 #include "support/test.hpp"
 
 namespace {
+
+/// Every dataset and attribute of a prepared file is in its section of data/README.md, a dataset with its type.
+void check_documented(const fs::path& path) {
+  const auto file = H5File::open(path);
+  CAPTURE(path);
+  const std::string page = read_text(source_path("data/README.md"));
+  const auto begin = page.find("## `" + file.text_attribute("/", "format") + "`");
+  REQUIRE(begin != std::string::npos);
+  const std::string section = page.substr(begin, page.find("\n## ", begin) - begin);
+  for (const auto& dataset : file.datasets_under("/")) {
+    CAPTURE(dataset);
+    const std::string last = dataset.substr(dataset.rfind('/') + 1);
+    const H5Type type = file.info(dataset).type;
+    const std::string wanted = type == H5Type::text ? "string" : name(type);
+    CHECK(std::ranges::any_of(split(section, '\n'), [&](const std::string& row) {
+      const bool named =
+          row.find("`" + last + "`") != std::string::npos || row.find("/" + last + "`") != std::string::npos;
+      return named && row.find(wanted) != std::string::npos;
+    }));
+  }
+  for (const auto& attribute : file.attributes("/"))
+    if (!is_seal(attribute)) check_mentions(section, "`" + attribute + "`");
+}
 
 /// Runs the commands in the section of docs/datasets.md whose title begins with `title`; they must succeed. Returns
 /// their output.
@@ -34,6 +58,7 @@ std::string run_page(const std::string& title) {
   const auto run = run_shell("sh commands.sh");
   CAPTURE(run.text);
   CHECK(run.status == 0);
+  for (const auto& entry : fs::directory_iterator("data")) check_documented(entry.path());
   return run.text;
 }
 
@@ -55,7 +80,7 @@ auto read_checked(const fs::path& path) {
   const auto file = H5File::open(path);
   std::vector<std::string> remarks;
   CHECK(Check(file, remarks).empty());
-  return Read(file);
+  return Read(file, nullptr);
 }
 constexpr auto read_columns = read_checked<prep::check_emulator_set, prep::read_emulator_set>;
 constexpr auto read_windows = read_checked<prep::check_har_set, prep::read_har_set>;

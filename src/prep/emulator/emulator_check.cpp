@@ -29,7 +29,7 @@ void check_finite(const std::vector<T>& values, std::size_t columns, const std::
 
 std::vector<std::string> check_emulator_set(const H5File& file, std::vector<std::string>& remarks) {
   Problems problems;
-  EmulatorSet set = read_emulator_set(file);
+  EmulatorSet set = read_emulator_set(file, &problems);
   check_names(set.inputs.names, "input names", problems);
   check_names(set.outputs.names, "output names", problems);
   check_finite(set.x, set.n_in(), set.inputs.names, "/x", problems);
@@ -38,23 +38,6 @@ std::vector<std::string> check_emulator_set(const H5File& file, std::vector<std:
   check_finite(set.lon, 1, {}, "/lon", problems);
   if (!set.jac.empty()) check_finite(set.jac, set.n_in() * set.n_out(), {}, "/jac", problems);
 
-  const auto count_bad = [&](const auto& values, const char* what, auto good) {
-    const auto bad = std::count_if(values.begin(), values.end(), [&](auto v) { return !good(v); });
-    if (bad > 0) problems.push_back(join(what, ": ", bad, " of ", values.size(), " values are out of range"));
-  };
-  count_bad(set.split, "/split (0, 1 or 2)", [](auto v) { return v <= 2; });
-  count_bad(set.lat, "/lat (-90 .. 90)", [](auto v) { return !(std::abs(v) > 90.001f); });
-  count_bad(set.lon, "/lon (-360 .. 360)", [](auto v) { return !(std::abs(v) > 360.001f); });
-  count_bad(set.cell, "/cell (>= 0)", [](auto v) { return v >= 0; });
-  if (!set.grid_dims.empty()) {
-    std::int64_t points = 1;
-    for (const std::int64_t length : set.grid_shape)
-      points = length > 0 && points <= INT64_MAX / length ? points * length : 0;
-    count_bad(set.cell, "/cell (a point of grid_shape)", [&](auto v) { return v < points; });
-  }
-  const auto files = static_cast<std::int32_t>(set.sources.size());
-  count_bad(set.source, "/source (a number of 'sources')",
-            [&](auto v) { return v >= 0 && (v < files || (files == 0 && v == 0)); });
   check_sums(set.sources, set.sha256, problems);
   const char* const parts[] = {"training", "validation", "test"};
   for (int part = 0; part < 3; ++part) {
@@ -92,7 +75,7 @@ void describe_emulator_set(const H5File& file, std::ostream& out) {
     grid += join(d == 0 ? "" : " x ", set.grid_dims[d], " ", set.grid_shape[d]);
   if (!grid.empty()) page.line("grid", grid);
   page.sources(set.sources, set.sha256);
-  page.attributes("/", {"mask_mode", "min_ice", "n", "n_in", "n_out", "seed", "sources", "sha256", "moment_rows"});
+  page.attributes("/", set.notes);
   page.print("\n  %-6s  %-16s  %12s  %12s  %12s  %12s  %-10s  %s\n", "", "column", "mean", "std", "min", "max", "units",
              "CF name");
   const auto table = [&](const char* side, const ColumnNames& columns, const std::vector<float>& values,

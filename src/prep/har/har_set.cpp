@@ -4,17 +4,18 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/io/dataset_file.hpp"
+#include "prep/set_file.hpp"
 
 namespace lockstep::prep {
 
 namespace {
 constexpr std::int64_t kChunkWindows = 64;
 
-/// The rows of `values`, of `width` elements each, that belong to a part.
+/// The rows of a part, which has this shape.
 template <class T>
-std::vector<T> gather(const std::vector<T>& values, std::size_t width, const std::vector<std::uint8_t>& split,
+std::vector<T> gather(const std::vector<T>& values, const Extents& shape, const std::vector<std::uint8_t>& split,
                       int part) {
+  const std::size_t width = shape.size() == 1 ? 1 : static_cast<std::size_t>(shape[1] * shape[2]);
   std::vector<T> out;
   for (std::size_t n = 0; n < split.size(); ++n) {
     if (split[n] != part) continue;
@@ -96,79 +97,54 @@ void take_channel_moments(HarSet& set) {
   }
 }
 
-void write_har_set(const std::filesystem::path& path, const HarSet& set) {
-  write_dataset(path, kHarFormat, set.notes, [&](H5File& file) {
-    const std::int64_t C = set.channels(), L = set.length;
+namespace {
+void fields(SetFile& io, HarSet& set) {
+  io.attribute("class_names", set.class_names);
+  io.attribute("channel_names", set.channel_names);
+  const std::int64_t C = set.channels(), classes = std::ssize(set.class_names);
+  io.optional("channel_units", set.channel_units, C);
+  io.attribute("sample_rate", set.sample_rate);
+  io.attribute("channel_mean", set.channel_mean, C);
+  io.attribute("channel_std", set.channel_std, C);
+  io.attribute("source", set.source);
+  io.attribute("sources", set.files);
+  io.attribute("sha256", set.sha256);
+  io.optional("subject_names", set.subject_names);
+  const std::int64_t subjects = set.subject_names.empty() ? Range().most : std::ssize(set.subject_names) - 1;
+  const auto group_of = [](int part) { return std::string("/") + kHarParts[static_cast<std::size_t>(part)] + "/"; };
+  if (io.reads()) {
+    require_data(C > 0 && classes > 0, io.in().opening(), ": ", C, " channels and ", classes,
+                 " classes; there must be at least one each");
     for (int part = 0; part < 3; ++part) {
-      const std::int64_t n = set.windows_in(part);
-      const std::string group = std::string("/") + kHarParts[static_cast<std::size_t>(part)] + "/";
-      const auto signals = gather(set.signals, static_cast<std::size_t>(C * L), set.split, part);
-      file.write<double>(group + "signals", signals, {n, C, L},
-                         {n == 0 ? std::vector<std::int64_t>{} : std::vector{std::min(n, kChunkWindows), C, L}, 0});
-      const auto column = [&]<class T>(const char* name, const std::vector<T>& values) {
-        file.write<T>(group + name, gather(values, 1, set.split, part), {n});
-      };
-      column("labels", set.labels);
-      column("subject", set.subject);
-      column("recording", set.recording);
-      column("start", set.start);
+      const std::string dataset = group_of(part) + "signals";
+      const Extents shape = io.in().expect(dataset, {H5Type::f64}, {-1, C, part == 0 ? -1 : set.length});
+      set.length = shape[2];
+      require_data(set.length > 0, io.in().reading(dataset), ": windows without samples");
+      set.split.insert(set.split.end(), static_cast<std::size_t>(shape[0]), static_cast<std::uint8_t>(part));
     }
-    file.set_attribute("/", "class_names", set.class_names);
-    file.set_attribute("/", "channel_names", set.channel_names);
-    if (!set.channel_units.empty()) file.set_attribute("/", "channel_units", set.channel_units);
-    file.set_attribute("/", "sample_rate", set.sample_rate);
-    file.set_attribute("/", "channel_mean", set.channel_mean);
-    file.set_attribute("/", "channel_std", set.channel_std);
-    file.set_attribute("/", "source", set.source);
-    file.set_attribute("/", "sources", set.files);
-    file.set_attribute("/", "sha256", set.sha256);
-    if (!set.subject_names.empty()) file.set_attribute("/", "subject_names", set.subject_names);
-  });
-}
-
-HarSet read_har_set(const H5File& file) {
-  const DatasetFile stored(file, kHarFormat);
-  HarSet set;
-  set.class_names = file.text_list("/", "class_names");
-  set.channel_names = file.text_list("/", "channel_names");
-  const std::int64_t C = set.channels();
-  require_data(C > 0 && !set.class_names.empty(), stored.opening(), ": ", C, " channels and ", set.class_names.size(),
-               " classes; there must be at least one each");
-  if (file.has_attribute("/", "channel_units")) set.channel_units = file.text_list("/", "channel_units", C);
-  set.channel_mean = file.real_list("/", "channel_mean", C);
-  set.channel_std = file.real_list("/", "channel_std", C);
-  set.files = file.text_list("/", "sources");
-  set.sha256 = file.text_list("/", "sha256");
-  if (file.has_attribute("/", "subject_names")) set.subject_names = file.text_list("/", "subject_names");
-  set.sample_rate = file.real_attribute("/", "sample_rate");
-  set.source = file.text_attribute("/", "source");
-
-  std::array<std::vector<std::int64_t>, 3> shapes;
-  std::size_t windows = 0;
-  for (std::size_t part = 0; part < 3; ++part) {
-    const std::string dataset = join("/", kHarParts[part], "/signals");
-    shapes[part] = stored.expect(dataset, {H5Type::f64}, {-1, C, part == 0 ? -1 : set.length});
-    windows += static_cast<std::size_t>(shapes[part][0]);
-    set.length = shapes[part][2];
-    require_data(set.length > 0, stored.reading(dataset), ": windows without samples");
+    set.signals.reserve(set.split.size() * static_cast<std::size_t>(C * set.length));
   }
-  set.signals.reserve(windows * static_cast<std::size_t>(C * set.length));
-  for (std::size_t part = 0; part < 3; ++part) {
-    const std::int64_t n = shapes[part][0];
-    const auto append = [&]<class T>(const char* name, std::vector<T>& out, const std::vector<std::int64_t>& extents,
-                                     std::int64_t width) {
-      const std::size_t before = out.size();
-      out.resize(before + static_cast<std::size_t>(n * width));
-      stored.read_into<T>(join("/", kHarParts[part], "/", name), extents, std::span(out).subspan(before));
+  for (int part = 0; part < 3; ++part) {
+    const std::int64_t n = set.windows_in(part);
+    const auto rows = [&]<class T>(const char* name, std::vector<T>& all, const Extents& shape,
+                                   const std::vector<Range>& range) {
+      std::vector<T> own;
+      if (!io.reads()) own = gather(all, shape, set.split, part);
+      io.array(group_of(part) + name, own, shape, range);
+      if (io.reads()) all.insert(all.end(), own.begin(), own.end());
     };
-    append("signals", set.signals, shapes[part], C * set.length);
-    append("labels", set.labels, {n}, 1);
-    append("subject", set.subject, {n}, 1);
-    append("recording", set.recording, {n}, 1);
-    append("start", set.start, {n}, 1);
-    set.split.insert(set.split.end(), static_cast<std::size_t>(n), static_cast<std::uint8_t>(part));
+    io.storage({.rows = kChunkWindows});
+    rows("signals", set.signals, {n, C, set.length}, {});
+    io.storage({});
+    rows("labels", set.labels, {n}, {{-1, classes - 1}});
+    rows("subject", set.subject, {n}, {{-1, subjects}});
+    rows("recording", set.recording, {n}, {{-1}});
+    rows("start", set.start, {n}, {{-1}});
   }
-  return set;
 }
+}  // namespace
+
+void write_har_set(const std::filesystem::path& path, const HarSet& set) { write_set(path, kHarFormat, set, fields); }
+HarSet read_har_set(const H5File& file, Problems* problems) { return read_set(file, kHarFormat, problems, fields); }
 
 }  // namespace lockstep::prep

@@ -196,7 +196,8 @@ bool run_hrm_npy(const Args& args) {
   require_writable(common.output, inputs);
   set.train = std::move(train);
   set.test = std::move(test);
-  set.task = puzzle_task(task == "auto" ? guess_task(set) : task, "option task");
+  const std::string chosen = task == "auto" ? guess_task(set) : task;
+  set.task = static_cast<PuzzleTask>(std::ranges::find(kPuzzleTasks, chosen) - kPuzzleTasks.begin());
   name_identifiers(root, names, set);
   common.summary.line("puzzles", name(set.task), task == "auto" ? ", by the sizes" : "", "; ", set.seq_len,
                       " tokens per grid, vocabulary ", set.vocab_size, ", padding ", set.pad_id, "; ", names,

@@ -68,24 +68,6 @@ void check_task(const PuzzleSet& set, Problems& problems) {
   check_sums(set.sources, set.sha256, problems);
 }
 
-void check_indices(const PuzzleSet& set, const PuzzlePart& part, const std::string& where, Problems& problems) {
-  const auto report = [&](const char* field, const std::string& defect) {
-    if (!defect.empty()) problems.push_back(join(where, "/", field, " ", defect));
-  };
-  report("puzzle_indices", offsets_defect(part.puzzle_indices, part.rows, Rise::strict));
-  report("group_indices", offsets_defect(part.group_indices, part.puzzles(), Rise::strict));
-  Tally tally(problems);
-  for (std::size_t p = 0; p < part.puzzle_identifiers.size(); ++p) {
-    const std::int64_t id = part.puzzle_identifiers[p];
-    if (id < 0 || id >= static_cast<std::int64_t>(set.identifiers.size()))
-      tally.add(where, "/puzzle_identifiers row ", p, ": ", id, " is not in 0 .. ", set.identifiers.size() - 1);
-  }
-  for (std::size_t g = 0; g < part.source.size(); ++g) {
-    if (part.source[g] < 0 || part.source[g] >= static_cast<std::int64_t>(set.source_names.size()))
-      tally.add(where, "/source row ", g, ": ", part.source[g], " is not an index of /source_names");
-  }
-}
-
 /// Numbers of valid examples that a remark states.
 struct Remarkable {
   std::int64_t longer = 0;      ///< maze answers that are not shortest paths
@@ -143,19 +125,14 @@ void check_rows(const PuzzleSet& set, const PuzzlePart& part, const std::string&
 
 void check_totals(const H5File& file, const std::string& split, const std::vector<PuzzlePart>& parts,
                   Problems& problems) {
-  std::int64_t groups = 0, puzzles = 0, rows = 0;
-  for (const auto& part : parts) {
-    groups += part.groups();
-    puzzles += part.puzzles();
-    rows += part.rows;
-  }
+  const PuzzleTotals totals(parts);
+  const double mean = totals.mean(), stored_mean = file.real_attribute(split, "mean_puzzle_examples");
   const std::int64_t stored_groups = file.int_attribute(split, "total_groups"),
                      stored_puzzles = file.int_attribute(split, "total_puzzles");
-  const double stored_mean = file.real_attribute(split, "mean_puzzle_examples");
-  const double mean = puzzles == 0 ? 0 : static_cast<double>(rows) / static_cast<double>(puzzles);
-  if (stored_groups != groups || stored_puzzles != puzzles || !(std::abs(stored_mean - mean) <= 1e-12 * mean))
+  if (stored_groups != totals.groups || stored_puzzles != totals.puzzles ||
+      !(std::abs(stored_mean - mean) <= 1e-12 * mean))
     problems.push_back(join(split, " says ", stored_groups, " groups, ", stored_puzzles, " puzzles, ", stored_mean,
-                            " examples each; its arrays hold ", groups, ", ", puzzles, ", ", mean));
+                            " examples each; its arrays hold ", totals.groups, ", ", totals.puzzles, ", ", mean));
 }
 
 /// Counts puzzles of each split that are equivalent to one of an earlier split, comparing the first puzzle of each
@@ -163,8 +140,7 @@ void check_totals(const H5File& file, const std::string& split, const std::vecto
 void compare_splits(const PuzzleSet& set, std::vector<std::string>& remarks) {
   constexpr std::int64_t kMost = 20000;
   std::int64_t groups = 0;
-  for (const auto* parts : {&set.train, &set.val, &set.test})
-    for (const auto& part : *parts) groups += part.groups();
+  for (const auto* parts : {&set.train, &set.val, &set.test}) groups += PuzzleTotals(*parts).groups;
   if (groups > kMost) {
     remarks.push_back(
         join("equivalent puzzles in train and test were not searched: ", groups, " groups are more than ", kMost));
@@ -250,21 +226,13 @@ std::vector<std::string> arc_repeats(const PuzzleSet& set) {
 
 std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::string>& remarks) {
   Problems problems;
-  const PuzzleSet set = read_puzzle_set(file);
+  const PuzzleSet set = read_puzzle_set(file, &problems);
   check_task(set, problems);
   check_totals(file, "/train", set.train, problems);
   check_totals(file, "/test", set.test, problems);
   if (!set.val.empty()) check_totals(file, "/val", set.val, problems);
-  std::int64_t train = 0, test = 0;
-  for (const auto& [split, parts] : splits_of(set)) {
-    for (const auto& part : *parts) {
-      check_indices(set, part, split + "/" + part.name, problems);
-      train += parts == &set.train ? part.rows : 0;
-      test += parts == &set.test ? part.rows : 0;
-    }
-  }
-  if (train == 0) problems.emplace_back("there are no training rows");
-  if (test == 0) remarks.emplace_back("there are no test rows");
+  if (PuzzleTotals(set.train).rows == 0) problems.emplace_back("there are no training rows");
+  if (PuzzleTotals(set.test).rows == 0) remarks.emplace_back("there are no test rows");
   if (set.online) {
     if (set.task == PuzzleTask::arc) problems.emplace_back("task arc has no variants that are drawn while training");
     if (set.task == PuzzleTask::maze && set.num_aug > 7)
@@ -346,8 +314,7 @@ void describe_puzzle_set(const H5File& file, std::ostream& out) {
     }
   }
   page.sources(set.sources, set.sha256);
-  page.attributes("/", {"kind", "task", "pad_id", "ignore_label_id", "blank_identifier_id", "vocab_size", "seq_len",
-                        "num_puzzle_identifiers", "seed", "num_aug", "augment", "sources", "sha256"});
+  page.attributes("/", set.notes);
   for (const auto& part : set.train) {
     if (part.rows == 0) continue;
     Tokens inputs(static_cast<std::size_t>(set.seq_len)), labels(inputs.size());

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <istream>
+#include <memory>
 
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
@@ -53,10 +54,23 @@ std::vector<std::uint8_t> digits_of(const std::string& text, int side, const cha
   return digits;
 }
 
+/// Each base puzzle is a group with `stored_variants` further puzzles.
 PuzzlePart part_of(PuzzleSet& set, BasePuzzles base, std::int64_t stored_variants) {
-  auto inputs = std::make_shared<const std::vector<std::uint8_t>>(std::move(base.inputs));
-  auto labels = std::make_shared<const std::vector<std::uint8_t>>(std::move(base.labels));
-  PuzzlePart part = grouped_part(set, std::move(inputs), std::move(labels), stored_variants);
+  PuzzlePart part;
+  const std::int64_t groups = base.size(), size = 1 + stored_variants;
+  part.rows = groups * size;
+  for (std::int64_t row = 0; row < part.rows; ++row) part.puzzle_indices.push_back(row + 1);
+  for (std::int64_t group = 0; group < groups; ++group) part.group_indices.push_back((group + 1) * size);
+  part.puzzle_identifiers.assign(static_cast<std::size_t>(part.rows), 0);
+  const auto inputs = std::make_shared<const std::vector<std::uint8_t>>(std::move(base.inputs)),
+             labels = std::make_shared<const std::vector<std::uint8_t>>(std::move(base.labels));
+  part.tokens = [inputs, labels, width = static_cast<std::size_t>(set.seq_len), size,
+                 variants = PuzzleVariants(set.task, set.seq_len, set.seed)](
+                    std::int64_t row, std::span<std::uint8_t> out_inputs, std::span<std::uint8_t> out_labels) {
+    const auto group = static_cast<std::size_t>(row / size);
+    variants.apply(group, static_cast<std::uint64_t>(row % size), std::span(*inputs).subspan(group * width, width),
+                   std::span(*labels).subspan(group * width, width), out_inputs, out_labels);
+  };
   part.rating = std::move(base.rating);
   for (const auto& source : base.source) {
     const auto found = std::find(set.source_names.begin(), set.source_names.end(), source);

@@ -12,41 +12,13 @@ namespace lockstep::prep {
 
 namespace {
 
-bool check_offsets(const std::vector<std::int64_t>& offsets, std::int64_t total, const std::string& dataset,
-                   Problems& problems) {
-  const std::string defect = offsets_defect(offsets, total, Rise::weak);
-  if (!defect.empty()) problems.push_back(dataset + " " + defect);
-  return defect.empty();
-}
-
-template <class T, class Get>
-bool check_range(const std::vector<T>& values, std::int64_t size, const std::string& dataset, Get get,
-                 Problems& problems) {
-  std::int64_t bad = 0, first = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::int64_t value = get(values[i]);
-    if (value >= 0 && value < size) continue;
-    if (bad++ == 0) first = static_cast<std::int64_t>(i);
-  }
-  if (bad > 0)
-    problems.push_back(join(dataset, ": ", bad, " of ", values.size(), " values are not in 0 .. ", size - 1,
-                            ", the first is entry ", first));
-  return bad == 0;
-}
-
-bool check_interactions(const UserItems& part, std::int64_t items, const std::string& group, Problems& problems) {
-  if (!check_offsets(part.indptr, static_cast<std::int64_t>(part.item.size()), group + "/indptr", problems))
-    return false;
-  if (!check_range(
-          part.item, items, group + "/item", [](std::int64_t v) { return v; }, problems))
-    return false;
+/// Reports the first user whose items are not ascending and different.
+void check_order(const UserItems& part, const std::string& group, Problems& problems) {
   for (std::int64_t user = 0; user < part.users(); ++user) {
     const auto own = part.of(user);
     if (std::adjacent_find(own.begin(), own.end(), std::greater_equal<>()) == own.end()) continue;
-    problems.push_back(join(group, "/item: the items of user ", user, " are not ascending and different"));
-    return false;
+    return problems.push_back(join(group, "/item: the items of user ", user, " are not ascending and different"));
   }
-  return true;
 }
 
 /// The number of items of `a` that the same user has in `b`.
@@ -73,20 +45,6 @@ void compare(const std::vector<T>& stored, const std::vector<T>& built, const st
                             "triples; entry ", first, " is ", stored[at(first)], ", expected ", built[at(first)]));
 }
 
-/// Checks the index arrays that describe_kg_set() follows.
-void require_walkable(const KgSet& set, const std::string& file) {
-  Problems problems;
-  for (const UserItems* part : {&set.train, &set.test, &set.valid})
-    if (!part->indptr.empty())
-      check_offsets(part->indptr, static_cast<std::int64_t>(part->item.size()), "/cf/.../indptr", problems);
-  const std::int64_t triples = set.sizes.ckg_triples();
-  check_offsets(set.ckg.indptr, triples, "/ckg/indptr", problems);
-  check_offsets(set.ckg.rel_indptr, triples, "/ckg/rel_indptr", problems);
-  check_range(
-      set.ckg.rel_perm, triples, "/ckg/rel_perm", [](std::int64_t v) { return v; }, problems);
-  require_data(problems.empty(), "describing '", file, "': ", problems.empty() ? "" : problems.front());
-}
-
 std::int64_t users_without(const UserItems& part) {
   std::int64_t count = 0;
   for (std::int64_t user = 0; user < part.users(); ++user) count += part.of(user).empty();
@@ -97,21 +55,15 @@ std::int64_t users_without(const UserItems& part) {
 
 std::vector<std::string> check_kg_set(const H5File& file, std::vector<std::string>& remarks) {
   Problems problems;
-  const KgSet set = read_kg_set(file);
+  const KgSet set = read_kg_set(file, &problems);
   const KgSizes& sizes = set.sizes;
-  check_sums(set.sources, set.sha256, problems);
-  bool sound = check_interactions(set.train, sizes.items, "/cf/train", problems);
-  sound &= check_interactions(set.test, sizes.items, "/cf/test", problems);
-  const bool validated = !set.valid.indptr.empty();
-  if (validated) sound &= check_interactions(set.valid, sizes.items, "/cf/valid", problems);
-  const auto triples = [&](const char* what, std::int64_t size, auto get) {
-    sound &= check_range(set.triples, size, join("/kg/triple (", what, ")"), get, problems);
-  };
-  triples("head", sizes.entities, [](const Triple& t) { return t.head; });
-  triples("relation", sizes.kg_relations, [](const Triple& t) { return t.relation; });
-  triples("tail", sizes.entities, [](const Triple& t) { return t.tail; });
-  if (!sound) return problems;
+  if (!problems.empty()) return problems;
+  check_order(set.train, "/cf/train", problems);
+  check_order(set.test, "/cf/test", problems);
+  check_order(set.valid, "/cf/valid", problems);
+  if (!problems.empty()) return problems;
 
+  check_sums(set.sources, set.sha256, problems);
   std::vector<Triple> sorted = set.triples;
   std::sort(sorted.begin(), sorted.end(), [](const Triple& a, const Triple& b) {
     return std::tie(a.head, a.relation, a.tail) < std::tie(b.head, b.relation, b.tail);
@@ -119,8 +71,7 @@ std::vector<std::string> check_kg_set(const H5File& file, std::vector<std::strin
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
     problems.push_back(
         join("/kg/triple: ", twice->head, " ", twice->relation, " ", twice->tail, " occurs more than once"));
-  if (validated && common(set.valid, set.train) > 0)
-    problems.push_back("/cf/valid: an item is also a train item of its user");
+  if (common(set.valid, set.train) > 0) problems.push_back("/cf/valid: an item is also a train item of its user");
   if (sizes.train == 0) problems.push_back("/cf/train: there are no interactions");
 
   const Ckg built = build_ckg(sizes, set.train, set.triples, set.symmetric);
@@ -147,8 +98,14 @@ std::vector<std::string> check_kg_set(const H5File& file, std::vector<std::strin
 }
 
 void describe_kg_set(const H5File& file, std::ostream& out) {
-  const KgSet set = read_kg_set(file);
-  require_walkable(set, file.path().string());
+  Problems problems;
+  const KgSet set = read_kg_set(file, &problems);
+  const std::int64_t triples = set.sizes.ckg_triples();
+  for (const auto* offsets : {&set.ckg.indptr, &set.ckg.rel_indptr})
+    if (const std::string defect = offsets_defect(*offsets, triples, Rise::weak); !defect.empty())
+      problems.push_back("an index array of /ckg " + defect);
+  check_ranges("/ckg/rel_perm", set.ckg.rel_perm, {{0, triples - 1}}, problems);
+  require_sound(problems, file.path());
   const KgSizes& sizes = set.sizes;
   Page page(out, file, "collaborative knowledge graph '" + set.name + "'");
   const auto part = [&](const char* name, const UserItems& interactions) {
@@ -170,9 +127,7 @@ void describe_kg_set(const H5File& file, std::ostream& out) {
               " nodes");
   page.line("symmetric", set.symmetric == SymmetricForm::sound ? "sound form" : "upstream form");
   page.sources(set.sources, set.sha256);
-  page.attributes("/", {"name", "n_users", "n_items", "n_entities", "n_nodes", "n_kg_relations", "n_relations",
-                        "n_cf_train", "n_cf_test", "n_kg_triples", "n_cf_valid", "n_ckg_triples", "nnz", "symmetric",
-                        "sources", "source_sha256"});
+  page.attributes("/", set.notes);
   page.print("\n  %8s  %12s  %12s  %s\n", "relation", "triples", "heads", "meaning");
   std::vector<std::int32_t> head_of(at(sizes.ckg_triples()));
   for (std::int64_t node = 0; node < sizes.nodes(); ++node)

@@ -9,9 +9,6 @@ namespace lockstep::prep {
 /// The type of an array that holds positions 0 .. entries-1: 32 bits where they suffice.
 H5Type kg_index_type(std::int64_t entries);
 
-/// Storage of an array: chunks of whole rows, about 1 Mi elements each; none for an empty array.
-H5Layout kg_layout(const std::vector<std::int64_t>& shape, int deflate);
-
 /// Calls visit(dataset, member of Ckg, its length) for every array except rel_perm, whose type depends on its size.
 template <class Visit>
 void each_array(const KgSizes& sizes, std::int64_t nnz, Visit visit) {

@@ -152,17 +152,6 @@ SequenceSet make_gap_sessions(const GapSessions& what) {
   return set;
 }
 
-std::vector<std::pair<std::string, double>> IdealRates::named() const {
-  return {{"hr10_gap", hr_gap},
-          {"hr10_order", hr_order},
-          {"ndcg10_gap", ndcg_gap},
-          {"ndcg10_order", ndcg_order},
-          {"full_hr10_gap", full_hr_gap},
-          {"full_hr10_order", full_hr_order},
-          {"full_ndcg10_gap", full_ndcg_gap},
-          {"full_ndcg10_order", full_ndcg_order}};
-}
-
 IdealRates ideal_rates(const SequenceSet& set, HeldOut which) {
   require(set.rule.has_value(), "ideal rates: not a generated set");
   const GapRule& rule = *set.rule;
@@ -233,6 +222,23 @@ IdealRates ideal_rates(const SequenceSet& set, HeldOut which) {
                        &rates.full_hr_order, &rates.full_ndcg_gap, &rates.full_ndcg_order})
     *rate /= static_cast<double>(std::max<std::int64_t>(users, 1));
   return rates;
+}
+
+std::vector<std::pair<std::string, double>> ideal_attributes(const SequenceSet& set) {
+  std::vector<std::pair<std::string, double>> named;
+  for (const auto which : {HeldOut::valid, HeldOut::test}) {
+    const IdealRates rates = ideal_rates(set, which);
+    const std::string prefix = which == HeldOut::valid ? "ideal_valid_" : "ideal_test_";
+    named.insert(named.end(), {{prefix + "hr10_gap", rates.hr_gap},
+                               {prefix + "hr10_order", rates.hr_order},
+                               {prefix + "ndcg10_gap", rates.ndcg_gap},
+                               {prefix + "ndcg10_order", rates.ndcg_order},
+                               {prefix + "full_hr10_gap", rates.full_hr_gap},
+                               {prefix + "full_hr10_order", rates.full_hr_order},
+                               {prefix + "full_ndcg10_gap", rates.full_ndcg_gap},
+                               {prefix + "full_ndcg10_order", rates.full_ndcg_order}});
+  }
+  return named;
 }
 
 }  // namespace lockstep::prep

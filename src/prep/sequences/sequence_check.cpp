@@ -11,19 +11,12 @@
 #include "lockstep/prep/sequences/interactions.hpp"
 #include "lockstep/prep/sequences/sequence_set.hpp"
 #include "prep/page.hpp"
+#include "prep/problems.hpp"
+#include "prep/set_file.hpp"
 
 namespace lockstep::prep {
 
 namespace {
-
-void check_items(const SequenceSet& set, std::vector<std::string>& problems) {
-  const auto outside = [&](std::int32_t item) { return item < 1 || item > set.n_items(); };
-  const auto bad = std::ranges::count_if(set.item, outside);
-  if (bad == 0) return;
-  const auto first = std::ranges::find_if(set.item, outside) - set.item.begin();
-  problems.push_back(join("/inter/item: ", bad, " of ", set.rows(), " are not within 1 .. ", set.n_items(),
-                          ", the first is ", set.item[static_cast<std::size_t>(first)], " in row ", first));
-}
 
 void check_ids(const RawIds& ids, const char* name, bool keep_ids, std::vector<std::string>& problems) {
   const auto ascending = [&](const auto& values) {
@@ -81,13 +74,10 @@ void check_rule(const H5File& file, const SequenceSet& set, std::vector<std::str
     problems.emplace_back("/synth: categories, clusters, unit_s or noise are out of range, or times are missing");
     return;
   }
-  for (const auto which : {HeldOut::valid, HeldOut::test}) {
-    const std::string prefix = which == HeldOut::valid ? "ideal_valid_" : "ideal_test_";
-    for (const auto& [name, value] : ideal_rates(set, which).named()) {
-      const double stored = file.real_attribute("/synth", prefix + name);
-      if (!(std::abs(stored - value) <= 1e-9))
-        problems.push_back(join("/synth: ", prefix, name, " is ", stored, ", the sessions give ", value));
-    }
+  for (const auto& [name, value] : ideal_attributes(set)) {
+    const double stored = file.real_attribute("/synth", name);
+    if (!(std::abs(stored - value) <= 1e-9))
+      problems.push_back(join("/synth: ", name, " is ", stored, ", the sessions give ", value));
   }
 }
 
@@ -95,10 +85,7 @@ void check_rule(const H5File& file, const SequenceSet& set, std::vector<std::str
 
 std::vector<std::string> check_sequence_set(const H5File& file, std::vector<std::string>& remarks) {
   std::vector<std::string> problems;
-  SequenceSet set = read_sequence_set(file);
-  if (const std::string defect = offsets_defect(set.offsets, set.rows(), Rise::weak); !defect.empty())
-    problems.push_back("/users/offsets " + defect);
-  check_items(set, problems);
+  SequenceSet set = read_sequence_set(file, &problems);
   check_ids(set.users, "/users/raw_id", set.keep_ids, problems);
   check_ids(set.items, "/items/raw_id", set.keep_ids, problems);
   if (set.min_user < 1 || set.min_item < 1 || set.min_split < 3)
@@ -193,9 +180,9 @@ void summarise(const SequenceSet& set, Summary& summary) {
 }
 
 void describe_sequence_set(const H5File& file, std::ostream& out) {
-  const SequenceSet set = read_sequence_set(file);
-  const std::string defect = offsets_defect(set.offsets, set.rows(), Rise::weak);
-  require_data(defect.empty(), "describing '", file.path().string(), "': /users/offsets ", defect);
+  Problems problems;
+  const SequenceSet set = read_sequence_set(file, &problems);
+  require_sound(problems, file.path());
   Page page(out, file, "interaction data set");
   Summary summary;
   summarise(set, summary);
@@ -210,7 +197,7 @@ void describe_sequence_set(const H5File& file, std::ostream& out) {
   page.line("source", set.source_name, set.source_sha256.empty() ? "" : "  sha256 " + set.source_sha256);
   if (!set.rule) return;
   out << "\n  generated: the next item's category follows from the pause before the current one\n";
-  page.attributes("/synth", {});
+  page.attributes("/synth", notes_of(file, "/synth"));
 }
 
 }  // namespace lockstep::prep

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/io/dataset_file.hpp"
 #include "lockstep/prep/sequences/gap_sessions.hpp"
+#include "prep/set_file.hpp"
 
 namespace lockstep::prep {
 
@@ -62,109 +62,64 @@ void derive(SequenceSet& set, std::int64_t n_items) {
 }
 
 namespace {
-void write_ids(H5File& file, const std::string& name, const RawIds& ids, const H5Layout& layout) {
-  if (ids.is_text) {
-    file.write_text(name, ids.texts);
-  } else {
-    file.write<std::int64_t>(name, ids.numbers, {static_cast<std::int64_t>(ids.numbers.size())}, layout);
-  }
-}
+void fields(SetFile& io, SequenceSet& set) {
+  std::int64_t users = set.n_users(), items = set.n_items(), n = set.rows(), timed = set.has_time();
+  io.size("n_users", users, 1, kMost);
+  io.size("n_items", items, 1, kMost);
+  io.size("n_interactions", n, 1);
+  io.size("has_time", timed, 0, 1);
+  io.attribute("min_user", set.min_user);
+  io.attribute("min_item", set.min_item);
+  io.attribute("min_split", set.min_split);
+  io.attribute("keep_ids", set.keep_ids);
+  io.attribute("time_scale", set.time_scale);
+  io.attribute("time_max", set.time_max);
+  io.attribute("source_name", set.source_name);
+  io.attribute("source_sha256", set.source_sha256);
 
-void write_rule(H5File& file, const SequenceSet& set, const H5Layout& layout) {
-  const GapRule& rule = *set.rule;
-  file.write<std::int32_t>("/synth/category", rule.category, {set.n_items()}, layout);
-  file.write<std::int32_t>("/synth/cluster", rule.cluster, {set.n_items()}, layout);
-  file.set_attribute("/synth", "categories", rule.categories);
-  file.set_attribute("/synth", "clusters", rule.clusters);
-  file.set_attribute("/synth", "unit_s", rule.unit_s);
-  file.set_attribute("/synth", "noise", rule.noise);
-  file.set_attribute("/synth", "seed", static_cast<std::int64_t>(rule.seed));
-  file.set_attribute("/synth", "time_span", 2 * rule.categories - 1);
-  for (const auto which : {HeldOut::valid, HeldOut::test}) {
-    const std::string prefix = which == HeldOut::valid ? "ideal_valid_" : "ideal_test_";
-    for (const auto& [name, value] : ideal_rates(set, which).named())
-      file.set_attribute("/synth", prefix + name, value);
+  if (n >= kContiguousBelow) io.storage({.rows = kChunkRows, .deflate = 4});
+  const auto ids = [&](const std::string& dataset, RawIds& raw, std::int64_t count) {
+    if (io.reads()) {
+      io.in().expect(dataset, {H5Type::i64, H5Type::text}, {count});
+      raw.is_text = io.in().file().info(dataset).type == H5Type::text;
+    }
+    if (raw.is_text)
+      io.text(dataset, raw.texts, count);
+    else
+      io.array(dataset, raw.numbers, {count});
+  };
+  io.offsets("/users/offsets", set.offsets, users + 1, n, Rise::weak);
+  io.array("/users/n_train", set.n_train, {users});
+  ids("/users/raw_id", set.users, users);
+  ids("/items/raw_id", set.items, items);
+  io.array("/items/count", set.item_count, {items});
+  io.array("/inter/item", set.item, {n}, {{1, items}});
+  if (timed == 1) {
+    io.array("/inter/time_raw", set.time_raw, {n});
+    io.array("/inter/time_scaled", set.time_scaled, {n});
   }
+  if (!io.part("/synth", set.rule.has_value())) return;
+  if (io.reads()) set.rule.emplace();
+  io.array("/synth/category", set.rule->category, {items});
+  io.array("/synth/cluster", set.rule->cluster, {items});
+  io.attribute("/synth/categories", set.rule->categories);
+  io.attribute("/synth/clusters", set.rule->clusters);
+  io.attribute("/synth/unit_s", set.rule->unit_s);
+  io.attribute("/synth/noise", set.rule->noise);
+  io.attribute("/synth/seed", set.rule->seed);
+  if (io.reads()) return;
+  io.out().set_attribute("/synth", "time_span", 2 * set.rule->categories - 1);
+  for (const auto& [name, value] : ideal_attributes(set)) io.out().set_attribute("/synth", name, value);
 }
 }  // namespace
 
 void write_sequence_set(const std::filesystem::path& path, const SequenceSet& set) {
-  write_dataset(path, kSequencesFormat, set.notes, [&](H5File& file) {
-    const std::int64_t users = set.n_users(), items = set.n_items(), n = set.rows();
-    require(users <= kMost && items <= kMost, "writing '", path.string(), "': ", users, " users and ", items,
-            " items do not fit 32 bits");
-    const H5Layout layout = n < kContiguousBelow ? H5Layout{} : H5Layout{{kChunkRows}, 4};
-    file.write<std::int64_t>("/users/offsets", set.offsets, {users + 1}, layout);
-    file.write<std::int32_t>("/users/n_train", set.n_train, {users}, layout);
-    write_ids(file, "/users/raw_id", set.users, layout);
-    write_ids(file, "/items/raw_id", set.items, layout);
-    file.write<std::int32_t>("/items/count", set.item_count, {items}, layout);
-    file.write<std::int32_t>("/inter/item", set.item, {n}, layout);
-    if (set.has_time()) {
-      file.write<std::int64_t>("/inter/time_raw", set.time_raw, {n}, layout);
-      file.write<std::int64_t>("/inter/time_scaled", set.time_scaled, {n}, layout);
-    }
-    if (set.rule) write_rule(file, set, layout);
-    file.set_attribute("/", "n_users", users);
-    file.set_attribute("/", "n_items", items);
-    file.set_attribute("/", "n_interactions", n);
-    file.set_attribute("/", "has_time", std::int64_t{set.has_time()});
-    file.set_attribute("/", "min_user", set.min_user);
-    file.set_attribute("/", "min_item", set.min_item);
-    file.set_attribute("/", "min_split", set.min_split);
-    file.set_attribute("/", "keep_ids", std::int64_t{set.keep_ids});
-    file.set_attribute("/", "time_scale", set.time_scale);
-    file.set_attribute("/", "time_max", set.time_max);
-    file.set_attribute("/", "source_name", set.source_name);
-    file.set_attribute("/", "source_sha256", set.source_sha256);
-  });
+  require(set.n_users() <= kMost && set.n_items() <= kMost, "writing '", path.string(), "': ", set.n_users(),
+          " users and ", set.n_items(), " items do not fit 32 bits");
+  write_set(path, kSequencesFormat, set, fields);
 }
-
-SequenceSet read_sequence_set(const H5File& file) {
-  const DatasetFile stored(file, kSequencesFormat);
-  const std::int64_t users = stored.size("n_users", 1, kMost), items = stored.size("n_items", 1, kMost),
-                     n = stored.size("n_interactions", 1), timed = stored.size("has_time", 0, 1);
-  SequenceSet set;
-  const auto fill = [&]<class T>(const std::string& name, std::vector<T>& out, std::int64_t rows) {
-    out = stored.read<T>(name, {rows});
-  };
-  const auto fill_ids = [&](const std::string& name, RawIds& out, std::int64_t rows) {
-    stored.expect(name, {H5Type::i64, H5Type::text}, {rows});
-    out.is_text = file.info(name).type == H5Type::text;
-    if (out.is_text)
-      out.texts = stored.read_text(name, rows);
-    else
-      fill(name, out.numbers, rows);
-  };
-  fill("/users/offsets", set.offsets, users + 1);
-  fill("/users/n_train", set.n_train, users);
-  fill_ids("/users/raw_id", set.users, users);
-  fill_ids("/items/raw_id", set.items, items);
-  fill("/items/count", set.item_count, items);
-  fill("/inter/item", set.item, n);
-  if (timed == 1) {
-    fill("/inter/time_raw", set.time_raw, n);
-    fill("/inter/time_scaled", set.time_scaled, n);
-  }
-  if (file.is_group("/synth")) {
-    GapRule& rule = set.rule.emplace();
-    fill("/synth/category", rule.category, items);
-    fill("/synth/cluster", rule.cluster, items);
-    rule.categories = file.int_attribute("/synth", "categories");
-    rule.clusters = file.int_attribute("/synth", "clusters");
-    rule.unit_s = file.int_attribute("/synth", "unit_s");
-    rule.noise = file.real_attribute("/synth", "noise");
-    rule.seed = static_cast<std::uint64_t>(file.int_attribute("/synth", "seed"));
-  }
-  set.min_user = file.int_attribute("/", "min_user");
-  set.min_item = file.int_attribute("/", "min_item");
-  set.min_split = file.int_attribute("/", "min_split");
-  set.time_max = file.int_attribute("/", "time_max");
-  set.time_scale = file.text_attribute("/", "time_scale");
-  set.keep_ids = file.int_attribute("/", "keep_ids") != 0;
-  set.source_name = file.text_attribute("/", "source_name");
-  set.source_sha256 = file.text_attribute("/", "source_sha256");
-  return set;
+SequenceSet read_sequence_set(const H5File& file, Problems* problems) {
+  return read_set(file, kSequencesFormat, problems, fields);
 }
 
 }  // namespace lockstep::prep

@@ -149,7 +149,10 @@ TEST_SUITE("prep.emulator_set") {
       auto file = H5File::create("a.h5");
       file.set_attribute("/", "format", std::string("lockstep-emulator-data"));
       file.set_attribute("/", "version", std::int64_t{1});
-      for (const char* size : {"n", "n_in", "n_out"}) file.set_attribute("/", size, std::int64_t{1});
+      for (const char* number : {"min_ice", "n", "n_in", "n_out", "seed"})
+        file.set_attribute("/", number, std::int64_t{1});
+      file.set_attribute("/", "mask_mode", std::string("both"));
+      for (const char* list : {"sources", "sha256"}) file.set_attribute("/", list, std::vector<std::string>{"x"});
       change(file);
       file.close();
       return error_of(Fault::data, [&] { read_emulator_set(H5File::open("a.h5")); });

@@ -253,7 +253,7 @@ TEST_SUITE("prep.selection") {
     CHECK(read_emulator_set(H5File::open("set.h5")).grid_shape == one.grid.shape);
     set.grid_shape = {10, 9};
     REQUIRE(problems().size() == 1);
-    check_mentions(problems()[0], "/cell (a point of grid_shape): 10 of 100");
+    check_mentions(problems()[0], "/cell row 90: 90, must be 0 .. 89 (10 of 100");
   }
 
   TEST_CASE("moments are taken over training rows unless all are asked for") {

@@ -689,11 +689,11 @@ TEST_SUITE("prep.har") {
     };
     with([](HarSet& s) { s.signals[2 * 1152 + 3 * 128 + 7] = NAN; },
          "/train/signals window 2, channel body_gyro_x, sample 7");
-    with([](HarSet& s) { s.labels[5] = 6; }, "/train/labels window 5: 6, must be 0 .. 5");
+    with([](HarSet& s) { s.labels[5] = 6; }, "/train/labels row 5: 6, must be -1 .. 5");
     with([](HarSet& s) { s.labels.back() = -2; }, "/test/labels", ": -2");
     with([](HarSet& s) { s.labels[5] = -1; }, "1 training or validation windows have no label");
-    with([](HarSet& s) { s.subject[0] = -2; }, "/train/subject window 0: -2, must be >= -1");
-    with([](HarSet& s) { s.start[1] = -5; }, "/train/start window 1: -5");
+    with([](HarSet& s) { s.subject[0] = -2; }, "/train/subject row 0: -2, must be >= -1");
+    with([](HarSet& s) { s.start[1] = -5; }, "/train/start row 1: -5");
     with([](HarSet& s) { s.channel_mean[8] += 1e-6; }, "moments of total_acc_z");
     with([](HarSet& s) { s.channel_std[0] *= 1.001; }, "moments of body_acc_x");
     with([](HarSet& s) { s.signals[0] += 0.5; }, "moments of body_acc_x");

@@ -1,5 +1,6 @@
 #include "prep/kgat/kg_file.hpp"
 #include "prep/kgat/kg_text.hpp"
+#include "prep/set_file.hpp"
 #include "support/test.hpp"
 
 using namespace lockstep::prep;
@@ -140,10 +141,11 @@ TEST_SUITE("prep.kg_graph") {
     // Positions need 64 bits exactly when a position, not a count, goes beyond 2^31 - 1.
     CHECK(kg_index_type(std::int64_t{1} << 31) == H5Type::i64);
     CHECK(kg_index_type((std::int64_t{1} << 31) - 1) == H5Type::i32);
-    CHECK(kg_layout({8 * billion}, 0).chunk == std::vector<std::int64_t>{1 << 20});
-    CHECK(kg_layout({3 * billion, 3}, 0).chunk == std::vector<std::int64_t>{(1 << 20) / 3, 3});
-    CHECK(kg_layout({5, 3}, 4).chunk == std::vector<std::int64_t>{5, 3});
-    CHECK(kg_layout({0}, 4).chunk.empty());
+    const auto chunk_of = [](const Extents& shape) { return Storage{.elements = 1 << 20}.layout(shape).chunk; };
+    CHECK(chunk_of({8 * billion}) == std::vector<std::int64_t>{1 << 20});
+    CHECK(chunk_of({3 * billion, 3}) == std::vector<std::int64_t>{(1 << 20) / 3, 3});
+    CHECK(chunk_of({5, 3}) == std::vector<std::int64_t>{5, 3});
+    CHECK(chunk_of({0}).empty());
   }
 
   TEST_CASE("node and relation ids that do not fit 32 bits are refused") {

@@ -225,13 +225,11 @@ TEST_SUITE("prep.kg_program") {
     const std::pair<std::function<void(KgSet&)>, const char*> cases[] = {
         {[](KgSet& s) { s.train.indptr[3] = 1; }, "/cf/train/indptr falls at row 3"},
         {[](KgSet& s) { s.train.indptr[0] = 1; }, "/cf/train/indptr runs from 1"},
-        {[](KgSet& s) { s.test.item[5] = 400; },
-         "/cf/test/item: 1 of 400 values are not in 0 .. 399, the first is entry "
-         "5"},
+        {[](KgSet& s) { s.test.item[5] = 400; }, "/cf/test/item row 5: 400, must be 0 .. 399 (1 of 400 values)"},
         {[](KgSet& s) { std::swap(s.test.item[0], s.test.item[1]); }, "the items of user 0 are not ascending"},
         {[](KgSet& s) { s.valid.item[0] = s.train.item[0]; }, "/cf/valid"},
-        {[](KgSet& s) { s.triples[2].tail = -1; }, "/kg/triple (tail): 1 of 800"},
-        {[](KgSet& s) { s.triples[2].relation = 4; }, "/kg/triple (relation)"},
+        {[](KgSet& s) { s.triples[2].tail = -1; }, "/kg/triple column tail row 2: -1, must be 0 .. 519 (1 of 800"},
+        {[](KgSet& s) { s.triples[2].relation = 4; }, "/kg/triple column relation row 2: 4"},
         {[](KgSet& s) { s.triples[2] = s.triples[0]; }, "occurs more than once"},
         {[](KgSet& s) { s.ckg.indptr[2] += 1; }, "/ckg/indptr: 1 of"},
         {[](KgSet& s) { s.ckg.indptr[2] = 1'000'000; }, "/ckg/indptr: 1 of"},

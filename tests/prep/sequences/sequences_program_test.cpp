@@ -102,8 +102,8 @@ TEST_SUITE("prep.sequences_program") {
     good.source_sha256 = std::string(64, 'a');
     complains([](auto& s) { s.offsets[2] = s.offsets[3] + 1; }, "/users/offsets falls at row 3");
     complains([](auto& s) { s.offsets.back() -= 1; }, "/users/offsets runs from 0 to");
-    complains([](auto& s) { s.item[7] = 641; }, "/inter/item: 1 of");
-    complains([](auto& s) { s.item[7] = 0; }, "in row 7");
+    complains([](auto& s) { s.item[7] = 641; }, "/inter/item row 7: 641, must be 1 .. 640 (1 of");
+    complains([](auto& s) { s.item[7] = 0; }, "row 7: 0");
     complains([](auto& s) { std::swap(s.time_raw[3], s.time_raw[4]); }, "/inter/time_raw falls in row 4");
     complains([](auto& s) { ++s.time_scaled[5]; }, "/inter/time_scaled: ");
     complains([](auto& s) { --s.n_train[1]; }, "/users/n_train: ");

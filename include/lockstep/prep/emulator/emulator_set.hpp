@@ -83,7 +83,7 @@ ConstantColumns take_moments(EmulatorSet& set);
 /// Writes the file atomically. errors  internal: the disk is full; usage: not writable
 void write_emulator_set(const std::filesystem::path& path, const EmulatorSet& set);
 /// Reads a file back. errors  data: not of this format, a dataset missing or of another shape or type
-EmulatorSet read_emulator_set(const H5File& file);
+EmulatorSet read_emulator_set(const H5File& file, std::vector<std::string>* problems = nullptr);
 
 /// Problems of a prepared file, one line each: schema, non-finite values, ranges, split numbers, moments that differ
 /// from the recomputed ones. Facts that are not errors, such as constant columns, go to `remarks`.

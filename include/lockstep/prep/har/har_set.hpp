@@ -92,7 +92,7 @@ void split_validation(HarSet& set, const HarSplit& split);
 void write_har_set(const std::filesystem::path& path, const HarSet& set);
 /// Reads a file back, one part after another. errors  data: not of this format, a dataset missing or of another shape
 /// or type
-HarSet read_har_set(const H5File& file);
+HarSet read_har_set(const H5File& file, std::vector<std::string>* problems = nullptr);
 
 /// Notes on classes that only one subject, or only some of the parts with windows, have.
 std::vector<std::string> class_notes(const HarSet& set);

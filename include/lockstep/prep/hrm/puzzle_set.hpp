@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <functional>
 #include <iosfwd>
-#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -46,19 +45,22 @@ struct PuzzleSet {
   DatasetNotes notes;                        ///< further attributes: how the puzzles were chosen
 };
 
-const char* name(PuzzleTask task);
-/// errors  data: an unknown name
-PuzzleTask puzzle_task(const std::string& name, const std::string& where);
-
-/// Makes a part from base puzzles of seq_len tokens each; each is a group with `stored_variants` further puzzles.
-PuzzlePart grouped_part(const PuzzleSet& set, std::shared_ptr<const std::vector<std::uint8_t>> inputs,
-                        std::shared_ptr<const std::vector<std::uint8_t>> labels, std::int64_t stored_variants);
+/// The names of the tasks, in the order of PuzzleTask.
+inline const std::vector<std::string> kPuzzleTasks = {"sudoku", "maze", "arc"};
+inline const std::string& name(PuzzleTask task) { return kPuzzleTasks[static_cast<std::size_t>(task)]; }
+/// Sums over the sets of a split.
+struct PuzzleTotals {
+  std::int64_t groups = 0, puzzles = 0, rows = 0;
+  explicit PuzzleTotals(const std::vector<PuzzlePart>& parts);
+  /// Examples of a puzzle; 0 without puzzles.
+  double mean() const { return puzzles == 0 ? 0 : static_cast<double>(rows) / static_cast<double>(puzzles); }
+};
 
 /// Writes the file atomically; `deflate`: 0 .. 9. errors  internal: the disk is full; usage: not writable
 void write_puzzle_set(const std::filesystem::path& path, const PuzzleSet& set, int deflate);
 /// Reads everything but the tokens; PuzzlePart::tokens reads those from `file`, which must outlive the set. The index
 /// arrays are unchecked. errors  data: not of this format, a dataset missing or of another shape or type
-PuzzleSet read_puzzle_set(const H5File& file);
+PuzzleSet read_puzzle_set(const H5File& file, std::vector<std::string>* problems = nullptr);
 
 /// Problems of a prepared file, one line each: schema, index arrays, identifiers, tokens, totals, checksums, and
 /// answers: a valid Sudoku that extends its question, a path from start to goal, grids with their end markers.

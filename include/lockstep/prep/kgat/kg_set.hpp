@@ -82,7 +82,7 @@ UserItems carve(KgSet& set, double fraction, std::uint64_t seed, Site site);
 /// Writes the file atomically; `deflate`: 0 (none) .. 9. errors  internal: the disk is full; usage: not writable
 void write_kg_set(const std::filesystem::path& path, const KgSet& set, int deflate);
 /// Reads a file back. errors  data: another format, contradictory sizes, a dataset missing or of another shape or type
-KgSet read_kg_set(const H5File& file);
+KgSet read_kg_set(const H5File& file, std::vector<std::string>* problems = nullptr);
 /// Problems of a prepared file, one line each: checksums, ranges, offsets, order, and differences from the graph built
 /// again from interactions and triples.
 std::vector<std::string> check_kg_set(const H5File& file, std::vector<std::string>& remarks);

@@ -41,12 +41,12 @@ struct IdealRates {
   double hr_gap = 0, hr_order = 0, ndcg_gap = 0, ndcg_order = 0;
   /// Against all items outside the history.
   double full_hr_gap = 0, full_hr_order = 0, full_ndcg_gap = 0, full_ndcg_order = 0;
-  /// Every rate with its name: "hr10_gap", ...
-  std::vector<std::pair<std::string, double>> named() const;
 };
 enum class HeldOut : std::uint8_t { valid, test };
 /// Rates at 10. Negatives are uniform with replacement over the items outside the user's history, as in evaluation.
 /// errors  internal: a set without a rule
 IdealRates ideal_rates(const SequenceSet& set, HeldOut which);
+/// The rates of both splits as attributes: "ideal_valid_hr10_gap", ...
+std::vector<std::pair<std::string, double>> ideal_attributes(const SequenceSet& set);
 
 }  // namespace lockstep::prep

@@ -66,7 +66,7 @@ void derive(SequenceSet& set, std::int64_t n_items);
 /// Writes the file atomically. errors  internal: the disk is full; usage: not writable
 void write_sequence_set(const std::filesystem::path& path, const SequenceSet& set);
 /// Reads a file back. errors  data: not of this format, a dataset missing or of another shape or type
-SequenceSet read_sequence_set(const H5File& file);
+SequenceSet read_sequence_set(const H5File& file, std::vector<std::string>* problems = nullptr);
 
 /// Problems of a prepared file, one line each: schema, offsets, ranges, order in time, and splits, scaled times,
 /// counts, checksum or a generator's rates that differ from the recomputed ones.
