@@ -3,7 +3,8 @@
 # docs/cluster.md.
 #
 # Variables that a script may set: LOCKSTEP_HOME, LOCKSTEP, LOCKSTEP_PREP, LAUNCHER, SRUN_MPI, SRUN_FLAGS,
-# MPIEXEC, MPIRUN_FLAGS, INTERFACE, SITE, WAIT, PREFLIGHT, RETRIES, MAX_RESTARTS; under PBS also SCRIPT and STOP_BEFORE.
+# MPIEXEC, MPIRUN_FLAGS, INTERFACE, SITE, WAIT, PREFLIGHT, RETRIES, RESCUES, SPARES, MAX_RESTARTS; under PBS also SCRIPT
+# and STOP_BEFORE.
 
 # Before all else: without a trap a signal ends the script.
 say() { echo "[$(date +%H:%M:%S)] $*"; }
@@ -63,30 +64,45 @@ if [ -n "${INTERFACE:-}" ]; then
   export NCCL_SOCKET_IFNAME=$INTERFACE UCX_NET_DEVICES=${UCX_NET_DEVICES:-all}
 fi
 
-# The command that starts a program on every rank of the allocation.
-if [ "$LAUNCHER" = mpirun ]; then
-  MPIEXEC=${MPIEXEC:-mpirun}
-  # Without support for PBS, mpirun needs the list of nodes from PBS.
-  if [[ $("$MPIEXEC" --version 2>&1) == *HYDRA* ]]; then  # MPICH
-    launch=("$MPIEXEC" -n $((NODES * RANKS_PER_NODE)) -ppn "$RANKS_PER_NODE" ${MPIRUN_FLAGS:--bind-to core:$THREADS})
-    [ -z "${PBS_NODEFILE:-}" ] || launch+=(-f "$PBS_NODEFILE")
-  else
-    cores=:PE=$THREADS
-    [[ ${MPIRUN_FLAGS:-} != *"bind-to none"* ]] || cores=  # Open MPI 5 refuses both together
-    launch=("$MPIEXEC" --map-by "ppr:$RANKS_PER_NODE:node$cores" ${MPIRUN_FLAGS:---bind-to core})
-    [ -z "${PBS_NODEFILE:-}" ] || launch+=(--hostfile "$PBS_NODEFILE")
-  fi
-else
-  # Slurm's interface for the MPI library of the program.
-  if [ -z "${SRUN_MPI:-}" ]; then
-    case $(LOCKSTEP_MPI=never "$LOCKSTEP" --version 2>/dev/null) in *MPICH*) SRUN_MPI=pmi2 ;; *) SRUN_MPI=pmix ;; esac
+SPARES=${SPARES:-0}
+[[ $SPARES =~ ^[0-9]+$ && $SPARES -lt $NODES ]] || { say "SPARES=$SPARES: the job has $NODES nodes; at least one must train"; exit 2; }
+NODES=$((NODES - SPARES))
+MPIEXEC=${MPIEXEC:-mpirun}
+# Slurm's interface for the MPI library of the program.
+if [ "$LAUNCHER" != mpirun ] && [ -z "${SRUN_MPI:-}" ]; then
+  case $(LOCKSTEP_MPI=never "$LOCKSTEP" --version 2>/dev/null) in *MPICH*) SRUN_MPI=pmi2 ;; *) SRUN_MPI=pmix ;; esac
+fi
+# Sets the command that starts a program on every rank: on NODES nodes, without those of LOST (separated by commas).
+LOST=
+set_launch() {
+  local cores hosts=
+  if [ "$LAUNCHER" = mpirun ]; then
+    if [ -n "$LOST" ] || [ "$SPARES" != 0 ]; then
+      hosts=$(hosts_of_job | grep -vxFf <(tr , '\n' <<<"$LOST") | head -n "$NODES" | sed "s/$/:$RANKS_PER_NODE/" | paste -sd,)
+    fi
+    # Without support for PBS, mpirun needs the list of nodes from PBS.
+    if [[ $("$MPIEXEC" --version 2>&1) == *HYDRA* ]]; then  # MPICH
+      launch=("$MPIEXEC" -n $((NODES * RANKS_PER_NODE)) -ppn "$RANKS_PER_NODE" ${MPIRUN_FLAGS:--bind-to core:$THREADS})
+      [ -z "${PBS_NODEFILE:-}" ] || launch+=(-f "$PBS_NODEFILE")
+    else
+      cores=:PE=$THREADS
+      [[ ${MPIRUN_FLAGS:-} != *"bind-to none"* ]] || cores=  # Open MPI 5 refuses both together
+      launch=("$MPIEXEC" --map-by "ppr:$RANKS_PER_NODE:node$cores" ${MPIRUN_FLAGS:---bind-to core})
+      [ -z "${PBS_NODEFILE:-}" ] || launch+=(--hostfile "$PBS_NODEFILE")
+    fi
+    [ -z "$hosts" ] || launch+=(--host "$hosts")
+    return
   fi
   # srun does not inherit sbatch's --cpus-per-task (Slurm 22.05 and later).
   # Not --kill-on-bad-exit=1: ranks that stop cleanly exit with 85, and the first exit would kill the others (143, 137).
   # --wait: seconds from the end of the first rank until Slurm ends the step; lockstep ends earlier, with a report.
   launch=(srun --mpi="$SRUN_MPI" --kill-on-bad-exit=0 --wait="${WAIT:-60}" --ntasks=$((NODES * RANKS_PER_NODE))
     --ntasks-per-node="$RANKS_PER_NODE" --cpus-per-task="$THREADS" ${SRUN_FLAGS:---cpu-bind=cores})
-fi
+  [ "$SPARES" = 0 ] && [ -z "$LOST" ] || launch+=(--nodes="$NODES" --no-kill)
+  [ -z "$LOST" ] || launch+=(--exclude="$LOST")
+}
+hosts_of_job() { if [ -n "${PBS_JOBID:-}" ]; then sort -u "$PBS_NODEFILE"; else scontrol show hostnames "$NODE_LIST"; fi; }
+set_launch
 
 # data_of CONFIG: the value of data.path in a configuration file.
 data_of() {
@@ -137,6 +153,47 @@ attend() {
   return "$rc"
 }
 
+# The newest checkpoint of the run.
+newest() {
+  ls -t "${RUN_DIR:-.}"/checkpoints/{step,rescue}-*.h5 "${RUN_DIR:-.}"/pretrain/checkpoints/{step,rescue}-*.h5 2>/dev/null | head -n 1
+}
+BEFORE=$(newest)
+
+# train COMMAND...: as run, and again at once after the loss of a rank whose state another rank has saved, at most
+# RESCUES (10) times an hour. Under mpirun the exit code is that of the lost rank: the run directory decides.
+train() {
+  local rc before rescues=()
+  while :; do
+    before=$(newest)
+    run "$@"
+    rc=$?
+    [[ $stopping = 0 && ! $rc =~ ^(0|2|3|85|126|127)$ && $(newest) = */rescue-* && $(newest) != "$before" ]] || return "$rc"
+    rescues=($SECONDS "${rescues[@]}")
+    if [ "${#rescues[@]}" -gt "${RESCUES:-10}" ] && [ $((SECONDS - rescues[${RESCUES:-10}])) -lt 3600 ]; then
+      say "a rank was lost: ${RESCUES:-10} starts within an hour are enough (RESCUES)"
+      return "$rc"
+    fi
+    leave_out_lost || return "$rc"
+    say "a rank was lost (exit code $rc), and its state is saved: starting again on $NODES nodes${LOST:+, without $LOST}"
+  done
+}
+
+# Leaves out the nodes that do not answer, in favour of spare ones. Fails if none answers.
+leave_out_lost() {
+  local host answering=0
+  [ -z "${PBS_JOBID:-}" ] && [ "$SLURM_JOB_NUM_NODES" -gt 1 ] || return 0
+  LOST=
+  for host in $(hosts_of_job); do
+    if timeout 20 srun --mpi=none --overlap --nodes=1 --ntasks=1 --nodelist="$host" true >/dev/null 2>&1; then
+      answering=$((answering + 1))
+    else
+      LOST=${LOST:+$LOST,}$host
+    fi
+  done
+  NODES=$((answering < NODES ? answering : NODES))
+  [ "$NODES" -gt 0 ] && set_launch
+}
+
 # What a start of a job leaves for the next one: the data set that was checked, with its size and time, and the faults
 # since the last progress. Another job, also one with the same number, does not use it.
 CHECKED=${RUN_DIR:-.}/.checked FAULTS=${RUN_DIR:-.}/.faults
@@ -144,12 +201,27 @@ forget() { rm -f "$CHECKED" "$FAULTS"; }
 [ "$START" != 0 ] || forget
 note() { mkdir -p "${RUN_DIR:-.}" && echo "$2" >"$1"; }
 
+# quietly COMMAND...: prints one line, or the output of a command that fails.
+quietly() {
+  local rc=0 output=$(mktemp)
+  "$@" >"$output" 2>&1 || rc=$?
+  if [ "$rc" = 0 ]; then say "preflight: the ranks can work together"; else cat "$output"; fi
+  rm -f "$output"
+  return "$rc"
+}
+
 # preflight DATA: checks that the data set is whole and that the ranks can communicate; ends the job otherwise. A later
 # start of the same job does not check the same file again.
 preflight() {
-  local rc file
+  local rc file lead begin end quietly=
   say "job $JOB, start $((START + 1)): $NODES nodes ($NODE_LIST), $RANKS_PER_NODE ranks per node, $THREADS threads per rank"
-  [ "${PREFLIGHT:-yes}" = yes ] || return 0
+  lead=$(sed -nE 's/^#SBATCH --signal=.*@([0-9]+).*/\1/p' "$0")
+  if [[ -n $lead && $(scontrol -o show job "$JOB" 2>/dev/null) =~ StartTime=([^ ]+).*\ EndTime=([^ ]+) ]] &&
+    begin=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) && end=$(date -d "${BASH_REMATCH[2]}" +%s 2>/dev/null) &&
+    [ $((end - begin)) -lt $((lead + 60)) ]; then
+    say "warning: the time limit is $((end - begin)) s, and --signal stops the job $lead s before it: raise --time"
+  fi
+  [ "${PREFLIGHT:-yes}" != no ] || return 0
   file=$(stat -L -c '%s %y %n' -- "$1" 2>/dev/null)
   if [ -n "$file" ] && [ "$file" = "$(cat "$CHECKED" 2>/dev/null)" ]; then
     say "preflight: the data set is the one that an earlier start has checked"
@@ -167,7 +239,8 @@ preflight() {
     }
     note "$CHECKED" "$file"
   fi
-  run "$LOCKSTEP" comm-test --max-bytes 4MiB --budget 5 --timeout 60 || {
+  [ "${PREFLIGHT:-yes}" != quick ] || quietly=quietly
+  $quietly run "$LOCKSTEP" comm-test --max-bytes 4MiB --budget 5 --timeout 60 || {
     rc=$?
     [ "$stopping" = 0 ] || leave 85
     case $rc in
@@ -191,11 +264,13 @@ requeue() {
   fi
 }
 
-# leave CODE: ends the job. 85 (stopped cleanly before the end) requeues it, unless it is being cancelled; a fault of
-# the machine (1, or killed by a signal: above 128, or the signal's number from MPICH's mpirun) requeues it, but without
-# progress only RETRIES times; wrong usage (2) and bad data (3) never do.
+# leave CODE: ends the job. 85 (stopped cleanly before the end) after a checkpoint requeues it, unless it is being
+# cancelled; a fault of the machine (1, 86, or killed by a signal: above 128, or the signal's number from MPICH's mpirun)
+# and 85 without a checkpoint of this start requeue it, but without progress only RETRIES times; wrong usage (2) and bad
+# data (3) never do.
 leave() {
   local rc=$1 job= again=no count=0 reached= newest
+  newest=$(newest)
   say "exit code $rc"
   if [ "$cancelled" = 1 ]; then job=$(scontrol -o show job "$JOB" 2>/dev/null); fi
   # A job that Slurm sends SIGTERM while it runs has to make room for another one (preemption with a grace time), and
@@ -210,10 +285,10 @@ leave() {
       *Reason=TimeLimit*) say "the job is at its time limit: submit it again to continue" ;;
       *) say "cancelled: submit it again to continue" ;;
     esac
-  elif [ "$rc" = 85 ]; then
+  elif [ "$rc" = 85 ] && [ "$newest" != "$BEFORE" ]; then
     requeue "it continues from its last checkpoint" && again=yes
   elif [[ ! $rc =~ ^(0|2|3|126|127)$ ]]; then  # 126, 127: there is no such program
-    newest=$(ls -t "${RUN_DIR:-.}"/checkpoints/step-* "${RUN_DIR:-.}"/pretrain/checkpoints/step-* 2>/dev/null | head -n 1)
+    [ "$rc" != 85 ] || say "stopped without a new checkpoint: ${newest:-there is none yet}"
     [ -f "$FAULTS" ] && read -r count reached <"$FAULTS"
     [ "$newest" = "$reached" ] || count=0
     if [ "$count" -lt "${RETRIES:-1}" ]; then

@@ -100,6 +100,30 @@ def tree():
     p.save()
 
 
+def job():
+    """The states of a job, and what moves it from one to another."""
+    p = Picture("job.svg", 860, 300, "The states of a job")
+    p.box(20, 110, 90, 40, "queue")
+    p.box(160, 110, 90, 40, "preflight")
+    p.box(300, 110, 130, 40, "training", BLUE)
+    p.line(110, 130, 158, 130)
+    p.line(250, 130, 298, 130)
+    rows = [("done", "0: all steps are done", GREEN), ("stopped", "85: signal or time limit, checkpoint", GREY),
+            ("rank lost", "86: another rank saves its state", ORANGE), ("fault", "1, 137, ...", ORANGE),
+            ("refused", "2, 3: usage, data", GREY)]
+    for n, (name, why, colour) in enumerate(rows):
+        y = 14 + 56 * n
+        p.line(430, 130, 488, y + 18)
+        p.box(490, y, 90, 36, name, colour)
+        p.text(590, y + 14, why, "small")
+    notes = ["COMPLETED", "queue, if there is a checkpoint of this start; else as a fault",
+             "training at once, at most RESCUES an hour, on the nodes that answer",
+             "queue, RETRIES times without a new checkpoint", "FAILED"]
+    for n, note in enumerate(notes):
+        p.text(590, 14 + 56 * n + 30, "then: " + note, "small head")
+    p.save()
+
+
 def table(title, columns):
     """Rows of the first table with these columns after a heading of docs/benchmarks.md."""
     page = (HERE.parent / "benchmarks.md").read_text()
@@ -163,4 +187,5 @@ def scaling():
 if __name__ == "__main__":
     step()
     tree()
+    job()
     scaling()

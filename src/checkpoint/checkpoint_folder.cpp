@@ -13,13 +13,14 @@ namespace lockstep {
 
 namespace {
 
-/// N of "step-N.h5", or -1 for other names.
+/// N of "step-N.h5" and "rescue-N.h5", or -1 for other names.
 std::int64_t step_in_name(const std::filesystem::path& path) {
   const std::string name = path.filename().string();
-  if (!name.starts_with("step-") || !name.ends_with(".h5")) return -1;
+  const std::size_t number = name.find('-') + 1;
+  if ((!name.starts_with("step-") && !name.starts_with("rescue-")) || !name.ends_with(".h5")) return -1;
   std::int64_t step = -1;
   const char* end = name.data() + name.size() - 3;
-  const auto [stop, error] = std::from_chars(name.data() + 5, end, step);
+  const auto [stop, error] = std::from_chars(name.data() + number, end, step);
   return error == std::errc() && stop == end ? step : -1;
 }
 
@@ -61,6 +62,10 @@ std::vector<std::pair<std::int64_t, std::filesystem::path>> step_files(const std
 
 std::filesystem::path CheckpointFolder::step_file(std::int64_t step) const {
   return folder_ / join("step-", step, ".h5");
+}
+
+std::filesystem::path CheckpointFolder::rescue_file(std::int64_t step) const {
+  return folder_ / join("rescue-", step, ".h5");
 }
 
 std::filesystem::path CheckpointFolder::best_file(std::int64_t place) const {

@@ -100,7 +100,7 @@ struct RankBoard {
 
 /// Shared by the ranks of a node; zero at first.
 struct NodeBoard {
-  std::atomic<std::int32_t> reporter;   ///< 1 + node rank of the watchdog that reports, or 0
+  std::atomic<std::int32_t> reporter;   ///< 1 + node rank of the watchdog that reports, 0, or -1: it is done
   std::atomic<std::int32_t> ending;     ///< nonzero: the job is being ended; no rank of the node continues its work
   std::atomic<std::int32_t> aborting;   ///< 1 + node rank of the first rank that printed why it aborts, or 0
   std::atomic<std::int32_t> announced;  ///< nonzero: the other nodes know that the job is ending

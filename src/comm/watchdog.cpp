@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/helper_thread.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
@@ -15,8 +16,9 @@
 namespace lockstep {
 
 namespace {
-constexpr double kAnswer_s = 1.5;     // for a node to answer a query, and for node 0 to accept a report
-constexpr double kReportEnds_s = 20;  // for the reporter to end the job
+constexpr double kAnswer_s = 1.5;      // for a node to answer a query, and for node 0 to accept a report
+constexpr double kReportEnds_s = 20;   // for the reporter to end the job
+constexpr double kRescueEnds_s = 120;  // the same if it saves its state
 constexpr double kForwarded_s = 0.5;  // for the launcher to forward a report: it drops the output of ranks that it ends
 constexpr double kAbortEnds_s = 4;    // for MPI_Abort to end the job
 constexpr double kNeighbourEvery_s = 0.2;  // after a death mpirun leaves the other ranks a second
@@ -66,8 +68,10 @@ void Watchdog::run(const std::stop_token& stop) {
     if (s_.board->ending != 0 && !acting_) {
       if (ending_s == 0) announce_end();
       ending_s += passed_s;
+      if (const std::int32_t reporter = s_.board->reporter; is_gone(reporter))
+        raise({Alarm::Kind::dead, s_.boards[reporter - 1].identity.load().rank, timeout_s_});
     }
-    if (ending_s > kReportEnds_s) leave_by_force();
+    if (ending_s > patience_s()) leave_by_force();
     if (s_.threads_may_call_mpi) {
       // While ranks move from collective to collective no query arrives, so MPI is left to the training thread.
       if (quiet_s_ > std::min(kQuietBeforeServing_s, timeout_s_ / 4)) serve();
@@ -137,7 +141,11 @@ void Watchdog::died(const RankSeen& rank) {
   const auto number = static_cast<std::size_t>(rank.identity.rank);
   seen.identity.node = s_.node_of[number];
   seen.identity.host.set(s_.hosts[number]);
-  if (seen.at.since_ns == 0) seen.at.step = -1;
+  // Its pulse is up to a second old. The ranks work in step, so the place of this rank is a better one.
+  if (const Whereabouts here = s_.boards[s_.node_rank].whereabouts.load(); here.step >= seen.at.step) {
+    seen.at.step = here.step;
+    seen.at.phase = here.phase;
+  }
   {
     const std::lock_guard lock(mutex_);
     fallen_.push_back(seen);
@@ -161,13 +169,10 @@ void Watchdog::act(bool may_call_mpi) {
   }
   if (!may_call_mpi) {
     log::error(report_text(alarm_, all_ranks(false, kQuery)));
-    end_by_force(1);
+    end_by_force(rescue());
   }
-  std::int32_t nobody = 0;
-  if (!s_.board->reporter.compare_exchange_strong(nobody, s_.node_rank + 1)) {
-    await_end(kReportEnds_s);
-    leave_by_force();
-  }
+  for (std::int32_t reporter = 0; !s_.board->reporter.compare_exchange_strong(reporter, s_.node_rank + 1);)
+    if (!serve_until([&] { return is_gone(reporter); }, patience_s())) leave_by_force();
   announce_end();
   // The launcher may kill this rank soon after another one died, so this rank reports the death without asking other
   // hosts.
@@ -176,15 +181,29 @@ void Watchdog::act(bool may_call_mpi) {
     known.insert(known.end(), fallen_.begin(), fallen_.end());
     log::error(report_text(alarm_, known));
     std::fflush(nullptr);
-    abort_job(1);
+    abort_job(rescue());
   }
   if (s_.node > 0 && others_take_report(alarm_)) {
-    await_end(kReportEnds_s);
+    await_end(patience_s());
     leave_by_force();
   }
   log::error(report_text(alarm_, all_ranks(true, kQuery)));
   std::fflush(nullptr);
-  abort_job(1);
+  abort_job(rescue());
+}
+
+int Watchdog::rescue() const {
+  const bool saved = s_.rescue();
+  s_.board->reporter = -1;  // nothing is left to do for another rank
+  return saved ? kExitRescued : 1;
+}
+
+double Watchdog::patience_s() const { return saves_ ? kRescueEnds_s : kReportEnds_s; }
+
+bool Watchdog::is_gone(std::int32_t reporter) const {
+  if (reporter <= 0 || !visible_[static_cast<std::size_t>(reporter - 1)]) return false;
+  const Identity id = s_.boards[reporter - 1].identity.load();
+  return process_state(id.pid, id.started) == Process::dead;
 }
 
 void Watchdog::leave_by_force() {

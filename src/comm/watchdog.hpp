@@ -24,8 +24,9 @@ namespace lockstep {
 /// for longer than the timeout?) and the next rank of its node (has its process died?). A watchdog that detects a
 /// problem becomes the reporter: first within its node by an atomic claim, then across nodes by asking the ranks of
 /// node 0 (and, if none answers, of the next nodes) to report instead. The reporter asks one rank per node for
-/// its node's table, then all ranks of nodes that did not answer, prints the report and calls MPI_Abort. If the job
-/// does not end, each watchdog kills the processes of its node after a while.
+/// its node's table, then all ranks of nodes that did not answer, prints the report, saves its state and calls
+/// MPI_Abort. If it dies before, another rank of its node takes over. If the job does not end, each watchdog kills the
+/// processes of its node after a while.
 ///
 /// Well before the timeout, the lowest of the ranks that wait in a collective of a step warns, with the same query but
 /// without ending the job: after 10 s (or half the timeout, if that is less), and then only for waits twice as long.
@@ -46,10 +47,13 @@ class Watchdog {
     RankBoard* boards = nullptr;     ///< node_size entries
     std::vector<int> node_of;        ///< node of each rank
     std::vector<std::string> hosts;  ///< host of each rank
+    std::function<bool()> rescue;    ///< saves the state of this rank; returns whether a new start continues from it
   };
   explicit Watchdog(Setup setup);
   /// Units: seconds. 0 waits forever; a dead rank still ends the job.
   void set_timeout(double timeout_s) { timeout_s_ = timeout_s; }
+  /// Whether there is a state to save. The other ranks then wait longer for the end of the job.
+  void set_saves(bool saves) { saves_ = saves; }
   /// A rank of another host has died (see Lifeline). From any thread.
   void died(const RankSeen& rank);
   /// Called before this rank ends the job.
@@ -80,6 +84,12 @@ class Watchdog {
   void send(int to, Tag tag, std::span<const std::byte> bytes);
   void announce_end();
   [[noreturn]] void leave_by_force();
+  /// Saves the state of this rank. Returns the exit code of the job.
+  int rescue() const;
+  /// How long a rank waits for another one to end the job. Units: seconds
+  double patience_s() const;
+  /// Whether a rank that has claimed the report (NodeBoard::reporter) has died.
+  bool is_gone(std::int32_t reporter) const;
   bool others_take_report(const Alarm& alarm);
   std::vector<RankSeen> own_node() const;
   /// query  kQuery, after which no rank continues its work, or kLook
@@ -93,6 +103,7 @@ class Watchdog {
   Setup s_;
   std::vector<bool> visible_;  ///< ranks of the node whose process is visible in /proc
   std::atomic<double> timeout_s_{0};
+  std::atomic<bool> saves_{false};
   double late_s_ = 0;
   double quiet_s_ = 0;  ///< since this rank last began a collective of all ranks
   std::uint64_t last_sequence_ = 0;

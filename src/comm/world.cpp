@@ -78,6 +78,12 @@ struct World::Impl {
   std::unique_ptr<Lifeline> lifeline;
   std::unique_ptr<Progress> progress;
   std::shared_ptr<ThreadTeam> team;  ///< of a rank that is a thread
+  std::timed_mutex changing;
+  std::function<bool()> save;  ///< protected by `changing`
+
+  /// Calls `save` once the state does not change, and keeps it so. Returns false if there is none, or if the state
+  /// stays in the middle of a change.
+  bool rescue();
 
   void start_alone();
   void start_thread(std::shared_ptr<ThreadTeam> all, int number);
@@ -191,7 +197,8 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
                                                         .board = board,
                                                         .boards = boards,
                                                         .node_of = node_of,
-                                                        .hosts = context->hosts});
+                                                        .hosts = context->hosts,
+                                                        .rescue = [this] { return rescue(); }});
   if (provided >= MPI_THREAD_MULTIPLE) {
     progress = std::make_unique<Progress>();
     context->progress = progress.get();
@@ -199,6 +206,18 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
     context->while_waiting = [this] { watchdog->while_waiting(); };  // only ranks that wait can report to other nodes
   }
   if (nodes > 1) watch_other_nodes();
+}
+
+bool World::Impl::rescue() {
+  constexpr std::chrono::milliseconds kLook(500);
+  std::int64_t waits_since_ns = 0;
+  while (!changing.try_lock_for(kLook)) {  // never unlocked
+    const Whereabouts here = boards[node_rank].whereabouts.load();
+    const bool waits = here.activity == Activity::in_collective;
+    if (waits && here.since_ns == waits_since_ns) return false;
+    waits_since_ns = waits ? here.since_ns : 0;
+  }
+  return save && save();
 }
 
 void World::Impl::watch_other_nodes() {
@@ -382,6 +401,12 @@ const std::string& World::host() const { return impl_->host; }
 Communicator& World::communicator() { return *impl_->world; }
 Communicator& World::node_communicator() { return *impl_->on_node; }
 const std::string& World::mpi_description() const { return impl_->description; }
+void World::on_loss(std::function<bool()> save) {
+  const auto lock = change();
+  if (impl_->watchdog) impl_->watchdog->set_saves(static_cast<bool>(save));
+  impl_->save = std::move(save);
+}
+std::unique_lock<std::timed_mutex> World::change() { return std::unique_lock(impl_->changing); }
 void World::at(const char* phase, std::int64_t step) { impl_->context->status.at(phase, step); }
 
 std::shared_ptr<NodeMemory> World::share_on_node(std::size_t size_bytes) {

@@ -24,6 +24,7 @@ void Ema::update(const Tensor& values, std::int64_t begin, std::int64_t end) {
 }
 
 void Ema::exchange(ParamStore& params) {
+  exchanged_ = !exchanged_;
   visit_float(shadow_->dtype(), [&]<class T>() {
     T *values = params.values().data<T>(), *shadow = shadow_->data<T>();
     const std::int64_t n = shadow_->size();

@@ -246,6 +246,11 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.add("checkpoint.every_minutes", &c.checkpoint.every_minutes, 0, non_negative,
         "minutes between two checkpoints; 0: off")
       .may_change();
+  o.add("checkpoint.partner_steps", &c.checkpoint.partner_steps, -1, at_least(-1),
+        "steps between two copies of the state in the memory of every rank, for the loss of another one, if the state "
+        "is "
+        "divided over the ranks; 0: none; -1: as often as they cost less than 1 % of the time")
+      .may_change();
   o.add("checkpoint.keep", &c.checkpoint.keep, 3, at_least(1),
         "number of step-N.h5 files to keep, in addition to best.h5, final.h5 and those of `lockstep checkpoint keep`")
       .may_change();
@@ -261,6 +266,9 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.add("checkpoint.copy", &c.checkpoint.copy, true,
         "write a copy of weights and optimizer state while the training goes on; false: the training waits, and the "
         "memory of the copies is saved")
+      .may_change();
+  o.add("checkpoint.retry_minutes", &c.checkpoint.retry_minutes, 10, non_negative,
+        "time for which the last checkpoint of a start, if it cannot be written (a full disk), is tried again")
       .may_change();
 
   o.section("dist", "Distribution over ranks");

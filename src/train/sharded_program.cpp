@@ -140,7 +140,7 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
     result.compute = step_.seconds().compute;
     result.reduce = step_.seconds().reduce;
     profile::Phase phase("update", result.update);
-    result.outcome = update(state, batch, sums, lr, average);
+    update(state, batch, sums, lr, average, result);
     phase.end();
   }
   if (!std::exchange(logged_, true)) {
@@ -150,20 +150,22 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
   return result;
 }
 
-StepOutcome ShardedProgram::update(const TrainState& state, const GlobalBatch& batch, const StepSums& sums, double lr,
-                                   Ema* average) {
-  StepOutcome outcome = {.step = batch.step, .loss = sums.loss, .weight = sums.weight, .flags = sums.flags};
-  if (sums.weight == 0) return outcome;
+void ShardedProgram::update(const TrainState& state, const GlobalBatch& batch, const StepSums& sums, double lr,
+                            Ema* average, StepResult& result) {
+  StepOutcome& outcome = result.outcome.emplace(
+      StepOutcome{.step = batch.step, .loss = sums.loss, .weight = sums.weight, .flags = sums.flags});
+  if (sums.weight == 0) return;
   const double weight = batch.loss_scale * sums.weight;
   outcome.loss += sums.weight * add_penalty(task_.params(), step_.gradient(), weight, config_.optim.lazy);
   outcome.norm = gradient_norm(step_.gradient(), norm_ranges_) / weight;
   if (!overflowed(world_, config_, task_.params(), step_.gradient(), state, outcome)) {
     const double clip = clip_scale(outcome.norm, config_.optim.clip_norm);
+    prepare_update();
+    result.change = world_.change();
     optimizer_->step(step_.gradient(), lr, clip / weight, average);
     update_more(lr, average);
     updated(batch.step);
   }
-  return outcome;
 }
 
 std::optional<StepOutcome> ShardedProgram::take_last() {

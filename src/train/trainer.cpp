@@ -71,6 +71,7 @@ Outcome Trainer::Impl::run() {
     if (ends) return finish();
     if (checkpoint_due && !ranks_agree()) continue;
     if (std::exchange(checkpoint_due, false)) save(folder->step_file(state.step), !config.checkpoint.copy);
+    if (state.step == rescue_copy_due) copy_for_rescue();
 
     begin_profile();
     world.at("train", state.step);
@@ -120,8 +121,9 @@ void Trainer::Impl::end_profile() {
 void Trainer::Impl::step() {
   const double lr = schedule.lr(state.step, state.epoch);
   profile::Span span("step", profile::Kind::phase, nullptr, static_cast<std::uint32_t>(state.step + 1));
-  const StepResult done = program->step(state, lr, average(), flags());  // forward, backward, reduce, clip, update
+  StepResult done = program->step(state, lr, average(), flags());  // forward, backward, reduce, clip, update
   span.end();
+  if (!done.change) done.change = world.change();
   if (done.outcome) add(*done.outcome);
   interval.lr = lr;
   ++state.step;
@@ -206,15 +208,18 @@ bool Trainer::Impl::end_epoch() {
     found = evaluate_average(Split::validation, config.eval.max_samples);
     if (found.metrics.empty()) return false;
   }
+  auto change = world.change();
   ++state.epoch;
   state.position = state.epoch_steps = 0;
   state.epoch_loss = state.epoch_weight = state.epoch_batch_means = state.epoch_gradient_norms = 0;
   if (found.metrics.empty()) {
     state.history.append(record);
   } else {
-    record_evaluation(std::move(found), record);
+    record_evaluation(found, record, false);
   }
   if (state.stop_reason.empty()) state.stop_reason = stop_reason_of_epoch(config.stop, state);
+  change.unlock();
+  if (!found.metrics.empty()) end_evaluation(found);
   const std::int64_t every = config.checkpoint.every;
   const bool by_cost = every < 0 && config.checkpoint.every_steps == 0 && config.checkpoint.every_minutes == 0;
   if (every > 0 ? state.epoch % every == 0 : by_cost && checkpoint_is_cheap()) checkpoint_due = true;
@@ -235,66 +240,64 @@ bool Trainer::Impl::checkpoint_is_cheap() {
   return cheap;
 }
 
-bool Trainer::Impl::evaluate_between() {
-  Evaluation found = evaluate_average(Split::validation, config.eval.max_samples);
+bool Trainer::Impl::evaluate_between(bool last) {
+  const Evaluation found = evaluate_average(Split::validation, config.eval.max_samples);
   if (found.metrics.empty()) return false;
   std::vector<std::pair<std::string, double>> record = {{"epoch", epochs_done()},
                                                         {"step", static_cast<double>(state.step)},
                                                         {"lr", schedule.lr(state.step - 1, state.epoch)}};
-  record_evaluation(std::move(found), record);
+  auto change = world.change();
+  record_evaluation(found, record, last);
+  change.unlock();
+  end_evaluation(found);
   return true;
 }
 
 bool Trainer::Impl::evaluate_last() {
   if (model.size(Split::validation) == 0 || state.evaluated_step == state.step) return true;
-  const TrainState before = state;
-  if (too_late_to_evaluate(state.evaluation_seconds) || !evaluate_between()) return false;
-  // A longer run would not evaluate here: its schedule and stopping rules must not see this evaluation.
-  state.schedule = before.schedule;
-  schedule.set_state(state.schedule);
-  state.evaluated_step = before.evaluated_step;
-  state.scored = before.scored;
-  state.stop_best = before.stop_best;
-  state.since_best = before.since_best;
-  state.stop_reason = before.stop_reason;
-  return true;
+  return !too_late_to_evaluate(state.evaluation_seconds) && evaluate_between(true);
 }
 
-void Trainer::Impl::record_evaluation(Evaluation found, std::vector<std::pair<std::string, double>>& record) {
-  Metric decides;
-  world.together("choosing the best weights", [&] { decides = deciding(found.metrics); });
+void Trainer::Impl::record_evaluation(const Evaluation& found, std::vector<std::pair<std::string, double>>& record,
+                                      bool last) {
+  const Metric& decides = deciding(found.metrics);
   const Metric* loss = find_metric(found.metrics, "loss");
   const Metric watched = loss != nullptr ? *loss : found.metrics.front();
-  if (config.jacobian.every > 0 && state.position == 0 && state.epoch % config.jacobian.every == 0) {
-    const WithAverage with(average(), model.params());
-    std::vector<Metric> more = model.diagnostics();
-    // All ranks decide by the values of rank 0: on other processors the last digits may differ.
-    std::vector<double> values;
-    for (const Metric& m : more) values.push_back(m.value);
-    comm.broadcast(std::as_writable_bytes(std::span(values)), 0, "sensitivity metrics");
-    for (std::size_t i = 0; i < more.size(); ++i) more[i].value = values[i];
-    found.metrics.insert(found.metrics.end(), more.begin(), more.end());
-  }
   for (const Metric& m : found.metrics) record.emplace_back(m.name == "loss" ? kValidationLoss : m.name, m.value);
   state.history.append(record);
-  schedule.observe(watched.larger_is_better ? -watched.value : watched.value);
-  state.schedule = schedule.state();
-  state.evaluated_step = state.step;
-
-  const bool better =
-      std::isfinite(decides.value) &&
-      (state.best_epoch < 0 || (decides.larger_is_better ? decides.value > state.best : decides.value < state.best));
-  if (better) {
+  if (std::isfinite(decides.value) &&
+      (state.best_epoch < 0 || (decides.larger_is_better ? decides.value > state.best : decides.value < state.best))) {
     state.best = decides.value;
     state.best_epoch = state.epoch;
     state.best_step = state.step;
     state.seconds = seconds_before + session.seconds();
   }
+  state.finished = last;
+  if (last) return;
+  schedule.observe(watched.larger_is_better ? -watched.value : watched.value);
+  state.schedule = schedule.state();
+  state.evaluated_step = state.step;
   note_score(state, decides.value, decides.larger_is_better, config.stop.min_delta);
   state.stop_reason = stop_reason(config.stop, state);
+}
+
+void Trainer::Impl::add_diagnostics(std::vector<Metric>& metrics) {
+  world.together("choosing the best weights", [&] { deciding(metrics); });
+  if (config.jacobian.every == 0 || std::fmod(epochs_done(), config.jacobian.every) != 0) return;
+  std::vector<Metric> more = model.diagnostics();
+  // All ranks decide by the values of rank 0: on other processors the last digits may differ.
+  std::vector<double> values;
+  for (const Metric& m : more) values.push_back(m.value);
+  comm.broadcast(std::as_writable_bytes(std::span(values)), 0, "sensitivity metrics");
+  for (std::size_t i = 0; i < more.size(); ++i) more[i].value = values[i];
+  metrics.insert(metrics.end(), more.begin(), more.end());
+}
+
+void Trainer::Impl::end_evaluation(const Evaluation& found) {
+  const bool better = state.best_step == state.step;
   profile::Phase phase("keep the best weights", interval.checkpoint);
   if (config.checkpoint.best_keep > 1) await_writers();  // every one of these evaluations is written
-  if (writes()) keep_best(decides, better);
+  keep_best(deciding(found.metrics), better);
   if (!config.checkpoint.copy) await_writers();
   phase.end();
   log_evaluation(Split::validation, found, config.eval.max_samples, better);
@@ -306,10 +309,16 @@ Evaluation Trainer::Impl::evaluate_average(Split split, std::int64_t most_sample
   settle_steps();
   profile::Phase phase("evaluate", found.seconds);
   program->settle(false);
-  const WithAverage with(average(), model.params());
+  auto change = world.change();
+  std::optional<WithAverage> with(std::in_place, average(), model.params());
+  change.unlock();
   found.metrics =
       evaluate(comm, model, split, threads, &found.tables, {.most_samples = most_samples, .signals = signals});
   phase.end();
+  if (split == Split::validation && !found.metrics.empty() && !state.finished) add_diagnostics(found.metrics);
+  change.lock();
+  with.reset();
+  change.unlock();
   state.evaluation_seconds = found.seconds;
   interval.evaluate += found.seconds;
   if (found.metrics.empty()) {
@@ -364,7 +373,9 @@ Trainer::Trainer(World& world, const RunConfig& config, Task& model) {
   // A configuration error occurs on every rank: together() prints it once.
   world.together("preparing the training", [&] { impl_ = std::make_unique<Impl>(world, config, model); });
 }
-Trainer::~Trainer() = default;
+Trainer::~Trainer() {
+  if (impl_) impl_->world.on_loss({});
+}
 
 std::int64_t Trainer::steps_per_epoch() const { return impl_->program->epoch().steps; }
 std::int64_t Trainer::last_step() const { return impl_->last_step(); }
@@ -389,16 +400,15 @@ Outcome Trainer::run(RunLog& log, const std::filesystem::path& run_dir) {
   const StopSignals signals;
   impl_->log = &log;
   impl_->folder.emplace(run_dir);
-  if (impl_->writes() && !run_dir.empty()) {
-    create_directories_on_disk(run_dir);
-    impl_->run_dir.emplace(run_dir);
-  }
+  if (impl_->writes() && !run_dir.empty()) create_directories_on_disk(run_dir);
   impl_->signals = &signals;
   impl_->session.restart();
   impl_->interval = {};
   impl_->open_monitors();
   impl_->check_best();
+  if (std::filesystem::exists(run_dir)) impl_->run_dir.emplace(run_dir);
   impl_->open_proof(run_dir);
+  impl_->prepare_rescue();
   return impl_->run();
 }
 

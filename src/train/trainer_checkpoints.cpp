@@ -1,13 +1,16 @@
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <set>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/ops/product_choices.hpp"
 #include "lockstep/train/agreement.hpp"
@@ -72,7 +75,12 @@ void Trainer::Impl::keep_best(const Metric& decides, bool better) {
   if (!std::isfinite(decides.value) || best_place > (better ? 1 : config.checkpoint.best_keep) ||
       (!better && config.checkpoint.best_keep == 1))
     return;
-  best_copy.take(parts(state, false), 0, 1, !config.checkpoint.copy);
+  if (!writes() && (replays || world.size() == 1 || !config.checkpoint.copy)) return;
+  {
+    const auto change = world.change();
+    best_copy.take(parts(state, false), 0, 1, !config.checkpoint.copy);
+  }
+  if (!writes()) return;
   best_pending = true;
   if (saving) return;
   // Small models improve many times a second.
@@ -80,7 +88,14 @@ void Trainer::Impl::keep_best(const Metric& decides, bool better) {
     start_writing({.path = {}, .step = state.step});
 }
 
+void Trainer::Impl::write_best(const CheckpointCopy& weights, std::int64_t place, std::int64_t step) const {
+  folder->set_best_aside();
+  folder->make_room_for_best(place, config.checkpoint.best_keep, step);
+  weights.write(folder->best_file(place));
+}
+
 void Trainer::Impl::start_writing(Saving what) {
+  const auto change = world.change();
   if (best_pending) {
     std::swap(best_copy, best_writing);
     best_pending = false;
@@ -93,9 +108,7 @@ void Trainer::Impl::start_writing(Saving what) {
     if (writes()) create_directories_on_disk(folder->path());
     if (now.best_place > 0) {
       const profile::Span span("write the best weights", profile::Kind::phase);
-      folder->set_best_aside();
-      folder->make_room_for_best(now.best_place, config.checkpoint.best_keep, now.step);
-      best_writing.write(folder->best_file(now.best_place));
+      write_best(best_writing, now.best_place, now.step);
     }
     if (now.path.empty()) return;
     const profile::Span span("write the checkpoint", profile::Kind::phase);
@@ -112,6 +125,10 @@ void Trainer::Impl::start_writing(Saving what) {
 }
 
 void Trainer::Impl::complete() {
+  const auto end = [&] {
+    const auto change = world.change();
+    return writer.finish();
+  };
   const auto give_up = [&](const char* why) {
     if (saving->best_place > 0 && !best_pending) {
       std::swap(best_copy, best_writing);
@@ -129,13 +146,13 @@ void Trainer::Impl::complete() {
   try {
     if (saving->sharded) {
       const auto mark = [&] {
-        seconds = writer.finish();
+        seconds = end();
         return saving->mark;
       };
       finish_sharded_checkpoint(world, saving->path, saving->number, mark, copy);
       if (writes()) folder->prune(config.checkpoint.keep);
     } else {
-      seconds = writer.finish();
+      seconds = end();
     }
     if (!saving->path.empty()) {
       written = true;
@@ -205,8 +222,84 @@ void Trainer::Impl::save(const std::filesystem::path& path, bool in_place) {
 }
 
 bool Trainer::Impl::save_now(const std::filesystem::path& path) {
-  save(path, true);
-  return written;
+  constexpr std::chrono::seconds kRetryEvery(10);
+  const double limit_s = 60 * config.checkpoint.retry_minutes;
+  const Stopwatch watch;
+  for (bool first = true;; first = false) {
+    save(path, true);
+    if (comm.agree(written, "result of the checkpoint")) return true;
+    if (!comm.agree(!writes() || watch.seconds() < limit_s, "time for another try")) return written;
+    if (first && writes())
+      log::warning("the state stays in memory and is written again every 10 s, for ", config.checkpoint.retry_minutes,
+                   " minutes (checkpoint.retry_minutes): free some space");
+    std::this_thread::sleep_for(kRetryEvery);
+  }
+}
+
+void Trainer::Impl::prepare_rescue() {
+  if (world.size() == 1 || model.params().device().is_cuda()) return;
+  if (!program->settle_alone() && config.checkpoint.partner_steps != 0) rescue_copy_due = state.step;
+  world.on_loss([this] { return rescue(); });
+}
+
+void Trainer::Impl::copy_for_rescue() {
+  constexpr double kShare = 0.01;
+  const double trained = session.seconds();
+  const Stopwatch watch;
+  program->settle(true);
+  {
+    const auto change = world.change();
+    rescue_copy.take(parts(state, true));
+  }
+  double seconds[] = {watch.seconds(), trained};
+  comm.all_reduce(std::span(seconds), ReduceOp::max, "cost of a copy of the state");
+  interval.checkpoint += watch.seconds();
+  std::int64_t steps = config.checkpoint.partner_steps;
+  if (steps < 0)
+    steps = 1 + static_cast<std::int64_t>(seconds[0] / kShare * static_cast<double>(steps_here) / seconds[1]);
+  if (steps_here > 0 && !std::exchange(copies_logged, true))
+    log::info(
+        "copies: the state is divided over the ranks, so each rank keeps a copy of all of it for the loss of "
+        "another; a copy takes ",
+        printed("%.2g", seconds[0]), " s and is renewed after ", steps, " steps");
+  rescue_copy_due = state.step + steps;
+}
+
+bool Trainer::Impl::rescue() {
+  const bool whole = program->settle_alone();
+  const std::int64_t step = whole ? state.step : rescue_copy.whole_step();
+  const auto failed = [&](const std::exception& problem, const char* what) {
+    log::error(what, " after step ", state.step, " could not be saved: ", log::as_error(problem).what());
+  };
+  try {
+    require(step >= 0, "it is divided over the ranks, and checkpoint.partner_steps = 0");
+    require(run_dir && run_dir->in_place(), "this host does not see the run directory");
+    require_run_directory();
+    if (writer.busy()) writer.wait(config.dist.timeout > 0 ? config.dist.timeout : 600);
+    if (ema && ema->exchanged()) ema->exchange(model.params());
+    create_directories_on_disk(folder->path());
+    state.schedule = schedule.state();
+    state.seconds = seconds_before + session.seconds();
+    if (whole) rescue_copy.take(parts(state, true), 0, 1, true);
+    rescue_copy.write(folder->rescue_file(step));
+  } catch (const std::exception& problem) {
+    failed(problem, "the state");
+    return false;
+  }
+  log::warning("the state after step ", step, " is saved, ",
+               step == state.step ? "so no step is lost" : join("so ", state.step - step, " steps are lost"),
+               "; the same command continues from there");
+  try {
+    const std::filesystem::path file = folder->best_file();
+    const bool unsaved = !std::filesystem::exists(file) || CheckpointReader(file).state().step != state.best_step;
+    if (state.best_step < 0 || state.best_step > step || !unsaved) return true;
+    const bool now = whole && state.best_step == step;
+    if (now) best_copy.take(parts(state, false), 0, 1, true);
+    if (now || best_copy.whole_step() == state.best_step) write_best(best_copy, 1, state.best_step);
+  } catch (const std::exception& problem) {
+    failed(problem, "the best weights");
+  }
+  return true;
 }
 
 void Trainer::Impl::require_run_directory() const {
@@ -243,13 +336,15 @@ Outcome Trainer::Impl::interrupt() {
 Outcome Trainer::Impl::finish() {
   end_profile();
   if (interval.samples > 0) log_interval();  // the run ends within an epoch
-  if (!state.finished && !evaluate_last()) return interrupt();
-  if (!state.finished || resumed_from != folder->final_file()) {  // a finished run leaves its file as it is
+  const bool ended_before = state.finished;
+  if (!ended_before && !evaluate_last()) return interrupt();
+  if (!ended_before || resumed_from != folder->final_file()) {  // a finished run leaves its file as it is
     state.finished = true;
     if (state.stop_reason.empty()) state.stop_reason = all_done(state.step);
     require(save_now(folder->final_file()), "ending after step ", state.step,
             ": the final checkpoint could not be written");
   }
+  world.on_loss([] { return true; });  // the final checkpoint has all
   const auto validation = static_cast<double>(model.size(Split::validation));
   const double whole = validation + static_cast<double>(model.size(Split::test));
   const auto used = static_cast<double>(evaluated_samples(model.size(Split::validation), config.eval.max_samples));

@@ -88,12 +88,18 @@ struct Trainer::Impl {
   bool end_step();
   bool end_epoch();
   /// An evaluation with a record of its own in the history. Returns as end_step().
-  bool evaluate_between();
+  bool evaluate_between(bool last = false);
   /// Evaluates the last weights of a run, unless end_step() has. Returns false if a signal ended the evaluation, or if
   /// run.max_hours leaves no time.
   bool evaluate_last();
-  /// Applies an evaluation of the validation samples to the state: best weights, schedule, stopping rules, log.
-  void record_evaluation(Evaluation found, std::vector<std::pair<std::string, double>>& record);
+  /// Applies an evaluation of the validation samples to the state, under World::change(); end_evaluation() follows.
+  ///
+  /// last  of evaluate_last(): not for the schedule and the stopping rules, which a longer run would not call here
+  void record_evaluation(const Evaluation& found, std::vector<std::pair<std::string, double>>& record, bool last);
+  /// Adds the sensitivity metrics that are due after this evaluation. Collective.
+  void add_diagnostics(std::vector<Metric>& metrics);
+  /// Keeps the weights if they are among the best, and logs the evaluation. Collective.
+  void end_evaluation(const Evaluation& found);
   /// StepFlags of this rank.
   unsigned flags();
   /// Whether run.max_hours leaves no time for a checkpoint and `reserve_s` more seconds.
@@ -116,8 +122,9 @@ struct Trainer::Impl {
   void await_writers();
   /// Handles the result of the writers, which have ended. Collective for a sharded checkpoint.
   void complete();
-  /// Copies the weights if they are among the best, and writes the copy if it is time. Call it on rank 0.
+  /// Copies the weights if they are among the best. Rank 0 writes the copy if it is time, other ranks in rescue().
   void keep_best(const Metric& decides, bool better);
+  void write_best(const CheckpointCopy& weights, std::int64_t place, std::int64_t step) const;
   void start_writing(Saving what);
   /// errors  Error (internal) on rank 0: the run directory was moved, replaced or removed (says where its last
   ///         checkpoint is), or another run has taken it over
@@ -125,6 +132,13 @@ struct Trainer::Impl {
   /// Restores the best files of the state's checkpoint. Forgets the best evaluation if best.h5 is missing, damaged or
   /// of another step. Collective.
   void check_best();
+  /// Registers rescue(). Collective.
+  void prepare_rescue();
+  /// Copies the state for rescue() and decides when the next copy is due. Collective.
+  void copy_for_rescue();
+  /// Writes the state of the last finished step, or of the last copy, because another rank was lost. From a helper
+  /// thread, under World::change(). Returns whether a new start continues from it.
+  bool rescue();
   Outcome interrupt();
   Outcome finish();
   void resume(const std::filesystem::path& checkpoint);
@@ -185,7 +199,7 @@ struct Trainer::Impl {
 
   RunLog* log = nullptr;
   std::optional<CheckpointFolder> folder;
-  std::optional<OpenedDirectory> run_dir;  ///< on rank 0
+  std::optional<OpenedDirectory> run_dir;  ///< on ranks that see it
   const StopSignals* signals = nullptr;
   bool proves = false;                     ///< whether the run has a chain
   bool replays = false;                    ///< nothing is written
@@ -195,8 +209,11 @@ struct Trainer::Impl {
   std::int64_t repeated_to = -1;           ///< last step that has been computed twice
   CheckpointCopy copy;                     ///< for the checkpoint that the writer writes
   CheckpointCopy best_copy, best_writing;  ///< the best weights, and the copy that the writer writes
-  bool best_pending = false;               ///< best_copy has not been written
-  std::int64_t best_place = 1;             ///< of best_copy among all evaluations
+  CheckpointCopy rescue_copy;              ///< of an earlier step, if a rank alone does not hold the state
+  std::int64_t rescue_copy_due = -1;       ///< step at which it is taken; -1: never
+  bool copies_logged = false;
+  bool best_pending = false;    ///< best_copy has not been written
+  std::int64_t best_place = 1;  ///< of best_copy among all evaluations
   std::optional<Saving> saving;
   bool written = true;                 ///< whether the last checkpoint was written
   std::filesystem::path last_written;  ///< file name of the last checkpoint of this start

@@ -121,10 +121,12 @@ void Trainer::Impl::go_back(const std::string& difference) {
     copy.write(checkpoint);
   });
   checkpoint = comm.broadcast_text(checkpoint.string(), 0, "checkpoint's name");
+  const auto change = world.change();  // collectives follow: until they are done, nothing can be saved
   resume(checkpoint);
   best_pending = false;
   check_best();
   checkpoint_due = false;
+  if (rescue_copy_due >= 0) rescue_copy_due = state.step;
   proof_from = state.step;
   agreed_at = -1;
   session.restart();

@@ -291,6 +291,14 @@ TEST_SUITE("checkpoint.checkpoint") {
     folder.prune(1);  // the damaged one does not count as kept
     CHECK(fs::exists(folder.step_file(20)));
     CHECK(!fs::exists(folder.step_file(5)));
+    trained.state.step = 60;  // of a lost rank: counts as the others
+    save_checkpoint(folder.rescue_file(60), trained.parts());
+    CHECK(folder.newest_whole(rejected) == folder.rescue_file(60));
+    trained.state.step = 200;
+    save_checkpoint(folder.step_file(200), trained.parts());
+    CHECK(folder.newest_whole(rejected) == folder.step_file(200));
+    folder.prune(1);
+    CHECK(!fs::exists(folder.rescue_file(60)));
   }
 
   TEST_CASE("checkpoints after a step move aside together, and the numbers of earlier moves stay") {

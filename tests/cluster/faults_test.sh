@@ -5,7 +5,7 @@ source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-icecolumn --rows 4000 --seed 3 --output data.h5
 common="--train.epochs 60 --eval.every 10 --batch.size 200 --reproducible --checkpoint.every_steps 100 --checkpoint.every 0 --dist.timeout 4"
 ok "$LOCKSTEP" train --config configs/emulator-icecolumn.ini --data.path data.h5 --run-dir whole $common
-export DATA=data.h5 PREFLIGHT=no RETRIES=0 LAUNCHER=srun
+export DATA=data.h5 PREFLIGHT=no RETRIES=0 RESCUES=0 LAUNCHER=srun
 
 left() { slurm exec "$1" pgrep -x lockstep >/dev/null 2>&1; }
 gone() { ! left node1 && ! left node2; }
@@ -55,4 +55,25 @@ RANKS=1 fault cut 60 slurm link node2 down
 job_says 'no progress for' 'rank 1 \(node2.*gives no answer' "collective #[0-9]+ .* of [a-z]+, step"
 slurm link node2 up
 goes_on cut
-passed "killed rank, lost rank, stopped rank, cut network: ended, reported, resumed"
+# Without RESCUES=0 the job goes on by itself, on its node that is left or on both.
+unset RESCUES
+for launcher in srun mpirun; do
+  export RUN_DIR=again-$launcher LAUNCHER=$launcher
+  submit cpu-2node.sbatch --no-requeue --ntasks-per-node=1
+  until_true 180 trained "$RUN_DIR" || fail "$RUN_DIR: no checkpoint within three minutes"
+  for node in node2 node4; do left $node && slurm exec $node pkill -KILL -x lockstep; done  # the last one of the job
+  completes
+  job_says 'the state after step [0-9]+ is saved, so no step is lost' 'its state is saved: starting again on 2 nodes' 'continuing from .*/rescue-'
+  same_model whole/checkpoints/final.h5 "$RUN_DIR/checkpoints/final.h5"
+done
+# A spare node replaces one that does not answer.
+export RUN_DIR=spare LAUNCHER=srun
+SPARES=1 submit cpu-2node.sbatch --no-requeue --no-kill --nodes=3 --ntasks-per-node=1
+until_true 180 trained spare || fail "spare: no checkpoint within three minutes"
+for second in node4 node3 node2; do left $second && break; done  # the last one that trains
+slurm link "$second" down
+completes 200
+slurm link "$second" up
+job_says "starting again on 2 nodes, without $second" 'continuing from .*/rescue-' 'ranks: 2 on 2 hosts'
+same_model whole/checkpoints/final.h5 spare/checkpoints/final.h5
+passed "killed rank, lost rank, stopped rank, cut network: ended, reported, resumed, on a spare node too"

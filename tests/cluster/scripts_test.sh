@@ -15,7 +15,7 @@ END
 cat >fake/scontrol <<'END'
 #!/usr/bin/env bash
 echo "scontrol $*" >>calls
-[ "$1" != -o ] || echo "JobId=7 JobState=${STATE:-COMPLETING} Reason=${REASON:-None} Requeue=${REQUEUE:-1} Restarts=${RESTARTS:-0}"
+[ "$1" != -o ] || echo "JobId=7 JobState=${STATE:-COMPLETING} Reason=${REASON:-None} Requeue=${REQUEUE:-1} ${TIMES:-}Restarts=${RESTARTS:-0}"
 [ "$1" != requeue ] || exit "${REQUEUE_CODE:-0}"
 END
 cat >fake/program <<'END'
@@ -30,6 +30,11 @@ case $(basename "$0") in
     [ "$1" = train ] || exit 0
     [ -z "${TERM_DURING_TRAINING:-}" ] || { trap : USR1; kill -TERM $PPID; sleep 1; }
     echo "threads $OMP_NUM_THREADS, requeue ${LOCKSTEP_REQUEUE:-no}" >>calls
+    all="$*" && folder=${all#*--run-dir } && folder=${folder%% *}/checkpoints number=$(wc -l <calls)
+    mkdir -p "$folder"
+    [[ ${CODE:-0} != 85 || -n "${NO_CHECKPOINT:-}" ]] || touch "$folder/step-$number$RANDOM.h5"
+    # Mpirun has the exit code of the lost rank.
+    [ "$(grep -c 'lockstep train' calls)" -gt "${LOSSES:-0}" ] || { touch "$folder/rescue-$number.h5"; exit "${LOSS_CODE:-86}"; }
     exit "${CODE:-0}"
     ;;
 esac
@@ -109,6 +114,25 @@ called 'scontrol requeue 7'
 says 'requeueing: it continues from its last checkpoint'
 CODE=85 REQUEUE_CODE=1 job 85 cpu-1node.sbatch
 says 'not requeued: Slurm refuses'
+# Without a new checkpoint it is a fault.
+CODE=85 NO_CHECKPOINT=yes job 85 cpu-1node.sbatch
+says 'stopped without a new checkpoint' 'requeueing: fault 1'
+CODE=85 NO_CHECKPOINT=yes RETRIES=0 job 85 cpu-1node.sbatch
+never_called 'scontrol requeue'
+# A lost rank whose state is saved: the ranks start again at once, not without end.
+for code in 86 137; do
+  LOSSES=2 LOSS_CODE=$code job 0 cpu-1node.sbatch
+  [ "$(grep -c 'lockstep train' calls)" = 3 ] || fail "$(grep -c 'lockstep train' calls) starts"
+  never_called 'scontrol requeue'
+  says "a rank was lost \(exit code $code\), and its state is saved: starting again on 1 nodes"
+done
+LOSSES=5 RESCUES=1 job 86 cpu-1node.sbatch
+[ "$(grep -c 'lockstep train' calls)" = 2 ] || fail "$(grep -c 'lockstep train' calls) starts"
+called 'scontrol requeue'
+for spares in 1 -1 x; do
+  SPARES=$spares job 2 cpu-1node.sbatch
+  says "SPARES=$spares: the job has 1 nodes"
+done
 for code in 2 3; do
   CODE=$code job $code cpu-1node.sbatch
   never_called 'scontrol requeue'
@@ -121,6 +145,13 @@ REQUEUE=0 job 0 cpu-1node.sbatch
 called 'requeue no'
 MAX_RESTARTS=0 job 0 cpu-1node.sbatch
 called 'requeue no'
+
+# A short time limit is a warning. A quick preflight prints one line.
+TIMES='StartTime=2026-11-29T10:00:00 EndTime=2026-11-29T10:04:00 ' job 0 cpu-1node.sbatch
+says 'the time limit is 240 s, and --signal stops the job 300 s before it'
+PREFLIGHT=quick TIMES='StartTime=2026-11-29T10:00:00 EndTime=2026-11-29T10:14:00 ' job 0 cpu-1node.sbatch
+says 'preflight: the ranks can work together'
+[ "$(wc -l <last.out)" = 3 ] || fail "$(wc -l <last.out) lines"
 
 # A later start checks the data set again only if it has changed. A start that was stopped during the check has not
 # checked it, and neither has another job with this number.

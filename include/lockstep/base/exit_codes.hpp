@@ -6,5 +6,7 @@ namespace lockstep {
 inline constexpr int kExitDone = 0;
 /// Stopped cleanly before the end, after a checkpoint or before the first step; run again to continue.
 inline constexpr int kExitInterrupted = 85;
+/// A rank was lost, and another one has saved the state of the last finished step; run again to continue.
+inline constexpr int kExitRescued = 86;
 
 }  // namespace lockstep

@@ -134,6 +134,8 @@ class CheckpointFolder {
   explicit CheckpointFolder(const std::filesystem::path& run_dir) : folder_(run_dir / "checkpoints") {}
   const std::filesystem::path& path() const { return folder_; }
   std::filesystem::path step_file(std::int64_t step) const;
+  /// "rescue-N.h5": the same, of a run that has lost a rank.
+  std::filesystem::path rescue_file(std::int64_t step) const;
   /// "best.h5" for place 1, "best-2.h5" for the second best evaluation, and so on.
   std::filesystem::path best_file(std::int64_t place = 1) const;
   /// Moves the best files from `place` on down one place, to free `place` for the weights of this step. Drops the file
@@ -145,14 +147,14 @@ class CheckpointFolder {
   /// Undoes the changes of the best files since the last checkpoint if a run continues from it, at this step.
   void restore_best(std::int64_t step) const;
   std::filesystem::path final_file() const { return folder_ / "final.h5"; }
-  /// `step-N.h5` and `final.h5` by descending step, whole or damaged.
+  /// `step-N.h5`, `rescue-N.h5` and `final.h5` by descending step, whole or damaged.
   std::vector<std::filesystem::path> candidates() const;
   /// Moves the checkpoints of later steps, with their parts, to `previous-N/checkpoints` of the run directory.
   /// Otherwise a run that continues from an earlier checkpoint would later resume from one of them, because their steps
   /// are higher. Returns the new folder, or "" if there are none. errors  Error (internal) if a file cannot be moved
   std::filesystem::path set_aside_after(std::int64_t step) const;
-  /// Call it after a checkpoint: removes all `step-N.h5` except the last `keep` whole ones and the protected ones, and
-  /// the best files of earlier checkpoints.
+  /// Call it after a checkpoint: removes all `step-N.h5` and `rescue-N.h5` except the last `keep` whole ones and the
+  /// protected ones, and the best files of earlier checkpoints.
   void prune(std::int64_t keep) const;
 
   struct Rejected {

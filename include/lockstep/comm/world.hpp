@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -74,6 +75,15 @@ class World {
 
   /// Records the phase and step of this rank for the watchdog. Costs tens of nanoseconds. A step of -1 means none.
   void at(const char* phase, std::int64_t step);
+
+  /// From now on, when the job ends because a rank was lost, the reporting rank calls `save` from a helper thread;
+  /// the job then ends with kExitRescued if it returns true, so that a new start continues. `save` must not use
+  /// collectives, nor throw. Empty: no longer.
+  void on_loss(std::function<bool()> save);
+  /// Marks the state that on_loss() saves as changing: `save` is called before or after the life of the result, never
+  /// meanwhile, and then the state no longer changes. Call no collective meanwhile: if one never returns, nothing is
+  /// saved.
+  std::unique_lock<std::timed_mutex> change();
 
   /// Runs `body` on every rank. If it throws on some ranks, the lowest failing rank prints its message once and all
   /// ranks throw a CollectiveError with it. Use it before the first collective of a phase (configuration, files).

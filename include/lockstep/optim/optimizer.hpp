@@ -34,6 +34,8 @@ class Ema {
   void update(const Tensor& values, std::int64_t begin, std::int64_t end);
   /// Swaps the weights and their average: swap, evaluate with the average, swap back.
   void exchange(ParamStore& params);
+  /// Whether the weights and their average are swapped now.
+  bool exchanged() const { return exchanged_; }
   /// One tensor per parameter, under the parameter's name.
   std::vector<NamedTensor> state() const { return views_; }
   /// The whole average, in the layout of ParamStore::values().
@@ -42,6 +44,7 @@ class Ema {
 
  private:
   double decay_;
+  bool exchanged_ = false;
   OwnedTensor shadow_;
   std::vector<NamedTensor> views_;
 };

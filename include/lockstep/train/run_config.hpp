@@ -81,10 +81,12 @@ struct RunConfig {
     std::int64_t every = -1;  ///< epochs; 0: off; -1: by cost, unless one of the next two is > 0
     std::int64_t every_steps = 0;
     double every_minutes = 0;
+    std::int64_t partner_steps = -1;  ///< steps; 0: off; -1: by cost
     std::int64_t keep = 3;
     std::int64_t best_keep = 1;
     std::string layout;  ///< single | sharded
     bool copy = true;    ///< whether the training goes on while a copy is written
+    double retry_minutes = 10;
   } checkpoint;
   struct Dist {
     double timeout = 600;          ///< seconds

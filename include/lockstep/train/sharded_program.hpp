@@ -32,6 +32,7 @@ class ShardedProgram : public TrainingProgram {
 
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) final;
   std::optional<StepOutcome> take_last() final;
+  bool settle_alone() override { return !step_.stays_on_gpu(); }
   ProgramState state() override { return {{{"", optimizer_.get()}}}; }
   ProgramFacts facts() override;
   /// Gradient of the sum of the last step's losses.
@@ -45,7 +46,9 @@ class ShardedProgram : public TrainingProgram {
   virtual GlobalBatch batch_at(const TrainState& state);
   /// The position after the step with this batch.
   virtual std::int64_t end_of(const GlobalBatch& batch) const { return batch.first + batch.count; }
-  /// Updates what the optimizer does not, after its update on CPUs. Collective.
+  /// Gathers what update_more() needs. Collective.
+  virtual void prepare_update() {}
+  /// Updates what the optimizer does not, after its update on CPUs.
   virtual void update_more(double /*lr*/, Ema* /*average*/) {}
   /// Called for each step that has updated the weights, on all ranks.
   virtual void updated(std::int64_t /*step*/) {}
@@ -61,7 +64,9 @@ class ShardedProgram : public TrainingProgram {
   std::string micro_batches() const;
 
  private:
-  StepOutcome update(const TrainState& state, const GlobalBatch& batch, const StepSums& sums, double lr, Ema* average);
+  /// Sets the outcome of the step, and begins the change.
+  void update(const TrainState& state, const GlobalBatch& batch, const StepSums& sums, double lr, Ema* average,
+              StepResult& result);
   std::optional<StepOutcome> outcome(const std::optional<EndedStep>& ended);
 
   ShardTask& task_;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,8 +30,9 @@ struct StepResult {
   std::int64_t samples = 0;  ///< over all ranks, for the throughput
   /// The outcome of this step; or, if a GPU is still computing it, of the previous step unless already returned.
   std::optional<StepOutcome> outcome = {};
-  std::string row_decisions = {};              ///< for TrainState
-  double compute = 0, reduce = 0, update = 0;  ///< wall seconds of this rank
+  std::string row_decisions = {};                  ///< for TrainState
+  double compute = 0, reduce = 0, update = 0;      ///< wall seconds of this rank
+  std::unique_lock<std::timed_mutex> change = {};  ///< World::change() since the begin of the update, or none
 };
 
 /// The length of an epoch.
@@ -81,6 +83,10 @@ class TrainingProgram {
   ///
   /// optimizers  also their vectors: copies the elements that other ranks store to this rank, until the next step
   virtual void settle(bool /*optimizers*/) {}
+  /// The same as settle(true) for a state that is saved when a rank was lost: without collectives, from any thread,
+  /// under World::change(). Returns false if the state of this rank is not whole without other ranks, or if step()
+  /// changes it without StepResult::change. Such a program is saved as of the last copy that the trainer has taken.
+  virtual bool settle_alone() { return false; }
   virtual ProgramState state() = 0;
   /// Called on all ranks after a checkpoint has been loaded into weights, optimizers and vectors.
   virtual void resumed() {}

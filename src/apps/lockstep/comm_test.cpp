@@ -12,6 +12,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_system.hpp"
 #include "lockstep/train/run_config.hpp"
+#include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {
@@ -66,6 +67,7 @@ int run_comm_test(World& world, const Args& args) {
   WorldOptions limits = world.options();
   limits.timeout_s = options.given("dist.timeout") ? config.dist.timeout : kTimeout_s;
   world.configure(limits);
+  const StopSignals signals;  // of a job that stops during its preflight: the check ends anyway
   const CommReport report = comm_test(world, {.max_bytes = static_cast<std::size_t>(max_bytes), .budget_s = budget_s});
   nlohmann::ordered_json out = nlohmann::ordered_json::parse(comm_test_json(report));
   std::string text = comm_test_text(report);

@@ -10,6 +10,7 @@
 
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/nested_runs.hpp"
+#include "apps/lockstep/supervise.hpp"
 #include "apps/lockstep/training_run.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
@@ -320,6 +321,14 @@ int run_train(World& world, const Args& args) {
   options.add("take-over", &take_over, false,
               "take over the run directory of a hanging run; if that run continues after all, it ends before its next "
               "record or checkpoint");
+  std::int64_t restarts = 0;
+  std::string launcher;
+  options.add("restarts", &restarts, 0, at_least(0),
+              "after a lost rank or another fault with a new checkpoint, start the ranks again, at most this often");
+  options
+      .add("launcher", &launcher, "",
+           "with restarts: what starts the ranks, such as \"mpirun -n 4\"; start this command itself without it")
+      .value_name("COMMAND");
   std::string steps;
   options
       .add("profile", &steps, "",
@@ -328,7 +337,19 @@ int run_train(World& world, const Args& args) {
       .value_name("A..B");
   if (!parse(world, options, args, config)) return 0;
   std::optional<ForeignWeights> first_weights = read_first_weights(world, config, options);
+  const bool timed = config.run.dir == "auto";
   complete(world, config, options, args);
+  if (restarts > 0) {
+    world.together("checking the options", [&] {
+      require_usage(
+          world.size() == 1, "option restarts = ", restarts, ": ", world.size(),
+          " ranks cannot start themselves again; start one process, and the ranks with --launcher \"mpirun -n ",
+          world.size(), "\"");
+      require_usage(!timed, "option run.dir = auto: a restart would begin again in another directory; name one");
+    });
+    return supervise(args, restarts, launcher, config.run.dir);
+  }
+  require_usage(launcher.empty(), "option launcher = ", launcher, ": it needs --restarts N");
   log::set_all_ranks(config.run.all_ranks_log);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);

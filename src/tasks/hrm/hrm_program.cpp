@@ -62,12 +62,16 @@ std::pair<ops::HaltingScore, double> HrmProgram::take_scores() {
   return {sum, static_cast<double>(std::exchange(interval_steps_, 0) * per_step_)};
 }
 
+void HrmProgram::prepare_update() {
+  if (model_.network().puzzle_table() == nullptr) return;
+  gather(model_.slots().identifiers, "puzzle identifiers");
+  gather(model_.slots().puzzle_gradient, "puzzle gradients");
+}
+
 void HrmProgram::update_more(double lr, Ema* average) {
   const Param* table = model_.network().puzzle_table();
   if (table == nullptr) return;
-  HrmSlots& slots = model_.slots();
-  gather(slots.identifiers, "puzzle identifiers");
-  gather(slots.puzzle_gradient, "puzzle gradients");
+  const HrmSlots& slots = model_.slots();
   scratch_.reset();
   // The table is not averaged: its shadow is a copy.
   const Tensor shadow = average != nullptr ? average->state()[static_cast<std::size_t>(table->index)].value : Tensor{};

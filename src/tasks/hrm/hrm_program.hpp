@@ -20,6 +20,7 @@ class HrmProgram final : public ShardedProgram {
   HrmProgram(World& world, const RunConfig& config, HrmTask& model, int threads);
 
   void settle(bool optimizers) override;
+  bool settle_alone() override { return false; }  // the other slots belong to other ranks
   ProgramState state() override;
   void resumed() override;
   std::vector<Metric> interval_metrics() override;
@@ -33,6 +34,7 @@ class HrmProgram final : public ShardedProgram {
  private:
   GlobalBatch batch_at(const TrainState& state) override;
   std::int64_t end_of(const GlobalBatch& batch) const override;
+  void prepare_update() override;
   void update_more(double lr, Ema* average) override;
   void updated(std::int64_t step) override;
   void gather(std::span<std::byte> rows, const char* what);

@@ -36,7 +36,10 @@ class BprmfProgram final : public TrainingProgram {
   StepResult step(const TrainState& state, double lr, Ema*, unsigned flags) override {
     StepResult result;
     StepOutcome& outcome = result.outcome.emplace(StepOutcome{.step = state.step});
-    profile::Phase phase("interactions", result.compute);
+    profile::Phase phase("reduce", result.reduce);
+    outcome.flags = flags_of_all(world_.communicator(), flags);
+    result.change = world_.change();
+    phase.next("interactions", result.compute);
     const std::int64_t items = model_.data().items, d = model_.options().embed_dim;
     const DType dtype = model_.params().dtype();
     const double l2 = model_.options().l2;
@@ -74,13 +77,15 @@ class BprmfProgram final : public TrainingProgram {
     adam_.begin_step(lr, clip_scale(outcome.norm, config_.optim.clip_norm));
     adam_.update(model_.items(), of_items, gradient.slice(0, split));
     adam_.update(model_.users(), of_users, gradient.slice(split, count - split));
-    phase.next("reduce", result.reduce);
-    outcome.flags = flags_of_all(world_.communicator(), flags);
     phase.end();
     return result;
   }
 
   void settle(bool /*optimizers*/) override { adam_.flush(); }
+  bool settle_alone() override {
+    adam_.flush();
+    return true;
+  }
   ProgramState state() override { return {{{"", &adam_}}}; }
   ProgramFacts facts() override {
     return {.backend = world_.communicator().backend(),

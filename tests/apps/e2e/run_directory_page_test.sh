@@ -6,8 +6,9 @@ source "$(dirname "$0")/lib.sh" "$1"
 page=$tree/docs/run-directory.md
 
 # Documented names that no run here writes or leaves: fp16 and measurements of GPUs need a GPU, votes need ARC tasks,
-# initial.h5 weights of another program, and the previous best files are removed by the next checkpoint.
-unwritten='initial.h5 checkpoints/previous-best/ tracker-NAME.json metrics.loss_scale metrics.skipped_steps metrics.pass@K'
+# initial.h5 weights of another program, rescue-N.h5 a lost rank, and the previous best files are removed by the next
+# checkpoint.
+unwritten='initial.h5 checkpoints/rescue-N.h5 checkpoints/previous-best/ tracker-NAME.json metrics.loss_scale metrics.skipped_steps metrics.pass@K'
 unwritten+=' training gpus.RANK.utilization_percent training gpus.RANK.memory_bytes training gpus.RANK.power_w training gpus.RANK.sm_clock_mhz'
 
 # --- the runs; the first directory also holds a former run

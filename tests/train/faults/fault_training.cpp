@@ -1,8 +1,8 @@
-// A training of the toy model that goes wrong on purpose, for programs/faults_test.cpp:
-// fault_training RUN_DIR FAULT RANK [lockstep train options ...]. In step 23 that rank is killed, stopped or late;
-// flips a bit of its weights, of the summed gradient or of the optimizer's state, once or each time it computes the
-// step; fails to write files; or waits for its disk forever. `fault_training RUN_DIR replay 0 ...` compares all steps
-// with the chain.
+// A training of the toy model that goes wrong on purpose, for programs/faults_test.cpp: fault_training RUN_DIR FAULT
+// RANK [lockstep train options ...]. In step 23 that rank is killed, stopped or late; flips a bit of its weights, of
+// the summed gradient or of the optimizer's state, once or each time it computes the step; fails to write files; or
+// waits for its disk forever. After `stop-full` no other rank can write files. `fault_training RUN_DIR replay 0 ...`
+// compares all steps with the chain.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -49,10 +49,11 @@ class FaultyModel final : public test::ToyTask {
  public:
   FaultyModel(std::string fault, bool guilty) : ToyTask(DType::f32, 600), fault_(std::move(fault)), guilty_(guilty) {}
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
+    if (fault_ == "stop-full" && shard.step == kStep && !guilty_) full_disk();
     if (faulty_in(shard.step)) {
       done_ = fault_ != "flip-always";
       if (fault_ == "kill") raise(SIGKILL);
-      if (fault_ == "stop") raise(SIGSTOP);
+      if (fault_.starts_with("stop")) raise(SIGSTOP);
       if (fault_ == "late") std::this_thread::sleep_for(std::chrono::hours(1));
       if (fault_.starts_with("flip")) flips_ = true;
       if (fault_ == "disk") full_disk();
@@ -77,6 +78,7 @@ class FaultyProgram final : public TrainingProgram {
  public:
   FaultyProgram(World& world, const RunConfig& config, FaultyModel& model, int threads)
       : TrainingProgram({.positions = model.size(Split::train), .steps = model.size(Split::train) / config.batch.size}),
+        world_(world),
         config_(config),
         model_(model),
         ranges_(trainable_ranges(model.params())),
@@ -91,6 +93,7 @@ class FaultyProgram final : public TrainingProgram {
                                      .micro = config_.batch.size},
                                     flags);
     const bool flips = model_.take_flip();
+    auto change = world_.change();
     const Tensor& gradient = step_.gradient();
     if (flips && model_.fault() == "flip-gradient") flip_a_bit(gradient);
     const double norm = gradient_norm(gradient, ranges_) / sums.weight;
@@ -100,13 +103,17 @@ class FaultyProgram final : public TrainingProgram {
       flip_a_bit(model_.params().at("w2").value);
     return {.advance = config_.batch.size,
             .samples = config_.batch.size,
-            .outcome = StepOutcome{
-                .step = state.step, .loss = sums.loss, .weight = sums.weight, .norm = norm, .flags = sums.flags}};
+            .outcome =
+                StepOutcome{
+                    .step = state.step, .loss = sums.loss, .weight = sums.weight, .norm = norm, .flags = sums.flags},
+            .change = std::move(change)};
   }
+  bool settle_alone() override { return true; }
   ProgramState state() override { return {{{"", optimizer_.get()}}}; }
   ProgramFacts facts() override { return {.backend = step_.backend()}; }
 
  private:
+  World& world_;
   const RunConfig& config_;
   FaultyModel& model_;
   std::vector<FlatRange> ranges_;

@@ -119,20 +119,23 @@ TEST_SUITE("train.programs.bad_input") {
     const std::string before = read_text(folder / "final.h5");
     const std::vector<std::string> names = names_in(folder);
     // No file may grow beyond 24 KiB: smaller than a checkpoint, larger than the logs.
-    const auto train = [&](int limit_kib) {
+    const auto train = [&](int limit_kib, const char* retry_minutes, const std::string& meanwhile = "") {
       // The pipe's other end has no limit: run_process() collects messages in files.
       std::string command =
-          lockstep::join("set -o pipefail; (trap '' XFSZ; ulimit -f ", limit_kib, "; exec ", program_path("lockstep"));
-      for (const std::string& word : training({"--epochs", "3"})) command += " '" + word + "'";
-      command += ") 2>&1 | cat >&2";
+          lockstep::join("set -o pipefail; (trap '' XFSZ; ulimit -Sf ", limit_kib, "; ", program_path("lockstep"));
+      for (const std::string& word : training({"--epochs", "3", "--checkpoint.retry_minutes", retry_minutes}))
+        command += " '" + word + "'";
+      command += " & " + meanwhile + "wait $!) 2>&1 | cat >&2";
       return run_process({"bash", "-c", command});
     };
-    check_ended(train(24), 1, "was not written");
-    check_ended(train(0), 1, "/.lock': File too large");
+    check_ended(train(24, "0"), 1, "was not written");
+    check_ended(train(0, "0"), 1, "/.lock': File too large");
     CHECK(read_text(folder / "final.h5") == before);
     std::vector<std::string> left = names_in(folder);
     std::erase(left, "previous-best");  // links to the best files, made before the first new one
     CHECK(left == names);
+    // Once there is space, the state in memory is written.
+    check_ended(train(24, "2", "sleep 5; prlimit --pid $! --fsize=unlimited; "), 0, "is written again every 10 s");
     CHECK(lockstep_program(1, 1, training({"--epochs", "3"})).exit_code == 0);
   }
 }
