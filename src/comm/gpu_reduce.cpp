@@ -10,9 +10,9 @@ namespace lockstep {
 
 bool gpus_are_apart(Communicator& comm, Device device) {
   const std::string mine =
-      device.is_cuda() ? log::speaker().host + " " + gpu_address(device.index) : join("no GPU on rank ", comm.rank());
+      device.is_cuda() ? log::speaker().host + " " + gpu_uuid(device.index) : join("no GPU on rank ", comm.rank());
   std::set<std::string> different;
-  for (const std::string& gpu : comm.all_gather_text(mine, "GPU addresses")) different.insert(gpu);
+  for (const std::string& gpu : comm.all_gather_text(mine, "GPUs")) different.insert(gpu);
   return comm.agree(device.is_cuda(), "devices") && static_cast<int>(different.size()) == comm.size();
 }
 

@@ -87,8 +87,9 @@ class Progress {
   Buffer source_;  ///< zeros followed by a one
 };
 
-/// Owns an NCCL communicator. Aborts it instead of destroying it, because destroying a failed communicator may hang.
-/// After a wait() nothing is in progress. Graphs that contain its collectives must be destroyed first.
+/// Owns an NCCL communicator. After an error it is aborted, because destroying it may hang. Otherwise the ranks finalize
+/// it together: none frees what another still reads (NVIDIA/nccl issue 863). Graphs that contain its collectives must be
+/// destroyed first.
 struct Handle {
   Handle() = default;
   Handle(const Handle&) = delete;
@@ -97,10 +98,21 @@ struct Handle {
     if (comm == nullptr) return;
     if (aborting.joinable()) {
       aborting.join();
+    } else if (std::uncaught_exceptions() == 0 && finalized()) {
+      ncclCommDestroy(comm);
     } else {
-      if (std::uncaught_exceptions() > 0) limit_abort("");
+      limit_abort("");
       ncclCommAbort(comm);
     }
+  }
+  /// Whether all ranks have ended their use of the communicator in time.
+  bool finalized() const {
+    ncclResult_t state = ncclCommFinalize(comm);
+    for (const Stopwatch watch; state == ncclInProgress && watch.seconds() < longest_abort_s;) {
+      ncclCommGetAsyncError(comm, &state);
+      if (state == ncclInProgress) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    return state == ncclSuccess;
   }
   /// After an error, collectives in progress may never end, and a call that frees memory waits for them. So the abort
   /// begins here: it ends them at once, but returns only when no graph contains a collective any more. If it has not
@@ -149,16 +161,14 @@ class NcclReduce final : public GpuReduce {
   void all_reduce(const Stream& stream, void* out, const void* in, std::int64_t count, GpuElement element,
                   const char* what) override {
     begin(stream, what);
-    finish(ncclAllReduce(in, out, static_cast<std::size_t>(count), element == GpuElement::f64 ? ncclDouble : ncclFloat,
-                         ncclSum, nccl_.comm, side_.native()),
-           what);
-    progress_.passed(side_.native(), next_++);
+    launched(ncclAllReduce(in, out, static_cast<std::size_t>(count),
+                           element == GpuElement::f64 ? ncclDouble : ncclFloat, ncclSum, nccl_.comm, side_.native()),
+             what);
   }
 
   void all_gather(const Stream& stream, void* out, const void* in, std::size_t size_bytes, const char* what) override {
     begin(stream, what);
-    finish(ncclAllGather(in, out, size_bytes, ncclUint8, nccl_.comm, side_.native()), what);
-    progress_.passed(side_.native(), next_++);
+    launched(ncclAllGather(in, out, size_bytes, ncclUint8, nccl_.comm, side_.native()), what);
   }
 
   void exchange(const Stream& stream, std::span<const std::span<std::byte>> from,
@@ -181,8 +191,7 @@ class NcclReduce final : public GpuReduce {
         call(ncclRecv(from[r].data(), from[r].size(), ncclUint8, other, nccl_.comm, side_.native()));
     }
     const ncclResult_t ended = ncclGroupEnd();
-    finish(state == ncclSuccess ? ended : state, what);
-    progress_.passed(side_.native(), next_++);
+    launched(state == ncclSuccess ? ended : state, what);
   }
 
   void join(const Stream& stream) override {
@@ -223,13 +232,24 @@ class NcclReduce final : public GpuReduce {
 
   void begin(const Stream& stream, const char* what) {
     require_alive();
-    // Ranks as threads: memory calls of one rank may wait for the work of all GPUs, including a collective that
-    // the rank has not started yet. So no rank starts one before all are ready for it (NVIDIA/nccl issues 48, 744).
-    if (threads_ != nullptr) threads_->barrier(what);
+    // Ranks as threads: memory calls of one rank may wait for the work of all GPUs, including a collective that the
+    // rank has not started yet. So no rank starts one before all are ready for it, or goes on before all have started
+    // it (NVIDIA/nccl issues 48, 613, 744).
+    meet(what);
     side_.follow(static_cast<cudaStream_t>(stream.native()));
     if (next_ == 0) progress_.begin_round(side_.native());
     if (names_.size() <= next_) names_.resize(next_ + 1);
     names_[next_] = what;
+  }
+
+  void meet(const char* what) {
+    if (threads_ != nullptr) threads_->barrier(what);
+  }
+  /// Completes the launch of a collective.
+  void launched(ncclResult_t state, const char* what) {
+    finish(state, what);
+    progress_.passed(side_.native(), next_++);
+    meet(what);
   }
 
   /// Completes a non-blocking call, which may return while in progress.

@@ -3,13 +3,20 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/base/log.hpp"
+
 namespace lockstep {
 
 GpuRowExchange::GpuRowExchange(Communicator& comm, const ParamStore& params, std::span<const FlatRange> buckets,
-                               Gradients& gradients)
+                               Gradients& gradients, std::int64_t least_bytes)
     : comm_(comm), gradients_(gradients) {
+  if (least_bytes == 0) {
+    const std::string first = comm.broadcast_text(log::speaker().host, 0, "host of rank 0");
+    least_bytes = comm.agree(log::speaker().host == first, "hosts") ? kRowsFromOnHost : kRowsFromBetweenHosts;
+  }
+  const auto least = least_bytes / static_cast<std::int64_t>(size_bytes(gradients.flat().dtype()));
   for (const FlatRange range : buckets) {
-    const RowExchange& rows = buckets_.emplace_back(range, RowExchange(params, range, comm.size())).rows;
+    const RowExchange& rows = buckets_.emplace_back(range, RowExchange(params, range, comm.size(), least)).rows;
     tables_ += std::ranges::count_if(rows.parts(), [](const RowExchange::Part& part) { return part.table != nullptr; });
   }
 }

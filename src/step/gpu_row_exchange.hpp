@@ -13,7 +13,8 @@
 namespace lockstep {
 
 /// Packs the buckets of a GPU's gradient for the reduction over ranks. Of row-sparse parameters (tables) it packs only
-/// the rows that any rank has touched, as long as that is faster (row_exchange.hpp).
+/// the rows that any rank has touched, as long as that is faster (row_exchange.hpp). It costs about half a millisecond a
+/// step: bitmaps, some 70 launches, no graph (estimated). So tables below a size go as a whole, which takes less time.
 ///
 /// The host knows the rows of a step once it has enqueued the last operation of the backward pass that adds to a table.
 /// The hosts then OR their bitmaps, one bit per row, while the GPUs compute. Packing and reduction are enqueued like
@@ -21,8 +22,11 @@ namespace lockstep {
 /// be a graph.
 class GpuRowExchange {
  public:
-  GpuRowExchange(Communicator& comm, const ParamStore& params, std::span<const FlatRange> buckets,
-                 Gradients& gradients);
+  /// Bytes that travel in that time over NVLink, and over a network.
+  static constexpr std::int64_t kRowsFromOnHost = 100'000'000, kRowsFromBetweenHosts = 5'000'000;
+  /// least_bytes  of the tables of a bucket that are sent by rows; 0: one of the two above
+  GpuRowExchange(Communicator& comm, const ParamStore& params, std::span<const FlatRange> buckets, Gradients& gradients,
+                 std::int64_t least_bytes);
 
   /// Call it before the first operation of a batch.
   void begin();

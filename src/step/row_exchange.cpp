@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-RowExchange::RowExchange(const ParamStore& params, FlatRange range, int ranks) {
-  std::int64_t at = range.begin;
+RowExchange::RowExchange(const ParamStore& params, FlatRange range, int ranks, std::int64_t least) {
+  std::int64_t at = range.begin, tables = 0;
   const auto elements_until = [&](std::int64_t end) {
     if (end > at) parts_.push_back({.table = nullptr, .begin = at, .count = end - at, .rows = {}});
     at = end;
@@ -17,10 +17,11 @@ RowExchange::RowExchange(const ParamStore& params, FlatRange range, int ranks) {
     elements_until(p.offset);
     parts_.push_back({.table = &p, .begin = at, .count = p.shape.size(), .rows = {}});
     at += p.shape.size();
+    tables += p.shape.size();
     words_ += bitmap_words(p.shape[0]);
   }
   elements_until(range.end);
-  on_ = ranks > 1 && words_ > 0;
+  on_ = ranks > 1 && words_ > 0 && tables >= least;
 }
 
 void RowExchange::note(std::span<std::uint64_t> bitmaps, Gradients& gradients) const {

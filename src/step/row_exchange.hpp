@@ -26,7 +26,8 @@ class RowExchange {
     std::int64_t width() const { return table->shape.size() / table->shape[0]; }
   };
 
-  RowExchange(const ParamStore& params, FlatRange range, int ranks);
+  /// least  elements of the tables below which the range is always sent whole
+  RowExchange(const ParamStore& params, FlatRange range, int ranks, std::int64_t least = 0);
 
   /// Whether the range is sent by rows. True until the first step has decided, if there are tables and other ranks.
   bool on() const { return on_; }

@@ -286,6 +286,15 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
         "minimum size of a gradient bucket; buckets are sent during the backward pass")
       .unit("bytes")
       .may_change();
+  o.add("dist.gpu_bucket_bytes", &c.dist.gpu_bucket_bytes, std::int64_t{32} << 20, at_least(1),
+        "the same between GPUs by NCCL, which sends large messages faster")
+      .unit("bytes")
+      .may_change();
+  o.add("dist.gpu_row_bytes", &c.dist.gpu_row_bytes, 0, non_negative,
+        "between GPUs by NCCL, tables of at least this size are sent without the rows that no rank has touched, if "
+        "that saves a quarter; such steps cannot be graphs. 0: 100 MB within a host, 5 MB between hosts")
+      .unit("bytes")
+      .may_change();
   o.choice("dist.compress", &c.dist.compress, "none", {"none", "bf16"},
            "none: send gradients in full precision; bf16: send them as bf16 (half the bytes) and sum them in fp32")
       .may_change();
@@ -443,6 +452,8 @@ StepOptions RunConfig::step_options(int threads) const {
           .shards = dist.shards,
           .reproducible = run.reproducible,
           .bucket_bytes = dist.bucket_bytes,
+          .gpu_bucket_bytes = dist.gpu_bucket_bytes,
+          .gpu_row_bytes = dist.gpu_row_bytes,
           .compression = dist.compress == "bf16" ? Compression::bf16 : Compression::none,
           .backend = run.backend == "nccl"  ? Backend::nccl
                      : run.backend == "mpi" ? Backend::mpi

@@ -230,7 +230,7 @@ ncclResult_t guarded_nccl(F&& f) {
 
 struct ncclComm {
   std::shared_ptr<Comm> comm;
-  bool blocking;
+  bool blocking, finalizing = false;
 };
 
 namespace {
@@ -351,6 +351,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int ranks, ncclUniqueId 
   });
   return result == ncclSuccess && in_progress ? ncclInProgress : result;
 }
+// Complete when no collective is in progress and no graph contains one. See ncclCommGetAsyncError.
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  comm->finalizing = true;
+  return ncclInProgress;
+}
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
@@ -376,7 +381,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   advance_all();
-  *state = comm->comm->state();
+  *state = comm->finalizing && comm->comm.use_count() > 1 ? ncclInProgress : comm->comm->state();
   if (*state == ncclInvalidUsage) said_last = comm->comm->said();
   return ncclSuccess;
 }

@@ -52,7 +52,7 @@ same_batches() {  # RUN OPTIONS...
 "$prep" synth-icecolumn --rows 400 --output ice.h5 --quiet
 rows=(--config "$configs/emulator-icecolumn.ini" --data.path ice.h5)
 ice=("${rows[@]}" --batch.size 50 --epochs 9)
-gpus=$("$lockstep" info | grep -o "compute capability" | wc -l)
+gpus=$([ -n "${LOCKSTEP_TWO_GPUS:-}" ] && echo 2 || "$lockstep" info | grep -o "compute capability" | wc -l)  # see tests/gpu/apart.sh
 backends=$([ "$gpus" -gt 1 ] && echo nccl mpi || echo mpi)
 
 if section emulator; then
@@ -175,14 +175,14 @@ if section graphs; then
 fi
 
 if section buckets && [ "$gpus" -gt 1 ]; then
-  train_on_two "${steps[@]}" --run-dir whole --graphs off --backend nccl --dist.bucket_bytes 100000000
+  train_on_two "${steps[@]}" --run-dir whole --graphs off --backend nccl --dist.gpu_bucket_bytes 100000000
   for graphs in off on; do
-    train_on_two "${steps[@]}" --run-dir "pieces-$graphs" --graphs $graphs --backend nccl --dist.bucket_bytes 1
+    train_on_two "${steps[@]}" --run-dir "pieces-$graphs" --graphs $graphs --backend nccl --dist.gpu_bucket_bytes 1
     same_bits whole "pieces-$graphs"
   done
   says "steps run on the GPU as graphs"
   export LOCKSTEP_CUDA_HOST_STREAMS=late
-  train_on_two "${steps[@]}" --run-dir pieces-late --backend nccl --dist.bucket_bytes 1
+  train_on_two "${steps[@]}" --run-dir pieces-late --backend nccl --dist.gpu_bucket_bytes 1
   unset LOCKSTEP_CUDA_HOST_STREAMS
   same_bits whole pieces-late
   echo "ok  the same bits with the gradient in one piece, or in buckets during the backward pass"
@@ -191,11 +191,16 @@ fi
 if section rows && [ "$gpus" -gt 1 ]; then
   # Embeddings of which a step touches few rows: exchanged by rows, as on the CPU.
   "$prep" synth-sequences --output items.h5 --users 60 --min-length 8 --max-length 12 --categories 8 --clusters 5 --members 20 --quiet
-  items=(--model.kind sasrec --data.path items.h5 --maxlen 12 --hidden_units 8 --batch.size 8 --steps 10 --epochs 9 --seed 1 --dist.bucket_bytes 1)
+  items=(--model.kind sasrec --data.path items.h5 --maxlen 12 --hidden_units 8 --batch.size 8 --steps 10 --epochs 9 --seed 1
+    --dist.bucket_bytes 1 --dist.gpu_bucket_bytes 1)
   train_on_two "${items[@]}" --run-dir items-cpu
   says "gradients of tables: by rows"
   by_rows=$(grep -o "gradients of tables: by rows, .*" log.txt)
   train "${items[@]}" --run-dir items-one --device cuda
+  train_on_two "${items[@]}" --run-dir items-whole --device cuda --backend nccl
+  says "steps run on the GPU as graphs"  # the tables are small: they are sent whole
+  same_weights items-one items-whole 1e-4
+  items+=(--dist.gpu_row_bytes 1)
   train_on_two "${items[@]}" --run-dir items-gpus --device cuda --backend nccl
   says "$by_rows"
   same_weights items-one items-gpus 1e-4
@@ -208,7 +213,7 @@ if section last; then
   # The last batch of an epoch is one sample: a rank without samples still joins.
   last=("${rows[@]}" --batch.size 279 --steps 4 --device cuda)
   train "${last[@]}" --run-dir last-one
-  train_on_two "${last[@]}" --run-dir last-two --backend "${backends%% *}" --dist.bucket_bytes 1
+  train_on_two "${last[@]}" --run-dir last-two --backend "${backends%% *}" --dist.bucket_bytes 1 --dist.gpu_bucket_bytes 1
   same_weights last-one last-two 1e-4
   echo "ok  a rank without samples"
 fi
@@ -222,7 +227,7 @@ if section stalled && [ "$gpus" -gt 1 ]; then
     rm -f log.txt pid-1  # of the job before, whose steps and process must not be taken for this one's
     # shellcheck disable=SC2016
     timeout 120 "${mpirun[@]}" -n 2 env $hangs bash -c 'echo $$ > pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' rank \
-      "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --train.log_every 200 --run-dir "stalls$hangs" --device cuda --backend nccl --graphs off --dist.bucket_bytes 1 --optim.ema 0.9 --timeout 2 > log.txt 2>&1 &
+      "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --train.log_every 200 --run-dir "stalls$hangs" --device cuda --backend nccl --graphs off --dist.gpu_bucket_bytes 1 --optim.ema 0.9 --timeout 2 > log.txt 2>&1 &
     job=$!
     until grep -qs "^step 200/" log.txt; do
       if ! kill -0 $job; then fail "the job ended before step 200"; fi

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Checks that need a GPU: compute-sanitizer on the kernels' tests, the reference files on the device, trainings compared with the CPU,
 # two ranks on one GPU, NCCL, speed compared with PyTorch, bandwidth. The results go to one JSON and one Markdown file.
-#   check.sh [--bin DIR] [--output DIR] [--data DIR] [--seconds S] [--steps PATTERNS | --list] [--limit S] [--budget S] [--append]
-#            [--jobs N] [--stand-in] [--cases PATTERN]
+#   check.sh [--bin DIR] [--output DIR] [--data DIR] [--seconds S] [--steps PATTERNS | --list] [--precisions LIST] [--variants LIST]
+#            [--limit S] [--budget S] [--append] [--jobs N] [--stand-in] [--cases PATTERN]
 #   check.sh --output DIR --merge RESULTS.tsv...     writes DIR/gpu-check.* from the results of several runs; needs no GPU
 #     --bin       folder of the programs (build/cuda/bin)
 #     --output    folder of results.tsv (a line for each step, at once), logs.txt, kernel-times.txt (of the traces), and gpu-check.json
@@ -11,6 +11,8 @@
 #     --seconds   duration of each measurement (5)
 #     --steps     only steps whose names match one of these patterns, separated by commas: 'sanitizer/racecheck,speed/hrm'
 #     --list      prints the names of all steps and does nothing
+#     --precisions  of warm, speed and trace: some of fp32,tf32,bf16
+#     --variants  of PyTorch in warm and speed: some of eager,compile,graphs,whole (whole: compiled, the step as one CUDA graph)
 #     --limit     ends each command after this many seconds
 #     --budget    ends after this many seconds: a command has what is left of them, the steps after that are skipped
 #     --append    adds to the results in the output folder; the last result of a step counts
@@ -22,19 +24,21 @@
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$(dirname "$here") home=$(dirname "$(dirname "$here")")
-bin= output=gpu-check data= seconds=5 stand_in= cases= steps='*' list= limit=3600 budget=1000000 append= merge= jobs=1
+bin= output=gpu-check data= seconds=5 stand_in= cases= steps='*' list= precisions=fp32,tf32,bf16 variants=eager,compile,graphs,whole limit=3600 budget=1000000 append= merge= jobs=1
 while [ $# -gt 0 ]; do
   case $1 in
-    --bin | --output | --data | --seconds | --cases | --steps | --limit | --budget | --jobs) declare "${1#--}=${2:?$1 needs a value}" && shift ;;
+    --bin | --output | --data | --seconds | --cases | --steps | --precisions | --variants | --limit | --budget | --jobs) declare "${1#--}=${2:?$1 needs a value}" && shift ;;
     --stand-in) stand_in=yes ;;
     --list) list=yes ;;
     --append) append=yes ;;
     --merge) merge=yes && shift && break ;;
-    *) sed -n 4,22p "$0" >&2; exit 2 ;;
+    *) sed -n 4,24p "$0" >&2; exit 2 ;;
   esac
   shift
 done
 IFS=, read -ra patterns <<< "$steps"
+IFS=, read -ra precisions <<< "$precisions"
+IFS=, read -ra variants <<< "$variants"
 wants() {  # STEP: whether it was asked for
   [ -z "$list" ] || { echo "$1"; return 1; }
   local pattern
@@ -42,16 +46,18 @@ wants() {  # STEP: whether it was asked for
   for pattern in "${patterns[@]}"; do [[ $1 != $pattern ]] || return 0; done
   return 1
 }
-models=(emulator-1000 emulator-16000 sasrec tisasrec kgat har har-images hrm) precisions=(fp32 tf32 bf16)
+models=(emulator-1000 emulator-16000 sasrec tisasrec kgat har har-images hrm trm)
+apart_parts=(buckets rows graphs stalled slots test_step_mpi)
 early_parts=(code test_ops test_optim golden training)
 programs=(test_ops test_optim test_device test_comm test_step test_tasks test_nn test_models) tools=(memcheck racecheck initcheck synccheck)
 if [ -n "$list" ]; then
   for program in "${programs[@]}"; do wants "tests/$program"; done
   for tool in "${tools[@]}"; do wants "sanitizer/$tool"; done
-  for precision in "${precisions[@]}" fp16; do wants "golden/$precision"; done
-  for name in training bandwidth spmm warm; do wants "$name"; done
+  for precision in fp32 tf32 bf16 fp16; do wants "golden/$precision"; done
+  for name in training bandwidth spmm; do wants "$name"; done
+  for part in "${apart_parts[@]}"; do wants "apart/$part"; done
   for name in "${early_parts[@]}"; do wants "early/$name"; done
-  for kind in speed graphs early trace; do for model in "${models[@]}"; do wants "$kind/$model"; done; done
+  for kind in warm speed graphs early trace; do for model in "${models[@]}"; do wants "$kind/$model"; done; done
   for model in sasrec hrm; do wants "tuned/$model"; done
   exit 0
 fi
@@ -86,11 +92,12 @@ report() {
     END {
       if (bandwidth != "") print "\n| kernel | | of a copy on the device |\n|---|---|---|\n" bandwidth
       if (spmm != "") print "\n| sparse product, amazon-book\x27s size | time | of a copy on the device | times ours |\n|---|---|---|---|\n" spmm
-      if (rows) print "\n| training, precision | Lockstep, samples/s | | PyTorch, eager | torch.compile | torch.compile, CUDA graphs | ratio to the fastest |\n|---|---|---|---|---|---|---|"
+      if (rows) print "\n| training, precision | Lockstep, samples/s | | PyTorch, eager | torch.compile | torch.compile, CUDA graphs | torch.compile, whole step as one graph | ratio to the fastest |\n|---|---|---|---|---|---|---|---|"
       for (i = 1; i <= rows; ++i) {
-        r = name[i]; a = rate[r, "PyTorch eager"]; c = rate[r, "PyTorch compile"]; g = rate[r, "PyTorch graphs"]
-        best = a + 0; if (c + 0 > best) best = c; if (g + 0 > best) best = g; mine = rate[r, "lockstep"]
-        printf "| %s | %s | %s | %s | %s | %s | %s |\n", r, shown(mine), remark[r], shown(a), shown(c), shown(g), (best > 0 && mine > 0 ? sprintf("%.2f", mine / best) : "") } }
+        r = name[i]; mine = rate[r, "lockstep"]; line = ""; best = 0
+        n = split("eager compile graphs whole", variant, " ")
+        for (v = 1; v <= n; ++v) { theirs = rate[r, "PyTorch " variant[v]]; line = line " | " shown(theirs); if (theirs + 0 > best) best = theirs }
+        printf "| %s | %s | %s%s | %s |\n", r, shown(mine), remark[r], line, (best > 0 && mine > 0 ? sprintf("%.2f", mine / best) : "") } }
     ' <<< "$last" > "$output/gpu-check.md"
   failed=$(grep -c $'\tFAILED\t' <<< "$last")
   echo "gpu-check: $output/gpu-check.md and .json; $failed failed"
@@ -228,6 +235,25 @@ elif [ -n "$cases" ]; then
 else
   trainings training
 fi
+
+# --- Two ranks on one GPU by NCCL: each has a host name of its own -----------------------------------------------------------------
+# NVIDIA does not support this: that it hangs proves nothing, that it passes proves a lot. NCCL takes sockets between the ranks.
+together=(env CUDA_VISIBLE_DEVICES=0 NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 LOCKSTEP_TWO_GPUS=yes)
+printf '#!/bin/sh\nexec "%s/apart.sh" "%s/lockstep" "$@"\n' "$here" "$bin" > "$work/lockstep-apart" && chmod +x "$work/lockstep-apart"
+for part in "${apart_parts[@]}"; do
+  wants "apart/$part" || continue
+  if [ -n "$cases" ]; then
+    note apart "$part" skipped 0 "" "" "a trial"
+  elif [[ $part != test_* ]]; then
+    # shellcheck disable=SC2086
+    check apart "training: $part" 600 "${together[@]}" LOCKSTEP_SECTION="$part" "$tests/cuda_host/train.sh" "$work/lockstep-apart" "$bin/lockstep-prep" $mpirun
+  elif [ -x "$bin/$part" ]; then
+    # shellcheck disable=SC2086
+    check apart "$part" 600 "${together[@]}" $mpirun -n 2 "$here/apart.sh" "$bin/$part" "-tc=*GPU*"
+  else
+    note apart "$part" skipped 0 "" "" "not built: LOCKSTEP_TESTS=ON"
+  fi
+done
 
 # --- Kernels that start before the one in front of them has ended ------------------------------------------------------------------
 early=(env LOCKSTEP_CUDA_DEPENDENT=1)
@@ -368,36 +394,42 @@ describe() {
       file=$(prepared hapt.h5 synth-har --subjects 12)
       bench=(--config "$config/har-image.ini" --data.path "$file" --batch.accumulate 1)
       script=(har_peer.py --bench --data "$file" --input image --batch "$(value har-image size)") ;;
-    hrm)
+    hrm | trm)
       local file
       file=$(prepared sudoku-1k.h5 synth-sudoku "${puzzles[@]}")
       bench=(--config "$config/hrm-sudoku.ini" --data.path "$file" --data.group_visits 1 "${hrm[@]}")
-      script=(hrm_peer.py --bench --batch 384) compiled=(--compile) ;;
+      script=(hrm_peer.py --bench --batch 384) compiled=(--compile)
+      [ "$1" = hrm ] || { bench[1]=$config/hrm-trm-sudoku-mlp.ini; script=(); } ;;  # no PyTorch program trains it
   esac
 }
 # torch.compile takes a minute for a model. Filling its cache for all models at once leaves seconds for each measurement.
-if wants warm && [ -n "$have_torch" ]; then
-  for model in "${models[@]}"; do
-    describe "$model"
-    for precision in "${precisions[@]}"; do
-      for graphs in "" --graphs; do
-        # shellcheck disable=SC2086
-        check warm "$model, $precision $graphs" 300 "$python" -W ignore "$tests/peers/${script[0]}" "${script[@]:1}" "${compiled[@]}" $graphs \
-          --device cuda --precision "$precision" --seconds 0.1 --warmup 3
-      done
+declare -A options=([eager]='' [compile]='' [graphs]=--graphs [whole]=--whole)
+for model in "${models[@]}"; do
+  if ! wants "warm/$model" || [ -z "$have_torch" ]; then continue; fi
+  describe "$model"
+  for precision in "${precisions[@]}"; do
+    for variant in "${variants[@]}"; do
+      if [ ${#script[@]} = 0 ] || [ "$variant" = eager ]; then continue; fi
+      # shellcheck disable=SC2086
+      check warm "$model, $precision, $variant" 300 "$python" -W ignore "$tests/peers/${script[0]}" "${script[@]:1}" "${compiled[@]}" \
+        ${options[$variant]} --device cuda --precision "$precision" --seconds 0.1 --warmup 3
     done
   done
-  wait
-fi
+done
+wait
 for model in "${models[@]}"; do
   [ -z "$stand_in" ] || [ "$model" != har-images ] || continue  # too large for it
   if wants "speed/$model"; then
     describe "$model"
     for precision in "${precisions[@]}"; do
       ours "$model" "$precision" "${bench[@]}"
-      peer "$model" "$precision" eager "${script[@]}" "${eager[@]}"
-      peer "$model" "$precision" compile "${script[@]}" "${compiled[@]}"
-      peer "$model" "$precision" graphs "${script[@]}" "${compiled[@]}" --graphs
+      for variant in "${variants[@]}"; do
+        [ ${#script[@]} -gt 0 ] || continue
+        form=("${compiled[@]}")
+        [ "$variant" != eager ] || form=("${eager[@]}")
+        # shellcheck disable=SC2086
+        peer "$model" "$precision" "$variant" "${script[@]}" "${form[@]}" ${options[$variant]}
+      done
     done
   fi
   if [[ $model =~ ^(sasrec|hrm)$ ]] && wants "tuned/$model"; then  # products by timed algorithms, beside the library's choice
@@ -428,7 +460,7 @@ for model in "${models[@]}"; do
       note trace "$model" skipped 0 "" "" "no libkernel_times.so: the toolkit of the build had no CUPTI"
     else
       describe "$model"
-      for precision in fp32 bf16; do
+      for precision in "${precisions[@]}"; do
         step trace "$model, $precision" 120 env CUDA_INJECTION64_PATH="$times" LOCKSTEP_KERNEL_TIMES="$work/kernels.txt" \
           "$bin/lockstep" bench --device cuda "${bench[@]}" --precision "$precision" --graphs off --steps 20 --warmup 10 &&
           { echo "=== $model, $precision" && cat "$work/kernels.txt"; } >> "$output/kernel-times.txt"

@@ -14,11 +14,12 @@ traces      trace/*                                      60
 graphs      graphs/*                                     60
 products    tuned/*                                      60
 early-speed early/emulator-*,early/*sasrec,early/kgat,early/ha*,early/hrm 60
-warm        warm                                         200
+warm        warm/*                                       200
 speed-small speed/emulator-*,speed/har                   120
 speed-items speed/sasrec,speed/tisasrec                  120
-speed-large speed/kgat,speed/hrm                         100
+speed-large speed/kgat,speed/hrm,speed/trm               120
 bandwidth   bandwidth,spmm                               250
+apart       apart/*                                      200
 early       early/test_o*,early/golden,early/training    280
 sanitizer   sanitizer/*                                  280
 speed-images speed/har-images                            100'

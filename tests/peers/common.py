@@ -1,9 +1,12 @@
 """What the peers share: options, device and precision, ranks, timing, results as JSON, comparison with golden files.
 
-A peer runs on the CPU, or on a GPU with settings that an expert would choose. With --device cuda, tensors are created
-on the GPU by default (torch.set_default_device), and Place.to() moves those that come from files. fp32 keeps products
-in fp32; tf32 lets tensor cores round their factors; bf16 runs the forward pass under autocast, with parameters and
-optimizer in fp32. --graphs makes torch.compile record CUDA graphs (mode reduce-overhead).
+A peer runs on the CPU, or on a GPU with settings that an expert would choose. With --device cuda, the set-up creates
+tensors on the GPU by default (torch.set_default_device), and Place.to() moves those that come from files. Measured
+steps run without a default device, which makes each call of PyTorch slower on the host: they name the device of new
+tensors. fp32 keeps products in fp32; tf32 lets tensor cores round their factors; bf16 runs the forward pass under
+autocast, with parameters and optimizer in fp32. --graphs makes torch.compile record CUDA graphs (mode reduce-overhead),
+and is an error where it cannot. --whole records a whole step, from the choice of the batch to the update, as one CUDA
+graph.
 """
 import argparse
 import itertools
@@ -32,6 +35,7 @@ def arguments(doc):
     add("--device", choices=["cpu", "cuda"], default="cpu")
     add("--precision", choices=["fp32", "tf32", "bf16"], default="fp32")
     add("--graphs", action="store_true", help="torch.compile records CUDA graphs")
+    add("--whole", action="store_true", help="a step is one CUDA graph; on a CPU it runs the same code without a graph")
     add("--processor-time", action="store_true", help="rates per processor second: for busy machines, one thread")
     add("--seconds", type=float, default=3, help="measured per variant")
     add("--warmup", type=int, default=2, help="calls before the measured ones")
@@ -50,7 +54,8 @@ class Place:
     """
 
     def __init__(self, options):
-        self.device, self.precision, self.graphs = options.device, options.precision, options.graphs
+        self.device, self.precision = options.device, options.precision
+        self.graphs, self.whole, self.generators = options.graphs, options.whole, []
         self.ranks, self.rank, self.threads, self.dist = options.ranks, options.rank, options.threads, None
         self.seconds, self.warmup = options.seconds, options.warmup
         self.clock = time.process_time if options.processor_time else time.perf_counter
@@ -68,6 +73,11 @@ class Place:
                 print("skipped: PyTorch sees no GPU")
                 sys.exit(77)
             torch.set_default_device("cuda")
+            import torch._inductor.config as inductor
+
+            inductor.triton.cudagraph_or_error = self.graphs
+        if self.whole and self.ranks > 1:
+            sys.exit("--whole: the sum over ranks is not part of a graph; use one rank")
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
 
     def start_ranks(self):
@@ -82,7 +92,18 @@ class Place:
         return tensor.to(self.device, non_blocking=True)
 
     def generator(self, seed):
-        return torch.Generator(self.device).manual_seed(seed)
+        self.generators.append(torch.Generator(self.device).manual_seed(seed))
+        return self.generators[-1]
+
+    def fused(self):
+        """Options of an optimizer: its fused kernel, whose step counter a graph can advance."""
+        return {"fused": True, **({"capturable": True} if self.whole and self.device == "cuda" else {})}
+
+    def attention(self, *shape, mask=None, dropout=0.0):
+        """The kernel that scaled_dot_product_attention chooses for queries, keys and values of this shape."""
+        x = torch.empty(shape, dtype=torch.bfloat16 if self.precision == "bf16" else torch.float32, requires_grad=True)
+        choice = torch._fused_sdp_choice(x, x, x, mask, dropout, False)
+        return next(name for name, kernel in torch.nn.attention.SDPBackend.__members__.items() if kernel.value == choice)
 
     def autocast(self):
         return torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16")
@@ -91,6 +112,28 @@ class Place:
         if self.graphs:
             how["mode"] = "reduce-overhead"
         return torch.compile(function, **how)
+
+    def stays(self, tensors):
+        """Tells torch.compile that these inputs keep their memory: graphs read and write them without a copy."""
+        for tensor in tensors:
+            torch._dynamo.mark_static_address(tensor)
+
+    def captured(self, step):
+        """step as one CUDA graph. Nothing that differs between steps may lie on the host: see ahead() and fused()."""
+        if self.device != "cuda":
+            return step
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # libraries initialise themselves, which no graph may contain
+            for _ in range(11):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph):
+            step()
+        return graph.replay
 
     def sum(self, tensor):
         """Sums over the ranks, in place."""
@@ -119,6 +162,9 @@ class Place:
         compiler and the recording of graphs. amount counts the work of all ranks in a call.
         """
         torch.set_flush_denormal(True)
+        torch.set_default_device(None)
+        if self.whole:
+            step = self.captured(step)
         for _ in range(self.warmup):
             step()
         self.wait()
@@ -134,12 +180,26 @@ class Place:
                 step()
             self.wait()
             rates.append(window * amount / (self.clock() - begin))
+        if self.device == "cuda":
+            torch.set_default_device("cuda")
         return statistics.median(rates)
 
     def ahead(self, draw, count=64):
-        """Batches of draw(): on a GPU drawn and copied in advance, so that no step waits for the host; on the CPU one
-        at each call."""
-        return itertools.cycle([draw() for _ in range(count)]).__next__ if self.device == "cuda" else draw
+        """Batches of draw(), each a list of tensors: on a GPU `count` of them, drawn and copied in advance, in turn, so
+        that no step waits for the host; on the CPU a new one at each call."""
+        if self.device != "cuda" and not self.whole:
+            return draw
+        batches = [draw() for _ in range(count)]
+        if not self.whole:
+            return itertools.cycle(batches).__next__
+        parts, turn = [torch.stack(part) for part in zip(*batches)], torch.zeros(1, dtype=torch.long)
+
+        def batch():
+            chosen = [part.index_select(0, turn).squeeze(0) for part in parts]
+            turn.add_(1).remainder_(count)
+            return chosen
+
+        return batch
 
     def report(self, rates, **more):
         """Prints the best variant's rate, and what it was measured with, as a JSON line of rank 0."""
@@ -153,7 +213,7 @@ class Place:
         best = max(rates, key=rates.get)
         result = {"per_s": rates[best], "best_variant": best, "variants": rates, "ranks": self.ranks,
                   "threads": self.threads, "device": self.device, "processor": name, "precision": self.precision,
-                  "graphs": self.graphs, "peak_memory_bytes": peak, "torch": torch.__version__, "blas": blas,
+                  "graphs": "whole" if self.whole else self.graphs, "peak_memory_bytes": peak, "torch": torch.__version__, "blas": blas,
                   "import_s": IMPORT_S}
         if self.rank == 0:
             print(json.dumps({**result, **more}), flush=True)

@@ -121,6 +121,7 @@ def gradient_compiled(net, rows, total_rows, options, place):
     if place.device == "cuda":
         options = {"max_autotune": "max_autotune" in options, "triton.cudagraphs": place.graphs}
     compiled = torch.compile(whole, fullgraph=True, dynamic=False, options=options)
+    place.stays([*net["W"], *net["b"], *net["gW"], *net["gb"]])
 
     @torch.no_grad()
     def step(z, t):
@@ -175,13 +176,13 @@ COMPILE = {"compiled": {}, "compiled-max": {"max_autotune": True, "cpp_wrapper":
 TRAIN_VARIANTS = ["autograd", "manual", "compiled", "compiled-max"]
 
 
-def make_optimizer(net, config):
-    """One flat parameter; the fused kernel where the version has it for this device."""
+def make_optimizer(net, config, place):
+    """One flat parameter."""
     flat = torch.nn.Parameter(net["flat"], requires_grad=True)
     flat.grad = net["flat_grad"]
     if config["optimizer"] == "sgd":
         return torch.optim.SGD([flat], lr=config["lr"], momentum=config["momentum"], weight_decay=config["weight_decay"], fused=True)
-    return torch.optim.Adam([flat], lr=config["lr"], betas=tuple(config["betas"]), eps=config["eps"], weight_decay=config["weight_decay"], fused=True)
+    return torch.optim.Adam([flat], lr=config["lr"], betas=tuple(config["betas"]), eps=config["eps"], weight_decay=config["weight_decay"], **place.fused())
 
 
 # -------------------------------------------------------------------------------------------------- inference: predict, Jacobian
@@ -328,7 +329,7 @@ def compare(f, agreement, variants, place):
         load()
         settings = {key: float(c[key]) for key in ("lr", "momentum", "weight_decay")}
         optimizer = make_optimizer(net, {**settings, "optimizer": c["optimizer"], "eps": float(c["adam_eps"]),
-                                         "betas": [float(v) for v in c["adam_betas"]]})
+                                         "betas": [float(v) for v in c["adam_betas"]]}, place)
         ema = net["flat"].clone()
         for s in range(len(f["batches"])):
             rows = get(f"batches/{s}").long()
@@ -362,19 +363,19 @@ def training(net, variants, options, place):
     def rate(name):
         gradient = make_gradient(name, net, mine, options.batch, place)
         optimizer = make_optimizer(net, {"optimizer": "adam", "lr": 1e-4, "betas": (0.9, 0.999), "eps": 1e-8,
-                                         "weight_decay": 1e-4})
+                                         "weight_decay": 1e-4}, place)
         generator = place.generator(7)  # the same permutation on all ranks
 
         def batches():
             while True:
                 permutation = torch.randperm(options.rows, generator=generator)
                 for first in range(0, options.rows - options.batch + 1, options.batch):
-                    yield permutation[first + place.rank * mine:][:mine]
+                    yield [permutation[first + place.rank * mine:][:mine]]
 
-        batch = batches()
+        batch = place.ahead(batches().__next__, options.rows // options.batch)
 
         def step():
-            index = next(batch)
+            index, = batch()
             gradient(torch.index_select(z, 0, index), torch.index_select(t, 0, index))
             place.sum(net["flat_grad"])
             optimizer.step()

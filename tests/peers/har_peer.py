@@ -141,14 +141,14 @@ def rate(o, place, a, x, labels, variant):
     flat = torch.zeros(sum(p.numel() for p in params))
     for p, piece in zip(params, flat.split([p.numel() for p in params])):
         p.grad = piece.view_as(p)
-    optimizer = torch.optim.AdamW(params, lr=1e-3, weight_decay=1e-4, fused=True)
+    optimizer = torch.optim.AdamW(params, lr=1e-3, weight_decay=1e-4, **place.fused())
     forward = place.compile(net, dynamic=False) if variant == "compile" else net
     loss = nn.CrossEntropyLoss(label_smoothing=0.1)
     generator, mine = place.generator(place.rank), o.batch // place.ranks
-    orders = place.ahead(lambda: torch.randperm(len(x), generator=generator)[:mine])
+    orders = place.ahead(lambda: [torch.randperm(len(x), generator=generator)[:mine]])
 
     def step():
-        order = orders()
+        order, = orders()
         flat.zero_()
         batch = x.index_select(0, order)
         with place.autocast():
@@ -181,7 +181,9 @@ def bench(o, place):
         x = draw(signals[:8 * o.batch], image)
         labels = labels[:len(x)]
     del signals
-    place.report({variant: rate(o, place, a, x, labels, variant) for variant in o.variants.split(",")})
+    tokens = 128 // 16 if o.input == "signal" else (image // 16) ** 2
+    kernel = place.attention(o.batch * a["channels"], a["heads"], tokens, a["head_dim"], dropout=a["encoder_dropout"])
+    place.report({variant: rate(o, place, a, x, labels, variant) for variant in o.variants.split(",")}, attention=kernel)
     place.leave()
 
 

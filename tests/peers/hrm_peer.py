@@ -36,7 +36,7 @@ def stablemax_loss(logits, labels):
     s = torch.where(logits >= 0, logits + 1, 1 / (1 - torch.clamp(logits, max=0)))
     p = torch.log(s) - torch.log(s.sum(-1, keepdim=True))
     mask = labels >= 0
-    return torch.where(mask, -p.gather(-1, labels.clamp(min=0)[..., None])[..., 0], torch.zeros((), dtype=p.dtype))
+    return torch.where(mask, -p.gather(-1, labels.clamp(min=0)[..., None])[..., 0], torch.zeros((), dtype=p.dtype, device=p.device))
 
 
 def softmax_loss(logits, labels):
@@ -141,21 +141,25 @@ class Network:
 
 
 class AdamAtan2:
+    """The number of steps is a tensor, which a CUDA graph can advance."""
+
     def __init__(self, params, beta1, beta2, wd):
-        self.params, self.b1, self.b2, self.wd, self.t = params, beta1, beta2, wd, 0
+        self.params, self.b1, self.b2, self.wd = params, beta1, beta2, wd
+        self.t = torch.zeros((), dtype=params[0].dtype)
         self.m, self.v = [torch.zeros_like(p) for p in params], [torch.zeros_like(p) for p in params]
 
     @torch.no_grad()
     def step(self, grads, lr):
-        self.t += 1
+        self.t.add_(1)
         torch._foreach_mul_(self.params, 1 - lr * self.wd)
         torch._foreach_lerp_(self.m, grads, 1 - self.b1)
         torch._foreach_mul_(self.v, self.b2)
         torch._foreach_addcmul_(self.v, grads, grads, 1 - self.b2)
         d = torch._foreach_sqrt(self.v)
-        torch._foreach_div_(d, math.sqrt(1 - self.b2 ** self.t))
-        for p, m, denominator in zip(self.params, self.m, d):
-            p.add_(torch.atan2(m, denominator), alpha=-lr / (1 - self.b1 ** self.t))
+        torch._foreach_div_(d, (1 - self.b2 ** self.t).sqrt())
+        moves = [torch.atan2(m, denominator) for m, denominator in zip(self.m, d)]
+        torch._foreach_mul_(moves, -lr / (1 - self.b1 ** self.t))
+        torch._foreach_add_(self.params, moves)
 
 
 class Trainer:
@@ -167,7 +171,7 @@ class Trainer:
         self.names = list(net.p)
         self.optimizer = AdamAtan2([net.p[n] for n in self.names], beta1, beta2, wd)
         self.halt_max_steps, self.explore = halt_max_steps, explore
-        self.kept = torch.Tensor.detach  # the states of the next step
+        self.in_place = False  # whether the next step's states are new values of the same tensors, as graphs need them
         self.token_loss = stablemax_loss if loss.startswith("stablemax") else softmax_loss
         act = torch.bfloat16 if net.cast is not net.p else net.dtype
         self.z_h = torch.zeros(batch, net.length, net.c["hidden"], dtype=act)
@@ -177,29 +181,37 @@ class Trainer:
         self.labels, self.ids = torch.full_like(self.inputs, -100), torch.zeros(batch, dtype=torch.long)
         self.t = 0
 
+    def hold(self, **states):
+        for name, value in states.items():
+            if self.in_place:
+                getattr(self, name).copy_(value)
+            else:
+                setattr(self, name, value)
+
     def step(self, inputs, labels, ids, least=None):
-        net, h = self.net, self.halted
-        self.z_h = torch.where(h[:, None, None], net.h_init.to(self.z_h.dtype), self.z_h)
-        self.z_l = torch.where(h[:, None, None], net.l_init.to(self.z_l.dtype), self.z_l)
-        self.steps = torch.where(h, 0, self.steps)
-        self.inputs, self.labels = torch.where(h[:, None], inputs, self.inputs), torch.where(h[:, None], labels, self.labels)
-        self.ids = torch.where(h, ids, self.ids)
-        rows = net.table[self.ids].requires_grad_()
-        x = net.embed(self.inputs, rows)
-        z_h, z_l, logits, q = net.inner(self.z_h, self.z_l, x)
-        self.z_h, self.z_l = self.kept(z_h), self.kept(z_l)
-        self.steps = self.steps + 1
-        last = self.steps >= self.halt_max_steps
+        net, h, device = self.net, self.halted, self.z_h.device
+        z_h = torch.where(h[:, None, None], net.h_init.to(self.z_h.dtype), self.z_h)
+        z_l = torch.where(h[:, None, None], net.l_init.to(self.z_l.dtype), self.z_l)
+        inputs, labels = torch.where(h[:, None], inputs, self.inputs), torch.where(h[:, None], labels, self.labels)
+        ids = torch.where(h, ids, self.ids)
+        steps = torch.where(h, 0, self.steps) + 1
+        rows = net.table[ids].requires_grad_()
+        x = net.embed(inputs, rows)
+        z_h, z_l, logits, q = net.inner(z_h, z_l, x)
+        z_h, z_l = z_h.detach(), z_l.detach()
+        last = steps >= self.halt_max_steps
         if least is None:
-            least = torch.where(torch.rand(self.batch) < self.explore, torch.randint(2, self.halt_max_steps + 1, (self.batch,)), 0)
-        self.halted = (last | (q[:, 0] > q[:, 1])).detach() & (self.steps >= least)
+            longer = torch.randint(2, self.halt_max_steps + 1, (self.batch,), device=device)
+            least = torch.where(torch.rand(self.batch, device=device) < self.explore, longer, 0)
         with torch.no_grad():
-            nq = net.inner(self.z_h, self.z_l, x)[3]
+            nq = net.inner(z_h, z_l, x)[3]
             target = torch.sigmoid(torch.where(last, nq[:, 0], torch.maximum(nq[:, 0], nq[:, 1])))
-        mask = self.labels >= 0
+        self.hold(z_h=z_h, z_l=z_l, inputs=inputs, labels=labels, ids=ids, steps=steps,
+                  halted=(last | (q[:, 0] > q[:, 1])).detach() & (steps >= least))
+        mask = labels >= 0
         n = mask.sum(-1)
-        exact = ((logits.argmax(-1) == self.labels) & mask).sum(-1) == n
-        lm = (self.token_loss(logits.to(net.dtype), self.labels).sum(-1) / n.clamp(min=1)).sum()
+        exact = ((logits.argmax(-1) == labels) & mask).sum(-1) == n
+        lm = (self.token_loss(logits.to(net.dtype), labels).sum(-1) / n.clamp(min=1)).sum()
         loss = lm + 0.5 * (F.binary_cross_entropy_with_logits(q[:, 0], exact.to(q.dtype), reduction="sum") +
                            F.binary_cross_entropy_with_logits(q[:, 1], target, reduction="sum"))
         leaves = [net.cast[n] for n in self.names]
@@ -210,11 +222,11 @@ class Trainer:
         factor = self.schedule(self.t)
         self.optimizer.step(grads, self.lr * factor)
         if row_grads is not None:
-            with torch.no_grad():
-                unique, where = self.ids.unique(return_inverse=True)
-                total = torch.zeros(len(unique), row_grads.shape[1], dtype=row_grads.dtype).index_add_(0, where, row_grads)
+            with torch.no_grad():  # all rows of the table, which is small here: no number of rows goes to the host
+                seen = torch.zeros(len(net.table), 1, dtype=torch.bool, device=device).index_fill_(0, ids, True)
+                total = torch.zeros_like(net.table).index_add_(0, ids, row_grads)
                 lr = self.puzzle_lr * factor
-                net.table[unique] = net.table[unique] * (1 - lr * self.puzzle_wd) - lr * torch.sign(total)
+                net.table.copy_(torch.where(seen, net.table * (1 - lr * self.puzzle_wd) - lr * torch.sign(total), net.table))
         if net.cast is not net.p:
             net.refresh_bf16()
         self.last = {"loss": loss.detach(), "logits": logits.detach(), "q": q.detach(), "next_q": nq, "grads": grads, "row_grads": row_grads, "exact": exact, "halted": self.halted}
@@ -270,20 +282,21 @@ def bench(a, place):
         net.use_bf16()
     if a.compile:
         net.block_function = place.compile(net.block, dynamic=False)
+        place.stays(net.cast.values())
     trainer = Trainer(net, a.batch, a.lr, a.wd)
+    trainer.in_place = place.graphs or place.whole
     # Random data suffice: the work of a step does not depend on them.
-    data = [(torch.randint(1, a.vocab, (a.batch, a.seq_len)), torch.randint(1, a.vocab, (a.batch, a.seq_len)), torch.zeros(a.batch, dtype=torch.long)) for _ in range(8)]
-    batches = itertools.cycle(data)
+    cells = lambda: torch.randint(1, a.vocab, (a.batch, a.seq_len))
+    batch = place.ahead(lambda: [cells(), cells(), torch.zeros(a.batch, dtype=torch.long)])
 
     def step():
         if place.graphs:
             torch.compiler.cudagraph_mark_step_begin()
-        trainer.step(*next(batches))
+        trainer.step(*batch())
 
-    if place.graphs:  # the next step's graphs overwrite the memory of the states
-        trainer.kept = lambda z: z.detach().clone()
     rate = place.rate(step, a.batch)
-    place.report({"compile" if a.compile else "eager": rate})
+    place.report({"compile" if a.compile else "eager": rate},
+                 attention=place.attention(a.batch, a.heads, net.length, a.hidden // a.heads))
 
 
 @torch.inference_mode()

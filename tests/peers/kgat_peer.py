@@ -139,7 +139,8 @@ class Kgat:
         """New values of the pattern's entries."""
         with torch.no_grad():
             table, matrices, y = self.p["entity_user_embed.weight"], self.p["trans_M"], self.p["relation_embed.weight"]
-            v = torch.empty(len(graph.head), dtype=table.dtype)
+            like = {"dtype": table.dtype, "device": table.device}
+            v = torch.empty(len(graph.head), **like)
             for r, at, heads, h_at, tails, t_at in graph.of_relation:
                 left = torch.tanh(table[heads] @ matrices[r] + y[r])
                 right = table[tails] @ matrices[r]
@@ -148,18 +149,18 @@ class Kgat:
                     v[at[piece]] = torch.einsum("nk,nk->n", left[h_at[piece]], right[t_at[piece]])
             row = graph.row_of_triple
             if parallel == "sum_logits":
-                v = torch.zeros(graph.nnz, dtype=v.dtype).index_add_(0, graph.edge_of, v)
+                v = torch.zeros(graph.nnz, **like).index_add_(0, graph.edge_of, v)
                 row = graph.row_of_entry
-            top = torch.full((graph.n,), -torch.inf, dtype=v.dtype).scatter_reduce_(0, row, v, "amax")
+            top = torch.full((graph.n,), -torch.inf, **like).scatter_reduce_(0, row, v, "amax")
             e = torch.exp(v - top[row])
-            e /= torch.zeros(graph.n, dtype=v.dtype).index_add_(0, row, e)[row]
-            return e if parallel == "sum_logits" else torch.zeros(graph.nnz, dtype=v.dtype).index_add_(0, graph.edge_of, e)
+            e /= torch.zeros(graph.n, **like).index_add_(0, row, e)[row]
+            return e if parallel == "sum_logits" else torch.zeros(graph.nnz, **like).index_add_(0, graph.edge_of, e)
 
 
-def optimizers(model, lr):
+def optimizers(model, lr, how={"fused": True}):
     cf = [value for name, value in model.p.items() if name not in ("relation_embed.weight", "trans_M")]
     kg = [model.p[name] for name in ("entity_user_embed.weight", "relation_embed.weight", "trans_M")]
-    return torch.optim.Adam(cf, lr, fused=True), torch.optim.Adam(kg, lr, fused=True)
+    return torch.optim.Adam(cf, lr, **how), torch.optim.Adam(kg, lr, **how)
 
 
 # ------------------------------------------------------------------------------------------------------------- evaluation
@@ -186,13 +187,14 @@ class Ranking:
 
     def run(self, user_rows, item_rows, ks):
         """Sums over users of precision, recall, ndcg, hit at each K: (4, K)."""
-        ks_t, k_max = torch.tensor(ks), max(ks)
+        device = item_rows.device
+        ks_t, k_max = torch.tensor(ks, device=device), max(ks)
         k_max = min(k_max, self.n_items)
-        discount = 1 / torch.log2(torch.arange(2, k_max + 2, dtype=torch.float64))
+        discount = 1 / torch.log2(torch.arange(2, k_max + 2, dtype=torch.float64, device=device))
         ideal = torch.cumsum(discount, 0)
-        sums = torch.zeros(4, len(ks), dtype=torch.float64)
+        sums = torch.zeros(4, len(ks), dtype=torch.float64, device=device)
         columns = item_rows.t()
-        relevant = torch.zeros(max(len(b[0]) for b in self.blocks) * self.n_items, dtype=torch.bool)
+        relevant = torch.zeros(max(len(b[0]) for b in self.blocks) * self.n_items, dtype=torch.bool, device=device)
         for users, masked, wanted, n_test in self.blocks:
             scores = user_rows[users] @ columns
             scores.view(-1)[masked] = -torch.inf
@@ -362,7 +364,7 @@ def bench(args, place):
     graph.move(place)
     torch.manual_seed(2019)
     model = Kgat(make_weights(int(a["n_nodes"]), int(a["n_relations"])), "bi-interaction", 0.1)
-    cf, kg = optimizers(model, 1e-4)
+    cf, kg = optimizers(model, 1e-4, place.fused())
     ab = graph.matrices(place.to(values))
     sampler = Sampler(graph, int(a["n_items"]), int(a["n_entities"]), train, 2019)
     tensors = lambda arrays: [place.to(torch.from_numpy(np.ascontiguousarray(x))) for x in arrays]
@@ -395,7 +397,7 @@ def bench(args, place):
     jobs = {
         "cf": (args.batch, "samples", {"autograd": step(cf, cf_batch, lambda *batch: cf_loss(*ab, *batch, 1e-5, True))}),
         "kg": (2 * args.batch, "triples", {variant: step(kg, kg_batch, lambda *b, v=variant: kg_loss(*b, 1e-5, v))
-                                           for variant in ("grouped", "bmm")}),
+                                           for variant in ("grouped", "bmm")[place.whole:]}),  # no graph can read counts back
         "attention": (len(graph.head), "triples", {"per_relation": lambda: model.attention(graph)}),
         "evaluation": (test_users, "users", {f"blocks of {b}": (lambda b=b: evaluation(b)) for b in (256, 1024, 4096)}),
     }

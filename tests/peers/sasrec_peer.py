@@ -219,9 +219,9 @@ class Network(nn.Module):
         return torch.bmm(self.item_emb(candidates), self.features(seq, time)[:, -1].unsqueeze(-1)).squeeze(-1)
 
 
-def adam(o, net, lr):
+def adam(o, net, lr, how={"fused": True}):
     kind = torch.optim.AdamW if o.optimizer == "adamw" else torch.optim.Adam
-    return kind(net.parameters(), lr=lr, betas=(0.9, 0.98), eps=1e-8, weight_decay=o.weight_decay, fused=True)
+    return kind(net.parameters(), lr=lr, betas=(0.9, 0.98), eps=1e-8, weight_decay=o.weight_decay, **how)
 
 
 # ------------------------------------------------------------------------------------------------------------ golden files
@@ -328,13 +328,14 @@ class Data:
     def draw(self, known, user, count, generator, rounds=0):
         """Uniform items outside the user's known items. rounds: of drawing again, of which a few known items may be left; 0: until there is none,
         which a GPU must be asked for each time."""
-        out = torch.randint(1, self.items + 1, (len(user), count), generator=generator)
         table = known[user]
+        new = lambda: torch.randint(1, self.items + 1, (len(user), count), generator=generator, device=table.device)
+        out = new()
         for done in itertools.count(1):
             bad = torch.gather(table, 1, out)
             if not rounds and not bad.any():
                 return out
-            out = torch.where(bad, torch.randint(1, self.items + 1, out.shape, generator=generator), out)
+            out = torch.where(bad, new(), out)
             if done == rounds:
                 return out
 
@@ -381,7 +382,7 @@ def step_of(net, optimizer, o, place, loss_sum):
     def step(batch):
         targets = (batch[2] != 0).sum()
         place.sum(targets)
-        total = torch.zeros(())
+        total = torch.zeros((), device=targets.device)
         optimizer.zero_grad(set_to_none=True)
         for part in Data.chunks(batch, o.chunk):
             with place.autocast():
@@ -446,19 +447,21 @@ def bench(o, place):
         o.chunk, o.sdpa = next((int(p[5:]) for p in parts if p.startswith("chunk")), 0), "sdpa" in parts
         net = Network(o, data.items)
         loss_sum = place.compile(net.loss_sum, dynamic=False) if "compiled" in parts else net.loss_sum
-        step = step_of(net, adam(o, net, o.lr), o, place, loss_sum)
+        step = step_of(net, adam(o, net, o.lr, place.fused()), o, place, loss_sum)
         order = torch.randperm(len(data.user), generator=place.generator(7))
 
-        def batches():
+        def users():
             for k in itertools.count():
-                share = order[(k * o.batch) % (len(order) - o.batch):][:o.batch].chunk(place.ranks)[place.rank]
-                yield data.batch(share, generator, rounds=4 if place.device == "cuda" else 0)
+                yield [order[(k * o.batch) % (len(order) - o.batch):][:o.batch].chunk(place.ranks)[place.rank]]
 
-        batch = batches()
-        return place.rate(lambda: step(next(batch)), o.batch)
+        share, rounds = place.ahead(users().__next__), 4 if place.device == "cuda" or place.whole else 0
+        return place.rate(lambda: step(data.batch(*share(), generator, rounds)), o.batch)
 
     rates = {name: rate(name) for name in o.variants.split(",")}
-    place.report(rates, model=o.model, mhc=o.mhc, time_dropout=o.time_dropout)
+    mask = torch.ones(o.batch, 1, o.maxlen, o.maxlen, dtype=torch.bool)
+    fused = {} if o.model == "tisasrec" else {"attention": place.attention(
+        o.batch, o.heads, o.maxlen, o.hidden // o.heads, mask=mask, dropout=o.dropout)}
+    place.report(rates, model=o.model, mhc=o.mhc, time_dropout=o.time_dropout, **fused)
     place.leave()
 
 

@@ -94,7 +94,7 @@ TEST_SUITE("step.gpu_row_exchange") {
     ParamStore& params = model.params();
     Gradients gradients(params);
     const FlatRange bucket{0, params.flat_size()};
-    GpuRowExchange rows(comm, params, std::span(&bucket, 1), gradients);
+    GpuRowExchange rows(comm, params, std::span(&bucket, 1), gradients, 1);
     Stream stream(own_gpu());
     Arena arena(own_gpu());
     for (const std::int64_t stride : {40, 55, 7, 400, 0}) {  // the first step decides; in the last one no rank has rows
@@ -135,7 +135,8 @@ TEST_SUITE("step.gpu_row_exchange") {
     for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
       CAPTURE(bucket_bytes);
       TwoTables model(300, 90, true);
-      const std::string choice = compare_steps(model, 300, 90, {.bucket_bytes = bucket_bytes});
+      const std::string choice = compare_steps(
+          model, 300, 90, {.bucket_bytes = bucket_bytes, .gpu_bucket_bytes = bucket_bytes, .gpu_row_bytes = 1});
       CHECK(choice.starts_with("by rows, rows touched in the first step: ") == several);
       CHECK((choice.find("items 6.7 % of 300") != std::string::npos) == several);
       CHECK((choice.find("users 20 % of 90") != std::string::npos) == several);
@@ -153,7 +154,8 @@ TEST_SUITE("step.gpu_row_exchange") {
   TEST_CASE("of two tables on GPUs one is sent by rows, and one whose rows are all touched as a whole" *
             doctest::skip(gpu_count() == 0)) {
     TwoTables model(300, 23, true);
-    const std::string choice = compare_steps(model, 300, 23, {.bucket_bytes = 1});
+    const std::string choice =
+        compare_steps(model, 300, 23, {.bucket_bytes = 1, .gpu_bucket_bytes = 1, .gpu_row_bytes = 1});
     CHECK((choice.find("by rows, rows touched in the first step: items 6.7 % of 300") != std::string::npos) ==
           (test_world().size() > 1));
     CHECK((choice.find("whole, rows touched in the first step: users 87 % of 23") != std::string::npos) ==

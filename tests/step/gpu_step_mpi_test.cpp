@@ -26,8 +26,8 @@ TEST_SUITE("step.gpu_step") {
         SmallModel model(own_gpu()), other(own_gpu());
         // One rank cannot capture some steps: then none repeats them, and no rank waits for another forever.
         if (fails && comm.rank() == comm.size() - 1) other.waits = [](std::int64_t step) { return step % 9 == 4; };
-        ShardedStep calls(comm, model, {.bucket_bytes = bucket_bytes, .graphs = Graphs::off}),
-            graphs(comm, other, {.bucket_bytes = bucket_bytes});
+        ShardedStep calls(comm, model, {.gpu_bucket_bytes = bucket_bytes, .graphs = Graphs::off}),
+            graphs(comm, other, {.gpu_bucket_bytes = bucket_bytes});
         std::vector<StepSums> expected;
         const auto check = [&](const std::optional<EndedStep>& ended) {
           if (!ended) return;

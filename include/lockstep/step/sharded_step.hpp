@@ -37,6 +37,8 @@ struct StepOptions {
   std::int64_t shards = 16;  ///< of a micro-batch, over all ranks
   bool reproducible = false;
   std::int64_t bucket_bytes = std::int64_t{4} << 20;
+  std::int64_t gpu_bucket_bytes = std::int64_t{32} << 20;  ///< instead of it, between GPUs by NCCL
+  std::int64_t gpu_row_bytes = 0;  ///< NCCL sends tables of this size or more by rows; 0: as GpuRowExchange chooses
   Compression compression = Compression::none;
   Backend backend = Backend::automatic;
   Graphs graphs = Graphs::automatic;

@@ -92,7 +92,7 @@ struct RunConfig {
     double timeout = 600;          ///< seconds
     std::int64_t check_every = 0;  ///< steps
     bool check_collectives = false;
-    std::int64_t bucket_bytes = 0;
+    std::int64_t bucket_bytes = 0, gpu_bucket_bytes = 0, gpu_row_bytes = 0;
     std::string compress;  ///< none | bf16
     std::int64_t shards = 16;
     std::string parallel;              ///< ddp | dp

@@ -90,8 +90,12 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, 2)
   float dq[kWidth / 8][4] = {};
   const float one[2] = {1, 1};
   const float scale = a.scale * kLog2E<float>;
-  const auto step = [&](int key, const T* sm_k, const T* sm_v) {
-    if (keeps && key % gpu::kGroupDraws == 0) {
+  // From this key on, a step of the warp needs masks.
+  const int full_end = keeps || at.mine() < at.first_query || at.mine() + kFragmentRows > at.length
+                           ? 0
+                           : last_key(at.mine());  // mutant-equivalent: a step with masks gives the same
+  const auto step = [&]<bool kMasked>(int key, const T* sm_k, const T* sm_v) {
+    if (kMasked && keeps && key % gpu::kGroupDraws == 0) {
       keeps.draw(at.mine(), kFragmentRows, key, at.lane);
       __syncwarp();
     }
@@ -104,13 +108,14 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, 2)
       const int seen = at.is_query(row) ? last_key(row) - key : 0;
 #pragma unroll
       for (int n = 0; n < kStep / 8; ++n) {
-        const std::uint32_t bits = keeps ? keeps.from(at.g + 8 * r, row, key + 8 * n) : 0;
+        const std::uint32_t bits = kMasked && keeps ? keeps.from(at.g + 8 * r, row, key + 8 * n) : 0;
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = s[n][2 * r + e];
           float d = dp[n][2 * r + e];
-          if (keeps) d *= keeps.kept(bits, keeps.in_bits(2 * at.t + e));
-          x = 8 * n + 2 * at.t + e < seen ? exp2f(x * scale - lse[r]) * (d - middle[r]) * a.scale : 0.0f;
+          if (kMasked && keeps) d *= keeps.kept(bits, keeps.in_bits(2 * at.t + e));
+          x = gpu::exp2_for<T>(__fmul_rn(x, scale) - lse[r]) * (d - middle[r]) * a.scale;
+          if (kMasked && 8 * n + 2 * at.t + e >= seen) x = 0;
         }
       }
     }
@@ -123,8 +128,11 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, 2)
     __syncwarp();  // before the next draws
   };
   walk_tiles<false>(plan, 0, end, fetch, turn, [&](int tile, int buffer) {
-    for (int i = 0; i < plan.tile && tile + i < my_end; i += kStep)
-      step(tile + i, sm.first(buffer) + i * kStride, sm.second(buffer) + i * kStride);
+    for (int i = 0; i < plan.tile && tile + i < my_end; i += kStep) {
+      const T *const sm_k = sm.first(buffer) + i * kStride, *const sm_v = sm.second(buffer) + i * kStride;
+      tile + i + kStep <= full_end ? step.template operator()<false>(tile + i, sm_k, sm_v)
+                                   : step.template operator()<true>(tile + i, sm_k, sm_v);
+    }
   });
   put_rows<kWidth>(a.dq, a.stride, a.add_dq, dq, one, at, a, plan, turned, sm_q + mine * kStride);
 }
@@ -198,7 +206,14 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
 
   float dk[kWidth / 8][4] = {}, dv[kWidth / 8][4] = {};
   const HalfFragments<kWidth> k(sm_k + mine * kStride, at.lane), v(sm_v + mine * kStride, at.lane);
-  const auto step = [&](int tile, int i, int buffer) {
+  // Whether a step needs masks: its queries do not all see all of the warp's keys, or dropout takes weights.
+  const bool some_keys = at.mine() + kFragmentRows > at.length;
+  const auto masked = [&](int query) {
+    // mutant-equivalent: a step with masks gives the same
+    return keeps || some_keys || query < at.first_query || query + kQueries > at.length ||
+           (!kWhole && a.causal && query < at.mine() + kFragmentRows - 1);
+  };
+  const auto step = [&]<bool kMasked>(int tile, int i, int buffer) {
     const T *const sm_q = sm.first(buffer) + i * kStride, *const sm_dy = sm.second(buffer) + i * kStride;
     const int row = buffer * plan.tile + i;
     float s[kQueries / 8][4], dp[kQueries / 8][4];
@@ -209,16 +224,16 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int j = 8 * n + 2 * at.t + e, query = tile + i + j;
-        const bool asks = at.is_query(query);
+        const bool asks = !kMasked || at.is_query(query);
         const float lse = sm_lse[row + j] * kLog2E<float>, middle = sm_mean[row + j];
-        const std::uint32_t bits = keeps ? keeps.from(row + j, query, at.mine()) : 0;
+        const std::uint32_t bits = kMasked && keeps ? keeps.from(row + j, query, at.mine()) : 0;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           float &x = s[n][2 * r + e], &d = dp[n][2 * r + e];
           // mutant-equivalent: a key that does not exist is 0, and its weight would have to overflow to change a sum
-          const bool seen = kWhole ? at.row(r) < at.length : !a.causal || at.row(r) <= query;
-          const float p = asks ? exp2f((seen ? x * scale : fill) - lse) : 0.0f;
-          const float kept = keeps ? keeps.kept(bits, keeps.in_bits(at.g + 8 * r)) : 1.0f;
+          const bool seen = !kMasked || (kWhole ? at.row(r) < at.length : !a.causal || at.row(r) <= query);
+          const float p = asks ? gpu::exp2_for<T>((seen ? __fmul_rn(x, scale) : fill) - lse) : 0.0f;
+          const float kept = kMasked && keeps ? keeps.kept(bits, keeps.in_bits(at.g + 8 * r)) : 1.0f;
           x = p * kept;
           d = asks && seen ? p * (d * kept - middle) * a.scale : 0.0f;
         }
@@ -238,7 +253,8 @@ __global__ void __launch_bounds__(kWarp* kWholeRows<kWidth> / kFragmentRows, 2)
   const int my_from = at.mine() < at.length ? first_query(at.mine()) : at.length;
   walk_tiles<kWhole>(plan, from, at.length, fetch, turn, [&](int tile, int buffer) {
     for (int i = my_from > tile ? my_from - tile : 0; i < plan.tile && tile + i < at.length; i += kQueries)
-      step(tile, i, buffer);
+      masked(tile + i) ? step.template operator()<true>(tile, i, buffer)
+                       : step.template operator()<false>(tile, i, buffer);
   });
   if constexpr (kWhole) __syncthreads();  // ds is complete; q and dy are free
   const float one[2] = {1, 1};

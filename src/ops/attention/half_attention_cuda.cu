@@ -6,7 +6,8 @@ namespace lockstep::ops::cuda {
 namespace {
 
 /// Warps own rows of queries; keys and values are processed in steps. Scores, softmax and weighted values are computed
-/// in one pass that rescales its sums when the largest score grows. A warp holds its queries and 16 x 32 of the (T, T)
+/// in one pass that rescales its sums when the largest score grows. Steps whose queries see all of their keys, without
+/// dropout, take no masks, which saves two thirds of their other instructions. A warp holds its queries and 16 x 32 of the (T, T)
 /// weights in registers. Exponentials are powers of two, which the GPU has an instruction for. Short sequences are
 /// bound by memory traffic (q, k, v and y once), long ones by tensor cores and, with dropout, by Philox: 10 rounds for
 /// 8 weights.
@@ -50,8 +51,12 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, kWhole&& kWidth <=
 
   const HalfFragments<kWidth> q(sm.own + mine * kStride, at.lane);
   float y[kWidth / 8][4] = {}, largest[2] = {kNone, kNone}, sum[2] = {};
-  const auto step = [&](int key, const T* sm_k, const T* sm_v) {
-    if (!kWhole && keeps && key % gpu::kGroupDraws == 0) {
+  // From this key on, a step of the warp needs masks.
+  const int full_end = keeps || at.mine() < at.first_query || at.mine() + kFragmentRows > at.length
+                           ? 0
+                           : last_key(at.mine());  // mutant-equivalent: a step with masks gives the same
+  const auto step = [&]<bool kMasked>(int key, const T* sm_k, const T* sm_v) {
+    if (kMasked && !kWhole && keeps && key % gpu::kGroupDraws == 0) {
       keeps.draw(at.mine(), kFragmentRows, key, at.lane);
       __syncwarp();
     }
@@ -69,11 +74,12 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, kWhole&& kWidth <=
         for (int e = 0; e < 2; ++e) {
           float& x = s[n][2 * r + e];
           const int j = 8 * n + 2 * at.t + e;
-          x = j < seen ? x * scale : j < there ? fill : kNone;
+          x = __fmul_rn(x, scale);  // not fused with the difference below, in one form of the step only
+          if (kMasked && j >= seen) x = j < there ? fill : kNone;
           most = gpu::Max()(x, most);
         }
       most = over_row(most, gpu::Max());
-      const float base = most == kNone ? 0.0f : most, shrink = exp2f(largest[r] - base);
+      const float base = most == kNone ? 0.0f : most, shrink = gpu::exp2_for<T>(largest[r] - base);
       largest[r] = most;
       sum[r] *= shrink;
 #pragma unroll
@@ -83,13 +89,13 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, kWhole&& kWidth <=
       }
 #pragma unroll
       for (int n = 0; n < kStep / 8; ++n) {
-        const std::uint32_t bits = keeps ? keeps.from(at.g + 8 * r, row, key + 8 * n) : 0;
+        const std::uint32_t bits = kMasked && keeps ? keeps.from(at.g + 8 * r, row, key + 8 * n) : 0;
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = s[n][2 * r + e];
-          x = exp2f(x - base);
+          x = gpu::exp2_for<T>(x - base);
           sum[r] += x;
-          if (keeps) x *= keeps.kept(bits, keeps.in_bits(2 * at.t + e));
+          if (kMasked && keeps) x *= keeps.kept(bits, keeps.in_bits(2 * at.t + e));
         }
       }
     }
@@ -102,8 +108,11 @@ __global__ void __launch_bounds__(kWarp* kQueryWarps<kWidth>, kWhole&& kWidth <=
     if (!kWhole) __syncwarp();  // before the next draws
   };
   walk_tiles<kWhole>(plan, 0, end, fetch, turn, [&](int tile, int buffer) {
-    for (int i = 0; i < plan.tile && tile + i < my_end; i += kStep)
-      step(tile + i, sm.first(buffer) + i * kStride, sm.second(buffer) + i * kStride);
+    for (int i = 0; i < plan.tile && tile + i < my_end; i += kStep) {
+      const T *const sm_k = sm.first(buffer) + i * kStride, *const sm_v = sm.second(buffer) + i * kStride;
+      tile + i + kStep <= full_end ? step.template operator()<false>(tile + i, sm_k, sm_v)
+                                   : step.template operator()<true>(tile + i, sm_k, sm_v);
+    }
   });
 
   float factor[2];

@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 
+#include "lockstep/device/cuda_fast_math.hpp"
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "ops/common/philox_cuda.hpp"
@@ -11,13 +12,9 @@
 /// dropout.
 namespace lockstep::ops::cuda {
 
+using gpu::kLn2;
+using gpu::kLog2E;
 using gpu::kWarp;
-
-/// Scores are multiplied by log2(e), because the GPU has an instruction for powers of two.
-template <class T>
-inline constexpr T kLog2E = static_cast<T>(1.44269504088896340736);
-template <class T>
-inline constexpr T kLn2 = static_cast<T>(0.69314718055994530942);
 
 inline constexpr int kAttentionWarps = 4;
 

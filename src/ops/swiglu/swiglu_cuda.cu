@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lockstep/device/cuda_fast_math.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 #include "ops/common/map_cuda.hpp"
@@ -9,13 +10,16 @@
 namespace lockstep::ops::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kMostThreads = 256;
 /// Columns of one block.
 constexpr std::int64_t kBlockColumns = 1 << 14;
 
-/// 1/(1 + exp -a), computed from e = exp(-|a|) <= 1 so that nothing overflows.
-template <class R>
-__device__ R sigmoid(R a) {
+/// 1/(1 + exp -a), to be rounded to T. For halves the exponential may become infinite, and the result 0; otherwise it
+/// is computed from e = exp(-|a|) <= 1, so that no digit is lost.
+template <class T>
+__device__ real_t<T> sigmoid(real_t<T> a) {
+  using R = real_t<T>;
+  if constexpr (sizeof(T) == 2) return gpu::reciprocal_for<T>(1 + gpu::exp2_for<T>(-gpu::kLog2E<R> * a));
   const R e = std::exp(-std::fabs(a)), r = 1 / (1 + e);
   return a > 0 ? r : e * r;  // mutant-equivalent: e is 1 at 0
 }
@@ -23,14 +27,14 @@ __device__ R sigmoid(R a) {
 /// Calls f(column) for the columns of the block's row, N at a time.
 template <int N, class F>
 __device__ void each_column(std::int64_t columns, const F& f) {
-  for (std::int64_t c = std::int64_t{threadIdx.x} * N; c < columns; c += kThreads * N) f(c);
+  for (std::int64_t c = std::int64_t{threadIdx.x} * N; c < columns; c += std::int64_t{blockDim.x} * N) f(c);
 }
 
 /// One block per row and kBlockColumns, N columns of a thread at a time. Memory bound: reads gate and up, writes y, and
 /// with a norm reads x (again from the first-level cache) and writes z. A row's scale commutes with the product, so
 /// gate and up are scaled here.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMostThreads)
     swiglu_forward_kernel(gpu::Earlier earlier, std::int64_t width, T* __restrict__ y, const T* __restrict__ gate_up,
                           RowNorm<T> norm) {
   earlier.wait();
@@ -57,14 +61,14 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   const T *gate = gate_up + row * 2 * width, *up = gate + width;
-  for (std::int64_t c = (std::int64_t{blockIdx.y} * kThreads + threadIdx.x) * N; c < width;
-       c += std::int64_t{gridDim.y} * kThreads * N) {  // mutant-equivalent: another thread stores the same value
+  for (std::int64_t c = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N; c < width;
+       c += std::int64_t{gridDim.y} * blockDim.x * N) {  // mutant-equivalent: another thread stores the same value
     gpu::Pack<R, N> g = gpu::load<N>(gate + c);
     const gpu::Pack<R, N> u = gpu::load<N>(up + c);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       const R gated = scale * g.at[k];
-      g.at[k] = gated * sigmoid(gated) * (scale * u.at[k]);
+      g.at[k] = gated * sigmoid<T>(gated) * (scale * u.at[k]);
     }
     gpu::store(y + row * width + c, g);
   }
@@ -80,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
 /// because z weight^T = gate_up. So gate_up becomes rstd dgate_up, whose product with x is dweight, too. Reads x and dz
 /// once (again from the first-level cache), writes dx.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMostThreads)
     swiglu_backward_kernel(gpu::Earlier earlier, std::int64_t width, T* __restrict__ gate_up, const T* __restrict__ dy,
                            RowSlope<T> norm) {
   earlier.wait();
@@ -89,13 +93,13 @@ __global__ void __launch_bounds__(kThreads)
   const R scale = norm.x != nullptr ? norm.rstd[row] : R{1};
   T *gate = gate_up + row * 2 * width, *up = gate + width;
   R products = 0;
-  for (std::int64_t c = (std::int64_t{blockIdx.y} * kThreads + threadIdx.x) * N; c < width;
-       c += std::int64_t{gridDim.y} * kThreads * N) {
+  for (std::int64_t c = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N; c < width;
+       c += std::int64_t{gridDim.y} * blockDim.x * N) {
     gpu::Pack<R, N> g = gpu::load<N>(gate + c), u = gpu::load<N>(up + c);
     const gpu::Pack<R, N> d = gpu::load<N>(dy + row * width + c);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const R gated = scale * g.at[k], raised = scale * u.at[k], s = sigmoid(gated), silu = gated * s;
+      const R gated = scale * g.at[k], raised = scale * u.at[k], s = sigmoid<T>(gated), silu = gated * s;
       const R dg = d.at[k] * raised * (s + silu * (1 - s)), du = d.at[k] * silu;
       products += dg * gated + du * raised;
       g.at[k] = scale * dg;
@@ -128,8 +132,12 @@ bool packed(std::int64_t width, std::int64_t columns, const P*... arrays) {
   return (width | columns) % gpu::pack_size<T>() == 0 && gpu::aligned(arrays...);
 }
 
-gpu::Grid grid_of(std::int64_t rows, std::int64_t blocks_of_row) {
-  return {.grid = {rows, blocks_of_row}, .block = kThreads};
+/// Blocks of as many threads as a row has packs of N columns, up to kMostThreads, so that each takes one turn.
+gpu::Grid grid_of(std::int64_t rows, std::int64_t width, int n, bool whole_rows) {
+  const std::int64_t packs = gpu::ceil_div(width, std::int64_t{n}),
+                     warps = gpu::ceil_div(packs, std::int64_t{gpu::kWarp});
+  return {.grid = {rows, whole_rows ? 1 : gpu::ceil_div(width, kBlockColumns)},
+          .block = static_cast<int>(std::min<std::int64_t>(warps * gpu::kWarp, kMostThreads))};
 }
 
 }  // namespace
@@ -137,10 +145,11 @@ gpu::Grid grid_of(std::int64_t rows, std::int64_t blocks_of_row) {
 template <class T>
 void swiglu_gate_forward(const Stream& stream, std::int64_t rows, std::int64_t width, T* y, const T* gate_up,
                          const RowNorm<T>& norm) {
-  const auto kernel = packed<T>(width, norm.columns, gate_up, y, norm.x, norm.z)
-                          ? swiglu_forward_kernel<T, gpu::pack_size<T>()>
-                          : swiglu_forward_kernel<T, 1>;
-  gpu::launch(stream, grid_of(rows, gpu::ceil_div(width, kBlockColumns)), kernel, width, y, gate_up, norm);
+  const auto with = [&]<int N>() {
+    gpu::launch(stream, grid_of(rows, width, N, false), swiglu_forward_kernel<T, N>, width, y, gate_up, norm);
+  };
+  packed<T>(width, norm.columns, gate_up, y, norm.x, norm.z) ? with.template operator()<gpu::pack_size<T>()>()
+                                                             : with.template operator()<1>();
 }
 
 template <class T>
@@ -170,11 +179,13 @@ void swiglu_forward(const Stream& stream, const SwigluShape& s, T* y, T* gate_up
 template <class T>
 void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t width, T* gate_up, const T* dy,
                           const RowSlope<T>& norm) {
-  const auto kernel = packed<T>(width, norm.columns, gate_up, dy, norm.x, norm.dz, norm.dx)
-                          ? swiglu_backward_kernel<T, gpu::pack_size<T>()>
-                          : swiglu_backward_kernel<T, 1>;
-  gpu::launch(stream, grid_of(rows, norm.x ? 1 : gpu::ceil_div(width, kBlockColumns)), kernel, width, gate_up, dy,
-              norm);
+  const auto with = [&]<int N>() {
+    gpu::launch(stream, grid_of(rows, width, N, norm.x != nullptr), swiglu_backward_kernel<T, N>, width, gate_up, dy,
+                norm);
+  };
+  packed<T>(width, norm.columns, gate_up, dy, norm.x, norm.dz, norm.dx)
+      ? with.template operator()<gpu::pack_size<T>()>()
+      : with.template operator()<1>();
 }
 
 LOCKSTEP_EACH_STORAGE(swiglu_forward, swiglu_gate_forward, swiglu_gate_backward)

@@ -68,6 +68,9 @@ class GraphExchange final : public RowOwner {
   /// Bytes that this rank has received from others so far.
   std::int64_t received_bytes() const { return received_; }
 
+  /// Ends the use of NCCL. No exchange may follow.
+  void end_collectives() { nccl_.reset(); }
+
  private:
   bool on_gpu() const { return stream_.device().is_cuda(); }
   /// Device memory that lasts from call to call, of at least this size.
@@ -82,11 +85,11 @@ class GraphExchange final : public RowOwner {
   NodeCut cut_;
   bool partitioned_;
   Stream stream_;
-  std::unique_ptr<GpuReduce> nccl_;
   std::span<const std::byte> shared_;
   std::int64_t received_ = 0;
-  Buffer sending_, arrived_;   ///< on the device
-  Buffer host_out_, host_in_;  ///< page-locked
+  Buffer sending_, arrived_;         ///< on the device
+  Buffer host_out_, host_in_;        ///< page-locked
+  std::unique_ptr<GpuReduce> nccl_;  ///< destroyed first: freeing memory waits for collectives, which an abort ends
 };
 
 }  // namespace lockstep

@@ -61,6 +61,10 @@ class KgatProgram final : public TrainingProgram {
         step_(world.communicator(), model.net(), model.propagation(), step_options_),
         kg_loss_(DType::f64, {2}) {
     epoch_.positions = epoch_.steps = cf_steps_ + kg_steps_;
+    require_usage(!config.run.tune_products || world.size() == 1 || !step_.runs_on_gpu(),
+                  "option run.tune_products = true: each of the ", world.size(),
+                  " GPUs would choose its algorithms by its own timings, and as each computes the whole step, their "
+                  "weights would differ; use false, or one GPU");
     if (world.size() > 1 && world.rank() == 0 && model.params().device().is_cuda() &&
         step_options_.mode == KgatMode::replicate)
       log::warning("each of the ", world.size(),

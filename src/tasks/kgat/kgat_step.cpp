@@ -83,6 +83,7 @@ void KgatStep::share_tables() {
 
 KgatStep::~KgatStep() {
   if (shared_) propagation_.share_tables({});
+  exchange_.end_collectives();  // the stream would wait for those that an error has left
   try {
     if (!kinds_.empty()) stream_.synchronize();
   } catch (const Error&) {  // of a step whose outcome is not needed any more

@@ -21,5 +21,6 @@ inline double min(double a, double b) { return ::fmin(a, b); }
 inline double max(double a, double b) { return ::fmax(a, b); }
 
 // Rounded to nearest, never contracted with neighbouring operations.
+inline float __fmul_rn(float a, float b) { return a * b; }
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
