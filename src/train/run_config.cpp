@@ -73,6 +73,10 @@ void add_run(Options& o, RunConfig::Run& run) {
        "time limit, from the start of the process: the run writes a checkpoint and exits with code 85 before this time "
        "is over; 0: no limit")
       .may_change();
+  o.choice("run.log_level,log-level", &run.log_level, "info", {"warning", "info", "detail"},
+           "what the console shows: warnings and errors; also a table of the training; or each record with all its "
+           "values. The files of the run have everything")
+      .may_change();
   o.add("run.all_ranks_log", &run.all_ranks_log, false,
         "print the log lines of every rank, not only of rank 0, with rank and host")
       .may_change();

@@ -31,6 +31,7 @@ struct RunConfig {
     bool tune_products = false;
     std::string isa = "auto";  ///< auto | a name of ops::Isa
     double max_hours = 0;      ///< 0: no limit
+    std::string log_level;     ///< warning | info | detail
     bool all_ranks_log = false;
   } run;
   struct Data {
@@ -98,7 +99,8 @@ struct RunConfig {
     std::vector<std::string> gpu_ids;  ///< GPU numbers; empty: all visible GPUs
   } dist;
 
-  std::string text;  ///< resolved INI text, as saved in the run directory and in checkpoints
+  std::string text;   ///< resolved INI text, as saved in the run directory and in checkpoints
+  std::string given;  ///< configuration files, and the keys of the command line
   /// devices() of the run's first start: a resumed run keeps that batch and learning rate; 0: this is the first start.
   std::int64_t first_devices = 0;
   std::string initial;     ///< checkpoint made of run.init, if another program has written that; "": none

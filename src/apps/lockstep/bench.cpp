@@ -1,5 +1,3 @@
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -14,6 +12,7 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/process.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/data_memory.hpp"
@@ -38,13 +37,6 @@ struct BenchOptions {
   SyntheticRows rows;
   ScalingQuestion scaling;
 };
-
-/// Peak resident memory of this process. Units: bytes.
-double peak_memory_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024;
-}
 
 double peak_flops(World& world, DType dtype, int threads) {
   world.communicator().barrier("measuring the peak");

@@ -166,7 +166,6 @@ int run_folds(World& world, const Args& args) {
   if (!parse(world, options, args, config)) return 0;
   const StopSignals signals;
   complete(world, config, options, args);
-  log::set_all_ranks(config.run.all_ranks_log);
   // Ranks end at different times, so the last collectives have no time limit.
   world.configure({.timeout_s = 0, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
