@@ -31,7 +31,7 @@ ok "$LOCKSTEP" bench --config run/config.ini --what all --seconds 0.2 --json
 says '"job":"train"' '"job":"predict"' '"job":"jacobian"'
 ok on 2 "$LOCKSTEP" bench --synthetic --rows 5000 --batch.size 100 --seconds 0.2
 says 'all-reduce'
-ok on 2 "$LOCKSTEP" comm-test --config run/config.ini --no-reproducible --max-bytes 64KiB --budget 0.2
+ok on 2 "$LOCKSTEP" comm-test --config run/config.ini --no-reproducible --max-bytes 64KiB --budget 0.2 --log-level detail
 says 'All collectives are correct' 'of the link' 'waiting for messages' 'as configured' 'recommended'
 ok "$LOCKSTEP" jacobian --checkpoint run/checkpoints/best.h5 --input data.h5 --output jacobian.h5
 ok on 2 "$LOCKSTEP" jacobian --checkpoint run/checkpoints/best.h5 --input data.h5 --output jacobian2.h5
