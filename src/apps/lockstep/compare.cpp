@@ -165,12 +165,10 @@ Run read_run(const fs::path& dir) {
   }
   require_single_run(run);
   const RunRecords& r = run.records;
-  const fs::path last = CheckpointFolder(dir).final_file();
-  const bool finished = r.evaluated || (fs::exists(last) && CheckpointReader(last, true).state().step >= r.step);
   const std::string state = r.step == 0 ? std::string("it has recorded no step")
                                         : join("step ", r.step, ", epoch ", printed("%.2f", r.epoch), ", last record ",
                                                human_seconds(std::max(0.0, r.age)), " ago");
-  require_usage(finished, "comparing runs: the run in '", dir.string(), "' has not finished: ", state,
+  require_usage(has_finished(dir, r), "comparing runs: the run in '", dir.string(), "' has not finished: ", state,
                 "; wait for its end, continue it with its command, or omit it");
   run.devices = devices_of(run);
   return run;
