@@ -43,7 +43,9 @@ Options make_options(CompareArguments& a) {
       "compared with the first one by a paired t-test over the seeds that both have. There is no test between rows of "
       "different data or protocols. The configuration keys in which rows differ are listed last.");
   options.positional("RUN", &a.runs, "run directories", 1);
-  options.choice("split", &a.split, "test", {"val", "validation", "test"}, "split whose metrics to show");
+  options.choice("split", &a.split, "test", {"val", "test"}, "split whose metrics to show")
+      .value_alias("validation", "val")
+      .value_alias("valid", "val");
   options.add("metric", &a.metrics, {}, "metrics to show; default: the first three that all rows have")
       .value_name("NAME,...");
   options.add("markdown", &a.markdown, false, "print Markdown tables");
@@ -362,7 +364,7 @@ std::string markdown_table(const Rows& rows) {
 
 std::string text(const CompareArguments& a, const std::deque<Row>& rows, const std::vector<std::string>& metrics,
                  const std::vector<Difference>& differences) {
-  const auto shown = a.markdown ? markdown_table : table;
+  const auto shown = [&](const Rows& lines) { return a.markdown ? markdown_table(lines) : aligned(lines); };
   std::string out;
   Rows facts = {{"row", "model", "data", "protocol", "weights", "seeds"}}, results = {{"row"}};
   for (const std::string& metric : metrics) results[0].push_back(metric);

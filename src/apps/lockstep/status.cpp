@@ -4,7 +4,6 @@
 #include <map>
 
 #include "apps/lockstep/commands.hpp"
-#include "apps/lockstep/describe.hpp"
 #include "apps/lockstep/nested_runs.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
@@ -89,7 +88,7 @@ int run_status(World& world, const Args& args) {
                     "reading the state of '", dir, "': no run has written there; name the directory of a run");
       add_rows(dir, rows);
     }
-    std::cout << table(rows);
+    std::cout << aligned(rows);
   });
   return 0;
 }
