@@ -243,6 +243,10 @@ Outcome Trainer::Impl::interrupt() {
 Outcome Trainer::Impl::finish() {
   end_profile();
   if (interval.samples > 0) log_interval();  // the run ends within an epoch
+  if (state.finished)
+    log::info(
+        "this run has finished its ", state.step,
+        " steps: only the final evaluation is repeated; --resume never starts it again, more train.epochs continue it");
   if (!state.finished && !evaluate_last()) return interrupt();
   if (!state.finished || resumed_from != folder->final_file()) {  // a finished run leaves its file as it is
     state.finished = true;
