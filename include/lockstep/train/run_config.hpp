@@ -70,9 +70,9 @@ struct RunConfig {
     std::int64_t every = 0;  ///< epochs; 0: never
   } jacobian;
   struct Stop {
-    std::string rule = "valid";  ///< valid (the fields below) | train_loss | none
-    std::int64_t patience = 0;   ///< evaluations; 0: off
-    double min_delta = 0;        ///< smallest improvement that counts
+    std::string rule = "val";   ///< val (the fields below) | train_loss | none
+    std::int64_t patience = 0;  ///< evaluations; 0: off
+    double min_delta = 0;       ///< smallest improvement that counts
     std::int64_t min_epochs = 0, window = 5;
     double tolerance = 0;  ///< loss plateau; 0: off
     std::int64_t jacobian_min_epochs = 0, jacobian_window = 5;

@@ -247,7 +247,7 @@ int run_plan(World& world, const Args& args) {
       "The command reads only the header and the split of the data set. It neither allocates the model nor "
       "trains.");
   options.add("ranks", &a.ranks, 1, between(1, 1e9), "ranks of the planned run");
-  options.add("ranks_per_node", &a.ranks_per_node, 0, between(0, 1e9), "ranks per node; 0: all on one node");
+  options.add("ranks-per-node", &a.ranks_per_node, 0, between(0, 1e9), "ranks per node; 0: all on one node");
   options.add("rate", &a.rate, 0, non_negative,
               "samples per second of all ranks; 0: read from metrics.jsonl of run.dir");
   options.add("node-memory,memory", &a.memory_gib, 0, non_negative,

@@ -49,7 +49,7 @@ ok "$LOCKSTEP" predict --checkpoint run/checkpoints/best.h5 --input same.h5 --ou
 cp one.nc first.nc
 ok on 3 "$LOCKSTEP" predict --checkpoint run/checkpoints/best.h5 --input same.h5 --output one.nc
 cmp first.nc one.nc || fail "the netCDF file differs on 3 ranks"
-ok "$PREP" netcdf --input one.nc --inputs tsfc --outputs aice --variables.constant_outputs keep --validation-split 0.1 --output again.h5
+ok "$PREP" netcdf --input one.nc --inputs tsfc --outputs aice --variables.constant_outputs keep --val-fraction 0.1 --output again.h5
 says ' 500 = '
 ok "$PREP" check again.h5
 column() { h5dump -y -w 12 -m %.9g -d "$1" -s "$2" -c "$3" "$4" | grep -E '^ +[-+0-9.e]+,? *$' | tr -d ' ,'; }

@@ -82,8 +82,26 @@ exists owned/checkpoints/final.h5 owned/previous-1/metrics.jsonl
 own --resume never
 kill -9 $first; wait $first
 ok "$LOCKSTEP" status owned
-says 'owned +(stopped|not begun) '
+! grep -q running last.out || fail "a killed run is said to be running"
 ok "$LOCKSTEP" train --run-dir owned $SMALL --steps 3 --resume never
+
+# What newcomers write first: names of other programs, other words for the validation split, an older configuration, the same
+# command again, and other settings for the same directory.
+ok "$LOCKSTEP" train --run-dir new --data.path data.h5 --model.hidden_size 8 --learning_rate 0.002 --train_batch_size 50 \
+  --stopping_step 3 --monitor rmse --stop.rule validation --steps 3 --eval.every_steps 2 --max-hours 30m
+says 'learning_rate|learning rate: 0.002' 'batch: 50 on 1 rank' 'val rmse '
+for key in optim.learning_rate=optim.lr lrning_rate=optim.lr monitr=eval.best data=data.path model=model.kind; do
+  run 2 "$LOCKSTEP" train --data.path data.h5 "--${key%=*}" 1
+  says "did you mean --${key#*=}\\?"
+done
+for word in val valid validation; do ok "$LOCKSTEP" eval --checkpoint new/checkpoints/best.h5 --split $word; says ' val samples of '; done
+printf '[model]\nkind = sasrec\n[loss]\nkind = softmax\n' >old.ini
+run 2 "$LOCKSTEP" plan --config old.ini
+says_once 'old.ini:4: loss.kind is now called loss.name'
+ok "$LOCKSTEP" train --run-dir smoke $SMALL --schedule.name cosine --schedule.unit step --schedule.warmup 100 --steps 3
+says 'has finished'
+run 2 "$LOCKSTEP" train --run-dir smoke $SMALL --schedule.name cosine --schedule.unit step --schedule.warmup 100 --steps 3 --eval.every 5
+says 'eval.every: 1 there, 5 here' '--resume never'
 
 # plan takes cores and memory of a node from Slurm's default partition, where there is one.
 printf '#!/bin/sh\necho debug 4 8000\necho "batch* 40+ 196608"\n' >sinfo
