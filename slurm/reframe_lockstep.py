@@ -26,7 +26,7 @@ class LockstepTest(rfm.RunOnlyRegressionTest):
 @rfm.simple_test
 class LockstepCollectives(LockstepTest):
     descr = 'every collective gives the expected sums; bandwidth of the gradients of a step'
-    executable_opts = ['comm-test', '--max-bytes', '4MiB', '--budget', '5']
+    executable_opts = ['comm-test', '--max-bytes', '4MiB', '--budget', '5', '--log-level', 'detail']
     ranks = parameter([2, 4], loggable=True)
 
     @sanity_function
@@ -43,7 +43,7 @@ class LockstepCollectives(LockstepTest):
 class LockstepTraining(LockstepTest):
     descr = 'a training on all ranks ends with the bits of one rank'
     options = ('train --data.path data.h5 --batch.size 200 --model.hidden_size 32 --seed 5 --reproducible '
-               '--train.epochs 4 --run-dir')
+               '--train.epochs 4 --log-level detail --run-dir')
     executable_opts = [options, 'all']
 
     @run_after('setup')

@@ -20,15 +20,15 @@ begin() {
   mkdir -p "$dir"
   printf '\n== %d/5  %s: %s\n' "${#systems[@]}" "$system" "$2"
 }
-# train CONFIGURATION OPTION...: prints an excerpt of the log; run/train.log has all of it
+# train CONFIGURATION OPTION...: prints the table and a few facts; run/train.log has all of the log
 train() {
   on_ranks "$lockstep" train --config "$configs/$1.ini" --data.path "$data" --run-dir "$dir/run" --resume never \
     "${@:2}" 2>&1 |
-    grep --line-buffered -E '^(error|data|parameters|step |finished)|^$|^\$' | cut -c1-160
+    grep --line-buffered -E '^(error|data|parameters|clock|[0-9:]{8} |finished)|^$|^\$' | cut -c1-120
 }
 # evaluate [METRIC MEANING]...: adds metrics of the test samples to the final table
 evaluate() {
-  on_ranks "$lockstep" eval --checkpoint "$best" --split test | tee "$dir/eval.txt" | sed -n 1,8p
+  on_ranks "$lockstep" eval --checkpoint "$best" --split test | tee "$dir/eval.txt" | sed -n 2,5p
   while [ $# -gt 0 ]; do
     value=$(awk -v metric="$1" '$1 == metric {print $2; exit}' "$dir/eval.txt")
     [ -n "$value" ] || { echo "demo.sh: no metric $1 in $dir/eval.txt" >&2; exit 1; }
@@ -43,7 +43,7 @@ end() {
 
 begin emulator "columns of sea ice, with exact Jacobians"
 run "$prep" synth-icecolumn --quiet --output "$data"
-train emulator-icecolumn --epochs 400
+train emulator-icecolumn --epochs 400 --eval.every 40
 evaluate rmse "RMSE, normalised" jacobian_error "error of the Jacobian, median"
 run "$lockstep" predict --checkpoint "$best" --input "$data" --output "$dir/predicted.h5"
 run "$lockstep" jacobian --checkpoint "$best" --input "$data" --output "$dir/jacobian.h5"
@@ -79,7 +79,7 @@ begin har "activities, from motion sensors"
 run "$prep" synth-har --quiet --noise 0.4 --output "$data"
 train har-synth
 evaluate accuracy "accuracy" macro_f1 "macro F1"
-sed -n '/^confusion/,$p' "$dir/eval.txt"
+sed -n '/^confusion/,/^classes/{/^classes/!p}' "$dir/eval.txt"
 run "$lockstep" predict --checkpoint "$best" --output "$dir/windows.csv" --recordings "$dir/recordings.csv" |
   sed -n 1,6p
 end

@@ -24,6 +24,7 @@ struct State {
   std::mutex mutex;
   Speaker speaker;
   std::atomic<bool> all_ranks = false;
+  std::atomic<LogDetail> detail = LogDetail::normal;
   std::map<int, std::function<void(LogLevel, std::string_view)>> sinks;
   int next_sink = 0;
   std::string status;
@@ -45,6 +46,8 @@ void set_speaker(Speaker speaker) {
 void set_thread_speaker(Speaker speaker) { thread_speaker() = std::move(speaker); }
 const Speaker& speaker() { return thread_speaker() ? *thread_speaker() : state().speaker; }
 void set_all_ranks(bool on) { state().all_ranks = on; }
+void set_detail(LogDetail detail) { state().detail = detail; }
+LogDetail detail() { return state().detail; }
 
 std::function<void()> add_sink(std::function<void(LogLevel, std::string_view)> sink) {
   const std::lock_guard lock(state().mutex);
@@ -112,7 +115,7 @@ void write(LogLevel level, std::string_view message) {
   const std::lock_guard lock(s.mutex);
   // One write per line: lines of several ranks may interleave, their characters may not.
   const std::string text = join(s.status.empty() ? "" : kClearLine, what, who, line, "\n", s.status);
-  std::fwrite(text.data(), 1, text.size(), stderr);
+  if (serious || s.detail != LogDetail::warnings) std::fwrite(text.data(), 1, text.size(), stderr);
   for (const auto& [id, sink] : s.sinks) sink(level, line);
 }
 

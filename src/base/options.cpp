@@ -38,14 +38,14 @@ double number(std::string_view text) {
   return value;
 }
 
-/// 90 | 1.5h | 1h30m | 2d | 500ms | 1:30:00 -> seconds.
-double duration(std::string_view text) {
+/// 1.5h | 1h30m | 2d | 500ms | 1:30:00 in units of `unit_s` seconds; a plain number is in this unit.
+double duration(std::string_view text, double unit_s) {
   if (text.find(':') != std::string_view::npos) {
     const auto fields = split(text, ':');
     if (fields.size() > 3) wrong("not a duration like 1:30:00");
     double seconds = 0;
     for (const auto& field : fields) seconds = seconds * 60 + number(field);
-    return seconds;
+    return seconds / unit_s;
   }
   const std::string_view whole = text;
   constexpr std::pair<std::string_view, double> kUnits[] = {
@@ -63,7 +63,7 @@ double duration(std::string_view text) {
     seconds += number(text.substr(0, digits)) * unit->second;
     text.remove_prefix(after);
   }
-  return seconds;
+  return seconds / unit_s;
 }
 
 /// 4096 | 4KiB | 4K (= 4096) | 4kB (= 4000) -> bytes.
@@ -98,7 +98,12 @@ T integer(std::string_view text, double (*read)(std::string_view)) {
   return static_cast<T>(value);
 }
 
-auto reader(const std::string& unit) { return unit == "s" ? duration : unit == "bytes" ? size : number; }
+double (*reader(const std::string& unit))(std::string_view) {
+  if (unit == "s") return [](std::string_view text) { return duration(text, 1); };
+  if (unit == "min") return [](std::string_view text) { return duration(text, 60); };
+  if (unit == "h") return [](std::string_view text) { return duration(text, 3600); };
+  return unit == "bytes" ? size : number;
+}
 
 /// Splits at commas; `\,` and `\\` escape a comma and a backslash.
 std::vector<std::string> list(std::string_view text) {
@@ -230,9 +235,8 @@ void Option::Spec::reject(const std::string& text, const std::string& from, cons
 }
 
 void Option::Spec::set(const std::string& value, const std::string& from) {
-  const auto synonym = synonyms.find(value);
   try {
-    store(synonym == synonyms.end() ? value : synonym->second);
+    store(meant(value));
   } catch (const Error& e) {
     reject(value, from, e.what());
   }
@@ -264,7 +268,7 @@ Option& Options::insert(std::string names, T* target, T initial, Check check, st
   row->help = std::move(help);
   row->rule = std::move(check);
   row->initial = write_value(initial);
-  row->canonical = [row](const std::string& text) { return write_value(read_value<T>(*row, text)); };
+  row->canonical = [row](const std::string& text) { return write_value(read_value<T>(*row, row->meant(text))); };
   row->store = [row, target](const std::string& text) {
     T value = read_value<T>(*row, text);
     check_value(*row, value);

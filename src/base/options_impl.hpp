@@ -38,6 +38,11 @@ struct Option::Spec {
   /// `option optim.lr = -0.001 (FILE:3): ` + what
   [[noreturn]] void reject(const std::string& value, const std::string& origin, const std::string& what) const;
   void set(const std::string& text, const std::string& from);
+  /// The value that a word of value_alias() stands for, or the text itself.
+  const std::string& meant(const std::string& text) const {
+    const auto synonym = synonyms.find(text);
+    return synonym == synonyms.end() ? text : synonym->second;
+  }
 };
 
 struct Options::Impl {

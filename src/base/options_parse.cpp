@@ -118,7 +118,10 @@ std::string Options::Impl::suggestion(const std::string& name, const char* dashe
   for (const auto& word : words) candidates.insert(candidates.end(), word->names.begin(), word->names.end());
   if (has_configuration()) candidates.insert(candidates.end(), {"config", "set"});
   candidates.push_back("help");
-  std::string near = nearest(name, candidates);
+  // The name of a section stands for its first key: --data is --data.path.
+  const auto first =
+      std::ranges::find_if(options, [&](const auto& o) { return !name.empty() && o->spec_->section() == name; });
+  std::string near = first != options.end() ? (*first)->spec_->key : nearest(name, candidates);
   if (near.empty()) {  // other separators, or no section: --weight-dcay
     std::map<std::string, std::string> folded;
     std::vector<std::string> alike;

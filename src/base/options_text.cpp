@@ -15,7 +15,11 @@ std::string with_unit(const std::string& text, const std::string& unit) {
 
 std::string sentence(const std::string& text) { return text.empty() || text.ends_with('.') ? text : text + "."; }
 
-std::string dashed(const std::string& alias) { return (alias.size() == 1 ? "-" : "--") + alias; }
+/// `-j`, `--weight-decay`, `--training.learning_rate`.
+std::string dashed(std::string alias) {
+  if (alias.find('.') == std::string::npos) std::ranges::replace(alias, '_', '-');
+  return (alias.size() == 1 ? "-" : "--") + alias;
+}
 
 /// `--optim.lr, --lr NUMBER`, `--[no-]json`.
 std::string spelling(const Option::Spec& row) {
@@ -86,7 +90,7 @@ std::string troff(const std::string& text) {
 std::string Option::Spec::placeholder() const {
   if (!value.empty()) return value;
   if (!choices.empty()) return listed(choices, "|");
-  if (unit_name == "s") return "TIME";
+  if (unit_name == "s" || unit_name == "min" || unit_name == "h") return "TIME";
   if (unit_name == "bytes") return "SIZE";
   if (kind == "integer") return "N";
   if (kind == "number") return "NUMBER";

@@ -1,5 +1,6 @@
 #include "lockstep/base/process.hpp"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -34,6 +35,12 @@ bool read_stat(std::int64_t pid, ProcStat& stat) {
 std::int64_t process_started(std::int64_t pid) {
   ProcStat stat;
   return read_stat(pid, stat) ? stat.started : 0;
+}
+
+double peak_memory_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024;
 }
 
 std::string host_name() {

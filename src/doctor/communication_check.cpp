@@ -418,6 +418,10 @@ bool CommReport::passed() const {
   return std::all_of(checks.begin(), checks.end(), [](const CommCheck& c) { return c.passed; });
 }
 
+bool CommReport::slow() const {
+  return std::ranges::any_of(ranks, [](const CommRank& r) { return r.slow || r.slow_link; });
+}
+
 CommReport comm_test(World& world, const CommTestOptions& options) {
   require_usage(options.max_bytes >= 8, "longest message of ", options.max_bytes, " bytes: must be at least 8");
   const Stopwatch since;
@@ -444,6 +448,22 @@ CommReport comm_test(World& world, const CommTestOptions& options) {
   report.timings = time_all(comm, options, since);
   report.bucket_bytes = bucket_for(report.timings);
   return report;
+}
+
+std::string comm_test_line(const CommReport& report) {
+  std::string times;
+  const CommTiming* last = nullptr;
+  for (const CommTiming& t : report.timings) {
+    if (t.collective != "all_reduce") continue;
+    if (last == nullptr)
+      times += join("; all-reduce of ", human_bytes(static_cast<double>(t.bytes)), " in ", human_seconds(t.median_s));
+    last = &t;
+  }
+  if (last != nullptr)
+    times += join(", of ", human_bytes(static_cast<double>(last->bytes)), " in ", human_seconds(last->median_s));
+  const std::size_t ranks = report.ranks.size();
+  return join("communication of ", ranks, ranks == 1 ? " rank" : " ranks",
+              ": all collectives are correct, no rank or link is slow", times, " (--log-level detail shows all)\n");
 }
 
 std::string comm_test_text(const CommReport& report) {

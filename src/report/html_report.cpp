@@ -114,9 +114,9 @@ std::string loss_chart(const RunHistory& history, const std::string& x_label) {
       plot.dots(split, color, points_of(series->second));
     else
       plot.line(split, color, points_of(series->second));
-    if (evaluation.has_best)
-      plot.mark(static_cast<double>(evaluation.best.step), evaluation.best.value, color,
-                "best evaluation: " + short_number(evaluation.best.value));
+    if (const auto best = evaluation.best.find("loss"); best != evaluation.best.end())
+      plot.mark(static_cast<double>(best->second.step), best->second.value, color,
+                "best evaluation: " + short_number(best->second.value));
     ++color;
   }
   return plot.log_y(positive).html();
@@ -307,21 +307,21 @@ std::string report_html(const Report& report) {
   const RunFacts& facts = report.facts;
   const std::string x_label = facts.steps_per_epoch > 0 ? join("step (", facts.steps_per_epoch, " per epoch)") : "step";
 
-  std::string tiles =
-      tile(std::to_string(history.last_step()), facts.steps > 0 ? join("of ", facts.steps, " steps") : "steps");
-  const auto last = std::find_if(history.training().rbegin(), history.training().rend(),
-                                 [](const auto& p) { return !std::isnan(p.loss); });
-  if (last != history.training().rend()) tiles += tile(short_number(last->loss), "training loss, last");
+  std::string tiles;  // first what decides
   for (const auto& [split, part] : splits(history)) {
     const RunHistory::Evaluation& evaluation = *part;
     if (evaluation.names.empty()) continue;
-    const std::string& first = evaluation.names.front();
-    if (evaluation.has_best)
-      tiles += tile(short_number(evaluation.best.value),
-                    join(split, " ", first, " at the best evaluation (step ", evaluation.best.step, ")"));
+    const std::string& name = evaluation.last.contains(facts.decides) ? facts.decides : evaluation.names.front();
+    if (const auto best = evaluation.best.find(name); best != evaluation.best.end())
+      tiles += tile(short_number(best->second.value),
+                    join(split, " ", name, " at the best evaluation (step ", best->second.step, ")"));
     else
-      tiles += tile(short_number(evaluation.last.at(first).value), join(split, " ", first, ", last"));
+      tiles += tile(short_number(evaluation.last.at(name).value), join(split, " ", name, ", last"));
   }
+  tiles += tile(std::to_string(history.last_step()), facts.steps > 0 ? join("of ", facts.steps, " steps") : "steps");
+  const auto last = std::find_if(history.training().rbegin(), history.training().rend(),
+                                 [](const auto& p) { return !std::isnan(p.loss); });
+  if (last != history.training().rend()) tiles += tile(short_number(last->loss), "training loss, last");
   if (history.seconds() > 0) {
     double samples = 0, seconds = 0;
     for (const auto& p : history.training()) samples += p.samples_per_s * p.seconds, seconds += p.seconds;

@@ -1,10 +1,7 @@
 #include "lockstep/report/metric.hpp"
 
-#include <algorithm>
-#include <iomanip>
-#include <sstream>
-
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 
 namespace lockstep {
 
@@ -27,24 +24,14 @@ MetricTable class_scores(const MetricTable& confusion) {
 }
 
 std::string text_of(const MetricTable& table) {
-  std::ostringstream out;
-  std::size_t label = 0;
-  for (const std::string& row : table.rows) label = std::max(label, row.size());
-  const std::size_t count = table.columns.size();
-  const auto width = [&](std::size_t c) {
-    std::size_t longest = std::max<std::size_t>(6, table.columns[c].size());
-    for (std::size_t r = 0; r < table.rows.size(); ++r)
-      longest = std::max(longest, join(table.values[r * count + c]).size());
-    return static_cast<int>(longest);
-  };
-  out << table.name << "\n" << std::string(label + 2, ' ');
-  for (std::size_t c = 0; c < count; ++c) out << "  " << std::setw(width(c)) << std::right << table.columns[c];
+  std::vector<std::vector<std::string>> rows = {{""}};
+  rows[0].insert(rows[0].end(), table.columns.begin(), table.columns.end());
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
-    out << "\n  " << std::setw(static_cast<int>(label)) << std::left << table.rows[r];
-    for (std::size_t c = 0; c < count; ++c)
-      out << "  " << std::setw(width(c)) << std::right << join(table.values[r * count + c]);
+    rows.push_back({table.rows[r]});
+    for (std::size_t c = 0; c < table.columns.size(); ++c)
+      rows.back().push_back(join(table.values[r * table.columns.size() + c]));
   }
-  return out.str() + "\n";
+  return table.name + "\n" + aligned(rows, Align::right);
 }
 
 }  // namespace lockstep

@@ -129,10 +129,7 @@ void RunHistory::add(const EvalRecord& record) {
   if (record.loss) put("loss", *record.loss);
   for (const auto& metric : record.metrics)
     if (metric.name != "loss") put(metric.name, metric.value);
-  if (record.best && !split.names.empty()) {
-    split.best = split.last.at(split.names.front());
-    split.has_best = true;
-  }
+  if (record.best) split.best = split.last;
 }
 
 }  // namespace lockstep

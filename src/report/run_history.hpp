@@ -35,8 +35,7 @@ class RunHistory {
     std::vector<std::string> names;
     std::map<std::string, std::vector<EvalPoint>> series;
     std::map<std::string, EvalPoint> last, lowest, highest;
-    EvalPoint best;  ///< names.front() at the last evaluation with EvalRecord::best
-    bool has_best = false;
+    std::map<std::string, EvalPoint> best;  ///< `last` of the last evaluation with EvalRecord::best
   };
 
   void add(const StepRecord& record);

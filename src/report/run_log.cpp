@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kBarInterval = 0.1, kLineInterval = 5, kReportInterval = 20;  // seconds
+constexpr double kBarInterval = 0.1, kFirstRow = 5, kRowInterval = 60, kReportInterval = 20;  // seconds
 
 /// Adds the records up to `last_step` to `history`; returns their size in the file. Units: bytes.
 std::uintmax_t restore(const std::string& text, std::int64_t last_step, RunHistory& history, std::int64_t& trained,
@@ -79,13 +79,12 @@ struct RunLog::Impl {
   bool own_line = false;  ///< log:: prints a line of this object, which train.log already has
   bool finished = false;
 
-  Stopwatch clock, since_line, since_report;
-  bool printed_any = false, utf8 = false;
-  std::string pending;  ///< the last line that the console's interval held back
+  Stopwatch clock, since_row, since_report;
+  bool has_header = false, limit_known = false, utf8 = false;
+  std::string pending;         ///< the last row that the interval held back
+  std::optional<double> loss;  ///< of the last training record with one
   ProgressState progress;
-  double last_bar = -1, rate_time = -1;
-  std::int64_t rate_step = 0;
-  double seconds_per_step = 0;
+  double last_bar = -1;
 
   ~Impl() {
     if (remove_sink) remove_sink();
@@ -93,18 +92,52 @@ struct RunLog::Impl {
 
   std::string stamped(std::string_view line) const { return local_time() + "  " + std::string(line) + "\n"; }
 
-  /// Prints a line on the console, but at most every kLineInterval unless `always`.
-  void print(const std::string& line, bool always) {
-    if (!always && printed_any && since_line.seconds() < kLineInterval) {
-      pending = line;
-      return;
-    }
+  /// Prints a line that the files already have.
+  void print(const std::string& line) {
     own_line = true;
     log::info(line);
     own_line = false;
-    printed_any = true;
-    pending.clear();
-    since_line.restart();
+  }
+
+  /// Seconds to the last step at the mean speed of this start, evaluations included; negative: unknown.
+  double seconds_left(std::int64_t step) const {
+    const std::int64_t done = step - facts.resumed_at;
+    if (facts.steps == 0 || done <= 0) return -1;
+    return clock.seconds() * static_cast<double>(facts.steps - step) / static_cast<double>(done);
+  }
+
+  /// A row of the console's table; in a file it begins with the time of day.
+  std::string row(const std::string& step, const std::string& epoch, const std::string& value, const std::string& loss,
+                  const std::string& rate, const std::string& left) const {
+    const auto width = [](std::size_t least, const std::string& text) {
+      return static_cast<int>(std::max(least, text.size()));
+    };
+    const std::string clock = step == "step" ? "clock   " : local_time().substr(11);
+    return (log::on_terminal() ? "" : clock + "  ") +
+           printed("%*s  %7s  %*s  %10s  %9s  %9s", width(11, step_text(facts.steps)) - 5, step.c_str(), epoch.c_str(),
+                   width(12, "val " + facts.decides) + 1, value.c_str(), loss.c_str(), rate.c_str(), left.c_str());
+  }
+
+  /// Adds a row to the table: after an evaluation with the value that decides, else at most every kRowInterval.
+  void add_row(std::int64_t step, double epoch, const std::string& value) {
+    const double left = seconds_left(step);
+    pending = row(join(step, facts.steps > 0 ? join("/", facts.steps) : ""), printed("%.2f", epoch), value,
+                  loss ? short_number(*loss) : "", short_rate(progress.samples_per_s),
+                  left > 0 ? human_seconds(std::ceil(left)) : "");
+    if (value.empty() && (log::on_terminal() || since_row.seconds() < (has_header ? kRowInterval : kFirstRow))) return;
+    print_pending();
+    if (facts.limit_s <= 0 || left <= 0 || limit_known || clock.seconds() < kRowInterval) return;
+    limit_known = true;
+    const double until = facts.limit_s - clock.seconds();
+    log::info("time: ", human_seconds(left), " are needed, ", human_seconds(until), " are left of the time limit",
+              left < until ? "" : ": the run stops there with a checkpoint, and the same command continues it");
+  }
+  void print_pending() {
+    if (pending.empty()) return;
+    if (!std::exchange(has_header, true))
+      print(row("step", "epoch", "val " + facts.decides + " ", "train loss", "samples/s", "time left"));
+    print(std::exchange(pending, {}));
+    since_row.restart();
   }
 
   /// Logs once that the files cannot be written, and once that they can be written again.
@@ -215,20 +248,9 @@ void RunLog::progress(std::int64_t step, double loss) {
   if (!impl_) return;
   Impl& log = *impl_;
   const double now = log.clock.seconds();
-  if (log.rate_time < 0) {
-    log.rate_time = now;
-    log.rate_step = step - 1;
-  }
   log.progress.step = step;
   if (!log::on_terminal() || now - log.last_bar < kBarInterval) return;
   log.last_bar = now;
-  // An exponential mean over about the last two seconds.
-  if (step > log.rate_step && now > log.rate_time) {
-    const double latest = (now - log.rate_time) / static_cast<double>(step - log.rate_step);
-    log.seconds_per_step = log.seconds_per_step > 0 ? 0.95 * log.seconds_per_step + 0.05 * latest : latest;
-    log.rate_time = now;
-    log.rate_step = step;
-  }
   ProgressState& p = log.progress;
   p.loss = loss;
   if (log.facts.steps_per_epoch > 0) {
@@ -236,8 +258,7 @@ void RunLog::progress(std::int64_t step, double loss) {
     if (log.facts.steps > 0)
       p.epochs = std::ceil(static_cast<double>(log.facts.steps) / static_cast<double>(log.facts.steps_per_epoch));
   }
-  if (log.facts.steps > 0 && log.seconds_per_step > 0)
-    p.seconds_left = log.seconds_per_step * static_cast<double>(log.facts.steps - step);
+  p.seconds_left = log.seconds_left(step);
   log::status(progress_line(p, terminal_columns(), log.utf8));
 }
 
@@ -271,8 +292,11 @@ void RunLog::record(StepRecord r) {
   if (r.slowest_rank >= 0) line += join(" slowest rank ", r.slowest_rank) + printed(" +%.0f%%", 100 * r.slowest_by);
   log.train_log.append(log.stamped(line));
   log.progress.samples_per_s = r.samples_per_s;
-  // On a terminal the progress line shows the same.
-  if (!log::on_terminal()) log.print(line, false);
+  if (r.loss) log.loss = r.loss;
+  if (log::detail() == LogDetail::all)
+    log.print(line);
+  else
+    log.add_row(r.step, r.epoch, "");
   log.report_failures();
 }
 
@@ -301,10 +325,14 @@ void RunLog::record(EvalRecord r) {
     if (metric.name != "loss") line += " " + metric.name + " " + short_number(metric.value);
   if (r.best) line += " best";
   log.val_log.append(log.stamped(line));
-  constexpr std::size_t kConsole = 160;
-  if (line.size() > kConsole) line = line.substr(0, line.rfind(' ', kConsole)) + " ..." + (r.best ? " best" : "");
-  if (r.split == "validation" && r.loss) log.progress.validation = *r.loss;
-  log.print(line, true);
+  if (log::detail() == LogDetail::all) {
+    log.print(line);
+  } else if (r.split == "validation") {
+    if (log.facts.decides.empty()) log.facts.decides = r.loss || r.metrics.empty() ? "loss" : r.metrics.front().name;
+    const Metric* named = find_metric(r.metrics, log.facts.decides);
+    log.progress.validation = named != nullptr ? named->value : r.loss.value_or(std::nan(""));
+    log.add_row(r.step, r.epoch, short_number(log.progress.validation) + (r.best ? "*" : " "));
+  }
   if (log.since_report.seconds() >= kReportInterval) write_report();
   log.report_failures();
 }
@@ -358,16 +386,15 @@ void RunLog::finish(std::string_view outcome) {
   if (!impl_) return;
   Impl& log = *impl_;
   log::status("");
-  if (!log.pending.empty()) log.print(std::string(log.pending), true);
+  log.print_pending();
   log.outcome = outcome;
   log.finished = true;
   log.train_log.append(log.stamped(outcome));
-  log.print(std::string(outcome), true);
+  log.print(std::string(outcome));
   made(log.dir / "report.html", "this page");
   write_report();
   log.print(join("log ", (log.dir / "train.log").string(), ", report ", (log.dir / "report.html").string(),
-                 ", TensorBoard: tensorboard --logdir ", log.dir.string()),
-            true);
+                 ", TensorBoard: tensorboard --logdir ", log.dir.string()));
   if (const std::string failure = sync(); !failure.empty()) log::warning(failure);
   log.report_failures();
 }

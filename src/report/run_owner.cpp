@@ -109,6 +109,13 @@ bool was_requeued(const Snapshot& owner) {
 
 }  // namespace
 
+DirectoryOwner owner_of(const fs::path& dir) {
+  const Snapshot owner = read_owner(dir / ".lock");
+  const Life life = life_of(owner);
+  const auto age = static_cast<double>(std::time(nullptr) - owner.changed.tv_sec);
+  return {owner.who, life == Life::alive || (life == Life::unknown && age < RunOwner::Times{}.stale_s)};
+}
+
 RunOwner::RunOwner(const fs::path& dir, TakeOver take_over, Times times)
     : dir_(dir), file_(dir / ".lock"), text_(description_of_this_run()) {
   fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);

@@ -191,16 +191,8 @@ ReportTable rank_times(const Timeline& t) {
 std::string table_text(const ReportTable& table) {
   std::vector<std::vector<std::string>> rows = {table.columns};
   rows.insert(rows.end(), table.rows.begin(), table.rows.end());
-  std::vector<std::size_t> widths(table.columns.size(), 0);
-  for (const auto& row : rows)
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line = row[0] + std::string(widths[0] - row[0].size(), ' ');
-    for (std::size_t c = 1; c < row.size(); ++c) line += "  " + std::string(widths[c] - row[c].size(), ' ') + row[c];
-    text += "\n  " + line;
-  }
-  return text;
+  const std::string lines = "\n" + aligned(rows, Align::right);
+  return lines.substr(0, lines.size() - 1);
 }
 
 std::string slowest_rank(const Timeline& t) {

@@ -169,6 +169,9 @@ bool parse(World& world, Options& options, const Args& args, RunConfig& config) 
   });
   if (!parse(world, options, args, files)) return false;
   world.together("reading the options", [&] { refuse_unread_keys(options); });
+  log::set_all_ranks(config.run.all_ranks_log);
+  const std::string& level = config.run.log_level;
+  log::set_detail(level == "warning" ? LogDetail::warnings : level == "detail" ? LogDetail::all : LogDetail::normal);
   return true;
 }
 

@@ -157,12 +157,12 @@ std::string where(const std::string& option, const std::string& path) {
 }  // namespace
 
 int RecommendationOptions::excluded_splits() const {
-  return exclude == "none" ? 0 : exclude == "train" ? 1 : exclude == "train+valid" ? 2 : 3;
+  return exclude == "none" ? 0 : exclude == "train" ? 1 : exclude == "train+val" ? 2 : 3;
 }
 
 std::string RecommendationOptions::left_out_text() const {
-  const char* texts[] = {"nothing", "the user's items of train", "the user's items of train and valid",
-                         "the user's items of train, valid and test"};
+  const char* texts[] = {"nothing", "the user's items of train", "the user's items of train and val",
+                         "the user's items of train, val and test"};
   return texts[excluded_splits()];
 }
 
@@ -180,8 +180,10 @@ void add_recommendation_options(Options& options, RecommendationOptions& o) {
   options.add("candidates-file", &o.candidates_file, "", "the same from a file, one item per line").value_name("FILE");
   options.choice("embeddings", &o.embeddings, "none", {"none", "users", "items"},
                  "write the states of the users, or the rows of all items, whose inner products are the scores");
-  options.choice("exclude", &o.exclude, "all", {"all", "train+valid", "train", "none"},
-                 "splits whose items are excluded from a user's best items");
+  options
+      .choice("exclude", &o.exclude, "all", {"all", "train+val", "train", "none"},
+              "splits whose items are excluded from a user's best items")
+      .value_alias("train+valid", "train+val");
   add_output_options(options, o.output, "the lists, scores or embeddings; without it they are printed");
   options.add(
       "other-data", &o.other_data, false,

@@ -27,13 +27,13 @@ struct RecommendationOptions {
   std::vector<std::string> candidates;
   std::string candidates_file;
   std::string embeddings;  ///< none | users | items
-  std::string exclude;     ///< all | train+valid | train | none
+  std::string exclude;     ///< all | train+val | train | none
   bool other_data = false;
   PredictionOutput output;
 
   /// Whether users are needed: not for the table of all items.
   bool of_users() const { return embeddings != "items"; }
-  /// The splits whose items are left out: the first 0 to 3 of train, valid and test.
+  /// The splits whose items are left out: the first 0 to 3 of train, val and test.
   int excluded_splits() const;
   /// "the user's items of train and valid"; "nothing".
   std::string left_out_text() const;

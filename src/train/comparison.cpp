@@ -49,7 +49,7 @@ MetricTable compare_samples(const std::string& name, const SampleValues& model, 
     table.rows.push_back(model.names[m]);
     table.values.insert(table.values.end(), {mean(a), mean(b), interval.value, interval.low, interval.high});
   }
-  require_usage(!table.rows.empty(), name, ": no cutoff of eval.ks is in both configurations; set eval.ks");
+  require_usage(!table.rows.empty(), name, ": no cutoff of eval.k is in both configurations; set eval.k");
   return table;
 }
 

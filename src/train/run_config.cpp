@@ -3,7 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
-#include <mutex>
+#include <set>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
@@ -72,6 +72,11 @@ void add_run(Options& o, RunConfig::Run& run) {
        "run.max_hours,max-hours", &run.max_hours, 0, non_negative,
        "time limit, from the start of the process: the run writes a checkpoint and exits with code 85 before this time "
        "is over; 0: no limit")
+      .unit("h")
+      .may_change();
+  o.choice("run.log_level,log-level", &run.log_level, "info", {"warning", "info", "detail"},
+           "what the console shows: warnings and errors; also a table of the training; or each record with all its "
+           "values. The files of the run have everything")
       .may_change();
   o.add("run.all_ranks_log", &run.all_ranks_log, false,
         "print the log lines of every rank, not only of rank 0, with rank and host")
@@ -80,7 +85,7 @@ void add_run(Options& o, RunConfig::Run& run) {
 
 void add_data_and_model(Options& o, RunConfig& c, const std::vector<std::string>& kinds) {
   o.section("data", "Data");
-  o.add("data.path,data,data.data_path", &c.data.path, "", "data set: a file prepared by lockstep-prep")
+  o.add("data.path,data.data_path", &c.data.path, "", "data set: a file prepared by lockstep-prep")
       .value_name("FILE")
       .may_change();
   o.add("data.stage", &c.data.stage, "",
@@ -100,13 +105,21 @@ void add_data_and_model(Options& o, RunConfig& c, const std::vector<std::string>
       .may_change();
 
   o.section("model", "Model");
-  o.choice("model.kind,model", &c.model_kind, c.model_kind, kinds, "kind of model; decides which other keys exist")
+  o.choice("model.kind", &c.model_kind, c.model_kind, kinds, "kind of model; decides which other keys exist")
       .decides_others();
 }
 
-/// Earlier versions had batch.scope: whether batch.size counts the samples of all ranks (global) or of each (rank).
-void translate_batch_scope(std::vector<IniEntry>& entries, const std::string& source) {
+/// Translates keys of earlier versions. batch.scope: whether batch.size counts the samples of all ranks (global) or of
+/// each (rank).
+void translate_old_keys(std::vector<IniEntry>& entries, const std::string& source) {
+  static std::set<std::string> said;  // a text is read several times
   const auto named = [&](const char* key) { return std::ranges::find(entries, key, &IniEntry::key); };
+  for (const auto& [old, key] : {std::pair{"loss.kind", "loss.name"}, {"eval.ks", "eval.k"}}) {
+    const auto found = named(old);
+    if (found == entries.end()) continue;
+    found->key = key;
+    if (said.insert(old).second) log::info(source, ":", found->line, ": ", old, " is now called ", key);
+  }
   const auto scope = named("batch.scope");
   if (scope == entries.end()) return;
   const IniEntry found = *scope;
@@ -116,27 +129,27 @@ void translate_batch_scope(std::vector<IniEntry>& entries, const std::string& so
   require_usage(size != entries.end(), source, ":", found.line, ": batch.scope = ", found.value,
                 ": write batch.per_rank = N instead, N samples on each rank");
   size->key = "batch.per_rank";
-  static std::once_flag said;  // a text is read several times
-  std::call_once(said, [&] {
+  if (said.insert(found.key).second)
     log::info(source, ":", found.line, ": batch.scope = rank with batch.size = ", size->value,
               " is read as batch.per_rank = ", size->value, "; write that instead");
-  });
 }
 
 void add_batch_and_optimizer(Options& o, RunConfig& c) {
   o.section("batch", "Batch");
-  o.add("batch.size,global_batch_size,training.batch_size", &c.batch.size, 1000, at_least(1),
+  o.add("batch.size,global_batch_size,train_batch_size,training.batch_size", &c.batch.size, 1000, at_least(1),
         "samples per micro-batch, over all ranks: the same training on any number of ranks");
-  o.add("batch.per_rank,batch_size_per_gpu", &c.batch.per_rank, 0, at_least(1),
+  o.add("batch.per_rank,batch_size_per_gpu,per_device_train_batch_size", &c.batch.per_rank, 0, at_least(1),
         "samples per micro-batch on each rank, instead of batch.size: the batch grows with the ranks")
       .instead_of("batch.size");
-  o.add("batch.accumulate", &c.batch.accumulate, 1, between(1, 1e6), "micro-batches per optimizer step");
+  o.add("batch.accumulate,gradient_accumulation_steps", &c.batch.accumulate, 1, between(1, 1e6),
+        "micro-batches per optimizer step");
 
   o.section("optim", "Optimizer");
   o.choice("optim.name,training.optimizer", &c.optim.name, "adam", {"adam", "adamw", "adam_atan2", "sgd"},
            "update rule; adam and sgd add the weight decay to the gradient, adamw and adam_atan2 decay the weights "
            "directly");
-  o.add("optim.lr,lr,training.learning_rate", &c.optim.lr, 1e-4, positive, "learning rate, before optim.scale_lr");
+  o.add("optim.lr,lr,learning_rate,training.learning_rate", &c.optim.lr, 1e-4, positive,
+        "learning rate, before optim.scale_lr");
   o.choice("optim.scale_lr,lr-scaling", &c.optim.scale_lr, "none", {"none", "linear", "sqrt"},
            "multiply the learning rate by the number of ranks (dp: of replicas) or by its square root");
   o.add("optim.weight_decay,weight_decay,training.weight_decay", &c.optim.weight_decay, 1e-4, non_negative,
@@ -196,18 +209,20 @@ void add_training(Options& o, RunConfig& c) {
   o.add("eval.max_samples", &c.eval.max_samples, 0, non_negative,
         "number of samples of an evaluation during training, spread over the split; 0: all. The final evaluation uses "
         "all");
-  o.add("eval.best", &c.eval.best, "",
+  o.add("eval.best,monitor", &c.eval.best, "",
         "metric that selects the best weights, such as rmse; empty: the model's first metric");
   o.choice("eval.final", &c.eval.final, "all", {"all", "none"},
            "all: evaluate all validation and test samples with the best weights at the end of the run; none: do not")
       .may_change();
 
   o.section("stop", "Stopping rules", "All ranks decide from the same metrics.");
-  o.choice("stop.rule,early-stop", &c.stop.rule, "valid", {"valid", "train_loss", "none"},
-           "valid: the rules below, after each evaluation; train_loss: compare the training loss every 10 epochs with "
+  o.choice("stop.rule,early-stop", &c.stop.rule, "val", {"val", "train_loss", "none"},
+           "val: the rules below, after each evaluation; train_loss: compare the training loss every 10 epochs with "
            "that of 20 epochs before, and stop after three checks in a row with less than 0.5 % improvement; none: "
-           "train to the last epoch");
-  o.add("stop.patience,training.early_stopping_patience", &c.stop.patience, 10, non_negative,
+           "train to the last epoch")
+      .value_alias("valid", "val")
+      .value_alias("validation", "val");
+  o.add("stop.patience,stopping_step,training.early_stopping_patience", &c.stop.patience, 10, non_negative,
         "stop after this many evaluations without improvement; 0: off");
   o.add("stop.min_delta", &c.stop.min_delta, 0, non_negative,
         "stop.patience: smallest improvement of eval.best that counts");
@@ -244,7 +259,8 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.add("checkpoint.every_steps", &c.checkpoint.every_steps, 0, non_negative, "steps between two checkpoints; 0: off")
       .may_change();
   o.add("checkpoint.every_minutes", &c.checkpoint.every_minutes, 0, non_negative,
-        "minutes between two checkpoints; 0: off")
+        "time between two checkpoints; 0: off")
+      .unit("min")
       .may_change();
   o.add("checkpoint.partner_steps", &c.checkpoint.partner_steps, -1, at_least(-1),
         "steps between two copies of the state in the memory of every rank, for the loss of another one, if the state "
@@ -254,7 +270,7 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.add("checkpoint.keep", &c.checkpoint.keep, 3, at_least(1),
         "number of step-N.h5 files to keep, in addition to best.h5, final.h5 and those of `lockstep checkpoint keep`")
       .may_change();
-  o.add("checkpoint.best_keep", &c.checkpoint.best_keep, 1, at_least(1),
+  o.add("checkpoint.best_keep,save_top_k", &c.checkpoint.best_keep, 1, at_least(1),
         "number of best evaluations whose weights are kept: best.h5, best-2.h5, ...")
       .may_change();
   o.choice(
@@ -386,14 +402,14 @@ void add_options(Options& options, RunConfig& config, const std::string& kind, s
   add_checkpoint_and_dist(options, config);
   config.task->add_options(options);
   add_words(options, config);
-  options.translate_entries(translate_batch_scope);
+  options.translate_entries(translate_old_keys);
 }
 
 std::string asked_model_kind(const std::vector<std::string>& args,
                              const std::function<std::string(const std::string& path)>& read) {
   for (const std::string& arg : args)
     if (arg == "--no_time" || arg == "--no-time") return "sasrec";  // options of the public TiSASRec code
-  return Options::peek(args, {"model.kind", "model"}, read);
+  return Options::peek(args, {"model.kind"}, read);
 }
 
 void check(const RunConfig& c) {

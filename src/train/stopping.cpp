@@ -50,7 +50,7 @@ void note_score(TrainState& state, double value, bool larger_is_better, double l
 }
 
 std::string stop_reason(const RunConfig::Stop& rules, const TrainState& state) {
-  if (rules.rule != "valid") return "";
+  if (rules.rule != "val") return "";
   if (rules.patience > 0 && state.since_best >= rules.patience) {
     return join("no improvement in ", state.since_best, " evaluations (stop.patience)");
   }

@@ -36,12 +36,15 @@ Trainer::Impl::Impl(World& w, const RunConfig& c, Task& m)
       schedule(resolved(c.schedule, c.train.epochs, last_step()), c.scaled_lr(w.size())) {
   ops::tune_products(tunes());
   if (c.optim.ema > 0) ema.emplace(m.params(), c.optim.ema);
-  if (c.eval.best.empty()) return;
+  if (!c.eval.best.empty()) decides();
+}
+
+std::string Trainer::Impl::decides() const {
   // Sums of 1: with sums of 0, an output or a table without samples would report no metric.
   std::vector<Metric> metrics =
-      m.metrics(Split::validation, std::vector<double>(static_cast<std::size_t>(m.sum_count()), 1));
-  for (const std::string& name : m.collective_metric_names()) metrics.push_back({name});
-  deciding(metrics);
+      model.metrics(Split::validation, std::vector<double>(static_cast<std::size_t>(model.sum_count()), 1));
+  for (const std::string& name : model.collective_metric_names()) metrics.push_back({name});
+  return deciding(metrics).name;
 }
 
 std::int64_t Trainer::Impl::last_step() const {
@@ -378,6 +381,7 @@ Trainer::~Trainer() {
 }
 
 std::int64_t Trainer::steps_per_epoch() const { return impl_->program->epoch().steps; }
+std::string Trainer::decides() const { return impl_->decides(); }
 std::int64_t Trainer::last_step() const { return impl_->last_step(); }
 const TrainState& Trainer::state() const { return impl_->state; }
 std::vector<std::pair<std::string, std::string>> Trainer::facts() { return impl_->facts(); }

@@ -337,6 +337,10 @@ Outcome Trainer::Impl::finish() {
   end_profile();
   if (interval.samples > 0) log_interval();  // the run ends within an epoch
   const bool ended_before = state.finished;
+  if (ended_before)
+    log::info(
+        "this run has finished its ", state.step,
+        " steps: only the final evaluation is repeated; --resume never starts it again, more train.epochs continue it");
   if (!ended_before && !evaluate_last()) return interrupt();
   if (!ended_before || resumed_from != folder->final_file()) {  // a finished run leaves its file as it is
     state.finished = true;

@@ -67,6 +67,8 @@ struct Trainer::Impl {
   /// Whether the program's GPU products are timed.
   bool tunes() const { return config.run.tune_products && model.params().device().is_cuda(); }
 
+  /// The metric of the validation samples that selects the best weights. errors  as deciding()
+  std::string decides() const;
   Outcome run();
   /// Begins to record if the next step is the first of `profiled`. Collective.
   void begin_profile();
@@ -221,6 +223,7 @@ struct Trainer::Impl {
   CheckpointWriter writer;             // declared after the members that its thread uses
   Interval interval;
   PhaseSeconds logged;                ///< of this start, until the last record
+  bool told_of_waiting = false;       ///< the log has said that communication takes most of the time
   std::optional<GpuMonitor> monitor;  ///< of the GPU that this rank reads
   Stopwatch session, since_checkpoint, since_best_file;
   double seconds_before = 0;  ///< training seconds of earlier starts

@@ -4,11 +4,13 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/process.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/ops/isa.hpp"
 #include "lockstep/report/heat_map.hpp"
 #include "lockstep/report/run_records.hpp"
+#include "lockstep/report/timeline.hpp"
 #include "train/trainer_impl.hpp"
 
 namespace lockstep {
@@ -20,6 +22,9 @@ PhaseSeconds sum(const PhaseSeconds& a, PhaseSeconds b) {
   return b;
 }
 
+/// Seconds of steps before, and share of communication above which, the log advises fewer ranks.
+constexpr double kJudged = 60, kMuch = 0.5;
+
 double rate(std::int64_t samples, double seconds) { return static_cast<double>(samples) / std::max(seconds, 1e-9); }
 
 /// The host names in order, at most kShown of them.
@@ -30,14 +35,6 @@ std::string list_hosts(std::vector<std::string> hosts) {
   std::string list;
   for (std::size_t i = 0; i < std::min(hosts.size(), kShown); ++i) list += (i == 0 ? "" : " ") + hosts[i];
   return hosts.size() > kShown ? list + join(" and ", hosts.size() - kShown, " more") : list;
-}
-
-/// The first metrics: "rmse 0.1, r2 0.9".
-std::string first_of(const std::vector<Metric>& metrics, std::size_t count) {
-  std::string line;
-  for (std::size_t i = 0; i < std::min(count, metrics.size()); ++i)
-    line += join(i == 0 ? "" : ", ", metrics[i].name, " ", metrics[i].value);
-  return line;
 }
 
 }  // namespace
@@ -194,6 +191,12 @@ void Trainer::Impl::log_interval() {
   if (record.loss || !record.metrics.empty()) log->record(std::move(record));
   logged = sum(logged, interval.phases());
   interval = {};
+  // Phases 0 to 2 are compute, reduce and update.
+  const double summing = logged[1].second, steps = logged[0].second + summing + logged[2].second;
+  if (world.size() == 1 || steps < kJudged || summing < kMuch * steps || std::exchange(told_of_waiting, true)) return;
+  log::info("summing gradients, with the wait for the slowest rank, takes ", printed("%.0f %%", 100 * summing / steps),
+            " of a step: ", world.nodes() > 1 ? "fewer nodes" : "fewer ranks",
+            " or a larger batch use the processors better; lockstep comm-test --config FILE measures the parts");
 }
 
 void Trainer::Impl::report_time() {
@@ -211,6 +214,10 @@ void Trainer::Impl::report_time() {
   }
   log->add(std::move(table));
   log::info("training took ", human_seconds(wall), line);
+  const double memory = comm.all_reduced(peak_memory_bytes(), ReduceOp::max, "peak memory");
+  log::info("steps: ", printed("%.3g", rate(steps_here, wall)),
+            " per second; peak memory of a rank: ", human_bytes(memory),
+            "; node-hours: ", printed("%.2g", wall * world.nodes() / 3600));
 }
 
 void Trainer::Impl::log_evaluation(Split split, const Evaluation& found, std::int64_t most_samples, bool best,
@@ -249,9 +256,9 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
       }
     }
     for (const MetricTable& t : found.tables) log->add(ReportPicture{table.title + ": " + t.name, heat_map_svg(t)});
-    log::info(table.title, ": ", first_of(metrics, 8));
-    for (const BaselineMetrics& b : baselines)
-      log::info("compare: ", b.name, ", ", called, " samples: ", first_of(b.metrics, 2));
+    ReportTable first = table;
+    if (log::detail() != LogDetail::all) first.rows.resize(std::min<std::size_t>(first.rows.size(), 6));
+    log::info(table.title, ":", table_text(first));
     log->add(std::move(table));
     // A run without a finite value of eval.best has no best weights.
     if (split == Split::test || state.best_epoch < 0)

@@ -69,11 +69,11 @@ TEST_SUITE("apps.compare") {
     CHECK(d["seeds"] == nlohmann::json{"1", "2", "3"});
     CHECK(d["metrics"]["ndcg@10"]["mean"].get<double>() == Approx(0.35 / 3));
     CHECK(d["metrics"]["ndcg@10"]["p"].get<double>() == Approx(0.005665).epsilon(1e-3));
-    CHECK(found["keys"] == nlohmann::json{{"loss.kind", {{"A", "bce"}, {"B", "softmax"}}}});
+    CHECK(found["keys"] == nlohmann::json{{"loss.name", {{"A", "bce"}, {"B", "softmax"}}}});
 
     const std::string text = compare(all).out;
     check_mentions(text, "sasrec, aaaa.h5 (aaaa)", "weights best, seeds 1, 2, 3", "0.113 ± 0.038", "0.230 ± 0.025",
-                   "+0.117 ± 0.038, p 0.0057", "B - A", "1m00s", "loss.kind  bce  softmax");
+                   "+0.117 ± 0.038, p 0.0057", "B - A", "1m00s", "loss.name  bce  softmax");
     all.emplace_back("--markdown");
     check_mentions(compare(all).out, "| A | sasrec | aaaa.h5 (aaaa) | test, 9 users, full ranking of 5 items | best |",
                    "|---|", "| B - A | 1, 2, 3 | +0.117 ± 0.038, p 0.0057 |");

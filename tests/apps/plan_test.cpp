@@ -34,7 +34,7 @@ TEST_SUITE("apps.plan") {
   TEST_CASE("plan refuses what train refuses, with the same message") {
     const Data sessions("synth-sequences --users 12"), column("synth-icecolumn --rows 300"),
         windows("synth-har --subjects 6 --seconds 10"), graph("synth-kg --users 13"), puzzles("synth-sudoku");
-    const std::string shard = "--model.kind sasrec --loss.kind softmax --dist.items shard";
+    const std::string shard = "--model.kind sasrec --loss.name softmax --dist.items shard";
     struct Case {
       const Data& data;
       std::string options, message;
@@ -57,7 +57,7 @@ TEST_SUITE("apps.plan") {
               "option data.group_visits = 9223372036854775807: must be 1..1000000000"},
              {sessions, "--model.kind sasrec --batch.accumulate 9223372036854775807",
               "option batch.accumulate = 9223372036854775807: must be 1..1000000"},
-             {graph, "--model.kind kgat --eval.ks 20,1e12", "option eval.ks = '20,1e12': must be 1..1000000"},
+             {graph, "--model.kind kgat --eval.k 20,1e12", "option eval.k = '20,1e12': must be 1..1000000"},
              {sessions, "--model.kind sasrec --num_blocks 1000000000",
               "option model.num_blocks = 1000000000: must be 1..1000"},
              {sessions, "--model.kind tisasrec --mhc streams --mhc-expansion-rate 1e9",
@@ -112,7 +112,7 @@ TEST_SUITE("apps.plan") {
     const Data data("synth-sequences --users 50");
     // What the owners of the items gather for each sample grows with the number of shards. Activations do not.
     const std::string model =
-        "--model.kind sasrec --model.hidden_units 8 --model.maxlen 10 --loss.kind softmax --dist.items shard "
+        "--model.kind sasrec --model.hidden_units 8 --model.maxlen 10 --loss.name softmax --dist.items shard "
         "--batch.size 1 --run.threads 1 --dist.shards ";
     bool found = false;
     for (int power = 10; power < 34 && !found; ++power) {

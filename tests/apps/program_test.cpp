@@ -133,7 +133,7 @@ TEST_SUITE("apps.lockstep") {
     for (const auto& [kind, read] :
          {std::pair("hrm", std::vector{"eval.tries", "eval.segments", "eval.max_examples", "eval.halt"}),
           std::pair("sasrec", std::vector{"eval.k", "eval.candidates", "eval.users"}),
-          std::pair("kgat", std::vector{"eval.ks", "data.graph"})}) {
+          std::pair("kgat", std::vector{"eval.k", "data.graph"})}) {
       CAPTURE(kind);
       const std::string help = run_lockstep({"eval", "--model.kind", kind, "--help"}).out;
       for (const std::string key : read) CHECK(contains(help, key));

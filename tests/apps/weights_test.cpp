@@ -39,8 +39,8 @@ std::string train(const Case& c) {
   for (const std::string& name : names_in(".")) fs::remove_all(name);
   prepare(std::string(c.data) + " --quiet --output data.h5");
   const std::string steps = contains(c.options, "--epochs") ? "" : " --steps 2";
-  succeeded(run(std::string("train --model.kind ") + c.kind + " --data data.h5 --batch.size 4 " + c.options + steps +
-                " --run-dir run"));
+  succeeded(run(std::string("train --model.kind ") + c.kind + " --data.path data.h5 --batch.size 4 " + c.options +
+                steps + " --run-dir run"));
   return "run/checkpoints/final.h5";
 }
 
@@ -52,8 +52,8 @@ TEST_SUITE("apps.weights") {
       CAPTURE(c.kind);
       const std::string checkpoint = train(c), out = "w.safetensors", imported = "i.h5";
       succeeded(run("export --format safetensors --checkpoint " + checkpoint + " --output " + out));
-      succeeded(run(std::string("import --model.kind ") + c.kind + " --weights " + out + " --data data.h5 --output " +
-                    imported));
+      succeeded(run(std::string("import --model.kind ") + c.kind + " --weights " + out +
+                    " --data.path data.h5 --output " + imported));
       const H5File from = H5File::open(checkpoint), to = H5File::open(imported);
       const std::string group = from.has("/ema") ? "/ema" : "/model";
       CHECK(h5_arrays(from, group).arrays == h5_arrays(to, "/model").arrays);
@@ -109,7 +109,7 @@ TEST_SUITE("apps.weights") {
 
       // The file is one of bprmf: import makes a checkpoint of it with the same scores.
       CHECK(read_weights(out).metadata.at("kind") == "bprmf");
-      succeeded(run("import --model.kind bprmf --weights " + out + " --data data.h5 --output " + imported));
+      succeeded(run("import --model.kind bprmf --weights " + out + " --data.path data.h5 --output " + imported));
       CHECK(predict(imported, "q.h5") == expected);
 
       // Other kinds have no tables, and another data set has another graph.
@@ -201,7 +201,7 @@ TEST_SUITE("apps.weights") {
       for (const std::string& part : parts) check_mentions(result.err, part);
       CHECK_FALSE(fs::exists(imported));
     };
-    const std::string data = " --data data.h5";
+    const std::string data = " --data.path data.h5";
     check_ended(run("eval --checkpoint " + checkpoint + " --model.num_heads 1"), 2, "model.num_heads: 2 there, 1 here");
     const std::string other = "other.h5", text = read_text("data.h5"),
                       words = "export --checkpoint " + checkpoint + " --output ";
@@ -224,7 +224,7 @@ TEST_SUITE("apps.weights") {
     refused("--model.kind tisasrec --model.ffn_residual true" + network + "original" + data, 3,
             {"abs_pos_K_emb.weight", ": missing", "pos_emb.weight (6, 6): not in this network"});
     prepare("synth-sequences --users 12 --clusters 3 --quiet --output b.h5");
-    refused("--model.kind sasrec --data b.h5", 3, {"item_emb.weight", "has shape"});
+    refused("--model.kind sasrec --data.path b.h5", 3, {"item_emb.weight", "has shape"});
     NamedArrays bare = read_weights(out);
     bare.metadata.clear();
     write_text("bare.safetensors", safetensors_bytes(bare));
@@ -262,7 +262,8 @@ TEST_SUITE("apps.weights") {
       NamedArrays bare = read_weights(out);
       bare.metadata.clear();
       write_text(out, safetensors_bytes(bare));
-      const std::string words = "import --model.kind " + kind + " --weights " + out + " --data data.h5 --output i.h5 ";
+      const std::string words =
+          "import --model.kind " + kind + " --weights " + out + " --data.path data.h5 --output i.h5 ";
       if (!asked[i].first.empty()) {
         const ProcessResult refused = run(words);
         check_ended(refused, 2, "the arrays do not determine these options of the network");
@@ -279,8 +280,9 @@ TEST_SUITE("apps.weights") {
       CHECK(a.out.substr(a.out.find('\n')) == b.out.substr(b.out.find('\n')));
     }
     write_text("net.ini", "[model]\nkind = emulator\nactivation = gelu\n");
-    check_mentions(succeeded(run("import --config net.ini --weights w.safetensors --data data.h5 --output i.h5")).out,
-                   "from net.ini: activation = gelu");
+    check_mentions(
+        succeeded(run("import --config net.ini --weights w.safetensors --data.path data.h5 --output i.h5")).out,
+        "from net.ini: activation = gelu");
   }
 
   TEST_CASE("every option of a network follows from the arrays, is asked for, or serves training alone") {
@@ -340,7 +342,7 @@ TEST_SUITE("apps.weights") {
       prepare("sequences --min-user 1 --min-item 1 --quiet --input " + item + ".csv --output " + item + ".h5");
     }
     const std::string small = " --model.hidden_units 4 --model.maxlen 5 --batch.size 2 --steps 2 --run-dir ";
-    succeeded(run("train --model.kind sasrec --data a.h5" + small + "s"));
+    succeeded(run("train --model.kind sasrec --data.path a.h5" + small + "s"));
     const std::string sasrec = "eval --other-data --checkpoint s/checkpoints/final.h5 --data.path ";
     succeeded(run(sasrec + "a.h5"));
     check_ended(run(sasrec + "b.h5"), 3, "was trained with other items", "'b.h5'");
@@ -355,7 +357,7 @@ TEST_SUITE("apps.weights") {
       prepare(std::string("arc --input training,evaluation --num-aug 3 --quiet --seed ") + seed + " --output arc" +
               seed + ".h5");
     succeeded(
-        run("train --model.kind hrm --data arc1.h5 --model.hidden_size 4 --model.num_heads 1 --model.h_layers 1 "
+        run("train --model.kind hrm --data.path arc1.h5 --model.hidden_size 4 --model.num_heads 1 --model.h_layers 1 "
             "--model.l_layers 1 --model.halt_max_steps 1 --batch.size 2 --steps 1 --run-dir r"));
     const std::string hrm = "eval --other-data --checkpoint r/checkpoints/final.h5 --data.path ";
     succeeded(run(hrm + "arc1.h5"));
@@ -379,7 +381,7 @@ TEST_SUITE("apps.weights") {
   TEST_CASE("a run starts from imported weights") {
     const std::string checkpoint = train(kCases[3]), out = "w.safetensors", imported = "i.h5";
     succeeded(run("export --checkpoint " + checkpoint + " --output " + out));
-    const std::string data = " --data data.h5";
+    const std::string data = " --data.path data.h5";
     succeeded(run("import --model.kind bprmf --weights " + out + data + " --output " + imported));
     const std::string start = "train --model.kind bprmf --model.embed_dim 6 --batch.size 4 --steps 1" + data;
     succeeded(run(start + " --init-from " + imported + " --run-dir a"));

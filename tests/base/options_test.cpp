@@ -166,6 +166,22 @@ TEST_SUITE("base.options") {
     CHECK(contains(refusal({"--dist.bucket_bytes", "4 stones"}), "not a size"));
   }
 
+  TEST_CASE("a plain number of a time is in the option's unit, and a word may stand for a value") {
+    double hours = 0;
+    std::string rule;
+    Options o("x");
+    o.add("run.max_hours", &hours, 0, non_negative, "limit").unit("h").may_change();
+    o.choice("stop.rule", &rule, "val", {"val", "none"}, "rule").value_alias("valid", "val");
+    for (const auto& [text, value] : std::initializer_list<std::pair<const char*, double>>{
+             {"0.3", 0.3}, {"90m", 1.5}, {"1:30:00", 1.5}, {"2d", 48}}) {
+      CHECK(o.parse({"--run.max-hours", text, "--stop.rule", "valid"}));
+      CHECK(hours == value);
+      CHECK(rule == "val");
+    }
+    CHECK(o.differences("[stop]\nrule = valid\n", "old.ini").empty());
+    CHECK(o.differences("[stop]\nrule = none\n", "old.ini").size() == 1);
+  }
+
   TEST_CASE("the last of repeated options wins, and lists grow") {
     CHECK(parsed({"--lr", "1", "--lr", "2"}).lr == 2);
     CHECK(parsed({"--lr", "1", "--set", "optim.lr=2"}).lr == 2);

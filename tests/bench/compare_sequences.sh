@@ -30,7 +30,7 @@ loss() { case $1 in *-softmax) echo softmax ;; *) echo bce ;; esac; }
 mhc() { case $1 in *-mhc) echo streams ;; *) echo none ;; esac; }
 time_dropout() { case $1 in *-element) echo element ;; *) echo table ;; esac; }
 ours() { # CASE SHAPE
-  $(launcher "$2") "$LOCKSTEP" bench --model.kind "$(model "$1")" --model.mhc "$(mhc "$1")" --loss.kind "$(loss "$1")" --model.time_dropout "$(time_dropout "$1")" --data.path "$DATA" --maxlen "$T" \
+  $(launcher "$2") "$LOCKSTEP" bench --model.kind "$(model "$1")" --model.mhc "$(mhc "$1")" --loss.name "$(loss "$1")" --model.time_dropout "$(time_dropout "$1")" --data.path "$DATA" --maxlen "$T" \
     --hidden_units "$D" --num_heads 2 --batch_size "$BATCH" --threads "${2#*x}" --warmup 2 --seconds "$SECONDS_EACH" --json 2>/dev/null
 }
 theirs() { # CASE SHAPE VARIANTS

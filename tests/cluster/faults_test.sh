@@ -14,7 +14,7 @@ gone() { ! left node1 && ! left node2; }
 fault() {
   local name=$1 limit=$2 begin; shift 2
   export RUN_DIR=$name TRAIN_FLAGS="$common"
-  submit cpu-2node.sbatch --no-requeue --ntasks-per-node="${RANKS:-1}"
+  submit cpu.sbatch -N 2 --no-requeue --ntasks-per-node="${RANKS:-1}"
   until_true 180 trained "$name" || { tail -n 60 "$(log_of)"; fail "$name: no checkpoint within three minutes"; }
   begin=$SECONDS
   "$@"

@@ -16,7 +16,7 @@ ok "$LOCKSTEP" train --config $CONFIG --data.path data.h5 --run-dir processor $c
 # trains NODES RANKS_PER_NODE BACKEND SCRIPT [sbatch option ...]
 trains() {
   local ranks=$(($1 * $2)) nodes=$1 backend=$3
-  export BACKEND=$backend RUN_DIR=$4-$backend-$LAUNCHER TRAIN_FLAGS=$common
+  export BACKEND=$backend RUN_DIR=$nodes-$backend-$LAUNCHER TRAIN_FLAGS=$common
   shift 3
   submit "$@"
   completes
@@ -24,12 +24,12 @@ trains() {
   close_model processor/checkpoints/final.h5 "$RUN_DIR/checkpoints/final.h5" 1e-4
 }
 export LAUNCHER=srun PREFLIGHT=yes
-trains 1 4 nccl gpu-1node.sbatch
+trains 1 4 nccl gpu.sbatch
 export PREFLIGHT=no
-trains 2 2 nccl gpu-2node.sbatch --gpus-per-node=2
-trains 4 1 nccl gpu-4node.sbatch --gpus-per-node=1
-trains 2 2 mpi gpu-2node.sbatch --gpus-per-node=2
-LAUNCHER=mpirun trains 1 4 nccl gpu-1node.sbatch
+trains 2 2 nccl gpu.sbatch -N 2 --gpus-per-node=2
+trains 4 1 nccl gpu.sbatch -N 4 --gpus-per-node=1
+trains 2 2 mpi gpu.sbatch -N 2 --gpus-per-node=2
+LAUNCHER=mpirun trains 1 4 nccl gpu.sbatch
 
 # CUDA_VISIBLE_DEVICES determines the devices.
 train=("$LOCKSTEP" train --config $CONFIG --data.path data.h5 --device cuda $common)

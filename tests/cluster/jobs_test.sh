@@ -15,7 +15,7 @@ ok "$LOCKSTEP" train --config $CONFIG --data.path data.h5 --run-dir whole $commo
 
 # A job on four nodes receives the signal that Slurm sends before its time limit: it stops, requeues itself, and resumes, here on two nodes.
 export TRAIN_FLAGS="$common" RUN_DIR=run
-submit cpu-4node.sbatch
+submit cpu.sbatch -N 4
 until_true 180 trained run || { tail -n 60 "$(log_of)"; fail "no checkpoint within three minutes"; }
 slurm exec head scancel --batch --signal=USR1 "$job"
 until_true 30 grep -q requeueing "$(log_of)" || { tail -n 60 "$(log_of)"; fail "not requeued"; }
@@ -24,14 +24,14 @@ job_says 'stopped( by SIGUSR1)? after step' 'exit code 85' 'requeueing: it conti
 until_true 30 state_is PENDING || fail "job $job was not requeued"
 slurm exec head scancel "$job"
 export PREFLIGHT=no
-submit cpu-2node.sbatch
+submit cpu.sbatch -N 2
 completes
 job_says 'continuing from run/checkpoints/step-' 'ranks: 2 on 2 hosts'
 same_model whole/checkpoints/final.h5 run/checkpoints/final.h5
 
 # A signal to the ranks only, as `scancel -s USR1` sends it: the same job restarts by itself.
 rm -rf run
-submit cpu-4node.sbatch
+submit cpu.sbatch -N 4
 until_true 180 trained run || fail "no checkpoint within three minutes"
 slurm exec head scancel --signal=USR1 "$job"
 completes
@@ -41,7 +41,7 @@ same_model whole/checkpoints/final.h5 run/checkpoints/final.h5
 # mpirun instead of srun; seeds as an array.
 rm -rf run
 export LAUNCHER=mpirun TRAIN_FLAGS="--train.epochs 2 --batch.size 200"
-submit cpu-2node.sbatch
+submit cpu.sbatch -N 2
 completes
 job_says 'ranks: 2 on 2 hosts' 'exit code 0'
 export LAUNCHER=srun RUN_DIR=seeds
@@ -52,7 +52,7 @@ differing_model seeds/seed-0/checkpoints/final.h5 seeds/seed-1/checkpoints/final
 # Bad data end a job with exit code 3, without requeueing.
 echo "no data" >bad.h5
 export DATA=bad.h5 PREFLIGHT=yes
-submit cpu-2node.sbatch
+submit cpu.sbatch -N 2
 ends 60
 says 'ExitCode=3:0' 'Restarts=0'
 job_says 'bad.h5' 'the data set is refused'

@@ -7,7 +7,7 @@ ok "$PREP" synth-icecolumn --rows 4000 --seed 3 --output data.h5
 
 slurm shape 1gbit || exit $?
 slurm shape 20mbit node3 || exit $?
-test_links() { on_nodes 0 4 "$LOCKSTEP" comm-test --json --max-bytes 1MiB --budget 4 --config configs/emulator-icecolumn.ini --data data.h5; }
+test_links() { on_nodes 0 4 "$LOCKSTEP" comm-test --json --max-bytes 1MiB --budget 4 --config configs/emulator-icecolumn.ini --data.path data.h5; }
 test_links
 # Neighbours on the machine can slow down all links alike for a while.
 holds "r['ranks'][2]['slow_link']" 2>/dev/null || test_links
@@ -18,6 +18,6 @@ has "r['model']['gradient_bytes'] > 0 and 0 < r['model']['exposed_s'] < r['model
 has "r['model']['expected'][0]['bucket_bytes'] == 4194304 and r['model']['alpha_s'] + r['model']['bytes_per_s'] > 0"
 
 slurm shape 1gbit node3 || exit $?
-on_nodes 0 2 "$LOCKSTEP" bench --config configs/emulator-icecolumn.ini --data data.h5 --seconds 0.5 --predict-ranks 2..8
+on_nodes 0 2 "$LOCKSTEP" bench --config configs/emulator-icecolumn.ini --data.path data.h5 --seconds 0.5 --predict-ranks 2..8
 grep -q 'prediction from alpha' last.out && grep -qE '^ +8 ' last.out && grep -q 'here, on 2 ranks' last.out || { cat last.out; fail "no prediction"; }
 passed "slow links are reported, and their cost is predicted"

@@ -50,27 +50,25 @@ called() { for t in "$@"; do grep -qE -- "$t" calls || { cat calls; fail "no cal
 never_called() { ! grep -qE -- "$1" calls || { cat calls; fail "a call of '$1'"; }; }
 
 # Scripts for CPUs start the programs of `make`, scripts for GPUs those of `make cuda`.
-for script in cpu-1node cpu-2node cpu-4node array-seeds; do
+for script in cpu array-seeds; do
   job 0 $script.sbatch
   called '^\S*/build/bin/lockstep-prep check' '^\S*/build/bin/lockstep comm-test' '^\S*/build/bin/lockstep train '
 done
-for script in gpu-1node gpu-2node gpu-4node; do
-  job 0 $script.sbatch
-  called '^\S*/build/cuda/bin/lockstep-prep check' '^\S*/build/cuda/bin/lockstep comm-test' '^\S*/build/cuda/bin/lockstep train .*--device cuda'
-  never_called '/build/bin/'
-done
+job 0 gpu.sbatch
+called '^\S*/build/cuda/bin/lockstep-prep check' '^\S*/build/cuda/bin/lockstep comm-test' '^\S*/build/cuda/bin/lockstep train .*--device cuda'
+never_called '/build/bin/'
 
 # Without DATA a script uses the data set of the configuration.
 printf '[model]\npath = no.h5\n[data]  # the set\npath = "my data.h5"  # here\n[run]\ndir = runs/x\n' >quoted.ini
 printf 'data.path=plain.h5\n' >plain.ini
 printf '[run]\ndir = runs/x\n' >without.ini
-CONFIG=quoted.ini job 0 cpu-1node.sbatch
+CONFIG=quoted.ini job 0 cpu.sbatch
 called 'lockstep-prep check my data.h5' 'train --config quoted.ini --data.path my data.h5 --run-dir'
-CONFIG=plain.ini job 0 gpu-2node.sbatch
+CONFIG=plain.ini job 0 gpu.sbatch
 called 'train --config plain.ini --data.path plain.h5 '
-DATA=other.h5 CONFIG=plain.ini job 0 cpu-2node.sbatch
+DATA=other.h5 CONFIG=plain.ini job 0 cpu.sbatch
 called 'train --config plain.ini --data.path other.h5 '
-CONFIG=without.ini job 2 cpu-1node.sbatch
+CONFIG=without.ini job 2 cpu.sbatch
 says 'without.ini has no data.path: set DATA'
 
 # What is missing is named by one line.
@@ -82,37 +80,37 @@ done
 PBS_O_WORKDIR=$PWD LOCKSTEP_HOME=nowhere mistake 2 cpu.pbs
 says 'LOCKSTEP_HOME=nowhere has no slurm/job.sh'
 for data in '' set.h5; do
-  DATA=$data CONFIG=nothere.ini mistake 2 cpu-1node.sbatch
+  DATA=$data CONFIG=nothere.ini mistake 2 cpu.sbatch
   says "CONFIG=nothere.ini: no such file can be read from $PWD"
 done
 for name in LOCKSTEP LOCKSTEP_PREP; do
-  run 127 env $name=nowhere/bin/program bash slurm/gpu-1node.sbatch
+  run 127 env $name=nowhere/bin/program bash slurm/gpu.sbatch
   says 'there is no program nowhere/bin/program: build it'
 done
-PATH=$PWD/build/bin:$PATH LOCKSTEP=lockstep job 0 cpu-1node.sbatch
+PATH=$PWD/build/bin:$PATH LOCKSTEP=lockstep job 0 cpu.sbatch
 called '^\S*/build/bin/lockstep-prep check' '^\S*/build/bin/lockstep train '
 
 # Only exit code 3 of the check blames the data. A fault of the machine is repeated once.
-CHECK_CODE=3 job 3 cpu-1node.sbatch
+CHECK_CODE=3 job 3 cpu.sbatch
 says 'preflight: the data set is refused$'
 for code in 126 127; do
-  CHECK_CODE=$code job $code cpu-1node.sbatch
+  CHECK_CODE=$code job $code cpu.sbatch
   says 'preflight: .*/build/bin/lockstep-prep cannot be started$'
 done
-LAUNCHER=mpirun MPIEXEC=nowhere/mpirun job 127 cpu-1node.sbatch
+LAUNCHER=mpirun MPIEXEC=nowhere/mpirun job 127 cpu.sbatch
 says 'preflight: nowhere/mpirun cannot be started, or it cannot start .*/build/bin/lockstep$'
-CHECK_CODE=2 job 2 cpu-1node.sbatch
+CHECK_CODE=2 job 2 cpu.sbatch
 says 'preflight: the data set could not be checked$'
 never_called 'scontrol requeue'
-CHECK_CODE=137 job 137 cpu-1node.sbatch
+CHECK_CODE=137 job 137 cpu.sbatch
 says 'the data set could not be checked: the system has killed the check, most often for lack of memory$'
 called 'scontrol requeue'
 
 # Exit code 85 requeues the job. The log says so, also if Slurm refuses.
-CODE=85 job 85 cpu-1node.sbatch
+CODE=85 job 85 cpu.sbatch
 called 'scontrol requeue 7'
 says 'requeueing: it continues from its last checkpoint'
-CODE=85 REQUEUE_CODE=1 job 85 cpu-1node.sbatch
+CODE=85 REQUEUE_CODE=1 job 85 cpu.sbatch
 says 'not requeued: Slurm refuses'
 # Without a new checkpoint it is a fault.
 CODE=85 NO_CHECKPOINT=yes job 85 cpu-1node.sbatch
@@ -134,16 +132,16 @@ for spares in 1 -1 x; do
   says "SPARES=$spares: the job has 1 nodes"
 done
 for code in 2 3; do
-  CODE=$code job $code cpu-1node.sbatch
+  CODE=$code job $code cpu.sbatch
   never_called 'scontrol requeue'
 done
 
 # A job that may be requeued says so to the training.
-job 0 cpu-1node.sbatch
+job 0 cpu.sbatch
 called 'requeue yes'
-REQUEUE=0 job 0 cpu-1node.sbatch
+REQUEUE=0 job 0 cpu.sbatch
 called 'requeue no'
-MAX_RESTARTS=0 job 0 cpu-1node.sbatch
+MAX_RESTARTS=0 job 0 cpu.sbatch
 called 'requeue no'
 
 # A short time limit is a warning. A quick preflight prints one line.
@@ -159,75 +157,75 @@ start() { SLURM_RESTART_COUNT=$1 job "$2" "$3"; }
 left() { find . -name '.checked*' -o -name '.faults*'; }
 echo rows >set.h5
 export DATA=set.h5 RUN_DIR=chain
-USR1_DURING_CHECK=yes start 0 85 cpu-1node.sbatch
-CODE=85 start 1 85 cpu-1node.sbatch
+USR1_DURING_CHECK=yes start 0 85 cpu.sbatch
+CODE=85 start 1 85 cpu.sbatch
 called 'lockstep-prep check set.h5'
-CODE=85 start 2 85 cpu-1node.sbatch
+CODE=85 start 2 85 cpu.sbatch
 never_called 'lockstep-prep check'
 called 'lockstep comm-test' 'lockstep train'
 echo more >>set.h5
-CODE=85 start 3 85 cpu-1node.sbatch
+CODE=85 start 3 85 cpu.sbatch
 called 'lockstep-prep check set.h5'
-CODE=85 start 0 85 cpu-1node.sbatch
+CODE=85 start 0 85 cpu.sbatch
 called 'lockstep-prep check set.h5'
-start 1 0 cpu-1node.sbatch
+start 1 0 cpu.sbatch
 never_called 'lockstep-prep check'
 [ -z "$(left)" ] || fail "left behind: $(left)"
 
 # A fault of the machine requeues the job once, and again after each new checkpoint: a long chain meets several faults.
-CODE=1 start 0 1 cpu-1node.sbatch
+CODE=1 start 0 1 cpu.sbatch
 called 'scontrol requeue 7'
-CODE=1 start 1 1 cpu-1node.sbatch
+CODE=1 start 1 1 cpu.sbatch
 never_called 'scontrol requeue'
 for folder in chain/pretrain/checkpoints chain/checkpoints; do
-  CODE=1 start 0 1 cpu-1node.sbatch
+  CODE=1 start 0 1 cpu.sbatch
   mkdir -p $folder && touch $folder/step-100.h5
-  CODE=1 start 1 1 cpu-1node.sbatch
+  CODE=1 start 1 1 cpu.sbatch
   called 'scontrol requeue 7'
-  CODE=1 start 2 1 cpu-1node.sbatch
+  CODE=1 start 2 1 cpu.sbatch
   never_called 'scontrol requeue'
   [ -z "$(left)" ] || fail "left behind: $(left)"
 done
-CODE=9 start 0 9 cpu-1node.sbatch  # MPICH's mpirun exits with the signal that killed a rank
+CODE=9 start 0 9 cpu.sbatch  # MPICH's mpirun exits with the signal that killed a rank
 called 'scontrol requeue 7'
-CODE=1 start 0 1 cpu-1node.sbatch  # another job with this number
+CODE=1 start 0 1 cpu.sbatch  # another job with this number
 called 'scontrol requeue 7'
 # Jobs that do not come back leave nothing in the folders.
 for outcome in CODE=2 CODE=3 CHECK_CODE=3 "CODE=85 REQUEUE_CODE=1" "CODE=1 RETRIES=0" "CODE=85 MAX_RESTARTS=0"; do
-  run "$(grep -oE '[0-9]+' <<<"$outcome" | head -n 1)" env $outcome bash slurm/cpu-1node.sbatch
+  run "$(grep -oE '[0-9]+' <<<"$outcome" | head -n 1)" env $outcome bash slurm/cpu.sbatch
   [ -z "$(left)" ] || fail "left behind by $outcome: $(left)"
 done
 unset DATA RUN_DIR
 
 # A signal during the check of the data set stops the job before the training, and requeues it.
-USR1_DURING_CHECK=yes job 85 cpu-1node.sbatch
+USR1_DURING_CHECK=yes job 85 cpu.sbatch
 called 'lockstep-prep check' 'scontrol requeue 7'
 never_called 'lockstep (comm-test|train)'
 # So does a signal during the script's own set-up.
 mkdir -p early/slurm/sites && ln -s "$PWD/build" early/build && ln -s "$home/slurm/job.sh" early/slurm/job.sh && echo 'kill -USR1 $$' >early/slurm/sites/slow.sh
-LOCKSTEP_HOME=early SITE=slow job 85 cpu-1node.sbatch
+LOCKSTEP_HOME=early SITE=slow job 85 cpu.sbatch
 called 'scontrol requeue 7'
 never_called 'lockstep-prep|lockstep (comm-test|train)'
 # After SIGTERM a cancelled job is not requeued; a preempted one, which Slurm still lists as running, is.
-TERM_DURING_TRAINING=yes CODE=85 job 85 cpu-1node.sbatch
+TERM_DURING_TRAINING=yes CODE=85 job 85 cpu.sbatch
 never_called 'scontrol requeue'
 says 'cancelled: submit it again to continue'
-TERM_DURING_TRAINING=yes CODE=85 STATE=RUNNING job 85 cpu-1node.sbatch
+TERM_DURING_TRAINING=yes CODE=85 STATE=RUNNING job 85 cpu.sbatch
 called 'scontrol requeue 7'
 # The log says why Slurm ends a job. After the loss of a node Slurm may have requeued the job itself.
-TERM_DURING_TRAINING=yes CODE=85 REASON=TimeLimit job 85 cpu-1node.sbatch
+TERM_DURING_TRAINING=yes CODE=85 REASON=TimeLimit job 85 cpu.sbatch
 says 'the job is at its time limit: submit it again to continue'
-TERM_DURING_TRAINING=yes CODE=143 REASON=NodeDown job 143 cpu-1node.sbatch
+TERM_DURING_TRAINING=yes CODE=143 REASON=NodeDown job 143 cpu.sbatch
 says 'a node of the job has failed: submit it again to continue'
-TERM_DURING_TRAINING=yes CODE=143 RESTARTS=1 job 143 cpu-1node.sbatch
+TERM_DURING_TRAINING=yes CODE=143 RESTARTS=1 job 143 cpu.sbatch
 says 'Slurm has requeued the job: it continues from its last checkpoint'
 
 # Without hardware threads a rank gets no more threads than cores, whatever Slurm counts.
 printf '#!/bin/sh\necho "# socket,core"\nfor c in 0 0 1 1; do echo 0,$c; done\n' >fake/lscpu
 chmod +x fake/lscpu
-OMP_NUM_THREADS= job 0 cpu-1node.sbatch
+OMP_NUM_THREADS= job 0 cpu.sbatch
 called 'threads 4'
-OMP_NUM_THREADS= SLURM_HINT=nomultithread job 0 cpu-1node.sbatch
+OMP_NUM_THREADS= SLURM_HINT=nomultithread job 0 cpu.sbatch
 called 'threads 2'
 # The launch line suits the MPI library: under srun the program's, otherwise that of mpirun.
 printf '#!/bin/sh\necho "srun $*" >>calls\n' >fake/srun
@@ -238,17 +236,17 @@ echo "mpirun $*" >>calls
 END
 sed -i '2i [ "$1" != --version ] || echo "lockstep 0.1.0, ${BUILT_FOR:-Open MPI 4.1.4}, HDF5"' fake/program
 chmod +x fake/mpirun
-job 0 cpu-1node.sbatch
+job 0 cpu.sbatch
 called '^srun --mpi=pmix '
-BUILT_FOR='MPICH 4.0.2' job 0 cpu-1node.sbatch
+BUILT_FOR='MPICH 4.0.2' job 0 cpu.sbatch
 called '^srun --mpi=pmi2 '
-BUILT_FOR='MPICH 4.0.2' SRUN_MPI=cray_shasta job 0 cpu-1node.sbatch
+BUILT_FOR='MPICH 4.0.2' SRUN_MPI=cray_shasta job 0 cpu.sbatch
 called '^srun --mpi=cray_shasta '
 export LAUNCHER=mpirun SLURM_JOB_NUM_NODES=2 SLURM_NTASKS_PER_NODE=3 SLURM_CPUS_PER_TASK=4
-VERSION='mpirun (Open MPI) 5.0.11' job 0 cpu-2node.sbatch
+VERSION='mpirun (Open MPI) 5.0.11' job 0 cpu.sbatch
 called '^mpirun --map-by ppr:3:node:PE=4 --bind-to core .*lockstep train'
-MPIRUN_FLAGS='--bind-to none' job 0 cpu-2node.sbatch
+MPIRUN_FLAGS='--bind-to none' job 0 cpu.sbatch
 called '^mpirun --map-by ppr:3:node --bind-to none .*lockstep train'
-VERSION='HYDRA build details:' job 0 cpu-2node.sbatch
+VERSION='HYDRA build details:' job 0 cpu.sbatch
 called '^mpirun -n 6 -ppn 3 -bind-to core:4 .*lockstep train'
 passed "the job scripts start the right programs with the right data, and requeue"

@@ -51,6 +51,7 @@ TEST_SUITE("comm.thread_ranks") {
       CHECK(report.checks.size() == 12);
       CHECK(static_cast<int>(report.ranks.size()) == ranks);
       CHECK(report.timings.empty() == (ranks == 1));
+      CHECK((comm_test_line(report).find("; all-reduce of 8 B in ") == std::string::npos) == (ranks == 1));
       CHECK((comm_test_text(report).find("One rank sends nothing") != std::string::npos) == (ranks == 1));
       double highest = 0;  // share of the link
       for (const CommTiming& t : report.timings) highest = std::max(highest, t.link_share);

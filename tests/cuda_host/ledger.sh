@@ -41,7 +41,7 @@ small_data sudoku.h5
 small_data har.h5
 
 if section emulator; then
-  for wrong in "--device cpu" "--device cuda --sweep_threads"; do
+  for wrong in "--device cpu" "--device cuda --sweep-threads"; do
     status=0
     # shellcheck disable=SC2086
     "$lockstep" bench --ledger --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 $wrong > log.txt 2>&1 || status=$?

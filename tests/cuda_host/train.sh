@@ -227,7 +227,7 @@ if section stalled && [ "$gpus" -gt 1 ]; then
     rm -f log.txt pid-1  # of the job before, whose steps and process must not be taken for this one's
     # shellcheck disable=SC2016
     timeout 120 "${mpirun[@]}" -n 2 env $hangs bash -c 'echo $$ > pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' rank \
-      "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --train.log_every 200 --run-dir "stalls$hangs" --device cuda --backend nccl --graphs off --dist.gpu_bucket_bytes 1 --optim.ema 0.9 --timeout 2 > log.txt 2>&1 &
+      "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --train.log_every 200 --log-level detail --run-dir "stalls$hangs" --device cuda --backend nccl --graphs off --dist.gpu_bucket_bytes 1 --optim.ema 0.9 --timeout 2 > log.txt 2>&1 &
     job=$!
     until grep -qs "^step 200/" log.txt; do
       if ! kill -0 $job; then fail "the job ended before step 200"; fi

@@ -27,7 +27,7 @@ const std::vector<Kind> kKinds = {
     {"synth-har --subjects 3 --seconds 3",
      [](const auto& path, DataMemory& p) { return HarData::read(path, p).hash; },
      {"/test/subject", "/train/subject", "/val/subject"}},
-    {"synth-kg --users 30 --items 80 --tastes 4 --train-items 6 --valid-fraction 0.1",
+    {"synth-kg --users 30 --items 80 --tastes 4 --train-items 6 --val-fraction 0.1",
      [](const auto& path, DataMemory& p) { return KgData::read(path, p).hash; },
      {"/adj/random_walk", "/adj/symmetric", "/kg/triple", "/node/degree"}},
     {"synth-sudoku --order 2 --train 6 --test 3",

@@ -243,11 +243,11 @@ def check(case, save, module, new, outputs, import_words, predict_words, data, f
     saved, checkpoint, table, exported = (folder / name for name in ("weights", "checkpoint.h5", "table.h5", "exported.safetensors"))
     kind, state = case.split()[0], {name: value.detach() for name, value in module.state_dict().items()}
     save(state, saved)
-    wrong = ["--model.kind", "kgat" if kind == "bprmf" else "bprmf", "--weights", saved, "--data", prepared("kg", folder)]
+    wrong = ["--model.kind", "kgat" if kind == "bprmf" else "bprmf", "--weights", saved, "--data.path", prepared("kg", folder)]
     wrong += "--model.attention true --model.parallel_edges per_triple --model.leaky_slope 0.01".split() if kind == "bprmf" else []
     message = run(BIN / "lockstep", "import", *wrong, "--output", folder / "refused.h5", code=3)
     assert "missing" in message and "not in this network" in message and not (folder / "refused.h5").exists(), message
-    run(BIN / "lockstep", "import", "--model.kind", kind, "--weights", saved, "--data", data, *import_words, "--output", checkpoint)
+    run(BIN / "lockstep", "import", "--model.kind", kind, "--weights", saved, "--data.path", data, *import_words, "--output", checkpoint)
     run(BIN / "lockstep", "eval", "--checkpoint", checkpoint)
     run(BIN / "lockstep", "predict", "--checkpoint", checkpoint, *predict_words, "--output", table)
     run(BIN / "lockstep", "export", "--checkpoint", checkpoint, "--format", "safetensors", "--output", exported)

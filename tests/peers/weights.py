@@ -77,7 +77,7 @@ def check_fused(folder):
     state = {name: value.detach().clone() for name, value in module.state_dict().items()}
     torch.save(state, weights)
     words = "--model.num_heads 2 --model.norm original --model.ffn_residual true --model.pad_mask key --model.ln_eps 1e-8".split()
-    run(BIN / "lockstep", "import", "--model.kind", "sasrec", "--weights", weights, "--data", data, *words, "--output", checkpoint)
+    run(BIN / "lockstep", "import", "--model.kind", "sasrec", "--weights", weights, "--data.path", data, *words, "--output", checkpoint)
     run(BIN / "lockstep", "eval", "--checkpoint", checkpoint)
     run(BIN / "lockstep", "export", "--checkpoint", checkpoint, "--format", "safetensors", "--output", exported)
     back = load_file(exported)
@@ -96,7 +96,7 @@ def check_halves(folder):
     with h5py.File(prepared("kg", folder)) as file:
         state = {name: value.detach().bfloat16() for name, value in bprmf(file).state_dict().items()}
     torch.save(state, folder / "half.pt")
-    words = ["--model.kind", "bprmf", "--data", folder / "kg.h5", "--output", folder / "half.h5"]
+    words = ["--model.kind", "bprmf", "--data.path", folder / "kg.h5", "--output", folder / "half.h5"]
     text = run(BIN / "lockstep", "import", "--weights", folder / "half.pt", *words)
     assert "2 of BFloat16 as f32" in text, text
     with h5py.File(folder / "half.h5") as file:

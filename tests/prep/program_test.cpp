@@ -39,7 +39,7 @@ TEST_SUITE("prep.program") {
     check_mentions(
         prepare(
             "netcdf --input 'tile?.nc' --geolocation place1.nc,place2.nc --inputs tsea,deep=soil@3*2+1 --outputs t2m "
-            "--mask 'slmsk != 1' --validation-split 0.2 -o out.h5"),
+            "--mask 'slmsk != 1' --val-fraction 0.2 -o out.h5"),
         "points read        12", "masked out         2  (not: slmsk != 1)", "dropped            2", "t2m 2",
         "pairing tile1.nc with place1.nc, (Time = 1, yaxis_1 = 2, xaxis_1 = 3) and (lat = 2, lon = 3) and 1 more: by "
         "index",
@@ -71,7 +71,7 @@ TEST_SUITE("prep.program") {
     write("a.nc", "K");
     write("b.nc", "kelvin");
     write("c.nc", "degC");
-    const std::string words = "--outputs aice --validation-split 0.25 -o out.h5 ";
+    const std::string words = "--outputs aice --val-fraction 0.25 -o out.h5 ";
     const auto units = [&](const std::string& input, const char* unknown) {
       check_mentions(prepare("netcdf --input " + input + " " + words),
                      std::string("unknown units      ") + unknown + "  (--units");
@@ -95,7 +95,7 @@ TEST_SUITE("prep.program") {
       raw.variable("temp", NC_DOUBLE, {z, n}, counting(12));
       raw.variable("aice", NC_DOUBLE, {n}, {0, 0.5, 0.25, 1});
     }
-    prepare("netcdf --input a.nc --inputs t=temp@0:2 --outputs aice --validation-split 0.25 -o out.h5");
+    prepare("netcdf --input a.nc --inputs t=temp@0:2 --outputs aice --val-fraction 0.25 -o out.h5");
     const auto set = read("out.h5");
     CHECK(set.inputs.names == std::vector<std::string>{"t_0", "t_1", "t_2"});
     CHECK(set.inputs.level == std::vector<std::int32_t>{0, 1, 2});
@@ -115,16 +115,16 @@ TEST_SUITE("prep.program") {
       raw.variable("a", NC_DOUBLE, {lat, lon}, counting(4), {}, {{"coordinates", attribute ? "lambda phi" : "absent"}});
       raw.variable("b", NC_DOUBLE, {lat, lon}, counting(4));
     }
-    const auto tile = run_prep("netcdf --input tile.nc --inputs a --outputs b --validation-split 0.25 -o tile.h5");
+    const auto tile = run_prep("netcdf --input tile.nc --inputs a --outputs b --val-fraction 0.25 -o tile.h5");
     REQUIRE(tile.status == 0);
     check_mentions(tile.text, "positions          geolat, geolon\n");
     CHECK(read("tile.h5").lat == std::vector<float>{50, 51, 60, 61});
     CHECK(read("tile.h5").lon == std::vector<float>{10, 20, 11, 21});
-    const auto cf = run_prep("netcdf --input cf.nc --inputs a --outputs b --validation-split 0.25 -o cf.h5");
+    const auto cf = run_prep("netcdf --input cf.nc --inputs a --outputs b --val-fraction 0.25 -o cf.h5");
     REQUIRE(cf.status == 0);
     check_mentions(cf.text, "positions          phi, lambda\n");
     CHECK(read("cf.h5").lat == std::vector<float>{-50, -51, -60, -61});
-    prepare("netcdf --input cf.nc --inputs a --outputs b --lat lat --validation-split 0.25 -o own.h5");
+    prepare("netcdf --input cf.nc --inputs a --outputs b --lat lat --val-fraction 0.25 -o own.h5");
     CHECK(read("own.h5").lat == std::vector<float>{1, 1, 2, 2});
   }
 
@@ -166,7 +166,7 @@ TEST_SUITE("prep.program") {
     write_text("p.ini",
                "[variables]\ninput_variables = sst,hi\n[domain]\nmask_mode = ocean\nmin_ice_concentration = "
                "0.5\n[rows]\nmax_patterns = 10\n");
-    prepare("cice-history -i h.nc --config p.ini --max-patterns 8 --validation-split 0.25 -o b.h5");
+    prepare("cice-history -i h.nc --config p.ini --max-patterns 8 --val-fraction 0.25 -o b.h5");
     const auto set = read("b.h5");
     CHECK(set.rows() == 8);
     CHECK(set.inputs.names == std::vector<std::string>{"sst", "hi"});
@@ -182,7 +182,7 @@ TEST_SUITE("prep.program") {
         {"l96.h5", "synth-lorenz96 --members 2 --steps 10 --size 12"},
         {"two.h5", "synth-lorenz96-two-scale --members 1 --steps 10 --spin-up 50"},
         {"step.h5",
-         "synth-lorenz96-two-scale --task forecast --members 1 --steps 4 --spin-up 50 --jacobian --validation-split "
+         "synth-lorenz96-two-scale --task forecast --members 1 --steps 4 --spin-up 50 --jacobian --val-fraction "
          "0.25"}};
     for (const auto& [name, words] : made) {
       CAPTURE(std::string(words));
@@ -255,7 +255,7 @@ TEST_SUITE("prep.program") {
         {"synth-har --seconds 1e300 -o o.h5", "seconds = 1e300"},
         {"synth-har --noise 1e300 -o o.h5", "noise = 1e300"},
         {"synth-sudoku --train 9223372036854775807 --test 9223372036854775807 -o o.h5", "1..1000000000"},
-        {"synth-icecolumn --validation-split 0.6 --test-split 0.6 -o o.h5", "leave nothing"},
+        {"synth-icecolumn --val-fraction 0.6 --test-fraction 0.6 -o o.h5", "leave nothing"},
         {"check absent.h5", "absent.h5"},
         {"verify --golden absent.h5", "absent.h5"}};
     const auto before = names_in(".");

@@ -19,8 +19,7 @@ TEST_SUITE("report.metric") {
 
   TEST_CASE("a table prints with aligned columns, the names above their values") {
     CHECK(text_of({"t", {"a", "long"}, {"x", "precision"}, {1, 0.5, 20, 3}}) ==
-          "t\n             x  precision\n  a          1        0.5\n  long      20          3\n");
-    CHECK(text_of({"t", {"a"}, {"x", "y"}, {0.0123456789, 1}}) ==
-          "t\n                x       y\n  a  0.0123456789       1\n");
+          "t\n         x  precision\n  a      1        0.5\n  long  20          3\n");
+    CHECK(text_of({"t", {"a"}, {"x", "y"}, {0.0123456789, 1}}) == "t\n                x  y\n  a  0.0123456789  1\n");
   }
 }

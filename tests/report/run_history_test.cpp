@@ -62,7 +62,7 @@ TEST_SUITE("report.run_history") {
     const auto& e = history.evaluations().at("validation");
     CHECK(e.lowest.at("loss").step == 3000);
     CHECK(e.highest.at("loss").value == 2999);
-    CHECK(e.best.step == 3000);
+    CHECK(e.best.at("loss").step == 3000);
     CHECK(e.last.at("r2").value == 1.0);
     CHECK(e.names == std::vector<std::string>{"loss", "r2"});
     const auto& series = e.series.at("loss");

@@ -370,6 +370,21 @@ TEST_SUITE("report.run_log") {
     CHECK(occurrences(text, "after the run log") == 0);
   }
 
+  TEST_CASE("the console has a table: a header, and a row per evaluation with the metric that decides") {
+    std::string said;
+    const auto remove_sink = log::add_sink([&](LogLevel, std::string_view line) { said += std::string(line) + "\n"; });
+    RunFacts f = facts();
+    f.decides = "r2.aice";
+    RunLog log(".", f);
+    train(log, 1, 20);
+    remove_sink();
+    CAPTURE(said);
+    CHECK(occurrences(said, "   step    epoch   val r2.aice   train loss  samples/s  time left\n") == 1);
+    CHECK(occurrences(said, "\n") == 3);
+    check_mentions(said, " 10/100     1.00          0.96*         0.1      84.2k ",
+                   " 20/100     2.00          0.96*        0.05 ");
+  }
+
   TEST_CASE("val.log has one line per evaluation with its metrics") {
     RunLog log(".", facts());
     log.record(eval_record(10));

@@ -9,6 +9,8 @@
 namespace lockstep {
 
 enum class LogLevel { info, warning, error };
+/// What the console shows: warnings and errors only; info lines too; also what normally goes to files alone.
+enum class LogDetail { warnings, normal, all };
 
 /// The rank that logs, for the prefix of a line: `[rank 3/8, node04]`. World sets it once. A single rank has no prefix.
 struct Speaker {
@@ -29,6 +31,9 @@ void set_thread_speaker(Speaker speaker);
 const Speaker& speaker();
 /// Makes every rank print info lines, each line with its prefix.
 void set_all_ranks(bool on);
+/// Sinks get every line at any detail.
+void set_detail(LogDetail detail);
+LogDetail detail();
 /// Also sends lines to `sink`, without colour or prefix, until the returned function is called.
 std::function<void()> add_sink(std::function<void(LogLevel, std::string_view)> sink);
 /// Writes one line. `message` may contain bytes from a foreign file: printable() escapes them.

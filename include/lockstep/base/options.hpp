@@ -60,8 +60,8 @@ std::string ini_line(const std::string& key, const std::string& value);
 class Option {
  public:
   ~Option();
-  /// "s" accepts values like 90, 1.5h, 10m, 2d; "bytes" accepts 4096, 4KiB, 2GB; any other word appears in the help
-  /// only.
+  /// "s", "min" and "h" accept values like 1.5h, 10m, 2d, and a plain number in that unit; "bytes" accepts 4096, 4KiB,
+  /// 2GB; any other word appears in the help only.
   Option& unit(std::string name);
   /// Sets the placeholder of the value in the help: FILE, DIR, N.
   Option& value_name(std::string name);

@@ -12,6 +12,8 @@ enum class Process : std::uint8_t { running, stopped, dead, unknown };
 Process process_state(std::int64_t pid, std::int64_t started);
 /// Start time in clock ticks since boot (field 22 of /proc/PID/stat); 0 if it cannot be read.
 std::int64_t process_started(std::int64_t pid);
+/// Peak resident memory of this process. Units: bytes.
+double peak_memory_bytes();
 /// The host name of this machine; "localhost" if it cannot be read.
 std::string host_name();
 /// The current local time: "2026-11-20 18:30:59".

@@ -37,6 +37,9 @@ bool is_clean_utf8(std::string_view text);
 std::string printable(std::string_view text);
 /// Wraps `text` to `columns` and indents every line after the first by `indent`. Line breaks in `text` are kept.
 std::string wrapped(const std::string& text, std::size_t indent, std::size_t columns);
+/// Rows as lines of aligned columns, indented by two. The columns after the first are aligned at this side.
+enum class Align : std::uint8_t { left, right };
+std::string aligned(const std::vector<std::vector<std::string>>& rows, Align rest = Align::left);
 /// The line length of prose in generated Markdown pages.
 inline constexpr std::size_t kMarkdownColumns = 120;
 /// The candidate with the smallest edit distance (Levenshtein) to `word`, or "" if none is near.

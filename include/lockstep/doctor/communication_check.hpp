@@ -52,11 +52,14 @@ struct CommReport {
   std::vector<CommTiming> timings;  ///< empty on one rank
   std::size_t bucket_bytes = 0;     ///< smallest message with 80 % of the best start_all_reduce bandwidth; 0: unknown
   bool passed() const;
+  bool slow() const;  ///< whether a rank or a link is
 };
 
 /// Tests whether an allocation is fit for training: correctness of each collective, times per message size, slow ranks.
 /// Collective; every rank receives the same report.
 CommReport comm_test(World& world, const CommTestOptions& options);
+/// The report as one line, for ranks that passed and are not slow.
+std::string comm_test_line(const CommReport& report);
 /// The report as tables with one sentence of advice.
 std::string comm_test_text(const CommReport& report);
 /// The report as one JSON object.

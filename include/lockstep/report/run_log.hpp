@@ -35,6 +35,13 @@ void open_run_directory(const std::filesystem::path& dir, const Options& options
 /// The run that has taken the directory from this process; "" if there is none.
 std::string successor_in(const std::filesystem::path& dir);
 
+/// The process that last wrote in a run directory: "process 17 on node04, job 5, since ...".
+struct DirectoryOwner {
+  std::string who;     ///< "": none is named
+  bool lives = false;  ///< by this host's process table; of another host: it has touched its file within a minute
+};
+DirectoryOwner owner_of(const std::filesystem::path& dir);
+
 /// The first of `previous-1`, `previous-2`, ... in a run directory that does not exist.
 std::filesystem::path next_previous(const std::filesystem::path& dir);
 
@@ -44,6 +51,8 @@ struct RunFacts {
   std::int64_t steps = 0;            ///< of the whole run, for the progress bar and the time left; 0: unknown
   std::int64_t steps_per_epoch = 0;  ///< 0: unknown
   std::int64_t resumed_at = 0;       ///< steps before this start; later records are removed from the files
+  std::string decides = {};          ///< metric that selects the best weights; "": the first of an evaluation
+  double limit_s = 0;                ///< until the job ends or its time limit stops the run; 0: unknown
   std::string config;                ///< the resolved INI text
   /// Name and value, shown in the report in this order: ranks, hosts, threads, device, batch, ...
   std::vector<std::pair<std::string, std::string>> facts;
@@ -106,8 +115,8 @@ struct ReportPicture {
 };
 
 /// Writes `config.ini` and the records of a run: `train.log`, `val.log`, `metrics.jsonl`, TensorBoard event files and
-/// `report.html` in the run directory (formats: docs/run-directory.md), and the progress line on a terminal or a plain
-/// line every few seconds.
+/// `report.html` in the run directory (formats: docs/run-directory.md). The console gets a table with a row per
+/// evaluation, and between evaluations the progress line on a terminal, or at most a row per minute.
 ///
 /// Every rank may create and call a RunLog; only the one of rank 0 writes. After a resume each (step, split) occurs
 /// once in every file: records past `resumed_at` are removed first, and existing records are not repeated.

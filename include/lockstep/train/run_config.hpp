@@ -31,6 +31,7 @@ struct RunConfig {
     bool tune_products = false;
     std::string isa = "auto";  ///< auto | a name of ops::Isa
     double max_hours = 0;      ///< 0: no limit
+    std::string log_level;     ///< warning | info | detail
     bool all_ranks_log = false;
   } run;
   struct Data {
@@ -69,9 +70,9 @@ struct RunConfig {
     std::int64_t every = 0;  ///< epochs; 0: never
   } jacobian;
   struct Stop {
-    std::string rule = "valid";  ///< valid (the fields below) | train_loss | none
-    std::int64_t patience = 0;   ///< evaluations; 0: off
-    double min_delta = 0;        ///< smallest improvement that counts
+    std::string rule = "val";   ///< val (the fields below) | train_loss | none
+    std::int64_t patience = 0;  ///< evaluations; 0: off
+    double min_delta = 0;       ///< smallest improvement that counts
     std::int64_t min_epochs = 0, window = 5;
     double tolerance = 0;  ///< loss plateau; 0: off
     std::int64_t jacobian_min_epochs = 0, jacobian_window = 5;
@@ -100,7 +101,8 @@ struct RunConfig {
     std::vector<std::string> gpu_ids;  ///< GPU numbers; empty: all visible GPUs
   } dist;
 
-  std::string text;  ///< resolved INI text, as saved in the run directory and in checkpoints
+  std::string text;   ///< resolved INI text, as saved in the run directory and in checkpoints
+  std::string given;  ///< configuration files, and the keys of the command line
   /// devices() of the run's first start: a resumed run keeps that batch and learning rate; 0: this is the first start.
   std::int64_t first_devices = 0;
   std::string initial;     ///< checkpoint made of run.init, if another program has written that; "": none

@@ -41,6 +41,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   std::int64_t steps_per_epoch() const;
+  /// The metric of the validation samples that selects the best weights.
+  std::string decides() const;
   /// Steps of the whole run if no stopping rule ends it.
   std::int64_t last_step() const;
   /// The lines of the banner in order: ranks, device, batch, learning rate, parameters, data, steps; and a note if test

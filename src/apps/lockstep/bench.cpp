@@ -1,5 +1,3 @@
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -14,6 +12,7 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/memory_limit.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/process.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/data_memory.hpp"
@@ -38,13 +37,6 @@ struct BenchOptions {
   SyntheticRows rows;
   ScalingQuestion scaling;
 };
-
-/// Peak resident memory of this process. Units: bytes.
-double peak_memory_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024;
-}
 
 double peak_flops(World& world, DType dtype, int threads) {
   world.communicator().barrier("measuring the peak");
@@ -311,18 +303,18 @@ int run_bench(World& world, const Args& args) {
       "from_step", &bench.budget.from_step, 0, non_negative,
       "first measured step, counted within an epoch; an epoch of kgat has steps on interactions, then on triples");
   options.add("json", &bench.json, false, "print one JSON object per measurement");
-  options.add("sweep_threads", &bench.sweep_threads, false,
+  options.add("sweep-threads", &bench.sweep_threads, false,
               "measure with 1, 2, ... run.threads threads per rank and recommend the best number");
-  options.add("sweep_batch", &bench.sweep_batch, false,
+  options.add("sweep-batch", &bench.sweep_batch, false,
               "measure rate and memory of training with batch.size 8, 16, ... 256 and recommend one");
   options
-      .add("predict_ranks", &bench.scaling.ranks, "",
+      .add("predict-ranks", &bench.scaling.ranks, "",
            "predict the time of a step on these numbers of ranks, such as 2..1024, from messages timed on this "
            "allocation")
       .value_name("N..M");
-  options.add("predict_latency", &bench.scaling.latency_s, 0, non_negative,
+  options.add("predict-latency", &bench.scaling.latency_s, 0, non_negative,
               "with predict_bandwidth: time of a short message in seconds, instead of timing messages");
-  options.add("predict_bandwidth", &bench.scaling.bytes_per_s, 0, non_negative,
+  options.add("predict-bandwidth", &bench.scaling.bytes_per_s, 0, non_negative,
               "bandwidth of a link in bytes per second");
   options
       .add("profile", &bench.profile, "",

@@ -27,7 +27,8 @@ int run_comm_test(World& world, const Args& args) {
   Options options(
       "lockstep comm-test", "Test the communication of this allocation: correctness, latency, bandwidth, slow ranks.",
       "The command compares the result of every collective with the expected one, and exits with 0 only if all are "
-      "correct. Then it times messages of growing size: the time of a collective is that of its slowest rank. For "
+      "correct. If no rank or link is slow either, the report is one line; --log-level detail prints the tables. "
+      "The command times messages of growing size: the time of a collective is that of its slowest rank. For "
       "comparison it shows the raw link, the data that every rank sends to the next one in that time. It proposes a "
       "bucket size, and marks ranks that take 1.5 times the median time in a fixed computation and links that are 1.5 "
       "times slower than the median. With a configuration it also runs training steps, and shows which part of a step "
@@ -70,7 +71,8 @@ int run_comm_test(World& world, const Args& args) {
   const StopSignals signals;  // of a job that stops during its preflight: the check ends anyway
   const CommReport report = comm_test(world, {.max_bytes = static_cast<std::size_t>(max_bytes), .budget_s = budget_s});
   nlohmann::ordered_json out = nlohmann::ordered_json::parse(comm_test_json(report));
-  std::string text = comm_test_text(report);
+  const bool brief = report.passed() && !report.slow() && log::detail() != LogDetail::all;
+  std::string text = brief ? comm_test_line(report) : comm_test_text(report);
   if (doctor) {
     DoctorOptions about{.budget_s = budget_s, .file_system = {}, .device = {}};
     world.together("choosing the device", [&] {

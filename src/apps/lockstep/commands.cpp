@@ -7,6 +7,7 @@ std::span<const Command> commands() {
       {"train", "train a model on all ranks together", run_train},
       {"folds", "cross-validate: train and test all folds of subjects, one per rank", run_folds},
       {"eval", "evaluate a checkpoint on the training, validation or test samples", run_eval},
+      {"status", "state of runs: running or not, step, time left, last checkpoint, owner, starts", run_status},
       {"compare", "results of runs as a table, with intervals over seeds and paired tests", run_compare},
       {"predict", "apply a trained model to states, users, puzzles or windows of signals", run_predict},
       {"jacobian", "Jacobian, tangent linear and adjoint of an emulator at given states", run_jacobian},

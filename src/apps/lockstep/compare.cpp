@@ -43,7 +43,9 @@ Options make_options(CompareArguments& a) {
       "compared with the first one by a paired t-test over the seeds that both have. There is no test between rows of "
       "different data or protocols. The configuration keys in which rows differ are listed last.");
   options.positional("RUN", &a.runs, "run directories", 1);
-  options.choice("split", &a.split, "test", {"val", "validation", "test"}, "split whose metrics to show");
+  options.choice("split", &a.split, "test", {"val", "test"}, "split whose metrics to show")
+      .value_alias("validation", "val")
+      .value_alias("valid", "val");
   options.add("metric", &a.metrics, {}, "metrics to show; default: the first three that all rows have")
       .value_name("NAME,...");
   options.add("markdown", &a.markdown, false, "print Markdown tables");
@@ -165,12 +167,10 @@ Run read_run(const fs::path& dir) {
   }
   require_single_run(run);
   const RunRecords& r = run.records;
-  const fs::path last = CheckpointFolder(dir).final_file();
-  const bool finished = r.evaluated || (fs::exists(last) && CheckpointReader(last, true).state().step >= r.step);
   const std::string state = r.step == 0 ? std::string("it has recorded no step")
                                         : join("step ", r.step, ", epoch ", printed("%.2f", r.epoch), ", last record ",
                                                human_seconds(std::max(0.0, r.age)), " ago");
-  require_usage(finished, "comparing runs: the run in '", dir.string(), "' has not finished: ", state,
+  require_usage(has_finished(dir, r), "comparing runs: the run in '", dir.string(), "' has not finished: ", state,
                 "; wait for its end, continue it with its command, or omit it");
   run.devices = devices_of(run);
   return run;
@@ -364,7 +364,7 @@ std::string markdown_table(const Rows& rows) {
 
 std::string text(const CompareArguments& a, const std::deque<Row>& rows, const std::vector<std::string>& metrics,
                  const std::vector<Difference>& differences) {
-  const auto shown = a.markdown ? markdown_table : table;
+  const auto shown = [&](const Rows& lines) { return a.markdown ? markdown_table(lines) : aligned(lines); };
   std::string out;
   Rows facts = {{"row", "model", "data", "protocol", "weights", "seeds"}}, results = {{"row"}};
   for (const std::string& metric : metrics) results[0].push_back(metric);

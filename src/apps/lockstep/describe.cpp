@@ -19,25 +19,6 @@ std::string shape_text(const Json& shape) {
 
 }  // namespace
 
-std::string table(const std::vector<std::vector<std::string>>& rows) {
-  const auto columns = [](const std::string& text) {  // UTF-8: only the first byte of a character counts
-    return static_cast<std::size_t>(std::ranges::count_if(text, [](char byte) { return (byte & 0xc0) != 0x80; }));
-  };
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      if (widths.size() <= i) widths.push_back(0);
-      widths[i] = std::max(widths[i], columns(row[i]));
-    }
-  std::string out;
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) line += row[i] + std::string(widths[i] - columns(row[i]) + 2, ' ');
-    out += "  " + line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  }
-  return out;
-}
-
 std::string text_of(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_null()) return "-";
@@ -70,7 +51,7 @@ std::string contents_text(const Json& contents) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [path, info] : contents.items())
     rows.push_back({path, text_of(info["type"]), shape_text(info["shape"])});
-  return table(rows);
+  return aligned(rows);
 }
 
 std::string attributes_text(const Json& attributes) {
@@ -81,7 +62,7 @@ std::string attributes_text(const Json& attributes) {
     if (text.size() > kLongest) text.replace(kLongest, std::string::npos, " ...");
     rows.push_back({name, text});
   }
-  return table(rows);
+  return aligned(rows);
 }
 
 }  // namespace lockstep::apps

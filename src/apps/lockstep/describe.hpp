@@ -28,8 +28,6 @@ std::string model_text(const Json& facts);
 Json weights_facts(const std::filesystem::path& path);
 std::string weights_text(const Json& facts);
 
-/// Rows with aligned columns, indented by two.
-std::string table(const std::vector<std::vector<std::string>>& rows);
 /// A value as text: a string without quotes, null as "-", a real number with six digits, others as JSON.
 std::string text_of(const Json& value);
 /// The values of metrics by name.

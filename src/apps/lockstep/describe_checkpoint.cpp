@@ -60,7 +60,7 @@ std::string checkpoint_text(const Json& facts) {
       {"data hash", text_of(facts["data_hash"])},
       {"averaged weights", facts["averaged_weights"].get<bool>() ? "yes" : "no"},
       {"parameters", text_of(facts["parameters"])}};
-  out += table(rows);
+  out += aligned(rows);
   if (!facts["last_metrics"].empty()) out += "\nLast metrics\n" + attributes_text(facts["last_metrics"]);
   return out + "\nWeights\n" + contents_text(facts["weights"]) + "\nAttributes\n" +
          attributes_text(facts["attributes"]) + "\nTo see the configuration: lockstep info FILE --json\n";

@@ -41,13 +41,13 @@ Json model_facts(const std::filesystem::path& path) {
 std::string model_text(const Json& facts) {
   std::string out = text_of(facts["file"]) + ": model file of an emulator, whole, " +
                     human_bytes(facts["size_bytes"].get<double>()) + "\n\n" +
-                    table({{"network", text_of(facts["layers"]) + " hidden layers of " + text_of(facts["hidden"]) +
-                                           ", " + text_of(facts["activation"]) + ", " + text_of(facts["type"])},
-                           {"parameters", text_of(facts["parameters"])},
-                           {"inputs", list_of(facts["inputs"])},
-                           {"outputs", list_of(facts["outputs"])}});
+                    aligned({{"network", text_of(facts["layers"]) + " hidden layers of " + text_of(facts["hidden"]) +
+                                             ", " + text_of(facts["activation"]) + ", " + text_of(facts["type"])},
+                             {"parameters", text_of(facts["parameters"])},
+                             {"inputs", list_of(facts["inputs"])},
+                             {"outputs", list_of(facts["outputs"])}});
   if (!facts["mask_variable"].get<std::string>().empty())
-    out += table({{"mask variable", text_of(facts["mask_variable"])}});
+    out += aligned({{"mask variable", text_of(facts["mask_variable"])}});
   if (!facts["meta"].empty()) out += "\nOrigin\n" + attributes_text(facts["meta"]);
   return out;
 }

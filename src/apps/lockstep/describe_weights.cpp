@@ -19,11 +19,11 @@ Json weights_facts(const std::filesystem::path& path) {
 
 std::string weights_text(const Json& facts) {
   std::string out = text_of(facts["file"]) + ": weights, " + human_bytes(facts["size_bytes"].get<double>()) + "\n\n" +
-                    table({{"arrays", std::to_string(facts["arrays"].size())}, {"values", text_of(facts["values"])}});
+                    aligned({{"arrays", std::to_string(facts["arrays"].size())}, {"values", text_of(facts["values"])}});
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, array] : facts["arrays"].items())
     rows.push_back({name, text_of(array["type"]), shape_text(array["shape"].get<std::vector<std::int64_t>>())});
-  out += "\nArrays\n" + table(rows);
+  out += "\nArrays\n" + aligned(rows);
   Json metadata = facts["metadata"];
   metadata.erase("config");  // many lines; --json has them
   if (!metadata.empty()) out += "\nMetadata\n" + attributes_text(metadata);

@@ -1,5 +1,4 @@
 #include <filesystem>
-#include <iomanip>
 #include <iostream>
 
 #include "apps/lockstep/commands.hpp"
@@ -43,8 +42,11 @@ Options make_options(EvalArguments& a) {
            "mean and spread")
       .value_name("FILE")
       .required();
-  options.choice("split", &a.split, "test", {"train", "val", "validation", "test"},
-                 "split of the data set; val and validation are the same; train: emulator and har only");
+  options
+      .choice("split", &a.split, "test", {"train", "val", "test"},
+              "split of the data set; train: emulator and har only")
+      .value_alias("validation", "val")
+      .value_alias("valid", "val");
   options.add("other-data", &a.other_data, false,
               "accept a data set other than that of the training; its users, items or puzzles must be numbered in the "
               "same way");
@@ -61,22 +63,12 @@ Options make_options(EvalArguments& a) {
   options.add("record", &a.record, false,
               "add the metrics to evaluations.jsonl of the checkpoint's run directory, for lockstep compare");
   options.add("json", &a.json, false, "print one JSON object: metrics, and tables such as a confusion matrix");
-  options.list_only({"model.kind",        "data.path",
-                     "data.stage",        "data.percent",
-                     "data.folds",        "data.fold",
-                     "data.graph",        "eval.candidates",
-                     "eval.both",         "eval.negatives",
-                     "eval.repeats",      "eval.k",
-                     "eval.users",        "eval.ks",
-                     "eval.max_examples", "eval.segments",
-                     "eval.tries",        "eval.combine",
-                     "eval.noise",        "eval.halt",
-                     "run.seed",          "run.device",
-                     "run.threads",       "run.isa",
-                     "run.precision",     "dist.check_collectives",
-                     "dist.timeout",      "dist.parallel",
-                     "dist.gpu_ids",      "data.layout",
-                     "data.memory"});
+  options.list_only({"model.kind",   "data.path",     "data.stage",      "data.percent",      "data.folds",
+                     "data.fold",    "data.graph",    "eval.candidates", "eval.both",         "eval.negatives",
+                     "eval.repeats", "eval.k",        "eval.users",      "eval.max_examples", "eval.segments",
+                     "eval.tries",   "eval.combine",  "eval.noise",      "eval.halt",         "run.seed",
+                     "run.device",   "run.threads",   "run.isa",         "run.precision",     "dist.check_collectives",
+                     "dist.timeout", "dist.parallel", "dist.gpu_ids",    "data.layout",       "data.memory"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
                   "the metrics of the test samples");
   options.example("lockstep eval --checkpoint runs/ensemble",
@@ -115,24 +107,17 @@ void print(const EvalArguments& a, std::int64_t samples, const std::string& prot
   }
   std::cout << a.checkpoint << ", " << samples << " " << a.split << " samples of " << a.config.data.path << "\n"
             << protocol << "\n";
-  std::size_t width = 0;
-  for (const Metric& m : metrics) width = std::max(width, m.name.size());
-  constexpr int kValue = 14;
-  const auto column = [](std::size_t name) { return static_cast<int>(std::max<std::size_t>(name, kValue)); };
-  if (!baselines.empty()) {
-    std::cout << std::left << std::setw(static_cast<int>(width) + 4) << "" << std::setw(kValue) << "model";
-    for (const BaselineMetrics& b : baselines) std::cout << "  " << std::setw(column(b.name.size())) << b.name;
-    std::cout << "\n";
-  }
+  std::vector<std::vector<std::string>> rows;
+  if (!baselines.empty()) rows.push_back({"", "model"});
+  for (const BaselineMetrics& b : baselines) rows[0].push_back(b.name);
   for (const Metric& m : metrics) {
-    std::cout << "  " << std::left << std::setw(static_cast<int>(width)) << m.name << "  "
-              << std::setw(baselines.empty() ? 0 : kValue) << join(m.value);
+    rows.push_back({m.name, join(m.value)});
     for (const BaselineMetrics& b : baselines) {
       const Metric* found = find_metric(b.metrics, m.name);
-      std::cout << "  " << std::setw(column(b.name.size())) << (found == nullptr ? "-" : join(found->value));
+      rows.back().push_back(found == nullptr ? "-" : join(found->value));
     }
-    std::cout << "\n";
   }
+  std::cout << aligned(rows);
   for (const MetricTable& table : tables) std::cout << text_of(table);
 }
 

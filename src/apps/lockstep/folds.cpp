@@ -168,7 +168,6 @@ int run_folds(World& world, const Args& args) {
   const StopSignals signals;
   const std::optional<ForeignWeights> first_weights = read_first_weights(world, config, options);
   complete(world, config, options, args);
-  log::set_all_ranks(config.run.all_ranks_log);
   // Ranks end at different times, so the last collectives have no time limit.
   world.configure({.timeout_s = 0, .check_collectives = config.dist.check_collectives});
   require_same_program(world);

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "apps/lockstep/commands.hpp"
-#include "apps/lockstep/describe.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
@@ -33,10 +32,10 @@ std::string overview() {
   for (const TaskKind& k : task_kinds()) kinds.push_back({k.name, k.summary});
   return std::string("lockstep ") + LOCKSTEP_VERSION + ": MPI-native synchronous data-parallel trainer\n\n" +
          "usage: lockstep COMMAND [OPTION ...]\n       mpirun -n 4 lockstep COMMAND [OPTION ...]\n\nCommands\n" +
-         table(list) + "\nKinds of model (model.kind), and what they predict\n" + table(kinds) + "\n" +
-         table({{"lockstep COMMAND --help", "the options of a command, with an example"},
-                {"lockstep COMMAND --model.kind KIND --help", "those for one kind of model"},
-                {"lockstep --version", "version, compiler and libraries of this program"}}) +
+         aligned(list) + "\nKinds of model (model.kind), and what they predict\n" + aligned(kinds) + "\n" +
+         aligned({{"lockstep COMMAND --help", "the options of a command, with an example"},
+                  {"lockstep COMMAND --model.kind KIND --help", "those for one kind of model"},
+                  {"lockstep --version", "version, compiler and libraries of this program"}}) +
          "\n" + kExitCodes;
 }
 

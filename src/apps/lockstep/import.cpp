@@ -154,7 +154,7 @@ int run_import(World& world, const Args& args) {
   options.list_only({"model.*", "data.*", "run.seed", "run.precision"});
   options.example(
       "lockstep import --model.kind sasrec --weights sasrec.pt --model.num_heads 1 --model.norm post "
-      "--model.pad_mask none --model.ln_eps 1e-8 --data ml-1m.h5 --output sasrec.h5",
+      "--model.pad_mask none --model.ln_eps 1e-8 --data.path ml-1m.h5 --output sasrec.h5",
       "weights of pmixer's PyTorch program");
   options.example("lockstep eval --checkpoint sasrec.h5", "the metrics of these weights");
   if (!parse(world, options, args, config)) return 0;

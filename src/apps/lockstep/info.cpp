@@ -88,16 +88,16 @@ std::string cuda_text(const Json& facts) {
 
 std::string machine_text(const Json& facts) {
   std::string out = version_line() + "\n\n" +
-                    table({{"MPI", text_of(facts["mpi"])},
-                           {"CPU kernels", text_of(facts["isa"]) + " (of " + facts["devices"]["cpu"].dump() + ")"},
-                           {"CUDA", cuda_text(facts)}});
+                    aligned({{"MPI", text_of(facts["mpi"])},
+                             {"CPU kernels", text_of(facts["isa"]) + " (of " + facts["devices"]["cpu"].dump() + ")"},
+                             {"CUDA", cuda_text(facts)}});
   std::vector<std::vector<std::string>> rows = {
       {"rank", "host", "pid", "cores", "OMP_NUM_THREADS", "memory", "CPU kernels", "processor"}};
   for (const Json& r : facts["ranks"])
     rows.push_back({text_of(r["rank"]), text_of(r["host"]), text_of(r["pid"]), text_of(r["cores"]),
                     text_of(r["OMP_NUM_THREADS"]), human_bytes(r["memory_bytes"].get<double>()), text_of(r["isa"]),
                     text_of(r["processor"])});
-  return out + "\n" + table(rows);
+  return out + "\n" + aligned(rows);
 }
 
 /// Whether the safetensors file is an exported emulator, or might be a damaged one.

@@ -10,6 +10,7 @@
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
@@ -78,11 +79,17 @@ int main(int argc, char** argv) {
   // A signal while MPI starts asks a training to stop, as later ones do.
   const std::string_view command = argc > 1 ? argv[1] : "";
   std::optional<lockstep::StopSignals> signals;
+  const bool by_mpirun = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
   if (command == "train" || command == "folds") signals.emplace();
   try {
     lockstep::World world(&argc, &argv);
     const lockstep::Args args(argv + std::min(argc, 1), argv + argc);
-    return world.run([&] { return lockstep::apps::run(world, args); });
+    return world.run([&] {
+      const int code = lockstep::apps::run(world, args);
+      if (code == lockstep::kExitInterrupted && by_mpirun)
+        lockstep::log::info("mpirun now reports exit code 85 as an error: after a clean stop that is expected");
+      return code;
+    });
   } catch (const std::exception& problem) {  // the world itself could not be made
     const lockstep::Error error = lockstep::log::as_error(problem);
     lockstep::log::error(error.what());

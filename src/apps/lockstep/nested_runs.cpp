@@ -5,6 +5,7 @@
 #include <map>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/ensemble.hpp"
@@ -66,6 +67,12 @@ std::unique_ptr<NestedRun> make_member(const Options& options, const RunConfig& 
       options, config, config.model_kind,
       {{kMembersKey, "1"}, {"run.seed", std::to_string(config.run.seed + static_cast<std::uint64_t>(number - 1))}},
       member_folder(number)));
+}
+
+bool has_finished(const std::filesystem::path& dir, const RunRecords& records) {
+  const std::filesystem::path last = CheckpointFolder(dir).final_file();
+  return records.evaluated ||
+         (std::filesystem::exists(last) && CheckpointReader(last, true).state().step >= records.step);
 }
 
 std::unique_ptr<NestedRun> make_fold(const Options& options, const RunConfig& config, std::int64_t fold) {

@@ -1,7 +1,9 @@
 #pragma once
+#include <filesystem>
 #include <memory>
 
 #include "lockstep/base/options.hpp"
+#include "lockstep/report/run_records.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
@@ -26,6 +28,9 @@ std::unique_ptr<NestedRun> make_ensemble_of(const Options& options, const RunCon
 /// The configuration of member `number` (from 1) of an ensemble: an ordinary run with run.seed + number - 1, in
 /// member_folder(number) of the run directory.
 std::unique_ptr<NestedRun> make_member(const Options& options, const RunConfig& config, std::int64_t number);
+
+/// Whether a run has evaluated its test samples, or written its final checkpoint, after its last record.
+bool has_finished(const std::filesystem::path& dir, const RunRecords& records);
 
 /// The configuration of the run of a fold (from 1): `config` with data.fold, in fold_folder(fold).
 std::unique_ptr<NestedRun> make_fold(const Options& options, const RunConfig& config, std::int64_t fold);

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
+#include <memory>
 #include <numeric>
+#include <string_view>
 
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/nested_runs.hpp"
@@ -27,9 +31,27 @@ namespace {
 
 struct PlanArguments {
   RunConfig config;
-  std::int64_t ranks = 1, ranks_per_node = 0;
+  std::int64_t ranks = 1, ranks_per_node = 0, cores = 0;
   double rate = 0, memory_gib = 0;
 };
+
+/// Fills the cores and the memory of a node that are not given with those of Slurm's default partition; without Slurm
+/// they stay those of this machine.
+void ask_slurm(PlanArguments& a) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(
+      ::popen("sinfo --noheader --format='%P %c %m' 2>/dev/null", "r"), ::pclose);
+  char partition[256], processors[64], mebibytes[64];
+  while (out && std::fscanf(out.get(), "%255s %63s %63s", partition, processors, mebibytes) == 3) {
+    if (!std::string_view(partition).ends_with('*')) continue;
+    const std::int64_t cores = std::atoll(processors);  // "40+" if some nodes have more
+    const double memory_gib = std::atof(mebibytes) / 1024;
+    std::cout << "a node of partition " << partition << " (sinfo): " << cores << " cores, "
+              << human_bytes(std::ldexp(memory_gib, 30)) << "\n";
+    if (a.cores == 0) a.cores = cores;
+    if (a.memory_gib == 0 && a.config.run.device == "cpu") a.memory_gib = memory_gib;
+    return;
+  }
+}
 
 /// The last training record of the run directory with a rate, or one without.
 StepRecord measured_step(const std::string& run_dir) {
@@ -87,7 +109,8 @@ std::int64_t ranks_per_node(const PlanArguments& a) { return a.ranks_per_node > 
 std::int64_t threads_of(const PlanArguments& a) {
   const RunConfig::Run& run = a.config.run;
   if (run.device == "cuda") return 1;  // a rank computes its batch at once and sums the gradient in place
-  return std::max<std::int64_t>(1, run.threads > 0 ? run.threads : ::sysconf(_SC_NPROCESSORS_ONLN) / ranks_per_node(a));
+  return std::max<std::int64_t>(
+      1, run.threads > 0 ? run.threads : (a.cores > 0 ? a.cores : ::sysconf(_SC_NPROCESSORS_ONLN)) / ranks_per_node(a));
 }
 
 PlannedRanks planned_ranks(const PlanArguments& a) { return {.ranks = a.ranks, .threads = threads_of(a)}; }
@@ -189,7 +212,7 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
                                  : limit.bytes;
   const double of_ranks = on_gpu ? memory : (memory - held - copies) / static_cast<double>(per_node);
   const std::int64_t largest = memory == 0 ? 0 : largest_batch(a, needs.train_samples, of_ranks);
-  row(given    ? "--memory"
+  row(given    ? "--node-memory"
       : on_gpu ? "this GPU has"
                : limit.source,
       memory,
@@ -224,11 +247,12 @@ int run_plan(World& world, const Args& args) {
       "The command reads only the header and the split of the data set. It neither allocates the model nor "
       "trains.");
   options.add("ranks", &a.ranks, 1, between(1, 1e9), "ranks of the planned run");
-  options.add("ranks_per_node", &a.ranks_per_node, 0, between(0, 1e9), "ranks per node; 0: all on one node");
+  options.add("ranks-per-node", &a.ranks_per_node, 0, between(0, 1e9), "ranks per node; 0: all on one node");
   options.add("rate", &a.rate, 0, non_negative,
               "samples per second of all ranks; 0: read from metrics.jsonl of run.dir");
-  options.add("memory", &a.memory_gib, 0, non_negative,
-              "GiB of a node, or with run.device = cuda of a GPU; 0: of this machine");
+  options.add("node-memory,memory", &a.memory_gib, 0, non_negative,
+              "GiB of a node, or with run.device = cuda of a GPU; 0: as Slurm's sinfo says, else of this machine");
+  options.add("cores", &a.cores, 0, between(0, 1e6), "cores of a node; 0: as Slurm's sinfo says, else of this machine");
   options.example("lockstep plan --config configs/emulator-icecolumn.ini --ranks 64 --ranks-per-node 8",
                   "a run on eight nodes");
   if (!parse(world, options, args, a.config)) return 0;
@@ -236,6 +260,7 @@ int run_plan(World& world, const Args& args) {
     check(a.config);
     if (world.rank() != 0) return;
     const int ranks = static_cast<int>(a.ranks);
+    if (a.cores == 0 || a.memory_gib == 0) ask_slurm(a);
     print(a, checked_needs(a.config, ranks));
     if (const std::int64_t members = member_count(options); members > 1)
       std::cout << "\nEnsemble\n  " << members << " such runs, one after the other: " << members

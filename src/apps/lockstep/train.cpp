@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -12,11 +13,14 @@
 #include "apps/lockstep/nested_runs.hpp"
 #include "apps/lockstep/supervise.hpp"
 #include "apps/lockstep/training_run.hpp"
+#include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/process.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/data_memory.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -135,6 +139,14 @@ fs::path open_run(World& world, const Options& options, RunConfig& config, TakeO
   return checkpoint;
 }
 
+/// Seconds until the Slurm job ends, or until the time limit of the run; 0: neither is known.
+double seconds_to_limit(double max_hours) {
+  const char* end = std::getenv("SLURM_JOB_END_TIME");
+  const double job = end == nullptr ? 0 : std::atof(end) - static_cast<double>(std::time(nullptr)),
+               own = max_hours > 0 ? 3600 * max_hours - process_seconds() : 0;
+  return job > 0 && own > 0 ? std::min(job, own) : std::max({job, own, 0.0});
+}
+
 /// The run on one rank, from loading the data to the last evaluation.
 ///
 /// checkpoint  to continue from, or ""
@@ -157,8 +169,12 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
                  .steps = trainer.last_step(),
                  .steps_per_epoch = trainer.steps_per_epoch(),
                  .resumed_at = trainer.state().step,
+                 .decides = trainer.decides(),
+                 .limit_s = seconds_to_limit(config.run.max_hours),
                  .config = config.text,
-                 .facts = trainer.facts()};
+                 .facts = {{"run", join(version_line(), "; seed ", config.run.seed, "; directory ", config.run.dir)}}};
+  if (!config.given.empty()) facts.facts.emplace_back("configuration", config.given);
+  for (auto& fact : trainer.facts()) facts.facts.push_back(std::move(fact));
   const auto first = config.task->pretraining();
   const fs::path first_run = fs::path(config.run.dir) / kPretrainingFolder;
   if (first) facts.facts.emplace_back("initial weights", join("trained as ", first->kind, " in ", first_run.string()));
@@ -262,6 +278,10 @@ void complete(World& world, RunConfig& config, const Options& options, const Arg
   for (std::string* path : {&config.data.path, &config.run.init})
     if (!path->empty()) *path = fs::absolute(*path).lexically_normal().string();
   config.text = options.ini();
+  config.given = listed(Options::config_files(args));
+  for (const std::string& key : options.keys())
+    if (options.origin(key) == "command line" && key != "run.dir" && key != "data.path")
+      config.given += (config.given.empty() ? "" : ", ") + key + " = " + options.value(key);
 }
 
 std::optional<ForeignWeights> read_first_weights(World& world, const RunConfig& config, Options& options) {
@@ -350,7 +370,6 @@ int run_train(World& world, const Args& args) {
     return supervise(args, restarts, launcher, config.run.dir);
   }
   require_usage(launcher.empty(), "option launcher = ", launcher, ": it needs --restarts N");
-  log::set_all_ranks(config.run.all_ranks_log);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
   return training_run(world, options, config, take_over ? TakeOver::yes : TakeOver::no, steps,

@@ -91,7 +91,7 @@ SasRec::SasRec(SasRecArch arch, DType dtype, std::uint64_t seed)
   const bool draws = arch_.loss.kind == ItemLoss::Kind::gbce || arch_.loss.kind == ItemLoss::Kind::sampled_softmax;
   require_usage(!draws || arch_.loss.negatives < arch_.items, "option loss.negatives = ", arch_.loss.negatives,
                 ": the data set has ", arch_.items, " items, which leaves ", arch_.items - 1,
-                " besides the next one; use fewer, or loss.kind = softmax");
+                " besides the next one; use fewer, or loss.name = softmax");
   const std::int64_t d = arch_.hidden;
   const auto table = [&](const char* name, std::int64_t rows, bool padded, bool adjoins = false) {
     const auto init = matrix_init(arch_, rows, d, padded);

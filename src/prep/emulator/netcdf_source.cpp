@@ -172,7 +172,7 @@ bool run_netcdf(const Args& args) {
   add_selection_options(options, selection, {}, {});
   options.example(
       "lockstep-prep netcdf --input 'sfc_data.tile?.nc' --mask 'slmsk != 1' --inputs tsea,fice,hice --outputs t2m,q2m "
-      "--test-split 0.2 --output ufs.h5",
+      "--test-fraction 0.2 --output ufs.h5",
       "six tiles of a cubed sphere, sea points, a fifth of the rows for the test");
   options.example(
       "lockstep-prep netcdf --input roms.nc --columns sst=temperature@0,sss=salinity@0 --inputs sst,sss --outputs aice "

@@ -73,9 +73,10 @@ void add_selection_options(Options& o, Selection& s, const std::vector<std::stri
         "keep this fraction of the remaining rows, chosen at random");
 
   o.section("split", "Training, validation and test rows");
-  o.add("split.validation_split,validation-split", &s.validation_split, 0.1, below_one,
+  o.add("split.val_fraction,val-fraction,split.validation_split,validation-split", &s.validation_split, 0.1, below_one,
         "validation rows, as a fraction of the rows that are not test rows");
-  o.add("split.test_split,test-split", &s.test_split, 0.0, below_one, "test rows, as a fraction of all rows");
+  o.add("split.test_fraction,test-fraction,split.test_split,test-split", &s.test_split, 0.0, below_one,
+        "test rows, as a fraction of all rows");
   o.choice("split.by", &s.split_by, "random", {"random", "time", "lat-block"},
            "split off random rows, whole time steps (the last ones), or whole bands of latitude; random rows leave "
            "similar, neighbouring points in different parts");
@@ -113,7 +114,7 @@ void check_selection(const Selection& s) {
     require_usage(known, "option variables.units: '", name, "' is neither an input nor an output");
   }
   const int kinds = (s.test_split > 0) + !s.test_files.empty() + !s.test_days.empty();
-  require_usage(kinds <= 1, "options split.test_split, split.test_files, split.test_days: give one of them");
+  require_usage(kinds <= 1, "options split.test_fraction, split.test_files, split.test_days: give one of them");
 }
 
 namespace {

@@ -14,8 +14,9 @@ namespace lockstep::prep {
 Synthetic::Synthetic(Options& options, std::int64_t default_rows, Rows kind, bool default_jacobian) {
   if (kind == Rows::option) options.add("rows", &rows, default_rows, at_least(3), "number of rows");
   options.add("seed", &seed, std::uint64_t{0}, "seed of every random choice");
-  options.add("validation-split", &validation_split, 0.1, below_one, "validation rows, as a fraction of all rows");
-  options.add("test-split", &test_split, 0.1, below_one, "test rows, as a fraction of all rows");
+  options.add("val-fraction,validation-split", &validation_split, 0.1, below_one,
+              "validation rows, as a fraction of all rows");
+  options.add("test-fraction,test-split", &test_split, 0.1, below_one, "test rows, as a fraction of all rows");
   options.add("jacobian", &jacobian, default_jacobian, "store the true Jacobian of every row");
 }
 
@@ -42,7 +43,7 @@ void Synthetic::finish(EmulatorSet& set, std::size_t n) const {
   set.cell.resize(n);
   std::iota(set.cell.begin(), set.cell.end(), std::int64_t{0});
   set.split.assign(n, 0);
-  require_usage(validation_split + test_split < 1, "options validation-split and test-split: ", validation_split, " + ",
+  require_usage(validation_split + test_split < 1, "options val-fraction and test-fraction: ", validation_split, " + ",
                 test_split, " leave nothing for training");
   const auto rows_of = [&](double share) { return static_cast<std::int64_t>(static_cast<double>(n) * share); };
   const auto order = draw_permutation(static_cast<std::int64_t>(n), seed, "prep.split");

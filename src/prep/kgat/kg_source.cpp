@@ -75,7 +75,7 @@ bool run_kg(const Args& args) {
   bool no_kg = false;
   KgRules rules;
   options.add("input,i", &input, "", "folder with the text files").value_name("DIR").required();
-  KgOutput out(options, "seed of --test-fraction and --valid-fraction");
+  KgOutput out(options, "seed of --test-fraction and --val-fraction");
   options.add("train", &train, "train.txt", "file of train interactions, in the folder").value_name("FILE");
   options.add("test", &test, "test.txt", "file of test interactions, in the folder").value_name("FILE");
   options.add("kg", &kg, "kg_final.txt", "file of triples, in the folder").value_name("FILE");

@@ -46,7 +46,9 @@ Options make_options(Arguments& a) {
       "command prints accuracy and confusion matrix.");
   options.add("checkpoint", &a.checkpoint, "", "checkpoint with the network").value_name("FILE").required();
   options.add("input", &a.input, "", "prepared set with the windows; default: data.path").value_name("FILE.h5");
-  options.choice("split", &a.split, "test", {"train", "val", "validation", "test"}, "split of the data set");
+  options.choice("split", &a.split, "test", {"train", "val", "test"}, "split of the data set")
+      .value_alias("validation", "val")
+      .value_alias("valid", "val");
   add_output_options(options, a.output, "predictions of windows").required();
   options
       .add("recordings", &a.recordings.path, "",

@@ -40,7 +40,7 @@ void require_plain_adam(const RunConfig& config, const char* kind) {
 }
 
 void add_cutoffs(Options& o, std::vector<double>* target) {
-  o.add("eval.ks,Ks", target, {20, 40, 60, 80, 100}, between(1, 1e6),
+  o.add("eval.k,eval.ks,Ks,topk", target, {20, 40, 60, 80, 100}, between(1, 1e6),
         "cutoffs K of precision, recall, NDCG and hit, ascending; recall at the first one selects the best weights");
 }
 
@@ -128,7 +128,7 @@ KgatTask::Options KgatConfig::resolved(DType dtype) const {
   if (options.pretrained == "none") options.pretrained.clear();
   options.dtype = dtype;
   options.arch.conv_dims = whole("model.conv_dims", conv_dims_);
-  options.cutoffs = whole("eval.ks", cutoffs_);
+  options.cutoffs = whole("eval.k", cutoffs_);
   std::vector<double>& rates = options.message_dropout;  // equal ones, as by default, are one for all layers
   if (!rates.empty() && std::ranges::count(rates, rates.front()) == std::ssize(rates)) rates.resize(1);
   options.arch.aggregator = aggregator_ == "gcn"         ? ops::Aggregator::gcn
@@ -249,7 +249,7 @@ void BprmfConfig::add_options(Options& o) {
   add_cutoffs(o, &cutoffs_);
 }
 
-void BprmfConfig::check() const { RankingMetrics{whole("eval.ks", cutoffs_)}; }
+void BprmfConfig::check() const { RankingMetrics{whole("eval.k", cutoffs_)}; }
 
 void BprmfConfig::require_supported(const RunConfig& config, int) const {
   require_plain_adam(config, kBprmf);
@@ -261,7 +261,7 @@ void BprmfConfig::require_supported(const RunConfig& config, int) const {
 
 std::unique_ptr<Task> BprmfConfig::load(const TaskSource& source) const {
   BprmfTask::Options options = model_;
-  options.cutoffs = whole("eval.ks", cutoffs_);
+  options.cutoffs = whole("eval.k", cutoffs_);
   options.dtype = source.dtype;
   options.seed = source.seed;
   return std::make_unique<BprmfTask>(std::move(options), KgData::read(source.path, source.data_memory));

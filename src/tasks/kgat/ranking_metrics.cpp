@@ -12,9 +12,9 @@ constexpr const char* kNames[] = {"recall", "ndcg", "precision", "hit", "ndcg_re
 }  // namespace
 
 RankingMetrics::RankingMetrics(std::vector<std::int64_t> cutoffs) : cutoffs_(std::move(cutoffs)) {
-  require_usage(!cutoffs_.empty(), "option eval.ks: a ranking needs at least one cutoff");
+  require_usage(!cutoffs_.empty(), "option eval.k: a ranking needs at least one cutoff");
   for (std::size_t i = 0; i < cutoffs_.size(); ++i) {
-    require_usage(cutoffs_[i] > (i == 0 ? 0 : cutoffs_[i - 1]), "option eval.ks: cutoff ", cutoffs_[i],
+    require_usage(cutoffs_[i] > (i == 0 ? 0 : cutoffs_[i - 1]), "option eval.k: cutoff ", cutoffs_[i],
                   " of the ranking: cutoffs must be positive and ascending");
   }
   ideal_.push_back(0);

@@ -47,12 +47,12 @@ void SequenceConfig::add_options(Options& o) {
   o.add("model.recompute,recompute", &arch_.recompute, false,
         "recompute a block's values in the backward pass instead of storing them: less memory, the same bits")
       .may_change();
-  o.choice("model.init,init", &initial_, "xavier_normal", {"xavier_normal", "xavier_uniform"},
+  o.choice("model.init", &initial_, "xavier_normal", {"xavier_normal", "xavier_uniform"},
            "initial matrices and tables");
 
   o.section("loss", "Loss");
   o.choice(
-      "loss.kind", &loss_, "bce", {"bce", "gbce", "sampled_softmax", "softmax"},
+      "loss.name,loss.kind", &loss_, "bce", {"bce", "gbce", "sampled_softmax", "softmax"},
       "bce: one negative per position; gbce: several, calibrated; sampled_softmax: cross-entropy among drawn items; "
       "softmax: among all items");
   o.add("loss.negatives", &arch_.loss.negatives, 256, at_least(1),
@@ -71,7 +71,7 @@ void SequenceConfig::add_options(Options& o) {
            "with its share of the items, and keeps the gradient and the optimizer state of these rows alone")
       .may_change();
 
-  o.choice("eval.candidates,eval", &candidates_, "sampled", {"sampled", "full"},
+  o.choice("eval.candidates", &candidates_, "sampled", {"sampled", "full"},
            "rank the held-out item against drawn items, or all items, outside the user's history");
   o.add("eval.both", &ranking_.both, true,
         "also report the other ranking, under its own name; full scores all items for each user");
@@ -80,7 +80,8 @@ void SequenceConfig::add_options(Options& o) {
   o.choice("eval.repeats", &repeats_, "drop", {"drop", "keep", "refuse"},
            "held-out items that the user had before. drop: these users are not evaluated; keep: they are, and known "
            "items are candidates, also in the lists of lockstep predict; refuse: an error");
-  o.add("eval.k", &at_, {10}, between(1, 1e6), "K of NDCG@K, HR@K and MRR@K; the first NDCG selects the best weights");
+  o.add("eval.k,topk", &at_, {10}, between(1, 1e6),
+        "K of NDCG@K, HR@K and MRR@K; the first NDCG selects the best weights");
   o.add("eval.users", &ranking_.users, 0, non_negative, "number of users to evaluate, drawn once; 0: all");
 
   for (const auto& [key, value] :
@@ -130,8 +131,8 @@ SequenceTask::Options SequenceConfig::model_options(DType dtype, std::uint64_t s
   a.loss.kind = parse_item_loss(loss_, Fault::usage);
   options.shard_items = items_ == "shard";
   require_usage(!options.shard_items || a.loss.kind == ItemLoss::Kind::softmax,
-                "option dist.items = shard: only with loss.kind = softmax; loss.kind = ", loss_,
-                " reads few rows of the table; set dist.items = replicate, or loss.kind = softmax");
+                "option dist.items = shard: only with loss.name = softmax; loss.name = ", loss_,
+                " reads few rows of the table; set dist.items = replicate, or loss.name = softmax");
   a.l2_items_only = l2_tables_ == "items";
   a.xavier_uniform = initial_ == "xavier_uniform";
   options.ranking.full = candidates_ == "full";

@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh" "$1"
 ok "$PREP" synth-sequences --users 60 --members 5 --output ml1m.h5
 for loss in bce softmax; do
   for seed in 1 2 3; do
-    ok "$LOCKSTEP" train --model.kind sasrec --data.path ml1m.h5 --run-dir runs/$loss-$seed --seed $seed --epochs 5 --lr 0.02 --schedule.warmup 0 --loss.kind $loss --eval.candidates full \
+    ok "$LOCKSTEP" train --model.kind sasrec --data.path ml1m.h5 --run-dir runs/$loss-$seed --seed $seed --epochs 5 --lr 0.02 --schedule.warmup 0 --loss.name $loss --eval.candidates full \
       --eval.negatives 5 --batch.size 30 --model.maxlen 10 --model.hidden_units 8 --checkpoint.every 0
   done
 done

@@ -55,7 +55,7 @@ train mixed_full 1 "${mixing[@]}"
 differing_model mixed/checkpoints/final.h5 mixed_full/checkpoints/final.h5  # the depth curriculum has an effect
 ok "$LOCKSTEP" predict --checkpoint mixed/checkpoints/final.h5 --input <(printf '1.....2...3....4\n') --output mixed.txt
 ok "$LOCKSTEP" export --checkpoint mixed/checkpoints/final.h5 --format safetensors --output mixed.safetensors
-ok "$LOCKSTEP" import --model.kind hrm --weights mixed.safetensors --data data.h5 --output again.h5
+ok "$LOCKSTEP" import --model.kind hrm --weights mixed.safetensors --data.path data.h5 --output again.h5
 ok on 2 "$LOCKSTEP" eval --checkpoint mixed/checkpoints/final.h5 --tries 3 --json
 grep '^{' last.out >mixed.json
 ok "$LOCKSTEP" eval --checkpoint again.h5 --tries 3 --json --eval.segments 4

@@ -89,19 +89,19 @@ says 'data.graph'
 # Users by number, items by what a list calls them.
 { echo "org_id remap_id"; for i in $(seq 0 399); do echo "film-$i $i Film No. $i"; done; } >items.txt
 ok on 2 "$LOCKSTEP" predict --checkpoint kgat/checkpoints/best.h5 --user 3,17 --top 4 --item-names items.txt
-says '^user 17$' "left out: the user's items of train, valid and test"
+says '^user 17$' "left out: the user's items of train, val and test"
 says ' 4 +-?[0-9.]+  Film No\. [0-9]+ \(film-[0-9]+\)'
 ok "$LOCKSTEP" predict --checkpoint bprmf/checkpoints/best.h5 --user 3
 
 # A validation set is carved out of the training items: no suggestion is in either unless asked for, and nothing says that it is the test set.
-ok "$PREP" synth-kg --seed 7 --valid-fraction 0.3 --output carved.h5
+ok "$PREP" synth-kg --seed 7 --val-fraction 0.3 --output carved.h5
 ok "$LOCKSTEP" train --model.kind bprmf ${COMMON/planted/carved} --epochs 1 --run-dir carved
 ! grep -qE 'no validation samples|= test' carved/train.log || fail "a run with a validation set says that it has none"
 suggested() { # RUN_DIR SPLITS: the number of items outside these splits
   ok "$LOCKSTEP" predict --checkpoint $1/checkpoints/final.h5 --user 3,17,25 --top 400 --exclude $2
   grep -cE '^ +[0-9]+ ' last.out
 }
-[ "$(suggested carved train+valid)" = "$(suggested bprmf train)" ] || fail "items of the validation split are suggested"
+[ "$(suggested carved train+val)" = "$(suggested bprmf train)" ] || fail "items of the validation split are suggested"
 [ "$(suggested carved all)" = "$(suggested bprmf all)" ] || fail "items of the test split are suggested"
 [ "$(suggested carved none)" = 1200 ] || fail "not all items of three users"
 

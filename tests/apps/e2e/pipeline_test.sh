@@ -31,7 +31,7 @@ ok "$LOCKSTEP" bench --config run/config.ini --what all --seconds 0.2 --json
 says '"job":"train"' '"job":"predict"' '"job":"jacobian"'
 ok on 2 "$LOCKSTEP" bench --synthetic --rows 5000 --batch.size 100 --seconds 0.2
 says 'all-reduce'
-ok on 2 "$LOCKSTEP" comm-test --config run/config.ini --no-reproducible --max-bytes 64KiB --budget 0.2
+ok on 2 "$LOCKSTEP" comm-test --config run/config.ini --no-reproducible --max-bytes 64KiB --budget 0.2 --log-level detail
 says 'All collectives are correct' 'of the link' 'waiting for messages' 'as configured' 'recommended'
 ok "$LOCKSTEP" jacobian --checkpoint run/checkpoints/best.h5 --input data.h5 --output jacobian.h5
 ok on 2 "$LOCKSTEP" jacobian --checkpoint run/checkpoints/best.h5 --input data.h5 --output jacobian2.h5
@@ -49,7 +49,7 @@ ok "$LOCKSTEP" predict --checkpoint run/checkpoints/best.h5 --input same.h5 --ou
 cp one.nc first.nc
 ok on 3 "$LOCKSTEP" predict --checkpoint run/checkpoints/best.h5 --input same.h5 --output one.nc
 cmp first.nc one.nc || fail "the netCDF file differs on 3 ranks"
-ok "$PREP" netcdf --input one.nc --inputs tsfc --outputs aice --variables.constant_outputs keep --validation-split 0.1 --output again.h5
+ok "$PREP" netcdf --input one.nc --inputs tsfc --outputs aice --variables.constant_outputs keep --val-fraction 0.1 --output again.h5
 says ' 500 = '
 ok "$PREP" check again.h5
 column() { h5dump -y -w 12 -m %.9g -d "$1" -s "$2" -c "$3" "$4" | grep -E '^ +[-+0-9.e]+,? *$' | tr -d ' ,'; }

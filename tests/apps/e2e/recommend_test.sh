@@ -3,7 +3,7 @@
 # file, bad input, a full disk.
 source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-sequences --users 150 --min-length 12 --max-length 30 --categories 4 --clusters 2 --members 12 --seed 3 --raw raw.tsv --output data.h5
-ok "$PREP" synth-kg --seed 7 --valid-fraction 0.2 --output planted.h5
+ok "$PREP" synth-kg --seed 7 --val-fraction 0.2 --output planted.h5
 for kind in sasrec tisasrec; do
   ok "$LOCKSTEP" train --model.kind $kind --data.path data.h5 --run-dir $kind --batch_size 64 --num_epochs 1 --maxlen 20 --hidden_units 12 --num_heads 2 --time_span 7
 done
@@ -22,7 +22,7 @@ for kind in tisasrec kgat; do
     for ranks in 1 3; do
       predict 0 $ranks $kind --all-users --top 5 --output $ranks/$kind.$format
       says_once "wrote $ranks/$kind.$format: [0-9]+ users \(user, item, score\)"
-      says_once "left out: the user's items of train, valid and test"
+      says_once "left out: the user's items of train, val and test"
     done
     cmp 1/$kind.$format 3/$kind.$format || fail "$kind.$format on three ranks differs"
   done
@@ -44,7 +44,7 @@ done
 awk -F, 'NR > 1 {if ($1 in last) print $1 "," last[$1]; last[$1] = $2} NR == 1 {print "user,item"} END {for (u in last) print u "," last[u] >"targets.csv"}' all.csv >before.csv
 predict 0 1 sasrec --histories before.csv --top 10 --output before-lists.csv
 hits=$(awk -F, 'NR == FNR {target[$1] = $2; next} FNR > 1 {for (i = 2; i <= 11; ++i) n += $i == target[$1]} END {print n / length(target)}' targets.csv before-lists.csv)
-ok "$LOCKSTEP" eval --checkpoint sasrec/checkpoints/final.h5 --split test --eval full --eval-k 10 --json
+ok "$LOCKSTEP" eval --checkpoint sasrec/checkpoints/final.h5 --split test --eval.candidates full --eval-k 10 --json
 awk -v a="$hits" -v b="$(number 'hr@10' last.out)" 'BEGIN {exit !(a > 0 && (a - b) ^ 2 < 1e-8)}' || fail "$hits of the test items are in the lists, eval says $(number 'hr@10' last.out)"
 
 # What lockstep-prep reads, compressed too; unknown items and users without others are left out and counted.
@@ -92,11 +92,11 @@ ok "$LOCKSTEP" eval --checkpoint few-drop/checkpoints/final.h5 --split validatio
 run 3 "$LOCKSTEP" train --model.kind sasrec --data.path few.h5 --run-dir few-error --eval.repeats refuse
 says_once "1 user whose held-out item is in their history \\('a,b'\\); set eval.repeats = drop"
 predict 0 1 few-drop --user dan
-says '^left out: the user.s items of train, valid and test$' '^note: the lists rank all 4 items$' '^    1 .* w$'
+says '^left out: the user.s items of train, val and test$' '^note: the lists rank all 4 items$' '^    1 .* w$'
 predict 0 1 few-keep --user dan
 says '^left out: nothing$' '^    4 '
 predict 0 1 few-keep --user dan --exclude all
-says_once '^left out: the user.s items of train, valid and test$'
+says_once '^left out: the user.s items of train, val and test$'
 predict 0 1 few-drop --user dan --candidates w,x
 predict 0 1 few-drop --embeddings items --output few-items.csv
 [ "$(wc -l <few-items.csv)" = 5 ] || fail "not all items: $(cat few-items.csv)"
@@ -151,7 +151,7 @@ python=${LOCKSTEP_PYTHON:-python3}
 predict 0 1 tisasrec --all-users --embeddings users --output users.h5
 predict 0 1 tisasrec --embeddings items --output items.h5
 predict 0 1 tisasrec --all-users --candidates 3,1,2 --output candidates.csv
-predict 0 2 kgat --all-users --exclude train+valid --top 20 --output known.h5
+predict 0 2 kgat --all-users --exclude train+val --top 20 --output known.h5
 ok "$LOCKSTEP" eval --checkpoint kgat/checkpoints/final.h5 --split test --json
 LIMIT=200 ok "$python" "$tree/tests/apps/e2e/read_predictions.py" "$(number 'recall@20' last.out)"
 passed "lists, scores and embeddings of all users and of histories from a file"

@@ -25,16 +25,16 @@ done
 # Each loss gives the same bits on any number of ranks.
 for loss in gbce sampled_softmax softmax; do
   for ranks in 1 2 3; do
-    train l$ranks $ranks sasrec --loss.kind $loss --loss.negatives 20 --reproducible --run.resume never --threads $((3 - ranks / 2))
+    train l$ranks $ranks sasrec --loss.name $loss --loss.negatives 20 --reproducible --run.resume never --threads $((3 - ranks / 2))
     same_model l1/checkpoints/final.h5 l$ranks/checkpoints/final.h5
   done
-  train d2 2 sasrec --loss.kind $loss --loss.negatives 20 --run.resume never
+  train d2 2 sasrec --loss.name $loss --loss.negatives 20 --run.resume never
   close_model l1/checkpoints/final.h5 d2/checkpoints/final.h5 2e-3
 done
 
 # Items cut over the ranks: the bits of whole ones, on any number of ranks, also when a run continues in the other form.
 for more in "" "--l2_emb 0.001 --optim.clip_norm 0.5 --optim.ema 0.9 --threads 2"; do
-  softmax() { train "$1" "$2" sasrec --loss.kind softmax $more "${@:3}"; }
+  softmax() { train "$1" "$2" sasrec --loss.name softmax $more "${@:3}"; }
   softmax whole 3 --reproducible --run.resume never
   for ranks in 1 2 3; do
     softmax shard$ranks $ranks --dist.items shard --run.resume never --checkpoint.copy $([ $ranks = 2 ] && echo false || echo true)
@@ -47,25 +47,25 @@ for more in "" "--l2_emb 0.001 --optim.clip_norm 0.5 --optim.ema 0.9 --threads 2
   softmax mixed 2 --dist.items shard --reproducible --checkpoint.every_steps 1 --run.proof_every 1
   same_model whole/checkpoints/final.h5 mixed/checkpoints/final.h5
 done
-train mhc1 1 tisasrec --mhc streams --loss.kind softmax --reproducible --run.resume never
-train mhc2 2 tisasrec --mhc streams --loss.kind softmax --dist.items shard --run.resume never
+train mhc1 1 tisasrec --mhc streams --loss.name softmax --reproducible --run.resume never
+train mhc2 2 tisasrec --mhc streams --loss.name softmax --dist.items shard --run.resume never
 same_model mhc1/checkpoints/final.h5 mhc2/checkpoints/final.h5
 refused() { # WORDS RANKS OPTIONS
-  run 2 on "$2" "$LOCKSTEP" train --model.kind sasrec --run-dir lonely --dist.items shard --loss.kind softmax "${@:3}"
+  run 2 on "$2" "$LOCKSTEP" train --model.kind sasrec --run-dir lonely --dist.items shard --loss.name softmax "${@:3}"
   says "option dist.items = shard: $1"
 }
 refused 'dist.shards = 2 must be a power of two and at least the number of ranks, 3' 3 --dist.shards 2 --data.path data.h5 --batch_size 64
 refused 'computes a batch at once, but batch.accumulate = 2' 1 --batch.accumulate 2 --data.path data.h5 --batch_size 64
 refused 'sends gradients in full precision, but dist.compress = bf16' 1 --dist.compress bf16 --data.path data.h5 --batch_size 64
 run 2 "$LOCKSTEP" train --model.kind sasrec --data.path data.h5 --run-dir lonely --dist.items shard
-says 'option dist.items = shard: only with loss.kind = softmax; loss.kind = bce'
+says 'option dist.items = shard: only with loss.name = softmax; loss.name = bce'
 for user in 1 2 3; do printf "u$user %s\n" a b a b; done >two.txt
 ok "$PREP" sequences --input two.txt --format pairs --min-user 1 --min-item 1 --output two.h5
 refused 'the data set has 2 items for 3 ranks' 3 --data.path two.h5 --batch_size 2
 
-run 2 "$LOCKSTEP" train --model.kind sasrec --data.path data.h5 --run-dir lonely --loss.kind gbce --loss.calibration 1.1
+run 2 "$LOCKSTEP" train --model.kind sasrec --data.path data.h5 --run-dir lonely --loss.name gbce --loss.calibration 1.1
 says 'loss.calibration = 1.1'
-run 2 "$LOCKSTEP" train --model.kind sasrec --data.path data.h5 --run-dir lonely --loss.kind sampled_softmax --loss.negatives 96
+run 2 "$LOCKSTEP" train --model.kind sasrec --data.path data.h5 --run-dir lonely --loss.name sampled_softmax --loss.negatives 96
 says 'loss.negatives = 96: the data set has 96 items'
 
 # Half of a run, and the rest of it on another number of ranks.
@@ -79,7 +79,7 @@ for ranks in 1 2 3; do
   cp last.out eval$ranks
   cmp -s eval1 eval$ranks || fail "an evaluation on $ranks ranks differs"
 done
-ok "$LOCKSTEP" eval --checkpoint r1/checkpoints/final.h5 --split val --eval full --eval-k 1,5,20 --eval-users 40
+ok "$LOCKSTEP" eval --checkpoint r1/checkpoints/final.h5 --split val --eval.candidates full --eval-k 1,5,20 --eval-users 40
 says 'ndcg@20' 'hr@1 ' 'mrr@5 ' 'sampled-100.ndcg@20' 'candidates' 'val samples'
 
 # What the items are called, in the way of MovieLens; the newest ones of the history come first.

@@ -28,18 +28,24 @@ for resume in one.h5 never; do
   begins $resume
 done
 
+# After a clean stop, a line says that the message of Open MPI's mpirun is expected.
+run 85 on 2 "$LOCKSTEP" train --run-dir two $OPTIONS --run.max_hours 1e-9
+[[ $($MPIRUN --version) != *"Open MPI"* ]] || says_once 'mpirun now reports exit code 85 .*expected'
+
 # A run that ends within its first epoch and within its warm-up works, says so, and has a record of both kinds.
 SMALL="--data.path data.h5 --batch.size 50 --model.hidden_size 8"
 ok "$LOCKSTEP" train --run-dir smoke $SMALL --schedule.name cosine --schedule.unit step --schedule.warmup 100 --steps 3
-says 'the run ends within the warm-up of 100 steps, at 3 % of this rate' 'step 3/3 epoch 0.* validation loss'
+says 'the run ends within the warm-up of 100 steps, at 3 % of this rate' '^[0-9:]{8} +3/3 +0\.[0-9]+ +[0-9.e-]+\* '
 for split in train validation test; do
   [ "$(grep -c "\"step\":3,.*\"split\":\"$split\"" smoke/metrics.jsonl)" = 1 ] || fail "not one record of $split"
 done
-ok "$LOCKSTEP" train --run-dir quick $SMALL --steps 3 --eval.final none
+ok "$LOCKSTEP" train --run-dir quick $SMALL --steps 3 --eval.final none --log-level warning
+[ ! -s last.err ] || fail "--log-level warning prints other lines"
 ! grep -q 'split":"test' quick/metrics.jsonl || fail "eval.final = none evaluates"
 
 # Two equal runs are equal to their last dataset, whatever their directories are called.
-ok "$LOCKSTEP" train --run-dir again $SMALL --steps 3 --eval.final none
+ok "$LOCKSTEP" train --run-dir again $SMALL --steps 3 --eval.final none --log-level detail
+says '^step 3/3 epoch .* gnorm ' '^step 3/3 epoch .* validation loss .* rmse\.aice '
 ok "$LOCKSTEP" checkpoint diff quick/checkpoints/final.h5 again/checkpoints/final.h5
 run 1 "$LOCKSTEP" checkpoint diff quick/checkpoints/final.h5 smoke/checkpoints/final.h5
 says 'schedule.name: cosine there, constant here'
@@ -47,7 +53,7 @@ says 'schedule.name: cosine there, constant here'
 
 # Every evaluation is on the console. A cosine that is stretched by more epochs says what it does to the rate.
 ok "$LOCKSTEP" train --run-dir cosine $SMALL --schedule.name cosine --epochs 4 --eval.final none
-[ "$(cat last.out last.err | grep -c ' validation loss ')" = 4 ] || fail "not every evaluation is shown"
+[ "$(grep -cE '^[0-9:]{8} ' last.err)" = 4 ] || fail "not every evaluation is shown"
 ok "$LOCKSTEP" train --run-dir cosine $SMALL --schedule.name cosine --epochs 6 --eval.final none
 says 'the cosine now spans 6 epochs, which moves the rate of step 28 from .* to .*set schedule.total'
 
@@ -64,6 +70,8 @@ own() {  # own OPTION...: a run that goes on until it is ended; returns when the
 }
 own --checkpoint.every 0
 await $first first.err "a record" [ -s owned/metrics.jsonl ]
+ok "$LOCKSTEP" status owned smoke
+says 'owned +running +[0-9]+ .* process '"$first on " 'smoke +done +3 .* final.h5, .* ago +1 *$'
 run 2 "$LOCKSTEP" train --run-dir owned $SMALL --steps 3
 says "run directory 'owned' is in use by another run \(process $first on .*, since 20.*--take-over"
 ok "$LOCKSTEP" train --run-dir owned $SMALL --steps 3 --resume never --take-over
@@ -73,7 +81,35 @@ code=0; wait $first || code=$?
 exists owned/checkpoints/final.h5 owned/previous-1/metrics.jsonl
 own --resume never
 kill -9 $first; wait $first
+ok "$LOCKSTEP" status owned
+! grep -q running last.out || fail "a killed run is said to be running"
 ok "$LOCKSTEP" train --run-dir owned $SMALL --steps 3 --resume never
+
+# What newcomers write first: names of other programs, other words for the validation split, an older configuration, the same
+# command again, and other settings for the same directory.
+ok "$LOCKSTEP" train --run-dir new --data.path data.h5 --model.hidden_size 8 --learning_rate 0.002 --train_batch_size 50 \
+  --stopping_step 3 --monitor rmse --stop.rule validation --steps 3 --eval.every_steps 2 --max-hours 30m
+says 'learning_rate|learning rate: 0.002' 'batch: 50 on 1 rank' 'val rmse '
+for key in optim.learning_rate=optim.lr lrning_rate=optim.lr monitr=eval.best data=data.path model=model.kind; do
+  run 2 "$LOCKSTEP" train --data.path data.h5 "--${key%=*}" 1
+  says "did you mean --${key#*=}\\?"
+done
+for word in val valid validation; do ok "$LOCKSTEP" eval --checkpoint new/checkpoints/best.h5 --split $word; says ' val samples of '; done
+printf '[model]\nkind = sasrec\n[loss]\nkind = softmax\n' >old.ini
+run 2 "$LOCKSTEP" plan --config old.ini
+says_once 'old.ini:4: loss.kind is now called loss.name'
+ok "$LOCKSTEP" train --run-dir smoke $SMALL --schedule.name cosine --schedule.unit step --schedule.warmup 100 --steps 3
+says 'has finished'
+run 2 "$LOCKSTEP" train --run-dir smoke $SMALL --schedule.name cosine --schedule.unit step --schedule.warmup 100 --steps 3 --eval.every 5
+says 'eval.every: 1 there, 5 here' '--resume never'
+
+# plan takes cores and memory of a node from Slurm's default partition, where there is one.
+printf '#!/bin/sh\necho debug 4 8000\necho "batch* 40+ 196608"\n' >sinfo
+chmod +x sinfo
+PATH=$PWD:$PATH ok "$LOCKSTEP" plan $SMALL --ranks 4 --ranks-per-node 2
+says 'batch\* \(sinfo\): 40 cores, 192.0 GiB' '^4 ranks, 2 per node, 20 threads each' '--node-memory +192.0 GiB'
+PATH=$PWD:$PATH ok "$LOCKSTEP" plan $SMALL --cores 6 --node-memory 2
+says '^1 ranks, 1 per node, 6 threads each' '--node-memory +2.0 GiB'
 
 # A start that fails leaves no configuration behind. A checkpoint of another kind is refused in one line.
 run 2 "$LOCKSTEP" train --run-dir failed --data.path nowhere.h5

@@ -143,7 +143,7 @@ TEST_SUITE("prep.kg_program") {
     write_text("atomic/k.csv", "i0,genre,m.g\ni1,genre,m.g\nm.z,actor,i2\n");
     prepare("kg -i atomic --interactions a.csv --columns rating,item,user --kg k.csv --test-fraction 0 -o c.h5");
     CHECK(read("c.h5").triples == std::vector<Triple>{{0, 0, 3}, {1, 0, 3}, {4, 1, 2}});
-    check_mentions(prepare("kg -i atomic --where 'rating > 1' --test-fraction 0.5 --valid-fraction 0.1 -o d.h5"),
+    check_mentions(prepare("kg -i atomic --where 'rating > 1' --test-fraction 0.5 --val-fraction 0.1 -o d.h5"),
                    "1 lines by --where 'rating > 1'");
     const auto parts = read("d.h5");
     CHECK(parts.sizes.train + parts.sizes.test + static_cast<std::int64_t>(parts.valid.item.size()) == 4);
@@ -191,13 +191,13 @@ TEST_SUITE("prep.kg_program") {
     prepare("kg -i raw --symmetric-upstream -o upstream.h5");
     CHECK(read("upstream.h5").ckg.symmetric != read("a.h5").ckg.symmetric);
     CHECK(read("upstream.h5").ckg.random_walk == read("a.h5").ckg.random_walk);
-    prepare("kg -i raw --valid-fraction 0.2 --seed 3 -o valid.h5");
+    prepare("kg -i raw --val-fraction 0.2 --seed 3 -o valid.h5");
     const auto valid = read("valid.h5");
     CHECK(valid.sizes.train + static_cast<std::int64_t>(valid.valid.item.size()) == read("a.h5").sizes.train);
     CHECK(valid.valid.item.size() > 100);
-    prepare("kg -i raw --valid-fraction 0.2 --seed 3 -o again.h5");
+    prepare("kg -i raw --val-fraction 0.2 --seed 3 -o again.h5");
     CHECK(read_text("valid.h5") == read_text("again.h5"));
-    prepare("kg -i raw --valid-fraction 0.2 --seed 4 -o again.h5");
+    prepare("kg -i raw --val-fraction 0.2 --seed 4 -o again.h5");
     CHECK(read_text("valid.h5") != read_text("again.h5"));
     prepare("kg -i raw --no-kg -o cf.h5");
     CHECK(read("cf.h5").sizes.kg_triples == 0);
@@ -220,7 +220,7 @@ TEST_SUITE("prep.kg_program") {
   }
 
   TEST_CASE("check names what is wrong, with right checksums too") {
-    prepare("synth-kg --users 50 --valid-fraction 0.2 -o good.h5");
+    prepare("synth-kg --users 50 --val-fraction 0.2 -o good.h5");
     using prep::KgSet;
     const std::pair<std::function<void(KgSet&)>, const char*> cases[] = {
         {[](KgSet& s) { s.train.indptr[3] = 1; }, "/cf/train/indptr falls at row 3"},
@@ -270,7 +270,7 @@ TEST_SUITE("prep.kg_program") {
         {"kg -i raw --test other.txt -o o.h5", "raw/other.txt"},
         {"kg -i raw -o no/o.h5", "no"},
         {"kg -i raw --overlap forget -o o.h5", "overlap"},
-        {"kg -i raw --valid-fraction 1 -o o.h5", "valid-fraction"},
+        {"kg -i raw --val-fraction 1 -o o.h5", "val-fraction"},
         {"kg -i raw --gzip 10 -o o.h5", "gzip"},
         {"kg -i raw --entities 4 --no-kg -o o.h5", "items are entities too"},
         {"kg -o o.h5", "input"},

@@ -46,7 +46,7 @@ TEST_SUITE("tasks.ranking_metrics") {
 
   TEST_CASE("cutoffs that do not ascend are refused") {
     CHECK_THROWS_WITH_AS(RankingMetrics({20, 20}),
-                         "option eval.ks: cutoff 20 of the ranking: cutoffs must be positive and ascending", Error);
+                         "option eval.k: cutoff 20 of the ranking: cutoffs must be positive and ascending", Error);
     CHECK_THROWS_AS(RankingMetrics({}), Error);
     CHECK_THROWS_AS(RankingMetrics({0}), Error);
   }

@@ -1,0 +1,96 @@
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <map>
+
+#include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/nested_runs.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
+#include "lockstep/comm/world.hpp"
+#include "lockstep/report/append_file.hpp"
+#include "lockstep/report/run_folders.hpp"
+#include "lockstep/report/run_records.hpp"
+
+namespace lockstep::apps {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The time that the configured steps of a run still need at its mean speed, or "".
+std::string time_left(const fs::path& dir, const RunRecords& records) {
+  if (records.epoch <= 0 || records.step == 0) return "";
+  std::map<std::string, double> values;
+  for (const IniEntry& entry : read_ini(read_if_there(dir / "config.ini"), "config.ini"))
+    if (entry.key.starts_with("train.")) values[entry.key] = std::atof(entry.value.c_str());
+  const auto step = static_cast<double>(records.step);
+  double steps = values["train.epochs"] * step / records.epoch;
+  if (values["train.steps"] > 0) steps = std::min(steps, values["train.steps"]);
+  return steps > step ? human_seconds((steps - step) * records.seconds / step) : "";
+}
+
+/// The newest file of the checkpoints folder, with its age; "" if there is none.
+std::string last_checkpoint(const fs::path& dir) {
+  fs::path newest;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(CheckpointFolder(dir).path(), failed))
+    if (entry.path().extension() == ".h5" && (newest.empty() || entry.last_write_time() > fs::last_write_time(newest)))
+      newest = entry.path();
+  if (newest.empty()) return "";
+  const std::chrono::duration<double> age = fs::file_time_type::clock::now() - fs::last_write_time(newest);
+  return join(newest.filename().string(), ", ", human_seconds(std::max(0.0, age.count())), " ago");
+}
+
+/// The rows of a run and of the runs in its directory.
+void add_rows(const fs::path& dir, std::vector<std::vector<std::string>>& rows) {
+  const RunRecords records = read_run_records(dir);
+  const DirectoryOwner owner = owner_of(dir);
+  std::vector<fs::path> nested = nested_runs(dir);
+  std::ranges::sort(nested);
+  if (records.step > 0 || nested.empty()) {
+    const bool done = !owner.lives && has_finished(dir, records);
+    const std::string log = read_if_there(dir / "train.log");
+    std::int64_t starts = 1;
+    for (auto at = log.find("  continued after step "); at != std::string::npos;
+         at = log.find("  continued after step ", at + 1))
+      ++starts;
+    rows.push_back({dir.string(),
+                    owner.lives         ? "running"
+                    : done              ? "done"
+                    : records.step == 0 ? "not begun"
+                                        : "stopped",
+                    join(records.step), printed("%.1f", records.epoch), done ? "" : time_left(dir, records),
+                    last_checkpoint(dir), join(starts), owner.who});
+  }
+  for (const fs::path& run : nested) add_rows(run, rows);
+}
+
+}  // namespace
+
+int run_status(World& world, const Args& args) {
+  std::vector<std::string> runs;
+  Options options(
+      "lockstep status", "Print the state of runs: running or not, step, time left, last checkpoint, owner.",
+      "A run is running if its process lives; on another host, if that has touched the directory within a minute. A "
+      "stopped run continues with its command. The time left is that of all configured steps at the mean speed.");
+  options.positional("RUN", &runs, "run directories", 1);
+  options.example("lockstep status runs/*", "all runs of a project");
+  if (!parse(world, options, args)) return 0;
+  world.together("reading the runs", [&] {
+    if (world.rank() != 0) return;
+    std::vector<std::vector<std::string>> rows = {
+        {"run", "state", "step", "epoch", "time left", "last checkpoint", "starts", "owner"}};
+    for (const std::string& dir : runs) {
+      require_usage(fs::exists(fs::path(dir) / "config.ini") || fs::exists(fs::path(dir) / ".lock"),
+                    "reading the state of '", dir, "': no run has written there; name the directory of a run");
+      add_rows(dir, rows);
+    }
+    std::cout << aligned(rows);
+  });
+  return 0;
+}
+
+}  // namespace lockstep::apps
