@@ -59,7 +59,7 @@ goes_on cut
 unset RESCUES
 for launcher in srun mpirun; do
   export RUN_DIR=again-$launcher LAUNCHER=$launcher
-  submit cpu-2node.sbatch --no-requeue --ntasks-per-node=1
+  submit cpu.sbatch -N 2 --no-requeue --ntasks-per-node=1
   until_true 180 trained "$RUN_DIR" || fail "$RUN_DIR: no checkpoint within three minutes"
   for node in node2 node4; do left $node && slurm exec $node pkill -KILL -x lockstep; done  # the last one of the job
   completes
@@ -68,7 +68,7 @@ for launcher in srun mpirun; do
 done
 # A spare node replaces one that does not answer.
 export RUN_DIR=spare LAUNCHER=srun
-SPARES=1 submit cpu-2node.sbatch --no-requeue --no-kill --nodes=3 --ntasks-per-node=1
+SPARES=1 submit cpu.sbatch --no-requeue --no-kill --nodes=3 --ntasks-per-node=1
 until_true 180 trained spare || fail "spare: no checkpoint within three minutes"
 for second in node4 node3 node2; do left $second && break; done  # the last one that trains
 slurm link "$second" down

@@ -113,22 +113,22 @@ says 'requeueing: it continues from its last checkpoint'
 CODE=85 REQUEUE_CODE=1 job 85 cpu.sbatch
 says 'not requeued: Slurm refuses'
 # Without a new checkpoint it is a fault.
-CODE=85 NO_CHECKPOINT=yes job 85 cpu-1node.sbatch
+CODE=85 NO_CHECKPOINT=yes job 85 cpu.sbatch
 says 'stopped without a new checkpoint' 'requeueing: fault 1'
-CODE=85 NO_CHECKPOINT=yes RETRIES=0 job 85 cpu-1node.sbatch
+CODE=85 NO_CHECKPOINT=yes RETRIES=0 job 85 cpu.sbatch
 never_called 'scontrol requeue'
 # A lost rank whose state is saved: the ranks start again at once, not without end.
 for code in 86 137; do
-  LOSSES=2 LOSS_CODE=$code job 0 cpu-1node.sbatch
+  LOSSES=2 LOSS_CODE=$code job 0 cpu.sbatch
   [ "$(grep -c 'lockstep train' calls)" = 3 ] || fail "$(grep -c 'lockstep train' calls) starts"
   never_called 'scontrol requeue'
   says "a rank was lost \(exit code $code\), and its state is saved: starting again on 1 nodes"
 done
-LOSSES=5 RESCUES=1 job 86 cpu-1node.sbatch
+LOSSES=5 RESCUES=1 job 86 cpu.sbatch
 [ "$(grep -c 'lockstep train' calls)" = 2 ] || fail "$(grep -c 'lockstep train' calls) starts"
 called 'scontrol requeue'
 for spares in 1 -1 x; do
-  SPARES=$spares job 2 cpu-1node.sbatch
+  SPARES=$spares job 2 cpu.sbatch
   says "SPARES=$spares: the job has 1 nodes"
 done
 for code in 2 3; do
@@ -145,9 +145,9 @@ MAX_RESTARTS=0 job 0 cpu.sbatch
 called 'requeue no'
 
 # A short time limit is a warning. A quick preflight prints one line.
-TIMES='StartTime=2026-11-29T10:00:00 EndTime=2026-11-29T10:04:00 ' job 0 cpu-1node.sbatch
+TIMES='StartTime=2026-11-29T10:00:00 EndTime=2026-11-29T10:04:00 ' job 0 cpu.sbatch
 says 'the time limit is 240 s, and --signal stops the job 300 s before it'
-PREFLIGHT=quick TIMES='StartTime=2026-11-29T10:00:00 EndTime=2026-11-29T10:14:00 ' job 0 cpu-1node.sbatch
+PREFLIGHT=quick TIMES='StartTime=2026-11-29T10:00:00 EndTime=2026-11-29T10:14:00 ' job 0 cpu.sbatch
 says 'preflight: the ranks can work together'
 [ "$(wc -l <last.out)" = 3 ] || fail "$(wc -l <last.out) lines"
 

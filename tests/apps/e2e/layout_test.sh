@@ -41,8 +41,8 @@ done
 # Programs and options that read rows in another way: KIND OPTION...
 n=0
 for line in "emulator --loss.constraint aice-hi --ensemble.members 2" \
-  "tisasrec --loss.kind softmax --dist.items shard --eval.candidates full" \
-  "tisasrec --loss.kind sampled_softmax --loss.negatives 16" \
+  "tisasrec --loss.name softmax --dist.items shard --eval.candidates full" \
+  "tisasrec --loss.name sampled_softmax --loss.negatives 16" \
   "hrm --eval.tries 4" \
   "har --data.folds 2 --data.fold 1 --model.mode independent --data.balance sampling --data.percent 50"; do
   kind=${line%% *} what=${line#* } run=more-$((++n))
