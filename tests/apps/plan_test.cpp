@@ -200,7 +200,8 @@ TEST_SUITE("apps.plan") {
   TEST_CASE("the memory of the planned nodes can be given") {
     const Data data("synth-sequences --users 12");
     const std::string options = "--model.kind sasrec --batch.size 2 ";
-    check_mentions(succeeded(data.plan(options + "--memory 192")).out, "--memory", "192.0 GiB  largest batch: ");
+    check_mentions(succeeded(data.plan(options + "--node-memory 192")).out, "--node-memory",
+                   "192.0 GiB  largest batch: ");
     check_mentions(succeeded(data.plan(options + "--memory 0.001")).out, "1.0 MiB  too little for this configuration");
     check_mentions(succeeded(data.plan(options + "--memory 80 --run.device cuda")).out, "80.0 GiB  largest batch: ");
   }
