@@ -51,6 +51,7 @@ else
   fi
   THREADS=${SLURM_CPUS_PER_TASK:-$((PROCESSORS > RANKS_PER_NODE ? PROCESSORS / RANKS_PER_NODE : 1))}
 fi
+[ "${OMP_NUM_THREADS:-$THREADS}" = "$THREADS" ] || say "threads: OMP_NUM_THREADS=$OMP_NUM_THREADS of the environment, not the $THREADS of the allocation"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$THREADS}
 export LOCKSTEP_PROGRESS=${LOCKSTEP_PROGRESS:-lines}
 if [ -n "${SITE:-}" ]; then

@@ -147,7 +147,7 @@ called 'requeue no'
 # A short time limit is a warning. A quick preflight prints one line.
 TIMES='StartTime=2026-11-29T10:00:00 EndTime=2026-11-29T10:04:00 ' job 0 cpu.sbatch
 says 'the time limit is 240 s, and --signal stops the job 300 s before it'
-PREFLIGHT=quick TIMES='StartTime=2026-11-29T10:00:00 EndTime=2026-11-29T10:14:00 ' job 0 cpu.sbatch
+OMP_NUM_THREADS= PREFLIGHT=quick TIMES='StartTime=2026-11-29T10:00:00 EndTime=2026-11-29T10:14:00 ' job 0 cpu.sbatch
 says 'preflight: the ranks can work together'
 [ "$(wc -l <last.out)" = 3 ] || fail "$(wc -l <last.out) lines"
 
@@ -227,6 +227,9 @@ OMP_NUM_THREADS= job 0 cpu.sbatch
 called 'threads 4'
 OMP_NUM_THREADS= SLURM_HINT=nomultithread job 0 cpu.sbatch
 called 'threads 2'
+OMP_NUM_THREADS=1 job 0 cpu.sbatch
+says "threads: OMP_NUM_THREADS=1 of the environment, not the 4 of the allocation"
+called 'threads 1'
 # The launch line suits the MPI library: under srun the program's, otherwise that of mpirun.
 printf '#!/bin/sh\necho "srun $*" >>calls\n' >fake/srun
 cat >fake/mpirun <<'END'
