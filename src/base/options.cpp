@@ -351,6 +351,13 @@ void Options::describe(const std::string& paragraph) {
 }
 
 void Options::list_only(std::vector<std::string> keys) { impl_->lists.push_back(std::move(keys)); }
+void Options::expert(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    Option::Spec* found = impl_->find(key);
+    require(found != nullptr, "marking the key ", key, ": there is no such key");
+    found->expert = true;
+  }
+}
 
 void Options::explain_unknown(std::function<std::string(const std::string& name)> explain) {
   impl_->explain = std::move(explain);

@@ -18,7 +18,7 @@ struct Option::Spec {
   std::vector<std::string> choices, aliases;
   std::map<std::string, std::string> synonyms;  ///< value_alias()
   std::string other;                            ///< instead_of()
-  bool needed = false, changeable = false, decides = false;
+  bool needed = false, changeable = false, decides = false, expert = false;
   std::string origin = "default";
   /// Reads a text of this type and writes it back. Throws Error with the reason if the text is invalid.
   std::function<std::string(const std::string&)> canonical;

@@ -400,6 +400,26 @@ void add_options(Options& options, RunConfig& config, const std::string& kind, s
   add_training(options, config);
   if (config.task->has_diagnostics()) add_diagnostics(options, config);
   add_checkpoint_and_dist(options, config);
+  options.expert({"run.proof_every",
+                  "run.backend",
+                  "run.graphs",
+                  "run.tune_products",
+                  "run.isa",
+                  "run.all_ranks_log",
+                  "data.stage",
+                  "data.memory",
+                  "checkpoint.partner_steps",
+                  "checkpoint.copy",
+                  "checkpoint.layout",
+                  "checkpoint.retry_minutes",
+                  "dist.check_every",
+                  "dist.check_collectives",
+                  "dist.bucket_bytes",
+                  "dist.gpu_bucket_bytes",
+                  "dist.gpu_row_bytes",
+                  "dist.compress",
+                  "dist.shards",
+                  "dist.replicas"});
   config.task->add_options(options);
   add_words(options, config);
   options.translate_entries(translate_old_keys);

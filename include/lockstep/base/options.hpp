@@ -160,6 +160,8 @@ class Options {
   /// Restricts the configuration keys in help, docs and man page to these keys and sections: "run.threads", "eval.*". A
   /// second call narrows the list. The other keys still work.
   void list_only(std::vector<std::string> keys);
+  /// Marks keys, in docs/options.md, that only those need who measure or search for faults.
+  void expert(const std::vector<std::string>& keys);
   /// Sets a function that returns text to add to the error about an unknown name, such as the program that has this
   /// option, or "".
   void explain_unknown(std::function<std::string(const std::string& name)> explain);

@@ -47,6 +47,13 @@ std::string help_of(World& world, const Command& command, const std::string& for
   return capture.text;
 }
 
+constexpr const char* kMostUsed =
+    "Most people set no more than these: `model.kind`, `data.path`, `run.dir`, `run.seed`, `run.device`, "
+    "`run.threads`, `run.max_hours` ([run and data](#run)); `batch.size`, `optim.lr`, `schedule.name` ([batch and "
+    "optimizer](#batch)); `train.epochs`, `eval.every`, `eval.best`, `stop.patience` ([training](#training)); "
+    "`checkpoint.every_minutes` ([checkpoints](#checkpoints)). Keys marked as expert are for those who measure or look "
+    "for a fault.";
+
 /// The common keys, then the keys, other spellings and other defaults of each kind.
 std::string configuration() {
   struct Kind {
@@ -58,10 +65,10 @@ std::string configuration() {
   Kind first{task_kinds().front().name, {}};
   add_options(first.table, first.config, first.name);
   first.table.list_only(common);
-  std::string text =
-      "\n## Configuration\n\nThe common keys of all models, with the defaults of `model.kind = " + first.name + "`.\n" +
-      first.table.markdown(Options::Part::configuration) +
-      "\n### Words of other programs\n\n| word | meaning |\n| --- | --- |\n";
+  std::string text = "\n## Configuration\n\n" + wrapped(kMostUsed, 0, kMarkdownColumns) +
+                     "\n\nThe common keys of all models, with the defaults of `model.kind = " + first.name + "`.\n" +
+                     first.table.markdown(Options::Part::configuration) +
+                     "\n### Words of other programs\n\n| word | meaning |\n| --- | --- |\n";
   const auto words = first.table.spellings();
   for (const auto& [word, meaning] : words)
     if (!first.table.knows(meaning)) text += "| `" + word + "` | " + meaning + " |\n";
@@ -115,7 +122,8 @@ std::string markdown(World& world) {
       "`--KEY VALUE`, `--KEY=VALUE` and `--set KEY=VALUE` are equivalent, and so are `.`, `-` and `_` in names. A bool "
       "takes `--KEY`, `--no-KEY`, `--KEY false` or `--KEY=false`. Lists are written `a,b,c`; times `90`, `1.5h`, "
       "`1h30m` or `1:30:00`; sizes `4096`, `4KiB` or `4MB`. An unknown key is an error, which suggests the nearest "
-      "key. Options without a dot are for the command line only.";
+      "key. Options without a dot are for the command line only. A run or checkpoint can be continued with other "
+      "values of those keys that may change on resume.";
   text += wrapped(kValues, 0, kMarkdownColumns) + "\n\n";
   text += kExitCodes;
   text += configuration();
