@@ -44,7 +44,7 @@ if section backends; then
   says "gradients by threads" "100 over 2 ranks (50 each)"
   train "${ice[@]}" --run-dir short-threads --parallel dp --gpu-ids 0,1 --dist.compress bf16 --steps 2
   "$prep" synth-sequences --output items.h5 --users 60 --min-length 8 --max-length 12 --categories 8 --clusters 5 --members 20 --quiet
-  items=(--model.kind sasrec --data.path items.h5 --maxlen 12 --hidden_units 8 --batch.size 8 --steps 6 --epochs 9 --seed 1)
+  items=(--model.kind sasrec --data.path items.h5 --maxlen 12 --hidden_units 8 --batch.size 8 --steps 6 --epochs 9 --seed 1 --dist.gpu_row_bytes 1)
   processes 2 "${items[@]}" --run-dir items-processes
   train "${items[@]}" --run-dir items-threads --parallel dp --gpu-ids 0,1
   says "gradients of tables: by rows"
