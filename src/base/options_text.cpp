@@ -244,9 +244,9 @@ std::string Options::markdown(Part part) const {
     }
     out += "\n" + std::string(section.prefix.empty() ? "" : "### " + section.title + "\n\n");
     if (!section.description.empty()) out += wrapped(section.description, 0, kMarkdownColumns) + "\n\n";
-    const bool keys = !section.prefix.empty();
-    out += keys ? "| option | value | default | on resume | meaning |\n| --- | --- | --- | --- | --- |\n"
-                : "| option | value | default | meaning |\n| --- | --- | --- | --- |\n";
+    const bool resumes = std::ranges::any_of(rows, [](const Option::Spec* row) { return row->changeable; });
+    out += resumes ? "| option | value | default | on resume | meaning |\n| --- | --- | --- | --- | --- |\n"
+                   : "| option | value | default | meaning |\n| --- | --- | --- | --- |\n";
     for (const Option::Spec* row : rows) {
       std::string name = "`" + std::string(section.prefix.empty() ? "--" : "") + row->key + "`";
       for (const auto& alias : row->aliases)
@@ -265,7 +265,7 @@ std::string Options::markdown(Part part) const {
         return safe;
       };
       if (row->expert) name += " (expert)";
-      const std::string resume = keys ? std::string(row->changeable ? "may change" : "") + " | " : "";
+      const std::string resume = resumes ? std::string(row->changeable ? "may change" : "") + " | " : "";
       out += "| " + cell(name) + " | " + cell(value) + " | " + cell(initial) + " | " + resume +
              markdown_text(row->help) + " |\n";
     }

@@ -396,7 +396,7 @@ TEST_SUITE("apps.weights") {
       const std::string checkpoint = train(c);
       succeeded(run("export --format safetensors --checkpoint " + checkpoint + " --output w.safetensors"));
       succeeded(run(std::string(command) + " --init-from w.safetensors --model.kind " + c.kind +
-                    " --data data.h5 --batch.size 4 --steps 1 --run-dir next " + c.options));
+                    " --data.path data.h5 --batch.size 4 --steps 1 --run-dir next " + c.options));
       const auto weights = [](const std::string& file) { return h5_arrays(H5File::open(file), "/model").arrays; };
       for (const char* number : {"1", "2"})
         CHECK(weights(join("next/", folder, number, "/initial.h5")) == weights(checkpoint));

@@ -23,7 +23,7 @@ constexpr const char* kIntro =
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 success, 1 failure of the program or the machine, 2 wrong usage, 3 bad data,\n"
-    "85 stopped by a signal or the time limit after writing a checkpoint; the same command continues. "
+    "85 stopped by a signal or the time limit after writing a checkpoint; the same command continues,\n"
     "86 a rank was lost, and another one has saved the state; the same command continues.\n";
 
 std::string overview() {
