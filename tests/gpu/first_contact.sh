@@ -13,7 +13,7 @@ checks      tests/*,golden/*,training,early/code         280
 traces      trace/*                                      60
 graphs      graphs/*                                     60
 products    tuned/*                                      60
-early-speed early/emulator-*,early/*sasrec,early/kgat,early/ha*,early/hrm 60
+early-speed early/emulator-*,early/*sasrec,early/kgat,early/ha*,early/hrm,early/trm 60
 warm        warm/*                                       200
 speed-small speed/emulator-*,speed/har                   120
 speed-items speed/sasrec,speed/tisasrec                  120
