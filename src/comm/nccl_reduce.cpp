@@ -88,7 +88,7 @@ class Progress {
 };
 
 /// Owns an NCCL communicator. After an error it is aborted, because destroying it may hang. Otherwise the ranks finalize
-/// it together: none frees what another still reads (NVIDIA/nccl issue 863). Graphs that contain its collectives must be
+/// it together: none frees what another still reads (NVIDIA/nccl#863). Graphs that contain its collectives must be
 /// destroyed first.
 struct Handle {
   Handle() = default;
@@ -234,7 +234,7 @@ class NcclReduce final : public GpuReduce {
     require_alive();
     // Ranks as threads: memory calls of one rank may wait for the work of all GPUs, including a collective that the
     // rank has not started yet. So no rank starts one before all are ready for it, or goes on before all have started
-    // it (NVIDIA/nccl issues 48, 613, 744).
+    // it (NVIDIA/nccl#48, #613, #744).
     meet(what);
     side_.follow(static_cast<cudaStream_t>(stream.native()));
     if (next_ == 0) progress_.begin_round(side_.native());
