@@ -102,7 +102,8 @@ Found read_attribute(const auto& handle, const H5File& file, const std::string& 
   return values(std::int64_t{});
 }
 
-/// The value as T; integers convert to real numbers. `count`: required length of a list (-1: any).
+/// The value as T; integers convert to real numbers, and an empty list to one of any type: numpy stores [] as real
+/// numbers. `count`: required length of a list (-1: any).
 template <class T>
 std::optional<T> convert(const Found& found, std::int64_t count) {
   if (found.shape.size() > 1 || (count >= 0 && !found.shape.empty() && found.shape[0] != count)) return {};
@@ -113,6 +114,9 @@ std::optional<T> convert(const Found& found, std::int64_t count) {
   if constexpr (std::is_same_v<T, std::vector<double>>) {
     if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&found.value))
       return T(integers->begin(), integers->end());
+  }
+  if constexpr (!std::is_arithmetic_v<T> && !std::is_same_v<T, std::string>) {
+    if (!found.shape.empty() && found.shape[0] == 0) return T{};
   }
   return {};
 }

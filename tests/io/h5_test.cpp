@@ -139,9 +139,9 @@ TEST_SUITE("io.h5") {
         {"an integer", {"integer"}, [&](const auto& name) { file.int_attribute("/", name); }},
         {"a real number", {"integer", "real"}, [&](const auto& name) { file.real_attribute("/", name); }},
         {"a string", {"text"}, [&](const auto& name) { file.text_attribute("/", name); }},
-        {"a list of integers", {"integers"}, [&](const auto& name) { file.int_list("/", name); }},
+        {"a list of integers", {"integers", "empty"}, [&](const auto& name) { file.int_list("/", name); }},
         {"a list of real numbers", {"integers", "reals", "empty"}, [&](const auto& n) { file.real_list("/", n); }},
-        {"a list of strings", {"texts"}, [&](const auto& name) { file.text_list("/", name); }},
+        {"a list of strings", {"texts", "empty"}, [&](const auto& name) { file.text_list("/", name); }},
         {"a list of 2 integers", {"integers"}, [&](const auto& name) { file.int_list("/", name, 2); }},
         {"a list of 3 real numbers", {}, [&](const auto& name) { file.real_list("/", name, 3); }},
     };
