@@ -2,7 +2,7 @@
 
 #include "ops/common/map_cuda.hpp"
 #include "ops/common/on_gpu.hpp"
-#include "ops/common/sample_table_cuda.hpp"
+#include "ops/common/sample_table_view.hpp"
 
 namespace lockstep::ops {
 

@@ -6,7 +6,6 @@
 #include "lockstep/device/cuda_reduce.hpp"
 #include "ops/common/activation_cuda.hpp"
 #include "ops/common/regression.hpp"
-#include "ops/common/sample_table_cuda.hpp"
 #include "ops/common/tile_lane_cuda.hpp"
 #include "optim/dense_step_kernels.hpp"
 #include "optim/gpu_update_cuda.hpp"

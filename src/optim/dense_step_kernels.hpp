@@ -3,7 +3,7 @@
 
 #include "lockstep/ops/activation.hpp"
 #include "lockstep/ops/regression_loss.hpp"
-#include "ops/common/sample_table_kernels.hpp"
+#include "ops/common/sample_table_view.hpp"
 #include "optim/gpu_update_kernels.hpp"
 
 /// The kernels of DenseStep.

@@ -1,6 +1,5 @@
 #include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
-#include "optim/adam_rule.hpp"
 #include "optim/cuda_kernels.hpp"
 #include "optim/lazy_adam_kernels.hpp"
 

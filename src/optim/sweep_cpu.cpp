@@ -1,5 +1,4 @@
 #include "lockstep/base/instantiate.hpp"
-#include "optim/ema_rule.hpp"
 #include "optim/sweep_kernels.hpp"
 
 namespace lockstep::optim_kernels::LOCKSTEP_ISA {

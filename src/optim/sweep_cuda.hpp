@@ -1,6 +1,5 @@
 #pragma once
 #include "lockstep/device/cuda_launch.hpp"
-#include "optim/ema_rule.hpp"
 #include "optim/sweep_kernels.hpp"
 
 /// A device function for the update of one element. Compiled with -fmad=false, for the same bits as on the CPU.

@@ -2,8 +2,7 @@
 #include <cstdint>
 
 #include "lockstep/ops/dispatch.hpp"
-#include "optim/adam_rule.hpp"
-#include "optim/sgd_rule.hpp"
+#include "optim/update_rules.hpp"
 
 namespace lockstep::optim_kernels {
 

@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 
-#include "lockstep/device/device.hpp"
 #include "lockstep/ops/sample_table.hpp"
 
 namespace lockstep::ops::cuda {
@@ -23,7 +22,14 @@ struct TableView {
         n_out(t.y.columns()) {}
 };
 
+/// Input or target `column` of row r, normalised. Columns from n_in on are those of y.
 template <class T>
-void take_samples(const Stream& stream, std::int64_t count, T* z, T* t, const TableView<T>& table, const RowDraw* draw);
+constexpr T normalised(const TableView<T>& table, std::int64_t r, std::int64_t column) {
+  const bool input = column < table.n_in;
+  const std::int64_t columns = input ? table.n_in : table.n_out, c = input ? column : column - table.n_in;
+  const T* moments = table.moments + (input ? 0 : 2 * table.n_in);
+  const float* from = input ? table.x : table.y;
+  return (static_cast<T>(from[r * columns + c]) - moments[c]) / moments[columns + c];
+}
 
 }  // namespace lockstep::ops::cuda

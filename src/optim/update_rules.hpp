@@ -1,8 +1,8 @@
 #pragma once
 #include <cmath>
 
-/// The update of one element by Adam, AdamW and Adam-atan2. CPU and GPU compile these lines without contraction to FMA,
-/// so they produce the same bits wherever operations are correctly rounded (all but the arc tangent in f64).
+/// The update of one element by each rule. CPU and GPU compile these lines without contraction to FMA, so they produce
+/// the same bits wherever operations are correctly rounded (all but the arc tangent in f64).
 namespace lockstep::optim_kernels {
 
 /// Scalars of one step of Adam or AdamW, already in the type of the sweep, and its update of one element.
@@ -67,5 +67,35 @@ struct AdamAtan2Step {
     p = shrink * p - rate * atan2_right(mi * unbias, std::sqrt(vi) * root);
   }
 };
+
+/// SGD without momentum, and with it.
+template <class T>
+struct SgdStep {
+  static constexpr int kStates = 0;
+  T scale, l2, lr;
+
+  [[gnu::always_inline]] constexpr void operator()(T& p, T&, T&, T gradient) const {
+    p -= lr * (scale * gradient + l2 * p);
+  }
+};
+
+template <class T>
+struct MomentumStep {
+  static constexpr int kStates = 1;
+  T scale, l2, lr;
+  T keep;  ///< the momentum, or 0 in the first step, whose buffer starts as the gradient
+
+  [[gnu::always_inline]] constexpr void operator()(T& p, T& buffer, T&, T gradient) const {
+    const T b = keep * buffer + (scale * gradient + l2 * p);
+    buffer = b;
+    p -= lr * b;
+  }
+};
+
+/// The exponential moving average.
+template <class T>
+[[gnu::always_inline]] constexpr void ema_rule(T& shadow, T p, T decay, T rest) {
+  shadow = decay * shadow + rest * p;
+}
 
 }  // namespace lockstep::optim_kernels
