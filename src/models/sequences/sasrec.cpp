@@ -8,9 +8,9 @@
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/recompute.hpp"
+#include "lockstep/ops/collapsed_connections.hpp"
 #include "lockstep/ops/embedding.hpp"
 #include "lockstep/ops/row_groups.hpp"
-#include "models/sequences/mhc_collapsed.hpp"
 
 namespace lockstep {
 
@@ -157,6 +157,22 @@ void SasRec::add_sites(Block& b, std::int64_t i) {
 // ----------------------------------------------------------------------------------------------------- forward pass
 
 namespace {
+
+/// A collapsed hyper-connection y = n x + g f, as the public code computes it; see ops/collapsed_connections.hpp.
+/// shapes   x, f, y (N, C); alpha (); phi: weight (n, n C), bias (n)
+Var mhc_collapsed(Tape& t, Var x, Var f, const Param& alpha, const Linear& phi) {
+  const Param *w = phi.weight, *b = phi.bias;
+  const ops::CollapsedConnection site = {t.value(alpha), t.value(*w), t.value(*b)};
+  const profile::Span span("mhc_collapsed");
+  Var y = t.output(x.shape(), t.wants_grad({x, f}, {&alpha, w, b}));
+  ops::collapsed_connection_forward(t.stream(), y.value(), x.value(), f.value(), site);
+  t.record("mhc_collapsed", y, {&alpha, w, b}, [=, &t, &alpha] {
+    const ops::CollapsedConnection gradients = {t.grad_of(alpha).tensor, t.grad_of(*w).tensor, t.grad_of(*b).tensor};
+    ops::collapsed_connection_backward(t.stream(), t.grad_of(x), t.grad_of(f), gradients, y.grad(), x.value(),
+                                       f.value(), site);
+  });
+  return y;
+}
 
 template <class T>
 std::span<const T> span_of(const Tensor& t) {
