@@ -12,13 +12,14 @@
 /// Each returns whether it ran. A build without CUDA does not instantiate the first.
 namespace lockstep::ops {
 
-/// Runs f() if the device is a GPU.
+/// If the stream is a GPU's, runs f(stream), which is a template: [&](const auto& stream) { ... }. A kernel that is no
+/// template is [[maybe_unused]].
 template <class F>
-bool on_gpu(Device device, F&& f) {
+bool on_gpu(const Stream& stream, F&& f) {
   if constexpr (kHasCuda) {
-    if (device.is_cuda()) f();
+    if (stream.device().is_cuda()) f(stream);
   }
-  return device.is_cuda();
+  return stream.device().is_cuda();
 }
 
 /// If x is on a GPU, runs f.template operator()<T>() with the storage type T of x: float, double, bf16, f16.

@@ -1,10 +1,129 @@
 #include "lockstep/ops/item_softmax.hpp"
 
+#include "lockstep/ops/dispatch.hpp"
+
+namespace lockstep::ops {
+
+/// A tile of scores: M tokens by K candidates, the first of which is candidate `first` of all.
+template <class T>
+struct ScoreTile {
+  std::int64_t tokens, candidates, first;
+  const std::int32_t* pos;  ///< (tokens)
+  const std::int32_t* ids;  ///< (candidates), or null: candidate j is item first + j + 1
+  const T* bias;            ///< (candidates), or null
+};
+
+namespace cpu {
+
+template <class T>
+struct ItemSoftmaxKernels {
+  /// Updates each token's largest score and sum of exp(score - largest) with the tile. Overwrites the scores.
+  void (*update)(const ScoreTile<T>& tile, T* scores, T* largest, T* sum);
+  /// Replaces scores z by scale exp(z - lse), or 0 for the next item and for tokens without one.
+  void (*probabilities)(const ScoreTile<T>& tile, T* scores, const T* lse, T scale);
+  /// Adds a part's sums (n tokens) to `largest` and `sum`. Leaves out tokens without a next item.
+  void (*merge)(std::int64_t n, const std::int32_t* pos, T* largest, T* sum, const T* part_largest, const T* part_sum);
+};
+LOCKSTEP_KERNELS(ItemSoftmaxKernels, item_softmax_kernels)
+
+}  // namespace cpu
+}  // namespace lockstep::ops
+
+#ifdef LOCKSTEP_ISA
+#include "ops/common/vecmath.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+
+/// Calls f(offset, get, put, mask(v)) for each vector of a row. mask() replaces lanes past the end by the least value.
+template <class T, class F>
+LOCKSTEP_INLINE void for_vectors(std::int64_t n, T least, const F& f) {
+  constexpr std::int64_t kL = kLanes<T>;
+  std::int64_t j = 0;
+  for (; j + kL <= n; j += kL)
+    f([j](const T* p) { return load(p + j); }, [j](T* p, Vec<T> v) { store(p + j, v); }, [](Vec<T> v) { return v; });
+  if (j == n) return;
+  const Lanes<T> lanes(n - j);
+  const Vec<IntOf<T>> inside = lanes_set<T>((1u << (n - j)) - 1u);
+  f([j, lanes](const T* p) { return load(p + j, lanes); }, [j, lanes](T* p, Vec<T> v) { store(p + j, v, lanes); },
+    [inside, least](Vec<T> v) { return inside ? v : splat(least); });
+}
+
+/// Calls f(column) for each column of the tile that is item `next`.
+template <class T, class F>
+LOCKSTEP_INLINE void for_columns_of(const ScoreTile<T>& tile, std::int32_t next, const F& f) {
+  if (tile.ids == nullptr) {
+    const std::int64_t column = next - 1 - tile.first;
+    if (column >= 0 && column < tile.candidates) f(column);
+    return;
+  }
+  for (std::int64_t j = 0; j < tile.candidates; ++j)
+    if (tile.ids[j] == next) f(j);
+}
+
+template <class T>
+void update(const ScoreTile<T>& tile, T* scores, T* largest, T* sum) {
+  const T least = -static_cast<T>(__builtin_inf());
+  for (std::int64_t m = 0; m < tile.tokens; ++m, scores += tile.candidates) {
+    if (tile.pos[m] == 0) continue;
+    T* row = scores;
+    for_columns_of(tile, tile.pos[m], [&](std::int64_t j) { row[j] = least; });
+    const T before = largest[m];
+    Vec<T> most = splat(before);
+    for_vectors<T>(tile.candidates, least, [&](const auto& get, const auto& put, const auto& mask) {
+      Vec<T> z = get(row);
+      if (tile.bias != nullptr) {
+        z += get(tile.bias);
+        put(row, z);
+      }
+      most = max(most, mask(z));
+    });
+    const T now = largest_lane<T>(most);
+    Vec<T> total_of{};
+    for_vectors<T>(tile.candidates, least, [&](const auto& get, const auto&, const auto& mask) {
+      total_of += exp<Vec<T>>(mask(get(row)) - splat(now));
+    });
+    sum[m] = sum[m] * exp<Vec<T>>(splat(before - now))[0] + total<T>(total_of);
+    largest[m] = now;
+  }
+}
+
+template <class T>
+void probabilities(const ScoreTile<T>& tile, T* scores, const T* lse, T scale) {
+  for (std::int64_t m = 0; m < tile.tokens; ++m, scores += tile.candidates) {
+    T* row = scores;
+    const Vec<T> factor = splat(tile.pos[m] == 0 ? T{0} : scale), shift = splat(lse[m]);
+    for_vectors<T>(tile.candidates, T{0}, [&](const auto& get, const auto& put, const auto&) {
+      const Vec<T> z = tile.bias != nullptr ? get(row) + get(tile.bias) : get(row);
+      put(row, factor * exp<Vec<T>>(z - shift));
+    });
+    for_columns_of(tile, tile.pos[m], [&](std::int64_t j) { row[j] = 0; });
+  }
+}
+
+template <class T>
+void merge(std::int64_t n, const std::int32_t* pos, T* largest, T* sum, const T* part_largest, const T* part_sum) {
+  for (std::int64_t m = 0; m < n; ++m) {
+    if (pos[m] == 0) continue;
+    const T most = part_largest[m] > largest[m] ? part_largest[m] : largest[m];
+    sum[m] =
+        sum[m] * exp<Vec<T>>(splat(largest[m] - most))[0] + part_sum[m] * exp<Vec<T>>(splat(part_largest[m] - most))[0];
+    largest[m] = most;
+  }
+}
+
+}  // namespace
+
+LOCKSTEP_KERNEL_TABLE(ItemSoftmaxKernels, item_softmax_kernels, update<T>, probabilities<T>, merge<T>)
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA
+
+#else
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
-#include "item_softmax_kernels.hpp"
+#include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/staged_copy.hpp"
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/ops/elementwise.hpp"
@@ -12,9 +131,89 @@
 #include "lockstep/ops/row_scores.hpp"
 #include "lockstep/ops/sampled_cross_entropy.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/common/total_cuda.hpp"
 
 namespace lockstep::ops {
 namespace {
+
+/// Whether candidate j of the tile is item `next`.
+template <class R>
+__device__ bool is_next(const ScoreTile<R>& tile, std::int64_t j, std::int32_t next) {
+  return (tile.ids == nullptr ? tile.first + j + 1 : std::int64_t{tile.ids[j]}) == next;
+}
+template <class R>
+__device__ R biased(const ScoreTile<R>& tile, const R* row, std::int64_t j) {
+  return tile.bias == nullptr ? row[j] : row[j] + tile.bias[j];
+}
+
+/// One warp per token, two passes over its row of the tile (largest, sum of exponentials). Memory bound.
+template <class R>
+__global__ void __launch_bounds__(gpu::kWarp* gpu::kRowWarps)
+    update_kernel(gpu::Earlier earlier, ScoreTile<R> tile, const R* __restrict__ scores, R* __restrict__ largest,
+                  R* __restrict__ sum) {
+  earlier.wait();
+  const std::int64_t m = gpu::warp_row();
+  if (m >= tile.tokens) return;
+  const std::int32_t next = tile.pos[m];
+  if (next == 0) return;  // the whole warp
+  const R *row = scores + m * tile.candidates, before = largest[m];
+  R most = before;
+  for (std::int64_t j = threadIdx.x; j < tile.candidates; j += gpu::kWarp)
+    if (!is_next(tile, j, next)) most = gpu::Max()(biased(tile, row, j), most);
+  most = gpu::warp_reduce(most, gpu::Max());
+  R exponentials = 0;
+  for (std::int64_t j = threadIdx.x; j < tile.candidates; j += gpu::kWarp)
+    if (!is_next(tile, j, next)) exponentials += exp(biased(tile, row, j) - most);
+  exponentials = gpu::warp_reduce(exponentials);
+  if (threadIdx.x != 0) return;
+  sum[m] = sum[m] * exp(before - most) + exponentials;
+  largest[m] = most;
+}
+
+/// One thread per score. Memory bound.
+template <class T>
+__global__ void __launch_bounds__(256)
+    probabilities_kernel(gpu::Earlier earlier, ScoreTile<real_t<T>> tile, T* probabilities, const real_t<T>* scores,
+                         const real_t<T>* __restrict__ lse, const real_t<T>* __restrict__ dloss) {
+  earlier.wait();
+  using R = real_t<T>;
+  const std::int64_t i = std::int64_t{blockIdx.x} * 256 + threadIdx.x;
+  if (i >= tile.tokens * tile.candidates) return;
+  const std::int64_t m = i / tile.candidates, j = i % tile.candidates;
+  const std::int32_t next = tile.pos[m];
+  const bool counts = next != 0 && !is_next(tile, j, next);
+  gpu::store(probabilities + i, counts ? *dloss * exp(biased(tile, scores + m * tile.candidates, j) - lse[m]) : R{0});
+}
+
+template <class R>
+__global__ void __launch_bounds__(256) start_kernel(gpu::Earlier earlier, std::int64_t tokens, R* state) {
+  earlier.wait();
+  const std::int64_t m = std::int64_t{blockIdx.x} * 256 + threadIdx.x;
+  if (m >= tokens) return;
+  state[m] = state[2 * tokens + m];
+  state[tokens + m] = 1;
+}
+
+template <class R>
+__global__ void __launch_bounds__(gpu::kTotalThreads)
+    finish_kernel(gpu::Earlier earlier, double* partials, std::int64_t tokens, R* state,
+                  const std::int32_t* __restrict__ pos) {
+  earlier.wait();
+  double mine = 0;
+  for (std::int64_t m = std::int64_t{blockIdx.x} * gpu::kTotalThreads + threadIdx.x; m < tokens;
+       m += std::int64_t{gridDim.x} * gpu::kTotalThreads) {
+    R& slope = state[2 * tokens + m];
+    if (pos[m] == 0) {
+      slope = 0;
+      continue;
+    }
+    const R lse = state[m] + log(state[tokens + m]), lost = lse - slope;
+    state[m] = lse;
+    slope = expm1(-lost);
+    mine += static_cast<double>(lost);
+  }
+  gpu::put_partial(partials, mine);
+}
 
 /// Tokens and candidates of a tile: on the CPU its scores stay in the second-level cache; on a GPU they fill it.
 struct TileSize {
@@ -111,7 +310,8 @@ void backward_on_gpu(Stream& stream, Target df, Target drows, const Tensor& dlos
     const Tensor scores = scores_of(stream, tile, m, parts.scores, f, c);
     const Tensor p = is_half(f.dtype()) ? part(parts.probabilities, scores.shape()) : scores;
     const Tensor x = f.slice(m, tile.tokens), w = c.rows.slice(tile.first, tile.candidates);
-    if constexpr (kHasCuda) cuda::item_softmax_probabilities<T>(stream, tile, p, scores, state.data<R>() + m, dloss);
+    gpu::launch(stream, gpu::thread_per_element(scores.size()), probabilities_kernel<T>, tile, p.data<T>(),
+                scores.data<R>(), state.data<R>() + m, dloss.data<R>());
     if (drows) gemm_tn(stream, {drows.tensor.slice(tile.first, tile.candidates), drows.accumulate || m > 0}, p, x);
     if (!df) return;
     const Tensor to = df.tensor.slice(m, tile.tokens);
@@ -215,12 +415,14 @@ void item_softmax_forward(Stream& stream, const Tensor& loss, const Tensor& stat
   row_scores(stream, next.reshaped({f.rows(), 1}), f, table, pos);
   if (on_gpu(state, [&]<class R>() {
         if constexpr (std::is_same_v<R, real_t<R>>) {
-          cuda::item_softmax_start(stream, f.rows(), state.data<R>());
+          gpu::launch(stream, gpu::thread_per_element(f.rows()), start_kernel<R>, f.rows(), state.data<R>());
           for_tiles<R>(parts.tile, f, c, pos, [&](const ScoreTile<R>& tile, std::int64_t m) {
-            cuda::item_softmax_update(stream, tile, scores_of(stream, tile, m, parts.scores, f, c).template data<R>(),
-                                      lse.data<R>() + m, sum.data<R>() + m);
+            gpu::launch(stream, gpu::warp_per_row(tile.tokens), update_kernel<R>, tile,
+                        scores_of(stream, tile, m, parts.scores, f, c).template data<R>(), lse.data<R>() + m,
+                        sum.data<R>() + m);
           });
-          cuda::item_softmax_finish(stream, f.rows(), loss, state.data<R>(), staged_copy(pos.data()));
+          gpu::launch_total(stream, loss, f.rows(), finish_kernel<R>, f.rows(), state.data<R>(),
+                            staged_copy(pos.data()));
         }
       }))
     return;
@@ -276,3 +478,4 @@ void item_softmax_backward(Stream& stream, Target df, Target drows, const Tensor
 }
 
 }  // namespace lockstep::ops
+#endif

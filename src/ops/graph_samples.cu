@@ -1,13 +1,53 @@
+#include "lockstep/ops/graph_samples.hpp"
+
 #include <cooperative_groups.h>
 
 #include <limits>
 
-#include "graph_samples_kernels.hpp"
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "ops/common/on_gpu.hpp"
 
-namespace lockstep::ops::cuda {
+namespace lockstep::ops {
+
 namespace {
+
+/// Arrays that count() reads ("counted") are allocated as a whole number of packs of this size.
+inline constexpr int kCounted = 4;
+
+/// The uses of rows of a batch.
+struct Uses {
+  std::int64_t n = 0;
+  std::int32_t* row = nullptr;    ///< (n), counted
+  std::int32_t* first = nullptr;  ///< (n), counted: the row, if this is its first use
+  std::int32_t* start = nullptr;  ///< (n) uses of smaller rows
+  // of RowLists
+  std::int32_t* rows = nullptr;
+  std::int64_t* ptr = nullptr;
+};
+
+struct PairArrays {
+  PairSource source = {};
+  Uses uses = {};
+  std::int32_t *use = nullptr, *at = nullptr;  ///< (n) by row; (3, B) indices of users, their items, other items
+  std::int64_t nodes = 0, listed_size = 0, words = 0;
+  std::int32_t* listed = nullptr;
+  std::uint64_t* bits = nullptr;
+};
+
+struct TripleArrays {
+  TripleSource source = {};
+  std::int64_t chunk = 0, most_chunks = 0, most_relations = 0;
+  std::int32_t* drawn[4] = {};  ///< (B) each, in the order of the draws: heads, relations (counted), tails, other tails
+  std::int32_t* sorted[3] = {};  ///< (B) each: heads, tails, other tails
+  /// (B), counted, in the order of the draws: the relation if the sample is the first of a chunk; of its relation.
+  std::int32_t *first_of_chunk = nullptr, *first_of_relation = nullptr;
+  Uses uses = {};
+  std::int64_t* row_of_use = nullptr;  ///< (n)
+  RelationChunk* chunks = nullptr;
+  std::int32_t* relations = nullptr;
+  std::int64_t *relation_chunks = nullptr, *places = nullptr;
+};
 
 using gpu::kWarp;
 using gpu::Pack;
@@ -155,7 +195,7 @@ __device__ void clear_lists(const Uses& uses) {
 /// A group of lanes per sample draws. Then each use finds its index in the sorted order by counting: 2.5 n^2
 /// comparisons, 24 million for 1024 samples, without the launches and barriers of a sort. Latency bound: a draw is some
 /// eight dependent loads, and the blocks wait for one another three times.
-__global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
+[[maybe_unused]] __global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
   const auto grid = cooperative_groups::this_grid();
   const PairSource& source = a.source;
   const std::int64_t samples = source.count;
@@ -191,7 +231,7 @@ __global__ void __launch_bounds__(kThreads) pair_batch_kernel(PairArrays a) {
 }
 
 /// Like pair_batch_kernel(), but sorts the samples by relation first.
-__global__ void __launch_bounds__(kThreads) triple_batch_kernel(TripleArrays a) {
+[[maybe_unused]] __global__ void __launch_bounds__(kThreads) triple_batch_kernel(TripleArrays a) {
   const auto grid = cooperative_groups::this_grid();
   const TripleSource& source = a.source;
   const std::int64_t samples = source.count;
@@ -275,9 +315,87 @@ void start(const Stream& stream, void (*kernel)(Arrays), const Arrays& arrays) {
   gpu::launch(stream, {.grid = blocks, .block = kThreads, .cooperative = true}, kernel, arrays);
 }
 
+std::int32_t* allocate_packs(Arena& arena, std::int64_t count) {
+  return arena.array<std::int32_t>((count + kCounted - 1) / kCounted * kCounted).data();
+}
+template <class T>
+std::span<const T> list(const T* values, std::int64_t count) {
+  return {values, static_cast<std::size_t>(count)};
+}
+
+template <class Source>
+void require_source(const Arena& arena, const Source& source) {
+  for (const auto& column : source.columns)
+    require(source.draw != nullptr || std::ssize(column) == source.count, "batch of ", source.count,
+            " samples: a column has ", column.size());
+  require(kHasCuda && arena.device().is_cuda(), "batches are made by kernels: the arena must be on a GPU");
+}
+
+Uses uses_of(Arena& arena, std::int64_t samples) {
+  const std::int64_t n = 3 * samples;
+  return {.n = n,
+          .row = allocate_packs(arena, n),
+          .first = allocate_packs(arena, n),
+          .start = arena.array<std::int32_t>(n).data(),
+          .rows = arena.array<std::int32_t>(n).data(),
+          .ptr = arena.array<std::int64_t>(n + 1).data()};
+}
+RowLists lists_of(const Uses& uses) { return {list(uses.rows, uses.n), list(uses.ptr, uses.n + 1)}; }
+
 }  // namespace
 
-void pair_batch(const Stream& stream, const PairArrays& arrays) { start(stream, pair_batch_kernel, arrays); }
-void triple_batch(const Stream& stream, const TripleArrays& arrays) { start(stream, triple_batch_kernel, arrays); }
+PairBatch pair_batch(Stream& stream, Arena& arena, const PairSource& source, std::int64_t nodes) {
+  require_source(arena, source);
+  const std::int64_t count = source.count, n = 3 * count, listed = std::min(n, nodes), words = (nodes + 63) / 64;
+  const PairArrays a = {.source = source,
+                        .uses = uses_of(arena, count),
+                        .use = arena.array<std::int32_t>(n).data(),
+                        .at = arena.array<std::int32_t>(n).data(),
+                        .nodes = nodes,
+                        .listed_size = listed,
+                        .words = words,
+                        .listed = arena.array<std::int32_t>(listed).data(),
+                        .bits = arena.array<std::uint64_t>(words).data()};
+  on_gpu(stream, [&](const auto& of_gpu) { start(of_gpu, pair_batch_kernel, a); });
+  const RowLists lists = lists_of(a.uses);
+  return {lists,
+          {.user = list(a.at, count),
+           .liked = list(a.at + count, count),
+           .other = list(a.at + 2 * count, count),
+           .use_ptr = lists.ptr,
+           .use = list(a.use, n)},
+          list(a.listed, listed),
+          list(a.bits, words)};
+}
 
-}  // namespace lockstep::ops::cuda
+TripleBatch triple_batch(Stream& stream, Arena& arena, const TripleSource& source, std::int64_t relations,
+                         std::int64_t chunk) {
+  require_source(arena, source);
+  const std::int64_t count = source.count, n = 3 * count, most_relations = std::min(count, relations);
+  // At most one chunk of a relation is not full.
+  TripleArrays a = {.source = source,
+                    .chunk = chunk,
+                    .most_chunks = count / chunk + most_relations,
+                    .most_relations = most_relations};
+  for (std::int32_t*& column : a.drawn) column = allocate_packs(arena, count);
+  for (std::int32_t*& column : a.sorted) column = arena.array<std::int32_t>(count).data();
+  a.first_of_chunk = allocate_packs(arena, count);
+  a.first_of_relation = allocate_packs(arena, count);
+  a.uses = uses_of(arena, count);
+  a.row_of_use = arena.array<std::int64_t>(n).data();
+  a.chunks = arena.array<RelationChunk>(a.most_chunks).data();
+  a.relations = arena.array<std::int32_t>(most_relations).data();
+  a.relation_chunks = arena.array<std::int64_t>(most_relations + 1).data();
+  a.places = arena.array<std::int64_t>(n).data();
+  on_gpu(stream, [&](const auto& of_gpu) { start(of_gpu, triple_batch_kernel, a); });
+  return {lists_of(a.uses),
+          {.chunks = list(a.chunks, a.most_chunks),
+           .head = list(a.sorted[0], count),
+           .tail = list(a.sorted[1], count),
+           .other = list(a.sorted[2], count)},
+          list(a.relations, most_relations),
+          list(a.relation_chunks, most_relations + 1),
+          list(a.places, n)};
+}
+
+}  // namespace lockstep::ops

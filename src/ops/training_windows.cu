@@ -1,12 +1,26 @@
+#include "lockstep/ops/training_windows.hpp"
+
 #include <algorithm>
 
-#include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/staged_copy.hpp"
 #include "ops/common/map_cuda.hpp"
-#include "training_windows_kernels.hpp"
+#include "ops/common/on_gpu.hpp"
 
-namespace lockstep::ops::cuda {
+namespace lockstep::ops {
+
 namespace {
+
+/// The pointers of WindowArrays and HistoryTable; null for empty arrays.
+struct Windows {
+  std::int64_t *begin, *user, *time, *first_query;
+  std::int32_t *item, *slot, *pos, *neg, *position;
+  std::int64_t rows, negatives;
+  const HistorySample* samples;
+  const std::int32_t *items, *known;
+  const std::int64_t* times;
+  std::int64_t n_items;
+  WindowRule rule;
+};
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / gpu::kWarp;
@@ -49,7 +63,7 @@ __device__ void clear_row(const Windows& w, std::int64_t row, std::int64_t j) {
 /// is one lookup per thread for a batch of 128, and saves a launch that the others would wait for. Block 0 adds the
 /// lengths of all samples and writes the arrays of samples. Latency bound: a lookup is three dependent loads, a
 /// negative is a search in the history.
-__global__ void __launch_bounds__(kThreads)
+[[maybe_unused]] __global__ void __launch_bounds__(kThreads)
     training_windows_kernel(gpu::Earlier earlier, Windows w, std::int64_t samples, std::int64_t per_block,
                             const RowDraw* draw) {
   earlier.wait();
@@ -124,22 +138,56 @@ struct Candidates {
 
 }  // namespace
 
-void training_windows(const Stream& stream, std::int64_t samples, const Windows& windows, const RowDraw* draw) {
+void training_windows(Stream& stream, const WindowArrays& to, const HistoryTable& table, const WindowRule& rule,
+                      const RowDraw* draw) {
+  const std::int64_t samples = to.user.size(), rows = to.item.size();
+  const auto has = [&](const Tensor& t, std::int64_t size) { return t.size() == size; };
+  const auto may_have = [&](const Tensor& t, std::int64_t size) { return !t || t.size() == size; };
+  require(has(to.begin, samples + 1) && may_have(to.first_query, samples) && has(to.slot, rows) && has(to.pos, rows) &&
+              may_have(to.time, rows) && may_have(to.position, rows) && to.neg.shape()[0] == rows,
+          "training windows of ", samples, " samples: item ", to.item.shape(), ", begin ", to.begin.shape(),
+          ", first_query ", to.first_query.shape(), ", slot ", to.slot.shape(), ", pos ", to.pos.shape(), ", time ",
+          to.time.shape(), ", position ", to.position.shape(), ", neg ", to.neg.shape());
+  require(!to.time || table.times.size() == table.items.size(), "training windows with times: ", table.times.size(),
+          " times of ", table.items.size(), " items");
+  const Windows windows = {.begin = to.begin,
+                           .user = to.user,
+                           .time = to.time,
+                           .first_query = to.first_query,
+                           .item = to.item,
+                           .slot = to.slot,
+                           .pos = to.pos,
+                           .neg = to.neg,
+                           .position = to.position,
+                           .rows = rows,
+                           .negatives = to.neg.columns(),
+                           .samples = table.samples.data(),
+                           .items = table.items.data(),
+                           .known = table.known.data(),
+                           .times = table.times.data(),
+                           .n_items = table.n_items,
+                           .rule = rule};
   // One negative per thread, as long as the grid allows it: latency bound, so the more threads the better.
   const std::int64_t width = std::max<std::int64_t>(1, windows.negatives),
-                     per_block =
-                         std::max({std::int64_t{1}, kThreads / width, gpu::ceil_div(windows.rows, gpu::kMostBlocks)}),
-                     blocks = std::max<std::int64_t>(1, gpu::ceil_div(windows.rows, per_block));
-  gpu::launch(stream, {.grid = blocks, .block = kThreads}, training_windows_kernel, windows, samples, per_block,
-              staged_copy(draw));
+                     per_block = std::max({std::int64_t{1}, kThreads / width, gpu::ceil_div(rows, gpu::kMostBlocks)}),
+                     blocks = std::max<std::int64_t>(1, gpu::ceil_div(rows, per_block));
+  const bool ran = on_gpu(stream, [&](const auto& of_gpu) {
+    gpu::launch(of_gpu, {.grid = blocks, .block = kThreads}, training_windows_kernel, windows, samples, per_block,
+                staged_copy(draw));
+  });
+  require(ran, "training windows: the arrays must be on a GPU");
 }
 
-template <class T>
-void draw_candidates(const Stream& stream, std::int64_t count, std::int32_t* items, T* bias, const double* up_to,
-                     const double* biases, std::int64_t n_items, std::uint64_t seed, const WindowRule& rule) {
-  gpu::map<1>(stream, count, false, Candidates<T>{items, bias, up_to, biases, n_items, seed, rule});
+void draw_candidates(Stream& stream, const Tensor& items, const Tensor& bias, std::span<const double> up_to,
+                     std::span<const double> biases, std::uint64_t seed, const WindowRule& rule) {
+  require(items.size() == bias.size() && up_to.size() == biases.size() && up_to.size() >= 2,
+          "drawing candidates: ", items.shape(), " items, ", bias.shape(), " biases; of all items ", up_to.size(),
+          " and ", biases.size());
+  const bool ran = on_gpu_in_floats(bias, [&]<class T>() {
+    gpu::map<1>(stream, items.size(), false,
+                Candidates<T>{items, bias, up_to.data(), biases.data(), std::ssize(up_to) - 1, seed, rule});
+  });
+  require(ran, "drawing candidates: the arrays must be on a GPU");
 }
 
-LOCKSTEP_EACH_FLOAT(draw_candidates)
-
-}  // namespace lockstep::ops::cuda
+}  // namespace lockstep::ops

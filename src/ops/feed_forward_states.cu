@@ -1,12 +1,56 @@
+#include "lockstep/ops/feed_forward_states.hpp"
+
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
-#include "feed_forward_states_kernels.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "ops/common/activation_cuda.hpp"
+#include "ops/common/on_gpu.hpp"
 
-namespace lockstep::ops::cuda {
+namespace lockstep::ops {
+
+/// Outputs of a layer that a thread computes at once. Rows of weights are padded with zeros to a multiple of it.
+inline constexpr std::int64_t kStatesOutputs = 16;
+inline constexpr std::int64_t states_padded(std::int64_t n) {
+  return (n + kStatesOutputs - 1) / kStatesOutputs * kStatesOutputs;
+}
+
+/// A layer in GPU memory. Both matrices hold its weights, so that a thread reads consecutive elements in either
+/// direction.
+template <class T>
+struct StatesLayer {
+  std::int64_t in, out;
+  const T* by_input;   ///< (in, padded out)
+  const T* by_output;  ///< (out, padded in)
+  const T* bias;       ///< (padded out)
+};
+
+/// The argument of the kernels; all arrays are in GPU memory.
+template <class T>
+struct StatesNetwork {
+  static constexpr std::int64_t kMostLayers = 16;
+  StatesLayer<T> layer[kMostLayers];
+  std::int64_t layers, activation;
+  std::int64_t widest, hidden;  ///< values of the widest layer, and of all hidden layers
+  const double *input_mean, *input_std, *output_mean, *output_std;
+  const T* scale[2];  ///< StatesScaling::jacobian
+
+  constexpr std::int64_t n_in() const { return layer[0].in; }
+  constexpr std::int64_t n_out() const { return layer[layers - 1].out; }
+  /// Values of a node in shared memory: two layers, and for a Jacobian the slopes of all hidden layers.
+  constexpr std::int64_t values(bool slopes) const { return 2 * widest + (slopes ? hidden : 0); }
+};
+
+template <class T>
+struct FeedForwardStates<T>::Impl {
+  StatesNetwork<T> net = {};
+  Buffer memory;  ///< of all arrays
+  int nodes = 0;
+};
+
 namespace {
 
 constexpr int kThreads = 256;
@@ -256,8 +300,16 @@ double products(const StatesNetwork<T>& net, std::int64_t n) {
   return 2 * weights * static_cast<double>(n);
 }
 
-}  // namespace
+/// `passes` passes over the layers.
+template <class T>
+gpu::Grid grid_of(const StatesNetwork<T>& net, std::int64_t n, int nodes, bool slopes, std::int64_t passes) {
+  return {.grid = gpu::ceil_div(n, nodes),
+          .block = kThreads,
+          .shared_bytes = shared_bytes(net, nodes, slopes),
+          .flops = products(net, n) * static_cast<double>(passes)};
+}
 
+/// Nodes of a block, 64 or 16, whose values fit in its shared memory; 0 if those of 16 do not.
 template <class T>
 int states_nodes(const Stream& stream, const StatesNetwork<T>& net) {
   constexpr std::size_t kStatic = kManyNodes * sizeof(int);
@@ -266,51 +318,144 @@ int states_nodes(const Stream& stream, const StatesNetwork<T>& net) {
   return 0;
 }
 
-template <class T, class S>
-void predict_states(const Stream& stream, int nodes, const StatesNetwork<T>& net, std::int64_t n, StateView<const S> x,
-                    StateView<S> y) {
-  visit_nodes(nodes, [&]<int kNodes>() {
-    gpu::launch(stream,
-                {.grid = gpu::ceil_div(n, kNodes),
-                 .block = kThreads,
-                 .shared_bytes = shared_bytes(net, kNodes, false),
-                 .flops = products(net, n)},
-                predict_states_kernel<kNodes, T, S>, net, n, x, y);
+/// Arrays that move to a GPU in one copy, each aligned to Buffer::kAlignment.
+class Arrays {
+ public:
+  /// Appends an array and returns its offset in bytes.
+  template <class E>
+  std::size_t add(std::span<const E> values, std::size_t rows, std::size_t columns, std::size_t padded) {
+    const std::size_t at = bytes_.size(), row_bytes = padded * sizeof(E);
+    bytes_.resize((at + rows * row_bytes + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment);
+    for (std::size_t r = 0; r < rows; ++r)
+      std::copy_n(reinterpret_cast<const std::byte*>(values.data() + r * columns), columns * sizeof(E),
+                  bytes_.begin() + static_cast<std::ptrdiff_t>(at + r * row_bytes));
+    return at;
+  }
+  template <class E>
+  std::size_t add(std::span<const E> values) {
+    return add(values, 1, values.size(), values.size());
+  }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+template <class T>
+FeedForwardStates<T>::FeedForwardStates(Device gpu, const FeedForward<T>& source, const StatesScaling<T>& scaling) {
+  require_usage(gpu_count() > 0, "moving a network to ", name(gpu), ": ", why_no_gpu());
+  require_usage(source.count <= StatesNetwork<T>::kMostLayers, "moving a network to ", name(gpu), ": it has ",
+                source.count - 1, " hidden layers, more than ", StatesNetwork<T>::kMostLayers - 1);
+  auto impl = std::make_unique<Impl>();
+  StatesNetwork<T>& net = impl->net;
+  Arrays arrays;
+  std::vector<std::size_t> offsets;  // in the order in which the arrays are assigned below
+  net.layers = source.count;
+  net.activation = static_cast<std::int64_t>(source.activation);
+  net.widest = source.widest();
+  net.hidden = source.hidden_rows();
+  for (std::int64_t k = 0; k < source.count; ++k) {
+    const DenseLayer<T>& layer = source.layer[k];
+    const auto in = static_cast<std::size_t>(layer.in), out = static_cast<std::size_t>(layer.out);
+    std::vector<T> transposed(in * out);
+    for (std::size_t o = 0; o < out; ++o)
+      for (std::size_t i = 0; i < in; ++i) transposed[i * out + o] = layer.weight[o * in + i];
+    const auto padded = [](std::size_t n) {
+      return static_cast<std::size_t>(states_padded(static_cast<std::int64_t>(n)));
+    };
+    net.layer[k] = {layer.in, layer.out, nullptr, nullptr, nullptr};
+    offsets.push_back(arrays.add(std::span<const T>(transposed), in, out, padded(out)));
+    offsets.push_back(arrays.add(std::span(layer.weight, in * out), out, in, padded(in)));
+    offsets.push_back(arrays.add(std::span(layer.bias, out), 1, out, padded(out)));
+  }
+  const std::span<const double> moments[] = {scaling.input_mean, scaling.input_std, scaling.output_mean,
+                                             scaling.output_std};
+  for (const auto& values : moments) offsets.push_back(arrays.add(values));
+  for (const auto& values : scaling.jacobian) offsets.push_back(arrays.add(values));
+
+  const CurrentGpu current(gpu);
+  const Stream stream(gpu);
+  impl->memory = Buffer(gpu, arrays.bytes().size(), MemoryUse::parameters);
+  copy_bytes(stream, impl->memory.data(), arrays.bytes().data(), arrays.bytes().size());
+  stream.synchronize();
+  auto next = offsets.begin();
+  const auto assign = [&]<class E>(const E*& array) {
+    array = reinterpret_cast<const E*>(impl->memory.data() + *next++);
+  };
+  for (std::int64_t k = 0; k < source.count; ++k) {
+    assign(net.layer[k].by_input);
+    assign(net.layer[k].by_output);
+    assign(net.layer[k].bias);
+  }
+  assign(net.input_mean);
+  assign(net.input_std);
+  assign(net.output_mean);
+  assign(net.output_std);
+  for (const T*& array : net.scale) assign(array);
+  on_gpu(stream, [&](const auto& of_gpu) { impl->nodes = states_nodes<T>(of_gpu, net); });
+  require_usage(impl->nodes > 0, "moving a network to ", name(gpu), ": the ", net.values(true), " values of a node in ",
+                8 * sizeof(T), " bits do not fit 16 times in the shared memory of a block; use the CPU",
+                sizeof(T) == 8 ? ", or single precision" : "");
+  impl_ = std::move(impl);
+}
+
+template <class T>
+FeedForwardStates<T>::FeedForwardStates(FeedForwardStates&&) noexcept = default;
+template <class T>
+FeedForwardStates<T>::~FeedForwardStates() = default;
+
+template <class T>
+template <class S>
+void FeedForwardStates<T>::predict(const Stream& stream, std::int64_t n, StateView<const S> x, StateView<S> y) const {
+  on_gpu(stream, [&](const auto& of_gpu) {
+    visit_nodes(impl_->nodes, [&]<int kNodes>() {
+      gpu::launch(of_gpu, grid_of(impl_->net, n, kNodes, false, 1), predict_states_kernel<kNodes, T, S>, impl_->net, n,
+                  x, y);
+    });
   });
 }
 
-template <class T, class S>
-void jacobian_states(const Stream& stream, int nodes, const StatesNetwork<T>& net, std::int64_t n, StateView<const S> x,
-                     const StatesMask<S>& mask, int units, S* j) {
-  const std::int64_t passes = net.n_out() < net.n_in() ? net.n_out() : net.n_in();
-  visit_nodes(nodes, [&]<int kNodes>() {
-    gpu::launch(stream,
-                {.grid = gpu::ceil_div(n, kNodes),
-                 .block = kThreads,
-                 .shared_bytes = shared_bytes(net, kNodes, true),
-                 .flops = products(net, n) * static_cast<double>(1 + passes)},
-                jacobian_states_kernel<kNodes, T, S>, net, n, x, mask, std::int64_t{units}, j);
+template <class T>
+template <class S>
+void FeedForwardStates<T>::jacobian(const Stream& stream, std::int64_t n, StateView<const S> x,
+                                    const StatesMask<S>& mask, int units, S* j) const {
+  const StatesNetwork<T>& net = impl_->net;
+  const std::int64_t passes = std::min(net.n_out(), net.n_in());
+  on_gpu(stream, [&](const auto& of_gpu) {
+    visit_nodes(impl_->nodes, [&]<int kNodes>() {
+      gpu::launch(of_gpu, grid_of(net, n, kNodes, true, 1 + passes), jacobian_states_kernel<kNodes, T, S>, net, n, x,
+                  mask, std::int64_t{units}, j);
+    });
   });
 }
 
 template <class S>
 void multiply_states(const Stream& stream, std::int64_t n, std::int64_t n_out, std::int64_t n_in, const S* k,
-                     StateView<const S> from, StateView<S> to, bool transposed, bool accumulate) {
-  gpu::launch(stream, gpu::thread_per_element(n * (transposed ? n_in : n_out), kThreads), multiply_states_kernel<S>, n,
-              n_out, n_in, k, from, to, std::int64_t{transposed}, std::int64_t{accumulate});
+                     StateView<const S> from, StateView<S> to, Transposed transposed, bool accumulate) {
+  const std::int64_t results = n * (transposed == Transposed::yes ? n_in : n_out);
+  on_gpu(stream, [&](const auto& of_gpu) {
+    gpu::launch(of_gpu, gpu::thread_per_element(results, kThreads), multiply_states_kernel<S>, n, n_out, n_in, k, from,
+                to, std::int64_t{transposed == Transposed::yes}, std::int64_t{accumulate});
+  });
 }
 
-template int states_nodes(const Stream&, const StatesNetwork<float>&);
-template int states_nodes(const Stream&, const StatesNetwork<double>&);
-#define INSTANTIATE(T, S)                                                                                      \
-  template void predict_states(const Stream&, int, const StatesNetwork<T>&, std::int64_t, StateView<const S>,  \
-                               StateView<S>);                                                                  \
-  template void jacobian_states(const Stream&, int, const StatesNetwork<T>&, std::int64_t, StateView<const S>, \
-                                const StatesMask<S>&, int, S*);
-INSTANTIATE(float, float)
-INSTANTIATE(float, double)
-INSTANTIATE(double, double)
-#undef INSTANTIATE
-LOCKSTEP_EACH_FLOAT(multiply_states)
+template class FeedForwardStates<float>;
+template class FeedForwardStates<double>;
+#define LOCKSTEP_STATES(T, S)                                                                                         \
+  template void FeedForwardStates<T>::predict(const Stream&, std::int64_t, StateView<const S>, StateView<S>) const;   \
+  template void FeedForwardStates<T>::jacobian(const Stream&, std::int64_t, StateView<const S>, const StatesMask<S>&, \
+                                               int, S*) const;
+LOCKSTEP_STATES(float, float)
+LOCKSTEP_STATES(float, double)
+LOCKSTEP_STATES(double, double)
+#undef LOCKSTEP_STATES
+#define LOCKSTEP_MULTIPLY(S)                                                                                           \
+  template void multiply_states(const Stream&, std::int64_t, std::int64_t, std::int64_t, const S*, StateView<const S>, \
+                                StateView<S>, Transposed, bool);
+LOCKSTEP_MULTIPLY(float)
+LOCKSTEP_MULTIPLY(double)
+#undef LOCKSTEP_MULTIPLY
 
-}  // namespace lockstep::ops::cuda
+}  // namespace lockstep::ops
