@@ -2,9 +2,9 @@
 
 #include <omp.h>
 
-#include "attention_kernels.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/ops/rope.hpp"
+#include "ops/attention/packed_attention_cuda.hpp"
 #include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops {
@@ -67,22 +67,23 @@ cpu::AttentionHead<T> head_of(std::int64_t b, std::int64_t h, const Extents& e, 
 
 /// The arguments for a GPU, which computes all heads in one launch.
 template <class T>
-cuda::Attention<T> all_heads(const Extents& e, const Tensor& y, const Tensor& lse, const Tensor& qkv,
-                             const AttentionOptions& options) {
+cuda::PackedAttention<T> all_heads(const Extents& e, const Tensor& y, const Tensor& lse, const Tensor& qkv,
+                                   const AttentionOptions& options) {
   require(e.width <= cuda::kMostHeadColumns, "attention: heads of ", e.width, " columns: a GPU takes at most ",
           cuda::kMostHeadColumns);
   const T* q = qkv.data<T>();
-  cuda::Attention<T> a{.batch = e.batch,
-                       .time = e.time,
-                       .heads = e.heads,
-                       .width = e.width,
-                       .scale = static_cast<real_t<T>>(options.scale),
-                       .q = q,
-                       .k = q + e.columns(),
-                       .v = q + 2 * e.columns(),
-                       .stride = 3 * e.columns(),
-                       .y = y,
-                       .lse = lse};
+  cuda::PackedAttention<T> a{.batch = e.batch,
+                             .time = e.time,
+                             .heads = e.heads,
+                             .width = e.width,
+                             .scale = static_cast<real_t<T>>(options.scale),
+                             .q = q,
+                             .k = q + e.columns(),
+                             .v = q + 2 * e.columns(),
+                             .stride = 3 * e.columns(),
+                             .y = y,
+                             .lse = lse};
+  a.product_flops = 2 * static_cast<double>(e.batch * e.heads * e.time * e.time * e.width);
   a.dropout = options.dropout;
   a.samples = options.samples.data();
   a.draws = WeightDraws(e.time);
@@ -119,7 +120,7 @@ void for_each_head(const Extents& e, double products, const F& f) {
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& qkv,
                        const AttentionOptions& options) {
   const Extents e = extents_of("attention", y, lse, qkv, options);
-  on_gpu(y, [&]<class T>() { cuda::attention_forward<T>(stream, all_heads<T>(e, y, lse, qkv, options)); });
+  on_gpu(y, [&]<class T>() { cuda::packed_attention_forward<T>(stream, all_heads<T>(e, y, lse, qkv, options)); });
   on_cpu(y, [&]<class T>() {
     rotate(stream, qkv, options, Rotation::forward);
     const auto kernel = cpu::active_attention_kernels<T>().forward;
@@ -138,13 +139,13 @@ void attention_backward(Stream& stream, Target dqkv, const Tensor& dy, const Ten
   require(!options.cos || !dqkv.accumulate, "attention backward: the gradient of rotated inputs must be stored");
   const std::int64_t columns = e.columns();
   on_gpu(y, [&]<class T>() {
-    cuda::Attention<T> a = all_heads<T>(e, y, lse, qkv, options);
+    cuda::PackedAttention<T> a = all_heads<T>(e, y, lse, qkv, options);
     a.dy = dy.data<T>();
     a.dq = dqkv.tensor.data<T>();
     a.dk = a.dq + columns;
     a.dv = a.dk + columns;
     a.add_dq = a.add_dkv = dqkv.accumulate;
-    cuda::attention_backward<T>(stream, a);
+    cuda::packed_attention_backward<T>(stream, a, e.batch * e.time);
   });
   on_cpu(y, [&]<class T>() {
     const auto kernel = cpu::active_attention_kernels<T>().backward;

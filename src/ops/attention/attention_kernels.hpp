@@ -58,32 +58,8 @@ LOCKSTEP_KERNELS(AttentionKernels, attention_kernels)
 
 namespace cuda {
 
-/// All heads of all sequences. Rows of q, k, v and their gradients are `stride` elements apart, those of y and dy heads
-/// * width.
-template <class T>
-struct Attention {
-  std::int64_t batch = 0, time = 0, heads = 1, width = 0;
-  real_t<T> scale = 1;
-  const T *q = nullptr, *k = nullptr, *v = nullptr;
-  std::int64_t stride = 0;
-  T* y = nullptr;
-  real_t<T>* lse = nullptr;  ///< (batch, heads, time), or null
-  const T* dy = nullptr;
-  T *dq = nullptr, *dk = nullptr, *dv = nullptr;
-  bool add_dq = false, add_dkv = false;
-  Dropout dropout = {};
-  const std::uint64_t* samples = nullptr;  ///< (batch)
-  WeightDraws draws = {};
-  const real_t<T>*cos = nullptr,
-        *sin = nullptr;  ///< (time, width / 2): q and k are rotated when they are loaded; or null
-};
 /// Widest head that the kernels support, in columns.
 inline constexpr std::int64_t kMostHeadColumns = 128;
-
-template <class T>
-void attention_forward(const Stream& stream, const Attention<T>& a);
-template <class T>
-void attention_backward(const Stream& stream, const Attention<T>& a);
 
 }  // namespace cuda
 }  // namespace lockstep::ops

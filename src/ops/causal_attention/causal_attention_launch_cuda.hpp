@@ -59,16 +59,16 @@ template <class T>
 ops::cuda::PackedAttention<T> packed_attention_of(const CausalPlan& plan, const CausalRows<const T>& x,
                                                   std::int64_t columns, const CausalAttention& a) {
   using R = real_t<T>;
-  ops::cuda::PackedAttention<T> packed{{.batch = plan.sequences,
-                                        .time = plan.longest,
-                                        .heads = a.heads,
-                                        .width = columns / a.heads,
-                                        .scale = 1 / std::sqrt(static_cast<R>(columns / a.heads)),
-                                        .q = x.q,
-                                        .k = x.k,
-                                        .v = x.v,
-                                        .stride = x.stride},
-                                       x.kv_stride};
+  ops::cuda::PackedAttention<T> packed{.batch = plan.sequences,
+                                       .time = plan.longest,
+                                       .heads = a.heads,
+                                       .width = columns / a.heads,
+                                       .scale = 1 / std::sqrt(static_cast<R>(columns / a.heads)),
+                                       .q = x.q,
+                                       .k = x.k,
+                                       .v = x.v,
+                                       .stride = x.stride,
+                                       .kv_stride = x.kv_stride};
   packed.dropout = a.dropout;
   packed.samples = staged_copy(a.rows.samples.data());
   packed.draws.row_groups = std::uint64_t{1} << 28;
