@@ -2,13 +2,13 @@
 
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/f16.hpp"
+#include "lockstep/ops/node_rows.hpp"
 #include "ops/every_isa.hpp"
-#include "support/op_row.hpp"
-#include "support/test.hpp"
+#include "ops/on_both.hpp"
 
 namespace {
 
-/// A random matrix with empty, single-entry and long rows; row 0 has a third of all columns, row 2 and 4 have many entries.
+/// A random matrix with empty, single-entry and long rows; row 0 has a third of all columns, rows 2 and 4 many.
 struct Sparse {
   std::vector<std::int64_t> indptr = {0};
   std::vector<std::int32_t> column;
@@ -142,5 +142,51 @@ TEST_SUITE("ops.spmm") {
     };
     same(bf16{}, to_bf16, from_bf16);
     same(f16{}, to_f16, from_f16);
+  }
+}
+
+TEST_SUITE("ops.spmm.cuda" * doctest::skip(!gpu_present())) {
+  TEST_CASE("a row of spmm has the same bits however many rows a block computes") {
+    constexpr std::int64_t kRows = 9001, kPart = 1300, kWidth = 20, kColumns = 90;
+    std::vector<std::int64_t> indptr = {0};
+    std::vector<std::int32_t> column;
+    const Philox draw(5, 0, "matrix");
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      for (std::int64_t e = 0; e < (r % 1500 == 7 ? 600 : r % 5 == 3 ? 40 : r % 3); ++e)
+        column.push_back(static_cast<std::int32_t>(draw.below(kColumns, column.size())));
+      indptr.push_back(std::ssize(column));
+    }
+    std::vector<std::uint64_t> bits = {0x123456789abcdef, 0x5555555};
+    agrees_on_both(
+        [&](Place& p) {
+          const Tensor x = p.in("x", {kColumns, kWidth}), values = p.in("values", {std::ssize(column)});
+          const ops::CsrPattern pattern = {p.host(indptr), p.host(column)};
+          for (const ops::RowBits columns : {ops::RowBits(), ops::RowBits(p.host(bits))}) {
+            const Tensor all = p.out("all", {kRows, kWidth}), parts = p.out("parts", all.shape());
+            ops::spmm(p.stream, {all}, pattern, values, x, ops::RowSet::range(0, kRows), columns);
+            for (std::int64_t first = 0; first < kRows; first += kPart)
+              ops::spmm(p.stream, {parts}, pattern, values, x,
+                        ops::RowSet::range(first, std::min(kPart, kRows - first)), columns);
+            CHECK(same_bits(HostView(all), HostView(parts)));
+          }
+        },
+        2e-6, 1e-13);
+  }
+
+  TEST_CASE("spmm reads bf16 as the CPU does, after the same rounding") {
+    constexpr std::int64_t kRows = 75, kColumns = 90;
+    const Sparse m(kRows, kColumns);
+    std::vector<std::int32_t> all(kColumns);
+    std::iota(all.begin(), all.end(), 0);
+    std::swap(all.front(), all[to_size(m.column.front())]);  // a row of x that the matrix reads
+    for (const std::int64_t width : {7, 64}) {
+      const auto run = [&](Place& p) {
+        const Tensor x = p.in("x", {kColumns, width}), half = p.put(OwnedTensor(DType::bf16, x.shape()));
+        ops::round_node_rows(p.stream, half, x, ops::RowSet::list(p.host(all)));
+        ops::spmm(p.stream, {p.out("y", {kRows, width})}, {p.host(m.indptr), p.host(m.column)},
+                  p.in("values", {std::ssize(m.column)}), half, ops::RowSet::range(0, kRows));
+      };
+      CHECK(device_faults(run, {2e-6, 0, 0, 0}) == "");
+    }
   }
 }
