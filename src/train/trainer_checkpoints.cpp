@@ -222,17 +222,21 @@ void Trainer::Impl::save(const std::filesystem::path& path, bool in_place) {
 }
 
 bool Trainer::Impl::save_now(const std::filesystem::path& path) {
-  constexpr std::chrono::seconds kRetryEvery(10);
+  constexpr double kRetryEvery_s = 10;
   const double limit_s = 60 * config.checkpoint.retry_minutes;
+  const int before = signals->received();
+  const auto told_to_end = [&] { return signals->received() != before; };
   const Stopwatch watch;
   for (bool first = true;; first = false) {
     save(path, true);
     if (comm.agree(written, "result of the checkpoint")) return true;
-    if (!comm.agree(!writes() || watch.seconds() < limit_s, "time for another try")) return written;
+    if (!comm.agree(!told_to_end() && (!writes() || watch.seconds() < limit_s), "time for another try")) return written;
     if (first && writes())
       log::warning("the state stays in memory and is written again every 10 s, for ", config.checkpoint.retry_minutes,
                    " minutes (checkpoint.retry_minutes): free some space");
-    std::this_thread::sleep_for(kRetryEvery);
+    const Stopwatch pause;
+    while (pause.seconds() < kRetryEvery_s && !told_to_end())
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
 

@@ -53,6 +53,10 @@ fs::path choose_checkpoint(const Options& options, RunConfig& config) {
         !chosen.empty() || rejected.empty(), "run directory '", config.run.dir,
         "': none of its checkpoints is whole; use --resume never to start again (the existing files are kept)");
     if (chosen.empty()) return {};
+    const std::vector<fs::path> all = folder.candidates();
+    for (auto older = std::ranges::find(all, chosen); older != all.end(); ++older)
+      if (older->filename().string().starts_with("rescue-") && *older != chosen)
+        log::info(older->string(), " is not newer than ", chosen.filename().string(), " and is not used");
   }
   const CheckpointReader reader(chosen);
   std::string list;
