@@ -179,6 +179,8 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
                  .facts = {{"run", join(version_line(), "; seed ", config.run.seed, "; directory ", config.run.dir)}}};
   if (!config.given.empty()) facts.facts.emplace_back("configuration", config.given);
   for (auto& fact : trainer.facts()) facts.facts.push_back(std::move(fact));
+  if (const char* nodes = std::getenv("LOCKSTEP_LEFT_OUT"); nodes != nullptr && *nodes != 0)
+    facts.facts.emplace_back(kNodesLeftOut, nodes);
   const auto first = config.task->pretraining();
   const fs::path first_run = fs::path(config.run.dir) / kPretrainingFolder;
   if (first) facts.facts.emplace_back("initial weights", join("trained as ", first->kind, " in ", first_run.string()));
