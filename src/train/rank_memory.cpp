@@ -91,7 +91,7 @@ RankMemory rank_memory(const RunConfig& c, const PlannedRanks& r, const TaskNeed
   const double weights = parameters * element, twice = static_cast<double>(needs.parameters_with_two_states),
                average = c.optim.ema > 0 ? weights : 0, all_state = state * (trained + twice),
                carried = needs.carried_bytes_per_sample * static_cast<double>(batch * c.batch.accumulate);
-  const bool copied = r.ranks > 1 && c.checkpoint.partner_steps != 0 && needs.state_divided;
+  const bool copied = r.ranks > 1 && c.checkpoint.partner_steps != 0 && (on_gpu || needs.state_divided);
   return {.weights = weights,
           .rounded = is_half(c.storage()) ? parameters * static_cast<double>(size_bytes(c.storage())) : 0,
           .gradients = (buffers * (shared - table) + table) * element + packed,
