@@ -3,8 +3,8 @@
 # docs/cluster.md.
 #
 # Variables that a script may set: LOCKSTEP_HOME, LOCKSTEP, LOCKSTEP_PREP, LAUNCHER, SRUN_MPI, SRUN_FLAGS,
-# MPIEXEC, MPIRUN_FLAGS, INTERFACE, SITE, WAIT, PREFLIGHT, RETRIES, RESCUES, SPARES, MAX_RESTARTS; under PBS also SCRIPT
-# and STOP_BEFORE.
+# MPIEXEC, MPIRUN_FLAGS, INTERFACE, SITE, WAIT, PREFLIGHT, RETRIES, RESCUES, SPARES, GROW, MAX_RESTARTS; under PBS also
+# SCRIPT and STOP_BEFORE.
 
 # Before all else: without a trap a signal ends the script.
 say() { echo "[$(date +%H:%M:%S)] $*"; }
@@ -19,6 +19,7 @@ on_signal() {
 }
 trap 'on_signal USR1' USR1
 trap 'on_signal TERM' TERM
+trap on_news USR2
 
 LOCKSTEP=${LOCKSTEP:-$LOCKSTEP_HOME/build/bin/lockstep}
 LOCKSTEP_PREP=${LOCKSTEP_PREP:-$(dirname "$(type -P "$LOCKSTEP" || echo "$LOCKSTEP")")/lockstep-prep}
@@ -67,7 +68,9 @@ fi
 
 SPARES=${SPARES:-0}
 [[ $SPARES =~ ^[0-9]+$ && $SPARES -lt $NODES ]] || { say "SPARES=$SPARES: the job has $NODES nodes; at least one must train"; exit 2; }
+[[ ${GROW:-0} =~ ^[0-9]+$ ]] || { say "GROW=$GROW: it is a number of seconds"; exit 2; }
 NODES=$((NODES - SPARES))
+WANTED=$NODES
 MPIEXEC=${MPIEXEC:-mpirun}
 # Slurm's interface for the MPI library of the program.
 if [ "$LAUNCHER" != mpirun ] && [ -z "${SRUN_MPI:-}" ]; then
@@ -127,9 +130,14 @@ if [ -n "${PBS_JOBID:-}" ]; then
 fi
 
 # If the job may start again, perhaps on other nodes, training requires a run directory that all of them see.
+RECORD="$(scontrol -o show job "$JOB" 2>/dev/null) "
 if [ "${MAX_RESTARTS:-100}" != 0 ] &&
-  { [ -n "${PBS_JOBID:-}" ] || [[ "$(scontrol -o show job "$JOB" 2>/dev/null) " == *" Requeue=1 "* ]]; }; then
+  { [ -n "${PBS_JOBID:-}" ] || [[ $RECORD == *" Requeue=1 "* || $RECORD == *" ExpeditedRequeue=Yes "* ]]; }; then
   export LOCKSTEP_REQUEUE=yes
+  # An option of sbatch since Slurm 25.11, which other versions and sites refuse.
+  if [[ $RECORD != *" ExpeditedRequeue=Yes "* && $(scontrol show config 2>/dev/null) == *enable_expedited_requeue* ]]; then
+    say "with sbatch --requeue=expedite this Slurm starts the job again at once if it loses a node"
+  fi
 fi
 
 # run COMMAND...: runs it on every rank while this shell handles signals. Returns the launcher's exit code.
@@ -160,39 +168,90 @@ newest() {
 }
 BEFORE=$(newest)
 
-# train COMMAND...: as run, and again at once after the loss of a rank whose state another rank has saved, at most
-# RESCUES (10) times an hour. Under mpirun the exit code is that of the lost rank: the run directory decides.
+# The checkpoints of starts that lost a rank, the newest first, and whether the present start of train() has made one.
+rescues_of_run() { ls -t "${RUN_DIR:-.}"/{,pretrain/}checkpoints/rescue-*.h5 2>/dev/null; }
+rescued() { rescues_of_run | grep -qvxFf <(echo "$known"); }
+
+# train COMMAND...: as run, and again at once after the loss of a rank whose state another rank has saved, or to take
+# back a node; at most RESCUES (10) times an hour. Under mpirun the exit code is that of the lost rank: the run directory
+# decides.
 train() {
-  local rc before rescues=()
+  local rc known watcher why rescues=()
   while :; do
-    before=$(newest)
+    known=$(rescues_of_run) growing=0 asked=0
+    watch_run &
+    watcher=$!
+    disown  # bash reports no killed job
     run "$@"
     rc=$?
-    [[ $stopping = 0 && ! $rc =~ ^(0|2|3|85|126|127)$ && $(newest) = */rescue-* && $(newest) != "$before" ]] || return "$rc"
-    rescues=($SECONDS "${rescues[@]}")
-    if [ "${#rescues[@]}" -gt "${RESCUES:-10}" ] && [ $((SECONDS - rescues[${RESCUES:-10}])) -lt 3600 ]; then
-      say "a rank was lost: ${RESCUES:-10} starts within an hour are enough (RESCUES)"
+    kill "$watcher" 2>/dev/null
+    [ "$stopping" = 0 ] || return "$rc"
+    if [ "$growing" = 1 ] && [ "$rc" = 85 ]; then
+      why="a node answers again"
+    elif [[ ! $rc =~ ^(0|2|3|85|126|127)$ ]] && rescued; then
+      why="a rank was lost (exit code $rc), and its state is saved"
+    else
       return "$rc"
     fi
-    leave_out_lost || return "$rc"
-    say "a rank was lost (exit code $rc), and its state is saved: starting again on $NODES nodes${LOST:+, without $LOST}"
+    rescues=($SECONDS "${rescues[@]}")
+    if [ "${#rescues[@]}" -gt "${RESCUES:-10}" ] && [ $((SECONDS - rescues[${RESCUES:-10}])) -lt 3600 ]; then
+      say "$why: ${RESCUES:-10} starts within an hour are enough (RESCUES)"
+      return "$rc"
+    fi
+    [ "$asked" = 1 ] || leave_out_lost
+    [ "$NODES" -gt 0 ] || return "$rc"
+    set_launch
+    say "$why: starting again on $NODES nodes${LOST:+, without $LOST}"
   done
 }
 
-# Leaves out the nodes that do not answer, in favour of spare ones. Fails if none answers.
-leave_out_lost() {
-  local host answering=0
-  [ -z "${PBS_JOBID:-}" ] && [ "$SLURM_JOB_NUM_NODES" -gt 1 ] || return 0
-  LOST=
-  for host in $(hosts_of_job); do
-    if timeout 20 srun --mpi=none --overlap --nodes=1 --ntasks=1 --nodelist="$host" true >/dev/null 2>&1; then
-      answering=$((answering + 1))
-    else
-      LOST=${LOST:+$LOST,}$host
-    fi
+# Sends SIGUSR2 to this script if a rank was lost, or if one of the nodes that were left out answers again (asked every
+# GROW seconds).
+watch_run() {
+  local host next=$((SECONDS + ${GROW:-0}))
+  while sleep 1; do
+    if rescued; then kill -USR2 $$; return; fi
+    [ "${GROW:-0}" != 0 ] && [ "$NODES" -lt "$WANTED" ] && [ "$SECONDS" -ge "$next" ] || continue
+    for host in ${LOST//,/ }; do
+      if answers "$host"; then kill -USR2 $$; return; fi
+    done
+    next=$((SECONDS + GROW))
   done
-  NODES=$((answering < NODES ? answering : NODES))
-  [ "$NODES" -gt 0 ] && set_launch
+}
+on_news() {
+  local saved
+  interrupted=1
+  if rescued; then
+    leave_out_lost
+    asked=1
+    # The launcher waits for a lost node: srun longer than KillWait. The ranks have ended, if none writes best.h5.
+    saved=$(rescues_of_run | head -n 1)
+    [ -z "$LOST" ] || [ -n "$(find "${saved%/*}" -name 'best*.tmp.*' -newer "$saved")" ] || kill -KILL "$step" 2>/dev/null
+  else
+    growing=1
+    kill -USR1 "$step" 2>/dev/null
+  fi
+}
+
+# answers HOST: whether Slurm can start a program on this node of the job.
+answers() { timeout 20 srun --mpi=none --overlap --nodes=1 --ntasks=1 --nodelist="$1" true >/dev/null 2>&1; }
+
+# Leaves out the nodes that do not answer within 20 s, or within 4 s after the first one, in favour of spare ones.
+leave_out_lost() {
+  local host hosts folder answering all until=$((SECONDS + 20))
+  [ -z "${PBS_JOBID:-}" ] && [ "$SLURM_JOB_NUM_NODES" -gt 1 ] || return 0
+  hosts=$(hosts_of_job)
+  all=$(wc -w <<<"$hosts") folder=$(mktemp -d)
+  for host in $hosts; do answers "$host" && : >"$folder/$host" & done
+  while answering=$(ls "$folder" | wc -l) && [ "$answering" -lt "$all" ] && [ "$SECONDS" -lt "$until" ]; do
+    [ "$answering" = 0 ] || [ "$until" -le $((SECONDS + 4)) ] || until=$((SECONDS + 4))
+    sleep 0.2
+  done
+  LOST=$(ls "$folder" | grep -vxFf - <(echo "$hosts") | paste -sd,)
+  rm -rf "$folder"
+  NODES=$((answering < WANTED ? answering : WANTED))
+  export LOCKSTEP_LEFT_OUT=$LOST
+  [ -z "$LOST" ] || export SLURM_OVERLAP=1  # the earlier step may wait for a lost node
 }
 
 # What a start of a job leaves for the next one: the data set that was checked, with its size and time, and the faults
@@ -217,7 +276,7 @@ preflight() {
   local rc file lead begin end quietly=
   say "job $JOB, start $((START + 1)): $NODES nodes ($NODE_LIST), $RANKS_PER_NODE ranks per node, $THREADS threads per rank"
   lead=$(sed -nE 's/^#SBATCH --signal=.*@([0-9]+).*/\1/p' "$0")
-  if [[ -n $lead && $(scontrol -o show job "$JOB" 2>/dev/null) =~ StartTime=([^ ]+).*\ EndTime=([^ ]+) ]] &&
+  if [[ -n $lead && $RECORD =~ StartTime=([^ ]+).*\ EndTime=([^ ]+) ]] &&
     begin=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) && end=$(date -d "${BASH_REMATCH[2]}" +%s 2>/dev/null) &&
     [ $((end - begin)) -lt $((lead + 60)) ]; then
     say "warning: the time limit is $((end - begin)) s, and --signal stops the job $lead s before it: raise --time"

@@ -70,6 +70,7 @@ class MpiComm final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   const char* backend() const override { return "mpi"; }
+  CommContext& context() { return context_; }
   void all_reduce(Numbers values, ReduceOp op, const char* what) override {
     std::visit([&](auto span) { reduce(span, op, what); }, values);
   }
@@ -495,6 +496,11 @@ class MpiComm final : public Communicator {
 };
 
 }  // namespace
+
+CommContext* context_of(Communicator& comm) {
+  auto* processes = dynamic_cast<MpiComm*>(&comm);
+  return processes == nullptr ? nullptr : &processes->context();
+}
 
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, const char* channel, CommContext& context,
                                                     NodePath node_path) {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/context.hpp"
 #include "comm/deadline.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/helper_thread.hpp"
@@ -138,6 +139,7 @@ class NcclReduce final : public GpuReduce {
   NcclReduce(Communicator& comm, Device device, double timeout_s)
       : timeout_s_(timeout_s),
         rank_(comm.rank()),
+        comm_(comm),
         threads_(std::string_view(comm.backend()) == "threads" ? &comm : nullptr),
         main_(device),
         progress_(main_) {
@@ -278,18 +280,22 @@ class NcclReduce final : public GpuReduce {
 
   [[noreturn]] void give_up(const std::string& doing) {
     end(lockstep::join("NCCL, ", doing, ": no answer from the other ranks in ", timeout_s_,
-                       " s (dist.timeout): one of them is late, or gone"));
+                       " s (dist.timeout): one of them is late, or gone"),
+        true);
   }
   [[noreturn]] void fail(ncclResult_t state, const std::string& doing) {
-    end(lockstep::join("NCCL, ", doing, ": ", ncclGetErrorString(state)));
+    end(lockstep::join("NCCL, ", doing, ": ", ncclGetErrorString(state)), false);
   }
-  [[noreturn]] void end(const std::string& why) {
+  [[noreturn]] void end(const std::string& why, bool late) {
+    if (const CommContext* context = context_of(comm_); context != nullptr && context->wait_failed)
+      context->wait_failed(why + hint(), late);
     nccl_.fail(why + hint());
     throw Error(Fault::internal, nccl_.failure);
   }
 
   double timeout_s_;
   int rank_;
+  Communicator& comm_;
   Communicator* threads_;  ///< the ranks' communicator if they are threads of this process, else null
   Stream main_;            ///< makes its GPU current for this thread
   SideStream side_;

@@ -22,6 +22,7 @@ constexpr double kRescueEnds_s = 120;  // the same if it saves its state
 constexpr double kForwarded_s = 0.5;  // for the launcher to forward a report: it drops the output of ranks that it ends
 constexpr double kAbortEnds_s = 4;    // for MPI_Abort to end the job
 constexpr double kNeighbourEvery_s = 0.2;  // after a death mpirun leaves the other ranks a second
+constexpr double kNoticed_s = 2;           // for the death of a rank to be noticed
 constexpr double kQuietBeforeServing_s = 2;
 constexpr int kNodesAsked = 3;  // if this many nodes do not answer, a second report is acceptable
 }  // namespace
@@ -152,6 +153,17 @@ void Watchdog::died(const RankSeen& rank) {
   }
   raise({Alarm::Kind::dead, rank.identity.rank, timeout_s_});
   wake_.notify_all();
+}
+
+void Watchdog::wait_failed(const std::string& why, bool late) {
+  if (!saves_) return;
+  if (late) {
+    log::error(why);
+    raise({Alarm::Kind::late, s_.rank, timeout_s_});
+    wake_.notify_all();
+  }
+  for (double waited_s = 0; waited_s < kNoticed_s || s_.board->ending != 0; waited_s += kNeighbourEvery_s)
+    std::this_thread::sleep_for(std::chrono::duration<double>(kNeighbourEvery_s));
 }
 
 void Watchdog::while_waiting() {

@@ -58,6 +58,9 @@ class Watchdog {
   void died(const RankSeen& rank);
   /// Called before this rank ends the job.
   void before_end(std::function<void()> announce);
+  /// A wait for other ranks outside MPI, such as in NCCL, has failed. Ends the job like a wait in MPI if a rank is lost or
+  /// the wait has exceeded the timeout (`late`), provided that there is a state to save; else returns.
+  void wait_failed(const std::string& why, bool late);
   /// Call from the rank that waits in a collective, if the helper thread must not call MPI.
   void while_waiting();
   /// Calls MPI_Abort, then end_by_force() if this process is still alive soon after: MPI_Abort can hang if the launcher

@@ -199,6 +199,7 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
                                                         .node_of = node_of,
                                                         .hosts = context->hosts,
                                                         .rescue = [this] { return rescue(); }});
+  context->wait_failed = [this](const std::string& why, bool late) { watchdog->wait_failed(why, late); };
   if (provided >= MPI_THREAD_MULTIPLE) {
     progress = std::make_unique<Progress>();
     context->progress = progress.get();

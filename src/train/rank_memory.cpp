@@ -88,22 +88,27 @@ RankMemory rank_memory(const RunConfig& c, const PlannedRanks& r, const TaskNeed
   const double packed =
       on_gpu ? 0 : static_cast<double>(parts) * (touched * element + 4 * static_cast<double>(needs.table_rows));
   const double state = static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype()));
-  const double weights = parameters * element, twice = static_cast<double>(needs.parameters_with_two_states);
+  const double weights = parameters * element, twice = static_cast<double>(needs.parameters_with_two_states),
+               average = c.optim.ema > 0 ? weights : 0, all_state = state * (trained + twice),
+               carried = needs.carried_bytes_per_sample * static_cast<double>(batch * c.batch.accumulate);
+  const bool copied = r.ranks > 1 && c.checkpoint.partner_steps != 0 && (on_gpu || needs.state_divided);
   return {.weights = weights,
           .rounded = is_half(c.storage()) ? parameters * static_cast<double>(size_bytes(c.storage())) : 0,
           .gradients = (buffers * (shared - table) + table) * element + packed,
           .own_gradient = owned / of_ranks * element,
           .state = state * (shared + twice + owned / of_ranks),
-          .average = c.optim.ema > 0 ? weights : 0,
-          .carried = needs.carried_bytes_per_sample * static_cast<double>(batch * c.batch.accumulate),
+          .average = average,
+          .carried = carried,
           .activations = needs.activation_bytes_per_sample * of_threads * samples_at_once(c, r, needs, batch),
           .scratch = needs.scratch_bytes * of_threads + needs.gathered_bytes,
           .arrays = needs.rank_bytes,
           .evaluation = needs.evaluation_bytes * of_threads,
           .data = on_gpu ? needs.gpu_data_bytes : 0,
           .products = on_gpu && needs.activation_bytes_per_sample > 0 ? kProductScratch : 0,
+          .on_gpu = on_gpu,
           .gradient_buffers = buffers,
-          .all_state = state * (trained + twice)};
+          .all_state = all_state,
+          .whole_copy = copied ? weights + all_state + average + carried : 0};
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -222,29 +223,39 @@ void Trainer::Impl::save(const std::filesystem::path& path, bool in_place) {
 }
 
 bool Trainer::Impl::save_now(const std::filesystem::path& path) {
-  constexpr std::chrono::seconds kRetryEvery(10);
+  constexpr double kRetryEvery_s = 10;
   const double limit_s = 60 * config.checkpoint.retry_minutes;
+  const int before = signals->received();
+  const auto told_to_end = [&] { return signals->received() != before; };
   const Stopwatch watch;
   for (bool first = true;; first = false) {
     save(path, true);
     if (comm.agree(written, "result of the checkpoint")) return true;
-    if (!comm.agree(!writes() || watch.seconds() < limit_s, "time for another try")) return written;
+    if (!comm.agree(!told_to_end() && (!writes() || watch.seconds() < limit_s), "time for another try")) return written;
     if (first && writes())
       log::warning("the state stays in memory and is written again every 10 s, for ", config.checkpoint.retry_minutes,
                    " minutes (checkpoint.retry_minutes): free some space");
-    std::this_thread::sleep_for(kRetryEvery);
+    const Stopwatch pause;
+    while (pause.seconds() < kRetryEvery_s && !told_to_end())
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
 
+bool Trainer::Impl::holds_state() { return !model.params().device().is_cuda() && program->settle_alone(); }
+
 void Trainer::Impl::prepare_rescue() {
-  if (world.size() == 1 || model.params().device().is_cuda()) return;
-  if (!program->settle_alone() && config.checkpoint.partner_steps != 0) rescue_copy_due = state.step;
+  if (world.size() == 1 || std::string_view(comm.backend()) == "threads") return;
+  if (!holds_state()) {
+    if (config.checkpoint.partner_steps == 0) return;
+    rescue_copy_due = state.step;
+  }
   world.on_loss([this] { return rescue(); });
 }
 
 void Trainer::Impl::copy_for_rescue() {
   constexpr double kShare = 0.01;
   const double trained = session.seconds();
+  settle_steps();
   const Stopwatch watch;
   program->settle(true);
   {
@@ -258,25 +269,24 @@ void Trainer::Impl::copy_for_rescue() {
   if (steps < 0)
     steps = 1 + static_cast<std::int64_t>(seconds[0] / kShare * static_cast<double>(steps_here) / seconds[1]);
   if (steps_here > 0 && !std::exchange(copies_logged, true))
-    log::info(
-        "copies: the state is divided over the ranks, so each rank keeps a copy of all of it for the loss of "
-        "another; a copy takes ",
-        printed("%.2g", seconds[0]), " s and is renewed after ", steps, " steps");
+    log::info("copies: the state is ", model.params().device().is_cuda() ? "on GPUs" : "divided over the ranks",
+              ", so each rank keeps a copy of all of it for the loss of another; a copy takes ",
+              printed("%.2g", seconds[0]), " s and is renewed after ", steps, " steps");
   rescue_copy_due = state.step + steps;
 }
 
 bool Trainer::Impl::rescue() {
-  const bool whole = program->settle_alone();
+  const bool whole = holds_state();
   const std::int64_t step = whole ? state.step : rescue_copy.whole_step();
   const auto failed = [&](const std::exception& problem, const char* what) {
     log::error(what, " after step ", state.step, " could not be saved: ", log::as_error(problem).what());
   };
   try {
-    require(step >= 0, "it is divided over the ranks, and checkpoint.partner_steps = 0");
+    require(step >= 0, "it is not on this rank, and there is no copy yet");
     require(run_dir && run_dir->in_place(), "this host does not see the run directory");
     require_run_directory();
     if (writer.busy()) writer.wait(config.dist.timeout > 0 ? config.dist.timeout : 600);
-    if (ema && ema->exchanged()) ema->exchange(model.params());
+    if (whole && ema && ema->exchanged()) ema->exchange(model.params());
     create_directories_on_disk(folder->path());
     state.schedule = schedule.state();
     state.seconds = seconds_before + session.seconds();
@@ -291,7 +301,7 @@ bool Trainer::Impl::rescue() {
                "; the same command continues from there");
   try {
     const std::filesystem::path file = folder->best_file();
-    const bool unsaved = !std::filesystem::exists(file) || CheckpointReader(file).state().step != state.best_step;
+    const bool unsaved = !std::filesystem::exists(file) || CheckpointReader(file, true).state().step != state.best_step;
     if (state.best_step < 0 || state.best_step > step || !unsaved) return true;
     const bool now = whole && state.best_step == step;
     if (now) best_copy.take(parts(state, false), 0, 1, true);

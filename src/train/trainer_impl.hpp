@@ -138,6 +138,9 @@ struct Trainer::Impl {
   void prepare_rescue();
   /// Copies the state for rescue() and decides when the next copy is due. Collective.
   void copy_for_rescue();
+  /// Whether rescue() finds the state of all ranks in the memory of this one, where the last step has left it. That of a
+  /// GPU may hang when a rank is lost. Call it as TrainingProgram::settle_alone().
+  bool holds_state();
   /// Writes the state of the last finished step, or of the last copy, because another rank was lost. From a helper
   /// thread, under World::change(). Returns whether a new start continues from it.
   bool rescue();
@@ -211,7 +214,7 @@ struct Trainer::Impl {
   std::int64_t repeated_to = -1;           ///< last step that has been computed twice
   CheckpointCopy copy;                     ///< for the checkpoint that the writer writes
   CheckpointCopy best_copy, best_writing;  ///< the best weights, and the copy that the writer writes
-  CheckpointCopy rescue_copy;              ///< of an earlier step, if a rank alone does not hold the state
+  CheckpointCopy rescue_copy;              ///< of an earlier step, unless holds_state()
   std::int64_t rescue_copy_due = -1;       ///< step at which it is taken; -1: never
   bool copies_logged = false;
   bool best_pending = false;    ///< best_copy has not been written

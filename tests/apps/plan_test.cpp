@@ -108,6 +108,18 @@ TEST_SUITE("apps.plan") {
     }
   }
 
+  TEST_CASE("each of several ranks needs memory for a copy of a divided state") {
+    const Data data("synth-sudoku");
+    const auto plan = [&](const std::string& options) {
+      return succeeded(data.plan("--model.kind hrm --model.hidden_size 128 --batch.size 32 " + options)).out;
+    };
+    const std::string two = plan("--ranks 2"), without = plan("--ranks 2 --checkpoint.partner_steps 0");
+    const double copy = after(two, "copy of the state"), file = after(two, "a checkpoint");
+    CHECK(copy == doctest::Approx(file).epsilon(0.05));
+    CHECK(after(two, "\n  sum") - after(without, "\n  sum") == doctest::Approx(2 * copy).epsilon(0.05));
+    for (const std::string& none : {without, plan("--ranks 1")}) CHECK(!contains(none, "copy of the state"));
+  }
+
   TEST_CASE("a run with the largest batch fits into the memory, one with a larger batch does not") {
     const Data data("synth-sequences --users 50");
     // What the owners of the items gather for each sample grows with the number of shards. Activations do not.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Faults during training on a small Slurm: a killed rank, a stopped rank, a cut network. Each job ends in time and leaves no process
 # behind; resuming from its checkpoint ends with the weights of an undisturbed run.
+NODES=5
 source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-icecolumn --rows 4000 --seed 3 --output data.h5
 common="--train.epochs 60 --eval.every 10 --batch.size 200 --reproducible --checkpoint.every_steps 100 --checkpoint.every 0 --dist.timeout 4"
@@ -76,4 +77,34 @@ completes 200
 slurm link "$second" up
 job_says "starting again on 2 nodes, without $second" 'continuing from .*/rescue-' 'ranks: 2 on 2 hosts'
 same_model whole/checkpoints/final.h5 spare/checkpoints/final.h5
+# A node without slurmd is left out, and taken back when it answers again.
+last_of_job() { for node in node5 node4 node3 node2; do left $node && break; done; }
+export TRAIN_FLAGS="$common --train.epochs 100000 --train.log_every 1 --dist.timeout 60"
+export RUN_DIR=grown
+GROW=2 submit cpu.sbatch --no-requeue --no-kill --nodes=2 --ntasks-per-node=1
+until_true 180 trained grown || fail "grown: no checkpoint within three minutes"
+last_of_job
+slurm exec $node pkill -KILL -x slurmd
+slurm exec $node pkill -KILL -x lockstep
+until_true 60 grep -q "starting again on 1 nodes, without $node" "$(log_of)" || fail "the job does not go on without $node"
+slurm exec $node slurmd -f "$SMALL_SLURM_DIR/slurm.conf" -N $node
+until_true 90 grep -q 'a node answers again.*: starting again on 2 nodes$' "$(log_of)" || fail "$node is not taken back"
+slurm exec head scancel "$job"
+ends 60
+# A whole node goes down: seconds to the first new step.
+for launcher in srun mpirun; do
+  export RUN_DIR=down-$launcher LAUNCHER=$launcher
+  submit cpu.sbatch --no-requeue --no-kill --nodes=3 --ntasks-per-node=1
+  until_true 180 trained "$RUN_DIR" || fail "$RUN_DIR: no checkpoint within three minutes"
+  last_of_job
+  begin=$(date +%s%N)
+  kill -KILL "$(<"$SMALL_SLURM_DIR/run/$node.pid")"
+  until_true 60 grep -q 'continuing from .*/rescue-' "$(log_of)" || fail "$RUN_DIR does not go on: $(tail -n 30 "$(log_of)")"
+  next=$(($(sed -n 's/^continuing from .*rescue-.* step \([0-9]*\)$/\1/p' "$(log_of)") + 1))
+  until_true 60 grep -q "\"step\":$next," "$RUN_DIR/metrics.jsonl" || fail "$RUN_DIR has no step $next"
+  echo "$RUN_DIR: the first new step $((($(date +%s%N) - begin) / 1000000)) ms after the end of $node"
+  job_says "starting again on 2 nodes, without $node" "nodes left out: $node"
+  slurm exec head scancel "$job"
+  ends 60
+done
 passed "killed rank, lost rank, stopped rank, cut network: ended, reported, resumed, on a spare node too"

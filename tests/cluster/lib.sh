@@ -1,5 +1,5 @@
-# Library of the tests on a small Slurm: `source lib.sh BIN_DIR` starts four nodes, which stop on exit. Where that is
-# impossible, it skips the test with a reason.
+# Library of the tests on a small Slurm: `source lib.sh BIN_DIR` starts NODES (4) nodes, which stop on exit. Where that
+# is impossible, it skips the test with a reason.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 home=$(cd "$here/../.." && pwd)
 source "$here/../apps/e2e/lib.sh" "$@"
@@ -8,7 +8,7 @@ needs python3 python3
 export SMALL_SLURM_DIR=$(mktemp -d /tmp/lsXXXXXX)
 slurm() { "$here/small_slurm.sh" "$@"; }
 trap 'code=$?; cd /; slurm down; [ -n "${KEEP_WORK:-}" ] && echo "kept $work" || rm -rf "$work"; exit $code' EXIT
-slurm up 4 || exit $?
+slurm up "${NODES:-4}" || exit $?
 
 # Jobs are submitted from a folder with slurm/ and build/, as users do.
 ln -s "$home/slurm" slurm

@@ -9,13 +9,16 @@ ln -s "$home/configs" configs
 # srun drops its own options and starts the program once. The programs record how they were started and exit with $CODE.
 cat >fake/srun <<'END'
 #!/usr/bin/env bash
+[[ ! -e silent || "$*" != *--nodelist=n2* ]] || exit 1
 while [[ $1 == --* ]]; do shift; done
 exec "$@"
 END
 cat >fake/scontrol <<'END'
 #!/usr/bin/env bash
 echo "scontrol $*" >>calls
-[ "$1" != -o ] || echo "JobId=7 JobState=${STATE:-COMPLETING} Reason=${REASON:-None} Requeue=${REQUEUE:-1} ${TIMES:-}Restarts=${RESTARTS:-0}"
+[ "$1" != -o ] || echo "JobId=7 JobState=${STATE:-COMPLETING} Reason=${REASON:-None} Requeue=${REQUEUE:-1} ${MORE:-}${TIMES:-}Restarts=${RESTARTS:-0}"
+[ "$2" != hostnames ] || tr , '\n' <<<"$3"
+[ "$2" != config ] || echo "SlurmctldParameters = ${PARAMETERS:-(null)}"
 [ "$1" != requeue ] || exit "${REQUEUE_CODE:-0}"
 END
 cat >fake/program <<'END'
@@ -29,12 +32,17 @@ case $(basename "$0") in
   lockstep)
     [ "$1" = train ] || exit 0
     [ -z "${TERM_DURING_TRAINING:-}" ] || { trap : USR1; kill -TERM $PPID; sleep 1; }
-    echo "threads $OMP_NUM_THREADS, requeue ${LOCKSTEP_REQUEUE:-no}" >>calls
+    echo "threads $OMP_NUM_THREADS, requeue ${LOCKSTEP_REQUEUE:-no}, without ${LOCKSTEP_LEFT_OUT:-none}" >>calls
     all="$*" && folder=${all#*--run-dir } && folder=${folder%% *}/checkpoints number=$(wc -l <calls)
     mkdir -p "$folder"
     [[ ${CODE:-0} != 85 || -n "${NO_CHECKPOINT:-}" ]] || touch "$folder/step-$number$RANDOM.h5"
+    if [ -n "${LOCKSTEP_LEFT_OUT:-}" ]; then  # trains until it is stopped
+      trap 'touch "$folder/step-$number.h5"; exit 85' USR1
+      rm silent
+      sleep 20 & wait
+    fi
     # Mpirun has the exit code of the lost rank.
-    [ "$(grep -c 'lockstep train' calls)" -gt "${LOSSES:-0}" ] || { touch "$folder/rescue-$number.h5"; exit "${LOSS_CODE:-86}"; }
+    [ "$(grep -c 'lockstep train' calls)" -gt "${LOSSES:-0}" ] || { touch "$folder/rescue-$number$RANDOM.h5"; exit "${LOSS_CODE:-86}"; }
     exit "${CODE:-0}"
     ;;
 esac
@@ -127,6 +135,13 @@ done
 LOSSES=5 RESCUES=1 job 86 cpu.sbatch
 [ "$(grep -c 'lockstep train' calls)" = 2 ] || fail "$(grep -c 'lockstep train' calls) starts"
 called 'scontrol requeue'
+# A node that does not answer is left out, and taken back when it answers again.
+touch silent
+SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST=n1,n2 GROW=1 LOSSES=1 job 0 cpu.sbatch
+says 'its state is saved: starting again on 1 nodes, without n2$' 'a node answers again.*: starting again on 2 nodes$'
+[ "$(grep -o 'without .*' calls | xargs)" = 'without none without n2 without none' ] || fail "$(cat calls)"
+GROW=-1 job 2 cpu.sbatch
+says 'GROW=-1: it is a number of seconds'
 for spares in 1 -1 x; do
   SPARES=$spares job 2 cpu.sbatch
   says "SPARES=$spares: the job has 1 nodes"
@@ -143,6 +158,12 @@ REQUEUE=0 job 0 cpu.sbatch
 called 'requeue no'
 MAX_RESTARTS=0 job 0 cpu.sbatch
 called 'requeue no'
+# Expedited requeueing, where Slurm has it, is recommended and recognised.
+PARAMETERS=cloud_dns,enable_expedited_requeue job 0 cpu.sbatch
+says 'with sbatch --requeue=expedite this Slurm'
+PARAMETERS=enable_expedited_requeue REQUEUE=0 MORE='ExpeditedRequeue=Yes ' job 0 cpu.sbatch
+called 'requeue yes'
+! grep -q expedite last.out || fail "an option is recommended that the job has"
 
 # A short time limit is a warning. A quick preflight prints one line.
 TIMES='StartTime=2026-11-29T10:00:00 EndTime=2026-11-29T10:04:00 ' job 0 cpu.sbatch

@@ -219,26 +219,38 @@ if section last; then
 fi
 
 if section stalled && [ "$gpus" -gt 1 ]; then
-  # One rank is stopped during the training: the other one ends the job and says where it waited, also if NCCL's abort
-  # hangs. Evaluations, checkpoints, log records and graphs use MPI, not NCCL: the signal follows the first log record at
+  # One rank is killed or stopped during the training: the other one saves the last copy of the state and ends the job,
+  # or, without copies, ends it also if NCCL's abort hangs. It says where it waited. Evaluations, checkpoints, log records and graphs use MPI, not NCCL: the signal follows the first log record at
   # once, so that it finds the rank in one of the 200 steps up to the next one.
   # The average of the weights is freed before NCCL's communicator, and that waits for the collectives in progress.
-  for hangs in "" LOCKSTEP_CUDA_HOST_ABORT_HANGS=1; do
+  for how in killed stopped hangs; do
+    hangs='' signal=STOP copies=-1
+    [ $how != killed ] || signal=KILL
+    [ $how != hangs ] || hangs=LOCKSTEP_CUDA_HOST_ABORT_HANGS=1 copies=0
+    options=(--threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --checkpoint.partner_steps $copies
+      --train.log_every 200 --log-level detail --run-dir "$how" --device cuda --backend nccl --graphs off
+      --dist.gpu_bucket_bytes 1 --optim.ema 0.9 --timeout 2)
     rm -f log.txt pid-1  # of the job before, whose steps and process must not be taken for this one's
     # shellcheck disable=SC2016
     timeout 120 "${mpirun[@]}" -n 2 env $hangs bash -c 'echo $$ > pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' rank \
-      "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --train.log_every 200 --log-level detail --run-dir "stalls$hangs" --device cuda --backend nccl --graphs off --dist.gpu_bucket_bytes 1 --optim.ema 0.9 --timeout 2 > log.txt 2>&1 &
+      "$lockstep" train "${options[@]}" > log.txt 2>&1 &
     job=$!
     until grep -qs "^step 200/" log.txt; do
       if ! kill -0 $job; then fail "the job ended before step 200"; fi
       sleep 0.1
     done
-    kill -STOP "$(cat pid-1)"
-    if wait $job; then fail "a job with a stopped rank succeeded"; fi
-    says "error \[rank 0/2, .*NCCL, step [0-9]*, .* (collective [0-9]* of [0-9]*): no answer from the other ranks in 2 s"
-    [ -z "$hangs" ] || says "ncclCommAbort has not returned for .*this rank was ending because of: NCCL, step"
+    kill -$signal "$(cat pid-1)"
+    if wait $job; then fail "a job with a lost rank succeeded"; fi
+    [ $how = killed ] || says "error \[rank 0/2, .*NCCL, step [0-9]*, .* (collective [0-9]* of [0-9]*): no answer from the other ranks in 2 s"
+    if [ $how = hangs ]; then
+      says "ncclCommAbort has not returned for .*this rank was ending because of: NCCL, step"
+    else
+      says "the state after step [0-9]* is saved"
+      run "${mpirun[@]}" -n 2 "$lockstep" train "${options[@]}"
+      says "continuing from $how/checkpoints/rescue-"
+    fi
   done
-  echo "ok  a stopped rank"
+  echo "ok  a lost rank"
 fi
 
 # A kernel faults, and from then on every call of the runtime fails, also those of destructors: one message, at once.

@@ -45,6 +45,9 @@ DirectoryOwner owner_of(const std::filesystem::path& dir);
 /// The first of `previous-1`, `previous-2`, ... in a run directory that does not exist.
 std::filesystem::path next_previous(const std::filesystem::path& dir);
 
+/// The name of a fact: the nodes of the job that a start was launched without.
+inline constexpr const char* kNodesLeftOut = "nodes left out";
+
 /// Facts about the run as a whole, for its files and report.
 struct RunFacts {
   std::string title;                 ///< "emulator, icecolumn.h5"

@@ -18,13 +18,15 @@ struct PlannedRanks {
 struct RankMemory {
   double weights = 0, rounded = 0, gradients = 0, own_gradient = 0, state = 0, average = 0, carried = 0;
   double activations = 0, scratch = 0, arrays = 0, evaluation = 0;
-  double data = 0;              ///< the data set in GPU memory
-  double products = 0;          ///< scratch of the GPU's matrix products
+  double data = 0;      ///< the data set in GPU memory
+  double products = 0;  ///< scratch of the GPU's matrix products
+  bool on_gpu = false;
   double gradient_buffers = 0;  ///< number of buffers in `gradients`
   double all_state = 0;         ///< optimizer state of all ranks
+  double whole_copy = 0;        ///< of the state of all ranks, in host memory, for the loss of another rank
   double sum() const {
     return weights + rounded + gradients + own_gradient + state + average + carried + activations + scratch + arrays +
-           evaluation + data + products;
+           evaluation + data + products + (on_gpu ? 0 : whole_copy);
   }
 };
 

@@ -75,6 +75,7 @@ struct TaskNeeds {
   std::int64_t owned_parameters = 0;  ///< trained values with an owner: no other rank stores their gradient and
                                       ///< optimizer state, and no thread has a separate gradient
   double gathered_bytes = 0;          ///< memory of a rank for results of the owners for all samples of a step
+  bool state_divided = false;         ///< several ranks: TrainingProgram::settle_alone() returns false
   bool row_sparse = false;  ///< a special program stores gradients of rows separately and sums them in a second buffer
   std::int64_t table_rows = 0, table_columns = 0;  ///< a table: each thread or shard stores gradients only for the
                                                    ///< rows that it touches

@@ -134,6 +134,8 @@ std::int64_t largest_batch(const PlanArguments& a, std::int64_t samples, double 
   return fitting * unit;
 }
 
+constexpr const char* kWhyCopied = "in each rank, for the loss of another (checkpoint.partner_steps)";
+
 void print(const PlanArguments& a, const TaskNeeds& needs) {
   const RunConfig& c = a.config;
   const std::int64_t per_node = ranks_per_node(a), threads = threads_of(a);
@@ -188,6 +190,7 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   if (m.data > 0) row("data set", m.data, "a copy in the GPU's memory, if it fits");
   if (m.scratch > 0) row("scratch of the loss", m.scratch);
   if (m.evaluation > 0) row("evaluation", m.evaluation, "scores of all candidates, of each thread");
+  if (m.whole_copy > 0 && !on_gpu) row("copy of the state", m.whole_copy, kWhyCopied);
   row("sum", m.sum());
   std::cout << "\nMemory of a node\n";
   row("data set", held,
@@ -205,6 +208,7 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   row("checkpoint's copy", share, sharded ? "a share in each rank" : "in rank 0, written while the training goes on");
   row("best weights", best, "in rank 0: the last ones, and those that are being written");
   if (gathered > 0) row("others' state", gathered, "in each rank while a checkpoint is copied or written");
+  if (m.whole_copy > 0 && on_gpu) row("copy of the state", m.whole_copy * static_cast<double>(per_node), kWhyCopied);
   if (!on_gpu) row("sum", node + copies, "of rank 0's node");
   const bool given = a.memory_gib > 0;
   const double memory = given    ? std::ldexp(a.memory_gib, 30)

@@ -44,6 +44,16 @@ std::string last_checkpoint(const fs::path& dir) {
   return join(newest.filename().string(), ", ", human_seconds(std::max(0.0, age.count())), " ago");
 }
 
+constexpr const char* kContinued = "  continued after step ";
+
+/// ", without node2": the nodes that a start was launched without, of its part of train.log; or "".
+std::string nodes_left_out(const std::string& log) {
+  const std::string line = join("  ", kNodesLeftOut, ": ");
+  const auto at = log.find(line);
+  return at == std::string::npos ? ""
+                                 : ", without " + log.substr(at + line.size(), log.find('\n', at) - at - line.size());
+}
+
 /// The rows of a run and of the runs in its directory.
 void add_rows(const fs::path& dir, std::vector<std::vector<std::string>>& rows) {
   const RunRecords records = read_run_records(dir);
@@ -54,16 +64,15 @@ void add_rows(const fs::path& dir, std::vector<std::vector<std::string>>& rows) 
     const bool done = !owner.lives && has_finished(dir, records);
     const std::string log = read_if_there(dir / "train.log");
     std::int64_t starts = 1;
-    for (auto at = log.find("  continued after step "); at != std::string::npos;
-         at = log.find("  continued after step ", at + 1))
+    std::size_t last_start = 0;
+    for (auto at = log.find(kContinued); at != std::string::npos; at = log.find(kContinued, at + 1)) {
       ++starts;
-    rows.push_back({dir.string(),
-                    owner.lives         ? "running"
-                    : done              ? "done"
-                    : records.step == 0 ? "not begun"
-                                        : "stopped",
-                    join(records.step), printed("%.1f", records.epoch), done ? "" : time_left(dir, records),
-                    last_checkpoint(dir), join(starts), owner.who});
+      last_start = at;
+    }
+    const char* state = owner.lives ? "running" : done ? "done" : records.step == 0 ? "not begun" : "stopped";
+    rows.push_back({dir.string(), state + nodes_left_out(log.substr(last_start)), join(records.step),
+                    printed("%.1f", records.epoch), done ? "" : time_left(dir, records), last_checkpoint(dir),
+                    join(starts), owner.who});
   }
   for (const fs::path& run : nested) add_rows(run, rows);
 }

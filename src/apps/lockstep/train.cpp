@@ -53,6 +53,10 @@ fs::path choose_checkpoint(const Options& options, RunConfig& config) {
         !chosen.empty() || rejected.empty(), "run directory '", config.run.dir,
         "': none of its checkpoints is whole; use --resume never to start again (the existing files are kept)");
     if (chosen.empty()) return {};
+    const std::vector<fs::path> all = folder.candidates();
+    for (auto older = std::ranges::find(all, chosen); older != all.end(); ++older)
+      if (older->filename().string().starts_with("rescue-") && *older != chosen)
+        log::info(older->string(), " is not newer than ", chosen.filename().string(), " and is not used");
   }
   const CheckpointReader reader(chosen);
   std::string list;
@@ -175,6 +179,8 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
                  .facts = {{"run", join(version_line(), "; seed ", config.run.seed, "; directory ", config.run.dir)}}};
   if (!config.given.empty()) facts.facts.emplace_back("configuration", config.given);
   for (auto& fact : trainer.facts()) facts.facts.push_back(std::move(fact));
+  if (const char* nodes = std::getenv("LOCKSTEP_LEFT_OUT"); nodes != nullptr && *nodes != 0)
+    facts.facts.emplace_back(kNodesLeftOut, nodes);
   const auto first = config.task->pretraining();
   const fs::path first_run = fs::path(config.run.dir) / kPretrainingFolder;
   if (first) facts.facts.emplace_back("initial weights", join("trained as ", first->kind, " in ", first_run.string()));

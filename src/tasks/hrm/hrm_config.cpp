@@ -148,6 +148,7 @@ TaskNeeds HrmConfig::needs(const std::filesystem::path& path, DType dtype, const
                 " puzzles does not fill a batch of ", step.samples, "; lower batch.size or raise data.group_visits");
   needs.parameters = arch.parameters();
   needs.fixed_parameters = arch.identifiers * arch.puzzle_width();
+  needs.state_divided = true;
   needs.carried_bytes_per_sample =
       2.0 * static_cast<double>(arch.length() * arch.hidden) * static_cast<double>(size_bytes(dtype)) +
       4.0 * static_cast<double>(2 * arch.seq_len + 3);

@@ -198,7 +198,7 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
                      nnz = removed ? 2 * size("n_cf_train") : size("nnz"),
                      triples = removed ? 2 * size("n_cf_train") : size("n_ckg_triples");
   TaskNeeds needs;
-  needs.row_sparse = true;
+  needs.row_sparse = needs.state_divided = true;
   needs.train_samples = size("n_cf_train");
   const std::int64_t kg_batch = options.kg_batch == 0 ? 2 * step.samples : options.kg_batch * step.scale;
   needs.steps_per_epoch = needs.train_samples / step.samples + 1 + (options.triples ? triples / kg_batch + 1 : 0);

@@ -231,7 +231,7 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
                                      {}, false, static_cast<std::int64_t>(step_tokens) / step.shards + 1, arch.items,
                                      arch.hidden, parts ? step.shards : 1));
   }
-  needs.row_sparse = options.shard_items;
+  needs.row_sparse = needs.state_divided = options.shard_items;
   if (arch.loss.kind != ItemLoss::Kind::softmax) {
     needs.table_rows = arch.items + 1;
     needs.table_columns = arch.hidden;

@@ -83,7 +83,9 @@ own --resume never
 kill -9 $first; wait $first
 ok "$LOCKSTEP" status owned
 ! grep -q running last.out || fail "a killed run is said to be running"
-ok "$LOCKSTEP" train --run-dir owned $SMALL --steps 3 --resume never
+LOCKSTEP_LEFT_OUT=node2,node4 ok "$LOCKSTEP" train --run-dir owned $SMALL --steps 3 --resume never
+ok "$LOCKSTEP" status owned
+says 'owned +done, without node2,node4 '
 
 # What newcomers write first: names of other programs, other words for the validation split, an older configuration, the same
 # command again, and other settings for the same directory.

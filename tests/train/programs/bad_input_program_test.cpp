@@ -112,6 +112,28 @@ TEST_SUITE("train.programs.bad_input") {
                 "name the data set of its training, or choose another --run-dir");
   }
 
+  TEST_CASE("a rescue checkpoint is refused as any other; one that is older than the last checkpoint is not used") {
+    const fs::path folder = "run/checkpoints", later = folder / "rescue-900.h5";
+    const auto end_of = [&](const Words& words) {
+      REQUIRE(lockstep_program(1, 1, training(words)).exit_code == 0);
+      return fs::path(words.back()) / "checkpoints/final.h5";
+    };
+    write_data(510);
+    const fs::path of_other_data = end_of({"--run-dir", "data"});
+    write_data(500);
+    const fs::path of_other_size = end_of({"--model.hidden_size", "9", "--run-dir", "size"});
+    fs::copy_file(end_of({"--run-dir", "run"}), folder / "rescue-1.h5");
+    const Words more = {"--epochs", "3"};
+    fs::copy_file(of_other_size, later);
+    check_ended(lockstep_program(1, 1, training(more)), 2, "rescue-900.h5 is of another configuration",
+                "model.hidden_size");
+    fs::copy_file(of_other_data, later, fs::copy_options::overwrite_existing);
+    check_ended(lockstep_program(2, 1, training(more)), 3, "it was trained on other data");
+    write_text(later, "half a file");
+    check_ended(lockstep_program(2, 1, training(more)), 0, "rescue-900.h5 is refused",
+                "rescue-1.h5 is not newer than final.h5 and is not used");
+  }
+
   TEST_CASE("on a full disk the failed checkpoint is named and leaves nothing, and the earlier one stays whole") {
     write_data(500);
     REQUIRE(lockstep_program(1, 1, training()).exit_code == 0);
@@ -137,5 +159,10 @@ TEST_SUITE("train.programs.bad_input") {
     // Once there is space, the state in memory is written.
     check_ended(train(24, "2", "sleep 5; prlimit --pid $! --fsize=unlimited; "), 0, "is written again every 10 s");
     CHECK(lockstep_program(1, 1, training({"--epochs", "3"})).exit_code == 0);
+    // A signal ends the attempts.
+    REQUIRE(lockstep_program(1, 1, training({"--resume", "never"})).exit_code == 0);
+    const std::string whole = read_text(folder / "final.h5");
+    check_ended(train(24, "9", "sleep 5; kill -USR1 $!; "), 1, "the final checkpoint could not be written");
+    CHECK(read_text(folder / "final.h5") == whole);
   }
 }
