@@ -25,6 +25,7 @@ struct CommShare {
   std::vector<Choice> choices;
   /// Index of the choice with the shortest step; 0 if it saves less than 1 % of the configured step.
   std::size_t best = 0;
+  std::string paying;  ///< paying_text() with the best choice
 };
 
 /// Runs steps for about `seconds` and fits the cost of a message to the asynchronous all-reduces of the report.
