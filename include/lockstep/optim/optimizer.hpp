@@ -111,7 +111,8 @@ class Optimizer {
   /// dtypes   gradient as the parameters
   void step(const FlatGradient& gradient, double lr, double gradient_scale = 1, Ema* ema = nullptr);
   /// Applies the updates of rows that earlier steps have deferred, before anything but an operation of a tape reads the
-  /// parameters, or anything reads state(). Another thread may call it between two steps.
+  /// parameters, or anything reads state(). Another thread may call it between two steps, also while a tape reads
+  /// rows.
   virtual void flush() {}
   /// The scalars of step t = 1, 2, ... for a gradient scale of 1. The first is the gradient scale itself.
   /// errors   Error if this optimizer cannot take its steps on a GPU alone

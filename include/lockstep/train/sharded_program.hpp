@@ -33,6 +33,7 @@ class ShardedProgram : public TrainingProgram {
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) final;
   std::optional<StepOutcome> take_last() final;
   void settle(bool optimizers) override;
+  /// A step that is under way may bring rows up to date too: Optimizer::flush() waits for them.
   bool settle_alone() override;
   ProgramState state() override { return {{{"", optimizer_.get()}}}; }
   ProgramFacts facts() override;
