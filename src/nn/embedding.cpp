@@ -17,7 +17,7 @@ void add_gradient(Tape& t, const TableRows& rows, const Tensor& dy) {
 Var embedding(Tape& t, const Param& table, std::span<const std::int32_t> ids, double scale, std::int64_t padding) {
   const profile::Span span("embedding");
   Var y = t.output({std::ssize(ids), table.shape.columns()}, t.wants_grad({}, {&table}));
-  ops::embedding_forward(t.stream(), y.value(), t.value(table), ids, scale);
+  ops::embedding_forward(t.stream(), y.value(), t.value(table, {ids}), ids, scale);
   t.record("embedding", y, {&table}, [=, &t, &table] { add_gradient(t, {&table, ids, scale, padding}, y.grad()); });
   return y;
 }
@@ -26,10 +26,10 @@ Var embedding_sum(Tape& t, const TableRows& a, const TableRows& b, const ops::Dr
                   const ops::SampleRows& rows) {
   const profile::Span span("embedding");
   Var y = t.output({std::ssize(a.ids), a.table->shape.columns()}, t.wants_grad({}, {a.table, b.table}));
-  const Tensor second = b.table != nullptr ? t.value(*b.table) : Tensor{};
+  const Tensor second = b.table != nullptr ? t.value(*b.table, {b.ids}) : Tensor{};
   const Tensor derivative = dropout && y.wants_grad() ? t.keep(y.shape()) : Tensor{};
-  ops::embedding_sum(t.stream(), y.value(), {t.value(*a.table), a.ids, a.scale}, {second, b.ids, b.scale}, dropout,
-                     rows, derivative);
+  ops::embedding_sum(t.stream(), y.value(), {t.value(*a.table, {a.ids}), a.ids, a.scale}, {second, b.ids, b.scale},
+                     dropout, rows, derivative);
   const GradientEpilogue* epilogue = dropout ? t.offer_epilogue(y, {derivative}) : nullptr;
   t.record("embedding", y, {a.table, b.table}, [=, &t] {
     const bool done = epilogue && epilogue->done;

@@ -52,7 +52,8 @@ Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const st
   const profile::Span span("sampled_cross_entropy");
   Var loss = t.output({}, t.wants_grad({f}, {&table}), t.real_dtype());
   const Tensor slopes = t.keep({static_cast<std::int64_t>(1 + each), f.rows()}, t.real_dtype());
-  ops::sampled_cross_entropy_forward(t.stream(), loss.value(), slopes, f.value(), t.value(table), pos, neg, beta);
+  ops::sampled_cross_entropy_forward(t.stream(), loss.value(), slopes, f.value(), t.value(table, {pos, neg}), pos, neg,
+                                     beta);
   t.record("sampled_cross_entropy", loss, {&table}, [=, &t, &table] {
     const RowTarget to_pos = t.grad_of_rows(table, pos, [&](std::size_t m) { return pos[m] != 0; });
     const RowTarget to_neg = t.grad_of_rows(table, neg, [&](std::size_t i) { return pos[i / each] != 0; });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 #include "lockstep/base/profile.hpp"
@@ -17,21 +18,54 @@ constexpr std::int64_t kParallelFrom = std::int64_t{1} << 14;
 constexpr std::int64_t kPrefetch = 4, kLine = 64;
 /// Upper bound on the ratio of consecutive moves, below 1 by more than the effect of rounding.
 constexpr double kCalm = 0.999;
+/// The number of steps of a row that a thread is bringing up to date.
+constexpr std::int64_t kBusy = -1;
 /// A row of a table and the number of steps that it has taken.
 struct LateRow {
   std::int64_t row, done;
 };
 using optim_kernels::AdamStep;
 using optim_kernels::step_as;
+
+std::vector<RowsOf> sparse_tables(const ParamStore& params) {
+  std::vector<RowsOf> tables;
+  for (const Param& p : params.all())
+    if (p.row_sparse && p.trainable) tables.push_back({&p});
+  return tables;
+}
 }  // namespace
 
 LazyAdam::LazyAdam(const OptimizerOptions& options, ParamStore& params, const std::vector<RowsOf>& which)
-    : Optimizer(params, trainable_ranges(params,
-                                         [&](const Param& p) {
-                                           return std::any_of(which.begin(), which.end(),
-                                                              [&](const RowsOf& r) { return r.param == &p; });
-                                         })),
+    : LazyAdam(options, params,
+               trainable_ranges(params,
+                                [&](const Param& p) {
+                                  return std::any_of(which.begin(), which.end(),
+                                                     [&](const RowsOf& r) { return r.param == &p; });
+                                }),
+               which, SparseRows::update) {}
+
+LazyAdam::LazyAdam(const OptimizerOptions& options, ParamStore& params)
+    : LazyAdam(options, params, trainable_ranges(params), sparse_tables(params), SparseRows::defer) {
+  for (const Table& table : tables_) params.at(table.rows.param->name).deferred = this;
+}
+
+LazyAdam::~LazyAdam() {
+  if (sparse_ != SparseRows::defer) return;
+  for (const Table& table : tables_) params().at(table.rows.param->name).deferred = nullptr;
+}
+
+bool LazyAdam::defers(const OptimizerOptions& options, const ParamStore& params) {
+  const std::vector<RowsOf> tables = sparse_tables(params);
+  return options.name == "adam" && !options.lazy && options.weight_decay == 0 && options.eps > 0 &&
+         !params.device().is_cuda() && params.storage() == params.dtype() && !tables.empty() &&
+         std::ranges::all_of(tables, [](const RowsOf& r) { return r.param->l2 == 0; });
+}
+
+LazyAdam::LazyAdam(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges,
+                   const std::vector<RowsOf>& which, SparseRows sparse)
+    : Optimizer(params, std::move(ranges), sparse),
       options_(options),
+      sparse_(sparse),
       m_(add_state("exp_avg")),
       v_(add_state("exp_avg_sq")) {
   require_usage(options.weight_decay == 0, "option optim.weight_decay = ", options.weight_decay,
@@ -69,9 +103,9 @@ LazyAdam::Table& LazyAdam::table_of(const Param& param) {
   return *found;
 }
 
-void LazyAdam::expect_steps(std::int64_t taken) {
-  if (taken == base_ + std::ssize(history_)) return;
-  base_ = taken;
+void LazyAdam::expect_steps(std::int64_t expected) {
+  if (expected == taken() && !settled_) return;
+  base_ = expected;
   history_.clear();
   all_have_taken(base_);
 }
@@ -109,6 +143,7 @@ void LazyAdam::remember(double lr, std::int64_t t) {
   }
   if (!calm) calm_from_ = t;
   history_.push_back(step);
+  settled_ = false;
   if (!device().is_cuda() || history_.size() * sizeof(Step) <= gpu_history_.size_bytes()) return;
   constexpr std::size_t kLeastSteps = 1024;
   const Stream stream(device());
@@ -131,10 +166,10 @@ void LazyAdam::note(double lr, double gradient_scale) {
 }
 
 LazyNow LazyAdam::describe(double lr, int open_steps) {
-  const std::int64_t taken = steps() + open_steps;
-  expect_steps(taken);
-  LazyNow now = {.to = taken, .base = base_, .calm_from = calm_from_};
-  remember(lr, taken + 1);
+  const std::int64_t before = steps() + open_steps;
+  expect_steps(before);
+  LazyNow now = {.to = before, .base = base_, .calm_from = calm_from_};
+  remember(lr, before + 1);
   now.rate = history_.back().rate;
   now.root = history_.back().root;
   return now;
@@ -198,11 +233,19 @@ void LazyAdam::replay(const Table& table, std::int64_t row, std::int64_t from, s
 void LazyAdam::catch_up(Table& table, const ops::RowSet& rows, std::int64_t to, const Tensor& gradient) {
   if (device().is_cuda()) return catch_up_on_gpu(table, rows, to, gradient);
   thread_local std::vector<LateRow> kept;
+  thread_local std::vector<std::int64_t> of_others;  // rows that other threads are bringing up to date
   kept.clear();
+  of_others.clear();
   const std::int64_t after = gradient ? to + 1 : to;
   for (std::int64_t i = 0; i < rows.size(); ++i) {
-    std::int64_t& done = table.done[rows[i]];
-    if (gradient || done < after) kept.push_back({rows[i], std::exchange(done, after)});
+    const std::atomic_ref<std::int64_t> done(table.done[rows[i]]);
+    std::int64_t before = done.load(std::memory_order_acquire);
+    while (before != kBusy && (gradient || before < after) && !done.compare_exchange_weak(before, kBusy)) {
+    }
+    if (before == kBusy)
+      of_others.push_back(rows[i]);
+    else if (gradient || before < after)
+      kept.push_back({rows[i], before});
   }
   const std::span<const LateRow> late = kept;  // of this thread
   const auto count = std::ssize(late);
@@ -220,11 +263,14 @@ void LazyAdam::catch_up(Table& table, const ops::RowSet& rows, std::int64_t to, 
             __builtin_prefetch(array + next + c, 1);
       }
       if (done < to) replay<T>(table, row, done, to);
-      if (!slope) continue;
       const std::int64_t at = row * table.columns;
-      optim_kernels::active_update(table.columns, value + at, m + at, v + at, slope + i * table.columns, step);
+      if (slope)
+        optim_kernels::active_update(table.columns, value + at, m + at, v + at, slope + i * table.columns, step);
+      std::atomic_ref(table.done[row]).store(after, std::memory_order_release);
     }
   });
+  for (const std::int64_t row : of_others)
+    while (std::atomic_ref(table.done[row]).load(std::memory_order_acquire) == kBusy) std::this_thread::yield();
 }
 
 void LazyAdam::catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std::int64_t to, const Tensor& gradient) {
@@ -256,17 +302,21 @@ void LazyAdam::catch_up(const Param& param, std::span<const std::int32_t> rows) 
   catch_up(table_of(param), ops::RowSet::list(rows), steps(), {});
 }
 
+void LazyAdam::apply(const Param& param, std::span<const std::int32_t> rows) {
+  if (!settled_) catch_up(table_of(param), ops::RowSet::list(rows), taken(), {});
+}
+
 void LazyAdam::catch_up_all(std::int64_t to) {
   if (history_.empty()) return;  // nothing is deferred
   for (Table& table : tables_) catch_up(table, ops::RowSet::range(table.rows.first, table.rows.count), to, {});
 }
 
 void LazyAdam::flush() {
+  if (settled_) return;
   const profile::Span span("lazy_adam catch_up", profile::Kind::phase);
   expect_steps(steps());
   catch_up_all(steps());
-  base_ = steps();
-  history_.clear();
+  settled_ = true;
 }
 
 void LazyAdam::begin_step(double lr, double gradient_scale) {
@@ -293,13 +343,21 @@ void LazyAdam::update(const Param& param, std::int64_t first, std::int64_t count
 
 void LazyAdam::begin(double lr, double gradient_scale) {
   expect_steps(steps() - 1);
-  catch_up_all(steps() - 1);
-  all_have_taken(steps());
+  if (sparse_ == SparseRows::update) {
+    catch_up_all(steps() - 1);
+    all_have_taken(steps());
+  }
   note(lr, gradient_scale);
 }
 
 void LazyAdam::update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) {
   visit_float(dtype(), [&]<class T>() {
+    if (chunk.row > 0) {
+      Table& table = *std::ranges::find_if(tables_, [&](const Table& t) { return t.contains(chunk.begin); });
+      const std::int64_t row = (chunk.begin - table.rows.param->offset) / chunk.row;
+      const std::int64_t done = std::exchange(table.done[row], steps());
+      if (done < steps() - 1) replay<T>(table, row, done, steps() - 1);
+    }
     optim_kernels::active_update(chunk.end - chunk.begin, values.data<T>() + chunk.begin, m_.data<T>() + chunk.state,
                                  v_.data<T>() + chunk.state, gradient.data<T>() + chunk.begin,
                                  step_as<AdamStep<T>>(now_));

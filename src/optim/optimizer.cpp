@@ -34,7 +34,7 @@ class SweepOptimizer : public Optimizer {
   /// `slots` are the names of the states of the rule.
   SweepOptimizer(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges, bool lazy,
                  const std::array<const char*, 2>& slots)
-      : Optimizer(params, std::move(ranges), lazy), options_(options) {
+      : Optimizer(params, std::move(ranges), lazy ? SparseRows::keep : SparseRows::update), options_(options) {
     for (std::size_t i = 0; i < Step<float>::kStates; ++i) states_[i] = add_state(slots[i]);
   }
   void begin(double lr, double gradient_scale) override {
@@ -137,12 +137,12 @@ std::vector<FlatRange> trainable_ranges(const ParamStore& params, const std::fun
   return ranges;
 }
 
-Optimizer::Optimizer(ParamStore& params, std::vector<FlatRange> ranges, bool lazy)
-    : params_(params), ranges_(std::move(ranges)) {
+Optimizer::Optimizer(ParamStore& params, std::vector<FlatRange> ranges, SparseRows sparse)
+    : params_(params), ranges_(std::move(ranges)), sparse_(sparse) {
   for (const FlatRange& range : ranges_) {
     std::int64_t at = range.begin;
     for (const Param& p : params_.all()) {
-      if (!lazy || !p.row_sparse || p.offset < range.begin || p.offset >= range.end) continue;
+      if (sparse == SparseRows::update || !p.row_sparse || p.offset < range.begin || p.offset >= range.end) continue;
       add_chunks(at, p.offset, 0);
       at = p.offset + p.shape.size();
       add_chunks(p.offset, at, p.shape.columns());
@@ -195,8 +195,9 @@ void Optimizer::update_rows(const FlatChunk& chunk, const Tensor& values, const 
         for (const OwnedTensor& state : storage_) prefetch(state, next - chunk.begin + chunk.state);
       }
       const std::int64_t first = rows[r], last = first + chunk.row;
-      if (std::any_of(slopes + first, slopes + last, [](T value) { return value != 0; }))
-        update(FlatChunk{first, last, chunk.state + first - chunk.begin}, values, gradient);
+      if (sparse_ == SparseRows::defer ||
+          std::any_of(slopes + first, slopes + last, [](T value) { return value != 0; }))
+        update(FlatChunk{first, last, chunk.state + first - chunk.begin, chunk.row}, values, gradient);
     }
   });
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 #include "step/grad_sync.hpp"
 
 namespace lockstep {
@@ -24,6 +25,12 @@ Factors factors(std::int64_t members, double bytes) {
   const int rounds = std::bit_width(static_cast<std::uint64_t>(members - 1));  // ceil(log2)
   const auto p = static_cast<double>(members);
   return {2.0 * rounds, 2 * (p - 1) / p * bytes};
+}
+
+constexpr std::int64_t kMostMembers = 1024;
+
+double step_of(const StepWork& work, LinkCost cost, std::int64_t members) {
+  return predict_step(work, cost, members * work.ranks_per_member).step_s;
 }
 
 std::int64_t whole_number(const std::string& text, const std::string& all) {
@@ -102,6 +109,40 @@ StepPrediction predict_step(const StepWork& work, LinkCost cost, std::int64_t ra
   p.speed = whole / p.step_s;
   p.efficiency = p.speed / static_cast<double>(ranks);
   return p;
+}
+
+StepWork work_of_wait(double compute_s, double wait_s, double update_s, std::int64_t ranks, std::int64_t members,
+                      LinkCost& cost) {
+  cost = {.beta_s = members > 1 ? wait_s / factors(members, 1).beta : 0};
+  return {.compute_s = compute_s,
+          .update_s = update_s,
+          .ranks = ranks,
+          .ranks_per_member = (ranks + members - 1) / members,
+          .bucket_bytes = {1},
+          .overlap = false};
+}
+
+std::int64_t paying_members(const StepWork& work, LinkCost cost) {
+  constexpr double kPays = 0.8;
+  const auto per_sample = [&](std::int64_t members) {
+    const double step = step_of(work, cost, members);
+    return work.fixed_global_batch ? step : step / static_cast<double>(members);
+  };
+  std::int64_t members = 1;
+  while (members < kMostMembers && per_sample(2 * members) <= kPays * per_sample(members)) members *= 2;
+  return members;
+}
+
+std::string paying_text(const StepWork& work, LinkCost cost, const std::string& member, std::int64_t used) {
+  const std::int64_t paying = paying_members(work, cost);
+  std::string steps;
+  for (const std::int64_t members : {paying / 2, paying, 2 * paying})
+    if (members > 0)
+      steps += join(steps.empty() ? "" : ", ", human_seconds(step_of(work, cost, members)), " on ", members);
+  return join(member, "s that pay: ", paying == kMostMembers ? "at least " : "", paying, " (a step: ", steps, ")",
+              used <= paying ? ""
+                             : "; a larger batch or dist.compress = bf16 makes more of them pay, or train other seeds "
+                               "on the others");
 }
 
 std::vector<std::int64_t> read_rank_range(const std::string& text) {

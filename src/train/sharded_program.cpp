@@ -9,10 +9,18 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/optim/lazy_adam.hpp"
 
 namespace lockstep {
 
 namespace {
+
+/// Defers updates of rows without gradient if every weight then has the bits of a dense update whenever it is read.
+std::unique_ptr<Optimizer> optimizer_of(const RunConfig& config, ParamStore& params) {
+  if (config.optim.ema == 0 && LazyAdam::defers(config.optim, params))
+    return std::make_unique<LazyAdam>(config.optim, params);
+  return make_optimizer(config.optim, params, trainable_ranges(params));
+}
 
 /// The configured end of a step (clipping, update, average) for a model on a GPU; nothing on the CPU.
 std::optional<GpuUpdate> make_gpu_update(const RunConfig& config, ParamStore& params, Optimizer& optimizer,
@@ -104,7 +112,7 @@ ShardedProgram::ShardedProgram(World& world, const RunConfig& config, ShardTask&
       per_step_(batch_ * config.batch.accumulate),
       task_(task),
       norm_ranges_(task.norm_ranges()),
-      optimizer_(make_optimizer(config.optim, task.params(), trainable_ranges(task.params()))),
+      optimizer_(optimizer_of(config, task.params())),
       update_(make_gpu_update(config, task.params(), *optimizer_, norm_ranges_)),
       step_(world.communicator(), task, config.step_options(threads), gpu_update()),
       rows_(task.row_source(), [this](const TrainState& at, std::vector<std::int64_t>& rows) {
@@ -166,6 +174,14 @@ void ShardedProgram::update(const TrainState& state, const GlobalBatch& batch, c
     update_more(lr, average);
     updated(batch.step);
   }
+}
+
+void ShardedProgram::settle(bool /*optimizers*/) { optimizer_->flush(); }
+
+bool ShardedProgram::settle_alone() {
+  if (step_.stays_on_gpu()) return false;
+  optimizer_->flush();
+  return true;
 }
 
 std::optional<StepOutcome> ShardedProgram::take_last() {

@@ -186,6 +186,7 @@ struct Trainer::Impl {
   void gather(StepRecord& record, const GpuReading& gpu);
   /// Adds the wall time of this start by phase to the report, and logs it.
   void report_time();
+  std::string paying(const PhaseSeconds& times) const;
   /// weights  as EvalRecord
   void log_evaluation(Split split, const Evaluation& found, std::int64_t most_samples, bool best,
                       const std::string& weights = {});
@@ -226,6 +227,7 @@ struct Trainer::Impl {
   CheckpointWriter writer;             // declared after the members that its thread uses
   Interval interval;
   PhaseSeconds logged;                ///< of this start, until the last record
+  bool sends_buckets = false;         ///< ProgramFacts::sends_buckets
   bool told_of_waiting = false;       ///< the log has said that communication takes most of the time
   std::optional<GpuMonitor> monitor;  ///< of the GPU that this rank reads
   Stopwatch session, since_checkpoint, since_best_file;

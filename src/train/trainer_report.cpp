@@ -11,6 +11,7 @@
 #include "lockstep/report/heat_map.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/report/timeline.hpp"
+#include "lockstep/step/scaling.hpp"
 #include "train/trainer_impl.hpp"
 
 namespace lockstep {
@@ -43,6 +44,7 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
   const std::string hosts = list_hosts(comm.all_gather_text(world.host(), "host names"));
   const RunConfig& c = config;
   ProgramFacts of_program = program->facts();
+  sends_buckets = of_program.sends_buckets;
   const std::string& mpi = world.mpi_description();
   const std::string ranks = join(world.size(), " on ", world.nodes(), world.nodes() == 1 ? " host" : " hosts", " (",
                                  hosts, "), ", threads, threads == 1 ? " thread each" : " threads each",
@@ -199,6 +201,18 @@ void Trainer::Impl::log_interval() {
             " or a larger batch use the processors better; lockstep comm-test --config FILE measures the parts");
 }
 
+/// How many nodes, or ranks of one node, pay by the measured phases of this start; "" if it cannot say.
+std::string Trainer::Impl::paying(const PhaseSeconds& times) const {
+  if (world.size() == 1 || !sends_buckets || model.params().device().is_cuda() || steps_here == 0) return "";
+  const bool nodes = world.nodes() > 1;
+  const std::int64_t members = nodes ? world.nodes() : world.size();
+  const auto each = [&](std::size_t phase) { return times[phase].second / static_cast<double>(steps_here); };
+  LinkCost cost;
+  StepWork work = work_of_wait(each(0), each(1), each(2), world.size(), members, cost);
+  work.fixed_global_batch = config.batch.per_rank == 0;
+  return paying_text(work, cost, nodes ? "node" : "rank", members);
+}
+
 void Trainer::Impl::report_time() {
   const double wall = session.seconds();
   PhaseSeconds times = sum(logged, interval.phases());
@@ -214,6 +228,7 @@ void Trainer::Impl::report_time() {
   }
   log->add(std::move(table));
   log::info("training took ", human_seconds(wall), line);
+  if (const std::string text = paying(times); !text.empty()) log::info(text);
   const double memory = comm.all_reduced(peak_memory_bytes(), ReduceOp::max, "peak memory");
   log::info("steps: ", printed("%.3g", rate(steps_here, wall)),
             " per second; peak memory of a rank: ", human_bytes(memory),

@@ -1,3 +1,6 @@
+#include <optional>
+
+#include "lockstep/optim/lazy_adam.hpp"
 #include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "step/cpu_row_exchange.hpp"
@@ -168,6 +171,12 @@ TEST_SUITE("step.row_exchange") {
             const auto update = make_optimizer(adam, by_rows->params(), trainable_ranges(by_rows->params()));
             whole->params().at("item_emb.weight").row_sparse = lazy;  // after its gradients were made without rows
             const auto update_whole = make_optimizer(adam, whole->params(), trainable_ranges(whole->params()));
+            // A third model defers the rows without gradient.
+            const auto deferred = large_table(loss, true, l2);
+            std::optional<LazyAdam> late;
+            CHECK(LazyAdam::defers(adam, deferred->params()) == (!lazy && l2 == 0));
+            if (!lazy && l2 == 0) late.emplace(adam, deferred->params());
+            ShardedStep reads(ours, *deferred, options);
             for (std::int64_t step = 0; step < 4; ++step) {
               const GlobalBatch batch{.seed = 3, .step = step, .first = 9 * step, .count = step == 2 ? 3 : 9};
               const StepSums sums = steps.run(batch), expected = reference.run(batch);
@@ -180,6 +189,19 @@ TEST_SUITE("step.row_exchange") {
               update->step(steps.gradient(), 0.01, 1 / sums.weight);
               update_whole->step(Tensor(reference.gradient()), 0.01, 1 / sums.weight);
               CHECK(same_bits(by_rows->params().values(), whole->params().values()));
+              if (!late) continue;
+              CHECK(reads.run(batch).loss == expected.loss);
+              CHECK(same_bits(reads.gradient(), reference.gradient()));
+              late->step(reads.gradient(), 0.01, 1 / sums.weight);
+            }
+            if (late) {
+              CHECK_FALSE(same_bits(deferred->params().values(), whole->params().values()));
+              late->flush();
+              CHECK(same_bits(deferred->params().values(), whole->params().values()));
+              for (std::size_t i = 0; i < late->state().size(); ++i) {
+                CHECK(late->state()[i].name == update_whole->state()[i].name);
+                CHECK(same_bits(late->state()[i].value, update_whole->state()[i].value));
+              }
             }
             std::int64_t rows = 0;
             for (const auto& table : steps.gradient().nonzero->tables())

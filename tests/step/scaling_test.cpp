@@ -58,6 +58,26 @@ TEST_SUITE("step.scaling") {
     }
   }
 
+  TEST_CASE("nodes pay while a doubling saves a fifth of the time per sample, and the line names the remedy") {
+    LinkCost cost;
+    // 12 ms of compute and 4 ms of messages on 4 nodes of 2 ranks. On 1, 2, 4, ... nodes: 48, 26.7, 16, 10.7, 8, 6.7 ms.
+    StepWork work = work_of_wait(0.012, 0.004, 0, 8, 4, cost);
+    CHECK(predict_step(work, cost, 8).step_s == Approx(0.016));
+    CHECK(predict_step(work, cost, 4).step_s == Approx(0.024 + 0.004 / 1.5));
+    CHECK(paying_members(work, cost) == 16);
+    CHECK(paying_text(work, cost, "node", 16) == "nodes that pay: 16 (a step: 10.7ms on 8, 8.0ms on 16, 6.7ms on 32)");
+    work = work_of_wait(0.001, 0.03, 0, 2, 2, cost);
+    CHECK(paying_members(work, cost) == 1);
+    CHECK(paying_text(work, cost, "rank", 2) ==
+          "ranks that pay: 1 (a step: 2.0ms on 1, 31.0ms on 2); a larger batch or dist.compress = bf16 makes more of "
+          "them pay, or train other seeds on the others");
+    work.fixed_global_batch = false;  // twice the samples in 31 ms
+    CHECK(paying_members(work, cost) == 1);
+    work = work_of_wait(0.03, 0.001, 0, 2, 2, cost);
+    work.fixed_global_batch = false;
+    CHECK(paying_text(work, cost, "node", 64).starts_with("nodes that pay: at least 1024 ("));
+  }
+
   TEST_CASE("a range of ranks is doubled up to its end, and a wrong range is an error") {
     CHECK(read_rank_range("2..16") == std::vector<std::int64_t>{2, 4, 8, 16});
     CHECK(read_rank_range("3..10") == std::vector<std::int64_t>{3, 6, 10});

@@ -12,6 +12,18 @@
 
 namespace lockstep {
 
+struct Param;
+
+/// The updates of a row-sparse parameter that its optimizer defers until an operation reads the rows.
+class DeferredRows {
+ public:
+  /// Applies the deferred updates of these rows, which may repeat. Threads may call it at the same time.
+  virtual void apply(const Param& table, std::span<const std::int32_t> rows) = 0;
+
+ protected:
+  ~DeferredRows() = default;
+};
+
 /// One named array of weights: its master values and its range in the flat vectors.
 struct Param {
   std::string name;  ///< path, identical in code, logs and HDF5: "blocks.0.attn.q.weight"
@@ -24,6 +36,8 @@ struct Param {
   double l2 = 0;            ///< each step adds l2 * (sum of squares of the elements) to the loss
   Tensor value;             ///< a view of ParamStore::values()
   Tensor stored;            ///< the value that operations read: `value`, or its copy in ParamStore::storage()
+  /// Null: the values of all rows are up to date.
+  DeferredRows* deferred = nullptr;
 };
 
 /// The rows of a row-sparse parameter that a backward pass has added to, without duplicates, in order of first touch.

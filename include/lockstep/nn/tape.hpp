@@ -103,6 +103,13 @@ class Tape {
     return value;
   }
 
+  /// The value of a table of which an operation reads these rows.
+  const Tensor& value(const Param& table, std::initializer_list<std::span<const std::int32_t>> rows) const {
+    for (const std::span<const std::int32_t> ids : rows)
+      if (table.deferred != nullptr) table.deferred->apply(table, ids);
+    return value(table);
+  }
+
   /// An input without gradient. The memory belongs to the caller.
   Var constant(const Tensor& value);
   /// An input with gradient (Jacobians, gradient checks). The memory belongs to the caller.

@@ -14,7 +14,7 @@ struct FlatRange {
 
 /// The elements [begin, end) of the flat vectors that one thread, or one block of a GPU, updates. The state of element
 /// i is at i - begin + state. With row > 0 the elements are rows of this length, and rows with a zero gradient are
-/// unchanged.
+/// unchanged, or changed later (SparseRows).
 struct FlatChunk {
   std::int64_t begin, end, state, row = 0;
 };

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -48,6 +49,12 @@ struct RowsNow {
 ///   adam.update(table, rows, gradient);    // each row once
 ///   adam.flush();                          // before anything else reads the tables, or saves state()
 ///
+/// As the optimizer of all parameters it takes the steps of Optimizer::step(), updates the rows of row-sparse parameters
+/// that have a gradient, and defers the others. Operations of a tape read rows that are up to date (Param::deferred):
+///
+///   adam.step(gradient, lr, scale);
+///   adam.flush();
+///
 /// For steps that a GPU makes without the host (GpuUpdate), the host writes a description, which kernels read:
 ///
 ///   const LazyNow now = adam.describe(lr, open_steps);   // to be copied to the GPU
@@ -60,11 +67,20 @@ struct RowsNow {
 ///
 /// dtypes   f32 | f64, as the parameters
 /// source   Kingma, Ba 2015, arXiv:1412.6980, algorithm 1
-class LazyAdam final : public Optimizer {
+class LazyAdam final : public Optimizer, private DeferredRows {
  public:
   /// errors   Error (usage) with weight decay, which changes every row in every step, or with eps = 0, which gives 0 /
   ///          0 for rows without gradient
   LazyAdam(const OptimizerOptions& options, ParamStore& params, const std::vector<RowsOf>& which);
+  /// The optimizer of all trainable parameters. Requires defers().
+  LazyAdam(const OptimizerOptions& options, ParamStore& params);
+  LazyAdam(const LazyAdam&) = delete;
+  LazyAdam& operator=(const LazyAdam&) = delete;
+  ~LazyAdam() override;
+  /// Whether step() can defer rows: Adam without weight decay and with eps > 0, on the CPU, of f32 or f64 parameters of
+  /// which some are row-sparse, but none of these has a penalty. A penalty or weight decay changes every row in every
+  /// step, and an average needs every step of every row: step() without one.
+  static bool defers(const OptimizerOptions& options, const ParamStore& params);
   const char* name() const override { return "adam"; }
 
   /// Applies the deferred steps of these rows. Rows may repeat.
@@ -80,7 +96,7 @@ class LazyAdam final : public Optimizer {
   /// shapes   gradient (count, columns)
   void update(const Param& param, std::int64_t first, std::int64_t count, const Tensor& gradient);
   /// Applies the deferred steps of all rows of this optimizer. Requires that no step is open.
-  void flush();
+  void flush() override;
 
   StepScalars scalars(double lr, std::int64_t t) const override;
   /// Describes the next step. `open_steps` (0 or 1): the number of earlier steps that steps() does not count yet.
@@ -94,7 +110,7 @@ class LazyAdam final : public Optimizer {
   const void* gpu_history() const { return gpu_history_.data(); }
 
  protected:
-  // The dense step of the base class, over all rows of this optimizer.
+  // The step of the base class, over all rows of this optimizer, or all but the deferred ones.
   void begin(double lr, double gradient_scale) override;
   void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override;
   void update(const GpuSweep& sweep) override;
@@ -106,18 +122,26 @@ class LazyAdam final : public Optimizer {
     Tensor m, v;                     ///< in the parameter's shape
     std::vector<std::int64_t> done;  ///< steps that each row has taken (CPU)
     OwnedTensor gpu_done;            ///< steps that each row has taken (GPU)
+    bool contains(std::int64_t at) const {
+      return at >= rows.param->offset && at < rows.param->offset + rows.param->shape.size();
+    }
   };
+  LazyAdam(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges,
+           const std::vector<RowsOf>& which, SparseRows sparse);
+  void apply(const Param& table, std::span<const std::int32_t> rows) override;
   /// The scalars that change from step to step.
   struct Step {
     double rate, root;
   };
   Table& table_of(const Param& param);
+  /// Number of steps that rows are brought up to.
+  std::int64_t taken() const { return base_ + std::ssize(history_); }
   Step step_at(double lr, std::int64_t t) const;
   /// Adds step t to the history, except for its entry in GPU memory.
   void remember(double lr, std::int64_t t);
   void note(double lr, double gradient_scale);
-  /// Discards deferred updates if the step count does not match.
-  void expect_steps(std::int64_t taken);
+  /// Discards deferred updates if the step count does not match, and the history if it is not needed.
+  void expect_steps(std::int64_t expected);
   template <class T>
   optim_kernels::LazySteps<T> steps_of(std::span<const RowsNow> tables, const LazyNow* now);
   /// Applies steps from + 1 ... to without gradient to a row.
@@ -132,14 +156,16 @@ class LazyAdam final : public Optimizer {
   void update_rows(const Param& param, const ops::RowSet& rows, const Tensor& gradient);
 
   OptimizerOptions options_;
+  SparseRows sparse_;  ///< update: every row takes part in step()
   std::vector<Table> tables_;
   Tensor m_, v_;
-  std::vector<Step> history_;        ///< of the steps after base_
-  std::int64_t base_ = 0;            ///< every row has taken at least this many steps
-  std::int64_t calm_from_ = 0;       ///< from this step on, each step shrinks the moves of rows without gradient
-  StepScalars now_ = scalars(0, 1);  ///< of the last step that note() counted; the decay rates hold for all
-  Buffer gpu_history_;               ///< history_ in GPU memory, with spare capacity
-  Buffer gpu_from_;                  ///< steps that each row of a call has taken
+  std::vector<Step> history_;         ///< of the steps after base_
+  std::int64_t base_ = 0;             ///< every row has taken at least this many steps
+  std::int64_t calm_from_ = 0;        ///< from this step on, each step shrinks the moves of rows without gradient
+  std::atomic<bool> settled_ = true;  ///< no step is deferred
+  StepScalars now_ = scalars(0, 1);   ///< of the last step that note() counted; the decay rates hold for all
+  Buffer gpu_history_;                ///< history_ in GPU memory, with spare capacity
+  Buffer gpu_from_;                   ///< steps that each row of a call has taken
 };
 
 }  // namespace lockstep

@@ -81,6 +81,10 @@ struct OptimizerOptions {
   bool lazy = false;                   ///< rows of row-sparse parameters with a zero gradient keep weights and state
 };
 
+/// What a step does with rows of row-sparse parameters that have no gradient: it updates them as all others, it keeps
+/// their weights and state, or it updates them when they are next read.
+enum class SparseRows : std::uint8_t { update, keep, defer };
+
 /// The scalars of an optimizer's update in one step. Each optimizer defines their order.
 using StepScalars = std::array<double, 10>;
 
@@ -94,18 +98,22 @@ using StepScalars = std::array<double, 10>;
 /// dtypes   f32 | f64, as the parameters
 class Optimizer {
  public:
-  Optimizer(ParamStore& params, std::vector<FlatRange> ranges, bool lazy = false);
+  Optimizer(ParamStore& params, std::vector<FlatRange> ranges, SparseRows sparse = SparseRows::update);
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer() = default;
 
   virtual const char* name() const = 0;
   /// Performs one update with the gradient `gradient_scale` * gradient, and updates `ema` unless it is null. On the
-  /// CPU, a lazy optimizer skips the rows that gradient.nonzero leaves out, but averages all rows.
+  /// CPU, SparseRows applies to the rows that gradient.nonzero leaves out; all rows are averaged.
   ///
   /// shapes   gradient (flat_size of the store)
   /// dtypes   gradient as the parameters
   void step(const FlatGradient& gradient, double lr, double gradient_scale = 1, Ema* ema = nullptr);
+  /// Applies the updates of rows that earlier steps have deferred, before anything but an operation of a tape reads the
+  /// parameters, or anything reads state(). Another thread may call it between two steps, also while a tape reads
+  /// rows.
+  virtual void flush() {}
   /// The scalars of step t = 1, 2, ... for a gradient scale of 1. The first is the gradient scale itself.
   /// errors   Error if this optimizer cannot take its steps on a GPU alone
   virtual StepScalars scalars(double lr, std::int64_t t) const;
@@ -138,6 +146,7 @@ class Optimizer {
   virtual void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) = 0;
   /// Updates all chunks on a GPU.
   virtual void update(const GpuSweep& sweep) = 0;
+  ParamStore& params() { return params_; }
   DType dtype() const { return params_.dtype(); }
   Device device() const { return params_.device(); }
   /// Whether the state has the layout of the flat vectors.
@@ -150,6 +159,7 @@ class Optimizer {
 
   ParamStore& params_;
   std::vector<FlatRange> ranges_;
+  SparseRows sparse_;
   std::vector<FlatChunk> chunks_;
   Buffer gpu_chunks_;  ///< chunks_ in GPU memory
   std::int64_t state_size_ = 0;

@@ -67,6 +67,18 @@ struct StepPrediction {
 /// after the other. If the embeddings are the first bucket, they are ready after two thirds of that pass.
 StepPrediction predict_step(const StepWork& work, LinkCost cost, std::int64_t ranks);
 
+/// A step of which only the times of its parts were measured, on members of equal size: `wait_s` per step for the
+/// messages of all, none of them hidden by computation. Sets `cost` to that of these messages. Units: seconds.
+StepWork work_of_wait(double compute_s, double wait_s, double update_s, std::int64_t ranks, std::int64_t members,
+                      LinkCost& cost);
+
+/// The number of members (hosts, or ranks of one host) that still pay: it is doubled, up to 1024, while this saves at
+/// least a fifth of the time per sample.
+std::int64_t paying_members(const StepWork& work, LinkCost cost);
+/// The same as a line: "nodes that pay: 2 (a step: 8.0ms on 1, 5.0ms on 2, 4.5ms on 4)", with the remedy if more of
+/// them are used. member  "node" or "rank"
+std::string paying_text(const StepWork& work, LinkCost cost, const std::string& member, std::int64_t used);
+
 /// "2..1024" -> 2, 4, 8, ..., 1024 (the last is always included); "6" -> 6. errors  Error (usage)
 std::vector<std::int64_t> read_rank_range(const std::string& text);
 

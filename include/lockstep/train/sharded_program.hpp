@@ -32,7 +32,9 @@ class ShardedProgram : public TrainingProgram {
 
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) final;
   std::optional<StepOutcome> take_last() final;
-  bool settle_alone() override { return !step_.stays_on_gpu(); }
+  void settle(bool optimizers) override;
+  /// A step that is under way may bring rows up to date too: Optimizer::flush() waits for them.
+  bool settle_alone() override;
   ProgramState state() override { return {{{"", optimizer_.get()}}}; }
   ProgramFacts facts() override;
   /// Gradient of the sum of the last step's losses.

@@ -41,6 +41,7 @@ struct CommShare {
   std::vector<Choice> choices;
   /// Index of the choice with the shortest step; 0 if it saves less than 1 % of the configured step.
   std::size_t best = 0;
+  std::string paying;  ///< paying_text() with the best choice
 };
 
 constexpr double kTie = 0.01;  // smallest gain that justifies another setting, as a fraction of a step
@@ -78,6 +79,8 @@ CommShare comm_share(World& world, const RunConfig& config, Task& model, const C
     const double margin = share.best == 0 ? 1 - kTie : 1;
     if (share.choices[c].step.step_s < margin * share.choices[share.best].step.step_s) share.best = c;
   }
+  share.paying = paying_text(step_work(world, config, model, share.measured, share.choices[share.best].bucket_bytes),
+                             share.cost, world.nodes() > 1 ? "node" : "rank", link_members(world));
   return share;
 }
 
@@ -101,7 +104,7 @@ std::string comm_share_text(const CommShare& share) {
                     human_seconds(choice.step.exposed_s).c_str(), 100 * choice.step.exposed_s / choice.step.step_s,
                     c == 0 ? "  as configured" : "", c == share.best ? "  recommended" : "");
   }
-  return text;
+  return text + share.paying + "\n";
 }
 
 nlohmann::ordered_json comm_share_json(const CommShare& share) {

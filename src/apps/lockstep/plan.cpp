@@ -21,6 +21,7 @@
 #include "lockstep/device/device.hpp"
 #include "lockstep/report/append_file.hpp"
 #include "lockstep/report/run_records.hpp"
+#include "lockstep/step/scaling.hpp"
 #include "lockstep/train/rank_memory.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/sharded_program.hpp"
@@ -93,6 +94,27 @@ void print_time(const RunConfig& c, double given_rate, const TaskNeeds& needs, s
   } else {
     std::cout << "  no measured rate: set --rate (lockstep bench measures it), or --run-dir of an earlier run\n";
   }
+}
+
+/// How many of the planned nodes pay, or ranks of one node, by the last record of the run directory. per_step: samples
+void print_paying(const PlanArguments& a, std::int64_t per_step) {
+  const StepRecord last = measured_step(a.config.run.dir);
+  const auto phase = [&](std::string_view name) {
+    const auto found = std::ranges::find(last.phases, name, [](const auto& p) { return std::string_view(p.first); });
+    return found == last.phases.end()
+               ? 0
+               : found->second * static_cast<double>(per_step) / (last.samples_per_s * last.seconds);
+  };
+  const bool nodes = a.ranks_per_node > 0 && last.ranks > a.ranks_per_node;
+  const auto members = [&](std::int64_t ranks) {
+    return nodes ? (ranks + a.ranks_per_node - 1) / a.ranks_per_node : ranks;
+  };
+  if (last.ranks < 2 || phase("forward_backward") == 0) return;
+  LinkCost cost;
+  StepWork work =
+      work_of_wait(phase("forward_backward"), phase("reduce"), phase("update"), last.ranks, members(last.ranks), cost);
+  work.fixed_global_batch = a.config.batch.per_rank == 0;
+  std::cout << "  " << paying_text(work, cost, nodes ? "node" : "rank", members(a.ranks)) << "\n";
 }
 
 /// needs_of() with the batch of the configuration. errors  Error (usage): a configuration that training also refuses
@@ -239,6 +261,7 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
               << " of a link of 1 Gbit/s, " << human_seconds(8 * sent / 1e10) << " of 10 Gbit/s\n";
   }
   print_time(c, a.rate, needs, per_step, a.ranks);
+  if (by_shards) print_paying(a, per_step);
 }
 
 }  // namespace

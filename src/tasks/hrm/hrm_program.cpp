@@ -102,7 +102,8 @@ void HrmProgram::gather(std::span<std::byte> rows, const char* what) {
   }
 }
 
-void HrmProgram::settle(bool /*optimizers*/) {
+void HrmProgram::settle(bool optimizers) {
+  ShardedProgram::settle(optimizers);
   if (settled_) return;
   for (const NamedTensor& t : carried()) gather(t.value, "carried states");
   settled_ = true;

@@ -27,16 +27,19 @@ ok on 4 "$LOCKSTEP" train --run-dir sasrec $SASREC --steps 3
 ok on 4 "$LOCKSTEP" train --run-dir sasrec $SASREC
 says 'gradients of tables: whole, as before the resume'
 same_model sasrec-whole/checkpoints/final.h5 sasrec/checkpoints/final.h5
-# A table of which a step touches few rows: by rows on any ranks and threads, with and without lazy updates.
+# A table of which a step touches few rows: by rows on any ranks and threads, with updates of all rows, lazy and
+# deferred updates.
 ok "$PREP" synth-sequences --users 60 --min-length 6 --max-length 12 --members 200 --output items.h5
-ROWS="--model.kind sasrec --reproducible --data.path items.h5 --batch.size 20 --dist.shards 8 --model.hidden_units 6 --model.maxlen 12 --optim.clip_norm 1 --optim.ema 0.9 --eval.final none --epochs 3"
-for lazy in "" --optim.lazy; do
-  ok "$LOCKSTEP" train --run-dir rows$lazy-whole $ROWS $lazy --threads 2
-  ok on 3 "$LOCKSTEP" train --run-dir rows$lazy $ROWS $lazy --steps 4
-  ok on 2 "$LOCKSTEP" train --run-dir rows$lazy $ROWS $lazy --threads 2
-  same_model rows$lazy-whole/checkpoints/final.h5 rows$lazy/checkpoints/final.h5
+ROWS="--model.kind sasrec --reproducible --data.path items.h5 --batch.size 20 --dist.shards 8 --model.hidden_units 6 --model.maxlen 12 --optim.clip_norm 1 --eval.final none --epochs 3"
+for update in "all --optim.ema 0.9" "lazy --optim.ema 0.9 --optim.lazy" deferred; do
+  read -r run more <<<"$update"
+  ok "$LOCKSTEP" train --run-dir $run-whole $ROWS $more --threads 2
+  ok on 3 "$LOCKSTEP" train --run-dir $run $ROWS $more --steps 4
+  ok on 2 "$LOCKSTEP" train --run-dir $run $ROWS $more --threads 2
+  same_model $run-whole/checkpoints/final.h5 $run/checkpoints/final.h5
 done
-differing_model rows-whole/checkpoints/final.h5 rows--optim.lazy-whole/checkpoints/final.h5
+same_model all-whole/checkpoints/final.h5 deferred-whole/checkpoints/final.h5
+differing_model all-whole/checkpoints/final.h5 lazy-whole/checkpoints/final.h5
 # The command of a finished training again changes no result of its parts: folds, members, a pretraining whose main training starts
 # again. With almost no learning rate the rule ends each part long before its last epoch.
 ok "$PREP" synth-har --subjects 3 --seconds 12 --output short.h5
