@@ -399,7 +399,7 @@ describe() {
       file=$(prepared sudoku-1k.h5 synth-sudoku "${puzzles[@]}")
       bench=(--config "$config/hrm-sudoku.ini" --data.path "$file" --data.group_visits 1 "${hrm[@]}")
       script=(hrm_peer.py --bench --batch 384) compiled=(--compile)
-      [ "$1" = hrm ] || { bench[1]=$config/hrm-trm-sudoku-mlp.ini; script=(); } ;;  # no PyTorch program trains it
+      [ "$1" = hrm ] || { bench[1]=$config/hrm-trm-sudoku-mlp.ini; script+=(--form mlp_t); } ;;
   esac
 }
 # torch.compile takes a minute for a model. Filling its cache for all models at once leaves seconds for each measurement.
@@ -409,7 +409,7 @@ for model in "${models[@]}"; do
   describe "$model"
   for precision in "${precisions[@]}"; do
     for variant in "${variants[@]}"; do
-      if [ ${#script[@]} = 0 ] || [ "$variant" = eager ]; then continue; fi
+      if [ "$variant" = eager ]; then continue; fi
       # shellcheck disable=SC2086
       check warm "$model, $precision, $variant" 300 "$python" -W ignore "$tests/peers/${script[0]}" "${script[@]:1}" "${compiled[@]}" \
         ${options[$variant]} --device cuda --precision "$precision" --seconds 0.1 --warmup 3
@@ -424,7 +424,6 @@ for model in "${models[@]}"; do
     for precision in "${precisions[@]}"; do
       ours "$model" "$precision" "${bench[@]}"
       for variant in "${variants[@]}"; do
-        [ ${#script[@]} -gt 0 ] || continue
         form=("${compiled[@]}")
         [ "$variant" != eager ] || form=("${eager[@]}")
         # shellcheck disable=SC2086
