@@ -16,7 +16,8 @@ constexpr std::int64_t kChunkEntries = 16384;
 
 template <class T, class X>
 void run(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet& rows) {
-  if (on_gpu(stream.device(), [&] { cuda::spmm(stream, a, rows); })) return;
+  const auto multiply = if_built([&]<class>() { cuda::spmm(stream, a, rows); });
+  if (on_gpu(stream.device(), [&] { multiply.template operator()<X>(); })) return;
   const auto kernel = cpu::active_spmm_kernel<cpu::SpmmArguments<T, X>>();
   const std::int64_t count = rows.size();
   if (count == 0) return;

@@ -188,8 +188,8 @@ void spmm(const Stream& stream, const Arguments& a, const RowSet& rows) {
 }
 
 template void spmm(const Stream&, const cpu::SpmmArguments<float, float>&, const RowSet&);
-template void spmm(const Stream&, const cpu::SpmmArguments<double, double>&, const RowSet&);
-template void spmm(const Stream&, const cpu::SpmmArguments<float, bf16>&, const RowSet&);
-template void spmm(const Stream&, const cpu::SpmmArguments<float, f16>&, const RowSet&);
+LOCKSTEP_FP64(template void spmm(const Stream&, const cpu::SpmmArguments<double, double>&, const RowSet&);)
+LOCKSTEP_BF16(template void spmm(const Stream&, const cpu::SpmmArguments<float, bf16>&, const RowSet&);)
+LOCKSTEP_FP16(template void spmm(const Stream&, const cpu::SpmmArguments<float, f16>&, const RowSet&);)
 
 }  // namespace lockstep::ops::cuda
