@@ -26,7 +26,7 @@ DEV_PACKAGES := clang-format-14 clang-tidy-16 ccache
 MPIRUN = OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none
 
 .NOTPARALLEL:
-.PHONY: help deps deps-dev configure build cuda cuda-tests cuda-host bundle gpu-check mutate demo check test test-mpi bench size format format-check lint install docs clean
+.PHONY: help deps deps-dev configure build cuda cuda-tests cuda-host bundle gpu-check gpu-quarter mutate demo check test test-mpi bench size format format-check lint install docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -51,14 +51,20 @@ build: configure  ## the programs and libraries, in build/bin and build/lib
 cuda:  ## the programs with the CUDA path, in build/cuda/bin: needs the CUDA Toolkit and NCCL
 	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF"
 
+# The tests check gradients in fp64.
 cuda-tests:
-	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda TARGETS=gpu_programs CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON"
+	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda TARGETS=gpu_programs CMAKE_ARGS="-DLOCKSTEP_CUDA_TYPES=fp32,fp64,bf16,fp16 $(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON"
 
 gpu-check: cuda-tests  ## on a machine with a GPU: compute-sanitizer, reference files, trainings, speed; gpu-check/gpu-check.md
 	@tests/gpu/check.sh --bin $(BUILD)/cuda/bin $(GPU_CHECK)
 
 bundle: cuda-tests  ## build/bundle.tar.xz: the CUDA programs and tests with their libraries, for a machine that has none of them
 	@tests/gpu/bundle.sh $(BUNDLE) $(BUILD)/cuda $(BUILD)/bundle.tar.xz
+
+# One architecture, that of H100 and H200.
+gpu-quarter: CMAKE_ARGS += -DCMAKE_CUDA_ARCHITECTURES=90a-real
+gpu-quarter: BUNDLE += --without-nccl --data data
+gpu-quarter: bundle  ## a bundle with the prepared files of data/ for fifteen minutes with a GPU; docs/design/gpu-check.md
 
 cuda-host: configure  ## lockstep with the CUDA path on a stand-in for the GPU, in build/cuda-host/bin: for tests
 	@cmake --build $(BUILD) -j $(JOBS) --target cuda_host_lockstep

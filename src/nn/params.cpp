@@ -9,6 +9,7 @@
 #include "lockstep/base/quantile.hpp"
 #include "lockstep/base/stop_request.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/device/cuda_types.hpp"
 #include "lockstep/ops/cast.hpp"
 
 namespace lockstep {
@@ -136,6 +137,7 @@ void ParamStore::move_to(Device device) {
 void ParamStore::store_as(DType storage) {
   require(storage == dtype_ || is_half(storage), "storing parameters of ", dtype_, " as ", storage, ": must be ",
           dtype_, ", bf16 or f16");
+  if (device().is_cuda()) require_cuda_type(name(storage));
   storage_ = storage;
   stored_ =
       storage == dtype_ ? OwnedTensor() : OwnedTensor(storage, Shape{flat_size_}, device(), MemoryUse::parameters);

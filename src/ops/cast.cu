@@ -33,10 +33,11 @@ void cast(Stream& stream, const Tensor& y, const Tensor& x) {
   require(is_half(to) || is_half(from), "cast: cannot convert ", from, " to ", to, ": one of them must be bf16 or f16");
   require(to != DType::f64, "cast: cannot convert ", from, " to f64: f64 is a source type only");
   const bool ran = on_gpu(x, [&]<class From>() {
-    visit_storage(to, [&]<class To>() {
+    const auto convert = [&]<class To>() {
       if constexpr (sizeof(To) <= sizeof(float))
         gpu::map<kPack>(stream, x.size(), gpu::packable(kPack, {y, x}), Cast<To, From>{y, x});
-    });
+    };
+    visit_storage(to, if_built(convert));
   });
   require(ran, "cast: cannot convert ", from, " to ", to, " on the CPU, which has only f32 and f64");
 }

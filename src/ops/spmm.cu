@@ -392,7 +392,10 @@ constexpr std::int64_t kChunkEntries = 16384;
 
 template <class T, class X>
 void run(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet& rows) {
-  if (on_gpu(stream, [&](const auto& of_gpu) { start(of_gpu, a, rows); })) return;
+  const auto multiply = [&](const auto& of_gpu) {
+    if_built([&]<class S>() { start<T, S>(of_gpu, a, rows); }).template operator()<X>();
+  };
+  if (on_gpu(stream, multiply)) return;
   const auto kernel = cpu::active_spmm_kernel<cpu::SpmmArguments<T, X>>();
   const std::int64_t count = rows.size();
   if (count == 0) return;

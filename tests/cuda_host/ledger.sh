@@ -2,18 +2,15 @@
 # What a training step makes a GPU do, held to limits:   ledger.sh LOCKSTEP LOCKSTEP_PREP
 # Each model takes some steps on the stand-in with its published layers and small data. No count may exceed its limit
 # below, which is what the model needed when it was last lowered. docs/design/gpu-ledger.md has the goals.
-# sections emulator sasrec tisasrec har kgat kgat_triples hrm hrm_begins
+# sections emulator sasrec tisasrec har har_pictures kgat kgat_bf16 kgat_triples hrm hrm_begins trm
 # shellcheck source=SCRIPTDIR/common.sh
 source "$(dirname "$0")/common.sh"
 
-count() {  # FILE KEY: the first number of that name; memory, moved: such bytes (memory: of an A100) by necessary ones
-  local bytes
+count() {  # FILE KEY: the first number of that name; memory, moved: such bytes by necessary ones
   case $2 in
-    memory) bytes=$(grep -o '"memory_bytes":{[^}]*}' "$1" | head -n 1 | grep -o '"A100":[0-9.e+-]*' | cut -d: -f2) ;;
-    moved) bytes=$(count "$1" moved_bytes) ;;
-    *) grep -o "\"$2\":[0-9.e+-]*" "$1" | head -n 1 | cut -d: -f2; return ;;
+    memory | moved) awk -v bytes="$(count "$1" "$2_bytes")" -v necessary="$(count "$1" necessary_bytes)" 'BEGIN { print bytes / necessary }' ;;
+    *) grep -o "\"$2\":[0-9.e+-]*" "$1" | head -n 1 | cut -d: -f2 ;;
   esac
-  awk -v bytes="$bytes" -v necessary="$(count "$1" necessary_bytes)" 'BEGIN { print bytes / necessary }'
 }
 limits() {  # NAME "KEY=LIMIT ..." ARGUMENT...
   section "$1" || return 0
@@ -57,7 +54,7 @@ fi
 LOCKSTEP_CUDA_HOST_MULTIPROCESSORS=132 limits emulator \
   "nodes=1 launches=1 host_waits=0 memory=1.013 moved=2.92 longest=62 moved_bytes=7560000 bus_bytes=8384" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5
-limits emulator "nodes=29 launches=29 host_waits=0 memory=1.007 moved=1.02 longest=29 bus_bytes=3368" \
+limits emulator "nodes=29 launches=29 host_waits=0 memory=1.007 moved=1.02 longest=29 bus_bytes=296" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --optim.name sgd
 limits sasrec "nodes=59 launches=59 host_launches=1 host_waits=0 memory=1.003 moved=1.101 longest=52 bus_bytes=512" \
   --config "$configs/sasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
@@ -65,6 +62,10 @@ limits tisasrec "nodes=70 launches=70 host_launches=1 host_waits=0 memory=1.009 
   --config "$configs/tisasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
 limits har "nodes=16 launches=16 host_waits=0 memory=1.001 moved=1.78 longest=211 bus_bytes=16712" \
   --config "$configs/har-hapt.ini" --data.path har.h5 --batch.size 8
+# The pictures of a window, and one layer of the published encoder with a twelfth of its width.
+limits har_pictures "nodes=82 launches=82 host_waits=0 memory=1.001 moved=2.73 longest=782 bus_bytes=240984" \
+  --config "$configs/har-image.ini" --data.path har.h5 --batch.size 1 --batch.accumulate 1 --model.layers 1 --model.dim 64 \
+  --model.heads 2 --model.head_width 32 --model.mlp 64 --warmup 2 --steps 1
 limits kgat "nodes=58 launches=58 host_waits=0 memory=1.003 moved=1.23 longest=176 bus_bytes=544" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32
 # The same nodes where kernels start early.
@@ -74,6 +75,8 @@ if section kgat; then
   early=$(count kgat.json early_launches)
   awk -v early="$early" 'BEGIN { exit !(early >= 29) }' || fail "only $early kernels may start early"
 fi
+limits kgat_bf16 "nodes=61 launches=61 host_waits=0 memory=1.001 moved=1.18 longest=176 bus_bytes=544" \
+  --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32 --model.storage bf16
 # Steps on triples, which follow those on items in each epoch.
 limits kgat_triples "nodes=11 launches=11 host_waits=0 memory=1.004 moved=1.05 longest=147 bus_bytes=608" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32 --from_step 45 --warmup 6 --steps 2
@@ -84,3 +87,6 @@ limits hrm "nodes=461 launches=461 host_waits=0 memory=1.001 moved=1.02 longest=
 limits hrm_begins "nodes=98 launches=98 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=840" \
   --config "$configs/hrm-sudoku.ini" --precision fp32 --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8 \
   --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1
+# The form without attention: 42 block passes, 14 of them with a backward.
+limits trm "nodes=642 launches=642 host_waits=0 memory=1.001 moved=1.33 longest=256 bus_bytes=328" \
+  --config "$configs/hrm-trm-sudoku-mlp.ini" --data.path sudoku.h5 --model.hidden_size 16 --batch.size 8 --data.group_visits 20

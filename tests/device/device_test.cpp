@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include "lockstep/device/cuda_types.hpp"
 #include "support/test.hpp"
 
 namespace {
@@ -13,6 +14,17 @@ constexpr bool kAddressSanitizer = false;
 
 bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % Buffer::kAlignment == 0; }
 }  // namespace
+
+TEST_SUITE("device.types") {
+  TEST_CASE("a type that the program was built without is an error that says how to build it") {
+    CHECK(cuda_types() == "fp32,fp64,bf16,fp16");
+    for (const char* type : {"f32", "f64", "bf16", "f16"}) require_cuda_type(type);
+    require_cuda_type("bf16", "fp32,bf16");
+    check_mentions(error_of(Fault::usage, [] { require_cuda_type("f16", "fp32,bf16"); }), "built without fp16",
+                   "-DLOCKSTEP_CUDA_TYPES=fp32,bf16,fp16");
+    check_mentions(error_of(Fault::usage, [] { require_cuda_type("f64", "fp32"); }), "built without fp64");
+  }
+}
 
 TEST_SUITE("device.buffer") {
   TEST_CASE("memory is aligned, zero and of the requested size, and survives a move") {

@@ -7,11 +7,11 @@
 #     --bin       folder of the programs (build/cuda/bin)
 #     --output    folder of results.tsv (a line for each step, at once), logs.txt, kernel-times.txt (of the traces), and gpu-check.json
 #                 and gpu-check.md (gpu-check)
-#     --data      folder of prepared files, named as in configs/; missing ones are generated
+#     --data      folder of prepared files, named as in configs/ (data); missing ones are generated
 #     --seconds   duration of each measurement (5)
 #     --steps     only steps whose names match one of these patterns, separated by commas: 'sanitizer/racecheck,speed/hrm'
 #     --list      prints the names of all steps and does nothing
-#     --precisions  of warm, speed and trace: some of fp32,tf32,bf16
+#     --precisions  of warm, ours, speed and trace: some of fp32,tf32,bf16
 #     --variants  of PyTorch in warm and speed: some of eager,compile,graphs,whole (whole: compiled, the step as one CUDA graph)
 #     --limit     ends each command after this many seconds
 #     --budget    ends after this many seconds: a command has what is left of them, the steps after that are skipped
@@ -24,7 +24,7 @@
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$(dirname "$here") home=$(dirname "$(dirname "$here")")
-bin= output=gpu-check data= seconds=5 stand_in= cases= steps='*' list= precisions=fp32,tf32,bf16 variants=eager,compile,graphs,whole limit=3600 budget=1000000 append= merge= jobs=1
+bin= output=gpu-check data=$home/data seconds=5 stand_in= cases= steps='*' list= precisions=fp32,tf32,bf16 variants=eager,compile,graphs,whole limit=3600 budget=1000000 append= merge= jobs=1
 while [ $# -gt 0 ]; do
   case $1 in
     --bin | --output | --data | --seconds | --cases | --steps | --precisions | --variants | --limit | --budget | --jobs) declare "${1#--}=${2:?$1 needs a value}" && shift ;;
@@ -47,6 +47,8 @@ wants() {  # STEP: whether it was asked for
   return 1
 }
 models=(emulator-1000 emulator-16000 sasrec tisasrec kgat har har-images hrm trm)
+alone=(hrm hrm-96 hrm-768 trm trm-attention kgat kgat-bf16 har-images)  # without PyTorch
+walls=(sasrec har kgat)
 apart_parts=(buckets rows graphs stalled slots test_step_mpi)
 early_parts=(code test_ops test_optim golden training)
 programs=(test_ops test_optim test_device test_comm test_step test_tasks test_nn test_models) tools=(memcheck racecheck initcheck synccheck)
@@ -58,6 +60,8 @@ if [ -n "$list" ]; then
   for part in "${apart_parts[@]}"; do wants "apart/$part"; done
   for name in "${early_parts[@]}"; do wants "early/$name"; done
   for kind in warm speed graphs early trace; do for model in "${models[@]}"; do wants "$kind/$model"; done; done
+  for model in "${alone[@]}"; do wants "ours/$model"; done
+  for model in "${walls[@]}"; do wants "wall/$model"; done
   for model in sasrec hrm; do wants "tuned/$model"; done
   exit 0
 fi
@@ -306,7 +310,7 @@ fi
 prepared() {  # FILE SOURCE OPTIONS...: the path of a prepared file
   local file=$1
   shift
-  if [ -n "$data" ] && [ -f "$data/$file" ]; then
+  if [ -z "$stand_in" ] && [ -f "$data/$file" ]; then
     echo "$data/$file"
     return
   fi
@@ -357,10 +361,10 @@ peer() {  # NAME PRECISION VARIANT SCRIPT OPTIONS...
 # Sizes of the published data sets; tiny ones for the host build.
 config=$home/configs
 of=360000 users=(--users 6000 --min-length 100 --max-length 300) nodes=(--users 6000 --items 3500 --train-items 80 --fillers 5000)
-puzzles=() small=() hrm=(--batch.size 384 --warmup 3)
+puzzles=() small=() slots=384 hrm=(--warmup 3)
 if [ -n "$stand_in" ]; then
   of=100 users=(--users 30) nodes=(--users 30)
-  puzzles=(--order 2 --train 24 --test 8) small=(--batch.size 2) hrm=(--batch.size 2 --model.hidden_size 16 --model.num_heads 2)
+  puzzles=(--order 2 --train 24 --test 8) small=(--batch.size 2) slots=2 hrm=(--model.hidden_size 16 --model.num_heads 2)
 fi
 value() { sed -nE "s/^$2 *= *//p" "$config/$1.ini"; }  # CONFIG KEY: a value of a configuration, so that both sides train the same
 # describe MODEL: our options in bench, those of the script for PyTorch in script, and its variants
@@ -379,10 +383,11 @@ describe() {
       script=(sasrec_peer.py --bench "$file" --model "$1" --time-dropout element --heads "$(value "$1-ml1m" num_heads)" --l2 "${l2:-0}"
         --hidden "$(value "$1-ml1m" hidden_units)" --maxlen "$(value "$1-ml1m" maxlen)" --batch "$(value "$1-ml1m" size)")
       eager=(--variants sdpa) compiled=(--variants sdpa+compiled) ;;
-    kgat)
+    kgat | kgat-bf16)
       local file
       file=$(prepared kgat-ml1m.h5 synth-kg "${nodes[@]}")
       bench=(--config "$config/kgat-ml1m.ini" --data.path "$file" "${small[@]}")
+      [ "$1" = kgat ] || bench+=(--model.storage bf16)
       script=(kgat_peer.py --bench cf --data "$file" --batch "$(value kgat-ml1m size)") compiled=(--compile) ;;
     har)
       local file
@@ -394,12 +399,16 @@ describe() {
       file=$(prepared hapt.h5 synth-har --subjects 12)
       bench=(--config "$config/har-image.ini" --data.path "$file" --batch.accumulate 1)
       script=(har_peer.py --bench --data "$file" --input image --batch "$(value har-image size)") ;;
-    hrm | trm)
-      local file
+    hrm* | trm*)
+      local file form=hrm-sudoku count=$slots
       file=$(prepared sudoku-1k.h5 synth-sudoku "${puzzles[@]}")
-      bench=(--config "$config/hrm-sudoku.ini" --data.path "$file" --data.group_visits 1 "${hrm[@]}")
       script=(hrm_peer.py --bench --batch 384) compiled=(--compile)
-      [ "$1" = hrm ] || { bench[1]=$config/hrm-trm-sudoku-mlp.ini; script=(); } ;;  # no PyTorch program trains it
+      case $1 in
+        trm) form=hrm-trm-sudoku-mlp script+=(--form mlp_t) ;;
+        trm-attention) form=hrm-trm-sudoku ;;
+        hrm-*) [ -n "$stand_in" ] || count=$batch ;;
+      esac
+      bench=(--config "$config/$form.ini" --data.path "$file" --data.group_visits 1 --batch.size "$count" "${hrm[@]}") ;;
   esac
 }
 # torch.compile takes a minute for a model. Filling its cache for all models at once leaves seconds for each measurement.
@@ -409,7 +418,7 @@ for model in "${models[@]}"; do
   describe "$model"
   for precision in "${precisions[@]}"; do
     for variant in "${variants[@]}"; do
-      if [ ${#script[@]} = 0 ] || [ "$variant" = eager ]; then continue; fi
+      if [ "$variant" = eager ]; then continue; fi
       # shellcheck disable=SC2086
       check warm "$model, $precision, $variant" 300 "$python" -W ignore "$tests/peers/${script[0]}" "${script[@]:1}" "${compiled[@]}" \
         ${options[$variant]} --device cuda --precision "$precision" --seconds 0.1 --warmup 3
@@ -417,14 +426,35 @@ for model in "${models[@]}"; do
   done
 done
 wait
+for model in "${alone[@]}"; do
+  if [ -n "$stand_in" ] && [ "$model" = har-images ]; then continue; fi  # too large for it
+  wants "ours/$model" || continue
+  describe "$model"
+  for precision in "${precisions[@]}"; do
+    if [ "$model" = kgat-bf16 ]; then  # tables in halves, products in fp32
+      ours "$model" fp32 "${bench[@]}"
+      break
+    fi
+    ours "$model" "$precision" "${bench[@]}"
+  done
+done
+for model in "${walls[@]}"; do  # whole trainings; the seconds are what a user waits
+  wants "wall/$model" || continue
+  describe "$model"
+  length=()
+  if [ -n "$stand_in" ]; then
+    [ "$model" = sasrec ] || continue  # the other evaluations take minutes there
+    length=(--train.steps 2)
+  fi
+  step wall "$model, a whole training" 300 "$bin/lockstep" train --device cuda "${bench[@]}" "${length[@]}" --run-dir "$work/run-$model"
+done
 for model in "${models[@]}"; do
-  [ -z "$stand_in" ] || [ "$model" != har-images ] || continue  # too large for it
+  [ -z "$stand_in" ] || [ "$model" != har-images ] || continue
   if wants "speed/$model"; then
     describe "$model"
     for precision in "${precisions[@]}"; do
       ours "$model" "$precision" "${bench[@]}"
       for variant in "${variants[@]}"; do
-        [ ${#script[@]} -gt 0 ] || continue
         form=("${compiled[@]}")
         [ "$variant" != eager ] || form=("${eager[@]}")
         # shellcheck disable=SC2086

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The hierarchical reasoning model in PyTorch, tuned for CPUs as an expert would: a baseline for lockstep.
+"""The hierarchical reasoning model and TRM in PyTorch, tuned as an expert would: a baseline for lockstep.
 
 Written from the formulas in docs/models/hrm.md; --check compares it with the golden files. Input embeddings and rotary
 tables are computed once, inner calls without gradient run under no_grad, attention is scaled_dot_product_attention, the
 optimizer updates all tensors by foreach calls, and the timed loop reads nothing back. --compile wraps the blocks in
 torch.compile; --precision bf16 runs the matrix products in bfloat16 with master weights in fp32, cast once per step.
+--form trm is TRM with attention, mlp_t that with a gated layer across positions, with their published depths.
 
   hrm_peer.py --check golden/hrm_rope_stablemax.h5
   hrm_peer.py --bench --batch 16 --threads 2 --seconds 30               one JSON line: samples/s, peak memory
@@ -31,6 +32,11 @@ def rms(x, eps=1e-5):
     return F.rms_norm(x, (x.shape[-1],), eps=eps)
 
 
+def gated(x, gate_up, down):
+    g, u = F.linear(x, gate_up).chunk(2, -1)
+    return F.linear(F.silu(g) * u, down)
+
+
 def stablemax_loss(logits, labels):
     """Loss per position; labels < 0 give 0. The two branches are separated before the division, so that no gradient is NaN."""
     s = torch.where(logits >= 0, logits + 1, 1 / (1 - torch.clamp(logits, max=0)))
@@ -49,16 +55,22 @@ class Network:
     def __init__(self, c, dtype=torch.float32, weights=None, seed=0):
         self.c, self.dtype = c, dtype
         d, v, inter = c["hidden"], c["vocab"], inter_size(c["hidden"], c["expansion"])
-        self.prefix = -(-c["puzzle_ndim"] // d)
+        self.trm, self.prefix = c["form"] != "hrm", c["puzzle_emb_len"]
         self.length = self.prefix + c["seq_len"]
         shapes = {"embed_tokens.embedding_weight": (v, d), "lm_head.weight": (v, d), "q_head.weight": (2, d), "q_head.bias": (2,)}
         if c["pos"] == "learned":
             shapes["embed_pos.embedding_weight"] = (self.length, d)
-        for level, layers in (("H", c["h_layers"]), ("L", c["l_layers"])):
-            for i in range(layers):
-                p = f"{level}_level.layers.{i}."
-                shapes |= {p + "self_attn.qkv_proj.weight": (3 * d, d), p + "self_attn.o_proj.weight": (d, d),
-                           p + "mlp.gate_up_proj.weight": (2 * inter, d), p + "mlp.down_proj.weight": (d, inter)}
+        if c["form"] == "mlp_t":
+            t, wide = self.length, inter_size(self.length, c["expansion"])
+            layer = {"mlp_t.gate_up_proj": (2 * wide, t), "mlp_t.down_proj": (t, wide)}
+        else:
+            layer = {"self_attn.qkv_proj": (3 * d, d), "self_attn.o_proj": (d, d)}
+        layer |= {"mlp.gate_up_proj": (2 * inter, d), "mlp.down_proj": (d, inter)}
+        levels = {"L": c["l_layers"]} if self.trm else {"H": c["h_layers"], "L": c["l_layers"]}
+        self.layers = {level: [[f"{level}_level.layers.{i}.{n}.weight" for n in layer] for i in range(count)]
+                       for level, count in levels.items()}
+        for names in itertools.chain(*self.layers.values()):
+            shapes |= zip(names, layer.values())
         g = torch.Generator(torch.get_default_device()).manual_seed(seed)
         self.p = {}
         for name, shape in shapes.items():
@@ -92,7 +104,16 @@ class Network:
                 if self.cast[n] is not w:
                     self.cast[n].copy_(w)
 
-    def block(self, x, qkv, o, gate_up, down):
+    def block(self, x, mix_in, mix_out, gate_up, down):
+        mix = self.mix_positions if self.c["form"] == "mlp_t" else self.attend
+        x = mix(x, mix_in, mix_out)
+        return rms(x + gated(x, gate_up, down))
+
+    def mix_positions(self, x, gate_up, down):
+        x = x.transpose(1, 2)
+        return rms(x + gated(x, gate_up, down)).transpose(1, 2)
+
+    def attend(self, x, qkv, o):
         b, t, d = x.shape
         h = self.c["heads"]
         q, k, v = F.linear(x, qkv).view(b, t, 3, h, d // h).permute(2, 0, 3, 1, 4)
@@ -101,16 +122,12 @@ class Network:
             turn = lambda y: y * self.cos.to(y.dtype) + torch.cat((-y[..., half:], y[..., :half]), -1) * self.sin.to(y.dtype)
             q, k = turn(q), turn(k)
         a = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, d)
-        x = rms(x + F.linear(a, o))
-        g, u = F.linear(x, gate_up).chunk(2, -1)
-        return rms(x + F.linear(F.silu(g) * u, down))
+        return rms(x + F.linear(a, o))
 
     def level(self, name, z, injection):
         x = z + injection
-        for i in range(self.c["h_layers"] if name == "H" else self.c["l_layers"]):
-            p = f"{name}_level.layers.{i}."
-            x = self.block_function(x, self.cast[p + "self_attn.qkv_proj.weight"], self.cast[p + "self_attn.o_proj.weight"],
-                                    self.cast[p + "mlp.gate_up_proj.weight"], self.cast[p + "mlp.down_proj.weight"])
+        for names in self.layers["L" if self.trm else name]:
+            x = self.block_function(x, *(self.cast[n] for n in names))
         return x
 
     def embed(self, tokens, rows):
@@ -126,14 +143,15 @@ class Network:
 
     def inner(self, z_h, z_l, x):
         n, m = self.c["h_cycles"], self.c["l_cycles"]
+        differentiated = m if self.trm else 1  # calls of L; the last call of H is always differentiated
         with torch.no_grad():
             for i in range(n):
-                for j in range(m):
-                    if not (i == n - 1 and j == m - 1):
-                        z_l = self.level("L", z_l, z_h + x)
+                for _ in range(m if i != n - 1 else m - differentiated):
+                    z_l = self.level("L", z_l, z_h + x)
                 if i != n - 1:
                     z_h = self.level("H", z_h, z_l)
-        z_l = self.level("L", z_l, z_h + x)
+        for _ in range(differentiated):
+            z_l = self.level("L", z_l, z_h + x)
         z_h = self.level("H", z_h, z_l)
         logits = F.linear(z_h[:, self.prefix:], self.cast["lm_head.weight"])
         q = F.linear(z_h[:, 0], self.cast["q_head.weight"]).to(self.p["q_head.bias"].dtype) + self.p["q_head.bias"]
@@ -165,12 +183,13 @@ class AdamAtan2:
 class Trainer:
     """The carry of all slots and one training step."""
 
-    def __init__(self, net, batch, lr, wd, beta1=0.9, beta2=0.95, puzzle_lr=None, puzzle_wd=None, schedule=lambda t: 1.0, halt_max_steps=16, explore=0.1, loss="stablemax"):
+    def __init__(self, net, batch, lr, wd, beta1=0.9, beta2=0.95, puzzle_lr=None, puzzle_wd=None, schedule=lambda t: 1.0, halt_max_steps=16, explore=0.1, loss="stablemax", ema=0.999):
         self.net, self.batch, self.lr, self.schedule = net, batch, lr, schedule
         self.puzzle_lr, self.puzzle_wd = lr if puzzle_lr is None else puzzle_lr, wd if puzzle_wd is None else puzzle_wd
         self.names = list(net.p)
         self.optimizer = AdamAtan2([net.p[n] for n in self.names], beta1, beta2, wd)
-        self.halt_max_steps, self.explore = halt_max_steps, explore
+        self.halt_max_steps, self.explore, self.ema = halt_max_steps, explore, ema
+        self.average = {n: p.detach().clone() for n, p in net.p.items()} if net.trm else None
         self.in_place = False  # whether the next step's states are new values of the same tensors, as graphs need them
         self.token_loss = stablemax_loss if loss.startswith("stablemax") else softmax_loss
         act = torch.bfloat16 if net.cast is not net.p else net.dtype
@@ -203,17 +222,20 @@ class Trainer:
         if least is None:
             longer = torch.randint(2, self.halt_max_steps + 1, (self.batch,), device=device)
             least = torch.where(torch.rand(self.batch, device=device) < self.explore, longer, 0)
-        with torch.no_grad():
-            nq = net.inner(z_h, z_l, x)[3]
-            target = torch.sigmoid(torch.where(last, nq[:, 0], torch.maximum(nq[:, 0], nq[:, 1])))
+        nq = None
+        if not net.trm:
+            with torch.no_grad():
+                nq = net.inner(z_h, z_l, x)[3]
+                target = torch.sigmoid(torch.where(last, nq[:, 0], torch.maximum(nq[:, 0], nq[:, 1])))
         self.hold(z_h=z_h, z_l=z_l, inputs=inputs, labels=labels, ids=ids, steps=steps,
-                  halted=(last | (q[:, 0] > q[:, 1])).detach() & (steps >= least))
+                  halted=(last | (q[:, 0] > (0 if net.trm else q[:, 1]))).detach() & (steps >= least))
         mask = labels >= 0
         n = mask.sum(-1)
         exact = ((logits.argmax(-1) == labels) & mask).sum(-1) == n
         lm = (self.token_loss(logits.to(net.dtype), labels).sum(-1) / n.clamp(min=1)).sum()
-        loss = lm + 0.5 * (F.binary_cross_entropy_with_logits(q[:, 0], exact.to(q.dtype), reduction="sum") +
-                           F.binary_cross_entropy_with_logits(q[:, 1], target, reduction="sum"))
+        loss = lm + 0.5 * F.binary_cross_entropy_with_logits(q[:, 0], exact.to(q.dtype), reduction="sum")
+        if not net.trm:
+            loss = loss + 0.5 * F.binary_cross_entropy_with_logits(q[:, 1], target, reduction="sum")
         leaves = [net.cast[n] for n in self.names]
         grads = torch.autograd.grad(loss / self.batch, leaves + [rows], allow_unused=True)
         row_grads = grads[-1]
@@ -221,6 +243,9 @@ class Trainer:
         self.t += 1
         factor = self.schedule(self.t)
         self.optimizer.step(grads, self.lr * factor)
+        if net.trm:
+            with torch.no_grad():
+                torch._foreach_lerp_(list(self.average.values()), list(net.p.values()), 1 - self.ema)
         if row_grads is not None:
             with torch.no_grad():  # all rows of the table, which is small here: no number of rows goes to the host
                 seen = torch.zeros(len(net.table), 1, dtype=torch.bool, device=device).index_fill_(0, ids, True)
@@ -243,14 +268,15 @@ def cosine(warmup, total, min_ratio):
 
 
 def compare(f, agreement):
-    if "steps" not in f or f.attrs.get("mlp_t", False):
-        return "no training of HRM"
+    if "steps" not in f:
+        return "no training"
     c = {k: (v.item() if hasattr(v, "item") else v) for k, v in f.attrs.items()}
+    c["form"] = "mlp_t" if c.get("mlp_t") else "hrm"
     weights = {}
     f["weights"].visititems(lambda n, o: weights.update({n: o[:]}) if hasattr(o, "shape") else None)
     net = Network(c, torch.float64, weights)
     trainer = Trainer(net, c["batch"], c["lr"], c["wd"], c["beta1"], c["beta2"], c["puzzle_lr"], c["puzzle_wd"],
-                      cosine(c["warmup"], c["total_steps"], c["min_ratio"]), c["halt_max_steps"], c["explore"], c["loss"])
+                      cosine(c["warmup"], c["total_steps"], c["min_ratio"]), c["halt_max_steps"], c["explore"], c["loss"], c.get("ema"))
     for t in range(c["steps"]):
         s = f[f"steps/{t}"]
         close = lambda name, found, wanted: agreement.compare(f"{name} of step {t}", found, s[wanted], 1e-6)
@@ -258,7 +284,9 @@ def compare(f, agreement):
         least = torch.as_tensor(np.where(s["draws/explore_u"][:] < c["explore"], s["draws/explore_n"][:], 0))
         out = trainer.step(*batch, least)
         close("logits", out["logits"], "outputs/logits")
-        close("next_q", out["next_q"][:, 0], "outputs/next_q_halt_logits")
+        close("q", out["q"][:, 0], "outputs/q_halt_logits")
+        if not net.trm:
+            close("next_q", out["next_q"][:, 0], "outputs/next_q_halt_logits")
         close("loss", out["loss"], "outputs/loss")
         close("halted", out["halted"], "carry/halted")
         close("puzzle rows", out["row_grads"], "grads/puzzle_emb.local_weights")
@@ -268,12 +296,17 @@ def compare(f, agreement):
                 close(f"gradient of {n}", g, "grads/" + n)
     for n in trainer.names:
         agreement.compare(n, net.p[n], f[f"after_steps/{c['steps']}/{n}"], 1e-6)
+        if f"average_after_steps/{c['steps']}/{n}" in f:
+            agreement.compare(f"average of {n}", trainer.average[n], f[f"average_after_steps/{c['steps']}/{n}"], 1e-6)
 
 
 def configuration(a, seq_len, vocab):
-    sizes = {name: getattr(a, name) for name in ("hidden", "heads", "h_layers", "l_layers", "h_cycles", "l_cycles")}
-    return {**sizes, "expansion": 4.0, "pos": "rope", "puzzle_ndim": a.hidden, "num_ids": 1, "seq_len": seq_len,
-            "vocab": vocab}
+    published = {"h_layers": 4, "l_layers": 4, "h_cycles": 2, "l_cycles": 2, "puzzle_emb_len": 1}
+    if a.form != "hrm":
+        published |= {"l_layers": 2, "h_cycles": 3, "l_cycles": 6, "puzzle_emb_len": 16}
+    sizes = {name: getattr(a, name, None) or size for name, size in published.items()}
+    return {**sizes, "form": a.form, "hidden": a.hidden, "heads": a.heads, "expansion": 4.0, "puzzle_ndim": a.hidden,
+            "pos": "none" if a.form == "mlp_t" else "rope", "num_ids": 1, "seq_len": seq_len, "vocab": vocab}
 
 
 def bench(a, place):
@@ -295,8 +328,10 @@ def bench(a, place):
         trainer.step(*batch())
 
     rate = place.rate(step, a.batch)
-    place.report({"compile" if a.compile else "eager": rate},
-                 attention=place.attention(a.batch, a.heads, net.length, a.hidden // a.heads))
+    kernel = {}
+    if a.form != "mlp_t":
+        kernel["attention"] = place.attention(a.batch, a.heads, net.length, a.hidden // a.heads)
+    place.report({"compile" if a.compile else "eager": rate}, **kernel)
 
 
 @torch.inference_mode()
@@ -336,8 +371,10 @@ def train(a):
         if step % a.log_every == 0:
             print(json.dumps({"step": step, "loss": float(out["loss"]) / a.batch}), flush=True)
         if step == a.steps or (a.eval_every and step % a.eval_every == 0):
+            trained, net.cast = net.cast, trainer.average or net.cast
             hits = torch.cat([evaluate(net, test_inputs[i:i + a.eval_batch], a.eval_segments or a.halt_max_steps) == test_labels[i:i + a.eval_batch]
                               for i in range(0, count, a.eval_batch)])
+            net.cast = trained
             exact, cells = hits.all(-1).double(), hits.double().mean(-1)
             result = {"step": step, "processor_s": time.process_time() - processor_begin, "wall_s": time.perf_counter() - began, "puzzles": count,
                       "exact_accuracy": exact.mean().item(), "accuracy": cells.mean().item()}
@@ -351,13 +388,14 @@ def main():
     p = arguments(__doc__)
     p.add_argument("--bench", action="store_true")
     p.add_argument("--train", metavar="DATA.h5")
-    for name, default in {"batch": 16, "steps": 1000, "hidden": 512, "heads": 8, "h-layers": 4, "l-layers": 4, "h-cycles": 2,
-                          "l-cycles": 2, "seq-len": 81, "vocab": 11, "warmup-steps": 100, "halt-max-steps": 16,
+    for name, default in {"batch": 16, "steps": 1000, "hidden": 512, "heads": 8, "h-layers": 0, "l-layers": 0, "h-cycles": 0,
+                          "l-cycles": 0, "seq-len": 81, "vocab": 11, "warmup-steps": 100, "halt-max-steps": 16,
                           "eval-segments": 0, "eval-every": 0, "eval-batch": 50, "log-every": 50, "test": 1000,
                           "seed": 0}.items():
         p.add_argument("--" + name, type=int, default=default)
     for name, default in {"lr": 1e-4, "wd": 0.1, "min-ratio": 1.0}.items():
         p.add_argument("--" + name, type=float, default=default)
+    p.add_argument("--form", choices=["hrm", "trm", "mlp_t"], default="hrm", help="0 layers or cycles: as published")
     p.add_argument("--compile", action="store_true")
     a = p.parse_args()
     if sum(map(bool, (a.check, a.train, a.bench))) != 1:

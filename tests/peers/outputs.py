@@ -179,7 +179,7 @@ def hrm(path, folder):
     with h5py.File(path) as f:
         read = lambda split, name: torch.from_numpy(f[f"{split}/all/{name}"][()]).long()
         inputs, labels, test = read("train", "inputs"), read("train", "labels"), read("test", "inputs")
-        c = dict(hidden=16, heads=2, expansion=4, h_layers=1, l_layers=2, h_cycles=2, l_cycles=2, pos="rope", puzzle_ndim=16, seq_len=16,
+        c = dict(hidden=16, heads=2, expansion=4, h_layers=1, l_layers=2, h_cycles=2, l_cycles=2, pos="rope", puzzle_ndim=16, puzzle_emb_len=1, seq_len=16, form="hrm",
                  num_ids=int(f.attrs["num_puzzle_identifiers"]), vocab=int(f.attrs["vocab_size"]))
     net = hrm_peer.Network(c)
     with torch.no_grad():  # the states decide q, not the bias

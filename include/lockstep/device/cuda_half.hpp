@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "lockstep/base/instantiate.hpp"
 #include "lockstep/base/real.hpp"
+#include "lockstep/device/cuda_types.hpp"
 
 /// Element access for kernels. Kernels are templates over a storage type T (float, double, bf16, f16): they load and
 /// store with these functions and compute in real_t<T>. For float and double the conversions are the identity.
@@ -89,10 +89,3 @@ bool aligned_for(const P*... pointers) {
 }
 
 }  // namespace lockstep::gpu
-
-/// Instantiates function templates for every storage type.
-#define LOCKSTEP_EACH_STORAGE(...) LOCKSTEP_FOR_EACH(LOCKSTEP_IN_STORAGES, __VA_ARGS__)
-#define LOCKSTEP_IN_STORAGES(name)          \
-  LOCKSTEP_IN_FLOATS(name)                  \
-  template decltype(name<bf16>) name<bf16>; \
-  template decltype(name<f16>) name<f16>;

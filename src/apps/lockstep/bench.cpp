@@ -321,10 +321,9 @@ int run_bench(World& world, const Args& args) {
            "after the measurement, record 10 more training steps of all ranks and threads and write their timeline to "
            "this file; see docs/profiling.md")
       .value_name("FILE.json");
-  options.add(
-      "ledger", &bench.budget.ledger, false,
-      "count what a training step makes the GPU do, and estimate its time on some GPUs; only on the stand-in of "
-      "the tests (make cuda-host); see docs/design/gpu-ledger.md");
+  options.add("ledger", &bench.budget.ledger, false,
+              "count what a training step makes the GPU do; only on the stand-in of the tests (make cuda-host); see "
+              "docs/design/gpu-ledger.md");
   options.add("synthetic", &bench.synthetic, false, "use synthetic rows even if data.path is set");
   options.add("rows", &bench.rows.rows, 360000, between(10, 1e9), "number of synthetic rows");
   options.add("inputs", &bench.rows.inputs, 14, between(1, 1e6), "number of synthetic input columns");

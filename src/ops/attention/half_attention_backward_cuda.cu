@@ -296,7 +296,7 @@ void packed_attention_backward(const Stream& stream, const PackedAttention<T>& a
   });
 }
 
-template void packed_attention_backward(const Stream&, const PackedAttention<bf16>&, std::int64_t rows);
-template void packed_attention_backward(const Stream&, const PackedAttention<f16>&, std::int64_t rows);
+LOCKSTEP_BF16(template void packed_attention_backward(const Stream&, const PackedAttention<bf16>&, std::int64_t rows);)
+LOCKSTEP_FP16(template void packed_attention_backward(const Stream&, const PackedAttention<f16>&, std::int64_t rows);)
 
 }  // namespace lockstep::ops::cuda

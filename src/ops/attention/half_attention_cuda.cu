@@ -141,7 +141,7 @@ void packed_attention_forward(const Stream& stream, const PackedAttention<T>& a)
   });
 }
 
-template void packed_attention_forward(const Stream&, const PackedAttention<bf16>&);
-template void packed_attention_forward(const Stream&, const PackedAttention<f16>&);
+LOCKSTEP_BF16(template void packed_attention_forward(const Stream&, const PackedAttention<bf16>&);)
+LOCKSTEP_FP16(template void packed_attention_forward(const Stream&, const PackedAttention<f16>&);)
 
 }  // namespace lockstep::ops::cuda

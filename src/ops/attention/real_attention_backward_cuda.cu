@@ -237,6 +237,7 @@ void packed_attention_backward(const Stream& stream, const PackedAttention<T>& a
 }
 
 template void packed_attention_backward(const Stream&, const PackedAttention<float>&, std::int64_t rows);
-template void packed_attention_backward(const Stream&, const PackedAttention<double>&, std::int64_t rows);
+LOCKSTEP_FP64(template void packed_attention_backward(const Stream&, const PackedAttention<double>&,
+                                                      std::int64_t rows);)
 
 }  // namespace lockstep::ops::cuda

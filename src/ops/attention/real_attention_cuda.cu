@@ -128,6 +128,6 @@ void packed_attention_forward(const Stream& stream, const PackedAttention<T>& a)
 }
 
 template void packed_attention_forward(const Stream&, const PackedAttention<float>&);
-template void packed_attention_forward(const Stream&, const PackedAttention<double>&);
+LOCKSTEP_FP64(template void packed_attention_forward(const Stream&, const PackedAttention<double>&);)
 
 }  // namespace lockstep::ops::cuda

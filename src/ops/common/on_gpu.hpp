@@ -1,6 +1,7 @@
 #pragma once
 #include <utility>
 
+#include "lockstep/device/cuda_types.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -22,11 +23,22 @@ bool on_gpu(const Stream& stream, F&& f) {
   return stream.device().is_cuda();
 }
 
+/// Like f.template operator()<T>(), but only for types of this build. errors  Error (usage) for another one
+template <class F>
+auto if_built(F f) {
+  return [f]<class T>() {
+    if constexpr (kHasCudaType<T>)
+      f.template operator()<T>();
+    else
+      require_cuda_type(name(dtype_of<T>::value));
+  };
+}
+
 /// If x is on a GPU, runs f.template operator()<T>() with the storage type T of x: float, double, bf16, f16.
 template <class F>
 bool on_gpu(const Tensor& x, F&& f) {
   if constexpr (kHasCuda) {
-    if (x.device().is_cuda()) visit_storage(x.dtype(), std::forward<F>(f));
+    if (x.device().is_cuda()) visit_storage(x.dtype(), if_built(f));
   }
   return x.device().is_cuda();
 }
@@ -34,7 +46,7 @@ bool on_gpu(const Tensor& x, F&& f) {
 template <class F>
 bool on_gpu_in_floats(const Tensor& x, F&& f) {
   if constexpr (kHasCuda) {
-    if (x.device().is_cuda()) visit_float(x.dtype(), std::forward<F>(f));
+    if (x.device().is_cuda()) visit_float(x.dtype(), if_built(f));
   }
   return x.device().is_cuda();
 }

@@ -382,11 +382,9 @@ std::string product_library(int gpu) { return join("cuBLASLt ", cublasLtGetVersi
   template void product(const Stream&, Product, std::int64_t, std::int64_t, std::int64_t, C*, const T*, const T*, \
                         bool, const C*, const ProductBatch&, const C*);
 INSTANTIATE(float, float)
-INSTANTIATE(double, double)
-INSTANTIATE(bf16, bf16)
-INSTANTIATE(bf16, float)
-INSTANTIATE(f16, f16)
-INSTANTIATE(f16, float)
+LOCKSTEP_FP64(INSTANTIATE(double, double))
+LOCKSTEP_BF16(INSTANTIATE(bf16, bf16) INSTANTIATE(bf16, float))
+LOCKSTEP_FP16(INSTANTIATE(f16, f16) INSTANTIATE(f16, float))
 #undef INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Every step of first_contact.sh names steps of check.sh; together they run all of check.sh:
-#   first_contact_test.sh STAND_IN_BIN
+# Every call of quarter.sh names steps of check.sh; together they run all of check.sh:
+#   quarter_test.sh STAND_IN_BIN
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -13,16 +13,23 @@ while read -r name steps; do
     found=no
     # shellcheck disable=SC2053
     while read -r step; do if [[ $step == $pattern ]]; then found=yes && echo "$step" >> "$work/used"; fi; done < "$work/all"
-    [ $found = yes ] || { echo "FAILED: the step $name: check.sh has no step $pattern"; exit 1; }
+    [ $found = yes ] || { echo "FAILED: the call $name: check.sh has no step $pattern"; exit 1; }
   done
-done < <("$here/first_contact.sh" --list)
+done < <("$here/quarter.sh" --list)
 left=$(sort -u "$work/used" | comm -13 - <(sort "$work/all") || true)
-[ -z "$left" ] || { echo "FAILED: no step runs $left"; exit 1; }
+[ -z "$left" ] || { echo "FAILED: no call runs $left"; exit 1; }
+if [ "$EUID" = 0 ] && command -v setpriv > /dev/null; then
+  code=0
+  setpriv --reuid=65534 --regid=65534 --clear-groups "$here/apart.sh" true > "$work/message" 2>&1 || code=$?
+  [ "$code $(grep -c "may not create a namespace" "$work/message")" = "77 1" ] || { cat "$work/message"; echo "FAILED: apart without a right"; exit 1; }
+fi
 code=0
-"$here/first_contact.sh" "$work/out" nothing 2> "$work/message" || code=$?
-[ "$code $(grep -c "no step nothing" "$work/message")" = "2 1" ] || { echo "FAILED: an unknown step"; exit 1; }
-"$here/first_contact.sh" "$work/out" graphs products speed-small early-speed -- --stand-in --bin "$1" > "$work/log" || { cat "$work/log"; echo "FAILED"; exit 1; }
-for row in "emulator-1000, graphs on, fp32" "emulator-1000, graphs off, fp32" "hrm, graphs on, fp32"; do
+"$here/quarter.sh" "$work/out" nothing 2> "$work/message" || code=$?
+[ "$code $(grep -c "no call nothing" "$work/message")" = "2 1" ] || { echo "FAILED: an unknown call"; exit 1; }
+"$here/quarter.sh" "$work/out" -- --stand-in --bin "$1" --cases '*rotary*' --limit 300 --budget 600 > "$work/log" || { cat "$work/log"; echo "FAILED: the quarter"; exit 1; }
+"$here/quarter.sh" "$work/out" graphs products early-speed -- --stand-in --bin "$1" > "$work/log" || { cat "$work/log"; echo "FAILED"; exit 1; }
+for row in "emulator-1000, graphs on, fp32" "emulator-1000, graphs off, fp32" "hrm, graphs on, fp32" "hrm-768, bf16" "trm, bf16" \
+  "trm-attention, bf16" "kgat-bf16, fp32"; do
   grep -q "^speed	$row, lockstep	ok" "$work/out/results.tsv" || { cat "$work/log"; echo "FAILED: $row did not run"; exit 1; }
 done
 for tuned in false true; do
@@ -39,6 +46,6 @@ for row in ", another GPU; lockstep" "| tests | new | ok | 3 |" "| speed | hrm, 
   grep -qF "$row" "$work/both/gpu-check.md" || { cat "$work/both/gpu-check.md"; echo "FAILED: no '$row' in the table of both"; exit 1; }
 done
 if grep -qF "har, bf16, lockstep" "$work/both/gpu-check.md"; then echo "FAILED: the earlier result is in the table, too"; exit 1; fi
-"$here/first_contact.sh" "$work/none" graphs -- --stand-in --bin "$1" --budget 0 > "$work/log" || { cat "$work/log"; echo "FAILED: no time"; exit 1; }
+"$here/quarter.sh" "$work/none" graphs -- --stand-in --bin "$1" --budget 0 > "$work/log" || { cat "$work/log"; echo "FAILED: no time"; exit 1; }
 grep -q "^speed	har, graphs on, fp32, lockstep	skipped.*no time left" "$work/none/results.tsv" || { cat "$work/log"; echo "FAILED: it ran beyond its budget"; exit 1; }
 echo "ok  $(wc -l < "$work/all") steps"
