@@ -115,7 +115,8 @@ void write(LogLevel level, std::string_view message) {
   const std::lock_guard lock(s.mutex);
   // One write per line: lines of several ranks may interleave, their characters may not.
   const std::string text = join(s.status.empty() ? "" : kClearLine, what, who, line, "\n", s.status);
-  if (serious || s.detail != LogDetail::warnings) std::fwrite(text.data(), 1, text.size(), stderr);
+  if (s.detail > LogDetail::warnings || (serious && s.detail == LogDetail::warnings))
+    std::fwrite(text.data(), 1, text.size(), stderr);
   for (const auto& [id, sink] : s.sinks) sink(level, line);
 }
 
