@@ -1,6 +1,6 @@
 /*
- * liblockstep_train: an emulator that learns inside a program with MPI, from C, C++ and Fortran, while the program runs.
- * It also contains the lsem_* functions of liblockstep (lockstep.h), except lsem_gpu_*; link one of the two libraries.
+ * liblockstep_train: an emulator that learns inside a program with MPI, from C, C++ and Fortran, while the program
+ * runs. It also contains the lsem_* functions of liblockstep (lockstep.h), except lsem_gpu_*; link one of the two.
  *
  * A session trains one network that maps a column of n_in variables to n_out variables. In each time step every rank
  * passes the columns that it computes (lsfit_observe_*), then all ranks take one training step over all of them
@@ -14,16 +14,17 @@
  *            counts steps.
  * Layout     As in lockstep.h: variable i of column j is x[j * ldx + i], or x[i][j * sx[i]] for *_soa. Columns are
  *            stored in single precision.
- * Moments    x and y are in physical units. Mean and standard deviation of each variable are those of the columns of the
- *            first step, unless lsfit_set_moments gives them before. They do not change afterwards.
+ * Moments    x and y are in physical units. They are normalised by the mean and standard deviation of the columns of
+ *            the first step (1 for a constant variable), unless lsfit_set_moments gives both before. Later they do not
+ *            change.
  * Ranks      Ranks may pass different numbers of columns, or none. The order of the columns is by rank, then by call.
  *            With run.reproducible = true, the same order gives the same weights in every bit, however the columns are
  *            divided over ranks. Rows move between ranks where that balances the work.
  * Collective lsfit_open, lsfit_step, lsfit_export, lsfit_save, lsfit_state_set and lsfit_close are called by all ranks
  *            of the communicator, in the same order. All other calls are local.
- * Errors     A function returns LSEM_OK or another code of lockstep.h, or LSFIT_ERR_LOST. lsfit_error gives the message.
- *            An error of one rank in a collective call is an error on all ranks; weights keep their values. After
- *            LSFIT_ERR_LOST (no answer of a rank within dist.timeout) only lsfit_close may follow. The library prints
+ * Errors     A function returns LSEM_OK or another code of lockstep.h, or LSFIT_ERR_LOST. lsfit_error gives the
+ *            message. An error of one rank in a collective call is an error on all ranks, and weights keep their values.
+ *            After LSFIT_ERR_LOST (no answer of a rank within dist.timeout) only lsfit_close may follow. The library prints
  *            nothing, never ends the process, and sets neither signal handlers nor OpenMP settings. It uses no
  *            communicator but duplicates of the given one.
  * Threads    One call per session at a time; several sessions may be used by several threads with MPI_THREAD_MULTIPLE.
@@ -76,10 +77,10 @@ LSEM_API int lsfit_observe_soa_f32(lsfit_session* session, long n, const float* 
 LSEM_API int lsfit_observe_soa_f64(lsfit_session* session, long n, const double* const* x, const long* sx,
                                    const double* const* y, const long* sy, const double* weights);
 
-/* Takes one training step over the observed columns of all ranks, and drops them. *loss, which may be null, receives the
- * weighted mean loss before the update. Errors: ARGUMENT (no columns on any rank, or all weights zero; a variable that
- * is constant in the first step; ranks that differ in their moments), NOT_FINITE (of a column, of the loss or of its
- * gradient: nothing is updated), MEMORY, LOST. */
+/* Takes one training step over the observed columns of all ranks, and drops them. *loss, which may be null, receives
+ * the weighted mean loss before the update. If it fails, nothing is updated. Errors: ARGUMENT (no columns on any rank;
+ * all weights zero; ranks that differ in their moments; a loss or gradient that is not finite), NOT_FINITE (a column
+ * that a rank has observed), MEMORY, LOST. */
 LSEM_API int lsfit_step(lsfit_session* session, double* loss);
 /* The number of steps; -1 for null. */
 LSEM_API long lsfit_steps(const lsfit_session* session);
@@ -89,10 +90,10 @@ LSEM_API long lsfit_steps(const lsfit_session* session);
  * lsfit_step, lsfit_state_set or lsfit_close. Errors: ARGUMENT (before the moments are known), MEMORY. */
 LSEM_API int lsfit_model(lsfit_session* session, lsem_model** m);
 /* Writes a model file, as `lockstep export` does: NAME.lsem, .onnx, .pt (TorchScript), .safetensors or .h5model. Rank 0
- * writes. Errors: ARGUMENT (another ending; before the moments are known), OPEN. */
+ * writes. Errors: ARGUMENT (another ending; no such folder; before the moments are known), OPEN (the disk). */
 LSEM_API int lsfit_export(lsfit_session* session, const char* path);
-/* Writes a checkpoint that `lockstep predict, eval, export` read, and `lockstep train --init`. Rank 0 writes, whole or not
- * at all. Errors: ARGUMENT (before the moments are known), OPEN. */
+/* Writes a checkpoint that `lockstep predict`, `eval` and `export` read, and `lockstep train --init`. Rank 0 writes it,
+ * whole or not at all. Errors: ARGUMENT (no such folder; before the moments are known), OPEN (the disk). */
 LSEM_API int lsfit_save(lsfit_session* session, const char* path);
 
 /* The complete state as bytes, for the program's own restart file: weights, optimizer, average, moments and position,
