@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/c-api-reference.md from lockstep.h and docs/python-reader.md from lockstep_reader.py: reference.py [DIR].
+"""Writes docs/c-api-reference.md from the C headers and docs/python-reader.md from lockstep_reader.py: reference.py [DIR].
 
 `make docs` runs it. DIR is docs/ unless given.
 """
@@ -16,7 +16,7 @@ def prose(text):
     """Markdown of a comment: identifiers as code, wrapped; a comment with columns stays as it is."""
     if re.search(r"^\S+ {3,}\S|^ {2,}\S", text, re.M):
         return "```text\n" + text + "\n```"
-    text = re.sub(r"`?\b((?:lsem|lsnet|LSEM|LSNET|n)_\w+(?:\(\))?)`?", r"`\1`", " ".join(text.split()))
+    text = re.sub(r"`?\b((?:lsem|lsnet|lsfit|LSEM|LSNET|LSFIT|n)_\w+(?:\(\))?)`?", r"`\1`", " ".join(text.split()))
     text = re.sub(r"(?<!`)(?<!\w)([_*]\w+)", r"`\1`", text)
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
@@ -28,12 +28,14 @@ def comment(lines):
 
 
 def c_reference():
-    """The page of lockstep.h: blocks separated by blank lines, each a comment and what it describes."""
-    header = (TREE / "include/lockstep/lockstep.h").read_text()
+    """The page of the C headers: blocks separated by blank lines, each a comment and what it describes."""
     out = ["# Functions of liblockstep", "",
-           "Made from `include/lockstep/lockstep.h` by `make docs`. [liblockstep](c-api.md) shows how to combine them.",
+           "Made from `lockstep.h` and `lockstep_train.h` in `include/lockstep` by `make docs`. The pages on "
+           "[liblockstep](c-api.md)", "and on [training in a model](training-in-a-model.md) show how to combine them.",
            ""]
-    for block in re.split(r"\n\n+", header):
+    headers = [(TREE / "include/lockstep" / name).read_text() for name in ("lockstep.h", "lockstep_train.h")]
+    title = "/* ---- Training: liblockstep_train ---- */"
+    for block in re.split(r"\n\n+", f"\n\n{title}\n\n".join(headers)):
         heading = re.fullmatch(r"/\* -{4} (.*?) -+ \*/", block.strip())
         if heading:
             out += ["## " + heading.group(1), ""]

@@ -116,7 +116,8 @@ void write(LogLevel level, std::string_view message) {
   const std::lock_guard lock(s.mutex);
   // One write per line: lines of several ranks may interleave, their characters may not.
   const std::string text = join(s.status.empty() ? "" : kClearLine, what, who, line, "\n", s.status);
-  if (serious || (s.detail != LogDetail::warnings && (!to_sinks_only || s.all_ranks)))
+  const LogDetail least = serious ? LogDetail::warnings : LogDetail::normal;
+  if (s.detail >= least && (serious || !to_sinks_only || s.all_ranks))
     std::fwrite(text.data(), 1, text.size(), stderr);
   for (const auto& [id, sink] : s.sinks) sink(level, line);
 }

@@ -80,6 +80,7 @@ struct World::Impl {
   std::unique_ptr<Lifeline> lifeline;
   std::unique_ptr<Progress> progress;
   std::shared_ptr<ThreadTeam> team;  ///< of a rank that is a thread
+  bool guest = false, lost = false;  ///< of another program's communicator; whether a collective of it has failed
   std::timed_mutex changing;
   std::function<bool()> save;  ///< protected by `changing`
 
@@ -90,6 +91,7 @@ struct World::Impl {
   [[noreturn]] void abort(int exit_code, const std::string& message);
 
   void start_alone();
+  void start_guest(MPI_Comm all, const WorldOptions& options);
   void start_thread(std::shared_ptr<ThreadTeam> all, int number);
   std::shared_ptr<NodeMemory> share_between_threads(std::size_t size_bytes);
   void start_mpi(int* argc, char*** argv, const std::string& launcher, Deadline& deadline);
@@ -111,6 +113,25 @@ void World::Impl::start_alone() {
   context->hosts = {host};
   world = make_self_communicator();
   on_node = make_self_communicator();
+}
+
+void World::Impl::start_guest(MPI_Comm all, const WorldOptions& options) {
+  start_alone();
+  guest = true;
+  check_mpi(MPI_Comm_rank(all, &rank), "MPI_Comm_rank");
+  MPI_Comm_size(all, &size);
+  if (size == 1) return;
+  context->options = options;
+  context->while_waiting = [this] {
+    const Whereabouts here = boards->whereabouts.load();
+    const double waited_s = static_cast<double>(monotonic_ns() - here.since_ns) * 1e-9;
+    if (context->options.timeout_s == 0 || waited_s < context->options.timeout_s) return;
+    lost = true;
+    throw LostRank(Fault::internal,
+                   join(here.operation.view(), " '", here.what.view(), "': waited ", context->options.timeout_s,
+                        " s (dist.timeout) for another rank, which has ended or does not take part"));
+  };
+  world = make_mpi_communicator(all, "guest", *context);
 }
 
 void World::Impl::start_thread(std::shared_ptr<ThreadTeam> all, int number) {
@@ -394,8 +415,17 @@ std::unique_ptr<Desk> World::open_desk(Desk::Answer answer) {
   return make_mpi_desk(w.all, *w.context, std::move(answer));
 }
 
+World::World(const void* communicator, const WorldOptions& options) : impl_(std::make_unique<Impl>()) {
+  impl_->host = short_host();
+  impl_->start_guest(*static_cast<const MPI_Comm*>(communicator), options);
+}
+
 World::~World() {
   Impl& w = *impl_;
+  if (w.guest) {
+    if (w.lost) static_cast<void>(impl_.release());  // MPI may still write to its memory
+    return;
+  }
   if (w.team) {
     w.context->status.leaving();
     return;
@@ -497,6 +527,8 @@ void World::together(const char* doing, const std::function<void()>& body) {
     body();
   } catch (const CollectiveError&) {
     throw;  // all ranks throw it already
+  } catch (const LostRank&) {
+    throw;  // no collective can follow
   } catch (const Error& problem) {
     failed = true;
     fault = problem.fault();
@@ -542,6 +574,7 @@ void World::abort(int exit_code, const std::string& message) { impl_->abort(exit
 
 void World::Impl::abort(int exit_code, const std::string& message) {
   if (whole != nullptr) whole->abort(exit_code, message);
+  if (guest) throw Error(static_cast<Fault>(exit_code), message);
   if (team) team->end(exit_code, message);
   std::int32_t nobody = 0;
   const bool first = board->aborting.compare_exchange_strong(nobody, node_rank + 1);

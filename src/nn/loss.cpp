@@ -24,9 +24,9 @@ Var summed(Tape& t, const char* op, Var y, double scale, const Sum& sum) {
 }
 }  // namespace
 
-Var regression_loss(Tape& t, Var y, const Tensor& target, Regression kind, double scale) {
+Var regression_loss(Tape& t, Var y, const Tensor& target, Regression kind, double scale, const Tensor& weights) {
   return summed(t, "regression_loss", y, scale, [&](const Tensor& loss, const Tensor& dy) {
-    ops::regression_loss(t.stream(), loss, dy, y.value(), target, kind);
+    ops::regression_loss(t.stream(), loss, dy, y.value(), target, kind, weights);
   });
 }
 

@@ -111,9 +111,11 @@ Regression parse_regression(std::string_view text) {
 }
 
 void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const Tensor& y, const Tensor& target,
-                     Regression kind) {
+                     Regression kind, const Tensor& weights) {
   require(target.shape() == y.shape() && (!dy || dy.shape() == y.shape()), "regression loss: y is ", y.shape(),
           ", target ", target.shape(), "; they must be equal");
+  require(!weights || (weights.size() == y.rows() && !y.device().is_cuda()), "regression loss: y is ", y.shape(),
+          " on ", name(y.device()), ", with ", weights.size(), " weights; they must be one per row, on the CPU");
   check_scalar("regression loss", loss);
   on_gpu(y, [&]<class T>() {
     using R = real_t<T>;
@@ -123,7 +125,19 @@ void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
     });
   });
   on_cpu(y, [&]<class T>() {
-    store(loss, visit_regression(kind, [&](auto f) { return sum_elements<T>(y.size(), dy, y, target, f); }));
+    const T* weight = weights.data<T>();
+    const std::int64_t columns = y.columns();
+    store(loss, visit_regression(kind, [&](auto f) {
+            if (weight == nullptr) return sum_elements<T>(y.size(), dy.data<T>(), y.data<T>(), target.data<T>(), f);
+            double sum = 0;
+            for (std::int64_t r = 0; r < y.rows(); ++r) {
+              T* row = dy ? dy.data<T>() + r * columns : nullptr;
+              sum += static_cast<double>(weight[r]) *
+                     sum_elements<T>(columns, row, y.data<T>() + r * columns, target.data<T>() + r * columns, f);
+              for (std::int64_t c = 0; row != nullptr && c < columns; ++c) row[c] *= weight[r];
+            }
+            return sum;
+          }));
   });
 }
 

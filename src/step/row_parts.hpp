@@ -14,10 +14,12 @@ class RowParts {
   /// Counts the rows of `all`, the samples of a step. The shards of part_of() lie in it.
   void count(const ShardModel& model, const Shard& all) {
     first_ = all.first;
+    by_rows_ = model.rows(all, {}) > 0;
+    if (!by_rows_) return;
     up_to_.resize(static_cast<std::size_t>(all.count) + 1);
     up_to_[0] = 0;
-    by_rows_ = model.rows(all, std::span(up_to_).subspan(1)) > 0;
-    if (by_rows_) std::inclusive_scan(up_to_.begin(), up_to_.end(), up_to_.begin());
+    model.rows(all, std::span(up_to_).subspan(1));
+    std::inclusive_scan(up_to_.begin(), up_to_.end(), up_to_.begin());
   }
   /// Part i of n.
   Shard part_of(const Shard& shard, std::int64_t i, std::int64_t n) const {

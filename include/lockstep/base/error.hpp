@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace lockstep {
@@ -28,13 +29,34 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
+namespace detail {
+/// A value to print. One function joins any number of them: a template for each combination of types was a tenth of the
+/// program.
+struct Printed {
+  template <class T>
+  Printed(const T& value) {  // NOLINT: implicit on purpose
+    if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+      text = value;
+    } else {
+      object = &value;
+      print = [](std::ostream& out, const void* it) { out << *static_cast<const T*>(it); };
+    }
+  }
+  std::string_view text = {};
+  const void* object = nullptr;
+  void (*print)(std::ostream&, const void*) = nullptr;
+};
+std::string concatenate(const Printed* parts, std::size_t count);
+}  // namespace detail
+
 /// Concatenates the printed parts; floating-point numbers get nine significant digits.
 template <class... Parts>
 std::string join(const Parts&... parts) {
-  std::ostringstream out;
-  out.precision(9);
-  (out << ... << parts);
-  return std::move(out).str();
+  if constexpr (sizeof...(parts) == 0) return {};
+  else {
+    const detail::Printed list[] = {parts...};
+    return detail::concatenate(list, sizeof...(parts));
+  }
 }
 
 /// A condition with its source location, so that require() is not a macro.

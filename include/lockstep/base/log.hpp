@@ -9,8 +9,8 @@
 namespace lockstep {
 
 enum class LogLevel { info, warning, error };
-/// What the console shows: warnings and errors only; info lines too; also what normally goes to files alone.
-enum class LogDetail { warnings, normal, all };
+/// What the console shows: nothing; warnings and errors only; info lines too; also what normally goes to files alone.
+enum class LogDetail { nothing, warnings, normal, all };
 
 /// The rank that logs, for the prefix of a line: `[rank 3/8, node04]`. World sets it once. A single rank has no prefix.
 struct Speaker {

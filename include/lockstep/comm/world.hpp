@@ -29,6 +29,12 @@ class CollectiveError : public Error {
   using Error::Error;
 };
 
+/// The error of a rank that has waited too long for another one, in a World that is a guest.
+class LostRank : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Memory shared by all ranks of a node (a segment of /dev/shm; plain memory for a single rank). Initially zero,
 /// aligned to 64 bytes.
 class NodeMemory {
@@ -49,6 +55,13 @@ class NodeMemory {
 class World {
  public:
   explicit World(int* argc, char*** argv);
+  /// The ranks of a communicator of another program, which has initialised MPI, as a guest of that program: no process
+  /// ends, and there is no watchdog. abort() throws its message. A collective that lasts longer than options.timeout_s
+  /// throws LostRank; then only the destructor may follow, which keeps all memory of this object that MPI may still
+  /// write to. Collective over the communicator, as is the destructor.
+  ///
+  /// communicator  points to an MPI_Comm, which is duplicated
+  World(const void* communicator, const WorldOptions& options);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   ~World();

@@ -11,7 +11,8 @@ using ops::Regression;
 /// scale times the sum over all elements of a regression loss of y against target, see ops/regression_loss.hpp.
 ///
 /// shapes   y, target equal -> ()
-Var regression_loss(Tape& tape, Var y, const Tensor& target, Regression kind, double scale = 1);
+Var regression_loss(Tape& tape, Var y, const Tensor& target, Regression kind, double scale = 1,
+                    const Tensor& weights = {});
 /// scale times the sum of squared vertical differences of the denormalised prediction, see ops/regression_loss.hpp.
 /// Result shape ().
 Var smoothness_loss(Tape& tape, Var y, std::span<const double> mean, std::span<const double> std, int order,

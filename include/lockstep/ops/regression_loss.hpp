@@ -16,15 +16,15 @@ const char* name(Regression loss);
 /// errors   Error (usage) that lists the names if `name` is unknown
 Regression parse_regression(std::string_view name);
 
-/// A regression loss summed over all elements, and its gradient, in one pass.
+/// A regression loss summed over all elements, and its gradient, in one pass. Each row counts with its weight.
 ///
 /// loss receives the sum, computed in f64 in an order that depends on the number of elements alone.
 ///
-/// shapes   loss (); y, target, dy equal; dy may be empty
-/// dtypes   y, target, dy f32 | f64, equal, or on a GPU y bf16 | f16 and target, dy f32; loss f32 | f64
+/// shapes   loss (); y, target, dy equal, (M, C) with weights; weights (M), on the CPU only; dy, weights may be empty
+/// dtypes   y, target, dy, weights f32 | f64, equal, or on a GPU y bf16 | f16 and target, dy f32; loss f32 | f64
 /// errors   Error naming the shapes if they differ
 void regression_loss(Stream&, const Tensor& loss, const Tensor& dy, const Tensor& y, const Tensor& target,
-                     Regression kind);
+                     Regression kind, const Tensor& weights = {});
 
 /// The sum of squared finite differences along each row of the denormalised prediction, and its gradient: a measure of
 /// how rough a vertical profile is.

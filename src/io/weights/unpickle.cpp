@@ -255,8 +255,8 @@ void Machine::step(unsigned char code) {
     default:
       break;
   }
-  throw Error(Fault::data, join(what_, ": instruction 0x", std::hex, static_cast<int>(code), std::dec, " at byte ",
-                                at_ - 1, " of its pickle is not of a file of weights; it is damaged or foreign"));
+  throw Error(Fault::data, join(what_, ": instruction ", printed("0x%x", static_cast<int>(code)), " at byte ", at_ - 1,
+                                " of its pickle is not of a file of weights; it is damaged or foreign"));
 }
 
 }  // namespace

@@ -83,9 +83,10 @@ void EmulatorLoss::check_device(bool on_gpu) const {
                 ": constraints run on the processor only; set run.device = cpu, or no constraint");
 }
 
-Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments) {
+Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments,
+                  const Tensor& weights) {
   const auto n_out = static_cast<double>(y.columns());
-  const Var fit = regression_loss(tape, y, t, ops::parse_regression(loss.name), 1 / n_out);
+  const Var fit = regression_loss(tape, y, t, ops::parse_regression(loss.name), 1 / n_out, weights);
   if (loss.smooth_weight == 0) return fit;
   const auto order = static_cast<int>(loss.smooth_order);
   return add(
@@ -122,6 +123,18 @@ EmulatorTask::EmulatorTask(Options options, EmulatorData data)
       emulator_(arch_for(options_.arch, data_), data_.moments, options_.dtype, options_.seed, options_.bias_init),
       aice_(find_aice(data_.variables)) {
   constraint_ = options_.loss.checked_for(data_.path, data_.variables, data_.has_jacobian());
+}
+
+void EmulatorTask::set_samples(const Tensor& x, const Tensor& y, const Tensor& order, const Tensor& weights) {
+  const EmulatorLoss& loss = options_.loss;
+  require_usage(!weights || (loss.smooth_weight == 0 && loss.jacobian == 0 && !constraint_),
+                "weights of columns: the loss has further terms; set loss.smooth_weight and loss.jacobian to 0 and "
+                "loss.constraint to nothing, or pass no weights");
+  data_.x = x;
+  data_.y = y;
+  data_.order = order;
+  data_.weights = weights;
+  data_.count = {order.size(), 0, 0};
 }
 
 void EmulatorTask::move_to(Device device) {
@@ -221,8 +234,11 @@ struct EmulatorTask::Batch : DrawnShard {
 
 EmulatorTask::Rows EmulatorTask::rows_in(Arena& host, DType dtype, std::span<const std::int64_t> rows) const {
   const auto count = static_cast<std::int64_t>(rows.size());
-  const Rows out{allocate(host, dtype, {count, data_.n_in()}), allocate(host, dtype, {count, data_.n_out()})};
+  Rows out{allocate(host, dtype, {count, data_.n_in()}), allocate(host, dtype, {count, data_.n_out()})};
+  if (data_.weights) out.weights = allocate(host, dtype, {count});
   visit_float(dtype, [&]<class T>() {
+    for (std::int64_t i = 0; data_.weights && i < count; ++i)
+      out.weights.data<T>()[i] = static_cast<T>(data_.weights.data<float>()[rows[static_cast<std::size_t>(i)]]);
     normalise(host, data_.x, data_.moments.input_mean, data_.moments.input_std, rows, out.z.data<T>());
     normalise(host, data_.y, data_.moments.output_mean, data_.moments.output_std, rows, out.t.data<T>());
   });
@@ -240,6 +256,10 @@ const EmulatorTask::Batch& EmulatorTask::batch_of(Arena& host, std::span<const s
   const DType dtype = real_dtype(emulator_.params().storage());
   auto* batch = new (host.allocate(sizeof(Batch)))
       Batch{{.weight = static_cast<double>(shard.count)}, rows, rows_in(host, dtype, rows), {}};
+  if (data_.weights) {
+    batch->weight = 0;
+    for (const std::int64_t row : rows) batch->weight += static_cast<double>(data_.weights.data<float>()[row]);
+  }
   if (options_.loss.jacobian > 0)
     batch->jacobian = jacobian_targets(host, dtype, data_, rows, shard, options_.loss.directions);
   return *batch;
@@ -252,14 +272,14 @@ ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
     samples = {tape.keep({shard.count, data_.n_in()}), tape.keep({shard.count, data_.n_out()})};
     ops::take_samples(tape.stream(), samples.z, samples.t, *table_, batch.rows);
   } else {
-    samples = {to_tape(tape, samples.z), on_device(tape.stream(), tape.arena(), samples.t)};
+    samples = {to_tape(tape, samples.z), on_device(tape.stream(), tape.arena(), samples.t), samples.weights};
   }
   const Var z = tape.constant(samples.z);
   const Tensor& t = samples.t;
   EmulatorTrace trace;
   const EmulatorLoss& terms = options_.loss;
   const Var y = emulator_.forward(tape, z, terms.jacobian > 0 ? &trace : nullptr);
-  Var sum = emulator_loss(tape, y, t, terms, data_.moments);
+  Var sum = emulator_loss(tape, y, t, terms, data_.moments, samples.weights);
   if (terms.jacobian > 0) sum = add(tape, sum, jacobian_loss(tape, emulator_, trace, batch.jacobian, terms.jacobian));
   if (constraint_) {
     const Var penalty = tape.output({}, tape.wants_grad({y}));

@@ -18,9 +18,10 @@ namespace lockstep {
 /// Only a process that fills memory reads and checks the columns. It reads directly into the arrays.
 struct EmulatorData {
   std::filesystem::path path;
-  RowArray x;         ///< f32 (n, n_in), physical units
-  RowArray y;         ///< f32 (n, n_out), physical units
-  RowArray jacobian;  ///< f32 (n, n_out, n_in), dy/dx in physical units (/jac); empty if the file has none
+  RowArray x;           ///< f32 (n, n_in), physical units
+  RowArray y;           ///< f32 (n, n_out), physical units
+  RowArray jacobian;    ///< f32 (n, n_out, n_in), dy/dx in physical units (/jac); empty if the file has none
+  Tensor weights = {};  ///< f32 (n), factors of the rows in the loss; empty: 1
   Tensor order;  ///< i32 (n), i64 from 2^31 rows, row numbers: training, validation, test; ascending within a split
   std::array<std::int64_t, 3> count{};  ///< rows of each split
   Moments moments;

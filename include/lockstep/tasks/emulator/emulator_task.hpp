@@ -48,7 +48,10 @@ struct EmulatorLoss {
 
 /// The loss of predictions y (rows, n_out) against targets t, both normalised, summed over rows and without the term of
 /// the Jacobian. Recorded on the tape.
-Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments);
+///
+/// weights  (rows), factors of the rows, or empty; only without further terms
+Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments,
+                  const Tensor& weights = {});
 
 /// An emulator and its data set.
 ///
@@ -124,8 +127,12 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
 
  protected:
   struct Rows {
-    Tensor z, t;  ///< normalised inputs (N, n_in), and targets (N, n_out) in real_dtype(), in the tape's memory
+    Tensor z, t;          ///< normalised inputs (N, n_in), and targets (N, n_out) in real_dtype(), in the tape's memory
+    Tensor weights = {};  ///< (N) in real_dtype(), or empty
   };
+  /// Replaces the data set by training samples in the caller's memory; as EmulatorData.
+  /// errors  Error (usage): weights with a loss of several terms
+  void set_samples(const Tensor& x, const Tensor& y, const Tensor& order, const Tensor& weights);
   Rows normalised(Tape& tape, std::span<const std::int64_t> rows) const;
   /// The training rows of a shard.
   ops::RowDraw rows_of(const Shard& shard) const;

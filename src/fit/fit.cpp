@@ -1,0 +1,215 @@
+#include <mpi.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "capi/capi.hpp"
+#include "fit/session.hpp"
+#include "lockstep/lockstep_train.h"
+
+using namespace lockstep;        // NOLINT: the functions themselves are C's
+using namespace lockstep::capi;  // NOLINT
+
+struct lsfit_session {
+  fit::Session session;
+  std::unique_ptr<lsem_model> model;  ///< of lsfit_model
+  std::vector<std::byte> state;       ///< of lsfit_state_size
+  std::string error;
+  std::atomic_flag busy;
+};
+
+namespace {
+
+/// The codes of errors in an input and of this program's own, which depend on the call.
+struct Codes {
+  int data = LSEM_ERR_NOT_FINITE, internal = LSEM_ERR_INTERNAL;
+};
+
+int code_of(const Error& error, const Codes& codes) {
+  if (dynamic_cast<const LostRank*>(&error) != nullptr) return LSFIT_ERR_LOST;
+  return error.fault() == Fault::usage ? LSEM_ERR_ARGUMENT : error.fault() == Fault::data ? codes.data : codes.internal;
+}
+
+/// Runs the body of a call and converts exceptions to status codes.
+template <class Body>
+int guarded_fit(lsfit_session* s, const Body& body, const Codes& codes = {}) noexcept {
+  if (s == nullptr) return guarded([] { throw Failure(LSEM_ERR_ARGUMENT, "the session is null"); });
+  if (s->busy.test_and_set())
+    return guarded([] { throw Failure(LSEM_ERR_ARGUMENT, "another thread is using the session; one call at a time"); });
+  const int code = guarded([&] {
+    try {
+      body(s->session);
+    } catch (const Failure&) {
+      throw;
+    } catch (const LostRank& error) {
+      throw Failure(LSFIT_ERR_LOST, join(s->session.where(), ": ", error.what()));
+    } catch (const Error& error) {
+      throw Failure(code_of(error, codes), error.what());
+    }
+  });
+  if (code != LSEM_OK) {
+    try {
+      s->error = lsem_last_error();
+    } catch (...) {
+      s->error.clear();
+    }
+  }
+  s->busy.clear();
+  return code;
+}
+
+std::string text_of(const char* text) { return text != nullptr ? text : ""; }
+
+template <class S>
+int observe(lsfit_session* s, long n, const S* x, long ldx, const S* y, long ldy, const S* weights) noexcept {
+  return guarded_fit(s, [&](fit::Session& session) {
+    require_argument(n >= 0 && (n == 0 || (x && y)), n, " columns at x and y, which may be null only for none");
+    require_argument(ldx >= session.n_in() && ldy >= session.n_out(), "the strides ldx = ", ldx, " and ldy = ", ldy,
+                     " are smaller than the ", session.n_in(), " inputs and ", session.n_out(), " outputs");
+    session.observe(n, StateView<const S>{x, ldx, 1}, StateView<const S>{y, ldy, 1},
+                    {weights, weights != nullptr ? static_cast<std::size_t>(n) : 0});
+  });
+}
+
+template <class S>
+int observe(lsfit_session* s, long n, const S* const* x, const long* sx, const S* const* y, const long* sy,
+            const S* weights) noexcept {
+  return guarded_fit(s, [&](fit::Session& session) {
+    require_argument(n >= 0, n, " columns");
+    std::vector<S> copies[2];
+    const auto dense = [&](const S* const* data, const long* strides, std::int64_t count, const char* what,
+                           std::vector<S>& copy) {
+      const Fields<const S> fields{data, strides, static_cast<int>(count)};
+      check_fields(fields, n, what, false);
+      if (StateView<const S> view; as_view(fields, view)) return view;
+      copy.resize(static_cast<std::size_t>(n * count));
+      if (n > 0) gather(fields, 0, n, copy.data());
+      return StateView<const S>{copy.data(), count, 1};
+    };
+    const auto inputs = dense(x, sx, session.n_in(), "x", copies[0]);
+    const auto outputs = dense(y, sy, session.n_out(), "y", copies[1]);
+    session.observe(n, inputs, outputs, {weights, weights != nullptr ? static_cast<std::size_t>(n) : 0});
+  });
+}
+
+}  // namespace
+
+int lsfit_open(MPI_Comm comm, const char* config, int n_in, int n_out, const char* names, const char* units,
+               lsfit_session** session) {
+  if (session) *session = nullptr;
+  return guarded([&] {
+    require_argument(session, "the pointer for the session is null");
+    int ready = 0, ended = 0;
+    MPI_Initialized(&ready);
+    MPI_Finalized(&ended);
+    require_argument(ready && !ended, "opening a session: MPI is not initialised, or has been finalised");
+    require_argument(comm != MPI_COMM_NULL, "opening a session: the communicator is MPI_COMM_NULL");
+    try {
+      *session =
+          new lsfit_session{{&comm, text_of(config), n_in, n_out, text_of(names), text_of(units)}, nullptr, {}, "", {}};
+    } catch (const Error& error) {
+      throw Failure(code_of(error, {.data = LSEM_ERR_ARGUMENT}), error.what());
+    }
+  });
+}
+
+int lsfit_open_fortran(int comm, const char* config, int n_in, int n_out, const char* names, const char* units,
+                       lsfit_session** session) {
+  return lsfit_open(MPI_Comm_f2c(comm), config, n_in, n_out, names, units, session);
+}
+
+int lsfit_close(lsfit_session* session) {
+  return guarded([&] { delete session; });
+}
+
+const char* lsfit_error(const lsfit_session* session) {
+  return session != nullptr ? session->error.c_str() : lsem_last_error();
+}
+
+int lsfit_set_moments(lsfit_session* s, const double* in_mean, const double* in_std, const double* out_mean,
+                      const double* out_std) {
+  return guarded_fit(
+      s,
+      [&](fit::Session& session) {
+        require_argument(in_mean && in_std && out_mean && out_std, "an array of moments is null");
+        const std::int64_t in = session.n_in(), out = session.n_out();
+        session.set_moments(
+            {{in_mean, in_mean + in}, {in_std, in_std + in}, {out_mean, out_mean + out}, {out_std, out_std + out}});
+      },
+      {.data = LSEM_ERR_ARGUMENT});
+}
+
+int lsfit_observe_f32(lsfit_session* s, long n, const float* x, long ldx, const float* y, long ldy,
+                      const float* weights) {
+  return observe(s, n, x, ldx, y, ldy, weights);
+}
+int lsfit_observe_f64(lsfit_session* s, long n, const double* x, long ldx, const double* y, long ldy,
+                      const double* weights) {
+  return observe(s, n, x, ldx, y, ldy, weights);
+}
+int lsfit_observe_soa_f32(lsfit_session* s, long n, const float* const* x, const long* sx, const float* const* y,
+                          const long* sy, const float* weights) {
+  return observe(s, n, x, sx, y, sy, weights);
+}
+int lsfit_observe_soa_f64(lsfit_session* s, long n, const double* const* x, const long* sx, const double* const* y,
+                          const long* sy, const double* weights) {
+  return observe(s, n, x, sx, y, sy, weights);
+}
+
+int lsfit_step(lsfit_session* s, double* loss) {
+  return guarded_fit(s, [&](fit::Session& session) {
+    s->model.reset();
+    const double mean = session.step();
+    if (loss) *loss = mean;
+  });
+}
+
+long lsfit_steps(const lsfit_session* s) { return s != nullptr ? static_cast<long>(s->session.steps()) : -1; }
+
+int lsfit_model(lsfit_session* s, lsem_model** m) {
+  if (m) *m = nullptr;
+  return guarded_fit(s, [&](fit::Session& session) {
+    require_argument(m, "the pointer for the model is null");
+    if (!s->model) {
+      s->model = std::make_unique<lsem_model>(lsem_model{session.network(), {}, {}, LSEM_NET_F64, {}, {}});
+      s->model->rebuild();
+    }
+    *m = s->model.get();
+  });
+}
+
+int lsfit_export(lsfit_session* s, const char* path) {
+  return guarded_fit(s, [&](fit::Session& session) { session.export_to(text_of(path)); },
+                     {.data = LSEM_ERR_ARGUMENT, .internal = LSEM_ERR_OPEN});
+}
+
+int lsfit_save(lsfit_session* s, const char* path) {
+  return guarded_fit(s, [&](fit::Session& session) { session.save(text_of(path)); }, {.internal = LSEM_ERR_OPEN});
+}
+
+int lsfit_state_size(lsfit_session* s, size_t* bytes) {
+  return guarded_fit(s, [&](fit::Session& session) {
+    require_argument(bytes, "the pointer for the size is null");
+    s->state = session.state();
+    *bytes = s->state.size();
+  });
+}
+
+int lsfit_state_get(lsfit_session* s, void* buf, size_t len) {
+  return guarded_fit(s, [&](fit::Session& session) {
+    const std::vector<std::byte> state = s->state.empty() ? session.state() : std::move(s->state);
+    s->state.clear();
+    if (len < state.size() || buf == nullptr)
+      throw Failure(LSEM_ERR_BUFFER, join("a buffer of ", state.size(), " bytes is needed, not ", len));
+    std::memcpy(buf, state.data(), state.size());
+  });
+}
+
+int lsfit_state_set(lsfit_session* s, const void* buf, size_t len) {
+  return guarded_fit(s,
+                     [&](fit::Session& session) {
+                       s->model.reset();
+                       session.set_state({static_cast<const std::byte*>(buf), buf != nullptr ? len : 0});
+                     },
+                     {.data = LSEM_ERR_DAMAGED});
+}

@@ -1,0 +1,473 @@
+#include "fit/session.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <numeric>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
+#include "lockstep/base/log.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
+#include "lockstep/checkpoint/checkpoint_copy.hpp"
+#include "lockstep/comm/tree_reduce.hpp"
+#include "lockstep/tasks/emulator/emulator_config.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace lockstep::fit {
+
+namespace {
+
+/// Keys that mean something here: of these sections, or these.
+constexpr const char* kSections[] = {"model.", "loss.", "optim.", "schedule."};
+constexpr const char* kKeys[] = {"run.seed",      "run.reproducible",      "run.threads", "run.isa",
+                                 "run.precision", "dist.compress",         "dist.shards", "dist.bucket_bytes",
+                                 "dist.timeout",  "dist.check_collectives"};
+
+constexpr const char* kNoColumns = "training step: no rank has observed a column; call lsfit_observe before";
+
+/// The texts between commas. errors  Error (usage): not `count` of them
+std::vector<std::string> words(const std::string& text, std::int64_t count, const char* what) {
+  if (text.empty()) return {};
+  std::vector<std::string> found = split(text, ',');
+  require_usage(std::ssize(found) == count, "opening a session: ", found.size(), " ", what, " for ", count,
+                " variables");
+  return found;
+}
+
+/// A program that is a guest prints nothing.
+const void* quietly(const void* communicator) {
+  log::set_detail(LogDetail::nothing);
+  return communicator;
+}
+
+/// The format of a model file by the ending of its name. errors  Error (usage)
+EmulatorFormat format_of(const std::string& path) {
+  const std::string ending = std::filesystem::path(path).extension().string();
+  require_usage(!ending.empty(), "exporting to '", path,
+                "': the ending of its name says the format: .lsem, .onnx, .pt, .safetensors or .h5model");
+  return ending == ".pt" ? EmulatorFormat::torchscript : emulator_format(ending.substr(1));
+}
+
+template <class T>
+void append(std::vector<std::byte>& to, std::span<const T> values) {
+  const auto bytes = std::as_bytes(values);
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+/// The parts of Session::state(): what an old or another program's state is recognised by, and its length and checksum.
+struct StateHead {
+  char mark[8] = {'l', 's', 'f', 'i', 't', '-', 's', '1'};
+  std::uint64_t bytes = 0, hash = 0;  ///< of what follows
+};
+
+}  // namespace
+
+void ObservedTask::observe(std::int64_t first, const Columns& columns) {
+  first_ = first;
+  const std::int64_t count = columns.count(), known = std::ssize(numbers_);
+  if (known < count) {
+    numbers_.resize(static_cast<std::size_t>(count));
+    std::iota(numbers_.begin() + known, numbers_.end(), static_cast<std::int32_t>(known));
+  }
+  const auto rows = [&](const std::vector<float>& values, std::int64_t width) {
+    return Tensor::of(values.data(), {count, width});
+  };
+  const bool weighted = std::ranges::any_of(columns.weights, [](float w) { return w != 1; });
+  set_samples(rows(columns.x, data().n_in()), rows(columns.y, data().n_out()), Tensor::of(numbers_.data(), {count}),
+              weighted ? rows(columns.weights, 1) : Tensor());
+}
+
+const DrawnShard& ObservedTask::draw(Arena& host, const Shard& shard) const {
+  ops::RowDraw order = rows_of(shard);
+  order.rows = numbers_.data() + (shard.first - first_);
+  return draw_rows(host, order, shard);
+}
+
+ObservedProgram::ObservedProgram(World& world, const RunConfig& config, ObservedTask& task, int threads)
+    : ShardedProgram(world, config, task, threads, 1,
+                     {.positions = std::numeric_limits<std::int64_t>::max(), .steps = 1}) {}
+
+GlobalBatch ObservedProgram::batch_at(const TrainState& state) {
+  return {.seed = config_.run.seed, .epoch = state.epoch, .step = state.step, .first = 0, .count = samples_};
+}
+
+Shard ObservedProgram::part(std::int64_t samples, int rank) {
+  return sharded_step().rank_part({.count = samples}, 0, rank);
+}
+
+Session::Session(const void* communicator, const std::string& config, std::int64_t n_in, std::int64_t n_out,
+                 const std::string& names, const std::string& units)
+    : world_(quietly(communicator), {}), options_("lsfit_open"), n_in_(n_in), n_out_(n_out) {
+  std::string mine;
+  world_.together("opening a session", [&] {
+    require_usage(n_in > 0 && n_out > 0, "opening a session: ", n_in, " inputs and ", n_out,
+                  " outputs; at least one each");
+    read_options(config);
+    const std::vector<std::string> all = words(names, n_in + n_out, "names"),
+                                   their_units = words(units, n_in + n_out, "units");
+    const auto fill = [&](const std::vector<std::string>& from, std::int64_t first, std::int64_t count,
+                          const char* otherwise) {
+      std::vector<std::string> out;
+      for (std::int64_t i = 0; i < count; ++i)
+        out.push_back(!from.empty()     ? from[static_cast<std::size_t>(first + i)]
+                      : *otherwise == 0 ? ""
+                                        : otherwise + std::to_string(i));
+      return out;
+    };
+    variables_.input_names = fill(all, 0, n_in, "x");
+    variables_.output_names = fill(all, n_in, n_out, "y");
+    variables_.input_units = fill(their_units, 0, n_in, "");
+    variables_.output_units = fill(their_units, n_in, n_out, "");
+    variables_.input_cf.resize(static_cast<std::size_t>(n_in));
+    variables_.output_cf.resize(static_cast<std::size_t>(n_out));
+    variables_.input_level.resize(static_cast<std::size_t>(n_in));
+    variables_.output_level.resize(static_cast<std::size_t>(n_out));
+    mine = join(n_in, " ", n_out, " ", names, " ", units, "\n", config_.text);
+  });
+  const std::string first = world_.communicator().broadcast_text(mine, 0, "options of rank 0");
+  world_.together("comparing the options of the ranks", [&] {
+    if (mine == first) return;
+    const std::vector<std::string> differ =
+        options_.differences(first.substr(first.find('\n') + 1), "the options of rank 0");
+    throw Error(Fault::usage,
+                join("opening a session: the ranks differ: ",
+                     differ.empty() ? "in the numbers, names or units of the variables" : listed(differ, "; ")));
+  });
+  world_.configure({.timeout_s = config_.dist.timeout, .check_collectives = config_.dist.check_collectives});
+  choose_isa(world_, config_.run.isa);
+}
+
+void Session::read_options(const std::string& config) {
+  add_options(options_, config_, "emulator", std::make_unique<EmulatorConfig>(), {"emulator"});
+  options_.set_default("schedule.unit", "step");
+  const bool is_file = config.find('=') == std::string::npos && !config.empty();
+  options_.parse_ini(is_file ? Options::read_file(config) : config, is_file ? config : "the options of the session");
+  for (const std::string& key : options_.keys()) {
+    const auto starts = [&](const char* section) { return key.starts_with(section); };
+    if (options_.given(key) && key != "model.kind" && std::ranges::none_of(kSections, starts) &&
+        std::ranges::find(kKeys, key) == std::end(kKeys))
+      options_.reject(key, "has no meaning in a session; leave it out");
+  }
+  config_.data.path = "observed columns";
+  if (config_.run.threads == 0) config_.run.threads = 1;
+  if (config_.schedule.unit != "step") options_.reject("schedule.unit", "a session has steps only; use step");
+  if (config_.schedule.name == "plateau")
+    options_.reject("schedule.name", "a session has no evaluations; use another one");
+  if (config_.storage() != config_.dtype()) options_.reject("run.precision", "a session computes in fp32 or fp64");
+  check(config_);
+  config_.text = options_.ini();
+  schedule_.emplace(config_.schedule, config_.optim.lr);
+}
+
+std::string Session::where() const {
+  return join("rank ", world_.rank(), " of ", world_.size(), " (", world_.host(), "), step ", state_.step);
+}
+
+void Session::set_moments(Moments moments) {
+  require_usage(!task_, "setting the moments of a session: it has taken ", state_.step,
+                " steps; set them before the first one");
+  check_moments(moments, n_in_, n_out_, "the moments of the session");
+  moments_ = std::move(moments);
+}
+
+template <class S>
+void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y, std::span<const S> weights) {
+  const std::int64_t before = observed_.count();
+  const auto take = [&](StateView<const S> from, std::int64_t width, const std::vector<std::string>& names,
+                        std::vector<float>& to) {
+    to.reserve(static_cast<std::size_t>((before + n) * width));
+    for (std::int64_t j = 0; j < n; ++j)
+      for (std::int64_t i = 0; i < width; ++i) {
+        const auto value = static_cast<float>(from.at(j, i));
+        require_data(std::isfinite(value), where(), ": column ", j,
+                     " of the call: ", names[static_cast<std::size_t>(i)], " is ", value);
+        to.push_back(value);
+      }
+  };
+  try {
+    take(x, n_in_, variables_.input_names, observed_.x);
+    take(y, n_out_, variables_.output_names, observed_.y);
+    for (std::int64_t j = 0; j < n; ++j) {
+      const float weight = weights.empty() ? 1 : static_cast<float>(weights[static_cast<std::size_t>(j)]);
+      require_data(std::isfinite(weight) && weight >= 0, where(), ": column ", j, " of the call: its weight is ",
+                   weight);
+      observed_.weights.push_back(weight);
+    }
+  } catch (const std::exception& problem) {
+    observed_.x.resize(static_cast<std::size_t>(before * n_in_));
+    observed_.y.resize(static_cast<std::size_t>(before * n_out_));
+    observed_.weights.resize(static_cast<std::size_t>(before));
+    if (refused_.empty()) refused_ = problem.what();
+    throw;
+  }
+}
+template void Session::observe(std::int64_t, StateView<const float>, StateView<const float>, std::span<const float>);
+template void Session::observe(std::int64_t, StateView<const double>, StateView<const double>, std::span<const double>);
+
+void Session::build(Moments moments) {
+  EmulatorData data;
+  data.path = "observed columns";
+  data.moments = std::move(moments);
+  data.variables = variables_;
+  data.x = Tensor(nullptr, DType::f32, {0, n_in_}, Device{});
+  data.y = Tensor(nullptr, DType::f32, {0, n_out_}, Device{});
+  const auto& kind = static_cast<const EmulatorConfig&>(*config_.task);
+  task_.emplace(kind.model_options(config_.dtype(), config_.run.seed), std::move(data));
+  program_.emplace(world_, config_, *task_, static_cast<int>(config_.run.threads));
+  if (config_.optim.ema > 0) ema_.emplace(task_->params(), config_.optim.ema);
+}
+
+void Session::share_columns(const Parts& part) {
+  Communicator& comm = world_.communicator();
+  const std::int64_t mine = observed_.count();
+  const std::vector<std::int64_t> counts =
+      values_of<std::int64_t>(comm.all_gather(std::as_bytes(std::span(&mine, 1)), "numbers of columns").bytes);
+  std::vector<Shard> has, takes;  // of each rank
+  samples_ = 0;
+  for (const std::int64_t count : counts) {
+    has.push_back({.first = samples_, .count = count});
+    samples_ += count;
+  }
+  bool in_place = true;
+  for (std::size_t r = 0; r < has.size(); ++r) {
+    takes.push_back(part(samples_, static_cast<int>(r)));
+    in_place = in_place && takes[r].first == has[r].first && takes[r].count == has[r].count;
+  }
+  if (in_place) {
+    std::swap(columns_, observed_);
+  } else {
+    const auto own = static_cast<std::size_t>(comm.rank());
+    /// The columns that are in both ranges.
+    const auto both = [](const Shard& a, const Shard& b) {
+      const std::int64_t first = std::max(a.first, b.first);
+      return std::pair(first, std::max<std::int64_t>(0, std::min(a.first + a.count, b.first + b.count) - first));
+    };
+    const auto exchange = [&](const std::vector<float>& from, std::vector<float>& to, std::int64_t width) {
+      std::vector<std::span<const std::byte>> out;
+      std::vector<std::int64_t> sizes;
+      for (std::size_t r = 0; r < has.size(); ++r) {
+        const auto [first, count] = both(has[own], takes[r]);
+        const float* values = from.data() + (count > 0 ? (first - has[own].first) * width : 0);
+        out.push_back(std::as_bytes(std::span(values, static_cast<std::size_t>(count * width))));
+        sizes.push_back(both(has[r], takes[own]).second * width * static_cast<std::int64_t>(sizeof(float)));
+      }
+      to.resize(static_cast<std::size_t>(takes[own].count * width));
+      comm.all_to_all_known(out, sizes, std::as_writable_bytes(std::span(to)), "columns");
+    };
+    exchange(observed_.x, columns_.x, n_in_);
+    exchange(observed_.y, columns_.y, n_out_);
+    exchange(observed_.weights, columns_.weights, 1);
+  }
+  first_ = takes[static_cast<std::size_t>(comm.rank())].first;
+  observed_.clear();
+}
+
+Moments Session::moments_of_columns() {
+  Communicator& comm = world_.communicator();
+  // As many for any number of ranks up to this one.
+  const auto all_shards = static_cast<std::int64_t>(std::bit_ceil(std::max(4096U, static_cast<unsigned>(comm.size()))));
+  const auto part = [&](std::int64_t samples, int rank) {
+    const ShardRange shards = shards_of(all_shards, rank, comm.size());
+    return parts_of({.count = samples}, shards.begin, shards.end, all_shards);
+  };
+  share_columns(part);
+  const std::int64_t width = n_in_ + n_out_;
+  const ShardRange shards = shards_of(all_shards, comm.rank(), comm.size());
+  std::vector<double> mean(static_cast<std::size_t>(width), 0), sum(mean.size());
+  /// The means of (value - mean)^power over all columns.
+  const auto average = [&](int power) {
+    std::vector<std::vector<double>> sums(static_cast<std::size_t>(shards.count()),
+                                          std::vector<double>(mean.size(), 0));
+    std::vector<std::span<double>> local(sums.begin(), sums.end());
+    for (std::int64_t s = shards.begin; s < shards.end; ++s) {
+      const Shard rows = part_of({.count = samples_}, s, all_shards);
+      for (std::int64_t r = rows.first - first_; r < rows.first - first_ + rows.count; ++r)
+        for (std::int64_t c = 0; c < width; ++c) {
+          const float value = c < n_in_ ? columns_.x[static_cast<std::size_t>(r * n_in_ + c)]
+                                        : columns_.y[static_cast<std::size_t>(r * n_out_ + c - n_in_)];
+          const double d = static_cast<double>(value) - mean[static_cast<std::size_t>(c)];
+          local[static_cast<std::size_t>(s - shards.begin)][static_cast<std::size_t>(c)] += power == 1 ? d : d * d;
+        }
+    }
+    tree_all_reduce(comm, all_shards, local, std::span(sum), "moments of the columns");
+    for (double& v : sum) v /= static_cast<double>(samples_);
+  };
+  average(1);
+  mean = sum;
+  average(2);
+  const auto deviation = [&](std::size_t c) {  // as lockstep-prep: a constant variable counts as 1
+    const double std = std::sqrt(sum[c]);
+    return std <= std::max(1e-7 * std::abs(mean[c]), 1e-30) ? 1 : std;
+  };
+  Moments moments;
+  for (std::size_t c = 0; c < mean.size(); ++c) {
+    const bool input = std::cmp_less(c, n_in_);
+    (input ? moments.input_mean : moments.output_mean).push_back(mean[c]);
+    (input ? moments.input_std : moments.output_std).push_back(deviation(c));
+  }
+  std::swap(columns_, observed_);  // for the part of the step
+  return moments;
+}
+
+double Session::step() {
+  struct Drop {
+    Columns& columns;
+    ~Drop() { columns.clear(); }
+  } drop{observed_};
+  const std::string refused = std::exchange(refused_, {});
+  world_.together("training step", [&] {
+    if (!refused.empty()) throw Error(Fault::data, refused + "; the step is not taken");
+  });
+  if (!program_) {
+    const bool given = world_.communicator().agree(moments_.has_value(), "moments of the session");
+    const bool none = world_.communicator().agree(!moments_.has_value(), "moments of the session");
+    require_usage(given || none,
+                  "training step: some ranks have set moments, others have not; set them on all or none");
+    Moments moments = given ? *moments_ : moments_of_columns();
+    require_usage(given || samples_ > 0, kNoColumns);
+    world_.together("building the network", [&] { build(std::move(moments)); });
+    std::uint64_t hash = 0;
+    for (const auto& [name, part] : kMoments) {
+      const std::vector<double>& values = task_->data().moments.*part;
+      hash = hash64(values.data(), values.size() * sizeof(double), hash);
+    }
+    const bool same = world_.communicator().all_reduced(hash, ReduceOp::max, "moments") ==
+                      world_.communicator().all_reduced(hash, ReduceOp::min, "moments");
+    if (!same) {
+      unbuild();
+      throw Error(Fault::usage, "training step: the ranks have set different moments; set the same on all");
+    }
+  }
+  share_columns([&](std::int64_t samples, int rank) { return program_->part(samples, rank); });
+  require_usage(samples_ > 0, kNoColumns);
+  world_.together("training step", [&] { task_->observe(first_, columns_); });
+  program_->expect(samples_);
+  world_.at("train", state_.step);
+  const StepResult done = program_->step(state_, schedule_->lr(state_.step, 0), ema_ ? &*ema_ : nullptr, 0);
+  require_usage(done.outcome->weight > 0, "training step: the weights of all ", samples_, " columns are 0");
+  ++state_.step;
+  state_.row_decisions = done.row_decisions;
+  return done.outcome->loss / done.outcome->weight;
+}
+
+void Session::require_built() const {
+  require_usage(task_.has_value(), "the network does not exist yet: take a step, or set the moments, before");
+}
+
+CheckpointParts Session::parts() {
+  return {.model = &*task_,
+          .params = &task_->params(),
+          .optimizers = program_->state().optimizers,
+          .vectors = program_->state().vectors,
+          .ema = ema_ ? &*ema_ : nullptr,
+          .state = &state_,
+          .config = config_.text,
+          .seed = config_.run.seed,
+          .data_hash = 0,
+          .ranks = world_.size(),
+          .threads = static_cast<int>(config_.run.threads),
+          .devices = world_.size()};
+}
+
+TrainedEmulator Session::network() {
+  require_built();
+  const WithAverage with(ema_ ? &*ema_ : nullptr, task_->params());
+  return {task_->emulator().as(config_.dtype()), task_->metadata()};
+}
+
+void Session::export_to(const std::string& path) {
+  world_.together("exporting the network", [&] {
+    const TrainedEmulator trained = network();
+    if (world_.rank() == 0) write_emulator(path, format_of(path), trained.network, trained.metadata);
+  });
+}
+
+void Session::save(const std::string& path) {
+  world_.together("saving the session", [&] {
+    require_built();
+    if (world_.rank() == 0) save_checkpoint(path, parts());
+  });
+}
+
+std::vector<std::byte> Session::state() {
+  require_built();
+  std::vector<std::byte> bytes(sizeof(StateHead));
+  const auto text = [&](const std::string& s) {
+    const std::uint64_t length = s.size();
+    append(bytes, std::span(&length, 1));
+    append(bytes, std::span(s.data(), s.size()));
+  };
+  text(variables_text());
+  for (const auto& [name, part] : kMoments) append(bytes, std::span<const double>(task_->data().moments.*part));
+  text(pack(state_));
+  const std::int64_t steps = parts().optimizers.front().optimizer->steps();
+  append(bytes, std::span(&steps, 1));
+  for (const NamedTensor& array : arrays_of(parts())) {
+    text(join(array.name, " ", array.value.dtype(), " ", array.value.shape()));
+    append(bytes, std::span(static_cast<const std::byte*>(array.value.raw()), array.value.size_bytes()));
+  }
+  StateHead head;
+  head.bytes = bytes.size() - sizeof head;
+  head.hash = hash64(bytes.data() + sizeof head, head.bytes);
+  std::memcpy(bytes.data(), &head, sizeof head);
+  return bytes;
+}
+
+void Session::set_state(std::span<const std::byte> bytes) {
+  world_.together("continuing from a state", [&] {
+    StateHead head, ours;
+    require_data(bytes.size() >= sizeof head, "a state of ", bytes.size(), " bytes: it is cut");
+    std::memcpy(&head, bytes.data(), sizeof head);
+    require_usage(std::memcmp(head.mark, ours.mark, sizeof head.mark) == 0,
+                  "these bytes are no state of a session, or that of another version of Lockstep");
+    std::span<const std::byte> rest = bytes.subspan(sizeof head);
+    require_data(rest.size() == head.bytes && hash64(rest.data(), rest.size()) == head.hash, "a state of ",
+                 bytes.size(), " bytes, of which ", head.bytes + sizeof head, " were written: it is cut or changed");
+    const auto take = [&](void* to, std::size_t size) {
+      require_data(size <= rest.size(), "a state ends within its contents");
+      std::memcpy(to, rest.data(), size);
+      rest = rest.subspan(size);
+    };
+    const auto text = [&] {
+      std::uint64_t length = 0;
+      take(&length, sizeof length);
+      require_data(length <= rest.size(), "a state ends within its contents");
+      std::string s(length, ' ');
+      take(s.data(), s.size());
+      return s;
+    };
+    const std::string theirs = text();
+    require_usage(theirs == variables_text(), "a state of a session with other variables: ", theirs, ", here ",
+                  variables_text());
+    Moments moments;
+    for (const auto& [name, part] : kMoments) {
+      std::vector<double>& values = moments.*part;
+      values.resize(static_cast<std::size_t>(std::string_view(name).starts_with("input") ? n_in_ : n_out_));
+      take(values.data(), values.size() * sizeof(double));
+    }
+    const TrainState state = unpack(text());
+    std::int64_t steps = 0;
+    take(&steps, sizeof steps);
+    unbuild();
+    build(std::move(moments));
+    for (const NamedTensor& array : arrays_of(parts())) {
+      const std::string here = join(array.name, " ", array.value.dtype(), " ", array.value.shape()), there = text();
+      if (here != there) unbuild();
+      require_usage(here == there, "a state of another network or optimizer: ", there, ", here ", here);
+      take(const_cast<void*>(static_cast<const void*>(array.value.raw())), array.value.size_bytes());
+    }
+    parts().optimizers.front().optimizer->set_steps(steps);
+    state_ = state;
+  });
+}
+
+std::string Session::variables_text() const {
+  return join(listed(variables_.input_names, ","), " -> ", listed(variables_.output_names, ","));
+}
+
+}  // namespace lockstep::fit

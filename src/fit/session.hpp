@@ -1,0 +1,125 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/options.hpp"
+#include "lockstep/comm/world.hpp"
+#include "lockstep/formats/emulator_files.hpp"
+#include "lockstep/ops/state_view.hpp"
+#include "lockstep/optim/optimizer.hpp"
+#include "lockstep/tasks/emulator/emulator_task.hpp"
+#include "lockstep/train/run_config.hpp"
+#include "lockstep/train/sharded_program.hpp"
+
+namespace lockstep::fit {
+
+/// Columns in physical units, one after another: x (count, n_in), y (count, n_out), and weights (count) in the loss.
+struct Columns {
+  std::vector<float> x, y, weights;
+  std::int64_t count() const { return std::ssize(weights); }
+  void clear() {
+    x.clear();
+    y.clear();
+    weights.clear();
+  }
+};
+
+/// An emulator of which each step has its own training samples.
+class ObservedTask final : public EmulatorTask {
+ public:
+  using EmulatorTask::EmulatorTask;
+  /// Sets the samples of a step of which `first` and those after it are here. The columns must outlive the step.
+  void observe(std::int64_t first, const Columns& columns);
+  const DrawnShard& draw(Arena& host, const Shard& shard) const override;
+
+ private:
+  std::int64_t first_ = 0;
+  std::vector<std::int32_t> numbers_;  ///< 0, 1, ...
+};
+
+/// The training program of an ObservedTask: a step takes all samples of its batch at once.
+class ObservedProgram final : public ShardedProgram {
+ public:
+  ObservedProgram(World& world, const RunConfig& config, ObservedTask& task, int threads);
+  /// Sets the number of samples of the next step, over all ranks.
+  void expect(std::int64_t samples) { samples_ = samples; }
+  /// The samples of such a step that a rank computes.
+  Shard part(std::int64_t samples, int rank);
+
+ protected:
+  GlobalBatch batch_at(const TrainState& state) override;
+
+ private:
+  std::int64_t samples_ = 0;
+};
+
+/// A network in training within another program: the state of lsfit_session, see lockstep_train.h.
+class Session {
+ public:
+  /// communicator  points to an MPI_Comm
+  /// names, units  separated by commas, inputs first; "": none
+  /// errors        Error (usage): options; a number of names that does not fit; ranks that differ. Collective.
+  Session(const void* communicator, const std::string& config, std::int64_t n_in, std::int64_t n_out,
+          const std::string& names, const std::string& units);
+
+  /// errors  Error (usage): after the first step; see check_moments()
+  void set_moments(Moments moments);
+  /// Adds columns to the next step. weights: empty, or one per column
+  /// errors  Error (data): a value that is not finite or a negative weight; the next step then fails on all ranks
+  template <class S>
+  void observe(std::int64_t n, StateView<const S> x, StateView<const S> y, std::span<const S> weights);
+  /// Trains on the columns of all ranks and drops them. Returns the weighted mean loss before the update. Collective.
+  double step();
+  std::int64_t steps() const { return state_.step; }
+  std::int64_t n_in() const { return n_in_; }
+  std::int64_t n_out() const { return n_out_; }
+
+  /// The network with the weights that predictions use. errors  Error (usage): before the moments are known
+  TrainedEmulator network();
+  void export_to(const std::string& path);  ///< Collective.
+  void save(const std::string& path);       ///< Collective.
+  std::vector<std::byte> state();
+  void set_state(std::span<const std::byte> bytes);  ///< Collective.
+  /// "rank 3 of 8 (node04), step 12"
+  std::string where() const;
+
+ private:
+  void read_options(const std::string& config);
+  /// The samples of a step that a rank takes.
+  using Parts = std::function<Shard(std::int64_t samples, int rank)>;
+  /// Moves the observed columns between ranks, so that columns_ of each is its part. Collective.
+  void share_columns(const Parts& part);
+  /// The moments of the observed columns; the same bits however these are divided over ranks. Collective.
+  Moments moments_of_columns();
+  void build(Moments moments);
+  void unbuild() {
+    program_.reset();
+    ema_.reset();
+    task_.reset();
+  }
+  void require_built() const;
+  std::string variables_text() const;
+  CheckpointParts parts();
+
+  RunConfig config_;
+  World world_;
+  Options options_;
+  std::int64_t n_in_, n_out_;
+  EmulatorVariables variables_;
+  std::optional<Moments> moments_;        ///< until the network is built
+  Columns observed_, columns_;            ///< of this rank for the next step, and its part of the current one
+  std::int64_t samples_ = 0, first_ = 0;  ///< of the step on all ranks; the first one of columns_
+  std::string refused_;                   ///< why columns of this rank were refused; "": none were
+  std::optional<ObservedTask> task_;
+  std::optional<ObservedProgram> program_;
+  std::optional<LrSchedule> schedule_;
+  std::optional<Ema> ema_;
+  TrainState state_;
+};
+
+}  // namespace lockstep::fit

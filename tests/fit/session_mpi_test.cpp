@@ -1,0 +1,293 @@
+#include <mpi.h>
+
+#include <numeric>
+
+#include "lockstep/checkpoint/checkpoint.hpp"
+#include "lockstep/lockstep_train.h"
+#include "lockstep/optim/optimizer.hpp"
+#include "lockstep/step/sharded_step.hpp"
+#include "lockstep/tasks/emulator/emulator_task.hpp"
+#include "support/emulator_file.hpp"
+#include "support/mpi_main.hpp"
+#include "support/temp_dir.hpp"
+#include "support/test.hpp"
+
+namespace {
+
+constexpr std::int64_t kIn = 4, kOut = 2;
+const std::string kConfig =
+    "model.hidden_size = 16\nmodel.hidden_layers = 2\noptim.name = adamw\noptim.lr = 1e-3\noptim.clip_norm = 0.5\n"
+    "optim.ema = 0.9\nrun.seed = 3\nrun.reproducible = true\ndist.timeout = 60\n";
+
+/// A session that the test closes. All calls are expected to succeed unless the test says otherwise.
+struct Opened {
+  explicit Opened(const std::string& config = kConfig, MPI_Comm comm = MPI_COMM_WORLD) {
+    const int code = lsfit_open(comm, config.c_str(), kIn, kOut, nullptr, nullptr, &session);
+    INFO(lsem_last_error());
+    CHECK(code == LSEM_OK);
+  }
+  Opened(const Opened&) = delete;
+  ~Opened() { lsfit_close(session); }
+  void ok(int code) const {
+    INFO(lsfit_error(session));
+    CHECK(code == LSEM_OK);
+  }
+  double step() const {
+    double loss = -1;
+    ok(lsfit_step(session, &loss));
+    return loss;
+  }
+  std::vector<char> state() const {
+    std::size_t bytes = 0;
+    ok(lsfit_state_size(session, &bytes));
+    std::vector<char> buffer(bytes);
+    ok(lsfit_state_get(session, buffer.data(), buffer.size()));
+    return buffer;
+  }
+  lsfit_session* session = nullptr;
+};
+
+/// The columns [first, end) of a batch of `count` that a rank observes. `uneven`: rank 0 has none if there are others.
+std::pair<std::int64_t, std::int64_t> own_columns(std::int64_t count, bool uneven) {
+  const std::int64_t r = test_world().rank(), n = test_world().size();
+  if (uneven && n > 1)
+    return r == 0 ? std::pair{count * 0, count * 0}
+                  : std::pair{count * (r - 1) * (r - 1) / ((n - 1) * (n - 1)), count * r * r / ((n - 1) * (n - 1))};
+  return {count * r / n, count * (r + 1) / n};
+}
+
+/// The rows of a data set as columns of the session, in two calls.
+void observe(const Opened& opened, const EmulatorContents& rows, std::int64_t first, std::int64_t count, bool uneven) {
+  const auto [begin, end] = own_columns(count, uneven);
+  const std::int64_t half = (end - begin) / 2;
+  for (const auto& [from, to] : {std::pair{begin, begin + half}, std::pair{begin + half, end}})
+    opened.ok(lsfit_observe_f32(opened.session, to - from, rows.x.data() + (first + from) * kIn, kIn,
+                                rows.y.data() + (first + from) * kOut, kOut, nullptr));
+}
+
+void set_moments(const Opened& opened, const Moments& m) {
+  opened.ok(lsfit_set_moments(opened.session, m.input_mean.data(), m.input_std.data(), m.output_mean.data(),
+                              m.output_std.data()));
+}
+
+bool same_on_all(const std::vector<char>& bytes) {
+  const std::uint64_t hash = hash64(bytes.data(), bytes.size());
+  Communicator& all = test_world().communicator();
+  return all.all_reduced(hash, ReduceOp::max, "hash") == all.all_reduced(hash, ReduceOp::min, "hash");
+}
+
+}  // namespace
+
+TEST_SUITE("fit.session") {
+  TEST_CASE("rows in the order of a training give its weights in every bit") {
+    const std::int64_t batch = 70, steps = 6;
+    const EmulatorContents rows = emulator_contents(1000, kIn, kOut);
+    LocalDataMemory memory;
+    EmulatorData data = read_data(rows, memory);
+    EmulatorTask::Options options;
+    options.arch.hidden = 16;
+    options.arch.layers = 2;
+    options.seed = 3;
+    EmulatorTask task(options, data);
+    const auto alone = make_self_communicator();
+    ShardedStep step(*alone, task, {.reproducible = true});
+    const std::vector<FlatRange> ranges = trainable_ranges(task.params());
+    const auto optimizer = make_optimizer({.name = "adamw", .weight_decay = 1e-4}, task.params(), ranges);
+    Ema average(task.params(), 0.9);
+
+    const bool uneven = true;
+    const Opened opened;
+    set_moments(opened, rows.moments);
+    EmulatorContents order = rows;
+    for (std::int64_t s = 0; s < steps; ++s) {
+      const GlobalBatch now{.seed = 3, .step = s, .first = s * batch, .count = batch};
+      std::vector<std::int64_t> numbers;
+      task.reads({.seed = 3, .first = now.first, .count = batch}, numbers);
+      for (std::int64_t i = 0; i < batch; ++i) {
+        std::copy_n(rows.x.data() + numbers[static_cast<std::size_t>(i)] * kIn, kIn, order.x.data() + i * kIn);
+        std::copy_n(rows.y.data() + numbers[static_cast<std::size_t>(i)] * kOut, kOut, order.y.data() + i * kOut);
+      }
+      const StepSums sums = step.run(now);
+      const double norm = gradient_norm(step.gradient(), ranges) / sums.weight;
+      optimizer->step(step.gradient(), 1e-3, clip_scale(norm, 0.5) / sums.weight, &average);
+      observe(opened, order, 0, batch, s % 2 == 0 && uneven);
+      CHECK(opened.step() == sums.loss / sums.weight);
+    }
+    CHECK(lsfit_steps(opened.session) == steps);
+
+    const TempDir dir;
+    const std::filesystem::path file =
+        test_world().communicator().broadcast_text((dir.path() / "fit.h5").string(), 0, "path");
+    opened.ok(lsfit_save(opened.session, file.c_str()));
+    test_world().communicator().barrier("saved");
+    EmulatorTask saved(options, data);
+    const CheckpointReader reader(file);
+    reader.load_weights(saved.params());
+    CHECK(saved.params().hash() == task.params().hash());
+    Ema their(saved.params(), 0.9);
+    reader.load_ema(their);
+    CHECK(their.hash() == average.hash());
+    test_world().communicator().barrier("read");
+  }
+
+  TEST_CASE("a state continues with the same bits, however the columns are divided") {
+    const EmulatorContents rows = emulator_contents(600, kIn, kOut);
+    std::vector<char> whole, split;
+    for (const bool uneven : {false, true}) {
+      const Opened opened;
+      for (std::int64_t s = 0; s < 3; ++s) observe(opened, rows, 0, 100 + 37 * s, uneven), opened.step();
+      std::vector<char> state = opened.state();
+      CHECK(same_on_all(state));
+      const Opened other;
+      other.ok(lsfit_state_set(other.session, state.data(), state.size()));
+      CHECK(lsfit_steps(other.session) == 3);
+      for (std::int64_t s = 3; s < 5; ++s) {
+        observe(opened, rows, 50, 64, uneven), opened.step();
+        observe(other, rows, 50, 64, !uneven), other.step();
+      }
+      CHECK(opened.state() == other.state());
+      (uneven ? split : whole) = other.state();
+    }
+    CHECK(whole == split);  // also the moments, which are those of the first step
+
+    const Opened other("model.hidden_size = 8\nrun.reproducible = true\n");
+    CHECK(lsfit_state_set(other.session, whole.data(), whole.size()) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsfit_error(other.session), "another network"));
+    CHECK(lsfit_state_set(other.session, whole.data(), whole.size() - 1) == LSEM_ERR_DAMAGED);
+    whole[whole.size() / 2] ^= 1;
+    CHECK(lsfit_state_set(other.session, whole.data(), whole.size()) == LSEM_ERR_DAMAGED);
+    whole[0] ^= 1;
+    CHECK(lsfit_state_set(other.session, whole.data(), whole.size()) == LSEM_ERR_ARGUMENT);
+  }
+
+  TEST_CASE("weights of columns count as repetitions, and 0 leaves a column out") {
+    const EmulatorContents rows = emulator_contents(200, kIn, kOut);
+    const auto train = [&](const std::vector<std::int64_t>& numbers, const std::vector<float>& weights) {
+      const Opened opened("model.hidden_size = 16\noptim.lr = 1e-3\n");
+      set_moments(opened, rows.moments);
+      double loss = 0;
+      for (int s = 0; s < 5; ++s) {
+        for (std::size_t i = static_cast<std::size_t>(test_world().rank()); i < numbers.size();
+             i += static_cast<std::size_t>(test_world().size()))
+          opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data() + numbers[i] * kIn, kIn,
+                                      rows.y.data() + numbers[i] * kOut, kOut,
+                                      weights.empty() ? nullptr : &weights[i]));
+        loss = opened.step();
+      }
+      return loss;
+    };
+    const double repeated = train({0, 1, 1, 2, 2, 2}, {});
+    CHECK(train({0, 1, 2, 3}, {1, 2, 3, 0}) == doctest::Approx(repeated).epsilon(1e-5));
+    CHECK(train({0, 1, 2, 3}, {1, 1, 1, 1}) != doctest::Approx(repeated).epsilon(1e-5));
+  }
+
+  TEST_CASE("predictions and model files are those of the current weights") {
+    const EmulatorContents rows = emulator_contents(300, kIn, kOut);
+    const Opened opened;
+    lsem_model* model = nullptr;
+    CHECK(lsfit_model(opened.session, &model) == LSEM_ERR_ARGUMENT);
+    CHECK(model == nullptr);
+    std::vector<float> y(2 * kOut), before(2 * kOut);
+    for (int s = 0; s < 2; ++s) {
+      observe(opened, rows, 0, 300, false);
+      opened.step();
+      opened.ok(lsfit_model(opened.session, &model));
+      CHECK(lsem_predict_f32(model, 2, rows.x.data(), kIn, y.data(), kOut, nullptr) == LSEM_OK);
+      CHECK(y != before);
+      before = y;
+    }
+    const TempDir dir;
+    const std::string folder = test_world().communicator().broadcast_text(dir.path().string(), 0, "folder");
+    for (const char* ending : {".lsem", ".onnx", ".safetensors", ".pt"})
+      opened.ok(lsfit_export(opened.session, (folder + "/m" + ending).c_str()));
+    test_world().communicator().barrier("exported");
+    lsem_model* read = nullptr;
+    CHECK(lsem_open((folder + "/m.lsem").c_str(), &read) == LSEM_OK);
+    CHECK(lsem_predict_f32(read, 2, rows.x.data(), kIn, y.data(), kOut, nullptr) == LSEM_OK);
+    CHECK(y == before);
+    lsem_close(read);
+    CHECK(lsfit_export(opened.session, (folder + "/m.txt").c_str()) == LSEM_ERR_ARGUMENT);
+    CHECK(lsfit_export(opened.session, "/nonexistent/m.lsem") == LSEM_ERR_ARGUMENT);
+    test_world().communicator().barrier("read");
+  }
+
+  TEST_CASE("a mistake is an error on all ranks and changes nothing") {
+    const EmulatorContents rows = emulator_contents(100, kIn, kOut);
+    const int rank = test_world().rank(), last = test_world().size() - 1;
+    const Opened opened;
+    CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsfit_error(opened.session), "no rank has observed a column"));
+    observe(opened, rows, 0, 100, false);
+    opened.step();
+    const std::vector<char> state = opened.state();
+    std::vector<float> x(rows.x.begin(), rows.x.begin() + 2 * kIn);
+    x[kIn + 1] = NAN;
+    if (rank == last) {
+      CHECK(lsfit_observe_f32(opened.session, 2, x.data(), kIn, rows.y.data(), kOut, nullptr) == LSEM_ERR_NOT_FINITE);
+      CHECK(contains(lsfit_error(opened.session), "column 1 of the call: x1 is nan"));
+    } else {
+      observe(opened, rows, 0, 10, false);
+    }
+    CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_NOT_FINITE);
+    CHECK(contains(lsfit_error(opened.session), join("rank ", last, " of ", last + 1)));
+    const float none = 0;
+    opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data(), kIn, rows.y.data(), kOut, &none));
+    CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsfit_error(opened.session), "are 0"));
+    x[kIn + 1] = 3e38F;  // the loss overflows
+    opened.ok(lsfit_observe_f32(opened.session, 2, x.data(), kIn, x.data(), kOut, nullptr));
+    CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(opened.state() == state);
+    observe(opened, rows, 0, 100, false);
+    opened.step();  // the session goes on
+
+    lsfit_session* refused = nullptr;
+    for (const char* config :
+         {"optim.lr = -1", "no.key = 1", "eval.every = 2", "schedule.unit = epoch", "/nonexistent.ini"})
+      CHECK(lsfit_open(MPI_COMM_WORLD, config, kIn, kOut, nullptr, nullptr, &refused) == LSEM_ERR_ARGUMENT);
+    CHECK(lsfit_open(MPI_COMM_WORLD, nullptr, kIn, kOut, "a,b", nullptr, &refused) == LSEM_ERR_ARGUMENT);
+    CHECK(lsfit_open(MPI_COMM_NULL, nullptr, kIn, kOut, nullptr, nullptr, &refused) == LSEM_ERR_ARGUMENT);
+    if (last > 0) {
+      CHECK(lsfit_open(MPI_COMM_WORLD, join("optim.lr = ", rank + 1).c_str(), kIn, kOut, nullptr, nullptr, &refused) ==
+            LSEM_ERR_ARGUMENT);
+      CHECK(contains(lsem_last_error(), "optim.lr"));
+    }
+    CHECK(refused == nullptr);
+  }
+
+  TEST_CASE("sessions on parts of the ranks learn side by side, and a thousand leave nothing behind") {
+    const EmulatorContents rows = emulator_contents(100, kIn, kOut);
+    const int rank = test_world().rank();
+    MPI_Comm part;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &part);
+    {
+      const Opened whole, of_part(kConfig, part);
+      for (int s = 0; s < 2; ++s) {
+        observe(whole, rows, 0, 80, false);
+        of_part.ok(lsfit_observe_f32(of_part.session, 20, rows.x.data(), kIn, rows.y.data(), kOut, nullptr));
+        of_part.step();
+        whole.step();
+      }
+    }
+    for (int i = 0; i < 1000; ++i) const Opened again(kConfig, part);
+    MPI_Comm_free(&part);
+  }
+
+  TEST_CASE("a rank that does not take part is an error within dist.timeout") {
+    if (test_world().size() == 1) return;
+    const EmulatorContents rows = emulator_contents(100, kIn, kOut);
+    {
+      const Opened opened("model.hidden_size = 16\ndist.timeout = 1\n"), other;
+      observe(opened, rows, 0, 100, false);
+      opened.step();
+      observe(opened, rows, 0, 100, false);
+      if (test_world().rank() > 0) {
+        CHECK(lsfit_step(opened.session, nullptr) == LSFIT_ERR_LOST);
+        CHECK(contains(lsfit_error(opened.session), "waited 1 s"));
+      }
+      observe(other, rows, 0, 100, false);
+      other.step();  // waits for the ranks that have waited
+    }
+    test_world().communicator().barrier("lost");
+  }
+}
