@@ -52,7 +52,8 @@ std::string concatenate(const Printed* parts, std::size_t count);
 /// Concatenates the printed parts; floating-point numbers get nine significant digits.
 template <class... Parts>
 std::string join(const Parts&... parts) {
-  if constexpr (sizeof...(parts) == 0) return {};
+  if constexpr (sizeof...(parts) == 0)
+    return {};
   else {
     const detail::Printed list[] = {parts...};
     return detail::concatenate(list, sizeof...(parts));

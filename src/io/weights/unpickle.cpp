@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 
 /// source  CPython Lib/pickletools.py
 namespace lockstep {
@@ -255,8 +256,8 @@ void Machine::step(unsigned char code) {
     default:
       break;
   }
-  throw Error(Fault::data, join(what_, ": instruction ", printed("0x%x", static_cast<int>(code)), " at byte ", at_ - 1,
-                                " of its pickle is not of a file of weights; it is damaged or foreign"));
+  throw Error(Fault::data, join(what_, ": instruction ", printed("0x%x", static_cast<unsigned>(code)), " at byte ",
+                                at_ - 1, " of its pickle is not of a file of weights; it is damaged or foreign"));
 }
 
 }  // namespace
