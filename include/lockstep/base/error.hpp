@@ -52,12 +52,8 @@ std::string concatenate(const Printed* parts, std::size_t count);
 /// Concatenates the printed parts; floating-point numbers get nine significant digits.
 template <class... Parts>
 std::string join(const Parts&... parts) {
-  if constexpr (sizeof...(parts) == 0)
-    return {};
-  else {
-    const detail::Printed list[] = {parts...};
-    return detail::concatenate(list, sizeof...(parts));
-  }
+  const detail::Printed list[] = {parts..., std::string_view()};  // an array cannot be empty
+  return detail::concatenate(list, sizeof...(parts));
 }
 
 /// A condition with its source location, so that require() is not a macro.
