@@ -12,7 +12,8 @@ constexpr std::size_t kNamed = 4;  // ranks at fault that the message describes 
 constexpr std::size_t kTableRows = 64;
 
 std::string call_of(const Whereabouts& at) {
-  std::string text = join("#", at.sequence, " ", at.channel.view() == "world" ? "" : "node ", at.operation.view());
+  std::string text = join("#", at.sequence, " ", at.channel.view() == "world" ? "" : join(at.channel.view(), " "),
+                          at.operation.view());
   if (!at.type.view().empty()) text += join(" of ", at.count, " ", at.type.view());
   return join(text, " '", at.what.view(), "'");
 }

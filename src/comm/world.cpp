@@ -14,6 +14,7 @@
 
 #include "context.hpp"
 #include "deadline.hpp"
+#include "desk.hpp"
 #include "launch.hpp"
 #include "lifeline.hpp"
 #include "lockstep/base/log.hpp"
@@ -65,12 +66,13 @@ std::string library_name(const char* text) {
 struct World::Impl {
   int rank = 0, size = 1, node_rank = 0, node_size = 1, node = 0, nodes = 1;
   std::string host, description = "not initialised (started alone)";
-  bool owns_mpi = false;
-  MPI_Comm node_comm = MPI_COMM_NULL, leaders = MPI_COMM_NULL, watch = MPI_COMM_NULL;
+  bool owns_mpi = false, threads_may_call_mpi = false;
+  Impl* whole = nullptr;  ///< the world that this one is a part of
+  MPI_Comm all = MPI_COMM_WORLD, node_comm = MPI_COMM_NULL, leaders = MPI_COMM_NULL, watch = MPI_COMM_NULL;
   std::vector<int> node_of;
-  std::unique_ptr<NodeMemory> shared;  ///< NodeBoard, RankBoard[node_size], region of NodeReduce
+  std::unique_ptr<NodeMemory> shared;  ///< NodeBoard and RankBoard[node_size], unless a part; region of NodeReduce
   NodeBoard* board = nullptr;
-  RankBoard* boards = nullptr;
+  RankBoard *boards = nullptr, *mine = nullptr;  ///< boards: of the node's ranks of the whole world
   std::unique_ptr<CommContext> context;
   std::unique_ptr<NodeReduce> node_reduce;
   std::unique_ptr<Communicator> world, on_node;
@@ -84,6 +86,8 @@ struct World::Impl {
   /// Calls `save` once the state does not change, and keeps it so. Returns false if there is none, or if the state
   /// stays in the middle of a change.
   bool rescue();
+  void on_loss(std::function<bool()> new_save);
+  [[noreturn]] void abort(int exit_code, const std::string& message);
 
   void start_alone();
   void start_thread(std::shared_ptr<ThreadTeam> all, int number);
@@ -91,14 +95,19 @@ struct World::Impl {
   void start_mpi(int* argc, char*** argv, const std::string& launcher, Deadline& deadline);
   void place_on_nodes();
   void share_boards();
+  void use_boards(NodeBoard* of_node, RankBoard* of_ranks);
+  void connect(const char* channel);
+  void free_communicators();
   void watch_other_nodes();
 };
 
 void World::Impl::start_alone() {
-  shared = plain_memory(sizeof(NodeBoard) + sizeof(RankBoard));
-  board = reinterpret_cast<NodeBoard*>(shared->bytes().data());
-  boards = reinterpret_cast<RankBoard*>(board + 1);
-  context = std::make_unique<CommContext>(boards);
+  if (whole == nullptr) {
+    shared = plain_memory(sizeof(NodeBoard) + sizeof(RankBoard));
+    auto* of_node = reinterpret_cast<NodeBoard*>(shared->bytes().data());
+    use_boards(of_node, reinterpret_cast<RankBoard*>(of_node + 1));
+  }
+  context = std::make_unique<CommContext>(mine);
   context->hosts = {host};
   world = make_self_communicator();
   on_node = make_self_communicator();
@@ -154,8 +163,9 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
   } else {
     MPI_Query_thread(&provided);
   }
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  threads_may_call_mpi = provided >= MPI_THREAD_MULTIPLE;
+  MPI_Comm_rank(all, &rank);
+  MPI_Comm_size(all, &size);
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0, version = 0, subversion = 0;
   MPI_Get_library_version(library, &length);
@@ -173,22 +183,12 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
   deadline.at("the memory that the ranks of a host share");
   share_boards();
   deadline.at("the connection of the ranks");
-  NodePath path;
-  if (node_reduce) {
-    path.reduce = node_reduce.get();
-    path.leaders = leaders;
-    path.several_nodes = nodes > 1;
-    path.world_ranks.resize(static_cast<std::size_t>(node_size));
-    for (int r = 0, at = 0; r < size; ++r)
-      if (node_of[static_cast<std::size_t>(r)] == node) path.world_ranks[static_cast<std::size_t>(at++)] = r;
-  }
-  world = make_mpi_communicator(MPI_COMM_WORLD, "world", *context, path);
-  on_node = make_mpi_communicator(node_comm, "node", *context);
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &watch), "MPI_Comm_dup");
+  connect("world");
+  check_mpi(MPI_Comm_dup(all, &watch), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(watch, MPI_ERRORS_RETURN);
 
   watchdog = std::make_unique<Watchdog>(Watchdog::Setup{.comm = watch,
-                                                        .threads_may_call_mpi = provided >= MPI_THREAD_MULTIPLE,
+                                                        .threads_may_call_mpi = threads_may_call_mpi,
                                                         .rank = rank,
                                                         .size = size,
                                                         .node = node,
@@ -199,7 +199,7 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
                                                         .node_of = node_of,
                                                         .hosts = context->hosts,
                                                         .rescue = [this] { return rescue(); }});
-  if (provided >= MPI_THREAD_MULTIPLE) {
+  if (threads_may_call_mpi) {
     progress = std::make_unique<Progress>();
     context->progress = progress.get();
   } else {
@@ -208,11 +208,32 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
   if (nodes > 1) watch_other_nodes();
 }
 
+void World::Impl::connect(const char* channel) {
+  NodePath path;
+  if (node_reduce) {
+    path.reduce = node_reduce.get();
+    path.leaders = leaders;
+    path.several_nodes = nodes > 1;
+    path.world_ranks.resize(static_cast<std::size_t>(node_size));
+    for (int r = 0, at = 0; r < size; ++r)
+      if (node_of[static_cast<std::size_t>(r)] == node) path.world_ranks[static_cast<std::size_t>(at++)] = r;
+  }
+  world = make_mpi_communicator(all, channel, *context, path);
+  on_node = make_mpi_communicator(node_comm, "node", *context);
+}
+
+void World::Impl::on_loss(std::function<bool()> new_save) {
+  if (whole != nullptr) whole->on_loss(new_save ? [this] { return rescue(); } : std::function<bool()>());
+  const std::unique_lock lock(changing);
+  if (watchdog) watchdog->set_saves(static_cast<bool>(new_save));
+  save = std::move(new_save);
+}
+
 bool World::Impl::rescue() {
   constexpr std::chrono::milliseconds kLook(500);
   std::int64_t waits_since_ns = 0;
   while (!changing.try_lock_for(kLook)) {  // never unlocked
-    const Whereabouts here = boards[node_rank].whereabouts.load();
+    const Whereabouts here = mine->whereabouts.load();
     const bool waits = here.activity == Activity::in_collective;
     if (waits && here.since_ns == waits_since_ns) return false;
     waits_since_ns = waits ? here.since_ns : 0;
@@ -228,22 +249,21 @@ void World::Impl::watch_other_nodes() {
   }
   std::vector<bool> alone;
   for (const int count : ranks) alone.push_back(count == 1);
-  lifeline = std::make_unique<Lifeline>(*world, ring, alone, boards[node_rank],
+  lifeline = std::make_unique<Lifeline>(*world, ring, alone, *mine,
                                         Lifeline::Events{.died = [this](const RankSeen& seen) { watchdog->died(seen); },
                                                          .ending = [this] { board->ending = 1; }});
   watchdog->before_end([this] { lifeline->announce_end(); });
 }
 
 void World::Impl::place_on_nodes() {
-  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node_comm),
-            "MPI_Comm_split_type");
+  check_mpi(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node_comm), "MPI_Comm_split_type");
   MPI_Comm_set_errhandler(node_comm, MPI_ERRORS_RETURN);
   MPI_Comm_rank(node_comm, &node_rank);
   MPI_Comm_size(node_comm, &node_size);
   int first = rank;  // the first rank identifies a node
   check_mpi(MPI_Bcast(&first, 1, MPI_INT, 0, node_comm), "numbering the nodes");
   std::vector<int> firsts(static_cast<std::size_t>(size));
-  check_mpi(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, MPI_COMM_WORLD), "numbering the nodes");
+  check_mpi(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, all), "numbering the nodes");
   std::vector<int> distinct = firsts;
   std::sort(distinct.begin(), distinct.end());
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
@@ -251,28 +271,29 @@ void World::Impl::place_on_nodes() {
   for (const int f : firsts)
     node_of.push_back(static_cast<int>(std::lower_bound(distinct.begin(), distinct.end(), f) - distinct.begin()));
   node = node_of[static_cast<std::size_t>(rank)];
-  check_mpi(MPI_Comm_split(MPI_COMM_WORLD, node_rank == 0 ? 0 : MPI_UNDEFINED, rank, &leaders), "MPI_Comm_split");
+  check_mpi(MPI_Comm_split(all, node_rank == 0 ? 0 : MPI_UNDEFINED, rank, &leaders), "MPI_Comm_split");
   if (leaders != MPI_COMM_NULL) MPI_Comm_set_errhandler(leaders, MPI_ERRORS_RETURN);
 }
 
 void World::Impl::share_boards() {
   // All nodes use the path through shared memory, or none does. The fullest node determines the slot size.
   int fullest = node_size;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &fullest, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD), "counting ranks per node");
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &fullest, 1, MPI_INT, MPI_MAX, all), "counting ranks per node");
   std::size_t slot_bytes = kNodeReduceBytes / (2 * (static_cast<std::size_t>(fullest) + 1)) / 64 * 64;
   slot_bytes = std::min(slot_bytes, std::size_t{1} << 20);
   const auto line = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
   const std::size_t boards_at = line(sizeof(NodeBoard));
-  const std::size_t reduce_at = boards_at + line(static_cast<std::size_t>(node_size) * sizeof(RankBoard));
+  const std::size_t reduce_at =
+      whole != nullptr ? 0 : boards_at + line(static_cast<std::size_t>(node_size) * sizeof(RankBoard));
   const std::size_t reduce_bytes = fullest > 1 ? NodeReduce::region_bytes(node_size, slot_bytes) : 0;
-  shared = shared_memory(node_comm, node_rank, host, reduce_at + reduce_bytes);
+  shared = shared_memory(node_comm, node_rank, host, std::max<std::size_t>(reduce_at + reduce_bytes, 1));
   const std::span<std::byte> memory = shared->bytes();
-  board = reinterpret_cast<NodeBoard*>(memory.data());
-  boards = reinterpret_cast<RankBoard*>(memory.data() + boards_at);
+  if (whole == nullptr)
+    use_boards(reinterpret_cast<NodeBoard*>(memory.data()), reinterpret_cast<RankBoard*>(memory.data() + boards_at));
   if (fullest > 1)
     node_reduce = std::make_unique<NodeReduce>(memory.subspan(reduce_at), node_rank, node_size, slot_bytes);
 
-  context = std::make_unique<CommContext>(boards + node_rank, board);
+  context = std::make_unique<CommContext>(mine, board);
   context->crowded = processors_of_node(node_comm) < node_size;
   Identity me{};
   me.pid = getpid();
@@ -281,12 +302,20 @@ void World::Impl::share_boards() {
   me.node = node;
   me.node_rank = node_rank;
   me.host.set(host);
-  context->status.introduce(me);
-  context->status.at("start", -1);
+  if (whole == nullptr) {
+    context->status.introduce(me);
+    context->status.at("start", -1);
+  }
   std::vector<Text<64>> names(static_cast<std::size_t>(size));
-  check_mpi(MPI_Allgather(&me.host, sizeof me.host, MPI_BYTE, names.data(), sizeof me.host, MPI_BYTE, MPI_COMM_WORLD),
+  check_mpi(MPI_Allgather(&me.host, sizeof me.host, MPI_BYTE, names.data(), sizeof me.host, MPI_BYTE, all),
             "exchanging host names");
   for (const Text<64>& name : names) context->hosts.emplace_back(name.view());
+}
+
+void World::Impl::use_boards(NodeBoard* of_node, RankBoard* of_ranks) {
+  board = of_node;
+  boards = of_ranks;
+  mine = boards + node_rank;
 }
 
 World::World(int* argc, char*** argv) : impl_(std::make_unique<Impl>()) {
@@ -325,10 +354,53 @@ World::World(int* argc, char*** argv) : impl_(std::make_unique<Impl>()) {
 
 World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
+std::unique_ptr<World> World::part(int group) {
+  auto impl = std::make_unique<Impl>();
+  Impl &part = *impl, &whole = *impl_;
+  require(!whole.team, "dividing ranks that are threads into groups");
+  part.whole = &whole;
+  part.host = whole.host;
+  part.description = whole.description;
+  part.board = whole.board;
+  part.boards = whole.boards;
+  part.mine = whole.mine;
+  if (whole.size > 1) {
+    whole.world->barrier("dividing the ranks into groups");
+    check_mpi(MPI_Comm_split(whole.all, group, whole.rank, &part.all), "MPI_Comm_split");
+    MPI_Comm_set_errhandler(part.all, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(part.all, &part.rank);
+    MPI_Comm_size(part.all, &part.size);
+  }
+  if (part.size == 1) {
+    part.start_alone();
+  } else {
+    part.place_on_nodes();
+    part.share_boards();
+    part.context->progress = whole.progress.get();
+    part.context->while_waiting = whole.context->while_waiting;
+    part.connect("group");
+  }
+  part.context->options = whole.context->options;
+  return std::unique_ptr<World>(new World(std::move(impl)));
+}
+
+std::unique_ptr<Desk> World::open_desk(Desk::Answer answer) {
+  Impl& w = *impl_;
+  if (w.size == 1) return make_local_desk(std::move(answer));
+  require_usage(w.threads_may_call_mpi, "training several runs at once on ", w.size, " ranks: ", w.description,
+                " does not let threads call it at the same time; choose a library with MPI_THREAD_MULTIPLE");
+  w.world->barrier("opening the desk");
+  return make_mpi_desk(w.all, *w.context, std::move(answer));
+}
+
 World::~World() {
   Impl& w = *impl_;
   if (w.team) {
     w.context->status.leaving();
+    return;
+  }
+  if (w.whole != nullptr) {
+    w.free_communicators();
     return;
   }
   int finalized = 0;
@@ -355,19 +427,22 @@ World::~World() {
   Deadline deadline(timeout_s > 0 ? patience_s : 0, join("rank ", w.rank, ", ", w.host),
                     "all ranks have finished, and their results are complete");
   deadline.at("MPI_Finalize");
-  w.world.reset();
-  w.on_node.reset();
-  w.node_reduce.reset();
-  w.context.reset();
-  w.shared.reset();
-  if (w.watch != MPI_COMM_NULL) MPI_Comm_free(&w.watch);
-  if (w.leaders != MPI_COMM_NULL) MPI_Comm_free(&w.leaders);
-  if (w.node_comm != MPI_COMM_NULL) MPI_Comm_free(&w.node_comm);
+  w.free_communicators();
   if (w.owns_mpi) {
     MPI_Finalized(&finalized);
     if (!finalized) MPI_Finalize();
   }
   log::set_speaker({});
+}
+
+void World::Impl::free_communicators() {
+  world.reset();
+  on_node.reset();
+  node_reduce.reset();
+  context.reset();
+  shared.reset();
+  for (MPI_Comm* comm : {&watch, &leaders, &node_comm, &all})
+    if (*comm != MPI_COMM_NULL && *comm != MPI_COMM_WORLD) MPI_Comm_free(comm);
 }
 
 void World::configure(const WorldOptions& options) {
@@ -401,11 +476,7 @@ const std::string& World::host() const { return impl_->host; }
 Communicator& World::communicator() { return *impl_->world; }
 Communicator& World::node_communicator() { return *impl_->on_node; }
 const std::string& World::mpi_description() const { return impl_->description; }
-void World::on_loss(std::function<bool()> save) {
-  const auto lock = change();
-  if (impl_->watchdog) impl_->watchdog->set_saves(static_cast<bool>(save));
-  impl_->save = std::move(save);
-}
+void World::on_loss(std::function<bool()> save) { impl_->on_loss(std::move(save)); }
 std::unique_lock<std::timed_mutex> World::change() { return std::unique_lock(impl_->changing); }
 void World::at(const char* phase, std::int64_t step) { impl_->context->status.at(phase, step); }
 
@@ -466,18 +537,20 @@ int World::run(const std::function<int()>& body) {
   return code;
 }
 
-void World::abort(int exit_code, const std::string& message) {
-  Impl& w = *impl_;
-  if (w.team) w.team->end(exit_code, message);
+void World::abort(int exit_code, const std::string& message) { impl_->abort(exit_code, message); }
+
+void World::Impl::abort(int exit_code, const std::string& message) {
+  if (whole != nullptr) whole->abort(exit_code, message);
+  if (team) team->end(exit_code, message);
   std::int32_t nobody = 0;
-  const bool first = w.board->aborting.compare_exchange_strong(nobody, w.node_rank + 1);
+  const bool first = board->aborting.compare_exchange_strong(nobody, node_rank + 1);
   if (first) log::error(message);
   std::fflush(nullptr);
-  if (size() == 1) _exit(exit_code);
-  w.board->ending = 1;
+  if (size == 1) _exit(exit_code);
+  board->ending = 1;
   // The other ranks of the node stay silent and let the first one end the job, unless that takes too long.
   if (!first) std::this_thread::sleep_for(std::chrono::seconds(5));
-  w.watchdog->abort_job(exit_code);
+  watchdog->abort_job(exit_code);
 }
 
 int run_as_threads(World& process, int ranks, const std::function<int(World&)>& body) {

@@ -23,6 +23,39 @@ TEST_SUITE("comm.world") {
     CHECK((log::prefix().empty() == (world.size() == 1)));
   }
 
+  TEST_CASE("groups of ranks work for themselves, and an error of one leaves the others alone") {
+    World& world = test_world();
+    const int groups = world.size() > 2 ? 2 : 1, mine = world.rank() % groups;
+    const auto part = world.part(mine);
+    CHECK(part->size() == (world.size() + groups - 1 - mine) / groups);
+    CHECK(part->rank() == world.rank() / groups);
+    std::vector<double> values(40000, 1.0);  // more than a message of the node's memory
+    part->communicator().all_reduce(std::span(values), ReduceOp::sum, "values of a group");
+    CHECK(values.back() == part->size());
+    if (mine == 0 && part->size() > 1)
+      CHECK_THROWS_AS(part->together("failing", [&] { require_usage(part->rank() != 0, "group 0 fails"); }),
+                      CollectiveError);
+    const auto memory = part->share_on_node(64);
+    if (part->node_rank() == 0) memory->bytes().front() = std::byte{7};
+    part->node_communicator().barrier("written");
+    CHECK(memory->bytes().front() == std::byte{7});
+    world.communicator().barrier("groups are done");
+  }
+
+  TEST_CASE("rank 0 answers the questions of all ranks at its desk, each once") {
+    World& world = test_world();
+    std::int64_t next = 0;
+    const auto desk = world.open_desk([&](const std::string& question) {
+      require_usage(question != "wrong", "a wrong question");
+      return std::to_string(next++);
+    });
+    std::int64_t sum = 0;
+    for (int i = 0; i < 5; ++i) sum += std::stoll(desk->ask("next"));
+    CHECK_THROWS_WITH(desk->ask("wrong"), doctest::Contains("a wrong question"));
+    const std::int64_t count = 5 * world.size();
+    CHECK(world.communicator().all_reduced(sum, ReduceOp::sum, "answers") == count * (count - 1) / 2);
+  }
+
   TEST_CASE("memory of the node is initially zero, aligned, and shared by all ranks") {
     World& world = test_world();
     for (const std::size_t size : {std::size_t{0}, std::size_t{24}, std::size_t{3} << 20}) {

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/comm/communicator.hpp"
+#include "lockstep/comm/desk.hpp"
 
 namespace lockstep {
 
@@ -54,6 +55,14 @@ class World {
   /// Sets timeout and checks from the configuration, which must be the same on all ranks. Collective.
   void configure(const WorldOptions& options);
   const WorldOptions& options() const;
+
+  /// The ranks that pass the same `group`, as a world of their own with the same options: an error of it, thrown
+  /// together, leaves the other groups alone. A rank that dies, or waits too long in any of them, ends the whole job.
+  /// Its life lies within that of this world. Collective.
+  std::unique_ptr<World> part(int group);
+  /// Opens a desk: `answer` runs on rank 0. Collective.
+  /// errors  Error (usage): the MPI library does not let several threads call it
+  std::unique_ptr<Desk> open_desk(Desk::Answer answer);
 
   int rank() const;
   int size() const;
