@@ -93,7 +93,7 @@ bool on_terminal() {
 }
 
 void status(std::string_view line) {
-  if (!on_terminal()) return;
+  if (!on_terminal() || speaker().to_sinks_only) return;
   State& s = state();
   const std::lock_guard lock(s.mutex);
   if (s.status.empty() && line.empty()) return;
@@ -107,7 +107,8 @@ void write(LogLevel level, std::string_view message) {
   State& s = state();
   const std::string line = printable(message);
   const bool serious = level >= LogLevel::warning;
-  if (!serious && !s.all_ranks && speaker().rank != 0) return;
+  const bool to_sinks_only = speaker().to_sinks_only && !serious;
+  if (!serious && !s.all_ranks && speaker().rank != 0 && !to_sinks_only) return;
   std::string who = serious || s.all_ranks ? prefix() : std::string();
   const char* what = level == LogLevel::warning ? "warning" : level == LogLevel::error ? "error" : "";
   if (*what != 0 && !who.empty()) who.insert(0, " ");
@@ -115,7 +116,8 @@ void write(LogLevel level, std::string_view message) {
   const std::lock_guard lock(s.mutex);
   // One write per line: lines of several ranks may interleave, their characters may not.
   const std::string text = join(s.status.empty() ? "" : kClearLine, what, who, line, "\n", s.status);
-  if (serious || s.detail != LogDetail::warnings) std::fwrite(text.data(), 1, text.size(), stderr);
+  if (serious || (s.detail != LogDetail::warnings && (!to_sinks_only || s.all_ranks)))
+    std::fwrite(text.data(), 1, text.size(), stderr);
   for (const auto& [id, sink] : s.sinks) sink(level, line);
 }
 

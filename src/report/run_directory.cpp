@@ -40,7 +40,8 @@ bool is_timeline(const fs::path& file) {
 std::vector<fs::path> outputs_of_a_run(const fs::path& dir) {
   std::vector<fs::path> found;
   for (const char* name : {"tracker-mlflow.json", "tracker-wandb.json", "config.ini", "train.log", "val.log",
-                           kMetricsFile, kEvaluationsFile, "report.html", "proof.chain", "checkpoints", "folds.json"})
+                           kMetricsFile, kEvaluationsFile, "report.html", "proof.chain", "checkpoints", "folds.json",
+                           kCampaignFile, "sweep.json", "best.ini"})
     if (fs::exists(dir / name)) found.push_back(dir / name);
   for (const fs::path& run : nested_runs(dir)) found.push_back(run);
   for (const auto& entry : fs::directory_iterator(dir))
@@ -74,6 +75,7 @@ void move_aside(const fs::path& dir) {
 
 std::string member_folder(std::int64_t number) { return join("member-", number); }
 std::string fold_folder(std::int64_t number) { return join("fold-", number); }
+std::string trial_folder(std::int64_t number) { return join("trial-", number); }
 
 std::vector<fs::path> nested_runs(const fs::path& run_dir) {
   std::vector<fs::path> found;
@@ -84,7 +86,8 @@ std::vector<fs::path> nested_runs(const fs::path& run_dir) {
       return name.starts_with(stem) && name.size() > stem.size() &&
              name.find_first_not_of("0123456789", stem.size()) == std::string::npos;
     };
-    if (entry.is_directory() && (name == kPretrainingFolder || numbered("member-") || numbered("fold-")))
+    if (entry.is_directory() &&
+        (name == kPretrainingFolder || numbered("member-") || numbered("fold-") || numbered("trial-")))
       found.push_back(entry.path());
   }
   return found;
@@ -94,6 +97,11 @@ fs::path next_previous(const fs::path& dir) {
   int number = 1;
   while (fs::exists(dir / join("previous-", number))) ++number;
   return dir / join("previous-", number);
+}
+
+void release_run_directory(const fs::path& dir) {
+  std::error_code failed;
+  owned().erase(fs::canonical(dir, failed).string());
 }
 
 std::string successor_in(const fs::path& dir) {

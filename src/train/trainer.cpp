@@ -24,7 +24,28 @@ ScheduleOptions resolved(ScheduleOptions schedule, std::int64_t epochs, std::int
   return schedule;
 }
 
+const Metric& deciding_of(const std::vector<Metric>& metrics, const std::string& wanted) {
+  if (wanted.empty()) return metrics.front();
+  std::vector<std::string> names;
+  for (const Metric& m : metrics) {
+    if (m.name == wanted) return m;
+    names.push_back(m.name);
+  }
+  const std::string near = nearest(wanted, names);
+  throw Error(Fault::usage,
+              join("option eval.best = ", wanted, ": the model reports no such metric",
+                   near.empty() ? "; its first one is " + names.front() : "; did you mean " + near + "?"));
+}
+
 }  // namespace
+
+Metric deciding_metric(const RunConfig& config, Task& model) {
+  // Sums of 1: with sums of 0, an output or a table without samples would report no metric.
+  std::vector<Metric> metrics =
+      model.metrics(Split::validation, std::vector<double>(static_cast<std::size_t>(model.sum_count()), 1));
+  for (const std::string& name : model.collective_metric_names()) metrics.push_back({name});
+  return deciding_of(metrics, config.eval.best);
+}
 
 Trainer::Impl::Impl(World& w, const RunConfig& c, Task& m)
     : world(w),
@@ -39,13 +60,7 @@ Trainer::Impl::Impl(World& w, const RunConfig& c, Task& m)
   if (!c.eval.best.empty()) decides();
 }
 
-std::string Trainer::Impl::decides() const {
-  // Sums of 1: with sums of 0, an output or a table without samples would report no metric.
-  std::vector<Metric> metrics =
-      model.metrics(Split::validation, std::vector<double>(static_cast<std::size_t>(model.sum_count()), 1));
-  for (const std::string& name : model.collective_metric_names()) metrics.push_back({name});
-  return deciding(metrics).name;
-}
+std::string Trainer::Impl::decides() const { return deciding_metric(config, model).name; }
 
 std::int64_t Trainer::Impl::last_step() const {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
@@ -72,6 +87,7 @@ Outcome Trainer::Impl::run() {
     const bool ends = !state.stop_reason.empty() || state.step >= last_step();
     if (!prove(ends)) continue;
     if (ends) return finish();
+    if (config.pause_after > 0 && state.epoch >= config.pause_after && state.position == 0) return interrupt();
     if (checkpoint_due && !ranks_agree()) continue;
     if (std::exchange(checkpoint_due, false)) save(folder->step_file(state.step), !config.checkpoint.copy);
     if (state.step == rescue_copy_due) copy_for_rescue();
@@ -331,17 +347,7 @@ Evaluation Trainer::Impl::evaluate_average(Split split, std::int64_t most_sample
 }
 
 const Metric& Trainer::Impl::deciding(const std::vector<Metric>& metrics) const {
-  const std::string& wanted = config.eval.best;
-  if (wanted.empty()) return metrics.front();
-  std::vector<std::string> names;
-  for (const Metric& m : metrics) {
-    if (m.name == wanted) return m;
-    names.push_back(m.name);
-  }
-  const std::string near = nearest(wanted, names);
-  throw Error(Fault::usage,
-              join("option eval.best = ", wanted, ": the model reports no such metric",
-                   near.empty() ? "; its first one is " + names.front() : "; did you mean " + near + "?"));
+  return deciding_of(metrics, config.eval.best);
 }
 
 unsigned Trainer::Impl::flags() {

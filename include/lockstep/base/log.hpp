@@ -17,6 +17,7 @@ struct Speaker {
   int rank = 0;
   int ranks = 1;
   std::string host;
+  bool to_sinks_only = false;  ///< info lines, also those of another rank than 0, go to the sinks alone
 };
 
 /// The log of the process. It writes to standard error and to every added sink (such as train.log of the run

@@ -32,6 +32,9 @@ enum class TakeOver : std::uint8_t { no, yes };
 void open_run_directory(const std::filesystem::path& dir, const Options& options, RunStart start,
                         TakeOver take_over = TakeOver::no);
 
+/// Ends the reservation early: the process goes on with another directory.
+void release_run_directory(const std::filesystem::path& dir);
+
 /// The run that has taken the directory from this process; "" if there is none.
 std::string successor_in(const std::filesystem::path& dir);
 

@@ -107,7 +107,9 @@ struct RunConfig {
   std::int64_t first_devices = 0;
   std::string initial;     ///< checkpoint made of run.init, if another program has written that; "": none
   std::string pretrained;  ///< checkpoint with the best weights of the task's pretraining; "": none
-  std::string first_isa;   ///< instruction set of the checkpoint that a resumed run continues; "": none
+  /// Epochs after which this start stops, as if interrupted; 0: none.
+  std::int64_t pause_after = 0;
+  std::string first_isa;  ///< instruction set of the checkpoint that a resumed run continues; "": none
 
   /// Whether run.resume names a checkpoint.
   bool resumes_file() const { return run.resume != "auto" && run.resume != "never"; }

@@ -3,9 +3,9 @@
 #include <map>
 #include <sstream>
 
+#include "apps/lockstep/campaign.hpp"
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/describe.hpp"
-#include "apps/lockstep/nested_runs.hpp"
 #include "apps/lockstep/training_run.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
@@ -14,7 +14,6 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/atomic_file.hpp"
-#include "lockstep/ops/isa.hpp"
 #include "lockstep/report/heat_map.hpp"
 #include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_records.hpp"
@@ -22,7 +21,6 @@
 #include "lockstep/report/timeline.hpp"
 #include "lockstep/tasks/har/har_config.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {
@@ -30,22 +28,6 @@ namespace lockstep::apps {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Bytes of a name that are not UTF-8 become U+FFFD.
-std::string line_of(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-/// Trains one fold on this rank alone, or continues it; returns the exit code. `options` is bound to
-/// `mine`, which has this rank's threads and device.
-int train_fold(World& world, const Options& options, const RunConfig& mine, std::int64_t fold,
-               const std::optional<ForeignWeights>& first_weights) {
-  const std::unique_ptr<NestedRun> run = make_fold(options, mine, fold);
-  return run_as_threads(world, 1, [&](World& alone) {
-    log::set_thread_speaker({world.rank(), world.size(), world.host()});  // rank 0 prints its own folds
-    return training_run(alone, run->options, run->config, TakeOver::no, "", first_weights);
-  });
-}
 
 /// The last evaluation of the test samples in a text of records. errors  Error (data): `source` has none
 EvalRecord last_test(const std::string& text, const std::string& source) {
@@ -60,7 +42,7 @@ EvalRecord last_test(const std::string& text, const std::string& source) {
 }
 
 /// The line of the last evaluation of the test samples in a fold's metrics.jsonl.
-Json test_record(const fs::path& dir) {
+std::string test_record(const fs::path& dir) {
   const fs::path file = dir / kMetricsFile;
   return record_line(last_test(read_text_file(file), file.string()));
 }
@@ -76,11 +58,11 @@ const MetricTable& confusion_of(const EvalRecord& fold, const std::string& direc
 }
 
 /// Writes folds.json and the report of all folds; prints their table. lines: test_record() of each fold
-void summarise(const RunConfig& config, const std::vector<std::string>& tests, const std::vector<Json>& lines) {
+void summarise(const RunConfig& config, const std::vector<std::string>& tests, const std::vector<std::string>& lines) {
   const std::size_t folds = lines.size();
   std::vector<EvalRecord> records;
   const auto folder = [](std::size_t fold) { return fold_folder(static_cast<std::int64_t>(fold + 1)); };
-  for (std::size_t f = 0; f < folds; ++f) records.push_back(last_test(lines[f].get<std::string>(), folder(f)));
+  for (std::size_t f = 0; f < folds; ++f) records.push_back(last_test(lines[f], folder(f)));
   Json out = {{"data", config.data.path}, {"folds", Json::array()}};
   std::map<std::string, std::vector<double>> values;
   MetricTable confusion;
@@ -155,8 +137,9 @@ int run_folds(World& world, const Args& args) {
   RunConfig config;
   Options options(
       "lockstep folds", "Cross-validate: train each fold of data.folds, and summarise the test metrics.",
-      "Each fold is a run of its own in the folder fold-N of the run directory, trained by one rank. The ranks take "
-      "the folds in turn, so the result does not depend on their number. A fold tests the windows of its subjects and "
+      "Each fold is a run of its own in the folder fold-N of the run directory, by default trained by one rank. A rank "
+      "that is done takes the next fold; the result does not depend on the number of ranks. A fold tests the windows "
+      "of its subjects and "
       "trains on all others. The same command continues after an interruption and keeps finished folds. At the end, "
       "folds.json and report.html have the metrics of each fold, mean, standard deviation, the 95 % interval of the "
       "mean by Student's t, and the summed confusion matrix.");
@@ -164,12 +147,12 @@ int run_folds(World& world, const Args& args) {
                   "five folds of subjects with nearly equal classes");
   options.example("mpirun -n 4 lockstep folds --config configs/har-hapt.ini --data.folds subjects",
                   "leave one subject out");
+  Campaign campaign;
+  add_ranks_per_run(options, &campaign.ranks_per_run, 1);
   if (!parse(world, options, args, config)) return 0;
-  const StopSignals signals;
   const std::optional<ForeignWeights> first_weights = read_first_weights(world, config, options);
   complete(world, config, options, args);
-  // Ranks end at different times, so the last collectives have no time limit.
-  world.configure({.timeout_s = 0, .check_collectives = config.dist.check_collectives});
+  world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
   std::string text;
   world.together("checking the configuration", [&] {
@@ -192,35 +175,23 @@ int run_folds(World& world, const Args& args) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) tests.push_back(line);
 
-  config.run.threads = prepare_cpu(world, config);
-  config.run.isa = ops::name(ops::active_isa());
-  if (config.run.device == "cuda")
-    config.dist.gpu_ids = {std::to_string(choose_device(world, "cuda", config.dist.gpu_ids).index)};
-  const auto size = static_cast<std::size_t>(world.size());
-  log::info(tests.size(), " folds on ", size, size == 1 ? " rank" : " ranks", ", each trained by one rank");
-  Json mine = Json::object();
-  int code = kExitDone;
-  for (auto f = static_cast<std::size_t>(world.rank()); f < tests.size() && code == kExitDone; f += size) {
-    world.at("fold", static_cast<std::int64_t>(f + 1));
-    log::info("fold ", f + 1, " of ", tests.size(), ": tests ", tests[f]);
-    code = signals.received() != 0
-               ? kExitInterrupted
-               : train_fold(world, options, config, static_cast<std::int64_t>(f + 1), first_weights);
-    if (code == kExitDone)
-      mine[std::to_string(f)] = test_record(fs::path(config.run.dir) / fold_folder(static_cast<std::int64_t>(f + 1)));
-  }
-  const std::vector<std::string> all = world.communicator().all_gather_text(line_of(mine, -1), "metrics of the folds");
-  std::vector<Json> records(tests.size());
-  std::size_t done = 0;
-  for (const std::string& part : all) {
-    const Json theirs = Json::parse(part);
-    for (const auto& [f, record] : theirs.items()) records[std::stoul(f)] = record, ++done;
-  }
-  // A failed fold ends this rank's work, whose error is printed; the folds of other ranks are kept.
-  const auto failure = static_cast<int>(world.communicator().all_reduced(
-      std::int64_t{code == kExitInterrupted ? 0 : code}, ReduceOp::max, "exit codes of the folds"));
-  if (done < tests.size()) {
-    log::info(done, " of ", tests.size(), " folds are finished",
+  log::info(tests.size(), " folds on ", world.size(), world.size() == 1 ? " rank" : " ranks");
+  std::vector<Training> plan;
+  for (std::size_t f = 0; f < tests.size(); ++f)
+    plan.push_back({.folder = fold_folder(static_cast<std::int64_t>(f + 1)),
+                    .title = join("fold ", f + 1, " of ", tests.size(), ": tests ", tests[f]),
+                    .changes = {{"data.fold", std::to_string(f + 1)}}});
+  campaign.plan = [&](const TrainingEnds&) { return plan; };
+  campaign.result = [](const fs::path& dir, const Training&) { return test_record(dir); };
+  campaign.first_weights = &first_weights;
+  const TrainingEnds ends = train_campaign(world, options, config, campaign);
+  std::vector<std::string> records;
+  for (const Training& fold : plan)
+    if (const auto end = ends.find(fold.name()); end != ends.end() && end->second.code == kExitDone)
+      records.push_back(end->second.text);
+  if (records.size() < tests.size()) {
+    const int failure = failure_of(ends);
+    log::info(records.size(), " of ", tests.size(), " folds are finished",
               failure == 0 ? "; the same command continues" : "; mend the error above, and repeat the command");
     return failure != 0 ? failure : kExitInterrupted;
   }

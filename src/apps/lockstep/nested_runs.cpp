@@ -13,8 +13,6 @@
 namespace lockstep::apps {
 
 namespace {
-using Changes = std::vector<std::pair<std::string, std::string>>;
-
 /// A run of this kind in `folder` of the run directory: the keys that the kind also has, with some changes. It always
 /// resumes: run.resume = never moves the whole run directory aside, with all of its folders.
 std::unique_ptr<NestedRun> nested_run(const Options& options, const RunConfig& config, const std::string& kind,
@@ -62,22 +60,15 @@ std::unique_ptr<NestedRun> make_ensemble_of(const Options& options, const RunCon
   return nested_run(options, config, config.model_kind, {{kMembersKey, std::to_string(members)}}, "");
 }
 
-std::unique_ptr<NestedRun> make_member(const Options& options, const RunConfig& config, std::int64_t number) {
-  return checked(nested_run(
-      options, config, config.model_kind,
-      {{kMembersKey, "1"}, {"run.seed", std::to_string(config.run.seed + static_cast<std::uint64_t>(number - 1))}},
-      member_folder(number)));
+std::unique_ptr<NestedRun> make_training(const Options& options, const RunConfig& config, const Changes& changes,
+                                         const std::string& folder) {
+  return checked(nested_run(options, config, config.model_kind, changes, folder));
 }
 
 bool has_finished(const std::filesystem::path& dir, const RunRecords& records) {
   const std::filesystem::path last = CheckpointFolder(dir).final_file();
   return records.evaluated ||
          (std::filesystem::exists(last) && CheckpointReader(last, true).state().step >= records.step);
-}
-
-std::unique_ptr<NestedRun> make_fold(const Options& options, const RunConfig& config, std::int64_t fold) {
-  return checked(
-      nested_run(options, config, config.model_kind, {{"data.fold", std::to_string(fold)}}, fold_folder(fold)));
 }
 
 }  // namespace lockstep::apps

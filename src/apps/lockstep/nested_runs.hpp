@@ -1,12 +1,18 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/options.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
+
+/// Keys with other values.
+using Changes = std::vector<std::pair<std::string, std::string>>;
 
 /// The configuration of a run inside a run directory, and the options that it is bound to. It always resumes.
 struct NestedRun {
@@ -25,14 +31,11 @@ std::unique_ptr<NestedRun> make_pretraining(const Options& options, const RunCon
 std::int64_t member_count(const Options& options);
 /// The configuration with another number of members.
 std::unique_ptr<NestedRun> make_ensemble_of(const Options& options, const RunConfig& config, std::int64_t members);
-/// The configuration of member `number` (from 1) of an ensemble: an ordinary run with run.seed + number - 1, in
-/// member_folder(number) of the run directory.
-std::unique_ptr<NestedRun> make_member(const Options& options, const RunConfig& config, std::int64_t number);
+/// The configuration with these changes, in `folder` of the run directory.
+std::unique_ptr<NestedRun> make_training(const Options& options, const RunConfig& config, const Changes& changes,
+                                         const std::string& folder);
 
 /// Whether a run has evaluated its test samples, or written its final checkpoint, after its last record.
 bool has_finished(const std::filesystem::path& dir, const RunRecords& records);
-
-/// The configuration of the run of a fold (from 1): `config` with data.fold, in fold_folder(fold).
-std::unique_ptr<NestedRun> make_fold(const Options& options, const RunConfig& config, std::int64_t fold);
 
 }  // namespace lockstep::apps

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "apps/lockstep/campaign.hpp"
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/nested_runs.hpp"
 #include "apps/lockstep/supervise.hpp"
@@ -85,37 +86,6 @@ bool continues_its_own_job(const fs::path& run_dir, const std::string& start) {
   return false;
 }
 
-/// All hosts must see the run directory of rank 0. Collective.
-void require_shared_directory(World& world, const RunConfig& config) {
-  if (world.size() == 1) return;
-  const fs::path lock = fs::path(config.run.dir) / ".lock";
-  Communicator& comm = world.communicator();
-  const std::string owner = comm.broadcast_text(world.rank() == 0 ? read_text_file(lock) : "", 0, "owner of the lock");
-  const auto sees = [&] { return fs::exists(lock) && read_text_file(lock) == owner; };
-  bool seen = sees();
-  for (int i = 0; i < 50 && !seen; ++i) {  // network file systems show new files late
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    seen = sees();
-  }
-  const std::vector<std::string> blind = comm.all_gather_text(seen ? "" : world.host(), "view of the run directory");
-  const auto first = std::find_if(blind.begin(), blind.end(), [](const std::string& host) { return !host.empty(); });
-  if (first == blind.end()) return;
-  const std::string where = join("run directory '", config.run.dir, "': rank ", first - blind.begin(), " on ", *first,
-                                 " does not see the one of rank 0");
-  world.together("looking for the run directory", [&] {
-    require_usage(config.checkpoint.layout != "sharded", where,
-                  ", so it cannot write its part of a checkpoint; choose a directory that all hosts share");
-    require_usage(
-        world.rank() != 0 || std::getenv("LOCKSTEP_REQUEUE") == nullptr, where,
-        ": if the job is requeued on other nodes, it does not find its checkpoints; choose a directory that all "
-        "hosts share, or submit the job with --no-requeue");
-    if (world.rank() == 0)
-      log::warning(where,
-                   "; a start with another first host would not find the checkpoints: choose a directory that all "
-                   "hosts share");
-  });
-}
-
 /// Broadcasts what rank 0 has read about the run's first start, which determines batch and learning rate. Collective.
 void share_first_start(World& world, RunConfig& config) {
   Communicator& comm = world.communicator();
@@ -151,9 +121,12 @@ double seconds_to_limit(double max_hours) {
 ///
 /// checkpoint  to continue from, or ""
 /// profiled    the steps whose timeline is written
-int train(World& world, const RunConfig& config, const fs::path& checkpoint, StepRange profiled) {
+/// data        of several trainings, or null
+int train(World& world, const RunConfig& config, const fs::path& checkpoint, StepRange profiled,
+          const SharedData* data) {
   require_memory(world, config);
-  const auto data_memory = make_node_data_memory(world, config.row_options());
+  const auto data_memory =
+      data != nullptr ? data->for_training(world, config) : make_node_data_memory(world, config.row_options());
   const auto model = load_task(world, config, *data_memory, nullptr, weights_of(checkpoint));
   RunLog log;  // outlives the trainer
   Trainer trainer(world, config, *model);
@@ -199,7 +172,7 @@ int pretrain(World& world, NestedRun& first, RunConfig& config, TakeOver take_ov
   log::info("pretraining: model.kind = ", first.config.model_kind, " in ", first.config.run.dir);
   const fs::path checkpoint = open_run(world, first.options, first.config, take_over);
   const int code =
-      on_each_gpu(world, first.config, [&](World& rank) { return train(rank, first.config, checkpoint, {}); });
+      on_each_gpu(world, first.config, [&](World& rank) { return train(rank, first.config, checkpoint, {}, nullptr); });
   if (code != kExitDone) return code;
   world.together("choosing the initial weights", [&] {
     if (world.rank() != 0) return;
@@ -225,10 +198,9 @@ void import_weights(World& world, RunConfig& config, std::optional<ForeignWeight
   });
 }
 
-/// Trains the members of an ensemble one after the other, on all ranks. Each is a run of its own. Returns the exit code
-/// of the last one. Collective.
+/// Trains the members of an ensemble, each a run of its own. Returns the exit code. Collective.
 int train_members(World& world, const Options& options, RunConfig& config, TakeOver take_over,
-                  const std::optional<ForeignWeights>& first_weights) {
+                  const std::optional<ForeignWeights>& first_weights, std::int64_t ranks_per_member) {
   const std::int64_t members = member_count(options);
   world.together("opening the run directory", [&] {
     require_usage(!config.resumes_file(), "option run.resume = ", config.run.resume, ": an ensemble has ", members,
@@ -238,21 +210,57 @@ int train_members(World& world, const Options& options, RunConfig& config, TakeO
     open_directory(config, before > 1 ? make_ensemble_of(options, config, before)->options : options, take_over);
     write_text_atomically(fs::path(config.run.dir) / "config.ini", config.text);
   });
+  std::vector<Training> plan;
   for (std::int64_t number = 1; number <= members; ++number) {
-    std::unique_ptr<NestedRun> member;
-    world.together("checking the configuration", [&] { member = make_member(options, config, number); });
-    RunConfig& its = member->config;
-    log::info("member ", number, " of ", members, ": seed ", its.run.seed, ", in ", its.run.dir);
-    const fs::path checkpoint = open_run(world, member->options, its, take_over);
-    if (checkpoint.empty()) import_weights(world, its, first_weights);
-    const int code = on_each_gpu(world, its, [&](World& rank) { return train(rank, its, checkpoint, {}); });
-    if (code != kExitDone) return code;
+    const std::string seed = std::to_string(config.run.seed + static_cast<std::uint64_t>(number - 1));
+    plan.push_back({.folder = member_folder(number),
+                    .title = join("member ", number, " of ", members, ": seed ", seed, ", in ",
+                                  (fs::path(config.run.dir) / member_folder(number)).string()),
+                    .changes = {{kMembersKey, "1"}, {"run.seed", seed}}});
   }
+  Campaign campaign;
+  campaign.ranks_per_run = ranks_per_member;
+  campaign.plan = [&](const TrainingEnds&) { return plan; };
+  campaign.result = [](const fs::path&, const Training&) { return std::string(); };
+  campaign.first_weights = &first_weights;
+  const TrainingEnds ends = train_campaign(world, options, config, campaign);
+  if (const int code = failure_of(ends); code != kExitDone) return code;
+  if (!is_complete(campaign, ends)) return kExitInterrupted;
   log::info("the ensemble is complete: lockstep eval --checkpoint ", config.run.dir);
   return kExitDone;
 }
 
 }  // namespace
+
+void require_shared_directory(World& world, const RunConfig& config) {
+  if (world.size() == 1) return;
+  const fs::path lock = fs::path(config.run.dir) / ".lock";
+  Communicator& comm = world.communicator();
+  const std::string owner = comm.broadcast_text(world.rank() == 0 ? read_text_file(lock) : "", 0, "owner of the lock");
+  const auto sees = [&] { return fs::exists(lock) && read_text_file(lock) == owner; };
+  bool seen = sees();
+  for (int i = 0; i < 50 && !seen; ++i) {  // network file systems show new files late
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    seen = sees();
+  }
+  const std::vector<std::string> blind = comm.all_gather_text(seen ? "" : world.host(), "view of the run directory");
+  const auto first = std::find_if(blind.begin(), blind.end(), [](const std::string& host) { return !host.empty(); });
+  if (first == blind.end()) return;
+  const std::string where = join("run directory '", config.run.dir, "': rank ", first - blind.begin(), " on ", *first,
+                                 " does not see the one of rank 0");
+  world.together("looking for the run directory", [&] {
+    require_usage(config.checkpoint.layout != "sharded", where,
+                  ", so it cannot write its part of a checkpoint; choose a directory that all hosts share");
+    require_usage(
+        world.rank() != 0 || std::getenv("LOCKSTEP_REQUEUE") == nullptr, where,
+        ": if the job is requeued on other nodes, it does not find its checkpoints; choose a directory that all "
+        "hosts share, or submit the job with --no-requeue");
+    if (world.rank() == 0)
+      log::warning(where,
+                   "; a start with another first host would not find the checkpoints: choose a directory that all "
+                   "hosts share");
+  });
+}
 
 void complete(World& world, RunConfig& config, const Options& options, const Args& args) {
   const bool timed = config.run.dir == "auto";
@@ -308,7 +316,8 @@ void open_directory(RunConfig& config, const Options& options, TakeOver take_ove
 }
 
 int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
-                 const std::string& profiled_steps, std::optional<ForeignWeights> first_weights) {
+                 const std::string& profiled_steps, std::optional<ForeignWeights> first_weights, const SharedData* data,
+                 std::int64_t ranks_per_member) {
   std::unique_ptr<NestedRun> first;
   StepRange profiled;
   world.together("checking the configuration", [&] {
@@ -318,13 +327,14 @@ int training_run(World& world, const Options& options, RunConfig& config, TakeOv
     require_usage(member_count(options) == 1 || profiled.empty(), "option profile = ", profiled_steps,
                   ": it records one run; an ensemble has ", member_count(options));
   });
-  if (member_count(options) > 1) return train_members(world, options, config, take_over, first_weights);
+  if (member_count(options) > 1)
+    return train_members(world, options, config, take_over, first_weights, ranks_per_member);
   const fs::path checkpoint = open_run(world, options, config, take_over);
   if (first && checkpoint.empty()) {  // a resumed run needs no pretraining
     if (const int code = pretrain(world, *first, config, take_over); code != kExitDone) return code;
   }
   if (checkpoint.empty()) import_weights(world, config, std::exchange(first_weights, {}));
-  return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint, profiled); });
+  return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint, profiled, data); });
 }
 
 int run_train(World& world, const Args& args) {
@@ -355,6 +365,8 @@ int run_train(World& world, const Args& args) {
            "record what every thread of every rank does in these steps, counted from 1, and write the timeline to "
            "profile-A-B.json in the run directory; see docs/profiling.md")
       .value_name("A..B");
+  std::int64_t ranks_per_member = 0;
+  add_ranks_per_run(options, &ranks_per_member, 0);
   if (!parse(world, options, args, config)) return 0;
   std::optional<ForeignWeights> first_weights = read_first_weights(world, config, options);
   const bool timed = config.run.dir == "auto";
@@ -372,8 +384,8 @@ int run_train(World& world, const Args& args) {
   require_usage(launcher.empty(), "option launcher = ", launcher, ": it needs --restarts N");
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
-  return training_run(world, options, config, take_over ? TakeOver::yes : TakeOver::no, steps,
-                      std::move(first_weights));
+  return training_run(world, options, config, take_over ? TakeOver::yes : TakeOver::no, steps, std::move(first_weights),
+                      nullptr, ranks_per_member);
 }
 
 }  // namespace lockstep::apps

@@ -8,6 +8,10 @@
 #include "lockstep/tasks/arguments.hpp"
 #include "lockstep/train/run_config.hpp"
 
+namespace lockstep {
+class SharedData;
+}  // namespace lockstep
+
 namespace lockstep::apps {
 
 /// Fills in what the arguments leave open: the run directory, absolute paths, and the text of the configuration.
@@ -22,13 +26,19 @@ std::optional<ForeignWeights> read_first_weights(World& world, const RunConfig& 
 /// repeats the command of the first one, config.run.resume becomes auto. Call it on rank 0.
 void open_directory(RunConfig& config, const Options& options, TakeOver take_over);
 
+/// All hosts must see the run directory of rank 0, or a requeued job would not find its checkpoints. Collective.
+void require_shared_directory(World& world, const RunConfig& config);
+
 /// A whole run in its directory: continues it or starts it, trains, and evaluates the best weights. Returns its exit
 /// code. Collective.
 ///
 /// profiled_steps  "A..B" or ""; see --profile
 /// first_weights   read_first_weights()
+/// data            of several trainings; null: the run loads its data set
+/// ranks_per_member  of an ensemble; 0: all ranks train one member after the other
 /// errors          Error (usage): a contradictory configuration, or one that does not match the data or the directory
 int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
-                 const std::string& profiled_steps = "", std::optional<ForeignWeights> first_weights = {});
+                 const std::string& profiled_steps = "", std::optional<ForeignWeights> first_weights = {},
+                 const SharedData* data = nullptr, std::int64_t ranks_per_member = 0);
 
 }  // namespace lockstep::apps

@@ -1,0 +1,19 @@
+#pragma once
+#include <atomic>
+
+namespace lockstep {
+
+/// Whether files wait until the disk has them. Without, a crash of the machine, not of the program, can lose what the
+/// last seconds have written; checkpoints that it cuts are recognised by their hashes.
+inline std::atomic<bool> waits_for_disk = true;
+
+/// Makes files not wait during its life.
+class NoDiskSync {
+ public:
+  NoDiskSync() { waits_for_disk = false; }
+  NoDiskSync(const NoDiskSync&) = delete;
+  NoDiskSync& operator=(const NoDiskSync&) = delete;
+  ~NoDiskSync() { waits_for_disk = true; }
+};
+
+}  // namespace lockstep

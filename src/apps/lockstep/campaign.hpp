@@ -1,0 +1,69 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/lockstep/import.hpp"
+#include "apps/lockstep/nested_runs.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/train/run_config.hpp"
+
+namespace lockstep {
+class SharedData;
+}  // namespace lockstep
+
+namespace lockstep::apps {
+
+/// A training of a campaign: a run of its own in a folder of the campaign's run directory.
+struct Training {
+  std::string folder;
+  std::string title;  ///< for the log
+  Changes changes;    ///< keys that differ from the campaign's configuration
+  /// Epochs after which it pauses; 0: it runs to its end. Another training of the same folder continues it.
+  std::int64_t until_epoch = 0;
+  std::string name() const;
+};
+
+/// What has become of a training.
+struct TrainingEnd {
+  int code = 0;      ///< exit code; kExitDone: `text` is Campaign::result
+  std::string text;  ///< or the message of the error
+};
+/// By Training::name().
+using TrainingEnds = std::map<std::string, TrainingEnd>;
+
+/// Many trainings with one configuration, up to the changes of each.
+struct Campaign {
+  std::int64_t ranks_per_run = 1;  ///< 0: all ranks
+  /// The trainings that can begin once these have ended, in order, with those that have. Called on rank 0, on any
+  /// thread; which rank takes the next one depends on time, so the plan may depend on nothing but the results.
+  std::function<std::vector<Training>(const TrainingEnds&)> plan;
+  /// What is kept of a finished training. Called on one rank.
+  std::function<std::string(const std::filesystem::path& dir, const Training&)> result;
+  const std::optional<ForeignWeights>* first_weights = nullptr;  ///< see training_run()
+  const SharedData* data = nullptr;                              ///< null: each training loads its data set
+  /// Short trainings: the console gets a line for each alone, and their files do not wait for the disk.
+  bool many = false;
+};
+
+/// Trains a campaign in the open run directory of `config`: each group of ranks takes the next training that no other
+/// one has, until none is left. An error ends its training alone. A second start continues unfinished trainings, keeps
+/// finished ones, and repeats those that failed, after all others. Returns what has become of all that have ended; the
+/// plan is complete unless a signal or run.max_hours has stopped it. Collective.
+///
+/// errors  Error (usage): the ranks cannot be divided into groups
+TrainingEnds train_campaign(World& world, const Options& options, RunConfig& config, const Campaign& campaign);
+
+/// Whether all trainings of the plan are finished or have failed.
+bool is_complete(const Campaign& campaign, const TrainingEnds& ends);
+/// The largest exit code of the trainings that failed; kExitDone without one.
+int failure_of(const TrainingEnds& ends);
+
+/// Adds the option ranks-per-run.
+void add_ranks_per_run(Options& options, std::int64_t* ranks, std::int64_t initial);
+
+}  // namespace lockstep::apps
