@@ -154,9 +154,9 @@ attend() {
   return "$rc"
 }
 
-# The newest checkpoint of the run.
+# The newest checkpoint of the run, or of the runs in its folders.
 newest() {
-  ls -t "${RUN_DIR:-.}"/checkpoints/{step,rescue}-*.h5 "${RUN_DIR:-.}"/pretrain/checkpoints/{step,rescue}-*.h5 2>/dev/null | head -n 1
+  ls -t "${RUN_DIR:-.}"/checkpoints/{step,rescue}-*.h5 "${RUN_DIR:-.}"/*/checkpoints/{step,rescue}-*.h5 2>/dev/null | head -n 1
 }
 BEFORE=$(newest)
 

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/file_kind.hpp"
@@ -93,10 +94,24 @@ void describe_kinds(Options& options, const std::string& form) {
                         ". To see those of one kind, add --model.kind KIND or --config FILE to --help."));
 }
 
+/// An INI text with empty lines in place of the section [sweep], which serves the search alone.
+std::string without_search(const std::string& text) {
+  std::string kept;
+  bool skips = false;
+  for (const std::string& line : split(text, '\n')) {
+    if (trim(line).starts_with("[")) skips = trim(line).starts_with("[sweep]");
+    kept += skips ? "\n" : line + "\n";
+  }
+  return kept;
+}
+
 bool parse(World& world, Options& options, const Args& args, const Files& files) {
   bool parsed = false;
-  world.together("reading the options",
-                 [&] { parsed = options.parse(args, [&](const std::string& path) { return files.at(path); }); });
+  const bool searches = options.knows("sweep.method");
+  world.together("reading the options", [&] {
+    parsed = options.parse(
+        args, [&](const std::string& path) { return searches ? files.at(path) : without_search(files.at(path)); });
+  });
   return parsed;
 }
 
@@ -189,6 +204,25 @@ Args with_configuration_of_dataset(Args args) {
 std::string model_kind(World& world, const Args& args) {
   require_same_arguments(world, args);
   return model_kind(world, args, read_files(world, args));
+}
+
+std::vector<std::string> keys_of_section(World& world, const Args& args, const std::string& section) {
+  std::vector<std::string> keys;
+  const auto add = [&](const std::string& key) {
+    if (key.starts_with(section + ".") && std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
+  };
+  const Files files = read_files(world, args);
+  world.together("reading the configuration", [&] {
+    for (const auto& [path, text] : files)
+      for (const IniEntry& entry :
+           path.ends_with(".yaml") || path.ends_with(".yml") ? read_yaml(text, path) : read_ini(text, path))
+        add(entry.key);
+  });
+  for (const std::string& arg : args) {
+    const std::string word = arg.substr(arg.starts_with("--") ? 2 : 0);
+    add(word.substr(0, word.find('=')));
+  }
+  return keys;
 }
 
 std::string help_argument(const Args& args) {

@@ -38,16 +38,16 @@ completes
 job_says 'start 2: 4 nodes' 'continuing from' 'exit code 0'
 same_model whole/checkpoints/final.h5 run/checkpoints/final.h5
 
-# mpirun instead of srun; seeds as an array.
+# mpirun instead of srun; several seeds at once.
 rm -rf run
 export LAUNCHER=mpirun TRAIN_FLAGS="--train.epochs 2 --batch.size 200"
 submit cpu.sbatch -N 2
 completes
 job_says 'ranks: 2 on 2 hosts' 'exit code 0'
 export LAUNCHER=srun RUN_DIR=seeds
-submit array-seeds.sbatch --array=0-1
+TRAIN_FLAGS="$TRAIN_FLAGS --sweep.seed=range(2)" CONFIG=configs/emulator-icecolumn.ini submit sweep.sbatch --ntasks-per-node=2
 completes
-differing_model seeds/seed-0/checkpoints/final.h5 seeds/seed-1/checkpoints/final.h5
+differing_model seeds/trial-1/checkpoints/final.h5 seeds/trial-2/checkpoints/final.h5
 
 # Bad data end a job with exit code 3, without requeueing.
 echo "no data" >bad.h5

@@ -50,9 +50,9 @@ called() { for t in "$@"; do grep -qE -- "$t" calls || { cat calls; fail "no cal
 never_called() { ! grep -qE -- "$1" calls || { cat calls; fail "a call of '$1'"; }; }
 
 # Scripts for CPUs start the programs of `make`, scripts for GPUs those of `make cuda`.
-for script in cpu array-seeds; do
+for script in cpu sweep; do
   job 0 $script.sbatch
-  called '^\S*/build/bin/lockstep-prep check' '^\S*/build/bin/lockstep comm-test' '^\S*/build/bin/lockstep train '
+  called '^\S*/build/bin/lockstep-prep check' '^\S*/build/bin/lockstep comm-test' "^\\S*/build/bin/lockstep ${script/cpu/train} "
 done
 job 0 gpu.sbatch
 called '^\S*/build/cuda/bin/lockstep-prep check' '^\S*/build/cuda/bin/lockstep comm-test' '^\S*/build/cuda/bin/lockstep train .*--device cuda'

@@ -25,6 +25,8 @@ bool parse(World& world, Options& options, const Args& args, RunConfig& config);
 Args with_configuration_of_dataset(Args args);
 /// The model.kind of the arguments or their files, else the kind of the `--checkpoint` file, else "". Collective.
 std::string model_kind(World& world, const Args& args);
+/// The keys of a section that the configuration files and the command line set, in order. Collective.
+std::vector<std::string> keys_of_section(World& world, const Args& args, const std::string& section);
 /// The first argument that asks for help (`--help`, `-h`, `--help=FORM`), or "".
 std::string help_argument(const Args& args);
 /// The keys of [model] must be those of a network's training, whose configuration is `config` of the file `source`:

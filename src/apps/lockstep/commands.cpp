@@ -6,6 +6,7 @@ std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
       {"train", "train a model on all ranks together", run_train},
       {"folds", "cross-validate: train and test all folds of subjects, one per rank", run_folds},
+      {"sweep", "search for the best values of some keys: many trainings at once", run_sweep},
       {"eval", "evaluate a checkpoint on the training, validation or test samples", run_eval},
       {"status", "state of runs: running or not, step, time left, last checkpoint, owner, starts", run_status},
       {"compare", "results of runs as a table, with intervals over seeds and paired tests", run_compare},

@@ -24,6 +24,7 @@ int run_help(World& world, const Args& args);
 int run_plan(World& world, const Args& args);
 int run_replay(World& world, const Args& args);
 int run_status(World& world, const Args& args);
+int run_sweep(World& world, const Args& args);
 int run_train(World& world, const Args& args);
 int run_verify(World& world, const Args& args);
 int run_import(World& world, const Args& args);

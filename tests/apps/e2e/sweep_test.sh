@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# lockstep sweep: a grid with seeds, random search and successive halving give the same bytes on 1, 2 and 4 ranks, and after kills.
+# A training that fails is recorded; the best configuration trains as it is; wrong input.
+source "$(dirname "$0")/lib.sh" "$@"
+ok "$PREP" synth-icecolumn --rows 300 --no-jacobian --output data.h5
+cat >base.ini <<END
+[data]
+path = data.h5
+[model]
+kind = emulator
+hidden_size = 8
+hidden_layers = 1
+[batch]
+size = 80
+[train]
+epochs = 9
+[run]
+reproducible = true
+[stop]
+patience = 0
+END
+# space NAME LINE...: the configuration NAME.ini with these lines in [sweep]
+space() { local name=$1; shift; { cat base.ini; echo '[sweep]'; printf '%s\n' "$@"; } >"$name.ini"; }
+space grid 'optim.lr = log(1e-3 .. 1e-1, 3)' 'model.hidden_size = choice(4, 8)' 'seed = range(2)'
+space random 'method = random' 'trials = 5' 'optim.lr = log(1e-3 .. 1e-1)' 'model.hidden_size = log(4 .. 16)'
+space halving 'method = halving' 'trials = 12' 'optim.lr = log(1e-4 .. 1e-1)'
+for method in grid random halving; do
+  ok "$LOCKSTEP" sweep --config $method.ini --run-dir $method-1
+  exists $method-1/{sweep.json,best.ini,report.html,trial-1/checkpoints/best.h5}
+  ok on 2 "$LOCKSTEP" sweep --config $method.ini --run-dir $method-2
+  ok on 4 "$LOCKSTEP" sweep --config $method.ini --run-dir $method-4 --ranks-per-run 2
+  for ranks in 2 4; do cmp $method-1/sweep.json $method-$ranks/sweep.json || fail "$method differs on $ranks ranks"; done
+  cmp $method-1/best.ini $method-2/best.ini || fail "best.ini of $method differs on 2 ranks"
+done
+grep -q 'Importance' grid-1/report.html && grep -q 'parallel coordinates' grid-1/report.html || fail "the report has no importance or picture"
+grep -q '"interval_95"' grid-1/sweep.json || fail "no interval over the seeds"
+[ "$(ls -d grid-1/trial-* | wc -l)" = 12 ] || fail "the grid does not have 12 trainings"
+[ "$(grep -c '"until_epoch": 1,' halving-1/sweep.json)" = 12 ] && [ "$(grep -c '"until_epoch": 3,' halving-1/sweep.json)" = 4 ] &&
+  [ "$(grep -c '"until_epoch": 0,' halving-1/sweep.json)" = 2 ] || fail "the rungs do not have 12, 4 and 2 trainings"
+
+# --- the best configuration trains to the weights of its trial; the same command again trains nothing
+ok "$LOCKSTEP" train --config random-1/best.ini --run-dir best
+best=$(grep -m 1 -A 2 '"ranking"' random-1/sweep.json | grep -o 'trial-[0-9]*')
+same_model best/checkpoints/final.h5 "random-1/$best/checkpoints/final.h5"
+ok "$LOCKSTEP" sweep --config random.ini --run-dir random-1
+! grep -q 'trial-1:' last.err || fail "a finished training was trained again"
+cmp random-1/sweep.json random-2/sweep.json || fail "another start changes the result"
+
+# --- kills: of one rank, a signal to all, a time limit; each start continues
+for method in grid halving; do
+  for round in 1 2 3; do
+    $MPIRUN -n 2 "$LOCKSTEP" sweep --config $method.ini --run-dir $method-k --set train.log_every=1 >job.log 2>&1 &
+    job=$!
+    done_before=$(grep -c name $method-k/campaign.jsonl 2>/dev/null)
+    until [ "$(grep -c name $method-k/campaign.jsonl 2>/dev/null)" != "${done_before:-0}" ] || ! kill -0 $job 2>/dev/null; do sleep 0.01; done
+    # A rank is a child of mpirun, or with MPICH of its proxy.
+    if [ $round = 2 ]; then kill -USR1 $job; else kill -KILL "$({ pgrep -x lockstep -P $job || pgrep -x lockstep -P "$(pgrep -P $job)"; } | tail -n 1)"; fi
+    wait $job
+  done
+  ok on 2 "$LOCKSTEP" sweep --config $method.ini --run-dir $method-k --set train.log_every=1
+  cmp $method-1/sweep.json $method-k/sweep.json || fail "$method differs after kills"
+done
+run 85 on 2 "$LOCKSTEP" sweep --config random.ini --run-dir late --run.max_hours 0.000001
+says 'the same command continues'
+
+# --- some trainings fail: recorded, the others go on; all fail: the messages
+space some 'batch.size = choice(80, 100000)'
+ok on 2 "$LOCKSTEP" sweep --config some.ini --run-dir some
+says 'trial-2 has failed: .*batch'
+grep -q '"failed": ".*batch' some/sweep.json || fail "the failure is not recorded"
+space none 'batch.size = choice(100000, 200000)'
+run 1 "$LOCKSTEP" sweep --config none.ini --run-dir none
+says 'all trainings have failed' '1 times: '
+
+# --- wrong input
+while IFS='|' read -r line message; do
+  space bad "$line"
+  run 2 on 2 "$LOCKSTEP" sweep --config bad.ini --run-dir bad </dev/null
+  says_once "$message"
+done <<'END'
+optim.lrr = choice(1, 2)|there is no key optim.lrr; did you mean optim.lr
+optim.lr = log(-1 .. 1)|the logarithm needs numbers above 0
+optim.lr = uniform(2 .. 1)|an empty range
+optim.lr = uniform(1 .. 2)|a grid needs the number of points
+optim.lr = 0.1|no range
+optim.lr = choice()|an empty choice
+optim.lr = choice(fast, slow)|optim.lr = fast
+model.hidden_size = choice(8.5)|model.hidden_size = 8.5
+seed = range(2000000)|more than a million values
+run.threads = choice(1, 2)|does not decide what a network learns
+eval.best = choice(a, b)|does not decide what a network learns
+END
+space bad 'seed = range(1000)' 'optim.lr = log(1e-4 .. 1e-2, 2000)'
+run 2 "$LOCKSTEP" sweep --config bad.ini --run-dir bad
+says 'the space has 2000000 trainings'
+run 2 "$LOCKSTEP" sweep --config base.ini --run-dir bad
+says 'needs keys to search'
+run 2 "$LOCKSTEP" sweep --config grid.ini --run-dir bad --eval.best acuracy
+says 'option eval.best = acuracy: the model reports no such metric'
+run 2 "$LOCKSTEP" sweep --config random.ini --run-dir grid-1
+says 'holds a run of another configuration' 'sweep.method'
+run 2 on 3 "$LOCKSTEP" sweep --config grid.ini --run-dir bad --ranks-per-run 2
+says_once '3 ranks cannot be divided'
+run 2 "$LOCKSTEP" sweep --config halving.ini --run-dir bad --epochs 2
+says 'need more than train.epochs = 2'
+ok "$LOCKSTEP" train --config grid.ini --epochs 1 --run-dir without  # other commands ignore [sweep]
+passed "searches"
