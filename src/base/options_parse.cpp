@@ -24,7 +24,8 @@ void Options::Impl::apply(const std::vector<IniEntry>& entries, const std::strin
   for (const auto& entry : entries) {
     const std::string where = join(source, ":", entry.line);
     Option::Spec* row = find(entry.key);
-    require_usage(row != nullptr, where, ": unknown key ", entry.key, suggestion(entry.key, ""));
+    // The suggestion builds the tables of all kinds.
+    if (row == nullptr) throw Error(Fault::usage, join(where, ": unknown key ", entry.key, suggestion(entry.key, "")));
     require_usage(row->configuration(), where, ": ", entry.key, " is an option of the command line, not of a file");
     const auto [first, fresh] = seen.emplace(row, entry.key);
     require_usage(fresh, where, ": ", entry.key, " is another name of ", first->second, ", which is already set");

@@ -55,7 +55,8 @@ std::vector<SearchRange> read_ranges(const Options& options, const std::map<std:
                                      const std::vector<std::string>& order, const std::string& kind,
                                      std::vector<std::string>& seeds) {
   std::vector<SearchRange> ranges;
-  const std::vector<std::string> keys = options.keys();
+  std::vector<std::string> keys = options.keys();
+  std::erase_if(keys, [](const std::string& key) { return key.starts_with("sweep."); });
   const auto spellings = options.spellings();
   for (const std::string& name : order) {
     std::string key = name.substr(name.find('.') + 1);

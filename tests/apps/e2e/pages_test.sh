@@ -6,7 +6,7 @@ source "$(dirname "$0")/pages.sh" "$1"
 mkdir -p bin data raw/kgat-ml1m
 cat >bin/lockstep <<END
 #!/bin/sh
-case \$1 in train | folds) set -- "\$@" --steps 30 ;; esac
+case \$1 in train | folds | sweep) set -- "\$@" --steps 30 ;; esac
 exec "$LOCKSTEP" "\$@"
 END
 cat >bin/srun <<'END'

@@ -75,7 +75,7 @@ says 'all trainings have failed' '1 times: '
 # --- wrong input
 while IFS='|' read -r line message; do
   space bad "$line"
-  run 2 on 2 "$LOCKSTEP" sweep --config bad.ini --run-dir bad
+  run 2 on 2 "$LOCKSTEP" sweep --config bad.ini --run-dir bad </dev/null
   says_once "$message"
 done <<'END'
 optim.lrr = choice(1, 2)|there is no key optim.lrr; did you mean optim.lr
