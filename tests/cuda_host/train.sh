@@ -246,7 +246,8 @@ if section stalled && [ "$gpus" -gt 1 ]; then
       says "ncclCommAbort has not returned for .*this rank was ending because of: NCCL, step"
     else
       says "the state after step [0-9]* is saved"
-      run "${mpirun[@]}" -n 2 "$lockstep" train "${options[@]}"
+      saved=$(ls "$how/checkpoints" | sed -n 's/^rescue-\([0-9]*\)\.h5$/\1/p')
+      run "${mpirun[@]}" -n 2 "$lockstep" train "${options[@]}" --steps $((saved + 5)) --eval.final none
       says "continuing from $how/checkpoints/rescue-"
     fi
   done
