@@ -289,12 +289,9 @@ int run_sweep(World& world, const Args& args) {
       "lockstep sweep", "Search for the best values of some keys: many trainings at once.",
       "The section [sweep] of the configuration has a range for each key: choice(A, B), range(N), log(A .. B), "
       "uniform(A .. B). Groups of ranks take the trainings from a queue. The result is the same on any number of "
-      "ranks. "
-      "The metric eval.best of the validation samples decides; the test samples are not used. An error ends its "
-      "training "
-      "alone. The same command continues after an interruption. At the end, sweep.json and report.html have all "
-      "results, "
-      "and best.ini is the best configuration, for lockstep train.");
+      "ranks. The metric eval.best of the validation samples decides; the test samples are not used. An error ends "
+      "its training alone. The same command continues after an interruption. At the end, sweep.json and report.html "
+      "have all results, and best.ini is the best configuration, for lockstep train.");
   options.example("mpirun -n 2 lockstep sweep --config configs/sweep-emulator.ini", "learning rate and width");
   options.section("sweep", "Search");
   options.choice("sweep.method", &method.name, "grid", {"grid", "random", "halving"},
@@ -331,9 +328,13 @@ int run_sweep(World& world, const Args& args) {
     open_directory(config, options, TakeOver::no);
     write_text_atomically(fs::path(config.run.dir) / "config.ini", config.text);
   });
-  std::unique_ptr<NestedRun> base;  // the trainings leave the test samples alone
+  std::unique_ptr<NestedRun> base;
   world.together("checking the configuration", [&] {
-    base = make_training(options, config, {{"eval.final", "none"}}, "");
+    Changes changes = {{"eval.final", "none"}};  // the trainings leave the test samples alone
+    // Most of them are shorter than this, and a checkpoint costs as much as some epochs of a small network.
+    if (!options.given("checkpoint.every") && !options.given("checkpoint.every_steps"))
+      changes.emplace_back("checkpoint.every_minutes", "1");
+    base = make_training(options, config, changes, "");
     base->config.run.dir = config.run.dir;
   });
   const SharedData data(world, base->config);
