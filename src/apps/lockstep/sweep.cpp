@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -332,7 +333,8 @@ int run_sweep(World& world, const Args& args) {
   world.together("checking the configuration", [&] {
     Changes changes = {{"eval.final", "none"}};  // the trainings leave the test samples alone
     // Most of them are shorter than this, and a checkpoint costs as much as some epochs of a small network.
-    if (!options.given("checkpoint.every") && !options.given("checkpoint.every_steps"))
+    if (std::ranges::none_of(std::array{"checkpoint.every", "checkpoint.every_steps", "checkpoint.every_minutes"},
+                             [&](const char* key) { return options.given(key); }))
       changes.emplace_back("checkpoint.every_minutes", "1");
     base = make_training(options, config, changes, "");
     base->config.run.dir = config.run.dir;
