@@ -117,8 +117,7 @@ void write(LogLevel level, std::string_view message) {
   // One write per line: lines of several ranks may interleave, their characters may not.
   const std::string text = join(s.status.empty() ? "" : kClearLine, what, who, line, "\n", s.status);
   const LogDetail least = serious ? LogDetail::warnings : LogDetail::normal;
-  if (s.detail >= least && (serious || !to_sinks_only || s.all_ranks))
-    std::fwrite(text.data(), 1, text.size(), stderr);
+  if (s.detail >= least && (serious || !to_sinks_only || s.all_ranks)) std::fwrite(text.data(), 1, text.size(), stderr);
   for (const auto& [id, sink] : s.sinks) sink(level, line);
 }
 

@@ -1,4 +1,5 @@
 #include "lockstep/ops/cast.hpp"
+
 #include "lockstep/ops/gemm.hpp"
 #include "ops/on_both.hpp"
 #include "support/devices.hpp"

@@ -1,7 +1,8 @@
 // The batches that a GPU makes for knowledge-graph networks, against sorting on the host.
 
-#include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/ops/graph_samples.hpp"
+
+#include "lockstep/device/kernel_arrays.hpp"
 #include "support/devices.hpp"
 #include "support/test.hpp"
 
