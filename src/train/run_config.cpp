@@ -264,8 +264,7 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
       .may_change();
   o.add("checkpoint.partner_steps", &c.checkpoint.partner_steps, -1, at_least(-1),
         "steps between two copies of the state in the memory of every rank, for the loss of another one, if the state "
-        "is "
-        "divided over the ranks; 0: none; -1: as often as they cost less than 1 % of the time")
+        "is divided over the ranks or lies on GPUs; 0: none; -1: as often as they cost less than 1 % of the time")
       .may_change();
   o.add("checkpoint.keep", &c.checkpoint.keep, 3, at_least(1),
         "number of step-N.h5 files to keep, in addition to best.h5, final.h5 and those of `lockstep checkpoint keep`")
