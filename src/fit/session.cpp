@@ -178,15 +178,18 @@ void Session::set_moments(Moments moments) {
 template <class S>
 void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y, std::span<const S> weights) {
   const std::int64_t before = observed_.count();
+  const auto refuse = [&](std::int64_t column, const std::string& what, float value) {
+    throw Error(Fault::data, join(where(), ": column ", column, " of the call: ", what, " is ", value));
+  };
   const auto take = [&](StateView<const S> from, std::int64_t width, const std::vector<std::string>& names,
                         std::vector<float>& to) {
-    to.reserve(static_cast<std::size_t>((before + n) * width));
+    to.resize(static_cast<std::size_t>((before + n) * width));
+    float* values = to.data() + before * width;
     for (std::int64_t j = 0; j < n; ++j)
       for (std::int64_t i = 0; i < width; ++i) {
-        const auto value = static_cast<float>(from.at(j, i));
-        require_data(std::isfinite(value), where(), ": column ", j,
-                     " of the call: ", names[static_cast<std::size_t>(i)], " is ", value);
-        to.push_back(value);
+        *values = static_cast<float>(from.at(j, i));
+        if (!std::isfinite(*values)) refuse(j, names[static_cast<std::size_t>(i)], *values);
+        ++values;
       }
   };
   try {
@@ -194,8 +197,7 @@ void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y
     take(y, n_out_, variables_.output_names, observed_.y);
     for (std::int64_t j = 0; j < n; ++j) {
       const float weight = weights.empty() ? 1 : static_cast<float>(weights[static_cast<std::size_t>(j)]);
-      require_data(std::isfinite(weight) && weight >= 0, where(), ": column ", j, " of the call: its weight is ",
-                   weight);
+      if (!std::isfinite(weight) || weight < 0) refuse(j, "its weight", weight);
       observed_.weights.push_back(weight);
     }
   } catch (const std::exception& problem) {
