@@ -81,12 +81,12 @@ limits kgat_bf16 "nodes=61 launches=61 host_waits=0 memory=1.001 moved=1.18 long
 limits kgat_triples "nodes=11 launches=11 host_waits=0 memory=1.004 moved=1.05 longest=147 bus_bytes=608" \
   --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32 --from_step 45 --warmup 6 --steps 2
 # 48 blocks forward, 8 of them with a backward.
-limits hrm "nodes=461 launches=461 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=392" \
+limits hrm "nodes=461 launches=461 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=904" \
   --config "$configs/hrm-sudoku.ini" --precision fp32 --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8
 # All slots begin a puzzle in each step.
-limits hrm_begins "nodes=98 launches=98 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=840" \
+limits hrm_begins "nodes=98 launches=98 host_waits=0 memory=1.001 moved=1.02 longest=134 bus_bytes=1352" \
   --config "$configs/hrm-sudoku.ini" --precision fp32 --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8 \
   --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1
 # The form without attention: 42 block passes, 14 of them with a backward.
-limits trm "nodes=642 launches=642 host_waits=0 memory=1.001 moved=1.33 longest=256 bus_bytes=328" \
+limits trm "nodes=642 launches=642 host_waits=0 memory=1.001 moved=1.33 longest=256 bus_bytes=840" \
   --config "$configs/hrm-trm-sudoku-mlp.ini" --data.path sudoku.h5 --model.hidden_size 16 --batch.size 8 --data.group_visits 20
