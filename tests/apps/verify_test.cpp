@@ -103,13 +103,13 @@ TEST_SUITE("apps.verify") {
     const H5File from = H5File::open(golden_path("har_frozen.h5"));
     H5File to = H5File::create(path);
     for (const std::string& name : from.attributes("/")) to.set_attribute("/", name, from.attribute("/", name));
-    to.set_attribute("/", "hidden_dims", std::vector<double>{});
+    to.set_attribute("/", "hidden_dims", std::vector<double>{0.5, 1.5});
     for (const char* group : {"/weights", "/inputs/images"}) to.create_group(group);
     to.close();
     const ProcessResult r = verify("har", path);
     CAPTURE(r.err);
     CHECK(r.exit_code == 3);
     CHECK(contains(r.err, "attribute 'hidden_dims' of '/' of '" + path +
-                              "': expected a list of integers, found an empty list of real numbers"));
+                              "': expected a list of integers, found a list of 2 real numbers"));
   }
 }

@@ -15,6 +15,7 @@
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/disk_sync.hpp"
 #include "lockstep/ops/isa.hpp"
@@ -51,10 +52,12 @@ class Queue {
       const std::string name = known.at("name");
       failed_.erase(name);
       ends_.erase(name);
-      if (const int code = known.at("code"); code == kExitDone)
-        ends_[name] = {code, known.at("text")};
-      else
+      // The results of many short trainings are enough. Other trainings are their files, which may have been removed.
+      const bool kept = campaign.many || fs::exists(CheckpointFolder(fs::path(config.run.dir) / name).final_file());
+      if (const int code = known.at("code"); code != kExitDone)
         failed_.insert(name);
+      else if (kept)
+        ends_[name] = {code, known.at("text")};
     }
     file_ = AppendFile(file);
     if (!text.empty() && text.back() != '\n') file_.append("\n");
