@@ -1,7 +1,7 @@
 // bench_session: a training step through liblockstep_train beside the same step of the trainer on rows in memory, in one
 // thread of one rank: observing, moving and normalising columns is all that differs.
 //
-//   bench_session [HIDDEN LAYERS]      the default is 64 3
+//   bench_session [HIDDEN LAYERS]      the default is 64 3, with 14 inputs and 1 output
 //
 // Prints one JSON line per batch; processor time, median of the ratios of alternating rounds.
 #include <mpi.h>
@@ -34,7 +34,7 @@ double median(std::vector<double> values) {
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  constexpr std::int64_t kIn = 21, kOut = 1, kSteps = 20, kRounds = 15;
+  constexpr std::int64_t kIn = 14, kOut = 1, kSteps = 20, kRounds = 15;
   EmulatorTask::Options options;
   options.arch.hidden = argc > 2 ? std::atoll(argv[1]) : 64;
   options.arch.layers = argc > 2 ? std::atoll(argv[2]) : 3;
