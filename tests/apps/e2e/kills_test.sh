@@ -81,7 +81,7 @@ for ((i = 0; i < KILLS; ++i)); do
   rm -rf $run
 done
 [ $((2 * hits)) -ge "$KILLS" ] || fail "only $hits of $KILLS kills hit a run"
-# A supervisor restarts its ranks after a loss, and stops them when it is told to stop.
+# The supervisor starts the ranks again after a loss; a signal to it stops them.
 i=supervised
 KILLED_JOB=$work/$i "$LOCKSTEP" train --restarts 5 --launcher "$MPIRUN -n 3" --run-dir $i $(options emulator) >last.out 2>last.err &
 job=$!
