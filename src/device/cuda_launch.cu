@@ -104,6 +104,8 @@ cudaError_t reserve_shared(const Stream& stream, const void* kernel, std::size_t
   return status;
 }
 
+std::int64_t cached_bytes(const Stream& stream) { return attribute(stream, cudaDevAttrL2CacheSize) / 2; }
+
 int resident_blocks(const Stream& stream, const void* kernel, int threads, std::size_t shared_bytes) {
   if (attribute(stream, cudaDevAttrCooperativeLaunch) == 0) return 0;
   // Fails if static and dynamic shared memory exceed a block's limit. The error is cleared: it concerns no later call.

@@ -222,10 +222,9 @@ void transpose_gate_up(const Stream& stream, const MixShape& s, T* to, const T* 
 
 /// Sequences whose gate, up and product stay in the second-level cache until they are combined.
 template <class T>
-std::int64_t group_of(const MixShape& s) {
-  constexpr std::int64_t kBlockBytes = std::int64_t{24} << 20;
+std::int64_t group_of(const Stream& stream, const MixShape& s) {
   const std::int64_t each = 3 * s.width * s.channels * static_cast<std::int64_t>(sizeof(T));
-  return std::clamp<std::int64_t>(kBlockBytes / each, 1, s.sequences);
+  return std::clamp<std::int64_t>(gpu::cached_bytes(stream) / each, 1, s.sequences);
 }
 
 template <class T>
@@ -244,7 +243,7 @@ template <class T>
 void token_mixing_forward(const Stream& stream, const MixShape& s, T* y, T* kept, real_t<T>* rstd, const T* x,
                           const T* gate_up, const T* down, real_t<T> eps) {
   if (empty(s)) return;
-  const std::int64_t t = s.positions, d = s.channels, i = s.width, group = group_of<T>(s);
+  const std::int64_t t = s.positions, d = s.channels, i = s.width, group = group_of<T>(stream, s);
   gpu::ScratchPlan plan;
   const auto product_array = plan.add<T>(group * i * d), both_array = plan.add<T>(kept ? 0 : group * 2 * i * d);
   const auto turned_array = plan.add<T>(2 * i * t);
@@ -272,7 +271,7 @@ void token_mixing_backward(const Stream& stream, const MixShape& s, T* dx, bool 
   if (ddown && !add_down) zero_bytes(stream, ddown, static_cast<std::size_t>(size) * sizeof(R));
   if (dgate_up && !add_up) zero_bytes(stream, dgate_up, static_cast<std::size_t>(2 * size) * sizeof(R));
   if (empty(s)) return;
-  const std::int64_t group = group_of<T>(s);
+  const std::int64_t group = group_of<T>(stream, s);
   gpu::ScratchPlan plan;
   const auto h_array = plan.add<T>(group * i * d), dh_array = plan.add<T>(group * i * d);
   const auto dv_array = plan.add<T>(group * t * d), turned_array = plan.add<T>(dx ? 2 * i * t : 0);

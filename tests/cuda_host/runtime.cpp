@@ -58,6 +58,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       case cudaDevAttrMultiProcessorCount:
         *value = multiprocessors();
         return;
+      case cudaDevAttrL2CacheSize:
+        *value = 48 << 20;
+        return;
       case cudaDevAttrCooperativeLaunch:
         *value = 1;
         return;

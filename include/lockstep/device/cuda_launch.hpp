@@ -96,6 +96,10 @@ void let_kernels_start_early(bool early);
 /// Whether this kernel, which waits, may start early on the stream's GPU: its code there contains the wait.
 bool may_start_early(const Stream& stream, const void* kernel);
 
+/// Bytes that one kernel writes and the next one should still find in the second-level cache: half of it, because the
+/// next one's other arrays pass through it, too (25 MiB of an H100, 20 MB of an A100).
+std::int64_t cached_bytes(const Stream& stream);
+
 /// How many blocks of a kernel fit on the GPU at once; 0 if it cannot run cooperative launches.
 int resident_blocks(const Stream& stream, const void* kernel, int threads, std::size_t shared_bytes);
 

@@ -162,8 +162,8 @@ void swiglu_forward(const Stream& stream, const SwigluShape& s, T* y, T* gate_up
     return swiglu_gate_forward(stream, s.m, s.width, y, gate_up, norm);
   }
   // Gate and up are not kept: work on rows that stay in the second-level cache until they are combined.
-  constexpr std::int64_t kBlockBytes = std::int64_t{24} << 20;
-  const std::int64_t most = std::max<std::int64_t>(1, kBlockBytes / (n * static_cast<std::int64_t>(sizeof(T))));
+  const std::int64_t row_bytes = n * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t most = std::max<std::int64_t>(1, gpu::cached_bytes(stream) / row_bytes);
   const std::int64_t blocks = gpu::ceil_div(s.m, most), rows = gpu::ceil_div(s.m, blocks);
   const std::size_t bytes = static_cast<std::size_t>(rows * n) * sizeof(T);
   T* both = reinterpret_cast<T*>(gpu::scratch(stream, kProductScratch + bytes) + kProductScratch);
