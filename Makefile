@@ -117,8 +117,9 @@ format-check:  ## is that without effect?
 # FILES and BASE also alone. CUDA is left out.
 lint:  ## clang-tidy over all sources, or FILES="..." or what differs from BASE=COMMIT; warnings are errors
 	@$(MAKE) --no-print-directory configure BUILD=$(BUILD)/lint CMAKE_ARGS="$(CMAKE_ARGS) -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON" >/dev/null
+	@cmake --build $(BUILD)/lint --target lockstep_git_id >/dev/null
 	@$(call chosen,cpp$(if $(FILES)$(BASE),|hpp)) | grep -vE '_cuda\.hpp$$|^tests/(cuda_host|gpu|mutation|bench/bench_spmm)' | \
-	  xargs -r -P $(JOBS) -n 1 clang-tidy-16 -p $(BUILD)/lint --quiet --extra-arg=-Wno-unknown-warning-option
+	  python3 tests/tree/lint.py $(BUILD)/lint $(JOBS)
 
 install: build  ## into PREFIX (/usr/local)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
