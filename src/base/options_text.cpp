@@ -259,7 +259,7 @@ std::string Options::markdown(Part part) const {
         for (const auto& choice : row->choices) value += (value.empty() ? "`" : ", `") + choice + "`";
       }
       const std::string initial = row->needed ? "required" : row->initial.empty() ? "" : "`" + row->initial + "`";
-      const auto cell = [](std::string text) {
+      const auto cell = [](const std::string& text) {
         std::string safe;
         for (const char c : text) safe += c == '|' ? std::string("\\|") : std::string(1, c);
         return safe;

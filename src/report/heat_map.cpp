@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 
 #include "lockstep/base/error.hpp"
@@ -32,7 +33,7 @@ double share(const MetricTable& t, std::size_t row, std::size_t column) {
 Colour shade(double part) {
   Colour out;
   for (std::size_t i = 0; i < 3; ++i)
-    out[i] = static_cast<unsigned char>(kPaper[i] + part * (kInk[i] - kPaper[i]) + 0.5);
+    out[i] = static_cast<unsigned char>(std::lround(kPaper[i] + part * (kInk[i] - kPaper[i])));
   return out;
 }
 const Colour& text_on(double part) { return part > 0.5 ? kPaper : kDark; }
@@ -150,9 +151,7 @@ std::string heat_map_png(const MetricTable& t) {
       const double part = share(t, r, c), value = t.values[r * e.columns + c];
       canvas.fill(kCell * c, kCell * r, kCell, kCell, kDark);
       canvas.fill(kCell * c, kCell * r, kCell - 1, kCell - 1, shade(part));
-      if (value >= 0)
-        canvas.digits(std::to_string(static_cast<std::int64_t>(value + 0.5)), kCell * c, kCell * r, kCell,
-                      text_on(part));
+      if (value >= 0) canvas.digits(std::to_string(std::lround(value)), kCell * c, kCell * r, kCell, text_on(part));
     }
   return canvas.png();
 }

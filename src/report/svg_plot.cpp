@@ -101,7 +101,7 @@ SvgPlot& SvgPlot::size(int width, int height) {
   return *this;
 }
 
-void SvgPlot::line(std::string name, int color, Points points) {
+void SvgPlot::line(std::string name, int color, const Points& points) {
   Item item{Shape::line, std::move(name), color, {}, {}, {}};
   for (const auto& [x, y] : points) item.x.push_back(x), item.low.push_back(y);
   item.high = item.low;
@@ -110,11 +110,12 @@ void SvgPlot::line(std::string name, int color, Points points) {
 void SvgPlot::band(int color, std::vector<double> x, std::vector<double> low, std::vector<double> high) {
   items_.push_back({Shape::band, "", color, std::move(x), std::move(low), std::move(high)});
 }
-void SvgPlot::dots(std::string name, int color, Points points) {
-  line(std::move(name), color, std::move(points));
+void SvgPlot::dots(std::string name, int color, const Points& points) {
+  line(std::move(name), color, points);
   items_.back().shape = Shape::dots;
 }
-void SvgPlot::stack(std::vector<std::string> names, std::vector<double> x, std::vector<std::vector<double>> layers) {
+void SvgPlot::stack(const std::vector<std::string>& names, const std::vector<double>& x,
+                    const std::vector<std::vector<double>>& layers) {
   std::vector<double> base(x.size(), 0);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     std::vector<double> top = base;

@@ -20,12 +20,13 @@ class SvgPlot {
   SvgPlot& log_y(bool on = true);
   SvgPlot& from_zero();
   SvgPlot& size(int width, int height);
-  void line(std::string name, int color, Points points);
+  void line(std::string name, int color, const Points& points);
   /// A faint area between low[i] and high[i] at x[i].
   void band(int color, std::vector<double> x, std::vector<double> low, std::vector<double> high);
-  void dots(std::string name, int color, Points points);
+  void dots(std::string name, int color, const Points& points);
   /// Areas on top of each other; layers[i] has one height per x.
-  void stack(std::vector<std::string> names, std::vector<double> x, std::vector<std::vector<double>> layers);
+  void stack(const std::vector<std::string>& names, const std::vector<double>& x,
+             const std::vector<std::vector<double>>& layers);
   /// A ring around one point, with a note.
   void mark(double x, double y, int color, std::string note);
 
