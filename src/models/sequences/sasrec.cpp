@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "lockstep/base/profile.hpp"
-#include "lockstep/nn/dropout.hpp"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/recompute.hpp"

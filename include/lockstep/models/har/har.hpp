@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/nn/dropout.hpp"
-#include "lockstep/nn/layernorm.hpp"
+#include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
+#include "lockstep/nn/norm.hpp"
 #include "lockstep/nn/observer.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/tape.hpp"
