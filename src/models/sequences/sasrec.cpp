@@ -1,7 +1,6 @@
 #include "lockstep/models/sequences/sasrec.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "lockstep/base/profile.hpp"
 #include "lockstep/nn/embedding.hpp"
