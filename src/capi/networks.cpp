@@ -4,10 +4,10 @@
 
 #include "capi.hpp"
 #include "lockstep/formats/emulator_files.hpp"
-#include "lockstep/models/har/har_function.hpp"
-#include "lockstep/models/hrm/hrm_function.hpp"
-#include "lockstep/models/kgat/bprmf_function.hpp"
-#include "lockstep/models/sequences/sasrec_function.hpp"
+#include "lockstep/models/har/har_weights.hpp"
+#include "lockstep/models/hrm/hrm_weights.hpp"
+#include "lockstep/models/kgat/kgat_weights.hpp"
+#include "lockstep/models/sequences/sasrec_weights.hpp"
 
 using namespace lockstep;        // NOLINT: the functions themselves are C's
 using namespace lockstep::capi;  // NOLINT

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "files.hpp"
+#include "lockstep/base/number.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep::files {
@@ -37,11 +38,10 @@ class Entries {
   template <class T>
   T number(const std::string& key, const char* what) const {
     const std::string& value = text(key);
-    T out{};
-    const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), out);
-    require_model(status == std::errc() && end == value.data() + value.size() && !std::isnan(static_cast<double>(out)),
-                  source_, "entry ", key, " = '", value, "' is not ", what, "; the file is damaged");
-    return out;
+    const std::optional<T> out = number_in<T>(value);
+    require_model(out && !std::isnan(static_cast<double>(*out)), source_, "entry ", key, " = '", value, "' is not ",
+                  what, "; the file is damaged");
+    return *out;
   }
   std::string source_;
   std::map<std::string, std::string> values_;

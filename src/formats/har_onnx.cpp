@@ -1,6 +1,5 @@
-#include "lockstep/formats/har_onnx.hpp"
-
 #include "formats/onnx_graph.hpp"
+#include "lockstep/formats/network_onnx.hpp"
 #include "lockstep/models/har/har_weights.hpp"
 
 namespace lockstep {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 
 #include "files.hpp"
+#include "lockstep/base/number.hpp"
 #include "lockstep/io/protobuf.hpp"
 
 namespace lockstep::files::onnx {
@@ -168,10 +168,9 @@ class Reader {
     for (const ProtobufField& field : fields(message)) (field.number == 1 ? key : value) = field.bytes;
     if (key == "location") external.location = value;
     if (key != "offset" && key != "length") return;
-    std::int64_t& number = key == "offset" ? external.offset : external.length;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    require_data(error == std::errc{} && end == value.data() + value.size() && number >= 0, opening_, ": weights at ",
-                 key, " '", value, "' of another file; the file is damaged");
+    const std::int64_t number = number_in<std::int64_t>(value).value_or(-1);
+    require_data(number >= 0, opening_, ": weights at ", key, " '", value, "' of another file; the file is damaged");
+    (key == "offset" ? external.offset : external.length) = number;
   }
 
   std::string external_bytes(const External& external, const std::string& what) {

@@ -1,8 +1,7 @@
-#include "lockstep/formats/sasrec_onnx.hpp"
-
 #include <cmath>
 
 #include "formats/onnx_graph.hpp"
+#include "lockstep/formats/network_onnx.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
 
 namespace lockstep {

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "lockstep/base/csv.hpp"
-#include "lockstep/base/date_time.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/interaction_lines.hpp"
 #include "lockstep/io/line_reader.hpp"

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "lockstep/base/csv.hpp"
+#include "lockstep/base/number.hpp"
 
 namespace lockstep {
 
@@ -97,10 +98,9 @@ TimeFault read_time(std::string_view text, Moment& value, const TimeUnit& unit) 
 }
 
 bool is_number(std::string_view text, double* value) {
-  double real = 0;
-  const auto [after, failed] = std::from_chars(text.data(), text.data() + text.size(), real);
-  if (value != nullptr) *value = real;
-  return !text.empty() && failed == std::errc{} && after == text.data() + text.size() && std::isfinite(real);
+  const auto real = number_in<double>(text);
+  if (value != nullptr) *value = real.value_or(0);
+  return real && std::isfinite(*real);
 }
 
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 #include "lockstep/base/profile.hpp"
 #include "lockstep/ops/conv1d.hpp"
 #include "lockstep/ops/linear.hpp"
+#include "lockstep/ops/swiglu.hpp"
+#include "lockstep/ops/token_mixing.hpp"
 #include "nn/shapes.hpp"
 
 namespace lockstep {
@@ -128,6 +130,52 @@ Var activation(Tape& t, Var x, Activation activation) {
   const Tensor derivative = y.wants_grad() ? t.keep(x.shape()) : Tensor{};
   ops::activation_forward(t.stream(), y.value(), derivative, x.value(), activation);
   t.record("activation", y, {}, [=, &t] { ops::activation_backward(t.stream(), t.grad_of(x), y.grad(), derivative); });
+  return y;
+}
+
+Var gated_residual(Tape& t, Var x, const Param& gate_up, const Param& down, const std::optional<double>& norm_eps) {
+  const std::int64_t rows = x.rows(), width = down.shape[1];
+  const bool normed = norm_eps.has_value();
+  const profile::Span span("swiglu");
+  Var y = t.output(x.shape(), t.wants_grad({x}, {&gate_up, &down}));
+  const Tensor h = t.keep({rows, width}), both = y.wants_grad() ? t.keep({rows, 2 * width}) : Tensor{};
+  const Tensor rstd = normed && y.wants_grad() ? t.keep({rows}, t.real_dtype()) : Tensor{};
+  const Tensor z = normed ? t.keep(x.shape()) : x.value();
+  if (normed)
+    ops::normed_swiglu_forward(t.stream(), h, z, rstd, both, x.value(), t.value(gate_up), *norm_eps);
+  else
+    ops::swiglu_forward(t.stream(), h, both, x.value(), t.value(gate_up));
+  ops::linear_forward(t.stream(), y.value(), {}, h, t.value(down), {}, ops::Activation::none, {}, {}, z);
+  t.record("swiglu", y, {&gate_up, &down}, [=, &t, &gate_up, &down] {
+    const Tensor dy = t.own_grad(y);
+    const Target dgate_up = t.grad_of(gate_up);
+    ops::linear_backward(t.stream(), {}, t.grad_of(down), {}, dy, {}, h, t.value(down));
+    ops::linear_backward(t.stream(), {h}, {}, {}, dy, {}, h, t.value(down));  // the gradient of h overwrites it
+    if (normed) {
+      ops::normed_swiglu_backward(t.stream(), t.grad_of(x), dgate_up, h, dy, both, z, rstd, x.value(),
+                                  t.value(gate_up));
+    } else {
+      ops::swiglu_backward(t.stream(), {dy, true}, dgate_up, h, both, z, t.value(gate_up));
+      t.pass_grad({x}, y);
+    }
+  });
+  return y;
+}
+
+Var token_mixing(Tape& t, Var x, const Param& gate_up, const Param& down, double eps) {
+  require(x.shape().rank() == 3, "token mixing: the input must be (B, T, D), not ", x.shape());
+  const profile::Span span("token_mixing");
+  Var y = t.output(x.shape(), t.wants_grad({x}, {&gate_up, &down}));
+  Tensor kept, rstd;
+  if (y.wants_grad()) {
+    kept = t.keep({x.shape()[0], gate_up.shape[0], x.columns()});
+    rstd = t.keep({x.shape()[0], x.columns()}, t.real_dtype());
+  }
+  ops::token_mixing_forward(t.stream(), y.value(), kept, rstd, x.value(), t.value(gate_up), t.value(down), eps);
+  t.record("token_mixing", y, {&gate_up, &down}, [=, &t, &gate_up, &down] {
+    ops::token_mixing_backward(t.stream(), t.grad_of(x), t.grad_of(gate_up), t.grad_of(down), y.grad(), y.value(), kept,
+                               rstd, x.value(), t.value(gate_up), t.value(down));
+  });
   return y;
 }
 

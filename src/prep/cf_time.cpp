@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <vector>
 
+#include "lockstep/base/number.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep::prep {
@@ -86,14 +86,6 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-/// Removes a number from the start of a text.
-template <class T>
-bool take(std::string_view& text, T& out) {
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (failed != std::errc{}) return false;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return true;
-}
 bool take(std::string_view& text, char wanted) {
   if (!text.starts_with(wanted)) return false;
   text.remove_prefix(1);
@@ -112,8 +104,8 @@ std::optional<double> time_of_day(std::string_view text) {
   int hour = 0, minute = 0;
   double second = 0;
   if (!text.empty() && text.front() >= '0' && text.front() <= '9') {
-    if (!take(text, hour)) return {};
-    if (take(text, ':') && (!take(text, minute) || (take(text, ':') && !take(text, second)))) return {};
+    if (!take_number(text, hour)) return {};
+    if (take(text, ':') && (!take_number(text, minute) || (take(text, ':') && !take_number(text, second)))) return {};
   }
   if (hour < 0 || hour > 24 || minute < 0 || minute > 59 || !(second >= 0 && second < 61)) return {};
   skip_blanks(text);
@@ -123,11 +115,11 @@ std::optional<double> time_of_day(std::string_view text) {
   if (!text.empty()) {
     if (!take(text, '+') && !take(text, '-')) return {};
     const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-    if (!take(text, zone_hour)) return {};
+    if (!take_number(text, zone_hour)) return {};
     if (digits > 2) {
       zone_minute = zone_hour % 100;
       zone_hour /= 100;
-    } else if (take(text, ':') && !take(text, zone_minute)) {
+    } else if (take(text, ':') && !take_number(text, zone_minute)) {
       return {};
     }
     if (!text.empty() || digits < 1 || digits > 4 || zone_hour > 14 || zone_minute < 0 || zone_minute > 59) return {};
@@ -220,8 +212,8 @@ std::optional<TimeUnit> TimeUnit::parse(std::string_view units, Calendar calenda
   out.months_ = found->months;
   const std::string date = trim(text.substr(since + 7));
   std::string_view rest = date;
-  if (!take(rest, out.year_) || !take(rest, '-') || !take(rest, out.month_) || !take(rest, '-') ||
-      !take(rest, out.day_))
+  if (!take_number(rest, out.year_) || !take(rest, '-') || !take_number(rest, out.month_) || !take(rest, '-') ||
+      !take_number(rest, out.day_))
     return {};
   const auto time = time_of_day(rest);
   if (!time || !day_number(calendar, out.year_, out.month_, out.day_)) return {};

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <limits>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/number.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
 
@@ -34,11 +34,7 @@ std::string quoted(const std::string& variable, const fs::path& path) {
 /// The number that a text is, such as " 0.005 ".
 std::optional<double> number_in(std::string_view text) {
   const std::string word = trim(text);
-  const char* const begin = word.data() + word.starts_with('+');
-  double value = 0;
-  const auto [end, failed] = std::from_chars(begin, word.data() + word.size(), value);
-  if (failed != std::errc{} || end != word.data() + word.size()) return {};
-  return value;
+  return lockstep::number_in<double>(std::string_view(word).substr(word.starts_with('+')));
 }
 
 std::optional<std::string> text_of(int group, int variable, const char* name) {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/number.hpp"
 #include "lockstep/base/text.hpp"
 #include "step/grad_sync.hpp"
 
@@ -34,12 +34,10 @@ double step_of(const StepWork& work, LinkCost cost, std::int64_t members) {
 }
 
 std::int64_t whole_number(const std::string& text, const std::string& all) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::int64_t value = number_in<std::int64_t>(text).value_or(0);
   constexpr std::int64_t kMost = 100'000'000;
-  require_usage(error == std::errc() && end == text.data() + text.size() && value >= 1 && value <= kMost,
-                "option predict_ranks = ", all, ": must be a number of ranks, at most ", kMost,
-                ", or a range such as 2..1024");
+  require_usage(value >= 1 && value <= kMost, "option predict_ranks = ", all, ": must be a number of ranks, at most ",
+                kMost, ", or a range such as 2..1024");
   return value;
 }
 

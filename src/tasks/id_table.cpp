@@ -1,20 +1,19 @@
 #include "tasks/id_table.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <unordered_set>
 
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/number.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {
 namespace {
 
 bool is_integer(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && std::to_string(value) == text;
+  const auto value = number_in<std::int64_t>(text);
+  return value && std::to_string(*value) == text;
 }
 
 /// A name in UTF-8, the encoding of all outputs. A name that is not valid UTF-8 is taken as ISO 8859-1, as in

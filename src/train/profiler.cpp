@@ -3,13 +3,13 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <span>
 #include <string_view>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/number.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/device/gpu_tools.hpp"
@@ -57,10 +57,9 @@ std::vector<T> collect(Communicator& comm, const std::vector<T>& mine) {
 StepRange read_step_range(const std::string& option, const std::string& text) {
   if (text.empty()) return {};
   const auto number = [&](std::string_view digits) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    require_usage(error == std::errc() && end == digits.data() + digits.size() && value >= 1, "option ", option, " = ",
-                  text, ": must be a range of steps such as 100..110, counted from 1");
+    const std::int64_t value = number_in<std::int64_t>(digits).value_or(0);
+    require_usage(value >= 1, "option ", option, " = ", text,
+                  ": must be a range of steps such as 100..110, counted from 1");
     return value;
   };
   const std::size_t dots = text.find("..");

@@ -176,17 +176,17 @@ void ShardedProgram::update(const TrainState& state, const GlobalBatch& batch, c
   }
 }
 
-void ShardedProgram::settle(bool /*optimizers*/) { optimizer_->flush(); }
+std::optional<StepOutcome> ShardedProgram::settle(UpTo what) {
+  std::optional<StepOutcome> last;
+  if (step_.stays_on_gpu()) last = outcome(step_.take(true));
+  if (what != UpTo::outcomes) optimizer_->flush();
+  return last;
+}
 
 bool ShardedProgram::settle_alone() {
   if (step_.stays_on_gpu()) return false;
   optimizer_->flush();
   return true;
-}
-
-std::optional<StepOutcome> ShardedProgram::take_last() {
-  if (!step_.stays_on_gpu()) return {};
-  return outcome(step_.take(true));
 }
 
 std::optional<StepOutcome> ShardedProgram::outcome(const std::optional<EndedStep>& ended) {

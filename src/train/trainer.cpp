@@ -157,8 +157,8 @@ void Trainer::Impl::step() {
   log->progress(state.step, weight > 0 ? loss / weight : -1);
 }
 
-void Trainer::Impl::settle_steps() {
-  if (const std::optional<StepOutcome> last = program->take_last()) add(*last);
+void Trainer::Impl::settle(UpTo what) {
+  if (const std::optional<StepOutcome> last = program->settle(what)) add(*last);
 }
 
 void Trainer::Impl::add(const StepOutcome& done) {
@@ -190,8 +190,7 @@ void Trainer::Impl::add(const StepOutcome& done) {
 }
 
 void Trainer::Impl::check_weights() {
-  settle_steps();
-  program->settle(false);
+  settle(UpTo::weights);
   require_same_weights(world, model.params().hash(), state.step);
 }
 
@@ -210,7 +209,7 @@ bool Trainer::Impl::end_step() {
 
 bool Trainer::Impl::end_epoch() {
   if (config.train.log_every == 0) log_interval();
-  settle_steps();
+  settle(UpTo::outcomes);
   std::vector<std::pair<std::string, double>> record = {{"epoch", static_cast<double>(state.epoch + 1)},
                                                         {"step", static_cast<double>(state.step)},
                                                         {"lr", schedule.lr(state.step - 1, state.epoch)}};
@@ -325,9 +324,9 @@ void Trainer::Impl::end_evaluation(const Evaluation& found) {
 Evaluation Trainer::Impl::evaluate_average(Split split, std::int64_t most_samples) {
   world.at("evaluate", state.step);
   Evaluation found;
-  settle_steps();
+  settle(UpTo::outcomes);
   profile::Phase phase("evaluate", found.seconds);
-  program->settle(false);
+  settle(UpTo::weights);
   auto change = world.change();
   std::optional<WithAverage> with(std::in_place, average(), model.params());
   change.unlock();

@@ -190,11 +190,11 @@ void Trainer::Impl::await_writers() {
 
 /// Single file: rank 0 copies and writes. Sharded: every rank copies and writes its part.
 void Trainer::Impl::save(const std::filesystem::path& path, bool in_place) {
-  settle_steps();
+  settle(UpTo::outcomes);
   last_flags.reset();  // they belong to steps before this checkpoint
   profile::Phase phase("checkpoint", interval.checkpoint);
   const Stopwatch watch;
-  program->settle(true);
+  settle(UpTo::optimizers);
   if (tunes()) state.products = gather_products(comm);
   // A checkpoint must not hold the weights of a faulty rank.
   if (config.dist.check_every > 0) require_same_weights(world, model.params().hash(), state.step);
@@ -255,9 +255,9 @@ void Trainer::Impl::prepare_rescue() {
 void Trainer::Impl::copy_for_rescue() {
   constexpr double kShare = 0.01;
   const double trained = session.seconds();
-  settle_steps();
+  settle(UpTo::outcomes);
   const Stopwatch watch;
-  program->settle(true);
+  settle(UpTo::optimizers);
   {
     const auto change = world.change();
     rescue_copy.take(parts(state, true));

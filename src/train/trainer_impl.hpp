@@ -77,9 +77,9 @@ struct Trainer::Impl {
   /// Runs the next step and adds it to the state and to the interval of the log. Collective.
   void step();
   void add(const StepOutcome& done);
-  /// Waits for the last step, whose outcome step() may not have returned yet. Call it before reading the state's sums,
-  /// the weights or the optimizers. Collective.
-  void settle_steps();
+  /// TrainingProgram::settle(), and adds the outcome. Call it before reading the state's sums, the weights or the
+  /// optimizers. Collective.
+  void settle(UpTo what);
   void check_weights();
   /// Whether a checkpoint now costs less than 1 % of the time since the last one. Collective.
   bool checkpoint_is_cheap();

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <utility>
 
 #include "lockstep/base/error.hpp"
@@ -34,7 +33,7 @@ void Trainer::Impl::open_proof(const std::filesystem::path& dir) {
   proves = config.run.reproducible && config.run.proof_every > 0 && !dir.empty();
   if (!proves) return;
   proof_from = state.step;
-  program->settle(true);
+  settle(UpTo::optimizers);
   world.together("opening the proof chain", [&] {
     if (!writes()) return;
     proof.emplace(dir, proof_run());
@@ -43,8 +42,7 @@ void Trainer::Impl::open_proof(const std::filesystem::path& dir) {
 }
 
 ProofLink Trainer::Impl::link() {
-  settle_steps();
-  program->settle(true);
+  settle(UpTo::optimizers);
   return proof_link(parts(state, true));
 }
 

@@ -169,7 +169,7 @@ void Trainer::Impl::gather(StepRecord& record, const GpuReading& gpu) {
 
 void Trainer::Impl::log_interval() {
   const GpuReading gpu = read_gpu();  // while the GPU still works on the last step
-  settle_steps();
+  settle(UpTo::outcomes);
   require_run_directory();
   std::vector<Metric> metrics = program->interval_metrics();
   if (interval.scaled) {

@@ -7,8 +7,7 @@
 #include <exception>
 #include <filesystem>
 
-#include "lockstep/formats/har_onnx.hpp"
-#include "lockstep/formats/sasrec_onnx.hpp"
+#include "lockstep/formats/network_onnx.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "support/golden_emulator.hpp"
 #include "support/weight_files.hpp"

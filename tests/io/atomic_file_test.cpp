@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <iterator>
 
 #include "lockstep/base/process.hpp"
 #include "support/test.hpp"

@@ -1,6 +1,5 @@
 #include "lockstep/models/array_function.hpp"
 
-#include "lockstep/models/hrm/hrm_function.hpp"
 #include "lockstep/models/hrm/hrm_weights.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "support/test.hpp"

@@ -1,8 +1,7 @@
-#include "lockstep/nn/dropout.hpp"
-
-#include "lockstep/nn/layernorm.hpp"
+#include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/norm.hpp"
 #include "lockstep/nn/own_tape.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"

@@ -2,7 +2,6 @@
 
 #include "lockstep/nn/attention.hpp"
 #include "lockstep/nn/linear.hpp"
-#include "lockstep/nn/rope.hpp"
 #include "lockstep/ops/rope.hpp"
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"

@@ -1,6 +1,6 @@
 #include "lockstep/ops/causal_attention.hpp"
 
-#include "lockstep/nn/causal_attention.hpp"
+#include "lockstep/nn/attention.hpp"
 #include "ops/every_isa.hpp"
 #include "ops/timed_sequences.hpp"
 #include "support/devices.hpp"

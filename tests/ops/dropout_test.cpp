@@ -1,6 +1,6 @@
 #include "lockstep/ops/dropout.hpp"
 
-#include "lockstep/nn/dropout.hpp"
+#include "lockstep/nn/embedding.hpp"
 #include "lockstep/ops/linear.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"

@@ -1,6 +1,6 @@
 // Attention of halves on tensor cores against the CPU in f64, at the lengths where its blocks, steps and tiles change.
 
-#include "lockstep/nn/rope.hpp"
+#include "lockstep/nn/attention.hpp"
 #include "lockstep/ops/attention.hpp"
 #include "lockstep/ops/causal_attention.hpp"
 #include "ops/on_both.hpp"

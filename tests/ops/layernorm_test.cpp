@@ -1,6 +1,6 @@
 #include "lockstep/ops/layernorm.hpp"
 
-#include "lockstep/nn/layernorm.hpp"
+#include "lockstep/nn/norm.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
 #include "support/op_row.hpp"

@@ -1,7 +1,7 @@
 #include "lockstep/ops/rmsnorm.hpp"
 
 #include "lockstep/nn/loss.hpp"
-#include "lockstep/nn/rmsnorm.hpp"
+#include "lockstep/nn/norm.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"

@@ -1,7 +1,7 @@
 #include "lockstep/ops/swiglu.hpp"
 
+#include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
-#include "lockstep/nn/swiglu.hpp"
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"
 #include "support/gradcheck.hpp"

@@ -1,6 +1,6 @@
 #include "lockstep/ops/token_mixing.hpp"
 
-#include "lockstep/nn/token_mixing.hpp"
+#include "lockstep/nn/linear.hpp"
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"
 #include "support/gradcheck.hpp"

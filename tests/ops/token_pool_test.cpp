@@ -1,6 +1,6 @@
 #include "lockstep/ops/token_pool.hpp"
 
-#include "lockstep/nn/token_pool.hpp"
+#include "lockstep/nn/attention.hpp"
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"
 #include "support/gradcheck.hpp"

@@ -1,5 +1,5 @@
 #pragma once
-#include "lockstep/nn/dropout.hpp"
+#include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/transfer.hpp"

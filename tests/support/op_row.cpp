@@ -1,9 +1,7 @@
 #include "support/op_row.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <limits>
 
 #include "lockstep/ops/isa.hpp"
 #include "support/devices.hpp"

@@ -4,12 +4,9 @@
 #include <cstring>
 
 #include "lockstep/io/h5.hpp"
-#include "lockstep/models/har/har_function.hpp"
-#include "lockstep/models/hrm/hrm_function.hpp"
+#include "lockstep/models/har/har_weights.hpp"
 #include "lockstep/models/hrm/hrm_weights.hpp"
-#include "lockstep/models/kgat/bprmf_function.hpp"
 #include "lockstep/models/kgat/kgat_weights.hpp"
-#include "lockstep/models/sequences/sasrec_function.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
 #include "support/npy.hpp"
 #include "support/paths.hpp"

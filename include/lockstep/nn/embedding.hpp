@@ -33,4 +33,10 @@ Var embedding_sum(Tape& tape, const TableRows& a, const TableRows& b, const ops:
 Var embedding_pair(Tape& tape, const Param& first, const Param& second, std::span<const std::int32_t> ids,
                    const ops::Dropout& dropout, const ops::SampleRows& rows);
 
+using ops::Dropout;
+using ops::SampleRows;
+
+/// Dropout, see ops/dropout.hpp; x itself if the rate is 0. The backward draws the mask again instead of storing it.
+Var dropout(Tape& tape, Var x, const Dropout& dropout, const SampleRows& rows);
+
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,5 +53,18 @@ Var stacked_linear(Tape& tape, Var x, std::span<const Linear> layers, Var residu
 Var activation(Tape& tape, Var x, Activation activation);
 /// One-channel convolution, see ops/conv1d.hpp. shapes  x (..., T) -> (..., C T)
 Var conv1d(Tape& tape, Var x, const Conv1d& layer, Activation activation = Activation::none);
+
+/// A gated layer as a residual branch, with the norm before it:
+///
+///   y = z + (silu(z Wg^T) * (z Wu^T)) down^T,   z = x / rms(x) for each row with `norm_eps`, else x
+///
+/// gate_up = [Wg; Wu] (2I, K); see ops/swiglu.hpp, ops/rmsnorm.hpp. shapes  x, y (..., K); down (K, I)
+Var gated_residual(Tape& tape, Var x, const Param& gate_up, const Param& down,
+                   const std::optional<double>& norm_eps = {});
+
+/// x plus a gated layer across its positions, normalised per channel, see ops/token_mixing.hpp.
+///
+/// shapes  x (B, T, D), gate_up (2I, T), down (T, I) -> (B, T, D)
+Var token_mixing(Tape& tape, Var x, const Param& gate_up, const Param& down, double eps = 1e-5);
 
 }  // namespace lockstep

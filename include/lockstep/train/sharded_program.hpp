@@ -31,8 +31,7 @@ class ShardedProgram : public TrainingProgram {
   ShardedProgram(World& world, const RunConfig& config, ShardTask& task, int threads);
 
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) final;
-  std::optional<StepOutcome> take_last() final;
-  void settle(bool optimizers) override;
+  std::optional<StepOutcome> settle(UpTo what) override;
   /// A step that is under way may bring rows up to date too: Optimizer::flush() waits for them.
   bool settle_alone() override;
   ProgramState state() override { return {{{"", optimizer_.get()}}}; }

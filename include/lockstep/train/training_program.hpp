@@ -35,6 +35,10 @@ struct StepResult {
   std::unique_lock<std::timed_mutex> change = {};  ///< World::change() since the begin of the update, or none
 };
 
+/// What TrainingProgram::settle() brings up to date on this rank: the outcomes of steps; also the weights and
+/// state().vectors, of which a program may defer updates, or store a part on other ranks; also the optimizers.
+enum class UpTo : std::uint8_t { outcomes, weights, optimizers };
+
 /// The length of an epoch.
 struct EpochLength {
   std::int64_t positions = 0;  ///< the value of TrainState::position at its end
@@ -69,21 +73,17 @@ class TrainingProgram {
   /// average  updated with the weights, unless null
   /// errors   Error (usage) on all ranks if the loss is not finite: names the step
   virtual StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) = 0;
-  /// Waits for the step whose outcome step() has not returned yet, and returns it. Weights, optimizers and vectors are
-  /// up to date only if there is no such step. Collective. errors  as step()
-  virtual std::optional<StepOutcome> take_last() { return {}; }
+  /// Brings so much up to date, before an evaluation or a checkpoint. Waits for the step whose outcome step() has not
+  /// returned yet, and returns it. What other ranks store of the optimizers stays on this rank until the next step.
+  /// Collective. errors  as step()
+  virtual std::optional<StepOutcome> settle(UpTo /*what*/) { return {}; }
   /// Called after the last step of each epoch, before an evaluation. May add values to the epoch's record. A run that
   /// is stopped during the evaluation calls it again when it continues. Collective.
   virtual void end_epoch(const TrainState&, std::vector<std::pair<std::string, double>>& /*record*/) {}
   /// Metrics of the steps since the last call, for the log; the same on all ranks.
   virtual std::vector<Metric> interval_metrics() { return {}; }
 
-  /// Called before evaluations and checkpoints. A program that defers updates, or stores some weights on other ranks,
-  /// must bring the weights and state().vectors of this rank up to date. Collective.
-  ///
-  /// optimizers  also their vectors: copies the elements that other ranks store to this rank, until the next step
-  virtual void settle(bool /*optimizers*/) {}
-  /// The same as settle(true) for a state that is saved when a rank was lost: without collectives, from any thread,
+  /// As settle(UpTo::optimizers), for a state that is saved when a rank was lost: without collectives, from any thread,
   /// under World::change(). Returns false if the state of this rank is not whole without other ranks, or if step()
   /// changes it without StepResult::change. Such a program is saved as of the last copy that the trainer has taken.
   virtual bool settle_alone() { return false; }

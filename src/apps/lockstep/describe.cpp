@@ -1,7 +1,5 @@
 #include "apps/lockstep/describe.hpp"
 
-#include <algorithm>
-
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
 

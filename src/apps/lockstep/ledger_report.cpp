@@ -1,7 +1,6 @@
 #include "apps/lockstep/ledger_report.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <vector>

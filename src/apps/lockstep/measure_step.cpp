@@ -12,7 +12,6 @@
 #include "lockstep/device/host_memory.hpp"
 #include "lockstep/ops/product_choices.hpp"
 #include "lockstep/train/profiler.hpp"
-#include "lockstep/train/training_program.hpp"
 
 namespace lockstep::apps {
 
@@ -73,7 +72,7 @@ class Steps {
     return {watch.seconds(), done.compute, done.reduce, done.update, done.samples};
   }
   /// Waits for the last step, on which a GPU may still work.
-  void finish() { program_->take_last(); }
+  void finish() { program_->settle(UpTo::outcomes); }
   std::int64_t done() const { return state_.step; }
   ProgramFacts facts() const { return program_->facts(); }
 

@@ -1,7 +1,6 @@
 #include "apps/lockstep/nested_runs.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 
 #include "lockstep/base/error.hpp"

@@ -7,7 +7,6 @@
 #include "lockstep/base/profile.hpp"
 #include "lockstep/nn/attention.hpp"
 #include "lockstep/nn/loss.hpp"
-#include "lockstep/nn/token_pool.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/linear.hpp"
 #include "lockstep/ops/row_groups.hpp"

@@ -1,5 +1,3 @@
-#include "lockstep/models/har/har_function.hpp"
-
 #include <algorithm>
 
 #include "lockstep/base/error.hpp"

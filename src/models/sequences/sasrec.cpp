@@ -1,10 +1,8 @@
 #include "lockstep/models/sequences/sasrec.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "lockstep/base/profile.hpp"
-#include "lockstep/nn/dropout.hpp"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/recompute.hpp"

@@ -1,5 +1,3 @@
-#include "lockstep/models/sequences/sasrec_function.hpp"
-
 #include <algorithm>
 
 #include "lockstep/base/error.hpp"

@@ -1,25 +1,22 @@
 /// Parses columns, masks and dates.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/number.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/emulator/grid.hpp"
 
 namespace lockstep::prep {
 
 namespace {
-/// Removes a number from the start of `text`.
+/// Removes a number, which may begin with +, from the start of `text`.
 template <class T>
-bool take_number(std::string_view& text, T& out) {
+bool take(std::string_view& text, T& out) {
   if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error != std::errc{}) return false;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return true;
+  return take_number(text, out);
 }
 }  // namespace
 
@@ -46,18 +43,18 @@ std::vector<ColumnSpec> parse_columns(std::string_view text) {
   if (out.short_name.empty() || out.variable.empty()) throw reject();
   if (rest.starts_with('@')) {
     rest.remove_prefix(1);
-    if (!take_number(rest, out.level.emplace())) throw reject();
+    if (!take(rest, out.level.emplace())) throw reject();
     if (rest.starts_with(':')) {
       rest.remove_prefix(1);
-      if (!take_number(rest, last.emplace()) || *last < *out.level || *last - *out.level >= kMostLevels ||
+      if (!take(rest, last.emplace()) || *last < *out.level || *last - *out.level >= kMostLevels ||
           (*last < 0) != (*out.level < 0))
         throw reject();
     }
   }
   if (rest.starts_with('*')) {
     rest.remove_prefix(1);
-    if (!take_number(rest, out.scale)) throw reject();
-    if (!rest.empty() && (rest.front() == '+' || rest.front() == '-') && !take_number(rest, out.offset)) throw reject();
+    if (!take(rest, out.scale)) throw reject();
+    if (!rest.empty() && (rest.front() == '+' || rest.front() == '-') && !take(rest, out.offset)) throw reject();
   }
   if (!trim(rest).empty() || !std::isfinite(out.scale) || !std::isfinite(out.offset)) throw reject();
   if (!last) return {out};
@@ -87,7 +84,7 @@ std::vector<MaskTerm> parse_mask(std::string_view text) {
       parsed.op = term.substr(0, op_end);
       const std::string number = trim(term.substr(op_end));
       std::string_view rest = number;
-      good = !parsed.variable.empty() && take_number(rest, parsed.value) && rest.empty();
+      good = !parsed.variable.empty() && take(rest, parsed.value) && rest.empty();
       constexpr std::array<std::string_view, 6> kOps = {"==", "!=", "<", "<=", ">", ">="};
       good = good && std::find(kOps.begin(), kOps.end(), parsed.op) != kOps.end();
     }

@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 

@@ -1,7 +1,4 @@
 #pragma once
-#include <string>
-#include <vector>
-
 #include "lockstep/prep/har/har_set.hpp"
 #include "lockstep/prep/summary.hpp"
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -8,6 +7,7 @@
 
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/number.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -80,12 +80,7 @@ std::vector<ManifestRow> read_manifest(const fs::path& path, bool unlabelled, co
   return rows;
 }
 
-std::optional<std::int64_t> as_number(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc{} || end != text.data() + text.size()) return {};
-  return value;
-}
+std::optional<std::int64_t> as_number(const std::string& text) { return number_in<std::int64_t>(text); }
 
 /// The distinct names, sorted by value if all are integers, otherwise as text.
 std::vector<std::string> sorted_names(const std::vector<std::string>& all) {

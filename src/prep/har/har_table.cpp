@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -11,6 +10,7 @@
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/date_time.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/number.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/line_reader.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
@@ -30,8 +30,7 @@ bool number_of(std::string_view text, bool comma, double& value) {
     copy[at] = '.';
     text = copy;
   }
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return failed == std::errc{} && end == text.data() + text.size();
+  return take_number(text, value) && text.empty();
 }
 
 /// How the lines of a table are cut into fields.

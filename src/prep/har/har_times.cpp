@@ -1,7 +1,6 @@
 #include "prep/har/har_times.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "lockstep/base/date_time.hpp"

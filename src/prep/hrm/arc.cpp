@@ -6,9 +6,8 @@
 #include <set>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/philox.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/prep/draw.hpp"
-#include "lockstep/prep/files.hpp"
 #include "prep/hrm/puzzle_json.hpp"
 
 namespace lockstep::prep {

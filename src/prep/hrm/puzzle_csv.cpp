@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <istream>
 #include <memory>
 
 #include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/number.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
 
@@ -17,12 +17,10 @@ namespace lockstep::prep {
 namespace {
 
 std::int32_t rating_of(const std::string& text, const std::string& where) {
-  std::int32_t rating = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rating);
-  require_data(error == std::errc() && end == text.data() + text.size(), "reading ", where, ": rating '", text,
-               "' is not an integer");
-  require_data(rating >= 0, "reading ", where, ": rating ", rating, " is negative");
-  return rating;
+  const auto rating = number_in<std::int32_t>(text);
+  require_data(rating.has_value(), "reading ", where, ": rating '", text, "' is not an integer");
+  require_data(*rating >= 0, "reading ", where, ": rating ", *rating, " is negative");
+  return *rating;
 }
 
 /// Whether two names differ at most by the case of their letters.

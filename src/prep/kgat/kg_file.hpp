@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <vector>
 
 #include "lockstep/prep/kgat/kg_set.hpp"
 

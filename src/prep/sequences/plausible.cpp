@@ -1,6 +1,5 @@
 /// What the times and ids of raw interactions look like, and whether they can be times and ids.
 #include <algorithm>
-#include <optional>
 
 #include "lockstep/base/date_time.hpp"
 #include "lockstep/base/text.hpp"

@@ -3,7 +3,6 @@
 #include <ostream>
 #include <utility>
 
-#include "lockstep/base/date_time.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/dataset_file.hpp"

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/number.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/base/units.hpp"
@@ -24,10 +24,9 @@ std::vector<std::int64_t> widths_of(const std::string& text) {
   if (text == "none") return widths;
   std::istringstream in(text);
   for (std::string word; std::getline(in, word, ',');) {
-    char* end = nullptr;
-    const std::int64_t width = std::strtoll(word.c_str(), &end, 10);
-    require_usage(!word.empty() && *end == '\0' && width >= 1 && width <= kMostWidth, "option model.hidden = ", text,
-                  ": must be widths from 1 to ", kMostWidth, ", such as 512 or 256,64, or none");
+    const std::int64_t width = number_in<std::int64_t>(trim(word)).value_or(0);
+    require_usage(width >= 1 && width <= kMostWidth, "option model.hidden = ", text, ": must be widths from 1 to ",
+                  kMostWidth, ", such as 512 or 256,64, or none");
     widths.push_back(width);
   }
   require_usage(!widths.empty(), "option model.hidden is empty: must be widths such as 512 or 256,64, or none");

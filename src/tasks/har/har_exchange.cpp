@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "lockstep/base/options.hpp"
-#include "lockstep/formats/har_onnx.hpp"
+#include "lockstep/formats/network_onnx.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/har/har_weights.hpp"
 #include "lockstep/tasks/har/har_config.hpp"

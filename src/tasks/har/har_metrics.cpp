@@ -1,7 +1,6 @@
 #include "tasks/har/har_metrics.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "lockstep/models/har/har.hpp"
 

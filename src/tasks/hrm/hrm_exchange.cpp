@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "lockstep/io/h5.hpp"
-#include "lockstep/models/hrm/hrm_function.hpp"
 #include "lockstep/models/hrm/hrm_weights.hpp"
 #include "lockstep/tasks/hrm/hrm_config.hpp"
 #include "lockstep/tasks/weight_exchange.hpp"

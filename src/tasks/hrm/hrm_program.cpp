@@ -1,6 +1,7 @@
 #include "tasks/hrm/hrm_program.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
@@ -102,11 +103,11 @@ void HrmProgram::gather(std::span<std::byte> rows, const char* what) {
   }
 }
 
-void HrmProgram::settle(bool optimizers) {
-  ShardedProgram::settle(optimizers);
-  if (settled_) return;
-  for (const NamedTensor& t : carried()) gather(t.value, "carried states");
-  settled_ = true;
+std::optional<StepOutcome> HrmProgram::settle(UpTo what) {
+  const std::optional<StepOutcome> last = ShardedProgram::settle(what);
+  if (what != UpTo::outcomes && !std::exchange(settled_, true))
+    for (const NamedTensor& t : carried()) gather(t.value, "carried states");
+  return last;
 }
 
 std::vector<NamedTensor> HrmProgram::carried() const {

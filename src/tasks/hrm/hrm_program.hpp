@@ -1,5 +1,4 @@
 #pragma once
-#include <memory>
 #include <vector>
 
 #include "lockstep/tasks/hrm/hrm_task.hpp"
@@ -19,7 +18,7 @@ class HrmProgram final : public ShardedProgram {
   /// errors  usage: a batch that the data do not fill
   HrmProgram(World& world, const RunConfig& config, HrmTask& model, int threads);
 
-  void settle(bool optimizers) override;
+  std::optional<StepOutcome> settle(UpTo what) override;
   bool settle_alone() override { return false; }  // the other slots belong to other ranks
   ProgramState state() override;
   void resumed() override;

@@ -285,9 +285,8 @@ class NetworkCheck {
     for (std::int64_t t = 0; t < model_.steps(); ++t) {
       const double lr = schedule.lr(t, 0);
       StepResult done = program.step(state, lr, average ? &*average : nullptr, 0);
-      if (const std::optional<StepOutcome> last = program.take_last()) done.outcome = last;
+      if (const std::optional<StepOutcome> last = program.settle(UpTo::weights)) done.outcome = last;
       ++state.step, state.position += done.advance;
-      program.settle(false);
       step(program, "steps/" + std::to_string(t), done, lr);
       const std::string after = join("after_steps/", t + 1);
       for (const Param& p : model_.params().all()) v_.absolute(after, p.name, p.value, kWeights);

@@ -81,7 +81,10 @@ class BprmfProgram final : public TrainingProgram {
     return result;
   }
 
-  void settle(bool /*optimizers*/) override { adam_.flush(); }
+  std::optional<StepOutcome> settle(UpTo what) override {
+    if (what != UpTo::outcomes) adam_.flush();
+    return {};
+  }
   bool settle_alone() override {
     adam_.flush();
     return true;

@@ -78,7 +78,7 @@ class KgatProgram final : public TrainingProgram {
     StepResult result = {.advance = 1, .samples = is_cf ? cf_batch_ : kg_batch_};
     const Stopwatch watch;
     // The updates of one kind of steps do not use the outcomes of the other kind.
-    if (std::exchange(cf_, is_cf) != is_cf) result.outcome = take_last();
+    if (std::exchange(cf_, is_cf) != is_cf) result.outcome = settle(UpTo::outcomes);
     if (state.position == 0) kg_loss_->data<double>()[0] = kg_loss_->data<double>()[1] = 0;
     last_epoch_ = state.epoch;
     if (step_.runs_on_gpu()) {
@@ -101,18 +101,18 @@ class KgatProgram final : public TrainingProgram {
     return result;
   }
 
-  std::optional<StepOutcome> take_last() override {
-    if (!step_.runs_on_gpu()) return {};
-    return outcome(step_.take(true));
-  }
-
   void end_epoch(const TrainState&, std::vector<std::pair<std::string, double>>& record) override {
     const double* loss = kg_loss_->data<double>();
     if (loss[1] > 0) record.emplace_back("loss_triples", loss[0] / loss[1]);
     if (model_.options().attention) step_.refresh_adjacency();
   }
 
-  void settle(bool /*optimizers*/) override { step_.settle(); }
+  std::optional<StepOutcome> settle(UpTo what) override {
+    std::optional<StepOutcome> last;
+    if (step_.runs_on_gpu()) last = outcome(step_.take(true));
+    if (what != UpTo::outcomes) step_.settle();
+    return last;
+  }
   ProgramState state() override {
     return {{{"interactions", &step_.cf_optimizer()}, {"triples", &step_.kg_optimizer()}},
             {{"triples_loss", kg_loss_}}};

@@ -1,7 +1,6 @@
 #include "tasks/sequences/history_file.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>

@@ -130,11 +130,12 @@ class ItemShardProgram final : public TrainingProgram {
     return result;
   }
 
-  void settle(bool optimizers) override {
-    if (!optimizers || std::exchange(gathered_, true)) return;
-    for_states([&](const Tensor& rows, int r) {
-      comm_.broadcast(std::as_writable_bytes(rows.span<T>()), r, "optimizer's rows");
-    });
+  std::optional<StepOutcome> settle(UpTo what) override {
+    if (what == UpTo::optimizers && !std::exchange(gathered_, true))
+      for_states([&](const Tensor& rows, int r) {
+        comm_.broadcast(std::as_writable_bytes(rows.span<T>()), r, "optimizer's rows");
+      });
+    return {};
   }
   void resumed() override {
     gathered_ = false;

@@ -1,4 +1,4 @@
-#include "lockstep/formats/sasrec_onnx.hpp"
+#include "lockstep/formats/network_onnx.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
 #include "lockstep/tasks/sequences/sequence_config.hpp"

@@ -61,8 +61,7 @@ struct Run {
       ++state.step, state.position += done.advance;
       if (done.outcome) outcome = *done.outcome;
     }
-    if (const std::optional<StepOutcome> last = program.take_last()) outcome = *last;
-    program.settle(false);
+    if (const std::optional<StepOutcome> last = program.settle(UpTo::weights)) outcome = *last;
   }
   /// Copies all checkpointed state from another run.
   void continue_from(Run& other) {

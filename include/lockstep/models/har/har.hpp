@@ -1,11 +1,10 @@
 #pragma once
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "lockstep/nn/dropout.hpp"
-#include "lockstep/nn/layernorm.hpp"
+#include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
+#include "lockstep/nn/norm.hpp"
 #include "lockstep/nn/observer.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/tape.hpp"

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/models/array_function.hpp"
 #include "lockstep/models/har/har.hpp"
 #include "lockstep/models/weights.hpp"
 
@@ -25,5 +26,11 @@ void parse(const WeightMetadata& metadata, const std::string& what, HarArch& arc
 ///
 /// errors  usage: no such file; data: missing or unknown names (the message lists all), a weight of the wrong shape
 void load_encoder_weights(Har& network, const std::filesystem::path& path);
+
+/// x (channels, length) f32, the raw signals of a window -> scores (classes) f32: the logits; in mode independent the
+/// means over the channels of their log-probabilities.
+///
+/// errors  data, beginning with `what`: not a weight file of HAR, or damaged; usage: a network of pictures
+std::unique_ptr<ArrayFunction> har_function(const NamedArrays& file, const std::string& what);
 
 }  // namespace lockstep

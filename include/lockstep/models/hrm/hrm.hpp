@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/nn/attention.hpp"
 #include "lockstep/nn/linear.hpp"
+#include "lockstep/nn/norm.hpp"
 #include "lockstep/nn/observer.hpp"
 #include "lockstep/nn/params.hpp"
-#include "lockstep/nn/rmsnorm.hpp"
-#include "lockstep/nn/rope.hpp"
 #include "lockstep/nn/tape.hpp"
 
 namespace lockstep {

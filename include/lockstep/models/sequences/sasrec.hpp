@@ -2,16 +2,15 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/models/sequences/sequence_batch.hpp"
-#include "lockstep/nn/causal_attention.hpp"
-#include "lockstep/nn/layernorm.hpp"
+#include "lockstep/nn/attention.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/mhc.hpp"
+#include "lockstep/nn/norm.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/tape.hpp"
 
