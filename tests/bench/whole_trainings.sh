@@ -15,10 +15,10 @@ systems "${1:+$(path "$1")}"
 length() { # CASE: epochs, and how many of them an evaluation and a checkpoint follow
   case $1 in
     emulator) echo "100 20 --jacobian.every 0" ;;
-    *SASRec*) echo "6 2" ;;
-    HAR) echo "10 2" ;;
-    HRM) echo "4 2 --data.group_visits 10" ;;
-    KGAT) echo "4 2" ;;
+    *SASRec*) echo "2 1" ;;
+    HAR) echo "4 2" ;;
+    HRM) echo "4 2 --data.group_visits 5" ;;
+    KGAT) echo "2 1" ;;
   esac
 }
 theirs() { # CASE: the options of the peer
