@@ -17,18 +17,11 @@ constexpr std::int64_t kThreadedElements = 1 << 17;
 
 bool is_power_of_two(std::int64_t n) { return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n)); }
 
-/// A subtree with a known sum.
-template <class T>
-struct Leaf {
-  ShardRange range;
-  const T* values;
-};
-
 /// Sums one block of elements over the tree `range`; the leaves are its known subtrees, in order.
 template <class T>
 class BlockTree {
  public:
-  BlockTree(std::span<const Leaf<T>> leaves, std::int64_t first, std::int64_t count, T* scratch)
+  BlockTree(std::span<const TreeLeaf<T>> leaves, std::int64_t first, std::int64_t count, T* scratch)
       : leaves_(leaves), first_(first), count_(count), scratch_(scratch) {}
 
   /// Returns the address of the sum: `into`, or the leaf itself.
@@ -42,30 +35,15 @@ class BlockTree {
   }
 
  private:
-  std::span<const Leaf<T>> leaves_;
+  std::span<const TreeLeaf<T>> leaves_;
   std::int64_t first_, count_;
   T* scratch_;
   std::size_t at_ = 0;
 };
 
-/// Writes elements [first, last) of the sum over the tree `range` to out[0, last - first).
-template <class T>
-void add_tree(std::span<const Leaf<T>> leaves, ShardRange range, std::int64_t first, std::int64_t last, T* out) {
-  const std::int64_t levels = std::bit_width(static_cast<std::uint64_t>(range.count()));
-  thread_local std::vector<T> scratch;
-  scratch.resize(static_cast<std::size_t>((levels + 1) * kBlock));
-  T* block = scratch.data() + levels * kBlock;
-  for (std::int64_t at = first; at < last; at += kBlock) {
-    const std::int64_t count = std::min(kBlock, last - at);
-    // Does not sum into `out`, which may be a leaf that is still needed.
-    const T* sum = BlockTree<T>(leaves, at, count, scratch.data()).sum(range, block);
-    std::memmove(out + (at - first), sum, static_cast<std::size_t>(count) * sizeof(T));
-  }
-}
-
 /// Sums whole vectors, with threads if that pays. Each thread computes its own elements, so the bits do not change.
 template <class T>
-void add_tree_threaded(std::span<const Leaf<T>> leaves, ShardRange range, std::int64_t n, T* out) {
+void add_tree_threaded(std::span<const TreeLeaf<T>> leaves, ShardRange range, std::int64_t n, T* out) {
   const std::int64_t chunks = (n + kThreadedElements - 1) / kThreadedElements;
 #pragma omp parallel for schedule(static) if (chunks > 1)
   for (std::int64_t p = 0; p < chunks; ++p) {
@@ -92,11 +70,32 @@ std::vector<ShardRange> aligned_subtrees(ShardRange range) {
   return trees;
 }
 
+std::int64_t partial_sums(ShardRange range) {
+  std::int64_t most = 0, before = 0;
+  for (const ShardRange& tree : aligned_subtrees(range))
+    most = std::max<std::int64_t>(most, before++ + std::bit_width(static_cast<std::uint64_t>(tree.count())));
+  return most;
+}
+
+template <class T>
+void add_tree(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::int64_t first, std::int64_t last, T* out) {
+  const std::int64_t levels = std::bit_width(static_cast<std::uint64_t>(tree.count()));
+  thread_local std::vector<T> scratch;
+  scratch.resize(static_cast<std::size_t>((levels + 1) * kBlock));
+  T* block = scratch.data() + levels * kBlock;
+  for (std::int64_t at = first; at < last; at += kBlock) {
+    const std::int64_t count = std::min(kBlock, last - at);
+    // Does not sum into `out`, which may be a leaf that is still needed.
+    const T* sum = BlockTree<T>(leaves, at, count, scratch.data()).sum(tree, block);
+    std::memmove(out + (at - first), sum, static_cast<std::size_t>(count) * sizeof(T));
+  }
+}
+
 template <class T>
 void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, std::int64_t last, std::span<T> out) {
   const auto count = static_cast<std::int64_t>(vectors.size());
   require(is_power_of_two(count), "tree sum of ", count, " vectors: their number must be a power of two");
-  std::vector<Leaf<T>> leaves;
+  std::vector<TreeLeaf<T>> leaves;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::span<const T> vector = vectors[static_cast<std::size_t>(i)];
     require(vector.size() == out.size(), "tree sum: vector ", i, " has ", vector.size(), " elements, the sum ",
@@ -116,7 +115,8 @@ const T* add_leaves(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::i
   while (leaves.size() > 1) {
     const std::int64_t middle = tree.begin + tree.count() / 2;
     const auto right = static_cast<std::size_t>(
-        std::ranges::find_if(leaves, [&](const TreeLeaf<T>& leaf) { return leaf.number >= middle; }) - leaves.begin());
+        std::ranges::find_if(leaves, [&](const TreeLeaf<T>& leaf) { return leaf.range.begin >= middle; }) -
+        leaves.begin());
     if (right > 0 && right < leaves.size()) {
       const T* a = add_leaves(leaves.first(right), {tree.begin, middle}, n, into, scratch);
       const T* b = add_leaves(leaves.subspan(right), {middle, tree.end}, n, scratch, scratch + n);
@@ -130,17 +130,12 @@ const T* add_leaves(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::i
 }  // namespace
 
 template <class T>
-void sparse_tree_sum(std::span<const TreeLeaf<T>> leaves, std::int64_t vectors, std::span<T> out) {
+void sparse_tree_sum(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::span<T> out) {
   const auto n = static_cast<std::int64_t>(out.size());
   thread_local std::vector<T> scratch;
-  scratch.resize(static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(vectors))) * out.size());
-  const T* sum = add_leaves(leaves, {0, vectors}, n, out.data(), scratch.data());
-  // A zero vector in the tree turns a sum of -0 into 0.
-  if (std::ssize(leaves) < vectors) {
-    for (std::int64_t i = 0; i < n; ++i) out[static_cast<std::size_t>(i)] = sum[i] + T{0};
-  } else if (sum != out.data()) {
-    std::copy_n(sum, n, out.data());
-  }
+  scratch.resize(static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(tree.count()))) * out.size());
+  const T* sum = add_leaves(leaves, tree, n, out.data(), scratch.data());
+  for (std::int64_t i = 0; i < n; ++i) out[static_cast<std::size_t>(i)] = sum[i] + T{0};
 }
 
 template <class T>
@@ -151,7 +146,7 @@ void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<
   const auto n = static_cast<std::int64_t>(out.size());
   require(static_cast<std::int64_t>(local.size()) == mine.count(), "tree_all_reduce '", what, "': rank ", comm.rank(),
           " of ", ranks, " gives ", local.size(), " of ", shards, " shards, must give ", mine.count());
-  std::vector<Leaf<T>> own;
+  std::vector<TreeLeaf<T>> own;
   for (std::int64_t i = 0; i < mine.count(); ++i) {
     const std::span<T> shard = local[static_cast<std::size_t>(i)];
     require(shard.size() == out.size(), "tree_all_reduce '", what, "': shard ", mine.begin + i, " has ", shard.size(),
@@ -160,7 +155,7 @@ void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<
   }
   const auto sum_of = [&](ShardRange tree, std::span<T> to) {
     const auto from = static_cast<std::size_t>(tree.begin - mine.begin), count = static_cast<std::size_t>(tree.count());
-    add_tree_threaded<T>(std::span<const Leaf<T>>(own).subspan(from, count), tree, n, to.data());
+    add_tree_threaded<T>(std::span<const TreeLeaf<T>>(own).subspan(from, count), tree, n, to.data());
   };
   tree_all_reduce_sums<T>(comm, shards, sum_of, out, what);
 }
@@ -191,7 +186,7 @@ void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
 
   // The subtrees of all ranks in order, with their elements [0, length) at `values`.
   const auto leaves_at = [&](const T* values, std::int64_t length) {
-    std::vector<Leaf<T>> leaves;
+    std::vector<TreeLeaf<T>> leaves;
     for (const std::vector<ShardRange>& of_rank : trees) {
       for (const ShardRange& tree : of_rank) {
         leaves.push_back({tree, values});
@@ -238,6 +233,7 @@ void tree_all_reduce_sums(Communicator& comm, std::int64_t shards,
   comm.all_gather_known(std::as_bytes(std::span<const T>(partial)), chunk_sizes, std::as_writable_bytes(out), what);
 }
 
+LOCKSTEP_EACH_FLOAT(add_tree)
 LOCKSTEP_EACH_FLOAT(tree_sum)
 LOCKSTEP_EACH_FLOAT(sparse_tree_sum)
 LOCKSTEP_EACH_FLOAT(tree_all_reduce)

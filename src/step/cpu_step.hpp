@@ -29,7 +29,7 @@ class CpuStep {
         model_(model),
         options_(on(model.params().device(), options)),
         mine_(shards_of_rank()),
-        sum_(model.params(), options_.reproducible ? mine_.count() : options_.threads,
+        sum_(model.params(), options_.threads,
              options_.reproducible ? PartSum<T>::Order::tree : PartSum<T>::Order::chain),
         extras_(static_cast<std::size_t>(options_.threads)),
         sync_(comm, model.params(), options.bucket_bytes, options.compression, sum_, extras_),
@@ -113,13 +113,13 @@ class CpuStep {
     return shards_of(options_.shards, comm_.rank(), comm_.size());
   }
   /// The gradients to which a worker adds those of a part of the sum. Sets them to zero.
-  Gradients& begin_part(Worker& worker, std::int64_t part) {
-    Gradients& to = worker.on_gpu() ? worker.gradients : sum_.part(part);
+  Gradients& begin_part(Worker& worker, Gradients& part) {
+    Gradients& to = worker.on_gpu() ? worker.gradients : part;
     to.zero();
     return to;
   }
   /// Copies the gradients of a part from the GPU.
-  void end_part(Worker& worker, std::int64_t part) {
+  void end_part(Worker& worker, Gradients& part) {
     if (!worker.on_gpu()) return;
     copy_bytes(worker.stream, worker.staged.data(), worker.gradients.flat().raw(), worker.staged.size_bytes());
     worker.stream.synchronize();
@@ -204,7 +204,8 @@ class CpuStep {
     const auto compute = [&](int thread, int threads) {
       Worker& worker = *workers_[static_cast<std::size_t>(thread)];
       const ops::PackedWeights packed;
-      Gradients& gradients = begin_part(worker, thread);
+      Gradients& part = sum_.part(thread);
+      Gradients& gradients = begin_part(worker, part);
       StepExtras& mine = extras_[static_cast<std::size_t>(thread)];
       mine = {.flags = flags};
       for (std::int64_t m = 0; m < micros; ++m) {
@@ -227,7 +228,7 @@ class CpuStep {
                 });
         }
       }
-      end_part(worker, thread);
+      end_part(worker, part);
       if (overlap) sync_.ready_all(thread);
       if (overlap && thread == 0) sync_.drive(failed_);
     };
@@ -251,26 +252,46 @@ class CpuStep {
     return decode(static_cast<const T*>(sum_.message().data()));
   }
 
-  /// Reproducible mode: one gradient buffer per shard, summed in one tree over all shards.
+  /// The reproducible mode's shards of each thread: about equal numbers of rows if samples differ in rows, otherwise of
+  /// shards.
+  void divide_shards(const GlobalBatch& batch) {
+    const Shard samples = micro_batch(batch, 0), of_rank = parts_of(samples, mine_.begin, mine_.end, options_.shards);
+    if (options_.threads > 1) rows_.count(model_, samples);
+    const auto before = [&](int thread) {
+      if (!rows_.vary() || thread == 0 || thread == options_.threads)
+        return mine_.begin + mine_.count() * thread / options_.threads;
+      const std::int64_t sample = rows_.part_of(of_rank, thread, options_.threads).first - samples.first;
+      return std::clamp((2 * sample * options_.shards + samples.count) / (2 * samples.count), mine_.begin, mine_.end);
+    };
+    of_threads_.clear();
+    for (int thread = 0; thread < options_.threads; ++thread)
+      of_threads_.push_back({before(thread), before(thread + 1)});
+    sum_.begin(of_threads_);
+  }
+
+  /// Reproducible mode: the gradients of the shards, summed in one tree over all shards.
   StepExtras run_per_shard(const GlobalBatch& batch, unsigned flags, profile::Phase& phase) {
     std::fill(shard_extras_.begin(), shard_extras_.end(), StepExtras{.flags = flags});
     const bool one_rank = comm_.size() == 1;
-    const auto compute = [&](int thread, int threads) {
+    divide_shards(batch);
+    const auto compute = [&](int thread, int) {
       Worker& worker = *workers_[static_cast<std::size_t>(thread)];
       const ops::PackedWeights packed;
-      const std::int64_t begin = mine_.count() * thread / threads, end = mine_.count() * (thread + 1) / threads;
+      const ShardRange shards = of_threads_[static_cast<std::size_t>(thread)];
       const std::int64_t micros = micro_batches(batch);
-      for (std::int64_t i = begin; i < end; ++i) {
-        StepExtras& extras = shard_extras_[static_cast<std::size_t>(i)];
-        Gradients& gradients = begin_part(worker, i);
+      for (std::int64_t i = shards.begin; i < shards.end; ++i) {
+        StepExtras& extras = shard_extras_[static_cast<std::size_t>(i - mine_.begin)];
+        Gradients& part = sum_.begin_shard(thread, i);
+        Gradients& gradients = begin_part(worker, part);
         for (std::int64_t m = 0; m < micros; ++m) {
-          const Shard samples = part_of(micro_batch(batch, m), mine_.begin + i, options_.shards);
+          const Shard samples = part_of(micro_batch(batch, m), i, options_.shards);
           if (samples.count == 0) continue;
           shard(worker, gradients, samples, batch.loss_scale,
                 [&](Tape&, double loss, double weight, bool) { extras += {.loss = loss, .weight = weight}; });
         }
-        encode(extras, encoded_.data() + i * kExtras);
-        end_part(worker, i);
+        encode(extras, encoded_.data() + (i - mine_.begin) * kExtras);
+        end_part(worker, part);
+        sum_.end_shard(thread);
       }
     };
     const auto sum_slice = [&](int thread, int threads) {
@@ -293,7 +314,7 @@ class CpuStep {
   ShardModel& model_;
   StepOptions options_;
   ShardRange mine_;                 ///< reproducible mode: the shards of this rank
-  PartSum<T> sum_;                  ///< over the threads; in the reproducible mode, over the shards
+  PartSum<T> sum_;                  ///< over the threads; in the reproducible mode, over their shards
   std::vector<StepExtras> extras_;  ///< per thread
   GradSync<T> sync_;
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -302,9 +323,10 @@ class CpuStep {
   std::atomic<bool> failed_{false};
   bool alone_ = false;                ///< the gradient is that of the only thread
   std::int64_t most_per_thread_ = 1;  ///< default mode: largest number of shards of a thread
-  RowParts rows_;                     ///< default mode
-  std::vector<Shard> parts_;          ///< default mode: the samples of each thread, one micro-batch after another
+  RowParts rows_;
+  std::vector<Shard> parts_;  ///< default mode: the samples of each thread, one micro-batch after another
 
+  std::vector<ShardRange> of_threads_;    ///< reproducible mode
   std::vector<StepExtras> shard_extras_;  ///< reproducible mode
   std::vector<T> encoded_;                ///< (shards of this rank, kExtras)
 };

@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -12,38 +13,65 @@
 
 namespace lockstep {
 
-/// The gradients of a rank's parts (its threads or its shards) in host memory, and their sum. Of row-sparse parameters
-/// it accesses only the rows that a part has touched, now or in the previous sum.
+/// The gradients of a rank's threads in host memory, and their sum. A part is the gradient of a thread or, in a tree,
+/// the sum over one of the largest aligned subtrees of its shards. Of row-sparse parameters it accesses only the rows
+/// that a part has touched, now or in the previous sum.
 ///
-/// The bits equal a sum of whole vectors in which untouched rows are zero.
+/// The bits equal a sum of whole vectors in which untouched rows are zero; in a tree, no element of a row is -0.
 ///
 /// T   type of the gradient
 template <class T>
 class PartSum {
  public:
   enum class Order : std::uint8_t {
-    chain,  ///< parts[0] + parts[1] + ...
-    tree,   ///< one binary tree over the indices of the parts (comm/tree_reduce.hpp)
+    chain,  ///< of threads: parts[0] + parts[1] + ...
+    tree,   ///< one binary tree over shard numbers (comm/tree_reduce.hpp)
   };
-  PartSum(const ParamStore& params, std::int64_t parts, Order order)
+  PartSum(const ParamStore& params, std::int64_t threads, Order order)
       : order_(order),
+        params_(&params),
         message_(dtype_of<T>::value, Shape{kExtras + params.flat_size()}),
         nonzero_(params),
         gradient_(message_->slice(kExtras, params.flat_size()), &nonzero_) {
-    for (std::int64_t i = 0; i < parts; ++i) {
-      // Allocated separately, so that threads do not share cache lines.
-      parts_.push_back(std::make_unique<Gradients>(params, Device{}));
-      flat_.push_back(parts_.back()->flat().template data<T>());
+    for (std::int64_t i = 0; i < threads; ++i) {
+      stacks_.push_back(std::make_unique<Stack>());  // separately, so that threads do not share cache lines
+      if (order == Order::chain) add_part(*stacks_.back(), {i, i + 1}, 0);
     }
     nonzero_.for_each({0, params.flat_size()}, [&](std::int64_t begin, std::int64_t end) {
       dense_.push_back({begin, end});
     });
   }
 
-  Gradients& part(std::int64_t i) { return *parts_[static_cast<std::size_t>(i)]; }
+  /// Chain: the gradient of a thread.
+  Gradients& part(std::int64_t thread) { return *parts_[static_cast<std::size_t>(thread)].sum; }
+  /// Tree: the next sum is that of these shards of each thread, in order.
+  void begin(std::span<const ShardRange> of_threads) {
+    parts_.clear();
+    for (std::size_t t = 0; t < stacks_.size(); ++t) {
+      stacks_[t]->trees.clear();
+      std::size_t depth = 0;
+      for (const ShardRange& tree : aligned_subtrees(of_threads[t])) add_part(*stacks_[t], tree, depth++);
+    }
+  }
+  /// Tree: the gradient of the thread's next shard.
+  Gradients& begin_shard(int thread, std::int64_t shard) {
+    Stack& stack = *stacks_[static_cast<std::size_t>(thread)];
+    stack.trees.push_back({shard, shard + 1});
+    return sum_of(stack, stack.trees.size() - 1);
+  }
+  /// Tree: that gradient is complete. Adds siblings.
+  void end_shard(int thread) {
+    Stack& stack = *stacks_[static_cast<std::size_t>(thread)];
+    for (std::size_t last = stack.trees.size() - 1; last > 0; --last) {
+      ShardRange &left = stack.trees[last - 1], &right = stack.trees[last];
+      if (left.count() != right.count() || left.begin % (2 * left.count()) != 0) return;
+      add_to(stack.sums[last - 1], stack.sums[last]);
+      left.end = right.end;
+      stack.trees.pop_back();
+    }
+  }
   /// Copies a gradient to a part. flat  its elements in host memory, without packed rows
-  void take(std::int64_t part, const Gradients& from, const T* flat) {
-    Gradients& to = this->part(part);
+  void take(Gradients& to, const Gradients& from, const T* flat) {
     to.zero();
     T* const out = to.flat().template data<T>();
     for (const FlatRange& run : dense_) std::copy(flat + run.begin, flat + run.end, out + run.begin);
@@ -62,13 +90,10 @@ class PartSum {
       const FlatRange within = {std::max(run.begin, range.begin), std::min(run.end, range.end)};
       if (within.count() <= 0) continue;
       const auto [first, last] = slice_of(within, slice, slices);
-      if (order_ == Order::chain) {
-        sum_parts(flat_, first, last, gradient_.data<T>());
-        continue;
-      }
-      std::vector<std::span<const T>> vectors;
-      for (const T* flat : flat_) vectors.emplace_back(flat, static_cast<std::size_t>(gradient_.size()));
-      tree_sum<T>(vectors, first, last, gradient_.template span<T>());
+      if (order_ == Order::chain)
+        sum_parts(first, last, gradient_.data<T>());
+      else
+        add_tree<T>(leaves_of(all_parts()), all_parts(), first, last, gradient_.data<T>() + first);
     }
     for_tables(nonzero_.tables(), range, [&](Table& table) {
       const auto words = static_cast<std::int64_t>(table.rows.size());
@@ -86,14 +111,19 @@ class PartSum {
     });
   }
 
-  /// Adds the parts' encoded extras in a tree. shapes  extras (parts, kExtras)
-  void add_extras(std::span<const T> extras) { add_extras({0, std::ssize(parts_)}, extras, message().first(kExtras)); }
-  /// Sums extras and gradients over the parts of all ranks in one tree; each part is a shard. Collective.
+  /// Adds the shards' encoded extras in a tree. shapes  extras (shards, kExtras)
+  void add_extras(std::span<const T> extras) {
+    add_extras({0, std::ssize(extras) / kExtras}, extras, message().first(kExtras));
+  }
+  /// Sums extras and gradients over the shards of all ranks in one tree. Collective.
+  ///
+  /// shapes  extras (shards of this rank, kExtras)
   void all_reduce(Communicator& comm, std::int64_t shards, std::span<const T> extras) {
     unite_rows(comm);
     const std::int64_t first = shards_of(shards, comm.rank(), comm.size()).begin;
     const auto sum_of = [&](ShardRange tree, std::span<T> to) {
-      pack({tree.begin - first, tree.end - first}, extras, to);
+      add_extras({tree.begin - first, tree.end - first}, extras, to.first(kExtras));
+      pack(tree, to);
     };
     tree_all_reduce_sums<T>(comm, shards, sum_of, packed_, "gradient");
     unpack(packed_);
@@ -107,6 +137,16 @@ class PartSum {
 
  private:
   using Table = NonzeroElements::Table;
+  struct Part {
+    ShardRange shards;  ///< chain: the number of the thread
+    Gradients* sum;
+    const T* flat;  ///< its elements
+  };
+  /// The sums that a thread has begun.
+  struct Stack {
+    std::vector<ShardRange> trees;
+    std::deque<Gradients> sums;  ///< the first ones belong to `trees`
+  };
   /// Prefetch distance in rows: the rows of the sum are scattered over memory.
   static constexpr std::size_t kRowsAhead = 6;
 
@@ -118,17 +158,51 @@ class PartSum {
             range.begin + std::min(n, lines * (slice + 1) / slices * kLine)};
   }
 
+  Gradients& sum_of(Stack& stack, std::size_t depth) const {
+    while (stack.sums.size() <= depth) stack.sums.emplace_back(*params_, Device{});
+    return stack.sums[depth];
+  }
+  void add_part(Stack& stack, ShardRange shards, std::size_t depth) {
+    Gradients& sum = sum_of(stack, depth);
+    parts_.push_back({shards, &sum, sum.flat().template data<T>()});
+  }
+  /// to += from
+  void add_to(Gradients& to, const Gradients& from) const {
+    T* const out = to.flat().template data<T>();
+    const T* const values = from.flat().template data<T>();
+    for (const FlatRange& run : dense_)
+      for (std::int64_t i = run.begin; i < run.end; ++i) out[i] += values[i];
+    for (const Table& table : nonzero_.tables()) {
+      const std::int64_t n = table.columns;
+      TouchedRows& touched = *to.touched(*table.param);
+      const TouchedRows& added = *from.touched(*table.param);
+      for (const std::int64_t row : added.rows()) {
+        T* const out_row = out + table.range.begin + touched.touch(row) * n;
+        const T* const values_row = values + table.range.begin + added.place(row) * n;
+        for (std::int64_t i = 0; i < n; ++i) out_row[i] += values_row[i];
+      }
+    }
+  }
+  ShardRange all_parts() const { return {parts_.front().shards.begin, parts_.back().shards.end}; }
+  /// The parts that cover an aligned subtree.
+  std::vector<TreeLeaf<T>> leaves_of(ShardRange tree) const {
+    std::vector<TreeLeaf<T>> leaves;
+    for (const Part& part : parts_)
+      if (part.shards.begin >= tree.begin && part.shards.end <= tree.end) leaves.push_back({part.shards, part.flat});
+    return leaves;
+  }
+
   /// out[i] = parts[0][i] + parts[1][i] + ..., in this order, for i in [first, last).
-  static void sum_parts(std::span<const T* const> parts, std::int64_t first, std::int64_t last, T* out) {
-    if (parts.size() == 2) {
-      const T* a = parts[0];
-      const T* b = parts[1];
+  void sum_parts(std::int64_t first, std::int64_t last, T* out) const {
+    if (parts_.size() == 2) {
+      const T* a = parts_[0].flat;
+      const T* b = parts_[1].flat;
       for (std::int64_t i = first; i < last; ++i) out[i] = a[i] + b[i];
       return;
     }
-    std::copy(parts[0] + first, parts[0] + last, out + first);
-    for (std::size_t k = 1; k < parts.size(); ++k) {
-      const T* part = parts[k];
+    std::copy(parts_[0].flat + first, parts_[0].flat + last, out + first);
+    for (std::size_t k = 1; k < parts_.size(); ++k) {
+      const T* part = parts_[k].flat;
       for (std::int64_t i = first; i < last; ++i) out[i] += part[i];
     }
   }
@@ -139,14 +213,21 @@ class PartSum {
     for (auto& table : tables)
       if (table.range.begin >= range.begin && table.range.begin < range.end) f(table);
   }
-  const T* row_of(std::size_t part, const Table& table, std::int64_t row) const {
-    const TouchedRows& touched = *parts_[part]->touched(*table.param);
-    if (((touched.bitmap()[static_cast<std::size_t>(row / 64)] >> (row % 64)) & 1) == 0) return nullptr;
-    return flat_[part] + table.range.begin + touched.place(row) * table.columns;
+  /// The parts within `tree` that have touched a row.
+  std::span<const TreeLeaf<T>> leaves_of(ShardRange tree, const Table& table, std::int64_t row) const {
+    thread_local std::vector<TreeLeaf<T>> leaves;
+    leaves.clear();
+    for (const Part& part : parts_) {
+      const TouchedRows& touched = *part.sum->touched(*table.param);
+      if (part.shards.begin < tree.begin || part.shards.end > tree.end) continue;
+      if (((touched.bitmap()[static_cast<std::size_t>(row / 64)] >> (row % 64)) & 1) == 0) continue;
+      leaves.push_back({part.shards, part.flat + table.range.begin + touched.place(row) * table.columns});
+    }
+    return leaves;
   }
   std::uint64_t touched(const Table& table, std::size_t word) const {
     std::uint64_t rows = 0;
-    for (const std::unique_ptr<Gradients>& part : parts_) rows |= part->touched(*table.param)->bitmap()[word];
+    for (const Part& part : parts_) rows |= part.sum->touched(*table.param)->bitmap()[word];
     return rows;
   }
   /// Makes `rows` the nonzero rows of a word of a table, and clears the other rows.
@@ -164,12 +245,9 @@ class PartSum {
   void add_row(const Table& table, std::int64_t row) {
     const std::int64_t n = table.columns;
     T* const out = gradient_.data<T>() + table.range.begin + row * n;
-    thread_local std::vector<TreeLeaf<T>> leaves;
-    leaves.clear();
-    for (std::size_t i = 0; i < parts_.size(); ++i)
-      if (const T* values = row_of(i, table, row)) leaves.push_back({static_cast<std::int64_t>(i), values});
+    const std::span<const TreeLeaf<T>> leaves = leaves_of(all_parts(), table, row);
     if (order_ == Order::tree)
-      return sparse_tree_sum<T>(leaves, std::ssize(parts_), std::span(out, static_cast<std::size_t>(n)));
+      return sparse_tree_sum<T>(leaves, all_parts(), std::span(out, static_cast<std::size_t>(n)));
     std::copy_n(leaves[0].values, n, out);
     for (std::size_t k = 1; k < leaves.size(); ++k)
       for (std::int64_t i = 0; i < n; ++i) out[i] += leaves[k].values[i];
@@ -205,21 +283,17 @@ class PartSum {
       vectors.push_back(extras.subspan(static_cast<std::size_t>(i * kExtras), kExtras));
     tree_sum<T>(vectors, 0, kExtras, to);
   }
-  /// Packs the sum over some parts: extras, elements of dense parameters, rows_.
-  void pack(ShardRange parts, std::span<const T> extras, std::span<T> to) const {
+  /// Packs the sum over an aligned subtree after the place of its extras: elements of dense parameters, rows_.
+  void pack(ShardRange tree, std::span<T> to) const {
     constexpr std::int64_t kChunk = std::int64_t{1} << 17, kRows = 1024;
-    const auto count = static_cast<std::size_t>(parts.count()), begin = static_cast<std::size_t>(parts.begin);
-    add_extras(parts, extras, to.first(kExtras));
+    const std::vector<TreeLeaf<T>> leaves = leaves_of(tree);
     std::int64_t at = kExtras;
     for (const FlatRange& run : dense_) {
       const std::int64_t chunks = (run.count() + kChunk - 1) / kChunk;
 #pragma omp parallel for schedule(static) if (chunks > 1)
       for (std::int64_t c = 0; c < chunks; ++c) {
-        const std::int64_t first = c * kChunk;
-        const auto n = static_cast<std::size_t>(std::min(kChunk, run.count() - first));
-        std::vector<std::span<const T>> vectors;
-        for (std::size_t i = begin; i < begin + count; ++i) vectors.emplace_back(flat_[i] + run.begin + first, n);
-        tree_sum<T>(vectors, 0, static_cast<std::int64_t>(n), to.subspan(static_cast<std::size_t>(at + first), n));
+        const std::int64_t first = c * kChunk, last = std::min(run.count(), first + kChunk);
+        add_tree<T>(leaves, tree, run.begin + first, run.begin + last, to.data() + at + first);
       }
       at += run.count();
     }
@@ -229,15 +303,11 @@ class PartSum {
       const Row& row = rows_[static_cast<std::size_t>(r)];
       const std::span<T> out =
           to.subspan(static_cast<std::size_t>(row.at), static_cast<std::size_t>(row.table->columns));
-      thread_local std::vector<TreeLeaf<T>> leaves;
-      leaves.clear();
-      for (std::size_t i = 0; i < count; ++i)
-        if (const T* values = row_of(begin + i, *row.table, row.row))
-          leaves.push_back({static_cast<std::int64_t>(i), values});
-      if (leaves.empty())
+      const std::span<const TreeLeaf<T>> touched = leaves_of(tree, *row.table, row.row);
+      if (touched.empty())
         std::ranges::fill(out, T{0});
       else
-        sparse_tree_sum<T>(leaves, parts.count(), out);
+        sparse_tree_sum<T>(touched, tree, out);
     }
   }
 
@@ -261,8 +331,9 @@ class PartSum {
   };
 
   Order order_;
-  std::vector<std::unique_ptr<Gradients>> parts_;
-  std::vector<const T*> flat_;  ///< elements of each part
+  const ParamStore* params_;
+  std::vector<std::unique_ptr<Stack>> stacks_;  ///< of the threads
+  std::vector<Part> parts_;
   OwnedTensor message_;
   NonzeroElements nonzero_;
   FlatGradient gradient_;

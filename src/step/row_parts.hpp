@@ -21,6 +21,8 @@ class RowParts {
     model.rows(all, std::span(up_to_).subspan(1));
     std::inclusive_scan(up_to_.begin(), up_to_.end(), up_to_.begin());
   }
+  /// Whether the samples differ in rows.
+  bool vary() const { return by_rows_; }
   /// Part i of n.
   Shard part_of(const Shard& shard, std::int64_t i, std::int64_t n) const {
     if (!by_rows_) return lockstep::part_of(shard, i, n);

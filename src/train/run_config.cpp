@@ -313,10 +313,12 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.choice("dist.compress", &c.dist.compress, "none", {"none", "bf16"},
            "none: send gradients in full precision; bf16: send them as bf16 (half the bytes) and sum them in fp32")
       .may_change();
-  o.add("dist.shards", &c.dist.shards, 16, at_least(1),
+  o.add("dist.shards", &c.dist.shards, 0, non_negative,
         "number of shards of a batch over all ranks and threads (fewer if they would be too small, more with more "
         "threads); with run.reproducible exactly this number, which must be a power of two, and threads without a "
-        "shard are idle");
+        "shard are idle. 0: 16 or, with run.reproducible on CPUs, as many from 16 to 256 as the batch allows. A "
+        "resumed run keeps the value of its first start and refuses another one")
+      .may_change();
   o.choice(
        "dist.parallel,parallel,multi-gpu", &c.dist.parallel, "ddp", {"ddp", "dp"},
        "ddp: one process per device, started by mpirun; dp: one process drives several devices with the same result: "
@@ -443,7 +445,7 @@ void check(const RunConfig& c) {
   require_usage(c.run.device == "cuda" || c.precision() == "fp32" || c.precision() == "fp64",
                 "option run.precision = ", c.run.precision,
                 ": only with run.device = cuda; CPUs compute in fp32 or fp64");
-  require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)),
+  require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.shards())),
                 "option dist.shards = ", c.dist.shards, ": must be a power of two with run.reproducible");
   require_usage(!c.run.reproducible || !c.run.tune_products,
                 "option run.tune_products = true: results would depend on timings, but run.reproducible promises the "
@@ -482,9 +484,17 @@ RowOptions RunConfig::row_options() const {
           .memory_bytes = std::ldexp(data.memory_gib, 30)};
 }
 
-StepOptions RunConfig::step_options(int threads) const {
+std::int64_t RunConfig::shards(std::int64_t samples, std::int64_t least) const {
+  constexpr std::int64_t kFewest = 16, kMost = 256;
+  if (dist.shards > 0) return dist.shards;
+  if (!run.reproducible || run.device == "cuda" || least == 0) return kFewest;
+  return std::clamp(static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(samples / least))), kFewest,
+                    kMost);
+}
+
+StepOptions RunConfig::step_options(int threads, std::int64_t shards) const {
   return {.threads = threads,
-          .shards = dist.shards,
+          .shards = shards,
           .reproducible = run.reproducible,
           .bucket_bytes = dist.bucket_bytes,
           .gpu_bucket_bytes = dist.gpu_bucket_bytes,

@@ -114,7 +114,8 @@ ShardedProgram::ShardedProgram(World& world, const RunConfig& config, ShardTask&
       norm_ranges_(task.norm_ranges()),
       optimizer_(optimizer_of(config, task.params())),
       update_(make_gpu_update(config, task.params(), *optimizer_, norm_ranges_)),
-      step_(world.communicator(), task, config.step_options(threads), gpu_update()),
+      step_(world.communicator(), task, config.step_options(threads, config.shards(batch, task.least_tree_shard())),
+            gpu_update()),
       rows_(task.row_source(), [this](const TrainState& at, std::vector<std::int64_t>& rows) {
         const GlobalBatch batch = batch_at(at);
         for (std::int64_t micro = 0; micro * batch_ < batch.count; ++micro)
@@ -217,6 +218,7 @@ ProgramFacts ShardedProgram::facts() {
   return {.backend = step_.backend(),
           .sends_buckets = !config_.run.reproducible,
           .least_shard = task_.least_shard(),
+          .shards = config_.shards(batch_, task_.least_tree_shard()),
           .lines = {{"batch", config_.batch_text(per_step_, world_.size()) + micro_batches()}}};
 }
 

@@ -61,7 +61,9 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
            c.threads_are_ranks()     ? ", dp: one process, a thread for each GPU"
            : c.dist.parallel == "dp" ? join(", dp with ", c.dist.replicas, " replicas")
                                      : "",
-           c.run.reproducible ? join(", reproducible over ", c.dist.shards, " shards") : "");
+           c.run.reproducible
+               ? join(", reproducible over ", of_program.shards > 0 ? of_program.shards : c.shards(), " shards")
+               : "");
   const std::string scaled = c.optim.scale_lr == "none"
                                  ? ""
                                  : join(", optim.lr ", exact(c.optim.lr), " scaled by scale_lr = ", c.optim.scale_lr);

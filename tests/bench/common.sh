@@ -151,6 +151,8 @@ system_options() {
   case $1 in
     emulator) echo "--config configs/emulator-icecolumn.ini --data.path $rows" ;;
     SASRec) echo "--config configs/sasrec-ml1m.ini --data.path $sequences" ;;
+    SASRec-mHC) echo "--config configs/sasrec-mhc-ml1m.ini --data.path $sequences" ;;
+    TiSASRec) echo "--config configs/tisasrec-ml1m.ini --data.path $sequences" ;;
     HAR) echo "--config configs/har-hapt.ini --data.path $windows" ;;
     HRM) echo "--config configs/hrm-laptop.ini --data.path $puzzles" ;;
     KGAT) echo "--config $work/kgat.ini --data.path $graph" ;;

@@ -6,10 +6,10 @@
 #   DATA=data make bench                              on these prepared files where they exist, else on generated data:
 #                                                     ml-1m.h5, hapt.h5, kgat-ml1m.h5, kgat-amazon-book-sized.h5
 #   SYSTEMS="har hrm" make bench                      some of: emulator inference sequences softmax kgat hrm har scaling nodes
-#                                                     phases
+#                                                     phases trainings
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
-SYSTEMS=${SYSTEMS:-emulator inference sequences softmax kgat hrm har scaling nodes phases}
+SYSTEMS=${SYSTEMS:-emulator inference sequences softmax kgat hrm har scaling nodes phases trainings}
 failed=""
 rm -f "$out/ratios.tsv"
 # data NAME...: the prepared files with these names that exist
@@ -21,6 +21,7 @@ for system in $SYSTEMS; do
     kgat) mapfile -t arguments < <(data kgat-ml1m kgat-amazon-book-sized) ;;
     sequences) LOCKSTEP_BENCH_DATA=$(data ml-1m); export LOCKSTEP_BENCH_DATA ;;
     scaling | phases) script=$system.sh arguments=(${DATA:+"$DATA"}) ;;
+    trainings) script=whole_trainings.sh arguments=(${DATA:+"$DATA"}) ;;
     nodes) script=scaling_nodes.sh arguments=(${DATA:+"$DATA"}) ;;
   esac
   echo "$name: $system" >&2

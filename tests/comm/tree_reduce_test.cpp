@@ -60,7 +60,7 @@ TEST_SUITE("comm.tree_reduce") {
     CHECK(std::memcmp(parts[5].data(), wanted.data(), n * sizeof(float)) == 0);
   }
 
-  TEST_CASE("sparse_tree_sum has the bits of tree_sum with zeros for the missing vectors") {
+  TEST_CASE("sparse_tree_sum has the bits of tree_sum with zeros for the missing vectors, and no -0") {
     constexpr std::size_t kLength = 37;
     for (const std::int64_t count : {1, 2, 8, 16}) {
       for (std::uint64_t given = 1; given < (std::uint64_t{1} << count); given += count < 16 ? 1 : 257) {
@@ -70,13 +70,24 @@ TEST_SUITE("comm.tree_reduce") {
           if (((given >> p) & 1) == 0) continue;
           for (std::size_t i = 0; i < kLength; ++i)
             parts[p][i] = i % 5 == 0 ? -0.0f : std::sin(static_cast<float>(p * kLength + i)) * std::pow(10.0f, p % 5);
-          leaves.push_back({static_cast<std::int64_t>(p), parts[p].data()});
+          leaves.push_back({{static_cast<std::int64_t>(p), static_cast<std::int64_t>(p) + 1}, parts[p].data()});
         }
         std::vector<float> wanted(kLength), sum(kLength, 7.0f);
         const std::vector<std::span<const float>> views(parts.begin(), parts.end());
         tree_sum<float>(views, 0, kLength, std::span<float>(wanted));
-        sparse_tree_sum<float>(leaves, count, std::span<float>(sum));
+        for (float& value : wanted) value += 0.0f;
+        sparse_tree_sum<float>(leaves, {0, count}, std::span<float>(sum));
         CHECK(std::memcmp(sum.data(), wanted.data(), kLength * sizeof(float)) == 0);
+      }
+    }
+  }
+
+  TEST_CASE("partial_sums counts the sums of a thread that adds siblings as soon as both are there") {
+    for (std::int64_t begin = 0; begin < 20; ++begin) {
+      std::size_t most = 0;
+      for (std::int64_t end = begin + 1; end < 40; ++end) {
+        most = std::max(most, aligned_subtrees({begin, end - 1}).size() + 1);
+        CHECK(partial_sums({begin, end}) == static_cast<std::int64_t>(most));
       }
     }
   }

@@ -39,6 +39,8 @@ def arguments(doc):
     add("--processor-time", action="store_true", help="rates per processor second: for busy machines, one thread")
     add("--seconds", type=float, default=3, help="measured per variant")
     add("--warmup", type=int, default=2, help="calls before the measured ones")
+    add("--training", type=int, nargs=2, metavar=("STEPS", "EVERY"),
+        help="of a bench: no measurement, but a whole training, with an evaluation and a checkpoint after EVERY steps")
     add("--ranks", type=int, default=1)
     add("--threads", type=int, default=1, help="per rank")
     add("--rank", type=int, default=0, help=argparse.SUPPRESS)
@@ -57,7 +59,7 @@ class Place:
         self.device, self.precision = options.device, options.precision
         self.graphs, self.whole, self.generators = options.graphs, options.whole, []
         self.ranks, self.rank, self.threads, self.dist = options.ranks, options.rank, options.threads, None
-        self.seconds, self.warmup = options.seconds, options.warmup
+        self.seconds, self.warmup, self.training = options.seconds, options.warmup, options.training
         self.clock = time.process_time if options.processor_time else time.perf_counter
         if self.ranks > 1 and not options.rendezvous:
             self.start_ranks()
@@ -155,12 +157,26 @@ class Place:
         if self.dist:
             self.dist.barrier()
 
-    def rate(self, step, amount):
+    def train(self, step, amount, evaluate, state):
+        """A whole training instead of rate(): the time and memory of the process are the result."""
+        steps, every = self.training
+        with tempfile.TemporaryDirectory() as folder:
+            for i in range(1, steps + 1):
+                step()
+                if i % every == 0 or i == steps:
+                    evaluate()
+                    torch.save(state(), os.path.join(folder, "checkpoint.pt"))
+        return steps * amount / (time.perf_counter() - _begin)
+
+    def rate(self, step, amount, evaluate=None, state=None):
         """Amount per second of calls of step: the median over about 40 windows, as `lockstep bench` measures it.
 
         Within a window nothing waits for the GPU; a window ends when its slowest rank does. The warm-up includes the
-        compiler and the recording of graphs. amount counts the work of all ranks in a call.
+        compiler and the recording of graphs. amount counts the work of all ranks in a call. With --training this is
+        train(), for which evaluate() computes the validation metrics and state() returns what a checkpoint holds.
         """
+        if self.training:
+            return self.train(step, amount, evaluate, state)
         torch.set_flush_denormal(True)
         torch.set_default_device(None)
         if self.whole:

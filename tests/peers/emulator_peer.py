@@ -352,13 +352,23 @@ def compare(f, agreement, variants, place):
 
 # ------------------------------------------------------------------------------------------------------------------ measurement
 
-N_IN, HIDDEN, LAYERS, N_OUT = 14, 64, 3, 1
+N_IN, HIDDEN, LAYERS, N_OUT = 14, 64, 3, 1  # without --data
 BLOCKS = (1000, 4000, 16000)  # rows per inference call to try
 
 
-def training(net, variants, options, place):
-    z, t = torch.randn(options.rows, N_IN), torch.randn(options.rows, N_OUT)
-    mine = options.batch // place.ranks
+def read(path):
+    """Normalised inputs and outputs of the training and of the validation rows of a prepared file."""
+    import h5py
+
+    with h5py.File(path) as f:
+        split, moments = f["split"][:], f["moments"]
+        found = [(f[name][:] - moments[what + "_mean"][:]) / moments[what + "_std"][:] for name, what in (("x", "input"), ("y", "output"))]
+    return [torch.from_numpy(values[split == part]).float() for part in (0, 1) for values in found]
+
+
+def training(net, variants, options, place, rows):
+    z, t, *validation = rows or (torch.randn(options.rows, N_IN), torch.randn(options.rows, N_OUT))
+    options.rows, mine = len(z), options.batch // place.ranks
 
     def rate(name):
         gradient = make_gradient(name, net, mine, options.batch, place)
@@ -380,7 +390,16 @@ def training(net, variants, options, place):
             place.sum(net["flat_grad"])
             optimizer.step()
 
-        return place.rate(step, options.batch)
+        def evaluate():
+            identity = {"input_mean": torch.zeros(z.shape[1]), "input_std": torch.ones(z.shape[1]),
+                        "output_mean": torch.zeros(t.shape[1]), "output_std": torch.ones(t.shape[1])}
+            x, wanted = validation
+            found = torch.empty_like(wanted)
+            with torch.inference_mode():
+                make_inference("predict", "plain", net, identity, len(x))(x, found)
+            return float((found - wanted).square().mean())
+
+        return place.rate(step, options.batch, evaluate, lambda: [net["flat"], optimizer.state_dict()])
 
     return {name: rate(name) for name in variants}
 
@@ -418,6 +437,7 @@ def main():
     parser.add_argument("--variants", help="only these, separated by commas; inference takes NAME@BLOCK")
     parser.add_argument("--batch", type=int, default=1000, help="global batch of a training step, split over the ranks")
     parser.add_argument("--rows", type=int, default=360000)
+    parser.add_argument("--data", help="of a training: a prepared file instead of random rows")
     options = parser.parse_args()
     if not options.check and not options.bench:
         parser.error("say --check or --bench")
@@ -427,9 +447,10 @@ def main():
         every = {*TRAIN_VARIANTS, *INFERENCE_VARIANTS["jacobian"]}
         check(options.check, lambda f, agreement: compare(f, agreement, chosen or every, place))
     torch.manual_seed(1)
-    net = build_network(N_IN, N_OUT, HIDDEN, LAYERS)
+    rows = read(options.data) if options.data else None
+    net = build_network(*([t.shape[1] for t in rows[:2]] if rows else (N_IN, N_OUT)), HIDDEN, LAYERS)
     if options.bench == "train":
-        rates = training(net, chosen or TRAIN_VARIANTS, options, place)
+        rates = training(net, chosen or TRAIN_VARIANTS, options, place, rows)
     else:
         rates = inference(options.bench, net, chosen or INFERENCE_VARIANTS[options.bench], options, place)
     place.report(rates, job=options.bench)

@@ -135,7 +135,7 @@ def draw(signals, image):
     return ((out - mean[None, :, None, None]) / std[None, :, None, None]).view(n, c, 3, image, image)
 
 
-def rate(o, place, a, x, labels, variant):
+def rate(o, place, a, x, labels, validation, variant):
     net = Network(a).train()
     params = list(net.parameters())
     flat = torch.zeros(sum(p.numel() for p in params))
@@ -159,7 +159,15 @@ def rate(o, place, a, x, labels, variant):
         flat.mul_(torch.clamp(1.0 / (flat.norm() + 1e-6), max=1.0))
         optimizer.step()
 
-    return place.rate(step, o.batch)
+    def evaluate():
+        net.eval()
+        with torch.inference_mode():
+            hits = sum(float((net(part.view(-1, *part.shape[2:])).argmax(1) == wanted).sum())
+                       for part, wanted in zip(*(t.split(256) for t in validation)))
+        net.train()
+        return hits / len(validation[0])
+
+    return place.rate(step, o.batch, evaluate, lambda: [net.state_dict(), optimizer.state_dict()])
 
 
 def bench(o, place):
@@ -172,18 +180,22 @@ def bench(o, place):
     else:
         a.update(dim=768, layers=12, heads=12, head_dim=64, mlp=3072, mlp_norm="post", hidden=[512])
     with h5py.File(o.data) as f:
-        signals, labels = torch.from_numpy(f["train/signals"][:4096]), torch.from_numpy(f["train/labels"][:4096]).long()
-        mean, std = torch.from_numpy(f.attrs["channel_mean"]), torch.from_numpy(f.attrs["channel_std"])
-    signals, labels, mean, std = (place.to(t) for t in (signals, labels, mean, std))
-    if o.input == "signal":
-        x = ((signals - mean[None, :, None]) / std[None, :, None]).float().view(-1, 9, 128 // 16, 16)
-    else:
-        x = draw(signals[:8 * o.batch], image)
-        labels = labels[:len(x)]
-    del signals
+        mean, std = (place.to(torch.from_numpy(f.attrs["channel_" + name])) for name in ("mean", "std"))
+        count = f["train/labels"].shape[0] if o.training else 4096
+
+        def windows(split):
+            signals = place.to(torch.from_numpy(f[split + "/signals"][:count]))
+            labels = place.to(torch.from_numpy(f[split + "/labels"][:count]).long())
+            if o.input == "signal":
+                return ((signals - mean[None, :, None]) / std[None, :, None]).float().view(-1, 9, 128 // 16, 16), labels
+            x = draw(signals[:8 * o.batch], image)
+            return x, labels[:len(x)]
+
+        x, labels = windows("train")
+        validation = windows("val") if o.training else None
     tokens = 128 // 16 if o.input == "signal" else (image // 16) ** 2
     kernel = place.attention(o.batch * a["channels"], a["heads"], tokens, a["head_dim"], dropout=a["encoder_dropout"])
-    place.report({variant: rate(o, place, a, x, labels, variant) for variant in o.variants.split(",")}, attention=kernel)
+    place.report({variant: rate(o, place, a, x, labels, validation, variant) for variant in o.variants.split(",")}, attention=kernel)
     place.leave()
 
 

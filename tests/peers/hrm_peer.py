@@ -327,7 +327,9 @@ def bench(a, place):
             torch.compiler.cudagraph_mark_step_begin()
         trainer.step(*batch())
 
-    rate = place.rate(step, a.batch)
+    test = torch.randint(1, a.vocab, (a.test, a.seq_len))
+    rate = place.rate(step, a.batch, lambda: [evaluate(net, part, a.halt_max_steps) for part in test.split(a.eval_batch)],
+                      lambda: [net.p, net.table, trainer.average])
     kernel = {}
     if a.form != "mlp_t":
         kernel["attention"] = place.attention(a.batch, a.heads, net.length, a.hidden // a.heads)

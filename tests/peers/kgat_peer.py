@@ -383,6 +383,15 @@ def bench(args, place):
 
         return run
 
+    def epoch():
+        nonlocal ab
+        run_cf, run_kg = step(cf, cf_batch, lambda *b: cf_loss(*ab, *b, 1e-5, True)), step(kg, kg_batch, lambda *b: kg_loss(*b, 1e-5, "grouped"))
+        for _ in range(len(train[1]) // args.batch + 1):
+            run_cf()
+        for _ in range(len(graph.head) // (2 * args.batch) + 1):
+            run_kg()
+        ab = graph.matrices(model.attention(graph))
+
     ranking = {}
 
     def evaluation(block):
@@ -399,11 +408,13 @@ def bench(args, place):
         "kg": (2 * args.batch, "triples", {variant: step(kg, kg_batch, lambda *b, v=variant: kg_loss(*b, 1e-5, v))
                                            for variant in ("grouped", "bmm")[place.whole:]}),  # no graph can read counts back
         "attention": (len(graph.head), "triples", {"per_relation": lambda: model.attention(graph)}),
+        "epoch": (len(train[1]), "interactions", {"grouped": epoch}),
         "evaluation": (test_users, "users", {f"blocks of {b}": (lambda b=b: evaluation(b)) for b in (256, 1024, 4096)}),
     }
     for job in args.bench.split(","):
         amount, unit, variants = jobs[job]
-        rates = {name: place.rate(step, amount) for name, step in variants.items()}
+        state = lambda: [model.p, cf.state_dict(), kg.state_dict()]
+        rates = {name: place.rate(step, amount, lambda: evaluation(1024), state) for name, step in variants.items()}
         place.report(rates, job=job, data=os.path.basename(args.data), unit=unit, seconds=amount / max(rates.values()))
 
 

@@ -447,7 +447,8 @@ def bench(o, place):
         o.chunk, o.sdpa = next((int(p[5:]) for p in parts if p.startswith("chunk")), 0), "sdpa" in parts
         net = Network(o, data.items)
         loss_sum = place.compile(net.loss_sum, dynamic=False) if "compiled" in parts else net.loss_sum
-        step = step_of(net, adam(o, net, o.lr, place.fused()), o, place, loss_sum)
+        optimizer = adam(o, net, o.lr, place.fused())
+        step = step_of(net, optimizer, o, place, loss_sum)
         order = torch.randperm(len(data.user), generator=place.generator(7))
 
         def users():
@@ -455,7 +456,8 @@ def bench(o, place):
                 yield [order[(k * o.batch) % (len(order) - o.batch):][:o.batch].chunk(place.ranks)[place.rank]]
 
         share, rounds = place.ahead(users().__next__), 4 if place.device == "cuda" or place.whole else 0
-        return place.rate(lambda: step(data.batch(*share(), generator, rounds)), o.batch)
+        return place.rate(lambda: step(data.batch(*share(), generator, rounds)), o.batch,
+                          lambda: evaluate(net, data, "valid"), lambda: [net.state_dict(), optimizer.state_dict()])
 
     rates = {name: rate(name) for name in o.variants.split(",")}
     mask = torch.ones(o.batch, 1, o.maxlen, o.maxlen, dtype=torch.bool)

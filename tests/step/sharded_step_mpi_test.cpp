@@ -88,19 +88,23 @@ TEST_SUITE("step.sharded_step") {
   }
 
   TEST_CASE("reproducible: the bits do not depend on ranks and threads") {
-    ToyTask model(DType::f32, 1000);
-    model.in_cache = 7;
     const auto alone = make_self_communicator();
-    ShardedStep reference(*alone, model, {.threads = 1, .shards = 16, .reproducible = true});
-    for (const int threads : {1, 2, 3}) {
-      ShardedStep step(test_world().communicator(), model, {.threads = threads, .shards = 16, .reproducible = true});
-      for (const std::int64_t count : {1, 2, 15, 16, 17, 500, 777}) {
-        for (const std::int64_t micro : {0, 100}) {
-          const StepSums expected = reference.run(batch_of(count, micro)), sums = step.run(batch_of(count, micro));
-          CAPTURE(count);
-          CHECK(sums.loss == expected.loss);
-          CHECK(sums.weight == expected.weight);
-          CHECK(std::memcmp(step.gradient().raw(), reference.gradient().raw(), step.gradient().size_bytes()) == 0);
+    for (const std::int64_t shards : {16, 64}) {
+      ToyTask model(DType::f32, 1000);
+      model.in_cache = 7;
+      if (shards == 64) model.most_rows = 7;  // threads share rows
+      ShardedStep reference(*alone, model, {.threads = 1, .shards = shards, .reproducible = true});
+      for (const int threads : {1, 2, 3, 9}) {
+        ShardedStep step(test_world().communicator(), model,
+                         {.threads = threads, .shards = shards, .reproducible = true});
+        for (const std::int64_t count : {1, 2, 15, 16, 17, 500, 777}) {
+          for (const std::int64_t micro : {0, 100}) {
+            const StepSums expected = reference.run(batch_of(count, micro)), sums = step.run(batch_of(count, micro));
+            CAPTURE(count);
+            CHECK(sums.loss == expected.loss);
+            CHECK(sums.weight == expected.weight);
+            CHECK(std::memcmp(step.gradient().raw(), reference.gradient().raw(), step.gradient().size_bytes()) == 0);
+          }
         }
       }
     }

@@ -35,6 +35,10 @@ void all_gather_parts(Communicator& comm, std::span<T> all, const Part& part, co
 /// subtrees.
 std::vector<ShardRange> aligned_subtrees(ShardRange range);
 
+/// The largest number of partial sums at a time if one thread adds the vectors of these shards in order, siblings as
+/// soon as both are there: log2(n) + 1 for an aligned subtree of n shards.
+std::int64_t partial_sums(ShardRange range);
+
 /// Sums elements [first, last) of 2^k vectors in one binary tree over their numbers: ((v0+v1)+(v2+v3))+... Local to the
 /// process. Threads may call it concurrently for disjoint elements. Reads each vector once; blocks stay in the L1
 /// cache.
@@ -44,17 +48,21 @@ std::vector<ShardRange> aligned_subtrees(ShardRange range);
 template <class T>
 void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, std::int64_t last, std::span<T> out);
 
-/// A vector and its position among the leaves of a tree.
+/// A subtree with a known sum.
 template <class T>
 struct TreeLeaf {
-  std::int64_t number;
+  ShardRange range;
   const T* values;
 };
-/// Computes the bits of tree_sum() of `vectors` = 2^k vectors, all zero except `leaves`. Reads only the leaves.
-///
-/// shapes   leaves by ascending number, at least one, their values (n);  out (n), none of them
+/// Writes elements [first, last) of the sum over the aligned subtree `tree`, which the leaves cover in order, to
+/// out[0, last - first); `out` may be one of the leaves.
 template <class T>
-void sparse_tree_sum(std::span<const TreeLeaf<T>> leaves, std::int64_t vectors, std::span<T> out);
+void add_tree(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::int64_t first, std::int64_t last, T* out);
+/// Computes the bits of 0 + tree_sum() where all leaves that are not given are zero: no element of the sum is -0.
+///
+/// shapes   leaves in order, at least one, their values (n);  out (n), none of them
+template <class T>
+void sparse_tree_sum(std::span<const TreeLeaf<T>> leaves, ShardRange tree, std::span<T> out);
 
 /// Sums the vectors of all shards in one fixed binary tree over shard numbers: ((s0+s1)+(s2+s3))+... The result does
 /// not depend on the number of ranks, and every rank receives the same bits. Collective.

@@ -51,6 +51,9 @@ class ShardModel {
   virtual std::int64_t samples_in_cache() const { return 0; }
   /// The smallest useful shard, in samples: a smaller one would not fill the vector units.
   virtual std::int64_t least_shard() const { return 1; }
+  /// With run.reproducible, the smallest shard whose gradient costs little to keep apart, in samples; 0: more shards than
+  /// in the default mode cost more in any case.
+  virtual std::int64_t least_tree_shard() const { return least_shard(); }
   /// loss() as a network that one kernel can train, if it is such a network; draw() must then set DrawnShard::rows.
   virtual std::optional<DenseNetwork> dense_network() const { return {}; }
   /// The number of rows of the shard's samples, such as tokens, if shards of the same count differ in it; else 0.

@@ -94,8 +94,8 @@ struct RunConfig {
     std::int64_t check_every = 0;  ///< steps
     bool check_collectives = false;
     std::int64_t bucket_bytes = 0, gpu_bucket_bytes = 0, gpu_row_bytes = 0;
-    std::string compress;  ///< none | bf16
-    std::int64_t shards = 16;
+    std::string compress;              ///< none | bf16
+    std::int64_t shards = 0;           ///< 0: shards() decides
     std::string parallel;              ///< ddp | dp
     std::int64_t replicas = 1;         ///< dp on the CPU: devices that the process simulates
     std::vector<std::string> gpu_ids;  ///< GPU numbers; empty: all visible GPUs
@@ -114,8 +114,15 @@ struct RunConfig {
   /// Whether run.resume names a checkpoint.
   bool resumes_file() const { return run.resume != "auto" && run.resume != "never"; }
   RowOptions row_options() const;
+  /// dist.shards. For 0 it is 16 or, with run.reproducible on CPUs, the largest power of two from 16 to 256 whose shards
+  /// have at least `least` of the batch's samples: a number that depends on neither ranks nor threads.
+  ///
+  /// samples  of a micro-batch
+  /// least    ShardModel::least_tree_shard(); 0: the program has another use for the shards, so they are 16
+  std::int64_t shards(std::int64_t samples = 0, std::int64_t least = 0) const;
   /// threads  per rank
-  StepOptions step_options(int threads) const;
+  /// shards   shards()
+  StepOptions step_options(int threads, std::int64_t shards) const;
   /// Whether one process drives several GPUs (dp on GPUs): each GPU has a thread that is a rank.
   bool threads_are_ranks() const { return dist.parallel == "dp" && run.device == "cuda"; }
   /// Ranks, or dp replicas on the CPU. errors  Error (usage): dp on the CPU with several processes

@@ -64,6 +64,7 @@ struct TaskNeeds {
   std::int64_t data_rows = 0;                   ///< the number of such rows, of all splits
   double activation_bytes_per_sample = 0;       ///< for the samples that a thread, or the GPU, computes at a time
   std::int64_t least_shard = 1;                 ///< ShardModel::least_shard()
+  std::int64_t least_tree_shard = 0;            ///< ShardModel::least_tree_shard()
   std::int64_t samples_in_cache = 0;            ///< ShardModel::samples_in_cache()
   bool rows_vary = false;                       ///< ShardModel::rows(): a GPU computes more rows than the samples have
   double scratch_bytes = 0;                     ///< further memory of a thread

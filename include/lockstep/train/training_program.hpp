@@ -56,6 +56,7 @@ struct ProgramFacts {
   std::string backend;         ///< the library that reduces gradients over ranks
   bool sends_buckets = false;  ///< the gradient is sent in the buckets of gradient_messages() during the backward pass
   std::int64_t least_shard = 1;                                 ///< ShardModel::least_shard()
+  std::int64_t shards = 0;                                      ///< of a batch; 0: RunConfig::shards()
   std::vector<std::pair<std::string, std::string>> lines = {};  ///< of the banner: batches, and its own decisions
 };
 

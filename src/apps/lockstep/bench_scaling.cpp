@@ -51,7 +51,7 @@ StepWork step_work(const World& world, const RunConfig& config, Task& model, con
   work.bucket_bytes = gradient_messages(model.params(), bucket_bytes, element);
   work.overlap = work.bucket_bytes.size() > 1;
   work.embeddings_first = embeddings_first(model.params(), bucket_bytes);
-  work.shards = std::min(config.dist.shards, measured.batch / measured.facts.least_shard) / measured.threads;
+  work.shards = std::min(config.shards(), measured.batch / measured.facts.least_shard) / measured.threads;
   return work;
 }
 

@@ -186,7 +186,8 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
             << (on_gpu ? std::string("a GPU") : join(threads, " threads")) << " each; " << needs.parameters
             << " parameters; " << batch << " samples per batch\n";
   const bool by_shards = !on_gpu && !needs.gradient_buffers && needs.owned_parameters == 0;  // as ShardedStep
-  if (const std::string idle = idle_threads(c.step_options(static_cast<int>(threads)), a.ranks);
+  if (const std::string idle =
+          idle_threads(c.step_options(static_cast<int>(threads), c.shards(batch, needs.least_tree_shard)), a.ranks);
       by_shards && !idle.empty())
     std::cout << "warning: " << idle << "\n";
   std::cout << "\nMemory of a rank" << (on_gpu ? "'s GPU" : "") << "\n";
@@ -198,7 +199,7 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
           : join(m.gradient_buffers, ": one per ",
                  !c.run.reproducible ? "thread"
                  : needs.row_sparse  ? "shard of this rank, per thread"
-                                     : "shard of this rank",
+                                     : "partial sum of a thread's shards",
                  ", and the sum", needs.table_rows > 0 ? "; of the table, the rows that each touches" : ""));
   if (needs.owned_parameters > 0) row("gradient of own rows", m.own_gradient);
   row("optimizer state", m.state, c.optim.name);

@@ -40,8 +40,15 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kStartFile = ".start";
 
+/// The value of dist.shards in a checkpoint.
+std::int64_t shards_of(const CheckpointReader& reader) {
+  for (const IniEntry& entry : read_ini(reader.config(), reader.path().string()))
+    if (entry.key == "dist.shards") return std::stoll(entry.value);
+  return 0;
+}
+
 /// The checkpoint to continue from, or "". Logs the checkpoints that it refuses, with the reason. Sets
-/// config.first_devices and first_isa. Call it on rank 0.
+/// config.first_devices, first_isa and dist.shards. Call it on rank 0.
 fs::path choose_checkpoint(const Options& options, RunConfig& config) {
   const CheckpointFolder folder(config.run.dir);
   fs::path chosen = config.run.resume;
@@ -63,12 +70,26 @@ fs::path choose_checkpoint(const Options& options, RunConfig& config) {
   std::string list;
   for (const std::string& key : options.differences(reader.config(), chosen.string())) list += "\n  " + key;
   require_usage(list.empty(), "checkpoint ", chosen.string(), " is of another configuration:", list);
+  const std::int64_t shards = shards_of(reader), asked = std::exchange(config.dist.shards, shards);
+  require_usage(asked == 0 || asked == shards, "checkpoint ", chosen.string(), " is of another configuration:\n  ",
+                "dist.shards: ", shards, " there, ", asked, " here");
   config.first_devices = reader.devices();
   config.first_isa = reader.isa();
   const std::string then = trained_precision(reader), now = config.precision();
   log::info("continuing from ", chosen.string(), ", step ", reader.state().step,
             then == now ? "" : join("; the steps up to here were computed in ", then, ", the next ones in ", now));
   return chosen;
+}
+
+/// Sets dist.shards of a new reproducible run, so that its checkpoints name the number. Call it on rank 0.
+void choose_shards(RunConfig& config, int ranks) {
+  if (!config.run.reproducible || config.dist.shards > 0) return;
+  try {
+    const std::int64_t batch = config.global_batch(ranks);
+    config.dist.shards = config.shards(batch, needs_of(config, ranks, batch).least_tree_shard);
+  } catch (const Error&) {
+    // Loading the data refuses these options with a message.
+  }
 }
 
 /// Whether this is a later start of a requeued Slurm job that has written checkpoints since its first start. Slurm
@@ -90,10 +111,12 @@ bool continues_its_own_job(const fs::path& run_dir, const std::string& start) {
   return false;
 }
 
-/// Broadcasts what rank 0 has read about the run's first start, which determines batch and learning rate. Collective.
+/// Broadcasts what rank 0 has read about the run's first start, which determines batch, shards and learning rate.
+/// Collective.
 void share_first_start(World& world, RunConfig& config) {
   Communicator& comm = world.communicator();
   comm.broadcast(std::as_writable_bytes(std::span(&config.first_devices, 1)), 0, "number of devices");
+  comm.broadcast(std::as_writable_bytes(std::span(&config.dist.shards, 1)), 0, "number of shards");
   config.first_isa = comm.broadcast_text(config.first_isa, 0, "instruction set");
 }
 
@@ -106,10 +129,13 @@ fs::path open_run(World& world, const Options& options, RunConfig& config, TakeO
   // Chosen before the model is made, because the checkpoint determines batch and learning rate.
   fs::path checkpoint;
   world.together("choosing the checkpoint", [&] {
-    if (world.rank() == 0) checkpoint = choose_checkpoint(options, config);
+    if (world.rank() != 0) return;
+    checkpoint = choose_checkpoint(options, config);
+    if (checkpoint.empty()) choose_shards(config, world.size());
   });
   checkpoint = world.communicator().broadcast_text(checkpoint.string(), 0, "checkpoint's name");
   share_first_start(world, config);
+  config.text = options.ini();
   return checkpoint;
 }
 

@@ -96,7 +96,7 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   needs.data_rows = static_cast<std::int64_t>(split.size());
   needs.row_bytes = 4 * static_cast<double>(columns);
   needs.data_bytes = rows * (needs.row_bytes + 4);
-  needs.least_shard = EmulatorTask::kLeastShard;
+  needs.least_shard = needs.least_tree_shard = EmulatorTask::kLeastShard;
   const std::int64_t directions = loss_.jacobian > 0 ? jacobian_directions(loss_.directions, arch.n_in, arch.n_out) : 0;
   const auto element = static_cast<double>(size_bytes(dtype));
   if (step.on_gpu && loss_.jacobian == 0)

@@ -166,7 +166,7 @@ TaskNeeds HrmConfig::needs(const std::filesystem::path& path, DType dtype, const
                  : 8 * d;
   needs.activation_bytes_per_sample = static_cast<double>(size_bytes(dtype)) * static_cast<double>(arch.length()) *
                                       (blocks * (mixing + 3 * i) + 24 * d);
-  needs.least_shard = HrmTask::least_shard(arch);
+  needs.least_shard = needs.least_tree_shard = HrmTask::least_shard(arch);
   return needs;
 }
 

@@ -220,7 +220,8 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
   const bool spread = step.ranks > 1 && !step.on_gpu && options.mode != KgatMode::replicate;
   if (spread) needs.data_bytes += static_cast<double>(nodes * shared) * static_cast<double>(size_bytes(dtype));
   // Arrays of the propagation; of a step on interactions, the rows of users and two items and their gradients; of a
-  // step on triples, the gradient of each chunk's projection. Two optimizers update the embeddings.
+  // step on triples, the gradient of each chunk's projection. Two optimizers update the embeddings, and store the last
+  // step of every row.
   const auto element = static_cast<double>(size_bytes(dtype));
   const double adjacencies = options.node_dropout > 0 ? 3 : 1;
   const double rows = 6 * static_cast<double>(step.samples * arch.final_width());
@@ -231,7 +232,7 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
   needs.rank_bytes =
       element * (static_cast<double>(nodes * (columns + widest)) + adjacencies * static_cast<double>(nnz) + rows +
                  2 * projections + segments * static_cast<double>(aggregators)) +
-      static_cast<double>(nodes * outputs);
+      static_cast<double>(nodes * (outputs + 16));
   needs.gradient_buffers = 1;
   if (options.triples) needs.parameters_with_two_states = nodes * arch.embed_dim;
   if (step.on_gpu)  // the graph, and KgatSampler::tables()
@@ -279,8 +280,10 @@ TaskNeeds BprmfConfig::needs(const std::filesystem::path& path, DType dtype, con
   needs.data_bytes = 8.0 * static_cast<double>(size("n_nodes") * 3 + needs.train_samples + size("n_cf_test") +
                                                2 * size("n_ckg_triples")) +
                      20.0 * static_cast<double>(size("nnz"));
-  // The rows of users and two items and their gradients, of this step and the one before.
-  needs.rank_bytes = 12 * static_cast<double>(size_bytes(dtype)) * static_cast<double>(step.samples * model_.embed_dim);
+  // The rows of users and two items and their gradients, of this step and the one before; the last step of every row.
+  needs.rank_bytes =
+      12 * static_cast<double>(size_bytes(dtype)) * static_cast<double>(step.samples * model_.embed_dim) +
+      8 * static_cast<double>(size("n_users") + size("n_items"));
   needs.gradient_buffers = 0;
   return needs;
 }

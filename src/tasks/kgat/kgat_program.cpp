@@ -20,7 +20,7 @@ namespace {
 KgatStepOptions step_options(World& world, const RunConfig& config, const KgatTask::Options& o, Device device) {
   return {.mode = o.mode.value_or(device.is_cuda() ? KgatMode::replicate : KgatMode::nested_rows),
           .row_threshold = o.row_threshold,
-          .segments = config.dist.shards,
+          .segments = config.shards(),
           .cf_l2 = o.cf_l2,
           .kg_l2 = o.kg_l2,
           .message_dropout = o.message_dropout,
@@ -29,8 +29,8 @@ KgatStepOptions step_options(World& world, const RunConfig& config, const KgatTa
           .reproducible = config.run.reproducible,
           .parallel_edges = o.parallel_edges,
           .clip_norm = config.optim.clip_norm,
-          .backend = config.step_options(1).backend,
-          .graphs = config.step_options(1).graphs,
+          .backend = config.step_options(1, 1).backend,
+          .graphs = config.step_options(1, 1).graphs,
           .timeout_s = config.dist.timeout,
           .world = &world,
           .optimizer = config.optim};

@@ -56,7 +56,7 @@ class ItemShardProgram final : public TrainingProgram {
         threads_(threads),
         samples_(task.size(Split::train)),
         batch_(checked_batch(config, world.size(), samples_)),
-        shards_(config.dist.shards),
+        shards_(config.shards()),
         mine_(shards_of(shards_, comm_.rank(), comm_.size())),
         items_{.rows = table_.value.slice(1, task.data().n_items), .ids = {}, .bias = {}, .parts = shards_},
         own_(elements_of(comm_.rank())),
@@ -483,8 +483,8 @@ void require_item_shards(const RunConfig& c, std::int64_t items, int ranks) {
       "; set batch.accumulate = 1, or dist.items = replicate");
   ask(c.dist.compress == "none", "sends gradients in full precision, but dist.compress = ", c.dist.compress,
       "; set dist.compress = none, or dist.items = replicate");
-  ask(std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)) && c.dist.shards >= ranks,
-      "dist.shards = ", c.dist.shards, " must be a power of two and at least the number of ranks, ", ranks);
+  ask(std::has_single_bit(static_cast<std::uint64_t>(c.shards())) && c.shards() >= ranks, "dist.shards = ", c.shards(),
+      " must be a power of two and at least the number of ranks, ", ranks);
   ask(items >= ranks, "the data set has ", items, " items for ", ranks,
       " ranks; start fewer ranks, or set dist.items = replicate");
 }

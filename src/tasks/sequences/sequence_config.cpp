@@ -221,6 +221,7 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
   const double longer = (static_cast<double>(longest) / std::max(1.0, mean) - 1) / std::sqrt(group);
   needs.activation_bytes_per_sample = mean * (1 + longer) * values * static_cast<double>(size_bytes(dtype));
   needs.samples_in_cache = cached;
+  needs.least_tree_shard = SequenceTask::least_tree_shard(arch);
   needs.rows_vary = true;
 
   const auto size = static_cast<double>(size_bytes(real_dtype(dtype)));

@@ -128,6 +128,11 @@ std::int64_t SequenceTask::samples_in_cache(const SasRecArch& arch) {
   return sampled ? std::max<std::int64_t>(1, 40000 / (arch.slots * arch.hidden)) : 0;
 }
 
+std::int64_t SequenceTask::least_tree_shard(const SasRecArch& arch) {
+  // The exact softmax reads all items for each shard, and dist.items = shard divides them into as many parts.
+  return arch.loss.kind == ItemLoss::Kind::softmax ? 0 : std::max<std::int64_t>(1, 128 / arch.slots);
+}
+
 SequenceBatch SequenceTask::batch(Arena& arena, const Shard& shard) const {
   const profile::Span span("batch", profile::Kind::phase);
   const ItemLoss& kind = network_.arch().loss;
@@ -182,7 +187,7 @@ std::vector<FlatRange> SequenceTask::norm_ranges() {
 std::unique_ptr<TrainingProgram> SequenceTask::make_program(World& world, const RunConfig& config, int threads) {
   const bool shard = options_.shard_items;
   if (network_.arch().loss.kind == ItemLoss::Kind::softmax && (shard || config.run.reproducible))
-    network_.set_item_parts(config.dist.shards);
+    network_.set_item_parts(config.shards());
   if (!shard) return ShardTask::make_program(world, config, threads);
   return make_item_shard_program(world, config, *this, threads);
 }

@@ -83,7 +83,7 @@ class FaultyProgram final : public TrainingProgram {
         model_(model),
         ranges_(trainable_ranges(model.params())),
         optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
-        step_(world.communicator(), model, config.step_options(threads)) {}
+        step_(world.communicator(), model, config.step_options(threads, config.shards())) {}
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override {
     const StepSums sums = step_.run({.seed = config_.run.seed,
                                      .epoch = state.epoch,

@@ -47,6 +47,10 @@ TEST_SUITE("train.programs.resume") {
     const std::string fits = lockstep_program(1, 2, training("other", "1", {"--dist.shards", "2"})).err;
     check_mentions(fits, "17 on 1 rank\n");
     CHECK_FALSE(contains(fits, "busy"));
+    const std::string go_on = "reproducible over 2 shards";  // those of the first start
+    check_ended(lockstep_program(1, 1, training("other", "2")), 0, go_on);
+    check_ended(lockstep_program(1, 1, training("other", "3", {"--dist.shards", "4"})), 2,
+                "dist.shards: 2 there, 4 here");
   }
 
   TEST_CASE("default mode: ranks and threads change the weights by rounding alone, and an evaluation not at all") {

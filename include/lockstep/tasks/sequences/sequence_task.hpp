@@ -93,6 +93,8 @@ class SequenceTask : public ShardTask {
   std::int64_t samples_in_cache() const override { return samples_in_cache(network_.arch()); }
   /// The number of samples with 40,000 features. 0 for losses over many items, whose cost the targets of a shard share.
   static std::int64_t samples_in_cache(const SasRecArch& arch);
+  std::int64_t least_tree_shard() const override { return least_tree_shard(network_.arch()); }
+  static std::int64_t least_tree_shard(const SasRecArch& arch);
   /// Mean over the training windows; attention counts only the keys that a query sees.
   SampleWork work() const override { return {flops_per_sample_}; }
   void save(H5File& file) const override;
