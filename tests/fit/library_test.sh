@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # library_test.sh LIBRARY INCLUDE FORTRAN: liblockstep_train shows the functions of its two headers and nothing else, has at
-# most 5 MB without symbols, and needs nothing but MPI, HDF5, Boost.Program_options, zlib
+# most 5 MB without symbols, and needs nothing but MPI, HDF5, zlib
 # and the compiler's libraries. Its Fortran module has all.
 set -euo pipefail
 library=$1 include=$2 fortran=$3 status=0
@@ -20,7 +20,7 @@ if [ -z "${LOCKSTEP_SANITIZE:-}" ]; then
 fi
 for needed in $(readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
   case $needed in
-    libmpi*|libopen-*|libhdf5*|libboost_program_options*|libz.so*|libgomp.so*|libstdc++.so*|libm.so*|libgcc_s.so*|libc.so*|libpthread.so*|ld-linux*) ;;
+    libmpi*|libopen-*|libhdf5*|libz.so*|libgomp.so*|libstdc++.so*|libm.so*|libgcc_s.so*|libc.so*|libpthread.so*|ld-linux*) ;;
     *) complain "the library needs $needed" ;;
   esac
 done
