@@ -169,7 +169,7 @@ std::string Session::where() const {
 }
 
 void Session::set_moments(Moments moments) {
-  require_usage(!task_, "setting the moments of a session: it has taken ", state_.step,
+  require_usage(!learner_, "setting the moments of a session: it has taken ", state_.step,
                 " steps; set them before the first one");
   check_moments(moments, n_in_, n_out_, "the moments of the session");
   moments_ = std::move(moments);
@@ -211,7 +211,12 @@ void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y
 template void Session::observe(std::int64_t, StateView<const float>, StateView<const float>, std::span<const float>);
 template void Session::observe(std::int64_t, StateView<const double>, StateView<const double>, std::span<const double>);
 
-void Session::build(Moments moments) {
+Session::Learner::Learner(World& world, const RunConfig& config, ObservedTask::Options options, EmulatorData data)
+    : task(std::move(options), std::move(data)), program(world, config, task, static_cast<int>(config.run.threads)) {
+  if (config.optim.ema > 0) ema.emplace(task.params(), config.optim.ema);
+}
+
+std::unique_ptr<Session::Learner> Session::build(Moments moments) {
   EmulatorData data;
   data.path = "observed columns";
   data.moments = std::move(moments);
@@ -219,9 +224,13 @@ void Session::build(Moments moments) {
   data.x = Tensor(nullptr, DType::f32, {0, n_in_}, Device{});
   data.y = Tensor(nullptr, DType::f32, {0, n_out_}, Device{});
   const auto& kind = static_cast<const EmulatorConfig&>(*config_.task);
-  task_.emplace(kind.model_options(config_.dtype(), config_.run.seed), std::move(data));
-  program_.emplace(world_, config_, *task_, static_cast<int>(config_.run.threads));
-  if (config_.optim.ema > 0) ema_.emplace(task_->params(), config_.optim.ema);
+  return std::make_unique<Learner>(world_, config_, kind.model_options(config_.dtype(), config_.run.seed),
+                                   std::move(data));
+}
+
+bool Session::same_on_all(std::uint64_t hash, const char* what) {
+  Communicator& comm = world_.communicator();
+  return comm.all_reduced(hash, ReduceOp::max, what) == comm.all_reduced(hash, ReduceOp::min, what);
 }
 
 void Session::share_columns(const Parts& part) {
@@ -325,32 +334,29 @@ double Session::step() {
   world_.together("training step", [&] {
     if (!refused.empty()) throw Error(Fault::data, refused + "; the step is not taken");
   });
-  if (!program_) {
+  if (!learner_) {
     const bool given = world_.communicator().agree(moments_.has_value(), "moments of the session");
     const bool none = world_.communicator().agree(!moments_.has_value(), "moments of the session");
     require_usage(given || none,
                   "training step: some ranks have set moments, others have not; set them on all or none");
     Moments moments = given ? *moments_ : moments_of_columns();
     require_usage(given || samples_ > 0, kNoColumns);
-    world_.together("building the network", [&] { build(std::move(moments)); });
     std::uint64_t hash = 0;
-    for (const auto& [name, part] : kMoments) {
-      const std::vector<double>& values = task_->data().moments.*part;
-      hash = hash64(values.data(), values.size() * sizeof(double), hash);
-    }
-    const bool same = world_.communicator().all_reduced(hash, ReduceOp::max, "moments") ==
-                      world_.communicator().all_reduced(hash, ReduceOp::min, "moments");
-    if (!same) {
-      unbuild();
-      throw Error(Fault::usage, "training step: the ranks have set different moments; set the same on all");
-    }
+    for (const auto& [name, part] : kMoments)
+      hash = hash64((moments.*part).data(), (moments.*part).size() * sizeof(double), hash);
+    require_usage(same_on_all(hash, "moments"),
+                  "training step: the ranks have set different moments; set the same on all");
+    std::unique_ptr<Learner> made;
+    world_.together("building the network", [&] { made = build(std::move(moments)); });
+    learner_ = std::move(made);
   }
-  share_columns([&](std::int64_t samples, int rank) { return program_->part(samples, rank); });
+  ObservedProgram& program = learner_->program;
+  share_columns([&](std::int64_t samples, int rank) { return program.part(samples, rank); });
   require_usage(samples_ > 0, kNoColumns);
-  world_.together("training step", [&] { task_->observe(first_, columns_); });
-  program_->expect(samples_);
+  world_.together("training step", [&] { learner_->task.observe(first_, columns_); });
+  program.expect(samples_);
   world_.at("train", state_.step);
-  const StepResult done = program_->step(state_, schedule_->lr(state_.step, 0), ema_ ? &*ema_ : nullptr, 0);
+  const StepResult done = program.step(state_, schedule_->lr(state_.step, 0), learner_->average(), 0);
   require_usage(done.outcome->weight > 0, "training step: the weights of all ", samples_, " columns are 0");
   ++state_.step;
   state_.row_decisions = done.row_decisions;
@@ -358,15 +364,15 @@ double Session::step() {
 }
 
 void Session::require_built() const {
-  require_usage(task_.has_value(), "the network does not exist yet: take a step, or set the moments, before");
+  require_usage(learner_ != nullptr, "the network does not exist yet: take a step, or set the moments, before");
 }
 
-CheckpointParts Session::parts() {
-  return {.model = &*task_,
-          .params = &task_->params(),
-          .optimizers = program_->state().optimizers,
-          .vectors = program_->state().vectors,
-          .ema = ema_ ? &*ema_ : nullptr,
+CheckpointParts Session::parts(Learner& learner) {
+  return {.model = &learner.task,
+          .params = &learner.task.params(),
+          .optimizers = learner.program.state().optimizers,
+          .vectors = learner.program.state().vectors,
+          .ema = learner.average(),
           .state = &state_,
           .config = config_.text,
           .seed = config_.run.seed,
@@ -378,8 +384,8 @@ CheckpointParts Session::parts() {
 
 TrainedEmulator Session::network() {
   require_built();
-  const WithAverage with(ema_ ? &*ema_ : nullptr, task_->params());
-  return {task_->emulator().as(config_.dtype()), task_->metadata()};
+  const WithAverage with(learner_->average(), learner_->task.params());
+  return {learner_->task.emulator().as(config_.dtype()), learner_->task.metadata()};
 }
 
 void Session::export_to(const std::string& path) {
@@ -392,7 +398,7 @@ void Session::export_to(const std::string& path) {
 void Session::save(const std::string& path) {
   world_.together("saving the session", [&] {
     require_built();
-    if (world_.rank() == 0) save_checkpoint(path, parts());
+    if (world_.rank() == 0) save_checkpoint(path, parts(*learner_));
   });
 }
 
@@ -405,11 +411,12 @@ std::vector<std::byte> Session::state() {
     append(bytes, std::span(s.data(), s.size()));
   };
   text(variables_text());
-  for (const auto& [name, part] : kMoments) append(bytes, std::span<const double>(task_->data().moments.*part));
+  for (const auto& [name, part] : kMoments) append(bytes, std::span<const double>(learner_->task.data().moments.*part));
   text(pack(state_));
-  const std::int64_t steps = parts().optimizers.front().optimizer->steps();
+  const CheckpointParts all = parts(*learner_);
+  const std::int64_t steps = all.optimizers.front().optimizer->steps();
   append(bytes, std::span(&steps, 1));
-  for (const NamedTensor& array : arrays_of(parts())) {
+  for (const NamedTensor& array : arrays_of(all)) {
     text(join(array.name, " ", array.value.dtype(), " ", array.value.shape()));
     append(bytes, std::span(static_cast<const std::byte*>(array.value.raw()), array.value.size_bytes()));
   }
@@ -421,8 +428,11 @@ std::vector<std::byte> Session::state() {
 }
 
 void Session::set_state(std::span<const std::byte> bytes) {
+  StateHead head;
+  TrainState state;
+  std::unique_ptr<Learner> made;
   world_.together("continuing from a state", [&] {
-    StateHead head, ours;
+    const StateHead ours;
     require_data(bytes.size() >= sizeof head, "a state of ", bytes.size(), " bytes: it is cut");
     std::memcpy(&head, bytes.data(), sizeof head);
     require_usage(std::memcmp(head.mark, ours.mark, sizeof head.mark) == 0,
@@ -452,20 +462,22 @@ void Session::set_state(std::span<const std::byte> bytes) {
       values.resize(static_cast<std::size_t>(std::string_view(name).starts_with("input") ? n_in_ : n_out_));
       take(values.data(), values.size() * sizeof(double));
     }
-    const TrainState state = unpack(text());
+    state = unpack(text());
     std::int64_t steps = 0;
     take(&steps, sizeof steps);
-    unbuild();
-    build(std::move(moments));
-    for (const NamedTensor& array : arrays_of(parts())) {
+    made = build(std::move(moments));
+    const CheckpointParts all = parts(*made);
+    for (const NamedTensor& array : arrays_of(all)) {
       const std::string here = join(array.name, " ", array.value.dtype(), " ", array.value.shape()), there = text();
-      if (here != there) unbuild();
       require_usage(here == there, "a state of another network or optimizer: ", there, ", here ", here);
       take(const_cast<void*>(static_cast<const void*>(array.value.raw())), array.value.size_bytes());
     }
-    parts().optimizers.front().optimizer->set_steps(steps);
-    state_ = state;
+    all.optimizers.front().optimizer->set_steps(steps);
   });
+  require_usage(same_on_all(head.hash, "state"),
+                "continuing from a state: the ranks have passed different ones; pass the same on all");
+  learner_ = std::move(made);
+  state_ = state;
 }
 
 std::string Session::variables_text() const {

@@ -96,15 +96,19 @@ class Session {
   void share_columns(const Parts& part);
   /// The moments of the observed columns; the same bits however these are divided over ranks. Collective.
   Moments moments_of_columns();
-  void build(Moments moments);
-  void unbuild() {
-    program_.reset();
-    ema_.reset();
-    task_.reset();
-  }
+  /// The network in training. The session has it only once all ranks have built theirs.
+  struct Learner {
+    Learner(World& world, const RunConfig& config, ObservedTask::Options options, EmulatorData data);
+    ObservedTask task;
+    ObservedProgram program;
+    std::optional<Ema> ema;
+    Ema* average() { return ema ? &*ema : nullptr; }
+  };
+  std::unique_ptr<Learner> build(Moments moments);
+  bool same_on_all(std::uint64_t hash, const char* what);
   void require_built() const;
   std::string variables_text() const;
-  CheckpointParts parts();
+  CheckpointParts parts(Learner& learner);
 
   RunConfig config_;
   World world_;
@@ -115,10 +119,8 @@ class Session {
   Columns observed_, columns_;            ///< of this rank for the next step, and its part of the current one
   std::int64_t samples_ = 0, first_ = 0;  ///< of the step on all ranks; the first one of columns_
   std::string refused_;                   ///< why columns of this rank were refused; "": none were
-  std::optional<ObservedTask> task_;
-  std::optional<ObservedProgram> program_;
+  std::unique_ptr<Learner> learner_;
   std::optional<LrSchedule> schedule_;
-  std::optional<Ema> ema_;
   TrainState state_;
 };
 
