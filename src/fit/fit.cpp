@@ -60,20 +60,27 @@ int guarded_fit(lsfit_session* s, const Body& body, const Codes& codes = {}) noe
 
 std::string text_of(const char* text) { return text != nullptr ? text : ""; }
 
+/// One value per column, or none.
+template <class T>
+std::span<const T> optional(const T* values, long n) {
+  return {values, values != nullptr ? static_cast<std::size_t>(n) : 0};
+}
+
 template <class S>
-int observe(lsfit_session* s, long n, const S* x, long ldx, const S* y, long ldy, const S* weights) noexcept {
+int observe(lsfit_session* s, long n, const S* x, long ldx, const S* y, long ldy, const S* weights,
+            const long* ids) noexcept {
   return guarded_fit(s, [&](fit::Session& session) {
     require_argument(n >= 0 && (n == 0 || (x && y)), n, " columns at x and y, which may be null only for none");
     require_argument(ldx >= session.n_in() && ldy >= session.n_out(), "the strides ldx = ", ldx, " and ldy = ", ldy,
                      " are smaller than the ", session.n_in(), " inputs and ", session.n_out(), " outputs");
-    session.observe(n, StateView<const S>{x, ldx, 1}, StateView<const S>{y, ldy, 1},
-                    {weights, weights != nullptr ? static_cast<std::size_t>(n) : 0});
+    session.observe(n, StateView<const S>{x, ldx, 1}, StateView<const S>{y, ldy, 1}, optional(weights, n),
+                    optional(ids, n));
   });
 }
 
 template <class S>
 int observe(lsfit_session* s, long n, const S* const* x, const long* sx, const S* const* y, const long* sy,
-            const S* weights) noexcept {
+            const S* weights, const long* ids) noexcept {
   return guarded_fit(s, [&](fit::Session& session) {
     require_argument(n >= 0, n, " columns");
     std::vector<S> copies[2];
@@ -88,7 +95,7 @@ int observe(lsfit_session* s, long n, const S* const* x, const long* sx, const S
     };
     const auto inputs = dense(x, sx, session.n_in(), "x", copies[0]);
     const auto outputs = dense(y, sy, session.n_out(), "y", copies[1]);
-    session.observe(n, inputs, outputs, {weights, weights != nullptr ? static_cast<std::size_t>(n) : 0});
+    session.observe(n, inputs, outputs, optional(weights, n), optional(ids, n));
   });
 }
 
@@ -140,20 +147,20 @@ int lsfit_set_moments(lsfit_session* s, const double* in_mean, const double* in_
 }
 
 int lsfit_observe_f32(lsfit_session* s, long n, const float* x, long ldx, const float* y, long ldy,
-                      const float* weights) {
-  return observe(s, n, x, ldx, y, ldy, weights);
+                      const float* weights, const long* ids) {
+  return observe(s, n, x, ldx, y, ldy, weights, ids);
 }
 int lsfit_observe_f64(lsfit_session* s, long n, const double* x, long ldx, const double* y, long ldy,
-                      const double* weights) {
-  return observe(s, n, x, ldx, y, ldy, weights);
+                      const double* weights, const long* ids) {
+  return observe(s, n, x, ldx, y, ldy, weights, ids);
 }
 int lsfit_observe_soa_f32(lsfit_session* s, long n, const float* const* x, const long* sx, const float* const* y,
-                          const long* sy, const float* weights) {
-  return observe(s, n, x, sx, y, sy, weights);
+                          const long* sy, const float* weights, const long* ids) {
+  return observe(s, n, x, sx, y, sy, weights, ids);
 }
 int lsfit_observe_soa_f64(lsfit_session* s, long n, const double* const* x, const long* sx, const double* const* y,
-                          const long* sy, const double* weights) {
-  return observe(s, n, x, sx, y, sy, weights);
+                          const long* sy, const double* weights, const long* ids) {
+  return observe(s, n, x, sx, y, sy, weights, ids);
 }
 
 int lsfit_step(lsfit_session* s, double* loss) {

@@ -4,8 +4,10 @@
 
 #include <fstream>
 #include <numeric>
+#include <set>
 
 #include "cuda_host/sanitizer.hpp"
+#include "fit/reservoir.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/lockstep_train.h"
 #include "lockstep/optim/optimizer.hpp"
@@ -66,7 +68,7 @@ void observe(const Opened& opened, const EmulatorContents& rows, std::int64_t fi
   const std::int64_t half = (end - begin) / 2;
   for (const auto& [from, to] : {std::pair{begin, begin + half}, std::pair{begin + half, end}})
     opened.ok(lsfit_observe_f32(opened.session, to - from, rows.x.data() + (first + from) * kIn, kIn,
-                                rows.y.data() + (first + from) * kOut, kOut, nullptr));
+                                rows.y.data() + (first + from) * kOut, kOut, nullptr, nullptr));
 }
 
 void set_moments(const Opened& opened, const Moments& m) {
@@ -164,6 +166,104 @@ TEST_SUITE("fit.session") {
     CHECK(lsfit_state_set(other.session, whole.data(), whole.size()) == LSEM_ERR_ARGUMENT);
   }
 
+  TEST_CASE("columns with identities train alike on any ranks, with past columns and after a restart") {
+    const EmulatorContents rows = emulator_contents(600, kIn, kOut);
+    /// Passes columns of a step in an order and from ranks that depend on `turn`.
+    const auto observe_scattered = [&](const Opened& opened, std::int64_t first, std::int64_t count, std::int64_t turn,
+                                       bool all_here) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t row = first + (i * 7 + turn) % count;
+        const long id = 1000 - row;
+        const float weight = 1 + static_cast<float>(row % 3);
+        if (all_here || (row * row + turn) % test_world().size() == test_world().rank())
+          opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data() + row * kIn, kIn, rows.y.data() + row * kOut,
+                                      kOut, &weight, &id));
+      }
+    };
+    std::vector<std::vector<char>> states;
+    for (const char* reservoir : {"", "reservoir.columns = 40\nreservoir.batch = 25\n", "reservoir.columns = 1000\n"}) {
+      const std::string config = kConfig + reservoir;
+      const Opened whole(config), alone(config, MPI_COMM_SELF), again(config);
+      const auto step = [&](std::int64_t s, const Opened& one, const Opened& other, bool other_is_alone) {
+        observe_scattered(one, 40 * s, 60, s, false);
+        observe_scattered(other, 40 * s, 60, 3 * s + 1, other_is_alone);
+        CHECK(one.step() == other.step());
+      };
+      for (std::int64_t s = 0; s < 6; ++s) step(s, whole, alone, true);
+      std::vector<char> state = whole.state();
+      CHECK(state == alone.state());
+      again.ok(lsfit_state_set(again.session, state.data(), state.size()));
+      const Opened continued(config, MPI_COMM_SELF);
+      continued.ok(lsfit_state_set(continued.session, state.data(), state.size()));
+      for (std::int64_t s = 6; s < 9; ++s) {
+        step(s, whole, continued, true);
+        observe_scattered(again, 40 * s, 60, s + 2, false);
+        again.step();
+      }
+      if (contains(config, "batch")) CHECK(again.step() == whole.step());  // past columns alone
+      state = whole.state();
+      CHECK(state == again.state());
+      if (*reservoir == 0) CHECK(state == continued.state());
+      states.push_back(std::move(state));
+    }
+    CHECK(states[1].size() - states[0].size() == 40 * (24 + (kIn + kOut + 1) * sizeof(float)));
+    CHECK(states[2].size() - states[0].size() == 9 * 60 * (24 + (kIn + kOut + 1) * sizeof(float)));
+    CHECK(!std::equal(states[0].begin() + 1000, states[0].end(), states[1].begin() + 1000));
+    const Opened smaller(kConfig + "reservoir.columns = 7\n");
+    smaller.ok(lsfit_state_set(smaller.session, states[2].data(), states[2].size()));
+    CHECK(smaller.state().size() - states[0].size() == 7 * (24 + (kIn + kOut + 1) * sizeof(float)));
+
+    const Opened opened(kConfig + "reservoir.columns = 40\n");
+    const auto one = [&](const Opened& to, const long* id) {
+      return lsfit_observe_f32(to.session, 1, rows.x.data(), kIn, rows.y.data(), kOut, nullptr, id);
+    };
+    const long same = 5, own = test_world().rank();
+    CHECK(one(opened, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsfit_error(opened.session), "pass ids"));
+    opened.ok(one(opened, &same));
+    if (test_world().size() == 1) opened.ok(one(opened, &same));
+    CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsfit_error(opened.session), "two columns have the identity 5"));
+    opened.ok(one(opened, &own));
+    opened.step();
+    const Opened plain;
+    plain.ok(one(plain, own == 0 ? &own : nullptr));
+    CHECK(one(plain, own == 0 ? nullptr : &own) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsfit_error(plain.session), "identities of some columns only"));
+    CHECK(lsfit_step(plain.session, nullptr) == (test_world().size() == 1 ? LSEM_OK : LSEM_ERR_ARGUMENT));
+    lsfit_session* refused = nullptr;
+    CHECK(lsfit_open(MPI_COMM_WORLD, "reservoir.batch = 3", kIn, kOut, nullptr, nullptr, &refused) ==
+          LSEM_ERR_ARGUMENT);
+  }
+
+  TEST_CASE("a reservoir is a uniform sample of all columns, and draws different ones") {
+    const auto alone = make_self_communicator();
+    fit::Columns columns{1, 1}, drawn{1, 1};
+    fit::Reservoir reservoir(500, 3, columns);
+    std::vector<std::int64_t> ids(100);
+    for (std::int64_t s = 0; s < 200; ++s) {
+      std::iota(ids.begin(), ids.end(), 0);
+      columns.weights.assign(100, 1);
+      columns.y.assign(100, static_cast<float>(s));
+      columns.x.assign(ids.begin(), ids.end());
+      reservoir.reserve(100, 100);
+      reservoir.offer(s, ids, {{.count = 100}}, 0, columns);
+    }
+    std::vector<fit::Run> order;
+    std::vector<std::int64_t> counts{0};
+    CHECK(reservoir.draw(7, 1000, 0, order, drawn, counts) == 500);
+    std::set<std::pair<float, float>> different;
+    double id = 0, step = 0;
+    for (std::size_t i = 0; i < 500; ++i) {
+      different.emplace(drawn.x[i], drawn.y[i]);
+      id += drawn.x[i] / 500;
+      step += drawn.y[i] / 500;
+    }
+    CHECK(different.size() == 500);
+    CHECK(std::abs(id - 49.5) < 4 * 28.9 / std::sqrt(500.0));  // four standard errors
+    CHECK(std::abs(step - 99.5) < 4 * 57.7 / std::sqrt(500.0));
+  }
+
   TEST_CASE("weights of columns count as repetitions, and 0 leaves a column out") {
     const EmulatorContents rows = emulator_contents(200, kIn, kOut);
     const auto train = [&](const std::vector<std::int64_t>& numbers, const std::vector<float>& weights) {
@@ -174,8 +274,8 @@ TEST_SUITE("fit.session") {
         for (std::size_t i = static_cast<std::size_t>(test_world().rank()); i < numbers.size();
              i += static_cast<std::size_t>(test_world().size()))
           opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data() + numbers[i] * kIn, kIn,
-                                      rows.y.data() + numbers[i] * kOut, kOut,
-                                      weights.empty() ? nullptr : &weights[i]));
+                                      rows.y.data() + numbers[i] * kOut, kOut, weights.empty() ? nullptr : &weights[i],
+                                      nullptr));
         loss = opened.step();
       }
       return loss;
@@ -227,7 +327,8 @@ TEST_SUITE("fit.session") {
     std::vector<float> x(rows.x.begin(), rows.x.begin() + 2 * kIn);
     x[kIn + 1] = NAN;
     if (rank == last) {
-      CHECK(lsfit_observe_f32(opened.session, 2, x.data(), kIn, rows.y.data(), kOut, nullptr) == LSEM_ERR_NOT_FINITE);
+      CHECK(lsfit_observe_f32(opened.session, 2, x.data(), kIn, rows.y.data(), kOut, nullptr, nullptr) ==
+            LSEM_ERR_NOT_FINITE);
       CHECK(contains(lsfit_error(opened.session), "column 1 of the call: x1 is nan"));
     } else {
       observe(opened, rows, 0, 10, false);
@@ -235,11 +336,11 @@ TEST_SUITE("fit.session") {
     CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_NOT_FINITE);
     CHECK(contains(lsfit_error(opened.session), join("rank ", last, " of ", last + 1)));
     const float none = 0;
-    opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data(), kIn, rows.y.data(), kOut, &none));
+    opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data(), kIn, rows.y.data(), kOut, &none, nullptr));
     CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
     CHECK(contains(lsfit_error(opened.session), "are 0"));
     x[kIn + 1] = 3e38F;  // the loss overflows
-    opened.ok(lsfit_observe_f32(opened.session, 2, x.data(), kIn, x.data(), kOut, nullptr));
+    opened.ok(lsfit_observe_f32(opened.session, 2, x.data(), kIn, x.data(), kOut, nullptr, nullptr));
     CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
     CHECK(opened.state() == state);
     observe(opened, rows, 0, 100, false);
@@ -302,7 +403,7 @@ TEST_SUITE("fit.session") {
       const Opened whole, of_part(kConfig, part);
       for (int s = 0; s < 2; ++s) {
         observe(whole, rows, 0, 80, false);
-        of_part.ok(lsfit_observe_f32(of_part.session, 20, rows.x.data(), kIn, rows.y.data(), kOut, nullptr));
+        of_part.ok(lsfit_observe_f32(of_part.session, 20, rows.x.data(), kIn, rows.y.data(), kOut, nullptr, nullptr));
         of_part.step();
         whole.step();
       }
