@@ -102,7 +102,8 @@ LSEM_API int lsfit_model(lsfit_session* session, lsem_model** m);
  * writes. Errors: ARGUMENT (another ending; no such folder; before the moments are known), OPEN (the disk). */
 LSEM_API int lsfit_export(lsfit_session* session, const char* path);
 /* Writes a checkpoint that `lockstep predict`, `eval` and `export` read, and `lockstep train --init`. Rank 0 writes it,
- * whole or not at all. Errors: ARGUMENT (no such folder; before the moments are known), OPEN (the disk). */
+ * whole or not at all. Errors: ARGUMENT (no such folder; before the moments are known; a library without HDF5: use
+ * lsfit_export or lsfit_state_get), OPEN (the disk). */
 LSEM_API int lsfit_save(lsfit_session* session, const char* path);
 
 /* The complete state as bytes, for the program's own restart file: weights, optimizer, average, moments, position and

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # library_test.sh LIBRARY INCLUDE FORTRAN: liblockstep_train shows the functions of its two headers and nothing else, has at
-# most 5 MB without symbols, and needs nothing but MPI, HDF5, zlib
-# and the compiler's libraries. Its Fortran module has all.
+# most 5 MB without symbols, and needs nothing but MPI, HDF5, zlib and the compiler's libraries. Its Fortran module has all.
 set -euo pipefail
 library=$1 include=$2 fortran=$3 status=0
 complain() { echo "$1" >&2; status=1; }
