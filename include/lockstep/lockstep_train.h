@@ -1,6 +1,6 @@
 /*
  * liblockstep_train: an emulator that learns inside a program with MPI, from C, C++ and Fortran, while the program
- * runs. It also contains the lsem_* functions of liblockstep (lockstep.h), except lsem_gpu_*; link one of the two.
+ * runs. It also contains the lsem_* functions of liblockstep (lockstep.h); link one of the two.
  *
  * A session trains one network that maps a column of n_in variables to n_out variables. In each time step every rank
  * passes the columns that it computes (lsfit_observe_*), then all ranks take one training step over all of them
@@ -85,6 +85,15 @@ LSEM_API int lsfit_observe_soa_f32(lsfit_session* session, long n, const float* 
                                    const float* const* y, const long* sy, const float* weights, const long* ids);
 LSEM_API int lsfit_observe_soa_f64(lsfit_session* session, long n, const double* const* x, const long* sx,
                                    const double* const* y, const long* sy, const double* weights, const long* ids);
+/* The same for x, y and weights in the memory of the calling thread's current GPU, with strides as in lsem_gpu_predict_*,
+ * when the work of `stream` (a cudaStream_t) is complete. They are copied to the host: a session computes on CPUs. ids
+ * is in host memory. For predictions on the GPU, lsem_gpu_open copies the model of lsfit_model. Errors: also GPU. */
+LSEM_API int lsfit_gpu_observe_f32(lsfit_session* session, long n, const float* x, long x_node, long x_variable,
+                                   const float* y, long y_node, long y_variable, const float* weights, const long* ids,
+                                   void* stream);
+LSEM_API int lsfit_gpu_observe_f64(lsfit_session* session, long n, const double* x, long x_node, long x_variable,
+                                   const double* y, long y_node, long y_variable, const double* weights,
+                                   const long* ids, void* stream);
 
 /* Takes one training step over the observed columns of all ranks, and drops them. *loss, which may be null, receives
  * the weighted mean loss before the update. If it fails, nothing is updated. Errors: ARGUMENT (no columns on any rank;

@@ -99,6 +99,41 @@ int observe(lsfit_session* s, long n, const S* const* x, const long* sx, const S
   });
 }
 
+/// A copy of a state in GPU memory, with its strides.
+template <class S>
+struct HostCopy {
+  HostCopy(const Stream& stream, const char* what, long n, std::int64_t count, const S* data, long node, long variable)
+      : view(gpu_view(what, data, node, variable)) {
+    values.resize(static_cast<std::size_t>((n - 1) * node + (count - 1) * variable + 1));
+    copy_bytes(stream, values.data(), data, values.size() * sizeof(S));
+    view.data = values.data();
+  }
+  std::vector<S> values;
+  StateView<const S> view;
+};
+
+template <class S>
+int observe_gpu(lsfit_session* s, long n, const S* x, long x_node, long x_variable, const S* y, long y_node,
+                long y_variable, const S* weights, const long* ids, void* native) noexcept {
+  return guarded_fit(s, [&](fit::Session& session) {
+    require_argument(n >= 0, n, " columns");
+    if (n == 0) return;
+    std::optional<HostCopy<S>> inputs, outputs, factors;
+    const int code = on_gpu([&] {
+      const Device gpu = current_gpu();
+      const CurrentGpu current(gpu);
+      const Stream stream(gpu, native);
+      inputs.emplace(stream, "x", n, session.n_in(), x, x_node, x_variable);
+      outputs.emplace(stream, "y", n, session.n_out(), y, y_node, y_variable);
+      if (weights != nullptr) factors.emplace(stream, "weights", n, 1, weights, 1, 1);
+      stream.synchronize();
+    });
+    if (code != LSEM_OK) throw Failure(code, lsem_last_error());
+    session.observe(n, inputs->view, outputs->view, optional(factors ? factors->values.data() : nullptr, n),
+                    optional(ids, n));
+  });
+}
+
 }  // namespace
 
 int lsfit_open(MPI_Comm comm, const char* config, int n_in, int n_out, const char* names, const char* units,
@@ -161,6 +196,15 @@ int lsfit_observe_soa_f32(lsfit_session* s, long n, const float* const* x, const
 int lsfit_observe_soa_f64(lsfit_session* s, long n, const double* const* x, const long* sx, const double* const* y,
                           const long* sy, const double* weights, const long* ids) {
   return observe(s, n, x, sx, y, sy, weights, ids);
+}
+
+int lsfit_gpu_observe_f32(lsfit_session* s, long n, const float* x, long x_node, long x_variable, const float* y,
+                          long y_node, long y_variable, const float* weights, const long* ids, void* stream) {
+  return observe_gpu(s, n, x, x_node, x_variable, y, y_node, y_variable, weights, ids, stream);
+}
+int lsfit_gpu_observe_f64(lsfit_session* s, long n, const double* x, long x_node, long x_variable, const double* y,
+                          long y_node, long y_variable, const double* weights, const long* ids, void* stream) {
+  return observe_gpu(s, n, x, x_node, x_variable, y, y_node, y_variable, weights, ids, stream);
 }
 
 int lsfit_step(lsfit_session* s, double* loss) {

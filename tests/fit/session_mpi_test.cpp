@@ -13,6 +13,7 @@
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
+#include "support/device_array.hpp"
 #include "support/emulator_file.hpp"
 #include "support/mpi_main.hpp"
 #include "support/temp_dir.hpp"
@@ -283,6 +284,40 @@ TEST_SUITE("fit.session") {
     const double repeated = train({0, 1, 1, 2, 2, 2}, {});
     CHECK(train({0, 1, 2, 3}, {1, 2, 3, 0}) == doctest::Approx(repeated).epsilon(1e-5));
     CHECK(train({0, 1, 2, 3}, {1, 1, 1, 1}) != doctest::Approx(repeated).epsilon(1e-5));
+  }
+
+  TEST_CASE("columns in the memory of a GPU train as those of the host") {
+    const EmulatorContents rows = emulator_contents(100, kIn, kOut);
+    const std::vector<float> weights(50, 2);
+    const Opened host, device;
+    if (gpu_count() == 0) {
+      CHECK(lsfit_gpu_observe_f32(device.session, 1, rows.x.data(), kIn, 1, rows.y.data(), kOut, 1, nullptr, nullptr,
+                                  nullptr) == LSEM_ERR_GPU);
+      return;
+    }
+    std::vector<float> by_variable(50 * kIn);
+    for (std::size_t i = 0; i < by_variable.size(); ++i) by_variable[i % kIn * 50 + i / kIn] = rows.x[i];
+    const DeviceArray<float> x(by_variable), y(rows.y), factors(weights);
+    for (int s = 0; s < 2; ++s) {
+      host.ok(lsfit_observe_f32(host.session, 50, rows.x.data(), kIn, rows.y.data(), kOut, weights.data(), nullptr));
+      device.ok(lsfit_gpu_observe_f32(device.session, 50, x.data(), 1, 50, y.data(), kOut, 1, factors.data(), nullptr,
+                                      nullptr));
+      CHECK(host.step() == device.step());
+    }
+    CHECK(host.state() == device.state());
+    CHECK(lsfit_gpu_observe_f32(device.session, 50, x.data(), 0, 50, y.data(), kOut, 1, nullptr, nullptr, nullptr) ==
+          LSEM_ERR_ARGUMENT);
+    lsem_model* model = nullptr;
+    device.ok(lsfit_model(device.session, &model));
+    lsem_gpu* copy = nullptr;
+    CHECK(lsem_gpu_open(model, -1, &copy) == LSEM_OK);
+    const DeviceArray<float> predicted(50 * kOut);
+    CHECK(lsem_gpu_predict_f32(copy, 50, x.data(), 1, 50, predicted.data(), kOut, 1, nullptr) == LSEM_OK);
+    std::vector<float> expected(50 * kOut);
+    CHECK(lsem_predict_f32(model, 50, rows.x.data(), kIn, expected.data(), kOut, nullptr) == LSEM_OK);
+    const std::vector<float> found = predicted.read();
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-4));
+    lsem_gpu_close(copy);
   }
 
   TEST_CASE("predictions and model files are those of the current weights") {
