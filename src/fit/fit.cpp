@@ -13,7 +13,7 @@ using namespace lockstep::capi;  // NOLINT
 struct lsfit_session {
   fit::Session session;
   std::unique_ptr<lsem_model> model;  ///< of lsfit_model
-  std::vector<std::byte> state;       ///< of lsfit_state_size
+  std::vector<std::byte> state;       ///< of lsfit_state_size, for lsfit_state_get
   std::string error;
   std::atomic_flag busy;
 };
@@ -210,6 +210,7 @@ int lsfit_gpu_observe_f64(lsfit_session* s, long n, const double* x, long x_node
 int lsfit_step(lsfit_session* s, double* loss) {
   return guarded_fit(s, [&](fit::Session& session) {
     s->model.reset();
+    s->state = {};
     const double mean = session.step();
     if (loss) *loss = mean;
   });
@@ -248,11 +249,11 @@ int lsfit_state_size(lsfit_session* s, size_t* bytes) {
 
 int lsfit_state_get(lsfit_session* s, void* buf, size_t len) {
   return guarded_fit(s, [&](fit::Session& session) {
-    const std::vector<std::byte> state = s->state.empty() ? session.state() : std::move(s->state);
-    s->state.clear();
-    if (len < state.size() || buf == nullptr)
-      throw Failure(LSEM_ERR_BUFFER, join("a buffer of ", state.size(), " bytes is needed, not ", len));
-    std::memcpy(buf, state.data(), state.size());
+    if (s->state.empty()) s->state = session.state();
+    if (len < s->state.size() || buf == nullptr)
+      throw Failure(LSEM_ERR_BUFFER, join("a buffer of ", s->state.size(), " bytes is needed, not ", len));
+    std::memcpy(buf, s->state.data(), s->state.size());
+    s->state = {};
   });
 }
 
@@ -260,6 +261,7 @@ int lsfit_state_set(lsfit_session* s, const void* buf, size_t len) {
   return guarded_fit(s,
                      [&](fit::Session& session) {
                        s->model.reset();
+                       s->state = {};
                        session.set_state({static_cast<const std::byte*>(buf), buf != nullptr ? len : 0});
                      },
                      {.data = LSEM_ERR_DAMAGED});

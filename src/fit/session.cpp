@@ -16,6 +16,7 @@
 #include "lockstep/checkpoint/checkpoint_copy.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/tasks/emulator/emulator_config.hpp"
+#include "lockstep/train/agreement.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::fit {
@@ -251,11 +252,6 @@ std::unique_ptr<Session::Learner> Session::build(Moments moments) {
                                    std::move(data));
 }
 
-bool Session::same_on_all(std::uint64_t hash, const char* what) {
-  Communicator& comm = world_.communicator();
-  return comm.all_reduced(hash, ReduceOp::max, what) == comm.all_reduced(hash, ReduceOp::min, what);
-}
-
 void Session::share_columns(const Parts& part) {
   Communicator& comm = world_.communicator();
   const std::int64_t mine[] = {observed_.count(), std::ssize(observed_.ids)};
@@ -351,7 +347,7 @@ double Session::step() {
     std::uint64_t hash = 0;
     for (const auto& [name, part] : kMoments)
       hash = hash64((moments.*part).data(), (moments.*part).size() * sizeof(double), hash);
-    require_usage(same_on_all(hash, "moments"),
+    require_usage(same_on_all_ranks(world_, hash),
                   "training step: the ranks have set different moments; set the same on all");
     std::unique_ptr<Learner> made;
     world_.together("building the network", [&] { made = build(std::move(moments)); });
@@ -489,7 +485,7 @@ void Session::set_state(std::span<const std::byte> bytes) {
     all.optimizers.front().optimizer->set_steps(steps);
     reservoir.set_state(text(), world_.rank(), world_.size());
   });
-  require_usage(same_on_all(head.hash, "state"),
+  require_usage(same_on_all_ranks(world_, head.hash),
                 "continuing from a state: the ranks have passed different ones; pass the same on all");
   learner_ = std::move(made);
   reservoir_ = std::move(reservoir);

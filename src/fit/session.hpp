@@ -98,7 +98,6 @@ class Session {
     Ema* average() { return ema ? &*ema : nullptr; }
   };
   std::unique_ptr<Learner> build(Moments moments);
-  bool same_on_all(std::uint64_t hash, const char* what);
   void require_built() const;
   std::string variables_text() const;
   CheckpointParts parts(Learner& learner);

@@ -157,6 +157,17 @@ TEST_SUITE("fit.session") {
     }
     CHECK(whole == split);  // also the moments, which are those of the first step
 
+    const Opened late;  // a state whose length was asked for before another step
+    std::size_t bytes = 0;
+    for (int i = 0; i < 2; ++i) {
+      observe(late, rows, 0, 100, false), late.step();
+      if (i == 0) late.ok(lsfit_state_size(late.session, &bytes));
+    }
+    std::vector<char> now(bytes);
+    CHECK(lsfit_state_get(late.session, now.data(), bytes - 1) == LSEM_ERR_BUFFER);
+    late.ok(lsfit_state_get(late.session, now.data(), bytes));
+    CHECK(now == late.state());
+
     const Opened other("model.hidden_size = 8\nrun.reproducible = true\n");
     CHECK(lsfit_state_set(other.session, whole.data(), whole.size()) == LSEM_ERR_ARGUMENT);
     CHECK(contains(lsfit_error(other.session), "another network"));
