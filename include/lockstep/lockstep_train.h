@@ -1,6 +1,6 @@
 /*
  * liblockstep_train: an emulator that learns inside a program with MPI, from C, C++ and Fortran, while the program
- * runs. It also contains the lsem_* functions of liblockstep (lockstep.h), except lsem_gpu_*; link one of the two.
+ * runs. It also contains the lsem_* functions of liblockstep (lockstep.h); link one of the two.
  *
  * A session trains one network that maps a column of n_in variables to n_out variables. In each time step every rank
  * passes the columns that it computes (lsfit_observe_*), then all ranks take one training step over all of them
@@ -10,18 +10,26 @@
  * Config     The text of lsfit_open is the name of an INI file, or lines `key = value` such as "optim.lr = 1e-3". Keys
  *            and defaults are those of `lockstep train` for model.kind = emulator (docs/options.md): model.*, loss.*,
  *            optim.*, schedule.*, run.seed, run.reproducible, run.threads (default 1), run.isa, run.precision (fp32 or
- *            fp64), dist.compress, dist.shards, dist.bucket_bytes, dist.timeout, dist.check_collectives. A schedule
- *            counts steps.
+ *            fp64), dist.compress, dist.shards, dist.bucket_bytes, dist.timeout, dist.check_collectives; and
+ *            reservoir.*, below. A schedule counts steps.
  * Layout     As in lockstep.h: variable i of column j is x[j * ldx + i], or x[i][j * sx[i]] for *_soa. Columns are
  *            stored in single precision.
  * Moments    x and y are in physical units. They are normalised by the mean and standard deviation of the columns of
  *            the first step (1 for a constant variable), unless lsfit_set_moments gives both before. Later they do not
  *            change.
- * Ranks      Ranks may pass different numbers of columns, or none. The order of the columns is by rank, then by call.
- *            With run.reproducible = true, the same order gives the same weights in every bit, however the columns are
- *            divided over ranks. Rows move between ranks where that balances the work.
+ * Ranks      Ranks may pass different numbers of columns, or none. The order of the columns is by identity if they have
+ *            one (ids), otherwise by rank, then by call. With run.reproducible = true, the same order gives the same
+ *            weights in every bit, however the columns are divided over ranks. Rows move between ranks where that
+ *            balances the work.
+ * Identity   The number of a column in the global grid, for example. Every rank learns the identities of a step's
+ *            columns, 8 bytes each.
+ * Reservoir  With reservoir.columns = N > 0 the session keeps N columns of past steps, over all ranks, and each step
+ *            also trains on reservoir.batch of them (default 0: as many as are observed in the step). Each of the
+ *            columns so far is among the N with the same probability. Which are kept and drawn depends on run.seed,
+ *            identity and step alone. They belong to the state: a session on any number of ranks continues with them.
  * Collective lsfit_open, lsfit_step, lsfit_export, lsfit_save, lsfit_state_set and lsfit_close are called by all ranks
- *            of the communicator, in the same order. All other calls are local.
+ *            of the communicator, in the same order; with a reservoir also lsfit_state_size and lsfit_state_get. All
+ *            other calls are local.
  * Errors     A function returns LSEM_OK or another code of lockstep.h, or LSFIT_ERR_LOST. lsfit_error gives the
  *            message. An error of one rank in a collective call is an error on all ranks, and weights keep their values.
  *            After LSFIT_ERR_LOST (no answer of a rank within dist.timeout) only lsfit_close may follow. The library prints
@@ -65,22 +73,32 @@ LSEM_API const char* lsfit_error(const lsfit_session* session);
 LSEM_API int lsfit_set_moments(lsfit_session* session, const double* in_mean, const double* in_std,
                                const double* out_mean, const double* out_std);
 
-/* Adds n >= 0 columns to the next step. weights: n factors >= 0 of the columns in the loss, or null (1 each). Errors:
- * ARGUMENT, MEMORY; NOT_FINITE (names variable and column): no column of the call is added, and the next lsfit_step
- * fails on all ranks and drops the columns. */
+/* Adds n >= 0 columns to the next step. weights: n factors >= 0 of the columns in the loss, or null (1 each). ids: n
+ * identities of the columns, or null; each at most once per step on all ranks. Errors: ARGUMENT (also: identities of
+ * some columns of a step only, or none with a reservoir), MEMORY; NOT_FINITE (names variable and column): no column of
+ * the call is added, and the next lsfit_step fails on all ranks and drops the columns. */
 LSEM_API int lsfit_observe_f32(lsfit_session* session, long n, const float* x, long ldx, const float* y, long ldy,
-                               const float* weights);
+                               const float* weights, const long* ids);
 LSEM_API int lsfit_observe_f64(lsfit_session* session, long n, const double* x, long ldx, const double* y, long ldy,
-                               const double* weights);
+                               const double* weights, const long* ids);
 LSEM_API int lsfit_observe_soa_f32(lsfit_session* session, long n, const float* const* x, const long* sx,
-                                   const float* const* y, const long* sy, const float* weights);
+                                   const float* const* y, const long* sy, const float* weights, const long* ids);
 LSEM_API int lsfit_observe_soa_f64(lsfit_session* session, long n, const double* const* x, const long* sx,
-                                   const double* const* y, const long* sy, const double* weights);
+                                   const double* const* y, const long* sy, const double* weights, const long* ids);
+/* The same for x, y and weights in the memory of the calling thread's current GPU, with strides as in lsem_gpu_predict_*,
+ * when the work of `stream` (a cudaStream_t) is complete. They are copied to the host: a session computes on CPUs. ids
+ * is in host memory. For predictions on the GPU, lsem_gpu_open copies the model of lsfit_model. Errors: also GPU. */
+LSEM_API int lsfit_gpu_observe_f32(lsfit_session* session, long n, const float* x, long x_node, long x_variable,
+                                   const float* y, long y_node, long y_variable, const float* weights, const long* ids,
+                                   void* stream);
+LSEM_API int lsfit_gpu_observe_f64(lsfit_session* session, long n, const double* x, long x_node, long x_variable,
+                                   const double* y, long y_node, long y_variable, const double* weights,
+                                   const long* ids, void* stream);
 
 /* Takes one training step over the observed columns of all ranks, and drops them. *loss, which may be null, receives
  * the weighted mean loss before the update. If it fails, nothing is updated. Errors: ARGUMENT (no columns on any rank;
- * all weights zero; ranks that differ in their moments; a loss or gradient that is not finite), NOT_FINITE (a column
- * that a rank has observed), MEMORY, LOST. */
+ * an identity of two columns; all weights zero; ranks that differ in their moments; a loss or gradient that is not
+ * finite), NOT_FINITE (a column that a rank has observed), MEMORY, LOST. */
 LSEM_API int lsfit_step(lsfit_session* session, double* loss);
 /* The number of steps; -1 for null. */
 LSEM_API long lsfit_steps(const lsfit_session* session);
@@ -93,12 +111,14 @@ LSEM_API int lsfit_model(lsfit_session* session, lsem_model** m);
  * writes. Errors: ARGUMENT (another ending; no such folder; before the moments are known), OPEN (the disk). */
 LSEM_API int lsfit_export(lsfit_session* session, const char* path);
 /* Writes a checkpoint that `lockstep predict`, `eval` and `export` read, and `lockstep train --init`. Rank 0 writes it,
- * whole or not at all. Errors: ARGUMENT (no such folder; before the moments are known), OPEN (the disk). */
+ * whole or not at all. Errors: ARGUMENT (no such folder; before the moments are known; a library without HDF5: use
+ * lsfit_export or lsfit_state_get), OPEN (the disk). */
 LSEM_API int lsfit_save(lsfit_session* session, const char* path);
 
-/* The complete state as bytes, for the program's own restart file: weights, optimizer, average, moments and position,
- * but no columns. It is the same on all ranks, and continues on any number of ranks. lsfit_state_size gives the length,
- * lsfit_state_get writes the bytes. Errors: ARGUMENT (before the moments are known), BUFFER (len too small). */
+/* The complete state as bytes, for the program's own restart file: weights, optimizer, average, moments, position and
+ * reservoir, but no observed columns. It is the same on all ranks, and continues on any number of ranks. A session with
+ * a smaller reservoir keeps a part of it. lsfit_state_size gives the length, lsfit_state_get writes the bytes. Errors:
+ * ARGUMENT (before the moments are known), BUFFER (len too small). */
 LSEM_API int lsfit_state_size(lsfit_session* session, size_t* bytes);
 LSEM_API int lsfit_state_get(lsfit_session* session, void* buf, size_t len);
 /* Continues from these bytes; all ranks pass the same. Errors: ARGUMENT (other variables or another network),

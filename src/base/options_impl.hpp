@@ -100,4 +100,6 @@ struct Options::Impl {
 /// Maps `-` and `_` to `.`, so that all three separators compare equal. Letters keep their case.
 std::string fold(std::string name);
 
+inline bool is_yaml(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
+
 }  // namespace lockstep

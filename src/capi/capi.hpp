@@ -159,4 +159,29 @@ class Workspace {
   std::unique_ptr<char[]> owned_;
 };
 
+/// Runs the body of a call. Errors of CUDA and a missing GPU have their own code.
+template <class Body>
+int on_gpu(const Body& body) noexcept {
+  return guarded([&] {
+    try {
+      body();
+    } catch (const Failure&) {
+      throw;
+    } catch (const OutOfMemory& error) {
+      throw Failure(LSEM_ERR_MEMORY, error.what());
+    } catch (const Error& error) {
+      throw Failure(LSEM_ERR_GPU, error.what());
+    }
+  });
+}
+
+/// A state in GPU memory.
+template <class S>
+StateView<S> gpu_view(const char* what, S* data, long node, long variable) {
+  require_argument(data, what, " is null");
+  require_argument(node >= 1 && variable >= 1, what, "_node is ", node, " and ", what, "_variable ", variable,
+                   "; both must be >= 1");
+  return {data, node, variable};
+}
+
 }  // namespace lockstep::capi

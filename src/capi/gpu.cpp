@@ -22,22 +22,6 @@ struct lsem_gpu {
 
 namespace {
 
-/// Runs the body of a call. Errors of CUDA and a missing GPU have their own code.
-template <class Body>
-int on_gpu(const Body& body) noexcept {
-  return guarded([&] {
-    try {
-      body();
-    } catch (const Failure&) {
-      throw;
-    } catch (const OutOfMemory& error) {
-      throw Failure(LSEM_ERR_MEMORY, error.what());
-    } catch (const Error& error) {
-      throw Failure(LSEM_ERR_GPU, error.what());
-    }
-  });
-}
-
 /// Checks the arguments of a call, and runs it on the caller's stream unless there are no nodes.
 template <class Body>
 int call(const lsem_gpu* g, long n, void* native, const Body& body) noexcept {
@@ -51,19 +35,11 @@ int call(const lsem_gpu* g, long n, void* native, const Body& body) noexcept {
 }
 
 template <class S>
-StateView<S> view(const char* what, S* data, long node, long variable) {
-  require_argument(data, what, " is null");
-  require_argument(node >= 1 && variable >= 1, what, "_node is ", node, " and ", what, "_variable ", variable,
-                   "; both must be >= 1");
-  return {data, node, variable};
-}
-
-template <class S>
 int predict(const lsem_gpu* g, long n, const S* x, long x_node, long x_variable, S* y, long y_node, long y_variable,
             void* native) noexcept {
   return call(g, n, native, [&](const Stream& stream) {
-    const StateView<const S> in = view("x", x, x_node, x_variable);
-    const StateView<S> out = view("y", y, y_node, y_variable);
+    const StateView<const S> in = gpu_view("x", x, x_node, x_variable);
+    const StateView<S> out = gpu_view("y", y, y_node, y_variable);
     g->with_network<S>([&](const auto& network) { network.template predict<S>(stream, n, in, out); });
   });
 }
@@ -72,7 +48,7 @@ template <class S>
 int jacobian(const lsem_gpu* g, long n, const S* x, long x_node, long x_variable, const S* mask, int physical, S* j,
              void* native) noexcept {
   return call(g, n, native, [&](const Stream& stream) {
-    const StateView<const S> in = view("x", x, x_node, x_variable);
+    const StateView<const S> in = gpu_view("x", x, x_node, x_variable);
     require_argument(j, "J is null");
     const JacobianUnits units = physical ? JacobianUnits::physical : JacobianUnits::normalised;
     g->with_network<S>([&](const auto& network) {
@@ -87,8 +63,8 @@ int multiply(const lsem_gpu* g, long n, const S* j, StateView<const S> from, Sta
   return call(g, n, native, [&](const Stream& stream) {
     const bool tangent = transposed == ops::Transposed::no;
     require_argument(j, "J is null");
-    view(tangent ? "dx" : "dy", from.data, from.node_stride, from.variable_stride);
-    view(tangent ? "dy" : "dx", to.data, to.node_stride, to.variable_stride);
+    gpu_view(tangent ? "dx" : "dy", from.data, from.node_stride, from.variable_stride);
+    gpu_view(tangent ? "dy" : "dx", to.data, to.node_stride, to.variable_stride);
     ops::multiply_states<S>(stream, n, g->n_out, g->n_in, j, from, to, transposed, accumulate != 0);
   });
 }

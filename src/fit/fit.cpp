@@ -13,7 +13,7 @@ using namespace lockstep::capi;  // NOLINT
 struct lsfit_session {
   fit::Session session;
   std::unique_ptr<lsem_model> model;  ///< of lsfit_model
-  std::vector<std::byte> state;       ///< of lsfit_state_size
+  std::vector<std::byte> state;       ///< of lsfit_state_size, for lsfit_state_get
   std::string error;
   std::atomic_flag busy;
 };
@@ -60,20 +60,27 @@ int guarded_fit(lsfit_session* s, const Body& body, const Codes& codes = {}) noe
 
 std::string text_of(const char* text) { return text != nullptr ? text : ""; }
 
+/// One value per column, or none.
+template <class T>
+std::span<const T> optional(const T* values, long n) {
+  return {values, values != nullptr ? static_cast<std::size_t>(n) : 0};
+}
+
 template <class S>
-int observe(lsfit_session* s, long n, const S* x, long ldx, const S* y, long ldy, const S* weights) noexcept {
+int observe(lsfit_session* s, long n, const S* x, long ldx, const S* y, long ldy, const S* weights,
+            const long* ids) noexcept {
   return guarded_fit(s, [&](fit::Session& session) {
     require_argument(n >= 0 && (n == 0 || (x && y)), n, " columns at x and y, which may be null only for none");
     require_argument(ldx >= session.n_in() && ldy >= session.n_out(), "the strides ldx = ", ldx, " and ldy = ", ldy,
                      " are smaller than the ", session.n_in(), " inputs and ", session.n_out(), " outputs");
-    session.observe(n, StateView<const S>{x, ldx, 1}, StateView<const S>{y, ldy, 1},
-                    {weights, weights != nullptr ? static_cast<std::size_t>(n) : 0});
+    session.observe(n, StateView<const S>{x, ldx, 1}, StateView<const S>{y, ldy, 1}, optional(weights, n),
+                    optional(ids, n));
   });
 }
 
 template <class S>
 int observe(lsfit_session* s, long n, const S* const* x, const long* sx, const S* const* y, const long* sy,
-            const S* weights) noexcept {
+            const S* weights, const long* ids) noexcept {
   return guarded_fit(s, [&](fit::Session& session) {
     require_argument(n >= 0, n, " columns");
     std::vector<S> copies[2];
@@ -88,7 +95,42 @@ int observe(lsfit_session* s, long n, const S* const* x, const long* sx, const S
     };
     const auto inputs = dense(x, sx, session.n_in(), "x", copies[0]);
     const auto outputs = dense(y, sy, session.n_out(), "y", copies[1]);
-    session.observe(n, inputs, outputs, {weights, weights != nullptr ? static_cast<std::size_t>(n) : 0});
+    session.observe(n, inputs, outputs, optional(weights, n), optional(ids, n));
+  });
+}
+
+/// A copy of a state in GPU memory, with its strides.
+template <class S>
+struct HostCopy {
+  HostCopy(const Stream& stream, const char* what, long n, std::int64_t count, const S* data, long node, long variable)
+      : view(gpu_view(what, data, node, variable)) {
+    values.resize(static_cast<std::size_t>((n - 1) * node + (count - 1) * variable + 1));
+    copy_bytes(stream, values.data(), data, values.size() * sizeof(S));
+    view.data = values.data();
+  }
+  std::vector<S> values;
+  StateView<const S> view;
+};
+
+template <class S>
+int observe_gpu(lsfit_session* s, long n, const S* x, long x_node, long x_variable, const S* y, long y_node,
+                long y_variable, const S* weights, const long* ids, void* native) noexcept {
+  return guarded_fit(s, [&](fit::Session& session) {
+    require_argument(n >= 0, n, " columns");
+    if (n == 0) return;
+    std::optional<HostCopy<S>> inputs, outputs, factors;
+    const int code = on_gpu([&] {
+      const Device gpu = current_gpu();
+      const CurrentGpu current(gpu);
+      const Stream stream(gpu, native);
+      inputs.emplace(stream, "x", n, session.n_in(), x, x_node, x_variable);
+      outputs.emplace(stream, "y", n, session.n_out(), y, y_node, y_variable);
+      if (weights != nullptr) factors.emplace(stream, "weights", n, 1, weights, 1, 1);
+      stream.synchronize();
+    });
+    if (code != LSEM_OK) throw Failure(code, lsem_last_error());
+    session.observe(n, inputs->view, outputs->view, optional(factors ? factors->values.data() : nullptr, n),
+                    optional(ids, n));
   });
 }
 
@@ -140,25 +182,35 @@ int lsfit_set_moments(lsfit_session* s, const double* in_mean, const double* in_
 }
 
 int lsfit_observe_f32(lsfit_session* s, long n, const float* x, long ldx, const float* y, long ldy,
-                      const float* weights) {
-  return observe(s, n, x, ldx, y, ldy, weights);
+                      const float* weights, const long* ids) {
+  return observe(s, n, x, ldx, y, ldy, weights, ids);
 }
 int lsfit_observe_f64(lsfit_session* s, long n, const double* x, long ldx, const double* y, long ldy,
-                      const double* weights) {
-  return observe(s, n, x, ldx, y, ldy, weights);
+                      const double* weights, const long* ids) {
+  return observe(s, n, x, ldx, y, ldy, weights, ids);
 }
 int lsfit_observe_soa_f32(lsfit_session* s, long n, const float* const* x, const long* sx, const float* const* y,
-                          const long* sy, const float* weights) {
-  return observe(s, n, x, sx, y, sy, weights);
+                          const long* sy, const float* weights, const long* ids) {
+  return observe(s, n, x, sx, y, sy, weights, ids);
 }
 int lsfit_observe_soa_f64(lsfit_session* s, long n, const double* const* x, const long* sx, const double* const* y,
-                          const long* sy, const double* weights) {
-  return observe(s, n, x, sx, y, sy, weights);
+                          const long* sy, const double* weights, const long* ids) {
+  return observe(s, n, x, sx, y, sy, weights, ids);
+}
+
+int lsfit_gpu_observe_f32(lsfit_session* s, long n, const float* x, long x_node, long x_variable, const float* y,
+                          long y_node, long y_variable, const float* weights, const long* ids, void* stream) {
+  return observe_gpu(s, n, x, x_node, x_variable, y, y_node, y_variable, weights, ids, stream);
+}
+int lsfit_gpu_observe_f64(lsfit_session* s, long n, const double* x, long x_node, long x_variable, const double* y,
+                          long y_node, long y_variable, const double* weights, const long* ids, void* stream) {
+  return observe_gpu(s, n, x, x_node, x_variable, y, y_node, y_variable, weights, ids, stream);
 }
 
 int lsfit_step(lsfit_session* s, double* loss) {
   return guarded_fit(s, [&](fit::Session& session) {
     s->model.reset();
+    s->state = {};
     const double mean = session.step();
     if (loss) *loss = mean;
   });
@@ -197,11 +249,11 @@ int lsfit_state_size(lsfit_session* s, size_t* bytes) {
 
 int lsfit_state_get(lsfit_session* s, void* buf, size_t len) {
   return guarded_fit(s, [&](fit::Session& session) {
-    const std::vector<std::byte> state = s->state.empty() ? session.state() : std::move(s->state);
-    s->state.clear();
-    if (len < state.size() || buf == nullptr)
-      throw Failure(LSEM_ERR_BUFFER, join("a buffer of ", state.size(), " bytes is needed, not ", len));
-    std::memcpy(buf, state.data(), state.size());
+    if (s->state.empty()) s->state = session.state();
+    if (len < s->state.size() || buf == nullptr)
+      throw Failure(LSEM_ERR_BUFFER, join("a buffer of ", s->state.size(), " bytes is needed, not ", len));
+    std::memcpy(buf, s->state.data(), s->state.size());
+    s->state = {};
   });
 }
 
@@ -209,6 +261,7 @@ int lsfit_state_set(lsfit_session* s, const void* buf, size_t len) {
   return guarded_fit(s,
                      [&](fit::Session& session) {
                        s->model.reset();
+                       s->state = {};
                        session.set_state({static_cast<const std::byte*>(buf), buf != nullptr ? len : 0});
                      },
                      {.data = LSEM_ERR_DAMAGED});

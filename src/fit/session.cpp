@@ -16,6 +16,7 @@
 #include "lockstep/checkpoint/checkpoint_copy.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/tasks/emulator/emulator_config.hpp"
+#include "lockstep/train/agreement.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::fit {
@@ -23,7 +24,7 @@ namespace lockstep::fit {
 namespace {
 
 /// Keys that mean something here: of these sections, or these.
-constexpr const char* kSections[] = {"model.", "loss.", "optim.", "schedule."};
+constexpr const char* kSections[] = {"model.", "loss.", "optim.", "schedule.", "reservoir."};
 constexpr const char* kKeys[] = {"run.seed",      "run.reproducible",      "run.threads", "run.isa",
                                  "run.precision", "dist.compress",         "dist.shards", "dist.bucket_bytes",
                                  "dist.timeout",  "dist.check_collectives"};
@@ -61,7 +62,7 @@ void append(std::vector<std::byte>& to, std::span<const T> values) {
 
 /// The parts of Session::state(): what an old or another program's state is recognised by, and its length and checksum.
 struct StateHead {
-  char mark[8] = {'l', 's', 'f', 'i', 't', '-', 's', '1'};
+  char mark[8] = {'l', 's', 'f', 'i', 't', '-', 's', '2'};
   std::uint64_t bytes = 0, hash = 0;  ///< of what follows
 };
 
@@ -102,7 +103,13 @@ Shard ObservedProgram::part(std::int64_t samples, int rank) {
 
 Session::Session(const void* communicator, const std::string& config, std::int64_t n_in, std::int64_t n_out,
                  const std::string& names, const std::string& units)
-    : world_(quietly(communicator), {}), options_("lsfit_open"), n_in_(n_in), n_out_(n_out) {
+    : world_(quietly(communicator), {}),
+      options_("lsfit_open"),
+      n_in_(n_in),
+      n_out_(n_out),
+      observed_{n_in, n_out},
+      columns_{n_in, n_out},
+      reservoir_(0, 0, observed_) {
   std::string mine;
   world_.together("opening a session", [&] {
     require_usage(n_in > 0 && n_out > 0, "opening a session: ", n_in, " inputs and ", n_out,
@@ -127,7 +134,8 @@ Session::Session(const void* communicator, const std::string& config, std::int64
     variables_.output_cf.resize(static_cast<std::size_t>(n_out));
     variables_.input_level.resize(static_cast<std::size_t>(n_in));
     variables_.output_level.resize(static_cast<std::size_t>(n_out));
-    mine = join(n_in, " ", n_out, " ", names, " ", units, "\n", config_.text);
+    mine = join(n_in, " ", n_out, " ", names, " ", units, "\n", options_.ini());
+    reservoir_ = Reservoir(reservoir_columns_, config_.run.seed, observed_);
   });
   const std::string first = world_.communicator().broadcast_text(mine, 0, "options of rank 0");
   world_.together("comparing the options of the ranks", [&] {
@@ -145,6 +153,10 @@ Session::Session(const void* communicator, const std::string& config, std::int64
 void Session::read_options(const std::string& config) {
   add_options(options_, config_, "emulator", std::make_unique<EmulatorConfig>(), {"emulator"});
   options_.set_default("schedule.unit", "step");
+  options_.section("reservoir", "Past columns");
+  options_.add("reservoir.columns", &reservoir_columns_, 0, non_negative, "columns to keep, over all ranks");
+  options_.add("reservoir.batch", &reservoir_batch_, 0, non_negative,
+               "columns of it in each step; 0: as many as are observed");
   const bool is_file = config.find('=') == std::string::npos && !config.empty();
   options_.parse_ini(is_file ? Options::read_file(config) : config, is_file ? config : "the options of the session");
   for (const std::string& key : options_.keys()) {
@@ -160,7 +172,10 @@ void Session::read_options(const std::string& config) {
     options_.reject("schedule.name", "a session has no evaluations; use another one");
   if (config_.storage() != config_.dtype()) options_.reject("run.precision", "a session computes in fp32 or fp64");
   check(config_);
+  if (options_.given("reservoir.batch") && reservoir_columns_ == 0)
+    options_.reject("reservoir.batch", "needs reservoir.columns > 0");
   config_.text = options_.ini();
+  config_.text.resize(config_.text.find("\n[reservoir]"));  // which `lockstep` does not know
   schedule_.emplace(config_.schedule, config_.optim.lr);
 }
 
@@ -169,15 +184,21 @@ std::string Session::where() const {
 }
 
 void Session::set_moments(Moments moments) {
-  require_usage(!task_, "setting the moments of a session: it has taken ", state_.step,
+  require_usage(!learner_, "setting the moments of a session: it has taken ", state_.step,
                 " steps; set them before the first one");
   check_moments(moments, n_in_, n_out_, "the moments of the session");
   moments_ = std::move(moments);
 }
 
 template <class S>
-void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y, std::span<const S> weights) {
+void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y, std::span<const S> weights,
+                      std::span<const long> ids) {
+  if (n == 0) return;
   const std::int64_t before = observed_.count();
+  require_usage(!ids.empty() || reservoir_.capacity() == 0, where(),
+                ": columns without identities, which the reservoir needs; pass ids");
+  require_usage(before == 0 || ids.empty() == observed_.ids.empty(), where(),
+                ": identities of some columns only; pass ids in all calls, or in none");
   const auto refuse = [&](std::int64_t column, const std::string& what, float value) {
     throw Error(Fault::data, join(where(), ": column ", column, " of the call: ", what, " is ", value));
   };
@@ -200,6 +221,7 @@ void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y
       if (!std::isfinite(weight) || weight < 0) refuse(j, "its weight", weight);
       observed_.weights.push_back(weight);
     }
+    observed_.ids.insert(observed_.ids.end(), ids.begin(), ids.end());
   } catch (const std::exception& problem) {
     observed_.x.resize(static_cast<std::size_t>(before * n_in_));
     observed_.y.resize(static_cast<std::size_t>(before * n_out_));
@@ -208,10 +230,17 @@ void Session::observe(std::int64_t n, StateView<const S> x, StateView<const S> y
     throw;
   }
 }
-template void Session::observe(std::int64_t, StateView<const float>, StateView<const float>, std::span<const float>);
-template void Session::observe(std::int64_t, StateView<const double>, StateView<const double>, std::span<const double>);
+template void Session::observe(std::int64_t, StateView<const float>, StateView<const float>, std::span<const float>,
+                               std::span<const long>);
+template void Session::observe(std::int64_t, StateView<const double>, StateView<const double>, std::span<const double>,
+                               std::span<const long>);
 
-void Session::build(Moments moments) {
+Session::Learner::Learner(World& world, const RunConfig& config, ObservedTask::Options options, EmulatorData data)
+    : task(std::move(options), std::move(data)), program(world, config, task, static_cast<int>(config.run.threads)) {
+  if (config.optim.ema > 0) ema.emplace(task.params(), config.optim.ema);
+}
+
+std::unique_ptr<Session::Learner> Session::build(Moments moments) {
   EmulatorData data;
   data.path = "observed columns";
   data.moments = std::move(moments);
@@ -219,54 +248,35 @@ void Session::build(Moments moments) {
   data.x = Tensor(nullptr, DType::f32, {0, n_in_}, Device{});
   data.y = Tensor(nullptr, DType::f32, {0, n_out_}, Device{});
   const auto& kind = static_cast<const EmulatorConfig&>(*config_.task);
-  task_.emplace(kind.model_options(config_.dtype(), config_.run.seed), std::move(data));
-  program_.emplace(world_, config_, *task_, static_cast<int>(config_.run.threads));
-  if (config_.optim.ema > 0) ema_.emplace(task_->params(), config_.optim.ema);
+  return std::make_unique<Learner>(world_, config_, kind.model_options(config_.dtype(), config_.run.seed),
+                                   std::move(data));
 }
 
 void Session::share_columns(const Parts& part) {
   Communicator& comm = world_.communicator();
-  const std::int64_t mine = observed_.count();
-  const std::vector<std::int64_t> counts =
-      values_of<std::int64_t>(comm.all_gather(std::as_bytes(std::span(&mine, 1)), "numbers of columns").bytes);
-  std::vector<Shard> has, takes;  // of each rank
+  const std::int64_t mine[] = {observed_.count(), std::ssize(observed_.ids)};
+  const std::vector<std::int64_t> all =
+      values_of<std::int64_t>(comm.all_gather(std::as_bytes(std::span(mine)), "numbers of columns").bytes);
+  std::vector<Run> order;
+  std::vector<std::int64_t> counts;
+  std::int64_t identified = 0;
   samples_ = 0;
-  for (const std::int64_t count : counts) {
-    has.push_back({.first = samples_, .count = count});
-    samples_ += count;
+  for (int r = 0; r < comm.size(); ++r) {
+    counts.push_back(all[static_cast<std::size_t>(2 * r)]);
+    identified += all[static_cast<std::size_t>(2 * r + 1)];
+    order.push_back({r, 0, counts.back()});
+    samples_ += counts.back();
   }
-  bool in_place = true;
-  for (std::size_t r = 0; r < has.size(); ++r) {
-    takes.push_back(part(samples_, static_cast<int>(r)));
-    in_place = in_place && takes[r].first == has[r].first && takes[r].count == has[r].count;
-  }
-  if (in_place) {
-    std::swap(columns_, observed_);
-  } else {
-    const auto own = static_cast<std::size_t>(comm.rank());
-    /// The columns that are in both ranges.
-    const auto both = [](const Shard& a, const Shard& b) {
-      const std::int64_t first = std::max(a.first, b.first);
-      return std::pair(first, std::max<std::int64_t>(0, std::min(a.first + a.count, b.first + b.count) - first));
-    };
-    const auto exchange = [&](const std::vector<float>& from, std::vector<float>& to, std::int64_t width) {
-      std::vector<std::span<const std::byte>> out;
-      std::vector<std::int64_t> sizes;
-      for (std::size_t r = 0; r < has.size(); ++r) {
-        const auto [first, count] = both(has[own], takes[r]);
-        const float* values = from.data() + (count > 0 ? (first - has[own].first) * width : 0);
-        out.push_back(std::as_bytes(std::span(values, static_cast<std::size_t>(count * width))));
-        sizes.push_back(both(has[r], takes[own]).second * width * static_cast<std::int64_t>(sizeof(float)));
-      }
-      to.resize(static_cast<std::size_t>(takes[own].count * width));
-      comm.all_to_all_known(out, sizes, std::as_writable_bytes(std::span(to)), "columns");
-    };
-    exchange(observed_.x, columns_.x, n_in_);
-    exchange(observed_.y, columns_.y, n_out_);
-    exchange(observed_.weights, columns_.weights, 1);
-  }
-  first_ = takes[static_cast<std::size_t>(comm.rank())].first;
-  observed_.clear();
+  require_usage(identified == 0 || identified == samples_, "training step: ", identified, " of ", samples_,
+                " columns have an identity; give one to all or to none");
+  ids_.clear();
+  if (identified > 0)
+    order = by_identity(comm.all_gather(std::as_bytes(std::span(observed_.ids)), "identities of columns"), ids_);
+  samples_ += reservoir_.draw(state_.step, reservoir_batch_ > 0 ? reservoir_batch_ : samples_, comm.rank(), order,
+                              observed_, counts);
+  parts_.clear();
+  for (int r = 0; r < comm.size(); ++r) parts_.push_back(part(samples_, r));
+  move_columns(comm, observed_, columns_, order, parts_);
 }
 
 Moments Session::moments_of_columns() {
@@ -280,6 +290,7 @@ Moments Session::moments_of_columns() {
   share_columns(part);
   const std::int64_t width = n_in_ + n_out_;
   const ShardRange shards = shards_of(all_shards, comm.rank(), comm.size());
+  const std::int64_t first = parts_[static_cast<std::size_t>(comm.rank())].first;
   std::vector<double> mean(static_cast<std::size_t>(width), 0), sum(mean.size());
   /// The means of (value - mean)^power over all columns.
   const auto average = [&](int power) {
@@ -288,7 +299,7 @@ Moments Session::moments_of_columns() {
     std::vector<std::span<double>> local(sums.begin(), sums.end());
     for (std::int64_t s = shards.begin; s < shards.end; ++s) {
       const Shard rows = part_of({.count = samples_}, s, all_shards);
-      for (std::int64_t r = rows.first - first_; r < rows.first - first_ + rows.count; ++r)
+      for (std::int64_t r = rows.first - first; r < rows.first - first + rows.count; ++r)
         for (std::int64_t c = 0; c < width; ++c) {
           const float value = c < n_in_ ? columns_.x[static_cast<std::size_t>(r * n_in_ + c)]
                                         : columns_.y[static_cast<std::size_t>(r * n_out_ + c - n_in_)];
@@ -312,6 +323,7 @@ Moments Session::moments_of_columns() {
     (input ? moments.input_mean : moments.output_mean).push_back(mean[c]);
     (input ? moments.input_std : moments.output_std).push_back(deviation(c));
   }
+  if (!ids_.empty()) columns_.ids.assign(ids_.begin() + first, ids_.begin() + first + columns_.count());
   std::swap(columns_, observed_);  // for the part of the step
   return moments;
 }
@@ -325,48 +337,50 @@ double Session::step() {
   world_.together("training step", [&] {
     if (!refused.empty()) throw Error(Fault::data, refused + "; the step is not taken");
   });
-  if (!program_) {
+  if (!learner_) {
     const bool given = world_.communicator().agree(moments_.has_value(), "moments of the session");
     const bool none = world_.communicator().agree(!moments_.has_value(), "moments of the session");
     require_usage(given || none,
                   "training step: some ranks have set moments, others have not; set them on all or none");
     Moments moments = given ? *moments_ : moments_of_columns();
     require_usage(given || samples_ > 0, kNoColumns);
-    world_.together("building the network", [&] { build(std::move(moments)); });
     std::uint64_t hash = 0;
-    for (const auto& [name, part] : kMoments) {
-      const std::vector<double>& values = task_->data().moments.*part;
-      hash = hash64(values.data(), values.size() * sizeof(double), hash);
-    }
-    const bool same = world_.communicator().all_reduced(hash, ReduceOp::max, "moments") ==
-                      world_.communicator().all_reduced(hash, ReduceOp::min, "moments");
-    if (!same) {
-      unbuild();
-      throw Error(Fault::usage, "training step: the ranks have set different moments; set the same on all");
-    }
+    for (const auto& [name, part] : kMoments)
+      hash = hash64((moments.*part).data(), (moments.*part).size() * sizeof(double), hash);
+    require_usage(same_on_all_ranks(world_, hash),
+                  "training step: the ranks have set different moments; set the same on all");
+    std::unique_ptr<Learner> made;
+    world_.together("building the network", [&] { made = build(std::move(moments)); });
+    learner_ = std::move(made);
   }
-  share_columns([&](std::int64_t samples, int rank) { return program_->part(samples, rank); });
+  ObservedProgram& program = learner_->program;
+  share_columns([&](std::int64_t samples, int rank) { return program.part(samples, rank); });
   require_usage(samples_ > 0, kNoColumns);
-  world_.together("training step", [&] { task_->observe(first_, columns_); });
-  program_->expect(samples_);
+  const int rank = world_.rank();
+  world_.together("training step", [&] {
+    learner_->task.observe(parts_[static_cast<std::size_t>(rank)].first, columns_);
+    reservoir_.reserve(samples_, columns_.count());
+  });
+  program.expect(samples_);
   world_.at("train", state_.step);
-  const StepResult done = program_->step(state_, schedule_->lr(state_.step, 0), ema_ ? &*ema_ : nullptr, 0);
+  const StepResult done = program.step(state_, schedule_->lr(state_.step, 0), learner_->average(), 0);
   require_usage(done.outcome->weight > 0, "training step: the weights of all ", samples_, " columns are 0");
+  reservoir_.offer(state_.step, ids_, parts_, rank, columns_);
   ++state_.step;
   state_.row_decisions = done.row_decisions;
   return done.outcome->loss / done.outcome->weight;
 }
 
 void Session::require_built() const {
-  require_usage(task_.has_value(), "the network does not exist yet: take a step, or set the moments, before");
+  require_usage(learner_ != nullptr, "the network does not exist yet: take a step, or set the moments, before");
 }
 
-CheckpointParts Session::parts() {
-  return {.model = &*task_,
-          .params = &task_->params(),
-          .optimizers = program_->state().optimizers,
-          .vectors = program_->state().vectors,
-          .ema = ema_ ? &*ema_ : nullptr,
+CheckpointParts Session::parts(Learner& learner) {
+  return {.model = &learner.task,
+          .params = &learner.task.params(),
+          .optimizers = learner.program.state().optimizers,
+          .vectors = learner.program.state().vectors,
+          .ema = learner.average(),
           .state = &state_,
           .config = config_.text,
           .seed = config_.run.seed,
@@ -378,8 +392,8 @@ CheckpointParts Session::parts() {
 
 TrainedEmulator Session::network() {
   require_built();
-  const WithAverage with(ema_ ? &*ema_ : nullptr, task_->params());
-  return {task_->emulator().as(config_.dtype()), task_->metadata()};
+  const WithAverage with(learner_->average(), learner_->task.params());
+  return {learner_->task.emulator().as(config_.dtype()), learner_->task.metadata()};
 }
 
 void Session::export_to(const std::string& path) {
@@ -392,7 +406,7 @@ void Session::export_to(const std::string& path) {
 void Session::save(const std::string& path) {
   world_.together("saving the session", [&] {
     require_built();
-    if (world_.rank() == 0) save_checkpoint(path, parts());
+    if (world_.rank() == 0) save_checkpoint(path, parts(*learner_));
   });
 }
 
@@ -405,14 +419,16 @@ std::vector<std::byte> Session::state() {
     append(bytes, std::span(s.data(), s.size()));
   };
   text(variables_text());
-  for (const auto& [name, part] : kMoments) append(bytes, std::span<const double>(task_->data().moments.*part));
+  for (const auto& [name, part] : kMoments) append(bytes, std::span<const double>(learner_->task.data().moments.*part));
   text(pack(state_));
-  const std::int64_t steps = parts().optimizers.front().optimizer->steps();
+  const CheckpointParts all = parts(*learner_);
+  const std::int64_t steps = all.optimizers.front().optimizer->steps();
   append(bytes, std::span(&steps, 1));
-  for (const NamedTensor& array : arrays_of(parts())) {
+  for (const NamedTensor& array : arrays_of(all)) {
     text(join(array.name, " ", array.value.dtype(), " ", array.value.shape()));
     append(bytes, std::span(static_cast<const std::byte*>(array.value.raw()), array.value.size_bytes()));
   }
+  text(reservoir_.capacity() > 0 ? reservoir_.state(world_.communicator()) : "");
   StateHead head;
   head.bytes = bytes.size() - sizeof head;
   head.hash = hash64(bytes.data() + sizeof head, head.bytes);
@@ -421,8 +437,12 @@ std::vector<std::byte> Session::state() {
 }
 
 void Session::set_state(std::span<const std::byte> bytes) {
+  StateHead head;
+  TrainState state;
+  std::unique_ptr<Learner> made;
+  Reservoir reservoir(reservoir_columns_, config_.run.seed, observed_);
   world_.together("continuing from a state", [&] {
-    StateHead head, ours;
+    const StateHead ours;
     require_data(bytes.size() >= sizeof head, "a state of ", bytes.size(), " bytes: it is cut");
     std::memcpy(&head, bytes.data(), sizeof head);
     require_usage(std::memcmp(head.mark, ours.mark, sizeof head.mark) == 0,
@@ -452,20 +472,24 @@ void Session::set_state(std::span<const std::byte> bytes) {
       values.resize(static_cast<std::size_t>(std::string_view(name).starts_with("input") ? n_in_ : n_out_));
       take(values.data(), values.size() * sizeof(double));
     }
-    const TrainState state = unpack(text());
+    state = unpack(text());
     std::int64_t steps = 0;
     take(&steps, sizeof steps);
-    unbuild();
-    build(std::move(moments));
-    for (const NamedTensor& array : arrays_of(parts())) {
+    made = build(std::move(moments));
+    const CheckpointParts all = parts(*made);
+    for (const NamedTensor& array : arrays_of(all)) {
       const std::string here = join(array.name, " ", array.value.dtype(), " ", array.value.shape()), there = text();
-      if (here != there) unbuild();
       require_usage(here == there, "a state of another network or optimizer: ", there, ", here ", here);
       take(const_cast<void*>(static_cast<const void*>(array.value.raw())), array.value.size_bytes());
     }
-    parts().optimizers.front().optimizer->set_steps(steps);
-    state_ = state;
+    all.optimizers.front().optimizer->set_steps(steps);
+    reservoir.set_state(text(), world_.rank(), world_.size());
   });
+  require_usage(same_on_all_ranks(world_, head.hash),
+                "continuing from a state: the ranks have passed different ones; pass the same on all");
+  learner_ = std::move(made);
+  reservoir_ = std::move(reservoir);
+  state_ = state;
 }
 
 std::string Session::variables_text() const {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "fit/columns.hpp"
+#include "fit/reservoir.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/formats/emulator_files.hpp"
@@ -17,17 +19,6 @@
 #include "lockstep/train/sharded_program.hpp"
 
 namespace lockstep::fit {
-
-/// Columns in physical units, one after another: x (count, n_in), y (count, n_out), and weights (count) in the loss.
-struct Columns {
-  std::vector<float> x, y, weights;
-  std::int64_t count() const { return std::ssize(weights); }
-  void clear() {
-    x.clear();
-    y.clear();
-    weights.clear();
-  }
-};
 
 /// An emulator of which each step has its own training samples.
 class ObservedTask final : public EmulatorTask {
@@ -69,10 +60,12 @@ class Session {
 
   /// errors  Error (usage): after the first step; see check_moments()
   void set_moments(Moments moments);
-  /// Adds columns to the next step. weights: empty, or one per column
+  /// Adds columns to the next step. weights, ids: empty, or one per column
   /// errors  Error (data): a value that is not finite or a negative weight; the next step then fails on all ranks
+  ///         Error (usage): identities for some columns of the step only, or none with a reservoir
   template <class S>
-  void observe(std::int64_t n, StateView<const S> x, StateView<const S> y, std::span<const S> weights);
+  void observe(std::int64_t n, StateView<const S> x, StateView<const S> y, std::span<const S> weights,
+               std::span<const long> ids);
   /// Trains on the columns of all ranks and drops them. Returns the weighted mean loss before the update. Collective.
   double step();
   std::int64_t steps() const { return state_.step; }
@@ -81,9 +74,9 @@ class Session {
 
   /// The network with the weights that predictions use. errors  Error (usage): before the moments are known
   TrainedEmulator network();
-  void export_to(const std::string& path);  ///< Collective.
-  void save(const std::string& path);       ///< Collective.
-  std::vector<std::byte> state();
+  void export_to(const std::string& path);           ///< Collective.
+  void save(const std::string& path);                ///< Collective.
+  std::vector<std::byte> state();                    ///< Collective with a reservoir.
   void set_state(std::span<const std::byte> bytes);  ///< Collective.
   /// "rank 3 of 8 (node04), step 12"
   std::string where() const;
@@ -92,33 +85,38 @@ class Session {
   void read_options(const std::string& config);
   /// The samples of a step that a rank takes.
   using Parts = std::function<Shard(std::int64_t samples, int rank)>;
-  /// Moves the observed columns between ranks, so that columns_ of each is its part. Collective.
+  /// Makes a batch of the observed columns and some of the reservoir, of which columns_ is this rank's part. Collective.
   void share_columns(const Parts& part);
   /// The moments of the observed columns; the same bits however these are divided over ranks. Collective.
   Moments moments_of_columns();
-  void build(Moments moments);
-  void unbuild() {
-    program_.reset();
-    ema_.reset();
-    task_.reset();
-  }
+  /// The network in training. The session has it only once all ranks have built theirs.
+  struct Learner {
+    Learner(World& world, const RunConfig& config, ObservedTask::Options options, EmulatorData data);
+    ObservedTask task;
+    ObservedProgram program;
+    std::optional<Ema> ema;
+    Ema* average() { return ema ? &*ema : nullptr; }
+  };
+  std::unique_ptr<Learner> build(Moments moments);
   void require_built() const;
   std::string variables_text() const;
-  CheckpointParts parts();
+  CheckpointParts parts(Learner& learner);
 
   RunConfig config_;
   World world_;
   Options options_;
   std::int64_t n_in_, n_out_;
   EmulatorVariables variables_;
-  std::optional<Moments> moments_;        ///< until the network is built
-  Columns observed_, columns_;            ///< of this rank for the next step, and its part of the current one
-  std::int64_t samples_ = 0, first_ = 0;  ///< of the step on all ranks; the first one of columns_
-  std::string refused_;                   ///< why columns of this rank were refused; "": none were
-  std::optional<ObservedTask> task_;
-  std::optional<ObservedProgram> program_;
+  std::optional<Moments> moments_;  ///< until the network is built
+  std::int64_t reservoir_columns_ = 0, reservoir_batch_ = 0;
+  Columns observed_, columns_;     ///< of this rank for the next step, and its part of the current one
+  std::vector<Shard> parts_;       ///< the part of each rank
+  std::vector<std::int64_t> ids_;  ///< of the columns that all ranks have observed for it; empty: they have none
+  std::int64_t samples_ = 0;       ///< of the step on all ranks
+  std::string refused_;            ///< why columns of this rank were refused; "": none were
+  Reservoir reservoir_;
+  std::unique_ptr<Learner> learner_;
   std::optional<LrSchedule> schedule_;
-  std::optional<Ema> ema_;
   TrainState state_;
 };
 

@@ -19,9 +19,21 @@ struct Printing {
   void* data = nullptr;
 };
 Printing printing;  // guarded by library()
+
+/// Whether the process has the HDF5 that this was compiled for. A liblockstep_train of LOCKSTEP_CAPI_HDF5=OFF does not link
+/// it, but may find that of its program.
+#pragma weak H5open
+bool has_library() {
+  unsigned major = 0, minor = 0, release = 0;
+  return H5open != nullptr && H5get_libversion(&major, &minor, &release) >= 0 && major == H5_VERS_MAJOR &&
+         minor == H5_VERS_MINOR;
+}
 }  // namespace
 
 LibraryLock::LibraryLock() {
+  static const bool usable = has_library();
+  require_usage(usable, "this library is built without HDF5, and its program has no HDF5 ", H5_VERS_MAJOR, ".",
+                H5_VERS_MINOR, "; use another format, or build it with LOCKSTEP_CAPI_HDF5=ON");
   library().lock();
   if (printing.depth++ > 0) return;
   printing.known = H5Eget_auto2(H5E_DEFAULT, &printing.function, &printing.data) >= 0;

@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
     };
     const auto online = [&] {
       for (std::int64_t s = 0; s < kSteps; ++s) {
-        lsfit_observe_f32(session, batch, rows.x.data(), kIn, rows.y.data(), kOut, nullptr);
+        lsfit_observe_f32(session, batch, rows.x.data(), kIn, rows.y.data(), kOut, nullptr, nullptr);
         if (lsfit_step(session, nullptr) != LSEM_OK) std::fprintf(stderr, "%s\n", lsfit_error(session));
       }
     };

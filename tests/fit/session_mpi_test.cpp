@@ -1,12 +1,19 @@
 #include <mpi.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <numeric>
+#include <set>
 
+#include "cuda_host/sanitizer.hpp"
+#include "fit/reservoir.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/lockstep_train.h"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/step/sharded_step.hpp"
 #include "lockstep/tasks/emulator/emulator_task.hpp"
+#include "support/device_array.hpp"
 #include "support/emulator_file.hpp"
 #include "support/mpi_main.hpp"
 #include "support/temp_dir.hpp"
@@ -23,13 +30,13 @@ const std::string kConfig =
 struct Opened {
   explicit Opened(const std::string& config = kConfig, MPI_Comm comm = MPI_COMM_WORLD) {
     const int code = lsfit_open(comm, config.c_str(), kIn, kOut, nullptr, nullptr, &session);
-    INFO(lsem_last_error());
+    INFO(std::string(lsem_last_error()));
     CHECK(code == LSEM_OK);
   }
   Opened(const Opened&) = delete;
   ~Opened() { lsfit_close(session); }
   void ok(int code) const {
-    INFO(lsfit_error(session));
+    INFO(std::string(lsfit_error(session)));
     CHECK(code == LSEM_OK);
   }
   double step() const {
@@ -62,7 +69,7 @@ void observe(const Opened& opened, const EmulatorContents& rows, std::int64_t fi
   const std::int64_t half = (end - begin) / 2;
   for (const auto& [from, to] : {std::pair{begin, begin + half}, std::pair{begin + half, end}})
     opened.ok(lsfit_observe_f32(opened.session, to - from, rows.x.data() + (first + from) * kIn, kIn,
-                                rows.y.data() + (first + from) * kOut, kOut, nullptr));
+                                rows.y.data() + (first + from) * kOut, kOut, nullptr, nullptr));
 }
 
 void set_moments(const Opened& opened, const Moments& m) {
@@ -150,6 +157,17 @@ TEST_SUITE("fit.session") {
     }
     CHECK(whole == split);  // also the moments, which are those of the first step
 
+    const Opened late;  // a state whose length was asked for before another step
+    std::size_t bytes = 0;
+    for (int i = 0; i < 2; ++i) {
+      observe(late, rows, 0, 100, false), late.step();
+      if (i == 0) late.ok(lsfit_state_size(late.session, &bytes));
+    }
+    std::vector<char> now(bytes);
+    CHECK(lsfit_state_get(late.session, now.data(), bytes - 1) == LSEM_ERR_BUFFER);
+    late.ok(lsfit_state_get(late.session, now.data(), bytes));
+    CHECK(now == late.state());
+
     const Opened other("model.hidden_size = 8\nrun.reproducible = true\n");
     CHECK(lsfit_state_set(other.session, whole.data(), whole.size()) == LSEM_ERR_ARGUMENT);
     CHECK(contains(lsfit_error(other.session), "another network"));
@@ -158,6 +176,104 @@ TEST_SUITE("fit.session") {
     CHECK(lsfit_state_set(other.session, whole.data(), whole.size()) == LSEM_ERR_DAMAGED);
     whole[0] ^= 1;
     CHECK(lsfit_state_set(other.session, whole.data(), whole.size()) == LSEM_ERR_ARGUMENT);
+  }
+
+  TEST_CASE("columns with identities train alike on any ranks, with past columns and after a restart") {
+    const EmulatorContents rows = emulator_contents(600, kIn, kOut);
+    /// Passes columns of a step in an order and from ranks that depend on `turn`.
+    const auto observe_scattered = [&](const Opened& opened, std::int64_t first, std::int64_t count, std::int64_t turn,
+                                       bool all_here) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t row = first + (i * 7 + turn) % count;
+        const long id = 1000 - row;
+        const float weight = 1 + static_cast<float>(row % 3);
+        if (all_here || (row * row + turn) % test_world().size() == test_world().rank())
+          opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data() + row * kIn, kIn, rows.y.data() + row * kOut,
+                                      kOut, &weight, &id));
+      }
+    };
+    std::vector<std::vector<char>> states;
+    for (const char* reservoir : {"", "reservoir.columns = 40\nreservoir.batch = 25\n", "reservoir.columns = 1000\n"}) {
+      const std::string config = kConfig + reservoir;
+      const Opened whole(config), alone(config, MPI_COMM_SELF), again(config);
+      const auto step = [&](std::int64_t s, const Opened& one, const Opened& other, bool other_is_alone) {
+        observe_scattered(one, 40 * s, 60, s, false);
+        observe_scattered(other, 40 * s, 60, 3 * s + 1, other_is_alone);
+        CHECK(one.step() == other.step());
+      };
+      for (std::int64_t s = 0; s < 6; ++s) step(s, whole, alone, true);
+      std::vector<char> state = whole.state();
+      CHECK(state == alone.state());
+      again.ok(lsfit_state_set(again.session, state.data(), state.size()));
+      const Opened continued(config, MPI_COMM_SELF);
+      continued.ok(lsfit_state_set(continued.session, state.data(), state.size()));
+      for (std::int64_t s = 6; s < 9; ++s) {
+        step(s, whole, continued, true);
+        observe_scattered(again, 40 * s, 60, s + 2, false);
+        again.step();
+      }
+      if (contains(config, "batch")) CHECK(again.step() == whole.step());  // past columns alone
+      state = whole.state();
+      CHECK(state == again.state());
+      if (*reservoir == 0) CHECK(state == continued.state());
+      states.push_back(std::move(state));
+    }
+    CHECK(states[1].size() - states[0].size() == 40 * (24 + (kIn + kOut + 1) * sizeof(float)));
+    CHECK(states[2].size() - states[0].size() == 9 * 60 * (24 + (kIn + kOut + 1) * sizeof(float)));
+    CHECK(!std::equal(states[0].begin() + 1000, states[0].end(), states[1].begin() + 1000));
+    const Opened smaller(kConfig + "reservoir.columns = 7\n");
+    smaller.ok(lsfit_state_set(smaller.session, states[2].data(), states[2].size()));
+    CHECK(smaller.state().size() - states[0].size() == 7 * (24 + (kIn + kOut + 1) * sizeof(float)));
+
+    const Opened opened(kConfig + "reservoir.columns = 40\n");
+    const auto one = [&](const Opened& to, const long* id) {
+      return lsfit_observe_f32(to.session, 1, rows.x.data(), kIn, rows.y.data(), kOut, nullptr, id);
+    };
+    const long same = 5, own = test_world().rank();
+    CHECK(one(opened, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsfit_error(opened.session), "pass ids"));
+    opened.ok(one(opened, &same));
+    if (test_world().size() == 1) opened.ok(one(opened, &same));
+    CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsfit_error(opened.session), "two columns have the identity 5"));
+    opened.ok(one(opened, &own));
+    opened.step();
+    const Opened plain;
+    plain.ok(one(plain, own == 0 ? &own : nullptr));
+    CHECK(one(plain, own == 0 ? nullptr : &own) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsfit_error(plain.session), "identities of some columns only"));
+    CHECK(lsfit_step(plain.session, nullptr) == (test_world().size() == 1 ? LSEM_OK : LSEM_ERR_ARGUMENT));
+    lsfit_session* refused = nullptr;
+    CHECK(lsfit_open(MPI_COMM_WORLD, "reservoir.batch = 3", kIn, kOut, nullptr, nullptr, &refused) ==
+          LSEM_ERR_ARGUMENT);
+  }
+
+  TEST_CASE("a reservoir is a uniform sample of all columns, and draws different ones") {
+    const auto alone = make_self_communicator();
+    fit::Columns columns{1, 1}, drawn{1, 1};
+    fit::Reservoir reservoir(500, 3, columns);
+    std::vector<std::int64_t> ids(100);
+    for (std::int64_t s = 0; s < 200; ++s) {
+      std::iota(ids.begin(), ids.end(), 0);
+      columns.weights.assign(100, 1);
+      columns.y.assign(100, static_cast<float>(s));
+      columns.x.assign(ids.begin(), ids.end());
+      reservoir.reserve(100, 100);
+      reservoir.offer(s, ids, {{.count = 100}}, 0, columns);
+    }
+    std::vector<fit::Run> order;
+    std::vector<std::int64_t> counts{0};
+    CHECK(reservoir.draw(7, 1000, 0, order, drawn, counts) == 500);
+    std::set<std::pair<float, float>> different;
+    double id = 0, step = 0;
+    for (std::size_t i = 0; i < 500; ++i) {
+      different.emplace(drawn.x[i], drawn.y[i]);
+      id += drawn.x[i] / 500;
+      step += drawn.y[i] / 500;
+    }
+    CHECK(different.size() == 500);
+    CHECK(std::abs(id - 49.5) < 4 * 28.9 / std::sqrt(500.0));  // four standard errors
+    CHECK(std::abs(step - 99.5) < 4 * 57.7 / std::sqrt(500.0));
   }
 
   TEST_CASE("weights of columns count as repetitions, and 0 leaves a column out") {
@@ -170,8 +286,8 @@ TEST_SUITE("fit.session") {
         for (std::size_t i = static_cast<std::size_t>(test_world().rank()); i < numbers.size();
              i += static_cast<std::size_t>(test_world().size()))
           opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data() + numbers[i] * kIn, kIn,
-                                      rows.y.data() + numbers[i] * kOut, kOut,
-                                      weights.empty() ? nullptr : &weights[i]));
+                                      rows.y.data() + numbers[i] * kOut, kOut, weights.empty() ? nullptr : &weights[i],
+                                      nullptr));
         loss = opened.step();
       }
       return loss;
@@ -179,6 +295,40 @@ TEST_SUITE("fit.session") {
     const double repeated = train({0, 1, 1, 2, 2, 2}, {});
     CHECK(train({0, 1, 2, 3}, {1, 2, 3, 0}) == doctest::Approx(repeated).epsilon(1e-5));
     CHECK(train({0, 1, 2, 3}, {1, 1, 1, 1}) != doctest::Approx(repeated).epsilon(1e-5));
+  }
+
+  TEST_CASE("columns in the memory of a GPU train as those of the host") {
+    const EmulatorContents rows = emulator_contents(100, kIn, kOut);
+    const std::vector<float> weights(50, 2);
+    const Opened host, device;
+    if (gpu_count() == 0) {
+      CHECK(lsfit_gpu_observe_f32(device.session, 1, rows.x.data(), kIn, 1, rows.y.data(), kOut, 1, nullptr, nullptr,
+                                  nullptr) == LSEM_ERR_GPU);
+      return;
+    }
+    std::vector<float> by_variable(50 * kIn);
+    for (std::size_t i = 0; i < by_variable.size(); ++i) by_variable[i % kIn * 50 + i / kIn] = rows.x[i];
+    const DeviceArray<float> x(by_variable), y(rows.y), factors(weights);
+    for (int s = 0; s < 2; ++s) {
+      host.ok(lsfit_observe_f32(host.session, 50, rows.x.data(), kIn, rows.y.data(), kOut, weights.data(), nullptr));
+      device.ok(lsfit_gpu_observe_f32(device.session, 50, x.data(), 1, 50, y.data(), kOut, 1, factors.data(), nullptr,
+                                      nullptr));
+      CHECK(host.step() == device.step());
+    }
+    CHECK(host.state() == device.state());
+    CHECK(lsfit_gpu_observe_f32(device.session, 50, x.data(), 0, 50, y.data(), kOut, 1, nullptr, nullptr, nullptr) ==
+          LSEM_ERR_ARGUMENT);
+    lsem_model* model = nullptr;
+    device.ok(lsfit_model(device.session, &model));
+    lsem_gpu* copy = nullptr;
+    CHECK(lsem_gpu_open(model, -1, &copy) == LSEM_OK);
+    const DeviceArray<float> predicted(50 * kOut);
+    CHECK(lsem_gpu_predict_f32(copy, 50, x.data(), 1, 50, predicted.data(), kOut, 1, nullptr) == LSEM_OK);
+    std::vector<float> expected(50 * kOut);
+    CHECK(lsem_predict_f32(model, 50, rows.x.data(), kIn, expected.data(), kOut, nullptr) == LSEM_OK);
+    const std::vector<float> found = predicted.read();
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-4));
+    lsem_gpu_close(copy);
   }
 
   TEST_CASE("predictions and model files are those of the current weights") {
@@ -223,7 +373,8 @@ TEST_SUITE("fit.session") {
     std::vector<float> x(rows.x.begin(), rows.x.begin() + 2 * kIn);
     x[kIn + 1] = NAN;
     if (rank == last) {
-      CHECK(lsfit_observe_f32(opened.session, 2, x.data(), kIn, rows.y.data(), kOut, nullptr) == LSEM_ERR_NOT_FINITE);
+      CHECK(lsfit_observe_f32(opened.session, 2, x.data(), kIn, rows.y.data(), kOut, nullptr, nullptr) ==
+            LSEM_ERR_NOT_FINITE);
       CHECK(contains(lsfit_error(opened.session), "column 1 of the call: x1 is nan"));
     } else {
       observe(opened, rows, 0, 10, false);
@@ -231,11 +382,11 @@ TEST_SUITE("fit.session") {
     CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_NOT_FINITE);
     CHECK(contains(lsfit_error(opened.session), join("rank ", last, " of ", last + 1)));
     const float none = 0;
-    opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data(), kIn, rows.y.data(), kOut, &none));
+    opened.ok(lsfit_observe_f32(opened.session, 1, rows.x.data(), kIn, rows.y.data(), kOut, &none, nullptr));
     CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
     CHECK(contains(lsfit_error(opened.session), "are 0"));
     x[kIn + 1] = 3e38F;  // the loss overflows
-    opened.ok(lsfit_observe_f32(opened.session, 2, x.data(), kIn, x.data(), kOut, nullptr));
+    opened.ok(lsfit_observe_f32(opened.session, 2, x.data(), kIn, x.data(), kOut, nullptr, nullptr));
     CHECK(lsfit_step(opened.session, nullptr) == LSEM_ERR_ARGUMENT);
     CHECK(opened.state() == state);
     observe(opened, rows, 0, 100, false);
@@ -255,6 +406,40 @@ TEST_SUITE("fit.session") {
     CHECK(refused == nullptr);
   }
 
+  TEST_CASE("what fails on one rank leaves no rank with another network or state" *
+            doctest::skip(cuda_host::kAddressSanitizer)) {
+    const EmulatorContents rows = emulator_contents(100, kIn, kOut);
+    const bool last = test_world().rank() + 1 == test_world().size();
+    const Opened opened("model.hidden_size = 2048\nmodel.hidden_layers = 3\n");  // 33 MB
+    observe(opened, rows, 0, 100, false);
+    rlimit before{};
+    getrlimit(RLIMIT_AS, &before);
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit tight = {pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{24} << 20), before.rlim_max};
+    if (last) setrlimit(RLIMIT_AS, &tight);
+    CHECK(lsfit_step(opened.session, nullptr) != LSEM_OK);
+    setrlimit(RLIMIT_AS, &before);
+    lsem_model* model = nullptr;
+    CHECK(lsfit_model(opened.session, &model) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsfit_error(opened.session), "does not exist yet"));
+
+    const Opened other;
+    observe(other, rows, 0, 100, false);
+    other.step();
+    std::vector<char> first = other.state();
+    observe(other, rows, 0, 100, false);
+    other.step();
+    const std::vector<char> second = other.state();
+    CHECK(lsfit_state_set(other.session, first.data(), first.size() - (last ? 1 : 0)) == LSEM_ERR_DAMAGED);
+    CHECK(other.state() == second);
+    if (test_world().size() == 1) return;
+    const std::vector<char>& one = last ? second : first;
+    CHECK(lsfit_state_set(other.session, one.data(), one.size()) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(lsfit_error(other.session), "different ones"));
+    CHECK(other.state() == second);
+  }
+
   TEST_CASE("sessions on parts of the ranks learn side by side, and a thousand leave nothing behind") {
     const EmulatorContents rows = emulator_contents(100, kIn, kOut);
     const int rank = test_world().rank();
@@ -264,7 +449,7 @@ TEST_SUITE("fit.session") {
       const Opened whole, of_part(kConfig, part);
       for (int s = 0; s < 2; ++s) {
         observe(whole, rows, 0, 80, false);
-        of_part.ok(lsfit_observe_f32(of_part.session, 20, rows.x.data(), kIn, rows.y.data(), kOut, nullptr));
+        of_part.ok(lsfit_observe_f32(of_part.session, 20, rows.x.data(), kIn, rows.y.data(), kOut, nullptr, nullptr));
         of_part.step();
         whole.step();
       }

@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
     for (k = 0; k < n; ++k) slope[k] = (columns[3][k] - columns[0][k]) * columns[1][k] - columns[2][k] + 8;
     if (step == STEPS) break;
     if (step >= 0) {
-      check(lsfit_observe_soa_f64(session, n, columns, NULL, tendency, NULL, NULL));
+      check(lsfit_observe_soa_f64(session, n, columns, NULL, tendency, NULL, NULL, NULL));
       check(lsfit_step(session, &loss));
     }
     for (k = 0; k < POINTS; ++k) learned[k] = 0;

@@ -25,7 +25,7 @@ Session open_session(MPI_Comm comm, const char* config, int n_in, int n_out) {
 // Columns (n, 4): the neighbours of a point; and its tendency (n).
 void observe(const Session& session, std::span<const float> columns, std::span<const float> tendency) {
   check(lsfit_observe_f32(session.get(), static_cast<long>(tendency.size()), columns.data(), 4, tendency.data(), 1,
-                          nullptr),
+                          nullptr, nullptr),
         session.get());
 }
 

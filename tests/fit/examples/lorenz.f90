@@ -1,6 +1,7 @@
 ! A model that learns while it runs: Lorenz 96, dx_k/dt = (x_k+1 - x_k-2) x_k-1 - x_k + F, on a ring of points that are
 ! divided over the ranks. Each point is a column: its neighbours are the inputs, its tendency is the output. After the
-! training the network gives the tendency. A restart file holds the state of the model and that of the session.
+! training the network gives the tendency. A restart file holds the state of the model and that of the session. Each step
+! also trains on columns of past steps.
 !
 !   mpirun -n 4 lorenz_f 300 restart.bin      300 steps, then writes the file
 !   mpirun -n 2 lorenz_f 300 restart.bin      continues from it on other ranks
@@ -16,6 +17,7 @@ program lorenz
   integer(c_size_t) :: bytes
   real(c_double) :: x(-1:points + 1), loss, error
   real(c_double), allocatable :: inputs(:,:), tendency(:,:), learned(:,:)
+  integer(c_long), allocatable, target :: numbers(:)  ! of the columns of this rank
   character(kind=c_char), allocatable, target :: state(:)
   character(len=256) :: word, file
   type(c_ptr) :: session, model
@@ -31,9 +33,11 @@ program lorenz
   last = points * (rank + 1) / ranks
   n = last - first + 1
   allocate (inputs(4, n), tendency(1, n), learned(1, n))
+  numbers = [(int(k, c_long), k = first, last)]
 
   call check(lsfit_open_fortran(MPI_COMM_WORLD, 'run.reproducible = true' // new_line('a') // 'optim.lr = 2e-3' &
-       // new_line('a') // 'optim.weight_decay = 0' // new_line('a') // 'model.hidden_size = 32', 4, 1, &
+       // new_line('a') // 'optim.weight_decay = 0' // new_line('a') // 'model.hidden_size = 32' // new_line('a') // &
+       'reservoir.columns = 1000' // new_line('a') // 'reservoir.batch = 60', 4, 1, &
        'x_m2,x_m1,x,x_p1,tendency', '', session))
   inquire (file=file, exist=restarts)
   if (restarts) then
@@ -53,7 +57,7 @@ program lorenz
 
   do step = 1, steps
     call exact()
-    call check(lsfit_observe(session, n, inputs, 4_c_long, tendency, 1_c_long, c_null_ptr))
+    call check(lsfit_observe(session, n, inputs, 4_c_long, tendency, 1_c_long, c_null_ptr, c_loc(numbers)))
     call check(lsfit_step(session, loss))
     call advance(tendency)
     if (rank == 0 .and. mod(step, 100) == 0) print '(a, i0, a, es9.2)', 'step ', lsfit_steps(session), ': loss ', loss
