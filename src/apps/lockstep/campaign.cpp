@@ -14,6 +14,7 @@
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/checkpoint/checkpoint.hpp"
 #include "lockstep/comm/world.hpp"
@@ -154,6 +155,8 @@ std::string Training::name() const { return until_epoch > 0 ? join(folder, " to 
 
 TrainingEnds train_campaign(World& world, const Options& options, RunConfig& config, const Campaign& campaign) {
   const StopSignals signals;
+  const Stopwatch watch;
+  double busy_s = 0;
   const std::int64_t ranks = campaign.ranks_per_run > 0 ? campaign.ranks_per_run : world.size();
   world.together("dividing the ranks", [&] {
     require_usage(world.size() % ranks == 0, "option ranks-per-run = ", ranks, ": ", world.size(),
@@ -190,6 +193,7 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
     const Training training = training_of(answer);
     world.at(training.folder.c_str(), -1);
     world.on_loss([] { return true; });  // what the trainings have written is enough to continue
+    const Stopwatch watch_of_training;
     TrainingEnd end;
     log::set_thread_speaker({group.rank(), group.size(), speaker.host, silent && group.rank() == 0});
     try {
@@ -205,10 +209,15 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
       }
     }
     log::set_thread_speaker(speaker);
+    busy_s += watch_of_training.seconds();
     question = {{"ended", training.name()}, {"code", end.code}, {"text", end.text}};
   }
   world.on_loss({});
-  world.communicator().barrier("end of the trainings");  // no rank asks any more
+  const double all_busy_s = world.communicator().all_reduced(busy_s, ReduceOp::sum, "end of the trainings");
+  // No rank asks any more.
+  if (campaign.many)
+    log::info("the trainings took ", human_seconds(watch.seconds()), "; the ranks were idle for ",
+              printed("%.1f %%", 100 - 100 * all_busy_s / (watch.seconds() * world.size())), " of it");
   const std::string all = world.communicator().broadcast_text(
       [&] {
         Json list = Json::object();
