@@ -51,14 +51,12 @@ class Queue {
       const Json known = Json::parse(line, nullptr, false);  // a start that was killed leaves half a line
       if (!known.is_object() || known.value("configuration", "") != key_) continue;
       const std::string name = known.at("name");
-      failed_.erase(name);
-      ends_.erase(name);
       // The results of many short trainings are enough. Other trainings are their files, which may have been removed.
       const bool kept = campaign.many || fs::exists(CheckpointFolder(fs::path(config.run.dir) / name).final_file());
-      if (const int code = known.at("code"); code != kExitDone)
-        failed_.insert(name);
-      else if (kept)
-        ends_[name] = {code, known.at("text")};
+      const int code = known.at("code");
+      if (code != kExitDone && failed_.insert(name).second) continue;
+      // A search leaves a training alone that has failed twice.
+      if (code == kExitDone ? kept : campaign.many) ends_[name] = {code, known.at("text")};
     }
     file_ = AppendFile(file);
     if (!text.empty() && text.back() != '\n') file_.append("\n");
@@ -175,14 +173,18 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
   world.together("reading the results of earlier starts", [&] {
     if (world.rank() == 0) queue = std::make_unique<Queue>(config, campaign);
   });
-  const auto desk = world.open_desk([&](const std::string& question) { return queue->answer(question); });
+  std::unique_ptr<Desk> desk;  // null: rank 0 alone asks, of folds and members that all ranks train
+  if (part || campaign.many) desk = world.open_desk([&](const std::string& question) { return queue->answer(question); });
+  const auto ask = [&](const Json& question) {
+    return desk ? desk->ask(line_of(question, -1)) : queue->answer(line_of(question, -1));
+  };
 
   const Speaker speaker = log::speaker();
   const bool silent = campaign.many || group.rank() != world.rank();
   for (Json question = Json::object();;) {
     Json answer;
-    const std::string text = group.communicator().broadcast_text(
-        group.rank() == 0 ? desk->ask(line_of(question, -1)) : "", 0, "next training");
+    const std::string text =
+        group.communicator().broadcast_text(group.rank() == 0 ? ask(question) : "", 0, "next training");
     answer = Json::parse(text);
     question = Json::object();
     if (answer.contains("end")) break;
@@ -204,7 +206,7 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
       end = {static_cast<int>(error.fault()), error.what()};
       // The other ranks of the group wait for this one, and can only be ended with the job.
       if (group.size() > 1 && dynamic_cast<const CollectiveError*>(&problem) == nullptr) {
-        desk->ask(line_of({{"ended", training.name()}, {"code", end.code}, {"text", end.text}}, -1));
+        if (desk || queue) ask({{"ended", training.name()}, {"code", end.code}, {"text", end.text}});
         world.abort(end.code, end.text);
       }
     }
@@ -215,7 +217,7 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
   world.on_loss({});
   const double all_busy_s = world.communicator().all_reduced(busy_s, ReduceOp::sum, "end of the trainings");
   // No rank asks any more.
-  if (campaign.many)
+  if (campaign.many && all_busy_s > 0)
     log::info("the trainings took ", human_seconds(watch.seconds()), "; the ranks were idle for ",
               printed("%.1f %%", 100 - 100 * all_busy_s / (watch.seconds() * world.size())), " of it");
   const std::string all = world.communicator().broadcast_text(
