@@ -38,6 +38,12 @@ grep -q '"interval_95"' grid-1/sweep.json || fail "no interval over the seeds"
 [ "$(grep -c '"until_epoch": 1,' halving-1/sweep.json)" = 12 ] && [ "$(grep -c '"until_epoch": 3,' halving-1/sweep.json)" = 4 ] &&
   [ "$(grep -c '"until_epoch": 0,' halving-1/sweep.json)" = 2 ] || fail "the rungs do not have 12, 4 and 2 trainings"
 
+# --- the best configuration is compared with that of the file over the seeds
+cp base.ini paired.ini && printf '[optim]\nlr = 0.001\n[sweep]\noptim.lr = choice(0.001, 0.01)\nseed = range(3)\n' >>paired.ini
+ok "$LOCKSTEP" sweep --config paired.ini --run-dir paired
+ok "$LOCKSTEP" $(grep -o 'compare --split val .*' last.err)
+says 'B - A +0, 1, 2 '
+
 # --- the best configuration trains to the weights of its trial; the same command again trains nothing
 ok "$LOCKSTEP" train --config random-1/best.ini --run-dir best
 best=$(grep -m 1 -A 2 '"ranking"' random-1/sweep.json | grep -o 'trial-[0-9]*')
