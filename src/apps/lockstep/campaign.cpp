@@ -123,6 +123,7 @@ TrainingEnd train(World& group, const Options& options, const RunConfig& config,
                   const Training& training, const StopSignals& signals) {
   const std::unique_ptr<NestedRun> run = make_training(options, config, training.changes, training.folder);
   run->config.pause_after = training.until_epoch;
+  run->config.final_checkpoint = !campaign.many;
   std::optional<ForeignWeights> first_weights;
   if (campaign.first_weights != nullptr) first_weights = *campaign.first_weights;
   int code = training_run(group, run->options, run->config, TakeOver::no, "", std::move(first_weights), campaign.data);
@@ -174,7 +175,8 @@ TrainingEnds train_campaign(World& world, const Options& options, RunConfig& con
     if (world.rank() == 0) queue = std::make_unique<Queue>(config, campaign);
   });
   std::unique_ptr<Desk> desk;  // null: rank 0 alone asks, of folds and members that all ranks train
-  if (part || campaign.many) desk = world.open_desk([&](const std::string& question) { return queue->answer(question); });
+  if (part || campaign.many)
+    desk = world.open_desk([&](const std::string& question) { return queue->answer(question); });
   const auto ask = [&](const Json& question) {
     return desk ? desk->ask(line_of(question, -1)) : queue->answer(line_of(question, -1));
   };

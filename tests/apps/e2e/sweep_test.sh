@@ -47,7 +47,8 @@ says 'B - A +0, 1, 2 '
 # --- the best configuration trains to the weights of its trial; the same command again trains nothing
 ok "$LOCKSTEP" train --config random-1/best.ini --run-dir best
 best=$(grep -m 1 -A 2 '"ranking"' random-1/sweep.json | grep -o 'trial-[0-9]*')
-same_model best/checkpoints/final.h5 "random-1/$best/checkpoints/final.h5"
+same_model best/checkpoints/best.h5 "random-1/$best/checkpoints/best.h5"
+[ ! -e random-1/$best/checkpoints/final.h5 ] || fail "a trial has a final checkpoint"
 ok "$LOCKSTEP" sweep --config random.ini --run-dir random-1
 ! grep -q 'trial-1:' last.err || fail "a finished training was trained again"
 cmp random-1/sweep.json random-2/sweep.json || fail "another start changes the result"
