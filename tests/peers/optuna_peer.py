@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A random search over a small emulator with Optuna and PyTorch, as an expert would write it: the baseline of sweep.
 
-  optuna_peer.py DATA.h5 TRIALS EPOCHS [PROCESSES]     one JSON line: seconds, best loss, per cent of the time outside of trainings
+  optuna_peer.py DATA.h5 TRIALS EPOCHS [PROCESSES]
+                                one JSON line: seconds, best loss, per cent of the time outside of trainings
 
 The network, batches and steps are those of tests/bench/compare_sweep.sh. The processes share one study in a journal
 file and have one thread each; each of them reads and normalises the data once.
@@ -86,8 +87,9 @@ def main():
         for rank in ranks:
             rank.join()
         seconds = time.perf_counter() - begin
-        print(json.dumps({"seconds": seconds, "trials": len(study.trials), "best": study.best_value, "optuna": optuna.__version__,
-                          "idle": 100 - 100 * sum(b.value for b in busy) / processes / seconds}))
+        idle = 100 - 100 * sum(b.value for b in busy) / processes / seconds
+        print(json.dumps({"seconds": seconds, "trials": len(study.trials), "best": study.best_value, "idle": idle,
+                          "optuna": optuna.__version__}))
 
 
 if __name__ == "__main__":
